@@ -11,15 +11,15 @@ use ucs::testing::skipped;
 /// Whether a client is installed; says so if it is not.
 pub fn have(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let there = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
-    if !there {
+    let found = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    if !found {
         skipped(program, "not on this machine (Debian package libfabric-bin)");
     }
-    there
+    found
 }
 
 /// Whether somebody listens on a TCP port.
-fn listens(port: u16) -> bool {
+fn is_listening(port: u16) -> bool {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|p| std::fs::read_to_string(p).unwrap_or_default());
     let (place, listening) = (format!(":{port:04X}"), "0A");
     tables.iter().flat_map(|t| t.lines()).any(|line| {
@@ -34,38 +34,38 @@ pub struct End<'a> {
     /// Options of `softefa run`.
     pub options: &'a [&'a str],
     /// What `fi_pingpong` is started by, if anything.
-    pub by: &'a [&'a str],
+    pub wrapper: &'a [&'a str],
 }
 
 /// Both ends of a checked ping-pong, server and client, however they ended.
-pub fn pingpong_ends(server: End<'_>, client: End<'_>, how: &[&str]) -> [Output; 2] {
+pub fn pingpong_ends(server: End<'_>, client: End<'_>, arguments: &[&str]) -> [Output; 2] {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
-    let common = [&["fi_pingpong", "-p", "efa", "-c"][..], how].concat();
-    let serving = start(server.options, &[server.by, &common[..], &["-B", &port]].concat());
+    let common = [&["fi_pingpong", "-p", "efa", "-c"][..], arguments].concat();
+    let serving = start(server.options, &[server.wrapper, &common[..], &["-B", &port]].concat());
     let until = Instant::now() + TIMEOUT;
-    while !listens(port.parse().unwrap()) {
-        assert!(Instant::now() < until, "fi_pingpong {how:?}: the server does not listen");
+    while !is_listening(port.parse().unwrap()) {
+        assert!(Instant::now() < until, "fi_pingpong {arguments:?}: the server does not listen");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let asking = start(client.options, &[client.by, &common[..], &["-P", &port, "127.0.0.1"]].concat());
+    let asking = start(client.options, &[client.wrapper, &common[..], &["-P", &port, "127.0.0.1"]].concat());
     let client = finish(asking, "fi_pingpong, client");
     [finish(serving, "fi_pingpong, server"), client]
 }
 
 /// The sizes that went through, as a client printed them.
 pub fn sizes(client: &Output) -> Vec<String> {
-    let printed = text(&client.stdout);
-    let sizes = printed.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+    let stdout = text(&client.stdout);
+    let sizes = stdout.lines().skip(1).filter_map(|line| line.split_whitespace().next());
     sizes.map(str::to_owned).collect()
 }
 
 /// A ping-pong that goes well; answers the sizes that went through.
-pub fn pingpong(options: &[&str], how: &[&str]) -> Vec<String> {
-    let end = End { options, by: &[] };
-    let both = pingpong_ends(end, end, how);
+pub fn pingpong(options: &[&str], arguments: &[&str]) -> Vec<String> {
+    let end = End { options, wrapper: &[] };
+    let both = pingpong_ends(end, end, arguments);
     for out in &both {
-        let (said, printed) = (text(&out.stderr), text(&out.stdout));
-        assert!(out.status.success(), "{options:?} {how:?}: {:?}\n{printed}\n{said}", out.status);
+        let (stderr, stdout) = (text(&out.stderr), text(&out.stdout));
+        assert!(out.status.success(), "{options:?} {arguments:?}: {:?}\n{stdout}\n{stderr}", out.status);
     }
     sizes(&both[1])
 }

@@ -72,7 +72,7 @@ fn fi_pingpong_datagrams() {
 }
 
 #[test]
-fn the_programs_end_comes_back_and_nothing_is_left() {
+fn the_exit_status_is_the_programs_and_nothing_is_left() {
     for (command, code, signal) in [
         (&["true"][..], Some(0), None),
         (&["sh", "-c", "exit 7"], Some(7), None),
@@ -88,7 +88,7 @@ fn the_programs_end_comes_back_and_nothing_is_left() {
 
 /// The program is in the launcher's place: whatever hits the one hits the other.
 #[test]
-fn a_signal_ends_the_program_and_the_tree_goes() {
+fn a_signal_ends_the_program_and_removes_the_tree() {
     for signal in ["-TERM", "-KILL", "-INT"] {
         let running = start(&[], &["sleep", "600"]);
         let pid = running.0.id();
@@ -106,33 +106,33 @@ fn a_signal_ends_the_program_and_the_tree_goes() {
 
 /// The watcher is nobody's child: a program that waits for all of its own does not wait for it.
 #[test]
-fn the_program_has_no_child_it_did_not_make() {
+fn the_program_gets_no_extra_child() {
     let out = expect_success(start(&[], &["sh", "-c", "wait; cat /proc/$$/task/$$/children"]), "softefa run");
     // cat itself is one.
     assert_eq!(out.split_whitespace().count(), 1, "{out}");
 }
 
 #[test]
-fn bad_input_is_told_in_one_line() {
-    let told = |options: &[&str], command: &[&str], code: i32, has: &str| {
+fn bad_input_is_reported_in_one_line() {
+    let check = |options: &[&str], command: &[&str], code: i32, has: &str| {
         let out = finish(start(options, command), "softefa run");
         let err = text(&out.stderr);
         assert_eq!(out.status.code(), Some(code), "{err}");
         assert!(err.contains(has), "{err}");
     };
-    told(&["--mtu", "lots"], &["true"], 125, "SOFTEFA_MTU=lots");
-    told(&["--gid", "0"], &["true"], 125, "SOFTEFA_GID=0");
-    told(&["--gen", "5"], &["true"], 2, "1..=4");
-    told(&["--no-such-option"], &["true"], 2, "--no-such-option");
-    told(&["--down", "1"], &["true"], 125, "NIC:PACKETS");
-    told(&["--devices", "9"], &["true"], 125, "SOFTEFA_DEVICES=9");
-    told(&[], &["/no/such/program"], 127, "/no/such/program cannot be run");
-    told(&[], &["fi_no_such_program"], 127, "apt-get install libfabric-bin");
+    check(&["--mtu", "lots"], &["true"], 125, "SOFTEFA_MTU=lots");
+    check(&["--gid", "0"], &["true"], 125, "SOFTEFA_GID=0");
+    check(&["--gen", "5"], &["true"], 2, "1..=4");
+    check(&["--no-such-option"], &["true"], 2, "--no-such-option");
+    check(&["--down", "1"], &["true"], 125, "NIC:PACKETS");
+    check(&["--devices", "9"], &["true"], 125, "SOFTEFA_DEVICES=9");
+    check(&[], &["/no/such/program"], 127, "/no/such/program cannot be run");
+    check(&[], &["fi_no_such_program"], 127, "apt-get install libfabric-bin");
 }
 
 /// What a new user forgets: the dashes before the program; to build the library; a directory for the capture.
 #[test]
-fn first_mistakes_are_told_with_a_remedy() {
+fn common_mistakes_are_reported_with_a_remedy() {
     let out = Command::new(softefa()).args(["run", "fi_pingpong", "-p", "efa"]).output().unwrap();
     assert_eq!(out.status.code(), Some(2));
     assert!(text(&out.stderr).contains("-- <PROGRAM>"), "{}", text(&out.stderr));
@@ -151,7 +151,7 @@ fn first_mistakes_are_told_with_a_remedy() {
 }
 
 #[test]
-fn list_and_doctor_say_what_there_is() {
+fn list_and_doctor_report_the_devices() {
     let out = Command::new(softefa()).args(["list", "--gen", "4", "--devices", "2"]).output().unwrap();
     let listed = text(&out.stdout);
     assert!(out.status.success() && listed.lines().count() == 2, "{listed}");
@@ -161,12 +161,12 @@ fn list_and_doctor_say_what_there_is() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error_message() {
+fn a_closed_pipe_is_not_an_error_message() {
     for what in [&["list"][..], &["doctor"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let out = Command::new(softefa()).args(what).stdout(writer).stderr(Stdio::piped()).output().unwrap();
-        let said = String::from_utf8_lossy(&out.stderr);
-        assert_eq!((out.status.code(), said.as_ref()), (Some(141), ""), "{what:?}");
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        assert_eq!((out.status.code(), stderr.as_ref()), (Some(141), ""), "{what:?}");
     }
 }

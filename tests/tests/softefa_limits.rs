@@ -6,18 +6,18 @@ use suites::launcher::text;
 
 /// A message longer than the receiver's MTU: both ends fail, and the standard error of one names both MTUs.
 #[test]
-fn different_mtus_end_both_sides_and_are_named() {
+fn different_mtus_fail_both_sides_and_are_reported() {
     if !have("fi_pingpong") {
         return;
     }
-    let short = End { options: &["--mtu", "4096"], by: &[] };
-    let long = End { options: &[], by: &[] };
+    let short = End { options: &["--mtu", "4096"], wrapper: &[] };
+    let long = End { options: &[], wrapper: &[] };
     for (server, client) in [(short, long), (long, short)] {
         let both = pingpong_ends(server, client, &["-e", "rdm", "-m", "tagged", "-I", "10", "-S", "8192"]);
-        let said = both.each_ref().map(|out| text(&out.stderr)).concat();
-        assert!(both.iter().all(|out| !out.status.success()), "{said}");
-        assert!(said.contains("MTU of 4096 bytes, this one 8928"), "{said}");
-        assert!(said.contains("came for a receive of"), "{said}");
+        let stderr = both.each_ref().map(|out| text(&out.stderr)).concat();
+        assert!(both.iter().all(|out| !out.status.success()), "{stderr}");
+        assert!(stderr.contains("MTU of 4096 bytes, this one 8928"), "{stderr}");
+        assert!(stderr.contains("came for a receive of"), "{stderr}");
     }
 }
 
@@ -27,8 +27,10 @@ fn messages_within_both_mtus_go_through() {
     if !have("fi_pingpong") {
         return;
     }
-    let (server, client) =
-        (End { options: &["--mtu", "4096"], by: &[] }, End { options: &["--mtu", "8928"], by: &[] });
+    let (server, client) = (
+        End { options: &["--mtu", "4096"], wrapper: &[] },
+        End { options: &["--mtu", "8928"], wrapper: &[] },
+    );
     let both = pingpong_ends(server, client, &["-e", "rdm", "-m", "tagged", "-I", "10", "-S", "1024"]);
     assert!(
         both.iter().all(|out| out.status.success()),
@@ -41,20 +43,20 @@ fn messages_within_both_mtus_go_through() {
 /// A system that keeps processes out of each other's memory: the device says that it has no RDMA, and long messages go
 /// in packets.
 #[test]
-fn without_permission_for_others_memory_messages_go_in_packets() {
+fn without_peer_memory_access_messages_go_in_packets() {
     if !have("fi_pingpong") {
         return;
     }
-    let how = ["-e", "rdm", "-m", "tagged", "-I", "5", "-S", "4194304"];
+    let arguments = ["-e", "rdm", "-m", "tagged", "-I", "5", "-S", "4194304"];
     let dir = folder(env!("CARGO_TARGET_TMPDIR"));
     if let Some(no_vm) = compile(dir.join("no_vm"), &c_source("no_vm.c"), &[]) {
-        let end = End { options: &[], by: &[no_vm.to_str().unwrap()] };
-        let both = pingpong_ends(end, end, &how);
+        let end = End { options: &[], wrapper: &[no_vm.to_str().unwrap()] };
+        let both = pingpong_ends(end, end, &arguments);
         for out in &both {
-            let said = text(&out.stderr);
-            assert!(out.status.success() && said.contains("has no RDMA: process_vm_readv"), "{said}");
+            let stderr = text(&out.stderr);
+            assert!(out.status.success() && stderr.contains("has no RDMA: process_vm_readv"), "{stderr}");
         }
         assert_eq!(sizes(&both[1]).len(), 1);
     }
-    assert_eq!(pingpong(&["--rdma", "n"], &how).len(), 1);
+    assert_eq!(pingpong(&["--rdma", "n"], &arguments).len(), 1);
 }

@@ -51,17 +51,17 @@ fn channels_fire_once_when_armed_and_wake_sleepers() {
 }
 
 #[test]
-fn receives_have_three_pieces_and_failures_their_status() {
+fn receives_take_three_sges_and_failures_have_their_status() {
     scenes(&[], &["reliable"]);
 }
 
 #[test]
-fn datagrams_are_lost_without_a_word() {
+fn undeliverable_datagrams_are_lost_silently() {
     scenes(&[], &["datagrams"]);
 }
 
 #[test]
-fn the_character_device_is_there_for_who_asks() {
+fn the_character_device_can_be_statted() {
     scenes(&[], &["files"]);
 }
 
@@ -73,22 +73,22 @@ fn threads_share_a_queue_pair() {
 }
 
 #[test]
-fn threads_register_memory_side_by_side() {
+fn threads_register_memory_concurrently() {
     scenes(&[], &["memory"]);
 }
 
 #[test]
-fn a_queue_lives_until_its_events_are_acknowledged() {
+fn a_cq_lives_until_its_events_are_acknowledged() {
     scenes(&[], &["acknowledged"]);
 }
 
 #[test]
-fn a_session_is_posted_whole_or_not_at_all() {
+fn a_wr_batch_is_posted_whole_or_not_at_all() {
     scenes(&[], &["sessions"]);
 }
 
 #[test]
-fn a_word_says_whether_it_used_a_receive_up() {
+fn an_immediate_reports_whether_it_consumed_a_receive() {
     scenes(&[], &["words"]);
 }
 
@@ -98,33 +98,33 @@ fn a_failed_queue_pair_may_fail_again() {
 }
 
 #[test]
-fn a_queue_pair_tells_what_it_was_given() {
+fn query_qp_returns_the_attributes_set() {
     scenes(&[], &["queried"]);
 }
 
 #[test]
-fn without_descriptors_a_verb_says_so() {
+fn verbs_report_missing_descriptors() {
     let Some(client) = client() else { return };
     let out = finish(start(&[], &[client, "descriptors"]), "descriptors");
-    let said = text(&out.stderr);
-    assert!(out.status.success(), "{said}");
+    let stderr = text(&out.stderr);
+    assert!(out.status.success(), "{stderr}");
     // Nothing but what the numbers cannot say.
-    assert_eq!(said.lines().count(), 2, "{said}");
+    assert_eq!(stderr.lines().count(), 2, "{stderr}");
     assert!(
-        said.lines().all(|line| line.starts_with("softefa: no ") && line.contains("ulimit -n")),
-        "{said}"
+        stderr.lines().all(|line| line.starts_with("softefa: no ") && line.contains("ulimit -n")),
+        "{stderr}"
     );
 }
 
 /// A child that leaves the parent's device alone may end as it likes, and may open one of its own.
 #[test]
-fn a_child_does_no_harm() {
+fn a_forked_child_does_no_harm() {
     scenes(&[], &["fork"]);
     scenes(&["--delay", "1000"], &["fork"]);
 }
 
 #[test]
-fn a_delayed_packet_moves_although_its_sender_does_not_poll() {
+fn a_delayed_packet_moves_without_polls_of_its_sender() {
     scenes(&["--delay", "20000"], &["held"]);
 }
 
@@ -136,14 +136,14 @@ fn killed_peer(options: &[&str]) {
     let mut line = String::new();
     BufReader::new(victim.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let address: Vec<&str> = line.split_whitespace().collect();
-    let mut mourner = start(options, &[client, "mourner", address[0], address[1]]);
-    let mut said = BufReader::new(mourner.0.stdout.take().unwrap());
+    let mut sender = start(options, &[client, "mourner", address[0], address[1]]);
+    let mut stderr = BufReader::new(sender.0.stdout.take().unwrap());
     line.clear();
-    said.read_line(&mut line).unwrap();
+    stderr.read_line(&mut line).unwrap();
     assert_eq!(line, "sent\n");
     victim.0.kill().unwrap();
     // The program itself gives up after five seconds.
-    expect_success(mourner, "the sender");
+    expect_success(sender, "the sender");
     assert_no_tree(pid);
 }
 
@@ -154,43 +154,43 @@ fn a_killed_peer_is_an_error_of_its_sender() {
 
 /// A receiver that the system hides from others: its sender learns that it cannot be reached, and both say why.
 #[test]
-fn a_process_that_is_not_dumpable_is_out_of_reach_and_says_so() {
+fn a_non_dumpable_process_is_unreachable_and_reported() {
     let Some(client) = client() else { return };
     let mut hidden = start(&[], &[client, "hidden"]);
     let mut line = String::new();
     BufReader::new(hidden.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let address: Vec<&str> = line.split_whitespace().collect();
     let out = finish(start(&[], &[client, "stranger", address[0], address[1]]), "the sender");
-    let said = text(&out.stderr);
-    assert!(out.status.success() && said.contains("cannot look at process"), "{said}");
+    let stderr = text(&out.stderr);
+    assert!(out.status.success() && stderr.contains("cannot look at process"), "{stderr}");
     hidden.0.kill().unwrap();
-    let said = text(&finish(hidden, "the receiver").stderr);
-    assert!(said.contains("not dumpable"), "{said}");
+    let stderr = text(&finish(hidden, "the receiver").stderr);
+    assert!(stderr.contains("not dumpable"), "{stderr}");
 }
 
 /// Two processes with one GID are one host: their queue pairs have numbers of their own.
 #[test]
-fn devices_of_one_gid_find_each_other() {
+fn two_processes_share_a_gid() {
     let gid = format!("fe80::77aa:{:x}:0:1", std::process::id() & 0xffff);
     killed_peer(&["--gid", &gid]);
 }
 
 #[test]
-fn a_program_without_verbs_runs_as_ever() {
+fn a_program_without_verbs_runs_unchanged() {
     let out = finish(start(&[], &["echo", "hello"]), "echo");
     assert_eq!((text(&out.stdout).as_str(), text(&out.stderr).as_str()), ("hello\n", ""));
 }
 
 #[test]
-fn programs_that_take_no_library_are_told() {
+fn programs_that_cannot_be_preloaded_are_reported() {
     let source = folder().join("nothing.c");
     std::fs::write(&source, "int main(void) { return 3; }\n").unwrap();
     if let Some(program) = compile("static", &source, &["-static"]) {
         let out = finish(start(&[], &[program.to_str().unwrap()]), "static");
         assert_eq!(out.status.code(), Some(3));
         assert!(text(&out.stderr).contains("statically linked"), "{}", text(&out.stderr));
-        let (is_good, told) = doctor(&program, None);
-        assert!(!is_good && told.contains("statically linked") && told.contains("mend:"), "{told}");
+        let (is_good, report) = doctor(&program, None);
+        assert!(!is_good && report.contains("statically linked") && report.contains("mend:"), "{report}");
     }
     let Some(program) = compile("setuid", &source, &[]) else { return };
     // Only root can make a program another user's.
@@ -204,7 +204,7 @@ fn programs_that_take_no_library_are_told() {
 
 /// A program linked against a later libibverbs than there is: the loader says which version is missing, at once.
 #[test]
-fn a_program_for_a_later_rdma_core_is_refused_by_name() {
+fn a_program_for_a_later_rdma_core_is_rejected_by_version() {
     if client().is_none() {
         return;
     }
@@ -226,16 +226,16 @@ fn a_program_for_a_later_rdma_core_is_refused_by_name() {
     let err = text(&out.stderr);
     assert!(!out.status.success() && err.contains("IBVERBS_9.9"), "{err}");
     assert!(err.contains("softefa doctor"), "{err}");
-    let (is_good, told) = doctor(&user, None);
-    assert!(!is_good && told.contains("IBVERBS_9.9") && told.contains("later rdma-core"), "{told}");
+    let (is_good, report) = doctor(&user, None);
+    assert!(!is_good && report.contains("IBVERBS_9.9") && report.contains("later rdma-core"), "{report}");
     // With that library it starts, and its calls are not ours.
     let later = dir.join("later");
     std::fs::create_dir_all(&later).unwrap();
     std::fs::copy(&library, later.join("libibverbs.so.1.15.99.0")).unwrap();
     let _ = std::os::unix::fs::symlink("libibverbs.so.1.15.99.0", later.join("libibverbs.so.1"));
-    let (is_good, told) = doctor(&user, Some(&later));
-    assert!(!is_good && told.contains("calls: ibv_of_tomorrow"), "{told}");
-    assert!(told.contains("rdma-core 99.0"), "{told}");
+    let (is_good, report) = doctor(&user, Some(&later));
+    assert!(!is_good && report.contains("calls: ibv_of_tomorrow"), "{report}");
+    assert!(report.contains("rdma-core 99.0"), "{report}");
 }
 
 /// What `softefa doctor PROGRAM` says, and whether all is well.
@@ -250,18 +250,18 @@ fn doctor(program: &Path, libraries: Option<&Path>) -> (bool, String) {
 }
 
 #[test]
-fn the_doctor_looks_at_a_program() {
-    let (is_good, told) = doctor(Path::new("sh"), None);
-    assert!(is_good && told.contains("not linked with libibverbs"), "{told}");
-    let (is_good, told) = doctor(Path::new("/no/such/program"), None);
-    assert!(!is_good && told.contains("MISSING  program: /no/such/program: no such file"), "{told}");
+fn the_doctor_inspects_a_program() {
+    let (is_good, report) = doctor(Path::new("sh"), None);
+    assert!(is_good && report.contains("not linked with libibverbs"), "{report}");
+    let (is_good, report) = doctor(Path::new("/no/such/program"), None);
+    assert!(!is_good && report.contains("MISSING  program: /no/such/program: no such file"), "{report}");
     if let Some(client) = client() {
-        let (is_good, told) = doctor(Path::new(client), None);
-        assert!(is_good && told.contains("libibverbs.so.1 of rdma-core"), "{told}");
-        assert!(told.contains("libefa.so.1"), "{told}");
+        let (is_good, report) = doctor(Path::new(client), None);
+        assert!(is_good && report.contains("libibverbs.so.1 of rdma-core"), "{report}");
+        assert!(report.contains("libefa.so.1"), "{report}");
     }
     let script = folder().join("script");
     std::fs::write(&script, "#! /bin/sh -e\n").unwrap();
-    let (is_good, told) = doctor(&script, None);
-    assert!(is_good && told.contains("script, which /bin/sh runs"), "{told}");
+    let (is_good, report) = doctor(&script, None);
+    assert!(is_good && report.contains("script, which /bin/sh runs"), "{report}");
 }

@@ -52,10 +52,10 @@ pub mod wrap;
 mod efa {
     #[path = "dev/soft/link/shm/loom.rs"]
     mod loom;
+    #[path = "dev/soft/mr_entry.rs"]
+    mod mr_entry;
     #[path = "dev/soft/link/shm/ring.rs"]
     mod ring;
-    #[path = "dev/soft/row.rs"]
-    mod row;
 }
 #[cfg(all(test, loom))]
 mod host {

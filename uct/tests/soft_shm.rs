@@ -15,7 +15,7 @@ use uct::efa::dev::{
 const QKEY: u32 = 0x7e57;
 const MTU: usize = 8928;
 /// Longest a test waits for anything: far beyond what it takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const ROLE: &str = "UCT_TEST_ROLE";
 
 struct Memory {
@@ -75,8 +75,8 @@ impl Side {
         out[..n].to_vec()
     }
 
-    fn one(&self) -> Cqe {
-        let end = Instant::now() + PATIENCE;
+    fn next_cqe(&self) -> Cqe {
+        let end = Instant::now() + TIMEOUT;
         loop {
             if let Some(cqe) = self.poll_upto(1).first() {
                 return *cqe;
@@ -136,20 +136,20 @@ fn peer() {
         ["sink", kind, count] => sink(&source, kind, count.parse().unwrap()),
         ["idle", kind, posts, init] => idle(&source, kind, posts.parse().unwrap(), init),
         ["pour", iid, qpn, count] => {
-            pour(&source, iid.parse().unwrap(), qpn.parse().unwrap(), count.parse().unwrap())
+            send_messages(&source, iid.parse().unwrap(), qpn.parse().unwrap(), count.parse().unwrap())
         }
         ["sleeper"] => sleeper(&source),
-        ["starved", more] => starved(&source, more.parse().unwrap()),
+        ["starved", more] => out_of_descriptors(&source, more.parse().unwrap()),
         _ => panic!("no such role: {role}"),
     }
 }
 
-fn tell(line: &str) {
+fn send_line(line: &str) {
     println!("@{line}");
     std::io::stdout().flush().unwrap();
 }
 
-fn hear() -> String {
+fn read_line() -> String {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     line.trim().to_owned()
@@ -160,9 +160,9 @@ fn sink(source: &Source, kind: &str, count: u32) {
     let side = Side::open(source, &INIT, Channel::Without);
     let memory = side.memory(kind, 64 * MTU);
     (0..64).for_each(|i| side.qp.recv(i as u64, memory.sge(i * MTU, MTU)).unwrap());
-    tell(&format!("{} {}", side.dev.gid().iid(), side.qp.qpn()));
+    send_line(&format!("{} {}", side.dev.gid().iid(), side.qp.qpn()));
     let (mut seen, mut sorted, mut last) = (HashSet::new(), true, 0);
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while seen.len() < count as usize {
         for cqe in side.poll() {
             assert_eq!((cqe.status, cqe.op), (DevStatus::Ok, CqeOp::Recv));
@@ -177,8 +177,8 @@ fn sink(source: &Source, kind: &str, count: u32) {
         }
         assert!(Instant::now() < end, "only {} of {count} messages came", seen.len());
     }
-    tell(if sorted { "sorted" } else { "mixed" });
-    hear();
+    send_line(if sorted { "sorted" } else { "mixed" });
+    read_line();
 }
 
 /// Posts receives, shows its memory, and then does nothing at all until told to go.
@@ -188,35 +188,35 @@ fn idle(source: &Source, kind: &str, posts: u64, init: &str) {
     let memory = side.memory(kind, 8 << 20);
     (0..posts).for_each(|i| side.qp.recv(i, memory.sge(0, MTU)).unwrap());
     let (addr, rkey) = (memory.mr.addr() as u64, memory.mr.rkey());
-    tell(&format!("{} {} {addr} {rkey}", side.dev.gid().iid(), side.qp.qpn()));
+    send_line(&format!("{} {} {addr} {rkey}", side.dev.gid().iid(), side.qp.qpn()));
     loop {
-        let line = hear();
+        let line = read_line();
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["know", iid] => _ = side.to(iid.parse().unwrap(), 0),
             ["recv"] => side.qp.recv(99, memory.sge(0, MTU)).unwrap(),
             ["poll"] => {
-                let cqe = side.one();
-                tell(&format!("{:?} {} {:?}", cqe.op, cqe.len, cqe.imm));
+                let cqe = side.next_cqe();
+                send_line(&format!("{:?} {} {:?}", cqe.op, cqe.len, cqe.imm));
                 continue;
             }
             _ => return,
         }
-        tell("ok");
+        send_line("ok");
     }
 }
 
 /// Sends `count` messages to a queue pair.
-fn pour(source: &Source, iid: u64, qpn: u16, count: u32) {
+fn send_messages(source: &Source, iid: u64, qpn: u16, count: u32) {
     let side = Side::open(source, &INIT, Channel::Without);
-    pour_from(&side, &side.to(iid, qpn), 0, count);
-    tell("done");
-    hear();
+    send_messages_from(&side, &side.to(iid, qpn), 0, count);
+    send_line("done");
+    read_line();
 }
 
-fn pour_from(side: &Side, to: &Dest<Ah>, first: u32, count: u32) {
+fn send_messages_from(side: &Side, to: &Dest<Ah>, first: u32, count: u32) {
     let memory = side.memory("own", 64 * MTU);
     let (mut free, mut sent, mut done) = ((0..64usize).collect::<Vec<_>>(), 0, 0);
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while done < count {
         while sent < count && !free.is_empty() {
             let n = first + sent;
@@ -253,26 +253,26 @@ fn sleeper(source: &Source) {
     let epoll = ucs::sys::Epoll::new().unwrap();
     epoll.add(side.cq.event_fd().unwrap(), 1).unwrap();
     assert!(side.cq.arm());
-    tell(&format!("{} {}", side.dev.gid().iid(), side.qp.qpn()));
+    send_line(&format!("{} {}", side.dev.gid().iid(), side.qp.qpn()));
     loop {
-        if epoll.wait(&mut Vec::new(), Some(PATIENCE)).unwrap() == 0 {
+        if epoll.wait(&mut Vec::new(), Some(TIMEOUT)).unwrap() == 0 {
             panic!("nobody woke me");
         }
         if side.poll().len() == 1 {
-            break tell("awake");
+            break send_line("awake");
         }
         side.cq.arm();
     }
-    hear();
+    read_line();
 }
 
 /// Opens everything with only so many descriptors to spare, and tells what the first refusal says.
-fn starved(source: &Source, more: u64) {
+fn out_of_descriptors(source: &Source, more: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1;
     let limit = Rlimit { current: Some(open + more), ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, limit).unwrap();
-    let refusal = || -> Result<(), uct::api::OpenError> {
+    let first_error = || -> Result<(), uct::api::OpenError> {
         let dev = open_shm(source, "softefa0")?;
         let pd = dev.alloc_pd()?;
         let cq = dev.create_cq(16, Channel::With)?;
@@ -280,7 +280,7 @@ fn starved(source: &Source, more: u64) {
         drop(qp);
         Ok(())
     };
-    tell(&refusal().map_or_else(|e| e.to_string(), |()| "fine".into()));
+    send_line(&first_error().map_or_else(|e| e.to_string(), |()| "fine".into()));
 }
 
 // --- the tests ------------------------------------------------------------------------------------------------
@@ -311,8 +311,8 @@ impl Peer {
         loop {
             let mut line = String::new();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "the peer ended early");
-            if let Some((_, told)) = line.split_once('@') {
-                return told.trim().to_owned();
+            if let Some((_, report)) = line.split_once('@') {
+                return report.trim().to_owned();
             }
         }
     }
@@ -364,7 +364,7 @@ fn messages_of_all_sizes_arrive_once_and_whole() {
         let mut source = Source::empty();
         env.iter().for_each(|(key, value)| source.set(key, value));
         let side = Side::open(&source, &INIT, Channel::Without);
-        pour_from(&side, &side.to(n[0], n[1] as u16), 0, 40_000);
+        send_messages_from(&side, &side.to(n[0], n[1] as u16), 0, 40_000);
         let order = sink.line();
         assert!(env[0].1 == "0" || order == "mixed", "{kind} {env:?}: nothing was overtaken");
     }
@@ -376,7 +376,7 @@ fn two_senders_share_a_receiver() {
     let n = sink.numbers();
     let mut other = Peer::start(&format!("pour {} {} 10000", n[0], n[1]), &[]);
     let side = side();
-    pour_from(&side, &side.to(n[0], n[1] as u16), 10_000, 20_000);
+    send_messages_from(&side, &side.to(n[0], n[1] as u16), 10_000, 20_000);
     assert_eq!(other.line(), "done");
     sink.line();
 }
@@ -391,19 +391,19 @@ fn rdma_needs_no_code_on_the_target() {
             let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + len) as u8).collect();
             local.put(0, &bytes);
             side.qp.write(&to, 1, local.sge(0, len), addr + 3, rkey, None).unwrap();
-            let cqe = side.one();
+            let cqe = side.next_cqe();
             assert_eq!((cqe.status, cqe.op), (DevStatus::Ok, CqeOp::Write), "{kind} {len}");
             local.put(0, &vec![0; len]);
             side.qp.read(&to, 2, local.sge(0, len), addr + 3, rkey).unwrap();
-            assert_eq!(side.one().status, DevStatus::Ok);
+            assert_eq!(side.next_cqe().status, DevStatus::Ok);
             assert!(local.get(0, len) == bytes, "{kind} {len}");
         }
         for (raddr, key) in [(addr - 1, rkey), (addr + (8 << 20), rkey), (addr, rkey ^ 1 << 16)] {
             side.qp.read(&to, 3, local.sge(0, 1), raddr, key).unwrap();
-            assert_eq!(side.one().status, DevStatus::RemoteBadAddress);
+            assert_eq!(side.next_cqe().status, DevStatus::RemoteBadAddress);
         }
         side.qp.write(&to, 4, local.sge(0, 100), addr, rkey, Some(77)).unwrap();
-        assert_eq!(side.one().status, DevStatus::Ok);
+        assert_eq!(side.next_cqe().status, DevStatus::Ok);
         assert_eq!(peer.ask("poll"), "RecvWriteImm 100 Some(77)");
     }
 }
@@ -415,7 +415,7 @@ fn unsolicited_writes_use_no_receive() {
     let local = side.memory("file", 4096);
     for n in 0..20 {
         side.qp.write(&to, 1, local.sge(0, 10), addr, rkey, Some(n)).unwrap();
-        assert_eq!(side.one().status, DevStatus::Ok);
+        assert_eq!(side.next_cqe().status, DevStatus::Ok);
     }
     for n in 0..20 {
         assert_eq!(peer.ask("poll"), format!("RecvWriteImm 10 Some({n})"));
@@ -423,45 +423,45 @@ fn unsolicited_writes_use_no_receive() {
 }
 
 #[test]
-fn a_stranger_may_not_do_rdma() {
+fn rdma_needs_an_address_handle_at_the_target() {
     let side = side();
     let mut peer = Peer::start("idle file 0 solicited", &[]);
     let n = peer.numbers();
     let to = side.to(n[0], n[1] as u16);
     let local = side.memory("own", 8);
     side.qp.read(&to, 1, local.sge(0, 8), n[2], n[3] as u32).unwrap();
-    assert_eq!(side.one().status, DevStatus::UnknownPeer);
+    assert_eq!(side.next_cqe().status, DevStatus::UnknownPeer);
     assert_eq!(peer.ask(&format!("know {}", side.dev.gid().iid())), "ok");
     side.qp.read(&to, 1, local.sge(0, 8), n[2], n[3] as u32).unwrap();
-    assert_eq!(side.one().status, DevStatus::Ok);
+    assert_eq!(side.next_cqe().status, DevStatus::Ok);
 }
 
 #[test]
-fn wrong_keys_and_numbers_end_at_nobody() {
+fn wrong_qkeys_and_qpns_complete_with_bad_dest_qpn() {
     let side = side();
     let (_peer, to, ..) = idle_peer(&side, "idle file 4 solicited");
     for dest in [Dest { qkey: 1, ..to }, Dest { qpn: to.qpn ^ 0x8000, ..to }, side.to(0xdead_beef, 1)] {
         side.qp.send_inline(&dest, 1, b"x", None).unwrap();
-        assert_eq!(side.one().status, DevStatus::BadDestQpn);
+        assert_eq!(side.next_cqe().status, DevStatus::BadDestQpn);
     }
     side.qp.send_inline(&to, 1, b"x", None).unwrap();
-    assert_eq!(side.one().status, DevStatus::Ok);
+    assert_eq!(side.next_cqe().status, DevStatus::Ok);
 }
 
 #[test]
-fn without_a_receive_few_retries_fail_and_seven_wait() {
+fn rnr_retries_are_bounded_and_seven_is_forever() {
     let mut peer = Peer::start("idle file 0 solicited", &[]);
     let n = peer.numbers();
     for retry in [0, 2] {
         let side = Side::open(&Source::empty(), &QpInit { rnr_retry: retry, ..INIT }, Channel::Without);
         side.qp.send_inline(&side.to(n[0], n[1] as u16), 1, b"x", None).unwrap();
-        assert_eq!(side.one().status, DevStatus::Rnr);
+        assert_eq!(side.next_cqe().status, DevStatus::Rnr);
     }
     let ever = side();
     ever.qp.send_inline(&ever.to(n[0], n[1] as u16), 1, b"x", None).unwrap();
     (0..10_000).for_each(|_| assert!(ever.poll().is_empty()));
     assert_eq!(peer.ask("recv"), "ok");
-    assert_eq!(ever.one().status, DevStatus::Ok);
+    assert_eq!(ever.next_cqe().status, DevStatus::Ok);
     assert_eq!(peer.ask("poll"), "Recv 1 None");
 }
 
@@ -474,7 +474,7 @@ fn is_listed(iid: u64) -> bool {
 }
 
 #[test]
-fn a_killed_receiver_is_noticed_and_leaves_nothing() {
+fn a_killed_receiver_is_detected_and_leaves_nothing() {
     let before = shm_files();
     let side = side();
     let (mut peer, to, addr, rkey) = idle_peer(&side, "idle file 16 solicited");
@@ -488,26 +488,26 @@ fn a_killed_receiver_is_noticed_and_leaves_nothing() {
     assert!(!is_listed(iid), "the name outlived its process");
     let local = side.memory("own", 8);
     side.qp.read(&to, 0, local.sge(0, 8), addr, rkey).unwrap();
-    assert_eq!(side.one().status, DevStatus::Ok);
+    assert_eq!(side.next_cqe().status, DevStatus::Ok);
     for _ in 0..16 {
         side.qp.send_inline(&to, 1, b"x", None).unwrap();
-        assert_eq!(side.one().status, DevStatus::Ok);
+        assert_eq!(side.next_cqe().status, DevStatus::Ok);
     }
     side.qp.send_inline(&to, 2, b"waits", None).unwrap();
     assert!(side.poll().is_empty());
     peer.kill();
-    let cqe = side.one();
+    let cqe = side.next_cqe();
     assert_eq!((cqe.wr_id, cqe.status), (2, DevStatus::BadDestQpn));
     side.qp.send_inline(&to, 3, b"late", None).unwrap();
-    assert_eq!(side.one().status, DevStatus::BadDestQpn);
+    assert_eq!(side.next_cqe().status, DevStatus::BadDestQpn);
     side.qp.read(&to, 4, local.sge(0, 8), addr, rkey).unwrap();
-    assert_eq!(side.one().status, DevStatus::BadDestQpn);
+    assert_eq!(side.next_cqe().status, DevStatus::BadDestQpn);
     let new: Vec<_> = shm_files().difference(&before).cloned().collect();
     assert!(!new.iter().any(|f| f.to_string_lossy().contains("softefa")), "{new:?}");
 }
 
 #[test]
-fn a_killed_sender_stops_nobody() {
+fn a_killed_sender_does_not_block_the_receiver() {
     // Several are killed in full flight; whatever moment they die in, the next one gets through.
     let side = side();
     let memory = side.memory("file", 64 * MTU);
@@ -515,7 +515,7 @@ fn a_killed_sender_stops_nobody() {
     let role = format!("pour {} {} 100000000", side.dev.gid().iid(), side.qp.qpn());
     for _ in 0..4 {
         let mut sender = Peer::start(&role, &[]);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let mut came = 0;
         while came < 5_000 {
             for cqe in side.poll() {
@@ -534,7 +534,7 @@ fn a_sleeper_is_woken_by_a_message() {
     let n = peer.numbers();
     let side = side();
     side.qp.send_inline(&side.to(n[0], n[1] as u16), 1, b"x", None).unwrap();
-    assert_eq!(side.one().status, DevStatus::Ok);
+    assert_eq!(side.next_cqe().status, DevStatus::Ok);
     assert_eq!(peer.line(), "awake");
 }
 
@@ -546,14 +546,14 @@ fn a_process_sends_to_itself_and_a_destroyed_queue_pair_is_gone() {
     b.qp.recv(5, memory.sge(0, 100)).unwrap();
     let to = a.to(b.dev.gid().iid(), b.qp.qpn());
     a.qp.send_inline(&to, 1, b"self", Some(3)).unwrap();
-    assert_eq!(a.one().status, DevStatus::Ok);
-    let cqe = b.one();
+    assert_eq!(a.next_cqe().status, DevStatus::Ok);
+    let cqe = b.next_cqe();
     assert_eq!((cqe.wr_id, cqe.len, cqe.imm, cqe.src_qpn), (5, 4, Some(3), a.qp.qpn()));
     assert_eq!(memory.get(0, 4), b"self");
     b.qp.recv(6, memory.sge(0, 100)).unwrap();
     drop(b.qp);
     a.qp.send_inline(&to, 2, b"late", None).unwrap();
-    assert_eq!(a.one().status, DevStatus::BadDestQpn);
+    assert_eq!(a.next_cqe().status, DevStatus::BadDestQpn);
 }
 
 #[test]
@@ -565,12 +565,12 @@ fn two_processes_may_share_a_gid() {
     let side = Side::open(&Source::empty().with("SOFTEFA_GID", "0x5157a5"), &INIT, Channel::Without);
     assert_ne!(u64::from(side.qp.qpn()), n[1]);
     side.qp.send_inline(&side.to(n[0], n[1] as u16), 1, b"neighbour", None).unwrap();
-    assert_eq!(side.one().status, DevStatus::Ok);
+    assert_eq!(side.next_cqe().status, DevStatus::Ok);
     assert_eq!(other.ask("poll"), "Recv 9 None");
 }
 
 #[test]
-fn opening_says_what_is_wrong() {
+fn opening_errors_name_the_cause() {
     let text = |source: &Source, name: &str| open_shm(source, name).err().unwrap().to_string();
     assert_eq!(
         text(&Source::empty(), "softefa7"),
@@ -584,15 +584,15 @@ fn opening_says_what_is_wrong() {
 }
 
 #[test]
-fn too_few_descriptors_are_said_clearly() {
-    let mut refusals = HashSet::new();
+fn too_few_descriptors_are_reported() {
+    let mut reports = HashSet::new();
     for more in 0..12 {
-        let told = Peer::start(&format!("starved {more}"), &[]).line();
+        let report = Peer::start(&format!("starved {more}"), &[]).line();
         assert!(
-            told == "fine" || told.contains("EMFILE") && told.contains("limit"),
-            "{more} to spare: {told}"
+            report == "fine" || report.contains("EMFILE") && report.contains("limit"),
+            "{more} to spare: {report}"
         );
-        refusals.insert(told);
+        reports.insert(report);
     }
-    assert!(refusals.contains("fine") && refusals.len() >= 3, "{refusals:?}");
+    assert!(reports.contains("fine") && reports.len() >= 3, "{reports:?}");
 }

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_refused() {
+    fn malformed_addresses_are_rejected() {
         let good = RawAddr { gid: Gid::link_local(7), qpn: 1, connid: 2 }.pack();
         assert!(parse_pair(&good[..16], &good).is_ok());
         assert_eq!(parse_pair(&Gid::link_local(8).0, &good), Err(ConnectError::Malformed));

@@ -7,45 +7,45 @@ use super::tx::EpIdx;
 use crate::api::Error;
 
 /// The handles of one protection domain.
-pub(super) struct Ahs<D: Dev> {
+pub(super) struct AddressHandles<D: Dev> {
     dev: D,
     pd: D::Pd,
     /// Handles of endpoints that are dropped and still have operations on their way.
-    orphans: Vec<(EpIdx, D::Ah)>,
+    dropped: Vec<(EpIdx, D::Ah)>,
 }
 
-impl<D: Dev> Ahs<D> {
+impl<D: Dev> AddressHandles<D> {
     /// None yet.
     pub(super) fn new(dev: D, pd: D::Pd) -> Self {
-        Ahs { dev, pd, orphans: Vec::new() }
+        AddressHandles { dev, pd, dropped: Vec::new() }
     }
 
     /// The handle of `gid`, counted once more.
-    pub(super) fn get(&self, gid: Gid) -> Result<D::Ah, Error> {
+    pub(super) fn create(&self, gid: Gid) -> Result<D::Ah, Error> {
         self.dev.create_ah(&self.pd, gid)
     }
 
-    /// Gives back what [`Ahs::get`] gave; the last one destroys the handle, so nothing posted may need it.
-    pub(super) fn put(&self, ah: D::Ah) {
+    /// Gives back what [`AddressHandles::get`] gave; the last one destroys the handle, so nothing posted may need it.
+    pub(super) fn destroy(&self, ah: D::Ah) {
         self.dev.destroy_ah(&self.pd, ah);
     }
 
-    /// The endpoint is dropped, its operations are not done: [`Ahs::retire`] gives the handle back.
-    pub(super) fn keep(&mut self, ep: EpIdx, ah: D::Ah) {
-        self.orphans.push((ep, ah));
+    /// The endpoint is dropped, its operations are not done: [`AddressHandles::retire`] gives the handle back.
+    pub(super) fn destroy_when_idle(&mut self, ep: EpIdx, ah: D::Ah) {
+        self.dropped.push((ep, ah));
     }
 
     /// The last operation of a dropped endpoint is done.
-    pub(super) fn retire(&mut self, ep: EpIdx) {
-        if let Some(at) = self.orphans.iter().position(|(orphan, _)| *orphan == ep) {
-            let (_, ah) = self.orphans.swap_remove(at);
-            self.put(ah);
+    pub(super) fn ep_idle(&mut self, ep: EpIdx) {
+        if let Some(at) = self.dropped.iter().position(|(other, _)| *other == ep) {
+            let (_, ah) = self.dropped.swap_remove(at);
+            self.destroy(ah);
         }
     }
 }
 
-impl<D: Dev> Drop for Ahs<D> {
+impl<D: Dev> Drop for AddressHandles<D> {
     fn drop(&mut self) {
-        self.orphans.iter().for_each(|(_, ah)| self.dev.destroy_ah(&self.pd, *ah));
+        self.dropped.iter().for_each(|(_, ah)| self.dev.destroy_ah(&self.pd, *ah));
     }
 }

@@ -1,10 +1,10 @@
 //! Polling: arrivals go to the sink, completions to whoever waits for them, buffers back to the device.
 //! Called by `Iface::poll` and nobody else. Never sends by itself; pending operations do.
 
-use super::bare::{TOKEN, told};
 use super::dev::{Cqe, CqeOp, Dev, DevCq, DevStatus};
 use super::iface::{Inner, Stats};
-use super::tx::{EpIdx, Finished, Kind, Place};
+use super::tx::{CompletedSlot, EpIdx, OpKind, PacketLocation};
+use super::user_recv_qp::{USER_RECV_BIT, user_recv_completion};
 use crate::api::{Am, Comp, Error, Imm, Sink, Source};
 use crate::base::pending::Room;
 
@@ -12,24 +12,24 @@ impl<D: Dev> Inner<D> {
     /// Takes up to `max` events; answers how many there were. A handler that polls gets 0. // HOT
     #[inline]
     pub(super) fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        let Ok(mut batch) = self.batch.try_borrow_mut() else { return 0 };
+        let Ok(mut batch) = self.cqe_batch.try_borrow_mut() else { return 0 };
         let mut events = 0;
         while events < max {
             let want = batch.len().min(max - events);
             let got = self.cq.poll(&mut batch[..want]);
             for cqe in &batch[..got] {
                 match cqe.op {
-                    CqeOp::Recv if cqe.wr_id & TOKEN != 0 => on_bare(cqe, sink),
+                    CqeOp::Recv if cqe.wr_id & USER_RECV_BIT != 0 => on_user_recv(cqe, sink),
                     CqeOp::Recv | CqeOp::RecvWriteImm => self.on_recv(cqe, sink),
                     CqeOp::Send | CqeOp::Write => self.on_sent(cqe, sink),
                     CqeOp::Read => self.on_read(cqe, sink),
                 }
             }
             if got > 0 {
-                self.rx.top_up(&self.qp);
+                self.rx.refill_batch(&self.qp);
             } else if events == 0 {
                 // Nobody waits for anything: the time to post what is not a batch yet.
-                self.rx.post(&self.qp);
+                self.rx.refill(&self.qp);
             }
             events += got;
             if got < want {
@@ -38,11 +38,11 @@ impl<D: Dev> Inner<D> {
         }
         if self.pending.waiting() > 0 {
             // One at least: arrivals that fill each poll must not keep it waiting for ever.
-            events += self.resume((max - events.min(max)).max(1));
+            events += self.dispatch_pending((max - events.min(max)).max(1));
         }
         // Flushes may also end outside a poll, by an operation that was claimed and not posted.
-        if self.tx.borrow().has_ready() {
-            events += self.tell_flushes(max.saturating_sub(events).max(1), sink);
+        if self.tx.borrow().has_done_flush() {
+            events += self.complete_flushes(max.saturating_sub(events).max(1), sink);
         }
         events
     }
@@ -50,25 +50,28 @@ impl<D: Dev> Inner<D> {
     /// Whether a poll would find nothing; if so, it has been polled. // HOT
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
-        self.pending.waiting() == 0 && !self.rx.lacks() && !self.tx.borrow().has_ready() && self.cq.is_quiet()
+        self.pending.waiting() == 0
+            && !self.rx.needs_refill()
+            && !self.tx.borrow().has_done_flush()
+            && self.cq.is_quiet()
     }
 
     /// A message arrived. // HOT
     #[inline]
     fn on_recv<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
-        let arrival = self.rx.arrived(cqe.wr_id);
+        let buffer = self.rx.take(cqe.wr_id);
         if cqe.status != DevStatus::Ok || cqe.len == 0 || cqe.op != CqeOp::Recv {
             // The buffer goes back first: the sink may keep messages.
-            drop(arrival);
-            return self.on_odd_recv(cqe, sink);
+            drop(buffer);
+            return self.on_recv_slow(cqe, sink);
         }
         let source = Source { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) };
-        sink.on_am(Am::new(arrival.bytes(cqe.len as usize), source, &arrival));
+        sink.on_am(Am::new(buffer.bytes(cqe.len as usize), source, &buffer));
     }
 
     /// An arrival that is no message: counted; a word that came with a write is told.
     #[cold]
-    fn on_odd_recv<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
+    fn on_recv_slow<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
         let mut s: Stats = self.stats.get();
         let mut imm = None;
         match (cqe.status, cqe.op) {
@@ -95,13 +98,13 @@ impl<D: Dev> Inner<D> {
     /// A read is done; if it went into the row's buffer, somebody takes it from there before the row is free. // HOT
     #[inline]
     fn on_read<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
-        let row = cqe.wr_id as u32;
-        let kind = self.tx.borrow().kind(row);
-        if kind == Kind::Get {
-            let unpack = self.unpacks.borrow_mut()[row as usize].take();
+        let slot = cqe.wr_id as u32;
+        let kind = self.tx.borrow().kind(slot);
+        if kind == OpKind::GetBcopy {
+            let unpack = self.unpacks.borrow_mut()[slot as usize].take();
             if let (Some((len, unpack)), DevStatus::Ok) = (unpack, cqe.status) {
                 // SAFETY: the row is taken until `on_sent`, and the device is done with it.
-                unpack.call(unsafe { self.bounce.bytes(row, len) });
+                unpack.call(unsafe { self.bounce.bytes(slot, len) });
             }
         }
         self.on_sent(cqe, sink);
@@ -111,62 +114,65 @@ impl<D: Dev> Inner<D> {
     #[inline]
     fn on_sent<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
         let mut status = cqe.status;
-        if status != DevStatus::Ok && comes_back(status) && self.hand_back(cqe.wr_id as u32, status, sink) {
+        if status != DevStatus::Ok
+            && is_resendable(status)
+            && self.return_packet(cqe.wr_id as u32, status, sink)
+        {
             status = DevStatus::Ok;
         }
         let done = self.tx.borrow_mut().finish(cqe.wr_id as u32);
-        if status != DevStatus::Ok || done.orphan || done.group.is_some() {
-            return self.on_odd_sent(status, done, sink);
+        if status != DevStatus::Ok || done.ep_dropped || done.group.is_some() {
+            return self.on_sent_slow(status, done, sink);
         }
         done.comp.fire(Ok(()), |token, result| sink.on_comp(token, result));
     }
 
     /// A packet came back. The row is still taken, so that what the sink sends does not end up in its buffer.
     #[cold]
-    fn hand_back<S: Sink>(&self, row: u32, status: DevStatus, sink: &mut S) -> bool {
-        let Some((tag, place, len)) = self.tx.borrow().packet(row) else { return false };
-        let short;
-        let packet = match place {
-            Place::Nowhere => return false,
-            Place::Short => {
-                short = self.tx.borrow().short(row);
-                &short[..len]
+    fn return_packet<S: Sink>(&self, slot: u32, status: DevStatus, sink: &mut S) -> bool {
+        let Some((tag, location, len)) = self.tx.borrow().packet(slot) else { return false };
+        let inline;
+        let packet = match location {
+            PacketLocation::None => return false,
+            PacketLocation::Inline => {
+                inline = self.tx.borrow().inline_copy(slot);
+                &inline[..len]
             }
             // SAFETY: the row is taken until `finish`, and the device is done with it.
-            Place::Buffer => unsafe { self.bounce.bytes(row, len) },
+            PacketLocation::Buffer => unsafe { self.bounce.bytes(slot, len) },
         };
         let (kind, imm) = {
             let tx = self.tx.borrow();
-            (tx.kind(row), tx.imm(row))
+            (tx.kind(slot), tx.imm(slot))
         };
         match kind {
-            Kind::Bare if status == DevStatus::Rnr => sink.on_unsent_bare(tag, packet, imm),
+            OpKind::ToUserQp if status == DevStatus::Rnr => sink.on_unsent_bare(tag, packet, imm),
             // The word that goes along would be lost.
-            Kind::Bare => return false,
+            OpKind::ToUserQp => return false,
             _ if status == DevStatus::Rnr => sink.on_unsent(tag, packet),
-            _ => sink.on_lost(tag, error(status), packet),
+            _ => sink.on_lost(tag, status_error(status), packet),
         }
         true
     }
 
     /// An operation failed, or its endpoint is gone, or it is a part of another.
     #[cold]
-    fn on_odd_sent<S: Sink>(&self, status: DevStatus, done: Finished, sink: &mut S) {
+    fn on_sent_slow<S: Sink>(&self, status: DevStatus, done: CompletedSlot, sink: &mut S) {
         let tag = self.tx.borrow().tag(done.ep);
-        if done.orphan {
+        if done.ep_dropped {
             self.retire(done.ep);
         }
-        let result = verdict(done.kind, status);
+        let result = op_result(done.kind, status);
         let (comp, result) = match done.group {
             None => (done.comp, result),
-            Some(group) => match self.part_over(group, result) {
-                Some(over) => over,
+            Some(group) => match self.group_member_done(group, result) {
+                Some(ended) => ended,
                 None => return,
             },
         };
         match (comp, result) {
             (Comp::None, Ok(())) => {}
-            (Comp::None, Err(error)) => sink.on_ep_error(tag, error),
+            (Comp::None, Err(status_error)) => sink.on_ep_error(tag, status_error),
             (comp, result) => comp.fire(result, |token, result| sink.on_comp(token, result)),
         }
     }
@@ -175,35 +181,35 @@ impl<D: Dev> Inner<D> {
     pub(super) fn retire(&self, ep: EpIdx) {
         let retired = self.tx.borrow_mut().retire(ep);
         if retired {
-            self.ahs.borrow_mut().retire(ep);
+            self.ahs.borrow_mut().ep_idle(ep);
         }
     }
 
     /// Whether a poll has something to do although the device may have nothing to say.
-    pub(super) fn owes_a_poll(&self) -> bool {
+    pub(super) fn needs_poll(&self) -> bool {
         let tx = self.tx.borrow();
-        tx.has_ready() || (self.pending.waiting() > 0 && tx.has_room())
+        tx.has_done_flush() || (self.pending.waiting() > 0 && tx.has_free_slot())
     }
 
     #[cold]
-    fn resume(&self, max: usize) -> usize {
+    fn dispatch_pending(&self, max: usize) -> usize {
         // A fence may hold one endpoint back and not the others: ask each that waits, if there is room at all.
-        if !self.tx.borrow_mut().begin_turns() {
+        if !self.tx.borrow_mut().begin_dispatch() {
             return 0;
         }
         let mut done = self.pending.dispatch(max, Room::PerEp);
-        if done < max && self.tx.borrow_mut().kept_in_vain() {
+        if done < max && self.tx.borrow_mut().release_unused() {
             done += self.pending.dispatch(max - done, Room::PerEp);
         }
-        self.tx.borrow_mut().end_turns(self.pending.waiting() > 0);
+        self.tx.borrow_mut().end_dispatch(self.pending.waiting() > 0);
         done
     }
 
     #[cold]
-    fn tell_flushes<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        for told in 0..max {
+    fn complete_flushes<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        for completed in 0..max {
             // The borrow ends before the callback starts: it may send.
-            let Some(comp) = self.tx.borrow_mut().take_ready() else { return told };
+            let Some(comp) = self.tx.borrow_mut().take_done_flush() else { return completed };
             comp.fire(Ok(()), |token, result| sink.on_comp(token, result));
         }
         max
@@ -211,30 +217,30 @@ impl<D: Dev> Inner<D> {
 }
 
 /// A receive of the program's own memory is over.
-fn on_bare<S: Sink>(cqe: &Cqe, sink: &mut S) {
-    let (token, bare) = told(cqe, error);
+fn on_user_recv<S: Sink>(cqe: &Cqe, sink: &mut S) {
+    let (token, bare) = user_recv_completion(cqe, status_error);
     sink.on_bare(token, bare);
 }
 
 /// Whether a packet with this status may be sent once more: nobody took it, or nobody can say who did.
 #[inline]
-fn comes_back(status: DevStatus) -> bool {
+fn is_resendable(status: DevStatus) -> bool {
     use DevStatus::{Flushed, Rnr, Unreachable, Unresponsive};
     matches!(status, Rnr | Flushed | Unresponsive | Unreachable)
 }
 
 /// What a completion status means for an operation.
-fn verdict(kind: Kind, status: DevStatus) -> Result<(), Error> {
+fn op_result(kind: OpKind, status: DevStatus) -> Result<(), Error> {
     match (kind, status) {
         (_, DevStatus::Ok) => Ok(()),
         // The peer's device answered, so the peer's queue pair is there.
-        (Kind::Check, DevStatus::RemoteBadAddress | DevStatus::UnknownPeer) => Ok(()),
-        _ => Err(error(status)),
+        (OpKind::Check, DevStatus::RemoteBadAddress | DevStatus::UnknownPeer) => Ok(()),
+        _ => Err(status_error(status)),
     }
 }
 
 /// The error behind a completion status (RDM v4 device status codes, wire facts).
-fn error(status: DevStatus) -> Error {
+fn status_error(status: DevStatus) -> Error {
     match status {
         DevStatus::Flushed => Error::Cancelled,
         DevStatus::InvalidLkey => Error::BadLocalKey,

@@ -7,8 +7,8 @@ use super::addr::{RawAddr, parse_pair};
 use super::dev::{Dest, Dev, DevQp, PostError, Sge};
 use super::iface::Inner;
 use super::md::{Mem, Rkey};
-use super::rdma::Way;
-use super::tx::{Claim, EpIdx, Kind, MAX_INLINE, Tx};
+use super::rdma::RmaDir;
+use super::tx::{ClaimedSlot, EpIdx, MAX_INLINE, OpKind, Tx};
 use crate::api::{
     self, BareQp, Comp, EpTag, Error, Iov, Op, Outcome, Pending, PendingQueued, Refused, RemoteIov, Sent,
 };
@@ -31,7 +31,7 @@ pub struct Ep<D: Dev> {
 
 impl<D: Dev> Ep<D> {
     pub(super) fn new(iface: Rc<Inner<D>>, to: &RawAddr) -> Result<Self, Error> {
-        let ah = iface.ahs.borrow().get(to.gid)?;
+        let ah = iface.ahs.borrow().create(to.gid)?;
         let idx = iface.tx.borrow_mut().add_ep();
         let queue = iface.pending.open();
         Ok(Ep { to: Dest { ah, qpn: to.qpn, qkey: to.connid }, idx, queue, iface })
@@ -39,18 +39,18 @@ impl<D: Dev> Ep<D> {
 
     /// Room for one operation. // HOT
     #[inline(always)]
-    pub(super) fn claim(&self, kind: Kind, comp: Comp) -> Result<Claim<'_>, Refused> {
+    pub(super) fn claim(&self, kind: OpKind, comp: Comp) -> Result<ClaimedSlot<'_>, Refused> {
         Tx::claim(&self.iface.tx, self.idx, kind, comp)
     }
 
     /// Nothing of this endpoint waits any more.
-    fn leave_turns(&self) {
-        self.iface.tx.borrow_mut().leave_turns(self.idx, self.iface.pending.waiting() > 0);
+    fn pending_removed(&self) {
+        self.iface.tx.borrow_mut().pending_removed(self.idx, self.iface.pending.waiting() > 0);
     }
 
     /// Refuses what is too long for a short message. // HOT
     #[inline(always)]
-    fn short(&self, len: usize, op: Op) -> Result<(), Refused> {
+    fn check_short(&self, len: usize, op: Op) -> Result<(), Refused> {
         let max = self.iface.attr.am.max_short;
         if max == 0 {
             return Err(Error::Unsupported(op).into());
@@ -60,10 +60,15 @@ impl<D: Dev> Ep<D> {
 
     /// Sends the first `len` bytes of a short packet by value. // HOT
     #[inline]
-    fn send_inline(&self, claim: Claim<'_>, packet: &[u8; MAX_INLINE], len: usize) -> Result<(), Refused> {
-        let wr_id = u64::from(claim.row());
-        claim.keep_short(packet, len);
-        self.posted(claim, self.iface.qp.send_inline(&self.to, wr_id, &packet[..len], None))
+    fn send_inline(
+        &self,
+        claim: ClaimedSlot<'_>,
+        packet: &[u8; MAX_INLINE],
+        len: usize,
+    ) -> Result<(), Refused> {
+        let wr_id = u64::from(claim.slot());
+        claim.set_inline_copy(packet, len);
+        self.finish_post(claim, self.iface.qp.send_inline(&self.to, wr_id, &packet[..len], None))
     }
 
     /// `am_zcopy` of more blocks than the device takes: a copy in the row's buffer. `len` is that of the packet, and fits.
@@ -71,26 +76,36 @@ impl<D: Dev> Ep<D> {
     /// # Safety
     /// Every block must be valid for reads during the call.
     #[cold]
-    unsafe fn am_gathered(&self, id: u8, header: &[u8], iov: &[Iov<'_, Mem<D>>], len: usize) -> Outcome {
+    unsafe fn am_zcopy_gathered(
+        &self,
+        id: u8,
+        header: &[u8],
+        iov: &[Iov<'_, Mem<D>>],
+        len: usize,
+    ) -> Outcome {
         let iface = &*self.iface;
-        let claim = self.claim(Kind::Data, Comp::None)?;
-        let row = claim.row();
+        let claim = self.claim(OpKind::Data, Comp::None)?;
+        let slot = claim.slot();
         // SAFETY: a claimed row has its buffer to itself until its completion.
-        let buf = unsafe { iface.bounce.bytes_mut(row, len) };
+        let buf = unsafe { iface.bounce.bytes_mut(slot, len) };
         buf[0] = id;
         let mut at = 1;
         append(buf, &mut at, header);
         // SAFETY: the caller vouches for the blocks; they have `len - at` bytes.
         unsafe { gather(iov, buf[at..].as_mut_ptr()) };
-        claim.keep_in_buffer(len);
-        let sge = iface.bounce.sge(row, len);
-        self.posted(claim, iface.qp.send(&self.to, u64::from(row), &[sge], None))?;
+        claim.set_buffer_len(len);
+        let sge = iface.bounce.sge(slot, len);
+        self.finish_post(claim, iface.qp.send(&self.to, u64::from(slot), &[sge], None))?;
         Ok(Sent::Done)
     }
 
     /// What became of a post; rings if it was taken. // HOT
     #[inline]
-    pub(super) fn posted(&self, claim: Claim<'_>, result: Result<(), PostError>) -> Result<(), Refused> {
+    pub(super) fn finish_post(
+        &self,
+        claim: ClaimedSlot<'_>,
+        result: Result<(), PostError>,
+    ) -> Result<(), Refused> {
         match result {
             Ok(()) => {
                 claim.commit();
@@ -113,7 +128,7 @@ pub(super) fn post_error(e: PostError) -> Refused {
 
 /// The blocks of `iov` for the device, those without a gap between them as one; `None` if there are more than `max`. All
 /// must lie in their registrations.
-fn in_place<D: Dev>(iov: &[Iov<'_, Mem<D>>], max: usize) -> Result<Option<ArrayVec<Sge, MAX_SGE>>, Error> {
+fn gather_sges<D: Dev>(iov: &[Iov<'_, Mem<D>>], max: usize) -> Result<Option<ArrayVec<Sge, MAX_SGE>>, Error> {
     let mut blocks = ArrayVec::<Sge, MAX_SGE>::new();
     let mut many = false;
     for piece in iov.iter().filter(|piece| piece.total() > 0) {
@@ -139,7 +154,7 @@ fn in_place<D: Dev>(iov: &[Iov<'_, Mem<D>>], max: usize) -> Result<Option<ArrayV
 
 /// Checks what a pack closure says it wrote.
 #[inline(always)]
-fn packed(n: usize, max: usize) -> Result<usize, Refused> {
+fn check_packed(n: usize, max: usize) -> Result<usize, Refused> {
     if n == 0 || n > max {
         return Err(Error::InvalidParam("pack wrote no id, or more than it was given").into());
     }
@@ -168,8 +183,8 @@ impl<D: Dev> api::Ep for Ep<D> {
     // HOT
     #[inline]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
-        self.short(8 + payload.len(), Op::AmShort)?;
-        let claim = self.claim(Kind::Data, Comp::None)?;
+        self.check_short(8 + payload.len(), Op::AmShort)?;
+        let claim = self.claim(OpKind::Data, Comp::None)?;
         let mut buf = [0u8; MAX_INLINE];
         buf[0] = id;
         let mut len = 1;
@@ -182,8 +197,8 @@ impl<D: Dev> api::Ep for Ep<D> {
     // HOT
     #[inline]
     fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
-        self.short(total(iov), Op::AmShortIov)?;
-        let claim = self.claim(Kind::Data, Comp::None)?;
+        self.check_short(total(iov), Op::AmShortIov)?;
+        let claim = self.claim(OpKind::Data, Comp::None)?;
         let mut buf = [0u8; MAX_INLINE];
         buf[0] = id;
         let mut len = 1;
@@ -200,23 +215,23 @@ impl<D: Dev> api::Ep for Ep<D> {
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
         let (iface, limits) = (&*self.iface, &self.iface.limits);
         fits(max, limits.packet)?;
-        let claim = self.claim(Kind::Data, Comp::None)?;
+        let claim = self.claim(OpKind::Data, Comp::None)?;
         if max <= limits.inline {
             let mut buf = [0u8; MAX_INLINE];
-            let n = packed(pack(&mut buf[..max]), max)?;
+            let n = check_packed(pack(&mut buf[..max]), max)?;
             self.send_inline(claim, &buf, n)?;
             return Ok(n);
         }
         // SAFETY: a claimed row has its buffer to itself until its completion.
-        let buf = unsafe { iface.bounce.bytes_mut(claim.row(), max) };
-        let n = packed(pack(buf), max)?;
-        let wr_id = u64::from(claim.row());
-        claim.keep_in_buffer(n);
+        let buf = unsafe { iface.bounce.bytes_mut(claim.slot(), max) };
+        let n = check_packed(pack(buf), max)?;
+        let wr_id = u64::from(claim.slot());
+        claim.set_buffer_len(n);
         if n <= limits.inline {
-            self.posted(claim, iface.qp.send_inline(&self.to, wr_id, &buf[..n], None))?;
+            self.finish_post(claim, iface.qp.send_inline(&self.to, wr_id, &buf[..n], None))?;
         } else {
-            let sge = iface.bounce.sge(claim.row(), n);
-            self.posted(claim, iface.qp.send(&self.to, wr_id, &[sge], None))?;
+            let sge = iface.bounce.sge(claim.slot(), n);
+            self.finish_post(claim, iface.qp.send(&self.to, wr_id, &[sge], None))?;
         }
         Ok(n)
     }
@@ -232,21 +247,21 @@ impl<D: Dev> api::Ep for Ep<D> {
         let (iface, limits) = (&*self.iface, &self.iface.limits);
         fits(max, limits.packet)?;
         let to = Dest { ah: self.to.ah, qpn: to.qpn, qkey: to.qkey };
-        let claim = self.claim(Kind::Bare, Comp::None)?;
+        let claim = self.claim(OpKind::ToUserQp, Comp::None)?;
         // SAFETY: a claimed row has its buffer to itself until its completion.
-        let buf = unsafe { iface.bounce.bytes_mut(claim.row(), max) };
+        let buf = unsafe { iface.bounce.bytes_mut(claim.slot(), max) };
         let n = pack(buf);
         if n > max {
             return Err(Error::InvalidParam("pack wrote more than it was given").into());
         }
-        let wr_id = u64::from(claim.row());
-        claim.keep_in_buffer(n);
-        claim.keep_imm(imm);
+        let wr_id = u64::from(claim.slot());
+        claim.set_buffer_len(n);
+        claim.set_imm(imm);
         let posted = match n <= limits.inline {
             true => iface.qp.send_inline(&to, wr_id, &buf[..n], imm),
-            false => iface.qp.send(&to, wr_id, &[iface.bounce.sge(claim.row(), n)], imm),
+            false => iface.qp.send(&to, wr_id, &[iface.bounce.sge(claim.slot(), n)], imm),
         };
-        self.posted(claim, posted)?;
+        self.finish_post(claim, posted)?;
         Ok(n)
     }
 
@@ -266,7 +281,7 @@ impl<D: Dev> api::Ep for Ep<D> {
         fits(header.len(), iface.attr.am.max_hdr)?;
         let len = hdr_len + checked_len(iov, limits.iov, limits.packet - hdr_len)?;
         if len <= limits.inline {
-            let claim = self.claim(Kind::Data, Comp::None)?;
+            let claim = self.claim(OpKind::Data, Comp::None)?;
             let mut buf = [0u8; MAX_INLINE];
             buf[0] = id;
             let mut at = 1;
@@ -276,20 +291,20 @@ impl<D: Dev> api::Ep for Ep<D> {
             self.send_inline(claim, &buf, len)?;
             return Ok(Sent::Done);
         }
-        let Some(blocks) = in_place(iov, limits.iov)? else {
+        let Some(blocks) = gather_sges(iov, limits.iov)? else {
             // SAFETY: the caller's promise is the same.
-            return unsafe { self.am_gathered(id, header, iov, len) };
+            return unsafe { self.am_zcopy_gathered(id, header, iov, len) };
         };
-        let claim = self.claim(Kind::Data, comp)?;
-        let row = claim.row();
+        let claim = self.claim(OpKind::Data, comp)?;
+        let slot = claim.slot();
         // SAFETY: a claimed row has its buffer to itself until its completion.
-        let buf = unsafe { iface.bounce.bytes_mut(row, hdr_len) };
+        let buf = unsafe { iface.bounce.bytes_mut(slot, hdr_len) };
         buf[0] = id;
         buf[1..].copy_from_slice(header);
         let mut sges = ArrayVec::<Sge, MAX_SGE>::new();
-        sges.push(iface.bounce.sge(row, hdr_len));
+        sges.push(iface.bounce.sge(slot, hdr_len));
         sges.extend(blocks);
-        self.posted(claim, iface.qp.send(&self.to, u64::from(row), &sges, None))?;
+        self.finish_post(claim, iface.qp.send(&self.to, u64::from(slot), &sges, None))?;
         Ok(Sent::InProgress)
     }
 
@@ -320,7 +335,7 @@ impl<D: Dev> api::Ep for Ep<D> {
     #[inline]
     unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem<D>>], remote: u64, rkey: &Rkey, comp: Comp) -> Outcome {
         // SAFETY: the caller's promise is the same.
-        unsafe { self.zcopy(Way::Put, iov, remote, rkey, comp) }
+        unsafe { self.zcopy(RmaDir::Put, iov, remote, rkey, comp) }
     }
 
     fn get_bcopy<F: FnOnce(&[u8]) + 'static>(
@@ -338,17 +353,17 @@ impl<D: Dev> api::Ep for Ep<D> {
     #[inline]
     unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem<D>>], remote: u64, rkey: &Rkey, comp: Comp) -> Outcome {
         // SAFETY: the caller's promise is the same.
-        unsafe { self.zcopy(Way::Get, iov, remote, rkey, comp) }
+        unsafe { self.zcopy(RmaDir::Get, iov, remote, rkey, comp) }
     }
 
     unsafe fn put_sgl(&self, iov: &[Iov<'_, Mem<D>>], remote: &[RemoteIov<'_, Rkey>], comp: Comp) -> Outcome {
         // SAFETY: the caller's promise is the same.
-        unsafe { self.sgl(Way::Put, iov, remote, comp) }
+        unsafe { self.sgl(RmaDir::Put, iov, remote, comp) }
     }
 
     unsafe fn get_sgl(&self, iov: &[Iov<'_, Mem<D>>], remote: &[RemoteIov<'_, Rkey>], comp: Comp) -> Outcome {
         // SAFETY: the caller's promise is the same.
-        unsafe { self.sgl(Way::Get, iov, remote, comp) }
+        unsafe { self.sgl(RmaDir::Get, iov, remote, comp) }
     }
 
     unsafe fn put_imm(
@@ -376,7 +391,7 @@ impl<D: Dev> api::Ep for Ep<D> {
 
     fn pending_add(&self, op: Pending) -> Result<PendingQueued, Error> {
         let iface = &*self.iface;
-        if iface.pending.is_empty(self.queue) && iface.tx.borrow_mut().would_take(self.idx) {
+        if iface.pending.is_empty(self.queue) && iface.tx.borrow_mut().can_send(self.idx) {
             return Ok(PendingQueued::Busy);
         }
         iface.pending.add(self.queue, op);
@@ -385,7 +400,7 @@ impl<D: Dev> api::Ep for Ep<D> {
 
     fn pending_purge(&self, each: &mut dyn FnMut(Pending)) {
         let ops = self.iface.pending.take_all(self.queue);
-        self.leave_turns();
+        self.pending_removed();
         ops.into_iter().for_each(each);
     }
 
@@ -396,8 +411,8 @@ impl<D: Dev> api::Ep for Ep<D> {
             return false;
         }
         let ahs = self.iface.ahs.borrow();
-        let Ok(ah) = ahs.get(addr.gid) else { return false };
-        ahs.put(ah);
+        let Ok(ah) = ahs.create(addr.gid) else { return false };
+        ahs.destroy(ah);
         ah == self.to.ah
     }
 
@@ -407,10 +422,10 @@ impl<D: Dev> api::Ep for Ep<D> {
         if iface.limits.read.is_none() {
             return Err(Error::Unsupported(Op::Check).into());
         }
-        let claim = self.claim(Kind::Check, comp)?;
-        let row = claim.row();
-        let nothing = iface.bounce.sge(row, 0);
-        self.posted(claim, iface.qp.read(&self.to, u64::from(row), nothing, 0, 0))?;
+        let claim = self.claim(OpKind::Check, comp)?;
+        let slot = claim.slot();
+        let nothing = iface.bounce.sge(slot, 0);
+        self.finish_post(claim, iface.qp.read(&self.to, u64::from(slot), nothing, 0, 0))?;
         Ok(Sent::InProgress)
     }
 }
@@ -419,9 +434,9 @@ impl<D: Dev> Drop for Ep<D> {
     /// Waiting operations are dropped untried; those on their way go on, and their completions still fire.
     fn drop(&mut self) {
         self.iface.pending.close(self.queue);
-        self.leave_turns();
+        self.pending_removed();
         let retired = self.iface.tx.borrow_mut().drop_ep(self.idx);
         let mut ahs = self.iface.ahs.borrow_mut();
-        if retired { ahs.put(self.to.ah) } else { ahs.keep(self.idx, self.to.ah) }
+        if retired { ahs.destroy(self.to.ah) } else { ahs.destroy_when_idle(self.idx, self.to.ah) }
     }
 }

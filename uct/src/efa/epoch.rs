@@ -12,10 +12,10 @@ use std::collections::VecDeque;
 const MAX_CLOSED: usize = 1 << 16;
 
 /// A fence holds further operations back.
-const GATE: u32 = 1 << 31;
+const FENCED: u32 = 1 << 31;
 
-/// Room is being kept for somebody else: see [`Epochs::hold`].
-const HOLD: u32 = 1 << 30;
+/// Room is being kept for somebody else: see [`Epochs::set_reserved`].
+const RESERVED: u32 = 1 << 30;
 
 /// Counts of outstanding operations by epoch. One an endpoint, so it is kept small.
 #[derive(Default)]
@@ -39,31 +39,31 @@ struct Flushes {
 impl Epochs {
     /// Whether operations are held back, by a fence or for somebody else's sake. // HOT
     #[inline(always)]
-    pub(super) fn closed(&self) -> bool {
-        self.open & (GATE | HOLD) != 0
+    pub(super) fn is_blocked(&self) -> bool {
+        self.open & (FENCED | RESERVED) != 0
     }
 
     /// Whether a fence holds operations back. // HOT
     #[inline(always)]
-    pub(super) fn gated(&self) -> bool {
-        self.open & GATE != 0
+    pub(super) fn is_fenced(&self) -> bool {
+        self.open & FENCED != 0
     }
 
     /// Holds operations back, or lets them go on, whatever is outstanding.
-    pub(super) fn hold(&mut self, hold: bool) {
-        self.open = self.open & !HOLD | if hold { HOLD } else { 0 };
+    pub(super) fn set_reserved(&mut self, set_reserved: bool) {
+        self.open = self.open & !RESERVED | if set_reserved { RESERVED } else { 0 };
     }
 
     /// Whether nothing is outstanding.
     #[inline]
-    pub(super) fn idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.count() == 0 && self.flushes.as_ref().is_none_or(|f| f.closed.is_empty())
     }
 
     /// Outstanding operations of the current epoch.
     #[inline(always)]
     fn count(&self) -> u32 {
-        self.open & !(GATE | HOLD)
+        self.open & !(FENCED | RESERVED)
     }
 
     /// Counts an operation; answers its epoch. // HOT
@@ -73,21 +73,21 @@ impl Epochs {
         self.current
     }
 
-    /// An operation of `epoch` is done. Flushes that were waiting for it go to `ready`. // HOT
+    /// An operation of `epoch` is done. Flushes that were waiting for it go to `done`. // HOT
     #[inline(always)]
-    pub(super) fn finish(&mut self, epoch: u32, ready: &mut VecDeque<Comp>) {
+    pub(super) fn finish(&mut self, epoch: u32, done: &mut VecDeque<Comp>) {
         if epoch == self.current {
             self.open -= 1;
         } else {
-            self.finish_closed(epoch, ready);
+            self.finish_closed(epoch, done);
         }
-        if self.gated() && self.idle() {
-            self.open &= !GATE;
+        if self.is_fenced() && self.is_idle() {
+            self.open &= !FENCED;
         }
     }
 
     #[cold]
-    fn finish_closed(&mut self, epoch: u32, ready: &mut VecDeque<Comp>) {
+    fn finish_closed(&mut self, epoch: u32, done: &mut VecDeque<Comp>) {
         let f = self.flushes.as_mut().expect("only a flush closes an epoch");
         let first = self.current.wrapping_sub(f.closed.len() as u32);
         f.closed[epoch.wrapping_sub(first) as usize] -= 1;
@@ -96,13 +96,13 @@ impl Epochs {
         }
         let first = self.current.wrapping_sub(f.closed.len() as u32);
         while let Some((_, comp)) = f.waiters.pop_front_if(|(e, _)| (e.wrapping_sub(first) as i32) < 0) {
-            ready.push_back(comp);
+            done.push_back(comp);
         }
     }
 
     /// Answers *done* when nothing is outstanding; else `comp` fires when what is outstanding now is done.
     pub(super) fn flush(&mut self, comp: &Comp) -> Outcome {
-        if self.idle() {
+        if self.is_idle() {
             return Ok(Sent::Done);
         }
         if matches!(comp, Comp::None) {
@@ -115,7 +115,7 @@ impl Epochs {
                 return Err(Refused::NoResource);
             }
             f.closed.push_back(open);
-            self.open &= GATE | HOLD;
+            self.open &= FENCED | RESERVED;
             self.current = self.current.wrapping_add(1);
         }
         f.waiters.push_back((self.current.wrapping_sub(1), comp.clone()));
@@ -124,8 +124,8 @@ impl Epochs {
 
     /// Holds further operations back until nothing is outstanding.
     pub(super) fn fence(&mut self) {
-        if !self.idle() {
-            self.open |= GATE;
+        if !self.is_idle() {
+            self.open |= FENCED;
         }
     }
 }
@@ -141,54 +141,54 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_opens_when_all_before_it_is_done() {
-        let (mut e, mut ready) = (Epochs::default(), VecDeque::new());
+    fn a_fence_ends_when_all_earlier_operations_are_done() {
+        let (mut e, mut done) = (Epochs::default(), VecDeque::new());
         e.fence();
-        assert!(!e.gated(), "nothing to wait for");
+        assert!(!e.is_fenced(), "nothing to wait for");
         let (a, b) = (e.start(), e.start());
         assert_eq!(e.flush(&Comp::Token(1)), Ok(Sent::InProgress));
         e.fence();
-        e.finish(b, &mut ready);
-        assert!(e.gated());
-        e.finish(a, &mut ready);
-        assert!(!e.gated() && e.idle());
-        assert_eq!(ready.drain(..).map(token).collect::<Vec<_>>(), [1]);
+        e.finish(b, &mut done);
+        assert!(e.is_fenced());
+        e.finish(a, &mut done);
+        assert!(!e.is_fenced() && e.is_idle());
+        assert_eq!(done.drain(..).map(token).collect::<Vec<_>>(), [1]);
     }
 
     #[test]
-    fn a_hold_is_no_operation_and_outlives_fences_and_flushes() {
-        let (mut e, mut ready) = (Epochs::default(), VecDeque::new());
-        e.hold(true);
-        assert!(e.closed() && !e.gated() && e.idle());
+    fn a_reservation_outlives_fences_and_flushes() {
+        let (mut e, mut done) = (Epochs::default(), VecDeque::new());
+        e.set_reserved(true);
+        assert!(e.is_blocked() && !e.is_fenced() && e.is_idle());
         let a = e.start();
         e.fence();
         assert_eq!(e.flush(&Comp::Token(1)), Ok(Sent::InProgress));
-        e.finish(a, &mut ready);
-        assert!(e.closed() && !e.gated() && e.idle());
-        assert_eq!(ready.drain(..).map(token).collect::<Vec<_>>(), [1]);
-        e.hold(false);
-        assert!(!e.closed());
+        e.finish(a, &mut done);
+        assert!(e.is_blocked() && !e.is_fenced() && e.is_idle());
+        assert_eq!(done.drain(..).map(token).collect::<Vec<_>>(), [1]);
+        e.set_reserved(false);
+        assert!(!e.is_blocked());
     }
 
     #[test]
-    fn flush_without_completion_is_a_question() {
-        let (mut e, mut ready) = (Epochs::default(), VecDeque::new());
+    fn flush_without_a_completion_only_reports_progress() {
+        let (mut e, mut done) = (Epochs::default(), VecDeque::new());
         let a = e.start();
         assert_eq!(e.flush(&Comp::None), Ok(Sent::InProgress));
-        e.finish(a, &mut ready);
+        e.finish(a, &mut done);
         assert_eq!(e.flush(&Comp::None), Ok(Sent::Done));
-        assert!(ready.is_empty());
+        assert!(done.is_empty());
     }
 
     proptest! {
         /// Against the obvious model: a flush is over as soon as each operation issued before it is done.
         #[test]
-        fn flush_waits_for_exactly_what_came_before(
+        fn a_flush_waits_for_exactly_the_operations_before_it(
             start in any::<u32>(),
             steps in prop::collection::vec((0u8..3, any::<u16>()), 0..300),
         ) {
             let mut e = Epochs { current: start, ..Epochs::default() };
-            let mut ready = VecDeque::new();
+            let mut done = VecDeque::new();
             let mut ops: Vec<(u64, u32)> = Vec::new(); // outstanding: number, epoch
             let mut flushes: Vec<(u64, Vec<u64>)> = Vec::new(); // flush, what it still waits for
             let mut next = 0;
@@ -198,7 +198,7 @@ mod tests {
                     0 => ops.push((next, e.start())),
                     1 if !ops.is_empty() => {
                         let (op, epoch) = ops.swap_remove(usize::from(pick) % ops.len());
-                        e.finish(epoch, &mut ready);
+                        e.finish(epoch, &mut done);
                         flushes.iter_mut().for_each(|(_, waits)| waits.retain(|&w| w != op));
                     }
                     _ => match e.flush(&Comp::Token(next)) {
@@ -212,8 +212,8 @@ mod tests {
                 }
                 let over: Vec<u64> = flushes.iter().filter(|f| f.1.is_empty()).map(|f| f.0).collect();
                 flushes.retain(|f| !f.1.is_empty());
-                prop_assert_eq!(ready.drain(..).map(token).collect::<Vec<_>>(), over);
-                prop_assert_eq!(e.idle(), ops.is_empty());
+                prop_assert_eq!(done.drain(..).map(token).collect::<Vec<_>>(), over);
+                prop_assert_eq!(e.is_idle(), ops.is_empty());
             }
         }
     }

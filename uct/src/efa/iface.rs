@@ -2,16 +2,16 @@
 //! Opened by `any`, by `ucp`'s simulation and by tests. Posting is in `ep`, polling in `cq`.
 
 use super::addr::{DEVICE_ADDR_LEN, RAW_ADDR_LEN, RawAddr, parse_pair};
-use super::ah::Ahs;
-use super::bare::{BareRx, TOKEN};
+use super::ah::AddressHandles;
+use super::buffers::Buffers;
 use super::dev::{Channel, Cqe, Dev, DevAttr, DevCq, DevQp, QpInit, QpKind};
 use super::ep::Ep;
-use super::long::Long;
 use super::md::{Md, Mem};
-use super::rdma::MAX_PIECES;
-use super::region::Region;
+use super::multi_wr::MultiWrOp;
+use super::rdma::MAX_IOV;
 use super::rx::Rx;
 use super::tx::{MAX_INLINE, Tx};
+use super::user_recv_qp::{USER_RECV_BIT, UserRecvQp};
 use crate::api::{
     self, Access, AddrBuf, AmHandler, AmLimits, AtomicCaps, BareQp, Caps, Comp, ConnectError, DevKind, EpTag,
     Error, Events, IfaceAttr, ImmHandler, Iov, Latency, Op, OpenError, OrderKind, Outcome, RmaLimits, Sent,
@@ -97,19 +97,19 @@ pub struct Iface<D: Dev> {
 pub(super) struct Inner<D: Dev> {
     pub(super) qp: D::Qp,
     /// Stops before `cq` goes, like `qp`.
-    pub(super) bare: Option<BareRx<D::Qp>>,
+    pub(super) user_recv_qp: Option<UserRecvQp<D::Qp>>,
     pub(super) cq: D::Cq,
     pub(super) rx: Rx<D::Mr>,
     pub(super) tx: RefCell<Tx>,
     /// One buffer for each row of `tx`.
-    pub(super) bounce: Region<D::Mr>,
+    pub(super) bounce: Buffers<D::Mr>,
     /// By row: what takes the bytes of a get from the row's buffer.
     pub(super) unpacks: RefCell<Box<[Option<Unpack>]>>,
     /// Where completions are read to; borrowed for as long as a poll lasts.
-    pub(super) batch: RefCell<Box<[Cqe]>>,
+    pub(super) cqe_batch: RefCell<Box<[Cqe]>>,
     /// Operations of more requests than there are rows.
-    pub(super) longs: RefCell<Vec<Long<D>>>,
-    pub(super) ahs: RefCell<Ahs<D>>,
+    pub(super) multi_wr_ops: RefCell<Vec<MultiWrOp<D>>>,
+    pub(super) ahs: RefCell<AddressHandles<D>>,
     pub(super) pending: Arbiter,
     pub(super) handlers: AmTable,
     pub(super) stats: Cell<Stats>,
@@ -150,9 +150,9 @@ impl<D: Dev> Iface<D> {
         let a = dev.attr();
         let send_depth = config.tx_queue_len.min(a.max_send_depth);
         let recv_depth = config.rx_queue_len.min(a.max_recv_depth);
-        let bare_depth = config.user_rx_queue_len.min(a.max_recv_depth);
+        let user_depth = config.user_rx_queue_len.min(a.max_recv_depth);
         let connid = params.connid.unwrap_or_else(random) & 0x7fff_ffff;
-        let cq = dev.create_cq(send_depth + recv_depth + bare_depth, params.events)?;
+        let cq = dev.create_cq(send_depth + recv_depth + user_depth, params.events)?;
         let init = QpInit {
             kind: QpKind::Srd,
             send_depth,
@@ -163,36 +163,36 @@ impl<D: Dev> Iface<D> {
             unsolicited_write_recv: false,
         };
         let qp = dev.create_qp(md.pd(), &cq, &cq, &init)?;
-        let bare = match bare_depth {
+        let user_recv_qp = match user_depth {
             0 => None,
-            depth => Some(BareRx::open(dev, md.pd(), &cq, depth, random() & 0x7fff_ffff)?),
+            depth => Some(UserRecvQp::open(dev, md.pd(), &cq, depth, random() & 0x7fff_ffff)?),
         };
         let limits = Limits::new(a);
-        let rows = send_depth.min(qp.send_depth());
+        let slots = send_depth.min(qp.send_depth());
         let bounce =
-            Region::new(dev, md.pd(), limits.packet, rows, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+            Buffers::new(dev, md.pd(), limits.packet, slots, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
         let recv_depth = recv_depth.min(qp.recv_depth());
         let rx = Rx::new(dev, md.pd(), limits.packet, recv_depth, config.rx_spare)?;
-        rx.post(&qp);
+        rx.refill(&qp);
         Ok(Iface {
             inner: Rc::new(Inner {
-                tx: RefCell::new(Tx::new(rows)),
-                unpacks: RefCell::new((0..rows).map(|_| None).collect()),
+                tx: RefCell::new(Tx::new(slots)),
+                unpacks: RefCell::new((0..slots).map(|_| None).collect()),
                 bounce,
                 rx,
-                batch: RefCell::new(vec![Cqe::EMPTY; POLL_BATCH].into()),
-                longs: RefCell::default(),
-                ahs: RefCell::new(Ahs::new(dev.clone(), md.pd().clone())),
+                cqe_batch: RefCell::new(vec![Cqe::EMPTY; POLL_BATCH].into()),
+                multi_wr_ops: RefCell::default(),
+                ahs: RefCell::new(AddressHandles::new(dev.clone(), md.pd().clone())),
                 pending: Arbiter::default(),
                 handlers: AmTable::default(),
                 stats: Cell::default(),
-                attr: attr(a, &limits, rows, params.events, bare.is_some()),
+                attr: attr(a, &limits, slots, params.events, user_recv_qp.is_some()),
                 limits,
                 addr: RawAddr { gid: dev.gid(), qpn: qp.qpn(), connid },
                 events: params.events,
                 md: md.clone(),
                 qp,
-                bare,
+                user_recv_qp,
                 cq,
             }),
         })
@@ -232,7 +232,7 @@ impl Limits {
     }
 }
 
-fn attr(a: &DevAttr, limits: &Limits, rows: u32, events: Channel, bare: bool) -> IfaceAttr {
+fn attr(a: &DevAttr, limits: &Limits, slots: u32, events: Channel, user_recv: bool) -> IfaceAttr {
     let mut caps = Caps::AM_BCOPY
         | Caps::AM_BARE
         | Caps::AM_SOURCE
@@ -248,7 +248,7 @@ fn attr(a: &DevAttr, limits: &Limits, rows: u32, events: Channel, bare: bool) ->
     let put = Caps::PUT_SHORT | Caps::PUT_BCOPY | Caps::PUT_ZCOPY | Caps::PUT_SGL | Caps::PUT_IMM;
     caps.set(put, limits.write.is_some());
     caps.set(Caps::EP_CHECK, limits.read.is_some());
-    caps.set(Caps::RECV_BARE, bare);
+    caps.set(Caps::RECV_BARE, user_recv);
     caps.set(Caps::EVENT_RECV | Caps::EVENT_SEND, events == Channel::With);
     // Through a buffer of the row, which has the size of a packet.
     let rma = |max: Option<usize>| {
@@ -257,8 +257,8 @@ fn attr(a: &DevAttr, limits: &Limits, rows: u32, events: Channel, bare: bool) ->
             max_bcopy: limits.packet.min(max_zcopy),
             min_zcopy: 0,
             max_zcopy,
-            max_iov: MAX_PIECES,
-            max_remote: MAX_PIECES,
+            max_iov: MAX_IOV,
+            max_remote: MAX_IOV,
         })
     };
     let put = rma(limits.write);
@@ -283,7 +283,7 @@ fn attr(a: &DevAttr, limits: &Limits, rows: u32, events: Channel, bare: bool) ->
         device_addr_len: DEVICE_ADDR_LEN,
         iface_addr_len: RAW_ADDR_LEN,
         ep_addr_len: 0,
-        tx_depth: Some(rows as usize),
+        tx_depth: Some(slots as usize),
         latency: Latency { fixed: a.perf.latency, per_ep: 0.0 },
         overhead: a.perf.overhead,
         bandwidth: a.perf.bandwidth,
@@ -315,12 +315,12 @@ impl<D: Dev> api::Iface for Iface<D> {
     /// Says whether the bytes are an address, and of a device that this one may reach, as far as a GID tells. Whether somebody is
     /// there only a message can tell.
     fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
-        self.inner.md.dev().reaches(parse_pair(device, iface)?.gid)
+        self.inner.md.dev().check_reachable(parse_pair(device, iface)?.gid)
     }
 
     fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Ep<D>, ConnectError> {
         let addr = parse_pair(device, iface)?;
-        self.inner.md.dev().reaches(addr.gid)?;
+        self.inner.md.dev().check_reachable(addr.gid)?;
         Ok(self.connect_raw(&addr)?)
     }
 
@@ -337,16 +337,16 @@ impl<D: Dev> api::Iface for Iface<D> {
     }
 
     fn bare_qp(&self) -> Option<BareQp> {
-        self.inner.bare.as_ref().map(BareRx::name)
+        self.inner.user_recv_qp.as_ref().map(UserRecvQp::addr)
     }
 
     unsafe fn recv_bare(&self, into: Iov<'_, Mem<D>>, token: u64) -> Outcome {
-        let Some(bare) = &self.inner.bare else { return Err(Error::Unsupported(Op::RecvBare).into()) };
-        let whole = into.whole().filter(|_| token & TOKEN == 0);
+        let Some(qp) = &self.inner.user_recv_qp else { return Err(Error::Unsupported(Op::RecvBare).into()) };
+        let whole = into.whole().filter(|_| token & USER_RECV_BIT == 0);
         let Some((addr, len)) = whole else {
             return Err(Error::InvalidParam("a token has 63 bits, and a receive one block").into());
         };
-        bare.post(token, into.mem.ok_or(Error::BadLocalKey)?.sge(addr, len)?)
+        qp.post(token, into.mem.ok_or(Error::BadLocalKey)?.sge(addr, len)?)
     }
 
     #[inline]
@@ -386,7 +386,7 @@ impl<D: Dev> api::Iface for Iface<D> {
     fn arm(&self, _events: Events) -> Result<bool, Error> {
         match self.inner.events {
             // What waits for a poll and not for the device would never wake anybody.
-            Channel::With => Ok(!self.inner.owes_a_poll() && self.inner.cq.arm()),
+            Channel::With => Ok(!self.inner.needs_poll() && self.inner.cq.arm()),
             Channel::Without => Err(Error::Unsupported(Op::EventFd)),
         }
     }

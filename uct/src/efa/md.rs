@@ -155,16 +155,16 @@ impl<D: Dev> api::Md for Md<D> {
     }
 
     fn rkey_of_word(&self, key: u64, addr: u64, len: u64) -> Result<Rkey, Error> {
-        let bad = Error::InvalidParam("not a remote key of the efa transport");
-        Rkey::new(addr, len, u32::try_from(key).map_err(|_| bad)?).ok_or(bad)
+        let malformed = Error::InvalidParam("not a remote key of the efa transport");
+        Rkey::new(addr, len, u32::try_from(key).map_err(|_| malformed)?).ok_or(malformed)
     }
 }
 
 impl Rkey {
     fn parse(packed: &[u8]) -> Result<Self, Error> {
-        let bad = Error::InvalidParam("not a remote key of the efa transport");
-        let p = PackedRkey::ref_from_bytes(packed).map_err(|_| bad)?;
-        Rkey::new(p.addr.get(), p.len.get(), p.key.get()).ok_or(bad)
+        let malformed = Error::InvalidParam("not a remote key of the efa transport");
+        let p = PackedRkey::ref_from_bytes(packed).map_err(|_| malformed)?;
+        Rkey::new(p.addr.get(), p.len.get(), p.key.get()).ok_or(malformed)
     }
 
     fn new(addr: u64, len: u64, key: u32) -> Option<Self> {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claimed_key_is_checked() {
+    fn packed_rkeys_are_checked() {
         let pack = |addr: u64, len: u64| {
             PackedRkey { addr: addr.into(), len: len.into(), key: 1.into() }.as_bytes().to_vec()
         };
@@ -258,14 +258,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bounds_hold(addr in 0u64..1000, len in 1u64..1000, remote in 0u64..3000, n in 0usize..3000) {
+        fn covering_checks_bounds(addr in 0u64..1000, len in 1u64..1000, remote in 0u64..3000, n in 0usize..3000) {
             let key = Rkey { addr, len, key: 9 };
             let inside = remote >= addr && remote + n as u64 <= addr + len;
             prop_assert_eq!(key.covering(remote, n), if inside { Ok(9) } else { Err(Error::RemoteAccess) });
         }
 
         #[test]
-        fn bounds_do_not_wrap(remote: u64, n: usize) {
+        fn covering_does_not_wrap(remote: u64, n: usize) {
             let key = Rkey { addr: u64::MAX - 9, len: 10, key: 9 };
             let inside = remote > u64::MAX - 10 && n as u128 + u128::from(remote) <= 1 << 64;
             prop_assert_eq!(key.covering(remote, n).is_ok(), inside);

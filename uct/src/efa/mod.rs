@@ -27,21 +27,21 @@
 
 mod addr;
 mod ah;
-mod bare;
+mod buffers;
 mod cq;
 pub mod dev;
 mod ep;
 mod epoch;
 mod iface;
-mod long;
 mod md;
-mod parts;
+mod multi_wr;
 mod rdma;
-mod region;
 mod rx;
 #[cfg(test)]
 mod tests;
 mod tx;
+mod user_recv_qp;
+mod wr_group;
 
 pub use addr::{DEVICE_ADDR_LEN, RAW_ADDR_LEN, RawAddr};
 pub use ep::Ep;

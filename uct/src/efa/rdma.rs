@@ -5,25 +5,25 @@
 use super::dev::{Dev, DevQp, Sge};
 use super::ep::Ep;
 use super::md::{Mem, Rkey};
-use super::parts::GroupId;
-use super::tx::Kind;
+use super::tx::OpKind;
+use super::wr_group::WrGroupId;
 use crate::api::{Comp, Error, Iov, Op, Outcome, Refused, RemoteIov, Sent};
 use crate::base::check::fits;
 use crate::base::iov::{Fragment, checked_len, checked_sgl_len, fragments};
 use crate::base::thunk::Thunk;
 
 /// Most pieces of a list, on either side.
-pub(super) const MAX_PIECES: usize = 16;
+pub(super) const MAX_IOV: usize = 16;
 
 /// Which way bytes go.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum RmaDir {
     Put,
     Get,
 }
 
 /// The stretch of local memory that `iov` is, if it is one.
-fn one_piece<D: Dev>(iov: &[Iov<'_, Mem<D>>]) -> Result<Option<Sge>, Error> {
+fn single_sge<D: Dev>(iov: &[Iov<'_, Mem<D>>]) -> Result<Option<Sge>, Error> {
     let mut pieces = iov.iter().filter(|piece| piece.total() > 0);
     let (Some(piece), None) = (pieces.next(), pieces.next()) else { return Ok(None) };
     let Some((addr, len)) = piece.whole() else { return Ok(None) };
@@ -32,9 +32,9 @@ fn one_piece<D: Dev>(iov: &[Iov<'_, Mem<D>>]) -> Result<Option<Sge>, Error> {
 
 impl<D: Dev> Ep<D> {
     /// Longest operation that goes the way `way`, or that there is none.
-    fn rdma_max(&self, way: Way, op: Op) -> Result<usize, Error> {
+    fn rdma_max(&self, dir: RmaDir, op: Op) -> Result<usize, Error> {
         let limits = &self.iface.limits;
-        let max = if way == Way::Put { limits.write } else { limits.read };
+        let max = if dir == RmaDir::Put { limits.write } else { limits.read };
         max.ok_or(Error::Unsupported(op))
     }
 
@@ -49,18 +49,18 @@ impl<D: Dev> Ep<D> {
         rkey: &Rkey,
     ) -> Outcome<usize> {
         let iface = &*self.iface;
-        fits(max, self.rdma_max(Way::Put, op)?.min(iface.bounce.slot_len()))?;
+        fits(max, self.rdma_max(RmaDir::Put, op)?.min(iface.bounce.slot_len()))?;
         let key = rkey.covering(remote, max)?;
-        let claim = self.claim(Kind::Data, Comp::None)?;
-        let row = claim.row();
+        let claim = self.claim(OpKind::Data, Comp::None)?;
+        let slot = claim.slot();
         // SAFETY: a claimed row has its buffer to itself until its completion.
-        let len = pack(unsafe { iface.bounce.bytes_mut(row, max) });
+        let len = pack(unsafe { iface.bounce.bytes_mut(slot, max) });
         if len > max {
             return Err(Error::InvalidParam("pack wrote more than it was given").into());
         }
         if len > 0 {
-            let sge = iface.bounce.sge(row, len);
-            self.posted(claim, iface.qp.write(&self.to, u64::from(row), sge, remote, key, None))?;
+            let sge = iface.bounce.sge(slot, len);
+            self.finish_post(claim, iface.qp.write(&self.to, u64::from(slot), sge, remote, key, None))?;
         }
         Ok(len)
     }
@@ -75,19 +75,19 @@ impl<D: Dev> Ep<D> {
         comp: Comp,
     ) -> Outcome {
         let iface = &*self.iface;
-        fits(len, self.rdma_max(Way::Get, Op::GetBcopy)?.min(iface.bounce.slot_len()))?;
+        fits(len, self.rdma_max(RmaDir::Get, Op::GetBcopy)?.min(iface.bounce.slot_len()))?;
         let key = rkey.covering(remote, len)?;
         if len == 0 {
             unpack(&[]);
             return Ok(Sent::Done);
         }
-        let claim = self.claim(Kind::Get, comp)?;
-        let row = claim.row();
-        let sge = iface.bounce.sge(row, len);
-        iface.unpacks.borrow_mut()[row as usize] = Some((len, Thunk::new(unpack)));
-        let posted = self.posted(claim, iface.qp.read(&self.to, u64::from(row), sge, remote, key));
+        let claim = self.claim(OpKind::GetBcopy, comp)?;
+        let slot = claim.slot();
+        let sge = iface.bounce.sge(slot, len);
+        iface.unpacks.borrow_mut()[slot as usize] = Some((len, Thunk::new(unpack)));
+        let posted = self.finish_post(claim, iface.qp.read(&self.to, u64::from(slot), sge, remote, key));
         if posted.is_err() {
-            let unused = iface.unpacks.borrow_mut()[row as usize].take();
+            let unused = iface.unpacks.borrow_mut()[slot as usize].take();
             // It may own an endpoint: dropped outside the borrow.
             drop(unused);
         }
@@ -101,30 +101,30 @@ impl<D: Dev> Ep<D> {
     #[inline]
     pub(super) unsafe fn zcopy(
         &self,
-        way: Way,
+        dir: RmaDir,
         iov: &[Iov<'_, Mem<D>>],
         remote: u64,
         rkey: &Rkey,
         comp: Comp,
     ) -> Outcome {
         let iface = &*self.iface;
-        let op = if way == Way::Put { Op::PutZcopy } else { Op::GetZcopy };
-        let len = checked_len(iov, MAX_PIECES, self.rdma_max(way, op)?)?;
+        let op = if dir == RmaDir::Put { Op::PutZcopy } else { Op::GetZcopy };
+        let len = checked_len(iov, MAX_IOV, self.rdma_max(dir, op)?)?;
         let key = rkey.covering(remote, len)?;
         if len == 0 {
             return Ok(Sent::Done);
         }
-        let Some(sge) = one_piece(iov)? else {
+        let Some(sge) = single_sge(iov)? else {
             // SAFETY: the caller's promise is the same.
-            return unsafe { self.sgl(way, iov, &[RemoteIov::new(remote, len, rkey)], comp) };
+            return unsafe { self.sgl(dir, iov, &[RemoteIov::new(remote, len, rkey)], comp) };
         };
-        let claim = self.claim(Kind::Data, comp)?;
-        let wr_id = u64::from(claim.row());
-        let posted = match way {
-            Way::Put => iface.qp.write(&self.to, wr_id, sge, remote, key, None),
-            Way::Get => iface.qp.read(&self.to, wr_id, sge, remote, key),
+        let claim = self.claim(OpKind::Data, comp)?;
+        let wr_id = u64::from(claim.slot());
+        let posted = match dir {
+            RmaDir::Put => iface.qp.write(&self.to, wr_id, sge, remote, key, None),
+            RmaDir::Get => iface.qp.read(&self.to, wr_id, sge, remote, key),
         };
-        self.posted(claim, posted)?;
+        self.finish_post(claim, posted)?;
         Ok(Sent::InProgress)
     }
 
@@ -141,16 +141,16 @@ impl<D: Dev> Ep<D> {
         comp: Comp,
     ) -> Outcome {
         let iface = &*self.iface;
-        let len = checked_len(iov, 1, self.rdma_max(Way::Put, Op::PutImm)?)?;
+        let len = checked_len(iov, 1, self.rdma_max(RmaDir::Put, Op::PutImm)?)?;
         let key = rkey.covering(remote, len)?;
-        let piece = one_piece(iov)?;
+        let piece = single_sge(iov)?;
         if piece.is_none() && len > 0 {
             return Err(Error::InvalidParam("a write with immediate takes contiguous local memory").into());
         }
-        let claim = self.claim(Kind::Data, comp)?;
-        let row = claim.row();
-        let sge = piece.unwrap_or_else(|| iface.bounce.sge(row, 0));
-        self.posted(claim, iface.qp.write(&self.to, u64::from(row), sge, remote, key, Some(imm)))?;
+        let claim = self.claim(OpKind::Data, comp)?;
+        let slot = claim.slot();
+        let sge = piece.unwrap_or_else(|| iface.bounce.sge(slot, 0));
+        self.finish_post(claim, iface.qp.write(&self.to, u64::from(slot), sge, remote, key, Some(imm)))?;
         Ok(Sent::InProgress)
     }
 
@@ -161,45 +161,45 @@ impl<D: Dev> Ep<D> {
     /// As for [`crate::api::Ep::put_sgl`] or [`crate::api::Ep::get_sgl`].
     pub(super) unsafe fn sgl(
         &self,
-        way: Way,
+        dir: RmaDir,
         iov: &[Iov<'_, Mem<D>>],
         remote: &[RemoteIov<'_, Rkey>],
         comp: Comp,
     ) -> Outcome {
         let iface = &*self.iface;
-        let op = if way == Way::Put { Op::PutSgl } else { Op::GetSgl };
-        checked_sgl_len(iov, remote, MAX_PIECES, self.rdma_max(way, op)?)?;
-        let part = |f: &Fragment<'_, Mem<D>, Rkey>| -> Result<(Sge, u32), Error> {
+        let op = if dir == RmaDir::Put { Op::PutSgl } else { Op::GetSgl };
+        checked_sgl_len(iov, remote, MAX_IOV, self.rdma_max(dir, op)?)?;
+        let request = |f: &Fragment<'_, Mem<D>, Rkey>| -> Result<(Sge, u32), Error> {
             let mem = f.mem.ok_or(Error::BadLocalKey)?;
             Ok((mem.sge(f.addr, f.len)?, f.rkey.covering(f.remote, f.len)?))
         };
-        let mut parts = 0u32;
+        let mut requests = 0u32;
         for f in fragments(iov, remote) {
-            part(&f)?;
-            parts += 1;
+            request(&f)?;
+            requests += 1;
         }
-        if parts == 0 {
+        if requests == 0 {
             return Ok(Sent::Done);
         }
-        if parts > iface.tx.borrow().depth() {
+        if requests > iface.tx.borrow().depth() {
             // SAFETY: the caller's promise is the same.
-            return unsafe { self.begin_long(way, iov, remote, parts, comp) };
+            return unsafe { self.start_multi_wr(dir, iov, remote, requests, comp) };
         }
-        if !iface.tx.borrow_mut().admit(self.idx, parts) {
+        if !iface.tx.borrow_mut().try_reserve(self.idx, requests) {
             return Err(Refused::NoResource);
         }
-        let group = iface.tx.borrow_mut().groups.open(parts, comp);
+        let group = iface.tx.borrow_mut().groups.add(requests, comp);
         for (n, f) in fragments(iov, remote).enumerate() {
-            let (sge, key) = part(&f)?;
-            let claim = self.claim(Kind::Part, Comp::None)?;
-            let row = claim.row();
-            iface.tx.borrow_mut().join(row, group);
-            let posted = match way {
-                Way::Put => iface.qp.write(&self.to, u64::from(row), sge, f.remote, key, None),
-                Way::Get => iface.qp.read(&self.to, u64::from(row), sge, f.remote, key),
+            let (sge, key) = request(&f)?;
+            let claim = self.claim(OpKind::GroupMember, Comp::None)?;
+            let slot = claim.slot();
+            iface.tx.borrow_mut().set_group(slot, group);
+            let posted = match dir {
+                RmaDir::Put => iface.qp.write(&self.to, u64::from(slot), sge, f.remote, key, None),
+                RmaDir::Get => iface.qp.read(&self.to, u64::from(slot), sge, f.remote, key),
             };
-            if let Err(refused) = self.posted(claim, posted) {
-                return self.cut_short(group, parts - n as u32, refused);
+            if let Err(refused) = self.finish_post(claim, posted) {
+                return self.fail_unposted(group, requests - n as u32, refused);
             }
         }
         Ok(Sent::InProgress)
@@ -208,13 +208,13 @@ impl<D: Dev> Ep<D> {
     /// The device refused a part after it took others, though there was room: it has fewer entries than it says. What
     /// was not posted counts as failed; nothing posted at all is a refusal like any other.
     #[cold]
-    fn cut_short(&self, group: GroupId, unposted: u32, refused: Refused) -> Outcome {
+    fn fail_unposted(&self, group: WrGroupId, unposted: u32, refused: Refused) -> Outcome {
         let why = match refused {
             Refused::NoResource => Error::Exhausted("send queue entries"),
             Refused::Failed(e) => e,
         };
-        let over = self.iface.tx.borrow_mut().groups.end(group, unposted, Err(why));
-        match over {
+        let ended = self.iface.tx.borrow_mut().groups.complete(group, unposted, Err(why));
+        match ended {
             Some(_) => Err(refused),
             None => Ok(Sent::InProgress),
         }

@@ -1,8 +1,8 @@
 //! Receive buffers: posted in batches, lent to handlers, kept by them past their return while there are spares.
 //! `cq` brings arrivals here. Never looks into a message.
 
+use super::buffers::Buffers;
 use super::dev::{Dev, DevMr, DevQp};
-use super::region::Region;
 use crate::api::{Access, Error, Keep, Kept};
 use crate::base::lent::Lent;
 use std::cell::{Cell, RefCell};
@@ -13,7 +13,7 @@ const BATCH: u32 = 16;
 
 /// The buffers; their memory outlives the interface while messages are kept.
 struct Pool<M> {
-    region: Region<M>,
+    buffers: Buffers<M>,
     /// Slots neither posted nor lent nor kept.
     free: RefCell<Vec<u32>>,
     kept: Cell<u32>,
@@ -34,7 +34,7 @@ pub(super) struct Rx<M> {
 }
 
 /// A buffer between the device and the handler: goes back to the pool when dropped, unless kept.
-pub(super) struct Arrival<'a, M: DevMr + 'static> {
+pub(super) struct RecvBuffer<'a, M: DevMr + 'static> {
     pool: &'a Pool<M>,
     slot: u32,
     kept: Cell<bool>,
@@ -50,19 +50,19 @@ impl<M: DevMr + 'static> Rx<M> {
         spare: u32,
     ) -> Result<Self, Error> {
         let count = depth + spare;
-        let region = Region::new(dev, pd, slot_len, count, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+        let buffers = Buffers::new(dev, pd, slot_len, count, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
         let free = RefCell::new((0..count).rev().collect());
-        let lent = region.backing().map(|memory| Lent::new(count, memory));
-        let pool = Pool { region, free, kept: Cell::new(0), spare, lent };
+        let lent = buffers.backing().map(|memory| Lent::new(count, memory));
+        let pool = Pool { buffers, free, kept: Cell::new(0), spare, lent };
         let batch = (depth / 4).clamp(1, BATCH);
         Ok(Rx { pool, depth, posted: Cell::new(0), batch, closed: Cell::new(false) })
     }
 
     /// A posted receive came back. `None`: the device names a buffer that is none. // HOT
     #[inline]
-    pub(super) fn arrived(&self, wr_id: u64) -> Arrival<'_, M> {
+    pub(super) fn take(&self, wr_id: u64) -> RecvBuffer<'_, M> {
         self.posted.set(self.posted.get() - 1);
-        Arrival { pool: &self.pool, slot: wr_id as u32, kept: Cell::new(false) }
+        RecvBuffer { pool: &self.pool, slot: wr_id as u32, kept: Cell::new(false) }
     }
 
     /// The queue pair has failed: a receive posted to it now would only come back, before what has arrived.
@@ -72,27 +72,27 @@ impl<M: DevMr + 'static> Rx<M> {
 
     /// Whether receives are missing that may be posted. // HOT
     #[inline]
-    pub(super) fn lacks(&self) -> bool {
+    pub(super) fn needs_refill(&self) -> bool {
         self.posted.get() < self.depth && !self.closed.get()
     }
 
     /// Posts receives if a batch of them is missing. // HOT
     #[inline]
-    pub(super) fn top_up<Q: DevQp>(&self, qp: &Q) {
+    pub(super) fn refill_batch<Q: DevQp>(&self, qp: &Q) {
         if self.depth - self.posted.get() >= self.batch {
-            self.post(qp);
+            self.refill(qp);
         }
     }
 
     /// Posts all receives that are missing and that there are buffers for.
     #[inline]
-    pub(super) fn post<Q: DevQp>(&self, qp: &Q) {
+    pub(super) fn refill<Q: DevQp>(&self, qp: &Q) {
         if self.posted.get() < self.depth {
-            self.post_missing(qp);
+            self.post_all_missing(qp);
         }
     }
 
-    fn post_missing<Q: DevQp>(&self, qp: &Q) {
+    fn post_all_missing<Q: DevQp>(&self, qp: &Q) {
         if self.closed.get() {
             return;
         }
@@ -100,7 +100,7 @@ impl<M: DevMr + 'static> Rx<M> {
         let before = self.posted.get();
         while self.posted.get() < self.depth {
             let Some(&slot) = free.last() else { break };
-            let sge = self.pool.region.sge(slot, self.pool.region.slot_len());
+            let sge = self.pool.buffers.sge(slot, self.pool.buffers.slot_len());
             if qp.recv(u64::from(slot), sge).is_err() {
                 break;
             }
@@ -113,24 +113,24 @@ impl<M: DevMr + 'static> Rx<M> {
     }
 }
 
-impl<M: DevMr + 'static> Arrival<'_, M> {
+impl<M: DevMr + 'static> RecvBuffer<'_, M> {
     /// The message. // HOT
     #[inline]
     pub(super) fn bytes(&self, len: usize) -> &[u8] {
-        let len = len.min(self.pool.region.slot_len());
+        let len = len.min(self.pool.buffers.slot_len());
         // SAFETY: the device gave the slot back and it is posted again only after `self` is dropped. A sender on this
         // host that still scribbles into it breaks no rule of ours: readers read each field once (see `api::Am`).
-        unsafe { self.pool.region.bytes(self.slot, len) }
+        unsafe { self.pool.buffers.bytes(self.slot, len) }
     }
 }
 
-impl<M: DevMr + 'static> Keep for Arrival<'_, M> {
+impl<M: DevMr + 'static> Keep for RecvBuffer<'_, M> {
     fn keep(&self, packet: &[u8]) -> Kept {
         let pool = self.pool;
         let Some(lent) = &pool.lent else { return Kept::copied(packet) };
         if pool.kept.get() == pool.spare {
-            let back = lent.reclaim(|slot| pool.free.borrow_mut().push(slot));
-            pool.kept.set(pool.kept.get() - back);
+            let reclaimed = lent.reclaim(|slot| pool.free.borrow_mut().push(slot));
+            pool.kept.set(pool.kept.get() - reclaimed);
         }
         if pool.kept.get() == pool.spare || self.kept.replace(true) {
             return Kept::copied(packet);
@@ -141,7 +141,7 @@ impl<M: DevMr + 'static> Keep for Arrival<'_, M> {
     }
 }
 
-impl<M: DevMr + 'static> Drop for Arrival<'_, M> {
+impl<M: DevMr + 'static> Drop for RecvBuffer<'_, M> {
     #[inline]
     fn drop(&mut self) {
         if !self.kept.get() {

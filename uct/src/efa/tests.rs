@@ -14,15 +14,15 @@ use std::time::Duration;
 use ucs::config::Source;
 use ucs::sys::fd::Epoll;
 
-mod bare;
+mod devices;
+mod fairness;
 mod flow;
-mod long;
-mod net;
+mod multi_wr;
 mod rdma;
 mod shm;
-mod turns;
+mod user_recv_qp;
 
-use net::{Net, on_every_net};
+use devices::{Network, on_every_network};
 
 type Simulated = soft::Device<Inproc>;
 
@@ -50,16 +50,16 @@ impl Sink for Log {
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Returned {
     Packet,
-    Bare(Option<u32>),
+    ToUserQp(Option<u32>),
 }
 
 /// A sink that takes back what was not sent, and nothing else.
 #[derive(Default)]
-struct Back(Vec<CameBack>);
+struct ReturnedPackets(Vec<ReturnedPacket>);
 
-type CameBack = (EpTag, Vec<u8>, Returned);
+type ReturnedPacket = (EpTag, Vec<u8>, Returned);
 
-impl Sink for Back {
+impl Sink for ReturnedPackets {
     fn on_am(&mut self, am: Am<'_>) {
         panic!("{:?}", am.packet());
     }
@@ -73,7 +73,7 @@ impl Sink for Back {
         self.0.push((ep, packet.to_vec(), Returned::Packet));
     }
     fn on_unsent_bare(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
-        self.0.push((ep, data.to_vec(), Returned::Bare(imm)));
+        self.0.push((ep, data.to_vec(), Returned::ToUserQp(imm)));
     }
 }
 
@@ -104,11 +104,11 @@ impl Side<Simulated> {
 }
 
 /// Polls both until nothing has happened for a while.
-fn settle<N: Net>(net: &N, a: &mut Side<N::A>, b: &mut Side<N::B>) {
+fn settle<N: Network>(net: &N, a: &mut Side<N::A>, b: &mut Side<N::B>) {
     let mut quiet = 0;
     while quiet < 64 {
         quiet = if a.poll() + b.poll() > 0 { 0 } else { quiet + 1 };
-        net.pass();
+        net.advance_time();
     }
 }
 
@@ -120,13 +120,13 @@ fn pair(plan: FaultPlan, a: &Config, b: &Config) -> (Fabric, Side<Simulated>, Si
 }
 
 /// Two interfaces on a network of some kind.
-fn pair_on<N: Net>(a: &Config, b: &Config) -> (N, Side<N::A>, Side<N::B>) {
+fn pair_on<N: Network>(a: &Config, b: &Config) -> (N, Side<N::A>, Side<N::B>) {
     let net = N::new();
     let (a, b) = (Side::on(net.a(), 0xa, a), Side::on(net.b(), 0xb, b));
     (net, a, b)
 }
 
-fn quiet_pair<N: Net>() -> (N, Side<N::A>, Side<N::B>) {
+fn faultless_pair<N: Network>() -> (N, Side<N::A>, Side<N::B>) {
     pair_on(&Config::default(), &Config::default())
 }
 
@@ -148,15 +148,15 @@ fn rkey_of<D: Dev, E: Dev>(owner: &Side<D>, mem: &Mem<D>, user: &Side<E>) -> Rke
     user.iface.md().unpack_rkey(&owner.iface.md().pack_rkey(mem).unwrap()).unwrap()
 }
 
-on_every_net!(
-    every_way_of_sending_puts_the_id_first_and_adds_nothing bad_packs_and_lengths_send_nothing
-    a_reused_queue_pair_number_is_told_apart_by_its_connection_id
-    kept_messages_stay_as_they_are_beyond_all_buffers_and_beyond_the_interface handlers_may_send_and_must_not_poll
+on_every_network!(
+    every_send_call_puts_only_the_id_before_the_data bad_packs_and_lengths_send_nothing
+    a_wrong_connection_id_is_rejected
+    kept_messages_outlive_the_buffers_and_the_interface handlers_may_send_and_must_not_poll
     interfaces_of_one_domain_share_registrations
 );
 
-fn every_way_of_sending_puts_the_id_first_and_adds_nothing<N: Net>() {
-    let (net, mut a, mut b) = quiet_pair::<N>();
+fn every_send_call_puts_only_the_id_before_the_data<N: Network>() {
+    let (net, mut a, mut b) = faultless_pair::<N>();
     let ep = a.ep_to(&b);
     let mem = alloc(&a, 100, 0x55);
     assert_eq!(ep.am_short(1, 0x0807_0605_0403_0201, &[9; 23]), Ok(Sent::Done));
@@ -197,8 +197,8 @@ fn every_way_of_sending_puts_the_id_first_and_adds_nothing<N: Net>() {
     assert_eq!(a.log.comps, [(50, Ok(()))]);
 }
 
-fn bad_packs_and_lengths_send_nothing<N: Net>() {
-    let (net, mut a, mut b) = quiet_pair::<N>();
+fn bad_packs_and_lengths_send_nothing<N: Network>() {
+    let (net, mut a, mut b) = faultless_pair::<N>();
     let ep = a.ep_to(&b);
     let am = a.iface.attr().am;
     let invalid = |r| matches!(r, Err(Refused::Failed(Error::InvalidParam(_))));
@@ -213,8 +213,8 @@ fn bad_packs_and_lengths_send_nothing<N: Net>() {
     assert_eq!(ep.flush(Comp::None), Ok(Sent::Done), "refused operations leave nothing outstanding");
 }
 
-fn a_reused_queue_pair_number_is_told_apart_by_its_connection_id<N: Net>() {
-    let (net, mut a, mut b) = quiet_pair::<N>();
+fn a_wrong_connection_id_is_rejected<N: Network>() {
+    let (net, mut a, mut b) = faultless_pair::<N>();
     let there = b.iface.raw_addr();
     let ep = a.iface.connect_raw(&RawAddr { connid: there.connid + 1, ..there }).unwrap();
     assert_eq!(ep.am_short(1, 0, &[]), Ok(Sent::Done));
@@ -225,9 +225,9 @@ fn a_reused_queue_pair_number_is_told_apart_by_its_connection_id<N: Net>() {
 
 /// Keeps every message.
 #[derive(Default)]
-struct Hoard(Vec<Kept>);
+struct KeepAll(Vec<Kept>);
 
-impl Sink for Hoard {
+impl Sink for KeepAll {
     fn on_am(&mut self, am: Am<'_>) {
         self.0.push(am.keep());
     }
@@ -237,15 +237,15 @@ impl Sink for Hoard {
     }
 }
 
-fn kept_messages_stay_as_they_are_beyond_all_buffers_and_beyond_the_interface<N: Net>() {
+fn kept_messages_outlive_the_buffers_and_the_interface<N: Network>() {
     let tiny = Config { rx_queue_len: 4, rx_spare: 3, ..Config::default() };
     let (net, mut a, b) = pair_on::<N>(&Config::default(), &tiny);
     let ep = a.ep_to(&b);
-    let mut hoard = Hoard::default();
-    let check = |hoard: &Hoard| {
-        let mut first: Vec<u8> = hoard.0.iter().map(|kept| kept.packet()[1]).collect();
+    let mut kept_all = KeepAll::default();
+    let check = |kept_all: &KeepAll| {
+        let mut first: Vec<u8> = kept_all.0.iter().map(|kept| kept.packet()[1]).collect();
         assert!(
-            hoard
+            kept_all
                 .0
                 .iter()
                 .all(|k| k.packet().len() == 301 && k.packet()[2..].iter().all(|&x| x == k.packet()[1]))
@@ -261,27 +261,27 @@ fn kept_messages_stay_as_they_are_beyond_all_buffers_and_beyond_the_interface<N:
         while ep.am_bcopy(1, pack) == Err(Refused::NoResource) {
             a.poll();
         }
-        net.pass();
-        b.iface.poll(16, &mut hoard);
+        net.advance_time();
+        b.iface.poll(16, &mut kept_all);
         if n == 50 {
-            hoard.0.drain(..20);
+            kept_all.0.drain(..20);
         }
     }
     for _ in 0..100_000 {
         a.poll();
-        b.iface.poll(16, &mut hoard);
-        net.pass();
-        if hoard.0.len() == 80 {
+        b.iface.poll(16, &mut kept_all);
+        net.advance_time();
+        if kept_all.0.len() == 80 {
             break;
         }
     }
-    assert_eq!(check(&hoard).len(), 80);
+    assert_eq!(check(&kept_all).len(), 80);
     drop((b, ep, a, net));
-    assert_eq!(check(&hoard).len(), 80);
+    assert_eq!(check(&kept_all).len(), 80);
 }
 
-fn handlers_may_send_and_must_not_poll<N: Net>() {
-    let (net, a, b) = quiet_pair::<N>();
+fn handlers_may_send_and_must_not_poll<N: Network>() {
+    let (net, a, b) = faultless_pair::<N>();
     let ep = a.ep_to(&b);
     let back = b.ep_to(&a);
     let (a, b) = (a.iface, Rc::new(b.iface));
@@ -310,7 +310,7 @@ fn handlers_may_send_and_must_not_poll<N: Net>() {
     for _ in 0..100 {
         a.progress(16);
         b.progress(16);
-        net.pass();
+        net.advance_time();
     }
     assert_eq!(*got.borrow(), [b"hello"]);
     assert_eq!(b.stats().no_handler, 1);
@@ -318,7 +318,7 @@ fn handlers_may_send_and_must_not_poll<N: Net>() {
     b.set_am_handler(1, None);
 }
 
-fn interfaces_of_one_domain_share_registrations<N: Net>() {
+fn interfaces_of_one_domain_share_registrations<N: Network>() {
     let net = N::new();
     let md = Md::open(net.a()).unwrap();
     let open = || Side { iface: Iface::open_on(&md, &Params::default()).unwrap(), log: Log::default() };
@@ -333,7 +333,7 @@ fn interfaces_of_one_domain_share_registrations<N: Net>() {
     for _ in 0..100 {
         a.poll();
         b.poll();
-        net.pass();
+        net.advance_time();
     }
     assert_eq!(a.log.ams.len(), 1);
 }
@@ -363,14 +363,14 @@ fn an_armed_interface_wakes_for_arrivals_and_completions() {
     assert_eq!((a.iface.arm(Events::all()), b.iface.arm(Events::all())), (Ok(true), Ok(true)));
     assert!(awake().is_empty(), "one wake-up each");
 
-    let deaf = Params { events: Channel::Without, ..Params::default() };
-    let deaf = Iface::open(fabric.open(0xc, Profile::default()).unwrap(), &deaf).unwrap();
-    assert!(!deaf.attr().has(Caps::EVENT_RECV));
-    assert_eq!(deaf.arm(Events::all()), Err(Error::Unsupported(Op::EventFd)));
+    let without_events = Params { events: Channel::Without, ..Params::default() };
+    let without_events = Iface::open(fabric.open(0xc, Profile::default()).unwrap(), &without_events).unwrap();
+    assert!(!without_events.attr().has(Caps::EVENT_RECV));
+    assert_eq!(without_events.arm(Events::all()), Err(Error::Unsupported(Op::EventFd)));
 }
 
 #[test]
-fn address_handles_are_one_per_device_and_finite() {
+fn address_handles_are_shared_per_gid_and_finite() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let mut profile = Profile::small();
     profile.attr.max_ah = 2;
@@ -385,14 +385,14 @@ fn address_handles_are_one_per_device_and_finite() {
 }
 
 #[test]
-fn a_bad_value_is_a_clear_error() {
+fn a_bad_config_value_names_its_key_and_range() {
     let source = Source::empty().with("UCX_EFA_RNR_RETRY", "9");
     let error = Params::from_source(&source).unwrap_err().to_string();
     assert!(error.contains("UCX_EFA_RNR_RETRY=9") && error.contains("0..=7"), "{error}");
 }
 
 #[test]
-fn a_device_without_rdma_or_inline_says_so() {
+fn attributes_follow_a_device_without_rdma_and_inline() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let config = SoftConfig { generation: Generation::Efa0, inline: 0, ..SoftConfig::default() };
     let iface = Iface::open(fabric.open(1, config.profile()).unwrap(), &Params::default()).unwrap();

@@ -5,7 +5,7 @@
 //! number is the work request's number, and also that of its buffer in the transmit region.
 
 use super::epoch::Epochs;
-use super::parts::{GroupId, Groups};
+use super::wr_group::{WrGroupId, WrGroups};
 use crate::api::{Comp, EpTag, Outcome, Refused};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,26 +18,26 @@ pub(super) struct EpIdx(u32);
 
 /// How the end of an operation is to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum OpKind {
     /// It did what it says or failed.
     Data,
     /// It asked whether the peer is there: an answer of the peer is good whatever it says.
     Check,
     /// One of several work requests of an operation; its group knows whom to tell.
-    Part,
+    GroupMember,
     /// As [`Kind::Data`], to a queue pair that takes data alone; [`Tx::imm`] has the word that goes along.
-    Bare,
+    ToUserQp,
     /// It read into the row's buffer, for a closure to take it from there.
-    Get,
+    GetBcopy,
 }
 
 /// Where the packet of a row is kept until the device is done with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum PacketLocation {
     /// Nowhere: part of it, or all, is the user's memory.
-    Nowhere,
-    /// In `shorts`: it was sent inline, from the stack.
-    Short,
+    None,
+    /// In `inline_copies`: it was sent inline, from the stack.
+    Inline,
     /// In the row's buffer.
     Buffer,
 }
@@ -50,43 +50,43 @@ const USUAL_INLINE: usize = 32;
 
 /// The rows of an interface.
 pub(super) struct Tx {
-    rows: Box<[Row]>,
+    slots: Box<[Slot]>,
     /// By row: a packet that was sent inline.
-    shorts: Box<[[u8; MAX_INLINE]]>,
+    inline_copies: Box<[[u8; MAX_INLINE]]>,
     free: FreeList,
     /// Words that go along with bare messages.
     imms: Box<[Option<u32>]>,
     /// Groups of the rows that are parts.
-    group_of: Box<[GroupId]>,
+    group_of: Box<[WrGroupId]>,
     /// Operations of several rows.
-    pub(super) groups: Groups,
-    eps: Vec<EpRow>,
+    pub(super) groups: WrGroups,
+    eps: Vec<TxEp>,
     free_eps: Vec<u32>,
     /// Operations of all endpoints.
     all: Epochs,
     /// Flushes that are over and not told yet.
-    ready: VecDeque<Comp>,
+    done_flushes: VecDeque<Comp>,
     /// For whom free rows are kept; nobody else gets one meanwhile.
-    hold: Option<Hold>,
+    reservation: Option<Reservation>,
     /// Operations that waited are being tried.
-    in_turn: bool,
+    dispatching: bool,
 }
 
 /// Rows come back one by one, and who sends from the completions of its own, or needs only one at a time, would take each
 /// before those that wait.
 #[derive(Clone, Copy)]
-struct Hold {
+struct Reservation {
     /// Whose operation needs several rows at once; `None`: the first comes first among those that wait.
     ep: Option<EpIdx>,
-    rows: u32,
+    slots: u32,
     /// It has had its chance.
-    tried: bool,
+    attempted: bool,
 }
 
-struct Row {
+struct Slot {
     comp: Comp,
-    kind: Kind,
-    packet: Place,
+    kind: OpKind,
+    packet: PacketLocation,
     /// Bytes of the packet.
     len: u16,
     ep: EpIdx,
@@ -94,11 +94,11 @@ struct Row {
     all_epoch: u32,
 }
 
-struct EpRow {
+struct TxEp {
     epochs: Epochs,
     tag: EpTag,
     /// Rows that an operation of several did not find; 0: none was refused.
-    need: u32,
+    slots_needed: u32,
     state: EpState,
 }
 
@@ -111,30 +111,30 @@ enum EpState {
 }
 
 /// A completed row.
-pub(super) struct Finished {
+pub(super) struct CompletedSlot {
     /// Whom to tell.
     pub(super) comp: Comp,
     /// What it was.
-    pub(super) kind: Kind,
+    pub(super) kind: OpKind,
     /// Whose it was.
     pub(super) ep: EpIdx,
     /// Whether that endpoint is dropped: [`Tx::retire`] it.
-    pub(super) orphan: bool,
+    pub(super) ep_dropped: bool,
     /// Its group, if it is a part.
-    pub(super) group: Option<GroupId>,
+    pub(super) group: Option<WrGroupId>,
 }
 
 /// A row taken for an operation that is not posted yet. Dropped uncommitted, it goes back.
-pub(super) struct Claim<'a> {
+pub(super) struct ClaimedSlot<'a> {
     tx: &'a RefCell<Tx>,
-    row: u32,
+    slot: u32,
 }
 
-impl Claim<'_> {
+impl ClaimedSlot<'_> {
     /// The row's number: work request and buffer. // HOT
     #[inline(always)]
-    pub(super) fn row(&self) -> u32 {
-        self.row
+    pub(super) fn slot(&self) -> u32 {
+        self.slot
     }
 
     /// The device has it. // HOT
@@ -146,150 +146,156 @@ impl Claim<'_> {
     /// The device is to have the first `len` bytes of `packet`, inline: they are kept in case that they come
     /// back. // HOT
     #[inline(always)]
-    pub(super) fn keep_short(&self, packet: &[u8; MAX_INLINE], len: usize) {
+    pub(super) fn set_inline_copy(&self, packet: &[u8; MAX_INLINE], len: usize) {
         let mut tx = self.tx.borrow_mut();
-        let row = &mut tx.rows[self.row as usize];
-        (row.packet, row.len) = (Place::Short, len as u16);
-        let kept = &mut tx.shorts[self.row as usize];
-        kept[..USUAL_INLINE].copy_from_slice(&packet[..USUAL_INLINE]);
+        let slot = &mut tx.slots[self.slot as usize];
+        (slot.packet, slot.len) = (PacketLocation::Inline, len as u16);
+        let stored = &mut tx.inline_copies[self.slot as usize];
+        stored[..USUAL_INLINE].copy_from_slice(&packet[..USUAL_INLINE]);
         if len > USUAL_INLINE {
-            kept[USUAL_INLINE..].copy_from_slice(&packet[USUAL_INLINE..]);
+            stored[USUAL_INLINE..].copy_from_slice(&packet[USUAL_INLINE..]);
         }
     }
 
     /// The word goes along with the row's bare message.
-    pub(super) fn keep_imm(&self, imm: Option<u32>) {
-        self.tx.borrow_mut().imms[self.row as usize] = imm;
+    pub(super) fn set_imm(&self, imm: Option<u32>) {
+        self.tx.borrow_mut().imms[self.slot as usize] = imm;
     }
 
     /// The device is to have a packet of `len` bytes that lies in the row's buffer. // HOT
     #[inline(always)]
-    pub(super) fn keep_in_buffer(&self, len: usize) {
+    pub(super) fn set_buffer_len(&self, len: usize) {
         // A packet too long for the field would be cut: its return is an error of the endpoint instead.
         let Ok(len) = u16::try_from(len) else { return };
         let mut tx = self.tx.borrow_mut();
-        let row = &mut tx.rows[self.row as usize];
-        (row.packet, row.len) = (Place::Buffer, len);
+        let slot = &mut tx.slots[self.slot as usize];
+        (slot.packet, slot.len) = (PacketLocation::Buffer, len);
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for ClaimedSlot<'_> {
     fn drop(&mut self) {
         // Bound first: the completion inside may own an endpoint, whose drop borrows `tx`.
-        let undone = self.tx.borrow_mut().finish(self.row);
-        drop(undone);
+        let unposted = self.tx.borrow_mut().finish(self.slot);
+        drop(unposted);
     }
 }
 
 impl Tx {
     /// `depth` rows.
     pub(super) fn new(depth: u32) -> Self {
-        let row = || Row {
+        let slot = || Slot {
             comp: Comp::None,
-            kind: Kind::Data,
-            packet: Place::Nowhere,
+            kind: OpKind::Data,
+            packet: PacketLocation::None,
             len: 0,
             ep: EpIdx(u32::MAX),
             ep_epoch: 0,
             all_epoch: 0,
         };
         Tx {
-            rows: (0..depth).map(|_| row()).collect(),
-            shorts: vec![[0; MAX_INLINE]; depth as usize].into(),
+            slots: (0..depth).map(|_| slot()).collect(),
+            inline_copies: vec![[0; MAX_INLINE]; depth as usize].into(),
             free: FreeList::new(depth),
             imms: vec![None; depth as usize].into(),
-            group_of: (0..depth).map(|_| GroupId(u32::MAX)).collect(),
-            groups: Groups::default(),
+            group_of: (0..depth).map(|_| WrGroupId(u32::MAX)).collect(),
+            groups: WrGroups::default(),
             eps: Vec::new(),
             free_eps: Vec::new(),
             all: Epochs::default(),
-            ready: VecDeque::new(),
-            hold: None,
-            in_turn: false,
+            done_flushes: VecDeque::new(),
+            reservation: None,
+            dispatching: false,
         }
     }
 
     /// Takes a row for an operation of `ep`. // HOT
     #[inline]
-    pub(super) fn claim(tx: &RefCell<Tx>, ep: EpIdx, kind: Kind, comp: Comp) -> Result<Claim<'_>, Refused> {
+    pub(super) fn claim(
+        tx: &RefCell<Tx>,
+        ep: EpIdx,
+        kind: OpKind,
+        comp: Comp,
+    ) -> Result<ClaimedSlot<'_>, Refused> {
         let mut t = tx.borrow_mut();
         let t = &mut *t;
         let e = &mut t.eps[ep.0 as usize];
-        if t.all.closed() || e.epochs.gated() {
+        if t.all.is_blocked() || e.epochs.is_fenced() {
             return Err(Refused::NoResource);
         }
-        let row = t.free.take().ok_or(Refused::NoResource)?;
+        let slot = t.free.take().ok_or(Refused::NoResource)?;
         let (ep_epoch, all_epoch) = (e.epochs.start(), t.all.start());
-        t.rows[row as usize] = Row { comp, kind, packet: Place::Nowhere, len: 0, ep, ep_epoch, all_epoch };
-        Ok(Claim { tx, row })
+        t.slots[slot as usize] =
+            Slot { comp, kind, packet: PacketLocation::None, len: 0, ep, ep_epoch, all_epoch };
+        Ok(ClaimedSlot { tx, slot })
     }
 
     /// Takes a row for a request of `group`, which is part of an operation that has begun: a fence after it waits for the request,
     /// and does not hold it back.
-    pub(super) fn claim_part(tx: &RefCell<Tx>, ep: EpIdx, group: GroupId) -> Option<Claim<'_>> {
+    pub(super) fn claim_in_group(tx: &RefCell<Tx>, ep: EpIdx, group: WrGroupId) -> Option<ClaimedSlot<'_>> {
         let mut t = tx.borrow_mut();
-        let row = t.free.take()?;
-        let (ep_epoch, all_epoch) = t.start_whole(ep);
-        let (kind, packet) = (Kind::Part, Place::Nowhere);
-        t.rows[row as usize] = Row { comp: Comp::None, kind, packet, len: 0, ep, ep_epoch, all_epoch };
-        t.join(row, group);
-        Some(Claim { tx, row })
+        let slot = t.free.take()?;
+        let (ep_epoch, all_epoch) = t.start_op(ep);
+        let (kind, packet) = (OpKind::GroupMember, PacketLocation::None);
+        t.slots[slot as usize] = Slot { comp: Comp::None, kind, packet, len: 0, ep, ep_epoch, all_epoch };
+        t.set_group(slot, group);
+        Some(ClaimedSlot { tx, slot })
     }
 
     /// Counts an operation that has no row of its own; answers its epochs.
-    pub(super) fn start_whole(&mut self, ep: EpIdx) -> (u32, u32) {
+    pub(super) fn start_op(&mut self, ep: EpIdx) -> (u32, u32) {
         (self.eps[ep.0 as usize].epochs.start(), self.all.start())
     }
 
     /// It is over. Whether its endpoint is dropped: [`Tx::retire`] it.
-    pub(super) fn end_whole(&mut self, ep: EpIdx, (ep_epoch, all_epoch): (u32, u32)) -> bool {
+    pub(super) fn finish_op(&mut self, ep: EpIdx, (ep_epoch, all_epoch): (u32, u32)) -> bool {
         let e = &mut self.eps[ep.0 as usize];
-        e.epochs.finish(ep_epoch, &mut self.ready);
-        self.all.finish(all_epoch, &mut self.ready);
+        e.epochs.finish(ep_epoch, &mut self.done_flushes);
+        self.all.finish(all_epoch, &mut self.done_flushes);
         e.state != EpState::Live
     }
 
     /// The device is done with a row. // HOT
     #[inline]
-    pub(super) fn finish(&mut self, row: u32) -> Finished {
-        let r = &mut self.rows[row as usize];
+    pub(super) fn finish(&mut self, slot: u32) -> CompletedSlot {
+        let r = &mut self.slots[slot as usize];
         let comp = std::mem::take(&mut r.comp);
         let (kind, ep) = (r.kind, r.ep);
         let e = &mut self.eps[ep.0 as usize];
-        e.epochs.finish(r.ep_epoch, &mut self.ready);
-        self.all.finish(r.all_epoch, &mut self.ready);
-        self.free.give(row);
-        let group = if kind == Kind::Part { Some(self.group_of[row as usize]) } else { None };
-        Finished { comp, kind, ep, orphan: e.state != EpState::Live, group }
+        e.epochs.finish(r.ep_epoch, &mut self.done_flushes);
+        self.all.finish(r.all_epoch, &mut self.done_flushes);
+        self.free.give(slot);
+        let group = if kind == OpKind::GroupMember { Some(self.group_of[slot as usize]) } else { None };
+        CompletedSlot { comp, kind, ep, ep_dropped: e.state != EpState::Live, group }
     }
 
     /// Whose packet a row holds, where, and how long it is; `None` if nobody could send it again.
-    pub(super) fn packet(&self, row: u32) -> Option<(EpTag, Place, usize)> {
-        let r = &self.rows[row as usize];
+    pub(super) fn packet(&self, slot: u32) -> Option<(EpTag, PacketLocation, usize)> {
+        let r = &self.slots[slot as usize];
         let ep = &self.eps[r.ep.0 as usize];
-        let kept = r.packet != Place::Nowhere && ep.state == EpState::Live;
-        kept.then_some((ep.tag, r.packet, usize::from(r.len)))
+        let stored = r.packet != PacketLocation::None && ep.state == EpState::Live;
+        stored.then_some((ep.tag, r.packet, usize::from(r.len)))
     }
 
     /// A packet that was sent inline.
-    pub(super) fn short(&self, row: u32) -> [u8; MAX_INLINE] {
-        self.shorts[row as usize]
+    pub(super) fn inline_copy(&self, slot: u32) -> [u8; MAX_INLINE] {
+        self.inline_copies[slot as usize]
     }
 
     /// The word that goes along with a bare message.
-    pub(super) fn imm(&self, row: u32) -> Option<u32> {
-        self.imms[row as usize]
+    pub(super) fn imm(&self, slot: u32) -> Option<u32> {
+        self.imms[slot as usize]
     }
 
     /// The row is a part of `group`.
-    pub(super) fn join(&mut self, row: u32, group: GroupId) {
-        self.group_of[row as usize] = group;
+    pub(super) fn set_group(&mut self, slot: u32, group: WrGroupId) {
+        self.group_of[slot as usize] = group;
     }
 
     /// What is on its way in a row. // HOT
     #[inline]
-    pub(super) fn kind(&self, row: u32) -> Kind {
-        self.rows[row as usize].kind
+    pub(super) fn kind(&self, slot: u32) -> OpKind {
+        self.slots[slot as usize].kind
     }
 
     /// How many rows there are.
@@ -297,109 +303,111 @@ impl Tx {
         self.free.total()
     }
 
-    fn free_rows(&self) -> u32 {
+    fn free_slots(&self) -> u32 {
         self.free.total() - self.free.used()
     }
 
-    /// Whether an operation of `ep` finds the `rows` rows that it needs all at once. If not, that is remembered for
-    /// [`Tx::would_take`]; and if it waited and this was its turn, nobody else gets a row before it has had them.
-    pub(super) fn admit(&mut self, ep: EpIdx, rows: u32) -> bool {
-        let others = self.hold.is_some_and(|hold| hold.ep != Some(ep) || !self.in_turn);
-        let fenced = self.all.gated() || self.eps[ep.0 as usize].epochs.gated();
-        if fenced || others || self.free_rows() < rows {
-            self.eps[ep.0 as usize].need = rows;
-            if self.in_turn && !fenced && !others {
-                self.keep_rows(Some(ep), rows);
+    /// Whether an operation of `ep` finds the `slots` rows that it needs all at once. If not, that is remembered for
+    /// [`Tx::can_send`]; and if it waited and this was its turn, nobody else gets a row before it has had them.
+    pub(super) fn try_reserve(&mut self, ep: EpIdx, slots: u32) -> bool {
+        let others =
+            self.reservation.is_some_and(|reservation| reservation.ep != Some(ep) || !self.dispatching);
+        let fenced = self.all.is_fenced() || self.eps[ep.0 as usize].epochs.is_fenced();
+        if fenced || others || self.free_slots() < slots {
+            self.eps[ep.0 as usize].slots_needed = slots;
+            if self.dispatching && !fenced && !others {
+                self.reserve_slots(Some(ep), slots);
             }
             return false;
         }
-        self.eps[ep.0 as usize].need = 0;
-        self.release();
+        self.eps[ep.0 as usize].slots_needed = 0;
+        self.end_reservation();
         true
     }
 
-    /// Whoever does not wait finds no row from now on, until there are `rows`.
-    fn keep_rows(&mut self, ep: Option<EpIdx>, rows: u32) {
-        self.hold = Some(Hold { ep, rows, tried: false });
-        self.all.hold(true);
+    /// Whoever does not wait finds no row from now on, until there are `slots`.
+    fn reserve_slots(&mut self, ep: Option<EpIdx>, slots: u32) {
+        self.reservation = Some(Reservation { ep, slots, attempted: false });
+        self.all.set_reserved(true);
     }
 
     /// Nobody's rows are kept any more.
-    fn release(&mut self) {
-        if self.hold.take().is_some() {
-            self.all.hold(false);
+    fn end_reservation(&mut self) {
+        if self.reservation.take().is_some() {
+            self.all.set_reserved(false);
         }
     }
 
     /// Operations that waited are tried from now on; answers whether it is worth it.
-    pub(super) fn begin_turns(&mut self) -> bool {
-        if !self.has_room() {
-            self.end_turns(true);
+    pub(super) fn begin_dispatch(&mut self) -> bool {
+        if !self.has_free_slot() {
+            self.end_dispatch(true);
             return false;
         }
-        self.in_turn = true;
-        match &mut self.hold {
-            Some(Hold { ep: Some(_), tried, .. }) => *tried = true,
-            _ => self.release(),
+        self.dispatching = true;
+        match &mut self.reservation {
+            Some(Reservation { ep: Some(_), attempted, .. }) => *attempted = true,
+            _ => self.end_reservation(),
         }
         true
     }
 
     /// All that waited have been tried. Whether another one was held back for the sake of one that did not want its rows:
     /// then they are to be tried again.
-    pub(super) fn kept_in_vain(&mut self) -> bool {
-        let vain = self.hold.is_some_and(|hold| hold.tried);
-        if vain {
-            self.release();
+    pub(super) fn release_unused(&mut self) -> bool {
+        let unused = self.reservation.is_some_and(|reservation| reservation.attempted);
+        if unused {
+            self.end_reservation();
         }
-        vain
+        unused
     }
 
     /// No more of them are tried now; whether some still wait.
-    pub(super) fn end_turns(&mut self, some_wait: bool) {
-        self.in_turn = false;
-        if !some_wait {
-            self.release();
-        } else if self.hold.is_none() && !self.has_room() {
-            self.keep_rows(None, 1);
+    pub(super) fn end_dispatch(&mut self, others_pending: bool) {
+        self.dispatching = false;
+        if !others_pending {
+            self.end_reservation();
+        } else if self.reservation.is_none() && !self.has_free_slot() {
+            self.reserve_slots(None, 1);
         }
     }
 
     /// What waited of `ep` does not any more; whether others do.
-    pub(super) fn leave_turns(&mut self, ep: EpIdx, some_wait: bool) {
-        if !some_wait || self.hold.is_some_and(|hold| hold.ep == Some(ep)) {
-            self.release();
+    pub(super) fn pending_removed(&mut self, ep: EpIdx, others_pending: bool) {
+        if !others_pending || self.reservation.is_some_and(|reservation| reservation.ep == Some(ep)) {
+            self.end_reservation();
         }
     }
 
     /// Whether a flush is over that has not been told. // HOT
     #[inline(always)]
-    pub(super) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+    pub(super) fn has_done_flush(&self) -> bool {
+        !self.done_flushes.is_empty()
     }
 
     /// A flush that is over and has not been told.
-    pub(super) fn take_ready(&mut self) -> Option<Comp> {
-        self.ready.pop_front()
+    pub(super) fn take_done_flush(&mut self) -> Option<Comp> {
+        self.done_flushes.pop_front()
     }
 
     /// Whether there is a free row at all, or as many as are kept for somebody.
     #[inline]
-    pub(super) fn has_room(&self) -> bool {
-        self.free_rows() >= self.hold.map_or(1, |hold| hold.rows)
+    pub(super) fn has_free_slot(&self) -> bool {
+        self.free_slots() >= self.reservation.map_or(1, |reservation| reservation.slots)
     }
 
     /// Whether the operation of `ep` that was refused last would be taken now.
-    pub(super) fn would_take(&mut self, ep: EpIdx) -> bool {
-        let rows = self.free_rows();
+    pub(super) fn can_send(&mut self, ep: EpIdx) -> bool {
+        let slots = self.free_slots();
         let e = &mut self.eps[ep.0 as usize];
-        let need = std::mem::take(&mut e.need).max(1);
-        rows >= need && !self.all.closed() && !e.epochs.gated()
+        let slots_needed = std::mem::take(&mut e.slots_needed).max(1);
+        slots >= slots_needed && !self.all.is_blocked() && !e.epochs.is_fenced()
     }
 
     /// A row for a new endpoint.
     pub(super) fn add_ep(&mut self) -> EpIdx {
-        let new = EpRow { epochs: Epochs::default(), tag: EpTag::default(), need: 0, state: EpState::Live };
+        let new =
+            TxEp { epochs: Epochs::default(), tag: EpTag::default(), slots_needed: 0, state: EpState::Live };
         match self.free_eps.pop() {
             Some(at) => {
                 self.eps[at as usize] = new;
@@ -423,7 +431,7 @@ impl Tx {
     #[cold]
     pub(super) fn retire(&mut self, ep: EpIdx) -> bool {
         let e = &mut self.eps[ep.0 as usize];
-        if e.state != EpState::Dropped || !e.epochs.idle() {
+        if e.state != EpState::Dropped || !e.epochs.is_idle() {
             return false;
         }
         e.state = EpState::Free;
@@ -464,19 +472,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_stay_small() {
-        assert_eq!(size_of::<Row>(), 32, "two rows a cache line");
-        assert!(size_of::<EpRow>() <= 32, "there may be 100 000 of them: {}", size_of::<EpRow>());
+    fn slots_stay_small() {
+        assert_eq!(size_of::<Slot>(), 32, "two rows a cache line");
+        assert!(size_of::<TxEp>() <= 32, "there may be 100 000 of them: {}", size_of::<TxEp>());
     }
 
     #[test]
-    fn a_claim_not_posted_leaves_no_trace() {
+    fn an_unposted_claim_is_undone() {
         let tx = RefCell::new(Tx::new(1));
         let ep = tx.borrow_mut().add_ep();
-        let claim = Tx::claim(&tx, ep, Kind::Data, Comp::Token(5)).unwrap();
-        assert_eq!(Tx::claim(&tx, ep, Kind::Data, Comp::None).err(), Some(Refused::NoResource));
+        let claim = Tx::claim(&tx, ep, OpKind::Data, Comp::Token(5)).unwrap();
+        assert_eq!(Tx::claim(&tx, ep, OpKind::Data, Comp::None).err(), Some(Refused::NoResource));
         drop(claim);
-        assert!(tx.borrow_mut().would_take(ep));
+        assert!(tx.borrow_mut().can_send(ep));
         assert_eq!(tx.borrow_mut().flush(Some(ep), &Comp::None), Ok(crate::api::Sent::Done));
     }
 
@@ -484,42 +492,42 @@ mod tests {
     fn a_dropped_endpoint_keeps_its_address_handle_until_its_last_operation() {
         let tx = RefCell::new(Tx::new(4));
         let ep = tx.borrow_mut().add_ep();
-        let rows: Vec<u32> = (0..2)
+        let slots: Vec<u32> = (0..2)
             .map(|_| {
-                let claim = Tx::claim(&tx, ep, Kind::Data, Comp::None).unwrap();
-                let row = claim.row();
+                let claim = Tx::claim(&tx, ep, OpKind::Data, Comp::None).unwrap();
+                let slot = claim.slot();
                 claim.commit();
-                row
+                slot
             })
             .collect();
         let mut tx = tx.into_inner();
         assert!(!tx.drop_ep(ep));
-        assert!(tx.finish(rows[1]).orphan);
+        assert!(tx.finish(slots[1]).ep_dropped);
         assert!(!tx.retire(ep));
-        assert!(tx.finish(rows[0]).orphan);
+        assert!(tx.finish(slots[0]).ep_dropped);
         assert!(tx.retire(ep));
         assert_eq!(tx.add_ep(), ep, "the row is used again");
     }
 
     #[test]
-    fn a_fence_of_the_interface_holds_every_endpoint() {
+    fn an_interface_fence_blocks_every_endpoint() {
         let tx = RefCell::new(Tx::new(4));
         let (a, b) = {
             let mut t = tx.borrow_mut();
             (t.add_ep(), t.add_ep())
         };
-        let claim = Tx::claim(&tx, a, Kind::Data, Comp::None).unwrap();
-        let row = claim.row();
+        let claim = Tx::claim(&tx, a, OpKind::Data, Comp::None).unwrap();
+        let slot = claim.slot();
         claim.commit();
         tx.borrow_mut().fence(None);
-        assert!(Tx::claim(&tx, b, Kind::Data, Comp::None).is_err());
-        tx.borrow_mut().finish(row);
+        assert!(Tx::claim(&tx, b, OpKind::Data, Comp::None).is_err());
+        tx.borrow_mut().finish(slot);
         tx.borrow_mut().fence(Some(a));
-        let claim = Tx::claim(&tx, b, Kind::Data, Comp::None).unwrap();
+        let claim = Tx::claim(&tx, b, OpKind::Data, Comp::None).unwrap();
         tx.borrow_mut().fence(Some(b));
-        assert!(Tx::claim(&tx, a, Kind::Data, Comp::None).is_ok(), "another endpoint is not held");
-        assert!(Tx::claim(&tx, b, Kind::Data, Comp::None).is_err());
+        assert!(Tx::claim(&tx, a, OpKind::Data, Comp::None).is_ok(), "another endpoint is not held");
+        assert!(Tx::claim(&tx, b, OpKind::Data, Comp::None).is_err());
         drop(claim);
-        assert!(Tx::claim(&tx, b, Kind::Data, Comp::None).is_ok());
+        assert!(Tx::claim(&tx, b, OpKind::Data, Comp::None).is_ok());
     }
 }

@@ -355,7 +355,7 @@ pub trait Dev: Clone + 'static {
     /// Its GID.
     fn gid(&self) -> Gid;
     /// Whether a device with that GID may be reached, as far as a GID tells ([`place`]).
-    fn reaches(&self, other: Gid) -> Result<(), ConnectError>;
+    fn check_reachable(&self, other: Gid) -> Result<(), ConnectError>;
     /// A protection domain.
     fn alloc_pd(&self) -> Result<Self::Pd, OpenError>;
     /// Memory of the kind the device is fastest on, registered.

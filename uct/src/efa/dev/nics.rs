@@ -92,13 +92,13 @@ mod tests {
     use std::fs;
 
     /// A sysfs and a /dev of the test's own.
-    struct Tree(PathBuf);
+    struct FakeSysfs(PathBuf);
 
-    impl Tree {
-        fn new(name: &str) -> Tree {
+    impl FakeSysfs {
+        fn new(name: &str) -> FakeSysfs {
             let root = std::env::temp_dir().join(format!("efa-nics-{}-{name}", std::process::id()));
             fs::create_dir_all(root.join("sys/bus/pci/devices")).unwrap();
-            Tree(root)
+            FakeSysfs(root)
         }
 
         fn put(&self, path: &str, text: &str) {
@@ -112,35 +112,35 @@ mod tests {
         }
     }
 
-    impl Drop for Tree {
+    impl Drop for FakeSysfs {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
     }
 
     #[test]
-    fn each_step_that_is_missing_is_named() {
-        let tree = Tree::new("steps");
-        assert_eq!(tree.scan(), []);
+    fn each_missing_step_is_named() {
+        let sysfs = FakeSysfs::new("steps");
+        assert_eq!(sysfs.scan(), []);
         let pci = "sys/bus/pci/devices/0000:00:1f.0";
-        tree.put("sys/bus/pci/devices/0000:00:05.0/vendor", "0x1d0f\n");
-        tree.put("sys/bus/pci/devices/0000:00:05.0/device", "0xec20\n");
-        tree.put(&format!("{pci}/vendor"), "0x1d0f\n");
-        tree.put(&format!("{pci}/device"), "0xefa2\n");
+        sysfs.put("sys/bus/pci/devices/0000:00:05.0/vendor", "0x1d0f\n");
+        sysfs.put("sys/bus/pci/devices/0000:00:05.0/device", "0xec20\n");
+        sysfs.put(&format!("{pci}/vendor"), "0x1d0f\n");
+        sysfs.put(&format!("{pci}/device"), "0xefa2\n");
         let problem = |has: &str| {
-            let [nic] = &tree.scan()[..] else { panic!("one EFA, and a card that is none") };
+            let [nic] = &sysfs.scan()[..] else { panic!("one EFA, and a card that is none") };
             assert_eq!((&*nic.pci, nic.part_id), ("0000:00:1f.0", 0xefa2));
             assert!(nic.problem.as_ref().is_some_and(|o| o.to_string().contains(has)), "{nic:?}");
         };
         problem("`efa` kernel module");
-        tree.put(&format!("{pci}/driver/x"), "");
+        sysfs.put(&format!("{pci}/driver/x"), "");
         problem("no RDMA device");
-        tree.put(&format!("{pci}/infiniband/rdmap0s31/x"), "");
+        sysfs.put(&format!("{pci}/infiniband/rdmap0s31/x"), "");
         problem("`ib_uverbs` kernel module");
-        tree.put(&format!("{pci}/infiniband_verbs/uverbs0/x"), "");
+        sysfs.put(&format!("{pci}/infiniband_verbs/uverbs0/x"), "");
         problem("uverbs0 is missing");
-        tree.put("dev/infiniband/uverbs0", "");
-        let [nic] = &tree.scan()[..] else { panic!("one EFA") };
+        sysfs.put("dev/infiniband/uverbs0", "");
+        let [nic] = &sysfs.scan()[..] else { panic!("one EFA") };
         assert_eq!((nic.rdma.as_deref(), &nic.problem), (Some("rdmap0s31"), &None));
     }
 

@@ -76,7 +76,7 @@ mod tests {
     const HARDWARE: Gid = Gid::link_local(0x14b0_33ff_fef8_77cd);
 
     #[test]
-    fn what_a_gid_says_is_believed_if_it_says_no() {
+    fn a_gid_can_rule_out_a_peer() {
         let (current, there) = (HostId(5), HostId(6));
         let own = |host, pid| Gid::link_local(software_iid(host, pid, 0xabcd));
         let given = Gid::link_local(0xa1);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn every_process_of_a_host_has_a_gid_of_its_own_that_says_so() {
+    fn each_process_has_its_own_gid_that_names_the_host() {
         let host = HostId((1 << HOST_BITS) - 1);
         for pid in [1, 0xffff, (1 << PID_BITS) - 1] {
             let iid = software_iid(host, pid, u64::MAX);

@@ -4,9 +4,9 @@ use super::*;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-on_every_net!(packets_that_come_back_are_whole the_send_queue_is_finite_and_recovers a_receiver_without_receives_is_retried_for_ever_or_reported a_dead_peer_is_an_error_of_each_operation pending_operations_go_out_when_there_is_room a_peer_that_went_away_is_dead_for_messages_and_for_checks);
+on_every_network!(returned_packets_are_whole the_send_queue_is_finite_and_recovers rnr_is_retried_for_ever_or_reported a_dead_peer_is_an_error_of_each_operation pending_operations_go_out_when_there_is_room sends_and_checks_to_a_closed_peer_fail);
 
-fn the_send_queue_is_finite_and_recovers<N: Net>() {
+fn the_send_queue_is_finite_and_recovers<N: Network>() {
     let config = Config { tx_queue_len: 8, ..Config::default() };
     let (net, mut a, mut b) = pair_on::<N>(&config, &Config::default());
     let ep = a.ep_to(&b);
@@ -24,10 +24,10 @@ fn the_send_queue_is_finite_and_recovers<N: Net>() {
     assert_eq!(seen, (0..80).collect::<Vec<_>>());
 }
 
-fn a_receiver_without_receives_is_retried_for_ever_or_reported<N: Net>() {
+fn rnr_is_retried_for_ever_or_reported<N: Network>() {
     let tiny = Config { rx_queue_len: 1, rx_spare: 0, ..Config::default() };
-    let patient = Config::default();
-    let (net, mut a, mut b) = pair_on::<N>(&patient, &tiny);
+    let endless_retry = Config::default();
+    let (net, mut a, mut b) = pair_on::<N>(&endless_retry, &tiny);
     let ep = a.ep_to(&b);
     for n in 0..50 {
         assert_eq!(ep.am_short(1, n, &[]), Ok(Sent::Done));
@@ -35,8 +35,8 @@ fn a_receiver_without_receives_is_retried_for_ever_or_reported<N: Net>() {
     settle(&net, &mut a, &mut b);
     assert_eq!((b.log.ams.len(), a.log.errors.len()), (50, 0));
 
-    let hasty = Config { rnr_retry: 0, ..Config::default() };
-    let (net, mut a, mut b) = pair_on::<N>(&hasty, &tiny);
+    let no_retry = Config { rnr_retry: 0, ..Config::default() };
+    let (net, mut a, mut b) = pair_on::<N>(&no_retry, &tiny);
     let ep = a.ep_to(&b);
     ep.set_tag(EpTag(77));
     for n in 0..50 {
@@ -48,10 +48,10 @@ fn a_receiver_without_receives_is_retried_for_ever_or_reported<N: Net>() {
     assert_eq!(b.log.ams.len() + a.log.errors.len(), 50, "each arrived or was reported");
 }
 
-fn packets_that_come_back_are_whole<N: Net>() {
-    let hasty = Config { rnr_retry: 0, ..Config::default() };
+fn returned_packets_are_whole<N: Network>() {
+    let no_retry = Config { rnr_retry: 0, ..Config::default() };
     let tiny = Config { rx_queue_len: 1, rx_spare: 0, ..Config::default() };
-    let (net, a, mut b) = pair_on::<N>(&hasty, &tiny);
+    let (net, a, mut b) = pair_on::<N>(&no_retry, &tiny);
     let ep = a.ep_to(&b);
     ep.set_tag(EpTag(77));
     assert_eq!(ep.am_short(9, 0, &[]), Ok(Sent::Done));
@@ -71,20 +71,20 @@ fn packets_that_come_back_are_whole<N: Net>() {
     }
     assert_eq!(ep.am_short_iov(5, &[&[1, 2], &[3]]), Ok(Sent::Done));
     sent.push((EpTag(77), vec![5, 1, 2, 3], Returned::Packet));
-    let mut back = Back::default();
+    let mut back = ReturnedPackets::default();
     for _ in 0..1000 {
         a.iface.poll(64, &mut back);
-        net.pass();
+        net.advance_time();
     }
     b.poll();
     assert_eq!(b.log.ams.len(), 1, "there was one receive");
     back.0.sort_by(|x, y| x.1.cmp(&y.1));
-    sent.sort_by(|x: &CameBack, y| x.1.cmp(&y.1));
+    sent.sort_by(|x: &ReturnedPacket, y| x.1.cmp(&y.1));
     assert_eq!(back.0, sent);
 }
 
 #[test]
-fn a_rough_network_loses_nothing_and_flushes_mean_what_they_say() {
+fn flushes_wait_for_earlier_operations_under_faults() {
     let config = Config { tx_queue_len: 32, rx_queue_len: 16, ..Config::default() };
     let (fabric, mut a, mut b) = pair(FaultPlan::ROUGH, &config, &config);
     let ep = a.ep_to(&b);
@@ -123,14 +123,14 @@ fn a_rough_network_loses_nothing_and_flushes_mean_what_they_say() {
     assert!(a.log.comps.iter().all(|c| c.1.is_ok()));
     assert_eq!(a.log.comps.len(), 2000 + waits.len(), "each exactly once");
     for (token, before) in waits {
-        let told = a.log.comps.iter().position(|c| c.0 == token).expect("the flush completed");
-        let earlier = a.log.comps[..told].iter().filter(|c| c.0 < before).count();
+        let reported = a.log.comps.iter().position(|c| c.0 == token).expect("the flush completed");
+        let earlier = a.log.comps[..reported].iter().filter(|c| c.0 < before).count();
         assert_eq!(earlier as u64, before, "flush {token:#x} waited for all issued before it");
     }
 }
 
-fn a_dead_peer_is_an_error_of_each_operation<N: Net>() {
-    let (net, mut a, b) = quiet_pair::<N>();
+fn a_dead_peer_is_an_error_of_each_operation<N: Network>() {
+    let (net, mut a, b) = faultless_pair::<N>();
     let ep = a.ep_to(&b);
     ep.set_tag(EpTag(5));
     let mem = alloc(&a, 100, 0);
@@ -143,15 +143,15 @@ fn a_dead_peer_is_an_error_of_each_operation<N: Net>() {
     assert_eq!(ep.flush(Comp::Token(11)), Ok(Sent::InProgress));
     for _ in 0..100 {
         a.poll();
-        net.pass();
+        net.advance_time();
     }
     assert_eq!(a.log.errors, [(EpTag(5), Error::PeerDead)]);
     a.log.comps.sort_by_key(|c| c.0);
     assert_eq!(a.log.comps, [(9, Err(Error::PeerDead)), (10, Err(Error::PeerDead)), (11, Ok(()))]);
 }
 
-fn a_peer_that_went_away_is_dead_for_messages_and_for_checks<N: Net>() {
-    let (net, mut a, mut b) = quiet_pair::<N>();
+fn sends_and_checks_to_a_closed_peer_fail<N: Network>() {
+    let (net, mut a, mut b) = faultless_pair::<N>();
     let ep = a.ep_to(&b);
     assert_eq!(ep.check(Comp::Token(1)), Ok(Sent::InProgress));
     settle(&net, &mut a, &mut b);
@@ -160,14 +160,14 @@ fn a_peer_that_went_away_is_dead_for_messages_and_for_checks<N: Net>() {
     assert_eq!(ep.am_short(1, 0, &[]), Ok(Sent::Done));
     for _ in 0..100 {
         a.poll();
-        net.pass();
+        net.advance_time();
     }
     assert_eq!(a.log.comps, [(1, Ok(())), (2, Err(Error::PeerDead))]);
     assert_eq!(a.log.errors, [(EpTag(0), Error::PeerDead)]);
 }
 
 #[test]
-fn a_fence_holds_operations_back_until_all_before_are_done() {
+fn a_fence_blocks_operations_until_earlier_ones_are_done() {
     let slow = FaultPlan { delay: 100_000, ..FaultPlan::NONE };
     let (fabric, mut a, mut b) = pair(slow, &Config::default(), &Config::default());
     let (first, second) = (a.ep_to(&b), a.ep_to(&b));
@@ -185,7 +185,7 @@ fn a_fence_holds_operations_back_until_all_before_are_done() {
     assert_eq!(b.log.ams.len(), 4);
 }
 
-fn pending_operations_go_out_when_there_is_room<N: Net>() {
+fn pending_operations_go_out_when_there_is_room<N: Network>() {
     let config = Config { tx_queue_len: 2, ..Config::default() };
     let (net, mut a, mut b) = pair_on::<N>(&config, &Config::default());
     let ep = Rc::new(a.ep_to(&b));
@@ -215,7 +215,7 @@ fn pending_operations_go_out_when_there_is_room<N: Net>() {
 }
 
 #[test]
-fn an_endpoint_may_go_before_its_operations() {
+fn operations_outlive_their_endpoint() {
     let slow = FaultPlan { delay: 100_000, ..FaultPlan::NONE };
     let (fabric, mut a, mut b) = pair(slow, &Config::default(), &Config::default());
     let ep = a.ep_to(&b);
@@ -240,12 +240,12 @@ fn an_endpoint_may_go_before_its_operations() {
 /// Random operations between three interfaces with tiny queues on a rough network, by seed; answers what happened.
 fn random_run(seed: u64) -> Vec<u64> {
     let fabric = Fabric::new(seed, FaultPlan::ROUGH);
-    let mut dice = ChaCha8Rng::seed_from_u64(seed);
-    let mut die = move |sides: u64| dice.next_u64() % sides;
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut random_below = move |sides: u64| rng.next_u64() % sides;
     let config = Config {
-        tx_queue_len: 1 + die(6) as u32,
-        rx_queue_len: 1 + die(6) as u32,
-        rx_spare: die(4) as u32,
+        tx_queue_len: 1 + random_below(6) as u32,
+        rx_queue_len: 1 + random_below(6) as u32,
+        rx_spare: random_below(4) as u32,
         user_rx_queue_len: 0,
         rnr_retry: 7,
     };
@@ -256,13 +256,13 @@ fn random_run(seed: u64) -> Vec<u64> {
     let mut sent = [0u64; 9];
     let mut comps = [0usize; 3];
     for n in 0..600u64 {
-        let (from, to) = (die(3) as usize, die(3) as usize);
+        let (from, to) = (random_below(3) as usize, random_below(3) as usize);
         let ep = &eps[from][to];
         let stamp = (n << 8 | from as u64).to_le_bytes();
-        let ok = match die(5) {
+        let ok = match random_below(5) {
             0 => ep.am_short_iov(1, &[&stamp]).is_ok(),
             1 | 2 => {
-                let len = 8 + die(3000) as usize;
+                let len = 8 + random_below(3000) as usize;
                 let pack = |buf: &mut [u8]| {
                     buf[..len].fill(n as u8);
                     buf[..8].copy_from_slice(&stamp);
@@ -271,7 +271,7 @@ fn random_run(seed: u64) -> Vec<u64> {
                 ep.am_bcopy(1, pack).is_ok()
             }
             3 => {
-                let iov = [Iov::new(mems[from].addr(), die(6000) as usize, Some(&mems[from]))];
+                let iov = [Iov::new(mems[from].addr(), random_below(6000) as usize, Some(&mems[from]))];
                 // SAFETY: the memory lives to the end of the run and is never written.
                 let answer = unsafe { ep.am_zcopy(1, &stamp, &iov, Comp::Token(n)) };
                 comps[from] += usize::from(answer == Ok(Sent::InProgress));
@@ -283,8 +283,8 @@ fn random_run(seed: u64) -> Vec<u64> {
             }
         };
         sent[from * 3 + to] += u64::from(ok);
-        sides[die(3) as usize].poll();
-        fabric.advance(die(2000));
+        sides[random_below(3) as usize].poll();
+        fabric.advance(random_below(2000));
     }
     let mut quiet = 0;
     while quiet < 100 {
@@ -319,7 +319,7 @@ fn random_runs_lose_nothing_and_replay() {
 /// What was there when a NIC went down is read, and then it is over: receives posted to a queue pair that has failed would come
 /// back for ever, and before what there is to read.
 #[test]
-fn an_interface_on_a_nic_that_went_down_comes_to_rest() {
+fn a_flushed_queue_pair_gets_no_more_receives() {
     let fabric = Fabric::new(3, FaultPlan::NONE);
     let devs = [1, 2].map(|iid| fabric.open(iid, Profile::default()).unwrap());
     let open = |at: usize| Iface::open(devs[at].clone(), &Params::default()).unwrap();

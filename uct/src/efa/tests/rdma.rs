@@ -3,10 +3,10 @@
 use super::*;
 use ucs::mem::{MapOpts, Mapping};
 
-on_every_net!(rdma_moves_bytes_within_bounds_only a_key_without_the_right_or_of_dead_memory_is_refused_by_the_peers_device check_answers_for_strangers_too rdma_reaches_memory_of_the_device_and_memory_of_the_caller);
+on_every_network!(rdma_moves_bytes_within_bounds_only a_stale_or_read_only_rkey_is_rejected_by_the_peer check_succeeds_without_an_address_handle_at_the_peer rdma_reaches_allocated_and_registered_memory);
 
-fn rdma_moves_bytes_within_bounds_only<N: Net>() {
-    let (net, mut a, mut b) = quiet_pair::<N>();
+fn rdma_moves_bytes_within_bounds_only<N: Network>() {
+    let (net, mut a, mut b) = faultless_pair::<N>();
     let ep = a.ep_to(&b);
     let (local, remote) = (alloc(&a, 3000, 0xaa), alloc(&b, 2000, 0xbb));
     let rkey = rkey_of(&b, &remote, &a);
@@ -43,8 +43,8 @@ fn rdma_moves_bytes_within_bounds_only<N: Net>() {
     assert_eq!(answer, Err(Error::BadLocalKey.into()));
 }
 
-fn a_key_without_the_right_or_of_dead_memory_is_refused_by_the_peers_device<N: Net>() {
-    let (net, mut a, mut b) = quiet_pair::<N>();
+fn a_stale_or_read_only_rkey_is_rejected_by_the_peer<N: Network>() {
+    let (net, mut a, mut b) = faultless_pair::<N>();
     let (ep, _back) = (a.ep_to(&b), b.ep_to(&a));
     let local = alloc(&a, 64, 1);
     let read_only = AllocReq { access: Access::LOCAL_WRITE | Access::REMOTE_READ, ..AllocReq::new(64, "ro") };
@@ -67,8 +67,8 @@ fn a_key_without_the_right_or_of_dead_memory_is_refused_by_the_peers_device<N: N
     assert_eq!(read(&guarded), [0; 64]);
 }
 
-fn check_answers_for_strangers_too<N: Net>() {
-    let (net, mut a, mut b) = quiet_pair::<N>();
+fn check_succeeds_without_an_address_handle_at_the_peer<N: Network>() {
+    let (net, mut a, mut b) = faultless_pair::<N>();
     let ep = a.ep_to(&b);
     assert_eq!(ep.check(Comp::Token(1)), Ok(Sent::InProgress));
     settle(&net, &mut a, &mut b);
@@ -78,8 +78,8 @@ fn check_answers_for_strangers_too<N: Net>() {
     assert_eq!(a.log.comps, [(1, Ok(())), (2, Ok(()))]);
 }
 
-fn rdma_reaches_memory_of_the_device_and_memory_of_the_caller<N: Net>() {
-    let (net, mut a, mut b) = quiet_pair::<N>();
+fn rdma_reaches_allocated_and_registered_memory<N: Network>() {
+    let (net, mut a, mut b) = faultless_pair::<N>();
     let (ep, _back) = (a.ep_to(&b), b.ep_to(&a));
     let local = alloc(&a, 100_000, 7);
     let map = Mapping::new(100_000, MapOpts::default()).unwrap();

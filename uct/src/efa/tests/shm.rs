@@ -61,7 +61,7 @@ fn a_reordering_device_with_tiny_queues_loses_nothing() {
 /// Two processes' devices with different MTUs: a packet of the longer one is an error at its sender, and a receive lost
 /// at the other end; both go on.
 #[test]
-fn a_packet_beyond_the_receivers_mtu_is_an_error_at_once() {
+fn a_packet_beyond_the_receivers_mtu_fails_at_once() {
     let source = Source::empty();
     let (a, b) = (open(&source), open(&source.clone().with("SOFTEFA_MTU", "2048")));
     let (there, back) = (a.connect_raw(&b.raw_addr()).unwrap(), b.connect_raw(&a.raw_addr()).unwrap());
@@ -83,7 +83,7 @@ fn a_packet_beyond_the_receivers_mtu_is_an_error_at_once() {
 }
 
 #[test]
-fn an_interface_is_quiet_when_nothing_is_expected_any_more_and_asks_for_upkeep_all_the_same() {
+fn is_quiet_holds_after_idle_polls_and_lets_upkeep_run() {
     let (a, b) = (open(&Source::empty()), open(&Source::empty()));
     let ep = a.connect_raw(&b.raw_addr()).unwrap();
     let mut log = Log::default();
@@ -105,7 +105,7 @@ fn an_interface_is_quiet_when_nothing_is_expected_any_more_and_asks_for_upkeep_a
 
 /// Whether a software device of another host, or hardware, could be reached its address says; nothing is sent to find out.
 #[test]
-fn other_hosts_and_other_kinds_are_told_by_their_addresses() {
+fn unreachable_gids_are_rejected_by_address() {
     let (a, b) = (open(&Source::empty()), open(&Source::empty()));
     let ask = |iface: &Iface<ShmDev>, iid: u64| {
         let to = RawAddr { gid: Gid::link_local(iid), ..b.raw_addr() };

@@ -22,7 +22,7 @@ impl Ah {
 /// Packed, since there is one for each GID that anybody knows.
 #[derive(Clone, Copy)]
 #[repr(C, packed(4))]
-struct Row {
+struct AhEntry {
     iid: u64,
     pd: u32,
     refs: u32,
@@ -30,9 +30,9 @@ struct Row {
 
 /// All address handles of a device.
 pub(super) struct AhTable {
-    rows: Slots<Row>,
+    entries: Slots<AhEntry>,
     /// The rows, by domain and interface id.
-    of: HashTable<SlotId>,
+    by_gid: HashTable<SlotId>,
 }
 
 fn hash(pd: u32, iid: u64) -> u64 {
@@ -41,58 +41,58 @@ fn hash(pd: u32, iid: u64) -> u64 {
 
 /// What a change did to the set of GIDs known to a domain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Change {
+pub(super) enum AhChange {
     /// The GID was new to the domain, or is gone from it.
-    Set,
+    GidSet,
     /// Only a count moved.
-    Count,
+    RefCount,
 }
 
 impl AhTable {
     pub(super) fn new(limit: usize) -> AhTable {
-        AhTable { rows: Slots::with_limit(limit), of: HashTable::new() }
+        AhTable { entries: Slots::with_limit(limit), by_gid: HashTable::new() }
     }
 
     /// The handle of `gid` in `pd`, one reference more.
-    pub(super) fn get(&mut self, pd: u32, gid: Gid) -> Result<(Ah, Change), Error> {
+    pub(super) fn get(&mut self, pd: u32, gid: Gid) -> Result<(Ah, AhChange), Error> {
         if Gid::link_local(gid.iid()) != gid || gid.iid() == 0 {
             return Err(Error::Unreachable);
         }
         let is_it = |id: &SlotId| {
-            self.rows.get(*id).is_some_and(|&Row { iid, pd: of, .. }| (of, iid) == (pd, gid.iid()))
+            self.entries.get(*id).is_some_and(|&AhEntry { iid, pd: of, .. }| (of, iid) == (pd, gid.iid()))
         };
-        if let Some(&id) = self.of.find(hash(pd, gid.iid()), is_it) {
-            self.rows.get_mut(id).expect("index and rows agree").refs += 1;
-            return Ok((Ah(id), Change::Count));
+        if let Some(&id) = self.by_gid.find(hash(pd, gid.iid()), is_it) {
+            self.entries.get_mut(id).expect("index and rows agree").refs += 1;
+            return Ok((Ah(id), AhChange::RefCount));
         }
-        let row = Row { pd, iid: gid.iid(), refs: 1 };
-        let id = self.rows.insert(row).map_err(|_| Error::Exhausted("address handles"))?;
-        let rows = &self.rows;
-        self.of.insert_unique(hash(pd, gid.iid()), id, |&id| {
-            let &Row { pd, iid, .. } = rows.get(id).expect("index and rows agree");
+        let entry = AhEntry { pd, iid: gid.iid(), refs: 1 };
+        let id = self.entries.insert(entry).map_err(|_| Error::Exhausted("address handles"))?;
+        let entries = &self.entries;
+        self.by_gid.insert_unique(hash(pd, gid.iid()), id, |&id| {
+            let &AhEntry { pd, iid, .. } = entries.get(id).expect("index and rows agree");
             hash(pd, iid)
         });
-        Ok((Ah(id), Change::Set))
+        Ok((Ah(id), AhChange::GidSet))
     }
 
     /// One reference less; answers the interface id when it was the last.
     pub(super) fn put(&mut self, pd: u32, ah: Ah) -> Option<u64> {
-        let row = self.rows.get_mut(ah.0).filter(|row| row.pd == pd)?;
-        row.refs -= 1;
-        if row.refs > 0 {
+        let entry = self.entries.get_mut(ah.0).filter(|entry| entry.pd == pd)?;
+        entry.refs -= 1;
+        if entry.refs > 0 {
             return None;
         }
-        let row = self.rows.remove(ah.0)?;
-        if let Ok(entry) = self.of.find_entry(hash(row.pd, row.iid), |&id| id == ah.0) {
-            entry.remove();
+        let entry = self.entries.remove(ah.0)?;
+        if let Ok(bucket) = self.by_gid.find_entry(hash(entry.pd, entry.iid), |&id| id == ah.0) {
+            bucket.remove();
         }
-        Some(row.iid)
+        Some(entry.iid)
     }
 
     /// The interface id behind a handle of domain `pd`. // HOT
     #[inline]
     pub(super) fn iid(&self, pd: u32, ah: Ah) -> Option<u64> {
-        self.rows.get(ah.0).filter(|row| row.pd == pd).map(|row| row.iid)
+        self.entries.get(ah.0).filter(|entry| entry.pd == pd).map(|entry| entry.iid)
     }
 }
 
@@ -105,8 +105,8 @@ mod tests {
         let mut t = AhTable::new(2);
         let (gid, other) = (Gid::link_local(7), Gid::link_local(8));
         let (a, new) = t.get(1, gid).unwrap();
-        assert_eq!(new, Change::Set);
-        assert_eq!(t.get(1, gid).unwrap(), (a, Change::Count));
+        assert_eq!(new, AhChange::GidSet);
+        assert_eq!(t.get(1, gid).unwrap(), (a, AhChange::RefCount));
         let (b, _) = t.get(2, gid).unwrap();
         assert_ne!(a, b);
         assert_eq!(t.get(1, other), Err(Error::Exhausted("address handles")));

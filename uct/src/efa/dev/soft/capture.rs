@@ -100,32 +100,32 @@ pub enum WireOp {
 
 /// Remote side of an RDMA operation.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Remote {
+pub(super) struct RemoteAddr {
     pub(super) raddr: u64,
     pub(super) rkey: u32,
 }
 
 /// A request that came to its end.
-pub(super) struct Outgoing<'a> {
-    pub(super) from: link::From,
+pub(super) struct SentRecord<'a> {
+    pub(super) from: link::Sender,
     pub(super) iid: u64,
     pub(super) qpn: u16,
     pub(super) op: WireOp,
     pub(super) status: DevStatus,
     pub(super) imm: Option<u32>,
     pub(super) len: u32,
-    pub(super) remote: Remote,
+    pub(super) remote: RemoteAddr,
     pub(super) bytes: [&'a [u8]; 2],
 }
 
 /// A capture file. One per process and name, whatever the number of devices.
-struct Capture {
+struct CaptureFile {
     path: PathBuf,
     writer: Mutex<Writer>,
 }
 
 /// Files open in this process: devices that come later write on.
-static FILES: Mutex<Vec<Arc<Capture>>> = Mutex::new(Vec::new());
+static FILES: Mutex<Vec<Arc<CaptureFile>>> = Mutex::new(Vec::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What is behind these locks is whole between any two statements.
@@ -138,19 +138,23 @@ pub(super) fn wall_clock() -> u64 {
 }
 
 /// A device's access to its capture file.
-pub(super) struct Tap {
-    capture: Arc<Capture>,
+pub(super) struct Capture {
+    file: Arc<CaptureFile>,
     gid: Gid,
     /// What packets are stamped with, ns.
     clock: Box<dyn Fn() -> u64>,
     /// When the request now tried was tried.
-    tried: Cell<Option<u64>>,
+    attempted_at: Cell<Option<u64>>,
 }
 
-impl Tap {
+impl Capture {
     /// For a value of `SOFTEFA_PCAP`: `%p` is replaced by the process id, which is appended if there is none. Creates
     /// the file, or goes on with the one this process has open. `clock` tells the time of each packet.
-    pub(super) fn open(name: &str, gid: Gid, clock: impl Fn() -> u64 + 'static) -> Result<Tap, OpenError> {
+    pub(super) fn open(
+        name: &str,
+        gid: Gid,
+        clock: impl Fn() -> u64 + 'static,
+    ) -> Result<Capture, OpenError> {
         let pid = std::process::id().to_string();
         let path = PathBuf::from(match name.contains("%p") {
             true => name.replace("%p", &pid),
@@ -158,27 +162,27 @@ impl Tap {
         });
         let mut files = lock(&FILES);
         let known = files.iter().find(|c| c.path == path).cloned();
-        let capture = match known {
-            Some(capture) => capture,
+        let file = match known {
+            Some(file) => file,
             None => {
                 let refuse =
                     |e| OpenError::Config(format!("SOFTEFA_PCAP: cannot write {}: {e}", path.display()));
                 let writer = File::create(&path).and_then(Writer::new).map_err(refuse)?;
-                let capture = Arc::new(Capture { path, writer: Mutex::new(writer) });
-                files.push(capture.clone());
-                capture
+                let file = Arc::new(CaptureFile { path, writer: Mutex::new(writer) });
+                files.push(file.clone());
+                file
             }
         };
-        Ok(Tap { capture, gid, clock: Box::new(clock), tried: Cell::new(None) })
+        Ok(Capture { file, gid, clock: Box::new(clock), attempted_at: Cell::new(None) })
     }
 
     /// A request is about to be tried: if it succeeds, this is the time it shows, which is before the receiver's.
-    pub(super) fn trying(&self) {
-        self.tried.set(Some((self.clock)()));
+    pub(super) fn mark_attempt(&self) {
+        self.attempted_at.set(Some((self.clock)()));
     }
 
     /// A request ended.
-    pub(super) fn sent(&self, out: &Outgoing<'_>) {
+    pub(super) fn record_sent(&self, out: &SentRecord<'_>) {
         let hdr = CaptureHdr {
             version: CaptureHdr::VERSION,
             hdr_len: CaptureHdr::LEN as u8,
@@ -196,12 +200,12 @@ impl Tap {
             rkey: out.remote.rkey.into(),
             raddr: out.remote.raddr.into(),
         };
-        let time = self.tried.take().unwrap_or_else(|| (self.clock)());
+        let time = self.attempted_at.take().unwrap_or_else(|| (self.clock)());
         self.write(time, &hdr, &out.bytes);
     }
 
     /// Something arrived. `bytes` of a message; empty for a write.
-    pub(super) fn received(&self, cqe: &Cqe, bytes: &[u8]) {
+    pub(super) fn record_received(&self, cqe: &Cqe, bytes: &[u8]) {
         let hdr = CaptureHdr {
             version: CaptureHdr::VERSION,
             hdr_len: CaptureHdr::LEN as u8,
@@ -223,16 +227,16 @@ impl Tap {
     }
 
     fn write(&self, time: u64, hdr: &CaptureHdr, bytes: &[&[u8]; 2]) {
-        lock(&self.capture.writer).packet(time, hdr, bytes);
+        lock(&self.file.writer).packet(time, hdr, bytes);
     }
 
     /// Writes what is buffered. Called when there is nothing else to do.
     pub(super) fn flush(&self) {
-        lock(&self.capture.writer).flush();
+        lock(&self.file.writer).flush();
     }
 }
 
-impl Drop for Tap {
+impl Drop for Capture {
     fn drop(&mut self) {
         self.flush();
     }

@@ -2,8 +2,8 @@
 //! Polled by the `efa` transport; filled by queue pairs. Never drops an entry: a queue created too short for what
 //! is attached to it grows and counts the overruns, where hardware would leave that undefined.
 
-use super::capture::Tap;
-use super::link::{Link, Posted, Rx, Wake};
+use super::capture::Capture;
+use super::link::{CompChannel, Link, PostedRecv, RecvQueue};
 use super::qp::QpCore;
 use crate::efa::dev::{Cqe, CqeOp, DevCq, DevStatus, Gid};
 use std::cell::{Cell, RefCell};
@@ -29,14 +29,14 @@ pub(super) struct CqCore<L: Link> {
     /// Queue pairs that complete receives here.
     receivers: RefCell<Vec<Rc<QpCore<L>>>>,
     /// Requests of the senders that are held back or wait for a receiver.
-    pub(super) waiting: Cell<u32>,
-    idle: Cell<u32>,
+    pub(super) deferred: Cell<u32>,
+    idle_polls: Cell<u32>,
     /// Empty polls until nothing is expected any more.
-    expects: Cell<u32>,
+    busy_polls_left: Cell<u32>,
     overruns: Cell<u64>,
     armed: Cell<bool>,
-    pub(super) wake: Option<Rc<L::Wake>>,
-    tap: Option<Rc<Tap>>,
+    pub(super) channel: Option<Rc<L::CompChannel>>,
+    capture: Option<Rc<Capture>>,
 }
 
 /// A completion queue. Clones name the same queue.
@@ -52,23 +52,28 @@ impl<L: Link> Clone for Cq<L> {
 const UPKEEP_EVERY: u32 = 1024;
 /// Empty polls after which nothing is expected any more. Until then whoever asks whether the queue is quiet is to poll it: what
 /// comes is taken by the poll, and the question before it would only delay it.
-const EXPECTS: u32 = 64;
+const BUSY_POLLS: u32 = 64;
 
 impl<L: Link> CqCore<L> {
-    pub(super) fn new(link: L, depth: usize, wake: Option<L::Wake>, tap: Option<Rc<Tap>>) -> Self {
+    pub(super) fn new(
+        link: L,
+        depth: usize,
+        channel: Option<L::CompChannel>,
+        capture: Option<Rc<Capture>>,
+    ) -> Self {
         CqCore {
             link,
             depth,
             ring: RefCell::new(VecDeque::with_capacity(depth)),
             senders: RefCell::default(),
             receivers: RefCell::default(),
-            waiting: Cell::new(0),
-            idle: Cell::new(0),
-            expects: Cell::new(0),
+            deferred: Cell::new(0),
+            idle_polls: Cell::new(0),
+            busy_polls_left: Cell::new(0),
             overruns: Cell::new(0),
             armed: Cell::new(false),
-            wake: wake.map(Rc::new),
-            tap,
+            channel: channel.map(Rc::new),
+            capture,
         }
     }
 
@@ -81,15 +86,15 @@ impl<L: Link> CqCore<L> {
         }
         ring.push_back(entry);
         if self.armed.get() {
-            self.rouse();
+            self.signal_channel();
         }
     }
 
     #[cold]
-    fn rouse(&self) {
+    fn signal_channel(&self) {
         self.disarm();
-        if let Some(wake) = &self.wake {
-            wake.signal();
+        if let Some(channel) = &self.channel {
+            channel.signal();
         }
     }
 
@@ -117,7 +122,7 @@ impl<L: Link> CqCore<L> {
 
     /// Takes entries of sends and of failed receives. // HOT
     #[inline]
-    fn take(&self, out: &mut [Cqe]) -> usize {
+    fn take_entries(&self, out: &mut [Cqe]) -> usize {
         let mut ring = self.ring.borrow_mut();
         if ring.is_empty() {
             return 0;
@@ -130,7 +135,7 @@ impl<L: Link> CqCore<L> {
             if !matches!(e.op, CqeOp::Recv | CqeOp::RecvWriteImm) {
                 // Usually there is one queue pair; with many, the search is short against a send.
                 match senders.iter().find(|qp| qp.rx.qpn() == e.qpn) {
-                    Some(qp) => qp.sent_one(),
+                    Some(qp) => qp.release_send_slot(),
                     None => continue,
                 }
             }
@@ -151,31 +156,31 @@ impl<L: Link> CqCore<L> {
 
     #[cold]
     fn upkeep(&self) {
-        self.idle.set(0);
-        if let Some(tap) = &self.tap {
-            tap.flush();
+        self.idle_polls.set(0);
+        if let Some(capture) = &self.capture {
+            capture.flush();
         }
         self.receivers.borrow().iter().for_each(|qp| qp.rx.upkeep());
     }
 
     /// Carries out what waits, of all queue pairs that complete sends here.
     #[cold]
-    fn pump(&self) {
+    fn progress_deferred(&self) {
         for qp in self.senders.borrow().iter() {
-            qp.pump_some();
+            qp.progress_deferred();
         }
     }
 
     /// Does what is to be done about an arrival before its user sees it.
     #[cold]
-    fn look(&self, qp: &QpCore<L>, cqe: &mut Cqe, posted: Option<&Posted>) {
-        if let Some(tap) = &self.tap {
-            qp.note_arrival(tap, cqe, posted);
+    fn process_arrival(&self, qp: &QpCore<L>, cqe: &mut Cqe, posted: Option<&PostedRecv>) {
+        if let Some(capture) = &self.capture {
+            qp.capture_arrival(capture, cqe, posted);
         }
-        qp.dev.wear();
+        qp.dev.count_op();
         if let Some(posted) = posted {
-            qp.head(cqe, posted);
-            qp.spread(cqe, posted);
+            qp.add_grh(cqe, posted);
+            qp.scatter_arrival(cqe, posted);
         }
     }
 
@@ -200,27 +205,27 @@ impl<L: Link> Cq<L> {
 
     /// Signals the channel: there is something its user does not know of yet.
     pub fn signal(&self) {
-        self.0.rouse();
+        self.0.signal_channel();
     }
 
     /// Takes the event: the channel's descriptor is not readable until it was armed again.
     pub fn take_event(&self) {
         self.0.disarm();
-        if let Some(wake) = &self.0.wake {
-            wake.clear();
+        if let Some(channel) = &self.0.channel {
+            channel.clear();
         }
     }
 
     /// Does for waiting requests what `polls` polls would, and takes no entry; answers whether some wait on. For users
     /// whose programs stop polling while hardware would work on.
-    pub fn drive(&self, polls: u32) -> bool {
+    pub fn progress_for(&self, polls: u32) -> bool {
         let cq = &*self.0;
-        if cq.waiting.get() == 0 || !cq.link.alive() {
+        if cq.deferred.get() == 0 || !cq.link.alive() {
             return false;
         }
         (0..polls).for_each(|_| cq.link.on_poll());
-        cq.pump();
-        cq.waiting.get() != 0
+        cq.progress_deferred();
+        cq.deferred.get() != 0
     }
 
     /// Entries it was created for, rounded up to a power of two.
@@ -238,29 +243,29 @@ impl<L: Link> DevCq for Cq<L> {
         if !cq.link.alive() {
             return 0;
         }
-        if cq.waiting.get() != 0 {
-            cq.pump();
+        if cq.deferred.get() != 0 {
+            cq.progress_deferred();
         }
-        let mut n = cq.take(out);
+        let mut n = cq.take_entries(out);
         for qp in cq.receivers.borrow().iter() {
             if n == out.len() {
                 break;
             }
-            n += if qp.plain() {
+            n += if qp.polls_directly() {
                 qp.rx.poll(&mut out[n..], &mut |_, _| {})
             } else {
-                qp.rx.poll(&mut out[n..], &mut |cqe, posted| cq.look(qp, cqe, posted))
+                qp.rx.poll(&mut out[n..], &mut |cqe, posted| cq.process_arrival(qp, cqe, posted))
             };
         }
         if n == 0 {
-            let idle = cq.idle.get() + 1;
-            cq.idle.set(idle);
-            cq.expects.set(cq.expects.get().saturating_sub(1));
-            if idle >= UPKEEP_EVERY {
+            let idle_polls = cq.idle_polls.get() + 1;
+            cq.idle_polls.set(idle_polls);
+            cq.busy_polls_left.set(cq.busy_polls_left.get().saturating_sub(1));
+            if idle_polls >= UPKEEP_EVERY {
                 cq.upkeep();
             }
         } else {
-            cq.expects.set(EXPECTS);
+            cq.busy_polls_left.set(BUSY_POLLS);
         }
         n
     }
@@ -269,33 +274,38 @@ impl<L: Link> DevCq for Cq<L> {
     #[inline]
     fn is_quiet(&self) -> bool {
         let cq = &*self.0;
-        let idle = cq.idle.get() + 1;
-        if cq.expects.get() != 0 || cq.waiting.get() != 0 || idle >= UPKEEP_EVERY || !cq.is_empty() {
+        let idle_polls = cq.idle_polls.get() + 1;
+        if cq.busy_polls_left.get() != 0
+            || cq.deferred.get() != 0
+            || idle_polls >= UPKEEP_EVERY
+            || !cq.is_empty()
+        {
             return false;
         }
         cq.link.on_poll();
-        cq.idle.set(idle);
+        cq.idle_polls.set(idle_polls);
         cq.link.alive()
     }
 
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.0.wake.as_ref().map(|wake| wake.fd())
+        self.0.channel.as_ref().map(|channel| channel.fd())
     }
 
     /// A sleeper does not poll, so nobody would retry its own requests that wait for a receiver: while there are
     /// any, the descriptor becomes readable by itself from time to time, and a poll retries them.
     fn arm(&self) -> bool {
         let cq = &*self.0;
-        let Some(wake) = &cq.wake else { return false };
-        wake.clear();
+        let Some(channel) = &cq.channel else { return false };
+        channel.clear();
         cq.upkeep();
         cq.armed.set(true);
         cq.receivers.borrow().iter().for_each(|qp| qp.rx.arm(true));
         // SYNC(arm): the flags are up before we look for claims; a sender claims before it looks at the flags. What is claimed
         // and not there yet may come without a signal: the timer is for that.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        let restless = cq.waiting.get() != 0 || cq.receivers.borrow().iter().any(|qp| qp.rx.stalled());
-        let sleep = cq.is_empty() && (!restless || wake.timer(RETRY_WAKE_NS));
+        let must_retry =
+            cq.deferred.get() != 0 || cq.receivers.borrow().iter().any(|qp| qp.rx.has_unpublished());
+        let sleep = cq.is_empty() && (!must_retry || channel.timer(RETRY_WAKE_NS));
         if !sleep {
             cq.disarm();
         }

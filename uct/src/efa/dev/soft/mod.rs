@@ -11,33 +11,33 @@
 mod ah;
 pub mod capture;
 mod cq;
+mod fault_model;
 pub mod link;
-mod model;
 mod mr;
+mod mr_entry;
 mod open;
 mod profile;
 mod qp;
-mod mr_entry;
 #[cfg(test)]
 mod tests;
 
 pub use ah::Ah;
 pub use cq::Cq;
+pub use fault_model::{FaultDraw, FaultPlan};
 pub use link::inproc::{Fabric, Inproc};
 pub use link::shm::{Shm, permissions};
-pub use model::{Fate, FaultPlan};
 pub use open::{SoftDevice, list, open_shm};
 pub use profile::{Generation, Iid, Outage, Profile, SoftConfig};
-pub use qp::{MAX_RECV_PIECES, Qp};
+pub use qp::{MAX_RECV_SGE, Qp};
 
 use super::{Channel, Dev, DevAttr, DevMr, Gid, QpInit, QpKind};
 use crate::api::{Access, ConnectError, Error, OpenError};
-use ah::{AhTable, Change};
-use capture::Tap;
+use ah::{AhChange, AhTable};
+use capture::Capture;
 use cq::CqCore;
-use link::{Link, Rx, RxInit};
-use model::Model;
-use mr::{Keep, Region};
+use fault_model::FaultModel;
+use link::{Link, RecvQueue, RecvQueueInit};
+use mr::{Memory, Region};
 use qp::{QpCore, QpParts};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -49,7 +49,7 @@ use ucs::mem::page::page_size;
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Requests that were kept: held back, blocked, in parts, or before a receiver that was not ready.
-    pub waited: Cell<u64>,
+    pub deferred: Cell<u64>,
     /// Requests that found the receiver not ready.
     pub rnr: Cell<u64>,
     /// Kept requests that completed with an error.
@@ -57,7 +57,7 @@ pub struct Counters {
 }
 
 /// What all objects of a device share.
-struct Core<L: Link> {
+struct DeviceCore<L: Link> {
     attr: DevAttr,
     link: L,
     plan: FaultPlan,
@@ -69,17 +69,17 @@ struct Core<L: Link> {
     /// Queue pair numbers in use, modulo the table size.
     qpns: RefCell<Vec<bool>>,
     /// Memory this device allocated: address, length, descriptor.
-    files: RefCell<Vec<(u64, u64, i32)>>,
+    alloc_files: RefCell<Vec<(u64, u64, i32)>>,
     counters: Counters,
     /// Requests and messages until the NIC goes down, if it does.
-    left: Cell<Option<u64>>,
+    ops_until_down: Cell<Option<u64>>,
     down: Cell<bool>,
     qps: RefCell<Vec<Weak<QpCore<L>>>>,
     /// Where everything is written down, if it is.
-    tap: Option<Rc<Tap>>,
+    capture: Option<Rc<Capture>>,
 }
 
-impl<L: Link> Core<L> {
+impl<L: Link> DeviceCore<L> {
     fn release_qpn(&self, qpn: u16) {
         let mut qpns = self.qpns.borrow_mut();
         let at = usize::from(qpn) % qpns.len();
@@ -88,10 +88,10 @@ impl<L: Link> Core<L> {
 
     /// One more request or message, where the NIC's end is planned; answers whether it is reached.
     #[cold]
-    fn wear(&self) -> bool {
-        if let Some(left) = self.left.get() {
-            self.left.set(left.checked_sub(1));
-            if left == 0 {
+    fn count_op(&self) -> bool {
+        if let Some(ops_until_down) = self.ops_until_down.get() {
+            self.ops_until_down.set(ops_until_down.checked_sub(1));
+            if ops_until_down == 0 {
                 self.take_down();
             }
         }
@@ -111,7 +111,7 @@ impl<L: Link> Core<L> {
 }
 
 /// An opened software device on link `L`. Clones are the same context.
-pub struct Device<L: Link>(Rc<Core<L>>);
+pub struct Device<L: Link>(Rc<DeviceCore<L>>);
 
 impl<L: Link> Clone for Device<L> {
     fn clone(&self) -> Self {
@@ -125,18 +125,18 @@ pub struct Pd(u32);
 
 /// A memory region. Dropping it makes its keys stale and frees the memory if the device allocated it.
 pub struct Mr<L: Link> {
-    dev: Rc<Core<L>>,
+    dev: Rc<DeviceCore<L>>,
     addr: *mut u8,
     len: usize,
     key: u32,
-    memory: Option<Keep>,
+    memory: Option<Memory>,
 }
 
 impl<L: Link> Device<L> {
     /// Puts a device on a link. `seed` is that of its fault model.
-    fn new(link: L, profile: Profile, plan: FaultPlan, seed: u64, tap: Option<Tap>) -> Self {
+    fn new(link: L, profile: Profile, plan: FaultPlan, seed: u64, capture: Option<Capture>) -> Self {
         let max_qp = profile.attr.max_qp.max(1).next_power_of_two() as usize;
-        let core = Core {
+        let core = DeviceCore {
             plan,
             seed,
             rnr_interval_ns: profile.rnr_interval_ns,
@@ -144,12 +144,12 @@ impl<L: Link> Device<L> {
             ahs: RefCell::new(AhTable::new(profile.attr.max_ah as usize)),
             next_pd: Cell::new(1),
             qpns: RefCell::new(vec![false; max_qp]),
-            files: RefCell::default(),
+            alloc_files: RefCell::default(),
             counters: Counters::default(),
-            left: Cell::new(plan.down_after),
+            ops_until_down: Cell::new(plan.down_after),
             down: Cell::new(false),
             qps: RefCell::default(),
-            tap: tap.map(Rc::new),
+            capture: capture.map(Rc::new),
             attr: profile.attr,
             link,
         };
@@ -178,13 +178,13 @@ impl<L: Link> Device<L> {
         &self.0.link
     }
 
-    fn insert(&self, region: &Region, memory: Option<Keep>) -> Result<Mr<L>, Error> {
-        if !self.0.link.takes_registration() {
+    fn insert(&self, region: &Region, memory: Option<Memory>) -> Result<Mr<L>, Error> {
+        if !self.0.link.allows_registration() {
             return Err(Error::InvalidParam("memory that this device does not register"));
         }
         let key = self.0.link.regions().insert(region)?;
         if let (Some(_), Some((fd, _))) = (&memory, region.file) {
-            self.0.files.borrow_mut().push((region.addr, region.len, fd));
+            self.0.alloc_files.borrow_mut().push((region.addr, region.len, fd));
         }
         Ok(Mr { dev: self.0.clone(), addr: region.addr as *mut u8, len: region.len as usize, key, memory })
     }
@@ -212,8 +212,8 @@ impl<L: Link> Dev for Device<L> {
         Gid::link_local(self.0.link.iid())
     }
 
-    fn reaches(&self, other: Gid) -> Result<(), ConnectError> {
-        self.0.link.reaches(other)
+    fn check_reachable(&self, other: Gid) -> Result<(), ConnectError> {
+        self.0.link.check_reachable(other)
     }
 
     fn alloc_pd(&self) -> Result<Pd, OpenError> {
@@ -243,12 +243,14 @@ impl<L: Link> Dev for Device<L> {
             return Err(Error::InvalidParam("not a range of memory"));
         }
         // A piece of memory that this device allocated is as reachable as the whole.
-        let files = self.0.files.borrow();
+        let alloc_files = self.0.alloc_files.borrow();
         // Whole pages: a cache of registrations registers those.
-        let room = |n: u64| n.next_multiple_of(page_size() as u64);
-        let inside =
-            files.iter().find(|(a, n, _)| start >= *a && start - a <= room(*n).saturating_sub(len as u64));
-        let file = inside.filter(|(_, n, _)| len as u64 <= room(*n)).map(|(a, _, fd)| (*fd, start - a));
+        let whole_pages = |n: u64| n.next_multiple_of(page_size() as u64);
+        let inside = alloc_files
+            .iter()
+            .find(|(a, n, _)| start >= *a && start - a <= whole_pages(*n).saturating_sub(len as u64));
+        let file =
+            inside.filter(|(_, n, _)| len as u64 <= whole_pages(*n)).map(|(a, _, fd)| (*fd, start - a));
         let access = access | Access::LOCAL_READ;
         self.insert(&Region { addr: start, len: len as u64, access, pd: pd.0, file }, None)
     }
@@ -259,9 +261,9 @@ impl<L: Link> Dev for Device<L> {
             let text = format!("a completion queue has 1 to {max} entries, not {depth}");
             return Err(OpenError::Config(text));
         }
-        let wake = self.0.link.wake(channel)?;
+        let channel = self.0.link.create_channel(channel)?;
         let depth = depth.next_power_of_two() as usize;
-        Ok(Cq(Rc::new(CqCore::new(self.0.link.clone(), depth, wake, self.0.tap.clone()))))
+        Ok(Cq(Rc::new(CqCore::new(self.0.link.clone(), depth, channel, self.0.capture.clone()))))
     }
 
     fn create_qp(
@@ -291,20 +293,20 @@ impl<L: Link> Dev for Device<L> {
         }
         let send_depth = init.send_depth.next_power_of_two().min(attr.max_send_depth);
         let recv_depth = init.recv_depth.next_power_of_two().min(attr.max_recv_depth);
-        let rx_init = RxInit {
+        let recv_queue_init = RecvQueueInit {
             kind: init.kind,
             pd: pd.0,
             depth: recv_depth,
             qkey: init.qkey,
             unsolicited: init.unsolicited_write_recv,
-            wake: recv_cq.0.wake.clone(),
+            channel: recv_cq.0.channel.clone(),
         };
         let rx = {
             let qpns = self.0.qpns.borrow();
             if !qpns.iter().take(attr.max_qp as usize).any(|used| !used) {
                 return Err(Error::Exhausted("queue pairs").into());
             }
-            self.0.link.open_rx(rx_init, &|qpn| !qpns[usize::from(qpn) % qpns.len()])?
+            self.0.link.open_recv_queue(recv_queue_init, &|qpn| !qpns[usize::from(qpn) % qpns.len()])?
         };
         let slots = self.0.qpns.borrow().len();
         self.0.qpns.borrow_mut()[usize::from(rx.qpn()) % slots] = true;
@@ -312,7 +314,7 @@ impl<L: Link> Dev for Device<L> {
         let qp = Qp::new(QpParts {
             dev: self.0.clone(),
             pd: pd.0,
-            model: Model::new(self.0.plan, self.0.seed, stream),
+            model: FaultModel::new(self.0.plan, self.0.seed, stream),
             rx,
             send_cq: send_cq.0.clone(),
             recv_cq: recv_cq.0.clone(),
@@ -334,8 +336,8 @@ impl<L: Link> Dev for Device<L> {
 
     fn create_ah(&self, pd: &Pd, gid: Gid) -> Result<Ah, Error> {
         let (ah, change) = self.0.ahs.borrow_mut().get(pd.0, gid)?;
-        if change == Change::Set
-            && let Err(e) = self.0.link.know(gid.iid(), true)
+        if change == AhChange::GidSet
+            && let Err(e) = self.0.link.set_peer_known(gid.iid(), true)
         {
             self.0.ahs.borrow_mut().put(pd.0, ah);
             return Err(e);
@@ -347,7 +349,7 @@ impl<L: Link> Dev for Device<L> {
         let gone = self.0.ahs.borrow_mut().put(pd.0, ah);
         if let Some(iid) = gone {
             // Giving a place back cannot fail for want of places.
-            let _ = self.0.link.know(iid, false);
+            let _ = self.0.link.set_peer_known(iid, false);
         }
     }
 }
@@ -370,17 +372,17 @@ impl<L: Link> DevMr for Mr<L> {
     }
 
     fn backing(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.memory.as_ref().map(Keep::as_any)
+        self.memory.as_ref().map(Memory::as_any)
     }
 }
 
 impl<L: Link> Drop for Mr<L> {
     fn drop(&mut self) {
-        if self.dev.link.is_ours() {
+        if self.dev.link.is_owner_process() {
             self.dev.link.regions().remove(self.key);
         }
         if self.memory.is_some() {
-            self.dev.files.borrow_mut().retain(|(addr, ..)| *addr != self.addr as u64);
+            self.dev.alloc_files.borrow_mut().retain(|(addr, ..)| *addr != self.addr as u64);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! Local posts ask it for lkeys, peers for rkeys; on the shared-memory link the rows lie where peers can read them.
 //! Never reads or writes the memory a row describes.
 
-use super::mr_entry::Row;
+use super::mr_entry::MrEntry;
 use crate::api::{Access, Error};
 use std::any::Any;
 use std::cell::RefCell;
@@ -16,33 +16,33 @@ pub(super) use super::mr_entry::Region;
 /// Memory that stays mapped while this lives.
 #[derive(Clone)]
 #[allow(dead_code, reason = "held for its Drop")]
-pub enum Keep {
+pub enum Memory {
     /// Of this process alone.
     Private(Arc<Mapping>),
     /// Shared with other processes.
     Shared(Arc<SharedMem>),
 }
 
-impl Keep {
+impl Memory {
     pub(super) fn as_ptr(&self) -> *mut u8 {
         match self {
-            Keep::Private(m) => m.as_ptr(),
-            Keep::Shared(m) => m.as_ptr(),
+            Memory::Private(m) => m.as_ptr(),
+            Memory::Shared(m) => m.as_ptr(),
         }
     }
 
     pub(super) fn len(&self) -> usize {
         match self {
-            Keep::Private(m) => m.len(),
-            Keep::Shared(m) => m.len(),
+            Memory::Private(m) => m.len(),
+            Memory::Shared(m) => m.len(),
         }
     }
 
     /// The same for another thread.
     pub(super) fn as_any(&self) -> Arc<dyn Any + Send + Sync> {
         match self {
-            Keep::Private(m) => m.clone(),
-            Keep::Shared(m) => m.clone(),
+            Memory::Private(m) => m.clone(),
+            Memory::Shared(m) => m.clone(),
         }
     }
 }
@@ -57,10 +57,10 @@ pub(super) enum Backing {
 }
 
 /// A view of a table's rows: one's own, or a peer's.
-pub struct Rows {
-    first: NonNull<Row>,
+pub struct MrTableView {
+    first: NonNull<MrEntry>,
     count: usize,
-    _keep: Keep,
+    _memory: Memory,
 }
 
 /// Bits of a key that name the row; the rest is its generation, never 0.
@@ -70,22 +70,22 @@ const LAST_GENERATION: u32 = 0xff;
 /// A row freed is not used again before this many others were freed too.
 const RECYCLE_AFTER: usize = 64;
 
-impl Rows {
+impl MrTableView {
     /// The rows that start `offset` bytes into `keep`.
     ///
     /// # Panics
     /// If they do not fit there, or are not aligned.
-    pub(super) fn new(keep: Keep, offset: usize, count: usize) -> Rows {
+    pub(super) fn new(keep: Memory, offset: usize, count: usize) -> MrTableView {
         assert!(offset.is_multiple_of(64) && count <= 1 << INDEX_BITS);
         let end = count.checked_mul(64).and_then(|n| n.checked_add(offset));
         assert!(end.is_some_and(|end| end <= keep.len()), "the table does not fit its memory");
         // SAFETY: `offset` is inside the mapping, checked above.
-        let first = unsafe { keep.as_ptr().add(offset) }.cast::<Row>();
-        Rows { first: NonNull::new(first).expect("a mapping is not at null"), count, _keep: keep }
+        let first = unsafe { keep.as_ptr().add(offset) }.cast::<MrEntry>();
+        MrTableView { first: NonNull::new(first).expect("a mapping is not at null"), count, _memory: keep }
     }
 
     #[inline]
-    fn row(&self, index: usize) -> Option<&Row> {
+    fn entry(&self, index: usize) -> Option<&MrEntry> {
         if index >= self.count {
             return None;
         }
@@ -98,55 +98,59 @@ impl Rows {
     /// What `key` names now. // HOT
     #[inline]
     pub(super) fn find(&self, key: u32) -> Option<Region> {
-        self.row(key as usize & ((1 << INDEX_BITS) - 1))?.get(key)
+        self.entry(key as usize & ((1 << INDEX_BITS) - 1))?.get(key)
     }
 
     /// A number that `key`, which was [found](Self::find), has for this region alone: keys come back. // HOT
     #[inline]
-    pub(super) fn stamp(&self, key: u32) -> u64 {
-        let era = self.row(key as usize & ((1 << INDEX_BITS) - 1)).map_or(0, Row::era);
-        u64::from(era) << 32 | u64::from(key)
+    pub(super) fn unique_key(&self, key: u32) -> u64 {
+        let wraps = self.entry(key as usize & ((1 << INDEX_BITS) - 1)).map_or(0, MrEntry::key_wraps);
+        u64::from(wraps) << 32 | u64::from(key)
     }
 }
 
-struct Free {
+struct FreeEntries {
     /// How often each row was used.
     uses: Vec<u32>,
     /// Rows given back, oldest first.
-    rows: VecDeque<u32>,
+    entries: VecDeque<u32>,
 }
 
 /// The table of one device: the only writer of its rows.
 pub struct MrTable {
-    pub(in crate::efa::dev::soft) rows: Rows,
+    pub(in crate::efa::dev::soft) view: MrTableView,
     limit: usize,
-    free: RefCell<Free>,
+    free: RefCell<FreeEntries>,
 }
 
 impl MrTable {
     /// Makes the rows of `view`, which are all zero, a table.
-    pub(super) fn new(rows: Rows) -> MrTable {
-        let limit = rows.count;
-        MrTable { rows, limit, free: RefCell::new(Free { uses: Vec::new(), rows: VecDeque::new() }) }
+    pub(super) fn new(view: MrTableView) -> MrTable {
+        let limit = view.count;
+        MrTable {
+            view,
+            limit,
+            free: RefCell::new(FreeEntries { uses: Vec::new(), entries: VecDeque::new() }),
+        }
     }
 
     /// Bytes of memory a table of `count` regions needs.
     pub(super) const fn bytes(count: usize) -> usize {
-        count * size_of::<Row>()
+        count * size_of::<MrEntry>()
     }
 
     /// Regions there are.
     pub(super) fn live(&self) -> usize {
         let free = self.free.borrow();
-        free.uses.len() - free.rows.len()
+        free.uses.len() - free.entries.len()
     }
 
     /// Adds a region; its key is non-zero, of 24 bits, and was not used lately.
     pub(super) fn insert(&self, region: &Region) -> Result<u32, Error> {
         let mut free = self.free.borrow_mut();
         let fresh = free.uses.len() < self.limit;
-        let index = match free.rows.len() {
-            n if n > RECYCLE_AFTER || (n > 0 && !fresh) => free.rows.pop_front().unwrap_or(0),
+        let index = match free.entries.len() {
+            n if n > RECYCLE_AFTER || (n > 0 && !fresh) => free.entries.pop_front().unwrap_or(0),
             _ if fresh => {
                 free.uses.push(0);
                 free.uses.len() as u32 - 1
@@ -155,19 +159,19 @@ impl MrTable {
         };
         let uses = &mut free.uses[index as usize];
         let key = (1 + *uses % LAST_GENERATION) << INDEX_BITS | index;
-        let row = self.rows.row(index as usize).expect("index below the limit");
-        row.enter(*uses / LAST_GENERATION);
+        let entry = self.view.entry(index as usize).expect("index below the limit");
+        entry.set_key_wraps(*uses / LAST_GENERATION);
         *uses = uses.wrapping_add(1);
-        row.set(key, region);
+        entry.set(key, region);
         Ok(key)
     }
 
     /// Takes a region out; its key is stale from now on.
     pub(super) fn remove(&self, key: u32) {
         let index = key & ((1 << INDEX_BITS) - 1);
-        let Some(row) = self.rows.row(index as usize) else { return };
-        if row.clear(key) {
-            self.free.borrow_mut().rows.push_back(index);
+        let Some(entry) = self.view.entry(index as usize) else { return };
+        if entry.clear(key) {
+            self.free.borrow_mut().entries.push_back(index);
         }
     }
 
@@ -183,7 +187,7 @@ impl MrTable {
         if len == 0 {
             return Some(Backing::Private);
         }
-        let region = self.rows.find(lkey).filter(|r| r.allows(pd, addr, len, need))?;
+        let region = self.view.find(lkey).filter(|r| r.allows(pd, addr, len, need))?;
         Some(if region.file.is_some() { Backing::File } else { Backing::Private })
     }
 }
@@ -195,7 +199,7 @@ mod tests {
 
     fn table(count: usize) -> MrTable {
         let map = Mapping::new(MrTable::bytes(count), MapOpts::default()).unwrap();
-        MrTable::new(Rows::new(Keep::Private(Arc::new(map)), 0, count))
+        MrTable::new(MrTableView::new(Memory::Private(Arc::new(map)), 0, count))
     }
 
     fn region(addr: u64, len: u64) -> Region {
@@ -203,16 +207,16 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_found_until_removed_and_never_again() {
+    fn a_removed_key_is_stale() {
         let t = table(4);
         let mut seen = std::collections::HashSet::new();
         for i in 0..4 * 250 {
             let key = t.insert(&region(i, 1)).unwrap();
             assert!(key != 0 && key < 1 << 24 && seen.insert(key), "key {key:#x} came back early");
-            assert_eq!(t.rows.find(key), Some(region(i, 1)));
+            assert_eq!(t.view.find(key), Some(region(i, 1)));
             assert_eq!(t.live(), 1);
             t.remove(key);
-            assert_eq!(t.rows.find(key), None);
+            assert_eq!(t.view.find(key), None);
             t.remove(key);
             assert_eq!(t.live(), 0);
         }
@@ -220,8 +224,8 @@ mod tests {
         assert_eq!(t.insert(&region(9, 1)), Err(Error::Exhausted("memory regions")));
         t.remove(keys[2]);
         assert!(t.insert(&region(9, 1)).is_ok());
-        assert_eq!(t.rows.find(0), None);
-        assert_eq!(t.rows.find(u32::MAX), None);
+        assert_eq!(t.view.find(0), None);
+        assert_eq!(t.view.find(u32::MAX), None);
     }
 
     #[test]

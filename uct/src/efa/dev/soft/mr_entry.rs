@@ -7,7 +7,7 @@ use ucs::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 /// One region as peers see it. All fields are atomics: a row may change under a reader in another process.
 #[repr(C, align(64))]
 #[derive(Default)]
-pub struct Row {
+pub struct MrEntry {
     /// The key while the row is valid, else 0. SYNC(row): written last, with release; read first and again last.
     key: AtomicU32,
     access: AtomicU32,
@@ -19,11 +19,11 @@ pub struct Row {
     /// Where in the memory file the region starts.
     off: AtomicU64,
     /// How often all keys of this row have been used up. Written like the fields above.
-    era: AtomicU32,
+    key_wraps: AtomicU32,
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Row>() == 64);
+const _: () = assert!(size_of::<MrEntry>() == 64);
 
 /// What a key names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Region {
     }
 }
 
-impl Row {
+impl MrEntry {
     /// Makes the row say `region` under `key`, which is not 0. By the owner, where no key is.
     pub fn set(&self, key: u32, region: &Region) {
         let (fd, off) = region.file.unwrap_or((-1, 0));
@@ -65,15 +65,15 @@ impl Row {
 
     /// The next key is of this era. By the owner, where no key is.
     #[cfg_attr(loom, expect(dead_code, reason = "no model asks"))]
-    pub fn enter(&self, era: u32) {
-        self.era.store(era, Ordering::Relaxed);
+    pub fn set_key_wraps(&self, key_wraps: u32) {
+        self.key_wraps.store(key_wraps, Ordering::Relaxed);
     }
 
     /// The era of the key it has, asked for after [`get`](Self::get) found that. // HOT
     #[inline]
     #[cfg_attr(loom, expect(dead_code, reason = "no model asks"))]
-    pub fn era(&self) -> u32 {
-        self.era.load(Ordering::Relaxed)
+    pub fn key_wraps(&self) -> u32 {
+        self.key_wraps.load(Ordering::Relaxed)
     }
 
     /// Takes `key` out: true if it was there. By the owner.
@@ -114,7 +114,7 @@ mod tests {
     use ucs::sync::{Arc, model, thread};
 
     /// A row is given to another region while somebody asks for `key`: that one's region, whole, or none.
-    fn asked_for(key: u32) {
+    fn check_get_while_replaced(key: u32) {
         model(move || {
             let region = |n: u32| Region {
                 addr: n.into(),
@@ -123,26 +123,26 @@ mod tests {
                 pd: n,
                 file: Some((n as i32, n.into())),
             };
-            let row = Arc::new(Row::default());
-            row.set(1, &region(1));
+            let entry = Arc::new(MrEntry::default());
+            entry.set(1, &region(1));
             let reader = {
-                let row = row.clone();
-                thread::spawn(move || row.get(key))
+                let entry = entry.clone();
+                thread::spawn(move || entry.get(key))
             };
-            assert!(row.clear(1) && !row.clear(1));
-            row.set(2, &region(2));
+            assert!(entry.clear(1) && !entry.clear(1));
+            entry.set(2, &region(2));
             assert!(reader.join().unwrap().is_none_or(|found| found == region(key)), "torn");
-            assert_eq!((row.get(1), row.get(2)), (None, Some(region(2))));
+            assert_eq!((entry.get(1), entry.get(2)), (None, Some(region(2))));
         });
     }
 
     #[test]
-    fn loom_the_old_key_names_the_old_region_or_nothing() {
-        asked_for(1);
+    fn loom_the_old_key_finds_the_old_region_or_none() {
+        check_get_while_replaced(1);
     }
 
     #[test]
-    fn loom_the_new_key_names_the_new_region_or_nothing() {
-        asked_for(2);
+    fn loom_the_new_key_finds_the_new_region_or_none() {
+        check_get_while_replaced(2);
     }
 }

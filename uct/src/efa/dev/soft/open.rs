@@ -1,7 +1,7 @@
 //! Which software devices there are, and opening one by name with the configuration's profile and faults.
 //! Called by the `efa` component and by tools. Opens nothing until asked.
 
-use super::capture::{Tap, wall_clock};
+use super::capture::{Capture, wall_clock};
 use super::link::shm::{Shm, permissions};
 use super::{Device, Generation, Iid, SoftConfig};
 use crate::api::OpenError;
@@ -45,37 +45,37 @@ pub fn open_shm(source: &Source, name: &str) -> Result<Device<Shm>, OpenError> {
         let (transport, known) = ("efa".into(), known.join(", "));
         return Err(OpenError::UnknownDevice { transport, name: name.into(), known });
     };
-    let first = config.gid.given().unwrap_or_else(own_iid);
+    let first = config.gid.given().unwrap_or_else(process_iid);
     let iid = match first.0.wrapping_add(nth as u64) {
         0 => 1,
         iid => iid,
     };
     let seed = match config.seed {
-        0 => draw(iid),
+        0 => random(iid),
         seed => seed,
     };
-    if let Some(why) = without_rdma(&config) {
-        told(&format!("{name} is of generation efa0, which has no RDMA: {why}"));
+    if let Some(why) = why_no_rdma(&config) {
+        warn_once(&format!("{name} is of generation efa0, which has no RDMA: {why}"));
         config.generation = Generation::Efa0;
     }
     if let Some(o) = permissions::own_process() {
-        told(&format!("other processes cannot send to {name}: {} ({})", o.what, o.remedy));
+        warn_once(&format!("other processes cannot send to {name}: {} ({})", o.what, o.remedy));
     }
     let mut profile = config.profile();
     profile.attr.name = name.into();
     // Starting anywhere makes it unlikely that a number comes back soon after its process has gone.
     let first_qpn = (seed >> 16) as u16;
     let link = Shm::open(iid, &profile, first_qpn)?;
-    let tap = match &*config.pcap {
+    let capture = match &*config.pcap {
         "" => None,
-        name => Some(Tap::open(name, Gid::link_local(iid), wall_clock)?),
+        name => Some(Capture::open(name, Gid::link_local(iid), wall_clock)?),
     };
-    Ok(Device::new(link, profile, config.faults(nth), seed, tap))
+    Ok(Device::new(link, profile, config.faults(nth), seed, capture))
 }
 
 /// Why the device has less than its generation: no RDMA, as the first generation. Its users then send what they would
 /// have read and written.
-fn without_rdma(config: &SoftConfig) -> Option<String> {
+fn why_no_rdma(config: &SoftConfig) -> Option<String> {
     if config.generation == Generation::Efa0 {
         return None;
     }
@@ -88,17 +88,17 @@ fn without_rdma(config: &SoftConfig) -> Option<String> {
 }
 
 /// Says something once in this process.
-fn told(text: &str) {
-    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if !said.iter().any(|s| s == text) {
+fn warn_once(text: &str) {
+    static WARNED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !warned.iter().any(|s| s == text) {
         tracing::warn!("{text}");
-        said.push(text.to_owned());
+        warned.push(text.to_owned());
     }
 }
 
 /// Some number, new in each process.
-fn draw(salt: u64) -> u64 {
+fn random(salt: u64) -> u64 {
     // The standard library seeds hashers from the system's randomness.
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u64(salt);
@@ -106,8 +106,8 @@ fn draw(salt: u64) -> u64 {
 }
 
 /// An interface id that no other process of this host has, and that tells the host.
-fn own_iid() -> Iid {
+fn process_iid() -> Iid {
     static RANDOM: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
-    let random = RANDOM.get_or_init(|| draw(0));
+    let random = RANDOM.get_or_init(|| random(0));
     Iid(reachability::software_iid(HostId::current(), std::process::id(), *random))
 }

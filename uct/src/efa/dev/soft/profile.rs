@@ -1,7 +1,7 @@
 //! What a software device claims to be: the attributes of an EFA generation, and the `SOFTEFA_*` keys that change them.
 //! Read once when a device is opened. Never consulted on the data path.
 
-use super::model::FaultPlan;
+use super::fault_model::FaultPlan;
 use crate::api::{Linear, RmaPerf};
 use crate::efa::dev::{DevAttr, DevPerf, DevStatus};
 use std::time::Duration;

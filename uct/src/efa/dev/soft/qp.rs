@@ -1,24 +1,24 @@
 //! Queue pairs: checks of a post, the fate the model draws for it, tries, retries, and exactly one completion each.
 //! Used through the trait by the `efa` transport; sends through the link. Never looks into a message.
 
+mod capture;
 mod datagram;
-mod note;
+mod deferred;
 mod post;
 mod scatter;
-mod wait;
 
-use super::Core;
+use super::DeviceCore;
 use super::cq::{CqCore, Entry};
-use super::link::{From, Link, Peer, Pump, Rx, Verdict};
-use super::model::Model;
+use super::fault_model::FaultModel;
+use super::link::{Link, Progress, RecvQueue, RemoteQp, Sender, TryOutcome};
 use crate::efa::dev::{CqeOp, DevStatus, QpKind};
+use deferred::DeferredWr;
 use rustc_hash::FxHashMap;
-pub use scatter::MAX_RECV_PIECES;
+pub use scatter::MAX_RECV_SGE;
 use scatter::Scatter;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use wait::Waiting;
 
 /// Whether requests are carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,39 +30,39 @@ pub(super) enum State {
 }
 
 /// The way to a peer, by name.
-struct Way<L: Link> {
+struct CachedPeer<L: Link> {
     iid: u64,
     qpn: u16,
-    peer: L::Peer,
+    peer: L::RemoteQp,
 }
 
 /// Ways found first: direct mapped by queue pair number and interface id.
-const NEAR: usize = 64;
+const DIRECT_SLOTS: usize = 64;
 
 /// All ways this queue pair has used.
-struct Ways<L: Link> {
-    near: Box<[Option<Rc<Way<L>>>; NEAR]>,
-    all: FxHashMap<(u64, u16), Rc<Way<L>>>,
+struct PeerCache<L: Link> {
+    direct: Box<[Option<Rc<CachedPeer<L>>>; DIRECT_SLOTS]>,
+    all: FxHashMap<(u64, u16), Rc<CachedPeer<L>>>,
 }
 
-impl<L: Link> Ways<L> {
+impl<L: Link> PeerCache<L> {
     fn new() -> Self {
-        Ways { near: Box::new([const { None }; NEAR]), all: FxHashMap::default() }
+        PeerCache { direct: Box::new([const { None }; DIRECT_SLOTS]), all: FxHashMap::default() }
     }
 
     /// Fibonacci hashing: interface ids and numbers of one job differ in a few bits, anywhere.
     #[inline]
-    fn place(iid: u64, qpn: u16) -> usize {
+    fn slot(iid: u64, qpn: u16) -> usize {
         let mixed = (iid ^ u64::from(qpn) << 17).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> (u64::BITS - NEAR.ilog2())) as usize
+        (mixed >> (u64::BITS - DIRECT_SLOTS.ilog2())) as usize
     }
 }
 
 pub(super) struct QpCore<L: Link> {
-    pub(super) dev: Rc<Core<L>>,
+    pub(super) dev: Rc<DeviceCore<L>>,
     kind: QpKind,
     pub(super) pd: u32,
-    pub(super) rx: L::Rx,
+    pub(super) rx: L::RecvQueue,
     send_cq: Rc<CqCore<L>>,
     recv_cq: Rc<CqCore<L>>,
     state: Cell<State>,
@@ -72,10 +72,10 @@ pub(super) struct QpCore<L: Link> {
     in_flight: Cell<u32>,
     rnr_retry: Cell<u8>,
     /// No model in force and no capture: the branch every post takes.
-    quiet: bool,
-    model: RefCell<Model>,
-    ways: RefCell<Ways<L>>,
-    waiting: RefCell<VecDeque<Waiting>>,
+    unmodified: bool,
+    model: RefCell<FaultModel>,
+    peers: RefCell<PeerCache<L>>,
+    deferred: RefCell<VecDeque<DeferredWr>>,
     next_due: Cell<u64>,
     /// Receives in pieces, from the first on.
     scatter: RefCell<Option<Scatter<L>>>,
@@ -85,22 +85,22 @@ pub(super) struct QpCore<L: Link> {
 pub struct Qp<L: Link>(pub(super) Rc<QpCore<L>>);
 
 pub(super) struct QpParts<L: Link> {
-    pub(super) dev: Rc<Core<L>>,
+    pub(super) dev: Rc<DeviceCore<L>>,
     pub(super) pd: u32,
-    pub(super) rx: L::Rx,
+    pub(super) rx: L::RecvQueue,
     pub(super) send_cq: Rc<CqCore<L>>,
     pub(super) recv_cq: Rc<CqCore<L>>,
     pub(super) send_depth: u32,
     pub(super) recv_depth: u32,
     pub(super) rnr_retry: u8,
     pub(super) kind: QpKind,
-    pub(super) model: Model,
+    pub(super) model: FaultModel,
 }
 
 impl<L: Link> Qp<L> {
     pub(super) fn new(p: QpParts<L>) -> Self {
         let core = Rc::new(QpCore {
-            quiet: p.model.is_quiet() && p.dev.tap.is_none(),
+            unmodified: p.model.is_none() && p.dev.capture.is_none(),
             dev: p.dev,
             kind: p.kind,
             pd: p.pd,
@@ -113,15 +113,15 @@ impl<L: Link> Qp<L> {
             in_flight: Cell::new(0),
             rnr_retry: Cell::new(p.rnr_retry),
             model: RefCell::new(p.model),
-            ways: RefCell::new(Ways::new()),
-            waiting: RefCell::default(),
+            peers: RefCell::new(PeerCache::new()),
+            deferred: RefCell::default(),
             next_due: Cell::new(u64::MAX),
             scatter: RefCell::default(),
         });
         core.send_cq.attach_sender(&core);
         core.recv_cq.attach_receiver(&core);
         let weak = Rc::downgrade(&core);
-        core.dev.link.adopt(weak);
+        core.dev.link.register_progress(weak);
         Qp(core)
     }
 
@@ -147,7 +147,7 @@ impl<L: Link> Qp<L> {
 
     /// Whether requests of its wait: held back, for a receiver, or long RDMA in parts. Polling moves them. // HOT
     #[inline]
-    pub fn keeps(&self) -> bool {
+    pub fn has_deferred(&self) -> bool {
         self.0.next_due.get() != u64::MAX
     }
 
@@ -161,8 +161,8 @@ impl<L: Link> Drop for Qp<L> {
     fn drop(&mut self) {
         let qp = &*self.0;
         qp.rx.close(&mut |_| {});
-        let waiting = qp.waiting.take().len() as u32;
-        qp.send_cq.waiting.set(qp.send_cq.waiting.get() - waiting);
+        let deferred = qp.deferred.take().len() as u32;
+        qp.send_cq.deferred.set(qp.send_cq.deferred.get() - deferred);
         qp.send_cq.detach(qp);
         qp.recv_cq.detach(qp);
         qp.dev.release_qpn(qp.rx.qpn());
@@ -176,133 +176,133 @@ impl<L: Link> QpCore<L> {
         if self.state.replace(State::Error) == State::Error {
             return;
         }
-        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
-        for w in waiting {
-            self.send_cq.waiting.set(self.send_cq.waiting.get() - 1);
+        let deferred = std::mem::take(&mut *self.deferred.borrow_mut());
+        for w in deferred {
+            self.send_cq.deferred.set(self.send_cq.deferred.get() - 1);
             self.complete(w.wr.wr_id, w.wr.op(), DevStatus::Flushed);
         }
         self.next_due.set(u64::MAX);
-        self.rx.close(&mut |posted| self.failed_recv(posted.wr_id, DevStatus::Flushed));
+        self.rx.close(&mut |posted| self.complete_failed_recv(posted.wr_id, DevStatus::Flushed));
     }
 
     /// Whether nothing but the rings is to be looked at when an arrival is polled. // HOT
     #[inline]
-    pub(super) fn plain(&self) -> bool {
-        self.quiet && self.kind == QpKind::Srd && !self.scatters()
+    pub(super) fn polls_directly(&self) -> bool {
+        self.unmodified && self.kind == QpKind::Srd && !self.scatters()
     }
 
     /// The completion of one request was polled. // HOT
     #[inline]
-    pub(super) fn sent_one(&self) {
+    pub(super) fn release_send_slot(&self) {
         self.in_flight.set(self.in_flight.get() - 1);
     }
 
     #[inline]
-    fn from(&self) -> From {
-        From { iid: self.dev.link.iid(), qpn: self.rx.qpn(), kind: self.kind }
+    fn sender(&self) -> Sender {
+        Sender { iid: self.dev.link.iid(), qpn: self.rx.qpn(), kind: self.kind }
     }
 
     #[inline]
     fn complete(&self, wr_id: u64, op: CqeOp, status: DevStatus) {
-        let forgiven = status != DevStatus::Ok && self.kind == QpKind::Ud;
-        let status = if forgiven { datagram::forgive(status) } else { status };
+        let ud = status != DevStatus::Ok && self.kind == QpKind::Ud;
+        let status = if ud { datagram::ud_status(status) } else { status };
         self.send_cq.push(Entry { wr_id, qpn: self.rx.qpn(), status, op });
     }
 
-    fn failed_recv(&self, wr_id: u64, status: DevStatus) {
+    fn complete_failed_recv(&self, wr_id: u64, status: DevStatus) {
         self.recv_cq.push(Entry { wr_id, qpn: self.rx.qpn(), status, op: CqeOp::Recv });
     }
 
     /// Completes a receive whose pieces are not its poster's to offer.
-    fn refused_recv(&self, wr_id: u64) {
+    fn reject_recv(&self, wr_id: u64) {
         let error = self.state.get() == State::Error;
-        self.failed_recv(wr_id, if error { DevStatus::Flushed } else { DevStatus::InvalidLkey });
+        self.complete_failed_recv(wr_id, if error { DevStatus::Flushed } else { DevStatus::InvalidLkey });
     }
 
     /// Tries something with the way to (`iid`, `qpn`), whose q-key must be `qkey`. // HOT
     #[inline]
-    fn try_way(&self, iid: u64, qpn: u16, qkey: u32, f: impl Fn(&L::Peer) -> Verdict) -> Verdict {
-        let place = Ways::<L>::place(iid, qpn);
-        let verdict = self.try_near(place, iid, qpn, qkey, &f);
-        if verdict.is_some_and(|v| v != Verdict::Done(DevStatus::BadDestQpn)) {
-            return verdict.unwrap_or(Verdict::Busy);
+    fn with_peer(&self, iid: u64, qpn: u16, qkey: u32, f: impl Fn(&L::RemoteQp) -> TryOutcome) -> TryOutcome {
+        let slot = PeerCache::<L>::slot(iid, qpn);
+        let outcome = self.try_cached(slot, iid, qpn, qkey, &f);
+        if outcome.is_some_and(|v| v != TryOutcome::Done(DevStatus::BadDestQpn)) {
+            return outcome.unwrap_or(TryOutcome::Busy);
         }
-        self.try_anew(place, iid, qpn, qkey, &f)
+        self.try_resolved(slot, iid, qpn, qkey, &f)
     }
 
     /// Tries the way in a near place, if it is the one. // HOT
     #[inline]
-    fn try_near(
+    fn try_cached(
         &self,
-        place: usize,
+        slot: usize,
         iid: u64,
         qpn: u16,
         qkey: u32,
-        f: &impl Fn(&L::Peer) -> Verdict,
-    ) -> Option<Verdict> {
-        let ways = self.ways.borrow();
-        let way = ways.near[place].as_ref().filter(|way| way.iid == iid && way.qpn == qpn)?;
-        if way.peer.qkey() != qkey {
-            return Some(Verdict::Done(DevStatus::BadDestQpn));
+        f: &impl Fn(&L::RemoteQp) -> TryOutcome,
+    ) -> Option<TryOutcome> {
+        let peers = self.peers.borrow();
+        let cached = peers.direct[slot].as_ref().filter(|cached| cached.iid == iid && cached.qpn == qpn)?;
+        if cached.peer.qkey() != qkey {
+            return Some(TryOutcome::Done(DevStatus::BadDestQpn));
         }
-        Some(f(&way.peer))
+        Some(f(&cached.peer))
     }
 
     /// Tries a way that is not near, or leads to nobody: a queue pair of that number may have come since.
     #[cold]
-    fn try_anew(
+    fn try_resolved(
         &self,
-        place: usize,
+        slot: usize,
         iid: u64,
         qpn: u16,
         qkey: u32,
-        f: &impl Fn(&L::Peer) -> Verdict,
-    ) -> Verdict {
+        f: &impl Fn(&L::RemoteQp) -> TryOutcome,
+    ) -> TryOutcome {
         loop {
-            let fresh = match self.find_way(iid, qpn, place) {
+            let fresh = match self.cache_peer(iid, qpn, slot) {
                 Ok(fresh) => fresh,
-                Err(verdict) => return verdict,
+                Err(outcome) => return outcome,
             };
-            match self.try_near(place, iid, qpn, qkey, f) {
-                Some(Verdict::Done(DevStatus::BadDestQpn)) => {
-                    self.forget_way(iid, qpn, place);
+            match self.try_cached(slot, iid, qpn, qkey, f) {
+                Some(TryOutcome::Done(DevStatus::BadDestQpn)) => {
+                    self.evict_peer(iid, qpn, slot);
                     if fresh {
-                        return Verdict::Done(DevStatus::BadDestQpn);
+                        return TryOutcome::Done(DevStatus::BadDestQpn);
                     }
                 }
-                Some(verdict) => return verdict,
-                None => return Verdict::Busy,
+                Some(outcome) => return outcome,
+                None => return TryOutcome::Busy,
             }
         }
     }
 
     /// Puts the way to a peer in its near place; answers whether it was looked up just now.
-    fn find_way(&self, iid: u64, qpn: u16, place: usize) -> Result<bool, Verdict> {
-        let known = self.ways.borrow().all.get(&(iid, qpn)).cloned();
+    fn cache_peer(&self, iid: u64, qpn: u16, slot: usize) -> Result<bool, TryOutcome> {
+        let known = self.peers.borrow().all.get(&(iid, qpn)).cloned();
         let fresh = known.is_none();
-        let way = match known {
-            Some(way) => way,
+        let cached = match known {
+            Some(cached) => cached,
             None => {
                 let peer = self.dev.link.resolve(iid, qpn, self.kind)?;
-                let way = Rc::new(Way { iid, qpn, peer });
-                self.ways.borrow_mut().all.insert((iid, qpn), way.clone());
-                way
+                let cached = Rc::new(CachedPeer { iid, qpn, peer });
+                self.peers.borrow_mut().all.insert((iid, qpn), cached.clone());
+                cached
             }
         };
-        self.ways.borrow_mut().near[place] = Some(way);
+        self.peers.borrow_mut().direct[slot] = Some(cached);
         Ok(fresh)
     }
 
-    fn forget_way(&self, iid: u64, qpn: u16, place: usize) {
-        let mut ways = self.ways.borrow_mut();
-        ways.near[place] = None;
-        ways.all.remove(&(iid, qpn));
+    fn evict_peer(&self, iid: u64, qpn: u16, slot: usize) {
+        let mut peers = self.peers.borrow_mut();
+        peers.direct[slot] = None;
+        peers.all.remove(&(iid, qpn));
     }
 }
 
-impl<L: Link> Pump for QpCore<L> {
-    fn pump(&self) -> bool {
-        self.pump_some()
+impl<L: Link> Progress for QpCore<L> {
+    fn progress(&self) -> bool {
+        self.progress_deferred()
     }
 
     fn next_due(&self) -> u64 {

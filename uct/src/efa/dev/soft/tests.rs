@@ -1,6 +1,6 @@
 //! The object model, provoked status by status on the in-process link.
 
-mod captured;
+mod capture;
 mod datagrams;
 mod down;
 
@@ -60,16 +60,16 @@ impl Side {
         unsafe { std::slice::from_raw_parts(self.mr.addr().wrapping_add(at), len) }.to_vec()
     }
 
-    fn polled(&self) -> Vec<Cqe> {
+    fn poll_all(&self) -> Vec<Cqe> {
         let mut out = [Cqe::EMPTY; 16];
         let n = self.cq.poll(&mut out);
         out[..n].to_vec()
     }
 
     /// Polls until something comes.
-    fn one(&self) -> Cqe {
+    fn next_cqe(&self) -> Cqe {
         for _ in 0..100_000 {
-            let mut got = self.polled();
+            let mut got = self.poll_all();
             assert!(got.len() <= 1, "more than one completion: {got:?}");
             if let Some(cqe) = got.pop() {
                 return cqe;
@@ -79,7 +79,7 @@ impl Side {
     }
 
     fn status(&self) -> DevStatus {
-        self.one().status
+        self.next_cqe().status
     }
 }
 
@@ -90,20 +90,20 @@ fn pair(change: impl Fn(&mut Profile, &mut QpInit)) -> (Fabric, Side, Side) {
     (fabric, a, b)
 }
 
-fn plain() -> (Fabric, Side, Side) {
+fn default_pair() -> (Fabric, Side, Side) {
     pair(|_, _| {})
 }
 
 #[test]
 fn a_message_lands_in_the_posted_receive() {
-    let (_f, a, b) = plain();
+    let (_f, a, b) = default_pair();
     b.qp.recv(77, b.sge(100, 1000)).unwrap();
     a.fill(0, b"hello ");
     a.fill(50, b"world");
     a.qp.send(&a.to(&b), 5, &[a.sge(0, 6), a.sge(50, 5)], Some(9)).unwrap();
-    let sent = a.one();
+    let sent = a.next_cqe();
     assert_eq!((sent.wr_id, sent.status, sent.op, sent.qpn), (5, DevStatus::Ok, CqeOp::Send, a.qp.qpn()));
-    let got = b.one();
+    let got = b.next_cqe();
     assert_eq!(
         (got.wr_id, got.status, got.op, got.len, got.imm),
         (77, DevStatus::Ok, CqeOp::Recv, 11, Some(9))
@@ -113,19 +113,19 @@ fn a_message_lands_in_the_posted_receive() {
 }
 
 #[test]
-fn a_receive_in_pieces_is_filled_one_piece_after_the_other() {
-    let (_f, a, b) = plain();
+fn a_receive_sge_list_is_filled_in_order() {
+    let (_f, a, b) = default_pair();
     a.fill(0, b"abcdefghij");
     let pieces = [b.sge(100, 4), b.sge(500, 0), b.sge(300, 8)];
     // More often than buffers are allocated at once, and once with another receive in between.
     for i in 0..200u8 {
         a.fill(9, &[i]);
-        b.qp.recv_pieces(7, &pieces).unwrap();
+        b.qp.recv_sge_list(7, &pieces).unwrap();
         b.qp.recv(8, b.sge(0, 64)).unwrap();
         a.qp.send(&a.to(&b), 1, &[a.sge(0, 10)], None).unwrap();
         a.qp.send_inline(&a.to(&b), 2, b"xyz", None).unwrap();
-        assert_eq!(a.polled().len(), 2);
-        let got: Vec<_> = b.polled().iter().map(|c| (c.wr_id, c.status, c.len)).collect();
+        assert_eq!(a.poll_all().len(), 2);
+        let got: Vec<_> = b.poll_all().iter().map(|c| (c.wr_id, c.status, c.len)).collect();
         assert_eq!(got, [(7, DevStatus::Ok, 10), (8, DevStatus::Ok, 3)]);
         assert_eq!(
             (b.bytes(100, 5), b.bytes(300, 6)),
@@ -133,79 +133,79 @@ fn a_receive_in_pieces_is_filled_one_piece_after_the_other() {
         );
     }
     // Longer than all pieces; a piece of memory that is no longer registered; a foreign key.
-    b.qp.recv_pieces(7, &pieces).unwrap();
+    b.qp.recv_sge_list(7, &pieces).unwrap();
     a.qp.send(&a.to(&b), 1, &[a.sge(0, 13)], None).unwrap();
     assert_eq!((a.status(), b.status()), (DevStatus::RemoteBadLength, DevStatus::BadLength));
-    b.qp.recv_pieces(7, &pieces).unwrap();
+    b.qp.recv_sge_list(7, &pieces).unwrap();
     a.qp.send(&a.to(&b), 1, &[a.sge(0, 12)], None).unwrap();
     assert_eq!((a.status(), b.status()), (DevStatus::Ok, DevStatus::Ok));
     let gone = b.dev.alloc_mr(&b.pd, 64, Access::LOCAL_WRITE).unwrap();
     let lost = Sge { addr: gone.addr(), len: 64, lkey: gone.lkey() };
-    b.qp.recv_pieces(7, &[b.sge(100, 4), lost]).unwrap();
+    b.qp.recv_sge_list(7, &[b.sge(100, 4), lost]).unwrap();
     drop(gone);
     a.qp.send(&a.to(&b), 1, &[a.sge(0, 10)], None).unwrap();
     assert_eq!((a.status(), b.status()), (DevStatus::Ok, DevStatus::InvalidLkey));
-    b.qp.recv_pieces(9, &[b.sge(0, 1), lost]).unwrap();
+    b.qp.recv_sge_list(9, &[b.sge(0, 1), lost]).unwrap();
     assert_eq!(b.status(), DevStatus::InvalidLkey);
-    assert!(matches!(b.qp.recv_pieces(7, &[lost; 4]), Err(PostError::Invalid(_))));
+    assert!(matches!(b.qp.recv_sge_list(7, &[lost; 4]), Err(PostError::Invalid(_))));
 }
 
 /// A word that comes with a write uses a receive up and puts nothing in it.
 #[test]
-fn a_write_with_immediate_leaves_the_pieces_of_its_receive_alone() {
-    let (_f, a, b) = plain();
+fn a_write_with_immediate_does_not_touch_the_receive_buffers() {
+    let (_f, a, b) = default_pair();
     let (to, _back) = (a.to(&b), b.to(&a));
     let pieces = [b.sge(100, 4), b.sge(300, 8)];
     a.fill(0, b"abcdefghij");
-    b.qp.recv_pieces(7, &pieces).unwrap();
+    b.qp.recv_sge_list(7, &pieces).unwrap();
     a.qp.send(&to, 1, &[a.sge(0, 10)], None).unwrap();
     assert_eq!((a.status(), b.status()), (DevStatus::Ok, DevStatus::Ok));
     b.fill(100, &[0xEE; 300]);
-    b.qp.recv_pieces(8, &pieces).unwrap();
+    b.qp.recv_sge_list(8, &pieces).unwrap();
     a.qp.write(&to, 2, a.sge(0, 10), b.mr.addr() as u64, b.mr.rkey(), Some(42)).unwrap();
     assert_eq!(a.status(), DevStatus::Ok);
-    let got = b.one();
+    let got = b.next_cqe();
     assert_eq!((got.wr_id, got.op, got.len, got.imm), (8, CqeOp::RecvWriteImm, 10, Some(42)));
     assert_eq!(b.bytes(100, 300), [0xEE; 300]);
     // The buffer behind the pieces is used again.
-    b.qp.recv_pieces(9, &pieces).unwrap();
+    b.qp.recv_sge_list(9, &pieces).unwrap();
     a.qp.send(&to, 3, &[a.sge(0, 10)], None).unwrap();
     assert_eq!((a.status(), b.status(), b.bytes(300, 6)), (DevStatus::Ok, DevStatus::Ok, b"efghij".to_vec()));
 }
 
 #[test]
-fn an_empty_message_needs_a_receive_but_no_room() {
-    let (_f, a, b) = plain();
+fn an_empty_message_consumes_a_receive() {
+    let (_f, a, b) = default_pair();
     b.qp.recv(1, b.sge(0, 0)).unwrap();
     a.qp.send_inline(&a.to(&b), 2, &[], None).unwrap();
-    assert_eq!((a.status(), b.one().len), (DevStatus::Ok, 0));
+    assert_eq!((a.status(), b.next_cqe().len), (DevStatus::Ok, 0));
 }
 
 #[test]
 fn queues_are_finite_and_a_polled_completion_makes_room() {
-    let (_f, a, b) = plain();
+    let (_f, a, b) = default_pair();
     let to = a.to(&b);
     for i in 0..8 {
         a.qp.send_inline(&to, i, b"x", None).unwrap();
     }
     assert_eq!(a.qp.send_inline(&to, 8, b"x", None), Err(PostError::Full));
-    assert_eq!(a.polled().len(), 0, "nobody posted a receive");
+    assert_eq!(a.poll_all().len(), 0, "nobody posted a receive");
     for i in 0..4 {
         b.qp.recv(i, b.sge(0, 10)).unwrap();
     }
     assert_eq!(b.qp.recv(4, b.sge(0, 10)), Err(PostError::Full));
     while a.qp.in_flight() > 4 {
-        a.polled();
+        a.poll_all();
     }
     assert_eq!(b.qp.recv(4, b.sge(0, 10)), Err(PostError::Full), "arrived, but not polled");
-    assert_eq!(b.polled().len(), 4);
+    assert_eq!(b.poll_all().len(), 4);
     b.qp.recv(4, b.sge(0, 10)).unwrap();
     a.qp.send_inline(&to, 8, b"x", None).unwrap();
 }
 
 #[test]
-fn the_driver_refuses_what_never_reaches_the_device() {
-    let (_f, a, b) = plain();
+fn invalid_posts_are_rejected_by_the_driver_checks() {
+    let (_f, a, b) = default_pair();
     let to = a.to(&b);
     assert!(matches!(a.qp.send_inline(&to, 0, &[0; 33], None), Err(PostError::Invalid(_))));
     assert!(matches!(a.qp.send(&to, 0, &[a.sge(0, 1); 3], None), Err(PostError::Invalid(_))));
@@ -215,7 +215,7 @@ fn the_driver_refuses_what_never_reaches_the_device() {
 
 #[test]
 fn wrong_destinations_complete_with_their_status() {
-    let (f, a, b) = plain();
+    let (f, a, b) = default_pair();
     let to = a.to(&b);
     a.qp.send_inline(&Dest { qkey: 1, ..to }, 0, b"x", None).unwrap();
     assert_eq!(a.status(), DevStatus::BadDestQpn);
@@ -234,29 +234,29 @@ fn wrong_destinations_complete_with_their_status() {
 }
 
 #[test]
-fn death_ends_a_wait_for_a_receiver() {
-    let (f, a, b) = plain();
+fn peer_death_ends_rnr_retries() {
+    let (f, a, b) = default_pair();
     a.qp.send_inline(&a.to(&b), 3, b"x", None).unwrap();
-    assert!(a.polled().is_empty());
+    assert!(a.poll_all().is_empty());
     f.kill(b.dev.gid());
-    let cqe = a.one();
+    let cqe = a.next_cqe();
     assert_eq!((cqe.wr_id, cqe.status), (3, DevStatus::BadDestQpn));
     b.qp.send_inline(&b.to(&a), 4, b"x", None).unwrap();
     f.advance(1_000_000_000);
-    assert!(b.polled().is_empty(), "the dead do nothing");
+    assert!(b.poll_all().is_empty(), "the dead do nothing");
     assert!(!f.step());
 }
 
 #[test]
 fn lengths_are_checked_at_both_ends() {
-    let (_f, a, b) = plain();
+    let (_f, a, b) = default_pair();
     let to = a.to(&b);
     a.qp.send(&to, 0, &[a.sge(0, 8929)], None).unwrap();
     assert_eq!(a.status(), DevStatus::BadLength);
     b.qp.recv(1, b.sge(0, 8)).unwrap();
     a.qp.send(&to, 0, &[a.sge(0, 9)], None).unwrap();
     assert_eq!(a.status(), DevStatus::RemoteBadLength);
-    let got = b.one();
+    let got = b.next_cqe();
     assert_eq!((got.wr_id, got.status, got.len), (1, DevStatus::BadLength, 9));
     b.qp.recv(2, b.sge(0, 8)).unwrap();
     a.qp.send(&to, 0, &[a.sge(0, 8)], None).unwrap();
@@ -268,7 +268,7 @@ fn lengths_are_checked_at_both_ends() {
 
 #[test]
 fn local_keys_cover_range_access_and_domain() {
-    let (_f, a, b) = plain();
+    let (_f, a, b) = default_pair();
     let to = a.to(&b);
     for i in 0..4 {
         b.qp.recv(i, b.sge(0, 100)).unwrap();
@@ -288,7 +288,7 @@ fn local_keys_cover_range_access_and_domain() {
         assert_eq!(a.status(), want, "{sge:?}");
     }
     a.qp.recv(9, whole(&read_only)).unwrap();
-    let cqe = a.one();
+    let cqe = a.next_cqe();
     assert_eq!((cqe.wr_id, cqe.status, cqe.op), (9, DevStatus::InvalidLkey, CqeOp::Recv));
     a.qp.read(&to, 0, whole(&read_only), b.mr.addr() as u64, b.mr.rkey()).unwrap();
     assert_eq!(a.status(), DevStatus::InvalidLkey, "a read writes locally");
@@ -299,8 +299,8 @@ fn local_keys_cover_range_access_and_domain() {
 }
 
 #[test]
-fn a_receive_whose_memory_went_away_is_an_error_of_both() {
-    let (_f, a, b) = plain();
+fn a_deregistered_receive_buffer_fails_both_sides() {
+    let (_f, a, b) = default_pair();
     let mr = b.dev.alloc_mr(&b.pd, 100, Access::ALL).unwrap();
     b.qp.recv(1, Sge { addr: mr.addr(), len: 100, lkey: mr.lkey() }).unwrap();
     drop(mr);
@@ -309,26 +309,26 @@ fn a_receive_whose_memory_went_away_is_an_error_of_both() {
 }
 
 #[test]
-fn rdma_moves_bytes_both_ways_and_tells_nobody() {
-    let (_f, a, b) = plain();
+fn rdma_moves_bytes_without_target_completions() {
+    let (_f, a, b) = default_pair();
     let (to, _back) = (a.to(&b), b.to(&a));
     b.fill(10, b"remote");
     a.qp.read(&to, 1, a.sge(0, 6), b.mr.addr() as u64 + 10, b.mr.rkey()).unwrap();
-    let cqe = a.one();
+    let cqe = a.next_cqe();
     assert_eq!((cqe.wr_id, cqe.status, cqe.op), (1, DevStatus::Ok, CqeOp::Read));
     assert_eq!(a.bytes(0, 6), b"remote");
     a.fill(0, b"REMOTE");
     a.qp.write(&to, 2, a.sge(0, 6), b.mr.addr() as u64 + 20, b.mr.rkey(), None).unwrap();
-    assert_eq!(a.one().op, CqeOp::Write);
+    assert_eq!(a.next_cqe().op, CqeOp::Write);
     assert_eq!(b.bytes(20, 6), b"REMOTE");
     a.qp.write(&to, 3, a.sge(0, 0), b.mr.addr() as u64, b.mr.rkey(), None).unwrap();
     assert_eq!(a.status(), DevStatus::Ok, "zero length is legal");
-    assert!(b.polled().is_empty());
+    assert!(b.poll_all().is_empty());
 }
 
 #[test]
-fn rdma_is_refused_by_key_range_access_domain_and_acquaintance() {
-    let (_f, a, b) = plain();
+fn rdma_checks_key_range_access_domain_and_address_handle() {
+    let (_f, a, b) = default_pair();
     let to = a.to(&b);
     let (at, key) = (b.mr.addr() as u64, b.mr.rkey());
     a.qp.read(&to, 0, a.sge(0, 1), at, key).unwrap();
@@ -370,14 +370,14 @@ fn an_old_generation_has_no_rdma() {
 
 #[test]
 fn write_with_immediate_uses_a_receive_unless_unsolicited() {
-    let (_f, a, b) = plain();
+    let (_f, a, b) = default_pair();
     let (to, _back) = (a.to(&b), b.to(&a));
     a.fill(0, b"data");
     a.qp.write(&to, 1, a.sge(0, 4), b.mr.addr() as u64, b.mr.rkey(), Some(42)).unwrap();
-    assert!(a.polled().is_empty(), "no receive posted");
+    assert!(a.poll_all().is_empty(), "no receive posted");
     b.qp.recv(7, b.sge(1000, 0)).unwrap();
     assert_eq!(a.status(), DevStatus::Ok);
-    let got = b.one();
+    let got = b.next_cqe();
     assert_eq!((got.wr_id, got.op, got.len, got.imm), (7, CqeOp::RecvWriteImm, 4, Some(42)));
     assert_eq!(b.bytes(0, 4), b"data");
 
@@ -386,14 +386,14 @@ fn write_with_immediate_uses_a_receive_unless_unsolicited() {
     b.qp.recv(7, b.sge(1000, 0)).unwrap();
     a.qp.write(&to, 1, a.sge(0, 4), b.mr.addr() as u64, b.mr.rkey(), Some(43)).unwrap();
     assert_eq!(a.status(), DevStatus::Ok);
-    let got = b.one();
+    let got = b.next_cqe();
     assert_eq!((got.wr_id, got.op, got.len, got.imm), (0, CqeOp::RecvWriteImm, 4, Some(43)));
     a.qp.send_inline(&to, 1, b"", None).unwrap();
-    assert_eq!((a.status(), b.one().wr_id), (DevStatus::Ok, 7));
+    assert_eq!((a.status(), b.next_cqe().wr_id), (DevStatus::Ok, 7));
 }
 
 #[test]
-fn retries_are_counted_in_time() {
+fn rnr_retries_are_bounded_by_time() {
     for retry in 0..7u8 {
         let (f, a, b) = pair(|_, init| init.rnr_retry = retry);
         let start = f.now();
@@ -402,24 +402,24 @@ fn retries_are_counted_in_time() {
         let (took, least) = (f.now() - start, u64::from(retry) * 50_000);
         assert!((least..least + 1000).contains(&took), "{retry} retries took {took} ns");
     }
-    let (f, a, b) = plain();
+    let (f, a, b) = default_pair();
     a.qp.send_inline(&a.to(&b), 0, b"x", None).unwrap();
     f.advance(1_000_000_000);
-    assert!(a.polled().is_empty(), "seven is for ever");
+    assert!(a.poll_all().is_empty(), "seven is for ever");
     b.qp.recv(0, b.sge(0, 1)).unwrap();
     assert_eq!(a.status(), DevStatus::Ok);
 }
 
 #[test]
-fn a_failed_queue_pair_flushes_and_a_destroyed_one_is_silent() {
-    let (_f, a, b) = plain();
+fn a_failed_queue_pair_flushes_and_a_destroyed_one_completes_nothing() {
+    let (_f, a, b) = default_pair();
     let to = a.to(&b);
     a.qp.send_inline(&to, 1, b"x", None).unwrap();
     a.qp.recv(2, a.sge(0, 10)).unwrap();
     a.qp.fail();
     a.qp.send_inline(&to, 3, b"x", None).unwrap();
     a.qp.recv(4, a.sge(0, 10)).unwrap();
-    let mut got: Vec<(u64, DevStatus)> = a.polled().iter().map(|c| (c.wr_id, c.status)).collect();
+    let mut got: Vec<(u64, DevStatus)> = a.poll_all().iter().map(|c| (c.wr_id, c.status)).collect();
     got.sort_by_key(|(id, _)| *id);
     assert_eq!(got, [1, 2, 3, 4].map(|id| (id, DevStatus::Flushed)));
     b.qp.send_inline(&b.to(&a), 0, b"x", None).unwrap();
@@ -429,29 +429,29 @@ fn a_failed_queue_pair_flushes_and_a_destroyed_one_is_silent() {
     let to_nobody = Dest { ah: Ah(ucs::coll::slots::SlotId::NONE), qpn: 1, qkey: 1 };
     qp.send_inline(&to_nobody, 1, b"", None).unwrap();
     drop(qp);
-    let mut out = [a.one_blank(); 4];
+    let mut out = [a.empty_cqe(); 4];
     assert_eq!(cq.poll(&mut out), 0);
 }
 
 impl Side {
-    fn one_blank(&self) -> Cqe {
+    fn empty_cqe(&self) -> Cqe {
         Cqe::EMPTY
     }
 }
 
 #[test]
-fn injected_faults_show_their_status() {
+fn injected_faults_complete_with_their_status() {
     let plan = FaultPlan { fail: 1.0, fail_status: DevStatus::Unreachable, ..FaultPlan::NONE };
     let fabric = Fabric::new(1, plan);
     let (a, b) = (Side::open(&fabric, 1, |_, _| {}), Side::open(&fabric, 2, |_, _| {}));
     b.qp.recv(0, b.sge(0, 10)).unwrap();
     a.qp.send_inline(&a.to(&b), 0, b"x", None).unwrap();
     assert_eq!(a.status(), DevStatus::Unreachable);
-    assert!(b.polled().is_empty());
+    assert!(b.poll_all().is_empty());
 }
 
 #[test]
-fn a_number_that_comes_back_is_found_at_once() {
+fn a_reused_qpn_is_resolved_again() {
     // One place, so that the number itself must come back.
     let (_f, a, mut b) = pair(|p, _| p.attr.max_qp = 1);
     let to = a.to(&b);
@@ -485,7 +485,7 @@ fn a_number_that_comes_back_is_found_at_once() {
 }
 
 #[test]
-fn numbers_are_distinct_modulo_the_table_and_reused_late() {
+fn qpns_are_distinct_modulo_the_table_and_reused_late() {
     let (_f, a, _b) = pair(|p, _| p.attr.max_qp = 4);
     let init = QpInit {
         kind: QpKind::Srd,
@@ -507,8 +507,8 @@ fn numbers_are_distinct_modulo_the_table_and_reused_late() {
 }
 
 #[test]
-fn bad_creation_parameters_are_said_clearly() {
-    let (_f, a, _b) = plain();
+fn bad_creation_parameters_name_the_key() {
+    let (_f, a, _b) = default_pair();
     assert!(a.dev.create_cq(0, Channel::Without).is_err());
     let init = QpInit {
         kind: QpKind::Srd,
@@ -554,7 +554,7 @@ fn an_armed_channel_wakes_once() {
     assert!(readable());
     assert!(!cq.arm(), "there is something to poll");
     assert!(!readable());
-    let mut out = [a.one_blank(); 4];
+    let mut out = [a.empty_cqe(); 4];
     assert_eq!(cq.poll(&mut out), 1);
     assert!(cq.arm() && !readable());
     qp.send_inline(&Dest { qpn: 9999, ..b.to(&a) }, 0, b"x", None).unwrap();
@@ -572,12 +572,12 @@ enum Step {
     Advance { ns: u16 },
 }
 
-const ROOM: u32 = 4096;
+const REGION_LEN: u32 = 4096;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let side = || 0..3usize;
-    let at = || 0..ROOM + 64;
-    let len = || prop_oneof![0..64u32, 0..ROOM + 64];
+    let at = || 0..REGION_LEN + 64;
+    let len = || prop_oneof![0..64u32, 0..REGION_LEN + 64];
     let imm = || proptest::option::of(any::<u32>());
     let key = || prop_oneof![4 => Just(0u32), 1 => any::<u32>()];
     let step =
@@ -613,7 +613,7 @@ fn run(seed: u64, steps: &[Step]) -> Vec<String> {
         .map(|s| {
             s.fill(0, &vec![0xee; s.mr.len()]);
             // SAFETY: inside the side's own region, which outlives this registration.
-            unsafe { s.dev.reg_mr(&s.pd, s.mr.addr().wrapping_add(guard), ROOM as usize, Access::ALL) }
+            unsafe { s.dev.reg_mr(&s.pd, s.mr.addr().wrapping_add(guard), REGION_LEN as usize, Access::ALL) }
                 .unwrap()
         })
         .collect();
@@ -623,10 +623,10 @@ fn run(seed: u64, steps: &[Step]) -> Vec<String> {
         len,
         lkey: regions[i].lkey(),
     };
-    let (mut trace, mut owed) = (Vec::new(), [0i64; 3]);
-    let mut take = |i: usize, owed: &mut [i64; 3], fabric: &Fabric| {
-        let got = sides[i].polled();
-        owed[i] -= got.len() as i64;
+    let (mut trace, mut outstanding) = (Vec::new(), [0i64; 3]);
+    let mut take = |i: usize, outstanding: &mut [i64; 3], fabric: &Fabric| {
+        let got = sides[i].poll_all();
+        outstanding[i] -= got.len() as i64;
         trace.extend(got.iter().map(|c| format!("{} {i} {c:?}", fabric.now())));
         got.len()
     };
@@ -648,7 +648,7 @@ fn run(seed: u64, steps: &[Step]) -> Vec<String> {
                 Some((from, sides[from].qp.write(&dest[from][to], wr, sge(from, at, len), raddr, key, imm)))
             }
             Step::Poll { side } => {
-                take(side, &mut owed, &fabric);
+                take(side, &mut outstanding, &fabric);
                 None
             }
             Step::Advance { ns } => {
@@ -657,7 +657,7 @@ fn run(seed: u64, steps: &[Step]) -> Vec<String> {
             }
         };
         match posted {
-            Some((side, Ok(()))) => owed[side] += 1,
+            Some((side, Ok(()))) => outstanding[side] += 1,
             Some((_, Err(PostError::Full))) | None => {}
             Some((_, Err(e))) => panic!("{step:?}: {e:?}"),
         }
@@ -665,11 +665,11 @@ fn run(seed: u64, steps: &[Step]) -> Vec<String> {
     while fabric.step() {}
     sides.iter().for_each(|s| s.qp.fail());
     for i in 0..3 {
-        while take(i, &mut owed, &fabric) > 0 {}
+        while take(i, &mut outstanding, &fabric) > 0 {}
     }
-    assert_eq!(owed, [0; 3], "each accepted request has exactly one completion");
+    assert_eq!(outstanding, [0; 3], "each accepted request has exactly one completion");
     for s in &sides {
-        let end = guard + ROOM as usize;
+        let end = guard + REGION_LEN as usize;
         assert!(s.bytes(0, guard).iter().chain(&s.bytes(end, s.mr.len() - end)).all(|b| *b == 0xee));
     }
     trace
@@ -686,7 +686,7 @@ proptest! {
 }
 
 #[test]
-fn reordering_overtakes_and_loses_nothing() {
+fn reordering_loses_nothing() {
     let plan = FaultPlan { reorder: 0.5, window: 10_000, ..FaultPlan::NONE };
     let fabric = Fabric::new(3, plan);
     let deep = |_: &mut Profile, init: &mut QpInit| (init.send_depth, init.recv_depth) = (256, 256);
@@ -698,7 +698,7 @@ fn reordering_overtakes_and_loses_nothing() {
     }
     let mut order = Vec::new();
     while order.len() < 200 {
-        order.extend(b.polled().iter().filter_map(|c| c.imm));
+        order.extend(b.poll_all().iter().filter_map(|c| c.imm));
     }
     assert!(!order.is_sorted());
     order.sort_unstable();

@@ -15,32 +15,32 @@ use ucs::Errno;
 pub(super) const PORT: u8 = 1;
 
 /// The list of devices, given back when dropped.
-pub(super) struct List {
+pub(super) struct DeviceList {
     first: *mut *mut ibv_device,
     len: usize,
 }
 
 /// A device of a list.
-pub(super) struct Listed<'a> {
-    list: &'a List,
+pub(super) struct ListedDevice<'a> {
+    list: &'a DeviceList,
     at: usize,
 }
 
-impl List {
+impl DeviceList {
     /// Every RDMA device there is, EFA or not. None at all where the kernel has no RDMA.
-    pub(super) fn new() -> List {
+    pub(super) fn new() -> DeviceList {
         let mut len: c_int = 0;
         // SAFETY: `len` is writable; the list is freed on drop.
         let first = unsafe { ibv_get_device_list(&mut len) };
-        List { first, len: if first.is_null() { 0 } else { len.max(0) as usize } }
+        DeviceList { first, len: if first.is_null() { 0 } else { len.max(0) as usize } }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Listed<'_>> {
-        (0..self.len).map(|at| Listed { list: self, at })
+    pub(super) fn iter(&self) -> impl Iterator<Item = ListedDevice<'_>> {
+        (0..self.len).map(|at| ListedDevice { list: self, at })
     }
 }
 
-impl Drop for List {
+impl Drop for DeviceList {
     fn drop(&mut self) {
         if !self.first.is_null() {
             // SAFETY: came from ibv_get_device_list and is freed once; whoever names a device of it borrows `self`.
@@ -53,11 +53,11 @@ fn text(chars: &[c_char]) -> String {
     chars.iter().take_while(|c| **c != 0).map(|c| char::from(*c as u8)).collect()
 }
 
-impl Listed<'_> {
+impl ListedDevice<'_> {
     fn raw(&self) -> *mut ibv_device {
-        let place = self.list.first.wrapping_add(self.at);
+        let entry = self.list.first.wrapping_add(self.at);
         // SAFETY: `at` is below the length the list came with.
-        unsafe { place.read() }
+        unsafe { entry.read() }
     }
 
     fn fields(&self) -> &ibv_device {
@@ -95,7 +95,7 @@ impl Listed<'_> {
             return Err(OpenError::Environment(format!("{name} ({node}) cannot be opened: {errno}")));
         };
         // Closed on drop from here on.
-        let mut ctx = Context { ptr, attr: no_attr(name), gid: Gid([0; 16]), software: false };
+        let mut ctx = Context { ptr, attr: empty_attr(name), gid: Gid([0; 16]), software: false };
         ctx.software = !path.canonicalize().unwrap_or(path).starts_with("/sys");
         ctx.gid = ctx.query_gid()?;
         ctx.attr = ctx.query()?;
@@ -130,12 +130,12 @@ impl Context {
     fn query_port(&self) -> Result<ibv_port_attr, Error> {
         // Room for what a newer library may write behind the fields known here.
         #[repr(C)]
-        struct Room(ibv_port_attr, [u64; 16]);
+        struct Padded(ibv_port_attr, [u64; 16]);
         // SAFETY: integers only.
-        let mut room: Room = unsafe { std::mem::zeroed() };
+        let mut buf: Padded = unsafe { std::mem::zeroed() };
         // SAFETY: an open device; the place is longer than the structure of any version.
-        let failed = unsafe { ibv_query_port(self.as_ptr(), PORT, (&raw mut room).cast()) };
-        if failed != 0 { Err(error("ibv_query_port", Errno(failed))) } else { Ok(room.0) }
+        let failed = unsafe { ibv_query_port(self.as_ptr(), PORT, (&raw mut buf).cast()) };
+        if failed != 0 { Err(error("ibv_query_port", Errno(failed))) } else { Ok(buf.0) }
     }
 
     fn query(&self) -> Result<DevAttr, OpenError> {
@@ -165,7 +165,7 @@ impl Context {
         let port = self.query_port()?;
         let (rdma_read, rdma_write) = (has(efadv::CAP_RDMA_READ), has(efadv::CAP_RDMA_WRITE));
         // Inline data beyond the short form doubles a descriptor, so that half as many fit the queue.
-        let wide = efa.inline_buf_size_ex > efa.inline_buf_size;
+        let wide_wqe = efa.inline_buf_size_ex > efa.inline_buf_size;
         let link_bps = link_bps(port.active_width, port.active_speed);
         Ok(DevAttr {
             name: name.clone(),
@@ -179,7 +179,7 @@ impl Context {
             unsolicited_write_recv: has(efadv::CAP_UNSOLICITED_WRITE_RECV),
             rnr_retry: has(efadv::CAP_RNR_RETRY),
             max_qp: count(dev.max_qp),
-            max_send_depth: if wide { efa.max_sq_wr / 2 } else { efa.max_sq_wr },
+            max_send_depth: if wide_wqe { efa.max_sq_wr / 2 } else { efa.max_sq_wr },
             max_recv_depth: efa.max_rq_wr,
             max_cqe: count(dev.max_cqe),
             max_mr: count(dev.max_mr),
@@ -202,7 +202,7 @@ fn count(n: c_int) -> u32 {
     n.max(0) as u32
 }
 
-fn no_attr(name: String) -> DevAttr {
+fn empty_attr(name: String) -> DevAttr {
     DevAttr {
         name,
         part_id: 0,
@@ -222,7 +222,7 @@ fn no_attr(name: String) -> DevAttr {
         max_ah: 0,
         max_send_sge: 0,
         link_bps: 0,
-        perf: perf(SOME_BPS),
+        perf: perf(DEFAULT_BPS),
     }
 }
 
@@ -232,19 +232,19 @@ fn perf(link_bps: u64) -> DevPerf {
     const LATENCY: f64 = 7000.0;
     const OVERHEAD: f64 = 150.0;
     let bandwidth = link_bps.max(1) as f64 / 8.0;
-    let there_and_back = Linear::new(2.0 * LATENCY + OVERHEAD, bandwidth);
+    let round_trip = Linear::new(2.0 * LATENCY + OVERHEAD, bandwidth);
     DevPerf {
         latency: LATENCY,
         overhead: OVERHEAD,
         bandwidth,
         // The pages are pinned, and the device is told of each.
         register: Linear { fixed: 20_000.0, per_byte: 0.03 },
-        rma: RmaPerf::all(there_and_back, there_and_back),
+        rma: RmaPerf::all(round_trip, round_trip),
     }
 }
 
 /// What a link is taken for whose speed is not told, bits per second.
-const SOME_BPS: u64 = 100_000_000_000;
+const DEFAULT_BPS: u64 = 100_000_000_000;
 
 /// Speed of a link, bits per second, from the two codes of InfiniBand (lanes, speed of a lane).
 fn link_bps(width: u8, speed: u8) -> u64 {
@@ -267,7 +267,7 @@ fn link_bps(width: u8, speed: u8) -> u64 {
         _ => 0,
     };
     match lanes * mbps {
-        0 => SOME_BPS,
+        0 => DEFAULT_BPS,
         known => known * 1_000_000,
     }
 }
@@ -280,6 +280,6 @@ mod tests {
     fn link_speeds() {
         assert_eq!(link_bps(2, 32), 100_000_000_000);
         assert_eq!(link_bps(8, 64), 600_000_000_000);
-        assert_eq!(link_bps(3, 32), SOME_BPS);
+        assert_eq!(link_bps(3, 32), DEFAULT_BPS);
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct CqCore {
     /// Queue pairs that complete receives here.
     receivers: RefCell<Vec<Rc<QpCore>>>,
     /// An entry that [`DevCq::arm`] came upon.
-    found: Cell<Option<Cqe>>,
+    peeked: Cell<Option<Cqe>>,
     cq: RawCq,
     channel: Option<EventChannel>,
 }
@@ -32,7 +32,7 @@ struct RawCq {
     ex: NonNull<ibv_cq_ex>,
     efa: NonNull<efadv::Cq>,
     /// Whether the library tells arrivals that used up no receive.
-    tells_unsolicited: bool,
+    reports_unsolicited: bool,
     ctx: Rc<Context>,
 }
 
@@ -71,9 +71,9 @@ impl RawCq {
             attr.comp_mask = ibv_cq_init_attr_mask::IBV_CQ_INIT_ATTR_MASK_FLAGS.0;
             attr.flags = ibv_create_cq_attr_flags::IBV_CREATE_CQ_ATTR_SINGLE_THREADED.0;
         }
-        let tells_unsolicited = ctx.attr.unsolicited_write_recv;
+        let reports_unsolicited = ctx.attr.unsolicited_write_recv;
         let mut efa = efadv::CqInitAttr { wc_flags: efadv::WC_EX_WITH_SGID, ..Default::default() };
-        if tells_unsolicited {
+        if reports_unsolicited {
             efa.wc_flags |= efadv::WC_EX_WITH_IS_UNSOLICITED;
         }
         let len = size_of_val(&efa) as u32;
@@ -87,10 +87,10 @@ impl RawCq {
             unsafe { ibv_destroy_cq(ex.as_ptr().cast()) };
             return Err(last_error("efadv_cq_from_ibv_cq_ex"));
         };
-        Ok(RawCq { ex, efa, tells_unsolicited, ctx: ctx.clone() })
+        Ok(RawCq { ex, efa, reports_unsolicited, ctx: ctx.clone() })
     }
 
-    fn plain(&self) -> *mut ibv_cq {
+    fn as_ibv_cq(&self) -> *mut ibv_cq {
         self.ex.as_ptr().cast()
     }
 
@@ -115,7 +115,7 @@ impl RawCq {
 impl Drop for RawCq {
     fn drop(&mut self) {
         // SAFETY: queue pairs hold a share of the queue's owner and are gone; events are acknowledged when taken.
-        unsafe { ibv_destroy_cq(self.plain()) };
+        unsafe { ibv_destroy_cq(self.as_ibv_cq()) };
     }
 }
 
@@ -186,10 +186,10 @@ impl Entry<'_> {
     fn source(&self, qp: &QpCore) -> Gid {
         // SAFETY: a live queue in a poll, at an entry.
         let number = unsafe { ibv_wc_read_slid(self.ex()) };
-        qp.pd.gid_of(number).unwrap_or_else(|| self.stranger())
+        qp.pd.gid_of(number).unwrap_or_else(|| self.read_sgid())
     }
 
-    fn stranger(&self) -> Gid {
+    fn read_sgid(&self) -> Gid {
         let mut gid = ibv_gid { raw: [0; 16] };
         // SAFETY: EFA's part of a live queue.
         let read = unsafe { self.0.efa.as_ref() }.wc_read_sgid;
@@ -203,7 +203,7 @@ impl Entry<'_> {
 
     #[cold]
     fn is_unsolicited(&self) -> bool {
-        if !self.0.tells_unsolicited {
+        if !self.0.reports_unsolicited {
             return false;
         }
         // SAFETY: EFA's part of a live queue; the field is there, as the queue was made with the flag.
@@ -274,14 +274,14 @@ impl CqCore {
         Ok(CqCore {
             senders: RefCell::default(),
             receivers: RefCell::default(),
-            found: Cell::new(None),
+            peeked: Cell::new(None),
             cq,
             channel,
         })
     }
 
-    pub(super) fn plain(&self) -> *mut ibv_cq {
-        self.cq.plain()
+    pub(super) fn as_ibv_cq(&self) -> *mut ibv_cq {
+        self.cq.as_ibv_cq()
     }
 
     pub(super) fn belongs_to(&self, ctx: &Rc<Context>) -> bool {
@@ -300,29 +300,29 @@ impl CqCore {
     pub(super) fn detach(&self, qp: &Rc<QpCore>) {
         self.senders.borrow_mut().retain(|q| !Rc::ptr_eq(q, qp));
         self.receivers.borrow_mut().retain(|q| !Rc::ptr_eq(q, qp));
-        if self.found.get().is_some_and(|cqe| cqe.qpn == qp.qpn) {
-            self.found.set(None);
+        if self.peeked.get().is_some_and(|cqe| cqe.qpn == qp.qpn) {
+            self.peeked.set(None);
         }
     }
 
     /// Posts what was not rung for, and takes what never reached the device. // HOT
     #[inline]
-    fn own(&self, out: &mut [Cqe]) -> usize {
+    fn take_local(&self, out: &mut [Cqe]) -> usize {
         let mut n = 0;
         if n < out.len()
-            && let Some(cqe) = self.found.take()
+            && let Some(cqe) = self.peeked.take()
         {
             out[n] = cqe;
             n += 1;
         }
         for qp in self.senders.borrow().iter() {
-            if qp.sends_want_care() {
-                n += qp.care_for_sends(&mut out[n..]);
+            if qp.has_pending_sends() {
+                n += qp.flush_sends(&mut out[n..]);
             }
         }
         for qp in self.receivers.borrow().iter() {
-            if qp.recvs_want_care() {
-                n += qp.care_for_recvs(&mut out[n..]);
+            if qp.has_pending_recvs() {
+                n += qp.flush_recvs(&mut out[n..]);
             }
         }
         n
@@ -349,7 +349,7 @@ impl DevCq for Cq {
     // HOT
     #[inline]
     fn poll(&self, out: &mut [Cqe]) -> usize {
-        let n = self.0.own(out);
+        let n = self.0.take_local(out);
         if n == out.len() { n } else { n + self.0.take(&mut out[n..]) }
     }
 
@@ -362,16 +362,16 @@ impl DevCq for Cq {
         let Some(channel) = &cq.channel else { return false };
         channel.drain();
         // SAFETY: a live queue with a channel.
-        if unsafe { ibv_req_notify_cq(cq.plain(), 0) } != 0 {
+        if unsafe { ibv_req_notify_cq(cq.as_ibv_cq(), 0) } != 0 {
             return false;
         }
         // Whether an entry that came before arming signals is up to the device: look.
-        if cq.found.get().is_none() {
+        if cq.peeked.get().is_none() {
             let mut one = [Cqe::EMPTY];
             if self.poll(&mut one) == 0 {
                 return true;
             }
-            cq.found.set(Some(one[0]));
+            cq.peeked.set(Some(one[0]));
         }
         false
     }

@@ -16,10 +16,10 @@ mod cq;
 mod efadv;
 mod pd;
 mod qp;
-mod request;
 mod status;
 #[cfg(test)]
 mod tests;
+mod wr_builder;
 
 pub use cq::Cq;
 pub use pd::{Ah, Mr, Pd};
@@ -28,7 +28,7 @@ pub use qp::Qp;
 use super::reachability::{self, HostId};
 use super::{Channel, Dev, DevAttr, Gid, QpInit};
 use crate::api::{Access, ConnectError, Error, OpenError};
-use context::{Context, List, Listed, PORT};
+use context::{Context, DeviceList, ListedDevice, PORT};
 use cq::CqCore;
 use pd::PdCore;
 use qp::QpCore;
@@ -51,13 +51,13 @@ pub struct VerbsDevice {
 #[derive(Clone)]
 pub struct Device(Rc<Context>);
 
-fn name_of(device: &Listed<'_>) -> String {
+fn name_of(device: &ListedDevice<'_>) -> String {
     format!("{}:{PORT}", device.name())
 }
 
 /// Whether it is worth opening: an EFA by what sysfs says of it, or of a kind that sysfs does not tell, and a node
 /// that this process may use.
-fn is_candidate(device: &Listed<'_>) -> bool {
+fn is_candidate(device: &ListedDevice<'_>) -> bool {
     let read = |file| std::fs::read_to_string(device.sysfs().join("device").join(file));
     let foreign = matches!(
         (read("vendor"), read("device")),
@@ -69,7 +69,7 @@ fn is_candidate(device: &Listed<'_>) -> bool {
 
 /// The EFA devices that libibverbs finds and this process may open, in its order.
 pub fn list() -> Vec<VerbsDevice> {
-    let found = List::new();
+    let found = DeviceList::new();
     let candidates = found.iter().filter(is_candidate);
     candidates
         .filter_map(|device| {
@@ -87,7 +87,7 @@ pub fn list() -> Vec<VerbsDevice> {
 
 /// Opens a device by its name. Each call is a context of its own, with its own keys.
 pub fn open(name: &str) -> Result<Device, OpenError> {
-    let found = List::new();
+    let found = DeviceList::new();
     match found.iter().find(|device| name_of(device) == name) {
         Some(device) => Ok(Device(Rc::new(device.open(name.into())?))),
         None => {
@@ -114,7 +114,7 @@ impl Dev for Device {
     }
 
     /// Behind libibverbs there may be a software device: its GID says so.
-    fn reaches(&self, other: Gid) -> Result<(), ConnectError> {
+    fn check_reachable(&self, other: Gid) -> Result<(), ConnectError> {
         reachability::check(self.0.gid, HostId::current, other)
     }
 

@@ -32,18 +32,18 @@ pub(super) struct PdCore {
 
 #[derive(Default)]
 struct AhTable {
-    rows: Vec<Option<Row>>,
+    entries: Vec<Option<AhEntry>>,
     free: Vec<u32>,
     by_gid: FxHashMap<Gid, u32>,
     /// What completions name senders by: the device's number of a handle.
-    by_number: Vec<Option<Gid>>,
+    by_ahn: Vec<Option<Gid>>,
 }
 
-struct Row {
+struct AhEntry {
     ptr: NonNull<ibv_ah>,
     gid: Gid,
-    number: u16,
-    users: u32,
+    ahn: u16,
+    refs: u32,
 }
 
 impl PdCore {
@@ -66,29 +66,29 @@ impl PdCore {
     pub(super) fn create_ah(&self, gid: Gid) -> Result<Ah, Error> {
         let t = &mut *self.ahs.borrow_mut();
         if let Some(&at) = t.by_gid.get(&gid) {
-            if let Some(row) = &mut t.rows[at as usize] {
-                row.users += 1;
+            if let Some(entry) = &mut t.entries[at as usize] {
+                entry.refs += 1;
             }
             return Ok(Ah(at));
         }
-        let (ptr, number) = self.make_ah(gid)?;
-        let row = Some(Row { ptr, gid, number, users: 1 });
+        let (ptr, ahn) = self.make_ah(gid)?;
+        let entry = Some(AhEntry { ptr, gid, ahn, refs: 1 });
         let at = match t.free.pop() {
             Some(at) => {
-                t.rows[at as usize] = row;
+                t.entries[at as usize] = entry;
                 at
             }
             None => {
-                t.rows.push(row);
-                t.rows.len() as u32 - 1
+                t.entries.push(entry);
+                t.entries.len() as u32 - 1
             }
         };
         t.by_gid.insert(gid, at);
-        let number = usize::from(number);
-        if t.by_number.len() <= number {
-            t.by_number.resize(number + 1, None);
+        let ahn = usize::from(ahn);
+        if t.by_ahn.len() <= ahn {
+            t.by_ahn.resize(ahn + 1, None);
         }
-        t.by_number[number] = Some(gid);
+        t.by_ahn[ahn] = Some(gid);
         Ok(Ah(at))
     }
 
@@ -118,39 +118,39 @@ impl PdCore {
     /// Gives a handle back.
     pub(super) fn destroy_ah(&self, ah: Ah) {
         let t = &mut *self.ahs.borrow_mut();
-        let Some(place) = t.rows.get_mut(ah.0 as usize) else { return };
-        let Some(row) = place else { return };
-        row.users -= 1;
-        if row.users > 0 {
+        let Some(slot) = t.entries.get_mut(ah.0 as usize) else { return };
+        let Some(entry) = slot else { return };
+        entry.refs -= 1;
+        if entry.refs > 0 {
             return;
         }
-        t.by_gid.remove(&row.gid);
-        t.by_number[usize::from(row.number)] = None;
+        t.by_gid.remove(&entry.gid);
+        t.by_ahn[usize::from(entry.ahn)] = None;
         t.free.push(ah.0);
         // SAFETY: made by `make_ah`, destroyed once: its row is emptied now.
-        unsafe { ibv_destroy_ah(row.ptr.as_ptr()) };
-        *place = None;
+        unsafe { ibv_destroy_ah(entry.ptr.as_ptr()) };
+        *slot = None;
     }
 
     /// The library's handle. `None`: it was given back. // HOT
     #[inline]
     pub(super) fn ah(&self, ah: Ah) -> Option<*mut ibv_ah> {
         let t = self.ahs.borrow();
-        t.rows.get(ah.0 as usize)?.as_ref().map(|row| row.ptr.as_ptr())
+        t.entries.get(ah.0 as usize)?.as_ref().map(|entry| entry.ptr.as_ptr())
     }
 
     /// The GID behind the device's number of a handle. // HOT
     #[inline]
-    pub(super) fn gid_of(&self, number: u32) -> Option<Gid> {
-        self.ahs.borrow().by_number.get(number as usize).copied().flatten()
+    pub(super) fn gid_of(&self, ahn: u32) -> Option<Gid> {
+        self.ahs.borrow().by_ahn.get(ahn as usize).copied().flatten()
     }
 }
 
 impl Drop for PdCore {
     fn drop(&mut self) {
-        for row in self.ahs.get_mut().rows.drain(..).flatten() {
+        for entry in self.ahs.get_mut().entries.drain(..).flatten() {
             // SAFETY: made by `make_ah`; nobody is left to post with it.
-            unsafe { ibv_destroy_ah(row.ptr.as_ptr()) };
+            unsafe { ibv_destroy_ah(entry.ptr.as_ptr()) };
         }
         // SAFETY: regions and queue pairs of the domain hold a share of `self` and are gone.
         unsafe { ibv_dealloc_pd(self.as_ptr()) };

@@ -5,8 +5,8 @@ use super::context::{Context, PORT};
 use super::cq::CqCore;
 use super::efadv;
 use super::pd::{Ah, Pd, PdCore};
-use super::request::{MAX_SGE, Request, raw};
 use super::status::{error, last_error};
+use super::wr_builder::{MAX_SGE, WrBuilder, to_ibv_sge};
 use crate::api::{Error, OpenError};
 use crate::efa::dev::{Cqe, CqeOp, Dest, DevQp, DevStatus, PostError, QpInit, QpKind, Sge};
 use arrayvec::ArrayVec;
@@ -36,29 +36,29 @@ pub(super) struct QpCore {
     recv_depth: u32,
     sends: RefCell<Sends>,
     /// Whether `sends` has something to post or to complete.
-    sends_want: Cell<bool>,
+    sends_pending: Cell<bool>,
     recvs: RefCell<Recvs>,
     /// Whether `recvs` has something to post or to complete.
-    recvs_want: Cell<bool>,
+    recvs_pending: Cell<bool>,
     /// Receives posted and not completed.
-    recvs_out: Cell<u32>,
+    posted_recvs: Cell<u32>,
     pub(super) pd: Rc<PdCore>,
     ctx: Rc<Context>,
 }
 
 /// A send that is on its way.
 #[derive(Clone, Copy)]
-pub(super) struct Sent {
+pub(super) struct PostedSend {
     pub(super) wr_id: u64,
     pub(super) op: CqeOp,
 }
 
 /// Sends by row: the library is given the row's number, since its completions do not tell a read from a send.
 struct Sends {
-    rows: Box<[Sent]>,
+    slots: Box<[PostedSend]>,
     free: FreeList,
     /// Rows of the open session.
-    session: ArrayVec<u32, BATCH>,
+    batch: ArrayVec<u32, BATCH>,
     /// Rows that never reached the device, and why.
     failed: VecDeque<(u32, DevStatus)>,
 }
@@ -82,8 +82,8 @@ impl QpCore {
         let a = &ctx.attr;
         // SAFETY: integers and pointers that may be null.
         let mut attr: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
-        attr.send_cq = send_cq.plain();
-        attr.recv_cq = recv_cq.plain();
+        attr.send_cq = send_cq.as_ibv_cq();
+        attr.recv_cq = recv_cq.as_ibv_cq();
         attr.cap = ibv_qp_cap {
             max_send_wr: init.send_depth,
             max_recv_wr: init.recv_depth,
@@ -129,24 +129,24 @@ impl QpCore {
             send_depth: attr.cap.max_send_wr,
             recv_depth: attr.cap.max_recv_wr,
             sends: RefCell::new(Sends {
-                rows: vec![Sent { wr_id: 0, op: CqeOp::Send }; attr.cap.max_send_wr as usize].into(),
+                slots: vec![PostedSend { wr_id: 0, op: CqeOp::Send }; attr.cap.max_send_wr as usize].into(),
                 free: FreeList::new(attr.cap.max_send_wr),
-                session: ArrayVec::new(),
+                batch: ArrayVec::new(),
                 failed: VecDeque::new(),
             }),
-            sends_want: Cell::new(false),
+            sends_pending: Cell::new(false),
             recvs: RefCell::new(Recvs { batch: ArrayVec::new(), failed: VecDeque::new() }),
-            recvs_want: Cell::new(false),
-            recvs_out: Cell::new(0),
+            recvs_pending: Cell::new(false),
+            posted_recvs: Cell::new(0),
             pd: pd.0.clone(),
             ctx: ctx.clone(),
         };
-        core.bring_up(init)?;
+        core.move_to_rts(init)?;
         Ok(core)
     }
 
     /// Takes the queue pair to the state in which it sends.
-    fn bring_up(&self, init: &QpInit) -> Result<(), Error> {
+    fn move_to_rts(&self, init: &QpInit) -> Result<(), Error> {
         use ibv_qp_attr_mask as mask;
         // SAFETY: integers only.
         let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -174,18 +174,18 @@ impl QpCore {
 
     /// Adds a request to the session: `fill` says what it is. // HOT
     #[inline]
-    fn post(&self, wr_id: u64, op: CqeOp, fill: impl FnOnce(&Request)) -> Result<(), PostError> {
+    fn post(&self, wr_id: u64, op: CqeOp, fill: impl FnOnce(&WrBuilder)) -> Result<(), PostError> {
         let s = &mut *self.sends.borrow_mut();
-        let row = s.free.take().ok_or(PostError::Full)?;
-        s.rows[row as usize] = Sent { wr_id, op };
-        if s.session.is_empty() {
+        let slot = s.free.take().ok_or(PostError::Full)?;
+        s.slots[slot as usize] = PostedSend { wr_id, op };
+        if s.batch.is_empty() {
             // SAFETY: a live queue pair without a session.
             unsafe { ibv_wr_start(self.ex.as_ptr()) };
-            self.sends_want.set(true);
+            self.sends_pending.set(true);
         }
-        fill(&Request::begin(self.ex, row));
-        s.session.push(row);
-        if s.session.is_full() {
+        fill(&WrBuilder::begin(self.ex, slot));
+        s.batch.push(slot);
+        if s.batch.is_full() {
             self.complete(s);
         }
         Ok(())
@@ -195,10 +195,10 @@ impl QpCore {
     #[cold]
     fn post_failed(&self, wr_id: u64, op: CqeOp, status: DevStatus) -> Result<(), PostError> {
         let s = &mut *self.sends.borrow_mut();
-        let row = s.free.take().ok_or(PostError::Full)?;
-        s.rows[row as usize] = Sent { wr_id, op };
-        s.failed.push_back((row, status));
-        self.sends_want.set(true);
+        let slot = s.free.take().ok_or(PostError::Full)?;
+        s.slots[slot as usize] = PostedSend { wr_id, op };
+        s.failed.push_back((slot, status));
+        self.sends_pending.set(true);
         Ok(())
     }
 
@@ -208,72 +208,72 @@ impl QpCore {
         // SAFETY: a live queue pair with an open session.
         let refused = unsafe { ibv_wr_complete(self.ex.as_ptr()) };
         if refused != 0 {
-            self.refused(s, refused);
+            self.fail_batch(s, refused);
         }
-        s.session.clear();
-        self.sends_want.set(!s.failed.is_empty());
+        s.batch.clear();
+        self.sends_pending.set(!s.failed.is_empty());
     }
 
     /// A session is posted as a whole or not at all. All that was checked before, so this is a failing device.
     #[cold]
-    fn refused(&self, s: &mut Sends, errno: i32) {
+    fn fail_batch(&self, s: &mut Sends, errno: i32) {
         tracing::debug!(qpn = self.qpn, errno = %Errno(errno), "sends refused");
-        s.failed.extend(s.session.iter().map(|row| (*row, DevStatus::QpInternal)));
+        s.failed.extend(s.batch.iter().map(|slot| (*slot, DevStatus::QpInternal)));
     }
 
     /// A send completed: what it was. `None`: it names no send that is on its way. // HOT
     #[inline]
-    pub(super) fn sent(&self, row: u64) -> Option<Sent> {
+    pub(super) fn sent(&self, slot: u64) -> Option<PostedSend> {
         let s = &mut *self.sends.borrow_mut();
-        let row = u32::try_from(row).ok().filter(|row| s.free.is_used(*row))?;
-        s.free.give(row);
-        Some(s.rows[row as usize])
+        let slot = u32::try_from(slot).ok().filter(|slot| s.free.is_used(*slot))?;
+        s.free.give(slot);
+        Some(s.slots[slot as usize])
     }
 
     /// A posted receive came back. // HOT
     #[inline]
     pub(super) fn received(&self) {
-        self.recvs_out.set(self.recvs_out.get().saturating_sub(1));
+        self.posted_recvs.set(self.posted_recvs.get().saturating_sub(1));
     }
 
     #[inline(always)]
-    pub(super) fn sends_want_care(&self) -> bool {
-        self.sends_want.get()
+    pub(super) fn has_pending_sends(&self) -> bool {
+        self.sends_pending.get()
     }
 
     #[inline(always)]
-    pub(super) fn recvs_want_care(&self) -> bool {
-        self.recvs_want.get()
+    pub(super) fn has_pending_recvs(&self) -> bool {
+        self.recvs_pending.get()
     }
 
     /// Ends an open session and takes sends that failed here.
     #[cold]
-    pub(super) fn care_for_sends(&self, out: &mut [Cqe]) -> usize {
+    pub(super) fn flush_sends(&self, out: &mut [Cqe]) -> usize {
         let s = &mut *self.sends.borrow_mut();
-        if !s.session.is_empty() {
+        if !s.batch.is_empty() {
             self.complete(s);
         }
         let n = out.len().min(s.failed.len());
-        for (place, (row, status)) in out.iter_mut().zip(s.failed.drain(..n)) {
-            s.free.give(row);
-            let Sent { wr_id, op } = s.rows[row as usize];
-            *place = self.failure(wr_id, op, status);
+        for (entry, (slot, status)) in out.iter_mut().zip(s.failed.drain(..n)) {
+            s.free.give(slot);
+            let PostedSend { wr_id, op } = s.slots[slot as usize];
+            *entry = self.failure(wr_id, op, status);
         }
-        self.sends_want.set(!s.failed.is_empty());
+        self.sends_pending.set(!s.failed.is_empty());
         n
     }
 
     /// Posts the receives that wait and takes those that were refused.
     #[cold]
-    pub(super) fn care_for_recvs(&self, out: &mut [Cqe]) -> usize {
+    pub(super) fn flush_recvs(&self, out: &mut [Cqe]) -> usize {
         let r = &mut *self.recvs.borrow_mut();
         self.post_recvs(r);
         let n = out.len().min(r.failed.len());
-        for (place, wr_id) in out.iter_mut().zip(r.failed.drain(..n)) {
-            *place = self.failure(wr_id, CqeOp::Recv, DevStatus::QpInternal);
+        for (entry, wr_id) in out.iter_mut().zip(r.failed.drain(..n)) {
+            *entry = self.failure(wr_id, CqeOp::Recv, DevStatus::QpInternal);
             self.received();
         }
-        self.recvs_want.set(!r.failed.is_empty());
+        self.recvs_pending.set(!r.failed.is_empty());
         n
     }
 
@@ -311,13 +311,13 @@ impl QpCore {
             r.failed.extend(r.batch.iter().skip(posted.min(count)).map(|(wr_id, _)| *wr_id));
         }
         r.batch.clear();
-        self.recvs_want.set(!r.failed.is_empty());
+        self.recvs_pending.set(!r.failed.is_empty());
     }
 }
 
 impl Drop for QpCore {
     fn drop(&mut self) {
-        if !self.sends.get_mut().session.is_empty() {
+        if !self.sends.get_mut().batch.is_empty() {
             // SAFETY: a live queue pair with an open session.
             unsafe { ibv_wr_abort(self.ex.as_ptr()) };
         }
@@ -366,7 +366,7 @@ impl Qp {
         (wr_id, op): (u64, CqeOp),
         able: bool,
         sge: &Sge,
-        fill: impl FnOnce(&Request),
+        fill: impl FnOnce(&WrBuilder),
     ) -> Result<(), PostError> {
         let core = &*self.core;
         let refused = match (able, core.pd.ah(to.ah)) {
@@ -376,8 +376,8 @@ impl Qp {
             (_, Some(ah)) => {
                 return core.post(wr_id, op, |r| {
                     fill(r);
-                    r.piece(sge);
-                    r.to(ah, to);
+                    r.set_sge(sge);
+                    r.set_ud_addr(ah, to);
                 });
             }
         };
@@ -426,8 +426,8 @@ impl DevQp for Qp {
         };
         core.post(wr_id, CqeOp::Send, |r| {
             r.send(imm);
-            r.bytes(bytes);
-            r.to(ah, to);
+            r.set_inline_data(bytes);
+            r.set_ud_addr(ah, to);
         })
     }
 
@@ -443,8 +443,8 @@ impl DevQp for Qp {
         };
         core.post(wr_id, CqeOp::Send, |r| {
             r.send(imm);
-            r.pieces(sge);
-            r.to(ah, to);
+            r.set_sge_list(sge);
+            r.set_ud_addr(ah, to);
         })
     }
 
@@ -452,14 +452,14 @@ impl DevQp for Qp {
     #[inline]
     fn recv(&self, wr_id: u64, sge: Sge) -> Result<(), PostError> {
         let core = &*self.core;
-        let out = core.recvs_out.get();
+        let out = core.posted_recvs.get();
         if out >= core.recv_depth {
             return Err(PostError::Full);
         }
         let r = &mut *core.recvs.borrow_mut();
-        r.batch.push((wr_id, raw(&sge)));
-        core.recvs_out.set(out + 1);
-        core.recvs_want.set(true);
+        r.batch.push((wr_id, to_ibv_sge(&sge)));
+        core.posted_recvs.set(out + 1);
+        core.recvs_pending.set(true);
         if r.batch.is_full() {
             core.post_recvs(r);
         }
@@ -488,13 +488,13 @@ impl DevQp for Qp {
     #[inline]
     fn ring_doorbell(&self) {
         let core = &*self.core;
-        if core.sends_want.get() {
+        if core.sends_pending.get() {
             let s = &mut *core.sends.borrow_mut();
-            if !s.session.is_empty() {
+            if !s.batch.is_empty() {
                 core.complete(s);
             }
         }
-        if core.recvs_want.get() {
+        if core.recvs_pending.get() {
             core.post_recvs(&mut core.recvs.borrow_mut());
         }
     }

@@ -15,9 +15,9 @@ pub(super) fn dev_status(status: wc::Type, vendor_err: impl FnOnce() -> u32) -> 
 
 #[cold]
 fn failed(status: wc::Type, vendor_err: u32) -> DevStatus {
-    let told = u8::try_from(vendor_err).ok().and_then(|code| DevStatus::try_from(code).ok());
-    if let Some(told) = told.filter(|told| *told != DevStatus::Ok) {
-        return told;
+    let code = u8::try_from(vendor_err).ok().and_then(|code| DevStatus::try_from(code).ok());
+    if let Some(code) = code.filter(|code| *code != DevStatus::Ok) {
+        return code;
     }
     match status {
         wc::IBV_WC_WR_FLUSH_ERR => DevStatus::Flushed,
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_vendor_code_decides_where_there_is_one() {
+    fn the_vendor_code_takes_precedence() {
         assert_eq!(dev_status(wc::IBV_WC_SUCCESS, || panic!("not asked")), DevStatus::Ok);
         for code in 1..=18 {
             if let Ok(status) = DevStatus::try_from(code) {

@@ -84,7 +84,7 @@ fn layouts_are_those_of_the_header() {
 }
 
 #[test]
-fn unknown_names_are_told() {
+fn an_unknown_device_name_lists_the_known_ones() {
     let error = open("mlx5_0:1").err().unwrap().to_string();
     assert!(error.starts_with("transport 'efa' has no device 'mlx5_0:1' (there are: "), "{error}");
 }
@@ -107,7 +107,7 @@ const QKEY: u32 = 0x1234;
 const RECEIVE: usize = 2000;
 
 /// A context with one of everything.
-struct End<D: Dev> {
+struct Endpoint<D: Dev> {
     qp: D::Qp,
     cq: D::Cq,
     mr: D::Mr,
@@ -115,7 +115,7 @@ struct End<D: Dev> {
     dev: D,
 }
 
-impl<D: Dev> End<D> {
+impl<D: Dev> Endpoint<D> {
     fn new(dev: &D, change: impl FnOnce(&mut QpInit)) -> Self {
         let pd = dev.alloc_pd().unwrap();
         let cq = dev.create_cq(256, Channel::With).unwrap();
@@ -133,7 +133,7 @@ impl<D: Dev> End<D> {
         access.set(Access::REMOTE_READ, dev.attr().rdma_read);
         access.set(Access::REMOTE_WRITE, dev.attr().rdma_write);
         let mr = dev.alloc_mr(&pd, 1 << 16, access).unwrap();
-        End { qp, cq, mr, pd, dev: dev.clone() }
+        Endpoint { qp, cq, mr, pd, dev: dev.clone() }
     }
 
     fn sge(&self, at: usize, len: usize) -> Sge {
@@ -145,14 +145,14 @@ impl<D: Dev> End<D> {
         self.qp.ring_doorbell();
     }
 
-    fn to(&self, other: &End<D>) -> Dest<D::Ah> {
+    fn to(&self, other: &Endpoint<D>) -> Dest<D::Ah> {
         let ah = self.dev.create_ah(&self.pd, other.dev.gid()).unwrap();
         Dest { ah, qpn: other.qp.qpn(), qkey: QKEY }
     }
 }
 
 /// Polls until `count` completions have come, and a little longer; sorted, as no order is promised.
-fn completions<D: Dev>(ends: &[&End<D>], count: usize) -> Vec<Cqe> {
+fn completions<D: Dev>(ends: &[&Endpoint<D>], count: usize) -> Vec<Cqe> {
     let mut all = Vec::new();
     let (mut more, mut polls) = (100, 0u32);
     while more > 0 {
@@ -174,9 +174,9 @@ fn completions<D: Dev>(ends: &[&End<D>], count: usize) -> Vec<Cqe> {
 /// Everything that can be asked of a device, by two contexts of it, and what comes of it.
 fn script<D: Dev>(dev: impl Fn() -> D) -> Vec<String> {
     let (one, two) = (dev(), dev());
-    let (a, b) = (End::new(&one, |_| {}), End::new(&two, |_| {}));
-    let mut told = Vec::new();
-    let mut tell = |what: &str, posted: Result<(), PostError>, count: usize| {
+    let (a, b) = (Endpoint::new(&one, |_| {}), Endpoint::new(&two, |_| {}));
+    let mut lines = Vec::new();
+    let mut record = |what: &str, posted: Result<(), PostError>, count: usize| {
         a.qp.ring_doorbell();
         for c in completions(&[&a, &b], count) {
             let receive = matches!(c.op, CqeOp::Recv | CqeOp::RecvWriteImm) && c.status == DevStatus::Ok;
@@ -186,61 +186,61 @@ fn script<D: Dev>(dev: impl Fn() -> D) -> Vec<String> {
             } else {
                 "".into()
             };
-            told.push(format!("{what}: {posted:?}: {} {:?} {:?}{who}", c.wr_id, c.op, c.status));
+            lines.push(format!("{what}: {posted:?}: {} {:?} {:?}{who}", c.wr_id, c.op, c.status));
         }
-        told.push(format!("{what}: {posted:?}"));
+        lines.push(format!("{what}: {posted:?}"));
     };
     let to = a.to(&b);
     let attr = one.attr().clone();
     b.recv(1);
-    tell("inline", a.qp.send_inline(&to, 10, b"hello", None), 2);
+    record("inline", a.qp.send_inline(&to, 10, b"hello", None), 2);
     b.recv(2);
-    tell("inline with immediate", a.qp.send_inline(&to, 11, b"", Some(0x0102_0304)), 2);
+    record("inline with immediate", a.qp.send_inline(&to, 11, b"", Some(0x0102_0304)), 2);
     b.recv(3);
-    tell("one piece", a.qp.send(&to, 12, &[a.sge(0, 500)], None), 2);
+    record("one piece", a.qp.send(&to, 12, &[a.sge(0, 500)], None), 2);
     b.recv(4);
-    tell("two pieces", a.qp.send(&to, 13, &[a.sge(0, 300), a.sge(900, 400)], Some(7)), 2);
-    tell("too many pieces", a.qp.send(&to, 14, &[a.sge(0, 1); 9], None), 0);
-    tell("inline too long", a.qp.send_inline(&to, 15, &vec![0; attr.max_inline as usize + 1], None), 0);
-    tell("longer than the MTU", a.qp.send(&to, 16, &[a.sge(0, attr.mtu as usize + 1)], None), 1);
+    record("two pieces", a.qp.send(&to, 13, &[a.sge(0, 300), a.sge(900, 400)], Some(7)), 2);
+    record("too many pieces", a.qp.send(&to, 14, &[a.sge(0, 1); 9], None), 0);
+    record("inline too long", a.qp.send_inline(&to, 15, &vec![0; attr.max_inline as usize + 1], None), 0);
+    record("longer than the MTU", a.qp.send(&to, 16, &[a.sge(0, attr.mtu as usize + 1)], None), 1);
     if attr.rnr_retry {
-        tell("nobody is ready", a.qp.send_inline(&to, 17, b"x", None), 1);
+        record("nobody is ready", a.qp.send_inline(&to, 17, b"x", None), 1);
     }
     b.recv(5);
     let bad_key = Sge { lkey: a.mr.lkey() ^ 0xff, ..a.sge(0, 10) };
-    tell("bad local key", a.qp.send(&to, 18, &[bad_key], None), 1);
-    tell("no such queue pair", a.qp.send_inline(&Dest { qpn: to.qpn ^ 1, ..to }, 19, b"x", None), 1);
-    tell("wrong q-key", a.qp.send_inline(&Dest { qkey: QKEY + 1, ..to }, 20, b"x", None), 1);
-    tell("longer than the receive", a.qp.send(&to, 21, &[a.sge(0, RECEIVE + 1)], None), 1);
+    record("bad local key", a.qp.send(&to, 18, &[bad_key], None), 1);
+    record("no such queue pair", a.qp.send_inline(&Dest { qpn: to.qpn ^ 1, ..to }, 19, b"x", None), 1);
+    record("wrong q-key", a.qp.send_inline(&Dest { qkey: QKEY + 1, ..to }, 20, b"x", None), 1);
+    record("longer than the receive", a.qp.send(&to, 21, &[a.sge(0, RECEIVE + 1)], None), 1);
     let far = b.mr.addr() as u64;
-    tell("read as a stranger", a.qp.read(&to, 30, a.sge(0, 100), far, b.mr.rkey()), 1);
+    record("read as a stranger", a.qp.read(&to, 30, a.sge(0, 100), far, b.mr.rkey()), 1);
     let _back = b.to(&a);
-    tell("read", a.qp.read(&to, 31, a.sge(0, 60_000), far, b.mr.rkey()), 1);
-    tell("read beyond the end", a.qp.read(&to, 32, a.sge(0, 2), far + 65_535, b.mr.rkey()), 1);
-    tell("write", a.qp.write(&to, 33, a.sge(0, 60_000), far, b.mr.rkey(), None), 1);
-    tell("write with a bad key", a.qp.write(&to, 34, a.sge(0, 9), far, b.mr.rkey() ^ 0xff, None), 1);
+    record("read", a.qp.read(&to, 31, a.sge(0, 60_000), far, b.mr.rkey()), 1);
+    record("read beyond the end", a.qp.read(&to, 32, a.sge(0, 2), far + 65_535, b.mr.rkey()), 1);
+    record("write", a.qp.write(&to, 33, a.sge(0, 60_000), far, b.mr.rkey(), None), 1);
+    record("write with a bad key", a.qp.write(&to, 34, a.sge(0, 9), far, b.mr.rkey() ^ 0xff, None), 1);
     b.recv(6);
     let two = if attr.rdma_write { 2 } else { 1 };
-    tell("write with immediate", a.qp.write(&to, 35, a.sge(0, 9), far, b.mr.rkey(), Some(99)), two);
+    record("write with immediate", a.qp.write(&to, 35, a.sge(0, 9), far, b.mr.rkey(), Some(99)), two);
     let endless = Sge { len: attr.max_rdma.saturating_add(1), ..a.sge(0, 0) };
-    tell("longer than RDMA goes", a.qp.read(&to, 36, endless, far, b.mr.rkey()), 1);
+    record("longer than RDMA goes", a.qp.read(&to, 36, endless, far, b.mr.rkey()), 1);
     for _ in 0..2 {
         // Counted twice: by `to` at first and here.
         a.dev.destroy_ah(&a.pd, to.ah);
     }
-    tell("an address handle given back", a.qp.send_inline(&to, 37, b"x", None), 1);
+    record("an address handle given back", a.qp.send_inline(&to, 37, b"x", None), 1);
     let again = a.to(&b);
-    tell("room", Ok(()), 0);
+    record("room", Ok(()), 0);
     while b.qp.recv(50, b.sge(0, RECEIVE)).is_ok() {}
     b.qp.ring_doorbell();
     let posts: Vec<_> = (0..65).map(|n| a.qp.send_inline(&again, 100 + n, b"x", None)).collect();
     assert_eq!(posts.iter().position(Result::is_err), Some(64));
-    tell("the queue is full", posts[64], 128);
-    told
+    record("the queue is full", posts[64], 128);
+    lines
 }
 
 #[test]
-fn a_bad_request_ends_as_on_the_software_device() {
+fn requests_complete_as_on_the_software_device() {
     let soft = script(software);
     let verbs = script(device);
     for (at, (soft, verbs)) in soft.iter().zip(&verbs).enumerate() {
@@ -255,7 +255,8 @@ fn unsolicited_writes_use_up_no_receive() {
     if !dev.attr().unsolicited_write_recv {
         return;
     }
-    let (a, b) = (End::new(&dev, |_| {}), End::new(&dev, |init| init.unsolicited_write_recv = true));
+    let (a, b) =
+        (Endpoint::new(&dev, |_| {}), Endpoint::new(&dev, |init| init.unsolicited_write_recv = true));
     let (to, _back) = (a.to(&b), b.to(&a));
     let far = b.mr.addr() as u64;
     a.qp.write(&to, 5, a.sge(0, 8), far, b.mr.rkey(), Some(77)).unwrap();
@@ -272,9 +273,9 @@ fn unsolicited_writes_use_up_no_receive() {
 
 /// What was not rung for goes out with the next poll at the latest, in batches of any length.
 #[test]
-fn a_poll_rings() {
+fn a_poll_rings_the_doorbell() {
     let dev = device();
-    let (a, b) = (End::new(&dev, |_| {}), End::new(&dev, |_| {}));
+    let (a, b) = (Endpoint::new(&dev, |_| {}), Endpoint::new(&dev, |_| {}));
     let to = a.to(&b);
     for n in 0..64 {
         b.qp.recv(n, b.sge(0, 16)).unwrap();
@@ -290,9 +291,9 @@ fn a_poll_rings() {
 }
 
 #[test]
-fn an_armed_queue_wakes_and_an_entry_that_is_there_already_is_told() {
+fn an_armed_cq_wakes_and_an_existing_entry_prevents_arming() {
     let dev = device();
-    let (a, b) = (End::new(&dev, |_| {}), End::new(&dev, |_| {}));
+    let (a, b) = (Endpoint::new(&dev, |_| {}), Endpoint::new(&dev, |_| {}));
     let to = a.to(&b);
     b.recv(1);
     let epoll = Epoll::new().unwrap();
@@ -314,15 +315,15 @@ fn an_armed_queue_wakes_and_an_entry_that_is_there_already_is_told() {
 }
 
 #[test]
-fn a_queue_pair_that_goes_takes_its_entries_along() {
+fn destroying_a_queue_pair_drops_its_completions() {
     let dev = device();
-    let (a, b) = (End::new(&dev, |_| {}), End::new(&dev, |_| {}));
+    let (a, b) = (Endpoint::new(&dev, |_| {}), Endpoint::new(&dev, |_| {}));
     let to = a.to(&b);
     b.recv(1);
     a.qp.send_inline(&to, 1, b"late", None).unwrap();
     a.qp.ring_doorbell();
     assert!(!b.cq.arm(), "an entry is there, and taken aside");
-    let End { qp, cq, mr, pd, dev } = b;
+    let Endpoint { qp, cq, mr, pd, dev } = b;
     drop(qp);
     let mut out = [Cqe::EMPTY; 4];
     assert_eq!(cq.poll(&mut out), 0);
@@ -335,7 +336,7 @@ fn a_queue_pair_that_goes_takes_its_entries_along() {
         unsolicited_write_recv: false,
     };
     let qp = dev.create_qp(&pd, &cq, &cq, &init).unwrap();
-    let b = End { qp, cq, mr, pd, dev };
+    let b = Endpoint { qp, cq, mr, pd, dev };
     b.recv(2);
     let to = a.to(&b);
     a.qp.send_inline(&to, 2, b"new", None).unwrap();
@@ -345,7 +346,7 @@ fn a_queue_pair_that_goes_takes_its_entries_along() {
 }
 
 #[test]
-fn an_objects_context_outlives_every_handle_to_it() {
+fn objects_keep_their_context_open() {
     let dev = device();
     let pd = dev.alloc_pd().unwrap();
     let mr = dev.alloc_mr(&pd, 4096, Access::LOCAL_WRITE).unwrap();

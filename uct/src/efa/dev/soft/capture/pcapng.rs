@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 /// Bytes gathered before they are written.
 const BUFFER: usize = 64 * 1024;
 /// Longest that a packet waits while others come.
-const PATIENCE: Duration = Duration::from_millis(10);
+const MAX_DELAY: Duration = Duration::from_millis(10);
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -85,7 +85,7 @@ impl Writer {
             option(buf, EPB_FLAGS, &if inbound { 1u32 } else { 2 }.to_le_bytes());
             option(buf, OPT_END, &[]);
         });
-        if self.buf.len() >= BUFFER || self.flushed.elapsed() > PATIENCE {
+        if self.buf.len() >= BUFFER || self.flushed.elapsed() > MAX_DELAY {
             self.flush();
         }
     }

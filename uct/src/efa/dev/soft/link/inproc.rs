@@ -5,17 +5,17 @@
 //! [`Fabric::advance`]. What is due is carried out in the order in which queue pairs were created, so that one seed
 //! is one run.
 
-mod port;
+mod qp;
 
-use super::{Channel, Link, Pump, RxInit, Verdict, Wake};
+use super::{Channel, CompChannel, Link, Progress, RecvQueueInit, TryOutcome};
 use crate::api::{Error, OpenError};
 use crate::efa::dev::soft::Device;
-use crate::efa::dev::soft::capture::Tap;
-use crate::efa::dev::soft::model::FaultPlan;
-use crate::efa::dev::soft::mr::{Keep, MrTable, Rows};
+use crate::efa::dev::soft::capture::Capture;
+use crate::efa::dev::soft::fault_model::FaultPlan;
+use crate::efa::dev::soft::mr::{Memory, MrTable, MrTableView};
 use crate::efa::dev::soft::profile::Profile;
 use crate::efa::dev::{DevStatus, Gid, QpKind};
-use port::{InPeer, InRx, Port};
+use qp::{FabricQp, InprocRecvQueue, InprocRemoteQp};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use rustc_hash::FxHashMap;
@@ -31,44 +31,44 @@ use ucs::time::{Clock, Nanos};
 /// Virtual time that one poll of a completion queue takes, ns.
 const POLL_NS: u64 = 100;
 
-struct State {
+struct FabricState {
     seed: u64,
     plan: FaultPlan,
     now: Cell<u64>,
     opened: Cell<u64>,
     nodes: RefCell<Vec<Weak<Node>>>,
-    ports: RefCell<BTreeMap<(u64, u16), Rc<Port>>>,
-    pumps: RefCell<Vec<Weak<dyn Pump>>>,
+    qps: RefCell<BTreeMap<(u64, u16), Rc<FabricQp>>>,
+    progressables: RefCell<Vec<Weak<dyn Progress>>>,
     next_qpn: Cell<u16>,
     delivered: Cell<u64>,
     pcap: RefCell<String>,
     /// Who dies, and at how many deliveries.
-    doomed: RefCell<Vec<(u64, u64)>>,
+    scheduled_kills: RefCell<Vec<(u64, u64)>>,
     /// Probability that a registration is refused, and the dice for it.
-    refusal: RefCell<Option<(f64, ChaCha8Rng)>>,
+    registration_faults: RefCell<Option<(f64, ChaCha8Rng)>>,
     refused: Cell<u64>,
 }
 
 /// A network of devices in one thread. Clones are the same network.
 #[derive(Clone)]
-pub struct Fabric(Rc<State>);
+pub struct Fabric(Rc<FabricState>);
 
 impl Fabric {
     /// An empty network. `seed` and the calls made decide everything that happens on it.
     pub fn new(seed: u64, plan: FaultPlan) -> Fabric {
-        Fabric(Rc::new(State {
+        Fabric(Rc::new(FabricState {
             seed,
             plan,
             now: Cell::new(0),
             opened: Cell::new(0),
             nodes: RefCell::default(),
-            ports: RefCell::default(),
-            pumps: RefCell::default(),
+            qps: RefCell::default(),
+            progressables: RefCell::default(),
             next_qpn: Cell::new(0),
             delivered: Cell::new(0),
             pcap: RefCell::default(),
-            doomed: RefCell::default(),
-            refusal: RefCell::default(),
+            scheduled_kills: RefCell::default(),
+            registration_faults: RefCell::default(),
             refused: Cell::new(0),
         }))
     }
@@ -86,28 +86,28 @@ impl Fabric {
         }
         let nth = self.0.opened.replace(self.0.opened.get() + 1);
         profile.attr.name = format!("softefa{nth}");
-        let rows = profile.attr.max_mr as usize;
+        let entries = profile.attr.max_mr as usize;
         let opts = MapOpts { pages: Pages::Small, fill: Fill::Lazy };
-        let table = Mapping::new(MrTable::bytes(rows), opts)
+        let table = Mapping::new(MrTable::bytes(entries), opts)
             .map_err(|e| OpenError::memory(format_args!("softefa{nth}"), &e))?;
         let node = Rc::new(Node {
             iid,
-            table: MrTable::new(Rows::new(Keep::Private(Arc::new(table)), 0, rows)),
-            known: RefCell::default(),
+            table: MrTable::new(MrTableView::new(Memory::Private(Arc::new(table)), 0, entries)),
+            known_gids: RefCell::default(),
             dead: Cell::new(false),
             down: Cell::new(false),
             strict: profile.strict,
         });
         self.0.nodes.borrow_mut().push(Rc::downgrade(&node));
-        let tap = match &**self.0.pcap.borrow() {
+        let capture = match &**self.0.pcap.borrow() {
             "" => None,
             name => {
                 let fabric = self.clone();
-                Some(Tap::open(name, Gid::link_local(iid), move || fabric.now())?)
+                Some(Capture::open(name, Gid::link_local(iid), move || fabric.now())?)
             }
         };
         let link = Inproc { fabric: self.clone(), node };
-        Ok(Device::new(link, profile, self.0.plan, self.0.seed ^ nth << 48, tap))
+        Ok(Device::new(link, profile, self.0.plan, self.0.seed ^ nth << 48, capture))
     }
 
     /// The next queue pair gets this number, unless its device has it already: for tests of numbers that are used again.
@@ -160,10 +160,10 @@ impl Fabric {
                 node.dead.set(true);
             }
         }
-        self.0.ports.borrow_mut().retain(|(iid, _), port| {
+        self.0.qps.borrow_mut().retain(|(iid, _), qp| {
             let dead = *iid == gid.iid();
             if dead {
-                port.closed.set(true);
+                qp.closed.set(true);
             }
             !dead
         });
@@ -173,15 +173,15 @@ impl Fabric {
     pub fn kill_after(&self, gid: Gid, n: u64) {
         match n {
             0 => self.kill(gid),
-            n => self.0.doomed.borrow_mut().push((self.delivered() + n, gid.iid())),
+            n => self.0.scheduled_kills.borrow_mut().push((self.delivered() + n, gid.iid())),
         }
     }
 
     /// From now on devices refuse this share of registrations, drawn from the seed, as hardware does with memory it cannot
     /// pin.
     pub fn refuse_registrations(&self, probability: f64) {
-        let dice = ChaCha8Rng::seed_from_u64(self.0.seed ^ 0x5e);
-        *self.0.refusal.borrow_mut() = Some((probability, dice));
+        let rng = ChaCha8Rng::seed_from_u64(self.0.seed ^ 0x5e);
+        *self.0.registration_faults.borrow_mut() = Some((probability, rng));
     }
 
     /// Registrations refused so far.
@@ -198,25 +198,32 @@ impl Fabric {
         let delivered = self.0.delivered.get() + 1;
         self.0.delivered.set(delivered);
         let due: Vec<u64> = {
-            let mut doomed = self.0.doomed.borrow_mut();
-            doomed.extract_if(.., |(at, _)| *at <= delivered).map(|(_, iid)| iid).collect()
+            let mut scheduled_kills = self.0.scheduled_kills.borrow_mut();
+            scheduled_kills.extract_if(.., |(at, _)| *at <= delivered).map(|(_, iid)| iid).collect()
         };
         due.into_iter().for_each(|iid| self.kill(Gid::link_local(iid)));
     }
 
-    fn pumps(&self) -> Vec<Rc<dyn Pump>> {
-        self.0.pumps.borrow_mut().retain(|p| p.strong_count() > 0);
-        self.0.pumps.borrow().iter().filter_map(Weak::upgrade).collect()
+    fn progressables(&self) -> Vec<Rc<dyn Progress>> {
+        self.0.progressables.borrow_mut().retain(|p| p.strong_count() > 0);
+        self.0.progressables.borrow().iter().filter_map(Weak::upgrade).collect()
     }
 
     fn next_due(&self) -> u64 {
-        self.0.pumps.borrow().iter().filter_map(Weak::upgrade).map(|p| p.next_due()).min().unwrap_or(u64::MAX)
+        self.0
+            .progressables
+            .borrow()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .map(|p| p.next_due())
+            .min()
+            .unwrap_or(u64::MAX)
     }
 
     fn run_due(&self) -> bool {
         let mut any = false;
-        for pump in self.pumps() {
-            any |= pump.pump();
+        for op in self.progressables() {
+            any |= op.progress();
         }
         any
     }
@@ -247,7 +254,7 @@ struct Node {
     iid: u64,
     table: MrTable,
     /// GIDs with an address handle here, and in how many domains.
-    known: RefCell<FxHashMap<[u8; 8], u32>>,
+    known_gids: RefCell<FxHashMap<[u8; 8], u32>>,
     dead: Cell<bool>,
     /// Its NIC went down; the process lives.
     down: Cell<bool>,
@@ -255,9 +262,9 @@ struct Node {
 }
 
 /// A completion channel: an event counter.
-pub struct EventChannel(EventFd);
+pub struct InprocCompChannel(EventFd);
 
-impl Wake for EventChannel {
+impl CompChannel for InprocCompChannel {
     fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -278,9 +285,9 @@ impl Wake for EventChannel {
 }
 
 impl Link for Inproc {
-    type Rx = InRx;
-    type Peer = InPeer;
-    type Wake = EventChannel;
+    type RecvQueue = InprocRecvQueue;
+    type RemoteQp = InprocRemoteQp;
+    type CompChannel = InprocCompChannel;
 
     fn iid(&self) -> u64 {
         self.node.iid
@@ -290,32 +297,36 @@ impl Link for Inproc {
         &self.node.table
     }
 
-    fn takes_registration(&self) -> bool {
-        match &mut *self.fabric.0.refusal.borrow_mut() {
+    fn allows_registration(&self) -> bool {
+        match &mut *self.fabric.0.registration_faults.borrow_mut() {
             None => true,
-            Some((p, dice)) => {
-                let takes = (dice.next_u64() >> 11) as f64 >= *p * (1u64 << 53) as f64;
+            Some((p, rng)) => {
+                let takes = (rng.next_u64() >> 11) as f64 >= *p * (1u64 << 53) as f64;
                 self.fabric.0.refused.set(self.fabric.0.refused.get() + u64::from(!takes));
                 takes
             }
         }
     }
 
-    fn alloc(&self, len: usize) -> Result<(Keep, Option<i32>), Error> {
+    fn alloc(&self, len: usize) -> Result<(Memory, Option<i32>), Error> {
         let opts = MapOpts { pages: Pages::Small, fill: Fill::Lazy };
         let map = Mapping::new(len, opts).map_err(|_| Error::NoMemory)?;
-        Ok((Keep::Private(Arc::new(map)), None))
+        Ok((Memory::Private(Arc::new(map)), None))
     }
 
-    fn open_rx(&self, init: RxInit<EventChannel>, free: &dyn Fn(u16) -> bool) -> Result<InRx, OpenError> {
-        let mut ports = self.fabric.0.ports.borrow_mut();
+    fn open_recv_queue(
+        &self,
+        init: RecvQueueInit<InprocCompChannel>,
+        free: &dyn Fn(u16) -> bool,
+    ) -> Result<InprocRecvQueue, OpenError> {
+        let mut qps = self.fabric.0.qps.borrow_mut();
         let next = self.fabric.0.next_qpn.get();
         let qpn = (1..=u16::MAX)
             .map(|n| next.wrapping_add(n))
-            .find(|&qpn| qpn != 0 && free(qpn) && !ports.contains_key(&(self.node.iid, qpn)))
+            .find(|&qpn| qpn != 0 && free(qpn) && !qps.contains_key(&(self.node.iid, qpn)))
             .ok_or(Error::Exhausted("queue pair numbers"))?;
         self.fabric.0.next_qpn.set(qpn);
-        let port = Rc::new(Port {
+        let qp = Rc::new(FabricQp {
             qpn,
             kind: init.kind,
             pd: init.pd,
@@ -327,32 +338,32 @@ impl Link for Inproc {
             taken: Cell::new(0),
             closed: Cell::new(false),
             armed: Cell::new(false),
-            wake: init.wake,
+            channel: init.channel,
         });
-        ports.insert((self.node.iid, qpn), port.clone());
-        Ok(InRx { port, fabric: self.fabric.clone() })
+        qps.insert((self.node.iid, qpn), qp.clone());
+        Ok(InprocRecvQueue { qp, fabric: self.fabric.clone() })
     }
 
-    fn resolve(&self, iid: u64, qpn: u16, kind: QpKind) -> Result<InPeer, Verdict> {
-        let port = self.fabric.0.ports.borrow().get(&(iid, qpn)).cloned();
-        match port {
-            Some(port) if port.node.down.get() => Err(Verdict::Done(DevStatus::Unreachable)),
-            Some(port) if port.kind != kind => Err(Verdict::Done(DevStatus::BadDestQpn)),
-            Some(port) => Ok(InPeer { me: self.node.clone(), port, fabric: self.fabric.clone() }),
-            None => Err(Verdict::Done(DevStatus::BadDestQpn)),
+    fn resolve(&self, iid: u64, qpn: u16, kind: QpKind) -> Result<InprocRemoteQp, TryOutcome> {
+        let qp = self.fabric.0.qps.borrow().get(&(iid, qpn)).cloned();
+        match qp {
+            Some(qp) if qp.node.down.get() => Err(TryOutcome::Done(DevStatus::Unreachable)),
+            Some(qp) if qp.kind != kind => Err(TryOutcome::Done(DevStatus::BadDestQpn)),
+            Some(qp) => Ok(InprocRemoteQp { me: self.node.clone(), qp, fabric: self.fabric.clone() }),
+            None => Err(TryOutcome::Done(DevStatus::BadDestQpn)),
         }
     }
 
-    fn wake(&self, channel: Channel) -> Result<Option<EventChannel>, OpenError> {
+    fn create_channel(&self, channel: Channel) -> Result<Option<InprocCompChannel>, OpenError> {
         if channel == Channel::Without {
             return Ok(None);
         }
         let fd = EventFd::new().map_err(|errno| Error::Sys { call: "eventfd", errno })?;
-        Ok(Some(EventChannel(fd)))
+        Ok(Some(InprocCompChannel(fd)))
     }
 
-    fn know(&self, iid: u64, known: bool) -> Result<(), Error> {
-        let mut all = self.node.known.borrow_mut();
+    fn set_peer_known(&self, iid: u64, known: bool) -> Result<(), Error> {
+        let mut all = self.node.known_gids.borrow_mut();
         let n = all.entry(iid.to_ne_bytes()).or_default();
         *n = if known { *n + 1 } else { n.saturating_sub(1) };
         if *n == 0 {
@@ -381,8 +392,8 @@ impl Link for Inproc {
         interval_ns
     }
 
-    fn adopt(&self, pump: Weak<dyn Pump>) {
-        self.fabric.0.pumps.borrow_mut().push(pump);
+    fn register_progress(&self, progress: Weak<dyn Progress>) {
+        self.fabric.0.progressables.borrow_mut().push(progress);
     }
 
     fn go_down(&self) {

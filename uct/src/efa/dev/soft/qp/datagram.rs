@@ -1,7 +1,7 @@
 //! What datagram (UD) queue pairs do otherwise: nobody learns what became of a message, and each arrives behind a network
 //! header. Called by posts, completions and the completion queue. SRD queue pairs never come here.
 
-use super::super::link::{Link, Posted};
+use super::super::link::{Link, PostedRecv};
 use super::QpCore;
 use crate::api::Access;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid, QpKind, Sge};
@@ -10,7 +10,7 @@ use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid, QpKind, Sge};
 pub(super) const GRH_LEN: u32 = 40;
 
 /// The status that a datagram's sender is told: not what happened on the way or at the receiver.
-pub(super) fn forgive(status: DevStatus) -> DevStatus {
+pub(super) fn ud_status(status: DevStatus) -> DevStatus {
     match status {
         DevStatus::Rnr
         | DevStatus::BadDestQpn
@@ -39,19 +39,20 @@ fn grh(payload: u32, from: Gid, to: Gid) -> [u8; GRH_LEN as usize] {
 impl<L: Link> QpCore<L> {
     /// Puts the header before a datagram that arrived, and counts it in.
     #[cold]
-    pub(in super::super) fn head(&self, cqe: &mut Cqe, posted: &Posted) {
+    pub(in super::super) fn add_grh(&self, cqe: &mut Cqe, posted: &PostedRecv) {
         if self.kind != QpKind::Ud || cqe.op != CqeOp::Recv || cqe.status != DevStatus::Ok {
             return;
         }
-        let room = Sge { addr: posted.addr.wrapping_sub(GRH_LEN as usize), len: GRH_LEN, lkey: posted.lkey };
-        if !self.local_ok(&room, Access::LOCAL_WRITE) {
+        let header =
+            Sge { addr: posted.addr.wrapping_sub(GRH_LEN as usize), len: GRH_LEN, lkey: posted.lkey };
+        if !self.lkey_allows(&header, Access::LOCAL_WRITE) {
             cqe.status = DevStatus::InvalidLkey;
             return;
         }
         let grh = grh(cqe.len, cqe.src_gid, Gid::link_local(self.dev.link.iid()));
         cqe.len += GRH_LEN;
         // SAFETY: the header's room is a live registration for local writes (checked just now), in front of the message.
-        unsafe { std::ptr::copy_nonoverlapping(grh.as_ptr(), room.addr, grh.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(grh.as_ptr(), header.addr, grh.len()) };
     }
 }
 
@@ -60,10 +61,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_datagram_forgives_the_receiver_and_not_the_sender() {
-        assert_eq!(forgive(DevStatus::Rnr), DevStatus::Ok);
-        assert_eq!(forgive(DevStatus::InvalidLkey), DevStatus::InvalidLkey);
-        assert_eq!(forgive(DevStatus::Flushed), DevStatus::Flushed);
+    fn ud_hides_receiver_errors_only() {
+        assert_eq!(ud_status(DevStatus::Rnr), DevStatus::Ok);
+        assert_eq!(ud_status(DevStatus::InvalidLkey), DevStatus::InvalidLkey);
+        assert_eq!(ud_status(DevStatus::Flushed), DevStatus::Flushed);
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! Called by users through [`DevQp`]. Never waits.
 
 use super::super::ah::Ah;
-use super::super::link::{Link, Msg, Peer, Piece, Posted, Rx, Verdict};
+use super::super::link::{Link, Msg, PostedRecv, RecvQueue, RemoteQp, SendBuf, TryOutcome};
 use super::datagram::GRH_LEN;
-use super::wait::{Body, Wr};
+use super::deferred::{Body, Wr};
 use super::{Qp, QpCore, State};
 use crate::api::Access;
 use crate::efa::dev::{CqeOp, Dest, DevQp, DevStatus, PostError, QpKind, Sge};
@@ -19,7 +19,7 @@ pub(super) const NO_SGE: Sge = Sge { addr: std::ptr::null_mut(), len: 0, lkey: 0
 impl<L: Link> QpCore<L> {
     /// Takes a place in the send queue. // HOT
     #[inline]
-    fn admit(&self) -> Result<(), PostError> {
+    fn take_send_slot(&self) -> Result<(), PostError> {
         let n = self.in_flight.get();
         if n >= self.send_depth {
             return Err(PostError::Full);
@@ -30,28 +30,28 @@ impl<L: Link> QpCore<L> {
 
     /// Whether a request can go straight out, and if not, what it completes with or that it waits. // HOT
     #[inline]
-    fn straight(&self) -> bool {
-        self.quiet && self.state.get() == State::Ready
+    fn takes_fast_path(&self) -> bool {
+        self.unmodified && self.state.get() == State::Ready
     }
 
     /// Takes the request down for later, or finishes it. `first`: how the first try went, if there was one.
     #[cold]
-    fn post_slowly(&self, wr: Wr, first: Option<Verdict>) {
+    fn post_slow_path(&self, wr: Wr, first: Option<TryOutcome>) {
         if self.state.get() == State::Error {
             return self.complete(wr.wr_id, wr.op(), DevStatus::Flushed);
         }
         match first {
-            Some(verdict) => self.settle(wr, verdict),
-            None if self.dev.wear() => self.complete(wr.wr_id, wr.op(), DevStatus::Flushed),
+            Some(outcome) => self.complete_or_defer(wr, outcome),
+            None if self.dev.count_op() => self.complete(wr.wr_id, wr.op(), DevStatus::Flushed),
             None => {
-                let fate = self.model.borrow_mut().draw();
-                self.hold(wr, fate);
+                let draw = self.model.borrow_mut().draw();
+                self.start_with_faults(wr, draw);
             }
         }
     }
 
     /// The request as one that can be kept.
-    fn wr(&self, to: &Dest<Ah>, iid: Option<u64>, wr_id: u64, imm: Option<u32>, body: Body) -> Wr {
+    fn make_wr(&self, to: &Dest<Ah>, iid: Option<u64>, wr_id: u64, imm: Option<u32>, body: Body) -> Wr {
         Wr { wr_id, iid: iid.unwrap_or(0), qpn: to.qpn, qkey: to.qkey, imm, body }
     }
 
@@ -62,7 +62,7 @@ impl<L: Link> QpCore<L> {
 
     /// Whether a local piece is covered by its key.
     #[inline]
-    pub(super) fn local_ok(&self, sge: &Sge, need: Access) -> bool {
+    pub(super) fn lkey_allows(&self, sge: &Sge, need: Access) -> bool {
         self.dev.link.regions().allows(sge.lkey, self.pd, sge.addr as u64, u64::from(sge.len), need)
     }
 
@@ -75,18 +75,18 @@ impl<L: Link> QpCore<L> {
         qkey: u32,
         sge: &[Sge; 2],
         imm: Option<u32>,
-    ) -> Verdict {
-        if !sge.iter().all(|s| self.local_ok(s, Access::LOCAL_READ)) {
-            return Verdict::Done(DevStatus::InvalidLkey);
+    ) -> TryOutcome {
+        if !sge.iter().all(|s| self.lkey_allows(s, Access::LOCAL_READ)) {
+            return TryOutcome::Done(DevStatus::InvalidLkey);
         }
-        let piece = |s: &Sge| match s.len {
-            0 => Piece::EMPTY,
+        let buf = |s: &Sge| match s.len {
+            0 => SendBuf::EMPTY,
             // SAFETY: the range lies in a live registration (checked above), whose maker promised that it stays
             // readable until it is dropped; nothing can drop it during this call.
-            len => unsafe { Piece::raw(s.addr, len) },
+            len => unsafe { SendBuf::raw(s.addr, len) },
         };
-        let msg = Msg { pieces: [piece(&sge[0]), piece(&sge[1])], imm };
-        self.try_way(iid, qpn, qkey, |peer| peer.send(self.from(), &msg))
+        let msg = Msg { bufs: [buf(&sge[0]), buf(&sge[1])], imm };
+        self.with_peer(iid, qpn, qkey, |peer| peer.send(self.sender(), &msg))
     }
 
     /// Tries to send bytes. // HOT
@@ -96,15 +96,15 @@ impl<L: Link> QpCore<L> {
         (iid, qpn, qkey): (u64, u16, u32),
         bytes: &[u8],
         imm: Option<u32>,
-    ) -> Verdict {
-        let msg = Msg { pieces: [Piece::of(bytes), Piece::EMPTY], imm };
-        self.try_way(iid, qpn, qkey, |peer| peer.send(self.from(), &msg))
+    ) -> TryOutcome {
+        let msg = Msg { bufs: [SendBuf::of(bytes), SendBuf::EMPTY], imm };
+        self.with_peer(iid, qpn, qkey, |peer| peer.send(self.sender(), &msg))
     }
 
     fn post_rdma(&self, to: &Dest<Ah>, wr_id: u64, imm: Option<u32>, body: Body) -> Result<(), PostError> {
-        self.admit()?;
+        self.take_send_slot()?;
         let iid = self.iid(to.ah);
-        let wr = self.wr(to, iid, wr_id, imm, body);
+        let wr = self.make_wr(to, iid, wr_id, imm, body);
         let attr = &self.dev.attr;
         let (able, sge) = match &wr.body {
             Body::Read { sge, .. } => (attr.rdma_read, sge),
@@ -119,12 +119,12 @@ impl<L: Link> QpCore<L> {
             _ => None,
         };
         match refused {
-            Some(status) => self.settle(wr, Verdict::Done(status)),
-            None if self.straight() => {
-                let verdict = self.attempt(&wr);
-                self.settle(wr, verdict);
+            Some(status) => self.complete_or_defer(wr, TryOutcome::Done(status)),
+            None if self.takes_fast_path() => {
+                let outcome = self.attempt(&wr);
+                self.complete_or_defer(wr, outcome);
             }
-            None => self.post_slowly(wr, None),
+            None => self.post_slow_path(wr, None),
         }
         Ok(())
     }
@@ -158,18 +158,18 @@ impl<L: Link> DevQp for Qp<L> {
         if bytes.len() > qp.dev.attr.max_inline as usize {
             return Err(PostError::Invalid("longer than the inline limit"));
         }
-        qp.admit()?;
+        qp.take_send_slot()?;
         let iid = qp.iid(to.ah);
         let first = match iid {
-            None => Some(Verdict::Done(DevStatus::InvalidAh)),
-            Some(iid) if qp.straight() => Some(qp.try_inline((iid, to.qpn, to.qkey), bytes, imm)),
+            None => Some(TryOutcome::Done(DevStatus::InvalidAh)),
+            Some(iid) if qp.takes_fast_path() => Some(qp.try_inline((iid, to.qpn, to.qkey), bytes, imm)),
             Some(_) => None,
         };
-        if let Some(Verdict::Done(status)) = first {
+        if let Some(TryOutcome::Done(status)) = first {
             qp.complete(wr_id, CqeOp::Send, status);
         } else {
             let body = Body::inline(bytes);
-            qp.post_slowly(qp.wr(to, iid, wr_id, imm, body), first);
+            qp.post_slow_path(qp.make_wr(to, iid, wr_id, imm, body), first);
         }
         Ok(())
     }
@@ -184,19 +184,19 @@ impl<L: Link> DevQp for Qp<L> {
             [a, b] if qp.dev.attr.max_send_sge >= 2 => [a, b],
             _ => return Err(PostError::Invalid("more local pieces than the device gathers")),
         };
-        qp.admit()?;
+        qp.take_send_slot()?;
         let iid = qp.iid(to.ah);
         let len = u64::from(sge[0].len) + u64::from(sge[1].len);
         let first = match iid {
-            None => Some(Verdict::Done(DevStatus::InvalidAh)),
-            _ if len > u64::from(qp.dev.attr.mtu) => Some(Verdict::Done(DevStatus::BadLength)),
-            Some(iid) if qp.straight() => Some(qp.try_send(iid, to.qpn, to.qkey, &sge, imm)),
+            None => Some(TryOutcome::Done(DevStatus::InvalidAh)),
+            _ if len > u64::from(qp.dev.attr.mtu) => Some(TryOutcome::Done(DevStatus::BadLength)),
+            Some(iid) if qp.takes_fast_path() => Some(qp.try_send(iid, to.qpn, to.qkey, &sge, imm)),
             Some(_) => None,
         };
-        if let Some(Verdict::Done(status)) = first {
+        if let Some(TryOutcome::Done(status)) = first {
             qp.complete(wr_id, CqeOp::Send, status);
         } else {
-            qp.post_slowly(qp.wr(to, iid, wr_id, imm, Body::Send { sge }), first);
+            qp.post_slow_path(qp.make_wr(to, iid, wr_id, imm, Body::Send { sge }), first);
         }
         Ok(())
     }
@@ -221,9 +221,9 @@ impl<L: Link> DevQp for Qp<L> {
         match regions.backing(lkey, qp.pd, addr as u64, cap.into(), Access::LOCAL_WRITE) {
             Some(backing) if qp.state.get() != State::Error => {
                 let addr = addr.wrapping_add(head as usize);
-                qp.rx.post(Posted { wr_id, addr, cap: cap - head, lkey, backing });
+                qp.rx.post(PostedRecv { wr_id, addr, cap: cap - head, lkey, backing });
             }
-            _ => qp.refused_recv(wr_id),
+            _ => qp.reject_recv(wr_id),
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Receives in several pieces: a message lands in a buffer of the device and is cut up when its completion is polled.
 //! Called by posts with more than one piece, and by the completion queue for such queue pairs. Links know nothing of it.
 
-use super::super::link::{Link, Posted, Rx};
+use super::super::link::{Link, PostedRecv, RecvQueue};
 use super::super::{Device, Mr, Pd};
 use super::datagram::GRH_LEN;
 use super::{Qp, QpCore, State};
@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
 /// Most pieces of a receive.
-pub const MAX_RECV_PIECES: usize = 3;
+pub const MAX_RECV_SGE: usize = 3;
 /// Buffers allocated at once.
 const CHUNK: usize = 64;
 
@@ -19,7 +19,7 @@ const CHUNK: usize = 64;
 pub(super) struct Scatter<L: Link> {
     chunks: Vec<Mr<L>>,
     of_key: FxHashMap<u32, usize>,
-    pieces: Vec<[Sge; MAX_RECV_PIECES]>,
+    pieces: Vec<[Sge; MAX_RECV_SGE]>,
     free: Vec<usize>,
     room: usize,
 }
@@ -41,7 +41,7 @@ impl<L: Link> Scatter<L> {
         self.of_key.insert(chunk.lkey(), self.chunks.len());
         self.chunks.push(chunk);
         let first = self.pieces.len();
-        self.pieces.resize(first + CHUNK, [super::post::NO_SGE; MAX_RECV_PIECES]);
+        self.pieces.resize(first + CHUNK, [super::post::NO_SGE; MAX_RECV_SGE]);
         self.free.extend((first..first + CHUNK).rev());
         Ok(())
     }
@@ -54,7 +54,7 @@ impl<L: Link> Scatter<L> {
     }
 
     /// The buffer a receive was posted with, if it is one of these.
-    fn slot(&self, posted: &Posted) -> Option<usize> {
+    fn slot(&self, posted: &PostedRecv) -> Option<usize> {
         let chunk = *self.of_key.get(&posted.lkey)?;
         let offset = (posted.addr as usize).checked_sub(self.chunks[chunk].addr() as usize)?;
         Some(chunk * CHUNK + offset / self.room)
@@ -62,9 +62,9 @@ impl<L: Link> Scatter<L> {
 }
 
 impl<L: Link> Qp<L> {
-    /// Posts a receive of up to [`MAX_RECV_PIECES`] pieces, which a message fills one after the other.
-    pub fn recv_pieces(&self, wr_id: u64, pieces: &[Sge]) -> Result<(), PostError> {
-        let mut list = [super::post::NO_SGE; MAX_RECV_PIECES];
+    /// Posts a receive of up to [`MAX_RECV_SGE`] pieces, which a message fills one after the other.
+    pub fn recv_sge_list(&self, wr_id: u64, pieces: &[Sge]) -> Result<(), PostError> {
+        let mut list = [super::post::NO_SGE; MAX_RECV_SGE];
         match pieces {
             [] => return self.recv(wr_id, list[0]),
             [one] => return self.recv(wr_id, *one),
@@ -78,9 +78,9 @@ impl<L: Link> Qp<L> {
             return Err(PostError::Full);
         }
         let len = list.iter().fold(0u32, |n, sge| n.saturating_add(sge.len));
-        let good = list.iter().all(|sge| qp.local_ok(sge, Access::LOCAL_WRITE));
+        let good = list.iter().all(|sge| qp.lkey_allows(sge, Access::LOCAL_WRITE));
         if qp.state.get() == State::Error || !good {
-            qp.refused_recv(wr_id);
+            qp.reject_recv(wr_id);
             return Ok(());
         }
         let mut all = qp.scatter.borrow_mut();
@@ -107,7 +107,7 @@ impl<L: Link> QpCore<L> {
 
     /// Cuts up what arrived, if it was for a receive in pieces; their keys count as they are now.
     #[cold]
-    pub(in super::super) fn spread(&self, cqe: &mut Cqe, posted: &Posted) {
+    pub(in super::super) fn scatter_arrival(&self, cqe: &mut Cqe, posted: &PostedRecv) {
         let mut all = self.scatter.borrow_mut();
         let Some((all, slot)) = all.as_mut().and_then(|all| all.slot(posted).map(|slot| (all, slot))) else {
             return;
@@ -125,7 +125,7 @@ impl<L: Link> QpCore<L> {
             if len == 0 {
                 continue;
             }
-            if !self.local_ok(&Sge { len, ..sge }, Access::LOCAL_WRITE) {
+            if !self.lkey_allows(&Sge { len, ..sge }, Access::LOCAL_WRITE) {
                 cqe.status = DevStatus::InvalidLkey;
                 return;
             }

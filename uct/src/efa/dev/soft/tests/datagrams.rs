@@ -7,35 +7,35 @@ fn datagrams() -> (Fabric, Side, Side) {
 }
 
 #[test]
-fn a_datagram_follows_its_route_header() {
+fn a_datagram_follows_its_grh() {
     let (_f, a, b) = datagrams();
     a.fill(0, b"datagram");
     b.qp.recv(7, b.sge(100, 48)).unwrap();
     a.qp.send(&a.to(&b), 1, &[a.sge(0, 8)], Some(5)).unwrap();
     assert_eq!(a.status(), DevStatus::Ok);
-    let got = b.one();
+    let got = b.next_cqe();
     assert_eq!((got.wr_id, got.status, got.len, got.imm), (7, DevStatus::Ok, 48, Some(5)));
     assert_eq!((got.src_qpn, got.src_gid), (a.qp.qpn(), a.dev.gid()));
     assert_eq!(b.bytes(140, 8), b"datagram");
     assert_eq!((b.bytes(108, 16), b.bytes(124, 16)), (a.dev.gid().0.to_vec(), b.dev.gid().0.to_vec()));
     // In pieces, one of which ends within the header.
-    b.qp.recv_pieces(8, &[b.sge(0, 30), b.sge(200, 14), b.sge(300, 100)]).unwrap();
+    b.qp.recv_sge_list(8, &[b.sge(0, 30), b.sge(200, 14), b.sge(300, 100)]).unwrap();
     a.qp.send(&a.to(&b), 2, &[a.sge(0, 8)], None).unwrap();
-    assert_eq!((a.status(), b.one().len), (DevStatus::Ok, 48));
+    assert_eq!((a.status(), b.next_cqe().len), (DevStatus::Ok, 48));
     assert_eq!((b.bytes(210, 4), b.bytes(300, 4)), (b"data".to_vec(), b"gram".to_vec()));
     let short = b.qp.recv(9, b.sge(0, 39));
     assert!(matches!(short, Err(PostError::Invalid(_))), "{short:?}");
     // What is refused keeps no buffer of the device's: their memory would grow with every such post.
     let before = b.dev.0.link.regions().live();
     for _ in 0..200 {
-        let short = b.qp.recv_pieces(9, &[b.sge(0, 30), b.sge(200, 9)]);
+        let short = b.qp.recv_sge_list(9, &[b.sge(0, 30), b.sge(200, 9)]);
         assert!(matches!(short, Err(PostError::Invalid(_))), "{short:?}");
     }
     assert_eq!(b.dev.0.link.regions().live(), before);
 }
 
 #[test]
-fn what_the_receiver_does_not_take_is_lost_without_a_word() {
+fn datagrams_the_receiver_rejects_are_lost_silently() {
     let (fabric, a, b) = datagrams();
     let to = a.to(&b);
     let sent = |to: &Dest<Ah>| {
@@ -47,9 +47,9 @@ fn what_the_receiver_does_not_take_is_lost_without_a_word() {
     assert_eq!(sent(&to), DevStatus::Ok, "too long for the receive");
     assert_eq!(sent(&Dest { qkey: QKEY + 1, ..to }), DevStatus::Ok, "another q-key");
     assert_eq!(sent(&Dest { qpn: to.qpn + 1, ..to }), DevStatus::Ok, "nobody");
-    assert!(b.polled().is_empty());
+    assert!(b.poll_all().is_empty());
     a.qp.send_inline(&to, 2, b"seven b", None).unwrap();
-    assert_eq!((a.status(), b.one().wr_id), (DevStatus::Ok, 1), "the receive was not used up before");
+    assert_eq!((a.status(), b.next_cqe().wr_id), (DevStatus::Ok, 1), "the receive was not used up before");
     // What is the sender's own fault is told.
     a.qp.send(&to, 3, &[Sge { lkey: 0, ..a.sge(0, 1) }], None).unwrap();
     assert_eq!(a.status(), DevStatus::InvalidLkey);
@@ -60,7 +60,7 @@ fn what_the_receiver_does_not_take_is_lost_without_a_word() {
 }
 
 #[test]
-fn kinds_do_not_mix() {
+fn srd_and_ud_do_not_mix() {
     let (fabric, a, _b) = datagrams();
     let reliable = Side::open(&fabric, 0xc, |_, _| {});
     reliable.qp.recv(1, reliable.sge(0, 100)).unwrap();
@@ -69,7 +69,7 @@ fn kinds_do_not_mix() {
     a.qp.recv(2, a.sge(0, 100)).unwrap();
     reliable.qp.send_inline(&reliable.to(&a), 1, b"x", None).unwrap();
     assert_eq!(reliable.status(), DevStatus::BadDestQpn);
-    assert!(a.polled().is_empty() && reliable.polled().is_empty());
+    assert!(a.poll_all().is_empty() && reliable.poll_all().is_empty());
 }
 
 #[test]
@@ -83,6 +83,6 @@ fn faults_lose_datagrams() {
         a.qp.send_inline(&to, i, b"x", None).unwrap();
         assert_eq!(a.status(), DevStatus::Ok);
     }
-    let arrived = std::iter::from_fn(|| Some(b.polled().len()).filter(|n| *n > 0)).sum::<usize>();
+    let arrived = std::iter::from_fn(|| Some(b.poll_all().len()).filter(|n| *n > 0)).sum::<usize>();
     assert!((50..150).contains(&arrived), "{arrived}");
 }

@@ -4,12 +4,12 @@ use super::*;
 use ucs::config::Source;
 
 fn statuses(side: &Side) -> Vec<(u64, DevStatus)> {
-    side.polled().iter().map(|c| (c.wr_id, c.status)).collect()
+    side.poll_all().iter().map(|c| (c.wr_id, c.status)).collect()
 }
 
 #[test]
-fn everything_on_a_nic_that_goes_down_is_flushed_and_peers_are_told() {
-    let (fabric, a, b) = plain();
+fn a_down_nic_flushes_and_peers_see_unresponsive() {
+    let (fabric, a, b) = default_pair();
     let c = Side::open(&fabric, 0xc, |_, _| {});
     let to = a.to(&b);
     b.qp.recv(1, b.sge(0, 10)).unwrap();
@@ -19,7 +19,7 @@ fn everything_on_a_nic_that_goes_down_is_flushed_and_peers_are_told() {
     b.qp.recv(3, b.sge(0, 10)).unwrap();
     b.qp.recv(4, b.sge(0, 10)).unwrap();
     b.qp.send_inline(&b.to(&a), 5, b"x", None).unwrap();
-    assert!(b.polled().is_empty() && !b.dev.is_down());
+    assert!(b.poll_all().is_empty() && !b.dev.is_down());
     b.dev.take_down();
     assert!(b.dev.is_down());
     let mut flushed = statuses(&b);
@@ -37,7 +37,7 @@ fn everything_on_a_nic_that_goes_down_is_flushed_and_peers_are_told() {
 }
 
 #[test]
-fn a_nic_goes_down_after_the_requests_and_messages_planned() {
+fn a_nic_goes_down_after_its_planned_operations() {
     let fabric = Fabric::new(1, FaultPlan { down_after: Some(3), ..FaultPlan::NONE });
     let (a, b) = (Side::open(&fabric, 1, |_, _| {}), Side::open(&fabric, 2, |_, _| {}));
     for i in 0..3 {
@@ -51,7 +51,7 @@ fn a_nic_goes_down_after_the_requests_and_messages_planned() {
 
 /// Two NICs of one process over shared memory, one of which is planned to go down.
 #[test]
-fn one_of_several_nics_between_processes_goes_down() {
+fn one_of_several_nics_goes_down_over_shm() {
     let source = Source::empty().with("SOFTEFA_DEVICES", "2").with("SOFTEFA_DOWN", "1:2");
     let open = |name| open_shm(&source, name).unwrap();
     let (good, bad, other) = (open("softefa0"), open("softefa1"), open("softefa0"));

@@ -16,7 +16,7 @@ struct Desc {
     seq: AtomicU32,
     claimer: AtomicU32,
     before: AtomicU32,
-    landing: AtomicU32,
+    recv_wqe: AtomicU32,
 }
 
 struct Shared {
@@ -62,10 +62,10 @@ impl Shared {
             if word & ring::CLOSED != 0 || !ring::is_below(index, ring::granted(&self.posted)) {
                 return None;
             }
-            let landing = self.desc(index).landing.load(Ordering::Relaxed);
+            let recv_wqe = self.desc(index).recv_wqe.load(Ordering::Relaxed);
             match ring::claim_at(&self.head, word, me) {
                 Ok(index) => {
-                    assert_eq!(landing, index, "the landing of another receive");
+                    assert_eq!(recv_wqe, index, "the landing of another receive");
                     return Some(word);
                 }
                 Err(now) => word = now,
@@ -98,7 +98,7 @@ impl Shared {
     }
 
     fn post(&self, index: u32) {
-        self.desc(index).landing.store(index, Ordering::Relaxed);
+        self.desc(index).recv_wqe.store(index, Ordering::Relaxed);
         ring::grant(&self.posted, index + 1);
     }
 
@@ -112,7 +112,7 @@ impl Shared {
             // SAFETY: published, and not passed yet.
             assert_eq!(self.slot.with(|at| unsafe { at.read() }), value);
         }
-        ring::pass(&self.taken, tail);
+        ring::set_taken(&self.taken, tail);
         Some(value)
     }
 
@@ -176,7 +176,7 @@ fn ring_model_no_wakeup_is_lost() {
         ring::arm(&ring.flag, true);
         // The completion queue's, for all its rings.
         fence(Ordering::SeqCst);
-        let sleeps = !ring::stalled(&ring.head, 0);
+        let sleeps = !ring::has_unpublished(&ring.head, 0);
         sender.join().unwrap();
         if sleeps {
             assert_eq!(ring.wakes.load(Ordering::SeqCst), 1, "asleep, and nobody called");
@@ -187,7 +187,7 @@ fn ring_model_no_wakeup_is_lost() {
 
 /// Whoever stopped in the middle of a claim is told from others: never another is named, and in the end somebody is.
 #[test]
-fn ring_model_the_claimer_is_named_or_nobody() {
+fn ring_model_the_claimer_is_named_or_unknown() {
     model(4, || {
         let ring = Arc::new(Shared::new());
         // A third process has filled the ring once.
@@ -208,7 +208,7 @@ fn ring_model_the_claimer_is_named_or_nobody() {
                 })
             })
             .collect();
-        let named = ring::stalled(&ring.head, RING).then(|| ring.claimer(RING)).flatten();
+        let named = ring::has_unpublished(&ring.head, RING).then(|| ring.claimer(RING)).flatten();
         let firsts: Vec<bool> = senders.into_iter().map(|sender| sender.join().unwrap()).collect();
         let first = firsts.into_iter().position(|first| first).map(|at| at as u32 + 1);
         assert!(named.is_none() || named == first, "{named:?} is named, and it was {first:?}");

@@ -8,30 +8,31 @@
 //!
 //! Polling needs no thread and no system call; RDMA needs no code on the target.
 
-mod find;
-mod peer;
+mod comp_channel;
+mod lookup;
 pub mod permissions;
-mod remote;
+mod recv_queue;
+mod remote_device;
+mod remote_qp;
 mod ring;
-mod rx;
 mod seg;
 #[cfg(test)]
 mod tests;
 mod vm;
-mod wake;
 
-use super::{Channel, Link, Pump, RxInit, Verdict};
+use super::{Channel, Link, Progress, RecvQueueInit, TryOutcome};
 use crate::api::{ConnectError, Error, OpenError};
 use crate::efa::dev::reachability::{self, HostId};
-use crate::efa::dev::soft::mr::{Keep, MrTable};
+use crate::efa::dev::soft::mr::{Memory, MrTable};
 use crate::efa::dev::soft::profile::Profile;
 use crate::efa::dev::{DevStatus, Gid, QpKind};
-use find::{Lost, Name};
-use peer::ShmPeer;
-use remote::Remote;
+use comp_channel::ShmCompChannel;
+use lookup::{LookupError, QpName};
+use recv_queue::ShmRecvQueue;
+use remote_device::RemoteDevice;
+use remote_qp::ShmRemoteQp;
 use rustc_hash::FxHashMap;
-use rx::ShmRx;
-use seg::{DevSeg, QpSeg, QpShape, QpWho};
+use seg::{DevSeg, QpIdentity, QpLayout, QpSeg};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -40,17 +41,16 @@ use ucs::mem::{MapOpts, MemError, SharedMem};
 use ucs::sync::Ordering::{Relaxed, Release};
 use ucs::sys::proc::{self, WatchError};
 use ucs::sys::{PidFd, ProcId};
-use wake::ShmWake;
 
 /// Descriptors for unsolicited arrivals of a queue pair.
-const SIDE_RING: u32 = 1024;
+const UNSOL_RING: u32 = 1024;
 
 /// One device's place among the processes of this host. Clones are the same place.
 #[derive(Clone)]
-pub struct Shm(Rc<DevShare>);
+pub struct Shm(Rc<ShmDevice>);
 
 /// What the objects of a device share here.
-struct DevShare {
+struct ShmDevice {
     iid: u64,
     host: HostId,
     me: ProcId,
@@ -61,14 +61,14 @@ struct DevShare {
     /// Interface ids known here: how often, and in which place of the segment.
     known: RefCell<FxHashMap<u64, (u32, usize)>>,
     free_known: RefCell<Vec<usize>>,
-    remotes: RefCell<FxHashMap<(u32, u64, i32), Weak<Remote>>>,
+    remotes: RefCell<FxHashMap<(u32, u64, i32), Weak<RemoteDevice>>>,
     ticks: Cell<u64>,
     born: Instant,
 }
 
-impl DevShare {
+impl ShmDevice {
     /// Whether the segments are this process's, and not its parent's.
-    fn is_ours(&self) -> bool {
+    fn is_owner_process(&self) -> bool {
         self.me.pid == proc::pid()
     }
 }
@@ -89,7 +89,7 @@ impl Shm {
         let attr = &profile.attr;
         let (seg, table) = DevSeg::create("softefa.dev", attr.max_ah, attr.max_mr, profile.strict)
             .map_err(|e| no_segment("the key table", &e))?;
-        let share = DevShare {
+        let device = ShmDevice {
             iid,
             host: HostId::current(),
             me: ProcId::me(),
@@ -103,70 +103,76 @@ impl Shm {
             ticks: Cell::new(0),
             born: Instant::now(),
         };
-        Ok(Shm(Rc::new(share)))
+        Ok(Shm(Rc::new(device)))
     }
 
     /// The device of a process, attached once.
-    fn remote(&self, who: &QpWho) -> Result<Rc<Remote>, Lost> {
-        let key = (who.pid, who.start, who.dev_fd);
+    fn remote(&self, identity: &QpIdentity) -> Result<Rc<RemoteDevice>, LookupError> {
+        let key = (identity.pid, identity.start, identity.dev_fd);
         if let Some(remote) = self.0.remotes.borrow().get(&key).and_then(Weak::upgrade) {
             return Ok(remote);
         }
-        let id = ProcId { pid: who.pid, start: who.start };
+        let id = ProcId { pid: identity.pid, start: identity.start };
         // This process needs nobody to tell it of its own death.
         let watch = (id != ProcId::me()).then(|| PidFd::open(id)).transpose().map_err(|e| match e {
-            WatchError::Gone { .. } => Lost::Nobody,
-            e @ WatchError::Os { errno, .. } => Lost::Barred(format!("{e} ({})", find::remedy(errno))),
+            WatchError::Gone { .. } => LookupError::NotFound,
+            e @ WatchError::Os { errno, .. } => {
+                LookupError::Denied(format!("{e} ({})", lookup::remedy(errno)))
+            }
         })?;
-        let mem = SharedMem::open_proc(who.pid, who.dev_fd, 1).map_err(|e| match e {
-            MemError::Gone { .. } => Lost::Nobody,
-            e => Lost::Barred(e.to_string()),
+        let mem = SharedMem::open_proc(identity.pid, identity.dev_fd, 1).map_err(|e| match e {
+            MemError::Gone { .. } => LookupError::NotFound,
+            e => LookupError::Denied(e.to_string()),
         })?;
-        let foreign = || Lost::Barred(format!("process {} has a device of another version", who.pid));
-        let (seg, rows) = DevSeg::attach(mem).ok_or_else(foreign)?;
-        let remote = Rc::new(Remote::new(who.pid, watch, seg, rows));
+        let other_version =
+            || LookupError::Denied(format!("process {} has a device of another version", identity.pid));
+        let (seg, rows) = DevSeg::attach(mem).ok_or_else(other_version)?;
+        let remote = Rc::new(RemoteDevice::new(identity.pid, watch, seg, rows));
         let mut remotes = self.0.remotes.borrow_mut();
         remotes.retain(|_, r| r.strong_count() > 0);
         remotes.insert(key, Rc::downgrade(&remote));
         Ok(remote)
     }
 
-    fn attach(&self, iid: u64, qpn: u16, kind: QpKind) -> Result<ShmPeer, Lost> {
-        let (mem, pid) = find::find(iid, qpn)?;
-        let foreign = || Lost::Barred(format!("process {pid} has a queue pair of another version"));
-        let (seg, who) = QpSeg::attach(mem).ok_or_else(foreign)?;
-        if (who.iid, who.qpn, who.pid) != (iid, qpn, pid) {
-            return Err(Lost::Barred(format!("process {pid} answers for a queue pair that is not its own")));
+    fn attach(&self, iid: u64, qpn: u16, kind: QpKind) -> Result<ShmRemoteQp, LookupError> {
+        let (mem, pid) = lookup::lookup(iid, qpn)?;
+        let other_version =
+            || LookupError::Denied(format!("process {pid} has a queue pair of another version"));
+        let (seg, identity) = QpSeg::attach(mem).ok_or_else(other_version)?;
+        if (identity.iid, identity.qpn, identity.pid) != (iid, qpn, pid) {
+            return Err(LookupError::Denied(format!(
+                "process {pid} answers for a queue pair that is not its own"
+            )));
         }
-        if who.kind != kind {
-            return Err(Lost::Nobody);
+        if identity.kind != kind {
+            return Err(LookupError::NotFound);
         }
-        let remote = self.remote(&who)?;
+        let remote = self.remote(&identity)?;
         if remote.is_down() {
-            return Err(Lost::Down);
+            return Err(LookupError::DeviceDown);
         }
-        if who.mtu != self.0.mtu {
-            let (theirs, ours) = (who.mtu, self.0.mtu);
+        if identity.mtu != self.0.mtu {
+            let (theirs, ours) = (identity.mtu, self.0.mtu);
             tracing::warn!(
                 "the EFA device of process {pid} has an MTU of {theirs} bytes, this one {ours}: longer messages will \
                  fail (give both the same, SOFTEFA_MTU)"
             );
         }
-        Ok(ShmPeer::new(self.0.me.pid, seg, who, remote))
+        Ok(ShmRemoteQp::new(self.0.me.pid, seg, identity, remote))
     }
 }
 
 impl Link for Shm {
-    type Rx = ShmRx;
-    type Peer = ShmPeer;
-    type Wake = ShmWake;
+    type RecvQueue = ShmRecvQueue;
+    type RemoteQp = ShmRemoteQp;
+    type CompChannel = ShmCompChannel;
 
     #[inline]
     fn iid(&self) -> u64 {
         self.0.iid
     }
 
-    fn reaches(&self, other: Gid) -> Result<(), ConnectError> {
+    fn check_reachable(&self, other: Gid) -> Result<(), ConnectError> {
         reachability::check(Gid::link_local(self.0.iid), || self.0.host, other)
     }
 
@@ -175,17 +181,21 @@ impl Link for Shm {
         &self.0.table
     }
 
-    fn alloc(&self, len: usize) -> Result<(Keep, Option<i32>), Error> {
+    fn alloc(&self, len: usize) -> Result<(Memory, Option<i32>), Error> {
         let mem = SharedMem::create("softefa.mr", len, MapOpts::default()).map_err(|e| match e {
             MemError::Os { op, errno } => Error::Sys { call: op, errno },
             MemError::Descriptors { .. } => Error::NoDescriptor,
             _ => Error::NoMemory,
         })?;
         let fd = mem.fd();
-        Ok((Keep::Shared(Arc::new(mem)), Some(fd)))
+        Ok((Memory::Shared(Arc::new(mem)), Some(fd)))
     }
 
-    fn open_rx(&self, init: RxInit<ShmWake>, free: &dyn Fn(u16) -> bool) -> Result<ShmRx, OpenError> {
+    fn open_recv_queue(
+        &self,
+        init: RecvQueueInit<ShmCompChannel>,
+        free: &dyn Fn(u16) -> bool,
+    ) -> Result<ShmRecvQueue, OpenError> {
         let dev = &self.0;
         for _ in 0..u16::MAX {
             let qpn = dev.next_qpn.get().checked_add(1).unwrap_or(1);
@@ -193,13 +203,13 @@ impl Link for Shm {
             if !free(qpn) {
                 continue;
             }
-            let Some(name) = Name::take(dev.iid, qpn)? else { continue };
-            let shape = QpShape {
+            let Some(name) = QpName::bind(dev.iid, qpn)? else { continue };
+            let layout = QpLayout {
                 ring: init.depth.next_power_of_two(),
-                side: if init.unsolicited { SIDE_RING } else { 0 },
+                unsol: if init.unsolicited { UNSOL_RING } else { 0 },
                 slot_len: dev.mtu.next_multiple_of(64),
             };
-            let who = QpWho {
+            let identity = QpIdentity {
                 iid: dev.iid,
                 qpn,
                 pid: dev.me.pid,
@@ -207,68 +217,68 @@ impl Link for Shm {
                 dev_fd: dev.seg.fd(),
                 qkey: init.qkey,
                 pd: init.pd,
-                wake_fd: init.wake.as_ref().map_or(-1, |wake| wake.pipe_fd()),
+                wake_fd: init.channel.as_ref().map_or(-1, |channel| channel.pipe_fd()),
                 mtu: dev.mtu,
                 kind: init.kind,
             };
-            let seg = QpSeg::create(&find::memory_name(dev.iid, qpn), shape, &who)
+            let seg = QpSeg::create(&lookup::memory_name(dev.iid, qpn), layout, &identity)
                 .map_err(|e| no_segment("a queue pair", &e))?;
-            name.publish()?;
-            return Ok(ShmRx::new(dev.clone(), name, seg, qpn, init.pd));
+            name.listen()?;
+            return Ok(ShmRecvQueue::new(dev.clone(), name, seg, qpn, init.pd));
         }
         Err(Error::Exhausted("queue pair numbers").into())
     }
 
     #[cold]
-    fn resolve(&self, iid: u64, qpn: u16, kind: QpKind) -> Result<ShmPeer, Verdict> {
+    fn resolve(&self, iid: u64, qpn: u16, kind: QpKind) -> Result<ShmRemoteQp, TryOutcome> {
         self.attach(iid, qpn, kind).map_err(|lost| match lost {
-            Lost::Nobody => Verdict::Done(DevStatus::BadDestQpn),
-            Lost::Later => Verdict::Busy,
-            Lost::Down => Verdict::Done(DevStatus::Unreachable),
-            Lost::Barred(why) => {
+            LookupError::NotFound => TryOutcome::Done(DevStatus::BadDestQpn),
+            LookupError::Retry => TryOutcome::Busy,
+            LookupError::DeviceDown => TryOutcome::Done(DevStatus::Unreachable),
+            LookupError::Denied(why) => {
                 tracing::error!("queue pair {qpn} of fe80::{iid:x}: {why}");
-                Verdict::Done(DevStatus::Unreachable)
+                TryOutcome::Done(DevStatus::Unreachable)
             }
         })
     }
 
-    fn wake(&self, channel: Channel) -> Result<Option<ShmWake>, OpenError> {
+    fn create_channel(&self, channel: Channel) -> Result<Option<ShmCompChannel>, OpenError> {
         if channel == Channel::Without {
             return Ok(None);
         }
-        let wake = ShmWake::new();
-        wake.map(Some).map_err(|errno| {
+        let created = ShmCompChannel::new();
+        created.map(Some).map_err(|errno| {
             let hint = "it takes four descriptors: raise the limit, see `ulimit -n`";
             let why = format!("no completion channel for the software EFA device: {errno} ({hint})");
             OpenError::Exhausted { why, errno }
         })
     }
 
-    fn is_ours(&self) -> bool {
-        self.0.is_ours()
+    fn is_owner_process(&self) -> bool {
+        self.0.is_owner_process()
     }
 
-    fn know(&self, iid: u64, known: bool) -> Result<(), Error> {
-        if !self.is_ours() {
+    fn set_peer_known(&self, iid: u64, known: bool) -> Result<(), Error> {
+        if !self.is_owner_process() {
             return Ok(());
         }
         let mut all = self.0.known.borrow_mut();
         let mut free = self.0.free_known.borrow_mut();
-        let (h, places) = (self.0.seg.hdr(), self.0.seg.known());
+        let (h, slots) = (self.0.seg.hdr(), self.0.seg.known());
         match (known, all.get_mut(&iid)) {
             (true, Some((n, _))) => *n += 1,
             (true, None) => {
                 let high = h.high.load(Relaxed) as usize;
-                let place = free.pop().unwrap_or(high);
-                let slot = places.get(place).ok_or(Error::Exhausted("address handles"))?;
-                slot.store(iid, Relaxed);
-                h.high.store(high.max(place + 1) as u32, Relaxed);
+                let slot = free.pop().unwrap_or(high);
+                let entry = slots.get(slot).ok_or(Error::Exhausted("address handles"))?;
+                entry.store(iid, Relaxed);
+                h.high.store(high.max(slot + 1) as u32, Relaxed);
                 h.epoch.fetch_add(1, Release);
-                all.insert(iid, (1, place));
+                all.insert(iid, (1, slot));
             }
-            (false, Some((1, place))) => {
-                places[*place].store(0, Relaxed);
-                free.push(*place);
+            (false, Some((1, slot))) => {
+                slots[*slot].store(0, Relaxed);
+                free.push(*slot);
                 h.epoch.fetch_add(1, Release);
                 all.remove(&iid);
             }
@@ -298,7 +308,7 @@ impl Link for Shm {
         1
     }
 
-    fn adopt(&self, _pump: Weak<dyn Pump>) {}
+    fn register_progress(&self, _progress: Weak<dyn Progress>) {}
 
     fn go_down(&self) {
         // SYNC(down).

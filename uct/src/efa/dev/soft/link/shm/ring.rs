@@ -23,14 +23,14 @@ const PID_BITS: u32 = 22;
 
 /// A process id marked with a claim's lap around the ring, so that what an earlier lap left is not taken for it.
 #[inline]
-pub fn sign(pid: u32, index: u32, ring: u32) -> u32 {
+pub fn signature(pid: u32, index: u32, ring: u32) -> u32 {
     (index >> ring.trailing_zeros()) << PID_BITS | pid & ((1 << PID_BITS) - 1)
 }
 
 /// The process id in a signature, if it is one of claim `index`.
-pub fn signed(word: u32, index: u32, ring: u32) -> Option<u32> {
+pub fn signed_pid(word: u32, index: u32, ring: u32) -> Option<u32> {
     let pid = word & ((1 << PID_BITS) - 1);
-    (pid != 0 && word == sign(pid, index, ring)).then_some(pid)
+    (pid != 0 && word == signature(pid, index, ring)).then_some(pid)
 }
 
 /// Whether claim `index` is below `posted`. Wrapping: both count up for ever and are never further apart than the ring is
@@ -69,8 +69,8 @@ pub fn claim_at(head: &AtomicU64, word: u64, me: u32) -> Result<u32, u64> {
 #[inline(always)]
 pub fn sign_claim(claimer: &AtomicU32, before: &AtomicU32, me: u32, word: u64, ring: u32) {
     let index = word as u32;
-    claimer.store(sign(me, index, ring), Ordering::Relaxed);
-    before.store(sign((word >> 32) as u32, index, ring), Ordering::Relaxed);
+    claimer.store(signature(me, index, ring), Ordering::Relaxed);
+    before.store(signature((word >> 32) as u32, index, ring), Ordering::Relaxed);
 }
 
 /// The process that made claim `index`, which is claimed and not published: by its own word, that of the next claim, or the
@@ -85,9 +85,9 @@ pub fn claimer(
     let word = head.load(Ordering::Acquire);
     let next = index.wrapping_add(1);
     let last = (word as u32 == next).then_some(((word & !CLOSED) >> 32) as u32);
-    signed(claimer.load(Ordering::Relaxed), index, ring)
+    signed_pid(claimer.load(Ordering::Relaxed), index, ring)
         .or(last)
-        .or_else(|| signed(before_next.load(Ordering::Relaxed), next, ring))
+        .or_else(|| signed_pid(before_next.load(Ordering::Relaxed), next, ring))
 }
 
 /// Makes the descriptor of claim `index` the owner's. // HOT
@@ -106,7 +106,7 @@ pub fn is_published(seq: &AtomicU32, index: u32) -> bool {
 
 /// The owner is done with claim `index`. // HOT
 #[inline(always)]
-pub fn pass(taken: &AtomicU32, index: u32) {
+pub fn set_taken(taken: &AtomicU32, index: u32) {
     // SYNC(taken)
     taken.store(index.wrapping_add(1), Ordering::Release);
 }
@@ -132,7 +132,7 @@ pub fn arm(flag: &AtomicU32, armed: bool) {
 }
 
 /// Whether claims have been made that the owner, whose next is `tail`, has not taken.
-pub fn stalled(head: &AtomicU64, tail: u32) -> bool {
+pub fn has_unpublished(head: &AtomicU64, tail: u32) -> bool {
     // SYNC(arm): sees every claim whose maker did not see the flag that was raised before.
     head.load(Ordering::SeqCst) as u32 != tail
 }

@@ -3,7 +3,7 @@
 //! process may change it at any time; nothing here is believed without a bound.
 
 use crate::efa::dev::QpKind;
-use crate::efa::dev::soft::mr::{Keep, MrTable, Rows};
+use crate::efa::dev::soft::mr::{Memory, MrTable, MrTableView};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use ucs::mem::{MemError, SharedMem};
@@ -16,12 +16,12 @@ const VERSION: u32 = 5;
 /// Room for a header.
 const HDR: usize = 4096;
 /// Cache lines that must not share a prefetch pair.
-const FAR: usize = 128;
+const NO_SHARE: usize = 128;
 
 /// Bytes of a message carried in the descriptor itself.
 pub(super) const INLINE: usize = 32;
 /// Bytes of one that has the descriptor's annex too.
-pub(super) const SHORT: usize = INLINE + size_of::<Annex>();
+pub(super) const SHORT: usize = INLINE + size_of::<DescExt>();
 
 /// Header of a device segment. Followed by the known GIDs and by the rows of the key table.
 #[repr(C)]
@@ -61,17 +61,17 @@ pub(super) struct Desc {
 /// The rest of a message that is somewhat longer than a descriptor has room for: one for each descriptor of the ring, apart from
 /// it, so that those which fit touch one line.
 #[repr(C, align(64))]
-pub(super) struct Annex(pub(super) [AtomicU64; 8]);
+pub(super) struct DescExt(pub(super) [AtomicU64; 8]);
 
 /// Where a long message for one posted receive goes. Written by the owner at the post, before the credit; read by
 /// senders if receives differ. Apart from the descriptor, so that posts leave the line alone that short messages
 /// travel in.
 #[repr(C)]
-pub(super) struct Landing {
+pub(super) struct RecvWqe {
     /// Address of the buffer, if senders are to write there.
     pub(super) addr: AtomicU64,
     /// Room in the low half, local key in the high; key 0: the message goes to a payload slot.
-    pub(super) how: AtomicU64,
+    pub(super) len_lkey: AtomicU64,
 }
 
 pub(super) const FLAG_IMM: u32 = 1 << 16;
@@ -84,7 +84,7 @@ pub(super) const FLAG_HOT: u32 = 1 << 20;
 /// As above.
 pub(super) const FLAG_COLD: u32 = 1 << 21;
 /// The message was too long for the receive it uses up: nothing was written.
-pub(super) const FLAG_LONG: u32 = 1 << 22;
+pub(super) const FLAG_TOO_LONG: u32 = 1 << 22;
 
 const _: () = assert!(size_of::<Desc>() == 64);
 
@@ -100,7 +100,7 @@ pub(super) struct Credit {
     /// Receives posted ever: claims stay below. SYNC(credit): release by the owner, acquire by senders.
     pub(super) posted: AtomicU32,
     /// No receive posted so far is shorter.
-    pub(super) shortest: AtomicU32,
+    pub(super) min_recv_len: AtomicU32,
     /// Not zero: some receive posted so far is to be written by senders.
     pub(super) direct: AtomicU32,
     /// Claims below were taken. SYNC(taken): release by the owner after its copy, acquire by senders before theirs.
@@ -132,7 +132,7 @@ pub(super) struct QpHdr {
     /// Descriptor of the channel's wake-up pipe, or -1.
     wake_fd: AtomicI32,
     ring: AtomicU32,
-    side: AtomicU32,
+    unsol: AtomicU32,
     slot_len: AtomicU32,
     /// Longest message its device sends.
     mtu: AtomicU32,
@@ -141,19 +141,20 @@ pub(super) struct QpHdr {
     pub(super) head: Head,
     pub(super) credit: Credit,
     pub(super) armed: Armed,
-    pub(super) side_head: Head,
-    pub(super) side_credit: Credit,
+    pub(super) unsol_head: Head,
+    pub(super) unsol_credit: Credit,
 }
 
-const _: () = assert!(size_of::<QpHdr>() <= HDR && align_of::<QpHdr>() == FAR && size_of::<DevHdr>() <= HDR);
+const _: () =
+    assert!(size_of::<QpHdr>() <= HDR && align_of::<QpHdr>() == NO_SHARE && size_of::<DevHdr>() <= HDR);
 
 /// Lengths of the parts of a queue pair's segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct QpShape {
+pub(super) struct QpLayout {
     /// Descriptors of the ring, a power of two.
     pub(super) ring: u32,
     /// Descriptors of the ring of unsolicited arrivals, a power of two or 0.
-    pub(super) side: u32,
+    pub(super) unsol: u32,
     /// Bytes of a payload slot.
     pub(super) slot_len: u32,
 }
@@ -161,29 +162,29 @@ pub(super) struct QpShape {
 /// Payload slots that are used in turn: about half a second-level cache.
 const HOT: u32 = 64;
 
-impl QpShape {
+impl QpLayout {
     const MAX_RING: u32 = 1 << 16;
     const MAX_SLOT: u32 = 1 << 16;
 
-    fn is_sane(&self) -> bool {
+    fn is_valid(&self) -> bool {
         self.ring.is_power_of_two()
             && self.ring <= Self::MAX_RING
-            && (self.side == 0 || self.side.is_power_of_two() && self.side <= Self::MAX_RING)
+            && (self.unsol == 0 || self.unsol.is_power_of_two() && self.unsol <= Self::MAX_RING)
             && self.slot_len <= Self::MAX_SLOT
     }
 
     #[inline]
-    fn annexes_at(&self) -> usize {
-        HDR + (self.ring as usize + self.side as usize) * size_of::<Desc>()
+    fn desc_exts_at(&self) -> usize {
+        HDR + (self.ring as usize + self.unsol as usize) * size_of::<Desc>()
     }
 
     #[inline]
-    fn landings_at(&self) -> usize {
-        self.annexes_at() + self.ring as usize * size_of::<Annex>()
+    fn recv_wqes_at(&self) -> usize {
+        self.desc_exts_at() + self.ring as usize * size_of::<DescExt>()
     }
 
     fn slots_at(&self) -> usize {
-        (self.landings_at() + self.ring as usize * size_of::<Landing>()).next_multiple_of(64)
+        (self.recv_wqes_at() + self.ring as usize * size_of::<RecvWqe>()).next_multiple_of(64)
     }
 
     /// Slots used in turn, a power of two.
@@ -199,7 +200,7 @@ impl QpShape {
 
 /// Who a queue pair is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct QpWho {
+pub(super) struct QpIdentity {
     pub(super) iid: u64,
     pub(super) qpn: u16,
     pub(super) pid: u32,
@@ -215,54 +216,54 @@ pub(super) struct QpWho {
 /// A mapped queue pair segment, one's own or a peer's. `shape` is checked against the mapping.
 pub(super) struct QpSeg {
     mem: SharedMem,
-    shape: QpShape,
+    layout: QpLayout,
 }
 
 impl QpSeg {
     /// Makes the segment of a queue pair, complete before anybody can find it.
-    pub(super) fn create(name: &str, shape: QpShape, who: &QpWho) -> Result<QpSeg, MemError> {
+    pub(super) fn create(name: &str, layout: QpLayout, identity: &QpIdentity) -> Result<QpSeg, MemError> {
         let lazy = ucs::mem::MapOpts { fill: ucs::mem::Fill::Lazy, ..Default::default() };
-        let seg = QpSeg { mem: SharedMem::create(name, shape.bytes(), lazy)?, shape };
+        let seg = QpSeg { mem: SharedMem::create(name, layout.bytes(), lazy)?, layout };
         let h = seg.hdr();
         h.version.store(VERSION, Relaxed);
-        h.qpn.store(who.qpn.into(), Relaxed);
-        h.iid.store(who.iid, Relaxed);
-        h.pid.store(who.pid, Relaxed);
-        h.start.store(who.start, Relaxed);
-        h.dev_fd.store(who.dev_fd, Relaxed);
-        h.qkey.store(who.qkey, Relaxed);
-        h.pd.store(who.pd, Relaxed);
-        h.wake_fd.store(who.wake_fd, Relaxed);
-        h.mtu.store(who.mtu, Relaxed);
-        h.ud.store((who.kind == QpKind::Ud).into(), Relaxed);
-        h.ring.store(shape.ring, Relaxed);
-        h.side.store(shape.side, Relaxed);
-        h.slot_len.store(shape.slot_len, Relaxed);
-        h.credit.shortest.store(u32::MAX, Relaxed);
+        h.qpn.store(identity.qpn.into(), Relaxed);
+        h.iid.store(identity.iid, Relaxed);
+        h.pid.store(identity.pid, Relaxed);
+        h.start.store(identity.start, Relaxed);
+        h.dev_fd.store(identity.dev_fd, Relaxed);
+        h.qkey.store(identity.qkey, Relaxed);
+        h.pd.store(identity.pd, Relaxed);
+        h.wake_fd.store(identity.wake_fd, Relaxed);
+        h.mtu.store(identity.mtu, Relaxed);
+        h.ud.store((identity.kind == QpKind::Ud).into(), Relaxed);
+        h.ring.store(layout.ring, Relaxed);
+        h.unsol.store(layout.unsol, Relaxed);
+        h.slot_len.store(layout.slot_len, Relaxed);
+        h.credit.min_recv_len.store(u32::MAX, Relaxed);
         h.magic.store(QP_MAGIC, Relaxed);
         // Touch the rings now: the first messages should not fault.
-        (0..shape.ring).for_each(|i| seg.desc(i).seq.store(0, Relaxed));
-        (0..shape.ring).for_each(|i| seg.annex(i).0[0].store(0, Relaxed));
-        (0..shape.side).for_each(|i| seg.side_desc(i).seq.store(0, Relaxed));
+        (0..layout.ring).for_each(|i| seg.desc(i).seq.store(0, Relaxed));
+        (0..layout.ring).for_each(|i| seg.desc_ext(i).0[0].store(0, Relaxed));
+        (0..layout.unsol).for_each(|i| seg.unsol_desc(i).seq.store(0, Relaxed));
         Ok(seg)
     }
 
     /// Checks a peer's segment. `None`: it is not one, or not of this version.
-    pub(super) fn attach(mem: SharedMem) -> Option<(QpSeg, QpWho)> {
+    pub(super) fn attach(mem: SharedMem) -> Option<(QpSeg, QpIdentity)> {
         if mem.len() < HDR {
             return None;
         }
-        let mut seg = QpSeg { mem, shape: QpShape { ring: 1, side: 0, slot_len: 0 } };
+        let mut seg = QpSeg { mem, layout: QpLayout { ring: 1, unsol: 0, slot_len: 0 } };
         let h = seg.hdr();
         if h.magic.load(Relaxed) != QP_MAGIC || h.version.load(Relaxed) != VERSION {
             return None;
         }
-        let shape = QpShape {
+        let layout = QpLayout {
             ring: h.ring.load(Relaxed),
-            side: h.side.load(Relaxed),
+            unsol: h.unsol.load(Relaxed),
             slot_len: h.slot_len.load(Relaxed),
         };
-        let who = QpWho {
+        let identity = QpIdentity {
             iid: h.iid.load(Relaxed),
             qpn: u16::try_from(h.qpn.load(Relaxed)).ok()?,
             pid: h.pid.load(Relaxed),
@@ -274,11 +275,11 @@ impl QpSeg {
             mtu: h.mtu.load(Relaxed),
             kind: if h.ud.load(Relaxed) == 0 { QpKind::Srd } else { QpKind::Ud },
         };
-        if !shape.is_sane() || shape.bytes() > seg.mem.len() {
+        if !layout.is_valid() || layout.bytes() > seg.mem.len() {
             return None;
         }
-        seg.shape = shape;
-        Some((seg, who))
+        seg.layout = layout;
+        Some((seg, identity))
     }
 
     #[cfg(test)]
@@ -298,13 +299,13 @@ impl QpSeg {
         self.hdr().qkey.store(qkey, Relaxed);
     }
 
-    pub(super) fn shape(&self) -> QpShape {
-        self.shape
+    pub(super) fn layout(&self) -> QpLayout {
+        self.layout
     }
 
     #[inline]
-    fn desc_at(&self, place: usize) -> &Desc {
-        let at = self.mem.as_ptr().wrapping_add(HDR + place * size_of::<Desc>()).cast::<Desc>();
+    fn desc_at(&self, slot: usize) -> &Desc {
+        let at = self.mem.as_ptr().wrapping_add(HDR + slot * size_of::<Desc>()).cast::<Desc>();
         // SAFETY: callers pass a place below `ring + side`; those descriptors lie inside the mapping (checked
         // against its length), 64-byte aligned, and every bit pattern is a descriptor of atomics.
         unsafe { &*at }
@@ -313,57 +314,57 @@ impl QpSeg {
     /// The descriptor of claim `index`. // HOT
     #[inline]
     pub(super) fn desc(&self, index: u32) -> &Desc {
-        self.desc_at((index & (self.shape.ring - 1)) as usize)
+        self.desc_at((index & (self.layout.ring - 1)) as usize)
     }
 
     /// The annex of claim `index`. // HOT
     #[inline]
-    pub(super) fn annex(&self, index: u32) -> &Annex {
-        let place = (index & (self.shape.ring - 1)) as usize;
-        let at = self.mem.as_ptr().wrapping_add(self.shape.annexes_at() + place * size_of::<Annex>());
+    pub(super) fn desc_ext(&self, index: u32) -> &DescExt {
+        let slot = (index & (self.layout.ring - 1)) as usize;
+        let at = self.mem.as_ptr().wrapping_add(self.layout.desc_exts_at() + slot * size_of::<DescExt>());
         // SAFETY: `place` is below `ring`; that many annexes lie inside the mapping (checked against its length),
         // 64-byte aligned, and every bit pattern is an annex of atomics.
-        unsafe { &*at.cast::<Annex>() }
+        unsafe { &*at.cast::<DescExt>() }
     }
 
     /// The landing of claim `index`. // HOT
     #[inline]
-    pub(super) fn landing(&self, index: u32) -> &Landing {
-        let place = (index & (self.shape.ring - 1)) as usize;
-        let at = self.mem.as_ptr().wrapping_add(self.shape.landings_at() + place * size_of::<Landing>());
+    pub(super) fn recv_wqe(&self, index: u32) -> &RecvWqe {
+        let slot = (index & (self.layout.ring - 1)) as usize;
+        let at = self.mem.as_ptr().wrapping_add(self.layout.recv_wqes_at() + slot * size_of::<RecvWqe>());
         // SAFETY: `place` is below `ring`; that many landings lie inside the mapping (checked against its length),
         // 16-byte aligned, and every bit pattern is a landing of atomics.
-        unsafe { &*at.cast::<Landing>() }
+        unsafe { &*at.cast::<RecvWqe>() }
     }
 
     /// The descriptor of claim `index` in the ring of unsolicited arrivals.
     ///
     /// # Panics
     /// If there is none.
-    pub(super) fn side_desc(&self, index: u32) -> &Desc {
-        assert!(self.shape.side > 0);
-        self.desc_at((self.shape.ring + (index & (self.shape.side - 1))) as usize)
+    pub(super) fn unsol_desc(&self, index: u32) -> &Desc {
+        assert!(self.layout.unsol > 0);
+        self.desc_at((self.layout.ring + (index & (self.layout.unsol - 1))) as usize)
     }
 
     /// Offset of claim `index`'s slot among those used in turn. // HOT
     #[inline]
     pub(super) fn hot_slot(&self, index: u32) -> u64 {
-        let slot = index & (self.shape.hot() - 1);
-        (self.shape.slots_at() + slot as usize * self.shape.slot_len as usize) as u64
+        let slot = index & (self.layout.hot() - 1);
+        (self.layout.slots_at() + slot as usize * self.layout.slot_len as usize) as u64
     }
 
     /// Offset of claim `index`'s own slot.
     #[inline]
     pub(super) fn cold_slot(&self, index: u32) -> u64 {
-        let slot = self.shape.hot() + (index & (self.shape.ring - 1));
-        (self.shape.slots_at() + slot as usize * self.shape.slot_len as usize) as u64
+        let slot = self.layout.hot() + (index & (self.layout.ring - 1));
+        (self.layout.slots_at() + slot as usize * self.layout.slot_len as usize) as u64
     }
 
     /// The first of `len` payload bytes at `offset`, if they lie in the payload area.
     #[inline]
     pub(super) fn payload(&self, offset: u64, len: u32) -> Option<*mut u8> {
         let end = offset.checked_add(u64::from(len))?;
-        let inside = offset >= self.shape.slots_at() as u64 && end <= self.shape.bytes() as u64;
+        let inside = offset >= self.layout.slots_at() as u64 && end <= self.layout.bytes() as u64;
         inside.then(|| self.mem.as_ptr().wrapping_add(offset as usize))
     }
 }
@@ -387,8 +388,8 @@ impl DevSeg {
         strict: bool,
     ) -> Result<(DevSeg, MrTable), MemError> {
         let lazy = ucs::mem::MapOpts { fill: ucs::mem::Fill::Lazy, ..Default::default() };
-        let rows_at = HDR + known_bytes(max_ah as usize);
-        let len = rows_at + MrTable::bytes(max_mr as usize);
+        let entries_at = HDR + known_bytes(max_ah as usize);
+        let len = entries_at + MrTable::bytes(max_mr as usize);
         let mem = Arc::new(SharedMem::create(name, len, lazy)?);
         let seg = DevSeg { mem: mem.clone(), max_ah: max_ah as usize };
         let h = seg.hdr();
@@ -397,11 +398,11 @@ impl DevSeg {
         h.max_ah.store(max_ah, Relaxed);
         h.max_mr.store(max_mr, Relaxed);
         h.magic.store(DEV_MAGIC, Relaxed);
-        Ok((seg, MrTable::new(Rows::new(Keep::Shared(mem), rows_at, max_mr as usize))))
+        Ok((seg, MrTable::new(MrTableView::new(Memory::Shared(mem), entries_at, max_mr as usize))))
     }
 
     /// Checks a peer's device segment. `None`: it is not one.
-    pub(super) fn attach(mem: SharedMem) -> Option<(DevSeg, Rows)> {
+    pub(super) fn attach(mem: SharedMem) -> Option<(DevSeg, MrTableView)> {
         if mem.len() < HDR {
             return None;
         }
@@ -409,13 +410,13 @@ impl DevSeg {
         let h = seg.hdr();
         let (ah, mr) = (h.max_ah.load(Relaxed) as usize, h.max_mr.load(Relaxed) as usize);
         let good = h.magic.load(Relaxed) == DEV_MAGIC && h.version.load(Relaxed) == VERSION;
-        let rows_at = HDR + known_bytes(ah.min(1 << 20));
-        if !good || ah > 1 << 20 || mr > 1 << 16 || rows_at + MrTable::bytes(mr) > seg.mem.len() {
+        let entries_at = HDR + known_bytes(ah.min(1 << 20));
+        if !good || ah > 1 << 20 || mr > 1 << 16 || entries_at + MrTable::bytes(mr) > seg.mem.len() {
             return None;
         }
         seg.max_ah = ah;
-        let rows = Rows::new(Keep::Shared(seg.mem.clone()), rows_at, mr);
-        Some((seg, rows))
+        let mrs = MrTableView::new(Memory::Shared(seg.mem.clone()), entries_at, mr);
+        Some((seg, mrs))
     }
 
     pub(super) fn hdr(&self) -> &DevHdr {

@@ -1,6 +1,6 @@
 //! What a dying or lying peer can do to a queue pair, played by this process through its own mapping of the segment.
 
-use super::ring::sign;
+use super::ring::signature;
 use super::seg::{FLAG_INLINE, INLINE, SHORT};
 use super::*;
 use crate::api::Access;
@@ -21,7 +21,7 @@ struct Side {
     mr: Mr<Shm>,
 }
 
-fn side() -> (Side, Dest<Ah>, QpSeg) {
+fn unsol() -> (Side, Dest<Ah>, QpSeg) {
     side_with(Channel::Without)
 }
 
@@ -44,7 +44,7 @@ fn side_of(channel: Channel, unsolicited_write_recv: bool) -> (Side, Dest<Ah>, Q
     let qp = dev.create_qp(&pd, &cq, &cq, &init).unwrap();
     let mr = dev.alloc_mr(&pd, 1 << 16, Access::ALL).unwrap();
     let to = Dest { ah: dev.create_ah(&pd, dev.gid()).unwrap(), qpn: qp.qpn(), qkey: 1 };
-    let mem = find::find(dev.gid().iid(), qp.qpn()).ok().unwrap().0;
+    let mem = lookup::lookup(dev.gid().iid(), qp.qpn()).ok().unwrap().0;
     let seg = QpSeg::attach(mem).unwrap().0;
     (Side { dev, pd, cq, qp, mr }, to, seg)
 }
@@ -85,28 +85,28 @@ fn claim(seg: &QpSeg, pid: u32) -> u32 {
 }
 
 #[test]
-fn whoever_dies_in_a_claim_is_skipped_and_the_receive_kept() {
-    for signed in [true, false] {
+fn a_dead_claimer_is_skipped_and_its_receive_kept() {
+    for has_signed in [true, false] {
         for followed in [true, false] {
-            let (side, to, seg) = side();
-            side.recv(1);
-            side.recv(2);
+            let (unsol, to, seg) = unsol();
+            unsol.recv(1);
+            unsol.recv(2);
             let pid = dead_pid();
             let index = claim(&seg, pid);
-            if signed {
-                seg.desc(index).claimer.store(sign(pid, index, seg.shape().ring), Relaxed);
+            if has_signed {
+                seg.desc(index).claimer.store(signature(pid, index, seg.layout().ring), Relaxed);
             }
             if followed {
-                side.qp.send_inline(&to, 0, b"after", None).unwrap();
+                unsol.qp.send_inline(&to, 0, b"after", None).unwrap();
             }
-            let got = side.received(MANY);
+            let got = unsol.received(MANY);
             assert_eq!(got, if followed { vec![(2, 5, DevStatus::Ok)] } else { vec![] });
-            side.qp.send_inline(&to, 0, b"more", None).unwrap();
+            unsol.qp.send_inline(&to, 0, b"more", None).unwrap();
             let next = if followed { 1 } else { 2 };
             assert_eq!(
-                side.received(MANY),
+                unsol.received(MANY),
                 [(next, 4, DevStatus::Ok)],
-                "signed {signed} followed {followed}"
+                "signed {has_signed} followed {followed}"
             );
         }
     }
@@ -114,34 +114,34 @@ fn whoever_dies_in_a_claim_is_skipped_and_the_receive_kept() {
 
 #[test]
 fn a_slow_sender_is_waited_for() {
-    let (side, to, seg) = side();
-    side.recv(1);
-    side.recv(2);
+    let (unsol, to, seg) = unsol();
+    unsol.recv(1);
+    unsol.recv(2);
     let index = claim(&seg, std::process::id());
-    seg.desc(index).claimer.store(sign(std::process::id(), index, seg.shape().ring), Relaxed);
-    side.qp.send_inline(&to, 0, b"after", None).unwrap();
-    assert_eq!(side.received(MANY), []);
+    seg.desc(index).claimer.store(signature(std::process::id(), index, seg.layout().ring), Relaxed);
+    unsol.qp.send_inline(&to, 0, b"after", None).unwrap();
+    assert_eq!(unsol.received(MANY), []);
     seg.desc(index).len.store(3, Relaxed);
     seg.desc(index).src.store(FLAG_INLINE, Relaxed);
     seg.desc(index).seq.store(index + 1, Release);
-    assert_eq!(side.received(MANY), [(1, 3, DevStatus::Ok), (2, 5, DevStatus::Ok)]);
+    assert_eq!(unsol.received(MANY), [(1, 3, DevStatus::Ok), (2, 5, DevStatus::Ok)]);
 }
 
 #[test]
 fn messages_of_every_short_length_arrive_whole() {
-    let (side, to, seg) = side();
-    let (from, room) = (side.mr.addr().wrapping_add(1 << 15), side.mr.addr());
+    let (unsol, to, seg) = unsol();
+    let (from, room) = (unsol.mr.addr().wrapping_add(1 << 15), unsol.mr.addr());
     for len in (1..=SHORT + 2).chain([SHORT, INLINE]) {
         let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + len) as u8).collect();
         // SAFETY: both halves of the region are this test's alone, and longer than the message.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), from, len) };
         // SAFETY: the same.
         unsafe { std::ptr::write_bytes(room, 0xEE, len + 8) };
-        side.recv(3);
+        unsol.recv(3);
         let index = seg.hdr().head.word.load(Relaxed) as u32;
-        side.qp.send(&to, 0, &[Sge { addr: from, len: len as u32, lkey: side.mr.lkey() }], None).unwrap();
+        unsol.qp.send(&to, 0, &[Sge { addr: from, len: len as u32, lkey: unsol.mr.lkey() }], None).unwrap();
         assert_eq!(seg.desc(index).src.load(Relaxed) & FLAG_INLINE != 0, len <= SHORT, "{len}");
-        assert_eq!(side.received(2), [(3, len as u32, DevStatus::Ok)]);
+        assert_eq!(unsol.received(2), [(3, len as u32, DevStatus::Ok)]);
         // SAFETY: as above; the receive is over.
         let got = unsafe { std::slice::from_raw_parts(room, len + 8) };
         assert_eq!(got[..len], bytes, "{len}");
@@ -150,28 +150,28 @@ fn messages_of_every_short_length_arrive_whole() {
 }
 
 #[test]
-fn lengths_and_flags_of_a_liar_touch_nothing() {
-    let (side, _, seg) = side();
+fn forged_lengths_and_flags_write_nothing() {
+    let (unsol, _, seg) = unsol();
     for (len, flags) in
         [(SHORT as u32 + 1, FLAG_INLINE), (u32::MAX, FLAG_INLINE), ((1 << 15) + 1, 0), (u32::MAX, 0)]
     {
-        side.recv(7);
+        unsol.recv(7);
         let index = claim(&seg, 1);
         seg.desc(index).len.store(len, Relaxed);
         seg.desc(index).src.store(flags, Relaxed);
         seg.desc(index).seq.store(index + 1, Release);
-        assert_eq!(side.received(2), [(7, len, DevStatus::BadStatus)]);
+        assert_eq!(unsol.received(2), [(7, len, DevStatus::BadStatus)]);
     }
     let index = claim(&seg, 1);
     seg.desc(index).seq.store(index + 1, Release);
-    assert_eq!(side.received(MANY), [], "there is no receive to complete");
+    assert_eq!(unsol.received(MANY), [], "there is no receive to complete");
 }
 
 #[test]
-fn a_landing_outside_of_the_peers_memory_is_not_written() {
-    let (side, to, seg) = side();
-    let sge = Sge { addr: side.mr.addr(), len: 4000, lkey: side.mr.lkey() };
-    let (base, key) = (side.mr.addr() as u64, u64::from(side.mr.lkey()));
+fn a_recv_wqe_outside_the_peers_memory_is_not_written() {
+    let (unsol, to, seg) = unsol();
+    let sge = Sge { addr: unsol.mr.addr(), len: 4000, lkey: unsol.mr.lkey() };
+    let (base, key) = (unsol.mr.addr() as u64, u64::from(unsol.mr.lkey()));
     let beside = base + (1 << 16) - 3999;
     for (addr, key, status) in [
         (beside, key, DevStatus::InvalidLkey),
@@ -181,33 +181,33 @@ fn a_landing_outside_of_the_peers_memory_is_not_written() {
         (0, 0, DevStatus::Ok),
         (u64::MAX - 5, 0, DevStatus::Ok),
     ] {
-        side.recv(3);
+        unsol.recv(3);
         let index = seg.hdr().head.word.load(Relaxed) as u32;
-        seg.landing(index).addr.store(addr, Relaxed);
-        seg.landing(index).how.store(key << 32 | 9000, Relaxed);
-        side.qp.send(&to, 0, &[sge], None).unwrap();
-        assert_eq!(side.received(2), [(3, 4000, status)], "{addr:#x} {key:#x}");
+        seg.recv_wqe(index).addr.store(addr, Relaxed);
+        seg.recv_wqe(index).len_lkey.store(key << 32 | 9000, Relaxed);
+        unsol.qp.send(&to, 0, &[sge], None).unwrap();
+        assert_eq!(unsol.received(2), [(3, 4000, status)], "{addr:#x} {key:#x}");
     }
 }
 
 /// A region of the peer that ends beyond the address space, and a landing near that end.
 #[test]
-fn a_landing_at_the_end_of_the_address_space_is_no_overflow() {
-    let (side, to, seg) = side();
+fn a_recv_wqe_at_the_end_of_the_address_space_does_not_overflow() {
+    let (unsol, to, seg) = unsol();
     let region =
         Region { addr: u64::MAX - 100, len: u64::MAX, access: Access::ALL, pd: seg_pd(&seg), file: None };
-    let key = side.dev.0.link.0.table.insert(&region).unwrap();
-    side.recv(3);
+    let key = unsol.dev.0.link.0.table.insert(&region).unwrap();
+    unsol.recv(3);
     let index = seg.hdr().head.word.load(Relaxed) as u32;
-    seg.landing(index).addr.store(u64::MAX - 10, Relaxed);
-    seg.landing(index).how.store(u64::from(key) << 32 | 9000, Relaxed);
-    let sge = |len| Sge { addr: side.mr.addr(), len, lkey: side.mr.lkey() };
-    side.qp.send(&to, 0, &[sge(100), sge(100)], None).unwrap();
-    assert_eq!(side.received(2), [(3, 200, DevStatus::InvalidLkey)]);
+    seg.recv_wqe(index).addr.store(u64::MAX - 10, Relaxed);
+    seg.recv_wqe(index).len_lkey.store(u64::from(key) << 32 | 9000, Relaxed);
+    let sge = |len| Sge { addr: unsol.mr.addr(), len, lkey: unsol.mr.lkey() };
+    unsol.qp.send(&to, 0, &[sge(100), sge(100)], None).unwrap();
+    assert_eq!(unsol.received(2), [(3, 200, DevStatus::InvalidLkey)]);
 }
 
-fn seg_pd_of(side: &Side) -> u32 {
-    seg_pd(&QpSeg::attach(find::find(side.dev.gid().iid(), side.qp.qpn()).ok().unwrap().0).unwrap().0)
+fn seg_pd_of(unsol: &Side) -> u32 {
+    seg_pd(&QpSeg::attach(lookup::lookup(unsol.dev.gid().iid(), unsol.qp.qpn()).ok().unwrap().0).unwrap().0)
 }
 
 fn seg_pd(seg: &QpSeg) -> u32 {
@@ -216,68 +216,68 @@ fn seg_pd(seg: &QpSeg) -> u32 {
 
 /// Where the ring stands is written by peers too: closing gives back the receives whatever they say, at once.
 #[test]
-fn closing_believes_no_impossible_claims() {
+fn closing_ignores_impossible_claims() {
     for head in [1 << 31, 2_000_000_000, u32::MAX, 4] {
-        let (side, _, seg) = side();
-        (1..=3).for_each(|wr_id| side.recv(wr_id));
+        let (unsol, _, seg) = unsol();
+        (1..=3).for_each(|wr_id| unsol.recv(wr_id));
         seg.hdr().head.word.store(u64::from(head), Relaxed);
-        side.qp.fail();
+        unsol.qp.fail();
         let flushed = [1, 2, 3].map(|wr_id| (wr_id, 0, DevStatus::Flushed));
-        assert_eq!(side.received(2), flushed, "{head}");
+        assert_eq!(unsol.received(2), flushed, "{head}");
     }
 }
 
 /// A claim beyond the receives, by somebody who is gone: no receive is skipped that was never posted.
 #[test]
-fn the_dead_have_claimed_no_more_than_was_posted() {
-    let (side, to, seg) = side();
+fn a_dead_claim_beyond_the_posted_receives_is_ignored() {
+    let (unsol, to, seg) = unsol();
     let head = seg.hdr().head.word.load(Relaxed);
     claim(&seg, dead_pid());
-    assert_eq!(side.received(MANY), []);
+    assert_eq!(unsol.received(MANY), []);
     seg.hdr().head.word.store(head, Relaxed);
-    side.recv(1);
-    side.qp.send_inline(&to, 0, b"after", None).unwrap();
-    assert_eq!(side.received(MANY), [(1, 5, DevStatus::Ok)]);
+    unsol.recv(1);
+    unsol.qp.send_inline(&to, 0, b"after", None).unwrap();
+    assert_eq!(unsol.received(MANY), [(1, 5, DevStatus::Ok)]);
 }
 
 /// What comes unsolicited has used up no receive, so it is nothing that its owner would take one for.
 #[test]
-fn an_unsolicited_arrival_is_a_write_whatever_it_says() {
-    let (side, _, seg) = side_of(Channel::Without, true);
-    side.recv(0);
-    seg.side_desc(0).len.store(5, Relaxed);
-    seg.side_desc(0).src.store(FLAG_INLINE, Relaxed);
-    seg.side_desc(0).seq.store(1, Release);
+fn an_unsolicited_arrival_is_always_a_write() {
+    let (unsol, _, seg) = side_of(Channel::Without, true);
+    unsol.recv(0);
+    seg.unsol_desc(0).len.store(5, Relaxed);
+    seg.unsol_desc(0).src.store(FLAG_INLINE, Relaxed);
+    seg.unsol_desc(0).seq.store(1, Release);
     let mut out = [Cqe::EMPTY; 4];
-    assert_eq!(side.cq.poll(&mut out), 1);
+    assert_eq!(unsol.cq.poll(&mut out), 1);
     assert_eq!((out[0].op, out[0].wr_id, out[0].len), (CqeOp::RecvWriteImm, 0, 5));
 }
 
 /// A message was published that nobody may have sent: there is nothing to poll, so nobody is kept from sleep.
 #[test]
-fn who_lies_about_messages_keeps_nobody_awake() {
-    let (side, _, seg) = side_with(Channel::With);
+fn a_forged_publication_does_not_prevent_sleep() {
+    let (unsol, _, seg) = side_with(Channel::With);
     seg.desc(0).seq.store(1, Release);
-    assert_eq!(side.received(1), []);
-    assert!(side.cq.arm());
+    assert_eq!(unsol.received(1), []);
+    assert!(unsol.cq.arm());
 }
 
 /// The pid of a peer that died is another's by now: not a byte is copied from or to that process.
 #[test]
-fn memory_of_whoever_has_a_dead_peers_pid_is_left_alone() {
-    let (side, _, _) = side();
+fn a_reused_pid_is_not_copied_from_or_to() {
+    let (unsol, _, _) = unsol();
     let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     let id = ProcId { pid: child.id(), start: ucs::sys::proc::start_time(child.id()).unwrap().unwrap() };
-    let watch = PidFd::open(id).unwrap();
-    let mem = SharedMem::open_proc(std::process::id(), side.dev.0.link.0.seg.fd(), 1).unwrap();
-    let (seg, rows) = DevSeg::attach(mem).unwrap();
+    let pidfd = PidFd::open(id).unwrap();
+    let mem = SharedMem::open_proc(std::process::id(), unsol.dev.0.link.0.seg.fd(), 1).unwrap();
+    let (seg, mrs) = DevSeg::attach(mem).unwrap();
     // This process plays the other: the watch is the peer's, the pid is ours.
-    let remote = Remote::new(std::process::id(), Some(watch), seg, rows);
+    let remote = RemoteDevice::new(std::process::id(), Some(pidfd), seg, mrs);
     let mut theirs = vec![7u8; 64];
     // SAFETY: `theirs` outlives the region.
-    let private = unsafe { side.dev.reg_mr(&side.pd, theirs.as_mut_ptr(), 64, Access::ALL) }.unwrap();
-    let pd = seg_pd_of(&side);
-    let from = super::super::From { iid: side.dev.gid().iid(), qpn: 1, kind: QpKind::Srd };
+    let private = unsafe { unsol.dev.reg_mr(&unsol.pd, theirs.as_mut_ptr(), 64, Access::ALL) }.unwrap();
+    let pd = seg_pd_of(&unsol);
+    let from = super::super::Sender { iid: unsol.dev.gid().iid(), qpn: 1, kind: QpKind::Srd };
     let op = |mr: &Mr<Shm>, local: &mut [u8]| super::super::Rdma {
         local: local.as_mut_ptr(),
         len: 64,
@@ -286,13 +286,13 @@ fn memory_of_whoever_has_a_dead_peers_pid_is_left_alone() {
         total: 64,
     };
     let mut local = [9u8; 64];
-    assert_eq!(remote.write(pd, from, &op(&private, &mut local)), Verdict::Done(DevStatus::Ok));
+    assert_eq!(remote.write(pd, from, &op(&private, &mut local)), TryOutcome::Done(DevStatus::Ok));
     child.kill().unwrap();
     child.wait().unwrap();
     std::thread::sleep(Duration::from_millis(200));
     local.fill(1);
-    for mr in [&private, &side.mr] {
-        let gone = Verdict::Done(DevStatus::BadDestQpn);
+    for mr in [&private, &unsol.mr] {
+        let gone = TryOutcome::Done(DevStatus::BadDestQpn);
         assert_eq!(remote.write(pd, from, &op(mr, &mut local)), gone);
         assert_eq!(remote.read(pd, from, &op(mr, &mut local)), gone);
     }
@@ -301,16 +301,16 @@ fn memory_of_whoever_has_a_dead_peers_pid_is_left_alone() {
 
 /// Keys have 24 bits, so each comes back one day: for other memory, and not for what a peer had mapped under it before.
 #[test]
-fn a_key_that_comes_back_names_the_new_memory() {
-    let (side, to, _) = side();
-    let new = || side.dev.alloc_mr(&side.pd, 4096, Access::ALL).unwrap();
+fn a_reused_key_maps_the_new_memory() {
+    let (unsol, to, _) = unsol();
+    let new = || unsol.dev.alloc_mr(&unsol.pd, 4096, Access::ALL).unwrap();
     let write = |mr: &Mr<Shm>, byte: u8| {
         // SAFETY: the region is this test's alone, and longer.
-        unsafe { side.mr.addr().write_bytes(byte, 64) };
-        let sge = Sge { addr: side.mr.addr(), len: 64, lkey: side.mr.lkey() };
-        side.qp.write(&to, 1, sge, mr.addr() as u64, mr.rkey(), None).unwrap();
+        unsafe { unsol.mr.addr().write_bytes(byte, 64) };
+        let sge = Sge { addr: unsol.mr.addr(), len: 64, lkey: unsol.mr.lkey() };
+        unsol.qp.write(&to, 1, sge, mr.addr() as u64, mr.rkey(), None).unwrap();
         let mut out = [Cqe::EMPTY];
-        assert_eq!((side.cq.poll(&mut out), out[0].status), (1, DevStatus::Ok));
+        assert_eq!((unsol.cq.poll(&mut out), out[0].status), (1, DevStatus::Ok));
         // SAFETY: the same; the write is over.
         assert_eq!(unsafe { std::slice::from_raw_parts(mr.addr(), 64) }, [byte; 64]);
     };
@@ -324,15 +324,15 @@ fn a_key_that_comes_back_names_the_new_memory() {
 
 /// A child has what its parent had when it forked; whatever it lets go of, the parent goes on.
 #[test]
-fn a_child_lets_go_of_its_parents_device() {
-    let (side, to, _seg) = side();
-    side.recv(1);
+fn a_forked_child_does_not_close_the_parents_device() {
+    let (unsol, to, _seg) = unsol();
+    unsol.recv(1);
     // SAFETY: the child drops what it has and ends; nothing of that takes a lock that another thread may hold.
     match unsafe { libc::fork() } {
         0 => {
-            side.dev.destroy_ah(&side.pd, to.ah);
-            side.qp.fail();
-            drop(side);
+            unsol.dev.destroy_ah(&unsol.pd, to.ah);
+            unsol.qp.fail();
+            drop(unsol);
             // SAFETY: ends the child without what the test's process does at its end.
             unsafe { libc::_exit(0) }
         }
@@ -343,46 +343,46 @@ fn a_child_lets_go_of_its_parents_device() {
             assert_eq!(status, 0);
         }
     }
-    side.qp.send_inline(&to, 0, b"after", None).unwrap();
-    assert_eq!(side.received(MANY), [(1, 5, DevStatus::Ok)]);
-    let sge = Sge { addr: side.mr.addr(), len: 64, lkey: side.mr.lkey() };
-    side.qp.write(&to, 1, sge, side.mr.addr() as u64 + 64, side.mr.rkey(), None).unwrap();
+    unsol.qp.send_inline(&to, 0, b"after", None).unwrap();
+    assert_eq!(unsol.received(MANY), [(1, 5, DevStatus::Ok)]);
+    let sge = Sge { addr: unsol.mr.addr(), len: 64, lkey: unsol.mr.lkey() };
+    unsol.qp.write(&to, 1, sge, unsol.mr.addr() as u64 + 64, unsol.mr.rkey(), None).unwrap();
     let mut out = [Cqe::EMPTY];
-    assert_eq!((side.cq.poll(&mut out), out[0].status), (1, DevStatus::Ok));
+    assert_eq!((unsol.cq.poll(&mut out), out[0].status), (1, DevStatus::Ok));
 }
 
 /// The receive that a message was on its way to when the queue pair failed: it ends, though its sender died.
 #[test]
-fn whoever_dies_in_a_claim_of_a_failed_queue_pair_keeps_no_receive() {
-    let (side, _, seg) = side();
-    side.recv(1);
-    side.recv(2);
+fn a_dead_claimer_of_a_failed_queue_pair_keeps_no_receive() {
+    let (unsol, _, seg) = unsol();
+    unsol.recv(1);
+    unsol.recv(2);
     claim(&seg, dead_pid());
-    side.qp.fail();
+    unsol.qp.fail();
     let flushed = [2, 1].map(|wr_id| (wr_id, 0, DevStatus::Flushed));
-    assert_eq!(side.received(MANY), flushed);
+    assert_eq!(unsol.received(MANY), flushed);
 }
 
 /// What a sender remembers of the receives is older than the one its message would get.
 #[test]
-fn a_receive_shorter_than_all_before_is_not_given_a_longer_message() {
-    let (side, to, _seg) = side();
-    let recv = |len| side.qp.recv(1, Sge { addr: side.mr.addr(), len, lkey: side.mr.lkey() }).unwrap();
+fn a_shorter_receive_refuses_a_longer_message() {
+    let (unsol, to, _seg) = unsol();
+    let recv = |len| unsol.qp.recv(1, Sge { addr: unsol.mr.addr(), len, lkey: unsol.mr.lkey() }).unwrap();
     // The first looks before anything is posted.
-    side.qp.send_inline(&to, 1, b"01234567", None).unwrap();
+    unsol.qp.send_inline(&to, 1, b"01234567", None).unwrap();
     recv(8);
-    assert_eq!(side.received(2), [(1, 8, DevStatus::Ok)]);
+    assert_eq!(unsol.received(2), [(1, 8, DevStatus::Ok)]);
     recv(7);
-    side.qp.send_inline(&to, 2, b"01234567", None).unwrap();
-    assert_eq!(side.received(2), [(1, 8, DevStatus::BadLength)], "too long for the receive");
+    unsol.qp.send_inline(&to, 2, b"01234567", None).unwrap();
+    assert_eq!(unsol.received(2), [(1, 8, DevStatus::BadLength)], "too long for the receive");
     recv(7);
-    side.qp.send_inline(&to, 3, b"0123456", None).unwrap();
-    assert_eq!(side.received(2), [(1, 7, DevStatus::Ok)]);
+    unsol.qp.send_inline(&to, 3, b"0123456", None).unwrap();
+    assert_eq!(unsol.received(2), [(1, 7, DevStatus::Ok)]);
 }
 
 /// Receives in memory that senders cannot map: payload slots, first those used in turn, then the others.
 #[test]
-fn messages_in_slots_arrive_whole_however_far_the_receiver_is_behind() {
+fn messages_in_payload_slots_arrive_whole() {
     const N: usize = 256;
     const LEN: usize = 1000;
     let dev = open_shm(&Source::empty(), "softefa0").unwrap();
@@ -437,45 +437,45 @@ fn messages_in_slots_arrive_whole_however_far_the_receiver_is_behind() {
 
 /// A sender that looked at the flag between its claim and its message, just before it was raised.
 #[test]
-fn who_falls_asleep_beside_a_claim_wakes_by_itself() {
-    let (side, _, seg) = side_with(Channel::With);
-    side.recv(1);
+fn a_sleeper_with_an_unpublished_claim_wakes_by_timer() {
+    let (unsol, _, seg) = side_with(Channel::With);
+    unsol.recv(1);
     let index = claim(&seg, std::process::id());
-    assert!(side.cq.arm());
+    assert!(unsol.cq.arm());
     seg.desc(index).len.store(3, Relaxed);
     seg.desc(index).src.store(FLAG_INLINE, Relaxed);
     seg.desc(index).seq.store(index + 1, Release);
     let epoll = Epoll::new().unwrap();
-    epoll.add(side.cq.event_fd().unwrap(), 1).unwrap();
+    epoll.add(unsol.cq.event_fd().unwrap(), 1).unwrap();
     let mut tokens = Vec::new();
     epoll.wait(&mut tokens, Some(Duration::from_secs(20))).unwrap();
     assert_eq!(tokens, [1]);
-    assert_eq!(side.received(2), [(1, 3, DevStatus::Ok)]);
+    assert_eq!(unsol.received(2), [(1, 3, DevStatus::Ok)]);
 }
 
 /// Two that sleep whenever there is nothing to do, and wake each other: whoever arms while the other sends must not miss it.
 #[test]
-fn no_wake_up_is_lost_between_two_sleepers() {
+fn no_wakeup_is_lost_between_two_sleepers() {
     const ROUNDS: u64 = 2000;
-    let (tell, told) = std::sync::mpsc::channel::<(Gid, u16)>();
-    let (tell_back, told_back) = std::sync::mpsc::channel::<(Gid, u16)>();
-    let sleeper = |first: bool, tell: std::sync::mpsc::Sender<_>, told: std::sync::mpsc::Receiver<_>| {
+    let (tx, rx) = std::sync::mpsc::channel::<(Gid, u16)>();
+    let (tx_back, rx_back) = std::sync::mpsc::channel::<(Gid, u16)>();
+    let sleeper = |first: bool, tx: std::sync::mpsc::Sender<_>, rx: std::sync::mpsc::Receiver<_>| {
         move || {
-            let (side, to_me, _) = side_with(Channel::With);
-            side.recv(0);
-            tell.send((side.dev.gid(), side.qp.qpn())).unwrap();
-            let (gid, qpn) = told.recv().unwrap();
-            let to = Dest { ah: side.dev.create_ah(&side.pd, gid).unwrap(), qpn, ..to_me };
+            let (unsol, to_me, _) = side_with(Channel::With);
+            unsol.recv(0);
+            tx.send((unsol.dev.gid(), unsol.qp.qpn())).unwrap();
+            let (gid, qpn) = rx.recv().unwrap();
+            let to = Dest { ah: unsol.dev.create_ah(&unsol.pd, gid).unwrap(), qpn, ..to_me };
             let epoll = Epoll::new().unwrap();
-            epoll.add(side.cq.event_fd().unwrap(), 1).unwrap();
+            epoll.add(unsol.cq.event_fd().unwrap(), 1).unwrap();
             let mut out = [Cqe::EMPTY; 4];
             let mut arrived = || {
                 loop {
-                    let n = side.cq.poll(&mut out);
+                    let n = unsol.cq.poll(&mut out);
                     if out[..n].iter().any(|c| c.op == CqeOp::Recv) {
-                        return side.recv(0);
+                        return unsol.recv(0);
                     }
-                    if n == 0 && side.cq.arm() {
+                    if n == 0 && unsol.cq.arm() {
                         let mut tokens = Vec::new();
                         epoll.wait(&mut tokens, Some(Duration::from_secs(20))).unwrap();
                         assert!(!tokens.is_empty(), "a wake-up was lost");
@@ -488,62 +488,67 @@ fn no_wake_up_is_lost_between_two_sleepers() {
                 }
                 // Earlier and later than the other gets to arming.
                 (0..round % 64 * 8).for_each(|_| std::hint::spin_loop());
-                side.qp.send_inline(&to, 1, b"wake up", None).unwrap();
+                unsol.qp.send_inline(&to, 1, b"wake up", None).unwrap();
             }
             if first {
                 arrived();
             }
         }
     };
-    let one = std::thread::spawn(sleeper(true, tell, told_back));
-    let other = std::thread::spawn(sleeper(false, tell_back, told));
+    let one = std::thread::spawn(sleeper(true, tx, rx_back));
+    let other = std::thread::spawn(sleeper(false, tx_back, rx));
     one.join().unwrap();
     other.join().unwrap();
 }
 
 /// Not a test: the other process of the next one. Says what it finds under the name that the environment gives.
 #[test]
-#[ignore = "started by another_pid_namespace_is_out_of_reach"]
-fn looker() {
-    let name = std::env::var("LOOKER").unwrap();
+#[ignore = "started by another_pid_namespace_is_denied"]
+fn lookup_process() {
+    let name = std::env::var("LOOKUP_NAME").unwrap();
     let (iid, qpn) = name.split_once(' ').unwrap();
-    let found = match find::find(iid.parse().unwrap(), qpn.parse().unwrap()) {
+    let found = match lookup::lookup(iid.parse().unwrap(), qpn.parse().unwrap()) {
         Ok((_, pid)) => format!("process {pid}"),
-        Err(Lost::Nobody) => "nobody".into(),
-        Err(Lost::Barred(why)) => why,
-        Err(Lost::Down | Lost::Later) => "something else".into(),
+        Err(LookupError::NotFound) => "nobody".into(),
+        Err(LookupError::Denied(why)) => why,
+        Err(LookupError::DeviceDown | LookupError::Retry) => "something else".into(),
     };
     println!("\nfound {found}.");
 }
 
 /// A process whose pid means nothing here is there all the same: its name is in the network namespace that both have.
 #[test]
-fn another_pid_namespace_is_out_of_reach() {
-    let (side, ..) = side();
-    let mut looker = std::process::Command::new("unshare");
-    looker.args(["--pid", "--fork", "--"]).arg(std::env::current_exe().unwrap());
-    looker.args(["--ignored", "--exact", "--nocapture", "efa::dev::soft::link::shm::tests::looker"]);
-    looker.env("LOOKER", format!("{} {}", side.dev.gid().iid(), side.qp.qpn()));
-    let said = match looker.output() {
+fn another_pid_namespace_is_denied() {
+    let (unsol, ..) = unsol();
+    let mut lookup_process = std::process::Command::new("unshare");
+    lookup_process.args(["--pid", "--fork", "--"]).arg(std::env::current_exe().unwrap());
+    lookup_process.args([
+        "--ignored",
+        "--exact",
+        "--nocapture",
+        "efa::dev::soft::link::shm::tests::lookup_process",
+    ]);
+    lookup_process.env("LOOKUP_NAME", format!("{} {}", unsol.dev.gid().iid(), unsol.qp.qpn()));
+    let output = match lookup_process.output() {
         Ok(out) if out.status.success() => String::from_utf8_lossy(&out.stdout).into_owned(),
         Ok(out) => {
             return ucs::testing::skipped("another pid namespace", String::from_utf8_lossy(&out.stderr));
         }
         Err(e) => return ucs::testing::skipped("another pid namespace", e),
     };
-    assert!(said.contains("found the queue pair's process is in another pid namespace."), "{said}");
+    assert!(output.contains("found the queue pair's process is in another pid namespace."), "{output}");
 }
 
 #[test]
-fn names_are_unique_and_vanish() {
+fn qp_names_are_unique_and_vanish() {
     let iid = 0x77aa_0000_0000_0001 | u64::from(std::process::id()) << 16;
-    let name = Name::take(iid, 9).unwrap().unwrap();
-    assert!(Name::take(iid, 9).unwrap().is_none());
-    assert!(matches!(find::find(iid, 9), Err(Lost::Nobody)), "not published yet");
-    name.publish().unwrap();
-    assert!(matches!(find::find(iid, 9), Err(Lost::Nobody)), "published, but without a segment");
+    let name = QpName::bind(iid, 9).unwrap().unwrap();
+    assert!(QpName::bind(iid, 9).unwrap().is_none());
+    assert!(matches!(lookup::lookup(iid, 9), Err(LookupError::NotFound)), "not published yet");
+    name.listen().unwrap();
+    assert!(matches!(lookup::lookup(iid, 9), Err(LookupError::NotFound)), "published, but without a segment");
     drop(name);
-    assert!(Name::take(iid, 9).unwrap().is_some());
+    assert!(QpName::bind(iid, 9).unwrap().is_some());
 }
 
 proptest! {
@@ -551,23 +556,23 @@ proptest! {
 
     /// Whatever a header says, attaching answers, and what it accepts lies inside the mapping.
     #[test]
-    fn any_header_is_refused_or_safe(pokes in proptest::collection::vec((0usize..32, any::<u32>(), any::<bool>()), 0..4)) {
-        let who = QpWho { iid: 1, qpn: 2, pid: 3, start: 4, dev_fd: 5, qkey: 6, pd: 7, wake_fd: -1, mtu: 128, kind: QpKind::Srd };
-        let shape = QpShape { ring: 8, side: 8, slot_len: 128 };
-        let seg = QpSeg::create("softefa.test", shape, &who).unwrap();
+    fn attaching_rejects_or_bounds_any_header(pokes in proptest::collection::vec((0usize..32, any::<u32>(), any::<bool>()), 0..4)) {
+        let identity = QpIdentity { iid: 1, qpn: 2, pid: 3, start: 4, dev_fd: 5, qkey: 6, pd: 7, wake_fd: -1, mtu: 128, kind: QpKind::Srd };
+        let layout = QpLayout { ring: 8, unsol: 8, slot_len: 128 };
+        let seg = QpSeg::create("softefa.test", layout, &identity).unwrap();
         for (word, value, small) in pokes {
             let at = std::ptr::from_ref(seg.hdr()).cast::<AtomicU32>().wrapping_add(word);
             // SAFETY: the first 128 bytes of the header, which are atomics.
             unsafe { &*at }.store(if small { 1 << (value % 17) } else { value }, Relaxed);
         }
         if let Some((seg, _)) = QpSeg::attach(seg.into_mem()) {
-            let shape = seg.shape();
+            let layout = seg.layout();
             seg.desc(u32::MAX).seq.load(Relaxed);
-            seg.landing(u32::MAX).addr.load(Relaxed);
+            seg.recv_wqe(u32::MAX).addr.load(Relaxed);
             let last = seg.cold_slot(u32::MAX);
-            prop_assert!(seg.payload(seg.hot_slot(u32::MAX), shape.slot_len).is_some());
-            prop_assert!(seg.payload(last, shape.slot_len).is_some());
-            prop_assert!(seg.payload(last, shape.slot_len + 1).is_none());
+            prop_assert!(seg.payload(seg.hot_slot(u32::MAX), layout.slot_len).is_some());
+            prop_assert!(seg.payload(last, layout.slot_len).is_some());
+            prop_assert!(seg.payload(last, layout.slot_len + 1).is_none());
             prop_assert!(seg.payload(0, 1).is_none());
         }
     }

@@ -16,14 +16,14 @@ pub(super) fn allow_peers() {
 
 /// Which way bytes go.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum CopyDir {
     FromPeer,
     ToPeer,
 }
 
 /// Copies `len` bytes between the peer's `raddr` and `local`.
 /// The local range must be readable, or writable, for that; a range that is not mapped is an error, not a fault.
-pub(super) fn copy(pid: u32, raddr: u64, local: *mut u8, len: u32, way: Way) -> Result<(), DevStatus> {
+pub(super) fn copy(pid: u32, raddr: u64, local: *mut u8, len: u32, dir: CopyDir) -> Result<(), DevStatus> {
     let mut done = 0usize;
     while done < len as usize {
         let left = len as usize - done;
@@ -31,7 +31,7 @@ pub(super) fn copy(pid: u32, raddr: u64, local: *mut u8, len: u32, way: Way) -> 
         let theirs =
             libc::iovec { iov_base: (raddr as usize).wrapping_add(done) as *mut libc::c_void, iov_len: left };
         let pid = pid as libc::pid_t;
-        let n = if way == Way::FromPeer {
+        let n = if dir == CopyDir::FromPeer {
             // SAFETY: the kernel checks both ranges; the caller vouches that `local` may be written.
             unsafe { libc::process_vm_readv(pid, &ours, 1, &theirs, 1, 0) }
         } else {

@@ -10,16 +10,16 @@ use super::dev::{Dest, Dev, DevQp, PostError, Sge};
 use super::ep::{Ep, post_error};
 use super::iface::Inner;
 use super::md::{Mem, Rkey};
-use super::parts::GroupId;
-use super::rdma::Way;
+use super::rdma::RmaDir;
 use super::tx::{EpIdx, Tx};
+use super::wr_group::WrGroupId;
 use crate::api::{Comp, Error, Iov, Outcome, Refused, RemoteIov, Sent};
 use crate::base::iov::Walk;
 
 /// An operation that is not posted in full, or has requests on their way after it was.
-pub(super) struct Long<D: Dev> {
-    group: GroupId,
-    way: Way,
+pub(super) struct MultiWrOp<D: Dev> {
+    group: WrGroupId,
+    dir: RmaDir,
     to: Dest<D::Ah>,
     ep: EpIdx,
     /// What flushes and fences wait for: its epochs of the endpoint and of the interface.
@@ -34,90 +34,90 @@ pub(super) struct Long<D: Dev> {
     /// Requests that are not posted yet.
     unposted: u32,
     /// Requests on their way.
-    under_way: u32,
+    in_flight: u32,
 }
 
 impl<D: Dev> Ep<D> {
-    /// Begins an operation of `parts` requests, all of which were checked.
+    /// Begins an operation of `requests` requests, all of which were checked.
     ///
     /// # Safety
     /// As for [`crate::api::Ep::put_sgl`] or [`crate::api::Ep::get_sgl`].
     #[cold]
-    pub(super) unsafe fn begin_long(
+    pub(super) unsafe fn start_multi_wr(
         &self,
-        way: Way,
+        dir: RmaDir,
         iov: &[Iov<'_, Mem<D>>],
         remote: &[RemoteIov<'_, Rkey>],
-        parts: u32,
+        requests: u32,
         comp: Comp,
     ) -> Outcome {
         let iface = &*self.iface;
-        if !iface.tx.borrow_mut().admit(self.idx, 1) {
+        if !iface.tx.borrow_mut().try_reserve(self.idx, 1) {
             return Err(Refused::NoResource);
         }
-        let group = iface.tx.borrow_mut().groups.open(parts, comp);
-        let epochs = iface.tx.borrow_mut().start_whole(self.idx);
-        let mut long = Long {
+        let group = iface.tx.borrow_mut().groups.add(requests, comp);
+        let epochs = iface.tx.borrow_mut().start_op(self.idx);
+        let mut op = MultiWrOp {
             group,
-            way,
+            dir,
             to: self.to,
             ep: self.idx,
             epochs,
-            local: iov.iter().map(unregistered).collect(),
+            local: iov.iter().map(without_mem).collect(),
             lkeys: iov.iter().map(|p| p.mem.map_or(0, Mem::lkey)).collect(),
-            remote: remote.iter().map(unkeyed).collect(),
+            remote: remote.iter().map(without_rkey).collect(),
             rkeys: remote.iter().map(|r| r.rkey.word()).collect(),
             walk: Walk::default(),
-            unposted: parts,
-            under_way: 0,
+            unposted: requests,
+            in_flight: 0,
         };
-        let mut longs = iface.longs.borrow_mut();
+        let mut multi_wr_ops = iface.multi_wr_ops.borrow_mut();
         // A refusal after some were taken is met again when the first of them comes back.
-        let begun = iface.post_some(&mut long, iface.share(longs.len() + 1));
-        if long.under_way > 0 {
-            longs.push(long);
+        let posted = iface.post_requests(&mut op, iface.max_slots_each(multi_wr_ops.len() + 1));
+        if op.in_flight > 0 {
+            multi_wr_ops.push(op);
             return Ok(Sent::InProgress);
         }
         let mut tx = iface.tx.borrow_mut();
-        let undone = tx.groups.end(long.group, parts, Ok(()));
-        tx.end_whole(long.ep, long.epochs);
+        let unposted = tx.groups.complete(op.group, requests, Ok(()));
+        tx.finish_op(op.ep, op.epochs);
         // The completion inside may own an endpoint, whose drop borrows `tx`.
-        drop((tx, longs));
-        drop(undone);
-        Err(begun.err().map_or(Refused::NoResource, post_error))
+        drop((tx, multi_wr_ops));
+        drop(unposted);
+        Err(posted.err().map_or(Refused::NoResource, post_error))
     }
 }
 
-fn unregistered<M>(p: &Iov<'_, M>) -> Iov<'static, ()> {
+fn without_mem<M>(p: &Iov<'_, M>) -> Iov<'static, ()> {
     Iov { addr: p.addr, len: p.len, stride: p.stride, count: p.count, mem: None }
 }
 
-fn unkeyed<K>(r: &RemoteIov<'_, K>) -> RemoteIov<'static, ()> {
+fn without_rkey<K>(r: &RemoteIov<'_, K>) -> RemoteIov<'static, ()> {
     RemoteIov { addr: r.addr, len: r.len, stride: r.stride, count: r.count, rkey: &() }
 }
 
 impl<D: Dev> Inner<D> {
-    /// How many rows each of `longs` such operations may have.
-    fn share(&self, longs: usize) -> u32 {
-        (self.tx.borrow().depth() / 2 / longs as u32).max(1)
+    /// How many rows each of `multi_wr_ops` such operations may have.
+    fn max_slots_each(&self, multi_wr_ops: usize) -> u32 {
+        (self.tx.borrow().depth() / 2 / multi_wr_ops as u32).max(1)
     }
 
-    /// Posts requests of `long` until it has `most` on their way or there is no row.
-    fn post_some(&self, long: &mut Long<D>, most: u32) -> Result<(), PostError> {
-        while long.unposted > 0 && long.under_way < most {
-            let Some(claim) = Tx::claim_part(&self.tx, long.ep, long.group) else { break };
+    /// Posts requests of `long` until it has `max` on their way or there is no row.
+    fn post_requests(&self, op: &mut MultiWrOp<D>, max: u32) -> Result<(), PostError> {
+        while op.unposted > 0 && op.in_flight < max {
+            let Some(claim) = Tx::claim_in_group(&self.tx, op.ep, op.group) else { break };
             // A request that is not taken is tried again: what moves on is a copy.
-            let mut walk = long.walk;
-            let Some(cut) = walk.next(&long.local, &long.remote) else { break };
-            let sge = Sge { addr: cut.addr, len: cut.len as u32, lkey: long.lkeys[cut.here] };
-            let (wr_id, key) = (u64::from(claim.row()), long.rkeys[cut.there]);
-            match long.way {
-                Way::Put => self.qp.write(&long.to, wr_id, sge, cut.remote, key, None)?,
-                Way::Get => self.qp.read(&long.to, wr_id, sge, cut.remote, key)?,
+            let mut walk = op.walk;
+            let Some(cut) = walk.next(&op.local, &op.remote) else { break };
+            let sge = Sge { addr: cut.addr, len: cut.len as u32, lkey: op.lkeys[cut.here] };
+            let (wr_id, key) = (u64::from(claim.slot()), op.rkeys[cut.there]);
+            match op.dir {
+                RmaDir::Put => self.qp.write(&op.to, wr_id, sge, cut.remote, key, None)?,
+                RmaDir::Get => self.qp.read(&op.to, wr_id, sge, cut.remote, key)?,
             }
             claim.commit();
             self.qp.ring_doorbell();
-            (long.walk, long.unposted, long.under_way) = (walk, long.unposted - 1, long.under_way + 1);
+            (op.walk, op.unposted, op.in_flight) = (walk, op.unposted - 1, op.in_flight + 1);
         }
         Ok(())
     }
@@ -125,31 +125,31 @@ impl<D: Dev> Inner<D> {
     /// A request of `group` is over. Whom to tell what, if it was the last; before, whatever is not posted of it goes on, or
     /// after a failure counts as failed.
     #[cold]
-    pub(super) fn part_over(
+    pub(super) fn group_member_done(
         &self,
-        group: GroupId,
+        group: WrGroupId,
         result: Result<(), Error>,
     ) -> Option<(Comp, Result<(), Error>)> {
-        let mut longs = self.longs.borrow_mut();
-        let Some(at) = longs.iter().position(|long| long.group == group) else {
-            return self.tx.borrow_mut().groups.end(group, 1, result);
+        let mut multi_wr_ops = self.multi_wr_ops.borrow_mut();
+        let Some(at) = multi_wr_ops.iter().position(|op| op.group == group) else {
+            return self.tx.borrow_mut().groups.complete(group, 1, result);
         };
-        let most = self.share(longs.len());
-        let long = &mut longs[at];
-        long.under_way -= 1;
-        let result = result.and_then(|()| match self.post_some(long, most) {
-            Err(PostError::Full) if long.under_way > 0 => Ok(()),
+        let max = self.max_slots_each(multi_wr_ops.len());
+        let op = &mut multi_wr_ops[at];
+        op.in_flight -= 1;
+        let result = result.and_then(|()| match self.post_requests(op, max) {
+            Err(PostError::Full) if op.in_flight > 0 => Ok(()),
             Err(PostError::Full) => Err(Error::Exhausted("send queue entries")),
             Err(PostError::Invalid(why)) => Err(Error::InvalidParam(why)),
             Ok(()) => Ok(()),
         });
-        let given_up = if result.is_err() { std::mem::take(&mut long.unposted) } else { 0 };
-        let over = self.tx.borrow_mut().groups.end(group, 1 + given_up, result)?;
-        let long = longs.swap_remove(at);
-        let orphan = self.tx.borrow_mut().end_whole(long.ep, long.epochs);
-        if orphan {
-            self.retire(long.ep);
+        let abandoned = if result.is_err() { std::mem::take(&mut op.unposted) } else { 0 };
+        let ended = self.tx.borrow_mut().groups.complete(group, 1 + abandoned, result)?;
+        let op = multi_wr_ops.swap_remove(at);
+        let ep_dropped = self.tx.borrow_mut().finish_op(op.ep, op.epochs);
+        if ep_dropped {
+            self.retire(op.ep);
         }
-        Some(over)
+        Some(ended)
     }
 }

@@ -45,17 +45,17 @@ impl FaultPlan {
         FaultPlan { reorder: 0.2, window: 20_000, delay: 1_000, jitter: 4_000, rnr: 0.02, ..FaultPlan::NONE };
 
     /// Whether every request goes through at once.
-    pub fn is_quiet(&self) -> bool {
-        let dice = [self.reorder, self.rnr, self.fail];
-        dice == [0.0; 3] && self.delay == 0 && self.jitter == 0 && self.down_after.is_none()
+    pub fn is_none(&self) -> bool {
+        let probabilities = [self.reorder, self.rnr, self.fail];
+        probabilities == [0.0; 3] && self.delay == 0 && self.jitter == 0 && self.down_after.is_none()
     }
 }
 
 /// What was drawn for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fate {
+pub struct FaultDraw {
     /// Ticks until it is carried out.
-    pub hold: u64,
+    pub delay: u64,
     /// Ticks from then to the completion.
     pub ack: u64,
     /// The first try finds the receiver not ready.
@@ -65,34 +65,34 @@ pub struct Fate {
 }
 
 /// A plan and the dice.
-pub struct Model {
+pub struct FaultModel {
     plan: FaultPlan,
-    dice: ChaCha8Rng,
+    rng: ChaCha8Rng,
 }
 
-impl Model {
+impl FaultModel {
     /// Dice of their own for each (`seed`, `stream`).
-    pub fn new(plan: FaultPlan, seed: u64, stream: u64) -> Model {
-        let mut dice = ChaCha8Rng::seed_from_u64(seed);
-        dice.set_stream(stream);
-        Model { plan, dice }
+    pub fn new(plan: FaultPlan, seed: u64, stream: u64) -> FaultModel {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(stream);
+        FaultModel { plan, rng }
     }
 
     /// Whether [`Model::draw`] need not be asked.
-    pub fn is_quiet(&self) -> bool {
-        self.plan.is_quiet()
+    pub fn is_none(&self) -> bool {
+        self.plan.is_none()
     }
 
     /// The fate of the next request.
-    pub fn draw(&mut self) -> Fate {
+    pub fn draw(&mut self) -> FaultDraw {
         let p = self.plan;
-        let mut hold = p.delay + self.upto(p.jitter);
+        let mut delay = p.delay + self.up_to(p.jitter);
         if self.chance(p.reorder) {
-            hold += 1 + self.upto(p.window.saturating_sub(1));
+            delay += 1 + self.up_to(p.window.saturating_sub(1));
         }
-        Fate {
-            hold,
-            ack: self.upto(p.jitter),
+        FaultDraw {
+            delay,
+            ack: self.up_to(p.jitter),
             rnr: self.chance(p.rnr),
             fail: self.chance(p.fail).then_some(p.fail_status),
         }
@@ -101,11 +101,11 @@ impl Model {
     /// Draws nothing for a probability of zero, so that switching one fault off leaves the others as they were only
     /// where they come first; a plan and a seed together name a run.
     fn chance(&mut self, p: f64) -> bool {
-        p > 0.0 && ((self.dice.next_u64() >> 11) as f64) < p * (1u64 << 53) as f64
+        p > 0.0 && ((self.rng.next_u64() >> 11) as f64) < p * (1u64 << 53) as f64
     }
 
-    fn upto(&mut self, max: u64) -> u64 {
-        if max == 0 { 0 } else { self.dice.next_u64() % (max + 1) }
+    fn up_to(&mut self, max: u64) -> u64 {
+        if max == 0 { 0 } else { self.rng.next_u64() % (max + 1) }
     }
 }
 
@@ -114,25 +114,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn same_seed_same_fate() {
-        let mut a = Model::new(FaultPlan::ROUGH, 7, 1);
-        let mut b = Model::new(FaultPlan::ROUGH, 7, 1);
-        let mut c = Model::new(FaultPlan::ROUGH, 7, 2);
-        let fates: Vec<Fate> = (0..100).map(|_| a.draw()).collect();
-        assert!(fates.iter().all(|f| *f == b.draw()));
-        assert!(fates.iter().any(|f| *f != c.draw()));
+    fn same_seed_same_draws() {
+        let mut a = FaultModel::new(FaultPlan::ROUGH, 7, 1);
+        let mut b = FaultModel::new(FaultPlan::ROUGH, 7, 1);
+        let mut c = FaultModel::new(FaultPlan::ROUGH, 7, 2);
+        let draws: Vec<FaultDraw> = (0..100).map(|_| a.draw()).collect();
+        assert!(draws.iter().all(|f| *f == b.draw()));
+        assert!(draws.iter().any(|f| *f != c.draw()));
     }
 
     #[test]
     fn probabilities_hold_roughly_and_bounds_exactly() {
         let plan = FaultPlan { reorder: 0.5, window: 10, rnr: 1.0, ..FaultPlan::NONE };
-        let mut m = Model::new(plan, 1, 1);
-        let held = (0..10_000).filter(|_| {
+        let mut m = FaultModel::new(plan, 1, 1);
+        let delayed = (0..10_000).filter(|_| {
             let f = m.draw();
-            assert!(f.hold <= 10 && f.ack == 0 && f.rnr && f.fail.is_none());
-            f.hold > 0
+            assert!(f.delay <= 10 && f.ack == 0 && f.rnr && f.fail.is_none());
+            f.delay > 0
         });
-        assert!((4_500..5_500).contains(&held.count()));
-        assert!(FaultPlan::NONE.is_quiet() && !plan.is_quiet());
+        assert!((4_500..5_500).contains(&delayed.count()));
+        assert!(FaultPlan::NONE.is_none() && !plan.is_none());
     }
 }

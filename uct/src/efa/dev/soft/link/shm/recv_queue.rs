@@ -1,12 +1,12 @@
 //! The receive side: posts landings, takes published descriptors in order of claim, gives completions.
 //! Used by one queue pair. Never waits for a sender: one that died between claim and publication is skipped.
 
-use super::super::{Posted, Rx};
-use super::DevShare;
-use super::find::Name;
+use super::super::{PostedRecv, RecvQueue};
+use super::ShmDevice;
+use super::lookup::QpName;
 use super::ring;
 use super::seg::{
-    Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_LONG, FLAG_WRITE, Head,
+    Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_TOO_LONG, FLAG_WRITE, Head,
     INLINE, QpSeg, SHORT,
 };
 use crate::api::Access;
@@ -24,76 +24,76 @@ const DRAIN_EVERY: u32 = 256;
 
 /// What decides about an arrival, read once: its sender could change it between a check and its use.
 #[derive(Clone, Copy)]
-struct Said {
+struct DescFields {
     src: u32,
     len: u32,
 }
 
-impl Said {
+impl DescFields {
     #[inline]
-    fn read(desc: &Desc) -> Said {
-        Said { src: desc.src.load(Relaxed), len: desc.len.load(Relaxed) }
+    fn read(desc: &Desc) -> DescFields {
+        DescFields { src: desc.src.load(Relaxed), len: desc.len.load(Relaxed) }
     }
 }
 
-pub struct ShmRx {
-    dev: Rc<DevShare>,
-    name: Name,
+pub struct ShmRecvQueue {
+    dev: Rc<ShmDevice>,
+    name: QpName,
     seg: QpSeg,
     qpn: u16,
     pd: u32,
     /// What was posted, by place in the ring. Private: peers cannot change it.
-    posts: RefCell<Box<[Option<Posted>]>>,
+    posted_recvs: RefCell<Box<[Option<PostedRecv>]>>,
     posted: Cell<u32>,
     tail: Cell<u32>,
-    shortest: Cell<u32>,
+    min_recv_len: Cell<u32>,
     /// Whether senders were told to look where a receive is.
     direct: Cell<bool>,
-    side_tail: Cell<u32>,
+    unsol_tail: Cell<u32>,
     /// The tail at the last upkeep, if it was claimed and not published then.
     stuck: Cell<Option<u32>>,
     /// No message is taken any more.
     closed: Cell<bool>,
     /// Rounds of upkeep.
-    rounds: Cell<u32>,
+    upkeep_rounds: Cell<u32>,
     /// It was said that a message was too long.
-    told_long: Cell<bool>,
+    warned_too_long: Cell<bool>,
 }
 
-impl ShmRx {
-    pub(super) fn new(dev: Rc<DevShare>, name: Name, seg: QpSeg, qpn: u16, pd: u32) -> ShmRx {
-        let shape = seg.shape();
+impl ShmRecvQueue {
+    pub(super) fn new(dev: Rc<ShmDevice>, name: QpName, seg: QpSeg, qpn: u16, pd: u32) -> ShmRecvQueue {
+        let layout = seg.layout();
         // All of the ring of unsolicited arrivals is granted at once.
-        ring::grant(&seg.hdr().side_credit.posted, shape.side);
-        ShmRx {
+        ring::grant(&seg.hdr().unsol_credit.posted, layout.unsol);
+        ShmRecvQueue {
             dev,
             name,
             qpn,
             pd,
-            posts: RefCell::new(vec![None; shape.ring as usize].into_boxed_slice()),
+            posted_recvs: RefCell::new(vec![None; layout.ring as usize].into_boxed_slice()),
             posted: Cell::new(0),
             tail: Cell::new(0),
-            shortest: Cell::new(u32::MAX),
+            min_recv_len: Cell::new(u32::MAX),
             direct: Cell::new(false),
-            side_tail: Cell::new(0),
+            unsol_tail: Cell::new(0),
             stuck: Cell::new(None),
             closed: Cell::new(false),
-            rounds: Cell::new(0),
-            told_long: Cell::new(false),
+            upkeep_rounds: Cell::new(0),
+            warned_too_long: Cell::new(false),
             seg,
         }
     }
 
     #[inline]
-    fn place(&self, index: u32) -> usize {
-        (index & (self.seg.shape().ring - 1)) as usize
+    fn ring_slot(&self, index: u32) -> usize {
+        (index & (self.seg.layout().ring - 1)) as usize
     }
 
     /// Checks a receive's key again and moves the message of claim `index` to its buffer. // HOT
     #[inline]
-    fn finish(&self, desc: &Desc, index: u32, said: Said, posted: &Posted) -> DevStatus {
-        let Said { src: flags, len } = said;
-        if flags & FLAG_LONG != 0 {
+    fn finish(&self, desc: &Desc, index: u32, fields: DescFields, posted: &PostedRecv) -> DevStatus {
+        let DescFields { src: flags, len } = fields;
+        if flags & FLAG_TOO_LONG != 0 {
             return self.too_long(len, posted);
         }
         if len > posted.cap {
@@ -116,7 +116,7 @@ impl ShmRx {
                 return DevStatus::BadStatus;
             }
             // SAFETY: `len` is at most SHORT, and the buffer a live registration for local writes of that length.
-            unsafe { self.unpack(desc, index, len as usize, posted.addr) };
+            unsafe { self.copy_short(desc, index, len as usize, posted.addr) };
             return DevStatus::Ok;
         }
         let hot = flags & FLAG_HOT != 0;
@@ -132,7 +132,7 @@ impl ShmRx {
     /// # Safety
     /// `len` is at most SHORT, and `to` writable for that many bytes.
     #[inline]
-    unsafe fn unpack(&self, desc: &Desc, index: u32, len: usize, to: *mut u8) {
+    unsafe fn copy_short(&self, desc: &Desc, index: u32, len: usize, to: *mut u8) {
         let body: [u64; INLINE / 8] = std::array::from_fn(|i| desc.body[i].load(Relaxed));
         if len <= INLINE {
             // SAFETY: `body` has so many bytes, and `to` room for them by this function's contract.
@@ -140,8 +140,8 @@ impl ShmRx {
         }
         // SAFETY: the message, and with it the room at `to`, is longer than `body`.
         unsafe { std::ptr::copy_nonoverlapping(body.as_ptr().cast(), to, INLINE) };
-        let annex = self.seg.annex(index);
-        let rest: [u64; (SHORT - INLINE) / 8] = std::array::from_fn(|i| annex.0[i].load(Relaxed));
+        let desc_ext = self.seg.desc_ext(index);
+        let rest: [u64; (SHORT - INLINE) / 8] = std::array::from_fn(|i| desc_ext.0[i].load(Relaxed));
         // SAFETY: inside the room at `to`, which is longer.
         let to = unsafe { to.add(INLINE) };
         // SAFETY: `rest` has the bytes of the longest message behind `body`, and `to` room for this one's.
@@ -150,8 +150,8 @@ impl ShmRx {
 
     /// A message that did not fit its receive, or this device's MTU: said once.
     #[cold]
-    fn too_long(&self, len: u32, posted: &Posted) -> DevStatus {
-        if !self.told_long.replace(true) {
+    fn too_long(&self, len: u32, posted: &PostedRecv) -> DevStatus {
+        if !self.warned_too_long.replace(true) {
             let (qpn, cap, mtu) = (self.qpn, posted.cap, self.dev.mtu);
             tracing::error!(
                 "queue pair {qpn}: a message of {len} bytes came for a receive of {cap} bytes on a device with an MTU of \
@@ -163,13 +163,13 @@ impl ShmRx {
 
     /// The place at the tail is done with. // HOT
     #[inline]
-    fn pass(&self, tail: u32) {
+    fn finish_claim(&self, tail: u32) {
         self.tail.set(tail.wrapping_add(1));
-        ring::pass(&self.seg.hdr().credit.taken, tail);
+        ring::set_taken(&self.seg.hdr().credit.taken, tail);
     }
 
     #[inline]
-    fn cqe(&self, desc: &Desc, Said { src, len }: Said, wr_id: u64, status: DevStatus) -> Cqe {
+    fn cqe(&self, desc: &Desc, DescFields { src, len }: DescFields, wr_id: u64, status: DevStatus) -> Cqe {
         Cqe {
             wr_id,
             status,
@@ -184,56 +184,56 @@ impl ShmRx {
 
     /// The next arrival that used up a receive: its completion goes to `out`. // HOT
     #[inline]
-    fn next(&self, out: &mut Cqe) -> Option<Posted> {
+    fn next(&self, out: &mut Cqe) -> Option<PostedRecv> {
         let tail = self.tail.get();
         let desc = self.seg.desc(tail);
         if !ring::is_published(&desc.seq, tail) {
             return None;
         }
         // Published without a receive posted: no honest sender does this.
-        let posted = self.posts.borrow_mut()[self.place(tail)].take()?;
-        let said = Said::read(desc);
-        let status = match said.src & FLAG_WRITE {
-            0 => self.finish(desc, tail, said, &posted),
+        let posted = self.posted_recvs.borrow_mut()[self.ring_slot(tail)].take()?;
+        let fields = DescFields::read(desc);
+        let status = match fields.src & FLAG_WRITE {
+            0 => self.finish(desc, tail, fields, &posted),
             _ => DevStatus::Ok,
         };
-        self.pass(tail);
-        *out = self.cqe(desc, said, posted.wr_id, status);
+        self.finish_claim(tail);
+        *out = self.cqe(desc, fields, posted.wr_id, status);
         Some(posted)
     }
 
     /// The next unsolicited arrival.
-    fn next_side(&self) -> Option<Cqe> {
-        let tail = self.side_tail.get();
-        let desc = self.seg.side_desc(tail);
+    fn next_unsol(&self) -> Option<Cqe> {
+        let tail = self.unsol_tail.get();
+        let desc = self.seg.unsol_desc(tail);
         if !ring::is_published(&desc.seq, tail) {
             return None;
         }
-        let Said { src, len } = Said::read(desc);
+        let DescFields { src, len } = DescFields::read(desc);
         // Nothing else comes this way, whatever it says.
-        let cqe = self.cqe(desc, Said { src: src | FLAG_WRITE, len }, 0, DevStatus::Ok);
-        self.side_tail.set(tail.wrapping_add(1));
-        self.grant_side(tail);
+        let cqe = self.cqe(desc, DescFields { src: src | FLAG_WRITE, len }, 0, DevStatus::Ok);
+        self.unsol_tail.set(tail.wrapping_add(1));
+        self.grant_unsol(tail);
         Some(cqe)
     }
 
-    fn grant_side(&self, tail: u32) {
-        let credit = &self.seg.hdr().side_credit;
-        ring::grant(&credit.posted, tail.wrapping_add(1).wrapping_add(self.seg.shape().side));
+    fn grant_unsol(&self, tail: u32) {
+        let credit = &self.seg.hdr().unsol_credit;
+        ring::grant(&credit.posted, tail.wrapping_add(1).wrapping_add(self.seg.layout().unsol));
     }
 
     /// Whether claim `index` was made by a process that is gone, and never published. If it died before it could
     /// sign, the next claim knows it, or the head if there is none.
-    fn is_orphan(&self, head: &Head, index: u32, ring: u32, this: &Desc, after: &Desc) -> bool {
+    fn is_abandoned(&self, head: &Head, index: u32, ring: u32, this: &Desc, after: &Desc) -> bool {
         if head.word.load(Acquire) as u32 == index || ring::is_published(&this.seq, index) {
             return false;
         }
-        ring::claimer(&head.word, index, ring, &this.claimer, &after.before).is_some_and(is_gone)
+        ring::claimer(&head.word, index, ring, &this.claimer, &after.before).is_some_and(is_dead_pid)
     }
 
     /// Skips what dead senders have left claimed. Twice seen at the same place before it is believed, so that the
     /// system calls this takes are rare.
-    fn skip_orphan(&self) {
+    fn skip_abandoned(&self) {
         let tail = self.tail.get();
         let word = self.seg.hdr().head.word.load(Relaxed);
         // A claim without a receive is a lie: to pass it would put the tail before what was posted.
@@ -247,7 +247,7 @@ impl ShmRx {
             return;
         }
         let (desc, after) = (self.seg.desc(tail), self.seg.desc(tail.wrapping_add(1)));
-        if self.is_orphan(&self.seg.hdr().head, tail, self.seg.shape().ring, desc, after) {
+        if self.is_abandoned(&self.seg.hdr().head, tail, self.seg.layout().ring, desc, after) {
             tracing::debug!("queue pair {}: a sender died in the middle of a message", self.qpn);
             if self.closed.get() {
                 // Nobody is to have the receive any more: it ends like those that no message was on its way to.
@@ -255,8 +255,8 @@ impl ShmRx {
                 desc.src.store(FLAG_ABORT, Relaxed);
                 return ring::publish(&desc.seq, tail);
             }
-            let taken = self.posts.borrow_mut()[self.place(tail)].take();
-            self.pass(tail);
+            let taken = self.posted_recvs.borrow_mut()[self.ring_slot(tail)].take();
+            self.finish_claim(tail);
             if let Some(posted) = taken {
                 // The receive was not used: it goes to the end of the queue.
                 self.post(posted);
@@ -264,18 +264,18 @@ impl ShmRx {
         }
     }
 
-    fn skip_side_orphan(&self) {
-        let tail = self.side_tail.get();
-        let (desc, after) = (self.seg.side_desc(tail), self.seg.side_desc(tail.wrapping_add(1)));
-        if self.is_orphan(&self.seg.hdr().side_head, tail, self.seg.shape().side, desc, after) {
-            self.side_tail.set(tail.wrapping_add(1));
-            self.grant_side(tail);
+    fn skip_abandoned_unsol(&self) {
+        let tail = self.unsol_tail.get();
+        let (desc, after) = (self.seg.unsol_desc(tail), self.seg.unsol_desc(tail.wrapping_add(1)));
+        if self.is_abandoned(&self.seg.hdr().unsol_head, tail, self.seg.layout().unsol, desc, after) {
+            self.unsol_tail.set(tail.wrapping_add(1));
+            self.grant_unsol(tail);
         }
     }
 }
 
 /// Whether there is no such process any more, or only its remains.
-fn is_gone(pid: u32) -> bool {
+fn is_dead_pid(pid: u32) -> bool {
     let start = match proc::start_time(pid) {
         Ok(Some(start)) => start,
         Ok(None) => return true,
@@ -289,7 +289,7 @@ fn is_gone(pid: u32) -> bool {
     }
 }
 
-impl Rx for ShmRx {
+impl RecvQueue for ShmRecvQueue {
     #[inline]
     fn qpn(&self) -> u16 {
         self.qpn
@@ -301,19 +301,19 @@ impl Rx for ShmRx {
 
     // HOT
     #[inline]
-    fn post(&self, posted: Posted) {
+    fn post(&self, posted: PostedRecv) {
         let index = self.posted.get();
         let direct = posted.backing == Backing::File;
-        let cap = if direct { posted.cap } else { posted.cap.min(self.seg.shape().slot_len) };
+        let cap = if direct { posted.cap } else { posted.cap.min(self.seg.layout().slot_len) };
         let lkey = if direct { posted.lkey } else { 0 };
-        self.posts.borrow_mut()[self.place(index)] = Some(posted);
-        let shown = self.seg.landing(index);
-        shown.addr.store(posted.addr as u64, Relaxed);
-        shown.how.store(u64::from(lkey) << 32 | u64::from(cap), Relaxed);
+        self.posted_recvs.borrow_mut()[self.ring_slot(index)] = Some(posted);
+        let wqe = self.seg.recv_wqe(index);
+        wqe.addr.store(posted.addr as u64, Relaxed);
+        wqe.len_lkey.store(u64::from(lkey) << 32 | u64::from(cap), Relaxed);
         let credit: &Credit = &self.seg.hdr().credit;
-        if cap < self.shortest.get() {
-            self.shortest.set(cap);
-            credit.shortest.store(cap, Relaxed);
+        if cap < self.min_recv_len.get() {
+            self.min_recv_len.set(cap);
+            credit.min_recv_len.store(cap, Relaxed);
         }
         if direct && !self.direct.replace(true) {
             credit.direct.store(1, Relaxed);
@@ -329,17 +329,17 @@ impl Rx for ShmRx {
 
     // HOT
     #[inline]
-    fn poll(&self, out: &mut [Cqe], saw: &mut impl FnMut(&mut Cqe, Option<&Posted>)) -> usize {
+    fn poll(&self, out: &mut [Cqe], inspect: &mut impl FnMut(&mut Cqe, Option<&PostedRecv>)) -> usize {
         let mut n = 0;
         while n < out.len() {
             let Some(posted) = self.next(&mut out[n]) else { break };
-            saw(&mut out[n], Some(&posted));
+            inspect(&mut out[n], Some(&posted));
             n += 1;
         }
-        if self.seg.shape().side > 0 {
+        if self.seg.layout().unsol > 0 {
             while n < out.len() {
-                let Some(mut cqe) = self.next_side() else { break };
-                saw(&mut cqe, None);
+                let Some(mut cqe) = self.next_unsol() else { break };
+                inspect(&mut cqe, None);
                 out[n] = cqe;
                 n += 1;
             }
@@ -351,30 +351,31 @@ impl Rx for ShmRx {
     #[inline]
     fn ready(&self) -> bool {
         let there = |tail: u32, desc: &Desc| ring::is_published(&desc.seq, tail);
-        let (tail, side) = (self.tail.get(), self.side_tail.get());
+        let (tail, unsol) = (self.tail.get(), self.unsol_tail.get());
         // Who publishes what no receive was posted for lies, and there is nothing to poll.
         (there(tail, self.seg.desc(tail)) && self.outstanding() != 0)
-            || (self.seg.shape().side > 0 && there(side, self.seg.side_desc(side)))
+            || (self.seg.layout().unsol > 0 && there(unsol, self.seg.unsol_desc(unsol)))
     }
 
-    fn stalled(&self) -> bool {
+    fn has_unpublished(&self) -> bool {
         let h = self.seg.hdr();
-        ring::stalled(&h.head.word, self.tail.get())
-            || (self.seg.shape().side > 0 && ring::stalled(&h.side_head.word, self.side_tail.get()))
+        ring::has_unpublished(&h.head.word, self.tail.get())
+            || (self.seg.layout().unsol > 0
+                && ring::has_unpublished(&h.unsol_head.word, self.unsol_tail.get()))
     }
 
     fn arm(&self, armed: bool) {
         ring::arm(&self.seg.hdr().armed.flag, armed);
     }
 
-    fn close(&self, each: &mut dyn FnMut(Posted)) {
-        if !self.dev.is_ours() {
+    fn close(&self, each: &mut dyn FnMut(PostedRecv)) {
+        if !self.dev.is_owner_process() {
             return;
         }
         self.closed.set(true);
         let h = self.seg.hdr();
         let word = ring::close(&h.head.word);
-        ring::close(&h.side_head.word);
+        ring::close(&h.unsol_head.word);
         // Claims made before are messages on their way: they may still be polled, the rest is given back. More claims
         // than receives are a lie, and then none is believed.
         let outstanding = self.outstanding();
@@ -382,7 +383,8 @@ impl Rx for ShmRx {
             Some((word as u32).wrapping_sub(self.tail.get())).filter(|n| *n <= outstanding).unwrap_or(0);
         let first = self.tail.get().wrapping_add(claimed);
         for n in 0..outstanding - claimed {
-            if let Some(posted) = self.posts.borrow_mut()[self.place(first.wrapping_add(n))].take() {
+            if let Some(posted) = self.posted_recvs.borrow_mut()[self.ring_slot(first.wrapping_add(n))].take()
+            {
                 each(posted);
             }
         }
@@ -391,19 +393,19 @@ impl Rx for ShmRx {
 
     #[cold]
     fn upkeep(&self) {
-        let rounds = self.rounds.get().wrapping_add(1);
-        self.rounds.set(rounds);
-        if rounds.is_multiple_of(DRAIN_EVERY) {
-            self.name.drain();
+        let upkeep_rounds = self.upkeep_rounds.get().wrapping_add(1);
+        self.upkeep_rounds.set(upkeep_rounds);
+        if upkeep_rounds.is_multiple_of(DRAIN_EVERY) {
+            self.name.accept_all();
         }
-        self.skip_orphan();
-        if self.seg.shape().side > 0 {
-            self.skip_side_orphan();
+        self.skip_abandoned();
+        if self.seg.layout().unsol > 0 {
+            self.skip_abandoned_unsol();
         }
     }
 }
 
-impl Drop for ShmRx {
+impl Drop for ShmRecvQueue {
     fn drop(&mut self) {
         self.close(&mut |_| {});
     }

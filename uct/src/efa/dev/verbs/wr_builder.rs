@@ -11,18 +11,18 @@ use std::ptr::NonNull;
 pub(super) const MAX_SGE: usize = 8;
 
 /// The request begun last in an open session.
-pub(super) struct Request(NonNull<ibv_qp_ex>);
+pub(super) struct WrBuilder(NonNull<ibv_qp_ex>);
 
-impl Request {
+impl WrBuilder {
     /// Begins the request of a row: `ex` is a queue pair with an open session of this thread, and stays one as long as
     /// the request is spoken of. // HOT
     #[inline(always)]
-    pub(super) fn begin(ex: NonNull<ibv_qp_ex>, row: u32) -> Self {
+    pub(super) fn begin(ex: NonNull<ibv_qp_ex>, slot: u32) -> Self {
         // SAFETY: in a session nobody else touches the field; so for the one below.
-        unsafe { (*ex.as_ptr()).wr_id = row.into() };
+        unsafe { (*ex.as_ptr()).wr_id = slot.into() };
         // SAFETY: as above.
         unsafe { (*ex.as_ptr()).wr_flags = ibv_send_flags::IBV_SEND_SIGNALED.0 };
-        Request(ex)
+        WrBuilder(ex)
     }
 
     #[inline(always)]
@@ -58,24 +58,24 @@ impl Request {
     }
 
     #[inline(always)]
-    pub(super) fn bytes(&self, bytes: &[u8]) {
+    pub(super) fn set_inline_data(&self, bytes: &[u8]) {
         let from = bytes.as_ptr().cast_mut().cast();
         // SAFETY: in a session, after an operation; the library copies the bytes and does not write to them.
         unsafe { ibv_wr_set_inline_data(self.ex(), from, bytes.len()) };
     }
 
     #[inline(always)]
-    pub(super) fn piece(&self, sge: &Sge) {
+    pub(super) fn set_sge(&self, sge: &Sge) {
         // SAFETY: in a session, after an operation; the key is checked by the device.
         unsafe { ibv_wr_set_sge(self.ex(), sge.lkey, sge.addr as u64, sge.len) };
     }
 
     #[inline]
-    pub(super) fn pieces(&self, sge: &[Sge]) {
+    pub(super) fn set_sge_list(&self, sge: &[Sge]) {
         match sge {
-            [one] => self.piece(one),
+            [one] => self.set_sge(one),
             many => {
-                let list: ArrayVec<ibv_sge, MAX_SGE> = many.iter().map(raw).collect();
+                let list: ArrayVec<ibv_sge, MAX_SGE> = many.iter().map(to_ibv_sge).collect();
                 // SAFETY: as above; the library copies the list.
                 unsafe { ibv_wr_set_sge_list(self.ex(), list.len(), list.as_ptr()) };
             }
@@ -83,12 +83,12 @@ impl Request {
     }
 
     #[inline(always)]
-    pub(super) fn to(&self, ah: *mut ibv_ah, to: &Dest<Ah>) {
+    pub(super) fn set_ud_addr(&self, ah: *mut ibv_ah, to: &Dest<Ah>) {
         // SAFETY: in a session, after an operation; the handle is a live one of the queue pair's domain.
         unsafe { ibv_wr_set_ud_addr(self.ex(), ah, to.qpn.into(), to.qkey) };
     }
 }
 
-pub(super) fn raw(sge: &Sge) -> ibv_sge {
+pub(super) fn to_ibv_sge(sge: &Sge) -> ibv_sge {
     ibv_sge { addr: sge.addr as u64, length: sge.len, lkey: sge.lkey }
 }

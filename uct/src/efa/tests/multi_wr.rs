@@ -4,12 +4,12 @@ use super::*;
 use crate::api::{Outcome, RemoteIov};
 
 /// Blocks of one operation.
-const MANY: usize = 500;
+const BLOCKS: usize = 500;
 /// Distance between them.
 const GAP: usize = 3;
-const SPAN: usize = MANY * GAP;
+const SPAN: usize = BLOCKS * GAP;
 
-fn few() -> Config {
+fn short_queue() -> Config {
     Config { tx_queue_len: 8, ..Config::default() }
 }
 
@@ -17,13 +17,13 @@ fn few() -> Config {
 fn blocks<D: Dev>(local: &Mem<D>) -> [Iov<'_, Mem<D>>; 2] {
     let half = |from: usize| {
         let addr = local.addr().wrapping_add(from * GAP);
-        Iov { addr, len: 1, stride: GAP, count: MANY / 2, mem: Some(local) }
+        Iov { addr, len: 1, stride: GAP, count: BLOCKS / 2, mem: Some(local) }
     };
-    [half(0), half(MANY / 2)]
+    [half(0), half(BLOCKS / 2)]
 }
 
 fn put<D: Dev>(ep: &Ep<D>, local: &Mem<D>, at: u64, rkey: &Rkey, comp: Comp) -> Outcome {
-    let remote = [RemoteIov { addr: at, len: 1, stride: GAP as u64, count: MANY, rkey }];
+    let remote = [RemoteIov { addr: at, len: 1, stride: GAP as u64, count: BLOCKS, rkey }];
     // SAFETY: tests keep `local` until the operation is over, and do not write to it.
     unsafe { ep.put_sgl(&blocks(local), &remote, comp) }
 }
@@ -33,13 +33,13 @@ fn every_third(fill: u8) -> Vec<u8> {
     (0..SPAN).map(|n| if n % GAP == 0 { fill } else { 0 }).collect()
 }
 
-on_every_net!(
-    a_long_operation_is_one_to_completions_flushes_and_fences a_long_operation_fails_once
-    a_dropped_endpoint_finishes_its_long_operation
+on_every_network!(
+    a_multi_wr_operation_counts_once_for_completions_flushes_and_fences a_multi_wr_operation_fails_once
+    a_dropped_endpoint_finishes_its_multi_wr_operation
 );
 
-fn a_long_operation_is_one_to_completions_flushes_and_fences<N: Net>() {
-    let (net, mut a, mut b) = pair_on::<N>(&few(), &few());
+fn a_multi_wr_operation_counts_once_for_completions_flushes_and_fences<N: Network>() {
+    let (net, mut a, mut b) = pair_on::<N>(&short_queue(), &short_queue());
     let (ep, other, _back) = (a.ep_to(&b), a.ep_to(&b), b.ep_to(&a));
     let (local, remote) = (alloc(&a, SPAN, 7), alloc(&b, SPAN, 0));
     let rkey = rkey_of(&b, &remote, &a);
@@ -67,12 +67,12 @@ fn a_long_operation_is_one_to_completions_flushes_and_fences<N: Net>() {
     a.log.comps.sort_by_key(|c| c.0);
     assert_eq!(a.log.comps[3..], [(4, Ok(())), (5, Ok(()))]);
     let there = read(&remote);
-    assert!((0..MANY).all(|n| read(&back)[n * GAP] == there[n]));
+    assert!((0..BLOCKS).all(|n| read(&back)[n * GAP] == there[n]));
     assert_eq!(a.log.errors, []);
 }
 
-fn a_long_operation_fails_once<N: Net>() {
-    let (net, mut a, mut b) = pair_on::<N>(&few(), &few());
+fn a_multi_wr_operation_fails_once<N: Network>() {
+    let (net, mut a, mut b) = pair_on::<N>(&short_queue(), &short_queue());
     let (ep, _back) = (a.ep_to(&b), b.ep_to(&a));
     let (local, remote) = (alloc(&a, SPAN, 7), alloc(&b, SPAN, 0));
     let guarded = AllocReq { access: Access::LOCAL_WRITE | Access::REMOTE_READ, ..AllocReq::new(SPAN, "ro") };
@@ -80,7 +80,7 @@ fn a_long_operation_fails_once<N: Net>() {
     let (rkey, bad) = (rkey_of(&b, &remote, &a), rkey_of(&b, &guarded, &a));
     ep.set_tag(EpTag(3));
     // The second half is refused, by the peer's device, and told through the completion or as an error of the endpoint.
-    let half = |at: &Mem<N::B>| (at.addr() as u64, MANY / 2);
+    let half = |at: &Mem<N::B>| (at.addr() as u64, BLOCKS / 2);
     for comp in [Comp::Token(1), Comp::None] {
         let to = |(addr, count), rkey| RemoteIov { addr, len: 1, stride: GAP as u64, count, rkey };
         let list = [to(half(&remote), &rkey), to(half(&guarded), &bad)];
@@ -100,8 +100,8 @@ fn a_long_operation_fails_once<N: Net>() {
     assert_eq!(put(&ep, &local, past, &rkey, Comp::Token(3)), Err(Error::RemoteAccess.into()));
 }
 
-fn a_dropped_endpoint_finishes_its_long_operation<N: Net>() {
-    let (net, mut a, mut b) = pair_on::<N>(&few(), &few());
+fn a_dropped_endpoint_finishes_its_multi_wr_operation<N: Network>() {
+    let (net, mut a, mut b) = pair_on::<N>(&short_queue(), &short_queue());
     let (ep, _back) = (a.ep_to(&b), b.ep_to(&a));
     let (local, remote) = (alloc(&a, SPAN, 7), alloc(&b, SPAN, 0));
     let rkey = rkey_of(&b, &remote, &a);
@@ -114,13 +114,13 @@ fn a_dropped_endpoint_finishes_its_long_operation<N: Net>() {
 }
 
 #[test]
-fn an_address_handle_goes_back_after_a_long_operation() {
+fn an_address_handle_is_freed_after_a_multi_wr_operation() {
     let slow = FaultPlan { delay: 1000, ..FaultPlan::NONE };
     let fabric = Fabric::new(1, slow);
     let mut profile = Profile::default();
     profile.attr.max_ah = 1;
-    let mut a = Side::on(fabric.open(1, profile).unwrap(), 1, &few());
-    let mut b = Side::open(&fabric, 2, &few());
+    let mut a = Side::on(fabric.open(1, profile).unwrap(), 1, &short_queue());
+    let mut b = Side::open(&fabric, 2, &short_queue());
     let (ep, _back) = (a.ep_to(&b), b.ep_to(&a));
     let (local, remote) = (alloc(&a, SPAN, 7), alloc(&b, SPAN, 0));
     let rkey = rkey_of(&b, &remote, &a);
@@ -134,9 +134,9 @@ fn an_address_handle_goes_back_after_a_long_operation() {
 }
 
 #[test]
-fn a_peer_that_dies_in_the_middle_ends_a_long_operation_once() {
+fn a_peer_death_ends_a_multi_wr_operation_once() {
     let slow = FaultPlan { delay: 1000, ..FaultPlan::NONE };
-    let (fabric, mut a, mut b) = pair(slow, &few(), &few());
+    let (fabric, mut a, mut b) = pair(slow, &short_queue(), &short_queue());
     let (ep, _back) = (a.ep_to(&b), b.ep_to(&a));
     let (local, remote) = (alloc(&a, SPAN, 7), alloc(&b, SPAN, 0));
     let rkey = rkey_of(&b, &remote, &a);
@@ -148,16 +148,16 @@ fn a_peer_that_dies_in_the_middle_ends_a_long_operation_once() {
     }
     fabric.kill(b.iface.raw_addr().gid);
     settle(&fabric, &mut a, &mut b);
-    let [(1, Err(told)), (2, Ok(()))] = a.log.comps[..] else { panic!("{:?}", a.log.comps) };
-    assert!(matches!(told, Error::PeerDead | Error::Unreachable), "{told:?}");
+    let [(1, Err(reported)), (2, Ok(()))] = a.log.comps[..] else { panic!("{:?}", a.log.comps) };
+    assert!(matches!(reported, Error::PeerDead | Error::Unreachable), "{reported:?}");
     assert_eq!(a.log.errors, []);
-    assert_eq!(read(&remote)[(MANY - 1) * GAP], 0, "the rest was given up");
+    assert_eq!(read(&remote)[(BLOCKS - 1) * GAP], 0, "the rest was given up");
 }
 
 #[test]
-fn others_get_on_beside_long_operations() {
+fn multi_wr_operations_leave_slots_for_others() {
     let slow = FaultPlan { delay: 1000, ..FaultPlan::NONE };
-    let (fabric, mut a, mut b) = pair(slow, &few(), &few());
+    let (fabric, mut a, mut b) = pair(slow, &short_queue(), &short_queue());
     let (ep, other, _back) = (a.ep_to(&b), a.ep_to(&b), b.ep_to(&a));
     let (local, remote) = (alloc(&a, SPAN, 7), alloc(&b, SPAN, 0));
     let rkey = rkey_of(&b, &remote, &a);

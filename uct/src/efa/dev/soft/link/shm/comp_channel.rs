@@ -1,27 +1,27 @@
 //! A completion channel between processes: a pipe that peers open by its number, and a timer for one's own retries.
 //! Owned by a completion queue. Needs no thread: both are in one epoll set, which is the descriptor shown.
 
-use super::super::Wake;
+use super::super::CompChannel;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use ucs::Errno;
 use ucs::sys::{Epoll, WakePipe};
 
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-pub struct ShmWake {
+pub struct ShmCompChannel {
     set: Epoll,
     pipe: WakePipe,
     timer: OwnedFd,
 }
 
-impl ShmWake {
-    pub(super) fn new() -> Result<ShmWake, Errno> {
+impl ShmCompChannel {
+    pub(super) fn new() -> Result<ShmCompChannel, Errno> {
         let (set, pipe) = (Epoll::new()?, WakePipe::new()?);
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
         set.add(&pipe, 0)?;
         set.add(&timer, 1)?;
-        Ok(ShmWake { set, pipe, timer })
+        Ok(ShmCompChannel { set, pipe, timer })
     }
 
     /// The descriptor number that peers are told.
@@ -37,7 +37,7 @@ impl ShmWake {
     }
 }
 
-impl Wake for ShmWake {
+impl CompChannel for ShmCompChannel {
     fn fd(&self) -> BorrowedFd<'_> {
         self.set.as_fd()
     }

@@ -3,12 +3,12 @@
 //! into the receiver's posted buffer if that is a memory file, else into a payload slot, which the owner copies from.
 //! Never waits: a full ring and no receive are one test.
 
-use super::super::{From, Msg, Peer, Rdma, Verdict};
-use super::remote::Remote;
+use super::super::{Msg, Rdma, RemoteQp, Sender, TryOutcome};
+use super::remote_device::RemoteDevice;
 use super::ring::{self, CLOSED};
 use super::seg::{
-    Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_LONG, FLAG_WRITE, Head,
-    INLINE, QpSeg, QpWho, SHORT,
+    Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_TOO_LONG, FLAG_WRITE, Head,
+    INLINE, QpIdentity, QpSeg, SHORT,
 };
 use crate::efa::dev::{DevStatus, QpKind};
 use std::cell::{Cell, OnceCell};
@@ -19,37 +19,37 @@ use ucs::sync::{fence, prefetch_write};
 use ucs::sys::Waker;
 
 /// Operations between two times that a look may be due whether the receiver lives, while all goes well.
-const LOOK_EVERY: u32 = 64;
+const LIVENESS_INTERVAL: u32 = 64;
 /// A look serves for so long, however many operations there are.
-const LOOK_SERVES: Duration = Duration::from_millis(5);
+const LIVENESS_VALID: Duration = Duration::from_millis(5);
 /// Tries without credit between two such looks.
-const LOOK_MISSES: u32 = 256;
+const LIVENESS_MISSES: u32 = 256;
 
 /// How far ahead of a message the lines of a later one are asked for: they come while its claim, which waits for all stores
 /// before it, is not made yet. Nearer ones may be where the owner looks for the next arrival.
-const AHEAD: u32 = 4;
+const PREFETCH_AHEAD: u32 = 4;
 
 /// What this process last saw of a peer's credit.
 #[derive(Default)]
-struct Seen {
+struct CreditCache {
     posted: Cell<u32>,
-    shortest: Cell<u32>,
+    min_recv_len: Cell<u32>,
     /// Whether some receive is to be written by the sender.
     direct: Cell<bool>,
     taken: Cell<u32>,
 }
 
-pub struct ShmPeer {
+pub struct ShmRemoteQp {
     me: u32,
     seg: QpSeg,
-    who: QpWho,
-    remote: Rc<Remote>,
-    ring: Seen,
-    side: Seen,
+    identity: QpIdentity,
+    remote: Rc<RemoteDevice>,
+    ring: CreditCache,
+    unsol: CreditCache,
     sent: Cell<u32>,
     misses: Cell<u32>,
     /// The receiver was found dead: it stays so, for whoever asks again at once.
-    gone: Cell<bool>,
+    dead: Cell<bool>,
     waker: OnceCell<Option<Waker>>,
 }
 
@@ -60,78 +60,78 @@ struct Claim {
     word: u64,
 }
 
-impl ShmPeer {
-    pub(super) fn new(me: u32, seg: QpSeg, who: QpWho, remote: Rc<Remote>) -> ShmPeer {
-        ShmPeer {
+impl ShmRemoteQp {
+    pub(super) fn new(me: u32, seg: QpSeg, identity: QpIdentity, remote: Rc<RemoteDevice>) -> ShmRemoteQp {
+        ShmRemoteQp {
             me,
             seg,
-            who,
+            identity,
             remote,
-            ring: Seen::default(),
-            side: Seen::default(),
+            ring: CreditCache::default(),
+            unsol: CreditCache::default(),
             sent: Cell::new(0),
             misses: Cell::new(0),
-            gone: Cell::new(false),
+            dead: Cell::new(false),
             waker: OnceCell::new(),
         }
     }
 
     /// Whether claim `index` has a receive. // HOT
     #[inline]
-    fn granted(&self, index: u32, credit: &Credit, seen: &Seen) -> bool {
-        if ring::is_below(index, seen.posted.get()) {
+    fn granted(&self, index: u32, credit: &Credit, cache: &CreditCache) -> bool {
+        if ring::is_below(index, cache.posted.get()) {
             return true;
         }
-        seen.posted.set(ring::granted(&credit.posted));
-        seen.shortest.set(credit.shortest.load(Relaxed));
-        seen.direct.set(credit.direct.load(Relaxed) != 0);
-        ring::is_below(index, seen.posted.get())
+        cache.posted.set(ring::granted(&credit.posted));
+        cache.min_recv_len.set(credit.min_recv_len.load(Relaxed));
+        cache.direct.set(credit.direct.load(Relaxed) != 0);
+        ring::is_below(index, cache.posted.get())
     }
 
     /// No credit: is there anybody?
     #[cold]
-    fn miss(&self) -> Verdict {
+    fn no_credit(&self) -> TryOutcome {
         let n = self.misses.get();
         self.misses.set(n.wrapping_add(1));
-        if n.is_multiple_of(LOOK_MISSES) {
-            self.look();
+        if n.is_multiple_of(LIVENESS_MISSES) {
+            self.check_alive();
         }
-        if self.gone.get() { self.lost() } else { Verdict::NotReady }
+        if self.dead.get() { self.closed_outcome() } else { TryOutcome::NotReady }
     }
 
     /// What a request to a queue pair that takes nothing any more completes with.
     #[cold]
-    fn lost(&self) -> Verdict {
-        Verdict::Done(if self.remote.is_down() { DevStatus::Unresponsive } else { DevStatus::BadDestQpn })
+    fn closed_outcome(&self) -> TryOutcome {
+        TryOutcome::Done(if self.remote.is_down() { DevStatus::Unresponsive } else { DevStatus::BadDestQpn })
     }
 
     /// Looks whether the receiver lives. One system call.
     #[cold]
-    fn look(&self) {
-        self.gone.set(self.remote.is_dead());
+    fn check_alive(&self) {
+        self.dead.set(self.remote.is_dead());
     }
 
     /// The same, unless somebody has looked lately: one system call at most for many operations.
     #[cold]
-    fn look_if_due(&self) {
-        if !self.remote.was_seen(LOOK_SERVES) {
-            self.look();
+    fn check_alive_if_due(&self) {
+        if !self.remote.seen_within(LIVENESS_VALID) {
+            self.check_alive();
         }
     }
 
     /// Claims the next place. // HOT
     #[inline]
-    fn claim(&self, head: &Head, credit: &Credit, seen: &Seen) -> Result<Claim, Verdict> {
+    fn claim(&self, head: &Head, credit: &Credit, cache: &CreditCache) -> Result<Claim, TryOutcome> {
         let mut word = head.word.load(Relaxed);
         loop {
             if word & CLOSED != 0 {
-                return Err(self.lost());
+                return Err(self.closed_outcome());
             }
             let index = word as u32;
-            if !self.granted(index, credit, seen) {
-                return Err(self.miss());
+            if !self.granted(index, credit, cache) {
+                return Err(self.no_credit());
             }
-            match self.take(head, word) {
+            match self.try_claim(head, word) {
                 Ok(claim) => return Ok(claim),
                 Err(now) => word = now,
             }
@@ -139,7 +139,7 @@ impl ShmPeer {
     }
 
     #[inline]
-    fn take(&self, head: &Head, word: u64) -> Result<Claim, u64> {
+    fn try_claim(&self, head: &Head, word: u64) -> Result<Claim, u64> {
         let index = ring::claim_at(&head.word, word, self.me)?;
         self.misses.set(0);
         Ok(Claim { index, word })
@@ -153,7 +153,7 @@ impl ShmPeer {
 
     /// Makes a descriptor of either ring the owner's. // HOT
     #[inline]
-    fn publish(&self, desc: &Desc, index: u32, from: From, len: u32, imm: Option<u32>, flags: u32) {
+    fn publish(&self, desc: &Desc, index: u32, from: Sender, len: u32, imm: Option<u32>, flags: u32) {
         let flags = flags | if imm.is_some() { FLAG_IMM } else { 0 };
         desc.len.store(len, Relaxed);
         desc.src_iid.store(from.iid, Relaxed);
@@ -167,9 +167,9 @@ impl ShmPeer {
 
     /// Hands over a message's descriptor. // HOT
     #[inline]
-    fn hand_over(&self, desc: &Desc, index: u32, from: From, msg: &Msg<'_>, flags: u32) {
+    fn publish_msg(&self, desc: &Desc, index: u32, from: Sender, msg: &Msg<'_>, flags: u32) {
         self.publish(desc, index, from, msg.len(), msg.imm, flags);
-        prefetch_write(self.seg.desc(index.wrapping_add(AHEAD)).seq.as_ptr());
+        prefetch_write(self.seg.desc(index.wrapping_add(PREFETCH_AHEAD)).seq.as_ptr());
     }
 
     #[cold]
@@ -178,7 +178,7 @@ impl ShmPeer {
             return;
         }
         let open = || {
-            let waker = Waker::open(self.who.pid, self.who.wake_fd).ok();
+            let waker = Waker::open(self.identity.pid, self.identity.wake_fd).ok();
             // Where the peer is dead, it may be the pipe of whoever has its pid.
             waker.filter(|_| !self.remote.is_dead())
         };
@@ -194,33 +194,33 @@ impl ShmPeer {
     fn alive(&self) -> bool {
         let n = self.sent.get().wrapping_add(1);
         self.sent.set(n);
-        if n.is_multiple_of(LOOK_EVERY) {
-            self.look_if_due();
+        if n.is_multiple_of(LIVENESS_INTERVAL) {
+            self.check_alive_if_due();
         }
-        !self.gone.get()
+        !self.dead.get()
     }
 
     /// A message, wherever it travels. What the receives are like is looked at after the credit: it holds for all of them. // HOT
     #[inline]
-    fn send_message(&self, from: From, msg: &Msg<'_>) -> Verdict {
+    fn send_message(&self, from: Sender, msg: &Msg<'_>) -> TryOutcome {
         let h = self.seg.hdr();
         let short = msg.len() as usize <= SHORT;
         let mut word = h.head.word.load(Acquire);
         loop {
             if word & CLOSED != 0 {
-                return self.lost();
+                return self.closed_outcome();
             }
             if !self.granted(word as u32, &h.credit, &self.ring) {
-                return self.miss();
+                return self.no_credit();
             }
-            if msg.len() > self.ring.shortest.get() || (!short && self.ring.direct.get()) {
-                match self.send_looking(from, msg, word) {
-                    Ok(verdict) => return verdict,
+            if msg.len() > self.ring.min_recv_len.get() || (!short && self.ring.direct.get()) {
+                match self.send_by_wqe(from, msg, word) {
+                    Ok(outcome) => return outcome,
                     Err(now) => word = now,
                 }
                 continue;
             }
-            match self.take(&h.head, word) {
+            match self.try_claim(&h.head, word) {
                 Ok(claim) if short => return self.fill_desc(&claim, from, msg),
                 Ok(claim) => return self.fill_slot(&claim, from, msg),
                 Err(now) => word = now,
@@ -230,66 +230,66 @@ impl ShmPeer {
 
     /// Writes a short message into its descriptor, and the rest into the annex, and hands it over. // HOT
     #[inline]
-    fn fill_desc(&self, claim: &Claim, from: From, msg: &Msg<'_>) -> Verdict {
+    fn fill_desc(&self, claim: &Claim, from: Sender, msg: &Msg<'_>) -> TryOutcome {
         let desc = self.seg.desc(claim.index);
-        self.sign(desc, claim, self.seg.shape().ring);
+        self.sign(desc, claim, self.seg.layout().ring);
         let mut words = [0u64; SHORT / 8];
         // SAFETY: the caller has checked that the message is at most SHORT bytes, the size of `words`.
         unsafe { msg.copy_to(words.as_mut_ptr().cast()) };
         let (body, rest) = words.split_at(INLINE / 8);
         desc.body.iter().zip(body).for_each(|(to, &word)| to.store(word, Relaxed));
         if msg.len() as usize > INLINE {
-            let annex = self.seg.annex(claim.index);
-            annex.0.iter().zip(rest).for_each(|(to, &word)| to.store(word, Relaxed));
-            prefetch_write(self.seg.annex(claim.index.wrapping_add(AHEAD)).0[0].as_ptr());
+            let desc_ext = self.seg.desc_ext(claim.index);
+            desc_ext.0.iter().zip(rest).for_each(|(to, &word)| to.store(word, Relaxed));
+            prefetch_write(self.seg.desc_ext(claim.index.wrapping_add(PREFETCH_AHEAD)).0[0].as_ptr());
         }
-        self.hand_over(desc, claim.index, from, msg, FLAG_INLINE);
-        Verdict::Done(DevStatus::Ok)
+        self.publish_msg(desc, claim.index, from, msg, FLAG_INLINE);
+        TryOutcome::Done(DevStatus::Ok)
     }
 
     /// The same where receives differ: a look at the landing of the one this message would get. It is read before the
     /// claim and counts only if the claim succeeds: then nobody has touched it since. `Err`: the head moved on.
-    fn send_looking(&self, from: From, msg: &Msg<'_>, word: u64) -> Result<Verdict, u64> {
+    fn send_by_wqe(&self, from: Sender, msg: &Msg<'_>, word: u64) -> Result<TryOutcome, u64> {
         let head = &self.seg.hdr().head;
         let len = msg.len();
-        let landing = self.seg.landing(word as u32);
-        let addr = landing.addr.load(Relaxed);
-        let how = landing.how.load(Relaxed);
-        let (cap, lkey) = (how as u32, (how >> 32) as u32);
+        let wqe = self.seg.recv_wqe(word as u32);
+        let addr = wqe.addr.load(Relaxed);
+        let len_lkey = wqe.len_lkey.load(Relaxed);
+        let (cap, lkey) = (len_lkey as u32, (len_lkey >> 32) as u32);
         if len > cap && from.kind == QpKind::Ud {
             fence(Acquire);
             return match head.word.load(Relaxed) {
-                now if now == word => Ok(Verdict::Done(DevStatus::RemoteBadLength)),
+                now if now == word => Ok(TryOutcome::Done(DevStatus::RemoteBadLength)),
                 now => Err(now),
             };
         }
         if len > cap {
-            return Ok(self.overrun(&self.take(head, word)?, from, msg));
+            return Ok(self.send_too_long(&self.try_claim(head, word)?, from, msg));
         }
         if lkey == 0 {
-            return Ok(self.fill_slot(&self.take(head, word)?, from, msg));
+            return Ok(self.fill_slot(&self.try_claim(head, word)?, from, msg));
         }
-        let landing = self.remote.landing(self.who.pd, lkey, addr, len);
-        Ok(self.fill(&self.take(head, word)?, from, msg, addr, landing))
+        let target = self.remote.recv_buffer(self.identity.pd, lkey, addr, len);
+        Ok(self.fill_recv_buffer(&self.try_claim(head, word)?, from, msg, addr, target))
     }
 
     /// Uses up a receive that is too short for the message, and says so at both ends.
     #[cold]
-    fn overrun(&self, claim: &Claim, from: From, msg: &Msg<'_>) -> Verdict {
+    fn send_too_long(&self, claim: &Claim, from: Sender, msg: &Msg<'_>) -> TryOutcome {
         let desc = self.seg.desc(claim.index);
-        self.sign(desc, claim, self.seg.shape().ring);
-        self.hand_over(desc, claim.index, from, msg, FLAG_LONG);
-        Verdict::Done(DevStatus::RemoteBadLength)
+        self.sign(desc, claim, self.seg.layout().ring);
+        self.publish_msg(desc, claim.index, from, msg, FLAG_TOO_LONG);
+        TryOutcome::Done(DevStatus::RemoteBadLength)
     }
 
     /// Writes a long message to a payload slot and hands it over. A slot of those used in turn is free once the claim
     /// a round before was taken. // HOT
     #[inline]
-    fn fill_slot(&self, claim: &Claim, from: From, msg: &Msg<'_>) -> Verdict {
+    fn fill_slot(&self, claim: &Claim, from: Sender, msg: &Msg<'_>) -> TryOutcome {
         let index = claim.index;
         let desc = self.seg.desc(index);
-        self.sign(desc, claim, self.seg.shape().ring);
-        let (slots, taken) = (self.seg.shape().hot(), &self.ring.taken);
+        self.sign(desc, claim, self.seg.layout().ring);
+        let (slots, taken) = (self.seg.layout().hot(), &self.ring.taken);
         let free = || ring::has_slot(index, taken.get(), slots);
         if !free() {
             taken.set(ring::taken(&self.seg.hdr().credit.taken));
@@ -301,28 +301,28 @@ impl ShmPeer {
         };
         let Some(to) = self.seg.payload(slot, msg.len()) else {
             // The owner grants more room than its slots have.
-            self.hand_over(desc, index, from, msg, FLAG_ABORT);
-            return Verdict::Done(DevStatus::RemoteAbort);
+            self.publish_msg(desc, index, from, msg, FLAG_ABORT);
+            return TryOutcome::Done(DevStatus::RemoteAbort);
         };
         // SAFETY: `to` has room for the message in the payload area of the peer's segment (checked), and the claim says
         // that the slot is ours.
         unsafe { msg.copy_to(to) };
-        self.hand_over(desc, index, from, msg, flag);
-        Verdict::Done(DevStatus::Ok)
+        self.publish_msg(desc, index, from, msg, flag);
+        TryOutcome::Done(DevStatus::Ok)
     }
 
     /// Writes a long message to the peer's buffer and hands it over.
-    fn fill(
+    fn fill_recv_buffer(
         &self,
         claim: &Claim,
-        from: From,
+        from: Sender,
         msg: &Msg<'_>,
         addr: u64,
-        landing: Result<Option<*mut u8>, ()>,
-    ) -> Verdict {
+        target: Result<Option<*mut u8>, ()>,
+    ) -> TryOutcome {
         let desc = self.seg.desc(claim.index);
-        self.sign(desc, claim, self.seg.shape().ring);
-        let written = match landing {
+        self.sign(desc, claim, self.seg.layout().ring);
+        let written = match target {
             Ok(Some(to)) => {
                 // SAFETY: `to` is mapped and has room for the message: the landing lies in a region of the peer
                 // (checked), and the claim just made says that it is ours.
@@ -330,69 +330,71 @@ impl ShmPeer {
                 Ok(())
             }
             Ok(None) => {
-                let [a, b] = &msg.pieces;
-                self.remote.push(addr, a).and_then(|()| self.remote.push(addr + u64::from(a.len), b))
+                let [a, b] = &msg.bufs;
+                self.remote
+                    .copy_to_peer(addr, a)
+                    .and_then(|()| self.remote.copy_to_peer(addr + u64::from(a.len), b))
             }
             Err(()) => Err(DevStatus::RemoteAbort),
         };
         let flags = if written.is_ok() { 0 } else { FLAG_ABORT };
-        self.hand_over(desc, claim.index, from, msg, flags);
-        Verdict::Done(written.err().unwrap_or(DevStatus::Ok))
+        self.publish_msg(desc, claim.index, from, msg, flags);
+        TryOutcome::Done(written.err().unwrap_or(DevStatus::Ok))
     }
 }
 
-impl Peer for ShmPeer {
+impl RemoteQp for ShmRemoteQp {
     #[inline]
     fn qkey(&self) -> u32 {
-        self.who.qkey
+        self.identity.qkey
     }
 
     // HOT
     #[inline]
-    fn send(&self, from: From, msg: &Msg<'_>) -> Verdict {
+    fn send(&self, from: Sender, msg: &Msg<'_>) -> TryOutcome {
         if !self.alive() {
-            return self.lost();
+            return self.closed_outcome();
         }
         self.send_message(from, msg)
     }
 
-    fn read(&self, from: From, op: &Rdma) -> Verdict {
-        if self.closed() { self.lost() } else { self.remote.read(self.who.pd, from, op) }
+    fn read(&self, from: Sender, op: &Rdma) -> TryOutcome {
+        if self.closed() { self.closed_outcome() } else { self.remote.read(self.identity.pd, from, op) }
     }
 
-    fn write(&self, from: From, op: &Rdma, imm: Option<u32>) -> Verdict {
+    fn write(&self, from: Sender, op: &Rdma, imm: Option<u32>) -> TryOutcome {
         if self.closed() {
-            return self.lost();
+            return self.closed_outcome();
         }
-        match self.remote.write(self.who.pd, from, op) {
-            Verdict::Done(DevStatus::Ok) => {}
+        match self.remote.write(self.identity.pd, from, op) {
+            TryOutcome::Done(DevStatus::Ok) => {}
             other => return other,
         }
-        let Some(imm) = imm else { return Verdict::Done(DevStatus::Ok) };
+        let Some(imm) = imm else { return TryOutcome::Done(DevStatus::Ok) };
         let h = self.seg.hdr();
-        let unsolicited = self.seg.shape().side > 0;
+        let unsolicited = self.seg.layout().unsol > 0;
         let claim = if unsolicited {
-            self.claim(&h.side_head, &h.side_credit, &self.side)
+            self.claim(&h.unsol_head, &h.unsol_credit, &self.unsol)
         } else {
             self.claim(&h.head, &h.credit, &self.ring)
         };
         let claim = match claim {
             Ok(claim) => claim,
             // A full ring of unsolicited arrivals is no matter of receives.
-            Err(Verdict::NotReady) if unsolicited => return Verdict::Busy,
-            Err(verdict) => return verdict,
+            Err(TryOutcome::NotReady) if unsolicited => return TryOutcome::Busy,
+            Err(outcome) => return outcome,
         };
         let (desc, ring) = match unsolicited {
-            true => (self.seg.side_desc(claim.index), self.seg.shape().side),
-            false => (self.seg.desc(claim.index), self.seg.shape().ring),
+            true => (self.seg.unsol_desc(claim.index), self.seg.layout().unsol),
+            false => (self.seg.desc(claim.index), self.seg.layout().ring),
         };
         self.sign(desc, &claim, ring);
         self.publish(desc, claim.index, from, op.total, Some(imm), FLAG_WRITE);
-        Verdict::Done(DevStatus::Ok)
+        TryOutcome::Done(DevStatus::Ok)
     }
 }
 
-impl ShmPeer {
+impl ShmRemoteQp {
     /// Whether the queue pair was closed, or (looked at now and then) its process is gone.
     fn closed(&self) -> bool {
         self.seg.hdr().head.word.load(Relaxed) & CLOSED != 0 || !self.alive()

@@ -1,5 +1,5 @@
 //! The networks that tests run on: two hosts, and time. A test that asks for nothing but that is written once and run on
-//! every one of them ([`on_every_net`]); one that plans faults or delays takes the in-process link.
+//! every one of them ([`on_every_network`]); one that plans faults or delays takes the in-process link.
 
 use crate::efa::dev::Dev;
 use crate::efa::dev::soft::{self, Fabric, FaultPlan, Inproc, Profile, Shm, open_shm};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use ucs::config::Source;
 
 /// Two hosts.
-pub trait Net {
+pub trait Network {
     /// Device of the first.
     type A: Dev;
     /// Device of the second.
@@ -21,11 +21,11 @@ pub trait Net {
     /// Opens the second host's device.
     fn b(&self) -> Self::B;
     /// Some time goes by.
-    fn pass(&self);
+    fn advance_time(&self);
 }
 
 /// One thread, virtual time.
-impl Net for Fabric {
+impl Network for Fabric {
     type A = soft::Device<Inproc>;
     type B = soft::Device<Inproc>;
 
@@ -41,13 +41,13 @@ impl Net for Fabric {
         self.open(0xb, Profile::default()).unwrap()
     }
 
-    fn pass(&self) {
+    fn advance_time(&self) {
         self.advance(10_000);
     }
 }
 
 /// A kind of device of this machine.
-pub trait Kind {
+pub trait DeviceKind {
     /// What opening gives.
     type Dev: Dev;
     /// Opens the first device of the kind.
@@ -57,7 +57,7 @@ pub trait Kind {
 /// The software device between processes, used directly.
 pub struct Native;
 
-impl Kind for Native {
+impl DeviceKind for Native {
     type Dev = soft::Device<Shm>;
 
     fn open() -> Self::Dev {
@@ -70,7 +70,7 @@ impl Kind for Native {
 pub struct Verbs;
 
 #[cfg(feature = "verbs")]
-impl Kind for Verbs {
+impl DeviceKind for Verbs {
     type Dev = verbs::Device;
 
     fn open() -> Self::Dev {
@@ -83,7 +83,7 @@ impl Kind for Verbs {
 /// Two devices of this machine, real time.
 pub struct Real<A, B>(std::marker::PhantomData<(A, B)>);
 
-impl<A: Kind, B: Kind> Net for Real<A, B> {
+impl<A: DeviceKind, B: DeviceKind> Network for Real<A, B> {
     type A = A::Dev;
     type B = B::Dev;
 
@@ -100,31 +100,31 @@ impl<A: Kind, B: Kind> Net for Real<A, B> {
     }
 
     /// Long enough, a few times over, for a device to try again at a receiver that was not ready.
-    fn pass(&self) {
+    fn advance_time(&self) {
         std::thread::sleep(Duration::from_micros(20));
     }
 }
 
-/// Runs generic tests on every network: `on_every_net!(name name ...)` makes a module of tests for each.
-macro_rules! on_every_net {
+/// Runs generic tests on every network: `on_every_network!(name name ...)` makes a module of tests for each.
+macro_rules! on_every_network {
     ($($test:ident)+) => {
-        on_every_net!(@ inproc Fabric: $($test)+);
-        on_every_net!(@ native Real<Native, Native>: $($test)+);
+        on_every_network!(@ inproc Fabric: $($test)+);
+        on_every_network!(@ native Real<Native, Native>: $($test)+);
         #[cfg(feature = "verbs")]
-        on_every_net!(@ verbs Real<Verbs, Verbs>: $($test)+);
+        on_every_network!(@ verbs Real<Verbs, Verbs>: $($test)+);
         #[cfg(feature = "verbs")]
-        on_every_net!(@ verbs_to_native Real<Verbs, Native>: $($test)+);
+        on_every_network!(@ verbs_to_native Real<Verbs, Native>: $($test)+);
         #[cfg(feature = "verbs")]
-        on_every_net!(@ native_to_verbs Real<Native, Verbs>: $($test)+);
+        on_every_network!(@ native_to_verbs Real<Native, Verbs>: $($test)+);
     };
     (@ $name:ident $net:ty: $($test:ident)+) => {
         mod $name {
             #[allow(unused_imports, reason = "each network needs its part")]
-            use crate::efa::tests::net::*;
+            use crate::efa::tests::devices::*;
             #[allow(unused_imports, reason = "as above")]
             use crate::efa::dev::soft::Fabric;
             $(#[test] fn $test() { super::$test::<$net>(); })+
         }
     };
 }
-pub(super) use on_every_net;
+pub(super) use on_every_network;

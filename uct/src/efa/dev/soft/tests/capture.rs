@@ -20,7 +20,7 @@ fn packets(file: &[u8]) -> Vec<(u64, CaptureHdr, Vec<u8>)> {
 }
 
 #[test]
-fn a_simulated_network_writes_what_happens_and_when() {
+fn a_simulated_network_is_captured_in_virtual_time() {
     let dir = std::env::temp_dir().join(format!("softefa-captured-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let name = dir.join("sim.%p");
@@ -53,7 +53,7 @@ fn a_simulated_network_writes_what_happens_and_when() {
 }
 
 #[test]
-fn a_capture_that_cannot_be_written_is_an_error_of_the_open() {
+fn an_unwritable_capture_fails_the_open() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     fabric.capture("/no/such/folder/x");
     assert!(matches!(fabric.open(1, Profile::small()), Err(OpenError::Config(_))));

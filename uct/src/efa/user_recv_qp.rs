@@ -6,15 +6,15 @@ use super::dev::{Cqe, Dev, DevQp, DevStatus, PostError, QpInit, QpKind, Sge};
 use crate::api::{Bare, BareQp, Error, OpenError, Outcome, Refused, Sent, Source};
 
 /// Marks completions of such receives among those of the interface; the other 63 bits are the caller's.
-pub(super) const TOKEN: u64 = 1 << 63;
+pub(super) const USER_RECV_BIT: u64 = 1 << 63;
 
 /// The queue pair.
-pub(super) struct BareRx<Q> {
+pub(super) struct UserRecvQp<Q> {
     qp: Q,
     qkey: u32,
 }
 
-impl<Q: DevQp> BareRx<Q> {
+impl<Q: DevQp> UserRecvQp<Q> {
     /// One with room for `depth` receives, which complete to `cq`.
     pub(super) fn open<D: Dev<Qp = Q>>(
         dev: &D,
@@ -31,17 +31,17 @@ impl<Q: DevQp> BareRx<Q> {
             rnr_retry: 0,
             unsolicited_write_recv: false,
         };
-        Ok(BareRx { qp: dev.create_qp(pd, cq, cq, &init)?, qkey })
+        Ok(UserRecvQp { qp: dev.create_qp(pd, cq, cq, &init)?, qkey })
     }
 
     /// Where peers send to.
-    pub(super) fn name(&self) -> BareQp {
+    pub(super) fn addr(&self) -> BareQp {
         BareQp { qpn: self.qp.qpn(), qkey: self.qkey }
     }
 
     /// Posts one receive.
     pub(super) fn post(&self, token: u64, sge: Sge) -> Outcome {
-        match self.qp.recv(token | TOKEN, sge) {
+        match self.qp.recv(token | USER_RECV_BIT, sge) {
             Ok(()) => {
                 self.qp.ring_doorbell();
                 Ok(Sent::InProgress)
@@ -53,7 +53,7 @@ impl<Q: DevQp> BareRx<Q> {
 }
 
 /// What the end of such a receive says, and of which one it is.
-pub(super) fn told(cqe: &Cqe, error: impl FnOnce(DevStatus) -> Error) -> (u64, Bare) {
+pub(super) fn user_recv_completion(cqe: &Cqe, error: impl FnOnce(DevStatus) -> Error) -> (u64, Bare) {
     let len = cqe.len as usize;
     let result = match cqe.status {
         DevStatus::Ok => Ok(()),
@@ -62,5 +62,5 @@ pub(super) fn told(cqe: &Cqe, error: impl FnOnce(DevStatus) -> Error) -> (u64, B
         status => Err(error(status)),
     };
     let source = Source { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) };
-    (cqe.wr_id & !TOKEN, Bare { result, len, imm: cqe.imm, source })
+    (cqe.wr_id & !USER_RECV_BIT, Bare { result, len, imm: cqe.imm, source })
 }

@@ -31,13 +31,13 @@ fn socket() -> Result<OwnedFd, Errno> {
 }
 
 /// A name that is taken, so that nobody else can have it; not yet to be found.
-pub(super) struct Name {
+pub(super) struct QpName {
     socket: OwnedFd,
 }
 
-impl Name {
+impl QpName {
     /// Takes the name of (`iid`, `qpn`). `None`: another process of this host has it.
-    pub(super) fn take(iid: u64, qpn: u16) -> Result<Option<Name>, OpenError> {
+    pub(super) fn bind(iid: u64, qpn: u16) -> Result<Option<QpName>, OpenError> {
         let sys = |call| move |e: Errno| OpenError::Op(Error::Sys { call, errno: e.into() });
         let socket = socket().map_err(|e| {
             let errno = ucs::Errno::from(e);
@@ -47,20 +47,20 @@ impl Name {
             OpenError::Exhausted { why, errno }
         })?;
         match rustix::net::bind(&socket, &address(iid, qpn).map_err(sys("abstract name"))?) {
-            Ok(()) => Ok(Some(Name { socket })),
+            Ok(()) => Ok(Some(QpName { socket })),
             Err(Errno::ADDRINUSE) => Ok(None),
             Err(e) => Err(sys("bind")(e)),
         }
     }
 
     /// From now on peers find it.
-    pub(super) fn publish(&self) -> Result<(), OpenError> {
+    pub(super) fn listen(&self) -> Result<(), OpenError> {
         rustix::net::listen(&self.socket, BACKLOG)
             .map_err(|e| OpenError::Op(Error::Sys { call: "listen", errno: e.into() }))
     }
 
     /// Forgets the peers that have found us since the last time; they do not wait for this.
-    pub(super) fn drain(&self) {
+    pub(super) fn accept_all(&self) {
         // No more than can wait: who connects faster than this would keep us here for ever.
         for _ in 0..BACKLOG {
             if rustix::net::accept_with(self.socket.as_fd(), SocketFlags::CLOEXEC).is_err() {
@@ -71,40 +71,43 @@ impl Name {
 }
 
 /// Why a queue pair was not found.
-pub(super) enum Lost {
+pub(super) enum LookupError {
     /// There is none of that name.
-    Nobody,
+    NotFound,
     /// Its device went down.
-    Down,
+    DeviceDown,
     /// Its owner was too busy with others: try again.
-    Later,
+    Retry,
     /// It is there, but out of reach; the text says why.
-    Barred(String),
+    Denied(String),
 }
 
 /// Finds the segment of (`iid`, `qpn`); answers it with its owner's pid.
-pub(super) fn find(iid: u64, qpn: u16) -> Result<(SharedMem, u32), Lost> {
-    let barred = |what: &str, e: Errno| Lost::Barred(format!("{what}: {}", ucs::Errno::from(e)));
-    let socket = socket().map_err(|e| barred("no descriptor to look for a peer (see `ulimit -n`)", e))?;
-    let address = address(iid, qpn).map_err(|e| barred("abstract name", e))?;
+pub(super) fn lookup(iid: u64, qpn: u16) -> Result<(SharedMem, u32), LookupError> {
+    let denied = |what: &str, e: Errno| LookupError::Denied(format!("{what}: {}", ucs::Errno::from(e)));
+    let socket = socket().map_err(|e| denied("no descriptor to look for a peer (see `ulimit -n`)", e))?;
+    let address = address(iid, qpn).map_err(|e| denied("abstract name", e))?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) => {}
-        Err(Errno::CONNREFUSED | Errno::NOENT | Errno::CONNRESET) => return Err(Lost::Nobody),
-        Err(Errno::AGAIN | Errno::INTR) => return Err(Lost::Later),
-        Err(e) => return Err(barred("connect to a peer's queue pair", e)),
+        Err(Errno::CONNREFUSED | Errno::NOENT | Errno::CONNRESET) => return Err(LookupError::NotFound),
+        Err(Errno::AGAIN | Errno::INTR) => return Err(LookupError::Retry),
+        Err(e) => return Err(denied("connect to a peer's queue pair", e)),
     }
-    let owner = PeerCred::of(&socket).map_err(|errno| Lost::Barred(format!("SO_PEERCRED: {errno}")))?;
+    let owner =
+        PeerCred::of(&socket).map_err(|errno| LookupError::Denied(format!("SO_PEERCRED: {errno}")))?;
     let Some(pid) = owner.pid else {
-        return Err(Lost::Barred("the queue pair's process is in another pid namespace".into()));
+        return Err(LookupError::Denied("the queue pair's process is in another pid namespace".into()));
     };
     if !owner.is_our_user() {
-        return Err(Lost::Barred(format!("process {pid} that owns the queue pair belongs to another user")));
+        return Err(LookupError::Denied(format!(
+            "process {pid} that owns the queue pair belongs to another user"
+        )));
     }
-    let Some(fd) = descriptor(pid, &memory_name(iid, qpn))? else { return Err(Lost::Nobody) };
+    let Some(fd) = descriptor(pid, &memory_name(iid, qpn))? else { return Err(LookupError::NotFound) };
     match SharedMem::open_proc(pid, fd, 1) {
         Ok(mem) => Ok((mem, pid)),
-        Err(MemError::Gone { .. }) => Err(Lost::Nobody),
-        Err(e) => Err(Lost::Barred(e.to_string())),
+        Err(MemError::Gone { .. }) => Err(LookupError::NotFound),
+        Err(e) => Err(LookupError::Denied(e.to_string())),
     }
 }
 
@@ -118,14 +121,17 @@ pub(super) fn remedy(errno: ucs::Errno) -> &'static str {
 }
 
 /// The descriptor of process `pid` that is the memory file `name`.
-fn descriptor(pid: u32, name: &str) -> Result<Option<i32>, Lost> {
+fn descriptor(pid: u32, name: &str) -> Result<Option<i32>, LookupError> {
     let want = format!("/memfd:{name} (deleted)");
     let list = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
         Ok(list) => list,
-        Err(_) if proc::start_time(pid) == Ok(None) => return Err(Lost::Nobody),
+        Err(_) if proc::start_time(pid) == Ok(None) => return Err(LookupError::NotFound),
         Err(e) => {
             let errno = ucs::Errno::from(e);
-            return Err(Lost::Barred(format!("cannot look at process {pid}: {errno} ({})", remedy(errno))));
+            return Err(LookupError::Denied(format!(
+                "cannot look at process {pid}: {errno} ({})",
+                remedy(errno)
+            )));
         }
     };
     // A descriptor may be closed between the listing and the look: not ours, then.

@@ -7,17 +7,17 @@ use std::any::Any;
 use std::sync::Arc;
 
 /// Slots start on cache lines.
-const LINE: usize = 64;
+const CACHE_LINE: usize = 64;
 
 /// `count` slots of `slot_len` bytes.
-pub(super) struct Region<M> {
+pub(super) struct Buffers<M> {
     mr: M,
     slot_len: usize,
     stride: usize,
     count: u32,
 }
 
-impl<M: DevMr> Region<M> {
+impl<M: DevMr> Buffers<M> {
     /// Allocates and registers the slots, in the memory the device is fastest on.
     pub(super) fn new<D: Dev<Mr = M>>(
         dev: &D,
@@ -26,10 +26,10 @@ impl<M: DevMr> Region<M> {
         count: u32,
         access: Access,
     ) -> Result<Self, Error> {
-        let stride = slot_len.next_multiple_of(LINE);
+        let stride = slot_len.next_multiple_of(CACHE_LINE);
         let mr = dev.alloc_mr(pd, stride * count as usize, access)?;
         assert!(mr.len() >= stride * count as usize, "the device gave less memory than it was asked for");
-        Ok(Region { mr, slot_len, stride, count })
+        Ok(Buffers { mr, slot_len, stride, count })
     }
 
     /// First byte of a slot. // HOT

@@ -1,17 +1,17 @@
 //! What a queue pair tells a capture: requests when they end, arrivals when they are polled.
 //! Called only when there is a capture. Reads memory only where its key still allows it.
 
-use super::super::capture::{Outgoing, Remote, Tap, WireOp};
-use super::super::link::{Link, Posted};
+use super::super::capture::{Capture, RemoteAddr, SentRecord, WireOp};
+use super::super::link::{Link, PostedRecv};
 use super::QpCore;
-use super::wait::{Body, Wr};
+use super::deferred::{Body, Wr};
 use crate::api::Access;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Sge};
 
 impl<L: Link> QpCore<L> {
     /// A request ended. One that had no destination is not shown: it never came to the wire.
     #[cold]
-    pub(super) fn note_end(&self, tap: &Tap, wr: &Wr, status: DevStatus) {
+    pub(super) fn capture_request(&self, capture: &Capture, wr: &Wr, status: DevStatus) {
         if wr.iid == 0 {
             return;
         }
@@ -19,13 +19,13 @@ impl<L: Link> QpCore<L> {
         let (op, len, remote) = match &wr.body {
             Body::Inline { len, bytes: inline } => {
                 bytes[0] = &inline[..usize::from(*len)];
-                (WireOp::Send, u32::from(*len), Remote::default())
+                (WireOp::Send, u32::from(*len), RemoteAddr::default())
             }
             Body::Send { sge } => {
                 for (bytes, sge) in bytes.iter_mut().zip(sge) {
                     *bytes = self.readable(sge);
                 }
-                (WireOp::Send, sge[0].len + sge[1].len, Remote::default())
+                (WireOp::Send, sge[0].len + sge[1].len, RemoteAddr::default())
             }
             Body::Read { sge, raddr, rkey, total } => {
                 (WireOp::Read, *total, whole(sge, *raddr, *rkey, *total))
@@ -35,12 +35,22 @@ impl<L: Link> QpCore<L> {
             }
         };
         let (iid, qpn, imm) = (wr.iid, wr.qpn, wr.imm);
-        tap.sent(&Outgoing { from: self.from(), iid, qpn, op, status, imm, len, remote, bytes });
+        capture.record_sent(&SentRecord {
+            from: self.sender(),
+            iid,
+            qpn,
+            op,
+            status,
+            imm,
+            len,
+            remote,
+            bytes,
+        });
     }
 
     /// A piece of a send, if its key allows reading it.
     fn readable(&self, sge: &Sge) -> &[u8] {
-        if sge.len == 0 || !self.local_ok(sge, Access::LOCAL_READ) {
+        if sge.len == 0 || !self.lkey_allows(sge, Access::LOCAL_READ) {
             return &[];
         }
         // SAFETY: the range lies in a live registration (checked above), and the request that owns it has not
@@ -50,20 +60,25 @@ impl<L: Link> QpCore<L> {
 
     /// Something arrived, in this receive if it used one up.
     #[cold]
-    pub(in super::super) fn note_arrival(&self, tap: &Tap, cqe: &Cqe, posted: Option<&Posted>) {
+    pub(in super::super) fn capture_arrival(
+        &self,
+        capture: &Capture,
+        cqe: &Cqe,
+        posted: Option<&PostedRecv>,
+    ) {
         let message = posted.filter(|_| cqe.op == CqeOp::Recv && cqe.status == DevStatus::Ok && cqe.len > 0);
         let sge = message.map(|p| Sge { addr: p.addr, len: cqe.len, lkey: p.lkey });
-        let bytes = match sge.filter(|sge| self.local_ok(sge, Access::LOCAL_WRITE)) {
+        let bytes = match sge.filter(|sge| self.lkey_allows(sge, Access::LOCAL_WRITE)) {
             // SAFETY: the range lies in a live registration (checked just now), and the message in it was not handed
             // to the user yet.
             Some(sge) => unsafe { std::slice::from_raw_parts(sge.addr, sge.len as usize) },
             None => &[],
         };
-        tap.received(cqe, bytes);
+        capture.record_received(cqe, bytes);
     }
 }
 
 /// Where an RDMA operation, of which `sge` and `raddr` may be the rest, began.
-fn whole(sge: &Sge, raddr: u64, rkey: u32, total: u32) -> Remote {
-    Remote { raddr: raddr.wrapping_sub(u64::from(total - sge.len)), rkey }
+fn whole(sge: &Sge, raddr: u64, rkey: u32, total: u32) -> RemoteAddr {
+    RemoteAddr { raddr: raddr.wrapping_sub(u64::from(total - sge.len)), rkey }
 }

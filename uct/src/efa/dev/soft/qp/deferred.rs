@@ -2,8 +2,8 @@
 //! Filled by posts, emptied when a completion queue is polled (or by the in-process fabric). Reads the clock only
 //! when a bounded number of retries is at stake.
 
-use super::super::link::{Link, Peer, Rdma, Verdict};
-use super::super::model::Fate;
+use super::super::fault_model::FaultDraw;
+use super::super::link::{Link, Rdma, RemoteQp, TryOutcome};
 use super::QpCore;
 use crate::api::Access;
 use crate::efa::dev::{CqeOp, DevStatus, Sge};
@@ -51,36 +51,36 @@ impl Wr {
     }
 
     /// Whether it needs a receive of the other side: reads and writes go without, unless a word comes with them.
-    fn takes_a_receive(&self) -> bool {
+    fn consumes_recv(&self) -> bool {
         self.op() == CqeOp::Send || self.imm.is_some()
     }
 }
 
 /// Why a request waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum DeferReason {
     /// Held back; then this happens.
-    Held(Fate),
+    Delayed(FaultDraw),
     /// The receiver was not ready. Retries end at this time, if ever.
     Rnr { until: Option<u64> },
     /// The way is blocked, or an RDMA operation is not through.
-    Again,
+    Retry,
     /// Carried out; the acknowledgement is under way.
-    Acked(DevStatus),
+    AwaitingAck(DevStatus),
 }
 
-pub(super) struct Waiting {
+pub(super) struct DeferredWr {
     pub(super) wr: Wr,
     due: u64,
     ack: u64,
-    phase: Phase,
+    phase: DeferReason,
 }
 
 impl<L: Link> QpCore<L> {
     /// One try at a request, its local keys checked. Long RDMA counts what is through.
-    pub(super) fn attempt(&self, wr: &Wr) -> Verdict {
-        if let Some(tap) = &self.dev.tap {
-            tap.trying();
+    pub(super) fn attempt(&self, wr: &Wr) -> TryOutcome {
+        if let Some(capture) = &self.dev.capture {
+            capture.mark_attempt();
         }
         let to = (wr.iid, wr.qpn, wr.qkey);
         let rdma = |sge: &Sge, raddr, rkey, total| Rdma { local: sge.addr, len: sge.len, raddr, rkey, total };
@@ -88,74 +88,74 @@ impl<L: Link> QpCore<L> {
             Body::Inline { len, bytes } => self.try_inline(to, &bytes[..usize::from(*len)], wr.imm),
             Body::Send { sge } => self.try_send(wr.iid, wr.qpn, wr.qkey, sge, wr.imm),
             Body::Read { sge, raddr, rkey, total } => {
-                if !self.local_ok(sge, Access::LOCAL_WRITE) {
-                    return Verdict::Done(DevStatus::InvalidLkey);
+                if !self.lkey_allows(sge, Access::LOCAL_WRITE) {
+                    return TryOutcome::Done(DevStatus::InvalidLkey);
                 }
                 let op = rdma(sge, *raddr, *rkey, *total);
-                self.try_way(wr.iid, wr.qpn, wr.qkey, |peer| peer.read(self.from(), &op))
+                self.with_peer(wr.iid, wr.qpn, wr.qkey, |peer| peer.read(self.sender(), &op))
             }
             Body::Write { sge, raddr, rkey, total } => {
-                if !self.local_ok(sge, Access::LOCAL_READ) {
-                    return Verdict::Done(DevStatus::InvalidLkey);
+                if !self.lkey_allows(sge, Access::LOCAL_READ) {
+                    return TryOutcome::Done(DevStatus::InvalidLkey);
                 }
                 let op = rdma(sge, *raddr, *rkey, *total);
-                self.try_way(wr.iid, wr.qpn, wr.qkey, |peer| peer.write(self.from(), &op, wr.imm))
+                self.with_peer(wr.iid, wr.qpn, wr.qkey, |peer| peer.write(self.sender(), &op, wr.imm))
             }
         }
     }
 
     /// Acts on the first verdict about a request: completes it or keeps it.
-    pub(super) fn settle(&self, wr: Wr, verdict: Verdict) {
-        let w = Waiting { wr, due: 0, ack: 0, phase: Phase::Again };
-        if let Some(w) = self.judge(w, verdict) {
-            self.keep(w);
+    pub(super) fn complete_or_defer(&self, wr: Wr, outcome: TryOutcome) {
+        let w = DeferredWr { wr, due: 0, ack: 0, phase: DeferReason::Retry };
+        if let Some(w) = self.apply_outcome(w, outcome) {
+            self.defer(w);
         }
     }
 
     /// Starts a request with the fate drawn for it.
-    pub(super) fn hold(&self, wr: Wr, fate: Fate) {
-        let due = self.dev.link.ticks() + fate.hold;
-        let w = Waiting { wr, due, ack: fate.ack, phase: Phase::Held(fate) };
-        let w = if fate.hold == 0 { self.step(w) } else { Some(w) };
+    pub(super) fn start_with_faults(&self, wr: Wr, draw: FaultDraw) {
+        let due = self.dev.link.ticks() + draw.delay;
+        let w = DeferredWr { wr, due, ack: draw.ack, phase: DeferReason::Delayed(draw) };
+        let w = if draw.delay == 0 { self.run_due(w) } else { Some(w) };
         if let Some(w) = w {
-            self.keep(w);
+            self.defer(w);
         }
     }
 
-    fn keep(&self, w: Waiting) {
+    fn defer(&self, w: DeferredWr) {
         self.next_due.set(self.next_due.get().min(w.due));
-        self.send_cq.waiting.set(self.send_cq.waiting.get() + 1);
-        self.dev.counters.waited.set(self.dev.counters.waited.get() + 1);
-        self.waiting.borrow_mut().push_back(w);
+        self.send_cq.deferred.set(self.send_cq.deferred.get() + 1);
+        self.dev.counters.deferred.set(self.dev.counters.deferred.get() + 1);
+        self.deferred.borrow_mut().push_back(w);
     }
 
     /// Acts on a verdict. Gives the request back if it has to wait on.
-    fn judge(&self, mut w: Waiting, verdict: Verdict) -> Option<Waiting> {
-        if let (Some(tap), Verdict::Done(status)) = (&self.dev.tap, verdict)
-            && !matches!(w.phase, Phase::Acked(_))
+    fn apply_outcome(&self, mut w: DeferredWr, outcome: TryOutcome) -> Option<DeferredWr> {
+        if let (Some(capture), TryOutcome::Done(status)) = (&self.dev.capture, outcome)
+            && !matches!(w.phase, DeferReason::AwaitingAck(_))
         {
-            self.note_end(tap, &w.wr, status);
+            self.capture_request(capture, &w.wr, status);
         }
-        match verdict {
-            Verdict::Done(status) if w.ack > 0 => {
+        match outcome {
+            TryOutcome::Done(status) if w.ack > 0 => {
                 w.due = self.dev.link.ticks() + w.ack;
-                w.phase = Phase::Acked(status);
+                w.phase = DeferReason::AwaitingAck(status);
                 Some(w)
             }
-            Verdict::Done(status) => {
+            TryOutcome::Done(status) => {
                 if status != DevStatus::Ok {
                     self.dev.counters.failed.set(self.dev.counters.failed.get() + 1);
                 }
                 self.complete(w.wr.wr_id, w.wr.op(), status);
                 None
             }
-            Verdict::NotReady => self.not_ready(w),
-            Verdict::Busy => {
-                w.phase = Phase::Again;
+            TryOutcome::NotReady => self.not_ready(w),
+            TryOutcome::Busy => {
+                w.phase = DeferReason::Retry;
                 w.due = self.dev.link.ticks() + 1;
                 Some(w)
             }
-            Verdict::Part(n) => {
+            TryOutcome::Partial(n) => {
                 let (Body::Read { sge, raddr, .. } | Body::Write { sge, raddr, .. }) = &mut w.wr.body else {
                     return Some(w);
                 };
@@ -163,7 +163,7 @@ impl<L: Link> QpCore<L> {
                 sge.addr = sge.addr.wrapping_add(n as usize);
                 sge.len -= n;
                 *raddr = raddr.wrapping_add(u64::from(n));
-                w.phase = Phase::Again;
+                w.phase = DeferReason::Retry;
                 w.due = self.dev.link.ticks();
                 Some(w)
             }
@@ -172,51 +172,53 @@ impl<L: Link> QpCore<L> {
 
     /// The receiver had nothing posted. Between two ticks of the retry interval further tries are free: what is
     /// bounded is the time, `rnr_retry` intervals.
-    fn not_ready(&self, mut w: Waiting) -> Option<Waiting> {
+    fn not_ready(&self, mut w: DeferredWr) -> Option<DeferredWr> {
         let counters = &self.dev.counters;
         let until = match w.phase {
-            Phase::Rnr { until } => until,
+            DeferReason::Rnr { until } => until,
             _ => {
                 counters.rnr.set(counters.rnr.get() + 1);
                 match self.rnr_retry.get() {
-                    0 => return self.judge(w, Verdict::Done(DevStatus::Rnr)),
+                    0 => return self.apply_outcome(w, TryOutcome::Done(DevStatus::Rnr)),
                     RETRY_FOREVER.. => None,
                     n => Some(self.dev.link.clock() + u64::from(n) * self.dev.rnr_interval_ns),
                 }
             }
         };
         if until.is_some_and(|t| self.dev.link.clock() >= t) {
-            return self.judge(w, Verdict::Done(DevStatus::Rnr));
+            return self.apply_outcome(w, TryOutcome::Done(DevStatus::Rnr));
         }
-        w.phase = Phase::Rnr { until };
+        w.phase = DeferReason::Rnr { until };
         w.due = self.dev.link.ticks() + self.dev.retry_ticks;
         Some(w)
     }
 
     /// Does what is due for a request.
-    fn step(&self, mut w: Waiting) -> Option<Waiting> {
+    fn run_due(&self, mut w: DeferredWr) -> Option<DeferredWr> {
         match w.phase {
-            Phase::Acked(status) => {
+            DeferReason::AwaitingAck(status) => {
                 w.ack = 0;
-                self.judge(w, Verdict::Done(status))
+                self.apply_outcome(w, TryOutcome::Done(status))
             }
-            Phase::Held(Fate { fail: Some(status), .. }) => self.judge(w, Verdict::Done(status)),
-            Phase::Held(Fate { rnr: true, .. }) if w.wr.takes_a_receive() => self.not_ready(w),
+            DeferReason::Delayed(FaultDraw { fail: Some(status), .. }) => {
+                self.apply_outcome(w, TryOutcome::Done(status))
+            }
+            DeferReason::Delayed(FaultDraw { rnr: true, .. }) if w.wr.consumes_recv() => self.not_ready(w),
             _ => {
-                let verdict = self.attempt(&w.wr);
-                self.judge(w, verdict)
+                let outcome = self.attempt(&w.wr);
+                self.apply_outcome(w, outcome)
             }
         }
     }
 
     /// Steps up to a batch of waiting requests, round robin; answers whether any was due.
-    pub(in super::super) fn pump_some(&self) -> bool {
+    pub(in super::super) fn progress_deferred(&self) -> bool {
         let now = self.dev.link.ticks();
         if self.next_due.get() > now || !self.dev.link.alive() {
             return false;
         }
         let mut any = false;
-        let len = self.waiting.borrow().len();
+        let len = self.deferred.borrow().len();
         let (mut tried, mut next) = (0, u64::MAX);
         for _ in 0..len {
             if tried == PUMP_BATCH {
@@ -224,20 +226,20 @@ impl<L: Link> QpCore<L> {
                 next = now;
                 break;
             }
-            let Some(w) = self.waiting.borrow_mut().pop_front() else { break };
+            let Some(w) = self.deferred.borrow_mut().pop_front() else { break };
             let w = if w.due <= now {
                 tried += 1;
                 any = true;
-                self.step(w)
+                self.run_due(w)
             } else {
                 Some(w)
             };
             match w {
                 Some(w) => {
                     next = next.min(w.due);
-                    self.waiting.borrow_mut().push_back(w);
+                    self.deferred.borrow_mut().push_back(w);
                 }
-                None => self.send_cq.waiting.set(self.send_cq.waiting.get() - 1),
+                None => self.send_cq.deferred.set(self.send_cq.deferred.get() - 1),
             }
         }
         self.next_due.set(next);

@@ -1,12 +1,12 @@
 //! Another process's device: its keys, its known GIDs, its memory, and whether it is still alive.
 //! Shared by all ways to queue pairs of that device. Never believes a range it has not checked.
 
-use super::super::{From, Piece, Rdma, Verdict};
+use super::super::{Rdma, SendBuf, Sender, TryOutcome};
 use super::seg::DevSeg;
-use super::vm::{self, Way};
+use super::vm::{self, CopyDir};
 use crate::api::Access;
 use crate::efa::dev::DevStatus;
-use crate::efa::dev::soft::mr::{Region, Rows};
+use crate::efa::dev::soft::mr::{MrTableView, Region};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -22,20 +22,20 @@ const MAX_MAPS: usize = 128;
 const CHUNK: u32 = 1 << 20;
 
 /// A look at the peer's process holds for so long: its pid is not another's before all others were given out.
-const LOOK_LASTS: Duration = Duration::from_millis(1);
+const LIVENESS_VALID: Duration = Duration::from_millis(1);
 
 /// A mapped region of the peer: `None` if it cannot be mapped and is reached by system calls.
 type Map = Option<Rc<SharedMem>>;
 
-pub(super) struct Remote {
+pub(super) struct RemoteDevice {
     pid: u32,
     /// Tells of its death; `None`: it is this process.
-    watch: Option<PidFd>,
+    pidfd: Option<PidFd>,
     dead: Cell<bool>,
     /// When it was last seen alive, unless it is known to be dead.
-    seen: Cell<Option<Instant>>,
+    last_alive: Cell<Option<Instant>>,
     seg: DevSeg,
-    rows: Rows,
+    mrs: MrTableView,
     /// By the stamps of their keys.
     maps: RefCell<FxHashMap<u64, Map>>,
     /// The stamp of the key used last and where its region's memory file is mapped.
@@ -44,15 +44,15 @@ pub(super) struct Remote {
     known: Cell<(u64, u64)>,
 }
 
-impl Remote {
-    pub(super) fn new(pid: u32, watch: Option<PidFd>, seg: DevSeg, rows: Rows) -> Remote {
-        Remote {
+impl RemoteDevice {
+    pub(super) fn new(pid: u32, pidfd: Option<PidFd>, seg: DevSeg, mrs: MrTableView) -> RemoteDevice {
+        RemoteDevice {
             pid,
-            watch,
+            pidfd,
             dead: Cell::new(false),
-            seen: Cell::new(None),
+            last_alive: Cell::new(None),
             seg,
-            rows,
+            mrs,
             maps: RefCell::default(),
             last: Cell::new((0, std::ptr::null_mut(), 0)),
             known: Cell::new((0, u64::MAX)),
@@ -62,25 +62,25 @@ impl Remote {
     /// Whether its process is gone. One system call.
     #[cold]
     pub(super) fn is_dead(&self) -> bool {
-        if !self.dead.get() && self.watch.as_ref().is_some_and(PidFd::is_dead) {
+        if !self.dead.get() && self.pidfd.as_ref().is_some_and(PidFd::is_dead) {
             self.dead.set(true);
         }
         let dead = self.dead.get();
-        self.seen.set((!dead).then(Instant::now));
+        self.last_alive.set((!dead).then(Instant::now));
         dead
     }
 
     /// Whether it was alive so long ago, or later.
-    pub(super) fn was_seen(&self, ago: Duration) -> bool {
-        self.seen.get().is_some_and(|at| at.elapsed() < ago)
+    pub(super) fn seen_within(&self, ago: Duration) -> bool {
+        self.last_alive.get().is_some_and(|at| at.elapsed() < ago)
     }
 
     /// Copies between its memory and ours by a system call, which goes by its pid: not after the pid may be another's.
-    fn copy(&self, raddr: u64, local: *mut u8, len: u32, way: Way) -> Result<(), DevStatus> {
-        if !self.was_seen(LOOK_LASTS) && self.is_dead() {
+    fn copy(&self, raddr: u64, local: *mut u8, len: u32, dir: CopyDir) -> Result<(), DevStatus> {
+        if !self.seen_within(LIVENESS_VALID) && self.is_dead() {
             return Err(DevStatus::BadDestQpn);
         }
-        vm::copy(self.pid, raddr, local, len, way)
+        vm::copy(self.pid, raddr, local, len, dir)
     }
 
     /// Whether the device went down while its process lives.
@@ -92,7 +92,7 @@ impl Remote {
     }
 
     /// Whether the peer has an address handle of `iid`, or does not care.
-    fn knows(&self, iid: u64) -> bool {
+    fn has_ah_of(&self, iid: u64) -> bool {
         let h = self.seg.hdr();
         let epoch = h.epoch.load(Acquire);
         if self.known.get() == (iid, epoch) || h.strict.load(Relaxed) == 0 {
@@ -109,12 +109,12 @@ impl Remote {
 
     /// Where `len` bytes at the peer's `addr`, inside `region`, are mapped here. // HOT
     #[inline]
-    fn here(&self, key: u32, region: &Region, addr: u64, len: u32) -> Option<*mut u8> {
+    fn map_range(&self, key: u32, region: &Region, addr: u64, len: u32) -> Option<*mut u8> {
         let (fd, file_off) = region.file?;
-        let stamp = self.rows.stamp(key);
+        let unique = self.mrs.unique_key(key);
         let (base, mapped) = match self.last.get() {
-            (last, base, mapped) if last == stamp => (base, mapped),
-            _ => self.map(key, stamp, region, fd)?,
+            (last, base, mapped) if last == unique => (base, mapped),
+            _ => self.map(key, unique, region, fd)?,
         };
         let off = file_off.checked_add(addr.checked_sub(region.addr)?)?;
         let end = off.checked_add(u64::from(len))?;
@@ -122,18 +122,18 @@ impl Remote {
     }
 
     #[cold]
-    fn map(&self, key: u32, stamp: u64, region: &Region, fd: i32) -> Option<(*mut u8, usize)> {
+    fn map(&self, key: u32, unique: u64, region: &Region, fd: i32) -> Option<(*mut u8, usize)> {
         let mut maps = self.maps.borrow_mut();
-        if maps.len() >= MAX_MAPS && !maps.contains_key(&stamp) {
+        if maps.len() >= MAX_MAPS && !maps.contains_key(&unique) {
             maps.clear();
             self.last.set((0, std::ptr::null_mut(), 0));
         }
-        let map = maps.entry(stamp).or_insert_with(|| {
+        let map = maps.entry(unique).or_insert_with(|| {
             let mem = SharedMem::open_proc(self.pid, fd, 1);
             // The owner takes the key out before it closes the file: if the key is still there, the file was the one.
             match mem {
                 // And if it lives, the pid is its own.
-                Ok(mem) if self.rows.find(key) == Some(*region) && !self.is_dead() => Some(Rc::new(mem)),
+                Ok(mem) if self.mrs.find(key) == Some(*region) && !self.is_dead() => Some(Rc::new(mem)),
                 Ok(_) => None,
                 Err(e) => {
                     tracing::debug!("region {key:#x} of process {}: {e}; using system calls", self.pid);
@@ -143,14 +143,14 @@ impl Remote {
         });
         let mem = map.as_ref()?;
         let place = (mem.as_ptr(), mem.len());
-        self.last.set((stamp, place.0, place.1));
+        self.last.set((unique, place.0, place.1));
         Some(place)
     }
 
     fn unmap(&self, key: u32) {
-        let stamp = self.rows.stamp(key);
-        self.maps.borrow_mut().remove(&stamp);
-        if self.last.get().0 == stamp {
+        let unique = self.mrs.unique_key(key);
+        self.maps.borrow_mut().remove(&unique);
+        if self.last.get().0 == unique {
             self.last.set((0, std::ptr::null_mut(), 0));
         }
     }
@@ -158,10 +158,10 @@ impl Remote {
     /// Where a posted receive of the peer is, for `len` bytes at `addr` under its local key. `Err`: no such memory.
     /// `Ok(None)`: only system calls reach it. // HOT
     #[inline]
-    pub(super) fn landing(&self, pd: u32, lkey: u32, addr: u64, len: u32) -> Result<Option<*mut u8>, ()> {
-        match self.rows.find(lkey) {
+    pub(super) fn recv_buffer(&self, pd: u32, lkey: u32, addr: u64, len: u32) -> Result<Option<*mut u8>, ()> {
+        match self.mrs.find(lkey) {
             Some(r) if r.allows(pd, addr, u64::from(len), Access::LOCAL_WRITE) => {
-                Ok(self.here(lkey, &r, addr, len))
+                Ok(self.map_range(lkey, &r, addr, len))
             }
             _ => {
                 self.unmap(lkey);
@@ -171,54 +171,58 @@ impl Remote {
     }
 
     /// One piece of an RDMA read.
-    pub(super) fn read(&self, pd: u32, from: From, op: &Rdma) -> Verdict {
-        self.rdma(pd, from, op, Access::REMOTE_READ, Way::FromPeer)
+    pub(super) fn read(&self, pd: u32, from: Sender, op: &Rdma) -> TryOutcome {
+        self.rdma(pd, from, op, Access::REMOTE_READ, CopyDir::FromPeer)
     }
 
     /// One piece of an RDMA write.
-    pub(super) fn write(&self, pd: u32, from: From, op: &Rdma) -> Verdict {
-        self.rdma(pd, from, op, Access::REMOTE_WRITE, Way::ToPeer)
+    pub(super) fn write(&self, pd: u32, from: Sender, op: &Rdma) -> TryOutcome {
+        self.rdma(pd, from, op, Access::REMOTE_WRITE, CopyDir::ToPeer)
     }
 
-    fn rdma(&self, pd: u32, from: From, op: &Rdma, need: Access, way: Way) -> Verdict {
-        if !self.knows(from.iid) {
-            return Verdict::Done(DevStatus::UnknownPeer);
+    fn rdma(&self, pd: u32, from: Sender, op: &Rdma, need: Access, dir: CopyDir) -> TryOutcome {
+        if !self.has_ah_of(from.iid) {
+            return TryOutcome::Done(DevStatus::UnknownPeer);
         }
         if op.len == 0 {
             // Nothing to move, but a question all the same: does it live?
             let dead = self.is_dead();
-            return Verdict::Done(if dead { DevStatus::BadDestQpn } else { DevStatus::Ok });
+            return TryOutcome::Done(if dead { DevStatus::BadDestQpn } else { DevStatus::Ok });
         }
-        let region = match self.rows.find(op.rkey) {
+        let region = match self.mrs.find(op.rkey) {
             Some(r) if r.allows(pd, op.raddr, u64::from(op.len), need) => r,
             _ => {
                 self.unmap(op.rkey);
                 let dead = self.is_dead();
-                return Verdict::Done(if dead { DevStatus::BadDestQpn } else { DevStatus::RemoteBadAddress });
+                return TryOutcome::Done(if dead {
+                    DevStatus::BadDestQpn
+                } else {
+                    DevStatus::RemoteBadAddress
+                });
             }
         };
         let len = op.len.min(CHUNK);
-        match self.here(op.rkey, &region, op.raddr, len) {
+        match self.map_range(op.rkey, &region, op.raddr, len) {
             Some(there) => {
-                let (src, dst) = match way {
-                    Way::FromPeer => (there.cast_const(), op.local),
-                    Way::ToPeer => (op.local.cast_const(), there),
+                let (src, dst) = match dir {
+                    CopyDir::FromPeer => (there.cast_const(), op.local),
+                    CopyDir::ToPeer => (op.local.cast_const(), there),
                 };
                 // SAFETY: `there` has `len` mapped bytes (checked in `here`); the local range was checked against
                 // its key by the caller, for the access this direction needs. They may overlap in a self-write.
                 unsafe { std::ptr::copy(src, dst, len as usize) };
             }
             None => {
-                if let Err(status) = self.copy(op.raddr, op.local, len, way) {
-                    return Verdict::Done(status);
+                if let Err(status) = self.copy(op.raddr, op.local, len, dir) {
+                    return TryOutcome::Done(status);
                 }
             }
         }
-        if len < op.len { Verdict::Part(len) } else { Verdict::Done(DevStatus::Ok) }
+        if len < op.len { TryOutcome::Partial(len) } else { TryOutcome::Done(DevStatus::Ok) }
     }
 
     /// Writes a piece of a message into the peer's memory by a system call.
-    pub(super) fn push(&self, addr: u64, piece: &Piece<'_>) -> Result<(), DevStatus> {
-        self.copy(addr, piece.ptr.cast_mut(), piece.len, Way::ToPeer)
+    pub(super) fn copy_to_peer(&self, addr: u64, piece: &SendBuf<'_>) -> Result<(), DevStatus> {
+        self.copy(addr, piece.ptr.cast_mut(), piece.len, CopyDir::ToPeer)
     }
 }

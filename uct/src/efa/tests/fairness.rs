@@ -43,7 +43,7 @@ fn three(mem: &Mem<Simulated>) -> [Iov<'_, Mem<Simulated>>; 1] {
 const SLOW: FaultPlan = FaultPlan { delay: 20_000, ..FaultPlan::NONE };
 
 #[test]
-fn an_operation_of_several_requests_gets_its_turn_beside_those_of_one() {
+fn a_group_of_requests_is_not_starved_by_single_requests() {
     let config = Config { tx_queue_len: 4, ..Config::default() };
     let (fabric, a, mut b) = pair(SLOW, &config, &Config::default());
     let (ep, other, _back) = (Rc::new(a.ep_to(&b)), a.ep_to(&b), b.ep_to(&a));
@@ -85,7 +85,7 @@ fn an_operation_of_several_requests_gets_its_turn_beside_those_of_one() {
 }
 
 #[test]
-fn rows_are_not_kept_for_an_operation_that_is_taken_back() {
+fn a_purged_operation_gives_up_its_reserved_slots() {
     for dropped in [false, true] {
         let config = Config { tx_queue_len: 3, ..Config::default() };
         let (fabric, mut a, mut b) = pair(SLOW, &config, &Config::default());
@@ -128,7 +128,7 @@ fn rows_are_not_kept_for_an_operation_that_is_taken_back() {
 }
 
 #[test]
-fn rows_are_not_kept_for_an_operation_that_wants_something_else_in_its_turn() {
+fn an_operation_that_changes_its_mind_gives_up_its_reserved_slots() {
     let config = Config { tx_queue_len: 3, ..Config::default() };
     let (fabric, mut a, mut b) = pair(SLOW, &config, &Config::default());
     let (ep, other) = (Rc::new(a.ep_to(&b)), a.ep_to(&b));
@@ -163,7 +163,7 @@ fn rows_are_not_kept_for_an_operation_that_wants_something_else_in_its_turn() {
 }
 
 #[test]
-fn what_waits_gets_its_turn_in_a_stream_of_arrivals() {
+fn pending_operations_are_dispatched_between_arrivals() {
     const STREAM: u64 = 200;
     let config = Config { tx_queue_len: 1, ..Config::default() };
     let (fabric, mut a, b) = pair(FaultPlan::NONE, &config, &Config::default());
@@ -187,7 +187,7 @@ fn what_waits_gets_its_turn_in_a_stream_of_arrivals() {
 }
 
 #[test]
-fn a_poll_tells_no_more_flushes_than_it_may() {
+fn a_poll_completes_no_more_flushes_than_its_limit() {
     const FLUSHES: u64 = 50;
     let (fabric, mut a, b) = pair(SLOW, &Config::default(), &Config::default());
     let ep = a.ep_to(&b);
@@ -226,7 +226,7 @@ impl Sink for Order {
 }
 
 #[test]
-fn failures_that_nobody_waits_for_are_told_before_the_flush_behind_them() {
+fn endpoint_errors_are_reported_before_a_later_flush() {
     let (fabric, a, b) = pair(SLOW, &Config::default(), &Config::default());
     let (ep, back) = (a.ep_to(&b), b.ep_to(&a));
     ep.set_tag(EpTag(5));

@@ -5,23 +5,23 @@ use super::*;
 use crate::api::{Bare, BareQp};
 use crate::efa::dev::{Cqe, CqeOp, DevCq, DevMr, DevQp, DevStatus, QpInit, QpKind, Sge};
 
-on_every_net!(data_and_words_arrive_as_they_are what_finds_no_receive_comes_back_with_its_word a_queue_pair_that_is_not_there_is_an_error
-    receives_of_own_memory_are_filled_in_place a_receive_that_is_too_short_says_so);
+on_every_network!(data_and_immediates_arrive_unchanged messages_without_a_receive_are_returned_with_their_immediate a_wrong_qkey_is_an_endpoint_error
+    user_receives_are_filled_in_place a_short_user_receive_reports_too_long);
 
 const QKEY: u32 = 0x1234;
 const SLOT: usize = 64;
 
 /// Bytes, word, and the queue pair they are from.
-type Came = (Vec<u8>, Option<u32>, u16);
+type Received = (Vec<u8>, Option<u32>, u16);
 
 /// A program's own queue pair: beside the interface of its host, with memory for what comes.
-struct Own<D: Dev> {
+struct ProgramQp<D: Dev> {
     qp: D::Qp,
     cq: D::Cq,
     mr: D::Mr,
 }
 
-impl<D: Dev> Own<D> {
+impl<D: Dev> ProgramQp<D> {
     fn new(dev: &D) -> Self {
         let pd = dev.alloc_pd().unwrap();
         let cq = dev.create_cq(16, Channel::Without).unwrap();
@@ -35,7 +35,7 @@ impl<D: Dev> Own<D> {
         };
         let qp = dev.create_qp(&pd, &cq, &cq, &init).unwrap();
         let mr = dev.alloc_mr(&pd, 16 * SLOT, Access::LOCAL_READ | Access::LOCAL_WRITE).unwrap();
-        Own { qp, cq, mr }
+        ProgramQp { qp, cq, mr }
     }
 
     fn name(&self) -> BareQp {
@@ -51,7 +51,7 @@ impl<D: Dev> Own<D> {
     }
 
     /// What has come.
-    fn take(&self, into: &mut Vec<Came>) {
+    fn take(&self, into: &mut Vec<Received>) {
         let mut cqes = [Cqe::EMPTY; 16];
         let got = self.cq.poll(&mut cqes);
         for cqe in &cqes[..got] {
@@ -72,33 +72,33 @@ fn send<D: Dev>(ep: &Ep<D>, to: BareQp, max: usize, data: &[u8], imm: Option<u32
     assert_eq!(sent, Ok(data.len()));
 }
 
-type Setup<N> = (N, Side<<N as Net>::A>, Side<<N as Net>::B>, Own<<N as Net>::B>);
+type Setup<N> = (N, Side<<N as Network>::A>, Side<<N as Network>::B>, ProgramQp<<N as Network>::B>);
 
 /// Sender, and the device with a program's own queue pair beside the interface there.
-fn sender_and_own<N: Net>(config: &Config) -> Setup<N> {
+fn sender_and_program_qp<N: Network>(config: &Config) -> Setup<N> {
     let net = N::new();
     let dev = net.b();
-    let own = Own::new(&dev);
+    let own = ProgramQp::new(&dev);
     let (a, b) = (Side::on(net.a(), 0xa, config), Side::on(dev, 0xb, &Config::default()));
     (net, a, b, own)
 }
 
-fn until<N: Net>(net: &N, mut done: impl FnMut() -> bool) {
+fn until<N: Network>(net: &N, mut done: impl FnMut() -> bool) {
     for _ in 0..100_000 {
         if done() {
             return;
         }
-        net.pass();
+        net.advance_time();
     }
     panic!("nothing happens any more");
 }
 
-fn data_and_words_arrive_as_they_are<N: Net>() {
-    let (net, mut a, mut b, own) = sender_and_own::<N>(&Config::default());
+fn data_and_immediates_arrive_unchanged<N: Network>() {
+    let (net, mut a, mut b, own) = sender_and_program_qp::<N>(&Config::default());
     own.post(0..16);
     let ep = a.ep_to(&b);
     let qpn = a.iface.raw_addr().qpn;
-    let mut sent: Vec<Came> = Vec::new();
+    let mut sent: Vec<Received> = Vec::new();
     for (n, len) in [0, 1, 8, 31, 32, 33, SLOT].into_iter().enumerate() {
         let data: Vec<u8> = (0..len).map(|at| (at + n) as u8).collect();
         let imm = (n % 2 == 0).then_some(0x8000_0000 + n as u32);
@@ -122,18 +122,18 @@ fn data_and_words_arrive_as_they_are<N: Net>() {
     assert_eq!(ep.flush(Comp::None), Ok(Sent::Done), "refused ones leave nothing behind");
 }
 
-fn what_finds_no_receive_comes_back_with_its_word<N: Net>() {
-    let hasty = Config { rnr_retry: 0, ..Config::default() };
-    let (net, mut a, b, own) = sender_and_own::<N>(&hasty);
+fn messages_without_a_receive_are_returned_with_their_immediate<N: Network>() {
+    let no_retry = Config { rnr_retry: 0, ..Config::default() };
+    let (net, mut a, b, own) = sender_and_program_qp::<N>(&no_retry);
     let ep = a.ep_to(&b);
     ep.set_tag(EpTag(77));
     let mut sent = Vec::new();
     for (len, imm) in [(0, None), (1, Some(5)), (SLOT, None), (SLOT, Some(u32::MAX))] {
         let data = vec![len as u8; len];
         send(&ep, own.name(), len, &data, imm);
-        sent.push((EpTag(77), data, Returned::Bare(imm)));
+        sent.push((EpTag(77), data, Returned::ToUserQp(imm)));
     }
-    let mut back = Back::default();
+    let mut back = ReturnedPackets::default();
     until(&net, || {
         a.iface.poll(64, &mut back);
         back.0.len() == sent.len()
@@ -146,8 +146,8 @@ fn what_finds_no_receive_comes_back_with_its_word<N: Net>() {
     assert_eq!(a.log.errors, [(EpTag(77), Error::NotReady)]);
 }
 
-fn a_queue_pair_that_is_not_there_is_an_error<N: Net>() {
-    let (net, mut a, b, own) = sender_and_own::<N>(&Config::default());
+fn a_wrong_qkey_is_an_endpoint_error<N: Network>() {
+    let (net, mut a, b, own) = sender_and_program_qp::<N>(&Config::default());
     let ep = a.ep_to(&b);
     ep.set_tag(EpTag(5));
     let wrong = BareQp { qkey: QKEY + 1, ..own.name() };
@@ -162,9 +162,9 @@ fn a_queue_pair_that_is_not_there_is_an_error<N: Net>() {
 
 /// A sink that notes ends of receives of the program's own memory, and what else comes.
 #[derive(Default)]
-struct Ends(Vec<(u64, Bare)>, Log);
+struct UserRecvLog(Vec<(u64, Bare)>, Log);
 
-impl Sink for Ends {
+impl Sink for UserRecvLog {
     fn on_am(&mut self, am: Am<'_>) {
         self.1.on_am(am);
     }
@@ -180,31 +180,40 @@ impl Sink for Ends {
 }
 
 /// Posts `len` bytes of registered memory, `at` bytes into it.
-fn lend<D: Dev>(side: &Side<D>, mem: &Mem<D>, at: usize, len: usize, token: u64) -> crate::api::Outcome {
+fn post_user_recv<D: Dev>(
+    side: &Side<D>,
+    mem: &Mem<D>,
+    at: usize,
+    len: usize,
+    token: u64,
+) -> crate::api::Outcome {
     let iov = Iov::new(mem.addr().wrapping_add(at), len, Some(mem));
     // SAFETY: the registration outlives the interface's use of it: tests keep both, and read it afterwards only.
     unsafe { side.iface.recv_bare(iov, token) }
 }
 
-fn own_receives<N: Net>(depth: u32) -> (N, Side<N::A>, Side<N::B>) {
-    let hasty = Config { rnr_retry: 0, ..Config::default() };
-    pair_on(&hasty, &Config { user_rx_queue_len: depth, ..Config::default() })
+fn user_recv_pair<N: Network>(depth: u32) -> (N, Side<N::A>, Side<N::B>) {
+    let no_retry = Config { rnr_retry: 0, ..Config::default() };
+    pair_on(&no_retry, &Config { user_rx_queue_len: depth, ..Config::default() })
 }
 
-fn receives_of_own_memory_are_filled_in_place<N: Net>() {
-    let (net, mut a, mut b) = own_receives::<N>(4);
+fn user_receives_are_filled_in_place<N: Network>() {
+    let (net, mut a, mut b) = user_recv_pair::<N>(4);
     assert_eq!(a.iface.bare_qp(), None);
     let qp = b.iface.bare_qp().unwrap();
     let (ep, mem) = (a.ep_to(&b), alloc(&b, 4 * SLOT, 0));
     let mut posted = 0;
-    while lend(&b, &mem, posted % 4 * SLOT, SLOT, 1 << 62 | posted as u64) == Ok(Sent::InProgress) {
+    while post_user_recv(&b, &mem, posted % 4 * SLOT, SLOT, 1 << 62 | posted as u64) == Ok(Sent::InProgress) {
         posted += 1;
     }
     assert!((4..64).contains(&posted), "{posted} fit a queue of 4");
-    assert!(matches!(lend(&b, &mem, 0, 4 * SLOT + 1, 0), Err(Refused::Failed(Error::BadLocalKey))));
-    assert!(matches!(lend(&b, &mem, 0, SLOT, 1 << 63), Err(Refused::Failed(Error::InvalidParam(_)))));
+    assert!(matches!(post_user_recv(&b, &mem, 0, 4 * SLOT + 1, 0), Err(Refused::Failed(Error::BadLocalKey))));
+    assert!(matches!(
+        post_user_recv(&b, &mem, 0, SLOT, 1 << 63),
+        Err(Refused::Failed(Error::InvalidParam(_)))
+    ));
     let from = From { node: a.iface.raw_addr().gid.iid(), port: a.iface.raw_addr().qpn.into() };
-    let mut ends = Ends::default();
+    let mut ends = UserRecvLog::default();
     for (n, (len, imm)) in [(SLOT, None), (0, Some(7)), (5, Some(u32::MAX))].into_iter().enumerate() {
         send(&ep, qp, SLOT, &vec![n as u8 + 1; len], imm);
         until(&net, || {
@@ -223,12 +232,12 @@ fn receives_of_own_memory_are_filled_in_place<N: Net>() {
     assert_eq!((b.log.ams.len(), ends.1.ams.len()), (1, 0));
 }
 
-fn a_receive_that_is_too_short_says_so<N: Net>() {
-    let (net, mut a, b) = own_receives::<N>(4);
+fn a_short_user_receive_reports_too_long<N: Network>() {
+    let (net, mut a, b) = user_recv_pair::<N>(4);
     let (ep, mem) = (a.ep_to(&b), alloc(&b, SLOT, 0));
-    assert_eq!(lend(&b, &mem, 0, 8, 3), Ok(Sent::InProgress));
+    assert_eq!(post_user_recv(&b, &mem, 0, 8, 3), Ok(Sent::InProgress));
     send(&ep, b.iface.bare_qp().unwrap(), 9, &[1; 9], None);
-    let mut ends = Ends::default();
+    let mut ends = UserRecvLog::default();
     until(&net, || {
         a.poll();
         b.iface.poll(64, &mut ends);
@@ -241,7 +250,7 @@ fn a_receive_that_is_too_short_says_so<N: Net>() {
 
 /// What an interface says it can do, it can behind a decorator too.
 #[test]
-fn decorators_hand_on_receives_of_own_memory() {
+fn wrappers_forward_user_receives() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let open = |iid| Side::open(&fabric, iid, &Config { user_rx_queue_len: 4, ..Config::default() }).iface;
     let gated = crate::wrap::Gated::new(open(1), crate::wrap::ThreadMode::Multi);

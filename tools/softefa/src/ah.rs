@@ -2,7 +2,7 @@
 //! Called through `ibv_create_ah`, `ibv_destroy_ah`, `efadv_query_ah`, and for every completion of a receive.
 
 use crate::abi::{EfadvAhAttr, IbvAh, IbvAhAttr, IbvPd};
-use crate::efadv::{copy_out, reaches};
+use crate::efadv::{copy_out, covers};
 use crate::pd::PdObj;
 use crate::state::{Context, Errno, errno_of, number, pointer};
 use crate::status::NO_AH;
@@ -12,16 +12,16 @@ use uct::efa::dev::{Dev, Gid};
 
 /// The numbers in use. // HOT: looked into once per receive completed.
 #[derive(Default)]
-pub struct AhNumbers {
-    of: FxHashMap<(Pd, Gid), (u16, u32)>,
+pub struct AhnTable {
+    by_gid: FxHashMap<(Pd, Gid), (u16, u32)>,
     free: Vec<u16>,
     next: u16,
 }
 
-impl AhNumbers {
+impl AhnTable {
     /// The number of `gid` in `pd`, one reference more. `None`: all are in use.
     fn get(&mut self, pd: Pd, gid: Gid) -> Option<u16> {
-        if let Some((number, refs)) = self.of.get_mut(&(pd, gid)) {
+        if let Some((number, refs)) = self.by_gid.get_mut(&(pd, gid)) {
             *refs += 1;
             return Some(*number);
         }
@@ -33,24 +33,24 @@ impl AhNumbers {
             }
             None => return None,
         };
-        self.of.insert((pd, gid), (number, 1));
+        self.by_gid.insert((pd, gid), (number, 1));
         Some(number)
     }
 
     /// One reference less.
     fn put(&mut self, pd: Pd, gid: Gid) {
-        let Some((number, refs)) = self.of.get_mut(&(pd, gid)) else { return };
+        let Some((number, refs)) = self.by_gid.get_mut(&(pd, gid)) else { return };
         *refs -= 1;
         if *refs == 0 {
             self.free.push(*number);
-            self.of.remove(&(pd, gid));
+            self.by_gid.remove(&(pd, gid));
         }
     }
 
     /// The number that receives of `pd` show for a sender.
     #[inline]
     pub fn number(&self, pd: Pd, gid: Gid) -> Option<u16> {
-        self.of.get(&(pd, gid)).map(|(number, _)| *number)
+        self.by_gid.get(&(pd, gid)).map(|(number, _)| *number)
     }
 }
 
@@ -81,7 +81,7 @@ fn create(pd: *mut IbvPd, pd_obj: &PdObj, gid: Gid) -> Result<*mut IbvAh, Errno>
         state.dev.destroy_ah(&pd_obj.pd, ah);
         return Err(libc::ENOMEM);
     };
-    pd_obj.use_it();
+    pd_obj.add_user();
     let abi = IbvAh { context: pd_obj.abi.context, pd, number: number.into() };
     Ok(Box::into_raw(Box::new(AhObj { abi, ah, number, gid })).cast())
 }
@@ -98,7 +98,7 @@ unsafe extern "C" fn ibv_destroy_ah(ah: *mut IbvAh) -> i32 {
     let state = &mut *unsafe { Context::of(obj.abi.context) }.lock();
     state.ahs.put(pd.pd, obj.gid);
     state.dev.destroy_ah(&pd.pd, obj.ah);
-    pd.leave_it();
+    pd.remove_user();
     0
 }
 
@@ -108,7 +108,7 @@ unsafe extern "C" fn ibv_destroy_ah(ah: *mut IbvAh) -> i32 {
 unsafe extern "C" fn efadv_query_ah(ah: *mut IbvAh, attr: *mut EfadvAhAttr, inlen: u32) -> i32 {
     // SAFETY: by this function's contract.
     let obj = unsafe { &*ah.cast::<AhObj>() };
-    if !reaches(inlen, std::mem::offset_of!(EfadvAhAttr, reserved)) {
+    if !covers(inlen, std::mem::offset_of!(EfadvAhAttr, reserved)) {
         return number(Err(libc::EINVAL));
     }
     // SAFETY: by this function's contract.
@@ -122,11 +122,11 @@ mod tests {
     use uct::efa::dev::soft::{Fabric, FaultPlan, Profile};
 
     #[test]
-    fn one_number_for_each_domain_and_gid() {
+    fn one_ahn_per_domain_and_gid() {
         let dev = Fabric::new(1, FaultPlan::NONE).open(1, Profile::small()).unwrap();
         let (a, b) = (dev.alloc_pd().unwrap(), dev.alloc_pd().unwrap());
         let gid = Gid::link_local(7);
-        let mut t = AhNumbers::default();
+        let mut t = AhnTable::default();
         let first = t.get(a, gid).unwrap();
         assert_eq!(t.get(a, gid), Some(first));
         assert_ne!(t.get(b, gid), Some(first));

@@ -32,9 +32,9 @@ struct Queues {
 
 /// How many hold an event of a queue that they have not acknowledged: while there are any, the queue stays.
 #[derive(Default)]
-pub struct Events {
-    open: Mutex<u32>,
-    less: Condvar,
+pub struct UnackedEvents {
+    count: Mutex<u32>,
+    acked: Condvar,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -42,22 +42,22 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Events {
-    fn report(&self) {
-        *locked(&self.open) += 1;
+impl UnackedEvents {
+    fn add(&self) {
+        *locked(&self.count) += 1;
     }
 
     fn acknowledge(&self, n: u32) {
-        let mut open = locked(&self.open);
-        *open = open.saturating_sub(n);
-        self.less.notify_all();
+        let mut count = locked(&self.count);
+        *count = count.saturating_sub(n);
+        self.acked.notify_all();
     }
 
     /// Waits until all are acknowledged.
     pub fn wait(&self) {
-        let mut open = locked(&self.open);
-        while *open > 0 {
-            open = self.less.wait(open).unwrap_or_else(PoisonError::into_inner);
+        let mut count = locked(&self.count);
+        while *count > 0 {
+            count = self.acked.wait(count).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -82,11 +82,11 @@ impl ChannelObj {
     }
 
     /// The queue of an event, which stays until that is acknowledged. `None`: it is gone.
-    fn pinned(&self, number: u64) -> Option<*mut CqObj> {
+    fn pin_cq(&self, number: u64) -> Option<*mut CqObj> {
         let queues = locked(&self.queues);
         let cq = *queues.all.get(&number)?;
         // SAFETY: a queue takes itself out of the channel before it goes.
-        unsafe { CqObj::of(cq) }.events.report();
+        unsafe { CqObj::of(cq) }.events.add();
         Some(cq)
     }
 
@@ -96,13 +96,13 @@ impl ChannelObj {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let limit = nonblock.then_some(&now);
         loop {
-            let mut room = [std::mem::MaybeUninit::<epoll::Event>::uninit(); 1];
-            let (got, _) = epoll::wait(&self.set, &mut room, limit).map_err(|e| e.raw_os_error())?;
+            let mut events = [std::mem::MaybeUninit::<epoll::Event>::uninit(); 1];
+            let (got, _) = epoll::wait(&self.set, &mut events, limit).map_err(|e| e.raw_os_error())?;
             let Some(event) = got.first() else { return Err(libc::EAGAIN) };
-            let Some(cq) = self.pinned(event.data.u64()) else { continue };
+            let Some(cq) = self.pin_cq(event.data.u64()) else { continue };
             // SAFETY: it stays until this event is acknowledged.
             let obj = unsafe { CqObj::of(cq) };
-            if claim(obj) {
+            if take_cq_event(obj) {
                 return Ok(cq);
             }
             obj.events.acknowledge(1);
@@ -111,16 +111,17 @@ impl ChannelObj {
 }
 
 /// Takes a queue's event, unless another thread was faster.
-fn claim(obj: &CqObj) -> bool {
+fn take_cq_event(obj: &CqObj) -> bool {
     let state = obj.context().lock();
     let Some(row) = state.cqs.get(obj.id) else { return false };
     let Some(fd) = row.cq.event_fd() else { return false };
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    let there = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0);
-    if there {
+    let readable =
+        rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0);
+    if readable {
         row.cq.take_event();
     }
-    there
+    readable
 }
 
 #[unsafe(no_mangle)]

@@ -4,12 +4,12 @@
 use crate::abi::{
     EfadvCq, IbvCompChannel, IbvContext, IbvCq, IbvCqEx, IbvCqInitAttrEx, IbvPollCqAttr, IbvWc,
 };
-use crate::channel::{ChannelObj, Events};
-use crate::held::Held;
+use crate::channel::{ChannelObj, UnackedEvents};
 use crate::poll;
 use crate::query::COMP_VECTORS;
+use crate::split_lock::SplitLock;
 use crate::state::{Context, Errno, State, errno_of_open, number, pointer};
-use crate::status::{Done, done};
+use crate::status::{Completion, completion};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use ucs::coll::slots::SlotId;
@@ -20,7 +20,7 @@ use uct::efa::dev::{Channel, Cqe, Dev, DevCq};
 const BATCH: usize = 16;
 
 /// A completion queue as its context knows it.
-pub struct CqRow {
+pub struct CqState {
     pub cq: Cq<Shm>,
     /// Entries taken from the device and not yet shown: `batch[next..end]`.
     batch: [Cqe; BATCH],
@@ -30,7 +30,7 @@ pub struct CqRow {
     pub users: u32,
 }
 
-impl CqRow {
+impl CqState {
     // HOT
     #[inline]
     fn pop(&mut self) -> Option<Cqe> {
@@ -46,7 +46,7 @@ impl CqRow {
     }
 
     /// Drops what a queue pair that is going away has here.
-    pub fn forget(&mut self, qpn: u16) {
+    pub fn discard_qp(&mut self, qpn: u16) {
         let mut keep = self.next;
         for i in self.next..self.end {
             if self.batch[i].qpn != qpn {
@@ -60,11 +60,11 @@ impl CqRow {
 
 /// The next entry of a queue. // HOT
 #[inline]
-pub fn next(state: &mut State, id: SlotId) -> Option<Done> {
+pub fn next_completion(state: &mut State, id: SlotId) -> Option<Completion> {
     loop {
         let cqe = state.cqs.get_mut(id)?.pop()?;
-        if let Some(row) = state.qp_numbered(cqe.qpn) {
-            return Some(done(state, row, &cqe));
+        if let Some(row) = state.qp_by_number(cqe.qpn) {
+            return Some(completion(state, row, &cqe));
         }
     }
 }
@@ -76,9 +76,9 @@ pub struct CqObj {
     pub efadv: EfadvCq,
     pub id: SlotId,
     /// Held from start to end of an extended poll: the entry it is at.
-    pub at: Held<Done>,
+    pub current: SplitLock<Completion>,
     /// Who holds an event of it.
-    pub events: Events,
+    pub events: UnackedEvents,
 }
 
 impl CqObj {
@@ -103,31 +103,31 @@ impl CqObj {
 }
 
 /// What a queue is made from.
-struct Wanted {
+struct CqParams {
     cqe: c_int,
     cq_context: *mut c_void,
     channel: *mut IbvCompChannel,
     comp_vector: c_int,
 }
 
-unsafe fn create(ctx: *mut IbvContext, wanted: &Wanted) -> Result<*mut CqObj, Errno> {
+unsafe fn create(ctx: *mut IbvContext, params: &CqParams) -> Result<*mut CqObj, Errno> {
     // SAFETY: by this function's contract `ctx` is an open context.
     let context = unsafe { Context::of(ctx) };
-    if wanted.cqe < 1 || !(0..COMP_VECTORS).contains(&wanted.comp_vector) {
+    if params.cqe < 1 || !(0..COMP_VECTORS).contains(&params.comp_vector) {
         return Err(libc::EINVAL);
     }
     // SAFETY: by this function's contract the channel is null or one of ours.
-    let channel = unsafe { wanted.channel.cast::<ChannelObj>().as_ref() };
+    let channel = unsafe { params.channel.cast::<ChannelObj>().as_ref() };
     let kind = if channel.is_some() { Channel::With } else { Channel::Without };
     let state = &mut *context.lock();
-    let cq = state.dev.create_cq(wanted.cqe as u32, kind).map_err(|e| errno_of_open(&e))?;
+    let cq = state.dev.create_cq(params.cqe as u32, kind).map_err(|e| errno_of_open(&e))?;
     let depth = cq.depth();
-    let row = CqRow { cq, batch: [Cqe::EMPTY; BATCH], next: 0, end: 0, users: 0 };
+    let row = CqState { cq, batch: [Cqe::EMPTY; BATCH], next: 0, end: 0, users: 0 };
     let id = state.cqs.insert(row).map_err(|_| libc::ENOMEM)?;
     let base = IbvCq {
         context: ctx,
-        channel: wanted.channel,
-        cq_context: wanted.cq_context,
+        channel: params.channel,
+        cq_context: params.cq_context,
         number: id.raw(),
         cqe: depth as c_int,
         mutex: [0; 5],
@@ -139,8 +139,8 @@ unsafe fn create(ctx: *mut IbvContext, wanted: &Wanted) -> Result<*mut CqObj, Er
         ex: UnsafeCell::new(poll::table(base)),
         efadv: poll::efadv_table(),
         id,
-        at: Held::new(Done::default()),
-        events: Events::default(),
+        current: SplitLock::new(Completion::default()),
+        events: UnackedEvents::default(),
     };
     let obj = Box::into_raw(Box::new(obj));
     if let Some(channel) = channel
@@ -167,7 +167,7 @@ unsafe extern "C" fn ibv_create_cq(
     comp_vector: c_int,
 ) -> *mut IbvCq {
     // SAFETY: by this function's contract.
-    let made = unsafe { create(ctx, &Wanted { cqe, cq_context, channel, comp_vector }) };
+    let made = unsafe { create(ctx, &CqParams { cqe, cq_context, channel, comp_vector }) };
     pointer(made.map(|obj| obj.cast()))
 }
 
@@ -187,14 +187,14 @@ pub unsafe extern "C" fn create_ex(ctx: *mut IbvContext, attr: *mut IbvCqInitAtt
     if !known || attr.wc_flags & !WC_FLAGS != 0 {
         return pointer(Err(libc::EOPNOTSUPP));
     }
-    let wanted = Wanted {
+    let params = CqParams {
         cqe: c_int::try_from(attr.cqe).unwrap_or(c_int::MAX),
         cq_context: attr.cq_context,
         channel: attr.channel,
         comp_vector: attr.comp_vector as c_int,
     };
     // SAFETY: by this function's contract.
-    let made = unsafe { create(ctx, &wanted) };
+    let made = unsafe { create(ctx, &params) };
     pointer(made.map(|obj| obj.cast()))
 }
 
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut IbvCq, n: c_int, wc: *mut IbvWc) -> c_
     let state = &mut *obj.context().lock();
     let mut filled = 0;
     while filled < n {
-        let Some(done) = next(state, obj.id) else { break };
+        let Some(done) = next_completion(state, obj.id) else { break };
         let room = wc.wrapping_add(filled as usize);
         // SAFETY: `filled < n`: inside the caller's array.
         unsafe { room.write(done.wc) };

@@ -16,9 +16,9 @@ const NODE_UNSPECIFIED: c_int = 7;
 const TRANSPORT_UNSPECIFIED: c_int = 4;
 
 /// The devices of this process: made at the first look, never moved, never freed.
-struct Devices(Vec<Entry>);
+struct Devices(Vec<DeviceEntry>);
 
-struct Entry {
+struct DeviceEntry {
     abi: IbvDevice,
     name: String,
 }
@@ -42,7 +42,7 @@ fn text<const N: usize>(value: &str) -> [c_char; N] {
     out
 }
 
-fn entry(n: usize, name: String) -> Entry {
+fn entry(n: usize, name: String) -> DeviceEntry {
     let root = std::env::var("SYSFS_PATH").unwrap_or_else(|_| SYSFS.into());
     let dev_name = format!("uverbs{n}");
     let abi = IbvDevice {
@@ -54,10 +54,10 @@ fn entry(n: usize, name: String) -> Entry {
         dev_name: text(&dev_name),
         ibdev_path: text(&format!("{root}/class/infiniband/{name}")),
     };
-    Entry { abi, name }
+    DeviceEntry { abi, name }
 }
 
-fn devices() -> &'static [Entry] {
+fn devices() -> &'static [DeviceEntry] {
     static DEVICES: OnceLock<Devices> = OnceLock::new();
     let make = || {
         // What the device has to say, such as that another process's memory may not be touched, goes to standard error.
@@ -124,7 +124,7 @@ extern "C" fn ibv_get_device_guid(_device: *mut IbvDevice) -> u64 {
     0
 }
 
-fn verbs(device: *mut IbvDevice, events: c_int) -> VerbsContext {
+fn verbs_context(device: *mut IbvDevice, events: c_int) -> VerbsContext {
     VerbsContext {
         query_port: Some(query::query_port),
         newer: [None; 24],
@@ -173,7 +173,7 @@ extern "C" fn ibv_open_device(device: *mut IbvDevice) -> *mut IbvContext {
                 errno_of_open(&e)
             })
         });
-    pointer(opened.and_then(|dev| Context::open(dev, |events| verbs(device, events))))
+    pointer(opened.and_then(|dev| Context::open(dev, |events| verbs_context(device, events))))
 }
 
 /// # Safety

@@ -1,7 +1,7 @@
 //! `softefa doctor`: each thing a run needs, whether it is there, and how to mend it; with a program, also what stands between
 //! it and the device. Changes nothing, and does not run the program.
 
-use crate::loader::{self, Loaded};
+use crate::loader::{self, LoadedLibs};
 use crate::program::{self, Preload};
 use crate::run;
 use std::ffi::OsStr;
@@ -12,97 +12,101 @@ use ucs::config::Source;
 use uct::efa::dev::soft::{self, permissions};
 
 /// A finding.
-enum Found {
+enum Finding {
     Good(String),
     /// Works, but.
     Note(String),
     Bad(String),
 }
 
-fn library() -> Found {
+fn library() -> Finding {
     match run::library() {
-        Ok(path) => Found::Good(format!("library: {}", path.display())),
-        Err(e) => Found::Bad(format!("library: {e}")),
+        Ok(path) => Finding::Good(format!("library: {}", path.display())),
+        Err(e) => Finding::Bad(format!("library: {e}")),
     }
 }
 
-fn device() -> Found {
+fn device() -> Finding {
     let source = Source::from_env().map_err(|e| e.to_string());
     let opened = source.and_then(|s| soft::open_shm(&s, "softefa0").map_err(|e| e.to_string()));
     match opened {
-        Ok(_) => Found::Good("device: softefa0 opens".into()),
-        Err(e) => Found::Bad(format!("device: {e}")),
+        Ok(_) => Finding::Good("device: softefa0 opens".into()),
+        Err(e) => Finding::Bad(format!("device: {e}")),
     }
 }
 
-fn memory() -> Found {
+fn memory() -> Finding {
     match permissions::peer_memory() {
-        Some(o) => Found::Note(format!(
+        Some(o) => Finding::Note(format!(
             "memory of other processes: barred ({}), so the device has no RDMA, and long messages go in packets (mend: {})",
             o.what, o.remedy
         )),
-        None => Found::Good("memory of other processes: may be read and written".into()),
+        None => Finding::Good("memory of other processes: may be read and written".into()),
     }
 }
 
-fn process() -> Found {
+fn process() -> Finding {
     match permissions::own_process() {
-        Some(o) => Found::Bad(format!("reach: other processes cannot send here: {} ({})", o.what, o.remedy)),
-        None => Found::Good("reach: processes of this user find each other".into()),
+        Some(o) => {
+            Finding::Bad(format!("reach: other processes cannot send here: {} ({})", o.what, o.remedy))
+        }
+        None => Finding::Good("reach: processes of this user find each other".into()),
     }
 }
 
-fn descriptors() -> Found {
+fn descriptors() -> Finding {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     match limit.current {
         Some(n) if n < 1024 => {
-            Found::Note(format!("descriptors: {n}; large jobs need more (mend: ulimit -n 4096)"))
+            Finding::Note(format!("descriptors: {n}; large jobs need more (mend: ulimit -n 4096)"))
         }
-        Some(n) => Found::Good(format!("descriptors: {n}")),
-        None => Found::Good("descriptors: no limit".into()),
+        Some(n) => Finding::Good(format!("descriptors: {n}")),
+        None => Finding::Good("descriptors: no limit".into()),
     }
 }
 
-fn client(program: &str, package: &str) -> Found {
+fn client(program: &str, package: &str) -> Finding {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let there = std::env::split_paths(&path).any(|dir| Path::new(&dir).join(program).is_file());
-    if there {
-        Found::Good(format!("client: {program}"))
+    let found = std::env::split_paths(&path).any(|dir| Path::new(&dir).join(program).is_file());
+    if found {
+        Finding::Good(format!("client: {program}"))
     } else {
-        Found::Note(format!("client: no {program} (to try it: apt-get install {package})"))
+        Finding::Note(format!("client: no {program} (to try it: apt-get install {package})"))
     }
 }
 
 /// What stands between a program and the device.
-fn program(name: &OsStr) -> Vec<Found> {
+fn program(name: &OsStr) -> Vec<Finding> {
     let shown = name.display();
     let path = match program::find(name) {
         Ok(path) => path,
-        Err(e) => return vec![Found::Bad(format!("program: {shown}: {e}"))],
+        Err(e) => return vec![Finding::Bad(format!("program: {shown}: {e}"))],
     };
     let binary = program::binary(&path);
     let by = if binary == path { String::new() } else { format!(", which {} runs", binary.display()) };
     let mut all = vec![match Preload::of(&binary) {
-        Preload::Taken => Found::Good(format!("program: {}{by}", path.display())),
-        Preload::Left(why) => Found::Bad(format!(
+        Preload::Works => Finding::Good(format!("program: {}{by}", path.display())),
+        Preload::Ignored(why) => Finding::Bad(format!(
             "program: {}{by}: {why}, so nothing can be preloaded into it (mend: build it for 64-bit x86, linked dynamically; \
              programs that it starts may find the device)",
             path.display()
         )),
-        Preload::Barred(why) => Found::Bad(format!(
+        Preload::Blocked(why) => Finding::Bad(format!(
             "program: {}{by}: {why}, so the system preloads nothing into it (mend: use a copy without that bit)",
             path.display()
         )),
     }];
-    if let (Some(loaded), Ok(library)) = (Loaded::of(&binary), run::library()) {
-        all.extend(loaded.missing.iter().map(|line| Found::Bad(format!("start: {line} ({})", mend(line)))));
+    if let (Some(loaded), Ok(library)) = (LoadedLibs::of(&binary), run::library()) {
+        all.extend(
+            loaded.missing.iter().map(|line| Finding::Bad(format!("start: {line} ({})", remedy(line)))),
+        );
         all.push(verbs(&loaded));
-        let foreign = loaded.foreign_calls(&binary, &library);
-        if !foreign.is_empty() {
-            all.push(Found::Bad(format!(
+        let unsupported = loaded.unsupported_calls(&binary, &library);
+        if !unsupported.is_empty() {
+            all.push(Finding::Bad(format!(
                 "calls: {} (they would reach the real libibverbs, which knows nothing of this device; mend: use a build of the \
-                 program for {KNOWN} or earlier)",
-                foreign.join(", ")
+                 program for {LATEST_KNOWN} or earlier)",
+                unsupported.join(", ")
             )));
         }
     }
@@ -110,7 +114,7 @@ fn program(name: &OsStr) -> Vec<Found> {
 }
 
 /// What to do about something that the loader does not find.
-fn mend(line: &str) -> &'static str {
+fn remedy(line: &str) -> &'static str {
     if line.contains("IBVERBS_") || line.contains("EFA_1") {
         "the program was built for a later rdma-core than is here; mend: install that, or name its directory in LD_LIBRARY_PATH"
     } else if line.contains("libibverbs") || line.contains("libefa") {
@@ -120,9 +124,9 @@ fn mend(line: &str) -> &'static str {
     }
 }
 
-fn verbs(loaded: &Loaded) -> Found {
+fn verbs(loaded: &LoadedLibs) -> Finding {
     let Some(libibverbs) = loaded.library("libibverbs.so") else {
-        return Found::Note(
+        return Finding::Note(
             "verbs: it is not linked with libibverbs; unless it loads that later, as UCX does, it looks for no device".into(),
         );
     };
@@ -131,11 +135,11 @@ fn verbs(loaded: &Loaded) -> Found {
         Some(libefa) => format!(", {}", libefa.display()),
         None => String::new(),
     };
-    Found::Good(format!("verbs: {}{version}{efa}; softefa answers in their place", libibverbs.display()))
+    Finding::Good(format!("verbs: {}{version}{efa}; softefa answers in their place", libibverbs.display()))
 }
 
 /// The latest rdma-core whose calls are all answered.
-const KNOWN: &str = "rdma-core 65";
+const LATEST_KNOWN: &str = "rdma-core 65";
 
 /// Prints all findings; fails if something needed is missing.
 pub fn doctor(name: Option<&OsStr>) -> ExitCode {
@@ -147,9 +151,9 @@ pub fn doctor(name: Option<&OsStr>) -> ExitCode {
     let mut bad = false;
     for found in &all {
         match found {
-            Found::Good(text) => out::line(format!("ok       {text}")),
-            Found::Note(text) => out::line(format!("note     {text}")),
-            Found::Bad(text) => {
+            Finding::Good(text) => out::line(format!("ok       {text}")),
+            Finding::Note(text) => out::line(format!("note     {text}")),
+            Finding::Bad(text) => {
                 bad = true;
                 out::line(format!("MISSING  {text}"));
             }

@@ -26,7 +26,7 @@ const CAP_RDMA_WRITE: u32 = 8;
 const CAP_UNSOLICITED: u32 = 16;
 
 /// Whether a structure of `inlen` bytes has at least its first `len`.
-pub fn reaches(inlen: u32, len: usize) -> bool {
+pub fn covers(inlen: u32, len: usize) -> bool {
     inlen as usize >= len
 }
 
@@ -64,7 +64,7 @@ unsafe fn copy_in<T: Copy + Default>(from: *const T, inlen: u32) -> Result<T, Er
 unsafe extern "C" fn efadv_query_device(ctx: *mut IbvContext, attr: *mut EfadvDeviceAttr, inlen: u32) -> i32 {
     // SAFETY: by this function's contract.
     let dev = &unsafe { Context::of(ctx) }.attr;
-    if !reaches(inlen, offset_of!(EfadvDeviceAttr, inline_buf_size_ex)) {
+    if !covers(inlen, offset_of!(EfadvDeviceAttr, inline_buf_size_ex)) {
         return number(Err(libc::EINVAL));
     }
     let cap = |has: bool, bit: u32| if has { bit } else { 0 };
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_structure_is_served_as_far_as_it_goes() {
+    fn copy_out_fills_what_the_caller_has() {
         let mut room = [0xffu8; 24];
         let value = EfadvCqInitAttr { comp_mask: 1, wc_flags: 2 };
         // SAFETY: 24 bytes of room.
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_tail_must_be_zero() {
+    fn copy_in_rejects_a_nonzero_tail() {
         let mut given = [0u64; 4];
         given[1] = 7;
         // SAFETY: 32 bytes are there.

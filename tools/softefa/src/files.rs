@@ -5,22 +5,22 @@ use crate::device;
 use std::ffi::{CStr, c_char, c_int};
 
 /// Where character devices of RDMA devices are.
-const FOLDER: &[u8] = b"/dev/infiniband/";
+const RDMA_DEV_DIR: &[u8] = b"/dev/infiniband/";
 /// What is shown instead: a character device that anybody may read and write.
-const STAND_IN: &CStr = c"/dev/null";
+const SUBSTITUTE: &CStr = c"/dev/null";
 
 /// The path the system is asked for.
 ///
 /// # Safety
 /// `path` is null or a string.
-unsafe fn instead(path: *const c_char) -> *const c_char {
+unsafe fn redirect(path: *const c_char) -> *const c_char {
     if path.is_null() {
         return path;
     }
     // SAFETY: by this function's contract.
     let text = unsafe { CStr::from_ptr(path) };
-    match text.to_bytes().strip_prefix(FOLDER) {
-        Some(name) if device::is_dev_name(name) => STAND_IN.as_ptr(),
+    match text.to_bytes().strip_prefix(RDMA_DEV_DIR) {
+        Some(name) if device::is_dev_name(name) => SUBSTITUTE.as_ptr(),
         _ => path,
     }
 }
@@ -30,7 +30,7 @@ unsafe fn instead(path: *const c_char) -> *const c_char {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn stat(path: *const c_char, room: *mut libc::stat) -> c_int {
     // SAFETY: by this function's contract.
-    let path = unsafe { instead(path) };
+    let path = unsafe { redirect(path) };
     // SAFETY: the call is the same, of another name.
     unsafe { libc::fstatat(libc::AT_FDCWD, path, room, 0) }
 }
@@ -40,7 +40,7 @@ unsafe extern "C" fn stat(path: *const c_char, room: *mut libc::stat) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
     // SAFETY: by this function's contract.
-    let path = unsafe { instead(path) };
+    let path = unsafe { redirect(path) };
     // SAFETY: the call is the same, of another name.
     unsafe { libc::faccessat(libc::AT_FDCWD, path, mode, 0) }
 }

@@ -15,16 +15,16 @@ const INTERNAL: &str = "ibv_cmd_";
 
 /// A program's libraries, as the loader finds them.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadedLibs {
     /// Files of the libraries.
     pub found: Vec<PathBuf>,
     /// Why the program would not start, in the loader's words: libraries and versions of calls that are not there.
     pub missing: Vec<String>,
 }
 
-impl Loaded {
+impl LoadedLibs {
     /// Of a program, which is no script. `None`: it has no loader, or not the system's.
-    pub fn of(program: &Path) -> Option<Loaded> {
+    pub fn of(program: &Path) -> Option<LoadedLibs> {
         let interpreter = with_elf(program, elf_interpreter)??;
         let system = interpreter.file_name()?.to_str()?.starts_with("ld-linux");
         if !system {
@@ -43,7 +43,7 @@ impl Loaded {
     }
 
     /// Calls of verbs that the program or one of its libraries makes and that `ours` has not.
-    pub fn foreign_calls(&self, program: &Path, ours: &Path) -> Vec<String> {
+    pub fn unsupported_calls(&self, program: &Path, ours: &Path) -> Vec<String> {
         let has = with_elf(ours, |elf| names(elf, true)).unwrap_or_default();
         let part_of_rdma_core = |p: &Path| {
             let name = p.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -69,8 +69,8 @@ fn version_in(name: &str) -> Option<String> {
     numbers.starts_with(|c: char| c.is_ascii_digit()).then(|| numbers.to_owned())
 }
 
-fn parse(listed: &str) -> Loaded {
-    let mut all = Loaded::default();
+fn parse(listed: &str) -> LoadedLibs {
+    let mut all = LoadedLibs::default();
     for line in listed.lines().map(str::trim) {
         if line.contains("not found") || line.contains("error while loading") || line.contains("cannot open")
         {
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loaders_list_is_read() {
+    fn the_loaders_list_is_parsed() {
         let listed = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibibverbs.so.1 => /lib/x/libibverbs.so.1 (0x00007f)\n\
                       \tlibother.so.2 => not found\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n\
                       ./user: /lib/x/libibverbs.so.1: version `IBVERBS_9.9' not found (required by ./user)\n";
@@ -131,9 +131,9 @@ mod tests {
     #[test]
     fn this_program_starts() {
         let me = std::env::current_exe().unwrap();
-        let all = Loaded::of(&me).unwrap();
+        let all = LoadedLibs::of(&me).unwrap();
         assert_eq!(all.missing, Vec::<String>::new());
         assert!(all.library("libc.so").is_some());
-        assert_eq!(all.foreign_calls(&me, &me), Vec::<String>::new());
+        assert_eq!(all.unsupported_calls(&me, &me), Vec::<String>::new());
     }
 }

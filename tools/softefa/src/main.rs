@@ -1,14 +1,14 @@
 //! softefa: runs a program with a software EFA device in it, lists such devices, and says what this machine lacks.
 //! The device itself is in `libsoftefa.so`, which lies beside this program. Leaves nothing behind.
 
+mod cleanup;
 mod doctor;
 mod loader;
 mod program;
 mod run;
-mod tree;
-mod watcher;
+mod sysfs_tree;
 
-use run::Refused;
+use run::RunError;
 
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
@@ -23,15 +23,15 @@ use uct::efa::dev::soft;
 #[command(name = "softefa", version)]
 struct Cli {
     #[command(subcommand)]
-    what: What,
+    command: Subcommands,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Subcommands {
     /// Runs a program that finds the device
     Run {
         #[command(flatten)]
-        device: Device,
+        device: DeviceArgs,
 
         /// The program and its arguments
         #[arg(required = true, last = true, value_name = "PROGRAM")]
@@ -40,7 +40,7 @@ enum What {
     /// Lists the devices a program would find
     List {
         #[command(flatten)]
-        device: Device,
+        device: DeviceArgs,
     },
     /// Says what is missing on this machine, or for a program, and how to mend it
     Doctor {
@@ -51,7 +51,7 @@ enum What {
 
 /// What the device is and how badly its network behaves. Each option sets the `SOFTEFA_*` key of its name.
 #[derive(Args)]
-struct Device {
+struct DeviceArgs {
     /// GID: fe80::... or a hexadecimal interface id [default: one that no other process has]
     #[arg(long)]
     gid: Option<String>,
@@ -101,7 +101,7 @@ struct Device {
     pcap: Option<String>,
 }
 
-impl Device {
+impl DeviceArgs {
     /// The keys set here.
     fn keys(&self) -> Vec<(&'static str, String)> {
         let generation = self.generation.map(|n| format!("efa{}", n - 1));
@@ -134,7 +134,7 @@ impl Device {
     }
 }
 
-fn list(device: &Device) -> Result<(), String> {
+fn list(device: &DeviceArgs) -> Result<(), String> {
     let (source, names) = device.check()?;
     for name in names {
         let dev = soft::open_shm(&source, &name).map_err(|e| e.to_string())?;
@@ -155,24 +155,24 @@ fn list(device: &Device) -> Result<(), String> {
     Ok(())
 }
 
-fn fail(Refused { code, text }: Refused) -> ExitCode {
+fn fail(RunError { code, text }: RunError) -> ExitCode {
     eprintln!("softefa: {text}");
     ExitCode::from(code)
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().what {
-        What::Run { device, command } => {
+    match Cli::parse().command {
+        Subcommands::Run { device, command } => {
             let ran = device
                 .check()
-                .map_err(Refused::from)
+                .map_err(RunError::from)
                 .and_then(|(_, names)| run::run(&device.keys(), &names, &command));
             match ran {
                 Ok(never) => match never {},
                 Err(refused) => fail(refused),
             }
         }
-        What::List { device } => list(&device).map_or_else(|e| fail(e.into()), |()| ExitCode::SUCCESS),
-        What::Doctor { program } => doctor::doctor(program.as_deref()),
+        Subcommands::List { device } => list(&device).map_or_else(|e| fail(e.into()), |()| ExitCode::SUCCESS),
+        Subcommands::Doctor { program } => doctor::doctor(program.as_deref()),
     }
 }

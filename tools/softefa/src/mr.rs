@@ -79,7 +79,7 @@ unsafe fn register(
     let mr = unsafe { state.dev.reg_mr(&pd_obj.pd, addr.cast(), len, access) }.map_err(errno_of)?;
     let (lkey, rkey) = (mr.lkey(), mr.rkey());
     let id = state.mrs.insert(mr).map_err(|_| libc::ENOMEM)?;
-    pd_obj.use_it();
+    pd_obj.add_user();
     let abi = IbvMr { context: pd_obj.abi.context, pd, addr, length: len, number: lkey, lkey, rkey };
     Ok(Box::into_raw(Box::new(MrObj { abi, id })).cast())
 }
@@ -146,7 +146,7 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut IbvMr) -> c_int {
     // Dropped under the lock: the device's part shares counts and the table of keys with its context.
     let removed = state.mrs.remove(obj.id).map(drop);
     drop(state);
-    pd.leave_it();
+    pd.remove_user();
     number(removed.ok_or(libc::EINVAL))
 }
 
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_not_there_is_refused() {
+    fn unmapped_memory_is_rejected() {
         let there = [0u8; 10_000];
         assert_eq!(check_mapped(there.as_ptr() as usize, there.len()), Ok(()));
         assert_eq!(check_mapped(4096, 1), Err(libc::EFAULT));

@@ -31,12 +31,12 @@ impl PdObj {
     }
 
     /// Something more is in it.
-    pub fn use_it(&self) {
+    pub fn add_user(&self) {
         self.users.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Something less is in it.
-    pub fn leave_it(&self) {
+    pub fn remove_user(&self) {
         self.users.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -2,8 +2,8 @@
 //! The queue is held from start to end; the context's lock only while an entry is fetched, so that posts go on inside.
 
 use crate::abi::{EfadvCq, IbvCq, IbvCqEx, IbvPollCqAttr};
-use crate::cq::{CqObj, next, poll_attr_ok};
-use crate::status::{Done, NO_AH};
+use crate::cq::{CqObj, next_completion, poll_attr_ok};
+use crate::status::{Completion, NO_AH};
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;
 
@@ -42,14 +42,14 @@ pub fn efadv_table() -> EfadvCq {
 
 /// Goes to the next entry. The caller holds the queue. // HOT
 fn advance(obj: &CqObj) -> c_int {
-    let Some(done) = next(&mut obj.context().lock(), obj.id) else { return libc::ENOENT };
+    let Some(done) = next_completion(&mut obj.context().lock(), obj.id) else { return libc::ENOENT };
     let ex = obj.ex.get();
     // SAFETY: the caller of the poll reads this field only after we return, in the same thread.
     unsafe { (*ex).status = done.wc.status };
     // SAFETY: as above.
     unsafe { (*ex).wr_id = done.wc.wr_id };
     // SAFETY: the queue is held (contract of this function).
-    *unsafe { obj.at.value() } = done;
+    *unsafe { obj.current.value() } = done;
     0
 }
 
@@ -61,11 +61,11 @@ unsafe extern "C" fn start_poll(cq: *mut IbvCqEx, attr: *mut IbvPollCqAttr) -> c
     }
     // SAFETY: the caller passes a queue of ours.
     let obj = unsafe { CqObj::of(cq) };
-    obj.at.take();
+    obj.current.lock();
     let found = advance(obj);
     if found != 0 {
         // An empty queue is not being polled: no end follows.
-        obj.at.give();
+        obj.current.unlock();
     }
     found
 }
@@ -78,7 +78,7 @@ unsafe extern "C" fn next_poll(cq: *mut IbvCqEx) -> c_int {
 
 unsafe extern "C" fn end_poll(cq: *mut IbvCqEx) {
     // SAFETY: the caller passes a queue of ours, whose poll it has started.
-    unsafe { CqObj::of(cq) }.at.give();
+    unsafe { CqObj::of(cq) }.current.unlock();
 }
 
 /// The entry the poll is at.
@@ -86,18 +86,18 @@ unsafe extern "C" fn end_poll(cq: *mut IbvCqEx) {
 /// # Safety
 /// `cq` is a queue of ours, held by the caller; the reference is dropped before the poll goes on.
 #[inline]
-unsafe fn at<'a>(cq: *mut IbvCqEx) -> &'a Done {
+unsafe fn current<'a>(cq: *mut IbvCqEx) -> &'a Completion {
     // SAFETY: by this function's contract.
     let obj = unsafe { CqObj::of(cq) };
     // SAFETY: as above.
-    unsafe { obj.at.value() }
+    unsafe { obj.current.value() }
 }
 
 macro_rules! readers {
     ($($name:ident -> $t:ty = |$done:ident| $value:expr;)*) => {
         $(unsafe extern "C" fn $name(cq: *mut IbvCqEx) -> $t {
             // SAFETY: readers are called between start and end of a poll, on a queue of ours.
-            let $done = unsafe { at(cq) };
+            let $done = unsafe { current(cq) };
             $value
         })*
     };
@@ -131,14 +131,14 @@ unsafe extern "C" fn read_flow_tag(_cq: *mut IbvCqEx) -> u32 {
 unsafe extern "C" fn read_tm(_cq: *mut IbvCqEx, _out: *mut c_void) {}
 
 /// The queue an EFA part belongs to.
-fn whole(cq: *mut EfadvCq) -> *mut IbvCqEx {
+fn cq_of_efadv(cq: *mut EfadvCq) -> *mut IbvCqEx {
     cq.cast::<u8>().wrapping_sub(offset_of!(CqObj, efadv)).cast()
 }
 
 /// The sender's GID, where the receiver has no address handle that would name it.
 unsafe extern "C" fn read_sgid(cq: *mut EfadvCq, gid: *mut [u8; 16]) -> c_int {
     // SAFETY: called between start and end of a poll, on the EFA part of a queue of ours.
-    let done = unsafe { at(whole(cq)) };
+    let done = unsafe { current(cq_of_efadv(cq)) };
     if done.wc.slid != NO_AH {
         return -libc::ENOENT;
     }
@@ -149,5 +149,5 @@ unsafe extern "C" fn read_sgid(cq: *mut EfadvCq, gid: *mut [u8; 16]) -> c_int {
 
 unsafe extern "C" fn is_unsolicited(cq: *mut EfadvCq) -> bool {
     // SAFETY: called between start and end of a poll, on the EFA part of a queue of ours.
-    unsafe { at(whole(cq)) }.unsolicited
+    unsafe { current(cq_of_efadv(cq)) }.unsolicited
 }

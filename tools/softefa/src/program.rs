@@ -48,15 +48,15 @@ fn package(name: &str) -> Option<&'static str> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Preload {
     /// It takes it.
-    Taken,
+    Works,
     /// It leaves it out, for this reason; programs that this one starts may take it.
-    Left(&'static str),
+    Ignored(&'static str),
     /// It takes the setting away, for this reason.
-    Barred(&'static str),
+    Blocked(&'static str),
 }
 
 /// The first bytes of a file, and the file. One that may be run and not read is taken as it is: nothing.
-fn head(path: &Path) -> Option<(File, Vec<u8>)> {
+fn read_head(path: &Path) -> Option<(File, Vec<u8>)> {
     let mut file = File::open(path).ok()?;
     let mut head = Vec::new();
     // What cannot be read is as good as empty.
@@ -68,7 +68,7 @@ fn head(path: &Path) -> Option<(File, Vec<u8>)> {
 pub fn binary(path: &Path) -> PathBuf {
     let mut path = path.to_path_buf();
     for _ in 0..MAX_SCRIPTS {
-        let Some((_, head)) = head(&path) else { break };
+        let Some((_, head)) = read_head(&path) else { break };
         let Some(line) = head.strip_prefix(b"#!") else { break };
         let line = line.split(|b| *b == b'\n').next().unwrap_or_default().trim_ascii();
         let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
@@ -80,31 +80,31 @@ pub fn binary(path: &Path) -> PathBuf {
 impl Preload {
     /// Of a program that is no script ([`binary`]).
     pub fn of(path: &Path) -> Preload {
-        head(path).map_or(Preload::Taken, |(file, head)| look(&file, &head))
+        read_head(path).map_or(Preload::Works, |(file, head)| inspect(&file, &head))
     }
 }
 
-fn look(file: &File, head: &[u8]) -> Preload {
+fn inspect(file: &File, head: &[u8]) -> Preload {
     if !head.starts_with(ELF) {
-        return Preload::Taken;
+        return Preload::Works;
     }
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let changes = |m: &Metadata| {
         (m.mode() & SET_UID != 0 && m.uid() != uid) || (m.mode() & SET_GID != 0 && m.gid() != gid)
     };
     if file.metadata().is_ok_and(|m| changes(&m)) {
-        return Preload::Barred("it is setuid or setgid");
+        return Preload::Blocked("it is setuid or setgid");
     }
     if head.get(4) != Some(&CLASS_64) {
-        return Preload::Left("it is a 32-bit program");
+        return Preload::Ignored("it is a 32-bit program");
     }
     if head.get(18..20) != Some(&MACHINE.to_le_bytes()) {
-        return Preload::Left("it is for another processor");
+        return Preload::Ignored("it is for another processor");
     }
     if is_static(head) {
-        return Preload::Left("it is statically linked");
+        return Preload::Ignored("it is statically linked");
     }
-    Preload::Taken
+    Preload::Works
 }
 
 /// Whether a 64-bit ELF file names no dynamic loader.
@@ -148,12 +148,12 @@ mod tests {
     }
 
     #[test]
-    fn this_program_may_be_run_and_is_found() {
+    fn this_program_is_found_and_can_be_preloaded() {
         let me = std::env::current_exe().unwrap();
-        assert_eq!(Preload::of(&me), Preload::Taken);
+        assert_eq!(Preload::of(&me), Preload::Works);
         assert_eq!(binary(&me), me);
         assert_eq!(find(me.as_os_str()), Ok(me));
-        assert!(find(OsStr::new("sh")).is_ok_and(|p| Preload::of(&p) == Preload::Taken));
+        assert!(find(OsStr::new("sh")).is_ok_and(|p| Preload::of(&p) == Preload::Works));
         let error = find(OsStr::new("no-such-program-here")).unwrap_err();
         assert!(!error.contains("apt-get"), "{error}");
         let error = find(OsStr::new("fi_no_such_program")).unwrap_err();

@@ -5,11 +5,11 @@ use crate::abi::{
     EfadvQp, IbvContext, IbvPd, IbvQp, IbvQpAttr, IbvQpCap, IbvQpEx, IbvQpInitAttr, IbvQpInitAttrEx,
 };
 use crate::cq::CqObj;
-use crate::held::Held;
 use crate::pd::PdObj;
 use crate::query::{RQ_SGE, max_rq_wr};
-use crate::session::{self, Session};
-use crate::state::{Context, Errno, QpRow, Told, errno_of_open, number, pointer};
+use crate::split_lock::SplitLock;
+use crate::state::{Context, Errno, QpAttrs, QpState, errno_of_open, number, pointer};
+use crate::wr_batch::{self, WrBatch};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -75,7 +75,7 @@ pub struct QpObj {
     /// State as posts see it: the C field may be read by the program, this one never written by it.
     state: AtomicU8,
     /// Held from start to completion of a send session.
-    pub session: Held<Session>,
+    pub batch: SplitLock<WrBatch>,
 }
 
 impl QpObj {
@@ -116,7 +116,7 @@ impl QpObj {
         self.sig_all
     }
 
-    fn enter(&self, state: c_int) {
+    fn set_state(&self, state: c_int) {
         self.state.store(state as u8, Ordering::Relaxed);
         // SAFETY: the program changes a queue pair's state from one thread at a time and reads the field afterwards.
         unsafe { (*self.ex.get()).base.state = state };
@@ -180,14 +180,14 @@ pub unsafe fn create_plain(
     cap.max_send_wr = qp.send_depth();
     cap.max_recv_wr = qp.recv_depth();
     cap.max_inline_data = context.attr.max_inline;
-    let row = QpRow {
+    let row = QpState {
         qp,
         pd: pd_obj.pd,
         datagram: kind == Kind::Datagram,
         unsolicited: init.unsolicited_write_recv,
         send_cq,
         recv_cq,
-        told: Told { rnr_retry: init.rnr_retry, ..Told::default() },
+        attrs: QpAttrs { rnr_retry: init.rnr_retry, ..QpAttrs::default() },
     };
     let id = state.insert_qp(row)?;
     for cq in [send_cq, recv_cq] {
@@ -195,7 +195,7 @@ pub unsafe fn create_plain(
             row.users += 1;
         }
     }
-    pd_obj.use_it();
+    pd_obj.add_user();
     let base = IbvQp {
         context: pd_obj.abi.context,
         qp_context: attr.qp_context,
@@ -212,14 +212,14 @@ pub unsafe fn create_plain(
         events_completed: 0,
     };
     let obj = QpObj {
-        ex: UnsafeCell::new(session::table(base)),
-        efadv: session::efadv_table(),
+        ex: UnsafeCell::new(wr_batch::table(base)),
+        efadv: wr_batch::efadv_table(),
         id,
         kind,
         cap: attr.cap,
         sig_all: attr.sq_sig_all != 0,
         state: AtomicU8::new(RESET as u8),
-        session: Held::new(Session::default()),
+        batch: SplitLock::new(WrBatch::default()),
     };
     Ok(Box::into_raw(Box::new(obj)).cast())
 }
@@ -287,7 +287,7 @@ pub unsafe extern "C" fn create_qp_ex(ctx: *mut IbvContext, attr: *mut IbvQpInit
 }
 
 /// The attributes a step needs, and those it may have besides. `None`: there is no such step.
-fn step(from: c_int, to: c_int) -> Option<(c_uint, c_uint)> {
+fn transition(from: c_int, to: c_int) -> Option<(c_uint, c_uint)> {
     match (from, to) {
         (RESET, RESET) => Some((0, 0)),
         (RESET, INIT) => Some((ATTR_PKEY | ATTR_PORT | ATTR_QKEY, 0)),
@@ -318,9 +318,9 @@ fn modify(obj: &QpObj, attr: &IbvQpAttr, mask: c_uint) -> Result<(), Errno> {
     let mut state = context.lock();
     let now = c_int::from(obj.state.load(Ordering::Relaxed));
     let to = if mask & ATTR_STATE != 0 { attr.qp_state } else { now };
-    let (need, may) = step(now, to).ok_or(libc::EINVAL)?;
+    let (required, optional) = transition(now, to).ok_or(libc::EINVAL)?;
     let given = mask & !ATTR_STATE;
-    let wrong = given & need != need || given & !(need | may) != 0;
+    let wrong = given & required != required || given & !(required | optional) != 0;
     let wrong = wrong || (given & ATTR_CUR_STATE != 0 && attr.cur_qp_state != now);
     let wrong = wrong || (given & ATTR_PORT != 0 && attr.port_num != 1);
     let wrong = wrong || (given & ATTR_PKEY != 0 && attr.pkey_index != 0);
@@ -334,19 +334,19 @@ fn modify(obj: &QpObj, attr: &IbvQpAttr, mask: c_uint) -> Result<(), Errno> {
     let row = state.qps.get_mut(obj.id).ok_or(libc::EINVAL)?;
     if given & ATTR_QKEY != 0 {
         row.qp.set_qkey(attr.qkey);
-        row.told.qkey = attr.qkey;
+        row.attrs.qkey = attr.qkey;
     }
     if given & ATTR_RNR != 0 {
         row.qp.set_rnr_retry(attr.rnr_retry);
-        row.told.rnr_retry = attr.rnr_retry;
+        row.attrs.rnr_retry = attr.rnr_retry;
     }
     if given & ATTR_SQ_PSN != 0 {
-        row.told.sq_psn = attr.sq_psn;
+        row.attrs.sq_psn = attr.sq_psn;
     }
     if to == ERR {
         row.qp.fail();
     }
-    obj.enter(to);
+    obj.set_state(to);
     Ok(())
 }
 
@@ -362,15 +362,15 @@ unsafe extern "C" fn ibv_query_qp(
     // SAFETY: by this function's contract.
     let obj = unsafe { QpObj::of(qp) };
     let state = obj.state.load(Ordering::Relaxed).into();
-    let told = obj.context().lock().qps.get(obj.id).map(|row| row.told).unwrap_or_default();
+    let attrs = obj.context().lock().qps.get(obj.id).map(|row| row.attrs).unwrap_or_default();
     let value = IbvQpAttr {
         qp_state: state,
         cur_qp_state: state,
-        qkey: told.qkey,
-        sq_psn: told.sq_psn,
+        qkey: attrs.qkey,
+        sq_psn: attrs.sq_psn,
         cap: obj.cap,
         port_num: 1,
-        rnr_retry: told.rnr_retry,
+        rnr_retry: attrs.rnr_retry,
         ..Default::default()
     };
     // SAFETY: by this function's contract.
@@ -403,7 +403,7 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut IbvQp) -> c_int {
         for cq in [row.send_cq, row.recv_cq] {
             if let Some(cq) = state.cqs.get_mut(cq) {
                 cq.users -= 1;
-                cq.forget(row.qp.qpn());
+                cq.discard_qp(row.qp.qpn());
             }
         }
         // Dropped under the lock: the device's part shares counts with its context.
@@ -412,7 +412,7 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut IbvQp) -> c_int {
     // SAFETY: the field was written when the object was made.
     let pd = unsafe { (*obj.ex.get()).base.pd };
     // SAFETY: a domain outlives its queue pairs.
-    unsafe { PdObj::of(pd) }.leave_it();
+    unsafe { PdObj::of(pd) }.remove_user();
     // SAFETY: made by Box::into_raw in `create_plain`, given back once.
     drop(unsafe { Box::from_raw(qp.cast::<QpObj>()) });
     0
@@ -429,13 +429,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_those_of_the_kernel() {
-        assert!(step(RESET, INIT).is_some());
-        assert!(step(RESET, RTS).is_none());
-        assert!(step(RTS, INIT).is_none());
-        assert!(step(RESET, ERR).is_none());
-        assert!(step(ERR, ERR).is_some() && step(ERR, RTS).is_none());
-        assert_eq!(step(RTS, SQD), Some((0, 1 << 2)));
-        assert_eq!(step(RTR, RTS).map(|s| s.0), Some(ATTR_SQ_PSN));
+    fn state_transitions_are_those_of_the_kernel() {
+        assert!(transition(RESET, INIT).is_some());
+        assert!(transition(RESET, RTS).is_none());
+        assert!(transition(RTS, INIT).is_none());
+        assert!(transition(RESET, ERR).is_none());
+        assert!(transition(ERR, ERR).is_some() && transition(ERR, RTS).is_none());
+        assert_eq!(transition(RTS, SQD), Some((0, 1 << 2)));
+        assert_eq!(transition(RTR, RTS).map(|s| s.0), Some(ATTR_SQ_PSN));
     }
 }

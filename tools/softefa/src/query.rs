@@ -6,12 +6,12 @@ use crate::efadv::copy_out;
 use crate::state::{Context, number, set_errno};
 use std::ffi::{c_char, c_int, c_void};
 use uct::efa::dev::DevAttr;
-use uct::efa::dev::soft::MAX_RECV_PIECES;
+use uct::efa::dev::soft::MAX_RECV_SGE;
 
 /// Interrupt vectors. More than one: libfabric takes a single one to mean that there are no interrupts.
 pub const COMP_VECTORS: c_int = 2;
 /// Pieces of a receive.
-pub const RQ_SGE: u16 = MAX_RECV_PIECES as u16;
+pub const RQ_SGE: u16 = MAX_RECV_SGE as u16;
 
 const AMAZON: u32 = 0x1d0f;
 const PORT_ACTIVE: c_int = 4;

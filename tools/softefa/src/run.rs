@@ -1,10 +1,10 @@
 //! `softefa run`: the tree and the environment, then the program in this process's place: signals, its terminal, its exit
 //! status and its end are its own. What it cannot take along is said before; the watcher removes the tree.
 
-use crate::loader::Loaded;
+use crate::cleanup;
+use crate::loader::LoadedLibs;
 use crate::program::{self, Preload};
-use crate::tree::Tree;
-use crate::watcher;
+use crate::sysfs_tree::SysfsTree;
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -21,16 +21,16 @@ const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
 
 /// Why the program does not run.
-pub struct Refused {
+pub struct RunError {
     /// Exit status.
     pub code: u8,
     /// One line for people.
     pub text: String,
 }
 
-impl From<String> for Refused {
-    fn from(text: String) -> Refused {
-        Refused { code: OWN_FAULT, text }
+impl From<String> for RunError {
+    fn from(text: String) -> RunError {
+        RunError { code: OWN_FAULT, text }
     }
 }
 
@@ -67,42 +67,43 @@ pub fn run(
     keys: &[(&'static str, String)],
     devices: &[String],
     command: &[OsString],
-) -> Result<Infallible, Refused> {
+) -> Result<Infallible, RunError> {
     let library = library()?;
     let Some((name, arguments)) = command.split_first() else {
-        return Err(Refused::from("no program given".to_owned()));
+        return Err(RunError::from("no program given".to_owned()));
     };
-    let refused =
-        |code, why: String| Refused { code, text: format!("{} cannot be run: {why}", name.display()) };
-    let path = program::find(name).map_err(|e| refused(NOT_FOUND, e))?;
+    let fail =
+        |code, why: String| RunError { code, text: format!("{} cannot be run: {why}", name.display()) };
+    let path = program::find(name).map_err(|e| fail(NOT_FOUND, e))?;
     let binary = program::binary(&path);
     match Preload::of(&binary) {
-        Preload::Taken => {}
-        Preload::Left(why) => eprintln!(
+        Preload::Works => {}
+        Preload::Ignored(why) => eprintln!(
             "softefa: note: {} does not find the device ({why}); other programs that it starts do",
             name.display()
         ),
-        Preload::Barred(why) => {
-            return Err(refused(NOT_RUN, format!("{why}, so the system preloads nothing into it")));
+        Preload::Blocked(why) => {
+            return Err(fail(NOT_RUN, format!("{why}, so the system preloads nothing into it")));
         }
     }
-    if let Some(loaded) = Loaded::of(&binary) {
+    if let Some(loaded) = LoadedLibs::of(&binary) {
         loaded.missing.iter().for_each(|line| eprintln!("softefa: note: it will not start: {line}"));
         if !loaded.missing.is_empty() {
             eprintln!("softefa: note: see `softefa doctor {}`", name.display());
         }
     }
     let made = |e| format!("the device tree cannot be made in {}: {e}", std::env::temp_dir().display());
-    let tree = Tree::make(devices).map_err(made)?;
-    let place = tree.path().to_path_buf();
-    watcher::start(tree).map_err(|e| format!("nobody could remove {} afterwards: {e}", place.display()))?;
+    let tree = SysfsTree::make(devices).map_err(made)?;
+    let tree_path = tree.path().to_path_buf();
+    cleanup::start(tree)
+        .map_err(|e| format!("nobody could remove {} afterwards: {e}", tree_path.display()))?;
     let error = Command::new(&path)
         .arg0(name)
         .args(arguments)
         .env("LD_PRELOAD", preload(library))
-        .env("SYSFS_PATH", place)
+        .env("SYSFS_PATH", tree_path)
         .envs(keys.iter().map(|(key, value)| (key, value)))
         .exec();
     // The watcher takes the tree away.
-    Err(refused(NOT_RUN, error.to_string()))
+    Err(fail(NOT_RUN, error.to_string()))
 }

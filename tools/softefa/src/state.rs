@@ -2,9 +2,9 @@
 //! Used by every verb. The lock is never held while a caller's code runs, nor across the start and end of a session.
 
 use crate::abi::{IbvContext, VerbsContext};
-use crate::ah::AhNumbers;
-use crate::cq::CqRow;
-use crate::engine::{Engine, Work};
+use crate::ah::AhnTable;
+use crate::cq::CqState;
+use crate::progress_thread::{ProgressThread, ThreadState};
 use rustix::event::{EventfdFlags, eventfd};
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ use uct::efa::dev::{Dev, DevAttr, DevQp, Gid};
 pub type Errno = i32;
 
 /// A queue pair as its context knows it.
-pub struct QpRow {
+pub struct QpState {
     pub qp: Qp<Shm>,
     pub pd: Pd,
     /// Datagrams without promises.
@@ -27,12 +27,12 @@ pub struct QpRow {
     pub unsolicited: bool,
     pub send_cq: SlotId,
     pub recv_cq: SlotId,
-    pub told: Told,
+    pub attrs: QpAttrs,
 }
 
 /// What a program has set of a queue pair's attributes, for it to ask.
 #[derive(Clone, Copy, Default)]
-pub struct Told {
+pub struct QpAttrs {
     pub qkey: u32,
     pub sq_psn: u32,
     pub rnr_retry: u8,
@@ -42,13 +42,13 @@ pub struct Told {
 pub struct State {
     pub dev: Device<Shm>,
     pub mrs: Slots<Mr<Shm>>,
-    pub cqs: Slots<CqRow>,
-    pub qps: Slots<QpRow>,
+    pub cqs: Slots<CqState>,
+    pub qps: Slots<QpState>,
     /// Queue pairs by number modulo the length, a power of two: the device keeps them distinct so.
-    by_number: Vec<SlotId>,
-    pub ahs: AhNumbers,
+    by_qpn: Vec<SlotId>,
+    pub ahs: AhnTable,
     /// What the engine does.
-    pub work: Work,
+    pub thread: ThreadState,
 }
 
 // SAFETY: the parts of a soft device share counted references and cells without synchronisation. All of them, of one
@@ -64,36 +64,36 @@ impl State {
             mrs: Slots::with_limit(1 << 16),
             cqs: Slots::with_limit(1 << 16),
             qps: Slots::with_limit(1 << 16),
-            by_number: vec![SlotId::NONE; numbers],
-            ahs: AhNumbers::default(),
-            work: Work::default(),
+            by_qpn: vec![SlotId::NONE; numbers],
+            ahs: AhnTable::default(),
+            thread: ThreadState::default(),
         }
     }
 
-    fn place(&self, qpn: u16) -> usize {
-        usize::from(qpn) & (self.by_number.len() - 1)
+    fn qpn_slot(&self, qpn: u16) -> usize {
+        usize::from(qpn) & (self.by_qpn.len() - 1)
     }
 
     /// Adds a queue pair.
-    pub fn insert_qp(&mut self, row: QpRow) -> Result<SlotId, Errno> {
-        let place = self.place(row.qp.qpn());
+    pub fn insert_qp(&mut self, row: QpState) -> Result<SlotId, Errno> {
+        let slot = self.qpn_slot(row.qp.qpn());
         let id = self.qps.insert(row).map_err(|_| libc::ENOMEM)?;
-        self.by_number[place] = id;
+        self.by_qpn[slot] = id;
         Ok(id)
     }
 
     /// Takes a queue pair out; the device destroys it.
-    pub fn remove_qp(&mut self, id: SlotId) -> Option<QpRow> {
+    pub fn remove_qp(&mut self, id: SlotId) -> Option<QpState> {
         let row = self.qps.remove(id)?;
-        let place = self.place(row.qp.qpn());
-        self.by_number[place] = SlotId::NONE;
+        let slot = self.qpn_slot(row.qp.qpn());
+        self.by_qpn[slot] = SlotId::NONE;
         Some(row)
     }
 
     /// The queue pair of a number. // HOT
     #[inline]
-    pub fn qp_numbered(&self, qpn: u16) -> Option<&QpRow> {
-        self.qps.get(self.by_number[self.place(qpn)])
+    pub fn qp_by_number(&self, qpn: u16) -> Option<&QpState> {
+        self.qps.get(self.by_qpn[self.qpn_slot(qpn)])
     }
 
     fn is_idle(&self) -> bool {
@@ -106,7 +106,7 @@ impl State {
 #[repr(C)]
 pub struct Context {
     verbs: VerbsContext,
-    engine: Engine,
+    progress: ProgressThread,
     /// What the device is; it never changes.
     pub attr: DevAttr,
     /// Its GID; it never changes.
@@ -122,8 +122,13 @@ impl Context {
         let events = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| e.raw_os_error())?;
         let (attr, gid) = (dev.attr().clone(), dev.gid());
         let verbs = fill(events.as_raw_fd());
-        let whole =
-            Box::new(Context { verbs, engine: Engine::new(State::new(dev)), attr, gid, _events: events });
+        let whole = Box::new(Context {
+            verbs,
+            progress: ProgressThread::new(State::new(dev)),
+            attr,
+            gid,
+            _events: events,
+        });
         let whole = Box::into_raw(whole);
         Ok(whole.cast::<u8>().wrapping_add(offset_of!(Context, verbs.context)).cast())
     }
@@ -156,14 +161,14 @@ impl Context {
     /// Everything behind it. // HOT
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.engine.lock()
+        self.progress.lock()
     }
 
     /// Called after a post: sees to it that what the post left undone is done even if the program polls no more. // HOT
     #[inline]
-    pub fn posted(&self, state: &mut State, qp: SlotId) {
-        if state.qps.get(qp).is_some_and(|row| row.qp.keeps()) {
-            self.engine.work(state);
+    pub fn wake_if_deferred(&self, state: &mut State, qp: SlotId) {
+        if state.qps.get(qp).is_some_and(|row| row.qp.has_deferred()) {
+            self.progress.wake(state);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! Called when an entry leaves a completion queue. Keeps nothing.
 
 use crate::abi::IbvWc;
-use crate::state::{QpRow, State};
+use crate::state::{QpState, State};
 use uct::efa::dev::{Cqe, CqeOp, DevStatus};
 
 /// Address handle number of a sender that the receiver has none for.
@@ -16,7 +16,7 @@ const WC_WITH_IMM: u32 = 2;
 
 /// A completion as both poll styles show it.
 #[derive(Clone, Copy, Default)]
-pub struct Done {
+pub struct Completion {
     pub wc: IbvWc,
     pub sgid: [u8; 16],
     /// No receive was used up.
@@ -43,9 +43,9 @@ pub fn wc_status(status: DevStatus) -> i32 {
 }
 
 /// The completion of `cqe`, which is one of `row`'s. // HOT
-pub fn done(state: &State, row: &QpRow, cqe: &Cqe) -> Done {
+pub fn completion(state: &State, row: &QpState, cqe: &Cqe) -> Completion {
     let receive = matches!(cqe.op, CqeOp::Recv | CqeOp::RecvWriteImm);
-    let mut out = Done::default();
+    let mut out = Completion::default();
     let wc = &mut out.wc;
     wc.wr_id = cqe.wr_id;
     wc.status = wc_status(cqe.status);

@@ -115,7 +115,7 @@ fn all() -> Vec<Number> {
 }
 
 /// Where functions of the context are, counted from its end: what the inlines of every rdma-core go by.
-fn from_the_end() -> Vec<Number> {
+fn context_offsets() -> Vec<Number> {
     let of = |name: &str, at: usize| Number {
         c: format!("sizeof(struct verbs_context) - offsetof(struct verbs_context, {name})"),
         ours: size_of::<VerbsContext>() - at,
@@ -132,7 +132,7 @@ fn from_the_end() -> Vec<Number> {
 }
 
 /// What a C compiler makes of the expressions; nothing if there is none, or no headers.
-fn measured(of: &[Number]) -> Option<Vec<usize>> {
+fn measure_in_c(of: &[Number]) -> Option<Vec<usize>> {
     let dir = std::env::temp_dir().join(format!("softefa-layout-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let (source, program) = (dir.join("layout.c"), dir.join("layout"));
@@ -163,9 +163,9 @@ fn measured(of: &[Number]) -> Option<Vec<usize>> {
 }
 
 #[test]
-fn structures_are_those_of_the_headers() {
-    let numbers: Vec<Number> = all().into_iter().chain(from_the_end()).collect();
-    let Some(found) = measured(&numbers) else {
+fn structures_match_the_headers() {
+    let numbers: Vec<Number> = all().into_iter().chain(context_offsets()).collect();
+    let Some(found) = measure_in_c(&numbers) else {
         println!("skipped: no C compiler, or no infiniband/efadv.h (Debian package libibverbs-dev)");
         return;
     };

@@ -5,28 +5,28 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A value that only the holder of its flag touches.
-pub struct Held<T> {
-    busy: AtomicBool,
+pub struct SplitLock<T> {
+    locked: AtomicBool,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: the value is reached only between `take` and `give` (contract of `value`), that is by one thread at a time.
-unsafe impl<T: Send> Sync for Held<T> {}
+unsafe impl<T: Send> Sync for SplitLock<T> {}
 
 /// Spins before a waiter lets others run.
 const SPINS: u32 = 64;
 
-impl<T> Held<T> {
+impl<T> SplitLock<T> {
     pub const fn new(value: T) -> Self {
-        Held { busy: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        SplitLock { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     /// Waits until nobody holds it, and holds it. // HOT
     #[inline]
-    pub fn take(&self) {
+    pub fn lock(&self) {
         let mut spins = 0;
         // SYNC(held): acquire pairs with the release in `give`.
-        while self.busy.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             spins += 1;
             if spins % SPINS == 0 {
                 std::thread::yield_now();
@@ -38,8 +38,8 @@ impl<T> Held<T> {
 
     /// Gives it back.
     #[inline]
-    pub fn give(&self) {
-        self.busy.store(false, Ordering::Release);
+    pub fn unlock(&self) {
+        self.locked.store(false, Ordering::Release);
     }
 
     /// The value.

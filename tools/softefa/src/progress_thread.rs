@@ -2,7 +2,7 @@
 //! (held back on a rough network, before a receiver that is not ready, long RDMA). Owned by a context, which posts wake it through.
 //! Never runs, nor is started, while every request is finished by its post; takes no completion.
 
-use crate::held::Held;
+use crate::split_lock::SplitLock;
 use crate::state::State;
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
@@ -15,21 +15,21 @@ const ROUND: Duration = Duration::from_micros(50);
 const ROUND_POLLS: u32 = 512;
 
 /// Held while an engine has a context's lock: a fork in that moment would leave the child a lock that nobody gives back.
-static FORK: Held<()> = Held::new(());
+static FORK_LOCK: SplitLock<()> = SplitLock::new(());
 
 extern "C" fn before_fork() {
-    FORK.take();
+    FORK_LOCK.lock();
 }
 
 extern "C" fn after_fork() {
-    FORK.give();
+    FORK_LOCK.unlock();
 }
 
 /// What the engine thread does, kept with the state it works on.
 #[derive(Default)]
-pub struct Work {
+pub struct ThreadState {
     /// The thread, and the process that has it: a child after fork has none.
-    thread: Option<(JoinHandle<()>, u32)>,
+    handle: Option<(JoinHandle<()>, u32)>,
     /// It is parked, or about to.
     idle: bool,
     /// It shall end.
@@ -37,17 +37,17 @@ pub struct Work {
 }
 
 /// A context's state, its lock, and its engine.
-pub struct Engine(Arc<Mutex<State>>);
+pub struct ProgressThread(Arc<Mutex<State>>);
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     // A panic in a verb ends the process, so a poisoned lock is never seen by anybody who could go on.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Engine {
+impl ProgressThread {
     /// An engine that has nothing to do yet.
-    pub fn new(state: State) -> Engine {
-        Engine(Arc::new(Mutex::new(state)))
+    pub fn new(state: State) -> ProgressThread {
+        ProgressThread(Arc::new(Mutex::new(state)))
     }
 
     /// The state. // HOT
@@ -58,27 +58,27 @@ impl Engine {
 
     /// There are requests that wait.
     #[cold]
-    pub fn work(&self, state: &mut State) {
-        let work = &mut state.work;
-        match &work.thread {
-            Some((thread, _)) if work.idle => thread.thread().unpark(),
+    pub fn wake(&self, state: &mut State) {
+        let thread = &mut state.thread;
+        match &thread.handle {
+            Some((handle, _)) if thread.idle => handle.thread().unpark(),
             Some(_) => {}
             None => {
                 let shared = self.0.clone();
                 // Without a thread, requests move when the program polls.
-                work.thread = spawn(move || run(&shared)).map(|thread| (thread, process::id()));
+                thread.handle = spawn(move || run(&shared)).map(|handle| (handle, process::id()));
             }
         }
-        work.idle = false;
+        thread.idle = false;
     }
 }
 
-impl Drop for Engine {
+impl Drop for ProgressThread {
     fn drop(&mut self) {
         let thread = {
             let mut state = self.lock();
-            state.work.stop = true;
-            state.work.thread.take()
+            state.thread.stop = true;
+            state.thread.handle.take()
         };
         match thread {
             Some((thread, pid)) if pid == process::id() => {
@@ -114,9 +114,9 @@ fn spawn(body: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
 
 fn run(state: &Mutex<State>) {
     loop {
-        FORK.take();
+        FORK_LOCK.lock();
         let more = round(&mut lock(state));
-        FORK.give();
+        FORK_LOCK.unlock();
         match more {
             None => return,
             Some(true) => thread::sleep(ROUND),
@@ -127,7 +127,7 @@ fn run(state: &Mutex<State>) {
 
 /// Moves what waits; answers whether something waits on, or nothing if the engine shall end.
 fn round(state: &mut State) -> Option<bool> {
-    let more = state.cqs.iter().fold(false, |more, (_, row)| row.cq.drive(ROUND_POLLS) || more);
-    state.work.idle = !more;
-    (!state.work.stop).then_some(more)
+    let more = state.cqs.iter().fold(false, |more, (_, row)| row.cq.progress_for(ROUND_POLLS) || more);
+    state.thread.idle = !more;
+    (!state.thread.stop).then_some(more)
 }

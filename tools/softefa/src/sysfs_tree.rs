@@ -10,18 +10,18 @@ use ucs::sys::{ProcId, proc};
 const PREFIX: &str = "softefa-sys";
 
 /// A tree that is removed when this goes.
-pub struct Tree(PathBuf);
+pub struct SysfsTree(PathBuf);
 
-impl Tree {
+impl SysfsTree {
     /// A tree with these devices.
-    pub fn make(devices: &[String]) -> io::Result<Tree> {
+    pub fn make(devices: &[String]) -> io::Result<SysfsTree> {
         let dir = std::env::temp_dir();
-        sweep(&dir);
+        remove_stale(&dir);
         let me = ProcId::me();
         let uid = rustix::process::getuid().as_raw();
         let root = dir.join(format!("{PREFIX}.{uid}.{}.{}", me.pid, me.start));
         std::fs::DirBuilder::new().mode(0o700).create(&root)?;
-        let tree = Tree(root);
+        let tree = SysfsTree(root);
         tree.fill(devices)?;
         Ok(tree)
     }
@@ -32,7 +32,7 @@ impl Tree {
     }
 
     /// Leaves it to another process to remove.
-    pub fn disown(self) {
+    pub fn leave_to_cleanup(self) {
         std::mem::forget(self);
     }
 
@@ -62,7 +62,7 @@ impl Tree {
     }
 }
 
-impl Drop for Tree {
+impl Drop for SysfsTree {
     fn drop(&mut self) {
         // What cannot be removed now, the next run removes.
         let _ = std::fs::remove_dir_all(&self.0);
@@ -70,7 +70,7 @@ impl Drop for Tree {
 }
 
 /// The process a tree of ours belongs to, by its name.
-fn maker(name: &str, uid: u32) -> Option<ProcId> {
+fn owner(name: &str, uid: u32) -> Option<ProcId> {
     let rest =
         name.strip_prefix(PREFIX)?.strip_prefix('.')?.strip_prefix(&uid.to_string())?.strip_prefix('.')?;
     let (pid, start) = rest.split_once('.')?;
@@ -78,13 +78,13 @@ fn maker(name: &str, uid: u32) -> Option<ProcId> {
 }
 
 /// Removes the trees of processes that are gone.
-fn sweep(dir: &Path) {
+fn remove_stale(dir: &Path) {
     let uid = rustix::process::getuid().as_raw();
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
-        let Some(maker) = entry.file_name().to_str().and_then(|name| maker(name, uid)) else { continue };
+        let Some(owner) = entry.file_name().to_str().and_then(|name| owner(name, uid)) else { continue };
         let ours = entry.metadata().is_ok_and(|m| m.is_dir() && m.uid() == uid);
-        if ours && proc::start_time(maker.pid).is_ok_and(|start| start != Some(maker.start)) {
+        if ours && proc::start_time(owner.pid).is_ok_and(|start| start != Some(owner.start)) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
@@ -95,8 +95,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_clients_resolve_resolves() {
-        let tree = Tree::make(&["softefa0".into()]).unwrap();
+    fn symlinks_resolve_as_clients_expect() {
+        let tree = SysfsTree::make(&["softefa0".into()]).unwrap();
         let ib = tree.path().join("class/infiniband/softefa0");
         let driver = ib.join("device/driver").canonicalize().unwrap();
         assert_eq!(driver.file_name().unwrap(), "efa");
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_maker_leaves_nothing_for_long() {
+    fn trees_of_dead_processes_are_removed() {
         let dir = std::env::temp_dir().join(format!("softefa-test-{}", std::process::id()));
         let uid = rustix::process::getuid().as_raw();
         let (me, other) = (ProcId::me(), u64::MAX);
@@ -118,7 +118,7 @@ mod tests {
         for d in [&dead, &alive, &foreign] {
             std::fs::create_dir_all(d).unwrap();
         }
-        sweep(&dir);
+        remove_stale(&dir);
         assert_eq!((dead.exists(), alive.exists(), foreign.exists()), (false, true, true));
         std::fs::remove_dir_all(dir).unwrap();
     }

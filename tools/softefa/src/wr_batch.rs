@@ -2,7 +2,7 @@
 //! Called through the queue pair's own table. An error inside is remembered and answered at the completion.
 
 use crate::abi::{EfadvQp, IbvAh, IbvDataBuf, IbvQp, IbvQpEx, IbvSge};
-use crate::post::{INLINE, Request, SIGNALED, What};
+use crate::post::{INLINE, SIGNALED, SendWr, WrOpcode};
 use crate::qp::QpObj;
 use crate::state::Errno;
 use std::ffi::{c_int, c_void};
@@ -10,13 +10,13 @@ use uct::efa::dev::DevQp;
 
 /// What was collected.
 #[derive(Default)]
-pub struct Session {
-    list: Vec<Request>,
+pub struct WrBatch {
+    list: Vec<SendWr>,
     failed: Option<Errno>,
 }
 
 // SAFETY: the addresses in requests are the program's; they are only handed on, by the thread that holds the session.
-unsafe impl Send for Session {}
+unsafe impl Send for WrBatch {}
 
 /// The C part of a queue pair.
 pub fn table(base: IbvQp) -> IbvQpEx {
@@ -28,16 +28,16 @@ pub fn table(base: IbvQp) -> IbvQpEx {
         wr_atomic_cmp_swp,
         wr_atomic_fetch_add,
         wr_bind_mw,
-        wr_local_inv: wr_refuse,
+        wr_local_inv: wr_unsupported,
         wr_rdma_read,
         wr_rdma_write,
         wr_rdma_write_imm,
         wr_send,
         wr_send_imm,
-        wr_send_inv: wr_refuse,
+        wr_send_inv: wr_unsupported,
         wr_send_tso,
         wr_set_ud_addr,
-        wr_set_xrc_srqn: wr_refuse,
+        wr_set_xrc_srqn: wr_unsupported,
         wr_set_inline_data,
         wr_set_inline_data_list,
         wr_set_sge,
@@ -60,22 +60,22 @@ pub fn efadv_table() -> EfadvQp {
 /// # Safety
 /// `qp` is one of ours, its session held by the caller; the reference is dropped before the next call.
 #[inline]
-unsafe fn session<'a>(qp: *mut IbvQpEx) -> &'a mut Session {
+unsafe fn batch<'a>(qp: *mut IbvQpEx) -> &'a mut WrBatch {
     // SAFETY: by this function's contract.
     let obj = unsafe { QpObj::of(qp) };
     // SAFETY: as above.
-    unsafe { obj.session.value() }
+    unsafe { obj.batch.value() }
 }
 
 /// Begins a request. // HOT
 ///
 /// # Safety
 /// As for [`session`].
-unsafe fn begin(qp: *mut IbvQpEx, what: What, imm: Option<u32>, (raddr, rkey): (u64, u32)) {
+unsafe fn begin(qp: *mut IbvQpEx, opcode: WrOpcode, imm: Option<u32>, (raddr, rkey): (u64, u32)) {
     // SAFETY: by this function's contract.
     let obj = unsafe { QpObj::of(qp) };
     // SAFETY: by this function's contract.
-    let s = unsafe { session(qp) };
+    let s = unsafe { batch(qp) };
     let ex = obj.ex.get();
     // SAFETY: the program writes this field before the call, in the same thread.
     let wr_id = unsafe { (*ex).wr_id };
@@ -85,7 +85,7 @@ unsafe fn begin(qp: *mut IbvQpEx, what: What, imm: Option<u32>, (raddr, rkey): (
     if flags & !(SIGNALED | INLINE) != 0 || !signaled || !obj.may_send() {
         s.failed.get_or_insert(libc::EINVAL);
     }
-    s.list.push(Request { raddr, rkey, ..Request::new(what, wr_id, imm) });
+    s.list.push(SendWr { raddr, rkey, ..SendWr::new(opcode, wr_id, imm) });
 }
 
 /// Adds something to the request begun last.
@@ -93,9 +93,9 @@ unsafe fn begin(qp: *mut IbvQpEx, what: What, imm: Option<u32>, (raddr, rkey): (
 /// # Safety
 /// As for [`session`].
 #[inline]
-unsafe fn amend(qp: *mut IbvQpEx, f: impl FnOnce(&mut Request) -> Result<(), Errno>) {
+unsafe fn edit_last(qp: *mut IbvQpEx, f: impl FnOnce(&mut SendWr) -> Result<(), Errno>) {
     // SAFETY: by this function's contract.
-    let s = unsafe { session(qp) };
+    let s = unsafe { batch(qp) };
     let done = s.list.last_mut().ok_or(libc::EINVAL).and_then(f);
     if let Err(e) = done {
         s.failed.get_or_insert(e);
@@ -106,16 +106,16 @@ unsafe fn amend(qp: *mut IbvQpEx, f: impl FnOnce(&mut Request) -> Result<(), Err
 ///
 /// # Safety
 /// As for [`session`].
-unsafe fn refuse(qp: *mut IbvQpEx) {
+unsafe fn set_unsupported(qp: *mut IbvQpEx) {
     // SAFETY: by this function's contract.
-    unsafe { session(qp) }.failed.get_or_insert(libc::EOPNOTSUPP);
+    unsafe { batch(qp) }.failed.get_or_insert(libc::EOPNOTSUPP);
 }
 
 unsafe extern "C" fn wr_start(qp: *mut IbvQpEx) {
     // SAFETY: the program passes a queue pair of ours.
-    unsafe { QpObj::of(qp) }.session.take();
+    unsafe { QpObj::of(qp) }.batch.lock();
     // SAFETY: held since the line above.
-    let s = unsafe { session(qp) };
+    let s = unsafe { batch(qp) };
     s.list.clear();
     s.failed = None;
 }
@@ -125,8 +125,8 @@ unsafe extern "C" fn wr_complete(qp: *mut IbvQpEx) -> c_int {
     // SAFETY: the program passes a queue pair of ours whose session it has started.
     let obj = unsafe { QpObj::of(qp) };
     // SAFETY: as above.
-    let done = post_all(obj, unsafe { session(qp) });
-    obj.session.give();
+    let done = post_all(obj, unsafe { batch(qp) });
+    obj.batch.unlock();
     match done {
         Ok(()) => 0,
         Err(e) => e,
@@ -134,7 +134,7 @@ unsafe extern "C" fn wr_complete(qp: *mut IbvQpEx) -> c_int {
 }
 
 // HOT
-fn post_all(obj: &QpObj, s: &Session) -> Result<(), Errno> {
+fn post_all(obj: &QpObj, s: &WrBatch) -> Result<(), Errno> {
     if let Some(e) = s.failed {
         return Err(e);
     }
@@ -146,50 +146,50 @@ fn post_all(obj: &QpObj, s: &Session) -> Result<(), Errno> {
         return Err(libc::ENOMEM);
     }
     let done = s.list.iter().try_for_each(|request| request.post(row));
-    context.posted(state, obj.id);
+    context.wake_if_deferred(state, obj.id);
     done
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut IbvQpEx) {
     // SAFETY: the program passes a queue pair of ours whose session it has started.
-    unsafe { QpObj::of(qp) }.session.give();
+    unsafe { QpObj::of(qp) }.batch.unlock();
 }
 
 unsafe extern "C" fn wr_send(qp: *mut IbvQpEx) {
     // SAFETY: called inside a session, on a queue pair of ours.
-    unsafe { begin(qp, What::Send, None, (0, 0)) };
+    unsafe { begin(qp, WrOpcode::Send, None, (0, 0)) };
 }
 
 unsafe extern "C" fn wr_send_imm(qp: *mut IbvQpEx, imm: u32) {
     // SAFETY: called inside a session, on a queue pair of ours.
-    unsafe { begin(qp, What::Send, Some(imm), (0, 0)) };
+    unsafe { begin(qp, WrOpcode::Send, Some(imm), (0, 0)) };
 }
 
 unsafe extern "C" fn wr_rdma_read(qp: *mut IbvQpEx, rkey: u32, raddr: u64) {
     // SAFETY: called inside a session, on a queue pair of ours.
-    unsafe { begin(qp, What::Read, None, (raddr, rkey)) };
+    unsafe { begin(qp, WrOpcode::Read, None, (raddr, rkey)) };
 }
 
 unsafe extern "C" fn wr_rdma_write(qp: *mut IbvQpEx, rkey: u32, raddr: u64) {
     // SAFETY: called inside a session, on a queue pair of ours.
-    unsafe { begin(qp, What::Write, None, (raddr, rkey)) };
+    unsafe { begin(qp, WrOpcode::Write, None, (raddr, rkey)) };
 }
 
 unsafe extern "C" fn wr_rdma_write_imm(qp: *mut IbvQpEx, rkey: u32, raddr: u64, imm: u32) {
     // SAFETY: called inside a session, on a queue pair of ours.
-    unsafe { begin(qp, What::Write, Some(imm), (raddr, rkey)) };
+    unsafe { begin(qp, WrOpcode::Write, Some(imm), (raddr, rkey)) };
 }
 
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut IbvQpEx, ah: *mut IbvAh, qpn: u32, qkey: u32) {
     // SAFETY: called inside a session, with an address handle of ours.
-    let set = |r: &mut Request| unsafe { r.address(ah, qpn, qkey) };
+    let set = |r: &mut SendWr| unsafe { r.set_dest(ah, qpn, qkey) };
     // SAFETY: called inside a session, on a queue pair of ours.
-    unsafe { amend(qp, set) };
+    unsafe { edit_last(qp, set) };
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut IbvQpEx, lkey: u32, addr: u64, length: u32) {
     // SAFETY: called inside a session, on a queue pair of ours.
-    unsafe { amend(qp, |r| r.piece(&IbvSge { addr, length, lkey })) };
+    unsafe { edit_last(qp, |r| r.add_sge(&IbvSge { addr, length, lkey })) };
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut IbvQpEx, n: usize, list: *const IbvSge) {
@@ -199,14 +199,14 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut IbvQpEx, n: usize, list: *const Ib
         n => unsafe { std::slice::from_raw_parts(list, n) },
     };
     // SAFETY: called inside a session, on a queue pair of ours.
-    unsafe { amend(qp, |r| list.iter().try_for_each(|sge| r.piece(sge))) };
+    unsafe { edit_last(qp, |r| list.iter().try_for_each(|sge| r.add_sge(sge))) };
 }
 
 unsafe extern "C" fn wr_set_inline_data(qp: *mut IbvQpEx, addr: *mut c_void, len: usize) {
     // SAFETY: the program passes `len` readable bytes.
-    let set = |r: &mut Request| unsafe { r.take(addr.cast(), len) };
+    let set = |r: &mut SendWr| unsafe { r.copy_inline(addr.cast(), len) };
     // SAFETY: called inside a session, on a queue pair of ours.
-    unsafe { amend(qp, set) };
+    unsafe { edit_last(qp, set) };
 }
 
 unsafe extern "C" fn wr_set_inline_data_list(qp: *mut IbvQpEx, n: usize, list: *const IbvDataBuf) {
@@ -215,48 +215,48 @@ unsafe extern "C" fn wr_set_inline_data_list(qp: *mut IbvQpEx, n: usize, list: *
         // SAFETY: the program passes a list of `n` buffers.
         n => unsafe { std::slice::from_raw_parts(list, n) },
     };
-    let set = |r: &mut Request| {
+    let set = |r: &mut SendWr| {
         r.inline.get_or_insert(0);
         // SAFETY: the program passes readable buffers.
-        list.iter().try_for_each(|b| unsafe { r.take(b.addr.cast(), b.length) })
+        list.iter().try_for_each(|b| unsafe { r.copy_inline(b.addr.cast(), b.length) })
     };
     // SAFETY: called inside a session, on a queue pair of ours.
-    unsafe { amend(qp, set) };
+    unsafe { edit_last(qp, set) };
 }
 
-unsafe extern "C" fn wr_refuse(qp: *mut IbvQpEx, _x: u32) {
+unsafe extern "C" fn wr_unsupported(qp: *mut IbvQpEx, _x: u32) {
     // SAFETY: called inside a session, on a queue pair of ours.
-    unsafe { refuse(qp) };
+    unsafe { set_unsupported(qp) };
 }
 
 unsafe extern "C" fn wr_atomic_cmp_swp(qp: *mut IbvQpEx, _k: u32, _a: u64, _c: u64, _s: u64) {
     // SAFETY: called inside a session, on a queue pair of ours.
-    unsafe { refuse(qp) };
+    unsafe { set_unsupported(qp) };
 }
 
 unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut IbvQpEx, _k: u32, _a: u64, _v: u64) {
     // SAFETY: called inside a session, on a queue pair of ours.
-    unsafe { refuse(qp) };
+    unsafe { set_unsupported(qp) };
 }
 
 unsafe extern "C" fn wr_bind_mw(qp: *mut IbvQpEx, _mw: *mut c_void, _k: u32, _b: *const c_void) {
     // SAFETY: called inside a session, on a queue pair of ours.
-    unsafe { refuse(qp) };
+    unsafe { set_unsupported(qp) };
 }
 
 unsafe extern "C" fn wr_send_tso(qp: *mut IbvQpEx, _hdr: *mut c_void, _len: u16, _mss: u16) {
     // SAFETY: called inside a session, on a queue pair of ours.
-    unsafe { refuse(qp) };
+    unsafe { set_unsupported(qp) };
 }
 
 unsafe extern "C" fn wr_atomic_write(qp: *mut IbvQpEx, _k: u32, _a: u64, _v: *const c_void) {
     // SAFETY: called inside a session, on a queue pair of ours.
-    unsafe { refuse(qp) };
+    unsafe { set_unsupported(qp) };
 }
 
 unsafe extern "C" fn wr_flush(qp: *mut IbvQpEx, _k: u32, _a: u64, _n: usize, _t: u8, _l: u8) {
     // SAFETY: called inside a session, on a queue pair of ours.
-    unsafe { refuse(qp) };
+    unsafe { set_unsupported(qp) };
 }
 
 /// A hint: nothing to do.

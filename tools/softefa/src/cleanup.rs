@@ -2,27 +2,27 @@
 //! Started by `run` before the program takes the launcher's place. Holds nothing open, waits in one system call, and
 //! is no child of the program: who waits for any child does not meet it.
 
-use crate::tree::Tree;
+use crate::sysfs_tree::SysfsTree;
 use rustix::event::{PollFd, PollFlags};
 use std::io;
 use std::time::Duration;
 use ucs::sys::{PidFd, ProcId, proc};
 
 /// Time between two looks where the end cannot be waited for.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Starts the watcher of this process, which goes on to become the program. The tree is the watcher's from now on.
-pub fn start(tree: Tree) -> io::Result<()> {
+pub fn start(tree: SysfsTree) -> io::Result<()> {
     let me = ProcId::me();
     // SAFETY: this program has one thread, so the child may do whatever this process may.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            let done = detach().map(|()| watch(me, tree));
+            let done = detach().map(|()| wait_and_remove(me, tree));
             exit(if done.is_ok() { 0 } else { 1 })
         }
         child => {
-            tree.disown();
+            tree.leave_to_cleanup();
             reap(child)
         }
     }
@@ -60,20 +60,20 @@ fn detach() -> io::Result<()> {
 }
 
 /// Waits for the end of `program` and removes the tree.
-fn watch(program: ProcId, tree: Tree) {
+fn wait_and_remove(program: ProcId, tree: SysfsTree) {
     // The working directory may be unmounted, and nobody must wait for our ends of pipes to be closed.
     let _ = rustix::process::chdir("/");
     // SAFETY: nothing in this process uses a descriptor it had before.
     unsafe { libc::close_range(0, libc::c_uint::MAX, 0) };
     match PidFd::open(program) {
-        Ok(watch) => {
-            let mut fds = [PollFd::new(&watch, PollFlags::IN)];
+        Ok(pidfd) => {
+            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
             while let Err(rustix::io::Errno::INTR) = rustix::event::poll(&mut fds, None) {}
         }
         // A kernel without such descriptors, or gone already.
         Err(_) => {
             while proc::start_time(program.pid).is_ok_and(|start| start == Some(program.start)) {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
     }

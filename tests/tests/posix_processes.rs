@@ -21,7 +21,7 @@ use uct::posix::Iface;
 const COUNT: u64 = 500_000;
 /// Rounds of each writer on the contended words.
 const ROUNDS: u64 = 20_000;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -41,8 +41,8 @@ fn main() {
         ("two_writers_one_reader", two_writers_one_reader),
         ("atomics_under_contention", atomics_under_contention),
         ("killed_writers_leave_nothing", killed_writers_leave_nothing),
-        ("a_death_wakes_who_sleeps_on_cma", a_death_wakes_who_sleeps_on_cma),
-        ("nothing_needs_leave_to_reach_into_others", nothing_needs_leave_to_reach_into_others),
+        ("cma_death_wakes_a_sleeper", cma_death_wakes_a_sleeper),
+        ("posix_needs_no_ptrace_permission", posix_needs_no_ptrace_permission),
     ];
     for (name, test) in tests {
         let start = Instant::now();
@@ -53,19 +53,19 @@ fn main() {
 }
 
 /// Where to send: device and interface address, and optionally a key and the address it is for.
-type Where = (Vec<u8>, Vec<u8>, Vec<u8>, u64);
+type Contact = (Vec<u8>, Vec<u8>, Vec<u8>, u64);
 
 fn open() -> Iface {
     Iface::open(&Default::default()).unwrap()
 }
 
-fn connect(iface: &Iface, to: &Where) -> uct::posix::Ep {
+fn connect(iface: &Iface, to: &Contact) -> uct::posix::Ep {
     let ep = iface.connect(&to.0, &to.1).unwrap();
     ep.ensure_connected().unwrap();
     ep
 }
 
-fn place(iface: &Iface) -> Where {
+fn contact_of(iface: &Iface) -> Contact {
     (iface.device_addr().to_vec(), iface.iface_addr().to_vec(), Vec::new(), 0)
 }
 
@@ -101,7 +101,7 @@ fn body(n: u64) -> usize {
 
 fn burst_writer(who: u8) {
     let mut line = Partner::parent();
-    let to: Where = line.recv(PATIENCE).unwrap();
+    let to: Contact = line.recv(TIMEOUT).unwrap();
     let iface = open();
     let ep = connect(&iface, &to);
     for n in 0..COUNT {
@@ -121,7 +121,7 @@ fn burst_writer(who: u8) {
         }
     }
     // The memory must outlive what was sent; the reader says when.
-    line.recv::<()>(PATIENCE).unwrap();
+    line.recv::<()>(TIMEOUT).unwrap();
 }
 
 fn two_writers_one_reader() {
@@ -129,7 +129,7 @@ fn two_writers_one_reader() {
     let mut writers: Vec<_> =
         (0..2).map(|who| Partner::start(&["burst".into(), who.to_string()]).unwrap()).collect();
     for writer in &mut writers {
-        writer.send(&place(&iface)).unwrap();
+        writer.send(&contact_of(&iface)).unwrap();
     }
     let mut check = Check { next: [0; 2], sources: [None; 2] };
     let mut idle = Instant::now();
@@ -137,7 +137,7 @@ fn two_writers_one_reader() {
         if iface.poll(64, &mut check) > 0 {
             idle = Instant::now();
         } else {
-            assert!(idle.elapsed() < PATIENCE, "stuck at {:?}", check.next);
+            assert!(idle.elapsed() < TIMEOUT, "stuck at {:?}", check.next);
             std::thread::yield_now();
         }
     }
@@ -152,7 +152,7 @@ fn two_writers_one_reader() {
 
 fn atomics_writer(who: u64) {
     let mut line = Partner::parent();
-    let to: Where = line.recv(PATIENCE).unwrap();
+    let to: Contact = line.recv(TIMEOUT).unwrap();
     let iface = open();
     let ep = connect(&iface, &to);
     let rkey = iface.md().unpack_rkey(&to.2).unwrap();
@@ -195,13 +195,13 @@ fn atomics_writer(who: u64) {
         assert_eq!(ep.atomic_post(AtomicOp::Add, 1u32, to.3 + 40, &rkey), Ok(Sent::Done));
     }
     line.send(&sum).unwrap();
-    line.recv::<()>(PATIENCE).unwrap();
+    line.recv::<()>(TIMEOUT).unwrap();
 }
 
 fn atomics_under_contention() {
     let iface = open();
     let mem = iface.md().alloc(&AllocReq::new(64, "contended")).unwrap();
-    let mut to = place(&iface);
+    let mut to = contact_of(&iface);
     to.2 = iface.md().pack_rkey(&mem).unwrap().to_vec();
     to.3 = mem.addr().addr() as u64;
     let mut writers: Vec<_> =
@@ -209,7 +209,7 @@ fn atomics_under_contention() {
     for writer in &mut writers {
         writer.send(&to).unwrap();
     }
-    let sum: u64 = writers.iter_mut().map(|writer| writer.recv::<u64>(PATIENCE).unwrap()).sum();
+    let sum: u64 = writers.iter_mut().map(|writer| writer.recv::<u64>(TIMEOUT).unwrap()).sum();
     for mut writer in writers {
         writer.send(&()).unwrap();
         assert!(writer.exited_ok());
@@ -229,15 +229,15 @@ fn atomics_under_contention() {
 /// Sends, says so, then stops in the middle of packing a message until it is killed.
 fn victim() {
     let mut line = Partner::parent();
-    let to: Where = line.recv(PATIENCE).unwrap();
+    let to: Contact = line.recv(TIMEOUT).unwrap();
     let iface = open();
     let _fd = iface.event_fd().unwrap();
     let ep = connect(&iface, &to);
     let _mem = iface.md().alloc(&AllocReq::new(1 << 20, "victim")).unwrap();
     let _ = ep.am_packet(4000, |slot| {
         slot.fill(1);
-        line.send(&place(&iface)).unwrap();
-        std::thread::sleep(PATIENCE);
+        line.send(&contact_of(&iface)).unwrap();
+        std::thread::sleep(TIMEOUT);
         4000
     });
 }
@@ -249,12 +249,12 @@ fn killed_writers_leave_nothing() {
     let iface = open();
     for round in 1..=3 {
         let mut victim = Partner::start(&["victim".into()]).unwrap();
-        victim.send(&place(&iface)).unwrap();
-        let its: Where = victim.recv(PATIENCE).unwrap();
-        let to_victim = connect(&iface, &its);
+        victim.send(&contact_of(&iface)).unwrap();
+        let contact: Contact = victim.recv(TIMEOUT).unwrap();
+        let to_victim = connect(&iface, &contact);
         // Behind the one that will never come.
         let other = open();
-        let ep = connect(&other, &place(&iface));
+        let ep = connect(&other, &contact_of(&iface));
         let sent = ep.am_packet(9, |slot| {
             slot[..9].copy_from_slice(&[0; 9]);
             slot[1] = 1;
@@ -280,7 +280,7 @@ fn killed_writers_leave_nothing() {
         let start = Instant::now();
         while count.0 == 0 {
             iface.poll(8, &mut count);
-            assert!(start.elapsed() < PATIENCE, "the FIFO is stuck behind a dead writer");
+            assert!(start.elapsed() < TIMEOUT, "the FIFO is stuck behind a dead writer");
         }
         assert_eq!((count.0, iface.rx_stats().abandoned), (1, round));
         assert_eq!(to_victim.check(Comp::None), Err(Refused::Failed(Error::PeerDead)));
@@ -299,40 +299,40 @@ fn cma_victim() {
     let mut line = Partner::parent();
     let iface = uct::cma::Iface::open(&Default::default()).unwrap();
     line.send(&(iface.device_addr().to_vec(), iface.iface_addr().to_vec())).unwrap();
-    let _ = line.recv::<()>(PATIENCE);
+    let _ = line.recv::<()>(TIMEOUT);
     std::thread::sleep(Duration::from_millis(50));
     std::process::exit(0);
 }
 
 /// Nothing arrives by `cma`, and its descriptor is still one to sleep on: a worker is told of a death there as it happens.
-fn a_death_wakes_who_sleeps_on_cma() {
+fn cma_death_wakes_a_sleeper() {
     let iface = match uct::cma::Iface::open(&Default::default()) {
         Ok(iface) => iface,
-        Err(why) => return skipped("a_death_wakes_who_sleeps_on_cma", why),
+        Err(why) => return skipped("cma_death_wakes_a_sleeper", why),
     };
     let mut victim = Partner::start(&["cma".into()]).unwrap();
-    let (device, addr): (Vec<u8>, Vec<u8>) = victim.recv(PATIENCE).unwrap();
+    let (device, addr): (Vec<u8>, Vec<u8>) = victim.recv(TIMEOUT).unwrap();
     let ep = iface.connect(&device, &addr).unwrap();
     ep.set_tag(EpTag(5));
-    let told = Rc::new(Cell::new(None));
-    let by = told.clone();
-    iface.set_error_handler(Some(Box::new(move |tag, error| by.set(Some((tag, error))))));
+    let notified = Rc::new(Cell::new(None));
+    let log = notified.clone();
+    iface.set_error_handler(Some(Box::new(move |tag, error| log.set(Some((tag, error))))));
     let worker = Worker::new();
     worker.add(Rc::new(iface)).unwrap();
     worker.add(Rc::new(open())).unwrap();
     assert_eq!(worker.wait(8, 0, Some(Duration::from_millis(50))), Ok(0));
     victim.send(&()).unwrap();
     let start = Instant::now();
-    assert_eq!(worker.wait(8, 0, Some(PATIENCE)), Ok(1));
-    assert!(start.elapsed() < PATIENCE / 2);
-    assert_eq!(told.take(), Some((EpTag(5), Error::PeerDead)));
+    assert_eq!(worker.wait(8, 0, Some(TIMEOUT)), Ok(1));
+    assert!(start.elapsed() < TIMEOUT / 2);
+    assert_eq!(notified.take(), Some((EpTag(5), Error::PeerDead)));
     assert_eq!(ep.check(Comp::None), Err(Refused::Failed(Error::PeerDead)));
 }
 
 /// Messages, puts and atomics in processes that may neither copy one another's memory nor trace one another: memory is shared
 /// because its owner hands it out. All of it runs in a process that was started so, and in those it starts.
-fn nothing_needs_leave_to_reach_into_others() {
-    const NAME: &str = "nothing_needs_leave_to_reach_into_others";
+fn posix_needs_no_ptrace_permission() {
+    const NAME: &str = "posix_needs_no_ptrace_permission";
     let dir = clients::folder(env!("CARGO_TARGET_TMPDIR"));
     let Some(no_vm) = clients::compile(dir.join("no_vm_posix"), &clients::c_source("no_vm.c"), &[]) else {
         return skipped(NAME, "no_vm.c does not compile");

@@ -20,22 +20,22 @@ use uct::api::{
 };
 use uct::posix::{Ep, Iface};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// For one call that has to do with the stopped: much less than it is stopped for. What the machine is late is not counted.
-const SOON: Duration = Duration::from_millis(50);
+const CALL_LIMIT: Duration = Duration::from_millis(50);
 /// For what waited to go on once the other is continued.
-const GOES_ON: Duration = Duration::from_secs(1);
+const RESUME_LIMIT: Duration = Duration::from_secs(1);
 /// After this long who does not answer is out of reach.
-const LIMIT: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("echo") => return echo(open()),
-        Some("other") => return echo(open_other()),
+        Some("other") => return echo(open_custom_slots()),
         Some("worker") => return worker_echo(),
-        Some("shy") => return shy(),
-        Some("short") => return short(),
+        Some("sync-sender") => return sync_sender(),
+        Some("without-descriptors") => return without_descriptors(),
         Some("owner") => return owner(&args[1]),
         _ => {}
     }
@@ -44,15 +44,15 @@ fn main() {
         return;
     }
     let tests: [(&str, fn()); 9] = [
-        ("an_interface_goes_on_with_others", an_interface_goes_on_with_others),
-        ("who_has_other_slots_is_not_waited_for_either", who_has_other_slots_is_not_waited_for_either),
-        ("a_worker_goes_on_with_others", a_worker_goes_on_with_others),
-        ("who_has_sent_and_stopped_is_answered_later", who_has_sent_and_stopped_is_answered_later),
-        ("who_stays_stopped_is_out_of_reach", who_stays_stopped_is_out_of_reach),
-        ("who_is_killed_is_dead", who_is_killed_is_dead),
-        ("who_stays_stopped_is_waited_for_once", who_stays_stopped_is_waited_for_once),
-        ("the_kernel_copies_what_the_stopped_has", the_kernel_copies_what_the_stopped_has),
-        ("who_has_no_descriptor_left_answers_all_the_same", who_has_no_descriptor_left_answers_all_the_same),
+        ("interface_keeps_working_with_others", interface_keeps_working_with_others),
+        ("peer_with_custom_slots_is_not_waited_for", peer_with_custom_slots_is_not_waited_for),
+        ("worker_keeps_working_with_others", worker_keeps_working_with_others),
+        ("stopped_sender_is_answered_after_it_continues", stopped_sender_is_answered_after_it_continues),
+        ("stopped_peer_becomes_unreachable", stopped_peer_becomes_unreachable),
+        ("killed_stopped_peer_is_dead", killed_stopped_peer_is_dead),
+        ("stopped_peer_is_waited_for_once", stopped_peer_is_waited_for_once),
+        ("cma_reaches_memory_of_a_stopped_process", cma_reaches_memory_of_a_stopped_process),
+        ("process_without_descriptors_still_answers", process_without_descriptors_still_answers),
     ];
     for (name, test) in tests {
         let start = Instant::now();
@@ -62,22 +62,22 @@ fn main() {
     println!("{} passed, 0 failed", tests.len());
 }
 
-type Where = (Vec<u8>, Vec<u8>);
+type Contact = (Vec<u8>, Vec<u8>);
 
 fn open() -> Iface {
     Iface::open(&Default::default()).unwrap()
 }
 
 /// One whose name does not say how long its slots are.
-fn open_other() -> Iface {
+fn open_custom_slots() -> Iface {
     Iface::open(&uct::posix::Config { seg_size: 4096, ..Default::default() }).unwrap()
 }
 
-fn place(iface: &Iface) -> Where {
+fn contact_of(iface: &Iface) -> Contact {
     (iface.device_addr().to_vec(), iface.iface_addr().to_vec())
 }
 
-fn connect(iface: &Iface, to: &Where) -> Ep {
+fn connect(iface: &Iface, to: &Contact) -> Ep {
     iface.connect(&to.0, &to.1).unwrap()
 }
 
@@ -92,9 +92,9 @@ fn signal(to: &Partner, signal: Signal) {
 }
 
 /// Stops it, all its threads.
-fn stop(it: &Partner) {
-    signal(it, Signal::STOP);
-    let tasks = format!("/proc/{}/task", it.pid().unwrap());
+fn stop(stopped: &Partner) {
+    signal(stopped, Signal::STOP);
+    let tasks = format!("/proc/{}/task", stopped.pid().unwrap());
     let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
         let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
         stat.rsplit_once(") ").unwrap().1.starts_with('T')
@@ -119,8 +119,8 @@ impl Sink for Seen {
 /// Sends back what comes, until the line ends.
 fn echo(iface: Iface) {
     let (mut line, mut seen) = (Partner::parent(), Seen::default());
-    line.send(&place(&iface)).unwrap();
-    let back = connect(&iface, &line.recv(PATIENCE).unwrap());
+    line.send(&contact_of(&iface)).unwrap();
+    let back = connect(&iface, &line.recv(TIMEOUT).unwrap());
     back.ensure_connected().unwrap();
     while !line.is_gone() {
         iface.poll(8, &mut seen);
@@ -140,21 +140,21 @@ fn start_echo(iface: &Iface) -> (Partner, Ep) {
 
 fn start(iface: &Iface, role: &str) -> (Partner, Ep) {
     let mut partner = Partner::start(&[role.into()]).unwrap();
-    let ep = connect(iface, &partner.recv(PATIENCE).unwrap());
-    partner.send(&place(iface)).unwrap();
+    let ep = connect(iface, &partner.recv(TIMEOUT).unwrap());
+    partner.send(&contact_of(iface)).unwrap();
     (partner, ep)
 }
 
-fn an_interface_goes_on_with_others() {
+fn interface_keeps_working_with_others() {
     let (iface, clock) = (open(), Clock::start());
     let (_live, to_live) = start_echo(&iface);
     to_live.ensure_connected().unwrap();
     let mut stopped: Vec<_> = (0..3).map(|_| start_echo(&iface)).collect();
-    stopped.iter().for_each(|(it, _)| stop(it));
+    stopped.iter().for_each(|(stopped, _)| stop(stopped));
     let (mut seen, mut trips) = (Seen::default(), 0);
     let start = clock.now();
     while clock.since(start) < Duration::from_millis(500) || trips < 100 {
-        let then = clock.now();
+        let before = clock.now();
         for (_, ep) in &stopped {
             assert_eq!(ep.am_short(1, 0, &[]), Err(Refused::NoResource));
             assert_eq!(ep.am_packet(4000, |_| unreachable!("nowhere")), Err(Refused::NoResource));
@@ -163,17 +163,17 @@ fn an_interface_goes_on_with_others() {
         }
         assert_eq!(to_live.am_short(1, 7, &[]), Ok(Sent::Done));
         iface.poll(8, &mut seen);
-        let took = clock.since(then);
-        assert!(took < SOON, "{took:?} for some calls");
+        let took = clock.since(before);
+        assert!(took < CALL_LIMIT, "{took:?} for some calls");
         while seen.0.is_empty() {
             iface.poll(8, &mut seen);
-            assert!(clock.since(then) < PATIENCE, "no answer of who is well");
+            assert!(clock.since(before) < TIMEOUT, "no answer of who is well");
         }
         assert_eq!(seen.0.drain(..).collect::<Vec<_>>(), [7]);
         trips += 1;
     }
     // What waits for it goes on by itself.
-    let (it, ep) = stopped.pop().unwrap();
+    let (stopped, ep) = stopped.pop().unwrap();
     let (ep, sent) = (Rc::new(ep), Rc::new(Cell::new(0)));
     let (of, count) = (ep.clone(), sent.clone());
     let op = move || match of.am_short(1, 9, &[]) {
@@ -187,25 +187,25 @@ fn an_interface_goes_on_with_others() {
     (0..1000).for_each(|_| _ = iface.poll(8, &mut seen));
     assert_eq!(sent.get(), 0);
     let start = clock.now();
-    signal(&it, Signal::CONT);
+    signal(&stopped, Signal::CONT);
     while seen.0.is_empty() {
         iface.poll(8, &mut seen);
-        assert!(clock.since(start) < GOES_ON, "sent {}", sent.get());
+        assert!(clock.since(start) < RESUME_LIMIT, "sent {}", sent.get());
     }
     assert_eq!((seen.0, sent.get()), (vec![9], 1));
 }
 
-fn who_has_other_slots_is_not_waited_for_either() {
+fn peer_with_custom_slots_is_not_waited_for() {
     let (iface, clock) = (open(), Clock::start());
-    let (it, ep) = start(&iface, "other");
-    stop(&it);
+    let (stopped, ep) = start(&iface, "other");
+    stop(&stopped);
     for _ in 0..20 {
-        let then = clock.now();
+        let before = clock.now();
         assert_eq!(ep.am_bcopy(1, |_| unreachable!("nowhere")), Err(Refused::NoResource));
-        let took = clock.since(then);
-        assert!(took < SOON, "{took:?} for a message");
+        let took = clock.since(before);
+        assert!(took < CALL_LIMIT, "{took:?} for a message");
     }
-    signal(&it, Signal::CONT);
+    signal(&stopped, Signal::CONT);
     let (mut seen, start) = (Seen::default(), clock.now());
     let pack = |slot: &mut [u8]| {
         assert_eq!(slot.len(), 4095);
@@ -214,11 +214,11 @@ fn who_has_other_slots_is_not_waited_for_either() {
     };
     while let Err(why) = ep.am_bcopy(1, pack) {
         assert_eq!(why, Refused::NoResource);
-        assert!(clock.since(start) < GOES_ON);
+        assert!(clock.since(start) < RESUME_LIMIT);
     }
     while seen.0.is_empty() {
         iface.poll(8, &mut seen);
-        assert!(clock.since(start) < 2 * GOES_ON);
+        assert!(clock.since(start) < 2 * RESUME_LIMIT);
     }
     assert_eq!(seen.0, [7]);
 }
@@ -227,7 +227,7 @@ fn who_has_other_slots_is_not_waited_for_either() {
 fn worker_echo() {
     let (mut line, worker) = (Partner::parent(), worker());
     line.send(&worker.address().pack()).unwrap();
-    let address: Vec<u8> = line.recv(PATIENCE).unwrap();
+    let address: Vec<u8> = line.recv(TIMEOUT).unwrap();
     let ep = worker.connect(&Address::unpack(&address).unwrap(), Default::default()).unwrap();
     let mut come = worker.tag_recv(1, EXACT, Vec::with_capacity(100_000));
     while !line.is_gone() {
@@ -243,62 +243,62 @@ fn worker_echo() {
 
 fn start_worker(own: &Worker, role: &str) -> (Partner, Address) {
     let mut partner = Partner::start(&[role.into()]).unwrap();
-    let address: Vec<u8> = partner.recv(PATIENCE).unwrap();
+    let address: Vec<u8> = partner.recv(TIMEOUT).unwrap();
     partner.send(&own.address().pack()).unwrap();
     (partner, Address::unpack(&address).unwrap())
 }
 
 /// Turns with who is well, and no call that takes long.
-fn talk(worker: &Worker, to_live: &ucp::Ep, clock: &Clock, times: usize) {
+fn exchange(worker: &Worker, to_live: &ucp::Ep, clock: &Clock, times: usize) {
     for n in 0..times {
         let back = worker.tag_recv(2, EXACT, Vec::with_capacity(100));
         let send = to_live.tag_send(1, vec![n as u8; 100]);
         let start = clock.now();
         while !(back.is_done() && send.is_done()) {
-            let then = clock.now();
+            let before = clock.now();
             worker.progress();
-            let took = clock.since(then);
-            assert!(took < SOON, "progress of {took:?}");
-            assert!(clock.since(start) < PATIENCE, "no answer of who is well");
+            let took = clock.since(before);
+            assert!(took < CALL_LIMIT, "progress of {took:?}");
+            assert!(clock.since(start) < TIMEOUT, "no answer of who is well");
         }
         assert_eq!((send.wait().0, back.wait().1), (Ok(()), vec![n as u8; 100]));
     }
 }
 
-fn a_worker_goes_on_with_others() {
+fn worker_keeps_working_with_others() {
     let (own, clock) = (worker(), Clock::start());
     let (_live, address) = start_worker(&own, "worker");
     let to_live = own.connect(&address, Default::default()).unwrap();
-    talk(&own, &to_live, &clock, 10);
-    let (it, address) = start_worker(&own, "worker");
-    stop(&it);
-    let then = clock.now();
+    exchange(&own, &to_live, &clock, 10);
+    let (stopped, address) = start_worker(&own, "worker");
+    stop(&stopped);
+    let before = clock.now();
     let to_stopped = own.connect(&address, Default::default()).unwrap();
     let sends: Vec<_> = [8, 50_000].map(|len| to_stopped.tag_send(1, vec![3; len])).into();
-    let took = clock.since(then);
-    assert!(took < SOON, "{took:?} to connect and send");
+    let took = clock.since(before);
+    assert!(took < CALL_LIMIT, "{took:?} to connect and send");
     let start = clock.now();
     while clock.since(start) < Duration::from_millis(500) {
-        talk(&own, &to_live, &clock, 10);
+        exchange(&own, &to_live, &clock, 10);
     }
     assert!(sends.iter().all(|send| !send.is_done()));
     for len in [8, 50_000] {
         let back = own.tag_recv(2, EXACT, Vec::with_capacity(len));
         let start = clock.now();
-        signal(&it, Signal::CONT);
+        signal(&stopped, Signal::CONT);
         // Asleep, but for what waits for room.
         let (ended, data) = own.block_on(back);
-        assert!(clock.since(start) < GOES_ON);
+        assert!(clock.since(start) < RESUME_LIMIT);
         assert_eq!((ended.map(|status| status.len), data), (Ok(len), vec![3; len]));
     }
     sends.into_iter().for_each(|send| assert_eq!(send.wait().0, Ok(())));
 }
 
 /// Sends what wants an answer.
-fn shy() {
+fn sync_sender() {
     let (mut line, worker) = (Partner::parent(), worker());
     line.send(&worker.address().pack()).unwrap();
-    let address: Vec<u8> = line.recv(PATIENCE).unwrap();
+    let address: Vec<u8> = line.recv(TIMEOUT).unwrap();
     let ep = worker.connect(&Address::unpack(&address).unwrap(), Default::default()).unwrap();
     let send = ep.tag_send_sync(5, vec![5; 100]);
     (0..1000).for_each(|_| _ = worker.progress());
@@ -310,35 +310,35 @@ fn shy() {
     }
 }
 
-fn who_has_sent_and_stopped_is_answered_later() {
+fn stopped_sender_is_answered_after_it_continues() {
     let (own, clock) = (worker(), Clock::start());
     let (_live, address) = start_worker(&own, "worker");
     let to_live = own.connect(&address, Default::default()).unwrap();
-    let (mut shy, _) = start_worker(&own, "shy");
-    shy.recv::<()>(PATIENCE).unwrap();
-    stop(&shy);
+    let (mut sync_sender, _) = start_worker(&own, "sync-sender");
+    sync_sender.recv::<()>(TIMEOUT).unwrap();
+    stop(&sync_sender);
     let come = own.tag_recv(5, EXACT, Vec::with_capacity(100));
     let start = clock.now();
     while clock.since(start) < Duration::from_millis(500) {
-        talk(&own, &to_live, &clock, 10);
+        exchange(&own, &to_live, &clock, 10);
     }
     let start = clock.now();
-    signal(&shy, Signal::CONT);
+    signal(&sync_sender, Signal::CONT);
     let mut heard = None;
     while heard.is_none() {
         own.progress();
-        assert!(clock.since(start) < GOES_ON);
-        heard = shy.try_recv::<()>().unwrap();
+        assert!(clock.since(start) < RESUME_LIMIT);
+        heard = sync_sender.try_recv::<()>().unwrap();
     }
     assert_eq!(come.wait().1, vec![5; 100]);
 }
 
 /// No device is at fault, and nobody is dead.
-fn who_stays_stopped_is_out_of_reach() {
+fn stopped_peer_becomes_unreachable() {
     let (iface, own, clock) = (open(), worker(), Clock::start());
-    let (it, ep) = start_echo(&iface);
+    let (stopped, ep) = start_echo(&iface);
     let (other, address) = start_worker(&own, "worker");
-    stop(&it);
+    stop(&stopped);
     stop(&other);
     let start = clock.now();
     let to_other = own.connect(&address, Default::default()).unwrap();
@@ -347,9 +347,9 @@ fn who_stays_stopped_is_out_of_reach() {
     while refused.is_none() || !send.is_done() {
         own.progress();
         refused = refused.or(ep.am_short(1, 1, &[]).err().filter(|why| *why != Refused::NoResource));
-        assert!(clock.since(start) < 2 * LIMIT, "{refused:?}, {}", send.is_done());
+        assert!(clock.since(start) < 2 * ANSWER_TIMEOUT, "{refused:?}, {}", send.is_done());
     }
-    assert!(clock.since(start) > LIMIT / 2);
+    assert!(clock.since(start) > ANSWER_TIMEOUT / 2);
     assert_eq!(refused, Some(Refused::Failed(Error::Unreachable)));
     assert_eq!(send.wait().0, Err(ucp::Error::Unreachable(to_other.peer())));
     let late = to_other.tag_send(1, vec![1; 10]);
@@ -358,28 +358,28 @@ fn who_stays_stopped_is_out_of_reach() {
     assert_eq!(ep.am_short(1, 2, &[]), Err(Refused::Failed(Error::Unreachable)));
     assert_eq!(ep.ensure_connected(), Err(ConnectError::Silent));
     assert_eq!(ep.check(Comp::None), Ok(Sent::Done));
-    signal(&it, Signal::CONT);
+    signal(&stopped, Signal::CONT);
     let (mut seen, start) = (Seen::default(), clock.now());
     while ep.am_short(1, 3, &[]).is_err() {
-        assert!(clock.since(start) < GOES_ON);
+        assert!(clock.since(start) < RESUME_LIMIT);
     }
     while seen.0.is_empty() {
         iface.poll(8, &mut seen);
-        assert!(clock.since(start) < 2 * GOES_ON);
+        assert!(clock.since(start) < 2 * RESUME_LIMIT);
     }
     assert_eq!(seen.0, [3]);
 }
 
-fn who_is_killed_is_dead() {
+fn killed_stopped_peer_is_dead() {
     let (iface, clock) = (open(), Clock::start());
-    let (it, ep) = start_echo(&iface);
-    stop(&it);
+    let (stopped, ep) = start_echo(&iface);
+    stop(&stopped);
     assert_eq!(ep.am_short(1, 1, &[]), Err(Refused::NoResource));
-    drop(it);
+    drop(stopped);
     let start = clock.now();
     let refused = loop {
         match ep.am_short(1, 1, &[]) {
-            Err(Refused::NoResource) => assert!(clock.since(start) < GOES_ON, "never told"),
+            Err(Refused::NoResource) => assert!(clock.since(start) < RESUME_LIMIT, "never notified"),
             sent => break sent,
         }
     };
@@ -401,34 +401,34 @@ fn owner(tl: &str) {
     };
     let owned: Vec<Owned> = (0..).zip(&mems).map(key).collect();
     line.send(&((iface.device_addr().to_vec(), iface.iface_addr().to_vec()), owned)).unwrap();
-    let _ = line.recv::<()>(PATIENCE);
+    let _ = line.recv::<()>(TIMEOUT);
 }
 
 /// Each call that waits for an answer waits as long as the setting says; the first key of the stopped, and not the others.
-fn who_stays_stopped_is_waited_for_once() {
-    const LIMIT: Duration = Duration::from_millis(300);
-    let config = uct::posix::Config { answer_timeout: LIMIT, ..Default::default() };
+fn stopped_peer_is_waited_for_once() {
+    const ANSWER_TIMEOUT: Duration = Duration::from_millis(300);
+    let config = uct::posix::Config { answer_timeout: ANSWER_TIMEOUT, ..Default::default() };
     let (iface, clock) = (Iface::open(&config).unwrap(), Clock::start());
-    let mut it = Partner::start(&["owner".into(), "posix".into()]).unwrap();
-    let (place, owned): (Where, Vec<Owned>) = it.recv(PATIENCE).unwrap();
+    let mut stopped = Partner::start(&["owner".into(), "posix".into()]).unwrap();
+    let (contact, owned): (Contact, Vec<Owned>) = stopped.recv(TIMEOUT).unwrap();
     let mut other = Partner::start(&["other".into()]).unwrap();
-    let to_other = connect(&iface, &other.recv(PATIENCE).unwrap());
-    other.send(&self::place(&iface)).unwrap();
-    stop(&it);
+    let to_other = connect(&iface, &other.recv(TIMEOUT).unwrap());
+    other.send(&self::contact_of(&iface)).unwrap();
+    stop(&stopped);
     stop(&other);
     let took = |call: &mut dyn FnMut()| {
-        let then = clock.now();
+        let before = clock.now();
         call();
-        clock.since(then)
+        clock.since(before)
     };
-    let (md, ep) = (iface.md(), connect(&iface, &place));
+    let (md, ep) = (iface.md(), connect(&iface, &contact));
     let waits = |call: &mut dyn FnMut()| {
         let took = took(call);
-        assert!(took > LIMIT / 2 && took < LIMIT + SOON, "{took:?}");
+        assert!(took > ANSWER_TIMEOUT / 2 && took < ANSWER_TIMEOUT + CALL_LIMIT, "{took:?}");
     };
     let does_not = |call: &mut dyn FnMut()| {
         let took = took(call);
-        assert!(took < SOON, "{took:?}");
+        assert!(took < CALL_LIMIT, "{took:?}");
     };
     waits(&mut || assert_eq!(ep.ensure_connected(), Err(ConnectError::Silent)));
     does_not(&mut || assert_eq!(ep.ensure_connected(), Err(ConnectError::Silent)));
@@ -440,18 +440,18 @@ fn who_stays_stopped_is_waited_for_once() {
     does_not(&mut || assert_eq!(word(), Err(Error::NotReady)));
     let start = clock.now();
     while word() == Err(Error::NotReady) {
-        assert!(clock.since(start) < LIMIT + SOON, "not ready for ever");
+        assert!(clock.since(start) < ANSWER_TIMEOUT + CALL_LIMIT, "not ready for ever");
     }
     assert_eq!(word(), Err(Error::Unreachable));
     // How long its slots are only it can say: what is said instead is ours.
     waits(&mut || assert_eq!(to_other.max_bcopy(), iface.attr().am.max_bcopy));
     does_not(&mut || assert_eq!(to_other.max_bcopy(), iface.attr().am.max_bcopy));
 
-    [&it, &other].iter().for_each(|it| signal(it, Signal::CONT));
+    [&stopped, &other].iter().for_each(|stopped| signal(stopped, Signal::CONT));
     let start = clock.now();
     let soon = |what: &mut dyn FnMut() -> bool| {
         while !what() {
-            assert!(clock.since(start) < GOES_ON, "it answers now");
+            assert!(clock.since(start) < RESUME_LIMIT, "it answers now");
         }
     };
     soon(&mut || (0..2).all(|n| unpack(n) == Ok(())));
@@ -463,43 +463,43 @@ fn who_stays_stopped_is_waited_for_once() {
     assert_eq!((ep.get_short(&mut got, owned[1].0, &rkey), got), (Ok(Sent::Done), [1]));
 }
 
-fn the_kernel_copies_what_the_stopped_has() {
+fn cma_reaches_memory_of_a_stopped_process() {
     if let Some(why) = uct::cma::unavailable_reason() {
         return println!("    skipped: {why}");
     }
-    const LIMIT: Duration = Duration::from_millis(300);
-    let config = uct::cma::Config { answer_timeout: LIMIT, ..Default::default() };
+    const ANSWER_TIMEOUT: Duration = Duration::from_millis(300);
+    let config = uct::cma::Config { answer_timeout: ANSWER_TIMEOUT, ..Default::default() };
     let (iface, clock) = (uct::cma::Iface::open(&config).unwrap(), Clock::start());
-    let mut it = Partner::start(&["owner".into(), "cma".into()]).unwrap();
-    let (place, owned): (Where, Vec<Owned>) = it.recv(PATIENCE).unwrap();
-    stop(&it);
-    let then = clock.now();
-    let ep = iface.connect(&place.0, &place.1).unwrap();
+    let mut stopped = Partner::start(&["owner".into(), "cma".into()]).unwrap();
+    let (contact, owned): (Contact, Vec<Owned>) = stopped.recv(TIMEOUT).unwrap();
+    stop(&stopped);
+    let before = clock.now();
+    let ep = iface.connect(&contact.0, &contact.1).unwrap();
     let keys: Vec<_> = owned.iter().map(|(_, packed, _)| iface.md().unpack_rkey(packed).unwrap()).collect();
-    let took = clock.since(then);
-    assert!(took < LIMIT + SOON, "{took:?} for three keys");
+    let took = clock.since(before);
+    assert!(took < ANSWER_TIMEOUT + CALL_LIMIT, "{took:?} for three keys");
     for (n, ((at, _, _), key)) in (0u8..).zip(owned.iter().zip(&keys)) {
-        let (mut got, then) = ([9u8; 64], clock.now());
+        let (mut got, before) = ([9u8; 64], clock.now());
         let iov = [Iov::new(got.as_mut_ptr(), got.len(), None)];
         // SAFETY: `got` outlives the flush, which ends the operation.
         assert_eq!(unsafe { ep.get_zcopy(&iov, *at, key, Comp::None) }, Ok(Sent::InProgress));
         assert_eq!((ep.flush(Comp::None), got), (Ok(Sent::Done), [n; 64]));
-        assert!(clock.since(then) < SOON);
+        assert!(clock.since(before) < CALL_LIMIT);
     }
     assert_eq!(ep.check(Comp::None), Ok(Sent::Done), "stopped is not dead");
 }
 
 /// Has no descriptor left until it is told to let go of some. Its fd server is on its own.
-fn short() {
+fn without_descriptors() {
     let (mut line, iface) = (Partner::parent(), open());
     let limit = Rlimit { current: Some(64), maximum: Some(64) };
     setrlimit(Resource::Nofile, limit).unwrap();
     let all: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
-    line.send(&place(&iface)).unwrap();
-    line.recv::<()>(PATIENCE).unwrap();
+    line.send(&contact_of(&iface)).unwrap();
+    line.recv::<()>(TIMEOUT).unwrap();
     drop(all);
     // Until the line ends.
-    let _ = line.recv::<()>(PATIENCE);
+    let _ = line.recv::<()>(TIMEOUT);
 }
 
 /// What the fd server of a process has had of the processors, in hundredths of a second.
@@ -513,39 +513,39 @@ fn ticks_of_fd_server(of: &Partner) -> u64 {
 
 /// A connection to the fd server of the process that has this interface, and nothing said. So it is with who stays, since its
 /// system cannot say otherwise when the other dies.
-fn silent(iface: &[u8]) -> OwnedFd {
+fn silent_connection(iface: &[u8]) -> OwnedFd {
     let key = u64::from_le_bytes(iface.try_into().unwrap()) >> 24;
     let name = SocketAddrUnix::new_abstract_name(format!("uct-posix.{key:010x}").as_bytes()).unwrap();
-    let door = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
-    rustix::net::connect(&door, &name).unwrap();
-    door
+    let socket_fd = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    rustix::net::connect(&socket_fd, &name).unwrap();
+    socket_fd
 }
 
-fn who_has_no_descriptor_left_answers_all_the_same() {
+fn process_without_descriptors_still_answers() {
     let clock = Clock::start();
-    let mut it = Partner::start(&["short".into()]).unwrap();
-    let its: Where = it.recv(PATIENCE).unwrap();
+    let mut stopped = Partner::start(&["without-descriptors".into()]).unwrap();
+    let contact: Contact = stopped.recv(TIMEOUT).unwrap();
     // One after the other, by the one that it keeps for them.
     for n in 0..5 {
         let iface = open();
-        let ep = connect(&iface, &its);
+        let ep = connect(&iface, &contact);
         assert_eq!((ep.ensure_connected(), ep.am_short(1, n, &[])), (Ok(()), Ok(Sent::Done)));
     }
     // Who stays has that one. The others wait, and so does the fd server.
-    let _stays = silent(&its.1);
+    let _stays = silent_connection(&contact.1);
     std::thread::sleep(Duration::from_millis(100));
     let iface = open();
-    let ep = connect(&iface, &its);
-    let before = ticks_of_fd_server(&it);
+    let ep = connect(&iface, &contact);
+    let before = ticks_of_fd_server(&stopped);
     let start = clock.now();
     while clock.since(start) < Duration::from_secs(1) {
         assert_eq!(ep.am_short(1, 0, &[]), Err(Refused::NoResource));
     }
-    let took = ticks_of_fd_server(&it) - before;
+    let took = ticks_of_fd_server(&stopped) - before;
     assert!(took < 20, "the fd server does not rest: {took} ticks");
     let start = clock.now();
-    it.send(&()).unwrap();
+    stopped.send(&()).unwrap();
     while ep.am_short(1, 0, &[]).is_err() {
-        assert!(clock.since(start) < GOES_ON, "the door stays shut");
+        assert!(clock.since(start) < RESUME_LIMIT, "the door stays shut");
     }
 }

@@ -2,7 +2,7 @@
 //! puts and atomics that the victim takes no part in; of a process that the survivor has started, or of the one that has
 //! started it; and as the two meet.
 
-use crate::{Dir, PATIENCE, Seen, TOLD_WITHIN, open, place, send_some, socket_of};
+use crate::{Dir, NOTIFY_LIMIT, Seen, TIMEOUT, contact_of, open, send_some, socket_of};
 use std::io::{BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -27,7 +27,7 @@ const STEPS: usize = 8;
 
 /// What goes on between the two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Talk {
+enum Traffic {
     /// Messages each way on `posix`.
     Messages,
     /// The survivor puts, gets and adds on `posix`; the victim does nothing and sends nothing, and nothing is sent to it.
@@ -42,7 +42,7 @@ enum Talk {
 }
 
 /// The tag of an endpoint that is made to somebody dead.
-const LATE: EpTag = EpTag(19);
+const LATE_TAG: EpTag = EpTag(19);
 
 /// Who is killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,40 +54,40 @@ enum Victim {
 }
 
 /// How often each of them.
-const ROUNDS: [(Talk, Victim, u64); 10] = [
-    (Talk::Messages, Victim::Child, 24),
-    (Talk::Puts, Victim::Child, 16),
-    (Talk::Words, Victim::Child, 8),
-    (Talk::Cma, Victim::Child, 16),
-    (Talk::Soft, Victim::Child, 20),
-    (Talk::Messages, Victim::Parent, 12),
-    (Talk::Puts, Victim::Parent, 8),
-    (Talk::Words, Victim::Parent, 4),
-    (Talk::Cma, Victim::Parent, 12),
-    (Talk::Soft, Victim::Parent, 12),
+const ROUNDS: [(Traffic, Victim, u64); 10] = [
+    (Traffic::Messages, Victim::Child, 24),
+    (Traffic::Puts, Victim::Child, 16),
+    (Traffic::Words, Victim::Child, 8),
+    (Traffic::Cma, Victim::Child, 16),
+    (Traffic::Soft, Victim::Child, 20),
+    (Traffic::Messages, Victim::Parent, 12),
+    (Traffic::Puts, Victim::Parent, 8),
+    (Traffic::Words, Victim::Parent, 4),
+    (Traffic::Cma, Victim::Parent, 12),
+    (Traffic::Soft, Victim::Parent, 12),
 ];
 
 /// An interface's address, and memory of it: address, key, and the key that is a word (0: none).
-type Where = (Vec<u8>, Vec<u8>, Vec<(u64, Vec<u8>, u64)>);
+type Contact = (Vec<u8>, Vec<u8>, Vec<(u64, Vec<u8>, u64)>);
 
-impl Talk {
-    fn named(name: &str) -> Talk {
-        let all = [Talk::Messages, Talk::Puts, Talk::Words, Talk::Cma, Talk::Soft];
-        all.into_iter().find(|talk| format!("{talk:?}") == name).unwrap()
+impl Traffic {
+    fn from_name(name: &str) -> Traffic {
+        let all = [Traffic::Messages, Traffic::Puts, Traffic::Words, Traffic::Cma, Traffic::Soft];
+        all.into_iter().find(|traffic| format!("{traffic:?}") == name).unwrap()
     }
 
     fn tl(self) -> &'static str {
         match self {
-            Talk::Messages | Talk::Puts | Talk::Words => "posix",
-            Talk::Cma => "cma",
-            Talk::Soft => "efa",
+            Traffic::Messages | Traffic::Puts | Traffic::Words => "posix",
+            Traffic::Cma => "cma",
+            Traffic::Soft => "efa",
         }
     }
 }
 
 /// One of the two processes.
 struct Side {
-    talk: Talk,
+    traffic: Traffic,
     eps: Vec<any::Ep>,
     keys: Vec<(u64, any::Rkey)>,
     mems: Vec<any::Mem>,
@@ -98,44 +98,44 @@ struct Side {
 }
 
 impl Side {
-    fn open(talk: Talk, dir: &str) -> Side {
-        let iface = open(talk.tl(), dir);
+    fn open(traffic: Traffic, dir: &str) -> Side {
+        let iface = open(traffic.tl(), dir);
         let all = AllocReq { access: Access::ALL, ..AllocReq::new(MEMORY, "kills") };
         let mut mems = vec![iface.md().alloc(&all).unwrap()];
-        if talk == Talk::Cma {
+        if traffic == Traffic::Cma {
             let bytes = vec![0u64; MEMORY / 8].leak();
             // SAFETY: leaked, so valid for ever; nobody here looks at it.
             let mem = unsafe { iface.md().register(bytes.as_mut_ptr().cast(), MEMORY, Access::ALL) };
             mems.push(mem.unwrap());
         }
-        Side { talk, eps: Vec::new(), keys: Vec::new(), mems, iface, seen: Seen::default(), busy: false }
+        Side { traffic, eps: Vec::new(), keys: Vec::new(), mems, iface, seen: Seen::default(), busy: false }
     }
 
-    fn place(&self) -> Where {
+    fn contact(&self) -> Contact {
         let md = self.iface.md();
-        let (device, iface) = place(&self.iface);
+        let (device, iface) = contact_of(&self.iface);
         let key = |mem: &any::Mem| {
             (mem.addr().addr() as u64, md.pack_rkey(mem).unwrap().to_vec(), md.word_key(mem).unwrap_or(0))
         };
         (device, iface, self.mems.iter().map(key).collect())
     }
 
-    fn meet(&mut self, theirs: &Where) {
-        let (device, iface, keys) = theirs;
+    fn connect(&mut self, peer: &Contact) {
+        let (device, iface, keys) = peer;
         self.eps = (0..EPS).map(|_| self.iface.connect(device, iface).unwrap()).collect();
         self.eps.iter().enumerate().for_each(|(n, ep)| ep.set_tag(EpTag(10 + n as u64)));
         let start = Instant::now();
-        let key = |key: &[u8], word: u64| match self.talk {
-            Talk::Words => loop {
+        let key = |key: &[u8], word: u64| match self.traffic {
+            Traffic::Words => loop {
                 match self.iface.md().rkey_of_word(word, 0, 0) {
-                    Err(Error::NotReady) if start.elapsed() < PATIENCE => {}
+                    Err(Error::NotReady) if start.elapsed() < TIMEOUT => {}
                     key => break key,
                 }
             },
             _ => self.iface.md().unpack_rkey(key),
         };
-        self.keys = match self.talk {
-            Talk::Messages => Vec::new(),
+        self.keys = match self.traffic {
+            Traffic::Messages => Vec::new(),
             _ => keys.iter().map(|(at, packed, word)| (*at, key(packed, *word).unwrap())).collect(),
         };
     }
@@ -145,27 +145,27 @@ impl Side {
     fn send_first(&mut self) {
         let (start, all_ones) = (Instant::now(), 0x0101_0101_0101_0101);
         let send = || self.eps[0].am_short(1, all_ones, &[]);
-        while self.talk == Talk::Messages && send() == Err(Refused::NoResource) {
-            assert!(start.elapsed() < PATIENCE, "nothing can be sent");
+        while self.traffic == Traffic::Messages && send() == Err(Refused::NoResource) {
+            assert!(start.elapsed() < TIMEOUT, "nothing can be sent");
         }
         // Memory is for who is known: whoever sends us something knows us.
-        while self.talk == Talk::Soft && self.seen.bytes.is_empty() {
+        while self.traffic == Traffic::Soft && self.seen.bytes.is_empty() {
             assert_eq!(send_some(&self.eps[0], 0), Ok(()));
             self.iface.poll(8, &mut self.seen);
-            assert!(start.elapsed() < PATIENCE, "nothing comes");
+            assert!(start.elapsed() < TIMEOUT, "nothing comes");
         }
     }
 
     /// One operation.
     fn step(&self, ep: &any::Ep, n: usize) -> Result<(), Error> {
-        if self.talk == Talk::Messages {
+        if self.traffic == Traffic::Messages {
             return if n == 7 { done(ep.flush(Comp::None)) } else { send_some(ep, n as u64) };
         }
         let (at, key) = &self.keys[n % self.keys.len()];
         let (mut near, mut old) = ([7u8; 64], 0u64);
         let result = NonNull::from(&mut old);
         let iov = [Iov::new(near.as_mut_ptr(), near.len(), None)];
-        if self.talk == Talk::Soft {
+        if self.traffic == Traffic::Soft {
             let local = &self.mems[0];
             let own = [Iov::new(local.addr(), 64, Some(local))];
             return match n % 3 {
@@ -176,7 +176,7 @@ impl Side {
                 _ => done(unsafe { ep.get_zcopy(&own, *at, key, Comp::None) }),
             };
         }
-        let mapped = self.talk != Talk::Cma;
+        let mapped = self.traffic != Traffic::Cma;
         let begun = match n % STEPS {
             0 if mapped => ep.put_short(&near, *at, key),
             1 if mapped => ep.atomic_post(AtomicOp::Add, 1u64, *at, key),
@@ -196,7 +196,7 @@ impl Side {
     }
 
     /// Operations and polls until `end` says so.
-    fn talk(&mut self, mut end: impl FnMut(&Seen) -> bool) {
+    fn run_traffic(&mut self, mut end: impl FnMut(&Seen) -> bool) {
         for n in 0.. {
             if end(&self.seen) {
                 return;
@@ -211,10 +211,10 @@ impl Side {
     fn poll(&mut self) {
         self.iface.poll(8, &mut self.seen);
         self.seen.bytes.clear();
-        if self.talk == Talk::Soft {
+        if self.traffic == Traffic::Soft {
             // Each operation that was on its way says so.
-            self.seen.deaths.sort_by_key(|tag| tag.0);
-            self.seen.deaths.dedup();
+            self.seen.failed_eps.sort_by_key(|tag| tag.0);
+            self.seen.failed_eps.dedup();
         }
         if self.busy {
             std::thread::sleep(Duration::from_millis(1));
@@ -222,57 +222,57 @@ impl Side {
     }
 
     /// Killed sooner or later.
-    fn be_killed(&mut self) {
-        if matches!(self.talk, Talk::Puts | Talk::Words) {
-            return std::thread::sleep(PATIENCE);
+    fn run_until_killed(&mut self) {
+        if matches!(self.traffic, Traffic::Puts | Traffic::Words) {
+            return std::thread::sleep(TIMEOUT);
         }
-        if self.talk == Talk::Soft {
+        if self.traffic == Traffic::Soft {
             self.send_first();
         }
         let start = Instant::now();
-        self.talk(|seen| !seen.deaths.is_empty() || start.elapsed() > PATIENCE);
+        self.run_traffic(|seen| !seen.failed_eps.is_empty() || start.elapsed() > TIMEOUT);
     }
 
     /// Every endpoint has been told, once, and everything fails from now on.
-    fn is_told(&mut self, theirs: &Where) {
-        self.seen.deaths.sort_by_key(|tag| tag.0);
-        assert_eq!(self.seen.deaths, [EpTag(10), EpTag(11), EpTag(12)], "each once");
-        if self.talk == Talk::Soft {
-            return self.is_told_again();
+    fn check_notified(&mut self, peer: &Contact) {
+        self.seen.failed_eps.sort_by_key(|tag| tag.0);
+        assert_eq!(self.seen.failed_eps, [EpTag(10), EpTag(11), EpTag(12)], "each once");
+        if self.traffic == Traffic::Soft {
+            return self.check_later_operations();
         }
-        let late = self.iface.connect(&theirs.0, &theirs.1);
-        if self.talk == Talk::Cma {
+        let late = self.iface.connect(&peer.0, &peer.1);
+        if self.traffic == Traffic::Cma {
             assert_eq!(late.as_ref().err(), Some(&ConnectError::Gone));
         } else {
             assert_eq!(late.as_ref().unwrap().ensure_connected(), Err(ConnectError::Gone));
         }
-        late.iter().for_each(|ep| ep.set_tag(LATE));
+        late.iter().for_each(|ep| ep.set_tag(LATE_TAG));
         for ep in self.eps.iter().chain(&late) {
             for n in 0..2 * STEPS {
-                assert_eq!(self.step(ep, n), Err(Error::PeerDead), "{:?} {n}", self.talk);
+                assert_eq!(self.step(ep, n), Err(Error::PeerDead), "{:?} {n}", self.traffic);
             }
             assert_eq!(ep.check(Comp::None), Err(Refused::Failed(Error::PeerDead)));
         }
         for _ in 0..if self.busy { 20 } else { 5000 } {
             self.iface.poll(8, &mut self.seen);
         }
-        assert_eq!(self.seen.deaths[EPS..], [], "never again, and the late one not at all");
+        assert_eq!(self.seen.failed_eps[EPS..], [], "never again, and the late one not at all");
     }
 }
 
 impl Side {
     /// Whatever is begun later ends the same way, an operation like a question.
-    fn is_told_again(&mut self) {
+    fn check_later_operations(&mut self) {
         let start = Instant::now();
         for n in 0..6 {
-            self.seen.deaths.clear();
-            while self.seen.deaths.len() < EPS {
+            self.seen.failed_eps.clear();
+            while self.seen.failed_eps.len() < EPS {
                 for ep in &self.eps {
                     let began = if n % 2 == 0 { self.step(ep, n) } else { done(ep.check(Comp::None)) };
                     assert!(matches!(began, Ok(()) | Err(Error::PeerDead)), "{began:?}");
                 }
                 self.poll();
-                assert!(start.elapsed() < PATIENCE, "not told again of {n}");
+                assert!(start.elapsed() < TIMEOUT, "not notified again of {n}");
             }
         }
     }
@@ -286,114 +286,126 @@ fn done<T>(outcome: Result<T, Refused>) -> Result<(), Error> {
 }
 
 /// Plays one of the other parts, if `args` say so.
-pub fn plays(args: &[&str]) -> bool {
+pub fn run_role(args: &[&str]) -> bool {
     match args {
-        ["victim", talk, dir] => victim(Talk::named(talk), dir),
-        ["parent", talk, dir, test] => parent(Talk::named(talk), dir, test),
-        ["survivor", talk, dir, test] => survivor(Talk::named(talk), dir, test),
+        ["victim", traffic, dir] => victim(Traffic::from_name(traffic), dir),
+        ["parent", traffic, dir, test] => parent(Traffic::from_name(traffic), dir, test),
+        ["survivor", traffic, dir, test] => survivor(Traffic::from_name(traffic), dir, test),
         _ => return false,
     }
     true
 }
 
-fn victim(talk: Talk, dir: &str) {
-    let (mut line, mut side) = (Partner::parent(), Side::open(talk, dir));
-    line.send(&side.place()).unwrap();
-    side.meet(&line.recv(PATIENCE).unwrap());
-    side.be_killed();
+fn victim(traffic: Traffic, dir: &str) {
+    let (mut line, mut side) = (Partner::parent(), Side::open(traffic, dir));
+    line.send(&side.contact()).unwrap();
+    side.connect(&line.recv(TIMEOUT).unwrap());
+    side.run_until_killed();
 }
 
-fn parent(talk: Talk, dir: &str, test: &str) {
-    let mut side = Side::open(talk, dir);
+fn parent(traffic: Traffic, dir: &str, test: &str) {
+    let mut side = Side::open(traffic, dir);
     let mut child =
-        Partner::start(&["survivor", &format!("{talk:?}"), dir, test].map(str::to_owned)).unwrap();
-    let theirs: Where = child.recv(PATIENCE).unwrap();
-    child.send(&side.place()).unwrap();
-    side.meet(&theirs);
-    side.be_killed();
+        Partner::start(&["survivor", &format!("{traffic:?}"), dir, test].map(str::to_owned)).unwrap();
+    let peer: Contact = child.recv(TIMEOUT).unwrap();
+    child.send(&side.contact()).unwrap();
+    side.connect(&peer);
+    side.run_until_killed();
 }
 
 /// A line to the test that does not go through the parent.
-fn survivor(talk: Talk, dir: &str, test: &str) {
+fn survivor(traffic: Traffic, dir: &str, test: &str) {
     // Hung up last: then nothing of this process is left.
     let mut test = UnixStream::connect_addr(&SocketAddr::from_abstract_name(test).unwrap()).unwrap();
-    let (mut line, mut side) = (Partner::parent(), Side::open(talk, dir));
-    line.send(&side.place()).unwrap();
-    let theirs: Where = line.recv(PATIENCE).unwrap();
-    side.meet(&theirs);
+    let (mut line, mut side) = (Partner::parent(), Side::open(traffic, dir));
+    line.send(&side.contact()).unwrap();
+    let peer: Contact = line.recv(TIMEOUT).unwrap();
+    side.connect(&peer);
     side.send_first();
     let mut say = |what: &str| test.write_all(format!("{what}\n").as_bytes()).unwrap();
-    say(&socket_of(&place(&side.iface).1));
-    say(&socket_of(&theirs.1));
+    say(&socket_of(&contact_of(&side.iface).1));
+    say(&socket_of(&peer.1));
     let start = Instant::now();
-    side.talk(|seen| seen.deaths.len() == EPS || start.elapsed() > PATIENCE);
-    say("told");
-    side.is_told(&theirs);
+    side.run_traffic(|seen| seen.failed_eps.len() == EPS || start.elapsed() > TIMEOUT);
+    say("notified");
+    side.check_notified(&peer);
     say("done");
 }
 
 /// The survivor is this process: how long it took to be told.
-fn of_a_child(talk: Talk, dir: &Dir, at: &str, clock: &Clock, rng: &mut Rng) -> (Duration, Vec<String>) {
-    let mut side = Side::open(talk, at);
+fn kill_child(
+    traffic: Traffic,
+    dir: &Dir,
+    at: &str,
+    clock: &Clock,
+    rng: &mut Rng,
+) -> (Duration, Vec<String>) {
+    let mut side = Side::open(traffic, at);
     side.busy = rng.percent(25);
-    let mut victim = Partner::start(&["victim", &format!("{talk:?}"), at].map(str::to_owned)).unwrap();
-    let theirs: Where = victim.recv(PATIENCE).unwrap();
-    let sockets = vec![socket_of(&theirs.1)];
-    side.meet(&theirs);
-    victim.send(&side.place()).unwrap();
+    let mut victim = Partner::start(&["victim", &format!("{traffic:?}"), at].map(str::to_owned)).unwrap();
+    let peer: Contact = victim.recv(TIMEOUT).unwrap();
+    let sockets = vec![socket_of(&peer.1)];
+    side.connect(&peer);
+    victim.send(&side.contact()).unwrap();
     side.send_first();
-    let (start, live) = (Instant::now(), Duration::from_micros(rng.below(6000)));
-    side.talk(|_| start.elapsed() >= live);
-    assert_eq!(side.seen.deaths, []);
-    is_bound(&sockets);
-    let (killed, at_once) = (clock.now(), Instant::now());
+    let (start, lifetime) = (Instant::now(), Duration::from_micros(rng.below(6000)));
+    side.run_traffic(|_| start.elapsed() >= lifetime);
+    assert_eq!(side.seen.failed_eps, []);
+    check_sockets_exist(&sockets);
+    let (killed, killed_at) = (clock.now(), Instant::now());
     // Dropping the partner kills it with SIGKILL.
     drop(victim);
-    if talk == Talk::Soft || rng.percent(50) {
-        side.talk(|seen| seen.deaths.len() == EPS || clock.since(killed) > TOLD_WITHIN);
+    if traffic == Traffic::Soft || rng.percent(50) {
+        side.run_traffic(|seen| seen.failed_eps.len() == EPS || clock.since(killed) > NOTIFY_LIMIT);
     } else {
-        while side.seen.deaths.len() < EPS && clock.since(killed) <= TOLD_WITHIN {
+        while side.seen.failed_eps.len() < EPS && clock.since(killed) <= NOTIFY_LIMIT {
             side.poll();
         }
     }
-    let told = at_once.elapsed();
-    assert!(side.seen.deaths.len() == EPS, "{talk:?}: not told within {TOLD_WITHIN:?}");
-    side.is_told(&theirs);
+    let notified = killed_at.elapsed();
+    assert!(side.seen.failed_eps.len() == EPS, "{traffic:?}: not notified within {NOTIFY_LIMIT:?}");
+    side.check_notified(&peer);
     // The survivor's own socket, once the fd server is through.
     while dir.files() > usize::from(!at.is_empty()) {
-        assert!(clock.since(killed) < TOLD_WITHIN, "{talk:?}: a socket is left");
+        assert!(clock.since(killed) < NOTIFY_LIMIT, "{traffic:?}: a socket is left");
         std::thread::yield_now();
     }
-    (told, sockets)
+    (notified, sockets)
 }
 
 /// The survivor is a child of the victim.
-fn of_a_parent(talk: Talk, dir: &Dir, at: &str, clock: &Clock, rng: &mut Rng) -> (Duration, Vec<String>) {
+fn kill_parent(
+    traffic: Traffic,
+    dir: &Dir,
+    at: &str,
+    clock: &Clock,
+    rng: &mut Rng,
+) -> (Duration, Vec<String>) {
     let name = format!("kills.{}.{:x}", std::process::id(), rng.bits());
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-    let args = ["parent", &format!("{talk:?}"), at, &name].map(str::to_owned);
+    let args = ["parent", &format!("{traffic:?}"), at, &name].map(str::to_owned);
     let victim = Partner::start(&args).unwrap();
     let (survivor, _) = listener.accept().unwrap();
-    survivor.set_read_timeout(Some(PATIENCE)).unwrap();
+    survivor.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut lines = BufReader::new(survivor).lines();
     let mut hear = || lines.next().map(|line| line.expect("it says something"));
     let sockets = vec![hear().unwrap(), hear().unwrap()];
     std::thread::sleep(Duration::from_micros(rng.below(6000)));
-    is_bound(&sockets);
-    let (killed, at_once) = (clock.now(), Instant::now());
+    check_sockets_exist(&sockets);
+    let (killed, killed_at) = (clock.now(), Instant::now());
     drop(victim);
-    assert_eq!(hear().as_deref(), Some("told"), "{talk:?}");
-    let told = at_once.elapsed();
-    assert!(clock.since(killed) <= TOLD_WITHIN, "{talk:?}: told after {told:?}");
-    assert_eq!(hear().as_deref(), Some("done"), "{talk:?}");
+    assert_eq!(hear().as_deref(), Some("notified"), "{traffic:?}");
+    let notified = killed_at.elapsed();
+    assert!(clock.since(killed) <= NOTIFY_LIMIT, "{traffic:?}: notified after {notified:?}");
+    assert_eq!(hear().as_deref(), Some("done"), "{traffic:?}");
     assert_eq!(hear(), None, "it ends");
     let left =
-        Leftovers::default().since(PATIENCE, |name| sockets.iter().any(|socket| name.ends_with(socket)));
-    assert_eq!((left, dir.files()), (Vec::new(), 0), "{talk:?}");
-    (told, sockets)
+        Leftovers::default().since(TIMEOUT, |name| sockets.iter().any(|socket| name.ends_with(socket)));
+    assert_eq!((left, dir.files()), (Vec::new(), 0), "{traffic:?}");
+    (notified, sockets)
 }
 
-fn is_bound(sockets: &[String]) {
+fn check_sockets_exist(sockets: &[String]) {
     for socket in sockets {
         assert_ne!(Leftovers::now(|name| name.ends_with(socket)), Leftovers::default(), "the name is right");
     }
@@ -401,16 +413,16 @@ fn is_bound(sockets: &[String]) {
 
 /// Killed around the time when the two meet: before, so that the first message or key finds nobody, or in the middle of it. The
 /// first call that needs the victim says so, at the latest, and removes the socket that it has left in a directory.
-pub fn killed_as_they_meet() {
+pub fn kill_during_connect() {
     let (dir, clock) = (Dir::new(), Clock::start());
     let mut rng = Rng::new(0x0dea_d001, 0);
     for round in 0..24 {
         let at = if round % 2 == 0 { "" } else { dir.path() };
-        let talk = [Talk::Messages, Talk::Puts][round / 2 % 2];
-        let mut side = Side::open(talk, at);
-        let mut victim = Partner::start(&["victim", &format!("{talk:?}"), at].map(str::to_owned)).unwrap();
-        let theirs: Where = victim.recv(PATIENCE).unwrap();
-        side.eps = (0..EPS).map(|_| side.iface.connect(&theirs.0, &theirs.1).unwrap()).collect();
+        let traffic = [Traffic::Messages, Traffic::Puts][round / 2 % 2];
+        let mut side = Side::open(traffic, at);
+        let mut victim = Partner::start(&["victim", &format!("{traffic:?}"), at].map(str::to_owned)).unwrap();
+        let peer: Contact = victim.recv(TIMEOUT).unwrap();
+        side.eps = (0..EPS).map(|_| side.iface.connect(&peer.0, &peer.1).unwrap()).collect();
         let pid = victim.pid().and_then(|pid| rustix::process::Pid::from_raw(pid as i32)).unwrap();
         let delay = Duration::from_micros(rng.below(400));
         let killer = std::thread::spawn(move || {
@@ -424,25 +436,25 @@ pub fn killed_as_they_meet() {
             racing.take().into_iter().for_each(|killer| killer.join().unwrap());
         }
         let killed = clock.now();
-        let limit = TOLD_WITHIN + delay;
-        match talk {
-            Talk::Messages => {
+        let limit = NOTIFY_LIMIT + delay;
+        match traffic {
+            Traffic::Messages => {
                 for ep in &side.eps {
                     while send_some(ep, 1) != Err(Error::PeerDead) {
                         side.iface.poll(8, &mut side.seen);
-                        assert!(clock.since(killed) < limit, "round {round}: never told");
+                        assert!(clock.since(killed) < limit, "round {round}: never notified");
                     }
                 }
             }
             _ => {
-                let (remote, key, _) = &theirs.2[0];
+                let (remote, key, _) = &peer.2[0];
                 let rkey = side.iface.md().unpack_rkey(key);
                 assert!(matches!(rkey, Ok(_) | Err(Error::PeerDead)), "{:?}", rkey.err());
                 while let Ok(rkey) = &rkey
                     && side.eps[0].put_short(&[1; 8], *remote, rkey) != Err(Refused::Failed(Error::PeerDead))
                 {
                     side.iface.poll(8, &mut side.seen);
-                    assert!(clock.since(killed) < limit, "round {round}: never told");
+                    assert!(clock.since(killed) < limit, "round {round}: never notified");
                 }
             }
         }
@@ -464,35 +476,35 @@ pub fn killed_as_they_meet() {
 
 /// At a random moment once the two have met: at the first message to the middle of a stream. Every endpoint is told within a
 /// second (a millisecond on a machine that is not busy), once, everything fails from then on, and no socket of the victim is left.
-pub fn killed_at_any_moment() {
+pub fn kill_at_random_moments() {
     let (dir, clock) = (Dir::new(), Clock::start());
     let mut rng = Rng::new(0x0dea_d000, 0);
     let mut sockets = Vec::new();
-    for (talk, victim, rounds) in ROUNDS {
-        if let Some(why) = uct::cma::unavailable_reason().filter(|_| talk == Talk::Cma) {
+    for (traffic, victim, rounds) in ROUNDS {
+        if let Some(why) = uct::cma::unavailable_reason().filter(|_| traffic == Traffic::Cma) {
             println!("    skipped: {why}");
             continue;
         }
-        let mut told: Vec<Duration> = (0..rounds)
+        let mut notified: Vec<Duration> = (0..rounds)
             .map(|round| {
                 // Every other one with sockets that the kernel does not remove by itself.
-                let at = if round % 2 == 0 || talk == Talk::Cma { "" } else { dir.path() };
-                let (told, of) = match victim {
-                    Victim::Child => of_a_child(talk, &dir, at, &clock, &mut rng),
-                    Victim::Parent => of_a_parent(talk, &dir, at, &clock, &mut rng),
+                let at = if round % 2 == 0 || traffic == Traffic::Cma { "" } else { dir.path() };
+                let (notified, of) = match victim {
+                    Victim::Child => kill_child(traffic, &dir, at, &clock, &mut rng),
+                    Victim::Parent => kill_parent(traffic, &dir, at, &clock, &mut rng),
                 };
                 sockets.extend(of);
-                told
+                notified
             })
             .collect();
-        told.sort();
-        let ms = |at: usize| told[at].as_secs_f64() * 1e3;
+        notified.sort();
+        let ms = |at: usize| notified[at].as_secs_f64() * 1e3;
         println!(
-            "    from kill -9 of its {victim:?} to the error at the last endpoint, {talk:?}, {rounds} times: {:.2} ms min, \
+            "    from kill -9 of its {victim:?} to the error at the last endpoint, {traffic:?}, {rounds} times: {:.2} ms min, \
              {:.2} ms median, {:.2} ms max",
             ms(0),
-            ms(told.len() / 2),
-            ms(told.len() - 1)
+            ms(notified.len() / 2),
+            ms(notified.len() - 1)
         );
     }
     assert_eq!(dir.files(), 0);

@@ -1,9 +1,9 @@
 //! `posix`, `cma` and the software device when processes end: killed at any moment, more than a hundred times (`kills.rs`), with
-//! nothing else going on (`told.rs`), while the survivor only waits (`waits.rs`); gone after sending; in containers that share a directory only. The survivor is told, has what was sent, and nothing is left.
+//! nothing else going on (`notified.rs`), while the survivor only waits (`waits.rs`); gone after sending; in containers that share a directory only. The survivor is told, has what was sent, and nothing is left.
 //! No test harness: the program starts itself again in other roles (`suites::partner`).
 
 mod kills;
-mod told;
+mod notification;
 mod waits;
 
 use std::path::PathBuf;
@@ -18,21 +18,21 @@ use uct::api::{
     Sent, Sink,
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// For the survivor to be told, from the end on. The transports take milliseconds; what the machine is late is not counted.
-const TOLD_WITHIN: Duration = Duration::from_secs(1);
+const NOTIFY_LIMIT: Duration = Duration::from_secs(1);
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if kills::plays(&args.iter().map(String::as_str).collect::<Vec<_>>()) {
+    if kills::run_role(&args.iter().map(String::as_str).collect::<Vec<_>>()) {
         return;
     }
     match args.first().map(String::as_str) {
-        Some("idle") => return told::idle(),
-        Some("leaver") => return leaver(),
-        Some("tag-leaver") => return tag_leaver(),
+        Some("idle") => return notification::idle(),
+        Some("exiting-sender") => return exiting_sender(),
+        Some("exiting-tag-sender") => return exiting_tag_sender(),
         Some("sleeper") => return waits::sleeper(&args[1]),
-        Some("contained") => return contained(&args[1]),
+        Some("container") => return container_main(&args[1]),
         _ => {}
     }
     // A test runner asks what there is: nothing that it could run one by one.
@@ -40,16 +40,19 @@ fn main() {
         return;
     }
     let tests: [(&str, fn()); 10] = [
-        ("a_death_ends_a_sleep", told::a_death_ends_a_sleep),
-        ("a_poll_tells_no_more_than_it_may", told::a_poll_tells_no_more_than_it_may),
-        ("asking_finds_a_death_whatever_else_comes", told::asking_finds_a_death_whatever_else_comes),
-        ("endpoints_to_a_closed_interface_are_told_too", told::endpoints_to_a_closed_interface_are_told_too),
-        ("who_only_waits_is_told", waits::who_only_waits_is_told),
-        ("killed_as_they_meet", kills::killed_as_they_meet),
-        ("killed_at_any_moment", kills::killed_at_any_moment),
-        ("what_was_sent_arrives", what_was_sent_arrives),
-        ("tagged_messages_of_one_who_left_arrive", tagged_messages_of_one_who_left_arrive),
-        ("containers_that_share_a_directory", containers_that_share_a_directory),
+        ("death_ends_a_sleep", notification::death_ends_a_sleep),
+        ("poll_reports_at_most_max", notification::poll_reports_at_most_max),
+        ("check_and_flush_find_a_death_under_load", notification::check_and_flush_find_a_death_under_load),
+        (
+            "endpoints_to_a_closed_interface_are_notified",
+            notification::endpoints_to_a_closed_interface_are_notified,
+        ),
+        ("waiting_worker_is_notified", waits::waiting_worker_is_notified),
+        ("kill_during_connect", kills::kill_during_connect),
+        ("kill_at_random_moments", kills::kill_at_random_moments),
+        ("messages_of_an_exited_process_arrive", messages_of_an_exited_process_arrive),
+        ("tagged_messages_of_an_exited_process_arrive", tagged_messages_of_an_exited_process_arrive),
+        ("containers_sharing_a_directory", containers_sharing_a_directory),
     ];
     for (name, test) in tests {
         let start = Instant::now();
@@ -60,9 +63,9 @@ fn main() {
 }
 
 /// An interface's address, and memory of it: address and key.
-type Where = (Vec<u8>, Vec<u8>, u64, Vec<u8>);
+type Contact = (Vec<u8>, Vec<u8>, u64, Vec<u8>);
 
-fn place(iface: &Iface) -> (Vec<u8>, Vec<u8>) {
+fn contact_of(iface: &Iface) -> (Vec<u8>, Vec<u8>) {
     (iface.device_addr().to_vec(), iface.iface_addr().to_vec())
 }
 
@@ -100,7 +103,7 @@ impl Drop for Dir {
 #[derive(Default)]
 struct Seen {
     bytes: Vec<usize>,
-    deaths: Vec<EpTag>,
+    failed_eps: Vec<EpTag>,
 }
 
 impl Sink for Seen {
@@ -111,7 +114,7 @@ impl Sink for Seen {
     fn on_comp(&mut self, _token: u64, _result: Result<(), Error>) {}
     fn on_ep_error(&mut self, ep: EpTag, error: Error) {
         assert_eq!(error, Error::PeerDead);
-        self.deaths.push(ep);
+        self.failed_eps.push(ep);
     }
     // A packet that found no receive: its receiver was not running.
     fn on_unsent(&mut self, _ep: EpTag, _packet: &[u8]) {}
@@ -143,14 +146,14 @@ fn send_some(ep: &any::Ep, n: u64) -> Result<(), Error> {
 }
 
 /// Fills the peer's FIFO and leaves without a word.
-fn leaver() {
+fn exiting_sender() {
     let mut line = Partner::parent();
-    let (device, iface): (Vec<u8>, Vec<u8>) = line.recv(PATIENCE).unwrap();
+    let (device, iface): (Vec<u8>, Vec<u8>) = line.recv(TIMEOUT).unwrap();
     let posix = open("posix", "");
-    line.send(&place(&posix)).unwrap();
+    line.send(&contact_of(&posix)).unwrap();
     let ep = posix.connect(&device, &iface).unwrap();
     ep.ensure_connected().unwrap();
-    line.recv::<()>(PATIENCE).unwrap();
+    line.recv::<()>(TIMEOUT).unwrap();
     let sent = (0..64u64).filter(|n| {
         ep.am_bcopy(*n as u8, |room| {
             room[..8000].fill(*n as u8);
@@ -162,11 +165,11 @@ fn leaver() {
     assert_eq!(ep.flush(Comp::None), Ok(Sent::Done));
 }
 
-fn what_was_sent_arrives() {
+fn messages_of_an_exited_process_arrive() {
     let posix = open("posix", "");
-    let mut partner = Partner::start(&["leaver".into()]).unwrap();
-    partner.send(&place(&posix)).unwrap();
-    let (device, iface): (Vec<u8>, Vec<u8>) = partner.recv(PATIENCE).unwrap();
+    let mut partner = Partner::start(&["exiting-sender".into()]).unwrap();
+    partner.send(&contact_of(&posix)).unwrap();
+    let (device, iface): (Vec<u8>, Vec<u8>) = partner.recv(TIMEOUT).unwrap();
     let ep = posix.connect(&device, &iface).unwrap();
     ep.ensure_connected().unwrap();
     partner.send(&()).unwrap();
@@ -177,18 +180,18 @@ fn what_was_sent_arrives() {
     let mut seen = Seen::default();
     let clock = Clock::start();
     let start = clock.now();
-    while seen.deaths.is_empty() {
+    while seen.failed_eps.is_empty() {
         posix.poll(1, &mut seen);
-        assert!(seen.deaths.is_empty() || seen.bytes.len() == 64, "told before all was read");
-        assert!(clock.since(start) < TOLD_WITHIN, "never told; {} messages", seen.bytes.len());
+        assert!(seen.failed_eps.is_empty() || seen.bytes.len() == 64, "notified before all was read");
+        assert!(clock.since(start) < NOTIFY_LIMIT, "never notified; {} messages", seen.bytes.len());
     }
     assert_eq!(seen.bytes, [8000; 64]);
 }
 
 /// Sends tagged messages of one packet and of several to a peer that has never heard of it, and leaves.
-fn tag_leaver() {
+fn exiting_tag_sender() {
     let mut line = Partner::parent();
-    let address: Vec<u8> = line.recv(PATIENCE).unwrap();
+    let address: Vec<u8> = line.recv(TIMEOUT).unwrap();
     let context = ucp::Context::configured(Source::empty().with("UCX_TLS", "posix")).unwrap();
     let worker = context.worker().unwrap();
     let ep = worker.connect(&ucp::Address::unpack(&address).unwrap(), Default::default()).unwrap();
@@ -200,10 +203,10 @@ fn tag_leaver() {
     });
 }
 
-fn tagged_messages_of_one_who_left_arrive() {
+fn tagged_messages_of_an_exited_process_arrive() {
     let context = ucp::Context::configured(Source::empty().with("UCX_TLS", "posix")).unwrap();
     let worker = context.worker().unwrap();
-    let mut partner = Partner::start(&["tag-leaver".into()]).unwrap();
+    let mut partner = Partner::start(&["exiting-tag-sender".into()]).unwrap();
     partner.send(&worker.address().pack()).unwrap();
     // Nothing is progressed here until it has ended.
     assert!(partner.exited_ok());
@@ -215,16 +218,16 @@ fn tagged_messages_of_one_who_left_arrive() {
 }
 
 /// In namespaces of its own: messages, allocated memory, and a look at what cannot work.
-fn contained(dir: &str) {
+fn container_main(dir: &str) {
     let mut line = Partner::parent();
-    let (posix, lost, cma) = (open("posix", dir), open("posix", ""), open("cma", ""));
-    let to: Where = line.recv(PATIENCE).unwrap();
+    let (posix, unreachable, cma) = (open("posix", dir), open("posix", ""), open("cma", ""));
+    let to: Contact = line.recv(TIMEOUT).unwrap();
     // Over names of a network namespace there is no way, and no process of another pid namespace has a name here.
-    assert_eq!(lost.connect(&to.0, &to.1).err(), Some(ConnectError::OtherPlace));
-    let other: (Vec<u8>, Vec<u8>) = line.recv(PATIENCE).unwrap();
+    assert_eq!(unreachable.connect(&to.0, &to.1).err(), Some(ConnectError::OtherPlace));
+    let other: (Vec<u8>, Vec<u8>) = line.recv(TIMEOUT).unwrap();
     assert_eq!(cma.connect(&other.0, &other.1).err(), Some(ConnectError::OtherHost));
     let ep = posix.connect(&to.0, &to.1).unwrap();
-    line.send(&place(&posix)).unwrap();
+    line.send(&contact_of(&posix)).unwrap();
     let rkey = posix.md().unpack_rkey(&to.3).unwrap();
     assert_eq!(ep.put_short(&[42; 100], to.2, &rkey), Ok(Sent::Done));
     let big = vec![43u8; 5000];
@@ -236,7 +239,7 @@ fn contained(dir: &str) {
     let start = Instant::now();
     while seen.bytes.is_empty() {
         posix.poll(8, &mut seen);
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < TIMEOUT);
     }
     while ep.am_bcopy(5, |room| {
         room[..50].fill(5);
@@ -244,28 +247,28 @@ fn contained(dir: &str) {
     }) == Err(Refused::NoResource)
     {}
     // Until it is killed.
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < TIMEOUT {
         posix.poll(8, &mut seen);
     }
 }
 
-fn containers_that_share_a_directory() {
+fn containers_sharing_a_directory() {
     let mut unshare = vec!["unshare", "--net", "--pid", "--ipc", "--fork", "--kill-child"];
     if !rustix::process::geteuid().is_root() {
         unshare.extend(["--user", "--map-current-user"]);
     }
     if !Command::new(unshare[0]).args(&unshare[1..]).arg("true").status().is_ok_and(|s| s.success()) {
-        return ucs::testing::skipped("containers that share a directory", "namespaces cannot be made here");
+        return ucs::testing::skipped("containers sharing a directory", "namespaces cannot be made here");
     }
     let dir = Dir::new();
     let (posix, cma) = (open("posix", dir.path()), open("cma", ""));
     let mem = posix.md().alloc(&AllocReq::new(8192, "shared")).unwrap();
-    let mut partner = Partner::start_under(&unshare, &["contained".into(), dir.path().into()]).unwrap();
-    let (device, iface) = place(&posix);
-    let to: Where = (device, iface, mem.addr().addr() as u64, posix.md().pack_rkey(&mem).unwrap().to_vec());
+    let mut partner = Partner::start_under(&unshare, &["container".into(), dir.path().into()]).unwrap();
+    let (device, iface) = contact_of(&posix);
+    let to: Contact = (device, iface, mem.addr().addr() as u64, posix.md().pack_rkey(&mem).unwrap().to_vec());
     partner.send(&to).unwrap();
-    partner.send(&place(&cma)).unwrap();
-    let (device, iface): (Vec<u8>, Vec<u8>) = partner.recv(PATIENCE).unwrap();
+    partner.send(&contact_of(&cma)).unwrap();
+    let (device, iface): (Vec<u8>, Vec<u8>) = partner.recv(TIMEOUT).unwrap();
     let ep = posix.connect(&device, &iface).unwrap();
     ep.set_tag(EpTag(3));
     ep.ensure_connected().unwrap();
@@ -278,7 +281,7 @@ fn containers_that_share_a_directory() {
     let start = Instant::now();
     while seen.bytes.is_empty() {
         posix.poll(8, &mut seen);
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < TIMEOUT);
     }
     let byte = |at: usize| {
         let byte = mem.addr().wrapping_add(at);
@@ -290,13 +293,13 @@ fn containers_that_share_a_directory() {
     let clock = Clock::start();
     let killed = clock.now();
     drop(partner);
-    while seen.deaths.is_empty() {
+    while seen.failed_eps.is_empty() {
         posix.poll(8, &mut seen);
-        assert!(clock.since(killed) < TOLD_WITHIN, "not told");
+        assert!(clock.since(killed) < NOTIFY_LIMIT, "not notified");
     }
-    assert_eq!(seen.deaths, [EpTag(3)]);
+    assert_eq!(seen.failed_eps, [EpTag(3)]);
     while dir.files() > 1 {
-        assert!(clock.since(killed) < TOLD_WITHIN, "a socket is left");
+        assert!(clock.since(killed) < NOTIFY_LIMIT, "a socket is left");
         std::thread::yield_now();
     }
 }

@@ -1,6 +1,6 @@
 //! A worker that only waits, asleep, for a peer that is killed: told within the second by default, on whichever transport.
 
-use crate::{PATIENCE, TOLD_WITHIN};
+use crate::{NOTIFY_LIMIT, TIMEOUT};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::Duration;
 use suites::partner::Partner;
@@ -20,7 +20,7 @@ fn worker(tls: &str) -> Worker {
 pub fn sleeper(tls: &str) {
     let (mut line, worker) = (Partner::parent(), worker(tls));
     line.send(&worker.address().pack()).unwrap();
-    let address: Vec<u8> = line.recv(PATIENCE).unwrap();
+    let address: Vec<u8> = line.recv(TIMEOUT).unwrap();
     let ep = worker.connect(&Address::unpack(&address).unwrap(), Default::default()).unwrap();
     ep.tag_send_sync(1, vec![1; 8]).wait().0.unwrap();
     line.send(&()).unwrap();
@@ -31,8 +31,8 @@ pub fn sleeper(tls: &str) {
 }
 
 /// Sleeps for news, by itself or on the descriptor as a program with a loop of its own does.
-fn sleep(worker: &Worker, by_itself: bool) {
-    if by_itself {
+fn sleep(worker: &Worker, uses_wait: bool) {
+    if uses_wait {
         worker.wait(None).unwrap();
     } else if worker.arm() {
         let time = worker.next_timer().map(|time| Timespec::try_from(time).unwrap());
@@ -41,14 +41,14 @@ fn sleep(worker: &Worker, by_itself: bool) {
     }
 }
 
-pub fn who_only_waits_is_told() {
+pub fn waiting_worker_is_notified() {
     let (mut rng, clock) = (Rng::new(0x0dea_d002, 0), Clock::start());
-    for (tls, by_itself) in [("posix", true), ("posix", false), ("efa", true), ("efa", false)] {
+    for (tls, uses_wait) in [("posix", true), ("posix", false), ("efa", true), ("efa", false)] {
         let mut longest = Duration::ZERO;
         for _ in 0..ROUNDS {
             let own = worker(tls);
             let mut victim = Partner::start(&["sleeper".into(), tls.into()]).unwrap();
-            let address: Vec<u8> = victim.recv(PATIENCE).unwrap();
+            let address: Vec<u8> = victim.recv(TIMEOUT).unwrap();
             victim.send(&own.address().pack()).unwrap();
             let ep = own.connect(&Address::unpack(&address).unwrap(), Default::default()).unwrap();
             own.tag_recv(1, EXACT, Vec::with_capacity(8)).wait().0.unwrap();
@@ -59,7 +59,7 @@ pub fn who_only_waits_is_told() {
             let send = ep.tag_send_sync(2, vec![2; 8]);
             let every = own.next_timer().expect("peers are asked");
             assert!(
-                every < TOLD_WITHIN / 2,
+                every < NOTIFY_LIMIT / 2,
                 "a question that finds no room is asked again in time: {every:?}"
             );
             let (pid, delay) = (victim.pid().unwrap() as i32, Duration::from_millis(rng.below(600)));
@@ -74,15 +74,18 @@ pub fn who_only_waits_is_told() {
             });
             while !send.is_done() {
                 own.progress();
-                sleep(&own, by_itself);
-                assert!(clock.since(start) < delay + TOLD_WITHIN, "{tls}, by itself {by_itself}: not told");
+                sleep(&own, uses_wait);
+                assert!(
+                    clock.since(start) < delay + NOTIFY_LIMIT,
+                    "{tls}, uses wait: {uses_wait}: not notified"
+                );
             }
             longest = longest.max(clock.since(start).saturating_sub(delay));
             killer.join().unwrap();
             assert_eq!(send.wait().0, Err(ucp::Error::PeerGone(ep.peer())));
         }
         println!(
-            "    told at most {:.0} ms after kill -9, {tls}, by itself {by_itself}",
+            "    notified after at most {:.0} ms after kill -9, {tls}, uses wait: {uses_wait}",
             longest.as_secs_f64() * 1e3
         );
     }

@@ -1,6 +1,6 @@
 //! Who is told of a death, by which poll, and who finds it by asking: one process, killed while nothing else goes on.
 
-use crate::{PATIENCE, Seen, open, place};
+use crate::{Seen, TIMEOUT, contact_of, open};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -14,26 +14,26 @@ use uct::mt::{self, ThreadMode};
 use uct::worker::Worker;
 
 /// An address, a key and the address that it is for.
-type Where = (Vec<u8>, Vec<u8>, Vec<u8>, u64);
+type Contact = (Vec<u8>, Vec<u8>, Vec<u8>, u64);
 
 /// Has an interface and memory, closes the interface when it is told to, and stays.
 pub fn idle() {
     let mut line = Partner::parent();
     let (posix, other) = (open("posix", ""), open("posix", ""));
     let mem = other.md().alloc(&AllocReq::new(4096, "idle")).unwrap();
-    let (device, iface) = place(&posix);
+    let (device, iface) = contact_of(&posix);
     let key = other.md().pack_rkey(&mem).unwrap().to_vec();
     line.send(&(device, iface, key, mem.addr().addr() as u64)).unwrap();
-    while line.recv::<()>(PATIENCE).is_err() {}
+    while line.recv::<()>(TIMEOUT).is_err() {}
     drop(posix);
     line.send(&()).unwrap();
-    std::thread::sleep(PATIENCE);
+    std::thread::sleep(TIMEOUT);
 }
 
-fn victim() -> (Partner, Where) {
+fn victim() -> (Partner, Contact) {
     let mut victim = Partner::start(&["idle".into()]).unwrap();
-    let theirs = victim.recv(PATIENCE).unwrap();
-    (victim, theirs)
+    let peer = victim.recv(TIMEOUT).unwrap();
+    (victim, peer)
 }
 
 /// Kills it once the caller has gone to sleep, or nearly.
@@ -52,75 +52,75 @@ fn polled(mut poll: impl FnMut() -> usize) -> usize {
     let start = Instant::now();
     loop {
         match poll() {
-            0 => assert!(start.elapsed() < PATIENCE, "nothing has come"),
+            0 => assert!(start.elapsed() < TIMEOUT, "nothing has come"),
             events => return events,
         }
     }
 }
 
-pub fn a_death_ends_a_sleep() {
+pub fn death_ends_a_sleep() {
     let (worker, posix) = (Worker::new(), Rc::new(open("posix", "")));
     worker.add(posix.clone()).unwrap();
-    let (idle, theirs) = victim();
-    let ep = posix.connect(&theirs.0, &theirs.1).unwrap();
+    let (idle, peer) = victim();
+    let ep = posix.connect(&peer.0, &peer.1).unwrap();
     ep.set_tag(EpTag(5));
     ep.ensure_connected().unwrap();
-    let (told, by) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
-    let tell = told.clone();
-    posix.set_error_handler(Some(Box::new(move |tag, error| tell.lock().unwrap().push((tag, error)))));
+    let (notified, notified_mt) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let log = notified.clone();
+    posix.set_error_handler(Some(Box::new(move |tag, error| log.lock().unwrap().push((tag, error)))));
     let later = kill_later(idle);
     assert_eq!(worker.wait(8, 0, None), Ok(1));
-    assert_eq!(*told.lock().unwrap(), [(EpTag(5), Error::PeerDead)]);
+    assert_eq!(*notified.lock().unwrap(), [(EpTag(5), Error::PeerDead)]);
     assert_eq!(ep.flush(Comp::None), Err(Refused::Failed(Error::PeerDead)));
     later.join().unwrap();
 
     let shared = mt::Iface::open("posix", "memory", &Source::empty(), ThreadMode::Multi).unwrap();
-    let (idle, theirs) = victim();
-    let ep = shared.connect(&theirs.0, &theirs.1).unwrap();
+    let (idle, peer) = victim();
+    let ep = shared.connect(&peer.0, &peer.1).unwrap();
     ep.set_tag(EpTag(6)).unwrap();
     ep.ensure_connected().unwrap();
-    let tell = by.clone();
-    let handler = move |tag, error| tell.lock().unwrap().push((tag, error));
+    let log = notified_mt.clone();
+    let handler = move |tag, error| log.lock().unwrap().push((tag, error));
     shared.set_error_handler(Some(Box::new(handler))).unwrap();
     let later = kill_later(idle);
     assert_eq!(shared.wait(0, None), Ok(1));
-    assert_eq!(*by.lock().unwrap(), [(EpTag(6), Error::PeerDead)]);
+    assert_eq!(*notified_mt.lock().unwrap(), [(EpTag(6), Error::PeerDead)]);
     assert_eq!(ep.flush(None), Err(Refused::Failed(Error::PeerDead)));
     later.join().unwrap();
 }
 
-pub fn a_poll_tells_no_more_than_it_may() {
+pub fn poll_reports_at_most_max() {
     const EPS: u64 = 100;
     let posix = open("posix", "");
-    let (idle, theirs) = victim();
-    let mut eps: Vec<any::Ep> = (0..EPS).map(|_| posix.connect(&theirs.0, &theirs.1).unwrap()).collect();
+    let (idle, peer) = victim();
+    let mut eps: Vec<any::Ep> = (0..EPS).map(|_| posix.connect(&peer.0, &peer.1).unwrap()).collect();
     eps.iter().zip(1..).for_each(|(ep, n)| ep.set_tag(EpTag(n)));
     eps[0].ensure_connected().unwrap();
     drop(idle);
     let mut seen = Seen::default();
     for n in 1..=3 {
-        assert_eq!((polled(|| posix.poll(1, &mut seen)), seen.deaths.len()), (1, n));
+        assert_eq!((polled(|| posix.poll(1, &mut seen)), seen.failed_eps.len()), (1, n));
     }
     assert_eq!(posix.poll(0, &mut seen), 0);
     assert_eq!(posix.arm(uct::api::Events::all()), Ok(false), "there is more to tell");
     // All of them fail, told or not; who is gone is not told any more, and who comes now, in its place or behind all, is not either.
     assert_eq!(eps[99].am_bcopy(1, |_| 4), Err(Refused::Failed(Error::PeerDead)));
     drop(eps.swap_remove(50));
-    let late = [(); 2].map(|()| posix.connect(&theirs.0, &theirs.1).unwrap());
+    let late = [(); 2].map(|()| posix.connect(&peer.0, &peer.1).unwrap());
     late.iter().for_each(|ep| assert_eq!(ep.ensure_connected(), Err(ConnectError::Gone)));
     while posix.poll(10, &mut seen) > 0 {}
-    let told: Vec<u64> = seen.deaths.iter().map(|tag| tag.0).collect();
-    assert_eq!(told, (1..=EPS).filter(|n| *n != 51).collect::<Vec<_>>());
+    let notified: Vec<u64> = seen.failed_eps.iter().map(|tag| tag.0).collect();
+    assert_eq!(notified, (1..=EPS).filter(|n| *n != 51).collect::<Vec<_>>());
     assert_eq!(posix.arm(uct::api::Events::all()), Ok(true));
 }
 
-pub fn asking_finds_a_death_whatever_else_comes() {
-    let (posix, chatter) = (open("posix", ""), open("posix", ""));
-    let (device, iface) = place(&posix);
-    let to = chatter.connect(&device, &iface).unwrap();
+pub fn check_and_flush_find_a_death_under_load() {
+    let (posix, busy_sender) = (open("posix", ""), open("posix", ""));
+    let (device, iface) = contact_of(&posix);
+    let to = busy_sender.connect(&device, &iface).unwrap();
     to.ensure_connected().unwrap();
-    let (idle, theirs) = victim();
-    let ep = posix.connect(&theirs.0, &theirs.1).unwrap();
+    let (idle, peer) = victim();
+    let ep = posix.connect(&peer.0, &peer.1).unwrap();
     assert_eq!(ep.check(Comp::None), Ok(Sent::Done));
     let send = || {
         to.am_bcopy(1, |room| {
@@ -139,8 +139,8 @@ pub fn asking_finds_a_death_whatever_else_comes() {
     }
     assert_eq!(ep.check(Comp::None), Err(Refused::Failed(Error::PeerDead)));
     // So does a flush, as soon as the fd server knows and before any poll has looked for that.
-    let (idle, theirs) = victim();
-    let ep = posix.connect(&theirs.0, &theirs.1).unwrap();
+    let (idle, peer) = victim();
+    let ep = posix.connect(&peer.0, &peer.1).unwrap();
     ep.ensure_connected().unwrap();
     drop(idle);
     let wake =
@@ -153,25 +153,25 @@ pub fn asking_finds_a_death_whatever_else_comes() {
     assert_eq!(ep.flush(Comp::None), Err(Refused::Failed(Error::PeerDead)));
 }
 
-pub fn endpoints_to_a_closed_interface_are_told_too() {
+pub fn endpoints_to_a_closed_interface_are_notified() {
     let posix = open("posix", "");
-    let (mut idle, theirs) = victim();
-    let old = posix.connect(&theirs.0, &theirs.1).unwrap();
+    let (mut idle, peer) = victim();
+    let old = posix.connect(&peer.0, &peer.1).unwrap();
     old.set_tag(EpTag(1));
     old.ensure_connected().unwrap();
-    let rkey = posix.md().unpack_rkey(&theirs.2).unwrap();
+    let rkey = posix.md().unpack_rkey(&peer.2).unwrap();
     idle.send(&()).unwrap();
-    idle.recv::<()>(PATIENCE).unwrap();
-    let new = posix.connect(&theirs.0, &theirs.1).unwrap();
+    idle.recv::<()>(TIMEOUT).unwrap();
+    let new = posix.connect(&peer.0, &peer.1).unwrap();
     new.set_tag(EpTag(2));
     assert_eq!(new.ensure_connected(), Err(ConnectError::Gone));
-    assert_eq!(old.put_short(&[1], theirs.3, &rkey), Ok(Sent::Done), "it lives");
+    assert_eq!(old.put_short(&[1], peer.3, &rkey), Ok(Sent::Done), "it lives");
     drop(idle);
     let mut seen = Seen::default();
-    while seen.deaths.len() < 2 {
+    while seen.failed_eps.len() < 2 {
         polled(|| posix.poll(1, &mut seen));
     }
-    seen.deaths.sort_by_key(|tag| tag.0);
-    assert_eq!(seen.deaths, [EpTag(1), EpTag(2)]);
-    assert_eq!(old.put_short(&[1], theirs.3, &rkey), Err(Refused::Failed(Error::PeerDead)));
+    seen.failed_eps.sort_by_key(|tag| tag.0);
+    assert_eq!(seen.failed_eps, [EpTag(1), EpTag(2)]);
+    assert_eq!(old.put_short(&[1], peer.3, &rkey), Err(Refused::Failed(Error::PeerDead)));
 }

@@ -1,9 +1,9 @@
 //! The conformance suite, once for every transport and once more through the run-time choice; and what two threads share.
 
 use suites::conform::Pair;
-use suites::conform::deaths::{self, Mortal};
-use suites::conform::shared::{self, Shared};
-use suites::{conform_suite, death_suite, shared_suite};
+use suites::conform::peer_failure::{self, FailingPeer};
+use suites::conform::threads::{self, SharedPair};
+use suites::{conform_suite, peer_failure_suite, threads_suite};
 use ucs::config::Source;
 use uct::wrap::{Gated, Paired, ThreadMode, Traced};
 use uct::{any, cma, loopback, posix};
@@ -92,43 +92,52 @@ conform_suite!(efa_inproc_rough, || {
 });
 
 // `self` is one thread's memory and has no shared form: threads of a process share `posix`.
-shared_suite!(posix_shared, || Shared::new(shared::open("posix", "memory"), shared::open("posix", "memory")));
-shared_suite!(posix_shared_itself, || Shared::with_itself(shared::open("posix", "memory")));
-shared_suite!(posix_shared_traced, || {
+threads_suite!(posix_threads, || SharedPair::new(
+    threads::open("posix", "memory"),
+    threads::open("posix", "memory")
+));
+threads_suite!(posix_threads_itself, || SharedPair::with_itself(threads::open("posix", "memory")));
+threads_suite!(posix_threads_traced, || {
     let open = || {
-        let iface = shared::open("posix", "memory");
+        let iface = threads::open("posix", "memory");
         let look = |event: uct::wrap::TraceEvent<'_>| assert!(event.len >= event.head.len());
         iface.set_tracer(Some(Box::new(look))).unwrap();
         iface
     };
-    Shared::new(open(), open())
+    SharedPair::new(open(), open())
 });
-shared_suite!(cma_shared, || Shared::new(shared::open("cma", "memory"), shared::open("cma", "memory")));
-shared_suite!(efa_shared, || Shared::new(shared::open("efa", "softefa0"), shared::open("efa", "softefa0")));
+threads_suite!(cma_threads, || SharedPair::new(
+    threads::open("cma", "memory"),
+    threads::open("cma", "memory")
+));
+threads_suite!(efa_threads, || SharedPair::new(
+    threads::open("efa", "softefa0"),
+    threads::open("efa", "softefa0")
+));
 
 /// The program that plays the peer who dies.
 const PEER: &str = env!("CARGO_BIN_EXE_peer");
 
 // `self` is one thread: there is nobody whose death it could tell of.
-death_suite!(posix_deaths, || Mortal::of_process(PEER, "posix", "memory"));
-death_suite!(posix_gated_deaths, || Mortal::wrapped(PEER, "posix", "memory", |iface| {
+peer_failure_suite!(posix_peer_failure, || FailingPeer::in_process(PEER, "posix", "memory"));
+peer_failure_suite!(posix_gated_peer_failure, || FailingPeer::wrapped(PEER, "posix", "memory", |iface| {
     Gated::new(iface, ThreadMode::Multi)
 }));
-death_suite!(cma_deaths, || Mortal::of_process(PEER, "cma", "memory"));
-death_suite!(efa_deaths, || Mortal::of_process(PEER, "efa", "softefa0"));
-death_suite!(efa_inproc_deaths, || {
+peer_failure_suite!(cma_peer_failure, || FailingPeer::in_process(PEER, "cma", "memory"));
+peer_failure_suite!(efa_peer_failure, || FailingPeer::in_process(PEER, "efa", "softefa0"));
+peer_failure_suite!(efa_inproc_peer_failure, || {
     use uct::efa::dev::soft::{Fabric, FaultPlan, Profile};
     use uct::efa::{Iface, Params};
     let fabric = Fabric::new(11, FaultPlan { delay: 2000, ..FaultPlan::NONE });
     let open = |iid| Iface::open(fabric.open(iid, Profile::default()).unwrap(), &Params::default()).unwrap();
-    let (a, b, mortal) = (open(1), open(2), open(3));
-    let mem = deaths::memory(&mortal);
-    let (theirs, back) = (deaths::place(&mortal, &mem), mortal.connect_raw(&a.raw_addr()).unwrap());
+    let (a, b, peer) = (open(1), open(2), open(3));
+    let mem = peer_failure::memory(&peer);
+    let (theirs, back) = (peer_failure::describe(&peer, &mem), peer.connect_raw(&a.raw_addr()).unwrap());
     let time = fabric.clone();
     let pair = Pair::ticking(a, b, move || time.advance(1000));
-    Mortal::new(pair, &theirs, move || {
-        fabric.kill(mortal.raw_addr().gid);
-        drop((back, mem, mortal));
+    FailingPeer::new(pair, &theirs, move || {
+        fabric.kill(peer.raw_addr().gid);
+        drop((back, mem, peer));
     })
 });
 
@@ -138,9 +147,9 @@ death_suite!(efa_inproc_deaths, || {
 mod through_verbs {
     use super::PEER;
     use suites::conform::Pair;
-    use suites::conform::deaths::Mortal;
+    use suites::conform::peer_failure::FailingPeer;
     use suites::verbs;
-    use suites::{conform_suite, death_suite};
+    use suites::{conform_suite, peer_failure_suite};
     use ucs::config::Source;
     use uct::any;
 
@@ -152,5 +161,5 @@ mod through_verbs {
     conform_suite!(efa_verbs, || pair(&verbs::device(), &verbs::device()));
     conform_suite!(efa_verbs_to_soft, || pair(&verbs::device(), "softefa0"));
     conform_suite!(efa_soft_to_verbs, || pair("softefa0", &verbs::device()));
-    death_suite!(efa_verbs_deaths, || Mortal::of_process(PEER, "efa", &verbs::device()));
+    peer_failure_suite!(efa_verbs_peer_failure, || FailingPeer::in_process(PEER, "efa", &verbs::device()));
 }

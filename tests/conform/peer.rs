@@ -3,5 +3,5 @@
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [tl, dev] = &args[..] else { panic!("a transport and a device") };
-    suites::conform::deaths::be_the_peer(tl, dev);
+    suites::conform::peer_failure::run_peer(tl, dev);
 }

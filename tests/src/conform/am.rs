@@ -1,6 +1,6 @@
 //! Active messages: contents at every boundary size, ids, order, source, keep.
 
-use super::{Log, PATIENCE, Pair, bytes, ordered, sizes};
+use super::{Log, MAX_POLLS, Pair, bytes, ordered, sizes};
 use std::cell::RefCell;
 use std::rc::Rc;
 use uct::api::{
@@ -77,7 +77,7 @@ pub fn bcopy_of_every_size<I: Iface>(p: &Pair<I>) {
 }
 
 /// `am_packet`: the id is what was packed first, and a hint larger than the packet changes nothing.
-pub fn packet_brings_its_id<I: Iface>(p: &Pair<I>) {
+pub fn am_packet_carries_its_id<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
     }
@@ -121,7 +121,7 @@ pub fn zcopy_of_every_size<I: Iface>(p: &Pair<I>) {
         let sent = p.retry(&mut at_a, b, || unsafe { p.ab.am_zcopy(id, hdr, iov, Comp::Token(1)) }).unwrap();
         if sent == uct::api::Sent::InProgress {
             while at_a.comps.is_empty() {
-                p.pump(&mut at_a, b);
+                p.poll_both(&mut at_a, b);
             }
             assert_eq!(at_a.comps, [(1, Ok(()))]);
         } else {
@@ -132,7 +132,7 @@ pub fn zcopy_of_every_size<I: Iface>(p: &Pair<I>) {
 }
 
 /// One byte more than the limit.
-pub fn too_long_is_refused_and_harmless<I: Iface>(p: &Pair<I>) {
+pub fn too_long_messages_are_rejected<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
     }
@@ -205,7 +205,7 @@ pub fn order_is_kept<I: Iface>(p: &Pair<I>) {
 }
 
 /// Who polls only what is not quiet gets messages and completions all the same, however long there was nothing before.
-pub fn asked_first_nothing_is_missed<I: Iface>(p: &Pair<I>) {
+pub fn is_quiet_misses_nothing<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
     }
@@ -230,7 +230,7 @@ pub fn asked_first_nothing_is_missed<I: Iface>(p: &Pair<I>) {
         let missing = |at_a: &Log, at_b: &Log| {
             at_a.ams.len() + at_b.ams.len() < messages || at_a.comps.len() + at_b.comps.len() < ends
         };
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_POLLS {
             if !missing(&at_a, &at_b) {
                 break;
             }
@@ -243,7 +243,7 @@ pub fn asked_first_nothing_is_missed<I: Iface>(p: &Pair<I>) {
 }
 
 /// A source is the same for all messages of a sender and differs between senders.
-pub fn source_is_the_sender<I: Iface>(p: &Pair<I>) {
+pub fn source_names_the_sender<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_SOURCE) {
         return;
     }
@@ -279,7 +279,7 @@ impl Sink for Keeper {
 }
 
 /// More kept than there are buffers: all stay as they were while others come, and buffers come back.
-pub fn kept_messages_stay<I: Iface>(p: &Pair<I>) {
+pub fn kept_messages_are_unchanged<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
     }
@@ -324,7 +324,7 @@ pub fn kept_messages_stay<I: Iface>(p: &Pair<I>) {
 }
 
 /// Kept messages are read and given back by another thread while more arrive and are kept.
-pub fn kept_messages_go_to_other_threads<I: Iface>(p: &Pair<I>) {
+pub fn kept_messages_move_between_threads<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
     }
@@ -368,7 +368,7 @@ pub fn kept_messages_go_to_other_threads<I: Iface>(p: &Pair<I>) {
 }
 
 /// `progress` calls handlers; an id without one is dropped; a removed one is not called again.
-pub fn handlers_and_drops<I: Iface>(p: &Pair<I>) {
+pub fn handlers_are_called_and_removed<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
     }
@@ -396,7 +396,7 @@ pub fn handlers_and_drops<I: Iface>(p: &Pair<I>) {
 }
 
 /// Within a send a handler is called where the interface has said so, and nowhere else; once in either case.
-pub fn only_who_says_so_delivers_within_sends<I: Iface>(p: &Pair<I>) {
+pub fn delivery_within_send_is_opt_in<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return assert!(!p.b.deliver_within_send(true));
     }
@@ -412,7 +412,7 @@ pub fn only_who_says_so_delivers_within_sends<I: Iface>(p: &Pair<I>) {
         }
         assert_eq!(*got.borrow(), sent + usize::from(within));
         let came = || *got.borrow() > sent;
-        assert!((0..PATIENCE).any(|_| came() || (p.progress(), came()).1), "it did not come");
+        assert!((0..MAX_POLLS).any(|_| came() || (p.progress(), came()).1), "it did not come");
         p.progress();
         assert_eq!(*got.borrow(), sent + 1);
     }

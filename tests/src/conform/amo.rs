@@ -126,7 +126,7 @@ pub fn compare_and_swap<I: Iface>(p: &Pair<I>) {
 }
 
 /// Unaligned words, words that leave the key, swap without a result.
-pub fn misuse_is_refused<I: Iface>(p: &Pair<I>) {
+pub fn invalid_atomics_are_rejected<I: Iface>(p: &Pair<I>) {
     if caps(p).is_none() {
         return;
     }

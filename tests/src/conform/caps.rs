@@ -8,7 +8,7 @@ use uct::api::{
 };
 
 /// Lengths, limits and names agree with one another.
-pub fn attributes_make_sense<I: Iface>(p: &Pair<I>) {
+pub fn attributes_are_consistent<I: Iface>(p: &Pair<I>) {
     let attr = p.a.attr();
     assert_eq!(attr, p.a.attr());
     assert!(!attr.tl.is_empty() && !attr.dev.is_empty());
@@ -27,7 +27,7 @@ pub fn attributes_make_sense<I: Iface>(p: &Pair<I>) {
 }
 
 /// One call of each kind whose bit is off.
-pub fn what_is_off_is_unsupported<I: Iface>(p: &Pair<I>) {
+pub fn missing_caps_answer_unsupported<I: Iface>(p: &Pair<I>) {
     let off = |cap| !p.a.attr().has(cap);
     let short = p.ab.am_short(1, 0, &[]);
     assert_eq!(is_unsupported(short), off(Caps::AM_SHORT));
@@ -112,7 +112,7 @@ pub fn what_is_off_is_unsupported<I: Iface>(p: &Pair<I>) {
 }
 
 /// Addresses of the wrong length are told from addresses of nobody.
-pub fn bad_addresses_are_refused<I: Iface>(p: &Pair<I>) {
+pub fn malformed_addresses_are_rejected<I: Iface>(p: &Pair<I>) {
     let (device, iface) = (p.b.device_addr(), p.b.iface_addr());
     assert_eq!(p.a.reachable(&device, &iface), Ok(()));
     assert_eq!(p.a.reachable(&device, &iface[1..]), Err(ConnectError::Malformed));
@@ -123,7 +123,7 @@ pub fn bad_addresses_are_refused<I: Iface>(p: &Pair<I>) {
 }
 
 /// Whoever is not there is told of: as the endpoint is made, or, where that asks nobody, by what asks first.
-pub fn nobody_is_an_error<I: Iface>(p: &Pair<I>) {
+pub fn unreachable_peer_is_an_error<I: Iface>(p: &Pair<I>) {
     let mut nobody = p.b.iface_addr();
     // In every address a byte of who, not of what form.
     let byte = nobody.len().min(10) - 1;
@@ -147,7 +147,7 @@ pub fn nobody_is_an_error<I: Iface>(p: &Pair<I>) {
 }
 
 /// An endpoint knows where it leads.
-pub fn where_it_leads_is_known<I: Iface>(p: &Pair<I>) {
+pub fn is_connected_names_the_peer<I: Iface>(p: &Pair<I>) {
     let (at_a, at_b) = ((p.a.device_addr(), p.a.iface_addr()), (p.b.device_addr(), p.b.iface_addr()));
     assert!(p.ab.is_connected(&at_b.0, &at_b.1) && p.ba.is_connected(&at_a.0, &at_a.1));
     // Processes are what `cma` connects to, and both sides are one.
@@ -160,14 +160,14 @@ pub fn where_it_leads_is_known<I: Iface>(p: &Pair<I>) {
 }
 
 /// Tags are the user's.
-pub fn tags_stick<I: Iface>(p: &Pair<I>) {
+pub fn ep_tags_are_kept<I: Iface>(p: &Pair<I>) {
     assert_eq!(p.ab.tag(), EpTag(0));
     p.ab.set_tag(EpTag(77));
     assert_eq!((super::tag_of(&p.ab), p.ba.tag()), (EpTag(77), EpTag(0)));
 }
 
 /// An endpoint connects to an endpoint once, and does nothing before.
-pub fn endpoints_join<I: Iface>(p: &Pair<I>) {
+pub fn ep_to_ep_connect<I: Iface>(p: &Pair<I>) {
     let attr = p.a.attr();
     if !attr.has(Caps::CONNECT_TO_EP) {
         assert_eq!(attr.ep_addr_len, 0);

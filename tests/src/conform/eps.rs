@@ -10,7 +10,7 @@ use uct::api::{
 };
 
 /// Further endpoints from `a` to `b`.
-fn more<I: Iface>(p: &Pair<I>, count: usize) -> Vec<Rc<I::Ep>> {
+fn connect_more<I: Iface>(p: &Pair<I>, count: usize) -> Vec<Rc<I::Ep>> {
     let (device, iface) = (p.b.device_addr(), p.b.iface_addr());
     (0..count).map(|_| Rc::new(p.a.connect(&device, &iface).unwrap())).collect()
 }
@@ -25,7 +25,7 @@ fn send<E: Ep>(ep: &E, who: usize, n: u32) -> uct::api::Outcome<usize> {
 }
 
 /// The message numbers of each endpoint, as they came.
-fn came(log: &Log, count: usize) -> Vec<Vec<u32>> {
+fn numbers_by_ep(log: &Log, count: usize) -> Vec<Vec<u32>> {
     let mut of = vec![Vec::new(); count];
     for (packet, _) in &log.ams {
         of[usize::from(packet[1])].push(u32::from_le_bytes(packet[2..6].try_into().unwrap()));
@@ -45,7 +45,7 @@ pub fn many_endpoints<I: Iface>(p: &Pair<I>) {
     }
     const EPS: usize = 60;
     const EACH: u32 = 8;
-    let mut eps = more(p, EPS);
+    let mut eps = connect_more(p, EPS);
     let (mut a, mut b) = (Log::default(), Log::default());
     for (n, ep) in eps.iter().enumerate() {
         ep.set_tag(EpTag(n as u64 + 1));
@@ -62,14 +62,14 @@ pub fn many_endpoints<I: Iface>(p: &Pair<I>) {
         n += 1;
         n % 2 == 0
     });
-    eps.extend(more(p, EPS / 2));
+    eps.extend(connect_more(p, EPS / 2));
     for ep in &eps[EPS / 2..] {
         assert_eq!(ep.tag(), EpTag::default());
         p.retry(&mut a, &mut b, || send(&**ep, EPS, 0)).unwrap();
     }
     b.ams.append(&mut a.ams);
     p.arrived(&mut b, EPS * EACH as usize + EPS / 2);
-    let mut of = came(&b, EPS + 1);
+    let mut of = numbers_by_ep(&b, EPS + 1);
     assert_eq!(of.pop().unwrap(), vec![0; EPS / 2]);
     for (who, mut got) in of.into_iter().enumerate() {
         if !ordered(&p.a) {
@@ -80,7 +80,7 @@ pub fn many_endpoints<I: Iface>(p: &Pair<I>) {
 }
 
 /// Endpoints that wait for the same room take turns: none is more than two messages ahead of another while both wait.
-pub fn waiting_endpoints_take_turns<I: Iface>(p: &Pair<I>)
+pub fn pending_is_fair_among_endpoints<I: Iface>(p: &Pair<I>)
 where
     I::Ep: 'static,
 {
@@ -89,20 +89,20 @@ where
     }
     const EPS: usize = 5;
     const EACH: u32 = 12;
-    let eps = more(p, EPS);
+    let eps = connect_more(p, EPS);
     let mut before = 0;
     while send(&p.ab, EPS, 0).is_ok() {
         before += 1;
     }
-    let went = Rc::new(RefCell::new(Vec::new()));
+    let sent_order = Rc::new(RefCell::new(Vec::new()));
     for (who, ep) in eps.iter().enumerate() {
         for n in 0..EACH {
-            let (went, by) = (went.clone(), Rc::downgrade(ep));
+            let (sent_order, by) = (sent_order.clone(), Rc::downgrade(ep));
             let op = Box::new(move || {
                 let Some(ep) = by.upgrade() else { return Retry::Done };
                 match send(&*ep, who, n) {
                     Ok(_) => {
-                        went.borrow_mut().push((who, n));
+                        sent_order.borrow_mut().push((who, n));
                         Retry::Done
                     }
                     Err(Refused::NoResource) => Retry::NoResource,
@@ -115,7 +115,7 @@ where
     let mut b = Log::default();
     p.arrived(&mut b, before + EPS * EACH as usize);
     let mut done = [0; EPS];
-    for &(who, n) in &*went.borrow() {
+    for &(who, n) in &*sent_order.borrow() {
         assert_eq!(n, done[who], "order of an endpoint");
         done[who] += 1;
         let (least, most) = (done.iter().min().unwrap(), done.iter().max().unwrap());
@@ -125,7 +125,7 @@ where
 }
 
 /// One completion counted by operations of every kind: it fires once, when the last is over.
-pub fn one_completion_for_many<I: Iface>(p: &Pair<I>) {
+pub fn one_completion_for_many_operations<I: Iface>(p: &Pair<I>) {
     let caps = p.a.attr().caps;
     let (mut a, mut b) = (Log::default(), Log::default());
     let fired = Rc::new(Cell::new(0));
@@ -178,7 +178,7 @@ pub fn one_completion_for_many<I: Iface>(p: &Pair<I>) {
         if fired.get() > 0 {
             break;
         }
-        p.pump(&mut a, &mut b);
+        p.poll_both(&mut a, &mut b);
     }
     assert_eq!((fired.get(), comp.outstanding()), (1, 0));
     b.ams.append(&mut a.ams);
@@ -187,11 +187,11 @@ pub fn one_completion_for_many<I: Iface>(p: &Pair<I>) {
 }
 
 /// An endpoint given up hands back what waited; what it had sent arrives, its end is told once, and others go on.
-pub fn an_endpoint_is_given_up<I: Iface>(p: &Pair<I>) {
+pub fn ep_cancel_returns_pending<I: Iface>(p: &Pair<I>) {
     if !can_send(p) {
         return;
     }
-    let ep = more(p, 1).pop().and_then(Rc::into_inner).unwrap();
+    let ep = connect_more(p, 1).pop().and_then(Rc::into_inner).unwrap();
     let (mut a, mut b) = (Log::default(), Log::default());
     p.retry(&mut a, &mut b, || send(&ep, 0, 0)).unwrap();
     let mut sent = 1;
@@ -214,7 +214,7 @@ pub fn an_endpoint_is_given_up<I: Iface>(p: &Pair<I>) {
         if a.comps.len() + b.comps.len() >= told {
             break;
         }
-        p.pump(&mut a, &mut b);
+        p.poll_both(&mut a, &mut b);
     }
     a.comps.append(&mut b.comps);
     assert_eq!(a.comps, vec![(9, Ok(())); told]);

@@ -7,7 +7,7 @@ use uct::api::{
 };
 
 /// Most memory that is taken to be over a limit.
-const MUCH: usize = 1 << 24;
+const MAX_TRIED: usize = 1 << 24;
 
 fn too_long<T: std::fmt::Debug>(what: &str, sent: Outcome<T>) {
     assert!(matches!(sent, Err(Refused::Failed(Error::TooLong { .. }))), "{what}: {sent:?}");
@@ -15,7 +15,7 @@ fn too_long<T: std::fmt::Debug>(what: &str, sent: Outcome<T>) {
 
 /// One more, if that is little enough.
 fn over(max: usize) -> Option<usize> {
-    Some(max.checked_add(1)?).filter(|len| *len <= MUCH)
+    Some(max.checked_add(1)?).filter(|len| *len <= MAX_TRIED)
 }
 
 fn filled(of: &impl Memory, with: u8) -> bool {
@@ -24,7 +24,7 @@ fn filled(of: &impl Memory, with: u8) -> bool {
 }
 
 /// Put and get: by each way, one byte or piece more than it takes.
-pub fn puts_and_gets_over_the_limit<I: Iface>(p: &Pair<I>) {
+pub fn oversized_puts_and_gets_are_rejected<I: Iface>(p: &Pair<I>) {
     let (caps, put, get) = (p.a.attr().caps, p.a.attr().put, p.a.attr().get);
     let limits = |l: RmaLimits| [l.max_short, l.max_bcopy, l.max_zcopy];
     let most = limits(put).into_iter().chain(limits(get)).filter_map(over).max().unwrap_or(4096);
@@ -67,7 +67,7 @@ pub fn puts_and_gets_over_the_limit<I: Iface>(p: &Pair<I>) {
 }
 
 /// Messages by zcopy: a header or a list longer than it takes.
-pub fn headers_and_lists_over_the_limit<I: Iface>(p: &Pair<I>) {
+pub fn oversized_headers_and_lists_are_rejected<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_ZCOPY) {
         return;
     }
@@ -85,7 +85,7 @@ pub fn headers_and_lists_over_the_limit<I: Iface>(p: &Pair<I>) {
 }
 
 /// A scatter list to read from is refused whole too.
-pub fn lists_to_read_are_checked_whole<I: Iface>(p: &Pair<I>) {
+pub fn get_sgl_is_checked_whole<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::GET_SGL) {
         return;
     }
@@ -107,7 +107,7 @@ pub fn lists_to_read_are_checked_whole<I: Iface>(p: &Pair<I>) {
 }
 
 /// Puts and gets without completions of their own are over when a flush behind them is.
-pub fn a_flush_ends_what_has_no_completion<I: Iface>(p: &Pair<I>) {
+pub fn flush_completes_implicit_operations<I: Iface>(p: &Pair<I>) {
     const EACH: usize = 1000;
     let caps = p.a.attr().caps;
     if !caps.contains(Caps::PUT_ZCOPY | Caps::GET_ZCOPY) {

@@ -121,7 +121,7 @@ pub fn any_number_of_blocks<I: Iface>(p: &Pair<I>) {
 }
 
 /// A put that nobody waits for is there when a flush says so, be it asked again and again or told.
-pub fn implicit_puts_are_there_after_a_flush<I: Iface>(p: &Pair<I>) {
+pub fn implicit_puts_are_visible_after_flush<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::PUT_ZCOPY) {
         return;
     }
@@ -144,7 +144,7 @@ pub fn implicit_puts_are_there_after_a_flush<I: Iface>(p: &Pair<I>) {
             assert_eq!(p.finish(flush), Ok(()));
         } else {
             while p.retry(&mut a, &mut b, || flush(Comp::None)).unwrap() != uct::api::Sent::Done {
-                p.pump(&mut a, &mut b);
+                p.poll_both(&mut a, &mut b);
             }
         }
         assert!(rma::read(&t.mem, 0, PUTS * LEN).iter().all(|byte| *byte == round), "round {round}");
@@ -153,7 +153,7 @@ pub fn implicit_puts_are_there_after_a_flush<I: Iface>(p: &Pair<I>) {
 }
 
 /// A key made of a word moves bytes as a packed one does, and reaches no further.
-pub fn words_are_keys<I: Iface>(p: &Pair<I>) {
+pub fn word_keys_give_access<I: Iface>(p: &Pair<I>) {
     let caps = p.a.attr().caps;
     if !caps.contains(Caps::WORD_KEY) {
         return;
@@ -192,7 +192,7 @@ pub fn words_are_keys<I: Iface>(p: &Pair<I>) {
 }
 
 /// Two puts to the same word with a fence between them: the second is what stays.
-pub fn a_fence_orders_puts_to_one_word<I: Iface>(p: &Pair<I>) {
+pub fn fence_orders_puts_to_one_word<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::PUT_SHORT) {
         return;
     }
@@ -211,7 +211,7 @@ pub fn a_fence_orders_puts_to_one_word<I: Iface>(p: &Pair<I>) {
 }
 
 /// Messages without an id go into memory of the receiver's own, with their word, and are told with who sent them.
-pub fn bare_messages_go_into_posted_memory<I: Iface>(p: &Pair<I>) {
+pub fn user_qp_messages_land_in_posted_memory<I: Iface>(p: &Pair<I>) {
     let to = p.b.bare_qp();
     assert_eq!(to.is_some(), p.b.attr().has(Caps::RECV_BARE));
     let Some(to) = to else {
@@ -236,13 +236,13 @@ pub fn bare_messages_go_into_posted_memory<I: Iface>(p: &Pair<I>) {
             data.len()
         };
         assert_eq!(p.retry(&mut a, &mut b, || p.ab.am_bare(to, LEN, want, pack)), Ok(data.len()));
-        for _ in 0..super::PATIENCE {
-            if !b.bares.is_empty() {
+        for _ in 0..super::MAX_POLLS {
+            if !b.user_recvs.is_empty() {
                 break;
             }
-            p.pump(&mut a, &mut b);
+            p.poll_both(&mut a, &mut b);
         }
-        let [(token, bare)] = b.bares[..] else { panic!("{:?}", b.bares) };
+        let [(token, bare)] = b.user_recvs[..] else { panic!("{:?}", b.user_recvs) };
         assert_eq!((token, bare.result, bare.len, bare.imm), (n as u64, Ok(()), data.len(), want));
         assert!(rma::read(&into, n * LEN, data.len()) == data);
     }
@@ -253,7 +253,7 @@ pub fn bare_messages_go_into_posted_memory<I: Iface>(p: &Pair<I>) {
 }
 
 /// What failed on its way is told through a counted completion, once and with the reason.
-pub fn a_counted_completion_tells_a_failure<I: Iface>(p: &Pair<I>) {
+pub fn counted_completion_reports_failure<I: Iface>(p: &Pair<I>) {
     use std::cell::RefCell;
     use std::rc::Rc;
     use uct::api::{Completion, Sent};
@@ -276,11 +276,11 @@ pub fn a_counted_completion_tells_a_failure<I: Iface>(p: &Pair<I>) {
             Err(e) => comp.update(Err(e)),
         }
     }
-    for _ in 0..super::PATIENCE {
+    for _ in 0..super::MAX_POLLS {
         if !told.borrow().is_empty() {
             break;
         }
-        p.pump(&mut a, &mut b);
+        p.poll_both(&mut a, &mut b);
     }
     assert_eq!(*told.borrow(), [Err(Error::RemoteAccess)]);
     assert!(a.errors.is_empty() && b.errors.is_empty(), "told once");

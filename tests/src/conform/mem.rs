@@ -8,7 +8,7 @@ use uct::api::{
 };
 
 /// Fresh memory of some sizes.
-pub fn allocations_are_zero_and_ours<I: Iface>(p: &Pair<I>) {
+pub fn allocations_are_zeroed_and_writable<I: Iface>(p: &Pair<I>) {
     let md = p.a.md();
     if !md.attr().can_alloc {
         assert!(md.alloc(&AllocReq::new(1, "conform")).is_err());
@@ -152,7 +152,7 @@ pub fn registration_works<I: Iface>(p: &Pair<I>) {
 }
 
 /// Keys survive the way, and damaged ones never panic.
-pub fn keys_are_checked<I: Iface>(p: &Pair<I>) {
+pub fn damaged_keys_are_rejected<I: Iface>(p: &Pair<I>) {
     let md = p.b.md();
     if !md.attr().has_rkey {
         return;

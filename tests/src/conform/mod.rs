@@ -5,17 +5,17 @@
 pub mod am;
 pub mod amo;
 pub mod caps;
-pub mod deaths;
 pub mod eps;
-pub mod glance;
+pub mod fairness;
 pub mod limits;
 pub mod lists;
 pub mod mem;
 pub mod pack;
+pub mod peer_failure;
+pub mod poll_one;
+pub mod resources;
 pub mod rma;
-pub mod room;
-pub mod shared;
-pub mod turns;
+pub mod threads;
 
 use uct::api::{Am, Bare, Comp, Ep, EpTag, Error, Iface, Imm, Outcome, Refused, Sent, Sink, Source};
 
@@ -45,7 +45,7 @@ pub struct Log {
     /// Words that came along with writes.
     pub imms: Vec<Imm>,
     /// Receives of memory of the program's own that are over, by token.
-    pub bares: Vec<(u64, Bare)>,
+    pub user_recvs: Vec<(u64, Bare)>,
     /// Failures nobody waited for.
     pub errors: Vec<(EpTag, Error)>,
 }
@@ -64,12 +64,12 @@ impl Sink for Log {
         self.imms.push(imm);
     }
     fn on_bare(&mut self, token: u64, bare: Bare) {
-        self.bares.push((token, bare));
+        self.user_recvs.push((token, bare));
     }
 }
 
 /// Polls without anything new before a test gives up. A poll of a software device does some of its work.
-const PATIENCE: usize = 200_000;
+const MAX_POLLS: usize = 200_000;
 
 impl<I: Iface> Pair<I> {
     /// Connects two interfaces with each other.
@@ -108,7 +108,7 @@ impl<I: Iface> Pair<I> {
     }
 
     /// Polls both sides once.
-    pub fn pump(&self, at_a: &mut Log, at_b: &mut Log) -> usize {
+    pub fn poll_both(&self, at_a: &mut Log, at_b: &mut Log) -> usize {
         (self.tick)();
         let at_a = if self.same { 0 } else { self.a.poll(16, at_a) };
         at_a + self.b.poll(16, at_b)
@@ -121,11 +121,11 @@ impl<I: Iface> Pair<I> {
         at_b: &mut Log,
         mut call: impl FnMut() -> Outcome<T>,
     ) -> Result<T, Error> {
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_POLLS {
             match call() {
                 Ok(sent) => return Ok(sent),
                 Err(Refused::Failed(e)) => return Err(e),
-                Err(Refused::NoResource) => self.pump(at_a, at_b),
+                Err(Refused::NoResource) => self.poll_both(at_a, at_b),
             };
         }
         panic!("no resource for ever");
@@ -134,14 +134,14 @@ impl<I: Iface> Pair<I> {
     /// Polls until `b` has had `count` messages, and a little longer: none may follow.
     pub fn arrived(&self, at_b: &mut Log, count: usize) {
         let mut at_a = Log::default();
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_POLLS {
             if at_b.ams.len() >= count {
                 break;
             }
-            self.pump(&mut at_a, at_b);
+            self.poll_both(&mut at_a, at_b);
         }
         for _ in 0..100 {
-            self.pump(&mut at_a, at_b);
+            self.poll_both(&mut at_a, at_b);
         }
         assert_eq!(at_b.ams.len() + at_a.ams.len(), count, "messages arrived");
         at_b.ams.append(&mut at_a.ams);
@@ -155,14 +155,14 @@ impl<I: Iface> Pair<I> {
         let (mut at_a, mut at_b) = (Log::default(), Log::default());
         let sent = self.retry(&mut at_a, &mut at_b, || call(Comp::Token(TOKEN)));
         let expected = usize::from(sent == Ok(Sent::InProgress));
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_POLLS {
             if at_a.comps.len() + at_b.comps.len() >= expected {
                 break;
             }
-            self.pump(&mut at_a, &mut at_b);
+            self.poll_both(&mut at_a, &mut at_b);
         }
         for _ in 0..50 {
-            self.pump(&mut at_a, &mut at_b);
+            self.poll_both(&mut at_a, &mut at_b);
         }
         at_a.comps.append(&mut at_b.comps);
         assert_eq!(at_a.comps.len(), expected, "completions after {sent:?}: {:?}", at_a.comps);
@@ -226,35 +226,35 @@ macro_rules! conform_suite {
             #[allow(unused_imports, reason = "what the expression needs")]
             use super::*;
             $crate::conform_suite!(@cases $make;
-                caps::attributes_make_sense caps::what_is_off_is_unsupported caps::bad_addresses_are_refused caps::nobody_is_an_error
-                caps::tags_stick caps::endpoints_join caps::where_it_leads_is_known
-                am::short_of_every_size am::short_iov_of_every_size am::bcopy_of_every_size am::packet_brings_its_id
-                am::zcopy_of_every_size am::too_long_is_refused_and_harmless am::every_id am::order_is_kept
-                am::asked_first_nothing_is_missed
-                am::source_is_the_sender am::kept_messages_stay am::kept_messages_go_to_other_threads am::handlers_and_drops
-                am::only_who_says_so_delivers_within_sends
-                room::no_resource_then_recovery room::a_poll_has_a_bound room::pending_goes_out_in_order room::purge_gives_all_back
-                room::flush_and_fence room::wakes_up
-                eps::many_endpoints eps::waiting_endpoints_take_turns eps::one_completion_for_many
-                eps::an_endpoint_is_given_up
-                turns::what_waits_is_not_overtaken turns::what_waits_has_turns_under_load
-                pack::a_bad_pack_is_refused_and_harmless pack::a_pack_may_send pack::what_a_closure_is_shown_stays
-                glance::glances_and_polls_share_what_comes
-                limits::puts_and_gets_over_the_limit limits::headers_and_lists_over_the_limit
-                limits::lists_to_read_are_checked_whole limits::a_flush_ends_what_has_no_completion
-                mem::allocations_are_zero_and_ours mem::every_allocation_method mem::allocation_at_an_address
-                mem::registration_works mem::keys_are_checked
-                rma::put_of_every_size rma::get_of_every_size rma::nothing_outside_the_key rma::access_is_enforced
-                rma::strides_and_scatter_lists rma::scatter_lists_are_checked_whole rma::immediates_follow_their_writes
-                lists::messages_of_blocks lists::any_number_of_blocks lists::implicit_puts_are_there_after_a_flush
-                lists::words_are_keys lists::a_fence_orders_puts_to_one_word lists::bare_messages_go_into_posted_memory
-                lists::a_counted_completion_tells_a_failure
-                amo::every_operation_on_every_word amo::compare_and_swap amo::misuse_is_refused
+                caps::attributes_are_consistent caps::missing_caps_answer_unsupported caps::malformed_addresses_are_rejected caps::unreachable_peer_is_an_error
+                caps::ep_tags_are_kept caps::ep_to_ep_connect caps::is_connected_names_the_peer
+                am::short_of_every_size am::short_iov_of_every_size am::bcopy_of_every_size am::am_packet_carries_its_id
+                am::zcopy_of_every_size am::too_long_messages_are_rejected am::every_id am::order_is_kept
+                am::is_quiet_misses_nothing
+                am::source_names_the_sender am::kept_messages_are_unchanged am::kept_messages_move_between_threads am::handlers_are_called_and_removed
+                am::delivery_within_send_is_opt_in
+                resources::no_resource_leaves_no_trace resources::poll_is_bounded resources::pending_keeps_order resources::purge_returns_all_pending
+                resources::flush_and_fence resources::event_fd_wakes_up
+                eps::many_endpoints eps::pending_is_fair_among_endpoints eps::one_completion_for_many_operations
+                eps::ep_cancel_returns_pending
+                fairness::pending_is_not_overtaken fairness::pending_progresses_under_load
+                pack::invalid_pack_length_is_rejected pack::pack_callback_may_send pack::memory_outlives_pack_callback
+                poll_one::poll_one_and_poll_share_messages
+                limits::oversized_puts_and_gets_are_rejected limits::oversized_headers_and_lists_are_rejected
+                limits::get_sgl_is_checked_whole limits::flush_completes_implicit_operations
+                mem::allocations_are_zeroed_and_writable mem::every_allocation_method mem::allocation_at_an_address
+                mem::registration_works mem::damaged_keys_are_rejected
+                rma::put_of_every_size rma::get_of_every_size rma::out_of_range_access_is_rejected rma::access_is_enforced
+                rma::strides_and_scatter_lists rma::put_sgl_is_checked_whole rma::immediates_arrive_with_their_writes
+                lists::messages_of_blocks lists::any_number_of_blocks lists::implicit_puts_are_visible_after_flush
+                lists::word_keys_give_access lists::fence_orders_puts_to_one_word lists::user_qp_messages_land_in_posted_memory
+                lists::counted_completion_reports_failure
+                amo::every_operation_on_every_word amo::compare_and_swap amo::invalid_atomics_are_rejected
             );
         }
     };
-    (@cases $make:expr; $($room:ident::$case:ident)+) => {
-        $(#[test] fn $case() { $crate::conform::$room::$case(&($make)()); })+
+    (@cases $make:expr; $($module:ident::$case:ident)+) => {
+        $(#[test] fn $case() { $crate::conform::$module::$case(&($make)()); })+
     };
 }
 

@@ -10,7 +10,7 @@ fn is_invalid(outcome: Outcome<usize>) -> bool {
 }
 
 /// A closure that says it packed more than it was given, or a packet without an id, is told so, and nothing is sent.
-pub fn a_bad_pack_is_refused_and_harmless<I: Iface>(p: &Pair<I>) {
+pub fn invalid_pack_length_is_rejected<I: Iface>(p: &Pair<I>) {
     let (attr, mut at_a, mut at_b) = (p.a.attr(), Log::default(), Log::default());
     // Not for want of room.
     let mut bad = |call: &dyn Fn() -> Outcome<usize>| {
@@ -57,7 +57,7 @@ pub fn a_bad_pack_is_refused_and_harmless<I: Iface>(p: &Pair<I>) {
 
 /// A closure may send, also to the peer of the message that it packs: that goes out or finds no room, and neither message harms
 /// the other, however long the reader looks meanwhile.
-pub fn a_pack_may_send<I: Iface>(p: &Pair<I>) {
+pub fn pack_callback_may_send<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
     }
@@ -118,7 +118,7 @@ pub fn a_pack_may_send<I: Iface>(p: &Pair<I>) {
 }
 
 /// A closure may let go of the very memory that it was shown a part of: that stays what it is until the closure ends.
-pub fn what_a_closure_is_shown_stays<I: Iface>(p: &Pair<I>)
+pub fn memory_outlives_pack_callback<I: Iface>(p: &Pair<I>)
 where
     <I::Md as Md>::Mem: 'static,
 {
@@ -171,7 +171,7 @@ where
             if seen.get() {
                 break;
             }
-            p.pump(&mut a, &mut b);
+            p.poll_both(&mut a, &mut b);
         }
         assert!(seen.get());
     }

@@ -134,7 +134,7 @@ pub fn get_of_every_size<I: Iface>(p: &Pair<I>) {
 }
 
 /// How an operation of `a` ends: by its answer, by its completion, or, where it has none, by a report of its endpoint.
-fn end_of<I: Iface>(p: &Pair<I>, mut call: impl FnMut(Comp) -> Outcome) -> Result<(), Error> {
+fn run_to_end<I: Iface>(p: &Pair<I>, mut call: impl FnMut(Comp) -> Outcome) -> Result<(), Error> {
     let (mut at_a, mut at_b) = (Log::default(), Log::default());
     let sent = p.retry(&mut at_a, &mut at_b, || call(Comp::Token(1)))?;
     let flush = match sent {
@@ -145,7 +145,7 @@ fn end_of<I: Iface>(p: &Pair<I>, mut call: impl FnMut(Comp) -> Outcome) -> Resul
         if flush == Sent::Done || !at_a.comps.is_empty() || !at_b.comps.is_empty() {
             break;
         }
-        p.pump(&mut at_a, &mut at_b);
+        p.poll_both(&mut at_a, &mut at_b);
     }
     at_a.comps.append(&mut at_b.comps);
     at_a.errors.append(&mut at_b.errors);
@@ -155,7 +155,7 @@ fn end_of<I: Iface>(p: &Pair<I>, mut call: impl FnMut(Comp) -> Outcome) -> Resul
 }
 
 /// Every way to write that there is, by name: `len` bytes at `at`.
-fn every_put<I: Iface>(
+fn each_put_method<I: Iface>(
     p: &Pair<I>,
     t: &Target<I>,
     (at, len): (u64, usize),
@@ -166,32 +166,32 @@ fn every_put<I: Iface>(
     write(&local, 0, &vec![9; len]);
     let iov = [Iov::new(local.addr(), len, Some(&local))];
     if caps.contains(Caps::PUT_SHORT) && len <= put.max_short {
-        check("put_short", end_of(p, |_| p.ab.put_short(&vec![9; len], at, &t.rkey)));
+        check("put_short", run_to_end(p, |_| p.ab.put_short(&vec![9; len], at, &t.rkey)));
     }
     if caps.contains(Caps::PUT_BCOPY) && len <= put.max_bcopy {
         let pack = |slot: &mut [u8]| {
             slot[..len].fill(9);
             len
         };
-        check("put_bcopy", end_of(p, |_| p.ab.put_bcopy(len, pack, at, &t.rkey).map(|_| Sent::Done)));
+        check("put_bcopy", run_to_end(p, |_| p.ab.put_bcopy(len, pack, at, &t.rkey).map(|_| Sent::Done)));
     }
     if caps.contains(Caps::PUT_ZCOPY) && (put.min_zcopy..=put.max_zcopy).contains(&len) {
         // SAFETY: `local` lives until the end that is waited for.
-        check("put_zcopy", end_of(p, |comp| unsafe { p.ab.put_zcopy(&iov, at, &t.rkey, comp) }));
+        check("put_zcopy", run_to_end(p, |comp| unsafe { p.ab.put_zcopy(&iov, at, &t.rkey, comp) }));
     }
     if caps.contains(Caps::PUT_SGL) {
         let remote = [RemoteIov::new(at, len, &t.rkey)];
         // SAFETY: as above.
-        check("put_sgl", end_of(p, |comp| unsafe { p.ab.put_sgl(&iov, &remote, comp) }));
+        check("put_sgl", run_to_end(p, |comp| unsafe { p.ab.put_sgl(&iov, &remote, comp) }));
     }
     if caps.contains(Caps::PUT_IMM) {
         // SAFETY: as above.
-        check("put_imm", end_of(p, |comp| unsafe { p.ab.put_imm(&iov, at, &t.rkey, 1, comp) }));
+        check("put_imm", run_to_end(p, |comp| unsafe { p.ab.put_imm(&iov, at, &t.rkey, 1, comp) }));
     }
 }
 
 /// Every way to read that there is; what was read is that many times `byte`, or nothing if it fails.
-fn every_get<I: Iface>(
+fn each_get_method<I: Iface>(
     p: &Pair<I>,
     t: &Target<I>,
     (at, len): (u64, usize),
@@ -209,16 +209,16 @@ fn every_get<I: Iface>(
     };
     if caps.contains(Caps::GET_ZCOPY) && (get.min_zcopy..=get.max_zcopy).contains(&len) {
         // SAFETY: `local` lives until the end that is waited for.
-        ended("get_zcopy", end_of(p, |comp| unsafe { p.ab.get_zcopy(&iov, at, &t.rkey, comp) }));
+        ended("get_zcopy", run_to_end(p, |comp| unsafe { p.ab.get_zcopy(&iov, at, &t.rkey, comp) }));
     }
     if caps.contains(Caps::GET_SGL) {
         let remote = [RemoteIov::new(at, len, &t.rkey)];
         // SAFETY: as above.
-        ended("get_sgl", end_of(p, |comp| unsafe { p.ab.get_sgl(&iov, &remote, comp) }));
+        ended("get_sgl", run_to_end(p, |comp| unsafe { p.ab.get_sgl(&iov, &remote, comp) }));
     }
     if caps.contains(Caps::GET_SHORT) && len <= get.max_short {
         let mut out = vec![0; len];
-        let result = end_of(p, |_| p.ab.get_short(&mut out, at, &t.rkey));
+        let result = run_to_end(p, |_| p.ab.get_short(&mut out, at, &t.rkey));
         assert!(out.iter().all(|b| *b == if result.is_ok() { byte } else { 0 }));
         check("get_short", result);
     }
@@ -228,14 +228,14 @@ fn every_get<I: Iface>(
             let got = got.clone();
             p.ab.get_bcopy(len, move |bytes: &[u8]| _ = got.replace(Some(bytes.to_vec())), at, &t.rkey, comp)
         };
-        let result = end_of(p, call);
+        let result = run_to_end(p, call);
         assert_eq!(got.take(), result.is_ok().then(|| vec![byte; len]), "get_bcopy");
         check("get_bcopy", result);
     }
 }
 
 /// Ranges that leave the key are errors, whichever operation names them, and change nothing; the last byte is inside.
-pub fn nothing_outside_the_key<I: Iface>(p: &Pair<I>) {
+pub fn out_of_range_access_is_rejected<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().caps.intersects(PUTS | GETS) {
         return;
     }
@@ -253,18 +253,18 @@ pub fn nothing_outside_the_key<I: Iface>(p: &Pair<I>) {
         (t.at, LEN + 1),
     ] {
         let refused = |name: &str, result| assert_eq!(result, Err(Error::RemoteAccess), "{name} {range:x?}");
-        every_put(p, &t, range, refused);
-        every_get(p, &t, range, 0, refused);
+        each_put_method(p, &t, range, refused);
+        each_get_method(p, &t, range, 0, refused);
     }
     assert!(read(&t.mem, 0, LEN).iter().all(|b| *b == 0));
     let good = |name: &str, result| assert_eq!(result, Ok(()), "{name}");
-    every_put(p, &t, (end - 1, 1), |name, result| {
+    each_put_method(p, &t, (end - 1, 1), |name, result| {
         good(name, result);
         assert_eq!(read(&t.mem, LEN - 2, 2), [0, 9], "{name}");
         write(&t.mem, LEN - 1, &[0]);
     });
     write(&t.mem, LEN - 1, &[7]);
-    every_get(p, &t, (end - 1, 1), 7, good);
+    each_get_method(p, &t, (end - 1, 1), 7, good);
     if p.a.attr().has(Caps::PUT_SHORT) {
         p.ab.put_short(&[], end, &t.rkey).map(drop).unwrap();
     }
@@ -283,13 +283,13 @@ pub fn access_is_enforced<I: Iface>(p: &Pair<I>) {
     let denied = |name: &str, result| assert_eq!(result, Err(Error::RemoteAccess), "{name}");
     let good = |name: &str, result| assert_eq!(result, Ok(()), "{name}");
     let t = target(p, 64, Access::LOCAL_WRITE | Access::REMOTE_READ);
-    every_put(p, &t, (t.at, 8), denied);
-    every_get(p, &t, (t.at, 8), 0, good);
+    each_put_method(p, &t, (t.at, 8), denied);
+    each_get_method(p, &t, (t.at, 8), 0, good);
     assert_eq!(read(&t.mem, 0, 64), [0; 64]);
     let t = target(p, 64, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
     write(&t.mem, 0, &[3; 64]);
-    every_get(p, &t, (t.at, 8), 3, denied);
-    every_put(p, &t, (t.at, 8), good);
+    each_get_method(p, &t, (t.at, 8), 3, denied);
+    each_put_method(p, &t, (t.at, 8), good);
     assert_eq!(read(&t.mem, 0, 9), [9, 9, 9, 9, 9, 9, 9, 9, 3]);
     if caps.contains(Caps::ATOMIC) {
         let denied = Some(uct::api::Refused::Failed(Error::RemoteAccess));
@@ -298,7 +298,7 @@ pub fn access_is_enforced<I: Iface>(p: &Pair<I>) {
 }
 
 /// A way to cut `len` bytes into blocks: (offset, block length, stride, blocks), not overlapping, in order.
-fn cuts(len: usize, seed: u64) -> Vec<(usize, usize, usize, usize)> {
+fn blocks(len: usize, seed: u64) -> Vec<(usize, usize, usize, usize)> {
     let mut rng = crate::rng::Rng::new(seed, 0);
     let (mut all, mut at, mut left) = (Vec::new(), 0, len);
     while left > 0 && all.len() < 5 {
@@ -316,9 +316,10 @@ fn cuts(len: usize, seed: u64) -> Vec<(usize, usize, usize, usize)> {
 }
 
 /// The offsets of the bytes of such blocks, in order.
-fn offsets(cuts: &[(usize, usize, usize, usize)]) -> Vec<usize> {
+fn offsets(blocks: &[(usize, usize, usize, usize)]) -> Vec<usize> {
     let block = |at: usize, len: usize| at..at + len;
-    cuts.iter()
+    blocks
+        .iter()
         .flat_map(|&(at, len, stride, n)| (0..n).flat_map(move |k| block(at + k * stride, len)))
         .collect()
 }
@@ -333,7 +334,7 @@ pub fn strides_and_scatter_lists<I: Iface>(p: &Pair<I>) {
     let (at_a, at_b) = (bytes(1, ROOM), bytes(2, ROOM));
     for round in 0..40 {
         let len = [0, 1, 16, 100, 333, 700][round as usize % 6];
-        let (mine, theirs) = (cuts(len, 100 + round), cuts(len, 900 + round));
+        let (mine, theirs) = (blocks(len, 100 + round), blocks(len, 900 + round));
         let iov: Vec<_> = mine
             .iter()
             .map(|&(at, len, stride, count)| Iov {
@@ -407,7 +408,7 @@ pub fn strides_and_scatter_lists<I: Iface>(p: &Pair<I>) {
 }
 
 /// A scatter list of which one block leaves its key does nothing at all, and one of the wrong length neither.
-pub fn scatter_lists_are_checked_whole<I: Iface>(p: &Pair<I>) {
+pub fn put_sgl_is_checked_whole<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::PUT_SGL) {
         return;
     }
@@ -429,7 +430,7 @@ pub fn scatter_lists_are_checked_whole<I: Iface>(p: &Pair<I>) {
 }
 
 /// The word arrives once for each write, when the bytes are there, and tells who wrote how much.
-pub fn immediates_follow_their_writes<I: Iface>(p: &Pair<I>) {
+pub fn immediates_arrive_with_their_writes<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::PUT_IMM) {
         return;
     }
@@ -448,7 +449,7 @@ pub fn immediates_follow_their_writes<I: Iface>(p: &Pair<I>) {
         let put = || unsafe { p.ab.put_imm(iov, at, &t.rkey, 1000 + n, Comp::Token(5)) };
         if p.retry(&mut a, &mut b, put).unwrap() == uct::api::Sent::InProgress {
             while a.comps.len() + b.comps.len() == before {
-                p.pump(&mut a, &mut b);
+                p.poll_both(&mut a, &mut b);
             }
         }
     }
@@ -456,7 +457,7 @@ pub fn immediates_follow_their_writes<I: Iface>(p: &Pair<I>) {
         if a.imms.len() + b.imms.len() == COUNT as usize {
             break;
         }
-        p.pump(&mut a, &mut b);
+        p.poll_both(&mut a, &mut b);
     }
     b.imms.append(&mut a.imms);
     b.comps.append(&mut a.comps);

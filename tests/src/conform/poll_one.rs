@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use uct::api::{Caps, Ep, Glance, Iface, Refused, Source};
 
 /// Messages are taken by glances, left by others, and delivered by polls, in any order of these.
-pub fn glances_and_polls_share_what_comes<I: Iface>(p: &Pair<I>) {
+pub fn poll_one_and_poll_share_messages<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
     }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use uct::api::{Caps, Ep, Iface, Outcome, Pending, PendingQueued, Refused, Retry};
 
-fn can_wait<I: Iface>(p: &Pair<I>) -> bool {
+fn supports_pending<I: Iface>(p: &Pair<I>) -> bool {
     p.a.attr().has(Caps::AM_BCOPY | Caps::CONNECT_TO_IFACE | Caps::PENDING)
 }
 
@@ -18,7 +18,7 @@ fn send<E: Ep>(ep: &E, id: u8, n: u8) -> Outcome<usize> {
 }
 
 /// Sends it when there is room, and counts.
-fn later<E: Ep + 'static>(ep: &Rc<E>, id: u8, n: u8, done: &Rc<Cell<u32>>) -> Pending {
+fn pending_send<E: Ep + 'static>(ep: &Rc<E>, id: u8, n: u8, done: &Rc<Cell<u32>>) -> Pending {
     let (by, done) = (Rc::downgrade(ep), done.clone());
     Box::new(move || {
         let Some(ep) = by.upgrade() else { return Retry::Done };
@@ -39,21 +39,24 @@ fn fill<E: Ep>(ep: &E) -> usize {
 
 /// A message sent at once by an endpoint that has others waiting comes behind them, where there is order, whoever else has sent to
 /// the same peer meanwhile.
-pub fn what_waits_is_not_overtaken<I: Iface>(p: &Pair<I>)
+pub fn pending_is_not_overtaken<I: Iface>(p: &Pair<I>)
 where
     I::Ep: 'static,
 {
-    if !can_wait(p) {
+    if !supports_pending(p) {
         return;
     }
     let connect = || Rc::new(p.a.connect(&p.b.device_addr(), &p.b.iface_addr()).unwrap());
-    let (waits, other) = (connect(), connect());
+    let (pending_ep, other) = (connect(), connect());
     for round in 0..4u8 {
         let (mut a, mut b) = (Log::default(), Log::default());
-        let mut sent = fill(&*waits);
+        let mut sent = fill(&*pending_ep);
         let done = Rc::new(Cell::new(0));
         for n in 0..3 {
-            assert_eq!(waits.pending_add(later(&waits, 2, n, &done)), Ok(PendingQueued::Queued));
+            assert_eq!(
+                pending_ep.pending_add(pending_send(&pending_ep, 2, n, &done)),
+                Ok(PendingQueued::Queued)
+            );
         }
         // The peer makes room, and nobody has looked after what waits since.
         for _ in 0..200_000 {
@@ -68,7 +71,7 @@ where
             p.retry(&mut a, &mut b, || send(&*other, 1, 1)).unwrap();
             sent += 1;
         }
-        p.retry(&mut a, &mut b, || send(&*waits, 2, 3)).unwrap();
+        p.retry(&mut a, &mut b, || send(&*pending_ep, 2, 3)).unwrap();
         b.ams.append(&mut a.ams);
         p.arrived(&mut b, sent + 4);
         assert_eq!(done.get(), 3);
@@ -79,18 +82,18 @@ where
         }
         assert_eq!(got, [(2, 0), (2, 1), (2, 2), (2, 3)]);
         // Nothing waits: what is sent goes at once.
-        p.retry(&mut a, &mut b, || send(&*waits, 3, 0)).unwrap();
+        p.retry(&mut a, &mut b, || send(&*pending_ep, 3, 0)).unwrap();
         b.ams.clear();
         p.arrived(&mut b, 1);
     }
 }
 
 /// Who is sent more than it takes in at a time still sends what waits for room.
-pub fn what_waits_has_turns_under_load<I: Iface>(p: &Pair<I>)
+pub fn pending_progresses_under_load<I: Iface>(p: &Pair<I>)
 where
     I::Ep: 'static,
 {
-    if !can_wait(p) {
+    if !supports_pending(p) {
         return;
     }
     let back = Rc::new(p.b.connect(&p.a.device_addr(), &p.a.iface_addr()).unwrap());
@@ -98,7 +101,7 @@ where
     fill(&*back);
     let done = Rc::new(Cell::new(0));
     for n in 0..3 {
-        assert_eq!(back.pending_add(later(&back, 2, n, &done)), Ok(PendingQueued::Queued));
+        assert_eq!(back.pending_add(pending_send(&back, 2, n, &done)), Ok(PendingQueued::Queued));
     }
     for _ in 0..20_000 {
         if done.get() == 3 {

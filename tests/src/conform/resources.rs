@@ -7,11 +7,11 @@ use std::time::Duration;
 use uct::api::{Caps, Comp, Completion, Ep, Events, Iface, PendingQueued, Refused, Retry, Sent};
 
 /// Most messages that may go out before a full queue is given up on.
-const ENOUGH: usize = 1 << 20;
+const MAX_SENDS: usize = 1 << 20;
 
 /// Sends until there is no room; answers how many went out.
 fn fill<I: Iface>(p: &Pair<I>) -> usize {
-    for n in 0..ENOUGH {
+    for n in 0..MAX_SENDS {
         let called = Cell::new(false);
         let sent = p.ab.am_bcopy(1, |slot| {
             called.set(true);
@@ -31,7 +31,7 @@ fn fill<I: Iface>(p: &Pair<I>) -> usize {
 }
 
 /// The queue fills, nothing is lost, nothing is sent by a refused call, and there is room again.
-pub fn no_resource_then_recovery<I: Iface>(p: &Pair<I>) {
+pub fn no_resource_leaves_no_trace<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
     }
@@ -53,7 +53,7 @@ pub fn no_resource_then_recovery<I: Iface>(p: &Pair<I>) {
 }
 
 /// A poll takes in no more than it may, and says how much that was; the next one goes on.
-pub fn a_poll_has_a_bound<I: Iface>(p: &Pair<I>) {
+pub fn poll_is_bounded<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
     }
@@ -82,7 +82,7 @@ pub fn a_poll_has_a_bound<I: Iface>(p: &Pair<I>) {
 }
 
 /// Busy while there is room; queued when there is none; then out of progress, in order.
-pub fn pending_goes_out_in_order<I: Iface>(p: &Pair<I>) {
+pub fn pending_keeps_order<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::PENDING) {
         return;
     }
@@ -108,7 +108,7 @@ pub fn pending_goes_out_in_order<I: Iface>(p: &Pair<I>) {
 }
 
 /// Purge hands back what waits, once, in order, and nothing of it is tried later.
-pub fn purge_gives_all_back<I: Iface>(p: &Pair<I>) {
+pub fn purge_returns_all_pending<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::PENDING) {
         return;
     }
@@ -157,7 +157,7 @@ pub fn flush_and_fence<I: Iface>(p: &Pair<I>) {
         comp.update(Ok(()));
     }
     for _ in 0..100_000 {
-        p.pump(&mut a, &mut b);
+        p.poll_both(&mut a, &mut b);
     }
     assert_eq!((fired.get(), comp.outstanding()), (1, 0));
     p.retry(&mut a, &mut b, || p.ab.fence()).map(drop).unwrap();
@@ -166,7 +166,7 @@ pub fn flush_and_fence<I: Iface>(p: &Pair<I>) {
 }
 
 /// Armed and idle: asleep until a message comes. Not idle: told so.
-pub fn wakes_up<I: Iface>(p: &Pair<I>) {
+pub fn event_fd_wakes_up<I: Iface>(p: &Pair<I>) {
     if !p.b.attr().has(Caps::EVENT_RECV | Caps::AM_BCOPY) {
         return;
     }
@@ -177,7 +177,7 @@ pub fn wakes_up<I: Iface>(p: &Pair<I>) {
     for round in 1..=20 {
         let mut tries = 0;
         while !p.b.arm(Events::RECV).unwrap() {
-            p.pump(&mut a, &mut b);
+            p.poll_both(&mut a, &mut b);
             tries += 1;
             assert!(tries < 100_000, "never idle");
         }
@@ -194,7 +194,7 @@ pub fn wakes_up<I: Iface>(p: &Pair<I>) {
             assert!(waits < 1000, "nobody woke us");
         }
         while b.ams.len() + a.ams.len() < round {
-            p.pump(&mut a, &mut b);
+            p.poll_both(&mut a, &mut b);
         }
     }
 }

@@ -16,14 +16,14 @@ use super::bytes;
 /// Threads that share.
 const THREADS: u64 = 2;
 /// Operations of a kind, of each thread.
-const MANY: u64 = 1000;
+const COUNT: u64 = 1000;
 /// Longest transfer tried.
-const ROOM: usize = 20_000;
+const MAX_LEN: usize = 20_000;
 /// Without anything new before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Two shared interfaces that know each other; they may be the same one.
-pub struct Shared {
+pub struct SharedPair {
     a: Iface,
     b: Iface,
     ab: Ep,
@@ -39,36 +39,36 @@ pub fn open(tl: &str, dev: &str) -> Iface {
     Iface::open(tl, dev, &Source::empty(), ThreadMode::Multi).unwrap()
 }
 
-impl Shared {
+impl SharedPair {
     /// Connects two interfaces with each other.
     pub fn new(a: Iface, b: Iface) -> Self {
         let ab = a.connect(&b.device_addr(), &b.iface_addr()).expect("a reaches b");
         let ba = b.connect(&a.device_addr(), &a.iface_addr()).expect("b reaches a");
-        Shared { a, b, ab, _ba: ba }
+        SharedPair { a, b, ab, _ba: ba }
     }
 
     /// An interface connected to itself.
     pub fn with_itself(a: Iface) -> Self {
-        Shared::new(a.clone(), a)
+        SharedPair::new(a.clone(), a)
     }
 
     fn has(&self, caps: Caps) -> bool {
         self.a.attr().has(caps)
     }
 
-    fn turn(&self) {
-        let came = self.a.progress(16).unwrap() + self.b.progress(16).unwrap();
-        if came == 0 {
+    fn progress_both(&self) {
+        let arrived = self.a.progress(16).unwrap() + self.b.progress(16).unwrap();
+        if arrived == 0 {
             // The other thread may be inside, and its core this one.
             std::thread::yield_now();
         }
     }
 
     /// Makes progress until something is so.
-    fn until(&self, what: &str, mut so: impl FnMut() -> bool) {
-        let late = Instant::now() + PATIENCE;
-        while !so() {
-            self.turn();
+    fn until(&self, what: &str, mut condition: impl FnMut() -> bool) {
+        let late = Instant::now() + TIMEOUT;
+        while !condition() {
+            self.progress_both();
             assert!(Instant::now() < late, "{what} for ever");
         }
     }
@@ -87,7 +87,7 @@ impl Shared {
         done.unwrap()
     }
 
-    /// Runs an operation to its end. Whether its completion is called again later, [`Shared::both`] looks.
+    /// Runs an operation to its end. Whether its completion is called again later, [`SharedPair::both`] looks.
     fn finish(&self, mut call: impl FnMut(Option<&Arc<Completion>>) -> Outcome) -> Ended {
         let fired = Arc::new(AtomicU32::new(0));
         let count = fired.clone();
@@ -102,7 +102,7 @@ impl Shared {
     }
 
     /// Two threads, by number, from the same moment on; then whether all completions were called as often as they had to be.
-    fn both(&self, each: impl Fn(u64) -> Vec<Ended> + Sync) {
+    fn on_both_threads(&self, each: impl Fn(u64) -> Vec<Ended> + Sync) {
         let start = Barrier::new(THREADS as usize);
         let run = &|n| {
             start.wait();
@@ -112,7 +112,7 @@ impl Shared {
             let running: Vec<_> = (0..THREADS).map(|n| scope.spawn(move || run(n))).collect();
             running.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
         });
-        (0..1000).for_each(|_| self.turn());
+        (0..1000).for_each(|_| self.progress_both());
         for Ended(fired, expected) in &all {
             assert_eq!(fired.load(Ordering::Relaxed), *expected, "completions");
         }
@@ -146,35 +146,35 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 /// Short, bcopy and zcopy messages of both threads arrive once each, whole, and in each thread's order if there is order.
-pub fn messages_of_two_threads(s: &Shared) {
+pub fn messages_of_two_threads(s: &SharedPair) {
     let limits = s.a.attr().am;
-    let ways = [
+    let methods = [
         (Caps::AM_SHORT, limits.max_short),
         (Caps::AM_BCOPY, limits.max_bcopy),
         (Caps::AM_ZCOPY, limits.max_zcopy),
     ];
-    let ways: Vec<_> = ways.into_iter().filter(|(way, _)| s.has(*way)).collect();
-    if ways.is_empty() {
+    let methods: Vec<_> = methods.into_iter().filter(|(method, _)| s.has(*method)).collect();
+    if methods.is_empty() {
         return;
     }
-    let way = |number: u64| ways[number as usize % ways.len()];
-    let came = Arc::new(Mutex::new(Vec::new()));
-    let log = came.clone();
+    let method = |number: u64| methods[number as usize % methods.len()];
+    let arrived = Arc::new(Mutex::new(Vec::new()));
+    let log = arrived.clone();
     let keep = move |am: uct::api::Am<'_>| log.lock().unwrap().push(am.data().to_vec());
     s.b.set_am_handler(7, HandlerThread::Any, Some(Box::new(keep))).unwrap();
     // The number of the message, then bytes that nobody else sends.
     let whole = |number: u64| {
-        let len = [0, 8, 100, 3000, ROOM][number as usize % 5].min(way(number).1 - 8);
+        let len = [0, 8, 100, 3000, MAX_LEN][number as usize % 5].min(method(number).1 - 8);
         [&number.to_le_bytes()[..], &bytes(number, len)].concat()
     };
-    s.both(|thread| {
-        let local = s.a.alloc(&AllocReq::new(ROOM, "message")).unwrap();
+    s.on_both_threads(|thread| {
+        let local = s.a.alloc(&AllocReq::new(MAX_LEN, "message")).unwrap();
         let mut ended = Vec::new();
-        for n in 0..MANY {
+        for n in 0..COUNT {
             let number = thread << 32 | n;
             let message = whole(number);
             let (head, body) = message.split_at(8);
-            match way(number).0 {
+            match method(number).0 {
                 Caps::AM_SHORT => assert_eq!(s.post(|| s.ab.am_short(7, number, body)), Sent::Done),
                 Caps::AM_BCOPY => {
                     let pack = |slot: &mut [u8]| {
@@ -195,36 +195,36 @@ pub fn messages_of_two_threads(s: &Shared) {
         ended.push(s.finish(|comp| s.ab.flush(comp)));
         ended
     });
-    s.until("fewer messages", || came.lock().unwrap().len() as u64 >= THREADS * MANY);
-    (0..1000).for_each(|_| s.turn());
-    let came = std::mem::take(&mut *came.lock().unwrap());
-    assert_eq!(came.len() as u64, THREADS * MANY, "messages arrived");
+    s.until("fewer messages", || arrived.lock().unwrap().len() as u64 >= THREADS * COUNT);
+    (0..1000).for_each(|_| s.progress_both());
+    let arrived = std::mem::take(&mut *arrived.lock().unwrap());
+    assert_eq!(arrived.len() as u64, THREADS * COUNT, "messages arrived");
     for thread in 0..THREADS {
-        let mut of_it: Vec<_> = came.iter().filter(|message| number(message) >> 32 == thread).collect();
+        let mut of_it: Vec<_> = arrived.iter().filter(|message| number(message) >> 32 == thread).collect();
         if s.a.attr().order != OrderKind::Ordered {
             of_it.sort_by_key(|message| number(message));
         }
-        assert!(of_it.into_iter().map(|message| number(message)).eq((0..MANY).map(|n| thread << 32 | n)));
+        assert!(of_it.into_iter().map(|message| number(message)).eq((0..COUNT).map(|n| thread << 32 | n)));
     }
-    assert!(came.iter().all(|message| *message == whole(number(message))), "not what was sent");
+    assert!(arrived.iter().all(|message| *message == whole(number(message))), "not what was sent");
     s.b.set_am_handler(7, HandlerThread::Any, None).unwrap();
 }
 
 /// Every way to put and to get that there is, of each thread in a half of its own.
-pub fn puts_and_gets_of_two_threads(s: &Shared) {
+pub fn puts_and_gets_of_two_threads(s: &SharedPair) {
     let (put, get) = (s.a.attr().put, s.a.attr().get);
-    let (mem, rkey, start) = s.target(ROOM * THREADS as usize);
-    s.both(|thread| {
-        let half = thread as usize * ROOM;
+    let (mem, rkey, start) = s.target(MAX_LEN * THREADS as usize);
+    s.on_both_threads(|thread| {
+        let half = thread as usize * MAX_LEN;
         let at = start + half as u64;
-        let local = s.a.alloc(&AllocReq::new(ROOM, "local")).unwrap();
+        let local = s.a.alloc(&AllocReq::new(MAX_LEN, "local")).unwrap();
         let mut ended = Vec::new();
-        for len in [1, 8, 100, 4096, ROOM] {
-            for way in [Caps::PUT_SHORT, Caps::PUT_BCOPY, Caps::PUT_ZCOPY] {
-                let data = bytes(thread << 32 | way.bits(), len);
+        for len in [1, 8, 100, 4096, MAX_LEN] {
+            for method in [Caps::PUT_SHORT, Caps::PUT_BCOPY, Caps::PUT_ZCOPY] {
+                let data = bytes(thread << 32 | method.bits(), len);
                 let iov = [Iov::new(local.addr(), len, Some(&local))];
-                match way {
-                    _ if !s.has(way) => continue,
+                match method {
+                    _ if !s.has(method) => continue,
                     Caps::PUT_SHORT if len <= put.max_short => {
                         assert_eq!(s.post(|| s.ab.put_short(&data, at, &rkey)), Sent::Done);
                     }
@@ -243,13 +243,13 @@ pub fn puts_and_gets_of_two_threads(s: &Shared) {
                     _ => continue,
                 }
                 ended.push(s.finish(|comp| s.ab.flush(comp)));
-                assert!(read(&mem, half, len) == data, "{len} bytes put by {way:?}");
+                assert!(read(&mem, half, len) == data, "{len} bytes put by {method:?}");
             }
-            for way in [Caps::GET_SHORT, Caps::GET_BCOPY, Caps::GET_ZCOPY] {
-                let data = bytes(thread << 32 | way.bits(), len);
+            for method in [Caps::GET_SHORT, Caps::GET_BCOPY, Caps::GET_ZCOPY] {
+                let data = bytes(thread << 32 | method.bits(), len);
                 write(&mem, half, &data);
-                let got = match way {
-                    _ if !s.has(way) => continue,
+                let got = match method {
+                    _ if !s.has(method) => continue,
                     Caps::GET_SHORT if len <= get.max_short => {
                         let mut out = vec![0; len];
                         assert_eq!(s.post(|| s.ab.get_short(&mut out, at, &rkey)), Sent::Done);
@@ -273,7 +273,7 @@ pub fn puts_and_gets_of_two_threads(s: &Shared) {
                     }
                     _ => continue,
                 };
-                assert!(got == data, "{len} bytes got by {way:?}");
+                assert!(got == data, "{len} bytes got by {method:?}");
             }
         }
         ended
@@ -281,16 +281,16 @@ pub fn puts_and_gets_of_two_threads(s: &Shared) {
 }
 
 /// Both threads count in the same words: by fetch-and-add, whose results are all different, by add, and by compare-and-swap.
-pub fn atomics_of_two_threads(s: &Shared) {
+pub fn atomics_of_two_threads(s: &SharedPair) {
     if !s.has(Caps::ATOMIC) {
         return;
     }
     let (fetch, post) = (s.a.attr().atomics.fetch(8), s.a.attr().atomics.post(8));
     let (mem, rkey, at) = s.target(64);
     let seen = Mutex::new(Vec::new());
-    s.both(|_| {
+    s.on_both_threads(|_| {
         let (mut ended, mut mine) = (Vec::new(), Vec::new());
-        for _ in 0..MANY {
+        for _ in 0..COUNT {
             let mut old = 0u64;
             let result = NonNull::from(&mut old);
             if fetch.contains(AtomicOps::ADD) {
@@ -323,7 +323,7 @@ pub fn atomics_of_two_threads(s: &Shared) {
         seen.lock().unwrap().append(&mut mine);
         ended
     });
-    let count = |has: bool| if has { THREADS * MANY } else { 0 };
+    let count = |has: bool| if has { THREADS * COUNT } else { 0 };
     let mut seen = seen.into_inner().unwrap();
     seen.sort_unstable();
     assert!(seen.into_iter().eq(0..count(fetch.contains(AtomicOps::ADD))));
@@ -335,16 +335,16 @@ pub fn atomics_of_two_threads(s: &Shared) {
 
 /// One completion for the operations of both threads is called once, by whichever is last; flushes of endpoint and interface,
 /// each with a completion of its own, from within the other thread's.
-pub fn completions_of_two_threads(s: &Shared) {
+pub fn completions_of_two_threads(s: &SharedPair) {
     let (_mem, rkey, at) = s.target(64 * THREADS as usize);
     let fired = Arc::new(AtomicU32::new(0));
     let (count, puts) = (fired.clone(), s.has(Caps::PUT_ZCOPY));
-    let comp = Completion::new((2 * THREADS * MANY) as u32, move |result| {
+    let comp = Completion::new((2 * THREADS * COUNT) as u32, move |result| {
         assert_eq!(result, Ok(()));
         count.fetch_add(1, Ordering::Release);
     });
     let locals: Vec<_> = (0..THREADS).map(|_| s.a.alloc(&AllocReq::new(64, "local")).unwrap()).collect();
-    s.both(|thread| {
+    s.on_both_threads(|thread| {
         let local = &locals[thread as usize];
         let iov = [Iov::new(local.addr(), 64, Some(local))];
         let counted = |sent: Sent| {
@@ -353,7 +353,7 @@ pub fn completions_of_two_threads(s: &Shared) {
             }
         };
         let mut ended = Vec::new();
-        for n in 0..MANY {
+        for n in 0..COUNT {
             assert_eq!(
                 fired.load(Ordering::Acquire),
                 0,
@@ -374,23 +374,23 @@ pub fn completions_of_two_threads(s: &Shared) {
         ended
     });
     s.until("no completion", || fired.load(Ordering::Acquire) > 0);
-    (0..1000).for_each(|_| s.turn());
+    (0..1000).for_each(|_| s.progress_both());
     assert_eq!((fired.load(Ordering::Relaxed), comp.outstanding()), (1, 0), "called, left");
 }
 
-/// All cases for the shared form of one transport: `shared_suite!(name, || shared);`.
+/// All cases for the shared form of one transport: `threads_suite!(name, || shared);`.
 #[macro_export]
-macro_rules! shared_suite {
+macro_rules! threads_suite {
     ($tl:ident, $make:expr) => {
         mod $tl {
             #[allow(unused_imports, reason = "what the expression needs")]
             use super::*;
-            $crate::shared_suite!(@cases $make;
+            $crate::threads_suite!(@cases $make;
                 messages_of_two_threads puts_and_gets_of_two_threads atomics_of_two_threads completions_of_two_threads
             );
         }
     };
     (@cases $make:expr; $($case:ident)+) => {
-        $(#[test] fn $case() { $crate::conform::shared::$case(&($make)()); })+
+        $(#[test] fn $case() { $crate::conform::threads::$case(&($make)()); })+
     };
 }

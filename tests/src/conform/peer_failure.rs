@@ -1,8 +1,8 @@
 //! What a transport that tells of deaths ([`Caps::PEER_FAILURE`]) promises when a peer is gone without a word: each endpoint to it
 //! fails, what is under way or waits comes to an end, once, and nobody else notices anything. The peer is another process, killed,
-//! or whatever the transport has for one. Instantiated in `tests/conform/conform.rs` by one line per transport.
+//! or whatever the transport has for one. Instantiated in `tests/conform/conform.rs` by one driver per transport.
 
-use super::{Log, PATIENCE as POLLS, Pair, rma};
+use super::{Log, MAX_POLLS, Pair, rma};
 use crate::partner::Partner;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ use uct::api::{
     Retry, Sent,
 };
 
-/// Before a test gives up. A death is told in milliseconds where nothing else runs.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Before a test gives up. A death is notified in milliseconds where nothing else runs.
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Endpoints to the one that dies.
 const EPS: u64 = 3;
 /// Bytes of its memory, and in an operation.
@@ -27,7 +27,7 @@ type KeyOf<I> = <<I as Iface>::Md as Md>::Rkey;
 type MemOf<I> = <<I as Iface>::Md as Md>::Mem;
 
 /// An interface with endpoints to a peer that is going to die, and a pair of which it is one side, that lives.
-pub struct Mortal<I: Iface> {
+pub struct FailingPeer<I: Iface> {
     pair: Pair<I>,
     eps: Vec<Rc<I::Ep>>,
     /// Its memory, where there is such a thing: where, and the key.
@@ -37,69 +37,69 @@ pub struct Mortal<I: Iface> {
 }
 
 /// An address, and memory: where, and its key.
-pub type Where = (Vec<u8>, Vec<u8>, u64, Vec<u8>);
+pub type PeerInfo = (Vec<u8>, Vec<u8>, u64, Vec<u8>);
 
-/// Where an interface and memory of it are, as peers are told.
-pub fn place<I: Iface>(iface: &I, mem: &MemOf<I>) -> Where {
+/// PeerInfo an interface and memory of it are, as peers are notified.
+pub fn describe<I: Iface>(iface: &I, mem: &MemOf<I>) -> PeerInfo {
     let key = iface.md().pack_rkey(mem).map_or(Vec::new(), |key| key.to_vec());
     (iface.device_addr().to_vec(), iface.iface_addr().to_vec(), mem.addr().addr() as u64, key)
 }
 
 /// Memory for anybody.
 pub fn memory<I: Iface>(iface: &I) -> MemOf<I> {
-    let req = AllocReq { access: Access::ALL, ..AllocReq::new(MEMORY, "mortal") };
+    let req = AllocReq { access: Access::ALL, ..AllocReq::new(MEMORY, "peer") };
     iface.md().alloc(&req).expect("memory")
 }
 
-/// Plays the peer, until it is killed: what `peer`, started by [`Mortal::of_process`], does.
-pub fn be_the_peer(tl: &str, dev: &str) {
+/// Plays the peer, until it is killed: what `peer`, started by [`FailingPeer::in_process`], does.
+pub fn run_peer(tl: &str, dev: &str) {
     let iface = any::open(tl, dev, &Source::empty()).expect("the transport");
-    let (mut line, mem) = (Partner::parent(), memory(&iface));
-    line.send(&place(&iface, &mem)).expect("a survivor");
-    let (device, addr, ..): Where = line.recv(PATIENCE).expect("a survivor");
+    let (mut driver, mem) = (Partner::parent(), memory(&iface));
+    driver.send(&describe(&iface, &mem)).expect("a survivor");
+    let (device, addr, ..): PeerInfo = driver.recv(TIMEOUT).expect("a survivor");
     // What RDMA wants of its target.
     let _back = iface.connect(&device, &addr).expect("the survivor");
-    line.send(&()).expect("a survivor");
-    while !line.is_gone() {
+    driver.send(&()).expect("a survivor");
+    while !driver.is_gone() {
         if iface.progress(64) == 0 {
             std::thread::sleep(Duration::from_micros(100));
         }
     }
 }
 
-impl Mortal<any::Iface> {
+impl FailingPeer<any::Iface> {
     /// The peer is a process, which runs `program`: the binary `peer`.
-    pub fn of_process(program: &str, tl: &str, dev: &str) -> Self {
-        Mortal::wrapped(program, tl, dev, |iface| iface)
+    pub fn in_process(program: &str, tl: &str, dev: &str) -> Self {
+        FailingPeer::wrapped(program, tl, dev, |iface| iface)
     }
 }
 
-impl<I: Iface> Mortal<I> {
+impl<I: Iface> FailingPeer<I> {
     /// The same, with something around our own interfaces.
     pub fn wrapped(program: &str, tl: &str, dev: &str, wrap: impl Fn(any::Iface) -> I) -> Self {
         let open = || wrap(any::open(tl, dev, &Source::empty()).expect("the transport"));
         let pair = Pair::new(open(), open());
         let mut peer = Partner::start_program(program, &[tl.into(), dev.into()]).expect("the peer");
-        let theirs: Where = peer.recv(PATIENCE).expect("its address");
-        let ours: Where = (pair.a.device_addr().to_vec(), pair.a.iface_addr().to_vec(), 0, Vec::new());
-        peer.send(&ours).expect("it hears");
-        peer.recv::<()>(PATIENCE).expect("it knows us");
+        let peer_info: PeerInfo = peer.recv(TIMEOUT).expect("its address");
+        let our_info: PeerInfo = (pair.a.device_addr().to_vec(), pair.a.iface_addr().to_vec(), 0, Vec::new());
+        peer.send(&our_info).expect("it hears");
+        peer.recv::<()>(TIMEOUT).expect("it knows us");
         // Dropped, it is killed by SIGKILL.
-        Mortal::new(pair, &theirs, move || drop(peer))
+        FailingPeer::new(pair, &peer_info, move || drop(peer))
     }
 
-    /// The peer at `theirs`, which knows side `a` of the pair; `kill` ends it.
-    pub fn new(pair: Pair<I>, theirs: &Where, kill: impl FnOnce() + 'static) -> Self {
-        let (device, addr, at, key) = theirs;
+    /// The peer at `peer_info`, which knows side `a` of the pair; `kill` ends it.
+    pub fn new(pair: Pair<I>, peer_info: &PeerInfo, kill: impl FnOnce() + 'static) -> Self {
+        let (device, addr, at, key) = peer_info;
         let eps: Vec<_> =
             (0..EPS).map(|_| Rc::new(pair.a.connect(device, addr).expect("it lives"))).collect();
         eps.iter().zip(10..).for_each(|(ep, tag)| ep.set_tag(EpTag(tag)));
         let remote = (!key.is_empty()).then(|| (*at, pair.a.md().unpack_rkey(key).expect("its key")));
         let local = memory(&pair.a);
-        let mortal = Mortal { pair, eps, remote, local, kill: RefCell::new(Some(Box::new(kill))) };
-        assert!(mortal.has(Caps::PEER_FAILURE), "a transport without has no such suite");
-        mortal.warm_up();
-        mortal
+        let peer = FailingPeer { pair, eps, remote, local, kill: RefCell::new(Some(Box::new(kill))) };
+        assert!(peer.has(Caps::PEER_FAILURE), "a transport without has no such suite");
+        peer.warm_up();
+        peer
     }
 
     fn has(&self, caps: Caps) -> bool {
@@ -112,7 +112,7 @@ impl<I: Iface> Mortal<I> {
     }
 
     /// The `n`th operation on one of the endpoints, of those that there are.
-    fn act(&self, ep: &I::Ep, n: usize, comp: Comp) -> Outcome {
+    fn nth_op(&self, ep: &I::Ep, n: usize, comp: Comp) -> Outcome {
         let send = || {
             let pack = |slot: &mut [u8]| {
                 slot[..LEN].fill(n as u8);
@@ -136,11 +136,11 @@ impl<I: Iface> Mortal<I> {
     }
 
     /// Polls until something is so.
-    fn until(&self, what: &str, log: &mut Log, mut so: impl FnMut(&mut Log) -> bool) {
+    fn until(&self, what: &str, log: &mut Log, mut condition: impl FnMut(&mut Log) -> bool) {
         let (start, mut other) = (Instant::now(), Log::default());
-        while !so(log) {
-            self.pair.pump(log, &mut other);
-            assert!(start.elapsed() < PATIENCE, "{what} for ever");
+        while !condition(log) {
+            self.pair.poll_both(log, &mut other);
+            assert!(start.elapsed() < TIMEOUT, "{what} for ever");
         }
     }
 
@@ -149,7 +149,7 @@ impl<I: Iface> Mortal<I> {
         let mut log = Log::default();
         for n in 0..12 {
             for ep in &self.eps {
-                self.until("no room", &mut log, |_| match self.act(ep, n, Comp::None) {
+                self.until("no room", &mut log, |_| match self.nth_op(ep, n, Comp::None) {
                     Ok(_) => true,
                     Err(why) => {
                         assert_eq!(why, Refused::NoResource);
@@ -166,22 +166,22 @@ impl<I: Iface> Mortal<I> {
         assert_eq!(log.errors, []);
     }
 
-    /// Operations on every endpoint until each of them has been told of the death.
-    fn until_told(&self, log: &mut Log) {
-        let mut told = vec![false; self.eps.len()];
+    /// Operations on every endpoint until each of them has been notified of the death.
+    fn until_notified(&self, log: &mut Log) {
+        let mut notified = vec![false; self.eps.len()];
         let mut n = 0;
-        self.until("not told", log, |log| {
-            for (ep, told) in self.eps.iter().zip(&mut told) {
-                match self.act(ep, n, Comp::None) {
+        self.until("not notified", log, |log| {
+            for (ep, notified) in self.eps.iter().zip(&mut notified) {
+                match self.nth_op(ep, n, Comp::None) {
                     Err(Refused::Failed(e)) => {
                         is_death(e);
-                        *told = true;
+                        *notified = true;
                     }
-                    _ => *told |= log.errors.iter().any(|(tag, _)| *tag == ep.tag()),
+                    _ => *notified |= log.errors.iter().any(|(tag, _)| *tag == ep.tag()),
                 }
             }
             n += 1;
-            told.iter().all(|told| *told)
+            notified.iter().all(|notified| *notified)
         });
         log.errors.iter().for_each(|(_, e)| is_death(*e));
     }
@@ -192,25 +192,25 @@ fn is_death(e: Error) {
 }
 
 /// Each endpoint to the dead fails, by its operations or by the error handler with its tag, and everything on it from then on.
-pub fn each_endpoint_is_told<I: Iface>(m: &Mortal<I>) {
+pub fn every_endpoint_is_notified<I: Iface>(m: &FailingPeer<I>) {
     let mut log = Log::default();
     m.kill();
-    m.until_told(&mut log);
+    m.until_notified(&mut log);
     for again in 0..3 {
         log.errors.clear();
-        m.until_told(&mut log);
+        m.until_notified(&mut log);
         for ep in &m.eps {
             if log.errors.iter().any(|(tag, _)| *tag == ep.tag()) {
                 continue;
             }
-            let ended = m.pair.finish(|comp| m.act(ep, 1 + again, comp));
+            let ended = m.pair.finish(|comp| m.nth_op(ep, 1 + again, comp));
             is_death(ended.expect_err("an operation on the dead"));
         }
     }
 }
 
-/// What has a completion and is under way as the peer dies ends, well or not, and is told once; so does a flush behind it.
-pub fn what_is_under_way_ends_once<I: Iface>(m: &Mortal<I>) {
+/// What has a completion and is under way as the peer dies ends, well or not, and is notified once; so does a flush behind it.
+pub fn operations_in_flight_end_once<I: Iface>(m: &FailingPeer<I>) {
     let mut log = Log::default();
     let mut expected = BTreeMap::new();
     let mut token = 0;
@@ -227,7 +227,7 @@ pub fn what_is_under_way_ends_once<I: Iface>(m: &Mortal<I>) {
             m.kill();
         }
         for ep in &m.eps {
-            start(&|comp| m.act(ep, n, comp), &mut expected);
+            start(&|comp| m.nth_op(ep, n, comp), &mut expected);
             if n % 10 == 9 {
                 start(&|comp| ep.flush(comp), &mut expected);
             }
@@ -238,7 +238,7 @@ pub fn what_is_under_way_ends_once<I: Iface>(m: &Mortal<I>) {
     }
     m.until("completions missing", &mut log, |log| log.comps.len() >= expected.len());
     for _ in 0..1000 {
-        m.pair.pump(&mut log, &mut Log::default());
+        m.pair.poll_both(&mut log, &mut Log::default());
     }
     for (token, result) in &log.comps {
         *expected.get_mut(token).expect("what is under way") += 1;
@@ -249,8 +249,8 @@ pub fn what_is_under_way_ends_once<I: Iface>(m: &Mortal<I>) {
     m.until("nothing is left", &mut log, |_| m.pair.a.flush(Comp::None) != Ok(Sent::InProgress));
 }
 
-/// What waits for room on an endpoint when the peer dies has its turn, in which it is told if not before.
-pub fn what_waits_has_its_turn<I: Iface + 'static>(m: &Mortal<I>) {
+/// What waits for room on an endpoint when the peer dies has its turn, in which it is notified if not before.
+pub fn pending_operations_are_released<I: Iface + 'static>(m: &FailingPeer<I>) {
     if !m.has(Caps::PENDING | Caps::AM_BCOPY) {
         return;
     }
@@ -258,7 +258,7 @@ pub fn what_waits_has_its_turn<I: Iface + 'static>(m: &Mortal<I>) {
     let (mut log, ep) = (Log::default(), &m.eps[0]);
     let send = |ep: &I::Ep| ep.am_bcopy(7, |_| LEN).map(drop);
     let mut refused = None;
-    for _ in 0..POLLS {
+    for _ in 0..MAX_POLLS {
         match send(ep) {
             Ok(()) => {}
             Err(why) => {
@@ -287,11 +287,11 @@ pub fn what_waits_has_its_turn<I: Iface + 'static>(m: &Mortal<I>) {
             }
         }
     }
-    m.until_told(&mut log);
+    m.until_notified(&mut log);
 }
 
-/// Who asks is told, and was told before that it lives.
-pub fn a_question_is_answered<I: Iface>(m: &Mortal<I>) {
+/// Who asks is notified, and was notified before that it lives.
+pub fn ep_check_is_answered<I: Iface>(m: &FailingPeer<I>) {
     if !m.has(Caps::EP_CHECK) {
         return;
     }
@@ -301,17 +301,17 @@ pub fn a_question_is_answered<I: Iface>(m: &Mortal<I>) {
     for ep in &m.eps {
         let start = Instant::now();
         while let Ok(()) = ask(ep) {
-            assert!(start.elapsed() < PATIENCE, "said to live");
+            assert!(start.elapsed() < TIMEOUT, "said to live");
         }
         is_death(ask(ep).expect_err("it stays dead"));
     }
 }
 
 /// Peers that live are none the worse for it, nor is who connects to them later.
-pub fn others_go_on<I: Iface>(m: &Mortal<I>) {
+pub fn other_peers_are_unaffected<I: Iface>(m: &FailingPeer<I>) {
     let (p, mut log) = (&m.pair, Log::default());
     m.kill();
-    m.until_told(&mut log);
+    m.until_notified(&mut log);
     let late = p.a.connect(&p.b.device_addr(), &p.b.iface_addr()).expect("it lives");
     for ep in [&p.ab, &late] {
         if m.has(Caps::AM_BCOPY) {
@@ -322,8 +322,8 @@ pub fn others_go_on<I: Iface>(m: &Mortal<I>) {
             }
             let start = Instant::now();
             while b.ams.len() < 20 {
-                p.pump(&mut a, &mut b);
-                assert!(start.elapsed() < PATIENCE, "nothing arrives");
+                p.poll_both(&mut a, &mut b);
+                assert!(start.elapsed() < TIMEOUT, "nothing arrives");
             }
         }
         if m.has(Caps::PUT_ZCOPY) {
@@ -338,16 +338,16 @@ pub fn others_go_on<I: Iface>(m: &Mortal<I>) {
     }
 }
 
-/// All cases for one transport that tells of deaths: `death_suite!(name, || mortal);`.
+/// All cases for one transport that tells of deaths: `peer_failure_suite!(name, || peer);`.
 #[macro_export]
-macro_rules! death_suite {
+macro_rules! peer_failure_suite {
     ($tl:ident, $make:expr) => {
         mod $tl {
             #[allow(unused_imports, reason = "what the expression needs")]
             use super::*;
             $crate::conform_suite!(@cases $make;
-                deaths::each_endpoint_is_told deaths::what_is_under_way_ends_once deaths::what_waits_has_its_turn
-                deaths::a_question_is_answered deaths::others_go_on
+                peer_failure::every_endpoint_is_notified peer_failure::operations_in_flight_end_once peer_failure::pending_operations_are_released
+                peer_failure::ep_check_is_answered peer_failure::other_peers_are_unaffected
             );
         }
     };

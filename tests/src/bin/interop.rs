@@ -5,9 +5,9 @@ use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
-use suites::interop::end::{End, Player, Programs};
-use suites::interop::report::{Report, Whose};
-use suites::interop::run::{Plan, Told};
+use suites::interop::process::{EndProcess, Programs, Stack};
+use suites::interop::report::{Libfabric, Report};
+use suites::interop::run::{Notification, Plan};
 use suites::interop::{native, report};
 
 /// Plays EFA RDM v4 against libfabric's EFA provider on the software device.
@@ -114,21 +114,21 @@ fn run(args: &Args) -> Result<bool, String> {
         seed: args.seed,
     };
     let mut report = Report::default();
-    let told = |told| {
+    let record = |notification| {
         if args.verbose {
-            match &told {
-                Told::Cell(cell, outcome) => println!("{cell}: {outcome:?}"),
-                Told::Scene(scene, who, verdict) => {
-                    println!("{}, {} receives: {verdict:?}", scene.name, who.name());
+            match &notification {
+                Notification::Cell(cell, outcome) => println!("{cell}: {outcome:?}"),
+                Notification::Scenario(scenario, who, result) => {
+                    println!("{}, {} receives: {result:?}", scenario.name, who.name());
                 }
             }
         }
-        match told {
-            Told::Cell(cell, outcome) => report.cell(&cell, &outcome),
-            Told::Scene(scene, who, verdict) => report.scene(scene, who, &verdict),
+        match notification {
+            Notification::Cell(cell, outcome) => report.cell(&cell, &outcome),
+            Notification::Scenario(scenario, who, result) => report.scenario(scenario, who, &result),
         }
     };
-    plan.all(told).map_err(|e| e.to_string())?;
+    plan.all(record).map_err(|e| e.to_string())?;
     let failures = report.failures();
     let (played, messages) = report.counts();
     println!("{}", report.tables());
@@ -142,8 +142,8 @@ fn run(args: &Args) -> Result<bool, String> {
     );
     if let Some(page) = &args.write {
         let whose = match (&args.peer, &args.name) {
-            (None, _) => Whose::System(name),
-            (Some(_), given) => Whose::Other(given.clone().unwrap_or(name)),
+            (None, _) => Libfabric::System(name),
+            (Some(_), given) => Libfabric::Other(given.clone().unwrap_or(name)),
         };
         report::write(page, &whose, &report)?;
     }
@@ -157,7 +157,7 @@ fn run(args: &Args) -> Result<bool, String> {
 
 /// libfabric's release, from the end that runs it.
 fn version(programs: &Programs) -> Result<String, String> {
-    let mut end = End::start(Player::Libfabric, programs, &[]).map_err(|e| e.to_string())?;
+    let mut end = EndProcess::start(Stack::Libfabric, programs, &[]).map_err(|e| e.to_string())?;
     let line = end.step("version").map_err(|e| e.to_string())?;
     end.quit().map_err(|e| e.to_string())?;
     Ok(line.text().trim_start_matches("ok ").to_owned())

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::pair::Fault;
+use super::pair::PlayError;
 
 /// A queue pair: GID and number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -31,8 +31,8 @@ impl Id {
 #[derive(Deserialize)]
 struct Record {
     seen: String,
-    from: End,
-    to: End,
+    from: RecordEnd,
+    to: RecordEnd,
     #[serde(rename = "type")]
     name: String,
     length: u32,
@@ -44,7 +44,7 @@ struct Record {
 }
 
 #[derive(Deserialize)]
-struct End {
+struct RecordEnd {
     gid: Ipv6Addr,
     qpn: u32,
 }
@@ -63,7 +63,7 @@ struct Last {
 
 /// Packets of one direction between two queue pairs, as their sender saw them.
 #[derive(Default, Debug)]
-struct Way {
+struct Flow {
     /// Messages by the name of their packets.
     messages: BTreeMap<String, BTreeSet<u64>>,
     /// Other packets: how many.
@@ -78,20 +78,21 @@ struct Way {
 /// All captures of a group.
 #[derive(Default, Debug)]
 pub struct Captures {
-    ways: BTreeMap<(Id, Id), Way>,
+    flows: BTreeMap<(Id, Id), Flow>,
     /// Violations that no packet shows.
     pub at_end: Vec<String>,
 }
 
 impl Captures {
     /// Reads the captures in `dir`.
-    pub fn read(efa_dump: &Path, dir: &Path) -> Result<Captures, Fault> {
-        let entries = std::fs::read_dir(dir).map_err(|e| Fault::Dump(format!("{}: {e}", dir.display())))?;
+    pub fn read(efa_dump: &Path, dir: &Path) -> Result<Captures, PlayError> {
+        let entries =
+            std::fs::read_dir(dir).map_err(|e| PlayError::Dump(format!("{}: {e}", dir.display())))?;
         let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         files.retain(|path| path.extension().is_some_and(|ext| ext == "pcapng"));
         files.sort();
         let output = Command::new(efa_dump).arg("--json").args(&files).output();
-        let output = output.map_err(|e| Fault::Dump(format!("{}: {e}", efa_dump.display())))?;
+        let output = output.map_err(|e| PlayError::Dump(format!("{}: {e}", efa_dump.display())))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let mut all = Captures::default();
         for line in text.lines() {
@@ -100,11 +101,11 @@ impl Captures {
             } else if let Ok(last) = serde_json::from_str::<Last>(line) {
                 all.at_end = last.at_end;
             } else {
-                return Err(Fault::Dump(format!("unexpected line: {line}")));
+                return Err(PlayError::Dump(format!("unexpected line: {line}")));
             }
         }
-        if all.ways.is_empty() {
-            return Err(Fault::Dump(format!("no packets: {}", String::from_utf8_lossy(&output.stderr))));
+        if all.flows.is_empty() {
+            return Err(PlayError::Dump(format!("no packets: {}", String::from_utf8_lossy(&output.stderr))));
         }
         Ok(all)
     }
@@ -113,10 +114,10 @@ impl Captures {
         if record.imm.is_some() {
             record.name.push_str("_IMM");
         }
-        let id = |end: &End| Id { gid: end.gid, qpn: end.qpn };
-        let way = self.ways.entry((id(&record.from), id(&record.to))).or_default();
+        let id = |end: &RecordEnd| Id { gid: end.gid, qpn: end.qpn };
+        let flow = self.flows.entry((id(&record.from), id(&record.to))).or_default();
         for violation in record.violations {
-            way.violations.push(format!("{}: {violation}", record.name));
+            flow.violations.push(format!("{}: {violation}", record.name));
         }
         // A device reads nothing to learn whether another one lives.
         let asks = record.name == "RDMA_READ" && record.length == 0;
@@ -126,59 +127,59 @@ impl Captures {
         // The ends of their names: messages, writes, reads, atomics.
         if ["RTM", "_RTW", "_RTR", "_RTA"].iter().any(|end| record.name.ends_with(end)) {
             match record.fields.raw_addr {
-                Some(_) => way.addressed += 1,
-                None => way.bare.push(record.name.clone()),
+                Some(_) => flow.addressed += 1,
+                None => flow.bare.push(record.name.clone()),
             }
         }
         match record.fields.msg_id.filter(|_| record.name.ends_with("RTM") || record.name.ends_with("_RTA")) {
             Some(msg_id) => {
-                way.messages.entry(record.name).or_default().insert(msg_id);
+                flow.messages.entry(record.name).or_default().insert(msg_id);
             }
             // A write of nothing to nowhere asks for a handshake.
             None if record.fields.rma_iov_count == Some(0) => {
-                *way.others.entry("TRIGGER".into()).or_default() += 1;
+                *flow.others.entry("TRIGGER".into()).or_default() += 1;
             }
-            None => *way.others.entry(record.name).or_default() += 1,
+            None => *flow.others.entry(record.name).or_default() += 1,
         }
     }
 
     /// What violates the protocol between two ends.
-    pub fn violations(&self, met: &[(Id, Id)]) -> Vec<String> {
-        let ways = met.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]);
-        ways.filter_map(|way| self.ways.get(&way)).flat_map(|way| way.violations.clone()).collect()
+    pub fn violations(&self, connected: &[(Id, Id)]) -> Vec<String> {
+        let flows = connected.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]);
+        flows.filter_map(|flow| self.flows.get(&flow)).flat_map(|flow| flow.violations.clone()).collect()
     }
 
     /// What went from the first to the second of each of `ways`: messages and operations, by the packet with which they
     /// began. (Those without a message id begin with one packet.)
-    pub fn begun(&self, ways: &[(Id, Id)]) -> BTreeMap<String, usize> {
+    pub fn begun(&self, flows: &[(Id, Id)]) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
-        for way in ways.iter().filter_map(|way| self.ways.get(way)) {
+        for flow in flows.iter().filter_map(|flow| self.flows.get(flow)) {
             let requests = |name: &&String| {
                 name.starts_with("RDMA_") || name.ends_with("_RTW") || name.ends_with("_RTR")
             };
-            let others = way.others.iter().filter(|(name, _)| requests(name)).map(|(name, n)| (name, *n));
-            for (name, n) in way.messages.iter().map(|(name, ids)| (name, ids.len())).chain(others) {
+            let others = flow.others.iter().filter(|(name, _)| requests(name)).map(|(name, n)| (name, *n));
+            for (name, n) in flow.messages.iter().map(|(name, ids)| (name, ids.len())).chain(others) {
                 *all.entry(name.clone()).or_default() += n;
             }
         }
         all
     }
 
-    /// How many requests went that way, if each had its sender's address; else what one without was.
-    pub fn addressed(&self, way: (Id, Id)) -> Result<usize, String> {
-        let Some(way) = self.ways.get(&way) else { return Ok(0) };
-        match way.bare.first() {
-            None => Ok(way.addressed),
+    /// How many requests went that flow, if each had its sender's address; else what one without was.
+    pub fn addressed(&self, flow: (Id, Id)) -> Result<usize, String> {
+        let Some(flow) = self.flows.get(&flow) else { return Ok(0) };
+        match flow.bare.first() {
+            None => Ok(flow.addressed),
             Some(name) => Err(format!(
                 "{} of {} requests without their sender's address, {name} first",
-                way.bare.len(),
-                way.bare.len() + way.addressed
+                flow.bare.len(),
+                flow.bare.len() + flow.addressed
             )),
         }
     }
 
-    /// How many packets of this name, which carry no message id, went that way.
-    pub fn packets(&self, way: (Id, Id), name: &str) -> usize {
-        self.ways.get(&way).and_then(|way| way.others.get(name)).copied().unwrap_or(0)
+    /// How many packets of this name, which carry no message id, went that flow.
+    pub fn packets(&self, flow: (Id, Id), name: &str) -> usize {
+        self.flows.get(&flow).and_then(|flow| flow.others.get(name)).copied().unwrap_or(0)
     }
 }

@@ -1,28 +1,28 @@
 //! Cells of messages: each size expected and unexpected, in pieces, then many at a time. Called by `run` for every cell;
 //! one-sided ones go on to `onesided`.
 
-use super::cells::{Cell, Contact, Delivery, Kind, Nic, Protocol, What};
-use super::end::Player;
+use super::matrix::{Cell, Contact, Delivery, Kind, Nic, Protocol, What};
 use super::onesided;
-use super::pair::{Fault, Msg, Pair};
+use super::pair::{Msg, Pair, PlayError};
+use super::process::Stack;
 
 /// Plays one cell; answers how many messages or operations it had.
-pub fn play(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
+pub fn play(pair: &mut Pair, cell: &Cell) -> Result<usize, PlayError> {
     let mut messages = 0;
     match cell.contact {
         Contact::First => {
             for (nth, len) in cell.sizes().into_iter().enumerate() {
-                pair.meet()?;
+                pair.connect()?;
                 messages += match cell.what {
                     What::Message(..) => first(pair, cell, len, nth)?,
                     _ => onesided::one(pair, cell, len, nth)?,
                 };
-                pair.part()?;
+                pair.disconnect()?;
             }
         }
         Contact::After => {
-            pair.meet()?;
-            acquaint(pair, cell)?;
+            pair.connect()?;
+            exchange_handshakes(pair, cell)?;
             messages += match cell.what {
                 What::Message(..) => {
                     for (nth, len) in cell.sizes().into_iter().enumerate() {
@@ -37,14 +37,14 @@ pub fn play(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
                 }
                 _ => onesided::many(pair, cell)?,
             };
-            pair.part()?;
+            pair.disconnect()?;
         }
     }
     Ok(messages)
 }
 
 /// The first message ever, by turns expected and not.
-fn first(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Result<usize, Fault> {
+fn first(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Result<usize, PlayError> {
     let msg = message(pair, cell, len, nth);
     if nth.is_multiple_of(2) {
         pair.expected(cell.sender, &msg, 100)?;
@@ -61,14 +61,14 @@ fn message(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Msg {
     let mut msg = pair.msg(len);
     msg.tag = (cell.what.kind() == Some(Kind::Tagged)).then_some(msg.nth << 32 | 0xfeed);
     // Of most sends libfabric 1.17 puts only the lower half of the data on the wire.
-    let data = if cell.sender == Player::Ours { 0xda7a_0000_0000_0000 } else { 0xda7a_0000 };
+    let data = if cell.sender == Stack::Ours { 0xda7a_0000_0000_0000 } else { 0xda7a_0000 };
     msg.data = (room && nth % 2 == 1).then_some(data | msg.nth);
     msg.how = if cell.what.delivery() == Delivery::Complete { "dc" } else { "" };
     msg
 }
 
 /// Small messages both ways, until both have been answered: the HANDSHAKEs are there.
-fn acquaint(pair: &mut Pair, cell: &Cell) -> Result<(), Fault> {
+fn exchange_handshakes(pair: &mut Pair, cell: &Cell) -> Result<(), PlayError> {
     for from in [cell.sender, cell.sender.other(), cell.sender] {
         let mut msg = pair.msg(8);
         msg.tag = (cell.what.kind() == Some(Kind::Tagged)).then_some(7);
@@ -80,7 +80,7 @@ fn acquaint(pair: &mut Pair, cell: &Cell) -> Result<(), Fault> {
 }
 
 /// Many messages under way at a time: matched by tag in reverse, or in order.
-fn burst(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
+fn burst(pair: &mut Pair, cell: &Cell) -> Result<usize, PlayError> {
     let count = if cell.what.nic() == Nic::Packets { 24 } else { 8 };
     let lens: Vec<usize> = cell.sizes().into_iter().cycle().take(count).collect();
     let mut all = Vec::new();

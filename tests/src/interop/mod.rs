@@ -4,16 +4,16 @@
 //! `interop` (the binary) runs it; `tests/interop` has the C end and the language both ends speak.
 
 pub mod capture;
-pub mod cells;
-pub mod end;
-pub mod judge;
-pub mod lang;
-pub mod merge;
+pub mod control;
+pub mod matrix;
 pub mod messages;
 pub mod native;
 pub mod native_rma;
 pub mod onesided;
 pub mod pair;
+pub mod process;
+pub mod release_table;
 pub mod report;
 pub mod run;
-pub mod scenes;
+pub mod scenarios;
+pub mod verify;

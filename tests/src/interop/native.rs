@@ -15,16 +15,16 @@ use ucp::{
     Worker,
 };
 
-use super::lang::{Line, bytes, raw_address, sum};
-use super::native_rma::{Atomic, GUARD_BYTE, Listed, Memories};
+use super::control::{Line, bytes, raw_address, sum};
+use super::native_rma::{AtomicRun, ExportedMemory, GUARD_BYTE, ListOp};
 
 /// Room below which a receive of many messages is over, as at libfabric's end.
-const MULTI_LEAST: usize = 8912;
+const MULTI_RECV_MIN: usize = 8912;
 /// Empty rounds before a round may sleep.
 const BUSY_ROUNDS: u32 = 64;
 
 /// How long a HANDSHAKE may come behind the message that called for it.
-const COMING: Duration = Duration::from_secs(1);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An operation that runs.
 enum Op {
@@ -32,15 +32,15 @@ enum Op {
     Recv(RecvRequest<Box<[u8]>>),
     Scattered(RecvRequest<Vec<Box<[u8]>>>),
     Multi(MultiRecv<Box<[u8]>>),
-    Listed(Listed),
-    Atomic(Atomic),
+    ListOp(ListOp),
+    AtomicRun(AtomicRun),
 }
 
 /// A worker, its endpoints and what runs on it. Operations go before the worker does.
-struct Play {
+struct NativeEnd {
     ops: Vec<(String, Op)>,
     claimed: HashMap<String, Message>,
-    memories: Memories,
+    memory: ExportedMemory,
     eps: Vec<Ep>,
     worker: Worker,
 }
@@ -48,11 +48,11 @@ struct Play {
 /// Reads steps from standard input until it ends.
 pub fn play() -> std::io::Result<()> {
     let mut text = Vec::new();
-    let mut playing = None;
+    let mut native = None;
     let (mut stalled, mut idle) = (false, 0);
     loop {
-        let patience = if idle > BUSY_ROUNDS { Duration::from_millis(1) } else { Duration::ZERO };
-        if readable(patience)? {
+        let timeout = if idle > BUSY_ROUNDS { Duration::from_millis(1) } else { Duration::ZERO };
+        if readable(timeout)? {
             let mut piece = [0; 4096];
             let n = rustix::io::read(std::io::stdin().as_fd(), &mut piece)?;
             if n == 0 {
@@ -69,23 +69,23 @@ pub fn play() -> std::io::Result<()> {
                 Some("go") => stalled = false,
                 _ => {}
             }
-            let answer = match step(&mut playing, &line) {
+            let answer = match step(&mut native, &line) {
                 Ok(answer) => format!("ok {answer}"),
                 Err(why) => format!("no {why}"),
             };
             say(answer.trim_end());
         }
-        let busy = !stalled && playing.as_mut().is_some_and(Play::progress);
+        let busy = !stalled && native.as_mut().is_some_and(NativeEnd::progress);
         idle = if busy { 0 } else { idle + 1 };
     }
 }
 
-fn readable(patience: Duration) -> std::io::Result<bool> {
+fn readable(timeout: Duration) -> std::io::Result<bool> {
     let stdin = std::io::stdin();
     let stdin = stdin.as_fd();
     let mut all = [PollFd::new(&stdin, PollFlags::IN)];
-    let patience = Timespec { tv_sec: 0, tv_nsec: i64::from(patience.subsec_nanos()) };
-    Ok(poll(&mut all, Some(&patience))? > 0)
+    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(timeout.subsec_nanos()) };
+    Ok(poll(&mut all, Some(&timeout))? > 0)
 }
 
 fn say(line: &str) {
@@ -94,29 +94,29 @@ fn say(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-fn step(playing: &mut Option<Play>, line: &Line) -> Result<String, String> {
+fn step(native: &mut Option<NativeEnd>, line: &Line) -> Result<String, String> {
     let name = line.word(0).unwrap_or("");
-    match (name, &mut *playing) {
+    match (name, &mut *native) {
         ("version", _) => Ok(format!("ucp {}", env!("CARGO_PKG_VERSION"))),
         ("stall" | "go", _) => Ok(String::new()),
         ("open", None) => {
-            let play = Play::open()?;
-            let raw = play.worker.address().efa_raw().ok_or("no efa transport")?;
-            *playing = Some(play);
+            let end = NativeEnd::open()?;
+            let raw = end.worker.address().efa_raw().ok_or("no efa transport")?;
+            *native = Some(end);
             Ok(raw.iter().map(|b| format!("{b:02x}")).collect())
         }
         ("open", Some(_)) => Err("open already".into()),
         ("close", _) => {
-            *playing = None;
+            *native = None;
             Ok(String::new())
         }
         (_, None) => Err("open comes first".into()),
-        ("features", Some(play)) => play.features(line),
-        ("passed", Some(play)) => Ok(play.worker.stats().rare.passed_on.to_string()),
-        ("mem", Some(play)) => play.memories.add(&play.worker, line),
-        ("look", Some(play)) => play.memories.look(line),
-        ("forget", Some(play)) => play.memories.forget(line).map(|()| String::new()),
-        (_, Some(play)) => play.step(name, line).map(|()| String::new()),
+        ("features", Some(end)) => end.features(line),
+        ("passed", Some(end)) => Ok(end.worker.stats().rare.passed_on.to_string()),
+        ("mem", Some(end)) => end.memory.add(&end.worker, line),
+        ("look", Some(end)) => end.memory.look(line),
+        ("forget", Some(end)) => end.memory.forget(line).map(|()| String::new()),
+        (_, Some(end)) => end.step(name, line).map(|()| String::new()),
     }
 }
 
@@ -148,13 +148,13 @@ fn pieces(len: usize, count: usize) -> Vec<Box<[u8]>> {
     (0..count).map(piece).collect()
 }
 
-impl Play {
-    fn open() -> Result<Play, String> {
+impl NativeEnd {
+    fn open() -> Result<NativeEnd, String> {
         let worker = Context::new().and_then(|context| context.worker()).map_err(|e| e.to_string())?;
-        Ok(Play {
+        Ok(NativeEnd {
             ops: Vec::new(),
             claimed: HashMap::new(),
-            memories: Memories::default(),
+            memory: ExportedMemory::default(),
             eps: Vec::new(),
             worker,
         })
@@ -177,7 +177,7 @@ impl Play {
                 let room = vec![GUARD_BYTE; len].into_boxed_slice();
                 let op = match line.number("parts") {
                     _ if line.has("multi") => Op::Multi(
-                        self.worker.recv_multi(what, room, MULTI_LEAST).map_err(|(e, _)| e.to_string())?,
+                        self.worker.recv_multi(what, room, MULTI_RECV_MIN).map_err(|(e, _)| e.to_string())?,
                     ),
                     Some(parts) => Op::Scattered(self.worker.recv_iov(what, pieces(len, parts as usize))),
                     None => Op::Recv(self.worker.recv(what, room)),
@@ -202,12 +202,12 @@ impl Play {
                 self.ops.push((id(line)?, Op::Send(request)));
             }
             "write" | "read" => {
-                let listed = Listed::start(self.to(line)?, name, line)?;
-                self.ops.push((id(line)?, Op::Listed(listed)));
+                let list_op = ListOp::start(self.to(line)?, name, line)?;
+                self.ops.push((id(line)?, Op::ListOp(list_op)));
             }
             "atomic" | "fetch" | "compare" => {
-                let atomic = Atomic::start(self.to(line)?, name, line)?;
-                self.ops.push((id(line)?, Op::Atomic(atomic)));
+                let atomic = AtomicRun::start(self.to(line)?, name, line)?;
+                self.ops.push((id(line)?, Op::AtomicRun(atomic)));
             }
             "cancel" => {
                 let id = id(line)?;
@@ -225,7 +225,7 @@ impl Play {
 
     /// The feature word of a peer's HANDSHAKE, which may be on its way.
     fn features(&self, line: &Line) -> Result<String, String> {
-        let (ep, until) = (self.to(line)?, Instant::now() + COMING);
+        let (ep, until) = (self.to(line)?, Instant::now() + HANDSHAKE_TIMEOUT);
         while ep.peer_view().is_some_and(|view| view.features.is_none()) && Instant::now() < until {
             self.worker.progress();
         }
@@ -278,13 +278,13 @@ impl Play {
                     Ok((Err(e), _)) => say(&failure(&id, "send", e)),
                     Err(request) => self.ops.push((id, Op::Send(request))),
                 },
-                Op::Listed(listed) => match listed.ended(&id, &self.worker) {
+                Op::ListOp(list_op) => match list_op.ended(&id, &self.worker) {
                     Some(line) => say(&line),
-                    None => self.ops.push((id, Op::Listed(listed))),
+                    None => self.ops.push((id, Op::ListOp(list_op))),
                 },
-                Op::Atomic(atomic) => match atomic.ended(&id, &self.worker) {
+                Op::AtomicRun(atomic) => match atomic.ended(&id, &self.worker) {
                     Some(line) => say(&line),
-                    None => self.ops.push((id, Op::Atomic(atomic))),
+                    None => self.ops.push((id, Op::AtomicRun(atomic))),
                 },
                 Op::Multi(mut multi) => {
                     while let Some(part) = multi.try_next() {

@@ -6,7 +6,7 @@ use ucp::{
     Rkey, RmaParams, Started, Worker,
 };
 
-use super::lang::{Line, bytes, sum, values};
+use super::control::{Line, bytes, sum, values};
 
 /// What buffers hold before anything comes.
 pub const GUARD_BYTE: u8 = 0xa5;
@@ -15,9 +15,9 @@ const GUARD: usize = 64;
 
 /// Memory that the other end may reach, by name.
 #[derive(Default)]
-pub struct Memories(Vec<(String, Mem)>);
+pub struct ExportedMemory(Vec<(String, Mem)>);
 
-impl Memories {
+impl ExportedMemory {
     /// `mem ID LEN seed= [type=] [rdma]`: answers address and key, that of the device if it is for RDMA.
     pub fn add(&mut self, worker: &Worker, line: &Line) -> Result<String, String> {
         let (name, len) = (line.word(1).ok_or("no id")?, line.number_at(2).ok_or("no length")? as usize);
@@ -63,7 +63,7 @@ pub fn target(line: &Line) -> Result<Vec<(u64, Rkey, usize)>, String> {
         return Ok(vec![(addr, rkey(line.number("key").ok_or("no key")?), 0)]);
     };
     let piece = |text: &str| {
-        let mut words = text.split(':').map(super::lang::number);
+        let mut words = text.split(':').map(super::control::number);
         let (addr, len, key) = (words.next()??, words.next()??, words.next()??);
         Some((addr, rkey(key), len as usize))
     };
@@ -81,15 +81,15 @@ pub fn sync(line: &Line) -> ucp::select::Sync {
 }
 
 /// An atomic operation on any number of elements.
-pub struct Atomic {
+pub struct AtomicRun {
     verb: &'static str,
     result: *mut [u8],
     state: Result<RequestId, Result<(), Error>>,
 }
 
-impl Atomic {
+impl AtomicRun {
     /// `atomic|fetch|compare ID LEN op= type= count= seed= [cseed=] addr= key= [dc] [near=]`, or `far=`.
-    pub fn start(ep: &Ep, verb: &str, line: &Line) -> Result<Atomic, String> {
+    pub fn start(ep: &Ep, verb: &str, line: &Line) -> Result<AtomicRun, String> {
         let far = target(line)?;
         let len = line.number_at(2).ok_or("no length")? as usize;
         let code = |key: &str| line.number(key).map(|n| n as u32).ok_or_else(|| format!("no {key}"));
@@ -127,7 +127,7 @@ impl Atomic {
             }
             _ => Self::start_list(ep, &far, &params, line.number("near").unwrap_or(1) as usize),
         };
-        Ok(Atomic { verb, result, state })
+        Ok(AtomicRun { verb, result, state })
     }
 
     /// The same with lists: `near` pieces of ours, of one element each but the last.
@@ -180,7 +180,7 @@ impl Atomic {
 }
 
 /// A write or read with pieces of memory at either side.
-pub struct Listed {
+pub struct ListOp {
     verb: &'static str,
     /// All pieces, the first one last, with guard bytes behind each.
     all: *mut [u8],
@@ -188,9 +188,9 @@ pub struct Listed {
     state: Result<RequestId, Result<(), Error>>,
 }
 
-impl Listed {
+impl ListOp {
     /// `write|read ID LEN seed= parts= far= [data=] [dc] [rdma]`.
-    pub fn start(ep: &Ep, verb: &str, line: &Line) -> Result<Listed, String> {
+    pub fn start(ep: &Ep, verb: &str, line: &Line) -> Result<ListOp, String> {
         let far = target(line)?;
         let len = line.number_at(2).ok_or("no length")? as usize;
         let parts = line.number("parts").unwrap_or(1).clamp(1, 4) as usize;
@@ -223,7 +223,7 @@ impl Listed {
             let started = unsafe { ep.get_iov_raw(&pieces, &remote, &params(line)) };
             ("read", begun(started))
         };
-        Ok(Listed { verb, all, pieces, state })
+        Ok(ListOp { verb, all, pieces, state })
     }
 
     /// Its line, if it has ended.

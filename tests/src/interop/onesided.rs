@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::cells::{Atomic, Cell, Contact, CqData, Delivery, Length, What};
-use super::end::{EndError, Player};
-use super::lang::{Line, bytes, sum};
-use super::pair::{Fault, Pair, wrong};
+use super::control::{Line, bytes, sum};
+use super::matrix::{Atomic, Cell, Contact, CqData, Delivery, Length, What};
+use super::pair::{Pair, PlayError, wrong};
+use super::process::{ProcessError, Stack};
 
 /// Bytes before and behind the piece of memory that an operation is about.
 const MARGIN: usize = 32;
@@ -36,8 +36,8 @@ fn listed(cell: &Cell, release: (u64, u64)) -> Option<usize> {
     let fetches = matches!(cell.what, What::Atomic(Atomic::Fetch | Atomic::Compare));
     match cell.sender {
         _ if release < (1, 18) => Some(NEAR),
-        Player::Ours => (!compares(cell)).then_some(NEAR),
-        Player::Libfabric => Some(if fetches { 1 } else { NEAR }),
+        Stack::Ours => (!compares(cell)).then_some(NEAR),
+        Stack::Libfabric => Some(if fetches { 1 } else { NEAR }),
     }
 }
 /// Numbers of the datatypes: integers of 8 to 64 bits, float, double, long double and their complex ones; and those for which
@@ -54,7 +54,7 @@ struct Memory {
     key: u64,
 }
 
-fn memory(pair: &mut Pair, of: Player, len: usize, seed: &str) -> Result<Memory, Fault> {
+fn memory(pair: &mut Pair, of: Stack, len: usize, seed: &str) -> Result<Memory, PlayError> {
     let name = format!("m{}", pair.msg(0).nth);
     let line = pair.end(of).step(&format!("mem {name} {len} {seed}"))?;
     match (line.number_at(1), line.number_at(2)) {
@@ -63,7 +63,7 @@ fn memory(pair: &mut Pair, of: Player, len: usize, seed: &str) -> Result<Memory,
     }
 }
 
-fn look(pair: &mut Pair, of: Player, memory: &Memory) -> Result<Line, Fault> {
+fn memory_sum(pair: &mut Pair, of: Stack, memory: &Memory) -> Result<Line, PlayError> {
     let line = pair.end(of).step(&format!("look {}", memory.name))?;
     match line.word(2) {
         Some("broken") => Err(wrong(of, "bytes behind the memory were written", &line)),
@@ -72,16 +72,16 @@ fn look(pair: &mut Pair, of: Player, memory: &Memory) -> Result<Line, Fault> {
 }
 
 /// Waits until the memory has this sum; if it was confirmed already, it must have it.
-fn becomes(
+fn wait_for_sum(
     pair: &mut Pair,
-    of: Player,
+    of: Stack,
     memory: &Memory,
     want: &str,
     delivery: Delivery,
-) -> Result<(), Fault> {
+) -> Result<(), PlayError> {
     let until = Instant::now() + Duration::from_secs(10);
     loop {
-        let line = look(pair, of, memory)?;
+        let line = memory_sum(pair, of, memory)?;
         if line.word(1) == Some(want) {
             return Ok(());
         }
@@ -94,7 +94,7 @@ fn becomes(
 }
 
 /// One operation of `len` bytes. Answers 1.
-pub fn one(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Result<usize, Fault> {
+pub fn one(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Result<usize, PlayError> {
     match cell.what {
         What::Read(_) | What::DirectRead => read(pair, cell, &[Access::of(len)]),
         What::DirectWrite(cq_data) => write(pair, cell, &[Access { cq_data, ..Access::of(len) }]),
@@ -111,7 +111,7 @@ pub fn one(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Result<usize
 }
 
 /// Everything a cell has after the handshake: one at a time, all at once, and in pieces.
-pub fn many(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
+pub fn many(pair: &mut Pair, cell: &Cell) -> Result<usize, PlayError> {
     if let What::Atomic(_) = cell.what {
         return atomics(pair, cell);
     }
@@ -170,7 +170,7 @@ impl Access {
 }
 
 /// One that is under way.
-struct Begun {
+struct Started {
     access: Access,
     seed: u64,
     /// Seed of what each piece of memory held before.
@@ -178,11 +178,11 @@ struct Begun {
 }
 
 /// Starts them all; their ids are their seeds behind `verb`'s first letter.
-fn begin(pair: &mut Pair, cell: &Cell, verb: &str, all: &[Access]) -> Result<Vec<Begun>, Fault> {
+fn start_all(pair: &mut Pair, cell: &Cell, verb: &str, all: &[Access]) -> Result<Vec<Started>, PlayError> {
     let (from, to) = (cell.sender, cell.sender.other());
     let direct = matches!(cell.what, What::DirectRead | What::DirectWrite(_));
     let rdma = if direct { "rdma" } else { "" };
-    let mut begun = Vec::new();
+    let mut started = Vec::new();
     for access in all {
         let seed = pair.msg(0).nth;
         let mut pieces = Vec::new();
@@ -191,9 +191,9 @@ fn begin(pair: &mut Pair, cell: &Cell, verb: &str, all: &[Access]) -> Result<Vec
             let memory = memory(pair, to, len + 2 * MARGIN, &format!("seed={before} {rdma}"))?;
             pieces.push((memory, before));
         }
-        begun.push(Begun { access: *access, seed, pieces });
+        started.push(Started { access: *access, seed, pieces });
     }
-    for Begun { access, seed, pieces } in &begun {
+    for Started { access, seed, pieces } in &started {
         let far: Vec<String> = pieces
             .iter()
             .map(|(m, _)| format!("{:#x}:{}:{:#x}", m.addr + MARGIN as u64, m.len - 2 * MARGIN, m.key))
@@ -203,23 +203,23 @@ fn begin(pair: &mut Pair, cell: &Cell, verb: &str, all: &[Access]) -> Result<Vec
             CqData::Yes => format!("data={:#x}", 0xda7a_0000 | seed),
             CqData::No => String::new(),
         };
-        let ours = from == Player::Ours && matches!(cell.what, What::DirectWrite(_));
+        let ours = from == Stack::Ours && matches!(cell.what, What::DirectWrite(_));
         let dc = if ours || cell.what.delivery() == Delivery::Complete { "dc" } else { "" };
         let id = &verb[..1];
         let how = format!("seed={} parts={near} far={far} {data} {dc} {rdma}", seed + 1000);
         pair.end(from).step(&format!("{verb} {id}{seed} {len} {how}"))?;
     }
-    Ok(begun)
+    Ok(started)
 }
 
 /// These writes, all under way at a time.
-fn write(pair: &mut Pair, cell: &Cell, all: &[Access]) -> Result<usize, Fault> {
+fn write(pair: &mut Pair, cell: &Cell, all: &[Access]) -> Result<usize, PlayError> {
     let (from, to) = (cell.sender, cell.sender.other());
     // What is read, or written by the device, is there when its writer hears of it.
     let read = matches!(cell.what, What::LongReadWrite(_) | What::DirectWrite(_));
     let confirmed = read && cell.contact == Contact::After;
     let delivery = if confirmed { Delivery::Complete } else { cell.what.delivery() };
-    for Begun { access, seed, pieces } in begin(pair, cell, "write", all)? {
+    for Started { access, seed, pieces } in start_all(pair, cell, "write", all)? {
         let line = pair.end(from).ended(&format!("w{seed}"))?;
         if line.word(0) != Some("done") {
             return Err(wrong(from, "a write failed", &line));
@@ -229,7 +229,7 @@ fn write(pair: &mut Pair, cell: &Cell, all: &[Access]) -> Result<usize, Fault> {
         for ((memory, before), len) in pieces.iter().zip(access.cuts()) {
             let mut want = bytes(memory.len, *before);
             want[MARGIN..MARGIN + len].copy_from_slice(&out[at..at + len]);
-            becomes(pair, to, memory, &format!("{:016x}", sum(&want)), delivery)?;
+            wait_for_sum(pair, to, memory, &format!("{:016x}", sum(&want)), delivery)?;
             at += len;
         }
         if access.cq_data == CqData::Yes {
@@ -243,9 +243,9 @@ fn write(pair: &mut Pair, cell: &Cell, all: &[Access]) -> Result<usize, Fault> {
 }
 
 /// These reads, all under way at a time.
-fn read(pair: &mut Pair, cell: &Cell, all: &[Access]) -> Result<usize, Fault> {
+fn read(pair: &mut Pair, cell: &Cell, all: &[Access]) -> Result<usize, PlayError> {
     let from = cell.sender;
-    for Begun { access, seed, pieces } in begin(pair, cell, "read", all)? {
+    for Started { access, seed, pieces } in start_all(pair, cell, "read", all)? {
         let line = pair.end(from).ended(&format!("r{seed}"))?;
         let mut there = Vec::new();
         for ((memory, before), len) in pieces.iter().zip(access.cuts()) {
@@ -265,7 +265,7 @@ fn compares(cell: &Cell) -> bool {
 }
 
 /// Every operation on every datatype that both ends have, on one element and on several.
-fn atomics(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
+fn atomics(pair: &mut Pair, cell: &Cell) -> Result<usize, PlayError> {
     let (verb, ops): (_, &[u64]) = match cell.what {
         What::Atomic(Atomic::Compare) => ("compare", &[12, 13, 14, 15, 16, 17, 18]),
         What::Atomic(Atomic::Fetch) => ("fetch", &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
@@ -275,16 +275,16 @@ fn atomics(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
     let mut all = Vec::new();
     for op in ops {
         for ty in TYPES {
-            match pair.end(Player::Libfabric).step(&format!("can {verb} op={op} type={ty}")) {
+            match pair.end(Stack::Libfabric).step(&format!("can {verb} op={op} type={ty}")) {
                 Ok(line) if ty >= WITHOUT_VALUES => {
-                    return Err(wrong(Player::Libfabric, &format!("takes datatype {ty}"), &line));
+                    return Err(wrong(Stack::Libfabric, &format!("takes datatype {ty}"), &line));
                 }
                 Ok(_) => {
                     all.extend([1, SEVERAL].map(|count| (*op, ty, Elements::Run(count))));
                     let near = near.filter(|_| LISTED.contains(&ty));
                     all.extend(near.map(|near| (*op, ty, Elements::Lists(near))));
                 }
-                Err(EndError::Refused { .. }) => {}
+                Err(ProcessError::Refused { .. }) => {}
                 Err(e) => return Err(e.into()),
             }
         }
@@ -293,7 +293,7 @@ fn atomics(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
 }
 
 /// These operations (number, datatype, elements), one after the other.
-fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, Elements)]) -> Result<usize, Fault> {
+fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, Elements)]) -> Result<usize, PlayError> {
     let (from, to) = (cell.sender, cell.sender.other());
     let (verb, dc) = match cell.what {
         What::Atomic(Atomic::Fetch) => ("fetch", ""),
@@ -327,7 +327,7 @@ fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, Elements)]) -> Result<
         if line.word(0) != Some("done") || line.value("guard") == Some("broken") {
             return Err(wrong(from, &format!("{verb} {with} failed"), &line));
         }
-        let old = super::lang::values(len, *ty, seed);
+        let old = super::control::values(len, *ty, seed);
         let old: Vec<u8> = match elements {
             Elements::Run(_) => old,
             Elements::Lists(_) => {
@@ -340,9 +340,9 @@ fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, Elements)]) -> Result<
         }
         // An end may say done before the other has it.
         if verb == "atomic" && dc.is_empty() {
-            arrive(pair, cell)?;
+            wait_for_arrival(pair, cell)?;
         }
-        let now = look(pair, to, &memory)?.word(1).unwrap_or("").to_owned();
+        let now = memory_sum(pair, to, &memory)?.word(1).unwrap_or("").to_owned();
         let what = format!("{verb} op={op} type={ty} count={count}{listed}");
         let before = pair.computed.entry(what.clone()).or_insert_with(|| now.clone()).clone();
         if before != now {
@@ -353,7 +353,7 @@ fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, Elements)]) -> Result<
     // What each end made of it was the same; it was not nothing.
     let sum_of_words = format!("{verb} op=2 type=7 count=1");
     if let Some(now) = pair.computed.get(&sum_of_words) {
-        let old = format!("{:016x}", sum(&super::lang::values(8, 7, 2071)));
+        let old = format!("{:016x}", sum(&super::control::values(8, 7, 2071)));
         if *now == old {
             return Err(wrong(to, "a sum changed nothing", &Line::new(sum_of_words)));
         }
@@ -362,7 +362,7 @@ fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, Elements)]) -> Result<
 }
 
 /// Atomics are ordered with messages: behind a message that has come, all of them have.
-fn arrive(pair: &mut Pair, cell: &Cell) -> Result<(), Fault> {
+fn wait_for_arrival(pair: &mut Pair, cell: &Cell) -> Result<(), PlayError> {
     let msg = pair.msg(0);
     pair.expected(cell.sender, &msg, 0)
 }

@@ -1,25 +1,25 @@
 //! Two ends that play together: one process of ours, one of libfabric. They meet, exchange messages, part, meet again.
-//! Used by `run` and `scenes`. Never judges more than one message: that it came whole, once, from the right sender.
+//! Used by `run` and `scenarios`. Never judges more than one message: that it came whole, once, from the right sender.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::capture::Id;
-use super::end::{End, EndError, Player, Programs};
-use super::lang::{Line, bytes, raw_address, sum};
+use super::control::{Line, bytes, raw_address, sum};
+use super::process::{EndProcess, ProcessError, Programs, Stack};
 
 /// Why a cell did not pass.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum PlayError {
     /// An end did not do its part.
     #[error(transparent)]
-    End(#[from] EndError),
+    Process(#[from] ProcessError),
     /// An operation ended in another way than it should.
     #[error("{}: {what}: {line}", .who.name())]
     Wrong {
         /// Who said so.
-        who: Player,
+        who: Stack,
         /// What is wrong with it.
         what: String,
         /// Its words.
@@ -54,17 +54,17 @@ pub struct Msg {
 
 /// Both ends.
 pub struct Pair {
-    ours: Option<End>,
-    libfabric: Option<End>,
+    ours: Option<EndProcess>,
+    libfabric: Option<EndProcess>,
     programs: Programs,
     settings: Vec<(String, String)>,
     nth: u64,
-    met: Vec<(Id, Id)>,
+    connected: Vec<(Id, Id)>,
     /// What came of each computation so far, to be held against the other end's.
     pub computed: HashMap<String, String>,
     addresses: [String; 2],
     /// Ends besides the two.
-    more: Vec<End>,
+    more: Vec<EndProcess>,
 }
 
 impl Pair {
@@ -74,7 +74,7 @@ impl Pair {
         dir: &Path,
         settings: &[(&'static str, &'static str)],
         seed: &str,
-    ) -> Result<Pair, Fault> {
+    ) -> Result<Pair, PlayError> {
         let mut all: Vec<(String, String)> =
             settings.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         all.push(("SOFTEFA_PCAP".into(), pcap(dir).to_string_lossy().into_owned()));
@@ -85,44 +85,44 @@ impl Pair {
             programs: programs.clone(),
             settings: all,
             nth: 0,
-            met: Vec::new(),
+            connected: Vec::new(),
             computed: HashMap::new(),
             addresses: [String::new(), String::new()],
             more: Vec::new(),
         };
-        pair.restart(Player::Libfabric)?;
-        pair.restart(Player::Ours)?;
+        pair.restart(Stack::Libfabric)?;
+        pair.restart(Stack::Ours)?;
         Ok(pair)
     }
 
     /// Starts an end's process, after ending the old one as a crash would.
-    pub fn restart(&mut self, who: Player) -> Result<(), Fault> {
+    pub fn restart(&mut self, who: Stack) -> Result<(), PlayError> {
         let slot = match who {
-            Player::Ours => &mut self.ours,
-            Player::Libfabric => &mut self.libfabric,
+            Stack::Ours => &mut self.ours,
+            Stack::Libfabric => &mut self.libfabric,
         };
         *slot = None;
-        *slot = Some(End::start(who, &self.programs, &self.settings)?);
+        *slot = Some(EndProcess::start(who, &self.programs, &self.settings)?);
         Ok(())
     }
 
     /// Starts a third end, a fourth, ... It ends with the pair.
-    pub fn another(&mut self, who: Player) -> Result<&mut End, Fault> {
-        self.more.push(End::start(who, &self.programs, &self.settings)?);
+    pub fn another(&mut self, who: Stack) -> Result<&mut EndProcess, PlayError> {
+        self.more.push(EndProcess::start(who, &self.programs, &self.settings)?);
         Ok(self.more.last_mut().expect("just pushed"))
     }
 
     /// The ends that `another` started, in order.
-    pub fn more(&mut self) -> &mut [End] {
+    pub fn more(&mut self) -> &mut [EndProcess] {
         &mut self.more
     }
 
     /// libfabric's release.
-    pub fn release(&mut self) -> Result<(u64, u64), Fault> {
-        let line = self.end(Player::Libfabric).step("version")?;
+    pub fn release(&mut self) -> Result<(u64, u64), PlayError> {
+        let line = self.end(Stack::Libfabric).step("version")?;
         let release = line.word(2).and_then(|word| word.split_once('.'));
         let release = release.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
-        release.ok_or_else(|| wrong(Player::Libfabric, "no release", &line))
+        release.ok_or_else(|| wrong(Stack::Libfabric, "no release", &line))
     }
 
     /// Sets something for processes started from now on.
@@ -131,16 +131,16 @@ impl Pair {
     }
 
     /// An end.
-    pub fn end(&mut self, who: Player) -> &mut End {
+    pub fn end(&mut self, who: Stack) -> &mut EndProcess {
         let end = match who {
-            Player::Ours => &mut self.ours,
-            Player::Libfabric => &mut self.libfabric,
+            Stack::Ours => &mut self.ours,
+            Stack::Libfabric => &mut self.libfabric,
         };
         end.as_mut().expect("both run from `start` on")
     }
 
     /// Opens an endpoint of `who`; answers its address in hexadecimal.
-    pub fn open(&mut self, who: Player) -> Result<String, Fault> {
+    pub fn open(&mut self, who: Stack) -> Result<String, PlayError> {
         let opened = self.end(who).step("open")?;
         let address = opened.word(1).unwrap_or("").to_owned();
         self.addresses[who as usize].clone_from(&address);
@@ -148,21 +148,21 @@ impl Pair {
     }
 
     /// The address of the endpoint that `who` opened last.
-    pub fn address(&self, who: Player) -> &str {
+    pub fn address(&self, who: Stack) -> &str {
         &self.addresses[who as usize]
     }
 
     /// Opens an endpoint at each end and tells each the other's address.
-    pub fn meet(&mut self) -> Result<(), Fault> {
-        let ours = self.open(Player::Ours)?;
-        let theirs = self.open(Player::Libfabric)?;
+    pub fn connect(&mut self) -> Result<(), PlayError> {
+        let ours = self.open(Stack::Ours)?;
+        let theirs = self.open(Stack::Libfabric)?;
         self.introduce(&ours, &theirs)
     }
 
     /// Tells each end the other's address.
-    pub fn introduce(&mut self, ours: &str, theirs: &str) -> Result<(), Fault> {
-        self.end(Player::Ours).step(&format!("peer {theirs}"))?;
-        self.end(Player::Libfabric).step(&format!("peer {ours}"))?;
+    pub fn introduce(&mut self, ours: &str, theirs: &str) -> Result<(), PlayError> {
+        self.end(Stack::Ours).step(&format!("peer {theirs}"))?;
+        self.end(Stack::Libfabric).step(&format!("peer {ours}"))?;
         self.note(ours, theirs);
         Ok(())
     }
@@ -170,22 +170,22 @@ impl Pair {
     /// Remembers that these two talk, for what is on the wire.
     pub fn note(&mut self, ours: &str, theirs: &str) {
         if let (Some(ours), Some(theirs)) = (raw_address(ours), raw_address(theirs)) {
-            self.met.push((Id::of(&ours), Id::of(&theirs)));
+            self.connected.push((Id::of(&ours), Id::of(&theirs)));
         }
     }
 
     /// Closes both endpoints.
-    pub fn part(&mut self) -> Result<(), Fault> {
-        for who in [Player::Ours, Player::Libfabric] {
-            if let Some(line) = self.end(who).unasked().first() {
+    pub fn disconnect(&mut self) -> Result<(), PlayError> {
+        for who in [Stack::Ours, Stack::Libfabric] {
+            if let Some(line) = self.end(who).unclaimed_lines().first() {
                 return Err(wrong(who, "said unasked", line));
             }
         }
         // From here on an end may hear late packets of the other.
-        self.end(Player::Libfabric).step("close")?;
-        self.end(Player::Ours).step("close")?;
-        for who in [Player::Ours, Player::Libfabric] {
-            let lines = self.end(who).unasked();
+        self.end(Stack::Libfabric).step("close")?;
+        self.end(Stack::Ours).step("close")?;
+        for who in [Stack::Ours, Stack::Libfabric] {
+            let lines = self.end(who).unclaimed_lines();
             if let Some(line) = lines.iter().find(|line| line.word(0) != Some("trouble")) {
                 return Err(wrong(who, "said unasked", line));
             }
@@ -194,12 +194,12 @@ impl Pair {
     }
 
     /// The endpoints that have met since this was last asked: ours first.
-    pub fn take_met(&mut self) -> Vec<(Id, Id)> {
-        std::mem::take(&mut self.met)
+    pub fn take_connected(&mut self) -> Vec<(Id, Id)> {
+        std::mem::take(&mut self.connected)
     }
 
     /// Lets both processes end by themselves.
-    pub fn quit(mut self) -> Result<(), Fault> {
+    pub fn quit(mut self) -> Result<(), PlayError> {
         for end in self.more.drain(..).chain([self.ours.take(), self.libfabric.take()].into_iter().flatten())
         {
             end.quit()?;
@@ -214,36 +214,36 @@ impl Pair {
     }
 
     /// Posts the receive of a message into `room` bytes.
-    pub fn post_recv(&mut self, to: Player, msg: &Msg, room: usize) -> Result<(), Fault> {
+    pub fn post_recv(&mut self, to: Stack, msg: &Msg, room: usize) -> Result<(), PlayError> {
         let tag = msg.tag.map_or_else(String::new, |tag| format!(" tag={tag:#x}"));
-        let parts = parts(if to == Player::Ours { msg.pieces } else { msg.parts });
+        let parts = parts(if to == Stack::Ours { msg.pieces } else { msg.parts });
         self.end(to).step(&format!("recv r{} {room}{tag}{parts}", msg.nth))?;
         Ok(())
     }
 
     /// Sends a message to the first peer of the sender.
-    pub fn send(&mut self, from: Player, msg: &Msg) -> Result<(), Fault> {
+    pub fn send(&mut self, from: Stack, msg: &Msg) -> Result<(), PlayError> {
         let tag = msg.tag.map_or_else(String::new, |tag| format!(" tag={tag:#x}"));
         let data = msg.data.map_or_else(String::new, |data| format!(" data={data:#x}"));
-        let (parts, how) = (parts(if from == Player::Ours { 1 } else { msg.parts }), msg.how);
+        let (parts, how) = (parts(if from == Stack::Ours { 1 } else { msg.parts }), msg.how);
         self.end(from).step(&format!("send s{0} {1} seed={0}{tag}{data}{parts} {how}", msg.nth, msg.len))?;
         Ok(())
     }
 
     /// Waits for the sender's end of a message.
-    pub fn sent(&mut self, from: Player, msg: &Msg) -> Result<(), Fault> {
+    pub fn sent(&mut self, from: Stack, msg: &Msg) -> Result<(), PlayError> {
         let line = self.end(from).ended(&format!("s{}", msg.nth))?;
         if line.word(0) == Some("done") { Ok(()) } else { Err(wrong(from, "send failed", &line)) }
     }
 
     /// Waits for the receiver's end of a message and looks at all of it.
-    pub fn received(&mut self, to: Player, msg: &Msg) -> Result<(), Fault> {
+    pub fn received(&mut self, to: Stack, msg: &Msg) -> Result<(), PlayError> {
         let line = self.end(to).ended(&format!("r{}", msg.nth))?;
         check(to, msg, &line, Some("0"))
     }
 
     /// One message from beginning to end, into a buffer that is `spare` bytes longer than it.
-    pub fn expected(&mut self, from: Player, msg: &Msg, spare: usize) -> Result<(), Fault> {
+    pub fn expected(&mut self, from: Stack, msg: &Msg, spare: usize) -> Result<(), PlayError> {
         self.post_recv(from.other(), msg, msg.len + spare)?;
         self.send(from, msg)?;
         self.received(from.other(), msg)?;
@@ -251,11 +251,11 @@ impl Pair {
     }
 
     /// One message whose receive is posted when it has been there for a while.
-    pub fn unexpected(&mut self, from: Player, msg: &Msg) -> Result<(), Fault> {
+    pub fn unexpected(&mut self, from: Stack, msg: &Msg) -> Result<(), PlayError> {
         self.send(from, msg)?;
         std::thread::sleep(Duration::from_millis(3));
         if msg.how == "dc" && self.end(from).has_ended(&format!("s{}", msg.nth)) {
-            return Err(Fault::Wrong {
+            return Err(PlayError::Wrong {
                 who: from,
                 what: "delivery complete before there was a receive".into(),
                 line: format!("message {} of {} bytes", msg.nth, msg.len),
@@ -276,13 +276,13 @@ fn pcap(dir: &Path) -> PathBuf {
     dir.join("%p.pcapng")
 }
 
-/// A fault that quotes a line.
-pub fn wrong(who: Player, what: &str, line: &Line) -> Fault {
-    Fault::Wrong { who, what: what.into(), line: line.text().into() }
+/// A error that quotes a line.
+pub fn wrong(who: Stack, what: &str, line: &Line) -> PlayError {
+    PlayError::Wrong { who, what: what.into(), line: line.text().into() }
 }
 
 /// Whether a receive ended as it should, from peer `from` unless that is nobody's business.
-pub fn check(who: Player, msg: &Msg, line: &Line, from: Option<&str>) -> Result<(), Fault> {
+pub fn check(who: Stack, msg: &Msg, line: &Line, from: Option<&str>) -> Result<(), PlayError> {
     let want_sum = format!("{:016x}", sum(&bytes(msg.len, msg.nth)));
     // 1.17 forgets the flag, not the data, of a message that came before its receive.
     let data = line.number("data").or_else(|| line.number("unflagged").filter(|_| msg.data.is_some()));

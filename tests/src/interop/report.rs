@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::cells::{Atomic, Cell, Contact, CqData, Delivery, Kind, Length, Net, Protocol, What};
-use super::end::Player;
-use super::judge::{By, Outcome};
-use super::merge::{Column, merge};
-use super::scenes::{Scene, Verdict};
+use super::matrix::{Atomic, Cell, Contact, CqData, Delivery, Kind, Length, Net, Protocol, What};
+use super::process::Stack;
+use super::release_table::{Column, merge};
+use super::scenarios::{Scenario, ScenarioResult};
+use super::verify::{Outcome, Via};
 
 /// Everything that came out.
 #[derive(Default)]
 pub struct Report {
     cells: BTreeMap<Cell, Outcome>,
-    scenes: Vec<(&'static str, &'static str, Player, Verdict)>,
+    scenarios: Vec<(&'static str, &'static str, Stack, ScenarioResult)>,
 }
 
 impl Report {
@@ -23,32 +23,33 @@ impl Report {
     }
 
     /// A situation has ended.
-    pub fn scene(&mut self, scene: &Scene, who: Player, verdict: &Verdict) {
-        self.scenes.push((scene.name, scene.about, who, verdict.clone()));
+    pub fn scenario(&mut self, scenario: &Scenario, who: Stack, result: &ScenarioResult) {
+        self.scenarios.push((scenario.name, scenario.about, who, result.clone()));
     }
 
     /// What failed, a line each.
     pub fn failures(&self) -> Vec<String> {
         let cells = self.cells.iter().filter_map(|(cell, o)| Some(format!("{cell}: {}", o.as_ref().err()?)));
-        let scenes = self.scenes.iter().filter_map(|(name, _, who, verdict)| {
-            Some(format!("{name}, {} receives: {}", who.name(), verdict.as_ref().err()?))
+        let scenarios = self.scenarios.iter().filter_map(|(name, _, who, result)| {
+            Some(format!("{name}, {} receives: {}", who.name(), result.as_ref().err()?))
         });
-        cells.chain(scenes).collect()
+        cells.chain(scenarios).collect()
     }
 
     /// Cells and situations played, and messages that came through.
     pub fn counts(&self) -> (usize, usize) {
         let messages =
             self.cells.values().filter_map(|o| o.as_ref().ok()).map(|passed| passed.messages).sum();
-        (self.cells.len() + self.scenes.len(), messages)
+        (self.cells.len() + self.scenarios.len(), messages)
     }
 
     /// For each row how many of its cells passed.
     fn words(&self) -> Vec<(String, String)> {
         let cells = self.cells.iter().map(|(cell, outcome)| (title(cell.what), outcome.is_ok()));
-        let scenes = self.scenes.iter().map(|(name, _, _, verdict)| ((*name).to_owned(), verdict.is_ok()));
+        let scenarios =
+            self.scenarios.iter().map(|(name, _, _, result)| ((*name).to_owned(), result.is_ok()));
         let mut all: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-        for (row, passed) in cells.chain(scenes) {
+        for (row, passed) in cells.chain(scenarios) {
             let counts = all.entry(row).or_default();
             counts.0 += usize::from(passed);
             counts.1 += 1;
@@ -62,14 +63,14 @@ impl Report {
         if !self.cells.is_empty() {
             let _ = writeln!(text, "{}", self.matrix());
         }
-        if !self.scenes.is_empty() {
+        if !self.scenarios.is_empty() {
             let _ = write!(text, "{}", self.situations());
         }
         text
     }
 
     fn matrix(&self) -> String {
-        let columns: Vec<(Player, Contact)> = [Player::Ours, Player::Libfabric]
+        let columns: Vec<(Stack, Contact)> = [Stack::Ours, Stack::Libfabric]
             .into_iter()
             .flat_map(|who| [Contact::First, Contact::After].map(|contact| (who, contact)))
             .collect();
@@ -88,7 +89,7 @@ impl Report {
                 let outcomes = Net::ALL.map(|net| {
                     let cell = Cell { what, sender: *sender, contact: *contact, net };
                     self.cells.get(&cell).map(|outcome| match outcome {
-                        Ok(passed) if passed.by == By::Baseline => format!("{}*", passed.messages),
+                        Ok(passed) if passed.by == Via::Baseline => format!("{}*", passed.messages),
                         Ok(passed) => passed.messages.to_string(),
                         Err(_) => "**FAILED**".into(),
                     })
@@ -104,13 +105,14 @@ impl Report {
     fn situations(&self) -> String {
         let mut text = String::from("| situation | what it shows | ours receives | libfabric receives |\n");
         text.push_str("|---|---|---|---|\n");
-        for scene in Scene::all() {
-            if !self.scenes.iter().any(|(name, ..)| *name == scene.name) {
+        for scenario in Scenario::all() {
+            if !self.scenarios.iter().any(|(name, ..)| *name == scenario.name) {
                 continue;
             }
-            let _ = write!(text, "| {} | {} |", scene.name, scene.about);
-            for who in [Player::Ours, Player::Libfabric] {
-                let found = self.scenes.iter().find(|(name, _, of, _)| *name == scene.name && *of == who);
+            let _ = write!(text, "| {} | {} |", scenario.name, scenario.about);
+            for who in [Stack::Ours, Stack::Libfabric] {
+                let found =
+                    self.scenarios.iter().find(|(name, _, of, _)| *name == scenario.name && *of == who);
                 let word = match found {
                     Some((.., Ok(()))) => "passed",
                     Some((.., Err(_))) => "**FAILED**",
@@ -154,7 +156,7 @@ fn title(what: What) -> String {
 }
 
 /// Which libfabric was played.
-pub enum Whose {
+pub enum Libfabric {
     /// The system's: the page's tables are about it.
     System(String),
     /// One built by hand: it has a column in the table of releases.
@@ -167,19 +169,19 @@ const RELEASES: [&str; 2] =
     ["<!-- releases: a column is written by `interop --write` -->", "<!-- end of releases -->"];
 
 /// Puts into a page what came out.
-pub fn write(page: &std::path::Path, whose: &Whose, report: &Report) -> Result<(), String> {
+pub fn write(page: &std::path::Path, whose: &Libfabric, report: &Report) -> Result<(), String> {
     let name = page.display();
     let mut text = std::fs::read_to_string(page).map_err(|e| format!("{name}: {e}"))?;
     let (played, messages) = report.counts();
     let failed = report.failures().len();
-    if let Whose::System(version) = whose {
+    if let Libfabric::System(version) = whose {
         let sums =
             format!("Against {version}: {played} played, {failed} failed, {messages} messages checked.");
         replace(&mut text, TABLES, |_| format!("{sums}\n\n{}", report.tables()))?;
     }
-    let (Whose::System(head) | Whose::Other(head)) = whose;
+    let (Libfabric::System(head) | Libfabric::Other(head)) = whose;
     let mut rows: Vec<String> = What::all().into_iter().map(title).collect();
-    rows.extend(Scene::all().iter().map(|scene| scene.name.to_owned()));
+    rows.extend(Scenario::all().iter().map(|scenario| scenario.name.to_owned()));
     rows.push("messages".into());
     replace(&mut text, RELEASES, |table| {
         let mut words = report.words();

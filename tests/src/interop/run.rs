@@ -7,12 +7,12 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 
 use super::capture::{Captures, Id};
-use super::cells::{Cell, Contact, Net, Nic, What};
-use super::end::{Player, Programs};
-use super::judge::{Outcome, Played, clean, judge};
+use super::matrix::{Cell, Contact, Net, Nic, What};
 use super::messages::play;
-use super::pair::{Fault, Pair, wrong};
-use super::scenes::{Requests, Scene, Verdict};
+use super::pair::{Pair, PlayError, wrong};
+use super::process::{Programs, Stack};
+use super::scenarios::{Requests, Scenario, ScenarioResult};
+use super::verify::{Outcome, Played, check_violations, verify};
 
 /// What to run, and with what.
 #[derive(Clone, Debug)]
@@ -30,17 +30,17 @@ pub struct Plan {
 }
 
 /// What one pair of processes plays.
-enum Job {
+enum Task {
     Cells(Net, Nic, Contact, Vec<Cell>),
-    Scene(usize, &'static Scene, Player),
+    Scenario(usize, &'static Scenario, Stack),
 }
 
 /// Something has ended.
-pub enum Told {
+pub enum Notification {
     /// A cell.
     Cell(Cell, Outcome),
     /// A situation, in which the player receives.
-    Scene(&'static Scene, Player, Verdict),
+    Scenario(&'static Scenario, Stack, ScenarioResult),
 }
 
 /// Settings of the device and of libfabric that hold for the whole matrix.
@@ -65,53 +65,53 @@ impl Plan {
     }
 
     /// All cells and situations, a few at a time; `tell` hears of each as it ends.
-    pub fn all(&self, mut tell: impl FnMut(Told)) -> Result<(), Fault> {
+    pub fn all(&self, mut tell: impl FnMut(Notification)) -> Result<(), PlayError> {
         let (features, release) = self.features()?;
-        let jobs = Mutex::new(self.jobs(features, release).into_iter());
+        let tasks = Mutex::new(self.tasks(features, release).into_iter());
         let (hand, results) = channel();
         std::thread::scope(|scope| {
             let pairs = std::thread::available_parallelism().map_or(1, usize::from).clamp(1, 4);
             for _ in 0..pairs {
-                let (hand, jobs) = (hand.clone(), &jobs);
+                let (hand, tasks) = (hand.clone(), &tasks);
                 scope.spawn(move || {
                     loop {
-                        let Some(job) = jobs.lock().ok().and_then(|mut jobs| jobs.next()) else { return };
-                        let told = self.work(&job, &hand);
-                        if let Err(fault) = told {
-                            // Nobody listens only if the driver ends for another fault.
-                            let _ = hand.send(Err(fault));
+                        let Some(task) = tasks.lock().ok().and_then(|mut tasks| tasks.next()) else { return };
+                        let worked = self.work(&task, &hand);
+                        if let Err(error) = worked {
+                            // Nobody listens only if the driver ends for another error.
+                            let _ = hand.send(Err(error));
                             return;
                         }
                     }
                 });
             }
             drop(hand);
-            results.into_iter().try_for_each(|told| told.map(&mut tell))
+            results.into_iter().try_for_each(|notification| notification.map(&mut tell))
         })
     }
 
     /// What libfabric's HANDSHAKE says of a device that can do everything, and its release.
-    fn features(&self) -> Result<(u64, (u64, u64)), Fault> {
+    fn features(&self) -> Result<(u64, (u64, u64)), PlayError> {
         let dir = self.dir.join("features");
         make(&dir)?;
         let seed = self.seed.to_string();
         let mut pair = Pair::start(&self.programs, &dir, &common(Net::Ordered, Nic::Writes), &seed)?;
-        pair.meet()?;
+        pair.connect()?;
         let hello = pair.msg(8);
-        pair.expected(Player::Libfabric, &hello, 0)?;
-        pair.expected(Player::Ours, &hello, 0)?;
-        let line = pair.end(Player::Ours).step("features")?;
-        pair.part()?;
+        pair.expected(Stack::Libfabric, &hello, 0)?;
+        pair.expected(Stack::Ours, &hello, 0)?;
+        let line = pair.end(Stack::Ours).step("features")?;
+        pair.disconnect()?;
         let release = pair.release()?;
         pair.quit()?;
         let _ = std::fs::remove_dir_all(&dir);
-        let features = line.number_at(1).ok_or_else(|| wrong(Player::Ours, "no features", &line))?;
+        let features = line.number_at(1).ok_or_else(|| wrong(Stack::Ours, "no features", &line))?;
         Ok((features, release))
     }
 
     /// What there is to do.
-    fn jobs(&self, features: u64, release: (u64, u64)) -> Vec<Job> {
-        let mut jobs = Vec::new();
+    fn tasks(&self, features: u64, release: (u64, u64)) -> Vec<Task> {
+        let mut tasks = Vec::new();
         for (nic, net) in Nic::ALL.into_iter().flat_map(|nic| Net::ALL.map(|net| (nic, net))) {
             for contact in [Contact::First, Contact::After] {
                 let mut cells = cells(net);
@@ -119,24 +119,24 @@ impl Plan {
                 cells.retain(|cell| features & cell.what.needs() == cell.what.needs());
                 cells.retain(|cell| self.wants(&cell.to_string()));
                 if !cells.is_empty() {
-                    jobs.push(Job::Cells(net, nic, contact, cells));
+                    tasks.push(Task::Cells(net, nic, contact, cells));
                 }
             }
         }
-        let wanted = |scene: &Scene| self.wants(scene.name) && (scene.exists)(release);
-        for (nth, scene) in Scene::all().iter().enumerate().filter(|(_, scene)| wanted(scene)) {
-            jobs.extend(scene.receivers.iter().map(|who| Job::Scene(nth, scene, *who)));
+        let wanted = |scenario: &Scenario| self.wants(scenario.name) && (scenario.exists)(release);
+        for (nth, scenario) in Scenario::all().iter().enumerate().filter(|(_, scenario)| wanted(scenario)) {
+            tasks.extend(scenario.receivers.iter().map(|who| Task::Scenario(nth, scenario, *who)));
         }
-        jobs
+        tasks
     }
 
-    fn work(&self, job: &Job, hand: &Sender<Result<Told, Fault>>) -> Result<(), Fault> {
-        let say = |told| {
+    fn work(&self, task: &Task, hand: &Sender<Result<Notification, PlayError>>) -> Result<(), PlayError> {
+        let say = |notification| {
             // As above.
-            let _ = hand.send(Ok(told));
+            let _ = hand.send(Ok(notification));
         };
-        match job {
-            Job::Cells(net, nic, contact, cells) => {
+        match task {
+            Task::Cells(net, nic, contact, cells) => {
                 let mut rest = &cells[..];
                 let mut nth = 0;
                 while !rest.is_empty() {
@@ -144,19 +144,19 @@ impl Plan {
                     let dir = self.dir.join(format!("{net:?}-{nic:?}-{contact:?}-{nth}"));
                     let outcomes = self.group(&common(*net, *nic), rest, &dir)?;
                     rest = &rest[outcomes.len()..];
-                    outcomes.into_iter().for_each(|(cell, outcome)| say(Told::Cell(cell, outcome)));
+                    outcomes.into_iter().for_each(|(cell, outcome)| say(Notification::Cell(cell, outcome)));
                 }
             }
-            Job::Scene(nth, scene, who) => {
-                let dir = self.dir.join(format!("scene-{nth}-{}", who.name()));
+            Task::Scenario(nth, scenario, who) => {
+                let dir = self.dir.join(format!("scenario-{nth}-{}", who.name()));
                 make(&dir)?;
                 let seed = self.seed.to_string();
                 let pair = Pair::start(&self.programs, &dir, &common(Net::Ordered, Nic::Packets), &seed)?;
-                let verdict = self.scene(scene, *who, pair, &dir);
-                if verdict.is_ok() {
+                let result = self.scenario(scenario, *who, pair, &dir);
+                if result.is_ok() {
                     let _ = std::fs::remove_dir_all(&dir);
                 }
-                say(Told::Scene(scene, *who, verdict.map_err(|fault| fault.to_string())));
+                say(Notification::Scenario(scenario, *who, result.map_err(|error| error.to_string())));
             }
         }
         Ok(())
@@ -168,16 +168,18 @@ impl Plan {
         settings: &[(&'static str, &'static str)],
         cells: &[Cell],
         dir: &Path,
-    ) -> Result<Vec<(Cell, Outcome)>, Fault> {
+    ) -> Result<Vec<(Cell, Outcome)>, PlayError> {
         make(dir)?;
         let seed = self.seed.to_string();
         let mut pair = Pair::start(&self.programs, dir, settings, &seed)?;
         let (mut played, mut failed) = (Vec::new(), None);
         for cell in cells {
             match play(&mut pair, cell) {
-                Ok(messages) => played.push(Played { cell: *cell, messages, met: pair.take_met() }),
-                Err(fault) => {
-                    failed = Some((*cell, Err(fault.to_string())));
+                Ok(messages) => {
+                    played.push(Played { cell: *cell, messages, connected: pair.take_connected() })
+                }
+                Err(error) => {
+                    failed = Some((*cell, Err(error.to_string())));
                     break;
                 }
             }
@@ -190,7 +192,7 @@ impl Plan {
         let mut outcomes = Vec::new();
         if !played.is_empty() {
             let captures = Captures::read(&self.efa_dump, dir)?;
-            outcomes.extend(played.into_iter().map(|p| (p.cell, judge(&captures, &p))));
+            outcomes.extend(played.into_iter().map(|p| (p.cell, verify(&captures, &p))));
         }
         outcomes.extend(failed);
         if outcomes.iter().all(|(_, outcome)| outcome.is_ok()) {
@@ -200,51 +202,51 @@ impl Plan {
     }
 
     /// Plays a situation, and looks at what was on the wire.
-    fn scene(&self, scene: &Scene, who: Player, mut pair: Pair, dir: &Path) -> Result<(), Fault> {
-        (scene.play)(&mut pair, who)?;
-        let met = pair.take_met();
+    fn scenario(&self, scenario: &Scenario, who: Stack, mut pair: Pair, dir: &Path) -> Result<(), PlayError> {
+        (scenario.play)(&mut pair, who)?;
+        let connected = pair.take_connected();
         let release = pair.release()?;
-        let (answers, never) = ((scene.answers)(release), (scene.never)(release));
-        let requests = scene.requests;
+        let (answers, never) = ((scenario.answers)(release), (scenario.never)(release));
+        let requests = scenario.requests;
         pair.quit()?;
         let captures = Captures::read(&self.efa_dump, dir)?;
-        clean(&captures, &met).map_err(Fault::Wire)?;
+        check_violations(&captures, &connected).map_err(PlayError::Wire)?;
         let from =
-            |(ours, theirs): (Id, Id)| if who == Player::Ours { (ours, theirs) } else { (theirs, ours) };
+            |(ours, theirs): (Id, Id)| if who == Stack::Ours { (ours, theirs) } else { (theirs, ours) };
         if let Requests::WithAddress(least) = requests {
             let mut seen = 0;
-            for (ours, theirs) in &met {
-                seen += captures.addressed((*theirs, *ours)).map_err(Fault::Wire)?;
+            for (ours, theirs) in &connected {
+                seen += captures.addressed((*theirs, *ours)).map_err(PlayError::Wire)?;
             }
             if seen < least {
-                return Err(Fault::Wire(format!("{seen} requests of libfabric's, expected {least}")));
+                return Err(PlayError::Wire(format!("{seen} requests of libfabric's, expected {least}")));
             }
         }
         for name in answers {
-            if !met.iter().any(|pair| captures.packets(from(*pair), name) > 0) {
-                return Err(Fault::Wire(format!("no {name} from {}", who.name())));
+            if !connected.iter().any(|pair| captures.packets(from(*pair), name) > 0) {
+                return Err(PlayError::Wire(format!("no {name} from {}", who.name())));
             }
         }
         for name in never {
-            if met.iter().any(|pair| captures.packets(from(*pair), name) > 0) {
-                return Err(Fault::Wire(format!("{name} from {}", who.name())));
+            if connected.iter().any(|pair| captures.packets(from(*pair), name) > 0) {
+                return Err(PlayError::Wire(format!("{name} from {}", who.name())));
             }
         }
         Ok(())
     }
 }
 
-fn make(dir: &Path) -> Result<(), Fault> {
+fn make(dir: &Path) -> Result<(), PlayError> {
     let _ = std::fs::remove_dir_all(dir);
-    std::fs::create_dir_all(dir).map_err(|e| Fault::Dump(format!("{}: {e}", dir.display())))
+    std::fs::create_dir_all(dir).map_err(|e| PlayError::Dump(format!("{}: {e}", dir.display())))
 }
 
 /// Every cell over a network.
 pub fn cells(net: Net) -> Vec<Cell> {
     let mut all = Vec::new();
     for what in What::all() {
-        for sender in [Player::Ours, Player::Libfabric] {
-            if sender == Player::Ours && what.is_unconfirmed() {
+        for sender in [Stack::Ours, Stack::Libfabric] {
+            if sender == Stack::Ours && what.is_unconfirmed() {
                 continue;
             }
             for contact in [Contact::First, Contact::After] {

@@ -1,7 +1,7 @@
 //! What the matrix has: protocols, kinds of message, directions, first contact or not, networks; and the sizes at and
 //! around each switch point of whoever sends. Pure data; read by `run` and `report`.
 
-use super::end::Player;
+use super::process::Stack;
 
 /// MTU of the software device unless told otherwise, bytes.
 pub const MTU: usize = 8928;
@@ -197,7 +197,7 @@ pub struct Cell {
     /// What is sent.
     pub what: What,
     /// By whom; the other end receives.
-    pub sender: Player,
+    pub sender: Stack,
     /// First contact or not.
     pub contact: Contact,
     /// Over what network.
@@ -326,12 +326,12 @@ impl Cell {
         let message = self.what.kind().is_some();
         match (self.sender, self.contact) {
             // Ours chooses once, for the longest header.
-            (Player::Ours, _) if message => (longest, longest + 1),
-            (Player::Libfabric, Contact::First) if message && self.what.delivery() == Delivery::Plain => {
+            (Stack::Ours, _) if message => (longest, longest + 1),
+            (Stack::Libfabric, Contact::First) if message && self.what.delivery() == Delivery::Plain => {
                 (longest, longest + 1)
             }
             // Some releases wait for the handshake before they do this.
-            (Player::Libfabric, Contact::First) => (longest, shortest + 1),
+            (Stack::Libfabric, Contact::First) => (longest, shortest + 1),
             _ => (shortest, shortest + 1),
         }
     }
@@ -388,8 +388,8 @@ impl std::fmt::Display for Cell {
         let contact = if self.contact == Contact::First { "first" } else { "after" };
         let packet = self.what.packet();
         // The packet tells, but for those that are read.
-        let told = packet.starts_with("DC_") || self.what.delivery() == Delivery::Plain;
-        let dc = if told { "" } else { " DC" };
+        let in_name = packet.starts_with("DC_") || self.what.delivery() == Delivery::Plain;
+        let dc = if in_name { "" } else { " DC" };
         write!(f, "{} {packet}{dc} {contact} {}", self.sender.name(), self.net.name())
     }
 }

@@ -3,23 +3,23 @@
 
 use std::time::Duration;
 
-use super::end::Player;
-use super::pair::{Fault, Msg, Pair, check, wrong};
+use super::pair::{Msg, Pair, PlayError, check, wrong};
+use super::process::Stack;
 
-mod crowd;
 mod headers;
+mod iov;
 mod memory;
-mod pieces;
-mod refused;
+mod revoked;
+mod several_peers;
 mod zerocopy;
 
 /// What became of a situation.
-pub type Verdict = Result<(), String>;
+pub type ScenarioResult = Result<(), String>;
 
 /// A script; the player receives.
-pub type Script = fn(&mut Pair, Player) -> Result<(), Fault>;
+pub type Script = fn(&mut Pair, Stack) -> Result<(), PlayError>;
 
-const BOTH: &[Player] = &[Player::Ours, Player::Libfabric];
+const BOTH: &[Stack] = &[Stack::Ours, Stack::Libfabric];
 
 /// What the headers of libfabric's requests have to carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,13 +31,13 @@ pub enum Requests {
 }
 
 /// A situation; the player is the one that receives.
-pub struct Scene {
+pub struct Scenario {
     /// In the table.
     pub name: &'static str,
     /// What it shows.
     pub about: &'static str,
     /// Who can be the receiver in it.
-    pub receivers: &'static [Player],
+    pub receivers: &'static [Stack],
     /// Whether there is such a thing with this release of libfabric.
     pub exists: fn((u64, u64)) -> bool,
     /// Packets that the receiver must have sent, with this release of libfabric.
@@ -50,108 +50,112 @@ pub struct Scene {
     pub play: Script,
 }
 
-impl Scene {
+impl Scenario {
     /// Every situation.
-    pub fn all() -> &'static [Scene] {
-        const fn scene(name: &'static str, about: &'static str, play: Script) -> Scene {
+    pub fn all() -> &'static [Scenario] {
+        const fn scenario(name: &'static str, about: &'static str, play: Script) -> Scenario {
             let (answers, never) =
                 (|_| -> &'static [&'static str] { &[] }, |_| -> &'static [&'static str] { &[] });
             let (exists, requests) = (|_| true, Requests::Any);
-            Scene { name, about, receivers: BOTH, exists, answers, never, requests, play }
+            Scenario { name, about, receivers: BOTH, exists, answers, never, requests, play }
         }
-        const ALL: &[Scene] = &[
-            scene(
+        const ALL: &[Scenario] = &[
+            scenario(
                 "ignore bits",
                 "masked tags are matched as they should; untagged messages are apart",
                 ignore_bits,
             ),
-            scene("source filter", "a receive from one peer only", source_filter),
-            scene(
+            scenario("source filter", "a receive from one peer only", source_filter),
+            scenario(
                 "truncation",
                 "too long a message is an error at its receive and ends at its sender",
                 truncation,
             ),
-            scene("cancel", "a cancelled receive takes no message", cancel),
-            scene("peek", "looked at, claimed, discarded", peek),
-            scene("inject", "a copy is sent, with and without data", inject),
-            scene("unknown sender", "messages of a peer that was not introduced", unknown_sender),
-            scene("restarted sender", "the same GID and queue pair, another connection id", restarted_sender),
-            scene("stalled receiver", "3000 messages to an end that makes no progress", stalled),
-            scene("multi-receive", "one buffer, many messages", multi),
+            scenario("cancel", "a cancelled receive takes no message", cancel),
+            scenario("peek", "looked at, claimed, discarded", peek),
+            scenario("inject", "a copy is sent, with and without data", inject),
+            scenario("unknown sender", "messages of a peer that was not introduced", unknown_sender),
+            scenario(
+                "restarted sender",
+                "the same GID and queue pair, another connection id",
+                restarted_sender,
+            ),
+            scenario("stalled receiver", "3000 messages to an end that makes no progress", stalled),
+            scenario("multi-receive", "one buffer, many messages", multi),
             // A libfabric without an event queue aborts its process when a packet is too long for it.
-            Scene {
-                receivers: &[Player::Ours],
-                ..scene(
+            Scenario {
+                receivers: &[Stack::Ours],
+                ..scenario(
                     "different MTUs",
                     "what fits the receiver's packets comes through; what does not ends with an error at its sender",
-                    crowd::mtus,
+                    several_peers::mtus,
                 )
             },
-            scene(
+            scenario(
                 "several peers",
                 "two of either library send to one at once, and hear from it",
-                crowd::several,
+                several_peers::several,
             ),
-            Scene {
-                receivers: &[Player::Ours],
-                ..scene("injected writes", "a copy is written, with and without data", memory::injected)
+            Scenario {
+                receivers: &[Stack::Ours],
+                ..scenario("injected writes", "a copy is written, with and without data", memory::injected)
             },
-            Scene {
-                receivers: &[Player::Ours],
+            Scenario {
+                receivers: &[Stack::Ours],
                 // Releases from 2.6 on say 2.6 with and without PEER_ERROR: there the read's end is the proof.
                 never: |release| if release < (2, 6) { &["PEER_ERROR"] } else { &[] },
-                ..scene(
+                ..scenario(
                     "memory taken back",
                     "a read of it is answered by PEER_ERROR if libfabric knows that, and by nothing else",
-                    refused::taken_back,
+                    revoked::read_of_revoked_memory,
                 )
             },
-            Scene {
-                receivers: &[Player::Libfabric],
+            Scenario {
+                receivers: &[Stack::Libfabric],
                 exists: zerocopy::exists,
-                ..scene(
+                ..scenario(
                     "zero-copy receiver",
                     "headerless messages to the queue pair it names; what it cannot take is refused",
                     zerocopy::headerless,
                 )
             },
-            Scene {
-                receivers: &[Player::Ours],
+            Scenario {
+                receivers: &[Stack::Ours],
                 answers: |_| &["CTS", "EOR", "RECEIPT"],
-                ..scene(
+                ..scenario(
                     "receives into pieces",
                     "each protocol's messages in one, three, seven pieces of memory; too long ones fill them",
-                    pieces::scattered,
+                    iov::into_pieces,
                 )
             },
-            Scene {
-                receivers: &[Player::Ours],
-                ..scene(
+            Scenario {
+                receivers: &[Stack::Ours],
+                ..scenario(
                     "receives in place",
                     "ours is in zero-copy receive mode: packets and headerless messages meet the same receives",
                     zerocopy::in_place,
                 )
             },
-            Scene {
-                receivers: &[Player::Ours],
+            Scenario {
+                receivers: &[Stack::Ours],
                 requests: Requests::WithAddress(60),
-                ..scene(
+                ..scenario(
                     "constant headers",
                     "ours asks for constant header length: each request of libfabric's has its address",
                     headers::constant,
                 )
             },
-            Scene {
-                receivers: &[Player::Libfabric],
+            Scenario {
+                receivers: &[Stack::Libfabric],
                 exists: zerocopy::exists,
                 requests: Requests::WithAddress(3),
-                ..scene(
+                ..scenario(
                     "constant headers, zero-copy receiver",
                     "ours asks for them, and sends bytes alone to a receiver in zero-copy receive mode",
                     headers::constant_back,
                 )
             },
-            scene(
+            scenario(
                 "memory runs out",
                 "a message too many to register is received all the same",
                 memory::runs_out,
@@ -172,8 +176,8 @@ fn tagged(pair: &mut Pair, len: usize, tag: u64) -> Msg {
     Msg { tag: Some(tag), ..pair.msg(len) }
 }
 
-fn ignore_bits(pair: &mut Pair, to: Player) -> Result<(), Fault> {
-    pair.meet()?;
+fn ignore_bits(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
+    pair.connect()?;
     for len in LENS {
         let one = tagged(pair, len, 0x8000_0000_0000_0042);
         let two = tagged(pair, len + 1, 0x8000_0000_0000_0077);
@@ -202,11 +206,11 @@ fn ignore_bits(pair: &mut Pair, to: Player) -> Result<(), Fault> {
             pair.sent(to.other(), msg)?;
         }
     }
-    pair.part()
+    pair.disconnect()
 }
 
-fn source_filter(pair: &mut Pair, to: Player) -> Result<(), Fault> {
-    pair.meet()?;
+fn source_filter(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
+    pair.connect()?;
     for (nth, len) in LENS.into_iter().enumerate() {
         let msg = Msg { tag: (nth % 2 == 0).then_some(9), ..pair.msg(len) };
         let tag = msg.tag.map_or("", |_| "tag=9");
@@ -215,11 +219,17 @@ fn source_filter(pair: &mut Pair, to: Player) -> Result<(), Fault> {
         pair.received(to, &msg)?;
         pair.sent(to.other(), &msg)?;
     }
-    pair.part()
+    pair.disconnect()
 }
 
 /// A message for whose end there is no room, its receive `early` or late.
-fn cut_short(pair: &mut Pair, to: Player, msg: &Msg, room: usize, early: bool) -> Result<(), Fault> {
+fn receive_truncated(
+    pair: &mut Pair,
+    to: Stack,
+    msg: &Msg,
+    room: usize,
+    early: bool,
+) -> Result<(), PlayError> {
     if early {
         pair.post_recv(to, msg, room)?;
     }
@@ -229,29 +239,29 @@ fn cut_short(pair: &mut Pair, to: Player, msg: &Msg, room: usize, early: bool) -
         pair.post_recv(to, msg, room)?;
     }
     let line = pair.end(to).ended(&format!("r{}", msg.nth))?;
-    let want = format!("{:016x}", super::lang::sum(&super::lang::bytes(msg.len, msg.nth)[..room]));
+    let want = format!("{:016x}", super::control::sum(&super::control::bytes(msg.len, msg.nth)[..room]));
     if line.value("error") != Some("truncated") || line.value("sum") != Some(&want) {
         return Err(wrong(to, "not the beginning of a message cut short", &line));
     }
     pair.sent(to.other(), msg)
 }
 
-fn truncation(pair: &mut Pair, to: Player) -> Result<(), Fault> {
-    pair.meet()?;
+fn truncation(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
+    pair.connect()?;
     for len in LENS {
         for (room, early) in [(len - 1, true), (len / 2, false), (0, true)] {
             let msg = tagged(pair, len, 5);
-            cut_short(pair, to, &msg, room, early)?;
+            receive_truncated(pair, to, &msg, room, early)?;
         }
         // And all is well afterwards.
         let msg = tagged(pair, len, 5);
         pair.expected(to.other(), &msg, 0)?;
     }
-    pair.part()
+    pair.disconnect()
 }
 
-fn cancel(pair: &mut Pair, to: Player) -> Result<(), Fault> {
-    pair.meet()?;
+fn cancel(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
+    pair.connect()?;
     for len in LENS {
         pair.end(to).step(&format!("recv gone{len} {len} tag=3"))?;
         pair.end(to).step(&format!("cancel gone{len}"))?;
@@ -262,11 +272,11 @@ fn cancel(pair: &mut Pair, to: Player) -> Result<(), Fault> {
         let msg = tagged(pair, len, 3);
         pair.expected(to.other(), &msg, 0)?;
     }
-    pair.part()
+    pair.disconnect()
 }
 
 /// Peeks until there is something; answers the line.
-fn peek_until(pair: &mut Pair, to: Player, id: &str, how: &str) -> Result<super::lang::Line, Fault> {
+fn peek_until(pair: &mut Pair, to: Stack, id: &str, how: &str) -> Result<super::control::Line, PlayError> {
     for _ in 0..200 {
         pair.end(to).step(&format!("peek {id} {how}"))?;
         let line = pair.end(to).ended(id)?;
@@ -278,12 +288,12 @@ fn peek_until(pair: &mut Pair, to: Player, id: &str, how: &str) -> Result<super:
         }
         pause();
     }
-    let line = super::lang::Line::new(format!("peek {id}"));
+    let line = super::control::Line::new(format!("peek {id}"));
     Err(wrong(to, "a message that was sent is never seen", &line))
 }
 
-fn peek(pair: &mut Pair, to: Player) -> Result<(), Fault> {
-    pair.meet()?;
+fn peek(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
+    pair.connect()?;
     pair.end(to).step("peek miss tag=4")?;
     let line = pair.end(to).ended("miss")?;
     if line.value("error") != Some("nothing") {
@@ -310,7 +320,7 @@ fn peek(pair: &mut Pair, to: Player) -> Result<(), Fault> {
         pair.received(to, &next)?;
         pair.sent(to.other(), &next)?;
         // 1.22 lets the sender of a long message that is discarded wait for ever.
-        if to == Player::Libfabric && len == LENS[2] {
+        if to == Stack::Libfabric && len == LENS[2] {
             continue;
         }
         let lost = tagged(pair, len, 0x55);
@@ -318,11 +328,11 @@ fn peek(pair: &mut Pair, to: Player) -> Result<(), Fault> {
         peek_until(pair, to, &format!("d{len}"), "tag=0x55 discard")?;
         pair.sent(to.other(), &lost)?;
     }
-    pair.part()
+    pair.disconnect()
 }
 
-fn inject(pair: &mut Pair, to: Player) -> Result<(), Fault> {
-    pair.meet()?;
+fn inject(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
+    pair.connect()?;
     // 32 bits: see `run::message`.
     for data in [None, Some(0x89ab_cdef)] {
         for tag in [None, Some(6)] {
@@ -332,14 +342,14 @@ fn inject(pair: &mut Pair, to: Player) -> Result<(), Fault> {
             }
         }
     }
-    pair.part()
+    pair.disconnect()
 }
 
-fn unknown_sender(pair: &mut Pair, to: Player) -> Result<(), Fault> {
-    let ours = pair.open(Player::Ours)?;
-    let theirs = pair.open(Player::Libfabric)?;
+fn unknown_sender(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
+    let ours = pair.open(Stack::Ours)?;
+    let theirs = pair.open(Stack::Libfabric)?;
     pair.note(&ours, &theirs);
-    let address = if to == Player::Ours { &ours } else { &theirs };
+    let address = if to == Stack::Ours { &ours } else { &theirs };
     pair.end(to.other()).step(&format!("peer {address}"))?;
     for len in LENS.into_iter().chain(LENS) {
         let msg = tagged(pair, len, 8);
@@ -350,7 +360,7 @@ fn unknown_sender(pair: &mut Pair, to: Player) -> Result<(), Fault> {
         pair.sent(to.other(), &msg)?;
     }
     // Introduced late, it is the same peer.
-    let address = if to == Player::Ours { &theirs } else { &ours };
+    let address = if to == Stack::Ours { &theirs } else { &ours };
     pair.end(to).step(&format!("peer {address}"))?;
     for len in LENS {
         let there = tagged(pair, len, 8);
@@ -358,15 +368,15 @@ fn unknown_sender(pair: &mut Pair, to: Player) -> Result<(), Fault> {
         let back = tagged(pair, len, 8);
         pair.expected(to, &back, 0)?;
     }
-    pair.part()
+    pair.disconnect()
 }
 
-fn restarted_sender(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+fn restarted_sender(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     let from = to.other();
     // One GID and one seed: the queue pair of the new process has the number of the old one's.
-    pair.set("SOFTEFA_GID", if from == Player::Ours { "fe80::a1" } else { "fe80::b2" });
+    pair.set("SOFTEFA_GID", if from == Stack::Ours { "fe80::a1" } else { "fe80::b2" });
     pair.restart(from)?;
-    pair.meet()?;
+    pair.connect()?;
     for len in LENS {
         let msg = tagged(pair, len, 2);
         pair.expected(from, &msg, 0)?;
@@ -378,7 +388,7 @@ fn restarted_sender(pair: &mut Pair, to: Player) -> Result<(), Fault> {
     pair.open(from)?;
     let (new, there) = (pair.address(from).to_owned(), pair.address(to).to_owned());
     if old[..36] != new[..36] || old[40..48] == new[40..48] {
-        let line = super::lang::Line::new(format!("{old} then {new}"));
+        let line = super::control::Line::new(format!("{old} then {new}"));
         return Err(wrong(from, "not the same queue pair with another connection id", &line));
     }
     pair.end(from).step(&format!("peer {there}"))?;
@@ -398,11 +408,11 @@ fn restarted_sender(pair: &mut Pair, to: Player) -> Result<(), Fault> {
         pair.received(from, &msg)?;
         pair.sent(to, &msg)?;
     }
-    pair.part()
+    pair.disconnect()
 }
 
-fn stalled(pair: &mut Pair, to: Player) -> Result<(), Fault> {
-    pair.meet()?;
+fn stalled(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
+    pair.connect()?;
     let hello = pair.msg(8);
     pair.expected(to.other(), &hello, 0)?;
     pair.end(to).step("stall")?;
@@ -419,11 +429,11 @@ fn stalled(pair: &mut Pair, to: Player) -> Result<(), Fault> {
         pair.received(to, msg)?;
         pair.sent(to.other(), msg)?;
     }
-    pair.part()
+    pair.disconnect()
 }
 
-fn multi(pair: &mut Pair, to: Player) -> Result<(), Fault> {
-    pair.meet()?;
+fn multi(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
+    pair.connect()?;
     pair.end(to).step("recv big 200000 multi")?;
     let all: Vec<Msg> = (0..20).map(|n| pair.msg(4000 + 100 * n)).collect();
     for msg in &all {
@@ -436,5 +446,5 @@ fn multi(pair: &mut Pair, to: Player) -> Result<(), Fault> {
     }
     pair.end(to).step("cancel big")?;
     pair.end(to).ended("big")?;
-    pair.part()
+    pair.disconnect()
 }

@@ -1,11 +1,11 @@
-//! Several peers at once, and peers of another kind of network. Played by `scenes`.
+//! Several peers at once, and peers of another kind of network. Played by `scenarios`.
 
-use crate::interop::end::{End, Player};
-use crate::interop::lang::{Line, bytes, sum};
-use crate::interop::pair::{Fault, Msg, Pair, wrong};
+use crate::interop::control::{Line, bytes, sum};
+use crate::interop::pair::{Msg, Pair, PlayError, wrong};
+use crate::interop::process::{EndProcess, Stack};
 
 /// Who sends to the one, and hears from it. The first of them is the pair's other end.
-const CROWD: [Player; 3] = [Player::Ours, Player::Libfabric, Player::Libfabric];
+const SENDERS: [Stack; 3] = [Stack::Ours, Stack::Libfabric, Stack::Libfabric];
 /// Messages of each.
 const EACH: usize = 30;
 /// By each protocol.
@@ -21,40 +21,40 @@ fn len(nth: usize) -> usize {
 }
 
 /// Everybody sends to `to` by the same tags, then `to` answers everybody.
-pub fn several(pair: &mut Pair, to: Player) -> Result<(), Fault> {
-    pair.meet()?;
+pub fn several(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
+    pair.connect()?;
     let hub = pair.address(to).to_owned();
     let other = to.other();
-    for who in CROWD {
+    for who in SENDERS {
         let end = pair.another(who)?;
         let address = end.step("open")?.word(1).unwrap_or("").to_owned();
         end.step(&format!("peer {hub}"))?;
         pair.end(to).step(&format!("peer {address}"))?;
         let (ours, theirs) = match (to, who) {
-            (Player::Ours, Player::Libfabric) => (&hub, &address),
-            (Player::Libfabric, Player::Ours) => (&address, &hub),
+            (Stack::Ours, Stack::Libfabric) => (&hub, &address),
+            (Stack::Libfabric, Stack::Ours) => (&address, &hub),
             // Two of one library: what they say to each other is checked too.
             _ => (&hub, &address),
         };
         pair.note(ours, theirs);
     }
-    let crowd = CROWD.len() + 1;
+    let senders = SENDERS.len() + 1;
     // Half of the receives are there before; they name their senders, the others do not.
     let post = |pair: &mut Pair, who: usize, nth: usize| {
         let step = format!("recv r{who}.{nth} {} tag={nth} from={who}", len(nth));
         pair.end(to).step(&step).map(drop)
     };
-    for (who, nth) in all(crowd).filter(|(_, nth)| nth % 2 == 0) {
+    for (who, nth) in all(senders).filter(|(_, nth)| nth % 2 == 0) {
         post(pair, who, nth)?;
     }
-    for (who, nth) in all(crowd) {
+    for (who, nth) in all(senders) {
         let step = format!("send s{nth} {} seed={} tag={nth}", len(nth), seed(who, nth));
-        member(pair, other, who).step(&step)?;
+        sender_process(pair, other, who).step(&step)?;
     }
-    for (who, nth) in all(crowd).filter(|(_, nth)| nth % 2 == 1) {
+    for (who, nth) in all(senders).filter(|(_, nth)| nth % 2 == 1) {
         post(pair, who, nth)?;
     }
-    for (who, nth) in all(crowd) {
+    for (who, nth) in all(senders) {
         let line = pair.end(to).ended(&format!("r{who}.{nth}"))?;
         let want = format!("{:016x}", sum(&bytes(len(nth), seed(who, nth))));
         let from = line.number("from") == Some(who as u64);
@@ -62,20 +62,20 @@ pub fn several(pair: &mut Pair, to: Player) -> Result<(), Fault> {
             return Err(wrong(to, &format!("not message {nth} of sender {who}"), &line));
         }
     }
-    for (who, nth) in all(crowd) {
-        let end = member(pair, other, who);
+    for (who, nth) in all(senders) {
+        let end = sender_process(pair, other, who);
         let line = end.ended(&format!("s{nth}"))?;
         if line.word(0) != Some("done") {
             return Err(wrong(end.who(), "a send failed", &line));
         }
         end.step(&format!("recv b{nth} {} tag={nth}", len(nth)))?;
     }
-    for (who, nth) in all(crowd) {
+    for (who, nth) in all(senders) {
         let step = format!("send b{who}.{nth} {} seed={} tag={nth} to={who}", len(nth), seed(who, nth) + 500);
         pair.end(to).step(&step)?;
     }
-    for (who, nth) in all(crowd) {
-        let end = member(pair, other, who);
+    for (who, nth) in all(senders) {
+        let end = sender_process(pair, other, who);
         let line = end.ended(&format!("b{nth}"))?;
         let want = format!("{:016x}", sum(&bytes(len(nth), seed(who, nth) + 500)));
         if line.word(0) != Some("done") || line.value("sum") != Some(&want) {
@@ -89,15 +89,15 @@ pub fn several(pair: &mut Pair, to: Player) -> Result<(), Fault> {
     for end in pair.more() {
         end.step("close")?;
     }
-    pair.part()
+    pair.disconnect()
 }
 
-fn all(crowd: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..EACH).flat_map(move |nth| (0..crowd).map(move |who| (who, nth)))
+fn all(senders: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..EACH).flat_map(move |nth| (0..senders).map(move |who| (who, nth)))
 }
 
-/// Member `who` of the crowd, by its number as a peer.
-fn member(pair: &mut Pair, first: Player, who: usize) -> &mut End {
+/// Member `who` of the senders, by its number as a peer.
+fn sender_process(pair: &mut Pair, first: Stack, who: usize) -> &mut EndProcess {
     match who {
         0 => pair.end(first),
         _ => &mut pair.more()[who - 1],
@@ -105,11 +105,11 @@ fn member(pair: &mut Pair, first: Player, who: usize) -> &mut End {
 }
 
 /// The receiver's packets are half as long as the sender's. (Nothing in the protocol tells one end the other's.)
-pub fn mtus(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+pub fn mtus(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     let from = to.other();
     pair.set("SOFTEFA_MTU", "4096");
     pair.restart(to)?;
-    pair.meet()?;
+    pair.connect()?;
     for len in [8, 1000, 4000] {
         for way in [from, to] {
             let msg = Msg { tag: Some(1), ..pair.msg(len) };

@@ -1,5 +1,5 @@
 //! One end under the driver: a process that is given steps and heard. Killed when dropped.
-//! Used by the scenes. Never waits longer than its patience; a line nobody asked for is kept until somebody does.
+//! Used by the scenarios. Never waits longer than its timeout; a line nobody asked for is kept until somebody does.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -8,41 +8,41 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use super::lang::Line;
+use super::control::Line;
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Who plays an end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Player {
+pub enum Stack {
     /// This project's `ucp`.
     Ours,
     /// libfabric's EFA provider.
     Libfabric,
 }
 
-impl Player {
+impl Stack {
     /// The other one.
-    pub fn other(self) -> Player {
+    pub fn other(self) -> Stack {
         match self {
-            Player::Ours => Player::Libfabric,
-            Player::Libfabric => Player::Ours,
+            Stack::Ours => Stack::Libfabric,
+            Stack::Libfabric => Stack::Ours,
         }
     }
 
     /// As in the table.
     pub fn name(self) -> &'static str {
         match self {
-            Player::Ours => "ours",
-            Player::Libfabric => "libfabric",
+            Stack::Ours => "ours",
+            Stack::Libfabric => "libfabric",
         }
     }
 }
 
-/// Why a scene did not come to its end.
+/// Why a scenario did not come to its end.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum EndError {
+pub enum ProcessError {
     /// The program cannot be started.
     #[error("{program} cannot be started: {why}")]
     Start {
@@ -53,12 +53,12 @@ pub enum EndError {
     },
     /// The process has ended by itself.
     #[error("{} has died", .0.name())]
-    Died(Player),
+    Died(Stack),
     /// What was waited for did not come.
-    #[error("{}: nothing heard of {what} in {PATIENCE:?}", .who.name())]
+    #[error("{}: nothing heard of {what} in {TIMEOUT:?}", .who.name())]
     Silent {
         /// Who.
-        who: Player,
+        who: Stack,
         /// The step or operation.
         what: String,
     },
@@ -66,7 +66,7 @@ pub enum EndError {
     #[error("{}: {step}: {answer}", .who.name())]
     Refused {
         /// Who.
-        who: Player,
+        who: Stack,
         /// The step.
         step: String,
         /// What it said.
@@ -88,24 +88,28 @@ pub struct Programs {
 }
 
 /// A process that plays one end.
-pub struct End {
-    who: Player,
+pub struct EndProcess {
+    who: Stack,
     child: Child,
     steps: ChildStdin,
     lines: Receiver<Line>,
     early: VecDeque<Line>,
 }
 
-impl End {
+impl EndProcess {
     /// Starts a player with `settings` in its environment, and nothing else of ours or libfabric's.
-    pub fn start(who: Player, programs: &Programs, settings: &[(String, String)]) -> Result<End, EndError> {
+    pub fn start(
+        who: Stack,
+        programs: &Programs,
+        settings: &[(String, String)],
+    ) -> Result<EndProcess, ProcessError> {
         let mut command = match who {
-            Player::Ours => Command::new(&programs.native),
-            Player::Libfabric => Command::new(&programs.softefa),
+            Stack::Ours => Command::new(&programs.native),
+            Stack::Libfabric => Command::new(&programs.softefa),
         };
         match who {
-            Player::Ours => command.arg("play").env("UCX_TLS", "efa"),
-            Player::Libfabric => {
+            Stack::Ours => command.arg("play").env("UCX_TLS", "efa"),
+            Stack::Libfabric => {
                 command.args(["run", "--"]).arg(&programs.peer).current_dir(&programs.scratch)
             }
         };
@@ -115,53 +119,53 @@ impl End {
                 command.env_remove(&name);
             }
         }
-        if who == Player::Ours {
+        if who == Stack::Ours {
             command.env("UCX_TLS", "efa");
             // The matrix has each protocol where libfabric has it, whatever would be faster.
             let borders = [("READ", "1m"), ("READ_WRITE", "64k"), ("RDMA_PUT", "0"), ("RDMA_GET", "0")];
             command.envs(borders.map(|(of, from)| (format!("UCX_MIN_{of}"), from)));
         }
-        let told = settings.iter().map(|(key, value)| (key, value));
-        let started = command.envs(told).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let vars = settings.iter().map(|(key, value)| (key, value));
+        let started = command.envs(vars).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let program = command.get_program().to_string_lossy().into_owned();
         let mut child =
-            started.map_err(|e| EndError::Start { program: program.clone(), why: e.to_string() })?;
+            started.map_err(|e| ProcessError::Start { program: program.clone(), why: e.to_string() })?;
         let (Some(steps), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(EndError::Start { program, why: "no pipes".into() });
+            return Err(ProcessError::Start { program, why: "no pipes".into() });
         };
         let (tell, lines) = channel();
         std::thread::spawn(move || {
             let all = BufReader::new(stdout).lines().map_while(Result::ok);
             all.map(Line::new).take_while(|line| tell.send(line.clone()).is_ok()).for_each(drop);
         });
-        Ok(End { who, child, steps, lines, early: VecDeque::new() })
+        Ok(EndProcess { who, child, steps, lines, early: VecDeque::new() })
     }
 
     /// Who plays it.
-    pub fn who(&self) -> Player {
+    pub fn who(&self) -> Stack {
         self.who
     }
 
-    fn hear(&mut self, until: Instant, what: &str) -> Result<Line, EndError> {
+    fn hear(&mut self, until: Instant, what: &str) -> Result<Line, ProcessError> {
         let left = until.saturating_duration_since(Instant::now());
         self.lines.recv_timeout(left).map_err(|e| match e {
-            RecvTimeoutError::Timeout => EndError::Silent { who: self.who, what: what.into() },
-            RecvTimeoutError::Disconnected => EndError::Died(self.who),
+            RecvTimeoutError::Timeout => ProcessError::Silent { who: self.who, what: what.into() },
+            RecvTimeoutError::Disconnected => ProcessError::Died(self.who),
         })
     }
 
     /// Has a step carried out; answers the line that ends it, which begins with `ok`.
-    pub fn step(&mut self, step: &str) -> Result<Line, EndError> {
+    pub fn step(&mut self, step: &str) -> Result<Line, ProcessError> {
         let sent = self.steps.write_all(format!("{step}\n").as_bytes());
-        sent.map_err(|_| EndError::Died(self.who))?;
-        let until = Instant::now() + PATIENCE;
+        sent.map_err(|_| ProcessError::Died(self.who))?;
+        let until = Instant::now() + TIMEOUT;
         loop {
             let line = self.hear(until, step)?;
             match line.word(0) {
                 Some("ok") => return Ok(line),
                 Some("no") => {
                     let (who, step, answer) = (self.who, step.into(), line.text().into());
-                    return Err(EndError::Refused { who, step, answer });
+                    return Err(ProcessError::Refused { who, step, answer });
                 }
                 _ => self.early.push_back(line),
             }
@@ -169,14 +173,14 @@ impl End {
     }
 
     /// The next line about operation `id`: `done ...` or `fail ...`.
-    pub fn ended(&mut self, id: &str) -> Result<Line, EndError> {
+    pub fn ended(&mut self, id: &str) -> Result<Line, ProcessError> {
         let about = |line: &Line| line.word(1) == Some(id);
         if let Some(at) = self.early.iter().position(about)
             && let Some(line) = self.early.remove(at)
         {
             return Ok(line);
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             let line = self.hear(until, &format!("operation {id}"))?;
             if about(&line) {
@@ -193,22 +197,22 @@ impl End {
     }
 
     /// The lines so far in the order in which they came, of operations that nobody asked for.
-    pub fn unasked(&mut self) -> Vec<Line> {
+    pub fn unclaimed_lines(&mut self) -> Vec<Line> {
         self.early.extend(self.lines.try_iter());
         self.early.drain(..).collect()
     }
 
     /// Ends the process as an application would.
-    pub fn quit(mut self) -> Result<(), EndError> {
+    pub fn quit(mut self) -> Result<(), ProcessError> {
         let sent = self.steps.write_all(b"quit\n");
-        sent.map_err(|_| EndError::Died(self.who))?;
-        let until = Instant::now() + PATIENCE;
+        sent.map_err(|_| ProcessError::Died(self.who))?;
+        let until = Instant::now() + TIMEOUT;
         loop {
             match self.child.try_wait() {
                 Ok(Some(status)) if status.success() => return Ok(()),
-                Ok(Some(_)) | Err(_) => return Err(EndError::Died(self.who)),
+                Ok(Some(_)) | Err(_) => return Err(ProcessError::Died(self.who)),
                 Ok(None) if Instant::now() > until => {
-                    return Err(EndError::Silent { who: self.who, what: "its end".into() });
+                    return Err(ProcessError::Silent { who: self.who, what: "its end".into() });
                 }
                 Ok(None) => std::thread::sleep(Duration::from_millis(2)),
             }
@@ -216,7 +220,7 @@ impl End {
     }
 }
 
-impl Drop for End {
+impl Drop for EndProcess {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;

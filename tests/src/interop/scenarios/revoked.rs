@@ -1,25 +1,25 @@
 //! Memory that is asked for when it has been taken back: the target refuses, and who asked hears of it or not. Played by
-//! `scenes`.
+//! `scenarios`.
 
 use std::time::Duration;
 
-use crate::interop::end::Player;
-use crate::interop::pair::{Fault, Pair, wrong};
+use crate::interop::pair::{Pair, PlayError, wrong};
+use crate::interop::process::Stack;
 
 /// The bit of the HANDSHAKE by which an end says that it knows PEER_ERROR: releases of libfabric after 2.6.0.
 const PEER_ERROR: u64 = 1 << 9;
 
 /// libfabric reads memory that was taken back. One that knows PEER_ERROR ends the read with an error; another must not
-/// be told, and waits. Messages go on either way.
-pub fn taken_back(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+/// be knows_peer_error, and waits. Messages go on either way.
+pub fn read_of_revoked_memory(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     let from = to.other();
-    pair.meet()?;
+    pair.connect()?;
     let hello = pair.msg(8);
     pair.expected(from, &hello, 0)?;
     let hello = pair.msg(8);
     pair.expected(to, &hello, 0)?;
     let line = pair.end(to).step("features")?;
-    let told = line.number_at(1).is_some_and(|word| word & PEER_ERROR != 0);
+    let knows_peer_error = line.number_at(1).is_some_and(|word| word & PEER_ERROR != 0);
     for (nth, len) in [100, 100_000].into_iter().enumerate() {
         let mem = pair.end(to).step(&format!("mem m{nth} {len} seed=1"))?;
         let (Some(addr), Some(key)) = (mem.number_at(1), mem.number_at(2)) else {
@@ -32,7 +32,7 @@ pub fn taken_back(pair: &mut Pair, to: Player) -> Result<(), Fault> {
         }
         pair.end(to).step(&format!("forget m{nth}"))?;
         pair.end(from).step(&format!("read r{nth} {len} addr={addr:#x} key={key:#x}"))?;
-        if told {
+        if knows_peer_error {
             let line = pair.end(from).ended(&format!("r{nth}"))?;
             if line.word(0) != Some("fail") {
                 return Err(wrong(from, "reads memory that is not there any more", &line));
@@ -50,9 +50,9 @@ pub fn taken_back(pair: &mut Pair, to: Player) -> Result<(), Fault> {
         pair.expected(sender, &msg, 0)?;
     }
     // The target says what it has refused.
-    let said = pair.end(to).unasked();
+    let said = pair.end(to).unclaimed_lines();
     match said.iter().find(|line| !line.text().contains("BadAccess")) {
-        None if said.len() == 2 => pair.part(),
-        odd => Err(Fault::Wire(format!("{} refusals, and {odd:?}", said.len()))),
+        None if said.len() == 2 => pair.disconnect(),
+        odd => Err(PlayError::Wire(format!("{} refusals, and {odd:?}", said.len()))),
     }
 }

@@ -1,14 +1,14 @@
-//! Situations with memory: writes of a copy, and no registrations left. Played by `scenes`.
+//! Situations with memory: writes of a copy, and no registrations left. Played by `scenarios`.
 
-use crate::interop::cells::Nic;
-use crate::interop::end::{EndError, Player};
-use crate::interop::lang::{bytes, sum};
-use crate::interop::pair::{Fault, Msg, Pair, wrong};
+use crate::interop::control::{bytes, sum};
+use crate::interop::matrix::Nic;
+use crate::interop::pair::{Msg, Pair, PlayError, wrong};
+use crate::interop::process::{ProcessError, Stack};
 
 /// libfabric's inject functions for writes: the buffer is its caller's again at once.
-pub fn injected(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+pub fn injected(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     let from = to.other();
-    pair.meet()?;
+    pair.connect()?;
     let mem = pair.end(to).step("mem m 2000 seed=1")?;
     let (Some(addr), Some(key)) = (mem.number_at(1), mem.number_at(2)) else {
         return Err(wrong(to, "no address and key", &mem));
@@ -41,7 +41,7 @@ pub fn injected(pair: &mut Pair, to: Player) -> Result<(), Fault> {
             return Err(wrong(to, &format!("{len} injected bytes did not come"), &line));
         }
     }
-    pair.part()
+    pair.disconnect()
 }
 
 /// Whether a release of libfabric knows READ_NACK.
@@ -51,7 +51,7 @@ pub fn nacks(release: (u64, u64)) -> bool {
 
 /// The receiver's device takes no more registrations. Where both ends know READ_NACK the sender sends what was to be read;
 /// else ours reads by way of its own buffers, and libfabric tries again until some registrations are given back.
-pub fn runs_out(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+pub fn runs_out(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     for (key, value) in Nic::Reads.settings() {
         pair.set(key, value);
     }
@@ -59,7 +59,7 @@ pub fn runs_out(pair: &mut Pair, to: Player) -> Result<(), Fault> {
     pair.restart(to.other())?;
     pair.set("SOFTEFA_MAX_MR", "64");
     pair.restart(to)?;
-    pair.meet()?;
+    pair.connect()?;
     for from in [to.other(), to] {
         let hello = pair.msg(8);
         pair.expected(from, &hello, 0)?;
@@ -68,14 +68,14 @@ pub fn runs_out(pair: &mut Pair, to: Player) -> Result<(), Fault> {
     loop {
         match pair.end(to).step(&format!("mem taken{taken} 4096 seed=1 rdma")) {
             Ok(_) => taken += 1,
-            Err(EndError::Refused { .. }) if taken > 0 => break,
+            Err(ProcessError::Refused { .. }) if taken > 0 => break,
             Err(e) => return Err(e.into()),
         }
     }
     let msg = Msg { tag: Some(1), ..pair.msg(1 << 20) };
     pair.post_recv(to, &msg, msg.len)?;
     pair.send(to.other(), &msg)?;
-    if !nacks && to == Player::Libfabric {
+    if !nacks && to == Stack::Libfabric {
         super::pause();
         for nth in 0..taken {
             pair.end(to).step(&format!("forget taken{nth}"))?;
@@ -83,5 +83,5 @@ pub fn runs_out(pair: &mut Pair, to: Player) -> Result<(), Fault> {
     }
     pair.received(to, &msg)?;
     pair.sent(to.other(), &msg)?;
-    pair.part()
+    pair.disconnect()
 }

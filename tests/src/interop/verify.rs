@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::capture::{Captures, Id};
-use super::cells::{Cell, Contact, Kind, Protocol, What};
-use super::end::Player;
+use super::matrix::{Cell, Contact, Kind, Protocol, What};
+use super::process::Stack;
 
 /// What became of a cell, or what went wrong.
 pub type Outcome = Result<Passed, String>;
@@ -16,14 +16,14 @@ pub struct Passed {
     /// How many there were.
     pub messages: usize,
     /// How they went.
-    pub by: By,
+    pub by: Via,
 }
 
 /// How the messages of a cell that passed went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum By {
+pub enum Via {
     /// As the cell says.
-    Itself,
+    Named,
     /// In the way that needs no HANDSHAKE.
     Baseline,
 }
@@ -34,19 +34,19 @@ pub struct Played {
     pub cell: Cell,
     /// Messages or operations.
     pub messages: usize,
-    /// The endpoints that met, ours first.
-    pub met: Vec<(Id, Id)>,
+    /// The endpoints that connected, ours first.
+    pub connected: Vec<(Id, Id)>,
 }
 
 /// Whether the wire shows what the cell says it is.
-pub fn judge(captures: &Captures, played: &Played) -> Outcome {
-    clean(captures, &played.met)?;
+pub fn verify(captures: &Captures, played: &Played) -> Outcome {
+    check_violations(captures, &played.connected)?;
     let cell = &played.cell;
     let turn =
-        |(ours, theirs): (Id, Id)| if cell.sender == Player::Ours { (ours, theirs) } else { (theirs, ours) };
-    let ways: Vec<(Id, Id)> = played.met.iter().copied().map(turn).collect();
+        |(ours, theirs): (Id, Id)| if cell.sender == Stack::Ours { (ours, theirs) } else { (theirs, ours) };
+    let ways: Vec<(Id, Id)> = played.connected.iter().copied().map(turn).collect();
     let mut seen = captures.begun(&ways);
-    // Messages besides: two of `acquaint`; and any number behind atomic operations, to tell of their arrival.
+    // Messages besides: two of `exchange_handshakes`; and any number behind atomic operations, to tell of their arrival.
     let plain = if cell.what.kind() == Some(Kind::Tagged) { "EAGER_TAGRTM" } else { "EAGER_MSGRTM" };
     let besides = match (cell.what, cell.contact) {
         (What::Atomic(_), _) => usize::MAX,
@@ -61,7 +61,7 @@ pub fn judge(captures: &Captures, played: &Played) -> Outcome {
         let want = cell.what.packet();
         format!("{} by {want} expected, seen {:?}", played.messages, captures.begun(&ways))
     })?;
-    for (ours, theirs) in &played.met {
+    for (ours, theirs) in &played.connected {
         for way in [(*ours, *theirs), (*theirs, *ours)] {
             let handshakes = captures.packets(way, "HANDSHAKE");
             // An end may close before the other's first packet has come.
@@ -74,7 +74,7 @@ pub fn judge(captures: &Captures, played: &Played) -> Outcome {
 }
 
 /// How the messages went, if it is a way in which they may go.
-fn how(cell: &Cell, messages: usize, mut seen: BTreeMap<String, usize>) -> Option<By> {
+fn how(cell: &Cell, messages: usize, mut seen: BTreeMap<String, usize>) -> Option<Via> {
     let mut by_itself = seen.remove(&cell.what.packet()).unwrap_or(0);
     match cell.what {
         // Of a burst those that find another one under way are read as a whole.
@@ -92,15 +92,15 @@ fn how(cell: &Cell, messages: usize, mut seen: BTreeMap<String, usize>) -> Optio
     let instead: usize = cell.before_handshake().iter().filter_map(|name| seen.remove(name)).sum();
     match (by_itself, instead) {
         _ if !seen.is_empty() => None,
-        (n, 0) if n == messages => Some(By::Itself),
-        (0, n) if n == messages => Some(By::Baseline),
+        (n, 0) if n == messages => Some(Via::Named),
+        (0, n) if n == messages => Some(Via::Baseline),
         _ => None,
     }
 }
 
 /// Nothing violates the protocol.
-pub fn clean(captures: &Captures, met: &[(Id, Id)]) -> Result<(), String> {
-    match captures.violations(met).first() {
+pub fn check_violations(captures: &Captures, connected: &[(Id, Id)]) -> Result<(), String> {
+    match captures.violations(connected).first() {
         None => Ok(()),
         Some(first) => Err(format!("violation: {first}")),
     }

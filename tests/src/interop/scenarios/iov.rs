@@ -1,22 +1,22 @@
-//! Receives of ours into several pieces of memory, by every protocol that libfabric sends with. Played by `scenes`.
+//! Receives of ours into several pieces of memory, by every protocol that libfabric sends with. Played by `scenarios`.
 
-use crate::interop::cells::Nic;
-use crate::interop::end::Player;
-use crate::interop::pair::{Fault, Msg, Pair};
+use crate::interop::matrix::Nic;
+use crate::interop::pair::{Msg, Pair, PlayError};
+use crate::interop::process::Stack;
 
 /// One packet, several, windows, read.
 const LENS: [usize; 4] = [100, 20_000, 300_000, (1 << 20) + 7];
 
 /// Each length into one, three and seven pieces of odd lengths: expected or not, tagged or not, confirmed or not; then more than
 /// the pieces hold.
-pub fn scattered(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+pub fn into_pieces(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     let from = to.other();
     for (key, value) in Nic::Reads.settings() {
         pair.set(key, value);
     }
     pair.restart(from)?;
     pair.restart(to)?;
-    pair.meet()?;
+    pair.connect()?;
     for sender in [from, to] {
         let hello = pair.msg(8);
         pair.expected(sender, &hello, 0)?;
@@ -30,8 +30,8 @@ pub fn scattered(pair: &mut Pair, to: Player) -> Result<(), Fault> {
         }
         for (room, early) in [(len - 1, true), (len / 2, false)] {
             let msg = Msg { tag: Some(5), pieces, ..pair.msg(len) };
-            super::cut_short(pair, to, &msg, room, early)?;
+            super::receive_truncated(pair, to, &msg, room, early)?;
         }
     }
-    pair.part()
+    pair.disconnect()
 }

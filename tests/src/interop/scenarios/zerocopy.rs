@@ -1,8 +1,8 @@
 //! A receiver whose device puts messages straight into its buffers: libfabric's, with releases that have that mode, to which
-//! ours sends without headers; and ours, to which releases without it send packets. Played by `scenes`.
+//! ours sends without headers; and ours, to which releases without it send packets. Played by `scenarios`.
 
-use crate::interop::end::Player;
-use crate::interop::pair::{Fault, Msg, Pair, wrong};
+use crate::interop::pair::{Msg, Pair, PlayError, wrong};
+use crate::interop::process::Stack;
 
 /// The mode by a queue pair of its own: since 1.22, and not offered any more from 2.6 on.
 pub fn exists(release: (u64, u64)) -> bool {
@@ -14,11 +14,11 @@ const USER_RECV_QP: u64 = 1 << 7;
 
 /// Messages of every length that the receiver takes, with and without data, before and after their receives; what it does
 /// not take; and the way back, which is as ever.
-pub fn headerless(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+pub fn headerless(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     // What goes out before the HANDSHAKE has come would be lost.
     pair.set("UCX_UNTAGGED_WAIT", "y");
     pair.restart(to.other())?;
-    let ours = pair.open(Player::Ours)?;
+    let ours = pair.open(Stack::Ours)?;
     let opened = pair.end(to).step("open messages")?;
     let theirs = opened.word(1).unwrap_or("").to_owned();
     pair.introduce(&ours, &theirs)?;
@@ -33,7 +33,7 @@ pub fn headerless(pair: &mut Pair, to: Player) -> Result<(), Fault> {
         pair.received(to, &late)?;
         pair.sent(to.other(), &late)?;
     }
-    let line = pair.end(Player::Ours).step("features")?;
+    let line = pair.end(Stack::Ours).step("features")?;
     if line.number_at(1).is_none_or(|word| word & USER_RECV_QP == 0) {
         return Err(wrong(to, "does not receive without a copy", &line));
     }
@@ -55,25 +55,25 @@ pub fn headerless(pair: &mut Pair, to: Player) -> Result<(), Fault> {
     for msg in [tagged, confirmed, wide, long] {
         pair.send(to.other(), &msg)?;
         match pair.sent(to.other(), &msg) {
-            Err(Fault::Wrong { .. }) => {}
+            Err(PlayError::Wrong { .. }) => {}
             Ok(()) => {
-                return Err(Fault::Wire(format!("{msg:?} was sent to an end that does not take it")));
+                return Err(PlayError::Wire(format!("{msg:?} was sent to an end that does not take it")));
             }
-            Err(fault) => return Err(fault),
+            Err(error) => return Err(error),
         }
     }
     for len in [0, 100, 8000] {
         let msg = pair.msg(len);
         pair.expected(to, &msg, 0)?;
     }
-    pair.part()
+    pair.disconnect()
 }
 
 /// Ours is the receiver: whatever libfabric sends, packets or bytes alone, meets the receives that the device has.
-pub fn in_place(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+pub fn in_place(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     pair.set("UCX_ZCOPY_RECV", "y");
     pair.restart(to)?;
-    let ours = pair.open(Player::Ours)?;
+    let ours = pair.open(Stack::Ours)?;
     let from = to.other();
     let opened = match exists(pair.release()?) {
         true => pair.end(from).step("open messages")?,
@@ -99,6 +99,6 @@ pub fn in_place(pair: &mut Pair, to: Player) -> Result<(), Fault> {
             Err(wrong(to, "packets came in spite of the HANDSHAKE", &line))
         }
         release if release < (1, 22) && passed != Some(18) => Err(wrong(to, "was sent no packets", &line)),
-        _ => pair.part(),
+        _ => pair.disconnect(),
     }
 }

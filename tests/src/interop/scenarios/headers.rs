@@ -1,24 +1,25 @@
 //! Ours asks for constant header length: each request of libfabric's then carries its address, first and last, which `run`
-//! looks for on the wire. Played by `scenes`.
+//! looks for on the wire. Played by `scenarios`.
 
 use super::zerocopy;
-use crate::interop::cells::MTU;
-use crate::interop::end::Player;
-use crate::interop::lang::{bytes, sum};
-use crate::interop::pair::{Fault, Msg, Pair, wrong};
+use crate::interop::control::{bytes, sum};
+use crate::interop::matrix::MTU;
+use crate::interop::pair::{Msg, Pair, PlayError, wrong};
+use crate::interop::process::Stack;
 
-/// Where a longer header moves the sender's border between one packet and several, bytes: nine lengths up to the packet's.
-fn border() -> impl Iterator<Item = usize> {
+/// Where a longer header moves the sender's packet_boundary between one packet and several, bytes: nine lengths up to the packet's.
+fn packet_boundary() -> impl Iterator<Item = usize> {
     (MTU - 128..=MTU).step_by(16)
 }
 
 /// Messages by every protocol, writes, reads and atomics, of which libfabric sends all but one in three.
-pub fn constant(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+pub fn constant(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     pair.set("UCX_CONST_HDR", "y");
     pair.restart(to)?;
-    pair.meet()?;
+    pair.connect()?;
     let from = to.other();
-    for (nth, len) in [8, 0, 1, 4096].into_iter().chain(border()).chain([20_000, 65_536, 300_000]).enumerate()
+    for (nth, len) in
+        [8, 0, 1, 4096].into_iter().chain(packet_boundary()).chain([20_000, 65_536, 300_000]).enumerate()
     {
         let tag = (nth % 2 == 0).then_some(nth as u64);
         let plain = Msg { tag, data: (nth % 3 == 1).then_some(0xda7a), ..pair.msg(len) };
@@ -29,11 +30,11 @@ pub fn constant(pair: &mut Pair, to: Player) -> Result<(), Fault> {
         pair.expected(to, &back, 0)?;
     }
     one_sided(pair, to)?;
-    pair.part()
+    pair.disconnect()
 }
 
 /// libfabric writes into our memory, computes there and reads it, by packets.
-fn one_sided(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+fn one_sided(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     const ALL: usize = 100_000;
     let from = to.other();
     let mem = pair.end(to).step(&format!("mem m {ALL} seed=1"))?;
@@ -41,7 +42,7 @@ fn one_sided(pair: &mut Pair, to: Player) -> Result<(), Fault> {
         return Err(wrong(to, "no address and key", &mem));
     };
     let mut there = bytes(ALL, 1);
-    for (nth, len) in [8, 4096].into_iter().chain(border()).chain([ALL]).enumerate() {
+    for (nth, len) in [8, 4096].into_iter().chain(packet_boundary()).chain([ALL]).enumerate() {
         let seed = 100 + nth as u64;
         let far = format!("addr={addr:#x} key={key:#x}");
         pair.end(from).step(&format!("write w{nth} {len} seed={seed} {far} dc"))?;
@@ -69,7 +70,7 @@ fn one_sided(pair: &mut Pair, to: Player) -> Result<(), Fault> {
 }
 
 /// The same between ours and a receiver that takes only bytes: what it sends has headers, and these have its address.
-pub fn constant_back(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+pub fn constant_back(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     pair.set("UCX_CONST_HDR", "y");
     zerocopy::headerless(pair, to)
 }

@@ -57,7 +57,7 @@ mod tests {
     use std::os::unix::net::{SocketAddr, UnixListener};
 
     #[test]
-    fn a_bound_name_is_litter_until_it_is_closed() {
+    fn bound_socket_name_is_found_until_closed() {
         let name = format!("softefa.leftovers-test.{}", std::process::id());
         let ours = |n: &str| n.contains(&name);
         let before = Leftovers::now(ours);

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_falls_the_same_way() {
+    fn equal_seeds_give_equal_numbers() {
         let run = |seed, stream| {
             let mut rng = Rng::new(seed, stream);
             (0..50).map(|_| rng.below(1000)).collect::<Vec<_>>()
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_kept_and_reached() {
+    fn range_bounds_are_inclusive() {
         let mut rng = Rng::new(1, 0);
         let mut seen = [false; 5];
         for _ in 0..1000 {

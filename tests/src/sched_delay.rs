@@ -1,4 +1,4 @@
-//! Time limits on a machine that has other things to do: what it was late by itself does not count.
+//! Time limits on a machine that has other things to do: what it was delay by itself does not count.
 //! Used by suites that say how soon something has to be told. A limit is as sharp as the machine is idle, never wrong.
 
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 
 /// How long the thread sleeps that looks whether it is woken in time.
 const SLEEP: Duration = Duration::from_millis(10);
-/// Later than this is late.
+/// Later than this is delay.
 const TOLERANCE: Duration = Duration::from_millis(1);
 
-/// A clock that knows how late the machine was: by how much a thread overslept that only sleeps.
+/// A clock that knows how delay the machine was: by how much a thread overslept that only sleeps.
 pub struct Clock {
     start: Instant,
     shared: Arc<Shared>,
-    sleeper: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 struct Shared {
     /// Overslept so far, in ns.
-    late: AtomicU64,
+    delay: AtomicU64,
     /// When it wants to be woken, in ns from the start.
-    due: AtomicU64,
+    wake_at: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -30,53 +30,53 @@ struct Shared {
 #[derive(Clone, Copy, Debug)]
 pub struct Timestamp {
     at: Instant,
-    late: Duration,
+    delay: Duration,
 }
 
 impl Clock {
     /// Starts its thread.
     pub fn start() -> Clock {
         let start = Instant::now();
-        let due = AtomicU64::new(SLEEP.as_nanos() as u64);
-        let shared = Arc::new(Shared { late: AtomicU64::new(0), due, stop: AtomicBool::new(false) });
+        let wake_at = AtomicU64::new(SLEEP.as_nanos() as u64);
+        let shared = Arc::new(Shared { delay: AtomicU64::new(0), wake_at, stop: AtomicBool::new(false) });
         let thread_shared = shared.clone();
-        let sleeper = std::thread::spawn(move || {
+        let thread = std::thread::spawn(move || {
             while !thread_shared.stop.load(Ordering::Relaxed) {
-                let due = start.elapsed() + SLEEP;
-                thread_shared.due.store(due.as_nanos() as u64, Ordering::SeqCst);
+                let wake_at = start.elapsed() + SLEEP;
+                thread_shared.wake_at.store(wake_at.as_nanos() as u64, Ordering::SeqCst);
                 std::thread::sleep(SLEEP);
-                let late = start.elapsed().saturating_sub(due + TOLERANCE);
-                thread_shared.late.fetch_add(late.as_nanos() as u64, Ordering::SeqCst);
+                let delay = start.elapsed().saturating_sub(wake_at + TOLERANCE);
+                thread_shared.delay.fetch_add(delay.as_nanos() as u64, Ordering::SeqCst);
             }
         });
-        Clock { start, shared, sleeper: Some(sleeper) }
+        Clock { start, shared, thread: Some(thread) }
     }
 
     /// Overslept until now, also if it sleeps still.
-    fn late(&self, now: Instant) -> Duration {
-        let due = Duration::from_nanos(self.shared.due.load(Ordering::SeqCst));
-        let late = Duration::from_nanos(self.shared.late.load(Ordering::SeqCst));
-        late + (now - self.start).saturating_sub(due + TOLERANCE)
+    fn delay(&self, now: Instant) -> Duration {
+        let wake_at = Duration::from_nanos(self.shared.wake_at.load(Ordering::SeqCst));
+        let delay = Duration::from_nanos(self.shared.delay.load(Ordering::SeqCst));
+        delay + (now - self.start).saturating_sub(wake_at + TOLERANCE)
     }
 
     /// This moment.
     pub fn now(&self) -> Timestamp {
         let at = Instant::now();
-        Timestamp { at, late: self.late(at) }
+        Timestamp { at, delay: self.delay(at) }
     }
 
-    /// How long ago a moment was, less what the machine was late in between.
+    /// How long ago a moment was, less what the machine was delay in between.
     pub fn since(&self, then: Timestamp) -> Duration {
         let now = self.now();
-        (now.at - then.at).saturating_sub(now.late.saturating_sub(then.late))
+        (now.at - then.at).saturating_sub(now.delay.saturating_sub(then.delay))
     }
 }
 
 impl Drop for Clock {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        if let Some(sleeper) = self.sleeper.take() {
-            let _ = sleeper.join();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
     }
 }
@@ -86,13 +86,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_passes_and_lateness_is_forgiven() {
+    fn scheduling_delay_is_subtracted() {
         let clock = Clock::start();
         let then = clock.now();
         std::thread::sleep(Duration::from_millis(100));
         assert!(clock.since(then) <= then.at.elapsed());
         // As if its thread had not been woken for an hour.
-        clock.shared.late.fetch_add(3_600_000_000_000, Ordering::SeqCst);
+        clock.shared.delay.fetch_add(3_600_000_000_000, Ordering::SeqCst);
         assert_eq!(clock.since(then), Duration::ZERO);
     }
 }

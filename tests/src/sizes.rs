@@ -7,21 +7,21 @@ use crate::rng::Rng;
 pub const MAX: usize = 1 << 20;
 
 /// A class of lengths and how often it is drawn, out of 1000.
-struct Class {
+struct SizeClass {
     from: usize,
     to: usize,
     weight: u64,
 }
 
-const CLASSES: [Class; 8] = [
-    Class { from: 0, to: 0, weight: 50 },
-    Class { from: 1, to: 8, weight: 250 },
-    Class { from: 9, to: 64, weight: 250 },
-    Class { from: 65, to: 1024, weight: 270 },
-    Class { from: 1025, to: 8192, weight: 125 },
-    Class { from: 8193, to: 65_536, weight: 40 },
-    Class { from: 65_537, to: 262_144, weight: 3 },
-    Class { from: 262_145, to: MAX, weight: 1 },
+const CLASSES: [SizeClass; 8] = [
+    SizeClass { from: 0, to: 0, weight: 50 },
+    SizeClass { from: 1, to: 8, weight: 250 },
+    SizeClass { from: 9, to: 64, weight: 250 },
+    SizeClass { from: 65, to: 1024, weight: 270 },
+    SizeClass { from: 1025, to: 8192, weight: 125 },
+    SizeClass { from: 8193, to: 65_536, weight: 40 },
+    SizeClass { from: 65_537, to: 262_144, weight: 3 },
+    SizeClass { from: 262_145, to: MAX, weight: 1 },
 ];
 
 /// Draws lengths.
@@ -29,14 +29,14 @@ const CLASSES: [Class; 8] = [
 pub struct Sizes {
     max: usize,
     /// Lengths at which something changes.
-    cuts: Vec<usize>,
+    thresholds: Vec<usize>,
 }
 
 impl Sizes {
-    /// Lengths up to `max`, with `cuts` (and their neighbours) in 1 % of the messages.
-    pub fn new(max: usize, mut cuts: Vec<usize>) -> Sizes {
-        cuts.retain(|cut| *cut < max);
-        Sizes { max, cuts }
+    /// Lengths up to `max`, with `thresholds` (and their neighbours) in 1 % of the messages.
+    pub fn new(max: usize, mut thresholds: Vec<usize>) -> Sizes {
+        thresholds.retain(|threshold| *threshold < max);
+        Sizes { max, thresholds }
     }
 
     /// No message is longer.
@@ -45,8 +45,8 @@ impl Sizes {
     }
 
     /// The lengths at which something changes.
-    pub fn cuts(&self) -> &[usize] {
-        &self.cuts
+    pub fn thresholds(&self) -> &[usize] {
+        &self.thresholds
     }
 
     /// The next length.
@@ -58,11 +58,11 @@ impl Sizes {
             }
             at -= class.weight;
         }
-        if self.cuts.is_empty() {
+        if self.thresholds.is_empty() {
             return rng.range(1, 64).min(self.max as u64) as usize;
         }
-        let cut = *rng.pick(&self.cuts) as u64;
-        (rng.range(cut.saturating_sub(2), cut + 2) as usize).min(self.max)
+        let threshold = *rng.pick(&self.thresholds) as u64;
+        (rng.range(threshold.saturating_sub(2), threshold + 2) as usize).min(self.max)
     }
 }
 
@@ -77,15 +77,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_leave_one_percent_for_the_cuts() {
+    fn weights_leave_one_percent_for_thresholds() {
         let total: u64 = CLASSES.iter().map(|c| c.weight).sum();
         assert_eq!(total, 989);
     }
 
     #[test]
-    fn every_class_and_both_sides_of_every_cut_come_up() {
-        let cuts = vec![8872, 65_536];
-        let sizes = Sizes::new(MAX, cuts.clone());
+    fn all_classes_and_thresholds_are_drawn() {
+        let thresholds = vec![8872, 65_536];
+        let sizes = Sizes::new(MAX, thresholds.clone());
         let mut rng = Rng::new(3, 0);
         let drawn: Vec<usize> = (0..200_000).map(|_| sizes.draw(&mut rng)).collect();
         for class in &CLASSES {
@@ -96,8 +96,8 @@ mod tests {
                 class.to
             );
         }
-        for cut in cuts {
-            for len in cut - 2..=cut + 2 {
+        for threshold in thresholds {
+            for len in threshold - 2..=threshold + 2 {
                 assert!(drawn.contains(&len), "{len}");
             }
         }
@@ -107,9 +107,9 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_holds() {
+    fn sizes_respect_the_limit() {
         let sizes = Sizes::new(100, vec![50, 5000]);
-        assert_eq!(sizes.cuts(), [50]);
+        assert_eq!(sizes.thresholds(), [50]);
         let mut rng = Rng::new(3, 0);
         assert!((0..10_000).all(|_| sizes.draw(&mut rng) <= 100));
     }

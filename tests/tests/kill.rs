@@ -9,12 +9,12 @@ use suites::leftovers::{Leftovers, of_this_project};
 use suites::sched_delay::Clock;
 
 /// One of these at a time: they compare what is on the machine before and after.
-static ALONE: Mutex<()> = Mutex::new(());
+static SERIAL: Mutex<()> = Mutex::new(());
 
 /// For the survivor to end.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// From the kill on: the survivor has been told, has said so, closed everything and is gone.
-const TOLD_WITHIN: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// From the kill on: the survivor has been is_notified, has stderr so, closed everything and is gone.
+const NOTIFY_LIMIT: Duration = Duration::from_secs(1);
 
 /// A traffic run that would take minutes, and the two processes of it.
 struct Pair {
@@ -44,9 +44,9 @@ impl Pair {
         Pair { parent, child_pid }
     }
 
-    /// How the parent ended and what it and the child said. Kills it if it does not end.
+    /// How the parent ended and what it and the child stderr. Kills it if it does not end.
     fn end(mut self) -> (Option<i32>, String) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let code = loop {
             match self.parent.try_wait().expect("it is our child") {
                 Some(status) => break status.code(),
@@ -60,16 +60,16 @@ impl Pair {
             }
         };
         wait_for("the second process to end", || (!is_running(self.child_pid)).then_some(()));
-        let mut said = String::new();
+        let mut stderr = String::new();
         if let Some(mut err) = self.parent.stderr.take() {
-            err.read_to_string(&mut said).expect("text");
+            err.read_to_string(&mut stderr).expect("text");
         }
-        (code, said)
+        (code, stderr)
     }
 }
 
 fn wait_for<T>(what: &str, mut is: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(value) = is() {
             return value;
@@ -104,9 +104,9 @@ fn signal(pid: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).expect("it is running");
 }
 
-fn end_one(tls: &str, victim: Victim, how: rustix::process::Signal) {
+fn kill_and_check(tls: &str, victim: Victim, how: rustix::process::Signal) {
     // A test that failed has poisoned it; the others are none the worse.
-    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _serial = SERIAL.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let before = Leftovers::now(of_this_project);
     let pair = Pair::start(tls);
     let clock = Clock::start();
@@ -117,18 +117,18 @@ fn end_one(tls: &str, victim: Victim, how: rustix::process::Signal) {
     if victim != Victim::Parent {
         signal(pair.child_pid, how);
     }
-    let (code, said) = pair.end();
+    let (code, stderr) = pair.end();
     let took = clock.since(killed);
-    // Who lives must have been told by its transport, not by the pipe and not by standing still. The child's text
+    // Who lives must have been is_notified by its transport, not by the pipe and not by standing still. The child's text
     // comes over the standard error that it shares with the parent.
-    let told = said.contains(" is gone") || said.contains(" is not reachable");
+    let is_notified = stderr.contains(" is gone") || stderr.contains(" is not reachable");
     match victim {
-        Victim::Child => assert!(code == Some(1) && told, "{code:?}: {said}"),
-        Victim::Parent => assert!(code.is_none() && told, "{code:?}: {said}"),
-        Victim::Both => assert_eq!(code, None, "{said}"),
+        Victim::Child => assert!(code == Some(1) && is_notified, "{code:?}: {stderr}"),
+        Victim::Parent => assert!(code.is_none() && is_notified, "{code:?}: {stderr}"),
+        Victim::Both => assert_eq!(code, None, "{stderr}"),
     }
-    assert!(!said.contains("BROKEN") && !said.contains("STALLED"), "{said}");
-    assert!(took <= TOLD_WITHIN, "{tls}, {victim:?} killed: the other was gone after {took:?}");
+    assert!(!stderr.contains("VIOLATION") && !stderr.contains("STALLED"), "{stderr}");
+    assert!(took <= NOTIFY_LIMIT, "{tls}, {victim:?} killed: the other was gone after {took:?}");
     let left = before.since(Duration::from_secs(5), of_this_project);
     assert!(left.is_empty(), "left behind: {left:?}");
 }
@@ -137,31 +137,31 @@ const KILL: rustix::process::Signal = rustix::process::Signal::KILL;
 const INT: rustix::process::Signal = rustix::process::Signal::INT;
 
 #[test]
-fn kill_9_of_the_partner_on_posix() {
-    end_one("posix", Victim::Child, KILL);
+fn sigkill_of_the_child_on_posix() {
+    kill_and_check("posix", Victim::Child, KILL);
 }
 
 #[test]
-fn kill_9_of_the_partner_on_efa() {
-    end_one("efa", Victim::Child, KILL);
+fn sigkill_of_the_child_on_efa() {
+    kill_and_check("efa", Victim::Child, KILL);
 }
 
 #[test]
-fn kill_9_of_the_starter_on_posix() {
-    end_one("posix", Victim::Parent, KILL);
+fn sigkill_of_the_parent_on_posix() {
+    kill_and_check("posix", Victim::Parent, KILL);
 }
 
 #[test]
-fn kill_9_of_the_starter_on_efa() {
-    end_one("efa", Victim::Parent, KILL);
+fn sigkill_of_the_parent_on_efa() {
+    kill_and_check("efa", Victim::Parent, KILL);
 }
 
 #[test]
-fn ctrl_c_on_posix() {
-    end_one("posix", Victim::Both, INT);
+fn sigint_to_both_on_posix() {
+    kill_and_check("posix", Victim::Both, INT);
 }
 
 #[test]
-fn ctrl_c_on_efa() {
-    end_one("efa", Victim::Both, INT);
+fn sigint_to_both_on_efa() {
+    kill_and_check("efa", Victim::Both, INT);
 }

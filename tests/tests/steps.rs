@@ -4,10 +4,10 @@
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use suites::steps::op::How;
+use suites::steps::observer::{Notification, Run};
+use suites::steps::op::Op;
 use suites::steps::side::Side;
-use suites::steps::survivor::{Run, Told};
-use suites::steps::{Closing, Ending, Moment, Role, victim};
+use suites::steps::{Closing, Ending, Role, Snapshot, failing_process};
 
 const WIRES: [&str; 2] = ["posix", "efa"];
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/deaths.md");
@@ -16,8 +16,8 @@ const END: &str = "<!-- /steps -->\n";
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if args.first().is_some_and(|arg| arg == "victim") {
-        return victim::run(&args[1..]);
+    if args.first().is_some_and(|arg| arg == "failing") {
+        return failing_process::run(&args[1..]);
     }
     // A test runner asks what there is: nothing that it could run one by one.
     if args.iter().any(|arg| arg == "--list") {
@@ -67,64 +67,71 @@ impl Wire {
     }
 
     fn run(mut self, all: bool) -> Wire {
-        for &how in How::ALL {
+        for &op in Op::ALL {
             // Whose part ends well from when on, by role.
-            let [target, initiator] = Role::ALL.map(|victim| self.end_each(how, victim, all));
-            self.rows.push(format!("| {} | {} | {initiator} | {target} |\n", how.name(), self.name));
+            let [target, initiator] = Role::ALL.map(|failing| self.end_each(op, failing, all));
+            self.rows.push(format!("| {} | {} | {initiator} | {target} |\n", op.name(), self.name));
         }
         // What a process was killed with is removed by whom it was connected to, or by the next one that opens `posix`.
         let deadline = Instant::now() + Duration::from_secs(20);
         while std::fs::read_dir(&self.dir).unwrap().count() > 0 {
             assert!(Instant::now() < deadline, "{}: sockets are left", self.dir.display());
             std::thread::sleep(Duration::from_millis(100));
-            drop(Side::open(self.name, self.dir.to_str().unwrap(), How::Eager));
+            drop(Side::open(self.name, self.dir.to_str().unwrap(), Op::Eager));
         }
         self
     }
 
-    fn start(&self, how: How, victim: Role) -> Run {
-        Run::start(self.name, self.dir.to_str().unwrap(), how, victim)
+    fn start(&self, op: Op, failing: Role) -> Run {
+        Run::start(self.name, self.dir.to_str().unwrap(), op, failing)
     }
 
-    /// Ends the one with the role `victim` at each step; answers from which step on the other's part ends well if it was
+    /// Ends the one with the role `failing` at each step; answers from which step on the other's part ends well if it was
     /// killed, in words.
-    fn end_each(&mut self, how: How, victim: Role, all: bool) -> String {
-        let what = format!("{how:?} on {}, {} ends", self.name, victim.name());
-        let moments = self.start(how, victim).moments();
+    fn end_each(&mut self, op: Op, failing: Role, all: bool) -> String {
+        let what = format!("{op:?} on {}, {} ends", self.name, failing.name());
+        let snapshots = self.start(op, failing).snapshots();
         // Once it ends well, it does at every later step.
         let mut well: [Option<usize>; 4] = [None; 4];
-        for k in 0..moments.len() {
-            let killed = self.end(how, victim, &moments, k, Ending::Killed);
+        for k in 0..snapshots.len() {
+            let killed = self.end(op, failing, &snapshots, k, Ending::Killed);
             note(&mut well[0], k, &killed, &format!("{what} by SIGKILL"));
             for (n, ending) in Ending::ORDERLY.into_iter().enumerate() {
                 if !all && (k + n) % Ending::ORDERLY.len() != 0 {
                     continue;
                 }
-                let told = self.end(how, victim, &moments, k, ending);
-                note(&mut well[1 + n], k, &told, &format!("{what} {ending:?}"));
-                if victim == Role::Initiator && ending == Ending::Closed(Closing::InTime) {
+                let notifications = self.end(op, failing, &snapshots, k, ending);
+                note(&mut well[1 + n], k, &notifications, &format!("{what} {ending:?}"));
+                if failing == Role::Initiator && ending == Ending::Closed(Closing::Flush) {
                     assert!(
-                        told.iter().all(|told| *told == Told::Well),
-                        "{what} {ending:?} at {k}: {told:?}"
+                        notifications.iter().all(|notifications| *notifications == Notification::Success),
+                        "{what} {ending:?} at {k}: {notifications:?}"
                     );
                 }
             }
         }
-        match (well[0], how.has_part(victim.other())) {
+        match (well[0], op.has_part(failing.other())) {
             (_, false) => String::new(),
             (Some(0), true) => "the start".into(),
-            (Some(k), true) => moments[k].since(&moments[k - 1], victim),
+            (Some(k), true) => snapshots[k].since(&snapshots[k - 1], failing),
             (None, true) => panic!("{what}: the other's part never ends well"),
         }
     }
 
-    fn end(&mut self, how: How, victim: Role, moments: &[Moment], k: usize, ending: Ending) -> Vec<Told> {
+    fn end(
+        &mut self,
+        op: Op,
+        failing: Role,
+        snapshots: &[Snapshot],
+        k: usize,
+        ending: Ending,
+    ) -> Vec<Notification> {
         self.ended += 1;
-        let mut run = self.start(how, victim);
-        run.until(moments, k);
-        let told = run.end(ending);
-        assert_eq!(told.len(), usize::from(how.has_part(victim.other())));
-        told
+        let mut run = self.start(op, failing);
+        run.until(snapshots, k);
+        let notifications = run.end(ending);
+        assert_eq!(notifications.len(), usize::from(op.has_part(failing.other())));
+        notifications
     }
 }
 
@@ -136,11 +143,11 @@ impl Drop for Wire {
 }
 
 /// Notes from which step on all was well; it must stay so.
-fn note(well: &mut Option<usize>, k: usize, told: &[Told], what: &str) {
-    let is_well = told.iter().all(|told| *told == Told::Well);
+fn note(well: &mut Option<usize>, k: usize, notifications: &[Notification], what: &str) {
+    let is_well = notifications.iter().all(|notifications| *notifications == Notification::Success);
     match *well {
         None if is_well => *well = Some(k),
-        Some(from) => assert!(is_well, "{what}: well at step {from}, but at {k} {told:?}"),
+        Some(from) => assert!(is_well, "{what}: well at step {from}, but at {k} {notifications:?}"),
         None => {}
     }
 }

@@ -1,14 +1,14 @@
 //! The end of a process at every step of every protocol: killed, gone, or with its endpoint closed; as the one that starts
 //! the operation or as its target. Used by `tests/steps.rs`. Knows nothing of what outcome is right: the test's table does.
 //!
-//! Two processes in lockstep: the other one makes progress only when it is told to, one event at a time, and its queues
-//! are so short that an event is at most one packet more. So the same step is the same moment in every run, and whoever
+//! Two processes in lockstep: the other one makes progress only when it is notifications to, one event at a time, and its queues
+//! are so short that an event is at most one packet more. So the same step is the same snapshot in every run, and whoever
 //! is ended there stands still.
 
+pub mod failing_process;
+pub mod observer;
 pub mod op;
 pub mod side;
-pub mod survivor;
-pub mod victim;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -17,35 +17,35 @@ use ucp::wire::table::row;
 
 /// What the other process does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Ask {
+pub enum Command {
     /// Exchanges a message each way, so that the two have met.
-    Meet,
+    Exchange,
     /// Does its part of the operation.
     Start,
     /// Makes progress once.
-    Turn,
+    Progress,
     /// Closes its endpoint.
     Close(Closing),
     /// Drops everything and ends.
-    Leave,
+    Exit,
 }
 
-/// How an endpoint is closed.
+/// Op an endpoint is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Closing {
     /// With all the time that it needs.
-    InTime,
+    Flush,
     /// At once.
-    ByForce,
+    Force,
 }
 
-/// How a process, or its part, ends.
+/// Op a process, or its part, ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     /// By SIGKILL.
     Killed,
     /// It drops its worker and exits.
-    Left,
+    Exited,
     /// It closes its endpoint; later it exits.
     Closed(Closing),
 }
@@ -53,7 +53,7 @@ pub enum Ending {
 impl Ending {
     /// Those that are not by force of the system.
     pub const ORDERLY: [Ending; 3] =
-        [Ending::Left, Ending::Closed(Closing::InTime), Ending::Closed(Closing::ByForce)];
+        [Ending::Exited, Ending::Closed(Closing::Flush), Ending::Closed(Closing::Force)];
 }
 
 /// Who starts the operation, and whose memory or receive it is about.
@@ -89,7 +89,7 @@ impl Role {
 /// Where a process is in an operation: what it has sent and received since it began, by type, what its device has read,
 /// and which of its ends there have been.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Place {
+pub struct Progress {
     /// Packets sent, by type byte.
     pub sent: Vec<(u8, u64)>,
     /// Packets received.
@@ -102,28 +102,28 @@ pub struct Place {
     pub closed: bool,
 }
 
-/// A moment of both processes.
+/// A snapshot of both processes.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Moment {
+pub struct Snapshot {
     /// Where the one is that will be ended.
-    pub victim: Place,
+    pub failing: Progress,
     /// Where the other is.
-    pub survivor: Place,
+    pub observer: Progress,
 }
 
-impl Moment {
-    /// What has happened since the moment `before`, in words, when the victim has the role `victim`: `target sent CTS`.
-    pub fn since(&self, before: &Moment, victim: Role) -> String {
+impl Snapshot {
+    /// What has happened since the snapshot `before`, in words, when the failing has the role `failing`: `target sent CTS`.
+    pub fn since(&self, before: &Snapshot, failing: Role) -> String {
         let sides =
-            [(victim, &before.victim, &self.victim), (victim.other(), &before.survivor, &self.survivor)];
+            [(failing, &before.failing, &self.failing), (failing.other(), &before.observer, &self.observer)];
         let news = sides.map(|(role, before, now)| (role.name(), now.since(before)));
         let news = news.iter().filter(|(_, words)| !words.is_empty());
         news.map(|(role, words)| format!("{role} {words}")).collect::<Vec<_>>().join("; ")
     }
 }
 
-impl Place {
-    fn since(&self, before: &Place) -> String {
+impl Progress {
+    fn since(&self, before: &Progress) -> String {
         let count = |list: &[(u8, u64)], ty| list.iter().find(|(t, _)| *t == ty).map_or(0, |(_, n)| *n);
         let mut words = Vec::new();
         for (verb, before, now) in [("sent", &before.sent, &self.sent), ("got", &before.got, &self.got)] {
@@ -142,9 +142,9 @@ impl Place {
     }
 }
 
-impl fmt::Display for Moment {
+impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let none = Place::default();
-        write!(f, "victim: {}; survivor: {}", self.victim.since(&none), self.survivor.since(&none))
+        let none = Progress::default();
+        write!(f, "failing: {}; observer: {}", self.failing.since(&none), self.observer.since(&none))
     }
 }

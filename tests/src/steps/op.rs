@@ -2,7 +2,7 @@
 //! Called by `side`. Never makes progress.
 
 use super::Role;
-use super::side::{End, Far, Side, end_of_recv, end_of_send};
+use super::side::{End, RemoteMem, Side, end_of_recv, end_of_send};
 use std::cell::RefCell;
 use std::rc::Rc;
 use ucp::select::Sync;
@@ -19,22 +19,22 @@ const TAG: u64 = 7;
 const AM: u16 = 3;
 
 /// Names each way once: the type, and the list of all.
-macro_rules! ways {
+macro_rules! operations {
     ($($(#[$about:meta])* $way:ident)*) => {
         /// An operation, by the protocol that it takes.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
-        pub enum How {
+        pub enum Op {
             $($(#[$about])* $way),*
         }
 
-        impl How {
+        impl Op {
             /// Every one.
-            pub const ALL: &[How] = &[$(How::$way),*];
+            pub const ALL: &[Op] = &[$(Op::$way),*];
         }
     };
 }
 
-ways! {
+operations! {
     /// The first message of two that have not met, acknowledged: with the handshake.
     FirstContact
     /// A message of one packet.
@@ -85,9 +85,9 @@ ways! {
     AtomicCompare
 }
 
-use How::*;
+use Op::*;
 
-impl How {
+impl Op {
     /// Settings of both workers on the transport `wire`: short queues, one event at a time, no timers.
     pub fn settings(self, wire: &str) -> Source {
         let source = Source::empty()
@@ -185,7 +185,7 @@ impl How {
 
     fn begin(self, side: &Side) -> Vec<End> {
         let (ep, bytes) = (side.ep(), self.bytes());
-        let Far { at, packets, device } = side.far();
+        let RemoteMem { at, packets, device } = side.remote();
         let sync = RmaParams { sync: Sync::Yes, ..RmaParams::default() };
         let put = |rkey: &Rkey| -> SendRequest<Vec<u8>> { ep.put_with(self.bytes(), *at, rkey, &sync) };
         let get = |len: usize, rkey: &Rkey| end_of_recv(ep.get(Vec::with_capacity(len), *at, rkey));

@@ -1,8 +1,8 @@
 //! One process of the two: its worker, endpoint and memory, what it has under way, and where it is.
-//! The same code on both sides; `victim` and `survivor` drive it.
+//! The same code on both sides; `failing_process` and `observer` drive it.
 
-use super::op::{How, LEN};
-use super::{Closing, Place, Role};
+use super::op::{LEN, Op};
+use super::{Closing, Progress, Role};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use ucp::rdm::RdmStats;
@@ -15,7 +15,7 @@ use ucp::{RecvRequest, SendRequest};
 pub type End = Box<dyn FnMut() -> Option<Result<(), Error>>>;
 
 /// The tag of the messages by which two meet.
-const MEET: u64 = 1;
+const EXCHANGE_TAG: u64 = 1;
 /// More than any run takes.
 const LONG: Duration = Duration::from_secs(600);
 
@@ -39,7 +39,7 @@ pub fn end_of_recv(request: RecvRequest<Vec<u8>>) -> End {
 
 /// Where a worker is, and its memory.
 #[derive(Serialize, Deserialize)]
-pub struct Card {
+pub struct PeerInfo {
     address: Vec<u8>,
     at: u64,
     key: u64,
@@ -47,7 +47,7 @@ pub struct Card {
 }
 
 /// The other's memory.
-pub struct Far {
+pub struct RemoteMem {
     /// Its address.
     pub at: u64,
     /// A key by which packets alone reach it.
@@ -62,7 +62,7 @@ pub struct Side {
     ends: Vec<(End, Option<Result<(), Error>>)>,
     closing: Option<FlushRequest>,
     ep: Option<Ep>,
-    far: Option<Far>,
+    remote: Option<RemoteMem>,
     mem: Mem,
     worker: Worker,
     before: RdmStats,
@@ -70,17 +70,17 @@ pub struct Side {
 
 impl Side {
     /// A worker for `how` on the transport `wire`; sockets of `posix` are files in `dir`.
-    pub fn open(wire: &str, dir: &str, how: How) -> Side {
-        let settings = how.settings(wire).with("UCX_POSIX_SOCKET_DIR", dir);
+    pub fn open(wire: &str, dir: &str, op: Op) -> Side {
+        let settings = op.settings(wire).with("UCX_POSIX_SOCKET_DIR", dir);
         let worker = Context::configured(settings).unwrap().worker().unwrap();
         let mem = worker.mem_alloc(LEN, Access::all()).unwrap();
         let before = worker.stats();
-        Side { ends: Vec::new(), closing: None, ep: None, far: None, mem, worker, before }
+        Side { ends: Vec::new(), closing: None, ep: None, remote: None, mem, worker, before }
     }
 
     /// What the other needs to know.
-    pub fn card(&self) -> Card {
-        Card {
+    pub fn peer_info(&self) -> PeerInfo {
+        PeerInfo {
             address: self.worker.address().pack(),
             at: self.mem.addr(),
             key: self.mem.key(),
@@ -89,10 +89,11 @@ impl Side {
     }
 
     /// Makes the way to the other.
-    pub fn connect(&mut self, card: &Card) {
-        let ep = self.worker.connect(&Address::unpack(&card.address).unwrap(), EpParams::default()).unwrap();
-        let device = ep.unpack_rkey(&card.rkey).unwrap();
-        self.far = Some(Far { at: card.at, packets: Rkey::of_key(card.key), device });
+    pub fn connect(&mut self, peer_info: &PeerInfo) {
+        let ep =
+            self.worker.connect(&Address::unpack(&peer_info.address).unwrap(), EpParams::default()).unwrap();
+        let device = ep.unpack_rkey(&peer_info.rkey).unwrap();
+        self.remote = Some(RemoteMem { at: peer_info.at, packets: Rkey::of_key(peer_info.key), device });
         self.ep = Some(ep);
     }
 
@@ -107,36 +108,36 @@ impl Side {
     }
 
     /// The other's memory.
-    pub fn far(&self) -> &Far {
-        self.far.as_ref().expect("connected")
+    pub fn remote(&self) -> &RemoteMem {
+        self.remote.as_ref().expect("connected")
     }
 
     /// A message each way, acknowledged.
-    pub fn meet(&mut self) {
-        let from = Match::tagged(MEET, ANY_TAG).from(self.ep());
+    pub fn exchange(&mut self) {
+        let from = Match::tagged(EXCHANGE_TAG, ANY_TAG).from(self.ep());
         let ends = [
             end_of_recv(self.worker.recv(from, Vec::with_capacity(1))),
-            end_of_send(self.ep().tag_send_sync(MEET, vec![1])),
+            end_of_send(self.ep().tag_send_sync(EXCHANGE_TAG, vec![1])),
         ];
         self.ends = ends.into_iter().map(|end| (end, None)).collect();
     }
 
-    /// Begins its part of an operation. From here on [`Side::place`] counts.
-    pub fn start(&mut self, how: How, role: Role) {
+    /// Begins its part of an operation. From here on [`Side::progress`] counts.
+    pub fn start(&mut self, op: Op, role: Role) {
         assert!(self.ends.iter().all(|(_, end)| *end == Some(Ok(()))), "they have met");
         self.before = self.worker.stats();
-        self.ends = how.start(self, role).into_iter().map(|end| (end, None)).collect();
-        self.look();
+        self.ends = op.start(self, role).into_iter().map(|end| (end, None)).collect();
+        self.poll_ends();
     }
 
     /// Progress once; answers the events.
-    pub fn turn(&mut self) -> usize {
+    pub fn progress_once(&mut self) -> usize {
         let events = self.worker.progress();
-        self.look();
+        self.poll_ends();
         events
     }
 
-    fn look(&mut self) {
+    fn poll_ends(&mut self) {
         for (end, outcome) in self.ends.iter_mut().filter(|(_, outcome)| outcome.is_none()) {
             *outcome = end();
         }
@@ -145,8 +146,8 @@ impl Side {
     /// Closes the endpoint.
     pub fn close(&mut self, how: Closing) {
         let how = match how {
-            Closing::InTime => Close::Flush(LONG),
-            Closing::ByForce => Close::Force,
+            Closing::Flush => Close::Flush(LONG),
+            Closing::Force => Close::Force,
         };
         self.closing = self.ep.take().map(|ep| ep.close(how));
     }
@@ -157,13 +158,13 @@ impl Side {
     }
 
     /// Where it is.
-    pub fn place(&mut self) -> Place {
+    pub fn progress(&mut self) -> Progress {
         let now = self.worker.stats();
         let more = |now: &[u64; 256], before: &[u64; 256]| {
             let diff = (0..=255u8).map(|ty| (ty, now[usize::from(ty)] - before[usize::from(ty)]));
             diff.filter(|(_, n)| *n > 0).collect()
         };
-        Place {
+        Progress {
             sent: more(&now.tx_pkts, &self.before.tx_pkts),
             got: more(&now.rx_pkts, &self.before.rx_pkts),
             reads: now.rare.reads - self.before.rare.reads,

@@ -16,7 +16,7 @@ impl Buffers {
     }
 
     /// Takes one back.
-    pub fn give(&mut self, buf: Vec<u8>) {
+    pub fn put_back(&mut self, buf: Vec<u8>) {
         if let Some(class) = CLASSES.iter().position(|c| buf.capacity() == *c) {
             self.0[class].push(buf);
         }

@@ -5,14 +5,14 @@
 //! must match it, whatever the timing: a message lost, doubled, overtaken or damaged shows at once.
 
 mod buffers;
-pub mod fail;
+pub mod failure;
 pub mod plan;
 pub mod recv;
 pub mod report;
 pub mod run;
 pub mod send;
 
-pub use fail::Failure;
+pub use failure::Failure;
 pub use report::Report;
 pub use run::{Options, child, parent};
 

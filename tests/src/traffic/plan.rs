@@ -23,12 +23,12 @@ const STREAM_SHIFT: u32 = 56;
 /// Compares the stream only.
 const STREAM_MASK: u64 = u64::MAX << STREAM_SHIFT;
 
-/// When a send is to end.
+/// CompleteOn a send is to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum When {
-    /// When its buffer may be used again.
+pub enum CompleteOn {
+    /// CompleteOn its buffer may be used again.
     Sent,
-    /// When the receiver has the message.
+    /// CompleteOn the receiver has the message.
     Received,
 }
 
@@ -41,8 +41,8 @@ pub struct Message {
     pub tag: u64,
     /// Its length, bytes.
     pub len: usize,
-    /// When its send ends.
-    pub when: When,
+    /// CompleteOn its send ends.
+    pub complete_on: CompleteOn,
     /// Room of the receive it meets, if too short for it.
     pub short: Option<usize>,
 }
@@ -65,7 +65,7 @@ pub struct Receive {
 pub enum Posting {
     /// As soon as there is room.
     Early,
-    /// When the block's first message is there: it is unexpected.
+    /// CompleteOn the block's first message is there: it is unexpected.
     Late,
     /// As `Late`, and the first message is taken by a probe and received by its handle.
     Probed,
@@ -140,9 +140,9 @@ impl Plan {
 
     fn message(&self, seq: u64, rng: &mut Rng) -> Message {
         let len = self.sizes.draw(rng);
-        let when = if rng.percent(4) { When::Received } else { When::Sent };
+        let complete_on = if rng.percent(4) { CompleteOn::Received } else { CompleteOn::Sent };
         let short = (len > 0 && rng.percent(1)).then(|| rng.below(len as u64) as usize);
-        Message { seq, tag: rng.below(STREAMS) << STREAM_SHIFT | seq, len, when, short }
+        Message { seq, tag: rng.below(STREAMS) << STREAM_SHIFT | seq, len, complete_on, short }
     }
 }
 
@@ -209,7 +209,7 @@ mod tests {
             stream += block.receives.iter().filter(|r| r.mask == STREAM_MASK).count();
             whole += block.receives.iter().filter(|r| r.mask == u64::MAX).count();
             short += block.messages.iter().filter(|m| m.short.is_some()).count();
-            sync += block.messages.iter().filter(|m| m.when == When::Received).count();
+            sync += block.messages.iter().filter(|m| m.complete_on == CompleteOn::Received).count();
         }
         for n in [any, stream, whole, short, sync] {
             assert!(n > 50, "{any} {stream} {whole} {short} {sync}");

@@ -129,7 +129,7 @@ impl Receiver {
             self.late_blocks += 1;
             if posting == Posting::Probed {
                 let message = worker.mprobe(any).ok_or_else(|| {
-                    Failure::Broken(format!("message {} was probed and cannot be taken", first.seq))
+                    Failure::Violation(format!("message {} was probed and cannot be taken", first.seq))
                 })?;
                 let request = match first.short {
                     Some(room) => Request::Short(message.recv(vec![0; room].into_boxed_slice())),
@@ -170,7 +170,7 @@ impl Receiver {
                     _ => return Err(wrong(&end)),
                 }
                 pattern.check(&buf).map_err(|e| Failure::damaged(&message, e))?;
-                self.buffers.give(buf);
+                self.buffers.put_back(buf);
             }
             Request::Short(request) => {
                 let Ok((end, buf)) = request.test() else { return Ok(()) };

@@ -18,11 +18,11 @@ use ucs::config::Source;
 use ucs::sys::cpu::{self, CpuSet};
 
 /// A living partner without anything moving for this long is a stall.
-const STALL: Duration = Duration::from_secs(20);
+const STALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// A dead partner must be told by the transport within this.
-const TELL: Duration = Duration::from_secs(5);
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Patience with the other process where it only has to start or to end.
-const START: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -45,9 +45,9 @@ pub struct Options {
 #[derive(Debug, Serialize, Deserialize)]
 enum Line {
     /// The child's address.
-    Here { address: Vec<u8> },
+    ChildAddress { address: Vec<u8> },
     /// The parent's address, and the lengths at which its protocols change.
-    Meet { address: Vec<u8>, cuts: Vec<usize> },
+    ParentAddress { address: Vec<u8>, thresholds: Vec<usize> },
     /// Everything I had to do is done.
     Done(Box<Report>),
 }
@@ -57,13 +57,14 @@ pub fn parent(options: &Options, args: &[String]) -> Result<(Report, Report), Fa
     pin(options, 0);
     let worker = open(options)?;
     let mut partner = Partner::start(args)?;
-    let Line::Here { address } = partner.recv(START)? else { return Err(garbled()) };
+    let Line::ChildAddress { address } = partner.recv(START_TIMEOUT)? else { return Err(unexpected_line()) };
     let (ep, failed) = connect(&worker, &address)?;
-    let cuts = cuts(&ep);
-    partner.send(&Line::Meet { address: worker.address().pack(), cuts: cuts.clone() })?;
-    let mut run = Run::new(options, worker, ep, failed, partner, 0, cuts);
+    let thresholds = thresholds(&ep);
+    partner
+        .send(&Line::ParentAddress { address: worker.address().pack(), thresholds: thresholds.clone() })?;
+    let mut run = Run::new(options, worker, ep, failed, partner, 0, thresholds);
     let mine = run.drive()?;
-    let theirs = run.part(&mine)?;
+    let theirs = run.finish(&mine)?;
     match run.partner.exited_ok() {
         true => Ok((mine, theirs)),
         false => Err(PartnerError::Gone.into()),
@@ -75,15 +76,17 @@ pub fn child(options: &Options) -> Result<(), Failure> {
     pin(options, 1);
     let worker = open(options)?;
     let mut partner = Partner::parent();
-    partner.send(&Line::Here { address: worker.address().pack() })?;
-    let Line::Meet { address, cuts } = partner.recv(START)? else { return Err(garbled()) };
+    partner.send(&Line::ChildAddress { address: worker.address().pack() })?;
+    let Line::ParentAddress { address, thresholds } = partner.recv(START_TIMEOUT)? else {
+        return Err(unexpected_line());
+    };
     let (ep, failed) = connect(&worker, &address)?;
-    let mut run = Run::new(options, worker, ep, failed, partner, 1, cuts);
+    let mut run = Run::new(options, worker, ep, failed, partner, 1, thresholds);
     let mine = run.drive()?;
-    run.part(&mine).map(drop)
+    run.finish(&mine).map(drop)
 }
 
-fn garbled() -> Failure {
+fn unexpected_line() -> Failure {
     PartnerError::Unexpected("a line out of turn".into()).into()
 }
 
@@ -111,15 +114,15 @@ fn connect(worker: &Worker, address: &[u8]) -> Result<(Ep, Failed), Failure> {
 }
 
 /// Lengths at which the protocol changes, for tagged messages of either kind.
-fn cuts(ep: &Ep) -> Vec<usize> {
-    let mut cuts = Vec::new();
+fn thresholds(ep: &Ep) -> Vec<usize> {
+    let mut thresholds = Vec::new();
     for sync in [Sync::No, Sync::Yes] {
-        cuts.extend(
+        thresholds.extend(
             ep.table(Kind::Tagged, sync).ranges().map(|range| range.to).filter(|to| *to < usize::MAX),
         );
     }
-    cuts.dedup();
-    cuts
+    thresholds.dedup();
+    thresholds
 }
 
 struct Run {
@@ -139,9 +142,9 @@ impl Run {
         failed: Failed,
         partner: Partner,
         me: u64,
-        cuts: Vec<usize>,
+        thresholds: Vec<usize>,
     ) -> Run {
-        let sizes = Sizes::new(options.max, cuts);
+        let sizes = Sizes::new(options.max, thresholds);
         let plan = |sender| Plan::new(options.seed, sender, options.messages, sizes.clone());
         Run {
             worker,
@@ -155,17 +158,17 @@ impl Run {
 
     fn drive(&mut self) -> Result<Report, Failure> {
         let start = Instant::now();
-        let mut watch = Watch::default();
+        let mut timer = StallTimer::default();
         while !(self.sender.is_done() && self.receiver.is_done()) {
             let events = self.worker.progress();
             let sent = self.sender.step(&self.worker, &self.ep)?;
             let received = self.receiver.step(&self.worker, &self.ep)?;
-            self.look(&mut watch, events > 0 || sent || received)?;
+            self.check_progress(&mut timer, events > 0 || sent || received)?;
         }
         let flush = self.ep.flush();
         while !flush.is_done() {
             let events = self.worker.progress();
-            self.look(&mut watch, events > 0)?;
+            self.check_progress(&mut timer, events > 0)?;
         }
         flush.wait().map_err(|error| Failure::Reported { what: "flush".into(), error })?;
         let mut report = Report {
@@ -182,20 +185,20 @@ impl Run {
     }
 
     /// Tells the partner, answers what it asks until it is done too, then looks whether anything is left.
-    fn part(&mut self, mine: &Report) -> Result<Report, Failure> {
+    fn finish(&mut self, mine: &Report) -> Result<Report, Failure> {
         self.partner.send(&Line::Done(Box::new(mine.clone())))?;
-        let mut watch = Watch::default();
+        let mut timer = StallTimer::default();
         let theirs = loop {
             let events = self.worker.progress();
             match self.partner.try_recv()? {
                 Some(Line::Done(theirs)) => break *theirs,
-                Some(_) => return Err(garbled()),
+                Some(_) => return Err(unexpected_line()),
                 None => {}
             }
-            if let Err(failure) = self.look(&mut watch, events > 0) {
+            if let Err(failure) = self.check_progress(&mut timer, events > 0) {
                 // Who has heard that we are done, and is, may leave; and what it has said last comes by a thread, of its end tells
                 // the kernel: either may be first.
-                match failure.is_of_a_death().then(|| self.partner.recv(TELL)) {
+                match failure.is_peer_gone().then(|| self.partner.recv(NOTIFY_TIMEOUT)) {
                     Some(Ok(Line::Done(theirs))) => break *theirs,
                     _ => return Err(failure),
                 }
@@ -208,29 +211,29 @@ impl Run {
         }
         for any in [Match::tagged(0, ANY_TAG), Match::untagged()] {
             if let Some(extra) = self.worker.probe(any) {
-                return Err(Failure::Broken(format!("a message too many: {extra:?}")));
+                return Err(Failure::Violation(format!("a message too many: {extra:?}")));
             }
         }
         self.sender.close()?;
         match self.worker.requests() {
             0 => Ok(theirs),
-            n => Err(Failure::Broken(format!("{n} requests are left after everything has ended"))),
+            n => Err(Failure::Violation(format!("{n} requests are left after everything has ended"))),
         }
     }
 
     /// Errors told by callback; stalls; a partner process that is gone. // Called in every turn: cheap if it moves.
-    fn look(&mut self, watch: &mut Watch, moved: bool) -> Result<(), Failure> {
+    fn check_progress(&mut self, timer: &mut StallTimer, moved: bool) -> Result<(), Failure> {
         if let Some(error) = self.failed.take() {
             return Err(Failure::Reported { what: "endpoint".into(), error });
         }
-        let Some(still) = watch.still(moved) else { return Ok(()) };
+        let Some(idle) = timer.idle_for(moved) else { return Ok(()) };
         if self.partner.is_gone() {
-            let gone = *watch.gone.get_or_insert_with(Instant::now);
-            if gone.elapsed() > TELL {
-                return Err(Failure::Untold { after: gone.elapsed(), state: self.state() });
+            let gone = *timer.gone.get_or_insert_with(Instant::now);
+            if gone.elapsed() > NOTIFY_TIMEOUT {
+                return Err(Failure::NotNotified { after: gone.elapsed(), state: self.state() });
             }
-        } else if still > STALL {
-            return Err(Failure::Stalled { after: still, state: self.state() });
+        } else if idle > STALL_TIMEOUT {
+            return Err(Failure::Stalled { after: idle, state: self.state() });
         }
         Ok(())
     }
@@ -253,24 +256,24 @@ impl Run {
 
 /// Looks at the clock now and then while nothing moves.
 #[derive(Default)]
-struct Watch {
-    turns: u32,
+struct StallTimer {
+    idle_polls: u32,
     since: Option<Instant>,
     gone: Option<Instant>,
 }
 
-impl Watch {
+impl StallTimer {
     /// How long nothing has moved; `None` most of the time.
-    fn still(&mut self, moved: bool) -> Option<Duration> {
+    fn idle_for(&mut self, moved: bool) -> Option<Duration> {
         if moved {
-            self.turns = 0;
+            self.idle_polls = 0;
             self.since = None;
             return None;
         }
-        self.turns += 1;
-        if !self.turns.is_multiple_of(1 << 14) {
+        self.idle_polls += 1;
+        if !self.idle_polls.is_multiple_of(1 << 14) {
             // The partner may need this cpu.
-            match self.turns.is_multiple_of(1 << 10) {
+            match self.idle_polls.is_multiple_of(1 << 10) {
                 true => std::thread::yield_now(),
                 false => std::hint::spin_loop(),
             }

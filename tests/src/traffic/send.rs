@@ -2,7 +2,7 @@
 //! sends and the credits the partner gave back. Never waits; the run loop comes back.
 
 use super::buffers::Buffers;
-use super::plan::{Block, Plan, When};
+use super::plan::{Block, CompleteOn, Plan};
 use super::{CREDIT_EVERY, Failure};
 use crate::pattern::Pattern;
 use std::collections::VecDeque;
@@ -79,7 +79,7 @@ impl Sender {
         while self.running.front().is_some_and(SendRequest::is_done) {
             let Some(Ok((result, buf))) = self.running.pop_front().map(SendRequest::test) else { break };
             result.map_err(|error| Failure::Reported { what: format!("send {}", self.ended), error })?;
-            self.buffers.give(buf);
+            self.buffers.put_back(buf);
             self.ended += 1;
         }
         Ok(before != (self.started, self.ended, self.credits_got))
@@ -97,9 +97,9 @@ impl Sender {
         let mut buf = self.buffers.take(message.len);
         buf.resize(message.len, 0);
         Pattern::new(self.seed, self.me, message.seq).fill(&mut buf);
-        self.running.push_back(match message.when {
-            When::Sent => ep.tag_send(message.tag, buf),
-            When::Received => {
+        self.running.push_back(match message.complete_on {
+            CompleteOn::Sent => ep.tag_send(message.tag, buf),
+            CompleteOn::Received => {
                 self.sync += 1;
                 ep.tag_send_sync(message.tag, buf)
             }
@@ -117,7 +117,7 @@ impl Sender {
                 result.map_err(|error| Failure::Reported { what: "receive of a credit".into(), error })?;
             let want = (self.credits_got + 1).to_le_bytes();
             if buf != want || status.len != want.len() {
-                return Err(Failure::Broken(format!(
+                return Err(Failure::Violation(format!(
                     "credit {}: got {buf:?} of {status:?}",
                     self.credits_got + 1
                 )));
@@ -134,7 +134,7 @@ impl Sender {
             match (request.cancel(), request.wait()) {
                 (true, (Err(ucp::Error::Cancelled), _)) => {}
                 (asked, end) => {
-                    return Err(Failure::Broken(format!("idle receive, cancelled ({asked}): {end:?}")));
+                    return Err(Failure::Violation(format!("idle receive, cancelled ({asked}): {end:?}")));
                 }
             }
         }

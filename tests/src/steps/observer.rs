@@ -1,9 +1,9 @@
 //! The process that stays: takes both through an operation step by step, ends the other at one of them, and looks at what
 //! becomes of its own part and of everything it starts later.
 
-use super::op::How;
+use super::op::Op;
 use super::side::Side;
-use super::{Ask, Closing, Ending, Moment, Place, Role};
+use super::{Closing, Command, Ending, Progress, Role, Snapshot};
 use crate::leftovers::Leftovers;
 use crate::partner::Partner;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use ucp::rdm::Census;
 use ucp::{AmProto, AtomicOp, EXACT, Error, Match};
 
 /// For everything that is waited for: transports tell within milliseconds; the rest is for busy machines.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Turns without an event at either side after which nothing happens any more.
 const QUIET: u32 = 4;
 /// Receives that active messages keep posted.
@@ -21,131 +21,131 @@ const IDLE_RECEIVES: usize = 32;
 pub struct Run {
     side: Side,
     other: Partner,
-    now: Moment,
+    now: Snapshot,
 }
 
-/// How the survivor's part has ended.
+/// Op the observer's part has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum Notification {
     /// Well.
-    Well,
+    Success,
     /// With the error that names the peer as gone.
-    Gone,
+    PeerGone,
     /// The peer has given it up, and said so.
-    GivenUp,
-    /// Of an active message that has not come, nobody is told.
-    Nothing,
+    Aborted,
+    /// Of an active message that has not come, nobody is notifications.
+    None,
 }
 
 impl Run {
-    /// Starts the other process, and both parts of the operation. The other has the role `victim`. Sockets of `posix` are
+    /// Starts the other process, and both parts of the operation. The other has the role `failing`. Sockets of `posix` are
     /// files in `dir`.
-    pub fn start(wire: &str, dir: &str, how: How, victim: Role) -> Run {
-        let [how_word, role_word] = [serde_json::to_string(&how), serde_json::to_string(&victim)];
-        let args = ["victim".into(), wire.into(), dir.into(), how_word.unwrap(), role_word.unwrap()];
+    pub fn start(wire: &str, dir: &str, op: Op, failing: Role) -> Run {
+        let [op_word, role_word] = [serde_json::to_string(&op), serde_json::to_string(&failing)];
+        let args = ["failing".into(), wire.into(), dir.into(), op_word.unwrap(), role_word.unwrap()];
         let mut other = Partner::start(&args).unwrap();
-        let mut side = Side::open(wire, dir, how);
-        side.connect(&other.recv(PATIENCE).unwrap());
-        other.send(&side.card()).unwrap();
-        let mut run = Run { side, other, now: Moment::default() };
-        if how != How::FirstContact {
-            run.ask(Ask::Meet);
-            run.side.meet();
-            run.run_out(&mut |_| {});
+        let mut side = Side::open(wire, dir, op);
+        side.connect(&other.recv(TIMEOUT).unwrap());
+        other.send(&side.peer_info()).unwrap();
+        let mut run = Run { side, other, now: Snapshot::default() };
+        if op != Op::FirstContact {
+            run.ask(Command::Exchange);
+            run.side.exchange();
+            run.run_until_quiet(&mut |_| {});
         }
-        run.now = Moment::default();
+        run.now = Snapshot::default();
         // A target is ready before the first packet comes.
-        match victim {
+        match failing {
             Role::Target => {
-                run.ask(Ask::Start);
-                run.side.start(how, victim.other());
+                run.ask(Command::Start);
+                run.side.start(op, failing.other());
             }
             Role::Initiator => {
-                run.side.start(how, victim.other());
-                run.ask(Ask::Start);
+                run.side.start(op, failing.other());
+                run.ask(Command::Start);
             }
         }
-        run.now.survivor = run.side.place();
+        run.now.observer = run.side.progress();
         run
     }
 
-    fn ask(&mut self, what: Ask) -> usize {
+    fn ask(&mut self, what: Command) -> usize {
         self.other.send(&what).unwrap();
-        let (events, place): (usize, Place) = self.other.recv(PATIENCE).unwrap();
-        self.now.victim = place;
+        let (events, progress): (usize, Progress) = self.other.recv(TIMEOUT).unwrap();
+        self.now.failing = progress;
         events
     }
 
     /// One turn of each, `each` after every half of it; answers the events.
-    fn turn(&mut self, each: &mut dyn FnMut(&Moment) -> bool) -> Option<usize> {
-        let there = self.ask(Ask::Turn);
+    fn progress_once(&mut self, each: &mut dyn FnMut(&Snapshot) -> bool) -> Option<usize> {
+        let there = self.ask(Command::Progress);
         if !each(&self.now) {
             return None;
         }
-        let here = self.side.turn();
-        self.now.survivor = self.side.place();
+        let here = self.side.progress_once();
+        self.now.observer = self.side.progress();
         each(&self.now).then_some(there + here)
     }
 
-    /// Turns until nothing happens any more; shows every moment.
-    fn run_out(&mut self, each: &mut dyn FnMut(&Moment)) {
+    /// Turns until nothing happens any more; shows every snapshot.
+    fn run_until_quiet(&mut self, each: &mut dyn FnMut(&Snapshot)) {
         let (start, mut quiet) = (Instant::now(), 0);
         while quiet < QUIET {
-            let events = self.turn(&mut |moment| {
-                each(moment);
+            let events = self.progress_once(&mut |snapshot| {
+                each(snapshot);
                 true
             });
             quiet = if events == Some(0) { quiet + 1 } else { 0 };
-            assert!(start.elapsed() < PATIENCE, "does not come to rest: {}", self.now);
+            assert!(start.elapsed() < TIMEOUT, "does not come to rest: {}", self.now);
         }
     }
 
-    /// All moments of an operation that nobody disturbs, which ends well on both sides.
-    pub fn moments(mut self) -> Vec<Moment> {
-        let mut moments = vec![self.now.clone()];
-        self.run_out(&mut |moment| {
-            if moments.last() != Some(moment) {
-                moments.push(moment.clone());
+    /// All snapshots of an operation that nobody disturbs, which ends well on both sides.
+    pub fn snapshots(mut self) -> Vec<Snapshot> {
+        let mut snapshots = vec![self.now.clone()];
+        self.run_until_quiet(&mut |snapshot| {
+            if snapshots.last() != Some(snapshot) {
+                snapshots.push(snapshot.clone());
             }
         });
         let outcomes = self.side.outcomes();
         assert!(outcomes.iter().all(|end| *end == Some(Ok(()))), "{outcomes:?}");
-        assert!(self.now.victim.ended.iter().all(|ended| *ended), "{}", self.now);
-        self.other.send(&Ask::Leave).unwrap();
+        assert!(self.now.failing.ended.iter().all(|ended| *ended), "{}", self.now);
+        self.other.send(&Command::Exit).unwrap();
         assert!(self.other.exited_ok());
-        moments
+        snapshots
     }
 
-    /// Goes on to the moment number `k` of `moments`.
-    pub fn until(&mut self, moments: &[Moment], k: usize) {
+    /// Goes on to the snapshot number `k` of `snapshots`.
+    pub fn until(&mut self, snapshots: &[Snapshot], k: usize) {
         let (mut at, start) = (0, Instant::now());
-        assert_eq!(self.now, moments[0], "the same beginning");
+        assert_eq!(self.now, snapshots[0], "the same beginning");
         while at < k {
             let (mut last, mut same) = (at, true);
-            self.turn(&mut |moment| {
-                if *moment != moments[last] {
+            self.progress_once(&mut |snapshot| {
+                if *snapshot != snapshots[last] {
                     last += 1;
-                    same &= moments.get(last) == Some(moment);
+                    same &= snapshots.get(last) == Some(snapshot);
                 }
                 last < k
             });
             at = last;
             assert!(same, "not what came before at step {at}: {}", self.now);
-            assert!(start.elapsed() < PATIENCE, "stands still before step {k}: {}", self.now);
+            assert!(start.elapsed() < TIMEOUT, "stands still before step {k}: {}", self.now);
         }
     }
 
     /// Ends the other, waits for the ends of the own part, and looks at all that comes after.
-    pub fn end(mut self, how: Ending) -> Vec<Told> {
+    pub fn end(mut self, how: Ending) -> Vec<Notification> {
         if let Ending::Closed(closing) = how {
-            self.ask(Ask::Close(closing));
+            self.ask(Command::Close(closing));
             match closing {
-                Closing::ByForce => self.run_out(&mut |_| {}),
-                Closing::InTime => {
+                Closing::Force => self.run_until_quiet(&mut |_| {}),
+                Closing::Flush => {
                     let start = Instant::now();
-                    while !self.now.victim.closed {
-                        self.turn(&mut |_| true);
-                        assert!(start.elapsed() < PATIENCE, "the close does not end: {}", self.now);
+                    while !self.now.failing.closed {
+                        self.progress_once(&mut |_| true);
+                        assert!(start.elapsed() < TIMEOUT, "the close does not end: {}", self.now);
                     }
                 }
             }
@@ -155,52 +155,53 @@ impl Run {
             // Dropping the partner kills it with SIGKILL, and waits for it.
             drop(other);
         } else {
-            other.send(&Ask::Leave).unwrap();
+            other.send(&Command::Exit).unwrap();
             assert!(other.exited_ok(), "it ended badly");
         }
         After { side }.look(how)
     }
 }
 
-/// The survivor alone.
+/// The observer alone.
 struct After {
     side: Side,
 }
 
 impl After {
-    /// What it is told in the end, and whether all else is as it must be.
-    fn look(mut self, how: Ending) -> Vec<Told> {
+    /// What it is notifications in the end, and whether all else is as it must be.
+    fn look(mut self, how: Ending) -> Vec<Notification> {
         let start = Instant::now();
         let mut quiet = 0;
         // Until the worker knows, and has nothing more to tell.
         while quiet < QUIET {
-            let events = self.side.turn();
+            let events = self.side.progress_once();
             let known = self.fault().is_some() || !self.side.worker().check_peers();
             quiet = if events == 0 && known { quiet + 1 } else { 0 };
-            assert!(start.elapsed() < PATIENCE, "not told: {:?}", self.side.outcomes());
+            assert!(start.elapsed() < TIMEOUT, "not notified: {:?}", self.side.outcomes());
         }
-        let told: Vec<Told> = self.side.outcomes().iter().map(|end| self.told(*end, how)).collect();
+        let notifications: Vec<Notification> =
+            self.side.outcomes().iter().map(|end| self.notification(*end, how)).collect();
         assert!(self.fault().is_some(), "nobody knows that it is gone");
         self.later();
         self.nothing_left();
-        told
+        notifications
     }
 
     fn fault(&self) -> Option<ucp::rdm::io::Fault> {
         self.side.ep().peer_view().and_then(|view| view.fault)
     }
 
-    fn told(&self, end: Option<Result<(), Error>>, how: Ending) -> Told {
+    fn notification(&self, end: Option<Result<(), Error>>, how: Ending) -> Notification {
         let peer = self.side.ep().peer();
         match end {
-            Some(Ok(())) => Told::Well,
-            Some(Err(Error::PeerGone(p) | Error::Unreachable(p))) if p == peer => Told::Gone,
+            Some(Ok(())) => Notification::Success,
+            Some(Err(Error::PeerGone(p) | Error::Unreachable(p))) if p == peer => Notification::PeerGone,
             Some(Err(Error::Aborted(p, _) | Error::RemoteAccess(p)))
                 if p == peer && how != Ending::Killed =>
             {
-                Told::GivenUp
+                Notification::Aborted
             }
-            None => Told::Nothing,
+            None => Notification::None,
             other => panic!("ended {other:?}, which does not name the peer"),
         }
     }
@@ -208,7 +209,7 @@ impl After {
     /// Whatever is started later says the same, at once.
     fn later(&mut self) {
         let (ep, worker) = (self.side.ep(), self.side.worker());
-        let (peer, far) = (ep.peer(), self.side.far());
+        let (peer, remote) = (ep.peer(), self.side.remote());
         let from = Match::tagged(99, EXACT).from(ep);
         let buf = || vec![0; 8];
         let room = || Vec::with_capacity(8);
@@ -219,9 +220,9 @@ impl After {
             ("active message", ep.am_send_by(AmProto::Auto, 5, b"x", buf()).wait().0),
             ("stream", ep.stream_send(buf()).wait().0),
             ("receive", worker.recv(from, room()).wait().0.map(drop)),
-            ("put", ep.put(buf(), far.at, &far.packets).wait().0),
-            ("get", ep.get(room(), far.at, &far.packets).wait().0.map(drop)),
-            ("atomic", ep.atomic_fetch(AtomicOp::Sum, 1u64, far.at, &far.packets).wait().map(drop)),
+            ("put", ep.put(buf(), remote.at, &remote.packets).wait().0),
+            ("get", ep.get(room(), remote.at, &remote.packets).wait().0.map(drop)),
+            ("atomic", ep.atomic_fetch(AtomicOp::Sum, 1u64, remote.at, &remote.packets).wait().map(drop)),
             ("flush", ep.flush().wait()),
         ];
         for (what, end) in ends {

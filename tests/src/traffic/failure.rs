@@ -30,8 +30,8 @@ pub enum Failure {
         error: ucp::Error,
     },
     /// The stack broke a promise.
-    #[error("BROKEN PROMISE: {0}")]
-    Broken(String),
+    #[error("CONTRACT VIOLATION: {0}")]
+    Violation(String),
     /// Nothing moves and the partner lives.
     #[error("STALLED: nothing moved for {after:?}; {state}")]
     Stalled {
@@ -42,7 +42,7 @@ pub enum Failure {
     },
     /// The partner process ended long ago and no operation failed.
     #[error("partner process has ended, but no operation failed for {after:?}; {state}")]
-    Untold {
+    NotNotified {
         /// How long.
         after: Duration,
         /// What is there.
@@ -52,7 +52,7 @@ pub enum Failure {
 
 impl Failure {
     /// The stack says that the partner is gone.
-    pub fn is_of_a_death(&self) -> bool {
+    pub fn is_peer_gone(&self) -> bool {
         matches!(self, Failure::Reported { error: ucp::Error::PeerGone(_), .. })
     }
 
@@ -68,7 +68,7 @@ impl Failure {
             Some(r) => format!(" by tag {:#018x} mask {:#018x}", r.tag, r.mask),
             None => String::new(),
         };
-        Failure::Broken(format!(
+        Failure::Violation(format!(
             "{what}{at}: expected message {} (tag {:#018x}, {} bytes, room {:?}), got {got:?}",
             message.seq, message.tag, message.len, message.short
         ))
@@ -77,6 +77,6 @@ impl Failure {
     /// A message's bytes are not what was sent.
     #[cold]
     pub fn damaged(message: &Message, mismatch: Mismatch) -> Failure {
-        Failure::Broken(format!("message {} of {} bytes is damaged: {mismatch}", message.seq, message.len))
+        Failure::Violation(format!("message {} of {} bytes is damaged: {mismatch}", message.seq, message.len))
     }
 }

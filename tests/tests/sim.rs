@@ -1,10 +1,10 @@
 //! A few dozen seeds of the simulation in `cargo test`, and that a seed is a run: the same every time. `tests/run sim` runs
 //! more of them, and asks for every packet type.
 
-use suites::sim::{self, Coverage, Limits, Outcome, Scope, Voice};
+use suites::sim::{self, Coverage, Limits, Outcome, Scope, Verbosity};
 
 fn run(seed: u64, limits: Limits) -> Outcome {
-    sim::run(seed, limits, Voice::Silent).unwrap_or_else(|failed| panic!("{failed}"))
+    sim::run(seed, limits, Verbosity::Quiet).unwrap_or_else(|failed| panic!("{failed}"))
 }
 
 #[test]
@@ -13,24 +13,30 @@ fn forty_seeds() {
     // What the seeds are for must come up in some of them.
     let total = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
     assert!(total(|o| o.out_of_order) > 100, "nothing out of order");
-    assert!(total(|o| o.full) > 100, "no queue was ever full");
+    assert!(total(|o| o.queue_full) > 100, "no queue was ever full");
     assert!(total(|o| o.unexpected) > 100, "nothing unexpected");
     assert!(total(|o| o.truncated) > 0, "nothing truncated");
     assert!(total(|o| o.cancelled) > 0, "nothing cancelled");
-    assert!(total(|o| o.filled) > 0 && total(|o| o.many_cancelled) > 0, "no receive of many");
+    assert!(
+        total(|o| o.multi_recv_filled) > 0 && total(|o| o.multi_recv_cancelled) > 0,
+        "no receive of many"
+    );
     assert!(total(|o| o.withdrawn) > 0, "no send withdrawn");
     assert!(total(|o| o.scattered) > 100, "nothing into pieces");
-    assert!(total(|o| o.letters) > 100, "no active messages");
+    assert!(total(|o| o.ams) > 100, "no active messages");
     assert!(total(|o| o.streamed) > 100_000, "no streams");
-    assert!(total(|o| o.reached) > 100, "nothing one-sided");
+    assert!(total(|o| o.rma_ops) > 100, "nothing one-sided");
     assert!(total(|o| o.atomics) > 100, "no atomics");
     assert!(total(|o| o.closed) > 100, "no endpoint closed");
     assert!(total(|o| o.discarded) > 0, "nothing discarded");
     assert!(total(|o| o.nacked) > 0, "no READ_NACK");
-    assert!(total(|o| o.died) > 0 && total(|o| o.bereaved) > 0, "nobody died");
+    assert!(total(|o| o.died) > 0 && total(|o| o.peer_failed) > 0, "nobody died");
     assert!(total(|o| o.not_ready) > 0, "nothing handed back");
-    assert!(total(|o| o.placed) > 100 && total(|o| o.passed_on) > 100, "nobody in zero-copy receive mode");
-    assert!(total(|o| o.forced) > 0 && total(|o| o.severed) > 0, "nobody was given up");
+    assert!(
+        total(|o| o.zcopy_received) > 100 && total(|o| o.passed_on) > 100,
+        "nobody in zero-copy receive mode"
+    );
+    assert!(total(|o| o.force_closed) > 0 && total(|o| o.disconnected) > 0, "nobody was given up");
     let mut coverage = Coverage::default();
     outcomes.iter().for_each(|outcome| coverage.add_run(outcome));
     assert!(coverage.missing().len() < 5, "never came: {:?}", coverage.missing());
@@ -46,7 +52,7 @@ fn seeds_that_taught_something() {
     // A piece of a stream dropped with its sender while half of it was here.
     run(7356, Limits { scope: Scope::Forms, ..Limits::default() });
     // A stream that ended when its bytes were asked for: a piece that came later was kept for good.
-    run(1526, Limits { scope: Scope::Lists, ..Limits::default() });
+    run(1526, Limits { scope: Scope::AtomicLists, ..Limits::default() });
     // What was said over a NIC that died, and need not be known, was a flush's error. An endpoint to a worker that had been met
     // anew by another NIC, made by the old one; a message read by the key of the lane that its sender had left; a receive that
     // did not know its sender by another NIC; a packet that waited for one that could not come any more.
@@ -62,7 +68,7 @@ fn seeds_that_taught_something() {
     // What goes into many pieces, of a sender that has not said yet whether it can be asked to send; into pieces and over another
     // NIC than it was announced for, of a sender that cannot.
     for seed in [3091, 5054, 5426] {
-        run(seed, Limits { scope: Scope::Pieces, ..Limits::default() });
+        run(seed, Limits { scope: Scope::RecvIov, ..Limits::default() });
     }
 }
 

@@ -6,7 +6,7 @@
 use clap::Parser;
 use std::process::ExitCode;
 use std::time::Instant;
-use suites::sim::{self, Limits, Outcome, Voice};
+use suites::sim::{self, Limits, Outcome, Verbosity};
 
 /// Runs seeds of a simulated job: real workers and interfaces, one thread, virtual time.
 #[derive(Parser, Debug)]
@@ -41,14 +41,14 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     let limits = Limits { workers: args.workers as usize, messages: args.messages, ..Limits::default() };
-    let voice = if args.verbose { Voice::Telling } else { Voice::Silent };
+    let verbosity = if args.verbose { Verbosity::Verbose } else { Verbosity::Quiet };
     let seeds = match args.seed {
         Some(seed) => seed..seed + 1,
         None => args.first..args.first + args.seeds,
     };
     let (start, mut sum, mut failed) = (Instant::now(), Outcome::default(), Vec::new());
     for seed in seeds.clone() {
-        match sim::run(seed, limits, voice) {
+        match sim::run(seed, limits, verbosity) {
             Ok(outcome) => add(&mut sum, &outcome),
             Err(failure) => {
                 eprintln!("sim: FAILED {failure}");
@@ -82,23 +82,23 @@ fn add(sum: &mut Outcome, one: &Outcome) {
     sum.truncated += one.truncated;
     sum.unexpected += one.unexpected;
     sum.out_of_order += one.out_of_order;
-    sum.full += one.full;
+    sum.queue_full += one.queue_full;
     sum.virtual_ns += one.virtual_ns;
     sum.workers += one.workers;
-    sum.letters += one.letters;
+    sum.ams += one.ams;
     sum.streamed += one.streamed;
-    sum.reached += one.reached;
+    sum.rma_ops += one.rma_ops;
     sum.atomics += one.atomics;
     sum.closed += one.closed;
     sum.discarded += one.discarded;
     sum.nacked += one.nacked;
-    sum.bereaved += one.bereaved;
+    sum.peer_failed += one.peer_failed;
     sum.died += one.died;
-    sum.severed += one.severed;
-    sum.forced += one.forced;
+    sum.disconnected += one.disconnected;
+    sum.force_closed += one.force_closed;
     sum.timed_out += one.timed_out;
     sum.not_ready += one.not_ready;
-    sum.told += one.told;
+    sum.peer_errors += one.peer_errors;
 }
 
 fn report(args: &Args, seeds: u64, sum: &Outcome, failed: &[u64], seconds: f64) {
@@ -107,9 +107,9 @@ fn report(args: &Args, seeds: u64, sum: &Outcome, failed: &[u64], seconds: f64) 
             "seeds": seeds, "failed": failed, "workers": args.workers, "seconds": seconds,
             "messages": sum.messages, "bytes": sum.bytes, "steps": sum.steps, "digest": format!("{:016x}", sum.digest),
             "unexpected": sum.unexpected, "out_of_order": sum.out_of_order, "truncated": sum.truncated,
-            "active_messages": sum.letters, "streamed": sum.streamed, "one_sided": sum.reached, "atomics": sum.atomics,
+            "active_messages": sum.ams, "streamed": sum.streamed, "one_sided": sum.rma_ops, "atomics": sum.atomics,
             "closed": sum.closed, "discarded": sum.discarded, "nacked": sum.nacked, "died": sum.died,
-            "bereaved": sum.bereaved, "never_came": sum.coverage.missing(), "cancelled": sum.cancelled, "withdrawn": sum.withdrawn, "queue_full": sum.full,
+            "bereaved": sum.peer_failed, "never_came": sum.coverage.missing(), "cancelled": sum.cancelled, "withdrawn": sum.withdrawn, "queue_full": sum.queue_full,
         });
         println!("{line}");
         return;
@@ -126,20 +126,20 @@ fn report(args: &Args, seeds: u64, sum: &Outcome, failed: &[u64], seconds: f64) 
     );
     println!(
         "  unexpected {}, packets out of order {}, truncated {}, receives cancelled {}, sends withdrawn {}, queue full {}",
-        sum.unexpected, sum.out_of_order, sum.truncated, sum.cancelled, sum.withdrawn, sum.full
+        sum.unexpected, sum.out_of_order, sum.truncated, sum.cancelled, sum.withdrawn, sum.queue_full
     );
     println!(
         "  active messages {}, streamed {:.1} MB, one-sided {}, atomics on slots {}, endpoints closed {}, discarded {}",
-        sum.letters,
+        sum.ams,
         sum.streamed as f64 / 1e6,
-        sum.reached,
+        sum.rma_ops,
         sum.atomics,
         sum.closed,
         sum.discarded
     );
     println!(
         "  sent after a READ_NACK {}, workers died {}, endpoints closed by force {}, pairs that lost each other {}, operations ended by that {}",
-        sum.nacked, sum.died, sum.forced, sum.severed, sum.bereaved
+        sum.nacked, sum.died, sum.force_closed, sum.disconnected, sum.peer_failed
     );
     if args.coverage {
         print!("{}", sum.coverage);

@@ -1,4 +1,4 @@
-//! Which packet types seeds have brought to a receiver, and which faults have happened: so that a simulation that tests
+//! Which packet types seeds have brought to a receiver, and which faults have count: so that a simulation that tests
 //! nothing is seen to.
 //! Filled by the world at the end of a run, added up and printed by the binary, asserted in CI.
 
@@ -8,51 +8,51 @@ use ucp::rdm::{Engine, RdmStats};
 use ucp::wire::PktType;
 use ucp::wire::table::{Travel, row};
 
-/// Everything that goes wrong, is taken back, or is done in a way of its own, in some seeds: its name, and how often it happened in a run.
-pub const FAULTS: [(&str, Happened); 39] = [
+/// Everything that goes wrong, is taken back, or is done in a way of its own, in some seeds: its name, and how often it count in a run.
+pub const FAULTS: [(&str, Count); 39] = [
     ("packet overtaken", |o| o.out_of_order),
-    ("send queue full", |o| o.full),
+    ("send queue full", |o| o.queue_full),
     ("receiver not ready, handed back", |o| o.not_ready),
     ("message before its receive", |o| o.unexpected),
     ("message cut short", |o| o.truncated),
-    ("message put in place", |o| o.placed),
-    ("message passed on to its place", |o| o.passed_on),
-    ("message longer than its place", |o| o.cut_in_place),
-    ("message that has no place", |o| o.unplaced),
-    ("registration refused", |o| o.refused),
+    ("message received zero-copy", |o| o.zcopy_received),
+    ("packet message in zero-copy mode", |o| o.passed_on),
+    ("zero-copy receive too short", |o| o.zcopy_truncated),
+    ("send rejected by zero-copy peer", |o| o.zcopy_rejected),
+    ("registration refused", |o| o.registrations_refused),
     ("message that could not be read", |o| o.nacked),
     ("receive cancelled", |o| o.cancelled),
-    ("receive of many filled", |o| o.filled),
-    ("receive of many cancelled", |o| o.many_cancelled),
+    ("multi-receive filled", |o| o.multi_recv_filled),
+    ("multi-receive cancelled", |o| o.multi_recv_cancelled),
     ("send cancelled or refused", |o| o.withdrawn),
-    ("send in pieces, or without a request", |o| o.formed),
+    ("send in pieces, or without a request", |o| o.other_forms),
     ("receive into pieces", |o| o.scattered),
-    ("send that nobody waits for", |o| o.let_go),
-    ("active message or stream cancelled", |o| o.hushed),
-    ("active message unheard", |o| o.unheard),
-    ("stream into the library's memory", |o| o.scooped),
+    ("send detached", |o| o.detached),
+    ("active message or stream cancelled", |o| o.am_or_stream_cancelled),
+    ("active message without handler", |o| o.unhandled_ams),
+    ("stream into the library's memory", |o| o.stream_data),
     ("atomic on lists", |o| o.lists),
-    ("message thrown away unread", |o| o.unread),
-    ("flush or close given up", |o| o.waits_ended),
-    ("put or get cancelled", |o| o.called_off),
+    ("unclaimed message discarded", |o| o.discarded_unclaimed),
+    ("flush or close cancelled", |o| o.flush_cancelled),
+    ("put or get cancelled", |o| o.rma_cancelled),
     ("claimed message discarded", |o| o.discarded),
-    ("memory taken back in use", |o| o.taken_back),
-    ("refused what was taken back", |o| o.denied),
+    ("memory revoked in use", |o| o.revoked_in_use),
+    ("access to revoked memory denied", |o| o.access_denied),
     ("worker dies", |o| o.died),
-    ("NIC goes down", |o| o.unplugged),
+    ("NIC goes down", |o| o.nic_down),
     ("transfer over several NICs", |o| o.striped),
-    ("long-CTS over several NICs", |o| o.abreast),
-    ("peer goes on over another NIC", |o| o.moved),
-    ("packet sent over another NIC", |o| o.sent_elsewhere),
-    ("operation that may have arrived", |o| o.unsure),
-    ("endpoint closed by force", |o| o.forced),
+    ("long-CTS over several NICs", |o| o.cts_striped),
+    ("peer failed over to another NIC", |o| o.failed_over),
+    ("packet resent over another NIC", |o| o.resent_on_other_nic),
+    ("operation that may have arrived", |o| o.uncertain),
+    ("endpoint closed by force", |o| o.force_closed),
     ("flush or close out of time", |o| o.timed_out),
-    ("two that live lose each other", |o| o.severed),
-    ("other end says that it gave up", |o| o.told),
+    ("living workers disconnected", |o| o.disconnected),
+    ("PEER_ERROR received", |o| o.peer_errors),
 ];
 
-/// How often something happened in a run.
-pub type Happened = fn(&Outcome) -> u64;
+/// How often something count in a run.
+pub type Count = fn(&Outcome) -> u64;
 
 /// Packets received, by type, and faults; and in how many runs there were any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Default for Coverage {
 
 impl Coverage {
     /// Adds what one worker has received.
-    pub fn note(&mut self, stats: &RdmStats) {
+    pub fn add_packets_of(&mut self, stats: &RdmStats) {
         for (sum, n) in self.packets.iter_mut().zip(stats.rx_pkts) {
             *sum += n;
         }
@@ -80,9 +80,9 @@ impl Coverage {
 
     /// Adds what another run was.
     pub fn add_run(&mut self, run: &Outcome) {
-        for (n, (_, happened)) in FAULTS.iter().enumerate() {
-            self.faults[n] += happened(run);
-            self.fault_runs[n] += u32::from(happened(run) > 0);
+        for (n, (_, count)) in FAULTS.iter().enumerate() {
+            self.faults[n] += count(run);
+            self.fault_runs[n] += u32::from(count(run) > 0);
         }
         self.add_packets(&run.coverage);
     }
@@ -100,14 +100,14 @@ impl Coverage {
     }
 
     /// Every type that may travel and that the engine handles.
-    pub fn due() -> impl Iterator<Item = PktType> {
+    pub fn expected_types() -> impl Iterator<Item = PktType> {
         let due = |ty: &PktType| row(*ty).travel == Travel::Yes && Engine::handles(*ty);
         (0..=255).map(PktType).filter(due)
     }
 
-    /// Packet types of which none came, and faults that never happened.
+    /// Packet types of which none came, and faults that never count.
     pub fn missing(&self) -> Vec<&'static str> {
-        let types = Coverage::due().filter(|ty| self.packets(*ty) == 0).map(|ty| row(ty).name);
+        let types = Coverage::expected_types().filter(|ty| self.packets(*ty) == 0).map(|ty| row(ty).name);
         let faults =
             FAULTS.iter().zip(self.faults).filter(|(_, times)| *times == 0).map(|((name, _), _)| *name);
         types.chain(faults).collect()
@@ -118,7 +118,7 @@ impl Coverage {
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  {:>4}  {:<20} {:>8} {:>12}", "type", "name", "seeds", "packets")?;
-        for ty in Coverage::due() {
+        for ty in Coverage::expected_types() {
             let runs = self.runs[usize::from(ty.0)];
             writeln!(f, "  {:>4}  {:<20} {runs:>8} {:>12}", ty.0, row(ty).name, self.packets(ty))?;
         }
@@ -135,18 +135,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_never_came_is_missing() {
+    fn unseen_types_and_faults_are_missing() {
         let mut stats = RdmStats::default();
         stats.rx_pkts[usize::from(PktType::CTS.0)] = 3;
         let mut run = Coverage::default();
-        run.note(&stats);
+        run.add_packets_of(&stats);
         let mut sum = Coverage::default();
         sum.add_run(&Outcome { coverage: run, died: 2, ..Outcome::default() });
         sum.add_run(&Outcome::default());
         let missing = sum.missing();
         assert!(!missing.contains(&"CTS") && missing.contains(&"CTSDATA"));
         assert!(!missing.contains(&"worker dies") && missing.contains(&"message cut short"));
-        assert_eq!(missing.len() + 2, Coverage::due().count() + FAULTS.len());
+        assert_eq!(missing.len() + 2, Coverage::expected_types().count() + FAULTS.len());
         let line = sum.to_string();
         let line = line.lines().find(|line| line.contains("CTS ")).unwrap();
         assert_eq!(line.split_whitespace().collect::<Vec<_>>()[1..], ["CTS", "1", "3"]);

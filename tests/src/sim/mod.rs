@@ -3,32 +3,32 @@
 //! progressed when, what is sent, received, written, read, computed, probed, cancelled and closed, and who dies.
 //! Used by the binary `sim` and by `tests/sim.rs`.
 //!
-//! A run passes when every message was matched as the rules of [`ledger`] allow, every byte was right, nothing is
+//! A run passes when every message was matched as the rules of [`model`] allow, every byte was right, nothing is
 //! left and the number of steps was bounded. The same seed is the same run: its digest says so.
 
-mod act;
-mod amo;
-mod brook;
+mod active_messages;
+mod atomic_lists;
+mod atomics;
+mod completions;
 pub mod coverage;
-mod death;
 mod forms;
-mod inplace;
-pub mod knobs;
-pub mod ledger;
-mod letters;
-mod lists;
-mod loans;
-mod many;
-mod node;
+mod job;
+pub mod job_params;
+pub mod model;
+mod multi_recv;
+mod peer_failure;
 mod probe;
+mod revoked_memory;
 mod rma;
-mod settle;
+mod sim_worker;
+mod step;
+mod streams;
 pub mod trace;
-mod world;
+mod zcopy_recv;
 
 pub use coverage::{Coverage, FAULTS};
-pub use knobs::{Knobs, Limits, Scope};
-pub use trace::{Trace, Voice};
+pub use job_params::{JobParams, Limits, Scope};
+pub use trace::{Trace, Verbosity};
 
 /// What a run was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,9 +44,9 @@ pub struct Outcome {
     /// Receives cancelled.
     pub cancelled: u64,
     /// Receives of many filled.
-    pub filled: u64,
+    pub multi_recv_filled: u64,
     /// Receives of many cancelled.
-    pub many_cancelled: u64,
+    pub multi_recv_cancelled: u64,
     /// Sends withdrawn.
     pub withdrawn: u64,
     /// Receives that were too short.
@@ -56,15 +56,15 @@ pub struct Outcome {
     /// Packets that came before their turn.
     pub out_of_order: u64,
     /// Sends that found a queue full.
-    pub full: u64,
+    pub queue_full: u64,
     /// Workers.
     pub workers: u64,
     /// Active messages sent.
-    pub letters: u64,
+    pub ams: u64,
     /// Bytes sent to streams.
     pub streamed: u64,
     /// One-sided operations started, atomics included.
-    pub reached: u64,
+    pub rma_ops: u64,
     /// Atomics on slots among them.
     pub atomics: u64,
     /// Endpoints closed.
@@ -74,65 +74,65 @@ pub struct Outcome {
     /// Messages that could not be read and were sent after all.
     pub nacked: u64,
     /// Operations that ended since a worker had died.
-    pub bereaved: u64,
+    pub peer_failed: u64,
     /// Workers that died.
     pub died: u64,
     /// Pairs of workers that lost each other, dead ones not counted.
-    pub severed: u64,
+    pub disconnected: u64,
     /// Endpoints closed by force.
-    pub forced: u64,
+    pub force_closed: u64,
     /// Flushes and closes that took longer than they were given.
     pub timed_out: u64,
     /// Packets and writes that found no receive, as often as a device tried.
     pub not_ready: u64,
     /// Registrations refused.
-    pub refused: u64,
+    pub registrations_refused: u64,
     /// PEER_ERROR packets understood.
-    pub told: u64,
+    pub peer_errors: u64,
     /// Puts and gets cancelled before they began.
-    pub called_off: u64,
+    pub rma_cancelled: u64,
     /// Memory taken back while somebody used it.
-    pub taken_back: u64,
+    pub revoked_in_use: u64,
     /// Sends of several pieces, or without a request.
-    pub formed: u64,
+    pub other_forms: u64,
     /// Receives into several pieces, of messages, active messages and streams.
     pub scattered: u64,
     /// Sends of active messages and to streams, and receives of either, that were cancelled.
-    pub hushed: u64,
+    pub am_or_stream_cancelled: u64,
     /// Messages thrown away that nobody had asked for.
-    pub unread: u64,
+    pub discarded_unclaimed: u64,
     /// Flushes and closes that nobody waited for any more.
-    pub waits_ended: u64,
+    pub flush_cancelled: u64,
     /// Sends whose end nobody waited for.
-    pub let_go: u64,
+    pub detached: u64,
     /// Active messages that came when their handler had been taken away.
-    pub unheard: u64,
+    pub unhandled_ams: u64,
     /// Bytes of streams taken in memory of the library's.
-    pub scooped: u64,
+    pub stream_data: u64,
     /// Messages that a device has put where a receive was, without a header.
-    pub placed: u64,
+    pub zcopy_received: u64,
     /// Those that came in packets, and were passed on so.
     pub passed_on: u64,
     /// Receives of zero-copy receive mode that were too short.
-    pub cut_in_place: u64,
+    pub zcopy_truncated: u64,
     /// Sends that a peer in that mode, or what was known of it, refused.
-    pub unplaced: u64,
+    pub zcopy_rejected: u64,
     /// Atomics on lists.
     pub lists: u64,
     /// NICs that went down.
-    pub unplugged: u64,
+    pub nic_down: u64,
     /// Transfers over several NICs.
     pub striped: u64,
     /// Packets of long messages, puts and gets that went over a further NIC.
-    pub abreast: u64,
+    pub cts_striped: u64,
     /// Peers that went on over another NIC.
-    pub moved: u64,
+    pub failed_over: u64,
     /// Packets that came back and were sent over another NIC.
-    pub sent_elsewhere: u64,
+    pub resent_on_other_nic: u64,
     /// Operations that ended since nobody could say whether they had arrived.
-    pub unsure: u64,
+    pub uncertain: u64,
     /// Operations refused since the memory had been taken back.
-    pub denied: u64,
+    pub access_denied: u64,
     /// Packets received, by type.
     pub coverage: Coverage,
     /// Virtual time, ns.
@@ -154,6 +154,6 @@ pub struct Failed {
 }
 
 /// Runs the job of `seed`.
-pub fn run(seed: u64, limits: Limits, voice: Voice) -> Result<Outcome, Failed> {
-    world::World::new(seed, limits, voice)?.run()
+pub fn run(seed: u64, limits: Limits, verbosity: Verbosity) -> Result<Outcome, Failed> {
+    job::Job::new(seed, limits, verbosity)?.run()
 }

@@ -6,10 +6,10 @@
 //! shared by all are only added to, and the old values that come back are all different; slots have one writer (`amo`).
 
 use super::Failed;
-use super::amo::{Computing, SLOT};
-use super::knobs::{MAX_WORKERS, Scope};
-use super::lists::AREA;
-use super::world::World;
+use super::atomic_lists::AREA;
+use super::atomics::{PendingAtomic, SLOT};
+use super::job::Job;
+use super::job_params::{MAX_WORKERS, Scope};
 use crate::pattern::{Pattern, mix};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -38,35 +38,35 @@ const MAX_OPEN: usize = 8;
 /// Pieces of one side of an operation.
 pub const PIECES: usize = 4;
 
-/// Where the end of an operation is told.
-enum Form<R> {
+/// Where the end of an operation is announced.
+enum PendingRma<R> {
     Owned(R),
     /// In pieces, by an id; the end and the bytes are kept here.
-    Pieces(RequestId, Option<Result<(), Error>>, Vec<u8>),
+    Iov(RequestId, Option<Result<(), Error>>, Vec<u8>),
 }
 
 /// What can be asked whether it has ended.
-trait Ends {
-    fn has_ended(&mut self) -> bool;
+trait Poll {
+    fn is_complete(&mut self) -> bool;
 }
 
-impl Ends for SendRequest<Vec<u8>> {
-    fn has_ended(&mut self) -> bool {
+impl Poll for SendRequest<Vec<u8>> {
+    fn is_complete(&mut self) -> bool {
         self.is_done()
     }
 }
 
-impl Ends for RecvRequest<Box<[u8]>> {
-    fn has_ended(&mut self) -> bool {
+impl Poll for RecvRequest<Box<[u8]>> {
+    fn is_complete(&mut self) -> bool {
         self.is_done()
     }
 }
 
-impl<R: Ends> Form<R> {
+impl<R: Poll> PendingRma<R> {
     fn is_done(&mut self, worker: &Worker) -> bool {
         match self {
-            Form::Owned(request) => request.has_ended(),
-            Form::Pieces(id, end, _) => {
+            PendingRma::Owned(request) => request.is_complete(),
+            PendingRma::Iov(id, end, _) => {
                 *end = end.or_else(|| worker.test(*id).map(|end| end.map(drop)));
                 end.is_some()
             }
@@ -75,24 +75,24 @@ impl<R: Ends> Form<R> {
 }
 
 /// A write that has not ended.
-struct Putting {
+struct PendingPut {
     to: usize,
     cell: usize,
     cancelled: bool,
-    form: Form<SendRequest<Vec<u8>>>,
+    form: PendingRma<SendRequest<Vec<u8>>>,
 }
 
 /// A read that has not ended.
-struct Getting {
+struct PendingGet {
     to: usize,
     /// Where in the memory.
     at: usize,
     cancelled: bool,
-    form: Form<RecvRequest<Box<[u8]>>>,
+    form: PendingRma<RecvRequest<Box<[u8]>>>,
 }
 
 /// A read without a request: a flush tells its end.
-pub struct Lent {
+pub struct ImplicitGet {
     to: usize,
     at: usize,
     bytes: Vec<u8>,
@@ -106,7 +106,7 @@ pub struct Cell {
     cq_data: Option<u64>,
     /// The target does not acknowledge, so it must fail, or may if the device can do without.
     refused: Refused,
-    fate: Fate,
+    state: PutState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,72 +117,72 @@ enum Refused {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
-    Going,
+enum PutState {
+    Pending,
     Done,
     /// It never was.
-    Off,
+    Cancelled,
 }
 
 /// A worker's memory and its operations on that of others.
-pub struct Shore {
-    puts: Vec<Putting>,
-    gets: Vec<Getting>,
+pub struct RmaState {
+    puts: Vec<PendingPut>,
+    gets: Vec<PendingGet>,
     tickets: Vec<(usize, FetchRequest<u64>)>,
     /// See `amo`.
-    pub computing: Vec<Computing>,
+    pub atomics: Vec<PendingAtomic>,
     /// Reads without a request that no flush has covered yet.
-    lent: Vec<Lent>,
+    implicit_gets: Vec<ImplicitGet>,
     /// Bytes of writes without a request.
     kept: Vec<Vec<u8>>,
     /// Keys of the others' memory: as their owners packed them, and for packets alone.
     pub keys: Vec<Option<[Rkey; 2]>>,
     mem: Mem,
     /// What must be in it at the end.
-    pub model: Vec<u8>,
+    pub expected: Vec<u8>,
     cells: Vec<Cell>,
     /// Announced writes that have come: who and how long, by data.
-    told: BTreeMap<u64, (PeerId, u64)>,
-    drawn: Vec<u64>,
-    /// A worker that has died may have drawn from here or added.
-    unsure: bool,
+    announced: BTreeMap<u64, (PeerId, u64)>,
+    tickets_seen: Vec<u64>,
+    /// A worker that has died may have tickets_seen from here or added.
+    words_unknown: bool,
     /// What it may have written, or not.
     unknown: Vec<Range<usize>>,
 }
 
-impl Shore {
+impl RmaState {
     /// Memory of worker number `n` of `workers`.
-    pub fn new(n: usize, workers: usize, worker: &Worker) -> Result<Shore, ucp::MemError> {
+    pub fn new(n: usize, workers: usize, worker: &Worker) -> Result<RmaState, ucp::MemError> {
         let mem = worker.mem_alloc(LEN, Access::all())?;
         let mut model = vec![0; LEN];
         Pattern::new(0x5ea, n as u64, 0).fill(&mut model[READ..]);
         mem.write(0, &model);
-        Ok(Shore {
+        Ok(RmaState {
             puts: Vec::new(),
             gets: Vec::new(),
             tickets: Vec::new(),
-            computing: Vec::new(),
-            lent: Vec::new(),
+            atomics: Vec::new(),
+            implicit_gets: Vec::new(),
             kept: Vec::new(),
             keys: (0..workers).map(|_| None).collect(),
             mem,
-            model,
+            expected: model,
             cells: Vec::new(),
-            told: BTreeMap::new(),
-            drawn: Vec::new(),
-            unsure: false,
+            announced: BTreeMap::new(),
+            tickets_seen: Vec::new(),
+            words_unknown: false,
             unknown: Vec::new(),
         })
     }
 
     /// Operations that have not ended.
     pub fn open(&self) -> usize {
-        self.puts.len() + self.gets.len() + self.tickets.len() + self.computing.len()
+        self.puts.len() + self.gets.len() + self.tickets.len() + self.atomics.len()
     }
 
     /// A flush that was not started ends no read.
-    pub fn uncover(&mut self, lent: Vec<Lent>) {
-        self.lent.extend(lent);
+    pub fn keep_implicit_gets(&mut self, implicit_gets: Vec<ImplicitGet>) {
+        self.implicit_gets.extend(implicit_gets);
     }
 
     /// First address.
@@ -191,62 +191,64 @@ impl Shore {
     }
 }
 
-impl World {
+impl Job {
     /// Starts one operation of worker `n` on the memory of any.
-    pub(super) fn reach(&mut self, n: usize) -> Result<(), Failed> {
-        if self.nodes[n].shore.open() >= MAX_OPEN {
+    pub(super) fn start_rma(&mut self, n: usize) -> Result<(), Failed> {
+        if self.workers[n].rma.open() >= MAX_OPEN {
             return Ok(());
         }
         let to = self.any_worker();
         if !self.connect(n, to)? {
             return Ok(());
         }
-        if self.nodes[n].shore.keys[to].is_none() {
-            let mem = &self.nodes[to].shore.mem;
+        if self.workers[n].rma.keys[to].is_none() {
+            let mem = &self.workers[to].rma.mem;
             let (packed, key) = (mem.pack_rkey(), mem.key());
-            let Some(ep) = &self.nodes[n].eps[to] else { return Err(self.fail("just connected")) };
+            let Some(ep) = &self.workers[n].eps[to] else { return Err(self.fail("just connected")) };
             let rkey = ep.unpack_rkey(&packed);
             let rkey = rkey.map_err(|e| self.fail(format!("worker {n}: key of {to}: {e}")))?;
-            self.nodes[n].shore.keys[to] = Some([rkey, Rkey::of_key(key)]);
+            self.workers[n].rma.keys[to] = Some([rkey, Rkey::of_key(key)]);
         }
         if self.rng.percent(10)
-            && let Some(ep) = &self.nodes[n].eps[to]
+            && let Some(ep) = &self.workers[n].eps[to]
         {
             ep.fence();
         }
         match self.rng.below(6) {
-            0 | 1 if self.nodes[to].shore.cells.len() < CELLS => self.put(n, to)?,
+            0 | 1 if self.workers[to].rma.cells.len() < CELLS => self.put(n, to)?,
             2 => self.add(n, to)?,
-            3 => self.draw_ticket(n, to),
-            4 if self.limits.scope >= Scope::Lists && self.rng.percent(40) => self.compute_list(n, to)?,
-            4 => self.compute(n, to)?,
+            3 => self.fetch_ticket(n, to),
+            4 if self.limits.scope >= Scope::AtomicLists && self.rng.percent(40) => {
+                self.start_atomic_list(n, to)?
+            }
+            4 => self.start_atomic(n, to)?,
             _ => self.get(n, to)?,
         }
-        self.outcome.reached += 1;
-        self.settle_shore(n)
+        self.outcome.rma_ops += 1;
+        self.reap_rma(n)
     }
 
     fn put(&mut self, n: usize, to: usize) -> Result<(), Failed> {
-        let len = self.knobs.sizes.draw(&mut self.rng).min(CELL);
+        let len = self.params.sizes.draw(&mut self.rng).min(CELL);
         let (by, how) = (self.rng.below(2) as usize, self.rng.below(4));
-        let cell = self.nodes[to].shore.cells.len();
+        let cell = self.workers[to].rma.cells.len();
         // A word of 32 bits may go with a write of the device.
         let word = mix(self.seed ^ (to as u64) << 32 ^ cell as u64) >> (32 * self.rng.below(2));
         let cq_data = self.rng.percent(20).then_some(word);
         // What has no request has no end to be asked for either.
         let plain = how == 0 && cq_data.is_none();
         let sync = if !plain && self.rng.percent(30) { Sync::Yes } else { Sync::No };
-        let refused = match sync == Sync::Yes && self.nodes[to].withholds_dc() {
+        let refused = match sync == Sync::Yes && self.workers[to].withholds_dc() {
             false => Refused::No,
             // Else the device does it, or the target reads it.
             true if (by == 1 || cq_data.is_some_and(|data| data >> 32 != 0))
-                && self.knobs.min_read_write.is_none() =>
+                && self.params.min_read_write.is_none() =>
             {
                 Refused::Yes
             }
             true => Refused::Perhaps,
         };
-        self.trace.tell(
+        self.trace.record(
             &[12, n as u64, to as u64, cell as u64, by as u64, len as u64, how],
             format_args!(
                 "{}: {n} writes {len} bytes to cell {cell} of {to}: key {by}, form {how}, {sync:?}, {cq_data:x?}",
@@ -255,83 +257,83 @@ impl World {
         );
         let mut bytes = vec![0; len];
         Pattern::new(self.seed, to as u64, cell as u64).fill(&mut bytes);
-        let place = WRITTEN + cell * CELL;
-        let remote = self.nodes[to].shore.addr() + place as u64;
+        let offset = WRITTEN + cell * CELL;
+        let remote = self.workers[to].rma.addr() + offset as u64;
         let lost = self.is_lost(n, to);
-        let shore = &mut self.nodes[to].shore;
-        shore.model[place..place + len].copy_from_slice(&bytes);
+        let rma = &mut self.workers[to].rma;
+        rma.expected[offset..offset + len].copy_from_slice(&bytes);
         // Who has been given up may not know it yet.
-        shore.unknown.extend(lost.then_some(place..place + len));
-        shore.cells.push(Cell { by: n, len, cq_data, refused, fate: Fate::Going });
+        rma.unknown.extend(lost.then_some(offset..offset + len));
+        rma.cells.push(Cell { by: n, len, cq_data, refused, state: PutState::Pending });
         let cuts = (self.cut(len), self.cut(len));
-        let node = &mut self.nodes[n];
-        let (Some(ep), Some(keys)) = (&node.eps[to], &node.shore.keys[to]) else { return Ok(()) };
+        let sim_worker = &mut self.workers[n];
+        let (Some(ep), Some(keys)) = (&sim_worker.eps[to], &sim_worker.rma.keys[to]) else { return Ok(()) };
         let (rkey, params) = (&keys[by], RmaParams { sync, cq_data, done: None });
         if plain {
             // SAFETY: the bytes are kept, unchanged, until the end of the run.
             let begun = unsafe { ep.put_nbi(bytes.as_ptr(), len, remote, rkey) };
-            node.shore.kept.push(bytes);
+            sim_worker.rma.kept.push(bytes);
             return match begun {
-                Err(_) if self.is_unsure(n, to) => Ok(()),
+                Err(_) if self.is_uncertain(n, to) => Ok(()),
                 Err(e) => Err(self.fail(format!("worker {n}: a put without request to {to}: {e:?}"))),
                 Ok(()) => {
-                    self.nodes[to].shore.cells[cell].fate = Fate::Done;
+                    self.workers[to].rma.cells[cell].state = PutState::Done;
                     Ok(())
                 }
             };
         }
         if how == 1 {
-            let local = local(&mut bytes, &cuts.0);
+            let local = local_iov(&mut bytes, &cuts.0);
             // SAFETY: the bytes are kept, unchanged, with the request.
-            let begun = unsafe { ep.put_iov_raw(&local, &far(remote, rkey, &cuts.1), &params) };
+            let begun = unsafe { ep.put_iov_raw(&local, &remote_iov(remote, rkey, &cuts.1), &params) };
             return match begun {
                 Ok(Started::Running(id)) => {
-                    let form = Form::Pieces(id, None, bytes);
-                    node.shore.puts.push(Putting { to, cell, cancelled: false, form });
+                    let form = PendingRma::Iov(id, None, bytes);
+                    sim_worker.rma.puts.push(PendingPut { to, cell, cancelled: false, form });
                     Ok(())
                 }
                 Ok(Started::Done(())) => self.put_ended(n, to, cell, false, Ok(())),
                 Err(e) => self.put_ended(n, to, cell, false, Err(e)),
             };
         }
-        let form = Form::Owned(ep.put_with(bytes, remote, rkey, &params));
-        node.shore.puts.push(Putting { to, cell, cancelled: false, form });
+        let form = PendingRma::Owned(ep.put_with(bytes, remote, rkey, &params));
+        sim_worker.rma.puts.push(PendingPut { to, cell, cancelled: false, form });
         Ok(())
     }
 
     fn get(&mut self, n: usize, to: usize) -> Result<(), Failed> {
-        let len = self.knobs.sizes.draw(&mut self.rng).min(CELL);
+        let len = self.params.sizes.draw(&mut self.rng).min(CELL);
         let (by, how) = (self.rng.below(2) as usize, self.rng.below(4));
         let at = READ + self.rng.below((CELL - len + 1) as u64) as usize;
-        self.trace.tell(
+        self.trace.record(
             &[13, n as u64, to as u64, at as u64, by as u64, len as u64, how],
             format_args!("{}: {n} reads {len} bytes at {at} of {to}: key {by}, form {how}", self.step),
         );
-        let remote = self.nodes[to].shore.addr() + at as u64;
+        let remote = self.workers[to].rma.addr() + at as u64;
         let mut bytes = vec![0; len];
         let cuts = (self.cut(len), self.cut(len));
-        let node = &mut self.nodes[n];
-        let (Some(ep), Some(keys)) = (&node.eps[to], &node.shore.keys[to]) else { return Ok(()) };
+        let sim_worker = &mut self.workers[n];
+        let (Some(ep), Some(keys)) = (&sim_worker.eps[to], &sim_worker.rma.keys[to]) else { return Ok(()) };
         let rkey = &keys[by];
         match how {
             0 => {
                 // SAFETY: the room is kept until a flush, or to the end of the run, and nobody looks at it before.
                 let begun = unsafe { ep.get_nbi(bytes.as_mut_ptr(), len, remote, rkey) };
-                node.shore.lent.push(Lent { to, at, bytes });
+                sim_worker.rma.implicit_gets.push(ImplicitGet { to, at, bytes });
                 match begun {
-                    Err(e) if !self.is_unsure(n, to) => {
+                    Err(e) if !self.is_uncertain(n, to) => {
                         Err(self.fail(format!("worker {n}: a get without request from {to}: {e:?}")))
                     }
                     _ => Ok(()),
                 }
             }
             1 => {
-                let (local, far) = (local(&mut bytes, &cuts.0), far(remote, rkey, &cuts.1));
+                let (local, far) = (local_iov(&mut bytes, &cuts.0), remote_iov(remote, rkey, &cuts.1));
                 // SAFETY: the room is kept with the request, and nobody looks at it before its end.
                 match unsafe { ep.get_iov_raw(&local, &far, &RmaParams::default()) } {
                     Ok(Started::Running(id)) => {
-                        let form = Form::Pieces(id, None, bytes);
-                        node.shore.gets.push(Getting { to, at, cancelled: false, form });
+                        let form = PendingRma::Iov(id, None, bytes);
+                        sim_worker.rma.gets.push(PendingGet { to, at, cancelled: false, form });
                         Ok(())
                     }
                     Ok(Started::Done(_)) => self.got(n, to, at, false, Ok(()), &bytes),
@@ -339,8 +341,8 @@ impl World {
                 }
             }
             _ => {
-                let form = Form::Owned(ep.get(bytes.into_boxed_slice(), remote, rkey));
-                node.shore.gets.push(Getting { to, at, cancelled: false, form });
+                let form = PendingRma::Owned(ep.get(bytes.into_boxed_slice(), remote, rkey));
+                sim_worker.rma.gets.push(PendingGet { to, at, cancelled: false, form });
                 Ok(())
             }
         }
@@ -349,82 +351,82 @@ impl World {
     /// Adds to the sum of a worker, without asking for the old one.
     fn add(&mut self, n: usize, to: usize) -> Result<(), Failed> {
         let value = self.rng.below(1000);
-        add(&mut self.nodes[to].shore.model, SUM, value);
-        let remote = self.nodes[to].shore.addr() + SUM as u64;
-        let node = &mut self.nodes[n];
-        let (Some(ep), Some(keys)) = (&node.eps[to], &node.shore.keys[to]) else { return Ok(()) };
+        add(&mut self.workers[to].rma.expected, SUM, value);
+        let remote = self.workers[to].rma.addr() + SUM as u64;
+        let sim_worker = &mut self.workers[n];
+        let (Some(ep), Some(keys)) = (&sim_worker.eps[to], &sim_worker.rma.keys[to]) else { return Ok(()) };
         match ep.atomic_post(AtomicOp::Sum, value, remote, &keys[0]) {
             Err(e) if !self.is_lost(n, to) => Err(self.fail(format!("worker {n}: adding at {to}: {e}"))),
             _ => Ok(()),
         }
     }
 
-    fn draw_ticket(&mut self, n: usize, to: usize) {
-        add(&mut self.nodes[to].shore.model, TICKETS, 1);
-        let remote = self.nodes[to].shore.addr() + TICKETS as u64;
-        let node = &mut self.nodes[n];
-        let (Some(ep), Some(keys)) = (&node.eps[to], &node.shore.keys[to]) else { return };
-        node.shore.tickets.push((to, ep.atomic_fetch(AtomicOp::Sum, 1u64, remote, &keys[0])));
+    fn fetch_ticket(&mut self, n: usize, to: usize) {
+        add(&mut self.workers[to].rma.expected, TICKETS, 1);
+        let remote = self.workers[to].rma.addr() + TICKETS as u64;
+        let sim_worker = &mut self.workers[n];
+        let (Some(ep), Some(keys)) = (&sim_worker.eps[to], &sim_worker.rma.keys[to]) else { return };
+        sim_worker.rma.tickets.push((to, ep.atomic_fetch(AtomicOp::Sum, 1u64, remote, &keys[0])));
     }
 
     /// Gives the latest put and get up, if they have not begun.
-    pub(super) fn cancel_reach(&mut self, n: usize) {
-        let shore = &mut self.nodes[n].shore;
+    pub(super) fn cancel_rma(&mut self, n: usize) {
+        let rma = &mut self.workers[n].rma;
         let mut granted = false;
-        if let Some(Putting { form: Form::Owned(request), cancelled, .. }) = shore.puts.last_mut() {
+        if let Some(PendingPut { form: PendingRma::Owned(request), cancelled, .. }) = rma.puts.last_mut() {
             *cancelled |= request.cancel();
             granted |= *cancelled;
         }
-        if let Some(Getting { form: Form::Owned(request), cancelled, .. }) = shore.gets.last_mut() {
+        if let Some(PendingGet { form: PendingRma::Owned(request), cancelled, .. }) = rma.gets.last_mut() {
             *cancelled |= request.cancel();
             granted |= *cancelled;
         }
-        self.outcome.called_off += u64::from(granted);
-        self.trace.tell(
+        self.outcome.rma_cancelled += u64::from(granted);
+        self.trace.record(
             &[14, n as u64, u64::from(granted)],
             format_args!("{}: {n} cancels a put and a get: {granted}", self.step),
         );
     }
 
     /// Looks at what has ended.
-    pub(super) fn settle_shore(&mut self, n: usize) -> Result<(), Failed> {
-        let node = &mut self.nodes[n];
-        let (shore, worker) = (&mut node.shore, &node.worker);
-        let puts: Vec<_> = shore.puts.extract_if(.., |put| put.form.is_done(worker)).collect();
-        let gets: Vec<_> = shore.gets.extract_if(.., |get| get.form.is_done(worker)).collect();
-        let tickets: Vec<_> = shore.tickets.extract_if(.., |(_, ticket)| ticket.is_done()).collect();
-        for Putting { to, cell, cancelled, form } in puts {
+    pub(super) fn reap_rma(&mut self, n: usize) -> Result<(), Failed> {
+        let sim_worker = &mut self.workers[n];
+        let (rma, worker) = (&mut sim_worker.rma, &sim_worker.worker);
+        let puts: Vec<_> = rma.puts.extract_if(.., |put| put.form.is_done(worker)).collect();
+        let gets: Vec<_> = rma.gets.extract_if(.., |get| get.form.is_done(worker)).collect();
+        let tickets: Vec<_> = rma.tickets.extract_if(.., |(_, ticket)| ticket.is_done()).collect();
+        for PendingPut { to, cell, cancelled, form } in puts {
             let end = match form {
-                Form::Owned(request) => request.wait().0,
-                Form::Pieces(_, end, _) => end.unwrap_or(Ok(())),
+                PendingRma::Owned(request) => request.wait().0,
+                PendingRma::Iov(_, end, _) => end.unwrap_or(Ok(())),
             };
             self.put_ended(n, to, cell, cancelled, end)?;
         }
-        for Getting { to, at, cancelled, form } in gets {
+        for PendingGet { to, at, cancelled, form } in gets {
             let (end, bytes) = match form {
-                Form::Owned(request) => {
+                PendingRma::Owned(request) => {
                     let (end, bytes) = request.wait();
                     (end.map(drop), bytes.into_vec())
                 }
-                Form::Pieces(_, end, bytes) => (end.unwrap_or(Ok(())), bytes),
+                PendingRma::Iov(_, end, bytes) => (end.unwrap_or(Ok(())), bytes),
             };
             self.got(n, to, at, cancelled, end, &bytes)?;
         }
         for (to, ticket) in tickets {
             match ticket.wait() {
-                Ok(old) if !self.is_lost(n, to) => self.nodes[n].shore.drawn.push(old),
+                Ok(old) if !self.is_lost(n, to) => self.workers[n].rma.tickets_seen.push(old),
                 Err(e) if !self.is_lost(n, to) => {
                     return Err(self.fail(format!("worker {n}: a ticket ended {e:?}")));
                 }
                 _ => {}
             }
         }
-        while let Some(write) = self.nodes[n].worker.take_remote_write() {
-            if self.nodes[n].shore.told.insert(write.cq_data, (write.from, write.len)).is_some() {
-                return Err(self.fail(format!("worker {n} is told twice of {write:?}")));
+        while let Some(write) = self.workers[n].worker.take_remote_write() {
+            if self.workers[n].rma.announced.insert(write.cq_data, (write.from, write.len)).is_some() {
+                return Err(self.fail(format!("worker {n} is announced twice of {write:?}")));
             }
         }
-        self.settle_computing(n)
+        self.reap_atomics(n)
     }
 
     fn put_ended(
@@ -435,25 +437,25 @@ impl World {
         cancelled: bool,
         end: Result<(), Error>,
     ) -> Result<(), Failed> {
-        let lost = self.is_unsure(n, to);
-        let what = &mut self.nodes[to].shore.cells[cell];
+        let lost = self.is_uncertain(n, to);
+        let what = &mut self.workers[to].rma.cells[cell];
         let (refused, len) = (what.refused, what.len);
-        what.fate = match end {
-            Ok(()) if !cancelled && refused != Refused::Yes => Fate::Done,
-            Err(Error::Cancelled) if cancelled => Fate::Off,
-            Err(Error::Unsupported) if refused != Refused::No => Fate::Off,
-            Err(_) if lost => Fate::Off,
+        what.state = match end {
+            Ok(()) if !cancelled && refused != Refused::Yes => PutState::Done,
+            Err(Error::Cancelled) if cancelled => PutState::Cancelled,
+            Err(Error::Unsupported) if refused != Refused::No => PutState::Cancelled,
+            Err(_) if lost => PutState::Cancelled,
             _ => {
                 let what = *what;
                 return Err(self.fail(format!("worker {n}: put {cell} of {to} {what:?} ended {end:?}")));
             }
         };
-        if self.nodes[to].shore.cells[cell].fate == Fate::Off {
-            let place = WRITTEN + cell * CELL;
-            self.nodes[to].shore.model[place..place + len].fill(0);
+        if self.workers[to].rma.cells[cell].state == PutState::Cancelled {
+            let offset = WRITTEN + cell * CELL;
+            self.workers[to].rma.expected[offset..offset + len].fill(0);
             // The device may have done a part before packets were needed.
             if refused == Refused::Perhaps || lost {
-                self.nodes[to].shore.unknown.push(place..place + len);
+                self.workers[to].rma.unknown.push(offset..offset + len);
             }
         }
         Ok(())
@@ -470,51 +472,62 @@ impl World {
     ) -> Result<(), Failed> {
         match end {
             Ok(()) if !cancelled => {
-                let right = self.nodes[to].shore.model[at..at + bytes.len()] == *bytes;
+                let right = self.workers[to].rma.expected[at..at + bytes.len()] == *bytes;
                 let wrong = format!("worker {n}: {} bytes read at {at} of {to} are wrong", bytes.len());
                 if right { Ok(()) } else { Err(self.fail(wrong)) }
             }
             Err(Error::Cancelled) if cancelled => Ok(()),
-            Err(_) if self.is_unsure(n, to) => Ok(()),
+            Err(_) if self.is_uncertain(n, to) => Ok(()),
             _ => Err(self.fail(format!("worker {n}: a get of {} from {to} ended {end:?}", bytes.len()))),
         }
     }
 
     /// What a flush of worker `n` that starts now stands for: reads without request, and writes by target and cell.
-    pub(super) fn covered(&mut self, n: usize, of: Option<usize>) -> (Vec<Lent>, Vec<(usize, usize)>) {
-        let lent =
-            self.nodes[n].shore.lent.extract_if(.., |lent| of.is_none_or(|of| of == lent.to)).collect();
+    pub(super) fn flush_covers(
+        &mut self,
+        n: usize,
+        of: Option<usize>,
+    ) -> (Vec<ImplicitGet>, Vec<(usize, usize)>) {
+        let implicit_gets = self.workers[n]
+            .rma
+            .implicit_gets
+            .extract_if(.., |implicit_gets| of.is_none_or(|of| of == implicit_gets.to))
+            .collect();
         let mut cells = Vec::new();
-        for (to, node) in self.nodes.iter().enumerate().filter(|(to, _)| of.is_none_or(|of| of == *to)) {
-            let mine = node.shore.cells.iter().enumerate().filter(|(_, cell)| cell.by == n);
+        for (to, sim_worker) in
+            self.workers.iter().enumerate().filter(|(to, _)| of.is_none_or(|of| of == *to))
+        {
+            let mine = sim_worker.rma.cells.iter().enumerate().filter(|(_, cell)| cell.by == n);
             cells.extend(mine.map(|(cell, _)| (to, cell)));
         }
-        (lent, cells)
+        (implicit_gets, cells)
     }
 
     /// A flush has ended well: what it stood for is in place.
-    pub(super) fn check_covered(
+    pub(super) fn check_flush_covered(
         &mut self,
         n: usize,
-        lent: &[Lent],
+        implicit_gets: &[ImplicitGet],
         cells: &[(usize, usize)],
     ) -> Result<(), Failed> {
-        for Lent { to, at, bytes } in lent.iter().filter(|lent| !self.is_unsure(n, lent.to)) {
-            if self.nodes[*to].shore.model[*at..*at + bytes.len()] != bytes[..] {
+        for ImplicitGet { to, at, bytes } in
+            implicit_gets.iter().filter(|implicit_gets| !self.is_uncertain(n, implicit_gets.to))
+        {
+            if self.workers[*to].rma.expected[*at..*at + bytes.len()] != bytes[..] {
                 return Err(self.fail(format!("worker {n}: flushed, but what was read from {to} is wrong")));
             }
         }
         for (to, cell) in cells {
-            let node = &self.nodes[*to];
-            let what = node.shore.cells[*cell];
+            let sim_worker = &self.workers[*to];
+            let what = sim_worker.rma.cells[*cell];
             // Ends of withdrawn puts may not have been looked at, and a target without acknowledgements gives none.
-            if self.is_lost(n, *to) || node.withholds_dc() || what.fate != Fate::Done {
+            if self.is_lost(n, *to) || sim_worker.withholds_dc() || what.state != PutState::Done {
                 continue;
             }
-            let place = WRITTEN + cell * CELL;
+            let offset = WRITTEN + cell * CELL;
             let mut bytes = vec![0; what.len];
-            node.shore.mem.read(place, &mut bytes);
-            if node.shore.model[place..place + what.len] != bytes {
+            sim_worker.rma.mem.read(offset, &mut bytes);
+            if sim_worker.rma.expected[offset..offset + what.len] != bytes {
                 return Err(self.fail(format!("worker {n}: flushed, but cell {cell} of {to} is not written")));
             }
         }
@@ -522,68 +535,69 @@ impl World {
     }
 
     /// What `by` was doing to worker `to` when they lost each other is done, or not, or in part.
-    pub(super) fn forget_reach(&mut self, by: usize, to: usize) {
+    pub(super) fn forget_rma(&mut self, by: usize, to: usize) {
         let (slot, area) = (SLOTS + by * SLOT, AREAS + by * AREA);
-        let shore = &mut self.nodes[to].shore;
-        shore.unsure = true;
-        shore.unknown.extend([slot..slot + SLOT, area..area + AREA]);
+        let rma = &mut self.workers[to].rma;
+        rma.words_unknown = true;
+        rma.unknown.extend([slot..slot + SLOT, area..area + AREA]);
         self.forget_writes(by, to);
     }
 
     /// What `by` was writing to worker `to` is written, or not, or in part.
     pub(super) fn forget_writes(&mut self, by: usize, to: usize) {
-        let shore = &mut self.nodes[to].shore;
-        for (at, cell) in shore.cells.iter_mut().enumerate().filter(|(_, cell)| cell.by == by) {
-            let place = WRITTEN + at * CELL;
-            shore.unknown.push(place..place + cell.len);
+        let rma = &mut self.workers[to].rma;
+        for (at, cell) in rma.cells.iter_mut().enumerate().filter(|(_, cell)| cell.by == by) {
+            let offset = WRITTEN + at * CELL;
+            rma.unknown.push(offset..offset + cell.len);
             cell.cq_data = None;
-            cell.fate = Fate::Off;
+            cell.state = PutState::Cancelled;
         }
     }
 
-    /// At rest: every byte is as it must be, each ticket was drawn once, and each announced write was told of.
-    pub(super) fn look_at_shores(&mut self) -> Result<(), Failed> {
-        for n in 0..self.nodes.len() {
+    /// At rest: every byte is as it must be, each ticket was tickets_seen once, and each announced write was announced of.
+    pub(super) fn check_memory(&mut self) -> Result<(), Failed> {
+        for n in 0..self.workers.len() {
             if self.is_dead(n) {
                 continue;
             }
-            let shore = &self.nodes[n].shore;
+            let rma = &self.workers[n].rma;
             let mut bytes = vec![0; LEN];
-            shore.mem.read(0, &mut bytes);
-            let mut must = shore.model.clone();
-            let words = if shore.unsure { TICKETS..SUM + 8 } else { 0..0 };
-            for range in shore.unknown.iter().cloned().chain([words]) {
+            rma.mem.read(0, &mut bytes);
+            let mut must = rma.expected.clone();
+            let words = if rma.words_unknown { TICKETS..SUM + 8 } else { 0..0 };
+            for range in rma.unknown.iter().cloned().chain([words]) {
                 must[range.clone()].copy_from_slice(&bytes[range]);
             }
             if let Some(at) = (0..LEN).find(|at| bytes[*at] != must[*at]) {
                 let (is, must) = (bytes[at], must[at]);
                 return Err(self.fail(format!("memory of {n}: byte {at} is {is}, not {must}")));
             }
-            for cell in &shore.cells {
+            for cell in &rma.cells {
                 let Some(data) = cell.cq_data else { continue };
-                let due = (cell.fate == Fate::Done).then_some((cell.by, cell.len as u64));
+                let due = (cell.state == PutState::Done).then_some((cell.by, cell.len as u64));
                 // Who never sent a message has no name here but its number.
-                let who = |from| self.nodes[n].peers.get(from).copied().unwrap_or(cell.by);
-                let told = shore.told.get(&data).map(|(from, len)| (who(from), *len));
-                if told != due && !self.is_lost(n, cell.by) {
-                    return Err(self.fail(format!("worker {n} was told {told:?} of {cell:?}")));
+                let who = |from| self.workers[n].peers.get(from).copied().unwrap_or(cell.by);
+                let announced = rma.announced.get(&data).map(|(from, len)| (who(from), *len));
+                if announced != due && !self.is_lost(n, cell.by) {
+                    return Err(self.fail(format!("worker {n} was announced {announced:?} of {cell:?}")));
                 }
             }
         }
-        self.look_at_tickets()
+        self.check_tickets()
     }
 
-    fn look_at_tickets(&mut self) -> Result<(), Failed> {
-        if (0..self.nodes.len()).any(|n| self.has_losses(n)) {
+    fn check_tickets(&mut self) -> Result<(), Failed> {
+        if (0..self.workers.len()).any(|n| self.has_losses(n)) {
             return Ok(());
         }
-        let mut drawn: Vec<u64> = self.nodes.iter().flat_map(|node| node.shore.drawn.clone()).collect();
-        let mut due: Vec<u64> = self.nodes.iter().flat_map(|n| 0..n.shore.mem.word(TICKETS)).collect();
-        drawn.sort_unstable();
+        let mut tickets_seen: Vec<u64> =
+            self.workers.iter().flat_map(|sim_worker| sim_worker.rma.tickets_seen.clone()).collect();
+        let mut due: Vec<u64> = self.workers.iter().flat_map(|n| 0..n.rma.mem.word(TICKETS)).collect();
+        tickets_seen.sort_unstable();
         due.sort_unstable();
-        match drawn == due {
+        match tickets_seen == due {
             true => Ok(()),
-            false => Err(self.fail(format!("tickets drawn: {drawn:?}, not {due:?}"))),
+            false => Err(self.fail(format!("tickets drawn: {tickets_seen:?}, not {due:?}"))),
         }
     }
 
@@ -597,7 +611,7 @@ impl World {
     }
 }
 
-pub fn local(bytes: &mut [u8], cuts: &[usize]) -> Vec<Piece> {
+pub fn local_iov(bytes: &mut [u8], cuts: &[usize]) -> Vec<Piece> {
     let mut at = bytes.as_mut_ptr();
     let piece = |len: &usize| {
         let piece = Piece { addr: at, len: *len };
@@ -607,7 +621,7 @@ pub fn local(bytes: &mut [u8], cuts: &[usize]) -> Vec<Piece> {
     cuts.iter().map(piece).collect()
 }
 
-fn far<'a>(mut at: u64, rkey: &'a Rkey, cuts: &[usize]) -> Vec<RemotePiece<'a>> {
+fn remote_iov<'a>(mut at: u64, rkey: &'a Rkey, cuts: &[usize]) -> Vec<RemotePiece<'a>> {
     let piece = |len: &usize| {
         let piece = RemotePiece { addr: at, len: *len, rkey };
         at += *len as u64;
@@ -616,8 +630,8 @@ fn far<'a>(mut at: u64, rkey: &'a Rkey, cuts: &[usize]) -> Vec<RemotePiece<'a>> 
     cuts.iter().map(piece).collect()
 }
 
-fn add(model: &mut [u8], at: usize, value: u64) {
-    if let Some(word) = model[at..].first_chunk_mut::<8>() {
+fn add(memory: &mut [u8], at: usize, value: u64) {
+    if let Some(word) = memory[at..].first_chunk_mut::<8>() {
         *word = (u64::from_le_bytes(*word) + value).to_le_bytes();
     }
 }

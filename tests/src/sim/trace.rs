@@ -5,32 +5,32 @@ use std::fmt::Arguments;
 
 /// Whether a run tells what it does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Voice {
+pub enum Verbosity {
     /// A digest only.
-    Silent,
+    Quiet,
     /// Every event, on standard output.
-    Telling,
+    Verbose,
 }
 
 /// The events of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace {
     digest: u64,
-    voice: Voice,
+    verbosity: Verbosity,
 }
 
 impl Trace {
     /// Nothing has happened.
-    pub fn new(voice: Voice) -> Trace {
-        Trace { digest: 0xcbf2_9ce4_8422_2325, voice }
+    pub fn new(verbosity: Verbosity) -> Trace {
+        Trace { digest: 0xcbf2_9ce4_8422_2325, verbosity }
     }
 
     /// Something happens: `what` (kind of event, who, numbers) goes into the digest, `text` is for people.
-    pub fn tell(&mut self, what: &[u64], text: Arguments<'_>) {
+    pub fn record(&mut self, what: &[u64], text: Arguments<'_>) {
         for word in what {
             self.digest = crate::pattern::mix(self.digest ^ word);
         }
-        if self.voice == Voice::Telling {
+        if self.verbosity == Verbosity::Verbose {
             println!("{text}");
         }
     }

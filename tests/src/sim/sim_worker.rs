@@ -1,13 +1,13 @@
-//! One worker of a job: its endpoints, what it has running, and the ledger of what it was sent and asked for.
-//! State only; `act.rs` starts things, `settle.rs` ends them.
+//! One worker of a job: its endpoints, what it has running, and the model of what it was sent and asked for.
+//! State only; `act.rs` starts things, `completions.rs` ends them.
 
-use super::Knobs;
-use super::forms::{Form, Room};
-use super::ledger::{Ledger, Step};
-use super::letters::Letters;
-use super::loans::Loans;
-use super::many::Many;
-use super::rma::{Lent, Shore};
+use super::JobParams;
+use super::active_messages::AmState;
+use super::forms::{RecvOp, SendOp};
+use super::model::{Model, StepNo};
+use super::multi_recv::MultiRecvOp;
+use super::revoked_memory::RevocableState;
+use super::rma::{ImplicitGet, RmaState};
 use std::collections::{BTreeMap, BTreeSet};
 use ucp::rdm::io::PeerId;
 use ucp::select::{Row, Thresholds};
@@ -24,7 +24,7 @@ use uct::efa::{Config, Iface, Params};
 pub struct Sending {
     /// The receiver.
     pub to: usize,
-    /// The message's number in the receiver's ledger.
+    /// The message's number in the receiver's model.
     pub msg: usize,
     /// Ends when it was received.
     pub sync: bool,
@@ -33,7 +33,7 @@ pub struct Sending {
     /// How it was to go when it was started.
     pub row: Row,
     /// The operation.
-    pub request: Form,
+    pub request: SendOp,
 }
 
 /// A flush, or a close, that has not ended.
@@ -45,14 +45,14 @@ pub struct Flushing {
     /// Nobody waits for it any more.
     pub cancelled: bool,
     /// Reads without request that it ends.
-    pub lent: Vec<Lent>,
+    pub implicit_gets: Vec<ImplicitGet>,
     /// Writes that it stands for, by target and cell.
     pub cells: Vec<(usize, usize)>,
     /// The operation.
     pub request: FlushRequest,
 }
 
-/// Memory regions that a worker of this suite needs for itself: its interface's buffers and its shore.
+/// Memory regions that a worker of this suite needs for itself: its interface's buffers and its rma.
 const OWN_REGIONS: u32 = 3;
 
 /// The interface id of worker number `n`'s NIC number `nic`.
@@ -62,16 +62,16 @@ const fn iid(n: usize, nic: usize) -> u64 {
 
 /// A receive that has not ended.
 pub struct Receiving {
-    /// Its number in the ledger.
+    /// Its number in the model.
     pub rec: usize,
     /// When a cancel was asked for and granted; its end is told later, by progress.
-    pub cancelled: Option<Step>,
+    pub cancelled: Option<StepNo>,
     /// The operation.
-    pub request: Room,
+    pub request: RecvOp,
 }
 
 /// A message that a probe took and nobody has received.
-pub struct Taken {
+pub struct Claimed {
     /// The number of the receive that stands for the probe.
     pub rec: usize,
     /// The handle.
@@ -79,41 +79,41 @@ pub struct Taken {
 }
 
 /// A worker and everything the world knows of it.
-pub struct Node {
+pub struct SimWorker {
     /// Running operations; declared before the worker, so dropped before it.
     pub sends: Vec<Sending>,
     /// As above.
     pub recvs: Vec<Receiving>,
     /// As above.
-    pub many: Vec<Many>,
+    pub multi_recvs: Vec<MultiRecvOp>,
     /// As above.
-    pub taken: Vec<Taken>,
+    pub claimed: Vec<Claimed>,
     /// As above.
     pub flushes: Vec<Flushing>,
     /// Active messages.
-    pub letters: Letters,
+    pub ams: AmState,
     /// Its memory, and its operations on that of others.
-    pub shore: Shore,
+    pub rma: RmaState,
     /// Memory it has lent, and what it does with that of others.
-    pub loans: Loans,
+    pub revocable: RevocableState,
     /// Endpoints by worker; made at first use.
     pub eps: Vec<Option<Ep>>,
     /// Which worker a peer number stands for, as messages have shown.
     pub peers: BTreeMap<PeerId, usize>,
     /// What it was sent and asked for.
-    pub ledger: Ledger,
+    pub model: Model,
     /// Whom it closes its endpoint to, by force or soon.
-    pub giving_up: BTreeSet<usize>,
+    pub closing_early: BTreeSet<usize>,
     /// Those to whom it has.
-    pub parted: BTreeSet<usize>,
+    pub force_closed: BTreeSet<usize>,
     /// It was killed.
     pub dead: bool,
     /// It is in zero-copy receive mode.
-    pub in_place: bool,
+    pub zcopy_recv: bool,
     /// Its NICs; the first is the one by which others meet it.
     pub nics: Vec<Device<Inproc>>,
     /// One of them went down.
-    pub unplugged: bool,
+    pub nic_down: bool,
     /// Features it does not announce.
     pub withheld: Features,
     /// Messages it has sent.
@@ -124,29 +124,32 @@ pub struct Node {
     pub worker: Worker,
 }
 
-impl Node {
+impl SimWorker {
     /// Worker number `n` on devices of its own.
-    pub fn open(n: usize, fabric: &Fabric, knobs: &Knobs) -> Result<Node, OpenError> {
-        let (habit, workers) = (knobs.habits[n], knobs.habits.len());
-        let config =
-            SoftConfig { generation: habit.generation, max_rdma: knobs.max_rdma, ..SoftConfig::default() };
+    pub fn open(n: usize, fabric: &Fabric, params: &JobParams) -> Result<SimWorker, OpenError> {
+        let (worker_params, workers) = (params.workers[n], params.workers.len());
+        let config = SoftConfig {
+            generation: worker_params.generation,
+            max_rdma: params.max_rdma,
+            ..SoftConfig::default()
+        };
         let mut profile = config.profile();
-        profile.attr.max_mr = OWN_REGIONS + habit.spare_regions;
+        profile.attr.max_mr = OWN_REGIONS + worker_params.spare_regions;
         profile.attr.max_ah = 1024;
-        profile.attr.mtu = knobs.mtu;
-        profile.attr.max_send_depth = knobs.tx;
-        profile.attr.max_recv_depth = knobs.rx;
-        profile.rnr_interval_ns = knobs.rnr_interval;
+        profile.attr.mtu = params.mtu;
+        profile.attr.max_send_depth = params.tx;
+        profile.attr.max_recv_depth = params.rx;
+        profile.rnr_interval_ns = params.rnr_interval;
         let config = Config {
-            tx_queue_len: knobs.tx,
-            rx_queue_len: knobs.rx,
-            rx_spare: knobs.spare,
-            user_rx_queue_len: if habit.in_place { knobs.lent } else { 0 },
-            rnr_retry: knobs.rnr_retry,
+            tx_queue_len: params.tx,
+            rx_queue_len: params.rx,
+            rx_spare: params.spare,
+            user_rx_queue_len: if worker_params.zcopy_recv { params.posted_recvs } else { 0 },
+            rnr_retry: params.rnr_retry,
         };
         let (mut nics, mut lanes) = (Vec::new(), Vec::new());
         // That mode is of one NIC.
-        for nic in 0..if habit.in_place { 1 } else { knobs.nics } {
+        for nic in 0..if worker_params.zcopy_recv { 1 } else { params.nics } {
             let connid = Some(0x1000 + n as u32 + nic as u32 * 0x100);
             let params = Params { config: config.clone(), connid, events: Channel::Without };
             let device = fabric.open(iid(n, nic), profile.clone())?;
@@ -160,44 +163,44 @@ impl Node {
             // As short as may be: messages are.
             .with("UCX_MIN_RNDV_CHUNK_SIZE", "4096")
             .with("UCX_MIN_RMA_CHUNK_SIZE", "4096")
-            .with("UCX_PROGRESS_BATCH", &knobs.batch.to_string())
-            .with("UCX_ZCOPY_RECV", if habit.in_place { "y" } else { "n" })
-            .with("UCX_WITHHOLD_FEATURES", &habit.withheld.bits().to_string());
-        if let Some(rndv) = knobs.rndv {
+            .with("UCX_PROGRESS_BATCH", &params.batch.to_string())
+            .with("UCX_ZCOPY_RECV", if worker_params.zcopy_recv { "y" } else { "n" })
+            .with("UCX_WITHHOLD_FEATURES", &worker_params.withheld.bits().to_string());
+        if let Some(rndv) = params.rndv {
             source.set("UCX_RNDV_THRESH", &rndv.to_string());
         }
         // Nor what the machine at hand costs: a seed is the same run on every machine.
         let libfabric = Thresholds::LIBFABRIC;
         let mut set = |key, value: Option<usize>| source.set(key, &value.unwrap_or(usize::MAX).to_string());
-        set("UCX_MIN_READ_WRITE", knobs.min_read_write.or(libfabric.min_read_write));
-        set("UCX_MIN_READ", knobs.min_read.or(libfabric.min_read));
-        set("UCX_MIN_RDMA_PUT", Some(knobs.min_rdma));
-        set("UCX_MIN_RDMA_GET", Some(knobs.min_rdma));
-        if knobs.min_read.is_some() {
-            source.set("UCX_RUNT_SIZE", &knobs.runt.to_string());
-            source.set("UCX_READ_SEGMENT", &knobs.segment.to_string());
+        set("UCX_MIN_READ_WRITE", params.min_read_write.or(libfabric.min_read_write));
+        set("UCX_MIN_READ", params.min_read.or(libfabric.min_read));
+        set("UCX_MIN_RDMA_PUT", Some(params.min_rdma));
+        set("UCX_MIN_RDMA_GET", Some(params.min_rdma));
+        if params.min_read.is_some() {
+            source.set("UCX_RUNT_SIZE", &params.runt.to_string());
+            source.set("UCX_READ_SEGMENT", &params.segment.to_string());
         }
         let context = Context::configured(source)?;
         let worker = context.worker_simulated(lanes, Box::new(fabric.clone()), 1 + n as u32)?;
-        Ok(Node {
+        Ok(SimWorker {
             sends: Vec::new(),
             recvs: Vec::new(),
-            many: Vec::new(),
-            taken: Vec::new(),
+            multi_recvs: Vec::new(),
+            claimed: Vec::new(),
             flushes: Vec::new(),
-            letters: Letters::of(&worker),
-            shore: Shore::new(n, workers, &worker).map_err(|e| OpenError::Config(e.to_string()))?,
-            loans: Loans::default(),
+            ams: AmState::of(&worker),
+            rma: RmaState::new(n, workers, &worker).map_err(|e| OpenError::Config(e.to_string()))?,
+            revocable: RevocableState::default(),
             eps: (0..workers).map(|_| None).collect(),
             peers: BTreeMap::new(),
-            ledger: if habit.in_place { Ledger::without_order() } else { Ledger::default() },
-            in_place: habit.in_place,
-            giving_up: BTreeSet::new(),
-            parted: BTreeSet::new(),
+            model: if worker_params.zcopy_recv { Model::unordered() } else { Model::default() },
+            zcopy_recv: worker_params.zcopy_recv,
+            closing_early: BTreeSet::new(),
+            force_closed: BTreeSet::new(),
             dead: false,
             nics,
-            unplugged: false,
-            withheld: habit.withheld,
+            nic_down: false,
+            withheld: worker_params.withheld,
             seq: 0,
             address: Address::unpack(&worker.address().pack())
                 .map_err(|e| OpenError::Config(e.to_string()))?,
@@ -212,7 +215,7 @@ impl Node {
 
     /// Whether it does not say that it takes active messages and streams, or says that it takes untagged messages alone.
     pub fn withholds_classes(&self) -> bool {
-        self.in_place || self.withheld.contains(Features::CLASSES)
+        self.zcopy_recv || self.withheld.contains(Features::CLASSES)
     }
 
     /// The addresses of worker number `n`'s NICs.
@@ -234,14 +237,15 @@ impl Node {
                 ))
             })
             .collect();
-        let open: Vec<_> = self.recvs.iter().map(|r| r.rec).chain(self.many.iter().map(|m| m.rec)).collect();
+        let open: Vec<_> =
+            self.recvs.iter().map(|r| r.rec).chain(self.multi_recvs.iter().map(|m| m.rec)).collect();
         format!(
             "worker {n}{}: sent {} (running {:?}), receives open {open:?}, taken {}, waiting {:?}, requests {}, {:?}, {:?}, peers {views:?}",
             if self.dead { " (dead)" } else { "" },
             self.seq,
             self.sends.iter().map(|s| (s.to, s.msg)).collect::<Vec<_>>(),
-            self.taken.len(),
-            self.ledger.waiting().map(|m| (m.sender, m.seq, m.len)).collect::<Vec<_>>(),
+            self.claimed.len(),
+            self.model.waiting().map(|m| (m.sender, m.seq, m.len)).collect::<Vec<_>>(),
             self.worker.requests(),
             self.worker.census(),
             self.worker.stats().rare,

@@ -3,9 +3,9 @@
 //! Called by `rma` to start; ends are looked at as those of `amo`.
 
 use super::Failed;
-use super::amo::Computing;
-use super::rma::{AREAS, PIECES, local};
-use super::world::World;
+use super::atomics::PendingAtomic;
+use super::job::Job;
+use super::rma::{AREAS, PIECES, local_iov};
 use std::ops::Range;
 use ucp::rdm::amo::{self, Form};
 use ucp::select::Sync;
@@ -16,48 +16,50 @@ pub const AREA: usize = 64;
 /// Bytes of a packet that are no operands: headers, four pieces, the address of a worker that is new.
 const HEADERS: usize = 200;
 
-impl World {
+impl Job {
     /// Does an operation on elements of the area that worker `n` has at `to`.
-    pub(super) fn compute_list(&mut self, n: usize, to: usize) -> Result<(), Failed> {
+    pub(super) fn start_atomic_list(&mut self, n: usize, to: usize) -> Result<(), Failed> {
         let ty = self.type_of(n, to);
         let (op, form) = self.operation(ty);
         let size = ty.size();
         // Operands and what they are compared with go in one packet.
-        let fits = (self.knobs.mtu as usize - HEADERS) / 2 / size;
+        let fits = (self.params.mtu as usize - HEADERS) / 2 / size;
         let count = self.rng.range(1, fits.min(AREA / size).max(1) as u64) as usize;
-        let places = self.places(count, size);
+        let ranges = self.ranges(count, size);
         let (mut operand, mut compare) = (self.elements(ty, count), self.elements(ty, count));
         let sync = if form == Form::Write && self.rng.percent(30) { Sync::Yes } else { Sync::No };
-        let refused = sync == Sync::Yes && self.nodes[to].withholds_dc();
+        let refused = sync == Sync::Yes && self.workers[to].withholds_dc();
         let cuts = [self.cut(count * size), self.cut(count * size), self.cut(count * size)];
-        self.trace.tell(
-            &[22, n as u64, to as u64, u64::from(op as u32), count as u64, places.len() as u64],
+        self.trace.record(
+            &[22, n as u64, to as u64, u64::from(op as u32), count as u64, ranges.len() as u64],
             format_args!(
-                "{}: {n} does {op:?} {form:?} on {count} {ty:?} of {to} at {places:?}, {sync:?}",
+                "{}: {n} does {op:?} {form:?} on {count} {ty:?} of {to} at {ranges:?}, {sync:?}",
                 self.step
             ),
         );
-        let area = &mut self.nodes[to].shore.model[AREAS + n * AREA..][..AREA];
+        let area = &mut self.workers[to].rma.expected[AREAS + n * AREA..][..AREA];
         let mut old = Vec::with_capacity(count * size);
-        for place in places.iter().flat_map(|place| place.clone().step_by(size)) {
-            let element = &mut area[place..place + size];
+        for range in ranges.iter().flat_map(|range| range.clone().step_by(size)) {
+            let element = &mut area[range..range + size];
             let e = old.len()..old.len() + size;
             old.extend_from_slice(element);
             if !refused {
                 amo::apply(op, ty, element, &operand[e.clone()], &compare[e]);
             }
         }
-        let base = self.nodes[to].shore.addr() + (AREAS + n * AREA) as u64;
-        let node = &mut self.nodes[n];
-        let (Some(ep), Some([rkey, _])) = (&node.eps[to], &node.shore.keys[to]) else { return Ok(()) };
+        let base = self.workers[to].rma.addr() + (AREAS + n * AREA) as u64;
+        let sim_worker = &mut self.workers[n];
+        let (Some(ep), Some([rkey, _])) = (&sim_worker.eps[to], &sim_worker.rma.keys[to]) else {
+            return Ok(());
+        };
         let far =
-            |place: &Range<usize>| RemotePiece { addr: base + place.start as u64, len: place.len(), rkey };
-        let far: Vec<RemotePiece<'_>> = places.iter().map(far).collect();
+            |range: &Range<usize>| RemotePiece { addr: base + range.start as u64, len: range.len(), rkey };
+        let far: Vec<RemotePiece<'_>> = ranges.iter().map(far).collect();
         let want = if form == Form::Write { Vec::new() } else { old };
         let mut result = vec![0; want.len()].into_boxed_slice();
-        let room = (form != Form::Write).then(|| local(&mut result, &cuts[2]));
-        let operands = if op == AtomicOp::Read { Vec::new() } else { local(&mut operand, &cuts[0]) };
-        let compares = if form == Form::Compare { local(&mut compare, &cuts[1]) } else { Vec::new() };
+        let room = (form != Form::Write).then(|| local_iov(&mut result, &cuts[2]));
+        let operands = if op == AtomicOp::Read { Vec::new() } else { local_iov(&mut operand, &cuts[0]) };
+        let compares = if form == Form::Compare { local_iov(&mut compare, &cuts[1]) } else { Vec::new() };
         let params = AtomicIovParams {
             op,
             ty,
@@ -74,27 +76,27 @@ impl World {
         let _kept = [operand, compare];
         match started {
             Ok(Started::Running(id)) => {
-                node.shore.computing.push(Computing { to, id, want, refused, result, _kept });
+                sim_worker.rma.atomics.push(PendingAtomic { to, id, want, refused, result, _kept });
                 Ok(())
             }
-            Ok(Started::Done(_)) => self.computed(n, to, Ok(()), &want, &result, refused),
-            Err(error) => self.computed(n, to, Err(error), &want, &result, refused),
+            Ok(Started::Done(_)) => self.check_atomic(n, to, Ok(()), &want, &result, refused),
+            Err(error) => self.check_atomic(n, to, Err(error), &want, &result, refused),
         }
     }
 
-    /// Up to four places in an area, apart from each other and in any order, with `count` elements together.
-    fn places(&mut self, count: usize, size: usize) -> Vec<Range<usize>> {
+    /// Up to four ranges in an area, apart from each other and in any order, with `count` elements together.
+    fn ranges(&mut self, count: usize, size: usize) -> Vec<Range<usize>> {
         let pieces = self.rng.range(1, PIECES.min(count) as u64) as usize;
         let mut spare = AREA / size - count;
-        let (mut places, mut at, mut left) = (Vec::with_capacity(pieces), 0, count);
+        let (mut ranges, mut at, mut left) = (Vec::with_capacity(pieces), 0, count);
         for piece in 0..pieces {
             let gap = self.rng.below(spare as u64 + 1) as usize;
             let behind = pieces - piece - 1;
             let len = if behind == 0 { left } else { self.rng.range(1, (left - behind) as u64) as usize };
-            places.push((at + gap) * size..(at + gap + len) * size);
+            ranges.push((at + gap) * size..(at + gap + len) * size);
             (at, left, spare) = (at + gap + len, left - len, spare - gap);
         }
-        self.rng.shuffle(&mut places);
-        places
+        self.rng.shuffle(&mut ranges);
+        ranges
     }
 }

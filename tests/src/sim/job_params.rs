@@ -1,4 +1,4 @@
-//! What differs from seed to seed: the network, the queues, the sizes, and the habits of the workers.
+//! What differs from seed to seed: the network, the queues, the sizes, and the parameters of each worker.
 //! Drawn once, before a run. Extremes are drawn on purpose: queues of one entry, everything out of order.
 
 use crate::rng::Rng;
@@ -16,20 +16,20 @@ pub enum Scope {
     /// Messages, streams, active messages and memory.
     First,
     /// Receives of many messages too.
-    Many,
+    MultiRecv,
     /// Also memory that is taken back, every form of a send, cancels of active messages and streams.
     Forms,
     /// Also atomics on lists, streams into memory of the library's, messages thrown away unread, sends that nobody waits for,
     /// flushes given up and handlers taken away.
-    Lists,
+    AtomicLists,
     /// Also workers in zero-copy receive mode.
-    InPlace,
+    ZcopyRecv,
     /// Also several NICs for each worker, one of which goes down.
     Nics,
     /// Also workers in zero-copy receive mode, which have one NIC, among others with several.
     Mixed,
     /// Also receives into several pieces.
-    Pieces,
+    RecvIov,
 }
 
 /// How large a job is.
@@ -45,13 +45,13 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { workers: 0, messages: 48, scope: Scope::Pieces }
+        Limits { workers: 0, messages: 48, scope: Scope::RecvIov }
     }
 }
 
 /// One worker's device, and how old it pretends to be.
 #[derive(Clone, Copy, Debug)]
-pub struct Habit {
+pub struct WorkerParams {
     /// What its device can do.
     pub generation: Generation,
     /// Features that it has and does not announce.
@@ -59,14 +59,14 @@ pub struct Habit {
     /// Memory regions of its device beside those it needs itself.
     pub spare_regions: u32,
     /// Zero-copy receive mode.
-    pub in_place: bool,
+    pub zcopy_recv: bool,
 }
 
-/// One seed's world.
+/// One seed's job.
 #[derive(Clone, Debug)]
-pub struct Knobs {
+pub struct JobParams {
     /// Workers, and what differs between them.
-    pub habits: Vec<Habit>,
+    pub workers: Vec<WorkerParams>,
     /// Probability that a device refuses a registration.
     pub refusal: f64,
     /// Longest RDMA operation, bytes.
@@ -128,9 +128,9 @@ pub struct Knobs {
     /// Weight of a step that reaches into another worker's memory.
     pub rma: u64,
     /// Weight of a step that sends an active message.
-    pub letters: u64,
+    pub ams: u64,
     /// Weight of a step that sends to a stream or receives from one.
-    pub brooks: u64,
+    pub streams: u64,
     /// Percent of messages with data for the receiver's completion.
     pub cq_data: u64,
     /// Sends running at a time in a worker.
@@ -138,34 +138,34 @@ pub struct Knobs {
     /// Percent of endpoints made at the start; the others are made at the first send.
     pub connected: u64,
     /// Percent of receives that are for many messages.
-    pub many: u64,
+    pub multi_recv: u64,
     /// Weight of a step that lends memory, uses what is lent, or takes it back.
-    pub loans: u64,
+    pub revocable: u64,
     /// Receives that the device has at a time, of workers in zero-copy receive mode.
-    pub lent: u32,
+    pub posted_recvs: u32,
     /// NICs of each worker that is not in zero-copy receive mode.
     pub nics: usize,
     /// Whether one of them goes down.
-    pub unplug: bool,
+    pub fail_nic: bool,
 }
 
-impl Knobs {
+impl JobParams {
     /// Whether devices fail requests, so that anybody may lose anybody.
     pub fn failing(&self) -> bool {
         self.faults.fail > 0.0
     }
 
     /// Those of a seed.
-    pub fn draw(rng: &mut Rng, limits: Limits) -> Knobs {
-        let workers = match limits.workers {
+    pub fn draw(rng: &mut Rng, limits: Limits) -> JobParams {
+        let count = match limits.workers {
             0 => rng.range(2, 8) as usize,
             some => some,
         };
         let refusal = *rng.pick(&[0.0, 0.0, 0.2, 1.0]);
         let mixed = rng.percent(50);
-        let habits: Vec<Habit> = (0..workers).map(|_| habit(rng, mixed)).collect();
+        let workers: Vec<WorkerParams> = (0..count).map(|_| worker_params(rng, mixed)).collect();
         // Who cannot read, and may not say so to one that does not know READ_NACK, can only fail.
-        let able = habits.iter().all(|h| !h.withheld.contains(Features::READ_NACK));
+        let able = workers.iter().all(|h| !h.withheld.contains(Features::READ_NACK));
         let mtu = *rng.pick(&[256, 512, 1024, 4096, 8928, 8928]);
         let rndv = *rng.pick(&[None, None, Some(0), Some(2048), Some(16_384)]);
         let max = *rng.pick(&[64usize, 4096, 20_000, 80_000, 150_000]);
@@ -173,14 +173,14 @@ impl Knobs {
         // Packets to a message of `max` bytes are bounded, or small MTUs would make the longest runs.
         let max = max.min(mtu as usize * 24);
         let cuts = vec![mtu as usize - 56, mtu as usize - 20, rndv.unwrap_or(65_536).max(1) - 1];
-        let mut knobs = Knobs {
+        let mut params = JobParams {
             refusal: if able { refusal } else { 0.0 },
-            habits: match able {
-                true => habits,
-                false => habits.into_iter().map(|h| Habit { spare_regions: 1000, ..h }).collect(),
+            workers: match able {
+                true => workers,
+                false => workers.into_iter().map(|h| WorkerParams { spare_regions: 1000, ..h }).collect(),
             },
             max_rdma: *rng.pick(&[1 << 30, 1 << 30, 9000, 1000]),
-            death: workers > 2 && rng.percent(25),
+            death: count > 2 && rng.percent(25),
             faults: faults(rng),
             force: *rng.pick(&[0, 0, 0, 5, 30]),
             mtu,
@@ -210,52 +210,53 @@ impl Knobs {
             window: rng.range(1, 48) as usize,
             connected: *rng.pick(&[0, 50, 100]),
             rma: *rng.pick(&[0, 5, 20]),
-            letters: *rng.pick(&[0, 5, 15]),
-            brooks: *rng.pick(&[0, 5, 15]),
+            ams: *rng.pick(&[0, 5, 15]),
+            streams: *rng.pick(&[0, 5, 15]),
             cq_data: *rng.pick(&[0, 0, 20]),
             // Behind all others, which are what they were without it.
-            many: *rng.pick(&[0, 5, 15, 40]),
-            loans: *rng.pick(&[0, 0, 5, 15]) * u64::from(limits.scope >= Scope::Forms),
-            lent: 0,
+            multi_recv: *rng.pick(&[0, 5, 15, 40]),
+            revocable: *rng.pick(&[0, 0, 5, 15]) * u64::from(limits.scope >= Scope::Forms),
+            posted_recvs: 0,
             nics: 1,
-            unplug: false,
+            fail_nic: false,
         };
-        if limits.scope >= Scope::InPlace {
-            knobs.draw_in_place(rng);
+        if limits.scope >= Scope::ZcopyRecv {
+            params.draw_zcopy_recv(rng);
         }
-        let all_may = knobs.habits.iter().all(|habit| !habit.in_place) || limits.scope >= Scope::Mixed;
+        let all_may = params.workers.iter().all(|worker_params| !worker_params.zcopy_recv)
+            || limits.scope >= Scope::Mixed;
         if limits.scope >= Scope::Nics && all_may {
-            knobs.nics = *rng.pick(&[1, 1, 1, 2, 3]);
-            knobs.unplug = knobs.nics > 1 && rng.percent(60);
+            params.nics = *rng.pick(&[1, 1, 1, 2, 3]);
+            params.fail_nic = params.nics > 1 && rng.percent(60);
         }
-        knobs
+        params
     }
 
     /// Puts some workers of some jobs into zero-copy receive mode. Each of their receives is a registration.
-    fn draw_in_place(&mut self, rng: &mut Rng) {
-        self.lent = *rng.pick(&[1, 2, 5, 64]);
-        let many = if self.refusal < 1.0 { *rng.pick(&[0, 0, 30, 60]) } else { 0 };
-        for habit in &mut self.habits {
-            habit.in_place = rng.percent(many);
-            if habit.in_place {
-                habit.spare_regions = 1000;
+    fn draw_zcopy_recv(&mut self, rng: &mut Rng) {
+        self.posted_recvs = *rng.pick(&[1, 2, 5, 64]);
+        let percent = if self.refusal < 1.0 { *rng.pick(&[0, 0, 30, 60]) } else { 0 };
+        for worker_params in &mut self.workers {
+            worker_params.zcopy_recv = rng.percent(percent);
+            if worker_params.zcopy_recv {
+                worker_params.spare_regions = 1000;
                 // Who does not say so keeps quiet about active messages and streams too.
                 let silent = Features::USER_RECV_QP | Features::CLASSES;
-                habit.withheld.set(silent, rng.percent(30));
+                worker_params.withheld.set(silent, rng.percent(30));
             }
         }
     }
 }
 
 /// In a `mixed` job, devices are of all generations, and workers of all ages.
-fn habit(rng: &mut Rng, mixed: bool) -> Habit {
+fn worker_params(rng: &mut Rng, mixed: bool) -> WorkerParams {
     let spare_regions = *rng.pick(&[1000, 1000, 2, 1, 0]);
     if !mixed {
-        return Habit {
+        return WorkerParams {
             generation: Generation::Efa2,
             withheld: Features::empty(),
             spare_regions,
-            in_place: false,
+            zcopy_recv: false,
         };
     }
     let mut withheld = Features::empty();
@@ -270,7 +271,7 @@ fn habit(rng: &mut Rng, mixed: bool) -> Habit {
         withheld.set(bit, rng.percent(15));
     }
     let generation = *rng.pick(&[Generation::Efa0, Generation::Efa1, Generation::Efa2, Generation::Efa3]);
-    Habit { generation, withheld, spare_regions, in_place: false }
+    WorkerParams { generation, withheld, spare_regions, zcopy_recv: false }
 }
 
 fn faults(rng: &mut Rng) -> FaultPlan {

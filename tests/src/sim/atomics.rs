@@ -3,8 +3,8 @@
 //! Called by `rma` to start and to look at ends. Those on lists are in `lists`; the sums that all share are in `rma`.
 
 use super::Failed;
+use super::job::Job;
 use super::rma::SLOTS;
-use super::world::World;
 use ucp::rdm::amo::{self, Form};
 use ucp::select::Sync;
 use ucp::{AtomicOp, AtomicParams, Datatype, Error, RequestId, Started};
@@ -31,7 +31,7 @@ const TYPES: [Datatype; 14] = [
 ];
 
 /// An atomic that has not ended.
-pub struct Computing {
+pub struct PendingAtomic {
     /// At whose memory.
     pub to: usize,
     /// The operation.
@@ -46,22 +46,22 @@ pub struct Computing {
     pub _kept: [Vec<u8>; 2],
 }
 
-impl World {
+impl Job {
     /// Does an operation on the slot that worker `n` has at `to`.
-    pub(super) fn compute(&mut self, n: usize, to: usize) -> Result<(), Failed> {
+    pub(super) fn start_atomic(&mut self, n: usize, to: usize) -> Result<(), Failed> {
         let ty = self.type_of(n, to);
         let (op, form) = self.operation(ty);
         let size = ty.size();
         let count = self.rng.range(1, (SLOT / size) as u64) as usize;
         let (operand, compare) = (self.elements(ty, count), self.elements(ty, count));
         let sync = if form == Form::Write && self.rng.percent(30) { Sync::Yes } else { Sync::No };
-        let refused = sync == Sync::Yes && self.nodes[to].withholds_dc();
+        let refused = sync == Sync::Yes && self.workers[to].withholds_dc();
         let at = SLOTS + n * SLOT;
-        self.trace.tell(
+        self.trace.record(
             &[20, n as u64, to as u64, u64::from(op as u32), u64::from(ty as u32), count as u64],
             format_args!("{}: {n} does {op:?} {form:?} on {count} {ty:?} of {to}, {sync:?}", self.step),
         );
-        let slot = &mut self.nodes[to].shore.model[at..at + count * size];
+        let slot = &mut self.workers[to].rma.expected[at..at + count * size];
         let old = slot.to_vec();
         if !refused {
             for k in 0..count {
@@ -69,9 +69,9 @@ impl World {
                 amo::apply(op, ty, &mut slot[e.clone()], &operand[e.clone()], &compare[e]);
             }
         }
-        let remote = self.nodes[to].shore.addr() + at as u64;
-        let node = &mut self.nodes[n];
-        let (Some(ep), Some(keys)) = (&node.eps[to], &node.shore.keys[to]) else { return Ok(()) };
+        let remote = self.workers[to].rma.addr() + at as u64;
+        let sim_worker = &mut self.workers[n];
+        let (Some(ep), Some(keys)) = (&sim_worker.eps[to], &sim_worker.rma.keys[to]) else { return Ok(()) };
         let mut result = vec![0; if form == Form::Write { 0 } else { old.len() }].into_boxed_slice();
         let params = AtomicParams {
             op,
@@ -90,10 +90,10 @@ impl World {
         match started {
             Ok(Started::Running(id)) => {
                 let _kept = [operand, compare];
-                node.shore.computing.push(Computing { to, id, want, refused, result, _kept })
+                sim_worker.rma.atomics.push(PendingAtomic { to, id, want, refused, result, _kept })
             }
-            Ok(Started::Done(_)) => self.computed(n, to, Ok(()), &want, &result, refused)?,
-            Err(error) => self.computed(n, to, Err(error), &want, &result, refused)?,
+            Ok(Started::Done(_)) => self.check_atomic(n, to, Ok(()), &want, &result, refused)?,
+            Err(error) => self.check_atomic(n, to, Err(error), &want, &result, refused)?,
         }
         self.outcome.atomics += 1;
         Ok(())
@@ -105,20 +105,20 @@ impl World {
     }
 
     /// Looks at the atomics that have ended.
-    pub(super) fn settle_computing(&mut self, n: usize) -> Result<(), Failed> {
+    pub(super) fn reap_atomics(&mut self, n: usize) -> Result<(), Failed> {
         let mut at = 0;
-        while let Some(one) = self.nodes[n].shore.computing.get(at) {
-            let Some(end) = self.nodes[n].worker.test(one.id) else {
+        while let Some(one) = self.workers[n].rma.atomics.get(at) {
+            let Some(end) = self.workers[n].worker.test(one.id) else {
                 at += 1;
                 continue;
             };
-            let Computing { to, want, refused, result, .. } = self.nodes[n].shore.computing.swap_remove(at);
-            self.computed(n, to, end.map(drop), &want, &result, refused)?;
+            let PendingAtomic { to, want, refused, result, .. } = self.workers[n].rma.atomics.swap_remove(at);
+            self.check_atomic(n, to, end.map(drop), &want, &result, refused)?;
         }
         Ok(())
     }
 
-    pub(super) fn computed(
+    pub(super) fn check_atomic(
         &mut self,
         n: usize,
         to: usize,

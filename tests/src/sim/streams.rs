@@ -1,0 +1,355 @@
+//! Streams in a job: one from each worker to each other. Bytes come in the order in which they were sent, each once,
+//! whatever the borders of sends and receives. Called by `act` and `settle`; looked at by the world at the end.
+
+use super::Failed;
+use super::forms::{RecvOp, SendOp};
+use super::job::Job;
+use super::job_params::Scope;
+use super::sim_worker::SimWorker;
+use crate::pattern::Pattern;
+use std::collections::BTreeMap;
+use ucp::rdm::WireId;
+use ucp::rdm::io::PeerId;
+use ucp::{Error, Until};
+
+/// Bytes of one stream in one run.
+const LEN: usize = 150_000;
+/// Sends of one stream in flight.
+const MAX_OPEN: usize = 6;
+
+/// A send that has not ended.
+struct StreamSend {
+    len: usize,
+    cancelled: bool,
+    form: SendOp,
+}
+
+/// The stream between two workers.
+#[derive(Default)]
+pub struct Stream {
+    /// Bytes sent so far, and received.
+    sent: usize,
+    got: usize,
+    sending: Vec<StreamSend>,
+    receiving: Option<RecvOp>,
+    /// As many bytes the receive waits for, if it waits for all of them.
+    awaited: usize,
+    /// The receive was cancelled.
+    recv_cancelled: bool,
+    /// A receive ended with the death of the sender: nothing more comes.
+    ended: bool,
+    /// The sender's name for its receiver, by which it has sent last: whoever has been met anew by another NIC has another, and
+    /// what is sent to it another stream.
+    receiver: Option<PeerId>,
+    /// Where those begin in all that was sent.
+    stream_starts: Vec<usize>,
+    /// How far the receiver has read each, by its own names.
+    read: BTreeMap<PeerId, usize>,
+    /// The sender has come by another NIC than the first.
+    switched_nic: bool,
+}
+
+impl Stream {
+    /// There is, or was, more than one.
+    fn is_split(&self) -> bool {
+        self.switched_nic || self.stream_starts.len() > 1
+    }
+
+    /// Where bytes that came by `from` lie in all that was sent. `split`: they may be of any of several streams.
+    fn offset_of(&self, from: PeerId, bytes: &[u8], all: &[u8], split: bool) -> Option<usize> {
+        let is_at = |at: &usize| all.get(*at..self.sent).is_some_and(|rest| rest.starts_with(bytes));
+        if !split {
+            return Some(self.got).filter(is_at);
+        }
+        match self.read.get(&from) {
+            Some(at) => Some(*at).filter(is_at),
+            None => std::iter::once(self.got).chain(self.stream_starts.iter().copied()).find(is_at),
+        }
+    }
+}
+
+/// All streams, by (from, to).
+pub type Streams = BTreeMap<(usize, usize), Stream>;
+
+impl Job {
+    fn bytes_of(&self, (from, to): (usize, usize)) -> Vec<u8> {
+        let mut bytes = vec![0; LEN];
+        Pattern::new(self.seed, 0xb400, (from << 8 | to) as u64).fill(&mut bytes);
+        bytes
+    }
+
+    /// Worker `n` sends to, or receives from, some stream.
+    pub(super) fn step_stream(&mut self, n: usize) -> Result<(), Failed> {
+        let other = self.any_worker();
+        match self.rng.percent(50) {
+            true => self.stream_send(n, other),
+            false if self.limits.scope >= Scope::AtomicLists && self.rng.percent(40) => {
+                self.stream_recv_data(other, n)
+            }
+            false => self.stream_recv(other, n),
+        }?;
+        self.reap_streams(n)
+    }
+
+    fn stream_send(&mut self, n: usize, to: usize) -> Result<(), Failed> {
+        let len = self.params.sizes.draw(&mut self.rng).min(LEN / 4);
+        let stream = self.streams.entry((n, to)).or_default();
+        let at = stream.sent;
+        if stream.sending.len() >= MAX_OPEN || at + len > LEN || !self.connect(n, to)? {
+            return Ok(());
+        }
+        let bytes = self.bytes_of((n, to))[at..at + len].to_vec();
+        let refuses = self.workers[to].withholds_classes();
+        let (form, lens) = self.send_form(len);
+        let switched_nic = !self.uses_first_nics(n, to);
+        let Some(ep) = &self.workers[n].eps[to] else { return Err(self.fail("just connected")) };
+        let peer = ep.peer();
+        let form = SendOp::stream(ep, form, bytes, &lens);
+        self.trace.record(
+            &[40, n as u64, to as u64, len as u64],
+            format_args!("{}: {n} streams {len} bytes at {at} to {to}", self.step),
+        );
+        if let Some(stream) = self.streams.get_mut(&(n, to)) {
+            stream.sending.push(StreamSend { len, cancelled: false, form });
+            if stream.receiver.replace(peer) != Some(peer) {
+                stream.stream_starts.push(at);
+                stream.switched_nic |= switched_nic;
+            }
+            // What the peer refuses never was in the stream.
+            stream.sent += if refuses { 0 } else { len };
+        }
+        self.outcome.streamed += len as u64;
+        Ok(())
+    }
+
+    /// Posts a receive from the stream from `from` to `n`: one that ends with what there is, or one that waits for as
+    /// much as will surely come.
+    fn stream_recv(&mut self, from: usize, n: usize) -> Result<(), Failed> {
+        let room = self.rng.range(1, 5000) as usize;
+        let full = self.rng.percent(40);
+        let stream = self.streams.entry((from, n)).or_default();
+        let left = stream.sent - stream.got;
+        if stream.receiving.is_some() || (full && left == 0) || !self.connect(n, from)? {
+            return Ok(());
+        }
+        let room = if full { room.min(left) } else { room };
+        let lens = self.recv_lens(room);
+        let Some(ep) = &self.workers[n].eps[from] else { return Err(self.fail("just connected")) };
+        let request = RecvOp::stream(ep, if full { Until::Full } else { Until::Some }, &lens);
+        self.trace.record(
+            &[41, n as u64, from as u64, room as u64, u64::from(full)],
+            format_args!("{}: {n} draws {room} bytes from {from}, full {full}", self.step),
+        );
+        if let Some(stream) = self.streams.get_mut(&(from, n)) {
+            stream.receiving = Some(request);
+            stream.awaited = if full { room } else { 0 };
+            stream.recv_cancelled = false;
+        }
+        Ok(())
+    }
+
+    /// Takes what has come of the stream from `from` to `n`, in memory of the library's.
+    fn stream_recv_data(&mut self, from: usize, n: usize) -> Result<(), Failed> {
+        self.reap_streams(n)?;
+        if !self.connect(n, from)? || self.streams.entry((from, n)).or_default().receiving.is_some() {
+            return Ok(());
+        }
+        let Some(ep) = &self.workers[n].eps[from] else { return Err(self.fail("just connected")) };
+        let (taken, peer) = (ep.stream_recv_data(), ep.peer());
+        let (all, lost) = (self.bytes_of((from, n)), self.is_lost(n, from));
+        let split = self.is_split(from, n);
+        let Some(stream) = self.streams.get_mut(&(from, n)) else { return Ok(()) };
+        let mut at = stream.got;
+        let len = match taken {
+            Ok(None) => return Ok(()),
+            Ok(Some(data))
+                if let Some(offset) = stream.offset_of(peer, &data, &all, split)
+                    && !data.is_empty() =>
+            {
+                at = offset;
+                data.len()
+            }
+            Err(_) if lost => {
+                stream.ended = true;
+                return Ok(());
+            }
+            wrong => return Err(self.fail(format!("worker {n}: at {at} of {from}'s stream: {wrong:?}"))),
+        };
+        stream.got = at + len;
+        stream.read.insert(peer, at + len);
+        self.outcome.stream_data += len as u64;
+        self.trace.record(
+            &[44, n as u64, from as u64, len as u64],
+            format_args!("{}: {n} takes {len} bytes at {at} of the stream from {from}", self.step),
+        );
+        Ok(())
+    }
+
+    /// Whether `n` knows `to` by the first NICs of both, or has gone on from there.
+    fn uses_first_nics(&self, n: usize, to: usize) -> bool {
+        let first = SimWorker::gids(to, 1).next().map(|gid| gid.0);
+        let view = self.workers[n].eps[to].as_ref().and_then(|ep| ep.peer_view());
+        view.is_none_or(|view| Some(view.addr.gid) == first && view.wire == WireId(0))
+    }
+
+    /// Whether what is sent from `from` to `n` need not all be read, or not in one: they have lost each other, or one of them has
+    /// lost a NIC and met the other anew.
+    fn is_split(&self, from: usize, n: usize) -> bool {
+        let split = || self.streams.get(&(from, n)).is_some_and(Stream::is_split);
+        self.is_lost(from, n) || self.has_lost_nic(from, n) && split()
+    }
+
+    /// Looks at what has ended at worker `n`.
+    pub(super) fn reap_streams(&mut self, n: usize) -> Result<(), Failed> {
+        for other in 0..self.workers.len() {
+            if let Some(stream) = self.streams.get_mut(&(n, other)) {
+                let worker = &self.workers[n].worker;
+                let ended: Vec<_> = stream.sending.extract_if(.., |send| send.form.is_done(worker)).collect();
+                let refuses = self.workers[other].withholds_classes();
+                for StreamSend { len, cancelled, form } in ended {
+                    // Of no bytes nothing is sent that could be refused.
+                    let refuses = refuses && len > 0;
+                    let Some(end) = form.end() else { return Err(self.fail("a done send is not done")) };
+                    let right = match end {
+                        Err(Error::Cancelled) if cancelled => true,
+                        _ if cancelled => false,
+                        Ok(()) => !refuses || self.is_lost(n, other),
+                        Err(Error::Unsupported) => refuses,
+                        Err(_) => self.is_lost(n, other),
+                    };
+                    if !right {
+                        return Err(self.fail(format!("worker {n}: a stream to {other} failed")));
+                    }
+                }
+            }
+            let done = self
+                .streams
+                .get_mut(&(other, n))
+                .and_then(|stream| stream.receiving.take_if(|request| request.is_done()));
+            if let Some(request) = done {
+                self.stream_received(other, n, request)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stream_received(&mut self, from: usize, n: usize, request: RecvOp) -> Result<(), Failed> {
+        let Some((end, buf)) = request.end() else { return Err(self.fail("a done receive is not done")) };
+        let all = self.bytes_of((from, n));
+        let (lost, split) = (self.is_lost(n, from), self.is_split(from, n));
+        let Some(stream) = self.streams.get_mut(&(from, n)) else { return Ok(()) };
+        let (at, recv_cancelled) = (stream.got, std::mem::take(&mut stream.recv_cancelled));
+        stream.awaited = 0;
+        self.trace.record(
+            &[42, n as u64, from as u64, at as u64, u64::from(end.is_ok())],
+            format_args!("{}: {n} drew from {from} at {at}: {end:?}", self.step),
+        );
+        match end {
+            Ok(status) if !recv_cancelled && status.len > 0 && status.len <= buf.len() => {
+                let offset = stream.offset_of(status.from, &buf[..status.len], &all, split);
+                let Some(offset) = offset else {
+                    return Err(self.fail(format!("worker {n}: the stream from {from} is wrong behind {at}")));
+                };
+                stream.got = offset + status.len;
+                stream.read.insert(status.from, offset + status.len);
+                Ok(())
+            }
+            Err(Error::Cancelled) if recv_cancelled => Ok(()),
+            Err(_) if lost => {
+                stream.ended = true;
+                Ok(())
+            }
+            _ => {
+                let sent = stream.sent;
+                Err(self.fail(format!("worker {n}: at {at} of {sent} from {from}, a receive ended {end:?}")))
+            }
+        }
+    }
+
+    /// Receives what streams still hold. Answers whether there was anything.
+    pub(super) fn drain_streams(&mut self) -> Result<bool, Failed> {
+        let mut any = false;
+        let keys: Vec<(usize, usize)> = self.streams.keys().copied().collect();
+        for (from, n) in keys {
+            if self.is_dead(n) || !self.reconnect(n, from)? {
+                continue;
+            }
+            let lost = self.is_split(from, n);
+            let Some(stream) = self.streams.get_mut(&(from, n)) else { continue };
+            let left = stream.sent - stream.got;
+            // Of who is lost as much as there is.
+            if (left == 0 && !lost) || stream.ended || stream.receiving.is_some() {
+                continue;
+            }
+            let Some(ep) = &self.workers[n].eps[from] else { return Err(self.fail("just connected")) };
+            let until = if lost { Until::Some } else { Until::Full };
+            stream.receiving = Some(RecvOp::stream(ep, until, &[left.max(1)]));
+            stream.recv_cancelled = false;
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Gives up receives for which nothing comes any more.
+    pub(super) fn cancel_stream_recvs(&mut self) -> Result<(), Failed> {
+        for ((from, n), stream) in &mut self.streams {
+            let Some(request) = &stream.receiving else { continue };
+            if self.workers[*n].dead {
+                continue;
+            }
+            stream.recv_cancelled = request.cancel();
+            if !stream.recv_cancelled {
+                let what = format!("worker {n}: a receive from {from}'s stream cannot be cancelled");
+                return Err(self.fail(what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Worker `n` gives up its latest send to some stream, and its receive from another.
+    pub(super) fn cancel_stream(&mut self, n: usize) {
+        let (to, from) = (self.any_worker(), self.any_worker());
+        let mut granted = 0;
+        if let Some(stream) = self.streams.get_mut(&(n, to))
+            && let Some(last) = stream.sending.last_mut()
+            // Else the model would not know what is behind the gap, or a receive would wait for what never comes.
+            && !last.cancelled
+            && last.len + stream.awaited + stream.got <= stream.sent
+            && last.form.cancel(&self.workers[n].worker)
+        {
+            (last.cancelled, granted) = (true, 1);
+            stream.sent -= last.len;
+        }
+        if let Some(stream) = self.streams.get_mut(&(from, n))
+            && let Some(request) = &stream.receiving
+        {
+            stream.recv_cancelled |= request.cancel();
+            granted += u64::from(stream.recv_cancelled);
+        }
+        self.outcome.am_or_stream_cancelled += granted;
+        self.trace.record(
+            &[43, n as u64, to as u64, from as u64, granted],
+            format_args!(
+                "{}: {n} cancels what it streams to {to} and draws from {from}: {granted}",
+                self.step
+            ),
+        );
+    }
+
+    /// Everything that was sent was received.
+    pub(super) fn check_streams(&self) -> Result<(), Failed> {
+        for ((from, n), stream) in &self.streams {
+            if self.is_dead(*from) || self.is_dead(*n) {
+                continue;
+            }
+            let bytes = if self.is_split(*from, *n) { 0 } else { stream.sent - stream.got };
+            let left = (bytes, stream.sending.len(), stream.receiving.is_some());
+            if left != (0, 0, false) {
+                return Err(
+                    self.fail(format!("stream from {from} to {n}: bytes, sends, receives left: {left:?}"))
+                );
+            }
+        }
+        Ok(())
+    }
+}

@@ -2,57 +2,12 @@
 //! Called through `ibv_create_ah`, `ibv_destroy_ah`, `efadv_query_ah`, and for every completion of a receive.
 
 use crate::abi::{EfadvAhAttr, IbvAh, IbvAhAttr, IbvPd};
-use crate::efadv::{copy_out, covers};
+use crate::context::Context;
+use crate::errno::{Errno, errno_of, ret_int, ret_ptr};
 use crate::pd::PdObj;
-use crate::state::{Context, Errno, errno_of, number, pointer};
-use crate::status::NO_AH;
-use rustc_hash::FxHashMap;
-use uct::efa::dev::soft::{Ah, Pd};
+use crate::sized::{copy_out, covers};
+use uct::efa::dev::soft::Ah;
 use uct::efa::dev::{Dev, Gid};
-
-/// The numbers in use. // HOT: looked into once per receive completed.
-#[derive(Default)]
-pub struct AhnTable {
-    by_gid: FxHashMap<(Pd, Gid), (u16, u32)>,
-    free: Vec<u16>,
-    next: u16,
-}
-
-impl AhnTable {
-    /// The number of `gid` in `pd`, one reference more. `None`: all are in use.
-    fn get(&mut self, pd: Pd, gid: Gid) -> Option<u16> {
-        if let Some((number, refs)) = self.by_gid.get_mut(&(pd, gid)) {
-            *refs += 1;
-            return Some(*number);
-        }
-        let number = match self.free.pop() {
-            Some(number) => number,
-            None if self.next < NO_AH => {
-                self.next += 1;
-                self.next - 1
-            }
-            None => return None,
-        };
-        self.by_gid.insert((pd, gid), (number, 1));
-        Some(number)
-    }
-
-    /// One reference less.
-    fn put(&mut self, pd: Pd, gid: Gid) {
-        let Some((number, refs)) = self.by_gid.get_mut(&(pd, gid)) else { return };
-        *refs -= 1;
-        if *refs == 0 {
-            self.free.push(*number);
-            self.by_gid.remove(&(pd, gid));
-        }
-    }
-
-    /// The number that receives of `pd` show for a sender.
-    #[inline]
-    pub fn number(&self, pd: Pd, gid: Gid) -> Option<u16> {
-        self.by_gid.get(&(pd, gid)).map(|(number, _)| *number)
-    }
-}
 
 /// An address handle as C holds it.
 #[repr(C)]
@@ -71,7 +26,7 @@ unsafe extern "C" fn ibv_create_ah(pd: *mut IbvPd, attr: *const IbvAhAttr) -> *m
     let pd_obj = unsafe { PdObj::of(pd) };
     // SAFETY: as above.
     let attr = unsafe { &*attr };
-    pointer(create(pd, pd_obj, Gid(attr.dgid)))
+    ret_ptr(create(pd, pd_obj, Gid(attr.dgid)))
 }
 
 fn create(pd: *mut IbvPd, pd_obj: &PdObj, gid: Gid) -> Result<*mut IbvAh, Errno> {
@@ -109,31 +64,9 @@ unsafe extern "C" fn efadv_query_ah(ah: *mut IbvAh, attr: *mut EfadvAhAttr, inle
     // SAFETY: by this function's contract.
     let obj = unsafe { &*ah.cast::<AhObj>() };
     if !covers(inlen, std::mem::offset_of!(EfadvAhAttr, reserved)) {
-        return number(Err(libc::EINVAL));
+        return ret_int(Err(libc::EINVAL));
     }
     // SAFETY: by this function's contract.
     unsafe { copy_out(attr, inlen, EfadvAhAttr { ahn: obj.number, ..Default::default() }) };
     0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use uct::efa::dev::soft::{Fabric, FaultPlan, Profile};
-
-    #[test]
-    fn one_ahn_per_domain_and_gid() {
-        let dev = Fabric::new(1, FaultPlan::NONE).open(1, Profile::small()).unwrap();
-        let (a, b) = (dev.alloc_pd().unwrap(), dev.alloc_pd().unwrap());
-        let gid = Gid::link_local(7);
-        let mut t = AhnTable::default();
-        let first = t.get(a, gid).unwrap();
-        assert_eq!(t.get(a, gid), Some(first));
-        assert_ne!(t.get(b, gid), Some(first));
-        t.put(a, gid);
-        assert_eq!(t.number(a, gid), Some(first));
-        t.put(a, gid);
-        assert_eq!(t.number(a, gid), None);
-        assert_eq!(t.get(a, Gid::link_local(8)), Some(first), "a number given back is used again");
-    }
 }

@@ -2,15 +2,15 @@
 //! Called by name; queues add themselves. Blocks only where the program asked for it.
 
 use crate::abi::{IbvCompChannel, IbvContext, IbvCq};
-use crate::cq::CqObj;
-use crate::state::{Errno, number, pointer, set_errno};
+use crate::cq_obj::{CqObj, locked};
+use crate::errno::{Errno, ret_int, ret_ptr, set_errno};
 use rustc_hash::FxHashMap;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use uct::efa::dev::DevCq;
 
 /// A channel as C holds it.
@@ -28,38 +28,6 @@ pub struct ChannelObj {
 struct Queues {
     all: FxHashMap<u64, *mut CqObj>,
     next: u64,
-}
-
-/// How many hold an event of a queue that they have not acknowledged: while there are any, the queue stays.
-#[derive(Default)]
-pub struct UnackedEvents {
-    count: Mutex<u32>,
-    acked: Condvar,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic in a verb ends the process.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl UnackedEvents {
-    fn add(&self) {
-        *locked(&self.count) += 1;
-    }
-
-    fn acknowledge(&self, n: u32) {
-        let mut count = locked(&self.count);
-        *count = count.saturating_sub(n);
-        self.acked.notify_all();
-    }
-
-    /// Waits until all are acknowledged.
-    pub fn wait(&self) {
-        let mut count = locked(&self.count);
-        while *count > 0 {
-            count = self.acked.wait(count).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
 }
 
 impl ChannelObj {
@@ -130,7 +98,7 @@ extern "C" fn ibv_create_comp_channel(ctx: *mut IbvContext) -> *mut IbvCompChann
         let abi = IbvCompChannel { context: ctx, fd: set.as_raw_fd(), refcnt: 0 };
         Box::into_raw(Box::new(ChannelObj { abi, set, queues: Mutex::default() })).cast()
     });
-    pointer(made.map_err(|e| e.raw_os_error()))
+    ret_ptr(made.map_err(|e| e.raw_os_error()))
 }
 
 /// # Safety
@@ -140,7 +108,7 @@ unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut IbvCompChannel) -> c
     // SAFETY: by this function's contract.
     let obj = unsafe { &*channel.cast::<ChannelObj>() };
     if !locked(&obj.queues).all.is_empty() {
-        return number(Err(libc::EBUSY));
+        return ret_int(Err(libc::EBUSY));
     }
     // SAFETY: made by Box::into_raw in `ibv_create_comp_channel`, given back once.
     drop(unsafe { Box::from_raw(channel.cast::<ChannelObj>()) });

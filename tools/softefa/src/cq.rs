@@ -1,106 +1,19 @@
 //! Completion queues: made, polled the plain way, armed and destroyed. The extended poll is in `poll`.
 //! Called by name and through the context's table. One object serves both poll styles.
 
-use crate::abi::{
-    EfadvCq, IbvCompChannel, IbvContext, IbvCq, IbvCqEx, IbvCqInitAttrEx, IbvPollCqAttr, IbvWc,
-};
-use crate::channel::{ChannelObj, UnackedEvents};
+use crate::abi::{IbvCompChannel, IbvContext, IbvCq, IbvCqEx, IbvCqInitAttrEx, IbvWc};
+use crate::channel::ChannelObj;
+use crate::context::Context;
+use crate::cq_obj::{CqObj, UnackedEvents};
+use crate::errno::{Errno, errno_of_open, ret_int, ret_ptr};
 use crate::poll;
 use crate::query::COMP_VECTORS;
 use crate::split_lock::SplitLock;
-use crate::state::{Context, Errno, State, errno_of_open, number, pointer};
-use crate::status::{Completion, completion};
+use crate::state::CqState;
+use crate::status::{Completion, next_completion};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
-use ucs::coll::slots::SlotId;
-use uct::efa::dev::soft::{Cq, Shm};
-use uct::efa::dev::{Channel, Cqe, Dev, DevCq};
-
-/// Entries taken from the device in one go.
-const BATCH: usize = 16;
-
-/// A completion queue as its context knows it.
-pub struct CqState {
-    pub cq: Cq<Shm>,
-    /// Entries taken from the device and not yet shown: `batch[next..end]`.
-    batch: [Cqe; BATCH],
-    next: usize,
-    end: usize,
-    /// Queue pairs on it, counted once for sends and once for receives.
-    pub users: u32,
-}
-
-impl CqState {
-    // HOT
-    #[inline]
-    fn pop(&mut self) -> Option<Cqe> {
-        if self.next == self.end {
-            self.next = 0;
-            self.end = self.cq.poll(&mut self.batch);
-            if self.end == 0 {
-                return None;
-            }
-        }
-        self.next += 1;
-        Some(self.batch[self.next - 1])
-    }
-
-    /// Drops what a queue pair that is going away has here.
-    pub fn discard_qp(&mut self, qpn: u16) {
-        let mut keep = self.next;
-        for i in self.next..self.end {
-            if self.batch[i].qpn != qpn {
-                self.batch[keep] = self.batch[i];
-                keep += 1;
-            }
-        }
-        self.end = keep;
-    }
-}
-
-/// The next entry of a queue. // HOT
-#[inline]
-pub fn next_completion(state: &mut State, id: SlotId) -> Option<Completion> {
-    loop {
-        let cqe = state.cqs.get_mut(id)?.pop()?;
-        if let Some(row) = state.qp_by_number(cqe.qpn) {
-            return Some(completion(state, row, &cqe));
-        }
-    }
-}
-
-/// A completion queue as C holds it.
-#[repr(C)]
-pub struct CqObj {
-    pub ex: UnsafeCell<IbvCqEx>,
-    pub efadv: EfadvCq,
-    pub id: SlotId,
-    /// Held from start to end of an extended poll: the entry it is at.
-    pub current: SplitLock<Completion>,
-    /// Who holds an event of it.
-    pub events: UnackedEvents,
-}
-
-impl CqObj {
-    /// The object behind a pointer, of either C type.
-    ///
-    /// # Safety
-    /// `cq` is a completion queue of ours, alive; the reference is not kept beyond the verb.
-    #[inline]
-    pub unsafe fn of<'a, T>(cq: *mut T) -> &'a CqObj {
-        // SAFETY: by this function's contract.
-        unsafe { &*cq.cast::<CqObj>() }
-    }
-
-    /// Its context.
-    #[inline]
-    pub fn context(&self) -> &Context {
-        // SAFETY: the field was written when the object was made and is never written again.
-        let ctx = unsafe { (*self.ex.get()).base.context };
-        // SAFETY: a context outlives its queues (rule of verbs), and this one came from `Context::open`.
-        unsafe { Context::of(ctx) }
-    }
-}
+use uct::efa::dev::{Channel, Dev, DevCq};
 
 /// What a queue is made from.
 struct CqParams {
@@ -122,7 +35,7 @@ unsafe fn create(ctx: *mut IbvContext, params: &CqParams) -> Result<*mut CqObj, 
     let state = &mut *context.lock();
     let cq = state.dev.create_cq(params.cqe as u32, kind).map_err(|e| errno_of_open(&e))?;
     let depth = cq.depth();
-    let row = CqState { cq, batch: [Cqe::EMPTY; BATCH], next: 0, end: 0, users: 0 };
+    let row = CqState::new(cq);
     let id = state.cqs.insert(row).map_err(|_| libc::ENOMEM)?;
     let base = IbvCq {
         context: ctx,
@@ -168,7 +81,7 @@ unsafe extern "C" fn ibv_create_cq(
 ) -> *mut IbvCq {
     // SAFETY: by this function's contract.
     let made = unsafe { create(ctx, &CqParams { cqe, cq_context, channel, comp_vector }) };
-    pointer(made.map(|obj| obj.cast()))
+    ret_ptr(made.map(|obj| obj.cast()))
 }
 
 /// Makes a queue for the extended poll.
@@ -185,7 +98,7 @@ pub unsafe extern "C" fn create_ex(ctx: *mut IbvContext, attr: *mut IbvCqInitAtt
     let flags = if attr.comp_mask & MASK_FLAGS != 0 { attr.flags } else { 0 };
     let known = attr.comp_mask & !(MASK_FLAGS | MASK_PD) == 0 && flags & !SINGLE_THREADED == 0;
     if !known || attr.wc_flags & !WC_FLAGS != 0 {
-        return pointer(Err(libc::EOPNOTSUPP));
+        return ret_ptr(Err(libc::EOPNOTSUPP));
     }
     let params = CqParams {
         cqe: c_int::try_from(attr.cqe).unwrap_or(c_int::MAX),
@@ -195,7 +108,7 @@ pub unsafe extern "C" fn create_ex(ctx: *mut IbvContext, attr: *mut IbvCqInitAtt
     };
     // SAFETY: by this function's contract.
     let made = unsafe { create(ctx, &params) };
-    pointer(made.map(|obj| obj.cast()))
+    ret_ptr(made.map(|obj| obj.cast()))
 }
 
 /// # Safety
@@ -209,7 +122,7 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut IbvCq) -> c_int {
     // SAFETY: null, or a channel that outlives its queues (rule of verbs).
     let channel = unsafe { channel.cast::<ChannelObj>().as_ref() };
     if let Err(e) = remove(obj, channel) {
-        return number(Err(e));
+        return ret_int(Err(e));
     }
     // Not found by anybody from now on; who has it still acknowledges that.
     obj.events.wait();
@@ -267,7 +180,7 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut IbvCq, solicited_only: c_int) ->
     let state = &mut *obj.context().lock();
     let Some(row) = state.cqs.get(obj.id) else { return libc::EINVAL };
     row.cq.notify();
-    if row.next != row.end {
+    if row.has_batched() {
         row.cq.signal();
     }
     0
@@ -283,14 +196,5 @@ unsafe extern "C" fn ibv_resize_cq(cq: *mut IbvCq, cqe: c_int) -> c_int {
     let obj = unsafe { CqObj::of(cq) };
     // SAFETY: written when the object was made.
     let has = unsafe { (*obj.ex.get()).base.cqe };
-    number(if cqe <= has { Ok(()) } else { Err(libc::EOPNOTSUPP) })
-}
-
-/// What `ibv_start_poll` is given: nothing may be asked for.
-///
-/// # Safety
-/// `attr` is null or valid.
-pub unsafe fn poll_attr_ok(attr: *mut IbvPollCqAttr) -> bool {
-    // SAFETY: by this function's contract.
-    unsafe { attr.as_ref() }.is_none_or(|attr| attr.comp_mask == 0)
+    ret_int(if cqe <= has { Ok(()) } else { Err(libc::EOPNOTSUPP) })
 }

@@ -2,8 +2,9 @@
 //! in the list is not an EFA.
 
 use crate::abi::{IbvContext, IbvContextOps, IbvDevice, VerbsContext};
+use crate::context::Context;
+use crate::errno::{errno_of_open, ret_ptr, set_errno};
 use crate::query::COMP_VECTORS;
-use crate::state::{Context, errno_of_open, pointer, set_errno};
 use crate::{cq, post, qp, query};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -161,7 +162,7 @@ fn verbs_context(device: *mut IbvDevice, events: c_int) -> VerbsContext {
 #[unsafe(no_mangle)]
 extern "C" fn ibv_open_device(device: *mut IbvDevice) -> *mut IbvContext {
     let ours = devices().iter().find(|d| std::ptr::eq(&raw const d.abi, device));
-    let Some(entry) = ours else { return pointer(Err(libc::ENODEV)) };
+    let Some(entry) = ours else { return ret_ptr(Err(libc::ENODEV)) };
     let opened = settings()
         .map_err(|e| {
             eprintln!("softefa: {e}");
@@ -173,7 +174,7 @@ extern "C" fn ibv_open_device(device: *mut IbvDevice) -> *mut IbvContext {
                 errno_of_open(&e)
             })
         });
-    pointer(opened.and_then(|dev| Context::open(dev, |events| verbs_context(device, events))))
+    ret_ptr(opened.and_then(|dev| Context::open(dev, |events| verbs_context(device, events))))
 }
 
 /// # Safety

@@ -2,22 +2,23 @@
 //! a program that finds one unsupported takes the way it had before.
 
 use crate::abi::{EfadvQp, IbvContext, IbvCq, IbvMr, IbvQp};
-use crate::efadv::copy_out;
-use crate::qp::QpObj;
-use crate::state::{Context, number, pointer};
+use crate::context::Context;
+use crate::errno::{ret_int, ret_ptr};
+use crate::qp_obj::QpObj;
+use crate::sized::copy_out;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 
 /// Queues cannot be mapped: the program goes on through verbs.
 #[unsafe(no_mangle)]
 extern "C" fn efadv_query_cq(_cq: *mut IbvCq, _attr: *mut c_void, _inlen: u32) -> c_int {
-    number(Err(libc::EOPNOTSUPP))
+    ret_int(Err(libc::EOPNOTSUPP))
 }
 
 /// As above.
 #[unsafe(no_mangle)]
 extern "C" fn efadv_query_qp_wqs(_qp: *mut IbvQp, _sq: *mut c_void, _rq: *mut c_void, _inlen: u32) -> c_int {
-    number(Err(libc::EOPNOTSUPP))
+    ret_int(Err(libc::EOPNOTSUPP))
 }
 
 /// Regions have no interconnect ids: all validity bits are clear.
@@ -52,5 +53,5 @@ extern "C" fn efadv_create_comp_cntr(
     _efa: *mut c_void,
     _inlen: u32,
 ) -> *mut c_void {
-    pointer(Err(libc::EOPNOTSUPP))
+    ret_ptr(Err(libc::EOPNOTSUPP))
 }

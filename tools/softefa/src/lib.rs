@@ -8,11 +8,15 @@
 
 mod abi;
 mod ah;
+mod ahn;
 mod channel;
+mod context;
 mod cq;
+mod cq_obj;
 mod device;
 mod efadv;
 mod efadv_later;
+mod errno;
 mod files;
 mod mr;
 mod pd;
@@ -20,7 +24,10 @@ mod poll;
 mod post;
 mod progress_thread;
 mod qp;
+mod qp_obj;
 mod query;
+mod send_wr;
+mod sized;
 mod split_lock;
 mod state;
 mod status;

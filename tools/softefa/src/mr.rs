@@ -1,8 +1,9 @@
 //! Memory regions. Called through the `ibv_reg_*` family and `ibv_dereg_mr`. Never touches the memory itself.
 
 use crate::abi::{IbvMr, IbvPd};
+use crate::context::Context;
+use crate::errno::{Errno, errno_of, ret_int, ret_ptr};
 use crate::pd::PdObj;
-use crate::state::{Context, Errno, errno_of, number, pointer};
 use std::ffi::{c_int, c_uint, c_void};
 use ucs::coll::slots::SlotId;
 use uct::api::Access;
@@ -89,7 +90,7 @@ unsafe fn register(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_reg_mr(pd: *mut IbvPd, addr: *mut c_void, len: usize, flags: c_int) -> *mut IbvMr {
     // SAFETY: by this function's contract.
-    pointer(unsafe { register(pd, addr, len, addr as u64, flags as c_uint) })
+    ret_ptr(unsafe { register(pd, addr, len, addr as u64, flags as c_uint) })
 }
 
 /// # Safety
@@ -103,7 +104,7 @@ unsafe extern "C" fn ibv_reg_mr_iova(
     flags: c_int,
 ) -> *mut IbvMr {
     // SAFETY: by this function's contract.
-    pointer(unsafe { register(pd, addr, len, iova, flags as c_uint) })
+    ret_ptr(unsafe { register(pd, addr, len, iova, flags as c_uint) })
 }
 
 /// # Safety
@@ -117,7 +118,7 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     flags: c_uint,
 ) -> *mut IbvMr {
     // SAFETY: by this function's contract.
-    pointer(unsafe { register(pd, addr, len, iova, flags) })
+    ret_ptr(unsafe { register(pd, addr, len, iova, flags) })
 }
 
 /// Device memory is not there. Answering so, and not that the descriptor is bad, tells programs that probe.
@@ -130,7 +131,7 @@ extern "C" fn ibv_reg_dmabuf_mr(
     _fd: c_int,
     _flags: c_int,
 ) -> *mut IbvMr {
-    pointer(Err(libc::EOPNOTSUPP))
+    ret_ptr(Err(libc::EOPNOTSUPP))
 }
 
 /// # Safety
@@ -147,7 +148,7 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut IbvMr) -> c_int {
     let removed = state.mrs.remove(obj.id).map(drop);
     drop(state);
     pd.remove_user();
-    number(removed.ok_or(libc::EINVAL))
+    ret_int(removed.ok_or(libc::EINVAL))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Protection domains. Called through `ibv_alloc_pd` and `ibv_dealloc_pd`; the other objects count themselves in.
 
 use crate::abi::{IbvContext, IbvPd};
-use crate::state::{Context, Errno, errno_of_open, number, pointer};
+use crate::context::Context;
+use crate::errno::{Errno, errno_of_open, ret_int, ret_ptr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use uct::efa::dev::Dev;
 use uct::efa::dev::soft::Pd;
@@ -52,7 +53,7 @@ unsafe extern "C" fn ibv_alloc_pd(ctx: *mut IbvContext) -> *mut IbvPd {
         let abi = IbvPd { context: ctx, number: 0 };
         Ok(Box::into_raw(Box::new(PdObj { abi, pd, users: AtomicU32::new(0) })).cast())
     };
-    pointer(make())
+    ret_ptr(make())
 }
 
 /// # Safety
@@ -61,7 +62,7 @@ unsafe extern "C" fn ibv_alloc_pd(ctx: *mut IbvContext) -> *mut IbvPd {
 unsafe extern "C" fn ibv_dealloc_pd(pd: *mut IbvPd) -> i32 {
     // SAFETY: by this function's contract.
     if unsafe { PdObj::of(pd) }.users.load(Ordering::Relaxed) > 0 {
-        return number(Err(libc::EBUSY));
+        return ret_int(Err(libc::EBUSY));
     }
     // SAFETY: made by Box::into_raw in `ibv_alloc_pd`, given back once.
     drop(unsafe { Box::from_raw(pd.cast::<PdObj>()) });

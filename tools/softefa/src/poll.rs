@@ -2,8 +2,9 @@
 //! The queue is held from start to end; the context's lock only while an entry is fetched, so that posts go on inside.
 
 use crate::abi::{EfadvCq, IbvCq, IbvCqEx, IbvPollCqAttr};
-use crate::cq::{CqObj, next_completion, poll_attr_ok};
-use crate::status::{Completion, NO_AH};
+use crate::ahn::NO_AH;
+use crate::cq_obj::CqObj;
+use crate::status::{Completion, next_completion};
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;
 
@@ -150,4 +151,13 @@ unsafe extern "C" fn read_sgid(cq: *mut EfadvCq, gid: *mut [u8; 16]) -> c_int {
 unsafe extern "C" fn is_unsolicited(cq: *mut EfadvCq) -> bool {
     // SAFETY: called between start and end of a poll, on the EFA part of a queue of ours.
     unsafe { current(cq_of_efadv(cq)) }.unsolicited
+}
+
+/// What `ibv_start_poll` is given: nothing may be asked for.
+///
+/// # Safety
+/// `attr` is null or valid.
+unsafe fn poll_attr_ok(attr: *mut IbvPollCqAttr) -> bool {
+    // SAFETY: by this function's contract.
+    unsafe { attr.as_ref() }.is_none_or(|attr| attr.comp_mask == 0)
 }

@@ -25,17 +25,6 @@ extern "C" fn after_fork() {
     FORK_LOCK.unlock();
 }
 
-/// What the engine thread does, kept with the state it works on.
-#[derive(Default)]
-pub struct ThreadState {
-    /// The thread, and the process that has it: a child after fork has none.
-    handle: Option<(JoinHandle<()>, u32)>,
-    /// It is parked, or about to.
-    idle: bool,
-    /// It shall end.
-    stop: bool,
-}
-
 /// A context's state, its lock, and its engine.
 pub struct ProgressThread(Arc<Mutex<State>>);
 

@@ -1,19 +1,20 @@
 //! Queue pairs: made, taken through their states, queried, destroyed. Posting is in `post` and `session`.
 //! Called by name and through the context's table; EFA's own creators come through `efadv`.
 
-use crate::abi::{
-    EfadvQp, IbvContext, IbvPd, IbvQp, IbvQpAttr, IbvQpCap, IbvQpEx, IbvQpInitAttr, IbvQpInitAttrEx,
-};
-use crate::cq::CqObj;
+use crate::abi::{IbvContext, IbvPd, IbvQp, IbvQpAttr, IbvQpCap, IbvQpEx, IbvQpInitAttr, IbvQpInitAttrEx};
+use crate::context::Context;
+use crate::cq_obj::CqObj;
+use crate::errno::{Errno, errno_of_open, ret_int, ret_ptr};
 use crate::pd::PdObj;
+use crate::qp_obj::{ERR, INIT, Kind, QpObj, RESET, RTR, RTS, SQD};
 use crate::query::{RQ_SGE, max_rq_wr};
+use crate::send_wr::WrBatch;
 use crate::split_lock::SplitLock;
-use crate::state::{Context, Errno, QpAttrs, QpState, errno_of_open, number, pointer};
-use crate::wr_batch::{self, WrBatch};
+use crate::state::{QpAttrs, QpState};
+use crate::wr_batch;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU8, Ordering};
-use ucs::coll::slots::SlotId;
 use uct::efa::dev::{Dev, DevAttr, DevQp, QpInit, QpKind};
 
 /// `IBV_QPT_UD`.
@@ -30,13 +31,6 @@ const OP_SEND: u64 = 4;
 const OP_SEND_IMM: u64 = 8;
 const OP_READ: u64 = 16;
 
-const RESET: c_int = 0;
-const INIT: c_int = 1;
-const RTR: c_int = 2;
-const RTS: c_int = 3;
-const SQD: c_int = 4;
-const ERR: c_int = 6;
-
 const ATTR_STATE: c_uint = 1;
 const ATTR_CUR_STATE: c_uint = 2;
 /// An event when the queue is drained: permitted, and as nothing is ever queued there is none.
@@ -49,79 +43,6 @@ const ATTR_SQ_PSN: c_uint = 1 << 16;
 
 /// Retries that never end.
 const RNR_FOREVER: u8 = 7;
-
-/// What kind of queue pair is made.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Scalable reliable datagrams.
-    Srd {
-        /// Writes with immediate use up no receive.
-        unsolicited: bool,
-    },
-    /// Datagrams without promises.
-    Datagram,
-}
-
-/// A queue pair as C holds it.
-#[repr(C)]
-pub struct QpObj {
-    pub ex: UnsafeCell<IbvQpEx>,
-    pub efadv: EfadvQp,
-    pub id: SlotId,
-    pub kind: Kind,
-    /// What was given; asked for by a query.
-    cap: IbvQpCap,
-    sig_all: bool,
-    /// State as posts see it: the C field may be read by the program, this one never written by it.
-    state: AtomicU8,
-    /// Held from start to completion of a send session.
-    pub batch: SplitLock<WrBatch>,
-}
-
-impl QpObj {
-    /// The object behind a pointer, of either C type.
-    ///
-    /// # Safety
-    /// `qp` is a queue pair of ours, alive; the reference is not kept beyond the verb.
-    #[inline]
-    pub unsafe fn of<'a, T>(qp: *mut T) -> &'a QpObj {
-        // SAFETY: by this function's contract.
-        unsafe { &*qp.cast::<QpObj>() }
-    }
-
-    /// Its context.
-    #[inline]
-    pub fn context(&self) -> &Context {
-        // SAFETY: the field was written when the object was made and is never written again.
-        let ctx = unsafe { (*self.ex.get()).base.context };
-        // SAFETY: a context outlives its queue pairs (rule of verbs), and this one came from `Context::open`.
-        unsafe { Context::of(ctx) }
-    }
-
-    /// Whether sends may be posted.
-    #[inline]
-    pub fn may_send(&self) -> bool {
-        matches!(c_int::from(self.state.load(Ordering::Relaxed)), RTS | SQD)
-    }
-
-    /// Whether receives may be posted.
-    #[inline]
-    pub fn may_recv(&self) -> bool {
-        matches!(c_int::from(self.state.load(Ordering::Relaxed)), INIT | RTR | RTS | SQD)
-    }
-
-    /// Whether sends complete whether they ask for it or not.
-    #[inline]
-    pub fn signals_all(&self) -> bool {
-        self.sig_all
-    }
-
-    fn set_state(&self, state: c_int) {
-        self.state.store(state as u8, Ordering::Relaxed);
-        // SAFETY: the program changes a queue pair's state from one thread at a time and reads the field afterwards.
-        unsafe { (*self.ex.get()).base.state = state };
-    }
-}
 
 fn check_cap(cap: &IbvQpCap, dev: &DevAttr) -> Result<(), Errno> {
     let receives = u64::from(cap.max_recv_wr) * u64::from(cap.max_recv_sge.max(1));
@@ -266,10 +187,10 @@ unsafe extern "C" fn ibv_create_qp(pd: *mut IbvPd, attr: *mut IbvQpInitAttr) -> 
     // SAFETY: by this function's contract.
     let attr = unsafe { &mut *attr };
     if attr.qp_type != TYPE_UD {
-        return pointer(Err(libc::EOPNOTSUPP));
+        return ret_ptr(Err(libc::EOPNOTSUPP));
     }
     // SAFETY: by this function's contract.
-    pointer(unsafe { create_plain(pd, attr, Kind::Datagram) })
+    ret_ptr(unsafe { create_plain(pd, attr, Kind::Datagram) })
 }
 
 /// The context's own creator.
@@ -280,10 +201,10 @@ pub unsafe extern "C" fn create_qp_ex(ctx: *mut IbvContext, attr: *mut IbvQpInit
     // SAFETY: by this function's contract.
     let attr = unsafe { &mut *attr };
     if attr.qp_type != TYPE_UD {
-        return pointer(Err(libc::EOPNOTSUPP));
+        return ret_ptr(Err(libc::EOPNOTSUPP));
     }
     // SAFETY: by this function's contract.
-    pointer(unsafe { create_ex(ctx, attr, Kind::Datagram) })
+    ret_ptr(unsafe { create_ex(ctx, attr, Kind::Datagram) })
 }
 
 /// The attributes a step needs, and those it may have besides. `None`: there is no such step.
@@ -310,7 +231,7 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut IbvQp, attr: *mut IbvQpAttr, mask: c
     let obj = unsafe { QpObj::of(qp) };
     // SAFETY: as above.
     let attr = unsafe { &*attr };
-    number(modify(obj, attr, mask as c_uint))
+    ret_int(modify(obj, attr, mask as c_uint))
 }
 
 fn modify(obj: &QpObj, attr: &IbvQpAttr, mask: c_uint) -> Result<(), Errno> {
@@ -399,7 +320,7 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut IbvQp) -> c_int {
     let obj = unsafe { QpObj::of(qp) };
     {
         let mut state = obj.context().lock();
-        let Some(row) = state.remove_qp(obj.id) else { return number(Err(libc::EINVAL)) };
+        let Some(row) = state.remove_qp(obj.id) else { return ret_int(Err(libc::EINVAL)) };
         for cq in [row.send_cq, row.recv_cq] {
             if let Some(cq) = state.cqs.get_mut(cq) {
                 cq.users -= 1;

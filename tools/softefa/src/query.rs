@@ -2,8 +2,9 @@
 //! Values are those of the real device where they are known ("Software EFA", docs/soft-efa.md).
 
 use crate::abi::{IbvContext, IbvDeviceAttr, IbvDeviceAttrEx, IbvGidEntry, IbvPortAttr};
-use crate::efadv::copy_out;
-use crate::state::{Context, number, set_errno};
+use crate::context::Context;
+use crate::errno::{ret_int, set_errno};
+use crate::sized::copy_out;
 use std::ffi::{c_char, c_int, c_void};
 use uct::efa::dev::DevAttr;
 use uct::efa::dev::soft::MAX_RECV_SGE;
@@ -181,9 +182,9 @@ unsafe extern "C" fn _ibv_query_gid_ex(
     size: usize,
 ) -> c_int {
     if port != 1 || index != 0 || flags != 0 {
-        return number(Err(libc::EINVAL));
+        return ret_int(Err(libc::EINVAL));
     }
-    let Ok(size) = u32::try_from(size) else { return number(Err(libc::EINVAL)) };
+    let Ok(size) = u32::try_from(size) else { return ret_int(Err(libc::EINVAL)) };
     // SAFETY: by this function's contract.
     let gid = unsafe { Context::of(ctx) }.gid.0;
     // SAFETY: by this function's contract.

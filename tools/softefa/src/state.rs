@@ -1,21 +1,63 @@
 //! What lies behind a context: the device and all its objects, under one lock, named by ids with a generation.
 //! Used by every verb. The lock is never held while a caller's code runs, nor across the start and end of a session.
 
-use crate::abi::{IbvContext, VerbsContext};
-use crate::ah::AhnTable;
-use crate::cq::CqState;
-use crate::progress_thread::{ProgressThread, ThreadState};
-use rustix::event::{EventfdFlags, eventfd};
-use std::mem::offset_of;
-use std::os::fd::OwnedFd;
-use std::sync::MutexGuard;
+use crate::ahn::AhnTable;
+use crate::errno::Errno;
+use std::thread::JoinHandle;
 use ucs::coll::slots::{SlotId, Slots};
-use uct::api::{Error, OpenError};
-use uct::efa::dev::soft::{Device, Mr, Pd, Qp, Shm};
-use uct::efa::dev::{Dev, DevAttr, DevQp, Gid};
+use uct::efa::dev::soft::{Cq, Device, Mr, Pd, Qp, Shm};
+use uct::efa::dev::{Cqe, Dev, DevCq, DevQp};
 
-/// An error number of the C library.
-pub type Errno = i32;
+/// Entries taken from the device in one go.
+const BATCH: usize = 16;
+
+/// A completion queue as its context knows it.
+pub struct CqState {
+    pub cq: Cq<Shm>,
+    /// Entries taken from the device and not yet shown: `batch[next..end]`.
+    batch: [Cqe; BATCH],
+    next: usize,
+    end: usize,
+    /// Queue pairs on it, counted once for sends and once for receives.
+    pub users: u32,
+}
+
+impl CqState {
+    pub fn new(cq: Cq<Shm>) -> CqState {
+        CqState { cq, batch: [Cqe::EMPTY; BATCH], next: 0, end: 0, users: 0 }
+    }
+
+    /// Whether entries were taken from the device and not yet shown.
+    pub fn has_batched(&self) -> bool {
+        self.next != self.end
+    }
+
+    // HOT
+    #[inline]
+    pub fn pop(&mut self) -> Option<Cqe> {
+        if self.next == self.end {
+            self.next = 0;
+            self.end = self.cq.poll(&mut self.batch);
+            if self.end == 0 {
+                return None;
+            }
+        }
+        self.next += 1;
+        Some(self.batch[self.next - 1])
+    }
+
+    /// Drops what a queue pair that is going away has here.
+    pub fn discard_qp(&mut self, qpn: u16) {
+        let mut keep = self.next;
+        for i in self.next..self.end {
+            if self.batch[i].qpn != qpn {
+                self.batch[keep] = self.batch[i];
+                keep += 1;
+            }
+        }
+        self.end = keep;
+    }
+}
 
 /// A queue pair as its context knows it.
 pub struct QpState {
@@ -38,6 +80,17 @@ pub struct QpAttrs {
     pub rnr_retry: u8,
 }
 
+/// What the engine thread does, kept with the state it works on.
+#[derive(Default)]
+pub struct ThreadState {
+    /// The thread, and the process that has it: a child after fork has none.
+    pub handle: Option<(JoinHandle<()>, u32)>,
+    /// It is parked, or about to.
+    pub idle: bool,
+    /// It shall end.
+    pub stop: bool,
+}
+
 /// A device and its objects.
 pub struct State {
     pub dev: Device<Shm>,
@@ -57,7 +110,7 @@ pub struct State {
 unsafe impl Send for State {}
 
 impl State {
-    fn new(dev: Device<Shm>) -> State {
+    pub fn new(dev: Device<Shm>) -> State {
         let numbers = (dev.attr().max_qp.max(1) as usize).next_power_of_two();
         State {
             dev,
@@ -96,133 +149,8 @@ impl State {
         self.qps.get(self.by_qpn[self.qpn_slot(qpn)])
     }
 
-    fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         let empty = |n: usize| n == 0;
         empty(self.mrs.iter().count()) && empty(self.cqs.iter().count()) && empty(self.qps.iter().count())
-    }
-}
-
-/// A context: what C sees, and behind it what it does not.
-#[repr(C)]
-pub struct Context {
-    verbs: VerbsContext,
-    progress: ProgressThread,
-    /// What the device is; it never changes.
-    pub attr: DevAttr,
-    /// Its GID; it never changes.
-    pub gid: Gid,
-    /// Shown as the descriptor of asynchronous events, of which there are none.
-    _events: OwnedFd,
-}
-
-impl Context {
-    /// A context on `dev`; `fill` makes its C part, given the descriptor for events. Freed by [`Context::close`].
-    pub fn open(dev: Device<Shm>, fill: impl FnOnce(i32) -> VerbsContext) -> Result<*mut IbvContext, Errno> {
-        use std::os::fd::AsRawFd;
-        let events = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| e.raw_os_error())?;
-        let (attr, gid) = (dev.attr().clone(), dev.gid());
-        let verbs = fill(events.as_raw_fd());
-        let whole = Box::new(Context {
-            verbs,
-            progress: ProgressThread::new(State::new(dev)),
-            attr,
-            gid,
-            _events: events,
-        });
-        let whole = Box::into_raw(whole);
-        Ok(whole.cast::<u8>().wrapping_add(offset_of!(Context, verbs.context)).cast())
-    }
-
-    /// The context of a pointer that [`Context::open`] gave.
-    ///
-    /// # Safety
-    /// `ctx` is such a pointer and was not closed; the reference is not kept beyond the verb.
-    #[inline]
-    pub unsafe fn of<'a>(ctx: *mut IbvContext) -> &'a Context {
-        let whole = ctx.cast::<u8>().wrapping_sub(offset_of!(Context, verbs.context)).cast::<Context>();
-        // SAFETY: by this function's contract `whole` is the live allocation made in `open`.
-        unsafe { &*whole }
-    }
-
-    /// Frees a context. One whose objects live on is left as it is: a late call must find it.
-    ///
-    /// # Safety
-    /// As for [`Context::of`]; no other thread uses it, and nobody does afterwards.
-    pub unsafe fn close(ctx: *mut IbvContext) {
-        // SAFETY: by this function's contract.
-        let idle = unsafe { Context::of(ctx) }.lock().is_idle();
-        if idle {
-            let whole = ctx.cast::<u8>().wrapping_sub(offset_of!(Context, verbs.context));
-            // SAFETY: made by Box::into_raw in `open`, and given back once (contract).
-            drop(unsafe { Box::from_raw(whole.cast::<Context>()) });
-        }
-    }
-
-    /// Everything behind it. // HOT
-    #[inline]
-    pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.progress.lock()
-    }
-
-    /// Called after a post: sees to it that what the post left undone is done even if the program polls no more. // HOT
-    #[inline]
-    pub fn wake_if_deferred(&self, state: &mut State, qp: SlotId) {
-        if state.qps.get(qp).is_some_and(|row| row.qp.has_deferred()) {
-            self.progress.wake(state);
-        }
-    }
-}
-
-/// The error number of an error of the device.
-pub fn errno_of(e: Error) -> Errno {
-    match e {
-        Error::Sys { errno, .. } => errno.0,
-        Error::NoMemory | Error::Exhausted(_) => libc::ENOMEM,
-        Error::NoDescriptor => libc::EMFILE,
-        Error::Unsupported(_) => libc::EOPNOTSUPP,
-        _ => libc::EINVAL,
-    }
-}
-
-/// The error number of a failed opening; what a number cannot say goes to standard error.
-pub fn errno_of_open(e: &OpenError) -> Errno {
-    match e {
-        OpenError::Op(e) => errno_of(*e),
-        OpenError::Environment(_) => {
-            eprintln!("softefa: {e}");
-            libc::EIO
-        }
-        OpenError::Exhausted { errno, .. } => {
-            eprintln!("softefa: {e}");
-            errno.0
-        }
-        _ => libc::EINVAL,
-    }
-}
-
-/// Sets the C library's error number.
-pub fn set_errno(e: Errno) {
-    // SAFETY: the location of the calling thread's errno is always valid.
-    let at = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    unsafe { *at = e };
-}
-
-/// What a verb that answers with a pointer answers: the object, or null and errno.
-pub fn pointer<T>(made: Result<*mut T, Errno>) -> *mut T {
-    made.unwrap_or_else(|e| {
-        set_errno(e);
-        std::ptr::null_mut()
-    })
-}
-
-/// What a verb that answers with a number answers: 0, or the error number, which is in errno too.
-pub fn number(done: Result<(), Errno>) -> i32 {
-    match done {
-        Ok(()) => 0,
-        Err(e) => {
-            set_errno(e);
-            e
-        }
     }
 }

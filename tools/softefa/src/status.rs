@@ -2,11 +2,10 @@
 //! Called when an entry leaves a completion queue. Keeps nothing.
 
 use crate::abi::IbvWc;
+use crate::ahn::NO_AH;
 use crate::state::{QpState, State};
+use ucs::coll::slots::SlotId;
 use uct::efa::dev::{Cqe, CqeOp, DevStatus};
-
-/// Address handle number of a sender that the receiver has none for.
-pub const NO_AH: u16 = 0xffff;
 
 const WC_SEND: i32 = 0;
 const WC_RDMA_WRITE: i32 = 1;
@@ -39,6 +38,17 @@ pub fn wc_status(status: DevStatus) -> i32 {
         DevStatus::BadStatus => 7,
         DevStatus::Unresponsive | DevStatus::Unreachable => 20,
         DevStatus::UnknownPeer => 11,
+    }
+}
+
+/// The next entry of a queue. // HOT
+#[inline]
+pub fn next_completion(state: &mut State, id: SlotId) -> Option<Completion> {
+    loop {
+        let cqe = state.cqs.get_mut(id)?.pop()?;
+        if let Some(row) = state.qp_by_number(cqe.qpn) {
+            return Some(completion(state, row, &cqe));
+        }
     }
 }
 

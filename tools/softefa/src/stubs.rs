@@ -2,7 +2,7 @@
 //! reach the real library, which reads private fields that our objects do not have.
 
 use crate::abi::{IbvAhAttr, IbvContext};
-use crate::state::{number, pointer, set_errno};
+use crate::errno::{ret_int, ret_ptr, set_errno};
 use std::ffi::{c_int, c_void};
 
 /// Refuses, answering with an error number.
@@ -10,7 +10,7 @@ macro_rules! refuse {
     ($($name:ident)*) => {
         $(#[unsafe(no_mangle)]
         extern "C" fn $name() -> c_int {
-            number(Err(libc::EOPNOTSUPP))
+            ret_int(Err(libc::EOPNOTSUPP))
         })*
     };
 }
@@ -20,7 +20,7 @@ macro_rules! refuse_pointer {
     ($($name:ident)*) => {
         $(#[unsafe(no_mangle)]
         extern "C" fn $name() -> *mut c_void {
-            pointer(Err(libc::EOPNOTSUPP))
+            ret_ptr(Err(libc::EOPNOTSUPP))
         })*
     };
 }

@@ -2,21 +2,11 @@
 //! Called through the queue pair's own table. An error inside is remembered and answered at the completion.
 
 use crate::abi::{EfadvQp, IbvAh, IbvDataBuf, IbvQp, IbvQpEx, IbvSge};
-use crate::post::{INLINE, SIGNALED, SendWr, WrOpcode};
-use crate::qp::QpObj;
-use crate::state::Errno;
+use crate::errno::Errno;
+use crate::qp_obj::QpObj;
+use crate::send_wr::{INLINE, SIGNALED, SendWr, WrBatch, WrOpcode};
 use std::ffi::{c_int, c_void};
 use uct::efa::dev::DevQp;
-
-/// What was collected.
-#[derive(Default)]
-pub struct WrBatch {
-    list: Vec<SendWr>,
-    failed: Option<Errno>,
-}
-
-// SAFETY: the addresses in requests are the program's; they are only handed on, by the thread that holds the session.
-unsafe impl Send for WrBatch {}
 
 /// The C part of a queue pair.
 pub fn table(base: IbvQp) -> IbvQpEx {

@@ -1,0 +1,84 @@
+//! A context (`struct ibv_context`): what C sees of an opened device, and behind it the state, its lock and its progress thread.
+
+use crate::abi::{IbvContext, VerbsContext};
+use crate::errno::Errno;
+use crate::progress_thread::ProgressThread;
+use crate::state::State;
+use rustix::event::{EventfdFlags, eventfd};
+use std::mem::offset_of;
+use std::os::fd::OwnedFd;
+use std::sync::MutexGuard;
+use ucs::coll::slots::SlotId;
+use uct::efa::dev::soft::{Device, Shm};
+use uct::efa::dev::{Dev, DevAttr, Gid};
+
+/// A context: what C sees, and behind it what it does not.
+#[repr(C)]
+pub struct Context {
+    verbs: VerbsContext,
+    progress: ProgressThread,
+    /// What the device is; it never changes.
+    pub attr: DevAttr,
+    /// Its GID; it never changes.
+    pub gid: Gid,
+    /// Shown as the descriptor of asynchronous events, of which there are none.
+    _events: OwnedFd,
+}
+
+impl Context {
+    /// A context on `dev`; `fill` makes its C part, given the descriptor for events. Freed by [`Context::close`].
+    pub fn open(dev: Device<Shm>, fill: impl FnOnce(i32) -> VerbsContext) -> Result<*mut IbvContext, Errno> {
+        use std::os::fd::AsRawFd;
+        let events = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| e.raw_os_error())?;
+        let (attr, gid) = (dev.attr().clone(), dev.gid());
+        let verbs = fill(events.as_raw_fd());
+        let whole = Box::new(Context {
+            verbs,
+            progress: ProgressThread::new(State::new(dev)),
+            attr,
+            gid,
+            _events: events,
+        });
+        let whole = Box::into_raw(whole);
+        Ok(whole.cast::<u8>().wrapping_add(offset_of!(Context, verbs.context)).cast())
+    }
+
+    /// The context of a pointer that [`Context::open`] gave.
+    ///
+    /// # Safety
+    /// `ctx` is such a pointer and was not closed; the reference is not kept beyond the verb.
+    #[inline]
+    pub unsafe fn of<'a>(ctx: *mut IbvContext) -> &'a Context {
+        let whole = ctx.cast::<u8>().wrapping_sub(offset_of!(Context, verbs.context)).cast::<Context>();
+        // SAFETY: by this function's contract `whole` is the live allocation made in `open`.
+        unsafe { &*whole }
+    }
+
+    /// Frees a context. One whose objects live on is left as it is: a late call must find it.
+    ///
+    /// # Safety
+    /// As for [`Context::of`]; no other thread uses it, and nobody does afterwards.
+    pub unsafe fn close(ctx: *mut IbvContext) {
+        // SAFETY: by this function's contract.
+        let idle = unsafe { Context::of(ctx) }.lock().is_idle();
+        if idle {
+            let whole = ctx.cast::<u8>().wrapping_sub(offset_of!(Context, verbs.context));
+            // SAFETY: made by Box::into_raw in `open`, and given back once (contract).
+            drop(unsafe { Box::from_raw(whole.cast::<Context>()) });
+        }
+    }
+
+    /// Everything behind it. // HOT
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.progress.lock()
+    }
+
+    /// Called after a post: sees to it that what the post left undone is done even if the program polls no more. // HOT
+    #[inline]
+    pub fn wake_if_deferred(&self, state: &mut State, qp: SlotId) {
+        if state.qps.get(qp).is_some_and(|row| row.qp.has_deferred()) {
+            self.progress.wake(state);
+        }
+    }
+}

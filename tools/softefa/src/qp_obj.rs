@@ -1,0 +1,90 @@
+//! A queue pair as C holds it. Reached by `qp` (its life), `post` and `wr_batch` (posting).
+
+use crate::abi::{EfadvQp, IbvQpCap, IbvQpEx};
+use crate::context::Context;
+use crate::send_wr::WrBatch;
+use crate::split_lock::SplitLock;
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU8, Ordering};
+use ucs::coll::slots::SlotId;
+
+pub const RESET: c_int = 0;
+pub const INIT: c_int = 1;
+pub const RTR: c_int = 2;
+pub const RTS: c_int = 3;
+pub const SQD: c_int = 4;
+pub const ERR: c_int = 6;
+
+/// What kind of queue pair is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Scalable reliable datagrams.
+    Srd {
+        /// Writes with immediate use up no receive.
+        unsolicited: bool,
+    },
+    /// Datagrams without promises.
+    Datagram,
+}
+
+/// A queue pair as C holds it.
+#[repr(C)]
+pub struct QpObj {
+    pub ex: UnsafeCell<IbvQpEx>,
+    pub efadv: EfadvQp,
+    pub id: SlotId,
+    pub kind: Kind,
+    /// What was given; asked for by a query.
+    pub cap: IbvQpCap,
+    pub sig_all: bool,
+    /// State as posts see it: the C field may be read by the program, this one never written by it.
+    pub state: AtomicU8,
+    /// Held from start to completion of a send session.
+    pub batch: SplitLock<WrBatch>,
+}
+
+impl QpObj {
+    /// The object behind a pointer, of either C type.
+    ///
+    /// # Safety
+    /// `qp` is a queue pair of ours, alive; the reference is not kept beyond the verb.
+    #[inline]
+    pub unsafe fn of<'a, T>(qp: *mut T) -> &'a QpObj {
+        // SAFETY: by this function's contract.
+        unsafe { &*qp.cast::<QpObj>() }
+    }
+
+    /// Its context.
+    #[inline]
+    pub fn context(&self) -> &Context {
+        // SAFETY: the field was written when the object was made and is never written again.
+        let ctx = unsafe { (*self.ex.get()).base.context };
+        // SAFETY: a context outlives its queue pairs (rule of verbs), and this one came from `Context::open`.
+        unsafe { Context::of(ctx) }
+    }
+
+    /// Whether sends may be posted.
+    #[inline]
+    pub fn may_send(&self) -> bool {
+        matches!(c_int::from(self.state.load(Ordering::Relaxed)), RTS | SQD)
+    }
+
+    /// Whether receives may be posted.
+    #[inline]
+    pub fn may_recv(&self) -> bool {
+        matches!(c_int::from(self.state.load(Ordering::Relaxed)), INIT | RTR | RTS | SQD)
+    }
+
+    /// Whether sends complete whether they ask for it or not.
+    #[inline]
+    pub fn signals_all(&self) -> bool {
+        self.sig_all
+    }
+
+    pub fn set_state(&self, state: c_int) {
+        self.state.store(state as u8, Ordering::Relaxed);
+        // SAFETY: the program changes a queue pair's state from one thread at a time and reads the field afterwards.
+        unsafe { (*self.ex.get()).base.state = state };
+    }
+}

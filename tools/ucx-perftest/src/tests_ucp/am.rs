@@ -6,9 +6,10 @@ use std::rc::Rc;
 
 use ucp::{AmMessage, AmParams, Ep, RecvRequest, Started, Worker};
 
-use super::am_loop::MessageIo;
+use super::message_io::MessageIo;
 use super::scatter::ScatterBuffer;
-use super::window::{Message, op_failed};
+use super::waiter::op_failed;
+use super::window::Message;
 use crate::fail::Failure;
 use crate::payload::{self, SEQ_LEN, SeenMessages};
 use crate::spec::{Spec, Validate};

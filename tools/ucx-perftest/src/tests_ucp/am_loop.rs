@@ -1,29 +1,18 @@
 //! Active messages and streams: ping-pong, and a stream of messages with a window. The loops are the same; how a message is
 //! sent and how arrivals are counted is a [`MessageIo`]'s. Run by `tests_ucp` on both sides.
 
-use ucp::{Ep, Started, Worker};
+use ucp::{Ep, Worker};
 
 use super::am::{AmIo, AmReceiver};
+use super::message_io::MessageIo;
 use super::stream::StreamIo;
-use super::window::{Message, Sharing, Waiter, WindowBuffers};
+use super::waiter::Waiter;
+use super::window::{Message, Sharing, WindowBuffers};
 use crate::fail::Failure;
 use crate::iteration_counter::IterationCounter;
 use crate::link::Side;
 use crate::payload;
 use crate::spec::{Spec, Test, Validate};
-
-/// How messages go.
-pub trait MessageIo {
-    /// Gets ready for `count` messages; none has come.
-    fn expect(&mut self, count: u64) -> Result<(), Failure>;
-    /// Sends one. HOT
-    ///
-    /// # Safety
-    /// Its bytes stay as they are until the send has ended.
-    unsafe fn send(&mut self, message: Message<'_>) -> Result<Started<()>, ucp::Error>;
-    /// How many have come since [`MessageIo::expect`], all of them checked if they are to be. Makes no progress. HOT
-    fn received(&mut self) -> Result<u64, Failure>;
-}
 
 /// Everything a test has.
 pub struct AmLoop<'a> {

@@ -2,8 +2,8 @@
 //! Run by `many` on every seat of a group. How a message goes is a [`MessageIo`]'s, one for each peer.
 
 use super::am::{AmIo, AmReceiver};
-use super::am_loop::MessageIo;
 use super::group_test::GroupTest;
+use super::message_io::MessageIo;
 use super::stream::StreamIo;
 use super::window::Message;
 use crate::fail::Failure;

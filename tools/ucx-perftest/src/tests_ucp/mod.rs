@@ -5,33 +5,38 @@ mod am;
 mod am_loop;
 mod group_messages;
 mod group_rma;
+mod group_run;
+mod group_tag;
 mod group_test;
+mod message_io;
 mod rma;
 mod scatter;
+mod setup;
 mod single_buffer;
+mod slot;
 mod stream;
 mod tag;
+mod waiter;
 mod window;
 
 use tools_common::boot::HexBytes;
 use tools_common::meter::Meter;
-use ucp::select::{Kind, MemKind, Sync};
-use ucp::{Address, Context, Ep, EpParams, ErrorMode, Worker};
+use ucp::{Ep, Worker};
 use ucs::config::Source;
-use uct::api::{DevKind, TlResource};
 
 use crate::fail::Failure;
 use crate::iteration_counter::IterationCounter;
 use crate::link::Link;
-use crate::report::{Report, TestResult, UsedTransport};
-use crate::spec::{Flow, Layout, Memory, Pattern, Spec, Test, Waiting};
+use crate::report::{Report, TestResult};
+use crate::spec::{Pattern, Spec, Test, Waiting};
+use setup::{connect, message_path, open, path, scale, tag_path};
 use tag::TagTest;
-use window::Waiter;
+use waiter::Waiter;
 
 /// Runs one test; answers the result on the side that measures (and on the other, where nobody prints it).
 pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<TestResult, Failure> {
     if spec.pattern != Pattern::Pairs {
-        return group_test::run(spec, source, link, report);
+        return group_run::run(spec, source, link, report);
     }
     let opened = open(spec, source);
     let mine = opened
@@ -116,68 +121,4 @@ fn run_rma(
     drop(rma);
     target.mark_ended();
     Ok(done)
-}
-
-fn scale(spec: &Spec, reading: tools_common::meter::Reading) -> tools_common::meter::Reading {
-    if spec.test.flow() == Flow::PingPong { reading.halved() } else { reading }
-}
-
-fn open(spec: &Spec, source: &Source) -> Result<Worker, Failure> {
-    let mut source = source.clone();
-    if let Some(tls) = &spec.tl {
-        source.set("UCX_TLS", tls);
-    }
-    if let Some(dev) = &spec.dev {
-        // What is no network has one device: nothing to choose.
-        let is_choice = |r: &TlResource| r.kind == DevKind::Net || r.dev != *dev;
-        if uct::any::resources(&source)?.iter().all(is_choice) {
-            source.set("UCX_NET_DEVICES", dev);
-        }
-    }
-    Ok(Context::configured(source)?.worker()?)
-}
-
-fn connect(spec: &Spec, worker: &Worker, theirs: &HexBytes) -> Result<Ep, Failure> {
-    let address = Address::unpack(&theirs.0).map_err(|e| Failure::Run(e.to_string()))?;
-    // A failure reaches the test through its operations; `-e` measures what being told besides costs.
-    let errors = if spec.peer_errors { ErrorMode::Peer(Box::new(|_| {})) } else { ErrorMode::None };
-    worker.connect(&address, EpParams { errors }).map_err(|e| Failure::Run(format!("cannot connect: {e}")))
-}
-
-fn sync(spec: &Spec) -> Sync {
-    match spec.test {
-        Test::TagSyncLat | Test::TagSyncBw => Sync::Yes,
-        _ => Sync::No,
-    }
-}
-
-/// What active messages and streams are to people; their protocols are those of messages.
-fn message_path(spec: &Spec) -> &'static str {
-    match spec.test {
-        Test::StreamLat | Test::StreamBw => "stream",
-        _ => "am",
-    }
-}
-
-/// The lane that messages take, and the protocol that this size takes on it.
-fn tag_path(spec: &Spec, worker: &Worker, ep: &Ep) -> UsedTransport {
-    let from = |mem| ep.table_from(mem, Kind::Tagged, sync(spec));
-    let table = match (spec.memory, spec.layout) {
-        // What lies in several pieces is gathered, wherever they are.
-        (_, Some(Layout::Iov)) => from(MemKind::Host),
-        (Memory::Plain, _) => ep.table(Kind::Tagged, sync(spec)),
-        _ => from(MemKind::Own),
-    };
-    path(worker, ep, table.pick(spec.size()).name())
-}
-
-/// The lane that operations take, and how they go on it.
-fn path(worker: &Worker, ep: &Ep, data_path: &str) -> UsedTransport {
-    let transport = ep.transports().first().copied().unwrap_or_default();
-    let device = worker.lanes().into_iter().find(|lane| lane.tl == transport).map(|lane| lane.dev);
-    UsedTransport {
-        transport: transport.into(),
-        device: device.unwrap_or_default(),
-        data_path: data_path.into(),
-    }
 }

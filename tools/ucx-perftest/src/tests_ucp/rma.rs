@@ -7,7 +7,8 @@ use std::fmt::Display;
 use ucp::select::RmaOp;
 use ucp::{Access, AtomicOp, AtomicParams, Datatype, Ep, Means, Mem, Rkey, Worker};
 
-use super::window::{Sharing, Waiter, WindowBuffers};
+use super::waiter::Waiter;
+use super::window::{Sharing, WindowBuffers};
 use crate::fail::Failure;
 use crate::iteration_counter::IterationCounter;
 use crate::link::Side;

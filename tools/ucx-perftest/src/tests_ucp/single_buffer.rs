@@ -3,7 +3,8 @@
 
 use ucp::{Ep, Match, SendParams, Started, Worker};
 
-use super::window::{Slot, Waiter, op_failed};
+use super::slot::Slot;
+use super::waiter::{Waiter, op_failed};
 use crate::fail::Failure;
 
 /// The buffer.

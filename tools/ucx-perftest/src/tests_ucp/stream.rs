@@ -3,9 +3,10 @@
 
 use ucp::{Ep, Started, Worker};
 
-use super::am_loop::MessageIo;
+use super::message_io::MessageIo;
 use super::scatter::ScatterBuffer;
-use super::window::{Message, Sharing, WindowBuffers, op_failed};
+use super::waiter::op_failed;
+use super::window::{Message, Sharing, WindowBuffers};
 use crate::fail::Failure;
 use crate::payload;
 use crate::spec::{Flow, Receive, Spec, Validate};

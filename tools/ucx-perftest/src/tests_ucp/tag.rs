@@ -6,7 +6,9 @@ use ucp::select::Sync;
 use ucp::{ANY_TAG, EXACT, Ep, Match, SendParams, Worker};
 
 use super::single_buffer::SingleBuffer;
-use super::window::{Sharing, Slot, Waiter, WindowBuffers};
+use super::slot::Slot;
+use super::waiter::Waiter;
+use super::window::{Sharing, WindowBuffers};
 use crate::fail::Failure;
 use crate::iteration_counter::IterationCounter;
 use crate::link::Side;
@@ -19,7 +21,7 @@ const MSG: u64 = 0x6d73_6700;
 const ACK: u64 = 0x6163_6b00;
 
 /// A send with this tag.
-pub fn tagged(tag: u64, sync: Sync) -> SendParams {
+pub fn with_tag(tag: u64, sync: Sync) -> SendParams {
     SendParams { tag: Some(tag), sync, ..SendParams::default() }
 }
 
@@ -165,7 +167,7 @@ impl TagTest<'_> {
         sync: Sync,
     ) -> Result<(), Failure> {
         let first = self.side != Side::Server;
-        let params = tagged(MSG, sync);
+        let params = with_tag(MSG, sync);
         if self.is_unchecked()
             && let (Some((sends, [to])), Some((recvs, [from]))) =
                 (sends.single_buffer(), recvs.single_buffer())
@@ -221,7 +223,7 @@ impl TagTest<'_> {
         let window = self.spec.window as usize;
         let mut ack = WindowBuffers::new(&self.worker, 1, 8, Sharing::PerSlot, Memory::Plain)?;
         ack.recv(0, Match::tagged(ACK, EXACT))?;
-        let (params, mut slot) = (tagged(MSG, sync), 0);
+        let (params, mut slot) = (with_tag(MSG, sync), 0);
         match sends.single_buffer() {
             Some((sends, slots)) if self.is_unchecked() => {
                 self.send_all_single(&sends, slots, iters, &params)?
@@ -264,7 +266,7 @@ impl TagTest<'_> {
             Some((recvs, slots)) if self.is_unchecked() => self.receive_all_single(&recvs, slots, iters)?,
             _ => self.receive_each(recvs, iters)?,
         }
-        ack.send(0, self.ep, &tagged(ACK, Sync::No))?;
+        ack.send(0, self.ep, &with_tag(ACK, Sync::No))?;
         ack.drain(&mut self.wait)
     }
 
@@ -327,7 +329,7 @@ impl TagTest<'_> {
         sync: Sync,
     ) -> Result<(), Failure> {
         let window = u64::from(self.spec.window);
-        let (params, mut slot) = (tagged(MSG, sync), 0);
+        let (params, mut slot) = (with_tag(MSG, sync), 0);
         for seq in 0..iters + window {
             if seq >= window {
                 let status = recvs.wait(slot, &mut self.wait)?;

@@ -15,8 +15,9 @@ use uct::api::{
 };
 
 use super::context::{CREDIT, MSG};
+use super::layout;
 use super::memory::RegisteredMemory;
-use super::{Setup, layout};
+use super::setup::Setup;
 use crate::backoff::Backoff;
 use crate::fail::Failure;
 use crate::iteration_counter::IterationCounter;

@@ -9,8 +9,8 @@ mod layout;
 mod memory;
 mod open;
 mod rma;
+mod setup;
 
-use serde::{Deserialize, Serialize};
 use tools_common::boot::HexBytes;
 use tools_common::meter::Meter;
 use ucs::config::Source;
@@ -22,15 +22,7 @@ use crate::report::{Report, TestResult, UsedTransport};
 use crate::spec::{Layout, Passive, Pattern, Spec, Target, Test, Validate};
 use context::{ContextParts, TestContext};
 use memory::RegisteredMemory;
-
-/// What one side tells the other before they connect.
-#[derive(Clone, Serialize, Deserialize)]
-struct Setup {
-    device: HexBytes,
-    iface: HexBytes,
-    rkey: HexBytes,
-    addr: u64,
-}
+use setup::Setup;
 
 /// Runs one test; answers the result on the side that measures (and on the other, where nobody prints it).
 pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<TestResult, Failure> {

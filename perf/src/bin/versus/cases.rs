@@ -250,15 +250,34 @@ pub const UCX_CASES: &[Case] = &[
     loopback(case(Ucp, "ucp self tag_bw 64 KiB", "tag_bw", 64 * KB, 50_000, Bandwidth)),
 ];
 
+/// Cases of several sizes each: `$name $label` is the figure's name.
 macro_rules! sizes {
-    ($($name:literal $test:literal $metric:ident { $($label:literal $size:expr, $iters:expr;)+ })+) => {
-        /// Beside libfabric, on the software EFA device.
-        pub const LIBFABRIC_CASES: &[Case] =
-            &[$($(case(Bench, concat!($name, " ", $label), $test, $size, $iters, $metric)),+),+];
+    ($(#[$doc:meta])* $CASES:ident, $harness:ident:
+     $($name:literal $test:literal $metric:ident { $($label:literal $size:expr, $iters:expr;)+ })+) => {
+        $(#[$doc])*
+        pub const $CASES: &[Case] =
+            &[$($(case($harness, concat!($name, " ", $label), $test, $size, $iters, $metric)),+),+];
     };
 }
 
 sizes! {
+    /// Beside UCX, over shared memory: the curves of `docs/versus-ucx.svg`.
+    UCX_SIZE_CASES, Ucp:
+    "ucp tag_lat" "tag_lat" Latency {
+        "8 B" 8, 100_000; "64 B" 64, 100_000; "512 B" 512, 75_000; "1 KiB" KB, 50_000; "4 KiB" 4 * KB, 30_000;
+        "8 KiB" 8 * KB, 20_000; "16 KiB" 16 * KB, 10_000; "64 KiB" 64 * KB, 3_000; "256 KiB" 256 * KB, 800;
+        "1 MiB" MB, 200; "4 MiB" 4 * MB, 40;
+    }
+    "ucp tag_bw" "tag_bw" Bandwidth {
+        "8 B" 8, 500_000; "64 B" 64, 400_000; "512 B" 512, 200_000; "1 KiB" KB, 150_000; "4 KiB" 4 * KB, 80_000;
+        "8 KiB" 8 * KB, 40_000; "16 KiB" 16 * KB, 20_000; "64 KiB" 64 * KB, 6_000; "256 KiB" 256 * KB, 1_600;
+        "1 MiB" MB, 500; "4 MiB" 4 * MB, 100;
+    }
+}
+
+sizes! {
+    /// Beside libfabric, on the software EFA device.
+    LIBFABRIC_CASES, Bench:
     "tag_lat" "tag_lat" Latency {
         "8 B" 8, 20_000; "512 B" 512, 15_000; "4 KiB" 4 * KB, 8_000; "16 KiB" 16 * KB, 4_000;
         "64 KiB" 64 * KB, 1_500; "256 KiB" 256 * KB, 400; "1 MiB" MB, 150; "4 MiB" 4 * MB, 30;

@@ -20,15 +20,16 @@ fn test(case: &Case) -> &str {
     }
 }
 
-fn point(case: &Case, value: f64) -> String {
+/// A line of `ucx-perftest --json`, as far as `--plot` reads it; `program` is the curve's name in the legend.
+fn point(case: &Case, program: &str, value: f64) -> String {
     let (time, bandwidth) = match case.metric {
         Metric::Latency => (value, 0.0),
         Metric::Rate => (0.0, value * 1e6 * case.size as f64 / 1_048_576.0),
         _ => (0.0, value),
     };
     let line = json!({
-        "test": test(case), "transport": "efa", "size": case.size, "bandwidth_mbs": bandwidth,
-        "latency_us": {"p50": time, "avg": time},
+        "test": test(case), "transport": case.tls, "size": case.size, "bandwidth_mbs": bandwidth,
+        "latency_us": {"p50": time, "avg": time}, "program": program,
     });
     line.to_string()
 }
@@ -38,9 +39,12 @@ pub fn save(folder: &Path, figures: &[(&Case, Figure)]) -> Result<(), Error> {
     let Some((_, first)) = figures.first() else { return Ok(()) };
     let theirs = first.against.split(' ').next().unwrap_or("theirs");
     type Side = fn(&Figure) -> f64;
-    let sides: [(&str, Side); 2] = [("ours", |f| f.best().ours), (theirs, |f| f.best().theirs)];
-    for (name, side) in sides {
-        let lines: Vec<String> = figures.iter().map(|(case, f)| point(case, side(f))).collect();
+    let sides: [(&str, &str, Side); 2] =
+        [("ours", "this library", |f| f.best().ours), (theirs, &first.against, |f| f.best().theirs)];
+    std::fs::create_dir_all(folder)
+        .map_err(|source| Error::File { path: folder.display().to_string(), source })?;
+    for (name, program, side) in sides {
+        let lines: Vec<String> = figures.iter().map(|(case, f)| point(case, program, side(f))).collect();
         let path = folder.join(format!("{name}.json"));
         std::fs::write(&path, lines.join("\n") + "\n")
             .map_err(|source| Error::File { path: path.display().to_string(), source })?;

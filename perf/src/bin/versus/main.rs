@@ -11,7 +11,7 @@ mod paired_runs;
 mod run;
 mod scale;
 
-use cases::{Case, INSTRUCTION_CASES, LIBFABRIC_CASES, SCALE_CASES, UCX_CASES};
+use cases::{Case, INSTRUCTION_CASES, LIBFABRIC_CASES, SCALE_CASES, UCX_CASES, UCX_SIZE_CASES};
 use clap::{Parser, ValueEnum};
 use paired_runs::{Limits, PairedRuns};
 use perf::figure::{Figure, SavedLine, Sides, three_digits};
@@ -26,6 +26,8 @@ use tools_common::out;
 enum Against {
     /// UCX's ucx_perftest, over shared memory
     Ucx,
+    /// UCX again: tag latency and bandwidth from 8 bytes to 4 MiB, for --curves
+    UcxSizes,
     /// libfabric's EFA provider, on the software EFA device
     Libfabric,
     /// UCX again: threads, endpoints, idle progress, addresses, memory
@@ -106,6 +108,7 @@ fn versus(args: &Args) -> Result<usize, Error> {
     let ucx = || Ucx::find(args.ucx.clone(), args.cores, args.ucx_tls.clone());
     let (theirs, cases): (Box<dyn Theirs>, _) = match args.against {
         Against::Ucx => (Box::new(ucx()?), UCX_CASES),
+        Against::UcxSizes => (Box::new(ucx()?), UCX_SIZE_CASES),
         Against::Scale => {
             (Box::new(scale::Scale::find(ucx()?, args.cores, args.ucx_tls.clone())?), SCALE_CASES)
         }

@@ -1,5 +1,5 @@
-//! The 32-byte raw address of an EFA interface: what ranks exchange, and what EFA RDM v4 carries in its raw address
-//! header. Packed and parsed by the interface, by `ucp` and by the tools. Never looks an address up.
+//! The 32-byte raw address of an EFA interface: exchanged between ranks, and carried by EFA RDM v4's raw
+//! address header.
 
 use super::dev::Gid;
 use crate::api::ConnectError;
@@ -11,7 +11,6 @@ pub const RAW_ADDR_LEN: usize = 32;
 /// Length of the device address (the GID), bytes.
 pub const DEVICE_ADDR_LEN: usize = 16;
 
-/// Layout of a raw address: GID at 0, queue pair number at 16, connection id at 20; the rest is zero.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Layout {
@@ -24,19 +23,19 @@ struct Layout {
 
 const _: () = assert!(size_of::<Layout>() == RAW_ADDR_LEN);
 
-/// Where an EFA queue pair is, and by which connection id it wants to be called.
+/// Address of an EFA queue pair: device, queue pair number and connection id.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct RawAddr {
-    /// The device.
+    /// GID of the device.
     pub gid: Gid,
-    /// The queue pair on it.
+    /// Queue pair number.
     pub qpn: u16,
-    /// Connection id, which is the queue pair's q-key: 31 random bits, so that a number used again is told apart.
+    /// Connection id, equal to the q-key: 31 random bits, which distinguish a reused queue pair number.
     pub connid: u32,
 }
 
 impl RawAddr {
-    /// The address as it travels.
+    /// Encodes the address in its wire form.
     pub fn pack(&self) -> [u8; RAW_ADDR_LEN] {
         zerocopy::transmute!(Layout {
             gid: self.gid.0,
@@ -47,7 +46,7 @@ impl RawAddr {
         })
     }
 
-    /// Parses a packed address. Bytes without a meaning are ignored, as later peers may give them one.
+    /// Parses a packed address; ignores reserved bytes, which later peers may use.
     pub fn parse(bytes: &[u8]) -> Result<Self, ConnectError> {
         let raw = Layout::ref_from_bytes(bytes).map_err(|_| ConnectError::Malformed)?;
         let gid = Gid(raw.gid);
@@ -58,7 +57,7 @@ impl RawAddr {
     }
 }
 
-/// Parses the pair of addresses `connect` gets; the device address must be the one inside the interface address.
+/// Parses the device and interface address given to `connect`; both must name the same GID.
 pub(super) fn parse_pair(device: &[u8], iface: &[u8]) -> Result<RawAddr, ConnectError> {
     let addr = RawAddr::parse(iface)?;
     if device == addr.gid.0 { Ok(addr) } else { Err(ConnectError::Malformed) }

@@ -1,41 +1,38 @@
-//! Address handles, which the device counts: one per remote GID however many endpoints go there.
-//! Called when endpoints are made and dropped, and when the last operation of a dropped one is done. Never on the data path:
-//! endpoints carry their handle with them.
+//! Address handles of one protection domain, reference counted by the device. Used when endpoints are created
+//! and dropped, never on the data path.
 
 use super::dev::{Dev, Gid};
 use super::tx::EpIdx;
 use crate::api::Error;
 
-/// The handles of one protection domain.
 pub(super) struct AddressHandles<D: Dev> {
     dev: D,
     pd: D::Pd,
-    /// Handles of endpoints that are dropped and still have operations on their way.
+    /// Handles of dropped endpoints that still have operations in flight.
     dropped: Vec<(EpIdx, D::Ah)>,
 }
 
 impl<D: Dev> AddressHandles<D> {
-    /// None yet.
     pub(super) fn new(dev: D, pd: D::Pd) -> Self {
         AddressHandles { dev, pd, dropped: Vec::new() }
     }
 
-    /// The handle of `gid`, counted once more.
+    /// Creates the handle of `gid`, or adds a reference.
     pub(super) fn create(&self, gid: Gid) -> Result<D::Ah, Error> {
         self.dev.create_ah(&self.pd, gid)
     }
 
-    /// Gives back what [`AddressHandles::get`] gave; the last one destroys the handle, so nothing posted may need it.
+    /// Drops a reference; the last one destroys the handle, so no posted request may need it.
     pub(super) fn destroy(&self, ah: D::Ah) {
         self.dev.destroy_ah(&self.pd, ah);
     }
 
-    /// The endpoint is dropped, its operations are not done: [`AddressHandles::retire`] gives the handle back.
+    /// Keeps the handle of a dropped endpoint until [`AddressHandles::ep_idle`].
     pub(super) fn destroy_when_idle(&mut self, ep: EpIdx, ah: D::Ah) {
         self.dropped.push((ep, ah));
     }
 
-    /// The last operation of a dropped endpoint is done.
+    /// Destroys the handle of a dropped endpoint whose last operation has completed.
     pub(super) fn ep_idle(&mut self, ep: EpIdx) {
         if let Some(at) = self.dropped.iter().position(|(other, _)| *other == ep) {
             let (_, ah) = self.dropped.swap_remove(at);

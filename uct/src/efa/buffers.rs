@@ -1,15 +1,13 @@
-//! Equal slots in one registered region: the buffers of `tx` and of `rx`, and the only place of this transport that
-//! turns registered memory into slices. Who may touch which slot is decided by its two callers. Never grows.
+//! Equal buffers in one registered region, for `tx` and `rx`: the only place of this transport that turns
+//! registered memory into slices.
 
 use super::dev::{Dev, DevMr, Sge};
 use crate::api::{Access, Error};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Slots start on cache lines.
 const CACHE_LINE: usize = 64;
 
-/// `count` slots of `slot_len` bytes.
 pub(super) struct Buffers<M> {
     mr: M,
     slot_len: usize,
@@ -18,7 +16,7 @@ pub(super) struct Buffers<M> {
 }
 
 impl<M: DevMr> Buffers<M> {
-    /// Allocates and registers the slots, in the memory the device is fastest on.
+    /// Allocates and registers `count` buffers in the memory the device is fastest on.
     pub(super) fn new<D: Dev<Mr = M>>(
         dev: &D,
         pd: &D::Pd,
@@ -32,47 +30,46 @@ impl<M: DevMr> Buffers<M> {
         Ok(Buffers { mr, slot_len, stride, count })
     }
 
-    /// First byte of a slot. // HOT
+    // HOT
     #[inline]
     fn ptr(&self, slot: u32) -> *mut u8 {
         assert!(slot < self.count);
         self.mr.addr().wrapping_add(slot as usize * self.stride)
     }
 
-    /// What keeps the slots mapped when the region is gone.
+    /// Keeps the buffers mapped when the region is gone.
     pub(super) fn backing(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.mr.backing()
     }
 
-    /// Usable bytes of a slot.
     #[inline]
     pub(super) fn slot_len(&self) -> usize {
         self.slot_len
     }
 
-    /// The first `len` bytes of a slot, for the device. // HOT
+    /// SGE of the first `len` bytes of a buffer. // HOT
     #[inline]
     pub(super) fn sge(&self, slot: u32, len: usize) -> Sge {
         debug_assert!(len <= self.slot_len);
         Sge { addr: self.ptr(slot), len: len as u32, lkey: self.mr.lkey() }
     }
 
-    /// The first `len` bytes of a slot, to read. // HOT
+    /// The first `len` bytes of a buffer, to read. // HOT
     ///
     /// # Safety
-    /// Neither the device nor anybody in this process writes the slot while the slice lives.
+    /// Neither the device nor this process writes the buffer while the slice lives.
     #[inline]
     pub(super) unsafe fn bytes(&self, slot: u32, len: usize) -> &[u8] {
         assert!(len <= self.slot_len);
-        // SAFETY: `ptr` checks that the slot lies in the region, which lives as long as self and was zeroed when it
-        // was made; the caller keeps writers away.
+        // SAFETY: `ptr` checks that the slot lies in the region, which was zeroed and lives as long as self;
+        // the caller excludes writers.
         unsafe { std::slice::from_raw_parts(self.ptr(slot), len) }
     }
 
-    /// The first `len` bytes of a slot, to write. // HOT
+    /// The first `len` bytes of a buffer, to write. // HOT
     ///
     /// # Safety
-    /// The caller alone uses the slot while the slice lives.
+    /// Only the caller uses the buffer while the slice lives.
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "slots are apart from each other; the caller owns this one")]
     pub(super) unsafe fn bytes_mut(&self, slot: u32, len: usize) -> &mut [u8] {

@@ -1,5 +1,5 @@
-//! Polling: arrivals go to the sink, completions to whoever waits for them, buffers back to the device.
-//! Called by `Iface::poll` and nobody else. Never sends by itself; pending operations do.
+//! Polling: delivers arrivals to the sink and completions to their owners, and reposts receive buffers.
+//! Called by `Iface::poll`.
 
 use super::dev::{Cqe, CqeOp, Dev, DevCq, DevStatus};
 use super::iface::{Inner, Stats};
@@ -9,7 +9,7 @@ use crate::api::{Am, Comp, Error, Imm, Sink, Source};
 use crate::base::pending::Room;
 
 impl<D: Dev> Inner<D> {
-    /// Takes up to `max` events; answers how many there were. A handler that polls gets 0. // HOT
+    /// Polls up to `max` events and returns their number; returns 0 when called from a handler. // HOT
     #[inline]
     pub(super) fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         let Ok(mut batch) = self.cqe_batch.try_borrow_mut() else { return 0 };
@@ -28,7 +28,7 @@ impl<D: Dev> Inner<D> {
             if got > 0 {
                 self.rx.refill_batch(&self.qp);
             } else if events == 0 {
-                // Nobody waits for anything: the time to post what is not a batch yet.
+                // Idle: post what does not fill a batch yet.
                 self.rx.refill(&self.qp);
             }
             events += got;
@@ -37,17 +37,17 @@ impl<D: Dev> Inner<D> {
             }
         }
         if self.pending.waiting() > 0 {
-            // One at least: arrivals that fill each poll must not keep it waiting for ever.
+            // At least one, or arrivals that fill each poll would starve pending operations.
             events += self.dispatch_pending((max - events.min(max)).max(1));
         }
-        // Flushes may also end outside a poll, by an operation that was claimed and not posted.
+        // A flush may also end outside a poll, when a claimed slot is not posted.
         if self.tx.borrow().has_done_flush() {
             events += self.complete_flushes(max.saturating_sub(events).max(1), sink);
         }
         events
     }
 
-    /// Whether a poll would find nothing; if so, it has been polled. // HOT
+    /// Returns whether a poll would find nothing; `true` counts as a poll. // HOT
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
         self.pending.waiting() == 0
@@ -56,12 +56,12 @@ impl<D: Dev> Inner<D> {
             && self.cq.is_quiet()
     }
 
-    /// A message arrived. // HOT
+    // HOT
     #[inline]
     fn on_recv<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
         let buffer = self.rx.take(cqe.wr_id);
         if cqe.status != DevStatus::Ok || cqe.len == 0 || cqe.op != CqeOp::Recv {
-            // The buffer goes back first: the sink may keep messages.
+            // Return the buffer first: the sink may keep messages.
             drop(buffer);
             return self.on_recv_slow(cqe, sink);
         }
@@ -69,7 +69,7 @@ impl<D: Dev> Inner<D> {
         sink.on_am(Am::new(buffer.bytes(cqe.len as usize), source, &buffer));
     }
 
-    /// An arrival that is no message: counted; a word that came with a write is told.
+    /// Counts an arrival that is no message; delivers the immediate of a write.
     #[cold]
     fn on_recv_slow<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
         let mut s: Stats = self.stats.get();
@@ -95,7 +95,7 @@ impl<D: Dev> Inner<D> {
         }
     }
 
-    /// A read is done; if it went into the row's buffer, somebody takes it from there before the row is free. // HOT
+    /// Completes a read; a bcopy get unpacks its bytes before the slot is free. // HOT
     #[inline]
     fn on_read<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
         let slot = cqe.wr_id as u32;
@@ -110,7 +110,7 @@ impl<D: Dev> Inner<D> {
         self.on_sent(cqe, sink);
     }
 
-    /// An operation is done. // HOT
+    // HOT
     #[inline]
     fn on_sent<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
         let mut status = cqe.status;
@@ -127,7 +127,8 @@ impl<D: Dev> Inner<D> {
         done.comp.fire(Ok(()), |token, result| sink.on_comp(token, result));
     }
 
-    /// A packet came back. The row is still taken, so that what the sink sends does not end up in its buffer.
+    /// Returns an undelivered packet to the sink. The slot is still taken, so that a send by the sink cannot
+    /// overwrite the packet.
     #[cold]
     fn return_packet<S: Sink>(&self, slot: u32, status: DevStatus, sink: &mut S) -> bool {
         let Some((tag, location, len)) = self.tx.borrow().packet(slot) else { return false };
@@ -147,7 +148,7 @@ impl<D: Dev> Inner<D> {
         };
         match kind {
             OpKind::ToUserQp if status == DevStatus::Rnr => sink.on_unsent_bare(tag, packet, imm),
-            // The word that goes along would be lost.
+            // The sink could not resend the immediate.
             OpKind::ToUserQp => return false,
             _ if status == DevStatus::Rnr => sink.on_unsent(tag, packet),
             _ => sink.on_lost(tag, status_error(status), packet),
@@ -155,7 +156,7 @@ impl<D: Dev> Inner<D> {
         true
     }
 
-    /// An operation failed, or its endpoint is gone, or it is a part of another.
+    /// Completes an operation that failed, whose endpoint is dropped, or that is one of a group.
     #[cold]
     fn on_sent_slow<S: Sink>(&self, status: DevStatus, done: CompletedSlot, sink: &mut S) {
         let tag = self.tx.borrow().tag(done.ep);
@@ -177,7 +178,7 @@ impl<D: Dev> Inner<D> {
         }
     }
 
-    /// An operation of a dropped endpoint is over: the address handle goes back if it was the last.
+    /// Frees a dropped endpoint, and its address handle, once its last operation has completed.
     pub(super) fn retire(&self, ep: EpIdx) {
         let retired = self.tx.borrow_mut().retire(ep);
         if retired {
@@ -185,7 +186,7 @@ impl<D: Dev> Inner<D> {
         }
     }
 
-    /// Whether a poll has something to do although the device may have nothing to say.
+    /// Whether a poll has work that the device does not signal.
     pub(super) fn needs_poll(&self) -> bool {
         let tx = self.tx.borrow();
         tx.has_done_flush() || (self.pending.waiting() > 0 && tx.has_free_slot())
@@ -193,7 +194,7 @@ impl<D: Dev> Inner<D> {
 
     #[cold]
     fn dispatch_pending(&self, max: usize) -> usize {
-        // A fence may hold one endpoint back and not the others: ask each that waits, if there is room at all.
+        // A fence may block one endpoint and not the others: ask each that waits if a slot is free.
         if !self.tx.borrow_mut().begin_dispatch() {
             return 0;
         }
@@ -208,7 +209,7 @@ impl<D: Dev> Inner<D> {
     #[cold]
     fn complete_flushes<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         for completed in 0..max {
-            // The borrow ends before the callback starts: it may send.
+            // The borrow ends before the callback, which may send.
             let Some(comp) = self.tx.borrow_mut().take_done_flush() else { return completed };
             comp.fire(Ok(()), |token, result| sink.on_comp(token, result));
         }
@@ -216,30 +217,29 @@ impl<D: Dev> Inner<D> {
     }
 }
 
-/// A receive of the program's own memory is over.
 fn on_user_recv<S: Sink>(cqe: &Cqe, sink: &mut S) {
     let (token, bare) = user_recv_completion(cqe, status_error);
     sink.on_bare(token, bare);
 }
 
-/// Whether a packet with this status may be sent once more: nobody took it, or nobody can say who did.
+/// Whether a packet with this status may be resent: nobody received it, or nobody can say who did.
 #[inline]
 fn is_resendable(status: DevStatus) -> bool {
     use DevStatus::{Flushed, Rnr, Unreachable, Unresponsive};
     matches!(status, Rnr | Flushed | Unresponsive | Unreachable)
 }
 
-/// What a completion status means for an operation.
+/// Result of an operation with this completion status.
 fn op_result(kind: OpKind, status: DevStatus) -> Result<(), Error> {
     match (kind, status) {
         (_, DevStatus::Ok) => Ok(()),
-        // The peer's device answered, so the peer's queue pair is there.
+        // The peer's device answered, so the peer is alive.
         (OpKind::Check, DevStatus::RemoteBadAddress | DevStatus::UnknownPeer) => Ok(()),
         _ => Err(status_error(status)),
     }
 }
 
-/// The error behind a completion status (RDM v4 device status codes, wire facts).
+/// Maps a completion status to an error (RDM v4 device status codes, wire facts).
 fn status_error(status: DevStatus) -> Error {
     match status {
         DevStatus::Flushed => Error::Cancelled,

@@ -1,7 +1,8 @@
-//! Endpoints: an address handle, a queue pair number and a q-key, and the posting of everything to them.
-//! Called by `ucp`'s lanes and by whoever uses `uct` directly. Never polls.
+//! Endpoints: an address handle, a queue pair number and a q-key, and the posting of all operations. Never
+//! polls.
 //!
-//! Each operation claims a row of `tx` first: a claimed row has room in the device, so that nothing is packed in vain.
+//! Each operation first claims a TX slot; a claimed slot always finds room in the device, so nothing is
+//! packed in vain.
 
 use super::addr::{RawAddr, parse_pair};
 use super::dev::{Dest, Dev, DevQp, PostError, Sge};
@@ -18,7 +19,7 @@ use crate::base::pending::QueueId;
 use arrayvec::ArrayVec;
 use std::rc::Rc;
 
-/// Most local pieces of a send used, whatever the device offers.
+/// Most SGEs used by a send, whatever the device offers.
 pub(super) const MAX_SGE: usize = 8;
 
 /// An endpoint to one remote queue pair.
@@ -37,18 +38,18 @@ impl<D: Dev> Ep<D> {
         Ok(Ep { to: Dest { ah, qpn: to.qpn, qkey: to.connid }, idx, queue, iface })
     }
 
-    /// Room for one operation. // HOT
+    /// Claims a TX slot. // HOT
     #[inline(always)]
     pub(super) fn claim(&self, kind: OpKind, comp: Comp) -> Result<ClaimedSlot<'_>, Refused> {
         Tx::claim(&self.iface.tx, self.idx, kind, comp)
     }
 
-    /// Nothing of this endpoint waits any more.
+    /// Tells `tx` that no operation of this endpoint is pending.
     fn pending_removed(&self) {
         self.iface.tx.borrow_mut().pending_removed(self.idx, self.iface.pending.waiting() > 0);
     }
 
-    /// Refuses what is too long for a short message. // HOT
+    /// Rejects a payload longer than a short message. // HOT
     #[inline(always)]
     fn check_short(&self, len: usize, op: Op) -> Result<(), Refused> {
         let max = self.iface.attr.am.max_short;
@@ -58,7 +59,7 @@ impl<D: Dev> Ep<D> {
         fits(len, max)
     }
 
-    /// Sends the first `len` bytes of a short packet by value. // HOT
+    /// Sends the first `len` bytes of `packet` inline. // HOT
     #[inline]
     fn send_inline(
         &self,
@@ -71,10 +72,11 @@ impl<D: Dev> Ep<D> {
         self.finish_post(claim, self.iface.qp.send_inline(&self.to, wr_id, &packet[..len], None))
     }
 
-    /// `am_zcopy` of more blocks than the device takes: a copy in the row's buffer. `len` is that of the packet, and fits.
+    /// Sends an `am_zcopy` of more blocks than the device takes SGEs, from a copy in the slot's buffer. `len`
+    /// is the packet's and fits.
     ///
     /// # Safety
-    /// Every block must be valid for reads during the call.
+    /// Every block is valid for reads during the call.
     #[cold]
     unsafe fn am_zcopy_gathered(
         &self,
@@ -99,7 +101,7 @@ impl<D: Dev> Ep<D> {
         Ok(Sent::Done)
     }
 
-    /// What became of a post; rings if it was taken. // HOT
+    /// Commits the slot and rings the doorbell if the post succeeded. // HOT
     #[inline]
     pub(super) fn finish_post(
         &self,
@@ -120,14 +122,14 @@ impl<D: Dev> Ep<D> {
 #[cold]
 pub(super) fn post_error(e: PostError) -> Refused {
     match e {
-        // Only a device that gives fewer entries than it says can be full when a row was free.
+        // A slot was free, so the device has fewer entries than it reports.
         PostError::Full => Refused::NoResource,
         PostError::Invalid(why) => Error::InvalidParam(why).into(),
     }
 }
 
-/// The blocks of `iov` for the device, those without a gap between them as one; `None` if there are more than `max`. All
-/// must lie in their registrations.
+/// SGEs for the blocks of `iov`, adjacent blocks merged; `None` if there are more than `max`. Fails unless
+/// all lie in their registrations.
 fn gather_sges<D: Dev>(iov: &[Iov<'_, Mem<D>>], max: usize) -> Result<Option<ArrayVec<Sge, MAX_SGE>>, Error> {
     let mut blocks = ArrayVec::<Sge, MAX_SGE>::new();
     let mut many = false;
@@ -152,7 +154,7 @@ fn gather_sges<D: Dev>(iov: &[Iov<'_, Mem<D>>], max: usize) -> Result<Option<Arr
     Ok((!many).then_some(blocks))
 }
 
-/// Checks what a pack closure says it wrote.
+/// Checks the length that a pack closure returned.
 #[inline(always)]
 fn check_packed(n: usize, max: usize) -> Result<usize, Refused> {
     if n == 0 || n > max {
@@ -161,7 +163,7 @@ fn check_packed(n: usize, max: usize) -> Result<usize, Refused> {
     Ok(n)
 }
 
-/// Appends `bytes` to the packet in `buf`, which has room for them. // HOT
+/// Appends `bytes` to the packet in `buf`, which has room. // HOT
 #[inline(always)]
 fn append(buf: &mut [u8], at: &mut usize, bytes: &[u8]) {
     buf[*at..*at + bytes.len()].copy_from_slice(bytes);
@@ -209,8 +211,8 @@ impl<D: Dev> api::Ep for Ep<D> {
         Ok(Sent::Done)
     }
 
-    /// A packet that fits the device's inline limit by its hint is built on the stack; any other in the row's buffer,
-    /// from which it is sent inline too if it turns out short. // HOT
+    /// Builds the packet on the stack if `max` fits the inline limit, else in the slot's buffer; sends inline
+    /// whenever it turns out short. // HOT
     #[inline]
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
         let (iface, limits) = (&*self.iface, &self.iface.limits);
@@ -236,7 +238,7 @@ impl<D: Dev> api::Ep for Ep<D> {
         Ok(n)
     }
 
-    /// A copy in the row's buffer, from which it is sent inline if it is short: the address handle is the endpoint's.
+    /// Builds the data in the slot's buffer and sends it to another queue pair of the same peer device.
     fn am_bare<F: FnOnce(&mut [u8]) -> usize>(
         &self,
         to: BareQp,
@@ -270,8 +272,8 @@ impl<D: Dev> api::Ep for Ep<D> {
         self.iface.attr.am.max_bcopy
     }
 
-    /// The header goes through the row's buffer, the blocks from where they are. What fits the inline limit goes by value,
-    /// and what has more blocks than the device takes by way of the row's buffer: both are *done*.
+    /// Sends the header from the slot's buffer and the blocks in place. A packet within the inline limit, or
+    /// with more blocks than the device takes, is copied and *done* at once.
     unsafe fn am_zcopy(&self, id: u8, header: &[u8], iov: &[Iov<'_, Mem<D>>], comp: Comp) -> Outcome {
         let (iface, limits) = (&*self.iface, &self.iface.limits);
         if limits.iov == 0 {
@@ -286,7 +288,7 @@ impl<D: Dev> api::Ep for Ep<D> {
             buf[0] = id;
             let mut at = 1;
             append(&mut buf, &mut at, header);
-            // SAFETY: the caller vouches for the blocks; they have `len - at` bytes, and `len` fits the buffer.
+            // SAFETY: the caller vouches for the blocks; `len - at` bytes, which fit the buffer.
             unsafe { gather(iov, buf[at..len].as_mut_ptr()) };
             self.send_inline(claim, &buf, len)?;
             return Ok(Sent::Done);
@@ -382,8 +384,8 @@ impl<D: Dev> api::Ep for Ep<D> {
         self.iface.tx.borrow_mut().flush(Some(self.idx), &comp)
     }
 
-    /// Always *done*: until all that is on its way to this peer has completed, further operations answer *no
-    /// resource*. On a wire without order nothing less keeps them behind.
+    /// Always *done*: further operations to this peer answer *no resource* until all earlier ones have
+    /// completed. An unordered wire needs no less.
     fn fence(&self) -> Outcome {
         self.iface.tx.borrow_mut().fence(Some(self.idx));
         Ok(Sent::Done)
@@ -404,7 +406,7 @@ impl<D: Dev> api::Ep for Ep<D> {
         ops.into_iter().for_each(each);
     }
 
-    /// By the address handle, of which a GID has one: an endpoint keeps nothing else of an address.
+    /// Compares address handles, of which a GID has one: an endpoint keeps no other part of the address.
     fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {
         let Ok(addr) = parse_pair(device, iface) else { return false };
         if (addr.qpn, addr.connid) != (self.to.qpn, self.to.qkey) {
@@ -416,7 +418,7 @@ impl<D: Dev> api::Ep for Ep<D> {
         ah == self.to.ah
     }
 
-    /// Reads nothing, by a key that is none: whatever the peer's device says about it, it lives.
+    /// Posts an empty read with an invalid key: any answer of the peer's device proves that it is alive.
     fn check(&self, comp: Comp) -> Outcome {
         let iface = &*self.iface;
         if iface.limits.read.is_none() {
@@ -431,7 +433,7 @@ impl<D: Dev> api::Ep for Ep<D> {
 }
 
 impl<D: Dev> Drop for Ep<D> {
-    /// Waiting operations are dropped untried; those on their way go on, and their completions still fire.
+    /// Drops pending operations untried; operations in flight go on and still complete.
     fn drop(&mut self) {
         self.iface.pending.close(self.queue);
         self.pending_removed();

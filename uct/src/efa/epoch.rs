@@ -1,79 +1,76 @@
-//! Knowing when "everything issued so far" is done although completions come in any order, in constant time.
-//! One counter set per endpoint and one per interface; called by `tx`. Never knows what the operations are.
+//! Constant-time flush and fence over unordered completions: counters of outstanding operations, one set per
+//! endpoint and one per interface. Used by `tx`.
 //!
-//! Operations belong to the epoch in which they were issued. A flush that has something to wait for closes the
-//! current epoch; it is over when no epoch up to the closed one has operations left. A fence on a wire without
-//! order can only be a gate: no operation goes out until all earlier ones are done.
+//! An operation belongs to the epoch in which it was issued. A flush closes the current epoch and is done
+//! when no epoch up to the closed one has operations left. A fence blocks further operations until all
+//! earlier ones are done.
 
 use crate::api::{Comp, Outcome, Refused, Sent};
 use std::collections::VecDeque;
 
-/// Closed epochs with operations left that an endpoint or interface may have; then a flush has to wait.
+/// Most closed epochs with operations left; beyond them a flush answers *no resource*.
 const MAX_CLOSED: usize = 1 << 16;
 
-/// A fence holds further operations back.
+/// A fence blocks further operations.
 const FENCED: u32 = 1 << 31;
 
-/// Room is being kept for somebody else: see [`Epochs::set_reserved`].
+/// Slots are reserved for another endpoint: see [`Epochs::set_reserved`].
 const RESERVED: u32 = 1 << 30;
 
-/// Counts of outstanding operations by epoch. One an endpoint, so it is kept small.
+/// Counts of outstanding operations by epoch. One per endpoint, so kept small.
 #[derive(Default)]
 pub(super) struct Epochs {
-    /// The epoch operations are issued in now.
     current: u32,
-    /// Outstanding operations of the current epoch, [`GATE`] and [`HOLD`].
+    /// Outstanding operations of the current epoch, with [`FENCED`] and [`RESERVED`].
     open: u32,
-    /// What only a flush needs; most endpoints never have it.
+    /// Allocated by the first flush that waits; most endpoints never have it.
     flushes: Option<Box<Flushes>>,
 }
 
 #[derive(Default)]
 struct Flushes {
-    /// Outstanding operations of the epochs before the current one, oldest first; the oldest is never 0.
+    /// Outstanding operations of earlier epochs, oldest first; the oldest is never 0.
     closed: VecDeque<u32>,
     /// Flushes, each with the epoch it closed, oldest first.
     waiters: VecDeque<(u32, Comp)>,
 }
 
 impl Epochs {
-    /// Whether operations are held back, by a fence or for somebody else's sake. // HOT
+    /// Whether a fence or a reservation blocks operations. // HOT
     #[inline(always)]
     pub(super) fn is_blocked(&self) -> bool {
         self.open & (FENCED | RESERVED) != 0
     }
 
-    /// Whether a fence holds operations back. // HOT
+    // HOT
     #[inline(always)]
     pub(super) fn is_fenced(&self) -> bool {
         self.open & FENCED != 0
     }
 
-    /// Holds operations back, or lets them go on, whatever is outstanding.
+    /// Blocks operations, or unblocks them, whatever is outstanding.
     pub(super) fn set_reserved(&mut self, set_reserved: bool) {
         self.open = self.open & !RESERVED | if set_reserved { RESERVED } else { 0 };
     }
 
-    /// Whether nothing is outstanding.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.count() == 0 && self.flushes.as_ref().is_none_or(|f| f.closed.is_empty())
     }
 
-    /// Outstanding operations of the current epoch.
     #[inline(always)]
     fn count(&self) -> u32 {
         self.open & !(FENCED | RESERVED)
     }
 
-    /// Counts an operation; answers its epoch. // HOT
+    /// Counts an operation and returns its epoch. // HOT
     #[inline(always)]
     pub(super) fn start(&mut self) -> u32 {
         self.open += 1;
         self.current
     }
 
-    /// An operation of `epoch` is done. Flushes that were waiting for it go to `done`. // HOT
+    /// Ends an operation of `epoch`; moves flushes that waited for it to `done`. // HOT
     #[inline(always)]
     pub(super) fn finish(&mut self, epoch: u32, done: &mut VecDeque<Comp>) {
         if epoch == self.current {
@@ -100,7 +97,8 @@ impl Epochs {
         }
     }
 
-    /// Answers *done* when nothing is outstanding; else `comp` fires when what is outstanding now is done.
+    /// Answers *done* if nothing is outstanding; else fires `comp` when all that is outstanding now has
+    /// completed.
     pub(super) fn flush(&mut self, comp: &Comp) -> Outcome {
         if self.is_idle() {
             return Ok(Sent::Done);
@@ -122,7 +120,7 @@ impl Epochs {
         Ok(Sent::InProgress)
     }
 
-    /// Holds further operations back until nothing is outstanding.
+    /// Blocks further operations until nothing is outstanding.
     pub(super) fn fence(&mut self) {
         if !self.is_idle() {
             self.open |= FENCED;
@@ -181,7 +179,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the obvious model: a flush is over as soon as each operation issued before it is done.
+        /// Against a simple model: a flush is done as soon as each operation issued before it is.
         #[test]
         fn a_flush_waits_for_exactly_the_operations_before_it(
             start in any::<u32>(),

@@ -1,5 +1,5 @@
-//! The interface: one SRD queue pair with one completion queue for both directions, its buffers and its endpoints.
-//! Opened by `any`, by `ucp`'s simulation and by tests. Posting is in `ep`, polling in `cq`.
+//! The interface: one SRD queue pair and one completion queue for both directions, with buffers and
+//! endpoints. Posting is in `ep`, polling in `cq`.
 
 use super::addr::{DEVICE_ADDR_LEN, RAW_ADDR_LEN, RawAddr, parse_pair};
 use super::ah::AddressHandles;
@@ -29,34 +29,34 @@ use ucs::config::{Source, Table};
 ucs::config_table! {
     /// EFA transport: reliable, unordered datagrams and RDMA.
     pub struct Config, prefix "UCX_EFA_" {
-        /// Operations that may be on their way at a time; more answer "no resource". A device with a shorter queue
-        /// lowers it.
+        /// Operations in flight at a time; more answer "no resource". A device with a shorter queue lowers
+        /// it.
         pub tx_queue_len: u32 = "256", key "TX_QUEUE_LEN", unit "operations", range 1..=65536;
-        /// Receives kept posted; a sender that finds none waits or fails, see RNR_RETRY. A device with a shorter
-        /// queue lowers it.
+        /// Receives kept posted; a sender that finds none waits or fails, see RNR_RETRY. A device with a
+        /// shorter queue lowers it.
         pub rx_queue_len: u32 = "512", key "RX_QUEUE_LEN", unit "buffers", range 1..=65536;
-        /// Receive buffers beyond those posted: so many messages can be kept without a copy.
+        /// Receive buffers beyond those posted: the number of messages that can be kept without a copy.
         pub rx_spare: u32 = "128", key "RX_SPARE", unit "buffers", range 0..=65536;
-        /// Receives of the program's own memory that may be posted at a time, to a queue pair of their own; 0: no such
-        /// queue pair. `ucp` asks for 256 where UCX_ZCOPY_RECV is set.
+        /// Receives into user memory posted at a time, on a queue pair of their own; 0: no such queue pair.
+        /// `ucp` asks for 256 where UCX_ZCOPY_RECV is set.
         pub user_rx_queue_len: u32 = "0", key "BARE_RX_QUEUE_LEN", unit "receives", range 0..=65536;
-        /// How often the device sends again when the receiver has no receive posted, before the operation fails; 7
-        /// is for ever. Unless this is set, `ucp` asks for 3, and sends again by itself.
+        /// Retries by the device when the receiver has no receive posted (RNR), before the operation fails;
+        /// 7: for ever. Unless this is set, `ucp` asks for 3 and resends by itself.
         pub rnr_retry: u8 = "7", key "RNR_RETRY", unit "times", range 0..=7;
     }
 }
 
-/// Completions taken from the device at a time.
+/// Completions polled from the device at a time.
 const POLL_BATCH: usize = 16;
 
-/// How to open an interface.
+/// Parameters of an interface.
 #[derive(Clone, Debug)]
 pub struct Params {
     /// Configuration.
     pub config: Config,
     /// Connection id, which is also the q-key; 31 bits. `None`: random.
     pub connid: Option<u32>,
-    /// Whether the interface can wake a sleeper.
+    /// Whether the interface has an event descriptor.
     pub events: Channel,
 }
 
@@ -67,21 +67,21 @@ impl Default for Params {
 }
 
 impl Params {
-    /// The configuration of `source`, a random connection id, with events.
+    /// Loads the configuration from `source`; random connection id, with events.
     pub fn from_source(source: &Source) -> Result<Self, OpenError> {
         let config = Config::load(source).map_err(|e| OpenError::Config(e.to_string()))?;
         Ok(Params { config, ..Params::default() })
     }
 }
 
-/// What an interface counted that nobody was told about otherwise.
+/// Counters of events that no callback reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Arrivals without a single byte, which have no id.
+    /// Messages without a byte, hence without an id.
     pub empty: u64,
-    /// Receives the device ended with an error.
+    /// Receives that completed with an error.
     pub rx_errors: u64,
-    /// Arrivals of writes with immediate.
+    /// Writes with immediate that arrived.
     pub write_imm: u64,
     /// Messages without a handler.
     pub no_handler: u64,
@@ -92,8 +92,8 @@ pub struct Iface<D: Dev> {
     pub(super) inner: Rc<Inner<D>>,
 }
 
-/// The interface, kept alive by its endpoints. Fields are dropped in this order: the queue pair stops before the
-/// buffers it writes to go.
+/// State shared by the interface and its endpoints. Field order is drop order: queue pairs stop before the
+/// buffers they write to.
 pub(super) struct Inner<D: Dev> {
     pub(super) qp: D::Qp,
     /// Stops before `cq` goes, like `qp`.
@@ -101,13 +101,13 @@ pub(super) struct Inner<D: Dev> {
     pub(super) cq: D::Cq,
     pub(super) rx: Rx<D::Mr>,
     pub(super) tx: RefCell<Tx>,
-    /// One buffer for each row of `tx`.
+    /// One buffer per TX slot.
     pub(super) bounce: Buffers<D::Mr>,
-    /// By row: what takes the bytes of a get from the row's buffer.
+    /// By slot: the closure that takes the bytes of a bcopy get.
     pub(super) unpacks: RefCell<Box<[Option<Unpack>]>>,
-    /// Where completions are read to; borrowed for as long as a poll lasts.
+    /// Where completions are read to; borrowed during a poll.
     pub(super) cqe_batch: RefCell<Box<[Cqe]>>,
-    /// Operations of more requests than there are rows.
+    /// Operations of more requests than there are slots.
     pub(super) multi_wr_ops: RefCell<Vec<MultiWrOp<D>>>,
     pub(super) ahs: RefCell<AddressHandles<D>>,
     pub(super) pending: Arbiter,
@@ -120,26 +120,23 @@ pub(super) struct Inner<D: Dev> {
     pub(super) md: Md<D>,
 }
 
-/// How many bytes a get has, and what takes them.
+/// Length of a get, and the closure that takes its bytes.
 pub(super) type Unpack = (usize, Thunk);
 
-/// Limits of the device in the form posting needs them, bytes.
+/// Device limits in the form that posting needs, bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
-    /// Longest packet, id byte included.
+    /// Longest packet, with the id byte.
     pub(super) packet: usize,
-    /// Longest packet sent inline.
     pub(super) inline: usize,
-    /// Pieces of a send beside the header's.
+    /// SGEs of a send beside the header's.
     pub(super) iov: usize,
-    /// Longest RDMA read; `None` without.
     pub(super) read: Option<usize>,
-    /// Longest RDMA write; `None` without.
     pub(super) write: Option<usize>,
 }
 
 impl<D: Dev> Iface<D> {
-    /// Opens an interface on `dev` with a protection domain of its own.
+    /// Opens an interface on `dev` with its own protection domain.
     pub fn open(dev: D, params: &Params) -> Result<Self, OpenError> {
         Self::open_on(&Md::open(dev)?, params)
     }
@@ -159,7 +156,7 @@ impl<D: Dev> Iface<D> {
             recv_depth,
             qkey: connid,
             rnr_retry: config.rnr_retry,
-            // So that what a peer can put into the completion queue is bounded by the receives posted.
+            // Bounds by the receives posted what a peer can put into the completion queue.
             unsolicited_write_recv: false,
         };
         let qp = dev.create_qp(md.pd(), &cq, &cq, &init)?;
@@ -198,23 +195,23 @@ impl<D: Dev> Iface<D> {
         })
     }
 
-    /// This interface's raw address.
+    /// Raw address of this interface.
     pub fn raw_addr(&self) -> RawAddr {
         self.inner.addr
     }
 
-    /// An endpoint to a raw address.
+    /// Creates an endpoint to a raw address.
     pub fn connect_raw(&self, to: &RawAddr) -> Result<Ep<D>, Error> {
         Ep::new(self.inner.clone(), to)
     }
 
-    /// What went unnoticed so far.
+    /// Counters so far.
     pub fn stats(&self) -> Stats {
         Stats { no_handler: self.inner.handlers.dropped(), ..self.inner.stats.get() }
     }
 }
 
-/// 31 random bits. Hash keys of the standard library are seeded by the system.
+/// Returns 31 random bits: the standard library seeds hash keys from the system.
 fn random() -> u32 {
     std::hash::RandomState::new().build_hasher().finish() as u32
 }
@@ -240,7 +237,7 @@ fn attr(a: &DevAttr, limits: &Limits, slots: u32, events: Channel, user_recv: bo
         | Caps::PENDING
         | Caps::PEER_FAILURE
         | Caps::FLUSH_REMOTE;
-    // A short message has at least its id and an 8-byte header.
+    // A short message has an id and an 8-byte header.
     caps.set(Caps::AM_SHORT, limits.inline > 8);
     caps.set(Caps::AM_ZCOPY, limits.iov > 0);
     caps.set(Caps::WORD_KEY, limits.read.is_some() || limits.write.is_some());
@@ -250,7 +247,7 @@ fn attr(a: &DevAttr, limits: &Limits, slots: u32, events: Channel, user_recv: bo
     caps.set(Caps::EP_CHECK, limits.read.is_some());
     caps.set(Caps::RECV_BARE, user_recv);
     caps.set(Caps::EVENT_RECV | Caps::EVENT_SEND, events == Channel::With);
-    // Through a buffer of the row, which has the size of a packet.
+    // Through the slot's buffer, which holds a packet.
     let rma = |max: Option<usize>| {
         max.map_or_else(RmaLimits::default, |max_zcopy| RmaLimits {
             max_short: 0,
@@ -312,8 +309,8 @@ impl<D: Dev> api::Iface for Iface<D> {
         AddrBuf::try_from(&self.inner.addr.pack()[..]).expect("32 bytes fit")
     }
 
-    /// Says whether the bytes are an address, and of a device that this one may reach, as far as a GID tells. Whether somebody is
-    /// there only a message can tell.
+    /// Checks that the bytes are an address, of a device that this one may reach as far as its GID tells.
+    /// Sends nothing.
     fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
         self.inner.md.dev().check_reachable(parse_pair(device, iface)?.gid)
     }
@@ -371,8 +368,8 @@ impl<D: Dev> api::Iface for Iface<D> {
         self.inner.tx.borrow_mut().flush(None, &comp)
     }
 
-    /// Always *done*: until all that is on its way has completed, further operations of every endpoint answer *no
-    /// resource*. On a wire without order nothing less keeps them behind.
+    /// Always *done*: further operations of every endpoint answer *no resource* until all earlier ones have
+    /// completed.
     fn fence(&self) -> Outcome {
         self.inner.tx.borrow_mut().fence(None);
         Ok(Sent::Done)
@@ -385,7 +382,7 @@ impl<D: Dev> api::Iface for Iface<D> {
     /// Arrivals and completions share a queue, so either event wakes for both.
     fn arm(&self, _events: Events) -> Result<bool, Error> {
         match self.inner.events {
-            // What waits for a poll and not for the device would never wake anybody.
+            // Work that only a poll does would never signal the descriptor.
             Channel::With => Ok(!self.inner.needs_poll() && self.inner.cq.arm()),
             Channel::Without => Err(Error::Unsupported(Op::EventFd)),
         }

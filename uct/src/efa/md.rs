@@ -1,5 +1,5 @@
-//! The memory domain: a device and a protection domain. Registers memory for zcopy and RDMA and names it for peers.
-//! Used by whoever owns buffers, and by the interface for its own. Never moves data.
+//! The memory domain: a device and a protection domain. Registers memory for zcopy and RDMA, and packs its
+//! keys.
 
 use super::dev::{Dev, DevMr, Sge};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, MemKind, Memory, OpenError};
@@ -7,7 +7,7 @@ use crate::base::alloc::{self, Backing, by_methods};
 use std::rc::Rc;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian as le};
 
-/// A device context with one protection domain. Clones are the same domain.
+/// A device with one protection domain. Clones share it.
 pub struct Md<D: Dev> {
     inner: Rc<Inner<D>>,
 }
@@ -29,11 +29,11 @@ pub struct Mem<D: Dev> {
     mr: D::Mr,
     access: Access,
     method: Option<AllocMethod>,
-    /// Memory this object owns beside what `mr` owns; after `mr`, as it must be unmapped later.
+    /// Memory owned beside what `mr` owns; declared after `mr`, as it is unmapped later.
     _backing: Option<Backing>,
 }
 
-/// A peer's memory: its remote key and the range the key is good for.
+/// A remote key, with the range it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rkey {
     addr: u64,
@@ -41,7 +41,6 @@ pub struct Rkey {
     key: u32,
 }
 
-/// A packed remote key.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct PackedRkey {
@@ -54,7 +53,7 @@ const RKEY_LEN: usize = size_of::<PackedRkey>();
 const _: () = assert!(RKEY_LEN == 20);
 
 impl<D: Dev> Md<D> {
-    /// A protection domain of its own on `dev`.
+    /// Opens `dev` with its own protection domain.
     pub fn open(dev: D) -> Result<Self, OpenError> {
         let pd = dev.alloc_pd()?;
         let a = dev.attr();
@@ -76,12 +75,11 @@ impl<D: Dev> Md<D> {
         &self.inner.dev
     }
 
-    /// The protection domain.
     pub(super) fn pd(&self) -> &D::Pd {
         &self.inner.pd
     }
 
-    /// `access` without what the device has no operation for.
+    /// `access` without the rights that the device has no operation for.
     fn granted(&self, access: Access) -> Access {
         let a = self.dev().attr();
         let mut granted = (access | Access::LOCAL_READ) - Access::REMOTE_ATOMIC;
@@ -99,12 +97,11 @@ impl<D: Dev> Md<D> {
             return Ok(Mem { mr, access, method: Some(method), _backing: None });
         }
         if method == AllocMethod::Heap {
-            // The device registers whole pages; the heap shares its pages with everything else.
+            // The device registers whole pages, which heap allocations share.
             return Err(Error::Unsupported(api::Op::Alloc));
         }
         let backing = alloc::backing(req, method)?;
-        // SAFETY: the memory is valid for reads and writes until it is dropped, which is after `mr`; no reference to
-        // it is ever made.
+        // SAFETY: the memory is mapped until it is dropped, which is after `mr`; no reference to it is made.
         let mr = unsafe { self.dev().reg_mr(self.pd(), backing.as_ptr(), req.len, access) }?;
         Ok(Mem { mr, access, method: Some(method), _backing: Some(backing) })
     }
@@ -172,12 +169,11 @@ impl Rkey {
         usize::try_from(len).is_ok().then_some(Rkey { addr, len, key })
     }
 
-    /// The device's key.
     pub(super) fn word(&self) -> u32 {
         self.key
     }
 
-    /// The device's key, if `remote..remote + len` lies in the range. // HOT
+    /// The key, if it covers `remote..remote + len`. // HOT
     #[inline]
     pub(super) fn covering(&self, remote: u64, len: usize) -> Result<u32, Error> {
         let offset = remote.wrapping_sub(self.addr);
@@ -196,12 +192,11 @@ impl api::Rkey for Rkey {
 }
 
 impl<D: Dev> Mem<D> {
-    /// The device's key for its own use of it.
     pub(super) fn lkey(&self) -> u32 {
         self.mr.lkey()
     }
 
-    /// `len` bytes at `addr` for the device, if they lie in this registration. // HOT
+    /// The SGE of `len` bytes at `addr`, if this registration covers them. // HOT
     #[inline]
     pub(super) fn sge(&self, addr: *mut u8, len: usize) -> Result<Sge, Error> {
         let offset = (addr as usize).wrapping_sub(self.mr.addr() as usize);

@@ -1,29 +1,25 @@
-//! The `efa` transport: SRD over a device trait.
+//! The `efa` transport: SRD (scalable reliable datagram) over a device trait.
 //!
-//! An active message is one datagram whose byte 0 is the id; no other header, so that EFA RDM v4 packets of `ucp` are
-//! the packets libfabric's EFA provider speaks. Delivery is reliable and nothing is ordered: neither messages, nor
-//! their data, nor completions. Queues are finite and say *no resource*.
+//! An active message is one datagram whose byte 0 is the id, without another header, so that `ucp`'s EFA RDM
+//! v4 packets are those of libfabric's EFA provider. Delivery is reliable and unordered: messages, their data
+//! and completions. Queues are finite; a full one answers *no resource*.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | [`dev`] | what SRD hardware does, as a trait, and the software device |
-//! | `iface` | [`Iface`]: one queue pair, one completion queue, its buffers and attributes |
-//! | `ep` | [`Ep`]: posting of messages, also those without an id |
-//! | `rdma`, `parts`, `long` | put and get; operations of several work requests, and of more than there is room for |
-//! | `cq` | polling: arrivals to handlers, completions to whoever waits |
-//! | `tx`, `epoch` | what is on its way; flush and fence |
-//! | `rx`, `region` | receive buffers; registered slots |
-//! | `bare` | the queue pair for receives of the program's own memory |
-//! | `md` | [`Md`], [`Mem`], [`Rkey`]: memory |
+//! | [`dev`] | the device trait, the software device and the verbs backend |
+//! | `iface` | [`Iface`]: one queue pair, one completion queue, buffers, attributes |
+//! | `ep` | [`Ep`]: posting of messages |
+//! | `rdma`, `wr_group`, `multi_wr` | put and get; operations of several work requests |
+//! | `cq` | polling: arrivals to handlers, completions to their owners |
+//! | `tx`, `epoch` | TX slots; flush and fence |
+//! | `rx`, `buffers` | receive buffers; registered buffers |
+//! | `user_recv_qp` | queue pair for receives into user memory |
+//! | `md` | [`Md`], [`Mem`], [`Rkey`] |
 //! | `addr`, `ah` | [`RawAddr`]; address handles |
 //!
-//! # RDMA and address handles
-//!
-//! A device serves RDMA only to initiators it has an address handle for. So before `put_zcopy` or `get_zcopy` to a
-//! peer works, the peer must have made an endpoint back to this interface; until then the operation fails with
-//! [`Error::Device`]`(14)`. Protocols arrange that with a handshake.
-//!
-//! [`Error::Device`]: crate::api::Error::Device
+//! A device serves RDMA only to initiators for which it has an address handle. Until the peer has made an
+//! endpoint back to this interface, `put_zcopy` and `get_zcopy` fail with
+//! [`Error::Device`](crate::api::Error::Device)`(14)`; protocols arrange this by a handshake.
 
 mod addr;
 mod ah;

@@ -1,10 +1,9 @@
-//! Operations of more work requests than the send queue is deep: what there is room for is posted by the call, the rest
-//! as its requests come back. One completion tells the end of all, as for any operation of several requests.
-//! Begun by `rdma`, gone on with by `cq`. Where no such operation is under way, nobody pays for it.
+//! Operations of more work requests than the send queue is deep. The call posts what fits; the rest is posted
+//! as requests complete. One completion reports the whole operation. Started by `rdma`, continued by `cq`.
 //!
-//! An operation takes at most half of the rows, several of them together, so that others get on beside it. It always has a
-//! request on its way, and takes its row again when it comes back, before anybody else can: so it gets on too, whoever
-//! waits for room, and needs no turn. Flushes and fences see it as one operation, on its way from the call to the end.
+//! Together such operations take at most half of the slots. Each keeps a request in flight and reclaims its
+//! slot before anyone else, so it always progresses and needs no pending entry. Flushes and fences see it as
+//! one operation.
 
 use super::dev::{Dest, Dev, DevQp, PostError, Sge};
 use super::ep::{Ep, post_error};
@@ -16,29 +15,27 @@ use super::wr_group::WrGroupId;
 use crate::api::{Comp, Error, Iov, Outcome, Refused, RemoteIov, Sent};
 use crate::base::iov::Walk;
 
-/// An operation that is not posted in full, or has requests on their way after it was.
+/// An operation that is not fully posted, or has requests in flight.
 pub(super) struct MultiWrOp<D: Dev> {
     group: WrGroupId,
     dir: RmaDir,
     to: Dest<D::Ah>,
     ep: EpIdx,
-    /// What flushes and fences wait for: its epochs of the endpoint and of the interface.
+    /// Epochs of the endpoint and of the interface, for flush and fence.
     epochs: (u32, u32),
-    /// Both lists, without the registrations and keys that were checked; those are by number of the piece.
+    /// Both lists without their checked registrations and keys, which follow by index.
     local: Vec<Iov<'static, ()>>,
     lkeys: Vec<u32>,
     remote: Vec<RemoteIov<'static, ()>>,
     rkeys: Vec<u32>,
-    /// How far they are posted.
+    /// Position of the next request in the lists.
     walk: Walk,
-    /// Requests that are not posted yet.
     unposted: u32,
-    /// Requests on their way.
     in_flight: u32,
 }
 
 impl<D: Dev> Ep<D> {
-    /// Begins an operation of `requests` requests, all of which were checked.
+    /// Starts an operation of `requests` requests, all of which were checked.
     ///
     /// # Safety
     /// As for [`crate::api::Ep::put_sgl`] or [`crate::api::Ep::get_sgl`].
@@ -72,7 +69,7 @@ impl<D: Dev> Ep<D> {
             in_flight: 0,
         };
         let mut multi_wr_ops = iface.multi_wr_ops.borrow_mut();
-        // A refusal after some were taken is met again when the first of them comes back.
+        // A refusal after the first request is handled when that one completes.
         let posted = iface.post_requests(&mut op, iface.max_slots_each(multi_wr_ops.len() + 1));
         if op.in_flight > 0 {
             multi_wr_ops.push(op);
@@ -97,16 +94,16 @@ fn without_rkey<K>(r: &RemoteIov<'_, K>) -> RemoteIov<'static, ()> {
 }
 
 impl<D: Dev> Inner<D> {
-    /// How many rows each of `multi_wr_ops` such operations may have.
+    /// Slots that each of `multi_wr_ops` operations may hold.
     fn max_slots_each(&self, multi_wr_ops: usize) -> u32 {
         (self.tx.borrow().depth() / 2 / multi_wr_ops as u32).max(1)
     }
 
-    /// Posts requests of `long` until it has `max` on their way or there is no row.
+    /// Posts requests of `op` until `max` are in flight or no slot is free.
     fn post_requests(&self, op: &mut MultiWrOp<D>, max: u32) -> Result<(), PostError> {
         while op.unposted > 0 && op.in_flight < max {
             let Some(claim) = Tx::claim_in_group(&self.tx, op.ep, op.group) else { break };
-            // A request that is not taken is tried again: what moves on is a copy.
+            // A refused request is tried again: only a copy advances.
             let mut walk = op.walk;
             let Some(cut) = walk.next(&op.local, &op.remote) else { break };
             let sge = Sge { addr: cut.addr, len: cut.len as u32, lkey: op.lkeys[cut.here] };
@@ -122,8 +119,8 @@ impl<D: Dev> Inner<D> {
         Ok(())
     }
 
-    /// A request of `group` is over. Whom to tell what, if it was the last; before, whatever is not posted of it goes on, or
-    /// after a failure counts as failed.
+    /// Completes a request of `group`: posts more of a multi-WR operation, or after a failure gives up the
+    /// rest. Returns the completion and result of the last request.
     #[cold]
     pub(super) fn group_member_done(
         &self,

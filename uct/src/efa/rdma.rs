@@ -1,6 +1,5 @@
-//! Put and get: how reads and writes of the device make the operations of the contract.
-//! `Ep`'s methods of the same names lead here. Short and bcopy go through the row's buffer; several pieces become
-//! several work requests of one group. Never polls.
+//! Put and get on RDMA reads and writes. Short and bcopy go through the slot's buffer; an I/O vector of
+//! several blocks becomes a work-request group.
 
 use super::dev::{Dev, DevQp, Sge};
 use super::ep::Ep;
@@ -12,17 +11,16 @@ use crate::base::check::fits;
 use crate::base::iov::{Fragment, checked_len, checked_sgl_len, fragments};
 use crate::base::thunk::Thunk;
 
-/// Most pieces of a list, on either side.
+/// Most entries of an I/O vector, on either side.
 pub(super) const MAX_IOV: usize = 16;
 
-/// Which way bytes go.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RmaDir {
     Put,
     Get,
 }
 
-/// The stretch of local memory that `iov` is, if it is one.
+/// The SGE of `iov`, if it is one contiguous block.
 fn single_sge<D: Dev>(iov: &[Iov<'_, Mem<D>>]) -> Result<Option<Sge>, Error> {
     let mut pieces = iov.iter().filter(|piece| piece.total() > 0);
     let (Some(piece), None) = (pieces.next(), pieces.next()) else { return Ok(None) };
@@ -31,14 +29,14 @@ fn single_sge<D: Dev>(iov: &[Iov<'_, Mem<D>>]) -> Result<Option<Sge>, Error> {
 }
 
 impl<D: Dev> Ep<D> {
-    /// Longest operation that goes the way `way`, or that there is none.
+    /// Longest RDMA operation in this direction; fails if the device has none.
     fn rdma_max(&self, dir: RmaDir, op: Op) -> Result<usize, Error> {
         let limits = &self.iface.limits;
         let max = if dir == RmaDir::Put { limits.write } else { limits.read };
         max.ok_or(Error::Unsupported(op))
     }
 
-    /// `put_bcopy`, and with a closure that copies, `put_short`. // HOT
+    /// Carries out `put_bcopy`, and `put_short` with a closure that copies. // HOT
     #[inline]
     pub(super) fn put_packed(
         &self,
@@ -65,7 +63,7 @@ impl<D: Dev> Ep<D> {
         Ok(len)
     }
 
-    /// `get_bcopy`: into the row's buffer, from which `unpack` takes it when it is here.
+    /// Carries out `get_bcopy`: reads into the slot's buffer, from which `unpack` takes the bytes.
     pub(super) fn get_unpacked(
         &self,
         len: usize,
@@ -88,13 +86,13 @@ impl<D: Dev> Ep<D> {
         let posted = self.finish_post(claim, iface.qp.read(&self.to, u64::from(slot), sge, remote, key));
         if posted.is_err() {
             let unused = iface.unpacks.borrow_mut()[slot as usize].take();
-            // It may own an endpoint: dropped outside the borrow.
+            // May own an endpoint: dropped outside the borrow.
             drop(unused);
         }
         posted.map(|()| Sent::InProgress)
     }
 
-    /// `put_zcopy` and `get_zcopy`. // HOT
+    /// Carries out `put_zcopy` and `get_zcopy`. // HOT
     ///
     /// # Safety
     /// As for [`crate::api::Ep::put_zcopy`] or [`crate::api::Ep::get_zcopy`].
@@ -128,7 +126,7 @@ impl<D: Dev> Ep<D> {
         Ok(Sent::InProgress)
     }
 
-    /// `put_imm`.
+    /// Carries out `put_imm`.
     ///
     /// # Safety
     /// As for [`crate::api::Ep::put_imm`].
@@ -154,8 +152,8 @@ impl<D: Dev> Ep<D> {
         Ok(Sent::InProgress)
     }
 
-    /// `put_sgl` and `get_sgl`: one work request for each stretch that is contiguous on both sides. All are checked before
-    /// the first is posted, and have room then unless they are more than there is room for at all.
+    /// Carries out `put_sgl` and `get_sgl`: one work request per block contiguous on both sides. Checks all
+    /// and reserves their slots before the first post, unless they exceed the send queue.
     ///
     /// # Safety
     /// As for [`crate::api::Ep::put_sgl`] or [`crate::api::Ep::get_sgl`].
@@ -205,8 +203,8 @@ impl<D: Dev> Ep<D> {
         Ok(Sent::InProgress)
     }
 
-    /// The device refused a part after it took others, though there was room: it has fewer entries than it says. What
-    /// was not posted counts as failed; nothing posted at all is a refusal like any other.
+    /// Fails the requests that a device refused although a slot was free. If none was posted, the operation
+    /// is refused.
     #[cold]
     fn fail_unposted(&self, group: WrGroupId, unposted: u32, refused: Refused) -> Outcome {
         let why = match refused {

@@ -1,5 +1,4 @@
-//! Receive buffers: posted in batches, lent to handlers, kept by them past their return while there are spares.
-//! `cq` brings arrivals here. Never looks into a message.
+//! Receive buffers: posted in batches, lent to handlers, and kept by them while there are spares.
 
 use super::buffers::Buffers;
 use super::dev::{Dev, DevMr, DevQp};
@@ -8,24 +7,23 @@ use crate::base::lent::Lent;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-/// Receives posted with one doorbell, unless the queue is too short for that.
+/// Receives posted with one doorbell, unless the queue is short.
 const BATCH: u32 = 16;
 
 /// The buffers; their memory outlives the interface while messages are kept.
 struct Pool<M> {
     buffers: Buffers<M>,
-    /// Slots neither posted nor lent nor kept.
+    /// Buffers neither posted nor lent nor kept.
     free: RefCell<Vec<u32>>,
     kept: Cell<u32>,
     spare: u32,
-    /// `None`: the device's memory cannot outlive its registration, so keeping copies.
+    /// `None`: the memory cannot outlive its registration, so keeping copies.
     lent: Option<Arc<Lent>>,
 }
 
-/// The receive side of an interface.
 pub(super) struct Rx<M> {
     pool: Pool<M>,
-    /// Receives the device should have.
+    /// Receives kept posted.
     depth: u32,
     posted: Cell<u32>,
     batch: u32,
@@ -33,7 +31,7 @@ pub(super) struct Rx<M> {
     closed: Cell<bool>,
 }
 
-/// A buffer between the device and the handler: goes back to the pool when dropped, unless kept.
+/// A buffer between device and handler; returns to the pool when dropped, unless kept.
 pub(super) struct RecvBuffer<'a, M: DevMr + 'static> {
     pool: &'a Pool<M>,
     slot: u32,
@@ -41,7 +39,7 @@ pub(super) struct RecvBuffer<'a, M: DevMr + 'static> {
 }
 
 impl<M: DevMr + 'static> Rx<M> {
-    /// Buffers of `slot_len` bytes for `depth` receives and `spare` kept messages.
+    /// Allocates buffers of `slot_len` bytes for `depth` receives and `spare` kept messages.
     pub(super) fn new<D: Dev<Mr = M>>(
         dev: &D,
         pd: &D::Pd,
@@ -58,14 +56,14 @@ impl<M: DevMr + 'static> Rx<M> {
         Ok(Rx { pool, depth, posted: Cell::new(0), batch, closed: Cell::new(false) })
     }
 
-    /// A posted receive came back. `None`: the device names a buffer that is none. // HOT
+    /// Takes the buffer of a completed receive. // HOT
     #[inline]
     pub(super) fn take(&self, wr_id: u64) -> RecvBuffer<'_, M> {
         self.posted.set(self.posted.get() - 1);
         RecvBuffer { pool: &self.pool, slot: wr_id as u32, kept: Cell::new(false) }
     }
 
-    /// The queue pair has failed: a receive posted to it now would only come back, before what has arrived.
+    /// Stops posting after the queue pair failed: a new receive would be flushed ahead of earlier arrivals.
     pub(super) fn close(&self) {
         self.closed.set(true);
     }
@@ -76,7 +74,7 @@ impl<M: DevMr + 'static> Rx<M> {
         self.posted.get() < self.depth && !self.closed.get()
     }
 
-    /// Posts receives if a batch of them is missing. // HOT
+    /// Posts the missing receives if they fill a batch. // HOT
     #[inline]
     pub(super) fn refill_batch<Q: DevQp>(&self, qp: &Q) {
         if self.depth - self.posted.get() >= self.batch {
@@ -84,7 +82,7 @@ impl<M: DevMr + 'static> Rx<M> {
         }
     }
 
-    /// Posts all receives that are missing and that there are buffers for.
+    /// Posts all missing receives that have buffers.
     #[inline]
     pub(super) fn refill<Q: DevQp>(&self, qp: &Q) {
         if self.posted.get() < self.depth {
@@ -114,12 +112,12 @@ impl<M: DevMr + 'static> Rx<M> {
 }
 
 impl<M: DevMr + 'static> RecvBuffer<'_, M> {
-    /// The message. // HOT
+    // HOT
     #[inline]
     pub(super) fn bytes(&self, len: usize) -> &[u8] {
         let len = len.min(self.pool.buffers.slot_len());
-        // SAFETY: the device gave the slot back and it is posted again only after `self` is dropped. A sender on this
-        // host that still scribbles into it breaks no rule of ours: readers read each field once (see `api::Am`).
+        // SAFETY: the slot is posted again only after `self` is dropped. A sender on this host that still
+        // writes to it is tolerated: readers read each field once (see `api::Am`).
         unsafe { self.pool.buffers.bytes(self.slot, len) }
     }
 }

@@ -1,8 +1,8 @@
-//! What is on its way: one row per operation the device has, and one per endpoint.
-//! Endpoints claim rows, `cq` completes them. Never posts: it only counts and remembers.
+//! TX slots, one per operation in the device, and the send state of endpoints. Endpoints claim slots, `cq`
+//! completes them.
 //!
-//! There are at most as many rows as the send queue is deep, so a claimed row always finds room in the device. A row's
-//! number is the work request's number, and also that of its buffer in the transmit region.
+//! There are at most as many slots as the send queue is deep, so a claimed slot always finds room. The slot
+//! number is the work request id and the number of its bounce buffer.
 
 use super::epoch::Epochs;
 use super::wr_group::{WrGroupId, WrGroups};
@@ -12,74 +12,70 @@ use std::collections::VecDeque;
 use ucs::coll::snug;
 use ucs::mem::pool::FreeList;
 
-/// An endpoint's row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct EpIdx(u32);
 
-/// How the end of an operation is to be read.
+/// How the completion of a slot is interpreted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum OpKind {
-    /// It did what it says or failed.
+    /// Succeeds or fails as its status says.
     Data,
-    /// It asked whether the peer is there: an answer of the peer is good whatever it says.
+    /// A liveness check: any answer of the peer is success.
     Check,
-    /// One of several work requests of an operation; its group knows whom to tell.
+    /// One work request of a group.
     GroupMember,
-    /// As [`Kind::Data`], to a queue pair that takes data alone; [`Tx::imm`] has the word that goes along.
+    /// As [`OpKind::Data`], to a peer's user receive queue pair; [`Tx::imm`] has its immediate.
     ToUserQp,
-    /// It read into the row's buffer, for a closure to take it from there.
+    /// A read into the slot's buffer, for a closure to unpack.
     GetBcopy,
 }
 
-/// Where the packet of a row is kept until the device is done with it.
+/// Where the packet of a slot is kept until its completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PacketLocation {
-    /// Nowhere: part of it, or all, is the user's memory.
+    /// Not kept: part of it is the user's memory.
     None,
-    /// In `inline_copies`: it was sent inline, from the stack.
+    /// In `inline_copies`: sent inline from the stack.
     Inline,
-    /// In the row's buffer.
+    /// In the slot's buffer.
     Buffer,
 }
 
-/// Longest inline packet.
 pub(super) const MAX_INLINE: usize = 128;
-/// Inline packets of this length and less, which are those of a device with the usual limit, are kept by one copy of
-/// fixed length.
+/// Inline packets up to this length, the usual device limit, are kept by one copy of fixed length.
 const USUAL_INLINE: usize = 32;
 
-/// The rows of an interface.
+/// Send state of an interface.
 pub(super) struct Tx {
     slots: Box<[Slot]>,
-    /// By row: a packet that was sent inline.
+    /// By slot: the packet sent inline.
     inline_copies: Box<[[u8; MAX_INLINE]]>,
     free: FreeList,
-    /// Words that go along with bare messages.
+    /// By slot: immediate of a message to a user receive queue pair.
     imms: Box<[Option<u32>]>,
-    /// Groups of the rows that are parts.
+    /// By slot: group of a group member.
     group_of: Box<[WrGroupId]>,
-    /// Operations of several rows.
     pub(super) groups: WrGroups,
     eps: Vec<TxEp>,
     free_eps: Vec<u32>,
     /// Operations of all endpoints.
     all: Epochs,
-    /// Flushes that are over and not told yet.
+    /// Flushes that are done and not yet reported.
     done_flushes: VecDeque<Comp>,
-    /// For whom free rows are kept; nobody else gets one meanwhile.
+    /// Free slots reserved for one endpoint or for the pending queue.
     reservation: Option<Reservation>,
-    /// Operations that waited are being tried.
+    /// Pending operations are being dispatched.
     dispatching: bool,
 }
 
-/// Rows come back one by one, and who sends from the completions of its own, or needs only one at a time, would take each
-/// before those that wait.
+/// A reservation of free slots. Slots are freed one by one, and senders that need only one at a time, or send
+/// from completions, would otherwise take each before a pending operation that needs several.
 #[derive(Clone, Copy)]
 struct Reservation {
-    /// Whose operation needs several rows at once; `None`: the first comes first among those that wait.
+    /// Endpoint whose operation needs several slots; `None`: whichever pending operation is first.
     ep: Option<EpIdx>,
     slots: u32,
-    /// It has had its chance.
+    /// Whether the operation was tried since.
     attempted: bool,
 }
 
@@ -87,7 +83,6 @@ struct Slot {
     comp: Comp,
     kind: OpKind,
     packet: PacketLocation,
-    /// Bytes of the packet.
     len: u16,
     ep: EpIdx,
     ep_epoch: u32,
@@ -97,7 +92,7 @@ struct Slot {
 struct TxEp {
     epochs: Epochs,
     tag: EpTag,
-    /// Rows that an operation of several did not find; 0: none was refused.
+    /// Slots that a refused operation needed; 0: none was refused.
     slots_needed: u32,
     state: EpState,
 }
@@ -105,46 +100,40 @@ struct TxEp {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EpState {
     Live,
-    /// The user is done with it; operations are still on their way.
+    /// Dropped by the user; operations are still in flight.
     Dropped,
     Free,
 }
 
-/// A completed row.
 pub(super) struct CompletedSlot {
-    /// Whom to tell.
     pub(super) comp: Comp,
-    /// What it was.
     pub(super) kind: OpKind,
-    /// Whose it was.
     pub(super) ep: EpIdx,
-    /// Whether that endpoint is dropped: [`Tx::retire`] it.
+    /// Whether the endpoint is dropped: call [`Tx::retire`].
     pub(super) ep_dropped: bool,
-    /// Its group, if it is a part.
     pub(super) group: Option<WrGroupId>,
 }
 
-/// A row taken for an operation that is not posted yet. Dropped uncommitted, it goes back.
+/// A slot claimed for an operation not posted yet. Dropping it without `commit` frees it.
 pub(super) struct ClaimedSlot<'a> {
     tx: &'a RefCell<Tx>,
     slot: u32,
 }
 
 impl ClaimedSlot<'_> {
-    /// The row's number: work request and buffer. // HOT
+    // HOT
     #[inline(always)]
     pub(super) fn slot(&self) -> u32 {
         self.slot
     }
 
-    /// The device has it. // HOT
+    /// Leaves the slot to the device. // HOT
     #[inline(always)]
     pub(super) fn commit(self) {
         std::mem::forget(self);
     }
 
-    /// The device is to have the first `len` bytes of `packet`, inline: they are kept in case that they come
-    /// back. // HOT
+    /// Keeps a copy of the inline packet, in case it is returned. // HOT
     #[inline(always)]
     pub(super) fn set_inline_copy(&self, packet: &[u8; MAX_INLINE], len: usize) {
         let mut tx = self.tx.borrow_mut();
@@ -157,15 +146,14 @@ impl ClaimedSlot<'_> {
         }
     }
 
-    /// The word goes along with the row's bare message.
     pub(super) fn set_imm(&self, imm: Option<u32>) {
         self.tx.borrow_mut().imms[self.slot as usize] = imm;
     }
 
-    /// The device is to have a packet of `len` bytes that lies in the row's buffer. // HOT
+    /// Records a packet of `len` bytes in the slot's buffer. // HOT
     #[inline(always)]
     pub(super) fn set_buffer_len(&self, len: usize) {
-        // A packet too long for the field would be cut: its return is an error of the endpoint instead.
+        // A longer packet could not be returned whole: it becomes an endpoint error.
         let Ok(len) = u16::try_from(len) else { return };
         let mut tx = self.tx.borrow_mut();
         let slot = &mut tx.slots[self.slot as usize];
@@ -182,7 +170,6 @@ impl Drop for ClaimedSlot<'_> {
 }
 
 impl Tx {
-    /// `depth` rows.
     pub(super) fn new(depth: u32) -> Self {
         let slot = || Slot {
             comp: Comp::None,
@@ -209,7 +196,7 @@ impl Tx {
         }
     }
 
-    /// Takes a row for an operation of `ep`. // HOT
+    /// Claims a slot for an operation of `ep`. // HOT
     #[inline]
     pub(super) fn claim(
         tx: &RefCell<Tx>,
@@ -230,8 +217,8 @@ impl Tx {
         Ok(ClaimedSlot { tx, slot })
     }
 
-    /// Takes a row for a request of `group`, which is part of an operation that has begun: a fence after it waits for the request,
-    /// and does not hold it back.
+    /// Claims a slot for a request of `group`, whose operation has begun: a later fence waits for the request
+    /// and does not block it.
     pub(super) fn claim_in_group(tx: &RefCell<Tx>, ep: EpIdx, group: WrGroupId) -> Option<ClaimedSlot<'_>> {
         let mut t = tx.borrow_mut();
         let slot = t.free.take()?;
@@ -242,12 +229,12 @@ impl Tx {
         Some(ClaimedSlot { tx, slot })
     }
 
-    /// Counts an operation that has no row of its own; answers its epochs.
+    /// Counts an operation without a slot and returns its epochs.
     pub(super) fn start_op(&mut self, ep: EpIdx) -> (u32, u32) {
         (self.eps[ep.0 as usize].epochs.start(), self.all.start())
     }
 
-    /// It is over. Whether its endpoint is dropped: [`Tx::retire`] it.
+    /// Ends such an operation; returns whether its endpoint is dropped, for [`Tx::retire`].
     pub(super) fn finish_op(&mut self, ep: EpIdx, (ep_epoch, all_epoch): (u32, u32)) -> bool {
         let e = &mut self.eps[ep.0 as usize];
         e.epochs.finish(ep_epoch, &mut self.done_flushes);
@@ -255,7 +242,7 @@ impl Tx {
         e.state != EpState::Live
     }
 
-    /// The device is done with a row. // HOT
+    /// Frees a slot that the device completed. // HOT
     #[inline]
     pub(super) fn finish(&mut self, slot: u32) -> CompletedSlot {
         let r = &mut self.slots[slot as usize];
@@ -269,7 +256,7 @@ impl Tx {
         CompletedSlot { comp, kind, ep, ep_dropped: e.state != EpState::Live, group }
     }
 
-    /// Whose packet a row holds, where, and how long it is; `None` if nobody could send it again.
+    /// The packet kept in a slot: endpoint tag, location and length; `None` if it cannot be resent.
     pub(super) fn packet(&self, slot: u32) -> Option<(EpTag, PacketLocation, usize)> {
         let r = &self.slots[slot as usize];
         let ep = &self.eps[r.ep.0 as usize];
@@ -277,28 +264,24 @@ impl Tx {
         stored.then_some((ep.tag, r.packet, usize::from(r.len)))
     }
 
-    /// A packet that was sent inline.
     pub(super) fn inline_copy(&self, slot: u32) -> [u8; MAX_INLINE] {
         self.inline_copies[slot as usize]
     }
 
-    /// The word that goes along with a bare message.
     pub(super) fn imm(&self, slot: u32) -> Option<u32> {
         self.imms[slot as usize]
     }
 
-    /// The row is a part of `group`.
     pub(super) fn set_group(&mut self, slot: u32, group: WrGroupId) {
         self.group_of[slot as usize] = group;
     }
 
-    /// What is on its way in a row. // HOT
+    // HOT
     #[inline]
     pub(super) fn kind(&self, slot: u32) -> OpKind {
         self.slots[slot as usize].kind
     }
 
-    /// How many rows there are.
     pub(super) fn depth(&self) -> u32 {
         self.free.total()
     }
@@ -307,8 +290,8 @@ impl Tx {
         self.free.total() - self.free.used()
     }
 
-    /// Whether an operation of `ep` finds the `slots` rows that it needs all at once. If not, that is remembered for
-    /// [`Tx::can_send`]; and if it waited and this was its turn, nobody else gets a row before it has had them.
+    /// Whether an operation of `ep` finds the `slots` it needs at once. If not, notes the need for
+    /// [`Tx::can_send`]; during dispatch, also reserves the slots.
     pub(super) fn try_reserve(&mut self, ep: EpIdx, slots: u32) -> bool {
         let others =
             self.reservation.is_some_and(|reservation| reservation.ep != Some(ep) || !self.dispatching);
@@ -325,20 +308,19 @@ impl Tx {
         true
     }
 
-    /// Whoever does not wait finds no row from now on, until there are `slots`.
+    /// Blocks operations that are not pending until `slots` are free.
     fn reserve_slots(&mut self, ep: Option<EpIdx>, slots: u32) {
         self.reservation = Some(Reservation { ep, slots, attempted: false });
         self.all.set_reserved(true);
     }
 
-    /// Nobody's rows are kept any more.
     fn end_reservation(&mut self) {
         if self.reservation.take().is_some() {
             self.all.set_reserved(false);
         }
     }
 
-    /// Operations that waited are tried from now on; answers whether it is worth it.
+    /// Starts dispatch of pending operations; returns whether any can proceed.
     pub(super) fn begin_dispatch(&mut self) -> bool {
         if !self.has_free_slot() {
             self.end_dispatch(true);
@@ -352,8 +334,8 @@ impl Tx {
         true
     }
 
-    /// All that waited have been tried. Whether another one was held back for the sake of one that did not want its rows:
-    /// then they are to be tried again.
+    /// Releases a reservation whose operation was tried and did not use it; returns whether pending
+    /// operations are to be tried again.
     pub(super) fn release_unused(&mut self) -> bool {
         let unused = self.reservation.is_some_and(|reservation| reservation.attempted);
         if unused {
@@ -362,7 +344,7 @@ impl Tx {
         unused
     }
 
-    /// No more of them are tried now; whether some still wait.
+    /// Ends dispatch; reserves a slot if operations are still pending and none is free.
     pub(super) fn end_dispatch(&mut self, others_pending: bool) {
         self.dispatching = false;
         if !others_pending {
@@ -372,31 +354,30 @@ impl Tx {
         }
     }
 
-    /// What waited of `ep` does not any more; whether others do.
+    /// Ends a reservation whose pending operation was removed.
     pub(super) fn pending_removed(&mut self, ep: EpIdx, others_pending: bool) {
         if !others_pending || self.reservation.is_some_and(|reservation| reservation.ep == Some(ep)) {
             self.end_reservation();
         }
     }
 
-    /// Whether a flush is over that has not been told. // HOT
+    // HOT
     #[inline(always)]
     pub(super) fn has_done_flush(&self) -> bool {
         !self.done_flushes.is_empty()
     }
 
-    /// A flush that is over and has not been told.
     pub(super) fn take_done_flush(&mut self) -> Option<Comp> {
         self.done_flushes.pop_front()
     }
 
-    /// Whether there is a free row at all, or as many as are kept for somebody.
+    /// Whether a slot is free, or as many as are reserved.
     #[inline]
     pub(super) fn has_free_slot(&self) -> bool {
         self.free_slots() >= self.reservation.map_or(1, |reservation| reservation.slots)
     }
 
-    /// Whether the operation of `ep` that was refused last would be taken now.
+    /// Whether the operation of `ep` that was refused last would succeed now.
     pub(super) fn can_send(&mut self, ep: EpIdx) -> bool {
         let slots = self.free_slots();
         let e = &mut self.eps[ep.0 as usize];
@@ -404,7 +385,6 @@ impl Tx {
         slots >= slots_needed && !self.all.is_blocked() && !e.epochs.is_fenced()
     }
 
-    /// A row for a new endpoint.
     pub(super) fn add_ep(&mut self) -> EpIdx {
         let new =
             TxEp { epochs: Epochs::default(), tag: EpTag::default(), slots_needed: 0, state: EpState::Live };
@@ -420,14 +400,14 @@ impl Tx {
         }
     }
 
-    /// The user dropped the endpoint; answers as [`Tx::retire`].
+    /// Marks the endpoint dropped; returns as [`Tx::retire`].
     pub(super) fn drop_ep(&mut self, ep: EpIdx) -> bool {
         self.eps[ep.0 as usize].state = EpState::Dropped;
         self.retire(ep)
     }
 
-    /// Frees the row of a dropped endpoint when nothing is on its way any more. Answers whether it did: then
-    /// its address handle goes back.
+    /// Frees a dropped endpoint without operations in flight; returns whether it did, so that its address
+    /// handle can go.
     #[cold]
     pub(super) fn retire(&mut self, ep: EpIdx) -> bool {
         let e = &mut self.eps[ep.0 as usize];
@@ -439,22 +419,18 @@ impl Tx {
         true
     }
 
-    /// The endpoint's name in error reports.
     pub(super) fn tag(&self, ep: EpIdx) -> EpTag {
         self.eps[ep.0 as usize].tag
     }
 
-    /// Names the endpoint for error reports.
     pub(super) fn set_tag(&mut self, ep: EpIdx, tag: EpTag) {
         self.eps[ep.0 as usize].tag = tag;
     }
 
-    /// Flush of one endpoint, or of all.
     pub(super) fn flush(&mut self, ep: Option<EpIdx>, comp: &Comp) -> Outcome {
         self.epochs(ep).flush(comp)
     }
 
-    /// Fence of one endpoint, or of all.
     pub(super) fn fence(&mut self, ep: Option<EpIdx>) {
         self.epochs(ep).fence();
     }

@@ -1,21 +1,19 @@
-//! The queue pair for messages that go straight into memory of the program's own: receives of `Iface::recv_bare`, which
-//! `ucp` names to its peers as the user receive queue pair (RDM v4, wire facts 11.3). It sends nothing, and shares the
-//! completion queue of its interface, where [`TOKEN`] marks what is its own. Never looks into a message.
+//! The user receive queue pair (RDM v4, wire facts 11.3): receives into user memory. It sends nothing and
+//! shares the completion queue of its interface, where [`USER_RECV_BIT`] marks its completions.
 
 use super::dev::{Cqe, Dev, DevQp, DevStatus, PostError, QpInit, QpKind, Sge};
 use crate::api::{Bare, BareQp, Error, OpenError, Outcome, Refused, Sent, Source};
 
-/// Marks completions of such receives among those of the interface; the other 63 bits are the caller's.
+/// Work request bit of user receives; the other 63 bits are the caller's.
 pub(super) const USER_RECV_BIT: u64 = 1 << 63;
 
-/// The queue pair.
 pub(super) struct UserRecvQp<Q> {
     qp: Q,
     qkey: u32,
 }
 
 impl<Q: DevQp> UserRecvQp<Q> {
-    /// One with room for `depth` receives, which complete to `cq`.
+    /// Opens a queue pair with room for `depth` receives, which complete to `cq`.
     pub(super) fn open<D: Dev<Qp = Q>>(
         dev: &D,
         pd: &D::Pd,
@@ -34,12 +32,11 @@ impl<Q: DevQp> UserRecvQp<Q> {
         Ok(UserRecvQp { qp: dev.create_qp(pd, cq, cq, &init)?, qkey })
     }
 
-    /// Where peers send to.
+    /// Address that peers send to.
     pub(super) fn addr(&self) -> BareQp {
         BareQp { qpn: self.qp.qpn(), qkey: self.qkey }
     }
 
-    /// Posts one receive.
     pub(super) fn post(&self, token: u64, sge: Sge) -> Outcome {
         match self.qp.recv(token | USER_RECV_BIT, sge) {
             Ok(()) => {
@@ -52,12 +49,12 @@ impl<Q: DevQp> UserRecvQp<Q> {
     }
 }
 
-/// What the end of such a receive says, and of which one it is.
+/// Converts the completion of a user receive: its token and result.
 pub(super) fn user_recv_completion(cqe: &Cqe, error: impl FnOnce(DevStatus) -> Error) -> (u64, Bare) {
     let len = cqe.len as usize;
     let result = match cqe.status {
         DevStatus::Ok => Ok(()),
-        // How long the receive was, its owner knows.
+        // The owner knows the length of the receive.
         DevStatus::BadLength => Err(Error::TooLong { len, max: 0 }),
         status => Err(error(status)),
     };

@@ -1,9 +1,8 @@
-//! Operations of several work requests: a scatter list is one to its caller and many to the device.
-//! A row of `tx` for each part names its group here; the group's completion fires with its last part. Never posts.
+//! Work-request groups: one operation of several work requests. Each slot names its group; the completion
+//! fires with the last.
 
 use crate::api::{Comp, Error};
 
-/// Names a group while any of its parts is on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct WrGroupId(pub(super) u32);
 
@@ -13,7 +12,7 @@ struct WrGroup {
     comp: Comp,
 }
 
-/// The groups of an interface.
+/// Groups of an interface.
 #[derive(Default)]
 pub(super) struct WrGroups {
     all: Vec<WrGroup>,
@@ -21,7 +20,7 @@ pub(super) struct WrGroups {
 }
 
 impl WrGroups {
-    /// A group of `requests` parts, at least one.
+    /// Adds a group of `requests` work requests, at least one.
     pub(super) fn add(&mut self, requests: u32, comp: Comp) -> WrGroupId {
         let group = WrGroup { remaining: requests, result: Ok(()), comp };
         match self.free.pop() {
@@ -36,7 +35,8 @@ impl WrGroups {
         }
     }
 
-    /// `requests` parts are over, with this result. When they were the last: whom to tell what.
+    /// Ends `requests` work requests with this result; the last returns the operation's completion and
+    /// result.
     pub(super) fn complete(
         &mut self,
         id: WrGroupId,
@@ -44,7 +44,7 @@ impl WrGroups {
         result: Result<(), Error>,
     ) -> Option<(Comp, Result<(), Error>)> {
         let group = &mut self.all[id.0 as usize];
-        // The first failure is the one that is told.
+        // The first failure is reported.
         group.result = group.result.and(result);
         group.remaining -= requests;
         if group.remaining > 0 {

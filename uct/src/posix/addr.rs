@@ -1,10 +1,10 @@
-//! Addresses of `posix`: which place of which host, and which interface of which process there.
-//! Made by the interface, read by peers. An address is a claim until the segment behind it has been looked at.
+//! Addresses of `posix`: the host and socket namespace, and the interface of a process there. An address is
+//! unverified until the segment behind it has been attached.
 
 use crate::api::{AddrBuf, ConnectError};
 use crate::host::fd_server::{Name, SocketNamespace};
 
-/// The interface address.
+/// Packs an interface address.
 pub fn pack(name: Name) -> AddrBuf {
     name.0.to_le_bytes().into_iter().collect()
 }
@@ -16,12 +16,12 @@ pub fn unpack(iface: &[u8]) -> Result<Name, ConnectError> {
     if name.owner().0 == 0 { Err(ConnectError::Malformed) } else { Ok(name) }
 }
 
-/// The device address.
+/// Packs a device address.
 pub fn pack_device(namespace: &SocketNamespace) -> AddrBuf {
     namespace.device_id().to_le_bytes().into_iter().collect()
 }
 
-/// Whether a device address is of our host and place.
+/// Checks that a device address is of our host and socket namespace.
 pub fn check_device(device: &[u8], here: &SocketNamespace) -> Result<(), ConnectError> {
     let bytes = device.try_into().map_err(|_| ConnectError::Malformed)?;
     here.check_reachable(u64::from_le_bytes(bytes))

@@ -1,5 +1,5 @@
-//! An endpoint of `posix`: writes into the peer's FIFO and into the memory its keys name.
-//! Nothing is ever in progress: a call has done its work when it returns, so completions never fire.
+//! An endpoint of `posix`: writes into the peer's FIFO and into the memory its keys name. Every operation is
+//! complete when its call returns, so completions never fire.
 
 use super::addr;
 use super::iface::Inner;
@@ -34,7 +34,7 @@ impl Ep {
         Ep { idx: peer.eps.enter(), peer, own, queue }
     }
 
-    /// The peer's segment; the first call attaches it. // HOT
+    /// The peer's segment, attached by the first call. // HOT
     #[inline(always)]
     pub(super) fn link(&self) -> Result<&Link, Refused> {
         match self.peer.link() {
@@ -43,7 +43,7 @@ impl Ep {
         }
     }
 
-    /// The peer's memory is mapped for whoever has a key, also when nobody looks at it any more: then it is not touched. // HOT
+    /// Fails if the peer is dead: its memory stays mapped while a key exists, but is not touched. // HOT
     #[inline(always)]
     fn check_peer(&self) -> Result<(), Error> {
         if self.own.has_failed(&self.peer) { Err(Error::PeerDead) } else { Ok(()) }
@@ -57,14 +57,14 @@ impl Ep {
         }
     }
 
-    /// The same for who has nothing else to do.
+    /// Attaches the peer, waiting up to the answer timeout.
     #[cold]
     fn attach_blocking(&self) -> Result<&Link, ConnectError> {
         self.own.attach(&self.peer, self.own.answer_timeout)?.ok_or(ConnectError::Silent)
     }
 }
 
-/// Why the peer could not be attached, as the answer of an operation.
+/// The error of an operation whose peer could not be attached.
 #[cold]
 fn op_error(why: ConnectError) -> Error {
     match why {
@@ -144,7 +144,7 @@ impl api::Ep for Ep {
     // HOT
     #[inline]
     fn am_bcopy<F: FnOnce(&mut [u8]) -> usize>(&self, id: u8, pack: F) -> Outcome<usize> {
-        // As long as the peer takes it: that is known once it is attached, which is not waited for as `max_bcopy` does.
+        // The peer's own limit, known once it is attached.
         let max = self.link()?.max_packet();
         self.am_packet(max, |packet| {
             packet[0] = id;
@@ -181,7 +181,8 @@ impl api::Ep for Ep {
 
     fn max_bcopy(&self) -> usize {
         let known = self.peer.link().map(Link::max_packet).or_else(|| self.peer.default_max_packet());
-        // Only the segment itself says it if the name does not. If there is none, sending says why.
+        // If neither segment nor name tells the limit, the peer must answer. If it does not, sends will say
+        // why.
         known
             .or_else(|| self.attach_blocking().ok().map(Link::max_packet))
             .unwrap_or(self.own.attr.am.max_bcopy + 1)
@@ -329,7 +330,8 @@ impl api::Ep for Ep {
     }
 
     fn pending_add(&self, op: Pending) -> Result<PendingQueued, Error> {
-        // A peer that cannot be attached has room for the call that says so; one that has not answered yet has none.
+        // A peer that cannot be attached has room for the call that says so; one that has not answered has
+        // none.
         let has_room = || match self.link() {
             Ok(link) => link.has_room(self),
             Err(why) => why != Refused::NoResource,

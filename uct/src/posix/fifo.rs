@@ -1,16 +1,17 @@
-//! The synchronisation of the receive FIFO, without its memory: who may write a cell, when it may be read, when it
-//! may be written again. Called by `peer.rs` (writers) and `rx.rs` (the reader); checked exhaustively by `loom.rs`.
-//! Knows nothing of segments, packets or processes.
+//! The synchronisation of the receive FIFO, without its memory: who may write a cell, when it may be read,
+//! when it may be written again. Called by `peer.rs` (writers) and `rx.rs` (the reader); checked exhaustively
+//! by `loom.rs`.
 //!
-//! A *ticket* numbers messages from 0 and never wraps in practice (64 bits). Ticket `t` lives in cell `t % cells`.
+//! A *ticket* numbers messages from 0 and never wraps in practice (64 bits). Ticket `t` lives in cell `t %
+//! cells`.
 //!
 //! | Label | Release side | Acquire side | What it carries |
 //! |---|---|---|---|
 //! | SYNC(publish) | [`publish`] | [`peek`] | the packet: written before its word, read after it |
-//! | SYNC(tail) | [`release`] | [`claim`] | the free cell: read before the tail moves, written after it is seen |
-//! | SYNC(head) | [`claim`] | [`stuck`] | the writer's intent: stored before the head moves, read after it is seen |
-//! | SYNC(intent) | [`claim`] | [`names`] | the packet before: whoever no longer names a ticket of his has published it |
-//! | SYNC(arm) | [`arm`] and [`claim`], both SeqCst | [`claim`]'s caller by [`flags`], and [`arm`] | either the reader sees the claim or the writer sees the flag |
+//! | SYNC(tail) | [`release`] | [`claim`] | the free cell: read before the tail moves, written after |
+//! | SYNC(head) | [`claim`] | [`stuck`] | the writer's intent: stored before the head moves |
+//! | SYNC(intent) | [`claim`] | [`names`] | the packet before: published before the intent changes |
+//! | SYNC(arm) | [`arm`], [`claim`] | [`flags`], [`arm`] | SeqCst: one side sees the other |
 
 use std::cell::Cell;
 use ucs::sync::{AtomicU32, AtomicU64, Ordering};
@@ -18,23 +19,21 @@ use ucs::sync::{AtomicU32, AtomicU64, Ordering};
 /// An intent that names no ticket.
 pub const NO_TICKET: u64 = u64::MAX;
 
-/// The reader sleeps, or is about to: wake it.
+/// The reader sleeps or is about to: wake it.
 pub const ARMED: u32 = 1;
-/// The reader has closed; nothing will be read any more.
+/// The reader has closed: nothing is read any more.
 #[cfg_attr(loom, expect(dead_code, reason = "no model closes"))]
 pub const CLOSED: u32 = 2;
 
-/// Low half of a cell's word while it holds ticket `t`: never 0 at first use, differs between laps.
+/// The low half of a cell's word while it holds ticket `t`: never 0 at first use, different in each lap.
 #[inline(always)]
 const fn seq(ticket: u64) -> u32 {
     (ticket as u32).wrapping_add(1)
 }
 
-/// Takes the next ticket, or `None` when all `cells` are taken. `cached_tail` is the writer's own copy of the tail:
-/// the shared one is only read when the copy says full.
-///
-/// `intent` tells the reader what this writer may be holding should it die: at any time, whoever holds an unpublished
-/// ticket has it as its intent.
+/// Takes the next ticket; `None` if all `cells` are taken. `cached_tail` is the writer's copy of the tail:
+/// the shared one is read only when the copy says full. `intent` names this writer's ticket in case it dies:
+/// at any time, the holder of an unpublished ticket has it as its intent.
 pub fn claim(
     head: &AtomicU64,
     tail: &AtomicU64,
@@ -48,10 +47,10 @@ pub fn claim(
             // SYNC(tail)
             cached_tail.set(tail.load(Ordering::Acquire));
             if at.wrapping_sub(cached_tail.get()) >= cells {
-                // Full, unless others moved the head on and the reader followed since we looked.
+                // Full, unless other writers moved the head and the reader followed meanwhile.
                 let now = head.load(Ordering::Relaxed);
                 if now == at {
-                    // An intent from a race lost before must not outlive the attempt.
+                    // The intent of a lost race must not outlive the attempt.
                     intent.store(NO_TICKET, Ordering::Release);
                     return None;
                 }
@@ -66,14 +65,15 @@ pub fn claim(
     }
 }
 
-/// Takes the ticket `at`, which the writer knows to be free, if it is the next one; else the head as it is. // HOT
+/// Takes the ticket `at`, which the writer knows to be free, if it is the next one; otherwise returns the
+/// head. // HOT
 ///
-/// Losing leaves an intent that is not ours: [`claim`] has to follow.
+/// A loser's intent is not its own ticket: [`claim`] has to follow.
 #[inline(always)]
 pub fn claim_at(head: &AtomicU64, at: u64, intent: &AtomicU64) -> Result<(), u64> {
     // SYNC(intent)
     intent.store(at, Ordering::Release);
-    // SYNC(head), SYNC(arm). Wrapping: only a head that somebody has forged is that high.
+    // SYNC(head), SYNC(arm). Wrapping: only a forged head is that high.
     let taken = head.compare_exchange_weak(at, at.wrapping_add(1), Ordering::SeqCst, Ordering::Relaxed);
     taken.map(drop)
 }
@@ -100,20 +100,20 @@ pub fn release(tail: &AtomicU64, ticket: u64) {
     tail.store(ticket, Ordering::Release);
 }
 
-/// Whether `ticket` has been claimed (and, as the caller has just peeked, not published).
+/// Whether `ticket` is claimed. The caller has just peeked that it is not published.
 pub fn stuck(head: &AtomicU64, ticket: u64) -> bool {
     // SYNC(head)
     let ahead = head.load(Ordering::SeqCst).wrapping_sub(ticket);
     ahead != 0 && ahead < 1 << 63
 }
 
-/// Whether a writer may hold `ticket`, going by its intent.
+/// Whether a writer may hold `ticket`, by its intent.
 pub fn names(intent: &AtomicU64, ticket: u64) -> bool {
     // SYNC(intent)
     intent.load(Ordering::Acquire) == ticket
 }
 
-/// What the reader has raised. Checked by a writer after publishing. // HOT
+/// The reader's flags, checked by a writer after publishing. // HOT
 #[inline(always)]
 pub fn flags(state: &AtomicU32) -> u32 {
     // SYNC(arm): follows the SeqCst exchange of `claim` in program order.
@@ -126,10 +126,10 @@ pub fn disarm(state: &AtomicU32) -> bool {
     state.fetch_and(!ARMED, Ordering::SeqCst) & ARMED != 0
 }
 
-/// Raises the flag that makes writers wake the reader, whose next ticket is `ticket`. False: one has been claimed
-/// meanwhile, so the reader must look again instead of sleeping.
+/// Raises the flag that makes writers wake the reader, whose next ticket is `ticket`. False if one has been
+/// claimed meanwhile: the reader must poll again instead of sleeping.
 pub fn arm(state: &AtomicU32, head: &AtomicU64, ticket: u64) -> bool {
-    // SYNC(arm): store, then load, both SeqCst; a writer exchanges the head, then loads the flag. One sees the other.
+    // SYNC(arm): store, then load, both SeqCst; a writer exchanges the head, then loads. One sees the other.
     state.fetch_or(ARMED, Ordering::SeqCst);
     model_fence();
     if head.load(Ordering::SeqCst) == ticket {
@@ -139,7 +139,8 @@ pub fn arm(state: &AtomicU32, head: &AtomicU64, ticket: u64) -> bool {
     false
 }
 
-/// Loom takes SeqCst accesses for AcqRel ones; only its fences are sequentially consistent. Nothing outside models.
+/// A fence for models only: loom treats SeqCst accesses as AcqRel, and only its fences are sequentially
+/// consistent.
 #[inline(always)]
 fn model_fence() {
     #[cfg(loom)]

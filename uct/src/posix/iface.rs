@@ -1,5 +1,5 @@
-//! The interface of `posix`: its own FIFO to read, and the peers it has attached.
-//! Opened through `any` or directly. Polling an idle one costs one load of shared memory and no system call.
+//! The interface of `posix`: its own FIFO to read, and the peers it has attached. Polling an idle one costs
+//! one load of shared memory and no system call.
 
 use super::addr;
 use super::peer::{Link, Peer};
@@ -30,26 +30,27 @@ ucs::config_table! {
         /// Messages in the receive FIFO before senders find no resource.
         pub fifo_size: u32 = "64", key "FIFO_SIZE", unit "messages", range 2..=65536,
             check |v| v.is_power_of_two() => "a power of two";
-        /// Buffers that messages of more than 176 bytes go round, one to four for each message of the FIFO: the nearest such number is
-        /// taken. Fewer are less memory and, for messages of 2 to 8 KiB, slower.
+        /// Buffers for messages of more than 176 bytes, one to four for each message of the FIFO: the nearest
+        /// such number is used. Fewer take less memory and, for messages of 2 to 8 KiB, are slower.
         pub fifo_bufs: u32 = "256", key "FIFO_BUFS", unit "buffers", range 2..=65536,
             check |v| v.is_power_of_two() => "a power of two";
         /// Longest message, id byte included. The default fits 16 KiB and a protocol's header.
         pub seg_size: u32 = "16640", key "SEG_SIZE", unit "bytes", range 192..=8388608;
-        /// Receive buffers beside those of the FIFO: messages that handlers may keep without a copy.
+        /// Receive buffers beside those of the FIFO, for messages that handlers keep without a copy.
         pub spare_bufs: u32 = "64", key "SPARE_BUFS", unit "buffers", range 0..=65536;
         /// Peers that may be connected to an interface at a time.
         pub max_writers: u32 = "512", key "MAX_WRITERS", unit "peers", range 1..=65536;
-        /// Longest time for which who takes turns with a peer, short message by short message, does not look for the answer, so
-        /// that its line stays with whom it is written by. Most of an answer's time, and never of one that takes longer; a poll
-        /// waits half of it at most. 0: never.
+        /// Longest time for which the answer to a short message is not polled for in a ping-pong, so that its
+        /// cache line stays with its writer. In use is most of an answer's usual time; slower answers are not
+        /// delayed, and a poll waits for half of it at most. 0: no delay.
         pub poll_delay: Duration = "1us", key "HOLD_OFF";
-        /// How long a peer's process may take to answer when it is asked for its memory, the first time: a stopped one does not.
-        /// So long wait the calls that need the answer (`ensure_connected`, unpacking a key, and `max_bcopy` where SEG_SIZE is not
-        /// the usual one), and so long messages to it find no resource; then it is unreachable, until it answers.
+        /// How long a peer's process may take to pass its memory; a stopped one does not answer. Calls that
+        /// need it (`ensure_connected`, unpacking a key, `max_bcopy` if the peer's SEG_SIZE is not the
+        /// default) wait so long, and sends find no resource. Then the peer is unreachable until it answers.
         pub answer_timeout: Duration = "10s", key "ANSWER_TIMEOUT";
-        /// Directory of the sockets over which processes pass each other their memory, for containers that share no
-        /// network namespace; all of a job name the same one. Empty: names of the network namespace, no files.
+        /// Directory of the sockets over which processes pass each other their memory, for containers that
+        /// share no network namespace; the same one in all processes of a job. Empty: names of the network
+        /// namespace, no files.
         pub socket_dir: String = "", key "SOCKET_DIR";
     }
 }
@@ -62,30 +63,27 @@ pub struct Iface {
 
 #[repr(C)]
 pub(super) struct Inner {
-    /// With what waits behind it, all that an empty poll looks at.
+    /// With `pending`, all that an empty poll reads.
     rx: Rx,
     pub(super) pending: Arbiter,
     peers: RefCell<HashMap<Name, Weak<Peer>, FxBuildHasher>>,
-    /// Peers that have closed, and whose name leads to another one since: their endpoints are told of the death too.
+    /// Peers that have closed and whose name was connected again: they are notified of the death too.
     closed_peers: RefCell<Vec<Weak<Peer>>>,
-    /// The dead whose endpoints are still to be told, each from that number on.
+    /// Failed peers whose endpoints are not all notified yet.
     failed_peers: Bereaved<Peer>,
     handlers: AmTable,
     pub(super) attr: IfaceAttr,
     md: Md,
     retry_sleep: Nap,
-    /// When a peer's answer was last waited for in vain.
     last_timeout: Cell<Option<Instant>>,
-    /// How long it may take.
     pub(super) answer_timeout: Duration,
 }
 
-/// For a peer's fd server to answer: mostly it takes microseconds. Whoever has not by then is looked at again by those who send
-/// to it, which does not wait.
+/// How long a send waits for the first answer of a peer's fd server, which mostly takes microseconds.
 const FIRST_ANSWER_WAIT: Duration = Duration::from_millis(3);
 
 impl Iface {
-    /// Makes the segment and opens the interface.
+    /// Creates the segment and opens the interface.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
         let map_entries = Shape::map_entries_for(config.fifo_size, config.fifo_bufs);
         let shape = Shape {
@@ -114,7 +112,7 @@ impl Iface {
         Ok(Iface { inner: Rc::new(inner) })
     }
 
-    /// Messages dropped for want of a handler.
+    /// Messages dropped because their id has no handler.
     pub fn dropped(&self) -> u64 {
         self.inner.handlers.dropped()
     }
@@ -124,19 +122,16 @@ impl Iface {
         self.inner.rx.seg()
     }
 
-    /// Polls until the next look around.
     #[cfg(test)]
     pub(super) fn polls_until_check(&self) -> u32 {
         self.inner.rx.polls_until_check()
     }
 
-    /// Whether answers are left alone for a while.
     #[cfg(test)]
     pub(super) fn delays_polls(&self) -> bool {
         self.inner.rx.delays_polls()
     }
 
-    /// Peers of which no fd server was asked yet.
     #[cfg(test)]
     pub(super) fn peers_without_query(&self) -> usize {
         self.inner.peers.borrow().values().filter_map(Weak::upgrade).filter(|peer| peer.needs_query()).count()
@@ -147,7 +142,7 @@ impl Iface {
         self.inner.rx.stats()
     }
 
-    /// The peer behind an address: attached later, by what needs it first.
+    /// The peer of an address, new or known; attached by the first call that needs it.
     fn peer(&self, device: &[u8], iface: &[u8]) -> Result<Rc<Peer>, ConnectError> {
         let inner = &self.inner;
         let own = inner.rx.export();
@@ -162,7 +157,7 @@ impl Iface {
         }
         let peer = Rc::new(Peer::new(name));
         if inner.rx.has_peer_failed() && peer.has_died(own.server()) {
-            // Those who came before have been told.
+            // Endpoints made before have been notified.
             peer.mark_failed();
         }
         if peers.len() == peers.capacity() {
@@ -204,7 +199,7 @@ fn attr(config: &Config) -> IfaceAttr {
         tx_depth: Some(config.fifo_size as usize),
         latency: Latency { fixed: 60.0, per_ep: 0.0 },
         overhead: 10.0,
-        // What one processor fetches of what another has written.
+        // What one processor fetches of another's writes.
         bandwidth: 25e9,
         reg_cost: (1000.0, 0.1),
         rma: RmaPerf::all(Linear::new(20.0, 18e9), Linear::new(20.0, 18e9)),
@@ -225,7 +220,7 @@ impl Inner {
         events
     }
 
-    /// What waits for room is tried: at least one, however much has come in. Not from within a handler.
+    /// Retries pending operations, at least one, however many messages have arrived. Not in a handler.
     #[cold]
     fn dispatch_pending(&self, max: usize, events: usize) -> usize {
         if max == 0 || self.rx.is_in_handler() {
@@ -238,16 +233,16 @@ impl Inner {
         done
     }
 
-    /// A short message or packet has been sent through a link of ours. // HOT
+    // HOT
     #[inline(always)]
     pub(super) fn on_sent(&self, to: Name, link: &Link) {
         let (ticket, tx_line) = link.next_tx();
         self.rx.on_sent(to, ticket, tx_line);
     }
 
-    /// A peer's segment, attached if it is not yet: some system calls, and waiting for the peer's fd server, at most `wait`, unless
-    /// that has said already what is wanted. `None`: it has not answered; asked again later. If it has not for
-    /// as long as an answer may take, that is an error, until it does.
+    /// Attaches a peer's segment if it is not yet: a few system calls, and waiting for the peer's fd server
+    /// for at most `wait`. `None` if it has not answered; [`ConnectError::Silent`] once the answer timeout is
+    /// over.
     pub(super) fn attach<'a>(
         &self,
         peer: &'a Peer,
@@ -255,7 +250,7 @@ impl Inner {
     ) -> Result<Option<&'a Link>, ConnectError> {
         let link = peer.attach(self.rx.export(), || {
             match self.fetch(peer, || self.peers_of_same_process(peer), wait) {
-                // What is kept for others may be the descriptors wanted.
+                // Segments fetched for other peers may hold the descriptors needed.
                 Err(ConnectError::Op(Error::NoDescriptor)) if self.drop_fetched() => {
                     self.fetch(peer, Vec::new, wait)
                 }
@@ -268,10 +263,10 @@ impl Inner {
         link
     }
 
-    /// The same for who sends: it has other things to do than to wait for one that does not answer.
+    /// Attaches a peer's segment for a send, which waits only briefly.
     pub(super) fn attach_briefly<'a>(&self, peer: &'a Peer) -> Result<Option<&'a Link>, ConnectError> {
         let start = Instant::now();
-        // Of many that are stopped one is waited for, not each.
+        // Of many stopped peers one is waited for, not each.
         let timed_out_recently =
             self.last_timeout.get().is_some_and(|then| start - then < FIRST_ANSWER_WAIT * 16);
         let wait = match peer.has_query() || timed_out_recently {
@@ -285,8 +280,7 @@ impl Inner {
         Ok(link)
     }
 
-    /// Other peers of its process that endpoints lead to and whose fd server was not asked yet, as many as one question more than
-    /// `peer` can be about.
+    /// Other peers of the same process to be queried, as many as fit beside `peer`.
     fn peers_of_same_process(&self, peer: &Peer) -> Vec<Name> {
         let owner = peer.name().owner();
         let peers = self.peers.borrow();
@@ -296,8 +290,8 @@ impl Inner {
         peers_without_query.take(MAX_NAMES - 1).map(|peer| peer.name()).collect()
     }
 
-    /// What a peer's fd server gives for it, which is asked, if it was not yet, and by the way for others of its process: waking that
-    /// fd server takes most of the time.
+    /// Fetches a peer's segment from its fd server, by a new query if none is open. The query covers other
+    /// peers of the process too, as waking their fd server takes most of the time.
     fn fetch(
         &self,
         peer: &Peer,
@@ -322,7 +316,7 @@ impl Inner {
             if name == peer.name() {
                 ours = received;
             } else if let (Ok(received), Some(other)) = (received, self.find_peer(name)) {
-                // Why not, it is told when it asks itself.
+                // An error is returned to its own query.
                 other.set_fetched(received, self.rx.alarm());
             }
         }
@@ -332,57 +326,50 @@ impl Inner {
         ours.map(Some)
     }
 
-    /// A peer that some endpoint leads to.
     fn find_peer(&self, name: Name) -> Option<Rc<Peer>> {
         self.peers.borrow().get(&name).and_then(Weak::upgrade)
     }
 
-    /// Lets go of what fd servers gave for peers that are not attached: true if there was something.
     fn drop_fetched(&self) -> bool {
         self.peers.borrow().values().filter_map(Weak::upgrade).filter(|peer| peer.drop_fetched()).count() > 0
     }
 
-    /// Whether a peer can still read.
     pub(super) fn is_alive(&self, peer: &Peer) -> bool {
         peer.is_alive(self.rx.export().server())
     }
 
-    /// Where our fd server is.
     pub(super) fn namespace(&self) -> &SocketNamespace {
         self.rx.export().server().namespace()
     }
 
-    /// Whether a peer is known to be lost, or a send has found it dead before that: whoever puts, gets or adds asks. One load,
-    /// unless some peer is. // HOT
+    /// Whether a peer has failed, or a send has found it dead. One load unless some peer has. // HOT
     #[inline(always)]
     pub(super) fn has_failed(&self, peer: &Peer) -> bool {
         self.rx.has_peer_failed() && (peer.has_failed() || peer.was_found_dead())
     }
 
-    /// Some peer is dead: [`has_failed`](Inner::has_lost) has to look.
     pub(super) fn set_peer_failed(&self) {
         self.rx.set_peer_failed();
     }
 
-    /// Whether nothing goes to a peer any more, as far as that is known without asking it: what its death leaves to be read
-    /// is read first.
+    /// Whether a peer is known to receive nothing any more; after its death, once all it sent is read.
     pub(super) fn is_unreachable(&self, peer: &Peer) -> bool {
         let server = self.rx.export().server();
         peer.is_send_failing()
             || self.rx.has_unreported_failure() && peer.has_died(server) && self.is_drained(peer)
     }
 
-    /// Of a peer that has died: whether all is read that it can have sent. What others send meanwhile does not count.
+    /// Whether all is read that a dead peer can have sent, whatever others send.
     fn is_drained(&self, peer: &Peer) -> bool {
         self.rx.has_read(peer.drain_limit(|| self.rx.claimed_end()))
     }
 
-    /// Whether a peer can still read, or something that it has sent may wait to be read: of its death nobody is told before that.
+    /// Whether a peer can still receive, or messages of it may be unread.
     pub(super) fn is_alive_or_undrained(&self, peer: &Peer) -> bool {
         !peer.has_failed() && (self.is_alive(peer) || !self.is_drained(peer))
     }
 
-    /// Keeps a peer in mind whose name is about to lead to another one.
+    /// Keeps a closed peer whose name is about to be connected again.
     #[cold]
     fn keep_closed(&self, closed: &Rc<Peer>) {
         let mut closed_peers = self.closed_peers.borrow_mut();
@@ -392,7 +379,7 @@ impl Inner {
         closed_peers.push(Rc::downgrade(closed));
     }
 
-    /// Peers have died: their endpoints fail from now on and say so, at most `max` now. Answers how many have.
+    /// Fails the endpoints of dead peers and notifies up to `max` of them. Returns how many.
     #[cold]
     fn report_failed_peers<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         self.collect_failed_peers();
@@ -403,12 +390,12 @@ impl Inner {
         reported
     }
 
-    /// Finds the peers that have died, and has their endpoints fail.
+    /// Finds the peers that have died and fails their endpoints.
     fn collect_failed_peers(&self) {
         let mut peers: Vec<Rc<Peer>> = self.peers.borrow().values().filter_map(Weak::upgrade).collect();
         peers.extend(self.closed_peers.borrow().iter().filter_map(Weak::upgrade));
         let (server, remote_segments) = (self.rx.export().server(), self.md.remote_segments());
-        // Deaths are held until all who are to know of them are found. What happens from here on raises the alarm again.
+        // Holds the deaths until all their peers are found. Later ones raise the alarm again.
         let dead = remote_segments.take_dead();
         let lost: Vec<Rc<Peer>> = peers.into_iter().filter(|peer| peer.is_unreported(server)).collect();
         let owners = lost.iter().map(|peer| peer.name().owner());
@@ -499,7 +486,7 @@ impl api::Iface for Iface {
     }
 
     fn arm(&self, _events: Events) -> Result<bool, Error> {
-        // Peers do not tell when they make room, so whoever has something pending polls.
+        // Peers do not signal free room, so a caller with pending operations polls.
         if self.inner.pending.waiting() > 0 {
             return Ok(false);
         }
@@ -507,8 +494,8 @@ impl api::Iface for Iface {
         self.inner.rx.arm()
     }
 
-    /// A reader that told of room would have to order each release behind a look whether somebody wants to know: a fence where
-    /// messages are read. So who has something pending naps, 50 us at first, 1 ms at most.
+    /// With pending operations the caller sleeps for a while: 50 us at first, 1 ms at most. To signal free
+    /// room the reader would need a fence after each release.
     fn arm_for(&self, events: Events) -> Result<Armed, Error> {
         let armed = match self.inner.pending.waiting() {
             0 => self.arm(events)?,

@@ -1,5 +1,5 @@
-//! Interleavings of small histories of the FIFO, checked exhaustively up to a bound on preemptions. Run with
-//! `RUSTFLAGS="--cfg loom" cargo test -p uct --release --lib loom`. Never compiled otherwise.
+//! Loom models of the FIFO: small histories, all interleavings up to a bound on preemptions. Run with
+//! `RUSTFLAGS="--cfg loom" cargo test -p uct --release --lib loom`.
 
 use super::writer_table::{self, Writer};
 use super::{fifo, slot_map};
@@ -17,7 +17,7 @@ struct Shared {
     wakes: AtomicU32,
 }
 
-// SAFETY: the packets are reached as the FIFO's rules say; that these suffice is what loom checks.
+// SAFETY: the packets are reached by the rules of the FIFO, which loom checks.
 unsafe impl Sync for Shared {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl Send for Shared {}
@@ -37,7 +37,6 @@ impl Shared {
         }
     }
 
-    /// Sends `value`; false when full.
     fn send(&self, writer: usize, cached_tail: &Cell<u64>, value: u64) -> bool {
         let Some(ticket) = fifo::claim(&self.head, &self.tail, cached_tail, CELLS, &self.intents[writer])
         else {
@@ -144,24 +143,24 @@ fn fifo_model_holder_of_a_ticket_is_always_named() {
     });
 }
 
-/// A FIFO of one line, which a process has left behind that is dead.
+/// A FIFO with one writer entry, left behind by a process that may be dead.
 struct OrphanedEntry {
     head: AtomicU64,
     tail: AtomicU64,
     words: [AtomicU64; 4],
     entry: Writer,
     dead: [AtomicU32; 4],
-    /// Touched by whoever has the line.
+    /// Written by the owner of the entry.
     owned: UnsafeCell<u64>,
 }
 
-// SAFETY: the cell is its line's owner's alone; that it is, loom checks.
+// SAFETY: only the owner of the entry reaches the cell, which loom checks.
 unsafe impl Sync for OrphanedEntry {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl Send for OrphanedEntry {}
 
 impl OrphanedEntry {
-    /// Process 1 has the line and is alive, unless it has died with ticket 0 in its hand.
+    /// Process 1 owns the entry and lives, or has died holding ticket 0.
     fn new(owner_died: bool) -> Self {
         OrphanedEntry {
             head: AtomicU64::new(owner_died.into()),
@@ -176,7 +175,6 @@ impl OrphanedEntry {
         }
     }
 
-    /// As the kernel says it.
     fn is_alive(&self, owner: u64) -> bool {
         self.dead[owner as usize].load(Ordering::Acquire) == 0
     }
@@ -191,7 +189,7 @@ impl OrphanedEntry {
     }
 
     fn touch(&self, owner: u64) {
-        // SAFETY: the line is ours.
+        // SAFETY: the entry is ours.
         self.owned.with_mut(|at| unsafe { *at = owner });
     }
 
@@ -205,8 +203,7 @@ impl OrphanedEntry {
         }
     }
 
-    /// What the reader finds, who has just seen nothing published: nobody claimed the ticket, somebody may hold it, it has been
-    /// published since, or it is abandoned.
+    /// The state of a ticket that the reader has just found unpublished.
     fn classify(&self, ticket: u64) -> TicketState {
         if !fifo::stuck(&self.head, ticket) {
             return TicketState::Unclaimed;
@@ -278,7 +275,7 @@ fn writer_table_model_only_dead_writers_are_skipped() {
             .into();
         let first = fifo.classify(0);
         assert!(matches!(first, TicketState::Held | TicketState::Abandoned), "{first:?}");
-        // Those of the heirs are published in the end, of the one that leaves and of the one that follows it.
+        // The tickets of the successors are published in the end.
         for ticket in [1, 2] {
             assert_ne!(fifo.classify(ticket), TicketState::Abandoned, "{ticket}");
         }
@@ -298,7 +295,7 @@ struct Slotted {
     returns: Returns,
 }
 
-// SAFETY: the slots are reached as the FIFO's rules say; that these suffice is what loom checks.
+// SAFETY: the slots are reached by the rules of the FIFO, which loom checks.
 unsafe impl Sync for Slotted {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl Send for Slotted {}
@@ -342,7 +339,7 @@ fn slot_map_model_kept_slots_are_stable_and_bound_slots_are_free() {
             // SAFETY: published, and not released yet.
             assert_eq!(fifo.slots[slot as usize].with(|at| unsafe { *at }), 10 + ticket);
             fifo.returns.take_all(|slot| spare.set(Some(slot)));
-            // Kept while there is a spare one; the message is read and given back in another thread.
+            // The packet is kept while a slot is spare; another thread reads it and gives it back.
             if let Some(free) = spare.take() {
                 let kept = slot_map::replace(&fifo.slot_entries[cell], &private[cell], free);
                 assert_eq!(kept, slot);

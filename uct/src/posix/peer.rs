@@ -1,6 +1,6 @@
-//! The writing side: a peer as this interface knows it, shared by all endpoints to that peer. Its segment is attached at
-//! the first packet, and written from then on. Called by `ep.rs`. A full FIFO is an answer, and whether the peer still lives
-//! is only asked then. Nothing blocks.
+//! The writing side: a peer as this interface knows it, shared by all endpoints to it. The first packet
+//! attaches its segment. Called by `ep.rs`. Nothing blocks; whether the peer lives is checked only when its
+//! FIFO is full.
 
 use super::fifo;
 use super::pending_order::{Sender, WaitingQueues};
@@ -19,53 +19,49 @@ use std::sync::atomic::Ordering;
 use ucs::sync::prefetch_write;
 use ucs::sys::EventFd;
 
-/// How far the copy of the tail is put ahead while a packet is being packed: further than any head gets meanwhile.
+/// Added to the cached tail while a packet is being packed: more than the head moves meanwhile.
 const PACKING_OFFSET: u64 = 1 << 30;
 
-/// Calls that find the FIFO full between two looks at the peer's process.
+/// Sends that find the FIFO full between two checks of the peer's process.
 const LIVENESS_CHECK_EVERY: u32 = 4096;
 
-/// Bytes of the next packet whose lines are asked for.
+/// Bytes of the next packet that are prefetched at most.
 const PREFETCH_LEN: usize = 1024;
 
-/// A peer that some endpoint leads to.
 pub struct Peer {
     name: Name,
     link: OnceCell<Link>,
-    /// What its fd server gave when it was asked for another peer of the process: taken when this one is attached.
+    /// Reply to a query for another peer of the process, used when this one is attached.
     fetched: Cell<Option<Fetched>>,
-    /// The question to its fd server, until the answer comes.
     query: Cell<Option<Box<Query>>>,
-    /// It was gone when it was to be attached, or its process has died.
+    /// It was gone when it was to be attached, or its process has died: every call on its endpoints fails.
     failed: Cell<bool>,
-    /// Its process has died, and its endpoints know.
+    /// The death has been reported: its endpoints fail.
     reported: Cell<bool>,
-    /// The ticket below which all is that it can have sent, once somebody has found it dead.
+    /// The ticket below which all is that it can have sent, once it is dead.
     drain_limit: Cell<Option<u64>>,
-    /// Endpoints to it, by number.
     pub eps: Eps,
-    /// Those that wait for room.
     pub waiting: WaitingQueues,
 }
 
 /// An attached peer.
 pub struct Link {
     seg: Segment,
-    /// The ticket after our last one: ours too, unless somebody else has been here.
+    /// The ticket after our last one: the next one, unless another writer has claimed it.
     next_ticket: Cell<u64>,
-    /// Cells of the FIFO; none once the peer is known to be dead, so that every send takes the way of a full one.
+    /// Cells of the FIFO; 0 once the peer is dead, so that every send takes the path of a full one.
     cells: Cell<u64>,
     slot_len: usize,
-    /// Best for the last packet in a slot: how long the next one is, is not known before it is packed.
+    /// Best layout for the last packet in a slot: the length of the next one is unknown until it is packed.
     layout: Cell<SlotLayout>,
-    /// The peer does not look at what is in slots, as it said when its tail was looked at.
+    /// The payload-access hint when the tail was last read.
     payloads_unread: Cell<bool>,
-    /// Our copy of the tail, by which there is room or the shared one is looked at. It stays behind, where there is none, while an
-    /// endpoint [waits](Waiting), and is ahead of everything while a packet is being [packed](Packing).
+    /// The tail when it was last read: by it there is room, or the shared one is read. It stays at full while
+    /// an endpoint [waits](WaitingQueues), and is ahead of any head while a packet is being
+    /// [packed](Packing).
     cached_tail: Cell<u64>,
-    /// What it is when that is over.
     saved_tail: Cell<u64>,
-    /// Our interface's name, for the source word.
+    /// Name of our interface, for the source word.
     own_name: Name,
     watch: Arc<ProcWatch>,
     dead: Cell<bool>,
@@ -73,8 +69,7 @@ pub struct Link {
     wake: Wake,
 }
 
-/// What wakes the peer's interface, as it was given. Most peers poll and are never woken, so whether it is what it should be
-/// is looked at when it is first used.
+/// The eventfd that wakes the peer's interface. Most peers poll, so it is validated at its first use.
 struct Wake {
     raw: Cell<Option<OwnedFd>>,
     eventfd: OnceCell<Option<EventFd>>,
@@ -85,7 +80,6 @@ impl Wake {
         Wake { raw: Cell::new(Some(raw)), eventfd: OnceCell::new() }
     }
 
-    /// Wakes it.
     fn signal(&self) {
         let check = || self.raw.take().and_then(|fd| EventFd::from_peer(fd).ok());
         match self.eventfd.get_or_init(check) {
@@ -101,8 +95,7 @@ impl Wake {
     }
 }
 
-/// A ticket of ours and its cell. Dropped unpublished (a closure panicked), it is published as an empty packet, which
-/// the reader skips: nobody waits for it.
+/// A claimed ticket and its cell. Dropped unpublished, since a closure panicked, it becomes an empty packet.
 struct Claim<'a> {
     link: &'a Link,
     ticket: u64,
@@ -111,7 +104,7 @@ struct Claim<'a> {
 }
 
 impl Peer {
-    /// The peer of an address. Asks nobody.
+    /// A peer by the name in its address, not yet queried.
     pub fn new(name: Name) -> Peer {
         let (fetched, query) = (Cell::new(None), Cell::new(None));
         let (failed, reported, drain_limit) = (Cell::new(false), Cell::new(false), Cell::new(None));
@@ -119,17 +112,15 @@ impl Peer {
         Peer { name, link, fetched, query, failed, reported, drain_limit, eps, waiting }
     }
 
-    /// What it is called.
     pub fn name(&self) -> Name {
         self.name
     }
 
-    /// Whether its fd server is still to be asked for it.
+    /// Whether its fd server has yet to be queried for it.
     pub fn needs_query(&self) -> bool {
         self.needs_fetch() && !self.has_query()
     }
 
-    /// Whether its fd server has been asked for it and has not answered.
     pub fn has_query(&self) -> bool {
         let query = self.query.take();
         let is = query.is_some();
@@ -137,7 +128,7 @@ impl Peer {
         is
     }
 
-    /// Whether there is nothing yet to attach it by.
+    /// Whether nothing has been fetched to attach it by.
     fn needs_fetch(&self) -> bool {
         let fetched = self.fetched.take();
         let wanting = fetched.is_none() && self.link.get().is_none() && !self.failed.get();
@@ -145,7 +136,8 @@ impl Peer {
         wanting
     }
 
-    /// Keeps what its fd server gave until it is attached, if it is not. `alarm` is raised when the peer dies from now on.
+    /// Keeps what its fd server returned until it is attached. `alarm` is raised when the peer dies from now
+    /// on.
     pub fn set_fetched(&self, fetched: Fetched, alarm: &Arc<Alarm>) {
         if self.needs_fetch() {
             fetched.watch.subscribe(alarm);
@@ -153,22 +145,20 @@ impl Peer {
         }
     }
 
-    /// Takes the question out that its fd server was asked, to hear what is said.
     pub fn take_query(&self) -> Option<Box<Query>> {
         self.query.take()
     }
 
-    /// Its fd server has been asked.
     pub fn set_query(&self, query: Box<Query>) {
         self.query.set(Some(query));
     }
 
-    /// Lets go of what its fd server gave: true if there was something.
+    /// Drops what its fd server returned; false if there was nothing.
     pub fn drop_fetched(&self) -> bool {
         self.fetched.take().is_some()
     }
 
-    /// Its process has died: everything on its endpoints fails from now on.
+    /// Marks the peer failed, as its process has died: every call on its endpoints fails from now on.
     pub fn mark_failed(&self) {
         self.failed.set(true);
         self.reported.set(true);
@@ -179,29 +169,28 @@ impl Peer {
         self.drop_fetched();
     }
 
-    /// Whether everything on its endpoints fails.
     pub fn has_failed(&self) -> bool {
         self.failed.get()
     }
 
-    /// Whether a send has found that its process has died, of which the fd server may still have to hear.
+    /// Whether a send has found its process dead, perhaps before the fd server was notified.
     pub fn was_found_dead(&self) -> bool {
         self.link.get().is_some_and(|link| link.dead.get() && link.watch.check())
     }
 
-    /// Whether sending to it fails, because it is lost or because it has closed its interface.
+    /// Whether sends to it fail, because it has failed or closed its interface.
     pub fn is_send_failing(&self) -> bool {
         self.failed.get() || self.link.get().is_some_and(|link| link.dead.get())
     }
 
-    /// Its segment, if it is attached. // HOT
+    /// The attached segment. // HOT
     #[inline(always)]
     pub fn link(&self) -> Option<&Link> {
         self.link.get()
     }
 
-    /// Its segment, attached if it is not yet, from what was given or else what `fetch` gives; `None` if that is nothing yet. What
-    /// may pass (no descriptor left) is tried again by the next call.
+    /// Attaches the segment if it is not yet, with what was fetched before or what `fetch` returns; `None` if
+    /// that is nothing yet. An error that may pass (no descriptor left) is retried by the next call.
     #[cold]
     pub fn attach(
         &self,
@@ -219,7 +208,7 @@ impl Peer {
         match fetched.and_then(attach) {
             Ok(None) => Ok(None),
             Ok(Some(link)) => {
-                // Others may have got it for this peer, while its own question was under way.
+                // A query for another peer may have brought it meanwhile.
                 self.query.take();
                 Ok(Some(self.link.get_or_init(|| link)))
             }
@@ -230,12 +219,12 @@ impl Peer {
         }
     }
 
-    /// Longest packet it takes, id byte included, as far as its name says.
+    /// Longest packet it takes, id byte included, if its name says so.
     pub fn default_max_packet(&self) -> Option<usize> {
         self.name.has_default_slots().then_some(DEFAULT_SLOT_LEN)
     }
 
-    /// Whether it can still read: asks its process if it is not attached.
+    /// Whether it can still receive. Contacts its process if it is not attached.
     pub fn is_alive(&self, server: &FdServer) -> bool {
         match self.link.get() {
             Some(link) => link.is_alive(),
@@ -243,15 +232,14 @@ impl Peer {
         }
     }
 
-    /// It has been found dead, so `claimed` is above all that it has sent: as it was the first time.
+    /// The ticket below which all is that it can have sent: `claimed`, at the first call after its death.
     pub fn drain_limit(&self, claimed: impl FnOnce() -> u64) -> u64 {
         let last = self.drain_limit.get().unwrap_or_else(claimed);
         self.drain_limit.set(Some(last));
         last
     }
 
-    /// Whether it is known without asking that its interface is closed, while its process may live on: who connects to that
-    /// name again means another one.
+    /// Whether its interface is known to be closed, while its process may live: connecting needs a new peer.
     pub fn is_closed(&self) -> bool {
         match self.link.get() {
             Some(link) => link.is_closed() && !link.watch.check(),
@@ -259,7 +247,7 @@ impl Peer {
         }
     }
 
-    /// Whether its process has died, as far as the fd server knows because somebody here watches it.
+    /// Whether its process is known to have died, by the watch of this process.
     pub fn has_died(&self, server: &FdServer) -> bool {
         match self.link.get() {
             Some(link) => link.watch.is_dead(),
@@ -267,7 +255,7 @@ impl Peer {
         }
     }
 
-    /// The same, if its endpoints are still to be told: until it is [lost](Peer::lose).
+    /// Whether its process has died and its endpoints have not been [failed](Peer::mark_failed).
     pub fn is_unreported(&self, server: &FdServer) -> bool {
         !self.reported.get() && self.has_died(server)
     }
@@ -282,7 +270,7 @@ impl Link {
         if name.has_default_slots() && shape.slot_len as usize != DEFAULT_SLOT_LEN {
             return Err(ConnectError::Malformed);
         }
-        // If it dies from here on, that is told like any death.
+        // A later death is noticed by the watch.
         if fifo::flags(seg.state()) & fifo::CLOSED != 0 || fetched.watch.is_dead() {
             return Err(ConnectError::Gone);
         }
@@ -290,7 +278,7 @@ impl Link {
         let entry = writer_table::claim_entry(seg.writers(), me, alive);
         seg.use_writer(entry.ok_or(Error::Exhausted("writer lines in the peer's segment"))?);
         let cells = u64::from(shape.cells);
-        // Endpoints may wait for it already: whether there is room is still to be looked at.
+        // Endpoints may already wait for it: the first send reads the tail.
         let cached_tail = Cell::new(seg.head().load(Ordering::Relaxed).wrapping_sub(cells));
         Ok(Link {
             seg,
@@ -309,13 +297,12 @@ impl Link {
         })
     }
 
-    /// Longest packet it takes, id byte included.
     #[inline(always)]
     pub fn max_packet(&self) -> usize {
         self.slot_len
     }
 
-    /// Sends a packet of at most [`INLINE`] bytes; `fill` writes exactly `len` at the pointer it is given. // HOT
+    /// Sends a packet of at most [`INLINE`] bytes; `fill` writes exactly `len` bytes. // HOT
     #[inline(always)]
     pub fn send_inline(
         &self,
@@ -345,7 +332,7 @@ impl Link {
         Ok(len)
     }
 
-    /// The same for what may be longer; `max` is at most [`Link::max_packet`]. // HOT
+    /// Sends what `pack` writes into a buffer of `max` bytes, at most [`Link::max_packet`]. // HOT
     #[inline]
     pub fn send_in_slot(
         &self,
@@ -358,8 +345,8 @@ impl Link {
         let is_uncontended = claim.ticket == after_ours;
         let layout = self.layout.get();
         let slot = self.slot(claim.ticket, layout).ok_or(Refused::Failed(Error::Unreachable))?;
-        // SAFETY: slot_len >= max bytes at `slot` are mapped and initialised; the slot is bound to a place of the
-        // cell, which the ticket makes ours alone.
+        // SAFETY: slot_len >= max bytes at `slot` are mapped and initialised; the slot is bound to a map
+        // entry of the cell, which the ticket makes ours alone.
         let room = unsafe { std::slice::from_raw_parts_mut(slot, max) };
         let packing = Packing::begin(&claim);
         let len = pack(room);
@@ -367,13 +354,13 @@ impl Link {
         let len = check::packed(len, max)?;
         if len <= FIRST_LINE {
             // It fits beside the word after all: one line less for the reader to fetch.
-            // SAFETY: `len` bytes were packed at `slot`; the cell has room for INLINE; they are different memory.
+            // SAFETY: `len` bytes were packed at `slot`; the cell has room for INLINE; they do not overlap.
             unsafe { std::ptr::copy_nonoverlapping(slot, claim.cell.packet(), len) };
             claim.publish(len as u32);
         } else {
             self.layout.set(SlotLayout::of(len, self.payloads_unread.get()));
             claim.publish(len as u32 | IN_SLOT | layout.bits());
-            // Others may be writing them, if there are others.
+            // Another writer may be using these lines.
             if is_uncontended {
                 self.prefetch_next(len);
             }
@@ -381,15 +368,15 @@ impl Link {
         Ok(len)
     }
 
-    /// Where the packet of a ticket begins that lies so, if the peer names a slot that there is. // HOT
+    /// First byte of a ticket's packet in this layout, if the peer's slot number is valid. // HOT
     #[inline(always)]
     fn slot(&self, ticket: u64, layout: SlotLayout) -> Option<*mut u8> {
         let n = slot_map::slot_at(self.seg.slot_entry(self.seg.map_entry(ticket, layout)));
         self.seg.slot(n).map(|slot| slot.wrapping_add(layout.padding()))
     }
 
-    /// A packet of `len` bytes has gone. The lines that the next one will be written to, if it is like it, come while the program
-    /// makes it: left to the copy, they took a third of the time of a message of 1 KiB. // HOT
+    /// Prefetches the lines of the next packet, assuming it is like the last one. Left to the copy, these
+    /// misses took a third of the time of a message of 1 KiB. // HOT
     #[inline(always)]
     fn prefetch_next(&self, len: usize) {
         let next = self.next_ticket.get();
@@ -400,7 +387,7 @@ impl Link {
         }
     }
 
-    /// The ticket of our next message and the line that it will be written to, unless somebody else sends one first. // HOT
+    /// The ticket and line of our next message, unless another writer claims it. // HOT
     #[inline(always)]
     pub fn next_tx(&self) -> (u64, *mut u8) {
         let ticket = self.next_ticket.get();
@@ -414,8 +401,7 @@ impl Link {
         if ticket.wrapping_sub(self.cached_tail.get()) < self.cells.get() {
             let cell = self.seg.cell(ticket);
             if ticket == self.next_ticket.get() {
-                // The line is with the reader: it comes while the exchange is made. Not if the reader may still have to
-                // read it, nor if there are other writers: they may have it by then.
+                // The line is with the reader and arrives during the exchange, unless others write too.
                 prefetch_write(cell.packet());
             }
             if fifo::claim_at(head, ticket, &self.seg.own_writer().intent).is_ok() {
@@ -426,12 +412,12 @@ impl Link {
         self.claim_slow(by)
     }
 
-    /// The same, when others send as well or the FIFO seems to be full.
+    /// Claims a ticket when others send too or the FIFO seems full.
     #[inline(never)]
     fn claim_slow(&self, by: &impl Sender) -> Result<Claim<'_>, Refused> {
         let (order, intent) = (by.order(), &self.seg.own_writer().intent);
         if self.is_packing() {
-            // The one intent that we have is that of the packet that is being packed.
+            // Our only intent is that of the packet being packed.
             return Err(self.refuse(by));
         }
         if order.has_own_pending() {
@@ -444,7 +430,7 @@ impl Link {
         match fifo::claim(self.seg.head(), self.seg.tail(), cached_tail, self.cells.get(), intent) {
             Some(ticket) => {
                 if cached_tail.get() != before {
-                    // The line is here, then.
+                    // The hint lies in the line just read.
                     self.payloads_unread.set(tuning::payloads_are_unread(self.seg.payload_hint()));
                 }
                 self.next_ticket.set(ticket.wrapping_add(1));
@@ -454,7 +440,6 @@ impl Link {
         }
     }
 
-    /// Whether a send would find room now.
     pub fn has_room(&self, by: &impl Sender) -> bool {
         let is_free = |tail| self.seg.head().load(Ordering::Relaxed).wrapping_sub(tail) < self.cells.get();
         if self.is_packing() || is_free(self.cached_tail.get()) {
@@ -468,18 +453,17 @@ impl Link {
         is_free(tail)
     }
 
-    /// Whether the packet of a claim of ours is being packed: who sends meanwhile is called by who packs.
+    /// Whether a packet of ours is being packed: then the caller is its closure.
     fn is_packing(&self) -> bool {
         self.seg.head().load(Ordering::Relaxed).wrapping_sub(self.cached_tail.get()) > 1 << 63
     }
 
-    /// An endpoint waits for room from now on: there is none by the copy of the tail.
+    /// Sets the cached tail to full: an endpoint waits for room from now on.
     pub fn mark_full(&self) {
         let full_count = self.seg.head().load(Ordering::Relaxed).wrapping_sub(self.cells.get());
         if self.is_packing() { self.saved_tail.set(full_count) } else { self.cached_tail.set(full_count) }
     }
 
-    /// The FIFO is full: for want of time, or because nobody reads it any more?
     #[cold]
     fn refuse(&self, by: &impl Sender) -> Refused {
         let full_count = self.full_count.get().wrapping_add(1);
@@ -490,14 +474,13 @@ impl Link {
         if !self.dead.get() {
             return Refused::NoResource;
         }
-        // Whoever else has buried it. Not if it has closed: its process may have memory to put to.
+        // A closed interface does not count: its process may have memory to put to.
         if self.watch.check() {
             by.on_peer_dead();
         }
         Refused::Failed(Error::PeerDead)
     }
 
-    /// Whether the peer can still read: its interface is open and its process runs.
     fn is_alive(&self) -> bool {
         if !self.dead.get() && (fifo::flags(self.seg.state()) & fifo::CLOSED != 0 || self.watch.check()) {
             self.mark_dead();
@@ -509,13 +492,13 @@ impl Link {
         self.dead.get() || fifo::flags(self.seg.state()) & fifo::CLOSED != 0
     }
 
-    /// Nothing will be read any more: from now on every send fails.
+    /// Makes every send fail from now on.
     fn mark_dead(&self) {
         self.cells.set(0);
         self.dead.set(true);
     }
 
-    /// The reader raised a flag that we saw after publishing.
+    /// Handles flags that the reader has raised, seen after publishing.
     #[cold]
     fn on_flags(&self, flags: u32) {
         if flags & fifo::CLOSED != 0 {
@@ -527,7 +510,6 @@ impl Link {
         self.wake.signal();
     }
 
-    /// For tests of dying writers: claims a ticket and forgets it.
     #[cfg(test)]
     pub fn abandon(&self, by: &impl Sender) {
         if let Ok(claim) = self.claim(by) {
@@ -536,8 +518,7 @@ impl Link {
     }
 }
 
-/// The packet of a claim is with a closure, which may send too: through this link it finds no room until this is dropped, at the
-/// closure's end.
+/// Packs a packet by a closure, which may send too: through this link it finds no room until this is dropped.
 struct Packing<'a>(&'a Link);
 
 impl Packing<'_> {
@@ -581,7 +562,7 @@ impl Drop for Claim<'_> {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // The line is our parent's if we have the link by a fork.
+        // After a fork the entry is the parent's.
         if !self.watch.is_ours() {
             return;
         }

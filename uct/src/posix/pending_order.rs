@@ -1,37 +1,37 @@
-//! Who sends to a peer while endpoints to it wait for room: nobody overtakes what waits on its own endpoint. Asked by `peer.rs`
-//! when its copy of the tail says full, and by then the copy stays what it is: so whoever sends as usual, by the copy, pays
-//! nothing for that others may wait.
+//! The order of sends to a peer while endpoints wait for room: no send overtakes what is queued on its own
+//! endpoint. `peer.rs` asks only when its cached tail says full, and keeps the tail so while anybody waits:
+//! sends that find room pay nothing.
 
 use crate::base::pending::{Arbiter, QueueId};
 use std::cell::RefCell;
 
-/// The endpoints to one peer that wait for room, or did when they were last asked for.
+/// The queues of the endpoints to one peer that wait for room, or did when last checked.
 #[derive(Default)]
 pub struct WaitingQueues {
     queues: RefCell<Vec<QueueId>>,
 }
 
-/// An endpoint, for who sends by it and asks only when there seems to be no room.
+/// An endpoint that sends, asked only when there seems to be no room.
 pub trait Sender {
-    /// Where it stands.
+    /// The queues that the order depends on.
     fn order(&self) -> PendingOrder<'_>;
-    /// Its peer was found dead by a send.
+    /// A send has found the peer dead.
     fn on_peer_dead(&self);
 }
 
-/// Where an endpoint stands that wants to send.
+/// The queues that decide whether an endpoint may send.
 #[derive(Clone, Copy)]
 pub struct PendingOrder<'a> {
-    /// Those to its peer.
+    /// The queues of all endpoints to the peer that wait.
     pub waiting: &'a WaitingQueues,
-    /// What waits at its interface.
+    /// The pending operations of the interface.
     pub pending: &'a Arbiter,
-    /// Where it waits itself.
+    /// The endpoint's own queue.
     pub queue: QueueId,
 }
 
 impl PendingOrder<'_> {
-    /// It waits from now on.
+    /// Enters the endpoint among those that wait.
     pub fn enqueue(&self) {
         let mut queues = self.waiting.queues.borrow_mut();
         if !queues.contains(&self.queue) {
@@ -39,12 +39,12 @@ impl PendingOrder<'_> {
         }
     }
 
-    /// Whether it has something waiting, which is to go first.
+    /// Whether the endpoint has queued operations, which go first.
     pub fn has_own_pending(&self) -> bool {
         self.pending.waiting() > 0 && self.pending.holds_back(self.queue)
     }
 
-    /// Whether any endpoint to the peer waits, itself perhaps.
+    /// Whether any endpoint to the peer waits, this one included.
     pub fn has_any_pending(&self) -> bool {
         let mut queues = self.waiting.queues.borrow_mut();
         queues.retain(|queue| !self.pending.is_empty(*queue));

@@ -1,5 +1,5 @@
-//! The reading side: this interface's own segment. Polled by `iface.rs`; holds the slots that handlers keep.
-//! Never trusts what a writer put there: lengths are bounded, slots are looked up in a private copy.
+//! The reading side: this interface's own segment, polled by `iface.rs`. Holds the slots that handlers keep.
+//! Trusts nothing that a writer put there: lengths are bounded, slots are looked up in a private copy.
 
 use super::fifo;
 use super::seg::{CellRef, DEFAULT_SLOT_LEN, IN_SLOT, INLINE, LEN_BITS, Segment, Shape, SlotLayout};
@@ -18,59 +18,58 @@ use ucs::mem::MemError;
 use ucs::sync::{prefetch_read, settle_loads};
 use ucs::sys::EventFd;
 
-/// Most looks around between two for a ticket that is claimed but not published; doubles while its holder lives.
+/// Most rounds of housekeeping between two checks of a stuck ticket; doubled while its holder lives.
 const MAX_STUCK_INTERVAL: u32 = 1 << 10;
 
-/// How many cells ahead of the one it reads the reader asks for, and after how many messages in a row: only who is
-/// behind may take it that they are written. Taken before, a line must go back to its writer first.
+/// Cells that the reader prefetches ahead, once it has read as many in a row: only then are they likely to be
+/// written. Fetched before that, a line has to go back to its writer.
 const PREFETCH_CELLS: u64 = 8;
 
-/// Counters of things that should not happen.
+/// Counters of what should not happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RxStats {
     /// Tickets skipped because their writer died before publishing.
     pub abandoned: u64,
-    /// Packets dropped because their length made no sense, or skipped because their writer gave up on them.
+    /// Packets dropped because of an impossible length, or skipped because their writer gave up on them.
     pub malformed: u64,
 }
 
-/// A receive FIFO and its reader's private state. In memory as here: what every poll needs is together.
+/// A receive FIFO and its reader's private state. In memory in this order: what every poll needs is together.
 #[repr(C)]
 pub struct Rx {
-    /// Next ticket to read.
     next: Cell<u64>,
-    /// A message is with its handler: what the handler has of it may not be given back by a poll of the handler's own.
+    /// A message is with its handler: a nested poll must not release it.
     in_handler: Cell<bool>,
-    /// Polls until the next look around.
+    /// Polls until the next housekeeping.
     polls_left: Cell<u32>,
-    /// Something has come since the look around before the last one.
+    /// A message has arrived since the housekeeping before the last one.
     recently_active: Cell<bool>,
-    /// A peer has died, or was found dead: some endpoint fails.
+    /// A peer has died or was found dead: some endpoint fails.
     peer_failed: Cell<bool>,
-    /// The last poll had its fill and left something: the lines of the next cells have been asked for.
+    /// The last poll left messages behind; the lines of the next cells are prefetched.
     has_backlog: Cell<bool>,
     /// The tail is released when the next ticket is a multiple of this plus one.
     release_mask: u64,
     store: SlotStore,
     tuning: Tuning,
-    /// Slot bound to each place: what `map_entry` in the segment says, where no peer can change it.
+    /// The slot bound to each map entry: a private copy, which no peer can change.
     slot_map_copy: Box<[Cell<u32>]>,
-    /// What was next to read at the last look around.
+    /// Next ticket at the last housekeeping.
     next_at_check: Cell<u64>,
-    /// Looks around until the next one for a stuck ticket, and how many there are between two of those.
+    /// Rounds of housekeeping until a stuck ticket is checked for, and between two checks.
     stuck_wait: Cell<u32>,
     stuck_every: Cell<u32>,
     suspect_ticket: Cell<u64>,
     stats: Cell<RxStats>,
-    /// What the reader sleeps on; writers have a copy.
+    /// The eventfd that the reader sleeps on; writers have a copy.
     wake: Arc<EventFd>,
     alarm: Arc<Alarm>,
-    /// Peers have died: told when all below this ticket, which they may have sent, has been read.
+    /// Peers have died; their endpoints fail once all below this ticket is read.
     drain_until: Cell<Option<u64>>,
     export: Export,
 }
 
-/// The segment and its spare slots; the segment stays mapped while messages are kept.
+/// The segment and its spare slots. The segment stays mapped while messages are kept.
 #[repr(C)]
 struct SlotStore {
     seg: Segment,
@@ -79,15 +78,14 @@ struct SlotStore {
     lent: Arc<Lent>,
 }
 
-/// A message in its handler.
 struct Delivery<'a> {
     rx: &'a Rx,
-    /// The place, if the packet is in the slot bound to one.
+    /// The map entry whose slot holds the packet, if it is not in the cell.
     map_entry: Option<u32>,
 }
 
 impl Rx {
-    /// Makes the segment. Answers are left alone for `poll_delay` at most: see [`PollDelay`].
+    /// Creates and exports the segment. No answer is left unpolled for longer than `max_delay`.
     pub fn create(shape: Shape, max_delay: Duration, server: &Arc<FdServer>) -> Result<Self, MemError> {
         let name = if shape.slot_len as usize == DEFAULT_SLOT_LEN {
             server.new_name()
@@ -129,82 +127,74 @@ impl Rx {
         })
     }
 
-    /// The segment.
     pub fn seg(&self) -> &Segment {
         &self.store.seg
     }
 
-    /// What peers call it, and its fd server.
     pub fn export(&self) -> &Export {
         &self.export
     }
 
-    /// Raised when a peer has died.
     pub fn alarm(&self) -> &Arc<Alarm> {
         &self.alarm
     }
 
-    /// Some endpoint fails from now on.
     pub fn set_peer_failed(&self) {
         self.peer_failed.set(true);
     }
 
-    /// Whether some endpoint fails. Beside what every poll needs. // HOT
+    /// Whether some endpoint fails. // HOT
     #[inline(always)]
     pub fn has_peer_failed(&self) -> bool {
         self.peer_failed.get()
     }
 
-    /// Whether peers have died of which nobody is told yet.
+    /// Whether peers have died whose endpoints do not fail yet.
     pub fn has_unreported_failure(&self) -> bool {
         self.alarm.is_raised() || self.drain_until.get().is_some()
     }
 
-    /// The ticket below which all are that anybody has claimed until now.
+    /// The ticket after the last one claimed so far.
     pub fn claimed_end(&self) -> u64 {
         self.seg().head().load(Ordering::SeqCst)
     }
 
-    /// Whether all below a ticket has been read.
     pub fn has_read(&self, ticket: u64) -> bool {
         self.next.get() >= ticket
     }
 
-    /// Not everybody has been told of a death: the next poll goes on with that.
+    /// Makes the next poll go on failing endpoints.
     pub fn resume_reporting(&self) {
         self.drain_until.set(Some(0));
         self.polls_left.set(1);
     }
 
-    /// Polls until the next look around.
     #[cfg(test)]
     pub fn polls_until_check(&self) -> u32 {
         self.polls_left.get()
     }
 
-    /// Whether answers are left alone for a while.
     #[cfg(test)]
     pub fn delays_polls(&self) -> bool {
         self.tuning.is_delay_learned()
     }
 
-    /// Whether a message is with its handler.
     pub fn is_in_handler(&self) -> bool {
         self.in_handler.get()
     }
 
-    /// Counters.
+    /// The counters.
     pub fn stats(&self) -> RxStats {
         self.stats.get()
     }
 
-    /// Delivers up to `max` messages. Empty: one load of shared memory. Calls `on_peer_failed` when peers have died and nothing
-    /// that they sent is left to read. None while a message is with its handler. // HOT
+    /// Delivers up to `max` messages and returns their number; none while a message is with its handler.
+    /// Calls `on_peer_failed` when peers have died and all they sent is read. Empty: one load of shared
+    /// memory. // HOT
     #[inline(always)]
     pub fn poll<S: Sink>(&self, max: usize, sink: &mut S, on_peer_failed: impl FnOnce(&mut S)) -> usize {
-        // Inline for the sake of who waits: each empty poll is time that a message lies there unseen. It looks while an answer is
-        // left alone, too: no event means that nothing has come. At once, as long as the peer has not asked for its line yet; then
-        // when the time is over.
+        // Inline, since an empty poll is latency of the next message. A delayed poll looks at the cell as
+        // well: 0 has to mean that nothing has arrived.
         let ticket = self.next.get();
         let word = self.seg().cell(ticket).word();
         if self.tuning.is_delaying() {
@@ -225,13 +215,13 @@ impl Rx {
         events
     }
 
-    /// An empty poll that needs no sink: true if nothing has come and it is not time to look around. // HOT
+    /// Whether a poll would find neither a message nor housekeeping due; counts as one. // HOT
     #[inline(always)]
     pub fn is_quiet(&self) -> bool {
         matches!(self.peek(), Err(Glance::Quiet))
     }
 
-    /// A look for one packet: see [`crate::api::Iface::glance`]. // HOT
+    /// Polls for one packet: see [`crate::api::Iface::glance`]. // HOT
     #[inline(always)]
     pub fn glance<T: Take>(&self, take: T) -> Glance {
         let (ticket, cell, meta) = match self.peek() {
@@ -240,11 +230,11 @@ impl Rx {
         };
         let Some((at, len, _)) = self.locate(ticket, &cell, meta) else { return Glance::Busy };
         let Some(_taking) = Taking::begin(&self.in_handler) else { return Glance::Quiet };
-        // SAFETY: `locate` answers for the bytes; whoever is given them was warned of dishonest writers.
+        // SAFETY: `locate` vouches for the bytes; the callback's documentation warns of dishonest writers.
         let packet = unsafe { std::slice::from_raw_parts(at, len) };
         let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
         self.tuning.on_received(source.node);
-        // Before, as in `deliver`: what panics over a message is not given it again.
+        // As in `deliver`: a callback that panics is not given the packet again.
         self.next.set(ticket + 1);
         if !take.take(packet, source) {
             self.next.set(ticket);
@@ -258,8 +248,8 @@ impl Rx {
         Glance::Taken { more: fifo::peek(self.seg().cell(ticket + 1).word(), ticket + 1).is_some() }
     }
 
-    /// The next message: its ticket, its cell, and what there is to know of it. Not if it is not there, which is counted, nor if it
-    /// is time to look around.
+    /// The next message: ticket, cell, and upper half of its word. An error if there is none, which counts as
+    /// a poll, or if housekeeping is due.
     #[inline(always)]
     fn peek(&self) -> Result<(u64, CellRef<'_>, u32), Glance> {
         let ticket = self.next.get();
@@ -275,25 +265,26 @@ impl Rx {
         match fifo::peek(word, ticket) {
             Some(meta) => Ok((ticket, cell, meta)),
             None => {
-                // Not [settled](Self::settle): between two glances their caller looks at more than this.
+                // No [pause](Self::pause_after_empty_poll): between two calls the caller polls other
+                // interfaces.
                 self.polls_left.set(polls_left - 1);
                 Err(Glance::Quiet)
             }
         }
     }
 
-    /// Records a short message or [short packet](crate::api::Ep::am_short_packet) sent to `to`: the next message has ticket
-    /// `ticket` there and will be written to the line at `tx_line`. // HOT
+    /// Records a short message or short packet sent to `to`: the next one has ticket `ticket` there and will
+    /// be written to the line at `tx_line`. // HOT
     #[inline(always)]
     pub fn on_sent(&self, to: Name, ticket: u64, tx_line: *mut u8) {
-        // Rounds are numbered by the messages of the interface with the smaller name: the number is equal on both sides.
+        // Numbered by the messages of the interface with the smaller name, so equal on both sides.
         let round = || if self.export.name().0 < to.0 { ticket } else { self.next.get() };
         self.tuning.on_sent(to, tx_line, round);
     }
 
-    /// After a look in vain. A line that is about to come is looked at again when it may have come, not before: see
-    /// [`settle_loads`]. Who has had nothing for a thousand polls and more does not wait, but passes by: it may look at memory
-    /// that a peer puts to, between two polls, and that it would see sooner or later for the fence, as the processor is. // HOT
+    /// After an empty poll: loads the line again only when it can have changed, see [`settle_loads`]. Not
+    /// after a thousand empty polls: the fence would delay what a peer puts to memory that the program
+    /// watches. // HOT
     #[inline(always)]
     fn pause_after_empty_poll(&self) {
         if self.recently_active.get() {
@@ -301,7 +292,7 @@ impl Rx {
         }
     }
 
-    /// Delivers the packet of `ticket` and what follows, up to `max`.
+    /// Delivers the packet of `ticket` and those behind it, up to `max`.
     #[inline(never)]
     fn deliver_batch<S: Sink>(&self, mut ticket: u64, mut meta: u32, max: usize, sink: &mut S) -> usize {
         let Some(_taking) = Taking::begin(&self.in_handler) else { return 0 };
@@ -330,8 +321,7 @@ impl Rx {
         }
     }
 
-    /// A poll ends before `ticket`, which is there already or not. If it is, the next ones are as well: they come while
-    /// the program does something else.
+    /// Ends a poll before `ticket`. If that is there, the next are too: prefetches their lines.
     #[inline(always)]
     fn end_batch(&self, ticket: u64, has_more: bool) {
         self.has_backlog.set(has_more);
@@ -340,12 +330,11 @@ impl Rx {
         }
     }
 
-    /// Where the packet of a ticket is, how long, and the place whose slot it lies in, if it does: so many bytes there are
-    /// mapped and initialised, and the FIFO keeps honest writers away until the ticket is released. `None`: nothing there can
-    /// be a packet. // HOT
+    /// Address and length of a ticket's packet, mapped and initialised, and the map entry whose slot holds
+    /// it. Honest writers keep away until the ticket is released. `None` if the word is invalid. // HOT
     #[inline(always)]
     fn locate(&self, ticket: u64, cell: &CellRef<'_>, meta: u32) -> Option<(*const u8, usize, Option<u32>)> {
-        // Nothing else than a length in the cell is so small.
+        // Only the length of a packet in the cell is this small.
         if (meta as usize).wrapping_sub(1) < INLINE {
             return Some((cell.packet().cast_const(), meta as usize, None));
         }
@@ -367,7 +356,7 @@ impl Rx {
         self.next.set(ticket + 1);
         match self.locate(ticket, &cell, meta) {
             Some((at, len, map_entry)) => {
-                // SAFETY: `locate` answers for the bytes; `Am` warns of dishonest writers.
+                // SAFETY: `locate` vouches for the bytes; `Am` warns of dishonest writers.
                 let packet = unsafe { std::slice::from_raw_parts(at, len) };
                 let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
                 let (was_read, delivery) = (Cell::new(false), Delivery { rx: self, map_entry });
@@ -393,15 +382,15 @@ impl Rx {
         tracing::debug!(len, "packet without content or with an impossible length skipped");
     }
 
-    /// Now and then: has a peer died, and if nothing comes, has it died with the next ticket in its hand? True when
-    /// peers have died and all they sent is read.
+    /// Looks for dead peers and for a ticket whose writer has died. True when peers have died and all they
+    /// sent is read.
     #[cold]
     fn housekeeping(&self, events: usize) -> bool {
         self.polls_left.set(self.tuning.next_interval());
         let next = self.next.get();
         self.recently_active.set(self.next_at_check.replace(next) != next);
         if self.alarm.take() {
-            // The dead claim no more: what they have sent is below the head.
+            // The dead claim nothing any more: what they sent is below the head.
             self.drain_until.set(Some(self.claimed_end()));
             self.stuck_wait.set(0);
         }
@@ -423,7 +412,7 @@ impl Rx {
         }
     }
 
-    /// Has a writer died with the next ticket in its hand?
+    /// Skips the next ticket if it is claimed and its writer has died.
     fn check_stuck_ticket(&self) {
         let ticket = self.next.get();
         self.stuck_wait.set(self.stuck_every.get());
@@ -439,14 +428,13 @@ impl Rx {
             self.stuck_every.set((self.stuck_every.get() * 2).min(MAX_STUCK_INTERVAL));
             return;
         }
-        // Nobody holds it now; its last holder may have published just before. SYNC(intent) makes that visible here.
+        // The last holder may have published just before it died. SYNC(intent) makes that visible.
         if fifo::peek(self.seg().cell(ticket).word(), ticket).is_some() {
             return;
         }
         let mut stats = self.stats.get();
         stats.abandoned += 1;
         self.stats.set(stats);
-        // Its death is reported as such.
         tracing::debug!(ticket, "a writer died in the middle of a message; skipped");
         self.next.set(ticket + 1);
         self.stuck_every.set(1);
@@ -455,12 +443,10 @@ impl Rx {
         fifo::release(self.seg().tail(), ticket + 1);
     }
 
-    /// The descriptor that writers wake.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         Ok(self.wake.as_fd())
     }
 
-    /// See [`crate::api::Iface::arm`].
     pub fn arm(&self) -> Result<bool, Error> {
         self.wake.clear().map_err(|errno| Error::Sys { call: "read", errno })?;
         if self.has_unreported_failure() {
@@ -473,11 +459,11 @@ impl Rx {
 
 impl Drop for Rx {
     fn drop(&mut self) {
-        // A child of ours that lets go of what it has got by a fork.
+        // After a fork the segment is the parent's.
         if !self.export.server().is_ours() {
             return;
         }
-        // Writers still attached stop sending; the memory lives until they let go of it.
+        // Attached writers stop sending; the memory lives until they detach.
         self.seg().state().fetch_or(fifo::CLOSED, Ordering::SeqCst);
     }
 }
@@ -488,7 +474,7 @@ impl Keep for Delivery<'_> {
         let Some(spare) = store.take_spare() else { return Kept::copied(packet) };
         let (slot, at) = match self.map_entry {
             Some(entry) => {
-                // The place gets the spare slot before its ticket is released: SYNC(tail) shows it to the next writer.
+                // Before the ticket is released: SYNC(tail) shows the spare slot to the next writer.
                 let slot = slot_map::replace(
                     store.seg.slot_entry(entry),
                     &self.rx.slot_map_copy[entry as usize],
@@ -497,14 +483,14 @@ impl Keep for Delivery<'_> {
                 (slot, packet.as_ptr())
             }
             None => {
-                // SAFETY: the spare slot is nobody's, and as long as any packet; `packet` lies in a cell.
+                // SAFETY: the spare slot is unused and as long as any packet; `packet` lies in a cell.
                 unsafe {
                     std::ptr::copy_nonoverlapping(packet.as_ptr(), store.slot(spare).cast_mut(), packet.len())
                 };
                 (spare, store.slot(spare))
             }
         };
-        // SAFETY: the packet lies in the slot now, which is bound to no place until it has come back.
+        // SAFETY: the packet lies in the slot, which is bound to no map entry until it is given back.
         unsafe { store.lent.lend(slot, at, packet.len()) }
     }
 }
@@ -516,7 +502,7 @@ impl SlotStore {
         self.seg.slot(n).expect("bound and spare slots are ours to name")
     }
 
-    /// A slot that is bound to no place and holds no kept message.
+    /// Takes a slot that is bound to no map entry and holds no kept message.
     fn take_spare(&self) -> Option<u32> {
         let mut spare = self.spare.borrow_mut();
         if spare.is_empty() {

@@ -1,15 +1,15 @@
-//! Layout of an interface's segment, and raw access to its parts.
-//! Made by the interface (`rx.rs`), attached by peers (`peer.rs`). Never makes a reference to packet bytes; atomics
-//! and raw pointers only, each inside the mapping whatever the segment contains.
+//! Layout of an interface's segment, and raw access to its parts. Made by `rx.rs`, attached by `peer.rs`.
+//! Never makes a reference to packet bytes: atomics and raw pointers only, inside the mapping whatever the
+//! segment contains.
 //!
 //! ```text
-//! 0      Header       never changes after creation, but for the two words of `Live`
-//! 128    head         next ticket to claim; written by writers
-//! 256    tail         first ticket not yet released, and behind it whether messages are looked at; written by the reader
-//! 384    writers      one line each: who, and which ticket it is going for
-//! ...    slot_of      slot bound to each place; written by the reader, seldom
-//! ...    cells        192 bytes each
-//! ...    slots        as long as the longest message, one bound to each place, the others spare
+//! 0      Header     constant after creation, except `state`
+//! 128    head       next ticket to claim; written by writers
+//! 256    tail       first ticket not released, and the payload-access hint; written by the reader
+//! 384    writers    one entry of 64 bytes each: owner and intent
+//! ...    slot map   slot bound to each map entry; written by the reader, rarely
+//! ...    cells      192 bytes each
+//! ...    slots      one bound to each map entry, the others spare
 //! ```
 
 use super::fifo;
@@ -24,55 +24,49 @@ use ucs::mem::{MapOpts, MemError, SharedMap, SharedMem};
 
 /// Longest packet (id byte included) that travels inside its cell.
 pub const INLINE: usize = 176;
-/// Longest packet of an interface whose name does not say otherwise: the default of `UCX_POSIX_SEG_SIZE`. Part of what
-/// addresses mean, so another value is another [`VERSION`].
+/// Longest packet of an interface whose name does not say otherwise: the default of `UCX_POSIX_SEG_SIZE`.
+/// Addresses rely on it, so another value needs another [`VERSION`].
 pub const DEFAULT_SLOT_LEN: usize = 16640;
 /// Longest packet that fits the cell's first cache line.
 pub const FIRST_LINE: usize = 48;
-/// Layout version; a peer with another one is refused.
+/// Layout version; a peer with another one is rejected.
 pub const VERSION: u32 = 6;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"uctposix");
 
-/// Marks in a cell's word, beside the packet's length.
+/// Low bits of the upper half of a cell's word: the packet's length.
 pub const LEN_BITS: u32 = 24;
 /// The packet is in a slot, not in the cell.
 pub const IN_SLOT: u32 = 1 << LEN_BITS;
-/// In the two bits above it: the packet's [spread](Lay::spread).
+/// Shift of two bits, [`SlotLayout::bufs_log2`], below the five of [`SlotLayout::padding`].
 const BUFS_SHIFT: u32 = LEN_BITS + 1;
-/// In the five above those, and that is all: bytes of the slot before the packet.
 const PADDING_SHIFT: u32 = BUFS_SHIFT + 2;
-/// Most of them.
 const MAX_PADDING: usize = 31;
-/// Most places of a cell.
+/// Most map entries of a cell.
 const MAX_BUFS_PER_CELL: u32 = 4;
 
-/// What every process must agree on.
+/// The sizes and the name, which every process must agree on.
 #[repr(C)]
 pub struct Header {
     magic: u64,
     version: u32,
     reserved: u32,
-    /// What the interface is called.
     name: u64,
     cells: u32,
     map_entries: u32,
     slots: u32,
     slot_len: u32,
     writers: u32,
-    /// [`fifo::ARMED`], [`fifo::CLOSED`].
     pub state: AtomicU32,
 }
 
-/// A message in the FIFO. A packet of up to 48 bytes lies in one cache line with its word.
-///
-/// Three lines and not two or four: the first lines of cells, which every message goes through, lie in all sets of a first-level cache
-/// then, and not in half or a quarter of them, where those of two rings, ours and a peer's, leave too little room for others.
+/// A message in the FIFO. Its size is three lines, so that the first lines of cells, which every message
+/// uses, spread over all sets of a first-level cache; in half of them two rings would leave too little room
+/// for others.
 #[repr(C, align(64))]
 pub struct CellMem {
-    /// Sequence in the low half, length and marks in the high half.
     pub word: AtomicU64,
-    /// Interface id of the sender.
+    /// Name of the sending interface.
     pub source: AtomicU64,
     packet: [u8; INLINE],
 }
@@ -90,36 +84,35 @@ const HEAD: usize = 128;
 const TAIL: usize = 256;
 const WRITERS: usize = 384;
 
-/// The sizes that fix a segment's layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Cells, a power of two.
     pub cells: u32,
-    /// Places that slots are bound to, a power of two. Place `p` is for tickets of cell `p % cells`.
+    /// Map entries that slots are bound to, a power of two. Entry `e` serves tickets of cell `e % cells`.
     pub map_entries: u32,
-    /// Slots, as many as places or more.
+    /// Slots, at least as many as map entries.
     pub slots: u32,
-    /// Longest packet, id byte included.
     pub slot_len: u32,
-    /// Writers' lines.
+    /// Entries of the writer table.
     pub writers: u32,
 }
 
-/// How a packet lies in slots: marks of a cell's word. What is not known when it is packed is taken from the one before, so
-/// it says what is fast, not what is right.
+/// How a packet lies in its slot, as bits of a cell's word. Chosen by the packet before it, so only speed
+/// depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SlotLayout(u32);
 
 impl SlotLayout {
-    /// The best for packets of `len` bytes, which are looked at or, as the reader says, [passed over](super::looks).
+    /// The best layout for packets of `len` bytes, whose payloads handlers read or leave
+    /// [unread](super::tuning).
     ///
-    /// The spread: over how many places a writer goes round, two to the power of it for each cell. Lines that are written again
-    /// while both processors still hold them are slow to come on some machines, and all go faster where a packet's lines have
-    /// left for the cache that the two share. So much is gone round that this is so; packets so short that it takes too many
-    /// stay close together, and so do those of which a few fill a cache. Those that nobody reads stay where they are, in ours.
+    /// `bufs_log2`: the writer goes round two to the power of it map entries for each cell. Lines that are
+    /// written again while both processors hold them are slow, so it goes round so many that they have left
+    /// for the shared cache. Packets too short for that, or so long that a few fill a cache, stay close
+    /// together, and unread ones in the writer's cache.
     ///
-    /// The lead: the packet ends where 32 bytes end, so a payload of as many or a multiple begins there too, whatever is before
-    /// it. Copies that straddle lines take a tenth to a fourth longer, at either end.
+    /// `padding`: the packet ends at a multiple of 32 bytes, so a payload whose length is one begins there
+    /// too. Copies that straddle lines take a tenth to a fourth longer.
     pub fn of(len: usize, unread: bool) -> SlotLayout {
         let bufs_log2 = match len {
             _ if unread => 0,
@@ -131,32 +124,31 @@ impl SlotLayout {
         SlotLayout(bufs_log2 << BUFS_SHIFT | (padding as u32) << PADDING_SHIFT)
     }
 
-    /// What a cell's word says, which may come from a peer. // HOT
+    /// Reads the layout from a cell's word, which may come from a peer. // HOT
     #[inline(always)]
     pub fn from_word(meta: u32) -> SlotLayout {
         SlotLayout(meta & !((1 << BUFS_SHIFT) - 1))
     }
 
-    /// As marks of a cell's word. // HOT
+    /// The layout as bits of a cell's word. // HOT
     #[inline(always)]
     pub fn bits(self) -> u32 {
         self.0
     }
 
-    /// 0 to 3.
+    /// Logarithm of the map entries used for each cell: 0 to 3.
     #[inline(always)]
     fn bufs_log2(self) -> u32 {
         (self.0 >> BUFS_SHIFT) & 3
     }
 
-    /// 0 to [`MAX_PADDING`]. // HOT
+    /// Bytes of the slot before the packet: 0 to [`MAX_PADDING`]. // HOT
     #[inline(always)]
     pub fn padding(self) -> usize {
         (self.0 >> PADDING_SHIFT) as usize
     }
 }
 
-/// Where the parts begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Offsets {
     slot_entry: usize,
@@ -167,12 +159,12 @@ struct Offsets {
 }
 
 impl Shape {
-    /// How many places there are for so many cells, `wanted` if that can be: one for each cell or more, four at most.
+    /// The number of map entries nearest to `wanted` that `cells` cells can have: one to four for each.
     pub fn map_entries_for(cells: u32, wanted: u32) -> u32 {
         wanted.clamp(cells, cells * MAX_BUFS_PER_CELL)
     }
 
-    /// The layout, if the sizes make sense. Sizes may come from a peer.
+    /// The offsets, if the sizes are valid. They may come from a peer.
     fn offsets(&self) -> Option<Offsets> {
         let sane = self.cells.is_power_of_two()
             && (2..=1 << 16).contains(&self.cells)
@@ -197,18 +189,17 @@ impl Shape {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Segment {
-    /// The first cell, and their number less one: first, since every poll and every send finds its cell by them.
+    /// The first cell and the number of cells less one; first in memory, since every poll and every send uses
+    /// them.
     cells: (*mut CellMem, u64),
-    /// Where it is mapped: `mem`'s first byte.
     base: *mut u8,
     shape: Shape,
     offsets: Offsets,
-    /// Where the line is that is ours in a peer's segment.
+    /// Offset of our entry in a peer's writer table.
     own_writer_offset: usize,
     mem: Backing,
 }
 
-/// What keeps it mapped.
 #[derive(Debug)]
 enum Backing {
     Own(Arc<SharedMem>),
@@ -216,7 +207,7 @@ enum Backing {
 }
 
 impl Segment {
-    /// Makes a segment with every cell free and the first slots bound to the places.
+    /// Creates a segment with every cell free and the first slots bound to the map entries.
     pub fn create(shape: Shape, name: Name) -> Result<Self, MemError> {
         let offsets = shape.offsets().ok_or(MemError::BadLength { len: shape.slot_len as usize })?;
         let mem = Arc::new(SharedMem::create("uct-posix", offsets.end, MapOpts::default())?);
@@ -244,23 +235,22 @@ impl Segment {
         Ok(seg)
     }
 
-    /// A segment of this layout at `base`, which `mem` keeps mapped.
     fn with_offsets(shape: Shape, offsets: Offsets, base: *mut u8, mem: Backing) -> Segment {
         let cells = (base.wrapping_add(offsets.cells).cast(), u64::from(shape.cells) - 1);
         Segment { shape, offsets, base, cells, own_writer_offset: WRITERS, mem }
     }
 
-    /// Maps a peer's segment, if it is the one of this name and of our version.
+    /// Maps a peer's segment and checks its name and version.
     pub fn attach(fd: OwnedFd, name: Name) -> Result<Self, ConnectError> {
         let map = SharedMap::from(SharedMem::from_fd(fd, WRITERS).map_err(connect_error)?);
         let base = map.as_ptr();
-        // A page first touched by a write is mapped alone; a read maps the sixteen around it, which would then count as
-        // ours for every peer. An exchange counts as a write, also of a value for itself.
-        // SAFETY: `state` lies below WRITERS, the least length, aligned; other processes touch it by atomics only.
+        // A read of an untouched page would map sixteen pages, a write maps one; an exchange counts as a
+        // write.
+        // SAFETY: `state` lies below WRITERS, the least length, aligned; others touch it by atomics only.
         let state = unsafe { &*base.wrapping_add(offset_of!(Header, state)).cast::<AtomicU32>() };
         let _ = state.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
-        // SAFETY: a header lies inside the mapping (from_fd checked its length), aligned; `offset` is one of a
-        // 32-bit field. Volatile: read once; the peer may change it any time, so decisions are made on the copy.
+        // SAFETY: from_fd checked that a header lies inside the mapping, aligned; `offset` is one of its
+        // 32-bit fields. Volatile: read once, since the peer may change it any time.
         let read_u32 = |offset| unsafe { base.wrapping_add(offset).cast::<u32>().read_volatile() };
         // SAFETY: as above, for 64-bit fields.
         let read_u64 = |offset| unsafe { base.wrapping_add(offset).cast::<u64>().read_volatile() };
@@ -284,17 +274,16 @@ impl Segment {
         let offsets =
             shape.offsets().filter(|offsets| offsets.end <= map.len()).ok_or(ConnectError::Malformed)?;
         let seg = Segment::with_offsets(shape, offsets, base, Backing::Peer(map));
-        // The same for the page of the first cells.
+        // As above, for the page of the first cells.
         let _ = seg.slot_entry(0).compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
         Ok(seg)
     }
 
-    /// The sizes.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// The memory, for peers to be given; `None` if it is a peer's.
+    /// The memory, to be exported; `None` for a peer's segment.
     pub fn own_mem(&self) -> Option<&Arc<SharedMem>> {
         match &self.mem {
             Backing::Own(mem) => Some(mem),
@@ -306,68 +295,64 @@ impl Segment {
     /// A `T` of atomics must lie at `offset`, inside the layout and aligned.
     #[inline(always)]
     unsafe fn shared<T>(&self, offset: usize) -> &T {
-        // SAFETY: the caller vouches for offset and type; the mapping lives as long as `self`, all bit patterns are
-        // valid atomics, and other processes touch these words by atomics only.
+        // SAFETY: the caller vouches for offset and type; the mapping lives as long as `self`, all bit
+        // patterns are valid atomics, and other processes touch these words by atomics only.
         unsafe { &*self.base.wrapping_add(offset).cast::<T>() }
     }
 
-    /// The words of the header that change.
+    /// The state word: [`fifo::ARMED`], [`fifo::CLOSED`].
     #[inline(always)]
     pub fn state(&self) -> &AtomicU32 {
         // SAFETY: inside the header, aligned by its layout.
         unsafe { self.shared(offset_of!(Header, state)) }
     }
 
-    /// Next ticket to claim.
     #[inline(always)]
     pub fn head(&self) -> &AtomicU64 {
         // SAFETY: HEAD is aligned and below WRITERS, the least length of a mapping.
         unsafe { self.shared(HEAD) }
     }
 
-    /// First ticket not released.
     #[inline(always)]
     pub fn tail(&self) -> &AtomicU64 {
         // SAFETY: as for HEAD.
         unsafe { self.shared(TAIL) }
     }
 
-    /// Whether packets in slots are [looked at](super::looks).
+    /// The [payload-access hint](super::tuning).
     #[inline(always)]
     pub fn payload_hint(&self) -> &AtomicU32 {
         // SAFETY: as for TAIL, in whose line it is; aligned.
         unsafe { self.shared(TAIL + size_of::<AtomicU64>()) }
     }
 
-    /// A writer's line; the index is taken modulo their number.
+    /// Entry `n` of the writer table, modulo its length.
     pub fn writer(&self, n: u32) -> &Writer {
-        // SAFETY: `writer_offset` answers an offset in the layout, aligned.
+        // SAFETY: `writer_offset` returns an aligned offset in the layout.
         unsafe { self.shared(self.writer_offset(n)) }
     }
 
-    /// All of them.
     pub fn writers(&self) -> impl Iterator<Item = &Writer> + Clone {
         (0..self.shape.writers).map(|n| self.writer(n))
     }
 
     fn writer_offset(&self, n: u32) -> usize {
-        // Line n of `writers` lies in the layout; 384 and 64 keep it aligned.
         WRITERS + (n % self.shape.writers) as usize * size_of::<Writer>()
     }
 
-    /// Makes a writer's line the one that [`Segment::own_writer`] answers.
+    /// Makes entry `n` the one that [`Segment::own_writer`] returns.
     pub fn use_writer(&mut self, n: u32) {
         self.own_writer_offset = self.writer_offset(n);
     }
 
-    /// The line taken, or the first. // HOT
+    /// The entry in use, or the first. // HOT
     #[inline(always)]
     pub fn own_writer(&self) -> &Writer {
         // SAFETY: as in `writer`; only `use_writer` changes it.
         unsafe { self.shared(self.own_writer_offset) }
     }
 
-    /// The slot bound to a place; the index is taken modulo their number.
+    /// The slot bound to a map entry; the index is taken modulo their number.
     #[inline(always)]
     pub fn slot_entry(&self, map_entry: u32) -> &AtomicU32 {
         let offset = self.offsets.slot_entry + (map_entry & (self.shape.map_entries - 1)) as usize * 4;
@@ -375,7 +360,7 @@ impl Segment {
         unsafe { self.shared(offset) }
     }
 
-    /// The place of a ticket's packet. // HOT
+    /// The map entry of a ticket's packet. // HOT
     #[inline(always)]
     pub fn map_entry(&self, ticket: u64, layout: SlotLayout) -> u32 {
         ticket as u32 & ((self.shape.cells << layout.bufs_log2()) - 1) & (self.shape.map_entries - 1)
@@ -388,7 +373,8 @@ impl Segment {
         CellRef { at: first.wrapping_add((ticket & mask) as usize), _seg: self }
     }
 
-    /// First byte of a slot, valid for `slot_len` bytes behind any [lead](Lay::lead), if there is such a slot. // HOT
+    /// First byte of slot `n`, valid for `slot_len` bytes behind any [padding](SlotLayout::padding), if it
+    /// exists. // HOT
     #[inline(always)]
     pub fn slot(&self, n: u32) -> Option<*mut u8> {
         if n >= self.shape.slots {
@@ -398,7 +384,6 @@ impl Segment {
     }
 }
 
-/// One cell of a segment.
 #[derive(Clone, Copy)]
 pub struct CellRef<'a> {
     at: *mut CellMem,
@@ -406,15 +391,13 @@ pub struct CellRef<'a> {
 }
 
 impl<'a> CellRef<'a> {
-    /// The word that publishes it.
     #[inline(always)]
     pub fn word(self) -> &'a AtomicU64 {
-        // SAFETY: `Segment::cell` made the pointer from a masked index: inside the layout and aligned to 64; the
+        // SAFETY: `Segment::cell` made the pointer from a masked index: in the layout, aligned to 64; the
         // field is an atomic.
         unsafe { &(*self.at).word }
     }
 
-    /// The sender.
     #[inline(always)]
     pub fn source(self) -> &'a AtomicU64 {
         // SAFETY: as for `word`.
@@ -428,7 +411,6 @@ impl<'a> CellRef<'a> {
     }
 }
 
-/// What a failure to map a peer's segment means for connecting.
 pub fn connect_error(e: MemError) -> ConnectError {
     use crate::api::Error;
     match e {

@@ -1,4 +1,4 @@
-//! What only `posix` promises; the rest is in the conformance suite.
+//! Tests of what `posix` alone promises; the rest is in the conformance suite.
 
 mod remote_memory;
 
@@ -23,7 +23,7 @@ fn pair() -> (Iface, Ep) {
     (iface, ep)
 }
 
-/// What a first message comes to: the peer's fd server may take its time.
+/// The result of a first message, once the peer's fd server has answered.
 fn first(mut send: impl FnMut() -> Outcome) -> Outcome {
     loop {
         match send() {
@@ -82,7 +82,7 @@ fn fifo_has_one_to_four_buffers_per_cell() {
     assert!(odd.starts_with("UCX_POSIX_FIFO_BUFS=100 (override): expected a number"), "{odd}");
 }
 
-/// They go round different places, and a few of each length are kept until the end.
+/// The lengths use different map entries, and a few messages of each are kept until the end.
 #[test]
 fn mixed_lengths_arrive_intact() {
     let (iface, ep) = pair();
@@ -105,7 +105,6 @@ fn mixed_lengths_arrive_intact() {
             data.len()
         };
         assert_eq!(ep.am_bcopy(5, pack), Ok(data.len()));
-        // Mostly some are on their way.
         iface.progress(if n % 50 == 49 { 64 } else { n % 2 });
     }
     while iface.progress(64) > 0 {}
@@ -115,7 +114,6 @@ fn mixed_lengths_arrive_intact() {
         .for_each(|(n, kept)| assert!(kept.packet()[1..] == bytes(*n), "message {n} is another's now"));
 }
 
-/// How many buffers a writer goes round depends on whether its messages are read.
 #[test]
 fn unread_payloads_use_fewer_buffers() {
     let (iface, ep) = pair();
@@ -141,7 +139,7 @@ fn unread_payloads_use_fewer_buffers() {
     buffers(skim, 256);
     assert_eq!(buffers(skim, 512), 64);
     for id in [read, keep] {
-        // The writer hears of it when it has used up the room that it knew of.
+        // The writer reads the hint when it has used up its room.
         buffers(id, 64);
         assert!(buffers(id, 512) >= 256);
         buffers(skim, 256);
@@ -151,7 +149,6 @@ fn unread_payloads_use_fewer_buffers() {
     assert_eq!(*count.borrow(), (512 + 64 + 512) * 4096);
 }
 
-/// What a handler was given stays what it is, whatever the handler does: a poll of its own takes nothing in.
 #[test]
 fn poll_inside_a_handler_delivers_nothing() {
     let (iface, ep) = pair();
@@ -181,23 +178,23 @@ fn fill(slot: &mut [u8], with: u8, len: usize) -> usize {
     len
 }
 
-/// A child has what its parent had when it forked; whatever it lets go of, the parent goes on.
 #[test]
 fn forked_child_drops_its_copies_harmlessly() {
     let (reader, writer) = (open(&Source::empty()), open(&Source::empty()));
     let got = collect(&reader, 5);
     let ep = writer.connect(&reader.device_addr(), &reader.iface_addr()).unwrap();
     assert_eq!(first(|| ep.am_short(5, 1, &[])), Ok(Sent::Done));
-    // SAFETY: the child drops what it has and ends; nothing of that takes a lock that another thread may hold.
+    // SAFETY: the child drops its copies and exits; nothing of that takes a lock that another thread may
+    // hold.
     match unsafe { libc::fork() } {
         0 => {
             drop((ep, writer, reader));
-            // SAFETY: ends the child without what the test's process does at its end.
+            // SAFETY: ends the child without the exit handlers of the test's process.
             unsafe { libc::_exit(0) }
         }
         child => {
             let mut status = 0;
-            // SAFETY: waits for the child.
+            // SAFETY: `status` is valid.
             assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
             assert_eq!(status, 0);
         }
@@ -208,7 +205,7 @@ fn forked_child_drops_its_copies_harmlessly() {
     }
     assert_eq!(got.borrow().len(), 101);
     assert_eq!(ep.check(Default::default()), Ok(Sent::Done));
-    // Its line is still its own: another writer takes another one.
+    // The writer still owns its entry: another one claims another.
     let third = open(&Source::empty());
     let other = third.connect(&reader.device_addr(), &reader.iface_addr()).unwrap();
     assert_eq!(other.ensure_connected(), Ok(()));
@@ -236,8 +233,7 @@ fn send_to_a_closed_interface_fails() {
     assert_eq!(late.ensure_connected(), Err(ConnectError::Gone));
 }
 
-/// Two who take turns leave the lines of the answers alone after a while; one that is answered now and then only does not, and
-/// whatever they do, everything comes.
+/// A ping-pong learns a delay, other traffic does not, and everything arrives either way.
 #[test]
 fn ping_pong_delays_polls() {
     let exchange = |setting: &str, a_sends: usize, send: &dyn Fn(&Ep, u64)| {
@@ -251,7 +247,7 @@ fn ping_pong_delays_polls() {
         let (at_a, at_b) = (collect(&a, 1), collect(&b, 1));
         for turn in 0..TURNS {
             (0..a_sends).for_each(|_| send(&ab, turn as u64));
-            // At first answers take long: when they come at once, later, each is still seen by the first poll.
+            // Answers are slow at first; when they come at once, the first poll still sees each.
             let sent = Instant::now();
             while turn < SLOW && sent.elapsed() < Duration::from_micros(100) {}
             assert_eq!((b.progress(16), at_b.borrow().len()), (a_sends, (turn + 1) * a_sends));
@@ -280,14 +276,13 @@ fn ping_pong_delays_polls() {
         assert_eq!(ep.am_short_iov(1, &[&bytes[..3], &bytes[3..]]), Ok(Sent::Done));
     };
     for send in [&packet as &dyn Fn(&Ep, u64), &short, &short_iov] {
-        // However long a turn takes on this machine.
+        // Above any round trip of this machine.
         assert_eq!(exchange("1s", 1, send), (true, true));
         assert_eq!(exchange("0", 1, send), (false, false), "switched off");
         assert_eq!(exchange("1s", 3, send), (false, false), "no turns");
     }
 }
 
-/// One question to a process is about all its interfaces that endpoints lead to, up to a number.
 #[test]
 fn one_query_fetches_many_peers() {
     const READERS: usize = MAX_NAMES + 4;
@@ -301,7 +296,7 @@ fn one_query_fetches_many_peers() {
     assert_eq!(first(|| eps[3].am_short(1, 3, &[])), Ok(Sent::Done));
     assert_eq!(writer.peers_without_query(), READERS - MAX_NAMES);
     drop(never);
-    // What one question left is the business of the next; what was given is enough by itself.
+    // The next query covers what the first left out; what was fetched needs no query.
     for (n, ep) in eps.iter().enumerate().filter(|(n, _)| *n != 3) {
         assert_eq!(first(|| ep.am_short(1, n as u64, &[])), Ok(Sent::Done), "{n}");
     }
@@ -312,7 +307,6 @@ fn one_query_fetches_many_peers() {
     }
 }
 
-/// What an fd server gave for a peer is no proof that it is there when it is wanted.
 #[test]
 fn fetched_segment_of_a_closed_interface_is_rejected() {
     let (kept, closed) = (open(&Source::empty()), open(&Source::empty()));
@@ -327,7 +321,6 @@ fn fetched_segment_of_a_closed_interface_is_rejected() {
     assert_eq!(to_kept.am_short(1, 0, &[]), Ok(Sent::Done));
 }
 
-/// Nobody is asked before the first message; what connecting would have said, the first operation says.
 #[test]
 fn peer_is_queried_at_the_first_message() {
     let (reader, _) = pair();
@@ -441,7 +434,6 @@ fn writer_entries_are_bounded_and_reused() {
     assert_eq!(other.ensure_connected(), Ok(()), "asked again, since it may pass");
 }
 
-/// The words of a segment that its owner writes are the owner's claims.
 #[test]
 fn corrupt_fifo_words_are_survived() {
     use std::sync::atomic::Ordering::Relaxed;
@@ -478,7 +470,7 @@ fn live_ticket_holder_is_waited_for() {
     }
     assert_eq!(iface.arm(Events::RECV), Ok(false), "a claimed ticket is no reason to sleep");
     assert_eq!(iface.rx_stats().abandoned, 0);
-    // The line goes with the peer: what it named has no holder any more.
+    // The entry is released with the peer: its ticket has no holder any more.
     drop(ep);
     while iface.progress(1) == 0 {}
     assert_eq!((got.borrow().len(), iface.rx_stats().abandoned), (1, 1));
@@ -492,14 +484,14 @@ fn quiet_interface_still_does_housekeeping() {
     assert_eq!(ep.am_short(5, 1, &[]), Ok(Sent::Done));
     assert!(!iface.is_quiet());
     assert_eq!((iface.progress(9), got.borrow().len()), (1, 1));
-    // Each stood for a poll, so now and then one is asked for, which looks for the dead.
+    // Each call counts as a poll, so housekeeping comes due.
     let polls = (0..5000).take_while(|_| iface.is_quiet()).count();
     assert!((1..1024).contains(&polls), "{polls}");
     assert_eq!(iface.progress(9), 0);
     assert!(iface.is_quiet());
 }
 
-/// However often it is tried: the first attempt does not end what keeps out the second.
+/// Several times: the first nested poll must not end the protection from the second.
 #[test]
 fn nested_polls_deliver_nothing() {
     let (iface, ep) = pair();
@@ -527,7 +519,7 @@ fn poll_one_takes_or_leaves_one_message() {
     let (iface, ep) = pair();
     let got = collect(&iface, 5);
     let never = |_: &[u8], _: crate::api::Source| -> bool { panic!("there is nothing to take") };
-    // Just after a look around, once it is known how often it is polled.
+    // Just after a housekeeping, once the interval is learned.
     while iface.polls_until_check() != 1024 {
         assert_eq!(iface.progress(0), 0);
     }
@@ -550,7 +542,7 @@ fn poll_one_takes_or_leaves_one_message() {
     let packet = |n: u64| [&[5][..], &n.to_le_bytes()].concat();
     assert_eq!(*seen.borrow(), [packet(0), packet(1), packet(2)]);
     assert_eq!(*got.borrow(), [1u64.to_le_bytes()]);
-    // What lies in a slot too, though not with the right to keep it. More pass than there are slots.
+    // Packets in slots too, more than there are slots.
     let long = |n: u8| {
         let pack = |room: &mut [u8]| {
             room[..500].fill(n);
@@ -571,14 +563,13 @@ fn poll_one_takes_or_leaves_one_message() {
         }
     }
     assert_eq!(got.borrow().len(), 1 + 100);
-    // Cells are given back as by a poll: more than there are of them pass.
+    // More messages than cells: they are released as by a poll.
     for n in 0..1000u64 {
         assert_eq!(ep.am_short(5, n, &[]), Ok(Sent::Done), "{n}");
         while iface.glance(|p: &[u8], _| p == packet(n)) != (Glance::Taken { more: false }) {
             assert_eq!(iface.progress(0), 0, "now and then it looks around instead");
         }
     }
-    // Each stood for a poll.
     let polls = (0..5000).take_while(|_| iface.glance(never) == Glance::Quiet).count();
     assert!((1..1024).contains(&polls), "{polls}");
 }

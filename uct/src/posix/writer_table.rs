@@ -1,30 +1,29 @@
-//! Writers' lines: whose a line is, and whether its owner may hold a ticket. Taken and left by `peer.rs`, looked at by
-//! `rx.rs`; checked exhaustively by `loom.rs`. Knows nothing of segments; who is alive is the caller's to say.
+//! The writer table: which process owns an entry, and whether it may hold a ticket. Used by `peer.rs`
+//! (writers) and `rx.rs` (the reader); checked by `loom.rs`.
 //!
-//! A line is its process's from [`take`] until it leaves, or until it is dead and another takes its place. So a dead
-//! one's last intent stays for the reader to judge, and its line is not lost.
+//! An entry belongs to a process from [`claim_entry`] until it is released, or its owner is dead and another
+//! claims it: so a dead process's last intent stays for the reader to see.
 //!
 //! | Label | Release side | Acquire side | What it carries |
 //! |---|---|---|---|
-//! | SYNC(entry) | [`Writer::release`] | [`take`] | the intents: the last of who leaves comes before the first of who follows |
-//! | SYNC(owner) | [`fifo::claim`], by its intent | [`Writer::may_hold`] | the key: who names a ticket has put it there before |
+//! | SYNC(entry) | [`Writer::release`] | [`claim_entry`] | the last intent before the next owner's |
+//! | SYNC(owner) | [`fifo::claim`] | [`Writer::may_hold`] | the owner's key, stored before its first intent |
 
 use super::fifo;
 use ucs::sync::{AtomicU64, Ordering};
 
-/// The key of nobody.
+/// The owner of a free entry.
 const FREE: u64 = 0;
 
-/// A writer's line.
 #[repr(C, align(64))]
 pub struct Writer {
-    /// Key of its process, or 0 when free.
+    /// Key of the owning process, or [`FREE`].
     pub owner: AtomicU64,
     /// The ticket it may hold unpublished.
     pub intent: AtomicU64,
 }
 
-/// Takes the first line that is free, or else the first whose owner is dead, for the process `me`; answers its number.
+/// Claims an entry that is free, or else one whose owner is dead, for the process `me`. Returns its number.
 pub fn claim_entry<'a>(
     entries: impl Iterator<Item = &'a Writer> + Clone,
     me: u64,
@@ -39,7 +38,7 @@ pub fn claim_entry<'a>(
         })
     });
     claimed.map(|(n, entry)| {
-        // A dead owner may have left one.
+        // A dead owner may have left an intent.
         entry.intent.store(fifo::NO_TICKET, Ordering::Release);
         n
     })
@@ -51,16 +50,17 @@ impl Writer {
         self.owner.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Its owner needs it no more, and holds nothing.
+    /// Gives the entry back; its owner holds no ticket.
     pub fn release(&self) {
         self.intent.store(fifo::NO_TICKET, Ordering::Release);
         // SYNC(entry)
         self.owner.store(FREE, Ordering::Release);
     }
 
-    /// Whether its owner lives and may hold `ticket`.
+    /// Whether the owner lives and may hold `ticket`.
     pub fn may_hold(&self, ticket: u64, is_alive: impl Fn(u64) -> bool) -> bool {
-        // SYNC(owner). Named first: a writer that is slow to register has not claimed anything yet.
+        // SYNC(owner). The intent is read first: a writer that is slow to register has not claimed anything
+        // yet.
         let named = fifo::names(&self.intent, ticket);
         let owner = self.owner.load(Ordering::Acquire);
         named && owner != FREE && is_alive(owner)

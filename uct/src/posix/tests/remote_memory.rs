@@ -1,4 +1,4 @@
-//! Memory by packed keys and by words, whole and in part; what is kept of it and when that goes.
+//! Remote memory by packed keys and by word keys: bounds, rights and the cache.
 
 use super::super::{Config, Iface, Md, Mem, Rkey};
 use crate::api::{self, Access, AllocReq, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, Op, Sent};
@@ -12,7 +12,7 @@ fn open() -> Iface {
     Iface::open(&Config::load(&Source::empty()).unwrap()).unwrap()
 }
 
-/// Memory with all rights, each byte of which says how far into it it is.
+/// Memory with all rights, each byte of which is its offset.
 fn memory(md: &Md, len: usize) -> Mem {
     let mem = md.alloc(&AllocReq { access: Access::ALL, ..AllocReq::new(len, "test") }).unwrap();
     // SAFETY: inside the allocation, which nobody else knows of yet.
@@ -66,7 +66,7 @@ fn registered_part_of_an_allocation_has_a_key() {
     // SAFETY: the allocation, and no more is asked for than a key.
     let more = unsafe { owner.md().register(read_only.addr(), 10, Access::REMOTE_WRITE) }.unwrap();
     assert_eq!(owner.md().word_key(&more), none, "more than the allocation allows");
-    // A part keeps nothing of it, as other registrations do not.
+    // Registrations of a part are not allocations.
     assert!(owner.md().has_allocated(part.addr(), 1) && !owner.md().has_allocated(part.addr(), 50_000));
     let (at, word) = (part.addr(), owner.md().word_key(&part).unwrap());
     drop(all);
@@ -84,11 +84,11 @@ fn word_key_names_the_whole_allocation() {
     assert_eq!(api::Rkey::range(&key), (from, 5000));
     assert_eq!(get(&reader, &owner, from + 300, 3, &key), Ok(vec![44, 45, 46]));
     assert_eq!(get(&reader, &owner, from + 4999, 2, &key), Err(Error::RemoteAccess.into()));
-    // The next one is there at once. When the memory is freed its pages are, though it is still mapped here.
+    // The second use is ready at once. Freed memory stays mapped here, without its pages.
     let again = reader.md().rkey_of_word(word, 0, 0).unwrap();
     drop(all);
     assert_eq!(get(&reader, &owner, from + 300, 3, &again), Ok(vec![0; 3]));
-    // Other claims: an interface's segment, a process that is not there.
+    // An interface's segment, and a process that does not exist.
     let iface = u64::from_le_bytes(owner.iface_addr()[..].try_into().unwrap());
     assert_eq!(by_word_key(reader.md(), iface).err(), Some(Error::RemoteAccess));
     assert!(by_word_key(reader.md(), word ^ 1 << 63).is_err());
@@ -102,7 +102,7 @@ fn word_key_cache_is_bounded() {
     let remote_segments: &RemoteSegments = reader.md().remote_segments();
     for word in &words {
         by_word_key(reader.md(), *word).unwrap();
-        // The first is used time and again.
+        // Used again and again.
         by_word_key(reader.md(), words[0]).unwrap();
     }
     assert_eq!(remote_segments.counts().0, MAX_CACHED);
@@ -114,13 +114,13 @@ fn word_key_cache_is_bounded() {
     let held = by_word_key(reader.md(), words[1]).unwrap();
     remote_segments.forget(Name(words[0]).owner());
     assert_eq!(remote_segments.counts(), (0, 0));
-    // Who has a key keeps what it names.
+    // A key keeps its segment.
     let map = remote_segments.map(Name(words[1])).unwrap();
     assert!(Rc::strong_count(&map) >= 2);
     drop(held);
 }
 
-/// Whatever a key claims: what the owner keeps from everybody is not written, and not even mapped so that it could be.
+/// Memory is mapped writable only if its owner allows it.
 #[test]
 fn key_grants_no_more_than_the_owner() {
     let (owner, reader) = (open(), open());

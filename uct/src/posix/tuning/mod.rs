@@ -1,9 +1,9 @@
-//! What adapts polling to the machine and the program: everything that `posix` measures and learns, behind [`Tuning`].
-//! Called by `rx.rs` (polls, sends, housekeeping) and `peer.rs` (the payload hint). Correctness never depends on it.
+//! Adapts polling to the machine and the program: all that `posix` measures and learns, behind [`Tuning`].
+//! Called by `rx.rs` and, for the payload hint, `peer.rs`. Correctness never depends on it.
 //!
-//! | File | What it decides |
+//! | File | Decision |
 //! |---|---|
-//! | `poll_delay.rs` | how long the reader does not poll after a message whose answer is expected |
+//! | `poll_delay.rs` | how long the reader does not poll for an expected answer |
 //! | `tuner.rs` | which part of the answer's usual time that is |
 //! | `payload_access.rs` | whether writers are told that handlers do not read payloads |
 //! | `poll_interval.rs` | how many polls pass between two rounds of housekeeping |
@@ -25,8 +25,8 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 use ucs::time::ticks;
 
-/// The adaptive state of one interface. Fields in this order in memory: those that every message reads come first and last,
-/// beside what else the message reads in `Rx`.
+/// The adaptive state of one interface, in memory in this order: what every message reads comes first and
+/// last, beside what it reads in `Rx`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Tuning {
@@ -36,10 +36,9 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// Polls from the opening of an interface to its first housekeeping.
     pub const INITIAL_POLLS: u32 = poll_interval::INITIAL_POLLS;
 
-    /// Nothing learned yet; an answer is never left unpolled for longer than `max_delay`.
+    /// Nothing learned yet. No answer is left unpolled for longer than `max_delay`.
     pub fn new(max_delay: Duration) -> Tuning {
         Tuning {
             poll_delay: PollDelay::new(max_delay),
@@ -54,30 +53,30 @@ impl Tuning {
         self.poll_delay.is_delaying()
     }
 
-    /// Waits until the expected answer can have arrived, then polls `is_there` a few times. False: too early for either.
+    /// Waits until the expected answer may be there, then polls `is_there` a few times. False: too early.
     #[inline(always)]
     pub fn wait_for_answer(&self, is_there: impl Fn() -> bool) -> bool {
         self.poll_delay.wait(ticks, is_there)
     }
 
-    /// Records a short message sent to `to`, whose next message will be written at `tx_line`. `round` is called if it matters
-    /// and returns a number that grows by one with each round of a ping-pong, equal on both sides. // HOT
+    /// Records a short message sent to `to`, whose next one will be written at `tx_line`. `round` returns a
+    /// number that grows by one with each round of a ping-pong, equal on both sides. // HOT
     #[inline(always)]
     pub fn on_sent(&self, to: Name, tx_line: *mut u8, round: impl FnOnce() -> u64) {
-        // Before the round is worked out: a stream of short messages is 8 % faster for it.
+        // First: a stream of short messages is 8 % faster without working out the round.
         if !self.poll_delay.is_streaming() {
             self.poll_delay.on_sent(to, tx_line, round(), ticks);
         }
     }
 
-    /// Records a message received from the interface named `source`. // HOT
+    // HOT
     #[inline(always)]
     pub fn on_received(&self, source: u64) {
         self.poll_delay.on_received(source, ticks);
     }
 
-    /// Records a batch of messages, the first of which came from `source()`; returns whether [`Tuning::on_more_received`] has
-    /// to be called for the rest of the batch. // HOT
+    /// Records a batch that begins with a message of `source()`. True: call [`Tuning::on_more_received`] for
+    /// the rest. // HOT
     #[inline(always)]
     pub fn on_batch(&self, source: impl FnOnce() -> u64) -> bool {
         let is_ping_pong = self.poll_delay.is_ping_pong();
@@ -88,24 +87,23 @@ impl Tuning {
         is_ping_pong
     }
 
-    /// Records that a batch had more than one message. // HOT
+    // HOT
     #[inline(always)]
     pub fn on_more_received(&self) {
         self.poll_delay.on_more_received();
     }
 
-    /// Records whether the handler of a message in a slot has read its payload; `hint` tells writers. // HOT
+    /// Records whether the handler of a message in a slot has read it; `hint` tells writers. // HOT
     #[inline(always)]
     pub fn record_payload(&self, was_read: bool, hint: &AtomicU32) {
         self.payload_access.record(was_read, hint);
     }
 
-    /// Polls until the next housekeeping; called by each housekeeping.
+    /// Polls until the next housekeeping, called by each.
     pub fn next_interval(&self) -> u32 {
         self.poll_interval.next(ticks())
     }
 
-    /// Whether a poll delay has been learned.
     #[cfg(test)]
     pub fn is_delay_learned(&self) -> bool {
         self.poll_delay.is_delay_learned()

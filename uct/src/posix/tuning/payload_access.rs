@@ -1,9 +1,10 @@
-//! The payload-access hint: whether handlers read what lies in slots. The reader counts and publishes it, writers follow it.
+//! The payload-access hint: whether handlers read what lies in slots. The reader publishes it, writers follow
+//! it.
 //!
-//! It decides how many buffers a writer goes round. Lines that were read have to leave the caches of both processors before they
-//! are written again, and do so while many others are written. Lines that nobody reads are best written where they are, in the
-//! writer's cache, so few of them. Handlers that count, that drop what is not for them, or that were notified in another way do
-//! not read payloads.
+//! It decides how many buffers a writer goes round. Lines that were read have to leave the caches of both
+//! processors before they are written again, and do so while many others are written. Lines that nobody reads
+//! are best written in the writer's cache, so few of them. Handlers that only count or drop messages do not
+//! read them.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,13 +12,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Unread messages in a row until the hint is set. One that is read clears it at once.
 const UNREAD_THRESHOLD: u32 = 64;
 
-/// The hint's value for unread payloads. It lies in the line of the tail, which writers read anyway. Any other value: read.
+/// The hint for unread payloads, in the line of the tail, which writers read anyway. Other values: read.
 const UNREAD: u32 = 1;
 
-/// The reader's count of unread messages.
 #[derive(Debug, Default)]
 pub struct PayloadAccess {
-    /// Unread messages in a row, up to [`UNREAD_THRESHOLD`].
     run: Cell<u32>,
 }
 

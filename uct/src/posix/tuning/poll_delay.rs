@@ -1,13 +1,15 @@
-//! The poll delay: after a short message to a peer that answers each of them, the cell of the answer is not polled for a while.
+//! The poll delay: after a short message to a peer that answers each of them, the answer's cell is not polled
+//! for a while.
 //!
-//! Each poll of an empty cell leaves a copy of its cache line with the reader, and a writer must have that copy invalidated
-//! before its message can be seen: a round trip between the processors in front of the message. Both sides avoid it together.
-//! Who has received a message prefetches the line of its answer for writing [at once](PollDelay::on_received), while the
-//! program works on it; the reader, whose polls would take the line back, does not poll until the answer is nearly there.
-//! Either alone gains nothing. Then the reader polls repeatedly without returning to the program in between.
+//! A poll of an empty cell leaves a copy of its cache line with the reader, which the writer must have
+//! invalidated before its message can be seen: a round trip between the processors. Both sides avoid it
+//! together. A receiver prefetches the line of its answer for writing [at once](PollDelay::on_received),
+//! while the program works on the message. The reader, whose polls would take the line back, polls only when
+//! the answer is nearly there, and then repeatedly.
 //!
-//! The delay is a part of the shortest time that answers took in sampled rounds, which are polled without a delay; which part,
-//! the [tuner](DelayTuner) finds. Without a ping-pong with one peer, message by message, nothing is delayed.
+//! The delay is a part of the shortest time of an answer in sampled rounds, which are not delayed; the
+//! [tuner](DelayTuner) finds the part. Without a ping-pong with one peer, message by message, nothing is
+//! delayed.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -17,15 +19,14 @@ use super::tick_duration::TickDuration;
 use super::tuner::DelayTuner;
 use crate::host::fd_server::Name;
 
-/// One round of so many is sampled: timed, and not delayed. A power of two.
+/// One round of so many is a sample: timed, and not delayed. A power of two.
 const SAMPLE_EVERY: u64 = 64;
 /// Samples kept; the shortest counts.
 const SAMPLES: usize = 16;
 
 /// No answer is expected: the next message is ours to send.
 const NONE_EXPECTED: u64 = 0;
-/// Several messages were sent in a row, or several received: not a ping-pong. Neither names an interface; one of that name
-/// would be treated as if it took no part in a ping-pong.
+/// Several messages sent, or received, in a row: no ping-pong. Not the names of interfaces.
 const SENT_REPEATEDLY: u64 = u64::MAX;
 const RECEIVED_REPEATEDLY: u64 = u64::MAX - 1;
 
@@ -36,16 +37,14 @@ const FINAL_POLLS: u32 = 32;
 #[derive(Debug)]
 #[repr(C)]
 pub struct PollDelay {
-    /// When the message was sent whose answer is not polled for yet; 0 if there is none.
+    /// When the message was sent whose answer is not polled for yet; 0: none.
     sent_at: Cell<u64>,
     /// How long an answer is not polled for; 0 while that is unknown or does not pay.
     delay: Cell<u64>,
-    /// The name of the peer that is to answer, its complement in a sampled round; or [`NONE_EXPECTED`], [`SENT_REPEATEDLY`],
-    /// [`RECEIVED_REPEATEDLY`].
+    /// The name of the peer that is to answer, its complement in a sample, or one of the constants above.
     expected: Cell<u64>,
-    /// The line that our next message to that peer will be written to.
+    /// The line of our next message to that peer.
     tx_line: Cell<*mut u8>,
-    /// The last messages were a ping-pong.
     is_ping_pong: Cell<bool>,
     sample_count: Cell<u32>,
     sample_start: Cell<u64>,
@@ -55,7 +54,7 @@ pub struct PollDelay {
 }
 
 impl PollDelay {
-    /// No ping-pong yet. An answer that would be delayed for longer than `limit` is polled for at once.
+    /// No ping-pong yet. An answer that would be delayed for longer than `limit` is not delayed.
     pub fn new(limit: Duration) -> PollDelay {
         PollDelay {
             sent_at: Cell::new(0),
@@ -71,25 +70,25 @@ impl PollDelay {
         }
     }
 
-    /// Whether an answer is expected and not polled for yet: [`PollDelay::wait`] comes before the next poll. // HOT
+    /// Whether [`PollDelay::wait`] comes before the next poll. // HOT
     #[inline(always)]
     pub fn is_delaying(&self) -> bool {
         self.sent_at.get() != 0
     }
 
-    /// Waits for the second half of the delay, then polls `is_there` until it is true or [`FINAL_POLLS`] are over. In the first
-    /// half it returns false at once: the program may do something else, and one poll does no harm, as the peer does not
-    /// prefetch the line before it has our message. The second half is spent here, since a return to the program would end it
-    /// too late by half an iteration of its loop. Out of line: who waits has time.
+    /// Waits for the second half of the delay, then polls `is_there` up to [`FINAL_POLLS`] times. In the
+    /// first half it returns false at once; polls do no harm yet, as the peer has not prefetched the line.
+    /// The second half is spent here: a return to the program would end it too late by half an iteration of
+    /// its loop.
     #[inline(never)]
     pub fn wait(&self, now: impl Fn() -> u64, is_there: impl Fn() -> bool) -> bool {
         let (sent_at, delay) = (self.sent_at.get(), self.delay.get());
-        // If the thread has moved to a processor with another clock, these are huge: over.
+        // Huge, so over, if the thread has moved to a processor with another clock.
         if now().wrapping_sub(sent_at) < delay / 2 {
             return false;
         }
         while now().wrapping_sub(sent_at) < delay {}
-        // Without this the processor speculates that the time is over and loads the line too early.
+        // Otherwise the processor speculates on the end of the delay and loads the line too early.
         settle_loads();
         self.sent_at.set(0);
         for _ in 0..FINAL_POLLS {
@@ -107,8 +106,8 @@ impl PollDelay {
         self.expected.get() == SENT_REPEATEDLY
     }
 
-    /// Records a message sent to `to`, whose next one will be written at `tx_line`. `round` grows by one with each round and is
-    /// equal on both sides. // HOT
+    /// Records a message sent to `to`, whose next one will be written at `tx_line`. `round` grows by one with
+    /// each round, equal on both sides. // HOT
     #[inline(always)]
     pub fn on_sent(&self, to: Name, tx_line: *mut u8, round: u64, now: impl FnOnce() -> u64) {
         let expected = self.expected.get();
@@ -129,8 +128,8 @@ impl PollDelay {
         }
     }
 
-    /// Records a message from the interface named `from`. If it is the expected answer, our next message will be written soon,
-    /// so its line is prefetched. The name comes from the peer and decides nothing but timing. // HOT
+    /// Records a message from `from`. If it is the expected answer, the line of our next message is
+    /// prefetched. The name comes from the peer and decides nothing but timing. // HOT
     #[inline(always)]
     pub fn on_received(&self, from: u64, now: impl FnOnce() -> u64) {
         let expected = self.expected.get();
@@ -142,7 +141,7 @@ impl PollDelay {
         }
     }
 
-    /// Whether the last messages were a ping-pong: if not, batches need not be recorded. // HOT
+    // HOT
     #[inline(always)]
     pub fn is_ping_pong(&self) -> bool {
         self.is_ping_pong.get()
@@ -154,7 +153,7 @@ impl PollDelay {
         self.sent_at.set(0);
     }
 
-    /// Records further messages behind the one given to [`PollDelay::on_received`]. // HOT
+    /// Records further messages behind that of [`PollDelay::on_received`]. // HOT
     #[inline(always)]
     pub fn on_more_received(&self) {
         if self.expected.get() == NONE_EXPECTED {
@@ -211,22 +210,20 @@ impl PollDelay {
         }
     }
 
-    /// Sets the delay to the tuner's part of the shortest sample. A poll takes the line's whole trip and an answer arrives sooner
-    /// if its line was prefetched, so five eighths are over shortly before the answer is written; where a poll costs little,
-    /// less is better.
+    /// Sets the delay to the tuner's part of the shortest sample. With five eighths it ends shortly before
+    /// the answer is written, as a poll takes the line's whole trip; where a poll costs little, less is
+    /// better.
     fn update_delay(&self) {
         let shortest = self.samples.iter().map(Cell::get).min().unwrap_or(0);
         let delay = shortest / 8 * self.tuner.eighths();
         self.delay.set(if delay <= self.limit.ticks() { delay } else { 0 });
     }
 
-    /// Whether a delay has been learned.
     #[cfg(test)]
     pub fn is_delay_learned(&self) -> bool {
         self.delay.get() != 0
     }
 
-    /// Ends the ping-pong.
     #[cold]
     fn reset(&self, expected: u64) {
         self.expected.set(expected);
@@ -280,7 +277,8 @@ mod tests {
             self.now.set(self.now.get() + ticks);
         }
 
-        /// One round: the answer arrives after `takes`, or when it is polled for, if later. Returns the delay.
+        /// One round, whose answer arrives after `takes` or, if later, when it is polled for. Returns the
+        /// delay.
         fn round(&self, takes: u64) -> u64 {
             let start = self.now.get();
             self.send(PEER);

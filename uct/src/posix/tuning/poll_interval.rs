@@ -1,6 +1,6 @@
-//! The poll interval: how many polls pass between two rounds of housekeeping, in which `rx.rs` looks for dead peers. A program
-//! that polls all the time does it rarely, so that a poll costs nothing more; one that polls now and then does it often enough
-//! to be notified in time.
+//! The poll interval: how many polls pass between two rounds of housekeeping, in which `rx.rs` looks for dead
+//! peers. Rare for a program that polls all the time, so that polls cost no more; frequent for one that polls
+//! now and then.
 
 use super::tick_duration::TickDuration;
 use std::cell::Cell;
@@ -8,12 +8,11 @@ use std::time::Duration;
 
 /// Most polls between two rounds.
 const MAX_POLLS: u32 = 1024;
-/// Polls before the first round, when nothing is known of how often the program polls.
+/// Polls before the first round.
 pub const INITIAL_POLLS: u32 = 16;
 /// Time between two rounds, unless [`MAX_POLLS`] come first.
 const TARGET_TIME: Duration = Duration::from_millis(10);
 
-/// The poll interval of one interface.
 #[derive(Debug)]
 pub struct PollInterval {
     polls: Cell<u32>,
@@ -23,7 +22,6 @@ pub struct PollInterval {
 }
 
 impl PollInterval {
-    /// Begins with [`INITIAL_POLLS`] at `now`.
     pub fn new(now: u64) -> PollInterval {
         PollInterval {
             polls: Cell::new(INITIAL_POLLS),
@@ -32,7 +30,7 @@ impl PollInterval {
         }
     }
 
-    /// Polls until the next round, at a round that begins `now`.
+    /// Polls until the next round, called in the round at `now`.
     pub fn next(&self, now: u64) -> u32 {
         let elapsed = now.wrapping_sub(self.last_check.replace(now));
         let polls = next(self.polls.get(), elapsed, self.target.ticks());

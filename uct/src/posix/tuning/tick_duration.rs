@@ -1,10 +1,10 @@
-//! A duration in [ticks]. Ticks are calibrated against the clock by the time that has passed, so this costs nothing when it is made.
+//! A duration in [ticks], converted when it is first needed: the rate is measured by the time since it was
+//! made.
 
 use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 use ucs::time::ticks;
 
-/// A duration that is converted to [ticks] when it is first needed.
 #[derive(Debug)]
 pub struct TickDuration {
     duration: Duration,
@@ -14,12 +14,10 @@ pub struct TickDuration {
 }
 
 impl TickDuration {
-    /// The ticks of `duration`, not yet calculated.
     pub fn new(duration: Duration) -> TickDuration {
         TickDuration { duration, reference: (Instant::now(), ticks()), ticks: OnceCell::new() }
     }
 
-    /// The duration in ticks.
     pub fn ticks(&self) -> u64 {
         *self.ticks.get_or_init(|| {
             let (start, start_ticks) = self.reference;

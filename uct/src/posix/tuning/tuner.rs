@@ -1,18 +1,19 @@
-//! The tuner: finds by trial which part of an answer's usual time the poll delay should be. The best part depends on the
-//! processors and their distance, which change. Called by `poll_delay.rs` at the beginning of each block of rounds.
+//! The tuner: finds by trial which part of an answer's usual time the poll delay should be. The best part
+//! depends on the processors and their distance. Called by `poll_delay.rs` for each block of rounds.
 //!
-//! It depends on the peer, too: two sides with the same small part may be a fifth faster than two with a large one, while one of
-//! each gains nothing. So both sides try the same part at the same time, by the block number that they have in common. Both
-//! measure the same rounds and come to the same result without communicating.
+//! It depends on the peer, too: two sides with a small part may be a fifth faster than two with a large one,
+//! while one of each gains nothing. So both sides try the same part at the same time, by the block number
+//! that they have in common, measure the same rounds, and come to the same result.
 
 use std::cell::Cell;
 
 /// Eighths of an answer's time. More is nowhere better: then the answer waits.
 const CANDIDATES: [u64; 3] = [5, 3, 1];
-/// Blocks of a cycle. It begins with one block for each candidate, each followed by one with the chosen candidate.
+/// Blocks of a cycle, which begins with a trial of each candidate, each followed by a block as chosen.
 const CYCLE_BLOCKS: u64 = 32;
 const TRIAL_BLOCKS: u64 = 2 * CANDIDATES.len() as u64;
-/// A candidate is chosen once it was faster in so many cycles more than it was not, each time by one part in [`MIN_GAIN`].
+/// A candidate is chosen once it has won so many cycles more than it has lost, each by a part in
+/// [`MIN_GAIN`].
 const WINS_TO_SWITCH: u32 = 8;
 const MIN_GAIN: u64 = 128;
 
@@ -25,14 +26,13 @@ pub struct DelayTuner {
     /// The number of the current block, and whether its cycle was measured from the start.
     block: Cell<u64>,
     is_cycle_complete: Cell<bool>,
-    /// The times of the trial blocks of this cycle, and the shortest of the blocks between them.
+    /// Times of the trial blocks of this cycle, and the shortest of the blocks between them.
     trial_times: [Cell<u64>; CANDIDATES.len()],
     baseline: Cell<u64>,
     scores: [Cell<u32>; CANDIDATES.len()],
 }
 
 impl DelayTuner {
-    /// Begins with the first candidate.
     pub fn new() -> DelayTuner {
         DelayTuner {
             chosen: Cell::new(0),
@@ -50,7 +50,7 @@ impl DelayTuner {
         CANDIDATES[self.current.get()]
     }
 
-    /// Ends a block of rounds that `took` so long, and begins the one with number `block`, here and at the peer.
+    /// Ends a block of rounds, which `took` so long, and begins number `block`, here and at the peer.
     pub fn begin_block(&self, took: u64, block: u64) {
         let before = self.block.replace(block);
         if block != before.wrapping_add(1) {
@@ -100,14 +100,14 @@ impl DelayTuner {
 mod tests {
     use super::*;
 
-    /// A pseudo-random number below `below`.
     fn draw(state: &mut u64, below: u64) -> u64 {
         *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (*state >> 33) % below
     }
 
-    /// Runs two peers through `blocks`. `time` is how long a block takes by both delays; `noise` percent are added at random, and
-    /// one block of fifty takes ten times as long. Returns both choices and the mean of the last 1000 blocks without noise.
+    /// Runs two peers through `blocks`. `time` is the length of a block by both delays; up to `noise` percent
+    /// are added, and one block of fifty takes ten times as long. Returns both choices and the mean of the
+    /// last 1000 blocks.
     fn simulate(
         peers: &[DelayTuner; 2],
         blocks: std::ops::Range<u64>,

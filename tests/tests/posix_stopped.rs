@@ -356,7 +356,7 @@ fn stopped_peer_becomes_unreachable() {
     assert_eq!(late.wait().0, Err(ucp::Error::Unreachable(to_other.peer())));
     // An endpoint of an interface has no state of error.
     assert_eq!(ep.am_short(1, 2, &[]), Err(Refused::Failed(Error::Unreachable)));
-    assert_eq!(ep.ensure_connected(), Err(ConnectError::Silent));
+    assert_eq!(ep.ensure_connected(), Err(ConnectError::NoAnswer));
     assert_eq!(ep.check(Comp::None), Ok(Sent::Done));
     signal(&stopped, Signal::CONT);
     let (mut seen, start) = (Seen::default(), clock.now());
@@ -397,7 +397,7 @@ fn owner(tl: &str) {
         // SAFETY: freshly allocated, nobody else knows it.
         unsafe { mem.addr().write_bytes(n, 4096) };
         let packed = iface.md().pack_rkey(mem).unwrap().to_vec();
-        (mem.addr().addr() as u64, packed, iface.md().word_key(mem).unwrap())
+        (mem.addr().addr() as u64, packed, iface.md().mr_key(mem).unwrap())
     };
     let owned: Vec<Owned> = (0..).zip(&mems).map(key).collect();
     line.send(&((iface.device_addr().to_vec(), iface.iface_addr().to_vec()), owned)).unwrap();
@@ -430,13 +430,13 @@ fn stopped_peer_is_waited_for_once() {
         let took = took(call);
         assert!(took < CALL_LIMIT, "{took:?}");
     };
-    waits(&mut || assert_eq!(ep.ensure_connected(), Err(ConnectError::Silent)));
-    does_not(&mut || assert_eq!(ep.ensure_connected(), Err(ConnectError::Silent)));
+    waits(&mut || assert_eq!(ep.ensure_connected(), Err(ConnectError::NoAnswer)));
+    does_not(&mut || assert_eq!(ep.ensure_connected(), Err(ConnectError::NoAnswer)));
     let unpack = |n: usize| md.unpack_rkey(&owned[n].1).map(drop);
     waits(&mut || assert_eq!(unpack(0), Err(Error::Unreachable)));
     does_not(&mut || assert_eq!((unpack(0), unpack(1)), (Err(Error::Unreachable), Err(Error::Unreachable))));
     // A word is never waited for.
-    let word = || md.rkey_of_word(owned[2].2, owned[2].0, 4096).map(drop);
+    let word = || md.rkey_from_mr_key(owned[2].2, owned[2].0, 4096).map(drop);
     does_not(&mut || assert_eq!(word(), Err(Error::NotReady)));
     let start = clock.now();
     while word() == Err(Error::NotReady) {

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use ucs::sync::Lull;
+use ucs::sync::SpinHint;
 use uct::any;
 use uct::api::{AllocReq, Am, AtomicOp, Comp, Ep, EpTag, Error, Iface, Md, Memory, Outcome, Refused, Sink};
 
@@ -131,18 +131,18 @@ impl<I: Iface> Side<I> {
         // SAFETY: the memory is ours for as long as `mem` lives, aligned, and used by atomics only.
         let flag = unsafe { AtomicU64::from_ptr(self.mem.addr().cast()) };
         // Who looks as fast as it can keeps the writer from the line.
-        let lull = Lull::of_this_processor();
+        let spin_hint = SpinHint::measured();
         for i in 1..=n {
             if role == Role::Server {
                 while flag.load(Ordering::Acquire) != i {
-                    lull.rest();
+                    spin_hint.pause();
                     self.iface.poll(1, &mut self.got);
                 }
             }
             self.ep.put_short(&i.to_ne_bytes(), self.peer_mem, &self.rkey).map(drop).unwrap();
             if role == Role::Client {
                 while flag.load(Ordering::Acquire) != i {
-                    lull.rest();
+                    spin_hint.pause();
                     self.iface.poll(1, &mut self.got);
                 }
             }

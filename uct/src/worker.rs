@@ -2,7 +2,7 @@
 //! Used by programs that drive `uct` themselves and by the tools; `ucp` polls its interfaces directly. Belongs to one
 //! thread. Never polls an interface from within a poll.
 
-use crate::api::{Armed, Error, Events, Iface};
+use crate::api::{ArmStatus, Error, Events, Iface};
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 use std::cell::{OnceCell, RefCell};
@@ -20,7 +20,7 @@ pub trait Progress {
     /// Arms it for one wake-up; false: something is there already.
     fn arm(&self, events: Events) -> Result<bool, Error>;
     /// The same for who can limit the time of its sleep.
-    fn arm_for(&self, events: Events) -> Result<Armed, Error>;
+    fn arm_for(&self, events: Events) -> Result<ArmStatus, Error>;
 }
 
 impl<I: Iface> Progress for I {
@@ -36,7 +36,7 @@ impl<I: Iface> Progress for I {
         Iface::arm(self, events)
     }
 
-    fn arm_for(&self, events: Events) -> Result<Armed, Error> {
+    fn arm_for(&self, events: Events) -> Result<ArmStatus, Error> {
         Iface::arm_for(self, events)
     }
 }
@@ -121,11 +121,11 @@ impl Worker {
     }
 
     /// [`Worker::arm`] for who can limit the time of its sleep: what waits for room need not keep it awake.
-    pub fn arm_for(&self, events: Events) -> Result<Armed, Error> {
-        let mut all = Armed::Asleep;
+    pub fn arm_for(&self, events: Events) -> Result<ArmStatus, Error> {
+        let mut all = ArmStatus::Armed;
         for member in self.members.borrow().iter().flatten() {
             all = all.and(member.arm_for(events)?);
-            if all == Armed::Busy {
+            if all == ArmStatus::Busy {
                 break;
             }
         }
@@ -153,10 +153,10 @@ impl Worker {
             // The descriptor first: a member is armed only if it can be heard.
             let fd = self.event_fd()?;
             let armed = match self.arm_for(Events::all()) {
-                Err(Error::Unsupported(_)) => Armed::Busy,
+                Err(Error::Unsupported(_)) => ArmStatus::Busy,
                 armed => armed?,
             };
-            if let Some(time) = armed.within(left) {
+            if let Some(time) = armed.sleep_time(left) {
                 let time = time.and_then(|time| Timespec::try_from(time).ok());
                 let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
                 match rustix::event::poll(&mut fds, time.as_ref()) {
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(worker.wait(8, 3, Some(Duration::from_millis(300))), Ok(0));
         assert!(start.elapsed() >= Duration::from_millis(300), "woke without a reason");
         assert!(cpu() - before < Duration::from_millis(100), "did not sleep");
-        assert_eq!(worker.arm_for(Events::all()), Ok(Armed::Asleep));
+        assert_eq!(worker.arm_for(Events::all()), Ok(ArmStatus::Armed));
         for at in [1, 3] {
             let (device, addr) = (members[at].device_addr().to_vec(), members[at].iface_addr().to_vec());
             let sender = std::thread::spawn(move || {
@@ -296,7 +296,7 @@ mod tests {
             assert_eq!(worker.wait(8, 0, None), Ok(1), "{tl}");
             assert!(start.elapsed() < Duration::from_secs(2));
             assert_eq!(Iface::progress(&to, 8), 1);
-            assert_eq!(worker.arm_for(Events::all()), Ok(Armed::Asleep));
+            assert_eq!(worker.arm_for(Events::all()), Ok(ArmStatus::Armed));
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{Log, MAX_POLLS, Pair, bytes, ordered, sizes};
 use std::cell::RefCell;
 use std::rc::Rc;
 use uct::api::{
-    AllocReq, Am, Caps, Comp, Ep, EpTag, Error, Iface, Iov, Kept, Md, Memory, Refused, Sent, Sink, Source,
+    AllocReq, Am, Caps, Comp, Ep, EpTag, Error, Iface, Iov, Md, Memory, RecvDesc, Refused, Sent, Sink, Source,
 };
 
 /// Sends one message of each size by `send` and compares what arrives.
@@ -212,10 +212,10 @@ pub fn is_quiet_misses_nothing<I: Iface>(p: &Pair<I>) {
     let (mut at_a, mut at_b) = (Log::default(), Log::default());
     let ask = |at_a: &mut Log, at_b: &mut Log| {
         (p.tick)();
-        if !p.same && !p.a.is_quiet() {
+        if !p.same && !p.a.is_idle() {
             p.a.poll(16, at_a);
         }
-        if !p.b.is_quiet() {
+        if !p.b.is_idle() {
             p.b.poll(16, at_b);
         }
     };
@@ -266,7 +266,7 @@ pub fn source_names_the_sender<I: Iface>(p: &Pair<I>) {
 }
 
 /// Keeps every message.
-struct Keeper(Vec<Kept>);
+struct Keeper(Vec<RecvDesc>);
 
 impl Sink for Keeper {
     fn on_am(&mut self, am: Am<'_>) {
@@ -330,7 +330,7 @@ pub fn kept_messages_move_between_threads<I: Iface>(p: &Pair<I>) {
     }
     const COUNT: u64 = 3000;
     let len = |n: u64| (n as usize * 7) % 300.min(p.a.attr().am.max_bcopy - 8) + 8;
-    let (to, from) = std::sync::mpsc::sync_channel::<Kept>(16);
+    let (to, from) = std::sync::mpsc::sync_channel::<RecvDesc>(16);
     let reader = std::thread::spawn(move || {
         let mut seen: Vec<Vec<u8>> = from.into_iter().map(|kept| kept.packet().to_vec()).collect();
         seen.sort_unstable();

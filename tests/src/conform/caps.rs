@@ -3,8 +3,8 @@
 use super::{Log, Pair, is_unsupported};
 use std::ptr::NonNull;
 use uct::api::{
-    AllocReq, AtomicOp, BareQp, Caps, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, Iov, MAX_ADDR_LEN,
-    Md, Memory, Op, Refused, RemoteIov, Sent,
+    AllocReq, AtomicOp, Caps, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, Iov, MAX_ADDR_LEN, Md,
+    Memory, Op, Refused, RemoteIov, Sent, UserQp,
 };
 
 /// Lengths, limits and names agree with one another.
@@ -36,14 +36,16 @@ pub fn missing_caps_answer_unsupported<I: Iface>(p: &Pair<I>) {
         1
     });
     assert_eq!(is_unsupported(packet), off(Caps::AM_BCOPY));
-    if off(Caps::AM_BARE) {
-        let nobody = BareQp { qpn: 1, qkey: 1 };
-        assert!(is_unsupported(p.ab.am_bare(nobody, 1, None, |_| panic!("packed")).map(|_| Sent::Done)));
+    if off(Caps::SEND_TO_USER_QP) {
+        let nobody = UserQp { qpn: 1, qkey: 1 };
+        assert!(is_unsupported(
+            p.ab.send_to_user_qp(nobody, 1, None, |_| panic!("packed")).map(|_| Sent::Done)
+        ));
     }
-    assert_eq!(p.a.bare_qp().is_none(), off(Caps::RECV_BARE));
-    if off(Caps::RECV_BARE) {
+    assert_eq!(p.a.user_recv_qp().is_none(), off(Caps::USER_RECV));
+    if off(Caps::USER_RECV) {
         // SAFETY: a receive of nothing has no memory.
-        let posted = unsafe { p.a.recv_bare(Iov::new(std::ptr::null(), 0, None), 1) };
+        let posted = unsafe { p.a.post_user_recv(Iov::new(std::ptr::null(), 0, None), 1) };
         assert!(is_unsupported(posted));
     }
     // SAFETY: an empty message has no memory.

@@ -155,16 +155,16 @@ pub fn implicit_puts_are_visible_after_flush<I: Iface>(p: &Pair<I>) {
 /// A key made of a word moves bytes as a packed one does, and reaches no further.
 pub fn word_keys_give_access<I: Iface>(p: &Pair<I>) {
     let caps = p.a.attr().caps;
-    if !caps.contains(Caps::WORD_KEY) {
+    if !caps.contains(Caps::MR_KEY) {
         return;
     }
     const LEN: usize = 256;
     let t = target(p, LEN, Access::ALL);
-    let word = p.b.md().word_key(&t.mem).unwrap();
+    let word = p.b.md().mr_key(&t.mem).unwrap();
     let local = p.a.md().alloc(&AllocReq::new(LEN, "local")).unwrap();
     let iov = [Iov::new(local.addr(), LEN, Some(&local))];
     // The first use of a word may have to ask for what it means.
-    let rkey = (0..2000).find_map(|_| match p.a.md().rkey_of_word(word, t.at, LEN as u64) {
+    let rkey = (0..2000).find_map(|_| match p.a.md().rkey_from_mr_key(word, t.at, LEN as u64) {
         Ok(rkey) => Some(rkey),
         Err(Error::NotReady) => {
             std::thread::sleep(std::time::Duration::from_millis(1));
@@ -212,11 +212,11 @@ pub fn fence_orders_puts_to_one_word<I: Iface>(p: &Pair<I>) {
 
 /// Messages without an id go into memory of the receiver's own, with their word, and are told with who sent them.
 pub fn user_qp_messages_land_in_posted_memory<I: Iface>(p: &Pair<I>) {
-    let to = p.b.bare_qp();
-    assert_eq!(to.is_some(), p.b.attr().has(Caps::RECV_BARE));
+    let to = p.b.user_recv_qp();
+    assert_eq!(to.is_some(), p.b.attr().has(Caps::USER_RECV));
     let Some(to) = to else {
         // SAFETY: refused.
-        let posted = unsafe { p.b.recv_bare(Iov::new(std::ptr::null(), 0, None), 1) };
+        let posted = unsafe { p.b.post_user_recv(Iov::new(std::ptr::null(), 0, None), 1) };
         assert!(matches!(posted, Err(Refused::Failed(_))) && is_unsupported(posted));
         return;
     };
@@ -228,14 +228,14 @@ pub fn user_qp_messages_land_in_posted_memory<I: Iface>(p: &Pair<I>) {
         let addr = into.addr().wrapping_add(n * LEN);
         let list = Iov { addr, len, stride: len, count, mem: Some(&into) };
         // SAFETY: `into` lives to the end of the case, and is read when the receive is over.
-        assert!(unsafe { p.b.recv_bare(list, n as u64) }.is_ok());
+        assert!(unsafe { p.b.post_user_recv(list, n as u64) }.is_ok());
         let data = bytes(n as u64, LEN - n);
         let (mut a, mut b) = (Log::default(), Log::default());
         let pack = |slot: &mut [u8]| {
             slot[..data.len()].copy_from_slice(&data);
             data.len()
         };
-        assert_eq!(p.retry(&mut a, &mut b, || p.ab.am_bare(to, LEN, want, pack)), Ok(data.len()));
+        assert_eq!(p.retry(&mut a, &mut b, || p.ab.send_to_user_qp(to, LEN, want, pack)), Ok(data.len()));
         for _ in 0..super::MAX_POLLS {
             if !b.user_recvs.is_empty() {
                 break;
@@ -248,7 +248,7 @@ pub fn user_qp_messages_land_in_posted_memory<I: Iface>(p: &Pair<I>) {
     }
     let gaps = Iov { addr: into.addr(), len: 8, stride: 9, count: 2, mem: Some(&into) };
     // SAFETY: refused.
-    let refused = unsafe { p.b.recv_bare(gaps, 1) };
+    let refused = unsafe { p.b.post_user_recv(gaps, 1) };
     assert!(matches!(refused, Err(Refused::Failed(Error::InvalidParam(_)))));
 }
 

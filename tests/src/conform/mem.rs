@@ -19,7 +19,7 @@ pub fn allocations_are_zeroed_and_writable<I: Iface>(p: &Pair<I>) {
         assert_eq!((mem.len(), mem.is_empty()), (len, false));
         assert!(mem.method().is_some());
         // Who says that keys are words has them.
-        assert_eq!(md.word_key(&mem).is_ok(), p.a.attr().has(Caps::WORD_KEY));
+        assert_eq!(md.mr_key(&mem).is_ok(), p.a.attr().has(Caps::MR_KEY));
         for at in [0, len / 2, len - 1] {
             let byte = mem.addr().wrapping_add(at);
             // SAFETY: inside the allocation, which is ours alone.
@@ -104,7 +104,7 @@ pub fn allocation_at_an_address<I: Iface>(p: &Pair<I>) {
             let Ok(packed) = md.pack_rkey(&mem) else { continue };
             let rkey = p.b.md().unpack_rkey(&packed).unwrap();
             assert_eq!(rkey.range(), (at.addr() as u64, len));
-            if let Some(there) = p.b.md().direct_ptr(&rkey, last.addr() as u64, 1) {
+            if let Some(there) = p.b.md().rkey_ptr(&rkey, last.addr() as u64, 1) {
                 // SAFETY: mapped as long as the key lives.
                 assert_eq!(unsafe { there.read_volatile() }, 9);
             }
@@ -162,12 +162,12 @@ pub fn damaged_keys_are_rejected<I: Iface>(p: &Pair<I>) {
     assert_eq!(packed.len(), md.attr().rkey_len);
     let rkey = p.a.md().unpack_rkey(&packed).unwrap();
     assert_eq!(rkey.range(), (mem.addr().addr() as u64, 5000));
-    if let Some(at) = p.a.md().direct_ptr(&rkey, mem.addr().addr() as u64 + 8, 8) {
+    if let Some(at) = p.a.md().rkey_ptr(&rkey, mem.addr().addr() as u64 + 8, 8) {
         // SAFETY: mapped as long as the key lives; the owner of the memory is this test.
         unsafe { at.write(77) };
         // SAFETY: inside the allocation.
         assert_eq!(unsafe { mem.addr().wrapping_add(8).read_volatile() }, 77);
-        assert!(p.a.md().direct_ptr(&rkey, mem.addr().addr() as u64 + 4993, 8).is_none());
+        assert!(p.a.md().rkey_ptr(&rkey, mem.addr().addr() as u64 + 4993, 8).is_none());
     }
     for cut in 0..packed.len() {
         assert!(p.a.md().unpack_rkey(&packed[..cut]).is_err());

@@ -17,7 +17,7 @@ pub mod resources;
 pub mod rma;
 pub mod threads;
 
-use uct::api::{Am, Bare, Comp, Ep, EpTag, Error, Iface, Imm, Outcome, Refused, Sent, Sink, Source};
+use uct::api::{Am, Comp, Ep, EpTag, Error, Iface, Imm, Outcome, Refused, Sent, Sink, Source, UserRecv};
 
 /// Two interfaces, each connected to the other; `a` and `b` may be the same one.
 pub struct Pair<I: Iface> {
@@ -45,7 +45,7 @@ pub struct Log {
     /// Words that came along with writes.
     pub imms: Vec<Imm>,
     /// Receives of memory of the program's own that are over, by token.
-    pub user_recvs: Vec<(u64, Bare)>,
+    pub user_recvs: Vec<(u64, UserRecv)>,
     /// Failures nobody waited for.
     pub errors: Vec<(EpTag, Error)>,
 }
@@ -63,7 +63,7 @@ impl Sink for Log {
     fn on_imm(&mut self, imm: Imm) {
         self.imms.push(imm);
     }
-    fn on_bare(&mut self, token: u64, bare: Bare) {
+    fn on_user_recv(&mut self, token: u64, bare: UserRecv) {
         self.user_recvs.push((token, bare));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Log, Pair, ordered};
 use std::cell::RefCell;
-use uct::api::{Caps, Ep, Glance, Iface, Refused, Source};
+use uct::api::{Caps, Ep, Iface, PollOne, Refused, Source};
 
 /// Messages are taken by glances, left by others, and delivered by polls, in any order of these.
 pub fn poll_one_and_poll_share_messages<I: Iface>(p: &Pair<I>) {
@@ -42,7 +42,7 @@ pub fn poll_one_and_poll_share_messages<I: Iface>(p: &Pair<I>) {
             0 => {
                 let is_wanted = look % 8 == 0;
                 let seen = RefCell::new(None);
-                let glance = p.b.glance(|packet: &[u8], _: Source| {
+                let glance = p.b.poll_one(|packet: &[u8], _: Source| {
                     *seen.borrow_mut() = Some(number(packet));
                     is_wanted
                 });
@@ -52,16 +52,16 @@ pub fn poll_one_and_poll_share_messages<I: Iface>(p: &Pair<I>) {
                     "what was left is still the next one"
                 );
                 match glance {
-                    Glance::Taken { .. } => {
+                    PollOne::Received { .. } => {
                         assert!(is_wanted);
                         got.borrow_mut().push(seen.expect("it was shown"));
                         left = None;
                     }
-                    Glance::Busy => {
+                    PollOne::NeedsPoll => {
                         assert!(!is_wanted || seen.is_none());
                         left = seen.or(left);
                     }
-                    Glance::Quiet => assert!(seen.is_none() && left.is_none(), "{left:?} is there"),
+                    PollOne::Empty => assert!(seen.is_none() && left.is_none(), "{left:?} is there"),
                 }
             }
             _ => {

@@ -115,7 +115,7 @@ impl Side {
         let md = self.iface.md();
         let (device, iface) = contact_of(&self.iface);
         let key = |mem: &any::Mem| {
-            (mem.addr().addr() as u64, md.pack_rkey(mem).unwrap().to_vec(), md.word_key(mem).unwrap_or(0))
+            (mem.addr().addr() as u64, md.pack_rkey(mem).unwrap().to_vec(), md.mr_key(mem).unwrap_or(0))
         };
         (device, iface, self.mems.iter().map(key).collect())
     }
@@ -127,7 +127,7 @@ impl Side {
         let start = Instant::now();
         let key = |key: &[u8], word: u64| match self.traffic {
             Traffic::Words => loop {
-                match self.iface.md().rkey_of_word(word, 0, 0) {
+                match self.iface.md().rkey_from_mr_key(word, 0, 0) {
                     Err(Error::NotReady) if start.elapsed() < TIMEOUT => {}
                     key => break key,
                 }

@@ -117,7 +117,7 @@ impl Sink for Seen {
         self.failed_eps.push(ep);
     }
     // A packet that found no receive: its receiver was not running.
-    fn on_unsent(&mut self, _ep: EpTag, _packet: &[u8]) {}
+    fn on_rnr(&mut self, _ep: EpTag, _packet: &[u8]) {}
 }
 
 /// How the name of the socket ends that the process with this interface has.
@@ -223,7 +223,7 @@ fn container_main(dir: &str) {
     let (posix, unreachable, cma) = (open("posix", dir), open("posix", ""), open("cma", ""));
     let to: Contact = line.recv(TIMEOUT).unwrap();
     // Over names of a network namespace there is no way, and no process of another pid namespace has a name here.
-    assert_eq!(unreachable.connect(&to.0, &to.1).err(), Some(ConnectError::OtherPlace));
+    assert_eq!(unreachable.connect(&to.0, &to.1).err(), Some(ConnectError::OtherNamespace));
     let other: (Vec<u8>, Vec<u8>) = line.recv(TIMEOUT).unwrap();
     assert_eq!(cma.connect(&other.0, &other.1).err(), Some(ConnectError::OtherHost));
     let ep = posix.connect(&to.0, &to.1).unwrap();

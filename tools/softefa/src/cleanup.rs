@@ -13,7 +13,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Starts the watcher of this process, which goes on to become the program. The tree is the watcher's from now on.
 pub fn start(tree: SysfsTree) -> io::Result<()> {
-    let me = ProcId::me();
+    let me = ProcId::current();
     // SAFETY: this program has one thread, so the child may do whatever this process may.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),

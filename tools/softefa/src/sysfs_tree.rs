@@ -17,7 +17,7 @@ impl SysfsTree {
     pub fn make(devices: &[String]) -> io::Result<SysfsTree> {
         let dir = std::env::temp_dir();
         remove_stale(&dir);
-        let me = ProcId::me();
+        let me = ProcId::current();
         let uid = rustix::process::getuid().as_raw();
         let root = dir.join(format!("{PREFIX}.{uid}.{}.{}", me.pid, me.start));
         std::fs::DirBuilder::new().mode(0o700).create(&root)?;
@@ -111,7 +111,7 @@ mod tests {
     fn trees_of_dead_processes_are_removed() {
         let dir = std::env::temp_dir().join(format!("softefa-test-{}", std::process::id()));
         let uid = rustix::process::getuid().as_raw();
-        let (me, other) = (ProcId::me(), u64::MAX);
+        let (me, other) = (ProcId::current(), u64::MAX);
         let dead = dir.join(format!("{PREFIX}.{uid}.{}.{other}", me.pid));
         let alive = dir.join(format!("{PREFIX}.{uid}.{}.{}", me.pid, me.start));
         let foreign = dir.join("something-else");

@@ -87,10 +87,10 @@ pub fn measure(source: &Source) -> Result<Measured, String> {
                     fixed_time(attr.overhead),
                 ),
                 row("registration", d.register, Time { fixed, per_byte }),
-                row("put, memory of its own", d.put[0], from_linear(attr.rma.put_own)),
-                row("put, other memory", d.put[1], from_linear(attr.rma.put_other)),
-                row("get, memory of its own", d.get[0], from_linear(attr.rma.get_own)),
-                row("get, other memory", d.get[1], from_linear(attr.rma.get_other)),
+                row("put, memory of its own", d.put[0], from_linear(attr.rma.put_allocated)),
+                row("put, other memory", d.put[1], from_linear(attr.rma.put_registered)),
+                row("get, memory of its own", d.get[0], from_linear(attr.rma.get_allocated)),
+                row("get, other memory", d.get[1], from_linear(attr.rma.get_registered)),
             ],
         });
     }

@@ -326,7 +326,7 @@ mod tests {
             kind: uct::api::DevKind::Net,
             about: "EFA NIC (0xefa2) at 0000:00:1f.0".into(),
             messages: true,
-            stand_in: false,
+            is_software: false,
         };
         let text =
             text(&[TransportInfo { unusable: Some("no driver is bound to it".into()), ..unopened(&r) }]);

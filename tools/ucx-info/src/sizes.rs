@@ -26,7 +26,7 @@ pub fn all() -> Vec<Size> {
     let mut all = sizes! {
         "UCS": "status" ucs::Status, "slot id" ucs::coll::slots::SlotId;
         "UCT": "outcome" uct::api::Outcome, "error" uct::api::Error, "completion" uct::api::Comp,
-            "iov" uct::api::Iov<'static, ()>, "am" uct::api::Am<'static>, "kept am" uct::api::Kept,
+            "iov" uct::api::Iov<'static, ()>, "am" uct::api::Am<'static>, "kept am" uct::api::RecvDesc,
             "address" uct::api::AddrBuf;
         "UCT endpoint": "self" uct::loopback::Ep, "posix" uct::posix::Ep,
             "efa" uct::efa::Ep<uct::efa::dev::soft::Device<uct::efa::dev::soft::Shm>>, "any" uct::any::Ep;

@@ -222,7 +222,7 @@ fn launched_cores(cli: &Cli, pmix: &Pmix, procs: u32, threads: u32) -> Result<Co
         // One each, by number.
         return Ok(group::compare_cores(list.as_slice().len(), procs * threads));
     }
-    let host = HostKey::here().0.to_string();
+    let host = HostKey::current().0.to_string();
     let mut all = Vec::new();
     for rank in 0..procs {
         let said = pmix.get(rank, CORES)?;
@@ -243,7 +243,7 @@ fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failu
         return Err(Failure::Usage(format!("--procs {asked}: the launcher has started {procs}")));
     }
     let here = CpuList::allowed()?;
-    pmix.put(CORES, &format!("{} {here}", HostKey::here().0))?;
+    pmix.put(CORES, &format!("{} {here}", HostKey::current().0))?;
     let prints = proc + 1 == procs;
     let mut silent = Report::silent();
     let report = if prints { report } else { &mut silent };

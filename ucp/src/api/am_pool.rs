@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::am::POSTED_LEN;
-use ucs::sync::apart;
+use ucs::sync::scalar_load;
 
 /// Bytes of a chunk for messages that come in their turn.
 const CHUNK: usize = 32 << 10;
@@ -78,7 +78,7 @@ impl AmBuf {
     #[inline(always)]
     pub(super) fn apart(self) -> AmBuf {
         let AmBuf { chunk, word, len } = self;
-        AmBuf { chunk, word: apart(word), len: apart(len.into()) as u32 }
+        AmBuf { chunk, word: scalar_load(word), len: scalar_load(len.into()) as u32 }
     }
 
     /// Bytes. // HOT

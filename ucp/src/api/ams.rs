@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
-use ucs::sync::apart;
+use ucs::sync::scalar_load;
 
 use crate::rdm::RecvStatus;
 use crate::rdm::io::PeerId;
@@ -89,9 +89,11 @@ impl Ams {
     pub(super) fn next(&self) -> Option<Come> {
         self.waiting.set(self.waiting.get().checked_sub(1)?);
         match self.first.take() {
-            Some(Come { from, tag, buf }) => {
-                Some(Come { from: PeerId(apart(from.0.into()) as u32), tag: apart(tag), buf: buf.apart() })
-            }
+            Some(Come { from, tag, buf }) => Some(Come {
+                from: PeerId(scalar_load(from.0.into()) as u32),
+                tag: scalar_load(tag),
+                buf: buf.apart(),
+            }),
             None => self.rest.borrow_mut().pop_front(),
         }
     }

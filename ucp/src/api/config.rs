@@ -128,9 +128,9 @@ pub(crate) fn choose(found: &[TlResource], config: &Config) -> Result<Vec<TlReso
         .filter(|r| r.kind != DevKind::Net || devices.allows(|name| name == "all" || r.dev == name))
         .cloned()
         .collect();
-    let is_real = |r: &TlResource| r.kind == DevKind::Net && !r.stand_in;
+    let is_real = |r: &TlResource| r.kind == DevKind::Net && !r.is_software;
     let real: Vec<&'static str> = chosen.iter().filter(|r| is_real(r)).map(|r| r.tl).collect();
-    chosen.retain(|r| !r.stand_in || !real.contains(&r.tl) || devices.wants(&r.dev));
+    chosen.retain(|r| !r.is_software || !real.contains(&r.tl) || devices.wants(&r.dev));
     if chosen.is_empty() {
         return Err(OpenError::Config(format!(
             "UCX_TLS={} and UCX_NET_DEVICES={} leave no transport (there are: {})",
@@ -217,7 +217,7 @@ mod tests {
             kind,
             about: String::new(),
             messages: true,
-            stand_in: dev.starts_with("soft"),
+            is_software: dev.starts_with("soft"),
         };
         vec![
             one("self", "memory", DevKind::Loopback),
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_stand_in_gives_way_to_hardware() {
         let mut found = found();
-        let nic = TlResource { dev: "rdmap0s31:1".into(), stand_in: false, ..found[2].clone() };
+        let nic = TlResource { dev: "rdmap0s31:1".into(), is_software: false, ..found[2].clone() };
         found.insert(2, nic);
         let picks = |tls, devices| picks_of(&found, tls, devices).unwrap();
         assert_eq!(picks("all", "all"), "self/memory posix/memory efa/rdmap0s31:1");

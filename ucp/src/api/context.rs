@@ -90,8 +90,8 @@ impl Context {
 
     /// A worker with an interface on each of [`Context::resources`], owned by the calling thread.
     pub fn worker(&self) -> Result<Worker, OpenError> {
-        let source = uct::any::with_deep_queues(&uct::any::with_returns(&self.source));
-        let source = if self.config.zcopy_recv { uct::any::with_bare_receives(&source) } else { source };
+        let source = uct::any::with_deep_queues(&uct::any::with_rnr_resend(&self.source));
+        let source = if self.config.zcopy_recv { uct::any::with_user_receives(&source) } else { source };
         let open = |r: &TlResource| uct::any::open(r.tl, &r.dev, &source);
         let ifaces = self.chosen.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let worker = self.worker_on(ifaces)?;
@@ -224,7 +224,7 @@ fn receive_in_place(core: &mut Core) -> Result<(), String> {
             "UCX_ZCOPY_RECV=y is for one NIC and no other transport, not {lanes} (UCX_TLS=efa, UCX_NET_DEVICES)"
         ));
     };
-    let Some(qp) = lane.iface.bare_qp() else {
+    let Some(qp) = lane.iface.user_recv_qp() else {
         let tl = lane.iface.attr().tl;
         return Err(format!(
             "UCX_ZCOPY_RECV=y: transport '{tl}' has no receives of the program's own memory"

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ucs::coll::slots::SlotId;
 use ucs::time::{Clock, Nanos};
-use uct::api::{DevKind, Ep as _, Glance, Iface as _};
+use uct::api::{DevKind, Ep as _, Iface as _, PollOne};
 
 use crate::lane::{Beside, Bound, FlushEnd, Intake, Lane, LaneIdx, Paths, Regs, Short, source};
 use crate::rdm::io::{Fault, PeerId};
@@ -185,23 +185,23 @@ impl Core {
             let at = self.first;
             self.first = if at + 1 == self.lanes.len() { 0 } else { at + 1 };
             let lane = &self.lanes[at];
-            let glance = match lane.iface.nearest() {
+            let glance = match lane.iface.fast_iface() {
                 Some(iface) => {
                     let inlet = Inlet { reqs: &mut self.reqs, streams: &mut self.streams, ams };
-                    iface.glance(Short { engine: &mut self.engine, inlet, wire: lane.wire })
+                    iface.poll_one(Short { engine: &mut self.engine, inlet, wire: lane.wire })
                 }
                 None => self.look_elsewhere(at, ams),
             };
             match glance {
-                Glance::Quiet => {}
+                PollOne::Empty => {}
                 // Whoever waits for this message is let go on at once.
-                Glance::Taken { more: false } => {
+                PollOne::Received { more: false } => {
                     self.stay(at);
                     let news = self.engine.has_outs() || !self.streams.is_settled();
                     return if news { Look::More(Rest::News) } else { Look::Taken };
                 }
-                Glance::Taken { more: true } => return Look::More(Rest::From { lane: at, had: 1, left }),
-                Glance::Busy => return Look::More(Rest::From { lane: at, had: 0, left }),
+                PollOne::Received { more: true } => return Look::More(Rest::From { lane: at, had: 1, left }),
+                PollOne::NeedsPoll => return Look::More(Rest::From { lane: at, had: 0, left }),
             }
         }
     }
@@ -217,10 +217,10 @@ impl Core {
 
     /// The same look at a lane of another transport. // HOT
     #[inline(never)]
-    fn look_elsewhere(&mut self, at: usize, ams: &Ams) -> Glance {
+    fn look_elsewhere(&mut self, at: usize, ams: &Ams) -> PollOne {
         let lane = &self.lanes[at];
         let inlet = Inlet { reqs: &mut self.reqs, streams: &mut self.streams, ams };
-        lane.iface.glance(Short { engine: &mut self.engine, inlet, wire: lane.wire })
+        lane.iface.poll_one(Short { engine: &mut self.engine, inlet, wire: lane.wire })
     }
 
     /// Whether all there is to do is to take in what comes.
@@ -255,7 +255,7 @@ impl Core {
         }
         let lanes = self.lanes.len();
         for at in (lane + 1..lanes).chain(0..lane).take(left) {
-            if !self.lanes[at].iface.is_quiet() {
+            if !self.lanes[at].iface.is_idle() {
                 events += self.poll_lane(at, self.batch, self.now, ams);
             }
         }
@@ -270,7 +270,7 @@ impl Core {
         }
         let mut events = 0;
         for at in 0..self.lanes.len() {
-            if !self.lanes[at].iface.is_quiet() || self.engine.is_waiting_for_quiet() {
+            if !self.lanes[at].iface.is_idle() || self.engine.is_waiting_for_quiet() {
                 events += self.poll_lane(at, self.batch, now, ams);
             }
         }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::Waker;
 
 use ucs::coll::slots::SlotId;
-use ucs::sync::apart;
+use ucs::sync::scalar_load;
 
 use crate::rdm::io::PeerId;
 use crate::rdm::{OpId, RecvStatus};
@@ -114,10 +114,10 @@ const fn index(id: SlotId) -> u32 {
 #[inline(always)]
 fn word_by_word(status: &RecvStatus) -> RecvStatus {
     RecvStatus {
-        len: apart(status.len as u64) as usize,
-        tag: apart(status.tag),
-        from: PeerId(apart(u64::from(status.from.0)) as u32),
-        cq_data: status.cq_data.map(apart),
+        len: scalar_load(status.len as u64) as usize,
+        tag: scalar_load(status.tag),
+        from: PeerId(scalar_load(u64::from(status.from.0)) as u32),
+        cq_data: status.cq_data.map(scalar_load),
     }
 }
 

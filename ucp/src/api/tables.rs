@@ -111,8 +111,8 @@ fn costs(attr: &IfaceAttr, machine: Machine) -> Costs {
         shared: attr.kind != DevKind::Net,
         cache: machine.cache,
         register: Line::new(attr.reg_cost.0, attr.reg_cost.1),
-        put: [line(attr.rma.put_own), line(attr.rma.put_other)],
-        get: [line(attr.rma.get_own), line(attr.rma.get_other)],
+        put: [line(attr.rma.put_allocated), line(attr.rma.put_registered)],
+        get: [line(attr.rma.get_allocated), line(attr.rma.get_registered)],
         window,
         ..Costs::default()
     }

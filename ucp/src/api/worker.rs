@@ -435,9 +435,9 @@ impl std::fmt::Debug for Worker {
 /// from the same process only.
 pub(crate) fn process() -> u64 {
     use std::hash::{Hash, Hasher};
-    let me = ucs::sys::proc::ProcId::me();
+    let me = ucs::sys::proc::ProcId::current();
     let mut hasher = rustc_hash::FxHasher::default();
-    (me, ucs::sys::host::HostKey::here()).hash(&mut hasher);
+    (me, ucs::sys::host::HostKey::current()).hash(&mut hasher);
     hasher.finish().max(1)
 }
 

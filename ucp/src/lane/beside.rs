@@ -138,7 +138,7 @@ impl Beside {
         // SAFETY: the memory is the sender's to give until its message has been read, as its maker promised; nothing keeps
         // the registration, of which only the name is used.
         let mem = unsafe { self.register(piece.ptr(), piece.len(), uct::api::Access::REMOTE_READ) }?;
-        self.iface.md().word_key(&mem).ok()
+        self.iface.md().mr_key(&mem).ok()
     }
 
     /// Where we are, for readers of what was offered.
@@ -164,7 +164,7 @@ impl Beside {
         }
         let met = known.met.as_ref().filter(|_| self.rule != Rule::Packets);
         let ep = met.and_then(|met| met.ep.as_ref()).ok_or(Error::Unreachable)?;
-        let rkey = self.iface.md().rkey_of_word(from.key, from.addr, to.len() as u64)?;
+        let rkey = self.iface.md().rkey_from_mr_key(from.key, from.addr, to.len() as u64)?;
         let iov = Iov::new(to.ptr(), to.len(), None);
         let begun = ticks();
         // SAFETY: the caller's promise; the transport needs no registration of ours.
@@ -341,10 +341,8 @@ mod tests {
         }
         // The right process with a key that is another's, and with its own.
         assert!(read(beside.here(), from).is_err());
-        let key = beside
-            .iface
-            .md()
-            .word_key(&beside.iface.md().alloc(&uct::api::AllocReq::new(8, "test")).unwrap());
+        let key =
+            beside.iface.md().mr_key(&beside.iface.md().alloc(&uct::api::AllocReq::new(8, "test")).unwrap());
         read(beside.here(), Remote { key: key.unwrap(), ..from }).unwrap();
         assert_eq!(u64::from_ne_bytes(room), word);
         beside.forget(PeerId(1));

@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use ucs::coll::snug;
+use ucs::coll::growth;
 use uct::api::{
-    BareQp, Caps, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _, Outcome, Pack,
-    Refused as WireRefused, Sent,
+    Caps, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _, Outcome, Pack,
+    Refused as WireRefused, Sent, UserQp,
 };
 
 use crate::api::Inlet;
@@ -60,7 +60,7 @@ impl Paths {
     pub(crate) fn set(&mut self, peer: PeerId, lane: LaneIdx, ep: Ep) {
         let at = peer.0 as usize;
         while self.by_peer.len() <= at {
-            snug::push(&mut self.by_peer, None);
+            growth::push(&mut self.by_peer, None);
         }
         ep.set_tag(EpTag(u64::from(peer.0)));
         let mtu = u32::try_from(1 + ep.max_bcopy()).unwrap_or(u32::MAX);
@@ -209,7 +209,7 @@ impl Wire for Bound<'_> {
     ) -> Result<Posted, Refused> {
         let Some(path) = self.paths.get(to) else { return Err(Refused::Fault(Fault::Gone)) };
         let Ok(qpn) = u16::try_from(qp.qpn) else { return Err(Refused::Fault(Fault::NO_RDMA)) };
-        match path.ep.am_bare(BareQp { qpn, qkey: qp.qkey }, max, imm, fill) {
+        match path.ep.send_to_user_qp(UserQp { qpn, qkey: qp.qkey }, max, imm, fill) {
             Ok(_) => Ok(Posted::Done),
             Err(WireRefused::NoResource) => Err(Refused::Full),
             Err(WireRefused::Failed(Error::Unsupported(_))) => Err(Refused::Fault(Fault::NO_RDMA)),
@@ -225,7 +225,7 @@ impl Wire for Bound<'_> {
         let iov = Iov::new(into.ptr(), into.len(), mem);
         // SAFETY: the engine keeps the piece and its registration until the end, which it is told; nobody else touches it, as
         // whoever posted the receive promised, until then or until lanes and engine are gone.
-        posted(unsafe { lane.iface.recv_bare(iov, u64::from(receive)) }).map(drop)
+        posted(unsafe { lane.iface.post_user_recv(iov, u64::from(receive)) }).map(drop)
     }
 
     fn settle(&mut self, to: PeerId) -> Settled {
@@ -346,7 +346,7 @@ impl Wire for Bound<'_> {
         token: TxToken,
     ) -> Result<Posted, Refused> {
         let (path, lane, mem) = self.in_place(peer, reg)?;
-        let rkey = lane.iface.md().rkey_of_word(from.key, from.addr, to.len() as u64).map_err(refused)?;
+        let rkey = lane.iface.md().rkey_from_mr_key(from.key, from.addr, to.len() as u64).map_err(refused)?;
         let iov = [Iov::new(to.ptr(), to.len(), mem)];
         // SAFETY: the piece lies in a registration that the engine keeps until the completion; nobody else writes it.
         posted(unsafe { path.ep.get_zcopy(&iov, from.addr, &rkey, Comp::Token(token.raw())) })
@@ -362,7 +362,7 @@ impl Wire for Bound<'_> {
         token: TxToken,
     ) -> Result<Posted, Refused> {
         let (path, lane, mem) = self.in_place(peer, reg)?;
-        let rkey = lane.iface.md().rkey_of_word(to.key, to.addr, from.len() as u64).map_err(refused)?;
+        let rkey = lane.iface.md().rkey_from_mr_key(to.key, to.addr, from.len() as u64).map_err(refused)?;
         let iov = [Iov::new(from.ptr(), from.len(), mem)];
         let comp = Comp::Token(token.raw());
         posted(match imm {
@@ -381,7 +381,7 @@ impl Wire for Bound<'_> {
         to: Remote,
     ) -> Result<(), Refused> {
         let (path, lane) = self.short(peer, len, Caps::PUT_BCOPY)?;
-        let rkey = lane.iface.md().rkey_of_word(to.key, to.addr, len as u64).map_err(refused)?;
+        let rkey = lane.iface.md().rkey_from_mr_key(to.key, to.addr, len as u64).map_err(refused)?;
         let sent = path.ep.put_bcopy(len, fill, to.addr, &rkey);
         posted(sent.map(|_| Sent::Done)).map(drop)
     }
@@ -389,7 +389,7 @@ impl Wire for Bound<'_> {
     fn read_copy_max(&self, peer: PeerId) -> usize {
         let Some(path) = self.paths.get(peer) else { return 0 };
         let attr = self.lanes[usize::from(path.lane.0)].iface.attr();
-        if attr.has(Caps::GET_BCOPY | Caps::WORD_KEY) { attr.get.max_bcopy } else { 0 }
+        if attr.has(Caps::GET_BCOPY | Caps::MR_KEY) { attr.get.max_bcopy } else { 0 }
     }
 
     fn read_copy(
@@ -400,7 +400,7 @@ impl Wire for Bound<'_> {
         token: TxToken,
     ) -> Result<Posted, Refused> {
         let (path, lane) = self.short(peer, to.len(), Caps::GET_BCOPY)?;
-        let rkey = lane.iface.md().rkey_of_word(from.key, from.addr, to.len() as u64).map_err(refused)?;
+        let rkey = lane.iface.md().rkey_from_mr_key(from.key, from.addr, to.len() as u64).map_err(refused)?;
         let take = move |bytes: &[u8]| {
             let len = bytes.len().min(to.len());
             // SAFETY: the engine keeps the piece until the completion, and nobody else writes it; `bytes` is the
@@ -419,7 +419,7 @@ impl Bound<'_> {
         let lane = &self.lanes[usize::from(path.lane.0)];
         let attr = lane.iface.attr();
         let max = if cap == Caps::PUT_BCOPY { attr.put.max_bcopy } else { attr.get.max_bcopy };
-        match attr.has(cap | Caps::WORD_KEY) && len <= max {
+        match attr.has(cap | Caps::MR_KEY) && len <= max {
             true => Ok((path, lane)),
             false => Err(Refused::Fault(Fault::NO_RDMA)),
         }

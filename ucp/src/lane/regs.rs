@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use ucs::coll::slots::{SlotId, Slots};
 use uct::api::{Access, Caps, Iface as _, Md as _};
-use uct::base::rcache::{CacheStats, Coherence, Handles, Limits, RegCache};
+use uct::base::rcache::{CacheStats, Coherence, Limits, MemHandles, RegCache};
 
 use crate::rdm::Piece;
 use crate::rdm::io::{NoReg, Rdma, Reg, Use};
@@ -82,7 +82,7 @@ pub(crate) struct Regs {
     /// By lane.
     caches: Vec<Cache>,
     /// By lane: what the program holds.
-    handles: Vec<Handles<Mem>>,
+    handles: Vec<MemHandles<Mem>>,
     /// Registrations that operations made.
     made: u64,
     keep: Keep,
@@ -129,7 +129,7 @@ impl Regs {
         // Memory that only we touch needs no name.
         let key = match held.mem() {
             Some(mem) if for_what.intersects(Use::REMOTE_READ | Use::REMOTE_WRITE) => {
-                md.word_key(mem).map_err(no_reg)?
+                md.mr_key(mem).map_err(no_reg)?
             }
             _ => 0,
         };
@@ -161,7 +161,7 @@ impl Regs {
     pub(crate) fn own(&mut self, lane: LaneIdx, mem: &Rc<Mem>) {
         let at = usize::from(lane.0);
         if self.handles.len() <= at {
-            self.handles.resize_with(at + 1, Handles::default);
+            self.handles.resize_with(at + 1, MemHandles::default);
         }
         self.handles[at].enter(mem.clone());
     }
@@ -213,7 +213,7 @@ impl Regs {
             return Cache::None;
         }
         match Coherence::open() {
-            Coherence::Nobody(why) => {
+            Coherence::Unavailable(why) => {
                 tracing::debug!(tl = iface.attr().tl, "registrations are not kept: no userfaultfd ({why})");
                 Cache::None
             }
@@ -285,7 +285,7 @@ impl Held {
 pub(crate) fn can_keep() -> Result<(), ucs::Errno> {
     match Coherence::open() {
         Coherence::Kernel(_) => Ok(()),
-        Coherence::Nobody(why) => Err(why),
+        Coherence::Unavailable(why) => Err(why),
     }
 }
 
@@ -306,13 +306,13 @@ pub(crate) fn needs_alloc(iface: &Iface) -> bool {
 
 /// The word by which a lane's device knows memory in puts and gets, if it does.
 pub(crate) fn device_key(iface: &Iface, mem: &Mem) -> Option<u64> {
-    if needs_alloc(iface) { None } else { iface.md().word_key(mem).ok() }
+    if needs_alloc(iface) { None } else { iface.md().mr_key(mem).ok() }
 }
 
 /// What a lane can do beside packets: only with keys that RDM v4 can carry.
 pub(crate) fn rdma(iface: &Iface) -> Rdma {
     let attr = iface.attr();
-    if !attr.has(Caps::WORD_KEY) {
+    if !attr.has(Caps::MR_KEY) {
         return Rdma::NONE;
     }
     let max = |cap: Caps, max: usize| if attr.has(cap) { max as u64 } else { 0 };

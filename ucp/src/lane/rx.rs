@@ -5,7 +5,7 @@ use std::num::NonZero;
 
 use ucs::coll::slots::SlotId;
 use ucs::time::{Nanos, ticks};
-use uct::api::{Am, Bare, Comp, DevKind, EpTag, Error, Iface as _, Imm, Sink, Take};
+use uct::api::{Am, Comp, DevKind, EpTag, Error, Iface as _, Imm, RecvCallback, Sink, UserRecv};
 
 use crate::api::Inlet;
 use crate::rdm::io::{Fault, PeerId, Source, TxToken};
@@ -62,10 +62,10 @@ pub(crate) struct Short<'a> {
     pub wire: WireId,
 }
 
-impl Take for Short<'_> {
+impl RecvCallback for Short<'_> {
     // HOT
     #[inline(always)]
-    fn take(mut self, packet: &[u8], from: uct::api::Source) -> bool {
+    fn on_packet(mut self, packet: &[u8], from: uct::api::Source) -> bool {
         let from = Source { node: from.node, port: from.port };
         self.engine.take_short(&mut self.inlet, self.wire, from, packet)
     }
@@ -113,7 +113,7 @@ impl Sink for Intake<'_> {
         self.engine.on_imm(self.wire, from, imm.len as u64, imm.value);
     }
 
-    fn on_bare(&mut self, token: u64, bare: Bare) {
+    fn on_user_recv(&mut self, token: u64, bare: UserRecv) {
         let from = Source { node: bare.source.node, port: bare.source.port };
         let result = bare.result.map_err(|error| match error {
             Error::TooLong { .. } => Fault::TOO_LONG,
@@ -141,12 +141,12 @@ impl Sink for Intake<'_> {
     }
 
     #[cold]
-    fn on_unsent(&mut self, ep: EpTag, packet: &[u8]) {
-        self.engine.on_unsent(self.now, PeerId(ep.0 as u32), packet);
+    fn on_rnr(&mut self, ep: EpTag, packet: &[u8]) {
+        self.engine.on_rnr(self.now, PeerId(ep.0 as u32), packet);
     }
 
     #[cold]
-    fn on_unsent_bare(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
+    fn on_user_rnr(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
         self.engine.on_unsent_headerless(self.now, PeerId(ep.0 as u32), data, imm);
     }
 

@@ -294,7 +294,7 @@ pub trait Wire: Inward {
         Err(Refused::Fault(Fault::NO_RDMA))
     }
 
-    /// Asks to be told when everything sent to this peer so far has been delivered or handed back (`on_unsent`). Only
+    /// Asks to be told when everything sent to this peer so far has been delivered or handed back (`on_rnr`). Only
     /// asked of wires that hand back.
     fn settle(&mut self, _to: PeerId) -> Settled {
         Settled::Now

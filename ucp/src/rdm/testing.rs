@@ -468,7 +468,7 @@ impl Net {
         let paths = &self.nodes[flight.from].paths;
         let peer = paths.iter().position(|&node| node == flight.to).expect("sent to a peer");
         let now = self.now;
-        self.at(flight.from, |e, _| e.on_unsent(now, PeerId(peer as u32), &flight.bytes));
+        self.at(flight.from, |e, _| e.on_rnr(now, PeerId(peer as u32), &flight.bytes));
     }
 
     /// Lets every node read, `most` bytes at a time.

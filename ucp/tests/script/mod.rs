@@ -345,7 +345,7 @@ impl Live {
         let device::Out { to, bytes, bare } = self.device.out.remove(nth % self.device.out.len());
         self.come += bytes.len().max(16);
         match bare {
-            None => self.engine.on_unsent(Nanos(self.next), to, &bytes),
+            None => self.engine.on_rnr(Nanos(self.next), to, &bytes),
             Some(imm) => self.engine.on_unsent_headerless(Nanos(self.next), to, &bytes, imm),
         }
     }

@@ -317,11 +317,11 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
     /// needed any more need not be moved out.
     // HOT
     #[inline(always)]
-    pub fn last_look(&mut self, index: usize) -> Option<LastLook<'_, T, INDEX_BITS, HALF>> {
+    pub fn occupied(&mut self, index: usize) -> Option<OccupiedSlot<'_, T, INDEX_BITS, HALF>> {
         let entry = &mut self.chunks.get_mut(index / CHUNK)?[index % CHUNK];
         match entry.body {
             Body::Full(_) => {
-                Some(LastLook { entry, index: index as u32, free: &mut self.free, len: &mut self.len })
+                Some(OccupiedSlot { entry, index: index as u32, free: &mut self.free, len: &mut self.len })
             }
             Body::Free { .. } => None,
         }
@@ -408,15 +408,15 @@ impl<T: fmt::Debug, const INDEX_BITS: u32, const HALF: u8> fmt::Debug for Slots<
     }
 }
 
-/// An element that may end where it is: see [`Slots::last_look`].
-pub struct LastLook<'a, T, const INDEX_BITS: u32, const HALF: u8> {
+/// An element that may end where it is: see [`Slots::occupied`].
+pub struct OccupiedSlot<'a, T, const INDEX_BITS: u32, const HALF: u8> {
     entry: &'a mut Entry<T>,
     index: u32,
     free: &'a mut u32,
     len: &'a mut u32,
 }
 
-impl<T, const INDEX_BITS: u32, const HALF: u8> LastLook<'_, T, INDEX_BITS, HALF> {
+impl<T, const INDEX_BITS: u32, const HALF: u8> OccupiedSlot<'_, T, INDEX_BITS, HALF> {
     /// The element. // HOT
     #[inline(always)]
     pub fn element(&mut self) -> &mut T {

@@ -136,7 +136,7 @@ pub enum Auto<T> {
     #[default]
     Auto,
     /// Given by the user.
-    Is(T),
+    Value(T),
 }
 
 impl<T> Auto<T> {
@@ -144,7 +144,7 @@ impl<T> Auto<T> {
     pub fn unwrap_or(self, choice: T) -> T {
         match self {
             Auto::Auto => choice,
-            Auto::Is(value) => value,
+            Auto::Value(value) => value,
         }
     }
 
@@ -152,14 +152,14 @@ impl<T> Auto<T> {
     pub fn given(self) -> Option<T> {
         match self {
             Auto::Auto => None,
-            Auto::Is(value) => Some(value),
+            Auto::Value(value) => Some(value),
         }
     }
 }
 
 impl<T: ConfigValue> ConfigValue for Auto<T> {
     fn parse(text: &str) -> Option<Auto<T>> {
-        if text.eq_ignore_ascii_case("auto") { Some(Auto::Auto) } else { T::parse(text).map(Auto::Is) }
+        if text.eq_ignore_ascii_case("auto") { Some(Auto::Auto) } else { T::parse(text).map(Auto::Value) }
     }
 
     fn expected() -> String {

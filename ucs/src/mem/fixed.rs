@@ -58,7 +58,7 @@ impl FixedMap {
     }
 
     /// Takes `at` for a memory file of at least `len` bytes with such pages: nothing can be read or written there until it is
-    /// [put there](Self::back_by), and it costs no memory. The file, which is mapped a first time wherever there is room, could
+    /// [put there](Self::map_file), and it costs no memory. The file, which is mapped a first time wherever there is room, could
     /// take just that place otherwise.
     pub fn reserve(at: NonNull<u8>, len: usize, pages: Pages) -> Result<FixedMap, MemError> {
         let len = checked(at, len, pages)?;
@@ -79,7 +79,7 @@ impl FixedMap {
     }
 
     /// Puts a memory file of the same length, made with `opts`, in place of these pages, whose contents are lost.
-    pub fn back_by(&mut self, mem: &SharedMem, opts: MapOpts) -> Result<(), MemError> {
+    pub fn map_file(&mut self, mem: &SharedMem, opts: MapOpts) -> Result<(), MemError> {
         if mem.len() != self.len {
             return Err(MemError::BadLength { len: mem.len() });
         }
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(unsafe { mem.as_ptr().read_volatile() }, 7);
         drop(twice);
         let mut reserved = FixedMap::anon(at, 4096, MapOpts::default()).unwrap();
-        reserved.back_by(&mem, MapOpts::default()).unwrap();
+        reserved.map_file(&mem, MapOpts::default()).unwrap();
         // SAFETY: as above.
         assert_eq!(unsafe { reserved.as_ptr().read_volatile() }, 7);
         let odd = at.map_addr(|a| a | std::num::NonZero::<usize>::MIN);
@@ -194,7 +194,7 @@ mod tests {
                     }
                     Err(e) => panic!("{e}"),
                 };
-                there.back_by(&file, opts).unwrap();
+                there.map_file(&file, opts).unwrap();
                 assert_eq!((there.as_ptr(), there.len()), (at.as_ptr(), file.len()));
                 let mapped = crate::mem::query::mapped_bytes(at.addr().get()).unwrap();
                 assert_eq!(mapped, if fill == Fill::Now { file.len() } else { 0 }, "{opts:?}");

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 
 /// The mapping an address lies in.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Stretch {
+pub struct MappingInfo {
     /// First byte.
     pub start: usize,
     /// Bytes.
@@ -21,7 +21,7 @@ pub struct Stretch {
 }
 
 /// The mapping that holds the byte at `addr`; `None` if there is none, or the system does not tell.
-pub fn stretch_at(addr: usize) -> Option<Stretch> {
+pub fn mapping_at(addr: usize) -> Option<MappingInfo> {
     let file = std::fs::File::open("/proc/self/smaps").ok()?;
     find(BufReader::new(file), addr)
 }
@@ -46,8 +46,8 @@ pub(super) fn field(smaps: impl BufRead, addr: usize, name: &str) -> Option<usiz
     None
 }
 
-fn find(smaps: impl BufRead, addr: usize) -> Option<Stretch> {
-    let mut found: Option<Stretch> = None;
+fn find(smaps: impl BufRead, addr: usize) -> Option<MappingInfo> {
+    let mut found: Option<MappingInfo> = None;
     for line in smaps.lines() {
         let line = line.ok()?;
         match (&mut found, head(&line)) {
@@ -68,13 +68,13 @@ fn find(smaps: impl BufRead, addr: usize) -> Option<Stretch> {
 }
 
 /// Parses the first line of a mapping: `start-end rwxp offset dev inode name`.
-fn head(line: &str) -> Option<Stretch> {
+fn head(line: &str) -> Option<MappingInfo> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let (start, end) = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
     let rights = words.next()?;
     let name = words.nth(3).unwrap_or_default();
-    Some(Stretch {
+    Some(MappingInfo {
         start,
         len: end.checked_sub(start)?,
         shared: rights.contains('s'),
@@ -103,8 +103,8 @@ mod tests {
     #[test]
     fn our_own_memory_is_found() {
         let mem = SharedMem::create("query", 8192, MapOpts::default()).unwrap();
-        let stretch = stretch_at(mem.as_ptr().addr() + 5000).unwrap();
+        let stretch = mapping_at(mem.as_ptr().addr() + 5000).unwrap();
         assert!(stretch.shared && stretch.writable && stretch.len >= 8192 && stretch.name.contains("query"));
-        assert_eq!(stretch_at(8), None);
+        assert_eq!(mapping_at(8), None);
     }
 }

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use crate::mem::page::page_size;
 use crate::mem::{MapOpts, Mapping};
 use crate::sys::fd::EventFd;
-use crate::sys::thread::spawn_deaf;
+use crate::sys::thread::spawn_masked;
 use rustix::event::{PollFd, PollFlags};
 
 /// `struct uffdio_api`, `uffdio_register`, `uffdio_writeprotect`, `uffdio_range` and `uffd_msg` of linux/userfaultfd.h.
@@ -154,7 +154,7 @@ impl Shared {
         let stop = Arc::new(EventFd::new()?);
         let reader = {
             let (uffd, notices, stop) = (uffd.clone(), notices.clone(), stop.clone());
-            spawn_deaf("memory-watch", STACK, move || listen(&uffd, &notices, &stop))?
+            spawn_masked("memory-watch", STACK, move || listen(&uffd, &notices, &stop))?
         };
         let shared = Shared { uffd, notices, stop, reader: Some(reader), probe, pid };
         let page = NonNull::new(shared.probe.as_ptr()).ok_or(Errno(libc::EFAULT))?;

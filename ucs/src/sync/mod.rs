@@ -3,18 +3,18 @@
 //! Used by queues shared between threads or processes. Its one blocking lock is for what slow paths keep beside atomics, so
 //! that both are checked together; nothing hot takes it.
 
-mod apart;
 mod cell;
-mod lull;
 mod prefetch;
+mod scalar_load;
 mod spin;
+mod spin_hint;
 
-pub use apart::apart;
 pub use cell::UnsafeCell;
 pub use crossbeam_utils::CachePadded;
-pub use lull::Lull;
-pub use prefetch::{prefetch_read, prefetch_write, settle_loads};
+pub use prefetch::{load_fence, prefetch_read, prefetch_write};
+pub use scalar_load::scalar_load;
 pub use spin::{SpinGuard, SpinLock};
+pub use spin_hint::SpinHint;
 
 #[cfg(not(loom))]
 pub use std::{

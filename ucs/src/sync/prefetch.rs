@@ -32,7 +32,7 @@ pub fn prefetch_write<T>(at: *mut T) {
 /// throw them all away when the line arrives. Between two processes on neighbouring cores that is a third of the time a
 /// message takes. The fence itself costs as much as the load in front of it.
 #[inline(always)]
-pub fn settle_loads() {
+pub fn load_fence() {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
     // SAFETY: part of x86-64 (SSE2); it orders instructions and does nothing else.
     unsafe {
@@ -51,7 +51,7 @@ mod tests {
         prefetch_write(std::ptr::without_provenance_mut::<u64>(usize::MAX));
         prefetch_write(&raw mut word);
         prefetch_read(&raw const word);
-        settle_loads();
+        load_fence();
         assert_eq!(word, 7);
     }
 }

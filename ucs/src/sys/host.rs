@@ -14,7 +14,7 @@ pub struct HostKey(pub u64);
 
 impl HostKey {
     /// The caller's. The kernel's files say it once: every endpoint asks.
-    pub fn here() -> HostKey {
+    pub fn current() -> HostKey {
         static HERE: OnceLock<(u32, HostKey)> = OnceLock::new();
         let pid = pid();
         let look = || (pid, HostKey::of(&boot_id(), pid_namespace()));
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn keys_differ_by_boot_and_namespace() {
-        assert_eq!(HostKey::here(), HostKey::here());
+        assert_eq!(HostKey::current(), HostKey::current());
         assert_eq!(HostKey::of("a\n", 1), HostKey::of("a", 1));
         assert_ne!(HostKey::of("a", 1), HostKey::of("a", 2));
         assert_ne!(HostKey::of("a", 1), HostKey::of("b", 1));

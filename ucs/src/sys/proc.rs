@@ -21,7 +21,7 @@ pub struct ProcId {
 
 impl ProcId {
     /// The calling process. Read once: later there may be no descriptor left to read it with.
-    pub fn me() -> ProcId {
+    pub fn current() -> ProcId {
         static ME: OnceLock<ProcId> = OnceLock::new();
         let pid = pid();
         // After a fork it is another one.
@@ -86,7 +86,7 @@ impl PeerCred {
     }
 
     /// Whether it is the caller's user.
-    pub fn is_our_user(self) -> bool {
+    pub fn is_same_user(self) -> bool {
         self.uid == rustix::process::geteuid().as_raw()
     }
 }
@@ -187,8 +187,8 @@ mod tests {
         let line = "7 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
         assert_eq!(start_in(line), Some(4242));
         assert_eq!(start_in("7 (x"), None);
-        assert_eq!(ProcId::me(), ProcId::me());
-        assert!(ProcId::me().start > 0);
+        assert_eq!(ProcId::current(), ProcId::current());
+        assert!(ProcId::current().start > 0);
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
     fn sockets_tell_who_is_at_the_other_end() {
         let (a, _b) = std::os::unix::net::UnixStream::pair().unwrap();
         let cred = PeerCred::of(&a).unwrap();
-        assert_eq!((cred.pid, cred.is_our_user()), (Some(pid()), true));
+        assert_eq!((cred.pid, cred.is_same_user()), (Some(pid()), true));
         assert!(PidFd::of_socket(&a).unwrap().is_none_or(|watch| !watch.is_dead()));
         let file = fs::File::open("/dev/null").unwrap();
         assert_eq!(PeerCred::of(&file), Err(Errno(libc::ENOTSOCK)));
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn another_process_with_the_pid_is_not_it() {
-        let me = ProcId::me();
+        let me = ProcId::current();
         let other = ProcId { start: me.start + 1, ..me };
         assert_eq!(PidFd::open(other).unwrap_err(), WatchError::Gone { pid: me.pid });
         assert!(PidFd::open(ProcId { pid: 0, start: 0 }).is_err());

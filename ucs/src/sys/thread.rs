@@ -9,7 +9,7 @@ use crate::Errno;
 
 /// Starts `body` on a thread with `stack` bytes that takes no signal: handlers of the program run on the program's
 /// threads, as they would without us.
-pub fn spawn_deaf(
+pub fn spawn_masked(
     name: &str,
     stack: usize,
     body: impl FnOnce() + Send + 'static,
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn it_is_deaf_and_its_maker_is_not() {
-        let thread = spawn_deaf("deaf", 1 << 16, || assert!(is_blocked(libc::SIGINT))).unwrap();
+        let thread = spawn_masked("deaf", 1 << 16, || assert!(is_blocked(libc::SIGINT))).unwrap();
         thread.join().unwrap();
         assert!(!is_blocked(libc::SIGINT));
     }

@@ -4,8 +4,8 @@ use super::kinds::{KeyOf, OfKind, both, each};
 use super::md::MIXED;
 use super::{Ep, Mem, Rkey};
 use crate::api::{
-    self, AddrBuf, AtomicOp, BareQp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pack, Pending,
-    PendingQueued, Refused, RemoteIov, Word,
+    self, AddrBuf, AtomicOp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pack, Pending, PendingQueued,
+    Refused, RemoteIov, UserQp, Word,
 };
 use arrayvec::ArrayVec;
 use std::ptr::NonNull;
@@ -100,14 +100,14 @@ impl api::Ep for Ep {
         each!(self, Ep(ep) => ep.am_short_packet(max, pack.copy()))
     }
 
-    fn am_bare<F: FnOnce(&mut [u8]) -> usize>(
+    fn send_to_user_qp<F: FnOnce(&mut [u8]) -> usize>(
         &self,
-        to: BareQp,
+        to: UserQp,
         max: usize,
         imm: Option<u32>,
         pack: F,
     ) -> Outcome<usize> {
-        each!(self, Ep(ep) => ep.am_bare(to, max, imm, pack))
+        each!(self, Ep(ep) => ep.send_to_user_qp(to, max, imm, pack))
     }
 
     #[inline]

@@ -4,8 +4,8 @@ use super::ep::piece_of;
 use super::kinds::each;
 use super::{Ep, Iface, Md, Mem};
 use crate::api::{
-    self, AddrBuf, AmHandler, Armed, BareQp, Comp, ConnectError, EpTag, Error, Events, Glance, IfaceAttr,
-    Iov, Outcome, Sink, Take,
+    self, AddrBuf, AmHandler, ArmStatus, Comp, ConnectError, EpTag, Error, Events, IfaceAttr, Iov, Outcome,
+    PollOne, RecvCallback, Sink, UserQp,
 };
 use crate::posix;
 use std::os::fd::BorrowedFd;
@@ -23,7 +23,7 @@ impl Iface {
     /// compiled into its caller, and what with others is not. Of several copies side by side, none has the registers that it
     /// needs. // HOT
     #[inline(always)]
-    pub fn nearest(&self) -> Option<&posix::Iface> {
+    pub fn fast_iface(&self) -> Option<&posix::Iface> {
         match self {
             Iface::Posix(iface, _) => Some(iface),
             _ => None,
@@ -84,13 +84,13 @@ impl api::Iface for Iface {
         each!(self, Iface(iface, _) => iface.set_error_handler(handler))
     }
 
-    fn bare_qp(&self) -> Option<BareQp> {
-        each!(self, Iface(iface, _) => iface.bare_qp())
+    fn user_recv_qp(&self) -> Option<UserQp> {
+        each!(self, Iface(iface, _) => iface.user_recv_qp())
     }
 
-    unsafe fn recv_bare(&self, into: Iov<'_, Mem>, token: u64) -> Outcome {
+    unsafe fn post_user_recv(&self, into: Iov<'_, Mem>, token: u64) -> Outcome {
         // SAFETY: the caller's promise is the same.
-        each!(self, Iface(iface, _) => unsafe { iface.recv_bare(piece_of(&into)?, token) })
+        each!(self, Iface(iface, _) => unsafe { iface.post_user_recv(piece_of(&into)?, token) })
     }
 
     // HOT
@@ -101,14 +101,14 @@ impl api::Iface for Iface {
 
     // HOT
     #[inline(always)]
-    fn is_quiet(&self) -> bool {
-        each!(self, Iface(iface, _) => iface.is_quiet())
+    fn is_idle(&self) -> bool {
+        each!(self, Iface(iface, _) => iface.is_idle())
     }
 
     // HOT
     #[inline(always)]
-    fn glance<T: Take>(&self, take: T) -> Glance {
-        each!(self, Iface(iface, _) => iface.glance(take))
+    fn poll_one<T: RecvCallback>(&self, callback: T) -> PollOne {
+        each!(self, Iface(iface, _) => iface.poll_one(callback))
     }
 
     #[inline]
@@ -132,7 +132,7 @@ impl api::Iface for Iface {
         each!(self, Iface(iface, _) => iface.arm(events))
     }
 
-    fn arm_for(&self, events: Events) -> Result<Armed, Error> {
+    fn arm_for(&self, events: Events) -> Result<ArmStatus, Error> {
         each!(self, Iface(iface, _) => iface.arm_for(events))
     }
 }

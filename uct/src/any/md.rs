@@ -37,16 +37,16 @@ impl api::Md for Md {
         each!(self, Md(md) => md.unpack_rkey(packed), Rkey)
     }
 
-    fn word_key(&self, mem: &Mem) -> Result<u64, Error> {
-        both!(self, mem, (Md(md), Mem(mem)) => md.word_key(mem), else Err(MIXED))
+    fn mr_key(&self, mem: &Mem) -> Result<u64, Error> {
+        both!(self, mem, (Md(md), Mem(mem)) => md.mr_key(mem), else Err(MIXED))
     }
 
-    fn rkey_of_word(&self, key: u64, addr: u64, len: u64) -> Result<Rkey, Error> {
-        each!(self, Md(md) => md.rkey_of_word(key, addr, len), Rkey)
+    fn rkey_from_mr_key(&self, key: u64, addr: u64, len: u64) -> Result<Rkey, Error> {
+        each!(self, Md(md) => md.rkey_from_mr_key(key, addr, len), Rkey)
     }
 
-    fn direct_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {
-        both!(self, rkey, (Md(md), Rkey(rkey)) => md.direct_ptr(rkey, remote, len), else None)
+    fn rkey_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {
+        both!(self, rkey, (Md(md), Rkey(rkey)) => md.rkey_ptr(rkey, remote, len), else None)
     }
 }
 

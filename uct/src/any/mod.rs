@@ -15,5 +15,5 @@ mod together;
 
 pub use iface::Visit;
 pub use kinds::{Ep, Iface, Md, Mem, Rkey};
-pub use rows::{open, resources, tables, unusable, with_bare_receives, with_deep_queues, with_returns};
+pub use rows::{open, resources, tables, unusable, with_deep_queues, with_rnr_resend, with_user_receives};
 pub use together::{MemSet, order};

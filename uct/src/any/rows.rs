@@ -53,8 +53,10 @@ const ROWS: &[Row] = &[
 /// Devices of libibverbs first: a real NIC reaches everybody, a software device this host only.
 fn efa_devices(source: &Source) -> Result<Vec<TlResource>, OpenError> {
     let mut all = verbs_devices();
-    let resource =
-        |d: soft::SoftDevice| TlResource { stand_in: true, ..only(efa::TL, &d.name, DevKind::Net, &d.about) };
+    let resource = |d: soft::SoftDevice| TlResource {
+        is_software: true,
+        ..only(efa::TL, &d.name, DevKind::Net, &d.about)
+    };
     all.extend(soft::list(source)?.into_iter().map(resource));
     Ok(all)
 }
@@ -82,7 +84,7 @@ fn open_efa(dev: &str, source: &Source) -> Result<Iface, OpenError> {
 fn verbs_devices() -> Vec<TlResource> {
     let found = efa::dev::verbs::list().into_iter();
     let resource = |d: efa::dev::verbs::VerbsDevice| TlResource {
-        stand_in: d.software,
+        is_software: d.software,
         ..only(efa::TL, &d.name, DevKind::Net, &d.about)
     };
     found.map(resource).collect()
@@ -140,12 +142,12 @@ pub fn open(tl: &str, dev: &str, source: &Source) -> Result<Iface, OpenError> {
     Err(OpenError::UnknownDevice { transport: tl.into(), name: dev.into(), known: known.join(", ") })
 }
 
-/// The configuration for a user whose sink sends packets again that come back ([`Sink::on_unsent`]): unless it says
+/// The configuration for a user whose sink sends packets again that come back ([`Sink::on_rnr`]): unless it says
 /// otherwise, a device gives up on a receiver that is not ready after three tries, so that one such receiver does not take
 /// all of the send queue.
 ///
-/// [`Sink::on_unsent`]: crate::api::Sink::on_unsent
-pub fn with_returns(source: &Source) -> Source {
+/// [`Sink::on_rnr`]: crate::api::Sink::on_rnr
+pub fn with_rnr_resend(source: &Source) -> Source {
     const RETRIES: &str = "UCX_EFA_RNR_RETRY";
     match source.is_set(RETRIES) {
         true => source.clone(),
@@ -153,11 +155,11 @@ pub fn with_returns(source: &Source) -> Source {
     }
 }
 
-/// The configuration for a user that posts receives of its own memory ([`Iface::recv_bare`]): unless it says otherwise, 256
+/// The configuration for a user that posts receives of its own memory ([`Iface::post_user_recv`]): unless it says otherwise, 256
 /// of them at a time.
 ///
-/// [`Iface::recv_bare`]: crate::api::Iface::recv_bare
-pub fn with_bare_receives(source: &Source) -> Source {
+/// [`Iface::post_user_recv`]: crate::api::Iface::post_user_recv
+pub fn with_user_receives(source: &Source) -> Source {
     const DEPTH: &str = "UCX_EFA_BARE_RX_QUEUE_LEN";
     match source.is_set(DEPTH) {
         true => source.clone(),
@@ -181,7 +183,7 @@ pub fn tables() -> Vec<&'static TableDesc> {
 }
 
 fn only(tl: &'static str, dev: &str, kind: DevKind, about: &str) -> TlResource {
-    TlResource { tl, dev: dev.into(), kind, about: about.into(), messages: true, stand_in: false }
+    TlResource { tl, dev: dev.into(), kind, about: about.into(), messages: true, is_software: false }
 }
 
 fn load<T: Table>(source: &Source) -> Result<T, OpenError> {

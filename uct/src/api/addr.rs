@@ -38,7 +38,7 @@ pub enum ConnectError {
     Gone,
     /// Somebody lives at that address, but does not answer: stopped, perhaps.
     #[error("peer does not answer (is its process stopped?)")]
-    Silent,
+    NoAnswer,
     /// The peer speaks another version of this transport's layout.
     #[error("peer speaks layout version {theirs}, we speak {ours}")]
     Version {
@@ -51,7 +51,7 @@ pub enum ConnectError {
     #[error(
         "peer is on this host, but shares neither network namespace nor socket directory with us (see UCX_POSIX_SOCKET_DIR)"
     )]
-    OtherPlace,
+    OtherNamespace,
     /// This user may not look at the peer's process.
     #[error("no permission to reach the peer's process (different user?)")]
     Permission,

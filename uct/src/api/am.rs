@@ -23,27 +23,27 @@ pub struct Am<'a> {
 pub trait Keep {
     /// Takes the message out of the transport's receive slot, replacing the slot's buffer by a fresh one, or by
     /// copying if the transport has none to spare.
-    fn keep(&self, packet: &[u8]) -> Kept;
+    fn keep(&self, packet: &[u8]) -> RecvDesc;
 }
 
 /// An active message that outlives its handler. Dropping it gives the buffer back to the transport, from whatever
 /// thread: a kept message may be handed to another one.
-pub struct Kept {
-    bytes: KeptBytes,
+pub struct RecvDesc {
+    bytes: RecvDescBytes,
 }
 
-enum KeptBytes {
+enum RecvDescBytes {
     Heap(Box<[u8]>),
-    Lent { owner: Arc<dyn KeptPool>, slot: u32, at: *const u8, len: usize },
+    Pooled { owner: Arc<dyn RecvDescOwner>, slot: u32, at: *const u8, len: usize },
 }
 
-// SAFETY: the bytes are only read while they are kept (`Kept::lent`), their owner is itself for all threads.
-unsafe impl Send for Kept {}
+// SAFETY: the bytes are only read while they are kept (`RecvDesc::from_pool`), their owner is itself for all threads.
+unsafe impl Send for RecvDesc {}
 // SAFETY: as above; sharing gives out nothing but `&[u8]`.
-unsafe impl Sync for Kept {}
+unsafe impl Sync for RecvDesc {}
 
 /// A pool of receive buffers that outlives the interface while messages are kept.
-pub trait KeptPool: Send + Sync {
+pub trait RecvDescOwner: Send + Sync {
     /// The slot's buffer is free again. Called once for each lent slot, by any thread.
     fn release(&self, slot: u32);
 }
@@ -58,7 +58,7 @@ impl<'a> Am<'a> {
 
     /// For transports that want to know: `looked` is set if somebody asks for the data or keeps the message.
     #[inline(always)]
-    pub fn watched(self, looked: Option<&'a Cell<bool>>) -> Self {
+    pub fn with_access_flag(self, looked: Option<&'a Cell<bool>>) -> Self {
         Am { looked, ..self }
     }
 
@@ -108,22 +108,22 @@ impl<'a> Am<'a> {
     }
 
     /// For decorators: the message that the packet holds behind its first `n` bytes, if there is one.
-    pub fn behind(self, n: usize) -> Option<Am<'a>> {
+    pub fn skip(self, n: usize) -> Option<Am<'a>> {
         let packet = self.packet.get(n..).filter(|packet| !packet.is_empty())?;
         Some(Am { packet, ..self })
     }
 
     /// Keeps the message past the handler's return.
-    pub fn keep(self) -> Kept {
+    pub fn keep(self) -> RecvDesc {
         self.look();
         self.keeper.keep(self.packet)
     }
 }
 
-impl Kept {
+impl RecvDesc {
     /// A copy on the heap, for transports that have no buffer to give away.
     pub fn copied(packet: &[u8]) -> Self {
-        Kept { bytes: KeptBytes::Heap(packet.into()) }
+        RecvDesc { bytes: RecvDescBytes::Heap(packet.into()) }
     }
 
     /// A buffer of the transport's own pool: the packet (id byte and data) is the `len` bytes at `at`.
@@ -131,23 +131,23 @@ impl Kept {
     /// # Safety
     /// The bytes must stay valid while `owner` lives, be initialised, and be written by nobody until `owner` has been
     /// told that `slot` is free again.
-    pub unsafe fn lent(owner: Arc<dyn KeptPool>, slot: u32, at: *const u8, len: usize) -> Self {
-        Kept { bytes: KeptBytes::Lent { owner, slot, at, len } }
+    pub unsafe fn from_pool(owner: Arc<dyn RecvDescOwner>, slot: u32, at: *const u8, len: usize) -> Self {
+        RecvDesc { bytes: RecvDescBytes::Pooled { owner, slot, at, len } }
     }
 
     /// Id byte and data.
     pub fn packet(&self) -> &[u8] {
         match &self.bytes {
-            KeptBytes::Heap(b) => b,
-            // SAFETY: promised to `lent`: valid while the owner lives, and unchanged until the drop of `self`.
-            KeptBytes::Lent { at, len, .. } => unsafe { std::slice::from_raw_parts(*at, *len) },
+            RecvDescBytes::Heap(b) => b,
+            // SAFETY: promised to `from_pool`: valid while the owner lives, and unchanged until the drop of `self`.
+            RecvDescBytes::Pooled { at, len, .. } => unsafe { std::slice::from_raw_parts(*at, *len) },
         }
     }
 }
 
-impl Drop for Kept {
+impl Drop for RecvDesc {
     fn drop(&mut self) {
-        if let KeptBytes::Lent { owner, slot, .. } = &self.bytes {
+        if let RecvDescBytes::Pooled { owner, slot, .. } = &self.bytes {
             owner.release(*slot);
         }
     }
@@ -174,9 +174,9 @@ pub struct Imm {
     pub source: Source,
 }
 
-/// A receive of [`super::Iface::recv_bare`] is over.
+/// A receive of [`super::Iface::post_user_recv`] is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Bare {
+pub struct UserRecv {
     /// Whether the message is there. [`Error::TooLong`]: it was longer than the receive, which it has used up.
     pub result: Result<(), Error>,
     /// Bytes of the message, as far as the device says.
@@ -208,11 +208,11 @@ pub trait Sink {
     fn on_ep_error(&mut self, ep: EpTag, error: Error);
     /// A packet sent by copy on the endpoint that carries this tag has come back: its receiver had no buffer for it, as
     /// often as the device tried. Whoever does not send it again has lost it, and is told so by an error of the endpoint.
-    fn on_unsent(&mut self, ep: EpTag, _packet: &[u8]) {
+    fn on_rnr(&mut self, ep: EpTag, _packet: &[u8]) {
         self.on_ep_error(ep, Error::NotReady);
     }
-    /// As [`Sink::on_unsent`], for a message of [`super::Ep::am_bare`] and what went with it.
-    fn on_unsent_bare(&mut self, ep: EpTag, _data: &[u8], _imm: Option<u32>) {
+    /// As [`Sink::on_rnr`], for a message of [`super::Ep::send_to_user_qp`] and what went with it.
+    fn on_user_rnr(&mut self, ep: EpTag, _data: &[u8], _imm: Option<u32>) {
         self.on_ep_error(ep, Error::NotReady);
     }
     /// A packet sent by copy on the endpoint that carries this tag has not been acknowledged, since the way to the peer is
@@ -221,9 +221,9 @@ pub trait Sink {
     fn on_lost(&mut self, ep: EpTag, error: Error, _packet: &[u8]) {
         self.on_ep_error(ep, error);
     }
-    /// A receive posted with this token by [`super::Iface::recv_bare`] is over: its memory is the program's again. Told to
+    /// A receive posted with this token by [`super::Iface::post_user_recv`] is over: its memory is the program's again. Told to
     /// sinks that post such receives.
-    fn on_bare(&mut self, _token: u64, _bare: Bare) {}
+    fn on_user_recv(&mut self, _token: u64, _bare: UserRecv) {}
     /// A peer's write brought a word along, and its bytes are here. Where nobody expects any, they are ignored.
     fn on_imm(&mut self, _imm: Imm) {}
 }

@@ -47,8 +47,8 @@ bitflags! {
         const PEER_FAILURE = 1 << 16;
         /// `Ep::check` is there.
         const EP_CHECK = 1 << 17;
-        /// Remote memory may be mapped: [`super::Md::direct_ptr`] can answer.
-        const DIRECT_PTR = 1 << 18;
+        /// Remote memory may be mapped: [`super::Md::rkey_ptr`] can answer.
+        const RKEY_PTR = 1 << 18;
         /// `flush` completion means the remote side has the data (not only that buffers are free).
         const FLUSH_REMOTE = 1 << 19;
         /// `put_sgl`.
@@ -57,12 +57,12 @@ bitflags! {
         const GET_SGL = 1 << 21;
         /// `put_imm`, and [`super::Sink::on_imm`] on the other side.
         const PUT_IMM = 1 << 22;
-        /// A remote key is one word: [`super::Md::word_key`] and [`super::Md::rkey_of_word`] are there.
-        const WORD_KEY = 1 << 23;
-        /// `am_bare`.
-        const AM_BARE = 1 << 24;
-        /// `recv_bare`: messages of `am_bare` go into memory of the program's own.
-        const RECV_BARE = 1 << 25;
+        /// A remote key is one word: [`super::Md::mr_key`] and [`super::Md::rkey_from_mr_key`] are there.
+        const MR_KEY = 1 << 23;
+        /// `send_to_user_qp`.
+        const SEND_TO_USER_QP = 1 << 24;
+        /// `post_user_recv`: messages of `send_to_user_qp` go into memory of the program's own.
+        const USER_RECV = 1 << 25;
     }
 }
 
@@ -74,8 +74,8 @@ pub enum Op {
     AmShortIov,
     AmBcopy,
     AmZcopy,
-    AmBare,
-    RecvBare,
+    SendToUserQp,
+    PostUserRecv,
     PutShort,
     PutBcopy,
     PutZcopy,
@@ -107,8 +107,8 @@ impl fmt::Display for Op {
             Op::AmShortIov => "am_short_iov",
             Op::AmBcopy => "am_bcopy",
             Op::AmZcopy => "am_zcopy",
-            Op::AmBare => "am_bare",
-            Op::RecvBare => "recv_bare",
+            Op::SendToUserQp => "send_to_user_qp",
+            Op::PostUserRecv => "post_user_recv",
             Op::PutShort => "put_short",
             Op::PutBcopy => "put_bcopy",
             Op::PutZcopy => "put_zcopy",
@@ -218,19 +218,19 @@ impl Linear {
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct RmaPerf {
     /// Put to memory that the transport allocated ([`super::AllocMethod::Md`]).
-    pub put_own: Linear,
+    pub put_allocated: Linear,
     /// Put to other registered memory.
-    pub put_other: Linear,
+    pub put_registered: Linear,
     /// Get from memory that the transport allocated.
-    pub get_own: Linear,
+    pub get_allocated: Linear,
     /// Get from other registered memory.
-    pub get_other: Linear,
+    pub get_registered: Linear,
 }
 
 impl RmaPerf {
     /// The same for all memory.
     pub const fn all(put: Linear, get: Linear) -> RmaPerf {
-        RmaPerf { put_own: put, put_other: put, get_own: get, get_other: get }
+        RmaPerf { put_allocated: put, put_registered: put, get_allocated: get, get_registered: get }
     }
 }
 
@@ -270,7 +270,7 @@ pub struct TlResource {
     pub messages: bool,
     /// A software device that stands in for hardware and reaches this host only: not to be used unasked where there is
     /// hardware for the same transport.
-    pub stand_in: bool,
+    pub is_software: bool,
 }
 
 /// Everything an interface says about itself. Fixed for its lifetime.

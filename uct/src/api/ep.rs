@@ -9,10 +9,10 @@ use std::ptr::NonNull;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct EpTag(pub u64);
 
-/// A further queue pair of a peer, whose receives take data without anything in front of it ([`Ep::am_bare`]). What a
+/// A further queue pair of a peer, whose receives take data without anything in front of it ([`Ep::send_to_user_qp`]). What a
 /// peer says of itself is a claim: the device tells if there is no such queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct BareQp {
+pub struct UserQp {
     /// Its number.
     pub qpn: u16,
     /// Its q-key.
@@ -47,7 +47,7 @@ impl<'m, M> Iov<'m, M> {
 
     /// Where it begins and how long it is, if there is no gap in it: one block, or blocks that follow each other.
     #[inline]
-    pub fn whole(&self) -> Option<(*mut u8, usize)> {
+    pub fn contiguous(&self) -> Option<(*mut u8, usize)> {
         let whole = self.count == 1 || self.count > 1 && self.stride == self.len;
         if whole { Some((self.addr, self.len.checked_mul(self.count)?)) } else { None }
     }
@@ -178,14 +178,14 @@ pub trait Ep {
     /// Sends what `pack` writes, at most `max` bytes (at most `max_bcopy + 1`) and perhaps none, as it is: no id goes in
     /// front. It goes to another queue pair of the endpoint's peer, with `imm` for its completion. The endpoint's flush, fence,
     /// tag and errors are for such messages too. Answers the number of bytes packed; the data are copied.
-    fn am_bare<F: FnOnce(&mut [u8]) -> usize>(
+    fn send_to_user_qp<F: FnOnce(&mut [u8]) -> usize>(
         &self,
-        _to: BareQp,
+        _to: UserQp,
         _max: usize,
         _imm: Option<u32>,
         _pack: F,
     ) -> Outcome<usize> {
-        unsupported!(AmBare)
+        unsupported!(SendToUserQp)
     }
 
     /// The interface's `am.max_bcopy`, for the default of [`Ep::am_bcopy`].
@@ -360,7 +360,7 @@ pub trait Ep {
 
     /// Does now what [`connect`](super::Iface::connect) may have put off until the first message. For who wants to know
     /// before it sends whether the peer can be reached, or wants no slow first message, and has nothing else to do: it waits
-    /// for the peer's answer, and after a time that the transport sets no more ([`ConnectError::Silent`]).
+    /// for the peer's answer, and after a time that the transport sets no more ([`ConnectError::NoAnswer`]).
     fn ensure_connected(&self) -> Result<(), ConnectError> {
         Ok(())
     }

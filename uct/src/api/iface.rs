@@ -1,7 +1,7 @@
 //! Interfaces: a transport on a device, owned by a worker.
 
 use super::{
-    AddrBuf, AmHandler, BareQp, Comp, ConnectError, Ep, Error, IfaceAttr, Iov, Md, Op, Outcome, Sink, Source,
+    AddrBuf, AmHandler, Comp, ConnectError, Ep, Error, IfaceAttr, Iov, Md, Op, Outcome, Sink, Source, UserQp,
 };
 use bitflags::bitflags;
 use std::os::fd::BorrowedFd;
@@ -20,60 +20,60 @@ bitflags! {
 
 /// How [`Iface::arm_for`] left an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Armed {
+pub enum ArmStatus {
     /// Not armed: something is there already, progress first.
     Busy,
     /// Armed: the descriptor will tell of everything.
-    Asleep,
+    Armed,
     /// Armed, and something waits for room of which the descriptor does not tell: progress after this time at the latest.
-    Nap(Duration),
+    ArmedFor(Duration),
 }
 
-impl Armed {
+impl ArmStatus {
     /// Of two interfaces one sleeps on: the one that is to be looked at first says how.
-    pub fn and(self, other: Armed) -> Armed {
+    pub fn and(self, other: ArmStatus) -> ArmStatus {
         match (self, other) {
-            (Armed::Busy, _) | (_, Armed::Busy) => Armed::Busy,
-            (Armed::Asleep, other) => other,
-            (nap, Armed::Asleep) => nap,
-            (Armed::Nap(one), Armed::Nap(two)) => Armed::Nap(one.min(two)),
+            (ArmStatus::Busy, _) | (_, ArmStatus::Busy) => ArmStatus::Busy,
+            (ArmStatus::Armed, other) => other,
+            (nap, ArmStatus::Armed) => nap,
+            (ArmStatus::ArmedFor(one), ArmStatus::ArmedFor(two)) => ArmStatus::ArmedFor(one.min(two)),
         }
     }
 
     /// The time to sleep for who wants to sleep for `left`, if at all.
-    pub fn within(self, left: Option<Duration>) -> Option<Option<Duration>> {
+    pub fn sleep_time(self, left: Option<Duration>) -> Option<Option<Duration>> {
         match self {
-            Armed::Busy => None,
-            Armed::Asleep => Some(left),
-            Armed::Nap(nap) => Some(Some(left.map_or(nap, |left| left.min(nap)))),
+            ArmStatus::Busy => None,
+            ArmStatus::Armed => Some(left),
+            ArmStatus::ArmedFor(nap) => Some(Some(left.map_or(nap, |left| left.min(nap)))),
         }
     }
 }
 
-/// What a [glance](Iface::glance) at an interface found.
+/// What a [`poll_one`](Iface::poll_one) at an interface found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Glance {
+pub enum PollOne {
     /// A poll now would find nothing, and this stood for it.
-    Quiet,
+    Empty,
     /// One packet, which was taken.
-    Taken {
+    Received {
         /// Whether there is another one behind it.
         more: bool,
     },
     /// Something that wants a [poll](Iface::poll). Nothing has happened.
-    Busy,
+    NeedsPoll,
 }
 
-/// Who takes the packet of a [glance](Iface::glance): a closure, or what is to be compiled into its caller.
-pub trait Take {
+/// Who takes the packet of a [`poll_one`](Iface::poll_one): a closure, or what is to be compiled into its caller.
+pub trait RecvCallback {
     /// A packet, id byte included, and who sent it: memory that the sender can still write to, as in
     /// [`Am`](super::Am). False: it is not wanted.
-    fn take(self, packet: &[u8], from: Source) -> bool;
+    fn on_packet(self, packet: &[u8], from: Source) -> bool;
 }
 
-impl<F: FnOnce(&[u8], Source) -> bool> Take for F {
+impl<F: FnOnce(&[u8], Source) -> bool> RecvCallback for F {
     #[inline]
-    fn take(self, packet: &[u8], from: Source) -> bool {
+    fn on_packet(self, packet: &[u8], from: Source) -> bool {
         self(packet, from)
     }
 }
@@ -125,21 +125,21 @@ pub trait Iface: Sized {
     /// ([`super::Caps::PUT_IMM`]).
     fn set_imm_handler(&self, _handler: Option<super::ImmHandler>) {}
 
-    /// Where messages of [`Ep::am_bare`] go that are to be received in memory of the program's own. `None`: the interface
-    /// was opened without, or has no such thing ([`super::Caps::RECV_BARE`]).
-    fn bare_qp(&self) -> Option<BareQp> {
+    /// Where messages of [`Ep::send_to_user_qp`] go that are to be received in memory of the program's own. `None`: the interface
+    /// was opened without, or has no such thing ([`super::Caps::USER_RECV`]).
+    fn user_recv_qp(&self) -> Option<UserQp> {
         None
     }
 
-    /// Posts a receive for one message of [`Ep::am_bare`], which the device puts into `into` as it is. Receives and messages
+    /// Posts a receive for one message of [`Ep::send_to_user_qp`], which the device puts into `into` as it is. Receives and messages
     /// meet as they come: neither source nor order can be asked for. Always *in progress*, and the end is told by
-    /// [`Sink::on_bare`] with `token`, of 63 bits; one that was posted cannot be taken back.
+    /// [`Sink::on_user_recv`] with `token`, of 63 bits; one that was posted cannot be taken back.
     ///
     /// # Safety
     /// Unless the call answers an error, the memory stays valid for writes, and is touched by nobody else, until that end or
     /// that of the interface and its endpoints.
-    unsafe fn recv_bare(&self, _into: Iov<'_, <Self::Md as Md>::Mem>, _token: u64) -> Outcome {
-        Err(Error::Unsupported(Op::RecvBare).into())
+    unsafe fn post_user_recv(&self, _into: Iov<'_, <Self::Md as Md>::Mem>, _token: u64) -> Outcome {
+        Err(Error::Unsupported(Op::PostUserRecv).into())
     }
 
     /// Takes in up to `max` events (arrivals, completions) and reports them to `sink`; then tries what waits for room, up to `max`
@@ -148,14 +148,14 @@ pub trait Iface: Sized {
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize;
     /// True: a poll now would find nothing, and this stood for it. Costs less than a poll, so whoever serves several
     /// interfaces asks first. The answer that is always right, and the default, is false.
-    fn is_quiet(&self) -> bool {
+    fn is_idle(&self) -> bool {
         false
     }
     /// Looks for one active message, and gives it to `take`: for who waits for the next message and for nothing else,
     /// a shorter way than a poll. A packet that is not wanted stays where it is, for a poll. The default takes none.
-    fn glance<T: Take>(&self, take: T) -> Glance {
-        let _ = take;
-        if self.is_quiet() { Glance::Quiet } else { Glance::Busy }
+    fn poll_one<T: RecvCallback>(&self, callback: T) -> PollOne {
+        let _ = callback;
+        if self.is_idle() { PollOne::Empty } else { PollOne::NeedsPoll }
     }
     /// [`Iface::poll`] with the registered handlers as sink. Tokens go nowhere.
     fn progress(&self, max: usize) -> usize;
@@ -175,7 +175,7 @@ pub trait Iface: Sized {
         Err(Error::Unsupported(Op::EventFd))
     }
     /// [`Iface::arm`] for who can limit the time of its sleep: what waits for room need not keep it awake.
-    fn arm_for(&self, events: Events) -> Result<Armed, Error> {
-        self.arm(events).map(|armed| if armed { Armed::Asleep } else { Armed::Busy })
+    fn arm_for(&self, events: Events) -> Result<ArmStatus, Error> {
+        self.arm(events).map(|armed| if armed { ArmStatus::Armed } else { ArmStatus::Busy })
     }
 }

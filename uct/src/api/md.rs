@@ -191,7 +191,7 @@ pub trait Md {
 
     /// What memory there is at `addr`; reads the system's list, so not for hot paths. `None`: nothing is mapped there.
     fn query(&self, addr: *const u8) -> Option<MemQuery> {
-        let found = ucs::mem::query::stretch_at(addr.addr())?;
+        let found = ucs::mem::query::mapping_at(addr.addr())?;
         let (start, len, page, shared) = (found.start, found.len, found.page, found.shared);
         Some(MemQuery { kind: MemKind::Host, start, len, page, shared })
     }
@@ -207,21 +207,21 @@ pub trait Md {
     }
 
     /// The remote key of a registration as one word, which is how EFA RDM v4 carries it in its iovs. Only with
-    /// [`super::Caps::WORD_KEY`].
-    fn word_key(&self, _mem: &Self::Mem) -> Result<u64, Error> {
+    /// [`super::Caps::MR_KEY`].
+    fn mr_key(&self, _mem: &Self::Mem) -> Result<u64, Error> {
         Err(Error::Unsupported(Op::RemoteKey))
     }
 
     /// The `len` bytes at `addr` of a peer that named them by such a word. A claim, which the peer's device checks at
     /// each use. A transport that has to ask the peer's process first does not wait for it: until then the answer is
     /// [`Error::NotReady`].
-    fn rkey_of_word(&self, _key: u64, _addr: u64, _len: u64) -> Result<Self::Rkey, Error> {
+    fn rkey_from_mr_key(&self, _key: u64, _addr: u64, _len: u64) -> Result<Self::Rkey, Error> {
         Err(Error::Unsupported(Op::RemoteKey))
     }
 
     /// A pointer to `len` bytes of the peer's memory at `remote`, where the transport maps it. Valid while the
     /// key lives. Bytes may change under the reader: use raw copies or atomics, no references.
-    fn direct_ptr(&self, _rkey: &Self::Rkey, _remote: u64, _len: usize) -> Option<*mut u8> {
+    fn rkey_ptr(&self, _rkey: &Self::Rkey, _remote: u64, _len: usize) -> Option<*mut u8> {
         None
     }
 }

@@ -15,15 +15,15 @@ mod outcome;
 mod pending;
 
 pub use addr::{AddrBuf, ConnectError, MAX_ADDR_LEN, Source};
-pub use am::{Am, AmHandler, Bare, Imm, ImmHandler, Keep, Kept, KeptPool, Sink};
+pub use am::{Am, AmHandler, Imm, ImmHandler, Keep, RecvDesc, RecvDescOwner, Sink, UserRecv};
 pub use amo::{AtomicCaps, AtomicOp, AtomicOps, Word};
 pub use caps::{
     AmLimits, Caps, DevKind, IfaceAttr, Latency, Linear, Op, OrderKind, RmaLimits, RmaPerf, TlResource,
 };
 pub use comp::{Comp, Completion};
-pub use ep::{BareQp, Ep, EpTag, Iov, Pack, RemoteIov};
+pub use ep::{Ep, EpTag, Iov, Pack, RemoteIov, UserQp};
 pub use err::{Error, OpenError};
-pub use iface::{Armed, Events, Glance, Iface, Take};
+pub use iface::{ArmStatus, Events, Iface, PollOne, RecvCallback};
 pub use md::{Access, Advice, AllocMethod, AllocReq, Fill, Md, MdAttr, MemKind, MemQuery, Memory, Rkey};
 pub use outcome::{Outcome, Refused, Sent};
 pub use pending::{Pending, PendingQueued, Retry};

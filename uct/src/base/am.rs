@@ -2,7 +2,7 @@
 //! Owned by every interface; its [`TableSink`] is what `Iface::progress` polls into. Never queues a message: one
 //! without a handler is counted and dropped. Nor does it call a handler from within one: interfaces refuse to poll then.
 
-use crate::api::{Am, AmHandler, EpTag, Error, Imm, ImmHandler, Keep, Kept, Sink};
+use crate::api::{Am, AmHandler, EpTag, Error, Imm, ImmHandler, Keep, RecvDesc, Sink};
 use std::cell::{Cell, UnsafeCell};
 
 /// What an interface calls for failures that have no completion.
@@ -163,8 +163,8 @@ impl Drop for Running<'_> {
 pub struct Copying;
 
 impl Keep for Copying {
-    fn keep(&self, packet: &[u8]) -> Kept {
-        Kept::copied(packet)
+    fn keep(&self, packet: &[u8]) -> RecvDesc {
+        RecvDesc::copied(packet)
     }
 }
 

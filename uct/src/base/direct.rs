@@ -5,7 +5,7 @@
 //! Every operation is finished when the call returns. Order between them is that of the CPU's stores; a message
 //! published afterwards (release) or a [`fence`] makes them visible before it.
 
-use super::{check, iov, wide};
+use super::{atomic128, check, iov};
 use crate::api::{
     Access, AtomicCaps, AtomicOp, AtomicOps, Error, Iov, Op, Outcome, Refused, RemoteIov, RmaLimits, Sent,
     Word,
@@ -255,7 +255,7 @@ pub fn limits() -> RmaLimits {
 pub fn atomics() -> AtomicCaps {
     let all = AtomicOps::all();
     let caps = [1, 2, 4, 8].into_iter().fold(AtomicCaps::default(), |caps, bytes| caps.with(bytes, all, all));
-    if wide::present() { caps.with(16, all, all) } else { caps }
+    if atomic128::present() { caps.with(16, all, all) } else { caps }
 }
 
 /// The word at `remote`, checked for range, access and alignment.
@@ -299,11 +299,11 @@ fn fetch<W: Word>(w: &Window, op: AtomicOp, value: W, remote: u64) -> Result<W, 
         2 => on_word!(AtomicU16, at, |word| u64::from(apply!(word, op, narrow as u16))),
         4 => on_word!(AtomicU32, at, |word| u64::from(apply!(word, op, narrow as u32))),
         8 => on_word!(AtomicU64, at, |word| apply!(word, op, narrow)),
-        _ => return fetch_wide(at, op, value),
+        _ => return fetch_128(at, op, value),
     }))
 }
 
-fn fetch_wide<W: Word>(at: *mut W, op: AtomicOp, value: W) -> Result<W, Refused> {
+fn fetch_128<W: Word>(at: *mut W, op: AtomicOp, value: W) -> Result<W, Refused> {
     let value = value.to_u128();
     let new = |old: u128| match op {
         AtomicOp::Add => old.wrapping_add(value),
@@ -313,7 +313,7 @@ fn fetch_wide<W: Word>(at: *mut W, op: AtomicOp, value: W) -> Result<W, Refused>
         AtomicOp::Swap => value,
     };
     // SAFETY: `word` checked range and alignment, as for the narrow words.
-    let old = unsafe { wide::update(at.cast(), new) };
+    let old = unsafe { atomic128::update(at.cast(), new) };
     old.map(W::from_u128).ok_or(Refused::Failed(Error::Unsupported(Op::AtomicFetch)))
 }
 
@@ -386,7 +386,7 @@ unsafe fn cas<W: Word>(at: *mut W, compare: W, swap: W) -> Result<W, Refused> {
         }),
         _ => {
             // SAFETY: the caller's promise is the same.
-            let seen = unsafe { wide::compare_exchange(at.cast(), compare.to_u128(), swap.to_u128()) };
+            let seen = unsafe { atomic128::compare_exchange(at.cast(), compare.to_u128(), swap.to_u128()) };
             return seen.map(W::from_u128).ok_or(Refused::Failed(Error::Unsupported(Op::AtomicCswap)));
         }
     };

@@ -75,7 +75,7 @@ impl Place {
 
 /// A stretch that is contiguous on both sides, before anybody asks what registration and key it needs.
 #[derive(Clone, Copy, Debug)]
-pub struct Cut {
+pub struct RawFragment {
     /// Local side.
     pub addr: *mut u8,
     /// Number of the local piece.
@@ -90,16 +90,16 @@ pub struct Cut {
 
 /// How far two lists with the same number of bytes are gone through.
 #[derive(Clone, Copy, Default)]
-pub struct Walk {
+pub struct FragmentCursor {
     here: Place,
     there: Place,
 }
 
-impl Walk {
+impl FragmentCursor {
     /// The next stretch of the two lists, which are the same at each call.
     #[inline]
-    pub fn next<M, K>(&mut self, iov: &[Iov<'_, M>], remote: &[RemoteIov<'_, K>]) -> Option<Cut> {
-        let Walk { here, there } = self;
+    pub fn next<M, K>(&mut self, iov: &[Iov<'_, M>], remote: &[RemoteIov<'_, K>]) -> Option<RawFragment> {
+        let FragmentCursor { here, there } = self;
         while iov.get(here.piece).is_some_and(|p| p.total() == 0) {
             here.piece += 1;
         }
@@ -117,7 +117,7 @@ impl Walk {
         };
         let len = (our_len - here.offset).min(their_len - there.offset);
         let skip = (there.block as u64).wrapping_mul(theirs.stride).wrapping_add(there.offset as u64);
-        let cut = Cut {
+        let cut = RawFragment {
             addr: ours.addr.wrapping_add(here.block.wrapping_mul(ours.stride)).wrapping_add(here.offset),
             here: here.piece,
             remote: theirs.addr.wrapping_add(skip),
@@ -135,9 +135,9 @@ pub fn fragments<'a, M, K>(
     iov: &'a [Iov<'a, M>],
     remote: &'a [RemoteIov<'a, K>],
 ) -> impl Iterator<Item = Fragment<'a, M, K>> {
-    let mut walk = Walk::default();
+    let mut walk = FragmentCursor::default();
     std::iter::from_fn(move || {
-        let Cut { addr, here, remote: at, there, len } = walk.next(iov, remote)?;
+        let RawFragment { addr, here, remote: at, there, len } = walk.next(iov, remote)?;
         Some(Fragment { addr, mem: iov[here].mem, remote: at, rkey: remote[there].rkey, len })
     })
 }

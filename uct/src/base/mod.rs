@@ -5,16 +5,16 @@
 
 pub mod alloc;
 pub mod am;
+mod atomic128;
 pub mod check;
 pub mod direct;
-pub mod eps;
-pub mod gate;
+pub mod ep_table;
+pub mod inline_closure;
 pub mod iov;
-pub mod lent;
-pub mod nap;
-pub mod ops;
+pub mod lock;
+pub mod op_pool;
 pub mod pending;
 pub mod rcache;
-pub mod taking;
-pub mod thunk;
-mod wide;
+pub mod recv_desc;
+pub mod reentry;
+pub mod retry_sleep;

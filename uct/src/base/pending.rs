@@ -42,7 +42,7 @@ pub struct QueueId(u32);
 
 /// Whether endpoints compete for the same room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Room {
+pub enum TxRoom {
     /// One queue of room for all: the first refusal ends the round.
     Shared,
     /// Each endpoint has its own: a refusal passes the turn on.
@@ -109,7 +109,7 @@ impl Arbiter {
 
     /// Tries up to `max` operations, one an endpoint and turn; answers how many went out.
     #[cold]
-    pub fn dispatch(&self, max: usize, room: Room) -> usize {
+    pub fn dispatch(&self, max: usize, room: TxRoom) -> usize {
         let mut done = 0;
         let mut refused = 0;
         while done < max {
@@ -128,7 +128,7 @@ impl Arbiter {
                     std::mem::forget(tried);
                     self.put_back(id, op, room);
                     refused += 1;
-                    if room == Room::Shared {
+                    if room == TxRoom::Shared {
                         break;
                     }
                 }
@@ -153,7 +153,7 @@ impl Arbiter {
         }
     }
 
-    fn put_back(&self, id: QueueId, op: Pending, room: Room) {
+    fn put_back(&self, id: QueueId, op: Pending, room: TxRoom) {
         let mut inner = self.inner.borrow_mut();
         let queue = inner.queues.entry(id).or_default();
         queue.is_tried = false;
@@ -166,8 +166,8 @@ impl Arbiter {
         }
         queue.ops.push_front(op);
         match room {
-            Room::Shared => inner.turns.push_front(id),
-            Room::PerEp => inner.turns.push_back(id),
+            TxRoom::Shared => inner.turns.push_front(id),
+            TxRoom::PerEp => inner.turns.push_back(id),
         }
     }
 }
@@ -231,10 +231,10 @@ mod tests {
         }
         arbiter.add(b, op(&log, 20));
         arbiter.add(b, op(&log, 21));
-        assert_eq!(arbiter.dispatch(4, Room::Shared), 4);
+        assert_eq!(arbiter.dispatch(4, TxRoom::Shared), 4);
         assert_eq!(*log.borrow(), [10, 20, 11, 21]);
         assert_eq!((arbiter.waiting(), arbiter.is_empty(b)), (1, true));
-        assert_eq!(arbiter.dispatch(4, Room::Shared), 1);
+        assert_eq!(arbiter.dispatch(4, TxRoom::Shared), 1);
         assert_eq!(arbiter.waiting(), 0);
     }
 
@@ -253,11 +253,11 @@ mod tests {
         );
         arbiter.add(a, op(&log, 1));
         arbiter.add(b, op(&log, 2));
-        assert_eq!(arbiter.dispatch(10, Room::Shared), 0);
+        assert_eq!(arbiter.dispatch(10, TxRoom::Shared), 0);
         assert_eq!(refusals.get(), 1);
-        assert_eq!(arbiter.dispatch(10, Room::PerEp), 1);
+        assert_eq!(arbiter.dispatch(10, TxRoom::PerEp), 1);
         assert_eq!(*log.borrow(), [2]);
-        assert_eq!(arbiter.dispatch(10, Room::PerEp), 2);
+        assert_eq!(arbiter.dispatch(10, TxRoom::PerEp), 2);
         assert_eq!(*log.borrow(), [2, 1]);
     }
 
@@ -274,7 +274,7 @@ mod tests {
                 Retry::NoResource
             }),
         );
-        assert_eq!(arbiter.dispatch(10, Room::PerEp), 0);
+        assert_eq!(arbiter.dispatch(10, TxRoom::PerEp), 0);
         assert_eq!(arbiter.waiting(), 0);
         assert!(log.borrow().is_empty());
         assert_eq!(arbiter.open(), a);
@@ -288,10 +288,10 @@ mod tests {
         arbiter.add(a, op(&log, 1));
         arbiter.add(b, op(&log, 2));
         let tried =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| arbiter.dispatch(9, Room::PerEp)));
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| arbiter.dispatch(9, TxRoom::PerEp)));
         assert!(tried.is_err());
         assert_eq!(arbiter.waiting(), 2);
-        assert_eq!((arbiter.dispatch(9, Room::PerEp), arbiter.waiting()), (2, 0));
+        assert_eq!((arbiter.dispatch(9, TxRoom::PerEp), arbiter.waiting()), (2, 0));
         assert_eq!(*log.borrow(), [2, 1]);
         arbiter.close(a);
         assert_eq!(arbiter.open(), a, "its queue is free again");
@@ -314,14 +314,14 @@ mod tests {
         );
         for behind in [0, 1] {
             assert!(!arbiter.is_empty(a) && arbiter.holds_back(a));
-            assert_eq!(arbiter.dispatch(1, Room::PerEp), behind);
+            assert_eq!(arbiter.dispatch(1, TxRoom::PerEp), behind);
             assert_eq!(seen.take(), Some((false, false)));
             if behind == 0 {
                 arbiter.add(a, Box::new(|| Retry::Done));
             }
         }
         assert!(arbiter.holds_back(a));
-        assert_eq!(arbiter.dispatch(1, Room::PerEp), 1);
+        assert_eq!(arbiter.dispatch(1, TxRoom::PerEp), 1);
         assert!(arbiter.is_empty(a) && !arbiter.holds_back(a));
     }
 
@@ -335,6 +335,6 @@ mod tests {
             assert_eq!(op(), Retry::Done);
         }
         assert_eq!(*log.borrow(), [1, 2]);
-        assert_eq!((arbiter.waiting(), arbiter.dispatch(1, Room::Shared)), (0, 0));
+        assert_eq!((arbiter.waiting(), arbiter.dispatch(1, TxRoom::Shared)), (0, 0));
     }
 }

@@ -1,7 +1,7 @@
 //! Registrations of memory the program owns, kept for the next time it uses the same buffer.
 //! Used by protocols that are handed plain pointers. Bounded by count and bytes; the one unused for longest goes first.
 //! Never patches code and never guesses: a registration is only kept when the kernel tells us of its end
-//! ([`ucs::mem::watch`]). What a program has registered by a handle of its own is found through [`Handles`], and not
+//! ([`ucs::mem::watch`]). What a program has registered by a handle of its own is found through [`MemHandles`], and not
 //! registered again.
 
 use crate::api::{Access, Error, Md, Memory};
@@ -37,13 +37,13 @@ pub enum Coherence {
     /// The kernel tells.
     Kernel(Watch),
     /// Nobody does, and this is why: registrations live as long as somebody uses them and are not kept.
-    Nobody(Errno),
+    Unavailable(Errno),
 }
 
 impl Coherence {
     /// The kernel, where it can.
     pub fn open() -> Self {
-        Watch::open().map_or_else(Coherence::Nobody, Coherence::Kernel)
+        Watch::open().map_or_else(Coherence::Unavailable, Coherence::Kernel)
     }
 }
 
@@ -92,7 +92,7 @@ pub struct RegCache<D: Md> {
 
 /// Registrations that a program made itself and holds: what covers an operation's memory is used for that, as it is. Whoever
 /// enters one takes it out again before it lets go of the memory.
-pub struct Handles<M> {
+pub struct MemHandles<M> {
     /// By first byte, and a number apart from others that begin there.
     at: BTreeMap<(usize, u64), Rc<M>>,
     entered: u64,
@@ -100,13 +100,13 @@ pub struct Handles<M> {
     longest: usize,
 }
 
-impl<M> Default for Handles<M> {
+impl<M> Default for MemHandles<M> {
     fn default() -> Self {
-        Handles { at: BTreeMap::new(), entered: 0, longest: 0 }
+        MemHandles { at: BTreeMap::new(), entered: 0, longest: 0 }
     }
 }
 
-impl<M: Memory> Handles<M> {
+impl<M: Memory> MemHandles<M> {
     /// Enters one. They may overlap.
     pub fn enter(&mut self, mem: Rc<M>) {
         self.entered += 1;

@@ -11,7 +11,7 @@ use arrayvec::ArrayVec;
 use super::iface::Proc;
 use super::vm::{self, Direction};
 use crate::api::{Comp, EpTag, Error, Iov, Outcome, Refused, Sent, Sink};
-use crate::base::eps::EpIdx;
+use crate::base::ep_table::EpIdx;
 
 /// Operations that may be under way in an interface, those included whose end nobody has been told yet.
 const MAX_IN_FLIGHT: usize = 256;
@@ -315,13 +315,13 @@ mod tests {
         for n in 0..10 {
             assert_eq!(p.put(&[7], n, Comp::Token(n as u64)), Ok(Sent::InProgress));
         }
-        assert!(!p.a.is_quiet() && p.remote_mem() == [0; 10]);
+        assert!(!p.a.is_idle() && p.remote_mem() == [0; 10]);
         let mut reported = Reported::default();
         assert_eq!((p.a.poll(3, &mut reported), p.a.poll(0, &mut reported)), (3, 0));
         assert_eq!((p.remote_mem(), reported.0.as_slice()), ([7; 10].as_slice(), oks(0..3).as_slice()));
         assert_eq!(p.ep.flush(Comp::None), Ok(Sent::InProgress), "seven have not been told");
         assert_eq!(p.ep.flush(Comp::Token(10)), Ok(Sent::InProgress));
-        assert_eq!((p.a.poll(64, &mut reported), p.a.is_quiet()), (8, true));
+        assert_eq!((p.a.poll(64, &mut reported), p.a.is_idle()), (8, true));
         assert_eq!(reported.0, oks(0..11));
         assert_eq!((p.ep.flush(Comp::Token(11)), p.a.flush(Comp::None)), (Ok(Sent::Done), Ok(Sent::Done)));
     }
@@ -334,7 +334,7 @@ mod tests {
             assert_eq!(p.put(&[1], n, Comp::None), Ok(Sent::InProgress));
             assert_eq!(p.remote_mem()[..4], if n < 3 { [0; 4] } else { [1; 4] });
         }
-        assert!(p.a.is_quiet(), "nobody is to be told");
+        assert!(p.a.is_idle(), "nobody is to be told");
         assert_eq!(p.put(&[2; 60], 0, Comp::None), Ok(Sent::InProgress));
         assert_eq!(p.put(&[3; 60], 60, Comp::None), Ok(Sent::InProgress));
         assert_eq!((p.remote_mem()[59], p.remote_mem()[60], p.remote_mem()[120]), (2, 3, 0));
@@ -455,7 +455,7 @@ mod tests {
         });
         let _ = p.put(&[1; 8], 0, Comp::Handle(comp.clone())).unwrap();
         assert_eq!(p.a.progress(64), 1);
-        assert_eq!((seen.borrow().as_slice(), p.a.is_quiet()), ([Ok(())].as_slice(), true));
+        assert_eq!((seen.borrow().as_slice(), p.a.is_idle()), ([Ok(())].as_slice(), true));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::iface::{Inner, Proc};
 use super::vm::{self, Direction};
 use super::{Mem, Rkey};
 use crate::api::{self, Access, Comp, EpTag, Error, Iov, Outcome, RemoteIov, Sent};
-use crate::base::eps::EpIdx;
+use crate::base::ep_table::EpIdx;
 use crate::base::{check, direct, iov};
 use std::rc::Rc;
 

@@ -10,7 +10,7 @@ use crate::api::{
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
-use crate::base::eps::{Bereaved, Eps};
+use crate::base::ep_table::{EpTable, FailedPeers};
 use crate::host::fd_server::{Alarm, FdServer, ProcKey, ProcWatch, SocketNamespace};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
@@ -88,7 +88,7 @@ pub(super) struct Inner {
     /// What bcopy packs into, made by the first; away while one is at it.
     bounce: Cell<Option<Box<[u8]>>>,
     /// Peers that have died, with how many of their endpoints have been told so.
-    failed_peers: Bereaved<Proc>,
+    failed_peers: FailedPeers<Proc>,
     /// Processes that endpoints lead to, by pid and key.
     procs: RefCell<HashMap<(u32, ProcKey), Weak<Proc>, FxBuildHasher>>,
 }
@@ -103,7 +103,7 @@ pub(super) struct Proc {
     pub not_found: Cell<bool>,
     pub key: ProcKey,
     pub watch: Arc<ProcWatch>,
-    pub eps: Eps,
+    pub eps: EpTable,
     /// What it is to be asked next.
     pub batch: ProcBatch,
 }
@@ -133,7 +133,7 @@ impl Iface {
         let inner = Inner {
             attr: attr(config.seg_size),
             md: Md::new(server.clone(), config.map, config.answer_timeout),
-            host: HostKey::here(),
+            host: HostKey::current(),
             proof: Box::new(server.key().0),
             server,
             alarm: Alarm::new(wake.clone()),
@@ -142,7 +142,7 @@ impl Iface {
             batches: BatchQueue::new(config.batch, config.batch_bytes),
             armed: Cell::default(),
             bounce: Cell::default(),
-            failed_peers: Bereaved::default(),
+            failed_peers: FailedPeers::default(),
             procs: RefCell::default(),
         };
         Ok(Iface { inner: Rc::new(inner) })
@@ -177,8 +177,8 @@ fn attr(max_bcopy: usize) -> IfaceAttr {
             | Caps::CONNECT_TO_IFACE
             | Caps::PEER_FAILURE
             | Caps::EP_CHECK
-            | Caps::DIRECT_PTR
-            | Caps::WORD_KEY
+            | Caps::RKEY_PTR
+            | Caps::MR_KEY
             | Caps::FLUSH_REMOTE
             // Nothing arrives: what it wakes for is what waits for a poll, and the death of a peer.
             | Caps::EVENT_RECV
@@ -260,7 +260,7 @@ impl Inner {
     }
 
     #[inline(always)]
-    fn is_quiet(&self) -> bool {
+    fn is_idle(&self) -> bool {
         !self.alarm.is_raised() && !self.batches.is_busy()
     }
 
@@ -320,7 +320,7 @@ impl Inner {
             not_found: Cell::default(),
             key,
             watch,
-            eps: Eps::default(),
+            eps: EpTable::default(),
             batch: ProcBatch::default(),
         });
         let mut procs = self.procs.borrow_mut();
@@ -387,8 +387,8 @@ impl api::Iface for Iface {
     }
 
     #[inline(always)]
-    fn is_quiet(&self) -> bool {
-        self.inner.is_quiet()
+    fn is_idle(&self) -> bool {
+        self.inner.is_idle()
     }
 
     #[inline]
@@ -414,7 +414,7 @@ impl api::Iface for Iface {
     fn arm(&self, _events: Events) -> Result<bool, Error> {
         self.inner.wake.clear().map_err(|errno| Error::Sys { call: "read", errno })?;
         // Raised before the signal: one of the two is still to be seen.
-        let asleep = self.inner.is_quiet();
+        let asleep = self.inner.is_idle();
         self.inner.armed.set(asleep);
         Ok(asleep)
     }

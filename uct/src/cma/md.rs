@@ -130,17 +130,17 @@ impl api::Md for Md {
     }
 
     /// Names the process: of its memory the kernel lets those in whom it lets in at all.
-    fn word_key(&self, _mem: &Mem) -> Result<u64, Error> {
+    fn mr_key(&self, _mem: &Mem) -> Result<u64, Error> {
         Ok(self.owner.0)
     }
 
-    fn rkey_of_word(&self, key: u64, addr: u64, len: u64) -> Result<Rkey, Error> {
+    fn rkey_from_mr_key(&self, key: u64, addr: u64, len: u64) -> Result<Rkey, Error> {
         let len = usize::try_from(len).map_err(|_| Error::RemoteAccess)?;
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
         Ok(Rkey { owner: ProcKey(key), memory: KeyMemory::Syscall(Range::new(addr, len, access)) })
     }
 
-    fn direct_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {
+    fn rkey_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {
         rkey.window()?.at(remote, len, Access::empty()).ok()
     }
 }

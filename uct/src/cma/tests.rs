@@ -34,7 +34,7 @@ fn unallocated_memory_is_reached_by_syscall() {
     let mut there = vec![0u8; 100_000];
     let base = there.as_mut_ptr();
     let rkey = key_of(&a, &b, &mut there, Access::ALL);
-    assert!(a.md().direct_ptr(&rkey, base.addr() as u64, 1).is_none());
+    assert!(a.md().rkey_ptr(&rkey, base.addr() as u64, 1).is_none());
     let bytes: Vec<u8> = (0..99_999).map(|i| (i * 7) as u8).collect();
     assert_eq!(put(&ep, &bytes, base.wrapping_add(1), &rkey), Ok(Sent::Done));
     assert_eq!(there[1..], bytes[..]);
@@ -80,7 +80,7 @@ fn allocated_memory_is_mapped() {
     let (a, b, ep) = pair();
     let mem = b.md().alloc(&AllocReq::new(4096, "test")).unwrap();
     let rkey = a.md().unpack_rkey(&b.md().pack_rkey(&mem).unwrap()).unwrap();
-    let at = a.md().direct_ptr(&rkey, mem.addr().addr() as u64, 4096).unwrap();
+    let at = a.md().rkey_ptr(&rkey, mem.addr().addr() as u64, 4096).unwrap();
     assert_ne!(at, mem.addr());
     assert_eq!(put(&ep, b"hello", mem.addr(), &rkey), Ok(Sent::Done));
     // SAFETY: mapped as long as the key, and written by nobody now.
@@ -103,7 +103,7 @@ fn memory_allocated_by_posix_is_mapped() {
         assert_eq!(mem.method(), None, "it is the other one's");
         let packed = owner.md().pack_rkey(mem).unwrap();
         let rkey = peer.md().unpack_rkey(&packed).unwrap();
-        let at = peer.md().direct_ptr(&rkey, mem.addr().addr() as u64 + 100, 8).expect("it is mapped");
+        let at = peer.md().rkey_ptr(&rkey, mem.addr().addr() as u64 + 100, 8).expect("it is mapped");
         assert_ne!(at, mem.addr().wrapping_add(100));
         // SAFETY: inside the set's memory, which nobody else touches.
         unsafe { mem.addr().wrapping_add(100).write(7) };
@@ -113,10 +113,10 @@ fn memory_allocated_by_posix_is_mapped() {
         let part = unsafe { owner.md().register(mem.addr().wrapping_add(4096), 64, Access::ALL) }.unwrap();
         let rkey = peer.md().unpack_rkey(&owner.md().pack_rkey(&part).unwrap()).unwrap();
         let first = part.addr().addr() as u64;
-        assert!(peer.md().direct_ptr(&rkey, first, 64).is_some());
-        assert!(peer.md().direct_ptr(&rkey, first - 1, 64).is_none(), "no more than was registered");
+        assert!(peer.md().rkey_ptr(&rkey, first, 64).is_some());
+        assert!(peer.md().rkey_ptr(&rkey, first - 1, 64).is_none(), "no more than was registered");
         drop((part, set));
-        assert!(peer.md().unpack_rkey(&packed).is_ok_and(|rkey| peer.md().direct_ptr(&rkey, 0, 0).is_none()));
+        assert!(peer.md().unpack_rkey(&packed).is_ok_and(|rkey| peer.md().rkey_ptr(&rkey, 0, 0).is_none()));
     }
     std::fs::remove_dir_all(&dir).unwrap();
 }
@@ -175,7 +175,7 @@ fn peer_failures_are_reported_up_to_max() {
         })
         .collect();
     let key = u64::from_le_bytes(iface[8..16].try_into().unwrap());
-    let rkey = here.md().rkey_of_word(key, 4096, 1).unwrap();
+    let rkey = here.md().rkey_from_mr_key(key, 4096, 1).unwrap();
     let iov = [Iov::new(b"x".as_ptr(), 1, None)];
     // SAFETY: a constant; nobody is asked for what may not be there.
     let put = unsafe { eps[9].put_zcopy(&iov, 4096, &rkey, Comp::Token(WAITING)) };
@@ -194,15 +194,15 @@ fn peer_failures_are_reported_up_to_max() {
         std::thread::yield_now();
     }
     assert_eq!(reported.0, [0]);
-    assert_eq!((here.poll(0, &mut reported), here.is_quiet()), (0, false));
+    assert_eq!((here.poll(0, &mut reported), here.is_idle()), (0, false));
     assert_eq!(here.arm(Default::default()), Ok(false), "there is more to be told");
     // Who has gone meanwhile is not told.
     eps.pop();
     for n in 1..MANY - 1 {
-        assert!(!here.is_quiet());
+        assert!(!here.is_idle());
         assert_eq!((here.poll(1, &mut reported), reported.0.len() as u64), (1, n + 1));
     }
-    assert_eq!((here.poll(64, &mut reported), here.is_quiet()), (0, true));
+    assert_eq!((here.poll(64, &mut reported), here.is_idle()), (0, true));
     assert!(reported.0.iter().copied().eq(0..MANY - 1));
     assert_eq!(eps[0].flush(Default::default()), Err(Error::PeerDead.into()));
 }
@@ -229,7 +229,7 @@ fn keys_bound_the_access() {
     packed[8..16].fill(0);
     let called = a.md().unpack_rkey(&packed).unwrap();
     let at = mine.addr().addr() as u64;
-    assert!(a.md().direct_ptr(&mapped, at, 8).is_some() && a.md().direct_ptr(&called, at, 8).is_none());
+    assert!(a.md().rkey_ptr(&mapped, at, 8).is_some() && a.md().rkey_ptr(&called, at, 8).is_none());
     for rkey in [mapped, called] {
         assert!(matches!(put(&ep, &[1], mine.addr(), &rkey), Err(Refused::Failed(Error::InvalidParam(_)))));
         assert!(ep.put_short(&[1], at, &rkey).is_err() && ep.get_short(&mut [0], at, &rkey).is_err());

@@ -6,7 +6,7 @@ use super::iface::{Inner, Stats};
 use super::tx::{CompletedSlot, EpIdx, OpKind, PacketLocation};
 use super::user_recv_qp::{USER_RECV_BIT, user_recv_completion};
 use crate::api::{Am, Comp, Error, Imm, Sink, Source};
-use crate::base::pending::Room;
+use crate::base::pending::TxRoom;
 
 impl<D: Dev> Inner<D> {
     /// Polls up to `max` events and returns their number; returns 0 when called from a handler. // HOT
@@ -47,13 +47,13 @@ impl<D: Dev> Inner<D> {
         events
     }
 
-    /// Returns whether a poll would find nothing; `true` counts as a poll. // HOT
+    /// ReturnStack whether a poll would find nothing; `true` counts as a poll. // HOT
     #[inline]
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.pending.waiting() == 0
             && !self.rx.needs_refill()
             && !self.tx.borrow().has_done_flush()
-            && self.cq.is_quiet()
+            && self.cq.is_idle()
     }
 
     // HOT
@@ -127,7 +127,7 @@ impl<D: Dev> Inner<D> {
         done.comp.fire(Ok(()), |token, result| sink.on_comp(token, result));
     }
 
-    /// Returns an undelivered packet to the sink. The slot is still taken, so that a send by the sink cannot
+    /// ReturnStack an undelivered packet to the sink. The slot is still taken, so that a send by the sink cannot
     /// overwrite the packet.
     #[cold]
     fn return_packet<S: Sink>(&self, slot: u32, status: DevStatus, sink: &mut S) -> bool {
@@ -147,10 +147,10 @@ impl<D: Dev> Inner<D> {
             (tx.kind(slot), tx.imm(slot))
         };
         match kind {
-            OpKind::ToUserQp if status == DevStatus::Rnr => sink.on_unsent_bare(tag, packet, imm),
+            OpKind::ToUserQp if status == DevStatus::Rnr => sink.on_user_rnr(tag, packet, imm),
             // The sink could not resend the immediate.
             OpKind::ToUserQp => return false,
-            _ if status == DevStatus::Rnr => sink.on_unsent(tag, packet),
+            _ if status == DevStatus::Rnr => sink.on_rnr(tag, packet),
             _ => sink.on_lost(tag, status_error(status), packet),
         }
         true
@@ -198,9 +198,9 @@ impl<D: Dev> Inner<D> {
         if !self.tx.borrow_mut().begin_dispatch() {
             return 0;
         }
-        let mut done = self.pending.dispatch(max, Room::PerEp);
+        let mut done = self.pending.dispatch(max, TxRoom::PerEp);
         if done < max && self.tx.borrow_mut().release_unused() {
-            done += self.pending.dispatch(max - done, Room::PerEp);
+            done += self.pending.dispatch(max - done, TxRoom::PerEp);
         }
         self.tx.borrow_mut().end_dispatch(self.pending.waiting() > 0);
         done
@@ -219,7 +219,7 @@ impl<D: Dev> Inner<D> {
 
 fn on_user_recv<S: Sink>(cqe: &Cqe, sink: &mut S) {
     let (token, bare) = user_recv_completion(cqe, status_error);
-    sink.on_bare(token, bare);
+    sink.on_user_recv(token, bare);
 }
 
 /// Whether a packet with this status may be resent: nobody received it, or nobody can say who did.

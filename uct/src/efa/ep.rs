@@ -11,7 +11,7 @@ use super::md::{Mem, Rkey};
 use super::rdma::RmaDir;
 use super::tx::{ClaimedSlot, EpIdx, MAX_INLINE, OpKind, Tx};
 use crate::api::{
-    self, BareQp, Comp, EpTag, Error, Iov, Op, Outcome, Pending, PendingQueued, Refused, RemoteIov, Sent,
+    self, Comp, EpTag, Error, Iov, Op, Outcome, Pending, PendingQueued, Refused, RemoteIov, Sent, UserQp,
 };
 use crate::base::check::{fits, total};
 use crate::base::iov::{checked_len, gather};
@@ -136,7 +136,7 @@ fn gather_sges<D: Dev>(iov: &[Iov<'_, Mem<D>>], max: usize) -> Result<Option<Arr
     for piece in iov.iter().filter(|piece| piece.total() > 0) {
         let mem = piece.mem.ok_or(Error::BadLocalKey)?;
         let (addr, len, count) =
-            piece.whole().map_or((piece.addr, piece.len, piece.count), |(a, l)| (a, l, 1));
+            piece.contiguous().map_or((piece.addr, piece.len, piece.count), |(a, l)| (a, l, 1));
         for n in 0..count {
             let sge = mem.sge(addr.wrapping_add(n * piece.stride), len)?;
             let full = blocks.len() == max;
@@ -239,9 +239,9 @@ impl<D: Dev> api::Ep for Ep<D> {
     }
 
     /// Builds the data in the slot's buffer and sends it to another queue pair of the same peer device.
-    fn am_bare<F: FnOnce(&mut [u8]) -> usize>(
+    fn send_to_user_qp<F: FnOnce(&mut [u8]) -> usize>(
         &self,
-        to: BareQp,
+        to: UserQp,
         max: usize,
         imm: Option<u32>,
         pack: F,

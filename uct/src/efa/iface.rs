@@ -13,13 +13,13 @@ use super::rx::Rx;
 use super::tx::{MAX_INLINE, Tx};
 use super::user_recv_qp::{USER_RECV_BIT, UserRecvQp};
 use crate::api::{
-    self, Access, AddrBuf, AmHandler, AmLimits, AtomicCaps, BareQp, Caps, Comp, ConnectError, DevKind, EpTag,
-    Error, Events, IfaceAttr, ImmHandler, Iov, Latency, Op, OpenError, OrderKind, Outcome, RmaLimits, Sent,
-    Sink,
+    self, Access, AddrBuf, AmHandler, AmLimits, AtomicCaps, Caps, Comp, ConnectError, DevKind, EpTag, Error,
+    Events, IfaceAttr, ImmHandler, Iov, Latency, Op, OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink,
+    UserQp,
 };
 use crate::base::am::{AmTable, TableSink};
+use crate::base::inline_closure::InlineClosure;
 use crate::base::pending::Arbiter;
-use crate::base::thunk::Thunk;
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::BorrowedFd;
@@ -121,7 +121,7 @@ pub(super) struct Inner<D: Dev> {
 }
 
 /// Length of a get, and the closure that takes its bytes.
-pub(super) type Unpack = (usize, Thunk);
+pub(super) type Unpack = (usize, InlineClosure);
 
 /// Device limits in the form that posting needs, bytes.
 #[derive(Clone, Copy)]
@@ -211,7 +211,7 @@ impl<D: Dev> Iface<D> {
     }
 }
 
-/// Returns 31 random bits: the standard library seeds hash keys from the system.
+/// ReturnStack 31 random bits: the standard library seeds hash keys from the system.
 fn random() -> u32 {
     std::hash::RandomState::new().build_hasher().finish() as u32
 }
@@ -231,7 +231,7 @@ impl Limits {
 
 fn attr(a: &DevAttr, limits: &Limits, slots: u32, events: Channel, user_recv: bool) -> IfaceAttr {
     let mut caps = Caps::AM_BCOPY
-        | Caps::AM_BARE
+        | Caps::SEND_TO_USER_QP
         | Caps::AM_SOURCE
         | Caps::CONNECT_TO_IFACE
         | Caps::PENDING
@@ -240,12 +240,12 @@ fn attr(a: &DevAttr, limits: &Limits, slots: u32, events: Channel, user_recv: bo
     // A short message has an id and an 8-byte header.
     caps.set(Caps::AM_SHORT, limits.inline > 8);
     caps.set(Caps::AM_ZCOPY, limits.iov > 0);
-    caps.set(Caps::WORD_KEY, limits.read.is_some() || limits.write.is_some());
+    caps.set(Caps::MR_KEY, limits.read.is_some() || limits.write.is_some());
     caps.set(Caps::GET_BCOPY | Caps::GET_ZCOPY | Caps::GET_SGL, limits.read.is_some());
     let put = Caps::PUT_SHORT | Caps::PUT_BCOPY | Caps::PUT_ZCOPY | Caps::PUT_SGL | Caps::PUT_IMM;
     caps.set(put, limits.write.is_some());
     caps.set(Caps::EP_CHECK, limits.read.is_some());
-    caps.set(Caps::RECV_BARE, user_recv);
+    caps.set(Caps::USER_RECV, user_recv);
     caps.set(Caps::EVENT_RECV | Caps::EVENT_SEND, events == Channel::With);
     // Through the slot's buffer, which holds a packet.
     let rma = |max: Option<usize>| {
@@ -333,13 +333,15 @@ impl<D: Dev> api::Iface for Iface<D> {
         self.inner.handlers.set_error(handler);
     }
 
-    fn bare_qp(&self) -> Option<BareQp> {
+    fn user_recv_qp(&self) -> Option<UserQp> {
         self.inner.user_recv_qp.as_ref().map(UserRecvQp::addr)
     }
 
-    unsafe fn recv_bare(&self, into: Iov<'_, Mem<D>>, token: u64) -> Outcome {
-        let Some(qp) = &self.inner.user_recv_qp else { return Err(Error::Unsupported(Op::RecvBare).into()) };
-        let whole = into.whole().filter(|_| token & USER_RECV_BIT == 0);
+    unsafe fn post_user_recv(&self, into: Iov<'_, Mem<D>>, token: u64) -> Outcome {
+        let Some(qp) = &self.inner.user_recv_qp else {
+            return Err(Error::Unsupported(Op::PostUserRecv).into());
+        };
+        let whole = into.contiguous().filter(|_| token & USER_RECV_BIT == 0);
         let Some((addr, len)) = whole else {
             return Err(Error::InvalidParam("a token has 63 bits, and a receive one block").into());
         };
@@ -353,8 +355,8 @@ impl<D: Dev> api::Iface for Iface<D> {
 
     // HOT
     #[inline]
-    fn is_quiet(&self) -> bool {
-        self.inner.is_quiet()
+    fn is_idle(&self) -> bool {
+        self.inner.is_idle()
     }
 
     fn progress(&self, max: usize) -> usize {

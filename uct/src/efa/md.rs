@@ -147,11 +147,11 @@ impl<D: Dev> api::Md for Md<D> {
         Rkey::parse(packed)
     }
 
-    fn word_key(&self, mem: &Mem<D>) -> Result<u64, Error> {
+    fn mr_key(&self, mem: &Mem<D>) -> Result<u64, Error> {
         Ok(mem.mr.rkey().into())
     }
 
-    fn rkey_of_word(&self, key: u64, addr: u64, len: u64) -> Result<Rkey, Error> {
+    fn rkey_from_mr_key(&self, key: u64, addr: u64, len: u64) -> Result<Rkey, Error> {
         let malformed = Error::InvalidParam("not a remote key of the efa transport");
         Rkey::new(addr, len, u32::try_from(key).map_err(|_| malformed)?).ok_or(malformed)
     }

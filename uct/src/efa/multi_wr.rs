@@ -13,7 +13,7 @@ use super::rdma::RmaDir;
 use super::tx::{EpIdx, Tx};
 use super::wr_group::WrGroupId;
 use crate::api::{Comp, Error, Iov, Outcome, Refused, RemoteIov, Sent};
-use crate::base::iov::Walk;
+use crate::base::iov::FragmentCursor;
 
 /// An operation that is not fully posted, or has requests in flight.
 pub(super) struct MultiWrOp<D: Dev> {
@@ -29,7 +29,7 @@ pub(super) struct MultiWrOp<D: Dev> {
     remote: Vec<RemoteIov<'static, ()>>,
     rkeys: Vec<u32>,
     /// Position of the next request in the lists.
-    walk: Walk,
+    walk: FragmentCursor,
     unposted: u32,
     in_flight: u32,
 }
@@ -64,7 +64,7 @@ impl<D: Dev> Ep<D> {
             lkeys: iov.iter().map(|p| p.mem.map_or(0, Mem::lkey)).collect(),
             remote: remote.iter().map(without_rkey).collect(),
             rkeys: remote.iter().map(|r| r.rkey.word()).collect(),
-            walk: Walk::default(),
+            walk: FragmentCursor::default(),
             unposted: requests,
             in_flight: 0,
         };
@@ -120,7 +120,7 @@ impl<D: Dev> Inner<D> {
     }
 
     /// Completes a request of `group`: posts more of a multi-WR operation, or after a failure gives up the
-    /// rest. Returns the completion and result of the last request.
+    /// rest. ReturnStack the completion and result of the last request.
     #[cold]
     pub(super) fn group_member_done(
         &self,

@@ -8,8 +8,8 @@ use super::tx::OpKind;
 use super::wr_group::WrGroupId;
 use crate::api::{Comp, Error, Iov, Op, Outcome, Refused, RemoteIov, Sent};
 use crate::base::check::fits;
+use crate::base::inline_closure::InlineClosure;
 use crate::base::iov::{Fragment, checked_len, checked_sgl_len, fragments};
-use crate::base::thunk::Thunk;
 
 /// Most entries of an I/O vector, on either side.
 pub(super) const MAX_IOV: usize = 16;
@@ -24,7 +24,7 @@ pub(super) enum RmaDir {
 fn single_sge<D: Dev>(iov: &[Iov<'_, Mem<D>>]) -> Result<Option<Sge>, Error> {
     let mut pieces = iov.iter().filter(|piece| piece.total() > 0);
     let (Some(piece), None) = (pieces.next(), pieces.next()) else { return Ok(None) };
-    let Some((addr, len)) = piece.whole() else { return Ok(None) };
+    let Some((addr, len)) = piece.contiguous() else { return Ok(None) };
     piece.mem.ok_or(Error::BadLocalKey)?.sge(addr, len).map(Some)
 }
 
@@ -82,7 +82,7 @@ impl<D: Dev> Ep<D> {
         let claim = self.claim(OpKind::GetBcopy, comp)?;
         let slot = claim.slot();
         let sge = iface.bounce.sge(slot, len);
-        iface.unpacks.borrow_mut()[slot as usize] = Some((len, Thunk::new(unpack)));
+        iface.unpacks.borrow_mut()[slot as usize] = Some((len, InlineClosure::new(unpack)));
         let posted = self.finish_post(claim, iface.qp.read(&self.to, u64::from(slot), sge, remote, key));
         if posted.is_err() {
             let unused = iface.unpacks.borrow_mut()[slot as usize].take();

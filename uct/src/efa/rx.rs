@@ -2,8 +2,8 @@
 
 use super::buffers::Buffers;
 use super::dev::{Dev, DevMr, DevQp};
-use crate::api::{Access, Error, Keep, Kept};
-use crate::base::lent::Lent;
+use crate::api::{Access, Error, Keep, RecvDesc};
+use crate::base::recv_desc::RecvDescPool;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ struct Pool<M> {
     kept: Cell<u32>,
     spare: u32,
     /// `None`: the memory cannot outlive its registration, so keeping copies.
-    lent: Option<Arc<Lent>>,
+    lent: Option<Arc<RecvDescPool>>,
 }
 
 pub(super) struct Rx<M> {
@@ -50,7 +50,7 @@ impl<M: DevMr + 'static> Rx<M> {
         let count = depth + spare;
         let buffers = Buffers::new(dev, pd, slot_len, count, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
         let free = RefCell::new((0..count).rev().collect());
-        let lent = buffers.backing().map(|memory| Lent::new(count, memory));
+        let lent = buffers.backing().map(|memory| RecvDescPool::new(count, memory));
         let pool = Pool { buffers, free, kept: Cell::new(0), spare, lent };
         let batch = (depth / 4).clamp(1, BATCH);
         Ok(Rx { pool, depth, posted: Cell::new(0), batch, closed: Cell::new(false) })
@@ -123,15 +123,15 @@ impl<M: DevMr + 'static> RecvBuffer<'_, M> {
 }
 
 impl<M: DevMr + 'static> Keep for RecvBuffer<'_, M> {
-    fn keep(&self, packet: &[u8]) -> Kept {
+    fn keep(&self, packet: &[u8]) -> RecvDesc {
         let pool = self.pool;
-        let Some(lent) = &pool.lent else { return Kept::copied(packet) };
+        let Some(lent) = &pool.lent else { return RecvDesc::copied(packet) };
         if pool.kept.get() == pool.spare {
             let reclaimed = lent.reclaim(|slot| pool.free.borrow_mut().push(slot));
             pool.kept.set(pool.kept.get() - reclaimed);
         }
         if pool.kept.get() == pool.spare || self.kept.replace(true) {
-            return Kept::copied(packet);
+            return RecvDesc::copied(packet);
         }
         pool.kept.set(pool.kept.get() + 1);
         // SAFETY: the packet lies in the slot, which is not posted again before it has come back.

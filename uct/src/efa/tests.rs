@@ -5,8 +5,8 @@ use super::dev::soft::{self, Fabric, FaultPlan, Generation, Inproc, Profile, Sof
 use super::dev::{Channel, Dev, Gid};
 use super::{Config, Ep, Iface, Md, Mem, Params, RawAddr, Rkey};
 use crate::api::{
-    Access, AllocReq, Am, Caps, Comp, Completion, Ep as _, EpTag, Error, Events, Iface as _, Iov, Kept,
-    Md as _, Memory, Op, PendingQueued, Refused, Retry, Sent, Sink, Source as From,
+    Access, AllocReq, Am, Caps, Comp, Completion, Ep as _, EpTag, Error, Events, Iface as _, Iov, Md as _,
+    Memory, Op, PendingQueued, RecvDesc, Refused, Retry, Sent, Sink, Source as From,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -69,10 +69,10 @@ impl Sink for ReturnedPackets {
     fn on_ep_error(&mut self, _: EpTag, error: Error) {
         panic!("{error}");
     }
-    fn on_unsent(&mut self, ep: EpTag, packet: &[u8]) {
+    fn on_rnr(&mut self, ep: EpTag, packet: &[u8]) {
         self.0.push((ep, packet.to_vec(), Returned::Packet));
     }
-    fn on_unsent_bare(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
+    fn on_user_rnr(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
         self.0.push((ep, data.to_vec(), Returned::ToUserQp(imm)));
     }
 }
@@ -225,7 +225,7 @@ fn a_wrong_connection_id_is_rejected<N: Network>() {
 
 /// Keeps every message.
 #[derive(Default)]
-struct KeepAll(Vec<Kept>);
+struct KeepAll(Vec<RecvDesc>);
 
 impl Sink for KeepAll {
     fn on_am(&mut self, am: Am<'_>) {

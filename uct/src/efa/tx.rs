@@ -9,7 +9,7 @@ use super::wr_group::{WrGroupId, WrGroups};
 use crate::api::{Comp, EpTag, Outcome, Refused};
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use ucs::coll::snug;
+use ucs::coll::growth;
 use ucs::mem::pool::FreeList;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -394,7 +394,7 @@ impl Tx {
                 EpIdx(at)
             }
             None => {
-                snug::push(&mut self.eps, new);
+                growth::push(&mut self.eps, new);
                 EpIdx(self.eps.len() as u32 - 1)
             }
         }

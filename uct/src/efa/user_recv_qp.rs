@@ -2,7 +2,7 @@
 //! shares the completion queue of its interface, where [`USER_RECV_BIT`] marks its completions.
 
 use super::dev::{Cqe, Dev, DevQp, DevStatus, PostError, QpInit, QpKind, Sge};
-use crate::api::{Bare, BareQp, Error, OpenError, Outcome, Refused, Sent, Source};
+use crate::api::{Error, OpenError, Outcome, Refused, Sent, Source, UserQp, UserRecv};
 
 /// Work request bit of user receives; the other 63 bits are the caller's.
 pub(super) const USER_RECV_BIT: u64 = 1 << 63;
@@ -33,8 +33,8 @@ impl<Q: DevQp> UserRecvQp<Q> {
     }
 
     /// Address that peers send to.
-    pub(super) fn addr(&self) -> BareQp {
-        BareQp { qpn: self.qp.qpn(), qkey: self.qkey }
+    pub(super) fn addr(&self) -> UserQp {
+        UserQp { qpn: self.qp.qpn(), qkey: self.qkey }
     }
 
     pub(super) fn post(&self, token: u64, sge: Sge) -> Outcome {
@@ -50,7 +50,7 @@ impl<Q: DevQp> UserRecvQp<Q> {
 }
 
 /// Converts the completion of a user receive: its token and result.
-pub(super) fn user_recv_completion(cqe: &Cqe, error: impl FnOnce(DevStatus) -> Error) -> (u64, Bare) {
+pub(super) fn user_recv_completion(cqe: &Cqe, error: impl FnOnce(DevStatus) -> Error) -> (u64, UserRecv) {
     let len = cqe.len as usize;
     let result = match cqe.status {
         DevStatus::Ok => Ok(()),
@@ -59,5 +59,5 @@ pub(super) fn user_recv_completion(cqe: &Cqe, error: impl FnOnce(DevStatus) -> E
         status => Err(error(status)),
     };
     let source = Source { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) };
-    (cqe.wr_id & !USER_RECV_BIT, Bare { result, len, imm: cqe.imm, source })
+    (cqe.wr_id & !USER_RECV_BIT, UserRecv { result, len, imm: cqe.imm, source })
 }

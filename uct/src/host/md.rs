@@ -165,7 +165,7 @@ impl api::Md for Md {
             let mut fixed = req.at.map(reserve).transpose()?;
             let file = SharedMem::create(req.name, req.len, opts).map_err(alloc::error)?;
             if let Some(fixed) = &mut fixed {
-                fixed.back_by(&file, opts).map_err(alloc::error)?;
+                fixed.map_file(&file, opts).map_err(alloc::error)?;
             }
             let addr = fixed.as_ref().map_or(file.as_ptr(), FixedMap::as_ptr);
             let server = self.inner.remote_segments.server();
@@ -201,7 +201,7 @@ impl api::Md for Md {
 
     fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
         let key = PackedKey {
-            name: self.word_key(mem)?.into(),
+            name: self.mr_key(mem)?.into(),
             addr: (mem.addr.addr() as u64).into(),
             len: (mem.len as u64).into(),
             access: mem.access.bits().into(),
@@ -220,18 +220,18 @@ impl api::Md for Md {
     }
 
     /// What the allocation is called: as a key it is good for all of that, as far as its own rights go.
-    fn word_key(&self, mem: &Mem) -> Result<u64, Error> {
+    fn mr_key(&self, mem: &Mem) -> Result<u64, Error> {
         mem.name.map(|name| name.0).ok_or(Error::Unsupported(Op::RemoteKey))
     }
 
     /// The first uses of a name ask the peer's fd server: until it has answered, *not ready*.
     #[inline]
-    fn rkey_of_word(&self, key: u64, _addr: u64, _len: u64) -> Result<Rkey, Error> {
+    fn rkey_from_mr_key(&self, key: u64, _addr: u64, _len: u64) -> Result<Rkey, Error> {
         let segment = self.inner.remote_segments.by_word_key(Name(key))?;
         Ok(Rkey { window: segment.all()?, _segment: segment })
     }
 
-    fn direct_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {
+    fn rkey_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {
         rkey.window.at(remote, len, Access::empty()).ok()
     }
 }

@@ -124,7 +124,7 @@ impl RemoteSegments {
             }
             QueryResult::Pending(query) => {
                 self.keep_query(name, query);
-                Err(ConnectError::Silent)
+                Err(ConnectError::NoAnswer)
             }
         }
     }

@@ -5,14 +5,14 @@ use super::queue::{Arrived, Queue};
 use super::slots::{Filled, Slots};
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
-    self, AddrBuf, Am, AmHandler, AmLimits, Armed, Caps, Comp, ConnectError, DevKind, Error, Events, Glance,
-    IfaceAttr, Imm, ImmHandler, Keep, Latency, Linear, OpenError, OrderKind, Outcome, RmaPerf, Sent, Sink,
-    Source, Take,
+    self, AddrBuf, Am, AmHandler, AmLimits, ArmStatus, Caps, Comp, ConnectError, DevKind, Error, Events,
+    IfaceAttr, Imm, ImmHandler, Keep, Latency, Linear, OpenError, OrderKind, Outcome, PollOne, RecvCallback,
+    RmaPerf, Sent, Sink, Source,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
-use crate::base::nap::Nap;
-use crate::base::pending::{Arbiter, Room};
-use crate::base::taking::Taking;
+use crate::base::pending::{Arbiter, TxRoom};
+use crate::base::reentry::ReentryGuard;
+use crate::base::retry_sleep::RetrySleep;
 use crate::base::{check, direct};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -94,7 +94,7 @@ pub(super) struct Inner {
     pub(super) handlers: AmTable,
     pub(super) pending: Arbiter,
     wake: Wake,
-    nap: Nap,
+    nap: RetrySleep,
     /// [Handles](Handle) that there are.
     handles: Cell<usize>,
 }
@@ -122,7 +122,7 @@ impl Iface {
             handlers: AmTable::default(),
             pending: Arbiter::default(),
             wake: Wake::default(),
-            nap: Nap::default(),
+            nap: RetrySleep::default(),
             handles: Cell::default(),
         });
         IFACES.with_borrow_mut(|all| all.insert(id, Rc::downgrade(&inner)));
@@ -145,8 +145,8 @@ fn attr(max_am: usize, depth: usize) -> IfaceAttr {
             - Caps::CONNECT_TO_EP
             - Caps::EVENT_SEND
             - Caps::PEER_FAILURE
-            - Caps::AM_BARE
-            - Caps::RECV_BARE,
+            - Caps::SEND_TO_USER_QP
+            - Caps::USER_RECV,
         am: AmLimits {
             max_short: max_am,
             max_bcopy: max_am,
@@ -238,7 +238,7 @@ impl Inner {
     /// Does that. // HOT
     #[inline(always)]
     pub(super) fn deliver(&self, packet: &[u8], keep: &dyn Keep, from: u64) {
-        let _taking = Taking::begin(&self.taking);
+        let _taking = ReentryGuard::begin(&self.taking);
         self.handlers.dispatch(Am::new(packet, Source { node: from, port: 0 }, keep));
     }
 
@@ -283,32 +283,32 @@ impl Inner {
         }
     }
 
-    /// A look for one message: see [`api::Iface::glance`]. // HOT
+    /// A look for one message: see [`api::Iface::poll_one`]. // HOT
     #[inline(always)]
-    fn glance<T: Take>(&self, take: T) -> Glance {
+    fn poll_one<T: RecvCallback>(&self, callback: T) -> PollOne {
         let Some(oldest) = self.queue.front() else {
-            return if self.pending.waiting() == 0 { Glance::Quiet } else { Glance::Busy };
+            return if self.pending.waiting() == 0 { PollOne::Empty } else { PollOne::NeedsPoll };
         };
-        let Arrived::Message { slot, len, from } = oldest else { return Glance::Busy };
-        let Some(mut look) = Look::begin(self) else { return Glance::Quiet };
+        let Arrived::Message { slot, len, from } = oldest else { return PollOne::NeedsPoll };
+        let Some(mut look) = Look::begin(self) else { return PollOne::Empty };
         let delivery = self.slots.deliver(slot);
-        if !take.take(delivery.bytes(len as usize), Source { node: from, port: 0 }) {
+        if !callback.on_packet(delivery.bytes(len as usize), Source { node: from, port: 0 }) {
             delivery.put_off();
             look.taken = false;
-            return Glance::Busy;
+            return PollOne::NeedsPoll;
         }
         drop(delivery);
         drop(look);
-        Glance::Taken { more: !self.is_quiet() }
+        PollOne::Received { more: !self.is_idle() }
     }
 
     #[inline(always)]
-    fn is_quiet(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.pending.waiting() == 0
     }
 
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        let Some(taking) = Taking::begin(&self.taking) else { return 0 };
+        let Some(taking) = ReentryGuard::begin(&self.taking) else { return 0 };
         let mut events = 0;
         while events < max {
             let Some(arrived) = self.queue.pop() else { break };
@@ -332,7 +332,7 @@ impl Inner {
     /// What waits for room is tried: at least one, however much comes in.
     #[cold]
     fn go_on(&self, max: usize) -> usize {
-        let done = self.pending.dispatch(max, Room::PerEp);
+        let done = self.pending.dispatch(max, TxRoom::PerEp);
         if done > 0 {
             self.nap.reset();
         }
@@ -344,14 +344,18 @@ impl Inner {
 struct Look<'a> {
     queue: &'a Queue,
     taken: bool,
-    _taking: Taking<'a>,
+    _taking: ReentryGuard<'a>,
 }
 
 impl Look<'_> {
     /// `None`: a message is with somebody already. // HOT
     #[inline(always)]
     fn begin(inner: &Inner) -> Option<Look<'_>> {
-        Taking::begin(&inner.taking).map(|taking| Look { queue: &inner.queue, taken: true, _taking: taking })
+        ReentryGuard::begin(&inner.taking).map(|taking| Look {
+            queue: &inner.queue,
+            taken: true,
+            _taking: taking,
+        })
     }
 }
 
@@ -414,14 +418,14 @@ impl api::Iface for Iface {
     }
 
     #[inline]
-    fn is_quiet(&self) -> bool {
-        self.inner.is_quiet()
+    fn is_idle(&self) -> bool {
+        self.inner.is_idle()
     }
 
     // HOT
     #[inline(always)]
-    fn glance<T: Take>(&self, take: T) -> Glance {
-        self.inner.glance(take)
+    fn poll_one<T: RecvCallback>(&self, callback: T) -> PollOne {
+        self.inner.poll_one(callback)
     }
 
     fn progress(&self, max: usize) -> usize {
@@ -441,21 +445,21 @@ impl api::Iface for Iface {
     }
 
     fn arm(&self, events: Events) -> Result<bool, Error> {
-        Ok(self.arm_for(events)? == Armed::Asleep)
+        Ok(self.arm_for(events)? == ArmStatus::Armed)
     }
 
     /// Room is made by this thread, when it polls another interface: who sleeps on this one alone looks for it now and then.
-    fn arm_for(&self, _events: Events) -> Result<Armed, Error> {
+    fn arm_for(&self, _events: Events) -> Result<ArmStatus, Error> {
         let (wake, waits) = (&self.inner.wake, self.inner.pending.waiting() > 0);
         wake.event()?.clear().map_err(|errno| Error::Sys { call: "read", errno })?;
         let idle = self.inner.queue.is_empty();
         wake.armed.set(idle);
         Ok(match (idle, waits) {
-            (false, _) => Armed::Busy,
-            (true, true) => Armed::Nap(self.inner.nap.take()),
+            (false, _) => ArmStatus::Busy,
+            (true, true) => ArmStatus::ArmedFor(self.inner.nap.take()),
             (true, false) => {
                 self.inner.nap.reset();
-                Armed::Asleep
+                ArmStatus::Armed
             }
         })
     }

@@ -103,15 +103,15 @@ impl api::Md for Md {
         Ok(Rkey { region: Region::of(u64::from_le_bytes(key))? })
     }
 
-    fn word_key(&self, mem: &Mem) -> Result<u64, Error> {
+    fn mr_key(&self, mem: &Mem) -> Result<u64, Error> {
         Ok(mem.region.word())
     }
 
-    fn rkey_of_word(&self, key: u64, _addr: u64, _len: u64) -> Result<Rkey, Error> {
+    fn rkey_from_mr_key(&self, key: u64, _addr: u64, _len: u64) -> Result<Rkey, Error> {
         Ok(Rkey { region: Region::of(key)? })
     }
 
-    fn direct_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {
+    fn rkey_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {
         rkey.window().ok()?.at(remote, len, Access::empty()).ok()
     }
 }

@@ -35,12 +35,12 @@ pub(super) struct Queue {
 }
 
 /// The room that there was, kept for one message while that is packed. Nobody else finds any meanwhile.
-pub(super) struct Kept<'a> {
+pub(super) struct Reservation<'a> {
     queue: &'a Queue,
     most_bytes: usize,
 }
 
-impl Drop for Kept<'_> {
+impl Drop for Reservation<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if !self.queue.is_closed() {
@@ -75,8 +75,8 @@ impl Queue {
 
     /// Keeps the room that there is. // HOT
     #[inline(always)]
-    pub(super) fn keep(&self) -> Kept<'_> {
-        Kept { most_bytes: self.most_bytes.replace(0), queue: self }
+    pub(super) fn keep(&self) -> Reservation<'_> {
+        Reservation { most_bytes: self.most_bytes.replace(0), queue: self }
     }
 
     /// Nothing is taken any more.

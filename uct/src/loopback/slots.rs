@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ucs::mem::page::CACHE_LINE;
 use ucs::mem::{Fill, MapOpts, Mapping, MemError};
 
-use crate::api::{Keep, Kept};
-use crate::base::lent::Lent;
+use crate::api::{Keep, RecvDesc};
+use crate::base::recv_desc::RecvDescPool;
 
 /// Bytes before a slot's packet: its payload, behind the id, begins with a cache line.
 const LEAD: usize = CACHE_LINE - 1;
@@ -22,7 +22,7 @@ pub(super) struct Slots {
     left: Cell<usize>,
     kept: Cell<u32>,
     most_kept: u32,
-    lent: Arc<Lent>,
+    lent: Arc<RecvDescPool>,
 }
 
 impl Slots {
@@ -34,7 +34,7 @@ impl Slots {
             MapOpts { fill: Fill::Lazy, ..MapOpts::default() },
         )?);
         Ok(Slots {
-            lent: Lent::new(count, memory.clone()),
+            lent: RecvDescPool::new(count, memory.clone()),
             memory,
             slot_len,
             free: (0..count).rev().map(Cell::new).collect(),
@@ -139,13 +139,13 @@ impl Delivery<'_> {
 }
 
 impl Keep for Delivery<'_> {
-    fn keep(&self, packet: &[u8]) -> Kept {
+    fn keep(&self, packet: &[u8]) -> RecvDesc {
         let slots = self.slots;
         if slots.kept.get() == slots.most_kept {
             slots.reclaim();
         }
         if slots.kept.get() == slots.most_kept || self.kept.replace(true) {
-            return Kept::copied(packet);
+            return RecvDesc::copied(packet);
         }
         slots.kept.set(slots.kept.get() + 1);
         // SAFETY: the packet lies in the slot, which is not written again before it is taken back by `reclaim`.

@@ -2,8 +2,8 @@
 
 use super::{Config, Ep, Iface};
 use crate::api::{
-    AllocReq, Am, Comp, ConnectError, Ep as _, EpTag, Error, Glance, Iface as _, Md as _, Memory as _,
-    PendingQueued, Refused, Sent, Sink, Source,
+    AllocReq, Am, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Md as _, Memory as _, PendingQueued,
+    PollOne, Refused, Sent, Sink, Source,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,9 +20,9 @@ fn nothing_is_delivered_inside_the_send() {
     let got = Rc::new(RefCell::new(Vec::new()));
     let sink = got.clone();
     iface.set_am_handler(3, Some(Box::new(move |am| sink.borrow_mut().push(am.packet().to_vec()))));
-    assert!(iface.is_quiet());
+    assert!(iface.is_idle());
     assert_eq!(ep.am_short(3, 0x0807060504030201, &[9]), Ok(Sent::Done));
-    assert!(got.borrow().is_empty() && !iface.is_quiet());
+    assert!(got.borrow().is_empty() && !iface.is_idle());
     assert_eq!(iface.progress(8), 1);
     assert_eq!(*got.borrow(), [[3, 1, 2, 3, 4, 5, 6, 7, 8, 9]]);
 }
@@ -47,7 +47,7 @@ fn who_wants_it_is_given_messages_inside_the_send() {
     let keeps = kept.clone();
     iface.set_am_handler(3, Some(Box::new(move |am| keeps.borrow_mut().push(am.keep()))));
     let sent = all_forms(&ep);
-    assert!(iface.is_quiet() && iface.progress(9) == 0);
+    assert!(iface.is_idle() && iface.progress(9) == 0);
     assert!(kept.borrow().iter().map(|kept| kept.packet()).eq(&sent));
     // They stay with who keeps them, whatever is sent after.
     all_forms(&ep);
@@ -162,19 +162,19 @@ fn so_do_words() {
     let (iface, ep) = pair(Default::default());
     let other = pair(Default::default()).0;
     let mem = iface.md().alloc(&AllocReq::new(64, "test")).unwrap();
-    let (word, at) = (iface.md().word_key(&mem).unwrap(), mem.addr().addr() as u64);
-    assert_eq!(iface.md().word_key(&mem), Ok(word), "it has one");
+    let (word, at) = (iface.md().mr_key(&mem).unwrap(), mem.addr().addr() as u64);
+    assert_eq!(iface.md().mr_key(&mem), Ok(word), "it has one");
     // All interfaces of a thread reach its memory.
-    let rkey = other.md().rkey_of_word(word, at, 64).unwrap();
+    let rkey = other.md().rkey_from_mr_key(word, at, 64).unwrap();
     assert_eq!(ep.put_short(&[1; 8], at + 56, &rkey), Ok(Sent::Done));
     assert_eq!(ep.put_short(&[1; 8], at + 57, &rkey), Err(Refused::Failed(Error::RemoteAccess)));
     drop(mem);
     let next = iface.md().alloc(&AllocReq::new(64, "test")).unwrap();
-    assert_ne!(iface.md().word_key(&next), Ok(word), "no number comes twice");
+    assert_ne!(iface.md().mr_key(&next), Ok(word), "no number comes twice");
     assert_eq!(ep.put_short(&[1; 8], at, &rkey), Err(Refused::Failed(Error::RemoteAccess)));
-    assert_eq!(iface.md().rkey_of_word(word, at, 64).unwrap_err(), Error::RemoteAccess);
+    assert_eq!(iface.md().rkey_from_mr_key(word, at, 64).unwrap_err(), Error::RemoteAccess);
     let there = std::thread::spawn(move || {
-        Iface::open(&Config::default()).unwrap().md().rkey_of_word(word + 1, at, 64).is_err()
+        Iface::open(&Config::default()).unwrap().md().rkey_from_mr_key(word + 1, at, 64).is_err()
     });
     assert!(there.join().unwrap(), "it is this thread's");
 }
@@ -183,12 +183,12 @@ fn so_do_words() {
 fn a_glance_takes_one_message_or_leaves_it() {
     let (iface, ep) = pair(ucs::config::Source::empty().with("UCX_SELF_FIFO_SIZE", "2"));
     let quiet =
-        |iface: &Iface| iface.glance(|_: &[u8], _: Source| unreachable!("there is none")) == Glance::Quiet;
+        |iface: &Iface| iface.poll_one(|_: &[u8], _: Source| unreachable!("there is none")) == PollOne::Empty;
     assert!(quiet(&iface));
     assert_eq!((ep.am_short(1, 0, b"a"), ep.am_short(1, 0, b"b")), (Ok(Sent::Done), Ok(Sent::Done)));
     let seen = RefCell::new(Vec::new());
     let look = |wanted: bool, full: bool| {
-        iface.glance(|packet: &[u8], from: Source| {
+        iface.poll_one(|packet: &[u8], from: Source| {
             assert_eq!(
                 from,
                 Source { node: u64::from_le_bytes(iface.iface_addr()[..].try_into().unwrap()), port: 0 }
@@ -200,16 +200,16 @@ fn a_glance_takes_one_message_or_leaves_it() {
             wanted
         })
     };
-    assert_eq!(look(false, true), Glance::Busy);
-    assert_eq!(look(true, true), Glance::Taken { more: true });
+    assert_eq!(look(false, true), PollOne::NeedsPoll);
+    assert_eq!(look(true, true), PollOne::Received { more: true });
     assert_eq!(ep.am_short(1, 0, b"d"), Ok(Sent::Done));
     // What panics over a message is not given it again.
-    let panics = std::panic::AssertUnwindSafe(|| iface.glance(|_: &[u8], _: Source| panic!("no")));
+    let panics = std::panic::AssertUnwindSafe(|| iface.poll_one(|_: &[u8], _: Source| panic!("no")));
     assert!(std::panic::catch_unwind(panics).is_err());
     assert_eq!(ep.am_short(1, 0, b"e"), Ok(Sent::Done));
     assert_eq!(
         (look(true, true), look(true, false)),
-        (Glance::Taken { more: true }, Glance::Taken { more: false })
+        (PollOne::Received { more: true }, PollOne::Received { more: false })
     );
     assert!(quiet(&iface));
     assert_eq!(*seen.borrow(), b"aade");

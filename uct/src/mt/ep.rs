@@ -5,8 +5,8 @@ use super::iface::Shared;
 use super::mem::{Mem, Rkey, behind_the_gate};
 use crate::any;
 use crate::api::{
-    AddrBuf, AtomicOp, BareQp, ConnectError, Ep as _, EpTag, Error, Iov, Outcome, Pack, PendingQueued,
-    Refused, RemoteIov, Retry, Sent, Word,
+    AddrBuf, AtomicOp, ConnectError, Ep as _, EpTag, Error, Iov, Outcome, Pack, PendingQueued, Refused,
+    RemoteIov, Retry, Sent, UserQp, Word,
 };
 use crate::wrap::Watched;
 use arrayvec::ArrayVec;
@@ -141,16 +141,16 @@ impl Ep {
         self.ep.am_short_packet(max, pack)
     }
 
-    /// See [`crate::api::Ep::am_bare`]; `pack` runs inside the gate.
-    pub fn am_bare(
+    /// See [`crate::api::Ep::send_to_user_qp`]; `pack` runs inside the gate.
+    pub fn send_to_user_qp(
         &self,
-        to: BareQp,
+        to: UserQp,
         max: usize,
         imm: Option<u32>,
         pack: impl FnOnce(&mut [u8]) -> usize,
     ) -> Outcome<usize> {
         let _inside = self.shared.enter()?;
-        self.ep.am_bare(to, max, imm, pack)
+        self.ep.send_to_user_qp(to, max, imm, pack)
     }
 
     /// See [`crate::api::Ep::am_zcopy`].

@@ -5,11 +5,11 @@ use super::news::News;
 use super::{Ep, ThreadMode};
 use crate::any;
 use crate::api::{
-    self, AddrBuf, Am, Comp, ConnectError, EpTag, Error, Iface as _, IfaceAttr, Imm, Kept, Md as _, MdAttr,
-    OpenError, Outcome, Sent, Sink, Source,
+    self, AddrBuf, Am, Comp, ConnectError, EpTag, Error, Iface as _, IfaceAttr, Imm, Md as _, MdAttr,
+    OpenError, Outcome, RecvDesc, Sent, Sink, Source,
 };
 use crate::base::am::{AmTable, Copying, TableSink};
-use crate::base::gate::{Entry, Gate, ThreadKey, this_thread};
+use crate::base::lock::{LockResult, RecursiveLock, ThreadKey, this_thread};
 use crate::wrap::{self, Passed, Shown, TraceEvent};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -66,7 +66,7 @@ const MOST_BYTES: usize = 4 << 20;
 
 /// The interface and all that is inside its gate.
 pub(super) struct Shared {
-    gate: Gate,
+    gate: RecursiveLock,
     /// Active messages are shown to `tracer`.
     traced: Cell<bool>,
     attr: IfaceAttr,
@@ -79,7 +79,7 @@ pub(super) struct Shared {
     /// Ids whose handlers only callers' threads may run.
     for_callers: RefCell<Box<[bool; 256]>>,
     /// Messages for them.
-    kept: RefCell<VecDeque<(Source, Kept)>>,
+    kept: RefCell<VecDeque<(Source, RecvDesc)>>,
     kept_len: Cell<usize>,
     kept_bytes: Cell<usize>,
     /// `Send`, like handlers: there is no other way to set it.
@@ -95,7 +95,7 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 /// Being inside.
-pub(super) struct Inside<'a>(&'a Gate);
+pub(super) struct Inside<'a>(&'a RecursiveLock);
 
 impl Drop for Inside<'_> {
     #[inline]
@@ -125,10 +125,10 @@ impl Shared {
     pub(super) fn enter(&self) -> Result<Inside<'_>, Error> {
         let me = this_thread();
         match self.gate.enter(me) {
-            Entry::In => Ok(Inside(&self.gate)),
-            Entry::Foreign => Err(FOREIGN),
-            Entry::Busy if self.gate.mode() == ThreadMode::Serialized => Err(TWO),
-            Entry::Busy => Ok(self.wait_to_enter(me)),
+            LockResult::Locked => Ok(Inside(&self.gate)),
+            LockResult::Foreign => Err(FOREIGN),
+            LockResult::Busy if self.gate.mode() == ThreadMode::Serialized => Err(TWO),
+            LockResult::Busy => Ok(self.wait_to_enter(me)),
         }
     }
 
@@ -137,7 +137,7 @@ impl Shared {
     #[cold]
     fn wait_to_enter(&self, me: ThreadKey) -> Inside<'_> {
         let mut looks = 0u32;
-        while self.gate.enter_waiting(me) != Entry::In {
+        while self.gate.enter_waiting(me) != LockResult::Locked {
             looks += 1;
             if looks.is_multiple_of(LOOKS) {
                 // Who is inside may be waiting for a core.
@@ -152,10 +152,10 @@ impl Shared {
     /// Goes in if nobody else is there.
     pub(super) fn try_enter(&self) -> Result<Option<Inside<'_>>, Error> {
         match self.gate.try_enter(this_thread()) {
-            Some(Entry::In) => Ok(Some(Inside(&self.gate))),
-            Some(Entry::Foreign) => Err(FOREIGN),
-            Some(Entry::Busy) if self.gate.mode() == ThreadMode::Serialized => Err(TWO),
-            Some(Entry::Busy) => Ok(None),
+            Some(LockResult::Locked) => Ok(Some(Inside(&self.gate))),
+            Some(LockResult::Foreign) => Err(FOREIGN),
+            Some(LockResult::Busy) if self.gate.mode() == ThreadMode::Serialized => Err(TWO),
+            Some(LockResult::Busy) => Ok(None),
             None => {
                 // The way is free for as long as it takes to see that.
                 pause(WAY);
@@ -169,9 +169,9 @@ impl Shared {
     pub(super) fn enter_to_drop(&self) -> Option<Inside<'_>> {
         let me = this_thread();
         match self.gate.enter(me) {
-            Entry::In => Some(Inside(&self.gate)),
-            Entry::Busy => Some(self.wait_to_enter(me)),
-            Entry::Foreign => {
+            LockResult::Locked => Some(Inside(&self.gate)),
+            LockResult::Busy => Some(self.wait_to_enter(me)),
+            LockResult::Foreign => {
                 tracing::warn!(
                     "an object of a single-threaded interface is dropped by another thread: leaked"
                 );
@@ -272,9 +272,9 @@ impl Iface {
         }
         let mut attr = iface.attr().clone();
         // Receives without an id are told to sinks only, and handlers are all that threads have.
-        attr.caps.remove(api::Caps::RECV_BARE);
+        attr.caps.remove(api::Caps::USER_RECV);
         let shared = Shared {
-            gate: Gate::new(mode, this_thread()),
+            gate: RecursiveLock::new(mode, this_thread()),
             traced: Cell::new(false),
             attr,
             md_attr: iface.md().attr().clone(),

@@ -143,23 +143,23 @@ impl Iface {
         Ok(self.shared.iface.md().query(addr))
     }
 
-    /// See [`crate::api::Md::word_key`].
-    pub fn word_key(&self, mem: &Mem) -> Result<u64, Error> {
+    /// See [`crate::api::Md::mr_key`].
+    pub fn mr_key(&self, mem: &Mem) -> Result<u64, Error> {
         self.shared.ours(&mem.shared)?;
         let _inside = self.shared.enter()?;
-        self.shared.iface.md().word_key(&mem.mem)
+        self.shared.iface.md().mr_key(&mem.mem)
     }
 
-    /// See [`crate::api::Md::rkey_of_word`].
-    pub fn rkey_of_word(&self, key: u64, addr: u64, len: u64) -> Result<Rkey, Error> {
+    /// See [`crate::api::Md::rkey_from_mr_key`].
+    pub fn rkey_from_mr_key(&self, key: u64, addr: u64, len: u64) -> Result<Rkey, Error> {
         let _inside = self.shared.enter()?;
-        Ok(Rkey::new(self.shared.iface.md().rkey_of_word(key, addr, len)?, &self.shared))
+        Ok(Rkey::new(self.shared.iface.md().rkey_from_mr_key(key, addr, len)?, &self.shared))
     }
 
-    /// See [`crate::api::Md::direct_ptr`].
-    pub fn direct_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Result<Option<NonNull<u8>>, Error> {
+    /// See [`crate::api::Md::rkey_ptr`].
+    pub fn rkey_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Result<Option<NonNull<u8>>, Error> {
         self.shared.ours(&rkey.shared)?;
         let _inside = self.shared.enter()?;
-        Ok(self.shared.iface.md().direct_ptr(&rkey.rkey, remote, len).and_then(NonNull::new))
+        Ok(self.shared.iface.md().rkey_ptr(&rkey.rkey, remote, len).and_then(NonNull::new))
     }
 }

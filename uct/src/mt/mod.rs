@@ -29,7 +29,7 @@ mod sleep_tests;
 mod tests;
 mod thread;
 
-pub use crate::base::gate::ThreadMode;
+pub use crate::base::lock::ThreadMode;
 pub use comp::Completion;
 pub use ep::Ep;
 pub use iface::{AmHandler, HandlerThread, Iface, Tracer};

@@ -3,7 +3,7 @@
 
 use super::Iface;
 use super::news::{News, Sleeper};
-use crate::api::{Armed, Error, Events, Iface as _};
+use crate::api::{ArmStatus, Error, Events, Iface as _};
 use rustix::event::{PollFd, PollFlags};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -63,13 +63,13 @@ impl Iface {
     }
 
     /// [`Iface::arm`] for who can limit the time of its sleep: what waits for room need not keep it awake.
-    pub fn arm_for(&self, events: Events) -> Result<Armed, Error> {
+    pub fn arm_for(&self, events: Events) -> Result<ArmStatus, Error> {
         let _inside = self.shared.enter()?;
         if self.is_told() {
-            return Ok(Armed::Busy);
+            return Ok(ArmStatus::Busy);
         }
         let armed = self.shared.iface.arm_for(events)?;
-        if armed != Armed::Busy {
+        if armed != ArmStatus::Busy {
             self.shared.news.arm(self.shared.iface.event_fd()?)?;
         }
         Ok(armed)
@@ -111,7 +111,7 @@ impl Iface {
         who: impl Fn(&News) -> Result<Sleeper<'_>, Error>,
     ) -> Result<Option<Bed<'_>>, Error> {
         let shared = &*self.shared;
-        let Some(time) = shared.iface.arm_for(Events::all())?.within(left) else { return Ok(None) };
+        let Some(time) = shared.iface.arm_for(Events::all())?.sleep_time(left) else { return Ok(None) };
         Ok(Some(Bed { sleeper: who(&shared.news)?, own: Some(shared.iface.event_fd()?), time }))
     }
 }
@@ -133,7 +133,7 @@ impl crate::worker::Progress for Iface {
         Iface::arm(self, events)
     }
 
-    fn arm_for(&self, events: Events) -> Result<Armed, Error> {
+    fn arm_for(&self, events: Events) -> Result<ArmStatus, Error> {
         Iface::arm_for(self, events)
     }
 }

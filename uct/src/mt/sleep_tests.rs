@@ -298,16 +298,16 @@ fn the_shared_form_has_the_rest_of_the_contract() {
         assert!(a.advise(&mem, 0, 4096, crate::api::Advice::WillNeed).is_err(), "of another interface");
         assert!(b.query(mem.addr()).unwrap().is_some());
         assert_eq!(b.has_allocated(mem.addr(), 4096), Ok(tl == "posix"));
-        let (at, word) = (mem.addr().addr() as u64, b.word_key(&mem).unwrap());
+        let (at, word) = (mem.addr().addr() as u64, b.mr_key(&mem).unwrap());
         let start = Instant::now();
         let rkey = loop {
-            match a.rkey_of_word(word, at, 4096) {
+            match a.rkey_from_mr_key(word, at, 4096) {
                 Err(crate::api::Error::NotReady) => assert!(start.elapsed() < PATIENCE),
                 rkey => break rkey.unwrap(),
             }
         };
-        let direct = a.direct_ptr(&rkey, at, 8).unwrap();
-        assert_eq!(direct.is_some(), a.attr().has(Caps::DIRECT_PTR));
+        let direct = a.rkey_ptr(&rkey, at, 8).unwrap();
+        assert_eq!(direct.is_some(), a.attr().has(Caps::RKEY_PTR));
         if let Some(direct) = direct {
             assert_eq!(ep.put_short(&[9; 8], at, &rkey), Ok(Sent::Done));
             // SAFETY: eight bytes of the peer's memory, mapped while the key lives.

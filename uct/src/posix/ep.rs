@@ -11,7 +11,7 @@ use crate::api::{
     self, AtomicOp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pack, Pending, PendingQueued, Refused,
     RemoteIov, Sent, Word,
 };
-use crate::base::eps::EpIdx;
+use crate::base::ep_table::EpIdx;
 use crate::base::pending::QueueId;
 use crate::base::{check, direct, iov};
 use std::ptr::{NonNull, copy_nonoverlapping};
@@ -60,7 +60,7 @@ impl Ep {
     /// Attaches the peer, waiting up to the answer timeout.
     #[cold]
     fn attach_blocking(&self) -> Result<&Link, ConnectError> {
-        self.own.attach(&self.peer, self.own.answer_timeout)?.ok_or(ConnectError::Silent)
+        self.own.attach(&self.peer, self.own.answer_timeout)?.ok_or(ConnectError::NoAnswer)
     }
 }
 

@@ -7,14 +7,14 @@ use super::rx::{Rx, RxStats};
 use super::seg::{INLINE, Shape};
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
-    self, AddrBuf, AmHandler, AmLimits, Armed, Caps, Comp, ConnectError, DevKind, Error, Events, Glance,
-    IfaceAttr, Latency, Linear, OpenError, OrderKind, Outcome, RmaPerf, Sent, Sink, Take,
+    self, AddrBuf, AmHandler, AmLimits, ArmStatus, Caps, Comp, ConnectError, DevKind, Error, Events,
+    IfaceAttr, Latency, Linear, OpenError, OrderKind, Outcome, PollOne, RecvCallback, RmaPerf, Sent, Sink,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
-use crate::base::eps::Bereaved;
-use crate::base::nap::Nap;
-use crate::base::pending::{Arbiter, Room};
+use crate::base::ep_table::FailedPeers;
+use crate::base::pending::{Arbiter, TxRoom};
+use crate::base::retry_sleep::RetrySleep;
 use crate::host::fd_server::{FdServer, Fetched, MAX_NAMES, Name, QueryResult, SocketNamespace};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
@@ -70,11 +70,11 @@ pub(super) struct Inner {
     /// Peers that have closed and whose name was connected again: they are notified of the death too.
     closed_peers: RefCell<Vec<Weak<Peer>>>,
     /// Failed peers whose endpoints are not all notified yet.
-    failed_peers: Bereaved<Peer>,
+    failed_peers: FailedPeers<Peer>,
     handlers: AmTable,
     pub(super) attr: IfaceAttr,
     md: Md,
-    retry_sleep: Nap,
+    retry_sleep: RetrySleep,
     last_timeout: Cell<Option<Instant>>,
     pub(super) answer_timeout: Duration,
 }
@@ -102,10 +102,10 @@ impl Iface {
             rx,
             peers: RefCell::default(),
             closed_peers: RefCell::default(),
-            failed_peers: Bereaved::default(),
+            failed_peers: FailedPeers::default(),
             handlers: AmTable::default(),
             pending: Arbiter::default(),
-            retry_sleep: Nap::default(),
+            retry_sleep: RetrySleep::default(),
             last_timeout: Cell::new(None),
             answer_timeout: config.answer_timeout,
         };
@@ -179,8 +179,8 @@ fn attr(config: &Config) -> IfaceAttr {
             - Caps::PUT_IMM
             - Caps::CONNECT_TO_EP
             - Caps::EVENT_SEND
-            - Caps::AM_BARE
-            - Caps::RECV_BARE,
+            - Caps::SEND_TO_USER_QP
+            - Caps::USER_RECV,
         am: AmLimits {
             max_short: INLINE - 1,
             max_bcopy: max_am,
@@ -226,7 +226,7 @@ impl Inner {
         if max == 0 || self.rx.is_in_handler() {
             return 0;
         }
-        let done = self.pending.dispatch(max.saturating_sub(events).max(1), Room::PerEp);
+        let done = self.pending.dispatch(max.saturating_sub(events).max(1), TxRoom::PerEp);
         if done > 0 {
             self.retry_sleep.reset();
         }
@@ -241,7 +241,7 @@ impl Inner {
     }
 
     /// Attaches a peer's segment if it is not yet: a few system calls, and waiting for the peer's fd server
-    /// for at most `wait`. `None` if it has not answered; [`ConnectError::Silent`] once the answer timeout is
+    /// for at most `wait`. `None` if it has not answered; [`ConnectError::NoAnswer`] once the answer timeout is
     /// over.
     pub(super) fn attach<'a>(
         &self,
@@ -308,7 +308,7 @@ impl Inner {
             QueryResult::Pending(query) => {
                 let overdue = query.is_overdue();
                 peer.set_query(query);
-                return if overdue { Err(ConnectError::Silent) } else { Ok(None) };
+                return if overdue { Err(ConnectError::NoAnswer) } else { Ok(None) };
             }
         };
         let mut ours = Err(ConnectError::Malformed);
@@ -379,7 +379,7 @@ impl Inner {
         closed_peers.push(Rc::downgrade(closed));
     }
 
-    /// Fails the endpoints of dead peers and notifies up to `max` of them. Returns how many.
+    /// Fails the endpoints of dead peers and notifies up to `max` of them. ReturnStack how many.
     #[cold]
     fn report_failed_peers<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         self.collect_failed_peers();
@@ -453,16 +453,16 @@ impl api::Iface for Iface {
 
     // HOT
     #[inline(always)]
-    fn is_quiet(&self) -> bool {
-        self.inner.pending.waiting() == 0 && self.inner.rx.is_quiet()
+    fn is_idle(&self) -> bool {
+        self.inner.pending.waiting() == 0 && self.inner.rx.is_idle()
     }
 
     // HOT
     #[inline(always)]
-    fn glance<T: Take>(&self, take: T) -> Glance {
+    fn poll_one<T: RecvCallback>(&self, callback: T) -> PollOne {
         match self.inner.pending.waiting() {
-            0 => self.inner.rx.glance(take),
-            _ => Glance::Busy,
+            0 => self.inner.rx.poll_one(callback),
+            _ => PollOne::NeedsPoll,
         }
     }
 
@@ -496,15 +496,15 @@ impl api::Iface for Iface {
 
     /// With pending operations the caller sleeps for a while: 50 us at first, 1 ms at most. To signal free
     /// room the reader would need a fence after each release.
-    fn arm_for(&self, events: Events) -> Result<Armed, Error> {
+    fn arm_for(&self, events: Events) -> Result<ArmStatus, Error> {
         let armed = match self.inner.pending.waiting() {
             0 => self.arm(events)?,
             _ => self.inner.rx.arm()?,
         };
         Ok(match (armed, self.inner.pending.waiting()) {
-            (false, _) => Armed::Busy,
-            (true, 0) => Armed::Asleep,
-            (true, _) => Armed::Nap(self.inner.retry_sleep.take()),
+            (false, _) => ArmStatus::Busy,
+            (true, 0) => ArmStatus::Armed,
+            (true, _) => ArmStatus::ArmedFor(self.inner.retry_sleep.take()),
         })
     }
 }

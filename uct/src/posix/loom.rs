@@ -3,7 +3,7 @@
 
 use super::writer_table::{self, Writer};
 use super::{fifo, slot_map};
-use crate::base::lent::Returns;
+use crate::base::recv_desc::ReturnStack;
 use std::cell::Cell;
 use ucs::sync::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell, thread};
 
@@ -292,7 +292,7 @@ struct Slotted {
     intents: [AtomicU64; 2],
     slot_entries: [AtomicU32; 2],
     slots: [UnsafeCell<u64>; 3],
-    returns: Returns,
+    returns: ReturnStack,
 }
 
 // SAFETY: the slots are reached by the rules of the FIFO, which loom checks.
@@ -310,7 +310,7 @@ fn slot_map_model_kept_slots_are_stable_and_bound_slots_are_free() {
             intents: std::array::from_fn(|_| AtomicU64::new(fifo::NO_TICKET)),
             slot_entries: [AtomicU32::new(0), AtomicU32::new(1)],
             slots: std::array::from_fn(|_| UnsafeCell::new(0)),
-            returns: Returns::new(3),
+            returns: ReturnStack::new(3),
         });
         let writer = {
             let fifo = fifo.clone();

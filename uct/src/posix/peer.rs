@@ -10,7 +10,7 @@ use super::tuning;
 use super::writer_table;
 use crate::api::{ConnectError, Error, Outcome, Pack, Refused};
 use crate::base::check;
-use crate::base::eps::Eps;
+use crate::base::ep_table::EpTable;
 use crate::host::fd_server::{Alarm, Export, ExportKind, FdServer, Fetched, Name, ProcKey, ProcWatch, Query};
 use std::cell::{Cell, OnceCell};
 use std::os::fd::OwnedFd;
@@ -40,7 +40,7 @@ pub struct Peer {
     reported: Cell<bool>,
     /// The ticket below which all is that it can have sent, once it is dead.
     drain_limit: Cell<Option<u64>>,
-    pub eps: Eps,
+    pub eps: EpTable,
     pub waiting: WaitingQueues,
 }
 
@@ -108,7 +108,7 @@ impl Peer {
     pub fn new(name: Name) -> Peer {
         let (fetched, query) = (Cell::new(None), Cell::new(None));
         let (failed, reported, drain_limit) = (Cell::new(false), Cell::new(false), Cell::new(None));
-        let (link, eps, waiting) = (OnceCell::new(), Eps::default(), WaitingQueues::default());
+        let (link, eps, waiting) = (OnceCell::new(), EpTable::default(), WaitingQueues::default());
         Peer { name, link, fetched, query, failed, reported, drain_limit, eps, waiting }
     }
 

@@ -5,9 +5,9 @@ use super::fifo;
 use super::seg::{CellRef, DEFAULT_SLOT_LEN, IN_SLOT, INLINE, LEN_BITS, Segment, Shape, SlotLayout};
 use super::slot_map;
 use super::tuning::Tuning;
-use crate::api::{Am, Error, Glance, Keep, Kept, Sink, Source, Take};
-use crate::base::lent::Lent;
-use crate::base::taking::Taking;
+use crate::api::{Am, Error, Keep, PollOne, RecvCallback, RecvDesc, Sink, Source};
+use crate::base::recv_desc::RecvDescPool;
+use crate::base::reentry::ReentryGuard;
 use crate::host::fd_server::{Alarm, Export, ExportKind, FdServer, Name, ProcKey};
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use ucs::mem::MemError;
-use ucs::sync::{prefetch_read, settle_loads};
+use ucs::sync::{load_fence, prefetch_read};
 use ucs::sys::EventFd;
 
 /// Most rounds of housekeeping between two checks of a stuck ticket; doubled while its holder lives.
@@ -75,7 +75,7 @@ struct SlotStore {
     seg: Segment,
     slot_len: usize,
     spare: RefCell<Vec<u32>>,
-    lent: Arc<Lent>,
+    lent: Arc<RecvDescPool>,
 }
 
 struct Delivery<'a> {
@@ -101,7 +101,7 @@ impl Rx {
         spare.extend((shape.map_entries..shape.slots).rev());
         Ok(Rx {
             store: SlotStore {
-                lent: Lent::new(shape.slots, mem),
+                lent: RecvDescPool::new(shape.slots, mem),
                 seg,
                 slot_len: shape.slot_len as usize,
                 spare: RefCell::new(spare),
@@ -217,50 +217,50 @@ impl Rx {
 
     /// Whether a poll would find neither a message nor housekeeping due; counts as one. // HOT
     #[inline(always)]
-    pub fn is_quiet(&self) -> bool {
-        matches!(self.peek(), Err(Glance::Quiet))
+    pub fn is_idle(&self) -> bool {
+        matches!(self.peek(), Err(PollOne::Empty))
     }
 
-    /// Polls for one packet: see [`crate::api::Iface::glance`]. // HOT
+    /// Polls for one packet: see [`crate::api::Iface::poll_one`]. // HOT
     #[inline(always)]
-    pub fn glance<T: Take>(&self, take: T) -> Glance {
+    pub fn poll_one<T: RecvCallback>(&self, callback: T) -> PollOne {
         let (ticket, cell, meta) = match self.peek() {
             Ok(next) => next,
             Err(none) => return none,
         };
-        let Some((at, len, _)) = self.locate(ticket, &cell, meta) else { return Glance::Busy };
-        let Some(_taking) = Taking::begin(&self.in_handler) else { return Glance::Quiet };
+        let Some((at, len, _)) = self.locate(ticket, &cell, meta) else { return PollOne::NeedsPoll };
+        let Some(_taking) = ReentryGuard::begin(&self.in_handler) else { return PollOne::Empty };
         // SAFETY: `locate` vouches for the bytes; the callback's documentation warns of dishonest writers.
         let packet = unsafe { std::slice::from_raw_parts(at, len) };
         let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
         self.tuning.on_received(source.node);
         // As in `deliver`: a callback that panics is not given the packet again.
         self.next.set(ticket + 1);
-        if !take.take(packet, source) {
+        if !callback.on_packet(packet, source) {
             self.next.set(ticket);
-            return Glance::Busy;
+            return PollOne::NeedsPoll;
         }
         self.polls_left.set(self.polls_left.get() - 1);
         self.recently_active.set(true);
         if (ticket + 1) & self.release_mask == 0 {
             fifo::release(self.seg().tail(), ticket + 1);
         }
-        Glance::Taken { more: fifo::peek(self.seg().cell(ticket + 1).word(), ticket + 1).is_some() }
+        PollOne::Received { more: fifo::peek(self.seg().cell(ticket + 1).word(), ticket + 1).is_some() }
     }
 
     /// The next message: ticket, cell, and upper half of its word. An error if there is none, which counts as
     /// a poll, or if housekeeping is due.
     #[inline(always)]
-    fn peek(&self) -> Result<(u64, CellRef<'_>, u32), Glance> {
+    fn peek(&self) -> Result<(u64, CellRef<'_>, u32), PollOne> {
         let ticket = self.next.get();
         let cell = self.seg().cell(ticket);
         let word = cell.word();
         if self.tuning.is_delaying() && !self.tuning.wait_for_answer(|| fifo::peek(word, ticket).is_some()) {
-            return Err(Glance::Quiet);
+            return Err(PollOne::Empty);
         }
         let polls_left = self.polls_left.get();
         if polls_left == 1 {
-            return Err(Glance::Busy);
+            return Err(PollOne::NeedsPoll);
         }
         match fifo::peek(word, ticket) {
             Some(meta) => Ok((ticket, cell, meta)),
@@ -268,7 +268,7 @@ impl Rx {
                 // No [pause](Self::pause_after_empty_poll): between two calls the caller polls other
                 // interfaces.
                 self.polls_left.set(polls_left - 1);
-                Err(Glance::Quiet)
+                Err(PollOne::Empty)
             }
         }
     }
@@ -282,20 +282,20 @@ impl Rx {
         self.tuning.on_sent(to, tx_line, round);
     }
 
-    /// After an empty poll: loads the line again only when it can have changed, see [`settle_loads`]. Not
+    /// After an empty poll: loads the line again only when it can have changed, see [`load_fence`]. Not
     /// after a thousand empty polls: the fence would delay what a peer puts to memory that the program
     /// watches. // HOT
     #[inline(always)]
     fn pause_after_empty_poll(&self) {
         if self.recently_active.get() {
-            settle_loads();
+            load_fence();
         }
     }
 
     /// Delivers the packet of `ticket` and those behind it, up to `max`.
     #[inline(never)]
     fn deliver_batch<S: Sink>(&self, mut ticket: u64, mut meta: u32, max: usize, sink: &mut S) -> usize {
-        let Some(_taking) = Taking::begin(&self.in_handler) else { return 0 };
+        let Some(_taking) = ReentryGuard::begin(&self.in_handler) else { return 0 };
         self.recently_active.set(true);
         let is_ping_pong = self.tuning.on_batch(|| self.seg().cell(ticket).source().load(Ordering::Relaxed));
         let mut events = 0;
@@ -361,7 +361,7 @@ impl Rx {
                 let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
                 let (was_read, delivery) = (Cell::new(false), Delivery { rx: self, map_entry });
                 let am = Am::new(packet, source, &delivery);
-                sink.on_am(am.watched(map_entry.map(|_| &was_read)));
+                sink.on_am(am.with_access_flag(map_entry.map(|_| &was_read)));
                 if map_entry.is_some() {
                     self.tuning.record_payload(was_read.get(), self.seg().payload_hint());
                 }
@@ -469,9 +469,9 @@ impl Drop for Rx {
 }
 
 impl Keep for Delivery<'_> {
-    fn keep(&self, packet: &[u8]) -> Kept {
+    fn keep(&self, packet: &[u8]) -> RecvDesc {
         let store = &self.rx.store;
-        let Some(spare) = store.take_spare() else { return Kept::copied(packet) };
+        let Some(spare) = store.take_spare() else { return RecvDesc::copied(packet) };
         let (slot, at) = match self.map_entry {
             Some(entry) => {
                 // Before the ticket is released: SYNC(tail) shows the spare slot to the next writer.

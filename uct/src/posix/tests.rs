@@ -4,7 +4,7 @@ mod remote_memory;
 
 use super::{Config, Ep, Iface};
 use crate::api::{
-    ConnectError, Ep as _, Error, Events, Glance, Iface as _, Outcome, PendingQueued, Refused, Retry, Sent,
+    ConnectError, Ep as _, Error, Events, Iface as _, Outcome, PendingQueued, PollOne, Refused, Retry, Sent,
 };
 use crate::host::fd_server::MAX_NAMES;
 use std::cell::RefCell;
@@ -480,15 +480,15 @@ fn live_ticket_holder_is_waited_for() {
 fn quiet_interface_still_does_housekeeping() {
     let (iface, ep) = pair();
     let got = collect(&iface, 5);
-    assert!(iface.is_quiet());
+    assert!(iface.is_idle());
     assert_eq!(ep.am_short(5, 1, &[]), Ok(Sent::Done));
-    assert!(!iface.is_quiet());
+    assert!(!iface.is_idle());
     assert_eq!((iface.progress(9), got.borrow().len()), (1, 1));
     // Each call counts as a poll, so housekeeping comes due.
-    let polls = (0..5000).take_while(|_| iface.is_quiet()).count();
+    let polls = (0..5000).take_while(|_| iface.is_idle()).count();
     assert!((1..1024).contains(&polls), "{polls}");
     assert_eq!(iface.progress(9), 0);
-    assert!(iface.is_quiet());
+    assert!(iface.is_idle());
 }
 
 /// Several times: the first nested poll must not end the protection from the second.
@@ -502,15 +502,18 @@ fn nested_polls_deliver_nothing() {
     let nested = |_: &[u8], _: crate::api::Source| {
         for _ in 0..3 {
             assert_eq!((iface.progress(9), got.borrow().len()), (0, 0));
-            assert_ne!(iface.glance(|_: &[u8], _: crate::api::Source| true), Glance::Taken { more: true });
+            assert_ne!(
+                iface.poll_one(|_: &[u8], _: crate::api::Source| true),
+                PollOne::Received { more: true }
+            );
         }
         true
     };
     while iface.polls_until_check() < 100 {
-        assert_eq!(iface.glance(|_: &[u8], _: crate::api::Source| false), Glance::Busy);
+        assert_eq!(iface.poll_one(|_: &[u8], _: crate::api::Source| false), PollOne::NeedsPoll);
         assert_eq!(iface.progress(0), 0);
     }
-    assert_eq!(iface.glance(nested), Glance::Taken { more: true });
+    assert_eq!(iface.poll_one(nested), PollOne::Received { more: true });
     assert_eq!((iface.progress(9), got.borrow().len()), (2, 2));
 }
 
@@ -523,22 +526,22 @@ fn poll_one_takes_or_leaves_one_message() {
     while iface.polls_until_check() != 1024 {
         assert_eq!(iface.progress(0), 0);
     }
-    assert_eq!(iface.glance(never), Glance::Quiet);
+    assert_eq!(iface.poll_one(never), PollOne::Empty);
     for n in 0..3u64 {
         assert_eq!(ep.am_short(5, n, &[]), Ok(Sent::Done));
     }
     let seen = RefCell::new(Vec::new());
     let glance = |wanted: bool| {
-        iface.glance(|packet: &[u8], _| {
+        iface.poll_one(|packet: &[u8], _| {
             seen.borrow_mut().push(packet.to_vec());
             wanted
         })
     };
-    assert_eq!(glance(true), Glance::Taken { more: true });
-    assert_eq!(glance(false), Glance::Busy);
+    assert_eq!(glance(true), PollOne::Received { more: true });
+    assert_eq!(glance(false), PollOne::NeedsPoll);
     assert_eq!((iface.progress(1), got.borrow().len()), (1, 1), "a poll gets what was left");
-    assert_eq!(glance(true), Glance::Taken { more: false });
-    assert_eq!(iface.glance(never), Glance::Quiet);
+    assert_eq!(glance(true), PollOne::Received { more: false });
+    assert_eq!(iface.poll_one(never), PollOne::Empty);
     let packet = |n: u64| [&[5][..], &n.to_le_bytes()].concat();
     assert_eq!(*seen.borrow(), [packet(0), packet(1), packet(2)]);
     assert_eq!(*got.borrow(), [1u64.to_le_bytes()]);
@@ -555,22 +558,22 @@ fn poll_one_takes_or_leaves_one_message() {
         long(n + 1);
         let is =
             |n: u8| move |p: &[u8], _: crate::api::Source| p.len() == 501 && p[1..].iter().all(|at| *at == n);
-        assert_eq!(iface.glance(is(n)), Glance::Taken { more: true }, "{n}");
-        assert_eq!(iface.glance(|_: &[u8], _| false), Glance::Busy);
+        assert_eq!(iface.poll_one(is(n)), PollOne::Received { more: true }, "{n}");
+        assert_eq!(iface.poll_one(|_: &[u8], _| false), PollOne::NeedsPoll);
         match n % 2 {
             0 => assert_eq!(iface.progress(9), 1),
-            _ => assert_eq!(iface.glance(is(n + 1)), Glance::Taken { more: false }),
+            _ => assert_eq!(iface.poll_one(is(n + 1)), PollOne::Received { more: false }),
         }
     }
     assert_eq!(got.borrow().len(), 1 + 100);
     // More messages than cells: they are released as by a poll.
     for n in 0..1000u64 {
         assert_eq!(ep.am_short(5, n, &[]), Ok(Sent::Done), "{n}");
-        while iface.glance(|p: &[u8], _| p == packet(n)) != (Glance::Taken { more: false }) {
+        while iface.poll_one(|p: &[u8], _| p == packet(n)) != (PollOne::Received { more: false }) {
             assert_eq!(iface.progress(0), 0, "now and then it looks around instead");
         }
     }
-    let polls = (0..5000).take_while(|_| iface.glance(never) == Glance::Quiet).count();
+    let polls = (0..5000).take_while(|_| iface.poll_one(never) == PollOne::Empty).count();
     assert!((1..1024).contains(&polls), "{polls}");
 }
 

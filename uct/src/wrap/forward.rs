@@ -21,18 +21,22 @@ macro_rules! forward_iface {
             self.$inside()?.reachable(device, iface)
         }
 
-        fn bare_qp(&self) -> Option<crate::api::BareQp> {
-            self.$inner().bare_qp()
+        fn user_recv_qp(&self) -> Option<crate::api::UserQp> {
+            self.$inner().user_recv_qp()
         }
 
-        unsafe fn recv_bare(&self, into: Iov<'_, <I::Md as crate::api::Md>::Mem>, token: u64) -> Outcome {
+        unsafe fn post_user_recv(
+            &self,
+            into: Iov<'_, <I::Md as crate::api::Md>::Mem>,
+            token: u64,
+        ) -> Outcome {
             // SAFETY: the caller's promise is the same.
-            unsafe { self.$inside()?.recv_bare(into, token) }
+            unsafe { self.$inside()?.post_user_recv(into, token) }
         }
 
         #[inline(always)]
-        fn is_quiet(&self) -> bool {
-            self.$inside().is_ok_and(|inner| inner.is_quiet())
+        fn is_idle(&self) -> bool {
+            self.$inside().is_ok_and(|inner| inner.is_idle())
         }
 
         fn flush(&self, comp: Comp) -> Outcome {
@@ -51,7 +55,7 @@ macro_rules! forward_iface {
             self.$inside()?.arm(events)
         }
 
-        fn arm_for(&self, events: Events) -> Result<$crate::api::Armed, Error> {
+        fn arm_for(&self, events: Events) -> Result<$crate::api::ArmStatus, Error> {
             self.$inside()?.arm_for(events)
         }
     };
@@ -60,14 +64,14 @@ macro_rules! forward_iface {
 /// Defines put, get, atomics and messages without an id of an `impl Ep` as those of the endpoint that the method `$inner` answers, or its error.
 macro_rules! forward_memory {
     ($inner:ident) => {
-        fn am_bare<F: FnOnce(&mut [u8]) -> usize>(
+        fn send_to_user_qp<F: FnOnce(&mut [u8]) -> usize>(
             &self,
-            to: crate::api::BareQp,
+            to: crate::api::UserQp,
             max: usize,
             imm: Option<u32>,
             pack: F,
         ) -> Outcome<usize> {
-            self.$inner()?.am_bare(to, max, imm, pack)
+            self.$inner()?.send_to_user_qp(to, max, imm, pack)
         }
 
         // HOT

@@ -6,7 +6,7 @@ use crate::api::{
     AddrBuf, AmHandler, AtomicOp, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, IfaceAttr, ImmHandler,
     Iov, Outcome, Pending, PendingQueued, RemoteIov, Sink, Word,
 };
-use crate::base::gate::{Entry, Gate, ThreadMode, this_thread};
+use crate::base::lock::{LockResult, RecursiveLock, ThreadMode, this_thread};
 use std::ops::Deref;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -15,19 +15,19 @@ use std::rc::Rc;
 /// An interface with a thread mode.
 pub struct Gated<I: Iface> {
     inner: I,
-    gate: Rc<Gate>,
+    gate: Rc<RecursiveLock>,
 }
 
 /// An endpoint of it.
 pub struct GatedEp<E> {
     inner: E,
-    gate: Rc<Gate>,
+    gate: Rc<RecursiveLock>,
 }
 
 /// Being inside, until dropped.
 struct Inside<'a, T> {
     inner: &'a T,
-    gate: &'a Gate,
+    gate: &'a RecursiveLock,
 }
 
 impl<T> Deref for Inside<'_, T> {
@@ -48,18 +48,18 @@ impl<T> Drop for Inside<'_, T> {
 
 /// Goes in. // HOT
 #[inline(always)]
-fn enter<'a, T>(inner: &'a T, gate: &'a Gate) -> Result<Inside<'a, T>, Error> {
+fn enter<'a, T>(inner: &'a T, gate: &'a RecursiveLock) -> Result<Inside<'a, T>, Error> {
     match gate.enter(this_thread()) {
-        Entry::In => Ok(Inside { inner, gate }),
+        LockResult::Locked => Ok(Inside { inner, gate }),
         // Not to be had: the gate is this value's own, and the value is one thread's.
-        Entry::Busy | Entry::Foreign => Err(Error::InvalidParam("another thread is inside")),
+        LockResult::Busy | LockResult::Foreign => Err(Error::InvalidParam("another thread is inside")),
     }
 }
 
 impl<I: Iface> Gated<I> {
     /// All calls of `inner` go through a gate in this mode.
     pub fn new(inner: I, mode: ThreadMode) -> Self {
-        Gated { inner, gate: Rc::new(Gate::new(mode, this_thread())) }
+        Gated { inner, gate: Rc::new(RecursiveLock::new(mode, this_thread())) }
     }
 
     /// The mode.

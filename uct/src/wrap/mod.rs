@@ -7,7 +7,7 @@ mod gated;
 mod paired;
 mod trace;
 
-pub use crate::base::gate::ThreadMode;
+pub use crate::base::lock::ThreadMode;
 pub use gated::{Gated, GatedEp};
 pub use paired::{Paired, PairedEp};
 pub use trace::{Passed, TraceEvent, Traced, TracedEp};

@@ -8,9 +8,9 @@
 
 use super::forward::{forward_iface, forward_memory};
 use crate::api::{
-    AddrBuf, Am, AmHandler, AtomicOp, Bare, Caps, Comp, ConnectError, Ep, EpTag, Error, Events, Glance,
-    Iface, IfaceAttr, Imm, ImmHandler, Iov, Op, Outcome, Pending, PendingQueued, RemoteIov, Sent, Sink,
-    Source, Take, Word,
+    AddrBuf, Am, AmHandler, AtomicOp, Caps, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, IfaceAttr,
+    Imm, ImmHandler, Iov, Op, Outcome, Pending, PendingQueued, PollOne, RecvCallback, RemoteIov, Sent, Sink,
+    Source, UserRecv, Word,
 };
 use crate::base::am::{AmTable, TableSink};
 use crate::base::check::{fits, total};
@@ -151,7 +151,7 @@ impl<I, S: Sink> Sink for Addressed<'_, I, S> {
     #[inline]
     fn on_am(&mut self, am: Am<'_>) {
         if self.shared.receives(am.packet())
-            && let Some(am) = am.behind(PREFIX)
+            && let Some(am) = am.skip(PREFIX)
         {
             self.then.on_am(am);
             self.shared.receiver.set(None);
@@ -166,20 +166,20 @@ impl<I, S: Sink> Sink for Addressed<'_, I, S> {
         self.then.on_ep_error(ep, error);
     }
 
-    fn on_unsent(&mut self, ep: EpTag, packet: &[u8]) {
-        self.then.on_unsent(ep, bare(packet));
+    fn on_rnr(&mut self, ep: EpTag, packet: &[u8]) {
+        self.then.on_rnr(ep, bare(packet));
     }
 
-    fn on_unsent_bare(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
-        self.then.on_unsent_bare(ep, data, imm);
+    fn on_user_rnr(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
+        self.then.on_user_rnr(ep, data, imm);
     }
 
     fn on_lost(&mut self, ep: EpTag, error: Error, packet: &[u8]) {
         self.then.on_lost(ep, error, bare(packet));
     }
 
-    fn on_bare(&mut self, token: u64, bare: Bare) {
-        self.then.on_bare(token, bare);
+    fn on_user_recv(&mut self, token: u64, bare: UserRecv) {
+        self.then.on_user_recv(token, bare);
     }
 
     fn on_imm(&mut self, imm: Imm) {
@@ -244,11 +244,11 @@ impl<I: Iface> Iface for Paired<I> {
         self.inner().poll(max, &mut Addressed { shared: &self.shared, then: sink })
     }
 
-    fn glance<T: Take>(&self, take: T) -> Glance {
+    fn poll_one<T: RecvCallback>(&self, callback: T) -> PollOne {
         let shared = &*self.shared;
-        self.inner().glance(|packet: &[u8], from: Source| {
+        self.inner().poll_one(|packet: &[u8], from: Source| {
             // Of nobody's there is nothing to be wanted.
-            let taken = !shared.receives(packet) || take.take(bare(packet), from);
+            let taken = !shared.receives(packet) || callback.on_packet(bare(packet), from);
             shared.receiver.set(None);
             taken
         })

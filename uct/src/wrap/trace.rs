@@ -4,8 +4,8 @@
 
 use super::forward::{forward_iface, forward_memory};
 use crate::api::{
-    AddrBuf, Am, AmHandler, AtomicOp, Bare, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, IfaceAttr,
-    Imm, ImmHandler, Iov, Outcome, Pending, PendingQueued, RemoteIov, Sink, Source, Word,
+    AddrBuf, Am, AmHandler, AtomicOp, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, IfaceAttr, Imm,
+    ImmHandler, Iov, Outcome, Pending, PendingQueued, RemoteIov, Sink, Source, UserRecv, Word,
 };
 use crate::base::am::{AmTable, TableSink};
 use std::cell::RefCell;
@@ -195,13 +195,13 @@ impl<S: Sink> Sink for Shown<'_, S> {
         self.then.on_ep_error(ep, error);
     }
 
-    fn on_unsent(&mut self, ep: EpTag, packet: &[u8]) {
+    fn on_rnr(&mut self, ep: EpTag, packet: &[u8]) {
         self.returned(ep, packet);
-        self.then.on_unsent(ep, packet);
+        self.then.on_rnr(ep, packet);
     }
 
-    fn on_unsent_bare(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
-        self.then.on_unsent_bare(ep, data, imm);
+    fn on_user_rnr(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
+        self.then.on_user_rnr(ep, data, imm);
     }
 
     fn on_lost(&mut self, ep: EpTag, error: Error, packet: &[u8]) {
@@ -209,8 +209,8 @@ impl<S: Sink> Sink for Shown<'_, S> {
         self.then.on_lost(ep, error, packet);
     }
 
-    fn on_bare(&mut self, token: u64, bare: Bare) {
-        self.then.on_bare(token, bare);
+    fn on_user_recv(&mut self, token: u64, bare: UserRecv) {
+        self.then.on_user_recv(token, bare);
     }
 
     fn on_imm(&mut self, imm: Imm) {
@@ -377,7 +377,7 @@ mod tests {
         }
         iface.progress(10);
         let mut shown = Shown { tracer: &iface.tracer, table: None, then: &mut Deaf };
-        shown.on_unsent(EpTag(5), &[3, b'y']);
+        shown.on_rnr(EpTag(5), &[3, b'y']);
         shown.on_lost(EpTag(5), Error::Cancelled, &[4, b'z']);
         let of = |way: char, id: u8, head: u8| (way, id, vec![head]);
         let want = [

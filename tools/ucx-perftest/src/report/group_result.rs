@@ -34,7 +34,7 @@ impl MemberResult {
     pub fn of(done: &TestResult, active: bool) -> MemberResult {
         let r = done.reading;
         let iters = if active { r.iters } else { 0 };
-        let host = HostKey::here().0;
+        let host = HostKey::current().0;
         MemberResult {
             iters,
             seconds: done.seconds,

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use arrayvec::ArrayVec;
-use ucs::sync::Lull;
+use ucs::sync::SpinHint;
 use uct::api::{Am, Comp, EpTag, Error, Iface, Iov, Md, Outcome, Refused, Sent, Sink};
 
 use super::memory::RegisteredMemory;
@@ -128,7 +128,7 @@ pub struct TestContext<'a, I: Iface> {
     iface: &'a I,
     link: &'a mut Link,
     backoff: Backoff,
-    lull: Lull,
+    spin_hint: SpinHint,
 }
 
 /// Pieces of registered memory.
@@ -173,8 +173,21 @@ impl<'a, I: Iface> TestContext<'a, I> {
             let msgs = events.msgs.clone();
             iface.set_am_handler(MSG, Some(Box::new(move |_| msgs.set(msgs.get() + 1))));
         }
-        let lull = Lull::of_this_processor();
-        TestContext { spec, side, events, target, source, remote, counter, ep, iface, link, backoff, lull }
+        let spin_hint = SpinHint::measured();
+        TestContext {
+            spec,
+            side,
+            events,
+            target,
+            source,
+            remote,
+            counter,
+            ep,
+            iface,
+            link,
+            backoff,
+            spin_hint,
+        }
     }
 
     /// The endpoint.
@@ -264,10 +277,10 @@ impl<'a, I: Iface> TestContext<'a, I> {
     /// The same where `done` looks at memory that the other side writes to: not as fast as can be, which would keep it from that. HOT
     #[inline(always)]
     pub fn poll_memory_until(&mut self, mut done: impl FnMut(&Self) -> bool) -> Result<(), Failure> {
-        let lull = self.lull;
+        let spin_hint = self.spin_hint;
         self.poll_until(|ctx| {
             done(ctx) || {
-                lull.rest();
+                spin_hint.pause();
                 false
             }
         })

@@ -116,7 +116,7 @@ pub(super) fn save(file: &Path, key: &Key, costs: &Calibration) -> Result<(), Ca
 }
 
 /// Names of the lines of a device, in the order in which they are written.
-const LINES: [&str; 5] = ["register", "put_own", "put_other", "get_own", "get_other"];
+const LINES: [&str; 5] = ["register", "put_allocated", "put_registered", "get_allocated", "get_registered"];
 
 pub(super) fn text(key: &Key, costs: &Calibration) -> String {
     let mut out = format!("{MAGIC}\n{}", key.lines());

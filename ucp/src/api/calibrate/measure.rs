@@ -181,7 +181,7 @@ fn device(resource: &TlResource) -> Option<DeviceCosts> {
     let mut costs = DeviceCosts {
         tl: resource.tl.into(),
         dev: resource.dev.clone(),
-        made: if resource.stand_in || resource.kind != DevKind::Net {
+        made: if resource.is_software || resource.kind != DevKind::Net {
             Made::Software
         } else {
             Made::Hardware

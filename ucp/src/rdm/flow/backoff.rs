@@ -82,11 +82,11 @@ impl Engine {
     /// sent again, and nothing new before it. A packet to a failed peer is forgotten.
     // [M10.5]
     #[cold]
-    pub fn on_unsent(&mut self, now: Nanos, to: PeerId, packet: &[u8]) {
+    pub fn on_rnr(&mut self, now: Nanos, to: PeerId, packet: &[u8]) {
         self.came_back(now, to, packet, Way::Packet);
     }
 
-    /// As [`Engine::on_unsent`], for a headerless message and the word that went with it.
+    /// As [`Engine::on_rnr`], for a headerless message and the word that went with it.
     // [M5.11]
     #[cold]
     pub fn on_unsent_headerless(&mut self, now: Nanos, to: PeerId, data: &[u8], imm: Option<u32>) {

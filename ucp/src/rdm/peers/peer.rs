@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use bitflags::bitflags;
 use hashbrown::HashMap;
+use ucs::coll::growth;
 use ucs::coll::slots::SlotId;
-use ucs::coll::snug;
 
 use crate::rdm::features::ReqHdr;
 use crate::rdm::flow::backoff::BackOff;
@@ -316,7 +316,7 @@ impl Peers {
                 (id, before.tallies)
             }
             None => {
-                snug::push(&mut self.list, peer);
+                growth::push(&mut self.list, peer);
                 (PeerId(self.list.len() as u32 - 1), Tallies::default())
             }
         }

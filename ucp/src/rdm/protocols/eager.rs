@@ -217,7 +217,7 @@ pub(in crate::rdm) fn take<I: Inward>(
 #[inline(always)]
 fn take_first(e: &mut Engine, tag: u64, from: PeerId, payload: &[u8]) -> Option<u64> {
     let first = e.queues[Kind::Tagged as usize].expected.first(tag)?;
-    let mut receive = e.rx.last_look(first.at as usize)?;
+    let mut receive = e.rx.occupied(first.at as usize)?;
     let op = receive.element();
     let spot = op.buf.spot(payload.len())?;
     first.take(&op.want, tag, from)?;
@@ -239,7 +239,7 @@ fn take_elsewhere(
     let kind = Kind::of(Some(tag), class);
     let from = Kin::new(&e.peers, &e.ident, &e.wires, kind).who(from);
     let at = e.queues[kind as usize].expected.take(&mut e.rx, tag, from)?;
-    let mut receive = e.rx.last_look(at as usize)?;
+    let mut receive = e.rx.occupied(at as usize)?;
     let op = receive.element();
     let of = (op.buf.put(0, payload), op.user);
     receive.end();

@@ -164,7 +164,7 @@ fn the_end_of_a_peer_ends_its_back_off() {
         assert_eq!(engine.held_bytes(), 0);
         // What comes back of it now belongs to nobody.
         let now = net.now;
-        net.at(0, |e, _| e.on_unsent(now, shut, b"x"));
+        net.at(0, |e, _| e.on_rnr(now, shut, b"x"));
         net.at(0, |e, _| e.on_settled(now, shut));
         assert_eq!((net.resume(0), net.nodes[0].engine.held_bytes()), (0, 0));
     }

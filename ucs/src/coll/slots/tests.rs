@@ -145,7 +145,7 @@ fn ids_stay_in_their_half() {
         for _ in 0..20 {
             let mut id = slots.insert(()).unwrap();
             let mut seen = vec![id];
-            slots.last_look(at(id)).unwrap().end();
+            slots.occupied(at(id)).unwrap().end();
             id = slots.insert(()).unwrap();
             seen.push(id);
             id = slots.renew_if(id, |()| Some(())).unwrap().0;
@@ -173,12 +173,12 @@ fn an_element_is_ended_where_it_is() {
     if let Some(b) = slots.at_mut(at) {
         b.push('c');
     }
-    assert_eq!(slots.last_look(at).map(|mut look| look.element().len()), Some(2), "looked at, and left");
-    let mut look = slots.last_look(at).unwrap();
+    assert_eq!(slots.occupied(at).map(|mut look| look.element().len()), Some(2), "looked at, and left");
+    let mut look = slots.occupied(at).unwrap();
     assert_eq!(std::mem::take(look.element()), "bc");
     look.end();
     assert_eq!((slots.get(b), slots.at(at), slots.id_at(at), slots.len()), (None, None, None, 1));
-    assert!(slots.last_look(at).is_none() && slots.last_look(900).is_none());
+    assert!(slots.occupied(at).is_none() && slots.occupied(900).is_none());
     let c = slots.insert("c".into()).unwrap();
     assert_eq!(Slots::<String>::index_of(c), at, "its slot is the next one used");
     assert!(c != b && slots.contains(a));

@@ -149,7 +149,7 @@ fn what_is_mapped_to_be_read_is_read() {
         let map = SharedMap::from_fd(copy(), 5000, writes).unwrap();
         // SAFETY: the first byte of a live mapping.
         assert_eq!((map.len(), unsafe { map.as_ptr().read_volatile() }), (8192, 7));
-        assert_eq!(crate::mem::query::stretch_at(map.as_ptr().addr()).unwrap().writable, writes);
+        assert_eq!(crate::mem::query::mapping_at(map.as_ptr().addr()).unwrap().writable, writes);
     }
     assert!(SharedMap::from_fd(copy(), 10_000, false).is_err());
     assert!(SharedMap::from_fd(plain_memfd(4096), 1, false).is_err());

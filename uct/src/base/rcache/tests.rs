@@ -19,7 +19,7 @@ fn cache(limits: Limits) -> Option<RegCache<loopback::Md>> {
     let md = loopback::Iface::open(&Default::default()).unwrap().md().clone();
     match Coherence::open() {
         coherence @ Coherence::Kernel(_) => Some(RegCache::new(md, limits, coherence)),
-        Coherence::Nobody(why) => {
+        Coherence::Unavailable(why) => {
             ucs::testing::skipped("a test of the registration cache", why);
             None
         }
@@ -82,13 +82,13 @@ fn handles_are_found_whatever_else_begins_there() {
         // SAFETY: the mapping outlives its registrations.
         Rc::new(unsafe { md.register(memory.as_ptr().wrapping_add(from), len, access) }.unwrap())
     };
-    let mut handles = Handles::default();
+    let mut handles = MemHandles::default();
     let at = |from: usize| memory.as_ptr().addr() + from;
     assert!(handles.find(at(0), 1, RW).is_none());
     let all = reg(0, 10_000, Access::ALL);
     let (short, same, nested) = (reg(0, 100, RW), reg(0, 100, RW), reg(5000, 10, RW));
     [&all, &short, &same, &nested].into_iter().for_each(|mem| handles.enter(mem.clone()));
-    let found = |handles: &Handles<_>, from, len, access, want: Option<&Rc<loopback::Mem>>| match want {
+    let found = |handles: &MemHandles<_>, from, len, access, want: Option<&Rc<loopback::Mem>>| match want {
         Some(want) => handles.find(at(from), len, access).is_some_and(|mem| Rc::ptr_eq(mem, want)),
         None => handles.find(at(from), len, access).is_none(),
     };

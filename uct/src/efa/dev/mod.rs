@@ -283,7 +283,7 @@ pub trait DevCq {
     fn poll(&self, out: &mut [Cqe]) -> usize;
     /// True: a poll now would find nothing, and this stood for it. The answer that is always right, and the default, is
     /// false.
-    fn is_quiet(&self) -> bool {
+    fn is_idle(&self) -> bool {
         false
     }
     /// The completion channel's descriptor, if the queue was created with one.

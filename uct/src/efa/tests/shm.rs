@@ -88,19 +88,19 @@ fn is_quiet_holds_after_idle_polls_and_lets_upkeep_run() {
     let ep = a.connect_raw(&b.raw_addr()).unwrap();
     let mut log = Log::default();
     // Receives have been posted before anybody polls.
-    assert!(b.is_quiet());
+    assert!(b.is_idle());
     ep.am_bcopy(1, |_| 0).unwrap();
-    assert!(!b.is_quiet());
+    assert!(!b.is_idle());
     until(&a, &b, &mut log, |log| log.ams.len() == 1);
     // Something has just come, so the next is looked for by polls.
-    assert!(!b.is_quiet());
-    let polls = (0..5000).take_while(|_| !b.is_quiet()).map(|_| assert_eq!(b.poll(16, &mut log), 0)).count();
+    assert!(!b.is_idle());
+    let polls = (0..5000).take_while(|_| !b.is_idle()).map(|_| assert_eq!(b.poll(16, &mut log), 0)).count();
     assert!((1..1000).contains(&polls), "{polls}");
     // Each answer stood for a poll, so now and then one is asked for, which does what has to be done from time to time.
-    let answers = (0..5000).take_while(|_| b.is_quiet()).count();
+    let answers = (0..5000).take_while(|_| b.is_idle()).count();
     assert!((1..1024).contains(&answers), "{answers}");
     assert_eq!(b.poll(16, &mut log), 0);
-    assert!(b.is_quiet());
+    assert!(b.is_idle());
 }
 
 /// Whether a software device of another host, or hardware, could be reached its address says; nothing is sent to find out.

@@ -2,7 +2,7 @@
 //! receives of the program's own memory that an interface posts itself.
 
 use super::*;
-use crate::api::{Bare, BareQp};
+use crate::api::{UserQp, UserRecv};
 use crate::efa::dev::{Cqe, CqeOp, DevCq, DevMr, DevQp, DevStatus, QpInit, QpKind, Sge};
 
 on_every_network!(data_and_immediates_arrive_unchanged messages_without_a_receive_are_returned_with_their_immediate a_wrong_qkey_is_an_endpoint_error
@@ -38,8 +38,8 @@ impl<D: Dev> ProgramQp<D> {
         ProgramQp { qp, cq, mr }
     }
 
-    fn name(&self) -> BareQp {
-        BareQp { qpn: self.qp.qpn(), qkey: QKEY }
+    fn name(&self) -> UserQp {
+        UserQp { qpn: self.qp.qpn(), qkey: QKEY }
     }
 
     fn post(&self, slots: std::ops::Range<usize>) {
@@ -64,8 +64,8 @@ impl<D: Dev> ProgramQp<D> {
     }
 }
 
-fn send<D: Dev>(ep: &Ep<D>, to: BareQp, max: usize, data: &[u8], imm: Option<u32>) {
-    let sent = ep.am_bare(to, max, imm, |slot| {
+fn send<D: Dev>(ep: &Ep<D>, to: UserQp, max: usize, data: &[u8], imm: Option<u32>) {
+    let sent = ep.send_to_user_qp(to, max, imm, |slot| {
         slot[..data.len()].copy_from_slice(data);
         data.len()
     });
@@ -115,9 +115,9 @@ fn data_and_immediates_arrive_unchanged<N: Network>() {
     assert_eq!(came, sent);
     assert!(b.log.ams.is_empty() && a.log.errors.is_empty(), "nothing for the interface beside it");
     let max = a.iface.attr().am.max_bcopy + 2;
-    let long = ep.am_bare(own.name(), max, None, |_| panic!("packed"));
+    let long = ep.send_to_user_qp(own.name(), max, None, |_| panic!("packed"));
     assert!(matches!(long, Err(Refused::Failed(Error::TooLong { .. }))));
-    let wrong = ep.am_bare(own.name(), 4, None, |_| 5);
+    let wrong = ep.send_to_user_qp(own.name(), 4, None, |_| 5);
     assert!(matches!(wrong, Err(Refused::Failed(Error::InvalidParam(_)))));
     assert_eq!(ep.flush(Comp::None), Ok(Sent::Done), "refused ones leave nothing behind");
 }
@@ -150,7 +150,7 @@ fn a_wrong_qkey_is_an_endpoint_error<N: Network>() {
     let (net, mut a, b, own) = sender_and_program_qp::<N>(&Config::default());
     let ep = a.ep_to(&b);
     ep.set_tag(EpTag(5));
-    let wrong = BareQp { qkey: QKEY + 1, ..own.name() };
+    let wrong = UserQp { qkey: QKEY + 1, ..own.name() };
     send(&ep, wrong, 4, b"lost", None);
     until(&net, || {
         a.poll();
@@ -162,7 +162,7 @@ fn a_wrong_qkey_is_an_endpoint_error<N: Network>() {
 
 /// A sink that notes ends of receives of the program's own memory, and what else comes.
 #[derive(Default)]
-struct UserRecvLog(Vec<(u64, Bare)>, Log);
+struct UserRecvLog(Vec<(u64, UserRecv)>, Log);
 
 impl Sink for UserRecvLog {
     fn on_am(&mut self, am: Am<'_>) {
@@ -174,7 +174,7 @@ impl Sink for UserRecvLog {
     fn on_ep_error(&mut self, ep: EpTag, error: Error) {
         self.1.on_ep_error(ep, error);
     }
-    fn on_bare(&mut self, token: u64, bare: Bare) {
+    fn on_user_recv(&mut self, token: u64, bare: UserRecv) {
         self.0.push((token, bare));
     }
 }
@@ -189,7 +189,7 @@ fn post_user_recv<D: Dev>(
 ) -> crate::api::Outcome {
     let iov = Iov::new(mem.addr().wrapping_add(at), len, Some(mem));
     // SAFETY: the registration outlives the interface's use of it: tests keep both, and read it afterwards only.
-    unsafe { side.iface.recv_bare(iov, token) }
+    unsafe { side.iface.post_user_recv(iov, token) }
 }
 
 fn user_recv_pair<N: Network>(depth: u32) -> (N, Side<N::A>, Side<N::B>) {
@@ -199,8 +199,8 @@ fn user_recv_pair<N: Network>(depth: u32) -> (N, Side<N::A>, Side<N::B>) {
 
 fn user_receives_are_filled_in_place<N: Network>() {
     let (net, mut a, mut b) = user_recv_pair::<N>(4);
-    assert_eq!(a.iface.bare_qp(), None);
-    let qp = b.iface.bare_qp().unwrap();
+    assert_eq!(a.iface.user_recv_qp(), None);
+    let qp = b.iface.user_recv_qp().unwrap();
     let (ep, mem) = (a.ep_to(&b), alloc(&b, 4 * SLOT, 0));
     let mut posted = 0;
     while post_user_recv(&b, &mem, posted % 4 * SLOT, SLOT, 1 << 62 | posted as u64) == Ok(Sent::InProgress) {
@@ -222,7 +222,7 @@ fn user_receives_are_filled_in_place<N: Network>() {
             ends.0.len() == n + 1
         });
         let (token, bare) = ends.0[n];
-        assert_eq!(bare, Bare { result: Ok(()), len, imm, source: from });
+        assert_eq!(bare, UserRecv { result: Ok(()), len, imm, source: from });
         let at = (token & !(1 << 62)) as usize % 4 * SLOT;
         assert_eq!(read(&mem)[at..at + len], vec![n as u8 + 1; len]);
     }
@@ -236,14 +236,14 @@ fn a_short_user_receive_reports_too_long<N: Network>() {
     let (net, mut a, b) = user_recv_pair::<N>(4);
     let (ep, mem) = (a.ep_to(&b), alloc(&b, SLOT, 0));
     assert_eq!(post_user_recv(&b, &mem, 0, 8, 3), Ok(Sent::InProgress));
-    send(&ep, b.iface.bare_qp().unwrap(), 9, &[1; 9], None);
+    send(&ep, b.iface.user_recv_qp().unwrap(), 9, &[1; 9], None);
     let mut ends = UserRecvLog::default();
     until(&net, || {
         a.poll();
         b.iface.poll(64, &mut ends);
         !ends.0.is_empty() && !a.log.errors.is_empty()
     });
-    assert!(matches!(ends.0[..], [(3, Bare { result: Err(Error::TooLong { .. }), .. })]), "{:?}", ends.0);
+    assert!(matches!(ends.0[..], [(3, UserRecv { result: Err(Error::TooLong { .. }), .. })]), "{:?}", ends.0);
     assert_eq!(a.log.errors[0].1, Error::RemoteLength);
     assert_eq!(read(&mem)[8..], [0; SLOT - 8], "nothing behind the receive");
 }
@@ -255,6 +255,6 @@ fn wrappers_forward_user_receives() {
     let open = |iid| Side::open(&fabric, iid, &Config { user_rx_queue_len: 4, ..Config::default() }).iface;
     let gated = crate::wrap::Gated::new(open(1), crate::wrap::ThreadMode::Multi);
     let paired = crate::wrap::Paired::new(open(2));
-    assert!(gated.attr().has(Caps::RECV_BARE) && paired.attr().has(Caps::RECV_BARE));
-    assert!(gated.bare_qp().is_some() && paired.bare_qp().is_some());
+    assert!(gated.attr().has(Caps::USER_RECV) && paired.attr().has(Caps::USER_RECV));
+    assert!(gated.user_recv_qp().is_some() && paired.user_recv_qp().is_some());
 }

@@ -38,7 +38,7 @@ fn connect_error(call: &'static str) -> impl Fn(Errno) -> ConnectError {
         Errno::ACCESS | Errno::PERM => ConnectError::Permission,
         Errno::MFILE | Errno::NFILE => ConnectError::Op(Error::NoDescriptor),
         Errno::NOMEM | Errno::NOBUFS => ConnectError::Op(Error::NoMemory),
-        Errno::AGAIN => ConnectError::Silent,
+        Errno::AGAIN => ConnectError::NoAnswer,
         e => ConnectError::Op(Error::Sys { call, errno: e.into() }),
     }
 }
@@ -61,7 +61,7 @@ pub fn connect(namespace: &SocketNamespace, key: ProcKey) -> Result<Option<Owned
 
 fn check_same_user(socket: OwnedFd) -> Result<OwnedFd, ConnectError> {
     let cred = PeerCred::of(&socket).map_err(|errno| Error::Sys { call: "SO_PEERCRED", errno })?;
-    if cred.is_our_user() { Ok(socket) } else { Err(ConnectError::Permission) }
+    if cred.is_same_user() { Ok(socket) } else { Err(ConnectError::Permission) }
 }
 
 /// Waits until something has come to `socket`, or `timeout` is over.

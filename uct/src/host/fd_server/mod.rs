@@ -153,7 +153,7 @@ impl FdServer {
         let shared = Arc::new(Shared { exports: Mutex::default(), memory: Mutex::default(), watches, stop });
         let body = server::ServerThread::new(listener, namespace.clone(), shared.clone())
             .map_err(|e| open_error("wait for peers", e))?;
-        let thread = thread::spawn_deaf("uct-fd-server", STACK_LEN, move || body.run());
+        let thread = thread::spawn_masked("uct-fd-server", STACK_LEN, move || body.run());
         let thread = thread.map_err(|e| open_error("start a thread", e))?;
         Ok(FdServer { namespace, key, pid, next: AtomicU64::new(0), shared, thread: Some(thread) })
     }

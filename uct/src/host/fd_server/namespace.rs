@@ -69,7 +69,7 @@ impl SocketNamespace {
         } else if device >> 32 != self.device >> 32 {
             Err(ConnectError::OtherHost)
         } else {
-            Err(ConnectError::OtherPlace)
+            Err(ConnectError::OtherNamespace)
         }
     }
 
@@ -187,7 +187,7 @@ mod tests {
         let net = SocketNamespace::new("").unwrap();
         let dir = SocketNamespace::new("/tmp").unwrap();
         assert_eq!(net.check_reachable(net.device_id()), Ok(()));
-        assert_eq!(net.check_reachable(dir.device_id()), Err(ConnectError::OtherPlace));
+        assert_eq!(net.check_reachable(dir.device_id()), Err(ConnectError::OtherNamespace));
         assert_eq!(net.check_reachable(net.device_id() ^ 1 << 40), Err(ConnectError::OtherHost));
         // By whatever path it is reached.
         assert_eq!(dir.check_reachable(SocketNamespace::new("/tmp/.").unwrap().device_id()), Ok(()));

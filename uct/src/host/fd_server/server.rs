@@ -108,7 +108,7 @@ impl ServerThread {
         }
         match accepted {
             Ok(fd) => {
-                let is_same_user = PeerCred::of(&fd).is_ok_and(PeerCred::is_our_user);
+                let is_same_user = PeerCred::of(&fd).is_ok_and(PeerCred::is_same_user);
                 let client = Client { fd, is_same_user };
                 // The question mostly comes with the caller: then that is all, without a second turn.
                 match self.receive(&client) {

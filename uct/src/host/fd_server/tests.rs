@@ -13,7 +13,7 @@ impl FdServer {
     fn fetch(&self, name: Name) -> Result<Fetched, ConnectError> {
         match self.wait(self.query([name], TIMEOUT)?, TIMEOUT)? {
             QueryResult::Answered(mut all) => all.pop().expect("one was asked for").1,
-            QueryResult::Pending(_) => Err(ConnectError::Silent),
+            QueryResult::Pending(_) => Err(ConnectError::NoAnswer),
         }
     }
 }

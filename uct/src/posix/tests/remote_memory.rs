@@ -24,7 +24,7 @@ fn memory(md: &Md, len: usize) -> Mem {
 fn by_word_key(md: &Md, word: u64) -> Result<Rkey, Error> {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
-        match md.rkey_of_word(word, 0, 0) {
+        match md.rkey_from_mr_key(word, 0, 0) {
             Err(Error::NotReady) if Instant::now() < until => std::thread::yield_now(),
             answer => return answer,
         }
@@ -51,7 +51,7 @@ fn registered_part_of_an_allocation_has_a_key() {
     };
     let part = register(50_001, 10_000, Access::REMOTE_READ);
     assert_eq!((part.len(), part.method()), (10_000, None));
-    assert_eq!(owner.md().word_key(&part), owner.md().word_key(&all));
+    assert_eq!(owner.md().mr_key(&part), owner.md().mr_key(&all));
     let key = reader.md().unpack_rkey(&owner.md().pack_rkey(&part).unwrap()).unwrap();
     let from = part.addr().addr() as u64;
     assert_eq!(get(&reader, &owner, from + 9_990, 10, &key).unwrap()[..2], [(59_991 % 256) as u8, 88]);
@@ -59,16 +59,16 @@ fn registered_part_of_an_allocation_has_a_key() {
         assert_eq!(get(&reader, &owner, from, len, &key), Err(Error::RemoteAccess.into()), "{from:#x}");
     }
     let none = Err(Error::Unsupported(Op::RemoteKey));
-    assert_eq!(owner.md().word_key(&register(99_999, 2, Access::REMOTE_READ)), none, "half of it outside");
-    assert_eq!(owner.md().word_key(&register(0, 10, Access::LOCAL_WRITE)), none, "of no use to peers");
+    assert_eq!(owner.md().mr_key(&register(99_999, 2, Access::REMOTE_READ)), none, "half of it outside");
+    assert_eq!(owner.md().mr_key(&register(0, 10, Access::LOCAL_WRITE)), none, "of no use to peers");
     let read_only =
         owner.md().alloc(&AllocReq { access: Access::REMOTE_READ, ..AllocReq::new(4096, "test") }).unwrap();
     // SAFETY: the allocation, and no more is asked for than a key.
     let more = unsafe { owner.md().register(read_only.addr(), 10, Access::REMOTE_WRITE) }.unwrap();
-    assert_eq!(owner.md().word_key(&more), none, "more than the allocation allows");
+    assert_eq!(owner.md().mr_key(&more), none, "more than the allocation allows");
     // Registrations of a part are not allocations.
     assert!(owner.md().has_allocated(part.addr(), 1) && !owner.md().has_allocated(part.addr(), 50_000));
-    let (at, word) = (part.addr(), owner.md().word_key(&part).unwrap());
+    let (at, word) = (part.addr(), owner.md().mr_key(&part).unwrap());
     drop(all);
     assert!(!owner.md().has_allocated(at, 1));
     assert_eq!(by_word_key(open().md(), word).err(), Some(Error::RemoteAccess));
@@ -78,14 +78,14 @@ fn registered_part_of_an_allocation_has_a_key() {
 fn word_key_names_the_whole_allocation() {
     let (owner, reader) = (open(), open());
     let all = memory(owner.md(), 5000);
-    let word = owner.md().word_key(&all).unwrap();
-    assert_eq!(reader.md().rkey_of_word(word, 0, 0).err(), Some(Error::NotReady), "nobody was asked yet");
+    let word = owner.md().mr_key(&all).unwrap();
+    assert_eq!(reader.md().rkey_from_mr_key(word, 0, 0).err(), Some(Error::NotReady), "nobody was asked yet");
     let (key, from) = (by_word_key(reader.md(), word).unwrap(), all.addr().addr() as u64);
     assert_eq!(api::Rkey::range(&key), (from, 5000));
     assert_eq!(get(&reader, &owner, from + 300, 3, &key), Ok(vec![44, 45, 46]));
     assert_eq!(get(&reader, &owner, from + 4999, 2, &key), Err(Error::RemoteAccess.into()));
     // The second use is ready at once. Freed memory stays mapped here, without its pages.
-    let again = reader.md().rkey_of_word(word, 0, 0).unwrap();
+    let again = reader.md().rkey_from_mr_key(word, 0, 0).unwrap();
     drop(all);
     assert_eq!(get(&reader, &owner, from + 300, 3, &again), Ok(vec![0; 3]));
     // An interface's segment, and a process that does not exist.
@@ -98,7 +98,7 @@ fn word_key_names_the_whole_allocation() {
 fn word_key_cache_is_bounded() {
     let (owner, reader) = (open(), open());
     let mems: Vec<Mem> = (0..MAX_CACHED + 3).map(|_| memory(owner.md(), 1)).collect();
-    let words: Vec<u64> = mems.iter().map(|mem| owner.md().word_key(mem).unwrap()).collect();
+    let words: Vec<u64> = mems.iter().map(|mem| owner.md().mr_key(mem).unwrap()).collect();
     let remote_segments: &RemoteSegments = reader.md().remote_segments();
     for word in &words {
         by_word_key(reader.md(), *word).unwrap();
@@ -107,10 +107,10 @@ fn word_key_cache_is_bounded() {
     }
     assert_eq!(remote_segments.counts().0, MAX_CACHED);
     assert!(
-        reader.md().rkey_of_word(words[0], 0, 0).is_ok()
-            && reader.md().rkey_of_word(words[MAX_CACHED], 0, 0).is_ok()
+        reader.md().rkey_from_mr_key(words[0], 0, 0).is_ok()
+            && reader.md().rkey_from_mr_key(words[MAX_CACHED], 0, 0).is_ok()
     );
-    assert_eq!(reader.md().rkey_of_word(words[1], 0, 0).err(), Some(Error::NotReady), "used longest ago");
+    assert_eq!(reader.md().rkey_from_mr_key(words[1], 0, 0).err(), Some(Error::NotReady), "used longest ago");
     let held = by_word_key(reader.md(), words[1]).unwrap();
     remote_segments.forget(Name(words[0]).owner());
     assert_eq!(remote_segments.counts(), (0, 0));
@@ -131,15 +131,15 @@ fn key_grants_no_more_than_the_owner() {
         packed[24..28].fill(0xff);
         let at = mem.addr().addr() as u64;
         for key in
-            [reader.md().unpack_rkey(&packed), by_word_key(reader.md(), owner.md().word_key(&mem).unwrap())]
+            [reader.md().unpack_rkey(&packed), by_word_key(reader.md(), owner.md().mr_key(&mem).unwrap())]
         {
             let key = key.unwrap();
             let want = if writes { Ok(Sent::Done) } else { Err(Error::RemoteAccess.into()) };
             assert_eq!(ep.put_short(&[7], at, &key), want);
             assert_eq!(ep.atomic_post(api::AtomicOp::Add, 1u64, at, &key), want);
             assert!(ep.get_short(&mut [0; 8], at, &key).is_ok());
-            let here = reader.md().direct_ptr(&key, at, 8).unwrap();
-            assert_eq!(ucs::mem::query::stretch_at(here.addr()).unwrap().writable, writes);
+            let here = reader.md().rkey_ptr(&key, at, 8).unwrap();
+            assert_eq!(ucs::mem::query::mapping_at(here.addr()).unwrap().writable, writes);
         }
     }
 }

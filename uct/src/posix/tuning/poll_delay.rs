@@ -13,7 +13,7 @@
 
 use std::cell::Cell;
 use std::time::Duration;
-use ucs::sync::{prefetch_write, settle_loads};
+use ucs::sync::{load_fence, prefetch_write};
 
 use super::tick_duration::TickDuration;
 use super::tuner::DelayTuner;
@@ -89,13 +89,13 @@ impl PollDelay {
         }
         while now().wrapping_sub(sent_at) < delay {}
         // Otherwise the processor speculates on the end of the delay and loads the line too early.
-        settle_loads();
+        load_fence();
         self.sent_at.set(0);
         for _ in 0..FINAL_POLLS {
             if is_there() {
                 break;
             }
-            settle_loads();
+            load_fence();
         }
         true
     }
@@ -277,7 +277,7 @@ mod tests {
             self.now.set(self.now.get() + ticks);
         }
 
-        /// One round, whose answer arrives after `takes` or, if later, when it is polled for. Returns the
+        /// One round, whose answer arrives after `takes` or, if later, when it is polled for. ReturnStack the
         /// delay.
         fn round(&self, takes: u64) -> u64 {
             let start = self.now.get();
@@ -289,7 +289,7 @@ mod tests {
             delay
         }
 
-        /// `many` rounds. Returns the sum of their delays.
+        /// `many` rounds. ReturnStack the sum of their delays.
         fn rounds(&self, many: u32, take: u64) -> u64 {
             (0..many).map(|_| self.round(take)).sum()
         }

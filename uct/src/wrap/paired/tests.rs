@@ -26,7 +26,7 @@ impl Sink for Heard<'_> {
     fn on_ep_error(&mut self, _: EpTag, error: Error) {
         panic!("{error}");
     }
-    fn on_unsent(&mut self, ep: EpTag, packet: &[u8]) {
+    fn on_rnr(&mut self, ep: EpTag, packet: &[u8]) {
         self.1.push((Some(ep.0), packet.to_vec()));
     }
     fn on_lost(&mut self, ep: EpTag, _: Error, packet: &[u8]) {
@@ -100,9 +100,9 @@ fn nobody_hears_what_is_for_nobody() {
     plain.am_short_iov(0, &[&[0, 0, 0]]).map(drop).unwrap();
     plain.am_short_iov(0, &[]).map(drop).unwrap();
     assert_eq!((heard(&b), b.strays()), (vec![], 4));
-    let taken = |at: &End| at.glance(|packet: &[u8], _: Source| panic!("{packet:?}"));
+    let taken = |at: &End| at.poll_one(|packet: &[u8], _: Source| panic!("{packet:?}"));
     gone.am_short_iov(3, &[]).map(drop).unwrap();
-    while taken(&b) == Glance::Busy {
+    while taken(&b) == PollOne::NeedsPoll {
         b.poll(1, &mut Heard(&b, Vec::new()));
     }
     assert_eq!(b.strays(), 5);
@@ -113,7 +113,7 @@ fn what_comes_back_is_what_was_sent() {
     let a = open();
     let mut log = Heard(&a, Vec::new());
     let mut sink = Addressed { shared: &a.shared, then: &mut log };
-    sink.on_unsent(EpTag(1), &[7, 0, 16, 0, 3, 9]);
+    sink.on_rnr(EpTag(1), &[7, 0, 16, 0, 3, 9]);
     sink.on_lost(EpTag(2), Error::Cancelled, &[7, 0, 16, 0, 3, 8]);
     assert_eq!(log.1, [(Some(1), vec![3, 9]), (Some(2), vec![3, 8])]);
 }

@@ -213,14 +213,14 @@ fn what_a_lane_has_kept_back_goes_over_the_first() {
         _ => panic!("RDMA"),
     };
     let lane = back[0].peer;
-    rig.at(0, 1, |e, _| e.on_unsent(Nanos(0), lane, &packet(&back[0])));
+    rig.at(0, 1, |e, _| e.on_rnr(Nanos(0), lane, &packet(&back[0])));
     assert!(rig.engines[0].is_held_off(Some(peer)) && !rig.engines[0].idle(Some(peer)), "not delivered yet");
     rig.dead.push((1, 1));
     let way = (WireId(1), Fault::Unreachable);
     rig.at(0, 1, |e, w| e.on_lost(w, lane, way, &packet(&back[1])));
     rig.at(0, 1, |e, w| e.on_quiet(w, WireId(1)));
     assert_eq!(rig.engines[0].fault(lane), Some(Fault::Unreachable));
-    rig.at(0, 1, |e, _| e.on_unsent(Nanos(0), lane, &packet(&back[2])));
+    rig.at(0, 1, |e, _| e.on_rnr(Nanos(0), lane, &packet(&back[2])));
     rig.at(0, 1, |e, w| e.on_lost(w, lane, way, &packet(&back[3])));
     rig.settle();
     assert!(room == bytes);

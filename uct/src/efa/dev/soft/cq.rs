@@ -272,7 +272,7 @@ impl<L: Link> DevCq for Cq<L> {
 
     // HOT
     #[inline]
-    fn is_quiet(&self) -> bool {
+    fn is_idle(&self) -> bool {
         let cq = &*self.0;
         let idle_polls = cq.idle_polls.get() + 1;
         if cq.busy_polls_left.get() != 0

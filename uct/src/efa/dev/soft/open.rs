@@ -80,8 +80,8 @@ fn why_no_rdma(config: &SoftConfig) -> Option<String> {
         return None;
     }
     match config.rdma {
-        Auto::Is(true) => None,
-        Auto::Is(false) => Some("SOFTEFA_RDMA=n".into()),
+        Auto::Value(true) => None,
+        Auto::Value(false) => Some("SOFTEFA_RDMA=n".into()),
         Auto::Auto => permissions::peer_memory()
             .map(|o| format!("{} (mend: {}; or set SOFTEFA_RDMA=y: then RDMA fails)", o.what, o.remedy)),
     }

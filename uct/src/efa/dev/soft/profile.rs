@@ -172,10 +172,10 @@ const PERF: DevPerf = DevPerf {
     bandwidth: 25e9,
     register: Linear { fixed: 250.0, per_byte: 0.0 },
     rma: RmaPerf {
-        put_own: Linear::new(150.0, 12e9),
-        put_other: Linear::new(1700.0, 16e9),
-        get_own: Linear::new(150.0, 12e9),
-        get_other: Linear::new(2000.0, 17e9),
+        put_allocated: Linear::new(150.0, 12e9),
+        put_registered: Linear::new(1700.0, 16e9),
+        get_allocated: Linear::new(150.0, 12e9),
+        get_registered: Linear::new(2000.0, 17e9),
     },
 };
 

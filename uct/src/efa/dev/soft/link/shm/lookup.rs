@@ -98,7 +98,7 @@ pub(super) fn lookup(iid: u64, qpn: u16) -> Result<(SharedMem, u32), LookupError
     let Some(pid) = owner.pid else {
         return Err(LookupError::Denied("the queue pair's process is in another pid namespace".into()));
     };
-    if !owner.is_our_user() {
+    if !owner.is_same_user() {
         return Err(LookupError::Denied(format!(
             "process {pid} that owns the queue pair belongs to another user"
         )));

@@ -92,7 +92,7 @@ impl Shm {
         let device = ShmDevice {
             iid,
             host: HostId::current(),
-            me: ProcId::me(),
+            me: ProcId::current(),
             mtu: attr.mtu,
             seg,
             table,
@@ -114,7 +114,7 @@ impl Shm {
         }
         let id = ProcId { pid: identity.pid, start: identity.start };
         // This process needs nobody to tell it of its own death.
-        let watch = (id != ProcId::me()).then(|| PidFd::open(id)).transpose().map_err(|e| match e {
+        let watch = (id != ProcId::current()).then(|| PidFd::open(id)).transpose().map_err(|e| match e {
             WatchError::Gone { .. } => LookupError::NotFound,
             e @ WatchError::Os { errno, .. } => {
                 LookupError::Denied(format!("{e} ({})", lookup::remedy(errno)))

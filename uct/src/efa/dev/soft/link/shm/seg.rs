@@ -108,7 +108,7 @@ pub(super) struct Credit {
 }
 
 #[repr(C, align(128))]
-pub(super) struct Armed {
+pub(super) struct ArmStatus {
     /// Not zero: the next arrival wakes the channel.
     pub(super) flag: AtomicU32,
 }
@@ -140,7 +140,7 @@ pub(super) struct QpHdr {
     ud: AtomicU32,
     pub(super) head: Head,
     pub(super) credit: Credit,
-    pub(super) armed: Armed,
+    pub(super) armed: ArmStatus,
     pub(super) unsol_head: Head,
     pub(super) unsol_credit: Credit,
 }

@@ -3,18 +3,18 @@
 use std::cell::Cell;
 
 /// Messages are being taken in. Over when it is dropped, also by a handler that panics.
-pub struct Taking<'a>(&'a Cell<bool>);
+pub struct ReentryGuard<'a>(&'a Cell<bool>);
 
-impl Taking<'_> {
+impl ReentryGuard<'_> {
     /// `None`: they are already. // HOT
     #[inline(always)]
-    pub fn begin(taking: &Cell<bool>) -> Option<Taking<'_>> {
+    pub fn begin(taking: &Cell<bool>) -> Option<ReentryGuard<'_>> {
         // Made only where it is to be: one that is made and dropped would end the other.
-        if taking.replace(true) { None } else { Some(Taking(taking)) }
+        if taking.replace(true) { None } else { Some(ReentryGuard(taking)) }
     }
 }
 
-impl Drop for Taking<'_> {
+impl Drop for ReentryGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.0.set(false);

@@ -16,24 +16,24 @@ const TIMES: usize = 8;
 
 /// What to do between two looks at a word, if nothing else is to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lull {
+pub struct SpinHint {
     hints: bool,
 }
 
-impl Lull {
+impl SpinHint {
     /// As this processor needs it: that is found out by the first call, within some 20 us.
-    pub fn of_this_processor() -> Lull {
-        static MEASURED: OnceLock<Lull> = OnceLock::new();
-        *MEASURED.get_or_init(|| Lull::of(shortest_hint()))
+    pub fn measured() -> SpinHint {
+        static MEASURED: OnceLock<SpinHint> = OnceLock::new();
+        *MEASURED.get_or_init(|| SpinHint::of(shortest_hint()))
     }
 
-    fn of(hint: Duration) -> Lull {
-        Lull { hints: hint <= LONGEST }
+    fn of(hint: Duration) -> SpinHint {
+        SpinHint { hints: hint <= LONGEST }
     }
 
     /// Leaves the word alone, for 30 ns at most. // HOT
     #[inline(always)]
-    pub fn rest(self) {
+    pub fn pause(self) {
         if self.hints {
             std::hint::spin_loop();
         }
@@ -55,9 +55,9 @@ mod tests {
 
     #[test]
     fn a_hint_that_takes_long_is_left_out() {
-        assert!(Lull::of(Duration::from_nanos(20)).hints);
-        assert!(!Lull::of(Duration::from_nanos(45)).hints);
-        assert_eq!(Lull::of_this_processor(), Lull::of_this_processor());
-        Lull::of_this_processor().rest();
+        assert!(SpinHint::of(Duration::from_nanos(20)).hints);
+        assert!(!SpinHint::of(Duration::from_nanos(45)).hints);
+        assert_eq!(SpinHint::measured(), SpinHint::measured());
+        SpinHint::measured().pause();
     }
 }

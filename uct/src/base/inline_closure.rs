@@ -1,5 +1,5 @@
 //! A closure in a place of fixed size: what is to be done with the bytes of a get when they are here.
-//! Kept in an operation's row by transports whose gets end later. Does not allocate unless the closure is large.
+//! RecvDesc in an operation's row by transports whose gets end later. Does not allocate unless the closure is large.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 
@@ -9,20 +9,20 @@ const WORDS: usize = 6;
 type Room = MaybeUninit<[usize; WORDS]>;
 
 /// A closure that is called at most once, with bytes.
-pub struct Thunk {
+pub struct InlineClosure {
     room: Room,
     call: unsafe fn(*mut Room, &[u8]),
     drop: unsafe fn(*mut Room),
 }
 
-impl Thunk {
+impl InlineClosure {
     /// Moves `f` in, or into a box if it is larger than six words. // HOT
     #[inline]
     pub fn new<F: FnOnce(&[u8]) + 'static>(f: F) -> Self {
         if size_of::<F>() <= size_of::<Room>() && align_of::<F>() <= align_of::<Room>() {
-            Thunk::in_place(f, |f, bytes| f(bytes))
+            InlineClosure::in_place(f, |f, bytes| f(bytes))
         } else {
-            Thunk::in_place(Box::new(f), |f, bytes| f(bytes))
+            InlineClosure::in_place(Box::new(f), |f, bytes| f(bytes))
         }
     }
 
@@ -49,7 +49,7 @@ impl Thunk {
         let mut room = Room::uninit();
         // SAFETY: size and alignment fit (checked above), and the room is ours.
         unsafe { room.as_mut_ptr().cast::<T>().write(value) };
-        Thunk { room, call: call::<T, A>, drop: drop::<T> }
+        InlineClosure { room, call: call::<T, A>, drop: drop::<T> }
     }
 
     /// Calls it.
@@ -62,7 +62,7 @@ impl Thunk {
     }
 }
 
-impl Drop for Thunk {
+impl Drop for InlineClosure {
     fn drop(&mut self) {
         // SAFETY: the room holds the closure `drop` was made for; `call` takes the thunk with it.
         unsafe { (self.drop)(&raw mut self.room) };
@@ -80,14 +80,14 @@ mod tests {
         let seen = Rc::new(Cell::new(0));
         let (small, large) = (seen.clone(), seen.clone());
         let ballast = [7u64; 20];
-        Thunk::new(move |bytes: &[u8]| small.set(bytes.len())).call(&[0; 5]);
+        InlineClosure::new(move |bytes: &[u8]| small.set(bytes.len())).call(&[0; 5]);
         assert_eq!((seen.get(), Rc::strong_count(&seen)), (5, 2));
-        let thunk = Thunk::new(move |bytes: &[u8]| large.set(bytes.len() + ballast[3] as usize));
+        let thunk = InlineClosure::new(move |bytes: &[u8]| large.set(bytes.len() + ballast[3] as usize));
         thunk.call(&[0; 5]);
         assert_eq!((seen.get(), Rc::strong_count(&seen)), (12, 1));
         let (small, large) = (seen.clone(), seen.clone());
-        drop(Thunk::new(move |_: &[u8]| small.set(1)));
-        drop(Thunk::new(move |_: &[u8]| large.set(ballast.len())));
+        drop(InlineClosure::new(move |_: &[u8]| small.set(1)));
+        drop(InlineClosure::new(move |_: &[u8]| large.set(ballast.len())));
         assert_eq!((seen.get(), Rc::strong_count(&seen)), (12, 1));
     }
 }

@@ -1,10 +1,10 @@
 //! Receive buffers that handlers keep past their return, and give back from any thread.
-//! One for each receive side of a transport; [`Kept`] messages share it. Giving back is one exchange and never touches
+//! One for each receive side of a transport; [`RecvDesc`] messages share it. Giving back is one exchange and never touches
 //! what belongs to the receiving thread; that thread takes everything given back in one go, when it needs some.
 //!
 //! The memory lives as long as anything is kept, whether or not its interface does.
 
-use crate::api::{Kept, KeptPool};
+use crate::api::{RecvDesc, RecvDescOwner};
 use std::any::Any;
 use std::sync::Arc;
 use ucs::sync::{AtomicU32, Ordering};
@@ -15,18 +15,18 @@ const NIL: u32 = u32::MAX;
 /// Numbers given back by any thread and taken by one: a stack that is only ever emptied as a whole, so that a number
 /// that comes back early (the "ABA" of such stacks) does no harm.
 #[derive(Debug)]
-pub struct Returns {
+pub struct ReturnStack {
     head: AtomicU32,
     next: Box<[AtomicU32]>,
 }
 
-impl Returns {
+impl ReturnStack {
     /// For numbers below `count`, none given back yet.
     pub fn new(count: u32) -> Self {
-        Returns { head: AtomicU32::new(NIL), next: (0..count).map(|_| AtomicU32::new(NIL)).collect() }
+        ReturnStack { head: AtomicU32::new(NIL), next: (0..count).map(|_| AtomicU32::new(NIL)).collect() }
     }
 
-    /// Gives `n` back. Each number at most once between two [`Returns::take_all`] that yield it.
+    /// Gives `n` back. Each number at most once between two [`ReturnStack::take_all`] that yield it.
     pub fn push(&self, n: u32) {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -59,26 +59,26 @@ impl Returns {
 }
 
 /// The lending side of a pool of receive buffers.
-pub struct Lent {
-    returns: Returns,
+pub struct RecvDescPool {
+    returns: ReturnStack,
     /// Keeps the buffers mapped.
     _memory: Arc<dyn Any + Send + Sync>,
 }
 
-impl Lent {
+impl RecvDescPool {
     /// For `count` buffers that lie in `memory`.
     pub fn new(count: u32, memory: Arc<dyn Any + Send + Sync>) -> Arc<Self> {
-        Arc::new(Lent { returns: Returns::new(count), _memory: memory })
+        Arc::new(RecvDescPool { returns: ReturnStack::new(count), _memory: memory })
     }
 
     /// Lends out buffer `slot`, whose packet of `len` bytes starts at `at`.
     ///
     /// # Safety
     /// The packet must lie in the memory this was made with, be initialised, and be written by nobody until the slot has
-    /// come back by [`Lent::reclaim`].
-    pub unsafe fn lend(self: &Arc<Self>, slot: u32, at: *const u8, len: usize) -> Kept {
+    /// come back by [`RecvDescPool::reclaim`].
+    pub unsafe fn lend(self: &Arc<Self>, slot: u32, at: *const u8, len: usize) -> RecvDesc {
         // SAFETY: `self` keeps the memory mapped; the rest is the caller's promise.
-        unsafe { Kept::lent(self.clone(), slot, at, len) }
+        unsafe { RecvDesc::from_pool(self.clone(), slot, at, len) }
     }
 
     /// Takes back all buffers whose messages were dropped; answers how many.
@@ -87,7 +87,7 @@ impl Lent {
     }
 }
 
-impl KeptPool for Lent {
+impl RecvDescOwner for RecvDescPool {
     fn release(&self, slot: u32) {
         self.returns.push(slot);
     }
@@ -103,12 +103,12 @@ mod tests {
     #[test]
     fn loom_what_is_given_back_is_ours_again() {
         ucs::sync::model(|| {
-            struct Pool(Returns, [UnsafeCell<u32>; 2]);
+            struct Pool(ReturnStack, [UnsafeCell<u32>; 2]);
             // SAFETY: each cell is read by its keeper until it is given back, and written by the taker afterwards.
             unsafe impl Sync for Pool {}
             // SAFETY: nothing in it is bound to a thread.
             unsafe impl Send for Pool {}
-            let pool = Arc::new(Pool(Returns::new(2), [UnsafeCell::new(10), UnsafeCell::new(11)]));
+            let pool = Arc::new(Pool(ReturnStack::new(2), [UnsafeCell::new(10), UnsafeCell::new(11)]));
             let keepers: Vec<_> = (0..2u32)
                 .map(|n| {
                     let pool = pool.clone();
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn loom_numbers_may_return_early() {
         ucs::sync::model(|| {
-            let returns = Arc::new(Returns::new(2));
+            let returns = Arc::new(ReturnStack::new(2));
             let other = {
                 let returns = returns.clone();
                 thread::spawn(move || returns.push(1))

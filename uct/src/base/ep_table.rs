@@ -12,7 +12,7 @@ pub struct EpIdx(u32);
 
 /// Endpoints by number.
 #[derive(Default)]
-pub struct Eps {
+pub struct EpTable {
     list: RefCell<List>,
 }
 
@@ -31,7 +31,7 @@ struct Entry {
     late: bool,
 }
 
-impl Eps {
+impl EpTable {
     /// Enters an endpoint.
     pub fn enter(&self) -> EpIdx {
         let mut list = self.list.borrow_mut();
@@ -72,24 +72,24 @@ impl Eps {
 }
 
 /// Peers that are gone, whose endpoints are still to be told; and from which of them on.
-pub struct Bereaved<P>(RefCell<VecDeque<(Rc<P>, u32)>>);
+pub struct FailedPeers<P>(RefCell<VecDeque<(Rc<P>, u32)>>);
 
-impl<P> Default for Bereaved<P> {
+impl<P> Default for FailedPeers<P> {
     fn default() -> Self {
-        Bereaved(RefCell::default())
+        FailedPeers(RefCell::default())
     }
 }
 
-impl<P> Bereaved<P> {
+impl<P> FailedPeers<P> {
     /// These are gone. Told are the endpoints that there are now; `eps` are those to a peer.
-    pub fn add(&self, peers: impl IntoIterator<Item = Rc<P>>, eps: impl Fn(&P) -> &Eps) {
+    pub fn add(&self, peers: impl IntoIterator<Item = Rc<P>>, eps: impl Fn(&P) -> &EpTable) {
         let entered = peers.into_iter().inspect(|peer| eps(peer).list.borrow_mut().bereaved = true);
         self.0.borrow_mut().extend(entered.map(|peer| (peer, 0)));
     }
 
     /// Tells up to `max` endpoints: the bound of a poll is for this, too. Answers how many; the others are for the next one. `eps`
-    /// as for [`add`](Bereaved::add).
-    pub fn tell<S: Sink>(&self, max: usize, eps: impl Fn(&P) -> &Eps, sink: &mut S) -> usize {
+    /// as for [`add`](FailedPeers::add).
+    pub fn tell<S: Sink>(&self, max: usize, eps: impl Fn(&P) -> &EpTable, sink: &mut S) -> usize {
         let mut told = 0;
         while told < max
             && let Some(tag) = self.next(&eps)
@@ -105,7 +105,7 @@ impl<P> Bereaved<P> {
         self.0.borrow().is_empty()
     }
 
-    fn next(&self, eps: impl Fn(&P) -> &Eps) -> Option<EpTag> {
+    fn next(&self, eps: impl Fn(&P) -> &EpTable) -> Option<EpTag> {
         let mut peers = self.0.borrow_mut();
         loop {
             let (peer, at) = peers.front_mut()?;
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn numbers_are_used_again_and_tags_are_not() {
-        let eps = Eps::default();
+        let eps = EpTable::default();
         let (a, b) = (eps.enter(), eps.enter());
         eps.set_tag(a, EpTag(7));
         eps.set_tag(b, EpTag(8));
@@ -145,12 +145,12 @@ mod tests {
                 self.0.push(tag.0);
             }
         }
-        let (eps, others) = (Rc::new(Eps::default()), Rc::new(Eps::default()));
+        let (eps, others) = (Rc::new(EpTable::default()), Rc::new(EpTable::default()));
         let all: Vec<EpIdx> = (0..5).map(|_| eps.enter()).collect();
         all.iter().zip(10..).for_each(|(&idx, n)| eps.set_tag(idx, EpTag(n)));
         others.enter();
-        let (bereaved, mut told) = (Bereaved::default(), Told(Vec::new()));
-        let mut tell = |max| bereaved.tell(max, |eps: &Eps| eps, &mut told);
+        let (bereaved, mut told) = (FailedPeers::default(), Told(Vec::new()));
+        let mut tell = |max| bereaved.tell(max, |eps: &EpTable| eps, &mut told);
         assert_eq!(tell(9), 0);
         bereaved.add([eps.clone(), others], |eps| eps);
         assert_eq!((tell(2), tell(0)), (2, 0));

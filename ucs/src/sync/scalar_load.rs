@@ -4,7 +4,7 @@
 
 /// `word`, which the compiler now has in a register of its own. Costs no instruction. // HOT
 #[inline(always)]
-pub fn apart(word: u64) -> u64 {
+pub fn scalar_load(word: u64) -> u64 {
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(loom), not(miri)))]
     {
         let mut word = word;
@@ -22,6 +22,6 @@ pub fn apart(word: u64) -> u64 {
 mod tests {
     #[test]
     fn a_word_stays_what_it_is() {
-        assert!([0, 1, u64::MAX, 1 << 63].iter().all(|&word| super::apart(word) == word));
+        assert!([0, 1, u64::MAX, 1 << 63].iter().all(|&word| super::scalar_load(word) == word));
     }
 }

@@ -32,11 +32,11 @@ const PATIENCE: u32 = 4;
 /// Nobody is inside.
 const NOBODY: ThreadKey = 0;
 
-/// What [`Gate::enter`] says.
+/// What [`RecursiveLock::enter`] says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Entry {
-    /// Inside, until [`Gate::leave`].
-    In,
+pub enum LockResult {
+    /// Inside, until [`RecursiveLock::leave`].
+    Locked,
     /// Another thread is inside.
     Busy,
     /// The interface is another thread's.
@@ -45,7 +45,7 @@ pub enum Entry {
 
 /// A lock that knows its mode and its holder.
 #[derive(Debug)]
-pub struct Gate {
+pub struct RecursiveLock {
     mode: ThreadMode,
     holder: AtomicUsize,
     /// How often the holder has entered beyond the first time. Only the holder touches it.
@@ -63,11 +63,11 @@ struct Outside {
     given: AtomicU32,
 }
 
-impl Gate {
+impl RecursiveLock {
     /// An open gate; in mode [`ThreadMode::Single`] it is `me`'s for ever.
     pub fn new(mode: ThreadMode, me: ThreadKey) -> Self {
         let holder = if mode == ThreadMode::Single { me } else { NOBODY };
-        Gate {
+        RecursiveLock {
             mode,
             holder: AtomicUsize::new(holder),
             again: AtomicU32::new(0),
@@ -82,32 +82,32 @@ impl Gate {
 
     /// Thread `me` wants in. // HOT
     #[inline]
-    pub fn enter(&self, me: ThreadKey) -> Entry {
+    pub fn enter(&self, me: ThreadKey) -> LockResult {
         let holder = self.holder.load(Ordering::Relaxed);
         if holder == me {
             // Ours alone: nobody else writes it while we hold the gate.
             self.again.store(self.again.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            return Entry::In;
+            return LockResult::Locked;
         }
         if self.mode == ThreadMode::Single {
-            return Entry::Foreign;
+            return LockResult::Foreign;
         }
         if holder != NOBODY {
             // Without an exchange, which would take the line from who is inside.
-            return Entry::Busy;
+            return LockResult::Busy;
         }
         // SYNC(gate): what the last holder did is ours to see.
         match self.holder.compare_exchange(NOBODY, me, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Entry::In,
-            Err(_) => Entry::Busy,
+            Ok(_) => LockResult::Locked,
+            Err(_) => LockResult::Busy,
         }
     }
 
     /// [`enter`](Self::enter) for who comes back until it is inside: those that can do without let it in first.
-    pub fn enter_waiting(&self, me: ThreadKey) -> Entry {
+    pub fn enter_waiting(&self, me: ThreadKey) -> LockResult {
         let entry = self.enter(me);
         match entry {
-            Entry::In => self.outside.wanted.store(false, Ordering::Relaxed),
+            LockResult::Locked => self.outside.wanted.store(false, Ordering::Relaxed),
             _ if !self.outside.wanted.load(Ordering::Relaxed) => {
                 self.outside.wanted.store(true, Ordering::Relaxed)
             }
@@ -118,7 +118,7 @@ impl Gate {
 
     /// [`enter`](Self::enter) for who can do without. `None`: somebody waits, who is let in first. // HOT
     #[inline]
-    pub fn try_enter(&self, me: ThreadKey) -> Option<Entry> {
+    pub fn try_enter(&self, me: ThreadKey) -> Option<LockResult> {
         if self.outside.wanted.load(Ordering::Relaxed) && self.gives_way(me) {
             None
         } else {
@@ -161,17 +161,17 @@ mod tests {
     #[test]
     fn loom_the_gate_excludes_other_threads_and_not_its_holder() {
         ucs::sync::model(|| {
-            struct Room(Gate, UnsafeCell<u32>);
+            struct Room(RecursiveLock, UnsafeCell<u32>);
             // SAFETY: the cell is touched by whoever holds the gate.
             unsafe impl Sync for Room {}
             // SAFETY: nothing in it is bound to a thread.
             unsafe impl Send for Room {}
-            let room = Arc::new(Room(Gate::new(ThreadMode::Multi, 0), UnsafeCell::new(0)));
-            let visit = |room: &Room, me: ThreadKey, enter: fn(&Gate, ThreadKey) -> Entry| {
-                if enter(&room.0, me) != Entry::In {
+            let room = Arc::new(Room(RecursiveLock::new(ThreadMode::Multi, 0), UnsafeCell::new(0)));
+            let visit = |room: &Room, me: ThreadKey, enter: fn(&RecursiveLock, ThreadKey) -> LockResult| {
+                if enter(&room.0, me) != LockResult::Locked {
                     return 0;
                 }
-                assert_eq!(room.0.enter(me), Entry::In, "again");
+                assert_eq!(room.0.enter(me), LockResult::Locked, "again");
                 // SAFETY: we hold the gate.
                 room.1.with_mut(|n| unsafe { *n += 1 });
                 room.0.leave();
@@ -182,10 +182,10 @@ mod tests {
             };
             let other = {
                 let room = room.clone();
-                thread::spawn(move || visit(&room, 1, Gate::enter_waiting))
+                thread::spawn(move || visit(&room, 1, RecursiveLock::enter_waiting))
             };
-            let mine = visit(&room, 2, Gate::enter)
-                + visit(&room, 2, |gate, me| gate.try_enter(me).unwrap_or(Entry::Busy));
+            let mine = visit(&room, 2, RecursiveLock::enter)
+                + visit(&room, 2, |gate, me| gate.try_enter(me).unwrap_or(LockResult::Busy));
             let all = mine + other.join().unwrap();
             // SAFETY: the other thread is gone.
             assert_eq!(room.1.with(|n| unsafe { *n }), all);
@@ -195,11 +195,11 @@ mod tests {
 
     #[test]
     fn who_can_do_without_lets_in_who_waits() {
-        let gate = Gate::new(ThreadMode::Multi, 0);
-        assert_eq!((gate.enter(1), gate.try_enter(2)), (Entry::In, Some(Entry::Busy)));
+        let gate = RecursiveLock::new(ThreadMode::Multi, 0);
+        assert_eq!((gate.enter(1), gate.try_enter(2)), (LockResult::Locked, Some(LockResult::Busy)));
         assert_eq!(
             (gate.enter_waiting(2), gate.try_enter(1)),
-            (Entry::Busy, Some(Entry::In)),
+            (LockResult::Busy, Some(LockResult::Locked)),
             "who is inside is"
         );
         gate.leave();
@@ -207,19 +207,19 @@ mod tests {
         let tries: Vec<_> = (0..=PATIENCE).map(|_| gate.try_enter(1)).collect();
         let (last, first) = tries.split_last().unwrap();
         assert!(first.iter().all(Option::is_none), "{first:?}");
-        assert_eq!(*last, Some(Entry::In), "not for ever: it may not be running");
+        assert_eq!(*last, Some(LockResult::Locked), "not for ever: it may not be running");
         gate.leave();
         assert_eq!(gate.try_enter(1), None, "again");
-        assert_eq!(gate.enter_waiting(2), Entry::In);
+        assert_eq!(gate.enter_waiting(2), LockResult::Locked);
         gate.leave();
-        assert_eq!(gate.try_enter(1), Some(Entry::In), "nobody waits any more");
+        assert_eq!(gate.try_enter(1), Some(LockResult::Locked), "nobody waits any more");
     }
 
     #[test]
     fn a_single_gate_is_its_makers() {
-        let gate = Gate::new(ThreadMode::Single, 7);
-        assert_eq!((gate.enter(8), gate.enter(7)), (Entry::Foreign, Entry::In));
+        let gate = RecursiveLock::new(ThreadMode::Single, 7);
+        assert_eq!((gate.enter(8), gate.enter(7)), (LockResult::Foreign, LockResult::Locked));
         gate.leave();
-        assert_eq!((gate.enter(8), gate.enter(7)), (Entry::Foreign, Entry::In));
+        assert_eq!((gate.enter(8), gate.enter(7)), (LockResult::Foreign, LockResult::Locked));
     }
 }

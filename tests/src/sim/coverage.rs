@@ -6,7 +6,7 @@ use super::Outcome;
 use std::fmt;
 use ucp::rdm::{Engine, RdmStats};
 use ucp::wire::PktType;
-use ucp::wire::table::{Travel, row};
+use ucp::wire::table::{Assignment, info};
 
 /// Everything that goes wrong, is taken back, or is done in a way of its own, in some seeds: its name, and how often it count in a run.
 pub const FAULTS: [(&str, Count); 39] = [
@@ -101,13 +101,13 @@ impl Coverage {
 
     /// Every type that may travel and that the engine handles.
     pub fn expected_types() -> impl Iterator<Item = PktType> {
-        let due = |ty: &PktType| row(*ty).travel == Travel::Yes && Engine::handles(*ty);
+        let due = |ty: &PktType| info(*ty).assignment == Assignment::InUse && Engine::handles(*ty);
         (0..=255).map(PktType).filter(due)
     }
 
     /// Packet types of which none came, and faults that never count.
     pub fn missing(&self) -> Vec<&'static str> {
-        let types = Coverage::expected_types().filter(|ty| self.packets(*ty) == 0).map(|ty| row(ty).name);
+        let types = Coverage::expected_types().filter(|ty| self.packets(*ty) == 0).map(|ty| info(ty).name);
         let faults =
             FAULTS.iter().zip(self.faults).filter(|(_, times)| *times == 0).map(|((name, _), _)| *name);
         types.chain(faults).collect()
@@ -120,7 +120,7 @@ impl fmt::Display for Coverage {
         writeln!(f, "  {:>4}  {:<20} {:>8} {:>12}", "type", "name", "seeds", "packets")?;
         for ty in Coverage::expected_types() {
             let runs = self.runs[usize::from(ty.0)];
-            writeln!(f, "  {:>4}  {:<20} {runs:>8} {:>12}", ty.0, row(ty).name, self.packets(ty))?;
+            writeln!(f, "  {:>4}  {:<20} {runs:>8} {:>12}", ty.0, info(ty).name, self.packets(ty))?;
         }
         writeln!(f, "  {:<33} {:>8} {:>12}", "fault", "seeds", "times")?;
         for (n, (name, _)) in FAULTS.iter().enumerate() {

@@ -13,7 +13,7 @@ pub mod side;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use ucp::wire::PktType;
-use ucp::wire::table::row;
+use ucp::wire::table::info;
 
 /// What the other process does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -129,7 +129,7 @@ impl Progress {
         for (verb, before, now) in [("sent", &before.sent, &self.sent), ("got", &before.got, &self.got)] {
             for &(ty, n) in now.iter().filter(|(ty, n)| *n > count(before, *ty)) {
                 let number = if n > 1 { format!(" {n}") } else { String::new() };
-                words.push(format!("{verb} {}{number}", row(PktType(ty)).name));
+                words.push(format!("{verb} {}{number}", info(PktType(ty)).name));
             }
         }
         if self.reads > before.reads {

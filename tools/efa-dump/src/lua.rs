@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use ucp::wire::table::{Show, TABLE, Travel};
+use ucp::wire::table::{Assignment, FieldFormat, TABLE};
 use ucp::wire::{AtomicOp, CtlFlags, Datatype, Features, HandshakeFlags, ReqFlags};
 use uct::efa::dev::DevStatus;
 
@@ -41,7 +41,10 @@ fn tables(lua: &mut String) -> std::fmt::Result {
     values(
         lua,
         "types",
-        TABLE.iter().filter(|r| r.travel != Travel::Unknown).map(|r| (r.ty.0.into(), r.name.into())),
+        TABLE
+            .iter()
+            .filter(|r| r.assignment != Assignment::Unassigned)
+            .map(|r| (r.ty.0.into(), r.name.into())),
     )?;
     bits(lua, "req_flags", ReqFlags::all().iter_names().map(|(name, bit)| (name, bit.bits().into())))?;
     bits(lua, "ctl_flags", CtlFlags::all().iter_names().map(|(name, bit)| (name, bit.bits().into())))?;
@@ -53,21 +56,21 @@ fn tables(lua: &mut String) -> std::fmt::Result {
     bits(lua, "features", Features::all().iter_names().map(|(name, bit)| (name, bit.bits())))?;
 
     // A field of one name is one field to filter by, whatever the packet; its widest form decides the type.
-    let mut fields: BTreeMap<&str, (u8, Show, &str)> = BTreeMap::new();
-    for field in TABLE.iter().flat_map(|row| row.all_fields().collect::<Vec<_>>()) {
-        let known = fields.entry(field.name).or_insert((field.width, field.show, field.meaning));
+    let mut fields: BTreeMap<&str, (u8, FieldFormat, &str)> = BTreeMap::new();
+    for field in TABLE.iter().flat_map(|info| info.all_fields().collect::<Vec<_>>()) {
+        let known = fields.entry(field.name).or_insert((field.width, field.format, field.meaning));
         known.0 = known.0.max(field.width);
     }
     writeln!(lua, "local field_list = {{")?;
     for (name, (width, show, meaning)) in &fields {
         let base = match show {
-            Show::Dec | Show::Op | Show::Datatype => "DEC",
-            Show::Hex | Show::Pad => "HEX",
+            FieldFormat::Dec | FieldFormat::Op | FieldFormat::Datatype => "DEC",
+            FieldFormat::Hex | FieldFormat::Pad => "HEX",
         };
         let names = match show {
-            Show::Op => "ops",
-            Show::Datatype => "datatypes",
-            Show::Dec | Show::Hex | Show::Pad => "nil",
+            FieldFormat::Op => "ops",
+            FieldFormat::Datatype => "datatypes",
+            FieldFormat::Dec | FieldFormat::Hex | FieldFormat::Pad => "nil",
         };
         writeln!(
             lua,
@@ -76,24 +79,24 @@ fn tables(lua: &mut String) -> std::fmt::Result {
         )?;
     }
     writeln!(lua, "}}\n\nlocal rows = {{")?;
-    for row in TABLE.iter().filter(|row| row.travel == Travel::Yes) {
+    for info in TABLE.iter().filter(|info| info.assignment == Assignment::InUse) {
         write!(
             lua,
             "  [{}] = {{ len = {}, req = {}, rma_iov = {}, read_iov = {}, fields = {{",
-            row.ty.0,
-            row.hdr_len,
-            row.class.is_req(),
-            row.rma_iov,
-            row.read_iov
+            info.ty.0,
+            info.hdr_len,
+            info.family.is_req(),
+            info.rma_iov,
+            info.read_iov
         )?;
-        for field in row.all_fields() {
+        for field in info.all_fields() {
             write!(
                 lua,
                 " {{ {:?}, {}, {}, {} }},",
                 field.name,
-                field.at,
+                field.offset,
                 field.width,
-                field.show == Show::Pad
+                field.format == FieldFormat::Pad
             )?;
         }
         writeln!(lua, " }} }},")?;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use ucp::wire::{Packet, Reject, parse};
+use ucp::wire::{Packet, ParseError, parse};
 use uct::efa::dev::DevStatus;
 use uct::efa::dev::soft::capture::{CaptureHdr, Direction, WireOp};
 
@@ -95,7 +95,7 @@ impl Record {
     }
 
     /// The packet, if it is one: a message whose bytes are there.
-    pub fn packet(&self) -> Option<Result<Packet<'_>, Reject>> {
+    pub fn packet(&self) -> Option<Result<Packet<'_>, ParseError>> {
         let there = self.op == WireOp::Send
             && !self.headerless
             && self.bytes.len() == self.len as usize

@@ -5,7 +5,7 @@ use std::mem::size_of;
 
 use serde::Serialize;
 use std::fmt::Write as _;
-use ucp::wire::table::{Class, TABLE, Travel};
+use ucp::wire::table::{Assignment, PktFamily, TABLE};
 
 /// A type or header and its size.
 #[derive(Serialize)]
@@ -35,11 +35,12 @@ pub fn all() -> Vec<Size> {
             "send request" ucp::SendRequest<Vec<u8>>, "receive request" ucp::RecvRequest<Vec<u8>>,
             "send parameters" ucp::SendParams, "receive status" ucp::rdm::RecvStatus, "error" ucp::Error;
     };
-    let travels = |ty: &u8| TABLE[usize::from(*ty)].travel == Travel::Yes;
+    let travels = |ty: &u8| TABLE[usize::from(*ty)].assignment == Assignment::InUse;
     all.extend((0..=u8::MAX).filter(travels).map(|ty| {
-        let row = &TABLE[usize::from(ty)];
-        let group = if row.class == Class::Control { "wire control packet" } else { "wire request packet" };
-        Size { group, name: row.name, bytes: usize::from(row.hdr_len) }
+        let info = &TABLE[usize::from(ty)];
+        let group =
+            if info.family == PktFamily::Control { "wire control packet" } else { "wire request packet" };
+        Size { group, name: info.name, bytes: usize::from(info.hdr_len) }
     }));
     all
 }

@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use crate::rdm::io::PeerId;
 use crate::rdm::{RecvKind, RecvStatus};
-use crate::wire::Class;
+use crate::wire::MsgClass;
 
 use super::am_pool::AmBuf;
 use super::am_send::{Label, LabelKind, NOTICE, PACKED_MAX};
@@ -34,11 +34,11 @@ const POSTED: usize = 32;
 
 /// Receives for packed messages: `LARGE` or not.
 const fn packed(large: u64) -> Match {
-    Match { kind: RecvKind::Class { class: Class::Am, tag: large, mask: Label::LARGE }, from: None }
+    Match { kind: RecvKind::Class { class: MsgClass::Am, tag: large, mask: Label::LARGE }, from: None }
 }
 
 fn data_of(number: u64, from: PeerId) -> Match {
-    Match { kind: RecvKind::Class { class: Class::AmData, tag: number, mask: EXACT }, from: Some(from) }
+    Match { kind: RecvKind::Class { class: MsgClass::AmData, tag: number, mask: EXACT }, from: Some(from) }
 }
 
 /// A posted receive.

@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::rdm::SendBuf;
-use crate::wire::Class;
+use crate::wire::MsgClass;
 
 use super::am::POSTED_LEN;
 use super::buf::Held;
@@ -155,7 +155,7 @@ impl Ep {
             && params.how != AmProto::Rendezvous
             && let Some(whole) = data.whole()
             && self.send_short(
-                Class::Am,
+                MsgClass::Am,
                 Label { id, header_len: 0, kind: LabelKind::Packed }.tag(len),
                 whole,
             )
@@ -190,7 +190,7 @@ impl Ep {
         let tag = Label { id, header_len: header.len() as u16, kind: LabelKind::Packed }.tag(both);
         if header.is_empty() {
             // SAFETY: this function's contract.
-            return unsafe { self.send_class_raw(Class::Am, tag, data, params.done) };
+            return unsafe { self.send_class_raw(MsgClass::Am, tag, data, params.done) };
         }
         // SAFETY: this function's contract; the header outlives the call, and is copied if the send outlives that.
         unsafe { self.send_behind(tag, header, data, params.done) }
@@ -222,11 +222,11 @@ impl Ep {
         let list = [unsafe { SendBuf::new(header.as_ptr(), header.len()) }, data];
         // SAFETY: as above, of the list.
         let both = unsafe { SendBuf::of_list(&list) }.ok_or(Error::Invalid)?;
-        if self.send_short_list(Class::Am, tag, both) {
+        if self.send_short_list(MsgClass::Am, tag, both) {
             return Ok(Started::Done(()));
         }
         // SAFETY: this function's contract.
-        unsafe { self.send_lent(Class::Am, tag, header, &[data], done) }
+        unsafe { self.send_lent(MsgClass::Am, tag, header, &[data], done) }
     }
 
     /// Tells of data, and sends it to whoever receives it.
@@ -254,7 +254,7 @@ impl Ep {
             self.worker().free(id);
         }
         // SAFETY: this function's contract.
-        unsafe { self.send_class_raw(Class::AmData, number, data, params.done) }
+        unsafe { self.send_class_raw(MsgClass::AmData, number, data, params.done) }
     }
 }
 

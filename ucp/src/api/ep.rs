@@ -23,7 +23,7 @@ use super::rails::Rails;
 use super::request::{Callback, RequestId, Role};
 use super::tables::{Tables, table_index};
 use super::{Address, ConnectError, Error, IoBuf, Worker};
-use crate::wire::Class;
+use crate::wire::MsgClass;
 
 /// Most lanes of one endpoint.
 const MAX_LANES: usize = 4;
@@ -285,7 +285,7 @@ impl Ep {
         if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params {
             // SAFETY: the caller vouches for the bytes until the operation's end.
             let whole = unsafe { Whole::new(buf, len) };
-            if self.send_short(Class::Message, tag, whole) {
+            if self.send_short(MsgClass::Message, tag, whole) {
                 return Ok(Started::Done(()));
             }
         }
@@ -297,13 +297,13 @@ impl Ep {
 
     /// Sends a short tagged message at once, if that is simple. False, and nothing has happened: it is not. // HOT
     #[inline(always)]
-    pub(super) fn send_short<B: Body>(&self, class: Class, tag: u64, body: B) -> bool {
+    pub(super) fn send_short<B: Body>(&self, class: MsgClass, tag: u64, body: B) -> bool {
         body.size() < self.state.short_below.get() && self.send_at_once(class, tag, body)
     }
 
     /// The same of one that is to go in one packet, wherever it lies. // HOT
     #[inline(always)]
-    fn send_at_once<B: Body>(&self, class: Class, tag: u64, body: B) -> bool {
+    fn send_at_once<B: Body>(&self, class: MsgClass, tag: u64, body: B) -> bool {
         let mut core = self.worker.core_as_it_is();
         let (engine, mut wire, _) = core.split();
         engine.send_short(&mut wire, self.state.peer, (class, tag), body)
@@ -311,7 +311,7 @@ impl Ep {
 
     /// The same of bytes in several pieces.
     #[inline(never)]
-    pub(super) fn send_short_list(&self, class: Class, tag: u64, list: SendBuf) -> bool {
+    pub(super) fn send_short_list(&self, class: MsgClass, tag: u64, list: SendBuf) -> bool {
         self.send_short(class, tag, list)
     }
 
@@ -333,7 +333,7 @@ impl Ep {
         );
         let at = table_index(kind, params.sync, cq);
         // SAFETY: this function's contract is that of `begin`.
-        unsafe { self.begin(buf, at, Class::Message, params) }
+        unsafe { self.begin(buf, at, MsgClass::Message, params) }
     }
 
     /// Hands a message that is not short to a receive of our own worker that is posted for it. False, and nothing has happened: it
@@ -360,12 +360,12 @@ impl Ep {
         let buf = unsafe { SendBuf::new(bytes.as_ptr(), bytes.len()) };
         self.usable()?;
         if let Some(whole) = buf.whole()
-            && self.send_at_once(Class::Message, tag, whole)
+            && self.send_at_once(MsgClass::Message, tag, whole)
         {
             return Ok(Started::Done(()));
         }
         // SAFETY: the same contract.
-        unsafe { self.begin_by(Row::Eager, buf, Class::Message, params) }
+        unsafe { self.begin_by(Row::Eager, buf, MsgClass::Message, params) }
     }
 
     /// # Safety
@@ -375,7 +375,7 @@ impl Ep {
         &self,
         buf: SendBuf,
         at: usize,
-        class: Class,
+        class: MsgClass,
         params: &SendParams,
     ) -> Result<Started<()>, Error> {
         let (is_own, is_process) = (|| self.is_own(&buf), || self.is_of_process(&buf));
@@ -400,7 +400,7 @@ impl Ep {
         &self,
         row: Row,
         buf: SendBuf,
-        class: Class,
+        class: MsgClass,
         params: &SendParams,
     ) -> Result<Started<()>, Error> {
         let mut core = self.worker.core();
@@ -417,7 +417,7 @@ impl Ep {
         match engine.send_class(&mut wire, self.state.peer, class, args) {
             EngineStarted::Done(()) => Ok(Started::Done(())),
             EngineStarted::Pending(op) => {
-                let role = if class == Class::AmData { Role::Announced } else { Role::Send(op) };
+                let role = if class == MsgClass::AmData { Role::Announced } else { Role::Send(op) };
                 Ok(Started::Running(RequestId(reqs.start(role, params.done))))
             }
             EngineStarted::Failed(e) => Err(e.into()),
@@ -442,7 +442,7 @@ impl Ep {
     #[inline]
     pub(crate) unsafe fn send_class_raw(
         &self,
-        class: Class,
+        class: MsgClass,
         tag: u64,
         buf: SendBuf,
         done: Option<Callback>,
@@ -463,7 +463,7 @@ impl Ep {
     #[inline(never)]
     unsafe fn send_class_any(
         &self,
-        class: Class,
+        class: MsgClass,
         tag: u64,
         buf: SendBuf,
         done: Option<Callback>,

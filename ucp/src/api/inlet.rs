@@ -4,7 +4,7 @@
 
 use crate::rdm::RecvStatus;
 use crate::rdm::io::{Inward, PeerId};
-use crate::wire::Class;
+use crate::wire::MsgClass;
 
 use super::ams::Ams;
 use super::request::Requests;
@@ -26,11 +26,11 @@ impl Inward for Inlet<'_> {
 
     // HOT
     #[inline(always)]
-    fn hand_over(&mut self, class: Class, from: PeerId, tag: u64, payload: &[u8]) -> bool {
+    fn hand_over(&mut self, class: MsgClass, from: PeerId, tag: u64, payload: &[u8]) -> bool {
         match class {
-            Class::Am => self.ams.take_in(from, tag, payload),
-            Class::Stream => self.streams.take_in(from, payload, self.reqs),
-            Class::Message | Class::AmData => false,
+            MsgClass::Am => self.ams.take_in(from, tag, payload),
+            MsgClass::Stream => self.streams.take_in(from, payload, self.reqs),
+            MsgClass::Message | MsgClass::AmData => false,
         }
     }
 }

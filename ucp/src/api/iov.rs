@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 
 use crate::rdm::SendBuf;
 use crate::select::Sync;
-use crate::wire::Class;
+use crate::wire::MsgClass;
 
 use super::am_send::{AmParams, AmSend};
 use super::buf::Held;
@@ -42,7 +42,7 @@ impl Ep {
     pub unsafe fn send_iov_raw(&self, pieces: &[Piece], params: &SendParams) -> Result<Started<()>, Error> {
         if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
             // SAFETY: the caller vouches for the bytes, at least as long as this call lasts.
-            && unsafe { self.gather_now(Class::Message, tag, pieces) }?
+            && unsafe { self.gather_now(MsgClass::Message, tag, pieces) }?
         {
             return Ok(Started::Done(()));
         }
@@ -124,7 +124,7 @@ impl Ep {
     #[inline(never)]
     pub(super) unsafe fn send_lent(
         &self,
-        class: Class,
+        class: MsgClass,
         tag: u64,
         head: &[u8],
         pieces: &[SendBuf],
@@ -157,7 +157,7 @@ impl Ep {
     ///
     /// # Safety
     /// The bytes of the pieces are valid as long as the call lasts.
-    unsafe fn gather_now(&self, class: Class, tag: u64, pieces: &[Piece]) -> Result<bool, Error> {
+    unsafe fn gather_now(&self, class: MsgClass, tag: u64, pieces: &[Piece]) -> Result<bool, Error> {
         let mut list = ArrayVec::<SendBuf, FEW>::new();
         for piece in pieces {
             // SAFETY: this function's contract.

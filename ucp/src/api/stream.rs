@@ -10,7 +10,7 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::io::PeerId;
 use crate::rdm::{Kind, OpError, RecvBuf, RecvKind, RecvStatus, SendBuf, Started, Take};
-use crate::wire::Class;
+use crate::wire::MsgClass;
 
 use super::buf::Held;
 use super::core::Core;
@@ -22,7 +22,7 @@ use super::{Ep, Error, IoBuf, IoBufMut};
 /// In `user` of a receive that belongs to a stream; the peer is in the low half.
 pub(crate) const OF_STREAM: u64 = 1 << 63;
 
-const KIND: RecvKind = RecvKind::Class { class: Class::Stream, tag: 0, mask: 0 };
+const KIND: RecvKind = RecvKind::Class { class: MsgClass::Stream, tag: 0, mask: 0 };
 
 /// When a receive from a stream is complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -430,7 +430,7 @@ impl Ep {
             return self.usable().map(Begun::Done);
         }
         // SAFETY: this function's contract.
-        unsafe { self.send_class_raw(Class::Stream, 0, buf, done) }
+        unsafe { self.send_class_raw(MsgClass::Stream, 0, buf, done) }
     }
 
     /// Receives from the peer's stream into `len` bytes at `buf`. It ends by progress, also if the bytes have come. // HOT

@@ -15,7 +15,7 @@ use crate::rdm::io::{
     Wire,
 };
 use crate::rdm::{Piece, RecvStatus, WireId};
-use crate::wire::{Class, EfaStatus, RawAddr, UserRecvQp};
+use crate::wire::{EfaStatus, MsgClass, RawAddr, UserRecvQp};
 
 use super::regs::{Regs, needs_alloc};
 use super::rx::comp_of_settle;
@@ -136,7 +136,7 @@ impl Inward for Bound<'_> {
 
     // HOT
     #[inline]
-    fn hand_over(&mut self, class: Class, from: PeerId, tag: u64, payload: &[u8]) -> bool {
+    fn hand_over(&mut self, class: MsgClass, from: PeerId, tag: u64, payload: &[u8]) -> bool {
         self.inlet.as_mut().is_some_and(|inlet| inlet.hand_over(class, from, tag, payload))
     }
 }

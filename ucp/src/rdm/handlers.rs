@@ -51,12 +51,12 @@ const fn merge(rooms: &[&[PktRow]]) -> [PktRow; 256] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::table::row;
+    use crate::wire::table::info;
 
     #[test]
     fn order_is_taken_by_exactly_the_packets_with_a_msg_id() {
         for entry in TABLE.iter().filter(|entry| entry.room != Room::Nobody) {
-            assert_eq!(entry.order.is_some(), row(entry.ty).class.has_msg_id(), "{}", entry.ty);
+            assert_eq!(entry.order.is_some(), info(entry.ty).family.has_msg_id(), "{}", entry.ty);
         }
     }
 }

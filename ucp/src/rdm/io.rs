@@ -8,7 +8,7 @@ use bitflags::bitflags;
 
 use crate::rdm::op::Piece;
 use crate::rdm::types::{RecvStatus, WireId};
-use crate::wire::{Class, EfaStatus, MAX_IOV, RawAddr, RmaIov, UserRecvQp};
+use crate::wire::{EfaStatus, MAX_IOV, MsgClass, RawAddr, RmaIov, UserRecvQp};
 
 /// A peer of this engine: an index that stays valid until the peer is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -232,7 +232,7 @@ pub trait Inward {
     /// A short message of one of our own classes is here in its turn, and nothing that came before it waits for a receive.
     /// True: it has been taken as it is, and needs none. // HOT
     #[inline]
-    fn hand_over(&mut self, _class: Class, _from: PeerId, _tag: u64, _payload: &[u8]) -> bool {
+    fn hand_over(&mut self, _class: MsgClass, _from: PeerId, _tag: u64, _payload: &[u8]) -> bool {
         false
     }
 }

@@ -49,7 +49,7 @@ use ucs::coll::slots::{SlotId, Slots};
 use ucs::time::Nanos;
 
 use crate::wire::rtm::Short;
-use crate::wire::{self, Class, Features, Packet, PktType, RawAddr, Reject};
+use crate::wire::{self, Features, MsgClass, Packet, ParseError, PktType, RawAddr};
 use io::{Fault, Inward, PeerId, Rdma, Reg, Source, Wire};
 use op::rma_ops::Ones;
 use op::rma_read::Reading;
@@ -398,9 +398,11 @@ impl Engine {
     }
 
     #[cold]
-    fn refuse(&mut self, from: Source, packet: &[u8], reject: Reject) {
+    fn refuse(&mut self, from: Source, packet: &[u8], reject: ParseError) {
         let why = match reject {
-            Reject::Unknown(_) | Reject::Reserved(_) | Reject::NeverSent(_) => Reason::Unsupported,
+            ParseError::UnknownType(_) | ParseError::ReservedType(_) | ParseError::NeverSent(_) => {
+                Reason::Unsupported
+            }
             _ => Reason::Malformed,
         };
         self.count_drop(why, packet.first().copied().unwrap_or(0), from);
@@ -436,7 +438,7 @@ impl Engine {
     // [M11.7]
     #[cold]
     fn drop_of_failed(&mut self, a: &Arrival<'_>) {
-        if a.packet.opts().is_some_and(|opts| opts.class == Class::Stream) {
+        if a.packet.opts().is_some_and(|opts| opts.class == MsgClass::Stream) {
             self.peers[a.peer].was |= Was::GAP;
         }
         self.drop_packet(a, Reason::PeerFailed);

@@ -5,20 +5,20 @@ use crate::rdm::features::ReqHdr;
 use crate::rdm::io::{Fault, PeerId, Refused};
 use crate::rdm::recv::reorder::{Share, Turn};
 use crate::rdm::types::OpError;
-use crate::wire::{Class, Packet, PktType};
+use crate::wire::{MsgClass, Packet, PktType};
 
 /// Kinds of message: they never match each other's receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// Carries a 64-bit tag; matched by tag and mask.
-    Tagged = Class::Message as u8,
-    /// An active message ([`Class::Am`]). This and the following two carry a tag as well.
-    Am = Class::Am as u8,
-    /// The data of one ([`Class::AmData`]).
-    AmData = Class::AmData as u8,
-    /// A piece of a stream ([`Class::Stream`]).
-    Stream = Class::Stream as u8,
+    Tagged = MsgClass::Message as u8,
+    /// An active message ([`MsgClass::Am`]). This and the following two carry a tag as well.
+    Am = MsgClass::Am as u8,
+    /// The data of one ([`MsgClass::AmData`]).
+    AmData = MsgClass::AmData as u8,
+    /// A piece of a stream ([`MsgClass::Stream`]).
+    Stream = MsgClass::Stream as u8,
     /// Carries no tag; matched in order of arrival.
     Untagged,
 }
@@ -29,13 +29,13 @@ impl Kind {
 
     /// The kind of a message with this tag and class. Without a tag there is no class. // HOT
     #[inline(always)]
-    pub const fn of(tag: Option<u64>, class: Class) -> Kind {
+    pub const fn of(tag: Option<u64>, class: MsgClass) -> Kind {
         match (tag, class) {
             (None, _) => Kind::Untagged,
-            (Some(_), Class::Message) => Kind::Tagged,
-            (Some(_), Class::Am) => Kind::Am,
-            (Some(_), Class::AmData) => Kind::AmData,
-            (Some(_), Class::Stream) => Kind::Stream,
+            (Some(_), MsgClass::Message) => Kind::Tagged,
+            (Some(_), MsgClass::Am) => Kind::Am,
+            (Some(_), MsgClass::AmData) => Kind::AmData,
+            (Some(_), MsgClass::Stream) => Kind::Stream,
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::rdm::op::{OpId, RecvBuf, SendBuf};
 use crate::rdm::protocol::{Kind, Row, Sync};
 use crate::rdm::rails::rail_plan::MAX_RAILS;
 use crate::rdm::recv::matching::Pattern;
-use crate::wire::{Class, Features, RawAddr};
+use crate::wire::{Features, MsgClass, RawAddr};
 
 /// One of the wires an engine serves: each has its own address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -151,8 +151,8 @@ pub enum RecvKind {
     Untagged,
     /// A message of one of our own classes.
     Class {
-        /// Which; [`Class::Message`] stands for tagged messages.
-        class: Class,
+        /// Which; [`MsgClass::Message`] stands for tagged messages.
+        class: MsgClass,
         /// Bits wanted,
         tag: u64,
         /// where this is set.

@@ -1,19 +1,15 @@
-//! What every packet shares: the 4-byte base header, packet types, flags per packet family, RMA iovs.
+//! What every packet shares: the 4-byte base header, packet types, flags per packet family, message classes.
 //!
 //! Used by all other files of `wire` and, for its names, by the engine. Holds no rule about when a packet
 //! may be sent: that is the engine's.
 
-use super::view::{Part, Reject};
 use bitflags::bitflags;
 use std::fmt;
-use zerocopy::little_endian::{U16, U64};
+use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The only protocol version there is.
 pub const VERSION: u8 = 4;
-
-/// RMA iovs (and read iovs) a packet may carry: the peer's array has four elements.
-pub const MAX_IOV: usize = 4;
 
 /// The first four bytes of every packet.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -38,7 +34,7 @@ impl Base {
     }
 }
 
-/// The type of a packet: byte 0. Every value can be held; [`super::table::row`] tells what it means.
+/// The type of a packet: byte 0. Every value can be held; [`super::table::info`] tells what it means.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct PktType(pub u8);
@@ -47,6 +43,14 @@ macro_rules! pkt_types {
     ($($(#[$doc:meta])* $name:ident = $value:literal;)*) => {
         impl PktType {
             $($(#[$doc])* pub const $name: PktType = PktType($value);)*
+
+            /// Name of the type as the protocol writes it; empty if the number is not assigned.
+            pub const fn name(self) -> &'static str {
+                match self.0 {
+                    $($value => stringify!($name),)*
+                    _ => "",
+                }
+            }
         }
     };
 }
@@ -146,7 +150,7 @@ pkt_types! {
 
 impl fmt::Display for PktType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match super::table::row(*self).name {
+        match self.name() {
             "" => write!(f, "type {}", self.0),
             name => f.write_str(name),
         }
@@ -168,11 +172,11 @@ pub enum Tagged {
     Yes,
 }
 
-/// Which queue of the receiver an RTM is for. All but [`Class::Message`] are an extension of ours: sent only to peers
+/// Which queue of the receiver an RTM is for. All but [`MsgClass::Message`] are an extension of ours: sent only to peers
 /// that announce it ([`Features::CLASSES`](super::Features::CLASSES)), so that no other endpoint ever sees one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
-pub enum Class {
+pub enum MsgClass {
     /// Tagged and untagged messages: the protocol's own.
     #[default]
     Message = 0,
@@ -184,24 +188,24 @@ pub enum Class {
     Stream = 3,
 }
 
-impl Class {
+impl MsgClass {
     const SHIFT: u32 = 8;
 
     /// The class that flags say.
     #[inline(always)]
-    pub const fn of(flags: ReqFlags) -> Class {
-        match (flags.bits() >> Class::SHIFT) & 3 {
-            0 => Class::Message,
-            1 => Class::Am,
-            2 => Class::AmData,
-            _ => Class::Stream,
+    pub const fn of(flags: ReqFlags) -> MsgClass {
+        match (flags.bits() >> MsgClass::SHIFT) & 3 {
+            0 => MsgClass::Message,
+            1 => MsgClass::Am,
+            2 => MsgClass::AmData,
+            _ => MsgClass::Stream,
         }
     }
 
     /// The flags that say the class.
     #[inline(always)]
     pub const fn flags(self) -> ReqFlags {
-        ReqFlags::from_bits_retain((self as u16) << Class::SHIFT)
+        ReqFlags::from_bits_retain((self as u16) << MsgClass::SHIFT)
     }
 }
 
@@ -221,7 +225,7 @@ bitflags! {
         const RMA = 0x0010;
         /// On every RTA.
         const ATOMIC = 0x0020;
-        /// The class of an RTM, low bit (`Class`; rdm-v4 chapter 11).
+        /// The class of an RTM, low bit (`MsgClass`; rdm-v4 chapter 11).
         const CLASS_LOW = 0x0100;
         /// The class of an RTM, high bit.
         const CLASS_HIGH = 0x0200;
@@ -245,217 +249,4 @@ bitflags! {
         const CONNID = 0x8000;
         const _ = !0;
     }
-}
-
-/// One piece of remote memory, as it travels: 24 bytes.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub(super) struct RmaIovHdr {
-    addr: U64,
-    len: U64,
-    key: U64,
-}
-
-const _: () = assert!(size_of::<RmaIovHdr>() == RmaIov::LEN && align_of::<RmaIovHdr>() == 1);
-const _: () = assert!(std::mem::offset_of!(RmaIovHdr, addr) == 0);
-const _: () = assert!(std::mem::offset_of!(RmaIovHdr, len) == 8);
-const _: () = assert!(std::mem::offset_of!(RmaIovHdr, key) == 16);
-
-/// One piece of remote memory.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct RmaIov {
-    /// Virtual address in the owner's process.
-    pub addr: u64,
-    /// Bytes.
-    pub len: u64,
-    /// The registration's remote key.
-    pub key: u64,
-}
-
-impl RmaIov {
-    /// Bytes of one iov on the wire.
-    pub const LEN: usize = 24;
-}
-
-impl From<RmaIov> for RmaIovHdr {
-    #[inline(always)]
-    fn from(iov: RmaIov) -> Self {
-        RmaIovHdr { addr: iov.addr.into(), len: iov.len.into(), key: iov.key.into() }
-    }
-}
-
-impl From<RmaIovHdr> for RmaIov {
-    #[inline(always)]
-    fn from(hdr: RmaIovHdr) -> Self {
-        RmaIov { addr: hdr.addr.get(), len: hdr.len.get(), key: hdr.key.get() }
-    }
-}
-
-/// Up to [`MAX_IOV`] pieces of remote memory.
-#[derive(Clone, Copy, Default)]
-pub struct Iovs {
-    list: [RmaIov; MAX_IOV],
-    count: u8,
-}
-
-/// More than [`MAX_IOV`] iovs were given.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0} iovs, at most 4 fit a packet")]
-pub struct TooManyIovs(pub usize);
-
-impl Iovs {
-    /// None at all.
-    pub const NONE: Iovs = Iovs { list: [RmaIov { addr: 0, len: 0, key: 0 }; MAX_IOV], count: 0 };
-
-    /// Exactly one.
-    #[inline]
-    pub const fn one(iov: RmaIov) -> Self {
-        let none = RmaIov { addr: 0, len: 0, key: 0 };
-        Iovs { list: [iov, none, none, none], count: 1 }
-    }
-
-    /// One with others behind it, of which no more than fit are taken.
-    pub fn with(first: RmaIov, others: &[RmaIov]) -> Self {
-        let mut all = Iovs::one(first);
-        for (at, iov) in all.list.iter_mut().skip(1).zip(others) {
-            *at = *iov;
-            all.count += 1;
-        }
-        all
-    }
-
-    /// The pieces.
-    #[inline]
-    pub fn as_slice(&self) -> &[RmaIov] {
-        &self.list[..usize::from(self.count).min(MAX_IOV)]
-    }
-
-    /// How many.
-    #[inline]
-    pub const fn count(&self) -> usize {
-        self.count as usize
-    }
-
-    /// Bytes on the wire.
-    #[inline]
-    pub const fn wire_len(&self) -> usize {
-        self.count as usize * RmaIov::LEN
-    }
-
-    /// Sum of the pieces' lengths; `None` if it exceeds 64 bits.
-    #[inline]
-    pub fn total(&self) -> Option<u64> {
-        self.as_slice().iter().try_fold(0u64, |sum, iov| sum.checked_add(iov.len))
-    }
-
-    /// Writes the pieces at `buf[at..]`; answers the offset behind them.
-    #[inline]
-    pub(super) fn write(&self, buf: &mut [u8], mut at: usize) -> usize {
-        for iov in self.as_slice() {
-            at = put(buf, at, &RmaIovHdr::from(*iov));
-        }
-        at
-    }
-
-    /// Reads `count` pieces.
-    // [M1.4]
-    #[inline]
-    pub(super) fn read(from: &mut Reader<'_>, count: u32, part: Part) -> Result<Self, Reject> {
-        if count as usize > MAX_IOV {
-            return Err(Reject::IovCount { part, count });
-        }
-        let mut iovs = Iovs { count: count as u8, ..Iovs::NONE };
-        for iov in iovs.list.iter_mut().take(count as usize) {
-            let hdr: RmaIovHdr = from.take(part)?;
-            *iov = hdr.into();
-        }
-        Ok(iovs)
-    }
-}
-
-impl TryFrom<&[RmaIov]> for Iovs {
-    type Error = TooManyIovs;
-
-    fn try_from(iovs: &[RmaIov]) -> Result<Self, TooManyIovs> {
-        let mut out = Iovs::NONE;
-        let Some(list) = out.list.get_mut(..iovs.len()) else { return Err(TooManyIovs(iovs.len())) };
-        list.copy_from_slice(iovs);
-        out.count = iovs.len() as u8;
-        Ok(out)
-    }
-}
-
-impl PartialEq for Iovs {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_slice() == other.as_slice()
-    }
-}
-
-impl Eq for Iovs {}
-
-impl fmt::Debug for Iovs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.as_slice()).finish()
-    }
-}
-
-/// What is left of a packet while it is parsed. Every `take` copies out of packet memory, once: another
-/// process may be writing to it.
-pub(super) struct Reader<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    #[inline(always)]
-    pub fn new(packet: &'a [u8]) -> Self {
-        Reader { rest: packet }
-    }
-
-    /// Copies the next `T` out.
-    // [M1.3]
-    #[inline(always)]
-    pub fn take<T: FromBytes + Unaligned>(&mut self, part: Part) -> Result<T, Reject> {
-        match T::read_from_prefix(self.rest) {
-            Ok((value, rest)) => {
-                self.rest = rest;
-                Ok(value)
-            }
-            Err(_) => Err(short(part, size_of::<T>() as u64, self.rest.len())),
-        }
-    }
-
-    /// The next `len` bytes, which stay where they are.
-    #[inline(always)]
-    pub fn bytes(&mut self, len: u64, part: Part) -> Result<&'a [u8], Reject> {
-        let split = usize::try_from(len).ok().and_then(|len| self.rest.split_at_checked(len));
-        let Some((bytes, rest)) = split else { return Err(short(part, len, self.rest.len())) };
-        self.rest = rest;
-        Ok(bytes)
-    }
-
-    /// All that is left.
-    #[inline(always)]
-    pub fn rest(self) -> &'a [u8] {
-        self.rest
-    }
-
-    /// How much is left.
-    #[inline(always)]
-    pub fn left(&self) -> usize {
-        self.rest.len()
-    }
-}
-
-#[cold]
-fn short(part: Part, need: u64, have: usize) -> Reject {
-    Reject::Short { part, need, have }
-}
-
-/// Writes `value` at `buf[at..]`; answers the offset behind it. Panics if it does not fit: the caller asked for
-/// the room.
-#[inline(always)]
-pub(super) fn put<T: IntoBytes + Immutable>(buf: &mut [u8], at: usize, value: &T) -> usize {
-    let end = at + size_of::<T>();
-    buf[at..end].copy_from_slice(value.as_bytes());
-    end
 }

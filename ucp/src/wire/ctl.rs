@@ -3,9 +3,10 @@
 //! Each struct is what the engine fills in to send and what it gets when parsed. Ids in a received one are
 //! claims: the engine looks them up with owner and state.
 
-use super::base::{Base, CtlFlags, PktType, Reader, VERSION, put};
-use super::table::layout;
-use super::view::{Packet, Part, Reject};
+use super::base::{Base, CtlFlags, PktType, VERSION};
+use super::error::{ParseError, Section};
+use super::layout::layout;
+use super::reader::{Reader, put};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -247,16 +248,16 @@ impl Cts {
         put(buf, 0, &CtsHdr { base, connid, send_id, recv_id, recv_length: self.recv_length.into() })
     }
 
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
-        let hdr: CtsHdr = Reader::new(packet).take(Part::Header)?;
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Self, ParseError> {
+        let hdr: CtsHdr = Reader::new(packet).take(Section::Header)?;
         let read = CtlFlags::from_bits_retain(base.flags.get()).contains(CtlFlags::READ);
-        Ok(Packet::Cts(Cts {
+        Ok(Cts {
             of: if read { CtsFor::Read } else { CtsFor::Send },
             send_id: hdr.send_id.get(),
             recv_id: hdr.recv_id.get(),
             recv_length: hdr.recv_length.get(),
             connid: connid(base, hdr.connid),
-        }))
+        })
     }
 }
 
@@ -296,28 +297,28 @@ impl CtsData {
 
     // HOT
     #[inline]
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<(Self, &[u8]), ParseError> {
         let mut from = Reader::new(packet);
-        let hdr: CtsDataHdr = from.take(Part::Header)?;
+        let hdr: CtsDataHdr = from.take(Section::Header)?;
         let connid = match has_connid(base) {
-            true => Some(from.take::<ConnidHdr>(Part::Connid)?.connid.get()),
+            true => Some(from.take::<ConnidHdr>(Section::Connid)?.connid.get()),
             false => None,
         };
         let (seg_length, seg_offset) = (hdr.seg_length.get(), hdr.seg_offset.get());
         let payload = segment(from, seg_length)?;
         if seg_offset.checked_add(seg_length).is_none() {
-            return Err(Reject::Range { offset: seg_offset, len: seg_length, total: u64::MAX });
+            return Err(ParseError::Range { offset: seg_offset, len: seg_length, total: u64::MAX });
         }
-        Ok(Packet::CtsData(CtsData { recv_id: hdr.recv_id.get(), seg_length, seg_offset, connid }, payload))
+        Ok((CtsData { recv_id: hdr.recv_id.get(), seg_length, seg_offset, connid }, payload))
     }
 }
 
 /// The claimed bytes of what is left; more than those are ignored.
 // [M1.5]
 #[inline]
-fn segment<'a>(mut from: Reader<'a>, seg_length: u64) -> Result<&'a [u8], Reject> {
+fn segment<'a>(mut from: Reader<'a>, seg_length: u64) -> Result<&'a [u8], ParseError> {
     let have = from.left();
-    from.bytes(seg_length, Part::Payload).map_err(|_| Reject::Length { claimed: seg_length, have })
+    from.bytes(seg_length, Section::Payload).map_err(|_| ParseError::Length { claimed: seg_length, have })
 }
 
 /// The header of the first, or only, data of an emulated read: offset 0.
@@ -345,16 +346,13 @@ impl ReadRsp {
         put(buf, 0, &ReadRspHdr { base, connid, recv_id, send_id, seg_length: self.seg_length.into() })
     }
 
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<(Self, &[u8]), ParseError> {
         let mut from = Reader::new(packet);
-        let hdr: ReadRspHdr = from.take(Part::Header)?;
+        let hdr: ReadRspHdr = from.take(Section::Header)?;
         let seg_length = hdr.seg_length.get();
         let payload = segment(from, seg_length)?;
         let (recv_id, send_id) = (hdr.recv_id.get(), hdr.send_id.get());
-        Ok(Packet::ReadRsp(
-            ReadRsp { recv_id, send_id, seg_length, connid: connid(base, hdr.connid) },
-            payload,
-        ))
+        Ok((ReadRsp { recv_id, send_id, seg_length, connid: connid(base, hdr.connid) }, payload))
     }
 }
 
@@ -380,14 +378,14 @@ impl Eor {
     }
 
     /// 12 bytes are enough, unless a connid is announced.
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Self, ParseError> {
         let mut from = Reader::new(packet);
-        let hdr: EorShortHdr = from.take(Part::Header)?;
+        let hdr: EorShortHdr = from.take(Section::Header)?;
         let connid = match has_connid(base) {
-            true => Some(from.take::<U32>(Part::Connid)?.get()),
+            true => Some(from.take::<U32>(Section::Connid)?.get()),
             false => None,
         };
-        Ok(Packet::Eor(Eor { send_id: hdr.send_id.get(), recv_id: hdr.recv_id.get(), connid }))
+        Ok(Eor { send_id: hdr.send_id.get(), recv_id: hdr.recv_id.get(), connid })
     }
 }
 
@@ -425,15 +423,12 @@ impl AtomRsp {
         sound.then_some((rsp, payload))
     }
 
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<(Self, &[u8]), ParseError> {
         let mut from = Reader::new(packet);
-        let hdr: AtomRspHdr = from.take(Part::Header)?;
+        let hdr: AtomRspHdr = from.take(Section::Header)?;
         let seg_length = hdr.seg_length.get();
         let payload = segment(from, seg_length)?;
-        Ok(Packet::AtomRsp(
-            AtomRsp { recv_id: hdr.recv_id.get(), seg_length, connid: connid(base, hdr.connid) },
-            payload,
-        ))
+        Ok((AtomRsp { recv_id: hdr.recv_id.get(), seg_length, connid: connid(base, hdr.connid) }, payload))
     }
 }
 
@@ -468,10 +463,10 @@ impl Receipt {
         is(hdr.base, PktType::RECEIPT).then_some(receipt)
     }
 
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
-        let hdr: ReceiptHdr = Reader::new(packet).take(Part::Header)?;
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Self, ParseError> {
+        let hdr: ReceiptHdr = Reader::new(packet).take(Section::Header)?;
         let connid = connid(base, hdr.connid);
-        Ok(Packet::Receipt(Receipt { send_id: hdr.send_id.get(), msg_id: hdr.msg_id.get(), connid }))
+        Ok(Receipt { send_id: hdr.send_id.get(), msg_id: hdr.msg_id.get(), connid })
     }
 }
 
@@ -499,12 +494,12 @@ impl ReadNack {
         put(buf, 0, &EorHdr { base, send_id: self.send_id.into(), recv_id: self.recv_id.into(), connid })
     }
 
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
-        let hdr: EorHdr = Reader::new(packet).take(Part::Header)?;
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Self, ParseError> {
+        let hdr: EorHdr = Reader::new(packet).take(Section::Header)?;
         let connid = connid(base, hdr.connid);
         let not_now = CtlFlags::from_bits_retain(base.flags.get()).contains(CtlFlags::NOT_NOW);
         let (send_id, recv_id) = (hdr.send_id.get(), hdr.recv_id.get());
-        Ok(Packet::ReadNack(ReadNack { send_id, recv_id, not_now, connid }))
+        Ok(ReadNack { send_id, recv_id, not_now, connid })
     }
 }
 
@@ -546,19 +541,15 @@ impl PeerError {
         put(buf, 0, &PeerErrorHdr { base, op_id, ref_kind, prov_errno, connid })
     }
 
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
-        let hdr: PeerErrorHdr = Reader::new(packet).take(Part::Header)?;
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Self, ParseError> {
+        let hdr: PeerErrorHdr = Reader::new(packet).take(Section::Header)?;
         let id = hdr.op_id.get();
         let what = match hdr.ref_kind.get() {
             0 => ErrorRef::Op(id),
             1 => ErrorRef::Msg(id),
             2 => ErrorRef::Skip(id),
-            other => return Err(Reject::RefKind(other)),
+            other => return Err(ParseError::RefKind(other)),
         };
-        Ok(Packet::PeerError(PeerError {
-            what,
-            prov_errno: hdr.prov_errno.get(),
-            connid: connid(base, hdr.connid),
-        }))
+        Ok(PeerError { what, prov_errno: hdr.prov_errno.get(), connid: connid(base, hdr.connid) })
     }
 }

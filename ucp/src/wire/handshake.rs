@@ -3,10 +3,11 @@
 //! Written once per peer by the engine and parsed when one arrives. When it is owed, the engine knows; what a
 //! missing bit means, its `quirks` know.
 
-use super::base::{Base, PktType, Reader, put};
+use super::base::{Base, PktType};
 use super::ctl::ConnidHdr;
-use super::table::layout;
-use super::view::{Packet, Part, Reject};
+use super::error::{ParseError, Section};
+use super::layout::layout;
+use super::reader::{Reader, put};
 use bitflags::bitflags;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -202,33 +203,33 @@ impl Handshake {
 
     /// Words beyond the fourth are stepped over, optional headers we do not know are not reached: they come last.
     // [M3.3]
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Self, ParseError> {
         let mut from = Reader::new(packet);
-        let hdr: HandshakeHdr = from.take(Part::Header)?;
+        let hdr: HandshakeHdr = from.take(Section::Header)?;
         let nextra_p3 = hdr.nextra_p3.get();
-        let count = u64::from(nextra_p3.checked_sub(3).ok_or(Reject::ExtraCount(nextra_p3))?);
-        let mut words = Reader::new(from.bytes(count * 8, Part::Extra)?);
+        let count = u64::from(nextra_p3.checked_sub(3).ok_or(ParseError::ExtraCount(nextra_p3))?);
+        let mut words = Reader::new(from.bytes(count * 8, Section::Extra)?);
         let mut shake = Handshake { nwords: count.min(MAX_WORDS as u64) as u8, ..Handshake::default() };
         for word in shake.extra.iter_mut().take(count as usize) {
-            *word = words.take::<U64>(Part::Extra)?.get();
+            *word = words.take::<U64>(Section::Extra)?.get();
         }
         let flags = HandshakeFlags::from_bits_retain(base.flags.get());
         if flags.contains(HandshakeFlags::CONNID) {
-            shake.connid = Some(from.take::<ConnidHdr>(Part::Connid)?.connid.get());
+            shake.connid = Some(from.take::<ConnidHdr>(Section::Connid)?.connid.get());
         }
         if flags.contains(HandshakeFlags::HOST_ID) {
-            shake.host_id = Some(from.take::<U64>(Part::HostId)?.get());
+            shake.host_id = Some(from.take::<U64>(Section::HostId)?.get());
         }
         if flags.contains(HandshakeFlags::DEVICE_VERSION) {
-            shake.device_version = Some(from.take::<PairHdr>(Part::DeviceVersion)?.first.get());
+            shake.device_version = Some(from.take::<PairHdr>(Section::DeviceVersion)?.first.get());
         }
         if flags.contains(HandshakeFlags::USER_RECV_QP) {
-            let qp: PairHdr = from.take(Part::UserRecvQp)?;
+            let qp: PairHdr = from.take(Section::UserRecvQp)?;
             shake.user_recv_qp = Some(UserRecvQp { qpn: qp.first.get(), qkey: qp.second.get() });
         }
         if flags.contains(HandshakeFlags::HMEM_P2P) {
-            shake.hmem_p2p = Some(from.take::<P2pHdr>(Part::HmemP2p)?.supported != 0);
+            shake.hmem_p2p = Some(from.take::<P2pHdr>(Section::HmemP2p)?.supported != 0);
         }
-        Ok(Packet::Handshake(shake))
+        Ok(shake)
     }
 }

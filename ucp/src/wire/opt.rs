@@ -3,9 +3,10 @@
 //! Used by the builders and parsers of `rtm`, `rtw`, `rtr` and `rta`. What they mean for who the sender is,
 //! the engine decides.
 
-use super::base::{Class, Reader, ReqFlags, put};
+use super::base::{MsgClass, ReqFlags};
+use super::error::{ParseError, Section};
 use super::rawaddr::{RawAddr, RawAddrBytes};
-use super::view::{Part, Reject};
+use super::reader::{Reader, put};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -35,12 +36,12 @@ pub struct Opts {
     /// Which life of the queue pair sends. Not together with `raw_addr`, which holds it already; accepted so.
     pub connid: Option<u32>,
     /// Whose message it is, of an RTM. No header: two flags.
-    pub class: Class,
+    pub class: MsgClass,
 }
 
 impl Opts {
     /// No optional header.
-    pub const NONE: Opts = Opts { raw_addr: None, cq_data: None, connid: None, class: Class::Message };
+    pub const NONE: Opts = Opts { raw_addr: None, cq_data: None, connid: None, class: MsgClass::Message };
 
     /// Only a raw address.
     #[inline]
@@ -62,7 +63,7 @@ impl Opts {
 
     /// The same for another class of message.
     #[inline(always)]
-    pub const fn of_class(self, class: Class) -> Self {
+    pub const fn of_class(self, class: MsgClass) -> Self {
         Opts { class, ..self }
     }
 
@@ -118,26 +119,26 @@ impl Opts {
     /// Reads the headers the flags announce.
     // [M1.8]
     #[inline]
-    pub(super) fn read(from: &mut Reader<'_>, flags: ReqFlags) -> Result<Self, Reject> {
-        let mut opts = Opts::NONE.of_class(Class::of(flags));
+    pub(super) fn read(from: &mut Reader<'_>, flags: ReqFlags) -> Result<Self, ParseError> {
+        let mut opts = Opts::NONE.of_class(MsgClass::of(flags));
         if flags.contains(ReqFlags::RAW_ADDR) {
             opts.raw_addr = Some(read_raw_addr(from)?);
         }
         if flags.contains(ReqFlags::CQ_DATA) {
-            opts.cq_data = Some(from.take::<U64>(Part::CqData)?.get());
+            opts.cq_data = Some(from.take::<U64>(Section::CqData)?.get());
         }
         if flags.contains(ReqFlags::CONNID) {
-            opts.connid = Some(from.take::<U32>(Part::Connid)?.get());
+            opts.connid = Some(from.take::<U32>(Section::Connid)?.get());
         }
         Ok(opts)
     }
 }
 
 // [M1.9]
-fn read_raw_addr(from: &mut Reader<'_>) -> Result<RawAddr, Reject> {
-    let hdr: RawAddrHdr = from.take(Part::RawAddr)?;
+fn read_raw_addr(from: &mut Reader<'_>) -> Result<RawAddr, ParseError> {
+    let hdr: RawAddrHdr = from.take(Section::RawAddr)?;
     let len = hdr.addr_len.get();
-    let Some(tail) = len.checked_sub(RawAddr::LEN as u32) else { return Err(Reject::AddrLen(len)) };
-    from.bytes(u64::from(tail), Part::RawAddr)?;
+    let Some(tail) = len.checked_sub(RawAddr::LEN as u32) else { return Err(ParseError::AddrLen(len)) };
+    from.bytes(u64::from(tail), Section::RawAddr)?;
     Ok(hdr.addr.into())
 }

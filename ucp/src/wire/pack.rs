@@ -3,9 +3,9 @@
 //! Called by tools that make or replay packets and by tests; the engine calls the builders themselves. Flags we
 //! do not know are not written.
 
+use super::packet::Packet;
 use super::rtm::{self, Delivery, Rtm, RtmBody};
 use super::rtw::{self, Rtw, RtwBody};
-use super::view::Packet;
 
 impl Packet<'_> {
     /// Writes headers and payload to the start of `buf`; answers the length of the packet. Panics if `buf` is

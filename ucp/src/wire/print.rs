@@ -3,14 +3,18 @@
 //! Called by tools and tracing, never on the hot path. It takes any bytes: what does not parse is printed as far
 //! as it goes, with the reason.
 
-use super::base::{Base, CtlFlags, Iovs, PktType, Reader, ReqFlags};
+use super::base::{Base, CtlFlags, PktType, ReqFlags};
+use super::error::Section;
 use super::handshake::{Features, Handshake, HandshakeFlags};
+use super::iov::Iovs;
 use super::opt::Opts;
+use super::packet::Packet;
+use super::parse::parse;
+use super::reader::Reader;
 use super::rta::{AtomicOp, Datatype};
 use super::rtm::RtmBody;
 use super::rtw::RtwBody;
-use super::table::{Field, Row, Show, row};
-use super::view::{Packet, Part, parse};
+use super::table::{Field, FieldFormat, PktInfo, info};
 use bitflags::Flags;
 use std::fmt::{self, Formatter, Write};
 
@@ -31,36 +35,36 @@ pub struct Item {
 pub fn items(packet: &[u8]) -> Vec<Item> {
     let mut list = Vec::new();
     // Nothing that is put into a list fails.
-    let _ = show(packet, Sink::List(&mut list));
+    let _ = print(packet, Target::List(&mut list));
     list
 }
 
 impl fmt::Display for Print<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show(self.0, if f.alternate() { Sink::Lines(f) } else { Sink::Line(f) })
+        print(self.0, if f.alternate() { Target::Lines(f) } else { Target::Line(f) })
     }
 }
 
-fn show(packet: &[u8], sink: Sink<'_, '_>) -> fmt::Result {
-    let mut out = Out { sink };
-    let Ok(base) = Reader::new(packet).take::<Base>(Part::Base) else {
-        return out.stump(packet.len());
+fn print(packet: &[u8], target: Target<'_, '_>) -> fmt::Result {
+    let mut printer = Printer { target };
+    let Ok(base) = Reader::new(packet).take::<Base>(Section::Base) else {
+        return printer.too_short(packet.len());
     };
-    let row = row(PktType(base.ty));
-    out.head(row, base, packet.len())?;
-    for field in row.all_fields() {
+    let info = info(PktType(base.ty));
+    printer.head(info, base, packet.len())?;
+    for field in info.all_fields() {
         if let Some(value) = field.get(packet) {
-            out.item(Some(field.at), field.name, Value { value, field }, field.meaning)?;
+            printer.item(Some(field.offset), field.name, Value { value, field }, field.meaning)?;
         }
     }
     match parse(packet) {
-        Ok(view) => out.rest(&view),
-        Err(reject) => out.item(None, "rejected", format_args!("\"{reject}\""), ""),
+        Ok(view) => printer.rest(&view),
+        Err(reject) => printer.item(None, "rejected", format_args!("\"{reject}\""), ""),
     }
 }
 
 /// Where fields go.
-enum Sink<'f, 'b> {
+enum Target<'f, 'b> {
     /// One line.
     Line(&'f mut Formatter<'b>),
     /// A line each.
@@ -69,30 +73,30 @@ enum Sink<'f, 'b> {
     List(&'f mut Vec<Item>),
 }
 
-struct Out<'f, 'b> {
-    sink: Sink<'f, 'b>,
+struct Printer<'f, 'b> {
+    target: Target<'f, 'b>,
 }
 
-impl Out<'_, '_> {
+impl Printer<'_, '_> {
     /// A packet without even a base header.
-    fn stump(&mut self, len: usize) -> fmt::Result {
-        match &mut self.sink {
-            Sink::Line(f) | Sink::Lines(f) => write!(f, "{len} bytes, too few for a packet"),
-            Sink::List(_) => self.item(None, "rejected", "too few bytes for a packet", ""),
+    fn too_short(&mut self, len: usize) -> fmt::Result {
+        match &mut self.target {
+            Target::Line(f) | Target::Lines(f) => write!(f, "{len} bytes, too few for a packet"),
+            Target::List(_) => self.item(None, "rejected", "too few bytes for a packet", ""),
         }
     }
 
-    fn head(&mut self, row: &Row, base: Base, len: usize) -> fmt::Result {
-        let flags = FlagNames { row, bits: base.flags.get() };
-        match &mut self.sink {
-            Sink::Line(f) => write!(f, "{} flags={flags}", row.ty),
-            Sink::Lines(f) => {
-                write!(f, "{}, {len} bytes", row.ty)?;
+    fn head(&mut self, info: &PktInfo, base: Base, len: usize) -> fmt::Result {
+        let flags = FlagNames { info, bits: base.flags.get() };
+        match &mut self.target {
+            Target::Line(f) => write!(f, "{} flags={flags}", info.ty),
+            Target::Lines(f) => {
+                write!(f, "{}, {len} bytes", info.ty)?;
                 self.item(Some(0), "type", base.ty, "")?;
                 self.item(Some(1), "version", base.version, "")?;
                 self.item(Some(2), "flags", flags, "")
             }
-            Sink::List(_) => self.item(Some(2), "flags", flags, ""),
+            Target::List(_) => self.item(Some(2), "flags", flags, ""),
         }
     }
 
@@ -103,17 +107,17 @@ impl Out<'_, '_> {
         value: impl fmt::Display,
         meaning: &str,
     ) -> fmt::Result {
-        let f = match (&mut self.sink, at) {
-            (Sink::Line(f), _) => return write!(f, " {name}={value}"),
-            (Sink::List(list), _) => {
+        let f = match (&mut self.target, at) {
+            (Target::Line(f), _) => return write!(f, " {name}={value}"),
+            (Target::List(list), _) => {
                 list.push(Item { name, value: value.to_string() });
                 return Ok(());
             }
-            (Sink::Lines(f), Some(at)) => {
+            (Target::Lines(f), Some(at)) => {
                 write!(f, "\n  @{at:<3} {name:<16}")?;
                 f
             }
-            (Sink::Lines(f), None) => {
+            (Target::Lines(f), None) => {
                 write!(f, "\n       {name:<16}")?;
                 f
             }
@@ -205,14 +209,14 @@ struct Value {
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let small = self.value as u32;
-        match self.field.show {
-            Show::Dec => write!(f, "{}", self.value),
-            Show::Hex | Show::Pad => write!(f, "{:#x}", self.value),
-            Show::Op => match AtomicOp::try_from(small) {
+        match self.field.format {
+            FieldFormat::Dec => write!(f, "{}", self.value),
+            FieldFormat::Hex | FieldFormat::Pad => write!(f, "{:#x}", self.value),
+            FieldFormat::Op => match AtomicOp::try_from(small) {
                 Ok(op) => write!(f, "{op:?}"),
                 Err(_) => write!(f, "{small}"),
             },
-            Show::Datatype => match Datatype::try_from(small) {
+            FieldFormat::Datatype => match Datatype::try_from(small) {
                 Ok(datatype) => write!(f, "{datatype:?}"),
                 Err(_) => write!(f, "{small}"),
             },
@@ -246,15 +250,15 @@ impl<B: Flags<Bits: fmt::LowerHex + Default + PartialEq>> fmt::Display for Names
 
 /// Flags mean what the type says they mean.
 struct FlagNames<'a> {
-    row: &'a Row,
+    info: &'a PktInfo,
     bits: u16,
 }
 
 impl fmt::Display for FlagNames<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.row.ty {
+        match self.info.ty {
             PktType::HANDSHAKE => Names(HandshakeFlags::from_bits_retain(self.bits)).fmt(f),
-            _ if self.row.class.is_req() => Names(ReqFlags::from_bits_retain(self.bits)).fmt(f),
+            _ if self.info.family.is_req() => Names(ReqFlags::from_bits_retain(self.bits)).fmt(f),
             _ => Names(CtlFlags::from_bits_retain(self.bits)).fmt(f),
         }
     }

@@ -1,14 +1,16 @@
 //! Requests to message: the two-sided packets, tagged and not, with and without delivery complete.
 //!
-//! Builders are called by the engine's rooms to write into a slot of the wire; what `view::parse` makes of such
+//! Builders are called by the engine's rooms to write into a slot of the wire; what the parser makes of such
 //! packets is [`Rtm`]. Which of them to send, `select` decides.
 
 pub(super) mod hdr;
 pub(super) mod read;
 mod short;
 
-use super::base::{Base, Iovs, PktType, ReqFlags, put};
+use super::base::{Base, PktType, ReqFlags};
+use super::iov::Iovs;
 use super::opt::Opts;
+use super::reader::put;
 pub use short::Short;
 
 use hdr::{DcEagerHdr, DcMediumHdr, EagerHdr, LongCtsHdr, LongReadHdr, MediumHdr, RuntHdr};

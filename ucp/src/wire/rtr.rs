@@ -1,13 +1,14 @@
 //! Requests to read: emulated reads.
 //!
-//! The builder is called by the engine, `parse` by `view::parse` only. RTR packets carry no class flag, no
+//! The builder is called by the engine, the parser by `wire::parse` only. RTR packets carry no class flag, no
 //! msg_id and no payload.
 
-use super::base::{Base, Iovs, PktType, Reader, ReqFlags, put};
+use super::base::{Base, PktType, ReqFlags};
+use super::error::{ParseError, Section};
+use super::iov::Iovs;
+use super::layout::layout;
 use super::opt::Opts;
-use super::rtw::rma_iovs;
-use super::table::layout;
-use super::view::{Packet, Part, Reject};
+use super::reader::{Reader, put};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -77,14 +78,14 @@ impl Rtr {
         let at = self.rma_iov.write(buf, at);
         self.opts.write(buf, at)
     }
-}
 
-/// SHORT_RTR and LONGCTS_RTR. Bytes behind the headers are ignored.
-pub(super) fn parse(packet: &[u8], base: Base, kind: ReadKind) -> Result<Packet<'_>, Reject> {
-    let mut from = Reader::new(packet);
-    let hdr: RtrHdr = from.take(Part::Header)?;
-    let (rma_iov, msg_length) = rma_iovs(&mut from, hdr.rma_iov_count.get())?;
-    let opts = Opts::read(&mut from, ReqFlags::from_bits_retain(base.flags.get()))?;
-    let (recv_id, recv_length) = (hdr.recv_id.get(), hdr.recv_length.get());
-    Ok(Packet::Rtr(Rtr { kind, rma_iov, msg_length, recv_id, recv_length, opts }))
+    /// SHORT_RTR and LONGCTS_RTR. Bytes behind the headers are ignored.
+    pub(super) fn parse(packet: &[u8], base: Base, kind: ReadKind) -> Result<Self, ParseError> {
+        let mut from = Reader::new(packet);
+        let hdr: RtrHdr = from.take(Section::Header)?;
+        let (rma_iov, msg_length) = Iovs::read_rma(&mut from, hdr.rma_iov_count.get())?;
+        let opts = Opts::read(&mut from, ReqFlags::from_bits_retain(base.flags.get()))?;
+        let (recv_id, recv_length) = (hdr.recv_id.get(), hdr.recv_length.get());
+        Ok(Rtr { kind, rma_iov, msg_length, recv_id, recv_length, opts })
+    }
 }

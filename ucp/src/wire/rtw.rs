@@ -1,121 +1,23 @@
 //! Requests to write: emulated writes, and the trigger that makes a peer shake hands.
 //!
-//! Builders are called by the engine; `parse` functions by `view::parse` only. RTW packets carry no class flag
+//! Builders are called by the engine; `read` is called by the parser only. RTW packets carry no class flag
 //! and no msg_id. The rma iovs follow the fixed header, before the optional headers.
 
+pub(super) mod hdr;
+pub(super) mod read;
 mod short;
 
-use super::base::{Base, Iovs, PktType, Reader, ReqFlags, put};
+pub use short::Short;
+
+use super::base::{Base, PktType, ReqFlags};
+use super::iov::Iovs;
 use super::opt::Opts;
 use super::rawaddr::RawAddr;
+use super::reader::put;
 use super::rtm::Delivery;
-use super::table::layout;
-use super::view::{Packet, Part, Reject};
-pub use short::Short;
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
-/// EAGER_RTW.
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct EagerHdr {
-    base: Base,
-    rma_iov_count: U32,
-}
-
-layout! {
-    /// Fields of EAGER_RTW.
-    pub(super) const EAGER: EagerHdr = 8 {
-        rma_iov_count: 4 @ 4, Dec, "pieces of memory to write to; 0 is the handshake trigger";
-    }
-}
-
-/// DC_EAGER_RTW.
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct DcEagerHdr {
-    base: Base,
-    rma_iov_count: U32,
-    send_id: U32,
-    pad: U32,
-}
-
-layout! {
-    /// Fields of DC_EAGER_RTW.
-    pub(super) const DC_EAGER: DcEagerHdr = 16 {
-        rma_iov_count: 4 @ 4, Dec, "pieces of memory to write to";
-        send_id: 4 @ 8, Dec, "the sender's id, for the RECEIPT";
-        pad: 4 @ 12, Pad, "padding";
-    }
-}
-
-/// LONGCTS_RTW, DC_LONGCTS_RTW and LONGREAD_RTW.
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct LongHdr {
-    base: Base,
-    rma_iov_count: U32,
-    msg_length: U64,
-    send_id: U32,
-    count: U32,
-}
-
-layout! {
-    /// Fields of LONGCTS_RTW and DC_LONGCTS_RTW.
-    pub(super) const LONGCTS: LongHdr = 24 {
-        rma_iov_count: 4 @ 4, Dec, "pieces of memory to write to";
-        msg_length: 8 @ 8, Dec, "bytes of the whole write";
-        send_id: 4 @ 16, Dec, "the sender's id of the operation";
-        count as "credit_request": 4 @ 20, Dec, "packets the sender would like to be granted";
-    }
-}
-
-layout! {
-    /// Fields of LONGREAD_RTW.
-    pub(super) const LONGREAD: LongHdr = 24 {
-        rma_iov_count: 4 @ 4, Dec, "pieces of memory to write to";
-        msg_length: 8 @ 8, Dec, "bytes of the whole write";
-        send_id: 4 @ 16, Dec, "the sender's id of the operation";
-        count as "read_iov_count": 4 @ 20, Dec, "pieces of memory to read from";
-    }
-}
-
-/// RUNTCTS_RTW and RUNTREAD_RTW, which nobody sends.
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RuntHdr {
-    base: Base,
-    rma_iov_count: U32,
-    msg_length: U64,
-    send_id: U32,
-    count: U32,
-    seg_offset: U64,
-    runt_length: U64,
-}
-
-layout! {
-    /// Fields of RUNTCTS_RTW.
-    pub(super) const RUNTCTS: RuntHdr = 40 {
-        rma_iov_count: 4 @ 4, Dec, "pieces of memory to write to";
-        msg_length: 8 @ 8, Dec, "bytes of the whole write";
-        send_id: 4 @ 16, Dec, "the sender's id of the operation";
-        count as "credit_request": 4 @ 20, Dec, "packets the sender would like to be granted";
-        seg_offset: 8 @ 24, Dec, "offset of this packet's bytes in the write";
-        runt_length: 8 @ 32, Dec, "bytes that travel in all packets of the write";
-    }
-}
-
-layout! {
-    /// Fields of RUNTREAD_RTW.
-    pub(super) const RUNTREAD: RuntHdr = 40 {
-        rma_iov_count: 4 @ 4, Dec, "pieces of memory to write to";
-        msg_length: 8 @ 8, Dec, "bytes of the whole write";
-        send_id: 4 @ 16, Dec, "the sender's id of the operation";
-        count as "read_iov_count": 4 @ 20, Dec, "pieces of memory to read from";
-        seg_offset: 8 @ 24, Dec, "offset of this packet's bytes in the write";
-        runt_length: 8 @ 32, Dec, "bytes that travel in all packets of the write";
-    }
-}
+use hdr::{DcEagerHdr, EagerHdr, LongHdr};
+use zerocopy::little_endian::U32;
+use zerocopy::{Immutable, IntoBytes};
 
 /// Writes header, rma iovs and options; answers the offset behind them.
 #[inline(always)]
@@ -281,67 +183,4 @@ pub enum RtwBody {
         /// Where to read; its lengths need not add up to `msg_length`.
         read_iov: Iovs,
     },
-}
-
-/// The rma iovs and what they add up to: the length that counts, whatever `msg_length` says.
-pub(super) fn rma_iovs(from: &mut Reader<'_>, count: u32) -> Result<(Iovs, u64), Reject> {
-    let iovs = Iovs::read(from, count, Part::RmaIov)?;
-    let total = iovs.total().ok_or(Reject::IovTotal)?;
-    Ok((iovs, total))
-}
-
-/// EAGER_RTW and DC_EAGER_RTW.
-pub(super) fn eager<'a>(packet: &'a [u8], base: Base, delivery: Delivery) -> Result<Packet<'a>, Reject> {
-    let mut from = Reader::new(packet);
-    let flags = ReqFlags::from_bits_retain(base.flags.get());
-    let (count, receipt) = match delivery {
-        Delivery::Plain => (from.take::<EagerHdr>(Part::Header)?.rma_iov_count.get(), None),
-        Delivery::Complete => {
-            let hdr: DcEagerHdr = from.take(Part::Header)?;
-            (hdr.rma_iov_count.get(), Some(hdr.send_id.get()))
-        }
-    };
-    let (rma_iov, total) = rma_iovs(&mut from, count)?;
-    let opts = Opts::read(&mut from, flags)?;
-    let payload = from.rest();
-    if payload.len() as u64 != total {
-        return Err(Reject::Length { claimed: total, have: payload.len() });
-    }
-    Ok(Packet::Rtw(Rtw {
-        ty: PktType(base.ty),
-        flags,
-        rma_iov,
-        receipt,
-        opts,
-        body: RtwBody::Eager,
-        payload,
-    }))
-}
-
-/// LONGCTS_RTW and DC_LONGCTS_RTW.
-pub(super) fn longcts<'a>(packet: &'a [u8], base: Base, delivery: Delivery) -> Result<Packet<'a>, Reject> {
-    let mut from = Reader::new(packet);
-    let flags = ReqFlags::from_bits_retain(base.flags.get());
-    let hdr: LongHdr = from.take(Part::Header)?;
-    let (rma_iov, msg_length) = rma_iovs(&mut from, hdr.rma_iov_count.get())?;
-    let opts = Opts::read(&mut from, flags)?;
-    let (send_id, payload) = (hdr.send_id.get(), from.rest());
-    if payload.len() as u64 > msg_length {
-        return Err(Reject::Range { offset: 0, len: payload.len() as u64, total: msg_length });
-    }
-    let receipt = (delivery == Delivery::Complete).then_some(send_id);
-    let body = RtwBody::LongCts { msg_length, send_id, credit_request: hdr.count.get() };
-    Ok(Packet::Rtw(Rtw { ty: PktType(base.ty), flags, rma_iov, receipt, opts, body, payload }))
-}
-
-/// LONGREAD_RTW.
-pub(super) fn longread<'a>(packet: &'a [u8], base: Base) -> Result<Packet<'a>, Reject> {
-    let mut from = Reader::new(packet);
-    let flags = ReqFlags::from_bits_retain(base.flags.get());
-    let hdr: LongHdr = from.take(Part::Header)?;
-    let (rma_iov, msg_length) = rma_iovs(&mut from, hdr.rma_iov_count.get())?;
-    let opts = Opts::read(&mut from, flags)?;
-    let read_iov = Iovs::read(&mut from, hdr.count.get(), Part::ReadIov)?;
-    let body = RtwBody::LongRead { msg_length, send_id: hdr.send_id.get(), read_iov };
-    Ok(Packet::Rtw(Rtw { ty: PktType(base.ty), flags, rma_iov, receipt: None, opts, body, payload: &[] }))
 }

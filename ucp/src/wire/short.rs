@@ -2,7 +2,8 @@
 //! messages, writes and atomics ([`super::rtm::Short`], [`super::rtw::Short`], [`super::rta::Short`]) have in common. A
 //! packet with anything else behind its header, or nothing, is left to [`super::parse`].
 
-use super::base::{Base, PktType, ReqFlags, VERSION, put};
+use super::base::{Base, PktType, ReqFlags, VERSION};
+use super::reader::put;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

@@ -6,7 +6,6 @@ mod hostile;
 mod round_trip;
 
 use super::rtm::Delivery;
-use super::view::Packet;
 use super::*;
 
 const ADDR: RawAddr = RawAddr {
@@ -90,40 +89,40 @@ fn header_len_is_exact() {
 #[test]
 fn table_agrees_with_packets() {
     use rtm::RtmBody::{LongRead, RuntRead};
-    use table::Class;
+    use table::PktFamily;
     let mut carries = [false; 256];
     for golden in golden::all() {
-        let row = table::row(PktType(golden.bytes()[0]));
+        let info = table::info(PktType(golden.bytes()[0]));
         let (class, tagged, rma_iov, read_iov, dc) = match golden.packet {
             Packet::Rtm(rtm) => {
                 let reads = matches!(rtm.body, LongRead { .. } | RuntRead { .. });
-                (Class::Rtm, rtm.tag.is_some(), false, reads, rtm.receipt.is_some())
+                (PktFamily::Rtm, rtm.tag.is_some(), false, reads, rtm.receipt.is_some())
             }
             Packet::Rtw(rtw) => {
                 let reads = matches!(rtw.body, rtw::RtwBody::LongRead { .. });
-                (Class::Rtw, false, true, reads, rtw.receipt.is_some())
+                (PktFamily::Rtw, false, true, reads, rtw.receipt.is_some())
             }
-            Packet::Rtr(_) => (Class::Rtr, false, true, false, false),
+            Packet::Rtr(_) => (PktFamily::Rtr, false, true, false, false),
             Packet::Rta(rta, _) => {
-                (Class::Rta, false, true, false, matches!(rta.kind, rta::RtaKind::DcWrite { .. }))
+                (PktFamily::Rta, false, true, false, matches!(rta.kind, rta::RtaKind::DcWrite { .. }))
             }
-            _ => (Class::Control, false, false, false, false),
+            _ => (PktFamily::Control, false, false, false, false),
         };
-        assert_eq!((row.class, row.tagged, row.rma_iov), (class, tagged, rma_iov), "{}", row.ty);
-        assert_eq!((row.read_iov, row.dc), (read_iov, dc), "{}", row.ty);
-        assert_eq!(golden.packet.msg_id().is_some(), class.has_msg_id(), "{}", row.ty);
-        assert_eq!(golden.packet.opts().is_some(), class.is_req(), "{}", row.ty);
-        carries[usize::from(row.ty.0)] |= !golden.packet.payload().is_empty();
+        assert_eq!((info.family, info.tagged, info.rma_iov), (class, tagged, rma_iov), "{}", info.ty);
+        assert_eq!((info.read_iov, info.dc), (read_iov, dc), "{}", info.ty);
+        assert_eq!(golden.packet.msg_id().is_some(), class.has_msg_id(), "{}", info.ty);
+        assert_eq!(golden.packet.opts().is_some(), class.is_req(), "{}", info.ty);
+        carries[usize::from(info.ty.0)] |= !golden.packet.payload().is_empty();
     }
-    for row in table::TABLE.iter().filter(|row| row.travel == table::Travel::Yes) {
-        assert_eq!(row.payload, carries[usize::from(row.ty.0)], "{}", row.ty);
+    for info in table::TABLE.iter().filter(|info| info.assignment == table::Assignment::InUse) {
+        assert_eq!(info.payload, carries[usize::from(info.ty.0)], "{}", info.ty);
     }
 }
 
 /// RDM v4 3.1 (wire facts).
 #[test]
 fn features_needed() {
-    let needs = |ty| table::row(ty).needs.bits();
+    let needs = |ty| table::info(ty).needs.bits();
     assert_eq!(needs(PktType::EAGER_TAGRTM), 0);
     assert_eq!(needs(PktType::HANDSHAKE), 0);
     assert_eq!(needs(PktType::LONGREAD_MSGRTM), 1);
@@ -140,11 +139,11 @@ fn features_needed() {
 fn text_names_every_field() {
     for golden in golden::all() {
         let packet = golden.bytes();
-        let row = table::row(PktType(packet[0]));
+        let info = table::info(PktType(packet[0]));
         let (line, lines) = (format!("{}", Print(&packet)), format!("{:#}", Print(&packet)));
-        assert!(line.starts_with(row.name) && lines.starts_with(row.name), "{line}");
+        assert!(line.starts_with(info.name) && lines.starts_with(info.name), "{line}");
         assert!(!line.contains('\n') && !line.contains("rejected"), "{line}");
-        for field in row.all_fields() {
+        for field in info.all_fields() {
             assert!(line.contains(&format!(" {}=", field.name)), "{line}");
             assert!(lines.contains(field.meaning), "{lines}");
         }

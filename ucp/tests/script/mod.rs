@@ -20,7 +20,7 @@ use ucp::rdm::{
     PutArgs, RecvArgs, RecvBuf, RecvKind, RmaRow, Row, Scatter, SendArgs, SendBuf, Started, Sync, Take,
     WireId,
 };
-use ucp::wire::{AtomicOp, Class, Datatype, EfaStatus, Iovs, RawAddr, RmaIov, UserRecvQp};
+use ucp::wire::{AtomicOp, Datatype, EfaStatus, Iovs, MsgClass, RawAddr, RmaIov, UserRecvQp};
 use ucs::time::Nanos;
 
 const GUARD: usize = 64;
@@ -90,7 +90,7 @@ fn kind(n: u8) -> RecvKind {
         1 => RecvKind::Tagged { tag: 1, mask: !0 },
         2 => RecvKind::Untagged,
         n => {
-            let class = [Class::Am, Class::AmData, Class::Stream][usize::from(n) - 3];
+            let class = [MsgClass::Am, MsgClass::AmData, MsgClass::Stream][usize::from(n) - 3];
             RecvKind::Class { class, tag: 0, mask: 0 }
         }
     }
@@ -228,8 +228,9 @@ impl Live {
                 let (len, how) = (script.word()?, script.byte()?);
                 // The last is the engine's own choice.
                 let row = Row::ALL[usize::from(how) % (Row::ALL.len() - 1)];
-                let class = [Class::Message, Class::Am, Class::AmData, Class::Stream][usize::from(how >> 6)];
-                let tag = (how & 0x20 == 0 || class != Class::Message).then_some(u64::from(how & 1));
+                let class = [MsgClass::Message, MsgClass::Am, MsgClass::AmData, MsgClass::Stream]
+                    [usize::from(how >> 6)];
+                let tag = (how & 0x20 == 0 || class != MsgClass::Message).then_some(u64::from(how & 1));
                 let cq_data = (how & 0x10 != 0).then_some(5);
                 let buf = self.lend(usize::from(len));
                 let args = SendArgs { buf, tag, sync: row.sync(), cq_data, row, user: self.next };

@@ -66,7 +66,7 @@ impl Conversation {
         }
         self.check_before_handshake(record, packet, found);
         let (from, to) = self.ends(record.direction);
-        let needs = table::row(PktType(record.bytes[0])).needs;
+        let needs = table::info(PktType(record.bytes[0])).needs;
         if let Some(missing) = to.features.map(|f| needs - f).filter(|missing| !missing.is_empty()) {
             found.push(Finding::Unannounced(missing));
         }
@@ -93,18 +93,18 @@ impl Conversation {
     /// What needs no state.
     fn check_flags(&self, record: &Record, packet: &Packet<'_>, found: &mut Vec<Finding>) {
         let flags = ReqFlags::from_bits_retain(u16::from_le_bytes([record.bytes[2], record.bytes[3]]));
-        let row = table::row(PktType(record.bytes[0]));
-        match row.class {
-            table::Class::Rtm if !flags.contains(ReqFlags::MSG) => {
+        let info = table::info(PktType(record.bytes[0]));
+        match info.family {
+            table::PktFamily::Rtm if !flags.contains(ReqFlags::MSG) => {
                 found.push(Finding::Flags("MSG is missing"));
             }
-            table::Class::Rta if !flags.contains(ReqFlags::ATOMIC) => {
+            table::PktFamily::Rta if !flags.contains(ReqFlags::ATOMIC) => {
                 found.push(Finding::Flags("ATOMIC is missing"));
             }
             _ => {}
         }
-        if row.class == table::Class::Rtm && flags.contains(ReqFlags::TAGGED) != row.tagged {
-            found.push(Finding::Flags(match row.tagged {
+        if info.family == table::PktFamily::Rtm && flags.contains(ReqFlags::TAGGED) != info.tagged {
+            found.push(Finding::Flags(match info.tagged {
                 true => "TAGGED is missing",
                 false => "TAGGED is set on an untagged message",
             }));

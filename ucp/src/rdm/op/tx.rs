@@ -6,7 +6,7 @@ use crate::rdm::op::buf::SendBuf;
 use crate::rdm::protocol::{Kind, Row, Sync};
 use crate::rdm::rails::rail_set::Mates;
 use crate::rdm::types::WireId;
-use crate::wire::Class;
+use crate::wire::MsgClass;
 
 /// How far a send has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +37,7 @@ pub struct TxOp {
     /// Tag of a tagged message.
     pub tag: Option<u64>,
     /// Whose message it is.
-    pub class: Class,
+    pub class: MsgClass,
     /// Data for the receiver's completion.
     pub cq_data: Option<u64>,
     /// Bytes the wire has taken.

@@ -15,7 +15,7 @@ use crate::rdm::protocol::{Arrival, Kind, PktRow, Push, Room, Row};
 use crate::rdm::recv::reorder::Share;
 use crate::rdm::types::{OpError, Out, RecvStatus, SendArgs};
 use crate::wire::rtm::{Eager, Rtm, Short};
-use crate::wire::{Class, Packet, PktType};
+use crate::wire::{MsgClass, Packet, PktType};
 
 pub(in crate::rdm) const ROWS: [PktRow; 4] = [
     row(PktType::EAGER_MSGRTM),
@@ -32,7 +32,7 @@ const fn row(ty: PktType) -> PktRow {
 #[derive(Clone, Copy)]
 struct ShortMessage<'a, B> {
     to: &'a Peer,
-    class: Class,
+    class: MsgClass,
     tag: u64,
     body: B,
 }
@@ -55,14 +55,14 @@ pub(in crate::rdm) fn start_short<W: Wire, B: Body>(
     e: &mut Engine,
     w: &mut W,
     to: PeerId,
-    (class, tag): (Class, u64),
+    (class, tag): (MsgClass, u64),
     body: B,
 ) -> bool {
     let Some(peer) = e.peers.get_mut(to) else { return false };
     // The first thing asked of a peer goes the general way, which notes that it was asked.
     let known = Was::POSTED | Was::ASKED | Was::SENT | Was::BY_CONNID;
     let simple = peer.was & (Was::BLOCKED | Was::REMOVED | known) == known;
-    if !simple || class != Class::Message && !takes_classes(peer.features) {
+    if !simple || class != MsgClass::Message && !takes_classes(peer.features) {
         return false;
     }
     let max = Short::wire_len() + body.size();
@@ -84,7 +84,7 @@ pub(in crate::rdm) fn start<W: Wire>(
     e: &mut Engine,
     w: &mut W,
     to: PeerId,
-    class: Class,
+    class: MsgClass,
     s: &SendArgs,
 ) -> Option<Result<(), Refused>> {
     let peer = &e.peers[to];
@@ -173,7 +173,7 @@ pub(in crate::rdm) fn take<I: Inward>(
     payload: &[u8],
 ) -> bool {
     let (tag, len) = (hdr.tag, payload.len());
-    let first = if hdr.class == Class::Message {
+    let first = if hdr.class == MsgClass::Message {
         if !e.multis.is_empty() {
             return false;
         }
@@ -231,7 +231,7 @@ fn take_first(e: &mut Engine, tag: u64, from: PeerId, payload: &[u8]) -> Option<
 #[inline(never)]
 fn take_elsewhere(
     e: &mut Engine,
-    class: Class,
+    class: MsgClass,
     tag: u64,
     from: PeerId,
     payload: &[u8],

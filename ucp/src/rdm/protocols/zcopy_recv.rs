@@ -25,7 +25,7 @@ use crate::rdm::trace::Reason;
 use crate::rdm::types::{OpError, Out, RecvArgs, RecvKind, RecvStatus, Started, WireId};
 use crate::wire::ctl::ErrorRef;
 use crate::wire::rtm::{Rtm, RtmBody};
-use crate::wire::{Class, Features, Packet, UserRecvQp};
+use crate::wire::{Features, MsgClass, Packet, UserRecvQp};
 
 /// A sender unknown to us: one that we have removed.
 const NOBODY: PeerId = PeerId(u32::MAX);
@@ -307,7 +307,8 @@ impl Engine {
 #[cold]
 pub(in crate::rdm) fn on_packet<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     let Packet::Rtm(rtm) = a.packet else { return };
-    let whole = matches!(rtm.body, RtmBody::Eager) && rtm.tag.is_none() && rtm.opts.class == Class::Message;
+    let whole =
+        matches!(rtm.body, RtmBody::Eager) && rtm.tag.is_none() && rtm.opts.class == MsgClass::Message;
     if !whole {
         e.drop_packet(a, Reason::Unsupported);
         // Once for a message, of however many packets.

@@ -15,7 +15,7 @@ use crate::rdm::protocol::{Arrival, Kind, Row, Sync};
 use crate::rdm::recv::matching::{Arrived, Expected, Pattern, Want};
 use crate::rdm::trace::Reason;
 use crate::rdm::types::{MsgHandle, OpError, Out, Probed, RecvArgs, RecvKind, RecvStatus, Started, Take};
-use crate::wire::Class;
+use crate::wire::MsgClass;
 use crate::wire::rtm::Rtm;
 
 /// The two queues of one kind of message.
@@ -103,7 +103,7 @@ impl Engine {
     pub fn awaits_data(&self, op: OpId) -> Option<(RecvKind, Option<PeerId>)> {
         let rx = self.rx.get(op.0).filter(|rx| rx.kind == Kind::AmData && rx.state == RxState::Posted)?;
         let Pattern { tag, mask, from } = rx.want.pattern();
-        Some((RecvKind::Class { class: Class::AmData, tag, mask }, from))
+        Some((RecvKind::Class { class: MsgClass::AmData, tag, mask }, from))
     }
 
     /// True while a receive waits for a message.

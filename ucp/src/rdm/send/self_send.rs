@@ -6,7 +6,7 @@ use crate::rdm::io::{Inward, PeerId};
 use crate::rdm::op::Whole;
 use crate::rdm::peers::peer::Was;
 use crate::rdm::protocols::eager;
-use crate::wire::Class;
+use crate::wire::MsgClass;
 use crate::wire::rtm::Short;
 
 impl Engine {
@@ -22,7 +22,7 @@ impl Engine {
         if !sound || peer.next_tx != peer.next_rx || peer.addr.connid != peer.own_connid {
             return false;
         }
-        let hdr = Short { msg_id: peer.next_rx, tag, connid: peer.own_connid, class: Class::Message };
+        let hdr = Short { msg_id: peer.next_rx, tag, connid: peer.own_connid, class: MsgClass::Message };
         let passed = eager::take(self, to, own, &hdr, message.bytes());
         self.stats.rare.passed_to_self += u64::from(passed);
         passed

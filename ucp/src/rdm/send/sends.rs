@@ -20,7 +20,7 @@ use crate::rdm::protocols::{
 use crate::rdm::rails::failover;
 use crate::rdm::rma::ops::is_ours;
 use crate::rdm::types::{FirstContact, OpError, Out, SendArgs, Started};
-use crate::wire::{Class, Features, Opts, PktType, RawAddr};
+use crate::wire::{Features, MsgClass, Opts, PktType, RawAddr};
 
 /// Sends that queue behind others until one of them looks whether there is room. To look and find none takes as long as to
 /// queue.
@@ -41,7 +41,7 @@ impl Engine {
     /// sends to the same peer, waits in the engine and goes on in [`resume`](Self::resume). // HOT
     #[inline]
     pub fn send<W: Wire>(&mut self, w: &mut W, to: PeerId, s: SendArgs) -> Started<()> {
-        self.send_class(w, to, Class::Message, s)
+        self.send_class(w, to, MsgClass::Message, s)
     }
 
     /// Sends a tagged message of this class that is wanted eager and without a receipt, if it can be done at once and
@@ -51,15 +51,21 @@ impl Engine {
         &mut self,
         w: &mut W,
         to: PeerId,
-        (class, tag): (Class, u64),
+        (class, tag): (MsgClass, u64),
         body: B,
     ) -> bool {
         eager::start_short(self, w, to, (class, tag), body)
     }
 
-    /// Starts a send of this class; others than [`Class::Message`] are tagged, and wait for the peer's HANDSHAKE. // HOT
+    /// Starts a send of this class; others than [`MsgClass::Message`] are tagged, and wait for the peer's HANDSHAKE. // HOT
     #[inline]
-    pub fn send_class<W: Wire>(&mut self, w: &mut W, to: PeerId, class: Class, s: SendArgs) -> Started<()> {
+    pub fn send_class<W: Wire>(
+        &mut self,
+        w: &mut W,
+        to: PeerId,
+        class: MsgClass,
+        s: SendArgs,
+    ) -> Started<()> {
         if self.peers.get(to).is_none() {
             return Started::Failed(OpError::Unknown);
         }
@@ -68,11 +74,11 @@ impl Engine {
 
     /// Sends in one packet and in this call, if nothing speaks against it. // HOT
     #[inline]
-    fn send_plain<W: Wire>(&mut self, w: &mut W, to: PeerId, class: Class, s: &SendArgs) -> bool {
+    fn send_plain<W: Wire>(&mut self, w: &mut W, to: PeerId, class: MsgClass, s: &SendArgs) -> bool {
         let peer = &self.peers[to];
         let plain = s.row == Row::Eager && s.sync == Sync::No;
         let taken = match class {
-            Class::Message => s.tag.is_some() || !self.waits_for_handshake(peer),
+            MsgClass::Message => s.tag.is_some() || !self.waits_for_handshake(peer),
             _ => takes_classes(peer.features),
         };
         plain
@@ -82,7 +88,7 @@ impl Engine {
     }
 
     #[inline(never)]
-    fn send_queued<W: Wire>(&mut self, w: &mut W, to: PeerId, class: Class, s: SendArgs) -> Started<()> {
+    fn send_queued<W: Wire>(&mut self, w: &mut W, to: PeerId, class: MsgClass, s: SendArgs) -> Started<()> {
         let peer = &self.peers[to];
         if peer.was.contains(Was::QUEUED) && peer.outstanding.is_multiple_of(LOOK_EVERY) {
             // There may be room by now. A sender that only ever queues behind what it queued before would stay with the
@@ -98,7 +104,7 @@ impl Engine {
         }
         let met = peer.was.contains(Was::MET);
         let refused = match class {
-            Class::Message => false,
+            MsgClass::Message => false,
             _ => s.tag.is_none() || met && !takes_classes(peer.features),
         };
         if refused {

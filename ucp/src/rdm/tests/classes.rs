@@ -7,13 +7,13 @@ use crate::rdm::protocol::{Row, Sync};
 use crate::rdm::testing::*;
 use crate::rdm::trace::Reason;
 use crate::rdm::types::*;
-use crate::wire::{self, Class, Features, Packet, PktType};
+use crate::wire::{self, Features, MsgClass, Packet, PktType};
 
-fn of(class: Class, tag: u64) -> RecvKind {
+fn of(class: MsgClass, tag: u64) -> RecvKind {
     RecvKind::Class { class, tag, mask: !0 }
 }
 
-fn send(net: &mut Net, class: Class, bytes: &[u8], row: Row) -> Started<()> {
+fn send(net: &mut Net, class: MsgClass, bytes: &[u8], row: Row) -> Started<()> {
     let peer = net.peer(0, 1);
     let args = SendArgs { buf: lend(bytes), tag: Some(7), sync: Sync::No, cq_data: None, row, user: 1 };
     net.at(0, |e, w| e.send_class(w, peer, class, args))
@@ -26,16 +26,16 @@ fn each_class_goes_to_its_own_receives_in_every_protocol() {
         let mut net = Net::new(2, 1, Manner::CALM);
         let bytes = letter(3, len);
         let mut rooms = [vec![0; len], vec![0; len], vec![0; len], vec![0; len]];
-        let kinds = [exact(7), of(Class::Am, 7), of(Class::AmData, 7), of(Class::Stream, 7)];
+        let kinds = [exact(7), of(MsgClass::Am, 7), of(MsgClass::AmData, 7), of(MsgClass::Stream, 7)];
         for (n, kind) in kinds.into_iter().enumerate() {
             net.recv(1, &mut rooms[n], kind, n as u64);
         }
-        assert!(matches!(send(&mut net, Class::Am, &bytes, row), Started::Pending(_)), "handshake first");
+        assert!(matches!(send(&mut net, MsgClass::Am, &bytes, row), Started::Pending(_)), "handshake first");
         assert_eq!(PktType(net.flights[0].bytes[0]), PktType::EAGER_RTW);
         net.settle();
         assert_eq!(net.outs(1).len(), 1);
         assert_eq!((&rooms[1], &rooms[0][..8]), (&bytes, &[0; 8][..]));
-        for class in [Class::Stream, Class::AmData, Class::Message] {
+        for class in [MsgClass::Stream, MsgClass::AmData, MsgClass::Message] {
             send(&mut net, class, &bytes, row);
         }
         net.settle();
@@ -53,8 +53,8 @@ fn the_rest_of_a_piece_that_was_dropped_is_of_who_failed() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
     net.meet(0, peer);
-    send(&mut net, Class::Stream, &first, Row::LongCts);
-    send(&mut net, Class::Stream, &second, Row::Medium);
+    send(&mut net, MsgClass::Stream, &first, Row::LongCts);
+    send(&mut net, MsgClass::Stream, &second, Row::Medium);
     // The first is announced, and waits for a receive; of the second one packet has come.
     (0..2).for_each(|_| assert!(net.deliver_one()));
     assert_eq!(net.nodes[1].engine.census().unexpected, 2);
@@ -76,7 +76,7 @@ fn the_rest_of_a_piece_that_was_dropped_is_of_who_failed() {
 #[test]
 fn a_peer_that_does_not_know_classes_never_sees_one() {
     let mut net = Net::new(2, 1, Manner::CALM);
-    assert!(matches!(send(&mut net, Class::Am, b"am", Row::Eager), Started::Pending(_)));
+    assert!(matches!(send(&mut net, MsgClass::Am, b"am", Row::Eager), Started::Pending(_)));
     net.deliver_one();
     // The HANDSHAKE of an endpoint that has all but our bit.
     let at = net.flights.iter().position(|f| f.bytes[0] == PktType::HANDSHAKE.0).unwrap();
@@ -84,16 +84,16 @@ fn a_peer_that_does_not_know_classes_never_sees_one() {
     net.flights[at].bytes[8..16].copy_from_slice(&word);
     net.settle();
     assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Err(OpError::Unsupported) }]);
-    assert_eq!(send(&mut net, Class::Stream, b"s", Row::Eager), Started::Failed(OpError::Unsupported));
+    assert_eq!(send(&mut net, MsgClass::Stream, b"s", Row::Eager), Started::Failed(OpError::Unsupported));
 }
 
 // [M11.2]
 #[test]
 fn the_class_travels_in_two_flags() {
     let mut net = Net::new(2, 1, Manner::CALM);
-    send(&mut net, Class::Message, b"first", Row::Eager);
+    send(&mut net, MsgClass::Message, b"first", Row::Eager);
     net.settle();
-    for class in [Class::Message, Class::Am, Class::AmData, Class::Stream] {
+    for class in [MsgClass::Message, MsgClass::Am, MsgClass::AmData, MsgClass::Stream] {
         assert_eq!(send(&mut net, class, b"x", Row::Eager), Started::Done(()));
         let Ok(Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
         assert_eq!(rtm.flags.bits() & 0x0300, (class as u16) << 8);
@@ -106,13 +106,13 @@ fn the_class_travels_in_two_flags() {
 // [M11.7]
 #[test]
 fn a_stream_ends_before_the_piece_that_is_given_up() {
-    let any = RecvKind::Class { class: Class::Stream, tag: 0, mask: 0 };
+    let any = RecvKind::Class { class: MsgClass::Stream, tag: 0, mask: 0 };
     let mut net = Net::new(2, 1, Manner::CALM);
-    send(&mut net, Class::Stream, b"one", Row::Eager);
+    send(&mut net, MsgClass::Stream, b"one", Row::Eager);
     net.settle();
     let long = letter(3, 20_000);
-    send(&mut net, Class::Stream, &long, Row::LongCts);
-    send(&mut net, Class::Stream, b"three", Row::Eager);
+    send(&mut net, MsgClass::Stream, &long, Row::LongCts);
+    send(&mut net, MsgClass::Stream, b"three", Row::Eager);
     while net.deliver_one() {}
     let (sender, receiver) = (net.peer(1, 0), net.peer(0, 1));
     net.at(0, |e, w| e.give_up_all(w, receiver));
@@ -131,11 +131,12 @@ fn a_stream_ends_before_the_piece_that_is_given_up() {
 #[test]
 fn who_was_closed_by_force_is_not_heard_any_more() {
     let mut net = Net::new(2, 1, Manner::CALM);
-    send(&mut net, Class::Message, b"first", Row::Eager);
+    send(&mut net, MsgClass::Message, b"first", Row::Eager);
     net.settle();
     let sender = net.peer(1, 0);
     net.at(1, |e, w| e.cut_off(w, sender));
-    for (class, row) in [(Class::Message, Row::Eager), (Class::Stream, Row::Eager), (Class::Am, Row::Medium)]
+    for (class, row) in
+        [(MsgClass::Message, Row::Eager), (MsgClass::Stream, Row::Eager), (MsgClass::Am, Row::Medium)]
     {
         send(&mut net, class, &letter(4, 3000), row);
     }
@@ -149,14 +150,14 @@ fn who_was_closed_by_force_is_not_heard_any_more() {
 // [M11.7]
 #[test]
 fn a_stream_ends_before_the_piece_that_is_lost() {
-    let any = RecvKind::Class { class: Class::Stream, tag: 0, mask: 0 };
+    let any = RecvKind::Class { class: MsgClass::Stream, tag: 0, mask: 0 };
     for matched in [false, true] {
         let mut net = Net::new(2, 1, Manner::CALM);
         let long = letter(3, 20_000);
-        send(&mut net, Class::Stream, b"one", Row::Eager);
+        send(&mut net, MsgClass::Stream, b"one", Row::Eager);
         net.settle();
-        send(&mut net, Class::Stream, &long, Row::LongCts);
-        send(&mut net, Class::Stream, b"three", Row::Eager);
+        send(&mut net, MsgClass::Stream, &long, Row::LongCts);
+        send(&mut net, MsgClass::Stream, b"three", Row::Eager);
         while net.deliver_one() {}
         let sender = net.peer(1, 0);
         let first = net.at(1, |e, _| e.probe(any, Some(sender), Take::Yes)).unwrap();

@@ -86,7 +86,7 @@ fn what_such_a_peer_cannot_take_is_refused_at_once() {
     for row in [Row::Eager, Row::Medium, Row::LongCts, Row::LongRead] {
         assert_eq!(net.send_args(0, peer, SendArgs { row, ..args(&bytes, None) }), long, "{row:?}");
     }
-    assert!(!net.at(0, |e, w| e.send_short(w, peer, (crate::wire::Class::Message, 1), lend(&bytes[..8]))));
+    assert!(!net.at(0, |e, w| e.send_short(w, peer, (crate::wire::MsgClass::Message, 1), lend(&bytes[..8]))));
     assert_eq!(sent(&mut net), []);
     let engine = &net.nodes[0].engine;
     assert!(engine.idle(None) && engine.peer_info(peer).unwrap().fault.is_none());

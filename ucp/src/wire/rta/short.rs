@@ -4,8 +4,10 @@
 //! Called by the engine's `rooms::atomic`, which takes the general way for every other packet. What is written and read
 //! here is what [`super::Rta`] and [`crate::wire::parse`] write and read; a test compares them.
 
-use super::{AtomicOp, Datatype, RtaHdr};
-use crate::wire::base::{PktType, ReqFlags, RmaIov, RmaIovHdr};
+use super::hdr::RtaHdr;
+use super::ops::{AtomicOp, Datatype};
+use crate::wire::base::{PktType, ReqFlags};
+use crate::wire::iov::{RmaIov, RmaIovHdr};
 use crate::wire::short::{self, Fixed, Read};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -13,14 +15,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Fixed header and piece.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct OnePiece {
+struct OneIov {
     hdr: RtaHdr,
     iov: RmaIovHdr,
 }
 
-const _: () = assert!(size_of::<OnePiece>() == 48 && std::mem::offset_of!(OnePiece, iov) == 24);
+const _: () = assert!(size_of::<OneIov>() == 48 && std::mem::offset_of!(OneIov, iov) == 24);
 
-impl Fixed for OnePiece {
+impl Fixed for OneIov {
     const TY: PktType = PktType::FETCH_RTA;
 }
 
@@ -45,7 +47,7 @@ impl Short {
     /// Bytes of the headers.
     #[inline(always)]
     pub const fn wire_len() -> usize {
-        short::wire_len::<OnePiece>()
+        short::wire_len::<OneIov>()
     }
 
     /// Writes the headers to the start of `buf`; the operands go at the offset answered. Panics if `buf` is shorter than
@@ -54,14 +56,14 @@ impl Short {
     #[inline(always)]
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let hdr = RtaHdr {
-            base: short::base::<OnePiece>(ReqFlags::ATOMIC),
+            base: short::base::<OneIov>(ReqFlags::ATOMIC),
             msg_id: self.msg_id.into(),
             rma_iov_count: U32::new(1),
             datatype: u32::from(self.datatype).into(),
             op: u32::from(self.op).into(),
             id: self.recv_id.into(),
         };
-        short::write(buf, OnePiece { hdr, iov: self.iov.into() }, self.connid)
+        short::write(buf, OneIov { hdr, iov: self.iov.into() }, self.connid)
     }
 
     /// The headers and the operands, if it is such a packet, of a type and an operation that there are. Whatever is
@@ -69,8 +71,8 @@ impl Short {
     // HOT
     #[inline(always)]
     pub fn read(packet: &[u8]) -> Option<(Short, &[u8])> {
-        let Read { fixed: OnePiece { hdr, iov }, connid, payload: operands, .. } =
-            short::read::<OnePiece>(packet)?;
+        let Read { fixed: OneIov { hdr, iov }, connid, payload: operands, .. } =
+            short::read::<OneIov>(packet)?;
         if hdr.rma_iov_count.get() != 1 {
             return None;
         }

@@ -3,7 +3,7 @@
 //! Used by the builders and the reader beside it, and by `table`. No logic.
 
 use crate::wire::base::Base;
-use crate::wire::table::layout;
+use crate::wire::layout::layout;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

@@ -5,9 +5,12 @@
 
 use super::hdr::*;
 use super::{Cause, Delivery, Rtm, RtmBody};
-use crate::wire::base::{Base, Class, Iovs, PktType, Reader, ReqFlags, Tagged, VERSION};
+use crate::wire::base::{Base, MsgClass, PktType, ReqFlags, Tagged, VERSION};
+use crate::wire::error::{ParseError, Section};
+use crate::wire::iov::Iovs;
 use crate::wire::opt::Opts;
-use crate::wire::view::{Packet, Part, Reject};
+use crate::wire::packet::Packet;
+use crate::wire::reader::Reader;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Unaligned};
 
@@ -17,11 +20,11 @@ fn read<H: FromBytes + Unaligned>(
     from: &mut Reader<'_>,
     tagged: Tagged,
     flags: ReqFlags,
-) -> Result<(H, Option<u64>, Opts), Reject> {
+) -> Result<(H, Option<u64>, Opts), ParseError> {
     let (hdr, tag) = match tagged {
-        Tagged::No => (from.take::<H>(Part::Header)?, None),
+        Tagged::No => (from.take::<H>(Section::Header)?, None),
         Tagged::Yes => {
-            let both: WithTag<H> = from.take(Part::Header)?;
+            let both: WithTag<H> = from.take(Section::Header)?;
             (both.hdr, Some(both.tag.get()))
         }
     };
@@ -30,10 +33,10 @@ fn read<H: FromBytes + Unaligned>(
 
 /// `len` bytes at `at` must lie within `total`.
 #[inline(always)]
-fn within(at: u64, len: usize, total: u64) -> Result<(), Reject> {
+fn within(at: u64, len: usize, total: u64) -> Result<(), ParseError> {
     match at.checked_add(len as u64) {
         Some(end) if end <= total => Ok(()),
-        _ => Err(Reject::Range { offset: at, len: len as u64, total }),
+        _ => Err(ParseError::Range { offset: at, len: len as u64, total }),
     }
 }
 
@@ -41,32 +44,32 @@ fn within(at: u64, len: usize, total: u64) -> Result<(), Reject> {
 /// it does not take goes the long way.
 // HOT
 #[inline(always)]
-pub fn eager_at_once(packet: &[u8]) -> Option<Rtm<'_>> {
+pub fn eager_fast(packet: &[u8]) -> Option<Rtm<'_>> {
     let mut from = Reader::new(packet);
-    let base: Base = from.take(Part::Base).ok()?;
+    let base: Base = from.take(Section::Base).ok()?;
     let ty = PktType(base.ty);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
     let plain = !flags.intersects(ReqFlags::RAW_ADDR.union(ReqFlags::CQ_DATA));
     if !plain || base.version != VERSION || ty.0 | 1 != PktType::EAGER_TAGRTM.0 {
         return None;
     }
-    let msg_id = from.take::<U32>(Part::Header).ok()?.get();
+    let msg_id = from.take::<U32>(Section::Header).ok()?.get();
     let tag = match ty == PktType::EAGER_TAGRTM {
-        true => Some(from.take::<U64>(Part::Header).ok()?.get()),
+        true => Some(from.take::<U64>(Section::Header).ok()?.get()),
         false => None,
     };
     let connid = match flags.contains(ReqFlags::CONNID) {
-        true => Some(from.take::<U32>(Part::Connid).ok()?.get()),
+        true => Some(from.take::<U32>(Section::Connid).ok()?.get()),
         false => None,
     };
-    let opts = Opts { connid, ..Opts::NONE }.of_class(Class::of(flags));
+    let opts = Opts { connid, ..Opts::NONE }.of_class(MsgClass::of(flags));
     Some(Rtm { ty, flags, msg_id, tag, receipt: None, opts, body: RtmBody::Eager, payload: from.rest() })
 }
 
 /// EAGER.
 // HOT
 #[inline(always)]
-pub fn eager<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, Reject> {
+pub fn eager<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, ParseError> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
     let (hdr, tag, opts) = read::<EagerHdr>(&mut from, tagged, flags)?;
@@ -86,7 +89,7 @@ pub fn eager<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<
 /// MEDIUM.
 // HOT
 #[inline]
-pub fn medium<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, Reject> {
+pub fn medium<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, ParseError> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
     let (hdr, tag, opts) = read::<MediumHdr>(&mut from, tagged, flags)?;
@@ -106,7 +109,7 @@ pub fn medium<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet
 }
 
 /// DC_EAGER.
-pub fn dc_eager<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, Reject> {
+pub fn dc_eager<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, ParseError> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
     let (hdr, tag, opts) = read::<DcEagerHdr>(&mut from, tagged, flags)?;
@@ -124,7 +127,7 @@ pub fn dc_eager<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Pack
 }
 
 /// DC_MEDIUM.
-pub fn dc_medium<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, Reject> {
+pub fn dc_medium<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, ParseError> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
     let (hdr, tag, opts) = read::<DcMediumHdr>(&mut from, tagged, flags)?;
@@ -149,7 +152,7 @@ pub fn longcts<'a>(
     base: Base,
     tagged: Tagged,
     delivery: Delivery,
-) -> Result<Packet<'a>, Reject> {
+) -> Result<Packet<'a>, ParseError> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
     let (hdr, tag, opts) = read::<LongCtsHdr>(&mut from, tagged, flags)?;
@@ -171,11 +174,11 @@ pub fn longcts<'a>(
 }
 
 /// LONGREAD.
-pub fn longread<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, Reject> {
+pub fn longread<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, ParseError> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
     let (hdr, tag, opts) = read::<LongReadHdr>(&mut from, tagged, flags)?;
-    let read_iov = Iovs::read(&mut from, hdr.read_iov_count.get(), Part::ReadIov)?;
+    let read_iov = Iovs::read(&mut from, hdr.read_iov_count.get(), Section::ReadIov)?;
     let (msg_id, send_id, msg_length) = (hdr.msg_id.get(), hdr.send_id.get(), hdr.msg_length.get());
     Ok(Packet::Rtm(Rtm {
         ty: PktType(base.ty),
@@ -190,16 +193,16 @@ pub fn longread<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Pack
 }
 
 /// RUNTREAD.
-pub fn runtread<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, Reject> {
+pub fn runtread<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, ParseError> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
     let (hdr, tag, opts) = read::<RuntHdr>(&mut from, tagged, flags)?;
-    let read_iov = Iovs::read(&mut from, hdr.count.get(), Part::ReadIov)?;
+    let read_iov = Iovs::read(&mut from, hdr.count.get(), Section::ReadIov)?;
     let (msg_id, send_id, payload) = (hdr.msg_id.get(), hdr.send_id.get(), from.rest());
     let (msg_length, runt_length, seg_offset) =
         (hdr.msg_length.get(), hdr.runt_length.get(), hdr.seg_offset.get());
     if runt_length > msg_length {
-        return Err(Reject::Range { offset: 0, len: runt_length, total: msg_length });
+        return Err(ParseError::Range { offset: 0, len: runt_length, total: msg_length });
     }
     within(seg_offset, payload.len(), runt_length)?;
     Ok(Packet::Rtm(Rtm {

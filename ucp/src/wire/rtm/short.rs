@@ -4,7 +4,7 @@
 //! here is what [`super::Eager`] and [`crate::wire::parse`] write and read; a test compares them.
 
 use super::hdr::{EagerHdr, WithTag};
-use crate::wire::base::{Class, PktType, ReqFlags};
+use crate::wire::base::{MsgClass, PktType, ReqFlags};
 use crate::wire::short::{self, Fixed, Read};
 use zerocopy::little_endian::U64;
 
@@ -25,7 +25,7 @@ pub struct Short {
     /// Which life of the queue pair sends.
     pub connid: u32,
     /// Whose message it is.
-    pub class: Class,
+    pub class: MsgClass,
 }
 
 impl Short {
@@ -50,7 +50,7 @@ impl Short {
     #[inline(always)]
     pub fn read(packet: &[u8]) -> Option<(Short, &[u8])> {
         let Read { fixed, flags, connid, payload } = short::read::<Tagged>(packet)?;
-        let (msg_id, tag, class) = (fixed.hdr.msg_id.get(), fixed.tag.get(), Class::of(flags));
+        let (msg_id, tag, class) = (fixed.hdr.msg_id.get(), fixed.tag.get(), MsgClass::of(flags));
         Some((Short { msg_id, tag, connid, class }, payload))
     }
 }
@@ -66,7 +66,7 @@ mod tests {
     proptest! {
         #[test]
         fn writes_what_the_general_way_writes(msg_id: u32, tag: u64, connid: u32, class in 0u16..4) {
-            let class = Class::of(ReqFlags::from_bits_retain(class << 8));
+            let class = MsgClass::of(ReqFlags::from_bits_retain(class << 8));
             let short = Short { msg_id, tag, connid, class };
             let opts = Opts { connid: Some(connid), class, ..Opts::NONE };
             let eager = Eager { msg_id, tag: Some(tag), receipt: None, opts };
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn takes_the_packets_it_is_for() {
         let connid = 7;
-        let short = Short { msg_id: 3, tag: 9, connid, class: Class::Message };
+        let short = Short { msg_id: 3, tag: 9, connid, class: MsgClass::Message };
         let mut packet = [0xaa; 28];
         let at = short.write(&mut packet);
         assert_eq!((at, Short::read(&packet)), (Short::wire_len(), Some((short, &[0xaa; 28][at..]))));

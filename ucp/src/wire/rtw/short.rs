@@ -4,8 +4,9 @@
 //! Called by the engine's `rooms::write`, which takes the general way for every other packet. What is written and read
 //! here is what [`super::Eager`] and [`crate::wire::parse`] write and read; a test compares them.
 
-use super::DcEagerHdr;
-use crate::wire::base::{PktType, ReqFlags, RmaIov, RmaIovHdr};
+use super::hdr::DcEagerHdr;
+use crate::wire::base::{PktType, ReqFlags};
+use crate::wire::iov::{RmaIov, RmaIovHdr};
 use crate::wire::short::{self, Fixed, Read};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -13,14 +14,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Fixed header and piece.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct OnePiece {
+struct OneIov {
     hdr: DcEagerHdr,
     iov: RmaIovHdr,
 }
 
-const _: () = assert!(size_of::<OnePiece>() == 40 && std::mem::offset_of!(OnePiece, iov) == 16);
+const _: () = assert!(size_of::<OneIov>() == 40 && std::mem::offset_of!(OneIov, iov) == 16);
 
-impl Fixed for OnePiece {
+impl Fixed for OneIov {
     const TY: PktType = PktType::DC_EAGER_RTW;
 }
 
@@ -39,7 +40,7 @@ impl Short {
     /// Bytes of the headers.
     #[inline(always)]
     pub const fn wire_len() -> usize {
-        short::wire_len::<OnePiece>()
+        short::wire_len::<OneIov>()
     }
 
     /// Writes the headers to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is shorter
@@ -47,17 +48,17 @@ impl Short {
     // HOT
     #[inline(always)]
     pub fn write(&self, buf: &mut [u8]) -> usize {
-        let base = short::base::<OnePiece>(ReqFlags::empty());
+        let base = short::base::<OneIov>(ReqFlags::empty());
         let hdr =
             DcEagerHdr { base, rma_iov_count: U32::new(1), send_id: self.send_id.into(), pad: U32::ZERO };
-        short::write(buf, OnePiece { hdr, iov: self.iov.into() }, self.connid)
+        short::write(buf, OneIov { hdr, iov: self.iov.into() }, self.connid)
     }
 
     /// The headers and the payload, if it is such a packet. Whatever is not, goes the long way.
     // HOT
     #[inline(always)]
     pub fn read(packet: &[u8]) -> Option<(Short, &[u8])> {
-        let Read { fixed, connid, payload, .. } = short::read::<OnePiece>(packet)?;
+        let Read { fixed, connid, payload, .. } = short::read::<OneIov>(packet)?;
         let iov = RmaIov::from(fixed.iov);
         let such = fixed.hdr.rma_iov_count.get() == 1 && payload.len() as u64 == iov.len;
         such.then_some((Short { send_id: fixed.hdr.send_id.get(), iov, connid }, payload))

@@ -6,7 +6,7 @@ use super::super::rta::{Rta, RtaKind};
 use super::super::rtm::{Rtm, RtmBody};
 use super::super::rtr::{ReadKind, Rtr};
 use super::super::rtw::{Rtw, RtwBody};
-use super::super::table::{TABLE, Travel};
+use super::super::table::{Assignment, TABLE};
 use super::super::*;
 use super::{ADDR, bytes};
 use std::collections::BTreeSet;
@@ -707,7 +707,7 @@ fn handshakes() -> Vec<Golden> {
 fn every_type_that_travels_is_here() {
     let have: BTreeSet<u8> = all().iter().map(|golden| golden.bytes()[0]).collect();
     let want: BTreeSet<u8> =
-        TABLE.iter().filter(|row| row.travel == Travel::Yes).map(|row| row.ty.0).collect();
+        TABLE.iter().filter(|info| info.assignment == Assignment::InUse).map(|info| info.ty.0).collect();
     assert_eq!(have, want);
 }
 

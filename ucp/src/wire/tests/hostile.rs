@@ -1,6 +1,6 @@
 //! What a broken or hostile peer may send: nothing panics, and what is accepted hangs together.
 
-use super::super::table::{TABLE, Travel};
+use super::super::table::{Assignment, TABLE};
 use super::super::*;
 use super::golden::{self, from_hex};
 use super::{ADDR, bytes};
@@ -18,7 +18,7 @@ fn without_flags(mut packet: Packet<'_>) -> Packet<'_> {
 
 /// The short way and the long way agree; what is accepted means the same when written again.
 fn hangs_together(wire: &[u8]) {
-    assert_eq!(parse(wire), view::parse_any(wire));
+    assert_eq!(parse(wire), parse::parse_general(wire));
     let Ok(packet) = parse(wire) else { return };
     assert!(packet.payload().len() < wire.len());
     let again = bytes(&packet);
@@ -73,7 +73,7 @@ proptest! {
         mut wire in prop::collection::vec(any::<u8>(), 0..256),
         sparse in any::<bool>(),
     ) {
-        let types: Vec<u8> = TABLE.iter().filter(|row| row.travel == Travel::Yes).map(|row| row.ty.0).collect();
+        let types: Vec<u8> = TABLE.iter().filter(|info| info.assignment == Assignment::InUse).map(|info| info.ty.0).collect();
         if sparse {
             // Small numbers where counts and lengths are make deeper paths likely.
             for (at, byte) in wire.iter_mut().enumerate().skip(4).take(24) {
@@ -89,35 +89,38 @@ proptest! {
     }
 }
 
-fn reject(hex: &str) -> Reject {
+fn reject(hex: &str) -> ParseError {
     parse(&from_hex(hex)).expect_err("rejected")
 }
 
 // [M1.2]
 #[test]
 fn types_that_never_travel() {
-    for row in &TABLE {
+    for info in &TABLE {
         let mut wire = [0; 128];
-        wire[..2].copy_from_slice(&[row.ty.0, VERSION]);
-        let want = match row.travel {
-            Travel::Yes => continue,
-            Travel::NeverSent => Reject::NeverSent(row.ty),
-            Travel::Reserved => Reject::Reserved(row.ty),
-            Travel::Unknown => Reject::Unknown(row.ty.0),
+        wire[..2].copy_from_slice(&[info.ty.0, VERSION]);
+        let want = match info.assignment {
+            Assignment::InUse => continue,
+            Assignment::NeverSent => ParseError::NeverSent(info.ty),
+            Assignment::Reserved => ParseError::ReservedType(info.ty),
+            Assignment::Unassigned => ParseError::UnknownType(info.ty.0),
         };
         assert_eq!(parse(&wire), Err(want));
     }
-    let count = |travel| TABLE.iter().filter(|row| row.travel == travel).count();
-    assert_eq!((count(Travel::Yes), count(Travel::NeverSent), count(Travel::Reserved)), (36, 4, 5));
+    let count = |travel| TABLE.iter().filter(|info| info.assignment == travel).count();
+    assert_eq!(
+        (count(Assignment::InUse), count(Assignment::NeverSent), count(Assignment::Reserved)),
+        (36, 4, 5)
+    );
 }
 
 // [M1.1]
 #[test]
 fn versions() {
-    assert_eq!(reject("40 03 0400 00000000"), Reject::Version(3));
-    assert_eq!(reject("40 05 0400 00000000"), Reject::Version(5));
-    assert_eq!(parse(&[]), Err(Reject::Short { part: Part::Base, need: 4, have: 0 }));
-    assert_eq!(parse(&[64, 4, 0]), Err(Reject::Short { part: Part::Base, need: 4, have: 3 }));
+    assert_eq!(reject("40 03 0400 00000000"), ParseError::Version(3));
+    assert_eq!(reject("40 05 0400 00000000"), ParseError::Version(5));
+    assert_eq!(parse(&[]), Err(ParseError::Truncated { section: Section::Base, need: 4, have: 0 }));
+    assert_eq!(parse(&[64, 4, 0]), Err(ParseError::Truncated { section: Section::Base, need: 4, have: 3 }));
 }
 
 // [M1.4]
@@ -126,8 +129,8 @@ fn too_many_iovs() {
     let room = "00".repeat(24 * 6);
     for count in [5, 6, 0x100, 0x0100_0000, u32::MAX] {
         let count_hex: String = count.to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-        let rma = Reject::IovCount { part: Part::RmaIov, count };
-        let read = Reject::IovCount { part: Part::ReadIov, count };
+        let rma = ParseError::IovCount { section: Section::RmaIov, count };
+        let read = ParseError::IovCount { section: Section::ReadIov, count };
         let (word, long) = ("00000000", "0000000000000000");
         for ty in ["46", "8b"] {
             assert_eq!(reject(&format!("{ty}040000 {count_hex} {room}")), rma);
@@ -148,7 +151,7 @@ fn too_many_iovs() {
 // [M1.5]
 #[test]
 fn lengths_that_lie() {
-    let range = |offset, len, total| Reject::Range { offset, len, total };
+    let range = |offset, len, total| ParseError::Range { offset, len, total };
     // Medium: the segment ends behind the message; its offset wraps.
     let medium = |offset: &str| reject(&format!("42040400 00000000 0a00000000000000 {offset} 6869"));
     assert_eq!(medium("0900000000000000"), range(9, 2, 10));
@@ -161,7 +164,7 @@ fn lengths_that_lie() {
     assert_eq!(runt("0000000000000000 0b00000000000000"), range(0, 11, 10));
     assert_eq!(runt("0700000000000000 0800000000000000"), range(7, 2, 8));
     // Segments longer than the packet, and beyond 64 bits.
-    let length = |claimed, have| Reject::Length { claimed, have };
+    let length = |claimed, have| ParseError::Length { claimed, have };
     assert_eq!(reject("04040000 00000000 0300000000000000 0000000000000000 6869"), length(3, 2));
     assert_eq!(reject("04040000 00000000 ffffffffffffffff 0000000000000000 6869"), length(u64::MAX, 2));
     assert_eq!(
@@ -188,20 +191,20 @@ fn lengths_that_lie() {
     assert_eq!(parse(&from_hex(&long("68696a"))).map(|packet| packet.payload().len()), Ok(3));
     assert_eq!(reject(&long("68696a6b")), range(0, 4, 3));
     let huge = iov("ffffffffffffffff");
-    assert_eq!(reject(&format!("46040000 02000000 {huge} {three} 6869")), Reject::IovTotal);
+    assert_eq!(reject(&format!("46040000 02000000 {huge} {three} 6869")), ParseError::IovTotal);
 }
 
 #[test]
 fn options_that_lie() {
     let addr = "00".repeat(32);
-    assert_eq!(reject(&format!("40040500 00000000 1f000000 {addr}")), Reject::AddrLen(31));
-    assert_eq!(reject(&format!("40040500 00000000 00000000 {addr}")), Reject::AddrLen(0));
-    let short = |part, need, have| Reject::Short { part, need, have };
-    assert_eq!(reject(&format!("40040500 00000000 24000000 {addr} 0000")), short(Part::RawAddr, 4, 2));
+    assert_eq!(reject(&format!("40040500 00000000 1f000000 {addr}")), ParseError::AddrLen(31));
+    assert_eq!(reject(&format!("40040500 00000000 00000000 {addr}")), ParseError::AddrLen(0));
+    let short = |section, need, have| ParseError::Truncated { section, need, have };
+    assert_eq!(reject(&format!("40040500 00000000 24000000 {addr} 0000")), short(Section::RawAddr, 4, 2));
     let most = u64::from(u32::MAX) - 32;
-    assert_eq!(reject(&format!("40040500 00000000 ffffffff {addr}")), short(Part::RawAddr, most, 0));
-    assert_eq!(reject("40040600 00000000 00000000000000"), short(Part::CqData, 8, 7));
-    assert_eq!(reject("40040480 00000000 000000"), short(Part::Connid, 4, 3));
+    assert_eq!(reject(&format!("40040500 00000000 ffffffff {addr}")), short(Section::RawAddr, most, 0));
+    assert_eq!(reject("40040600 00000000 00000000000000"), short(Section::CqData, 8, 7));
+    assert_eq!(reject("40040480 00000000 000000"), short(Section::Connid, 4, 3));
     let mut long = bytes(&parse(&golden::all()[0].bytes()).expect("golden"));
     long[8] = 0x26; // an address of 38 bytes takes the two of the payload
     assert_eq!(
@@ -212,11 +215,11 @@ fn options_that_lie() {
 
 #[test]
 fn handshakes_that_lie() {
-    assert_eq!(reject("09040000 02000000"), Reject::ExtraCount(2));
-    let extra = |need, have| Reject::Short { part: Part::Extra, need, have };
+    assert_eq!(reject("09040000 02000000"), ParseError::ExtraCount(2));
+    let extra = |need, have| ParseError::Truncated { section: Section::Extra, need, have };
     assert_eq!(reject("09040000 04000000 00000000"), extra(8, 4));
     assert_eq!(reject("09040000 ffffffff 0000000000000000"), extra((u64::from(u32::MAX) - 3) * 8, 8));
-    let version = Reject::Short { part: Part::DeviceVersion, need: 8, have: 0 };
+    let version = ParseError::Truncated { section: Section::DeviceVersion, need: 8, have: 0 };
     assert_eq!(reject("09040200 04000000 0000000000000000"), version);
-    assert_eq!(reject("0c040000 00000000 03000000 00000000 00000000"), Reject::RefKind(3));
+    assert_eq!(reject("0c040000 00000000 03000000 00000000 00000000"), ParseError::RefKind(3));
 }

@@ -371,7 +371,7 @@ fn a_lane_that_is_claimed_and_not_given_stays_whose_it_is() {
     }
     let mut room = [0; 1];
     rig.recv(1, &mut room);
-    let forged = wire::rtm::Short { msg_id: 1, tag: 1, connid: first.connid, class: wire::Class::Message };
+    let forged = wire::rtm::Short { msg_id: 1, tag: 1, connid: first.connid, class: wire::MsgClass::Message };
     let len = forged.write(&mut packet);
     packet[len] = b'!';
     let bytes = packet[..=len].to_vec();

@@ -1,5 +1,12 @@
-//! The shape of the house, held by a test: who may name whom, how long a file may grow, where `unsafe` may live.
+//! The architecture's rules, held by tests: which module may import which, which names are retired, how long a file may grow,
+//! where `unsafe` may live. `arch/imports.rs` reads imports, `arch/retired.rs` the list of retired names.
 
+#[path = "arch/imports.rs"]
+mod imports;
+#[path = "arch/retired.rs"]
+mod retired;
+
+use imports::{Graph, Import, Source, module_of};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -70,7 +77,7 @@ fn refuse(dir: &str, words: &[&str], why: &str) {
 
 /// The engine, the wire and selection do no I/O and know no clock: time, randomness and the network are inputs.
 #[test]
-fn the_engine_touches_nothing() {
+fn engine_does_no_io() {
     const WORLD: &[&str] = &[
         "std::net",
         "std::fs",
@@ -88,27 +95,199 @@ fn the_engine_touches_nothing() {
     }
 }
 
-/// Protocols never import protocols: what two of them share lies beneath them.
+/// Sources below `dir` that are not tests.
+fn product(dir: &str) -> Vec<Source> {
+    all(dir).into_iter().filter(|(name, _)| !is_test(name)).collect()
+}
+
+/// Refuses the imports of sources for which `forbidden` holds of the file's module and the import's path.
+fn refuse_imports(sources: &[Source], why: &str, forbidden: impl Fn(&[String], &[&str]) -> bool) {
+    let mut found = Vec::new();
+    for (name, text) in sources {
+        let module = module_of(name);
+        for Import { line, path } in imports::imports(&module, text) {
+            let words: Vec<&str> = path.iter().map(String::as_str).collect();
+            if forbidden(&module, &words) {
+                found.push(format!("{name}:{line}: imports {} ({why})", path.join("::")));
+            }
+        }
+    }
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+/// Whether a path leads from the root of `ucp` to something else than `below`; what the root re-exports is of `api`.
+fn leaves(path: &[&str], below: &[&str]) -> bool {
+    matches!(path, ["crate", first, ..] if !below.contains(first)) || matches!(path, ["ucp", ..])
+}
+
+/// Modules and root re-exports that the engine may import.
+const ENGINE: [&str; 6] = ["wire", "rdm", "select", "Access", "AtomicOp", "Datatype"];
+
+/// Imports point down: `ucs` <- `uct` <- `ucp`, and within `ucp` the engine is below `lane` and `api`.
 #[test]
-fn protocols_do_not_import_each_other() {
-    for (name, text) in all("ucp/src/rdm/protocols") {
-        if name.ends_with("/mod.rs") || is_test(&name) {
-            continue;
-        }
-        for (line, l) in code(&text) {
-            let sideways = l.contains("protocols::")
-                || l.trim_start().starts_with("use super::{")
-                    && ["eager", "medium", "longcts", "receipt", "handshake"]
-                        .iter()
-                        .any(|r| l.contains(&format!("{r}::")));
-            assert!(!sideways, "{name}:{line}: a protocol imports another protocol: {l}");
-        }
+fn imports_point_down() {
+    refuse_imports(&product("ucs/src"), "ucs is below uct and ucp", |_, path| {
+        matches!(path, ["uct" | "ucp", ..])
+    });
+    refuse_imports(&product("uct/src"), "uct is below ucp", |_, path| matches!(path, ["ucp", ..]));
+    for dir in ["ucp/src/wire", "ucp/src/rdm", "ucp/src/select"] {
+        let why = "the engine is below lane, api and uct";
+        refuse_imports(&product(dir), why, |_, path| leaves(path, &ENGINE) || matches!(path, ["uct", ..]));
     }
 }
 
-/// What programs drop when they die or are measured is not source.
+/// Transports do not import each other; what several of them need stands in `uct/src/host` or `uct/src/base`, below them.
 #[test]
-fn nothing_dropped_is_kept() {
+fn transports_do_not_import_each_other() {
+    const TRANSPORTS: [&str; 4] = ["posix", "cma", "efa", "loopback"];
+    for dir in TRANSPORTS.into_iter().chain(["host", "base", "api"]) {
+        let why = "what transports share lies below them";
+        refuse_imports(
+            &product(&format!("uct/src/{dir}")),
+            why,
+            |_, path| matches!(path, ["crate", other, ..] if *other != dir && TRANSPORTS.contains(other)),
+        );
+    }
+}
+
+/// Protocols do not import each other; what two of them share lies beneath them.
+#[test]
+fn protocols_do_not_import_each_other() {
+    let sources = product("ucp/src/rdm/protocols");
+    let files: Vec<String> = sources.iter().filter_map(|(name, _)| module_of(name).get(2).cloned()).collect();
+    assert!(files.len() > 5, "{files:?}");
+    let files_only: Vec<Source> = sources.into_iter().filter(|(name, _)| module_of(name).len() > 2).collect();
+    refuse_imports(&files_only, "a protocol imports another protocol", |module, path| {
+        matches!(path, ["crate", "rdm", "protocols", other, ..]
+            if files.iter().any(|file| file == other) && *other != module[2])
+    });
+}
+
+/// Refuses import circles among the files of the given folders of a crate.
+fn refuse_circles(dirs: &[&str]) {
+    let mut found = Vec::new();
+    for dir in dirs {
+        let sources = product(dir);
+        let graph = Graph::new(&sources);
+        if let Some(circle) = graph.circle() {
+            let knots: Vec<String> = graph
+                .knots()
+                .iter()
+                .map(|knot| format!("{} files: {}", knot.len(), knot.join(" ")))
+                .collect();
+            found.push(format!(
+                "{dir}: a circle of imports:\n  {}\nin {}",
+                circle.join("\n  "),
+                knots.join("\nand ")
+            ));
+        }
+    }
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+/// The folders below are free of circles of imports: each of their files can be read after those that it imports.
+#[test]
+fn folders_have_no_import_circles() {
+    refuse_circles(&["ucp/src/select", "uct/src/posix", "uct/src/base"]);
+}
+
+#[test]
+fn planted_imports_are_found() {
+    let module = ["rdm", "send"].map(String::from);
+    let text = "use super::{flow::{self, Window}, Peer as P};\nuse crate::wire::*; // use crate::api::No;\n\
+        pub(crate) use self::queue::Queue;\n#[cfg(test)]\nuse crate::api::Test;\n\
+        fn f(x: &'static str) { let s = \"crate::api::Text\"; super::super::lane::g::<u8>('{'); uct::h() }\n\
+        mod inner { use super::Outer; }\n#[cfg(test)]\nmod tests { use crate::api::Test; }\n";
+    let mut found: Vec<String> =
+        imports::imports(&module, text).into_iter().map(|i| i.path.join("::")).collect();
+    found.sort();
+    let want = [
+        "crate::lane::g",
+        "crate::rdm::Peer",
+        "crate::rdm::flow",
+        "crate::rdm::flow::Window",
+        "crate::rdm::send::Outer",
+        "crate::rdm::send::queue::Queue",
+        "crate::wire::*",
+        "uct::h",
+    ];
+    assert_eq!(found, want);
+}
+
+#[test]
+fn planted_circle_is_found() {
+    let source = |name: &str, text: &str| (format!("ucp/src/rdm/{name}"), text.to_owned());
+    let mut sources = vec![
+        source("mod.rs", "mod a; mod b; mod c; pub use c::C;"),
+        source("a.rs", "use super::b::B; use super::C;"),
+        source("b.rs", "fn f() { super::c::g() }"),
+        source("c.rs", "use crate::wire::W;"),
+    ];
+    assert_eq!(Graph::new(&sources).circle(), None);
+    sources[3].1.push_str("\nuse crate::{rdm::{a::{self, A}}, wire::V};");
+    let circle = Graph::new(&sources).circle().expect("a circle was planted");
+    let want = [
+        "ucp/src/rdm/a.rs:1: imports crate::rdm::b::B",
+        "ucp/src/rdm/b.rs:1: imports crate::rdm::c::g",
+        "ucp/src/rdm/c.rs:2: imports crate::rdm::a::A",
+    ];
+    assert_eq!(circle, want);
+}
+
+#[test]
+#[should_panic(expected = "ucp/src/lane/rx.rs:1: imports crate::Ep")]
+fn planted_upward_import_is_refused() {
+    let planted = [("ucp/src/lane/rx.rs".to_owned(), "use crate::{Ep, wire::Hdr};".to_owned())];
+    refuse_imports(&planted, "planted", |_, path| leaves(path, &ENGINE));
+}
+
+/// Files whose text is checked for retired names: sources, scripts and documents, but decisions, the change log and the list itself.
+fn texts() -> Option<Vec<Source>> {
+    let git = std::process::Command::new("git").current_dir(root()).args(["ls-files"]).output();
+    let listed = git.ok().filter(|out| out.status.success())?;
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let is_kept = |name: &&str| {
+        let exempt = ["docs/decisions/", "CHANGELOG", "tests/tests/retired_names.txt", "tests/tests/arch.rs"];
+        !exempt.iter().any(|start| name.starts_with(start))
+    };
+    let read = |name: &str| {
+        let known =
+            [".rs", ".md", ".sh", ".py", ".c", ".h", ".toml", ".yml"].iter().any(|end| name.ends_with(end));
+        let text = fs::read_to_string(root().join(name)).ok()?;
+        (known || text.starts_with("#!")).then(|| (name.to_owned(), text))
+    };
+    Some(listed.lines().filter(is_kept).filter_map(read).collect())
+}
+
+/// Names of the vocabulary's left column do not come back.
+#[test]
+fn retired_names_are_gone() {
+    let list = fs::read_to_string(root().join("tests/tests/retired_names.txt")).expect("the list");
+    let retired = retired::parse(&list).expect("a list of retired names");
+    assert!(retired.len() > 20, "the list is not read");
+    let Some(texts) = texts() else { return println!("skipped: not a git work tree") };
+    assert!(texts.iter().any(|(name, _)| name == "tests/run"), "scripts are not found");
+    let found: Vec<String> =
+        texts.iter().flat_map(|(name, text)| retired::find(&retired, name, text)).collect();
+    assert!(found.is_empty(), "retired names:\n{}", found.join("\n"));
+}
+
+#[test]
+fn planted_retired_names_are_found() {
+    let retired = retired::parse("# a note\nPlanted -> Kept\npath: attic -> archive\n").expect("a list");
+    let find = |file: &str, text: &str| retired::find(&retired, file, text);
+    assert_eq!(
+        find("a/b.rs", "let x: Planted;\nReplanted Planted_2 planted attic"),
+        ["a/b.rs:1: Planted (now Kept)"]
+    );
+    assert_eq!(find("a/attic/b.rs", "Kept"), ["a/attic/b.rs: attic (now archive)"]);
+    assert_eq!(find("a/attic.rs", "").len(), 1);
+    assert!(retired::parse("Planted").is_err() && retired::parse("two words -> x").is_err());
+}
+
+/// Cores, traces and profiles that programs leave behind are not committed.
+#[test]
+fn program_droppings_are_not_committed() {
     let git = std::process::Command::new("git").current_dir(root()).args(["ls-files"]).output();
     let Some(out) = git.ok().filter(|out| out.status.success()) else {
         return println!("skipped: not a git work tree");
@@ -125,18 +304,9 @@ fn nothing_dropped_is_kept() {
     assert!(found.is_empty(), "dropped by a program, and committed: {found:?}");
 }
 
-/// Dependencies point down only: ucp -> uct -> ucs.
-#[test]
-fn dependencies_point_down() {
-    refuse("ucs/src", &["uct::", "ucp::"], "ucs knows nothing of networks");
-    refuse("uct/src", &["ucp::"], "uct knows nothing of protocols");
-    refuse("uct/src/efa/dev", &["crate::posix", "crate::loopback"], "a device knows no other transport");
-}
-
-/// A file one cannot hold in the head is an attic.
 /// The engine is built alone too: tests that use lanes have to say so.
 #[test]
-fn tests_of_lanes_need_lanes() {
+fn tests_with_lanes_require_the_feature() {
     let manifest = fs::read_to_string(root().join("ucp/Cargo.toml")).unwrap();
     let (mut with, mut without) = (0, 0);
     for (name, text) in all("ucp/tests") {
@@ -154,8 +324,9 @@ fn tests_of_lanes_need_lanes() {
     assert!(with > 5 && without > 1, "{with} {without}");
 }
 
+/// A longer file cannot be held in the head.
 #[test]
-fn no_file_is_an_attic() {
+fn files_stay_short() {
     const MOST: usize = 800;
     let mut long = Vec::new();
     for dir in ["ucs", "uct", "ucp", "tools", "tests", "perf"] {
@@ -169,15 +340,16 @@ fn no_file_is_an_attic() {
     assert!(long.is_empty(), "\n{}", long.join("\n"));
 }
 
-/// Whoever reads a program's output may go away, as `head` does: `println!` would panic, `tools_common::out` ends the program.
+/// Programs print by `tools_common::out`, which ends the program when the reader of its output goes away (`head`); `println!` would
+/// panic.
 #[test]
-fn programs_print_through_one_door() {
+fn programs_print_through_tools_common() {
     for dir in ["tools", "perf"] {
         refuse(dir, &[" println!(", " print!("], "tools_common::out::line");
     }
 }
 
-/// `unsafe` lives in the rooms that are listed here, and nowhere else.
+/// `unsafe` stands only in the modules listed here.
 #[test]
 fn unsafe_is_fenced() {
     const FENCE: &[&str] = &[
@@ -212,9 +384,9 @@ fn unsafe_is_fenced() {
     assert!(found.is_empty(), "unsafe outside the fence:\n{}", found.join("\n"));
 }
 
-/// `tests/run loom` asks for models by name: each has `loom` in its own or its file's.
+/// `tests/run loom` selects models by name: each has `loom` in its own or its file's.
 #[test]
-fn every_model_is_asked_for() {
+fn every_loom_model_is_run() {
     let (mut models, mut missed) = (0, Vec::new());
     for dir in ["ucs/src", "uct/src"] {
         for (name, text) in all(dir) {
@@ -236,9 +408,9 @@ fn every_model_is_asked_for() {
     );
 }
 
-/// Every source file says what it is for before it does anything.
+/// Every source file opens with a `//!` header.
 #[test]
-fn every_file_introduces_itself() {
+fn every_file_has_a_header() {
     let mut mute = Vec::new();
     for dir in ["ucs/src", "uct/src", "ucp/src", "tools"] {
         for (name, text) in all(dir) {
@@ -250,9 +422,9 @@ fn every_file_introduces_itself() {
     assert!(mute.is_empty(), "files without an opening line:\n{}", mute.join("\n"));
 }
 
-/// What the README and the docs point at exists.
+/// The targets of relative links in the README and the docs exist.
 #[test]
-fn links_lead_somewhere() {
+fn links_resolve() {
     let root = root();
     let mut pages = vec![root.join("README.md"), root.join("tests/README.md"), root.join("perf/README.md")];
     let mut stack = vec![root.join("docs")];

@@ -1,10 +1,10 @@
-//! What SRD hardware does, as a trait: the seam between the `efa` transport and a device.
+//! The device trait: what SRD hardware does, in verbs' terms. Implemented by the software device (`soft`) and
+//! the verbs backend (`verbs`, a feature).
 //!
-//! Implemented by the software device (`soft`) and by verbs (`verbs`, a feature). The shape is that of verbs with the
-//! EFA extensions, cut down to what SRD has: protection domains, memory regions with keys and bounds, queue
-//! pairs with finite queues, completion queues, address handles, 16-bit queue pair numbers, GIDs, q-keys, an
-//! MTU, inline sends, RNR, RDMA read and write, write with immediate, and no promise of order of any kind. Code above the
-//! trait cannot tell software from hardware. The choice is static (generics), so that the soft path inlines.
+//! It covers protection domains, memory regions with keys and bounds, finite queue pairs, completion queues,
+//! address handles, 16-bit queue pair numbers, GIDs, q-keys, an MTU, inline sends, RNR, RDMA read and write,
+//! and write with immediate. Nothing is ordered. The choice of device is static (generics), so that the soft
+//! path inlines.
 
 pub mod nics;
 pub mod reachability;
@@ -24,13 +24,13 @@ use std::sync::Arc;
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// `fe80::` followed by `iid`, big endian.
+    /// Creates `fe80::` followed by `iid`, big endian.
     pub const fn link_local(iid: u64) -> Self {
         let b = iid.to_be_bytes();
         Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])
     }
 
-    /// The low eight bytes as a number: everything that tells two devices of one fabric apart.
+    /// The interface id: the low eight bytes, which distinguish the devices of a fabric.
     pub const fn iid(&self) -> u64 {
         let g = &self.0;
         u64::from_be_bytes([g[8], g[9], g[10], g[11], g[12], g[13], g[14], g[15]])
@@ -65,24 +65,23 @@ pub enum DevStatus {
     InvalidAh = 4,
     /// The local key does not cover the range or the access.
     InvalidLkey = 5,
-    /// Local length error: longer than the MTU, or than the device's RDMA limit. Of a receive: shorter than the message
-    /// that used it up.
+    /// Local length error: longer than the MTU or the RDMA limit; of a receive: shorter than its message.
     BadLength = 6,
     /// The remote key does not cover the range or the access.
     RemoteBadAddress = 7,
     /// The remote side reset the connection.
     RemoteAbort = 8,
-    /// No such queue pair at the destination (also: its process is dead; wrong q-key).
+    /// No such queue pair at the destination, wrong q-key, or dead process.
     BadDestQpn = 9,
-    /// No receive was posted at the destination, retries used up.
+    /// No receive was posted at the destination and retries are exhausted.
     Rnr = 10,
     /// The receive buffer at the destination is too short.
     RemoteBadLength = 11,
-    /// A response that makes no sense.
+    /// Invalid response.
     BadStatus = 12,
-    /// The peer answered once and does not any more.
+    /// The peer answered before and no longer does.
     Unresponsive = 13,
-    /// The target has no address handle of ours: RDMA refused.
+    /// The target has no address handle of the initiator: RDMA refused.
     UnknownPeer = 14,
     /// The peer never answered.
     Unreachable = 15,
@@ -90,7 +89,7 @@ pub enum DevStatus {
     FeatureMismatch = 18,
 }
 
-/// What a completion queue entry completes.
+/// Operation that a completion queue entry completes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CqeOp {
     /// A send.
@@ -99,23 +98,23 @@ pub enum CqeOp {
     Read,
     /// An RDMA write.
     Write,
-    /// A message arrived in a posted receive.
+    /// A message arrived and consumed a receive.
     Recv,
-    /// A write with immediate arrived and used up a posted receive (or none, if the queue pair takes them
-    /// unsolicited: then `wr_id` is 0).
+    /// A write with immediate arrived; it consumed a receive, unless the queue pair takes them unsolicited
+    /// (`wr_id` 0).
     RecvWriteImm,
 }
 
 /// A completion queue entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Cqe {
-    /// The work request's number.
+    /// Work request id.
     pub wr_id: u64,
-    /// How it ended.
+    /// Completion status.
     pub status: DevStatus,
-    /// What it was.
+    /// Completed operation.
     pub op: CqeOp,
-    /// The queue pair it belongs to.
+    /// Local queue pair.
     pub qpn: u16,
     /// Receives: the sender's queue pair.
     pub src_qpn: u16,
@@ -128,7 +127,7 @@ pub struct Cqe {
 }
 
 impl Cqe {
-    /// What an array that a poll fills holds before.
+    /// Initial value of an array that a poll fills.
     pub const EMPTY: Cqe = Cqe {
         wr_id: 0,
         status: DevStatus::Ok,
@@ -141,7 +140,7 @@ impl Cqe {
     };
 }
 
-/// A piece of registered local memory.
+/// A scatter-gather element: a range of registered local memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Sge {
     /// First byte.
@@ -152,14 +151,14 @@ pub struct Sge {
     pub lkey: u32,
 }
 
-/// Where a send goes.
+/// Destination of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Dest<A> {
     /// Address handle of the peer's GID.
     pub ah: A,
-    /// Its queue pair.
+    /// Queue pair number of the peer.
     pub qpn: u16,
-    /// Its q-key.
+    /// Q-key of the peer.
     pub qkey: u32,
 }
 
@@ -172,7 +171,7 @@ pub enum QpKind {
     Ud,
 }
 
-/// What a queue pair is created with. The device rounds the depths up and says what it gave.
+/// Attributes of a new queue pair. The device rounds the depths up and reports the result.
 #[derive(Clone, Copy, Debug)]
 pub struct QpInit {
     /// Kind.
@@ -181,15 +180,15 @@ pub struct QpInit {
     pub send_depth: u32,
     /// Receive queue depth, work requests.
     pub recv_depth: u32,
-    /// Q-key of its own.
+    /// Q-key of the queue pair.
     pub qkey: u32,
     /// Retries when the receiver is not ready: 0 to 6, or 7 for ever.
     pub rnr_retry: u8,
-    /// Arrivals of write with immediate use up no receive.
+    /// Whether writes with immediate consume no receive.
     pub unsolicited_write_recv: bool,
 }
 
-/// What a device is and has.
+/// Attributes of a device.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DevAttr {
     /// Name.
@@ -204,9 +203,9 @@ pub struct DevAttr {
     pub max_inline: u32,
     /// Longest RDMA operation, bytes; 0 without RDMA.
     pub max_rdma: u32,
-    /// Whether RDMA read is there.
+    /// Whether the device has RDMA read.
     pub rdma_read: bool,
-    /// Whether RDMA write is there.
+    /// Whether the device has RDMA write.
     pub rdma_write: bool,
     /// Whether a queue pair may take writes with immediate unsolicited.
     pub unsolicited_write_recv: bool,
@@ -224,22 +223,22 @@ pub struct DevAttr {
     pub max_mr: u32,
     /// Most address handles.
     pub max_ah: u32,
-    /// Most local pieces of a send.
+    /// Most SGEs of a send.
     pub max_send_sge: u32,
     /// Link speed, bits per second.
     pub link_bps: u64,
-    /// What its operations cost.
+    /// Cost estimates of the operations.
     pub perf: DevPerf,
 }
 
-/// What operations of a device cost, ns: estimates to choose between ways by.
+/// Cost estimates of a device's operations, ns, for protocol selection.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct DevPerf {
-    /// One way of a short message, without the work of either processor.
+    /// One-way latency of a short message, without processor time.
     pub latency: f64,
-    /// Work of a processor for a message, at either end, without copying.
+    /// Processor time per message, at either end, without copies.
     pub overhead: f64,
-    /// Bytes per second that messages carry from one processor to another.
+    /// Message bandwidth, bytes per second.
     pub bandwidth: f64,
     /// Registration.
     pub register: Linear,
@@ -247,12 +246,12 @@ pub struct DevPerf {
     pub rma: RmaPerf,
 }
 
-/// Why a post was refused. Nothing happened.
+/// Reason for refusing a post, which then had no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PostError {
     /// The queue is full (ENOMEM of verbs).
     Full,
-    /// The request breaks a rule the driver checks before it reaches the device (EINVAL of verbs).
+    /// The request breaks a rule of the driver (EINVAL of verbs).
     Invalid(&'static str),
 }
 
@@ -262,7 +261,7 @@ pub trait DevMr {
     fn addr(&self) -> *mut u8;
     /// Bytes.
     fn len(&self) -> usize;
-    /// Never true.
+    /// Always false.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -270,8 +269,8 @@ pub trait DevMr {
     fn lkey(&self) -> u32;
     /// Remote key.
     fn rkey(&self) -> u32;
-    /// What keeps the bytes mapped, for somebody who still reads them when the registration is gone. `None`: they
-    /// go with it, or belong to the caller.
+    /// Keeps the bytes mapped for readers that outlive the registration. `None`: the memory goes with it, or
+    /// is the caller's.
     fn backing(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
@@ -279,36 +278,35 @@ pub trait DevMr {
 
 /// A completion queue.
 pub trait DevCq {
-    /// Moves up to `out.len()` entries into `out`; answers how many. Drives whatever the device does in software.
+    /// Moves up to `out.len()` entries into `out` and returns their number. Drives what the device does in
+    /// software.
     fn poll(&self, out: &mut [Cqe]) -> usize;
-    /// True: a poll now would find nothing, and this stood for it. The answer that is always right, and the default, is
-    /// false.
+    /// Returns `true` if a poll would find nothing, and then counts as one. `false` is always correct.
     fn is_idle(&self) -> bool {
         false
     }
     /// The completion channel's descriptor, if the queue was created with one.
     fn event_fd(&self) -> Option<BorrowedFd<'_>>;
-    /// Arms the channel for the next entry. `false`: there are entries already.
+    /// Arms the channel for the next entry. Returns `false` if there are entries already.
     fn arm(&self) -> bool;
 }
 
 /// A queue pair, ready to receive and to send.
 ///
-/// Posts are checked against the queue's depth and the device's limits; local keys are checked by the device,
-/// and a bad one ends in a completion with [`DevStatus::InvalidLkey`]. Every accepted request yields exactly one
-/// completion. No order is promised between anything.
+/// A post is checked against the queue depth and the device limits; a bad local key ends in a completion with
+/// [`DevStatus::InvalidLkey`]. Every accepted request yields exactly one completion. Nothing is ordered.
 pub trait DevQp {
     /// Address handle type.
     type Ah: Copy;
 
-    /// Its number.
+    /// Queue pair number.
     fn qpn(&self) -> u16;
-    /// Send queue depth given.
+    /// Actual send queue depth.
     fn send_depth(&self) -> u32;
-    /// Receive queue depth given.
+    /// Actual receive queue depth.
     fn recv_depth(&self) -> u32;
 
-    /// Sends the bytes themselves (at most `max_inline`): copied before the call returns.
+    /// Sends `bytes` (at most `max_inline`), copied before the call returns.
     fn send_inline(
         &self,
         to: &Dest<Self::Ah>,
@@ -316,14 +314,14 @@ pub trait DevQp {
         bytes: &[u8],
         imm: Option<u32>,
     ) -> Result<(), PostError>;
-    /// Sends registered memory; it must not change until the completion.
+    /// Sends registered memory, which must not change until the completion.
     fn send(&self, to: &Dest<Self::Ah>, wr_id: u64, sge: &[Sge], imm: Option<u32>) -> Result<(), PostError>;
     /// Posts a receive.
     fn recv(&self, wr_id: u64, sge: Sge) -> Result<(), PostError>;
     /// Reads `sge.len` bytes of remote memory at `(raddr, rkey)` into `sge`.
     fn read(&self, to: &Dest<Self::Ah>, wr_id: u64, sge: Sge, raddr: u64, rkey: u32)
     -> Result<(), PostError>;
-    /// Writes `sge` to remote memory at `(raddr, rkey)`; with `imm`, the target gets a completion too.
+    /// Writes `sge` to remote memory at `(raddr, rkey)`; with `imm`, the target gets a completion.
     fn write(
         &self,
         to: &Dest<Self::Ah>,
@@ -333,11 +331,11 @@ pub trait DevQp {
         rkey: u32,
         imm: Option<u32>,
     ) -> Result<(), PostError>;
-    /// Makes the device look at what was posted since the last call (the doorbell). A device may start earlier.
+    /// Rings the doorbell for all posts since the last call. A device may start earlier.
     fn ring_doorbell(&self);
 }
 
-/// An opened device. Cheap to clone: clones are the same context. Objects keep the context alive.
+/// An opened device. Clones share one context, which objects keep alive.
 pub trait Dev: Clone + 'static {
     /// Protection domain.
     type Pd: Clone;
@@ -350,17 +348,17 @@ pub trait Dev: Clone + 'static {
     /// Address handle: one number per (protection domain, GID).
     type Ah: Copy + PartialEq + fmt::Debug;
 
-    /// What it is and has.
+    /// Attributes of the device.
     fn attr(&self) -> &DevAttr;
-    /// Its GID.
+    /// GID of the device.
     fn gid(&self) -> Gid;
-    /// Whether a device with that GID may be reached, as far as a GID tells ([`place`]).
+    /// Whether a device with this GID may be reachable, as far as a GID tells ([`reachability`]).
     fn check_reachable(&self, other: Gid) -> Result<(), ConnectError>;
-    /// A protection domain.
+    /// Allocates a protection domain.
     fn alloc_pd(&self) -> Result<Self::Pd, OpenError>;
-    /// Memory of the kind the device is fastest on, registered.
+    /// Allocates and registers memory of the kind the device is fastest on.
     fn alloc_mr(&self, pd: &Self::Pd, len: usize, access: Access) -> Result<Self::Mr, crate::api::Error>;
-    /// Registers memory the caller owns.
+    /// Registers memory of the caller.
     ///
     /// # Safety
     /// As for [`crate::api::Md::register`].
@@ -371,9 +369,10 @@ pub trait Dev: Clone + 'static {
         len: usize,
         access: Access,
     ) -> Result<Self::Mr, crate::api::Error>;
-    /// A completion queue of at least `depth` entries, with an event channel if asked.
+    /// Creates a completion queue of at least `depth` entries.
     fn create_cq(&self, depth: u32, channel: Channel) -> Result<Self::Cq, OpenError>;
-    /// A queue pair that completes sends to one queue and receives to another (or the same), ready to use.
+    /// Creates a queue pair, ready to use, that completes sends to one queue and receives to another or the
+    /// same.
     fn create_qp(
         &self,
         pd: &Self::Pd,
@@ -381,13 +380,13 @@ pub trait Dev: Clone + 'static {
         recv_cq: &Self::Cq,
         init: &QpInit,
     ) -> Result<Self::Qp, OpenError>;
-    /// The address handle of a GID: the same for the same domain and GID, counted.
+    /// Creates an address handle of a GID, or adds a reference: one per domain and GID.
     fn create_ah(&self, pd: &Self::Pd, gid: Gid) -> Result<Self::Ah, crate::api::Error>;
-    /// Gives an address handle back.
+    /// Drops a reference to an address handle.
     fn destroy_ah(&self, pd: &Self::Pd, ah: Self::Ah);
 }
 
-/// Whether a completion queue can wake a sleeper.
+/// Whether a completion queue has an event channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Channel {
     /// It has an event descriptor.
@@ -399,9 +398,9 @@ pub enum Channel {
 /// Why a device cannot be used, or not fully, and what to do about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
-    /// What is wrong, for people.
+    /// Description of the problem.
     pub what: String,
-    /// What to do about it, for people.
+    /// How to solve it.
     pub remedy: &'static str,
 }
 

@@ -1,12 +1,10 @@
-//! EFA NICs as the kernel shows them, whether or not anything can be done with them, and why not.
-//! Called for lists of devices. Opens nothing and needs no library: it reads sysfs.
+//! EFA NICs as sysfs shows them, and why one cannot be used. Needs no library and opens no device.
 
 use super::Problem;
 use std::path::{Path, PathBuf};
 
-/// PCI vendor.
 const AMAZON: u32 = 0x1d0f;
-/// PCI devices of that vendor that are EFAs: 0xefa0 and so on.
+/// PCI device ids of EFAs.
 const EFA_PARTS: std::ops::RangeInclusive<u32> = 0xefa0..=0xefaf;
 
 /// An EFA function on the PCI bus.
@@ -18,7 +16,7 @@ pub struct Nic {
     pub part_id: u32,
     /// Name of its RDMA device, such as `rdmap0s31`, if a driver made one.
     pub rdma: Option<String>,
-    /// What keeps this process from using it; `None`: nothing that the kernel knows of.
+    /// Reason why this process cannot use it; `None`: none that the kernel shows.
     pub problem: Option<Problem>,
 }
 
@@ -26,22 +24,22 @@ fn number(text: &str) -> Option<u32> {
     u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
 }
 
-/// Whether sysfs' `vendor` and `device` of a PCI function say that it is an EFA.
+/// Whether the `vendor` and `device` files of a PCI function name an EFA.
 pub(super) fn is_efa(vendor: &str, device: &str) -> bool {
     number(vendor) == Some(AMAZON) && number(device).is_some_and(|part| EFA_PARTS.contains(&part))
 }
 
-/// Whether this process may use a character device.
+/// Whether this process may open a character device.
 pub(super) fn is_usable(node: &Path) -> bool {
     rustix::fs::access(node, rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-/// The EFA functions of this machine, by PCI address.
+/// EFA functions of this machine, by PCI address.
 pub fn list() -> Vec<Nic> {
     scan(Path::new("/sys"), Path::new("/dev"))
 }
 
-/// The EFA functions that a sysfs and a /dev show.
+/// EFA functions shown by the given sysfs and /dev.
 pub fn scan(sys: &Path, dev: &Path) -> Vec<Nic> {
     let Ok(entries) = std::fs::read_dir(sys.join("bus/pci/devices")) else { return Vec::new() };
     let mut all: Vec<Nic> = entries.flatten().filter_map(|e| probe_function(&e.path(), dev)).collect();
@@ -49,7 +47,6 @@ pub fn scan(sys: &Path, dev: &Path) -> Vec<Nic> {
     all
 }
 
-/// The first entry of a directory, by name.
 fn first_entry(dir: PathBuf) -> Option<String> {
     let names = std::fs::read_dir(dir).ok()?.flatten();
     names.filter_map(|e| e.file_name().into_string().ok()).min()
@@ -91,7 +88,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A sysfs and a /dev of the test's own.
+    /// A sysfs and a /dev in a temporary folder.
     struct FakeSysfs(PathBuf);
 
     impl FakeSysfs {

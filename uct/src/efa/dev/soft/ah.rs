@@ -1,5 +1,4 @@
-//! Address handles: small numbers for (protection domain, GID), counted.
-//! Made and given back through the device; looked up once per post. Never resolves a queue pair.
+//! Address handles: reference-counted numbers for (protection domain, GID). Looked up once per post.
 
 use crate::api::Error;
 use crate::efa::dev::Gid;
@@ -13,13 +12,13 @@ use ucs::coll::slots::{SlotId, Slots};
 pub struct Ah(pub(super) SlotId);
 
 impl Ah {
-    /// The number, as the hardware's address handle number would be shown.
+    /// The number, in place of the hardware's AHN.
     pub fn number(self) -> u32 {
         self.0.raw()
     }
 }
 
-/// Packed, since there is one for each GID that anybody knows.
+/// Packed: one per known GID.
 #[derive(Clone, Copy)]
 #[repr(C, packed(4))]
 struct AhEntry {
@@ -28,10 +27,9 @@ struct AhEntry {
     refs: u32,
 }
 
-/// All address handles of a device.
 pub(super) struct AhTable {
     entries: Slots<AhEntry>,
-    /// The rows, by domain and interface id.
+    /// Index of the entries by domain and interface id.
     by_gid: HashTable<SlotId>,
 }
 
@@ -39,12 +37,11 @@ fn hash(pd: u32, iid: u64) -> u64 {
     FxBuildHasher.hash_one((pd, iid))
 }
 
-/// What a change did to the set of GIDs known to a domain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AhChange {
-    /// The GID was new to the domain, or is gone from it.
+    /// The GID was added to the domain, or removed.
     GidSet,
-    /// Only a count moved.
+    /// Only a reference count changed.
     RefCount,
 }
 
@@ -53,7 +50,7 @@ impl AhTable {
         AhTable { entries: Slots::with_limit(limit), by_gid: HashTable::new() }
     }
 
-    /// The handle of `gid` in `pd`, one reference more.
+    /// Returns the handle of `gid` in `pd`, with one more reference.
     pub(super) fn get(&mut self, pd: u32, gid: Gid) -> Result<(Ah, AhChange), Error> {
         if Gid::link_local(gid.iid()) != gid || gid.iid() == 0 {
             return Err(Error::Unreachable);
@@ -75,7 +72,7 @@ impl AhTable {
         Ok((Ah(id), AhChange::GidSet))
     }
 
-    /// One reference less; answers the interface id when it was the last.
+    /// Drops a reference; returns the interface id if it was the last.
     pub(super) fn put(&mut self, pd: u32, ah: Ah) -> Option<u64> {
         let entry = self.entries.get_mut(ah.0).filter(|entry| entry.pd == pd)?;
         entry.refs -= 1;
@@ -89,7 +86,7 @@ impl AhTable {
         Some(entry.iid)
     }
 
-    /// The interface id behind a handle of domain `pd`. // HOT
+    /// Interface id of a handle of domain `pd`. // HOT
     #[inline]
     pub(super) fn iid(&self, pd: u32, ah: Ah) -> Option<u64> {
         self.entries.get(ah.0).filter(|entry| entry.pd == pd).map(|entry| entry.iid)

@@ -1,7 +1,7 @@
-//! Captures: what a software device sends and receives, as pcapng, when `SOFTEFA_PCAP` names a file.
+//! Captures in pcapng of what a software device sends and receives, if `SOFTEFA_PCAP` names a file.
 //!
-//! Fed by queue pairs (`qp/wait.rs`) and completion queues (`cq.rs`); read by `efa-dump` and Wireshark, see
-//! docs/softefa-capture.md. Never fails a request: a file that cannot be written ends the capture, not the traffic.
+//! Fed by queue pairs and completion queues; read by `efa-dump` and Wireshark (docs/softefa-capture.md). A
+//! file that cannot be written ends the capture and never fails a request.
 
 mod pcapng;
 
@@ -21,7 +21,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Link type of captures: LINKTYPE_USER0.
 pub const LINKTYPE: u16 = 147;
 
-/// The pseudo header in front of each packet, little-endian.
+/// Pseudo header in front of each packet, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct CaptureHdr {
@@ -41,19 +41,19 @@ pub struct CaptureHdr {
     pub reserved: [u8; 2],
     /// Queue pair that posted the request.
     pub src_qpn: U16,
-    /// Queue pair it went to.
+    /// Destination queue pair.
     pub dst_qpn: U16,
-    /// Bytes of the message or of the RDMA operation.
+    /// Length of the message or RDMA operation.
     pub len: U32,
     /// GID of the device that posted the request.
     pub src_gid: [u8; 16],
-    /// GID it went to.
+    /// Destination GID.
     pub dst_gid: [u8; 16],
     /// Immediate of a send or write.
     pub imm: U32,
-    /// Remote key of RDMA, at the initiator.
+    /// Remote key of RDMA, in records of the initiator.
     pub rkey: U32,
-    /// Remote address of RDMA, at the initiator.
+    /// Remote address of RDMA, in records of the initiator.
     pub raddr: U64,
 }
 
@@ -62,12 +62,12 @@ const _: () = assert!(size_of::<CaptureHdr>() == CaptureHdr::LEN);
 impl CaptureHdr {
     /// Version of this layout.
     pub const VERSION: u8 = 1;
-    /// Bytes.
+    /// Length of this header.
     pub const LEN: usize = 64;
     /// Flag: `imm` is there.
     pub const HAS_IMM: u8 = 1;
 
-    /// Takes a captured record apart: header, and the packet's bytes. `None` if it is no such record.
+    /// Splits a captured record into header and packet; `None` if it is malformed.
     pub fn split(record: &[u8]) -> Option<(CaptureHdr, &[u8])> {
         let (hdr, _) = CaptureHdr::read_from_prefix(record).ok()?;
         let start = usize::from(hdr.hdr_len);
@@ -76,17 +76,17 @@ impl CaptureHdr {
     }
 }
 
-/// Which end saw a packet.
+/// Side that captured a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, IntoPrimitive, TryFromPrimitive)]
 #[repr(u8)]
 pub enum Direction {
-    /// The one that posted it.
+    /// The sender.
     Out = 0,
-    /// The one it came to.
+    /// The receiver.
     In = 1,
 }
 
-/// What a captured packet was to the device.
+/// Operation of a captured packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, IntoPrimitive, TryFromPrimitive)]
 #[repr(u8)]
 pub enum WireOp {
@@ -98,14 +98,13 @@ pub enum WireOp {
     Write = 2,
 }
 
-/// Remote side of an RDMA operation.
 #[derive(Clone, Copy, Default)]
 pub(super) struct RemoteAddr {
     pub(super) raddr: u64,
     pub(super) rkey: u32,
 }
 
-/// A request that came to its end.
+/// A completed request.
 pub(super) struct SentRecord<'a> {
     pub(super) from: link::Sender,
     pub(super) iid: u64,
@@ -118,38 +117,38 @@ pub(super) struct SentRecord<'a> {
     pub(super) bytes: [&'a [u8]; 2],
 }
 
-/// A capture file. One per process and name, whatever the number of devices.
+/// A capture file. One per process and name, shared by all devices.
 struct CaptureFile {
     path: PathBuf,
     writer: Mutex<Writer>,
 }
 
-/// Files open in this process: devices that come later write on.
+/// Files open in this process, which later devices append to.
 static FILES: Mutex<Vec<Arc<CaptureFile>>> = Mutex::new(Vec::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is whole between any two statements.
+    // Data behind these locks is consistent between any two statements.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Nanoseconds since 1970: the clock of captures between processes.
+/// Nanoseconds since 1970.
 pub(super) fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos() as u64)
 }
 
-/// A device's access to its capture file.
+/// Access of one device to its capture file.
 pub(super) struct Capture {
     file: Arc<CaptureFile>,
     gid: Gid,
-    /// What packets are stamped with, ns.
+    /// Time stamps of packets, ns.
     clock: Box<dyn Fn() -> u64>,
-    /// When the request now tried was tried.
+    /// Time of the current attempt.
     attempted_at: Cell<Option<u64>>,
 }
 
 impl Capture {
-    /// For a value of `SOFTEFA_PCAP`: `%p` is replaced by the process id, which is appended if there is none. Creates
-    /// the file, or goes on with the one this process has open. `clock` tells the time of each packet.
+    /// Opens the file that a value of `SOFTEFA_PCAP` names, or shares it if open: `%p` is replaced by the
+    /// process id, which is appended if missing.
     pub(super) fn open(
         name: &str,
         gid: Gid,
@@ -176,12 +175,12 @@ impl Capture {
         Ok(Capture { file, gid, clock: Box::new(clock), attempted_at: Cell::new(None) })
     }
 
-    /// A request is about to be tried: if it succeeds, this is the time it shows, which is before the receiver's.
+    /// Notes the time of an attempt: a success shows this time, which precedes the receiver's.
     pub(super) fn mark_attempt(&self) {
         self.attempted_at.set(Some((self.clock)()));
     }
 
-    /// A request ended.
+    /// Records a completed request.
     pub(super) fn record_sent(&self, out: &SentRecord<'_>) {
         let hdr = CaptureHdr {
             version: CaptureHdr::VERSION,
@@ -204,7 +203,7 @@ impl Capture {
         self.write(time, &hdr, &out.bytes);
     }
 
-    /// Something arrived. `bytes` of a message; empty for a write.
+    /// Records an arrival. `bytes` is empty for a write.
     pub(super) fn record_received(&self, cqe: &Cqe, bytes: &[u8]) {
         let hdr = CaptureHdr {
             version: CaptureHdr::VERSION,
@@ -230,7 +229,7 @@ impl Capture {
         lock(&self.file.writer).packet(time, hdr, bytes);
     }
 
-    /// Writes what is buffered. Called when there is nothing else to do.
+    /// Writes buffered packets; called when idle.
     pub(super) fn flush(&self) {
         lock(&self.file.writer).flush();
     }

@@ -1,6 +1,5 @@
-//! Completion queues: entries of sends in a ring, entries of receives taken from the receive sides when polled.
-//! Polled by the `efa` transport; filled by queue pairs. Never drops an entry: a queue created too short for what
-//! is attached to it grows and counts the overruns, where hardware would leave that undefined.
+//! Completion queues: a ring of send completions, and receive completions taken from the receive queues at
+//! poll. A queue too short for its queue pairs grows and counts overruns, which hardware leaves undefined.
 
 use super::capture::Capture;
 use super::link::{CompChannel, Link, PostedRecv, RecvQueue};
@@ -11,7 +10,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
-/// A completion waiting in a queue.
+/// A completion in the ring.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub(super) wr_id: u64,
@@ -24,14 +23,12 @@ pub(super) struct CqCore<L: Link> {
     link: L,
     depth: usize,
     ring: RefCell<VecDeque<Entry>>,
-    /// Queue pairs that complete sends here.
     senders: RefCell<Vec<Rc<QpCore<L>>>>,
-    /// Queue pairs that complete receives here.
     receivers: RefCell<Vec<Rc<QpCore<L>>>>,
-    /// Requests of the senders that are held back or wait for a receiver.
+    /// Deferred requests of the senders.
     pub(super) deferred: Cell<u32>,
     idle_polls: Cell<u32>,
-    /// Empty polls until nothing is expected any more.
+    /// Empty polls until the queue counts as idle.
     busy_polls_left: Cell<u32>,
     overruns: Cell<u64>,
     armed: Cell<bool>,
@@ -39,7 +36,7 @@ pub(super) struct CqCore<L: Link> {
     capture: Option<Rc<Capture>>,
 }
 
-/// A completion queue. Clones name the same queue.
+/// A completion queue. Clones share it.
 pub struct Cq<L: Link>(pub(super) Rc<CqCore<L>>);
 
 impl<L: Link> Clone for Cq<L> {
@@ -48,10 +45,9 @@ impl<L: Link> Clone for Cq<L> {
     }
 }
 
-/// Empty polls between two rounds of upkeep.
 const UPKEEP_EVERY: u32 = 1024;
-/// Empty polls after which nothing is expected any more. Until then whoever asks whether the queue is quiet is to poll it: what
-/// comes is taken by the poll, and the question before it would only delay it.
+/// Empty polls after which the queue counts as idle. Until then `is_quiet` is false, so that the next arrival
+/// is taken by a poll without a check before it.
 const BUSY_POLLS: u32 = 64;
 
 impl<L: Link> CqCore<L> {
@@ -77,7 +73,7 @@ impl<L: Link> CqCore<L> {
         }
     }
 
-    /// Adds an entry. // HOT
+    // HOT
     #[inline]
     pub(super) fn push(&self, entry: Entry) {
         let mut ring = self.ring.borrow_mut();
@@ -112,7 +108,7 @@ impl<L: Link> CqCore<L> {
         self.receivers.borrow_mut().push(qp.clone());
     }
 
-    /// Forgets a queue pair: none of its entries will ever surface.
+    /// Detaches a queue pair: its entries never surface.
     pub(super) fn detach(&self, qp: &QpCore<L>) {
         let other = |q: &Rc<QpCore<L>>| !std::ptr::eq(&**q, qp);
         self.senders.borrow_mut().retain(other);
@@ -120,7 +116,7 @@ impl<L: Link> CqCore<L> {
         self.ring.borrow_mut().retain(|e| e.qpn != qp.rx.qpn());
     }
 
-    /// Takes entries of sends and of failed receives. // HOT
+    /// Takes completions of sends and of failed receives. // HOT
     #[inline]
     fn take_entries(&self, out: &mut [Cqe]) -> usize {
         let mut ring = self.ring.borrow_mut();
@@ -133,7 +129,7 @@ impl<L: Link> CqCore<L> {
         while n < out.len() {
             let Some(e) = ring.pop_front() else { break };
             if !matches!(e.op, CqeOp::Recv | CqeOp::RecvWriteImm) {
-                // Usually there is one queue pair; with many, the search is short against a send.
+                // Usually one queue pair; with many, the search is short against a send.
                 match senders.iter().find(|qp| qp.rx.qpn() == e.qpn) {
                     Some(qp) => qp.release_send_slot(),
                     None => continue,
@@ -163,7 +159,7 @@ impl<L: Link> CqCore<L> {
         self.receivers.borrow().iter().for_each(|qp| qp.rx.upkeep());
     }
 
-    /// Carries out what waits, of all queue pairs that complete sends here.
+    /// Progresses deferred requests of all senders.
     #[cold]
     fn progress_deferred(&self) {
         for qp in self.senders.borrow().iter() {
@@ -171,7 +167,7 @@ impl<L: Link> CqCore<L> {
         }
     }
 
-    /// Does what is to be done about an arrival before its user sees it.
+    /// Processes an arrival before its user sees it: capture, GRH, scatter.
     #[cold]
     fn process_arrival(&self, qp: &QpCore<L>, cqe: &mut Cqe, posted: Option<&PostedRecv>) {
         if let Some(capture) = &self.capture {
@@ -191,24 +187,24 @@ impl<L: Link> CqCore<L> {
 }
 
 impl<L: Link> Cq<L> {
-    /// How many entries came when the queue already held its depth. A correctly sized queue has none.
+    /// Entries that came while the queue was full. A correctly sized queue has none.
     pub fn overruns(&self) -> u64 {
         self.0.overruns.get()
     }
 
-    /// Arms the channel as verbs do: if entries are there already, it is signalled at once.
+    /// Arms the channel as verbs do: signals at once if there are entries.
     pub fn notify(&self) {
         if !self.arm() {
             self.signal();
         }
     }
 
-    /// Signals the channel: there is something its user does not know of yet.
+    /// Signals the channel for an entry that its user has not seen.
     pub fn signal(&self) {
         self.0.signal_channel();
     }
 
-    /// Takes the event: the channel's descriptor is not readable until it was armed again.
+    /// Consumes the event: the descriptor is not readable until armed again.
     pub fn take_event(&self) {
         self.0.disarm();
         if let Some(channel) = &self.0.channel {
@@ -216,8 +212,8 @@ impl<L: Link> Cq<L> {
         }
     }
 
-    /// Does for waiting requests what `polls` polls would, and takes no entry; answers whether some wait on. For users
-    /// whose programs stop polling while hardware would work on.
+    /// Progresses deferred requests as `polls` polls would, without taking entries; returns whether some
+    /// remain. For programs that stop polling while hardware would go on.
     pub fn progress_for(&self, polls: u32) -> bool {
         let cq = &*self.0;
         if cq.deferred.get() == 0 || !cq.link.alive() {
@@ -228,7 +224,7 @@ impl<L: Link> Cq<L> {
         cq.deferred.get() != 0
     }
 
-    /// Entries it was created for, rounded up to a power of two.
+    /// Actual depth, a power of two.
     pub fn depth(&self) -> u32 {
         self.0.depth as u32
     }
@@ -291,8 +287,8 @@ impl<L: Link> DevCq for Cq<L> {
         self.0.channel.as_ref().map(|channel| channel.fd())
     }
 
-    /// A sleeper does not poll, so nobody would retry its own requests that wait for a receiver: while there are
-    /// any, the descriptor becomes readable by itself from time to time, and a poll retries them.
+    /// While requests wait for a receiver, a timer makes the descriptor readable now and then, because a
+    /// sleeper does not poll to retry them.
     fn arm(&self) -> bool {
         let cq = &*self.0;
         let Some(channel) = &cq.channel else { return false };
@@ -300,8 +296,8 @@ impl<L: Link> DevCq for Cq<L> {
         cq.upkeep();
         cq.armed.set(true);
         cq.receivers.borrow().iter().for_each(|qp| qp.rx.arm(true));
-        // SYNC(arm): the flags are up before we look for claims; a sender claims before it looks at the flags. What is claimed
-        // and not there yet may come without a signal: the timer is for that.
+        // SYNC(arm): the flags are set before the check for claims; a sender claims before it checks the
+        // flags. A claim not yet published may come without a signal, which the timer covers.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         let must_retry =
             cq.deferred.get() != 0 || cq.receivers.borrow().iter().any(|qp| qp.rx.has_unpublished());
@@ -313,5 +309,5 @@ impl<L: Link> DevCq for Cq<L> {
     }
 }
 
-/// How long a sleeper with waiting requests may sleep, ns.
+/// Longest sleep with deferred requests, ns.
 const RETRY_WAKE_NS: u64 = 50_000;

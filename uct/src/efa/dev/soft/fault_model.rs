@@ -1,34 +1,34 @@
-//! What may happen to a request on its way: held back and overtaken, delayed, refused once, failed. Drawn from a seed.
-//! Asked by the queue pair once per post, and only when a plan is in force. Never touches memory, keys or queues.
+//! Faults of a request, drawn from a seed: delay, reordering, RNR, failure. Drawn once per post, only when a
+//! plan is in force.
 
 use crate::efa::dev::DevStatus;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// How badly the network behaves. Times are ticks of the link: virtual nanoseconds in process, polls between
-/// processes. Nothing is ever lost: SRD is reliable.
+/// Faults of the network. Times are ticks of the link: virtual nanoseconds in process, polls between
+/// processes. Nothing is lost: SRD is reliable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FaultPlan {
-    /// Probability that a request is held back for up to `window` ticks.
+    /// Probability that a request is delayed by up to `window` ticks.
     pub reorder: f64,
-    /// Longest a request is held back, ticks.
+    /// Longest delay of a reordered request, ticks.
     pub window: u64,
-    /// Every request takes at least this long, ticks.
+    /// Least delay of every request, ticks.
     pub delay: u64,
-    /// And up to this much longer, ticks; its acknowledgement too.
+    /// Most additional delay of a request, and of its acknowledgement, ticks.
     pub jitter: u64,
-    /// Probability that the receiver is taken to be not ready at the first try.
+    /// Probability that the first attempt finds the receiver not ready.
     pub rnr: f64,
     /// Probability that a request fails instead of being carried out.
     pub fail: f64,
-    /// With what status.
+    /// Status of failed requests.
     pub fail_status: DevStatus,
-    /// The whole NIC goes down after so many requests posted and messages received, if ever.
+    /// Requests posted and messages received after which the NIC goes down, if ever.
     pub down_after: Option<u64>,
 }
 
 impl FaultPlan {
-    /// Nothing goes wrong; everything is carried out at the post.
+    /// No faults.
     pub const NONE: FaultPlan = FaultPlan {
         reorder: 0.0,
         window: 1,
@@ -40,50 +40,50 @@ impl FaultPlan {
         down_after: None,
     };
 
-    /// A network with some latency, much reordering and now and then a receiver that is not ready. Nothing fails.
+    /// A network with latency, much reordering and some RNR. Nothing fails.
     pub const ROUGH: FaultPlan =
         FaultPlan { reorder: 0.2, window: 20_000, delay: 1_000, jitter: 4_000, rnr: 0.02, ..FaultPlan::NONE };
 
-    /// Whether every request goes through at once.
+    /// Whether no request is affected.
     pub fn is_none(&self) -> bool {
         let probabilities = [self.reorder, self.rnr, self.fail];
         probabilities == [0.0; 3] && self.delay == 0 && self.jitter == 0 && self.down_after.is_none()
     }
 }
 
-/// What was drawn for one request.
+/// Faults drawn for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultDraw {
-    /// Ticks until it is carried out.
+    /// Ticks until the first attempt.
     pub delay: u64,
-    /// Ticks from then to the completion.
+    /// Ticks from success to the completion.
     pub ack: u64,
-    /// The first try finds the receiver not ready.
+    /// Whether the first attempt finds the receiver not ready.
     pub rnr: bool,
-    /// It fails with this.
+    /// Status to fail with.
     pub fail: Option<DevStatus>,
 }
 
-/// A plan and the dice.
+/// A fault plan and its random numbers.
 pub struct FaultModel {
     plan: FaultPlan,
     rng: ChaCha8Rng,
 }
 
 impl FaultModel {
-    /// Dice of their own for each (`seed`, `stream`).
+    /// Creates the model of one (`seed`, `stream`).
     pub fn new(plan: FaultPlan, seed: u64, stream: u64) -> FaultModel {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(stream);
         FaultModel { plan, rng }
     }
 
-    /// Whether [`Model::draw`] need not be asked.
+    /// Whether [`FaultModel::draw`] need not be called.
     pub fn is_none(&self) -> bool {
         self.plan.is_none()
     }
 
-    /// The fate of the next request.
+    /// Draws the faults of the next request.
     pub fn draw(&mut self) -> FaultDraw {
         let p = self.plan;
         let mut delay = p.delay + self.up_to(p.jitter);
@@ -98,8 +98,7 @@ impl FaultModel {
         }
     }
 
-    /// Draws nothing for a probability of zero, so that switching one fault off leaves the others as they were only
-    /// where they come first; a plan and a seed together name a run.
+    /// Draws nothing for probability zero; a run is determined by plan and seed together.
     fn chance(&mut self, p: f64) -> bool {
         p > 0.0 && ((self.rng.next_u64() >> 11) as f64) < p * (1u64 << 53) as f64
     }

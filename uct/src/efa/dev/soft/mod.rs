@@ -1,12 +1,13 @@
-//! A software SRD NIC: protection domains, keys with bounds, finite queues, address handles, RNR, RDMA, no order.
+//! A software SRD NIC: protection domains, keys with bounds, finite queues, address handles, RNR and RDMA,
+//! without order.
 //!
-//! [`Device`] implements the device trait over a link: [`link::inproc`] joins many devices in one thread under a
-//! seed, [`link::shm`] joins processes of one host. The object model is the same for all links; a link only
-//! tries to deliver. Code above the trait cannot tell it from hardware.
+//! [`Device`] implements the device trait over a link: [`link::inproc`] joins many devices in one seeded
+//! thread, [`link::shm`] joins processes of one host. The object model is the same for all links; a link only
+//! tries to deliver.
 //!
-//! What happens to a request, in order: the driver's checks (`qp/post.rs`: depth, inline limit, pieces), the model's
-//! dice if a fault plan is in force, then a try: local keys, the way to the peer, its q-key, and the link. A try
-//! that finds no receive posted, or is cut into parts, is kept and pumped (`qp/wait.rs`) when a completion queue is polled.
+//! A post passes the driver's checks (`qp/post.rs`), draws faults if a fault plan is in force, and is
+//! attempted: local keys, remote queue pair, q-key, link. A request that finds no receive posted, or is
+//! partly done, is deferred (`qp/deferred.rs`) and progressed when a completion queue is polled.
 
 mod ah;
 pub mod capture;
@@ -45,18 +46,18 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use ucs::mem::page::page_size;
 
-/// What a device did so far, besides going straight.
+/// Counters of events other than immediate success.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Requests that were kept: held back, blocked, in parts, or before a receiver that was not ready.
+    /// Requests deferred: delayed, blocked, partly done, or at a receiver that is not ready.
     pub deferred: Cell<u64>,
     /// Requests that found the receiver not ready.
     pub rnr: Cell<u64>,
-    /// Kept requests that completed with an error.
+    /// Deferred requests that failed.
     pub failed: Cell<u64>,
 }
 
-/// What all objects of a device share.
+/// State shared by all objects of a device.
 struct DeviceCore<L: Link> {
     attr: DevAttr,
     link: L,
@@ -71,11 +72,10 @@ struct DeviceCore<L: Link> {
     /// Memory this device allocated: address, length, descriptor.
     alloc_files: RefCell<Vec<(u64, u64, i32)>>,
     counters: Counters,
-    /// Requests and messages until the NIC goes down, if it does.
+    /// Operations left until the NIC goes down, if planned.
     ops_until_down: Cell<Option<u64>>,
     down: Cell<bool>,
     qps: RefCell<Vec<Weak<QpCore<L>>>>,
-    /// Where everything is written down, if it is.
     capture: Option<Rc<Capture>>,
 }
 
@@ -86,7 +86,7 @@ impl<L: Link> DeviceCore<L> {
         qpns[at] = false;
     }
 
-    /// One more request or message, where the NIC's end is planned; answers whether it is reached.
+    /// Counts an operation toward a planned outage; returns whether the NIC is down.
     #[cold]
     fn count_op(&self) -> bool {
         if let Some(ops_until_down) = self.ops_until_down.get() {
@@ -110,7 +110,7 @@ impl<L: Link> DeviceCore<L> {
     }
 }
 
-/// An opened software device on link `L`. Clones are the same context.
+/// An opened software device on link `L`. Clones share its context.
 pub struct Device<L: Link>(Rc<DeviceCore<L>>);
 
 impl<L: Link> Clone for Device<L> {
@@ -119,7 +119,7 @@ impl<L: Link> Clone for Device<L> {
     }
 }
 
-/// A protection domain: keys, queue pairs and address handles of different domains do not mix.
+/// A protection domain: its keys, queue pairs and address handles are not usable in another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Pd(u32);
 
@@ -133,7 +133,6 @@ pub struct Mr<L: Link> {
 }
 
 impl<L: Link> Device<L> {
-    /// Puts a device on a link. `seed` is that of its fault model.
     fn new(link: L, profile: Profile, plan: FaultPlan, seed: u64, capture: Option<Capture>) -> Self {
         let max_qp = profile.attr.max_qp.max(1).next_power_of_two() as usize;
         let core = DeviceCore {
@@ -156,19 +155,19 @@ impl<L: Link> Device<L> {
         Device(Rc::new(core))
     }
 
-    /// What it did so far.
+    /// Counters so far.
     pub fn counters(&self) -> &Counters {
         &self.0.counters
     }
 
-    /// Takes the NIC down, as the setting `SOFTEFA_DOWN` does after a number of packets: what is outstanding on its queue
-    /// pairs completes as flushed, and so does what is posted from now on; peers that met it are told that it does not
-    /// answer ([`DevStatus::Unresponsive`](crate::efa::dev::DevStatus::Unresponsive)), others that it cannot be reached. For good.
+    /// Takes the NIC down for good, as `SOFTEFA_DOWN` does. Outstanding and later requests complete as
+    /// flushed. Peers that sent to it before see
+    /// [`DevStatus::Unresponsive`](crate::efa::dev::DevStatus::Unresponsive), others that it is unreachable.
     pub fn take_down(&self) {
         self.0.take_down();
     }
 
-    /// Whether the NIC went down.
+    /// Whether the NIC is down.
     pub fn is_down(&self) -> bool {
         self.0.down.get()
     }
@@ -222,8 +221,8 @@ impl<L: Link> Dev for Device<L> {
         Ok(Pd(pd))
     }
 
-    /// Memory whose bytes are zero. On the shared-memory link it is a memory file: peers write received messages
-    /// and RDMA straight into it.
+    /// Allocates zeroed memory. On the shared-memory link it is a memory file, into which peers write
+    /// messages and RDMA directly.
     fn alloc_mr(&self, pd: &Pd, len: usize, access: Access) -> Result<Mr<L>, Error> {
         self.check_access(access)?;
         if len == 0 {
@@ -242,9 +241,9 @@ impl<L: Link> Dev for Device<L> {
         if addr.is_null() || len == 0 || start.checked_add(len as u64).is_none() {
             return Err(Error::InvalidParam("not a range of memory"));
         }
-        // A piece of memory that this device allocated is as reachable as the whole.
+        // A part of allocated memory is as reachable as the whole.
         let alloc_files = self.0.alloc_files.borrow();
-        // Whole pages: a cache of registrations registers those.
+        // A registration cache registers whole pages.
         let whole_pages = |n: u64| n.next_multiple_of(page_size() as u64);
         let inside = alloc_files
             .iter()
@@ -320,7 +319,7 @@ impl<L: Link> Dev for Device<L> {
             recv_cq: recv_cq.0.clone(),
             send_depth,
             recv_depth,
-            // Without the capability nobody can set the number, and the device retries for ever.
+            // Without the capability the count cannot be set and the device retries for ever.
             rnr_retry: match init.kind {
                 QpKind::Ud => 0,
                 QpKind::Srd if attr.rnr_retry => init.rnr_retry,
@@ -348,7 +347,7 @@ impl<L: Link> Dev for Device<L> {
     fn destroy_ah(&self, pd: &Pd, ah: Ah) {
         let gone = self.0.ahs.borrow_mut().put(pd.0, ah);
         if let Some(iid) = gone {
-            // Giving a place back cannot fail for want of places.
+            // Freeing an entry cannot fail.
             let _ = self.0.link.set_peer_known(iid, false);
         }
     }

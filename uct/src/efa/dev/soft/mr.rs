@@ -1,6 +1,5 @@
-//! Memory regions: a table of keys that says which bytes may be touched, how, and by whom.
-//! Local posts ask it for lkeys, peers for rkeys; on the shared-memory link the rows lie where peers can read them.
-//! Never reads or writes the memory a row describes.
+//! Memory regions: a table from keys to address range, access and domain. Checked for local and remote keys;
+//! on the shared-memory link peers read the table directly.
 
 use super::mr_entry::MrEntry;
 use crate::api::{Access, Error};
@@ -17,9 +16,7 @@ pub(super) use super::mr_entry::Region;
 #[derive(Clone)]
 #[allow(dead_code, reason = "held for its Drop")]
 pub enum Memory {
-    /// Of this process alone.
     Private(Arc<Mapping>),
-    /// Shared with other processes.
     Shared(Arc<SharedMem>),
 }
 
@@ -38,7 +35,6 @@ impl Memory {
         }
     }
 
-    /// The same for another thread.
     pub(super) fn as_any(&self) -> Arc<dyn Any + Send + Sync> {
         match self {
             Memory::Private(m) => m.clone(),
@@ -47,31 +43,30 @@ impl Memory {
     }
 }
 
-/// What memory is to other processes.
+/// How other processes can reach memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backing {
-    /// A memory file, which they can map.
+    /// They can map it: a memory file.
     File,
-    /// The process's own, or none at all.
+    /// By system call only, or there is none.
     Private,
 }
 
-/// A view of a table's rows: one's own, or a peer's.
+/// View of a key table: one's own, or a peer's.
 pub struct MrTableView {
     first: NonNull<MrEntry>,
     count: usize,
     _memory: Memory,
 }
 
-/// Bits of a key that name the row; the rest is its generation, never 0.
+/// Bits of a key that select the entry; the others are its generation, never 0.
 const INDEX_BITS: u32 = 16;
-/// Generations of a row: 1 to this.
 const LAST_GENERATION: u32 = 0xff;
-/// A row freed is not used again before this many others were freed too.
+/// An entry freed is not reused before this many others were freed.
 const RECYCLE_AFTER: usize = 64;
 
 impl MrTableView {
-    /// The rows that start `offset` bytes into `keep`.
+    /// Creates a view of the entries that start `offset` bytes into `keep`.
     ///
     /// # Panics
     /// If they do not fit there, or are not aligned.
@@ -95,13 +90,13 @@ impl MrTableView {
         Some(unsafe { &*at })
     }
 
-    /// What `key` names now. // HOT
+    /// Region of `key`. // HOT
     #[inline]
     pub(super) fn find(&self, key: u32) -> Option<Region> {
         self.entry(key as usize & ((1 << INDEX_BITS) - 1))?.get(key)
     }
 
-    /// A number that `key`, which was [found](Self::find), has for this region alone: keys come back. // HOT
+    /// Unique id of the region that `key` now names: keys are reused. // HOT
     #[inline]
     pub(super) fn unique_key(&self, key: u32) -> u64 {
         let wraps = self.entry(key as usize & ((1 << INDEX_BITS) - 1)).map_or(0, MrEntry::key_wraps);
@@ -110,13 +105,13 @@ impl MrTableView {
 }
 
 struct FreeEntries {
-    /// How often each row was used.
+    /// Uses of each entry.
     uses: Vec<u32>,
-    /// Rows given back, oldest first.
+    /// Freed entries, oldest first.
     entries: VecDeque<u32>,
 }
 
-/// The table of one device: the only writer of its rows.
+/// Key table of one device, the only writer of its entries.
 pub struct MrTable {
     pub(in crate::efa::dev::soft) view: MrTableView,
     limit: usize,
@@ -124,7 +119,6 @@ pub struct MrTable {
 }
 
 impl MrTable {
-    /// Makes the rows of `view`, which are all zero, a table.
     pub(super) fn new(view: MrTableView) -> MrTable {
         let limit = view.count;
         MrTable {
@@ -134,18 +128,18 @@ impl MrTable {
         }
     }
 
-    /// Bytes of memory a table of `count` regions needs.
+    /// Bytes that a table of `count` regions needs.
     pub(super) const fn bytes(count: usize) -> usize {
         count * size_of::<MrEntry>()
     }
 
-    /// Regions there are.
+    /// Number of regions.
     pub(super) fn live(&self) -> usize {
         let free = self.free.borrow();
         free.uses.len() - free.entries.len()
     }
 
-    /// Adds a region; its key is non-zero, of 24 bits, and was not used lately.
+    /// Adds a region; returns a non-zero 24-bit key that was not used recently.
     pub(super) fn insert(&self, region: &Region) -> Result<u32, Error> {
         let mut free = self.free.borrow_mut();
         let fresh = free.uses.len() < self.limit;
@@ -166,7 +160,7 @@ impl MrTable {
         Ok(key)
     }
 
-    /// Takes a region out; its key is stale from now on.
+    /// Removes a region; its key becomes stale.
     pub(super) fn remove(&self, key: u32) {
         let index = key & ((1 << INDEX_BITS) - 1);
         let Some(entry) = self.view.entry(index as usize) else { return };
@@ -175,13 +169,13 @@ impl MrTable {
         }
     }
 
-    /// Whether domain `pd` may use `len` bytes at `addr` with local key `lkey` for `need`. // HOT
+    /// Whether domain `pd` may access `len` bytes at `addr` with `lkey`. // HOT
     #[inline]
     pub(super) fn allows(&self, lkey: u32, pd: u32, addr: u64, len: u64, need: Access) -> bool {
         self.backing(lkey, pd, addr, len, need).is_some()
     }
 
-    /// The same; what the memory is, if it may be used. // HOT
+    /// As [`MrTable::allows`], and how the memory is reached. // HOT
     #[inline]
     pub(super) fn backing(&self, lkey: u32, pd: u32, addr: u64, len: u64, need: Access) -> Option<Backing> {
         if len == 0 {

@@ -1,14 +1,15 @@
-//! A row of a key table: one memory region as peers see it. Written by the one thread that owns the table (`mr`), read by any
-//! thread of any process while it changes; the models of that are here. Knows nothing of keys but that they differ.
+//! An entry of a key table: one memory region as peers see it. Written by the owning thread, read by any
+//! thread of any process meanwhile; its loom models are here.
 
 use crate::api::Access;
 use ucs::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 
-/// One region as peers see it. All fields are atomics: a row may change under a reader in another process.
+/// A key table entry. All fields are atomics: it may change under a reader in another process.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub struct MrEntry {
-    /// The key while the row is valid, else 0. SYNC(row): written last, with release; read first and again last.
+    /// Key while the entry is valid, else 0. SYNC(row): written last, with release; read first and again
+    /// last.
     key: AtomicU32,
     access: AtomicU32,
     pd: AtomicU32,
@@ -16,28 +17,28 @@ pub struct MrEntry {
     fd: AtomicI32,
     addr: AtomicU64,
     len: AtomicU64,
-    /// Where in the memory file the region starts.
+    /// Offset of the region in the memory file.
     off: AtomicU64,
-    /// How often all keys of this row have been used up. Written like the fields above.
+    /// How often all keys of this entry were used up. Written like the fields above.
     key_wraps: AtomicU32,
 }
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<MrEntry>() == 64);
 
-/// What a key names.
+/// Region that a key names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     pub addr: u64,
     pub len: u64,
     pub access: Access,
     pub pd: u32,
-    /// Descriptor and offset of the memory file, if the memory is one.
+    /// Descriptor and offset of the memory file, if any.
     pub file: Option<(i32, u64)>,
 }
 
 impl Region {
-    /// Whether `len` bytes at `addr` lie inside and all of `need` is allowed to domain `pd`.
+    /// Whether domain `pd` may access `len` bytes at `addr`.
     #[inline]
     #[cfg_attr(loom, expect(dead_code, reason = "no model asks"))]
     pub fn allows(&self, pd: u32, addr: u64, len: u64, need: Access) -> bool {
@@ -50,7 +51,7 @@ impl Region {
 }
 
 impl MrEntry {
-    /// Makes the row say `region` under `key`, which is not 0. By the owner, where no key is.
+    /// Publishes `region` under the non-zero `key`. Called by the owner while the entry has no key.
     pub fn set(&self, key: u32, region: &Region) {
         let (fd, off) = region.file.unwrap_or((-1, 0));
         self.access.store(region.access.bits(), Ordering::Relaxed);
@@ -63,31 +64,31 @@ impl MrEntry {
         self.key.store(key, Ordering::Release);
     }
 
-    /// The next key is of this era. By the owner, where no key is.
+    /// Sets the count of the next key. Called by the owner while the entry has no key.
     #[cfg_attr(loom, expect(dead_code, reason = "no model asks"))]
     pub fn set_key_wraps(&self, key_wraps: u32) {
         self.key_wraps.store(key_wraps, Ordering::Relaxed);
     }
 
-    /// The era of the key it has, asked for after [`get`](Self::get) found that. // HOT
+    /// Count for its key; valid after [`get`](Self::get) found the key. // HOT
     #[inline]
     #[cfg_attr(loom, expect(dead_code, reason = "no model asks"))]
     pub fn key_wraps(&self) -> u32 {
         self.key_wraps.load(Ordering::Relaxed)
     }
 
-    /// Takes `key` out: true if it was there. By the owner.
+    /// Removes `key`; returns whether it was there. Called by the owner.
     pub fn clear(&self, key: u32) -> bool {
         if self.key.load(Ordering::Relaxed) != key {
             return false;
         }
         self.key.store(0, Ordering::Relaxed);
-        // SYNC(row): whoever reads fields written after this sees the key gone.
+        // SYNC(row): a reader of fields written after this sees the key gone.
         fence(Ordering::Release);
         true
     }
 
-    /// What it says under `key`. // HOT
+    /// Region under `key`, consistent, if it is valid. // HOT
     #[inline]
     pub fn get(&self, key: u32) -> Option<Region> {
         if key == 0 || self.key.load(Ordering::Acquire) != key {
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
     use ucs::sync::{Arc, model, thread};
 
-    /// A row is given to another region while somebody asks for `key`: that one's region, whole, or none.
+    /// Replaces an entry while another thread reads `key`: it finds a whole region or none.
     fn check_get_while_replaced(key: u32) {
         model(move || {
             let region = |n: u32| Region {

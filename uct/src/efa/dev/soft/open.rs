@@ -1,5 +1,4 @@
-//! Which software devices there are, and opening one by name with the configuration's profile and faults.
-//! Called by the `efa` component and by tools. Opens nothing until asked.
+//! Lists software devices, and opens one by name with its configured profile and faults.
 
 use super::capture::{Capture, wall_clock};
 use super::link::shm::{Shm, permissions};
@@ -16,7 +15,7 @@ use ucs::config::{Auto, Source, Table};
 pub struct SoftDevice {
     /// Name: `softefa0` and so on.
     pub name: String,
-    /// One line for people.
+    /// One line of description.
     pub about: String,
 }
 
@@ -24,7 +23,7 @@ fn load(source: &Source) -> Result<SoftConfig, OpenError> {
     SoftConfig::load(source).map_err(|e| OpenError::Config(e.to_string()))
 }
 
-/// The devices of this configuration.
+/// Lists the configured devices.
 pub fn list(source: &Source) -> Result<Vec<SoftDevice>, OpenError> {
     let config = load(source)?;
     let about = format!("software EFA ({}), shared memory between processes of this host", config.generation);
@@ -33,10 +32,10 @@ pub fn list(source: &Source) -> Result<Vec<SoftDevice>, OpenError> {
         .collect())
 }
 
-/// Opens a device by its name, for traffic between the processes of this host and user.
+/// Opens a device by name, for traffic between processes of this host and user.
 ///
-/// Each call is a context of its own, with its own keys; all contexts of one process have one GID per device name,
-/// which no other process has unless `SOFTEFA_GID` says so.
+/// Each call is a context with its own keys. All contexts of one process have one GID per device name, which
+/// no other process has unless `SOFTEFA_GID` says so.
 pub fn open_shm(source: &Source, name: &str) -> Result<Device<Shm>, OpenError> {
     let mut config = load(source)?;
     let all = list(source)?;
@@ -63,7 +62,7 @@ pub fn open_shm(source: &Source, name: &str) -> Result<Device<Shm>, OpenError> {
     }
     let mut profile = config.profile();
     profile.attr.name = name.into();
-    // Starting anywhere makes it unlikely that a number comes back soon after its process has gone.
+    // A random start makes it unlikely that a number is reused soon after its process died.
     let first_qpn = (seed >> 16) as u16;
     let link = Shm::open(iid, &profile, first_qpn)?;
     let capture = match &*config.pcap {
@@ -73,8 +72,8 @@ pub fn open_shm(source: &Source, name: &str) -> Result<Device<Shm>, OpenError> {
     Ok(Device::new(link, profile, config.faults(nth), seed, capture))
 }
 
-/// Why the device has less than its generation: no RDMA, as the first generation. Its users then send what they would
-/// have read and written.
+/// Returns why the device has no RDMA although its generation does. Users then send instead of reading and
+/// writing.
 fn why_no_rdma(config: &SoftConfig) -> Option<String> {
     if config.generation == Generation::Efa0 {
         return None;
@@ -87,7 +86,7 @@ fn why_no_rdma(config: &SoftConfig) -> Option<String> {
     }
 }
 
-/// Says something once in this process.
+/// Logs a warning once per process.
 fn warn_once(text: &str) {
     static WARNED: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,15 +96,14 @@ fn warn_once(text: &str) {
     }
 }
 
-/// Some number, new in each process.
+/// Returns a number that differs between processes.
 fn random(salt: u64) -> u64 {
-    // The standard library seeds hashers from the system's randomness.
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u64(salt);
     hasher.finish()
 }
 
-/// An interface id that no other process of this host has, and that tells the host.
+/// Interface id unique on this host, which names the host.
 fn process_iid() -> Iid {
     static RANDOM: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     let random = RANDOM.get_or_init(|| random(0));

@@ -1,5 +1,5 @@
-//! What a software device claims to be: the attributes of an EFA generation, and the `SOFTEFA_*` keys that change them.
-//! Read once when a device is opened. Never consulted on the data path.
+//! Profile of a software device: attributes of an EFA generation, and the `SOFTEFA_*` keys that change them.
+//! Read when a device is opened.
 
 use super::fault_model::FaultPlan;
 use crate::api::{Linear, RmaPerf};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use ucs::config::{Auto, ConfigValue};
 
 ucs::config_enum! {
-    /// Generations of the device, by what they can do.
+    /// Device generations, by capability.
     pub enum Generation {
         /// Sends only.
         Efa0 = "efa0",
@@ -21,7 +21,7 @@ ucs::config_enum! {
     }
 }
 
-/// An interface id: the low half of a link-local GID, written as hexadecimal digits.
+/// An interface id: the low half of a link-local GID, in hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Iid(pub u64);
 
@@ -40,12 +40,12 @@ impl ConfigValue for Iid {
     }
 }
 
-/// The end of a NIC: which one, and after how many requests posted and messages received.
+/// A planned outage of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
     /// Number of the NIC: 1 is `softefa1`.
     pub nic: usize,
-    /// Requests and messages that it still carries.
+    /// Requests posted and messages received before it.
     pub after: u64,
 }
 
@@ -63,15 +63,15 @@ impl ConfigValue for Outage {
 ucs::config_table! {
     /// Software EFA device.
     pub struct SoftConfig, prefix "SOFTEFA_" {
-        /// How many devices there are: softefa0, softefa1, ...
+        /// Number of devices: softefa0, softefa1, ...
         pub devices: usize = "1", key "DEVICES", range 1..=8;
-        /// Generation of the device: decides what it can do.
+        /// Device generation, which decides the capabilities.
         pub generation: Generation = "efa2", key "GEN";
         /// Longest message.
         pub mtu: u32 = "8928", key "MTU", unit "bytes", range 128..=32768;
         /// Longest inline send.
         pub inline: u32 = "32", key "INLINE", unit "bytes", range 0..=80;
-        /// Longest RDMA operation (none where the generation has no RDMA).
+        /// Longest RDMA operation; none where the generation has no RDMA.
         pub max_rdma: u32 = "1g", key "MAX_RDMA", unit "bytes", range 0..=1073741824;
         /// Most queue pairs of a device.
         pub max_qp: u32 = "256", key "MAX_QP", range 1..=32768;
@@ -83,37 +83,39 @@ ucs::config_table! {
         pub max_mr: u32 = "65536", key "MAX_MR", range 16..=65536;
         /// Most address handles.
         pub max_ah: u32 = "8192", key "MAX_AH", range 1..=65536;
-        /// Whether the device has what RDMA its generation has. Automatic: unless the system keeps processes out of each other's memory.
+        /// Whether the device has its generation's RDMA. Automatic: unless the system denies access to other
+        /// processes' memory.
         pub rdma: Auto<bool> = "auto", key "RDMA";
-        /// GID of the first device. Automatic: one that no other process has, so that each process is a host of its own.
+        /// GID of the first device. Automatic: unique per process, so that each process is a host of its own.
         pub gid: Auto<Iid> = "auto", key "GID";
-        /// RDMA is refused with status 14 when the target has no address handle of the initiator, as hardware does.
+        /// RDMA fails with status 14 when the target has no address handle of the initiator, as on hardware.
         pub strict: bool = "y", key "STRICT";
-        /// Time between two tries at a receiver that is not ready.
+        /// Time between two attempts at a receiver that is not ready.
         pub rnr_interval: Duration = "50us", key "RNR_INTERVAL";
-        /// Seed of everything drawn at random; 0 takes a new one each time.
+        /// Seed of all random numbers; 0: a new one each time.
         pub seed: u64 = "0", key "SEED";
-        /// Probability that a request is held back and overtaken by later ones.
+        /// Probability that a request is delayed and overtaken by later ones.
         pub reorder: f64 = "0", key "REORDER", range 0.0..=1.0;
-        /// Longest a request is held back.
+        /// Longest delay of a reordered request.
         pub window: u64 = "64", key "WINDOW", unit "polls", range 1..=1000000;
-        /// Every request is held back at least this long.
+        /// Least delay of every request.
         pub delay: u64 = "0", key "DELAY", unit "polls", range 0..=1000000;
-        /// Probability that the receiver is taken to be not ready at the first try.
+        /// Probability that the first attempt finds the receiver not ready.
         pub rnr: f64 = "0", key "RNR", range 0.0..=1.0;
         /// Probability that a request fails.
         pub fault: f64 = "0", key "FAULT", range 0.0..=1.0;
         /// Status of the requests that fail.
         pub fault_status: u8 = "13", key "FAULT_STATUS", check |v| DevStatus::try_from(*v).is_ok() => "a status code of the device";
-        /// NICs that go down, each after so many requests posted and messages received: 1:1000 takes softefa1 down.
+        /// NICs that go down after a number of requests posted and messages received: 1:1000 takes softefa1
+        /// down.
         pub down: Vec<Outage> = "", key "DOWN", check |all| all.iter().all(|o| o.nic < 8) => "numbers of devices, 0 to 7";
-        /// File into which the device writes its packets (pcapng): %p stands for the process id, which is appended if there is no %p.
+        /// Capture file (pcapng): %p stands for the process id, which is appended if there is no %p.
         pub pcap: String = "", key "PCAP";
     }
 }
 
 impl SoftConfig {
-    /// The faults asked for, of device `nth`. Times are in polls of a completion queue.
+    /// Fault plan of device `nth`, with times in polls.
     pub fn faults(&self, nth: usize) -> FaultPlan {
         FaultPlan {
             reorder: self.reorder,
@@ -127,7 +129,7 @@ impl SoftConfig {
         }
     }
 
-    /// The profile asked for.
+    /// Profile of the configured generation.
     pub fn profile(&self) -> Profile {
         let (part_id, fw) = match self.generation {
             Generation::Efa0 => (0xefa0, "soft-efa0"),
@@ -163,9 +165,8 @@ impl SoftConfig {
     }
 }
 
-/// What the device's operations take on a machine of today; `ucp`'s calibration measures the one at hand. Memory that the
-/// device allocated is mapped by its peers, other memory is copied by the kernel: a system call, and the pages of the
-/// other process.
+/// Costs on a present-day machine; `ucp`'s calibration measures the actual one. Peers map memory that the
+/// device allocated; other memory is copied by system calls.
 const PERF: DevPerf = DevPerf {
     latency: 100.0,
     overhead: 60.0,
@@ -179,14 +180,14 @@ const PERF: DevPerf = DevPerf {
     },
 };
 
-/// Attributes and rules a device is opened with.
+/// Attributes and rules of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// What it says about itself. The name is filled in at open.
+    /// Attributes. The name is filled in at open.
     pub attr: DevAttr,
     /// Whether RDMA needs an address handle of the initiator at the target.
     pub strict: bool,
-    /// Time between two tries at a receiver that is not ready, ns.
+    /// Time between two attempts at a receiver that is not ready, ns.
     pub rnr_interval_ns: u64,
 }
 
@@ -197,7 +198,7 @@ impl Default for Profile {
 }
 
 impl Profile {
-    /// A profile for simulations with many devices in one process: the same rules, smaller tables.
+    /// A profile with small tables, for simulations with many devices in one process.
     pub fn small() -> Self {
         let mut p = Profile::default();
         p.attr.max_mr = 1024;

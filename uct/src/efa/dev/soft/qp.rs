@@ -1,5 +1,4 @@
-//! Queue pairs: checks of a post, the fate the model draws for it, tries, retries, and exactly one completion each.
-//! Used through the trait by the `efa` transport; sends through the link. Never looks into a message.
+//! Queue pairs: checks of a post, drawn faults, attempts, retries, and exactly one completion per request.
 
 mod capture;
 mod datagram;
@@ -20,26 +19,25 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Whether requests are carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// They are.
+    /// Requests are carried out.
     Ready,
-    /// They complete as flushed.
+    /// Requests complete as flushed.
     Error,
 }
 
-/// The way to a peer, by name.
+/// A resolved remote queue pair.
 struct CachedPeer<L: Link> {
     iid: u64,
     qpn: u16,
     peer: L::RemoteQp,
 }
 
-/// Ways found first: direct mapped by queue pair number and interface id.
+/// Slots of the direct-mapped cache, by queue pair number and interface id.
 const DIRECT_SLOTS: usize = 64;
 
-/// All ways this queue pair has used.
+/// All remote queue pairs this one has used.
 struct PeerCache<L: Link> {
     direct: Box<[Option<Rc<CachedPeer<L>>>; DIRECT_SLOTS]>,
     all: FxHashMap<(u64, u16), Rc<CachedPeer<L>>>,
@@ -50,7 +48,7 @@ impl<L: Link> PeerCache<L> {
         PeerCache { direct: Box::new([const { None }; DIRECT_SLOTS]), all: FxHashMap::default() }
     }
 
-    /// Fibonacci hashing: interface ids and numbers of one job differ in a few bits, anywhere.
+    /// Fibonacci hashing: the ids of one job differ in a few bits, anywhere.
     #[inline]
     fn slot(iid: u64, qpn: u16) -> usize {
         let mixed = (iid ^ u64::from(qpn) << 17).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -68,20 +66,20 @@ pub(super) struct QpCore<L: Link> {
     state: Cell<State>,
     send_depth: u32,
     recv_depth: u32,
-    /// Requests accepted whose completion was not polled yet.
+    /// Accepted requests whose completion was not polled.
     in_flight: Cell<u32>,
     rnr_retry: Cell<u8>,
-    /// No model in force and no capture: the branch every post takes.
+    /// Neither fault model nor capture: decides the fast path of every post.
     unmodified: bool,
     model: RefCell<FaultModel>,
     peers: RefCell<PeerCache<L>>,
     deferred: RefCell<VecDeque<DeferredWr>>,
     next_due: Cell<u64>,
-    /// Receives in pieces, from the first on.
+    /// Created by the first receive of several SGEs.
     scatter: RefCell<Option<Scatter<L>>>,
 }
 
-/// A queue pair. Dropping it destroys it: what it had in completion queues never surfaces, as with verbs.
+/// A queue pair. Dropping it destroys it and discards its completions.
 pub struct Qp<L: Link>(pub(super) Rc<QpCore<L>>);
 
 pub(super) struct QpParts<L: Link> {
@@ -125,33 +123,32 @@ impl<L: Link> Qp<L> {
         Qp(core)
     }
 
-    /// Moves the queue pair to the error state: everything outstanding completes as flushed, and everything posted
-    /// from now on too. Peers find it gone.
+    /// Moves the queue pair to the error state: everything outstanding, and everything posted later,
+    /// completes as flushed. Peers find it gone.
     pub fn fail(&self) {
         self.0.fail();
     }
 
-    /// Changes the q-key that peers must show, as a queue pair gets it after it was created. Peers that met the old
-    /// one look again when they send next.
+    /// Changes the q-key. Peers that resolved the old one resolve again at their next send.
     pub fn set_qkey(&self, qkey: u32) {
         self.0.rx.set_qkey(qkey);
     }
 
-    /// Changes the number of retries at a receiver that is not ready: 0 to 6, or 7 for ever. Without the device's
-    /// capability nothing changes, nor with datagrams, which are sent once.
+    /// Changes the RNR retry count: 0 to 6, or 7 for ever. No effect without the device capability, or on UD,
+    /// which sends once.
     pub fn set_rnr_retry(&self, retries: u8) {
         if self.0.dev.attr.rnr_retry && self.0.kind == QpKind::Srd {
             self.0.rnr_retry.set(retries.min(7));
         }
     }
 
-    /// Whether requests of its wait: held back, for a receiver, or long RDMA in parts. Polling moves them. // HOT
+    /// Whether it has deferred requests, which polling progresses. // HOT
     #[inline]
     pub fn has_deferred(&self) -> bool {
         self.0.next_due.get() != u64::MAX
     }
 
-    /// Requests accepted whose completion was not polled yet.
+    /// Accepted requests whose completion was not polled.
     pub fn in_flight(&self) -> u32 {
         self.0.in_flight.get()
     }
@@ -170,7 +167,6 @@ impl<L: Link> Drop for Qp<L> {
 }
 
 impl<L: Link> QpCore<L> {
-    /// See [`Qp::fail`].
     #[cold]
     pub(super) fn fail(&self) {
         if self.state.replace(State::Error) == State::Error {
@@ -185,13 +181,13 @@ impl<L: Link> QpCore<L> {
         self.rx.close(&mut |posted| self.complete_failed_recv(posted.wr_id, DevStatus::Flushed));
     }
 
-    /// Whether nothing but the rings is to be looked at when an arrival is polled. // HOT
+    /// Whether arrivals need no processing at poll. // HOT
     #[inline]
     pub(super) fn polls_directly(&self) -> bool {
         self.unmodified && self.kind == QpKind::Srd && !self.scatters()
     }
 
-    /// The completion of one request was polled. // HOT
+    /// Frees a send queue entry after its completion was polled. // HOT
     #[inline]
     pub(super) fn release_send_slot(&self) {
         self.in_flight.set(self.in_flight.get() - 1);
@@ -213,13 +209,13 @@ impl<L: Link> QpCore<L> {
         self.recv_cq.push(Entry { wr_id, qpn: self.rx.qpn(), status, op: CqeOp::Recv });
     }
 
-    /// Completes a receive whose pieces are not its poster's to offer.
+    /// Completes a receive whose SGEs are not covered by their keys.
     fn reject_recv(&self, wr_id: u64) {
         let error = self.state.get() == State::Error;
         self.complete_failed_recv(wr_id, if error { DevStatus::Flushed } else { DevStatus::InvalidLkey });
     }
 
-    /// Tries something with the way to (`iid`, `qpn`), whose q-key must be `qkey`. // HOT
+    /// Calls `f` with the remote queue pair (`iid`, `qpn`), whose q-key must be `qkey`. // HOT
     #[inline]
     fn with_peer(&self, iid: u64, qpn: u16, qkey: u32, f: impl Fn(&L::RemoteQp) -> TryOutcome) -> TryOutcome {
         let slot = PeerCache::<L>::slot(iid, qpn);
@@ -230,7 +226,7 @@ impl<L: Link> QpCore<L> {
         self.try_resolved(slot, iid, qpn, qkey, &f)
     }
 
-    /// Tries the way in a near place, if it is the one. // HOT
+    /// Calls `f` if the direct-mapped slot holds the remote queue pair. // HOT
     #[inline]
     fn try_cached(
         &self,
@@ -248,7 +244,7 @@ impl<L: Link> QpCore<L> {
         Some(f(&cached.peer))
     }
 
-    /// Tries a way that is not near, or leads to nobody: a queue pair of that number may have come since.
+    /// Resolves a remote queue pair that is not cached, or is gone: its number may have been reused.
     #[cold]
     fn try_resolved(
         &self,
@@ -276,7 +272,7 @@ impl<L: Link> QpCore<L> {
         }
     }
 
-    /// Puts the way to a peer in its near place; answers whether it was looked up just now.
+    /// Caches a remote queue pair in its slot; returns whether it was resolved just now.
     fn cache_peer(&self, iid: u64, qpn: u16, slot: usize) -> Result<bool, TryOutcome> {
         let known = self.peers.borrow().all.get(&(iid, qpn)).cloned();
         let fresh = known.is_none();

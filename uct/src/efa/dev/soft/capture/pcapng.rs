@@ -1,6 +1,6 @@
-//! Writing pcapng: one section, one interface, enhanced packet blocks. Used by captures only.
+//! A pcapng writer: one section, one interface, enhanced packet blocks.
 //!
-//! Blocks gather in memory and leave whole, so that a killed process leaves a file that ends with a whole block.
+//! Only whole blocks are written, so a killed process leaves a valid file.
 
 use super::{CaptureHdr, Direction, LINKTYPE};
 use std::fs::File;
@@ -8,9 +8,8 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// Bytes gathered before they are written.
 const BUFFER: usize = 64 * 1024;
-/// Longest that a packet waits while others come.
+/// Longest time that a packet stays buffered.
 const MAX_DELAY: Duration = Duration::from_millis(10);
 
 const SECTION: u32 = 0x0a0d_0d0a;
@@ -18,7 +17,7 @@ const INTERFACE: u32 = 1;
 const PACKET: u32 = 6;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 
-/// Options, by block: their codes.
+/// Option codes, by block.
 const OPT_END: u16 = 0;
 const SHB_USERAPPL: u16 = 4;
 const IF_NAME: u16 = 2;
@@ -26,14 +25,14 @@ const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 
 pub(super) struct Writer {
-    /// `None` once it could not be written.
+    /// `None` after a write error.
     file: Option<File>,
     buf: Vec<u8>,
     flushed: Instant,
 }
 
 impl Writer {
-    /// Starts the file: a section, and the device as its interface.
+    /// Starts the file with a section and an interface.
     pub(super) fn new(file: File) -> io::Result<Writer> {
         let mut writer =
             Writer { file: Some(file), buf: Vec::with_capacity(2 * BUFFER), flushed: Instant::now() };
@@ -46,7 +45,7 @@ impl Writer {
         );
         writer.block(SECTION, |buf| {
             put32(buf, BYTE_ORDER);
-            // Version 1.0; the length of the section is not known.
+            // Version 1.0, unknown section length.
             put32(buf, 1);
             buf.extend(u64::MAX.to_le_bytes());
             option(buf, SHB_USERAPPL, about.as_bytes());
@@ -54,10 +53,10 @@ impl Writer {
         });
         writer.block(INTERFACE, |buf| {
             put32(buf, LINKTYPE.into());
-            // No limit on the length of packets.
+            // Unlimited packet length.
             put32(buf, 0);
             option(buf, IF_NAME, b"softefa");
-            // Times are in ns: ten to the minus nine.
+            // Nanoseconds.
             option(buf, IF_TSRESOL, &[9]);
             option(buf, OPT_END, &[]);
         });
@@ -65,7 +64,6 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Adds a packet, seen at `time` ns since 1970.
     pub(super) fn packet(&mut self, time: u64, hdr: &CaptureHdr, bytes: &[&[u8]; 2]) {
         if self.file.is_none() {
             return;
@@ -90,7 +88,7 @@ impl Writer {
         }
     }
 
-    /// Writes what has gathered. Should that fail, the capture is over.
+    /// Writes buffered blocks; an error ends the capture.
     pub(super) fn flush(&mut self) {
         if !self.buf.is_empty()
             && let Err(e) = self.write_out()
@@ -125,7 +123,7 @@ fn put32(buf: &mut Vec<u8>, value: u32) {
     buf.extend(value.to_le_bytes());
 }
 
-/// Fills up to a multiple of four bytes. Blocks start at one.
+/// Pads to a multiple of four bytes.
 fn pad(buf: &mut Vec<u8>) {
     buf.resize(buf.len().next_multiple_of(4), 0);
 }

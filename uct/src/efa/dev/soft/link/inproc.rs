@@ -1,9 +1,8 @@
-//! Many devices in one thread under virtual time: order, delay, RNR and faults come from a seed, peers can be killed.
-//! Used by unit tests and by the simulation of whole jobs. Never uses a thread, a system clock or another process.
+//! Many devices in one thread under virtual time, all decided by a seed: order, delay, RNR, faults; peers can
+//! be killed. Used by unit tests and simulations.
 //!
-//! Time moves when a completion queue is polled, by [`Fabric::step`] (to the next thing due) and by
-//! [`Fabric::advance`]. What is due is carried out in the order in which queue pairs were created, so that one seed
-//! is one run.
+//! Time moves at polls of completion queues, by [`Fabric::step`] and by [`Fabric::advance`]. Due work is done
+//! in the order in which queue pairs were created, so a seed determines the run.
 
 mod qp;
 
@@ -28,7 +27,7 @@ use ucs::mem::{Fill, MapOpts, Mapping, Pages};
 use ucs::sys::EventFd;
 use ucs::time::{Clock, Nanos};
 
-/// Virtual time that one poll of a completion queue takes, ns.
+/// Virtual duration of a completion queue poll, ns.
 const POLL_NS: u64 = 100;
 
 struct FabricState {
@@ -42,19 +41,19 @@ struct FabricState {
     next_qpn: Cell<u16>,
     delivered: Cell<u64>,
     pcap: RefCell<String>,
-    /// Who dies, and at how many deliveries.
+    /// Number of deliveries at which an interface id is killed.
     scheduled_kills: RefCell<Vec<(u64, u64)>>,
-    /// Probability that a registration is refused, and the dice for it.
+    /// Probability that a registration is refused, with its random numbers.
     registration_faults: RefCell<Option<(f64, ChaCha8Rng)>>,
     refused: Cell<u64>,
 }
 
-/// A network of devices in one thread. Clones are the same network.
+/// A network of devices in one thread. Clones share it.
 #[derive(Clone)]
 pub struct Fabric(Rc<FabricState>);
 
 impl Fabric {
-    /// An empty network. `seed` and the calls made decide everything that happens on it.
+    /// Creates an empty network, determined by `seed` and the calls made.
     pub fn new(seed: u64, plan: FaultPlan) -> Fabric {
         Fabric(Rc::new(FabricState {
             seed,
@@ -73,13 +72,13 @@ impl Fabric {
         }))
     }
 
-    /// Devices opened from now on write their packets to a capture file, under virtual time. `name` is a value of
-    /// `SOFTEFA_PCAP`; empty for none. A file that cannot be written is an error of [`Fabric::open`].
+    /// Makes devices opened later write a capture under virtual time. `name` is a value of `SOFTEFA_PCAP`;
+    /// empty for none. A write error fails [`Fabric::open`].
     pub fn capture(&self, name: &str) {
         *self.0.pcap.borrow_mut() = name.to_owned();
     }
 
-    /// A device with GID `fe80::` + `iid`. Several may share one GID.
+    /// Opens a device with GID `fe80::` + `iid`. Several may share one GID.
     pub fn open(&self, iid: u64, mut profile: Profile) -> Result<Device<Inproc>, OpenError> {
         if iid == 0 {
             return Err(OpenError::Config("an interface id is not zero".into()));
@@ -110,7 +109,7 @@ impl Fabric {
         Ok(Device::new(link, profile, self.0.plan, self.0.seed ^ nth << 48, capture))
     }
 
-    /// The next queue pair gets this number, unless its device has it already: for tests of numbers that are used again.
+    /// Sets the number of the next queue pair, unless its device has it already: for tests of reused numbers.
     pub fn set_next_qpn(&self, qpn: u16) {
         self.0.next_qpn.set(qpn.wrapping_sub(1));
     }
@@ -125,7 +124,7 @@ impl Fabric {
         self.0.delivered.get()
     }
 
-    /// Moves time to the next thing due and carries out all that is due then. `false`: nothing is under way.
+    /// Moves time to the next due work and does it. Returns `false` if nothing is deferred.
     pub fn step(&self) -> bool {
         match self.next_due() {
             u64::MAX => false,
@@ -137,7 +136,7 @@ impl Fabric {
         }
     }
 
-    /// Moves time by `ns`, carrying out what becomes due on the way, in order of time.
+    /// Moves time by `ns`, doing work that becomes due, in order of time.
     pub fn advance(&self, ns: u64) {
         let end = self.0.now.get().saturating_add(ns);
         loop {
@@ -153,7 +152,7 @@ impl Fabric {
         self.0.now.set(end);
     }
 
-    /// The process that owns this GID dies: its queue pairs are gone, its devices do nothing any more.
+    /// Kills the process that owns this GID: its queue pairs are gone and its devices stop.
     pub fn kill(&self, gid: Gid) {
         for node in self.0.nodes.borrow().iter().filter_map(Weak::upgrade) {
             if node.iid == gid.iid() {
@@ -169,7 +168,7 @@ impl Fabric {
         });
     }
 
-    /// As [`Fabric::kill`], right after `n` more messages and RDMA operations have been carried out anywhere here.
+    /// As [`Fabric::kill`], right after `n` more deliveries.
     pub fn kill_after(&self, gid: Gid, n: u64) {
         match n {
             0 => self.kill(gid),
@@ -177,8 +176,8 @@ impl Fabric {
         }
     }
 
-    /// From now on devices refuse this share of registrations, drawn from the seed, as hardware does with memory it cannot
-    /// pin.
+    /// Makes devices refuse this fraction of registrations from now on, drawn from the seed, as hardware does
+    /// with memory that cannot be pinned.
     pub fn refuse_registrations(&self, probability: f64) {
         let rng = ChaCha8Rng::seed_from_u64(self.0.seed ^ 0x5e);
         *self.0.registration_faults.borrow_mut() = Some((probability, rng));
@@ -229,14 +228,14 @@ impl Fabric {
     }
 }
 
-/// For whoever shall live in the time of the network.
+/// Virtual time of the network.
 impl Clock for Fabric {
     fn now(&self) -> Nanos {
         Nanos(Fabric::now(self))
     }
 }
 
-/// One device's place on a fabric.
+/// Connection of one device to a fabric.
 #[derive(Clone)]
 pub struct Inproc {
     fabric: Fabric,
@@ -253,15 +252,15 @@ impl Inproc {
 struct Node {
     iid: u64,
     table: MrTable,
-    /// GIDs with an address handle here, and in how many domains.
+    /// Domains with an address handle of each GID.
     known_gids: RefCell<FxHashMap<[u8; 8], u32>>,
     dead: Cell<bool>,
-    /// Its NIC went down; the process lives.
+    /// The NIC is down while the process lives.
     down: Cell<bool>,
     strict: bool,
 }
 
-/// A completion channel: an event counter.
+/// A completion channel on an eventfd.
 pub struct InprocCompChannel(EventFd);
 
 impl CompChannel for InprocCompChannel {
@@ -270,7 +269,7 @@ impl CompChannel for InprocCompChannel {
     }
 
     fn signal(&self) {
-        // Fails only if the descriptor is none.
+        // Fails only for a bad descriptor.
         let _ = self.0.signal();
     }
 

@@ -1,6 +1,5 @@
-//! What the object model needs of a wire: the receive side of a queue pair, and the way to a remote one.
-//! Implemented by `inproc` and `shm`; called by the queue pair and the completion queue. A link never retries,
-//! delays or reorders: it tries once and says how it went.
+//! What the object model needs of a wire: receive queues and remote queue pairs. A link attempts an operation
+//! once and reports the outcome; it never retries, delays or reorders.
 
 pub mod inproc;
 pub mod shm;
@@ -12,20 +11,20 @@ use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::rc::{Rc, Weak};
 
-/// How one try went.
+/// Outcome of one attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TryOutcome {
-    /// It ended, well or badly: the request completes with this.
+    /// Completed: the request ends with this status.
     Done(DevStatus),
-    /// The receiver has no receive posted: counts as a retry.
+    /// No receive was posted: counts as an RNR retry.
     NotReady,
-    /// The way is blocked for a moment: try again, at no cost.
+    /// Blocked for a moment: try again, at no cost.
     Busy,
-    /// So many bytes of a long RDMA operation are through; go on later.
+    /// Bytes of a long RDMA operation done; continue later.
     Partial(u32),
 }
 
-/// Bytes of this process that may be read while `'a` lasts.
+/// Bytes of this process, readable during `'a`.
 #[derive(Clone, Copy)]
 pub struct SendBuf<'a> {
     ptr: *const u8,
@@ -34,16 +33,14 @@ pub struct SendBuf<'a> {
 }
 
 impl<'a> SendBuf<'a> {
-    /// Nothing.
     pub(super) const EMPTY: SendBuf<'a> = SendBuf { ptr: std::ptr::null(), len: 0, life: PhantomData };
 
-    /// These bytes.
     #[inline]
     pub(super) fn of(bytes: &'a [u8]) -> SendBuf<'a> {
         SendBuf { ptr: bytes.as_ptr(), len: bytes.len() as u32, life: PhantomData }
     }
 
-    /// Registered memory.
+    /// Creates one of registered memory.
     ///
     /// # Safety
     /// `ptr..ptr + len` is readable during `'a`.
@@ -52,7 +49,7 @@ impl<'a> SendBuf<'a> {
         SendBuf { ptr, len, life: PhantomData }
     }
 
-    /// Copies the bytes to `to`, which may overlap them: a process may send to itself. // HOT
+    /// Copies the bytes to `to`, which may overlap them when a process sends to itself. // HOT
     ///
     /// # Safety
     /// `to` is writable for `len()` bytes.
@@ -65,7 +62,7 @@ impl<'a> SendBuf<'a> {
     }
 }
 
-/// A message to send: at most two pieces, as the hardware gathers.
+/// A message to send: up to two buffers, as the hardware gathers.
 #[derive(Clone, Copy)]
 pub struct Msg<'a> {
     pub(super) bufs: [SendBuf<'a>; 2],
@@ -73,13 +70,12 @@ pub struct Msg<'a> {
 }
 
 impl Msg<'_> {
-    /// Bytes in all.
     #[inline]
     pub(super) fn len(&self) -> u32 {
         self.bufs[0].len + self.bufs[1].len
     }
 
-    /// Gathers the bytes at `to`. // HOT
+    /// Copies the message to `to`. // HOT
     ///
     /// # Safety
     /// `to` is writable for `len()` bytes.
@@ -96,29 +92,23 @@ impl Msg<'_> {
     }
 }
 
-/// Who sends: shown in the receiver's completion, and checked for RDMA.
+/// Source of a request, shown in the receiver's completion and checked for RDMA.
 #[derive(Clone, Copy)]
 pub struct Sender {
-    /// Interface id of the sending device.
     pub(super) iid: u64,
-    /// Sending queue pair.
     pub(super) qpn: u16,
-    /// Its kind.
     pub(super) kind: QpKind,
 }
 
-/// An RDMA operation, or what is left of one.
+/// An RDMA operation, or the rest of one.
 #[derive(Clone, Copy)]
 pub struct Rdma {
-    /// Local memory, checked against the local key by the caller.
+    /// Local memory, whose key the caller has checked.
     pub(super) local: *mut u8,
-    /// Bytes.
     pub(super) len: u32,
-    /// Remote address.
     pub(super) raddr: u64,
-    /// Remote key.
     pub(super) rkey: u32,
-    /// Bytes of the whole operation, of which this may be the rest.
+    /// Length of the whole operation.
     pub(super) total: u32,
 }
 
@@ -132,7 +122,7 @@ pub struct PostedRecv {
     pub(super) backing: Backing,
 }
 
-/// What the receive side of a queue pair is opened with.
+/// Attributes of a new receive queue.
 pub struct RecvQueueInit<W> {
     pub(super) kind: QpKind,
     pub(super) pd: u32,
@@ -142,113 +132,114 @@ pub struct RecvQueueInit<W> {
     pub(super) channel: Option<Rc<W>>,
 }
 
-/// The receive side of one local queue pair. Dropping it makes it unreachable.
+/// Receive queue of one local queue pair. Dropping it makes it unreachable.
 pub trait RecvQueue {
-    /// The number under which peers find it.
+    /// Queue pair number.
     fn qpn(&self) -> u16;
-    /// Changes the q-key that senders must show. Those that met the old one look again.
+    /// Changes the q-key. Senders that resolved the old one resolve again.
     fn set_qkey(&self, qkey: u32);
-    /// Adds a receive. The caller keeps their number within the depth.
+    /// Posts a receive; the caller keeps their number within the depth.
     fn post(&self, posted: PostedRecv);
     /// Receives posted and not yet completed.
     fn outstanding(&self) -> u32;
-    /// Moves completions of arrivals into `out`, and shows each with the receive it used up, if any, to `saw`, which may change it.
+    /// Moves completions of arrivals into `out`; passes each, with the receive it consumed, to `inspect`,
+    /// which may change it.
     fn poll(&self, out: &mut [Cqe], inspect: &mut impl FnMut(&mut Cqe, Option<&PostedRecv>)) -> usize;
     /// Whether `poll` would find something.
     fn ready(&self) -> bool;
-    /// Whether a message was begun that is not there yet.
+    /// Whether a sender has claimed a receive and not yet published its message.
     fn has_unpublished(&self) -> bool;
-    /// From now on (or no longer), the next arrival wakes the channel.
+    /// Sets whether the next arrival signals the channel.
     fn arm(&self, armed: bool);
-    /// Closes it to peers and gives back every posted receive that no message took.
+    /// Closes the queue to peers and passes every unused receive to `each`.
     fn close(&self, each: &mut dyn FnMut(PostedRecv));
-    /// Slow upkeep, called now and then when there is nothing to poll.
+    /// Occasional maintenance, called when idle.
     fn upkeep(&self);
 }
 
-/// The way to one remote queue pair. Each call tries once.
+/// A remote queue pair. Each call attempts once.
 pub trait RemoteQp {
-    /// The remote queue pair's q-key.
+    /// Q-key of the remote queue pair.
     fn qkey(&self) -> u32;
     /// Delivers a message into a posted receive. // HOT
     fn send(&self, from: Sender, msg: &Msg<'_>) -> TryOutcome;
     /// Reads remote memory.
     fn read(&self, from: Sender, op: &Rdma) -> TryOutcome;
-    /// Writes remote memory; `imm` is delivered when the last byte is there.
+    /// Writes remote memory; delivers `imm` after the last byte.
     fn write(&self, from: Sender, op: &Rdma, imm: Option<u32>) -> TryOutcome;
 }
 
-/// The wake-up of a completion channel.
+/// A completion channel: a descriptor that can be signalled.
 pub trait CompChannel {
-    /// The descriptor that becomes readable.
+    /// The descriptor.
     fn fd(&self) -> BorrowedFd<'_>;
-    /// Makes it readable.
+    /// Makes the descriptor readable.
     fn signal(&self);
-    /// Makes it not readable.
+    /// Makes the descriptor not readable.
     fn clear(&self);
-    /// Makes it readable by itself after so many nanoseconds. `false`: this link cannot.
+    /// Makes the descriptor readable after `ns` nanoseconds; `false` if the link cannot.
     fn timer(&self, ns: u64) -> bool;
 }
 
-/// Something that has work left to do as time goes on.
+/// Deferred work that becomes due as time goes on.
 pub trait Progress {
-    /// Carries out what is due; answers whether anything was.
+    /// Carries out what is due; returns whether anything was.
     fn progress(&self) -> bool;
-    /// Tick at which something is due next, or `u64::MAX`.
+    /// Tick at which work is due next, or `u64::MAX`.
     fn next_due(&self) -> u64;
 }
 
-/// One device's connection to its wire.
+/// Connection of one device to its wire.
 pub trait Link: Clone + 'static {
-    /// Receive side of a queue pair.
+    /// Receive queue.
     type RecvQueue: RecvQueue;
-    /// Way to a remote queue pair.
+    /// Remote queue pair.
     type RemoteQp: RemoteQp;
     /// Completion channel.
     type CompChannel: CompChannel;
 
-    /// The device's interface id.
+    /// Interface id of the device.
     fn iid(&self) -> u64;
-    /// Whether a device with that GID may be reached. The answer without a hint is yes.
+    /// Whether a device with this GID may be reachable.
     fn check_reachable(&self, _other: Gid) -> Result<(), ConnectError> {
         Ok(())
     }
-    /// The device's memory regions.
+    /// Memory regions of the device.
     fn regions(&self) -> &MrTable;
-    /// Whether the next registration goes through: a fault plan may say no.
+    /// Whether the next registration succeeds: a fault plan may refuse it.
     fn allows_registration(&self) -> bool {
         true
     }
-    /// Memory that the wire reaches best, and its descriptor if it is a memory file.
+    /// Allocates memory that the wire reaches best; with its descriptor if it is a memory file.
     fn alloc(&self, len: usize) -> Result<(Memory, Option<i32>), Error>;
-    /// A receive side, under a queue pair number for which `free` holds.
+    /// Opens a receive queue under a queue pair number for which `free` holds.
     fn open_recv_queue(
         &self,
         init: RecvQueueInit<Self::CompChannel>,
         free: &dyn Fn(u16) -> bool,
     ) -> Result<Self::RecvQueue, OpenError>;
-    /// The way to a queue pair of this kind: others are as good as none.
+    /// Resolves a queue pair of this kind; one of another kind is not found.
     fn resolve(&self, iid: u64, qpn: u16, kind: QpKind) -> Result<Self::RemoteQp, TryOutcome>;
-    /// A channel.
+    /// Creates a completion channel.
     fn create_channel(&self, channel: Channel) -> Result<Option<Self::CompChannel>, OpenError>;
-    /// The device knows this peer from now on (or no longer): it may do RDMA here.
+    /// Allows or forbids this peer RDMA here.
     fn set_peer_known(&self, iid: u64, known: bool) -> Result<(), Error>;
-    /// False in a child after a fork: what peers see is its parent's, and stays as it is.
+    /// False in a forked child, where segments remain the parent's.
     fn is_owner_process(&self) -> bool {
         true
     }
-    /// Called at every poll of a completion queue, before anything else. // HOT
+    /// Called first at every poll of a completion queue. // HOT
     fn on_poll(&self);
-    /// The clock that requests are held back by.
+    /// Clock by which requests are deferred.
     fn ticks(&self) -> u64;
-    /// Nanoseconds since some moment.
+    /// Clock in nanoseconds, from an arbitrary start.
     fn clock(&self) -> u64;
-    /// Ticks after which a try at a receiver that was not ready is worth while; `interval_ns` is what hardware waits.
+    /// Ticks between attempts at a receiver that is not ready; `interval_ns` is what hardware waits.
     fn retry_ticks(&self, interval_ns: u64) -> u64;
-    /// Shows the link something to pump, if it drives devices itself.
+    /// Registers deferred work with a link that drives devices itself.
     fn register_progress(&self, progress: Weak<dyn Progress>);
-    /// The device goes down for good: peers that ask are told so.
+    /// Takes the device down for good, visibly for peers.
     fn go_down(&self);
-    /// False once the device was killed: it does nothing any more.
+    /// False once the device was killed.
     fn alive(&self) -> bool;
 }

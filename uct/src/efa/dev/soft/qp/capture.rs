@@ -1,5 +1,5 @@
-//! What a queue pair tells a capture: requests when they end, arrivals when they are polled.
-//! Called only when there is a capture. Reads memory only where its key still allows it.
+//! Capture records of a queue pair: requests when they end, arrivals when they are polled. Reads memory only
+//! where its key allows.
 
 use super::super::capture::{Capture, RemoteAddr, SentRecord, WireOp};
 use super::super::link::{Link, PostedRecv};
@@ -9,7 +9,7 @@ use crate::api::Access;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Sge};
 
 impl<L: Link> QpCore<L> {
-    /// A request ended. One that had no destination is not shown: it never came to the wire.
+    /// Records a completed request, unless it had no destination and never reached the wire.
     #[cold]
     pub(super) fn capture_request(&self, capture: &Capture, wr: &Wr, status: DevStatus) {
         if wr.iid == 0 {
@@ -48,17 +48,17 @@ impl<L: Link> QpCore<L> {
         });
     }
 
-    /// A piece of a send, if its key allows reading it.
+    /// Bytes of an SGE, if its key allows reading.
     fn readable(&self, sge: &Sge) -> &[u8] {
         if sge.len == 0 || !self.lkey_allows(sge, Access::LOCAL_READ) {
             return &[];
         }
-        // SAFETY: the range lies in a live registration (checked above), and the request that owns it has not
-        // completed yet, so its user leaves the bytes alone.
+        // SAFETY: the range lies in a live registration (checked above); the request has not completed, so
+        // its user leaves the bytes alone.
         unsafe { std::slice::from_raw_parts(sge.addr, sge.len as usize) }
     }
 
-    /// Something arrived, in this receive if it used one up.
+    /// Records an arrival.
     #[cold]
     pub(in super::super) fn capture_arrival(
         &self,
@@ -69,8 +69,8 @@ impl<L: Link> QpCore<L> {
         let message = posted.filter(|_| cqe.op == CqeOp::Recv && cqe.status == DevStatus::Ok && cqe.len > 0);
         let sge = message.map(|p| Sge { addr: p.addr, len: cqe.len, lkey: p.lkey });
         let bytes = match sge.filter(|sge| self.lkey_allows(sge, Access::LOCAL_WRITE)) {
-            // SAFETY: the range lies in a live registration (checked just now), and the message in it was not handed
-            // to the user yet.
+            // SAFETY: the range lies in a live registration (checked just now), and its message was not
+            // handed to the user yet.
             Some(sge) => unsafe { std::slice::from_raw_parts(sge.addr, sge.len as usize) },
             None => &[],
         };
@@ -78,7 +78,7 @@ impl<L: Link> QpCore<L> {
     }
 }
 
-/// Where an RDMA operation, of which `sge` and `raddr` may be the rest, began.
+/// Remote address at which an RDMA operation started, of which `sge` and `raddr` may be the rest.
 fn whole(sge: &Sge, raddr: u64, rkey: u32, total: u32) -> RemoteAddr {
     RemoteAddr { raddr: raddr.wrapping_sub(u64::from(total - sge.len)), rkey }
 }

@@ -1,15 +1,15 @@
-//! What datagram (UD) queue pairs do otherwise: nobody learns what became of a message, and each arrives behind a network
-//! header. Called by posts, completions and the completion queue. SRD queue pairs never come here.
+//! Differences of datagram (UD) queue pairs: errors of the network and receiver are hidden, and a GRH
+//! precedes each message.
 
 use super::super::link::{Link, PostedRecv};
 use super::QpCore;
 use crate::api::Access;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid, QpKind, Sge};
 
-/// Bytes in front of a received datagram: the global route header.
+/// Length of the global route header in front of a datagram.
 pub(super) const GRH_LEN: u32 = 40;
 
-/// The status that a datagram's sender is told: not what happened on the way or at the receiver.
+/// Status shown to the sender of a datagram.
 pub(super) fn ud_status(status: DevStatus) -> DevStatus {
     match status {
         DevStatus::Rnr
@@ -22,7 +22,7 @@ pub(super) fn ud_status(status: DevStatus) -> DevStatus {
     }
 }
 
-/// A global route header (InfiniBand 8.3), which is laid out as that of IPv6.
+/// A global route header (InfiniBand 8.3), laid out as IPv6's.
 fn grh(payload: u32, from: Gid, to: Gid) -> [u8; GRH_LEN as usize] {
     const VERSION: u8 = 6 << 4;
     const NEXT_IB: u8 = 0x1b;
@@ -37,7 +37,7 @@ fn grh(payload: u32, from: Gid, to: Gid) -> [u8; GRH_LEN as usize] {
 }
 
 impl<L: Link> QpCore<L> {
-    /// Puts the header before a datagram that arrived, and counts it in.
+    /// Writes the GRH in front of an arrived datagram.
     #[cold]
     pub(in super::super) fn add_grh(&self, cqe: &mut Cqe, posted: &PostedRecv) {
         if self.kind != QpKind::Ud || cqe.op != CqeOp::Recv || cqe.status != DevStatus::Ok {
@@ -51,7 +51,8 @@ impl<L: Link> QpCore<L> {
         }
         let grh = grh(cqe.len, cqe.src_gid, Gid::link_local(self.dev.link.iid()));
         cqe.len += GRH_LEN;
-        // SAFETY: the header's room is a live registration for local writes (checked just now), in front of the message.
+        // SAFETY: the header's place is a live registration for local writes (checked just now), in front of
+        // the message.
         unsafe { std::ptr::copy_nonoverlapping(grh.as_ptr(), header.addr, grh.len()) };
     }
 }

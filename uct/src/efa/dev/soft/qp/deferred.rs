@@ -1,6 +1,5 @@
-//! Requests that are not done at once: held back by the model, waiting for a receiver, or long RDMA in parts.
-//! Filled by posts, emptied when a completion queue is polled (or by the in-process fabric). Reads the clock only
-//! when a bounded number of retries is at stake.
+//! Deferred requests: delayed by faults, waiting for a receiver, or RDMA partly done. Progressed by polls of
+//! the completion queue, or by the in-process fabric.
 
 use super::super::fault_model::FaultDraw;
 use super::super::link::{Link, Rdma, RemoteQp, TryOutcome};
@@ -8,14 +7,13 @@ use super::QpCore;
 use crate::api::Access;
 use crate::efa::dev::{CqeOp, DevStatus, Sge};
 
-/// Longest inline body that can wait: the device's widest inline send.
+/// Longest inline data: the device's widest inline send.
 const MAX_INLINE: usize = 80;
-/// Requests tried in one pump.
+/// Most requests attempted in one call.
 const PUMP_BATCH: usize = 32;
-/// Retry count that means for ever.
 const RETRY_FOREVER: u8 = 7;
 
-/// A request, with its bytes if they were inline.
+/// A work request, with its inline data.
 pub(in super::super) struct Wr {
     pub(super) wr_id: u64,
     pub(super) iid: u64,
@@ -33,7 +31,6 @@ pub(in super::super) enum Body {
 }
 
 impl Body {
-    /// A copy of `bytes`, which are within the device's inline limit.
     pub(super) fn inline(from: &[u8]) -> Body {
         let mut bytes = [0; MAX_INLINE];
         bytes[..from.len()].copy_from_slice(from);
@@ -50,22 +47,21 @@ impl Wr {
         }
     }
 
-    /// Whether it needs a receive of the other side: reads and writes go without, unless a word comes with them.
+    /// Whether it consumes a receive: sends, and writes with immediate.
     fn consumes_recv(&self) -> bool {
         self.op() == CqeOp::Send || self.imm.is_some()
     }
 }
 
-/// Why a request waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DeferReason {
-    /// Held back; then this happens.
+    /// Delayed; then these faults apply.
     Delayed(FaultDraw),
-    /// The receiver was not ready. Retries end at this time, if ever.
+    /// The receiver was not ready; retries end at this time, if ever.
     Rnr { until: Option<u64> },
-    /// The way is blocked, or an RDMA operation is not through.
+    /// Blocked for a moment, or RDMA partly done.
     Retry,
-    /// Carried out; the acknowledgement is under way.
+    /// Done; its acknowledgement is delayed.
     AwaitingAck(DevStatus),
 }
 
@@ -77,7 +73,7 @@ pub(super) struct DeferredWr {
 }
 
 impl<L: Link> QpCore<L> {
-    /// One try at a request, its local keys checked. Long RDMA counts what is through.
+    /// Attempts a request once, checking local keys.
     pub(super) fn attempt(&self, wr: &Wr) -> TryOutcome {
         if let Some(capture) = &self.dev.capture {
             capture.mark_attempt();
@@ -104,7 +100,7 @@ impl<L: Link> QpCore<L> {
         }
     }
 
-    /// Acts on the first verdict about a request: completes it or keeps it.
+    /// Acts on the first attempt: completes the request or defers it.
     pub(super) fn complete_or_defer(&self, wr: Wr, outcome: TryOutcome) {
         let w = DeferredWr { wr, due: 0, ack: 0, phase: DeferReason::Retry };
         if let Some(w) = self.apply_outcome(w, outcome) {
@@ -112,7 +108,7 @@ impl<L: Link> QpCore<L> {
         }
     }
 
-    /// Starts a request with the fate drawn for it.
+    /// Starts a request with its drawn faults.
     pub(super) fn start_with_faults(&self, wr: Wr, draw: FaultDraw) {
         let due = self.dev.link.ticks() + draw.delay;
         let w = DeferredWr { wr, due, ack: draw.ack, phase: DeferReason::Delayed(draw) };
@@ -129,7 +125,7 @@ impl<L: Link> QpCore<L> {
         self.deferred.borrow_mut().push_back(w);
     }
 
-    /// Acts on a verdict. Gives the request back if it has to wait on.
+    /// Acts on an attempt; returns the request if it stays deferred.
     fn apply_outcome(&self, mut w: DeferredWr, outcome: TryOutcome) -> Option<DeferredWr> {
         if let (Some(capture), TryOutcome::Done(status)) = (&self.dev.capture, outcome)
             && !matches!(w.phase, DeferReason::AwaitingAck(_))
@@ -170,8 +166,7 @@ impl<L: Link> QpCore<L> {
         }
     }
 
-    /// The receiver had nothing posted. Between two ticks of the retry interval further tries are free: what is
-    /// bounded is the time, `rnr_retry` intervals.
+    /// Handles RNR. Retries are bounded by time, `rnr_retry` intervals, not by number.
     fn not_ready(&self, mut w: DeferredWr) -> Option<DeferredWr> {
         let counters = &self.dev.counters;
         let until = match w.phase {
@@ -193,7 +188,6 @@ impl<L: Link> QpCore<L> {
         Some(w)
     }
 
-    /// Does what is due for a request.
     fn run_due(&self, mut w: DeferredWr) -> Option<DeferredWr> {
         match w.phase {
             DeferReason::AwaitingAck(status) => {
@@ -211,7 +205,7 @@ impl<L: Link> QpCore<L> {
         }
     }
 
-    /// Steps up to a batch of waiting requests, round robin; answers whether any was due.
+    /// Attempts a batch of due requests, round robin; returns whether any was due.
     pub(in super::super) fn progress_deferred(&self) -> bool {
         let now = self.dev.link.ticks();
         if self.next_due.get() > now || !self.dev.link.alive() {
@@ -222,7 +216,6 @@ impl<L: Link> QpCore<L> {
         let (mut tried, mut next) = (0, u64::MAX);
         for _ in 0..len {
             if tried == PUMP_BATCH {
-                // Some more may be due.
                 next = now;
                 break;
             }

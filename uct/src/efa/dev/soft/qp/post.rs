@@ -1,5 +1,4 @@
-//! Posting: what the driver checks before it accepts a request, and the straight way for one that can go at once.
-//! Called by users through [`DevQp`]. Never waits.
+//! Posting: the driver's checks, and the fast path of requests that need not be deferred.
 
 use super::super::ah::Ah;
 use super::super::link::{Link, Msg, PostedRecv, RecvQueue, RemoteQp, SendBuf, TryOutcome};
@@ -9,15 +8,15 @@ use super::{Qp, QpCore, State};
 use crate::api::Access;
 use crate::efa::dev::{CqeOp, Dest, DevQp, DevStatus, PostError, QpKind, Sge};
 
-/// Longest receive, bytes: the length field of a receive descriptor has 16 bits.
+/// Longest receive: a receive WQE has 16 bits for the length.
 const MAX_RECV: u32 = 65535;
-/// Local keys have 24 bits in every descriptor.
+/// Width of local keys.
 const KEY_BITS: u32 = 24;
 
 pub(super) const NO_SGE: Sge = Sge { addr: std::ptr::null_mut(), len: 0, lkey: 0 };
 
 impl<L: Link> QpCore<L> {
-    /// Takes a place in the send queue. // HOT
+    /// Takes an entry of the send queue. // HOT
     #[inline]
     fn take_send_slot(&self) -> Result<(), PostError> {
         let n = self.in_flight.get();
@@ -28,13 +27,13 @@ impl<L: Link> QpCore<L> {
         Ok(())
     }
 
-    /// Whether a request can go straight out, and if not, what it completes with or that it waits. // HOT
+    /// Whether requests take the fast path: no faults, no capture, not in error. // HOT
     #[inline]
     fn takes_fast_path(&self) -> bool {
         self.unmodified && self.state.get() == State::Ready
     }
 
-    /// Takes the request down for later, or finishes it. `first`: how the first try went, if there was one.
+    /// Defers or completes a request. `first` is the outcome of an attempt, if any.
     #[cold]
     fn post_slow_path(&self, wr: Wr, first: Option<TryOutcome>) {
         if self.state.get() == State::Error {
@@ -50,7 +49,6 @@ impl<L: Link> QpCore<L> {
         }
     }
 
-    /// The request as one that can be kept.
     fn make_wr(&self, to: &Dest<Ah>, iid: Option<u64>, wr_id: u64, imm: Option<u32>, body: Body) -> Wr {
         Wr { wr_id, iid: iid.unwrap_or(0), qpn: to.qpn, qkey: to.qkey, imm, body }
     }
@@ -60,13 +58,13 @@ impl<L: Link> QpCore<L> {
         self.dev.ahs.borrow().iid(self.pd, ah)
     }
 
-    /// Whether a local piece is covered by its key.
+    /// Whether the local key covers an SGE.
     #[inline]
     pub(super) fn lkey_allows(&self, sge: &Sge, need: Access) -> bool {
         self.dev.link.regions().allows(sge.lkey, self.pd, sge.addr as u64, u64::from(sge.len), need)
     }
 
-    /// Tries to send pieces whose keys are checked here. // HOT
+    /// Attempts to send SGEs, checking their keys. // HOT
     #[inline]
     pub(super) fn try_send(
         &self,
@@ -81,15 +79,15 @@ impl<L: Link> QpCore<L> {
         }
         let buf = |s: &Sge| match s.len {
             0 => SendBuf::EMPTY,
-            // SAFETY: the range lies in a live registration (checked above), whose maker promised that it stays
-            // readable until it is dropped; nothing can drop it during this call.
+            // SAFETY: the range lies in a live registration (checked above), which stays readable until
+            // dropped; nothing drops it during this call.
             len => unsafe { SendBuf::raw(s.addr, len) },
         };
         let msg = Msg { bufs: [buf(&sge[0]), buf(&sge[1])], imm };
         self.with_peer(iid, qpn, qkey, |peer| peer.send(self.sender(), &msg))
     }
 
-    /// Tries to send bytes. // HOT
+    /// Attempts to send inline data. // HOT
     #[inline]
     pub(super) fn try_inline(
         &self,
@@ -244,7 +242,7 @@ impl<L: Link> DevQp for Qp<L> {
         self.0.post_rdma(to, wr_id, imm, Body::Write { sge, raddr, rkey, total: sge.len })
     }
 
-    /// Nothing to do: the software device starts at the post.
+    /// Does nothing: the software device starts at the post.
     #[inline]
     fn ring_doorbell(&self) {}
 }

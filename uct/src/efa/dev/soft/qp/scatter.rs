@@ -1,5 +1,5 @@
-//! Receives in several pieces: a message lands in a buffer of the device and is cut up when its completion is polled.
-//! Called by posts with more than one piece, and by the completion queue for such queue pairs. Links know nothing of it.
+//! Receives of several SGEs: a message lands in a buffer of the device and is scattered when its completion
+//! is polled.
 
 use super::super::link::{Link, PostedRecv, RecvQueue};
 use super::super::{Device, Mr, Pd};
@@ -10,12 +10,12 @@ use crate::efa::dev::{Cqe, CqeOp, Dev, DevMr, DevQp, DevStatus, PostError, Sge};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
-/// Most pieces of a receive.
+/// Most SGEs of a receive.
 pub const MAX_RECV_SGE: usize = 3;
-/// Buffers allocated at once.
+/// Buffers allocated at a time.
 const CHUNK: usize = 64;
 
-/// Buffers of one queue pair, and the pieces they stand for.
+/// Buffers of one queue pair, and the SGEs they stand for.
 pub(super) struct Scatter<L: Link> {
     chunks: Vec<Mr<L>>,
     of_key: FxHashMap<u32, usize>,
@@ -46,14 +46,13 @@ impl<L: Link> Scatter<L> {
         Ok(())
     }
 
-    /// Buffer `slot`, `len` bytes of it.
     fn buffer(&self, slot: usize, len: u32) -> Sge {
         let chunk = &self.chunks[slot / CHUNK];
         let addr = chunk.addr().wrapping_add(slot % CHUNK * self.room);
         Sge { addr, len: len.min(self.room as u32), lkey: chunk.lkey() }
     }
 
-    /// The buffer a receive was posted with, if it is one of these.
+    /// Buffer that a receive was posted with, if it is one of these.
     fn slot(&self, posted: &PostedRecv) -> Option<usize> {
         let chunk = *self.of_key.get(&posted.lkey)?;
         let offset = (posted.addr as usize).checked_sub(self.chunks[chunk].addr() as usize)?;
@@ -62,7 +61,7 @@ impl<L: Link> Scatter<L> {
 }
 
 impl<L: Link> Qp<L> {
-    /// Posts a receive of up to [`MAX_RECV_SGE`] pieces, which a message fills one after the other.
+    /// Posts a receive of up to [`MAX_RECV_SGE`] SGEs, filled in order.
     pub fn recv_sge_list(&self, wr_id: u64, pieces: &[Sge]) -> Result<(), PostError> {
         let mut list = [super::post::NO_SGE; MAX_RECV_SGE];
         match pieces {
@@ -99,13 +98,13 @@ impl<L: Link> Qp<L> {
 }
 
 impl<L: Link> QpCore<L> {
-    /// Whether receives in pieces were posted. // HOT
+    /// Whether receives of several SGEs were posted. // HOT
     #[inline]
     pub(in super::super) fn scatters(&self) -> bool {
         self.scatter.borrow().is_some()
     }
 
-    /// Cuts up what arrived, if it was for a receive in pieces; their keys count as they are now.
+    /// Scatters an arrival to the SGEs of its receive, checking their keys.
     #[cold]
     pub(in super::super) fn scatter_arrival(&self, cqe: &mut Cqe, posted: &PostedRecv) {
         let mut all = self.scatter.borrow_mut();
@@ -115,7 +114,7 @@ impl<L: Link> QpCore<L> {
         let from = all.buffer(slot, cqe.len);
         let pieces = all.pieces[slot];
         all.free.push(slot);
-        // A word that came with a write has put nothing into the receive.
+        // A write with immediate put nothing into the receive.
         if cqe.status != DevStatus::Ok || cqe.op != CqeOp::Recv {
             return;
         }
@@ -129,8 +128,8 @@ impl<L: Link> QpCore<L> {
                 cqe.status = DevStatus::InvalidLkey;
                 return;
             }
-            // SAFETY: the target is a live registration for local writes of that length (checked just now); the source
-            // lies in a buffer of ours, `done + len` being at most its length; a buffer is in nobody's pieces.
+            // SAFETY: the target is a live registration for local writes of that length (checked just now);
+            // the source lies in a buffer of ours that has `done + len` bytes and overlaps no SGE.
             unsafe {
                 std::ptr::copy_nonoverlapping(from.addr.wrapping_add(done as usize), sge.addr, len as usize)
             };

@@ -1,5 +1,4 @@
-//! A queue pair on a fabric: its receive side, and the way of others to it. Delivery is a copy between two registered
-//! regions of this process. Called by the object model; never moves time.
+//! A queue pair on a fabric. Delivery is a copy between two registered regions of this process.
 
 use super::{Fabric, InprocCompChannel, Node};
 use crate::api::Access;
@@ -11,10 +10,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Arrivals of unsolicited writes a queue pair holds before it blocks the way.
+/// Unsolicited arrivals held before senders are blocked.
 const MAX_UNSOLICITED: usize = 4096;
 
-/// One queue pair as the fabric keeps it.
 pub(super) struct FabricQp {
     pub(super) qpn: u16,
     pub(super) kind: QpKind,
@@ -23,9 +21,9 @@ pub(super) struct FabricQp {
     pub(super) unsolicited: bool,
     pub(super) node: Rc<Node>,
     pub(super) posted: RefCell<VecDeque<PostedRecv>>,
-    /// Each with the receive it used up.
+    /// Each with the receive it consumed.
     pub(super) arrived: RefCell<VecDeque<(Cqe, Option<PostedRecv>)>>,
-    /// Arrivals that used up a receive and were not polled.
+    /// Arrivals that consumed a receive and were not polled.
     pub(super) taken: Cell<u32>,
     pub(super) closed: Cell<bool>,
     pub(super) armed: Cell<bool>,
@@ -46,7 +44,7 @@ impl FabricQp {
     }
 }
 
-/// Receive side of a queue pair.
+/// Receive queue of a queue pair.
 pub struct InprocRecvQueue {
     pub(super) qp: Rc<FabricQp>,
     pub(super) fabric: Fabric,
@@ -112,7 +110,7 @@ impl RecvQueue for InprocRecvQueue {
     fn upkeep(&self) {}
 }
 
-/// Way to a queue pair: the port itself.
+/// A remote queue pair.
 pub struct InprocRemoteQp {
     pub(super) me: Rc<Node>,
     pub(super) qp: Rc<FabricQp>,
@@ -125,7 +123,7 @@ impl InprocRemoteQp {
         TryOutcome::Done(DevStatus::Ok)
     }
 
-    /// Why nothing arrives there any more, if so.
+    /// Status of requests to it once it is down or closed.
     fn dead_status(&self) -> Option<DevStatus> {
         match (self.qp.node.down.get(), self.qp.closed.get()) {
             (true, _) => Some(DevStatus::Unresponsive),
@@ -134,7 +132,7 @@ impl InprocRemoteQp {
         }
     }
 
-    /// The remote memory of an RDMA operation, if the target allows it.
+    /// Remote address of an RDMA operation, if the target allows it.
     fn remote(&self, from: Sender, op: &Rdma, need: Access) -> Result<*mut u8, TryOutcome> {
         let node = &self.qp.node;
         if self.me.dead.get() {
@@ -153,10 +151,10 @@ impl InprocRemoteQp {
     }
 }
 
-/// Copies `len` bytes that may overlap: a process may write into its own memory.
+/// Copies `len` bytes that may overlap.
 ///
 /// # Safety
-/// `src` readable and `dst` writable for `len` bytes.
+/// `src` is readable and `dst` writable for `len` bytes.
 unsafe fn copy(src: *const u8, dst: *mut u8, len: u32) {
     if len > 0 {
         // SAFETY: by this function's contract.
@@ -206,8 +204,8 @@ impl RemoteQp for InprocRemoteQp {
             qp.arrive(cqe, Some(posted));
             return TryOutcome::Done(DevStatus::RemoteAbort);
         }
-        // SAFETY: the posted range is a live registration for local writes (checked just now) and has room for the
-        // message (checked above).
+        // SAFETY: the posted range is a live registration for local writes with room for the message (both
+        // checked above).
         unsafe { msg.copy_to(posted.addr) };
         qp.arrive(cqe, Some(posted));
         self.delivered()
@@ -217,7 +215,7 @@ impl RemoteQp for InprocRemoteQp {
         match self.remote(from, op, Access::REMOTE_READ) {
             Err(outcome) => outcome,
             Ok(remote) => {
-                // SAFETY: the local range was checked against its key by the caller, the remote one just now; both
+                // SAFETY: the caller checked the local range, and the remote one was checked just now; both
                 // registrations are live and of this process.
                 unsafe { copy(remote, op.local, op.len) };
                 self.delivered()

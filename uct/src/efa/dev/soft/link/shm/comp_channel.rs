@@ -1,5 +1,5 @@
-//! A completion channel between processes: a pipe that peers open by its number, and a timer for one's own retries.
-//! Owned by a completion queue. Needs no thread: both are in one epoll set, which is the descriptor shown.
+//! A completion channel between processes: a pipe that peers open by number, and a retry timer, in one epoll
+//! set.
 
 use super::super::CompChannel;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,7 +24,7 @@ impl ShmCompChannel {
         Ok(ShmCompChannel { set, pipe, timer })
     }
 
-    /// The descriptor number that peers are told.
+    /// Descriptor number of the pipe, for peers.
     pub(super) fn pipe_fd(&self) -> i32 {
         self.pipe.fd()
     }
@@ -43,11 +43,11 @@ impl CompChannel for ShmCompChannel {
     }
 
     fn signal(&self) {
-        // A full pipe is readable already; nothing else can go wrong with an open pipe.
+        // A full pipe is readable already.
         let _ = self.pipe.wake();
     }
 
-    /// Setting a timer to zero disarms it and forgets its expirations.
+    /// Setting a timer to zero disarms it and clears its expirations.
     fn clear(&self) {
         let _ = self.pipe.clear();
         self.set_timer(0);

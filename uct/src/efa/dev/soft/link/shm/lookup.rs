@@ -1,8 +1,8 @@
-//! Finding a queue pair's segment from (GID, queue pair number), without a file anywhere.
+//! Finds a queue pair's segment by (GID, queue pair number), without files.
 //!
-//! Each queue pair listens on an abstract unix socket that carries its name: binding makes the name unique on the
-//! host, and the name goes when its process goes, however it dies. A peer connects, asks the kernel for the
-//! listener's pid, and opens the memory file of that name among that process's descriptors. The owner need not run.
+//! Each queue pair listens on an abstract unix socket named after it: binding makes the name unique, and it
+//! vanishes with its process. A peer connects, gets the listener's pid from the kernel, and opens that
+//! process's memory file of the name. The owner need not run.
 
 use crate::api::{Error, OpenError};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,10 +12,9 @@ use ucs::sys::{PeerCred, proc};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Peers that may find a queue pair before its owner next looks.
+/// Connections that may wait until the owner accepts them.
 const BACKLOG: i32 = 4096;
 
-/// Name of a queue pair's memory file.
 pub(super) fn memory_name(iid: u64, qpn: u16) -> String {
     format!("softefa.{iid:x}.{qpn:x}")
 }
@@ -30,13 +29,13 @@ fn socket() -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// A name that is taken, so that nobody else can have it; not yet to be found.
+/// A bound name, not yet listening.
 pub(super) struct QpName {
     socket: OwnedFd,
 }
 
 impl QpName {
-    /// Takes the name of (`iid`, `qpn`). `None`: another process of this host has it.
+    /// Binds the name of (`iid`, `qpn`); `None` if another process has it.
     pub(super) fn bind(iid: u64, qpn: u16) -> Result<Option<QpName>, OpenError> {
         let sys = |call| move |e: Errno| OpenError::Op(Error::Sys { call, errno: e.into() });
         let socket = socket().map_err(|e| {
@@ -53,15 +52,15 @@ impl QpName {
         }
     }
 
-    /// From now on peers find it.
+    /// Makes the name visible to peers.
     pub(super) fn listen(&self) -> Result<(), OpenError> {
         rustix::net::listen(&self.socket, BACKLOG)
             .map_err(|e| OpenError::Op(Error::Sys { call: "listen", errno: e.into() }))
     }
 
-    /// Forgets the peers that have found us since the last time; they do not wait for this.
+    /// Accepts and drops waiting connections; peers do not wait for this.
     pub(super) fn accept_all(&self) {
-        // No more than can wait: who connects faster than this would keep us here for ever.
+        // Bounded: peers that connect faster must not keep us here.
         for _ in 0..BACKLOG {
             if rustix::net::accept_with(self.socket.as_fd(), SocketFlags::CLOEXEC).is_err() {
                 break;
@@ -70,19 +69,17 @@ impl QpName {
     }
 }
 
-/// Why a queue pair was not found.
+/// Reason why a queue pair was not found.
 pub(super) enum LookupError {
-    /// There is none of that name.
     NotFound,
-    /// Its device went down.
     DeviceDown,
-    /// Its owner was too busy with others: try again.
+    /// The owner's backlog is full: try again.
     Retry,
-    /// It is there, but out of reach; the text says why.
+    /// It exists but cannot be reached, for this reason.
     Denied(String),
 }
 
-/// Finds the segment of (`iid`, `qpn`); answers it with its owner's pid.
+/// Opens the segment of (`iid`, `qpn`); returns it with its owner's pid.
 pub(super) fn lookup(iid: u64, qpn: u16) -> Result<(SharedMem, u32), LookupError> {
     let denied = |what: &str, e: Errno| LookupError::Denied(format!("{what}: {}", ucs::Errno::from(e)));
     let socket = socket().map_err(|e| denied("no descriptor to look for a peer (see `ulimit -n`)", e))?;
@@ -111,7 +108,7 @@ pub(super) fn lookup(iid: u64, qpn: u16) -> Result<(SharedMem, u32), LookupError
     }
 }
 
-/// What to do when looking at a peer's process fails.
+/// Advice after a failure to inspect a peer's process.
 pub(super) fn remedy(errno: ucs::Errno) -> &'static str {
     if errno.is_resource() {
         "raise the limit, see `ulimit -n`"
@@ -120,7 +117,7 @@ pub(super) fn remedy(errno: ucs::Errno) -> &'static str {
     }
 }
 
-/// The descriptor of process `pid` that is the memory file `name`.
+/// Descriptor of process `pid` that is the memory file `name`.
 fn descriptor(pid: u32, name: &str) -> Result<Option<i32>, LookupError> {
     let want = format!("/memfd:{name} (deleted)");
     let list = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
@@ -134,7 +131,7 @@ fn descriptor(pid: u32, name: &str) -> Result<Option<i32>, LookupError> {
             )));
         }
     };
-    // A descriptor may be closed between the listing and the look: not ours, then.
+    // A descriptor closed between listing and reading is not ours.
     let found = list.flatten().find(|entry| {
         std::fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == want.as_str())
     });

@@ -1,14 +1,14 @@
-//! Interleavings of small histories of a receive ring, checked exhaustively up to a bound on preemptions. Run with
-//! `RUSTFLAGS="--cfg loom" cargo test -p uct --lib loom`. Never compiled otherwise.
+//! Loom models of a receive ring: all interleavings of small histories, up to a bound on preemptions. Run
+//! with `RUSTFLAGS="--cfg loom" cargo test -p uct --lib loom`.
 //!
-//! What is not modelled: the table of known GIDs, of which every word stands for itself and is counted by one that is read
-//! first; and that a process dies, which to the ring is one that stops.
+//! Not modelled: the table of known GIDs, whose words are independent and versioned by a counter read first;
+//! process death, which to the ring is a thread that stops.
 
 use super::ring;
 use ucs::sync::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell, fence, thread};
 
 const RING: u32 = 2;
-/// Payload slots used in turn: fewer than the ring has places, as in long rings.
+/// Recycled payload slots: fewer than ring entries, as in long rings.
 const SLOTS: u32 = 1;
 
 #[derive(Default)]
@@ -26,12 +26,12 @@ struct Shared {
     flag: AtomicU32,
     wakes: AtomicU32,
     descs: [Desc; RING as usize],
-    /// What a descriptor says: its value, and whether that is in the slot as well.
+    /// Value of a descriptor, and whether the slot holds it as well.
     bodies: [UnsafeCell<(u32, bool)>; RING as usize],
     slot: UnsafeCell<u32>,
 }
 
-// SAFETY: bodies and slot are reached as the ring's rules say; that these suffice is what loom checks.
+// SAFETY: bodies and slot are accessed by the ring's rules; loom checks that these suffice.
 unsafe impl Sync for Shared {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl Send for Shared {}
@@ -54,7 +54,7 @@ impl Shared {
         &self.descs[(index % RING) as usize]
     }
 
-    /// Claims a place, if there is a receive: the head's word before.
+    /// Claims an entry if it has a receive; returns the head word before.
     fn claim(&self, me: u32) -> Option<u64> {
         let mut word = self.head.load(Ordering::Acquire);
         loop {
@@ -78,7 +78,7 @@ impl Shared {
         ring::sign_claim(&desc.claimer, &desc.before, me, word, RING);
     }
 
-    /// Sends `value`; false without a receive.
+    /// Sends `value`; `false` without a receive.
     fn send(&self, me: u32, value: u32) -> bool {
         let Some(word) = self.claim(me) else { return false };
         self.sign(me, word);
@@ -122,15 +122,14 @@ impl Shared {
     }
 }
 
-/// All interleavings with at most so many preemptions.
 fn model(bound: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut builder = ::loom::model::Builder::new();
     builder.preemption_bound = Some(bound);
     builder.check(test);
 }
 
-/// Two senders, receives that are posted one by one around the ring: every message comes once and whole, into the receive
-/// that its sender saw.
+/// Two senders and receives posted one by one around the ring: each message arrives once and whole, in the
+/// receive its sender saw.
 #[test]
 fn ring_model_two_senders_one_owner() {
     model(3, || {
@@ -140,7 +139,7 @@ fn ring_model_two_senders_one_owner() {
         let senders: Vec<_> = (1..=2u32)
             .map(|me| {
                 let ring = ring.clone();
-                // Three messages: one of them goes a second time around, or finds no receive.
+                // Three messages: one goes around a second time, or finds no receive.
                 thread::spawn(move || (me..=2).filter(|n| ring.send(me, 10 * me + n)).count())
             })
             .collect();
@@ -174,7 +173,7 @@ fn ring_model_no_wakeup_is_lost() {
             thread::spawn(move || assert!(ring.send(1, 7)))
         };
         ring::arm(&ring.flag, true);
-        // The completion queue's, for all its rings.
+        // By the completion queue, for all its rings.
         fence(Ordering::SeqCst);
         let sleeps = !ring::has_unpublished(&ring.head, 0);
         sender.join().unwrap();
@@ -185,12 +184,12 @@ fn ring_model_no_wakeup_is_lost() {
     });
 }
 
-/// Whoever stopped in the middle of a claim is told from others: never another is named, and in the end somebody is.
+/// A claimer that stopped is never mistaken for another, and is known in the end.
 #[test]
 fn ring_model_the_claimer_is_named_or_unknown() {
     model(4, || {
         let ring = Arc::new(Shared::new());
-        // A third process has filled the ring once.
+        // A third process filled the ring once.
         (0..RING).for_each(|index| ring.sign(3, 3 << 32 | u64::from(index)));
         ring.head.store(3 << 32 | u64::from(RING), Ordering::Relaxed);
         ring.post(RING);
@@ -216,7 +215,7 @@ fn ring_model_the_claimer_is_named_or_unknown() {
     });
 }
 
-/// What an owner learns as it closes is how many claims there will ever have been.
+/// Closing tells the owner the final number of claims.
 #[test]
 fn ring_model_a_closed_ring_takes_no_claims() {
     model(4, || {

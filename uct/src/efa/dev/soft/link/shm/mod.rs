@@ -1,10 +1,10 @@
-//! The link between processes of one host and one user. Nothing of it is ever in a file system: segments are sealed
-//! memory files that peers open through `/proc`, names are abstract sockets, and both go with their process.
+//! The link between processes of one host and user, without files: segments are sealed memory files that
+//! peers open through `/proc`, names are abstract sockets, and both vanish with their process.
 //!
-//! * `seg`: what is shared, and how it is checked. * `ring`: the synchronisation alone, with its loom models. * `find`: from (GID, queue pair number) to a segment. * `reach`: what
-//!   the system allows.
-//! * `rx`: the receive side. * `peer`: the sending side. * `remote`: a peer's keys, memory and life. * `vm`: copies
-//!   by system call. * `wake`: completion channels.
+//! * `seg`: layout and checks of shared segments. * `ring`: the synchronisation, with loom models. *
+//!   `lookup`: from (GID, queue pair number) to a segment. * `permissions`: what the system allows.
+//! * `recv_queue`: the receive side. * `remote_qp`: the send side. * `remote_device`: a peer's keys, memory
+//!   and liveness. * `vm`: copies by system call. * `comp_channel`: completion channels.
 //!
 //! Polling needs no thread and no system call; RDMA needs no code on the target.
 
@@ -42,14 +42,13 @@ use ucs::sync::Ordering::{Relaxed, Release};
 use ucs::sys::proc::{self, WatchError};
 use ucs::sys::{PidFd, ProcId};
 
-/// Descriptors for unsolicited arrivals of a queue pair.
+/// Descriptors for unsolicited arrivals.
 const UNSOL_RING: u32 = 1024;
 
-/// One device's place among the processes of this host. Clones are the same place.
+/// Connection of one device to the processes of this host. Clones share it.
 #[derive(Clone)]
 pub struct Shm(Rc<ShmDevice>);
 
-/// What the objects of a device share here.
 struct ShmDevice {
     iid: u64,
     host: HostId,
@@ -58,7 +57,7 @@ struct ShmDevice {
     seg: DevSeg,
     table: MrTable,
     next_qpn: Cell<u16>,
-    /// Interface ids known here: how often, and in which place of the segment.
+    /// Known interface ids: count, and index in the segment.
     known: RefCell<FxHashMap<u64, (u32, usize)>>,
     free_known: RefCell<Vec<usize>>,
     remotes: RefCell<FxHashMap<(u32, u64, i32), Weak<RemoteDevice>>>,
@@ -67,19 +66,19 @@ struct ShmDevice {
 }
 
 impl ShmDevice {
-    /// Whether the segments are this process's, and not its parent's.
+    /// Whether the segments are this process's, not its parent's.
     fn is_owner_process(&self) -> bool {
         self.me.pid == proc::pid()
     }
 }
 
-/// A segment that cannot be had, as one line for people.
+/// Describes the failure to create a segment.
 fn no_segment(what: &str, e: &MemError) -> OpenError {
     OpenError::memory(format_args!("no shared memory for {what} of the software EFA device"), e)
 }
 
 impl Shm {
-    /// A device with GID `fe80::` + `iid`. `first_qpn` is where queue pair numbers start.
+    /// Opens a device with GID `fe80::` + `iid`. `first_qpn` is where queue pair numbers start.
     pub(in crate::efa::dev::soft) fn open(
         iid: u64,
         profile: &Profile,
@@ -106,14 +105,14 @@ impl Shm {
         Ok(Shm(Rc::new(device)))
     }
 
-    /// The device of a process, attached once.
+    /// Attaches the device of a process, once.
     fn remote(&self, identity: &QpIdentity) -> Result<Rc<RemoteDevice>, LookupError> {
         let key = (identity.pid, identity.start, identity.dev_fd);
         if let Some(remote) = self.0.remotes.borrow().get(&key).and_then(Weak::upgrade) {
             return Ok(remote);
         }
         let id = ProcId { pid: identity.pid, start: identity.start };
-        // This process needs nobody to tell it of its own death.
+        // This process need not watch itself.
         let watch = (id != ProcId::current()).then(|| PidFd::open(id)).transpose().map_err(|e| match e {
             WatchError::Gone { .. } => LookupError::NotFound,
             e @ WatchError::Os { errno, .. } => {
@@ -303,7 +302,7 @@ impl Link for Shm {
         self.0.born.elapsed().as_nanos() as u64
     }
 
-    /// Looking whether a receive was posted costs a few nanoseconds: at every poll.
+    /// Checking for a posted receive costs nanoseconds: at every poll.
     fn retry_ticks(&self, _interval_ns: u64) -> u64 {
         1
     }

@@ -1,11 +1,11 @@
-//! Whether processes of one user may reach into each other here, and if not, why and what to do. Asked when a device is
-//! opened and by the doctors; the data path never asks. Changes nothing.
+//! Checks whether processes of one user may access each other here, and if not, why and what to do. Used when
+//! a device is opened and by the doctors.
 
 use crate::efa::dev::Problem;
 use std::fs;
 use ucs::Errno;
 
-/// Bit of the capability that overrides both obstacles.
+/// Capability that overrides the restrictions.
 const CAP_SYS_PTRACE: u64 = 1 << 19;
 
 fn may_trace_all() -> bool {
@@ -13,14 +13,14 @@ fn may_trace_all() -> bool {
     effective(&status).is_some_and(|set| set & CAP_SYS_PTRACE != 0)
 }
 
-/// The effective capabilities in a process's status file.
+/// Effective capabilities in a process's status file.
 fn effective(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-/// What keeps this process out of the memory of others, which RDMA from and to ordinary memory needs. Messages and
-/// memory that the device allocated do without.
+/// Problem that denies access to other processes' memory, which RDMA on ordinary memory needs. Messages and
+/// allocated memory do without.
 pub fn peer_memory() -> Option<Problem> {
     if let Err(errno) = read_own_memory() {
         let what = format!("process_vm_readv: {errno}; a seccomp filter forbids it");
@@ -36,13 +36,13 @@ pub fn peer_memory() -> Option<Problem> {
     })
 }
 
-/// Scopes 0 and 1 let processes of one user copy (the device allows it to all, which 1 asks for); 2 asks for a capability
-/// and 3 forbids it.
+/// Scopes 0 and 1 allow processes of one user to copy (the device asks for it under 1); 2 needs a capability,
+/// 3 forbids it.
 fn barred_by_yama(scope: &str, capable: bool) -> bool {
     scope == "3" || (scope == "2" && !capable)
 }
 
-/// What keeps others out of this process altogether, so that no message reaches it.
+/// Problem that hides this process from others, so that no message reaches it.
 pub fn own_process() -> Option<Problem> {
     // SAFETY: reads an attribute of this process.
     let dumpable = unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) };
@@ -52,7 +52,7 @@ pub fn own_process() -> Option<Problem> {
     })
 }
 
-/// Copies a byte of this process: the kernel allows that to everybody, so that only a filter can refuse it.
+/// Copies a byte within this process, which only a seccomp filter can refuse.
 fn read_own_memory() -> Result<(), Errno> {
     let (from, mut to) = (1u8, 0u8);
     let remote = libc::iovec { iov_base: (&raw const from).cast_mut().cast(), iov_len: 1 };

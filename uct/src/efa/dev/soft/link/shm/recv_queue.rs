@@ -1,5 +1,5 @@
-//! The receive side: posts landings, takes published descriptors in order of claim, gives completions.
-//! Used by one queue pair. Never waits for a sender: one that died between claim and publication is skipped.
+//! Receive side: posts receive WQEs, takes published descriptors in claim order, produces completions. Skips
+//! senders that died between claim and publication.
 
 use super::super::{PostedRecv, RecvQueue};
 use super::ShmDevice;
@@ -18,11 +18,11 @@ use ucs::sync::Ordering::{Acquire, Relaxed};
 use ucs::sys::proc::WatchError;
 use ucs::sys::{PidFd, ProcId, proc};
 
-/// Rounds of upkeep between two system calls that forget who found the queue pair. A call costs microseconds, and its
-/// backlog is long: often would be seen in the tail of every latency.
+/// Upkeep rounds between two accept calls. These cost microseconds and would show in tail latency; the
+/// backlog is long.
 const DRAIN_EVERY: u32 = 256;
 
-/// What decides about an arrival, read once: its sender could change it between a check and its use.
+/// Fields that decide about an arrival, read once: the sender could change them between check and use.
 #[derive(Clone, Copy)]
 struct DescFields {
     src: u32,
@@ -42,28 +42,25 @@ pub struct ShmRecvQueue {
     seg: QpSeg,
     qpn: u16,
     pd: u32,
-    /// What was posted, by place in the ring. Private: peers cannot change it.
+    /// Posted receives by ring slot; private, so peers cannot change them.
     posted_recvs: RefCell<Box<[Option<PostedRecv>]>>,
     posted: Cell<u32>,
     tail: Cell<u32>,
     min_recv_len: Cell<u32>,
-    /// Whether senders were told to look where a receive is.
+    /// Whether senders were told to read receive WQEs.
     direct: Cell<bool>,
     unsol_tail: Cell<u32>,
-    /// The tail at the last upkeep, if it was claimed and not published then.
+    /// Tail at the last upkeep, if claimed and unpublished then.
     stuck: Cell<Option<u32>>,
-    /// No message is taken any more.
     closed: Cell<bool>,
-    /// Rounds of upkeep.
     upkeep_rounds: Cell<u32>,
-    /// It was said that a message was too long.
     warned_too_long: Cell<bool>,
 }
 
 impl ShmRecvQueue {
     pub(super) fn new(dev: Rc<ShmDevice>, name: QpName, seg: QpSeg, qpn: u16, pd: u32) -> ShmRecvQueue {
         let layout = seg.layout();
-        // All of the ring of unsolicited arrivals is granted at once.
+        // The ring of unsolicited arrivals is granted at once.
         ring::grant(&seg.hdr().unsol_credit.posted, layout.unsol);
         ShmRecvQueue {
             dev,
@@ -89,7 +86,7 @@ impl ShmRecvQueue {
         (index & (self.seg.layout().ring - 1)) as usize
     }
 
-    /// Checks a receive's key again and moves the message of claim `index` to its buffer. // HOT
+    /// Rechecks the receive's key and moves the message of claim `index` to its buffer. // HOT
     #[inline]
     fn finish(&self, desc: &Desc, index: u32, fields: DescFields, posted: &PostedRecv) -> DevStatus {
         let DescFields { src: flags, len } = fields;
@@ -97,14 +94,14 @@ impl ShmRecvQueue {
             return self.too_long(len, posted);
         }
         if len > posted.cap {
-            // No honest sender does this.
+            // Only a faulty sender does this.
             return DevStatus::BadStatus;
         }
         if flags & FLAG_ABORT != 0 {
             return if self.closed.get() { DevStatus::Flushed } else { DevStatus::InvalidLkey };
         }
         if len == 0 || flags & (FLAG_INLINE | FLAG_HOT | FLAG_COLD) == 0 {
-            // The sender has written it.
+            // Written by the sender.
             return DevStatus::Ok;
         }
         let addr = posted.addr as u64;
@@ -122,12 +119,12 @@ impl ShmRecvQueue {
         let hot = flags & FLAG_HOT != 0;
         let slot = if hot { self.seg.hot_slot(index) } else { self.seg.cold_slot(index) };
         let Some(from) = self.seg.payload(slot, len) else { return DevStatus::BadStatus };
-        // SAFETY: `from` has `len` bytes in our own segment, the buffer as above; a segment is not registered.
+        // SAFETY: `from` has `len` bytes in our own segment, which is not registered; the buffer as above.
         unsafe { ucs::mem::copy_bytes(from, posted.addr, len as usize) };
         DevStatus::Ok
     }
 
-    /// Copies a short message out of its descriptor and, if it is longer than that, the annex. // HOT
+    /// Copies a short message out of its descriptor and extension. // HOT
     ///
     /// # Safety
     /// `len` is at most SHORT, and `to` writable for that many bytes.
@@ -148,7 +145,7 @@ impl ShmRecvQueue {
         unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr().cast(), to, len - INLINE) };
     }
 
-    /// A message that did not fit its receive, or this device's MTU: said once.
+    /// Reports once a message longer than its receive or than this device's MTU.
     #[cold]
     fn too_long(&self, len: u32, posted: &PostedRecv) -> DevStatus {
         if !self.warned_too_long.replace(true) {
@@ -161,7 +158,7 @@ impl ShmRecvQueue {
         DevStatus::BadLength
     }
 
-    /// The place at the tail is done with. // HOT
+    // HOT
     #[inline]
     fn finish_claim(&self, tail: u32) {
         self.tail.set(tail.wrapping_add(1));
@@ -182,7 +179,7 @@ impl ShmRecvQueue {
         }
     }
 
-    /// The next arrival that used up a receive: its completion goes to `out`. // HOT
+    /// Completes the next arrival that consumed a receive into `out`. // HOT
     #[inline]
     fn next(&self, out: &mut Cqe) -> Option<PostedRecv> {
         let tail = self.tail.get();
@@ -190,7 +187,7 @@ impl ShmRecvQueue {
         if !ring::is_published(&desc.seq, tail) {
             return None;
         }
-        // Published without a receive posted: no honest sender does this.
+        // Published without a posted receive: only a faulty sender does this.
         let posted = self.posted_recvs.borrow_mut()[self.ring_slot(tail)].take()?;
         let fields = DescFields::read(desc);
         let status = match fields.src & FLAG_WRITE {
@@ -202,7 +199,6 @@ impl ShmRecvQueue {
         Some(posted)
     }
 
-    /// The next unsolicited arrival.
     fn next_unsol(&self) -> Option<Cqe> {
         let tail = self.unsol_tail.get();
         let desc = self.seg.unsol_desc(tail);
@@ -210,7 +206,7 @@ impl ShmRecvQueue {
             return None;
         }
         let DescFields { src, len } = DescFields::read(desc);
-        // Nothing else comes this way, whatever it says.
+        // Nothing else arrives in this ring, whatever the flags say.
         let cqe = self.cqe(desc, DescFields { src: src | FLAG_WRITE, len }, 0, DevStatus::Ok);
         self.unsol_tail.set(tail.wrapping_add(1));
         self.grant_unsol(tail);
@@ -222,8 +218,8 @@ impl ShmRecvQueue {
         ring::grant(&credit.posted, tail.wrapping_add(1).wrapping_add(self.seg.layout().unsol));
     }
 
-    /// Whether claim `index` was made by a process that is gone, and never published. If it died before it could
-    /// sign, the next claim knows it, or the head if there is none.
+    /// Whether claim `index` was made by a dead process and never published. An unsigned claim is known from
+    /// the next claim or the head.
     fn is_abandoned(&self, head: &Head, index: u32, ring: u32, this: &Desc, after: &Desc) -> bool {
         if head.word.load(Acquire) as u32 == index || ring::is_published(&this.seq, index) {
             return false;
@@ -231,12 +227,12 @@ impl ShmRecvQueue {
         ring::claimer(&head.word, index, ring, &this.claimer, &after.before).is_some_and(is_dead_pid)
     }
 
-    /// Skips what dead senders have left claimed. Twice seen at the same place before it is believed, so that the
-    /// system calls this takes are rare.
+    /// Skips a claim abandoned by a dead sender. It must be seen at two upkeeps, so that the system calls are
+    /// rare.
     fn skip_abandoned(&self) {
         let tail = self.tail.get();
         let word = self.seg.hdr().head.word.load(Relaxed);
-        // A claim without a receive is a lie: to pass it would put the tail before what was posted.
+        // A claim without a receive is invalid: skipping it would move the tail beyond what was posted.
         if self.outstanding() == 0
             || word as u32 == tail
             || ring::is_published(&self.seg.desc(tail).seq, tail)
@@ -250,7 +246,7 @@ impl ShmRecvQueue {
         if self.is_abandoned(&self.seg.hdr().head, tail, self.seg.layout().ring, desc, after) {
             tracing::debug!("queue pair {}: a sender died in the middle of a message", self.qpn);
             if self.closed.get() {
-                // Nobody is to have the receive any more: it ends like those that no message was on its way to.
+                // Closed: the receive is flushed like the others.
                 desc.len.store(0, Relaxed);
                 desc.src.store(FLAG_ABORT, Relaxed);
                 return ring::publish(&desc.seq, tail);
@@ -258,7 +254,7 @@ impl ShmRecvQueue {
             let taken = self.posted_recvs.borrow_mut()[self.ring_slot(tail)].take();
             self.finish_claim(tail);
             if let Some(posted) = taken {
-                // The receive was not used: it goes to the end of the queue.
+                // The receive was not used: repost it.
                 self.post(posted);
             }
         }
@@ -274,12 +270,12 @@ impl ShmRecvQueue {
     }
 }
 
-/// Whether there is no such process any more, or only its remains.
+/// Whether the process is gone or a zombie.
 fn is_dead_pid(pid: u32) -> bool {
     let start = match proc::start_time(pid) {
         Ok(Some(start)) => start,
         Ok(None) => return true,
-        // Not known. A wrong "gone" would take the message of a slow sender for one of a dead sender.
+        // Unknown. A wrong `true` would drop the message of a slow sender.
         Err(_) => return false,
     };
     match PidFd::open(ProcId { pid, start }) {
@@ -352,7 +348,7 @@ impl RecvQueue for ShmRecvQueue {
     fn ready(&self) -> bool {
         let there = |tail: u32, desc: &Desc| ring::is_published(&desc.seq, tail);
         let (tail, unsol) = (self.tail.get(), self.unsol_tail.get());
-        // Who publishes what no receive was posted for lies, and there is nothing to poll.
+        // A publication without a posted receive is invalid and cannot be polled.
         (there(tail, self.seg.desc(tail)) && self.outstanding() != 0)
             || (self.seg.layout().unsol > 0 && there(unsol, self.seg.unsol_desc(unsol)))
     }
@@ -376,8 +372,8 @@ impl RecvQueue for ShmRecvQueue {
         let h = self.seg.hdr();
         let word = ring::close(&h.head.word);
         ring::close(&h.unsol_head.word);
-        // Claims made before are messages on their way: they may still be polled, the rest is given back. More claims
-        // than receives are a lie, and then none is believed.
+        // Earlier claims are messages in flight that may still be polled; the rest is given back. Impossible
+        // claims are ignored.
         let outstanding = self.outstanding();
         let claimed =
             Some((word as u32).wrapping_sub(self.tail.get())).filter(|n| *n <= outstanding).unwrap_or(0);

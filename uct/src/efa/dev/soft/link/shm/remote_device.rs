@@ -1,5 +1,5 @@
-//! Another process's device: its keys, its known GIDs, its memory, and whether it is still alive.
-//! Shared by all ways to queue pairs of that device. Never believes a range it has not checked.
+//! Another process's device: keys, known GIDs, memory, liveness. Shared by all remote queue pairs of that
+//! device; trusts no range unchecked.
 
 use super::super::{Rdma, SendBuf, Sender, TryOutcome};
 use super::seg::DevSeg;
@@ -16,29 +16,29 @@ use ucs::sync::Ordering::{Acquire, Relaxed};
 use ucs::sync::fence;
 use ucs::sys::PidFd;
 
-/// Regions of one peer kept mapped; each costs a descriptor.
+/// Mapped regions per peer; each costs a descriptor.
 const MAX_MAPS: usize = 128;
-/// Longest piece of an RDMA operation done in one go, bytes.
+/// Most bytes of an RDMA operation per attempt.
 const CHUNK: u32 = 1 << 20;
 
-/// A look at the peer's process holds for so long: its pid is not another's before all others were given out.
+/// Validity of a liveness check: a pid is not reused before all others were.
 const LIVENESS_VALID: Duration = Duration::from_millis(1);
 
-/// A mapped region of the peer: `None` if it cannot be mapped and is reached by system calls.
+/// A mapped region; `None` if only system calls reach it.
 type Map = Option<Rc<SharedMem>>;
 
 pub(super) struct RemoteDevice {
     pid: u32,
-    /// Tells of its death; `None`: it is this process.
+    /// Pidfd of the peer; `None` for this process.
     pidfd: Option<PidFd>,
     dead: Cell<bool>,
-    /// When it was last seen alive, unless it is known to be dead.
+    /// Time of the last successful liveness check.
     last_alive: Cell<Option<Instant>>,
     seg: DevSeg,
     mrs: MrTableView,
-    /// By the stamps of their keys.
+    /// By [unique key](MrTableView::unique_key).
     maps: RefCell<FxHashMap<u64, Map>>,
-    /// The stamp of the key used last and where its region's memory file is mapped.
+    /// Key used last, and the mapping of its memory file.
     last: Cell<(u64, *mut u8, usize)>,
     /// Interface id and epoch for which the peer was found to know us.
     known: Cell<(u64, u64)>,
@@ -59,7 +59,7 @@ impl RemoteDevice {
         }
     }
 
-    /// Whether its process is gone. One system call.
+    /// Checks whether the process is dead: one system call.
     #[cold]
     pub(super) fn is_dead(&self) -> bool {
         if !self.dead.get() && self.pidfd.as_ref().is_some_and(PidFd::is_dead) {
@@ -70,12 +70,12 @@ impl RemoteDevice {
         dead
     }
 
-    /// Whether it was alive so long ago, or later.
+    /// Whether it was alive within this time.
     pub(super) fn seen_within(&self, ago: Duration) -> bool {
         self.last_alive.get().is_some_and(|at| at.elapsed() < ago)
     }
 
-    /// Copies between its memory and ours by a system call, which goes by its pid: not after the pid may be another's.
+    /// Copies by a system call on the pid, after checking that the pid is still the peer's.
     fn copy(&self, raddr: u64, local: *mut u8, len: u32, dir: CopyDir) -> Result<(), DevStatus> {
         if !self.seen_within(LIVENESS_VALID) && self.is_dead() {
             return Err(DevStatus::BadDestQpn);
@@ -83,15 +83,15 @@ impl RemoteDevice {
         vm::copy(self.pid, raddr, local, len, dir)
     }
 
-    /// Whether the device went down while its process lives.
+    /// Whether the device is down while its process lives.
     #[cold]
     pub(super) fn is_down(&self) -> bool {
-        // SYNC(down): our look at the queue pair before our look here.
+        // SYNC(down): the queue pair was read before this.
         fence(Acquire);
         self.seg.hdr().down.load(Relaxed) != 0
     }
 
-    /// Whether the peer has an address handle of `iid`, or does not care.
+    /// Whether the peer has an address handle of `iid`, or needs none.
     fn has_ah_of(&self, iid: u64) -> bool {
         let h = self.seg.hdr();
         let epoch = h.epoch.load(Acquire);
@@ -107,7 +107,7 @@ impl RemoteDevice {
         found
     }
 
-    /// Where `len` bytes at the peer's `addr`, inside `region`, are mapped here. // HOT
+    /// Local mapping of `len` bytes at the peer's `addr` in `region`. // HOT
     #[inline]
     fn map_range(&self, key: u32, region: &Region, addr: u64, len: u32) -> Option<*mut u8> {
         let (fd, file_off) = region.file?;
@@ -130,9 +130,10 @@ impl RemoteDevice {
         }
         let map = maps.entry(unique).or_insert_with(|| {
             let mem = SharedMem::open_proc(self.pid, fd, 1);
-            // The owner takes the key out before it closes the file: if the key is still there, the file was the one.
+            // The owner removes the key before it closes the file: if the key is still there, the file is the
+            // right one.
             match mem {
-                // And if it lives, the pid is its own.
+                // While the peer lives, the pid is its own.
                 Ok(mem) if self.mrs.find(key) == Some(*region) && !self.is_dead() => Some(Rc::new(mem)),
                 Ok(_) => None,
                 Err(e) => {
@@ -155,8 +156,8 @@ impl RemoteDevice {
         }
     }
 
-    /// Where a posted receive of the peer is, for `len` bytes at `addr` under its local key. `Err`: no such memory.
-    /// `Ok(None)`: only system calls reach it. // HOT
+    /// Local mapping of a posted receive of the peer. `Err`: no such memory. `Ok(None)`: only system calls
+    /// reach it. // HOT
     #[inline]
     pub(super) fn recv_buffer(&self, pd: u32, lkey: u32, addr: u64, len: u32) -> Result<Option<*mut u8>, ()> {
         match self.mrs.find(lkey) {
@@ -170,12 +171,10 @@ impl RemoteDevice {
         }
     }
 
-    /// One piece of an RDMA read.
     pub(super) fn read(&self, pd: u32, from: Sender, op: &Rdma) -> TryOutcome {
         self.rdma(pd, from, op, Access::REMOTE_READ, CopyDir::FromPeer)
     }
 
-    /// One piece of an RDMA write.
     pub(super) fn write(&self, pd: u32, from: Sender, op: &Rdma) -> TryOutcome {
         self.rdma(pd, from, op, Access::REMOTE_WRITE, CopyDir::ToPeer)
     }
@@ -185,7 +184,7 @@ impl RemoteDevice {
             return TryOutcome::Done(DevStatus::UnknownPeer);
         }
         if op.len == 0 {
-            // Nothing to move, but a question all the same: does it live?
+            // An empty operation still checks liveness.
             let dead = self.is_dead();
             return TryOutcome::Done(if dead { DevStatus::BadDestQpn } else { DevStatus::Ok });
         }
@@ -208,8 +207,8 @@ impl RemoteDevice {
                     CopyDir::FromPeer => (there.cast_const(), op.local),
                     CopyDir::ToPeer => (op.local.cast_const(), there),
                 };
-                // SAFETY: `there` has `len` mapped bytes (checked in `here`); the local range was checked against
-                // its key by the caller, for the access this direction needs. They may overlap in a self-write.
+                // SAFETY: `there` has `len` mapped bytes (checked in `map_range`); the caller checked the
+                // local range for this direction. They may overlap in a self-write.
                 unsafe { std::ptr::copy(src, dst, len as usize) };
             }
             None => {
@@ -221,7 +220,7 @@ impl RemoteDevice {
         if len < op.len { TryOutcome::Partial(len) } else { TryOutcome::Done(DevStatus::Ok) }
     }
 
-    /// Writes a piece of a message into the peer's memory by a system call.
+    /// Writes a buffer into the peer's memory by a system call.
     pub(super) fn copy_to_peer(&self, addr: u64, piece: &SendBuf<'_>) -> Result<(), DevStatus> {
         self.copy(addr, piece.ptr.cast_mut(), piece.len, CopyDir::ToPeer)
     }

@@ -1,7 +1,8 @@
-//! The sending side towards one queue pair of another process (or of this one): claim, write, publish, wake.
-//! A message up to 32 bytes travels in the descriptor, one up to 96 in its annex too; a longer one is written straight
-//! into the receiver's posted buffer if that is a memory file, else into a payload slot, which the owner copies from.
-//! Never waits: a full ring and no receive are one test.
+//! Send side of one queue pair of another process (or this one): claim, write, publish, wake. Never waits.
+//!
+//! A message up to 32 bytes travels in the descriptor, one up to 96 also in its extension. A longer one is
+//! written to the receiver's buffer if that is a memory file, else to a payload slot, from which the owner
+//! copies.
 
 use super::super::{Msg, Rdma, RemoteQp, Sender, TryOutcome};
 use super::remote_device::RemoteDevice;
@@ -18,23 +19,23 @@ use ucs::sync::Ordering::{Acquire, Relaxed};
 use ucs::sync::{fence, prefetch_write};
 use ucs::sys::Waker;
 
-/// Operations between two times that a look may be due whether the receiver lives, while all goes well.
+/// Operations between two liveness checks.
 const LIVENESS_INTERVAL: u32 = 64;
-/// A look serves for so long, however many operations there are.
+/// Validity of a liveness check.
 const LIVENESS_VALID: Duration = Duration::from_millis(5);
-/// Tries without credit between two such looks.
+/// Attempts without credit between two liveness checks.
 const LIVENESS_MISSES: u32 = 256;
 
-/// How far ahead of a message the lines of a later one are asked for: they come while its claim, which waits for all stores
-/// before it, is not made yet. Nearer ones may be where the owner looks for the next arrival.
+/// Distance of prefetched lines: they arrive before their claim, which waits for all stores before it. Nearer
+/// ones may be watched by the owner.
 const PREFETCH_AHEAD: u32 = 4;
 
-/// What this process last saw of a peer's credit.
+/// Last known credit of a peer.
 #[derive(Default)]
 struct CreditCache {
     posted: Cell<u32>,
     min_recv_len: Cell<u32>,
-    /// Whether some receive is to be written by the sender.
+    /// Whether some receive is written directly by senders.
     direct: Cell<bool>,
     taken: Cell<u32>,
 }
@@ -48,15 +49,15 @@ pub struct ShmRemoteQp {
     unsol: CreditCache,
     sent: Cell<u32>,
     misses: Cell<u32>,
-    /// The receiver was found dead: it stays so, for whoever asks again at once.
+    /// The receiver was found dead, for good.
     dead: Cell<bool>,
     waker: OnceCell<Option<Waker>>,
 }
 
-/// A place in a ring that is ours: whom it names is fixed by the compare-and-swap that took it.
+/// A claimed ring entry, made by a compare-and-swap.
 struct Claim {
     index: u32,
-    /// The head's word before.
+    /// Head word before the claim.
     word: u64,
 }
 
@@ -76,7 +77,7 @@ impl ShmRemoteQp {
         }
     }
 
-    /// Whether claim `index` has a receive. // HOT
+    // HOT
     #[inline]
     fn granted(&self, index: u32, credit: &Credit, cache: &CreditCache) -> bool {
         if ring::is_below(index, cache.posted.get()) {
@@ -88,7 +89,7 @@ impl ShmRemoteQp {
         ring::is_below(index, cache.posted.get())
     }
 
-    /// No credit: is there anybody?
+    /// Handles lack of credit; checks liveness now and then.
     #[cold]
     fn no_credit(&self) -> TryOutcome {
         let n = self.misses.get();
@@ -99,19 +100,19 @@ impl ShmRemoteQp {
         if self.dead.get() { self.closed_outcome() } else { TryOutcome::NotReady }
     }
 
-    /// What a request to a queue pair that takes nothing any more completes with.
+    /// Outcome of a request to a closed queue pair.
     #[cold]
     fn closed_outcome(&self) -> TryOutcome {
         TryOutcome::Done(if self.remote.is_down() { DevStatus::Unresponsive } else { DevStatus::BadDestQpn })
     }
 
-    /// Looks whether the receiver lives. One system call.
+    /// Checks whether the receiver lives: one system call.
     #[cold]
     fn check_alive(&self) {
         self.dead.set(self.remote.is_dead());
     }
 
-    /// The same, unless somebody has looked lately: one system call at most for many operations.
+    /// Checks liveness unless checked recently.
     #[cold]
     fn check_alive_if_due(&self) {
         if !self.remote.seen_within(LIVENESS_VALID) {
@@ -119,7 +120,7 @@ impl ShmRemoteQp {
         }
     }
 
-    /// Claims the next place. // HOT
+    // HOT
     #[inline]
     fn claim(&self, head: &Head, credit: &Credit, cache: &CreditCache) -> Result<Claim, TryOutcome> {
         let mut word = head.word.load(Relaxed);
@@ -145,13 +146,14 @@ impl ShmRemoteQp {
         Ok(Claim { index, word })
     }
 
-    /// Says at once who claimed a descriptor, so that its owner can tell a slow sender from a dead one. // HOT
+    /// Signs a descriptor right after the claim, so that its owner can tell a slow sender from a dead one.
+    /// // HOT
     #[inline]
     fn sign(&self, desc: &Desc, claim: &Claim, ring: u32) {
         ring::sign_claim(&desc.claimer, &desc.before, self.me, claim.word, ring);
     }
 
-    /// Makes a descriptor of either ring the owner's. // HOT
+    /// Publishes a descriptor of either ring. // HOT
     #[inline]
     fn publish(&self, desc: &Desc, index: u32, from: Sender, len: u32, imm: Option<u32>, flags: u32) {
         let flags = flags | if imm.is_some() { FLAG_IMM } else { 0 };
@@ -165,7 +167,7 @@ impl ShmRemoteQp {
         }
     }
 
-    /// Hands over a message's descriptor. // HOT
+    /// Publishes a message's descriptor and prefetches a later one. // HOT
     #[inline]
     fn publish_msg(&self, desc: &Desc, index: u32, from: Sender, msg: &Msg<'_>, flags: u32) {
         self.publish(desc, index, from, msg.len(), msg.imm, flags);
@@ -179,17 +181,17 @@ impl ShmRemoteQp {
         }
         let open = || {
             let waker = Waker::open(self.identity.pid, self.identity.wake_fd).ok();
-            // Where the peer is dead, it may be the pipe of whoever has its pid.
+            // If the peer is dead, its pid may be another's.
             waker.filter(|_| !self.remote.is_dead())
         };
         let waker = self.waker.get_or_init(open);
         if let Some(waker) = waker {
-            // A sleeper that is gone needs no wake-up.
+            // A dead sleeper needs no wake-up.
             let _ = waker.wake();
         }
     }
 
-    /// Where things stand well: from time to time, whether the receiver still lives. // HOT
+    /// Checks liveness now and then; returns whether the receiver lives. // HOT
     #[inline]
     fn alive(&self) -> bool {
         let n = self.sent.get().wrapping_add(1);
@@ -200,7 +202,7 @@ impl ShmRemoteQp {
         !self.dead.get()
     }
 
-    /// A message, wherever it travels. What the receives are like is looked at after the credit: it holds for all of them. // HOT
+    /// Sends a message. The lengths of receives are read after the credit, which covers them. // HOT
     #[inline]
     fn send_message(&self, from: Sender, msg: &Msg<'_>) -> TryOutcome {
         let h = self.seg.hdr();
@@ -228,7 +230,7 @@ impl ShmRemoteQp {
         }
     }
 
-    /// Writes a short message into its descriptor, and the rest into the annex, and hands it over. // HOT
+    /// Publishes a short message in its descriptor and extension. // HOT
     #[inline]
     fn fill_desc(&self, claim: &Claim, from: Sender, msg: &Msg<'_>) -> TryOutcome {
         let desc = self.seg.desc(claim.index);
@@ -247,8 +249,8 @@ impl ShmRemoteQp {
         TryOutcome::Done(DevStatus::Ok)
     }
 
-    /// The same where receives differ: a look at the landing of the one this message would get. It is read before the
-    /// claim and counts only if the claim succeeds: then nobody has touched it since. `Err`: the head moved on.
+    /// Sends where receives differ, by the receive WQE this message would get. It is read before the claim
+    /// and valid only if the claim succeeds. `Err`: the head moved on.
     fn send_by_wqe(&self, from: Sender, msg: &Msg<'_>, word: u64) -> Result<TryOutcome, u64> {
         let head = &self.seg.hdr().head;
         let len = msg.len();
@@ -273,7 +275,7 @@ impl ShmRemoteQp {
         Ok(self.fill_recv_buffer(&self.try_claim(head, word)?, from, msg, addr, target))
     }
 
-    /// Uses up a receive that is too short for the message, and says so at both ends.
+    /// Consumes a receive that is too short; reported at both ends.
     #[cold]
     fn send_too_long(&self, claim: &Claim, from: Sender, msg: &Msg<'_>) -> TryOutcome {
         let desc = self.seg.desc(claim.index);
@@ -282,8 +284,8 @@ impl ShmRemoteQp {
         TryOutcome::Done(DevStatus::RemoteBadLength)
     }
 
-    /// Writes a long message to a payload slot and hands it over. A slot of those used in turn is free once the claim
-    /// a round before was taken. // HOT
+    /// Publishes a long message in a payload slot. A recycled slot is free once the claim one round before
+    /// was taken. // HOT
     #[inline]
     fn fill_slot(&self, claim: &Claim, from: Sender, msg: &Msg<'_>) -> TryOutcome {
         let index = claim.index;
@@ -300,18 +302,18 @@ impl ShmRemoteQp {
             (self.seg.cold_slot(index), FLAG_COLD)
         };
         let Some(to) = self.seg.payload(slot, msg.len()) else {
-            // The owner grants more room than its slots have.
+            // The owner granted more than its slots hold.
             self.publish_msg(desc, index, from, msg, FLAG_ABORT);
             return TryOutcome::Done(DevStatus::RemoteAbort);
         };
-        // SAFETY: `to` has room for the message in the payload area of the peer's segment (checked), and the claim says
-        // that the slot is ours.
+        // SAFETY: `to` has room for the message in the payload area of the peer's segment (checked), and the
+        // claim makes the slot ours.
         unsafe { msg.copy_to(to) };
         self.publish_msg(desc, index, from, msg, flag);
         TryOutcome::Done(DevStatus::Ok)
     }
 
-    /// Writes a long message to the peer's buffer and hands it over.
+    /// Writes a long message to the peer's buffer and publishes it.
     fn fill_recv_buffer(
         &self,
         claim: &Claim,
@@ -324,8 +326,8 @@ impl ShmRemoteQp {
         self.sign(desc, claim, self.seg.layout().ring);
         let written = match target {
             Ok(Some(to)) => {
-                // SAFETY: `to` is mapped and has room for the message: the landing lies in a region of the peer
-                // (checked), and the claim just made says that it is ours.
+                // SAFETY: `to` is mapped with room for the message in a region of the peer (checked), and the
+                // claim makes it ours.
                 unsafe { msg.copy_to(to) };
                 Ok(())
             }
@@ -380,7 +382,7 @@ impl RemoteQp for ShmRemoteQp {
         };
         let claim = match claim {
             Ok(claim) => claim,
-            // A full ring of unsolicited arrivals is no matter of receives.
+            // A full ring of unsolicited arrivals is not RNR.
             Err(TryOutcome::NotReady) if unsolicited => return TryOutcome::Busy,
             Err(outcome) => return outcome,
         };
@@ -395,7 +397,7 @@ impl RemoteQp for ShmRemoteQp {
 }
 
 impl ShmRemoteQp {
-    /// Whether the queue pair was closed, or (looked at now and then) its process is gone.
+    /// Whether the queue pair is closed or, checked now and then, its process dead.
     fn closed(&self) -> bool {
         self.seg.hdr().head.word.load(Relaxed) & CLOSED != 0 || !self.alive()
     }

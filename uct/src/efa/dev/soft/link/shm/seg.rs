@@ -1,6 +1,6 @@
-//! Layout of what processes share: one segment per device (keys, known GIDs) and one per queue pair (receive ring).
-//! Written by the owner at creation, checked by a peer when it attaches. Every field is an atomic, because another
-//! process may change it at any time; nothing here is believed without a bound.
+//! Layout of shared segments: one per device (keys, known GIDs) and one per queue pair (receive ring).
+//! Written by the owner, checked at attach. Every field is an atomic, since another process may change it at
+//! any time, and is bounds-checked.
 
 use crate::efa::dev::QpKind;
 use crate::efa::dev::soft::mr::{Memory, MrTable, MrTableView};
@@ -11,19 +11,18 @@ use ucs::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 const DEV_MAGIC: u64 = u64::from_le_bytes(*b"softefaD");
 const QP_MAGIC: u64 = u64::from_le_bytes(*b"softefaQ");
-/// Changes with any layout in this file.
+/// Incremented with any change of these layouts.
 const VERSION: u32 = 5;
-/// Room for a header.
 const HDR: usize = 4096;
-/// Cache lines that must not share a prefetch pair.
+/// Alignment that avoids sharing a prefetched pair of lines.
 const NO_SHARE: usize = 128;
 
-/// Bytes of a message carried in the descriptor itself.
+/// Message bytes in the descriptor.
 pub(super) const INLINE: usize = 32;
-/// Bytes of one that has the descriptor's annex too.
+/// Message bytes with the descriptor's extension.
 pub(super) const SHORT: usize = INLINE + size_of::<DescExt>();
 
-/// Header of a device segment. Followed by the known GIDs and by the rows of the key table.
+/// Header of a device segment, followed by the known GIDs and the key table.
 #[repr(C)]
 pub(super) struct DevHdr {
     magic: AtomicU64,
@@ -31,91 +30,90 @@ pub(super) struct DevHdr {
     pub(super) strict: AtomicU32,
     max_ah: AtomicU32,
     max_mr: AtomicU32,
-    /// Changes whenever the known GIDs do.
+    /// Incremented when the known GIDs change.
     pub(super) epoch: AtomicU64,
-    /// Known GIDs lie below this place.
+    /// Known GIDs lie below this index.
     pub(super) high: AtomicU32,
-    /// Not zero: the device went down, its process lives on.
+    /// Non-zero: the device is down while its process lives.
     pub(super) down: AtomicU32,
 }
 
-/// One descriptor of a receive ring: a cache line. Only senders write it; the owner, who watches it, never does
-/// (but for a claim that a dead sender has left).
+/// Descriptor of a receive ring, one cache line. Written by senders only, except for a claim abandoned by a
+/// dead one.
 #[repr(C, align(64))]
 pub(super) struct Desc {
-    /// Index of the claim plus one, once the message is there. SYNC(publish): release by the sender, acquire by the owner.
+    /// Claim index plus one, once published. SYNC(publish): release by the sender, acquire by the owner.
     pub(super) seq: AtomicU32,
     pub(super) len: AtomicU32,
     pub(super) src_iid: AtomicU64,
     pub(super) imm: AtomicU32,
-    /// Sender's queue pair in the low half, flags in the high.
+    /// Sender's queue pair in the low half, flags in the high half.
     pub(super) src: AtomicU32,
-    /// Process that claimed the descriptor ([`sign`](super::ring::sign)).
+    /// Claiming process ([`signature`](super::ring::signature)).
     pub(super) claimer: AtomicU32,
-    /// Process that made the claim before this one (signed as this claim's).
+    /// Process of the claim before, with this claim's lap.
     pub(super) before: AtomicU32,
-    /// A short message's bytes.
     pub(super) body: [AtomicU64; INLINE / 8],
 }
 
-/// The rest of a message that is somewhat longer than a descriptor has room for: one for each descriptor of the ring, apart from
-/// it, so that those which fit touch one line.
+/// Descriptor extension for the rest of a message of medium length. Apart from the descriptor, so that
+/// shorter messages touch one line.
 #[repr(C, align(64))]
 pub(super) struct DescExt(pub(super) [AtomicU64; 8]);
 
-/// Where a long message for one posted receive goes. Written by the owner at the post, before the credit; read by
-/// senders if receives differ. Apart from the descriptor, so that posts leave the line alone that short messages
-/// travel in.
+/// Receive WQE: buffer of one posted receive. Written before the credit, read by senders if receives differ.
+/// Apart from the descriptor, so that posts do not touch its line.
 #[repr(C)]
 pub(super) struct RecvWqe {
-    /// Address of the buffer, if senders are to write there.
+    /// Buffer address, if senders write there.
     pub(super) addr: AtomicU64,
-    /// Room in the low half, local key in the high; key 0: the message goes to a payload slot.
+    /// Length in the low half, local key in the high half; key 0: use a payload slot.
     pub(super) len_lkey: AtomicU64,
 }
 
 pub(super) const FLAG_IMM: u32 = 1 << 16;
 pub(super) const FLAG_INLINE: u32 = 1 << 17;
 pub(super) const FLAG_WRITE: u32 = 1 << 18;
-/// The landing could not be used: nothing was written.
+/// The receive WQE was unusable: nothing was written.
 pub(super) const FLAG_ABORT: u32 = 1 << 19;
-/// The bytes are in the payload slot of the claim: of the few that are used in turn, or of the many.
+/// Message in a recycled payload slot.
 pub(super) const FLAG_HOT: u32 = 1 << 20;
-/// As above.
+/// Message in the claim's own payload slot.
 pub(super) const FLAG_COLD: u32 = 1 << 21;
-/// The message was too long for the receive it uses up: nothing was written.
+/// The message exceeded its receive: nothing was written.
 pub(super) const FLAG_TOO_LONG: u32 = 1 << 22;
 
 const _: () = assert!(size_of::<Desc>() == 64);
 
-/// Where senders claim: index in the low half, the last claimer's pid in the high, [`CLOSED`](super::ring::CLOSED) on top.
+/// Claim counter: index in the low half, last claimer's pid in the high half, [`CLOSED`](super::ring::CLOSED)
+/// on top.
 #[repr(C, align(128))]
 pub(super) struct Head {
     pub(super) word: AtomicU64,
 }
 
-/// What the owner grants.
+/// Credit granted by the owner.
 #[repr(C, align(128))]
 pub(super) struct Credit {
-    /// Receives posted ever: claims stay below. SYNC(credit): release by the owner, acquire by senders.
+    /// Receives posted so far. SYNC(credit): release by the owner, acquire by senders.
     pub(super) posted: AtomicU32,
-    /// No receive posted so far is shorter.
+    /// Length of the shortest receive posted so far.
     pub(super) min_recv_len: AtomicU32,
-    /// Not zero: some receive posted so far is to be written by senders.
+    /// Non-zero: senders write directly into some receive.
     pub(super) direct: AtomicU32,
-    /// Claims below were taken. SYNC(taken): release by the owner after its copy, acquire by senders before theirs.
+    /// Claims taken. SYNC(taken): release by the owner after its copy, acquire by senders before theirs.
     pub(super) taken: AtomicU32,
 }
 
 #[repr(C, align(128))]
 pub(super) struct ArmStatus {
-    /// Not zero: the next arrival wakes the channel.
+    /// Non-zero: the next arrival signals the channel.
     pub(super) flag: AtomicU32,
 }
 
-/// Header of a queue pair's segment. Followed by the ring, the ring of unsolicited arrivals, the
-/// annexes and the landings of the ring, and payload slots: few that are used in turn while the owner keeps up, so that they stay in
-/// caches, and behind them one for each descriptor.
+/// Header of a queue pair segment, followed by the ring, the ring of unsolicited arrivals, descriptor
+/// extensions, receive WQEs and payload slots: first a few recycled ones, which stay in cache while the owner
+/// keeps up, then one per descriptor.
 #[repr(C)]
 pub(super) struct QpHdr {
     magic: AtomicU64,
@@ -123,20 +121,19 @@ pub(super) struct QpHdr {
     qpn: AtomicU32,
     iid: AtomicU64,
     pid: AtomicU32,
-    /// Descriptor of the device's segment in the owner's process.
+    /// Descriptor of the device segment in the owner's process.
     dev_fd: AtomicI32,
-    /// Start time of the owner.
+    /// Start time of the owner process.
     start: AtomicU64,
     qkey: AtomicU32,
     pub(super) pd: AtomicU32,
-    /// Descriptor of the channel's wake-up pipe, or -1.
+    /// Descriptor of the channel's pipe, or -1.
     wake_fd: AtomicI32,
     ring: AtomicU32,
     unsol: AtomicU32,
     slot_len: AtomicU32,
-    /// Longest message its device sends.
     mtu: AtomicU32,
-    /// Not zero: a datagram queue pair.
+    /// Non-zero: a UD queue pair.
     ud: AtomicU32,
     pub(super) head: Head,
     pub(super) credit: Credit,
@@ -148,18 +145,17 @@ pub(super) struct QpHdr {
 const _: () =
     assert!(size_of::<QpHdr>() <= HDR && align_of::<QpHdr>() == NO_SHARE && size_of::<DevHdr>() <= HDR);
 
-/// Lengths of the parts of a queue pair's segment.
+/// Sizes of a queue pair segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct QpLayout {
-    /// Descriptors of the ring, a power of two.
+    /// Ring descriptors, a power of two.
     pub(super) ring: u32,
-    /// Descriptors of the ring of unsolicited arrivals, a power of two or 0.
+    /// Descriptors for unsolicited arrivals, a power of two or 0.
     pub(super) unsol: u32,
-    /// Bytes of a payload slot.
     pub(super) slot_len: u32,
 }
 
-/// Payload slots that are used in turn: about half a second-level cache.
+/// Most recycled payload slots: about half an L2 cache.
 const HOT: u32 = 64;
 
 impl QpLayout {
@@ -187,7 +183,7 @@ impl QpLayout {
         (self.recv_wqes_at() + self.ring as usize * size_of::<RecvWqe>()).next_multiple_of(64)
     }
 
-    /// Slots used in turn, a power of two.
+    /// Recycled payload slots, a power of two.
     #[inline]
     pub(super) fn hot(&self) -> u32 {
         self.ring.min(HOT)
@@ -198,7 +194,6 @@ impl QpLayout {
     }
 }
 
-/// Who a queue pair is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct QpIdentity {
     pub(super) iid: u64,
@@ -213,14 +208,14 @@ pub(super) struct QpIdentity {
     pub(super) kind: QpKind,
 }
 
-/// A mapped queue pair segment, one's own or a peer's. `shape` is checked against the mapping.
+/// A mapped queue pair segment, own or a peer's. `layout` is checked against the mapping.
 pub(super) struct QpSeg {
     mem: SharedMem,
     layout: QpLayout,
 }
 
 impl QpSeg {
-    /// Makes the segment of a queue pair, complete before anybody can find it.
+    /// Creates the segment of a queue pair, complete before it can be found.
     pub(super) fn create(name: &str, layout: QpLayout, identity: &QpIdentity) -> Result<QpSeg, MemError> {
         let lazy = ucs::mem::MapOpts { fill: ucs::mem::Fill::Lazy, ..Default::default() };
         let seg = QpSeg { mem: SharedMem::create(name, layout.bytes(), lazy)?, layout };
@@ -241,14 +236,14 @@ impl QpSeg {
         h.slot_len.store(layout.slot_len, Relaxed);
         h.credit.min_recv_len.store(u32::MAX, Relaxed);
         h.magic.store(QP_MAGIC, Relaxed);
-        // Touch the rings now: the first messages should not fault.
+        // Fault the rings in now.
         (0..layout.ring).for_each(|i| seg.desc(i).seq.store(0, Relaxed));
         (0..layout.ring).for_each(|i| seg.desc_ext(i).0[0].store(0, Relaxed));
         (0..layout.unsol).for_each(|i| seg.unsol_desc(i).seq.store(0, Relaxed));
         Ok(seg)
     }
 
-    /// Checks a peer's segment. `None`: it is not one, or not of this version.
+    /// Checks a peer's segment; `None` if it is invalid or of another version.
     pub(super) fn attach(mem: SharedMem) -> Option<(QpSeg, QpIdentity)> {
         if mem.len() < HDR {
             return None;
@@ -289,12 +284,11 @@ impl QpSeg {
 
     #[inline]
     pub(super) fn hdr(&self) -> &QpHdr {
-        // SAFETY: the mapping is page aligned, at least HDR long (checked in `attach`, so made in `create`), lives as
-        // long as self, and every bit pattern is a header of atomics.
+        // SAFETY: the mapping is page aligned, at least HDR long (checked in `attach`, so made in `create`),
+        // lives as long as self, and every bit pattern is a header of atomics.
         unsafe { &*self.mem.as_ptr().cast::<QpHdr>() }
     }
 
-    /// The q-key that peers find when they attach from now on.
     pub(super) fn set_qkey(&self, qkey: u32) {
         self.hdr().qkey.store(qkey, Relaxed);
     }
@@ -306,61 +300,58 @@ impl QpSeg {
     #[inline]
     fn desc_at(&self, slot: usize) -> &Desc {
         let at = self.mem.as_ptr().wrapping_add(HDR + slot * size_of::<Desc>()).cast::<Desc>();
-        // SAFETY: callers pass a place below `ring + side`; those descriptors lie inside the mapping (checked
-        // against its length), 64-byte aligned, and every bit pattern is a descriptor of atomics.
+        // SAFETY: callers pass a slot below `ring + unsol`, which lies inside the mapping (checked), 64-byte
+        // aligned; every bit pattern is a descriptor of atomics.
         unsafe { &*at }
     }
 
-    /// The descriptor of claim `index`. // HOT
+    // HOT
     #[inline]
     pub(super) fn desc(&self, index: u32) -> &Desc {
         self.desc_at((index & (self.layout.ring - 1)) as usize)
     }
 
-    /// The annex of claim `index`. // HOT
+    // HOT
     #[inline]
     pub(super) fn desc_ext(&self, index: u32) -> &DescExt {
         let slot = (index & (self.layout.ring - 1)) as usize;
         let at = self.mem.as_ptr().wrapping_add(self.layout.desc_exts_at() + slot * size_of::<DescExt>());
-        // SAFETY: `place` is below `ring`; that many annexes lie inside the mapping (checked against its length),
-        // 64-byte aligned, and every bit pattern is an annex of atomics.
+        // SAFETY: `slot` is below `ring`; that many lie inside the mapping (checked), 64-byte aligned, and
+        // every bit pattern is one of atomics.
         unsafe { &*at.cast::<DescExt>() }
     }
 
-    /// The landing of claim `index`. // HOT
+    // HOT
     #[inline]
     pub(super) fn recv_wqe(&self, index: u32) -> &RecvWqe {
         let slot = (index & (self.layout.ring - 1)) as usize;
         let at = self.mem.as_ptr().wrapping_add(self.layout.recv_wqes_at() + slot * size_of::<RecvWqe>());
-        // SAFETY: `place` is below `ring`; that many landings lie inside the mapping (checked against its length),
-        // 16-byte aligned, and every bit pattern is a landing of atomics.
+        // SAFETY: `slot` is below `ring`; that many lie inside the mapping (checked), 16-byte aligned, and
+        // every bit pattern is one of atomics.
         unsafe { &*at.cast::<RecvWqe>() }
     }
 
-    /// The descriptor of claim `index` in the ring of unsolicited arrivals.
-    ///
-    /// # Panics
-    /// If there is none.
+    /// Descriptor of claim `index` in the ring of unsolicited arrivals; panics without one.
     pub(super) fn unsol_desc(&self, index: u32) -> &Desc {
         assert!(self.layout.unsol > 0);
         self.desc_at((self.layout.ring + (index & (self.layout.unsol - 1))) as usize)
     }
 
-    /// Offset of claim `index`'s slot among those used in turn. // HOT
+    /// Offset of claim `index`'s recycled payload slot. // HOT
     #[inline]
     pub(super) fn hot_slot(&self, index: u32) -> u64 {
         let slot = index & (self.layout.hot() - 1);
         (self.layout.slots_at() + slot as usize * self.layout.slot_len as usize) as u64
     }
 
-    /// Offset of claim `index`'s own slot.
+    /// Offset of claim `index`'s own payload slot.
     #[inline]
     pub(super) fn cold_slot(&self, index: u32) -> u64 {
         let slot = self.layout.hot() + (index & (self.layout.ring - 1));
         (self.layout.slots_at() + slot as usize * self.layout.slot_len as usize) as u64
     }
 
-    /// The first of `len` payload bytes at `offset`, if they lie in the payload area.
+    /// Address of `len` payload bytes at `offset`, if they lie in the payload area.
     #[inline]
     pub(super) fn payload(&self, offset: u64, len: u32) -> Option<*mut u8> {
         let end = offset.checked_add(u64::from(len))?;
@@ -369,7 +360,6 @@ impl QpSeg {
     }
 }
 
-/// A mapped device segment.
 pub(super) struct DevSeg {
     mem: Arc<SharedMem>,
     max_ah: usize,
@@ -380,7 +370,7 @@ fn known_bytes(max_ah: usize) -> usize {
 }
 
 impl DevSeg {
-    /// Makes the segment of a device, and its key table.
+    /// Creates the segment of a device, with its key table.
     pub(super) fn create(
         name: &str,
         max_ah: u32,
@@ -401,7 +391,7 @@ impl DevSeg {
         Ok((seg, MrTable::new(MrTableView::new(Memory::Shared(mem), entries_at, max_mr as usize))))
     }
 
-    /// Checks a peer's device segment. `None`: it is not one.
+    /// Checks a peer's device segment; `None` if it is invalid.
     pub(super) fn attach(mem: SharedMem) -> Option<(DevSeg, MrTableView)> {
         if mem.len() < HDR {
             return None;
@@ -428,11 +418,11 @@ impl DevSeg {
         self.mem.fd()
     }
 
-    /// The places of known GIDs; 0 is an empty place.
+    /// Known GIDs; 0 is a free entry.
     pub(super) fn known(&self) -> &[AtomicU64] {
         let first = NonNull::new(self.mem.as_ptr().wrapping_add(HDR)).expect("a mapping is not at null");
-        // SAFETY: `max_ah` words after the header lie inside the mapping (by construction or checked), are aligned,
-        // and every bit pattern is an AtomicU64.
+        // SAFETY: `max_ah` aligned words after the header lie inside the mapping (by construction or
+        // checked); every bit pattern is an AtomicU64.
         unsafe { std::slice::from_raw_parts(first.as_ptr().cast(), self.max_ah) }
     }
 }

@@ -1,28 +1,26 @@
-//! Copies between this process's memory and another's by system call: for memory that is no memory file.
-//! Used by RDMA on registered memory. Never blocks on the other process.
+//! Copies between processes by system call, for memory that is not a memory file.
 
 use crate::efa::dev::DevStatus;
 use std::sync::Once;
 use ucs::Errno;
 
-/// Lets any process of this user copy from and to our memory where the Yama security module restricts that.
+/// Allows any process of this user to access our memory under Yama.
 pub(super) fn allow_peers() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: sets an attribute of this process; without Yama it fails with EINVAL, which changes nothing.
+        // SAFETY: sets an attribute of this process; without Yama it fails with EINVAL and changes nothing.
         unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
     });
 }
 
-/// Which way bytes go.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum CopyDir {
     FromPeer,
     ToPeer,
 }
 
-/// Copies `len` bytes between the peer's `raddr` and `local`.
-/// The local range must be readable, or writable, for that; a range that is not mapped is an error, not a fault.
+/// Copies `len` bytes between the peer's `raddr` and `local`, which must be readable or writable for that. An
+/// unmapped range is an error.
 pub(super) fn copy(pid: u32, raddr: u64, local: *mut u8, len: u32, dir: CopyDir) -> Result<(), DevStatus> {
     let mut done = 0usize;
     while done < len as usize {

@@ -1,5 +1,5 @@
-//! Active messages in a job: every one comes to its handler once, whole, with its header; some are received later, into
-//! too little room, or dropped; some are answered by the endpoint that they bring. Called by `act` and `settle`.
+//! Active messages: each reaches its handler once, whole, with its header. Some are received later, into too
+//! small a buffer, or dropped; some are answered by the reply endpoint. Called by `step` and `completions`.
 
 use super::Failed;
 use super::forms::{RecvOp, SendOp};
@@ -12,18 +12,16 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use ucp::{AmMessage, AmProto, Error, Worker};
 
-/// Numbers of handlers.
+/// Handler ids that are always set.
 const IDS: u64 = 3;
-/// One more, whose handler comes and goes: what has come meanwhile is dropped, and nobody else notices.
+/// An id whose handler is set and removed; messages that arrive meanwhile are dropped.
 const TOGGLED_ID: u16 = IDS as u16;
-/// Bytes of a header that say whose message it is.
+/// Bytes of a header that name the sender and the message.
 const LABEL: usize = 16;
-/// Longest header of the suite.
 const HEADER: u64 = 180;
-/// Messages a worker has in flight, and bodies it is receiving.
+/// Sends in flight, at most.
 const MAX_OPEN: usize = 8;
 
-/// An active message and what became of it.
 #[derive(Clone, Copy, Debug)]
 pub struct AmRecord {
     from: usize,
@@ -38,36 +36,33 @@ pub struct AmRecord {
 enum AmStatus {
     Sent,
     Arrived,
-    /// The peer takes no active messages, or it was cancelled.
+    /// The peer takes no active messages, or the send was cancelled.
     Refused,
 }
 
-/// A message in flight.
 struct Sending {
     number: usize,
     cancelled: bool,
     form: SendOp,
 }
 
-/// The body of a message that is being received.
 struct Receiving {
     number: usize,
     cancelled: bool,
     request: RecvOp,
 }
 
-/// A worker's part.
+/// The active messages of one worker.
 pub struct AmState {
-    /// The handler that comes and goes is there.
+    /// Whether the handler of [`TOGGLED_ID`] is set.
     handler_set: bool,
-    /// What handlers were given; looked at after progress.
+    /// Messages given to handlers; checked after progress.
     arrived: Rc<RefCell<VecDeque<AmMessage>>>,
     sending: Vec<Sending>,
     receiving: Vec<Receiving>,
 }
 
 impl AmState {
-    /// Sets the handlers of a worker.
     pub fn of(worker: &Worker) -> AmState {
         let arrived: Rc<RefCell<VecDeque<AmMessage>>> = Rc::default();
         for id in 0..=TOGGLED_ID {
@@ -76,7 +71,7 @@ impl AmState {
         AmState { handler_set: true, arrived, sending: Vec::new(), receiving: Vec::new() }
     }
 
-    /// What has not ended.
+    /// Operations that have not ended.
     pub fn open(&self) -> usize {
         self.arrived.borrow().len() + self.sending.len() + self.receiving.len()
     }
@@ -88,7 +83,7 @@ fn set_handler(worker: &Worker, id: u16, arrived: &Rc<RefCell<VecDeque<AmMessage
 }
 
 impl Job {
-    /// Sends one from `n` to anybody.
+    /// Sends an active message from `n` to a random worker.
     pub(super) fn send_am(&mut self, n: usize) -> Result<(), Failed> {
         if self.workers[n].ams.sending.len() >= MAX_OPEN {
             return Ok(());
@@ -107,7 +102,7 @@ impl Job {
         self.reap_ams(n)
     }
 
-    /// A new message: its number, header and body.
+    /// Draws a message; answers its number, header and body.
     fn new_am(&mut self, n: usize, to: usize) -> (usize, Vec<u8>, Vec<u8>) {
         let number = self.ams.len();
         let len = self.params.sizes.draw(&mut self.rng);
@@ -129,7 +124,7 @@ impl Job {
         (number, header, body)
     }
 
-    /// Takes the handler that comes and goes away, or puts it back.
+    /// Sets or removes the handler of [`TOGGLED_ID`].
     pub(super) fn change_handler(&mut self, n: usize) {
         let SimWorker { ams, worker, .. } = &mut self.workers[n];
         ams.handler_set ^= true;
@@ -143,7 +138,7 @@ impl Job {
         );
     }
 
-    /// Gives up the latest message, and the latest body that is being received.
+    /// Cancels the latest send and the latest receive of a body.
     pub(super) fn cancel_am(&mut self, n: usize) {
         let sim_worker = &mut self.workers[n];
         let mut granted = 0;
@@ -162,7 +157,7 @@ impl Job {
         );
     }
 
-    /// Looks at what has come and what has ended.
+    /// Checks arrived messages and ended operations.
     pub(super) fn reap_ams(&mut self, n: usize) -> Result<(), Failed> {
         loop {
             let next = self.workers[n].ams.arrived.borrow_mut().pop_front();
@@ -264,7 +259,7 @@ impl Job {
             self.workers[n].ams.sending.push(Sending { number: answer, cancelled: false, form });
         }
         let room = match self.rng.below(10) {
-            // Dropped: the body is lost, and nobody else notices.
+            // Dropped: the body is lost, and nothing else is affected.
             0 => return Ok(()),
             1 => self.rng.below(record.len as u64 + 1) as usize,
             _ => record.len,
@@ -279,7 +274,7 @@ impl Job {
         check.map_err(|e| self.fail(format!("worker {n}: message {number} is damaged: {e}")))
     }
 
-    /// Nothing is in flight, and every message has arrived, or was refused, or had to do with a dead worker.
+    /// Checks that every message arrived, was refused, or belongs to a lost pair.
     pub(super) fn check_ams(&mut self) -> Result<(), Failed> {
         for (number, message) in self.ams.iter().enumerate() {
             let lost = message.state == AmStatus::Sent && !self.is_lost(message.from, message.to);

@@ -1,6 +1,6 @@
-//! Atomics on lists in a job: each worker has an area of its own in the memory of every worker, and does anything to elements
-//! anywhere in it, in up to four pieces there and up to four here. In order, so that each old value is known beforehand.
-//! Called by `rma` to start; ends are looked at as those of `amo`.
+//! Atomics on lists: each worker has an area in the memory of every worker, and operates on elements anywhere
+//! in it, in up to four pieces at either side. Atomics are ordered, so each old value is known beforehand.
+//! Started by `rma`; ends are checked by `atomics`.
 
 use super::Failed;
 use super::atomics::PendingAtomic;
@@ -11,18 +11,17 @@ use ucp::rdm::amo::{self, Form};
 use ucp::select::Sync;
 use ucp::{AtomicIovParams, AtomicOp, RemotePiece, Started};
 
-/// Bytes of an area.
 pub const AREA: usize = 64;
-/// Bytes of a packet that are no operands: headers, four pieces, the address of a worker that is new.
+/// Bytes of a packet beside operands, at most: headers, four pieces, the address of a new worker.
 const HEADERS: usize = 200;
 
 impl Job {
-    /// Does an operation on elements of the area that worker `n` has at `to`.
+    /// Starts an operation on elements of the area that worker `n` has at `to`.
     pub(super) fn start_atomic_list(&mut self, n: usize, to: usize) -> Result<(), Failed> {
         let ty = self.type_of(n, to);
         let (op, form) = self.operation(ty);
         let size = ty.size();
-        // Operands and what they are compared with go in one packet.
+        // Operands and compare values go in one packet.
         let fits = (self.params.mtu as usize - HEADERS) / 2 / size;
         let count = self.rng.range(1, fits.min(AREA / size).max(1) as u64) as usize;
         let ranges = self.ranges(count, size);
@@ -84,7 +83,7 @@ impl Job {
         }
     }
 
-    /// Up to four ranges in an area, apart from each other and in any order, with `count` elements together.
+    /// Draws up to four disjoint ranges of an area, in any order, with `count` elements in all.
     fn ranges(&mut self, count: usize, size: usize) -> Vec<Range<usize>> {
         let pieces = self.rng.range(1, PIECES.min(count) as u64) as usize;
         let mut spare = AREA / size - count;

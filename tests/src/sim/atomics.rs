@@ -1,6 +1,6 @@
-//! Atomics in a job: each worker has a slot of its own in the memory of every worker, of one type in one run, and does
-//! everything to it that the type has. Atomics are done in order, so each old value is known beforehand.
-//! Called by `rma` to start and to look at ends. Those on lists are in `lists`; the sums that all share are in `rma`.
+//! Atomics: each worker has a slot in the memory of every worker, of one type in a run, and applies every
+//! operation of the type to it. Atomics are ordered, so each old value is known beforehand. Called by `rma`.
+//! Lists are in `atomic_lists`, shared sums in `rma`.
 
 use super::Failed;
 use super::job::Job;
@@ -9,10 +9,8 @@ use ucp::rdm::amo::{self, Form};
 use ucp::select::Sync;
 use ucp::{AtomicOp, AtomicParams, Datatype, Error, RequestId, Started};
 
-/// Bytes of a slot.
 pub const SLOT: usize = 16;
 
-/// Everything that elements can be.
 const TYPES: [Datatype; 14] = [
     Datatype::Int8,
     Datatype::Uint8,
@@ -30,24 +28,21 @@ const TYPES: [Datatype; 14] = [
     Datatype::DoubleComplex,
 ];
 
-/// An atomic that has not ended.
 pub struct PendingAtomic {
-    /// At whose memory.
+    /// The worker whose memory it changes.
     pub to: usize,
-    /// The operation.
     pub id: RequestId,
-    /// The old value that must come; empty if none does.
+    /// The old value that must be returned; empty if none is.
     pub want: Vec<u8>,
-    /// The peer does not acknowledge, so this must fail.
+    /// The peer does not acknowledge, so the operation must fail.
     pub refused: bool,
-    /// Where it comes to.
     pub result: Box<[u8]>,
-    /// What is read until it has ended.
+    /// Operands, read until the operation has ended.
     pub _kept: [Vec<u8>; 2],
 }
 
 impl Job {
-    /// Does an operation on the slot that worker `n` has at `to`.
+    /// Starts an operation on the slot that worker `n` has at `to`.
     pub(super) fn start_atomic(&mut self, n: usize, to: usize) -> Result<(), Failed> {
         let ty = self.type_of(n, to);
         let (op, form) = self.operation(ty);
@@ -99,12 +94,12 @@ impl Job {
         Ok(())
     }
 
-    /// The type of what worker `n` has at `to`: always the same in one run.
+    /// The type of what worker `n` has at `to`, constant in a run.
     pub(super) fn type_of(&self, n: usize, to: usize) -> Datatype {
         TYPES[(self.seed as usize + n * 5 + to * 3) % TYPES.len()]
     }
 
-    /// Looks at the atomics that have ended.
+    /// Checks the atomics that have ended.
     pub(super) fn reap_atomics(&mut self, n: usize) -> Result<(), Failed> {
         let mut at = 0;
         while let Some(one) = self.workers[n].rma.atomics.get(at) {
@@ -137,7 +132,7 @@ impl Job {
         }
     }
 
-    /// Any operation that elements of this type have, in any form that it has.
+    /// Draws an operation and a form that the type has.
     pub(super) fn operation(&mut self, ty: Datatype) -> (AtomicOp, Form) {
         loop {
             let op = AtomicOp::try_from(self.rng.below(19) as u32);
@@ -151,7 +146,7 @@ impl Job {
         }
     }
 
-    /// Any integers; small numbers for the others, so that no sum is not a number.
+    /// Draws any integers, or small floating-point numbers, so that no sum is NaN.
     pub(super) fn elements(&mut self, ty: Datatype, count: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(count * ty.size());
         while bytes.len() < count * ty.size() {

@@ -1,5 +1,5 @@
-//! What has ended: progress of one worker, and the checks of every send, receive and flush that it brought to its end.
-//! Called by the world and after every action. Never starts an operation.
+//! Progress of one worker, and the checks of each send, receive and flush that it completed. Called by `job`
+//! and after each action. Never starts an operation.
 
 use super::Failed;
 use super::job::Job;
@@ -13,7 +13,7 @@ use ucp::rdm::io::PeerId;
 use ucp::select::Row;
 
 impl Job {
-    /// Progress of one worker and everything it ended; answers the number of events.
+    /// Progresses a worker and checks what ended; answers the number of events.
     pub(super) fn progress(&mut self, n: usize) -> Result<usize, Failed> {
         self.step += 1;
         let events = self.workers[n].worker.progress();
@@ -34,11 +34,11 @@ impl Job {
         Ok(events)
     }
 
-    /// A peer number stands for one worker, whoever named it first.
+    /// Checks that a peer number stands for one worker.
     pub(super) fn learn_peer(&mut self, n: usize, peer: PeerId, who: usize) -> Result<(), Failed> {
         let known = *self.workers[n].peers.entry(peer).or_insert(who);
         let twice = self.workers[n].peers.values().filter(|w| **w == who).count() > 1;
-        // Whoever has met somebody by a NIC that is lost since, and no other, meets that one anew.
+        // A peer met by a NIC that failed since, and by no other, is met anew.
         if twice && known == who && !self.is_lost(n, who) && self.has_lost_nic(n, who) {
             self.disconnect(n, who);
         }
@@ -59,9 +59,10 @@ impl Job {
                 continue;
             }
             let Sending { to, msg, sync, cancelled, row, request } = self.workers[n].sends.remove(at);
-            // Only who reads a message tells its end without having said that it acknowledges.
+            // A sync send to a peer without acknowledgements ends well only if the receiver reads the
+            // message.
             let refuses = sync && self.workers[to].withholds_dc();
-            // Or it was to be a packet, and was read when its turn came and more was known of the peer.
+            // Also if it was to be packets, and was read when more was known of the peer.
             let len = self.workers[to].model.msg(msg).len;
             let reads = matches!(row.plain(), Row::LongRead | Row::RuntRead)
                 || self.params.min_read.is_some_and(|min| len >= min);
@@ -93,7 +94,7 @@ impl Job {
             }
             if sync && end.is_ok() && !self.is_lost(n, to) && !self.workers[to].model.has_truncated() {
                 self.reap_recvs(to)?;
-                // A message that was there when a receive of many was posted is received, and told by progress.
+                // A multi-receive takes an unexpected message as it is posted, and reports it by progress.
                 if self.workers[to].model.msg(msg).state == MsgState::Unmatched
                     && !self.workers[to].multi_recvs.is_empty()
                 {
@@ -109,7 +110,7 @@ impl Job {
         Ok(())
     }
 
-    /// A message never was.
+    /// Removes a message that was never sent from the model.
     fn withdraw(&mut self, to: usize, msg: usize) -> Result<(), Failed> {
         let withdrawn = self.workers[to].model.withdrawn(msg);
         withdrawn.map_err(|e| self.violation(to, e))?;
@@ -146,7 +147,7 @@ impl Job {
                 (Err(Error::Truncated { len, room }), None) if room == buf.len() && len as usize > room => {
                     self.truncated(n, rec, len as usize, &buf)?;
                 }
-                // Of a message that was claimed and then lost, nothing is left to receive.
+                // Nothing is left of a message that was claimed and then lost.
                 (Err(error), None)
                     if self.is_peer_failure(n, error) || error == Error::NoMessage && self.has_losses(n) =>
                 {
@@ -175,7 +176,7 @@ impl Job {
                 self.fail(format!("worker {n}: receive {rec} of {} bytes ended {status:?}", buf.len()))
             );
         };
-        // Whole tagged messages may be too short to know by their bytes; untagged ones have no tag.
+        // Whole tagged messages may be too short to identify by their bytes; untagged ones have no tag.
         let who = match self.workers[n].model.rec(rec).want {
             super::model::MatchSpec::Tagged { .. } => Some(of_tag(status.tag)),
             super::model::MatchSpec::Untagged => self.by_first_word(bytes),
@@ -202,7 +203,7 @@ impl Job {
         self.words.get(&word).copied()
     }
 
-    /// A receive ended with what seems to be this message: checks length and bytes, and tells the model.
+    /// Checks length and bytes of a received message, and tells the model.
     fn matched(
         &mut self,
         n: usize,

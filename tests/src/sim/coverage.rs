@@ -1,6 +1,5 @@
-//! Which packet types seeds have brought to a receiver, and which faults have count: so that a simulation that tests
-//! nothing is seen to.
-//! Filled by the world at the end of a run, added up and printed by the binary, asserted in CI.
+//! Counts the packet types received and the faults that happened, so that a simulation that tests nothing is
+//! noticed. Filled by `job`, added up and printed by the binary, asserted in CI.
 
 use super::Outcome;
 use std::fmt;
@@ -8,7 +7,7 @@ use ucp::rdm::{Engine, RdmStats};
 use ucp::wire::PktType;
 use ucp::wire::table::{Assignment, info};
 
-/// Everything that goes wrong, is taken back, or is done in a way of its own, in some seeds: its name, and how often it count in a run.
+/// Everything that may go wrong or take an unusual path: its name, and how often it happened in a run.
 pub const FAULTS: [(&str, Count); 39] = [
     ("packet overtaken", |o| o.out_of_order),
     ("send queue full", |o| o.queue_full),
@@ -51,10 +50,10 @@ pub const FAULTS: [(&str, Count); 39] = [
     ("PEER_ERROR received", |o| o.peer_errors),
 ];
 
-/// How often something count in a run.
+/// How often something happened in a run.
 pub type Count = fn(&Outcome) -> u64;
 
-/// Packets received, by type, and faults; and in how many runs there were any.
+/// Packets received by type, faults, and the number of runs with any of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coverage {
     packets: [u64; 256],
@@ -71,14 +70,14 @@ impl Default for Coverage {
 }
 
 impl Coverage {
-    /// Adds what one worker has received.
+    /// Adds the packets that one worker has received.
     pub fn add_packets_of(&mut self, stats: &RdmStats) {
         for (sum, n) in self.packets.iter_mut().zip(stats.rx_pkts) {
             *sum += n;
         }
     }
 
-    /// Adds what another run was.
+    /// Adds a run.
     pub fn add_run(&mut self, run: &Outcome) {
         for (n, (_, count)) in FAULTS.iter().enumerate() {
             self.faults[n] += count(run);
@@ -99,13 +98,13 @@ impl Coverage {
         self.packets[usize::from(ty.0)]
     }
 
-    /// Every type that may travel and that the engine handles.
+    /// Types that may be sent and that the engine handles.
     pub fn expected_types() -> impl Iterator<Item = PktType> {
         let due = |ty: &PktType| info(*ty).assignment == Assignment::InUse && Engine::handles(*ty);
         (0..=255).map(PktType).filter(due)
     }
 
-    /// Packet types of which none came, and faults that never count.
+    /// Packet types and faults that never occurred.
     pub fn missing(&self) -> Vec<&'static str> {
         let types = Coverage::expected_types().filter(|ty| self.packets(*ty) == 0).map(|ty| info(ty).name);
         let faults =
@@ -114,7 +113,7 @@ impl Coverage {
     }
 }
 
-/// Two tables: type, name, runs, packets; fault, runs, times.
+/// Prints two tables: type, name, runs, packets; fault, runs, times.
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  {:>4}  {:<20} {:>8} {:>12}", "type", "name", "seeds", "packets")?;

@@ -1,6 +1,6 @@
-//! The forms in which a program starts a send or a receive and hears of its end: of one piece of memory or of several, with a
-//! request, with a callback, with an id. Of messages, active messages and streams; started by `act`, `letters` and `stream`, who
-//! ask here for ends. Knows nothing of what is sent.
+//! The forms of a send and of a receive: one piece of memory or several; a request, a callback or an id. For
+//! messages, active messages and streams. Used by `step`, `active_messages` and `streams`. Does not know what
+//! is sent.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,38 +11,38 @@ use ucp::{
     SendParams, SendRequest, Started, Until, Worker,
 };
 
-/// A send under form.
+/// A send in flight.
 pub enum SendOp {
-    /// Of one piece.
     Whole(SendRequest<Vec<u8>>),
-    /// Of several.
     Iov(SendRequest<Vec<Vec<u8>>>),
-    /// A callback writes the end down.
+    /// A callback stores the result.
     Callback(Rc<Cell<Option<Result<(), Error>>>>),
-    /// An active message.
     Am(AmSend<Vec<u8>>),
-    /// One of several pieces.
     AmIov(AmSend<Vec<Vec<u8>>>),
-    /// A copy of the library's.
+    /// A copy made by the library.
     Copy(SendRequest<Box<[u8]>>),
-    /// By its id, or ended already; the bytes are kept here.
-    Id { id: Option<RequestId>, end: Option<Result<(), Error>>, _bytes: Vec<Vec<u8>> },
+    /// By id, or ended already; keeps the bytes.
+    Id {
+        id: Option<RequestId>,
+        end: Option<Result<(), Error>>,
+        _bytes: Vec<Vec<u8>>,
+    },
 }
 
-/// Which form is drawn.
+/// How a send is started and how its end is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendForm {
     /// One piece, a request.
     Whole,
-    /// Pieces of these lengths, a request.
+    /// Several pieces, a request.
     Iov,
     /// One piece, a callback.
     Callback,
-    /// Pieces of these lengths, an id.
+    /// Several pieces, an id.
     Id,
-    /// Borrowed bytes: sent at once or copied. Of a tagged message that asks for nothing more; others as `Whole`.
+    /// Borrowed bytes, sent at once or copied: plain tagged messages only, others as `Whole`.
     Immediate,
-    /// Nobody waits for the end. Of what no peer refuses; others as `Whole`.
+    /// Detached: no completion is awaited. Only of what no peer refuses, others as `Whole`.
     Detached,
 }
 
@@ -60,13 +60,13 @@ fn pieces(bufs: &[Vec<u8>]) -> Vec<Piece> {
     bufs.iter().map(|buf| Piece { addr: buf.as_ptr().cast_mut(), len: buf.len() }).collect()
 }
 
-/// The tag of a message that asks for nothing more.
+/// The tag of a message without sync and data.
 fn plain_tag(params: &SendParams) -> Option<u64> {
     params.tag.filter(|_| params.sync == Sync::No && params.cq_data.is_none())
 }
 
 impl SendOp {
-    /// RecvResult in the call, or nobody hears of it.
+    /// A send that ended in the call, or is detached.
     const ENDED: SendOp = SendOp::Id { id: None, end: Some(Ok(())), _bytes: Vec::new() };
 
     /// Sends a message; `lens` add up to its length.
@@ -94,7 +94,6 @@ impl SendOp {
         }
     }
 
-    /// Sends an active message.
     pub fn am(
         ep: &Ep,
         (form, how): (SendForm, AmProto),
@@ -118,7 +117,6 @@ impl SendOp {
         }
     }
 
-    /// Sends to a stream.
     pub fn stream(ep: &Ep, form: SendForm, bytes: Vec<u8>, lens: &[usize]) -> SendOp {
         match form {
             SendForm::Whole | SendForm::Immediate | SendForm::Detached => {
@@ -149,7 +147,6 @@ impl SendOp {
         }
     }
 
-    /// Whether it has ended.
     pub fn is_done(&mut self, worker: &Worker) -> bool {
         match self {
             SendOp::Whole(request) => request.is_done(),
@@ -165,7 +162,7 @@ impl SendOp {
         }
     }
 
-    /// The end of one that is done; none if it is not.
+    /// The result of a send that is done.
     pub fn end(self) -> Option<Result<(), Error>> {
         match self {
             SendOp::Whole(request) => request.test().ok().map(|(end, _)| end),
@@ -178,7 +175,7 @@ impl SendOp {
         }
     }
 
-    /// Gives it up; true: it will end as cancelled. Not all forms can.
+    /// Cancels the send; true: it will end as cancelled. Not all forms can be cancelled.
     pub fn cancel(&self, worker: &Worker) -> bool {
         match self {
             SendOp::Whole(request) => request.cancel(),
@@ -190,24 +187,20 @@ impl SendOp {
     }
 }
 
-/// How a receive ended.
 type RecvResult = Result<RecvStatus, Error>;
 
-/// A receive under form.
+/// A receive in flight.
 pub enum RecvOp {
-    /// Into one piece.
     Whole(RecvRequest<Box<[u8]>>),
-    /// Into several.
     Iov(RecvRequest<Vec<Box<[u8]>>>),
 }
 
-/// Pieces of memory of these lengths.
 fn zeroed(lens: &[usize]) -> Vec<Box<[u8]>> {
     lens.iter().map(|len| vec![0; *len].into_boxed_slice()).collect()
 }
 
 impl RecvOp {
-    /// Receives a message that matches, into one piece, or into several of these lengths.
+    /// Posts a receive into buffers of these lengths.
     pub fn post(worker: &Worker, what: Match, lens: &[usize]) -> RecvOp {
         match lens {
             [len] => RecvOp::Whole(worker.recv(what, vec![0; *len].into_boxed_slice())),
@@ -215,7 +208,7 @@ impl RecvOp {
         }
     }
 
-    /// Receives one that a probe took.
+    /// Receives a message that a probe claimed.
     pub fn claimed(message: Message, lens: &[usize]) -> RecvOp {
         match lens {
             [len] => RecvOp::Whole(message.recv(vec![0; *len].into_boxed_slice())),
@@ -223,7 +216,7 @@ impl RecvOp {
         }
     }
 
-    /// Receives the body of an active message.
+    /// Receives the data of an active message.
     pub fn am_data(message: AmMessage, lens: &[usize]) -> RecvOp {
         match lens {
             [len] => RecvOp::Whole(message.recv(vec![0; *len].into_boxed_slice())),
@@ -231,7 +224,6 @@ impl RecvOp {
         }
     }
 
-    /// Receives from a stream.
     pub fn stream(ep: &Ep, until: Until, lens: &[usize]) -> RecvOp {
         match (lens, until) {
             ([len], Until::Some) => RecvOp::Whole(ep.stream_recv(vec![0; *len].into_boxed_slice())),
@@ -240,7 +232,6 @@ impl RecvOp {
         }
     }
 
-    /// Whether it has ended.
     pub fn is_done(&mut self) -> bool {
         match self {
             RecvOp::Whole(request) => request.is_done(),
@@ -248,7 +239,7 @@ impl RecvOp {
         }
     }
 
-    /// Gives it up; true: it will end as cancelled.
+    /// Cancels the receive; true: it will end as cancelled.
     pub fn cancel(&self) -> bool {
         match self {
             RecvOp::Whole(request) => request.cancel(),
@@ -256,7 +247,7 @@ impl RecvOp {
         }
     }
 
-    /// The end and all bytes of one that is done; none if it is not.
+    /// The result and all bytes of a receive that is done.
     pub fn end(self) -> Option<(RecvResult, Box<[u8]>)> {
         match self {
             RecvOp::Whole(request) => request.test().ok(),

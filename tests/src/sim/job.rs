@@ -1,5 +1,6 @@
-//! The world of one seed and its scope_rng: act at random until everything is sent, come to rest, receive what is left,
-//! and look whether all is as it must be. Calls `act.rs` and `completions.rs`; nothing here starts or ends an operation.
+//! A job of one seed: takes random steps until everything is sent, runs until idle, receives what is left,
+//! and checks that nothing is left anywhere. Calls `step` and `completions`; never starts or ends an
+//! operation itself.
 
 use super::active_messages::AmRecord;
 use super::job_params::{JobParams, Limits};
@@ -13,18 +14,17 @@ use std::time::Duration;
 use ucp::rdm::{Census, Row};
 use uct::efa::dev::soft::Fabric;
 
-/// Random steps of all workers together, per message of one round.
+/// Random steps of all workers together, per message of a round.
 const STEPS_PER_MESSAGE: u64 = 40;
 /// Receives that active messages keep posted.
 const IDLE_REQUESTS: usize = 32;
 /// Longer than any back-off.
 const MAX_TIMER: Duration = Duration::from_secs(10);
-/// Rounds after which a worker in zero-copy receive mode that has no receive posts one.
+/// Rounds after which an idle worker in zero-copy receive mode posts a receive.
 const ROUNDS_TO_POST: u64 = 500;
-/// Rounds of progress within which a world comes to rest, or it never does.
+/// Rounds within which a job becomes idle.
 const MAX_ROUNDS: u64 = 200_000;
 
-/// A job under way.
 pub struct Job {
     pub(super) seed: u64,
     pub(super) params: JobParams,
@@ -35,28 +35,27 @@ pub struct Job {
     pub(super) step: StepNo,
     pub(super) trace: Trace,
     pub(super) outcome: Outcome,
-    /// First word of each message: sender and number.
+    /// Sender and number of each message, by its first word.
     pub(super) words: BTreeMap<u64, (usize, u64)>,
     /// Data for the receiver's completion, by sender and number.
     pub(super) cq_data: BTreeMap<(usize, u64), u64>,
     pub(super) ams: Vec<AmRecord>,
     pub(super) streams: Streams,
-    /// Pairs that expect nothing of each other any more.
+    /// Pairs that expect nothing more of each other.
     pub(super) disconnected: BTreeSet<(usize, usize)>,
-    /// Who cannot say what it has written to whom, since a NIC was lost.
+    /// Pairs (n, to) in which `n` cannot tell what it has written to `to`, since a NIC failed.
     pub(super) uncertain: BTreeSet<(usize, usize)>,
-    /// The step from which on a worker dies.
+    /// From this step on a worker dies.
     pub(super) dies_at: StepNo,
-    /// The step from which on a NIC goes down.
+    /// From this step on a NIC fails.
     pub(super) nic_fails_at: StepNo,
-    /// Rng of what scopes after the first few have brought: what those play is what it was without.
+    /// Draws for later scopes, so that earlier scopes' seeds stay the same.
     pub(super) scope_rng: Rng,
-    /// Memory regions when nothing was under way yet.
+    /// Memory regions at the start.
     regions: usize,
 }
 
 impl Job {
-    /// Opens all devices and workers.
     pub fn new(seed: u64, limits: Limits, verbosity: Verbosity) -> Result<Job, Failed> {
         let params = JobParams::draw(&mut Rng::new(seed, 0), limits);
         let mut rng = Rng::new(seed, 1);
@@ -96,7 +95,7 @@ impl Job {
         Ok(job)
     }
 
-    /// From the first action to the last check.
+    /// Runs the job from the first step to the last check.
     pub fn run(mut self) -> Result<Outcome, Failed> {
         for from in 0..self.workers.len() {
             for to in 0..self.workers.len() {
@@ -105,8 +104,8 @@ impl Job {
                 }
             }
         }
-        // A round that sends nothing can happen (windows full of sends that wait for a receive); the next one starts
-        // with empty windows.
+        // A round may send nothing (windows full of sends that wait for a receive); the next one starts with
+        // empty windows.
         let total = self.limits.messages * self.workers.len() as u64;
         for _ in 0..=total {
             for _ in 0..total * STEPS_PER_MESSAGE {
@@ -128,11 +127,10 @@ impl Job {
         self.workers.iter().all(|sim_worker| sim_worker.dead || sim_worker.seq >= self.limits.messages)
     }
 
-    /// Progress for everybody until nothing happens any more.
+    /// Progresses all workers until nothing moves.
     pub(super) fn run_until_idle(&mut self) -> Result<(), Failed> {
         let mut quiet = 0;
-        // Keep-alive finds the dead, and brings back a HANDSHAKE that a device has failed: nobody waits for either but who
-        // sends nothing more.
+        // Keep-alive finds dead peers, and resends a HANDSHAKE that a device has failed.
         let asks = self.outcome.died > 0 || self.outcome.nic_down > 0 || self.params.failing();
         let mut asking = if asks { self.living() } else { Vec::new() };
         for round in 1..=MAX_ROUNDS {
@@ -158,7 +156,7 @@ impl Job {
         Err(self.fail("does not come to rest"))
     }
 
-    /// Nothing moves: time passes until somebody wants to try again. Closes that are to wait for long do not count.
+    /// Advances time to the next timer; answers whether there was one. Timers of long closes do not count.
     fn advance_to_timer(&mut self) -> bool {
         let timers = self.living().into_iter().filter_map(|n| self.workers[n].worker.next_timer());
         let next = timers.filter(|timer| *timer < MAX_TIMER).min();
@@ -168,7 +166,7 @@ impl Job {
         next.is_some()
     }
 
-    /// At rest: cancels the receives that no message fits, and receives every message that is left.
+    /// Cancels the receives that no message matches, and receives all messages that are left.
     fn receive_remaining(&mut self) -> Result<(), Failed> {
         for n in self.living() {
             self.receive_all_claimed(n)?;
@@ -189,7 +187,6 @@ impl Job {
                 posted += self.post_for_all_waiting(n)?;
             }
             self.run_until_idle()?;
-            // What the dead have sent need not come.
             let mut due = 0;
             for n in self.living() {
                 self.cancel_all(n)?;
@@ -202,7 +199,7 @@ impl Job {
         Err(self.fail("messages keep waiting though everything is received"))
     }
 
-    /// Everything is sent and at rest: nothing may be left anywhere, and the ledgers must be in order.
+    /// Checks that nothing is left, and the models.
     fn finish(mut self) -> Result<Outcome, Failed> {
         for n in self.living() {
             self.check_idle(n)?;
@@ -247,12 +244,12 @@ impl Job {
         Ok(self.outcome)
     }
 
-    /// Nothing is under way at worker `n`: no operation, request, buffer or registration, and no packet was wrong.
+    /// Checks that worker `n` has no operation, request, buffer or registration left, and got no wrong
+    /// packet.
     fn check_idle(&self, n: usize) -> Result<(), Failed> {
         let sim_worker = &self.workers[n];
         let orphan_recvs = self.orphan_recvs(n);
-        // Who met a lost one anew by other NICs has no endpoint left to read what the old one's stream held, and with one NIC
-        // of its own does not know that both are one worker.
+        // A lost peer that was met anew by other NICs has no endpoint left to read its old stream.
         let unread = self.params.nics > 1 && self.has_losses(n);
         let own = [
             ("sends", sim_worker.sends.len()),
@@ -284,9 +281,9 @@ impl Job {
             return Err(self.fail(format!("worker {n}: the engine holds {census:?}")));
         }
         let rare = sim_worker.worker.stats().rare;
-        // What is given up at one end may still be on its way from the other.
+        // Operations given up at one end may be on their way from the other.
         let bereaved = rare.peers_failed + rare.peer_failed + rare.duplicate;
-        // What is refused for two reasons is so twice, and what is sent over another NIC may have been there.
+        // Doubly refused operations count twice, and packets resent over another NIC may have arrived.
         let twice = self.outcome.nic_down > 0 || self.workers.iter().any(|sim_worker| sim_worker.zcopy_recv);
         let nic_down = self.outcome.nic_down > 0;
         let late = rare.bad_id * u64::from(!self.has_losses(n) && !self.any_revoked() && !twice);
@@ -298,7 +295,7 @@ impl Job {
             + rare.bad_segment * u64::from(!nic_down)
             + rare.bad_window
             + rare.no_room;
-        // A NIC that is only one of several may be lost, and packets that it had carried may come once more.
+        // With several NICs one may be lost, and its packets may arrive twice.
         let rails = self.params.nics > 1 && (nic_down || self.params.failing());
         match bad + late + denied + bereaved * u64::from(!self.has_losses(n) && !rails) {
             0 => Ok(()),
@@ -306,7 +303,7 @@ impl Job {
         }
     }
 
-    /// Whether anybody has taken memory back: what was going on there may still be on its way.
+    /// Whether any memory was revoked: accesses to it may be in flight.
     fn any_revoked(&self) -> bool {
         self.workers.iter().any(|sim_worker| sim_worker.revocable.any_revoked())
     }

@@ -1,5 +1,5 @@
-//! What differs from seed to seed: the network, the queues, the sizes, and the parameters of each worker.
-//! Drawn once, before a run. Extremes are drawn on purpose: queues of one entry, everything out of order.
+//! The parameters of a job, drawn from its seed: network, queues, sizes, and each worker's device. Extremes
+//! are drawn on purpose: queues of one entry, everything out of order.
 
 use crate::rng::Rng;
 use crate::sizes::Sizes;
@@ -7,39 +7,39 @@ use ucp::wire::Features;
 use uct::efa::dev::DevStatus;
 use uct::efa::dev::soft::{FaultPlan, Generation};
 
-/// Most workers of a job.
+/// Largest number of workers of a job.
 pub const MAX_WORKERS: usize = 64;
 
-/// What a job plays. A seed that once failed means what it meant in its own scope only; each has all that those before it have.
+/// What a job does. Each scope includes those before it; a failing seed fails in its own scope only.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Scope {
     /// Messages, streams, active messages and memory.
     First,
-    /// Receives of many messages too.
+    /// Adds multi-receives.
     MultiRecv,
-    /// Also memory that is taken back, every form of a send, cancels of active messages and streams.
+    /// Adds revoked memory, every form of a send, and cancelled active messages and streams.
     Forms,
-    /// Also atomics on lists, streams into memory of the library's, messages thrown away unread, sends that nobody waits for,
-    /// flushes given up and handlers taken away.
+    /// Adds atomics on lists, received stream data, discarded messages, detached sends, cancelled flushes and
+    /// removed handlers.
     AtomicLists,
-    /// Also workers in zero-copy receive mode.
+    /// Adds workers in zero-copy receive mode.
     ZcopyRecv,
-    /// Also several NICs for each worker, one of which goes down.
+    /// Adds several NICs for each worker, one of which fails.
     Nics,
-    /// Also workers in zero-copy receive mode, which have one NIC, among others with several.
+    /// Adds workers in zero-copy receive mode, with one NIC, among others with several.
     Mixed,
-    /// Also receives into several pieces.
+    /// Adds receives into several pieces.
     RecvIov,
 }
 
-/// How large a job is.
+/// The size of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Workers, at most [`MAX_WORKERS`]; 0: two to eight, as the seed says.
+    /// Workers, at most [`MAX_WORKERS`]; 0 draws two to eight.
     pub workers: usize,
-    /// Messages each worker sends, to any worker, itself included.
+    /// Messages each worker sends, to any worker including itself.
     pub messages: u64,
-    /// What is played.
+    /// What the job does.
     pub scope: Scope,
 }
 
@@ -49,23 +49,23 @@ impl Default for Limits {
     }
 }
 
-/// One worker's device, and how old it pretends to be.
+/// One worker's device, and the features that it hides.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerParams {
-    /// What its device can do.
+    /// The device's generation.
     pub generation: Generation,
-    /// Features that it has and does not announce.
+    /// Features that the worker has and does not announce.
     pub withheld: Features,
-    /// Memory regions of its device beside those it needs itself.
+    /// Memory regions beside those that the worker needs itself.
     pub spare_regions: u32,
     /// Zero-copy receive mode.
     pub zcopy_recv: bool,
 }
 
-/// One seed's job.
+/// Everything that differs between seeds.
 #[derive(Clone, Debug)]
 pub struct JobParams {
-    /// Workers, and what differs between them.
+    /// The workers.
     pub workers: Vec<WorkerParams>,
     /// Probability that a device refuses a registration.
     pub refusal: f64,
@@ -73,7 +73,7 @@ pub struct JobParams {
     pub max_rdma: u32,
     /// Percent of closes that are by force, or give little time.
     pub force: u64,
-    /// A worker dies in the middle of the job.
+    /// Whether a worker dies.
     pub death: bool,
     /// The network.
     pub faults: FaultPlan,
@@ -87,7 +87,7 @@ pub struct JobParams {
     pub spare: u32,
     /// Time between two tries at a receiver that is not ready, ns.
     pub rnr_interval: u64,
-    /// Tries of a device at a receiver that is not ready, beside the first; then the packet comes back.
+    /// Retries of a device at a receiver that is not ready, before it returns the packet.
     pub rnr_retry: u8,
     /// `UCX_RNDV_THRESH`, if set.
     pub rndv: Option<usize>,
@@ -101,7 +101,7 @@ pub struct JobParams {
     pub runt: usize,
     /// `UCX_READ_SEGMENT`.
     pub segment: usize,
-    /// Events taken in one progress call.
+    /// Events handled in one progress call.
     pub batch: usize,
     /// Lengths of messages.
     pub sizes: Sizes,
@@ -109,53 +109,53 @@ pub struct JobParams {
     pub user_tags: u64,
     /// Percent of receives that name a whole tag.
     pub exact: u64,
-    /// Percent of receives that take messages of one peer only.
+    /// Percent of receives that name their sender.
     pub from: u64,
-    /// Percent of sends that end at the receiver.
+    /// Percent of sync sends.
     pub sync: u64,
-    /// Percent of messages without a tag.
+    /// Percent of untagged messages.
     pub untagged: u64,
     /// Percent of receives that may be too short.
     pub short: u64,
-    /// Weight of a step that sends.
+    /// Weight of sends.
     pub send: u64,
-    /// Weight of a step that posts a receive.
+    /// Weight of receives.
     pub recv: u64,
-    /// Weight of a step that progresses a worker.
+    /// Weight of progress.
     pub progress: u64,
-    /// Weight of a step that probes, cancels, flushes.
+    /// Weight of probes, cancels, flushes and closes.
     pub other: u64,
-    /// Weight of a step that reaches into another worker's memory.
+    /// Weight of one-sided operations.
     pub rma: u64,
-    /// Weight of a step that sends an active message.
+    /// Weight of active messages.
     pub ams: u64,
-    /// Weight of a step that sends to a stream or receives from one.
+    /// Weight of stream operations.
     pub streams: u64,
     /// Percent of messages with data for the receiver's completion.
     pub cq_data: u64,
-    /// Sends running at a time in a worker.
+    /// Sends in flight at a worker.
     pub window: usize,
-    /// Percent of endpoints made at the start; the others are made at the first send.
+    /// Percent of endpoints made at the start; others are made at the first send.
     pub connected: u64,
-    /// Percent of receives that are for many messages.
+    /// Percent of receives that are multi-receives.
     pub multi_recv: u64,
-    /// Weight of a step that lends memory, uses what is lent, or takes it back.
+    /// Weight of mapping, using and revoking memory.
     pub revocable: u64,
-    /// Receives that the device has at a time, of workers in zero-copy receive mode.
+    /// Receives posted to the device, in zero-copy receive mode.
     pub posted_recvs: u32,
     /// NICs of each worker that is not in zero-copy receive mode.
     pub nics: usize,
-    /// Whether one of them goes down.
+    /// Whether a NIC fails.
     pub fail_nic: bool,
 }
 
 impl JobParams {
-    /// Whether devices fail requests, so that anybody may lose anybody.
+    /// Whether devices fail requests, so that any pair may be lost.
     pub fn failing(&self) -> bool {
         self.faults.fail > 0.0
     }
 
-    /// Those of a seed.
+    /// Draws the parameters of a seed.
     pub fn draw(rng: &mut Rng, limits: Limits) -> JobParams {
         let count = match limits.workers {
             0 => rng.range(2, 8) as usize,
@@ -164,13 +164,13 @@ impl JobParams {
         let refusal = *rng.pick(&[0.0, 0.0, 0.2, 1.0]);
         let mixed = rng.percent(50);
         let workers: Vec<WorkerParams> = (0..count).map(|_| worker_params(rng, mixed)).collect();
-        // Who cannot read, and may not say so to one that does not know READ_NACK, can only fail.
+        // A worker that cannot read, and has a sender without READ_NACK, can only fail.
         let able = workers.iter().all(|h| !h.withheld.contains(Features::READ_NACK));
         let mtu = *rng.pick(&[256, 512, 1024, 4096, 8928, 8928]);
         let rndv = *rng.pick(&[None, None, Some(0), Some(2048), Some(16_384)]);
         let max = *rng.pick(&[64usize, 4096, 20_000, 80_000, 150_000]);
         let min_read = *rng.pick(&[None, None, Some(0), Some(3000), Some(16_384)]);
-        // Packets to a message of `max` bytes are bounded, or small MTUs would make the longest runs.
+        // Bounds the packets of a message, or small MTUs would make the longest runs.
         let max = max.min(mtu as usize * 24);
         let cuts = vec![mtu as usize - 56, mtu as usize - 20, rndv.unwrap_or(65_536).max(1) - 1];
         let mut params = JobParams {
@@ -213,7 +213,7 @@ impl JobParams {
             ams: *rng.pick(&[0, 5, 15]),
             streams: *rng.pick(&[0, 5, 15]),
             cq_data: *rng.pick(&[0, 0, 20]),
-            // Behind all others, which are what they were without it.
+            // Drawn behind all others, which stay as they were without it.
             multi_recv: *rng.pick(&[0, 5, 15, 40]),
             revocable: *rng.pick(&[0, 0, 5, 15]) * u64::from(limits.scope >= Scope::Forms),
             posted_recvs: 0,
@@ -240,7 +240,7 @@ impl JobParams {
             worker_params.zcopy_recv = rng.percent(percent);
             if worker_params.zcopy_recv {
                 worker_params.spare_regions = 1000;
-                // Who does not say so keeps quiet about active messages and streams too.
+                // A worker that hides the mode hides active messages and streams too.
                 let silent = Features::USER_RECV_QP | Features::CLASSES;
                 worker_params.withheld.set(silent, rng.percent(30));
             }
@@ -248,7 +248,7 @@ impl JobParams {
     }
 }
 
-/// In a `mixed` job, devices are of all generations, and workers of all ages.
+/// In a `mixed` job, devices are of all generations, and some features are hidden.
 fn worker_params(rng: &mut Rng, mixed: bool) -> WorkerParams {
     let spare_regions = *rng.pick(&[1000, 1000, 2, 1, 0]);
     if !mixed {

@@ -1,10 +1,9 @@
-//! Whole jobs in one thread: real workers on real interfaces on software devices of one in-process fabric, everything
-//! that can differ drawn from one seed: order, delay, RNR, queue depths, what devices can do, refuse and announce, who is
-//! progressed when, what is sent, received, written, read, computed, probed, cancelled and closed, and who dies.
-//! Used by the binary `sim` and by `tests/sim.rs`.
+//! Simulated jobs: real workers and interfaces on software devices of one in-process fabric, in one thread.
+//! One seed draws everything: order, delay, RNR, queue depths, device features, operations, cancels, closes
+//! and deaths. Used by the binary `sim` and by `tests/sim.rs`.
 //!
-//! A run passes when every message was matched as the rules of [`model`] allow, every byte was right, nothing is
-//! left and the number of steps was bounded. The same seed is the same run: its digest says so.
+//! A run passes when messages were matched as the rules of [`model`] allow, every byte was right, nothing is
+//! left and the number of steps was bounded. The same seed gives the same run, as the digest shows.
 
 mod active_messages;
 mod atomic_lists;
@@ -30,32 +29,32 @@ pub use coverage::{Coverage, FAULTS};
 pub use job_params::{JobParams, Limits, Scope};
 pub use trace::{Trace, Verbosity};
 
-/// What a run was.
+/// Counters of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Of everything that happened, in order.
+    /// Digest of all events in order.
     pub digest: u64,
-    /// Actions and rounds.
+    /// Steps and progress calls.
     pub steps: u64,
-    /// Messages sent, and not withdrawn.
+    /// Messages sent and not withdrawn.
     pub messages: u64,
-    /// Their bytes.
+    /// Bytes of these messages.
     pub bytes: u64,
     /// Receives cancelled.
     pub cancelled: u64,
-    /// Receives of many filled.
+    /// Multi-receives filled.
     pub multi_recv_filled: u64,
-    /// Receives of many cancelled.
+    /// Multi-receives cancelled.
     pub multi_recv_cancelled: u64,
     /// Sends withdrawn.
     pub withdrawn: u64,
-    /// Receives that were too short.
+    /// Receives truncated.
     pub truncated: u64,
-    /// Messages that came before their receive.
+    /// Unexpected messages.
     pub unexpected: u64,
-    /// Packets that came before their turn.
+    /// Packets out of order.
     pub out_of_order: u64,
-    /// Sends that found a queue full.
+    /// Sends that found a full queue.
     pub queue_full: u64,
     /// Workers.
     pub workers: u64,
@@ -65,73 +64,73 @@ pub struct Outcome {
     pub streamed: u64,
     /// One-sided operations started, atomics included.
     pub rma_ops: u64,
-    /// Atomics on slots among them.
+    /// Atomics on slots.
     pub atomics: u64,
     /// Endpoints closed.
     pub closed: u64,
-    /// Claimed messages that were discarded.
+    /// Claimed messages discarded.
     pub discarded: u64,
-    /// Messages that could not be read and were sent after all.
+    /// Messages sent after a READ_NACK.
     pub nacked: u64,
-    /// Operations that ended since a worker had died.
+    /// Operations ended by a peer's failure.
     pub peer_failed: u64,
     /// Workers that died.
     pub died: u64,
-    /// Pairs of workers that lost each other, dead ones not counted.
+    /// Pairs of living workers that lost each other.
     pub disconnected: u64,
     /// Endpoints closed by force.
     pub force_closed: u64,
-    /// Flushes and closes that took longer than they were given.
+    /// Flushes and closes that timed out.
     pub timed_out: u64,
-    /// Packets and writes that found no receive, as often as a device tried.
+    /// Packets and writes returned as receiver not ready.
     pub not_ready: u64,
     /// Registrations refused.
     pub registrations_refused: u64,
-    /// PEER_ERROR packets understood.
+    /// PEER_ERROR packets handled.
     pub peer_errors: u64,
     /// Puts and gets cancelled before they began.
     pub rma_cancelled: u64,
-    /// Memory taken back while somebody used it.
+    /// Memory revoked while in use.
     pub revoked_in_use: u64,
     /// Sends of several pieces, or without a request.
     pub other_forms: u64,
-    /// Receives into several pieces, of messages, active messages and streams.
+    /// Receives into several pieces.
     pub scattered: u64,
-    /// Sends of active messages and to streams, and receives of either, that were cancelled.
+    /// Active messages and stream operations cancelled.
     pub am_or_stream_cancelled: u64,
-    /// Messages thrown away that nobody had asked for.
+    /// Unclaimed messages discarded.
     pub discarded_unclaimed: u64,
-    /// Flushes and closes that nobody waited for any more.
+    /// Flushes and closes cancelled.
     pub flush_cancelled: u64,
-    /// Sends whose end nobody waited for.
+    /// Detached sends.
     pub detached: u64,
-    /// Active messages that came when their handler had been taken away.
+    /// Active messages that arrived without a handler.
     pub unhandled_ams: u64,
-    /// Bytes of streams taken in memory of the library's.
+    /// Bytes of streams received in the library's memory.
     pub stream_data: u64,
-    /// Messages that a device has put where a receive was, without a header.
+    /// Messages received by a device without a copy.
     pub zcopy_received: u64,
-    /// Those that came in packets, and were passed on so.
+    /// Messages of zero-copy receive mode that came in packets.
     pub passed_on: u64,
     /// Receives of zero-copy receive mode that were too short.
     pub zcopy_truncated: u64,
-    /// Sends that a peer in that mode, or what was known of it, refused.
+    /// Sends rejected by a peer in zero-copy receive mode.
     pub zcopy_rejected: u64,
     /// Atomics on lists.
     pub lists: u64,
-    /// NICs that went down.
+    /// NICs that failed.
     pub nic_down: u64,
     /// Transfers over several NICs.
     pub striped: u64,
-    /// Packets of long messages, puts and gets that went over a further NIC.
+    /// CTSDATA packets sent over a further NIC.
     pub cts_striped: u64,
-    /// Peers that went on over another NIC.
+    /// Peers that failed over to another NIC.
     pub failed_over: u64,
-    /// Packets that came back and were sent over another NIC.
+    /// Packets resent over another NIC.
     pub resent_on_other_nic: u64,
-    /// Operations that ended since nobody could say whether they had arrived.
+    /// Operations that ended without knowing whether they arrived.
     pub uncertain: u64,
-    /// Operations refused since the memory had been taken back.
+    /// Operations refused after memory was revoked.
     pub access_denied: u64,
     /// Packets received, by type.
     pub coverage: Coverage,
@@ -139,17 +138,17 @@ pub struct Outcome {
     pub virtual_ns: u64,
 }
 
-/// A run that did not pass. Everything to repeat it is in the seed.
+/// A failed run. The seed repeats it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("seed {seed}, step {step}: {what}\n{state}")]
 pub struct Failed {
-    /// Names the run.
+    /// The seed.
     pub seed: u64,
-    /// Where in the run.
+    /// The step at which it failed.
     pub step: u64,
-    /// What is wrong.
+    /// The violation.
     pub what: String,
-    /// What every worker had at that moment.
+    /// The state of all workers.
     pub state: String,
 }
 

@@ -1,67 +1,66 @@
-//! What one worker was sent and what it asked for: the model that a run is held against.
-//! Written by the world while it runs, audited at the end. Knows nothing of packets, time or transports.
+//! The reference model of one worker: the messages sent to it and the receives that it posted. Written by the
+//! job, audited at the end. Knows nothing of packets, time or transports.
 //!
-//! When a message reaches the worker is not seen from outside, so the model does not predict matches; it knows which
-//! are allowed (the rules of MPI and UCP, numbered as in [`Model::audit`]):
+//! The arrival of a message is not visible from outside, so the model does not predict matches; it knows
+//! which are allowed by the rules of MPI and UCP:
 //!
 //! 1. A receive takes only messages that it names, and each message is taken once.
-//! 2. A message does not overtake: when a receive has taken one of a sender's messages, every earlier message of that
-//!    sender that it names too was taken by a receive posted earlier.
-//! 3. A receive is not passed over: when a message was taken by one receive, every receive posted earlier that names it
-//!    too was no longer open then.
-//! 4. Nothing waits for what is there: in a world at rest, no open receive names a message that nobody took.
+//! 2. Messages do not overtake: when a receive has taken a message, every earlier message of the same sender
+//!    that it names too was taken by a receive posted earlier.
+//! 3. Receives are not passed over: when a message was taken, every receive posted earlier that names it too
+//!    was no longer open.
+//! 4. Nothing waits for what is there: in an idle job, no open receive names a message that nobody took.
 
 use std::fmt;
 
-/// A number that only grows.
+/// A step number, which only grows.
 pub type StepNo = u64;
 
-/// Which messages a receive names.
+/// The messages that a receive names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MatchSpec {
-    /// Tagged ones whose tag agrees in the bits of the mask.
+    /// Tagged messages whose tag agrees in the bits of the mask.
     Tagged {
         /// The tag.
         tag: u64,
         /// Bits that count.
         mask: u64,
     },
-    /// Untagged ones.
+    /// Untagged messages.
     Untagged,
 }
 
 /// A message sent to this worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Msg {
-    /// Who sent it.
+    /// The sender.
     pub sender: usize,
-    /// Its number among all that the sender sends: the order of sending.
+    /// Sequence number among all messages of the sender.
     pub seq: u64,
-    /// Its tag.
+    /// The tag, if tagged.
     pub tag: Option<u64>,
     /// Bytes.
     pub len: usize,
     /// When it was sent.
     pub sent: StepNo,
-    /// What became of it.
+    /// Whether a receive has it.
     pub state: MsgState,
-    /// It need not come: a receiver in zero-copy receive mode drops what has no place.
+    /// A receiver in zero-copy receive mode may drop it.
     pub may_be_dropped: bool,
 }
 
-/// What became of a message.
+/// The state of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MsgState {
-    /// Nobody has taken it.
+    /// No receive has taken it.
     Unmatched,
-    /// A receive, by number.
+    /// Taken by a receive, by number.
     Matched(usize),
-    /// Its send was cancelled, or refused by this worker: it never was.
+    /// The send was cancelled or refused.
     Withdrawn,
 }
 
 impl MsgState {
-    /// The receive that took it.
     fn recv(self) -> Option<usize> {
         match self {
             MsgState::Matched(by) => Some(by),
@@ -70,42 +69,41 @@ impl MsgState {
     }
 }
 
-/// A receive posted by this worker (or a probe that took a message).
+/// A receive posted by this worker, or a probe that claimed a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecvRecord {
-    /// What it names.
+    /// The messages that it names.
     pub want: MatchSpec,
-    /// Of this sender only.
+    /// The sender that it names, if any.
     pub from: Option<usize>,
-    /// Bytes it has room for.
+    /// Buffer size, bytes.
     pub room: usize,
-    /// It takes every message that it names, until its room is used up.
+    /// A multi-receive, open until its buffer is used up.
     pub multi: bool,
-    /// What became of it.
+    /// Its state.
     pub end: RecvState,
 }
 
-/// A message in a receive of many.
+/// A message in a multi-receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct MultiPart {
     rec: usize,
     msg: usize,
-    /// Where its bytes begin: messages are put one behind the other as they are matched.
+    /// Where its bytes begin; messages lie in the order of matching.
     offset: usize,
-    /// When its end was seen.
     at: StepNo,
 }
 
-/// What became of a receive.
+/// The state of a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecvState {
     /// It is posted.
     Open,
-    /// It took a message, seen at this step.
+    /// It took a message.
     Got {
         /// Number of the message.
         msg: usize,
-        /// When its end was seen; `StepNo::MAX` while only its message is known.
+        /// When its end was seen; `StepNo::MAX` while the message is only claimed.
         at: StepNo,
     },
     /// It was cancelled.
@@ -113,11 +111,11 @@ pub enum RecvState {
         /// When.
         at: StepNo,
     },
-    /// It took a message of a sender that died before all of it had come.
+    /// Its message's sender died before all of it had come.
     PeerFailed,
     /// The device had a message for it that was too long.
     Truncated,
-    /// It took as many as it had room for. The last one; nobody, if that is lost with its sender.
+    /// A full multi-receive, and its last message unless that was lost.
     Full(Option<usize>),
 }
 
@@ -133,7 +131,7 @@ impl RecvRecord {
     }
 }
 
-/// A broken rule.
+/// A violated rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation(pub String);
 
@@ -147,28 +145,28 @@ macro_rules! violation {
     ($($text:tt)*) => { Err(Violation(format!($($text)*))) };
 }
 
-/// One worker's messages and receives, in the order of sending and posting.
+/// The messages and receives of one worker, in the order of sending and posting.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     msgs: Vec<Msg>,
     recs: Vec<RecvRecord>,
-    /// What receives of many took.
+    /// Messages in multi-receives.
     parts: Vec<MultiPart>,
-    /// Senders that have died or were lost, and when: their messages may be lost.
+    /// Senders that died or were lost, and when: their messages may be lost.
     lost_senders: Vec<(usize, StepNo)>,
-    /// Zero-copy receive mode: the device decides which receive gets which message, so rules 2 and 3 do not hold.
+    /// In zero-copy receive mode the device matches: rules 2 and 3 do not hold.
     unordered: bool,
-    /// Receives of that mode that were too short for some message: which one, nobody says.
+    /// Truncated receives of that mode; which message was lost is not known.
     truncated: usize,
 }
 
 impl Model {
-    /// That of a worker in zero-copy receive mode.
+    /// The model of a worker in zero-copy receive mode.
     pub fn unordered() -> Model {
         Model { unordered: true, ..Model::default() }
     }
 
-    /// A message is sent to this worker; answers its number here.
+    /// Records a message sent to this worker; answers its number.
     pub fn sent(&mut self, sender: usize, seq: u64, tag: Option<u64>, len: usize, at: StepNo) -> usize {
         self.msgs.push(Msg {
             sender,
@@ -182,19 +180,19 @@ impl Model {
         self.msgs.len() - 1
     }
 
-    /// A receive is posted; answers its number.
+    /// Records a posted receive; answers its number.
     pub fn posted(&mut self, want: MatchSpec, from: Option<usize>, room: usize) -> usize {
         self.recs.push(RecvRecord { want, from, room, multi: false, end: RecvState::Open });
         self.recs.len() - 1
     }
 
-    /// A receive of many is posted; answers its number.
+    /// Records a posted multi-receive; answers its number.
     pub fn posted_multi(&mut self, want: MatchSpec, from: Option<usize>, room: usize) -> usize {
         self.recs.push(RecvRecord { want, from, room, multi: true, end: RecvState::Open });
         self.recs.len() - 1
     }
 
-    /// The message `seq` of `sender`.
+    /// Number of the message `seq` of `sender`.
     pub fn find(&self, sender: usize, seq: u64) -> Option<usize> {
         self.msgs.iter().position(|m| (m.sender, m.seq) == (sender, seq))
     }
@@ -214,12 +212,12 @@ impl Model {
         &self.msgs
     }
 
-    /// Whether a message need not come.
+    /// Sets whether a message may be dropped.
     pub fn set_may_be_dropped(&mut self, msg: usize, may_be_dropped: bool) {
         self.msgs[msg].may_be_dropped = may_be_dropped;
     }
 
-    /// A receive was too short for a message, which is lost.
+    /// Records a receive that was too short; its message is lost.
     pub fn truncated(&mut self, rec: usize) -> Result<(), Violation> {
         self.truncated += 1;
         match &mut self.recs[rec] {
@@ -229,27 +227,27 @@ impl Model {
         Ok(())
     }
 
-    /// Whether any was.
+    /// Whether any receive was too short.
     pub fn has_truncated(&self) -> bool {
         self.truncated > 0
     }
 
-    /// Messages that a worker at rest can receive.
+    /// Messages that an idle worker can receive.
     pub fn to_receive(&self) -> impl Iterator<Item = &Msg> {
         self.waiting().filter(|m| !self.unordered || self.must_arrive(m)).skip(self.truncated)
     }
 
-    /// Receives that are posted.
+    /// Number of open receives.
     pub fn open(&self) -> usize {
         self.recs.iter().filter(|r| r.end == RecvState::Open).count()
     }
 
-    /// Messages that nobody has taken.
+    /// Messages that no receive has taken.
     pub fn waiting(&self) -> impl Iterator<Item = &Msg> {
         self.msgs.iter().filter(|m| m.state == MsgState::Unmatched)
     }
 
-    /// A receive took a message. Rule 1.
+    /// Records that a receive took a message; checks rule 1.
     pub fn got(&mut self, rec: usize, msg: usize, at: StepNo) -> Result<(), Violation> {
         let (r, m) = (&mut self.recs[rec], &mut self.msgs[msg]);
         if !r.names(m) {
@@ -264,7 +262,7 @@ impl Model {
                 return Ok(());
             }
             (RecvState::Open, MsgState::Unmatched) => {}
-            // Taken by a probe before, received now.
+            // Claimed by a probe before, received now.
             (RecvState::Got { msg: before, at: StepNo::MAX }, MsgState::Matched(by))
                 if (before, by) == (msg, rec) => {}
             _ => return violation!("rule 1: receive {rec} {r:?} took message {msg} {m:?}"),
@@ -274,14 +272,14 @@ impl Model {
         Ok(())
     }
 
-    /// Where the message lies that a receive of many took last.
+    /// Sets where the last message of a multi-receive lies.
     pub fn set_offset(&mut self, offset: usize) {
         if let Some(part) = self.parts.last_mut() {
             part.offset = offset;
         }
     }
 
-    /// A receive of many has no room for another; `whole`: none of its messages was lost.
+    /// Records that a multi-receive is full; `whole`: none of its messages was lost.
     pub fn full(&mut self, rec: usize, whole: bool) -> Result<(), Violation> {
         let parts = self.parts.iter().filter(|part| part.rec == rec);
         let last = parts.max_by_key(|part| (part.offset, self.msgs[part.msg].len)).map(|part| part.msg);
@@ -294,7 +292,7 @@ impl Model {
         Ok(())
     }
 
-    /// A receive was cancelled.
+    /// Records a cancelled receive.
     pub fn cancelled(&mut self, rec: usize, at: StepNo) -> Result<(), Violation> {
         match &mut self.recs[rec] {
             RecvRecord { end: end @ RecvState::Open, .. } => *end = RecvState::Cancelled { at },
@@ -303,7 +301,7 @@ impl Model {
         Ok(())
     }
 
-    /// A sender has died, or is lost.
+    /// Records that a sender died or was lost.
     pub fn sender_lost(&mut self, sender: usize, at: StepNo) {
         self.lost_senders.push((sender, at));
     }
@@ -312,12 +310,13 @@ impl Model {
         self.lost_senders.iter().any(|(lost, _)| *lost == sender)
     }
 
-    /// Whether two messages of one sender were sent in different lives of it: nothing is said of their order.
+    /// Whether a sender was lost between two of its messages, which are then unordered.
     fn straddles_loss(&self, e: &Msg, m: &Msg) -> bool {
         self.lost_senders.iter().any(|(lost, at)| *lost == m.sender && e.sent <= *at && *at <= m.sent)
     }
 
-    /// A receive ended since a sender has died. It may have been anybody's, unless it names one.
+    /// Records a receive that ended by a sender's loss. It may have been any lost sender's, unless it names
+    /// one.
     pub fn ended_by_loss(&mut self, rec: usize) -> Result<(), Violation> {
         match &mut self.recs[rec] {
             RecvRecord { end: end @ RecvState::Open, from, .. }
@@ -326,7 +325,7 @@ impl Model {
             {
                 *end = RecvState::PeerFailed;
             }
-            // Taken by a probe, and then not whole.
+            // Claimed by a probe, and not complete.
             RecvRecord { end: RecvState::Got { msg, at: StepNo::MAX }, .. }
                 if self.lost_senders.iter().any(|(lost, _)| *lost == self.msgs[*msg].sender) =>
             {
@@ -347,7 +346,7 @@ impl Model {
         m.state == MsgState::Unmatched && !m.may_be_dropped && !self.is_dead(m.sender)
     }
 
-    /// The send of a message was cancelled.
+    /// Records a cancelled or refused send.
     pub fn withdrawn(&mut self, msg: usize) -> Result<(), Violation> {
         match &mut self.msgs[msg] {
             Msg { state: state @ MsgState::Unmatched, .. } => *state = MsgState::Withdrawn,
@@ -356,7 +355,7 @@ impl Model {
         Ok(())
     }
 
-    /// Rule 4, for a world at rest.
+    /// Checks rule 4 in an idle job.
     pub fn at_rest(&self) -> Result<(), Violation> {
         for (n, m) in self.msgs.iter().enumerate().filter(|(_, m)| self.must_arrive(m)).skip(self.truncated) {
             let open = |(_, r): &(usize, &RecvRecord)| r.end == RecvState::Open && r.names(m);
@@ -369,7 +368,7 @@ impl Model {
         Ok(())
     }
 
-    /// Rules 2 and 3, and that nothing waits, at the end of a run.
+    /// Checks rules 2 and 3 at the end of a run, and that nothing is left.
     pub fn audit(&self) -> Result<(), Violation> {
         if let Some(m) = self.required().next() {
             return violation!("message {m:?} was never taken");
@@ -385,19 +384,19 @@ impl Model {
             return Ok(());
         }
         let taken = || self.msgs.iter().enumerate().filter_map(|(n, m)| Some((n, m.state.recv()?)));
-        // Order first: a message that was overtaken also went past the receive of the one that overtook it.
+        // Rule 2 first: an overtaken message also violates rule 3.
         taken().try_for_each(|(n, by)| self.check_no_overtaking(n, by))?;
         taken().try_for_each(|(n, by)| self.check_no_recv_passed_over(n, by))
     }
 
-    /// Rule 2.
+    /// Checks rule 2.
     fn check_no_overtaking(&self, n: usize, by: usize) -> Result<(), Violation> {
         let (m, r) = (&self.msgs[n], &self.recs[by]);
         let earlier = |e: &&Msg| e.sender == m.sender && e.seq < m.seq && r.names(e);
         for e in self.msgs[..n].iter().filter(earlier) {
             match e.state {
                 MsgState::Withdrawn => {}
-                // Lost with its sender, or a part of it was: then a receive ended that says nothing of it.
+                // Lost with its sender, or partly received: then a receive ended without naming it.
                 MsgState::Unmatched if self.is_dead(e.sender) => {}
                 MsgState::Matched(_) if self.straddles_loss(e, m) => {}
                 MsgState::Matched(before) if before < by => {}
@@ -408,7 +407,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a receive of many matched `e` before `m`.
+    /// Whether a multi-receive matched `e` before `m`.
     fn is_placed_before(&self, e: &Msg, m: &Msg, by: usize) -> bool {
         let offset = |of: &Msg| {
             let part = self.parts.iter().find(|part| part.rec == by && self.msgs[part.msg] == *of);
@@ -417,7 +416,7 @@ impl Model {
         offset(e).zip(offset(m)).is_some_and(|(e, m)| e <= m)
     }
 
-    /// When a message was seen to have been received.
+    /// When the receive of a message was seen.
     fn completed_at(&self, n: usize, by: usize) -> Option<StepNo> {
         match self.recs[by] {
             RecvRecord { multi: true, .. } => {
@@ -428,7 +427,7 @@ impl Model {
         }
     }
 
-    /// Rule 3.
+    /// Checks rule 3.
     fn check_no_recv_passed_over(&self, n: usize, by: usize) -> Result<(), Violation> {
         let m = &self.msgs[n];
         let Some(at) = self.completed_at(n, by) else {
@@ -469,7 +468,7 @@ mod tests {
         MatchSpec::Tagged { tag, mask: u64::MAX }
     }
 
-    /// Two senders' messages 0..3 with tags 1, 2, 1 from sender 0 and tag 1 from sender 1.
+    /// Messages 0 to 2 with tags 1, 2, 1 of sender 0, and message 3 with tag 1 of sender 1.
     fn model() -> Model {
         let mut l = Model::default();
         for (seq, t) in [(0, 1), (1, 2), (2, 1)] {
@@ -517,7 +516,7 @@ mod tests {
         }
         assert_eq!(rule(l.audit()), "rule 2");
 
-        // Receive 0 was open for message 1 when receive 1 took it: its own message was sent later.
+        // Receive 0 was open when receive 1 took message 0: its own message was sent later.
         let mut l = Model::default();
         let (a, b) = (l.posted(ANY, None, 8), l.posted(ANY, None, 8));
         l.sent(0, 0, Some(1), 8, 1);
@@ -536,7 +535,7 @@ mod tests {
 
     #[test]
     fn multi_recv_follows_the_rules() {
-        // Messages 0, 1 and 2 of sender 0 lie one behind the other, 3 of sender 1 went to the receive behind it.
+        // The multi-receive has messages 0 to 2; message 3 went to the receive behind it.
         let filled = |offsets: [usize; 3]| {
             let mut l = model();
             let (multi, one) = (l.posted_multi(ANY, None, 24), l.posted(ANY, None, 8));
@@ -553,7 +552,7 @@ mod tests {
         assert_eq!(filled([0, 8, 16]).audit(), Ok(()));
         assert_eq!(rule(filled([8, 0, 16]).audit()), "rule 2");
 
-        // It was open when the receive behind it took message 0: its last message was sent later.
+        // The multi-receive was open when the receive behind it took message 0.
         let mut l = Model::default();
         let (multi, one) = (l.posted_multi(ANY, None, 8), l.posted(ANY, None, 8));
         l.sent(0, 0, Some(1), 8, 1);

@@ -1,5 +1,5 @@
-//! Receives of many messages in a job: filled message by message, cut short by the end of their room, cancelled, or ended
-//! by a loss. Called by `act` and `settle`; the model has one receive for each, which takes multi.
+//! Multi-receives: filled message by message, truncated at the end of the buffer, cancelled, or ended by a
+//! lost peer. Called by `step` and `completions`.
 
 use super::Failed;
 use super::job::Job;
@@ -7,18 +7,16 @@ use super::model::{MatchSpec, StepNo};
 use super::step::WORD;
 use ucp::{Error, MultiRecv, Part};
 
-/// Receives of many that a worker has open at a time.
 const MAX_OPEN: usize = 3;
-/// Longest messages of the run that the longest of them has room for.
+/// The largest buffer, in messages of the longest length.
 const MAX_MESSAGES: u64 = 6;
 
-/// A receive of many that has not ended.
 pub struct MultiRecvOp {
     /// Its number in the model.
     pub rec: usize,
-    /// When a cancel was asked for and granted.
+    /// When a cancel was granted.
     cancelled: Option<StepNo>,
-    /// With less room than this left, it takes no more.
+    /// With less space left, it takes no more messages.
     least: usize,
     /// Bytes up to the end of the last message.
     used: usize,
@@ -28,7 +26,6 @@ pub struct MultiRecvOp {
 }
 
 impl Job {
-    /// Posts a receive of multi.
     pub(super) fn post_multi_recv(
         &mut self,
         n: usize,
@@ -39,7 +36,8 @@ impl Job {
             return Ok(());
         }
         let longest = self.params.sizes.max().max(WORD);
-        // Where less is left than the longest message has, one may be cut, but never so that nobody knows it.
+        // A message may be truncated if less space is left than the longest message, but at least a word,
+        // which identifies it.
         let least = *self.rng.pick(&[WORD, longest / 2, longest]).max(&WORD);
         let room = self.rng.range(least as u64, longest as u64 * MAX_MESSAGES) as usize;
         let what = self.matching(n, want, from);
@@ -97,7 +95,7 @@ impl Job {
         );
     }
 
-    /// Cancels all that are open. At rest, each can be cancelled.
+    /// Cancels all that are open. In an idle job each can be cancelled.
     pub(super) fn cancel_all_multi_recvs(&mut self, n: usize) -> Result<(), Failed> {
         for at in 0..self.workers[n].multi_recvs.len() {
             self.cancel_multi_recv(n, at);
@@ -112,11 +110,11 @@ impl Job {
         Ok(())
     }
 
-    /// Looks at the messages that have come into them, and at those that have ended.
+    /// Checks arrived messages, and multi-receives that have ended.
     pub(super) fn reap_multi_recvs(&mut self, n: usize) -> Result<(), Failed> {
         let mut at = 0;
         while at < self.workers[n].multi_recvs.len() {
-            // First: what it had when it ended is told by then.
+            // Asked first: messages are reported before the end.
             let done = self.workers[n].multi_recvs[at].request.is_done();
             while let Some(part) = self.workers[n].multi_recvs[at].request.try_next() {
                 self.message_arrived(n, at, part)?;
@@ -170,7 +168,7 @@ impl Job {
                 self.outcome.multi_recv_cancelled += 1;
                 self.workers[n].model.cancelled(rec, at)
             }
-            // What was lost had its room too.
+            // A lost message used its space too.
             (Ok(()), None) if buf.len() - used < least || !whole => {
                 self.outcome.multi_recv_filled += 1;
                 self.workers[n].model.full(rec, whole)

@@ -1,9 +1,9 @@
-//! Who is lost to whom: workers that die without a word, endpoints closed by force or after a time, devices that fail a
-//! request. What two have to do with each other must then end, well or with an error that says so; what they have to do
-//! with others must not be touched. Called by `act` and `settle`; asked by everybody who looks at ends.
+//! Lost peers: workers that die silently, endpoints closed by force or by a limit, devices that fail a
+//! request. The operations of a lost pair must end, well or with an error that says so; others must not be
+//! affected. Called by `step` and `completions`.
 //!
-//! EFA RDM has no packet that says goodbye: who has closed by force tells only of what is half done. The program of the
-//! other side hears of it in some way of its own and closes too; here, when nothing else happens any more.
+//! EFA RDM has no goodbye packet: a forced close reports only unfinished operations. The other side's program
+//! learns of it in its own way and closes too; here, when the job is idle.
 
 use super::Failed;
 use super::job::Job;
@@ -13,36 +13,34 @@ use ucp::rdm::trace::Event;
 use ucp::wire::Features;
 use ucp::{Close, Error};
 
-/// Workers that must be left.
+/// Workers that stay alive, at least.
 const LEFT: usize = 2;
 
-/// Two workers, in any order.
 fn pair(a: usize, b: usize) -> (usize, usize) {
     (a.min(b), a.max(b))
 }
 
 impl Job {
-    /// Whether a worker has died.
     pub(super) fn is_dead(&self, n: usize) -> bool {
         self.workers[n].dead
     }
 
-    /// Whether these two have nothing to expect of each other any more.
+    /// Whether two workers expect nothing more of each other.
     pub(super) fn is_lost(&self, a: usize, b: usize) -> bool {
         self.is_dead(a) || self.is_dead(b) || self.disconnected.contains(&pair(a, b))
     }
 
-    /// Whether a worker has lost anybody.
+    /// Whether a worker has lost any other.
     pub(super) fn has_losses(&self, n: usize) -> bool {
         (0..self.workers.len()).any(|other| self.is_lost(n, other))
     }
 
-    /// Whether a worker has lost anybody, or cannot say what it has written to somebody.
+    /// Whether a worker has lost any other, or cannot tell what it has written to one.
     pub(super) fn is_uncertain_of_any(&self, n: usize) -> bool {
         (0..self.workers.len()).any(|other| self.is_uncertain(n, other))
     }
 
-    /// Whether an error of an operation of `n` says that a peer is lost, and that one is.
+    /// Whether an error of an operation of `n` is explained by a lost peer.
     pub(super) fn is_peer_failure(&self, n: usize, error: Error) -> bool {
         match error {
             Error::PeerGone(peer) | Error::Unreachable(peer) | Error::Aborted(peer, _) => {
@@ -51,13 +49,13 @@ impl Job {
             Error::Device(Some(peer), _) => self
                 .worker_of_peer(n, peer)
                 .is_some_and(|who| self.has_lost_nic(n, who) || self.is_lost(n, who)),
-            // It names nobody: what was given up here.
-            // Who is given up may have died before: that is no loss of its own.
+            // Names no peer: the operation was given up here. The peer may have died before.
             Error::Cancelled => {
                 let gave_up = self.workers[n].closing_early.iter().any(|who| self.is_lost(n, *who));
                 gave_up || self.disconnected_from(n).next().is_some()
             }
-            // Who closes by force takes back what is being read. If it knows no READ_NACK, it cannot be asked to send.
+            // A forced close revokes memory that is being read; a sender without READ_NACK cannot be asked to
+            // send.
             Error::Unsupported => {
                 let deaf = |who: usize| self.workers[who].withheld.contains(Features::READ_NACK);
                 self.disconnected_from(n).any(deaf)
@@ -66,7 +64,7 @@ impl Job {
         }
     }
 
-    /// Those of whom `n` has nothing to expect though they did not die then.
+    /// Living workers that `n` has lost.
     fn disconnected_from(&self, n: usize) -> impl Iterator<Item = usize> {
         let other = move |&(a, b): &(usize, usize)| match (a == n, b == n) {
             (true, _) => Some(b),
@@ -76,7 +74,7 @@ impl Job {
         self.disconnected.iter().filter_map(other)
     }
 
-    /// Which worker a peer of `n` is: as messages have shown, or by its address.
+    /// The worker that a peer of `n` is, as messages have shown or by its address.
     fn worker_of_peer(&self, n: usize, peer: PeerId) -> Option<usize> {
         let by_address = || {
             let addr = self.workers[n].worker.peer_view(peer)?.addr;
@@ -86,17 +84,16 @@ impl Job {
         self.workers[n].peers.get(&peer).copied().or_else(by_address)
     }
 
-    /// Any worker, dead ones included: nobody knows that they are.
+    /// A random worker, dead or alive: nobody knows who is dead.
     pub(super) fn any_worker(&mut self) -> usize {
         self.rng.below(self.workers.len() as u64) as usize
     }
 
-    /// Those that live.
     pub(super) fn living(&self) -> Vec<usize> {
         (0..self.workers.len()).filter(|n| !self.is_dead(*n)).collect()
     }
 
-    /// One dies: with everything it had under way, and without a word.
+    /// Kills a worker with everything in flight.
     pub(super) fn kill_worker(&mut self) {
         let living = self.living();
         if living.len() <= LEFT {
@@ -113,13 +110,12 @@ impl Job {
         }
     }
 
-    /// Has workers ask whether their peers are alive, as they do now and then by the clock; `asking` keeps those that had
-    /// no room for it.
+    /// Starts a keep-alive check at each worker of `asking`, and keeps those that had no resources for it.
     pub(super) fn run_keepalive(&mut self, asking: &mut Vec<usize>) {
         asking.retain(|n| !self.workers[*n].worker.check_peers());
     }
 
-    /// Takes note of the peers that worker `n` has lost, before anybody looks at what has ended.
+    /// Records the peers that worker `n` has lost. Called before ends are checked.
     pub(super) fn take_peer_failures(&mut self, n: usize) -> Result<(), Failed> {
         while let Some(event) = self.workers[n].worker.take_event() {
             let (peer, fault, lost) = match event {
@@ -150,8 +146,8 @@ impl Job {
         Ok(())
     }
 
-    /// What worker `n` was writing to `to` over a NIC that was lost is written, or not, and nobody can say: all else that they
-    /// have to do with each other goes on.
+    /// Records that `n` cannot tell whether its writes to `to` over a failed NIC arrived. Other operations of
+    /// the pair go on.
     fn mark_uncertain(&mut self, n: usize, to: usize) -> Result<(), Failed> {
         if !self.has_lost_nic(n, to) && !self.params.failing() {
             return Err(self.fail(format!("worker {n} is unsure of {to}, and no NIC was lost")));
@@ -162,13 +158,13 @@ impl Job {
         Ok(())
     }
 
-    /// Whether what `n` reads of or writes to the memory of `to` may end with an error though they have not lost each other.
+    /// Whether operations of `n` on the memory of `to` may fail though the pair is not lost.
     pub(super) fn is_uncertain(&self, n: usize, to: usize) -> bool {
         self.is_lost(n, to) || self.uncertain.contains(&(n, to))
     }
 
-    /// The device has failed a request of worker `n` to itself: what comes to it in packets is passed on no more, and who sends
-    /// it does not know.
+    /// Disconnects worker `n` from all senders: its device failed a loopback request, so packets are passed
+    /// on no more.
     fn lose_all_senders(&mut self, n: usize) {
         for other in (0..self.workers.len()).filter(|other| *other != n) {
             if !self.is_lost(n, other) {
@@ -177,7 +173,7 @@ impl Job {
         }
     }
 
-    /// Whether a peer of `n` is but a further NIC of worker `who`, which carries what it can and is missed by nobody.
+    /// Whether a peer of `n` is only a further NIC of worker `who`.
     fn is_rail(&self, n: usize, who: usize, peer: PeerId) -> bool {
         let sim_worker = &self.workers[n];
         let first = SimWorker::gids(who, 1).next().map(|gid| gid.0);
@@ -191,9 +187,8 @@ impl Job {
         self.workers[n].nic_down || self.workers[who].nic_down
     }
 
-    /// A NIC of a worker goes down, the worker lives on.
+    /// Fails a NIC of a worker with several.
     pub(super) fn fail_nic(&mut self) {
-        // Whoever has one NIC would be as good as dead.
         let living: Vec<_> = self.living().into_iter().filter(|n| self.workers[*n].nics.len() > 1).collect();
         if living.is_empty() {
             return;
@@ -207,13 +202,13 @@ impl Job {
         self.outcome.nic_down += 1;
     }
 
-    /// Whether a write of `n` that it did not wait for may have met memory that `who` had taken back: the device says so when
-    /// there is nobody left to tell but the endpoint.
+    /// Whether an unconfirmed write of `n` may have met revoked memory of `who`: then the device reports it
+    /// to the endpoint.
     fn has_unconfirmed_write(&self, n: usize, who: usize) -> bool {
         self.workers[n].revocable.unconfirmed_to.contains(&who) && self.workers[who].revocable.any_revoked()
     }
 
-    /// From now on two workers expect nothing of each other.
+    /// Records that two workers expect nothing more of each other.
     pub(super) fn disconnect(&mut self, a: usize, b: usize) {
         self.disconnected.insert(pair(a, b));
         self.outcome.disconnected += 1;
@@ -224,7 +219,7 @@ impl Job {
         }
     }
 
-    /// Worker `n` closes its endpoint to `to` by force: all they have to do with each other ends there at once.
+    /// Closes the endpoint of `n` to `to` by force.
     pub(super) fn close_by_force(&mut self, n: usize, to: usize) -> Result<(), Failed> {
         if self.workers[n].eps[to].is_none() && !self.reconnect(n, to)? {
             return Ok(());
@@ -241,7 +236,7 @@ impl Job {
         self.take_peer_failures(n)
     }
 
-    /// Nothing moves: those that somebody has given up learn of it. Answers whether there were any.
+    /// Closes the other ends of forced closes; answers whether there were any.
     pub(super) fn close_disconnected(&mut self) -> Result<bool, Failed> {
         let mut any = false;
         for (a, b) in self.disconnected.clone() {

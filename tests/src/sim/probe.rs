@@ -1,5 +1,5 @@
-//! Messages that nobody has received yet in a job: probed, claimed and received later, claimed and dropped, thrown away unread.
-//! Called by `act`, and by the world at rest.
+//! Unexpected messages: probed, claimed and received later, claimed and dropped, discarded unclaimed. Called
+//! by `step` and `job`.
 
 use super::Failed;
 use super::forms::RecvOp;
@@ -46,7 +46,7 @@ impl Job {
         })
     }
 
-    /// A matched probe; its message is received now or later.
+    /// Claims a message by a matched probe; it is received now or later.
     pub(super) fn claim(&mut self, n: usize) -> Result<(), Failed> {
         let (want, from) = self.random_match(n);
         let Some(message) = self.workers[n].worker.mprobe(self.matching(n, want, from)) else {
@@ -65,7 +65,7 @@ impl Job {
             got.map_err(|e| self.violation(n, e))?;
         }
         self.workers[n].claimed.push(Claimed { rec, message });
-        // Which untagged message it is shows its content only: it is received at once.
+        // An untagged message is identified by its content only: it is received at once.
         if want == MatchSpec::Untagged || self.rng.percent(50) {
             return self.receive_last_claimed(n);
         }
@@ -89,7 +89,6 @@ impl Job {
         self.reap_recvs(n)
     }
 
-    /// Receives everything that probes took.
     pub(super) fn receive_all_claimed(&mut self, n: usize) -> Result<(), Failed> {
         while !self.workers[n].claimed.is_empty() {
             self.receive_last_claimed(n)?;
@@ -97,7 +96,7 @@ impl Job {
         Ok(())
     }
 
-    /// Drops a message that a probe took: its sender must not notice.
+    /// Drops a claimed message; its sender must not notice.
     pub(super) fn discard_claimed(&mut self, n: usize) -> Result<(), Failed> {
         let Some(Claimed { rec, message }) = self.workers[n].claimed.pop() else { return Ok(()) };
         drop(message);
@@ -111,7 +110,7 @@ impl Job {
         got.map_err(|e| self.violation(n, e))
     }
 
-    /// Throws a message away that nobody has asked for: its sender must not notice. Untagged ones do not say which they are.
+    /// Discards an unclaimed tagged message; its sender must not notice.
     pub(super) fn discard_unclaimed(&mut self, n: usize) -> Result<(), Failed> {
         let (want, from) = self.random_match(n);
         if want == MatchSpec::Untagged {
@@ -129,7 +128,7 @@ impl Job {
         got.map_err(|e| self.violation(n, e))
     }
 
-    /// Nothing unexpected is left.
+    /// Checks that no unexpected message is left.
     pub(super) fn check_none_unexpected(&self, n: usize) -> Result<(), Failed> {
         for want in [MatchSpec::Tagged { tag: 0, mask: 0 }, MatchSpec::Untagged] {
             if let Some(found) = self.workers[n].worker.probe(self.matching(n, want, None)) {

@@ -1,9 +1,8 @@
-//! Memory that workers lend each other and take back while it is in use: whoever lives off a key that is gone is told so,
-//! and from then on nobody writes to the memory and nobody reads it. Called by `act` to start, by `settle` to look at ends,
-//! by the world at the end.
+//! Memory that workers map for each other and revoke while it is in use. A use of a revoked key must fail,
+//! and the memory must not be accessed any more. Called by `step`, `completions` and `job`.
 //!
-//! A loan has bytes that are only read, cells that are written once each, and a word that is added to. What it held when it
-//! was taken back is kept; then every byte of it is overwritten, and must stay so.
+//! A region has bytes that are only read, cells that are written once each, and a word that is added to. Its
+//! last contents are kept when it is revoked; then it is overwritten, and must stay so.
 
 use super::Failed;
 use super::job::Job;
@@ -12,28 +11,25 @@ use std::collections::BTreeSet;
 use ucp::select::Sync;
 use ucp::{Access, AtomicOp, Error, FetchRequest, Mem, MemError, RecvRequest, Rkey, RmaParams, SendRequest};
 
-/// Bytes of a cell and of the bytes that are read, and cells.
 const CELL: usize = 12 << 10;
 const CELLS: usize = 6;
-/// The word, the bytes that are read, the cells.
+/// Offsets: the word, the bytes that are read, the cells.
 const WORD: usize = 0;
 const READ: usize = 64;
 const WRITTEN: usize = READ + CELL;
 const LEN: usize = WRITTEN + CELLS * CELL;
-/// What memory holds once it is taken back.
+/// Contents of revoked memory.
 const REVOKED_FILL: u8 = 0xdb;
-/// RevocableState a worker has out at a time, and operations it has running on those of others.
+/// Regions mapped and uses in flight of a worker, at most.
 const MAX_MAPPED: usize = 2;
 const MAX_OPEN: usize = 6;
 
-/// A write to a cell, or one that was tried.
 struct Cell {
     len: usize,
 }
 
-/// Memory of one worker that the others reach.
 pub struct RevocableMem {
-    /// Before the bytes, so dropped before them. None: taken back.
+    /// Before the bytes, so dropped before them. `None` when revoked.
     mem: Option<Mem>,
     buf: Vec<u8>,
     packed: Vec<u8>,
@@ -42,14 +38,14 @@ pub struct RevocableMem {
     cells: Vec<Cell>,
     /// Additions of one that were started.
     added: u64,
-    /// What those that ended well have found.
+    /// Old values that additions have returned.
     fetched: BTreeSet<u64>,
-    /// What it held when it was taken back.
+    /// Contents when it was revoked.
     final_bytes: Vec<u8>,
 }
 
 impl RevocableMem {
-    /// What is there, or was at the end.
+    /// The contents, or the last ones.
     fn bytes(&self, at: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         match &self.mem {
@@ -70,39 +66,38 @@ enum UseOp {
     Add(FetchRequest<u64>),
 }
 
-/// An operation on memory of another that has not ended.
 struct PendingUse {
     to: usize,
     region: usize,
     op: UseOp,
 }
 
-/// What is about to be used, by whom.
+/// A use about to start.
 struct Use {
     by: usize,
-    /// The owner, and which of his loans.
+    /// The owner, and the number of the region.
     to: usize,
     region: usize,
     rkey: Rkey,
     len: usize,
 }
 
-/// A worker's part.
+/// A worker's regions, and its uses of others'.
 #[derive(Default)]
 pub struct RevocableState {
     open: Vec<PendingUse>,
     owned: Vec<RevocableMem>,
-    /// Whose memory was written without asking for the end, and then taken back: who refuses that late is lost.
+    /// Owners of memory that was written without acknowledgement: a late refusal disconnects.
     pub unconfirmed_to: BTreeSet<usize>,
 }
 
 impl RevocableState {
-    /// Operations that have not ended.
+    /// Uses in flight.
     pub fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// Whether any of this worker's memory was taken back.
+    /// Whether any region was revoked.
     pub fn any_revoked(&self) -> bool {
         self.owned.iter().any(|region| region.mem.is_none())
     }
@@ -113,7 +108,7 @@ impl RevocableState {
 }
 
 impl Job {
-    /// Worker `n` lends memory, takes some back, or uses what another has lent.
+    /// Maps memory, revokes some, or uses another worker's.
     pub(super) fn step_revocable(&mut self, n: usize) -> Result<(), Failed> {
         match self.rng.below(8) {
             0 => self.map_memory(n),
@@ -165,7 +160,6 @@ impl Job {
         }
     }
 
-    /// From here on nobody has anything to do with the memory.
     fn revoke(&mut self, n: usize, number: usize) {
         let in_use = |by: &PendingUse| (by.to, by.region) == (n, number);
         let users =
@@ -185,7 +179,7 @@ impl Job {
         let to = self.any_worker();
         let out: Vec<usize> = self.workers[to].revocable.mapped().collect();
         let all = self.workers[to].revocable.owned.len();
-        // Now and then what is not there any more: a key may be older than the memory.
+        // A key may be older than the memory.
         let number = match self.rng.percent(10) || out.is_empty() {
             true if all > 0 => self.rng.below(all as u64) as usize,
             true => return Ok(()),
@@ -273,7 +267,7 @@ impl Job {
         Ok(())
     }
 
-    /// Looks at what has ended.
+    /// Checks the uses that have ended.
     pub(super) fn reap_revocable(&mut self, n: usize) -> Result<(), Failed> {
         self.take_peer_failures(n)?;
         let is_done = |by: &mut PendingUse| match &mut by.op {
@@ -327,7 +321,7 @@ impl Job {
         Ok(())
     }
 
-    /// A write has ended that ends at the target: all of it is there, or was when the memory was taken back.
+    /// Checks that an acknowledged write is in the memory, or was when it was revoked.
     fn check_write(&self, n: usize, (to, number): (usize, usize), cell: usize) -> Result<(), Failed> {
         let region = &self.workers[to].revocable.owned[number];
         let mut want = vec![0; region.cells[cell].len];
@@ -365,7 +359,7 @@ impl Job {
         }
     }
 
-    /// At rest: takes everything back, and looks whether all of it was left alone since it was.
+    /// Revokes everything in an idle job, and checks that revoked memory was left alone.
     pub(super) fn check_revocable(&mut self) -> Result<(), Failed> {
         for n in self.living() {
             for number in 0..self.workers[n].revocable.owned.len() {

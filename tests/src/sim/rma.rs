@@ -1,9 +1,10 @@
-//! One-sided operations in a job: each worker has memory that the others write, read and compute in, by the device or by
-//! packets, whole or in pieces, with a request or without, against a model of every byte. Called by `act` to start, by
-//! `settle` to look at ends, by the world at the end.
+//! One-sided operations: each worker has memory that the others write, read and add to, by the device or by
+//! packets, whole or in pieces, with a request or without. A copy holds the expected bytes. Called by `step`,
+//! `completions` and `job`.
 //!
-//! Each write has a cell of its own, so that the order of writes does not matter; reads are of bytes nobody writes; words
-//! shared by all are only added to, and the old values that come back are all different; slots have one writer (`amo`).
+//! Each write has a cell of its own, so the order of writes does not matter. Reads are of bytes that nobody
+//! writes. Shared words are only added to, and the returned old values are all different. Slots have one
+//! writer (`atomics`).
 
 use super::Failed;
 use super::atomic_lists::AREA;
@@ -20,32 +21,26 @@ use ucp::{
     SendRequest, Started, Worker,
 };
 
-/// Bytes of a cell, and cells.
 const CELL: usize = 16 << 10;
 const CELLS: usize = 24;
-/// Two words first, then slots and areas, then cells that are written, then bytes that are read.
+/// Offsets: two words, slots and areas, cells that are written, bytes that are read.
 const TICKETS: usize = 0;
 const SUM: usize = 8;
-/// Where the slots of the workers begin.
 pub const SLOTS: usize = 64;
-/// Where their areas for lists begin.
 pub const AREAS: usize = SLOTS + MAX_WORKERS * SLOT;
 const WRITTEN: usize = AREAS + MAX_WORKERS * AREA;
 const READ: usize = WRITTEN + CELLS * CELL;
 const LEN: usize = READ + CELL;
-/// Operations running at a time in a worker.
 const MAX_OPEN: usize = 8;
-/// Pieces of one side of an operation.
+/// Pieces of one side of an operation, at most.
 pub const PIECES: usize = 4;
 
-/// Where the end of an operation is announced.
 enum PendingRma<R> {
     Owned(R),
-    /// In pieces, by an id; the end and the bytes are kept here.
+    /// In pieces, by id; keeps the result and the bytes.
     Iov(RequestId, Option<Result<(), Error>>, Vec<u8>),
 }
 
-/// What can be asked whether it has ended.
 trait Poll {
     fn is_complete(&mut self) -> bool;
 }
@@ -74,7 +69,6 @@ impl<R: Poll> PendingRma<R> {
     }
 }
 
-/// A write that has not ended.
 struct PendingPut {
     to: usize,
     cell: usize,
@@ -82,29 +76,26 @@ struct PendingPut {
     form: PendingRma<SendRequest<Vec<u8>>>,
 }
 
-/// A read that has not ended.
 struct PendingGet {
     to: usize,
-    /// Where in the memory.
     at: usize,
     cancelled: bool,
     form: PendingRma<RecvRequest<Box<[u8]>>>,
 }
 
-/// A read without a request: a flush tells its end.
+/// A read without a request, completed by a flush.
 pub struct ImplicitGet {
     to: usize,
     at: usize,
     bytes: Vec<u8>,
 }
 
-/// A write, by target and cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
     by: usize,
     len: usize,
     cq_data: Option<u64>,
-    /// The target does not acknowledge, so it must fail, or may if the device can do without.
+    /// The target does not acknowledge: the write must fail, or may if the device can do without.
     refused: Refused,
     state: PutState,
 }
@@ -120,38 +111,36 @@ enum Refused {
 enum PutState {
     Pending,
     Done,
-    /// It never was.
+    /// It never took place.
     Cancelled,
 }
 
-/// A worker's memory and its operations on that of others.
+/// A worker's memory, and its operations on others'.
 pub struct RmaState {
     puts: Vec<PendingPut>,
     gets: Vec<PendingGet>,
     tickets: Vec<(usize, FetchRequest<u64>)>,
-    /// See `amo`.
     pub atomics: Vec<PendingAtomic>,
     /// Reads without a request that no flush has covered yet.
     implicit_gets: Vec<ImplicitGet>,
     /// Bytes of writes without a request.
     kept: Vec<Vec<u8>>,
-    /// Keys of the others' memory: as their owners packed them, and for packets alone.
+    /// Keys of the others' memory: as packed by their owners, and for packets only.
     pub keys: Vec<Option<[Rkey; 2]>>,
     mem: Mem,
-    /// What must be in it at the end.
+    /// Expected contents.
     pub expected: Vec<u8>,
     cells: Vec<Cell>,
-    /// Announced writes that have come: who and how long, by data.
+    /// Remote-write completions: peer and length, by data.
     announced: BTreeMap<u64, (PeerId, u64)>,
     tickets_seen: Vec<u64>,
-    /// A worker that has died may have tickets_seen from here or added.
+    /// A lost worker may have added to the shared words.
     words_unknown: bool,
-    /// What it may have written, or not.
+    /// Ranges that a lost worker may have written.
     unknown: Vec<Range<usize>>,
 }
 
 impl RmaState {
-    /// Memory of worker number `n` of `workers`.
     pub fn new(n: usize, workers: usize, worker: &Worker) -> Result<RmaState, ucp::MemError> {
         let mem = worker.mem_alloc(LEN, Access::all())?;
         let mut model = vec![0; LEN];
@@ -175,24 +164,22 @@ impl RmaState {
         })
     }
 
-    /// Operations that have not ended.
     pub fn open(&self) -> usize {
         self.puts.len() + self.gets.len() + self.tickets.len() + self.atomics.len()
     }
 
-    /// A flush that was not started ends no read.
+    /// Keeps the reads of a flush that did not complete.
     pub fn keep_implicit_gets(&mut self, implicit_gets: Vec<ImplicitGet>) {
         self.implicit_gets.extend(implicit_gets);
     }
 
-    /// First address.
     pub fn addr(&self) -> u64 {
         self.mem.addr()
     }
 }
 
 impl Job {
-    /// Starts one operation of worker `n` on the memory of any.
+    /// Starts an operation of worker `n` on a random worker's memory.
     pub(super) fn start_rma(&mut self, n: usize) -> Result<(), Failed> {
         if self.workers[n].rma.open() >= MAX_OPEN {
             return Ok(());
@@ -232,15 +219,15 @@ impl Job {
         let len = self.params.sizes.draw(&mut self.rng).min(CELL);
         let (by, how) = (self.rng.below(2) as usize, self.rng.below(4));
         let cell = self.workers[to].rma.cells.len();
-        // A word of 32 bits may go with a write of the device.
+        // 32 bits of data may go with a write of the device.
         let word = mix(self.seed ^ (to as u64) << 32 ^ cell as u64) >> (32 * self.rng.below(2));
         let cq_data = self.rng.percent(20).then_some(word);
-        // What has no request has no end to be asked for either.
+        // A put without a request cannot be sync.
         let plain = how == 0 && cq_data.is_none();
         let sync = if !plain && self.rng.percent(30) { Sync::Yes } else { Sync::No };
         let refused = match sync == Sync::Yes && self.workers[to].withholds_dc() {
             false => Refused::No,
-            // Else the device does it, or the target reads it.
+            // Otherwise the device does it, or the target reads.
             true if (by == 1 || cq_data.is_some_and(|data| data >> 32 != 0))
                 && self.params.min_read_write.is_none() =>
             {
@@ -262,7 +249,7 @@ impl Job {
         let lost = self.is_lost(n, to);
         let rma = &mut self.workers[to].rma;
         rma.expected[offset..offset + len].copy_from_slice(&bytes);
-        // Who has been given up may not know it yet.
+        // A worker that was given up may not know yet.
         rma.unknown.extend(lost.then_some(offset..offset + len));
         rma.cells.push(Cell { by: n, len, cq_data, refused, state: PutState::Pending });
         let cuts = (self.cut(len), self.cut(len));
@@ -348,7 +335,7 @@ impl Job {
         }
     }
 
-    /// Adds to the sum of a worker, without asking for the old one.
+    /// Adds to the sum of a worker without fetching it.
     fn add(&mut self, n: usize, to: usize) -> Result<(), Failed> {
         let value = self.rng.below(1000);
         add(&mut self.workers[to].rma.expected, SUM, value);
@@ -369,7 +356,7 @@ impl Job {
         sim_worker.rma.tickets.push((to, ep.atomic_fetch(AtomicOp::Sum, 1u64, remote, &keys[0])));
     }
 
-    /// Gives the latest put and get up, if they have not begun.
+    /// Cancels the latest put and get, if they have not begun.
     pub(super) fn cancel_rma(&mut self, n: usize) {
         let rma = &mut self.workers[n].rma;
         let mut granted = false;
@@ -388,7 +375,7 @@ impl Job {
         );
     }
 
-    /// Looks at what has ended.
+    /// Checks the operations that have ended.
     pub(super) fn reap_rma(&mut self, n: usize) -> Result<(), Failed> {
         let sim_worker = &mut self.workers[n];
         let (rma, worker) = (&mut sim_worker.rma, &sim_worker.worker);
@@ -453,7 +440,7 @@ impl Job {
         if self.workers[to].rma.cells[cell].state == PutState::Cancelled {
             let offset = WRITTEN + cell * CELL;
             self.workers[to].rma.expected[offset..offset + len].fill(0);
-            // The device may have done a part before packets were needed.
+            // The device may have written a part before packets were needed.
             if refused == Refused::Perhaps || lost {
                 self.workers[to].rma.unknown.push(offset..offset + len);
             }
@@ -482,7 +469,7 @@ impl Job {
         }
     }
 
-    /// What a flush of worker `n` that starts now stands for: reads without request, and writes by target and cell.
+    /// Operations that a flush of worker `n` covers: reads without request, and writes by target and cell.
     pub(super) fn flush_covers(
         &mut self,
         n: usize,
@@ -503,7 +490,7 @@ impl Job {
         (implicit_gets, cells)
     }
 
-    /// A flush has ended well: what it stood for is in place.
+    /// Checks that the operations covered by a flush took effect.
     pub(super) fn check_flush_covered(
         &mut self,
         n: usize,
@@ -520,7 +507,7 @@ impl Job {
         for (to, cell) in cells {
             let sim_worker = &self.workers[*to];
             let what = sim_worker.rma.cells[*cell];
-            // Ends of withdrawn puts may not have been looked at, and a target without acknowledgements gives none.
+            // Withdrawn puts may not be recorded yet, and a target without acknowledgements confirms nothing.
             if self.is_lost(n, *to) || sim_worker.withholds_dc() || what.state != PutState::Done {
                 continue;
             }
@@ -534,7 +521,7 @@ impl Job {
         Ok(())
     }
 
-    /// What `by` was doing to worker `to` when they lost each other is done, or not, or in part.
+    /// Operations of `by` on worker `to` may have taken effect, or not, or in part.
     pub(super) fn forget_rma(&mut self, by: usize, to: usize) {
         let (slot, area) = (SLOTS + by * SLOT, AREAS + by * AREA);
         let rma = &mut self.workers[to].rma;
@@ -543,7 +530,7 @@ impl Job {
         self.forget_writes(by, to);
     }
 
-    /// What `by` was writing to worker `to` is written, or not, or in part.
+    /// Writes of `by` to worker `to` may have taken effect, or not, or in part.
     pub(super) fn forget_writes(&mut self, by: usize, to: usize) {
         let rma = &mut self.workers[to].rma;
         for (at, cell) in rma.cells.iter_mut().enumerate().filter(|(_, cell)| cell.by == by) {
@@ -554,7 +541,7 @@ impl Job {
         }
     }
 
-    /// At rest: every byte is as it must be, each ticket was tickets_seen once, and each announced write was announced of.
+    /// Checks every byte, each ticket and each announced write of an idle job.
     pub(super) fn check_memory(&mut self) -> Result<(), Failed> {
         for n in 0..self.workers.len() {
             if self.is_dead(n) {
@@ -575,7 +562,7 @@ impl Job {
             for cell in &rma.cells {
                 let Some(data) = cell.cq_data else { continue };
                 let due = (cell.state == PutState::Done).then_some((cell.by, cell.len as u64));
-                // Who never sent a message has no name here but its number.
+                // A peer that never sent a message is known by number only.
                 let who = |from| self.workers[n].peers.get(from).copied().unwrap_or(cell.by);
                 let announced = rma.announced.get(&data).map(|(from, len)| (who(from), *len));
                 if announced != due && !self.is_lost(n, cell.by) {
@@ -601,7 +588,7 @@ impl Job {
         }
     }
 
-    /// Cuts a length into up to four, some of them perhaps of nothing.
+    /// Cuts a length into up to four, some of them perhaps 0.
     pub(super) fn cut(&mut self, len: usize) -> Vec<usize> {
         let mut at: Vec<usize> =
             (0..self.rng.below(PIECES as u64)).map(|_| self.rng.below(len as u64 + 1) as usize).collect();

@@ -1,5 +1,5 @@
-//! One worker of a job: its endpoints, what it has running, and the model of what it was sent and asked for.
-//! State only; `act.rs` starts things, `completions.rs` ends them.
+//! One worker of a job: its endpoints, its operations in flight, and its model. State only; `step` starts
+//! operations, `completions` ends them.
 
 use super::JobParams;
 use super::active_messages::AmState;
@@ -20,112 +20,90 @@ use uct::efa::dev::Gid;
 use uct::efa::dev::soft::{Device, Fabric, Inproc, SoftConfig};
 use uct::efa::{Config, Iface, Params};
 
-/// A send that has not ended.
+/// A send in flight.
 pub struct Sending {
     /// The receiver.
     pub to: usize,
     /// The message's number in the receiver's model.
     pub msg: usize,
-    /// Ends when it was received.
     pub sync: bool,
-    /// A cancel was asked for and granted.
+    /// A cancel was granted.
     pub cancelled: bool,
-    /// How it was to go when it was started.
+    /// The protocol chosen at the start.
     pub row: Row,
-    /// The operation.
     pub request: SendOp,
 }
 
-/// A flush, or a close, that has not ended.
+/// A flush or close in flight.
 pub struct Flushing {
-    /// Whom it is for; everybody, if nobody.
+    /// The receiver; `None`: all.
     pub of: Option<usize>,
-    /// It may end without having waited for all.
+    /// It may end before everything has.
     pub limited: bool,
-    /// Nobody waits for it any more.
+    /// It was cancelled.
     pub cancelled: bool,
-    /// Reads without request that it ends.
     pub implicit_gets: Vec<ImplicitGet>,
-    /// Writes that it stands for, by target and cell.
+    /// Writes that it covers, by target and cell.
     pub cells: Vec<(usize, usize)>,
-    /// The operation.
     pub request: FlushRequest,
 }
 
-/// Memory regions that a worker of this suite needs for itself: its interface's buffers and its rma.
+/// Memory regions that a worker needs for itself: its interface's buffers and its memory.
 const OWN_REGIONS: u32 = 3;
 
-/// The interface id of worker number `n`'s NIC number `nic`.
+/// Interface id of NIC `nic` of worker `n`.
 const fn iid(n: usize, nic: usize) -> u64 {
     0xa000 + n as u64 + nic as u64 * 0x100
 }
 
-/// A receive that has not ended.
 pub struct Receiving {
     /// Its number in the model.
     pub rec: usize,
-    /// When a cancel was asked for and granted; its end is told later, by progress.
+    /// When a cancel was granted; the end is reported later, by progress.
     pub cancelled: Option<StepNo>,
-    /// The operation.
     pub request: RecvOp,
 }
 
-/// A message that a probe took and nobody has received.
+/// A message that a probe claimed and nobody has received.
 pub struct Claimed {
     /// The number of the receive that stands for the probe.
     pub rec: usize,
-    /// The handle.
     pub message: Message,
 }
 
-/// A worker and everything the world knows of it.
 pub struct SimWorker {
-    /// Running operations; declared before the worker, so dropped before it.
+    /// Operations in flight; declared before the worker, so dropped before it.
     pub sends: Vec<Sending>,
-    /// As above.
     pub recvs: Vec<Receiving>,
-    /// As above.
     pub multi_recvs: Vec<MultiRecvOp>,
-    /// As above.
     pub claimed: Vec<Claimed>,
-    /// As above.
     pub flushes: Vec<Flushing>,
-    /// Active messages.
     pub ams: AmState,
-    /// Its memory, and its operations on that of others.
     pub rma: RmaState,
-    /// Memory it has lent, and what it does with that of others.
     pub revocable: RevocableState,
-    /// Endpoints by worker; made at first use.
+    /// Endpoints by worker, made at first use.
     pub eps: Vec<Option<Ep>>,
-    /// Which worker a peer number stands for, as messages have shown.
+    /// The worker that a peer number stands for, as messages have shown.
     pub peers: BTreeMap<PeerId, usize>,
-    /// What it was sent and asked for.
     pub model: Model,
-    /// Whom it closes its endpoint to, by force or soon.
+    /// Receivers to which it closes by force or with a limit.
     pub closing_early: BTreeSet<usize>,
-    /// Those to whom it has.
+    /// Receivers to which it has closed by force.
     pub force_closed: BTreeSet<usize>,
-    /// It was killed.
     pub dead: bool,
-    /// It is in zero-copy receive mode.
     pub zcopy_recv: bool,
-    /// Its NICs; the first is the one by which others meet it.
+    /// NICs; others meet the worker by the first.
     pub nics: Vec<Device<Inproc>>,
-    /// One of them went down.
     pub nic_down: bool,
     /// Features it does not announce.
     pub withheld: Features,
-    /// Messages it has sent.
+    /// Messages sent.
     pub seq: u64,
-    /// Its address.
     pub address: Address,
-    /// The worker.
     pub worker: Worker,
 }
 
 impl SimWorker {
-    /// Worker number `n` on devices of its own.
     pub fn open(n: usize, fabric: &Fabric, params: &JobParams) -> Result<SimWorker, OpenError> {
         let (worker_params, workers) = (params.workers[n], params.workers.len());
         let config = SoftConfig {
@@ -148,7 +126,7 @@ impl SimWorker {
             rnr_retry: params.rnr_retry,
         };
         let (mut nics, mut lanes) = (Vec::new(), Vec::new());
-        // That mode is of one NIC.
+        // Zero-copy receive mode has one NIC.
         for nic in 0..if worker_params.zcopy_recv { 1 } else { params.nics } {
             let connid = Some(0x1000 + n as u32 + nic as u32 * 0x100);
             let params = Params { config: config.clone(), connid, events: Channel::Without };
@@ -158,9 +136,9 @@ impl SimWorker {
         }
         let mut source = Source::empty()
             .with("UCX_KEEPALIVE_INTERVAL", "0")
-            // Nor where the allocator has put a buffer.
+            // A run must not depend on where the allocator puts a buffer.
             .with("UCX_RCACHE_ENABLE", "n")
-            // As short as may be: messages are.
+            // The minimum, as messages are short.
             .with("UCX_MIN_RNDV_CHUNK_SIZE", "4096")
             .with("UCX_MIN_RMA_CHUNK_SIZE", "4096")
             .with("UCX_PROGRESS_BATCH", &params.batch.to_string())
@@ -169,7 +147,7 @@ impl SimWorker {
         if let Some(rndv) = params.rndv {
             source.set("UCX_RNDV_THRESH", &rndv.to_string());
         }
-        // Nor what the machine at hand costs: a seed is the same run on every machine.
+        // A run must not depend on measured costs of the machine.
         let libfabric = Thresholds::LIBFABRIC;
         let mut set = |key, value: Option<usize>| source.set(key, &value.unwrap_or(usize::MAX).to_string());
         set("UCX_MIN_READ_WRITE", params.min_read_write.or(libfabric.min_read_write));
@@ -208,22 +186,22 @@ impl SimWorker {
         })
     }
 
-    /// Whether it does not say that it acknowledges.
+    /// Whether it does not announce delivery complete.
     pub fn withholds_dc(&self) -> bool {
         self.withheld.contains(Features::DELIVERY_COMPLETE)
     }
 
-    /// Whether it does not say that it takes active messages and streams, or says that it takes untagged messages alone.
+    /// Whether it does not take active messages and streams.
     pub fn withholds_classes(&self) -> bool {
         self.zcopy_recv || self.withheld.contains(Features::CLASSES)
     }
 
-    /// The addresses of worker number `n`'s NICs.
+    /// The addresses of worker `n`'s NICs.
     pub fn gids(n: usize, nics: usize) -> impl Iterator<Item = Gid> {
         (0..nics).map(move |nic| Gid::link_local(iid(n, nic)))
     }
 
-    /// One line for people.
+    /// The state of the worker in one line.
     pub fn state(&self, n: usize) -> String {
         let views: Vec<String> = self
             .eps

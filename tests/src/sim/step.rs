@@ -1,5 +1,5 @@
-//! One random step: a worker sends, posts a receive, probes, cancels, flushes, makes progress; or time passes.
-//! Called by the job. Everything it starts is written into the receiver's or its own model first.
+//! One random step: a worker sends, posts a receive, probes, cancels, flushes or makes progress; or time
+//! passes. Called by `job`. Tells the model of each operation before it starts it.
 
 use super::Failed;
 use super::forms::{RecvOp, SendForm, SendOp};
@@ -12,19 +12,18 @@ use std::time::Duration;
 use ucp::select::{Kind, Sync};
 use ucp::{Close, EpParams, Match, SendParams, Worker};
 
-/// The tag: a user's part above, then who sent it and which message it is, so that each tag is sent once.
+/// A tag has a user's part, the sender and the message number, so that each tag is sent once.
 const USER_SHIFT: u32 = 48;
 const SENDER_SHIFT: u32 = 32;
 /// Masks of receives: any tag, the user's part, user and sender.
 const MASKS: [u64; 3] = [0, u64::MAX << USER_SHIFT, u64::MAX << SENDER_SHIFT];
-/// Shortest message or room that can be told by its first word, bytes.
+/// Shortest message or buffer that its first word identifies, bytes.
 pub(super) const WORD: usize = 8;
-/// More than any run takes: time is not what closes.
+/// Longer than any run.
 const LONG: Duration = Duration::from_secs(1 << 30);
-/// Receives a worker has open at a time.
 const MAX_OPEN: usize = 24;
 
-/// Kinds of a step that is none of the frequent ones; the last ones are in later scopes only.
+/// The number of kinds of rare steps in a scope.
 const fn other_kinds(scope: Scope) -> u64 {
     match scope {
         Scope::First | Scope::MultiRecv => 11,
@@ -39,7 +38,7 @@ pub fn of_tag(tag: u64) -> (usize, u64) {
 }
 
 impl Job {
-    /// One step.
+    /// Takes one step.
     pub(super) fn random_step(&mut self) -> Result<(), Failed> {
         self.step += 1;
         let living = self.living();
@@ -113,16 +112,16 @@ impl Job {
         }
     }
 
-    /// Makes the endpoint of `from` to `to`, unless it is there. False: there is no form to a dead worker.
+    /// Makes the endpoint of `from` to `to` if missing. False: the peer is dead.
     pub(super) fn connect(&mut self, from: usize, to: usize) -> Result<bool, Failed> {
-        // Over other NICs they would meet anew, and what they are to each other would not be what it was.
+        // They would meet anew over other NICs.
         if self.params.nics > 1 && self.is_lost(from, to) {
             return Ok(self.workers[from].eps[to].is_some());
         }
         self.reconnect(from, to)
     }
 
-    /// The same, also if they have lost each other.
+    /// Makes the endpoint if missing, also of a lost pair.
     pub(super) fn reconnect(&mut self, from: usize, to: usize) -> Result<bool, Failed> {
         if self.workers[from].eps[to].is_some() {
             return Ok(true);
@@ -144,7 +143,7 @@ impl Job {
         }
         let to = self.any_worker();
         if !self.connect(n, to)? {
-            // Whoever lives and has lost everybody comes to an end all the same.
+            // A living worker that has lost all others comes to an end too.
             self.workers[n].seq += u64::from(!self.is_dead(to));
             return Ok(());
         }
@@ -160,7 +159,6 @@ impl Job {
         self.send_this(n, to, len, SendParams { tag, sync, cq_data, done: None })
     }
 
-    /// Sends the next message of worker `n`.
     pub(super) fn send_this(
         &mut self,
         n: usize,
@@ -206,7 +204,7 @@ impl Job {
         self.reap_sends(n)
     }
 
-    /// A form for a send of `len` bytes, and the lengths of its pieces.
+    /// Draws a form for a send of `len` bytes, and the lengths of its pieces.
     pub(super) fn send_form(&mut self, len: usize) -> (SendForm, Vec<usize>) {
         let ways = [
             SendForm::Whole,
@@ -229,14 +227,14 @@ impl Job {
         (form, lens)
     }
 
-    /// Lengths of the pieces that a receive of `room` bytes goes into: one piece, or several, some of them empty.
+    /// Draws the lengths of the pieces of a receive: one, or several, some of them perhaps 0.
     pub(super) fn recv_lens(&mut self, room: usize) -> Vec<usize> {
         if self.limits.scope < Scope::RecvIov || self.scope_rng.percent(60) {
             return vec![room];
         }
         self.outcome.scattered += 1;
         let (mut lens, mut left) = (Vec::new(), room);
-        // Up to four are read into in place; more are not.
+        // More than four pieces are not read into in place.
         for _ in 0..self.scope_rng.below(6) {
             let len = self.scope_rng.below(left as u64 + 1) as usize;
             (lens, left) = ([lens, vec![len]].concat(), left - len);
@@ -245,7 +243,7 @@ impl Job {
         lens
     }
 
-    /// What a random receive or probe names.
+    /// Draws what a receive or probe names.
     pub(super) fn random_match(&mut self, n: usize) -> (MatchSpec, Option<usize>) {
         let from =
             self.rng.percent(self.params.from).then(|| self.rng.below(self.workers.len() as u64) as usize);
@@ -258,14 +256,14 @@ impl Job {
         let sender = self.rng.below(self.workers.len() as u64);
         if self.rng.percent(self.params.exact) {
             let tags: Vec<u64> = self.workers[n].model.waiting().filter_map(|m| m.tag).collect();
-            // One that waits, or one that was sent before or will perhaps be sent.
+            // A waiting message, or one sent before or perhaps later.
             let tag = match tags.is_empty() || self.rng.percent(10) {
                 true => user | sender << SENDER_SHIFT | self.rng.below(self.limits.messages),
                 false => *self.rng.pick(&tags),
             };
             return (MatchSpec::Tagged { tag, mask: u64::MAX }, from);
         }
-        // Bits outside the mask are set at random: they must not count.
+        // Bits outside the mask are random: they must not count.
         let mask = *self.rng.pick(&MASKS);
         let noise = self.rng.bits() & !mask;
         (MatchSpec::Tagged { tag: (user | sender << SENDER_SHIFT) & mask | noise, mask }, from)
@@ -305,7 +303,6 @@ impl Job {
         self.post_this(n, want, from, room)
     }
 
-    /// Posts a receive.
     pub(super) fn post_this(
         &mut self,
         n: usize,
@@ -357,7 +354,7 @@ impl Job {
         Ok(())
     }
 
-    /// Cancels every open receive. At rest, each can be cancelled.
+    /// Cancels every open receive. In an idle job each can be cancelled.
     pub(super) fn cancel_all(&mut self, n: usize) -> Result<(), Failed> {
         if self.is_zcopy_recv(n) {
             return Ok(());
@@ -370,7 +367,7 @@ impl Job {
             }
         }
         self.cancel_all_multi_recvs(n)?;
-        // The end of a cancelled operation is told by progress.
+        // Progress reports the end of a cancelled operation.
         self.progress(n).map(drop)
     }
 
@@ -409,14 +406,14 @@ impl Job {
         Ok(())
     }
 
-    /// What is started behind it, to anybody, takes effect behind it.
+    /// Orders later operations behind earlier ones.
     fn fence(&mut self, n: usize) -> Result<(), Failed> {
         Worker::fence(&self.workers[n].worker);
         self.trace.record(&[8, n as u64, u64::MAX], format_args!("{}: {n} fences", self.step));
         Ok(())
     }
 
-    /// Closes an endpoint, or just drops it; the next operation makes another.
+    /// Closes an endpoint, or drops it; the next operation makes another.
     fn close(&mut self, n: usize) -> Result<(), Failed> {
         let to = self.any_worker();
         let (closes, force) = (self.rng.percent(80), self.rng.percent(self.params.force));
@@ -455,7 +452,7 @@ impl Job {
         Ok(())
     }
 
-    /// Posts a receive for each message that waits, whatever it is; answers how many.
+    /// Posts a receive for each waiting message; answers how many.
     pub(super) fn post_for_all_waiting(&mut self, n: usize) -> Result<usize, Failed> {
         let due = self.workers[n].model.to_receive();
         let kinds: Vec<bool> = due.map(|m| m.tag.is_some()).collect();
@@ -467,7 +464,7 @@ impl Job {
         Ok(kinds.len())
     }
 
-    /// Stops waiting for a flush or close; what it waited for goes on.
+    /// Cancels the latest flush or close; what it waited for goes on.
     fn cancel_flush(&mut self, n: usize) -> Result<(), Failed> {
         let Some(last) = self.workers[n].flushes.last_mut() else { return Ok(()) };
         last.cancelled |= last.request.cancel();

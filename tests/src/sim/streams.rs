@@ -1,5 +1,5 @@
-//! Streams in a job: one from each worker to each other. Bytes come in the order in which they were sent, each once,
-//! whatever the borders of sends and receives. Called by `act` and `settle`; looked at by the world at the end.
+//! Streams, one from each worker to each other. Bytes arrive once and in order, whatever the borders of sends
+//! and receives. Called by `step`, `completions` and `job`.
 
 use super::Failed;
 use super::forms::{RecvOp, SendOp};
@@ -12,50 +12,45 @@ use ucp::rdm::WireId;
 use ucp::rdm::io::PeerId;
 use ucp::{Error, Until};
 
-/// Bytes of one stream in one run.
+/// Bytes of one stream in a run.
 const LEN: usize = 150_000;
-/// Sends of one stream in flight.
 const MAX_OPEN: usize = 6;
 
-/// A send that has not ended.
 struct StreamSend {
     len: usize,
     cancelled: bool,
     form: SendOp,
 }
 
-/// The stream between two workers.
 #[derive(Default)]
 pub struct Stream {
-    /// Bytes sent so far, and received.
     sent: usize,
     got: usize,
     sending: Vec<StreamSend>,
     receiving: Option<RecvOp>,
-    /// As many bytes the receive waits for, if it waits for all of them.
+    /// Bytes that a full receive waits for.
     awaited: usize,
-    /// The receive was cancelled.
     recv_cancelled: bool,
-    /// A receive ended with the death of the sender: nothing more comes.
+    /// A receive ended with the death of the sender.
     ended: bool,
-    /// The sender's name for its receiver, by which it has sent last: whoever has been met anew by another NIC has another, and
-    /// what is sent to it another stream.
+    /// The sender's id of its receiver in the last send. A peer met anew by another NIC has another id, and
+    /// another stream.
     receiver: Option<PeerId>,
-    /// Where those begin in all that was sent.
+    /// Offsets at which these streams begin.
     stream_starts: Vec<usize>,
-    /// How far the receiver has read each, by its own names.
+    /// How far the receiver has read each, by its own ids.
     read: BTreeMap<PeerId, usize>,
-    /// The sender has come by another NIC than the first.
+    /// The sender has used another NIC than the first.
     switched_nic: bool,
 }
 
 impl Stream {
-    /// There is, or was, more than one.
+    /// Whether there is or was more than one stream.
     fn is_split(&self) -> bool {
         self.switched_nic || self.stream_starts.len() > 1
     }
 
-    /// Where bytes that came by `from` lie in all that was sent. `split`: they may be of any of several streams.
+    /// The offset of bytes that came from `from`. `split`: they may be of any of several streams.
     fn offset_of(&self, from: PeerId, bytes: &[u8], all: &[u8], split: bool) -> Option<usize> {
         let is_at = |at: &usize| all.get(*at..self.sent).is_some_and(|rest| rest.starts_with(bytes));
         if !split {
@@ -68,7 +63,7 @@ impl Stream {
     }
 }
 
-/// All streams, by (from, to).
+/// Streams by (from, to).
 pub type Streams = BTreeMap<(usize, usize), Stream>;
 
 impl Job {
@@ -78,7 +73,7 @@ impl Job {
         bytes
     }
 
-    /// Worker `n` sends to, or receives from, some stream.
+    /// Sends to a stream or receives from one.
     pub(super) fn step_stream(&mut self, n: usize) -> Result<(), Failed> {
         let other = self.any_worker();
         match self.rng.percent(50) {
@@ -115,15 +110,14 @@ impl Job {
                 stream.stream_starts.push(at);
                 stream.switched_nic |= switched_nic;
             }
-            // What the peer refuses never was in the stream.
+            // Refused bytes never were in the stream.
             stream.sent += if refuses { 0 } else { len };
         }
         self.outcome.streamed += len as u64;
         Ok(())
     }
 
-    /// Posts a receive from the stream from `from` to `n`: one that ends with what there is, or one that waits for as
-    /// much as will surely come.
+    /// Posts a receive that ends with some bytes, or a full one of bytes that will surely come.
     fn stream_recv(&mut self, from: usize, n: usize) -> Result<(), Failed> {
         let room = self.rng.range(1, 5000) as usize;
         let full = self.rng.percent(40);
@@ -148,7 +142,7 @@ impl Job {
         Ok(())
     }
 
-    /// Takes what has come of the stream from `from` to `n`, in memory of the library's.
+    /// Takes what has come of the stream, in the library's memory.
     fn stream_recv_data(&mut self, from: usize, n: usize) -> Result<(), Failed> {
         self.reap_streams(n)?;
         if !self.connect(n, from)? || self.streams.entry((from, n)).or_default().receiving.is_some() {
@@ -185,21 +179,21 @@ impl Job {
         Ok(())
     }
 
-    /// Whether `n` knows `to` by the first NICs of both, or has gone on from there.
+    /// Whether `n` knows `to` by the first NICs of both, or failed over from there.
     fn uses_first_nics(&self, n: usize, to: usize) -> bool {
         let first = SimWorker::gids(to, 1).next().map(|gid| gid.0);
         let view = self.workers[n].eps[to].as_ref().and_then(|ep| ep.peer_view());
         view.is_none_or(|view| Some(view.addr.gid) == first && view.wire == WireId(0))
     }
 
-    /// Whether what is sent from `from` to `n` need not all be read, or not in one: they have lost each other, or one of them has
-    /// lost a NIC and met the other anew.
+    /// Whether the stream may be incomplete or in several parts: the pair is lost, or met anew by another
+    /// NIC.
     fn is_split(&self, from: usize, n: usize) -> bool {
         let split = || self.streams.get(&(from, n)).is_some_and(Stream::is_split);
         self.is_lost(from, n) || self.has_lost_nic(from, n) && split()
     }
 
-    /// Looks at what has ended at worker `n`.
+    /// Checks the stream operations of worker `n` that have ended.
     pub(super) fn reap_streams(&mut self, n: usize) -> Result<(), Failed> {
         for other in 0..self.workers.len() {
             if let Some(stream) = self.streams.get_mut(&(n, other)) {
@@ -207,7 +201,7 @@ impl Job {
                 let ended: Vec<_> = stream.sending.extract_if(.., |send| send.form.is_done(worker)).collect();
                 let refuses = self.workers[other].withholds_classes();
                 for StreamSend { len, cancelled, form } in ended {
-                    // Of no bytes nothing is sent that could be refused.
+                    // An empty send is never refused.
                     let refuses = refuses && len > 0;
                     let Some(end) = form.end() else { return Err(self.fail("a done send is not done")) };
                     let right = match end {
@@ -266,7 +260,7 @@ impl Job {
         }
     }
 
-    /// Receives what streams still hold. Answers whether there was anything.
+    /// Posts receives for what streams still hold; answers whether there was anything.
     pub(super) fn drain_streams(&mut self) -> Result<bool, Failed> {
         let mut any = false;
         let keys: Vec<(usize, usize)> = self.streams.keys().copied().collect();
@@ -277,7 +271,7 @@ impl Job {
             let lost = self.is_split(from, n);
             let Some(stream) = self.streams.get_mut(&(from, n)) else { continue };
             let left = stream.sent - stream.got;
-            // Of who is lost as much as there is.
+            // A lost peer's stream is read as far as it goes.
             if (left == 0 && !lost) || stream.ended || stream.receiving.is_some() {
                 continue;
             }
@@ -290,7 +284,7 @@ impl Job {
         Ok(any)
     }
 
-    /// Gives up receives for which nothing comes any more.
+    /// Cancels receives for which nothing comes any more.
     pub(super) fn cancel_stream_recvs(&mut self) -> Result<(), Failed> {
         for ((from, n), stream) in &mut self.streams {
             let Some(request) = &stream.receiving else { continue };
@@ -306,13 +300,13 @@ impl Job {
         Ok(())
     }
 
-    /// Worker `n` gives up its latest send to some stream, and its receive from another.
+    /// Cancels the latest send to one stream, and the receive from another.
     pub(super) fn cancel_stream(&mut self, n: usize) {
         let (to, from) = (self.any_worker(), self.any_worker());
         let mut granted = 0;
         if let Some(stream) = self.streams.get_mut(&(n, to))
             && let Some(last) = stream.sending.last_mut()
-            // Else the model would not know what is behind the gap, or a receive would wait for what never comes.
+            // Bytes behind a gap could not be checked, and a full receive would wait for ever.
             && !last.cancelled
             && last.len + stream.awaited + stream.got <= stream.sent
             && last.form.cancel(&self.workers[n].worker)
@@ -336,7 +330,7 @@ impl Job {
         );
     }
 
-    /// Everything that was sent was received.
+    /// Checks that everything sent was received.
     pub(super) fn check_streams(&self) -> Result<(), Failed> {
         for ((from, n), stream) in &self.streams {
             if self.is_dead(*from) || self.is_dead(*n) {

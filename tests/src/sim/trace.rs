@@ -1,14 +1,13 @@
-//! What happens in a run, in order: a digest of it always, and its text when asked for.
-//! Written by the world at everything it does or sees. Never influences the run.
+//! The events of a run in order: always a digest, and their text on request. Never influences the run.
 
 use std::fmt::Arguments;
 
-/// Whether a run tells what it does.
+/// Whether a run prints its events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verbosity {
-    /// A digest only.
+    /// Digest only.
     Quiet,
-    /// Every event, on standard output.
+    /// Prints every event on standard output.
     Verbose,
 }
 
@@ -20,12 +19,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Nothing has happened.
+    /// An empty trace.
     pub fn new(verbosity: Verbosity) -> Trace {
         Trace { digest: 0xcbf2_9ce4_8422_2325, verbosity }
     }
 
-    /// Something happens: `what` (kind of event, who, numbers) goes into the digest, `text` is for people.
+    /// Records an event: the numbers `what` go into the digest, `text` is for people.
     pub fn record(&mut self, what: &[u64], text: Arguments<'_>) {
         for word in what {
             self.digest = crate::pattern::mix(self.digest ^ word);
@@ -35,7 +34,7 @@ impl Trace {
         }
     }
 
-    /// Of all events so far.
+    /// The digest of all events so far.
     pub fn digest(&self) -> u64 {
         self.digest
     }

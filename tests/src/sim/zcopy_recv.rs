@@ -1,5 +1,5 @@
-//! Workers in zero-copy receive mode in a job: their device puts untagged messages where receives are, in whatever order;
-//! what does not fit that is refused or lost, and the model knows what may be. Called by `act`, `settle` and the job.
+//! Workers in zero-copy receive mode: the device puts untagged messages into posted receives, in any order;
+//! what does not fit is refused or lost. Called by `step`, `completions` and `job`.
 
 use super::Failed;
 use super::job::Job;
@@ -8,19 +8,18 @@ use super::step::WORD;
 use ucp::select::{Row, Sync};
 use ucp::{Error, Match, SendParams};
 
-/// Bytes of a packet that a message without a header has more of: any header.
+/// Bytes of a packet header, at most.
 const HEADER: usize = 96;
 /// Rounds within which all receives have got a message.
 const MAX_ROUNDS: usize = 100;
 
 impl Job {
-    /// Whether a worker is in that mode.
     pub(super) fn is_zcopy_recv(&self, n: usize) -> bool {
         self.workers[n].zcopy_recv
     }
 
-    /// Whether a message need not come though its send ends well: those with a tag, and those in several packets, are dropped by
-    /// who is in that mode, if they went out before it was known.
+    /// Whether a message may be dropped though its send ends well: a tagged one, or one in several packets,
+    /// sent before the mode was known.
     pub(super) fn may_be_dropped(&self, to: usize, len: usize, row: Row, params: &SendParams) -> bool {
         let reads = self.params.min_read.is_some_and(|min| len >= min);
         let short = row.plain() == Row::Eager && len + HEADER <= self.params.mtu as usize;
@@ -39,12 +38,12 @@ impl Job {
             }
     }
 
-    /// Whether a receive may end so at once: its device has refused the registration.
+    /// Whether a receive may fail at once because its registration was refused.
     pub(super) fn is_refused(&self, error: Error) -> bool {
         self.params.refusal > 0.0 && matches!(error, Error::Invalid)
     }
 
-    /// Posts a receive, or one of those that this mode does not have.
+    /// Posts a receive, or tries one that this mode does not have.
     pub(super) fn post_zcopy_recv(&mut self, n: usize) -> Result<(), Failed> {
         if self.rng.percent(90) {
             let room = self.recv_len();
@@ -67,7 +66,7 @@ impl Job {
         }
     }
 
-    /// A receive was too short. Nothing of the message is there, not even who sent it.
+    /// Records a receive that was too short. The message's sender is not known.
     pub(super) fn zcopy_truncated(
         &mut self,
         n: usize,
@@ -89,7 +88,7 @@ impl Job {
         cut.map_err(|e| self.violation(n, e))
     }
 
-    /// Messages without a header are tried again until there is a receive: posts one where there is none.
+    /// Posts a receive where none is posted: messages without a header are retried until there is one.
     pub(super) fn post_missing_recvs(&mut self) -> Result<(), Failed> {
         for n in self.living() {
             if self.is_zcopy_recv(n) && self.workers[n].model.open() == 0 {
@@ -99,11 +98,11 @@ impl Job {
         Ok(())
     }
 
-    /// At rest: what still waits is received, and since receives of that mode cannot be taken back, each gets a message, as long
-    /// as there is anybody to send one.
+    /// Receives waiting messages, and sends a message to each posted receive, which cannot be cancelled in
+    /// this mode.
     pub(super) fn consume_posted_recvs(&mut self) -> Result<(), Failed> {
         for _ in 0..MAX_ROUNDS {
-            // What is held of a lost one that was met anew stays: see `check_idle`.
+            // Messages of a lost peer that was met anew stay: see `check_idle`.
             let anew = |n: usize| self.params.nics > 1 && self.has_losses(n);
             let holds =
                 |n: &usize| self.is_zcopy_recv(*n) && self.workers[*n].worker.held_bytes() > 0 && !anew(*n);
@@ -135,7 +134,7 @@ impl Job {
         Err(self.fail("receives stay posted though each has got a message"))
     }
 
-    /// Receives of a worker in that mode to whom nobody is left that could send.
+    /// Receives of a worker in that mode to which nobody can send any more.
     pub(super) fn orphan_recvs(&self, n: usize) -> usize {
         let all = self.living().into_iter().all(|from| self.is_lost(from, n));
         if all && self.is_zcopy_recv(n) { self.workers[n].model.open() } else { 0 }

@@ -1,15 +1,14 @@
-//! Structures of libibverbs and libefa as programs see them, x86-64 layout of rdma-core 44, checked at compile time.
-//! Used by every module that hands objects out or takes arguments in. Only layout: no function touches anything.
+//! Structures of libibverbs and libefa, in the x86-64 layout of rdma-core 44, checked at compile time.
 
 #![allow(dead_code, reason = "fields that only programs read, and reserved ones, keep their place and name")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::offset_of;
 
-/// A table entry that the device does not have.
+/// Table entry of an operation that the device lacks.
 pub type NoOp = Option<unsafe extern "C" fn()>;
 
-/// `pthread_mutex_t` and `pthread_cond_t` of public structures: never used by inline functions.
+/// `pthread_mutex_t` and `pthread_cond_t`, which inline functions never use.
 type Unused<const WORDS: usize> = [u64; WORDS];
 
 /// `struct ibv_device`.
@@ -52,7 +51,7 @@ pub struct IbvContext {
     pub abi_compat: *mut c_void,
 }
 
-/// `struct verbs_context`. Grows at its start; `sz` says how far back it goes.
+/// `struct verbs_context`. Grows at its start; `sz` is its length.
 #[repr(C)]
 pub struct VerbsContext {
     pub query_port: Option<unsafe extern "C" fn(*mut IbvContext, u8, *mut IbvPortAttr, usize) -> c_int>,
@@ -145,7 +144,7 @@ pub struct IbvCqEx {
     pub read_wallclock_ns: unsafe extern "C" fn(*mut IbvCqEx) -> u64,
 }
 
-/// `struct efadv_cq`; `is_unsolicited` is new in later rdma-core.
+/// `struct efadv_cq`; `is_unsolicited` is of later rdma-core.
 #[repr(C)]
 pub struct EfadvCq {
     pub comp_mask: u64,
@@ -179,7 +178,7 @@ pub struct IbvQp {
 
 type Wr<A> = unsafe extern "C" fn(*mut IbvQpEx, A);
 
-/// `struct ibv_qp_ex` of the later rdma-core, which has one function more at its end.
+/// `struct ibv_qp_ex` of later rdma-core, which appends a function.
 #[repr(C)]
 pub struct IbvQpEx {
     pub base: IbvQp,
@@ -243,7 +242,7 @@ pub struct IbvRecvWr {
     pub num_sge: c_int,
 }
 
-/// The part of `struct ibv_send_wr` for datagrams.
+/// Datagram part of `struct ibv_send_wr`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct WrUd {
@@ -309,7 +308,7 @@ pub struct IbvQpInitAttr {
     pub sq_sig_all: c_int,
 }
 
-/// `struct ibv_qp_init_attr_ex`. `comp_mask` lies in what pads the plain structure.
+/// `struct ibv_qp_init_attr_ex`. `comp_mask` lies in the padding of the plain structure.
 #[repr(C)]
 pub struct IbvQpInitAttrEx {
     pub qp_context: *mut c_void,
@@ -325,7 +324,7 @@ pub struct IbvQpInitAttrEx {
     pub send_ops_flags: u64,
 }
 
-/// `struct efadv_qp_init_attr` of later rdma-core; the older one ends before `wr_flags`.
+/// `struct efadv_qp_init_attr` of later rdma-core; older ones end before `wr_flags`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct EfadvQpInitAttr {
@@ -337,7 +336,7 @@ pub struct EfadvQpInitAttr {
     pub wr_flags: u64,
 }
 
-/// `struct ibv_ah_attr`. Aligned as the GID in it, which C can take for two numbers.
+/// `struct ibv_ah_attr`. Aligned as the GID union in C.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default)]
 pub struct IbvAhAttr {
@@ -399,7 +398,7 @@ pub struct IbvCqInitAttrEx {
     pub parent_domain: *mut c_void,
 }
 
-/// `struct efadv_cq_init_attr`: the part that rdma-core 44 has.
+/// `struct efadv_cq_init_attr` as in rdma-core 44.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct EfadvCqInitAttr {
@@ -466,7 +465,7 @@ pub struct IbvDeviceAttr {
     pub phys_port_cnt: u8,
 }
 
-/// `struct ibv_device_attr_ex`: behind the plain attributes nothing applies to this device but the port count.
+/// `struct ibv_device_attr_ex`: of the extended attributes only the port count applies.
 #[repr(C)]
 pub struct IbvDeviceAttrEx {
     pub orig: IbvDeviceAttr,
@@ -523,7 +522,7 @@ macro_rules! layout {
     };
 }
 
-// Numbers measured with a C program against the headers of rdma-core 44.
+// Measured with a C program against the headers of rdma-core 44.
 layout! {
     IbvDevice: 664, node_type @ 16, name @ 24, dev_name @ 88, dev_path @ 152, ibdev_path @ 408;
     IbvContext: 328, ops.poll_cq @ 96, ops.req_notify_cq @ 104, ops.post_send @ 208, ops.post_recv @ 216,

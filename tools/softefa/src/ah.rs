@@ -1,5 +1,4 @@
-//! Address handles: 16-bit numbers, one for each (protection domain, GID), counted; the device has its own below.
-//! Called through `ibv_create_ah`, `ibv_destroy_ah`, `efadv_query_ah`, and for every completion of a receive.
+//! Address handles: `ibv_create_ah`, `ibv_destroy_ah`, `efadv_query_ah`.
 
 use crate::abi::{EfadvAhAttr, IbvAh, IbvAhAttr, IbvPd};
 use crate::context::Context;
@@ -9,7 +8,6 @@ use crate::sized::{copy_out, covers};
 use uct::efa::dev::soft::Ah;
 use uct::efa::dev::{Dev, Gid};
 
-/// An address handle as C holds it.
 #[repr(C)]
 pub struct AhObj {
     abi: IbvAh,
@@ -18,8 +16,6 @@ pub struct AhObj {
     gid: Gid,
 }
 
-/// # Safety
-/// `pd` and `attr` are valid as verbs require.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_ah(pd: *mut IbvPd, attr: *const IbvAhAttr) -> *mut IbvAh {
     // SAFETY: by this function's contract.
@@ -41,8 +37,6 @@ fn create(pd: *mut IbvPd, pd_obj: &PdObj, gid: Gid) -> Result<*mut IbvAh, Errno>
     Ok(Box::into_raw(Box::new(AhObj { abi, ah, number, gid })).cast())
 }
 
-/// # Safety
-/// `ah` came from `ibv_create_ah` and is given back once.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_ah(ah: *mut IbvAh) -> i32 {
     // SAFETY: by this function's contract.
@@ -57,8 +51,6 @@ unsafe extern "C" fn ibv_destroy_ah(ah: *mut IbvAh) -> i32 {
     0
 }
 
-/// # Safety
-/// `ah` is an address handle, `attr` is writable for `inlen` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn efadv_query_ah(ah: *mut IbvAh, attr: *mut EfadvAhAttr, inlen: u32) -> i32 {
     // SAFETY: by this function's contract.

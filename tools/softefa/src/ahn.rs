@@ -1,14 +1,14 @@
-//! Address handle numbers (AHNs): 16 bits, one for each (protection domain, GID), reference counted. The software device's own
-//! handles are wider. Used by `ah` and by every receive completion.
+//! Address handle numbers (AHNs): 16 bits, reference counted, one per (protection domain, GID). The software
+//! device's own handles are wider.
 
 use rustc_hash::FxHashMap;
 use uct::efa::dev::Gid;
 use uct::efa::dev::soft::Pd;
 
-/// Address handle number of a sender that the receiver has none for.
+/// AHN of a sender for which the receiver has no address handle.
 pub const NO_AH: u16 = 0xffff;
 
-/// The numbers in use. // HOT: looked into once per receive completed.
+/// The AHNs in use.: looked up once per receive completion.
 #[derive(Default)]
 pub struct AhnTable {
     by_gid: FxHashMap<(Pd, Gid), (u16, u32)>,
@@ -17,7 +17,7 @@ pub struct AhnTable {
 }
 
 impl AhnTable {
-    /// The number of `gid` in `pd`, one reference more. `None`: all are in use.
+    /// Returns the AHN of `gid` in `pd`, with one more reference; `None` if all are in use.
     pub fn get(&mut self, pd: Pd, gid: Gid) -> Option<u16> {
         if let Some((number, refs)) = self.by_gid.get_mut(&(pd, gid)) {
             *refs += 1;
@@ -35,7 +35,7 @@ impl AhnTable {
         Some(number)
     }
 
-    /// One reference less.
+    /// Drops a reference.
     pub fn put(&mut self, pd: Pd, gid: Gid) {
         let Some((number, refs)) = self.by_gid.get_mut(&(pd, gid)) else { return };
         *refs -= 1;
@@ -45,7 +45,7 @@ impl AhnTable {
         }
     }
 
-    /// The number that receives of `pd` show for a sender.
+    /// AHN that receive completions of `pd` show for a sender.
     #[inline]
     pub fn number(&self, pd: Pd, gid: Gid) -> Option<u16> {
         self.by_gid.get(&(pd, gid)).map(|(number, _)| *number)

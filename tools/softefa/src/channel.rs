@@ -1,5 +1,5 @@
-//! Completion channels: one descriptor for many queues, and the events taken from it.
-//! Called by name; queues add themselves. Blocks only where the program asked for it.
+//! Completion channels: one descriptor for many completion queues. Blocks only where the program asked for
+//! it.
 
 use crate::abi::{IbvCompChannel, IbvContext, IbvCq};
 use crate::cq_obj::{CqObj, locked};
@@ -13,17 +13,16 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use uct::efa::dev::DevCq;
 
-/// A channel as C holds it.
 #[repr(C)]
 pub struct ChannelObj {
     abi: IbvCompChannel,
     set: OwnedFd,
-    /// Taken with or without a context's lock, and never held while that is asked for.
+    /// Locked with or without a context's lock, and never while waiting for that.
     queues: Mutex<Queues>,
 }
 
-/// The queues of a channel, by the numbers that the set has for them. No number is given twice: an event of a queue that
-/// is gone leads nowhere.
+/// Completion queues of a channel, by epoll token. Tokens are never reused, so an event of a destroyed queue
+/// finds nothing.
 #[derive(Default)]
 struct Queues {
     all: FxHashMap<u64, *mut CqObj>,
@@ -31,7 +30,7 @@ struct Queues {
 }
 
 impl ChannelObj {
-    /// A queue's descriptor wakes this channel from now on.
+    /// Makes a queue's descriptor wake this channel.
     pub fn add(&self, fd: BorrowedFd<'_>, cq: *mut CqObj) -> Result<(), Errno> {
         let mut queues = locked(&self.queues);
         let number = queues.next;
@@ -42,14 +41,13 @@ impl ChannelObj {
         Ok(())
     }
 
-    /// It does no longer.
     pub fn remove(&self, fd: BorrowedFd<'_>, cq: &CqObj) {
-        // Closing the descriptor, which comes next, takes it out as well.
+        // Closing the descriptor, which comes next, removes it as well.
         let _ = epoll::delete(&self.set, fd);
         locked(&self.queues).all.retain(|_, other| !std::ptr::eq(*other, cq));
     }
 
-    /// The queue of an event, which stays until that is acknowledged. `None`: it is gone.
+    /// The queue of an event, kept until the event is acknowledged; `None` if it is gone.
     fn pin_cq(&self, number: u64) -> Option<*mut CqObj> {
         let queues = locked(&self.queues);
         let cq = *queues.all.get(&number)?;
@@ -58,7 +56,7 @@ impl ChannelObj {
         Some(cq)
     }
 
-    /// Waits for a queue's event. `None` without waiting: there is none.
+    /// Waits for a queue's event; EAGAIN if the descriptor is non-blocking and there is none.
     fn wait(&self) -> Result<*mut CqObj, Errno> {
         let nonblock = rustix::fs::fcntl_getfl(&self.set).is_ok_and(|f| f.contains(OFlags::NONBLOCK));
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -78,7 +76,7 @@ impl ChannelObj {
     }
 }
 
-/// Takes a queue's event, unless another thread was faster.
+/// Takes a queue's event, unless another thread did.
 fn take_cq_event(obj: &CqObj) -> bool {
     let state = obj.context().lock();
     let Some(row) = state.cqs.get(obj.id) else { return false };
@@ -101,8 +99,6 @@ extern "C" fn ibv_create_comp_channel(ctx: *mut IbvContext) -> *mut IbvCompChann
     ret_ptr(made.map_err(|e| e.raw_os_error()))
 }
 
-/// # Safety
-/// `channel` is one of ours; after success nobody uses it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut IbvCompChannel) -> c_int {
     // SAFETY: by this function's contract.
@@ -115,8 +111,6 @@ unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut IbvCompChannel) -> c
     0
 }
 
-/// # Safety
-/// `channel` is one of ours; `cq` and `cq_context` are writable.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_cq_event(
     channel: *mut IbvCompChannel,
@@ -143,8 +137,6 @@ unsafe extern "C" fn ibv_get_cq_event(
     0
 }
 
-/// # Safety
-/// `cq` is one of ours, of which the program has taken `n` events.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_ack_cq_events(cq: *mut IbvCq, n: c_uint) {
     // SAFETY: by this function's contract; a queue stays until its events are acknowledged.

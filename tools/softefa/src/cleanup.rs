@@ -1,6 +1,6 @@
-//! A process that outlives the program and takes the device tree away when the program has ended, however it ended.
-//! Started by `run` before the program takes the launcher's place. Holds nothing open, waits in one system call, and
-//! is no child of the program: who waits for any child does not meet it.
+//! A process that removes the sysfs tree once the program has ended, however it ended. Started by `run`
+//! before it becomes the program; no child of the program, so a program that waits for any child does not
+//! meet it.
 
 use crate::sysfs_tree::SysfsTree;
 use rustix::event::{PollFd, PollFlags};
@@ -8,10 +8,10 @@ use std::io;
 use std::time::Duration;
 use ucs::sys::{PidFd, ProcId, proc};
 
-/// Time between two looks where the end cannot be waited for.
+/// Time between two checks where the kernel has no pidfds.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Starts the watcher of this process, which goes on to become the program. The tree is the watcher's from now on.
+/// Starts the cleanup process, which takes over the tree.
 pub fn start(tree: SysfsTree) -> io::Result<()> {
     let me = ProcId::current();
     // SAFETY: this program has one thread, so the child may do whatever this process may.
@@ -28,13 +28,13 @@ pub fn start(tree: SysfsTree) -> io::Result<()> {
     }
 }
 
-/// Ends this process without running what the launcher has registered for its own end.
+/// Exits without the launcher's exit handlers.
 fn exit(code: i32) -> ! {
     // SAFETY: ends the process.
     unsafe { libc::_exit(code) }
 }
 
-/// Waits for the process in between, which ends at once.
+/// Waits for the intermediate process, which ends at once.
 fn reap(child: libc::pid_t) -> io::Result<()> {
     let mut status = 0;
     loop {
@@ -48,7 +48,7 @@ fn reap(child: libc::pid_t) -> io::Result<()> {
     }
 }
 
-/// Leaves the terminal, and goes on in a child of its own; the process in between ends.
+/// Leaves the terminal and goes on in a child; the intermediate process ends.
 fn detach() -> io::Result<()> {
     rustix::process::setsid()?;
     // SAFETY: as in `start`.
@@ -61,7 +61,7 @@ fn detach() -> io::Result<()> {
 
 /// Waits for the end of `program` and removes the tree.
 fn wait_and_remove(program: ProcId, tree: SysfsTree) {
-    // The working directory may be unmounted, and nobody must wait for our ends of pipes to be closed.
+    // The working directory may be unmounted; open pipe ends would block their readers.
     let _ = rustix::process::chdir("/");
     // SAFETY: nothing in this process uses a descriptor it had before.
     unsafe { libc::close_range(0, libc::c_uint::MAX, 0) };
@@ -70,7 +70,7 @@ fn wait_and_remove(program: ProcId, tree: SysfsTree) {
             let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
             while let Err(rustix::io::Errno::INTR) = rustix::event::poll(&mut fds, None) {}
         }
-        // A kernel without such descriptors, or gone already.
+        // No pidfds, or gone already.
         Err(_) => {
             while proc::start_time(program.pid).is_ok_and(|start| start == Some(program.start)) {
                 std::thread::sleep(POLL_INTERVAL);

@@ -1,4 +1,4 @@
-//! A context (`struct ibv_context`): what C sees of an opened device, and behind it the state, its lock and its progress thread.
+//! A context (`struct ibv_context`), and behind it the state, its lock and its progress thread.
 
 use crate::abi::{IbvContext, VerbsContext};
 use crate::errno::Errno;
@@ -12,21 +12,21 @@ use ucs::coll::slots::SlotId;
 use uct::efa::dev::soft::{Device, Shm};
 use uct::efa::dev::{Dev, DevAttr, Gid};
 
-/// A context: what C sees, and behind it what it does not.
 #[repr(C)]
 pub struct Context {
     verbs: VerbsContext,
     progress: ProgressThread,
-    /// What the device is; it never changes.
+    /// Never changes.
     pub attr: DevAttr,
-    /// Its GID; it never changes.
+    /// Never changes.
     pub gid: Gid,
-    /// Shown as the descriptor of asynchronous events, of which there are none.
+    /// Descriptor of asynchronous events, of which there are none.
     _events: OwnedFd,
 }
 
 impl Context {
-    /// A context on `dev`; `fill` makes its C part, given the descriptor for events. Freed by [`Context::close`].
+    /// Opens a context on `dev`; `fill` makes the C part from the events descriptor. Freed by
+    /// [`Context::close`].
     pub fn open(dev: Device<Shm>, fill: impl FnOnce(i32) -> VerbsContext) -> Result<*mut IbvContext, Errno> {
         use std::os::fd::AsRawFd;
         let events = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| e.raw_os_error())?;
@@ -43,10 +43,10 @@ impl Context {
         Ok(whole.cast::<u8>().wrapping_add(offset_of!(Context, verbs.context)).cast())
     }
 
-    /// The context of a pointer that [`Context::open`] gave.
+    /// The context of a pointer that [`Context::open`] returned.
     ///
     /// # Safety
-    /// `ctx` is such a pointer and was not closed; the reference is not kept beyond the verb.
+    /// `ctx` is such a pointer and not closed; the reference is not kept beyond the verb.
     #[inline]
     pub unsafe fn of<'a>(ctx: *mut IbvContext) -> &'a Context {
         let whole = ctx.cast::<u8>().wrapping_sub(offset_of!(Context, verbs.context)).cast::<Context>();
@@ -54,10 +54,10 @@ impl Context {
         unsafe { &*whole }
     }
 
-    /// Frees a context. One whose objects live on is left as it is: a late call must find it.
+    /// Frees a context, unless objects of it are alive: a late call must find it.
     ///
     /// # Safety
-    /// As for [`Context::of`]; no other thread uses it, and nobody does afterwards.
+    /// As for [`Context::of`]; nobody uses it afterwards.
     pub unsafe fn close(ctx: *mut IbvContext) {
         // SAFETY: by this function's contract.
         let idle = unsafe { Context::of(ctx) }.lock().is_idle();
@@ -68,13 +68,14 @@ impl Context {
         }
     }
 
-    /// Everything behind it. // HOT
+    // HOT
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.progress.lock()
     }
 
-    /// Called after a post: sees to it that what the post left undone is done even if the program polls no more. // HOT
+    /// Wakes the progress thread if the post left deferred requests, which move even if the program stops
+    /// polling. // HOT
     #[inline]
     pub fn wake_if_deferred(&self, state: &mut State, qp: SlotId) {
         if state.qps.get(qp).is_some_and(|row| row.qp.has_deferred()) {

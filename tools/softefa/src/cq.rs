@@ -1,5 +1,5 @@
-//! Completion queues: made, polled the plain way, armed and destroyed. The extended poll is in `poll`.
-//! Called by name and through the context's table. One object serves both poll styles.
+//! Completion queues: created, polled, armed and destroyed. The extended poll is in `poll`; one object serves
+//! both.
 
 use crate::abi::{IbvCompChannel, IbvContext, IbvCq, IbvCqEx, IbvCqInitAttrEx, IbvWc};
 use crate::channel::ChannelObj;
@@ -15,7 +15,6 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use uct::efa::dev::{Channel, Dev, DevCq};
 
-/// What a queue is made from.
 struct CqParams {
     cqe: c_int,
     cq_context: *mut c_void,
@@ -69,8 +68,6 @@ unsafe fn create(ctx: *mut IbvContext, params: &CqParams) -> Result<*mut CqObj, 
     Ok(obj)
 }
 
-/// # Safety
-/// `ctx` is an open context, `channel` null or one of ours.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_cq(
     ctx: *mut IbvContext,
@@ -84,10 +81,7 @@ unsafe extern "C" fn ibv_create_cq(
     ret_ptr(made.map(|obj| obj.cast()))
 }
 
-/// Makes a queue for the extended poll.
-///
-/// # Safety
-/// `ctx` is an open context, `attr` valid.
+/// Creates a queue for the extended poll.
 pub unsafe extern "C" fn create_ex(ctx: *mut IbvContext, attr: *mut IbvCqInitAttrEx) -> *mut IbvCqEx {
     const MASK_FLAGS: u32 = 1;
     const MASK_PD: u32 = 2;
@@ -111,8 +105,6 @@ pub unsafe extern "C" fn create_ex(ctx: *mut IbvContext, attr: *mut IbvCqInitAtt
     ret_ptr(made.map(|obj| obj.cast()))
 }
 
-/// # Safety
-/// `cq` is one of ours; after success nobody uses it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_cq(cq: *mut IbvCq) -> c_int {
     // SAFETY: by this function's contract.
@@ -124,14 +116,14 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut IbvCq) -> c_int {
     if let Err(e) = remove(obj, channel) {
         return ret_int(Err(e));
     }
-    // Not found by anybody from now on; who has it still acknowledges that.
+    // Nobody finds it from now on; wait for those that hold an event.
     obj.events.wait();
     // SAFETY: made by Box::into_raw in `create`, given back once.
     drop(unsafe { Box::from_raw(cq.cast::<CqObj>()) });
     0
 }
 
-/// Takes a queue out of its context and its channel.
+/// Removes a queue from its context and its channel.
 fn remove(obj: &CqObj, channel: Option<&ChannelObj>) -> Result<(), Errno> {
     let mut state = obj.context().lock();
     match state.cqs.get(obj.id) {
@@ -143,15 +135,12 @@ fn remove(obj: &CqObj, channel: Option<&ChannelObj>) -> Result<(), Errno> {
             }
         }
     }
-    // Dropped under the lock: the device's part shares counts with its context.
+    // Dropped under the lock: device objects share unsynchronised counts.
     drop(state.cqs.remove(obj.id));
     Ok(())
 }
 
-/// The plain poll. // HOT
-///
-/// # Safety
-/// `cq` is one of ours, `wc` has room for `n` entries.
+/// Polls the plain way. // HOT
 pub unsafe extern "C" fn poll_cq(cq: *mut IbvCq, n: c_int, wc: *mut IbvWc) -> c_int {
     // SAFETY: by this function's contract.
     let obj = unsafe { CqObj::of(cq) };
@@ -168,9 +157,6 @@ pub unsafe extern "C" fn poll_cq(cq: *mut IbvCq, n: c_int, wc: *mut IbvWc) -> c_
 }
 
 /// Arms the channel.
-///
-/// # Safety
-/// `cq` is one of ours.
 pub unsafe extern "C" fn req_notify_cq(cq: *mut IbvCq, solicited_only: c_int) -> c_int {
     if solicited_only != 0 {
         return libc::EOPNOTSUPP;
@@ -186,10 +172,7 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut IbvCq, solicited_only: c_int) ->
     0
 }
 
-/// A queue cannot change its size; asking for what it has is fine.
-///
-/// # Safety
-/// `cq` is one of ours.
+/// Accepts only a size that the queue already has.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_resize_cq(cq: *mut IbvCq, cqe: c_int) -> c_int {
     // SAFETY: by this function's contract.

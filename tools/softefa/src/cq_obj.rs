@@ -1,4 +1,4 @@
-//! A completion queue as C holds it. Reached by `cq` (plain poll), `poll` (extended poll) and `channel` (events).
+//! A completion queue as C holds it, for `cq` (plain poll), `poll` (extended poll) and `channel` (events).
 
 use crate::abi::{EfadvCq, IbvCqEx};
 use crate::context::Context;
@@ -8,20 +8,18 @@ use std::cell::UnsafeCell;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use ucs::coll::slots::SlotId;
 
-/// A completion queue as C holds it.
 #[repr(C)]
 pub struct CqObj {
     pub ex: UnsafeCell<IbvCqEx>,
     pub efadv: EfadvCq,
     pub id: SlotId,
-    /// Held from start to end of an extended poll: the entry it is at.
+    /// Locked during an extended poll: its current entry.
     pub current: SplitLock<Completion>,
-    /// Who holds an event of it.
     pub events: UnackedEvents,
 }
 
 impl CqObj {
-    /// The object behind a pointer, of either C type.
+    /// The object behind a pointer of either C type.
     ///
     /// # Safety
     /// `cq` is a completion queue of ours, alive; the reference is not kept beyond the verb.
@@ -31,7 +29,6 @@ impl CqObj {
         unsafe { &*cq.cast::<CqObj>() }
     }
 
-    /// Its context.
     #[inline]
     pub fn context(&self) -> &Context {
         // SAFETY: the field was written when the object was made and is never written again.
@@ -41,7 +38,7 @@ impl CqObj {
     }
 }
 
-/// How many hold an event of a queue that they have not acknowledged: while there are any, the queue stays.
+/// Number of unacknowledged events of a queue, which is not destroyed before it is 0.
 #[derive(Default)]
 pub struct UnackedEvents {
     count: Mutex<u32>,

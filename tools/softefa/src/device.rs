@@ -1,5 +1,5 @@
-//! The list of devices, and contexts. Called by name. Hides real RDMA devices: libfabric 1.17 gives up on all when one
-//! in the list is not an EFA.
+//! Device list and contexts. Hides real RDMA devices: libfabric 1.17 gives up on all when one of the list is
+//! not an EFA.
 
 use crate::abi::{IbvContext, IbvContextOps, IbvDevice, VerbsContext};
 use crate::context::Context;
@@ -11,12 +11,12 @@ use std::sync::OnceLock;
 use ucs::config::Source;
 use uct::efa::dev::soft;
 
-/// Where a program without a launcher's tree would look.
+/// Used without a launcher's tree.
 const SYSFS: &str = "/sys";
 const NODE_UNSPECIFIED: c_int = 7;
 const TRANSPORT_UNSPECIFIED: c_int = 4;
 
-/// The devices of this process: made at the first look, never moved, never freed.
+/// Devices of this process: created at first use, never moved or freed.
 struct Devices(Vec<DeviceEntry>);
 
 struct DeviceEntry {
@@ -29,7 +29,7 @@ unsafe impl Sync for Devices {}
 // SAFETY: as above; its pointers are function pointers of the C layout, all null.
 unsafe impl Send for Devices {}
 
-/// The keys of the software device. Others, such as a UCX in the same process has, are none of our business.
+/// Loads the `SOFTEFA_` keys only: others may belong to a UCX in the same process.
 fn settings() -> Result<Source, String> {
     let ours = std::env::vars_os().filter(|(k, _)| k.to_str().is_some_and(|k| k.starts_with("SOFTEFA_")));
     Source::from_vars(ours).map_err(|e| e.to_string())
@@ -61,7 +61,7 @@ fn entry(n: usize, name: String) -> DeviceEntry {
 fn devices() -> &'static [DeviceEntry] {
     static DEVICES: OnceLock<Devices> = OnceLock::new();
     let make = || {
-        // What the device has to say, such as that another process's memory may not be touched, goes to standard error.
+        // Device warnings go to standard error.
         let _ = ucs::trace::init(&Source::empty());
         let found = settings().and_then(|source| soft::list(&source).map_err(|e| e.to_string()));
         let found = found.unwrap_or_else(|e| {
@@ -73,14 +73,12 @@ fn devices() -> &'static [DeviceEntry] {
     &DEVICES.get_or_init(make).0
 }
 
-/// Whether a device's character device would have this name.
+/// Whether this is the name of one of our character devices.
 pub fn is_dev_name(name: &[u8]) -> bool {
     let number = name.strip_prefix(b"uverbs").and_then(|n| std::str::from_utf8(n).ok());
     number.and_then(|n| n.parse().ok()).is_some_and(|n: usize| n < devices().len())
 }
 
-/// # Safety
-/// `count` is null or writable.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut IbvDevice {
     let all = devices();
@@ -93,8 +91,6 @@ unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut IbvDevi
     Box::into_raw(list).cast()
 }
 
-/// # Safety
-/// `list` came from `ibv_get_device_list` and is given back once.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_free_device_list(list: *mut *mut IbvDevice) {
     if list.is_null() {
@@ -113,13 +109,13 @@ extern "C" fn ibv_get_device_name(device: *mut IbvDevice) -> *const c_char {
     device.cast::<u8>().wrapping_add(std::mem::offset_of!(IbvDevice, name)).cast()
 }
 
-/// No number in the kernel's list of devices.
+/// The devices are not in the kernel's list.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_device_index(_device: *mut IbvDevice) -> c_int {
     -1
 }
 
-/// No GUID: older devices have none either.
+/// Older devices have no GUID either.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_device_guid(_device: *mut IbvDevice) -> u64 {
     0
@@ -177,8 +173,6 @@ extern "C" fn ibv_open_device(device: *mut IbvDevice) -> *mut IbvContext {
     ret_ptr(opened.and_then(|dev| Context::open(dev, |events| verbs_context(device, events))))
 }
 
-/// # Safety
-/// `ctx` came from `ibv_open_device`; nobody uses it afterwards.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_close_device(ctx: *mut IbvContext) -> c_int {
     // SAFETY: by this function's contract.
@@ -186,7 +180,6 @@ unsafe extern "C" fn ibv_close_device(ctx: *mut IbvContext) -> c_int {
     0
 }
 
-/// The directory that stands for `/sys`.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     static PATH: OnceLock<CString> = OnceLock::new();
@@ -197,10 +190,7 @@ extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     PATH.get_or_init(make).as_ptr()
 }
 
-/// Reads a small file of the tree, without the line end. Answers its length, or -1.
-///
-/// # Safety
-/// `dir` and `file` are strings, `buf` is writable for `size` bytes.
+/// Reads a small file without its line end. Returns the length, or -1.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_read_sysfs_file(
     dir: *const c_char,

@@ -1,5 +1,5 @@
-//! `softefa doctor`: each thing a run needs, whether it is there, and how to mend it; with a program, also what stands between
-//! it and the device. Changes nothing, and does not run the program.
+//! `softefa doctor`: checks what a run needs, and for a program what keeps it from the device, with remedies.
+//! Does not run the program.
 
 use crate::loader::{self, LoadedLibs};
 use crate::program::{self, Preload};
@@ -11,10 +11,9 @@ use tools_common::out;
 use ucs::config::Source;
 use uct::efa::dev::soft::{self, permissions};
 
-/// A finding.
 enum Finding {
     Good(String),
-    /// Works, but.
+    /// Works with a limitation.
     Note(String),
     Bad(String),
 }
@@ -75,7 +74,7 @@ fn client(program: &str, package: &str) -> Finding {
     }
 }
 
-/// What stands between a program and the device.
+/// Checks a program.
 fn program(name: &OsStr) -> Vec<Finding> {
     let shown = name.display();
     let path = match program::find(name) {
@@ -113,7 +112,7 @@ fn program(name: &OsStr) -> Vec<Finding> {
     all
 }
 
-/// What to do about something that the loader does not find.
+/// Remedy for something that the loader does not find.
 fn remedy(line: &str) -> &'static str {
     if line.contains("IBVERBS_") || line.contains("EFA_1") {
         "the program was built for a later rdma-core than is here; mend: install that, or name its directory in LD_LIBRARY_PATH"
@@ -138,7 +137,7 @@ fn verbs(loaded: &LoadedLibs) -> Finding {
     Finding::Good(format!("verbs: {}{version}{efa}; softefa answers in their place", libibverbs.display()))
 }
 
-/// The latest rdma-core whose calls are all answered.
+/// Latest rdma-core whose calls are all implemented.
 const LATEST_KNOWN: &str = "rdma-core 65";
 
 /// Prints all findings; fails if something needed is missing.

@@ -1,5 +1,4 @@
-//! The EFA extensions that rdma-core 44 has: device attributes, SRD queue pairs, completion queues with GIDs.
-//! The caller says how long its structures are; an older or a newer one is served as far as it goes.
+//! EFA extensions of rdma-core 44: device attributes, SRD queue pairs, completion queues with GIDs.
 
 use crate::abi::{
     EfadvCq, EfadvCqInitAttr, EfadvDeviceAttr, EfadvQpInitAttr, IbvContext, IbvCqEx, IbvCqInitAttrEx, IbvPd,
@@ -15,12 +14,11 @@ use crate::query::{RQ_SGE, max_rq_wr};
 use crate::sized::{copy_in, copy_out, covers};
 use std::mem::offset_of;
 
-/// `driver_qp_type` of scalable reliable datagrams.
 const SRD: u32 = 0;
-/// Queue pair flag: writes with immediate use up no receive.
+/// Writes with immediate consume no receive.
 const UNSOLICITED: u16 = 1;
 
-/// Sends may carry hints how to treat them, which change nothing here.
+/// Sends may carry processing hints, which are ignored.
 const WITH_HINTS: u64 = 1;
 
 const CAP_RDMA_READ: u32 = 1;
@@ -29,8 +27,6 @@ const CAP_CQ_WITH_SGID: u32 = 4;
 const CAP_RDMA_WRITE: u32 = 8;
 const CAP_UNSOLICITED: u32 = 16;
 
-/// # Safety
-/// `ctx` is an open context, `attr` writable for `inlen` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn efadv_query_device(ctx: *mut IbvContext, attr: *mut EfadvDeviceAttr, inlen: u32) -> i32 {
     // SAFETY: by this function's contract.
@@ -59,8 +55,6 @@ unsafe extern "C" fn efadv_query_device(ctx: *mut IbvContext, attr: *mut EfadvDe
     0
 }
 
-/// # Safety
-/// `ctx` is an open context; the structures are valid, `efa` for `inlen` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn efadv_create_qp_ex(
     ctx: *mut IbvContext,
@@ -88,8 +82,6 @@ unsafe extern "C" fn efadv_create_qp_ex(
     ret_ptr(unsafe { qp::create_ex(ctx, attr, kind) })
 }
 
-/// # Safety
-/// `pd` and the queues in `attr` are valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn efadv_create_driver_qp(
     pd: *mut IbvPd,
@@ -105,8 +97,6 @@ unsafe extern "C" fn efadv_create_driver_qp(
     ret_ptr(unsafe { qp::create_plain(pd, attr, Kind::Srd { unsolicited: false }) })
 }
 
-/// # Safety
-/// `ctx` is an open context; the structures are valid, `efa` for `inlen` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn efadv_create_cq(
     ctx: *mut IbvContext,
@@ -128,8 +118,6 @@ unsafe extern "C" fn efadv_create_cq(
     unsafe { cq::create_ex(ctx, attr) }
 }
 
-/// # Safety
-/// `cq` is one of ours.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn efadv_cq_from_ibv_cq_ex(cq: *mut IbvCqEx) -> *mut EfadvCq {
     cq.cast::<u8>().wrapping_add(offset_of!(CqObj, efadv)).cast()

@@ -1,5 +1,5 @@
-//! EFA extensions newer than rdma-core 44. Exported so that they never reach a real library with objects of ours;
-//! a program that finds one unsupported takes the way it had before.
+//! EFA extensions newer than rdma-core 44. Exported so that they never reach a real library with our objects;
+//! a program falls back when one is unsupported.
 
 use crate::abi::{EfadvQp, IbvContext, IbvCq, IbvMr, IbvQp};
 use crate::context::Context;
@@ -9,22 +9,18 @@ use crate::sized::copy_out;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 
-/// Queues cannot be mapped: the program goes on through verbs.
+/// Queues cannot be mapped.
 #[unsafe(no_mangle)]
 extern "C" fn efadv_query_cq(_cq: *mut IbvCq, _attr: *mut c_void, _inlen: u32) -> c_int {
     ret_int(Err(libc::EOPNOTSUPP))
 }
 
-/// As above.
 #[unsafe(no_mangle)]
 extern "C" fn efadv_query_qp_wqs(_qp: *mut IbvQp, _sq: *mut c_void, _rq: *mut c_void, _inlen: u32) -> c_int {
     ret_int(Err(libc::EOPNOTSUPP))
 }
 
-/// Regions have no interconnect ids: all validity bits are clear.
-///
-/// # Safety
-/// `attr` is writable for `inlen` bytes.
+/// Regions have no interconnect ids: clears all validity bits.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn efadv_query_mr(_mr: *mut IbvMr, attr: *mut u8, inlen: u32) -> c_int {
     // SAFETY: by this function's contract.
@@ -32,8 +28,6 @@ unsafe extern "C" fn efadv_query_mr(_mr: *mut IbvMr, attr: *mut u8, inlen: u32) 
     0
 }
 
-/// # Safety
-/// `ctx` is an open context.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn efadv_get_max_sq_depth(ctx: *mut IbvContext, _attr: *mut c_void, _inlen: u32) -> c_int {
     // SAFETY: by this function's contract.

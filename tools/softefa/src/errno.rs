@@ -1,11 +1,10 @@
-//! Error numbers of the C library: made from errors of the device, and returned by verbs. Imports no other module of the shim.
+//! Error numbers of the C library, from errors of the device and in returns of verbs.
 
 use uct::api::{Error, OpenError};
 
-/// An error number of the C library.
 pub type Errno = i32;
 
-/// The error number of an error of the device.
+/// Converts an error of the device.
 pub fn errno_of(e: Error) -> Errno {
     match e {
         Error::Sys { errno, .. } => errno.0,
@@ -16,7 +15,7 @@ pub fn errno_of(e: Error) -> Errno {
     }
 }
 
-/// The error number of a failed opening; what a number cannot say goes to standard error.
+/// Converts a failed open; prints what a number cannot express.
 pub fn errno_of_open(e: &OpenError) -> Errno {
     match e {
         OpenError::Op(e) => errno_of(*e),
@@ -32,7 +31,6 @@ pub fn errno_of_open(e: &OpenError) -> Errno {
     }
 }
 
-/// Sets the C library's error number.
 pub fn set_errno(e: Errno) {
     // SAFETY: the location of the calling thread's errno is always valid.
     let at = unsafe { libc::__errno_location() };
@@ -40,7 +38,7 @@ pub fn set_errno(e: Errno) {
     unsafe { *at = e };
 }
 
-/// What a verb that answers with a pointer answers: the object, or null and errno.
+/// Return value of a verb that returns a pointer: the object, or null and errno.
 pub fn ret_ptr<T>(made: Result<*mut T, Errno>) -> *mut T {
     made.unwrap_or_else(|e| {
         set_errno(e);
@@ -48,7 +46,7 @@ pub fn ret_ptr<T>(made: Result<*mut T, Errno>) -> *mut T {
     })
 }
 
-/// What a verb that answers with a number answers: 0, or the error number, which is in errno too.
+/// Return value of a verb that returns a number: 0, or the error number, also in errno.
 pub fn ret_int(done: Result<(), Errno>) -> i32 {
     match done {
         Ok(()) => 0,

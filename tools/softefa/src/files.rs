@@ -1,15 +1,14 @@
-//! Two functions of the C library that UCX asks whether a device's character device is there before it opens the device.
-//! Called by every part of the program: a name that is not that of a device of ours goes straight to the system.
+//! `stat` and `access`, by which UCX checks for a device's character device before it opens the device. Names
+//! that are not ours go to the system unchanged.
 
 use crate::device;
 use std::ffi::{CStr, c_char, c_int};
 
-/// Where character devices of RDMA devices are.
 const RDMA_DEV_DIR: &[u8] = b"/dev/infiniband/";
-/// What is shown instead: a character device that anybody may read and write.
+/// Shown for our devices: a character device that anybody may open.
 const SUBSTITUTE: &CStr = c"/dev/null";
 
-/// The path the system is asked for.
+/// Path to ask the system for.
 ///
 /// # Safety
 /// `path` is null or a string.
@@ -25,8 +24,6 @@ unsafe fn redirect(path: *const c_char) -> *const c_char {
     }
 }
 
-/// # Safety
-/// As of the C library's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn stat(path: *const c_char, room: *mut libc::stat) -> c_int {
     // SAFETY: by this function's contract.
@@ -35,8 +32,6 @@ unsafe extern "C" fn stat(path: *const c_char, room: *mut libc::stat) -> c_int {
     unsafe { libc::fstatat(libc::AT_FDCWD, path, room, 0) }
 }
 
-/// # Safety
-/// As of the C library's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
     // SAFETY: by this function's contract.

@@ -1,10 +1,13 @@
-//! `libsoftefa.so`: the software EFA device behind the C ABI of libibverbs and libefa. Preloaded into a program that
-//! was compiled against stock rdma-core headers, it is the only RDMA device that the program finds.
+//! `libsoftefa.so`: the software EFA device behind the C ABI of libibverbs and libefa. Preloaded into a
+//! program compiled against stock rdma-core headers, it is the only RDMA device the program finds.
 //!
-//! Everything here is called by C: exported functions by name, the rest through tables in the objects handed out.
-//! `abi`: their layout. `state`: what lies behind a context, under one lock. The other modules: one kind of object each.
-//! Nothing panics on what a caller passes as verbs allow it; a pointer that is no object of ours is the caller's fault,
-//! as with any verbs library.
+//! C calls exported functions by name, and others through tables in our objects. `abi` has their layout,
+//! `state` what lies behind a context, `*_obj` the objects as C holds them; the other modules are the verbs,
+//! one kind of object each.
+//!
+//! The contract of every exported function and table entry is that of verbs: pointers are valid as the manual
+//! page requires, refer to live objects of ours, and are not used after their destruction. Within it nothing
+//! panics.
 
 mod abi;
 mod ah;

@@ -1,5 +1,5 @@
-//! What the system's loader makes of a program: the libraries it takes, what it does not find, and which calls of verbs they
-//! make that are not in our library. Called by `doctor` and `run`. Asks the loader to list; runs nothing of the program.
+//! Reports what the system's loader finds for a program: libraries, missing ones, and calls of verbs that we do not
+//! implement. Runs nothing of the program.
 
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol};
@@ -8,22 +8,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Prefixes of the calls of libibverbs and libefa.
 const VERBS: [&str; 3] = ["ibv_", "_ibv_", "efadv_"];
-/// Calls by which the parts of rdma-core talk to each other.
+/// Calls between the parts of rdma-core.
 const INTERNAL: &str = "ibv_cmd_";
 
-/// A program's libraries, as the loader finds them.
+/// Libraries of a program, as the loader finds them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LoadedLibs {
-    /// Files of the libraries.
     pub found: Vec<PathBuf>,
-    /// Why the program would not start, in the loader's words: libraries and versions of calls that are not there.
+    /// Missing libraries and symbol versions, in the loader's words.
     pub missing: Vec<String>,
 }
 
 impl LoadedLibs {
-    /// Of a program, which is no script. `None`: it has no loader, or not the system's.
+    /// Libraries of a program that is no script; `None` without the system's loader.
     pub fn of(program: &Path) -> Option<LoadedLibs> {
         let interpreter = with_elf(program, elf_interpreter)??;
         let system = interpreter.file_name()?.to_str()?.starts_with("ld-linux");
@@ -36,13 +34,13 @@ impl LoadedLibs {
         Some(parse(&(text(&listed.stdout) + &text(&listed.stderr))))
     }
 
-    /// The file of the library whose name begins so.
+    /// File of the library whose name starts with `name`.
     pub fn library(&self, name: &str) -> Option<&Path> {
         let named = |p: &&PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(name));
         self.found.iter().find(named).map(PathBuf::as_path)
     }
 
-    /// Calls of verbs that the program or one of its libraries makes and that `ours` has not.
+    /// Verbs that the program or its libraries call and `ours` lacks.
     pub fn unsupported_calls(&self, program: &Path, ours: &Path) -> Vec<String> {
         let has = with_elf(ours, |elf| names(elf, true)).unwrap_or_default();
         let part_of_rdma_core = |p: &Path| {
@@ -57,8 +55,7 @@ impl LoadedLibs {
     }
 }
 
-/// The version of rdma-core in the name of libibverbs' file, which ends in the version of its calls and that of rdma-core:
-/// `libibverbs.so.1.14.44.0` is of 44.0.
+/// Version of rdma-core in the file name of libibverbs: `libibverbs.so.1.14.44.0` is of 44.0.
 pub fn rdma_core(libibverbs: &Path) -> Option<String> {
     let real = fs::canonicalize(libibverbs).ok()?;
     version_in(real.file_name()?.to_str()?)
@@ -83,7 +80,7 @@ fn parse(listed: &str) -> LoadedLibs {
     all
 }
 
-/// Reads a 64-bit ELF file. `None`: it is none, or cannot be read.
+/// Reads a 64-bit ELF file; `None` if it is unreadable or none.
 fn with_elf<T>(path: &Path, f: impl FnOnce(&ElfFile64<'_, Endianness>) -> T) -> Option<T> {
     let bytes = fs::read(path).ok()?;
     ElfFile64::parse(&*bytes).ok().map(|elf| f(&elf))
@@ -97,7 +94,7 @@ fn elf_interpreter(elf: &ElfFile64<'_, Endianness>) -> Option<PathBuf> {
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(path)))
 }
 
-/// The calls of verbs that a file has, or that it makes.
+/// Verbs that a file defines (`has`), or calls.
 fn names(elf: &ElfFile64<'_, Endianness>, has: bool) -> BTreeSet<String> {
     let all = elf.dynamic_symbols().filter(|s| s.is_undefined() != has);
     let named = all.filter_map(|s| s.name().ok().map(str::to_owned));

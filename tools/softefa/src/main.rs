@@ -1,5 +1,5 @@
-//! softefa: runs a program with a software EFA device in it, lists such devices, and says what this machine lacks.
-//! The device itself is in `libsoftefa.so`, which lies beside this program. Leaves nothing behind.
+//! softefa: runs a program with a software EFA device, lists such devices, and checks this machine. The
+//! device itself is `libsoftefa.so`, beside this program.
 
 mod cleanup;
 mod doctor;
@@ -42,14 +42,14 @@ enum Subcommands {
         #[command(flatten)]
         device: DeviceArgs,
     },
-    /// Says what is missing on this machine, or for a program, and how to mend it
+    /// Says what is missing on this machine, or for a program, and how to solve it
     Doctor {
         /// A program that is to find the device
         program: Option<OsString>,
     },
 }
 
-/// What the device is and how badly its network behaves. Each option sets the `SOFTEFA_*` key of its name.
+/// Device and network options. Each sets the `SOFTEFA_*` key of its name.
 #[derive(Args)]
 struct DeviceArgs {
     /// GID: fe80::... or a hexadecimal interface id [default: one that no other process has]
@@ -64,7 +64,8 @@ struct DeviceArgs {
     #[arg(long = "gen", value_name = "1..4", value_parser = clap::value_parser!(u8).range(1..=4))]
     generation: Option<u8>,
 
-    /// Whether the device has RDMA: y, n, or auto, which looks whether processes may copy each other's memory
+    /// Whether the device has RDMA: y, n, or auto, which checks whether processes may copy each other's
+    /// memory
     #[arg(long, value_name = "y|n|auto")]
     rdma: Option<String>,
 
@@ -72,7 +73,7 @@ struct DeviceArgs {
     #[arg(long)]
     devices: Option<String>,
 
-    /// Seed of everything drawn at random
+    /// Seed of all random numbers
     #[arg(long)]
     seed: Option<String>,
 
@@ -80,7 +81,7 @@ struct DeviceArgs {
     #[arg(long, value_name = "P")]
     reorder: Option<String>,
 
-    /// Polls that every packet is held back
+    /// Polls that every packet is delayed
     #[arg(long, value_name = "POLLS")]
     delay: Option<String>,
 
@@ -96,13 +97,13 @@ struct DeviceArgs {
     #[arg(long, value_name = "NIC:PACKETS")]
     down: Option<String>,
 
-    /// Writes the packets to this file (pcapng); `%p` is the process id, which is appended if there is no `%p`
+    /// Writes the packets to this file (pcapng); `%p` is the process id, appended if there is no `%p`
     #[arg(long, value_name = "FILE")]
     pcap: Option<String>,
 }
 
 impl DeviceArgs {
-    /// The keys set here.
+    /// Keys set by options.
     fn keys(&self) -> Vec<(&'static str, String)> {
         let generation = self.generation.map(|n| format!("efa{}", n - 1));
         let all = [
@@ -122,7 +123,7 @@ impl DeviceArgs {
         all.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect()
     }
 
-    /// The names of the devices, after a check of everything set here and in the environment.
+    /// Names of the devices, after a check of options and environment.
     fn check(&self) -> Result<(Source, Vec<String>), String> {
         let ours = std::env::vars_os().filter(|(k, _)| k.to_str().is_some_and(|k| k.starts_with("SOFTEFA_")));
         let mut source = Source::from_vars(ours).map_err(|e| e.to_string())?;

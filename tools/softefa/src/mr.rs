@@ -1,4 +1,4 @@
-//! Memory regions. Called through the `ibv_reg_*` family and `ibv_dereg_mr`. Never touches the memory itself.
+//! Memory regions: the `ibv_reg_*` family and `ibv_dereg_mr`.
 
 use crate::abi::{IbvMr, IbvPd};
 use crate::context::Context;
@@ -12,10 +12,9 @@ use uct::efa::dev::{Dev, DevMr};
 const LOCAL_WRITE: c_uint = 1;
 const REMOTE_WRITE: c_uint = 2;
 const REMOTE_READ: c_uint = 4;
-/// Flags a device may ignore.
+/// Flags that a device may ignore.
 const OPTIONAL: c_uint = 0x3ff0_0000;
 
-/// A memory region as C holds it.
 #[repr(C)]
 struct MrObj {
     abi: IbvMr,
@@ -41,7 +40,7 @@ fn access_of(flags: c_uint, rdma_read: bool, rdma_write: bool) -> Result<Access,
     if left == 0 { Ok(access) } else { Err(libc::EOPNOTSUPP) }
 }
 
-/// Hardware pins what is registered, so memory that is not there fails now and not at its first use.
+/// Fails for unmapped memory at registration, as hardware does when it pins.
 fn check_mapped(addr: usize, len: usize) -> Result<(), Errno> {
     const PAGE: usize = 4096;
     const PAGES: usize = 4096;
@@ -85,16 +84,12 @@ unsafe fn register(
     Ok(Box::into_raw(Box::new(MrObj { abi, id })).cast())
 }
 
-/// # Safety
-/// `pd` is a domain; the memory stays mapped until it is deregistered.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_reg_mr(pd: *mut IbvPd, addr: *mut c_void, len: usize, flags: c_int) -> *mut IbvMr {
     // SAFETY: by this function's contract.
     ret_ptr(unsafe { register(pd, addr, len, addr as u64, flags as c_uint) })
 }
 
-/// # Safety
-/// As for `ibv_reg_mr`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_reg_mr_iova(
     pd: *mut IbvPd,
@@ -107,8 +102,6 @@ unsafe extern "C" fn ibv_reg_mr_iova(
     ret_ptr(unsafe { register(pd, addr, len, iova, flags as c_uint) })
 }
 
-/// # Safety
-/// As for `ibv_reg_mr`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_reg_mr_iova2(
     pd: *mut IbvPd,
@@ -121,7 +114,7 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     ret_ptr(unsafe { register(pd, addr, len, iova, flags) })
 }
 
-/// Device memory is not there. Answering so, and not that the descriptor is bad, tells programs that probe.
+/// There is no device memory: EOPNOTSUPP, not EBADF, tells programs that probe.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_reg_dmabuf_mr(
     _pd: *mut IbvPd,
@@ -134,8 +127,6 @@ extern "C" fn ibv_reg_dmabuf_mr(
     ret_ptr(Err(libc::EOPNOTSUPP))
 }
 
-/// # Safety
-/// `mr` came from a registration and is given back once.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dereg_mr(mr: *mut IbvMr) -> c_int {
     // SAFETY: by this function's contract.
@@ -144,7 +135,7 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut IbvMr) -> c_int {
     let pd = unsafe { PdObj::of(obj.abi.pd) };
     // SAFETY: a context outlives its domains.
     let mut state = unsafe { Context::of(obj.abi.context) }.lock();
-    // Dropped under the lock: the device's part shares counts and the table of keys with its context.
+    // Dropped under the lock: device objects share unsynchronised counts and the key table.
     let removed = state.mrs.remove(obj.id).map(drop);
     drop(state);
     pd.remove_user();

@@ -1,4 +1,4 @@
-//! Protection domains. Called through `ibv_alloc_pd` and `ibv_dealloc_pd`; the other objects count themselves in.
+//! Protection domains, with a count of the objects in each.
 
 use crate::abi::{IbvContext, IbvPd};
 use crate::context::Context;
@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use uct::efa::dev::Dev;
 use uct::efa::dev::soft::Pd;
 
-/// A protection domain as C holds it.
 #[repr(C)]
 pub struct PdObj {
     pub abi: IbvPd,
@@ -19,31 +18,26 @@ impl PdObj {
     /// The object behind a pointer.
     ///
     /// # Safety
-    /// `pd` came from `ibv_alloc_pd` and was not given back; the reference is not kept beyond the verb.
+    /// `pd` came from `ibv_alloc_pd` and is alive; the reference is not kept beyond the verb.
     pub unsafe fn of<'a>(pd: *mut IbvPd) -> &'a PdObj {
         // SAFETY: by this function's contract.
         unsafe { &*pd.cast::<PdObj>() }
     }
 
-    /// The context it belongs to.
     pub fn context(&self) -> &Context {
         // SAFETY: a context outlives its domains (rule of verbs), and this one came from `Context::open`.
         unsafe { Context::of(self.abi.context) }
     }
 
-    /// Something more is in it.
     pub fn add_user(&self) {
         self.users.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Something less is in it.
     pub fn remove_user(&self) {
         self.users.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// # Safety
-/// `ctx` is an open context.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_alloc_pd(ctx: *mut IbvContext) -> *mut IbvPd {
     // SAFETY: by this function's contract.
@@ -56,8 +50,6 @@ unsafe extern "C" fn ibv_alloc_pd(ctx: *mut IbvContext) -> *mut IbvPd {
     ret_ptr(make())
 }
 
-/// # Safety
-/// `pd` came from `ibv_alloc_pd`; after success nobody uses it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dealloc_pd(pd: *mut IbvPd) -> i32 {
     // SAFETY: by this function's contract.

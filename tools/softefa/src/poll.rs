@@ -1,5 +1,5 @@
-//! The extended poll: start, next, end, and the readers of the entry it is at. Called through the queue's own table.
-//! The queue is held from start to end; the context's lock only while an entry is fetched, so that posts go on inside.
+//! The extended poll: start, next, end, and readers of the current entry. The queue is locked from start to
+//! end, the context only while an entry is fetched, so that posts go on meanwhile.
 
 use crate::abi::{EfadvCq, IbvCq, IbvCqEx, IbvPollCqAttr};
 use crate::ahn::NO_AH;
@@ -8,7 +8,7 @@ use crate::status::{Completion, next_completion};
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;
 
-/// The C part of a queue.
+/// C part of a queue.
 pub fn table(base: IbvCq) -> IbvCqEx {
     IbvCqEx {
         base,
@@ -36,12 +36,12 @@ pub fn table(base: IbvCq) -> IbvCqEx {
     }
 }
 
-/// The EFA part.
+/// EFA part of a queue.
 pub fn efadv_table() -> EfadvCq {
     EfadvCq { comp_mask: 0, wc_read_sgid: read_sgid, wc_is_unsolicited: is_unsolicited }
 }
 
-/// Goes to the next entry. The caller holds the queue. // HOT
+/// Moves to the next entry. The caller has locked the queue. // HOT
 fn advance(obj: &CqObj) -> c_int {
     let Some(done) = next_completion(&mut obj.context().lock(), obj.id) else { return libc::ENOENT };
     let ex = obj.ex.get();
@@ -65,7 +65,7 @@ unsafe extern "C" fn start_poll(cq: *mut IbvCqEx, attr: *mut IbvPollCqAttr) -> c
     obj.current.lock();
     let found = advance(obj);
     if found != 0 {
-        // An empty queue is not being polled: no end follows.
+        // No end follows a start that found nothing.
         obj.current.unlock();
     }
     found
@@ -82,10 +82,10 @@ unsafe extern "C" fn end_poll(cq: *mut IbvCqEx) {
     unsafe { CqObj::of(cq) }.current.unlock();
 }
 
-/// The entry the poll is at.
+/// The current entry.
 ///
 /// # Safety
-/// `cq` is a queue of ours, held by the caller; the reference is dropped before the poll goes on.
+/// The caller has locked the queue; the reference is dropped before the poll goes on.
 #[inline]
 unsafe fn current<'a>(cq: *mut IbvCqEx) -> &'a Completion {
     // SAFETY: by this function's contract.
@@ -131,12 +131,11 @@ unsafe extern "C" fn read_flow_tag(_cq: *mut IbvCqEx) -> u32 {
 
 unsafe extern "C" fn read_tm(_cq: *mut IbvCqEx, _out: *mut c_void) {}
 
-/// The queue an EFA part belongs to.
 fn cq_of_efadv(cq: *mut EfadvCq) -> *mut IbvCqEx {
     cq.cast::<u8>().wrapping_sub(offset_of!(CqObj, efadv)).cast()
 }
 
-/// The sender's GID, where the receiver has no address handle that would name it.
+/// GID of a sender for which the receiver has no address handle.
 unsafe extern "C" fn read_sgid(cq: *mut EfadvCq, gid: *mut [u8; 16]) -> c_int {
     // SAFETY: called between start and end of a poll, on the EFA part of a queue of ours.
     let done = unsafe { current(cq_of_efadv(cq)) };
@@ -153,7 +152,7 @@ unsafe extern "C" fn is_unsolicited(cq: *mut EfadvCq) -> bool {
     unsafe { current(cq_of_efadv(cq)) }.unsolicited
 }
 
-/// What `ibv_start_poll` is given: nothing may be asked for.
+/// Rejects any attribute.
 ///
 /// # Safety
 /// `attr` is null or valid.

@@ -1,5 +1,4 @@
-//! Posting sends and receives the plain way, and carrying out one request, which sessions share.
-//! Called through the context's table. Checks what the driver checks; the device checks keys and peers.
+//! The plain posts of sends and receives. Checks what the driver checks; the device checks keys and peers.
 
 use crate::abi::{IbvQp, IbvRecvWr, IbvSendWr, IbvSge};
 use crate::errno::Errno;
@@ -16,7 +15,7 @@ const WR_SEND: c_int = 2;
 const WR_SEND_IMM: c_int = 3;
 const WR_READ: c_int = 4;
 
-/// The pieces of a list.
+/// The SGEs of a list.
 ///
 /// # Safety
 /// `list` has `n` entries, or `n` is not positive.
@@ -31,10 +30,10 @@ unsafe fn sge_list<'a>(list: *const IbvSge, n: c_int) -> Result<&'a [IbvSge], Er
     }
 }
 
-/// What a plain send work request asks for. // HOT
+/// Converts a plain send work request. // HOT
 ///
 /// # Safety
-/// `wr`'s pointers are valid as verbs require.
+/// `wr`'s pointers are valid.
 #[inline]
 unsafe fn request(obj: &QpObj, wr: &IbvSendWr) -> Result<SendWr, Errno> {
     let flags = wr.send_flags;
@@ -44,7 +43,7 @@ unsafe fn request(obj: &QpObj, wr: &IbvSendWr) -> Result<SendWr, Errno> {
     let (opcode, imm) = match wr.opcode {
         WR_SEND => (WrOpcode::Send, None),
         WR_SEND_IMM => (WrOpcode::Send, Some(wr.imm_data)),
-        // Plain posts of RDMA have no room for a destination: the extended functions are for these.
+        // Plain RDMA posts have no room for a destination: the extended functions do.
         WR_WRITE | WR_WRITE_IMM | WR_READ => return Err(libc::EINVAL),
         _ => return Err(libc::EINVAL),
     };
@@ -68,9 +67,6 @@ unsafe fn request(obj: &QpObj, wr: &IbvSendWr) -> Result<SendWr, Errno> {
 }
 
 /// Posts a list of sends. // HOT
-///
-/// # Safety
-/// `qp` is one of ours; the list is valid; `bad` is writable.
 pub unsafe extern "C" fn post_send(
     qp: *mut IbvQp,
     mut wr: *mut IbvSendWr,
@@ -118,9 +114,6 @@ unsafe fn receive(row: &QpState, wr: &IbvRecvWr) -> Result<(), Errno> {
 }
 
 /// Posts a list of receives. // HOT
-///
-/// # Safety
-/// `qp` is one of ours; the list is valid; `bad` is writable.
 pub unsafe extern "C" fn post_recv(
     qp: *mut IbvQp,
     mut wr: *mut IbvRecvWr,

@@ -1,5 +1,5 @@
-//! What is found out about a program before it is run with a library preloaded: where it is, and whether the loader would
-//! leave the library out without a word. Called by `run` and `doctor`. Runs nothing.
+//! Checks of a program before it runs with a preloaded library: where it is, and whether the loader would
+//! ignore the library.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -8,21 +8,20 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 const ELF: &[u8] = b"\x7fELF";
-/// Bytes of an ELF header, and of an entry of its program header table.
+/// Sizes of an ELF header and of a program header.
 const ELF_HDR: usize = 64;
 const PROGRAM_HDR: usize = 56;
 /// The entry that names the dynamic loader.
 const PT_INTERP: u32 = 3;
 const CLASS_64: u8 = 2;
-/// x86-64.
 const MACHINE: u16 = 62;
-/// Interpreters of scripts in a row that the kernel follows.
+/// Nested script interpreters that the kernel follows.
 const MAX_SCRIPTS: u32 = 5;
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
 
-/// The file a shell would run for `name`.
+/// File that a shell would run for `name`.
 pub fn find(name: &OsStr) -> Result<PathBuf, String> {
     if name.as_encoded_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
@@ -37,34 +36,33 @@ pub fn find(name: &OsStr) -> Result<PathBuf, String> {
     })
 }
 
-/// Debian's package of a program that people try the device with.
+/// Debian package of a client program.
 fn package(name: &str) -> Option<&'static str> {
     const ALL: [(&str, &str); 3] =
         [("fi_", "libfabric-bin"), ("ucx_", "ucx-utils"), ("ibv_", "ibverbs-utils")];
     ALL.iter().find(|(start, _)| name.starts_with(start)).map(|(_, package)| *package)
 }
 
-/// What the loader does with a library preloaded into a program.
+/// Effect of a library preloaded into a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Preload {
-    /// It takes it.
     Works,
-    /// It leaves it out, for this reason; programs that this one starts may take it.
+    /// Ignored, for this reason; child programs may load it.
     Ignored(&'static str),
-    /// It takes the setting away, for this reason.
+    /// The preload setting is removed, for this reason.
     Blocked(&'static str),
 }
 
-/// The first bytes of a file, and the file. One that may be run and not read is taken as it is: nothing.
+/// First bytes of a file, and the file; `None` if it cannot be read.
 fn read_head(path: &Path) -> Option<(File, Vec<u8>)> {
     let mut file = File::open(path).ok()?;
     let mut head = Vec::new();
-    // What cannot be read is as good as empty.
+    // Unreadable counts as empty.
     let _ = file.by_ref().take(1 << 16).read_to_end(&mut head);
     Some((file, head))
 }
 
-/// The program that is run for `path`: itself, or what interprets it if it is a script.
+/// Program that runs for `path`: itself, or the interpreter of a script.
 pub fn binary(path: &Path) -> PathBuf {
     let mut path = path.to_path_buf();
     for _ in 0..MAX_SCRIPTS {
@@ -78,7 +76,7 @@ pub fn binary(path: &Path) -> PathBuf {
 }
 
 impl Preload {
-    /// Of a program that is no script ([`binary`]).
+    /// Checks a program that is no script ([`binary`]).
     pub fn of(path: &Path) -> Preload {
         read_head(path).map_or(Preload::Works, |(file, head)| inspect(&file, &head))
     }
@@ -115,7 +113,7 @@ fn is_static(head: &[u8]) -> bool {
     };
     let entry = |i: usize| number(32, 8)?.checked_add(i.checked_mul(PROGRAM_HDR)?);
     let Some(count) = number(56, 2).filter(|_| head.len() >= ELF_HDR) else { return false };
-    // A table beyond what was read is nobody's usual program: let the loader judge it.
+    // A table beyond what was read is unusual: leave it to the loader.
     let kinds: Option<Vec<usize>> = (0..count).map(|i| entry(i).and_then(|at| number(at, 4))).collect();
     kinds.is_some_and(|kinds| !kinds.contains(&(PT_INTERP as usize)))
 }
@@ -124,7 +122,7 @@ fn is_static(head: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// A little-endian 64-bit file with program headers of these kinds.
+    /// A little-endian 64-bit ELF file with program headers of these kinds.
     fn elf(kinds: &[u32]) -> Vec<u8> {
         let mut file = vec![0; ELF_HDR + kinds.len() * PROGRAM_HDR];
         file[..4].copy_from_slice(ELF);

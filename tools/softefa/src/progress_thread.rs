@@ -1,6 +1,6 @@
-//! The part of a NIC that works while its program does not: a thread that moves requests which a post could not finish
-//! (held back on a rough network, before a receiver that is not ready, long RDMA). Owned by a context, which posts wake it through.
-//! Never runs, nor is started, while every request is finished by its post; takes no completion.
+//! A thread that progresses deferred requests while the program does not poll, as a NIC would: delayed by
+//! faults, at a receiver that is not ready, or long RDMA. Started by the first deferred request; takes no
+//! completions.
 
 use crate::split_lock::SplitLock;
 use crate::state::State;
@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Time between two rounds while requests wait.
+/// Time between two rounds while requests are deferred.
 const ROUND: Duration = Duration::from_micros(50);
-/// Polls that a busy program makes in that time: what a round counts for.
+/// Polls of a busy program in that time.
 const ROUND_POLLS: u32 = 512;
 
-/// Held while an engine has a context's lock: a fork in that moment would leave the child a lock that nobody gives back.
+/// Locked while the thread holds a context's lock: a fork meanwhile would leave the child a lock that nobody
+/// releases.
 static FORK_LOCK: SplitLock<()> = SplitLock::new(());
 
 extern "C" fn before_fork() {
@@ -25,27 +26,26 @@ extern "C" fn after_fork() {
     FORK_LOCK.unlock();
 }
 
-/// A context's state, its lock, and its engine.
+/// State of a context, its lock, and its thread.
 pub struct ProgressThread(Arc<Mutex<State>>);
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // A panic in a verb ends the process, so a poisoned lock is never seen by anybody who could go on.
+    // A panic in a verb ends the process, so nobody sees a poisoned lock.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ProgressThread {
-    /// An engine that has nothing to do yet.
     pub fn new(state: State) -> ProgressThread {
         ProgressThread(Arc::new(Mutex::new(state)))
     }
 
-    /// The state. // HOT
+    // HOT
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.0)
     }
 
-    /// There are requests that wait.
+    /// Starts or wakes the thread.
     #[cold]
     pub fn wake(&self, state: &mut State) {
         let thread = &mut state.thread;
@@ -54,7 +54,7 @@ impl ProgressThread {
             Some(_) => {}
             None => {
                 let shared = self.0.clone();
-                // Without a thread, requests move when the program polls.
+                // Without a thread, requests progress when the program polls.
                 thread.handle = spawn(move || run(&shared)).map(|handle| (handle, process::id()));
             }
         }
@@ -75,13 +75,13 @@ impl Drop for ProgressThread {
                 // It ends without a panic, or the process has ended.
                 let _ = thread.join();
             }
-            // In a child there is no such thread: nothing about it may be given back.
+            // A forked child has no such thread to join.
             thread => std::mem::forget(thread),
         }
     }
 }
 
-/// Starts a thread that no signal is delivered to: they are for the program.
+/// Starts a thread with all signals blocked: they are for the program.
 fn spawn(body: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -114,7 +114,7 @@ fn run(state: &Mutex<State>) {
     }
 }
 
-/// Moves what waits; answers whether something waits on, or nothing if the engine shall end.
+/// Progresses deferred requests; returns whether some remain, or `None` to end.
 fn round(state: &mut State) -> Option<bool> {
     let more = state.cqs.iter().fold(false, |more, (_, row)| row.cq.progress_for(ROUND_POLLS) || more);
     state.thread.idle = !more;

@@ -1,5 +1,4 @@
-//! Queue pairs: made, taken through their states, queried, destroyed. Posting is in `post` and `session`.
-//! Called by name and through the context's table; EFA's own creators come through `efadv`.
+//! Queue pairs: creation, state transitions, query, destruction. Posting is in `post` and `wr_batch`.
 
 use crate::abi::{IbvContext, IbvPd, IbvQp, IbvQpAttr, IbvQpCap, IbvQpEx, IbvQpInitAttr, IbvQpInitAttrEx};
 use crate::context::Context;
@@ -33,7 +32,7 @@ const OP_READ: u64 = 16;
 
 const ATTR_STATE: c_uint = 1;
 const ATTR_CUR_STATE: c_uint = 2;
-/// An event when the queue is drained: permitted, and as nothing is ever queued there is none.
+/// Event when the queue is drained: permitted, never raised.
 const ATTR_SQD_EVENT: c_uint = 1 << 2;
 const ATTR_PKEY: c_uint = 1 << 4;
 const ATTR_PORT: c_uint = 1 << 5;
@@ -41,7 +40,6 @@ const ATTR_QKEY: c_uint = 1 << 6;
 const ATTR_RNR: c_uint = 1 << 11;
 const ATTR_SQ_PSN: c_uint = 1 << 16;
 
-/// Retries that never end.
 const RNR_FOREVER: u8 = 7;
 
 fn check_cap(cap: &IbvQpCap, dev: &DevAttr) -> Result<(), Errno> {
@@ -63,7 +61,7 @@ fn check_ops(ops: u64, kind: Kind, dev: &DevAttr) -> Result<(), Errno> {
     if ops & !can == 0 { Ok(()) } else { Err(libc::EOPNOTSUPP) }
 }
 
-/// Makes a queue pair from `attr` and writes back what it got.
+/// Creates a queue pair from `attr` and writes back the actual capacities.
 ///
 /// # Safety
 /// `pd` and the queues in `attr` are of ours, of one context.
@@ -145,7 +143,7 @@ pub unsafe fn create_plain(
     Ok(Box::into_raw(Box::new(obj)).cast())
 }
 
-/// Makes a queue pair from extended attributes.
+/// Creates a queue pair from extended attributes.
 ///
 /// # Safety
 /// As for [`create_plain`].
@@ -180,8 +178,6 @@ pub unsafe fn create_ex(
     Ok(made)
 }
 
-/// # Safety
-/// `pd` is a domain, `attr` valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_qp(pd: *mut IbvPd, attr: *mut IbvQpInitAttr) -> *mut IbvQp {
     // SAFETY: by this function's contract.
@@ -193,10 +189,6 @@ unsafe extern "C" fn ibv_create_qp(pd: *mut IbvPd, attr: *mut IbvQpInitAttr) -> 
     ret_ptr(unsafe { create_plain(pd, attr, Kind::Datagram) })
 }
 
-/// The context's own creator.
-///
-/// # Safety
-/// `ctx` is an open context, `attr` valid.
 pub unsafe extern "C" fn create_qp_ex(ctx: *mut IbvContext, attr: *mut IbvQpInitAttrEx) -> *mut IbvQp {
     // SAFETY: by this function's contract.
     let attr = unsafe { &mut *attr };
@@ -207,7 +199,7 @@ pub unsafe extern "C" fn create_qp_ex(ctx: *mut IbvContext, attr: *mut IbvQpInit
     ret_ptr(unsafe { create_ex(ctx, attr, Kind::Datagram) })
 }
 
-/// The attributes a step needs, and those it may have besides. `None`: there is no such step.
+/// Attributes that a state transition requires, and those it permits; `None` if there is no such transition.
 fn transition(from: c_int, to: c_int) -> Option<(c_uint, c_uint)> {
     match (from, to) {
         (RESET, RESET) => Some((0, 0)),
@@ -223,8 +215,6 @@ fn transition(from: c_int, to: c_int) -> Option<(c_uint, c_uint)> {
     }
 }
 
-/// # Safety
-/// `qp` is one of ours, `attr` valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_modify_qp(qp: *mut IbvQp, attr: *mut IbvQpAttr, mask: c_int) -> c_int {
     // SAFETY: by this function's contract.
@@ -271,8 +261,6 @@ fn modify(obj: &QpObj, attr: &IbvQpAttr, mask: c_uint) -> Result<(), Errno> {
     Ok(())
 }
 
-/// # Safety
-/// `qp` is one of ours; `attr` and `init` are writable.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_qp(
     qp: *mut IbvQp,
@@ -312,8 +300,6 @@ unsafe extern "C" fn ibv_query_qp(
     0
 }
 
-/// # Safety
-/// `qp` is one of ours; after success nobody uses it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_qp(qp: *mut IbvQp) -> c_int {
     // SAFETY: by this function's contract.
@@ -327,7 +313,7 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut IbvQp) -> c_int {
                 cq.discard_qp(row.qp.qpn());
             }
         }
-        // Dropped under the lock: the device's part shares counts with its context.
+        // Dropped under the lock: device objects share unsynchronised counts.
         drop(row);
     }
     // SAFETY: the field was written when the object was made.
@@ -339,7 +325,7 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut IbvQp) -> c_int {
     0
 }
 
-/// Every queue pair of ours has the extended functions. May be asked about nothing.
+/// Every queue pair has the extended functions; `qp` may be null.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_qp_to_qp_ex(qp: *mut IbvQp) -> *mut IbvQpEx {
     qp.cast()

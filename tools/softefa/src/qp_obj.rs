@@ -1,4 +1,4 @@
-//! A queue pair as C holds it. Reached by `qp` (its life), `post` and `wr_batch` (posting).
+//! A queue pair as C holds it, for `qp` (life cycle), `post` and `wr_batch` (posting).
 
 use crate::abi::{EfadvQp, IbvQpCap, IbvQpEx};
 use crate::context::Context;
@@ -16,36 +16,34 @@ pub const RTS: c_int = 3;
 pub const SQD: c_int = 4;
 pub const ERR: c_int = 6;
 
-/// What kind of queue pair is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Scalable reliable datagrams.
+    /// Scalable reliable datagram.
     Srd {
-        /// Writes with immediate use up no receive.
+        /// Writes with immediate consume no receive.
         unsolicited: bool,
     },
-    /// Datagrams without promises.
+    /// Unreliable datagram.
     Datagram,
 }
 
-/// A queue pair as C holds it.
 #[repr(C)]
 pub struct QpObj {
     pub ex: UnsafeCell<IbvQpEx>,
     pub efadv: EfadvQp,
     pub id: SlotId,
     pub kind: Kind,
-    /// What was given; asked for by a query.
+    /// Actual capacities.
     pub cap: IbvQpCap,
     pub sig_all: bool,
-    /// State as posts see it: the C field may be read by the program, this one never written by it.
+    /// State for posts; the C field is for the program to read.
     pub state: AtomicU8,
-    /// Held from start to completion of a send session.
+    /// Locked during a batch of work requests.
     pub batch: SplitLock<WrBatch>,
 }
 
 impl QpObj {
-    /// The object behind a pointer, of either C type.
+    /// The object behind a pointer of either C type.
     ///
     /// # Safety
     /// `qp` is a queue pair of ours, alive; the reference is not kept beyond the verb.
@@ -55,7 +53,6 @@ impl QpObj {
         unsafe { &*qp.cast::<QpObj>() }
     }
 
-    /// Its context.
     #[inline]
     pub fn context(&self) -> &Context {
         // SAFETY: the field was written when the object was made and is never written again.
@@ -64,19 +61,17 @@ impl QpObj {
         unsafe { Context::of(ctx) }
     }
 
-    /// Whether sends may be posted.
     #[inline]
     pub fn may_send(&self) -> bool {
         matches!(c_int::from(self.state.load(Ordering::Relaxed)), RTS | SQD)
     }
 
-    /// Whether receives may be posted.
     #[inline]
     pub fn may_recv(&self) -> bool {
         matches!(c_int::from(self.state.load(Ordering::Relaxed)), INIT | RTR | RTS | SQD)
     }
 
-    /// Whether sends complete whether they ask for it or not.
+    /// Whether every send completes, signalled or not.
     #[inline]
     pub fn signals_all(&self) -> bool {
         self.sig_all
@@ -84,7 +79,7 @@ impl QpObj {
 
     pub fn set_state(&self, state: c_int) {
         self.state.store(state as u8, Ordering::Relaxed);
-        // SAFETY: the program changes a queue pair's state from one thread at a time and reads the field afterwards.
+        // SAFETY: the program changes the state from one thread at a time and reads the field afterwards.
         unsafe { (*self.ex.get()).base.state = state };
     }
 }

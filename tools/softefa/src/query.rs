@@ -1,5 +1,5 @@
-//! What the device and its port are: attributes, GID, partition key. Called by name and through the context's table.
-//! Values are those of the real device where they are known ("Software EFA", docs/soft-efa.md).
+//! Device and port attributes, GID, partition key: those of the real device where known ("Software EFA",
+//! docs/soft-efa.md).
 
 use crate::abi::{IbvContext, IbvDeviceAttr, IbvDeviceAttrEx, IbvGidEntry, IbvPortAttr};
 use crate::context::Context;
@@ -9,9 +9,8 @@ use std::ffi::{c_char, c_int, c_void};
 use uct::efa::dev::DevAttr;
 use uct::efa::dev::soft::MAX_RECV_SGE;
 
-/// Interrupt vectors. More than one: libfabric takes a single one to mean that there are no interrupts.
+/// Interrupt vectors: libfabric takes one to mean that there are no interrupts.
 pub const COMP_VECTORS: c_int = 2;
-/// Pieces of a receive.
 pub const RQ_SGE: u16 = MAX_RECV_SGE as u16;
 
 const AMAZON: u32 = 0x1d0f;
@@ -23,7 +22,7 @@ const WIDTH_4X: u8 = 2;
 const SPEED_EDR: u8 = 32;
 const FULL_MEMBER: u16 = 0xffff;
 
-/// Most pieces of all receives of a queue pair: libfabric posts 8192 receives of three, as on the real device.
+/// Most SGEs of all receives of a queue pair: libfabric posts 8192 receives of three, as on the real device.
 pub fn max_rq_wr(dev: &DevAttr) -> u32 {
     dev.max_recv_depth
 }
@@ -67,8 +66,6 @@ fn device_attr(dev: &DevAttr) -> IbvDeviceAttr {
     }
 }
 
-/// # Safety
-/// `ctx` is an open context, `attr` writable.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_device(ctx: *mut IbvContext, attr: *mut IbvDeviceAttr) -> c_int {
     // SAFETY: by this function's contract.
@@ -78,10 +75,6 @@ unsafe extern "C" fn ibv_query_device(ctx: *mut IbvContext, attr: *mut IbvDevice
     0
 }
 
-/// The context's own query.
-///
-/// # Safety
-/// `ctx` is an open context, `attr` writable for `len` bytes.
 pub unsafe extern "C" fn query_device_ex(
     ctx: *mut IbvContext,
     _input: *const c_void,
@@ -104,10 +97,6 @@ pub unsafe extern "C" fn query_device_ex(
     0
 }
 
-/// The context's own query.
-///
-/// # Safety
-/// `ctx` is an open context, `attr` writable for `len` bytes.
 pub unsafe extern "C" fn query_port(
     ctx: *mut IbvContext,
     port: u8,
@@ -139,10 +128,7 @@ pub unsafe extern "C" fn query_port(
     0
 }
 
-/// The symbol's structure ends before the last two fields: the oldest layout there is.
-///
-/// # Safety
-/// `ctx` is an open context, `attr` writable as far as that layout goes.
+/// The exported symbol's structure ends before the last two fields: the oldest layout.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_port(ctx: *mut IbvContext, port: u8, attr: *mut IbvPortAttr) -> c_int {
     let len = std::mem::offset_of!(IbvPortAttr, link_layer);
@@ -150,8 +136,6 @@ unsafe extern "C" fn ibv_query_port(ctx: *mut IbvContext, port: u8, attr: *mut I
     unsafe { query_port(ctx, port, attr, len) }
 }
 
-/// # Safety
-/// `ctx` is an open context, `gid` writable.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_gid(
     ctx: *mut IbvContext,
@@ -170,8 +154,6 @@ unsafe extern "C" fn ibv_query_gid(
     0
 }
 
-/// # Safety
-/// `ctx` is an open context, `entry` writable for `size` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _ibv_query_gid_ex(
     ctx: *mut IbvContext,
@@ -192,8 +174,6 @@ unsafe extern "C" fn _ibv_query_gid_ex(
     0
 }
 
-/// # Safety
-/// As for `_ibv_query_gid_ex`, with room for `max` entries.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _ibv_query_gid_table(
     ctx: *mut IbvContext,
@@ -212,8 +192,6 @@ unsafe extern "C" fn _ibv_query_gid_table(
     }
 }
 
-/// # Safety
-/// `pkey` is writable.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_pkey(_ctx: *mut IbvContext, port: u8, index: c_int, pkey: *mut u16) -> c_int {
     if port != 1 || index != 0 {

@@ -1,5 +1,5 @@
-//! `softefa run`: the tree and the environment, then the program in this process's place: signals, its terminal, its exit
-//! status and its end are its own. What it cannot take along is said before; the watcher removes the tree.
+//! `softefa run`: sets up the sysfs tree and the environment, then becomes the program, whose signals,
+//! terminal and exit status are its own. The cleanup process removes the tree.
 
 use crate::cleanup;
 use crate::loader::LoadedLibs;
@@ -11,20 +11,19 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The library's file name.
 pub const LIBRARY: &str = "libsoftefa.so";
-/// Exit status when softefa itself is at fault, as of `env` and `nice`.
+/// Exit status for a failure of softefa itself, as of `env` and `nice`.
 const OWN_FAULT: u8 = 125;
-/// Exit status for a program that is not there, as of a shell.
+/// Exit status for a missing program, as of a shell.
 const NOT_FOUND: u8 = 127;
-/// And for one that cannot be run.
+/// Exit status for a program that cannot be run.
 const NOT_RUN: u8 = 126;
 
-/// Why the program does not run.
+/// Reason why the program does not run.
 pub struct RunError {
     /// Exit status.
     pub code: u8,
-    /// One line for people.
+    /// One line of text.
     pub text: String,
 }
 
@@ -34,7 +33,7 @@ impl From<String> for RunError {
     }
 }
 
-/// The library, which lies beside this program.
+/// The library, beside this program or in ../lib.
 pub fn library() -> Result<PathBuf, String> {
     let me = std::env::current_exe().map_err(|e| format!("where this program is cannot be found: {e}"))?;
     let dir = me.parent().unwrap_or(&me);
@@ -62,7 +61,7 @@ fn preload(library: PathBuf) -> OsString {
     all
 }
 
-/// Becomes `command` with `devices` in it. Comes back only if that cannot be.
+/// Becomes `command` with `devices`; returns only on failure.
 pub fn run(
     keys: &[(&'static str, String)],
     devices: &[String],
@@ -104,6 +103,6 @@ pub fn run(
         .env("SYSFS_PATH", tree_path)
         .envs(keys.iter().map(|(key, value)| (key, value)))
         .exec();
-    // The watcher takes the tree away.
+    // The cleanup process removes the tree.
     Err(fail(NOT_RUN, error.to_string()))
 }

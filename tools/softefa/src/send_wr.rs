@@ -1,5 +1,5 @@
-//! One send work request, and a batch of them (`ibv_wr_start` to `ibv_wr_complete`). Built by `post` and `wr_batch`; checks what
-//! the driver checks, the device checks keys and peers.
+//! A send work request, and a batch of them (`ibv_wr_start` to `ibv_wr_complete`). Checks what the driver
+//! checks; the device checks keys and peers.
 
 use crate::abi::{IbvAh, IbvSge};
 use crate::ah::AhObj;
@@ -9,19 +9,17 @@ use std::ffi::c_uint;
 use uct::efa::dev::soft::Ah;
 use uct::efa::dev::{Dest, DevAttr, DevQp, PostError, Sge};
 
-/// Ask for a completion: every request has one, and must say so.
+/// Asks for a completion, which every request has.
 pub const SIGNALED: c_uint = 2;
 
-/// Take the bytes, not their address.
+/// The data are inline.
 pub const INLINE: c_uint = 8;
 
-/// Room for the widest inline send of any generation.
+/// Widest inline send of any generation.
 pub const INLINE_ROOM: usize = 80;
 
-/// Pieces of a send.
 const MAX_SGE: usize = 2;
 
-/// What a request does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum WrOpcode {
     Send,
@@ -29,7 +27,7 @@ pub enum WrOpcode {
     Write,
 }
 
-/// One request, whoever built it.
+/// A send work request from either interface.
 #[derive(Clone, Copy)]
 pub struct SendWr {
     pub opcode: WrOpcode,
@@ -40,7 +38,7 @@ pub struct SendWr {
     pub to: Option<Dest<Ah>>,
     pub sge: [Sge; MAX_SGE],
     pub num_sge: usize,
-    /// Length of the bytes taken, if they were.
+    /// Length of the inline data, if inline.
     pub inline: Option<usize>,
     pub bytes: [u8; INLINE_ROOM],
 }
@@ -48,7 +46,6 @@ pub struct SendWr {
 pub const NO_SGE: Sge = Sge { addr: std::ptr::null_mut(), len: 0, lkey: 0 };
 
 impl SendWr {
-    /// A request without data and destination.
     #[inline]
     pub fn new(opcode: WrOpcode, wr_id: u64, imm: Option<u32>) -> SendWr {
         SendWr {
@@ -65,7 +62,7 @@ impl SendWr {
         }
     }
 
-    /// Names the peer.
+    /// Sets the destination.
     ///
     /// # Safety
     /// `ah` is null or an address handle of ours.
@@ -78,7 +75,6 @@ impl SendWr {
         Ok(())
     }
 
-    /// Adds registered memory.
     #[inline]
     pub fn add_sge(&mut self, sge: &IbvSge) -> Result<(), Errno> {
         let room = self.sge.get_mut(self.num_sge).ok_or(libc::EINVAL)?;
@@ -87,7 +83,7 @@ impl SendWr {
         Ok(())
     }
 
-    /// Takes bytes, behind those taken before.
+    /// Appends inline data.
     ///
     /// # Safety
     /// `from` is readable for `len` bytes.
@@ -104,7 +100,7 @@ impl SendWr {
         Ok(())
     }
 
-    /// Whether the driver would take it: a session is posted whole or not at all. // HOT
+    /// Checks as the driver does; a batch is posted whole or not at all. // HOT
     #[inline]
     pub fn check(&self, row: &QpState, dev: &DevAttr) -> Result<(), Errno> {
         let fits = match (self.opcode, self.inline) {
@@ -117,7 +113,7 @@ impl SendWr {
         if fits && self.to.is_some() { Ok(()) } else { Err(libc::EINVAL) }
     }
 
-    /// Gives it to the device. RDMA has been [checked](Self::check). // HOT
+    /// Posts it to the device. RDMA was [checked](Self::check). // HOT
     #[inline]
     pub fn post(&self, row: &QpState) -> Result<(), Errno> {
         let to = self.to.as_ref().ok_or(libc::EINVAL)?;
@@ -139,12 +135,12 @@ pub fn post_errno(e: PostError) -> Errno {
     }
 }
 
-/// What was collected.
+/// A batch of work requests.
 #[derive(Default)]
 pub struct WrBatch {
     pub list: Vec<SendWr>,
     pub failed: Option<Errno>,
 }
 
-// SAFETY: the addresses in requests are the program's; they are only handed on, by the thread that holds the session.
+// SAFETY: the addresses in requests are the program's; the thread that holds the batch only passes them on.
 unsafe impl Send for WrBatch {}

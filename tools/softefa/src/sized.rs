@@ -1,5 +1,5 @@
-//! Structures whose length the caller gives, because later versions of rdma-core append fields. Copies as much as both sides
-//! have. Imports only `errno`.
+//! Structures whose length the caller gives, because later rdma-core versions append fields. Copies what both
+//! sides have.
 
 use crate::errno::Errno;
 
@@ -8,7 +8,7 @@ pub fn covers(inlen: u32, len: usize) -> bool {
     inlen as usize >= len
 }
 
-/// Fills a caller's structure of `inlen` bytes with as much of `value` as it holds, and zeros.
+/// Fills a caller's structure of `inlen` bytes with `value`, and zeros behind it.
 ///
 /// # Safety
 /// `to` is writable for `inlen` bytes.
@@ -21,7 +21,7 @@ pub unsafe fn copy_out<T: Copy>(to: *mut T, inlen: u32, value: T) {
     unsafe { std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), to.cast::<u8>(), n) };
 }
 
-/// Reads a caller's structure of `inlen` bytes. What is beyond ours must be zero: it would ask for something unknown.
+/// Reads a caller's structure of `inlen` bytes. Unknown fields must be zero.
 ///
 /// # Safety
 /// `from` is readable for `inlen` bytes; `T` is a structure of integers.

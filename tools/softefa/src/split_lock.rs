@@ -1,19 +1,19 @@
-//! A lock that one C function takes and another gives back: a send session, a poll session.
-//! Used by queue pairs and completion queues. Never held by this library while it runs on its own account.
+//! A lock that one C function takes and another releases: a batch of work requests, an extended poll.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A value that only the holder of its flag touches.
+/// A value for the holder of the lock only.
 pub struct SplitLock<T> {
     locked: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached only between `take` and `give` (contract of `value`), that is by one thread at a time.
+// SAFETY: the value is reached only between `lock` and `unlock` (contract of `value`), by one thread at a
+// time.
 unsafe impl<T: Send> Sync for SplitLock<T> {}
 
-/// Spins before a waiter lets others run.
+/// Spins before a waiter yields.
 const SPINS: u32 = 64;
 
 impl<T> SplitLock<T> {
@@ -21,11 +21,11 @@ impl<T> SplitLock<T> {
         SplitLock { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// Waits until nobody holds it, and holds it. // HOT
+    // HOT
     #[inline]
     pub fn lock(&self) {
         let mut spins = 0;
-        // SYNC(held): acquire pairs with the release in `give`.
+        // SYNC(held): acquire pairs with the release in `unlock`.
         while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             spins += 1;
             if spins % SPINS == 0 {
@@ -36,7 +36,6 @@ impl<T> SplitLock<T> {
         }
     }
 
-    /// Gives it back.
     #[inline]
     pub fn unlock(&self) {
         self.locked.store(false, Ordering::Release);
@@ -45,7 +44,7 @@ impl<T> SplitLock<T> {
     /// The value.
     ///
     /// # Safety
-    /// The caller holds it, and drops the reference before it is given back and before it asks again.
+    /// The caller holds the lock, and drops the reference before it unlocks or calls this again.
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "the flag makes it exclusive")]
     pub unsafe fn value(&self) -> &mut T {

@@ -1,5 +1,5 @@
-//! What lies behind a context: the device and all its objects, under one lock, named by ids with a generation.
-//! Used by every verb. The lock is never held while a caller's code runs, nor across the start and end of a session.
+//! State behind a context: the device and its objects, under one lock, by ids with a generation. The lock is
+//! never held while a caller's code runs, nor across an extended poll or a batch.
 
 use crate::ahn::AhnTable;
 use crate::errno::Errno;
@@ -8,17 +8,17 @@ use ucs::coll::slots::{SlotId, Slots};
 use uct::efa::dev::soft::{Cq, Device, Mr, Pd, Qp, Shm};
 use uct::efa::dev::{Cqe, Dev, DevCq, DevQp};
 
-/// Entries taken from the device in one go.
+/// Completions polled from the device at a time.
 const BATCH: usize = 16;
 
-/// A completion queue as its context knows it.
+/// State of a completion queue.
 pub struct CqState {
     pub cq: Cq<Shm>,
-    /// Entries taken from the device and not yet shown: `batch[next..end]`.
+    /// Completions polled and not yet shown: `batch[next..end]`.
     batch: [Cqe; BATCH],
     next: usize,
     end: usize,
-    /// Queue pairs on it, counted once for sends and once for receives.
+    /// Queue pairs on it, counted for sends and for receives.
     pub users: u32,
 }
 
@@ -27,7 +27,7 @@ impl CqState {
         CqState { cq, batch: [Cqe::EMPTY; BATCH], next: 0, end: 0, users: 0 }
     }
 
-    /// Whether entries were taken from the device and not yet shown.
+    /// Whether there are completions polled and not yet shown.
     pub fn has_batched(&self) -> bool {
         self.next != self.end
     }
@@ -46,7 +46,7 @@ impl CqState {
         Some(self.batch[self.next - 1])
     }
 
-    /// Drops what a queue pair that is going away has here.
+    /// Drops completions of a queue pair that is being destroyed.
     pub fn discard_qp(&mut self, qpn: u16) {
         let mut keep = self.next;
         for i in self.next..self.end {
@@ -59,20 +59,19 @@ impl CqState {
     }
 }
 
-/// A queue pair as its context knows it.
+/// State of a queue pair.
 pub struct QpState {
     pub qp: Qp<Shm>,
     pub pd: Pd,
-    /// Datagrams without promises.
     pub datagram: bool,
-    /// Writes with immediate use up no receive.
+    /// Writes with immediate consume no receive.
     pub unsolicited: bool,
     pub send_cq: SlotId,
     pub recv_cq: SlotId,
     pub attrs: QpAttrs,
 }
 
-/// What a program has set of a queue pair's attributes, for it to ask.
+/// Attributes set by the program, for queries.
 #[derive(Clone, Copy, Default)]
 pub struct QpAttrs {
     pub qkey: u32,
@@ -80,14 +79,13 @@ pub struct QpAttrs {
     pub rnr_retry: u8,
 }
 
-/// What the engine thread does, kept with the state it works on.
+/// State of the progress thread.
 #[derive(Default)]
 pub struct ThreadState {
-    /// The thread, and the process that has it: a child after fork has none.
+    /// The thread, and its process: a forked child has none.
     pub handle: Option<(JoinHandle<()>, u32)>,
-    /// It is parked, or about to.
+    /// Parked, or about to park.
     pub idle: bool,
-    /// It shall end.
     pub stop: bool,
 }
 
@@ -97,16 +95,15 @@ pub struct State {
     pub mrs: Slots<Mr<Shm>>,
     pub cqs: Slots<CqState>,
     pub qps: Slots<QpState>,
-    /// Queue pairs by number modulo the length, a power of two: the device keeps them distinct so.
+    /// Queue pairs by number modulo the length, a power of two, by which the device keeps them distinct.
     by_qpn: Vec<SlotId>,
     pub ahs: AhnTable,
-    /// What the engine does.
     pub thread: ThreadState,
 }
 
-// SAFETY: the parts of a soft device share counted references and cells without synchronisation. All of them, of one
-// context, are inside one `State`, which hands out nothing but copies of plain values and borrows bound to its guard;
-// so whoever holds the context's lock is the only one to touch any of them.
+// SAFETY: device objects share reference counts and cells without synchronisation. All those of a context are
+// inside one `State`, which gives out only plain values and borrows bound to its guard, so the holder of the
+// context's lock is the only user.
 unsafe impl Send for State {}
 
 impl State {
@@ -127,7 +124,6 @@ impl State {
         usize::from(qpn) & (self.by_qpn.len() - 1)
     }
 
-    /// Adds a queue pair.
     pub fn insert_qp(&mut self, row: QpState) -> Result<SlotId, Errno> {
         let slot = self.qpn_slot(row.qp.qpn());
         let id = self.qps.insert(row).map_err(|_| libc::ENOMEM)?;
@@ -135,7 +131,6 @@ impl State {
         Ok(id)
     }
 
-    /// Takes a queue pair out; the device destroys it.
     pub fn remove_qp(&mut self, id: SlotId) -> Option<QpState> {
         let row = self.qps.remove(id)?;
         let slot = self.qpn_slot(row.qp.qpn());
@@ -143,7 +138,7 @@ impl State {
         Some(row)
     }
 
-    /// The queue pair of a number. // HOT
+    // HOT
     #[inline]
     pub fn qp_by_number(&self, qpn: u16) -> Option<&QpState> {
         self.qps.get(self.by_qpn[self.qpn_slot(qpn)])

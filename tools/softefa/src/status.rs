@@ -1,5 +1,4 @@
-//! From the device's completions to the fields of a work completion: status, vendor code, opcode, address handle.
-//! Called when an entry leaves a completion queue. Keeps nothing.
+//! Work completions from device completions: status, vendor code, opcode, address handle number.
 
 use crate::abi::IbvWc;
 use crate::ahn::NO_AH;
@@ -13,16 +12,16 @@ const WC_RECV: i32 = 128;
 const WC_RECV_RDMA_WITH_IMM: i32 = 129;
 const WC_WITH_IMM: u32 = 2;
 
-/// A completion as both poll styles show it.
+/// A completion, for both poll styles.
 #[derive(Clone, Copy, Default)]
 pub struct Completion {
     pub wc: IbvWc,
     pub sgid: [u8; 16],
-    /// No receive was used up.
+    /// Whether it consumed no receive.
     pub unsolicited: bool,
 }
 
-/// `enum ibv_wc_status` for a code of the device.
+/// `enum ibv_wc_status` of a device status.
 pub fn wc_status(status: DevStatus) -> i32 {
     match status {
         DevStatus::Ok => 0,
@@ -41,7 +40,7 @@ pub fn wc_status(status: DevStatus) -> i32 {
     }
 }
 
-/// The next entry of a queue. // HOT
+/// The next completion of a queue. // HOT
 #[inline]
 pub fn next_completion(state: &mut State, id: SlotId) -> Option<Completion> {
     loop {
@@ -52,7 +51,7 @@ pub fn next_completion(state: &mut State, id: SlotId) -> Option<Completion> {
     }
 }
 
-/// The completion of `cqe`, which is one of `row`'s. // HOT
+/// Converts `cqe`, a completion of `row`. // HOT
 pub fn completion(state: &State, row: &QpState, cqe: &Cqe) -> Completion {
     let receive = matches!(cqe.op, CqeOp::Recv | CqeOp::RecvWriteImm);
     let mut out = Completion::default();
@@ -61,7 +60,7 @@ pub fn completion(state: &State, row: &QpState, cqe: &Cqe) -> Completion {
     wc.status = wc_status(cqe.status);
     wc.vendor_err = u8::from(cqe.status).into();
     wc.qp_num = cqe.qpn.into();
-    // A read completes as a send: so does the real library, and libfabric 1.17 knows no other.
+    // A read completes as a send, as in the real library; libfabric 1.17 expects no other.
     wc.opcode = match cqe.op {
         CqeOp::Send | CqeOp::Read => WC_SEND,
         CqeOp::Write => WC_RDMA_WRITE,

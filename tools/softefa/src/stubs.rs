@@ -1,11 +1,10 @@
-//! Verbs that this device does not have, and some that need no device. Exported all the same: a name missing here would
-//! reach the real library, which reads private fields that our objects do not have.
+//! Verbs that this device lacks, and some that need no device. All are exported: a missing name would reach
+//! the real library, which reads private fields that our objects lack.
 
 use crate::abi::{IbvAhAttr, IbvContext};
 use crate::errno::{ret_int, ret_ptr, set_errno};
 use std::ffi::{c_int, c_void};
 
-/// Refuses, answering with an error number.
 macro_rules! refuse {
     ($($name:ident)*) => {
         $(#[unsafe(no_mangle)]
@@ -15,7 +14,6 @@ macro_rules! refuse {
     };
 }
 
-/// Refuses, answering with null and errno.
 macro_rules! refuse_pointer {
     ($($name:ident)*) => {
         $(#[unsafe(no_mangle)]
@@ -25,7 +23,7 @@ macro_rules! refuse_pointer {
     };
 }
 
-// Arguments are in registers that the caller need not get back: functions without parameters serve every signature.
+// Arguments are in caller-saved registers: functions without parameters serve every signature.
 refuse! {
     ibv_destroy_srq ibv_modify_srq ibv_query_srq ibv_attach_mcast ibv_detach_mcast ibv_rereg_mr ibv_set_ece
     ibv_query_ece ibv_init_ah_from_wc ibv_resolve_eth_l2_from_gid _ibv_query_comp_cntr_caps ibv_destroy_comp_cntr
@@ -53,7 +51,7 @@ extern "C" fn ibv_query_qp_data_in_order(_qp: *mut c_void, _op: c_int, _flags: u
     0
 }
 
-/// Nothing needs protection from fork: there is no DMA. A child must not use its parent's objects, as ever.
+/// There is no DMA to protect from fork.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_fork_init() -> c_int {
     0
@@ -75,10 +73,7 @@ extern "C" fn ibv_dofork_range(_base: *mut c_void, _len: usize) -> c_int {
     0
 }
 
-/// There are no asynchronous events. A program that waits for one waits; one that does not is told to come again.
-///
-/// # Safety
-/// `ctx` is an open context.
+/// There are no asynchronous events: blocks, or fails with EAGAIN.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_async_event(ctx: *mut IbvContext, _event: *mut c_void) -> c_int {
     let mut nothing = 0u64;
@@ -95,10 +90,7 @@ unsafe extern "C" fn ibv_get_async_event(ctx: *mut IbvContext, _event: *mut c_vo
 #[unsafe(no_mangle)]
 extern "C" fn ibv_ack_async_event(_event: *mut c_void) {}
 
-/// What the kernel's connection manager hands to librdmacm, which never meets a device of ours: an empty answer.
-///
-/// # Safety
-/// `to` is writable.
+/// Clears a structure for librdmacm, which never meets our devices.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_copy_ah_attr_from_kern(to: *mut IbvAhAttr, _from: *const c_void) {
     // SAFETY: by this function's contract.
@@ -114,6 +106,5 @@ extern "C" fn ibv_copy_path_rec_to_kern(_to: *mut c_void, _from: *const c_void) 
 #[unsafe(no_mangle)]
 extern "C" fn ibv_copy_qp_attr_from_kern(_to: *mut c_void, _from: *const c_void) {}
 
-/// No providers are linked in.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_static_providers(_unused: *mut c_void) {}

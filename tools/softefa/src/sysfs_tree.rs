@@ -1,6 +1,5 @@
-//! The few files of `/sys` that clients read besides the C ABI, in a directory of their own for each run.
-//! Made by `run`, removed by the watcher when the program has ended; one whose watcher was killed too is removed by the
-//! next run.
+//! The files of `/sys` that clients read besides the C ABI, in a temporary folder per run. Removed by the
+//! cleanup process, or by the next run if that was killed.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
@@ -9,11 +8,11 @@ use ucs::sys::{ProcId, proc};
 
 const PREFIX: &str = "softefa-sys";
 
-/// A tree that is removed when this goes.
+/// A tree that is removed on drop.
 pub struct SysfsTree(PathBuf);
 
 impl SysfsTree {
-    /// A tree with these devices.
+    /// Creates a tree with these devices.
     pub fn make(devices: &[String]) -> io::Result<SysfsTree> {
         let dir = std::env::temp_dir();
         remove_stale(&dir);
@@ -26,12 +25,11 @@ impl SysfsTree {
         Ok(tree)
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Leaves it to another process to remove.
+    /// Leaves removal to the cleanup process.
     pub fn leave_to_cleanup(self) {
         std::mem::forget(self);
     }
@@ -64,12 +62,12 @@ impl SysfsTree {
 
 impl Drop for SysfsTree {
     fn drop(&mut self) {
-        // What cannot be removed now, the next run removes.
+        // The next run removes what is left.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// The process a tree of ours belongs to, by its name.
+/// Process that made a tree, by the tree's name.
 fn owner(name: &str, uid: u32) -> Option<ProcId> {
     let rest =
         name.strip_prefix(PREFIX)?.strip_prefix('.')?.strip_prefix(&uid.to_string())?.strip_prefix('.')?;
@@ -77,7 +75,7 @@ fn owner(name: &str, uid: u32) -> Option<ProcId> {
     Some(ProcId { pid: pid.parse().ok()?, start: start.parse().ok()? })
 }
 
-/// Removes the trees of processes that are gone.
+/// Removes the trees of dead processes.
 fn remove_stale(dir: &Path) {
     let uid = rustix::process::getuid().as_raw();
     let Ok(entries) = std::fs::read_dir(dir) else { return };

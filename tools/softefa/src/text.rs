@@ -1,4 +1,4 @@
-//! Names for numbers, as the library's own printing functions give them. Called by name; allocates nothing.
+//! Names of numbers, as the library's printing functions give them.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -59,6 +59,5 @@ extern "C" fn ibv_port_state_str(state: c_int) -> *const c_char {
 
 #[unsafe(no_mangle)]
 extern "C" fn ibv_event_type_str(_event: c_int) -> *const c_char {
-    // The device has no asynchronous events.
     c"unknown".as_ptr()
 }

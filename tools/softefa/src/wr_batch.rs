@@ -1,5 +1,5 @@
-//! Send sessions (`ibv_wr_*`): requests collected between start and completion, then posted together or not at all.
-//! Called through the queue pair's own table. An error inside is remembered and answered at the completion.
+//! Batches of work requests (`ibv_wr_*`): collected between start and completion, then posted together or not
+//! at all. An error inside is reported at the completion.
 
 use crate::abi::{EfadvQp, IbvAh, IbvDataBuf, IbvQp, IbvQpEx, IbvSge};
 use crate::errno::Errno;
@@ -8,7 +8,7 @@ use crate::send_wr::{INLINE, SIGNALED, SendWr, WrBatch, WrOpcode};
 use std::ffi::{c_int, c_void};
 use uct::efa::dev::DevQp;
 
-/// The C part of a queue pair.
+/// C part of a queue pair.
 pub fn table(base: IbvQp) -> IbvQpEx {
     IbvQpEx {
         base,
@@ -40,15 +40,15 @@ pub fn table(base: IbvQp) -> IbvQpEx {
     }
 }
 
-/// The EFA part of later rdma-core.
+/// EFA part of later rdma-core.
 pub fn efadv_table() -> EfadvQp {
     EfadvQp { comp_mask: 0, wr_set_processing_hints }
 }
 
-/// The session of a queue pair.
+/// The batch of a queue pair.
 ///
 /// # Safety
-/// `qp` is one of ours, its session held by the caller; the reference is dropped before the next call.
+/// The caller has locked the batch; the reference is dropped before the next call.
 #[inline]
 unsafe fn batch<'a>(qp: *mut IbvQpEx) -> &'a mut WrBatch {
     // SAFETY: by this function's contract.
@@ -57,10 +57,10 @@ unsafe fn batch<'a>(qp: *mut IbvQpEx) -> &'a mut WrBatch {
     unsafe { obj.batch.value() }
 }
 
-/// Begins a request. // HOT
+/// Begins a work request. // HOT
 ///
 /// # Safety
-/// As for [`session`].
+/// As for [`batch`].
 unsafe fn begin(qp: *mut IbvQpEx, opcode: WrOpcode, imm: Option<u32>, (raddr, rkey): (u64, u32)) {
     // SAFETY: by this function's contract.
     let obj = unsafe { QpObj::of(qp) };
@@ -78,10 +78,10 @@ unsafe fn begin(qp: *mut IbvQpEx, opcode: WrOpcode, imm: Option<u32>, (raddr, rk
     s.list.push(SendWr { raddr, rkey, ..SendWr::new(opcode, wr_id, imm) });
 }
 
-/// Adds something to the request begun last.
+/// Edits the work request begun last.
 ///
 /// # Safety
-/// As for [`session`].
+/// As for [`batch`].
 #[inline]
 unsafe fn edit_last(qp: *mut IbvQpEx, f: impl FnOnce(&mut SendWr) -> Result<(), Errno>) {
     // SAFETY: by this function's contract.
@@ -92,10 +92,10 @@ unsafe fn edit_last(qp: *mut IbvQpEx, f: impl FnOnce(&mut SendWr) -> Result<(), 
     }
 }
 
-/// Remembers that something was asked for that the device does not have.
+/// Notes an unsupported request.
 ///
 /// # Safety
-/// As for [`session`].
+/// As for [`batch`].
 unsafe fn set_unsupported(qp: *mut IbvQpEx) {
     // SAFETY: by this function's contract.
     unsafe { batch(qp) }.failed.get_or_insert(libc::EOPNOTSUPP);
@@ -249,5 +249,4 @@ unsafe extern "C" fn wr_flush(qp: *mut IbvQpEx, _k: u32, _a: u64, _n: usize, _t:
     unsafe { set_unsupported(qp) };
 }
 
-/// A hint: nothing to do.
 unsafe extern "C" fn wr_set_processing_hints(_qp: *mut EfadvQp, _hints: u32) {}

@@ -1,11 +1,11 @@
-//! The layout of every structure against the headers of this machine: a small C program prints what a C compiler makes of
-//! them. Without a compiler or the headers (Debian's libibverbs-dev) the test says so and passes.
+//! Compares every structure with this machine's headers by a small C program. Passes with a note if there is
+//! no compiler or header (Debian's libibverbs-dev).
 
 use super::*;
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
-/// A size or an offset: what C calls it, what it is here, and whether it may differ.
+/// A size or an offset: the C expression, our value, and whether it may differ.
 struct Number {
     c: String,
     ours: usize,
@@ -14,9 +14,8 @@ struct Number {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// The same in every rdma-core.
     Same,
-    /// Longer in a later rdma-core, which says how long the caller's is, or hands it out: never read beyond ours.
+    /// Longer in later rdma-core, which passes the length, or returns the structure: never read beyond ours.
     Grows,
 }
 
@@ -114,7 +113,7 @@ fn all() -> Vec<Number> {
     }
 }
 
-/// Where functions of the context are, counted from its end: what the inlines of every rdma-core go by.
+/// Offsets of the context's functions from its end, by which inline functions find them.
 fn context_offsets() -> Vec<Number> {
     let of = |name: &str, at: usize| Number {
         c: format!("sizeof(struct verbs_context) - offsetof(struct verbs_context, {name})"),
@@ -131,7 +130,7 @@ fn context_offsets() -> Vec<Number> {
     ]
 }
 
-/// What a C compiler makes of the expressions; nothing if there is none, or no headers.
+/// Values of the C expressions; `None` without a compiler or headers.
 fn measure_in_c(of: &[Number]) -> Option<Vec<usize>> {
     let dir = std::env::temp_dir().join(format!("softefa-layout-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();

@@ -1,5 +1,4 @@
-//! Devices as libibverbs lists them, and an opened one with everything it says of itself.
-//! Called by [`super::list`] and [`super::open`]. Opens a device only to use it.
+//! The device list of libibverbs, and an opened device with its attributes.
 
 use super::efadv;
 use super::status::error;
@@ -11,23 +10,22 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 use ucs::Errno;
 
-/// The port of an EFA device: it has one.
+/// The only port of an EFA device.
 pub(super) const PORT: u8 = 1;
 
-/// The list of devices, given back when dropped.
+/// Device list, freed on drop.
 pub(super) struct DeviceList {
     first: *mut *mut ibv_device,
     len: usize,
 }
 
-/// A device of a list.
 pub(super) struct ListedDevice<'a> {
     list: &'a DeviceList,
     at: usize,
 }
 
 impl DeviceList {
-    /// Every RDMA device there is, EFA or not. None at all where the kernel has no RDMA.
+    /// Lists every RDMA device, EFA or not; empty where the kernel has no RDMA.
     pub(super) fn new() -> DeviceList {
         let mut len: c_int = 0;
         // SAFETY: `len` is writable; the list is freed on drop.
@@ -43,7 +41,7 @@ impl DeviceList {
 impl Drop for DeviceList {
     fn drop(&mut self) {
         if !self.first.is_null() {
-            // SAFETY: came from ibv_get_device_list and is freed once; whoever names a device of it borrows `self`.
+            // SAFETY: came from ibv_get_device_list and is freed once; users of a device borrow `self`.
             unsafe { ibv_free_device_list(self.first) };
         }
     }
@@ -65,7 +63,7 @@ impl ListedDevice<'_> {
         unsafe { &*self.raw() }
     }
 
-    /// Its name, such as `rdmap0s31`.
+    /// Device name, such as `rdmap0s31`.
     pub(super) fn name(&self) -> String {
         // SAFETY: a listed device.
         let name = unsafe { ibv_get_device_name(self.raw()) };
@@ -76,17 +74,16 @@ impl ListedDevice<'_> {
         unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
     }
 
-    /// Name of its character device, such as `uverbs0`.
+    /// Name of the character device, such as `uverbs0`.
     pub(super) fn node(&self) -> String {
         text(&self.fields().dev_name)
     }
 
-    /// Its directory in sysfs.
+    /// Directory in sysfs.
     pub(super) fn sysfs(&self) -> PathBuf {
         text(&self.fields().ibdev_path).into()
     }
 
-    /// Opens it.
     pub(super) fn open(&self, name: String) -> Result<Context, OpenError> {
         let (path, node) = (self.sysfs(), self.node());
         // SAFETY: a listed device.
@@ -103,7 +100,6 @@ impl ListedDevice<'_> {
     }
 }
 
-/// An opened device.
 pub(super) struct Context {
     ptr: NonNull<ibv_context>,
     pub(super) attr: DevAttr,
@@ -128,7 +124,7 @@ impl Context {
     }
 
     fn query_port(&self) -> Result<ibv_port_attr, Error> {
-        // Room for what a newer library may write behind the fields known here.
+        // Room for fields that a newer library appends.
         #[repr(C)]
         struct Padded(ibv_port_attr, [u64; 16]);
         // SAFETY: integers only.
@@ -164,7 +160,7 @@ impl Context {
         }
         let port = self.query_port()?;
         let (rdma_read, rdma_write) = (has(efadv::CAP_RDMA_READ), has(efadv::CAP_RDMA_WRITE));
-        // Inline data beyond the short form doubles a descriptor, so that half as many fit the queue.
+        // Longer inline data double a WQE, so half as many fit the queue.
         let wide_wqe = efa.inline_buf_size_ex > efa.inline_buf_size;
         let link_bps = link_bps(port.active_width, port.active_speed);
         Ok(DevAttr {
@@ -226,8 +222,7 @@ fn empty_attr(name: String) -> DevAttr {
     }
 }
 
-/// What operations of the hardware take. The device does not tell: these are of the order of what is published of it, and
-/// good enough to see that its RDMA costs a processor no more than a message does.
+/// Cost estimates, which the device does not report: the order of published figures.
 fn perf(link_bps: u64) -> DevPerf {
     const LATENCY: f64 = 7000.0;
     const OVERHEAD: f64 = 150.0;
@@ -237,16 +232,16 @@ fn perf(link_bps: u64) -> DevPerf {
         latency: LATENCY,
         overhead: OVERHEAD,
         bandwidth,
-        // The pages are pinned, and the device is told of each.
+        // Pages are pinned, and each is reported to the device.
         register: Linear { fixed: 20_000.0, per_byte: 0.03 },
         rma: RmaPerf::all(round_trip, round_trip),
     }
 }
 
-/// What a link is taken for whose speed is not told, bits per second.
+/// Assumed link speed if unknown, bits per second.
 const DEFAULT_BPS: u64 = 100_000_000_000;
 
-/// Speed of a link, bits per second, from the two codes of InfiniBand (lanes, speed of a lane).
+/// Link speed, bits per second, from InfiniBand's codes of width and speed.
 fn link_bps(width: u8, speed: u8) -> u64 {
     let lanes = match width {
         1 => 1,

@@ -1,5 +1,5 @@
-//! Completion queues: the extended poll, who sent what arrived, and the event channel.
-//! Polled by the `efa` transport. Entries of queue pairs that are gone are dropped here.
+//! Completion queues: the extended poll, source GIDs, and the event channel. Drops completions of destroyed
+//! queue pairs.
 
 use super::context::Context;
 use super::efadv;
@@ -17,32 +17,30 @@ use std::rc::Rc;
 pub struct Cq(pub(super) Rc<CqCore>);
 
 pub(super) struct CqCore {
-    /// Queue pairs that complete sends here.
     senders: RefCell<Vec<Rc<QpCore>>>,
-    /// Queue pairs that complete receives here.
     receivers: RefCell<Vec<Rc<QpCore>>>,
-    /// An entry that [`DevCq::arm`] came upon.
+    /// Completion that [`DevCq::arm`] found.
     peeked: Cell<Option<Cqe>>,
     cq: RawCq,
     channel: Option<EventChannel>,
 }
 
-/// The library's queue, destroyed when dropped.
+/// The library's queue, destroyed on drop.
 struct RawCq {
     ex: NonNull<ibv_cq_ex>,
     efa: NonNull<efadv::Cq>,
-    /// Whether the library tells arrivals that used up no receive.
+    /// Whether the library reports arrivals that consumed no receive.
     reports_unsolicited: bool,
     ctx: Rc<Context>,
 }
 
-/// A completion channel, destroyed when dropped.
+/// A completion channel, destroyed on drop.
 struct EventChannel {
     ptr: NonNull<ibv_comp_channel>,
     _ctx: Rc<Context>,
 }
 
-/// What the queue is asked to tell with each entry.
+/// Fields requested with each completion.
 const WC_FLAGS: u32 = ibv_create_cq_wc_flags::IBV_WC_EX_WITH_BYTE_LEN.0
     | ibv_create_cq_wc_flags::IBV_WC_EX_WITH_IMM.0
     | ibv_create_cq_wc_flags::IBV_WC_EX_WITH_QP_NUM.0
@@ -51,7 +49,7 @@ const WC_FLAGS: u32 = ibv_create_cq_wc_flags::IBV_WC_EX_WITH_BYTE_LEN.0
 
 impl RawCq {
     fn new(ctx: &Rc<Context>, depth: u32, channel: *mut ibv_comp_channel) -> Result<RawCq, Error> {
-        // An interface and its queues belong to one thread. A library that cannot leave its locks out refuses.
+        // An interface is used by one thread; a library that cannot omit its locks fails.
         let made = RawCq::make(ctx, depth, channel, true);
         made.or_else(|_| RawCq::make(ctx, depth, channel, false))
     }
@@ -94,14 +92,14 @@ impl RawCq {
         self.ex.as_ptr().cast()
     }
 
-    /// Goes to the first entry. // HOT
+    // HOT
     #[inline]
     fn start(&self) -> Option<Entry<'_>> {
-        /// Entries of destroyed queue pairs skipped in one poll; the next poll skips more.
+        /// Completions of destroyed queue pairs skipped per poll.
         const SKIP: u32 = 64;
         for _ in 0..SKIP {
             let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
-            // SAFETY: a live queue that is not being polled: an `Entry` borrows it exclusively by being the only one.
+            // SAFETY: a live queue that is not being polled: there is only one `Entry` at a time.
             match unsafe { ibv_start_poll(self.ex.as_ptr(), &mut attr) } {
                 0 => return Some(Entry(self)),
                 libc::EINVAL => continue,
@@ -114,12 +112,12 @@ impl RawCq {
 
 impl Drop for RawCq {
     fn drop(&mut self) {
-        // SAFETY: queue pairs hold a share of the queue's owner and are gone; events are acknowledged when taken.
+        // SAFETY: queue pairs share the queue's owner and are gone; events are acknowledged when taken.
         unsafe { ibv_destroy_cq(self.as_ibv_cq()) };
     }
 }
 
-/// The entry a poll is at; the poll ends when it is dropped.
+/// Current entry of a poll, which ends on drop.
 struct Entry<'a>(&'a RawCq);
 
 impl Entry<'_> {
@@ -128,14 +126,14 @@ impl Entry<'_> {
         self.0.ex.as_ptr()
     }
 
-    /// Goes to the next entry; `false` if there is none, and the readers must not be called any more. // HOT
+    /// Moves to the next entry; after `false` the readers must not be called. // HOT
     #[inline]
     fn next(&mut self) -> bool {
         // SAFETY: a live queue in a poll.
         unsafe { ibv_next_poll(self.ex()) == 0 }
     }
 
-    /// What the entry says. `None`: its queue pair is not one of `cq`'s. // HOT
+    /// Reads the completion; `None` if its queue pair is not one of `cq`'s. // HOT
     #[inline]
     fn read(&self, cq: &CqCore) -> Option<Cqe> {
         // SAFETY: a live queue in a poll, at an entry; so for all readers below.
@@ -180,8 +178,7 @@ impl Entry<'_> {
         Some(cqe)
     }
 
-    /// Who sent it: named by the number of the address handle that the receiver has for the sender, if it has one, and
-    /// in full otherwise. // HOT
+    /// GID of the sender: by the AHN, or in full if the receiver has no address handle of it. // HOT
     #[inline]
     fn source(&self, qp: &QpCore) -> Gid {
         // SAFETY: a live queue in a poll, at an entry.
@@ -227,7 +224,7 @@ impl EventChannel {
         let ptr = unsafe { ibv_create_comp_channel(ctx.as_ptr()) };
         let ptr = NonNull::new(ptr).ok_or_else(|| last_error("ibv_create_comp_channel"))?;
         let channel = EventChannel { ptr, _ctx: ctx.clone() };
-        // Taking an event that is not there must not block.
+        // Taking an event must not block.
         let flags = rustix::fs::fcntl_getfl(channel.fd()).map_err(|e| nonblock(e.into()))?;
         rustix::fs::fcntl_setfl(channel.fd(), flags | rustix::fs::OFlags::NONBLOCK)
             .map_err(|e| nonblock(e.into()))?;
@@ -241,7 +238,7 @@ impl EventChannel {
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 
-    /// Takes and acknowledges every event.
+    /// Takes and acknowledges all events.
     fn drain(&self) {
         let (mut cq, mut user) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: a live channel, both places writable; it does not block.
@@ -296,7 +293,7 @@ impl CqCore {
         self.receivers.borrow_mut().push(qp.clone());
     }
 
-    /// Forgets a queue pair: none of its entries will ever surface.
+    /// Detaches a queue pair: its completions never surface.
     pub(super) fn detach(&self, qp: &Rc<QpCore>) {
         self.senders.borrow_mut().retain(|q| !Rc::ptr_eq(q, qp));
         self.receivers.borrow_mut().retain(|q| !Rc::ptr_eq(q, qp));
@@ -305,7 +302,7 @@ impl CqCore {
         }
     }
 
-    /// Posts what was not rung for, and takes what never reached the device. // HOT
+    /// Flushes unposted requests and takes completions of those that failed before the device. // HOT
     #[inline]
     fn take_local(&self, out: &mut [Cqe]) -> usize {
         let mut n = 0;
@@ -328,7 +325,7 @@ impl CqCore {
         n
     }
 
-    /// Takes what the device has. // HOT
+    /// Polls the device. // HOT
     #[inline]
     fn take(&self, out: &mut [Cqe]) -> usize {
         let Some(mut entry) = self.cq.start() else { return 0 };
@@ -365,7 +362,7 @@ impl DevCq for Cq {
         if unsafe { ibv_req_notify_cq(cq.as_ibv_cq(), 0) } != 0 {
             return false;
         }
-        // Whether an entry that came before arming signals is up to the device: look.
+        // The device may not signal for an earlier completion: poll.
         if cq.peeked.get().is_none() {
             let mut one = [Cqe::EMPTY];
             if self.poll(&mut one) == 0 {

@@ -1,29 +1,25 @@
-//! The declarations of `infiniband/efadv.h` that rdma-sys lacks: EFA's own verbs and their structures.
-//! Called by the rest of this folder. Layouts are those of rdma-core 65 and begin with those of 44; a test compares
-//! them with the header that is installed.
+//! Declarations of `infiniband/efadv.h` that rdma-sys lacks. Layouts are those of rdma-core 65, which start
+//! with those of 44; a test compares them with the installed header.
 
 use rdma_sys::{ibv_ah, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_gid, ibv_qp, ibv_qp_init_attr_ex};
 use std::ffi::c_int;
 
-/// `efadv_device_attr.device_caps`: RDMA read.
 pub const CAP_RDMA_READ: u32 = 1;
-/// `efadv_device_attr.device_caps`: the number of RNR retries can be set.
+/// The number of RNR retries can be set.
 pub const CAP_RNR_RETRY: u32 = 1 << 1;
-/// `efadv_device_attr.device_caps`: completions carry the GID of senders without an address handle here.
+/// Completions carry the GID of senders without an address handle here.
 pub const CAP_CQ_WITH_SGID: u32 = 1 << 2;
-/// `efadv_device_attr.device_caps`: RDMA write.
 pub const CAP_RDMA_WRITE: u32 = 1 << 3;
-/// `efadv_device_attr.device_caps`: arrivals of write with immediate may use up no receive.
+/// Writes with immediate may consume no receive.
 pub const CAP_UNSOLICITED_WRITE_RECV: u32 = 1 << 4;
 
-/// `efadv_cq_init_attr.wc_flags`: [`Cq::wc_read_sgid`] is there.
+/// Requests [`Cq::wc_read_sgid`].
 pub const WC_EX_WITH_SGID: u64 = 1;
-/// `efadv_cq_init_attr.wc_flags`: [`Cq::wc_is_unsolicited`] is there.
+/// Requests [`Cq::wc_is_unsolicited`].
 pub const WC_EX_WITH_IS_UNSOLICITED: u64 = 1 << 1;
 
-/// `efadv_qp_init_attr.driver_qp_type`: scalable reliable datagram.
 pub const QP_DRIVER_TYPE_SRD: u32 = 0;
-/// `efadv_qp_init_attr.flags`: arrivals of write with immediate use up no receive.
+/// Writes with immediate consume no receive.
 pub const QP_FLAGS_UNSOLICITED_WRITE_RECV: u16 = 1;
 
 /// `struct efadv_device_attr`.
@@ -36,13 +32,14 @@ pub struct DeviceAttr {
     pub max_sq_sge: u16,
     pub max_rq_sge: u16,
     pub inline_buf_size: u16,
-    /// Reserved, zero, before rdma-core had it: longest inline send of a queue of wide descriptors.
+    /// Longest inline send of wide WQEs; reserved and zero in older rdma-core.
     pub inline_buf_size_ex: u16,
     pub device_caps: u32,
     pub max_rdma_size: u32,
 }
 
-/// `struct efadv_qp_init_attr`. What is behind `driver_qp_type` is reserved in rdma-core 44 and must be zero there.
+/// `struct efadv_qp_init_attr`. Fields after `driver_qp_type` are reserved in rdma-core 44 and must be zero
+/// there.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct QpInitAttr {
@@ -54,7 +51,7 @@ pub struct QpInitAttr {
     pub wr_flags: u64,
 }
 
-/// The head of `struct efadv_cq_init_attr`; later fields place the queue in memory of the caller's.
+/// Head of `struct efadv_cq_init_attr`; later fields place the queue in the caller's memory.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct CqInitAttr {
@@ -66,9 +63,9 @@ pub struct CqInitAttr {
 #[repr(C)]
 pub struct Cq {
     pub comp_mask: u64,
-    /// Answers 0 and the sender's GID, or something else where an address handle's number (the slid) names it.
+    /// Returns 0 and the sender's GID, or non-zero if an AHN (the slid) names it.
     pub wc_read_sgid: Option<unsafe extern "C" fn(*mut Cq, *mut ibv_gid) -> c_int>,
-    /// Not there in rdma-core 44.
+    /// Missing in rdma-core 44.
     pub wc_is_unsolicited: Option<unsafe extern "C" fn(*mut Cq) -> bool>,
 }
 
@@ -84,8 +81,7 @@ pub struct AhAttr {
 const _: () = assert!(size_of::<DeviceAttr>() == 32 && size_of::<QpInitAttr>() == 24);
 const _: () = assert!(size_of::<CqInitAttr>() == 16 && size_of::<Cq>() == 24 && size_of::<AhAttr>() == 16);
 
-// The last argument of each is the length of the structure before it: a library older or newer than these
-// declarations serves it as far as it goes.
+// The last argument is the length of the structure before it: older and newer libraries serve what they know.
 #[link(name = "efa")]
 unsafe extern "C" {
     pub fn efadv_query_device(ctx: *mut ibv_context, attr: *mut DeviceAttr, inlen: u32) -> c_int;

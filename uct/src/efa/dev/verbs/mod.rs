@@ -1,15 +1,13 @@
-//! EFA devices through libibverbs and libefa: real NICs, and the software device behind the same ABI (`softefa run`).
-//!
-//! Feature `verbs`. Called by the run-time choice and by tests through the device trait; nothing above it knows which
-//! device it is on. Needs libibverbs and libefa at run time, and to build their headers and libclang.
+//! EFA devices through libibverbs and libefa (feature `verbs`): real NICs, and the software device behind the
+//! same ABI (`softefa run`). Building needs their headers and libclang.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `context` | the list of devices; an opened one and its attributes |
+//! | `context` | the device list; an opened device and its attributes |
 //! | `pd` | protection domains, address handles, memory regions |
-//! | `cq`, `qp`, `request` | completion queues; queue pairs; one send in the library's words |
-//! | `status` | verbs' numbers in our terms |
-//! | `efadv` | what rdma-sys does not declare |
+//! | `cq`, `qp`, `wr_builder` | completion queues; queue pairs; building of a send work request |
+//! | `status` | conversion of statuses and errors |
+//! | `efadv` | declarations that rdma-sys lacks |
 
 mod context;
 mod cq;
@@ -41,13 +39,13 @@ use ucs::mem::{MapOpts, Mapping, Pages};
 pub struct VerbsDevice {
     /// Name: device and port, such as `rdmap0s31:1`.
     pub name: String,
-    /// One line for people.
+    /// One line of description.
     pub about: String,
-    /// Whether it is the software device behind the same ABI: its directory in sysfs is not the kernel's.
+    /// Whether it is the software device: its sysfs directory is not the kernel's.
     pub software: bool,
 }
 
-/// An opened device. Clones are the same context.
+/// An opened device. Clones share its context.
 #[derive(Clone)]
 pub struct Device(Rc<Context>);
 
@@ -55,8 +53,7 @@ fn name_of(device: &ListedDevice<'_>) -> String {
     format!("{}:{PORT}", device.name())
 }
 
-/// Whether it is worth opening: an EFA by what sysfs says of it, or of a kind that sysfs does not tell, and a node
-/// that this process may use.
+/// Whether the device may be an EFA, by sysfs, and its node may be opened.
 fn is_candidate(device: &ListedDevice<'_>) -> bool {
     let read = |file| std::fs::read_to_string(device.sysfs().join("device").join(file));
     let foreign = matches!(
@@ -67,7 +64,7 @@ fn is_candidate(device: &ListedDevice<'_>) -> bool {
     !foreign && (!node.exists() || super::nics::is_usable(&node))
 }
 
-/// The EFA devices that libibverbs finds and this process may open, in its order.
+/// Lists the EFA devices that libibverbs finds and this process may open.
 pub fn list() -> Vec<VerbsDevice> {
     let found = DeviceList::new();
     let candidates = found.iter().filter(is_candidate);
@@ -85,7 +82,7 @@ pub fn list() -> Vec<VerbsDevice> {
         .collect()
 }
 
-/// Opens a device by its name. Each call is a context of its own, with its own keys.
+/// Opens a device by name. Each call is a context with its own keys.
 pub fn open(name: &str) -> Result<Device, OpenError> {
     let found = DeviceList::new();
     match found.iter().find(|device| name_of(device) == name) {
@@ -113,7 +110,7 @@ impl Dev for Device {
         self.0.gid
     }
 
-    /// Behind libibverbs there may be a software device: its GID says so.
+    /// Behind libibverbs there may be a software device, which its GID shows.
     fn check_reachable(&self, other: Gid) -> Result<(), ConnectError> {
         reachability::check(self.0.gid, HostId::current, other)
     }
@@ -122,7 +119,7 @@ impl Dev for Device {
         Ok(Pd(Rc::new(PdCore::new(&self.0)?)))
     }
 
-    /// Pages of its own, whose bytes are zero.
+    /// Allocates zeroed pages.
     fn alloc_mr(&self, pd: &Pd, len: usize, access: Access) -> Result<Mr, Error> {
         if len == 0 {
             return Err(Error::InvalidParam("a memory region has at least one byte"));
@@ -130,8 +127,7 @@ impl Dev for Device {
         let opts = MapOpts { pages: Pages::Transparent, ..MapOpts::default() };
         let memory = Mapping::new(len, opts).map_err(|_| Error::NoMemory)?;
         let addr = memory.as_ptr();
-        // SAFETY: the mapping goes into the region, which unmaps it after the registration has ended; no reference to
-        // it is ever made.
+        // SAFETY: the region owns the mapping and unmaps it after deregistration; no reference to it is made.
         unsafe { Mr::new(pd, addr, len, access, Some(memory)) }
     }
 

@@ -1,5 +1,5 @@
-//! Protection domains with their address handles, and memory regions. Called by the device.
-//! An address handle is a number here, looked up at each post: one that was given back names nothing.
+//! Protection domains with their address handles, and memory regions. An address handle is an index, looked
+//! up at each post, so a destroyed one is detected.
 
 use super::context::{Context, PORT};
 use super::efadv;
@@ -16,11 +16,11 @@ use std::sync::Arc;
 use ucs::Errno;
 use ucs::mem::Mapping;
 
-/// An address handle: the number of a row of its domain.
+/// An address handle: an index in its domain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ah(u32);
 
-/// A protection domain. Clones name the same one.
+/// A protection domain. Clones share it.
 #[derive(Clone)]
 pub struct Pd(pub(super) Rc<PdCore>);
 
@@ -35,7 +35,7 @@ struct AhTable {
     entries: Vec<Option<AhEntry>>,
     free: Vec<u32>,
     by_gid: FxHashMap<Gid, u32>,
-    /// What completions name senders by: the device's number of a handle.
+    /// GIDs by AHN, by which completions name senders.
     by_ahn: Vec<Option<Gid>>,
 }
 
@@ -62,7 +62,7 @@ impl PdCore {
         Rc::ptr_eq(&self.ctx, ctx)
     }
 
-    /// The handle of a GID, counted.
+    /// Creates the handle of a GID, or adds a reference.
     pub(super) fn create_ah(&self, gid: Gid) -> Result<Ah, Error> {
         let t = &mut *self.ahs.borrow_mut();
         if let Some(&at) = t.by_gid.get(&gid) {
@@ -115,7 +115,6 @@ impl PdCore {
         Ok((ptr, efa.ahn))
     }
 
-    /// Gives a handle back.
     pub(super) fn destroy_ah(&self, ah: Ah) {
         let t = &mut *self.ahs.borrow_mut();
         let Some(slot) = t.entries.get_mut(ah.0 as usize) else { return };
@@ -132,14 +131,14 @@ impl PdCore {
         *slot = None;
     }
 
-    /// The library's handle. `None`: it was given back. // HOT
+    /// The library's handle; `None` if it was destroyed. // HOT
     #[inline]
     pub(super) fn ah(&self, ah: Ah) -> Option<*mut ibv_ah> {
         let t = self.ahs.borrow();
         t.entries.get(ah.0 as usize)?.as_ref().map(|entry| entry.ptr.as_ptr())
     }
 
-    /// The GID behind the device's number of a handle. // HOT
+    /// GID of an AHN. // HOT
     #[inline]
     pub(super) fn gid_of(&self, ahn: u32) -> Option<Gid> {
         self.ahs.borrow().by_ahn.get(ahn as usize).copied().flatten()
@@ -157,7 +156,7 @@ impl Drop for PdCore {
     }
 }
 
-/// A memory region. Fields are dropped after the registration is.
+/// A memory region. Fields are dropped after deregistration.
 pub struct Mr {
     ptr: NonNull<ibv_mr>,
     addr: *mut u8,
@@ -169,7 +168,7 @@ pub struct Mr {
 }
 
 impl Mr {
-    /// Registers `len` bytes at `addr`; `memory` is what the region owns of them.
+    /// Registers `len` bytes at `addr`, of which the region owns `memory`.
     ///
     /// # Safety
     /// The memory stays mapped, and is used as the access rights allow, until the region is dropped.

@@ -1,5 +1,4 @@
-//! Queue pairs: made, taken to the state in which they send, and posted to.
-//! Sends of one doorbell form one session of the library; receives of one doorbell form one list.
+//! Queue pairs. Sends of one doorbell form one batch of the library; receives form one list.
 
 use super::context::{Context, PORT};
 use super::cq::CqCore;
@@ -18,7 +17,7 @@ use std::rc::Rc;
 use ucs::Errno;
 use ucs::mem::pool::FreeList;
 
-/// Requests of one doorbell; more are posted in several goes.
+/// Most requests per doorbell.
 const BATCH: usize = 32;
 
 /// A queue pair.
@@ -40,33 +39,30 @@ pub(super) struct QpCore {
     recvs: RefCell<Recvs>,
     /// Whether `recvs` has something to post or to complete.
     recvs_pending: Cell<bool>,
-    /// Receives posted and not completed.
     posted_recvs: Cell<u32>,
     pub(super) pd: Rc<PdCore>,
     ctx: Rc<Context>,
 }
 
-/// A send that is on its way.
 #[derive(Clone, Copy)]
 pub(super) struct PostedSend {
     pub(super) wr_id: u64,
     pub(super) op: CqeOp,
 }
 
-/// Sends by row: the library is given the row's number, since its completions do not tell a read from a send.
+/// Sends by slot, which is the library's wr_id: completions do not distinguish a read from a send.
 struct Sends {
     slots: Box<[PostedSend]>,
     free: FreeList,
-    /// Rows of the open session.
+    /// Slots of the open batch.
     batch: ArrayVec<u32, BATCH>,
-    /// Rows that never reached the device, and why.
+    /// Slots that failed before the device.
     failed: VecDeque<(u32, DevStatus)>,
 }
 
 struct Recvs {
-    /// Not posted yet.
     batch: ArrayVec<(u64, ibv_sge), BATCH>,
-    /// Numbers of receives that the library refused.
+    /// Receives that the library refused.
     failed: VecDeque<u64>,
 }
 
@@ -145,7 +141,7 @@ impl QpCore {
         Ok(core)
     }
 
-    /// Takes the queue pair to the state in which it sends.
+    /// Moves the queue pair through INIT and RTR to RTS.
     fn move_to_rts(&self, init: &QpInit) -> Result<(), Error> {
         use ibv_qp_attr_mask as mask;
         // SAFETY: integers only.
@@ -172,7 +168,7 @@ impl QpCore {
         }
     }
 
-    /// Adds a request to the session: `fill` says what it is. // HOT
+    /// Adds a work request to the batch; `fill` describes it. // HOT
     #[inline]
     fn post(&self, wr_id: u64, op: CqeOp, fill: impl FnOnce(&WrBuilder)) -> Result<(), PostError> {
         let s = &mut *self.sends.borrow_mut();
@@ -191,7 +187,7 @@ impl QpCore {
         Ok(())
     }
 
-    /// Accepts a request that the device would not even be asked for. It completes with `status`.
+    /// Accepts a request that fails without reaching the device, with `status`.
     #[cold]
     fn post_failed(&self, wr_id: u64, op: CqeOp, status: DevStatus) -> Result<(), PostError> {
         let s = &mut *self.sends.borrow_mut();
@@ -202,7 +198,7 @@ impl QpCore {
         Ok(())
     }
 
-    /// Ends the session. // HOT
+    /// Posts the batch. // HOT
     #[inline]
     fn complete(&self, s: &mut Sends) {
         // SAFETY: a live queue pair with an open session.
@@ -214,14 +210,14 @@ impl QpCore {
         self.sends_pending.set(!s.failed.is_empty());
     }
 
-    /// A session is posted as a whole or not at all. All that was checked before, so this is a failing device.
+    /// A batch is posted whole or not at all. Requests were checked, so the device has failed.
     #[cold]
     fn fail_batch(&self, s: &mut Sends, errno: i32) {
         tracing::debug!(qpn = self.qpn, errno = %Errno(errno), "sends refused");
         s.failed.extend(s.batch.iter().map(|slot| (*slot, DevStatus::QpInternal)));
     }
 
-    /// A send completed: what it was. `None`: it names no send that is on its way. // HOT
+    /// Frees the slot of a completed send; `None` if the slot is unused. // HOT
     #[inline]
     pub(super) fn sent(&self, slot: u64) -> Option<PostedSend> {
         let s = &mut *self.sends.borrow_mut();
@@ -230,7 +226,7 @@ impl QpCore {
         Some(s.slots[slot as usize])
     }
 
-    /// A posted receive came back. // HOT
+    // HOT
     #[inline]
     pub(super) fn received(&self) {
         self.posted_recvs.set(self.posted_recvs.get().saturating_sub(1));
@@ -246,7 +242,7 @@ impl QpCore {
         self.recvs_pending.get()
     }
 
-    /// Ends an open session and takes sends that failed here.
+    /// Posts the open batch and takes completions of failed sends.
     #[cold]
     pub(super) fn flush_sends(&self, out: &mut [Cqe]) -> usize {
         let s = &mut *self.sends.borrow_mut();
@@ -263,7 +259,7 @@ impl QpCore {
         n
     }
 
-    /// Posts the receives that wait and takes those that were refused.
+    /// Posts waiting receives and takes completions of refused ones.
     #[cold]
     pub(super) fn flush_recvs(&self, out: &mut [Cqe]) -> usize {
         let r = &mut *self.recvs.borrow_mut();
@@ -281,7 +277,6 @@ impl QpCore {
         Cqe { wr_id, status, op, qpn: self.qpn, ..Cqe::EMPTY }
     }
 
-    /// Posts the receives that wait, as one list.
     fn post_recvs(&self, r: &mut Recvs) {
         if r.batch.is_empty() {
             return;
@@ -326,7 +321,7 @@ impl Drop for QpCore {
     }
 }
 
-/// What the software device says about a bad request, so that users learn one set of texts.
+/// Checks attributes, with the software device's error texts.
 fn check(ctx: &Context, init: &QpInit) -> Result<(), OpenError> {
     let a = &ctx.attr;
     for (what, asked, max) in
@@ -358,7 +353,7 @@ impl Qp {
         Qp { core, send_cq, recv_cq }
     }
 
-    /// Posts RDMA, if the device has it and is asked for no more than it can.
+    /// Posts RDMA within the device's capabilities.
     #[inline]
     fn rdma(
         &self,
@@ -387,7 +382,7 @@ impl Qp {
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        // The queues let go of it, so that it is destroyed before them.
+        // The queue pair must be destroyed before its queues.
         self.send_cq.detach(&self.core);
         self.recv_cq.detach(&self.core);
     }

@@ -1,13 +1,11 @@
-//! From verbs' numbers to ours: completion statuses, opcodes, error numbers. Pure functions, called by the rest of
-//! this folder.
+//! Conversion of verbs' completion statuses and error numbers.
 
 use crate::api::Error;
 use crate::efa::dev::DevStatus;
 use rdma_sys::ibv_wc_status as wc;
 use ucs::Errno;
 
-/// The device's status of a completion: its vendor code, or what comes closest to the verbs status where a library
-/// gives no vendor code.
+/// Device status of a completion: the vendor code, or without one the closest match of the verbs status.
 #[inline]
 pub(super) fn dev_status(status: wc::Type, vendor_err: impl FnOnce() -> u32) -> DevStatus {
     if status == wc::IBV_WC_SUCCESS { DevStatus::Ok } else { failed(status, vendor_err()) }
@@ -35,7 +33,7 @@ fn failed(status: wc::Type, vendor_err: u32) -> DevStatus {
     }
 }
 
-/// The error of a verb that answered an error number.
+/// Error of a verb that returned an error number.
 pub(super) fn error(call: &'static str, errno: Errno) -> Error {
     match errno.0 {
         libc::ENOMEM => Error::NoMemory,
@@ -44,7 +42,7 @@ pub(super) fn error(call: &'static str, errno: Errno) -> Error {
     }
 }
 
-/// The error of a verb that answered null.
+/// Error of a verb that returned null.
 pub(super) fn last_error(call: &'static str) -> Error {
     error(call, Errno::last_os())
 }

@@ -1,5 +1,4 @@
-//! One send request, spoken to the library piece by piece: what it is, its bytes, its destination.
-//! Called by queue pairs inside a session. Checks nothing: limits are the queue pair's business.
+//! Builds one send work request within a batch: operation, data, destination. The queue pair checks limits.
 
 use super::pd::Ah;
 use crate::efa::dev::{Dest, Sge};
@@ -7,15 +6,14 @@ use arrayvec::ArrayVec;
 use rdma_sys::*;
 use std::ptr::NonNull;
 
-/// Most pieces of a send passed on.
 pub(super) const MAX_SGE: usize = 8;
 
-/// The request begun last in an open session.
+/// The work request begun last.
 pub(super) struct WrBuilder(NonNull<ibv_qp_ex>);
 
 impl WrBuilder {
-    /// Begins the request of a row: `ex` is a queue pair with an open session of this thread, and stays one as long as
-    /// the request is spoken of. // HOT
+    /// Begins the request of a slot. `ex` is a queue pair with an open batch of this thread, until the
+    /// request is complete. // HOT
     #[inline(always)]
     pub(super) fn begin(ex: NonNull<ibv_qp_ex>, slot: u32) -> Self {
         // SAFETY: in a session nobody else touches the field; so for the one below.
@@ -30,7 +28,7 @@ impl WrBuilder {
         self.0.as_ptr()
     }
 
-    /// Immediate data are four bytes as they are, in neither byte order: so does libfabric.
+    /// Immediate data are four bytes without byte order, as in libfabric.
     #[inline(always)]
     pub(super) fn send(&self, imm: Option<u32>) {
         match imm {

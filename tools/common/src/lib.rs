@@ -1,5 +1,5 @@
-//! What the command-line tools share: finding and talking to the other side, measuring, printing.
-//! Used by `ucx-perftest` and `ucx-info`. Knows no transport and no protocol.
+//! Code shared by the command-line tools: the out-of-band connection, measuring, printing. Knows no
+//! transport.
 
 pub mod boot;
 pub mod meter;

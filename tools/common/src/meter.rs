@@ -1,11 +1,8 @@
-//! Measuring a loop: time of every iteration into a histogram, averages since the start and since the last report.
-//! Driven by the test loops, read by the reports.
+//! Measures a loop: a histogram of iteration times, and averages since the start and since the last report.
 //!
-//! A reading of the cycle counter costs 9 ns where we measured, and putting the sample in its place 4 ns more. In a
-//! ping-pong the message is under way meanwhile: [`Meter::tick`] reads at each iteration, as `ucx_perftest` does. In a
-//! stream it would be most of what is measured: [`Meter::tick_stream`] reads once for several iterations while they are that
-//! short. Averages come from the monotonic clock over the whole run, not from the sum of the samples. A loop that
-//! cannot bear the reading counts with [`Meter::add_untimed`] and has no percentiles.
+//! Reading the cycle counter costs about 9 ns, counting the sample 4 ns. A ping-pong does both while its
+//! message travels ([`Meter::tick`]); a stream of short iterations reads once for several
+//! ([`Meter::tick_stream`]). Averages come from the monotonic clock over the whole run, not from the samples.
 
 use std::time::{Duration, Instant};
 
@@ -13,21 +10,19 @@ use ucs::time::ticks;
 
 /// Buckets of an octave, as a power of two: a sample is known to within 1/64.
 const SUB_BUCKET_BITS: u32 = 6;
-/// Samples of 2^47 cycles (hours) and more are counted as that.
+/// Longer samples (2^47 cycles, hours) count as the longest.
 const OCTAVES: u32 = 47;
-/// Buckets: exact ones below `2 << SUB_BUCKET_BITS`, then `1 << SUB_BUCKET_BITS` an octave.
+/// Exact buckets below `2 << SUB_BUCKET_BITS`, then `1 << SUB_BUCKET_BITS` for each octave.
 const BUCKETS: usize = ((OCTAVES - SUB_BUCKET_BITS + 1) as usize) << SUB_BUCKET_BITS;
-/// Most iterations of a stream between two readings of the counter.
 const MAX_GROUP: u32 = 64;
-/// Samples that are counted together: two cache lines of them. With more lines in use, messages take longer whose own just fit in.
+/// Two cache lines. More would displace lines of messages that just fit into the cache.
 const BUFFERED: usize = 16;
-/// Cycles that a reading should lie apart from the one before.
+/// Cycles that two readings should be apart.
 const MIN_CYCLES: u64 = 1024;
 
-/// Counts samples by size.
 struct Samples {
     counts: Box<[u64; BUCKETS]>,
-    /// Of every other one of many, while these are counted: adding to the number that was just written takes longer than all else.
+    /// Every other sample of a batch: two additions in a row to one counter would wait for each other.
     odd_counts: Box<[u64; BUCKETS]>,
 }
 
@@ -47,7 +42,6 @@ impl Samples {
         self.counts[bucket(sample)] += u64::from(times);
     }
 
-    /// Many, each once.
     #[inline(never)]
     fn record_all(&mut self, samples: &[u64]) {
         let pairs = samples.chunks_exact(2);
@@ -60,7 +54,6 @@ impl Samples {
         }
     }
 
-    /// All counts in one place, where they are read.
     fn merge(&mut self) {
         let odd_counts = std::mem::replace(&mut *self.odd_counts, [0; BUCKETS]);
         self.counts.iter_mut().zip(odd_counts).for_each(|(count, other)| *count += other);
@@ -89,26 +82,24 @@ fn bucket(sample: u64) -> usize {
     ((octave << SUB_BUCKET_BITS) as usize) + (sample >> octave) as usize
 }
 
-/// The largest sample of a bucket.
 fn bucket_end(bucket: usize) -> u64 {
     let octave = (bucket >> SUB_BUCKET_BITS).saturating_sub(1);
     let low = ((bucket - (octave << SUB_BUCKET_BITS)) as u64) << octave;
     low + ((1u64 << octave) - 1)
 }
 
-/// The middle of a bucket.
 fn bucket_middle(bucket: usize) -> f64 {
     let octave = (bucket >> SUB_BUCKET_BITS).saturating_sub(1);
     let low = ((bucket - (octave << SUB_BUCKET_BITS)) as u64) << octave;
     low as f64 + ((1u64 << octave) - 1) as f64 / 2.0
 }
 
-/// Samples between the bin before and `upto`.
+/// Number of samples between the previous bin and `upto`.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Bin {
-    /// No sample of the bin is longer, seconds.
+    /// Upper bound, seconds.
     pub upto: f64,
-    /// How many samples.
+    /// Number of samples.
     pub count: u64,
 }
 
@@ -119,29 +110,27 @@ pub struct Meter {
     started: Instant,
     started_cycles: u64,
     last: u64,
-    /// Samples of [`Meter::tick`] that are not counted yet: a reading of the counter waits for what was begun before it, and
-    /// counting is a long chain, but those of many samples go side by side.
+    /// Samples of [`Meter::tick`] not counted yet. Counting many at once lets the processor overlap them.
     buffer: [u64; BUFFERED],
-    /// How many they are.
     buffered: usize,
     reported: (u64, Instant),
     report_at: u64,
-    /// Iterations between two readings of the counter, those still to come, and what one took last time.
+    /// Iterations between two readings, those left until the next one, and cycles of one at the last.
     group: u32,
     left: u32,
     each: u64,
 }
 
-/// What was measured up to a moment. Times are seconds for one iteration.
+/// Figures up to a moment. Times are seconds per iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// Iterations so far.
+    /// Number of iterations.
     pub iters: u64,
     /// The percentile asked for.
     pub rank: f64,
     /// Median.
     pub p50: f64,
-    /// 99.9 of 100 iterations took no longer.
+    /// 99.9th percentile.
     pub p99_9: f64,
     /// Average since the last report.
     pub recent: f64,
@@ -150,7 +139,7 @@ pub struct Reading {
 }
 
 impl Meter {
-    /// A meter whose [`is_report_due`](Self::due) becomes true about once a second.
+    /// A meter that asks for a report about once a second.
     pub fn new() -> Meter {
         let (now, cycles) = (Instant::now(), ticks());
         Meter {
@@ -169,7 +158,7 @@ impl Meter {
         }
     }
 
-    /// Starts (again) from nothing.
+    /// Starts from zero.
     pub fn start(&mut self) {
         self.samples.clear();
         self.iters = 0;
@@ -179,11 +168,11 @@ impl Meter {
         self.last = self.started_cycles;
         self.buffered = 0;
         (self.group, self.left) = (1, 1);
-        // Not known yet how long a cycle is: look soon, then each second.
+        // The cycle length is not known yet: check soon, then each second.
         self.report_at = self.started_cycles + (1 << 26);
     }
 
-    /// One iteration is over. HOT
+    /// Counts one iteration and its time. HOT
     #[inline(always)]
     pub fn tick(&mut self) {
         let now = ticks();
@@ -197,8 +186,8 @@ impl Meter {
         }
     }
 
-    /// One iteration of a stream is over. Up to 64 of them that take less than 1024 cycles together are one reading,
-    /// and as many samples of their average. True: it may be time to look at [`is_report_due`](Self::due). HOT
+    /// Counts one iteration of a stream. Up to 64 that take less than 1024 cycles together share one reading.
+    /// Returns true after a reading, when a report may be due. HOT
     #[inline(always)]
     #[must_use]
     pub fn tick_stream(&mut self) -> bool {
@@ -216,7 +205,7 @@ impl Meter {
         let now = ticks();
         let took = now.wrapping_sub(self.last);
         self.last = now;
-        // A power of two.
+        // The group size is a power of two.
         self.each = took >> self.group.trailing_zeros();
         self.samples.record(self.each, self.group);
         self.group = match took {
@@ -227,14 +216,14 @@ impl Meter {
         self.left = self.group;
     }
 
-    /// `n` iterations are over that were not timed one by one. HOT
+    /// Counts `n` iterations that were not timed. HOT
     #[inline(always)]
     pub fn add_untimed(&mut self, n: u64) {
         self.iters += n;
         self.last = ticks();
     }
 
-    /// True when about a second has passed since the last report: time for [`read`](Self::read). HOT
+    /// Returns true about once a second, when [`read`](Self::read) should be called. HOT
     #[inline(always)]
     pub fn is_report_due(&mut self) -> bool {
         self.last >= self.report_at && self.check_report_time()
@@ -253,14 +242,14 @@ impl Meter {
         left.is_zero()
     }
 
-    /// Seconds of one count of the cycle counter, over the time since the start.
+    /// Seconds of one cycle, averaged since the start.
     fn cycle(&self) -> f64 {
         let counts = ticks().wrapping_sub(self.started_cycles).max(1);
         self.started.elapsed().as_secs_f64() / counts as f64
     }
 
-    /// How the samples up to the last [`read`](Self::read) are distributed: eight bins an octave, ascending, empty ones left out. Times are multiplied by
-    /// `scale`.
+    /// Distribution of the samples up to the last [`read`](Self::read): eight bins per octave, ascending,
+    /// without empty ones. Times are multiplied by `scale`.
     pub fn histogram(&self, scale: f64) -> Vec<Bin> {
         const MERGED: usize = 1 << (SUB_BUCKET_BITS - 3);
         let cycle = self.cycle() * scale;
@@ -272,10 +261,10 @@ impl Meter {
         all.filter(|bin| bin.count > 0).collect()
     }
 
-    /// The figures now, with the percentile `rank`; the next "recent" average starts here.
+    /// Figures so far with the percentile `rank`; starts the next "recent" average.
     pub fn read(&mut self, rank: f64) -> Reading {
         let now = Instant::now();
-        // A group that is not whole yet counts as the one before it did.
+        // An incomplete group counts as its predecessor did.
         let begun = self.group - self.left;
         if begun > 0 {
             self.samples.record(self.each, begun);
@@ -307,7 +296,7 @@ impl Default for Meter {
 }
 
 impl Reading {
-    /// The figures of a half: what one way of a round trip took.
+    /// The figures of one direction of a round trip.
     #[must_use]
     pub fn halved(self) -> Reading {
         Reading {

@@ -1,17 +1,16 @@
-//! Standard output for tools: every line leaves at once, and a reader that went away ends the program quietly.
-//! Used by all printing. Never panics on a closed pipe.
+//! Standard output of tools: each line is flushed at once, and a closed pipe ends the program quietly.
 
 use std::io::{self, Write};
 
-/// Exit status of a tool whose reader went away: what a shell reports for a program ended by SIGPIPE.
+/// Exit status after a closed pipe: what a shell reports for SIGPIPE.
 pub const BROKEN_PIPE: i32 = 128 + 13;
 
-/// Words that others may have chosen, without what a terminal takes for orders.
+/// Replaces control characters, so that text of others cannot send commands to a terminal.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Writes one line. If nobody reads any more, the program ends; on any other error the line is lost.
+/// Writes one line. Ends the program if the reader is gone; drops the line on any other error.
 pub fn line(text: impl AsRef<str>) {
     let mut out = io::stdout().lock();
     let text = text.as_ref();

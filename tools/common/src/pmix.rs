@@ -1,71 +1,57 @@
-//! Starting under a launcher: rank, size, and a string of one process for all others, by PMIx (`mpirun`, `srun
-//! --mpi=pmix`, `prun`). libpmix is looked for when the program runs: a build needs nothing of it, and a run without a
-//! launcher does not load it. Used once, before anything is measured.
-//!
-//! Only what eight functions need is declared here. The layout has been the same since PMIx 2 (`pmix_common.h`).
+//! Start by a launcher that speaks PMIx (`mpirun`, `srun --mpi=pmix`, `prun`): rank, size, and a key-value
+//! store. libpmix is loaded at run time and only under a launcher. Declares the eight functions it needs;
+//! their layout is that of PMIx 2 and later (`pmix_common.h`).
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 
 use libloading::{Library, Symbol};
 
-/// Names under which the library is looked for; its number has been 2 since PMIx 2.
 const NAMES: [&str; 3] = ["libpmix.so.2", "libpmix.so.5", "libpmix.so"];
-/// Any rank of the job (`PMIX_RANK_WILDCARD`).
+/// `PMIX_RANK_WILDCARD`: any rank of the job.
 const WILDCARD: u32 = u32::MAX - 1;
 const TYPE_STRING: u16 = 3;
 const TYPE_UINT32: u16 = 14;
-/// For processes of this host and of others (`PMIX_GLOBAL`).
+/// `PMIX_GLOBAL`: for processes of all hosts.
 const SCOPE_GLOBAL: u8 = 3;
 const NAMESPACE: usize = 256;
 const KEY: usize = 512;
-/// Longest string that is believed.
+/// Longest string taken from the launcher.
 const MAX_TEXT: usize = 4096;
 
 /// Why a launcher could not be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PmixError {
-    /// The library is not there.
+    /// The library cannot be loaded.
     #[error(
-        "this program was started by a launcher (PMIX_RANK is set), but libpmix cannot be loaded: {why}; install \
+        "this program was started by a launcher (PMIX_RANK is set), but libpmix cannot be loaded: {0}; install \
              it (Debian: libpmix2), or use -P 0"
     )]
-    NoLibrary {
-        /// What the loader said.
-        why: String,
-    },
-    /// A function of the library is missing: not a PMIx that we know.
-    #[error("libpmix has no {name}: it is of an unknown version")]
-    NoFunction {
-        /// Its name.
-        name: &'static str,
-    },
+    NoLibrary(String),
+    /// The library lacks a function.
+    #[error("libpmix has no {0}: it is of an unknown version")]
+    NoFunction(&'static str),
     /// A call failed.
     #[error("{call}: {why} (PMIx status {status}); -P 0 starts without the launcher")]
     Call {
-        /// The function.
+        /// Name of the function.
         call: &'static str,
-        /// Its answer.
+        /// PMIx status.
         status: i32,
-        /// What the library calls it.
+        /// Text of the library.
         why: String,
     },
-    /// The launcher answered something of another kind than was asked for.
-    #[error("the launcher's answer to '{key}' makes no sense")]
-    Answer {
-        /// What was asked for.
-        key: String,
-    },
+    /// The launcher returned a value of another type than asked for.
+    #[error("the launcher's answer to '{0}' makes no sense")]
+    Answer(String),
 }
 
-/// `pmix_proc_t`.
 #[repr(C)]
 struct Proc {
     namespace: [c_char; NAMESPACE],
     rank: u32,
 }
 
-/// `pmix_value_t`: the union's largest members are three words long.
 #[repr(C)]
 struct Value {
     kind: u16,
@@ -82,28 +68,27 @@ type Fence = unsafe extern "C" fn(*const Proc, usize, *const u8, usize) -> c_int
 type Get = unsafe extern "C" fn(*const Proc, *const c_char, *const u8, usize, *mut *mut Value) -> c_int;
 type ErrorString = unsafe extern "C" fn(c_int) -> *const c_char;
 
-/// This process as its launcher knows it. Dropping it tells the launcher that it ends well.
+/// The connection to the launcher. Dropping it reports an orderly end.
 pub struct Pmix {
     lib: Library,
     me: Proc,
 }
 
 impl Pmix {
-    /// Whether a launcher that speaks PMIx has started this process.
+    /// Whether a launcher that speaks PMIx started this process.
     pub fn is_there() -> bool {
         ["PMIX_RANK", "PMIX_NAMESPACE"].iter().all(|name| std::env::var_os(name).is_some())
     }
 
-    /// Speaks to the launcher.
+    /// Loads the library and connects to the launcher.
     pub fn init() -> Result<Pmix, PmixError> {
         let mut why = String::new();
         let open = |name: &&str| {
-            // SAFETY: libpmix's initialisers have no requirements; any other library of that name is the system's
-            // choice, as it is for every program linked against it.
+            // SAFETY: initialisers of libpmix have no requirements, and the system decides what bears its name.
             let lib = unsafe { Library::new(*name) };
             lib.map_err(|e| why = e.to_string()).ok()
         };
-        let Some(lib) = NAMES.iter().find_map(open) else { return Err(PmixError::NoLibrary { why }) };
+        let Some(lib) = NAMES.iter().find_map(open) else { return Err(PmixError::NoLibrary(why)) };
         let mut pmix = Pmix { lib, me: Proc { namespace: [0; NAMESPACE], rank: 0 } };
         let mut me = Proc { namespace: [0; NAMESPACE], rank: 0 };
         let status = {
@@ -120,22 +105,22 @@ impl Pmix {
         Ok(pmix)
     }
 
-    /// This process's number in the job, from 0.
+    /// Number of this process in the job, from 0.
     pub fn rank(&self) -> u32 {
         self.me.rank
     }
 
-    /// Processes of the job.
+    /// Number of processes in the job.
     pub fn size(&self) -> Result<u32, PmixError> {
         self.number("pmix.job.size")
     }
 
-    /// Processes of the job on this host.
+    /// Number of processes of the job on this host.
     pub fn local_size(&self) -> Result<u32, PmixError> {
         self.number("pmix.local.size")
     }
 
-    /// Makes a string known to all processes that call [`get`](Self::get) after a [`fence`](Self::fence).
+    /// Publishes a string; others read it by [`get`](Self::get) after a [`fence`](Self::fence).
     pub fn put(&self, key: &str, text: &str) -> Result<(), PmixError> {
         let (key, text) = (padded(key), CString::new(text).unwrap_or_default());
         let mut value = Value { kind: TYPE_STRING, data: [text.as_ptr() as u64, 0, 0] };
@@ -149,7 +134,7 @@ impl Pmix {
         self.check("PMIx_Commit", status)
     }
 
-    /// Waits until all processes of the job are here.
+    /// Waits until all processes of the job have called this.
     pub fn fence(&self) -> Result<(), PmixError> {
         let fence = self.function::<Fence>("PMIx_Fence")?;
         // SAFETY: no list means all processes of the job; no options are given.
@@ -157,51 +142,50 @@ impl Pmix {
         self.check("PMIx_Fence", status)
     }
 
-    /// The string that process `rank` has put.
+    /// Returns the string that process `rank` published.
     pub fn get(&self, rank: u32, key: &str) -> Result<String, PmixError> {
         let value = self.value(rank, key)?;
         let at = value.data[0] as *const c_char;
         if value.kind != TYPE_STRING || at.is_null() {
-            return Err(PmixError::Answer { key: key.into() });
+            return Err(PmixError::Answer(key.into()));
         }
-        // SAFETY: a string value holds a pointer to a string that ends with a zero and belongs to the value, which is
-        // never freed.
+        // SAFETY: a value of this type points to a string that ends with a zero. The value is never freed.
         let text = unsafe { CStr::from_ptr(at) };
         match text.to_str() {
             Ok(text) if text.len() <= MAX_TEXT => Ok(text.to_owned()),
-            _ => Err(PmixError::Answer { key: key.into() }),
+            _ => Err(PmixError::Answer(key.into())),
         }
     }
 
     fn number(&self, key: &str) -> Result<u32, PmixError> {
         let value = self.value(WILDCARD, key)?;
         match value.kind {
-            // The union's first bytes, on little-endian machines.
+            // The first bytes of the union, on little-endian machines.
             TYPE_UINT32 => {
                 Ok(value.data[0].to_ne_bytes().first_chunk().map_or(0, |b| u32::from_ne_bytes(*b)))
             }
-            _ => Err(PmixError::Answer { key: key.into() }),
+            _ => Err(PmixError::Answer(key.into())),
         }
     }
 
-    /// A value, copied. What it points at is not freed: some bytes, once a run.
+    /// Copies a value. What it points to is not freed: a few bytes per run.
     fn value(&self, rank: u32, key: &str) -> Result<Value, PmixError> {
         let (from, name) = (Proc { namespace: self.me.namespace, rank }, padded(key));
         let mut at: *mut Value = ptr::null_mut();
         let get = self.function::<Get>("PMIx_Get")?;
-        // SAFETY: name and key are whole and live over the call; `at` is a pointer to be set; no options are given.
+        // SAFETY: name and key are whole and live over the call, which sets `at`; no options are given.
         let status = unsafe { get(&raw const from, name.as_ptr(), ptr::null(), 0, &raw mut at) };
         self.check("PMIx_Get", status)?;
         if at.is_null() {
-            return Err(PmixError::Answer { key: key.into() });
+            return Err(PmixError::Answer(key.into()));
         }
         // SAFETY: after success it points at a value that is the caller's.
         Ok(unsafe { at.read() })
     }
 
     fn function<F>(&self, name: &'static str) -> Result<Symbol<'_, F>, PmixError> {
-        // SAFETY: each caller names a function together with its type in `pmix.h`; it is used while `self` lives.
-        unsafe { self.lib.get(name) }.map_err(|_| PmixError::NoFunction { name })
+        // SAFETY: each caller names a function with its type in `pmix.h`; it is used while `self` lives.
+        unsafe { self.lib.get(name) }.map_err(|_| PmixError::NoFunction(name))
     }
 
     fn check(&self, call: &'static str, status: c_int) -> Result<(), PmixError> {
@@ -230,10 +214,9 @@ impl Drop for Pmix {
     }
 }
 
-/// A key as an array of its full length: the library may copy all of it.
+/// A key as an array of full length: the library may copy all of it.
 fn padded(key: &str) -> [c_char; KEY] {
     let mut array = [0; KEY];
-    // The last place stays zero.
     for (to, from) in array.iter_mut().take(KEY - 1).zip(key.bytes()) {
         *to = from as c_char;
     }

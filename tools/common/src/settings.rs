@@ -1,14 +1,14 @@
-//! Configuration for tools: every table of every crate, the values in force, and a refusal of names nobody declares.
-//! Called first thing by each tool. Never changes the environment.
+//! Configuration of tools: the tables of all crates, their values, and an error for names that no table
+//! declares. Never changes the environment.
 
 use ucs::config::{ConfigError, Source, Table, TableDesc};
 
-/// Every table there is, lowest layer first.
+/// All tables, lowest layer first.
 pub fn tables() -> Vec<&'static TableDesc> {
     [&ucs::trace::LogConfig::DESC].into_iter().chain(ucp::Context::tables()).collect()
 }
 
-/// Reads environment and file, refuses unknown names and bad values, and starts logging.
+/// Reads environment and file, rejects unknown names and bad values, and starts logging.
 pub fn load() -> Result<Source, ConfigError> {
     let source = Source::from_env()?;
     check(&source)?;

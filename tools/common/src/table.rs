@@ -1,25 +1,24 @@
-//! Tables for people, drawn in characters that every terminal and log has.
-//! Used by the sweep of `ucx-perftest` and by `ucx-info`. Never used for output that scripts read: that is JSON or CSV.
+//! Tables for people, in characters that every terminal and log has. Programs get JSON or CSV instead.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table as Grid, presets};
 
-/// Where the text of a column stands.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Words.
+    /// For words.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
-/// A table with a head and rows.
+/// A table with titles and rows.
 pub struct Table {
     grid: Grid,
     align: Vec<Align>,
 }
 
 impl Table {
-    /// A table whose columns have these titles.
+    /// A table with these column titles.
     pub fn new(columns: &[(&str, Align)]) -> Table {
         let mut grid = Grid::new();
         grid.load_style(presets::ASCII_MARKDOWN).set_content_arrangement(ContentArrangement::Disabled);
@@ -33,12 +32,12 @@ impl Table {
         self.grid.add_row(cells(&self.align, texts));
     }
 
-    /// The rows so far.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.grid.row_count()
     }
 
-    /// True when no row was added.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

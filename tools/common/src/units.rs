@@ -1,9 +1,8 @@
-//! Numbers as people write and read them: `8k`, `1.5m`, thousands separators.
-//! Used by command lines and reports. Units are powers of 1024.
+//! Numbers as people write and read them: `8k`, `1.5m`, thousands separators. Units are powers of 1024.
 
 use ucs::config::parse_size;
 
-/// A length in bytes such as `64`, `8k` or `1m`.
+/// Parses a length in bytes such as `64`, `8k` or `1m`.
 pub fn parse_bytes(text: &str) -> Result<usize, String> {
     match parse_size(text).and_then(|n| usize::try_from(n).ok()) {
         Some(n) if n < usize::MAX => Ok(n),
@@ -11,7 +10,7 @@ pub fn parse_bytes(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A count such as `1000` or `10k`.
+/// Parses a count such as `1000` or `10k`.
 pub fn parse_count(text: &str) -> Result<u64, String> {
     match parse_size(text) {
         Some(n) if n < u64::MAX => Ok(n),
@@ -19,7 +18,7 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
     }
 }
 
-/// `65536` as `64K`; a number that is no multiple of a unit stays as it is, the largest is `unlimited`.
+/// Formats 65536 as `64K`. Other numbers than multiples of a unit stay; the largest is `unlimited`.
 pub fn short_bytes(n: usize) -> String {
     if n == usize::MAX {
         return "unlimited".into();
@@ -31,7 +30,7 @@ pub fn short_bytes(n: usize) -> String {
     }
 }
 
-/// `1234567.89` as `1,234,567.89`, with `decimals` digits after the point.
+/// Formats 1234567.89 as `1,234,567.89`, with `decimals` digits after the point.
 pub fn grouped(value: f64, decimals: usize) -> String {
     let plain = format!("{value:.decimals$}");
     let (whole, rest) = plain.split_at(plain.find('.').unwrap_or(plain.len()));

@@ -1,5 +1,4 @@
-//! How two captures differ: the packets of each direction, types and fields, without times, ids, addresses and keys.
-//! Called by `main`. Judges neither capture.
+//! Compares the packets of two captures, direction by direction, without times, ids, addresses and keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +12,7 @@ use crate::record::{Names, Record};
 /// Fields that differ between any two runs.
 const IDS: &[&str] = &["send_id", "recv_id", "op_id", "connid", "raw_addr", "host_id", "pad", "reserved"];
 
-/// Prints the differences; answers whether there are none. Ends are matched by order of appearance.
+/// Prints the differences; returns whether there are none. Ends are matched by order of appearance.
 pub fn print(a: &[Record], b: &[Record]) -> bool {
     let (a, b) = (directions(a), directions(b));
     let both: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
@@ -44,7 +43,7 @@ pub fn print(a: &[Record], b: &[Record]) -> bool {
     same
 }
 
-/// What travelled in each direction, as text.
+/// Packets of each direction, as text.
 fn directions(records: &[Record]) -> BTreeMap<String, Vec<String>> {
     let names = Names::of(records);
     let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -55,7 +54,7 @@ fn directions(records: &[Record]) -> BTreeMap<String, Vec<String>> {
     all
 }
 
-/// A packet without what differs between any two runs.
+/// A packet without fields that differ between any two runs.
 fn plain(record: &Record) -> String {
     let mut text = record.name();
     if record.packet().is_none() {

@@ -1,5 +1,4 @@
-//! Reading captures: pcapng files of the software EFA device, packet by packet.
-//! Called by `main`. A file that breaks off in the middle of a block gives what is before it, and says so.
+//! Reads pcapng files of the software EFA device. A truncated file gives the packets before the cut.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind};
@@ -11,55 +10,34 @@ use pcap_file::pcapng::{Block, PcapNgReader};
 
 use crate::record::Record;
 
-/// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It cannot be opened or read.
+    /// The file cannot be opened or read.
     #[error("{}: {error}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        error: std::io::Error,
-    },
-    /// It is not pcapng, or is damaged at the start.
+    Io { path: PathBuf, error: std::io::Error },
+    /// Not pcapng, or damaged at the start.
     #[error("{}: not a pcapng file ({reason}); SOFTEFA_PCAP=FILE makes one", path.display())]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// Packets of something else.
+    Foreign { path: PathBuf, reason: String },
     #[error("{}: link type {found}, not 147 (USER0) as captures of the software EFA device have", path.display())]
-    LinkType {
-        /// The file.
-        path: PathBuf,
-        /// Its link type.
-        found: u32,
-    },
-    /// A packet without our header.
+    LinkType { path: PathBuf, found: u32 },
     #[error("{}: packet {nth} has no header of the software EFA device, or one of another version", path.display())]
     Header {
-        /// The file.
         path: PathBuf,
-        /// Which packet, from 1.
+        /// From 1.
         nth: usize,
     },
 }
 
-/// Why a file ends early, if its writer or a copy of it stopped.
 const TRUNCATED: &str = "its last block is not whole";
 
-/// What a file holds.
 pub struct Capture {
-    /// Its packets, in the order of the file.
+    /// In the order of the file.
     pub records: Vec<Record>,
-    /// Why it ends early, if it does.
+    /// Why the file ends early, if it does.
     pub truncated: Option<String>,
 }
 
-/// Reads a whole file. `nth`: which of the files given it is.
+/// Reads a file, the `nth` of those given.
 pub fn read(path: &Path, nth: usize) -> Result<Capture, FileError> {
     let io = |error| FileError::Io { path: path.into(), error };
     let file = File::open(path).map_err(io)?;
@@ -104,7 +82,7 @@ pub fn read(path: &Path, nth: usize) -> Result<Capture, FileError> {
     Ok(Capture { records, truncated })
 }
 
-/// Nanoseconds in a unit of an interface's times: `if_tsresol`, by default a microsecond.
+/// Nanoseconds per unit of time: `if_tsresol`, by default a microsecond.
 fn unit(options: &[InterfaceDescriptionOption<'_>]) -> f64 {
     let resolution = options.iter().find_map(|o| match o {
         InterfaceDescriptionOption::IfTsResol(resolution) => Some(*resolution),

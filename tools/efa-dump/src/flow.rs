@@ -1,5 +1,4 @@
-//! Messages instead of packets: which packets belong to one exchange, by msg_id, send_id and recv_id. Called by `main`.
-//! Judges nothing; what is wrong was found by `check`.
+//! Groups packets into exchanges by msg_id, send_id and recv_id.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +14,6 @@ use crate::check::Report;
 use crate::line::{Detail, line, print_legend, print_summary};
 use crate::record::{End, Names, Record};
 
-/// The packets of one exchange.
 struct Flow {
     from: End,
     to: End,
@@ -23,7 +21,7 @@ struct Flow {
     packets: Vec<usize>,
 }
 
-/// An id as one end (the first) gave it to the other.
+/// An id that the first end gave to the second.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
     Msg(End, End, u32),
@@ -31,7 +29,7 @@ enum Key {
     Recv(End, End, u32),
 }
 
-/// Packets counted once: what an end of the capture has sent is left out where the other end has seen it too.
+/// Indices of packets, without the sender's view of those that the receiver's view has too.
 pub fn without_duplicates(records: &[Record]) -> impl Iterator<Item = usize> {
     let local: HashSet<End> =
         records.iter().filter(|r| r.direction == Direction::Out).map(|r| r.from).collect();
@@ -39,7 +37,7 @@ pub fn without_duplicates(records: &[Record]) -> impl Iterator<Item = usize> {
     records.iter().enumerate().filter(move |(_, r)| !seen_by_both(r)).map(|(nth, _)| nth)
 }
 
-/// Prints exchanges in the order in which they began.
+/// Prints exchanges in order of their first packet.
 pub fn print(records: &[Record], names: &Names, report: &Report) {
     print_legend(names);
     let mut flows = Flows::default();
@@ -67,14 +65,13 @@ pub fn print(records: &[Record], names: &Names, report: &Report) {
 #[derive(Default)]
 struct Flows {
     all: Vec<Flow>,
-    /// Exchanges that are under way, by their ids.
     open: HashMap<Key, usize>,
-    /// Memory offered for reading: whose, first address, length, key.
+    /// Memory offered for reading: owner, first address, length, key, exchange.
     offers: Vec<(End, u64, u64, u64, usize)>,
 }
 
 impl Flows {
-    /// Puts a packet with its exchange, or begins one.
+    /// Adds a packet to its exchange, or begins one.
     fn add(&mut self, nth: usize, record: &Record) {
         let at = self.find(record).unwrap_or_else(|| {
             let title = title(record);
@@ -114,7 +111,7 @@ impl Flows {
         }
     }
 
-    /// Remembers the ids a packet gives out.
+    /// Records ids that a packet defines.
     fn record_ids(&mut self, record: &Record, at: usize) {
         let (x, y) = (record.from, record.to);
         let Some(Ok(packet)) = record.packet() else { return };
@@ -165,7 +162,6 @@ impl Flows {
     }
 }
 
-/// What an exchange is, by its first packet.
 fn title(record: &Record) -> String {
     let name = record.name();
     match record.packet() {

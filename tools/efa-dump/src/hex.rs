@@ -1,6 +1,6 @@
-//! Packets typed or pasted as hexadecimal digits. Called by `main`; decodes nothing.
+//! Parses packets given as hexadecimal digits.
 
-/// Bytes of text made of hexadecimal digits, with anything of blanks, colons, commas and `0x` between bytes.
+/// Bytes may be separated by blanks, colons and commas, and begin with `0x`.
 pub fn parse(text: &str) -> Result<Vec<u8>, String> {
     let words = text.split(|c: char| c.is_whitespace() || c == ':' || c == ',');
     let mut bytes = Vec::new();

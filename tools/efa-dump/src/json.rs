@@ -1,5 +1,5 @@
-//! Packets for programs: one JSON object a line. Field names are those of the wire; numbers are numbers, opaque
-//! values hexadecimal text. Called by `main`.
+//! Packets as JSON, one object per line. Field names are those of the wire; opaque values are hexadecimal
+//! text.
 
 use serde_json::{Map, Value, json};
 use std::net::Ipv6Addr;
@@ -10,7 +10,7 @@ use uct::efa::dev::soft::capture::{Direction, WireOp};
 use crate::check::Report;
 use crate::record::{End, Record};
 
-/// Prints packets, and last an object with the counts and the violations that no packet shows.
+/// Prints packets, then an object with counts and with violations that belong to no packet.
 pub fn print(records: &[Record], report: &Report, bad: bool) {
     for (nth, record) in records.iter().enumerate() {
         let violations: Vec<String> = report.of(nth).iter().map(ToString::to_string).collect();
@@ -50,13 +50,13 @@ fn end(end: &End) -> Value {
     json!({"gid": Ipv6Addr::from(end.gid).to_string(), "qpn": end.qpn})
 }
 
-/// One packet without the device's header.
+/// A packet without the device's header.
 pub fn packet(bytes: &[u8]) -> Value {
     let name = bytes.first().map_or_else(String::new, |ty| ucp::wire::PktType(*ty).to_string());
     json!({"type": name, "length": bytes.len(), "fields": fields(bytes)})
 }
 
-/// The fields of a packet. What may be there several times is a list.
+/// Fields that may repeat are lists.
 pub fn fields(bytes: &[u8]) -> Value {
     let mut all = Map::new();
     for item in items(bytes) {

@@ -1,4 +1,4 @@
-//! Packets for people: a line each, or a line for each field, with the violations below. Called by `main`.
+//! Packets as text: one line each, or one line per field, with violations below.
 
 use tools_common::out;
 use ucp::wire::Print;
@@ -7,25 +7,20 @@ use uct::efa::dev::soft::capture::{Direction, WireOp};
 use crate::check::Report;
 use crate::record::{Names, Record};
 
-/// How much of a packet is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// A line.
     Line,
-    /// A line for each field.
+    /// A line per field.
     Fields,
 }
 
-/// Which packets are shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
-    /// All.
     All,
-    /// Those that violate the protocol.
+    /// With violations only.
     Bad,
 }
 
-/// Prints packets, who the ends are, and how many violations there are.
 pub fn print(records: &[Record], names: &Names, report: &Report, detail: Detail, filter: Filter) {
     print_legend(names);
     let start = records.first().map_or(0, |r| r.time);
@@ -42,14 +37,14 @@ pub fn print(records: &[Record], names: &Names, report: &Report, detail: Detail,
     print_summary(records.len(), report);
 }
 
-/// Which letter stands for which queue pair.
+/// Prints the letters that stand for queue pairs.
 pub fn print_legend(names: &Names) {
     for (end, name) in names.iter() {
         out::line(format!("# {name} = {end}"));
     }
 }
 
-/// Violations that no packet shows, and the count of all.
+/// Prints violations that belong to no packet, and the count of all.
 pub fn print_summary(packets: usize, report: &Report) {
     for finding in report.at_end() {
         out::line(format!("       ! {finding}"));
@@ -57,7 +52,7 @@ pub fn print_summary(packets: usize, report: &Report) {
     out::line(format!("# {packets} packets, {} violations", report.count()));
 }
 
-/// A packet, without its number. `start` is the time that counts as zero.
+/// A packet as text. `start` is the zero of times.
 pub fn line(record: &Record, start: u64, names: &Names, detail: Detail) -> String {
     let time = record.time.saturating_sub(start);
     let (from, to) = (names.name(&record.from), names.name(&record.to));

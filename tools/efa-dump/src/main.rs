@@ -1,6 +1,6 @@
-//! efa-dump: what is in a capture of the software EFA device, packet by packet or message by message; what of it
-//! violates the protocol; how two captures differ; and a Wireshark dissector for the same packets.
-//! Exit status: 0 all is well, 1 violations or differences, 2 nothing could be done. Sends nothing.
+//! efa-dump: decodes captures of the software EFA device, checks them for violations of the protocol,
+//! compares two, and generates a Wireshark dissector. Exit status: 0 clean, 1 violations or differences, 2
+//! error.
 
 mod check;
 mod compare;
@@ -58,12 +58,9 @@ struct Args {
     dissector: bool,
 }
 
-/// Violations were found, or differences.
 const FOUND: u8 = 1;
-/// Wrong arguments, or files that cannot be read.
 const USAGE: u8 = 2;
 
-/// What went well enough to have a verdict.
 enum Verdict {
     Clean,
     Found,
@@ -127,7 +124,7 @@ fn run(args: &Args) -> Result<Verdict, String> {
     Ok(if report.is_clean() { Verdict::Clean } else { Verdict::Found })
 }
 
-/// Reads files and puts their packets in order of time.
+/// Reads files and sorts their packets by time.
 fn load(paths: &[PathBuf]) -> Result<Vec<Record>, String> {
     let mut records = Vec::new();
     for (nth, path) in paths.iter().enumerate() {
@@ -142,7 +139,6 @@ fn load(paths: &[PathBuf]) -> Result<Vec<Record>, String> {
     Ok(records)
 }
 
-/// Decodes a packet given as digits.
 fn decode_digits(digits: &[String], args: &Args) -> Result<Verdict, String> {
     let text = if digits.is_empty() {
         let mut text = String::new();

@@ -1,5 +1,4 @@
-//! A captured packet: who sent it to whom, how that went, and its bytes. Made by `file`; used by everything else.
-//! Decodes the device's header only; packets are decoded by `ucp::wire`.
+//! A captured packet with the device's header. `ucp::wire` decodes the packet itself.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,12 +8,10 @@ use ucp::wire::{Packet, ParseError, parse};
 use uct::efa::dev::DevStatus;
 use uct::efa::dev::soft::capture::{CaptureHdr, Direction, WireOp};
 
-/// One end of a packet's way: a queue pair.
+/// A queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct End {
-    /// GID of its device.
     pub gid: [u8; 16],
-    /// Its number.
     pub qpn: u16,
 }
 
@@ -24,37 +21,32 @@ impl fmt::Display for End {
     }
 }
 
-/// A captured packet.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Which of the files given it is from.
+    /// Index of its file.
     pub file: usize,
-    /// When it was seen, ns since 1970.
+    /// Nanoseconds since 1970.
     pub time: u64,
-    /// At which end.
+    /// At which end it was seen.
     pub direction: Direction,
-    /// What it was to the device.
     pub op: WireOp,
-    /// How it ended: a status code of the device.
+    /// Status code of the device.
     pub status: u8,
-    /// Who posted it.
     pub from: End,
-    /// Whom it was for.
     pub to: End,
-    /// Bytes of the message or of the RDMA operation.
+    /// Bytes of the message or RDMA operation.
     pub len: u32,
-    /// Its immediate.
+    /// Immediate data.
     pub imm: Option<u32>,
-    /// Remote address of RDMA, and its key.
+    /// Remote address and key of RDMA.
     pub remote: (u64, u32),
-    /// The packet.
     pub bytes: Vec<u8>,
-    /// Whether it is a message without headers: see [`mark_headerless`].
+    /// Set by [`mark_headerless`].
     pub headerless: bool,
 }
 
 impl Record {
-    /// Takes a record of a capture apart. `None`: it is none of the software device.
+    /// `None` if the record is not of the software device.
     pub fn parse(file: usize, time: u64, record: &[u8]) -> Option<Record> {
         let (hdr, bytes) = CaptureHdr::split(record)?;
         Some(Record {
@@ -81,12 +73,10 @@ impl Record {
         }
     }
 
-    /// Whether it got there.
     pub fn arrived(&self) -> bool {
         self.status == 0
     }
 
-    /// The name of its status.
     pub fn status_name(&self) -> String {
         match DevStatus::try_from(self.status) {
             Ok(status) => format!("{status:?}"),
@@ -94,7 +84,7 @@ impl Record {
         }
     }
 
-    /// The packet, if it is one: a message whose bytes are there.
+    /// The packet, if this is a message whose bytes were captured.
     pub fn packet(&self) -> Option<Result<Packet<'_>, ParseError>> {
         let there = self.op == WireOp::Send
             && !self.headerless
@@ -103,7 +93,7 @@ impl Record {
         there.then(|| parse(&self.bytes))
     }
 
-    /// Its name: that of the packet type, or of the RDMA operation.
+    /// Name of the packet type or RDMA operation.
     pub fn name(&self) -> String {
         match (self.op, self.bytes.first()) {
             (WireOp::Send, _) if self.headerless => "HEADERLESS".into(),
@@ -115,8 +105,8 @@ impl Record {
     }
 }
 
-/// Finds the messages that are their bytes alone: those to a queue pair that a HANDSHAKE before them has named as where its
-/// sender takes such. `records` are in order of time.
+/// Marks messages without headers: those to a queue pair that its owner's HANDSHAKE named for them. `records`
+/// are in order of time.
 pub fn mark_headerless(records: &mut [Record]) {
     let mut named: HashSet<End> = HashSet::new();
     for record in records {
@@ -130,12 +120,11 @@ pub fn mark_headerless(records: &mut [Record]) {
     }
 }
 
-/// Names for queue pairs, in order of appearance: `A`, `B`, ... `Z`, `A1`, ...
+/// Names of queue pairs in order of appearance: `A`, `B`, ... `Z`, `A1`, ...
 #[derive(Default)]
 pub struct Names(Vec<End>);
 
 impl Names {
-    /// The names of all ends of these packets.
     pub fn of<'a>(records: impl IntoIterator<Item = &'a Record>) -> Names {
         let mut names = Names::default();
         for record in records {
@@ -148,14 +137,12 @@ impl Names {
         names
     }
 
-    /// The name of an end.
     pub fn name(&self, end: &End) -> String {
         let Some(at) = self.0.iter().position(|e| e == end) else { return end.to_string() };
         let letter = char::from(b'A' + (at % 26) as u8);
         if at < 26 { letter.to_string() } else { format!("{letter}{}", at / 26) }
     }
 
-    /// Ends and their names.
     pub fn iter(&self) -> impl Iterator<Item = (&End, String)> {
         self.0.iter().map(|end| (end, self.name(end)))
     }

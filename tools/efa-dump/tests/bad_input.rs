@@ -1,4 +1,4 @@
-//! Whatever is wrong with arguments or files: one line that says what, and exit status 2.
+//! Errors of arguments and files: one line, and exit status 2.
 
 mod common;
 

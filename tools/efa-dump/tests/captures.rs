@@ -1,5 +1,5 @@
-//! Captures of our own traffic: every packet decodes and none violates the protocol; altered ones are found; a killed
-//! writer leaves a file that can be read.
+//! Captures of this library's traffic: they decode without violations, planted violations are found, and the
+//! file of a killed process can be read.
 
 mod common;
 
@@ -26,8 +26,8 @@ fn our_traffic_violates_nothing() {
     assert!(!ran.out.contains("rejected"), "{}", ran.out);
 }
 
-/// Messages without headers are known by the HANDSHAKE that asks for them, also if their bytes look like a packet, or there
-/// are none.
+/// Messages without headers are recognised by the HANDSHAKE that asks for them, even if they are empty or
+/// look like packets.
 #[test]
 fn messages_without_headers_are_no_violation() {
     let folder = Folder::new("headerless");
@@ -69,7 +69,7 @@ fn neither_does_traffic_on_a_rough_network() {
 #[test]
 fn a_message_is_one_exchange() {
     let folder = Folder::new("flow");
-    // Where the kernel lets memory of others be read, the longest would be.
+    // Without this the longest messages would be read by the kernel where it allows that.
     let path = capture(&folder, "flow", &[("UCX_MIN_READ", "inf")]);
     let ran = run_dump(&["--flow".as_ref(), path.as_os_str()]);
     assert_eq!(ran.status, 0, "{}", ran.out);
@@ -113,7 +113,7 @@ fn two_runs_compare_equal_and_different_ones_do_not() {
     assert!(other.out.lines().any(|l| l.starts_with("- ")) && other.out.lines().any(|l| l.starts_with("+ ")));
 }
 
-/// Places of the packets in a capture: start of the packet, its bytes.
+/// Start and length of each packet in a capture.
 fn packets(file: &[u8]) -> Vec<(usize, usize)> {
     let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as usize;
     let (mut at, mut all) = (0, Vec::new());
@@ -126,8 +126,8 @@ fn packets(file: &[u8]) -> Vec<(usize, usize)> {
     all
 }
 
-/// Alters the first packet of a type as the end that sent it saw it, and expects a finding. Of a message in several
-/// MEDIUM packets it is the second.
+/// Alters the first packet of a type in the sender's view (the second of a MEDIUM message), and expects a
+/// finding.
 fn planted(file: &[u8], folder: &Folder, ty: u8, alter: impl Fn(&mut [u8]), finding: &str) {
     let mut file = file.to_vec();
     let second = |packet: &[u8]| packet[0] != 67 || packet[16..24] != [0; 8];
@@ -167,7 +167,7 @@ fn planted_violations_are_found() {
     planted(9, &|p| p[8] &= !2, "the peer has not announced DELIVERY_COMPLETE");
 }
 
-/// Not a test of its own: a process that sends until it is killed.
+/// Run by `a_killed_writer_leaves_a_readable_file`: sends until it is killed.
 #[test]
 fn child() {
     let Ok(path) = std::env::var(CHILD) else { return };
@@ -197,7 +197,7 @@ fn a_killed_writer_leaves_a_readable_file() {
     assert_eq!((ran.status, &*ran.err), (0, ""), "{}", ran.out);
     assert!(ran.out.lines().count() > 200, "{}", ran.out);
 
-    // The same file cut anywhere still gives what is before the cut.
+    // A truncated file gives what is before the cut.
     let whole = std::fs::read(&path).unwrap();
     let cut = folder.path("cut");
     std::fs::write(&cut, &whole[..whole.len() / 2 + 1]).unwrap();

@@ -1,5 +1,4 @@
-//! The generated dissector in tshark: names and fields of a capture of our own, packet by packet as `efa-dump` says.
-//! Skipped, with a line that says so, where there is no tshark.
+//! The dissector in tshark decodes names and fields as `efa-dump` does. Skipped without tshark.
 
 mod common;
 
@@ -23,7 +22,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("payload", "efa_rdm.payload_len"),
 ];
 
-/// A number written in either base.
 fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
@@ -45,7 +43,6 @@ fn and_so_with_every_packet_type() {
     compare_with_tshark(&folder, &path);
 }
 
-/// Runs both on a capture.
 fn compare_with_tshark(folder: &Folder, path: &std::path::Path) {
     if Command::new("tshark").arg("--version").output().is_err() {
         println!("skipped: no tshark on this machine (Debian: apt install tshark)");
@@ -54,7 +51,7 @@ fn compare_with_tshark(folder: &Folder, path: &std::path::Path) {
     let script = folder.path("efa_rdm.lua");
     std::fs::write(&script, run_dump(&["--dissector"]).out).unwrap();
     let mut tshark = Command::new("tshark");
-    // Its settings and plug-ins are none of this test's business.
+    // Settings and plug-ins of the user must not matter.
     tshark.env("HOME", folder.path("home")).env("XDG_CONFIG_HOME", folder.path("home"));
     tshark.arg("-X").arg(format!("lua_script:{}", script.display())).arg("-r").arg(path);
     tshark.args(["-T", "fields", "-E", "separator=|", "-e", "_ws.col.Info", "-e", "_ws.malformed"]);

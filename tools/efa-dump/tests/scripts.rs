@@ -1,4 +1,4 @@
-//! Exchanges written by hand, for every packet type: right ones violate nothing, wrong ones are found.
+//! Exchanges written by hand for every packet type: correct ones pass, wrong ones are found.
 
 mod common;
 

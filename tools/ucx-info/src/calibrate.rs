@@ -1,5 +1,5 @@
-//! `--calibrate`: measures what this machine's copies, the way between its processors, the kernel and its devices cost, keeps it
-//! where contexts with `UCX_CALIBRATE=y` look for it, and shows it beside what transports say of themselves.
+//! `--calibrate`: measures the cost of copies, core-to-core transfers, the kernel and devices, saves it for
+//! contexts with `UCX_CALIBRATE=y`, and shows it beside the costs in the transports' attributes.
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -10,20 +10,17 @@ use ucp::{Calibration, Config};
 use ucs::config::{Source, Table as _};
 use uct::api::{Iface as _, Linear};
 
-/// What was measured.
 #[derive(Serialize)]
 pub struct Measured {
-    /// Copies of what caches hold, and of what they do not, bytes per second.
+    /// Bytes per second, of data in the caches and beyond.
     copy: f64,
     #[serde(rename = "copy_far")]
     copy_uncached: f64,
-    /// From one processor to another.
     #[serde(rename = "across")]
     core_to_core: Option<Time>,
     devices: Vec<Device>,
-    /// Style long all of it took, ms.
     took_ms: f64,
-    /// Where it is kept, or why not.
+    /// Path of the file, or the error.
     #[serde(rename = "kept")]
     saved_to: Result<String, String>,
 }
@@ -42,7 +39,6 @@ struct Device {
     costs: Vec<Cost>,
 }
 
-/// One operation: as measured, and as the transport has it.
 #[derive(Serialize)]
 struct Cost {
     name: &'static str,
@@ -59,7 +55,6 @@ fn from_linear(line: Linear) -> Time {
     Time { fixed: line.fixed, per_byte: line.per_byte }
 }
 
-/// Measures, and keeps it.
 pub fn measure(source: &Source) -> Result<Measured, String> {
     let config = Config::load(source).map_err(|e| e.to_string())?;
     let found = uct::any::resources(source).map_err(|e| e.to_string())?;

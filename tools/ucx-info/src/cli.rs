@@ -1,5 +1,4 @@
-//! The command line: the letters of `ucx_info`. Each has its meaning where there is one here; another is refused with the
-//! reason. Read by `main`.
+//! The command line: options of `ucx_info`. One without a meaning here is refused with the reason.
 
 use clap::Parser;
 use clap::builder::TypedValueParser as _;
@@ -14,7 +13,7 @@ pub struct Args {
     #[arg(short)]
     pub version: bool,
 
-    /// Style it was built
+    /// How it was built
     #[arg(short)]
     pub build: bool,
 
@@ -22,11 +21,11 @@ pub struct Args {
     #[arg(short)]
     pub system: bool,
 
-    /// Its processors, caches and nodes only
+    /// Processors, caches and nodes only
     #[arg(short = 'T')]
     pub topology: bool,
 
-    /// Style fast it copies memory only
+    /// How fast it copies memory only
     #[arg(short = 'M')]
     pub copies: bool,
 
@@ -38,7 +37,7 @@ pub struct Args {
     #[arg(short)]
     pub config: bool,
 
-    /// The same: it is fully decorated in any case
+    /// As -c, which prints everything in any case
     #[arg(short = 'f')]
     pub full: bool,
 
@@ -58,11 +57,11 @@ pub struct Args {
     #[arg(short)]
     pub endpoint: bool,
 
-    /// Memory of this size that peers may reach: what it is named by
+    /// Memory of this size that peers may reach, and its keys
     #[arg(short, value_name = "SIZE[,TYPE]", value_parser = clap::builder::StringValueParser::new().try_map(|s| memory(&s)))]
     pub memory: Option<usize>,
 
-    /// What is missing or slow on this machine, and what to do; exit status 1 if something does not work
+    /// Report what is missing or slow on this machine, and what to do; exit status 1 if something does not work
     #[arg(long)]
     pub doctor: bool,
 
@@ -78,7 +77,7 @@ pub struct Args {
     #[arg(short = 'C')]
     pub comment: bool,
 
-    /// With -c: only variables whose name has this in it
+    /// With -c: only variables whose name contains this
     #[arg(short = 'F', value_name = "TEXT")]
     pub filter: Option<String>,
 
@@ -90,8 +89,8 @@ pub struct Args {
     #[arg(short, value_name = "NAME")]
     pub transport: Option<String>,
 
-    /// What a program uses: a atomics, r puts and gets, t tags, s streams, m active messages, and w wake-up, e error
-    /// handling, which every worker has; -e shows what these need [default: all]
+    /// Features of a program: a atomics, r puts and gets, t tags, s streams, m active messages, and w wake-up, e
+    /// error handling, which every worker has; -e shows what these need [default: all]
     #[arg(short = 'u', value_name = "LETTERS", value_parser = clap::builder::StringValueParser::new().try_map(|s| Features::parse(&s)))]
     pub features: Option<Features>,
 
@@ -99,15 +98,15 @@ pub struct Args {
     #[arg(short = 'D', value_name = "TYPE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Devices::parse(&s)))]
     pub only: Option<Devices>,
 
-    /// With -e: where the peer is: self (this process), intra (this node), inter (another) [default: anywhere]
+    /// With -e: location of the peer: self (this process), intra (this node), inter (another) [default: any]
     #[arg(short = 'P', value_name = "PLACE", value_parser = clap::builder::StringValueParser::new().try_map(|s| PeerLocation::parse(&s)))]
     pub place: Option<PeerLocation>,
 
-    /// Style many endpoints there will be (nothing here depends on it)
+    /// How many endpoints there will be (nothing here depends on it)
     #[arg(short = 'n', value_name = "COUNT", value_parser = parse_count)]
     pub endpoints: Option<u64>,
 
-    /// Style many of them on this node (nothing here depends on it)
+    /// How many of them on this node (nothing here depends on it)
     #[arg(short = 'N', value_name = "COUNT", value_parser = parse_count)]
     pub endpoints_here: Option<u64>,
 
@@ -122,11 +121,10 @@ pub struct Args {
     pub json: bool,
 }
 
-/// What there is to ask for.
 const NOTHING: &str = "say what to show: -v, -b, -s, -T, -M, -y, -c, -d, -p, -w, -e, -m, --doctor or --calibrate (see ucx-info -h)";
 
 impl Args {
-    /// Reads a command line. `Err(None)`: help was printed.
+    /// Parses a command line. `Err(None)`: help was printed.
     pub fn read<T: Into<std::ffi::OsString> + Clone>(
         args: impl IntoIterator<Item = T>,
     ) -> Result<Args, Option<String>> {
@@ -142,12 +140,10 @@ impl Args {
         Ok(args)
     }
 
-    /// Whether anything of ucp is asked for.
     pub fn wants_ucp(&self) -> bool {
         self.context || self.worker || self.endpoint || self.memory.is_some()
     }
 
-    /// Whether the configuration is.
     pub fn wants_config(&self) -> bool {
         self.config || self.full
     }
@@ -184,33 +180,28 @@ impl Args {
     }
 }
 
-/// A clap error as one line.
 fn refusal(e: &clap::Error) -> String {
     let text = e.render().to_string();
     let line = text.lines().next().unwrap_or_default();
     let line = line.strip_prefix("error: ").unwrap_or(line);
-    // A parser's own words say all; clap's frame around them repeats the option's declaration.
+    // The text of a value parser says all; clap's text around it repeats the option's declaration.
     match (line.starts_with("invalid value"), line.split_once(": ")) {
         (true, Some((_, words))) => words.to_owned(),
         _ => format!("{line} (see ucx-info -h)"),
     }
 }
 
-/// What a program is going to use: `-u`.
+/// Features of `-u`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// Tagged messages.
     pub tags: bool,
     /// Active messages and streams.
     pub messages: bool,
-    /// Puts and gets.
     pub rma: bool,
-    /// Atomics.
     pub atomics: bool,
 }
 
 impl Features {
-    /// Everything.
     pub const ALL: Features = Features { tags: true, messages: true, rma: true, atomics: true };
 
     fn parse(letters: &str) -> Result<Features, String> {
@@ -221,7 +212,7 @@ impl Features {
                 'r' => all.rma = true,
                 't' => all.tags = true,
                 's' | 'm' => all.messages = true,
-                // Every worker can wake, and tells of failed peers.
+                // Every worker has wake-up and error handling.
                 'w' | 'e' => {}
                 'x' => return Err("-u x: a handle of memory cannot be given to others here: a key is".into()),
                 'd' => return Err("-u d: this program was built without accelerators".into()),
@@ -239,12 +230,10 @@ impl Features {
     }
 }
 
-/// Devices to choose from: `-D`.
+/// Device types of `-D`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Devices {
-    /// All.
     All,
-    /// Those of one kind.
     Only(DevKind),
 }
 
@@ -260,14 +249,14 @@ impl Devices {
     }
 }
 
-/// Where a peer is: `-P`.
+/// Location of a peer: `-P`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerLocation {
     /// In this process.
     Here,
     /// On this node.
     Intra,
-    /// On another.
+    /// On another node.
     Inter,
 }
 
@@ -281,7 +270,6 @@ impl PeerLocation {
         }
     }
 
-    /// Whether devices of this kind lead there.
     pub fn is_reached_by(self, kind: DevKind) -> bool {
         match self {
             PeerLocation::Here => kind == DevKind::Loopback,

@@ -1,29 +1,27 @@
-//! `-c`: every variable of every layer. The lines without `#` can be read back by a shell.
+//! `-c`: all configuration variables. Lines without `#` can be read back by a shell.
 
 use serde::Serialize;
 use std::fmt::Write as _;
 use tools_common::settings;
 use ucs::config::{Effective, Origin, Source, effective};
 
-/// One table of variables, with the values in force.
 #[derive(Serialize)]
 pub struct Table {
     title: &'static str,
     keys: Vec<Effective>,
 }
 
-/// Style much is printed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// Values, and everything else as comments.
+    /// Values, with everything else as comments.
     Full,
     /// Values only.
     Plain,
-    /// As full, and values that are defaults as comments too.
+    /// As full, with default values as comments too.
     Commented,
 }
 
-/// All tables, or of these the variables whose name has `filter` in it.
+/// All tables, with the variables whose name contains `filter`.
 pub fn tables(source: &Source, filter: Option<&str>) -> Vec<Table> {
     let filter = filter.unwrap_or_default().to_ascii_uppercase();
     let table = |desc: &&ucs::config::TableDesc| {
@@ -34,7 +32,6 @@ pub fn tables(source: &Source, filter: Option<&str>) -> Vec<Table> {
     settings::tables().iter().map(table).filter(|table| !table.keys.is_empty()).collect()
 }
 
-/// The tables as text.
 pub fn text(tables: &[Table], style: Style) -> String {
     let mut out = String::new();
     for table in tables {

@@ -1,5 +1,5 @@
-//! `-d`: transports, their devices, and what an interface on each says of itself. Opens one interface on each device
-//! and closes it again; a device that cannot be used says why instead.
+//! `-d`: transports, devices, and the attributes of an interface on each. Opens one interface per device and
+//! closes it.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -11,7 +11,6 @@ use uct::api::{
     TlResource,
 };
 
-/// One transport on one device.
 #[derive(Serialize)]
 pub struct TransportInfo {
     transport: &'static str,
@@ -19,17 +18,16 @@ pub struct TransportInfo {
     about: String,
     #[serde(rename = "type")]
     kind: String,
-    /// Why it cannot be used, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     unusable: Option<String>,
-    /// What `ucx_info` prints between the lines, in order.
+    /// In the order of output.
     #[serde(serialize_with = "object")]
     memory: Vec<Attribute>,
     #[serde(serialize_with = "object")]
     capabilities: Vec<Attribute>,
 }
 
-/// One line: a name, and its value for people and for programs: bytes, nanoseconds, bytes a second; null is no limit.
+/// A name, and its value for people and for programs: bytes, nanoseconds, bytes per second; null is no limit.
 pub struct Attribute {
     name: &'static str,
     text: String,
@@ -40,17 +38,16 @@ fn attribute(name: &'static str, text: impl Into<String>, value: Value) -> Attri
     Attribute { name, text: text.into(), value }
 }
 
-/// Facts as one object, by names without blanks.
+/// Attributes as one object, with names without blanks.
 fn object<S: serde::Serializer>(attributes: &[Attribute], to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(attributes.iter().map(|attribute| (attribute.name.replace(' ', "_"), &attribute.value)))
 }
 
-/// A limit for programs.
 fn limit_value(n: usize) -> Value {
     if n == usize::MAX { Value::Null } else { n.into() }
 }
 
-/// Everything there is, or only transport `only`.
+/// All transports, or `only` one.
 pub fn find(source: &Source, only: Option<&str>) -> Result<Vec<TransportInfo>, String> {
     let all = uct::any::resources(source).map_err(|e| e.to_string())?;
     if let Some(name) = only.filter(|name| all.iter().all(|r| r.tl != *name)) {
@@ -78,7 +75,6 @@ pub fn find(source: &Source, only: Option<&str>) -> Result<Vec<TransportInfo>, S
         .collect())
 }
 
-/// A device of which nothing more is known than that it is there.
 fn unopened(r: &TlResource) -> TransportInfo {
     TransportInfo {
         transport: r.tl,
@@ -222,7 +218,7 @@ fn up_to(n: usize) -> (String, Value) {
     (limit_text(n), json!({"max": limit_value(n)}))
 }
 
-/// What is handed over in pieces, of which each may have several blocks.
+/// Limits of zcopy.
 fn pieces((min, max): (usize, usize), iov: usize) -> (String, Value) {
     let low = if min > 1 { format!(">= {}, ", short_bytes(min)) } else { String::new() };
     (
@@ -240,7 +236,7 @@ fn names(name: &'static str, attr: &IfaceAttr, all: &[(Caps, &str)]) -> Attribut
     attribute(name, if has.is_empty() { "none".into() } else { has.join(", ") }, json!(has))
 }
 
-/// The list as text, in the manner of `ucx_info -d`.
+/// Text in the layout of `ucx_info -d`.
 pub fn text(all: &[TransportInfo]) -> String {
     let mut out = String::new();
     for found in all {

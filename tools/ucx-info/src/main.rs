@@ -1,6 +1,6 @@
-//! ucx-info: what this build is, how it is configured, which transports and devices it finds, and which protocol each
-//! message size takes and why; what the machine is like, and what it lacks. Letters and layout are those of `ucx_info`.
-//! Changes nothing but, with `--calibrate`, the file of measured costs; that and `-s` measure, for some tenths of a second at most.
+//! ucx-info: version, configuration, machine, transports and devices, and the protocol of each message size
+//! with the reason. Options and layout are those of `ucx_info`. Writes nothing but the cost file of
+//! `--calibrate`.
 
 mod calibrate;
 mod cli;
@@ -18,9 +18,7 @@ use std::process::ExitCode;
 use cli::{Args, Devices, Features};
 use tools_common::settings;
 
-/// Exit status for wrong arguments or configuration.
 const USAGE: u8 = 2;
-/// Exit status of `--doctor` when something does not work.
 const CHECK_FAILED: u8 = 1;
 
 fn main() -> ExitCode {

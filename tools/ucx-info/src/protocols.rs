@@ -1,5 +1,5 @@
-//! `-e`: which protocol each size takes between two workers of this machine, and why each other one was not taken.
-//! Makes two workers, connects them as two processes would be connected, has them meet, and asks the endpoint.
+//! `-e`: the protocol of each size between two workers of this process, and why the others were not selected.
+//! Connects the workers as two processes would, lets them exchange handshakes, and queries the endpoint.
 
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -13,23 +13,21 @@ use ucs::config::Source;
 
 use crate::cli::{Features, PeerLocation};
 
-/// What one set of transports gives.
 #[derive(Serialize)]
 pub struct Endpoint {
-    /// What leads to the peer, in the order in which it is preferred.
+    /// In order of preference.
     transports: Vec<&'static str>,
     device: String,
-    /// The NICs that long transfers go over side by side, if there are several.
+    /// NICs that long transfers are striped over, if there are several.
     nics: Vec<String>,
-    /// Long transfers and over how many NICs they go from which size on.
+    /// Sizes from which transfers use more NICs.
     spread: Vec<StripingThreshold>,
     operations: Vec<Operation>,
-    /// Puts and gets, to memory of the peer's whose key names all that can reach it, and by a key for packets.
+    /// Puts and gets, by keys that differ in what they reach.
     rma: Vec<Operation>,
     atomics: Vec<Atomic>,
 }
 
-/// One atomic operation, and how it goes for each type it has.
 #[derive(Serialize)]
 struct Atomic {
     name: String,
@@ -45,7 +43,7 @@ struct AtomicMethod {
     rejected: Vec<Rejected>,
 }
 
-/// Over how many NICs one kind of transfer goes: `rails` from `from` bytes on.
+/// `rails` NICs from `from` bytes on.
 #[derive(Serialize)]
 struct StripingThreshold {
     of: &'static str,
@@ -53,40 +51,38 @@ struct StripingThreshold {
     rails: usize,
 }
 
-/// Protocol by size of one kind of message.
 #[derive(Serialize)]
 struct Operation {
     name: &'static str,
-    /// From here on what is measured as messages go decides, and the ranges say how they begin.
+    /// Costs measured while messages are sent decide from here on; the ranges are the start.
     measured_from: Option<usize>,
     ranges: Vec<Range>,
 }
 
-/// Sizes `from..=to` (`None`: without end) go by `protocol`.
+/// Sizes `from..=to` (`None`: without end).
 #[derive(Serialize)]
 struct Range {
     from: usize,
     to: Option<usize>,
     protocol: &'static str,
-    /// What the smallest size is estimated to take, if it is the wire that carries it.
+    /// Estimated time of the smallest size.
     nsec: Option<u64>,
-    /// Whether the peer's processor has to do it.
+    /// The peer's processor does it.
     emulated: bool,
     rejected: Vec<Rejected>,
 }
 
-/// A protocol that the smallest size of the range does not take.
 #[derive(Serialize)]
 struct Rejected {
     protocol: &'static str,
-    /// What it would take, if it could carry it.
+    /// Estimated time, if it could carry the size.
     nsec: Option<u64>,
     reason: String,
 }
 
 const STRIPED_RMA: &str = "puts and gets";
 
-/// Names out of any memory and out of the transport's own.
+/// Names for memory of any kind, allocated by a transport, and copied by the kernel.
 const OPERATIONS: [([&str; 3], Kind, Sync); 4] = [
     (["tag_send", "tag_send, alloc", "tag_send, kernel"], Kind::Tagged, Sync::No),
     (["tag_send_sync", "tag_send_sync, alloc", "tag_send_sync, kernel"], Kind::Tagged, Sync::Yes),
@@ -94,7 +90,7 @@ const OPERATIONS: [([&str; 3], Kind, Sync); 4] = [
     (["msg_send_sync", "msg_send_sync, alloc", "msg_send_sync, kernel"], Kind::Untagged, Sync::Yes),
 ];
 
-/// One endpoint for each transport between processes that the configuration leaves.
+/// One endpoint for each configured transport.
 pub fn find(
     source: &Source,
     features: Features,
@@ -112,7 +108,7 @@ pub fn find(
         if location.is_some_and(|location| !location.is_reached_by(resource.kind)) {
             continue;
         }
-        // With those that serve memory alone, beside one of this host.
+        // Shared memory has RMA-only transports beside it.
         let beside = context.beside().iter().filter(|_| resource.kind == uct::api::DevKind::Shm);
         let tls: Vec<&str> = [resource.tl].into_iter().chain(beside.map(|r| r.tl)).collect();
         let mut only = source.clone().with("UCX_TLS", &tls.join(","));
@@ -134,7 +130,7 @@ pub fn find(
 }
 
 impl Endpoint {
-    /// Keeps what a program with these features uses.
+    /// Keeps operations of these features.
     fn keep(&mut self, features: Features) {
         let is_tagged = |op: &Operation| op.name.starts_with("tag_");
         self.operations.retain(|op| if is_tagged(op) { features.tags } else { features.messages });
@@ -153,7 +149,7 @@ fn connect_pair(source: Source, device: &str) -> Result<Endpoint, String> {
     let context = Context::configured(source).map_err(|e| e.to_string())?;
     let mine = context.worker().map_err(|e| e.to_string())?;
     let peer = context.worker().map_err(|e| e.to_string())?;
-    // Through the packed form: what a peer would really get.
+    // The packed form is what a peer would get.
     let address = Address::unpack(&peer.address().pack()).map_err(|e| e.to_string())?;
     let ep = mine.connect(&address, EpParams::default()).map_err(|e| e.to_string())?;
     let of = |mem: MemKind, names: usize| {
@@ -161,7 +157,7 @@ fn connect_pair(source: Source, device: &str) -> Result<Endpoint, String> {
         each.map(|(name, mem, kind, sync)| operation(&ep, name, mem, (kind, sync)))
     };
     let mut operations: Vec<Operation> = of(MemKind::Host, 0).collect();
-    // Where it makes a difference whose memory the message is in.
+    // Tables that depend on the kind of memory.
     for (mem, names) in [(MemKind::Own, 1), (MemKind::Process, 2)] {
         let table = |mem| ep.table_from(mem, Kind::Tagged, Sync::No);
         let open = mem == MemKind::Process && ep.open_from(Kind::Tagged, Sync::No).is_some();
@@ -173,7 +169,7 @@ fn connect_pair(source: Source, device: &str) -> Result<Endpoint, String> {
     let mem = peer.mem_alloc(1 << 16, ucp::Access::all()).map_err(|e| e.to_string())?;
     let named = ep.unpack_rkey(&mem.pack_rkey()).map_err(|e| e.to_string())?;
     let plain = Rkey::of_key(mem.key());
-    // Memory that the device does not have mapped: what a program registers.
+    // Memory that is registered but not mapped.
     let registered = ep.transports().first().and_then(|tl| mem.device_key(tl)).map(Rkey::of_device_key);
     let by_key = |rkey: &Rkey, put, get| {
         let ways = |op, len| ep.explain_rma(rkey, op, None, len);
@@ -181,7 +177,7 @@ fn connect_pair(source: Source, device: &str) -> Result<Endpoint, String> {
     };
     let mut all = Vec::from(by_key(&named, "put", "get"));
     all.extend(registered.iter().flat_map(|key| by_key(key, "put, registered", "get, registered")));
-    // Of this process's own memory there is nothing that the kernel need do: what another process's would be.
+    // Within one process the kernel never copies: ask for another process's memory.
     let of_program = |op, len| ep.explain_known(Known::Copied, (op, Sync::No), None, len);
     if of_program(RmaOp::Put, 1).iter().any(|c| c.way == RmaWay::Copied && c.ns.is_some()) {
         all.push(rma("put, other process's", |len| of_program(RmaOp::Put, len)));
@@ -203,7 +199,7 @@ fn connect_pair(source: Source, device: &str) -> Result<Endpoint, String> {
     })
 }
 
-/// One message, so that each has the other's handshake: what it says decides.
+/// Sends one message so that both sides have the other's handshake.
 fn exchange_handshakes(mine: &Worker, peer: &Worker, ep: &Ep) -> Result<(), String> {
     let sent = ep.tag_send(0, "hello");
     let end = Instant::now() + Duration::from_secs(5);
@@ -218,7 +214,7 @@ fn exchange_handshakes(mine: &Worker, peer: &Worker, ep: &Ep) -> Result<(), Stri
     Ok(())
 }
 
-/// Borders at which a put or get goes another way, looked for between lengths that differ: each way is one run of lengths.
+/// Finds the sizes at which the method changes by bisection: each method has one range of sizes.
 fn rma(name: &'static str, ways: impl Fn(usize) -> RmaWays) -> Operation {
     const LONGEST: usize = 1 << 40;
     let taken = |len: usize| ways(len).into_iter().find(|c| c.verdict == RmaVerdict::Taken);
@@ -301,7 +297,7 @@ fn operation(ep: &Ep, name: &'static str, mem: MemKind, (kind, sync): (Kind, Syn
     Operation { name, measured_from, ranges: ep.table_from(mem, kind, sync).ranges().map(range).collect() }
 }
 
-/// The list as text, in the manner of `ucx_info -e`, with the reasons below each line.
+/// Text in the layout of `ucx_info -e`, with the reasons below.
 pub fn text(all: &[Endpoint]) -> String {
     let mut out = String::new();
     for endpoint in all {

@@ -1,5 +1,5 @@
-//! `-y`: sizes of the types that a program has many of, and of the headers on the wire. What a peer, an endpoint or a
-//! request costs follows from these.
+//! `-y`: sizes of frequent types and of packet headers, from which the cost of a peer, endpoint or request
+//! follows.
 
 use std::mem::size_of;
 
@@ -7,7 +7,6 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use ucp::wire::table::{Assignment, PktFamily, TABLE};
 
-/// A type or header and its size.
 #[derive(Serialize)]
 pub struct Size {
     group: &'static str,
@@ -21,7 +20,6 @@ macro_rules! sizes {
     };
 }
 
-/// All of them.
 pub fn all() -> Vec<Size> {
     let mut all = sizes! {
         "UCS": "status" ucs::Status, "slot id" ucs::coll::slots::SlotId;

@@ -1,5 +1,5 @@
-//! `-s`: the machine: processor, caches, memory, nodes, kernel, and how fast memory is copied. The copies take a tenth
-//! of a second; nothing else here measures anything.
+//! `-s`: processor, caches, memory, nodes, kernel, and how fast memory is copied, which takes a tenth of a
+//! second.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -11,15 +11,14 @@ use ucs::sys::topo::{self, Cache};
 use ucs::sys::{CpuSet, cpu, host};
 use ucs::time::ticks;
 
-/// The machine.
 #[derive(Serialize)]
 pub struct System {
     host: String,
     kernel: String,
     cpu_model: String,
-    /// Cpus that this process may use.
+    /// CPUs that this process may use.
     cpus: String,
-    /// Counts of the cheapest clock a second.
+    /// Counts per second of the cheapest clock.
     timer_hz: f64,
     page_size: usize,
     memory_available: Option<u64>,
@@ -28,22 +27,21 @@ pub struct System {
     copies: Copies,
 }
 
-/// Cpus of one node.
 #[derive(Serialize)]
 struct Node {
     node: u32,
     cpus: String,
 }
 
-/// Copying blocks of one size from and to the caches they fit in.
+/// Copies of one size, from and to the caches that hold it.
 #[derive(Serialize)]
 struct Copy {
     bytes: usize,
-    /// 2^20 bytes a second.
+    /// 2^20 bytes per second.
     mb_per_sec: f64,
 }
 
-/// What `-T` shows of it.
+/// Output of `-T`.
 #[derive(Serialize)]
 pub struct Topology {
     cpus: String,
@@ -51,7 +49,6 @@ pub struct Topology {
     numa_nodes: Vec<Node>,
 }
 
-/// Looks at processors, caches and nodes.
 pub fn topology() -> Topology {
     let numa_nodes = topo::numa_nodes().into_iter();
     Topology {
@@ -61,17 +58,15 @@ pub fn topology() -> Topology {
     }
 }
 
-/// What `-M` shows.
+/// Output of `-M`.
 #[derive(Serialize)]
 #[serde(transparent)]
 pub struct Copies(Vec<Copy>);
 
-/// Measures them.
 pub fn copies() -> Copies {
     Copies([4 << 10, 64 << 10, 1 << 20, 16 << 20].map(copy).into())
 }
 
-/// Looks at it.
 pub fn query() -> System {
     let Topology { cpus, caches, numa_nodes } = topology();
     System {
@@ -95,7 +90,7 @@ fn timer() -> f64 {
     counts as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// The best of several rounds: what others take away is not the memory's.
+/// The best of several rounds: interruptions are not the memory's.
 fn copy(bytes: usize) -> Copy {
     let (from, mut to) = (vec![1u8; bytes], vec![0u8; bytes]);
     let rounds = ((16 << 20) / bytes).max(1);

@@ -1,8 +1,7 @@
-//! `-v`: version of this build and of what it speaks; `-b`: how it was built.
+//! `-v`: version of the build and of its wire protocol; `-b`: how it was built.
 
 use serde::Serialize;
 
-/// What `-v` shows.
 #[derive(Serialize)]
 pub struct Version {
     version: &'static str,
@@ -12,7 +11,6 @@ pub struct Version {
 }
 
 impl Version {
-    /// This build's.
     pub fn new() -> Version {
         Version {
             version: env!("CARGO_PKG_VERSION"),
@@ -31,12 +29,11 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// What `-b` shows: name and value, in order.
+/// Names and values, in order.
 #[derive(Serialize)]
 pub struct Build(Vec<(&'static str, &'static str)>);
 
 impl Build {
-    /// This build's.
     pub fn new() -> Build {
         let yes = |is: bool| if is { "yes" } else { "no" };
         Build(vec![

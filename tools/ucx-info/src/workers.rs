@@ -1,5 +1,5 @@
-//! `-p`, `-w` and `-m`: what a context chooses from this machine's transports, and the worker made from it: its interfaces in
-//! the order in which they are polled, and the address by which others reach it; memory that it allocates.
+//! `-p`, `-w` and `-m`: the transports of a context; interfaces and address of a worker; memory that it
+//! allocates.
 
 use std::fmt::Write as _;
 
@@ -9,20 +9,16 @@ use ucp::Context;
 use ucs::config::Source;
 use uct::api::DevKind;
 
-/// Transports that the configuration leaves.
 #[derive(Serialize)]
 pub struct ContextInfo {
     transports: Vec<String>,
 }
 
-/// A worker.
 #[derive(Serialize)]
 pub struct WorkerInfo {
     lanes: Vec<Lane>,
     address: String,
-    /// Length of the packed address, bytes.
     address_len: usize,
-    /// Whether it can sleep until something happens.
     can_sleep: bool,
 }
 
@@ -32,18 +28,16 @@ struct Lane {
     device: String,
 }
 
-/// Memory that peers may reach.
 #[derive(Serialize)]
 pub struct MemoryInfo {
     bytes: usize,
     address: String,
-    /// Length of the key that peers need, bytes.
     remote_key_len: usize,
-    /// Transports whose device has a key of its own for it.
+    /// Transports whose device has a key of its own.
     device_keys: Vec<&'static str>,
 }
 
-/// The configuration with transports of these devices alone.
+/// The configuration restricted to transports of one kind.
 pub fn restrict_to(source: &Source, kind: DevKind) -> Result<Source, String> {
     let context = Context::configured(source.clone()).map_err(|e| e.to_string())?;
     let all = || context.resources().iter().chain(context.beside());
@@ -59,7 +53,7 @@ pub fn restrict_to(source: &Source, kind: DevKind) -> Result<Source, String> {
     }
 }
 
-/// Allocates memory as a program would, and gives it back.
+/// Allocates memory as a program would, and frees it.
 pub fn memory(source: &Source, bytes: usize) -> Result<MemoryInfo, String> {
     let worker = Context::configured(source.clone()).and_then(|c| c.worker()).map_err(|e| e.to_string())?;
     let mem = worker.mem_alloc(bytes, ucp::Access::all()).map_err(|e| format!("-m {bytes}: {e}"))?;
@@ -70,7 +64,6 @@ pub fn memory(source: &Source, bytes: usize) -> Result<MemoryInfo, String> {
     Ok(MemoryInfo { bytes: mem.len(), address, remote_key_len: mem.pack_rkey().len(), device_keys })
 }
 
-/// What a context chooses.
 pub fn context(source: &Source) -> Result<ContextInfo, String> {
     let context = Context::configured(source.clone()).map_err(|e| e.to_string())?;
     Ok(ContextInfo {
@@ -78,7 +71,6 @@ pub fn context(source: &Source) -> Result<ContextInfo, String> {
     })
 }
 
-/// A worker of it.
 pub fn worker(source: &Source) -> Result<WorkerInfo, String> {
     let worker = Context::configured(source.clone()).and_then(|c| c.worker()).map_err(|e| e.to_string())?;
     let address = worker.address();

@@ -1,4 +1,4 @@
-//! The program as a user runs it: what each letter prints, as text and as JSON, and what it says of bad input.
+//! The program as a user runs it: output of each option as text and as JSON, and errors.
 
 use std::process::{Command, Output};
 
@@ -10,7 +10,7 @@ fn run(line: &str, vars: &[(&str, &str)]) -> Output {
             command.env_remove(&name);
         }
     }
-    // What `--calibrate` keeps is not for the contexts of whoever runs this.
+    // Keeps the results of `--calibrate` away from the user's cache.
     command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command.args(line.split_whitespace()).envs(vars.iter().copied()).output().unwrap()
 }
@@ -66,7 +66,7 @@ fn every_letter_prints_and_every_letter_has_its_key() {
 fn the_doctor_tells_and_its_status_too() {
     let out = run("--doctor", &[]);
     let text = String::from_utf8(out.stdout).unwrap();
-    // What machine this is we do not know; that transports open here other tests say.
+    // The result of the checks depends on the machine.
     let ill = text.lines().any(|l| l.starts_with("# BAD "));
     assert_eq!(out.status.code(), Some(i32::from(ill)), "{text}");
     for check in ["cores", "kernel", "memory files", "descriptors", "huge pages", "configuration"] {
@@ -93,7 +93,7 @@ fn configuration_can_be_read_back() {
     let vars: Vec<(&str, &str)> = text.lines().map(|l| l.split_once('=').unwrap()).collect();
     let again = run("-c --plain", &vars);
     assert_eq!(String::from_utf8(again.stdout).unwrap(), text);
-    // Only what was changed, as lines to keep.
+    // Only changed variables.
     let out = run("-c -C", &[("UCX_LOG_LEVEL", "error")]);
     let text = String::from_utf8(out.stdout).unwrap();
     let set: Vec<&str> = text.lines().filter(|l| !l.starts_with('#') && !l.is_empty()).collect();
@@ -142,7 +142,7 @@ fn habits_of_ucx_info() {
     fails_with("-y -t posix", &[], "-t is for -d, which is not asked for (see ucx-info -h)");
 }
 
-/// Every command of the page does something, and no letter is missing from it.
+/// Each command of the page works, and each option is on it.
 #[test]
 fn the_page_tells_the_truth() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/info.md");

@@ -1,36 +1,30 @@
-//! What a loop does while nothing happens: spin, then let others run, now and then ask whether the peer lives.
-//! Called by the measured loops after an empty poll. Costs one increment and one branch unless it is due.
+//! Backoff of a measured loop after empty polls: spin, then yield the core, now and then check that the peer
+//! lives, and give up after a minute. Costs one increment and one branch per empty poll.
 
 use std::time::{Duration, Instant};
 
 use crate::fail::Failure;
 use crate::link::{CoreSharing, Link};
 
-/// Empty polls before the core is offered to somebody else, as a power of two: some fifty microseconds, longer than any
-/// wait of two sides that have a core each. There the loops only spin, as those of ucx_perftest always do; on a shared
-/// core they would never end without this.
+/// Empty polls before the first yield, as a power of two: some 50 us, longer than any wait of two sides with
+/// a core each. On a shared core the other side would never run without the yield.
 const SPIN_SHIFT: u32 = 14;
-/// The same where it is known that sides share cores.
 const SPIN_SHIFT_SHARED: u32 = 5;
-/// Times the core is offered between two looks at the peer, as a power of two.
+/// Yields between two checks of the peer, as a power of two.
 const PEER_CHECK_SHIFT: u32 = 5;
-/// Most polls that a loop counts by itself.
 const MAX_BATCH: u64 = 1 << 10;
-/// How long nothing may happen at all.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Counts empty polls.
 pub struct Backoff {
-    /// Wide enough for any wait: a narrower count would begin anew before the time is over, and the time with it.
+    /// 64 bits: a narrower count would wrap and restart the timeout.
     empty_polls: u64,
-    /// The core is offered when `empty` has none of these bits.
+    /// A yield is due when `empty_polls` has none of these bits.
     spin_mask: u64,
     since: Option<Instant>,
     timeout: Duration,
 }
 
 impl Backoff {
-    /// As fits the cores that the sides of `link` have.
     pub fn new(link: &Link) -> Backoff {
         let spin = match link.cores() {
             CoreSharing::Dedicated => SPIN_SHIFT,
@@ -45,29 +39,27 @@ impl Backoff {
         self.empty_polls = 0;
     }
 
-    /// Nothing happened. An error when it makes no sense to go on. HOT
+    /// Counts an empty poll. An error ends the wait: the peer is gone, or the timeout has passed. HOT
     #[inline(always)]
     pub fn idle(&mut self, link: &mut Link) -> Result<(), Failure> {
         self.empty_polls += 1;
         if self.empty_polls & self.spin_mask == 0 { self.yield_core(link) } else { Ok(()) }
     }
 
-    /// Polls that a loop may do before it says here what came of them. A loop that waits for one cache line does nothing else
-    /// between two looks at it: counting in memory each time makes a ping-pong of 40 ns a third slower, since the processor is
-    /// then still busy with counting when the line has come.
+    /// Polls that a loop does before it calls [`idle_batch`](Self::idle_batch). Counting in memory after each
+    /// poll makes a ping-pong of 40 ns a third slower: the store is still under way when the message arrives.
     #[inline(always)]
     pub fn batch(&self) -> u64 {
         MAX_BATCH.min(self.spin_mask + 1)
     }
 
-    /// Nothing happened in [`Backoff::batch`] polls. An error when it makes no sense to go on.
+    /// Counts [`batch`](Self::batch) empty polls, as [`idle`](Self::idle) does one.
     #[cold]
     pub fn idle_batch(&mut self, link: &mut Link) -> Result<(), Failure> {
         self.empty_polls = (self.empty_polls & !(self.batch() - 1)) + self.batch();
         if self.empty_polls & self.spin_mask == 0 { self.yield_core(link) } else { Ok(()) }
     }
 
-    /// Whether it is time for another look at the peer.
     #[inline(always)]
     pub fn is_peer_check_due(&self) -> bool {
         self.empty_polls & (self.spin_mask << PEER_CHECK_SHIFT | self.spin_mask) == 0
@@ -89,7 +81,7 @@ impl Backoff {
         }
     }
 
-    /// Nothing happened although whoever waits has slept. An error when it makes no sense to go on.
+    /// Counts a sleep that timed out. An error when the timeout has passed.
     pub fn wait_timed_out(&mut self) -> Result<(), Failure> {
         if self.empty_polls == 0 {
             (self.empty_polls, self.since) = (1, Some(Instant::now()));
@@ -122,7 +114,7 @@ mod tests {
             assert!(text.contains("nothing happened for 60 s"), "{text}");
             let mut backoff = waited(empty_polls - MAX_BATCH, 61);
             assert!(backoff.idle_batch(&mut link).is_err());
-            // Some polls later the time has not begun anew.
+            // A few polls later the timeout has not restarted.
             let all = (0..32u64 << SPIN_SHIFT).map(|_| backoff.idle(&mut link));
             assert!(all.fold(Ok(()), Result::and).is_err());
             assert!(waited(empty_polls - 1, 1).idle(&mut link).is_ok());

@@ -1,5 +1,5 @@
-//! Batch files: one test a line, first word its label, the rest its options; `#` starts a comment line.
-//! Several files are combined: each line of the first with each of the second, labels joined by `/`.
+//! Batch files: one test per line, the label first, then options; `#` starts a comment. Several files are
+//! combined: each line of the first with each line of the second, labels joined by `/`.
 
 use std::path::Path;
 
@@ -7,12 +7,10 @@ use crate::cli::{self, LineArgs, TestArgs, TestEntry};
 use crate::fail::Failure;
 use crate::spec::{self, Banner};
 
-/// Most batch files at once.
 const MAX_FILES: usize = 32;
 
-/// The measurements of the command line and all batch files together. What is no option of a test, or no value of one, is an
-/// error at once; what is, but cannot be, is a row that says why: others can be done. `looped`: each side is its own other
-/// side, as `-l` wants.
+/// The tests of the command line and all batch files. Unknown options and values are an error; a test that
+/// cannot be run here becomes an entry with the reason, and the others run. `looped`: the run has `-l`.
 pub fn entries(args: &TestArgs, files: &[impl AsRef<Path>], looped: bool) -> Result<Vec<TestEntry>, Failure> {
     if files.len() > MAX_FILES {
         return Err(Failure::Usage(format!("-b: at most {MAX_FILES} files")));

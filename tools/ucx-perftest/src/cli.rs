@@ -1,5 +1,5 @@
-//! The command line: the letters of `ucx_perftest`, and what it lacks (`--local`, `--json`, `--validate`).
-//! Read by `main` and, for batch lines, by `batch`. Turns options into [`Spec`]s; opens nothing.
+//! The command line: the options of `ucx_perftest`, and some of its own. Turns options into [`Spec`]s; opens
+//! nothing.
 
 use clap::builder::TypedValueParser as _;
 use clap::parser::ValueSource;
@@ -28,7 +28,7 @@ pub use values::{ErrorMode, Threads};
 /// Measures transports (am, put, get, atomics) and protocols (tag matching) between two processes.
 ///
 /// The server waits: `ucx-perftest`. The client names it: `ucx-perftest HOST -t am_lat -x posix -d memory`.
-/// Both at once on this host: `ucx-perftest --local -t tag_lat`; without -t a short sweep of tests over every wire.
+/// Both at once on this host: `ucx-perftest --local -t tag_lat`; without -t a short sweep of tests.
 #[derive(Parser, Debug, Clone)]
 #[command(version, name = "ucx-perftest", after_help = after_help(), disable_version_flag = true, args_override_self = true)]
 pub struct Cli {
@@ -50,7 +50,7 @@ pub struct Cli {
     #[arg(short = 'l', conflicts_with = "host")]
     pub loopback: bool,
 
-    /// File of tests: name, then options, a line; repeatable: the tests are combined
+    /// File of tests, one per line: name, then options; repeatable: the tests are combined
     #[arg(short, value_name = "FILE")]
     pub batch: Vec<std::path::PathBuf>,
 
@@ -58,7 +58,8 @@ pub struct Cli {
     #[arg(short, default_value_t = 13337, value_parser = clap::builder::StringValueParser::new().try_map(|s| port(&s)), allow_negative_numbers = true)]
     pub port: u16,
 
-    /// Cores to run on; with --local those of the server, then as many of the client; with -T one a thread, in order
+    /// Cores to run on; with --local first the server's, then as many of the client's; with -T one per
+    /// thread, in order
     #[arg(short, value_name = "CPULIST", value_parser = clap::builder::StringValueParser::new().try_map(|s| CpuList::parse(&s)), allow_negative_numbers = true)]
     pub cpus: Option<CpuList>,
 
@@ -78,15 +79,15 @@ pub struct Cli {
     #[arg(short = 'v', conflicts_with = "json")]
     pub csv: bool,
 
-    /// One JSON object a result
+    /// One JSON object per result
     #[arg(long)]
     pub json: bool,
 
-    /// Also print how the times are distributed
+    /// Also print the distribution of times
     #[arg(long, conflicts_with = "csv")]
     pub hist: bool,
 
-    /// Draw the results over the size, as SVG
+    /// Draw the results over the message size, as SVG
     #[arg(long, value_name = "FILE.svg", value_parser = clap::builder::PathBufValueParser::new().try_map(svg_path))]
     pub plot: Option<std::path::PathBuf>,
 
@@ -94,7 +95,7 @@ pub struct Cli {
     #[arg(long, value_name = "FILE", requires = "plot")]
     pub with: Vec<std::path::PathBuf>,
 
-    /// Also print how the operations went: transport, device, protocol
+    /// Also print transport, device and protocol of the operations
     #[arg(short = 'X')]
     pub extra: bool,
 
@@ -110,11 +111,11 @@ pub struct Cli {
     #[arg(long, hide = true, value_name = "PORT")]
     pub peer_of: Option<u16>,
 
-    /// Which process of a group `--peer-of` is, and of how many.
+    /// Number of a `--peer-of` process in its group, and size of the group.
     #[arg(long, hide = true, value_name = "N/SIZE", requires = "peer_of", value_parser = place)]
     pub proc: Option<(u32, u32)>,
 
-    /// The options that are on the command line, as they are written.
+    /// Options on the command line, as they are written.
     #[arg(skip)]
     pub given: Vec<String>,
 
@@ -138,12 +139,13 @@ pub struct TestArgs {
     #[arg(short, value_name = "DEVICE")]
     pub dev: Option<String>,
 
-    /// Low level, data path: short, shortiov, bcopy, zcopy; default: the first that fits. High level: contig, iov, of
-    /// sender and, after a comma, receiver
+    /// Low level, data path: short, shortiov, bcopy, zcopy; default: the first that fits. High level: contig,
+    /// iov of sender and, after a comma, receiver
     #[arg(short = 'D', value_name = "LAYOUT[,LAYOUT]", value_parser = clap::builder::StringValueParser::new().try_map(|s| layouts(&s)))]
     pub layout: Option<(Layout, Option<Layout>)>,
 
-    /// Message size [default: 8]; a,b: pieces of one message; size:count: so many; from..to: a sweep in powers of two
+    /// Message size [default: 8]; a,b: pieces of one message; size:count: so many; from..to: a range in
+    /// powers of two
     #[arg(short, value_name = "SIZE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Sizes::parse(&s)), allow_negative_numbers = true)]
     pub size: Option<Sizes>,
 
@@ -187,7 +189,7 @@ pub struct TestArgs {
     #[arg(long = "errors", hide = true, value_name = "MODE", value_parser = clap::builder::StringValueParser::new().try_map(|s| ErrorMode::parse(&s)))]
     pub errors: Option<ErrorMode>,
 
-    /// Who sends to whom: pairs, incast (all to the first), alltoall
+    /// Traffic pattern: pairs, incast (all to the first), alltoall
     #[arg(long, value_name = "NAME", value_parser = clap::builder::StringValueParser::new().try_map(|s| Pattern::parse_name(&s)))]
     pub pattern: Option<Pattern>,
 
@@ -203,28 +205,31 @@ pub struct TestArgs {
     #[arg(short = 'i', value_name = "SIZE", value_parser = tools_common::units::parse_bytes, allow_negative_numbers = true)]
     pub stride: Option<usize>,
 
-    /// Memory of low-level tests, and with --own what high-level ones work on, gets its pages when they are first used
+    /// Allocate pages on first use: memory of low-level tests, and with --own that of high-level ones
     #[arg(short = 'B')]
     pub lazy: bool,
 
-    /// Local memory of one-sided high-level tests is allocated by a transport too; messages have to be
+    /// Allocate the local memory of one-sided high-level tests by a transport too, and require it for
+    /// messages
     #[arg(short = 'z')]
     pub registered: bool,
 
-    /// Messages are sent out of memory of the program's own, and such memory of the target's is written and read, not memory
-    /// that a transport has allocated
+    /// Use memory of the program instead of memory allocated by a transport: messages are sent from it, and
+    /// one-sided operations read and write it at the target
     #[arg(long = "own")]
     pub own: bool,
 
-    /// How stream tests receive: recv, recv_data (in memory of the library's) [default: recv]
+    /// How stream tests receive: recv, recv_data (in memory of the library) [default: recv]
     #[arg(short = 'r', value_name = "MODE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Receive::parse_name(&s)))]
     pub receive: Option<Receive>,
 
-    /// Thread level of low-level interfaces: single, serialized, multi [default: single]; a worker is one thread's in any case
+    /// Thread level of low-level interfaces: single, serialized, multi [default: single]; a worker always has
+    /// one thread
     #[arg(short = 'M', value_name = "LEVEL", value_parser = clap::builder::StringValueParser::new().try_map(|s| Level::parse_name(&s)))]
     pub level: Option<Level>,
 
-    /// Threads of each process: each has its own interface or worker and its own partner, with -l itself [default: 1]
+    /// Threads per process: each has its own interface or worker and its own partner, with -l itself
+    /// [default: 1]
     #[arg(short = 'T', value_name = "COUNT", value_parser = clap::builder::StringValueParser::new().try_map(|s| Threads::parse(&s)), allow_negative_numbers = true)]
     pub threads: Option<Threads>,
 
@@ -241,7 +246,7 @@ pub struct TestArgs {
 }
 
 impl TestArgs {
-    /// These options where given, otherwise `base`'s.
+    /// These options, with those of `base` where they are not given.
     pub fn over(self, base: &TestArgs) -> TestArgs {
         TestArgs {
             test: self.test.or(base.test),
@@ -258,7 +263,7 @@ impl TestArgs {
             any_tag: self.any_tag || base.any_tag,
             unexpected: self.unexpected || base.unexpected,
             peer_errors: self.peer_errors || base.peer_errors,
-            // `-e` is the mode `peer`, whatever was said before.
+            // `-e` means mode `peer`, whatever `base` says.
             errors: if self.peer_errors { self.errors } else { self.errors.or(base.errors) },
             pattern: self.pattern.or(base.pattern),
             header: self.header.or(base.header),
@@ -276,17 +281,16 @@ impl TestArgs {
         }
     }
 
-    /// The measurements asked for: one, or one a size of the sweep.
+    /// The tests asked for: one, or one for each size of a range.
     pub fn specs(&self, names: &[String]) -> Result<Vec<Spec>, Failure> {
         self.entries(names)?.into_iter().map(|row| row.spec).collect()
     }
 
-    /// The percentile of the first column.
     pub fn rank(&self) -> f64 {
         self.rank.unwrap_or(50.0)
     }
 
-    /// The same, each with what is wrong with it; an error if that is wrong with all of them.
+    /// As [`specs`](Self::specs), each with an error of its own; an error that all share is returned.
     pub fn entries(&self, names: &[String]) -> Result<Vec<TestEntry>, Failure> {
         self.later.check().map_err(Failure::Usage)?;
         let Some(test) = self.test else {
@@ -300,7 +304,7 @@ impl TestArgs {
         let sizes = self.size.clone().unwrap_or(Sizes::Pieces(vec![8]));
         let iters = self.iters.unwrap_or(1_000_000);
         let in_size_range = matches!(sizes, Sizes::Range(..));
-        // What is handed over in one piece is as long as the pieces together, as with `ucx_perftest`, and -i changes nothing.
+        // Like `ucx_perftest`: a layout without pieces sends their sum in one piece, and -i has no effect.
         let in_pieces = self.layout.is_some_and(|(sender, receiver)| {
             let has = |l| matches!(l, Layout::Iov | Layout::ShortIov | Layout::Zcopy);
             has(sender) || receiver.is_some_and(has)
@@ -355,7 +359,7 @@ impl TestArgs {
 }
 
 impl Cli {
-    /// Reads a command line. `Err(None)`: help or version was printed.
+    /// Parses a command line. `Err(None)`: help or version was printed.
     pub fn read<T: Into<std::ffi::OsString> + Clone>(
         args: impl IntoIterator<Item = T>,
     ) -> Result<Cli, Option<Failure>> {
@@ -377,22 +381,19 @@ impl Cli {
         Ok(cli)
     }
 
-    /// Whether this is one of the processes that a launcher has started.
     pub fn is_launched(&self) -> bool {
         let alone = self.host.is_none() && !self.loopback && !self.local;
         alone && self.launcher.map_or_else(Pmix::is_there, |launcher| launcher == 1)
     }
 
-    /// Which internet protocol to listen on.
     pub fn family(&self) -> Family {
         if self.ipv6 { Family::V6 } else { Family::V4 }
     }
 }
 
-/// The options of a batch line: those of a test, and two that say how it is run.
+/// Options of a batch line.
 #[derive(Args, Debug, Clone, Default)]
 pub struct LineArgs {
-    /// Those of a test.
     #[command(flatten)]
     pub test: TestArgs,
 
@@ -400,21 +401,18 @@ pub struct LineArgs {
     #[arg(short)]
     pub quiet: bool,
 
-    /// Loopback: for runs that are in any case
+    /// Loopback: accepted in runs with -l
     #[arg(short = 'l')]
     pub loopback: bool,
 }
 
-/// One measurement, or why there will be none.
+/// A test, or why it cannot be run.
 #[derive(Debug)]
 pub struct TestEntry {
-    /// Its name, if it is one of several.
     pub label: Option<String>,
-    /// What it is.
     pub spec: Result<Spec, Failure>,
 }
 
-/// Reads the options of a batch line.
 pub fn read_line(words: &[String]) -> Result<LineArgs, Failure> {
     let command = LineArgs::augment_args(
         clap::Command::new("batch").no_binary_name(true).disable_help_flag(true).args_override_self(true),
@@ -425,7 +423,7 @@ pub fn read_line(words: &[String]) -> Result<LineArgs, Failure> {
         .map_err(|e| refusal(&e).unwrap_or_else(|| Failure::Usage("help is no option of a test".into())))
 }
 
-/// A clap error as one line; `None` if it was a request for help, which is printed.
+/// A clap error as one line. Prints help and returns `None` if help was asked for.
 fn refusal(e: &clap::Error) -> Option<Failure> {
     if !e.use_stderr() {
         tools_common::out::line(e.render().to_string().trim_end());
@@ -435,7 +433,7 @@ fn refusal(e: &clap::Error) -> Option<Failure> {
     let mut lines = text.lines().map(str::trim);
     let first = lines.next().unwrap_or_default();
     let first = first.strip_prefix("error: ").unwrap_or(first);
-    // A parser's own words say all; clap's frame around them repeats the option's declaration.
+    // The text of a value parser says all; clap's text around it repeats the option's declaration.
     let line = match (first.starts_with("invalid value"), first.split_once(": ")) {
         (true, Some((frame, words))) => match frame.split_once("for '") {
             Some((_, option)) => format!("{}: {words}", option.split([' ', '\'']).next().unwrap_or_default()),
@@ -446,7 +444,7 @@ fn refusal(e: &clap::Error) -> Option<Failure> {
     Some(Failure::Usage(line))
 }
 
-/// `-e` takes a word of its own only if it is attached (`-epeer`), as in `ucx_perftest`: what follows is not for it.
+/// Like `ucx_perftest`, `-e` takes a value only if it is attached (`-epeer`).
 fn attached(arg: std::ffi::OsString) -> std::ffi::OsString {
     match arg.to_str().and_then(|arg| arg.strip_prefix("-e")).filter(|mode| !mode.is_empty()) {
         Some(mode) => format!("--errors={mode}").into(),
@@ -454,7 +452,6 @@ fn attached(arg: std::ffi::OsString) -> std::ffi::OsString {
     }
 }
 
-/// The options that stand on a command line.
 fn given(command: &clap::Command, matches: &ArgMatches) -> Vec<String> {
     let stands = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
     let name = |arg: &clap::Arg| match (arg.get_short(), arg.get_long()) {
@@ -473,7 +470,7 @@ fn port(text: &str) -> Result<u16, String> {
     }
 }
 
-/// One layout for sender and, unless there is another, receiver.
+/// `SENDER[,RECEIVER]`; without a receiver's layout a high-level test uses the sender's for both.
 fn layouts(text: &str) -> Result<(Layout, Option<Layout>), String> {
     let Some((sender, receiver)) = text.split_once(',') else {
         let both = Layout::parse_name(text)?;
@@ -500,7 +497,7 @@ fn after_help() -> String {
         let layer = if test.layer() == Layer::Uct { "UCT" } else { "UCP" };
         text += &format!("  {:>13}  {layer} {}\n", test.name(), test.about());
     }
-    // No line longer than those that are wrapped.
+    // Broken by hand to the width of the wrapped lines.
     text += "\nPing-pong tests (*_lat) report half a round trip, the others time per message. High-level tests\n\
              take their transports from -x, or from UCX_TLS and UCX_NET_DEVICES. `ucx-info -d` lists\n\
              transports and devices, `ucx-info -c` every variable.";

@@ -1,17 +1,15 @@
-//! The cores of `-c`, in the order in which they were given: which side or thread has which follows from it. Read by `cli`, used
-//! by everything that starts a side.
+//! The cores of `-c`, in the given order, which decides the core of each side and thread.
 
 use std::fmt;
 
 use rustix::thread::{CpuSet as Mask, sched_setaffinity};
 use ucs::sys::{CpuError, CpuSet};
 
-/// A list of cores, each once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(Vec<usize>);
 
 impl CpuList {
-    /// Reads `0,2` or `4-7,1`.
+    /// Parses `0,2` or `4-7,1`.
     pub fn parse(text: &str) -> Result<CpuList, String> {
         let all = CpuSet::parse(text).map_err(|e| e.to_string())?;
         let mut list = Vec::with_capacity(all.len());
@@ -24,22 +22,20 @@ impl CpuList {
         if list.is_empty() { Err("an empty list".into()) } else { Ok(CpuList(list)) }
     }
 
-    /// A list of one.
     pub fn one(cpu: usize) -> CpuList {
         CpuList(vec![cpu])
     }
 
-    /// Those that this thread may run on.
+    /// The cores that this thread may run on.
     pub fn allowed() -> Result<CpuList, CpuError> {
         CpuSet::allowed().map(|set| CpuList(set.as_slice().to_vec()))
     }
 
-    /// The numbers, in order.
     pub fn as_slice(&self) -> &[usize] {
         &self.0
     }
 
-    /// Those of the server and those of the client, of both at once: half each; one core is for both.
+    /// The server's half and the client's; a single core is for both.
     pub fn halves(&self) -> (CpuList, CpuList) {
         match self.0.split_at(self.0.len() / 2) {
             ([], all) => (CpuList(all.to_vec()), CpuList(all.to_vec())),
@@ -47,7 +43,7 @@ impl CpuList {
         }
     }
 
-    /// From now on this thread, and those it starts, run on these only.
+    /// Restricts this thread, and threads it starts later, to these cores.
     pub fn confine(&self) -> Result<(), CpuError> {
         let allowed = CpuSet::allowed()?;
         if let Some(cpu) = self.0.iter().copied().find(|cpu| !allowed.contains(*cpu)) {
@@ -70,11 +66,10 @@ fn set(cpus: &[usize]) -> Result<(), CpuError> {
     sched_setaffinity(None, &mask).map_err(|e| CpuError::Os { op: "sched_setaffinity", errno: e.into() })
 }
 
-/// Lets this thread run where it could before, when it is dropped: what follows a test begins as that did.
+/// Restores the affinity of this thread when dropped.
 pub struct AffinityGuard(Option<CpuList>);
 
 impl AffinityGuard {
-    /// To where this thread may run now.
     pub fn save() -> AffinityGuard {
         AffinityGuard(CpuList::allowed().ok())
     }
@@ -83,7 +78,7 @@ impl AffinityGuard {
 impl Drop for AffinityGuard {
     fn drop(&mut self) {
         if let Some(CpuList(before)) = &self.0 {
-            // Cores can be taken away meanwhile; then the thread stays where it is.
+            // Cores may have been taken away meanwhile: the thread stays where it is.
             let _ = set(before);
         }
     }

@@ -1,49 +1,42 @@
-//! How a run can fail: one line and an exit status, no backtrace.
-//! Used by every module of this tool; printed by `main` only.
+//! Errors of a run: one line and an exit status. Only `main` prints them.
 
 use tools_common::boot::BootError;
 
-/// Name of this program in its errors.
+/// Name of this program in errors.
 pub const TOOL: &str = "ucx-perftest";
 
-/// Exit status for wrong arguments, as `ucx_perftest` has it (-127 as a shell sees it).
+/// Exit status for wrong arguments: -127, as `ucx_perftest` has it.
 pub const USAGE: u8 = 129;
-/// Exit status for a run that failed, as `ucx_perftest` has it (-1 as a shell sees it).
+/// Exit status for a failed run: -1, as `ucx_perftest` has it.
 pub const FAILED: u8 = 255;
 
-/// Why nothing, or nothing more, is measured.
+/// Why a run ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The command line, a batch file or a configuration value is wrong.
     #[error("{0}")]
     Usage(String),
-    /// What was asked for cannot be done here; the text says what can.
+    /// The request cannot be done here; the text says what can.
     #[error("{0}")]
     Unsupported(String),
-    /// The line between the two sides.
+    /// The out-of-band connection failed.
     #[error(transparent)]
     Connection(#[from] BootError),
     /// A communication call or completion failed.
     #[error("{0}")]
     Run(String),
-    /// `--validate` found something wrong.
+    /// `--validate` found an error.
     #[error("validation failed: {0}")]
     Validation(String),
-    /// The same, told to all sides before anything was measured: they are ready for the next test.
+    /// All sides know the failure, nothing was measured, and the next test can begin.
     #[error("{0}")]
     Agreed(Box<Failure>),
-    /// Some tests of several; each has been told.
+    /// Some of several tests failed; each failure has been printed.
     #[error("{failed} of {all} tests could not be done")]
-    SomeTests {
-        /// How many.
-        failed: usize,
-        /// Of how many.
-        all: usize,
-    },
+    SomeTests { failed: usize, all: usize },
 }
 
 impl Failure {
-    /// Exit status of the program.
     pub fn status(&self) -> u8 {
         match self {
             Failure::Usage(_) => USAGE,
@@ -52,7 +45,7 @@ impl Failure {
         }
     }
 
-    /// Whether the other side knows already.
+    /// Whether the other side knows the failure.
     pub fn known_to_peer(&self) -> bool {
         matches!(self, Failure::Agreed(_)) || self.is_consequence()
     }
@@ -64,9 +57,7 @@ impl Failure {
             other => {
                 matches!(
                     other,
-                    Failure::Connection(
-                        BootError::Closed | BootError::PeerAborted { .. } | BootError::Io { .. }
-                    )
+                    Failure::Connection(BootError::Closed | BootError::PeerAborted(..) | BootError::Io(..))
                 )
             }
         }

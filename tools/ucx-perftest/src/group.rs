@@ -1,6 +1,6 @@
-//! Groups: several processes, several threads in each, all measuring at once. Every thread has a seat of its own at a
-//! server, and everything else of its own too: link, interface or worker. Nothing is shared while a loop runs.
-//! Called by `main`; the members work through the plan in `session`.
+//! Groups: several processes with several threads each, all measuring at once. Each thread is a member, with
+//! a connection to the group's server and an interface or worker of its own. Nothing is shared while a loop
+//! runs.
 
 use std::thread;
 
@@ -15,55 +15,48 @@ use crate::report::{Report, TestResult};
 use crate::session;
 use crate::spec::Spec;
 
-/// Who a seat's partner is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Partner {
-    /// A seat of the other half.
+    /// A member of the other half.
     Other,
     /// Itself: `-l`.
     Itself,
 }
 
-/// Cores for members, in their order.
+/// Cores for members, in rank order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pins {
-    /// They run where they may.
     None,
     /// For all members of the group.
     Group(Vec<usize>),
-    /// For those of this process.
+    /// For the members of this process.
     Process(Vec<usize>),
 }
 
-/// Where a process stands in its group.
+/// Size of a group, and this process's part of it.
 #[derive(Clone, Debug)]
 pub struct GroupConfig {
-    /// Where the server is.
+    /// Host of the group's server.
     pub host: String,
-    /// Its port.
     pub port: u16,
-    /// This process.
+    /// Number of this process.
     pub proc: u32,
-    /// How many there are.
     pub procs: u32,
-    /// Threads of each.
+    /// Threads per process.
     pub threads: u32,
-    /// Cores for the members.
     pub pins: Pins,
-    /// Whether members share cores.
     pub cores: CoreSharing,
-    /// Whom each seat measures with.
     pub partner: Partner,
 }
 
 impl GroupConfig {
-    /// Seats of the whole group.
+    /// Members of the whole group.
     pub fn members(&self) -> u32 {
         self.procs * self.threads
     }
 
-    /// The core of a seat: one each while there are enough. Else neighbours share one, so that the two of a pair, half
-    /// the members apart, do not, and the threads of one process are together as if `-c` had been given to it.
+    /// The core of a member: one each if there are enough. Otherwise neighbours share one, so that the two
+    /// members of a pair, half the group apart, do not.
     fn pin(&self, rank: u32) -> Option<usize> {
         let (pins, rank, members) = match &self.pins {
             Pins::None => return None,
@@ -76,17 +69,17 @@ impl GroupConfig {
     }
 }
 
-/// Whether `members` on this host have a core each, of those that this process may use.
+/// Whether `members` on this host have a core each.
 pub fn core_sharing(members: u32) -> CoreSharing {
     CpuSet::allowed().map_or(CoreSharing::Shared, |all| compare_cores(all.len(), members))
 }
 
-/// Whether there are as many cores as members.
 pub fn compare_cores(cores: usize, members: u32) -> CoreSharing {
     if cores >= members as usize { CoreSharing::Dedicated } else { CoreSharing::Shared }
 }
 
-/// Whether all members on this host have a core each: of `threads` in each of these processes, which may run on these cores.
+/// Whether all members on this host have a core each: `threads` members in each process, which may run on
+/// these cores.
 pub fn core_sharing_of(procs: &[CpuList], threads: u32) -> CoreSharing {
     let mut all: Vec<usize> = procs.iter().flat_map(CpuList::as_slice).copied().collect();
     all.sort_unstable();
@@ -97,11 +90,11 @@ pub fn core_sharing_of(procs: &[CpuList], threads: u32) -> CoreSharing {
     compare_cores(all.len(), (procs.len() as u32).saturating_mul(threads))
 }
 
-/// A server at work.
+/// A running group server.
 #[must_use = "a process that ends takes its server along, before others have heard the last of it"]
 pub struct ServerThread(thread::JoinHandle<()>);
 
-/// Starts a server for a group behind `listener`. It ends by itself when the members do.
+/// Starts the server of a group. It ends when all members have left.
 pub fn start_server(
     listener: Listener,
     members: u32,
@@ -113,15 +106,15 @@ pub fn start_server(
 }
 
 impl ServerThread {
-    /// Waits until all members have left, after this process's have.
+    /// Waits until all members have left.
     pub fn finish(self) {
-        // A server that panicked has said so.
+        // A panic has been reported by the thread.
         let _ = self.0.join();
     }
 }
 
-/// Takes this process's members and works through the plan. Its last seat prints by `report`; `plan` is what the group
-/// measures, and is taken from whoever has one.
+/// Runs the members of this process. The last one prints by `report`. `plan` is what the group measures; the
+/// member that has one shares it with all.
 pub fn run(
     group: &GroupConfig,
     plan: Option<&[Spec]>,
@@ -129,9 +122,9 @@ pub fn run(
     report: &mut Report,
     each: impl FnMut(TestResult),
 ) -> Result<(), Failure> {
-    // The last seat is on this thread.
+    // The last member runs on this thread and changes its affinity.
     let _back = AffinityGuard::save();
-    // All are taken before any begins: who cannot take one, or start a thread for it, leaves, which the others hear of.
+    // All connect before any begins: if one cannot, the group ends instead of waiting for it.
     let join =
         |t| Member::join(TOOL, &group.host, group.port, group.proc * group.threads + t, group.members());
     let mut members = (0..group.threads).map(join).collect::<Result<Vec<Member>, _>>()?;
@@ -147,7 +140,7 @@ pub fn run(
         let panicked = || Err(Failure::Run("a thread panicked".into()));
         let all =
             std::iter::once(mine).chain(others.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())));
-        // The cause rather than its echo.
+        // Reports the cause rather than its consequences on other members.
         let (mut first, mut cause) = (Ok(()), None);
         for failed in all.filter_map(Result::err) {
             if !failed.is_consequence() && cause.is_none() {

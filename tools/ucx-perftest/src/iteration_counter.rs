@@ -1,27 +1,22 @@
-//! Counts the iterations of a test, and prints the figures so far now and then.
-//! Used by the tests of both levels. Where the clock is read is the meter's.
+//! Counts the iterations of a test, and prints figures about once a second.
 
 use tools_common::meter::Meter;
 
-/// The meter of a test, and what prints it.
 pub struct IterationCounter<'a> {
-    /// Counts.
     pub meter: Meter,
     show: &'a mut dyn FnMut(&mut Meter),
 }
 
 impl<'a> IterationCounter<'a> {
-    /// Nothing is counted yet.
     pub fn new(show: &'a mut dyn FnMut(&mut Meter)) -> Self {
         IterationCounter { meter: Meter::new(), show }
     }
 
-    /// Counting starts.
     pub fn start(&mut self) {
         self.meter.start();
     }
 
-    /// One iteration of a ping-pong is over. HOT
+    /// Counts one iteration of a ping-pong. HOT
     #[inline(always)]
     pub fn tick(&mut self) {
         self.meter.tick();
@@ -30,7 +25,7 @@ impl<'a> IterationCounter<'a> {
         }
     }
 
-    /// One iteration of a stream is over. HOT
+    /// Counts one iteration of a stream. HOT
     #[inline(always)]
     pub fn tick_stream(&mut self) {
         if self.meter.tick_stream() && self.meter.is_report_due() {

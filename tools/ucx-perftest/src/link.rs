@@ -1,19 +1,18 @@
-//! The sides of a measurement, seen from one: who this is, and the line to the other one, to itself, or to a group.
-//! Used by the tests around their measured loops, never inside, except to ask whether a silent peer still lives.
+//! The sides of a measurement, seen from one: its role, and the out-of-band connection to the other side, to
+//! itself, or to a group. Not used while a loop runs, except to check that a silent peer lives.
 
 use serde::{Serialize, de::DeserializeOwned};
 use tools_common::boot::{BootError, Connection, Member, PeerWatch};
 
 use crate::fail::Failure;
 
-/// Which side this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Answers, receives, is the target. Waited for the other one.
+    /// Answers, receives, is the target.
     Server,
     /// Starts, sends, measures.
     Client,
-    /// Both at once: loopback.
+    /// Loopback.
     Both,
 }
 
@@ -29,24 +28,22 @@ impl Side {
     }
 }
 
-/// Whether every side has a core of its own.
+/// Whether each side has a core of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum CoreSharing {
-    /// It has, as far as one can tell.
+    /// As far as can be told.
     #[default]
     Dedicated,
-    /// Sides share cores: who waits should let others run soon.
+    /// Sides share cores, and must yield soon while they wait.
     Shared,
 }
 
-/// Whom the line leads to.
 enum Peers {
     Loopback,
     Pair(Connection),
     Group(Member),
 }
 
-/// The line to the other side, or sides.
 pub struct Link {
     side: Side,
     peers: Peers,
@@ -54,38 +51,34 @@ pub struct Link {
 }
 
 impl Link {
-    /// To another process.
     pub fn pair(side: Side, boot: Connection) -> Link {
         Link { side, peers: Peers::Pair(boot), cores: CoreSharing::Dedicated }
     }
 
-    /// To itself.
     pub fn loopback() -> Link {
         Link { side: Side::Both, peers: Peers::Loopback, cores: CoreSharing::Dedicated }
     }
 
-    /// To a group. The second half of its members are clients, each of the member so many places before it.
+    /// A member of a group. The second half are clients; client rank r is paired with server rank r - size/2.
     pub fn group(member: Member, cores: CoreSharing) -> Link {
         let side = if member.rank() < member.size() / 2 { Side::Server } else { Side::Client };
         Link { side, peers: Peers::Group(member), cores }
     }
 
-    /// To a group in which each member has itself for the other side.
+    /// A member of a group in which each is paired with itself.
     pub fn loopback_group(member: Member, cores: CoreSharing) -> Link {
         Link { side: Side::Both, peers: Peers::Group(member), cores }
     }
 
-    /// Which side this is.
     pub fn side(&self) -> Side {
         self.side
     }
 
-    /// Whether the sides share cores.
     pub fn cores(&self) -> CoreSharing {
         self.cores
     }
 
-    /// This side's number, from 0.
+    /// Number of this side, from 0.
     pub fn rank(&self) -> usize {
         match &self.peers {
             Peers::Loopback => 0,
@@ -94,7 +87,6 @@ impl Link {
         }
     }
 
-    /// How many sides there are.
     pub fn size(&self) -> usize {
         match &self.peers {
             Peers::Loopback => 1,
@@ -103,7 +95,7 @@ impl Link {
         }
     }
 
-    /// The number of the side that this one is paired with.
+    /// Rank of the side that this one is paired with.
     fn partner(&self) -> usize {
         let half = self.size() / 2;
         match self.side {
@@ -113,7 +105,7 @@ impl Link {
         }
     }
 
-    /// Gives everybody `mine`, answers everybody's, by number.
+    /// Sends `mine` to all and returns the values of all, by rank.
     pub fn allgather<T: Serialize + DeserializeOwned + Clone>(
         &mut self,
         mine: &T,
@@ -133,7 +125,7 @@ impl Link {
         }
     }
 
-    /// Gathers what every side can fail at: another side's failure is this one's too, and [`Failure::Agreed`].
+    /// An allgather of results: if any side fails, all return [`Failure::Agreed`].
     pub fn allgather_result<T: Serialize + DeserializeOwned + Clone>(
         &mut self,
         mine: Result<T, Failure>,
@@ -143,10 +135,10 @@ impl Link {
         let agreed = |cause| Failure::Agreed(Box::new(cause));
         mine.map_err(agreed)?;
         let all: Result<Vec<T>, String> = all.into_iter().collect();
-        all.map_err(|why| agreed(Failure::Connection(BootError::PeerAborted { why })))
+        all.map_err(|why| agreed(Failure::Connection(BootError::PeerAborted(why))))
     }
 
-    /// Exchanges, with the side that this one is paired with, what both can fail at.
+    /// Exchanges results with the partner.
     pub fn exchange_result<T: Serialize + DeserializeOwned + Clone>(
         &mut self,
         mine: Result<T, Failure>,
@@ -155,7 +147,7 @@ impl Link {
         Ok(self.allgather_result(mine)?.swap_remove(partner))
     }
 
-    /// Sends a value to the other side of two.
+    /// Sends a value to the other side of a pair.
     pub fn send<T: Serialize>(&mut self, value: &T) -> Result<(), BootError> {
         match &mut self.peers {
             Peers::Pair(boot) => boot.send(value),
@@ -163,7 +155,7 @@ impl Link {
         }
     }
 
-    /// Waits for a value of the other side of two; there is none otherwise.
+    /// Waits for a value of the other side of a pair; `None` for other links.
     pub fn recv<T: DeserializeOwned>(&mut self) -> Result<Option<T>, BootError> {
         match &mut self.peers {
             Peers::Pair(boot) => boot.recv(|| 0).map(Some),
@@ -180,7 +172,7 @@ impl Link {
         }
     }
 
-    /// For a thread that wants to know whether the other side of two is there.
+    /// A watch of the other side of a pair, for another thread.
     pub fn watch(&self) -> Result<Option<PeerWatch>, BootError> {
         match &self.peers {
             Peers::Pair(boot) => boot.watch().map(Some),
@@ -197,7 +189,7 @@ impl Link {
         }
     }
 
-    /// Tells the others why this side gives up, unless they know.
+    /// Tells the other sides why this one gives up, unless they know.
     pub fn abort(&mut self, failure: &Failure) {
         if failure.known_to_peer() {
             return;

@@ -1,5 +1,5 @@
-//! `--local`: starts the other side as a process of its own, each pinned to a core, and ends it whatever happens.
-//! The child connects to its parent, so no port has to be known or free. A child dies with its parent.
+//! `--local`: starts the other sides as child processes, each pinned to a core. Children connect to their
+//! parent, so no port has to be free, and die with it.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -13,13 +13,13 @@ use crate::fail::{Failure, TOOL};
 use crate::group::{self, GroupConfig, Partner, Pins, ServerThread};
 use crate::link::{CoreSharing, Link, Side};
 
-/// The other side, ended at the latest when this is dropped.
+/// A child process; killed when dropped, if it still runs after two seconds.
 pub struct Peer(Child);
 
-/// The other processes of a group; ended at the latest when the last owner drops it.
 pub type Peers = Arc<Mutex<Vec<Peer>>>;
 
-/// The cores of server and client: those asked for, else the first two this process may use that are not threads of one core.
+/// The cores of server and client: those of `-c`, else two allowed ones that are not hardware threads of one
+/// core.
 pub fn cores(asked: Option<&CpuList>) -> Result<(CpuList, CpuList), Failure> {
     if let Some(list) = asked {
         return Ok(list.halves());
@@ -43,7 +43,7 @@ fn spawn(args: &[String]) -> Result<Child, Failure> {
         .map_err(|e| Failure::Unsupported(format!("cannot start the other side: {e}")))
 }
 
-/// Starts the other processes of a group, and its server. This process is the last.
+/// Starts the server and the other processes of a group. This process is the last.
 pub fn start_group(
     procs: u32,
     threads: u32,
@@ -83,13 +83,13 @@ pub fn start_group(
     Ok((group, server, peers))
 }
 
-/// Starts the other side and the line to it, and pins this side.
+/// Starts the other side, and pins this one.
 pub fn start(asked: Option<&CpuList>) -> Result<(Link, Peer), Failure> {
     let (server, client) = cores(asked)?;
     let listener = Listener::local(TOOL)?;
     let child = spawn(&["--peer-of".into(), listener.port().to_string(), "-c".into(), server.to_string()])?;
     let mut peer = Peer(child);
-    // Not earlier: a child may only run where its parent may.
+    // After the start of the child, which inherits the affinity of its parent.
     client.confine()?;
     let boot = listener.accept(|| match peer.0.try_wait() {
         Ok(Some(_)) => Err(BootError::Closed),
@@ -98,7 +98,7 @@ pub fn start(asked: Option<&CpuList>) -> Result<(Link, Peer), Failure> {
     Ok((Link::pair(Side::Client, boot), peer))
 }
 
-/// A process of a group: dies with its parent; its place.
+/// The group of a child process, which dies with its parent from now on.
 pub fn join_group(port: u16, (proc, procs): (u32, u32), threads: u32, pins: &CpuList) -> GroupConfig {
     die_with_parent();
     let cores = if pins.as_slice().len() >= (procs * threads) as usize {
@@ -110,7 +110,7 @@ pub fn join_group(port: u16, (proc, procs): (u32, u32), threads: u32, pins: &Cpu
     GroupConfig { host, port, proc, procs, threads, pins, cores, partner }
 }
 
-/// Threads of this process, each with itself, and their server.
+/// A group of the threads of this process, each paired with itself.
 pub fn loopback_group(threads: u32, asked: Option<&CpuList>) -> Result<(GroupConfig, ServerThread), Failure> {
     let pins = asked.cloned().map_or_else(CpuList::allowed, Ok)?;
     let listener = Listener::local(TOOL)?;
@@ -123,11 +123,11 @@ pub fn loopback_group(threads: u32, asked: Option<&CpuList>) -> Result<(GroupCon
 }
 
 fn die_with_parent() {
-    // Without it (an old kernel) this process keep_waiting ends when the line breaks.
+    // Without it (old kernels) this process ends when the connection does.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }
 
-/// The other side's part: dies with its parent, and connects to it.
+/// The child's end of [`start`].
 pub fn join(port: u16) -> Result<Link, Failure> {
     die_with_parent();
     Ok(Link::pair(Side::Server, Connection::connect(TOOL, "127.0.0.1", port)?))
@@ -142,7 +142,7 @@ impl Drop for Peer {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Nothing to save: the measurements are over.
+        // Nothing is lost: the measurements are over.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,12 +1,12 @@
-//! ucx-perftest: measures transports and protocols between two processes, with the habits of `ucx_perftest`.
-//! A server waits, a client names it and says what to measure; `--local` is both at once.
+//! ucx-perftest: measures transports and protocols between two processes, with the options and output of
+//! `ucx_perftest`. A server waits, a client names it and says what to measure; `--local` starts both.
 //!
-//! | Module | What |
+//! | Module | Contents |
 //! |---|---|
 //! | `cli`, `batch`, `spec` | what to measure |
-//! | `link`, `local`, `group`, `cpus`, `session` | two sides or more, where they run, and the plan between them |
+//! | `link`, `local`, `group`, `cpu_list`, `session` | the sides, where they run, and their plan |
 //! | `tests_uct`, `tests_ucp` | the measured loops |
-//! | `pattern`, `backoff` | bytes that are checked; what a loop does while nothing happens |
+//! | `payload`, `backoff` | bytes that are checked; what a loop does while nothing happens |
 //! | `report`, `sweep`, `plot`, `fail` | what is printed and drawn |
 
 mod backoff;
@@ -64,7 +64,7 @@ fn refuse(e: &Failure) -> ExitCode {
 fn run(cli: &Cli) -> Result<(), Failure> {
     let source = tools_common::settings::load()?;
     if let Some(port) = cli.peer_of {
-        // What went wrong has been told to the parent, which prints it.
+        // The parent prints the error.
         return peer(cli, port, &source).map_err(|e| std::process::exit(e.status().into()));
     }
     let mut report = Report::new(cli);
@@ -73,7 +73,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     if !nothing {
         measure(cli, &source, &mut report)?;
         if report.results().is_empty() {
-            // A process that does not print: another one draws.
+            // Another process of the launcher prints and draws.
             return Ok(());
         }
     } else if cli.local || cli.loopback || cli.host.is_some() {
@@ -108,7 +108,7 @@ fn run_as(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
     }
 }
 
-/// `srun` without PMIx: it starts processes that know nothing of one another.
+/// `srun` without PMIx starts processes that do not know of one another.
 struct Slurm;
 
 impl Slurm {
@@ -121,7 +121,7 @@ impl Slurm {
     }
 }
 
-/// What can be done of what is asked for; the rest is told.
+/// The tests that can be run; failures of the others are reported.
 fn plan(cli: &Cli, report: &mut Report) -> Result<Plan, Failure> {
     let rows = batch::entries(&cli.test, &cli.batch, cli.loopback)?;
     if rows.len() > session::MAX_TESTS {
@@ -146,8 +146,8 @@ fn plan(cli: &Cli, report: &mut Report) -> Result<Plan, Failure> {
     Ok(Plan { specs })
 }
 
-/// Runs all parts of a plan by `run`, which brings the sides up anew for each. One that fails has done nothing wrong to those
-/// after it: its test is told, and what follows begins.
+/// Runs each part of a plan by `run`, which starts the sides anew. A test that fails while it runs is
+/// reported, and the part goes on behind it.
 fn each_part(
     plan: &Plan,
     report: &mut Report,
@@ -170,7 +170,6 @@ fn each_part(
     Ok(())
 }
 
-/// This process with itself, or each of its threads with itself.
 fn loopback(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
     let plan = plan(cli, report)?;
     if plan.specs.iter().any(|spec| spec.pattern != Pattern::Pairs) {
@@ -191,7 +190,6 @@ fn loopback(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failu
     })
 }
 
-/// Both sides, or all processes, from here.
 fn local(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
     if cli.test.test.is_none() && cli.batch.is_empty() {
         return sweep::run(cli, source);
@@ -213,13 +211,13 @@ fn local(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure>
     })
 }
 
-/// What each process of a launcher says of itself: its host, and the cores it may use.
+/// PMIx key of host and cores of a process.
 const CORES: &str = "ucx-perftest.cores";
 
-/// Whether members of the launcher's processes share cores: of this host's, all of which have spoken.
+/// Whether members of the launcher's processes on this host share cores.
 fn launched_cores(cli: &Cli, pmix: &Pmix, procs: u32, threads: u32) -> Result<CoreSharing, Failure> {
     if let Some(list) = &cli.cpus {
-        // One each, by number.
+        // One core per member, by rank.
         return Ok(group::compare_cores(list.as_slice().len(), procs * threads));
     }
     let host = HostKey::current().0.to_string();
@@ -235,7 +233,8 @@ fn launched_cores(cli: &Cli, pmix: &Pmix, procs: u32, threads: u32) -> Result<Co
     Ok(group::core_sharing_of(&all, threads))
 }
 
-/// One of the processes that a launcher has started, all with the same command line. The first has the hubs.
+/// Runs one of the processes that a launcher started with the same command line. The first has the group's
+/// server.
 fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
     let pmix = Pmix::init()?;
     let (proc, procs) = (pmix.rank(), pmix.size()?);
@@ -252,9 +251,9 @@ fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failu
     let done =
         plan.parts().enumerate().try_for_each(|(n, part)| launched_part(cli, &pmix, n, part, source, report));
     match done.and_then(|()| report.outcome()) {
-        // The one that prints knows it as well, and may not have done so yet: launchers end all when one fails.
+        // The printing process reports it too; a status now would make the launcher kill it before.
         Err(Failure::Agreed(_) | Failure::SomeTests { .. }) if !prints => Ok(()),
-        // The one whose fault it is says why, or the one that prints.
+        // The side at fault, or the one that prints, reports the error.
         Err(e) if !prints && e.known_to_peer() => {
             drop(pmix);
             std::process::exit(e.status().into())
@@ -298,7 +297,7 @@ fn launched_part(
     Ok(())
 }
 
-/// A process that `local` started.
+/// Runs a child process of `--local`.
 fn peer(cli: &Cli, port: u16, source: &Source) -> Result<(), Failure> {
     if let Some(group) = cli.proc {
         let pins = cli.cpus.clone().map_or_else(CpuList::allowed, Ok)?;
@@ -326,7 +325,7 @@ fn client(cli: &Cli, host: &str, source: &Source, report: &mut Report) -> Result
         if !session::needs_group(&part[0]) {
             return session::run_active(part, source, &mut link, report, drop);
         }
-        // The server's server is at a port that it chooses.
+        // The server announces the port of the group's server.
         let Some(port) = link.recv::<u16>()? else { return Ok(()) };
         let threads = part[0].threads;
         let group = GroupConfig {
@@ -357,13 +356,13 @@ fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
         if !session::needs_group(&part[0]) {
             return session::run_passive(part, source, &mut link, report);
         }
-        // What a client asks for is a claim.
+        // The client's input is not trusted.
         part[0].check()?;
         let threads = part[0].threads;
         let listener = Listener::any(TOOL, cli.family(), 0)?;
         let (port, host) = (listener.port(), if cli.ipv6 { "::1" } else { "127.0.0.1" });
         let (pins, cores) = (own_pins(cli), own_cores(cli, threads));
-        // A client that goes before all members are taken would leave those of this process waiting.
+        // A client that leaves before all members are connected ends the group.
         let watch = link.watch()?;
         let keep_waiting = move || watch.as_ref().map_or(Ok(()), PeerWatch::check_alive);
         let server = group::start_server(listener, 2 * threads, keep_waiting)?;
@@ -376,17 +375,15 @@ fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
     })
 }
 
-/// Keeps this process on the cores of `-c`.
 fn confine(cli: &Cli) -> Result<(), Failure> {
     Ok(cli.cpus.as_ref().map_or(Ok(()), CpuList::confine)?)
 }
 
-/// The cores of `-c`, for the threads of this process.
 fn own_pins(cli: &Cli) -> Pins {
     cli.cpus.as_ref().map_or(Pins::None, |list| Pins::Process(list.as_slice().to_vec()))
 }
 
-/// Whether the threads of this process and of another on this host have a core each.
+/// Whether the threads of this process and of its peer on this host have a core each.
 fn own_cores(cli: &Cli, threads: u32) -> CoreSharing {
     match &cli.cpus {
         Some(list) if list.as_slice().len() >= threads as usize => CoreSharing::Dedicated,

@@ -1,5 +1,5 @@
-//! Memory of the process's own that begins with a page, as registered memory does and as UCX's tool has it: a copy from somewhere
-//! else in a page, by a program or by the kernel, takes up to a third longer. Used by tests of both levels (`--own`).
+//! Page-aligned memory of the process, as registered memory and UCX's tool have it: a copy from or to another
+//! offset in a page takes up to a third longer.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use crate::fail::Failure;
 use crate::spec::Pages;
 
-/// `len` zeros, if there are as many: how many may be a peer's wish.
+/// `len` zeros, or an error: the length may come from a peer.
 pub fn zeros(len: usize) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len).map_err(|_| {
@@ -17,17 +17,17 @@ pub fn zeros(len: usize) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// Pages of the process's heap, by address only: others may write them at any moment.
+/// Page-aligned heap memory, used by address: others may write it at any time.
 pub struct PageBuffer {
     at: NonNull<u8>,
     layout: Layout,
 }
 
 impl PageBuffer {
-    /// `len` zeros from the start of a page. `None`: there are not as many.
+    /// `len` zeros from the start of a page; `None` without memory.
     pub fn new(len: usize, pages: Pages) -> Option<PageBuffer> {
         let layout = Layout::from_size_align(len.max(1), rustix::param::page_size()).ok()?;
-        // SAFETY: the layout is not of no size.
+        // SAFETY: the layout is not empty.
         let at = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
         if pages == Pages::Now {
             // SAFETY: `len` bytes that nobody else knows of yet.
@@ -36,7 +36,6 @@ impl PageBuffer {
         Some(PageBuffer { at, layout })
     }
 
-    /// Where it begins.
     pub fn start(&self) -> NonNull<u8> {
         self.at
     }
@@ -44,7 +43,7 @@ impl PageBuffer {
 
 impl Drop for PageBuffer {
     fn drop(&mut self) {
-        // SAFETY: it was allocated with this layout; who has handed out its address takes that back before.
+        // SAFETY: allocated with this layout; users of the address have ended.
         unsafe { std::alloc::dealloc(self.at.as_ptr(), self.layout) };
     }
 }
@@ -58,7 +57,7 @@ mod tests {
         for len in [0, 1, 5000] {
             let heap = PageBuffer::new(len, Pages::Now).unwrap();
             assert_eq!(heap.start().addr().get() % rustix::param::page_size(), 0);
-            // SAFETY: nobody else has its address.
+            // SAFETY: nobody else has the address.
             let bytes = unsafe { std::slice::from_raw_parts(heap.start().as_ptr(), len) };
             assert!(bytes.iter().all(|byte| *byte == 0));
         }

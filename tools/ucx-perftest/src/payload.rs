@@ -1,15 +1,15 @@
-//! The bytes of a message when every byte is checked: a sequence number in front, then bytes that follow from the
-//! number and the place. Written by the sender, checked by the receiver of every test with `--validate`.
+//! Contents of messages for `--validate`: a sequence number, then bytes that follow from number and offset.
+//! Written by the sender and checked by the receiver.
 
-/// Bytes of the sequence number in front of a message that has room for it.
+/// Length of the sequence number at the front of a message, bytes.
 pub const SEQ_LEN: usize = 8;
 
-/// What stands for the number in messages too short to carry one.
+/// Sequence number of messages too short to carry one.
 const SHORT: u64 = 0x5a;
 
-/// Bytes that follow from a number go up by one each, for so many.
+/// Bytes in a row count up from a first value.
 const ROW: usize = 256;
-/// Every such row is a part of this.
+/// Each row is a slice of this.
 static RAMP: [u8; 2 * ROW] = {
     let mut ramp = [0; 2 * ROW];
     let mut at = 0;
@@ -20,15 +20,14 @@ static RAMP: [u8; 2 * ROW] = {
     ramp
 };
 
-/// The bytes of row `row` after the number. They depend on place and number alike, so that bytes of another message, and bytes
-/// in another place, are found.
+/// Row number `row` of a message. Its first byte depends on number and offset, so that misplaced bytes are
+/// found.
 fn row(seq: u64, row: usize) -> &'static [u8] {
     let mixed = seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
     let first = (mixed as u8).wrapping_add((row as u8).wrapping_mul(31));
     &RAMP[first as usize..][..ROW]
 }
 
-/// Fills a message.
 pub fn fill(message: &mut [u8], seq: u64) {
     match message.split_first_chunk_mut::<SEQ_LEN>() {
         Some((front, rest)) => {
@@ -46,12 +45,12 @@ fn fill_rows(bytes: &mut [u8], seq: u64) {
         .for_each(|(at, bytes)| bytes.copy_from_slice(&row(seq, at)[..bytes.len()]));
 }
 
-/// The number a message carries, if it is long enough. A claim: [`check`] it.
+/// The sequence number of a message that has one. Not trusted: [`check`] it.
 pub fn seq(message: &[u8]) -> Option<u64> {
     message.first_chunk::<SEQ_LEN>().map(|front| u64::from_le_bytes(*front))
 }
 
-/// Checks every byte of a message; the text names the first wrong one.
+/// Checks every byte; the error names the first wrong one.
 pub fn check(message: &[u8], seq: u64, len: usize) -> Result<(), String> {
     if message.len() != len {
         return Err(format!("message {seq} has {} bytes instead of {len}", message.len()));
@@ -71,13 +70,12 @@ pub fn check(message: &[u8], seq: u64, len: usize) -> Result<(), String> {
     }
 }
 
-/// The first wrong byte: where it is, and what it should be.
+/// Offset of the first wrong byte, and its expected value.
 fn find_in_rows(bytes: &[u8], seq: u64) -> Option<(usize, u8)> {
     let mut rows = bytes.chunks(ROW).enumerate();
     rows.find_map(|(at, bytes)| find(bytes, row(seq, at)).map(|(within, want)| (at * ROW + within, want)))
 }
 
-/// The same among those that one comparison is made of.
 fn find(bytes: &[u8], want: &[u8]) -> Option<(usize, u8)> {
     if bytes == &want[..bytes.len()] {
         return None;
@@ -85,26 +83,25 @@ fn find(bytes: &[u8], want: &[u8]) -> Option<(usize, u8)> {
     std::iter::zip(bytes, want).position(|(byte, want)| byte != want).map(|at| (at, want[at]))
 }
 
-/// Most words of 64 messages each of which it is known whether they have come: 1 GiB.
+/// Limit of the bit map: 1 GiB.
 const MOST: usize = 1 << 27;
-/// Most messages that are looked at one by one.
+/// Most messages that can be tracked.
 pub const MAX_TRACKED: u64 = 64 * MOST as u64;
 
-/// Which of a known number of messages have come.
+/// Tracks which messages of a known number have arrived.
 pub struct SeenMessages {
-    /// As many as have been needed: how many are said to come is a claim.
+    /// Grows on demand, as the count may come from a peer.
     bits: Vec<u64>,
     count: u64,
     left: u64,
 }
 
 impl SeenMessages {
-    /// None of `count` yet.
     pub fn new(count: u64) -> SeenMessages {
         SeenMessages { bits: Vec::new(), count, left: count }
     }
 
-    /// Message `seq` has come.
+    /// Records the arrival of message `seq`; an error if it is a duplicate or out of range.
     pub fn mark(&mut self, seq: u64) -> Result<(), String> {
         if seq >= self.count {
             return Err(format!("message {seq} came, of {} that were sent", self.count));
@@ -131,7 +128,6 @@ impl SeenMessages {
         Ok(())
     }
 
-    /// How many have not come.
     pub fn missing(&self) -> u64 {
         self.left
     }

@@ -1,5 +1,5 @@
-//! Printing: the banner, column heads and rows that `ucx_perftest` prints, CSV, and JSON.
-//! Fed by `session` on the side that measures. Layout is fixed: scripts read it.
+//! Output: banner, columns and rows as `ucx_perftest` prints them, CSV, JSON. Scripts read it: the layout is
+//! fixed.
 
 use serde::{Deserialize, Serialize};
 use tools_common::meter::{Bin, Meter, Reading};
@@ -28,51 +28,41 @@ const LINE: &str = "+--------------+--------------+-----------------------------
 const CELLS: &str = "+--------------+--------------+----------+---------+---------+----------+----------+-----------+-----------+";
 const BOX: &str = "+----------------------------------------------------------------------------------------------------------+";
 
-/// Bytes in a MB of the bandwidth columns, as `ucx_perftest` counts.
+/// Bytes per MB in bandwidth columns, as `ucx_perftest` counts.
 const MB: f64 = 1048576.0;
 
-/// How results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Columns for people.
     Columns,
-    /// Comma separated.
     Csv,
-    /// One object a line.
+    /// One object per line.
     Json,
-    /// Not at all: somebody else prints.
+    /// Another process prints.
     None,
 }
 
-/// What was really used: known once interfaces are open.
+/// Transport of a test; known once interfaces are open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsedTransport {
-    /// Transport.
     pub transport: String,
-    /// Device.
     pub device: String,
     /// `short`, `bcopy`, `zcopy`, or the protocol of a high-level test.
     pub data_path: String,
 }
 
-/// A finished measurement.
 #[derive(Clone, Debug)]
 pub struct TestResult {
-    /// What was asked for.
     pub spec: Spec,
-    /// What was used.
     pub path: UsedTransport,
-    /// The figures.
     pub reading: Reading,
-    /// How the times are distributed, if the report wants it.
+    /// Distribution of times, if asked for.
     pub hist: Vec<Bin>,
-    /// How long all of it took, seconds; half of that for a ping-pong.
+    /// Duration, seconds; half of it for a ping-pong.
     pub seconds: f64,
-    /// When it ended, seconds on the host's monotonic clock; counts half as `seconds` does.
+    /// Time of the end on the host's monotonic clock, seconds; halved as `seconds` is.
     pub ended: f64,
-    /// What the whole group did, if there is one.
     pub group: Option<GroupResult>,
-    /// Where all sides ran, by number.
+    /// All sides, by rank.
     pub members: Vec<MemberInfo>,
 }
 
@@ -83,14 +73,14 @@ pub struct MemberInfo {
     pub cores: String,
     /// Transports it may use, as in `UCX_TLS`.
     pub tls: String,
-    /// Devices of networks, as in `UCX_NET_DEVICES`.
+    /// Network devices it may use, as in `UCX_NET_DEVICES`.
     pub devices: String,
-    /// Whether it gives its core away soon while it waits: sides share cores.
+    /// Whether it yields its core soon while it waits.
     pub yields: bool,
 }
 
 impl MemberInfo {
-    /// This thread, at a test.
+    /// Settings of this thread.
     pub fn here(spec: &Spec, source: &Source, cores: CoreSharing) -> MemberInfo {
         let set = |asked: &Option<String>, key| {
             let value = asked.as_deref().or_else(|| source.lookup(key).map(|(value, _)| value));
@@ -106,7 +96,7 @@ impl MemberInfo {
 }
 
 impl TestResult {
-    /// A result of one side, made when its loop has just ended.
+    /// The result of one side, made when its loop has just ended.
     pub fn new(spec: &Spec, path: UsedTransport, reading: Reading, hist: Vec<Bin>) -> TestResult {
         let seconds = reading.overall * reading.iters as f64;
         let now = Monotonic.now().0 as f64 * 1e-9;
@@ -134,7 +124,7 @@ impl TestResult {
         }
     }
 
-    /// Whether several seats have measured: what is known of all together is the overall figures.
+    /// Several members have measured: only overall figures are known of all together.
     fn is_group(&self) -> bool {
         self.group.as_ref().is_some_and(|total| total.each.len() > 1)
     }
@@ -144,14 +134,13 @@ impl TestResult {
     }
 }
 
-/// Which part of the output is this process's.
+/// The part of the output that this process prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// What is measured, and the results.
     All,
-    /// What is measured: a server.
+    /// Descriptions of tests: a server.
     Banners,
-    /// The results: its client.
+    /// The client of a server.
     Results,
 }
 
@@ -165,17 +154,16 @@ pub struct Report {
     quiet: bool,
     extra: bool,
     batch: Vec<String>,
-    /// Whether sizes of sweeps are among the tests.
+    /// CSV has a column for the size, as some tests have a range of sizes.
     size_column: bool,
     header_printed: bool,
     progress_line: ProgressLine,
     outcome: Outcome,
-    /// Results as JSON, if somebody wants them after the run.
+    /// Results as JSON for a plot.
     saved_json: Option<Vec<String>>,
 }
 
 impl Report {
-    /// As the command line asks.
     pub fn new(cli: &Cli) -> Report {
         let name = |p: &std::path::PathBuf| {
             p.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())
@@ -195,19 +183,18 @@ impl Report {
             batch: cli.batch.iter().map(name).collect(),
             size_column: false,
             header_printed: false,
-            // Columns have a line a second of their own.
+            // Columns have a row per second.
             progress_line: ProgressLine::new(cli.json || cli.csv || cli.only_final),
             outcome: Outcome::default(),
             saved_json: cli.plot.is_some().then(Vec::new),
         }
     }
 
-    /// The results so far, as `--json` prints them; empty unless they are saved_json.
+    /// Results so far as JSON, if they are saved for a plot.
     pub fn results(&self) -> &[String] {
         self.saved_json.as_deref().unwrap_or_default()
     }
 
-    /// Prints nothing.
     pub fn silent() -> Report {
         Report {
             format: Format::None,
@@ -226,33 +213,30 @@ impl Report {
         }
     }
 
-    /// From now on only this part is printed.
     pub fn set_output(&mut self, output: Output) {
         self.output = output;
     }
 
-    /// So many tests are to be done.
     pub fn expect_tests(&mut self, tests: usize) {
         self.outcome.expect_tests(tests);
     }
 
-    /// Whether sizes of sweeps are among them: a row of CSV has a cell for the size then.
     pub fn set_size_column(&mut self, any: bool) {
         self.size_column = any;
     }
 
-    /// How many have begun.
+    /// Number of tests that have begun.
     pub fn started(&self) -> usize {
         self.outcome.started
     }
 
-    /// A test cannot be done. Told at once if it is one of several.
+    /// Records a failed test; printed at once if there are several.
     pub fn failed(&mut self, label: Option<&str>, failure: Failure) {
         self.progress_line.clear();
         self.outcome.failed(label, failure, self.format != Format::None);
     }
 
-    /// After a failure that all sides know of, the next test can begin; another one ends the run.
+    /// Records a failure that all sides know; returns any other, which ends the run.
     pub fn continue_after(&mut self, spec: &Spec, failure: Failure) -> Result<(), Failure> {
         if !matches!(failure, Failure::Agreed(_)) {
             return Err(failure);
@@ -261,25 +245,23 @@ impl Report {
         Ok(())
     }
 
-    /// What the run has come to.
     pub fn outcome(&mut self) -> Result<(), Failure> {
         self.outcome.outcome()
     }
 
-    /// How the times that `meter` has counted are distributed, if that was asked for.
+    /// Distribution of the times in `meter`, if asked for.
     pub fn histogram(spec: &Spec, meter: &Meter) -> Vec<Bin> {
         let scale = if spec.test.flow() == Flow::PingPong { 0.5 } else { 1.0 };
         if spec.hist == Histogram::Yes { meter.histogram(scale) } else { Vec::new() }
     }
 
-    /// Words of the server: whom it waits for.
     pub fn note(&self, text: &str) {
         if self.format == Format::Columns && !self.quiet {
             out::line(text);
         }
     }
 
-    /// A test begins: what it is, and the titles of what follows.
+    /// Prints the description and titles of a test.
     pub fn begin_test(&mut self, spec: &Spec) {
         self.outcome.started += 1;
         if self.output != Output::Results {
@@ -292,7 +274,7 @@ impl Report {
         }
     }
 
-    /// The box of key and value rows; what the server output of each test.
+    /// Prints the box with the settings of a test.
     fn banner(&self, spec: &Spec) {
         if self.format != Format::Columns || self.quiet || spec.banner == Banner::Hidden {
             return;
@@ -300,14 +282,14 @@ impl Report {
         banner(spec).iter().for_each(out::line);
     }
 
-    /// Ends a banner that no column head follows.
+    /// Ends a banner that is not followed by column titles.
     fn end_banner(&self) {
         if self.format == Format::Columns && !self.quiet {
             out::line(BOX);
         }
     }
 
-    /// The column head, once; and in a batch the label of the test that follows.
+    /// Prints column titles once, and the label of each test.
     fn print_header(&mut self, spec: &Spec) {
         match self.format {
             Format::Columns => {
@@ -336,7 +318,7 @@ impl Report {
         self.header_printed = true;
     }
 
-    /// Figures so far, once a second.
+    /// Prints figures so far, once a second.
     pub fn progress(&self, spec: &Spec, path: &UsedTransport, reading: Reading) {
         if self.output == Output::Banners {
             return;
@@ -347,7 +329,7 @@ impl Report {
         self.progress_line.show(spec, reading);
     }
 
-    /// The result.
+    /// Prints a result.
     pub fn result(&mut self, done: &TestResult) {
         self.progress_line.clear();
         if self.output == Output::Banners {
@@ -383,12 +365,12 @@ impl Report {
         }
     }
 
-    /// What `-X` adds to a row, as `ucx_perftest` does: behind two blanks.
+    /// Suffix of rows with `-X`, after two blanks as in `ucx_perftest`.
     fn transport_suffix(&self, UsedTransport { transport, device, data_path }: &UsedTransport) -> String {
         if self.extra { format!("  {transport}/{device} {data_path}") } else { String::new() }
     }
 
-    /// As `ucx_perftest` prints the sum of several threads: the overall columns only.
+    /// The overall columns only, as `ucx_perftest` prints sums of threads.
     fn group_columns(&self, first: &str, done: &TestResult) -> String {
         let f = done.figures();
         let n = |value: f64, decimals| self.number(value, decimals);
@@ -452,12 +434,12 @@ impl Figures {
     }
 }
 
-/// A word as a cell of CSV.
+/// A cell of CSV, quoted if need be.
 fn cell(word: &str) -> String {
     if word.contains([',', '"']) { format!("\"{}\"", word.replace('"', "\"\"")) } else { word.to_owned() }
 }
 
-/// The figures of a row of CSV: of several seats those that are known, as of `ucx_perftest`'s threads.
+/// Cells of a CSV row; a group has the four overall figures only, as `ucx_perftest` has with threads.
 fn csv_cells(done: &TestResult) -> Vec<String> {
     let f = done.figures();
     let (us, mb, n) =
@@ -471,7 +453,7 @@ fn csv_cells(done: &TestResult) -> Vec<String> {
     std::iter::once(iters).chain(times).chain(rates).collect()
 }
 
-/// What a test is, in a box that the column titles close.
+/// The box; column titles close it.
 fn banner(spec: &Spec) -> Vec<String> {
     let rows = rows(spec);
     std::iter::once(BOX.to_owned()).chain(rows.iter().map(|(key, value)| box_row(key, value))).collect()
@@ -500,7 +482,7 @@ fn rows(spec: &Spec) -> Vec<(&'static str, String)> {
     if matches!(spec.test, Test::UcpAmLat | Test::UcpAmBw) {
         rows.push(("AM header size:", spec.am_header.to_string()));
     }
-    // What only this program has comes last.
+    // Rows that `ucx_perftest` does not have come last.
     if spec.pattern != Pattern::Pairs {
         rows.push(("Pattern:", spec.pattern.name().to_owned()));
     }
@@ -517,12 +499,11 @@ fn rows(spec: &Spec) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// A row of the banner.
 fn box_row(key: &str, value: &str) -> String {
     format!("| {:<105}|", format!("{key:<13} {value}"))
 }
 
-/// The three rows of column titles between their lines.
+/// Column titles in three rows.
 pub fn head(test: Test, rank: f64, only_final: bool) -> [String; 5] {
     let stage = if only_final { "    Test     " } else { "   Stage     " };
     let times = format!("{} (usec)", test.times());

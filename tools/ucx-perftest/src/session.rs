@@ -1,5 +1,5 @@
-//! A run of the program: the list of measurements goes from client to server, or from one seat of a group to all, then
-//! everybody works through it. Called by `main` and `group` with an open line. Owns nothing that outlives a measurement.
+//! Works through a plan: the list of tests goes from client to server, or from one member of a group to all,
+//! then each side runs them in order. Called by `main` and `group`.
 
 use tools_common::boot::BootError;
 use ucs::config::Source;
@@ -10,24 +10,22 @@ use crate::report::{GroupResult, MemberInfo, MemberResult, Report, TestResult};
 use crate::spec::{Layer, Pattern, Spec};
 use crate::{tests_ucp, tests_uct};
 
-/// Measurements that go over the line at once: a line is bounded, a batch is not.
+/// Tests per message of the out-of-band connection, whose lines are bounded.
 const PLAN_CHUNK: usize = 64;
-/// Most measurements of a run; more are not taken from the other side.
+/// Most tests of a run; the other side may not ask for more.
 pub const MAX_TESTS: usize = 1 << 16;
 
-/// What the active side wants done.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The measurements.
     pub specs: Vec<Spec>,
 }
 
-/// Whether it takes a group: more than one thread of each side, or a pattern that is not pairs.
+/// Whether the test needs a group: several threads per process, or another pattern than pairs.
 pub fn needs_group(spec: &Spec) -> bool {
     spec.threads > 1 || spec.pattern != Pattern::Pairs
 }
 
-/// Whether a test with these threads in so many processes can be.
+/// Checks that so many processes can run the test.
 pub fn check_group_size(spec: &Spec, procs: u32) -> Result<(), Failure> {
     let (pairs, threads) = (spec.pattern == Pattern::Pairs, spec.threads);
     match procs.saturating_mul(threads) {
@@ -41,13 +39,13 @@ pub fn check_group_size(spec: &Spec, procs: u32) -> Result<(), Failure> {
 }
 
 impl Plan {
-    /// Tells the other side of two: some at a time, then none.
+    /// Sends the plan to the other side in chunks; an empty chunk ends it.
     pub fn send(&self, link: &mut Link) -> Result<(), BootError> {
         let end: &[Spec] = &[];
         self.specs.chunks(PLAN_CHUNK).chain([end]).try_for_each(|some| link.send(&some))
     }
 
-    /// What the other side of two tells; there is none otherwise.
+    /// Receives a plan; `None` for a link without another side or with a group.
     pub fn recv(link: &mut Link) -> Result<Option<Plan>, BootError> {
         let mut specs = Vec::new();
         for _ in 0..=MAX_TESTS / PLAN_CHUNK {
@@ -60,14 +58,13 @@ impl Plan {
         Err(too_many())
     }
 
-    /// The measurements from number `at` on that the same sides can do.
+    /// The tests from number `at` on that the same group can run.
     pub fn part(&self, at: usize) -> &[Spec] {
         let rest = self.specs.get(at..).unwrap_or_default();
         let same = |a: &Spec, b: &Spec| (a.threads, needs_group(a)) == (b.threads, needs_group(b));
         rest.chunk_by(same).next().unwrap_or_default()
     }
 
-    /// All parts.
     pub fn parts(&self) -> impl Iterator<Item = &[Spec]> {
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -79,10 +76,10 @@ impl Plan {
 }
 
 fn too_many() -> BootError {
-    BootError::Malformed { why: format!("more than {MAX_TESTS} tests") }
+    BootError::Malformed(format!("more than {MAX_TESTS} tests"))
 }
 
-/// Gives all members what one of them has, some at a time.
+/// Sends the plan of the one member that has it to all.
 fn broadcast_plan(plan: Option<&[Spec]>, link: &mut Link) -> Result<Vec<Spec>, BootError> {
     let mut left = plan.map(|specs| specs.chunks(PLAN_CHUNK));
     let mut specs = Vec::new();
@@ -97,7 +94,7 @@ fn broadcast_plan(plan: Option<&[Spec]>, link: &mut Link) -> Result<Vec<Spec>, B
     Err(too_many())
 }
 
-/// The active side of two: measures, hands each result to `each`.
+/// Runs the active side of two, and passes each result to `on_result`.
 pub fn run_active(
     specs: &[Spec],
     source: &Source,
@@ -123,7 +120,7 @@ pub fn run_active(
     result
 }
 
-/// The passive side of two: does what the plan says. Prints banners only.
+/// Runs the passive side of two. Prints banners only.
 pub fn run_passive(
     specs: &[Spec],
     source: &Source,
@@ -132,7 +129,7 @@ pub fn run_passive(
 ) -> Result<(), Failure> {
     debug_assert_eq!(link.side(), Side::Server);
     let result = specs.iter().try_for_each(|spec| {
-        // What a client asks for is a claim.
+        // The client's input is not trusted.
         spec.check()?;
         report.begin_test(spec);
         match run(spec, source, link, report) {
@@ -146,7 +143,7 @@ pub fn run_passive(
     result
 }
 
-/// One seat of a group. The results of all members are put together.
+/// Runs one member of a group, and combines the results of all.
 pub fn run_member(
     plan: Option<&[Spec]>,
     source: &Source,
@@ -156,7 +153,7 @@ pub fn run_member(
 ) -> Result<(), Failure> {
     let specs = broadcast_plan(plan, link)?;
     specs.iter().try_for_each(|spec| {
-        // What another seat asks for is a claim.
+        // Another member's input is not trusted.
         spec.check()?;
         report.begin_test(spec);
         let mut done = match run(spec, source, link, report) {

@@ -1,5 +1,5 @@
-//! What one measurement is: test, transport, path, sizes, counts. Made from the command line or a batch line, sent
-//! to the other side, and checked again there: it comes from a peer.
+//! The settings of one test. Made from the command line or a batch line, sent to the other side, and checked
+//! there again.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,73 +9,64 @@ use crate::fail::Failure;
 use crate::payload::{MAX_TRACKED, SEQ_LEN};
 pub use choices::{Layout, Level, Pattern, Receive, Waiting};
 
-/// Longest message, bytes; larger ones are a typing error or a hostile peer.
+/// Longest message, bytes; a larger size is a typing error or a hostile peer.
 const MAX_MESSAGE: usize = 1 << 32;
-/// Most pieces of a message.
 const MAX_PIECES: usize = 64;
-/// Most pieces of a high-level one-sided operation.
 const MAX_RMA_PIECES: usize = 4;
-/// Most threads of a process.
 const MAX_THREADS: u32 = 64;
-/// Most iterations: hours of the fastest. Their numbers leave room for a seat's.
+/// Hours of the fastest test; leaves bits for a rank in message numbers.
 const MAX_ITERS: u64 = 1 << 40;
-/// Largest window.
 const MAX_WINDOW: u32 = 1 << 16;
 
-/// Which layer a test drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
     /// One transport on one device.
     Uct,
-    /// Protocols; transports are chosen by `UCX_TLS`.
+    /// Protocols of ucp, over the transports of `UCX_TLS`.
     Ucp,
 }
 
-/// How a test goes back and forth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Each message waits for the answer to the one before; half a round trip is reported.
+    /// Each message waits for the answer to the previous one; half a round trip is reported.
     PingPong,
-    /// One way, as fast as the window allows; time per message is reported.
+    /// One direction, as fast as the window allows; the time per message is reported.
     Stream,
 }
 
 macro_rules! tests {
     ($($(#[$meta:meta])* $Test:ident, $name:literal, $layer:ident, $flow:ident, $window:literal, $lat:literal, $about:literal;)+) => {
-        /// A test, by the name `ucx_perftest` has for it.
+        /// A test, by its name in `ucx_perftest`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
         pub enum Test { $(#[doc = $about] $Test),+ }
 
         impl Test {
-            /// All of them, in the order of the help text.
+            /// In the order of the help text.
             pub const ALL: &[Test] = &[$(Test::$Test),+];
 
-            /// Its name on the command line.
             pub fn name(self) -> &'static str {
                 match self { $(Test::$Test => $name),+ }
             }
 
-            /// What it measures.
+            /// A short description.
             pub fn about(self) -> &'static str {
                 match self { $(Test::$Test => $about),+ }
             }
 
-            /// The layer it drives.
             pub fn layer(self) -> Layer {
                 match self { $(Test::$Test => Layer::$layer),+ }
             }
 
-            /// Ping-pong or stream.
             pub fn flow(self) -> Flow {
                 match self { $(Test::$Test => Flow::$flow),+ }
             }
 
-            /// Operations outstanding unless `-O` says otherwise.
+            /// Default of `-O`.
             pub fn window(self) -> u32 {
                 match self { $(Test::$Test => $window),+ }
             }
 
-            /// The title of the times: `latency` or `overhead`.
+            /// Title of the time columns: `latency` or `overhead`.
             pub fn times(self) -> &'static str {
                 match self { $(Test::$Test => $lat),+ }
             }
@@ -114,7 +105,6 @@ tests! {
 }
 
 impl Test {
-    /// The test of that name.
     pub fn parse(name: &str) -> Result<Test, String> {
         if let Some(test) = Test::ALL.iter().find(|t| t.name() == name) {
             return Ok(*test);
@@ -123,183 +113,153 @@ impl Test {
         Err(format!("test '{name}' is unknown (there are: {})", known.join(", ")))
     }
 
-    /// Whether messages are atomic operations on a word.
     pub fn is_atomic(self) -> bool {
         matches!(self, Test::AddLat | Test::Fadd | Test::Swap | Test::Cswap | Test::AddMr)
             || matches!(self, Test::UcpAdd | Test::UcpFadd | Test::UcpSwap | Test::UcpCswap)
     }
 
-    /// Whether it is a test of active messages, of either level.
+    /// Active messages of either layer.
     pub fn is_am(self) -> bool {
         use Test::*;
         matches!(self, AmLat | AmBw | AmMr | UcpAmLat | UcpAmBw)
     }
 
-    /// Whether it is a high-level test of active messages or streams.
+    /// High-level active messages or streams.
     pub fn is_am_or_stream(self) -> bool {
         matches!(self, Test::StreamLat | Test::StreamBw | Test::UcpAmLat | Test::UcpAmBw)
     }
 
-    /// Whether it is a high-level test of one-sided operations.
     pub fn is_ucp_rma(self) -> bool {
         use Test::*;
         matches!(self, UcpPutLat | UcpPutBw | UcpGet | UcpAdd | UcpFadd | UcpSwap | UcpCswap)
     }
 }
 
-/// Whether a side acts on its interface while only the other one works.
+/// Whether the passive side of one-sided tests makes progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Passive {
-    /// It progresses.
     Progress,
-    /// It does nothing (`-o`).
+    /// No (`-o`).
     Idle,
 }
 
-/// How a tagged receive names what it takes.
+/// Tag of receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TagMatch {
-    /// The whole tag.
     Exact,
-    /// Any tag (`-C`).
+    /// Wildcard (`-C`).
     Any,
 }
 
-/// Whether a receive is posted before its message can arrive.
+/// Whether receives are posted before their message can arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Arrival {
-    /// It is.
     Expected,
-    /// No: the message is probed for first (`-U`).
+    /// No: each message is probed for first (`-U`).
     Unexpected,
 }
 
-/// Whether every byte is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Validate {
-    /// No.
     No,
-    /// On both sides.
     Yes,
 }
 
-/// When memory of low-level tests gets its pages.
+/// When memory gets its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pages {
-    /// When it is registered.
     Now,
-    /// When it is first used (`-B`).
+    /// On first use (`-B`).
     Lazy,
 }
 
-/// What messages of high-level tests are in.
+/// Memory of messages in high-level tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Memory {
-    /// The program's own (`--own`; also what one-sided tests have at their own end).
+    /// Of the program (`--own`); the default for the local side of one-sided tests.
     Plain,
-    /// Memory that a transport has allocated, if one does.
+    /// Allocated by a transport, if one can.
     Allocated,
-    /// Such memory, or none (`-z`).
+    /// Allocated by a transport, or an error (`-z`).
     Registered,
 }
 
-/// What one-sided tests write and read.
+/// Memory that one-sided operations read and write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Target {
-    /// Memory that a transport has allocated.
     Allocated,
-    /// The target program's own (`--own`).
+    /// Of the target program (`--own`).
     Own,
 }
 
-/// Whether a test has a banner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Banner {
-    /// It has, where banners are printed.
     Shown,
-    /// It has none (`-q` in a batch line).
+    /// Not printed (`-q` in a batch line).
     Hidden,
 }
 
-/// Whether it is counted how the times are distributed.
+/// Whether the distribution of times is counted (`--hist`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Histogram {
-    /// No.
     No,
-    /// By every seat (`--hist`).
     Yes,
 }
 
-/// One measurement.
+/// One test with all its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// Its name in each batch file.
+    /// Label in each batch file.
     pub names: Vec<String>,
-    /// Whether its size is one of a sweep.
+    /// Whether the size is one of a range.
     #[serde(rename = "swept")]
     pub in_size_range: bool,
-    /// The test.
     pub test: Test,
     /// Transport; for high-level tests a list as in `UCX_TLS`.
     pub tl: Option<String>,
-    /// Device.
     pub dev: Option<String>,
-    /// Data path; `None`: the first that fits. Of the sender, if the receiver has one of its own.
+    /// Data path; `None`: the first that fits. High level: layout of the sender.
     pub layout: Option<Layout>,
-    /// Layout of received messages (high level).
+    /// Layout of the receiver (high level).
     pub recv_layout: Option<Layout>,
-    /// Pieces of one message, bytes.
+    /// Lengths of the pieces of a message, bytes.
     pub pieces: Vec<usize>,
-    /// Measured iterations.
     pub iters: u64,
-    /// Iterations before measuring.
     pub warmup: u64,
-    /// Outstanding operations.
+    /// Operations outstanding at most.
     pub window: u32,
-    /// Active messages without credit from the receiver.
+    /// Active messages outstanding without an acknowledgement.
     pub credits: u32,
-    /// Is every byte checked?
     pub validate: Validate,
-    /// What the passive side does.
     pub passive: Passive,
-    /// How receives match.
     pub tag_match: TagMatch,
-    /// When receives are posted.
     pub arrival: Arrival,
-    /// Whether endpoints ask to be told of a failed peer (`-e`).
+    /// Endpoints have an error handler for failed peers (`-e`).
     pub peer_errors: bool,
-    /// Who sends to whom.
     pub pattern: Pattern,
-    /// Header of high-level active messages, bytes.
+    /// Header of active messages, bytes.
     pub am_header: usize,
-    /// What a high-level test does while it waits.
     pub waiting: Waiting,
-    /// Bytes between the starts of pieces; 0: they are side by side.
+    /// Bytes between the starts of pieces; 0: side by side.
     pub stride: usize,
-    /// When memory of low-level tests gets its pages.
     pub pages: Pages,
-    /// What messages of high-level tests are in.
     pub memory: Memory,
-    /// What one-sided tests write and read; of low-level tests also what they send from.
+    /// Also where low-level one-sided tests send from.
     pub target: Target,
-    /// Whether handlers of active messages copy the data (`-y`).
+    /// Handlers of active messages copy the data (`-y`).
     pub copies: bool,
-    /// How streams are received.
     pub receive: Receive,
-    /// Thread level of low-level interfaces (`-M`).
     pub level: Level,
-    /// Threads of each process.
+    /// Threads per process.
     pub threads: u32,
     /// Percentile of the first column.
     pub rank: f64,
-    /// Whether it has a banner.
     pub banner: Banner,
-    /// Whether the times' distribution is wanted.
     pub hist: Histogram,
 }
 
 impl Spec {
-    /// What it is called where there are several: its names, and its size if that is one of a sweep.
+    /// Label in reports with several tests: names, and the size if it is one of a range.
     pub fn label(&self) -> Option<String> {
         label(&self.names, self.in_size_range.then(|| self.size()))
     }
@@ -309,7 +269,7 @@ impl Spec {
         self.pieces.iter().sum()
     }
 
-    /// Where the pieces of a message lie in its memory: offset and length of each.
+    /// Offset and length of each piece of a message in its memory.
     #[inline]
     pub fn piece_ranges(&self) -> impl Iterator<Item = (usize, usize)> {
         let mut next = 0;
@@ -320,13 +280,13 @@ impl Spec {
         })
     }
 
-    /// Bytes of memory that a message lies in.
+    /// Bytes of memory that a message spans.
     #[inline]
     pub fn span(&self) -> usize {
         if self.stride > 0 { self.stride * self.pieces.len() } else { self.size() }
     }
 
-    /// Whether the numbers make sense; a peer's are as doubtful as a user's.
+    /// Checks all settings; those of a peer are not trusted either.
     pub fn check(&self) -> Result<(), Failure> {
         let wrong = |text: String| Err(Failure::Usage(text));
         let test = self.test.name();
@@ -352,7 +312,7 @@ impl Spec {
         }
         match (self.test.layer(), self.test.is_am()) {
             (Layer::Ucp, true) => {}
-            // Their number goes as header.
+            // The header holds the message number.
             (Layer::Uct, _) if self.am_header == SEQ_LEN => {}
             (Layer::Uct, true) if self.layout != Some(Layout::Zcopy) => {
                 return wrong(format!(
@@ -530,7 +490,7 @@ impl Spec {
     }
 }
 
-/// What a test of these names, and of this size of a sweep, is called.
+/// Joins the names of a test and its size, if that is one of a range.
 pub fn label(names: &[String], size: Option<usize>) -> Option<String> {
     let all: Vec<String> = names.iter().cloned().chain(size.map(|n| n.to_string())).collect();
     (!all.is_empty()).then(|| all.join("/"))

@@ -1,5 +1,4 @@
-//! `--local` without `-t`: some tests on every wire, and one table to read.
-//! Numbers of iterations are chosen so that the whole takes some seconds.
+//! `--local` without `-t`: some tests over every transport in one table, some seconds in all.
 
 use tools_common::out;
 use tools_common::table::{Align, Table};
@@ -13,7 +12,7 @@ use crate::report::{Report, TestResult};
 use crate::session::{self, Plan};
 use crate::spec::{Layer, Spec, Test};
 
-/// One row: test, size, iterations on shared memory, iterations on the network.
+/// Test, size, iterations over shared memory, iterations over the network.
 type SweepTest = (Test, usize, u64, u64);
 
 const TESTS: &[SweepTest] = &[
@@ -31,13 +30,11 @@ const TESTS: &[SweepTest] = &[
     (Test::TagBw, 1 << 20, 1_000, 500),
 ];
 
-/// Transports and their devices.
 const TRANSPORTS: &[(&str, &str)] = &[("posix", "memory"), ("efa", "softefa0")];
 
-/// Options that a sweep heeds, or whose wish it does in any case.
+/// Options that a sweep accepts.
 const ALLOWED_OPTIONS: [&str; 6] = ["--local", "--json", "-v", "-c", "-q", "-f"];
 
-/// Measures and prints.
 pub fn run(cli: &Cli, source: &Source) -> Result<(), Failure> {
     if let Some(option) = cli.given.iter().find(|option| !ALLOWED_OPTIONS.contains(&option.as_str())) {
         return Err(Failure::Usage(format!(
@@ -96,7 +93,7 @@ fn specs() -> Result<Vec<Spec>, Failure> {
 
 fn cells(done: &TestResult) -> [String; 9] {
     let r = done.reading;
-    // Of a stream, the time of one post says little: most are short, some wait for the window.
+    // In a stream most posts are short and some wait for the window: their median says little.
     let each = |seconds: f64| match done.spec.test.times() {
         "overhead" => "-".to_owned(),
         _ => format!("{:.3}", seconds * 1e6),

@@ -1,4 +1,4 @@
-//! What is wrong is told in one line that says what to do; the exit status is not zero; nothing is left behind.
+//! Errors are one line that says what to do, with an exit status that is not 0, and leave no process behind.
 
 mod common;
 use common::{Server, children_of, is_running, program, run, run_with, soon};
@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 use tools_common::boot::PROTOCOL;
 
-/// Runs, and wants exactly this line and status.
+/// Runs and expects exactly this line and status.
 fn fails_with(line: &str, status: i32, want: &str) {
     fails_with_vars(line, &[], status, want);
 }
@@ -158,7 +158,7 @@ fn what_cannot_be_had_is_told_and_aborts_nothing() {
     );
 }
 
-/// Address space for the program, but for no message of this length.
+/// There is address space for the program, but not for a message of this length.
 #[test]
 fn messages_that_there_is_no_memory_for() {
     for test in ["am_bw", "put_bw", "put_lat", "get -D bcopy", "get"] {
@@ -205,7 +205,7 @@ fn configuration_that_cannot_be() {
     assert_eq!((ran.status, ran.err.lines().count()), (255, 1));
 }
 
-/// One seat of several that cannot be taken as asked for: the others do not wait for it.
+/// One member cannot be pinned: the others do not wait for it.
 #[test]
 fn a_core_that_is_not_there_for_one_of_several() {
     for how in ["-l -T 2", "-l -T 3", "--local -T 2", "--local --procs 2"] {
@@ -220,7 +220,7 @@ fn a_core_that_is_not_there_for_one_of_several() {
     }
 }
 
-/// Runs under a limit of the shell (`ulimit`), and wants success or a failure that says what to do.
+/// Runs under a limit of the shell (`ulimit`).
 fn limited(limit: &str, line: &str, vars: &[(&str, &str)]) -> common::Ran {
     let mut shell = std::process::Command::new("timeout");
     let this = env!("CARGO_BIN_EXE_ucx-perftest");
@@ -237,18 +237,17 @@ fn no_shared_memory_left() {
     assert!(ran.err.starts_with("ucx-perftest: transport 'posix': cannot get 5503"), "{}", ran.err);
     assert!(ran.err.contains("ENOMEM") && ran.err.contains("lower the size"), "{}", ran.err);
     assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{}", ran.err);
-    // The system would kill a process that makes a memory file beyond its limit.
+    // The system would kill a process that exceeds the limit.
     let ran = limited("-f 100", line, &[]);
     assert!(ran.err.contains("files may have ") && ran.err.contains("ulimit -f"), "{}", ran.err);
     assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{}", ran.err);
-    // Address space.
     let some = [("UCX_POSIX_FIFO_SIZE", "4096"), ("UCX_POSIX_SEG_SIZE", "64k")];
     let ran = limited("-v 200000", line, &some);
     assert!(ran.err.contains("cannot get ") && ran.err.contains("ENOMEM"), "{}", ran.err);
     assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{}", ran.err);
 }
 
-/// Whatever call finds that there is no descriptor left: that is what is said, and no peer is taken for dead.
+/// The error names descriptors whatever call runs out of them, and no peer is reported dead.
 #[test]
 fn no_descriptors_left() {
     for line in ["am_lat -x posix", "am_lat -x efa", "tag_lat -x posix", "tag_lat -x efa"] {
@@ -316,7 +315,7 @@ fn a_client_of_another_version_or_of_another_kind() {
     }
 }
 
-/// What a client says until its server has told it where the hub is: `plan` as it would be sent.
+/// Messages of a client until its server announces the port of the group's server. `plan` is as on the wire.
 fn handshake_until_port(server: &Server, plan: &str) -> TcpStream {
     let mut line = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     let hello =
@@ -329,7 +328,7 @@ fn handshake_until_port(server: &Server, plan: &str) -> TcpStream {
     line
 }
 
-/// A test with two threads of each side, as its client sends it: taken from what a client has really sent.
+/// A test with two threads per side, as a client sends it.
 fn two_threads() -> String {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = server.local_addr().unwrap().port().to_string();
@@ -352,7 +351,7 @@ fn two_threads() -> String {
     plan.unwrap_or_else(|| panic!("{received}")).to_owned()
 }
 
-/// What a client calls its tests is shown by its server without what a terminal takes for orders.
+/// Labels of a client cannot send commands to the server's terminal.
 #[test]
 fn names_of_a_client_are_words() {
     let server = Server::start("");
@@ -363,7 +362,7 @@ fn names_of_a_client_are_words() {
         format!("{{\"hello\":{{\"tool\":\"ucx-perftest\",\"protocol\":{PROTOCOL},\"version\":\"0\"}}}}");
     let mut line = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     write!(line, "{hello}\n{{\"value\":[{other},{plan}]}}\n{{\"value\":[]}}\n").unwrap();
-    // Its part of the first test: it could not either.
+    // The client's answer in the first test: it failed too.
     writeln!(line, "{{\"value\":{{\"Err\":\"me neither\"}}}}").unwrap();
     line.shutdown(std::net::Shutdown::Write).unwrap();
     let ran = server.finish();

@@ -1,5 +1,5 @@
-//! Batch files as UCX ships them: letters of all kinds in a line, several files combined, tests that cannot be done here among
-//! those that can.
+//! Batch files as UCX ships them: all kinds of options, several files combined, tests that cannot be run here
+//! among others.
 
 mod common;
 use common::{Server, program, run};
@@ -42,10 +42,10 @@ cuda_sleep     -I -E sleep  -t tag_lat -m cuda -T 2
 sleeps         -I -E sleep  -t tag_lat
 ";
 
-/// The tests that can be done, in the order of the file.
+/// Tests that can be run, in the order of the file.
 const DONE: [&str; 5] = ["iov_lat", "threads_lat", "bw_registered", "stream", "sleeps"];
 
-/// What is said of the others.
+/// Errors of the others.
 const REFUSED: &str = "ucx-perftest: cuda_lat: -m cuda: this program was built without CUDA (there is: host)\n\
                        ucx-perftest: cuda_sleep: -m cuda: this program was built without CUDA (there is: host)\n\
                        ucx-perftest: 2 of 7 tests could not be done\n";
@@ -82,7 +82,7 @@ fn a_server_takes_the_same_file() {
     assert_eq!(labels(&String::from_utf8_lossy(&client.stdout)), DONE);
     let ran = server.finish();
     assert_eq!((ran.status, ran.err.as_str()), (0, ""));
-    // A banner each, but for the one with -q.
+    // One test has -q.
     assert_eq!(ran.out.matches("| Test: ").count(), 4, "{}", ran.out);
 }
 
@@ -118,7 +118,7 @@ fn a_test_that_fails_while_it_runs_takes_no_other_along() {
     assert_eq!(labels(&ran.out), ["a", "c"]);
 }
 
-/// More than a line between the sides has room for.
+/// Longer than a line of the out-of-band connection may be.
 #[test]
 fn a_batch_may_be_long() {
     let name = "n".repeat(4000);

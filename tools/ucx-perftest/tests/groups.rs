@@ -1,4 +1,4 @@
-//! More than two sides: processes, threads, and who sends to whom. Every byte is checked, and so are the sums.
+//! More than two sides: processes, threads, and traffic patterns. Every byte is checked, and so are the sums.
 
 mod common;
 use common::{Server, children_of, is_running, program, run_ok, soon};
@@ -11,7 +11,7 @@ fn json(line: &str) -> Value {
     serde_json::from_str(&out).unwrap_or_else(|e| panic!("{line}: {e}: {out}"))
 }
 
-/// The figures of a group agree with one another.
+/// Checks that the figures of a group agree with one another.
 fn adds_up(line: &str, value: &Value, members: usize, senders: usize) {
     assert_eq!(value["seats"], members, "{line}: {value}");
     let each = value["each"].as_array().unwrap();
@@ -21,7 +21,7 @@ fn adds_up(line: &str, value: &Value, members: usize, senders: usize) {
     assert_eq!(value["validated"], true, "{line}");
     let alone: f64 = each.iter().map(|e| e["msg_rate"].as_f64().unwrap()).sum();
     let rate = value["msg_rate"].as_f64().unwrap();
-    // All together are not faster than each by itself (figures are rounded).
+    // Rounded figures: all together are not faster than the sum of each.
     assert!(rate > 0.0 && rate <= alone * 1.01 + 1.0, "{line}: {value}");
 }
 
@@ -115,7 +115,7 @@ fn everybody_to_one_and_everybody_to_all() {
     }
 }
 
-/// Ends with the test, and its children with it.
+/// Killed with the test.
 struct Spawned(std::process::Child);
 
 impl Drop for Spawned {
@@ -125,7 +125,7 @@ impl Drop for Spawned {
     }
 }
 
-/// Reads until `wanted` is there; what was read, which is all if it never comes.
+/// Reads until `wanted` is there, or to the end.
 fn read_until(from: &mut impl Read, wanted: &str) -> String {
     let (mut all, mut buf) = (Vec::new(), [0; 512]);
     loop {
@@ -140,7 +140,7 @@ fn read_until(from: &mut impl Read, wanted: &str) -> String {
     }
 }
 
-/// A row a second, of a test that takes longer.
+/// A long test prints a row per second.
 #[test]
 fn a_long_test_says_how_far_it_is() {
     for test in [
@@ -159,11 +159,11 @@ fn a_long_test_says_how_far_it_is() {
     }
 }
 
-/// Where results come at the end only, and somebody looks.
+/// On a terminal a test that prints only at its end shows progress.
 #[test]
 fn a_terminal_shows_how_far_a_test_is() {
     let line = format!(
-        // It ends with its terminal, also where whoever runs the tests is deaf to that (`nohup`).
+        // `env` makes it end with its terminal under `nohup` too.
         "env --default-signal=HUP {} --local --json -n 1000m -w 0 --procs 3 --pattern incast -t tag_bw -x posix",
         program().get_program().display()
     );

@@ -1,5 +1,5 @@
-//! Started by a launcher: `mpirun` (Open MPI) gives ranks by PMIx. Without `mpirun` on this machine only what needs no
-//! launcher is tested; the step `launcher` of `tests/run` installs one.
+//! Start by `mpirun` (Open MPI), which gives ranks by PMIx. Tests that need it are skipped without it; the
+//! step `launcher` of `tests/run` installs it.
 
 mod common;
 use common::{Ran, program, run_with};
@@ -30,7 +30,7 @@ fn mpirun_with(options: &str, count: u32, line: &str) -> Option<Ran> {
 fn two_processes_are_a_pair_and_the_last_prints() {
     let Some(ran) = mpirun(2, "-q -f -t am_lat -x posix -n 500 --validate") else { return };
     assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{}", ran.out);
-    // A line as without a launcher: one pair has all columns.
+    // One pair has all columns.
     assert_eq!(ran.out.split_whitespace().count(), 8, "{}", ran.out);
     assert_eq!(ran.out.lines().filter(|l| l.contains(" 500 ")).count(), 1, "{}", ran.out);
 }
@@ -45,7 +45,7 @@ fn many_processes_of_several_threads() {
     assert_eq!((&value["seats"], &value["iterations"]), (&6.into(), &1800.into()), "{}", ran.out);
 }
 
-/// Each with a core of its own, of which it knows no other.
+/// Each process has a core of its own and sees no other.
 #[test]
 fn processes_bound_to_a_core_each_do_not_share() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {

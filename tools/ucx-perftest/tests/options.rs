@@ -1,4 +1,4 @@
-//! Letters that change who works, how the sides find each other and which figure comes first: run to the end, and looked at.
+//! Options that change who works, how sides find each other, and which percentile is reported.
 
 mod common;
 use common::{Server, program, run_ok};

@@ -1,4 +1,4 @@
-//! What a line of JSON says of how it was made is what was asked for, and where the sides ran is where `-c` wants them.
+//! The settings in a JSON result are those asked for, and sides run on the cores of `-c`.
 
 mod common;
 use common::{Server, program, run_ok};
@@ -9,7 +9,7 @@ fn of(line: &str) -> Value {
     serde_json::from_str(&out).unwrap_or_else(|e| panic!("{line}: {e}: {out}"))
 }
 
-/// Two cores that this process may use; twice the same on a machine of one.
+/// Two allowed cores; the same one twice on a machine of one.
 fn cores() -> [String; 2] {
     let allowed = ucs_cores();
     [allowed[0], *allowed.get(1).unwrap_or(&allowed[0])].map(|core| core.to_string())

@@ -1,6 +1,6 @@
-//! Started by `srun`, which gives ranks by PMIx, on a Slurm cluster of this host alone: a munged, a slurmctld and a slurmd of
-//! the test's own, in the foreground, on ports and in a folder of their own. Nothing of the system's Slurm is touched. Not
-//! tested where Slurm is not installed; the part `srun` of `tests/run` installs it.
+//! Start by `srun`, which gives ranks by PMIx, on a Slurm cluster of this host: munged, slurmctld and slurmd
+//! in the foreground, with ports and a folder of their own. Skipped without Slurm; the step `srun` of
+//! `tests/run` installs it.
 
 mod common;
 use common::{Ran, program};
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Until the node is ready; here it takes two seconds.
+/// The node is usually ready after two seconds.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
-/// As Debian has them: package of a program.
+/// Programs and their Debian packages.
 const NEEDS: [(&str, &str); 5] = [
     ("munged", "munge"),
     ("slurmctld", "slurmctld"),
@@ -21,7 +21,7 @@ const NEEDS: [(&str, &str); 5] = [
     ("setpriv", "util-linux"),
 ];
 
-/// The cluster. It ends with the test: its processes too if the test is killed.
+/// The cluster; its processes die with the test.
 struct Cluster {
     folder: PathBuf,
     running: Vec<Child>,
@@ -38,13 +38,13 @@ impl Drop for Cluster {
     }
 }
 
-/// What a command prints, if it succeeds.
+/// Standard output of a command that succeeds.
 fn stdout_of(command: &mut Command) -> Option<String> {
     let out = command.stdin(Stdio::null()).output().ok()?;
     out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
-/// Where programs are, those for administrators too, which are not in everybody's path.
+/// With the folders of administrators' programs.
 fn path() -> String {
     std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin"
 }
@@ -64,7 +64,7 @@ fn conf(folder: &Path, host: &str, user: &str) -> String {
 }
 
 impl Cluster {
-    /// `None`, with a word about it, if this machine has no Slurm that speaks PMIx.
+    /// `None`, with a message, without a Slurm that speaks PMIx.
     fn start() -> Option<Cluster> {
         for (name, package) in NEEDS {
             if !path().split(':').any(|folder| Path::new(folder).join(name).exists()) {
@@ -75,7 +75,7 @@ impl Cluster {
         let host = stdout_of(Command::new("hostname").arg("-s"))?;
         let user = stdout_of(Command::new("id").arg("-un"))?;
         let folder = std::env::temp_dir().join(format!("perftest-srun-{}", std::process::id()));
-        // Munge wants nobody else to write beside its socket, and everybody to get there.
+        // Munge requires that only the owner may write and everybody may enter.
         for part in ["", "state", "spool", "tmp"] {
             fs::DirBuilder::new().mode(0o755).create(folder.join(part)).unwrap();
         }
@@ -116,7 +116,7 @@ impl Cluster {
         command
     }
 
-    /// A daemon, which does not outlive the test.
+    /// Starts a daemon that dies with the test.
     fn spawn(&mut self, line: &str) {
         let name = line.split(' ').next().unwrap();
         let log = fs::File::create(self.folder.join(name).with_extension("out")).unwrap();
@@ -126,8 +126,8 @@ impl Cluster {
         self.running.push(command.spawn().unwrap());
     }
 
-    /// Until no job is left. What Slurm starts for one wants to tell slurmctld of its end, and outlives everything until it has;
-    /// the next job, begun before that, may not be started at all.
+    /// Waits until no job is left: a job started while slurmctld still hears of the end of another may not
+    /// start at all.
     fn wait_until_idle(&self) {
         let deadline = Instant::now() + READY_TIMEOUT;
         while stdout_of(self.command("squeue").arg("-h")).is_some_and(|jobs| !jobs.is_empty())
@@ -142,7 +142,7 @@ impl Cluster {
         ["munged.out", "slurmctld.out", "slurmd.out"].map(read).concat()
     }
 
-    /// Runs `srun OPTIONS ucx-perftest LINE`. What `srun` says of itself is left out.
+    /// Runs `srun OPTIONS ucx-perftest LINE`, without the messages of `srun` itself.
     fn srun(&self, options: &str, line: &str) -> Ran {
         self.wait_until_idle();
         let this = program();
@@ -167,7 +167,6 @@ impl Cluster {
 fn processes_started_by_srun_find_each_other_by_pmix() {
     let Some(cluster) = Cluster::start() else { return };
 
-    // Two are a pair, and the last prints.
     for tl in ["posix", "efa"] {
         let ran = cluster.srun("--mpi=pmix -n 2", &format!("-q -f -t tag_lat -x {tl} -n 500 --validate"));
         assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{}{}", ran.out, cluster.logs());
@@ -175,19 +174,16 @@ fn processes_started_by_srun_find_each_other_by_pmix() {
         assert_eq!(ran.out.lines().filter(|l| l.contains(" 500 ")).count(), 1, "{}", ran.out);
     }
 
-    // Several threads of several processes.
     let ran =
         cluster.srun("--mpi=pmix -n 3", "--json -T 2 -t tag_bw -s 2000 -n 300 --validate --pattern alltoall");
     assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{}", ran.out);
     let value: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!((&value["seats"], &value["iterations"]), (&6.into(), &1800.into()), "{}", ran.out);
 
-    // What is wrong is said here too, and is the status of srun.
     let ran = cluster.srun("--mpi=pmix -n 3", "-t tag_lat");
     assert!(ran.err.contains("ucx-perftest: --procs 3: pairs need an even number\n"), "{}", ran.err);
     assert_eq!(ran.status, 129, "{}", ran.err);
 
-    // Without PMIx they know nothing of one another.
     for mpi in ["none", "pmi2"] {
         let ran = cluster.srun(&format!("--mpi={mpi} -n 2"), "-t tag_lat");
         assert!(ran.err.contains("srun --mpi=pmix, or -P 0"), "--mpi={mpi}: {}", ran.err);

@@ -1,9 +1,9 @@
-//! Every test on every wire between two processes, every byte checked on both sides; and the two ways to start them.
+//! Every test over every transport between two processes, with every byte checked; formats of output.
 
 mod common;
 use common::{Server, program, run_ok};
 
-/// Runs each test of `tests` on the wire and looks at its JSON.
+/// Runs each of `tests` over a transport and checks its JSON.
 fn each(wire: &str, options: &str, tests: &[&str]) {
     for test in tests {
         let out =
@@ -277,7 +277,7 @@ fn a_batch_in_each_format() {
     );
     assert!(rows[1].starts_with("lat,300,") && rows[2].starts_with("bw,300,"), "{csv}");
     assert!(rows.iter().all(|r| r.split(',').count() == 9), "{csv}");
-    // A sweep has a title, and a cell of its own, in every row.
+    // With a range of sizes each row has a cell for the size.
     std::fs::write(&file, "a/b -t tag_lat\nbw -t tag_bw -s 1k\nall,of -t tag_lat\n").unwrap();
     let csv = line("-v -s 8..16");
     let rows: Vec<&str> = csv.lines().collect();

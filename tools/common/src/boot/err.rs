@@ -1,105 +1,90 @@
-//! What can go wrong between the two sides before anything is measured. Each is one line that says what to do.
+//! Errors of the out-of-band connection. Each is one line that says what to do.
 
 use std::net::SocketAddr;
 
-/// An error of the out-of-band line.
+/// An error of the out-of-band connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BootError {
-    /// Nobody listens there.
+    /// Nobody listens at the address.
     #[error("no server at {host}:{port} ({why}): start `{tool}` there first, with the same -p")]
     NoServer {
-        /// Tool that should be started.
+        /// Tool that should be started there.
         tool: &'static str,
         /// Host asked for.
         host: String,
         /// Port asked for.
         port: u16,
-        /// What the system said.
+        /// Text of the system.
         why: String,
     },
-    /// The name means nothing.
+    /// The host name does not resolve.
     #[error("cannot find host '{host}': {why}")]
     UnknownHost {
         /// Host asked for.
         host: String,
-        /// What the resolver said.
+        /// Text of the resolver.
         why: String,
     },
-    /// Somebody else listens on the port.
-    #[error("TCP port {port} is taken: choose another with -p on both sides")]
-    PortInUse {
-        /// The port.
-        port: u16,
-    },
+    /// Another process listens on the port.
+    #[error("TCP port {0} is taken: choose another with -p on both sides")]
+    PortInUse(u16),
     /// The port cannot be listened on.
     #[error("cannot listen on TCP port {port}: {why}")]
     Listen {
         /// The port.
         port: u16,
-        /// What the system said.
+        /// Text of the system.
         why: String,
     },
-    /// Somebody answers, but it is not one of us.
+    /// The other side speaks another protocol.
     #[error("{peer} does not speak the protocol of {tool}: is another program there?")]
     UnknownProtocol {
-        /// Who answered.
+        /// Address of the other side.
         peer: SocketAddr,
         /// This tool.
         tool: &'static str,
     },
-    /// One of us, but of another age.
+    /// The other side is this tool in an incompatible version.
     #[error(
         "the other side is {theirs} (protocol {theirs_protocol}), this is {ours} (protocol {ours_protocol}): \
          run the same version on both sides"
     )]
     Version {
-        /// The other side's tool and version.
+        /// Tool and version of the other side.
         theirs: String,
-        /// Its protocol.
+        /// Protocol number of the other side.
         theirs_protocol: u32,
         /// This side's tool and version.
         ours: String,
-        /// Our protocol.
+        /// This side's protocol number.
         ours_protocol: u32,
     },
-    /// It said nothing.
-    #[error("{peer} says nothing")]
-    Timeout {
-        /// Who.
-        peer: SocketAddr,
-    },
-    /// It said something that makes no sense here.
-    #[error("the other side broke the protocol: {}", one_line(why))]
-    Malformed {
-        /// What was wrong.
-        why: String,
-    },
-    /// What is to be said is more than the other side takes.
+    /// The other side sent nothing in time.
+    #[error("{0} says nothing")]
+    Timeout(SocketAddr),
+    /// The other side sent a message that does not parse or is not expected now.
+    #[error("the other side broke the protocol: {}", one_line(.0))]
+    Malformed(String),
+    /// A message is longer than the other side takes.
     #[error("a line of {len} bytes for the other side, which takes {most}: ask for less at once")]
     TooLong {
-        /// Its length.
+        /// Length of the message, bytes.
         len: usize,
-        /// The most there may be.
+        /// Longest that is taken, bytes.
         most: usize,
     },
-    /// It ended.
+    /// The other side closed the connection.
     #[error("the other side went away")]
     Closed,
-    /// It gave up and said why.
-    #[error("the other side gave up: {}", one_line(why))]
-    PeerAborted {
-        /// Its words.
-        why: String,
-    },
+    /// The other side gave up and said why.
+    #[error("the other side gave up: {}", one_line(.0))]
+    PeerAborted(String),
     /// The connection failed.
-    #[error("the connection to the other side failed: {why}")]
-    Io {
-        /// What the system said.
-        why: String,
-    },
+    #[error("the connection to the other side failed: {0}")]
+    Io(String),
 }
 
-/// Words of the other side, as they may be shown: on one line, without control characters, of bounded length.
+/// Makes text of the other side printable: one line, no control characters, bounded length.
 pub fn one_line(words: &str) -> String {
     const LONGEST: usize = 500;
     let mut text: String =
@@ -115,7 +100,7 @@ impl BootError {
         use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
         match e.kind() {
             BrokenPipe | ConnectionAborted | ConnectionReset => BootError::Closed,
-            _ => BootError::Io { why: super::io_text(&e) },
+            _ => BootError::Io(super::io_text(&e)),
         }
     }
 }

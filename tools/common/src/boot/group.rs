@@ -1,6 +1,6 @@
-//! A group of more than two: everybody has a line to one hub, which collects a value of each and gives all of them to
-//! everybody. Barriers, addresses and results go through it; the hub itself understands none of them. Who dies or gives
-//! up ends the group: the others are told at once.
+//! Groups of more than two: each member is connected to one server, which collects a value of each member and
+//! sends all of them to everybody (allgather). A member that dies or gives up ends the group, and the others
+//! are told.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -13,47 +13,43 @@ use super::{
     BootError, Connection, HANDSHAKE_TIMEOUT, Listener, MAX_GROUP_LINE, MAX_LINE, Message, timespec,
 };
 
-/// How often the hub looks whether it keep_waiting makes sense to wait for members.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Who a new member says it is.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct JoinRequest {
     rank: u32,
     size: u32,
 }
 
-/// What a member says in a round.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum GroupMessage {
     #[serde(rename = "say")]
     Value(serde_json::Value),
-    /// It needs nothing more, and neither does anybody of it.
     #[serde(rename = "bye")]
     Leave,
 }
 
-/// The middle of a group. Serve it on a thread of its own; it sleeps when nothing is said.
+/// The server of a group. Runs on a thread of its own and sleeps while no message arrives.
 pub struct GatherServer {
     listener: Listener,
     size: u32,
     join_timeout: Duration,
 }
 
-/// Longest line of a hub of so many members: it has a value of each.
+/// Longest message of the server, which has a value of each member.
 fn max_line(size: u32) -> usize {
     MAX_LINE.saturating_mul(size as usize).min(MAX_GROUP_LINE)
 }
 
 impl GatherServer {
-    /// A hub for `size` members that will come to `listener`.
+    /// A server for `size` members that will connect to `listener`.
     pub fn new(listener: Listener, size: u32) -> GatherServer {
         GatherServer { listener, size, join_timeout: HANDSHAKE_TIMEOUT }
     }
 
-    /// Works until all members have said good-bye, or one is lost. `keep_waiting` is asked now and then, until all have
-    /// come, whether waiting makes sense.
+    /// Works until all members have left or one is lost. Calls `keep_waiting` ten times a second until all
+    /// have connected; its error ends the server.
     pub fn serve(self, mut keep_waiting: impl FnMut() -> Result<(), BootError>) -> Result<(), BootError> {
         let mut members = Vec::new();
         members.resize_with(self.size as usize, || None);
@@ -61,7 +57,7 @@ impl GatherServer {
             self.accept_members(&mut members, &mut keep_waiting).and_then(|()| run_rounds(&mut members));
         if let Err(e) = &result {
             let why = match e {
-                BootError::PeerAborted { why } => why.clone(),
+                BootError::PeerAborted(why) => why.clone(),
                 other => other.to_string(),
             };
             members.iter_mut().flatten().for_each(|connection| connection.abort(&why));
@@ -76,15 +72,15 @@ impl GatherServer {
     ) -> Result<(), BootError> {
         while members.iter().any(Option::is_none) {
             let mut connection = match self.listener.accept(&mut *keep_waiting) {
-                // Strangers are not the group's fault.
+                // Connections of other programs do not end the group.
                 Err(
-                    BootError::UnknownProtocol { .. } | BootError::Timeout { .. } | BootError::Version { .. },
+                    BootError::UnknownProtocol { .. } | BootError::Timeout(..) | BootError::Version { .. },
                 ) => {
                     continue;
                 }
                 connection => connection?,
             };
-            // Who has said hello and says no more must not keep the others waiting.
+            // A client that sends its handshake and nothing more must not keep the others waiting.
             let deadline = Some(Instant::now() + self.join_timeout);
             let Ok(request) = connection.recv_until::<JoinRequest>(deadline, || 0) else { continue };
             connection.max_send = max_line(self.size);
@@ -100,7 +96,6 @@ impl GatherServer {
     }
 }
 
-/// One round after another, until nobody is left.
 fn run_rounds(members: &mut [Option<Connection>]) -> Result<(), BootError> {
     loop {
         let mut values: Vec<Option<serde_json::Value>> = vec![None; members.len()];
@@ -111,9 +106,9 @@ fn run_rounds(members: &mut [Option<Connection>]) -> Result<(), BootError> {
                 match receive(slot, rank)? {
                     Some(GroupMessage::Value(value)) if values.is_none() => *values = Some(value),
                     Some(GroupMessage::Value(_)) => {
-                        return Err(BootError::Malformed {
-                            why: format!("rank {rank} sent two values in one round"),
-                        });
+                        return Err(BootError::Malformed(format!(
+                            "rank {rank} sent two values in one round"
+                        )));
                     }
                     Some(GroupMessage::Leave) => {
                         *slot = None;
@@ -127,13 +122,12 @@ fn run_rounds(members: &mut [Option<Connection>]) -> Result<(), BootError> {
             return Ok(());
         }
         if gone > 0 {
-            return Err(BootError::Malformed { why: "a member left in the middle of the work".into() });
+            return Err(BootError::Malformed("a member left in the middle of the work".into()));
         }
         members.iter_mut().flatten().try_for_each(|connection| connection.send(&values))?;
     }
 }
 
-/// Sleeps until something has come from somebody.
 fn wait(members: &[Option<Connection>]) -> Result<(), BootError> {
     if members.iter().flatten().any(|connection| connection.received.contains(&b'\n')) {
         return Ok(());
@@ -145,18 +139,18 @@ fn wait(members: &[Option<Connection>]) -> Result<(), BootError> {
         .collect();
     match poll(&mut fds, Some(&timespec(POLL_INTERVAL))) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(e) => Err(BootError::Io { why: super::io_text(&e.into()) }),
+        Err(e) => Err(BootError::Io(super::io_text(&e.into()))),
     }
 }
 
-/// What a member has said, if anything.
+/// Takes a message of a member, if one has arrived.
 fn receive(slot: &mut Option<Connection>, rank: usize) -> Result<Option<GroupMessage>, BootError> {
     let Some(connection) = slot else { return Ok(None) };
     let lost = |e: BootError| match e {
-        BootError::Closed => BootError::PeerAborted { why: format!("rank {rank} went away") },
+        BootError::Closed => BootError::PeerAborted(format!("rank {rank} went away")),
         e => e,
     };
-    // What it said before it went counts.
+    // Messages sent before the member left count.
     let mut line = connection.take_message()?;
     if line.is_none() && super::readable(&connection.stream, Some(Duration::ZERO)) {
         connection.read_available().map_err(lost)?;
@@ -165,13 +159,13 @@ fn receive(slot: &mut Option<Connection>, rank: usize) -> Result<Option<GroupMes
     match line {
         None => Ok(None),
         Some(Message::Value(value)) => {
-            serde_json::from_value(value).map(Some).map_err(|e| BootError::Malformed { why: e.to_string() })
+            serde_json::from_value(value).map(Some).map_err(|e| BootError::Malformed(e.to_string()))
         }
-        Some(_) => Err(BootError::Malformed { why: format!("a message of rank {rank} was expected") }),
+        Some(_) => Err(BootError::Malformed(format!("a message of rank {rank} was expected"))),
     }
 }
 
-/// A member's place in a group.
+/// One member of a group.
 pub struct Member {
     connection: Connection,
     rank: u32,
@@ -179,7 +173,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Takes place `rank` of `size` at the hub behind `host:port`.
+    /// Connects to the server at `host:port` as member `rank` of `size`.
     pub fn join(
         tool: &'static str,
         host: &str,
@@ -193,17 +187,17 @@ impl Member {
         Ok(Member { connection, rank, size })
     }
 
-    /// This member's number, from 0.
+    /// Number of this member, from 0.
     pub fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// How many members there are.
+    /// Number of members.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// Gives everybody `mine`, answers everybody's, by rank. Calls `progress` while it waits.
+    /// Sends `mine` to all and returns the values of all, by rank. Calls `progress` while it waits.
     pub fn allgather<T: Serialize + DeserializeOwned>(
         &mut self,
         mine: &T,
@@ -213,14 +207,12 @@ impl Member {
         self.connection.send(&GroupMessage::Value(value))?;
         let all: Vec<T> = self.connection.recv(progress)?;
         if all.len() != self.size as usize {
-            return Err(BootError::Malformed {
-                why: format!("{} values of {} members", all.len(), self.size),
-            });
+            return Err(BootError::Malformed(format!("{} values of {} members", all.len(), self.size)));
         }
         Ok(all)
     }
 
-    /// As [`Connection::alive`].
+    /// As [`Connection::check_alive`].
     pub fn check_alive(&mut self) -> Result<(), BootError> {
         self.connection.check_alive()
     }
@@ -233,7 +225,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // Lost if the hub is gone, or if this seat has given up before.
+        // Fails if the server is gone or this member has aborted: nothing to do about either.
         let _ = self.connection.send(&GroupMessage::Leave);
     }
 }
@@ -281,7 +273,7 @@ mod tests {
                 last.abort("no more\nof this");
                 "the other side gave up: no more of this"
             } else {
-                // As a process that is killed: no good-bye.
+                // As a process that is killed: it says nothing.
                 last.connection.stream.shutdown(std::net::Shutdown::Both).unwrap();
                 "the other side gave up: rank 0 went away"
             };

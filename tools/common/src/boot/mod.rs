@@ -1,6 +1,6 @@
-//! The out-of-band line between the two sides of a tool: a TCP connection that carries one JSON value a line.
-//! Addresses, keys, test plans and barriers go over it, never measured data. What arrives is a claim: lines are
-//! bounded, hello is checked first, and a peer that is silent, gone or of another version is a one-line error.
+//! The out-of-band connection between the sides of a tool: TCP with one JSON value per line. Carries
+//! addresses, keys, test plans and barriers, never measured data. Input is not trusted: lines are bounded,
+//! the handshake is checked first, and a peer that is silent, gone or of another version is a one-line error.
 
 mod err;
 mod group;
@@ -21,20 +21,18 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Longest line taken from a peer, bytes.
 const MAX_LINE: usize = 1 << 20;
-/// The same of a hub, whose lines have a value of each member.
+/// Longest line of a group's server, bytes.
 const MAX_GROUP_LINE: usize = 16 << 20;
-/// How long the other side may take to say hello.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Calls of `progress` between two looks at the socket.
+/// Calls of `progress` between two polls of the socket.
 const PROGRESS_PER_POLL: u32 = 512;
-/// Looks in a row without an event before one waits: what the other side asks for meanwhile is answered at once, as a
-/// measured operation may be waiting for that.
+/// Polls without an event before the loop sleeps between them. Until then requests of the other side are
+/// answered at once, as a measured operation may wait for the answer.
 const POLLS_BEFORE_WAIT: u32 = 64;
-/// How long a look at the socket waits then, at first and at most.
 const MIN_WAIT: Duration = Duration::from_micros(20);
 const MAX_WAIT: Duration = Duration::from_millis(1);
 
-/// Which internet protocol a server listens on.
+/// Internet protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// IPv4.
@@ -43,7 +41,6 @@ pub enum Family {
     V6,
 }
 
-/// One line.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Message {
@@ -51,34 +48,33 @@ enum Message {
     Handshake(Handshake),
     Value(serde_json::Value),
     Barrier(u32),
-    /// The sender gives up, and why.
     Abort(String),
 }
 
-/// A server that waits for its client.
+/// A listening socket.
 pub struct Listener {
     socket: TcpListener,
     tool: &'static str,
 }
 
-/// The line to the other side.
+/// A connection to the other side.
 pub struct Connection {
     stream: TcpStream,
     peer: SocketAddr,
     received: Vec<u8>,
-    /// Of these it is known that no line ends there.
+    /// Bytes at the start of `received` that hold no line end.
     scanned: usize,
     barriers: u32,
-    /// Longest line that this side max_recv, and that the other one does, bytes.
+    /// Longest line taken from the other side, and longest that it takes, bytes.
     max_recv: usize,
     max_send: usize,
 }
 
-/// Tells whether the other side of a line is keep_waiting there, from another thread than the line's.
+/// Tells another thread whether the other side of a connection is still there.
 pub struct PeerWatch(TcpStream);
 
 impl PeerWatch {
-    /// An error if it has gone, whatever it has said before.
+    /// Returns [`BootError::Closed`] if the other side has closed the connection, even with unread messages.
     pub fn check_alive(&self) -> Result<(), BootError> {
         let mut fds = [PollFd::new(&self.0, PollFlags::RDHUP)];
         match poll(&mut fds, Some(&timespec(Duration::ZERO))) {
@@ -98,7 +94,7 @@ impl Listener {
         Listener::bind(tool, SocketAddr::new(host, port))
     }
 
-    /// Listens on a port that the system chooses and that only this host reaches.
+    /// Listens on a free port of the loopback address.
     pub fn local(tool: &'static str) -> Result<Listener, BootError> {
         Listener::bind(tool, SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0))
     }
@@ -106,19 +102,17 @@ impl Listener {
     fn bind(tool: &'static str, at: SocketAddr) -> Result<Listener, BootError> {
         match TcpListener::bind(at) {
             Ok(socket) => Ok(Listener { socket, tool }),
-            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
-                Err(BootError::PortInUse { port: at.port() })
-            }
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => Err(BootError::PortInUse(at.port())),
             Err(e) => Err(BootError::Listen { port: at.port(), why: io_text(&e) }),
         }
     }
 
-    /// The port it listens on.
+    /// Port of the socket.
     pub fn port(&self) -> u16 {
         self.socket.local_addr().map_or(0, |a| a.port())
     }
 
-    /// Waits for one client. `keep_waiting` is asked ten times a second whether waiting makes sense.
+    /// Waits for one client. Calls `keep_waiting` ten times a second; its error ends the wait.
     pub fn accept(
         &self,
         mut keep_waiting: impl FnMut() -> Result<(), BootError>,
@@ -151,7 +145,7 @@ impl Connection {
     }
 
     fn handshake(stream: TcpStream, peer: SocketAddr, tool: &'static str) -> Result<Connection, BootError> {
-        // Small lines at once; a socket that cannot is only slower.
+        // Small lines leave at once; without the option they are only slower.
         let _ = stream.set_nodelay(true);
         let (received, max_recv, max_send) = (Vec::new(), MAX_LINE, MAX_LINE);
         let mut connection =
@@ -162,7 +156,7 @@ impl Connection {
         let stranger = BootError::UnknownProtocol { peer, tool };
         match connection.next_message(Some(deadline), || 0) {
             Ok(Message::Handshake(theirs)) => ours.agrees(&theirs)?,
-            Ok(_) | Err(BootError::Malformed { .. } | BootError::Timeout { .. }) => return Err(stranger),
+            Ok(_) | Err(BootError::Malformed(..) | BootError::Timeout(..)) => return Err(stranger),
             Err(e) => return Err(e),
         }
         Ok(connection)
@@ -173,9 +167,9 @@ impl Connection {
         self.peer
     }
 
-    /// For a thread that wants to know whether the other side is there.
+    /// A watch for another thread.
     pub fn watch(&self) -> Result<PeerWatch, BootError> {
-        self.stream.try_clone().map(PeerWatch).map_err(|e| BootError::Io { why: io_text(&e) })
+        self.stream.try_clone().map(PeerWatch).map_err(|e| BootError::Io(io_text(&e)))
     }
 
     /// Sends a value.
@@ -184,7 +178,7 @@ impl Connection {
         self.send_message(&Message::Value(value))
     }
 
-    /// Waits for a value, calling `progress` meanwhile; it answers how many events it found.
+    /// Waits for a value. Calls `progress` meanwhile, which returns the number of events it found.
     pub fn recv<T: DeserializeOwned>(&mut self, progress: impl FnMut() -> usize) -> Result<T, BootError> {
         self.recv_until(None, progress)
     }
@@ -196,13 +190,13 @@ impl Connection {
     ) -> Result<T, BootError> {
         match self.next_message(deadline, progress)? {
             Message::Value(value) => {
-                serde_json::from_value(value).map_err(|e| BootError::Malformed { why: e.to_string() })
+                serde_json::from_value(value).map_err(|e| BootError::Malformed(e.to_string()))
             }
-            _ => Err(BootError::Malformed { why: "a value was expected".into() }),
+            _ => Err(BootError::Malformed("a value was expected".into())),
         }
     }
 
-    /// Sends `mine` and waits for the other side's, calling `progress` meanwhile.
+    /// Sends `mine`, then waits for a value as [`recv`](Self::recv) does.
     pub fn exchange<T: Serialize + DeserializeOwned>(
         &mut self,
         mine: &T,
@@ -212,30 +206,30 @@ impl Connection {
         self.recv(progress)
     }
 
-    /// Waits until both sides are here, calling `progress` meanwhile.
+    /// Waits until both sides have called this, with progress meanwhile.
     pub fn barrier(&mut self, progress: impl FnMut() -> usize) -> Result<(), BootError> {
         self.barriers += 1;
         self.send_message(&Message::Barrier(self.barriers))?;
         match self.next_message(None, progress)? {
             Message::Barrier(n) if n == self.barriers => Ok(()),
-            _ => Err(BootError::Malformed { why: format!("barrier {} was expected", self.barriers) }),
+            _ => Err(BootError::Malformed(format!("barrier {} was expected", self.barriers))),
         }
     }
 
-    /// Tells the other side that this one gives up. Lost if it is gone.
+    /// Tells the other side why this one gives up. Lost if the other side is gone.
     pub fn abort(&mut self, why: &str) {
         let _ = self.send_message(&Message::Abort(why.to_owned()));
     }
 
-    /// An error if the other side is gone or has given up. Does not wait; max_recv about a microsecond.
+    /// Returns an error if the other side has left or given up. Does not wait; takes about a microsecond.
     pub fn check_alive(&mut self) -> Result<(), BootError> {
         if readable(&self.stream, Some(Duration::ZERO)) {
             self.read_available()?;
         }
-        // Whatever else is waiting is for the next call that expects it, unless it is the last word.
+        // Other messages stay for the call that expects them.
         for raw in self.received.split(|b| *b == b'\n') {
             if let Ok(Message::Abort(why)) = serde_json::from_slice(raw) {
-                return Err(BootError::PeerAborted { why });
+                return Err(BootError::PeerAborted(why));
             }
         }
         Ok(())
@@ -248,7 +242,7 @@ impl Connection {
             return Err(BootError::TooLong { len: bytes.len(), most: self.max_send });
         }
         if let Err(e) = self.stream.write_all(&bytes) {
-            // The last word may say why the other side went.
+            // A last message may say why the other side left.
             return Err(self.check_alive().err().unwrap_or_else(|| BootError::from_io(e)));
         }
         Ok(())
@@ -265,7 +259,7 @@ impl Connection {
                 return Ok(line);
             }
             if deadline.is_some_and(|d| Instant::now() >= d) {
-                return Err(BootError::Timeout { peer: self.peer });
+                return Err(BootError::Timeout(self.peer));
             }
             let events: usize = (0..PROGRESS_PER_POLL).map(|_| progress()).sum();
             idle = if events > 0 { 0 } else { idle.saturating_add(1) };
@@ -274,7 +268,7 @@ impl Connection {
                     wait_time = MIN_WAIT;
                     Duration::ZERO
                 }
-                // A nap between looks, the longer the less happens, leaves the core to whoever else runs there.
+                // Sleeping longer while nothing happens leaves the core to other threads.
                 _ => {
                     wait_time = (wait_time * 2).min(MAX_WAIT);
                     wait_time
@@ -286,23 +280,20 @@ impl Connection {
         }
     }
 
-    /// A line that is here already.
     fn take_message(&mut self) -> Result<Option<Message>, BootError> {
         let Some(end) = self.received[self.scanned..].iter().position(|b| *b == b'\n') else {
             self.scanned = self.received.len();
             return match self.received.len() < self.max_recv {
                 true => Ok(None),
-                false => {
-                    Err(BootError::Malformed { why: format!("a line longer than {} bytes", self.max_recv) })
-                }
+                false => Err(BootError::Malformed(format!("a line longer than {} bytes", self.max_recv))),
             };
         };
         let raw: Vec<u8> = self.received.drain(..=self.scanned + end).collect();
         self.scanned = 0;
         match serde_json::from_slice(&raw) {
-            Ok(Message::Abort(why)) => Err(BootError::PeerAborted { why }),
+            Ok(Message::Abort(why)) => Err(BootError::PeerAborted(why)),
             Ok(line) => Ok(Some(line)),
-            Err(e) => Err(BootError::Malformed { why: e.to_string() }),
+            Err(e) => Err(BootError::Malformed(e.to_string())),
         }
     }
 
@@ -320,7 +311,7 @@ impl Connection {
     }
 }
 
-/// Whether something can be read (or accepted) within `time`; `None` waits for ever.
+/// Whether something can be read or accepted within `time`; `None` waits for ever.
 fn readable(fd: &impl std::os::fd::AsFd, time: Option<Duration>) -> bool {
     let mut fds = [PollFd::new(fd, PollFlags::IN)];
     let time = time.map(timespec);
@@ -331,7 +322,7 @@ fn timespec(t: Duration) -> Timespec {
     Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() }
 }
 
-/// An error's text without the "(os error N)" that means nothing to most people.
+/// Text of an error without "(os error N)".
 fn io_text(e: &std::io::Error) -> String {
     let text = e.to_string();
     match text.split_once(" (os error") {
@@ -340,7 +331,7 @@ fn io_text(e: &std::io::Error) -> String {
     }
 }
 
-/// Bytes, as a hexadecimal string in JSON.
+/// Bytes, written as a hexadecimal string in JSON.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct HexBytes(pub Vec<u8>);
 

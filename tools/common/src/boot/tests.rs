@@ -11,14 +11,14 @@ fn pair() -> (Connection, Connection) {
     (server, client.join().unwrap())
 }
 
-/// A server that max_send `words` to whoever comes, and what the client makes of it.
+/// The client's error after a server has sent it `words`.
 fn greeted_with(words: &'static [u8]) -> BootError {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
     let server = thread::spawn(move || {
         let (mut s, _) = socket.accept().unwrap();
         s.write_all(words).unwrap();
-        // Reads the client's hello, so that closing is an orderly end.
+        // Reads the client's handshake, so that closing is an orderly end.
         let _ = s.read(&mut [0; 4096]);
     });
     let err = Connection::connect(TOOL, "127.0.0.1", port).err().unwrap();
@@ -57,7 +57,7 @@ fn an_end_or_a_last_word_is_an_error_everywhere() {
     let (mut server, mut client) = pair();
     server.send(&7u32).unwrap();
     server.abort("no memory");
-    let why = BootError::PeerAborted { why: "no memory".into() };
+    let why = BootError::PeerAborted("no memory".into());
     while client.check_alive().is_ok() {}
     assert_eq!(client.check_alive(), Err(why.clone()));
     assert_eq!(client.recv::<u32>(|| 0), Ok(7));
@@ -130,7 +130,7 @@ fn what_a_peer_says_is_a_claim() {
     }
     let (mut server, mut client) = pair();
     let flood = thread::spawn(move || server.stream.write_all(&vec![b'x'; MAX_LINE + 8192]));
-    assert!(matches!(client.recv::<HexBytes>(|| 0), Err(BootError::Malformed { .. })));
+    assert!(matches!(client.recv::<HexBytes>(|| 0), Err(BootError::Malformed(..))));
     drop(client);
     let _ = flood.join().unwrap();
 }
@@ -138,7 +138,7 @@ fn what_a_peer_says_is_a_claim() {
 #[test]
 fn words_of_the_other_side_stay_on_one_line() {
     let why = format!("a\nb\x1b[2J{}", "x".repeat(1000));
-    let text = BootError::PeerAborted { why }.to_string();
+    let text = BootError::PeerAborted(why).to_string();
     assert!(text.starts_with("the other side gave up: a b [2Jxxx") && text.ends_with("xxx..."), "{text}");
     assert!(text.len() < 600 && !text.contains(char::is_control));
 }

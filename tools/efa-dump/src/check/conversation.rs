@@ -1,4 +1,4 @@
-//! Two ends as one of them sees it: the state that makes a packet right or wrong. Used by `check`.
+//! The state of two ends as one of them sees it, by which packets are checked.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,39 +15,34 @@ use super::msg_ids::MsgIds;
 use super::window::Window;
 use crate::record::Record;
 
-/// What one end has said.
 #[derive(Default)]
 struct EndState {
     connid: Option<u32>,
     features: Option<Features>,
     ids: MsgIds,
-    /// Transfers in windows that it sends, by send_id: length, and bytes that need no window.
+    /// Windowed transfers that it sends, by send_id: length, and bytes that need no window.
     sends: HashMap<u32, (u64, u64)>,
-    /// Transfers in windows that it receives, by recv_id.
+    /// Windowed transfers that it receives, by recv_id.
     windows: HashMap<u32, Window>,
-    /// Reads it answers, by send_id.
+    /// Reads that it answers, by send_id.
     responses: HashSet<u32>,
-    /// Memory it waits to be read, by send_id: bytes that travel in packets.
+    /// Memory that it offers for reading, by send_id: bytes that travel in packets.
     reads: HashMap<u32, u64>,
-    /// Of these, the refused ones.
+    /// Refused reads, as `reads`.
     nacked: HashMap<u32, u64>,
-    /// Receipts it waits for, by send_id.
+    /// Receipts that it waits for, by send_id.
     receipts: HashSet<u32>,
-    /// Results of atomics it waits for, by recv_id.
+    /// Results of atomics that it waits for, by recv_id.
     results: HashSet<u32>,
 }
 
-/// Two ends.
 #[derive(Default)]
 pub struct Conversation {
-    /// This end.
     here: EndState,
-    /// The other one.
     there: EndState,
 }
 
 impl Conversation {
-    /// Takes note of a packet.
     pub fn on_packet(&mut self, record: &Record, packet: &Packet<'_>, found: &mut Vec<Finding>) {
         self.check_flags(record, packet, found);
         if !record.arrived() {
@@ -59,7 +54,7 @@ impl Conversation {
         if let Some(connid) = packet.sender_connid() {
             let known = self.ends(record.direction).0.connid;
             if known.is_some_and(|known| known != connid) {
-                // Another life of the queue pair: nothing of the old one counts.
+                // A new connid is a new queue pair: forget the state of the old one.
                 *self = Conversation::default();
             }
             self.ends(record.direction).0.connid = Some(connid);
@@ -73,7 +68,7 @@ impl Conversation {
         apply(from, to, packet, found);
     }
 
-    /// Holes in the order of both directions.
+    /// Reports missing message ids of both directions.
     pub fn at_end(&self, here: &str, there: &str, found: &mut Vec<Finding>) {
         for (end, from, to) in [(&self.here, here, there), (&self.there, there, here)] {
             for (first, last) in end.ids.gaps() {
@@ -90,7 +85,7 @@ impl Conversation {
         }
     }
 
-    /// What needs no state.
+    /// Checks that need no state.
     fn check_flags(&self, record: &Record, packet: &Packet<'_>, found: &mut Vec<Finding>) {
         let flags = ReqFlags::from_bits_retain(u16::from_le_bytes([record.bytes[2], record.bytes[3]]));
         let info = table::info(PktType(record.bytes[0]));
@@ -119,7 +114,8 @@ impl Conversation {
         }
     }
 
-    /// What must not come before the other side's HANDSHAKE. Only the sender's own view tells.
+    /// Checks the order of the sender's own view: nothing but REQ packets with a raw address before the
+    /// peer's HANDSHAKE.
     fn check_before_handshake(&self, record: &Record, packet: &Packet<'_>, found: &mut Vec<Finding>) {
         if record.direction == Direction::In || self.there.features.is_some() {
             return;
@@ -133,7 +129,7 @@ impl Conversation {
     }
 }
 
-/// What a packet does to the two ends.
+/// Applies a packet to the state of both ends.
 fn apply(from: &mut EndState, to: &mut EndState, packet: &Packet<'_>, found: &mut Vec<Finding>) {
     let unknown = |packet, field, id| Finding::Unknown { packet, field, id };
     match packet {
@@ -203,7 +199,7 @@ fn apply(from: &mut EndState, to: &mut EndState, packet: &Packet<'_>, found: &mu
     }
 }
 
-/// Forgets a transfer once it is complete: its ids may come again for others.
+/// Forgets a complete transfer: its ids may be used again.
 fn finish(from: &mut EndState, to: &mut EndState, recv_id: u32) {
     if to.windows.get(&recv_id).is_some_and(Window::is_full)
         && let Some(window) = to.windows.remove(&recv_id)

@@ -1,8 +1,6 @@
-//! What in a capture violates the protocol. Called by `main` with packets in order of time.
-//!
-//! Each end's view is checked on its own: what it sent must fit what it had received. Nothing is assumed about the order
-//! of the network; ids that answer something must name something, windows are kept, each id comes once. Packets that the
-//! device did not deliver count for nothing.
+//! Checks a capture for violations of the protocol. Each end's view is checked on its own: what it sent must
+//! fit what it had received. Nothing is assumed about the order of the network. Packets that the device did
+//! not deliver are ignored.
 
 mod conversation;
 mod finding;
@@ -17,7 +15,6 @@ use crate::record::{End, Names, Record};
 use conversation::Conversation;
 pub use finding::Finding;
 
-/// What was found.
 #[derive(Default)]
 pub struct Report {
     by_record: HashMap<usize, Vec<Finding>>,
@@ -25,28 +22,26 @@ pub struct Report {
 }
 
 impl Report {
-    /// What is wrong with the packet of this index.
+    /// Violations of packet number `nth`.
     pub fn of(&self, nth: usize) -> &[Finding] {
         self.by_record.get(&nth).map_or(&[], Vec::as_slice)
     }
 
-    /// What is wrong though no packet shows it.
+    /// Violations that belong to no packet.
     pub fn at_end(&self) -> &[Finding] {
         &self.at_end
     }
 
-    /// How many violations there are.
     pub fn count(&self) -> usize {
         self.by_record.values().map(Vec::len).sum::<usize>() + self.at_end.len()
     }
 
-    /// Whether there are none.
     pub fn is_clean(&self) -> bool {
         self.count() == 0
     }
 }
 
-/// Checks packets, which are in order of time.
+/// Checks packets in order of time.
 pub fn check(records: &[Record]) -> Report {
     let names = Names::of(records);
     let mut report = Report::default();
@@ -75,7 +70,7 @@ pub fn check(records: &[Record]) -> Report {
     for ((here, there), conversation) in &conversations {
         conversation.at_end(&names.name(here), &names.name(there), &mut report.at_end);
     }
-    // Both ends of a capture see the same holes.
+    // Both ends of a capture see the same gaps.
     report.at_end.dedup();
     report
 }

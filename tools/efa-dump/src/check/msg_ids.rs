@@ -1,4 +1,4 @@
-//! The msg_ids of one direction: each once, packets of one message agreeing, no holes. Used by `talk`.
+//! Message ids of one direction: each once, the packets of one message agree, no gaps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use ucp::wire::rtm::Rtm;
 use super::Finding;
 use super::window::Ranges;
 
-/// A message whose packets are several.
+/// A message of several packets.
 struct Message {
     ty: PktType,
     total: u64,
@@ -16,16 +16,15 @@ struct Message {
     ranges: Ranges,
 }
 
-/// All ids seen.
 #[derive(Default)]
 pub struct MsgIds {
     seen: BTreeMap<u32, Option<Message>>,
-    /// MsgIds that were tried, or that the sender said to step over.
+    /// Ids of failed sends, and ids that the sender skipped.
     skipped: BTreeSet<u32>,
 }
 
 impl MsgIds {
-    /// A packet that is a message of its own, or opens one.
+    /// A packet that is a message of its own or begins one.
     pub fn single(&mut self, id: u32, found: &mut Vec<Finding>) {
         if self.seen.insert(id, None).is_some() {
             found.push(Finding::Duplicate(id));
@@ -53,21 +52,19 @@ impl MsgIds {
         }
     }
 
-    /// An id that need not come.
     pub fn skip(&mut self, id: u32) {
         self.skipped.insert(id);
     }
 
-    /// Whether a message of this id came.
     pub fn has(&self, id: u32) -> bool {
         self.seen.contains_key(&id)
     }
 
-    /// Holes between the ids that came.
+    /// Ranges of missing ids.
     pub fn gaps(&self) -> Vec<(u32, u32)> {
         let all: BTreeSet<u32> = self.seen.keys().chain(&self.skipped).copied().collect();
         let pairs = all.iter().zip(all.iter().skip(1));
-        // A hole of end the numbers is where they start over.
+        // A gap of half the numbers is where ids wrap.
         pairs.filter(|(a, b)| (2..1 << 31).contains(&(**b - **a))).map(|(a, b)| (a + 1, b - 1)).collect()
     }
 }

@@ -1,13 +1,13 @@
-//! Bytes of a message that come in windows: what was granted, what came. Used by `talk` and `ids`.
+//! Bytes of a message that come in windows: granted and received.
 
 use super::Finding;
 
-/// Message of a message, none twice.
+/// Disjoint ranges of bytes.
 #[derive(Default)]
 pub struct Ranges(std::collections::BTreeMap<u64, u64>);
 
 impl Ranges {
-    /// Adds a part; false if some of it is there already.
+    /// Adds a range; returns false if it overlaps another.
     pub fn add(&mut self, from: u64, to: u64) -> bool {
         if from >= to {
             return true;
@@ -20,9 +20,9 @@ impl Ranges {
     }
 }
 
-/// The receiving side of a transfer in windows.
+/// The receiving side of a windowed transfer.
 pub struct Window {
-    /// The data sender's id, where it is known.
+    /// Id of the data sender, if known.
     pub send_id: Option<u32>,
     total: u64,
     granted: u64,
@@ -31,14 +31,13 @@ pub struct Window {
 }
 
 impl Window {
-    /// A transfer of `total` bytes, of which `granted` may come unasked and `got`, at the start, came.
+    /// A transfer of `total` bytes: `granted` may come before the first CTS, `got` have come.
     pub fn new(send_id: Option<u32>, total: u64, granted: u64, got: u64) -> Window {
         let mut ranges = Ranges::default();
         ranges.add(0, got);
         Window { send_id, total, granted, got, ranges }
     }
 
-    /// A CTS.
     pub fn grant(&mut self, bytes: u64, found: &mut Vec<Finding>) {
         let left = self.granted.saturating_sub(self.got);
         if left > 0 {
@@ -51,7 +50,6 @@ impl Window {
         self.granted = self.granted.saturating_add(bytes);
     }
 
-    /// Data.
     pub fn data(&mut self, offset: u64, len: u64, found: &mut Vec<Finding>) {
         let to = offset.saturating_add(len);
         if to > self.total {
@@ -62,12 +60,11 @@ impl Window {
         self.got = self.got.saturating_add(len);
         if self.got > self.granted {
             found.push(Finding::Overrun { over: self.got - self.granted });
-            // Each byte too many is reported once.
+            // Each surplus byte is reported once.
             self.granted = self.got;
         }
     }
 
-    /// Whether everything came.
     pub fn is_full(&self) -> bool {
         self.got >= self.total
     }

@@ -1,4 +1,4 @@
-//! Exchanges of every packet type that travels, all as they should be.
+//! Correct exchanges of every packet type.
 
 use super::script::{HERE, Script, THERE};
 use ucp::wire::ctl::{AtomRsp, Cts, CtsData, CtsFor, Eor, ErrorRef, PeerError, ReadNack, ReadRsp, Receipt};
@@ -71,7 +71,6 @@ pub fn rta(msg_id: u32, kind: RtaKind) -> Rta {
     Rta { kind, msg_id, rma_iov: iov(8), datatype: 7, op: 2, opts: OURS }
 }
 
-/// Every packet type that travels, all as it should be.
 pub fn all_packets() -> Script {
     let medium = |msg_id, seg_offset, receipt| Medium {
         msg_id,
@@ -115,7 +114,7 @@ pub fn all_packets() -> Script {
         .send(|b| data(5, 1000, 1000).write(b), 1000)
         .recv(|b| cts(20, 5, 500).write(b), 0)
         .send(|b| data(5, 2500, 500).write(b), 500)
-        // Parts, out of order; a try that fails.
+        // Packets out of order, and a failed send.
         .fail(|b| medium(2, 0, None).write(b), 50)
         .send(|b| medium(2, 50, None).write(b), 50)
         .send(|b| medium(2, 0, None).write(b), 50)
@@ -135,13 +134,12 @@ pub fn all_packets() -> Script {
         .send(|b| runt(500).write(b), 500)
         .send(|b| runt(0).write(b), 500)
         .recv(|b| eor(40).write(b), 0)
-        // One that is refused, and comes in windows.
+        // A refused read, continued in windows.
         .send(|b| longread(10, 50).write(b), 0)
         .recv(|b| ReadNack { send_id: 50, recv_id: 6, not_now: false, connid: THEIRS }.write(b), 0)
         .send(|b| refused().write(b), 0)
         .recv(|b| cts(50, 6, 5000).write(b), 0)
         .send(|b| data(6, 0, 5000).write(b), 5000)
-        // Writes.
         .send(|b| rtw::Eager { rma_iov: iov(10), receipt: None, opts: OURS }.write(b), 10)
         .send(|b| rtw::Eager { rma_iov: iov(10), receipt: Some(60), opts: OURS }.write(b), 10)
         .recv(|b| receipt(60, 0).write(b), 0)
@@ -156,7 +154,6 @@ pub fn all_packets() -> Script {
             0,
         )
         .recv(|b| eor(62).write(b), 0)
-        // Reads.
         .send(
             |b| {
                 Rtr {
@@ -204,7 +201,7 @@ pub fn all_packets() -> Script {
         .recv(|b| AtomRsp { recv_id: 81, seg_length: 8, connid: THEIRS }.write(b), 8)
         .send(|b| rta(13, RtaKind::DcWrite { send_id: 82 }).write(b), 8)
         .recv(|b| receipt(82, 13).write(b), 0)
-        // A message that will not come.
+        // A skipped message.
         .send(|b| PeerError { what: ErrorRef::Skip(14), prov_errno: 4127, connid: OURS.connid }.write(b), 0)
         .send(|b| eager(15).write(b), 1)
 }

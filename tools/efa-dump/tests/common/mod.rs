@@ -1,4 +1,4 @@
-//! Captures for tests: two workers of this process over the software EFA device, and running the program on them.
+//! Captures for tests: two workers of this process over the software EFA device; running the program on them.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ucp::{Context, EpParams, Worker};
 use ucs::config::Source;
 
-/// A folder that goes away with its owner.
+/// A folder that is removed when dropped.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -33,14 +33,12 @@ impl Drop for Folder {
     }
 }
 
-/// What a run of the program printed, and its exit status.
 pub struct Ran {
     pub out: String,
     pub err: String,
     pub status: i32,
 }
 
-/// Runs the program.
 pub fn run_dump<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Ran {
     let ran = Command::new(env!("CARGO_BIN_EXE_efa-dump")).args(args).stdin(Stdio::null()).output().unwrap();
     Ran {
@@ -82,7 +80,6 @@ pub fn exchange_messages(context: &Context) {
     }
 }
 
-/// Makes progress until `done`.
 pub fn until(workers: &[&Worker], mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -93,14 +90,14 @@ pub fn until(workers: &[&Worker], mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A context over the software EFA device that writes to `path` (with %p), with more settings.
+/// A context that captures to `path` (with %p).
 pub fn context(path: &Path, more: &[(&str, &str)]) -> Context {
     let source = Source::empty().with("UCX_TLS", "efa").with("SOFTEFA_PCAP", path.to_str().unwrap());
     let source = more.iter().fold(source, |source, (name, value)| source.with(name, value));
     Context::configured(source).unwrap()
 }
 
-/// A capture of [`talk`].
+/// A capture of [`exchange_messages`].
 pub fn capture(folder: &Folder, name: &str, more: &[(&str, &str)]) -> PathBuf {
     exchange_messages(&context(&folder.path(&format!("{name}.%p")), more));
     folder.path(&format!("{name}.{}", std::process::id()))

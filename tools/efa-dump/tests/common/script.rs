@@ -1,4 +1,4 @@
-//! Captures made by hand: packets between two ends, in the order in which the first of them saw them.
+//! Captures made by hand: packets between two ends, in the order in which the first saw them.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub const THERE: RawAddr =
 #[derive(Clone, Default)]
 pub struct Script(Vec<(CaptureHdr, Vec<u8>)>);
 
-/// A packet: headers by `write`, then so many bytes of payload.
+/// A packet: headers by `write`, then `payload` bytes.
 pub fn packet(write: impl Fn(&mut [u8]) -> usize, payload: usize) -> Vec<u8> {
     let mut buf = vec![0; 512];
     let len = write(&mut buf);
@@ -55,30 +55,28 @@ impl Script {
         self.0.push((hdr, packet));
     }
 
-    /// We send.
+    /// A packet from here.
     pub fn send(mut self, write: impl Fn(&mut [u8]) -> usize, payload: usize) -> Script {
         self.add(0, HERE, THERE, 0, packet(write, payload));
         self
     }
 
-    /// We send, and the device does not deliver it.
+    /// A packet from here that the device does not deliver.
     pub fn fail(mut self, write: impl Fn(&mut [u8]) -> usize, payload: usize) -> Script {
         self.add(0, HERE, THERE, 10, packet(write, payload));
         self
     }
 
-    /// The other end's packet arrives.
+    /// A packet from the other end.
     pub fn recv(mut self, write: impl Fn(&mut [u8]) -> usize, payload: usize) -> Script {
         self.add(1, THERE, HERE, 0, packet(write, payload));
         self
     }
 
-    /// Number of packets.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Writes the capture.
     pub fn write(&self, path: &Path) {
         let mut writer = PcapNgWriter::new(Vec::new()).unwrap();
         let interface = InterfaceDescriptionBlock {

@@ -1,4 +1,4 @@
-//! The checks: each looks at one thing and says what it found, and what to do if that is missing or slow.
+//! The checks of `--doctor`: each returns what it found, and what to do about it.
 
 use tools_common::units::short_bytes;
 use ucs::config::Source;
@@ -9,7 +9,7 @@ use uct::efa::dev::nics::{self, Nic};
 use super::Finding;
 use super::machine::Machine;
 
-/// Checks of the machine and of this process's limits.
+/// Checks the machine and the limits of this process.
 pub fn machine(m: &Machine) -> Vec<Finding> {
     let all = [
         build,
@@ -209,7 +209,7 @@ fn huge_pages(m: &Machine) -> Option<Finding> {
 }
 
 fn dev_shm(m: &Machine) -> Option<Finding> {
-    // Nothing here puts files there; other libraries on the machine do.
+    // This library does not use it; others on the machine do.
     let free = m.dev_shm.map_or("not there".into(), |n| format!("{} free", short(n)));
     Some(Finding::good("/dev/shm", format!("{free}; not used by this library")))
 }
@@ -265,7 +265,7 @@ fn launcher(m: &Machine) -> Option<Finding> {
     })
 }
 
-/// Each transport on each device, opened once.
+/// Opens each transport on each device.
 pub fn transports(source: &Source) -> Vec<Finding> {
     let all = match uct::any::resources(source) {
         Ok(all) => all,
@@ -290,7 +290,7 @@ fn is_numbered(name: &str, prefix: &str) -> bool {
     name.strip_prefix(prefix).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// A size for people, rounded down to three digits.
+/// A size rounded down to three digits.
 fn short(bytes: u64) -> String {
     let unit = bytes.checked_ilog2().map_or(0, |bits| bits / 10 * 10);
     let exact = short_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));

@@ -1,4 +1,4 @@
-//! Where the doctor looks: files below a root, so that tests can show it other machines, and limits of this process.
+//! Files of the system below a root, which tests can replace, and limits of this process.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,28 +6,26 @@ use std::path::PathBuf;
 use rustix::process::{Resource, getrlimit};
 use ucs::sys::CpuSet;
 
-/// A machine, and this process on it.
 pub struct Machine {
-    /// What stands for `/`.
+    /// Replaces `/`.
     pub root: PathBuf,
-    /// Cpus that this process may use.
+    /// CPUs that this process may use.
     pub cpus: CpuSet,
-    /// Soft limit of open files; `None` is no limit.
+    /// Limit of open files; `None` is no limit.
     pub files: Option<u64>,
-    /// Soft limit of locked memory, bytes.
+    /// Limit of locked memory, bytes.
     pub memlock: Option<u64>,
-    /// Soft limit of a file's size, bytes.
+    /// Limit of a file's size, bytes.
     pub file_size: Option<u64>,
-    /// Memory that could be had, bytes.
+    /// Available memory, bytes.
     pub memory: Option<u64>,
     /// Free bytes of /dev/shm.
     pub dev_shm: Option<u64>,
-    /// Whether this is a build without optimisation.
+    /// A build without optimisation.
     pub is_debug: bool,
 }
 
 impl Machine {
-    /// This one.
     pub fn here() -> Machine {
         let shm = rustix::fs::statvfs("/dev/shm").ok();
         Machine {
@@ -42,18 +40,17 @@ impl Machine {
         }
     }
 
-    /// The text of a file, trimmed; `None` if there is none.
+    /// Text of a file, trimmed.
     pub fn text(&self, path: &str) -> Option<String> {
         let text = fs::read_to_string(self.root.join(path.trim_start_matches('/'))).ok()?;
         Some(text.trim().to_owned())
     }
 
-    /// The number in a file.
     pub fn number(&self, path: &str) -> Option<u64> {
         self.text(path)?.parse().ok()
     }
 
-    /// Names in a directory, sorted.
+    /// Sorted names in a directory.
     pub fn names(&self, path: &str) -> Vec<String> {
         let entries =
             fs::read_dir(self.root.join(path.trim_start_matches('/'))).into_iter().flatten().flatten();
@@ -62,7 +59,7 @@ impl Machine {
         names
     }
 
-    /// A field of /proc/meminfo, as it stands there without its unit (kB where it has one).
+    /// A field of /proc/meminfo, mostly in kB.
     pub fn meminfo(&self, field: &str) -> Option<u64> {
         let text = self.text("/proc/meminfo")?;
         let line = text.lines().find_map(|l| l.strip_prefix(field)?.strip_prefix(':'))?;

@@ -1,5 +1,5 @@
-//! `--doctor`: what of this machine is missing or slow for the transports, and what to do about it. Looks at files of
-//! the system and limits of this process, and opens each transport once. Changes nothing and needs no privilege.
+//! `--doctor`: what is missing or slow on this machine, and what to do. Reads system files and limits, and
+//! opens each transport once. Changes nothing and needs no privilege.
 
 mod checks;
 mod machine;
@@ -11,27 +11,21 @@ use ucs::config::Source;
 
 use machine::Machine;
 
-/// Style a check went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// As it should be.
     Good,
-    /// It works, and could work better.
+    /// It works, but slower than it could.
     Slow,
-    /// Something does not work.
     Bad,
 }
 
-/// One check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// What was looked at.
     check: &'static str,
     verdict: Verdict,
-    /// What is there.
     found: String,
-    /// What to do, and what for. Empty if it is good.
+    /// Remedy and reason; empty if the check is good.
     #[serde(skip_serializing_if = "String::is_empty")]
     advice: String,
 }
@@ -50,7 +44,7 @@ impl Finding {
     }
 }
 
-/// Looks at everything. `config` is how reading the configuration went.
+/// Runs all checks. `config`: the configuration, or the error of reading it.
 pub fn run_checks(config: Result<Source, String>) -> Vec<Finding> {
     let machine = Machine::here();
     let mut all = checks::machine(&machine);
@@ -70,12 +64,10 @@ pub fn run_checks(config: Result<Source, String>) -> Vec<Finding> {
     all
 }
 
-/// Whether anything does not work.
 pub fn has_failures(all: &[Finding]) -> bool {
     all.iter().any(|f| f.verdict == Verdict::Bad)
 }
 
-/// The findings as text.
 pub fn text(all: &[Finding]) -> String {
     let mut out = String::new();
     for f in all {

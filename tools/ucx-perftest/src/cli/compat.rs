@@ -1,9 +1,8 @@
-//! Options of `ucx_perftest` that choose among things of which there is one here. A value that asks for what happens
-//! anyway passes; another is refused with the reason. Read with the others.
+//! Options of `ucx_perftest` that have one possible value here. That value is accepted, another is refused
+//! with the reason.
 
 use clap::Args;
 
-/// What hands know from `ucx_perftest` and has one answer here.
 #[derive(Args, Debug, Clone, Default)]
 pub struct CompatArgs {
     /// Memory of messages, of sender and receiver [default: host]
@@ -16,7 +15,7 @@ pub struct CompatArgs {
         help = "asynchronous progress: thread, thread_spinlock, thread_mutex, signal; here nothing runs beside the caller"
     )]
     asynchronous: Option<String>,
-    /// Every worker can wake.
+    /// Accepted: every worker can wake.
     #[arg(short = 'I', hide = true, help = "wake-up feature")]
     _wake: bool,
     #[arg(short = 'K', hide = true, value_name = "DEVICE", help = "start by MAD")]
@@ -47,7 +46,7 @@ pub struct CompatArgs {
     far_daemon: Option<String>,
 }
 
-/// Memory that `ucx_perftest` may know, by whose it is.
+/// Memory types of `ucx_perftest`, and the library that they need.
 const DEVICES: [(&str, &str); 7] = [
     ("cuda", "CUDA"),
     ("cuda-managed", "CUDA"),
@@ -59,7 +58,6 @@ const DEVICES: [(&str, &str); 7] = [
 ];
 
 impl CompatArgs {
-    /// These options where given, otherwise `base`'s.
     pub fn over(self, base: &CompatArgs) -> CompatArgs {
         let base = base.clone();
         CompatArgs {
@@ -76,11 +74,11 @@ impl CompatArgs {
         }
     }
 
-    /// An error that says why what is asked for is not to be had.
+    /// Returns the reason why a given value is not supported.
     pub fn check(&self) -> Result<(), String> {
         self.memory.as_deref().map_or(Ok(()), memory)?;
         match self.asynchronous.as_deref() {
-            // Nothing here runs beside the caller, in no thread and in no signal handler.
+            // Progress happens only in calls of the program, whatever is asked for.
             None | Some("thread" | "thread_spinlock" | "thread_mutex" | "signal") => {}
             Some(other) => {
                 return Err(format!(

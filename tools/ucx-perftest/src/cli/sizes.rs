@@ -1,8 +1,7 @@
-//! Message sizes as `-s` takes them: one, pieces of one, or a sweep. Used by the command line and by batch lines.
+//! Message sizes of `-s`: one, pieces of one message, or a range.
 
 use tools_common::units::parse_bytes;
 
-/// Sizes of the messages of one test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sizes {
     /// One message of these pieces.
@@ -12,7 +11,7 @@ pub enum Sizes {
 }
 
 impl Sizes {
-    /// Reads `8`, `64k`, `16,48`, `1k:16` (sixteen pieces) or `8..1m`.
+    /// Parses `8`, `64k`, `16,48`, `1k:16` (sixteen pieces) or `8..1m`.
     pub fn parse(text: &str) -> Result<Sizes, String> {
         match text.split_once("..") {
             Some((from, to)) => match (parse_bytes(from)?, parse_bytes(to)?) {
@@ -26,11 +25,10 @@ impl Sizes {
         }
     }
 
-    /// One piece, or several of one size.
     fn some(text: &str) -> Result<Vec<usize>, String> {
         let Some((size, count)) = text.split_once(':') else { return parse_bytes(text).map(|n| vec![n]) };
         match count.parse::<usize>() {
-            // The check of a test says how many it takes.
+            // `Spec::check` has the exact limit.
             Ok(count @ 1..=1024) => Ok(vec![parse_bytes(size)?; count]),
             _ => Err(format!(
                 "'{text}' is not a size and how many pieces of it (1 to 1024), such as 1k:16; a sweep is {size}..{count}"

@@ -1,7 +1,6 @@
-//! Values of options that name more than can be had here: they are understood when they are read, so that a batch line with one
-//! is no typing error, and refused when its test would begin.
+//! Values of options of which some are known but not supported. They parse, so that a batch file with one is
+//! no typing error, and are refused when their test would begin.
 
-/// What `-T` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threads {
     count: u32,
@@ -10,7 +9,6 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Reads `N` or `N:BLOCKS`.
     pub fn parse(text: &str) -> Result<Threads, String> {
         let (count, blocks) = match text.split_once(':') {
             Some((count, blocks)) => (count, Some(blocks)),
@@ -25,7 +23,7 @@ impl Threads {
         }
     }
 
-    /// How many, if they can be had.
+    /// The number of threads, or why the value is not supported.
     pub fn count(self) -> Result<u32, String> {
         match self.blocks {
             false => Ok(self.count),
@@ -36,19 +34,14 @@ impl Threads {
     }
 }
 
-/// The mode of `-e`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorMode {
-    /// Endpoints report nothing.
     None,
-    /// They report a failed peer.
     Peer,
-    /// Lost lanes are replaced.
     Failover,
 }
 
 impl ErrorMode {
-    /// The mode of that name.
     pub fn parse(mode: &str) -> Result<ErrorMode, String> {
         match mode {
             "none" => Ok(ErrorMode::None),
@@ -58,7 +51,7 @@ impl ErrorMode {
         }
     }
 
-    /// Whether endpoints report failed peers.
+    /// Whether endpoints report failed peers, or why the mode is not supported.
     pub fn reported(self) -> Result<bool, String> {
         match self {
             ErrorMode::None => Ok(false),

@@ -1,5 +1,6 @@
-//! `--plot FILE.svg`: results of this run and of saved ones (lines of `--json`) over the message size, latency on the
-//! left, bandwidth on the right. Tests differ by colour, runs by dash pattern. Called by `main` after all measurements.
+//! `--plot FILE.svg`: results of this run and of saved ones (lines of `--json`) over the message size,
+//! latency on the left, bandwidth on the right. Tests differ by colour, runs by dash pattern. Called by
+//! `main` after all measurements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ struct SavedResult {
     members: Option<usize>,
     #[serde(default)]
     run: RunSettings,
-    /// What measured it, such as `UCX 1.13.1`, if the file's name does not say so.
+    /// Name of what measured it, such as `UCX 1.13.1`, if the file's name does not say so.
     #[serde(default)]
     program: Option<String>,
 }
@@ -161,7 +162,8 @@ impl Point {
     }
 }
 
-/// Latency and bandwidth, each if there is any. A test has one colour in all runs, a run one dash pattern in all tests.
+/// Latency and bandwidth, each if there is any. A test has one colour in all runs, a run one dash pattern in
+/// all tests.
 fn panels(points: &[Point]) -> Vec<Panel> {
     let mut runs: Vec<&str> = Vec::new();
     for point in points {
@@ -193,8 +195,8 @@ fn panels(points: &[Point]) -> Vec<Panel> {
 /// Values by size of each run.
 type ByRun<'a> = BTreeMap<&'a str, BTreeMap<usize, f64>>;
 
-/// Groups points by the name of their test and what differs among these. No result is lost: a second one of the same
-/// name, run and size gets a name of its own.
+/// Groups points by the name of their test and what differs among these. No result is lost: a second one of
+/// the same name, run and size gets a name of its own.
 fn name_points<'a>(points: Vec<&'a Point>) -> BTreeMap<String, ByRun<'a>> {
     let mut by_words: BTreeMap<String, Vec<&Point>> = BTreeMap::new();
     points.into_iter().for_each(|p| by_words.entry(p.words()).or_default().push(p));

@@ -1,5 +1,5 @@
-//! Draws panels of curves as SVG: latency over size with both axes logarithmic, bandwidth over size with a linear scale.
-//! Used by `plot`. Knows nothing of tests and files.
+//! Draws panels of curves as SVG: latency over size with both axes logarithmic, bandwidth over size with a
+//! linear scale. Used by `plot`. Knows nothing of tests and files.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,6 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
 }
 
-/// What the vertical axis shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Axis {
     /// Microseconds, logarithmic.

@@ -1,5 +1,5 @@
-//! What the seats of a group measured, put together: counts and rates are summed over the time in which all worked,
-//! times are those of one seat on average. Made by `session`, printed by `report`.
+//! Combines the results of a group: counts and rates are summed over the time in which members worked; times
+//! are the average of members.
 
 use serde::{Deserialize, Serialize};
 use tools_common::meter::{Bin, Reading};
@@ -8,29 +8,27 @@ use ucs::sys::host::HostKey;
 use super::TestResult;
 use crate::spec::Pattern;
 
-/// What one seat did.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemberResult {
-    /// Iterations it drove.
+    /// Iterations that this member drove.
     pub iters: u64,
-    /// From its first iteration to the end of its last, seconds. Also of a seat that only received.
+    /// Duration of the loop, seconds; also of members that only receive.
     pub seconds: f64,
-    /// When the last ended, seconds on the host's monotonic clock.
+    /// Time of the end on the host's monotonic clock, seconds.
     pub ended: f64,
-    /// The host.
     pub host: u64,
     /// Median time of an iteration, seconds.
     pub p50: f64,
-    /// 99.9 of 100 iterations took no longer, seconds.
+    /// 99.9th percentile, seconds.
     pub p99_9: f64,
     /// The percentile asked for, seconds.
     pub rank: f64,
-    /// How its times are distributed, if that is wanted: upper bounds, seconds, and counts.
+    /// Distribution of times: upper bounds, seconds, and counts.
     pub bins: Vec<(f64, u64)>,
 }
 
 impl MemberResult {
-    /// Of a result; a seat that is not `active` drove nothing.
+    /// Result of a member; one that is not `active` drove nothing.
     pub fn of(done: &TestResult, active: bool) -> MemberResult {
         let r = done.reading;
         let iters = if active { r.iters } else { 0 };
@@ -52,24 +50,20 @@ impl MemberResult {
     }
 }
 
-/// What a group did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupResult {
-    /// Who sent to whom.
     pub pattern: Pattern,
-    /// How many seats there were.
     pub members: usize,
-    /// Iterations, and seconds, of the seats that drove any, by number.
+    /// Rank, iterations and seconds of the members that drove any.
     pub each: Vec<(usize, u64, f64)>,
-    /// Iterations of all in the time from the first one's start to the last one's end, a second.
+    /// Iterations of all per second, from the first start to the last end.
     pub rate: f64,
-    /// Iterations of all; times of one seat on average, `p99_9` of the worst.
+    /// Averages of members, `p99_9` of the worst.
     pub reading: Reading,
-    /// How the times of all are distributed, if that is wanted.
     pub hist: Vec<Bin>,
 }
 
-/// Bins of several meters, whose clocks differ a little, in one: what lies this close is the same bin.
+/// Bounds of bins within this factor are the same: the clocks of members differ a little.
 const SAME_BIN: f64 = 1.02;
 
 fn merge_bins<'a>(bins: impl Iterator<Item = &'a (f64, u64)>) -> Vec<Bin> {
@@ -90,7 +84,7 @@ fn merge_bins<'a>(bins: impl Iterator<Item = &'a (f64, u64)>) -> Vec<Bin> {
 }
 
 impl GroupResult {
-    /// From the results of all seats, by number.
+    /// Combines the results of all members, by rank.
     pub fn new(pattern: Pattern, results: Vec<MemberResult>) -> GroupResult {
         let span = span(&results);
         let iters = results.iter().map(|s| s.iters).sum::<u64>();
@@ -118,8 +112,8 @@ impl GroupResult {
     }
 }
 
-/// How long the group worked, seconds: from the first start to the last end where all have one clock, which also counts
-/// the time in which a seat had no core; on several hosts as long as the slowest.
+/// Duration of the group, seconds: from the first start to the last end on one host, which includes time
+/// without a core; the slowest member's on several hosts.
 fn span(results: &[MemberResult]) -> f64 {
     let worked: Vec<&MemberResult> = results.iter().filter(|s| s.seconds > 0.0).collect();
     let slowest = worked.iter().map(|s| s.seconds).fold(0.0, f64::max);
@@ -161,11 +155,11 @@ mod tests {
         );
         assert_eq!((group.members, group.reading.iters), (4, 200));
         assert_eq!(group.each, [(2, 100, 1.0), (3, 100, 2.0)]);
-        // The receiver was done last.
+        // The receiver ended last.
         assert_eq!(group.rate, 200.0 / 3.0);
         assert_eq!((group.reading.p50, group.reading.p99_9), (0.015, 0.04));
         assert_eq!(group.reading.overall, 0.015);
-        // One after the other, not at once.
+        // One after the other.
         let late = MemberResult { ended: 14.0, ..result(100, 1.0, 0.01) };
         let elsewhere = MemberResult { host: 2, ..late.clone() };
         assert_eq!(GroupResult::new(Pattern::Pairs, vec![result(100, 1.0, 0.01), late]).rate, 50.0);

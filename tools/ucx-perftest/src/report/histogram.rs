@@ -1,18 +1,17 @@
-//! A histogram for people: a bar a bin, and what part of all samples is not longer. Printed below a result.
+//! A histogram as text: a bar per bin, and the cumulative percentage.
 
 use tools_common::meter::Bin;
 
-/// Length of the longest bar, characters.
+/// Characters of the longest bar.
 const WIDTH: usize = 50;
 
-/// The lines, none for no bins.
 pub fn lines(bins: &[Bin]) -> Vec<String> {
     let all: u64 = bins.iter().map(|b| b.count).sum();
     let most = bins.iter().map(|b| b.count).max().unwrap_or(1).max(1);
     let mut sum = 0;
     let line = |bin: &Bin| {
         sum += bin.count;
-        // A bin that has anything has a mark.
+        // A bin with samples has a mark.
         let bar = (bin.count as f64 / most as f64 * WIDTH as f64).ceil() as usize;
         let part = sum as f64 / all as f64 * 100.0;
         format!("{:>12.3} usec {:>10} {part:>8.4} % {}", bin.upto * 1e6, bin.count, "#".repeat(bar))

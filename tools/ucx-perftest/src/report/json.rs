@@ -1,12 +1,11 @@
-//! A result as a JSON object: the figures, and what was asked for, so that it can be done again. Fields are added, none changes
-//! its name or meaning. Written by `report`, read by `plot` and by programs of others.
+//! A result as a JSON object: figures and settings, so that it can be reproduced. Fields may be added; none
+//! changes its name or meaning.
 
 use serde::Serialize;
 
 use super::TestResult;
 use crate::spec::{Arrival, Layer, Layout, Level, Memory, Pages, Passive, TagMatch, Target, Validate};
 
-/// The JSON object of a result.
 #[derive(Serialize)]
 pub struct Object<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -22,7 +21,7 @@ pub struct Object<'a> {
     latency_us: LatencyUs,
     bandwidth_mbs: f64,
     msg_rate: f64,
-    /// Of a group: who sent to whom, and what each seat that sent did.
+    /// Groups: traffic pattern, number of members, figures of each that sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pattern: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,27 +29,25 @@ pub struct Object<'a> {
     members: Option<usize>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     each: Vec<Each>,
-    /// Pairs of an upper bound, microseconds, and a count.
+    /// Upper bound, microseconds, and count.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     histogram_us: Vec<(f64, u64)>,
-    /// Of this program.
     version: &'static str,
     percentile: Percentile,
     run: Run<'a>,
 }
 
-/// The percentile of `-R`.
 #[derive(Serialize)]
 struct Percentile {
     rank: f64,
     us: f64,
 }
 
-/// What was asked for, so that it can be done again.
+/// Settings of the run.
 #[derive(Serialize)]
 struct Run<'a> {
     warmup: u64,
-    /// Asked for; `data_path` is what was used.
+    /// As asked for; `data_path` is what was used.
     #[serde(skip_serializing_if = "Option::is_none")]
     layout: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,9 +59,9 @@ struct Run<'a> {
     processes: usize,
     threads: u32,
     thread_mode: &'static str,
-    /// Of each side or thread, by number.
+    /// By rank.
     cores: Vec<&'a str>,
-    /// Whether those that wait give their core away soon: there are fewer cores than sides.
+    /// Waiting sides yield their core soon: there are fewer cores than sides.
     yields: bool,
     tls: &'a str,
     devices: &'a str,
@@ -94,7 +91,7 @@ impl<'a> Run<'a> {
             credits: spec.credits,
             processes: (done.members.len() / spec.threads.max(1) as usize).max(1),
             threads: spec.threads,
-            // A worker is one thread's, whatever was asked for.
+            // A worker always has one thread.
             thread_mode: if spec.test.layer() == Layer::Ucp { Level::Single } else { spec.level }.name(),
             cores: done.members.iter().map(|member| member.cores.as_str()).collect(),
             yields: done.members.iter().any(|member| member.yields),
@@ -121,7 +118,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What one seat of a group did.
 #[derive(Serialize)]
 struct Each {
     #[serde(rename = "seat")]
@@ -139,10 +135,9 @@ struct LatencyUs {
     p99_9: f64,
 }
 
-/// The object of a result.
 pub fn object(done: &TestResult) -> Object<'_> {
     let f = done.figures();
-    // Enough digits for a nanosecond of a microsecond and for any comparison; not the noise behind them.
+    // Rounds away noise below any useful difference.
     let round = |v: f64| (v * 1e4).round() / 1e4;
     let group = done.group.as_ref();
     let reading = group.map_or(done.reading, |group| group.reading);

@@ -1,14 +1,12 @@
-//! Which of the tests of a run could not be done. One alone is the run's failure; of several each is told when it is found, and
-//! the run goes on.
+//! Counts tests and failures of a run. The failure of a single test is the run's; of several tests each
+//! failure is printed, and the run goes on.
 
 use tools_common::out::printable;
 
 use crate::fail::{Failure, TOOL};
 
-/// Counts.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Tests that have begun.
     pub started: usize,
     all: usize,
     failed: usize,
@@ -16,18 +14,17 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// So many are to be done.
     pub fn expect_tests(&mut self, tests: usize) {
         self.all = tests;
     }
 
-    /// One cannot be; `tells`: somebody reads it.
+    /// A test failed; `prints`: this process reports it.
     pub fn failed(&mut self, label: Option<&str>, failure: Failure, tells: bool) {
         self.failed += 1;
         match label {
             Some(label) if self.all > 1 => {
                 if tells {
-                    // Both may be a peer's words.
+                    // Both may be text of the peer.
                     eprintln!("{TOOL}: {}", printable(&format!("{label}: {failure}")));
                 }
             }
@@ -35,7 +32,6 @@ impl Outcome {
         }
     }
 
-    /// What all has come to.
     pub fn outcome(&mut self) -> Result<(), Failure> {
         match (self.only.take(), self.failed) {
             (Some(only), _) => Err(only),

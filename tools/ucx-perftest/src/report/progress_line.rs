@@ -1,5 +1,5 @@
-//! One line of standard error that is written over once a second while a measurement runs, where standard output shows
-//! nothing until its end. Only on a terminal; gone before anything else is printed.
+//! A line on standard error, rewritten once a second while a measurement runs. Only on a terminal, and only
+//! where standard output shows nothing until the end; erased before anything else is printed.
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -7,7 +7,6 @@ use tools_common::meter::Reading;
 
 use crate::spec::Spec;
 
-/// The line.
 #[derive(Debug, Default)]
 pub struct ProgressLine {
     on: bool,
@@ -15,21 +14,18 @@ pub struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// Shown where somebody looks, and if `wanted`.
     pub fn new(wanted: bool) -> ProgressLine {
         ProgressLine { on: wanted && std::io::stderr().is_terminal(), shown: Default::default() }
     }
 
-    /// Figures so far.
     pub fn show(&self, spec: &Spec, reading: Reading) {
         if self.on {
-            // Nobody is there to be told that nobody reads.
+            // A terminal that is gone needs no error message.
             let _ = write!(std::io::stderr().lock(), "\r\x1b[K{}", line(spec, reading));
             self.shown.set(true);
         }
     }
 
-    /// Takes the line away.
     pub fn clear(&self) {
         if self.shown.replace(false) {
             let _ = write!(std::io::stderr().lock(), "\r\x1b[K");

@@ -15,7 +15,7 @@ fn report(args: &[&str]) -> Report {
     Report::new(&Cli::read(["ucx-perftest"].iter().chain(args)).unwrap())
 }
 
-/// Figures whose printed forms are known from `ucx_perftest`'s own output.
+/// Figures as `ucx_perftest` prints them.
 fn reading() -> Reading {
     Reading { iters: 3_000_000, rank: 0.5e-6, p50: 0.5e-6, p99_9: 2e-6, recent: 0.384e-6, overall: 0.403e-6 }
 }
@@ -58,7 +58,7 @@ fn heads_are_ucx_perftests() {
     assert!(text.contains("|     Test     | # iterations | 99.9%ile |"), "{text}");
 }
 
-/// A banner as `ucx_perftest` of UCX HEAD has printed it, row by row.
+/// Banners as UCX's `ucx_perftest` prints them.
 #[test]
 fn banners_are_ucx_perftests() {
     let of = |line: &str| {
@@ -98,7 +98,7 @@ fn banners_are_ucx_perftests() {
     );
     assert!(text.lines().last().unwrap().starts_with("| Validation:   every byte "), "{text}");
     assert!(text.lines().all(|l| l.len() == BOX.len()), "{text}");
-    // What was asked for of threads, and what it comes to.
+    // Asked for, and shown in the banner.
     for (line, want) in [
         ("-t tag_bw -M multi", Some("single: each thread has a worker of its own")),
         ("-t am_bw -x posix -M serialized", Some("serialized")),

@@ -1,19 +1,18 @@
-//! Choices that have names on the command line: layouts, patterns, ways to wait and to receive.
-//! Read by `cli`, kept in a `Spec`. Each says what there is when a name means nothing.
+//! Options with named values: layouts, patterns, ways to wait and to receive.
 
 use serde::{Deserialize, Serialize};
 
 ucs::config_enum! {
-    /// How data are handed to a transport.
+    /// How data are passed to a transport.
     #[derive(Serialize, Deserialize)]
     pub enum Layout {
         /// In the call.
         Short = "short",
         /// Several pieces in the call.
         ShortIov = "shortiov",
-        /// Through the transport's buffer.
+        /// Copied into the transport's buffer.
         Bcopy = "bcopy",
-        /// From where they are.
+        /// From registered memory.
         Zcopy = "zcopy",
         /// One piece (high level).
         Contig = "contig",
@@ -23,7 +22,7 @@ ucs::config_enum! {
 }
 
 impl Layout {
-    /// The layout of that name.
+    /// Parses a name.
     pub fn parse_name(name: &str) -> Result<Layout, String> {
         use ucs::config::ConfigValue;
         Layout::parse(name).ok_or_else(|| format!("data layout '{name}' is unknown: {}", Layout::expected()))
@@ -31,18 +30,18 @@ impl Layout {
 }
 
 ucs::config_enum! {
-    /// What a side does while it waits.
+    /// Mode of a side that waits.
     #[derive(Serialize, Deserialize)]
     pub enum Waiting {
-        /// It polls.
+        /// Polls.
         Poll = "poll",
-        /// It sleeps until something happens.
+        /// Sleeps until an event.
         Sleep = "sleep",
     }
 }
 
 impl Waiting {
-    /// The mode of that name.
+    /// Parses a name.
     pub fn parse_name(name: &str) -> Result<Waiting, String> {
         use ucs::config::ConfigValue;
         Waiting::parse(name).ok_or_else(|| format!("wait mode '{name}' is unknown: {}", Waiting::expected()))
@@ -50,12 +49,12 @@ impl Waiting {
 }
 
 ucs::config_enum! {
-    /// Who sends to whom.
+    /// Traffic pattern.
     #[derive(Serialize, Deserialize)]
     pub enum Pattern {
-        /// Two by two: the second half of the sides, each to its partner in the first.
+        /// Each client to its partner: rank r + size/2 to rank r.
         Pairs = "pairs",
-        /// Everybody to the first.
+        /// Everybody to rank 0.
         Incast = "incast",
         /// Everybody to everybody else.
         AllToAll = "alltoall",
@@ -63,7 +62,7 @@ ucs::config_enum! {
 }
 
 impl Pattern {
-    /// The pattern of that name.
+    /// Parses a name.
     pub fn parse_name(name: &str) -> Result<Pattern, String> {
         use ucs::config::ConfigValue;
         Pattern::parse(name).ok_or_else(|| format!("pattern '{name}' is unknown: {}", Pattern::expected()))
@@ -71,20 +70,20 @@ impl Pattern {
 }
 
 ucs::config_enum! {
-    /// What a low-level interface is ready for.
+    /// Thread level of a low-level interface.
     #[derive(Serialize, Deserialize)]
     pub enum Level {
-        /// The thread that opened it.
+        /// One thread.
         Single = "single",
-        /// Threads that take turns.
+        /// Several threads, one at a time.
         Serialized = "serialized",
-        /// Threads at the same time.
+        /// Several threads at once.
         Multi = "multi",
     }
 }
 
 impl Level {
-    /// The level of that name.
+    /// Parses a name.
     pub fn parse_name(name: &str) -> Result<Level, String> {
         use ucs::config::ConfigValue;
         Level::parse(name).ok_or_else(|| format!("thread level '{name}' is unknown: {}", Level::expected()))
@@ -95,15 +94,15 @@ ucs::config_enum! {
     /// How a stream is received.
     #[derive(Serialize, Deserialize)]
     pub enum Receive {
-        /// Into memory of the program's.
+        /// Into memory of the program.
         Recv = "recv",
-        /// In memory of the library's, as it has come.
+        /// In memory of the library.
         Data = "recv_data",
     }
 }
 
 impl Receive {
-    /// The mode of that name.
+    /// Parses a name.
     pub fn parse_name(name: &str) -> Result<Receive, String> {
         use ucs::config::ConfigValue;
         Receive::parse(name)

@@ -1,8 +1,8 @@
-//! What is the same as in `ucx_perftest`, by name: facts of UCX HEAD of August 2026, looked up in the table of its tests.
+//! Compares tests and their defaults with `ucx_perftest` (the table of tests in UCX HEAD of August 2026).
 
 use super::*;
 
-/// Name, layer, flow, default window, title of the times, and what the banner calls it.
+/// Name, layer, flow, default window, title of times, description.
 type Known = (&'static str, Layer, Flow, u32, &'static str, &'static str);
 
 const KNOWN: [Known; 26] = [

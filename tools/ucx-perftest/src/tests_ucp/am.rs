@@ -1,5 +1,5 @@
-//! Active messages as a way for `mail`: a handler counts what has come with its header, and receives what has only been
-//! announced. A message that has come is dropped in the handler, as ucx_perftest does, unless it is to be checked.
+//! Active messages for `am_loop` and `group_messages`: a handler counts messages and receives announced ones.
+//! Data that came with the header are dropped, as `ucx_perftest` does, unless they are checked or copied.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,34 +14,28 @@ use crate::fail::Failure;
 use crate::payload::{self, SEQ_LEN, SeenMessages};
 use crate::spec::{Spec, Validate};
 
-/// Number of the handler.
 const MSG: u16 = 1;
-/// What fills headers.
 const HEADER: u8 = 0x5a;
 
-/// What the handler leaves behind.
+/// State of the handler.
 pub struct AmReceiver {
     received: Cell<u64>,
-    /// Some are.
     has_pending: Cell<bool>,
-    /// Announced messages that are being received.
+    /// Announced messages that are being received, and buffers for more.
     pending: RefCell<Vec<RecvRequest<Vec<u8>>>>,
-    /// Sharing for them.
     free_buffers: RefCell<Vec<Vec<u8>>>,
     checks: bool,
-    /// Nothing is asked of a message but that it has come.
+    /// Messages are only counted.
     is_unchecked: bool,
-    /// Whether something may be wrong.
     has_error: Cell<bool>,
     header: usize,
     size: usize,
-    /// Where the data go, if handlers put them anywhere.
+    /// Where the data are copied to, if they are.
     into: Option<RefCell<ScatterBuffer>>,
     seen: RefCell<SeenMessages>,
     error: RefCell<Option<Failure>>,
 }
 
-/// The way.
 pub struct AmIo<'a> {
     ep: &'a Ep,
     header: Vec<u8>,
@@ -49,14 +43,14 @@ pub struct AmIo<'a> {
 }
 
 impl<'a> AmIo<'a> {
-    /// To `ep`; what comes from anywhere is in `receiver`.
+    /// Sends over `ep`; `receiver` counts the messages of all peers.
     pub fn new(spec: &Spec, ep: &'a Ep, receiver: Rc<AmReceiver>) -> Self {
         AmIo { ep, header: vec![HEADER; spec.am_header], receiver }
     }
 }
 
 impl AmReceiver {
-    /// Sets the worker's handler.
+    /// Registers the handler of the worker.
     pub fn register(spec: &Spec, worker: &Worker) -> Result<Rc<AmReceiver>, Failure> {
         let (checks, into) = (spec.validate == Validate::Yes, ScatterBuffer::of_receiver(spec)?);
         let receiver = Rc::new(AmReceiver {

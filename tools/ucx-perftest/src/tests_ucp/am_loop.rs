@@ -1,5 +1,5 @@
-//! Active messages and streams: ping-pong, and a stream of messages with a window. The loops are the same; how a message is
-//! sent and how arrivals are counted is a [`MessageIo`]'s. Run by `tests_ucp` on both sides.
+//! The loops of active messages and streams: ping-pong, and a stream with a window. [`MessageIo`] sends and
+//! counts.
 
 use ucp::{Ep, Worker};
 
@@ -14,24 +14,16 @@ use crate::link::Side;
 use crate::payload;
 use crate::spec::{Spec, Test, Validate};
 
-/// Everything a test has.
 pub struct AmLoop<'a> {
-    /// What is measured.
     pub spec: &'a Spec,
-    /// Which side this is.
     pub side: Side,
-    /// The worker.
     pub worker: Worker,
-    /// The way to the other side.
     pub ep: &'a Ep,
-    /// Waits for it.
     pub wait: Waiter<'a>,
-    /// Counts iterations.
     pub counter: IterationCounter<'a>,
 }
 
 impl AmLoop<'_> {
-    /// Warm-up and measurement.
     pub fn run(&mut self) -> Result<(), Failure> {
         match self.spec.test {
             Test::StreamLat | Test::StreamBw => {
@@ -86,7 +78,8 @@ impl AmLoop<'_> {
                 let mut slot = 0;
                 for seq in 0..iters {
                     if self.side == Side::Both {
-                        // A long message goes when its receive is there, and that is posted by whoever looks.
+                        // A long message ends only when its receive is posted, which this side does while it
+                        // polls.
                         self.until(channel, (seq + 1).saturating_sub(window as u64))?;
                     }
                     self.send(channel, slots, slot, seq)?;
@@ -100,7 +93,6 @@ impl AmLoop<'_> {
         self.barrier()
     }
 
-    /// Sharing; runs that look at no byte have one for all.
     fn slots(&self, count: usize) -> Result<WindowBuffers, Failure> {
         let sharing = if self.spec.validate == Validate::Yes { Sharing::PerSlot } else { Sharing::Shared };
         let mut buffers = WindowBuffers::of_sender(self.spec, &self.worker, count, sharing)?;
@@ -142,13 +134,13 @@ impl AmLoop<'_> {
         if self.spec.validate == Validate::Yes {
             slots.number(slot, seq);
         }
-        // SAFETY: the buffers keeps the buffer as it is until the send has ended.
+        // SAFETY: the window leaves the buffer unchanged until the send has ended.
         let begin = |message: Message<'_>| unsafe { channel.send(message) };
-        // SAFETY: a way sends on an endpoint of the buffers's worker, and keeps nothing.
+        // SAFETY: a channel sends on an endpoint of the window's worker, and keeps nothing.
         unsafe { slots.send_by(slot, begin) }
     }
 
-    /// Waits until at least `count` messages have come; answers how many. HOT
+    /// Waits until at least `count` messages have arrived; returns their number. HOT
     #[inline(always)]
     fn until<W: MessageIo>(&mut self, channel: &mut W, count: u64) -> Result<u64, Failure> {
         loop {

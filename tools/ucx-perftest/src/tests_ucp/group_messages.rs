@@ -1,5 +1,4 @@
-//! One worker and many peers: active messages and streams, from everybody to the first, or to everybody else.
-//! Run by `many` on every seat of a group. How a message goes is a [`MessageIo`]'s, one for each peer.
+//! Active messages and streams of one worker and many peers.
 
 use super::am::{AmIo, AmReceiver};
 use super::group_test::GroupTest;
@@ -9,7 +8,7 @@ use super::window::Message;
 use crate::fail::Failure;
 use crate::spec::{Test, Validate};
 
-/// Whether the channels count together what has come, or each for itself.
+/// Whether all channels share one count of arrivals.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Counts {
     Together,
@@ -17,7 +16,7 @@ enum Counts {
 }
 
 impl GroupTest<'_> {
-    /// One pass: `each` messages to every target, `from_each` of every source.
+    /// One pass: `each` messages to every target, `from_each` from every source.
     pub fn messages(&mut self, each: u64, from_each: u64, me: usize) -> Result<(), Failure> {
         let (spec, worker) = (self.spec, self.worker.clone());
         let eps = self.eps.clone();
@@ -43,7 +42,7 @@ impl GroupTest<'_> {
         let (members, window) = (channels.len() as u64, self.spec.window as u64);
         let (out, incoming) = (each * self.targets.len() as u64, from_each * self.sources.len() as u64);
         match counts {
-            // Messages are told apart by numbers that interleave those of all seats.
+            // Message numbers interleave those of all members.
             Counts::Together => match channels.iter_mut().flatten().next() {
                 Some(channel) => channel.expect(from_each * members)?,
                 None => return Ok(()),
@@ -76,9 +75,9 @@ impl GroupTest<'_> {
                 }
                 let channel =
                     channels[to].as_mut().ok_or_else(|| Failure::Run("no endpoint to that rank".into()))?;
-                // SAFETY: the buffers keeps the buffer as it is until the send has ended.
+                // SAFETY: the window leaves the buffer unchanged until the send has ended.
                 let begin = |message: Message<'_>| unsafe { channel.send(message) };
-                // SAFETY: a way sends on an endpoint of the buffers's worker, and keeps nothing.
+                // SAFETY: a channel sends on an endpoint of the window's worker, and keeps nothing.
                 unsafe { buffers.send_by(slot, begin) }?;
                 sent += 1;
                 self.counter.tick_stream();
@@ -102,7 +101,7 @@ impl GroupTest<'_> {
     }
 }
 
-/// How many messages have come, of all. HOT
+/// Number of messages that have arrived from all peers. HOT
 #[inline(always)]
 fn total_received<W: MessageIo>(channels: &mut [Option<W>], counts: Counts) -> Result<u64, Failure> {
     let mut channels = channels.iter_mut().flatten();

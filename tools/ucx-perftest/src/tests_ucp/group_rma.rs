@@ -1,5 +1,5 @@
-//! One worker and many peers: puts, gets and atomics in everybody's memory, or in the first's.
-//! Run by `many` on every seat of a group. Who has nothing to do, or nothing left, makes progress: others may need it.
+//! Puts, gets and atomics of one worker in the memory of many peers. A member with nothing left to do makes
+//! progress, as others may need it.
 
 use tools_common::boot::HexBytes;
 use ucp::{AtomicOp, AtomicParams, Ep, Mem, Rkey, Worker};
@@ -13,18 +13,17 @@ use crate::page_buffer::zeros;
 use crate::payload;
 use crate::spec::{Spec, Test, Validate};
 
-/// Memory of this seat, and the others'.
 pub struct GroupMemory {
     local: Mem,
     remote: Vec<Option<(u64, Rkey)>>,
 }
 
-/// Number of a seat's operation, for the bytes it carries.
+/// Message number: the rank in the upper bits.
 fn number(rank: usize, seq: u64) -> u64 {
     (rank as u64) << 40 | seq
 }
 
-/// Allocates memory, and exchanges keys with all.
+/// Allocates memory and exchanges keys with all.
 pub fn exchange(
     spec: &Spec,
     worker: &Worker,
@@ -46,7 +45,6 @@ pub fn exchange(
 }
 
 impl GroupMemory {
-    /// How operations on some other seat's memory go.
     pub fn data_path(&self, spec: &Spec, eps: &[Option<Ep>]) -> &'static str {
         let mut both =
             eps.iter().zip(&self.remote).filter_map(|(ep, remote)| ep.as_ref().zip(remote.as_ref()));
@@ -61,7 +59,7 @@ impl GroupTest<'_> {
         let mut buffers = self.buffers()?;
         memory.local.write(0, &[0; 16]);
         self.deltas.fill(0);
-        // What each seat's word was when this one last saw it.
+        // Value of each member's word when this one last saw it.
         let mut last_seen = vec![0u64; self.deltas.len()];
         if checks && self.spec.test == Test::UcpGet {
             let mut bytes = zeros(size)?;
@@ -93,7 +91,7 @@ impl GroupTest<'_> {
                         self.deltas[to] = self.deltas[to].wrapping_add(change);
                         last_seen[to] = if old == before { after } else { old };
                     }
-                    // What follows goes to the same place, and wires may change the order.
+                    // The next put goes to the same place, and the network may reorder them.
                     Test::UcpPutBw => self.flush()?,
                     Test::UcpGet => {
                         payload::check(buffers.bytes(slot), number(to, 0), size)
@@ -152,7 +150,7 @@ impl GroupTest<'_> {
         }
     }
 
-    /// What the others left here is what they should have.
+    /// Checks what the other members left in this one's memory.
     fn check_target(&mut self, memory: &GroupMemory, from_each: u64, me: usize) -> Result<(), Failure> {
         let size = self.spec.size();
         match self.spec.test {

@@ -1,5 +1,5 @@
-//! Runs a test with `--pattern` on one member of a group: everybody sends to the first, or everybody to everybody else.
-//! Called by `mod` on every member; connects to all, then hands over to the loop of the test.
+//! Runs a test with `--pattern` on one member of a group: connects to all others, then calls the loop of the
+//! test.
 
 use std::rc::Rc;
 
@@ -18,7 +18,6 @@ use crate::link::Link;
 use crate::report::{Report, TestResult};
 use crate::spec::{Pattern, Spec};
 
-/// Runs one test; answers what this seat did.
 pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<TestResult, Failure> {
     let (me, size) = (link.rank(), link.size());
     let opened = open(spec, source);
@@ -64,7 +63,6 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
     Ok(done)
 }
 
-/// One pass of `iters` operations of each member that sends.
 fn measure(
     test: &mut GroupTest<'_>,
     memory: Option<&GroupMemory>,

@@ -1,5 +1,5 @@
-//! Tagged messages of one worker and many peers. Sends and receives go on side by side: a member that waited for one of
-//! them only could wait for a member that waits for the other.
+//! Tagged messages of one worker and many peers. Sends and receives are polled together: a member waiting for
+//! one only could deadlock with a member waiting for the other.
 
 use ucp::select::Sync;
 use ucp::{ANY_TAG, EXACT, Match};
@@ -30,7 +30,7 @@ impl GroupTest<'_> {
         );
         let mut next = vec![0u64; self.eps.len()];
         self.barrier()?;
-        // From here on there is room for what comes first.
+        // Receives are posted after the barrier, before the first message can arrive.
         let mut posted = 0;
         while posted < incoming.min(window) {
             recvs.recv(posted as usize, any)?;

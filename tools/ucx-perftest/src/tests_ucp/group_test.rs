@@ -1,5 +1,5 @@
-//! One worker and an endpoint to each other member of a group: what the tests with `--pattern` share.
-//! Made by `group_run`; the loops are in `group_tag`, `group_messages` and `group_rma`.
+//! One worker and an endpoint to each other member of a group: what the tests with `--pattern` share. Made by
+//! `group_run`; the loops are in `group_tag`, `group_messages` and `group_rma`.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,28 +14,24 @@ use crate::link::Link;
 use crate::payload;
 use crate::spec::{Spec, Validate, Waiting};
 
-/// Everything a seat has.
 pub struct GroupTest<'a> {
-    /// What is measured.
     pub spec: &'a Spec,
     pub link: &'a mut Link,
-    /// The worker.
     pub worker: Worker,
-    /// The channels to all seats, except this one.
+    /// Endpoints by rank; `None` for this member.
     pub eps: Rc<Vec<Option<Ep>>>,
-    /// Seats that this one works on.
+    /// Ranks that this member sends to.
     pub targets: Vec<usize>,
-    /// Seats that work on this one.
+    /// Ranks that send to this member.
     pub sources: Vec<usize>,
-    /// Counts iterations.
     pub counter: IterationCounter<'a>,
     pub backoff: Backoff,
-    /// What swaps of this seat have changed in each seat's word, to be summed up where it is checked.
+    /// Sum of changes by this member's swaps, for the word of each rank.
     pub deltas: Vec<u64>,
 }
 
 impl GroupTest<'_> {
-    /// Sharing for a window.
+    /// Buffers for a window.
     pub fn buffers(&self) -> Result<WindowBuffers, Failure> {
         let sharing = match self.spec.validate {
             Validate::Yes => Sharing::PerSlot,
@@ -66,7 +62,7 @@ impl GroupTest<'_> {
         if self.backoff.is_peer_check_due() { self.check_peer() } else { Ok(()) }
     }
 
-    /// Until something happens; a tenth of a second at most, then a look at the others.
+    /// Sleeps until an event, 0.1 s at most; after a timeout checks the peers.
     #[cold]
     fn sleep(&mut self) -> Result<(), Failure> {
         let woken = self.worker.wait(Some(Duration::from_millis(100)));
@@ -80,7 +76,7 @@ impl GroupTest<'_> {
         }
     }
 
-    /// A receive from anybody does not end because one peer has failed.
+    /// A receive from any source does not fail when one peer does.
     #[cold]
     fn check_peer(&self) -> Result<(), Failure> {
         let fault = |ep: &Ep| ep.peer_view().and_then(|peer| peer.fault);
@@ -90,14 +86,13 @@ impl GroupTest<'_> {
         }
     }
 
-    /// What all seats have changed in this one's word.
+    /// Sum of changes by all members' swaps to this member's word.
     pub fn sum_of_deltas(&mut self, me: usize) -> Result<u64, Failure> {
         let worker = &self.worker;
         let all = self.link.allgather(&self.deltas, || worker.progress())?;
         Ok(all.iter().fold(0, |sum, deltas| sum.wrapping_add(deltas.get(me).copied().unwrap_or(0))))
     }
 
-    /// Waits for all seats.
     pub fn barrier(&mut self) -> Result<(), Failure> {
         let worker = &self.worker;
         Ok(self.link.barrier(|| worker.progress())?)

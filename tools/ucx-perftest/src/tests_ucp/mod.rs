@@ -1,5 +1,5 @@
-//! High-level tests: tag matching, active messages, streams and one-sided operations over whatever transports `UCX_TLS` (or `-x`) leaves.
-//! Called by `session` on both sides with the same [`Spec`]; exchanges addresses, warms up, measures.
+//! High-level tests: tag matching, active messages, streams and one-sided operations over the transports of
+//! `UCX_TLS` or `-x`. Called by `session` on all sides with the same [`Spec`].
 
 mod am;
 mod am_loop;
@@ -33,7 +33,7 @@ use setup::{connect, message_path, open, path, scale, tag_path};
 use tag::TagTest;
 use waiter::Waiter;
 
-/// Runs one test; answers the result on the side that measures (and on the other, where nobody prints it).
+/// Runs one test; the result counts on the active side.
 pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<TestResult, Failure> {
     if spec.pattern != Pattern::Pairs {
         return group_run::run(spec, source, link, report);

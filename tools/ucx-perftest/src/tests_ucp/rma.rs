@@ -1,6 +1,5 @@
-//! One-sided operations: ping-pong through memory, streams of puts, gets and atomics.
-//! Run by `tests_ucp` on both sides. The target is only touched by the other side's operations while a loop runs; a side
-//! that only waits makes progress, since it may be asked by packets.
+//! One-sided operations of ucp: ping-pong through memory, streams of puts, gets and atomics. The passive side
+//! makes progress, since operations may need packets.
 
 use std::fmt::Display;
 
@@ -16,44 +15,32 @@ use crate::page_buffer::{PageBuffer, zeros};
 use crate::payload;
 use crate::spec::{Layout, Passive, Spec, Target, Test, Validate};
 
-/// The other side's memory.
 pub struct RemoteMemory {
-    /// First address.
     pub addr: u64,
-    /// Key.
     pub rkey: Rkey,
 }
 
-/// Everything a test of one-sided operations has.
 pub struct RmaTest<'a> {
-    /// What is measured.
     pub spec: &'a Spec,
-    /// Which side this is.
     pub side: Side,
-    /// The worker.
     pub worker: Worker,
-    /// The way to the other side.
     pub ep: &'a Ep,
-    /// The other side's memory.
     pub remote: &'a RemoteMemory,
-    /// Our memory.
     pub target: &'a Mem,
-    /// Waits for the other side.
     pub wait: Waiter<'a>,
-    /// Counts iterations.
     pub counter: IterationCounter<'a>,
 }
 
-/// Our memory, which the other side works on.
+/// Memory that the other side works on.
 pub struct TargetMemory {
-    /// As peers know it. Ends before the memory that it is of.
+    /// Dropped before `own`, which it maps.
     pub mem: Mem,
     own: Option<PageBuffer>,
     ended: bool,
 }
 
 impl TargetMemory {
-    /// Both sides have ended.
+    /// No side will access the memory any more.
     pub fn mark_ended(mut self) {
         self.ended = true;
     }
@@ -61,14 +48,13 @@ impl TargetMemory {
 
 impl Drop for TargetMemory {
     fn drop(&mut self) {
-        // After a failure the other side may still write, by the kernel, where this was; then it stays.
+        // After a failure the other side may still write here by the kernel: leak it.
         if !self.ended {
             std::mem::forget(self.own.take());
         }
     }
 }
 
-/// Memory for a test.
 pub fn target(spec: &Spec, worker: &Worker) -> Result<TargetMemory, Failure> {
     let slots = if spec.validate == Validate::Yes { spec.window as usize } else { 1 };
     let len = spec.size().saturating_mul(slots).max(64);
@@ -79,14 +65,15 @@ pub fn target(spec: &Spec, worker: &Worker) -> Result<TargetMemory, Failure> {
         Target::Allocated => (worker.mem_alloc(len, Access::all()), None),
         Target::Own => {
             let own = PageBuffer::new(len, spec.pages).ok_or_else(|| cannot(&"there is not as much"))?;
-            // SAFETY: `TargetMemory` keeps it longer than the `Mem`, by way of which alone it is looked at.
+            // SAFETY: `TargetMemory` keeps the memory longer than the `Mem`, through which alone it is
+            // accessed.
             (unsafe { worker.mem_map(own.start().as_ptr(), len, Access::all()) }, Some(own))
         }
     };
     Ok(TargetMemory { mem: got.map_err(|e| cannot(&e))?, own, ended: false })
 }
 
-/// How the operations of a test are carried out, for people.
+/// Name of the method of a test's operations.
 pub fn data_path(spec: &Spec, ep: &Ep, rkey: &Rkey) -> &'static str {
     let rma = if spec.test == Test::UcpGet { RmaOp::Get } else { RmaOp::Put };
     let means = match operation(spec.test) {
@@ -101,7 +88,7 @@ pub fn data_path(spec: &Spec, ep: &Ep, rkey: &Rkey) -> &'static str {
     }
 }
 
-/// Whether who waits for a put can sleep meanwhile: only packets wake it.
+/// `-E sleep` needs packets: nothing else wakes a target of puts.
 pub fn can_sleep(data_path: &str) -> Result<(), Failure> {
     match data_path {
         "packets" => Ok(()),
@@ -111,7 +98,6 @@ pub fn can_sleep(data_path: &str) -> Result<(), Failure> {
     }
 }
 
-/// The atomic operation of a test.
 pub fn operation(test: Test) -> Option<AtomicOp> {
     match test {
         Test::UcpAdd | Test::UcpFadd => Some(AtomicOp::Sum),
@@ -121,7 +107,6 @@ pub fn operation(test: Test) -> Option<AtomicOp> {
     }
 }
 
-/// The type of the word of an atomic test.
 pub fn word(spec: &Spec) -> Datatype {
     match spec.size() {
         1 => Datatype::Uint8,
@@ -132,13 +117,12 @@ pub fn word(spec: &Spec) -> Datatype {
     }
 }
 
-/// The bits of a number that such a word keeps; of more than 64 the lower ones.
+/// Mask of the bits that the word holds, of the lower 64.
 pub fn bits(spec: &Spec) -> u64 {
     u64::MAX >> (64 - 8 * spec.size().min(8))
 }
 
 impl RmaTest<'_> {
-    /// One pass of `iters` iterations.
     pub fn measure(&mut self, iters: u64) -> Result<(), Failure> {
         self.target.write(0, &[0; 16]);
         self.barrier()?;
@@ -167,7 +151,7 @@ impl RmaTest<'_> {
 
     fn barrier(&mut self) -> Result<(), Failure> {
         match self.spec.passive {
-            // Until the other side has done everything: `-o`.
+            // `-o`: no progress until the other side has finished.
             Passive::Idle if !self.side.is_active() => self.wait.barrier_idle(),
             _ => self.wait.barrier(&self.worker),
         }
@@ -184,7 +168,7 @@ impl RmaTest<'_> {
         Ok(buffers)
     }
 
-    /// Half a round trip: each side puts when the other's put is in its memory. The last byte tells.
+    /// Half a round trip: each side puts when the last byte of the other's put is in its memory.
     fn put_lat(&mut self, iters: u64) -> Result<(), Failure> {
         let (size, first) = (self.spec.size(), self.side != Side::Server);
         let mut out = self.buffers(1)?;
@@ -193,7 +177,7 @@ impl RmaTest<'_> {
         self.barrier()?;
         self.counter.start();
         for seq in 0..iters {
-            // Never what is there from the put before.
+            // Differs from the previous put's.
             let flag = (seq % 255) as u8 + 1;
             out.wait(0, &mut self.wait)?;
             let bytes = out.bytes(0);
@@ -225,7 +209,7 @@ impl RmaTest<'_> {
         self.flush()
     }
 
-    /// A wire without order may bring the last byte first. If the rest never comes, the wait ends with that error.
+    /// An unordered network may bring the last byte first. If the rest never comes, the wait times out.
     fn wait_for_whole(&mut self, got: &mut [u8], seq: u64) -> Result<(), Failure> {
         let size = got.len();
         if size < payload::SEQ_LEN {
@@ -240,7 +224,6 @@ impl RmaTest<'_> {
         }
     }
 
-    /// Puts one way, then waits until all have arrived.
     fn put_bw(&mut self, iters: u64) -> Result<(), Failure> {
         let window = self.spec.window as usize;
         let mut out = self.buffers(window)?;
@@ -256,7 +239,7 @@ impl RmaTest<'_> {
         self.flush()
     }
 
-    /// Rounds of puts to different places; after each round the target looks at every byte.
+    /// Rounds of puts to different places; after each round the target checks every byte.
     fn put_checked(&mut self, iters: u64) -> Result<(), Failure> {
         let (size, window) = (self.spec.size(), u64::from(self.spec.window));
         let (mut out, mut got) = (self.buffers(window as usize)?, zeros(size)?);
@@ -286,7 +269,6 @@ impl RmaTest<'_> {
         Ok(())
     }
 
-    /// Gets, as many at a time as the window allows.
     fn get(&mut self, iters: u64) -> Result<(), Failure> {
         let size = self.spec.size();
         if self.side.is_passive() {
@@ -320,7 +302,7 @@ impl RmaTest<'_> {
         Ok(())
     }
 
-    /// Additions without a result, or fetching operations; one by one where results are checked.
+    /// One at a time where results are checked.
     fn atomics(&mut self, iters: u64) -> Result<(), Failure> {
         let fetches = self.spec.test != Test::UcpAdd;
         let window = self.spec.window as usize;
@@ -330,7 +312,7 @@ impl RmaTest<'_> {
         let mut slot = 0;
         for seq in 0..iters {
             into.wait(slot, &mut self.wait)?;
-            // Each leaves the number of operations so far in the word, and finds the number before.
+            // Each operation leaves the number of operations so far in the word.
             let value = if op == AtomicOp::Sum { 1 } else { seq + 1 };
             let (value, compare) = (u128::from(value).to_le_bytes(), u128::from(seq).to_le_bytes());
             let params = AtomicParams {

@@ -1,12 +1,11 @@
-//! The copy of a message that `-y` asks for, and the pieces (`-D iov`) that active messages and stream data go to, which come in
-//! memory of the library's: a program scatters them, so the tests do, and it is measured. Used by `am` and `stream`;
-//! other receives, and one-sided operations, take pieces themselves.
+//! Copies a received message out of the library's memory: for `-y`, and into the pieces of `-D iov` where the
+//! API delivers data in the library's memory (`am`, and `stream` with `-r recv_data`). The copy is part of
+//! the measurement.
 
 use crate::fail::Failure;
 use crate::page_buffer::zeros;
 use crate::spec::{Layout, Spec, Validate};
 
-/// The pieces of one message, and the memory they lie in.
 pub struct ScatterBuffer {
     ranges: Vec<(usize, usize)>,
     area: Vec<u8>,
@@ -14,7 +13,7 @@ pub struct ScatterBuffer {
 }
 
 impl ScatterBuffer {
-    /// The receiver's of what comes in the library's memory; with `-y` in any case.
+    /// The receiver's buffer, if the test copies.
     pub fn of_receiver(spec: &Spec) -> Result<Option<ScatterBuffer>, Failure> {
         (spec.recv_layout == Some(Layout::Iov) || spec.copies).then(|| ScatterBuffer::new(spec)).transpose()
     }
@@ -24,7 +23,6 @@ impl ScatterBuffer {
         Ok(ScatterBuffer { ranges: spec.piece_ranges().collect(), area: zeros(spec.span())?, checks })
     }
 
-    /// Copies the pieces to one.
     fn gather(&self, message: &mut [u8]) {
         let mut at = 0;
         for &(from, len) in &self.ranges {
@@ -33,7 +31,7 @@ impl ScatterBuffer {
         }
     }
 
-    /// Copies a message to the pieces: as much of it as there is. HOT
+    /// Copies as much of a message as there is into the pieces. HOT
     #[inline(always)]
     pub fn scatter(&mut self, message: &[u8]) {
         let mut rest = message;
@@ -44,7 +42,7 @@ impl ScatterBuffer {
         }
     }
 
-    /// What has come, as the pieces have it, if bytes are checked: a shorter message keeps its length.
+    /// The message as the pieces have it, if bytes are checked.
     pub fn gathered(&self, len: usize) -> Option<Vec<u8>> {
         self.checks.then(|| {
             let mut message = vec![0; self.ranges.iter().map(|(_, len)| len).sum()];

@@ -1,5 +1,4 @@
-//! Opening a worker, connecting it, and the names of what it uses: the same for tests of two sides and of groups.
-//! Called by `mod` and `group_run`. Runs no loop.
+//! Opens a worker, connects it, and names what it uses. Used by tests of two sides and of groups.
 
 use tools_common::boot::HexBytes;
 use tools_common::meter::Reading;
@@ -22,7 +21,7 @@ pub fn open(spec: &Spec, source: &Source) -> Result<Worker, Failure> {
         source.set("UCX_TLS", tls);
     }
     if let Some(dev) = &spec.dev {
-        // What is no network has one device: nothing to choose.
+        // A transport without network devices has one device: nothing to choose.
         let is_choice = |r: &TlResource| r.kind == DevKind::Net || r.dev != *dev;
         if uct::any::resources(&source)?.iter().all(is_choice) {
             source.set("UCX_NET_DEVICES", dev);
@@ -33,7 +32,7 @@ pub fn open(spec: &Spec, source: &Source) -> Result<Worker, Failure> {
 
 pub fn connect(spec: &Spec, worker: &Worker, theirs: &HexBytes) -> Result<Ep, Failure> {
     let address = Address::unpack(&theirs.0).map_err(|e| Failure::Run(e.to_string()))?;
-    // A failure reaches the test through its operations; `-e` measures what being told besides costs.
+    // Errors reach the test through its operations; `-e` measures the cost of an error handler.
     let errors = if spec.peer_errors { ErrorMode::Peer(Box::new(|_| {})) } else { ErrorMode::None };
     worker.connect(&address, EpParams { errors }).map_err(|e| Failure::Run(format!("cannot connect: {e}")))
 }
@@ -45,7 +44,6 @@ pub fn sync(spec: &Spec) -> Sync {
     }
 }
 
-/// What active messages and streams are to people; their protocols are those of messages.
 pub fn message_path(spec: &Spec) -> &'static str {
     match spec.test {
         Test::StreamLat | Test::StreamBw => "stream",
@@ -53,11 +51,11 @@ pub fn message_path(spec: &Spec) -> &'static str {
     }
 }
 
-/// The lane that messages take, and the protocol that this size takes on it.
+/// Transport and protocol of messages of this size.
 pub fn tag_path(spec: &Spec, worker: &Worker, ep: &Ep) -> UsedTransport {
     let from = |mem| ep.table_from(mem, Kind::Tagged, sync(spec));
     let table = match (spec.memory, spec.layout) {
-        // What lies in several pieces is gathered, wherever they are.
+        // Pieces are gathered wherever they are.
         (_, Some(Layout::Iov)) => from(MemKind::Host),
         (Memory::Plain, _) => ep.table(Kind::Tagged, sync(spec)),
         _ => from(MemKind::Own),
@@ -65,7 +63,6 @@ pub fn tag_path(spec: &Spec, worker: &Worker, ep: &Ep) -> UsedTransport {
     path(worker, ep, table.pick(spec.size()).name())
 }
 
-/// The lane that operations take, and how they go on it.
 pub fn path(worker: &Worker, ep: &Ep, data_path: &str) -> UsedTransport {
     let transport = ep.transports().first().copied().unwrap_or_default();
     let device = worker.lanes().into_iter().find(|lane| lane.tl == transport).map(|lane| lane.dev);

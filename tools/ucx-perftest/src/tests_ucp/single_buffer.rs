@@ -1,5 +1,5 @@
-//! The one buffer, in one piece, of a run that looks at no byte: all operations of the window have it, and nothing else is asked of a
-//! [`WindowBuffers`](super::window::WindowBuffers) for each message. Made by `ring`, used by `tag`.
+//! One contiguous buffer shared by all operations of a window, in runs that check no bytes: the fast path of
+//! `tag`.
 
 use ucp::{Ep, Match, SendParams, Started, Worker};
 
@@ -7,7 +7,6 @@ use super::slot::Slot;
 use super::waiter::{Waiter, op_failed};
 use crate::fail::Failure;
 
-/// The buffer.
 pub struct SingleBuffer<'a> {
     worker: &'a Worker,
     at: *mut u8,
@@ -16,17 +15,17 @@ pub struct SingleBuffer<'a> {
 
 impl<'a> SingleBuffer<'a> {
     /// # Safety
-    /// `at` starts `size` bytes that nobody looks at, and that live as long as one of the slots that are passed to the calls below says that
-    /// an operation of `worker` has them.
+    /// `at` starts `size` bytes that nobody reads or relies on. They live as long as a slot passed to the
+    /// calls below is `Running`.
     pub unsafe fn new(worker: &'a Worker, at: *mut u8, size: usize) -> SingleBuffer<'a> {
         SingleBuffer { worker, at, size }
     }
 
-    /// Sends it for an idle slot. HOT
+    /// Sends the buffer for an idle slot. HOT
     #[inline(always)]
     pub fn send(&self, slot: &mut Slot, ep: &Ep, params: &SendParams) -> Result<(), Failure> {
         debug_assert!(matches!(slot, Slot::Idle));
-        // SAFETY: `new`'s contract; the slot says what has set_started.
+        // SAFETY: `new`'s contract; the slot records the operation.
         match unsafe { ep.send_raw(self.at, self.size, params) } {
             Ok(Started::Done(())) => Ok(()),
             Ok(Started::Running(id)) => {
@@ -37,7 +36,7 @@ impl<'a> SingleBuffer<'a> {
         }
     }
 
-    /// Receives into it for an idle slot. HOT
+    /// Receives into the buffer for an idle slot. HOT
     #[inline(always)]
     pub fn recv(&self, slot: &mut Slot, matching: Match) -> Result<(), Failure> {
         debug_assert!(matches!(slot, Slot::Idle));
@@ -47,7 +46,6 @@ impl<'a> SingleBuffer<'a> {
                 *slot = Slot::Running(id);
                 Ok(())
             }
-            // Nobody asks what has come.
             Ok(Started::Done(_)) => Ok(()),
             Err(e) => Err(op_failed(e)),
         }
@@ -60,7 +58,7 @@ impl<'a> SingleBuffer<'a> {
         let ended = loop {
             match self.worker.test(id) {
                 Some(ended) => break ended,
-                // What has not ended can only end when something happens.
+                // Only an event can end it: test again after one.
                 None => while !wait.progress(self.worker)? {},
             }
         };

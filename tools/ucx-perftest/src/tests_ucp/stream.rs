@@ -1,5 +1,5 @@
-//! A stream of bytes as a way for `mail`: receives of one message's length each are posted in advance, as many as the
-//! window allows, and filled in order.
+//! A byte stream as a message channel: receives of one message each are posted in advance, as many as the
+//! window allows, and complete in order.
 
 use ucp::{Ep, Started, Worker};
 
@@ -11,35 +11,33 @@ use crate::fail::Failure;
 use crate::payload;
 use crate::spec::{Flow, Receive, Spec, Validate};
 
-/// The way.
 pub struct StreamIo<'a> {
     ep: &'a Ep,
     size: usize,
     checks: bool,
     into: Option<ScatterBuffer>,
     receive: Receive,
-    /// Of a message that has come in part, as the library's memory has it.
+    /// Start of a message whose rest has not arrived (`recv_data`).
     partial: Vec<u8>,
     buffers: WindowBuffers,
-    /// The receive that is served next.
+    /// Slot of the oldest posted receive.
     next: usize,
-    /// Receives that are not posted yet, of those expected; those that are.
+    /// Receives still to be posted, and posted ones.
     to_post: u64,
     posted: u64,
     received: u64,
 }
 
 impl<'a> StreamIo<'a> {
-    /// Nothing is expected yet.
     pub fn new(spec: &Spec, worker: &Worker, ep: &'a Ep) -> Result<Self, Failure> {
         let window = if spec.test.flow() == Flow::PingPong { 1 } else { spec.window as usize };
         let checks = spec.validate == Validate::Yes;
-        // What comes in memory of the library's is scattered by us.
+        // Data in the library's memory are scattered here.
         let into = match spec.receive {
             Receive::Data => ScatterBuffer::of_receiver(spec)?,
             Receive::Recv => None,
         };
-        // What is looked at must not be written by the next one meanwhile.
+        // A buffer that is read must not be overwritten by the next message.
         let sharing = if checks || into.is_some() { Sharing::PerSlot } else { Sharing::Shared };
         let buffers = WindowBuffers::of_receiver(spec, worker, window, sharing)?;
         let (size, receive) = (spec.size(), spec.receive);
@@ -58,7 +56,7 @@ impl<'a> StreamIo<'a> {
         })
     }
 
-    /// A message has come into a buffer of ours. HOT
+    /// HOT
     #[inline(always)]
     fn arrived_in(&mut self, slot: usize) -> Result<(), Failure> {
         if self.into.is_none() && !self.checks {
@@ -74,7 +72,7 @@ impl<'a> StreamIo<'a> {
         seen
     }
 
-    /// A message has come. HOT
+    /// HOT
     #[inline(always)]
     fn arrived(&mut self, message: &[u8]) -> Result<(), Failure> {
         let mut gathered = None;
@@ -90,7 +88,7 @@ impl<'a> StreamIo<'a> {
         Ok(())
     }
 
-    /// Takes what there is, cut into messages as they were sent. HOT
+    /// Takes available data and cuts them into messages. HOT
     fn take_data(&mut self) -> Result<(), Failure> {
         while let Some(data) = self.ep.stream_recv_data().map_err(op_failed)? {
             let mut rest = &data[..];

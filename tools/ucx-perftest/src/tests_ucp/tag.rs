@@ -1,5 +1,5 @@
-//! TagTest matching: ping-pong, and a stream with a window on both sides.
-//! Run by `tests_ucp` on both sides. With `--validate` each message is checked, and so is their order.
+//! Tag matching: ping-pong, and a stream with a window on both sides. `--validate` checks every byte and the
+//! order.
 
 use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
@@ -15,51 +15,40 @@ use crate::link::Side;
 use crate::payload;
 use crate::spec::{Arrival, Memory, Spec, TagMatch, Test, Validate};
 
-/// Tag of measured messages.
 const MSG: u64 = 0x6d73_6700;
-/// Tag of the receiver's answer at the end of a stream.
+/// The receiver's acknowledgement at the end of a stream.
 const ACK: u64 = 0x6163_6b00;
 
-/// A send with this tag.
 pub fn with_tag(tag: u64, sync: Sync) -> SendParams {
     SendParams { tag: Some(tag), sync, ..SendParams::default() }
 }
 
-/// How many messages there are in each round of a window, for `iters` of them. Of an empty window there are none.
+/// Numbers of messages per round of a window, `iters` in all; none for an empty window.
 fn window_rounds(iters: u64, window: usize) -> impl Iterator<Item = usize> {
     let round = window as u64;
     let whole = iters.checked_div(round).unwrap_or(0);
-    // The rest of a round fits.
+    // Smaller than a window.
     let rest = iters.checked_rem(round).unwrap_or(0) as usize;
     (0..whole).map(move |_| window).chain((rest > 0).then_some(rest))
 }
 
-/// Everything a tag test has.
 pub struct TagTest<'a> {
-    /// What is measured.
     pub spec: &'a Spec,
-    /// Which side this is.
     pub side: Side,
-    /// The worker.
     pub worker: Worker,
-    /// The way to the other side.
     pub ep: &'a Ep,
-    /// Waits for it.
     pub wait: Waiter<'a>,
-    /// Counts iterations.
     pub counter: IterationCounter<'a>,
-    /// The buffers, of all passes.
     pub buffers: Option<TagBuffers>,
 }
 
-/// Sharing to send from and to receive into: none where a side does not.
+/// Empty where a side does not send or receive.
 pub struct TagBuffers {
     sends: WindowBuffers,
     recvs: WindowBuffers,
 }
 
 impl TagTest<'_> {
-    /// One pass of `iters` iterations.
     pub fn measure(&mut self, iters: u64) -> Result<(), Failure> {
         let mut buffers = match self.buffers.take() {
             Some(buffers) => buffers,
@@ -96,7 +85,7 @@ impl TagTest<'_> {
         }
     }
 
-    /// Nothing is asked of a message but that it comes.
+    /// Messages are only counted.
     fn is_unchecked(&self) -> bool {
         self.spec.validate == Validate::No && self.spec.arrival == Arrival::Expected
     }
@@ -112,7 +101,6 @@ impl TagTest<'_> {
         Ok(buffers)
     }
 
-    /// Sharing to send from.
     fn send_buffers(&self, slots: usize) -> Result<WindowBuffers, Failure> {
         let sharing = if self.spec.validate == Validate::Yes { Sharing::PerSlot } else { Sharing::Shared };
         let mut buffers = WindowBuffers::of_sender(self.spec, &self.worker, slots, sharing)?;
@@ -146,7 +134,7 @@ impl TagTest<'_> {
             }
         }
         payload::check(&buffers.received(slot), seq, size).map_err(Failure::Validation)?;
-        // So that a message that leaves bytes as they were is found.
+        // So that a message that leaves bytes unwritten is found.
         buffers.bytes(slot).fill(0xee);
         Ok(())
     }
@@ -174,7 +162,8 @@ impl TagTest<'_> {
         {
             return self.ping_pong_single((sends, to), (recvs, from), iters, &params);
         }
-        // The clock is read while the message travels, as ucx_perftest does: a sample is the time from send to send.
+        // The clock is read while the message travels, as `ucx_perftest` does: a sample is the time from send
+        // to send.
         for seq in 0..iters {
             if first {
                 self.number(sends, 0, seq);
@@ -194,7 +183,7 @@ impl TagTest<'_> {
         Ok(())
     }
 
-    /// The same, when nothing is asked of a message but that it comes.
+    /// Ping-pong of messages that are only counted.
     fn ping_pong_single(
         &mut self,
         (sends, to): (SingleBuffer<'_>, &mut Slot),
@@ -239,7 +228,7 @@ impl TagTest<'_> {
             }
         }
         sends.drain(&mut self.wait)?;
-        // Sent is not received: the rate counts what has been.
+        // The rate counts received messages, not sent ones.
         ack.wait(0, &mut self.wait).map(drop)
     }
 
@@ -289,7 +278,7 @@ impl TagTest<'_> {
                 self.counter.tick_stream();
             }
         }
-        // The oldest is where the last round ended.
+        // The oldest receive is where the last round ended.
         slots.rotate_left((again % slots.len() as u64) as usize);
         for slot in &mut slots[..ahead] {
             recvs.wait(slot, &mut self.wait)?;

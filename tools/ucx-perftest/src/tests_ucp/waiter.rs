@@ -1,5 +1,5 @@
-//! Progress while a test waits: polls or sleeps as the test says, and gives up when the peer is gone or nothing happens.
-//! Used by all tests of two sides.
+//! Progress while a test waits: polls or sleeps as `-E` says, and fails when the peer is gone or the timeout
+//! has passed.
 
 use std::time::Duration;
 
@@ -10,12 +10,10 @@ use crate::fail::Failure;
 use crate::link::Link;
 use crate::spec::{Spec, Waiting};
 
-/// The error of an operation.
 pub fn op_failed(e: ucp::Error) -> Failure {
     Failure::Run(format!("an operation failed: {e}"))
 }
 
-/// Progress while waiting, with an end to backoff.
 pub struct Waiter<'a> {
     link: &'a mut Link,
     ep: &'a Ep,
@@ -24,13 +22,12 @@ pub struct Waiter<'a> {
 }
 
 impl<'a> Waiter<'a> {
-    /// Looks at `link`, and whether the peer of `ep` has op_failed, when nothing happens for long.
     pub fn new(spec: &Spec, link: &'a mut Link, ep: &'a Ep) -> Waiter<'a> {
         let backoff = Backoff::new(link);
         Waiter { link, ep, backoff, waiting: spec.waiting }
     }
 
-    /// One call of progress; whether anything happened. HOT
+    /// One call of progress; returns whether anything happened. HOT
     #[inline(always)]
     pub fn progress(&mut self, worker: &Worker) -> Result<bool, Failure> {
         if worker.progress() > 0 {
@@ -63,7 +60,6 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// What a stride of calls has come to.
     #[cold]
     fn after_batch(&mut self, events: usize) -> Result<(), Failure> {
         if events > 0 {
@@ -74,7 +70,6 @@ impl<'a> Waiter<'a> {
         if self.backoff.is_peer_check_due() { self.check_peer() } else { Ok(()) }
     }
 
-    /// Nothing has happened.
     #[inline(always)]
     fn idle(&mut self, worker: &Worker) -> Result<(), Failure> {
         if self.waiting == Waiting::Sleep {
@@ -84,7 +79,7 @@ impl<'a> Waiter<'a> {
         if self.backoff.is_peer_check_due() { self.check_peer() } else { Ok(()) }
     }
 
-    /// Until something happens; a tenth of a second at most, then a look at the other side.
+    /// Sleeps until an event, 0.1 s at most; after a timeout checks the other side.
     fn sleep(&mut self, worker: &Worker) -> Result<(), Failure> {
         let woken = worker.wait(Some(Duration::from_millis(100)));
         match woken.map_err(|e| Failure::Run(format!("cannot sleep: {e}")))? {
@@ -97,7 +92,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// A receive from anybody does not end because one peer has failed.
+    /// A receive from any source does not fail when the peer does.
     #[cold]
     fn check_peer(&self) -> Result<(), Failure> {
         match self.ep.peer_view().and_then(|peer| peer.fault) {
@@ -106,12 +101,11 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Waits for the other side, with progress meanwhile.
     pub fn barrier(&mut self, worker: &Worker) -> Result<(), Failure> {
         Ok(self.link.barrier(|| worker.progress())?)
     }
 
-    /// Waits for the other side without progress.
+    /// A barrier without progress.
     pub fn barrier_idle(&mut self) -> Result<(), Failure> {
         Ok(self.link.barrier(|| 0)?)
     }

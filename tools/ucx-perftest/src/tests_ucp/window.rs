@@ -1,9 +1,8 @@
-//! Message buffers with an operation each: what a window of sends or receives needs.
-//! Used by `tag`. Sharing are given to the engine by pointer, so this file sees to it that none is looked at, reused
-//! or freed while an operation has it.
+//! Message buffers with one operation each: a window of sends or receives. The engine gets buffers by
+//! pointer, so this file ensures that none is read, reused or freed while an operation has it.
 //!
-//! A run that looks at no byte has one buffer for the whole window, as ucx_perftest has: its figures are those of the
-//! path, not of main memory.
+//! Runs that check no bytes share one buffer for the window, as `ucx_perftest` does: they measure the path,
+//! not memory.
 
 use std::borrow::Cow;
 use std::ptr::NonNull;
@@ -23,45 +22,39 @@ use crate::page_buffer::PageBuffer;
 use crate::payload;
 use crate::spec::{Layout, Memory, Pages, Spec};
 
-/// What the operations of a window have for memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sharing {
-    /// A buffer each.
     PerSlot,
-    /// One for all: nobody asks what is in it.
+    /// For runs that do not read it.
     Shared,
 }
 
-/// A window of buffers.
 pub struct WindowBuffers {
     worker: Worker,
-    /// The buffers' memory, `None` once it has been given up: registered, or the program's own.
+    /// Memory of the buffers, registered or of the program; `None` once it has been leaked.
     memory: Option<Result<Mem, PageBuffer>>,
     memory_range: NonNull<[u8]>,
     size: usize,
-    /// StreamIo from one slot's buffer to the next one's: `size`, or 0 if they are one.
+    /// Distance of buffers, bytes: `size`, or 0 if they are shared.
     stride: usize,
     slots: Vec<Slot>,
-    /// Of receives that ended in the call that began them.
+    /// Status of receives that ended in the call that began them.
     statuses: Vec<Option<RecvStatus>>,
-    /// Lengths of the pieces that puts and gets hand over, if more than one; the rest unused.
+    /// Lengths of pieces in puts and gets, if there are several.
     pieces: ArrayVec<usize, 4>,
-    /// Where in its buffer a message lies that is sent in several pieces: offsets and lengths.
+    /// Offset and length of each piece of a message in its buffer, if there are several.
     ranges: Vec<(usize, usize)>,
-    /// The pieces of the message that is being sent.
+    /// Pieces of the message being sent.
     list: Vec<Piece>,
 }
 
 /// A message to send.
 pub enum Message<'a> {
-    /// In one piece.
     One(*const u8, usize),
-    /// In several.
     Pieces(&'a [Piece]),
 }
 
 impl WindowBuffers {
-    /// Sharing of `size` bytes for `slots` operations.
     pub fn new(
         worker: &Worker,
         slots: usize,
@@ -109,7 +102,7 @@ impl WindowBuffers {
         })
     }
 
-    /// Sharing for messages that are sent as the test says: in one piece, or in several with bytes between them.
+    /// Buffers with the sender's layout.
     pub fn of_sender(
         spec: &Spec,
         worker: &Worker,
@@ -125,7 +118,7 @@ impl WindowBuffers {
         Ok(buffers)
     }
 
-    /// Sharing that messages are received into as the test says: in one piece, or in several with bytes between them.
+    /// Buffers with the receiver's layout.
     pub fn of_receiver(
         spec: &Spec,
         worker: &Worker,
@@ -153,7 +146,7 @@ impl WindowBuffers {
         Cow::Owned(whole)
     }
 
-    /// Writes message number `seq` to where an idle buffer is sent from.
+    /// Writes message number `seq` into an idle buffer.
     pub fn number(&mut self, slot: usize, seq: u64) {
         if self.ranges.is_empty() {
             return payload::fill(self.bytes(slot), seq);
@@ -169,7 +162,7 @@ impl WindowBuffers {
         self.ranges = ranges;
     }
 
-    /// The message of a slot. HOT
+    /// HOT
     #[inline(always)]
     fn message(&mut self, slot: usize) -> Message<'_> {
         let at = self.slot_ptr(slot);
@@ -177,13 +170,13 @@ impl WindowBuffers {
             return Message::One(at, self.size);
         }
         self.list.clear();
-        // Spots lie within the buffer: it is as long as they span.
+        // Pieces lie within the buffer: it is as long as they span.
         let piece = |&(offset, len): &(usize, usize)| Piece { addr: at.wrapping_add(offset), len };
         self.list.extend(self.ranges.iter().map(piece));
         Message::Pieces(&self.list)
     }
 
-    /// From now on puts and gets hand their buffer over in pieces of these lengths, side by side.
+    /// Makes puts and gets pass their buffer in adjacent pieces of these lengths.
     pub fn split_into(&mut self, pieces: &[usize]) {
         debug_assert!(pieces.iter().sum::<usize>() == self.size);
         self.pieces = pieces.iter().copied().take(4).collect();
@@ -199,18 +192,17 @@ impl WindowBuffers {
         self.pieces.iter().map(cut).collect()
     }
 
-    /// The buffer, if it is one in one piece, and all that have it.
+    /// The shared contiguous buffer and all slots, if this is one.
     pub fn single_buffer(&mut self) -> Option<(SingleBuffer<'_>, &mut [Slot])> {
         if !self.ranges.is_empty() || !self.pieces.is_empty() || self.stride > 0 && self.slots.len() > 1 {
             return None;
         }
-        // SAFETY: `size` bytes start there, and live as long as a slot says that an operation has them: see `drop`.
-        // Whoever looks at them needs the buffers, which is borrowed.
+        // SAFETY: `size` bytes start there and live as long as a slot is `Running`: see `drop`. Readers need
+        // the window, which is borrowed.
         let single = unsafe { SingleBuffer::new(&self.worker, self.memory_range.as_ptr().cast(), self.size) };
         Some((single, &mut self.slots))
     }
 
-    /// How many buffers.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
@@ -226,7 +218,7 @@ impl WindowBuffers {
         let same_memory = if self.stride == 0 { &self.slots[..] } else { &self.slots[slot..=slot] };
         assert!(same_memory.iter().all(|s| !matches!(s, Slot::Running(_))), "an operation has the buffer");
         let at = self.slot_ptr(slot);
-        // SAFETY: `at` starts `size` bytes of the leaked box or of `mem`, whose key no peer has. This is the only
+        // SAFETY: `at` starts `size` bytes of the window's memory, whose key no peer has. This is the only
         // reference to them: no operation has them, and the result borrows `self`.
         unsafe { std::slice::from_raw_parts_mut(at, self.size) }
     }
@@ -236,8 +228,8 @@ impl WindowBuffers {
     pub fn send(&mut self, slot: usize, ep: &Ep, params: &SendParams) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
         let started = match self.message(slot) {
-            // SAFETY: the buffer is not touched while its slot is `Running` (sends that share it only read), and lives
-            // until then: see `drop`.
+            // SAFETY: the buffer does not change while its slot is `Running` (sends that share it only read),
+            // and lives until then: see `drop`.
             Message::One(at, len) => unsafe { ep.send_raw(at, len, params) },
             // SAFETY: as above.
             Message::Pieces(pieces) => unsafe { ep.send_iov_raw(pieces, params) },
@@ -249,7 +241,8 @@ impl WindowBuffers {
     /// Sends an idle buffer by `begin`. HOT
     ///
     /// # Safety
-    /// `begin` starts an operation of the buffers's worker that reads these bytes, and hands them to nothing else.
+    /// `begin` starts an operation of the window's worker that reads these bytes, and passes them to nothing
+    /// else.
     #[inline(always)]
     pub unsafe fn send_by(
         &mut self,
@@ -262,7 +255,7 @@ impl WindowBuffers {
         Ok(())
     }
 
-    /// Receives into an idle buffer from a stream, until it is full. HOT
+    /// Receives into an idle buffer from a stream until it is full. HOT
     #[inline(always)]
     pub fn stream_recv(&mut self, slot: usize, ep: &Ep) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
@@ -297,7 +290,7 @@ impl WindowBuffers {
         self.set_started(slot, started)
     }
 
-    /// Waits for a message that matches to be there unexpected, then receives it into an idle buffer.
+    /// Waits until a matching unexpected message is there, then receives it into an idle buffer.
     pub fn probe_and_recv(
         &mut self,
         slot: usize,
@@ -354,8 +347,8 @@ impl WindowBuffers {
         self.set_started(slot, started)
     }
 
-    /// Does an atomic on one element, whose operands are copied in the call; the old value, if it is to be fetched, goes
-    /// to an idle buffer. HOT
+    /// Starts an atomic on one element. Operands are copied in the call; a fetched value goes to an idle
+    /// buffer. HOT
     #[inline(always)]
     pub fn atomic(
         &mut self,
@@ -370,8 +363,8 @@ impl WindowBuffers {
         assert!(params.count == 1 && params.ty.size() == self.size);
         let result = if fetches { self.slot_ptr(slot) } else { std::ptr::null_mut() };
         let params = AtomicParams { result, ..params };
-        // SAFETY: operands are the caller's references until the end of this call; the buffer has room for the element
-        // and is not touched while its slot is `Running`.
+        // SAFETY: operands live until the call ends; the buffer has room for the element and is not touched
+        // while its slot is `Running`.
         let started = unsafe { ep.atomic_raw(remote, rkey, &params) };
         self.set_started(slot, started)
     }
@@ -392,7 +385,7 @@ impl WindowBuffers {
         Ok(())
     }
 
-    /// Waits until a buffer is idle; answers the status if it was received into. HOT
+    /// Waits until a buffer is idle; returns the status of a receive. HOT
     #[inline(always)]
     pub fn wait(&mut self, slot: usize, wait: &mut Waiter<'_>) -> Result<Option<RecvStatus>, Failure> {
         let state = &mut self.slots[slot];
@@ -403,7 +396,7 @@ impl WindowBuffers {
                 let ended = loop {
                     match self.worker.test(id) {
                         Some(ended) => break ended,
-                        // What has not ended can only end when something happens.
+                        // Only an event can end it: test again after one.
                         None => while !wait.progress(&self.worker)? {},
                     }
                 };
@@ -415,7 +408,7 @@ impl WindowBuffers {
         Ok(status)
     }
 
-    /// Whether a buffer is idle: what it did, if anything, has ended. Makes no progress. HOT
+    /// Whether the operation of a buffer, if any, has ended. Makes no progress. HOT
     #[inline(always)]
     pub fn is_idle(&mut self, slot: usize) -> Result<bool, Failure> {
         if let Slot::Idle = self.slots[slot] {
@@ -424,7 +417,7 @@ impl WindowBuffers {
         Ok(self.poll_slot(slot)?.is_some())
     }
 
-    /// The status of what was received into a buffer, once, when it has ended. Makes no progress. HOT
+    /// Status of a receive, once, when it has ended. Makes no progress. HOT
     #[inline(always)]
     pub fn poll(&mut self, slot: usize) -> Result<Option<RecvStatus>, Failure> {
         Ok(self.poll_slot(slot)?.flatten())
@@ -445,7 +438,6 @@ impl WindowBuffers {
         status.map(Some)
     }
 
-    /// Waits until all buffers are idle.
     pub fn drain(&mut self, wait: &mut Waiter<'_>) -> Result<(), Failure> {
         (0..self.len()).try_for_each(|slot| self.wait(slot, wait).map(drop))
     }
@@ -453,7 +445,7 @@ impl WindowBuffers {
 
 impl Drop for WindowBuffers {
     fn drop(&mut self) {
-        // After a failure operations may still run; then the buffers stay.
+        // After a failure operations may still use the buffers: leak them.
         if self.slots.iter().any(|s| matches!(s, Slot::Running(_))) {
             std::mem::forget(self.memory.take());
         }

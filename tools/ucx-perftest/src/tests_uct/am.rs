@@ -1,5 +1,5 @@
-//! Active messages: ping-pong latency, and a stream with credits from the receiver.
-//! Run by `tests_uct`. A message is its sequence number and a pattern; only `--validate` writes more than the number.
+//! Active messages: ping-pong, and a stream with credits from the receiver. A message is its sequence number
+//! and a pattern; without `--validate` only the number is written.
 
 use ucs::mem::copy_slice;
 use uct::api::{Comp, Ep, Iface, Outcome};
@@ -11,7 +11,6 @@ use crate::link::Side;
 use crate::payload::{self, SEQ_LEN, SeenMessages};
 use crate::spec::Layout;
 
-/// The message that is sent, in the process's own memory.
 struct Message {
     bytes: AlignedBuffer,
     pieces: Vec<usize>,
@@ -34,7 +33,8 @@ impl Message {
     }
 }
 
-/// Calls `$run!(send)` with the sending closure of the data path, so that each path has loops of its own.
+/// Calls `$run!(send)` with the sending closure of the data path, so that each path has compiled loops of its
+/// own.
 macro_rules! by_path {
     ($ctx:ident, $path:expr, $run:expr) => {{
         let mut message = Message::new($ctx)?;
@@ -70,7 +70,7 @@ macro_rules! by_path {
                 })
             }
             _ => $run($ctx, |ctx: &mut TestContext<'_, I>, seq| {
-                // The payload has its own, which somebody looks at.
+                // The payload has its own number, which the receiver checks.
                 message.number(ctx, seq);
                 let (_, payload) = message.bytes.split_at(SEQ_LEN);
                 ctx.post(|ep, _| ep.am_short(MSG, seq, payload).map(drop))
@@ -105,19 +105,18 @@ fn zcopy<I: Iface>(ctx: &mut TestContext<'_, I>, message: &Message) -> Result<()
         }
         // The header takes the first bytes of the first pieces.
         let iov = ctx.iov(slot, header.len());
-        // SAFETY: the pieces are in registered memory that outlives the interface's use of it (the ctx flushes
-        // before it ends), and the slot is written again only after its completion gave it back.
+        // SAFETY: the pieces are in registered memory that outlives its use by the interface (the test
+        // flushes at its end), and the slot is written again only after its completion freed it.
         unsafe { ctx.ep().am_zcopy(MSG, header, &iov, Comp::Token(slot.into())) }
     })
 }
 
-/// Half a round trip: each side sends when the other's message is here.
 pub fn lat<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
     if ctx.validates() {
         ctx.expect(Check::Next { seq: 0, len: ctx.spec.size() });
     }
     ctx.events.msgs.set(0);
-    // Nobody may send before the other side has counted back to nothing.
+    // Nobody may send before the other side has reset its count.
     ctx.barrier()?;
     ctx.counter.start();
     match ctx.side {
@@ -126,7 +125,6 @@ pub fn lat<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) -> 
     }
 }
 
-/// The same where one side is both.
 fn to_itself<'r, I: Iface>(
     ctx: &mut TestContext<'r, I>,
     iters: u64,
@@ -135,7 +133,7 @@ fn to_itself<'r, I: Iface>(
     for seq in 0..iters {
         send(ctx, seq)?;
         ctx.counter.tick();
-        // It is here already where it is delivered within the send.
+        // A transport that delivers within the send has counted it already.
         if ctx.events.msgs.get() <= seq {
             ctx.poll_until(|ctx| ctx.events.msgs.get() > seq)?;
         }
@@ -149,7 +147,8 @@ fn ping_pong<'r, I: Iface>(
     mut send: impl FnMut(&mut TestContext<'r, I>, u64) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let first = ctx.side == Side::Client;
-    // The clock is read while the message travels, as ucx_perftest does: a sample is the time from send to send.
+    // The clock is read while the message travels, as `ucx_perftest` does: a sample is the time from send to
+    // send.
     for seq in 0..iters {
         if first {
             send(ctx, seq)?;
@@ -164,7 +163,8 @@ fn ping_pong<'r, I: Iface>(
     Ok(())
 }
 
-/// Messages one way. The receiver says now and then how many it has, so the rate is that of delivered messages.
+/// Messages in one direction. The receiver confirms them now and then, so the rate is that of delivered
+/// messages.
 pub fn stream<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
     ctx.events.msgs.set(0);
     ctx.events.credit = 0;

@@ -1,5 +1,5 @@
-//! Atomics on the first word of the other side's target: posted additions, and fetching operations.
-//! Run by `tests_uct`. With `--validate` every fetched value and the final word are checked.
+//! Atomics on the first word of the other side's target: posted additions and fetching operations.
+//! `--validate` checks every fetched value and the final word.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -11,7 +11,7 @@ use crate::fail::Failure;
 use crate::link::Side;
 use crate::spec::Test;
 
-/// Calls `$run` with the word of the message's size.
+/// Calls `$run` with the word type of the message size.
 macro_rules! by_word {
     ($ctx:ident, $run:ident, $iters:expr) => {
         match $ctx.spec.size() {
@@ -24,7 +24,7 @@ macro_rules! by_word {
     };
 }
 
-/// Half a round trip: each side adds one to the other's word when its own was added to.
+/// Half a round trip: each side adds to the other's word when its own has changed.
 pub fn add_lat<I: Iface>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), Failure> {
     ctx.target.clear_word();
     ctx.barrier()?;
@@ -35,7 +35,8 @@ pub fn add_lat<I: Iface>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(),
 fn add_loop<I: Iface, W: Word>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), Failure> {
     let (to, one) = (ctx.remote.0, W::from_u64(1));
     let first = ctx.side != Side::Server;
-    // The clock is read while the addition travels, as ucx_perftest does: a sample is the time from post to post.
+    // The clock is read while the addition travels, as `ucx_perftest` does: a sample is the time from post to
+    // post.
     for seq in 0..iters {
         let want = W::from_u64(seq + 1).to_u64();
         if first {
@@ -51,7 +52,6 @@ fn add_loop<I: Iface, W: Word>(ctx: &mut TestContext<'_, I>, iters: u64) -> Resu
     Ok(())
 }
 
-/// Posted additions, then a wait until all have taken effect.
 pub fn add_mr<I: Iface>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), Failure> {
     by_word!(ctx, post_loop, iters)
 }
@@ -70,7 +70,6 @@ fn post_loop<I: Iface, W: Word>(ctx: &mut TestContext<'_, I>, iters: u64) -> Res
     finish::<I, W>(ctx, iters)
 }
 
-/// Fetching operations, as many at a time as the window allows; one by one where results are checked.
 pub fn fetch<I: Iface>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), Failure> {
     by_word!(ctx, fetch_by_test, iters)
 }
@@ -78,7 +77,7 @@ pub fn fetch<I: Iface>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), F
 fn fetch_by_test<I: Iface, W: Word>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), Failure> {
     start(ctx)?;
     if ctx.side.is_active() {
-        // Each leaves the number of operations so far in the word and finds the number before.
+        // Each operation leaves the number of operations so far in the word.
         match ctx.spec.test {
             Test::Fadd => fetch_loop::<I, W>(ctx, iters, |ctx, _, result, comp| {
                 let one = W::from_u64(1);
@@ -101,7 +100,7 @@ fn fetch_by_test<I: Iface, W: Word>(ctx: &mut TestContext<'_, I>, iters: u64) ->
             })?,
         }
     }
-    // With several in flight on an unordered wire only the sum is certain.
+    // With several in flight on an unordered network only the sum is certain.
     if ctx.validates() || ctx.spec.test == Test::Fadd { finish::<I, W>(ctx, iters) } else { ctx.barrier() }
 }
 
@@ -134,7 +133,7 @@ fn fetch_loop<I: Iface, W: Word>(
         ctx.counter.tick_stream();
         Ok(())
     });
-    // Results must outlive the operations, whatever went wrong.
+    // Operations may still write their results after an error: leak them.
     if ctx.drain().is_err() {
         std::mem::forget(results);
     }

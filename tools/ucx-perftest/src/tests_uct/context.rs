@@ -1,5 +1,5 @@
-//! What every low-level test has: an open interface, an endpoint to the other side, memory, a meter, and loops that
-//! post, poll and wait. The tests in `am`, `rma` and `amo` are written on it. Knows no test.
+//! The environment of a low-level test: interface, endpoint, memory, counter, and functions that post, poll
+//! and wait. Used by `am`, `rma` and `amo`.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,39 +17,42 @@ use crate::payload::{self, SeenMessages};
 use crate::spec::{Spec, Validate};
 use tools_common::meter::Meter;
 
-/// Most events of one poll.
 const POLL_BATCH: usize = 32;
 /// Active message id of measured messages.
 pub const MSG: u8 = 1;
-/// Active message id of the receiver's answers to a stream.
+/// Active message id of the receiver's credits.
 pub const CREDIT: u8 = 2;
 
-/// Token of the completion of a flush; other tokens are slots.
+/// Token of a flush; other tokens are slots.
 const FLUSH: u64 = u64::MAX;
 
-/// What the interface has reported.
+/// Events of the interface.
 pub struct Events {
-    /// Measured messages that came.
     pub msgs: Rc<Cell<u64>>,
-    /// Messages the receiver says it has.
+    /// Messages that the receiver has confirmed.
     pub credit: u64,
-    /// Source slots that are free.
+    /// Free source slots.
     pub free: Vec<u32>,
-    /// Slots whose operation ended since the test looked, if it keeps them.
+    /// Completed operations with a slot.
     pub ended: u64,
     flushed: bool,
     error: Option<Failure>,
     check: Check,
 }
 
-/// What is checked of an arriving message.
+/// How arriving messages are checked.
 pub enum Check {
-    /// Nothing.
     No,
-    /// The next has this number, and this length.
-    Next { seq: u64, len: usize },
-    /// Any of these, each once, of this length.
-    Each { seen: SeenMessages, len: usize },
+    /// In order: the number of the next message, and the length of all.
+    Next {
+        seq: u64,
+        len: usize,
+    },
+    /// In any order, each once, of this length.
+    Each {
+        seen: SeenMessages,
+        len: usize,
+    },
 }
 
 impl Sink for Events {
@@ -108,21 +111,16 @@ impl Events {
     }
 }
 
-/// An endpoint with everything around it.
 pub struct TestContext<'a, I: Iface> {
-    /// What is measured.
     pub spec: &'a Spec,
-    /// Which side this is.
     pub side: Side,
-    /// What has been reported.
     pub events: Events,
-    /// Memory that the other side reaches.
+    /// Memory that the other side accesses.
     pub target: &'a RegisteredMemory<I::Md>,
-    /// Memory that zcopy reads and writes: one message a slot.
+    /// Memory of zcopy: one message per slot.
     pub source: &'a RegisteredMemory<I::Md>,
-    /// First address of the other side's target, and its key.
+    /// Address and key of the other side's target.
     pub remote: (u64, <I::Md as Md>::Rkey),
-    /// Counts iterations, and prints.
     pub counter: IterationCounter<'a>,
     ep: I::Ep,
     iface: &'a I,
@@ -131,31 +129,23 @@ pub struct TestContext<'a, I: Iface> {
     spin_hint: SpinHint,
 }
 
-/// Pieces of registered memory.
 pub type Pieces<'a, I> = ArrayVec<Iov<'a, <<I as Iface>::Md as Md>::Mem>, 64>;
 
-/// The parts of a [`TestContext`] that are there before it.
+/// The arguments of [`TestContext::new`].
 pub struct ContextParts<'a, I: Iface> {
-    /// What is measured.
     pub spec: &'a Spec,
-    /// The interface.
     pub iface: &'a I,
-    /// The endpoint.
     pub ep: I::Ep,
-    /// The line to the other side.
     pub link: &'a mut Link,
-    /// Memory that the other side reaches.
     pub target: &'a RegisteredMemory<I::Md>,
-    /// Memory for zcopy.
     pub source: &'a RegisteredMemory<I::Md>,
-    /// The other side's target.
     pub remote: (u64, <I::Md as Md>::Rkey),
-    /// Prints the figures so far.
+    /// Prints figures so far.
     pub show: &'a mut dyn FnMut(&mut Meter),
 }
 
 impl<'a, I: Iface> TestContext<'a, I> {
-    /// A ctx with all source slots free.
+    /// A context with all source slots free.
     pub fn new(parts: ContextParts<'a, I>) -> Self {
         let ContextParts { spec, iface, ep, link, target, source, remote, show } = parts;
         let events = Events {
@@ -169,7 +159,8 @@ impl<'a, I: Iface> TestContext<'a, I> {
         };
         let (side, counter, backoff) = (link.side(), IterationCounter::new(show), Backoff::new(link));
         if side == Side::Both && spec.validate != Validate::Yes && iface.deliver_within_send(true) {
-            // As UCX delivers what a process sends to itself. Who validates takes messages from the poll.
+            // UCX also delivers a message to itself within the send. A validating run takes messages from
+            // polls.
             let msgs = events.msgs.clone();
             iface.set_am_handler(MSG, Some(Box::new(move |_| msgs.set(msgs.get() + 1))));
         }
@@ -190,12 +181,10 @@ impl<'a, I: Iface> TestContext<'a, I> {
         }
     }
 
-    /// The endpoint.
     pub fn ep(&self) -> &I::Ep {
         &self.ep
     }
 
-    /// Whether every byte is checked.
     pub fn validates(&self) -> bool {
         self.spec.validate == Validate::Yes
     }
@@ -216,7 +205,7 @@ impl<'a, I: Iface> TestContext<'a, I> {
         self.spec.piece_ranges().flat_map(|(at, len)| self.source.read(base + at, len)).collect()
     }
 
-    /// The pieces of a source slot, behind their first `skip` bytes. HOT
+    /// The pieces of a source slot without their first `skip` bytes. HOT
     #[inline(always)]
     pub fn iov(&self, slot: u32, mut skip: usize) -> Pieces<'a, I> {
         let base = slot as usize * self.spec.span();
@@ -231,7 +220,7 @@ impl<'a, I: Iface> TestContext<'a, I> {
         iov
     }
 
-    /// Sets what is checked of arriving messages; answers how many of those expected so far have not come.
+    /// Sets how arriving messages are checked; returns how many expected by the previous check are missing.
     pub fn expect(&mut self, check: Check) -> u64 {
         match std::mem::replace(&mut self.events.check, check) {
             Check::Each { seen, .. } => seen.missing(),
@@ -239,7 +228,7 @@ impl<'a, I: Iface> TestContext<'a, I> {
         }
     }
 
-    /// Takes in what there is; answers how much. HOT
+    /// Polls once; returns the number of events. HOT
     #[inline(always)]
     pub fn poll(&mut self) -> Result<usize, Failure> {
         let n = self.iface.poll(POLL_BATCH, &mut self.events);
@@ -274,7 +263,8 @@ impl<'a, I: Iface> TestContext<'a, I> {
         }
     }
 
-    /// The same where `done` looks at memory that the other side writes to: not as fast as can be, which would keep it from that. HOT
+    /// As [`poll_until`](Self::poll_until), with a pause between reads of memory that the other side writes:
+    /// reads without a pause delay its writes. HOT
     #[inline(always)]
     pub fn poll_memory_until(&mut self, mut done: impl FnMut(&Self) -> bool) -> Result<(), Failure> {
         let spin_hint = self.spin_hint;
@@ -286,7 +276,6 @@ impl<'a, I: Iface> TestContext<'a, I> {
         })
     }
 
-    /// What a stride of polls has come to.
     #[cold]
     fn after_batch(&mut self, events: usize) -> Result<(), Failure> {
         if events > 0 {
@@ -297,7 +286,7 @@ impl<'a, I: Iface> TestContext<'a, I> {
         if self.events.error.is_some() { Err(self.take_error()) } else { Ok(()) }
     }
 
-    /// Does `op`, given the endpoint and the key of the other side's memory, until there is room for it. HOT
+    /// Starts `op` with endpoint and remote key; polls while there are no resources. HOT
     #[inline(always)]
     pub fn post(
         &mut self,
@@ -309,8 +298,7 @@ impl<'a, I: Iface> TestContext<'a, I> {
         }
     }
 
-    /// The same after an attempt. Where there is no room that is the rule, in streams, so this is not cold; but not compiled into
-    /// loops that need all registers.
+    /// Not cold, as streams often run out of resources, but not inlined into loops that need all registers.
     #[inline(never)]
     fn post_retry(
         &mut self,
@@ -329,7 +317,7 @@ impl<'a, I: Iface> TestContext<'a, I> {
         }
     }
 
-    /// Takes a source slot, does `op` with it and gives it back if the operation ended in the call. HOT
+    /// Starts `op` with a free source slot; frees the slot if the operation ends in the call. HOT
     #[inline(always)]
     pub fn post_slot(&mut self, mut op: impl FnMut(&Self, u32) -> Outcome) -> Result<(), Failure> {
         let slot = loop {
@@ -352,7 +340,6 @@ impl<'a, I: Iface> TestContext<'a, I> {
         }
     }
 
-    /// Waits until no slot is in use.
     #[inline(always)]
     pub fn drain(&mut self) -> Result<(), Failure> {
         let all = self.spec.window as usize;
@@ -383,13 +370,13 @@ impl<'a, I: Iface> TestContext<'a, I> {
         self.events.error.take().map_or(Ok(()), Err)
     }
 
-    /// The same when nothing is left to do: who is through first goes, and that the transport says so is no failure.
+    /// A barrier after which nothing is left to do: that the other side has gone is no error.
     pub fn last_barrier(&mut self) -> Result<(), Failure> {
         let (iface, events) = (self.iface, &mut self.events);
         Ok(self.link.barrier(|| iface.poll(POLL_BATCH, events))?)
     }
 
-    /// Waits for the other side without progress.
+    /// A barrier without progress.
     pub fn barrier_idle(&mut self) -> Result<(), Failure> {
         Ok(self.link.barrier(|| 0)?)
     }

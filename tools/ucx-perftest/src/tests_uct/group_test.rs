@@ -1,7 +1,6 @@
-//! One interface and many peers: everybody to the first, or everybody to everybody. Messages with credits from each
-//! receiver, puts, gets and atomics. Run by `tests_uct` on every seat of a group; targets take turns, one operation each.
-//!
-//! A message starts with its number, which says who sent it. Everybody has a room of its own in each target.
+//! One interface and many peers: active messages with credits from each receiver, puts, gets and atomics.
+//! Operations go to the targets in turn. A message begins with its number, which includes the sender's rank;
+//! each sender has its own range in a target's memory.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -29,16 +28,14 @@ use crate::spec::{Layout, Pattern, Spec, Test, Validate};
 
 const POLL_BATCH: usize = 32;
 const FLUSH: u64 = u64::MAX;
-/// Bits of a message's number below the sender's.
+/// Bits of the message number below the rank.
 const NUMBER_BITS: u32 = 40;
 
-/// What the interface has reported.
+/// Events of the interface, by rank.
 struct Events {
-    /// Messages from each.
     got: Vec<u64>,
-    /// Messages that each has confirmed.
+    /// Messages that the receiver has confirmed.
     credit: Vec<u64>,
-    /// Numbers seen from each, where that is checked.
     seen: Vec<SeenMessages>,
     size: usize,
     free: Vec<u32>,
@@ -94,7 +91,7 @@ impl Events {
     }
 }
 
-/// The bits of a number that a word of so many bytes keeps; of more than 64 the lower ones.
+/// Mask of the bits that a word holds, of the lower 64.
 fn bits(size: usize) -> u64 {
     u64::MAX >> (64 - 8 * size.min(8))
 }
@@ -103,36 +100,33 @@ fn number(rank: usize, count: u64) -> u64 {
     (rank as u64) << NUMBER_BITS | count
 }
 
-/// The peer to one peer, and its memory.
 struct Peer<I: Iface> {
     ep: I::Ep,
     rkey: <I::Md as uct::api::Md>::Rkey,
     addr: u64,
 }
 
-/// An interface with peers to everybody.
 struct GroupTest<'a, I: Iface> {
     spec: &'a Spec,
     layout: Layout,
     iface: &'a I,
     link: &'a mut Link,
     me: usize,
-    /// By number; `None` for this seat.
+    /// By rank; `None` for this member.
     peers: Vec<Option<Peer<I>>>,
-    /// Whom this seat sends to.
+    /// Ranks that this member sends to.
     targets: Vec<usize>,
-    /// Who sends to this seat.
+    /// Ranks that send to this member.
     sources: Vec<usize>,
     target: RegisteredMemory<I::Md>,
     source: RegisteredMemory<I::Md>,
     events: Events,
     counter: IterationCounter<'a>,
     backoff: Backoff,
-    /// What swaps of this seat have changed in each seat's word, where that is checked.
+    /// Sum of changes by this member's swaps, for the word of each rank.
     deltas: Vec<u64>,
 }
 
-/// Runs one test on an open interface; answers what this seat did.
 pub fn run<I: Iface>(
     spec: &Spec,
     iface: &I,
@@ -242,12 +236,11 @@ impl<I: Iface> GroupTest<'_, I> {
         self.spec.validate == Validate::Yes
     }
 
-    /// Operations on each target.
     fn operations_each(&self, iters: u64, targets: usize) -> u64 {
         (iters / targets.max(1) as u64).max(1)
     }
 
-    /// How many operations each of the others does on this seat.
+    /// Operations of each other member on this one.
     fn expected(&self, iters: u64) -> u64 {
         match self.spec.pattern {
             Pattern::AllToAll => self.operations_each(iters, self.link.size() - 1),
@@ -268,7 +261,7 @@ impl<I: Iface> GroupTest<'_, I> {
         }
         self.flush()?;
         if self.validates() {
-            // `measure` again would count this time too: the reading is taken before the next start.
+            // Not part of the measurement: the figures are read before the next start.
             self.barrier()?;
             self.check_target(iters)?;
         }
@@ -292,7 +285,7 @@ impl<I: Iface> GroupTest<'_, I> {
         Ok(())
     }
 
-    /// After all have ended: what the others left here is what they should have.
+    /// Checks what the other members left in this one's memory.
     fn check_target(&mut self, iters: u64) -> Result<(), Failure> {
         let (size, expected) = (self.spec.size(), self.expected(iters));
         match self.spec.test {
@@ -336,7 +329,7 @@ impl<I: Iface> GroupTest<'_, I> {
         self.events.error.take().map_or(Ok(()), Err)
     }
 
-    /// Does `op` on the peer to `to` until there is room for it. HOT
+    /// Starts `op` on the endpoint to rank `to`; polls while there are no resources. HOT
     #[inline(always)]
     fn post<T>(
         &mut self,
@@ -355,7 +348,7 @@ impl<I: Iface> GroupTest<'_, I> {
         }
     }
 
-    /// The same with a slot, which comes back when the operation ends. HOT
+    /// As [`post`](Self::post) with a slot, which is freed when the operation ends. HOT
     #[inline(always)]
     fn post_slot(
         &mut self,
@@ -416,7 +409,7 @@ impl<I: Iface> GroupTest<'_, I> {
                 }
                 _ => test.post(to, |_, peer| peer.ep.am_short(MSG, n, &message[SEQ_LEN..])).map(drop),
             }?;
-            // Receivers of one another must also take in what comes.
+            // Members that only send would never take in messages of one another.
             if seq.is_multiple_of(16) {
                 test.poll()?;
                 test.send_credits(&mut credited, step, expected)?;
@@ -434,7 +427,7 @@ impl<I: Iface> GroupTest<'_, I> {
         }
     }
 
-    /// Tells senders how many of their messages are here.
+    /// Returns credits to the senders.
     #[inline(always)]
     fn send_credits(&mut self, credited: &mut [u64], step: u64, expected: u64) -> Result<(), Failure> {
         for at in 0..self.sources.len() {
@@ -462,7 +455,7 @@ impl<I: Iface> GroupTest<'_, I> {
         self.each_target(each, |test, to, seq| {
             if test.validates() {
                 payload::fill(&mut bytes, number(me, seq));
-                // The last to arrive stays, so on an unordered wire they go one by one.
+                // The last put stays in memory: an unordered network must not reorder them.
                 test.drain()?;
             }
             let bytes = &bytes[..];
@@ -473,8 +466,9 @@ impl<I: Iface> GroupTest<'_, I> {
                         test.source.write(at, bytes);
                     }
                     let iov = [test.source.piece(at, size)];
-                    // SAFETY: the piece is in registered memory that outlives the interface's use of it (the test
-                    // flushes before it ends), and is written again only after its completion gave the slot back.
+                    // SAFETY: the piece is in registered memory that outlives its use by the interface (the
+                    // test flushes at its end), and is written again only after its completion freed the
+                    // slot.
                     unsafe {
                         peer.ep.put_zcopy(&iov, peer.addr + offset, &peer.rkey, Comp::Token(slot.into()))
                     }
@@ -504,8 +498,8 @@ impl<I: Iface> GroupTest<'_, I> {
                 Layout::Zcopy => test.post_slot(to, |test, peer, slot| {
                     used = slot as usize * size;
                     let iov = [test.source.piece(used, size)];
-                    // SAFETY: the piece is in registered memory that outlives the interface's use of it, and is not
-                    // touched before its completion.
+                    // SAFETY: the piece is in registered memory that outlives its use by the interface, and
+                    // is not touched before its completion.
                     unsafe { peer.ep.get_zcopy(&iov, peer.addr, &peer.rkey, Comp::Token(slot.into())) }
                 }),
                 Layout::Bcopy => test.post_slot(to, |_, peer, slot| {
@@ -541,7 +535,7 @@ impl<I: Iface> GroupTest<'_, I> {
     fn atomics_of<W: Word>(&mut self, each: u64) -> Result<(), Failure> {
         let (results, one) = (vec![Cell::new(W::from_u64(0)); self.spec.window as usize], W::from_u64(1));
         let kind = self.spec.test;
-        // What each seat's word was when this one last saw it.
+        // Value of each member's word when this one last saw it.
         let mut last_seen = vec![0u64; self.deltas.len()];
         let done = self.each_target(each, |test, to, seq| {
             if kind == Test::AddMr {
@@ -578,7 +572,7 @@ impl<I: Iface> GroupTest<'_, I> {
             }
             Ok(())
         });
-        // Results must outlive the operations, whatever went wrong.
+        // Operations may still write their results after an error: leak them.
         if self.drain().is_err() {
             std::mem::forget(results);
         }

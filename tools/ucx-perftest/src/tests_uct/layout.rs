@@ -1,5 +1,5 @@
-//! Which data path a test takes: the one asked for if the interface has it for this size, else the first that fits.
-//! The error says what does fit.
+//! Selects the data path of a test: the one asked for, or the first that fits the size. The error says what
+//! does fit.
 
 use tools_common::units::short_bytes;
 use uct::api::{AtomicOps, Caps, IfaceAttr};
@@ -7,14 +7,12 @@ use uct::api::{AtomicOps, Caps, IfaceAttr};
 use crate::fail::Failure;
 use crate::spec::{Layout, Spec, Test};
 
-/// One path, if the interface has it: up to what size.
 struct LayoutLimits {
     layout: Layout,
     range: (usize, usize),
     pieces: usize,
 }
 
-/// The path for `spec`.
 pub fn select(spec: &Spec, attr: &IfaceAttr) -> Result<Layout, Failure> {
     if spec.test.is_atomic() {
         return atomic(spec, attr);

@@ -1,6 +1,5 @@
-//! Registered memory of a test: the target of puts, gets and atomics, and the source and sink of zcopy.
-//! The only place of this tool that touches such memory. The peer may write the target at any moment, so it is only
-//! read and written by atomic accesses, never through a Rust reference.
+//! Registered memory of a test: target of puts, gets and atomics, source and sink of zcopy. Peers may write
+//! it at any time, so it is only accessed by atomics, never through a Rust reference.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut, Range};
@@ -13,15 +12,13 @@ use crate::page_buffer::{PageBuffer, zeros};
 use crate::payload;
 use crate::spec::{Pages, Target};
 
-/// Memory of the process's own that begins with a page, as registered memory does and as UCX's tool has it: a copy from
-/// somewhere else in a page takes up to a third longer.
+/// Page-aligned memory of the process: a copy from another offset takes up to a third longer.
 pub struct AlignedBuffer {
     bytes: Vec<u8>,
     range: Range<usize>,
 }
 
 impl AlignedBuffer {
-    /// `len` zeros.
     pub fn new(len: usize) -> Result<AlignedBuffer, Failure> {
         let page = rustix::param::page_size();
         let bytes = zeros(len + page)?;
@@ -46,9 +43,8 @@ impl DerefMut for AlignedBuffer {
     }
 }
 
-/// Registered memory.
 pub struct RegisteredMemory<M: Md> {
-    /// Ends before the memory that it is of.
+    /// Dropped before `own`, which it registers.
     mem: M::Mem,
     own: Option<PageBuffer>,
     peers_done: Cell<bool>,
@@ -56,7 +52,7 @@ pub struct RegisteredMemory<M: Md> {
 
 impl<M: Md> Drop for RegisteredMemory<M> {
     fn drop(&mut self) {
-        // After a failure the other side may still write, by the kernel, where this was; then it stays.
+        // After a failure the other side may still write here by the kernel: leak it.
         if !self.peers_done.get() {
             std::mem::forget(self.own.take());
         }
@@ -64,7 +60,8 @@ impl<M: Md> Drop for RegisteredMemory<M> {
 }
 
 impl<M: Md> RegisteredMemory<M> {
-    /// At least `len` bytes, zero, registered for everything: the domain's, or the program's own.
+    /// At least `len` zero bytes, registered for all access; allocated by the memory domain or by the
+    /// program.
     pub fn new(md: &M, len: usize, whose: Target, pages: Pages) -> Result<Self, Failure> {
         if whose == Target::Own {
             return RegisteredMemory::of_program(md, len.max(64), pages);
@@ -80,7 +77,8 @@ impl<M: Md> RegisteredMemory<M> {
         let own = PageBuffer::new(len, pages);
         let own =
             own.ok_or_else(|| Failure::Unsupported(format!("--own: cannot get {len} bytes of memory")))?;
-        // SAFETY: the memory outlives the registration (it is the later field), and is only accessed by atomics meanwhile.
+        // SAFETY: the memory outlives the registration (a later field), and is only accessed by atomics
+        // meanwhile.
         let mem = unsafe { md.register(own.start().as_ptr(), len, Access::ALL) };
         let mem = mem.map_err(|e| {
             Failure::Unsupported(format!("--own: cannot register {len} bytes of memory: {e}"))
@@ -88,12 +86,11 @@ impl<M: Md> RegisteredMemory<M> {
         Ok(RegisteredMemory { mem, own: Some(own), peers_done: Cell::new(false) })
     }
 
-    /// All sides have ended.
+    /// No side will access the memory any more.
     pub fn mark_ended(&self) {
         self.peers_done.set(true);
     }
 
-    /// Its remote key.
     pub fn rkey(&self, md: &M) -> Result<AddrBuf, Failure> {
         let attr = md.attr();
         if self.own.is_some() && attr.rkey_needs_alloc {
@@ -103,17 +100,15 @@ impl<M: Md> RegisteredMemory<M> {
         Ok(md.pack_rkey(&self.mem)?)
     }
 
-    /// First address, as peers name it.
     pub fn addr(&self) -> u64 {
         self.mem.addr().addr() as u64
     }
 
-    /// Length, bytes.
     pub fn len(&self) -> usize {
         self.mem.len()
     }
 
-    /// `len` bytes from `at`, as a piece of a zcopy. Panics if they are not inside.
+    /// `len` bytes at `at`, as a piece of a zcopy. Panics if they are out of range.
     pub fn piece(&self, at: usize, len: usize) -> Iov<'_, M::Mem> {
         Iov::new(self.at(at, len), len, Some(&self.mem))
     }
@@ -123,17 +118,16 @@ impl<M: Md> RegisteredMemory<M> {
         self.mem.addr().wrapping_add(at)
     }
 
-    /// The byte at `at`. HOT
+    /// HOT
     #[inline(always)]
     pub fn load(&self, at: usize) -> u8 {
         let byte = self.at(at, 1);
-        // SAFETY: `at` gave an address inside the registration, which lives as long as `self`; the memory is shared
-        // with peers and is accessed atomically by both.
+        // SAFETY: `at` gave an address inside the registration, which lives as long as `self`; the memory is
+        // shared with peers and is accessed atomically by both.
         let byte = unsafe { AtomicU8::from_ptr(byte) };
         byte.load(Ordering::Acquire)
     }
 
-    /// Sets the byte at `at`.
     pub fn store(&self, at: usize, value: u8) {
         let byte = self.at(at, 1);
         // SAFETY: as in `load`.
@@ -141,7 +135,7 @@ impl<M: Md> RegisteredMemory<M> {
         byte.store(value, Ordering::Release);
     }
 
-    /// The word at the start; of one of 16 bytes the lower half. HOT
+    /// The word at the start; the lower half of a word of 16 bytes. HOT
     #[inline(always)]
     pub fn word(&self, bytes: usize) -> u64 {
         let word = self.at(0, bytes);
@@ -165,20 +159,17 @@ impl<M: Md> RegisteredMemory<M> {
         }
     }
 
-    /// Sets the word at the start to zero.
     pub fn clear_word(&self) {
         (0..16).for_each(|at| self.store(at, 0));
     }
 
-    /// Writes `bytes` at `at`.
     pub fn write(&self, at: usize, bytes: &[u8]) {
         let to = self.at(at, bytes.len());
-        // SAFETY: the range is inside the registration; the caller's slice is no part of it, as no reference into
-        // it is ever made; nobody else writes this range now (sources are ours, targets are filled before use).
+        // SAFETY: the range is inside the registration. The slice is no part of it, as no reference into it
+        // is ever made. Nobody else writes it now (sources are ours, targets are filled before use).
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
-    /// A copy of `len` bytes at `at`.
     pub fn read(&self, at: usize, len: usize) -> Vec<u8> {
         let from = self.at(at, len);
         (0..len)
@@ -190,7 +181,6 @@ impl<M: Md> RegisteredMemory<M> {
             .collect()
     }
 
-    /// Checks the message at `at`.
     pub fn check(&self, at: usize, len: usize, seq: u64) -> Result<(), String> {
         payload::check(&self.read(at, len), seq, len)
     }

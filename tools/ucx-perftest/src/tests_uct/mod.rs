@@ -1,5 +1,5 @@
-//! Low-level tests: one transport on one device, driven directly.
-//! Called by `session` on both sides with the same [`Spec`]; exchanges addresses and keys, warms up, measures.
+//! Low-level tests: one transport on one device. Called by `session` on all sides with the same [`Spec`];
+//! exchanges addresses and keys, warms up, measures.
 
 mod am;
 mod amo;
@@ -24,9 +24,9 @@ use context::{ContextParts, TestContext};
 use memory::RegisteredMemory;
 use setup::Setup;
 
-/// Runs one test; answers the result on the side that measures (and on the other, where nobody prints it).
+/// Runs one test; the result counts on the active side.
 pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<TestResult, Failure> {
-    // `Spec::check` has seen to the name.
+    // `Spec::check` requires the name.
     let tl = spec.tl.as_deref().unwrap_or_default();
     let mut answered = false;
     let job = Job { spec, link, report, answered: &mut answered };
@@ -137,7 +137,7 @@ fn prepare<I: Iface>(spec: &Spec, iface: &I) -> Result<(Setup, TestMemory<I::Md>
         .ok_or_else(|| Failure::Unsupported("-s and -O: too much memory".into()))?;
     let checked = spec.validate == Validate::Yes;
     let needs_key = !matches!(spec.test, Test::AmLat | Test::AmBw | Test::AmMr);
-    // What nobody works on need not be the program's own.
+    // Memory that nobody accesses need not be the program's own.
     let whose = if needs_key { spec.target } else { Target::Allocated };
     let all_rounds = spec.test == Test::PutBw && checked;
     let target = RegisteredMemory::new(md, if all_rounds { all } else { size }, whose, spec.pages)?;
@@ -164,7 +164,7 @@ fn connect<I: Iface>(spec: &Spec, iface: &I, theirs: &Setup) -> Result<Connected
     Ok((ep, rkey))
 }
 
-/// One pass over a test's loop, from a point where both sides are ready to one where both are done.
+/// One pass over a test's loop. All sides are ready at its start and done at its end.
 fn measure<I: Iface>(ctx: &mut TestContext<'_, I>, layout: Layout, iters: u64) -> Result<(), Failure> {
     match ctx.spec.test {
         Test::AmLat => am::lat(ctx, layout, iters),
@@ -179,7 +179,7 @@ fn measure<I: Iface>(ctx: &mut TestContext<'_, I>, layout: Layout, iters: u64) -
     }
 }
 
-/// Nothing of this side is on its way any more, and the other side needs nothing.
+/// Completes all operations, and waits until the other side has too.
 fn finish<I: Iface>(ctx: &mut TestContext<'_, I>) -> Result<(), Failure> {
     ctx.flush()?;
     match ctx.spec.passive {

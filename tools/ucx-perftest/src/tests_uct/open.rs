@@ -1,5 +1,4 @@
-//! From names to an open interface: the one place that knows a transport's type.
-//! The tests are generic over the interface, so each transport gets its own compiled loops.
+//! Opens an interface by name. Tests are generic over it, so each transport has compiled loops of its own.
 
 use ucs::config::Source;
 use uct::api::Iface;
@@ -8,15 +7,13 @@ use uct::wrap::{Gated, ThreadMode};
 use crate::fail::Failure;
 use crate::spec::Level;
 
-/// Something to do with an interface, whatever its type.
+/// Code that runs with an interface of any type.
 pub trait Job {
-    /// What comes of it.
     type Out;
-    /// Does it.
     fn run<I: Iface>(self, iface: I) -> Result<Self::Out, Failure>;
 }
 
-/// The device asked for, or the only one that the transport has.
+/// The device asked for, or the only one of the transport.
 pub fn device(tl: &str, asked: Option<&str>, source: &Source) -> Result<String, Failure> {
     if let Some(dev) = asked {
         return Ok(dev.to_owned());
@@ -29,12 +26,12 @@ pub fn device(tl: &str, asked: Option<&str>, source: &Source) -> Result<String, 
             devices.join(", ")
         )));
     }
-    // Without any, opening says what transports there are.
+    // Without a device, opening reports the transports there are.
     Ok(devices.pop().unwrap_or_default())
 }
 
-/// Opens transport `tl` on device `dev` and does `job`. One for several threads is the one that the choice at run time gives,
-/// behind a gate: the loops are compiled once for those.
+/// Opens transport `tl` on device `dev` and runs `job`. For several threads the interface is the type-erased
+/// one behind a lock, to compile these loops once.
 pub fn with_iface<J: Job>(
     tl: &str,
     dev: &str,

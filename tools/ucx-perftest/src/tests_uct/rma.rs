@@ -1,5 +1,4 @@
 //! Put and get: ping-pong through memory, streams of puts, streams of gets.
-//! Run by `tests_uct`. The target is only touched by the other side's operations while a loop runs.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,7 +14,7 @@ use crate::page_buffer::zeros;
 use crate::payload;
 use crate::spec::Layout;
 
-/// Puts `bytes` to `offset` of the other side's target by the data path. HOT
+/// Puts `bytes` at `offset` of the other side's target. HOT
 #[inline(always)]
 fn put<I: Iface>(
     ctx: &mut TestContext<'_, I>,
@@ -26,15 +25,15 @@ fn put<I: Iface>(
     let to = ctx.remote.0 + offset as u64;
     match path {
         Layout::Zcopy => ctx.post_slot(|ctx, slot| {
-            // The last byte is what the other side waits for; the rest only matters to a validating run.
+            // The other side waits for the last byte; the others only matter when checked.
             if ctx.validates() {
                 ctx.scatter(slot, bytes);
             } else if let (Some(last), Some((at, len))) = (bytes.last(), ctx.spec.piece_ranges().last()) {
                 ctx.source.store(slot as usize * ctx.spec.span() + at + len - 1, *last);
             }
             let iov = ctx.iov(slot, 0);
-            // SAFETY: the pieces are in registered memory that outlives the interface's use of it (the ctx flushes
-            // before it ends), and the slot is written again only after its completion gave it back.
+            // SAFETY: the pieces are in registered memory that outlives its use by the interface (the test
+            // flushes at its end), and the slot is written again only after its completion freed it.
             unsafe { ctx.ep().put_zcopy(&iov, to, &ctx.remote.1, Comp::Token(slot.into())) }
         }),
         Layout::Bcopy => ctx.post(|ep, key| {
@@ -48,7 +47,7 @@ fn put<I: Iface>(
     }
 }
 
-/// Half a round trip: each side puts when the other's put is in its memory. The last byte tells.
+/// Half a round trip: each side puts when the last byte of the other's put is in its memory.
 pub fn put_lat<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
     match path {
         Layout::Zcopy => lat_loop(ctx, Layout::Zcopy, iters),
@@ -65,12 +64,12 @@ fn lat_loop<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) ->
     ctx.target.write(0, &bytes);
     ctx.barrier()?;
     ctx.counter.start();
-    // The clock is read while the put travels, as ucx_perftest does: a sample is the time from put to put.
+    // The clock is read while the put travels, as `ucx_perftest` does: a sample is the time from put to put.
     for seq in 0..iters {
-        // Never what is there from the put before.
+        // Differs from the previous put's.
         let flag = (seq % 255) as u8 + 1;
         if ctx.validates() {
-            // Number 0 would be what was there before.
+            // Number 0 is in memory before the first put.
             payload::fill(&mut bytes, seq + 1);
         }
         if ctx.spec.size() < payload::SEQ_LEN || !ctx.validates() {
@@ -93,8 +92,8 @@ fn lat_loop<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) ->
     Ok(())
 }
 
-/// Waits until the whole message is there: an unordered wire may bring its last byte first. If it never comes whole,
-/// the error of the wait is that nothing happened.
+/// Waits for the whole message: an unordered network may bring its last byte first. If it never comes, the
+/// wait times out.
 fn wait_for<I: Iface>(ctx: &mut TestContext<'_, I>, bytes: &[u8]) -> Result<(), Failure> {
     while ctx.target.read(0, bytes.len()) != bytes {
         ctx.poll()?;
@@ -102,7 +101,6 @@ fn wait_for<I: Iface>(ctx: &mut TestContext<'_, I>, bytes: &[u8]) -> Result<(), 
     Ok(())
 }
 
-/// Puts one way, then waits until all have arrived.
 pub fn put_bw<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
     if ctx.validates() {
         return put_checked(ctx, path, iters);
@@ -130,7 +128,7 @@ fn bw_loop<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) -> 
     ctx.flush()
 }
 
-/// Rounds of puts to different places; after each round the target looks at every byte.
+/// Rounds of puts to different places; after each round the target checks every byte.
 fn put_checked<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
     let size = ctx.spec.size();
     let slots = u64::from(ctx.spec.window);
@@ -159,10 +157,9 @@ fn put_checked<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64)
     Ok(())
 }
 
-/// Gets, as many at a time as the window allows.
 pub fn get<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
     let size = ctx.spec.size();
-    // What a pass before this one read must not change under it.
+    // The memory must not change under reads of the previous pass.
     ctx.barrier()?;
     if ctx.side.is_passive() {
         let mut bytes = zeros(size)?;
@@ -229,8 +226,8 @@ fn get_zcopy<I: Iface>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), F
         ctx.post_slot(|ctx, slot| {
             used = slot;
             let iov = ctx.iov(slot, 0);
-            // SAFETY: the pieces are in registered memory that outlives the interface's use of it, and is not touched
-            // before its completion.
+            // SAFETY: the pieces are in registered memory that outlives its use by the interface, and is not
+            // touched before its completion.
             unsafe { ctx.ep().get_zcopy(&iov, from, &ctx.remote.1, Comp::Token(slot.into())) }
         })?;
         if one_by_one {

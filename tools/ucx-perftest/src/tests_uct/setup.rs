@@ -1,9 +1,8 @@
-//! Addresses and key that sides exchange before they connect. Used by tests of two sides and of groups.
+//! Addresses and key that sides exchange before they connect.
 
 use serde::{Deserialize, Serialize};
 use tools_common::boot::HexBytes;
 
-/// What one side tells the other before they connect.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Setup {
     pub device: HexBytes,

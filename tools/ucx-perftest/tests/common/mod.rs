@@ -1,4 +1,4 @@
-//! Running the program under test, and looking for what it may have left behind.
+//! Runs the program under test, and looks for processes it leaves behind.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -6,10 +6,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 
-/// Two-process runs spin; one at a time is faster than all at once on a small machine.
+/// Two-process runs spin: one at a time is faster than all at once on a small machine.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// The program, with an environment free of settings.
+/// The program, in an environment without settings.
 pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ucx-perftest"));
     for (name, _) in std::env::vars_os() {
@@ -21,7 +21,6 @@ pub fn program() -> Command {
     command
 }
 
-/// What a run printed and how it ended.
 pub struct Ran {
     pub out: String,
     pub err: String,
@@ -43,7 +42,6 @@ pub fn run(line: &str) -> Ran {
     run_with(line, &[])
 }
 
-/// As [`run`], with variables set.
 pub fn run_with(line: &str, vars: &[(&str, &str)]) -> Ran {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     let mut command = program();
@@ -51,7 +49,7 @@ pub fn run_with(line: &str, vars: &[(&str, &str)]) -> Ran {
     command.stdin(Stdio::null()).output().unwrap().into()
 }
 
-/// Runs to the end and fails the test unless it succeeded.
+/// Runs to the end; panics unless it succeeds.
 pub fn run_ok(line: &str) -> String {
     let ran = run(line);
     assert_eq!(ran.status, 0, "{line}: {}{}", ran.out, ran.err);
@@ -67,9 +65,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Started, and waiting for its client.
     pub fn start(args: &str) -> Server {
-        // A port that was free a moment ago; another program may take it, then another is tried.
+        // Another program may take the port meanwhile: try another.
         for _ in 0..20 {
             let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             let mut command = program();
@@ -87,7 +84,6 @@ impl Server {
         panic!("no server could be started");
     }
 
-    /// Waits for its end.
     pub fn finish(mut self) -> Ran {
         let (mut out, mut err) = (String::new(), String::new());
         self.out.read_to_string(&mut out).unwrap();
@@ -117,7 +113,7 @@ pub fn is_running(pid: u32) -> bool {
     text.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
 
-/// Waits until `done`, at most ten seconds; answers whether it came true.
+/// Waits until `done`, at most ten seconds; returns whether it became true.
 pub fn soon(mut done: impl FnMut() -> bool) -> bool {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while std::time::Instant::now() < until {

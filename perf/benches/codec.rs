@@ -1,5 +1,5 @@
-//! The codec alone: writing the headers of one packet into a buffer that is in cache, and parsing one packet from it.
-//! No payload is copied: what is timed is what the codec does, not `memcpy`. No wire, no engine.
+//! The codec alone: writes the headers of one packet into a cached buffer, and parses one packet. Copies no
+//! payload.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -14,7 +14,7 @@ fn raw_addr() -> RawAddr {
     RawAddr { gid: [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8], qpn: 0x1234, connid: 0x1357_9bdf }
 }
 
-/// Times `write` into one buffer, then `parse` of what it wrote with a payload of [`PAYLOAD`] bytes.
+/// Times `write` into one buffer, then `parse` of the packet with a payload of [`PAYLOAD`] bytes.
 fn both(c: &mut Criterion, name: &str, write: impl Fn(&mut [u8]) -> usize) {
     let mut buf = vec![0u8; MTU];
     c.bench_function(&format!("codec/write_headers/{name}"), |b| {

@@ -1,6 +1,5 @@
-//! The engine's eager path, both sides in one thread over queues in memory: header built and payload copied into the
-//! packet, packet parsed, ordered, matched, payload copied to the receive, completion taken. No transport. What two
-//! processes add is the wire: compare with the bench `fifo`.
+//! The engine's eager path, both sides in one thread over queues in memory: from the send to the completion
+//! of the receive, without a transport. The bench `fifo` times a transport alone.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use perf::engine_pair::EnginePair;

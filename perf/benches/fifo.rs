@@ -1,6 +1,5 @@
-//! The shared-memory FIFO between two interfaces of this process and thread: one message sent and taken in, with the
-//! cache warm and no other core involved. A lower bound of what two processes need; latency between cores is measured
-//! by `ucx-perftest`.
+//! The shared-memory FIFO between two interfaces in one thread: one message sent and polled with a warm
+//! cache. A lower bound for two processes, whose latency `ucx-perftest` measures.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;

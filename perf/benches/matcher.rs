@@ -1,7 +1,6 @@
-//! The matcher's two queues alone: which receive a message gets, which message a receive gets. No packets, no bytes.
-//!
-//! Each measurement keeps the queue as long as its name says: one element goes in, one comes out. What comes out is
-//! the worst placed one (the newest), and tags of exact receives all differ.
+//! The two queues of the matcher: which receive a message gets, and which message a receive gets. A queue
+//! keeps the length in the benchmark's name: one element goes in, and the one in the worst place (the newest)
+//! comes out. Tags of exact receives all differ.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -16,7 +15,7 @@ fn exact(tag: u64) -> Pattern {
     Pattern { tag, mask: u64::MAX, from: None }
 }
 
-/// Takes any message whose upper half is `n`.
+/// Matches any message whose upper half is `n`.
 fn half(n: u64) -> Pattern {
     Pattern { tag: n << 32, mask: u64::MAX << 32, from: None }
 }

@@ -1,5 +1,6 @@
-//! How far apart two processors are at this moment: the time of one cache line there and back. Called by `versus` around every
-//! run, as a virtual machine's processors move: what runs on two of them is several times slower while they are far apart.
+//! Core-to-core latency: the time of one cache line from a core to another and back. Low between cores with
+//! the same L3 cache, high otherwise. Measured by `versus` around every run, as a hypervisor moves virtual
+//! processors.
 
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::Instant;
@@ -8,12 +9,11 @@ use rustix::io::Errno;
 
 use crate::second_process::pin_to;
 
-/// Times there and back of one reading.
 const ROUND_TRIPS: u32 = 250;
-/// Readings, of which the least counts: an interrupt lengthens one.
+/// The least reading counts: an interrupt lengthens one.
 const READINGS: u32 = 5;
 
-/// A line that nothing else lies in.
+/// A cache line of its own.
 #[repr(align(128))]
 struct CacheLine(AtomicU32);
 
@@ -24,7 +24,6 @@ impl CacheLine {
         }
     }
 
-    /// Answers each odd number by the even one after it.
     fn respond(&self) {
         for turn in 0..ROUND_TRIPS * READINGS {
             self.wait_for(2 * turn + 1);
@@ -32,7 +31,6 @@ impl CacheLine {
         }
     }
 
-    /// Nanoseconds there and back.
     fn measure(&self) -> f64 {
         let reading = |n: u32| {
             let start = Instant::now();
@@ -46,11 +44,11 @@ impl CacheLine {
     }
 }
 
-/// Nanoseconds from one core to the other and back; takes below a millisecond.
+/// Nanoseconds from one core to the other and back. Takes less than a millisecond.
 pub fn round_trip_ns(cores: (u32, u32)) -> Result<f64, Errno> {
     let line = CacheLine(AtomicU32::new(0));
     std::thread::scope(|scope| {
-        // Both play to the end, whether they are where they should be or not: neither waits in vain.
+        // Both threads finish even if pinning fails, so that neither waits for ever.
         let other = scope.spawn(|| {
             let pinned = pin_to(cores.1 as usize);
             line.respond();

@@ -1,5 +1,5 @@
-//! Two protocol engines joined by two queues of packets in memory: the engine without any transport.
-//! Used by the bench `eager` and by `count`. Never allocates once it runs, so that what is measured is the engine.
+//! Two protocol engines joined by two packet queues in memory, without a transport. Never allocates while it
+//! runs.
 
 use ucp::rdm::io::{Fault, Inward, PeerId, Posted, Refused, Source, TxToken, Wire};
 use ucp::rdm::{
@@ -11,10 +11,8 @@ use ucs::time::Nanos;
 
 /// Longest packet, bytes: that of an EFA device.
 pub const MTU: usize = 8928;
-/// Packets a queue holds.
 const DEPTH: usize = 64;
 
-/// Packets on their way in one direction.
 struct Queue {
     bytes: Box<[u8]>,
     lens: [usize; DEPTH],
@@ -36,7 +34,7 @@ impl Queue {
     }
 }
 
-/// The sending end of a queue: what an engine sees of it.
+/// The sending end of a queue, as an engine's wire.
 struct QueueWire<'a>(&'a mut Queue);
 
 impl Inward for QueueWire<'_> {}
@@ -69,7 +67,7 @@ impl Wire for QueueWire<'_> {
     }
 }
 
-/// One engine and how its packets are named at the other.
+/// An engine, and its names at the other one.
 struct Side {
     engine: Engine,
     wire: WireId,
@@ -77,13 +75,13 @@ struct Side {
     source: Source,
 }
 
-/// Two engines that know each other; their handshake is over.
+/// Two engines that have exchanged handshakes.
 pub struct EnginePair {
     a: Side,
     b: Side,
     ab: Queue,
     ba: Queue,
-    /// A vector: its memory may be written through pointers while the vector is moved with the pair.
+    /// A vector, as its memory is written through pointers while the pair moves.
     scratch: Vec<u8>,
 }
 
@@ -94,7 +92,7 @@ impl Default for EnginePair {
 }
 
 impl EnginePair {
-    /// Joins two engines and lets them exchange a message each way, so that handshakes are done and tables grown.
+    /// Joins two engines; one message each way exchanges handshakes and grows tables.
     pub fn new() -> EnginePair {
         let addr = |n: u8| {
             let mut gid = [0; 16];
@@ -117,14 +115,14 @@ impl EnginePair {
         pair
     }
 
-    /// Delivers what is under way; answers the number of packets.
+    /// Delivers queued packets; returns their number.
     #[inline]
     pub fn deliver(&mut self) -> usize {
         let EnginePair { a, b, ab, ba, .. } = self;
         deliver(ab, a.source, b, ba) + deliver(ba, b.source, a, ab)
     }
 
-    /// Sends `buf` from the first engine to the second as one packet. Answers whether it is complete.
+    /// Sends `buf` from the first engine as one packet; returns whether it is complete.
     #[inline]
     pub fn send(&mut self, tag: u64, buf: &[u8]) -> bool {
         // SAFETY: a send that does not end in this call is cancelled in this call, while `buf` is borrowed.
@@ -144,11 +142,11 @@ impl EnginePair {
         }
     }
 
-    /// Posts a receive at the second engine into its scratch memory; answers the status if it is complete at once.
+    /// Posts a receive at the second engine; returns the status if it is complete at once.
     #[inline]
     pub fn recv(&mut self, tag: u64, mask: u64) -> Option<RecvStatus> {
-        // SAFETY: the scratch memory is owned by the pair, nobody else looks at it, and it is dropped after the engine
-        // (the last field).
+        // SAFETY: the pair owns the scratch memory, nobody else reads it, and it is dropped after the engine
+        // (last field).
         let buf = unsafe { RecvBuf::new(self.scratch.as_mut_ptr(), self.scratch.len()) };
         let args = RecvArgs { buf, kind: RecvKind::Tagged { tag, mask }, from: None, user: 0 };
         match self.b.engine.recv(&mut QueueWire(&mut self.ba), args) {
@@ -158,7 +156,7 @@ impl EnginePair {
         }
     }
 
-    /// The next completion of the second engine.
+    /// Next completion of the second engine.
     #[inline]
     pub fn received(&mut self) -> Option<RecvStatus> {
         match self.b.engine.take_out()? {
@@ -167,13 +165,13 @@ impl EnginePair {
         }
     }
 
-    /// The same pair with the two engines in each other's place.
+    /// Swaps the two engines.
     pub fn swap_sides(&mut self) {
         std::mem::swap(&mut self.a, &mut self.b);
         std::mem::swap(&mut self.ab, &mut self.ba);
     }
 
-    /// One message of `len` bytes each way: receive posted, send, delivery, completion.
+    /// Sends one message of `len` bytes each way.
     pub fn round_trip(&mut self, len: usize) {
         let buf = vec![7; len];
         for _ in 0..2 {

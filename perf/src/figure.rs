@@ -1,7 +1,7 @@
-//! Figures as `versus` saves them (a line of JSON each) and as tables of Markdown show them, and the places in documents
-//! where such tables stand. Called by the binaries `versus` and `figures`. Measures nothing.
+//! Figures: saved by `versus` as lines of JSON, and written into the tables of documents by `figures`.
 //!
-//! A table stands between two comments of its document; the first says which figures it shows:
+//! A table stands between two comments; the first names the file (`ucx.json`) and the beginnings of rows to
+//! show:
 //!
 //! ```text
 //! <!-- figures: ucx; only: uct am_lat | ucp tag_lat 8 B -->
@@ -9,63 +9,62 @@
 //! <!-- /figures -->
 //! ```
 //!
-//! `ucx` is the file `ucx.json` of a folder of saved figures; `only` lists what names of rows begin with, all if it is
-//! missing. What has no file stays as it is.
+//! All rows are shown without `only`. A table without a file stays as it is.
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// One line of a saved file.
+/// A line of a saved file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum SavedLine {
     /// A comparison.
     Figure(Figure),
-    /// How and where the figures of the file were taken.
+    /// How and where the figures were taken.
     Note {
         /// A sentence.
         note: String,
     },
 }
 
-/// One comparison.
+/// A comparison of this library with another program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// What was measured.
+    /// Name of the case.
     #[serde(rename = "row")]
     pub name: String,
-    /// Of both figures.
+    /// Unit of both figures.
     pub unit: String,
-    /// What ours is put sibling_program, and its version.
+    /// Name and version of the other program.
     pub against: String,
     /// `lower` or `higher`.
     pub better: String,
-    /// Of all runs.
+    /// Medians of all runs.
     pub typical: Sides,
-    /// Of those runs that had the processors near each other; none if these were too few.
+    /// Medians of runs with low core-to-core latency; `None` if there are too few.
     pub undisturbed: Option<Sides>,
 }
 
-/// Both sides of a comparison.
+/// Medians of both sides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sides {
-    /// Median of our runs.
+    /// Median of this library.
     pub ours: f64,
-    /// Median of theirs.
+    /// Median of the other program.
     pub theirs: f64,
     /// Ours over theirs.
     pub ratio: f64,
-    /// How many runs of each.
+    /// Number of runs of each.
     pub runs: [usize; 2],
 }
 
 impl Figure {
-    /// The figures to be believed: undisturbed if there are any.
+    /// The undisturbed medians, or the typical ones.
     pub fn best(&self) -> &Sides {
         self.undisturbed.as_ref().unwrap_or(&self.typical)
     }
 
-    /// What a cell of a table says: the undisturbed number, and in brackets the typical one unless it is of the same runs.
+    /// Text of a cell: the undisturbed number, then the typical one in brackets unless it has the same runs.
     fn cell(&self, number: impl Fn(&Sides) -> String) -> String {
         match &self.undisturbed {
             Some(sides) if *sides == self.typical => number(sides),
@@ -75,41 +74,41 @@ impl Figure {
     }
 }
 
-/// What went wrong with a saved file or a document.
+/// Errors of saved files and documents.
 #[derive(Debug, thiserror::Error)]
 pub enum FigureError {
     /// A file cannot be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Its path.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// A line of a saved file is none.
+    /// A line of a saved file does not parse.
     #[error("{path}, line {line}: not a figure: {source}")]
     BadLine {
-        /// Its path.
+        /// Path of the file.
         path: String,
-        /// From 1.
+        /// Line, from 1.
         line: usize,
-        /// Why.
+        /// Cause.
         source: serde_json::Error,
     },
-    /// A comment that begins a table and none that ends it.
+    /// A table has no closing comment.
     #[error("line {line}: '<!-- figures: {name} -->' has no '<!-- /figures -->'")]
     UnclosedTable {
-        /// From 1.
+        /// Line, from 1.
         line: usize,
-        /// Of the table.
+        /// Name of the table.
         name: String,
     },
-    /// A table whose `only` fits no row.
+    /// No row begins with an `only` of a table.
     #[error("figures '{name}': no row begins with '{only}'")]
     NoMatch {
-        /// Of the table.
+        /// Name of the table.
         name: String,
-        /// What was looked for.
+        /// Beginning that was looked for.
         only: String,
     },
 }
@@ -132,7 +131,7 @@ pub fn read(path: &Path) -> Result<Vec<SavedLine>, FigureError> {
     lines.map(parse).collect()
 }
 
-/// Three significant digits, as a person reads a table.
+/// Formats three significant digits.
 pub fn three_digits(v: f64) -> String {
     match v {
         v if v >= 100.0 => format!("{v:.0}"),
@@ -142,7 +141,7 @@ pub fn three_digits(v: f64) -> String {
     }
 }
 
-/// A table of Markdown, and the notes below it.
+/// A Markdown table, followed by notes.
 pub fn table(lines: &[SavedLine]) -> String {
     let mut text = String::new();
     let mut against = None;
@@ -174,7 +173,6 @@ pub fn table(lines: &[SavedLine]) -> String {
     text
 }
 
-/// Where a table begins.
 struct Marker<'a> {
     name: &'a str,
     only: Vec<&'a str>,
@@ -204,7 +202,8 @@ impl<'a> Marker<'a> {
     }
 }
 
-/// `document` with every table made anew of which `saved` answers the figures. Answers the names of the others too.
+/// Rewrites each table of `document` for which `saved` has figures. Returns the text and the names of the
+/// other tables.
 pub fn fill(
     document: &str,
     mut saved: impl FnMut(&str) -> Result<Option<Vec<SavedLine>>, FigureError>,
@@ -239,7 +238,7 @@ pub fn fill(
     Ok((out, kept))
 }
 
-/// Fills a document in place from a folder of saved files. Answers the names of tables that stayed as they were.
+/// Rewrites a document in place from a folder of saved files. Returns the names of tables without a file.
 pub fn fill_file(document: &Path, folder: &Path) -> Result<Vec<String>, FigureError> {
     let text = std::fs::read_to_string(document).map_err(file_error(document))?;
     let (new, kept) = fill(&text, |name| {
@@ -265,7 +264,6 @@ mod tests {
         SavedLine::Figure(Figure { name: name.into(), unit, against, better, typical, undisturbed })
     }
 
-    /// Of which all runs are alike.
     fn plain(name: &str, ours: f64, theirs: f64) -> SavedLine {
         figure(name, sides(ours, theirs, 3), Some(sides(ours, theirs, 3)))
     }
@@ -287,7 +285,6 @@ mod tests {
             | b 8 B | µs | 3.00 | 2.00 | 1.50 | lower |\n\nHow.\n<!-- /figures -->\nmiddle\n\
             <!-- figures: two -->\nstays\n<!-- /figures -->\nend\n";
         assert_eq!(text, want);
-        // Again: the same.
         assert_eq!(fill(&text, |name| Ok((name == "one").then(|| lines.clone()))).unwrap().0, want);
     }
 

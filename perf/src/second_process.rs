@@ -1,22 +1,21 @@
-//! A second process of a measuring program: itself once more, with the word `second` behind its arguments; the two speak in
-//! lines of hexadecimal. Used by `scale` and `ucp_bench`. Measures nothing.
+//! The second process of a measuring program: the same program with the word `second` behind its arguments.
+//! The two exchange lines of hexadecimal digits over pipes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-/// Why a measuring program fails: for its one line on standard error.
+/// Error of a measuring program, for one line on standard error.
 pub type Failure = Box<dyn std::error::Error>;
 
-/// The last argument of the second process.
 const SECOND: &str = "second";
 
-/// Keeps this thread on a core, by its number.
+/// Pins this thread to the core of this number.
 pub fn pin(core: &str) -> Result<(), Failure> {
     pin_to(core.parse()?).map_err(|e| format!("core {core}: {e}").into())
 }
 
-/// The same.
+/// As [`pin`], with errors of the system.
 pub fn pin_to(core: usize) -> Result<(), rustix::io::Errno> {
     let mut set = rustix::thread::CpuSet::new();
     if core >= rustix::thread::CpuSet::MAX_CPU {
@@ -26,7 +25,7 @@ pub fn pin_to(core: usize) -> Result<(), rustix::io::Errno> {
     rustix::thread::sched_setaffinity(None, &set)
 }
 
-/// The arguments, without the word that makes this the second process, and whether it was there.
+/// Arguments without the marker of the second process, and whether it was there.
 pub fn split_role(args: &[String]) -> (&[String], bool) {
     match args {
         [args @ .., last] if last == SECOND => (args, true),
@@ -42,13 +41,13 @@ pub struct PeerProcess {
 }
 
 impl PeerProcess {
-    /// The one that has started this one.
+    /// The process that started this one.
     pub fn first() -> PeerProcess {
         let (input, output) = (BufReader::new(std::io::stdin()), std::io::stdout());
         PeerProcess { input: Box::new(input), output: Box::new(output), child: None }
     }
 
-    /// Starts the second one, with the arguments of this.
+    /// Starts the second process with the arguments of this one.
     pub fn second(args: &[String]) -> Result<PeerProcess, Failure> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(args)
@@ -85,7 +84,7 @@ impl PeerProcess {
             .collect::<Result<_, _>>()?)
     }
 
-    /// In the second process, for a loop that progresses until the first has what it wants.
+    /// For the second process: a receiver that becomes ready when the first calls [`done`](Self::done).
     pub fn end_signal(mut self) -> Receiver<()> {
         let (tell, told) = channel();
         std::thread::spawn(move || {
@@ -96,7 +95,7 @@ impl PeerProcess {
         told
     }
 
-    /// Lets the second process end.
+    /// Ends the second process and waits for it.
     pub fn done(mut self) -> Result<(), Failure> {
         self.send(&[])?;
         match self.child.as_mut().map(Child::wait).transpose()? {

@@ -1,4 +1,4 @@
-//! Every program that prints ends quietly when nobody reads any more, as before `head`.
+//! Every program that prints ends quietly when its output is closed, as by `head`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
@@ -27,7 +27,7 @@ fn of_the_one_that_compares() {
     let info = folder.join("ucx_info");
     std::fs::write(&info, "#!/bin/sh\necho '# Library version: 1.2.3'\n").unwrap();
     std::fs::set_permissions(&info, std::fs::Permissions::from_mode(0o755)).unwrap();
-    // No row is measured, but a table has a heading.
+    // Prints a heading, although no case is measured.
     let mut versus = Command::new(env!("CARGO_BIN_EXE_versus"));
     ends_quietly(versus.args(["--quick", "--only", "no such row", "--ucx"]).arg(folder.join("ucx_perftest")));
     std::fs::remove_dir_all(&folder).unwrap();

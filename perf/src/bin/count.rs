@@ -1,8 +1,6 @@
-//! N small operations and nothing else, to be run under an instruction counter: the counts of two runs agree to the last
-//! digit, which no time does on a machine with other work. `perf/README.md` has the command.
-//!
-//! Prints what it did. With `--calibrate` it does everything but the operations: the difference of two counts, divided
-//! by their number, is instructions per operation.
+//! Does N small operations under an instruction counter, whose counts repeat to the last digit on a busy
+//! machine too. `--calibrate` does everything but the operations: the difference of the two counts divided by
+//! N is instructions per operation. `perf/README.md` has the command.
 
 use clap::{Parser, ValueEnum};
 use perf::engine_pair::EnginePair;
@@ -14,10 +12,9 @@ use ucs::config::Source;
 use uct::any::Visit;
 use uct::api::{AllocReq, Am, Ep as _, EpTag, Error, Iface, Md, Memory, Sent, Sink};
 
-/// Messages of a window: all receives are posted, then all are sent.
 const WINDOW: u64 = 16;
 
-/// What is counted. All but `engine` go through the shared memory of `posix`, from a process to itself.
+/// All but `engine` go through the shared memory of `posix`, from a process to itself.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Operation {
     /// A tagged message through two engines joined by queues, no transport
@@ -50,7 +47,7 @@ enum Operation {
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// What to do.
+    /// Operation.
     #[arg(value_enum, default_value = "engine")]
     operation: Operation,
     /// How often.
@@ -106,7 +103,7 @@ fn protocols(operation: Operation, size: usize, times: u64, window: u64) -> Resu
     let (out, mut back) = (vec![7u8; size], vec![0u8; size]);
     let mem = worker.mem_alloc(size.max(1), Access::all())?;
     let rkey = ep.unpack_rkey(&mem.pack_rkey())?;
-    // Both have met before anything is counted.
+    // Both sides have exchanged handshakes before anything is counted.
     ep.tag_send_blocking(0, &out)?;
     worker.tag_recv_blocking(0, EXACT, &mut back)?;
     let params = SendParams { tag: Some(1), ..SendParams::default() };
@@ -136,7 +133,7 @@ fn protocols(operation: Operation, size: usize, times: u64, window: u64) -> Resu
         }
         Operation::Stream => {
             for _ in 0..times {
-                // SAFETY: `back` outlives the receive, which ends below, and nobody looks into it before.
+                // SAFETY: `back` outlives the receive, which ends below, and is not read before.
                 let id = unsafe { ep.stream_recv_raw(back.as_mut_ptr(), size, Until::Full, None) }?;
                 // SAFETY: `out` outlives the send and does not change.
                 let started = unsafe { ep.stream_send_raw(out.as_ptr(), size, None) }?;
@@ -149,7 +146,7 @@ fn protocols(operation: Operation, size: usize, times: u64, window: u64) -> Resu
         _ => {
             for _ in 0..times / window {
                 for _ in 0..window {
-                    // SAFETY: `back` outlives the receive, which ends below, and nobody looks into it before.
+                    // SAFETY: `back` outlives the receive, which ends below, and is not read before.
                     let started =
                         unsafe { worker.recv_raw(back.as_mut_ptr(), size, Match::tagged(1, EXACT), None) }?;
                     if let Started::Running(id) = started {
@@ -173,14 +170,12 @@ fn protocols(operation: Operation, size: usize, times: u64, window: u64) -> Resu
     Ok(())
 }
 
-/// Operations of the transport itself.
 struct UctOperations {
     operation: Operation,
     size: usize,
     times: u64,
 }
 
-/// Counts what arrives.
 struct Count(u64);
 
 impl Sink for Count {

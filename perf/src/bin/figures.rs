@@ -1,7 +1,4 @@
-//! Puts saved figures (`versus --save`) into documents: every table that such a file belongs to is made anew.
-//! Started by `perf/figures`. Measures nothing.
-//!
-//!     figures FOLDER DOCUMENT...
+//! Writes saved figures (`versus --save`) into the tables of documents. Started by `perf/figures`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,11 +1,12 @@
-//! What endpoints and idle progress cost, and the message rate over several endpoints: the loops of `perf/ucx/scale.c` with
-//! `ucp` and `uct`, in this process and one that it starts. Started by `versus --against scale`. Prints one line of JSON.
+//! Cost of endpoints and of idle progress, and message rate over several endpoints: the loops of
+//! `perf/ucx/scale.c` with `ucp` and `uct`, in two processes. Started by `versus --against scale`; prints one
+//! line of JSON.
 //!
-//!     scale rate EPS ITERS CORE CORE   tagged messages of 8 bytes, windows of 64, in turn over EPS endpoints (up to 64)
-//!     scale peers EPS CORE CORE        ucp: endpoints to EPS workers, and again to the same; memory; address; idle progress
-//!     scale uct_peers EPS CORE CORE    uct posix: the same of interfaces
-//!     scale shared THREADS ITERS CORE CORE   uct posix: messages of 8 bytes of threads that share one interface, to itself
-//!     scale self WINDOW ITERS          tagged messages of 8 bytes of this process to itself, for instruction counts
+//!     scale rate EPS ITERS CORE CORE   tagged messages of 8 bytes, windows of 64, over EPS endpoints in turn
+//!     scale peers EPS CORE CORE        ucp: endpoints to EPS workers, twice; memory; address; idle progress
+//!     scale uct_peers EPS CORE CORE    uct posix: as peers, with interfaces
+//!     scale shared THREADS ITERS CORE CORE   uct posix: messages of 8 bytes; threads share an interface
+//!     scale self WINDOW ITERS          tagged messages of 8 bytes to itself, for instruction counts
 //!
 //! Transports of ucp are those of `UCX_TLS`.
 
@@ -26,13 +27,10 @@ use uct::posix;
 const MSG: u64 = 0x6d73_6700;
 const ACK: u64 = 0x6163_6b00;
 const SIZE: usize = 8;
-/// Messages until the receiver is waited for.
 const WINDOW: usize = 64;
-/// Most threads that share an interface.
 const THREADS: usize = 64;
-/// Messages that a thread sends between two looks at what has come.
+/// Messages that a thread sends between two polls.
 const BURST: u64 = 16;
-/// Calls without anything to do.
 const IDLE: u32 = 5_000_000;
 
 fn main() -> ExitCode {
@@ -88,7 +86,7 @@ fn count(text: &str, most: usize) -> Result<usize, Failure> {
         .ok_or_else(|| format!("'{text}': from 1 to {most}").into())
 }
 
-/// Memory in use, bytes.
+/// Resident memory, bytes.
 fn rss() -> Result<f64, Failure> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
     let pages: f64 = text.split(' ').nth(1).ok_or("statm has no second number")?.parse()?;
@@ -131,7 +129,7 @@ fn send(mut other: PeerProcess, count: usize, iters: usize) -> Result<(), Failur
             for id in running.drain(..) {
                 worker.wait_for(id)?;
             }
-            // SAFETY: `inward` outlives the receive, which ends here, and nobody looks into it.
+            // SAFETY: `ack_buf` outlives the receive, which ends here, and is not read.
             let ack =
                 unsafe { worker.recv_raw(ack_buf.as_mut_ptr(), SIZE, Match::tagged(ACK, EXACT), None) }?;
             if let Started::Running(id) = ack {
@@ -170,7 +168,7 @@ fn receive(mut other: PeerProcess, count: usize, iters: usize) -> Result<(), Fai
     for _ in 0..warm + windows {
         for (i, buf) in buffers.iter_mut().enumerate() {
             let worker = &workers[i % count];
-            // SAFETY: the rooms outlive the receives, which end below, and nobody looks into them.
+            // SAFETY: the buffers outlive the receives, which end below, and are not read.
             let started = unsafe { worker.recv_raw(buf.as_mut_ptr(), SIZE, Match::tagged(MSG, EXACT), None) };
             if let Started::Running(id) = started? {
                 running.push((worker, id));
@@ -193,7 +191,7 @@ fn receive(mut other: PeerProcess, count: usize, iters: usize) -> Result<(), Fai
     Ok(())
 }
 
-/// Receives of a window first, then its sends.
+/// Posts the receives of a window, then sends.
 fn to_self(window: usize, iters: usize) -> Result<(), Failure> {
     let worker = Context::new()?.worker()?;
     let ep = connect(&worker, &worker.address().pack())?;
@@ -202,7 +200,7 @@ fn to_self(window: usize, iters: usize) -> Result<(), Failure> {
     let mut running = Vec::with_capacity(window);
     for _ in 0..iters.div_ceil(window) {
         for _ in 0..window {
-            // SAFETY: `inward` outlives the receives, which end below, and nobody looks into it.
+            // SAFETY: the buffer outlives the receives, which end below, and is not read.
             let started =
                 unsafe { worker.recv_raw(ack_buf.as_mut_ptr(), SIZE, Match::tagged(MSG, EXACT), None) }?;
             if let Started::Running(id) = started {
@@ -269,7 +267,7 @@ fn print(times: [f64; 3], rss: f64, address: usize, idle: f64) {
     ));
 }
 
-/// Nanoseconds of a call with nothing to do.
+/// Nanoseconds of a call that finds nothing.
 fn idle(mut progress: impl FnMut() -> usize) -> f64 {
     for _ in 0..IDLE / 10 {
         black_box(progress());
@@ -281,7 +279,6 @@ fn idle(mut progress: impl FnMut() -> usize) -> f64 {
     start.elapsed().as_secs_f64() / f64::from(IDLE) * 1e9
 }
 
-/// Takes what comes, of which there is nothing.
 struct IgnoreAll;
 
 impl Sink for IgnoreAll {
@@ -325,7 +322,7 @@ fn uct_peers(mut other: PeerProcess, count: usize) -> Result<(), Failure> {
     for ep in &eps {
         let sent = loop {
             match ep.am_short(0, MSG, &[]) {
-                // It has not answered yet.
+                // The peer has not answered yet.
                 Err(Refused::NoResource) => {}
                 sent => break sent,
             }
@@ -341,13 +338,12 @@ fn uct_peers(mut other: PeerProcess, count: usize) -> Result<(), Failure> {
     other.done()
 }
 
-/// Threads that share one interface: each sends to it, and takes in what has come.
 fn shared(threads: usize, iters: u64, cores: [&str; 2]) -> Result<(), Failure> {
     let iface = mt::Iface::open("posix", "memory", &Source::from_env()?, ThreadMode::Multi)?;
     let ep = iface.connect(&iface.device_addr(), &iface.iface_addr())?;
     let arrived = Arc::new(AtomicU64::new(0));
     let count = arrived.clone();
-    // One thread at a time is inside.
+    // One thread at a time runs the handler.
     let counts = move |_: Am<'_>| count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     iface.set_am_handler(0, HandlerThread::Any, Some(Box::new(counts)))?;
     let pass = |share: u64, until: u64| -> Result<(), Refused> {
@@ -373,7 +369,7 @@ fn shared(threads: usize, iters: u64, cores: [&str; 2]) -> Result<(), Failure> {
     let run = &|n: usize| {
         let pinned = pin(cores[n % cores.len()]).map_err(|e| e.to_string());
         let ready = pass(warm, warmed);
-        // Whatever went wrong: the others wait here.
+        // The others wait here, whatever failed.
         barrier.wait();
         pinned?;
         let start = Instant::now();
@@ -387,7 +383,7 @@ fn shared(threads: usize, iters: u64, cores: [&str; 2]) -> Result<(), Failure> {
             running.into_iter().map(|thread| Ok(thread.join().map_err(|_| "a thread panicked")??));
         ended.collect()
     })?;
-    // The threads' own clocks: who only waits for them may be woken up late.
+    // The clocks of the threads: a thread that only waits for them may wake late.
     let (starts, ends): (Vec<_>, Vec<_>) = times.into_iter().unzip();
     let took = match (starts.iter().min(), ends.iter().max()) {
         (Some(&first), Some(&last)) => (last - first).as_secs_f64(),

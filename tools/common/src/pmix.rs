@@ -84,7 +84,7 @@ impl Pmix {
     pub fn init() -> Result<Pmix, PmixError> {
         let mut why = String::new();
         let open = |name: &&str| {
-            // SAFETY: initialisers of libpmix have no requirements, and the system decides what bears its name.
+            // SAFETY: initialisers of libpmix have no requirements; the system decides what has its name.
             let lib = unsafe { Library::new(*name) };
             lib.map_err(|e| why = e.to_string()).ok()
         };

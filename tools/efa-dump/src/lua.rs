@@ -52,7 +52,7 @@ fn tables(lua: &mut String) -> std::fmt::Result {
     )?;
     bits(lua, "features", Features::all().iter_names().map(|(name, bit)| (name, bit.bits())))?;
 
-    // A field of one name is one field to filter by, whatever the packet; its widest form decides the type.
+    // Fields of one name share a filter field; the widest one decides its type.
     let mut fields: BTreeMap<&str, (u8, FieldFormat, &str)> = BTreeMap::new();
     for field in TABLE.iter().flat_map(|info| info.all_fields().collect::<Vec<_>>()) {
         let known = fields.entry(field.name).or_insert((field.width, field.format, field.meaning));

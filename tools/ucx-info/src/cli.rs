@@ -61,7 +61,8 @@ pub struct Args {
     #[arg(short, value_name = "SIZE[,TYPE]", value_parser = clap::builder::StringValueParser::new().try_map(|s| memory(&s)))]
     pub memory: Option<usize>,
 
-    /// Report what is missing or slow on this machine, and what to do; exit status 1 if something does not work
+    /// Report what is missing or slow on this machine, and what to do; exit status 1 if something does not
+    /// work
     #[arg(long)]
     pub doctor: bool,
 
@@ -89,8 +90,8 @@ pub struct Args {
     #[arg(short, value_name = "NAME")]
     pub transport: Option<String>,
 
-    /// Features of a program: a atomics, r puts and gets, t tags, s streams, m active messages, and w wake-up, e
-    /// error handling, which every worker has; -e shows what these need [default: all]
+    /// Features of a program: a atomics, r puts and gets, t tags, s streams, m active messages, and w
+    /// wake-up, e error handling, which every worker has; -e shows what these need [default: all]
     #[arg(short = 'u', value_name = "LETTERS", value_parser = clap::builder::StringValueParser::new().try_map(|s| Features::parse(&s)))]
     pub features: Option<Features>,
 

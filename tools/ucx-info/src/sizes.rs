@@ -43,7 +43,7 @@ pub fn all() -> Vec<Size> {
     all
 }
 
-/// The list as text, in the manner of `ucx_info -y`.
+/// Text in the layout of `ucx_info -y`.
 pub fn text(all: &[Size]) -> String {
     let mut out = String::new();
     let mut group = "";

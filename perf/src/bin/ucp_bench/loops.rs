@@ -1,21 +1,18 @@
-//! The loops that are measured, one for each test of `perf/fabric/bench.c`: what one side of two does `iters` times.
-//! Called by `main` for a warm-up and for the measurement. Reads no clock.
+//! The measured loops, one for each test of `perf/fabric/bench.c`.
 
 use ucp::select::Sync;
 use ucp::{
     Access, AtomicOp, AtomicParams, Datatype, EXACT, Ep, Mem, Rkey, RmaParams, SendRequest, Started, Worker,
 };
 
-/// Tag of measured messages.
 pub const MSG: u64 = 0x6d73_6700;
-/// Tag of the receiver's answer, and of the end of one-sided tests.
+/// The receiver's acknowledgement, and the end of one-sided tests.
 const ACK: u64 = 0x6163_6b00;
-/// Operations until their ends are waited for: `WINDOW` of `bench.c`, and fewer of long ones.
+/// As in `bench.c`; a quarter for long operations.
 const WINDOW: usize = 64;
 
 pub use perf::second_process::Failure;
 
-/// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Test {
     TagLat,
@@ -42,7 +39,6 @@ impl Test {
     }
 }
 
-/// Which of the two sides this is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// Starts every exchange, and measures.
@@ -50,13 +46,11 @@ pub enum Side {
     Second,
 }
 
-/// The peer's memory.
 pub struct Remote {
     pub rkey: Rkey,
     pub addr: u64,
 }
 
-/// One side.
 pub struct Runner {
     pub test: Test,
     pub size: usize,
@@ -68,12 +62,11 @@ pub struct Runner {
     back: Vec<u8>,
 }
 
-/// Operations under way at once.
 fn window(size: usize) -> usize {
     if size < 65536 { WINDOW } else { WINDOW / 4 }
 }
 
-/// Memory that the peer may reach: the program's own, as `bench.c` registers its own.
+/// Memory that the peer may access: the program's own, as in `bench.c`.
 pub fn map_target(worker: &Worker, size: usize) -> Result<Mem, Failure> {
     let buf: &'static mut [u8] = vec![1; window(size) * size.max(8)].leak();
     // SAFETY: nobody else has a reference to this memory, which is never freed.
@@ -82,19 +75,18 @@ pub fn map_target(worker: &Worker, size: usize) -> Result<Mem, Failure> {
 
 impl Runner {
     pub fn new(test: Test, size: usize, side: Side, worker: Worker, ep: Ep, remote: Remote) -> Runner {
-        // Written to, as in `bench.c`.
+        // Initialised, as in `bench.c`.
         let (out, back) = (vec![1; size.max(8)].leak(), vec![1; size.max(8) * window(size)]);
         Runner { test, size, side, worker, ep, remote, out, back }
     }
 
-    /// One pass.
     pub fn pass(&mut self, iters: usize) -> Result<(), Failure> {
         match (self.test, self.side) {
             (Test::TagLat, _) => self.ping_pong(iters),
             (Test::TagBw, Side::First) => self.send_all(iters),
             (Test::TagBw, Side::Second) => self.receive_all(iters),
             (_, Side::Second) => {
-                // Progress is all that is wanted here.
+                // Waiting makes progress, which is all that the target does.
                 self.worker.tag_recv_blocking(ACK, EXACT, &mut [])?;
                 Ok(())
             }
@@ -105,7 +97,7 @@ impl Runner {
         }
     }
 
-    /// One-sided operations of a pass; the target need not be told.
+    /// One-sided operations of a pass.
     pub fn one_sided(&mut self, iters: usize) -> Result<(), Failure> {
         let depth = window(self.size);
         match self.test {
@@ -156,7 +148,7 @@ impl Runner {
         Ok(())
     }
 
-    /// A write that ends when it is in the target's memory.
+    /// A put that ends when the data are in the target's memory.
     fn put(&self, slot: usize) -> SendRequest<&'static [u8]> {
         let params = RmaParams { sync: Sync::Yes, ..RmaParams::default() };
         let at = self.remote.addr + (slot * self.size) as u64;
@@ -206,7 +198,8 @@ impl Runner {
             done: None,
         };
         for _ in 0..iters {
-            // SAFETY: operand and result have `size` bytes, and stay until the operation's end, which is waited for.
+            // SAFETY: operand and result have `size` bytes, and stay until the end of the operation, which is
+            // waited for.
             let started = unsafe { self.ep.atomic_raw(self.remote.addr, &self.remote.rkey, &params) }?;
             if let Started::Running(id) = started {
                 self.worker.wait_for(id)?;

@@ -1,8 +1,8 @@
-//! The loops of `perf/fabric/bench.c` with `ucp`: what `versus --against libfabric` puts beside libfabric's figures.
-//! Two processes, each on a core of its own; prints one line of JSON. Transports are those of `UCX_TLS`.
+//! The loops of `perf/fabric/bench.c` with `ucp`, for `versus --against libfabric`. Two processes, each on a
+//! core of its own; prints one line of JSON. Transports are those of `UCX_TLS`.
 //!
-//!     ucp_bench TEST SIZE ITERS CORE CORE          tests: tag_lat tag_bw put_lat put_bw get_lat get_bw fadd
-//!     ucp_bench self TEST SIZE ITERS               tag put fadd: of one process with itself, for instruction counts
+//!     ucp_bench TEST SIZE ITERS CORE CORE     tests: tag_lat tag_bw put_lat put_bw get_lat get_bw fadd
+//!     ucp_bench self TEST SIZE ITERS          tag put fadd: one process with itself, for instruction counts
 
 mod loops;
 
@@ -44,7 +44,7 @@ fn run(args: &[String]) -> Result<(), Failure> {
     if is_second { second(test, size, iters, server) } else { first(args, test, size, iters, client) }
 }
 
-/// The side that measures; starts the other.
+/// Starts the other side, and measures.
 fn first(args: &[String], test: Test, size: usize, iters: usize, core: &str) -> Result<(), Failure> {
     let mut other = PeerProcess::second(args)?;
     pin(core)?;
@@ -55,7 +55,7 @@ fn first(args: &[String], test: Test, size: usize, iters: usize, core: &str) -> 
     let took = start.elapsed().as_secs_f64();
     other.done()?;
     let (n, bytes) = (iters as f64, size as f64);
-    // Of a ping-pong half a round trip.
+    // Half a round trip of a ping-pong.
     let each = if test == Test::TagLat { took / n / 2.0 } else { took / n };
     tools_common::out::line(format!(
         "{{\"latency_us\":{{\"avg\":{:.4}}},\"msg_rate\":{:.0},\"bandwidth_mbs\":{:.1}}}",
@@ -72,7 +72,7 @@ fn second(test: Test, size: usize, iters: usize, core: &str) -> Result<(), Failu
     let (mut runner, _mem) = exchange_addresses(test, size, Side::Second, &mut other)?;
     runner.pass(warm_up(iters))?;
     runner.pass(iters)?;
-    // Until nobody needs an answer any more.
+    // The first process may still need answers.
     let end = other.end_signal();
     while end.try_recv().is_err() {
         runner.worker.progress();
@@ -84,7 +84,7 @@ fn warm_up(iters: usize) -> usize {
     iters / 10 + 10
 }
 
-/// Each message is received before the next is sent: the same work in every run.
+/// Receives each message before the next is sent: the same work in every run.
 fn tag_to_self(size: usize, iters: usize) -> Result<(), Failure> {
     let worker = Context::new()?.worker()?;
     let ep = worker.connect(&worker.address(), EpParams::default())?;
@@ -99,7 +99,6 @@ fn tag_to_self(size: usize, iters: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The same of operations on memory of its own.
 fn rma_to_self(test: Test, size: usize, iters: usize) -> Result<(), Failure> {
     let worker = Context::new()?.worker()?;
     let mem = loops::map_target(&worker, size)?;
@@ -108,7 +107,6 @@ fn rma_to_self(test: Test, size: usize, iters: usize) -> Result<(), Failure> {
     Runner::new(test, size, Side::First, worker, ep, remote).one_sided(iters)
 }
 
-/// Exchanges addresses and memory.
 fn exchange_addresses(
     test: Test,
     size: usize,

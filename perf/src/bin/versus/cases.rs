@@ -1,32 +1,29 @@
-//! What is measured: each case is one test that both programs know by the same name and options.
-//! Pure data; `main` chooses the table, the others carry a case out.
+//! The tables of cases. A case is one test that both programs know by the same name and options.
 
-/// Which number of a result is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Metric {
-    /// Overall latency, microseconds: half a round trip, or time per operation.
+    /// Microseconds: half a round trip, or time per operation.
     Latency,
-    /// Overall message rate, millions a second.
+    /// Millions of messages per second.
     Rate,
-    /// Overall bandwidth, MB/s of 2^20 bytes.
+    /// MB/s of 2^20 bytes.
     Bandwidth,
-    /// Making an endpoint, microseconds.
+    /// Microseconds to make an endpoint.
     Create,
-    /// The same and a first message over it, microseconds.
+    /// Microseconds to make an endpoint and send a first message.
     First,
-    /// Making one more to the same peer, microseconds.
+    /// Microseconds to make another endpoint to the same peer.
     Again,
-    /// Resident memory of an endpoint, bytes.
+    /// Resident memory per endpoint, bytes.
     Rss,
     /// Length of an address, bytes.
     Address,
-    /// Progress that finds nothing, nanoseconds.
+    /// Nanoseconds of progress that finds nothing.
     Idle,
-    /// Instructions per message, sender and receiver.
+    /// Instructions per message at both ends.
     Instructions,
 }
 
-/// Which figure is the better one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Better {
     Lower,
@@ -34,7 +31,6 @@ pub enum Better {
 }
 
 impl Better {
-    /// As tables have it.
     pub fn word(self) -> &'static str {
         match self {
             Better::Lower => "lower",
@@ -62,7 +58,7 @@ impl Metric {
         }
     }
 
-    /// The figure in a program's line of JSON, in the unit of the table.
+    /// The figure in a program's JSON, in the unit of the table.
     pub fn of_json(self, line: &str) -> Option<f64> {
         let value: serde_json::Value = serde_json::from_str(line).ok()?;
         let field = match self {
@@ -80,18 +76,17 @@ impl Metric {
         field.as_f64().map(|figure| self.in_unit(figure))
     }
 
-    /// A figure of either program in the unit of the table.
     pub fn in_unit(self, figure: f64) -> f64 {
         if self == Metric::Rate { figure / 1e6 } else { figure }
     }
 }
 
-/// Who carries a case out.
+/// The programs that run a case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Harness {
-    /// `ucx_perftest` of both, a low-level test of one transport.
+    /// `ucx_perftest` of both, low level.
     Uct,
-    /// `ucx_perftest` of both, a high-level test.
+    /// `ucx_perftest` of both, high level.
     Ucp,
     /// `bench` and `ucp_bench`.
     Bench,
@@ -101,32 +96,31 @@ pub enum Harness {
     Count,
 }
 
-/// One comparison.
 #[derive(Clone, Copy)]
 pub struct Case {
     pub name: &'static str,
     pub harness: Harness,
     pub test: &'static str,
-    /// `-D`, for uct tests that choose.
+    /// `-D`.
     pub path: Option<&'static str>,
-    /// Of a message, bytes; for `scale` the number of endpoints, or of messages at a time.
+    /// Bytes of a message; for `scale` the number of endpoints or of messages per window.
     pub size: u64,
-    /// For 20 to 50 ms, where either side is not much faster: shorter than processors stay where they are, long enough
-    /// to leave the first touch of everything behind.
+    /// For 20 to 50 ms: shorter than a virtual machine keeps its processors in place, long enough for warm
+    /// caches.
     pub iters: u64,
     pub metric: Metric,
-    /// `-x` of uct tests; of ours `UCX_TLS` of the others.
+    /// `-x` of uct tests; else `UCX_TLS` of this library.
     pub tls: &'static str,
     /// `-T`.
     pub threads: u32,
-    /// `-O`; else the default of the test, where both have the same.
+    /// `-O`; `None`: the default of the test, if both have the same.
     pub window: Option<u32>,
-    /// Ours takes memory of the program's own too, as theirs does.
+    /// This library uses memory of the program, as UCX does.
     pub own: bool,
 }
 
 impl Case {
-    /// One process with itself, `-l`: `self` reaches nobody else.
+    /// `-l`: the transport `self` connects a process with itself only.
     pub fn is_loopback(&self) -> bool {
         self.tls == SELF
     }
@@ -165,17 +159,17 @@ const fn uct(
     Case { path: Some(path), ..case(Uct, name, test, size, iters, metric) }
 }
 
-/// So many operations under way, where old releases of theirs have another default or another name for the test.
+/// Sets `-O` where releases of UCX differ in the default or in the name of the test.
 const fn window(window: u32, case: Case) -> Case {
     Case { window: Some(window), ..case }
 }
 
-/// Out of memory that no transport has allocated.
+/// With memory of the program.
 const fn of_program(case: Case) -> Case {
     Case { own: true, ..case }
 }
 
-/// Between two processes by the kernel, which copies where memory is the program's own.
+/// With copies by the kernel.
 const fn cma(case: Case) -> Case {
     Case { tls: "cma", ..of_program(case) }
 }
@@ -195,7 +189,7 @@ const fn threads(name: &'static str, threads: u32) -> Case {
 const KB: u64 = 1024;
 const MB: u64 = 1 << 20;
 
-/// Beside UCX, over shared memory: uct first, of `posix` unless a case names another transport.
+/// Beside UCX, over shared memory; uct cases of `posix` unless they name another transport.
 pub const UCX_CASES: &[Case] = &[
     uct("uct am_lat short 8 B", "am_lat", "short", 8, 100_000, Latency),
     uct("uct am_lat bcopy 4 KiB", "am_lat", "bcopy", 4 * KB, 75_000, Latency),
@@ -250,7 +244,7 @@ pub const UCX_CASES: &[Case] = &[
     loopback(case(Ucp, "ucp self tag_bw 64 KiB", "tag_bw", 64 * KB, 50_000, Bandwidth)),
 ];
 
-/// Cases of several sizes each: `$name $label` is the figure's name.
+/// Cases of several sizes: `$name $label` is the name of a figure.
 macro_rules! sizes {
     ($(#[$doc:meta])* $CASES:ident, $harness:ident:
      $($name:literal $test:literal $metric:ident { $($label:literal $size:expr, $iters:expr;)+ })+) => {
@@ -304,7 +298,7 @@ sizes! {
     "fadd" "fadd" Latency { "8 B" 8, 30_000; "512 B" 512, 15_000; "4 KiB" 4 * KB, 5_000; }
 }
 
-/// Threads, endpoints and what they cost, beside UCX.
+/// Threads and endpoints, beside UCX.
 pub const SCALE_CASES: &[Case] = &[
     threads("tag_bw 8 B, 1 thread each side", 1),
     threads("tag_bw 8 B, 2 threads each side", 2),
@@ -334,7 +328,7 @@ pub const SCALE_CASES: &[Case] = &[
     count("tagged message of 8 B, windows of 16", 16),
 ];
 
-/// Instructions of a message or an operation, at both ends, beside libfabric.
+/// Instructions at both ends, beside libfabric.
 pub const INSTRUCTION_CASES: &[Case] = &[
     case(Count, "tagged message of 8 B", "tag", 8, 2_000, Instructions),
     case(Count, "tagged message of 1 KiB", "tag", KB, 2_000, Instructions),

@@ -1,5 +1,4 @@
-//! Figures of both sides over the size of a message, saved as `ucx-perftest --json` would: what its `--plot` draws.
-//! Called by `main`. Measures nothing.
+//! Saves figures over the message size as `ucx-perftest --json` would, for its `--plot`.
 
 use std::path::Path;
 
@@ -9,7 +8,7 @@ use serde_json::json;
 use super::cases::{Case, Metric};
 use super::run::Error;
 
-/// The test of `ucx-perftest` whose curve a case belongs to: times and bandwidths have panels of their own.
+/// The test of `ucx-perftest` that a case corresponds to.
 fn test(case: &Case) -> &str {
     match case.test {
         "put_lat" => "ucp_put_lat",
@@ -20,7 +19,7 @@ fn test(case: &Case) -> &str {
     }
 }
 
-/// A line of `ucx-perftest --json`, as far as `--plot` reads it; `program` is the curve's name in the legend.
+/// A result as `ucx-perftest --plot` reads it; `program` is the name in the legend.
 fn point(case: &Case, program: &str, value: f64) -> String {
     let (time, bandwidth) = match case.metric {
         Metric::Latency => (value, 0.0),
@@ -34,7 +33,7 @@ fn point(case: &Case, program: &str, value: f64) -> String {
     line.to_string()
 }
 
-/// Writes `ours.json` and a file with the other's name into `folder`.
+/// Writes `ours.json` and a file named after the other program into `folder`.
 pub fn save(folder: &Path, figures: &[(&Case, Figure)]) -> Result<(), Error> {
     let Some((_, first)) = figures.first() else { return Ok(()) };
     let theirs = first.against.split(' ').next().unwrap_or("theirs");

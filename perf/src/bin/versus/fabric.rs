@@ -1,6 +1,6 @@
-//! Both sides of the comparisons with libfabric: our C benchmark (`perf/fabric/bench.c`), compiled on the spot, on the
-//! software EFA device under `softefa run`, and `ucp_bench`, the same loops with `ucp`; in time, or in instructions by callgrind.
-//! Called by `main` through [`Theirs`]. Never changes a setting of libfabric but its shared memory.
+//! Comparisons with libfabric: `perf/fabric/bench.c`, compiled on the spot, runs on the software EFA device
+//! under `softefa run`, and `ucp_bench` has the same loops with `ucp`. Measures time, or instructions by
+//! callgrind.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,7 +8,6 @@ use std::process::Command;
 use super::cases::{Case, Harness};
 use super::run::{BUILD, Error, Ours, Theirs, compile, counted, iters, json_result, sibling_program};
 
-/// libfabric's EFA provider under our benchmark.
 pub struct Libfabric {
     bench: PathBuf,
     cores: (u32, u32),
@@ -16,7 +15,7 @@ pub struct Libfabric {
 }
 
 impl Libfabric {
-    /// Compiles the benchmark, which stays beside ours.
+    /// Compiles the benchmark into the folder of this program.
     pub fn find(cores: (u32, u32)) -> Result<Self, Error> {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/fabric/bench.c");
         let bench = sibling_program("versus-fabric");
@@ -34,7 +33,7 @@ impl Libfabric {
     }
 }
 
-/// A program on the software device by `libsoftefa.so`; if it dies, its backtrace does not lie among the sources.
+/// Starts a program on the software device, in a folder where a backtrace of it does no harm.
 fn on_softefa() -> Command {
     let mut cmd = Command::new(sibling_program("softefa"));
     cmd.current_dir(std::env::temp_dir());

@@ -1,8 +1,6 @@
-//! Ours beside UCX or libfabric, in one run: `versus` starts our program and the other alternately, both
-//! sides pinned to the same two cores, and prints the medians and their ratio.
-//!
-//! A figure of this program is a ratio of two programs that ran within a second of each other, many times; the absolute
-//! numbers beside it belong to the machine of that minute.
+//! versus: runs this library's benchmark and that of UCX or libfabric alternately on the same two cores, and
+//! prints medians and their ratio. The ratio compares runs within a second of each other; absolute numbers
+//! belong to the machine and the moment.
 
 mod cases;
 mod curves;
@@ -21,7 +19,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tools_common::out;
 
-/// What ours is put beside.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Against {
     /// UCX's ucx_perftest, over shared memory
@@ -40,10 +37,10 @@ enum Against {
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// What ours is put beside.
+    /// Program that ours is compared with.
     #[arg(long, value_enum, default_value = "ucx")]
     against: Against,
-    /// Most pairs of runs; 20 of each side with the processors near each other are enough.
+    /// Most pairs of runs; 20 undisturbed runs of each side are enough.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=999))]
     pairs: u32,
     /// Seconds after which no further pair of a case begins.
@@ -55,16 +52,16 @@ struct Args {
     /// The two cores, server first.
     #[arg(long, default_value = "0,1", value_parser = cores)]
     cores: (u32, u32),
-    /// Only rows whose name contains this.
+    /// Only cases whose name contains this.
     #[arg(long)]
     only: Option<String>,
-    /// One JSON object a case, instead of a table.
+    /// One JSON object per case, instead of a table.
     #[arg(long)]
     json: bool,
     /// Save the figures here too, for `figures`.
     #[arg(long, value_name = "FILE.json")]
     save: Option<PathBuf>,
-    /// A sentence to be saved with them, such as where and when.
+    /// A sentence saved with them, such as where and when.
     #[arg(long, requires = "save")]
     remark: Option<String>,
     /// Save both sides here too, as ucx-perftest --plot --with reads them.
@@ -102,7 +99,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Answers how many measurements failed: one does not keep the others from being measured.
+/// Returns the number of failed measurements; the others go on.
 fn versus(args: &Args) -> Result<usize, Error> {
     let ours = Ours::find(args.ours.clone(), args.cores);
     let ucx = || Ucx::find(args.ucx.clone(), args.cores, args.ucx_tls.clone());
@@ -115,7 +112,7 @@ fn versus(args: &Args) -> Result<usize, Error> {
         Against::Libfabric => (Box::new(fabric::Libfabric::find(args.cores)?), LIBFABRIC_CASES),
         Against::Instructions => (Box::new(fabric::Libfabric::find(args.cores)?), INSTRUCTION_CASES),
     };
-    // A count is the same every time.
+    // Counts do not vary.
     let pairs = if args.quick || args.against == Against::Instructions { 1 } else { args.pairs };
     let scale = if args.quick { 10 } else { 1 };
     let limits = Limits { pairs, time: Duration::from_secs(args.seconds), scale };
@@ -147,7 +144,7 @@ fn versus(args: &Args) -> Result<usize, Error> {
     Ok(failed)
 }
 
-/// How figures were taken.
+/// How the figures were taken.
 fn note(args: &Args, pairs: &PairedRuns<'_>, ours: &Ours, theirs: &dyn Theirs) -> String {
     let how = if args.quick || args.pairs == 1 || args.against == Against::Instructions {
         "One run of each".into()
@@ -161,7 +158,7 @@ fn note(args: &Args, pairs: &PairedRuns<'_>, ours: &Ours, theirs: &dyn Theirs) -
     format!("{how}; {}; {}.", theirs.describe(), ours.describe())
 }
 
-/// After each case: whoever is stopped leaves what it has.
+/// Called after each case, so that an interrupted run leaves its figures.
 fn save(args: &Args, figures: &[(&Case, Figure)], note: &str) -> Result<(), Error> {
     let Some(path) = &args.save else { return Ok(()) };
     let mut lines: Vec<SavedLine> = figures.iter().map(|(_, f)| SavedLine::Figure(f.clone())).collect();
@@ -175,7 +172,6 @@ fn json(plain: &impl serde::Serialize) -> String {
     serde_json::to_string(plain).unwrap_or_else(|e| unreachable!("a plain struct: {e}"))
 }
 
-/// What stands above [lines](line()).
 fn heading(theirs: &str) -> String {
     format!(
         "{:<40} {:<12}  {:^28}  {:^28}\n{:<40} {:<12}  {:>8} {theirs:>11}  ratio  {:>8} {theirs:>11}  ratio",
@@ -183,7 +179,7 @@ fn heading(theirs: &str) -> String {
     )
 }
 
-/// A line as soon as it is known: a whole table takes minutes.
+/// A line of the table, printed at once: a whole table takes minutes.
 fn line(f: &Figure) -> String {
     let text = |sides: &Sides| {
         let (ours, theirs) = (three_digits(sides.ours), three_digits(sides.theirs));

@@ -1,10 +1,10 @@
-//! The runs of a case, ours and theirs in turn, and what they come to. Called by `main`.
+//! Runs a case, ours and theirs in turn, and computes its figure.
 //!
-//! On a virtual machine the two processors of a run may be near each other or far apart, a tenth of a second later
-//! otherwise, and a figure says which of the two a run met before it says anything about a program. So runs are short and many, and
-//! before and after each the distance is measured. What a side takes *typically* is the median of all its runs; what it takes
-//! *undisturbed*, the median of those with the processors near at both times. Some of these had them far apart in the midst:
-//! one that took more than twice as long as a quarter of them did is left out.
+//! The hypervisor moves virtual processors. While their core-to-core latency is high (no shared L3 cache), a
+//! run takes several times longer. So runs are short and many, and the latency is measured before and after
+//! each. The *typical* figure is the median of all runs. The *undisturbed* figure is the median of those with
+//! low latency (same L3 cache) before and after, without runs over twice the lower quartile, whose processors
+//! moved meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -14,50 +14,45 @@ use perf::figure::{Figure, Sides};
 use super::cases::{Better, Case, Metric};
 use super::run::{Error, Ours, Theirs};
 
-/// Processors are near up to this distance, ns: such as have a cache in common are.
+/// Core-to-core latency of processors with a shared L3 cache is at most this.
 const LOW_LATENCY_NS: f64 = 150.0;
-/// Where none come so near: up to so many times the least distance seen.
+/// On machines without such processors: this times the least latency seen.
 const LOW_LATENCY_FACTOR: f64 = 2.0;
 /// Undisturbed runs of each side that are enough.
 const ENOUGH_RUNS: usize = 20;
-/// Far processors make a run more than so many times longer.
+/// Longer runs, relative to the lower quartile, had high latency meanwhile.
 const MAX_SLOWDOWN: f64 = 2.0;
-/// With fewer there is no figure of them.
+/// With fewer runs there is no undisturbed figure.
 const MIN_RUNS: usize = 3;
-/// How long processors are looked at before the first run, and how often.
+/// Number and distance of latency measurements before the first run.
 const PROBES: (u32, Duration) = (100, Duration::from_millis(10));
-/// Most pairs of what is counted, not timed.
 const MAX_COUNTED_PAIRS: u32 = 3;
 
-/// What decides how many runs there are.
 pub struct Limits {
-    /// Most pairs of runs.
     pub pairs: u32,
-    /// No pair of a case begins later than that.
+    /// No pair of a case begins later.
     pub time: Duration,
-    /// Divides the number of operations in a run.
+    /// Divides the number of operations.
     pub scale: u64,
 }
 
-/// Takes figures.
 pub struct PairedRuns<'a> {
     ours: &'a Ours,
     theirs: &'a dyn Theirs,
     limits: Limits,
-    /// Least distance seen, ns.
+    /// Least latency seen, ns.
     min_latency: f64,
 }
 
-/// One run.
 #[derive(Clone, Copy)]
 struct Run {
     figure: f64,
-    /// Distance before or after it, whichever is longer, ns.
+    /// The greater of the latencies before and after, ns.
     core_latency: f64,
 }
 
 impl<'a> PairedRuns<'a> {
-    /// Looks how near the processors come.
+    /// Measures for a second how low the core-to-core latency gets.
     pub fn new(ours: &'a Ours, theirs: &'a dyn Theirs, limits: Limits) -> Result<Self, Error> {
         let mut pairs = PairedRuns { ours, theirs, limits, min_latency: f64::INFINITY };
         if pairs.limits.pairs > 1 {
@@ -76,7 +71,7 @@ impl<'a> PairedRuns<'a> {
         Ok(now)
     }
 
-    /// Distance up to which processors are near, ns.
+    /// Greatest core-to-core latency that counts as low, ns.
     pub fn low_latency_limit(&self) -> f64 {
         LOW_LATENCY_NS.max(self.min_latency * LOW_LATENCY_FACTOR)
     }
@@ -85,10 +80,9 @@ impl<'a> PairedRuns<'a> {
         runs.iter().filter(|run| run.core_latency <= self.low_latency_limit()).count() >= ENOUGH_RUNS
     }
 
-    /// All runs of a case.
     pub fn figure(&mut self, case: &'static Case) -> Result<Figure, Error> {
         let (most, timed) = match case.metric {
-            // A length is a length.
+            // A length does not vary.
             Metric::Address => (1, false),
             Metric::Instructions => (self.limits.pairs.min(MAX_COUNTED_PAIRS), false),
             _ => (self.limits.pairs, self.limits.pairs > 1),
@@ -121,7 +115,7 @@ impl<'a> PairedRuns<'a> {
             let (ours, theirs) = (undisturbed_of(&ours), undisturbed_of(&theirs));
             (ours.len().min(theirs.len()) >= MIN_RUNS).then(|| sides(ours, theirs))
         } else {
-            // What is not timed nothing disturbs; of a single pair nobody knows.
+            // What is not timed is never disturbed.
             matches!(case.metric, Metric::Address | Metric::Instructions).then(|| typical.clone())
         };
         Ok(Figure {
@@ -135,7 +129,7 @@ impl<'a> PairedRuns<'a> {
     }
 }
 
-/// Figures of the runs that had the processors near, as far as one can tell.
+/// Figures of the runs with low core-to-core latency throughout, best first.
 fn undisturbed(runs: &[Run], limit: f64, better: Better) -> Vec<f64> {
     let mut kept: Vec<f64> =
         runs.iter().filter(|run| run.core_latency <= limit).map(|run| run.figure).collect();
@@ -143,7 +137,6 @@ fn undisturbed(runs: &[Run], limit: f64, better: Better) -> Vec<f64> {
     if better == Better::Higher {
         kept.reverse();
     }
-    // From the best to the worst.
     if let Some(&good) = kept.get(kept.len() / 4) {
         kept.retain(|&figure| match better {
             Better::Lower => figure <= good * MAX_SLOWDOWN,

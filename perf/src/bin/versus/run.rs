@@ -1,7 +1,5 @@
-//! Starting programs and reading their figures: what every side has in common, our `ucx-perftest`, and UCX's.
-//!
-//! Both run as a server and a client, each pinned to a core. UCX's result is the last line of its CSV output;
-//! ours is the JSON object. No program may take longer than [`LONGEST`].
+//! Starts programs and reads their figures. Both sides run as a server and a client, each pinned to a core.
+//! UCX's figure is the last line of its CSV output, ours a JSON object.
 
 use super::cases::{Case, Harness, Metric};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,13 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long one run may take.
 const LONGEST: Duration = Duration::from_secs(60);
-/// What starts our programs, if they are missing.
 pub const BUILD: &str = "cargo build --release --bins";
 
-/// UCX's development branch watches memory events by patching the C library, which takes a process 0.4 s at its start; its shared
-/// memory does without them.
+/// Hooks of UCX's development branch into the C library take 0.4 s at the start of a process, and shared
+/// memory does not need them.
 pub const NO_EVENTS: (&str, &str) = ("UCX_MEM_EVENTS", "n");
 
 #[derive(Debug, thiserror::Error)]
@@ -43,53 +39,49 @@ pub enum Error {
     Cores { a: u32, b: u32, source: std::io::Error },
 }
 
-/// A program beside which ours is put.
+/// A program that ours is compared with.
 pub trait Theirs {
-    /// Its name and version, as the table has it.
+    /// Name and version.
     fn name(&self) -> String;
-    /// How it was run.
+    /// Settings of the comparison.
     fn describe(&self) -> String;
-    /// One run.
     fn run(&self, case: &Case, scale: u64) -> Result<f64, Error>;
-    /// One run of ours to be put beside it.
+    /// One run of ours to compare with.
     fn ours(&self, ours: &Ours, case: &Case, scale: u64) -> Result<f64, Error> {
         ours.run(case, scale)
     }
 }
 
-/// Ours, and where both run.
 pub struct Ours {
     program: PathBuf,
     pub cores: (u32, u32),
 }
 
-/// UCX's ucx_perftest.
 pub struct Ucx {
     program: PathBuf,
     cores: (u32, u32),
     tls: String,
     version: String,
-    /// Of `self`, whose name changes with releases.
+    /// Device of `self`, whose name depends on the release.
     own_device: OnceCell<String>,
 }
 
-/// A program beside this one.
+/// Path of a program in this program's folder.
 pub fn sibling_program(name: &str) -> PathBuf {
     std::env::current_exe().unwrap_or_default().with_file_name(name)
 }
 
-/// How often a case's operation is done.
+/// Number of operations in a run.
 pub fn iters(case: &Case, scale: u64) -> u64 {
     (case.iters / scale).max(case.iters.min(1000))
 }
 
 impl Ours {
-    /// Ours, by default the one beside this program.
     pub fn find(program: Option<PathBuf>, cores: (u32, u32)) -> Self {
         Ours { program: program.unwrap_or_else(|| sibling_program("ucx-perftest")), cores }
     }
 
-    /// Where the figures were taken.
+    /// Cores and processor of the figures.
     pub fn describe(&self) -> String {
         let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = cpu
@@ -99,7 +91,6 @@ impl Ours {
         format!("cores {} and {} of {model}", self.cores.0, self.cores.1)
     }
 
-    /// One run.
     pub fn run(&self, case: &Case, scale: u64) -> Result<f64, Error> {
         let mut cmd = Command::new(&self.program);
         cmd.args(["--json", "-f", "-c"]);
@@ -118,7 +109,7 @@ impl Ours {
     }
 }
 
-/// A child that is killed, if it still runs, when its turn is over.
+/// A child that gets some grace to end when dropped, and is then killed.
 struct Reaped {
     child: Child,
     grace: Duration,
@@ -129,16 +120,15 @@ impl Drop for Reaped {
         if ended(&mut self.child, self.grace) {
             return;
         }
-        // It outlived what it was for: nothing to save.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Sleeps until it has ended: nothing wakes up beside what is measured.
+/// Waits for the end of a child without waking up meanwhile, which would disturb the measurement.
 fn ended(child: &mut Child, within: Duration) -> bool {
     let timeout = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: i64::from(within.subsec_nanos()) };
-    // One that has been waited for has no process any more.
+    // A child that has been waited for has no process any more.
     if let Some(pid) = Pid::from_raw(child.id() as i32)
         && let Ok(None) = child.try_wait()
         && let Ok(ends) = pidfd_open(pid, PidfdFlags::empty())
@@ -148,7 +138,7 @@ fn ended(child: &mut Child, within: Duration) -> bool {
     matches!(child.try_wait(), Ok(Some(_)) | Err(_))
 }
 
-/// What a program says, which is little, once it has ended.
+/// Output of a program that has ended; it must fit into the pipes.
 fn output(mut child: Child, program: &str) -> Result<Output, Error> {
     if !ended(&mut child, LONGEST) {
         drop(Reaped { child, grace: Duration::ZERO });
@@ -161,7 +151,7 @@ fn output(mut child: Child, program: &str) -> Result<Output, Error> {
     })
 }
 
-/// The whole output of a program that succeeds.
+/// Standard output and error of a program that succeeds.
 pub fn text(cmd: &mut Command, hint: &'static str) -> Result<(String, String), Error> {
     let program = cmd.get_program().to_string_lossy().into_owned();
     cmd.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -174,7 +164,7 @@ pub fn text(cmd: &mut Command, hint: &'static str) -> Result<(String, String), E
     Ok((String::from_utf8_lossy(&out.stdout).into_owned(), stderr))
 }
 
-/// Runs a program that prints a result as one JSON object.
+/// Runs a program that prints a result as a JSON object.
 pub fn json_result(cmd: &mut Command, metric: Metric, hint: &'static str) -> Result<f64, Error> {
     let (out, _) = text(cmd, hint)?;
     let line = out.lines().rfind(|l| l.starts_with('{')).unwrap_or_default();
@@ -182,7 +172,6 @@ pub fn json_result(cmd: &mut Command, metric: Metric, hint: &'static str) -> Res
     metric.of_json(line).ok_or_else(|| Error::Output { program, line: line.to_owned() })
 }
 
-/// Compiles a C program of ours on the spot.
 pub fn compile(source: &str, to: &Path, extra: &[String], hint: &str) -> Result<(), Error> {
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
     let mut cc = Command::new(&compiler);
@@ -197,7 +186,6 @@ pub fn compile(source: &str, to: &Path, extra: &[String], hint: &str) -> Result<
 }
 
 impl Ucx {
-    /// Asks UCX for its version.
     pub fn find(program: PathBuf, cores: (u32, u32), tls: String) -> Result<Self, Error> {
         let info = program.with_file_name("ucx_info");
         let (out, _) = text(Command::new(info).arg("-v"), "Debian package ucx-utils")?;
@@ -209,7 +197,7 @@ impl Ucx {
         Ok(Ucx { program, cores, tls, version, own_device: OnceCell::new() })
     }
 
-    /// The device of a uct test.
+    /// Device of a uct test.
     fn device(&self, case: &Case) -> Result<&str, Error> {
         if !case.is_loopback() {
             return Ok("memory");
@@ -222,7 +210,6 @@ impl Ucx {
         Ok(self.own_device.get_or_init(|| device_of(&out, case.tls).unwrap_or("memory").to_owned()))
     }
 
-    /// Starts it on a core.
     fn start(&self, case: &Case, scale: u64, core: u32, extra: &[&str], out: Stdio) -> Result<Child, Error> {
         let mut cmd = Command::new(&self.program);
         cmd.args(["-v", "-f", "-c", &core.to_string()]);
@@ -236,7 +223,7 @@ impl Ucx {
         cmd.spawn().map_err(|source| Error::Start { program, source, hint: "Debian package ucx-utils" })
     }
 
-    /// Where it is installed, if not in the system's own place.
+    /// Folder of an installation outside the system's.
     pub fn prefix(&self) -> Option<&Path> {
         self.program.parent().filter(|bin| !bin.as_os_str().is_empty())?.parent()
     }
@@ -274,7 +261,7 @@ impl Theirs for Ucx {
     }
 }
 
-/// What both programs understand.
+/// Options that both programs have.
 fn test_args(case: &Case, scale: u64, device: &str) -> Vec<String> {
     let mut args: Vec<String> =
         ["-t", case.test, "-s", &case.size.to_string(), "-n", &iters(case, scale).to_string()]
@@ -297,7 +284,7 @@ fn test_args(case: &Case, scale: u64, device: &str) -> Vec<String> {
     args
 }
 
-/// The device of a transport in what `ucx_info -d` prints.
+/// Device of a transport in the output of `ucx_info -d`.
 fn device_of<'a>(info: &'a str, tl: &str) -> Option<&'a str> {
     let value = |line: &'a str, name| line.trim_start_matches(['#', ' ']).strip_prefix(name).map(str::trim);
     let mut lines = info.lines();
@@ -305,14 +292,15 @@ fn device_of<'a>(info: &'a str, tl: &str) -> Option<&'a str> {
     value(lines.next()?, "Device:")
 }
 
-/// The last line of figures that UCX's program prints, behind which there may be words.
+/// The last line of figures; text may follow it.
 fn last_figures(text: &str) -> &str {
     let digit = |c: char| c.is_ascii_digit();
     text.lines().map(str::trim_start).rfind(|l| l.starts_with(digit)).unwrap_or_default()
 }
 
-/// A figure of such a line: `iterations,<p>_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr`; with
-/// several threads `iterations,overall_lat,overall_bw,overall_mr`.
+/// A figure of a CSV line:
+/// `iterations,<p>_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr`, or
+/// `iterations,overall_lat,overall_bw,overall_mr` with several threads.
 fn of_columns(metric: Metric, line: &str) -> Option<f64> {
     let columns: Vec<&str> = line.split(',').collect();
     let column = match (metric, columns.len()) {
@@ -327,7 +315,7 @@ fn of_columns(metric: Metric, line: &str) -> Option<f64> {
     let figure = |column: usize| -> Option<f64> { columns.get(column)?.trim().parse().ok() };
     let printed = figure(column)?;
     if let (Metric::Latency, 8) = (metric, columns.len()) {
-        // Latencies are printed in whole nanoseconds. The rate says the same more exactly, where it is one message at a time.
+        // Latency has whole nanoseconds. With one message at a time the rate says the same more exactly.
         let exact = figure(7).filter(|rate| *rate > 0.0).map(|rate| 1e6 / rate);
         return exact.filter(|exact| (exact - printed).abs() < 0.002).or(Some(printed));
     }
@@ -339,7 +327,7 @@ fn free_port() -> Result<u16, Error> {
     Ok(probe.local_addr().map_err(Error::Port)?.port())
 }
 
-/// Waits until somebody listens on `port`, without connecting (the server takes one connection only).
+/// Waits for a listener on `port` without connecting, as the server takes one connection only.
 fn wait_listening(port: u16, server: &mut Child, program: &str) -> Result<(), Error> {
     let needle = format!(":{port:04X} ");
     let until = Instant::now() + Duration::from_secs(10);
@@ -362,8 +350,8 @@ fn wait_listening(port: u16, server: &mut Child, program: &str) -> Result<(), Er
     Err(Error::NoServer { program: program.to_owned() })
 }
 
-/// Instructions of an operation: what twice as many of them cost more, by their number, which is the program's last argument.
-/// Both runs at once: what is counted nothing disturbs.
+/// Instructions per operation: the difference of a run with twice as many operations. Both run at once, as
+/// counts are not disturbed. The last argument of the program is the number of operations.
 pub fn counted(
     case: &Case,
     scale: u64,

@@ -1,5 +1,5 @@
-//! Threads and endpoints beside UCX: `ucx_perftest -T` of both, and `perf/ucx/scale.c`, compiled on the spot, beside our
-//! `scale`. Called by `main` through [`Theirs`].
+//! Threads and endpoints beside UCX: `ucx_perftest -T` of both, and `perf/ucx/scale.c`, compiled on the spot,
+//! beside our `scale`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,6 @@ use super::run::{
     BUILD, Error, NO_EVENTS, Ours, Theirs, Ucx, compile, counted, iters, json_result, sibling_program,
 };
 
-/// UCX's libraries under our program.
 pub struct Scale {
     ucx: Ucx,
     program: PathBuf,
@@ -18,7 +17,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Compiles the program, which stays beside ours, against the UCX that `ucx` belongs to.
+    /// Compiles the program against the UCX that `ucx` belongs to, into the folder of this program.
     pub fn find(ucx: Ucx, cores: (u32, u32), tls: String) -> Result<Self, Error> {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/ucx/scale.c");
         let program = sibling_program("versus-scale");
@@ -41,7 +40,7 @@ impl Scale {
         cmd.args([self.cores.0.to_string(), self.cores.1.to_string()]);
     }
 
-    /// Instructions of a message of a process to itself, in windows of the case's size, through the memory that two share.
+    /// Instructions per message of a process to itself over shared memory.
     fn count(&self, case: &Case, scale: u64, program: &Path) -> Result<f64, Error> {
         let through = || {
             let mut cmd = Command::new("env");

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use tools_common::out::printable;
 
 mod svg;
 
@@ -94,7 +95,8 @@ pub fn draw(file: &Path, saved: &[impl AsRef<Path>], this_run: &[String]) -> Res
             "--plot: no results: measure some (-t), or name saved ones (--with)".into(),
         ));
     }
-    std::fs::write(file, svg::draw(&panels))
+    let text = svg::draw(&panels).map_err(|e| Failure::Run(format!("--plot: {e}")))?;
+    std::fs::write(file, text)
         .map_err(|e| Failure::Unsupported(format!("--plot: cannot write {}: {}", file.display(), e.kind())))
 }
 
@@ -180,7 +182,7 @@ fn panels(points: &[Point]) -> Vec<Panel> {
             for (dash, run) in runs.iter().enumerate() {
                 let Some(values) = by_run.get(run) else { continue };
                 let points = values.iter().map(|(size, value)| (*size as f64, *value)).collect();
-                let label = format!("{name}, {run}");
+                let label = printable(&format!("{name}, {run}"));
                 curves.push(Curve { label, color: colors, dash, points });
             }
             colors += 1;

@@ -1,7 +1,10 @@
-//! Draws panels of curves as SVG: latency over size with both axes logarithmic, bandwidth over size with a
-//! linear scale. Used by `plot`. Knows nothing of tests and files.
+//! Draws panels of curves as SVG with `plotters`: latency with both axes logarithmic, bandwidth with a linear scale.
+//! Used by `plot`.
 
-use std::fmt::Write as _;
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, DefaultFormatting, KeyPointHint, Ranged, ValueFormatter};
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
 
 /// Curves of one colour belong to one test; those of one dash pattern to one run.
 pub struct Curve {
@@ -27,32 +30,35 @@ pub struct Panel {
 }
 
 /// Distinct for readers with colour-vision deficiency; used again from the start after the last.
-const COLORS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
-const DASHES: [&str; 4] = ["", "7 4", "2 3", "9 3 2 3"];
+const COLORS: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+];
+/// Length of dashes and gaps by run; the first run has a solid line.
+const DASHES: [Option<(u32, u32)>; 4] = [None, Some((8, 5)), Some((3, 4)), Some((14, 5))];
+const TEXT: RGBColor = RGBColor(60, 60, 60);
+const GRID: RGBColor = RGBColor(230, 230, 230);
 
-const WIDTH: f64 = 520.0;
-const HEIGHT: f64 = 400.0;
-/// Space around the diagram: left, top, right, bottom.
-const MARGINS: [f64; 4] = [58.0, 44.0, 22.0, 52.0];
-/// Height of a line of the legend.
-const LEGEND_LINE: f64 = 19.0;
+const WIDTH: u32 = 520;
+const HEIGHT: u32 = 400;
+/// Height added by a line of the legend behind the sixth.
+const LEGEND_LINE: usize = 20;
 const MAX_TICKS: usize = 8;
 
-/// A range of values, and where its ticks are.
+/// Range and ticks of an axis.
 struct Scale {
     low: f64,
     high: f64,
-    is_log: bool,
     ticks: Vec<f64>,
 }
 
 impl Scale {
-    /// Where a value lies: 0 at the low end, 1 at the high end.
-    fn position(&self, value: f64) -> f64 {
-        let map = |v: f64| if self.is_log { v.ln() } else { v };
-        let value = if value.is_finite() { value } else { self.low };
-        let span = map(self.high) - map(self.low);
-        ((map(value.clamp(self.low, self.high)) - map(self.low)) / span).clamp(0.0, 1.0)
+    fn clamp(&self, value: f64) -> f64 {
+        if value.is_finite() { value.clamp(self.low, self.high) } else { self.low }
     }
 
     /// Sizes: a tick at every power of two, or at every power of 4, 8, ... if these would be too many.
@@ -62,7 +68,7 @@ impl Scale {
         let exponents = low.log2().ceil() as i32..=high.log2().floor() as i32;
         let every = |step: i32| exponents.clone().filter(move |e| e % step == 0);
         let step = (1..).find(|step| every(*step).count() <= MAX_TICKS).unwrap_or(1);
-        Scale { low, high, is_log: true, ticks: every(step).map(|e| 2f64.powi(e)).collect() }
+        Scale { low, high, ticks: every(step).map(|e| 2f64.powi(e)).collect() }
     }
 
     /// Times: ticks at 1, 2 and 5 of each decade, or at decades alone if these would be too many.
@@ -82,7 +88,7 @@ impl Scale {
         let ticks = if fine.len() <= MAX_TICKS + 5 { fine } else { coarse };
         let (low, high) = (ticks[0], ticks[ticks.len() - 1]);
         let (low, high) = if low == high { (low / 2.0, high * 2.0) } else { (low, high) };
-        Scale { low, high, is_log: true, ticks }
+        Scale { low, high, ticks }
     }
 
     /// Bandwidths: from 0 in steps of 1, 2 or 5 times a power of ten.
@@ -93,7 +99,7 @@ impl Scale {
         let step = step.into_iter().find(|s| high / s <= MAX_TICKS as f64).unwrap_or(10.0 * unit);
         let count = (high / step).ceil().max(1.0) as usize;
         let ticks: Vec<f64> = (0..=count).map(|n| n as f64 * step).collect();
-        Scale { low: 0.0, high: ticks[count], is_log: false, ticks }
+        Scale { low: 0.0, high: ticks[count], ticks }
     }
 }
 
@@ -119,121 +125,136 @@ fn number_label(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn escaped(text: &str) -> String {
-    let printable = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
-    printable.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+/// A linear axis from 0 with given ticks: that of `plotters` does not take ticks and a label formatter together.
+struct Linear {
+    high: f64,
+    ticks: Vec<f64>,
 }
 
-/// The whole picture, panels side by side.
-pub fn draw(panels: &[Panel]) -> String {
+impl Ranged for Linear {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (from, to): (i32, i32)) -> i32 {
+        from + (value / self.high * f64::from(to - from)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        if hint.weight().allow_light_points() { Vec::new() } else { self.ticks.clone() }
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        0.0..self.high
+    }
+}
+
+type DrawError<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
+
+/// Draws all panels side by side.
+pub fn draw(panels: &[Panel]) -> Result<String, String> {
     let legend = panels.iter().map(|panel| panel.curves.len()).max().unwrap_or(0);
     // A long legend makes the picture higher instead of hiding curves.
-    let height = HEIGHT + LEGEND_LINE * legend.saturating_sub(6) as f64;
-    let width = WIDTH * panels.len() as f64;
-    let mut out = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         viewBox=\"0 0 {width} {height}\" font-family=\"Helvetica, Arial, sans-serif\" font-size=\"13\">\n\
-         <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>"
-    );
-    for (n, panel) in panels.iter().enumerate() {
-        let _ = draw_panel(&mut out, panel, WIDTH * n as f64, height);
-    }
-    out + "</svg>\n"
+    let height = HEIGHT + (LEGEND_LINE * legend.saturating_sub(6)) as u32;
+    let mut text = String::new();
+    let root = SVGBackend::with_string(&mut text, (WIDTH * panels.len() as u32, height)).into_drawing_area();
+    let drawn = root.fill(&WHITE).and_then(|()| {
+        let areas = root.split_evenly((1, panels.len()));
+        areas.iter().zip(panels).try_for_each(|(area, panel)| match panel.axis {
+            Axis::Latency => {
+                let scale = Scale::latency(panel.values());
+                let axis = (scale.low..scale.high).log_scale().with_key_points(scale.ticks.clone());
+                draw_panel(area, panel, axis, &scale)
+            }
+            Axis::Bandwidth => {
+                let scale = Scale::bandwidth(panel.values());
+                draw_panel(area, panel, Linear { high: scale.high, ticks: scale.ticks.clone() }, &scale)
+            }
+        })?;
+        root.present()
+    });
+    drop(root);
+    drawn.map(|()| text).map_err(|e| e.to_string())
 }
 
-fn draw_panel(out: &mut String, panel: &Panel, offset: f64, height: f64) -> std::fmt::Result {
-    let [left, top, right, bottom] = MARGINS;
-    let points = || panel.curves.iter().flat_map(|curve| curve.points.iter().copied());
-    let sizes = Scale::sizes(points().map(|p| p.0));
-    let (title, hint, values) = match panel.axis {
-        Axis::Latency => ("Latency, µs", "lower is better", Scale::latency(points().map(|p| p.1))),
-        Axis::Bandwidth => ("Bandwidth, GB/s", "higher is better", Scale::bandwidth(points().map(|p| p.1))),
-    };
-    let (x0, x1, y0, y1) = (offset + left, offset + WIDTH - right, height - bottom, top);
-    let x = |size: f64| x0 + sizes.position(size) * (x1 - x0);
-    let y = |value: f64| y0 - values.position(value) * (y0 - y1);
-
-    writeln!(
-        out,
-        "<text x=\"{x0}\" y=\"26\" font-size=\"16\" font-weight=\"bold\" fill=\"#222222\">{title}</text>"
-    )?;
-    writeln!(out, "<text x=\"{x1}\" y=\"26\" text-anchor=\"end\" fill=\"#777777\">{hint}</text>")?;
-    for tick in &sizes.ticks {
-        let (at, label) = (x(*tick), size_label(*tick));
-        writeln!(out, "<path d=\"M{at:.1} {y1}V{y0}\" stroke=\"#e6e6e6\"/>")?;
-        let below = y0 + 18.0;
-        writeln!(
-            out,
-            "<text x=\"{at:.1}\" y=\"{below}\" text-anchor=\"middle\" fill=\"#444444\">{label}</text>"
-        )?;
+impl Panel {
+    fn values(&self) -> impl Iterator<Item = f64> + Clone {
+        self.curves.iter().flat_map(|curve| curve.points.iter().map(|p| p.1))
     }
-    for tick in &values.ticks {
-        let (at, label) = (y(*tick), number_label(*tick));
-        writeln!(out, "<path d=\"M{x0} {at:.1}H{x1}\" stroke=\"#e6e6e6\"/>")?;
-        let (beside, middle) = (x0 - 8.0, at + 4.5);
-        writeln!(
-            out,
-            "<text x=\"{beside}\" y=\"{middle:.1}\" text-anchor=\"end\" fill=\"#444444\">{label}</text>"
-        )?;
-    }
-    writeln!(out, "<path d=\"M{x0} {y1}V{y0}H{x1}\" fill=\"none\" stroke=\"#888888\"/>")?;
-    let (center, under) = ((x0 + x1) / 2.0, height - 12.0);
-    writeln!(
-        out,
-        "<text x=\"{center}\" y=\"{under}\" text-anchor=\"middle\" fill=\"#444444\">message size</text>"
-    )?;
 
+    fn titles(&self) -> (&'static str, &'static str) {
+        match self.axis {
+            Axis::Latency => ("Latency, µs", "lower is better"),
+            Axis::Bandwidth => ("Bandwidth, GB/s", "higher is better"),
+        }
+    }
+}
+
+fn draw_panel<DB: DrawingBackend, Y>(
+    area: &DrawingArea<DB, Shift>,
+    panel: &Panel,
+    y_axis: Y,
+    y_scale: &Scale,
+) -> Result<(), DrawError<DB>>
+where
+    Y: AsRangedCoord<Value = f64>,
+    Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    use plotters::style::text_anchor::{HPos, Pos, VPos};
+    let x_scale = Scale::sizes(panel.curves.iter().flat_map(|curve| curve.points.iter().map(|p| p.0)));
+    let x_axis = (x_scale.low..x_scale.high).log_scale().base(2.0).with_key_points(x_scale.ticks.clone());
+    let mut chart = ChartBuilder::on(area)
+        .margin_top(44)
+        .margin_right(24)
+        .margin_bottom(8)
+        .x_label_area_size(44)
+        .y_label_area_size(58)
+        .build_cartesian_2d(x_axis, y_axis)?;
+    let font = |size: u32| ("sans-serif", size).into_font();
+    let (title, hint) = panel.titles();
+    let bold = font(21).style(FontStyle::Bold).color(&TEXT);
+    area.draw_text(title, &bold, (58, 14))?;
+    let grey = font(16).color(&RGBColor(130, 130, 130)).pos(Pos::new(HPos::Right, VPos::Top));
+    area.draw_text(hint, &grey, (WIDTH as i32 - 24, 17))?;
+    chart
+        .configure_mesh()
+        .x_desc("message size")
+        .x_label_formatter(&|size| size_label(*size))
+        .y_label_formatter(&|value| number_label(*value))
+        .label_style(font(16).color(&TEXT))
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .axis_style(RGBColor(140, 140, 140))
+        .draw()?;
+    let inside = |(x, y): (f64, f64)| (x_scale.clamp(x), y_scale.clamp(y));
     for curve in &panel.curves {
-        let style = style(curve);
         let color = COLORS[curve.color % COLORS.len()];
-        if let [first, rest @ ..] = &curve.points[..] {
-            write!(out, "<path fill=\"none\" {style} d=\"M{:.1} {:.1}", x(first.0), y(first.1))?;
-            rest.iter().try_for_each(|p| write!(out, "L{:.1} {:.1}", x(p.0), y(p.1)))?;
-            writeln!(out, "\"/>")?;
-        }
+        let points: Vec<(f64, f64)> = curve.points.iter().copied().map(inside).collect();
+        let line = color.stroke_width(2);
+        let dash = DASHES[curve.dash % DASHES.len()];
+        let drawn = match dash {
+            None => chart.draw_series(LineSeries::new(points.clone(), line))?,
+            Some((dash, gap)) => chart.draw_series(DashedLineSeries::new(points.clone(), dash, gap, line))?,
+        };
+        drawn.label(curve.label.as_str()).legend(move |(x, y)| {
+            let ends = [(x, y), (x + 32, y)];
+            match dash {
+                None => PathElement::new(ends, line).into_dyn(),
+                Some((dash, gap)) => DashedPathElement::new(ends.into_iter(), dash, gap, line).into_dyn(),
+            }
+        });
         // Filled for the first run, hollow for those beside it.
-        let fill = if curve.dash == 0 { color } else { "#ffffff" };
-        for p in &curve.points {
-            let (cx, cy) = (x(p.0), y(p.1));
-            writeln!(
-                out,
-                "<circle cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"2.8\" fill=\"{fill}\" stroke=\"{color}\" stroke-width=\"1.5\"/>"
-            )?;
-        }
+        let fill = if curve.dash == 0 { color } else { WHITE };
+        chart.draw_series(points.iter().map(|p| Circle::new(*p, 3, fill.filled())))?;
+        chart.draw_series(points.iter().map(|p| Circle::new(*p, 3, color.stroke_width(1))))?;
     }
-    draw_legend(out, &panel.curves, x0 + 12.0, y1 + 10.0)
-}
-
-fn style(curve: &Curve) -> String {
-    let color = COLORS[curve.color % COLORS.len()];
-    match DASHES[curve.dash % DASHES.len()] {
-        "" => format!("stroke=\"{color}\" stroke-width=\"2.2\""),
-        dashes => format!("stroke=\"{color}\" stroke-width=\"2.2\" stroke-dasharray=\"{dashes}\""),
-    }
-}
-
-fn draw_legend(out: &mut String, curves: &[Curve], x: f64, y: f64) -> std::fmt::Result {
-    let longest = curves.iter().map(|curve| curve.label.chars().count()).max().unwrap_or(0);
-    let (width, height) = (46.0 + 6.9 * longest as f64, LEGEND_LINE * curves.len() as f64 + 6.0);
-    writeln!(
-        out,
-        "<rect x=\"{x}\" y=\"{y}\" width=\"{width:.0}\" height=\"{height}\" rx=\"3\" fill=\"#ffffff\" fill-opacity=\"0.85\"/>"
-    )?;
-    for (n, curve) in curves.iter().enumerate() {
-        let line = y + LEGEND_LINE * (n as f64 + 0.65);
-        let (from, to, text) = (x + 4.0, x + 34.0, x + 42.0);
-        writeln!(out, "<path d=\"M{from} {line:.1}H{to}\" {}/>", style(curve))?;
-        let base = line + 4.5;
-        writeln!(
-            out,
-            "<text x=\"{text}\" y=\"{base:.1}\" fill=\"#222222\">{}</text>",
-            escaped(&curve.label)
-        )?;
-    }
-    Ok(())
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::Coordinate(10, 8))
+        .legend_area_size(38)
+        .label_font(font(16).color(&TEXT))
+        .background_style(WHITE.mix(0.85))
+        .border_style(TRANSPARENT)
+        .draw()
 }
 
 #[cfg(test)]
@@ -249,10 +270,8 @@ mod tests {
         let scale = Scale::sizes([8.0, 4194304.0].into_iter());
         let want = ["8 B", "64 B", "512 B", "4 KiB", "32 KiB", "256 KiB", "2 MiB"];
         assert_eq!(ticks(&scale, size_label), want);
-        assert_eq!((scale.position(8.0), scale.position(4194304.0)), (0.0, 1.0));
         let scale = Scale::sizes([8.0].into_iter());
         assert_eq!(ticks(&scale, size_label), ["4 B", "8 B", "16 B"]);
-        assert_eq!(scale.position(8.0), 0.5);
     }
 
     #[test]
@@ -275,7 +294,7 @@ mod tests {
     #[test]
     fn odd_values_are_drawn_at_the_edge() {
         let points = vec![(0.0, 0.0), (f64::NAN, f64::INFINITY), (8.0, 1.0)];
-        let label = "a < b & \u{1b}[2J".to_owned();
+        let label = "a < b &  [2J".to_owned();
         for axis in [Axis::Latency, Axis::Bandwidth] {
             let curve = Curve { label: label.clone(), color: 7, dash: 5, points: points.clone() };
             let svg = draw(&[Panel { axis, curves: vec![curve] }]);

@@ -1,5 +1,4 @@
-//! The 32-byte raw address of an EFA interface: exchanged between ranks, and carried by EFA RDM v4's raw
-//! address header.
+//! The 32-byte raw address of an EFA interface, as in EFA RDM v4's raw address header.
 
 use super::dev::Gid;
 use crate::api::ConnectError;

@@ -1,5 +1,4 @@
-//! Address handles of one protection domain, reference counted by the device. Used when endpoints are created
-//! and dropped, never on the data path.
+//! Address handles of one protection domain, reference counted by the device. Not used on the data path.
 
 use super::dev::{Dev, Gid};
 use super::tx::EpIdx;
@@ -17,7 +16,6 @@ impl<D: Dev> AddressHandles<D> {
         AddressHandles { dev, pd, dropped: Vec::new() }
     }
 
-    /// Creates the handle of `gid`, or adds a reference.
     pub(super) fn create(&self, gid: Gid) -> Result<D::Ah, Error> {
         self.dev.create_ah(&self.pd, gid)
     }
@@ -32,7 +30,6 @@ impl<D: Dev> AddressHandles<D> {
         self.dropped.push((ep, ah));
     }
 
-    /// Destroys the handle of a dropped endpoint whose last operation has completed.
     pub(super) fn ep_idle(&mut self, ep: EpIdx) {
         if let Some(at) = self.dropped.iter().position(|(other, _)| *other == ep) {
             let (_, ah) = self.dropped.swap_remove(at);

@@ -1,5 +1,4 @@
-//! Equal buffers in one registered region, for `tx` and `rx`: the only place of this transport that turns
-//! registered memory into slices.
+//! Equal buffers in one registered region, for `tx` and `rx`; makes slices of registered memory.
 
 use super::dev::{Dev, DevMr, Sge};
 use crate::api::{Access, Error};
@@ -37,7 +36,6 @@ impl<M: DevMr> Buffers<M> {
         self.mr.addr().wrapping_add(slot as usize * self.stride)
     }
 
-    /// Keeps the buffers mapped when the region is gone.
     pub(super) fn backing(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.mr.backing()
     }
@@ -54,10 +52,8 @@ impl<M: DevMr> Buffers<M> {
         Sge { addr: self.ptr(slot), len: len as u32, lkey: self.mr.lkey() }
     }
 
-    /// The first `len` bytes of a buffer, to read. // HOT
-    ///
-    /// # Safety
-    /// Neither the device nor this process writes the buffer while the slice lives.
+    /// The first `len` bytes of a buffer, to read. Unsafe: nobody writes the buffer while the slice lives.
+    /// // HOT
     #[inline]
     pub(super) unsafe fn bytes(&self, slot: u32, len: usize) -> &[u8] {
         assert!(len <= self.slot_len);
@@ -66,10 +62,8 @@ impl<M: DevMr> Buffers<M> {
         unsafe { std::slice::from_raw_parts(self.ptr(slot), len) }
     }
 
-    /// The first `len` bytes of a buffer, to write. // HOT
-    ///
-    /// # Safety
-    /// Only the caller uses the buffer while the slice lives.
+    /// The first `len` bytes of a buffer, to write. Unsafe: only the caller uses it while the slice lives.
+    /// // HOT
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "slots are apart from each other; the caller owns this one")]
     pub(super) unsafe fn bytes_mut(&self, slot: u32, len: usize) -> &mut [u8] {

@@ -1,5 +1,4 @@
 //! Polling: delivers arrivals to the sink and completions to their owners, and reposts receive buffers.
-//! Called by `Iface::poll`.
 
 use super::dev::{Cqe, CqeOp, Dev, DevCq, DevStatus};
 use super::iface::{Inner, Stats};
@@ -47,7 +46,7 @@ impl<D: Dev> Inner<D> {
         events
     }
 
-    /// ReturnStack whether a poll would find nothing; `true` counts as a poll. // HOT
+    /// Returns whether a poll would find nothing; `true` counts as a poll. // HOT
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.pending.waiting() == 0
@@ -61,7 +60,6 @@ impl<D: Dev> Inner<D> {
     fn on_recv<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
         let buffer = self.rx.take(cqe.wr_id);
         if cqe.status != DevStatus::Ok || cqe.len == 0 || cqe.op != CqeOp::Recv {
-            // Return the buffer first: the sink may keep messages.
             drop(buffer);
             return self.on_recv_slow(cqe, sink);
         }
@@ -127,7 +125,7 @@ impl<D: Dev> Inner<D> {
         done.comp.fire(Ok(()), |token, result| sink.on_comp(token, result));
     }
 
-    /// ReturnStack an undelivered packet to the sink. The slot is still taken, so that a send by the sink cannot
+    /// Returns an undelivered packet to the sink. The slot is still taken, so that a send by the sink cannot
     /// overwrite the packet.
     #[cold]
     fn return_packet<S: Sink>(&self, slot: u32, status: DevStatus, sink: &mut S) -> bool {
@@ -229,7 +227,6 @@ fn is_resendable(status: DevStatus) -> bool {
     matches!(status, Rnr | Flushed | Unresponsive | Unreachable)
 }
 
-/// Result of an operation with this completion status.
 fn op_result(kind: OpKind, status: DevStatus) -> Result<(), Error> {
     match (kind, status) {
         (_, DevStatus::Ok) => Ok(()),

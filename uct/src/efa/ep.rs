@@ -44,7 +44,6 @@ impl<D: Dev> Ep<D> {
         Tx::claim(&self.iface.tx, self.idx, kind, comp)
     }
 
-    /// Tells `tx` that no operation of this endpoint is pending.
     fn pending_removed(&self) {
         self.iface.tx.borrow_mut().pending_removed(self.idx, self.iface.pending.waiting() > 0);
     }
@@ -72,11 +71,7 @@ impl<D: Dev> Ep<D> {
         self.finish_post(claim, self.iface.qp.send_inline(&self.to, wr_id, &packet[..len], None))
     }
 
-    /// Sends an `am_zcopy` of more blocks than the device takes SGEs, from a copy in the slot's buffer. `len`
-    /// is the packet's and fits.
-    ///
-    /// # Safety
-    /// Every block is valid for reads during the call.
+    /// Sends an `am_zcopy` of many blocks from a copy in the slot's buffer. Unsafe: every block is readable.
     #[cold]
     unsafe fn am_zcopy_gathered(
         &self,
@@ -128,8 +123,7 @@ pub(super) fn post_error(e: PostError) -> Refused {
     }
 }
 
-/// SGEs for the blocks of `iov`, adjacent blocks merged; `None` if there are more than `max`. Fails unless
-/// all lie in their registrations.
+/// SGEs for the blocks of `iov`, adjacent ones merged; `None` if more than `max`. All must be registered.
 fn gather_sges<D: Dev>(iov: &[Iov<'_, Mem<D>>], max: usize) -> Result<Option<ArrayVec<Sge, MAX_SGE>>, Error> {
     let mut blocks = ArrayVec::<Sge, MAX_SGE>::new();
     let mut many = false;
@@ -154,7 +148,6 @@ fn gather_sges<D: Dev>(iov: &[Iov<'_, Mem<D>>], max: usize) -> Result<Option<Arr
     Ok((!many).then_some(blocks))
 }
 
-/// Checks the length that a pack closure returned.
 #[inline(always)]
 fn check_packed(n: usize, max: usize) -> Result<usize, Refused> {
     if n == 0 || n > max {
@@ -211,8 +204,7 @@ impl<D: Dev> api::Ep for Ep<D> {
         Ok(Sent::Done)
     }
 
-    /// Builds the packet on the stack if `max` fits the inline limit, else in the slot's buffer; sends inline
-    /// whenever it turns out short. // HOT
+    /// Builds the packet on the stack if `max` fits the inline limit, else in the slot's buffer. // HOT
     #[inline]
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
         let (iface, limits) = (&*self.iface, &self.iface.limits);
@@ -272,8 +264,8 @@ impl<D: Dev> api::Ep for Ep<D> {
         self.iface.attr.am.max_bcopy
     }
 
-    /// Sends the header from the slot's buffer and the blocks in place. A packet within the inline limit, or
-    /// with more blocks than the device takes, is copied and *done* at once.
+    /// Sends the header from the slot's buffer and the blocks in place; copies what is short or has many
+    /// blocks.
     unsafe fn am_zcopy(&self, id: u8, header: &[u8], iov: &[Iov<'_, Mem<D>>], comp: Comp) -> Outcome {
         let (iface, limits) = (&*self.iface, &self.iface.limits);
         if limits.iov == 0 {
@@ -384,8 +376,8 @@ impl<D: Dev> api::Ep for Ep<D> {
         self.iface.tx.borrow_mut().flush(Some(self.idx), &comp)
     }
 
-    /// Always *done*: further operations to this peer answer *no resource* until all earlier ones have
-    /// completed. An unordered wire needs no less.
+    /// Always *done*: further operations answer *no resource* until all earlier ones to this peer have
+    /// completed.
     fn fence(&self) -> Outcome {
         self.iface.tx.borrow_mut().fence(Some(self.idx));
         Ok(Sent::Done)

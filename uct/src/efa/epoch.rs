@@ -11,7 +11,6 @@ use std::collections::VecDeque;
 /// Most closed epochs with operations left; beyond them a flush answers *no resource*.
 const MAX_CLOSED: usize = 1 << 16;
 
-/// A fence blocks further operations.
 const FENCED: u32 = 1 << 31;
 
 /// Slots are reserved for another endpoint: see [`Epochs::set_reserved`].
@@ -48,7 +47,6 @@ impl Epochs {
         self.open & FENCED != 0
     }
 
-    /// Blocks operations, or unblocks them, whatever is outstanding.
     pub(super) fn set_reserved(&mut self, set_reserved: bool) {
         self.open = self.open & !RESERVED | if set_reserved { RESERVED } else { 0 };
     }
@@ -97,7 +95,7 @@ impl Epochs {
         }
     }
 
-    /// Answers *done* if nothing is outstanding; else fires `comp` when all that is outstanding now has
+    /// Answers *done* if nothing is outstanding; else fires `comp` when all that is outstanding has
     /// completed.
     pub(super) fn flush(&mut self, comp: &Comp) -> Outcome {
         if self.is_idle() {
@@ -120,7 +118,6 @@ impl Epochs {
         Ok(Sent::InProgress)
     }
 
-    /// Blocks further operations until nothing is outstanding.
     pub(super) fn fence(&mut self) {
         if !self.is_idle() {
             self.open |= FENCED;

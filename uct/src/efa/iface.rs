@@ -1,5 +1,4 @@
-//! The interface: one SRD queue pair and one completion queue for both directions, with buffers and
-//! endpoints. Posting is in `ep`, polling in `cq`.
+//! The interface: one SRD queue pair and one completion queue. Posting is in `ep`, polling in `cq`.
 
 use super::addr::{DEVICE_ADDR_LEN, RAW_ADDR_LEN, RawAddr, parse_pair};
 use super::ah::AddressHandles;
@@ -46,7 +45,6 @@ ucs::config_table! {
     }
 }
 
-/// Completions polled from the device at a time.
 const POLL_BATCH: usize = 16;
 
 /// Parameters of an interface.
@@ -92,8 +90,7 @@ pub struct Iface<D: Dev> {
     pub(super) inner: Rc<Inner<D>>,
 }
 
-/// State shared by the interface and its endpoints. Field order is drop order: queue pairs stop before the
-/// buffers they write to.
+/// State shared with endpoints. Field order is drop order: queue pairs stop before their buffers go.
 pub(super) struct Inner<D: Dev> {
     pub(super) qp: D::Qp,
     /// Stops before `cq` goes, like `qp`.
@@ -101,7 +98,6 @@ pub(super) struct Inner<D: Dev> {
     pub(super) cq: D::Cq,
     pub(super) rx: Rx<D::Mr>,
     pub(super) tx: RefCell<Tx>,
-    /// One buffer per TX slot.
     pub(super) bounce: Buffers<D::Mr>,
     /// By slot: the closure that takes the bytes of a bcopy get.
     pub(super) unpacks: RefCell<Box<[Option<Unpack>]>>,
@@ -237,7 +233,6 @@ fn attr(a: &DevAttr, limits: &Limits, slots: u32, events: Channel, user_recv: bo
         | Caps::PENDING
         | Caps::PEER_FAILURE
         | Caps::FLUSH_REMOTE;
-    // A short message has an id and an 8-byte header.
     caps.set(Caps::AM_SHORT, limits.inline > 8);
     caps.set(Caps::AM_ZCOPY, limits.iov > 0);
     caps.set(Caps::MR_KEY, limits.read.is_some() || limits.write.is_some());
@@ -309,8 +304,7 @@ impl<D: Dev> api::Iface for Iface<D> {
         AddrBuf::try_from(&self.inner.addr.pack()[..]).expect("32 bytes fit")
     }
 
-    /// Checks that the bytes are an address, of a device that this one may reach as far as its GID tells.
-    /// Sends nothing.
+    /// Checks the form of the address, and whether its GID may be reachable. Sends nothing.
     fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
         self.inner.md.dev().check_reachable(parse_pair(device, iface)?.gid)
     }
@@ -370,8 +364,7 @@ impl<D: Dev> api::Iface for Iface<D> {
         self.inner.tx.borrow_mut().flush(None, &comp)
     }
 
-    /// Always *done*: further operations of every endpoint answer *no resource* until all earlier ones have
-    /// completed.
+    /// Always *done*: further operations answer *no resource* until all earlier ones have completed.
     fn fence(&self) -> Outcome {
         self.inner.tx.borrow_mut().fence(None);
         Ok(Sent::Done)

@@ -1,5 +1,4 @@
-//! The memory domain: a device and a protection domain. Registers memory for zcopy and RDMA, and packs its
-//! keys.
+//! The memory domain: a device and a protection domain.
 
 use super::dev::{Dev, DevMr, Sge};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, MemKind, Memory, OpenError};

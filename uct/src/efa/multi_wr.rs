@@ -21,24 +21,19 @@ pub(super) struct MultiWrOp<D: Dev> {
     dir: RmaDir,
     to: Dest<D::Ah>,
     ep: EpIdx,
-    /// Epochs of the endpoint and of the interface, for flush and fence.
     epochs: (u32, u32),
     /// Both lists without their checked registrations and keys, which follow by index.
     local: Vec<Iov<'static, ()>>,
     lkeys: Vec<u32>,
     remote: Vec<RemoteIov<'static, ()>>,
     rkeys: Vec<u32>,
-    /// Position of the next request in the lists.
     walk: FragmentCursor,
     unposted: u32,
     in_flight: u32,
 }
 
 impl<D: Dev> Ep<D> {
-    /// Starts an operation of `requests` requests, all of which were checked.
-    ///
-    /// # Safety
-    /// As for [`crate::api::Ep::put_sgl`] or [`crate::api::Ep::get_sgl`].
+    /// Starts an operation of `requests` checked requests. Unsafe: as `put_sgl` or `get_sgl`.
     #[cold]
     pub(super) unsafe fn start_multi_wr(
         &self,
@@ -120,7 +115,7 @@ impl<D: Dev> Inner<D> {
     }
 
     /// Completes a request of `group`: posts more of a multi-WR operation, or after a failure gives up the
-    /// rest. ReturnStack the completion and result of the last request.
+    /// rest. Returns the completion and result of the last request.
     #[cold]
     pub(super) fn group_member_done(
         &self,

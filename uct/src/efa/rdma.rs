@@ -1,5 +1,4 @@
-//! Put and get on RDMA reads and writes. Short and bcopy go through the slot's buffer; an I/O vector of
-//! several blocks becomes a work-request group.
+//! Put and get on RDMA; an I/O vector of several blocks becomes a work-request group.
 
 use super::dev::{Dev, DevQp, Sge};
 use super::ep::Ep;
@@ -11,7 +10,6 @@ use crate::base::check::fits;
 use crate::base::inline_closure::InlineClosure;
 use crate::base::iov::{Fragment, checked_len, checked_sgl_len, fragments};
 
-/// Most entries of an I/O vector, on either side.
 pub(super) const MAX_IOV: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -92,10 +90,7 @@ impl<D: Dev> Ep<D> {
         posted.map(|()| Sent::InProgress)
     }
 
-    /// Carries out `put_zcopy` and `get_zcopy`. // HOT
-    ///
-    /// # Safety
-    /// As for [`crate::api::Ep::put_zcopy`] or [`crate::api::Ep::get_zcopy`].
+    /// Carries out `put_zcopy` and `get_zcopy`. Unsafe: as those. // HOT
     #[inline]
     pub(super) unsafe fn zcopy(
         &self,
@@ -126,10 +121,7 @@ impl<D: Dev> Ep<D> {
         Ok(Sent::InProgress)
     }
 
-    /// Carries out `put_imm`.
-    ///
-    /// # Safety
-    /// As for [`crate::api::Ep::put_imm`].
+    /// Carries out `put_imm`. Unsafe: as that.
     pub(super) unsafe fn write_imm(
         &self,
         iov: &[Iov<'_, Mem<D>>],
@@ -152,11 +144,8 @@ impl<D: Dev> Ep<D> {
         Ok(Sent::InProgress)
     }
 
-    /// Carries out `put_sgl` and `get_sgl`: one work request per block contiguous on both sides. Checks all
-    /// and reserves their slots before the first post, unless they exceed the send queue.
-    ///
-    /// # Safety
-    /// As for [`crate::api::Ep::put_sgl`] or [`crate::api::Ep::get_sgl`].
+    /// Carries out `put_sgl` and `get_sgl`: one work request per block contiguous on both sides. Checks all,
+    /// and reserves their slots, before the first post. Unsafe: as those.
     pub(super) unsafe fn sgl(
         &self,
         dir: RmaDir,
@@ -203,8 +192,7 @@ impl<D: Dev> Ep<D> {
         Ok(Sent::InProgress)
     }
 
-    /// Fails the requests that a device refused although a slot was free. If none was posted, the operation
-    /// is refused.
+    /// Fails the requests refused although a slot was free; if none was posted, refuses the operation.
     #[cold]
     fn fail_unposted(&self, group: WrGroupId, unposted: u32, refused: Refused) -> Outcome {
         let why = match refused {

@@ -13,7 +13,6 @@ const BATCH: u32 = 16;
 /// The buffers; their memory outlives the interface while messages are kept.
 struct Pool<M> {
     buffers: Buffers<M>,
-    /// Buffers neither posted nor lent nor kept.
     free: RefCell<Vec<u32>>,
     kept: Cell<u32>,
     spare: u32,
@@ -23,11 +22,9 @@ struct Pool<M> {
 
 pub(super) struct Rx<M> {
     pool: Pool<M>,
-    /// Receives kept posted.
     depth: u32,
     posted: Cell<u32>,
     batch: u32,
-    /// Nothing is posted any more.
     closed: Cell<bool>,
 }
 
@@ -82,7 +79,6 @@ impl<M: DevMr + 'static> Rx<M> {
         }
     }
 
-    /// Posts all missing receives that have buffers.
     #[inline]
     pub(super) fn refill<Q: DevQp>(&self, qp: &Q) {
         if self.posted.get() < self.depth {

@@ -18,11 +18,9 @@ pub(super) struct EpIdx(u32);
 /// How the completion of a slot is interpreted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum OpKind {
-    /// Succeeds or fails as its status says.
     Data,
     /// A liveness check: any answer of the peer is success.
     Check,
-    /// One work request of a group.
     GroupMember,
     /// As [`OpKind::Data`], to a peer's user receive queue pair; [`Tx::imm`] has its immediate.
     ToUserQp,
@@ -37,7 +35,6 @@ pub(super) enum PacketLocation {
     None,
     /// In `inline_copies`: sent inline from the stack.
     Inline,
-    /// In the slot's buffer.
     Buffer,
 }
 
@@ -45,31 +42,24 @@ pub(super) const MAX_INLINE: usize = 128;
 /// Inline packets up to this length, the usual device limit, are kept by one copy of fixed length.
 const USUAL_INLINE: usize = 32;
 
-/// Send state of an interface.
 pub(super) struct Tx {
     slots: Box<[Slot]>,
     /// By slot: the packet sent inline.
     inline_copies: Box<[[u8; MAX_INLINE]]>,
     free: FreeList,
-    /// By slot: immediate of a message to a user receive queue pair.
     imms: Box<[Option<u32>]>,
-    /// By slot: group of a group member.
     group_of: Box<[WrGroupId]>,
     pub(super) groups: WrGroups,
     eps: Vec<TxEp>,
     free_eps: Vec<u32>,
-    /// Operations of all endpoints.
     all: Epochs,
-    /// Flushes that are done and not yet reported.
     done_flushes: VecDeque<Comp>,
     /// Free slots reserved for one endpoint or for the pending queue.
     reservation: Option<Reservation>,
-    /// Pending operations are being dispatched.
     dispatching: bool,
 }
 
-/// A reservation of free slots. Slots are freed one by one, and senders that need only one at a time, or send
-/// from completions, would otherwise take each before a pending operation that needs several.
+/// Free slots reserved for a pending operation, which senders of one slot at a time would otherwise take.
 #[derive(Clone, Copy)]
 struct Reservation {
     /// Endpoint whose operation needs several slots; `None`: whichever pending operation is first.
@@ -100,7 +90,6 @@ struct TxEp {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EpState {
     Live,
-    /// Dropped by the user; operations are still in flight.
     Dropped,
     Free,
 }
@@ -217,8 +206,7 @@ impl Tx {
         Ok(ClaimedSlot { tx, slot })
     }
 
-    /// Claims a slot for a request of `group`, whose operation has begun: a later fence waits for the request
-    /// and does not block it.
+    /// Claims a slot for a request of `group`, which has begun: a later fence does not block it.
     pub(super) fn claim_in_group(tx: &RefCell<Tx>, ep: EpIdx, group: WrGroupId) -> Option<ClaimedSlot<'_>> {
         let mut t = tx.borrow_mut();
         let slot = t.free.take()?;
@@ -290,8 +278,7 @@ impl Tx {
         self.free.total() - self.free.used()
     }
 
-    /// Whether an operation of `ep` finds the `slots` it needs at once. If not, notes the need for
-    /// [`Tx::can_send`]; during dispatch, also reserves the slots.
+    /// Whether `ep` finds `slots` slots at once. If not, notes the need; during dispatch, reserves them.
     pub(super) fn try_reserve(&mut self, ep: EpIdx, slots: u32) -> bool {
         let others =
             self.reservation.is_some_and(|reservation| reservation.ep != Some(ep) || !self.dispatching);
@@ -308,7 +295,6 @@ impl Tx {
         true
     }
 
-    /// Blocks operations that are not pending until `slots` are free.
     fn reserve_slots(&mut self, ep: Option<EpIdx>, slots: u32) {
         self.reservation = Some(Reservation { ep, slots, attempted: false });
         self.all.set_reserved(true);
@@ -334,8 +320,7 @@ impl Tx {
         true
     }
 
-    /// Releases a reservation whose operation was tried and did not use it; returns whether pending
-    /// operations are to be tried again.
+    /// Releases an unused reservation after its operation was tried; returns whether to dispatch again.
     pub(super) fn release_unused(&mut self) -> bool {
         let unused = self.reservation.is_some_and(|reservation| reservation.attempted);
         if unused {
@@ -406,8 +391,7 @@ impl Tx {
         self.retire(ep)
     }
 
-    /// Frees a dropped endpoint without operations in flight; returns whether it did, so that its address
-    /// handle can go.
+    /// Frees a dropped endpoint without operations in flight; returns whether its address handle can go.
     #[cold]
     pub(super) fn retire(&mut self, ep: EpIdx) -> bool {
         let e = &mut self.eps[ep.0 as usize];

@@ -1,5 +1,4 @@
-//! The user receive queue pair (RDM v4, wire facts 11.3): receives into user memory. It sends nothing and
-//! shares the completion queue of its interface, where [`USER_RECV_BIT`] marks its completions.
+//! The user receive queue pair (RDM v4, wire facts 11.3): receives into user memory, on the shared CQ.
 
 use super::dev::{Cqe, Dev, DevQp, DevStatus, PostError, QpInit, QpKind, Sge};
 use crate::api::{Error, OpenError, Outcome, Refused, Sent, Source, UserQp, UserRecv};
@@ -32,7 +31,6 @@ impl<Q: DevQp> UserRecvQp<Q> {
         Ok(UserRecvQp { qp: dev.create_qp(pd, cq, cq, &init)?, qkey })
     }
 
-    /// Address that peers send to.
     pub(super) fn addr(&self) -> UserQp {
         UserQp { qpn: self.qp.qpn(), qkey: self.qkey }
     }
@@ -49,7 +47,6 @@ impl<Q: DevQp> UserRecvQp<Q> {
     }
 }
 
-/// Converts the completion of a user receive: its token and result.
 pub(super) fn user_recv_completion(cqe: &Cqe, error: impl FnOnce(DevStatus) -> Error) -> (u64, UserRecv) {
     let len = cqe.len as usize;
     let result = match cqe.status {

@@ -1,5 +1,4 @@
-//! Work-request groups: one operation of several work requests. Each slot names its group; the completion
-//! fires with the last.
+//! Work-request groups: one operation of several work requests, completed with the last.
 
 use crate::api::{Comp, Error};
 
@@ -12,7 +11,6 @@ struct WrGroup {
     comp: Comp,
 }
 
-/// Groups of an interface.
 #[derive(Default)]
 pub(super) struct WrGroups {
     all: Vec<WrGroup>,
@@ -20,7 +18,6 @@ pub(super) struct WrGroups {
 }
 
 impl WrGroups {
-    /// Adds a group of `requests` work requests, at least one.
     pub(super) fn add(&mut self, requests: u32, comp: Comp) -> WrGroupId {
         let group = WrGroup { remaining: requests, result: Ok(()), comp };
         match self.free.pop() {
@@ -35,8 +32,7 @@ impl WrGroups {
         }
     }
 
-    /// Ends `requests` work requests with this result; the last returns the operation's completion and
-    /// result.
+    /// Ends `requests` work requests; the last returns the operation's completion and result.
     pub(super) fn complete(
         &mut self,
         id: WrGroupId,

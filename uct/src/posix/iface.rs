@@ -379,7 +379,7 @@ impl Inner {
         closed_peers.push(Rc::downgrade(closed));
     }
 
-    /// Fails the endpoints of dead peers and notifies up to `max` of them. ReturnStack how many.
+    /// Fails the endpoints of dead peers and notifies up to `max` of them. Returns how many.
     #[cold]
     fn report_failed_peers<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         self.collect_failed_peers();

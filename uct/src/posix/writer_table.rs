@@ -23,7 +23,7 @@ pub struct Writer {
     pub intent: AtomicU64,
 }
 
-/// Claims an entry that is free, or else one whose owner is dead, for the process `me`. ReturnStack its number.
+/// Claims an entry that is free, or else one whose owner is dead, for the process `me`. Returns its number.
 pub fn claim_entry<'a>(
     entries: impl Iterator<Item = &'a Writer> + Clone,
     me: u64,

@@ -4,7 +4,6 @@ use super::Problem;
 use std::path::{Path, PathBuf};
 
 const AMAZON: u32 = 0x1d0f;
-/// PCI device ids of EFAs.
 const EFA_PARTS: std::ops::RangeInclusive<u32> = 0xefa0..=0xefaf;
 
 /// An EFA function on the PCI bus.
@@ -29,7 +28,6 @@ pub(super) fn is_efa(vendor: &str, device: &str) -> bool {
     number(vendor) == Some(AMAZON) && number(device).is_some_and(|part| EFA_PARTS.contains(&part))
 }
 
-/// Whether this process may open a character device.
 pub(super) fn is_usable(node: &Path) -> bool {
     rustix::fs::access(node, rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK).is_ok()
 }
@@ -88,7 +86,6 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A sysfs and a /dev in a temporary folder.
     struct FakeSysfs(PathBuf);
 
     impl FakeSysfs {

@@ -277,7 +277,7 @@ mod tests {
             self.now.set(self.now.get() + ticks);
         }
 
-        /// One round, whose answer arrives after `takes` or, if later, when it is polled for. ReturnStack the
+        /// One round, whose answer arrives after `takes` or, if later, when it is polled for. Returns the
         /// delay.
         fn round(&self, takes: u64) -> u64 {
             let start = self.now.get();
@@ -289,7 +289,7 @@ mod tests {
             delay
         }
 
-        /// `many` rounds. ReturnStack the sum of their delays.
+        /// `many` rounds. Returns the sum of their delays.
         fn rounds(&self, many: u32, take: u64) -> u64 {
             (0..many).map(|_| self.round(take)).sum()
         }

@@ -106,7 +106,7 @@ mod tests {
     }
 
     /// Runs two peers through `blocks`. `time` is the length of a block by both delays; up to `noise` percent
-    /// are added, and one block of fifty takes ten times as long. ReturnStack both choices and the mean of the
+    /// are added, and one block of fifty takes ten times as long. Returns both choices and the mean of the
     /// last 1000 blocks.
     fn simulate(
         peers: &[DelayTuner; 2],

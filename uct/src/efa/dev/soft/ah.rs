@@ -29,7 +29,6 @@ struct AhEntry {
 
 pub(super) struct AhTable {
     entries: Slots<AhEntry>,
-    /// Index of the entries by domain and interface id.
     by_gid: HashTable<SlotId>,
 }
 
@@ -39,9 +38,7 @@ fn hash(pd: u32, iid: u64) -> u64 {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AhChange {
-    /// The GID was added to the domain, or removed.
     GidSet,
-    /// Only a reference count changed.
     RefCount,
 }
 
@@ -50,7 +47,6 @@ impl AhTable {
         AhTable { entries: Slots::with_limit(limit), by_gid: HashTable::new() }
     }
 
-    /// Returns the handle of `gid` in `pd`, with one more reference.
     pub(super) fn get(&mut self, pd: u32, gid: Gid) -> Result<(Ah, AhChange), Error> {
         if Gid::link_local(gid.iid()) != gid || gid.iid() == 0 {
             return Err(Error::Unreachable);

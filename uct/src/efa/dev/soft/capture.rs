@@ -104,7 +104,6 @@ pub(super) struct RemoteAddr {
     pub(super) rkey: u32,
 }
 
-/// A completed request.
 pub(super) struct SentRecord<'a> {
     pub(super) from: link::Sender,
     pub(super) iid: u64,
@@ -123,7 +122,6 @@ struct CaptureFile {
     writer: Mutex<Writer>,
 }
 
-/// Files open in this process, which later devices append to.
 static FILES: Mutex<Vec<Arc<CaptureFile>>> = Mutex::new(Vec::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -131,7 +129,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Nanoseconds since 1970.
 pub(super) fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos() as u64)
 }
@@ -140,9 +137,7 @@ pub(super) fn wall_clock() -> u64 {
 pub(super) struct Capture {
     file: Arc<CaptureFile>,
     gid: Gid,
-    /// Time stamps of packets, ns.
     clock: Box<dyn Fn() -> u64>,
-    /// Time of the current attempt.
     attempted_at: Cell<Option<u64>>,
 }
 
@@ -180,7 +175,6 @@ impl Capture {
         self.attempted_at.set(Some((self.clock)()));
     }
 
-    /// Records a completed request.
     pub(super) fn record_sent(&self, out: &SentRecord<'_>) {
         let hdr = CaptureHdr {
             version: CaptureHdr::VERSION,
@@ -229,7 +223,6 @@ impl Capture {
         lock(&self.file.writer).packet(time, hdr, bytes);
     }
 
-    /// Writes buffered packets; called when idle.
     pub(super) fn flush(&self) {
         lock(&self.file.writer).flush();
     }

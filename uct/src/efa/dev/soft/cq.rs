@@ -1,5 +1,4 @@
-//! Completion queues: a ring of send completions, and receive completions taken from the receive queues at
-//! poll. A queue too short for its queue pairs grows and counts overruns, which hardware leaves undefined.
+//! Completion queues. One too short for its queue pairs grows and counts overruns, unlike hardware.
 
 use super::capture::Capture;
 use super::link::{CompChannel, Link, PostedRecv, RecvQueue};
@@ -46,8 +45,7 @@ impl<L: Link> Clone for Cq<L> {
 }
 
 const UPKEEP_EVERY: u32 = 1024;
-/// Empty polls after which the queue counts as idle. Until then `is_quiet` is false, so that the next arrival
-/// is taken by a poll without a check before it.
+/// Empty polls after which the queue counts as idle and `is_idle` may hold: then a poll is no delay.
 const BUSY_POLLS: u32 = 64;
 
 impl<L: Link> CqCore<L> {
@@ -108,7 +106,6 @@ impl<L: Link> CqCore<L> {
         self.receivers.borrow_mut().push(qp.clone());
     }
 
-    /// Detaches a queue pair: its entries never surface.
     pub(super) fn detach(&self, qp: &QpCore<L>) {
         let other = |q: &Rc<QpCore<L>>| !std::ptr::eq(&**q, qp);
         self.senders.borrow_mut().retain(other);
@@ -129,7 +126,6 @@ impl<L: Link> CqCore<L> {
         while n < out.len() {
             let Some(e) = ring.pop_front() else { break };
             if !matches!(e.op, CqeOp::Recv | CqeOp::RecvWriteImm) {
-                // Usually one queue pair; with many, the search is short against a send.
                 match senders.iter().find(|qp| qp.rx.qpn() == e.qpn) {
                     Some(qp) => qp.release_send_slot(),
                     None => continue,
@@ -159,7 +155,6 @@ impl<L: Link> CqCore<L> {
         self.receivers.borrow().iter().for_each(|qp| qp.rx.upkeep());
     }
 
-    /// Progresses deferred requests of all senders.
     #[cold]
     fn progress_deferred(&self) {
         for qp in self.senders.borrow().iter() {
@@ -287,8 +282,7 @@ impl<L: Link> DevCq for Cq<L> {
         self.0.channel.as_ref().map(|channel| channel.fd())
     }
 
-    /// While requests wait for a receiver, a timer makes the descriptor readable now and then, because a
-    /// sleeper does not poll to retry them.
+    /// While requests are deferred, a timer makes the descriptor readable now and then, for retries.
     fn arm(&self) -> bool {
         let cq = &*self.0;
         let Some(channel) = &cq.channel else { return false };

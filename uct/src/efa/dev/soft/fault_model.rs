@@ -1,12 +1,11 @@
-//! Faults of a request, drawn from a seed: delay, reordering, RNR, failure. Drawn once per post, only when a
-//! plan is in force.
+//! Faults of a request, drawn from a seed once per post if a plan is in force: delay, reordering, RNR,
+//! failure.
 
 use crate::efa::dev::DevStatus;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Faults of the network. Times are ticks of the link: virtual nanoseconds in process, polls between
-/// processes. Nothing is lost: SRD is reliable.
+/// Faults of the network. Times are ticks: virtual nanoseconds in process, polls between processes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FaultPlan {
     /// Probability that a request is delayed by up to `window` ticks.

@@ -57,7 +57,6 @@ pub struct Counters {
     pub failed: Cell<u64>,
 }
 
-/// State shared by all objects of a device.
 struct DeviceCore<L: Link> {
     attr: DevAttr,
     link: L,
@@ -221,8 +220,7 @@ impl<L: Link> Dev for Device<L> {
         Ok(Pd(pd))
     }
 
-    /// Allocates zeroed memory. On the shared-memory link it is a memory file, into which peers write
-    /// messages and RDMA directly.
+    /// Allocates zeroed memory; on the shared-memory link a memory file, into which peers write directly.
     fn alloc_mr(&self, pd: &Pd, len: usize, access: Access) -> Result<Mr<L>, Error> {
         self.check_access(access)?;
         if len == 0 {
@@ -347,7 +345,6 @@ impl<L: Link> Dev for Device<L> {
     fn destroy_ah(&self, pd: &Pd, ah: Ah) {
         let gone = self.0.ahs.borrow_mut().put(pd.0, ah);
         if let Some(iid) = gone {
-            // Freeing an entry cannot fail.
             let _ = self.0.link.set_peer_known(iid, false);
         }
     }

@@ -1,5 +1,4 @@
-//! Memory regions: a table from keys to address range, access and domain. Checked for local and remote keys;
-//! on the shared-memory link peers read the table directly.
+//! Memory regions: a table from keys to range, access and domain. Peers read it over shared memory.
 
 use super::mr_entry::MrEntry;
 use crate::api::{Access, Error};
@@ -66,10 +65,8 @@ const LAST_GENERATION: u32 = 0xff;
 const RECYCLE_AFTER: usize = 64;
 
 impl MrTableView {
-    /// Creates a view of the entries that start `offset` bytes into `keep`.
-    ///
-    /// # Panics
-    /// If they do not fit there, or are not aligned.
+    /// A view of the entries that start `offset` bytes into `keep`. Panics if they do not fit, or are not
+    /// aligned.
     pub(super) fn new(keep: Memory, offset: usize, count: usize) -> MrTableView {
         assert!(offset.is_multiple_of(64) && count <= 1 << INDEX_BITS);
         let end = count.checked_mul(64).and_then(|n| n.checked_add(offset));
@@ -105,9 +102,7 @@ impl MrTableView {
 }
 
 struct FreeEntries {
-    /// Uses of each entry.
     uses: Vec<u32>,
-    /// Freed entries, oldest first.
     entries: VecDeque<u32>,
 }
 
@@ -128,12 +123,10 @@ impl MrTable {
         }
     }
 
-    /// Bytes that a table of `count` regions needs.
     pub(super) const fn bytes(count: usize) -> usize {
         count * size_of::<MrEntry>()
     }
 
-    /// Number of regions.
     pub(super) fn live(&self) -> usize {
         let free = self.free.borrow();
         free.uses.len() - free.entries.len()
@@ -160,7 +153,6 @@ impl MrTable {
         Ok(key)
     }
 
-    /// Removes a region; its key becomes stale.
     pub(super) fn remove(&self, key: u32) {
         let index = key & ((1 << INDEX_BITS) - 1);
         let Some(entry) = self.view.entry(index as usize) else { return };

@@ -1,5 +1,4 @@
-//! An entry of a key table: one memory region as peers see it. Written by the owning thread, read by any
-//! thread of any process meanwhile; its loom models are here.
+//! An entry of a key table, read by any thread of any process while its owner writes; with loom models.
 
 use crate::api::Access;
 use ucs::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
@@ -17,7 +16,6 @@ pub struct MrEntry {
     fd: AtomicI32,
     addr: AtomicU64,
     len: AtomicU64,
-    /// Offset of the region in the memory file.
     off: AtomicU64,
     /// How often all keys of this entry were used up. Written like the fields above.
     key_wraps: AtomicU32,
@@ -26,7 +24,6 @@ pub struct MrEntry {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<MrEntry>() == 64);
 
-/// Region that a key names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     pub addr: u64,

@@ -72,8 +72,7 @@ pub fn open_shm(source: &Source, name: &str) -> Result<Device<Shm>, OpenError> {
     Ok(Device::new(link, profile, config.faults(nth), seed, capture))
 }
 
-/// Returns why the device has no RDMA although its generation does. Users then send instead of reading and
-/// writing.
+/// Returns why the device has no RDMA although its generation does.
 fn why_no_rdma(config: &SoftConfig) -> Option<String> {
     if config.generation == Generation::Efa0 {
         return None;
@@ -86,7 +85,6 @@ fn why_no_rdma(config: &SoftConfig) -> Option<String> {
     }
 }
 
-/// Logs a warning once per process.
 fn warn_once(text: &str) {
     static WARNED: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,14 +94,12 @@ fn warn_once(text: &str) {
     }
 }
 
-/// Returns a number that differs between processes.
 fn random(salt: u64) -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u64(salt);
     hasher.finish()
 }
 
-/// Interface id unique on this host, which names the host.
 fn process_iid() -> Iid {
     static RANDOM: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     let random = RANDOM.get_or_init(|| random(0));

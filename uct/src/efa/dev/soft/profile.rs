@@ -1,5 +1,4 @@
-//! Profile of a software device: attributes of an EFA generation, and the `SOFTEFA_*` keys that change them.
-//! Read when a device is opened.
+//! Profile of a software device: an EFA generation's attributes, and the `SOFTEFA_*` keys that change them.
 
 use super::fault_model::FaultPlan;
 use crate::api::{Linear, RmaPerf};
@@ -165,8 +164,7 @@ impl SoftConfig {
     }
 }
 
-/// Costs on a present-day machine; `ucp`'s calibration measures the actual one. Peers map memory that the
-/// device allocated; other memory is copied by system calls.
+/// Costs on a present-day machine; `ucp`'s calibration measures the actual one.
 const PERF: DevPerf = DevPerf {
     latency: 100.0,
     overhead: 60.0,

@@ -21,13 +21,10 @@ use std::rc::Rc;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// Requests are carried out.
     Ready,
-    /// Requests complete as flushed.
     Error,
 }
 
-/// A resolved remote queue pair.
 struct CachedPeer<L: Link> {
     iid: u64,
     qpn: u16,
@@ -37,7 +34,6 @@ struct CachedPeer<L: Link> {
 /// Slots of the direct-mapped cache, by queue pair number and interface id.
 const DIRECT_SLOTS: usize = 64;
 
-/// All remote queue pairs this one has used.
 struct PeerCache<L: Link> {
     direct: Box<[Option<Rc<CachedPeer<L>>>; DIRECT_SLOTS]>,
     all: FxHashMap<(u64, u16), Rc<CachedPeer<L>>>,
@@ -75,7 +71,6 @@ pub(super) struct QpCore<L: Link> {
     peers: RefCell<PeerCache<L>>,
     deferred: RefCell<VecDeque<DeferredWr>>,
     next_due: Cell<u64>,
-    /// Created by the first receive of several SGEs.
     scatter: RefCell<Option<Scatter<L>>>,
 }
 

@@ -17,7 +17,6 @@ const INTERFACE: u32 = 1;
 const PACKET: u32 = 6;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 
-/// Option codes, by block.
 const OPT_END: u16 = 0;
 const SHB_USERAPPL: u16 = 4;
 const IF_NAME: u16 = 2;
@@ -25,14 +24,12 @@ const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 
 pub(super) struct Writer {
-    /// `None` after a write error.
     file: Option<File>,
     buf: Vec<u8>,
     flushed: Instant,
 }
 
 impl Writer {
-    /// Starts the file with a section and an interface.
     pub(super) fn new(file: File) -> io::Result<Writer> {
         let mut writer =
             Writer { file: Some(file), buf: Vec::with_capacity(2 * BUFFER), flushed: Instant::now() };
@@ -45,7 +42,6 @@ impl Writer {
         );
         writer.block(SECTION, |buf| {
             put32(buf, BYTE_ORDER);
-            // Version 1.0, unknown section length.
             put32(buf, 1);
             buf.extend(u64::MAX.to_le_bytes());
             option(buf, SHB_USERAPPL, about.as_bytes());
@@ -53,10 +49,8 @@ impl Writer {
         });
         writer.block(INTERFACE, |buf| {
             put32(buf, LINKTYPE.into());
-            // Unlimited packet length.
             put32(buf, 0);
             option(buf, IF_NAME, b"softefa");
-            // Nanoseconds.
             option(buf, IF_TSRESOL, &[9]);
             option(buf, OPT_END, &[]);
         });
@@ -123,7 +117,6 @@ fn put32(buf: &mut Vec<u8>, value: u32) {
     buf.extend(value.to_le_bytes());
 }
 
-/// Pads to a multiple of four bytes.
 fn pad(buf: &mut Vec<u8>) {
     buf.resize(buf.len().next_multiple_of(4), 0);
 }

@@ -43,7 +43,6 @@ struct FabricState {
     pcap: RefCell<String>,
     /// Number of deliveries at which an interface id is killed.
     scheduled_kills: RefCell<Vec<(u64, u64)>>,
-    /// Probability that a registration is refused, with its random numbers.
     registration_faults: RefCell<Option<(f64, ChaCha8Rng)>>,
     refused: Cell<u64>,
 }
@@ -252,10 +251,8 @@ impl Inproc {
 struct Node {
     iid: u64,
     table: MrTable,
-    /// Domains with an address handle of each GID.
     known_gids: RefCell<FxHashMap<[u8; 8], u32>>,
     dead: Cell<bool>,
-    /// The NIC is down while the process lives.
     down: Cell<bool>,
     strict: bool,
 }
@@ -269,7 +266,6 @@ impl CompChannel for InprocCompChannel {
     }
 
     fn signal(&self) {
-        // Fails only for a bad descriptor.
         let _ = self.0.signal();
     }
 

@@ -1,5 +1,5 @@
-//! What the object model needs of a wire: receive queues and remote queue pairs. A link attempts an operation
-//! once and reports the outcome; it never retries, delays or reorders.
+//! The wire beneath the object model. A link attempts an operation once; it never retries, delays or
+//! reorders.
 
 pub mod inproc;
 pub mod shm;
@@ -40,19 +40,13 @@ impl<'a> SendBuf<'a> {
         SendBuf { ptr: bytes.as_ptr(), len: bytes.len() as u32, life: PhantomData }
     }
 
-    /// Creates one of registered memory.
-    ///
-    /// # Safety
-    /// `ptr..ptr + len` is readable during `'a`.
+    /// A registered range. Unsafe: `ptr..ptr + len` is readable during `'a`.
     #[inline]
     pub(super) unsafe fn raw(ptr: *const u8, len: u32) -> SendBuf<'a> {
         SendBuf { ptr, len, life: PhantomData }
     }
 
-    /// Copies the bytes to `to`, which may overlap them when a process sends to itself. // HOT
-    ///
-    /// # Safety
-    /// `to` is writable for `len()` bytes.
+    /// Copies the bytes to `to`, which may overlap. Unsafe: `to` is writable for `len()` bytes. // HOT
     #[inline]
     pub(super) unsafe fn copy_to(&self, to: *mut u8) {
         if self.len > 0 {
@@ -75,10 +69,7 @@ impl Msg<'_> {
         self.bufs[0].len + self.bufs[1].len
     }
 
-    /// Copies the message to `to`. // HOT
-    ///
-    /// # Safety
-    /// `to` is writable for `len()` bytes.
+    /// Copies the message to `to`. Unsafe: `to` is writable for `len()` bytes. // HOT
     #[inline]
     pub(super) unsafe fn copy_to(&self, to: *mut u8) {
         // SAFETY: `to` has room for all pieces by this function's contract.
@@ -103,7 +94,6 @@ pub struct Sender {
 /// An RDMA operation, or the rest of one.
 #[derive(Clone, Copy)]
 pub struct Rdma {
-    /// Local memory, whose key the caller has checked.
     pub(super) local: *mut u8,
     pub(super) len: u32,
     pub(super) raddr: u64,

@@ -1,5 +1,4 @@
-//! Capture records of a queue pair: requests when they end, arrivals when they are polled. Reads memory only
-//! where its key allows.
+//! Capture records of a queue pair. Reads memory only where its key allows.
 
 use super::super::capture::{Capture, RemoteAddr, SentRecord, WireOp};
 use super::super::link::{Link, PostedRecv};
@@ -48,7 +47,6 @@ impl<L: Link> QpCore<L> {
         });
     }
 
-    /// Bytes of an SGE, if its key allows reading.
     fn readable(&self, sge: &Sge) -> &[u8] {
         if sge.len == 0 || !self.lkey_allows(sge, Access::LOCAL_READ) {
             return &[];
@@ -58,7 +56,6 @@ impl<L: Link> QpCore<L> {
         unsafe { std::slice::from_raw_parts(sge.addr, sge.len as usize) }
     }
 
-    /// Records an arrival.
     #[cold]
     pub(in super::super) fn capture_arrival(
         &self,

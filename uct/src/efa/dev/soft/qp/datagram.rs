@@ -1,12 +1,10 @@
-//! Differences of datagram (UD) queue pairs: errors of the network and receiver are hidden, and a GRH
-//! precedes each message.
+//! Datagram (UD) queue pairs: errors of network and receiver are hidden, a GRH precedes each message.
 
 use super::super::link::{Link, PostedRecv};
 use super::QpCore;
 use crate::api::Access;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid, QpKind, Sge};
 
-/// Length of the global route header in front of a datagram.
 pub(super) const GRH_LEN: u32 = 40;
 
 /// Status shown to the sender of a datagram.
@@ -37,7 +35,6 @@ fn grh(payload: u32, from: Gid, to: Gid) -> [u8; GRH_LEN as usize] {
 }
 
 impl<L: Link> QpCore<L> {
-    /// Writes the GRH in front of an arrived datagram.
     #[cold]
     pub(in super::super) fn add_grh(&self, cqe: &mut Cqe, posted: &PostedRecv) {
         if self.kind != QpKind::Ud || cqe.op != CqeOp::Recv || cqe.status != DevStatus::Ok {

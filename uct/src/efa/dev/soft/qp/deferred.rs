@@ -1,5 +1,4 @@
-//! Deferred requests: delayed by faults, waiting for a receiver, or RDMA partly done. Progressed by polls of
-//! the completion queue, or by the in-process fabric.
+//! Deferred requests: delayed, waiting for a receiver, or RDMA partly done. Progressed by polls.
 
 use super::super::fault_model::FaultDraw;
 use super::super::link::{Link, Rdma, RemoteQp, TryOutcome};
@@ -7,13 +6,10 @@ use super::QpCore;
 use crate::api::Access;
 use crate::efa::dev::{CqeOp, DevStatus, Sge};
 
-/// Longest inline data: the device's widest inline send.
 const MAX_INLINE: usize = 80;
-/// Most requests attempted in one call.
 const PUMP_BATCH: usize = 32;
 const RETRY_FOREVER: u8 = 7;
 
-/// A work request, with its inline data.
 pub(in super::super) struct Wr {
     pub(super) wr_id: u64,
     pub(super) iid: u64,
@@ -73,7 +69,6 @@ pub(super) struct DeferredWr {
 }
 
 impl<L: Link> QpCore<L> {
-    /// Attempts a request once, checking local keys.
     pub(super) fn attempt(&self, wr: &Wr) -> TryOutcome {
         if let Some(capture) = &self.dev.capture {
             capture.mark_attempt();
@@ -108,7 +103,6 @@ impl<L: Link> QpCore<L> {
         }
     }
 
-    /// Starts a request with its drawn faults.
     pub(super) fn start_with_faults(&self, wr: Wr, draw: FaultDraw) {
         let due = self.dev.link.ticks() + draw.delay;
         let w = DeferredWr { wr, due, ack: draw.ack, phase: DeferReason::Delayed(draw) };

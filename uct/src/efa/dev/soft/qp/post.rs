@@ -10,7 +10,6 @@ use crate::efa::dev::{CqeOp, Dest, DevQp, DevStatus, PostError, QpKind, Sge};
 
 /// Longest receive: a receive WQE has 16 bits for the length.
 const MAX_RECV: u32 = 65535;
-/// Width of local keys.
 const KEY_BITS: u32 = 24;
 
 pub(super) const NO_SGE: Sge = Sge { addr: std::ptr::null_mut(), len: 0, lkey: 0 };

@@ -1,5 +1,4 @@
-//! Receives of several SGEs: a message lands in a buffer of the device and is scattered when its completion
-//! is polled.
+//! Receives of several SGEs: a message lands in a device buffer and is scattered at poll.
 
 use super::super::link::{Link, PostedRecv, RecvQueue};
 use super::super::{Device, Mr, Pd};
@@ -12,7 +11,6 @@ use std::rc::Rc;
 
 /// Most SGEs of a receive.
 pub const MAX_RECV_SGE: usize = 3;
-/// Buffers allocated at a time.
 const CHUNK: usize = 64;
 
 /// Buffers of one queue pair, and the SGEs they stand for.
@@ -52,7 +50,6 @@ impl<L: Link> Scatter<L> {
         Sge { addr, len: len.min(self.room as u32), lkey: chunk.lkey() }
     }
 
-    /// Buffer that a receive was posted with, if it is one of these.
     fn slot(&self, posted: &PostedRecv) -> Option<usize> {
         let chunk = *self.of_key.get(&posted.lkey)?;
         let offset = (posted.addr as usize).checked_sub(self.chunks[chunk].addr() as usize)?;

@@ -21,7 +21,6 @@ pub(super) struct FabricQp {
     pub(super) unsolicited: bool,
     pub(super) node: Rc<Node>,
     pub(super) posted: RefCell<VecDeque<PostedRecv>>,
-    /// Each with the receive it consumed.
     pub(super) arrived: RefCell<VecDeque<(Cqe, Option<PostedRecv>)>>,
     /// Arrivals that consumed a receive and were not polled.
     pub(super) taken: Cell<u32>,
@@ -123,7 +122,6 @@ impl InprocRemoteQp {
         TryOutcome::Done(DevStatus::Ok)
     }
 
-    /// Status of requests to it once it is down or closed.
     fn dead_status(&self) -> Option<DevStatus> {
         match (self.qp.node.down.get(), self.qp.closed.get()) {
             (true, _) => Some(DevStatus::Unresponsive),
@@ -132,7 +130,6 @@ impl InprocRemoteQp {
         }
     }
 
-    /// Remote address of an RDMA operation, if the target allows it.
     fn remote(&self, from: Sender, op: &Rdma, need: Access) -> Result<*mut u8, TryOutcome> {
         let node = &self.qp.node;
         if self.me.dead.get() {
@@ -151,10 +148,7 @@ impl InprocRemoteQp {
     }
 }
 
-/// Copies `len` bytes that may overlap.
-///
-/// # Safety
-/// `src` is readable and `dst` writable for `len` bytes.
+/// Copies `len` bytes that may overlap. Unsafe: `src` is readable and `dst` writable for `len` bytes.
 unsafe fn copy(src: *const u8, dst: *mut u8, len: u32) {
     if len > 0 {
         // SAFETY: by this function's contract.

@@ -1,4 +1,4 @@
-//! A completion channel between processes: a pipe that peers open by number, and a retry timer, in one epoll
+//! A completion channel between processes: a pipe that peers open by number, and a retry timer, in an epoll
 //! set.
 
 use super::super::CompChannel;
@@ -24,7 +24,6 @@ impl ShmCompChannel {
         Ok(ShmCompChannel { set, pipe, timer })
     }
 
-    /// Descriptor number of the pipe, for peers.
     pub(super) fn pipe_fd(&self) -> i32 {
         self.pipe.fd()
     }
@@ -43,7 +42,6 @@ impl CompChannel for ShmCompChannel {
     }
 
     fn signal(&self) {
-        // A full pipe is readable already.
         let _ = self.pipe.wake();
     }
 

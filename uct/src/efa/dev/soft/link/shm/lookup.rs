@@ -12,7 +12,6 @@ use ucs::sys::{PeerCred, proc};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Connections that may wait until the owner accepts them.
 const BACKLOG: i32 = 4096;
 
 pub(super) fn memory_name(iid: u64, qpn: u16) -> String {
@@ -52,7 +51,6 @@ impl QpName {
         }
     }
 
-    /// Makes the name visible to peers.
     pub(super) fn listen(&self) -> Result<(), OpenError> {
         rustix::net::listen(&self.socket, BACKLOG)
             .map_err(|e| OpenError::Op(Error::Sys { call: "listen", errno: e.into() }))
@@ -69,7 +67,6 @@ impl QpName {
     }
 }
 
-/// Reason why a queue pair was not found.
 pub(super) enum LookupError {
     NotFound,
     DeviceDown,
@@ -79,7 +76,6 @@ pub(super) enum LookupError {
     Denied(String),
 }
 
-/// Opens the segment of (`iid`, `qpn`); returns it with its owner's pid.
 pub(super) fn lookup(iid: u64, qpn: u16) -> Result<(SharedMem, u32), LookupError> {
     let denied = |what: &str, e: Errno| LookupError::Denied(format!("{what}: {}", ucs::Errno::from(e)));
     let socket = socket().map_err(|e| denied("no descriptor to look for a peer (see `ulimit -n`)", e))?;
@@ -108,7 +104,6 @@ pub(super) fn lookup(iid: u64, qpn: u16) -> Result<(SharedMem, u32), LookupError
     }
 }
 
-/// Advice after a failure to inspect a peer's process.
 pub(super) fn remedy(errno: ucs::Errno) -> &'static str {
     if errno.is_resource() {
         "raise the limit, see `ulimit -n`"
@@ -117,7 +112,6 @@ pub(super) fn remedy(errno: ucs::Errno) -> &'static str {
     }
 }
 
-/// Descriptor of process `pid` that is the memory file `name`.
 fn descriptor(pid: u32, name: &str) -> Result<Option<i32>, LookupError> {
     let want = format!("/memfd:{name} (deleted)");
     let list = match std::fs::read_dir(format!("/proc/{pid}/fd")) {

@@ -54,7 +54,6 @@ impl Shared {
         &self.descs[(index % RING) as usize]
     }
 
-    /// Claims an entry if it has a receive; returns the head word before.
     fn claim(&self, me: u32) -> Option<u64> {
         let mut word = self.head.load(Ordering::Acquire);
         loop {
@@ -78,7 +77,6 @@ impl Shared {
         ring::sign_claim(&desc.claimer, &desc.before, me, word, RING);
     }
 
-    /// Sends `value`; `false` without a receive.
     fn send(&self, me: u32, value: u32) -> bool {
         let Some(word) = self.claim(me) else { return false };
         self.sign(me, word);
@@ -139,7 +137,6 @@ fn ring_model_two_senders_one_owner() {
         let senders: Vec<_> = (1..=2u32)
             .map(|me| {
                 let ring = ring.clone();
-                // Three messages: one goes around a second time, or finds no receive.
                 thread::spawn(move || (me..=2).filter(|n| ring.send(me, 10 * me + n)).count())
             })
             .collect();
@@ -189,7 +186,6 @@ fn ring_model_no_wakeup_is_lost() {
 fn ring_model_the_claimer_is_named_or_unknown() {
     model(4, || {
         let ring = Arc::new(Shared::new());
-        // A third process filled the ring once.
         (0..RING).for_each(|index| ring.sign(3, 3 << 32 | u64::from(index)));
         ring.head.store(3 << 32 | u64::from(RING), Ordering::Relaxed);
         ring.post(RING);

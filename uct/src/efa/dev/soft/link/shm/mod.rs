@@ -42,7 +42,6 @@ use ucs::sync::Ordering::{Relaxed, Release};
 use ucs::sys::proc::{self, WatchError};
 use ucs::sys::{PidFd, ProcId};
 
-/// Descriptors for unsolicited arrivals.
 const UNSOL_RING: u32 = 1024;
 
 /// Connection of one device to the processes of this host. Clones share it.
@@ -66,13 +65,11 @@ struct ShmDevice {
 }
 
 impl ShmDevice {
-    /// Whether the segments are this process's, not its parent's.
     fn is_owner_process(&self) -> bool {
         self.me.pid == proc::pid()
     }
 }
 
-/// Describes the failure to create a segment.
 fn no_segment(what: &str, e: &MemError) -> OpenError {
     OpenError::memory(format_args!("no shared memory for {what} of the software EFA device"), e)
 }
@@ -112,7 +109,6 @@ impl Shm {
             return Ok(remote);
         }
         let id = ProcId { pid: identity.pid, start: identity.start };
-        // This process need not watch itself.
         let watch = (id != ProcId::current()).then(|| PidFd::open(id)).transpose().map_err(|e| match e {
             WatchError::Gone { .. } => LookupError::NotFound,
             e @ WatchError::Os { errno, .. } => {

@@ -1,5 +1,4 @@
-//! Checks whether processes of one user may access each other here, and if not, why and what to do. Used when
-//! a device is opened and by the doctors.
+//! Checks whether processes of one user may access each other here, and if not, why and what to do.
 
 use crate::efa::dev::Problem;
 use std::fs;
@@ -13,7 +12,6 @@ fn may_trace_all() -> bool {
     effective(&status).is_some_and(|set| set & CAP_SYS_PTRACE != 0)
 }
 
-/// Effective capabilities in a process's status file.
 fn effective(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(line.trim(), 16).ok()
@@ -36,8 +34,7 @@ pub fn peer_memory() -> Option<Problem> {
     })
 }
 
-/// Scopes 0 and 1 allow processes of one user to copy (the device asks for it under 1); 2 needs a capability,
-/// 3 forbids it.
+/// Scopes 0 and 1 allow processes of one user to copy; 2 needs a capability, 3 forbids it.
 fn barred_by_yama(scope: &str, capable: bool) -> bool {
     scope == "3" || (scope == "2" && !capable)
 }

@@ -1,5 +1,4 @@
-//! Receive side: posts receive WQEs, takes published descriptors in claim order, produces completions. Skips
-//! senders that died between claim and publication.
+//! Receive side: posts receive WQEs, takes published descriptors in claim order, skips dead senders.
 
 use super::super::{PostedRecv, RecvQueue};
 use super::ShmDevice;
@@ -18,8 +17,7 @@ use ucs::sync::Ordering::{Acquire, Relaxed};
 use ucs::sys::proc::WatchError;
 use ucs::sys::{PidFd, ProcId, proc};
 
-/// Upkeep rounds between two accept calls. These cost microseconds and would show in tail latency; the
-/// backlog is long.
+/// Upkeep rounds between two accept calls, which cost microseconds and would show in tail latency.
 const DRAIN_EVERY: u32 = 256;
 
 /// Fields that decide about an arrival, read once: the sender could change them between check and use.
@@ -47,7 +45,6 @@ pub struct ShmRecvQueue {
     posted: Cell<u32>,
     tail: Cell<u32>,
     min_recv_len: Cell<u32>,
-    /// Whether senders were told to read receive WQEs.
     direct: Cell<bool>,
     unsol_tail: Cell<u32>,
     /// Tail at the last upkeep, if claimed and unpublished then.
@@ -60,7 +57,6 @@ pub struct ShmRecvQueue {
 impl ShmRecvQueue {
     pub(super) fn new(dev: Rc<ShmDevice>, name: QpName, seg: QpSeg, qpn: u16, pd: u32) -> ShmRecvQueue {
         let layout = seg.layout();
-        // The ring of unsolicited arrivals is granted at once.
         ring::grant(&seg.hdr().unsol_credit.posted, layout.unsol);
         ShmRecvQueue {
             dev,
@@ -101,7 +97,6 @@ impl ShmRecvQueue {
             return if self.closed.get() { DevStatus::Flushed } else { DevStatus::InvalidLkey };
         }
         if len == 0 || flags & (FLAG_INLINE | FLAG_HOT | FLAG_COLD) == 0 {
-            // Written by the sender.
             return DevStatus::Ok;
         }
         let addr = posted.addr as u64;
@@ -112,7 +107,7 @@ impl ShmRecvQueue {
             if len as usize > SHORT {
                 return DevStatus::BadStatus;
             }
-            // SAFETY: `len` is at most SHORT, and the buffer a live registration for local writes of that length.
+            // SAFETY: `len` is at most SHORT; the buffer is a live registration for local writes of that length.
             unsafe { self.copy_short(desc, index, len as usize, posted.addr) };
             return DevStatus::Ok;
         }
@@ -124,10 +119,8 @@ impl ShmRecvQueue {
         DevStatus::Ok
     }
 
-    /// Copies a short message out of its descriptor and extension. // HOT
-    ///
-    /// # Safety
-    /// `len` is at most SHORT, and `to` writable for that many bytes.
+    /// Copies a short message out. Unsafe: `len` is at most SHORT, and `to` writable for that many bytes.
+    /// // HOT
     #[inline]
     unsafe fn copy_short(&self, desc: &Desc, index: u32, len: usize, to: *mut u8) {
         let body: [u64; INLINE / 8] = std::array::from_fn(|i| desc.body[i].load(Relaxed));
@@ -145,7 +138,6 @@ impl ShmRecvQueue {
         unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr().cast(), to, len - INLINE) };
     }
 
-    /// Reports once a message longer than its receive or than this device's MTU.
     #[cold]
     fn too_long(&self, len: u32, posted: &PostedRecv) -> DevStatus {
         if !self.warned_too_long.replace(true) {
@@ -218,8 +210,7 @@ impl ShmRecvQueue {
         ring::grant(&credit.posted, tail.wrapping_add(1).wrapping_add(self.seg.layout().unsol));
     }
 
-    /// Whether claim `index` was made by a dead process and never published. An unsigned claim is known from
-    /// the next claim or the head.
+    /// Whether claim `index` was made by a dead process and never published.
     fn is_abandoned(&self, head: &Head, index: u32, ring: u32, this: &Desc, after: &Desc) -> bool {
         if head.word.load(Acquire) as u32 == index || ring::is_published(&this.seq, index) {
             return false;
@@ -227,8 +218,7 @@ impl ShmRecvQueue {
         ring::claimer(&head.word, index, ring, &this.claimer, &after.before).is_some_and(is_dead_pid)
     }
 
-    /// Skips a claim abandoned by a dead sender. It must be seen at two upkeeps, so that the system calls are
-    /// rare.
+    /// Skips a claim abandoned by a dead sender, if seen at two upkeeps, so that the system calls are rare.
     fn skip_abandoned(&self) {
         let tail = self.tail.get();
         let word = self.seg.hdr().head.word.load(Relaxed);
@@ -246,7 +236,6 @@ impl ShmRecvQueue {
         if self.is_abandoned(&self.seg.hdr().head, tail, self.seg.layout().ring, desc, after) {
             tracing::debug!("queue pair {}: a sender died in the middle of a message", self.qpn);
             if self.closed.get() {
-                // Closed: the receive is flushed like the others.
                 desc.len.store(0, Relaxed);
                 desc.src.store(FLAG_ABORT, Relaxed);
                 return ring::publish(&desc.seq, tail);
@@ -254,7 +243,6 @@ impl ShmRecvQueue {
             let taken = self.posted_recvs.borrow_mut()[self.ring_slot(tail)].take();
             self.finish_claim(tail);
             if let Some(posted) = taken {
-                // The receive was not used: repost it.
                 self.post(posted);
             }
         }
@@ -270,7 +258,6 @@ impl ShmRecvQueue {
     }
 }
 
-/// Whether the process is gone or a zombie.
 fn is_dead_pid(pid: u32) -> bool {
     let start = match proc::start_time(pid) {
         Ok(Some(start)) => start,
@@ -372,8 +359,7 @@ impl RecvQueue for ShmRecvQueue {
         let h = self.seg.hdr();
         let word = ring::close(&h.head.word);
         ring::close(&h.unsol_head.word);
-        // Earlier claims are messages in flight that may still be polled; the rest is given back. Impossible
-        // claims are ignored.
+        // Earlier claims are messages in flight that may still be polled. Impossible claims are ignored.
         let outstanding = self.outstanding();
         let claimed =
             Some((word as u32).wrapping_sub(self.tail.get())).filter(|n| *n <= outstanding).unwrap_or(0);

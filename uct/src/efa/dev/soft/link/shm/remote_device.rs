@@ -1,5 +1,4 @@
-//! Another process's device: keys, known GIDs, memory, liveness. Shared by all remote queue pairs of that
-//! device; trusts no range unchecked.
+//! Another process's device: keys, known GIDs, memory, liveness. Trusts no range unchecked.
 
 use super::super::{Rdma, SendBuf, Sender, TryOutcome};
 use super::seg::DevSeg;
@@ -18,7 +17,6 @@ use ucs::sys::PidFd;
 
 /// Mapped regions per peer; each costs a descriptor.
 const MAX_MAPS: usize = 128;
-/// Most bytes of an RDMA operation per attempt.
 const CHUNK: u32 = 1 << 20;
 
 /// Validity of a liveness check: a pid is not reused before all others were.
@@ -32,11 +30,9 @@ pub(super) struct RemoteDevice {
     /// Pidfd of the peer; `None` for this process.
     pidfd: Option<PidFd>,
     dead: Cell<bool>,
-    /// Time of the last successful liveness check.
     last_alive: Cell<Option<Instant>>,
     seg: DevSeg,
     mrs: MrTableView,
-    /// By [unique key](MrTableView::unique_key).
     maps: RefCell<FxHashMap<u64, Map>>,
     /// Key used last, and the mapping of its memory file.
     last: Cell<(u64, *mut u8, usize)>,
@@ -70,7 +66,6 @@ impl RemoteDevice {
         dead
     }
 
-    /// Whether it was alive within this time.
     pub(super) fn seen_within(&self, ago: Duration) -> bool {
         self.last_alive.get().is_some_and(|at| at.elapsed() < ago)
     }
@@ -83,7 +78,6 @@ impl RemoteDevice {
         vm::copy(self.pid, raddr, local, len, dir)
     }
 
-    /// Whether the device is down while its process lives.
     #[cold]
     pub(super) fn is_down(&self) -> bool {
         // SYNC(down): the queue pair was read before this.
@@ -91,7 +85,6 @@ impl RemoteDevice {
         self.seg.hdr().down.load(Relaxed) != 0
     }
 
-    /// Whether the peer has an address handle of `iid`, or needs none.
     fn has_ah_of(&self, iid: u64) -> bool {
         let h = self.seg.hdr();
         let epoch = h.epoch.load(Acquire);
@@ -130,8 +123,7 @@ impl RemoteDevice {
         }
         let map = maps.entry(unique).or_insert_with(|| {
             let mem = SharedMem::open_proc(self.pid, fd, 1);
-            // The owner removes the key before it closes the file: if the key is still there, the file is the
-            // right one.
+            // The owner removes the key before it closes the file: a key still there proves the file right.
             match mem {
                 // While the peer lives, the pid is its own.
                 Ok(mem) if self.mrs.find(key) == Some(*region) && !self.is_dead() => Some(Rc::new(mem)),
@@ -156,8 +148,8 @@ impl RemoteDevice {
         }
     }
 
-    /// Local mapping of a posted receive of the peer. `Err`: no such memory. `Ok(None)`: only system calls
-    /// reach it. // HOT
+    /// Local mapping of a posted receive. `Err`: no such memory. `Ok(None)`: only system calls reach it.
+    /// // HOT
     #[inline]
     pub(super) fn recv_buffer(&self, pd: u32, lkey: u32, addr: u64, len: u32) -> Result<Option<*mut u8>, ()> {
         match self.mrs.find(lkey) {
@@ -220,7 +212,6 @@ impl RemoteDevice {
         if len < op.len { TryOutcome::Partial(len) } else { TryOutcome::Done(DevStatus::Ok) }
     }
 
-    /// Writes a buffer into the peer's memory by a system call.
     pub(super) fn copy_to_peer(&self, addr: u64, piece: &SendBuf<'_>) -> Result<(), DevStatus> {
         self.copy(addr, piece.ptr.cast_mut(), piece.len, CopyDir::ToPeer)
     }

@@ -23,14 +23,11 @@ use ucs::sys::Waker;
 const LIVENESS_INTERVAL: u32 = 64;
 /// Validity of a liveness check.
 const LIVENESS_VALID: Duration = Duration::from_millis(5);
-/// Attempts without credit between two liveness checks.
 const LIVENESS_MISSES: u32 = 256;
 
-/// Distance of prefetched lines: they arrive before their claim, which waits for all stores before it. Nearer
-/// ones may be watched by the owner.
+/// Distance of prefetched lines: they arrive before their claim. Nearer ones may be watched by the owner.
 const PREFETCH_AHEAD: u32 = 4;
 
-/// Last known credit of a peer.
 #[derive(Default)]
 struct CreditCache {
     posted: Cell<u32>,
@@ -49,7 +46,6 @@ pub struct ShmRemoteQp {
     unsol: CreditCache,
     sent: Cell<u32>,
     misses: Cell<u32>,
-    /// The receiver was found dead, for good.
     dead: Cell<bool>,
     waker: OnceCell<Option<Waker>>,
 }
@@ -57,7 +53,6 @@ pub struct ShmRemoteQp {
 /// A claimed ring entry, made by a compare-and-swap.
 struct Claim {
     index: u32,
-    /// Head word before the claim.
     word: u64,
 }
 
@@ -89,7 +84,6 @@ impl ShmRemoteQp {
         ring::is_below(index, cache.posted.get())
     }
 
-    /// Handles lack of credit; checks liveness now and then.
     #[cold]
     fn no_credit(&self) -> TryOutcome {
         let n = self.misses.get();
@@ -100,19 +94,16 @@ impl ShmRemoteQp {
         if self.dead.get() { self.closed_outcome() } else { TryOutcome::NotReady }
     }
 
-    /// Outcome of a request to a closed queue pair.
     #[cold]
     fn closed_outcome(&self) -> TryOutcome {
         TryOutcome::Done(if self.remote.is_down() { DevStatus::Unresponsive } else { DevStatus::BadDestQpn })
     }
 
-    /// Checks whether the receiver lives: one system call.
     #[cold]
     fn check_alive(&self) {
         self.dead.set(self.remote.is_dead());
     }
 
-    /// Checks liveness unless checked recently.
     #[cold]
     fn check_alive_if_due(&self) {
         if !self.remote.seen_within(LIVENESS_VALID) {
@@ -146,8 +137,7 @@ impl ShmRemoteQp {
         Ok(Claim { index, word })
     }
 
-    /// Signs a descriptor right after the claim, so that its owner can tell a slow sender from a dead one.
-    /// // HOT
+    /// Signs a descriptor after the claim: the owner can tell a slow sender from a dead one. // HOT
     #[inline]
     fn sign(&self, desc: &Desc, claim: &Claim, ring: u32) {
         ring::sign_claim(&desc.claimer, &desc.before, self.me, claim.word, ring);
@@ -186,7 +176,6 @@ impl ShmRemoteQp {
         };
         let waker = self.waker.get_or_init(open);
         if let Some(waker) = waker {
-            // A dead sleeper needs no wake-up.
             let _ = waker.wake();
         }
     }
@@ -249,8 +238,8 @@ impl ShmRemoteQp {
         TryOutcome::Done(DevStatus::Ok)
     }
 
-    /// Sends where receives differ, by the receive WQE this message would get. It is read before the claim
-    /// and valid only if the claim succeeds. `Err`: the head moved on.
+    /// Sends by the receive WQE, where receives differ. It is valid only if the claim succeeds. `Err`: the
+    /// head moved.
     fn send_by_wqe(&self, from: Sender, msg: &Msg<'_>, word: u64) -> Result<TryOutcome, u64> {
         let head = &self.seg.hdr().head;
         let len = msg.len();
@@ -284,8 +273,8 @@ impl ShmRemoteQp {
         TryOutcome::Done(DevStatus::RemoteBadLength)
     }
 
-    /// Publishes a long message in a payload slot. A recycled slot is free once the claim one round before
-    /// was taken. // HOT
+    /// Publishes a long message in a payload slot. A recycled slot is free once taken one round before.
+    /// // HOT
     #[inline]
     fn fill_slot(&self, claim: &Claim, from: Sender, msg: &Msg<'_>) -> TryOutcome {
         let index = claim.index;
@@ -313,7 +302,6 @@ impl ShmRemoteQp {
         TryOutcome::Done(DevStatus::Ok)
     }
 
-    /// Writes a long message to the peer's buffer and publishes it.
     fn fill_recv_buffer(
         &self,
         claim: &Claim,

@@ -10,7 +10,7 @@
 //! | SYNC(credit) | [`grant`] | [`granted`] | the receive WQE; the descriptor was read |
 //! | SYNC(publish) | [`publish`] | [`is_published`] | the message |
 //! | SYNC(taken) | [`set_taken`] | [`taken`] | the payload slot was copied from |
-//! | SYNC(arm) | [`arm`], fence, [`claim_at`] | [`is_armed`], [`has_unpublished`] | owner sees the claim or sender the flag |
+//! | SYNC(arm) | [`arm`], fence, [`claim_at`] | [`is_armed`], [`has_unpublished`] | the claim is seen, or the flag |
 //! | SYNC(down) | [`close`] | a sender's load of the head, and its fence | whether the device is down |
 
 use ucs::sync::{AtomicU32, AtomicU64, Ordering};
@@ -53,8 +53,8 @@ pub fn granted(credit: &AtomicU32) -> u32 {
     credit.load(Ordering::Acquire)
 }
 
-/// Claims the entry that `word` names, if the head is still `word`; else returns the head. A receive WQE read
-/// before is valid only if this succeeds. // HOT
+/// Claims the entry `word` names, if the head is still `word`; else returns the head. Validates the WQE read.
+/// // HOT
 #[inline(always)]
 pub fn claim_at(head: &AtomicU64, word: u64, me: u32) -> Result<u32, u64> {
     let next = u64::from(me) << 32 | u64::from((word as u32).wrapping_add(1));
@@ -63,8 +63,7 @@ pub fn claim_at(head: &AtomicU64, word: u64, me: u32) -> Result<u32, u64> {
     Ok(word as u32)
 }
 
-/// Records who made this claim and the one before, so that the owner can tell a slow sender from a dead one.
-/// // HOT
+/// Records who made this claim and the one before, to tell a slow sender from a dead one. // HOT
 #[inline(always)]
 pub fn sign_claim(claimer: &AtomicU32, before: &AtomicU32, me: u32, word: u64, ring: u32) {
     let index = word as u32;

@@ -30,7 +30,6 @@ pub(super) struct DevHdr {
     pub(super) strict: AtomicU32,
     max_ah: AtomicU32,
     max_mr: AtomicU32,
-    /// Incremented when the known GIDs change.
     pub(super) epoch: AtomicU64,
     /// Known GIDs lie below this index.
     pub(super) high: AtomicU32,
@@ -38,8 +37,7 @@ pub(super) struct DevHdr {
     pub(super) down: AtomicU32,
 }
 
-/// Descriptor of a receive ring, one cache line. Written by senders only, except for a claim abandoned by a
-/// dead one.
+/// Descriptor of a receive ring, one cache line. Written by senders, except if abandoned by a dead one.
 #[repr(C, align(64))]
 pub(super) struct Desc {
     /// Claim index plus one, once published. SYNC(publish): release by the sender, acquire by the owner.
@@ -49,20 +47,17 @@ pub(super) struct Desc {
     pub(super) imm: AtomicU32,
     /// Sender's queue pair in the low half, flags in the high half.
     pub(super) src: AtomicU32,
-    /// Claiming process ([`signature`](super::ring::signature)).
     pub(super) claimer: AtomicU32,
     /// Process of the claim before, with this claim's lap.
     pub(super) before: AtomicU32,
     pub(super) body: [AtomicU64; INLINE / 8],
 }
 
-/// Descriptor extension for the rest of a message of medium length. Apart from the descriptor, so that
-/// shorter messages touch one line.
+/// Descriptor extension of a message of medium length, apart so that shorter messages touch one line.
 #[repr(C, align(64))]
 pub(super) struct DescExt(pub(super) [AtomicU64; 8]);
 
-/// Receive WQE: buffer of one posted receive. Written before the credit, read by senders if receives differ.
-/// Apart from the descriptor, so that posts do not touch its line.
+/// Receive WQE: buffer of one posted receive, apart from the descriptor. Written before the credit.
 #[repr(C)]
 pub(super) struct RecvWqe {
     /// Buffer address, if senders write there.
@@ -85,14 +80,12 @@ pub(super) const FLAG_TOO_LONG: u32 = 1 << 22;
 
 const _: () = assert!(size_of::<Desc>() == 64);
 
-/// Claim counter: index in the low half, last claimer's pid in the high half, [`CLOSED`](super::ring::CLOSED)
-/// on top.
+/// Claim counter: index low, last claimer's pid high, [`CLOSED`](super::ring::CLOSED) on top.
 #[repr(C, align(128))]
 pub(super) struct Head {
     pub(super) word: AtomicU64,
 }
 
-/// Credit granted by the owner.
 #[repr(C, align(128))]
 pub(super) struct Credit {
     /// Receives posted so far. SYNC(credit): release by the owner, acquire by senders.
@@ -107,7 +100,6 @@ pub(super) struct Credit {
 
 #[repr(C, align(128))]
 pub(super) struct ArmStatus {
-    /// Non-zero: the next arrival signals the channel.
     pub(super) flag: AtomicU32,
 }
 
@@ -121,19 +113,15 @@ pub(super) struct QpHdr {
     qpn: AtomicU32,
     iid: AtomicU64,
     pid: AtomicU32,
-    /// Descriptor of the device segment in the owner's process.
     dev_fd: AtomicI32,
-    /// Start time of the owner process.
     start: AtomicU64,
     qkey: AtomicU32,
     pub(super) pd: AtomicU32,
-    /// Descriptor of the channel's pipe, or -1.
     wake_fd: AtomicI32,
     ring: AtomicU32,
     unsol: AtomicU32,
     slot_len: AtomicU32,
     mtu: AtomicU32,
-    /// Non-zero: a UD queue pair.
     ud: AtomicU32,
     pub(super) head: Head,
     pub(super) credit: Credit,
@@ -145,7 +133,6 @@ pub(super) struct QpHdr {
 const _: () =
     assert!(size_of::<QpHdr>() <= HDR && align_of::<QpHdr>() == NO_SHARE && size_of::<DevHdr>() <= HDR);
 
-/// Sizes of a queue pair segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct QpLayout {
     /// Ring descriptors, a power of two.
@@ -215,7 +202,6 @@ pub(super) struct QpSeg {
 }
 
 impl QpSeg {
-    /// Creates the segment of a queue pair, complete before it can be found.
     pub(super) fn create(name: &str, layout: QpLayout, identity: &QpIdentity) -> Result<QpSeg, MemError> {
         let lazy = ucs::mem::MapOpts { fill: ucs::mem::Fill::Lazy, ..Default::default() };
         let seg = QpSeg { mem: SharedMem::create(name, layout.bytes(), lazy)?, layout };
@@ -243,7 +229,6 @@ impl QpSeg {
         Ok(seg)
     }
 
-    /// Checks a peer's segment; `None` if it is invalid or of another version.
     pub(super) fn attach(mem: SharedMem) -> Option<(QpSeg, QpIdentity)> {
         if mem.len() < HDR {
             return None;
@@ -344,14 +329,12 @@ impl QpSeg {
         (self.layout.slots_at() + slot as usize * self.layout.slot_len as usize) as u64
     }
 
-    /// Offset of claim `index`'s own payload slot.
     #[inline]
     pub(super) fn cold_slot(&self, index: u32) -> u64 {
         let slot = self.layout.hot() + (index & (self.layout.ring - 1));
         (self.layout.slots_at() + slot as usize * self.layout.slot_len as usize) as u64
     }
 
-    /// Address of `len` payload bytes at `offset`, if they lie in the payload area.
     #[inline]
     pub(super) fn payload(&self, offset: u64, len: u32) -> Option<*mut u8> {
         let end = offset.checked_add(u64::from(len))?;
@@ -370,7 +353,6 @@ fn known_bytes(max_ah: usize) -> usize {
 }
 
 impl DevSeg {
-    /// Creates the segment of a device, with its key table.
     pub(super) fn create(
         name: &str,
         max_ah: u32,
@@ -391,7 +373,6 @@ impl DevSeg {
         Ok((seg, MrTable::new(MrTableView::new(Memory::Shared(mem), entries_at, max_mr as usize))))
     }
 
-    /// Checks a peer's device segment; `None` if it is invalid.
     pub(super) fn attach(mem: SharedMem) -> Option<(DevSeg, MrTableView)> {
         if mem.len() < HDR {
             return None;

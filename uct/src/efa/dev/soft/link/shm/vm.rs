@@ -19,8 +19,7 @@ pub(super) enum CopyDir {
     ToPeer,
 }
 
-/// Copies `len` bytes between the peer's `raddr` and `local`, which must be readable or writable for that. An
-/// unmapped range is an error.
+/// Copies `len` bytes between the peer's `raddr` and `local`. An unmapped range is an error.
 pub(super) fn copy(pid: u32, raddr: u64, local: *mut u8, len: u32, dir: CopyDir) -> Result<(), DevStatus> {
     let mut done = 0usize;
     while done < len as usize {

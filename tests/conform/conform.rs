@@ -1,4 +1,4 @@
-//! The conformance suite, once for every transport and once more through the run-time choice; and what two threads share.
+//! The conformance suite for each transport, also through the run-time choice, and for shared interfaces.
 
 use suites::conform::Pair;
 use suites::conform::peer_failure::{self, FailingPeer};
@@ -8,7 +8,6 @@ use ucs::config::Source;
 use uct::wrap::{Gated, Paired, ThreadMode, Traced};
 use uct::{any, cma, loopback, posix};
 
-/// An interface of this thread, connected to itself.
 fn to_itself() -> Pair<loopback::Iface> {
     let iface = loopback::Iface::open(&Default::default()).unwrap();
     Pair::new(iface.clone(), iface)
@@ -91,7 +90,7 @@ conform_suite!(efa_inproc_rough, || {
     Pair::ticking(a, b, move || fabric.advance(1000))
 });
 
-// `self` is one thread's memory and has no shared form: threads of a process share `posix`.
+// `self` is one thread's memory and has no shared form; threads of a process share `posix`.
 threads_suite!(posix_threads, || SharedPair::new(
     threads::open("posix", "memory"),
     threads::open("posix", "memory")
@@ -115,10 +114,9 @@ threads_suite!(efa_threads, || SharedPair::new(
     threads::open("efa", "softefa0")
 ));
 
-/// The program that plays the peer who dies.
 const PEER: &str = env!("CARGO_BIN_EXE_peer");
 
-// `self` is one thread: there is nobody whose death it could tell of.
+// `self` is one thread: no peer can fail.
 peer_failure_suite!(posix_peer_failure, || FailingPeer::in_process(PEER, "posix", "memory"));
 peer_failure_suite!(posix_gated_peer_failure, || FailingPeer::wrapped(PEER, "posix", "memory", |iface| {
     Gated::new(iface, ThreadMode::Multi)
@@ -141,8 +139,8 @@ peer_failure_suite!(efa_inproc_peer_failure, || {
     })
 });
 
-/// The same on a device of libibverbs, and with a software device of this process's own at one end. They fail where
-/// there is none; `tests/run verbs` runs them under `softefa run`.
+/// The suite on a device of libibverbs, alone and against a software device of this process. Fails where
+/// there is none; `tests/run verbs` runs it under `softefa run`.
 #[cfg(feature = "verbs")]
 mod through_verbs {
     use super::PEER;

@@ -1,4 +1,4 @@
-//! The peer that dies, of the conformance suite's cases about deaths: started by them with a transport and a device, and killed.
+//! The peer of the peer-failure cases: started with a transport and a device, and killed.
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();

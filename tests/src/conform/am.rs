@@ -1,4 +1,4 @@
-//! Active messages: contents at every boundary size, ids, order, source, keep.
+//! Active messages: contents at every boundary size, ids, order, sources, kept messages.
 
 use super::{Log, MAX_POLLS, Pair, bytes, ordered, sizes};
 use std::cell::RefCell;
@@ -7,7 +7,7 @@ use uct::api::{
     AllocReq, Am, Caps, Comp, Ep, EpTag, Error, Iface, Iov, Md, Memory, RecvDesc, Refused, Sent, Sink, Source,
 };
 
-/// Sends one message of each size by `send` and compares what arrives.
+/// Sends a message of each size by `send` and compares what arrives.
 fn each_size<I: Iface>(p: &Pair<I>, max: usize, send: impl Fn(&mut Log, &mut Log, u8, &[u8])) {
     let (mut at_a, mut at_b) = (Log::default(), Log::default());
     let mut sent = Vec::new();
@@ -25,7 +25,7 @@ fn each_size<I: Iface>(p: &Pair<I>, max: usize, send: impl Fn(&mut Log, &mut Log
     }
 }
 
-/// `am_short`: header and payload.
+/// `am_short` sends header and payload.
 pub fn short_of_every_size<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_SHORT) {
         return;
@@ -47,7 +47,7 @@ pub fn short_of_every_size<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// `am_short_iov`: the pieces in their order.
+/// `am_short_iov` sends the pieces in order.
 pub fn short_iov_of_every_size<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_SHORT) {
         return;
@@ -58,7 +58,7 @@ pub fn short_iov_of_every_size<I: Iface>(p: &Pair<I>) {
     });
 }
 
-/// `am_bcopy`: answers the bytes packed; the buffer is as long as promised.
+/// `am_bcopy` answers the bytes packed, and its buffer is as long as promised.
 pub fn bcopy_of_every_size<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
@@ -76,7 +76,7 @@ pub fn bcopy_of_every_size<I: Iface>(p: &Pair<I>) {
     });
 }
 
-/// `am_packet`: the id is what was packed first, and a hint larger than the packet changes nothing.
+/// `am_packet` takes the id from the first packed byte, and a larger hint changes nothing.
 pub fn am_packet_carries_its_id<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
@@ -98,7 +98,7 @@ pub fn am_packet_carries_its_id<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// `am_zcopy`: header and pieces, from registered memory.
+/// `am_zcopy` sends a header and pieces of registered memory.
 pub fn zcopy_of_every_size<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_ZCOPY) {
         return;
@@ -131,7 +131,7 @@ pub fn zcopy_of_every_size<I: Iface>(p: &Pair<I>) {
     });
 }
 
-/// One byte more than the limit.
+/// Messages one byte longer than the limit are rejected.
 pub fn too_long_messages_are_rejected<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
@@ -155,7 +155,7 @@ pub fn too_long_messages_are_rejected<I: Iface>(p: &Pair<I>) {
     p.arrived(&mut b, 0);
 }
 
-/// All 256 ids.
+/// All 256 ids work.
 pub fn every_id<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
@@ -171,7 +171,7 @@ pub fn every_id<I: Iface>(p: &Pair<I>) {
     assert!(got.into_iter().eq(0..=255));
 }
 
-/// Many laps of whatever queue there is, sizes mixed.
+/// Messages of mixed sizes keep their order over many laps of the queues.
 pub fn order_is_kept<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
@@ -204,7 +204,7 @@ pub fn order_is_kept<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// Who polls only what is not quiet gets messages and completions all the same, however long there was nothing before.
+/// Polling only when `is_idle` is false misses no message and no completion.
 pub fn is_quiet_misses_nothing<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
@@ -242,7 +242,7 @@ pub fn is_quiet_misses_nothing<I: Iface>(p: &Pair<I>) {
     assert_eq!((at_a.ams.len() + at_b.ams.len(), at_a.comps.len() + at_b.comps.len()), (messages, ends));
 }
 
-/// A source is the same for all messages of a sender and differs between senders.
+/// Messages of one sender have one source, which differs between senders.
 pub fn source_names_the_sender<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_SOURCE) {
         return;
@@ -265,7 +265,6 @@ pub fn source_names_the_sender<I: Iface>(p: &Pair<I>) {
     assert_ne!(of(1)[0], Source::default());
 }
 
-/// Keeps every message.
 struct Keeper(Vec<RecvDesc>);
 
 impl Sink for Keeper {
@@ -278,7 +277,7 @@ impl Sink for Keeper {
     }
 }
 
-/// More kept than there are buffers: all stay as they were while others come, and buffers come back.
+/// Kept messages stay unchanged while others arrive, also when more are kept than there are buffers.
 pub fn kept_messages_are_unchanged<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
@@ -323,7 +322,7 @@ pub fn kept_messages_are_unchanged<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// Kept messages are read and given back by another thread while more arrive and are kept.
+/// Another thread reads and releases kept messages while more arrive.
 pub fn kept_messages_move_between_threads<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
@@ -367,7 +366,7 @@ pub fn kept_messages_move_between_threads<I: Iface>(p: &Pair<I>) {
     assert!(reader.join().unwrap() == want, "kept messages changed");
 }
 
-/// `progress` calls handlers; an id without one is dropped; a removed one is not called again.
+/// `progress` calls handlers; messages without a handler are dropped.
 pub fn handlers_are_called_and_removed<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
@@ -395,7 +394,7 @@ pub fn handlers_are_called_and_removed<I: Iface>(p: &Pair<I>) {
     assert_eq!(got.borrow().len(), 2);
 }
 
-/// Within a send a handler is called where the interface has said so, and nowhere else; once in either case.
+/// A handler is called within a send only if the interface was told so, and once in either case.
 pub fn delivery_within_send_is_opt_in<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return assert!(!p.b.deliver_within_send(true));

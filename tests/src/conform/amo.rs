@@ -1,4 +1,4 @@
-//! Atomics against a model, one word at a time. Contention between processes is in `tests/posix_processes.rs`.
+//! Atomics against a model, one word at a time. Contention between processes is in `tests/atomics.rs`.
 
 use super::{Pair, rma};
 use std::ptr::NonNull;
@@ -25,15 +25,14 @@ fn model<W: Word>(op: AtomicOp, old: W, value: W) -> W {
     })
 }
 
-/// Where the word under test lies: aligned for every width, with a neighbour on either side.
+/// Offset of the word under test: aligned for every width, with neighbours on both sides.
 const AT: usize = 16;
 
-/// Values with both halves in use.
 fn wide<W: Word>(v: u64) -> W {
     W::from_u128(u128::from(v) << 64 | u128::from(v))
 }
 
-/// The words around the one under test, so that a wrong width shows.
+/// The words around the one under test, which show a wrong width.
 fn neighbours<M: Memory>(mem: &M) -> [u64; 2] {
     let word = |n: usize| {
         let at = mem.addr().wrapping_add(8 * n).cast::<u64>();
@@ -83,7 +82,7 @@ fn caps<I: Iface>(p: &Pair<I>) -> Option<AtomicCaps> {
     p.a.attr().has(Caps::ATOMIC).then_some(p.a.attr().atomics)
 }
 
-/// Words of every width: the interface's own promise says which.
+/// Every operation that the interface has, on words of every width.
 pub fn every_operation_on_every_word<I: Iface>(p: &Pair<I>) {
     every_operation::<I, u8>(p);
     every_operation::<I, u16>(p);
@@ -116,7 +115,7 @@ fn cswap<I: Iface, W: Word>(p: &Pair<I>) {
     assert_eq!(neighbours(&t.mem), [0, 0]);
 }
 
-/// Hit and miss, every width.
+/// Compare-and-swap hits and misses on every width.
 pub fn compare_and_swap<I: Iface>(p: &Pair<I>) {
     cswap::<I, u8>(p);
     cswap::<I, u16>(p);
@@ -125,7 +124,7 @@ pub fn compare_and_swap<I: Iface>(p: &Pair<I>) {
     cswap::<I, u128>(p);
 }
 
-/// Unaligned words, words that leave the key, swap without a result.
+/// Unaligned words, words outside the key, and swaps without a result are rejected.
 pub fn invalid_atomics_are_rejected<I: Iface>(p: &Pair<I>) {
     if caps(p).is_none() {
         return;

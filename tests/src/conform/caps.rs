@@ -1,4 +1,4 @@
-//! The attributes are consistent, and what is off in them answers *unsupported*.
+//! Attributes are consistent, and missing capabilities answer *unsupported*.
 
 use super::{Log, Pair, is_unsupported};
 use std::ptr::NonNull;
@@ -7,7 +7,7 @@ use uct::api::{
     Memory, Op, Refused, RemoteIov, Sent, UserQp,
 };
 
-/// Lengths, limits and names agree with one another.
+/// Lengths, limits and names agree.
 pub fn attributes_are_consistent<I: Iface>(p: &Pair<I>) {
     let attr = p.a.attr();
     assert_eq!(attr, p.a.attr());
@@ -26,7 +26,7 @@ pub fn attributes_are_consistent<I: Iface>(p: &Pair<I>) {
     assert_eq!(attr.has(Caps::ATOMIC), attr.atomics != Default::default());
 }
 
-/// One call of each kind whose bit is off.
+/// A call of each missing capability answers *unsupported*.
 pub fn missing_caps_answer_unsupported<I: Iface>(p: &Pair<I>) {
     let off = |cap| !p.a.attr().has(cap);
     let short = p.ab.am_short(1, 0, &[]);
@@ -113,7 +113,7 @@ pub fn missing_caps_answer_unsupported<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// Addresses of the wrong length are told from addresses of nobody.
+/// Addresses of the wrong length are told from unreachable ones.
 pub fn malformed_addresses_are_rejected<I: Iface>(p: &Pair<I>) {
     let (device, iface) = (p.b.device_addr(), p.b.iface_addr());
     assert_eq!(p.a.reachable(&device, &iface), Ok(()));
@@ -124,19 +124,19 @@ pub fn malformed_addresses_are_rejected<I: Iface>(p: &Pair<I>) {
     assert_eq!(p.a.connect(&device, &longer).err(), Some(ConnectError::Malformed));
 }
 
-/// Whoever is not there is told of: as the endpoint is made, or, where that asks nobody, by what asks first.
+/// An unreachable peer is reported when the endpoint is made, or by the first call that asks it.
 pub fn unreachable_peer_is_an_error<I: Iface>(p: &Pair<I>) {
     let mut nobody = p.b.iface_addr();
-    // In every address a byte of who, not of what form.
+    // A byte of the peer's identity in every kind of address.
     let byte = nobody.len().min(10) - 1;
     nobody[byte] ^= 0x5a;
     let told = |e: &Error| matches!(e, Error::PeerDead | Error::Unreachable);
     match p.a.connect(&p.b.device_addr(), &nobody) {
-        // Not for want of something here.
+        // The reason is the peer, not missing resources.
         Err(why) => assert!(!matches!(why, ConnectError::Op(_)), "{why}"),
         Ok(ep) => {
             let asked = ep.ensure_connected();
-            // A wire that knows no connections has nobody to ask: what is sent is lost, or ends with an error.
+            // A connectionless wire asks nobody: messages are lost, or end with an error.
             if asked.is_err() {
                 assert_eq!(asked, Err(ConnectError::Gone));
                 let sent = ep.am_packet(2, |_| unreachable!("there is nowhere to write"));
@@ -148,11 +148,11 @@ pub fn unreachable_peer_is_an_error<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// An endpoint knows where it leads.
+/// `is_connected` holds of the peer's address only.
 pub fn is_connected_names_the_peer<I: Iface>(p: &Pair<I>) {
     let (at_a, at_b) = ((p.a.device_addr(), p.a.iface_addr()), (p.b.device_addr(), p.b.iface_addr()));
     assert!(p.ab.is_connected(&at_b.0, &at_b.1) && p.ba.is_connected(&at_a.0, &at_a.1));
-    // Processes are what `cma` connects to, and both sides are one.
+    // `cma` connects to processes, and both sides are one.
     if !p.same && p.a.attr().has(Caps::AM_BCOPY) {
         assert!(!p.ab.is_connected(&at_a.0, &at_a.1));
     }
@@ -161,14 +161,14 @@ pub fn is_connected_names_the_peer<I: Iface>(p: &Pair<I>) {
     assert!(!p.ab.is_connected(&at_b.0, &other) && !p.ab.is_connected(&at_b.0, &at_b.1[1..]));
 }
 
-/// Tags are the user's.
+/// The tag of an endpoint is the user's.
 pub fn ep_tags_are_kept<I: Iface>(p: &Pair<I>) {
     assert_eq!(p.ab.tag(), EpTag(0));
     p.ab.set_tag(EpTag(77));
     assert_eq!((super::tag_of(&p.ab), p.ba.tag()), (EpTag(77), EpTag(0)));
 }
 
-/// An endpoint connects to an endpoint once, and does nothing before.
+/// An endpoint connects to another endpoint once, and does nothing before.
 pub fn ep_to_ep_connect<I: Iface>(p: &Pair<I>) {
     let attr = p.a.attr();
     if !attr.has(Caps::CONNECT_TO_EP) {

@@ -1,5 +1,5 @@
-//! More than one endpoint and more than one operation: many endpoints between two interfaces, turns among those that wait for
-//! room, one completion for several operations, endpoints that are given up.
+//! Several endpoints and several operations: many endpoints between two interfaces, fairness of pending
+//! operations, one completion for several operations, cancelled endpoints.
 
 use super::{Log, Pair, ordered, rma};
 use std::cell::{Cell, RefCell};
@@ -9,7 +9,6 @@ use uct::api::{
     Retry, Sent,
 };
 
-/// Further endpoints from `a` to `b`.
 fn connect_more<I: Iface>(p: &Pair<I>, count: usize) -> Vec<Rc<I::Ep>> {
     let (device, iface) = (p.b.device_addr(), p.b.iface_addr());
     (0..count).map(|_| Rc::new(p.a.connect(&device, &iface).unwrap())).collect()
@@ -24,7 +23,7 @@ fn send<E: Ep>(ep: &E, who: usize, n: u32) -> uct::api::Outcome<usize> {
     })
 }
 
-/// The message numbers of each endpoint, as they came.
+/// The message numbers of each endpoint in order of arrival.
 fn numbers_by_ep(log: &Log, count: usize) -> Vec<Vec<u32>> {
     let mut of = vec![Vec::new(); count];
     for (packet, _) in &log.ams {
@@ -37,8 +36,8 @@ fn can_send<I: Iface>(p: &Pair<I>) -> bool {
     p.a.attr().has(Caps::AM_BCOPY | Caps::CONNECT_TO_IFACE)
 }
 
-/// Endpoints between the same two interfaces share what they share unseen: all arrives, in the order of each where there is one,
-/// and each has its own tag; some go while others send.
+/// Messages of many endpoints between two interfaces all arrive, in each endpoint's order, while some
+/// endpoints are dropped; each endpoint has its own tag.
 pub fn many_endpoints<I: Iface>(p: &Pair<I>) {
     if !can_send(p) {
         return;
@@ -56,7 +55,7 @@ pub fn many_endpoints<I: Iface>(p: &Pair<I>) {
         }
     }
     assert!(eps.iter().enumerate().all(|(n, ep)| ep.tag() == EpTag(n as u64 + 1)));
-    // Every other one goes, with messages on their way; new ones take the places.
+    // Drops every other endpoint with messages in flight; new ones take their place.
     let mut n = 0;
     eps.retain(|_| {
         n += 1;
@@ -79,7 +78,7 @@ pub fn many_endpoints<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// Endpoints that wait for the same room take turns: none is more than two messages ahead of another while both wait.
+/// Endpoints that wait for the same resources take turns: none gets more than two messages ahead.
 pub fn pending_is_fair_among_endpoints<I: Iface>(p: &Pair<I>)
 where
     I::Ep: 'static,
@@ -124,13 +123,13 @@ where
     assert_eq!(done, [EACH; EPS]);
 }
 
-/// One completion counted by operations of every kind: it fires once, when the last is over.
+/// One completion counts operations of every kind and fires once, with the last.
 pub fn one_completion_for_many_operations<I: Iface>(p: &Pair<I>) {
     let caps = p.a.attr().caps;
     let (mut a, mut b) = (Log::default(), Log::default());
     let fired = Rc::new(Cell::new(0));
     let count = fired.clone();
-    // One for ourselves, so that it cannot fire while operations are still being counted.
+    // One for the test, so that it cannot fire while operations are still being counted.
     let comp = Completion::new(1, move |result| {
         assert_eq!(result, Ok(()));
         count.set(count.get() + 1);
@@ -186,7 +185,7 @@ pub fn one_completion_for_many_operations<I: Iface>(p: &Pair<I>) {
     assert_eq!(fired.get(), 1);
 }
 
-/// An endpoint given up hands back what waited; what it had sent arrives, its end is told once, and others go on.
+/// Cancelling an endpoint returns its pending operations; sent messages arrive, and other endpoints go on.
 pub fn ep_cancel_returns_pending<I: Iface>(p: &Pair<I>) {
     if !can_send(p) {
         return;

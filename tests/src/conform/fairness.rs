@@ -1,4 +1,5 @@
-//! What waits for room, and what does not: neither overtakes the other on an endpoint, and neither keeps the other out.
+//! Pending operations and direct sends: neither overtakes the other on an endpoint, and neither starves the
+//! other.
 
 use super::{Log, Pair, ordered};
 use std::cell::Cell;
@@ -9,7 +10,7 @@ fn supports_pending<I: Iface>(p: &Pair<I>) -> bool {
     p.a.attr().has(Caps::AM_BCOPY | Caps::CONNECT_TO_IFACE | Caps::PENDING)
 }
 
-/// A message of two bytes: its id and a number.
+/// Sends a message of two bytes: its id and a number.
 fn send<E: Ep>(ep: &E, id: u8, n: u8) -> Outcome<usize> {
     ep.am_packet(6, |slot| {
         (slot[0], slot[1]) = (id, n);
@@ -17,7 +18,7 @@ fn send<E: Ep>(ep: &E, id: u8, n: u8) -> Outcome<usize> {
     })
 }
 
-/// Sends it when there is room, and counts.
+/// A pending operation that sends such a message and counts.
 fn pending_send<E: Ep + 'static>(ep: &Rc<E>, id: u8, n: u8, done: &Rc<Cell<u32>>) -> Pending {
     let (by, done) = (Rc::downgrade(ep), done.clone());
     Box::new(move || {
@@ -37,8 +38,8 @@ fn fill<E: Ep>(ep: &E) -> usize {
     (0..1 << 20).take_while(|_| send(ep, 1, 0).is_ok()).count()
 }
 
-/// A message sent at once by an endpoint that has others waiting comes behind them, where there is order, whoever else has sent to
-/// the same peer meanwhile.
+/// A send does not overtake the pending operations of its endpoint on an ordered transport, whatever other
+/// endpoints send.
 pub fn pending_is_not_overtaken<I: Iface>(p: &Pair<I>)
 where
     I::Ep: 'static,
@@ -58,7 +59,7 @@ where
                 Ok(PendingQueued::Queued)
             );
         }
-        // The peer makes room, and nobody has looked after what waits since.
+        // The peer makes room, but pending operations are not progressed yet.
         for _ in 0..200_000 {
             if b.ams.len() >= sent {
                 break;
@@ -67,7 +68,7 @@ where
             p.b.poll(16, &mut b);
         }
         if round % 2 == 1 {
-            // It is another one's room too.
+            // Another endpoint may take the room.
             p.retry(&mut a, &mut b, || send(&*other, 1, 1)).unwrap();
             sent += 1;
         }
@@ -81,14 +82,14 @@ where
             got.sort_unstable();
         }
         assert_eq!(got, [(2, 0), (2, 1), (2, 2), (2, 3)]);
-        // Nothing waits: what is sent goes at once.
+        // Without pending operations a send goes at once.
         p.retry(&mut a, &mut b, || send(&*pending_ep, 3, 0)).unwrap();
         b.ams.clear();
         p.arrived(&mut b, 1);
     }
 }
 
-/// Who is sent more than it takes in at a time still sends what waits for room.
+/// Pending operations progress on an interface that receives more than it polls.
 pub fn pending_progresses_under_load<I: Iface>(p: &Pair<I>)
 where
     I::Ep: 'static,

@@ -1,19 +1,18 @@
-//! One more than each limit that an interface names: refused as too long, and nothing happens. And what nobody waits for by a
-//! completion of its own.
+//! Calls one beyond each limit of an interface are rejected without effect. Also operations without a
+//! completion.
 
 use super::{Log, Pair, bytes, rma};
 use uct::api::{
     Access, AllocReq, Caps, Comp, Ep, Error, Iface, Iov, Md, Memory, Outcome, Refused, RemoteIov, RmaLimits,
 };
 
-/// Most memory that is taken to be over a limit.
+/// Longest memory allocated to exceed a limit.
 const MAX_TRIED: usize = 1 << 24;
 
 fn too_long<T: std::fmt::Debug>(what: &str, sent: Outcome<T>) {
     assert!(matches!(sent, Err(Refused::Failed(Error::TooLong { .. }))), "{what}: {sent:?}");
 }
 
-/// One more, if that is little enough.
 fn over(max: usize) -> Option<usize> {
     Some(max.checked_add(1)?).filter(|len| *len <= MAX_TRIED)
 }
@@ -23,7 +22,7 @@ fn filled(of: &impl Memory, with: u8) -> bool {
     unsafe { std::slice::from_raw_parts(of.addr().cast_const(), of.len()) }.iter().all(|byte| *byte == with)
 }
 
-/// Put and get: by each way, one byte or piece more than it takes.
+/// Puts and gets one byte or piece over the limit are rejected.
 pub fn oversized_puts_and_gets_are_rejected<I: Iface>(p: &Pair<I>) {
     let (caps, put, get) = (p.a.attr().caps, p.a.attr().put, p.a.attr().get);
     let limits = |l: RmaLimits| [l.max_short, l.max_bcopy, l.max_zcopy];
@@ -66,7 +65,7 @@ pub fn oversized_puts_and_gets_are_rejected<I: Iface>(p: &Pair<I>) {
     assert!(filled(&t.mem, 0) && filled(&local, 9), "a refused call did something");
 }
 
-/// Messages by zcopy: a header or a list longer than it takes.
+/// `am_zcopy` with a header or list over the limit is rejected.
 pub fn oversized_headers_and_lists_are_rejected<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_ZCOPY) {
         return;
@@ -84,7 +83,7 @@ pub fn oversized_headers_and_lists_are_rejected<I: Iface>(p: &Pair<I>) {
     p.arrived(&mut Log::default(), 0);
 }
 
-/// A scatter list to read from is refused whole too.
+/// `get_sgl` is rejected as a whole if one block is out of range.
 pub fn get_sgl_is_checked_whole<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::GET_SGL) {
         return;
@@ -106,7 +105,7 @@ pub fn get_sgl_is_checked_whole<I: Iface>(p: &Pair<I>) {
     assert!(filled(&local, 9));
 }
 
-/// Puts and gets without completions of their own are over when a flush behind them is.
+/// A flush completes puts and gets that have no completion.
 pub fn flush_completes_implicit_operations<I: Iface>(p: &Pair<I>) {
     const EACH: usize = 1000;
     let caps = p.a.attr().caps;

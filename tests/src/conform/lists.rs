@@ -1,14 +1,13 @@
-//! Lists of blocks up to the limits that an interface says it has, and how one learns that operations without a
-//! completion are done.
+//! Lists of blocks up to the interface's limits, and flushes of operations without a completion.
 
 use super::rma::{self, target};
 use super::{Log, Pair, bytes, is_unsupported};
 use uct::api::{Access, AllocReq, Caps, Comp, Ep, Error, Iface, Iov, Md, Memory, Refused, RemoteIov};
 
-/// Blocks of one operation: more than any queue is deep here.
+/// Blocks of one operation: more than any queue here is deep.
 const MANY: usize = 1500;
 
-/// Messages out of blocks with and without gaps, in as many entries as may be and of every number of blocks.
+/// Messages of blocks with and without gaps, with every number of entries and blocks.
 pub fn messages_of_blocks<I: Iface>(p: &Pair<I>) {
     let am = p.a.attr().am;
     if !p.a.attr().has(Caps::AM_ZCOPY) {
@@ -39,14 +38,14 @@ pub fn messages_of_blocks<I: Iface>(p: &Pair<I>) {
         for (stride, header) in
             [(BLOCK, &b""[..]), (BLOCK + 1, b"head"), (2 * BLOCK - 8, b"header.."), (0, b"")]
         {
-            // Of those the last ends within the memory.
+            // The last block must end within the memory.
             let count = if stride > BLOCK { count.min((2 * room - BLOCK) / stride) } else { count };
             let body = (0..count).flat_map(|n| all[n * stride..n * stride + BLOCK].to_vec()).collect();
             send(&[entry(0, stride, count)], header, body);
         }
     }
     for entries in 1..=am.max_iov.min(most / 2) {
-        // Each begins where the one before ends, and the blocks of every other one have gaps.
+        // Adjacent entries, of which every other one has gaps.
         let mut iov = Vec::new();
         let mut body = Vec::new();
         let mut at = 0;
@@ -66,7 +65,7 @@ pub fn messages_of_blocks<I: Iface>(p: &Pair<I>) {
     assert!(came == sent, "messages of blocks");
 }
 
-/// Any number of blocks goes through in one operation, however few requests the interface has room for.
+/// One operation takes any number of blocks, however short the interface's queue is.
 pub fn any_number_of_blocks<I: Iface>(p: &Pair<I>) {
     let caps = p.a.attr().caps;
     if !caps.intersects(Caps::PUT_ZCOPY | Caps::GET_ZCOPY) {
@@ -107,7 +106,7 @@ pub fn any_number_of_blocks<I: Iface>(p: &Pair<I>) {
         }
     }
     if caps.contains(Caps::PUT_SGL) {
-        // The cuts of both sides together.
+        // Blocks of both sides, cut at different places.
         rma::write(&local, 0, &all);
         rma::write(&t.mem, 0, &[0; SPAN]);
         let remote = [RemoteIov { addr: t.at, len: 1, stride: 2, count: MANY, rkey: &t.rkey }];
@@ -120,7 +119,7 @@ pub fn any_number_of_blocks<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// A put that nobody waits for is there when a flush says so, be it asked again and again or told.
+/// Puts without a completion are visible after a flush, polled or with a completion.
 pub fn implicit_puts_are_visible_after_flush<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::PUT_ZCOPY) {
         return;
@@ -152,7 +151,7 @@ pub fn implicit_puts_are_visible_after_flush<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// A key made of a word moves bytes as a packed one does, and reaches no further.
+/// A memory key moves bytes as a packed key does, within its range.
 pub fn word_keys_give_access<I: Iface>(p: &Pair<I>) {
     let caps = p.a.attr().caps;
     if !caps.contains(Caps::MR_KEY) {
@@ -163,7 +162,7 @@ pub fn word_keys_give_access<I: Iface>(p: &Pair<I>) {
     let word = p.b.md().mr_key(&t.mem).unwrap();
     let local = p.a.md().alloc(&AllocReq::new(LEN, "local")).unwrap();
     let iov = [Iov::new(local.addr(), LEN, Some(&local))];
-    // The first use of a word may have to ask for what it means.
+    // The first use of a key may need an answer of the owner.
     let rkey = (0..2000).find_map(|_| match p.a.md().rkey_from_mr_key(word, t.at, LEN as u64) {
         Ok(rkey) => Some(rkey),
         Err(Error::NotReady) => {
@@ -191,7 +190,7 @@ pub fn word_keys_give_access<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// Two puts to the same word with a fence between them: the second is what stays.
+/// The second of two puts to a word with a fence between them stays.
 pub fn fence_orders_puts_to_one_word<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::PUT_SHORT) {
         return;
@@ -210,7 +209,7 @@ pub fn fence_orders_puts_to_one_word<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// Messages without an id go into memory of the receiver's own, with their word, and are told with who sent them.
+/// Messages to a user QP land in posted memory, with their immediate and source.
 pub fn user_qp_messages_land_in_posted_memory<I: Iface>(p: &Pair<I>) {
     let to = p.b.user_recv_qp();
     assert_eq!(to.is_some(), p.b.attr().has(Caps::USER_RECV));
@@ -252,7 +251,7 @@ pub fn user_qp_messages_land_in_posted_memory<I: Iface>(p: &Pair<I>) {
     assert!(matches!(refused, Err(Refused::Failed(Error::InvalidParam(_)))));
 }
 
-/// What failed on its way is told through a counted completion, once and with the reason.
+/// A counted completion reports a failed operation once, with the reason.
 pub fn counted_completion_reports_failure<I: Iface>(p: &Pair<I>) {
     use std::cell::RefCell;
     use std::rc::Rc;

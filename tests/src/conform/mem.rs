@@ -1,5 +1,4 @@
-//! Memory domains: what is allocated is zero and writable, by each method and at a chosen address; what is registered
-//! works; keys are claims.
+//! Memory domains: allocation by each method and at an address, registration, keys.
 
 use super::Pair;
 use std::ptr::NonNull;
@@ -7,7 +6,7 @@ use uct::api::{
     Access, Advice, AllocMethod, AllocReq, Caps, Error, Fill, Iface, Md, MemKind, Memory, Op, Rkey,
 };
 
-/// Fresh memory of some sizes.
+/// Allocations are zeroed and writable.
 pub fn allocations_are_zeroed_and_writable<I: Iface>(p: &Pair<I>) {
     let md = p.a.md();
     if !md.attr().can_alloc {
@@ -18,7 +17,6 @@ pub fn allocations_are_zeroed_and_writable<I: Iface>(p: &Pair<I>) {
         let mem = md.alloc(&AllocReq::new(len, "conform")).unwrap();
         assert_eq!((mem.len(), mem.is_empty()), (len, false));
         assert!(mem.method().is_some());
-        // Who says that keys are words has them.
         assert_eq!(md.mr_key(&mem).is_ok(), p.a.attr().has(Caps::MR_KEY));
         for at in [0, len / 2, len - 1] {
             let byte = mem.addr().wrapping_add(at);
@@ -36,7 +34,7 @@ pub fn allocations_are_zeroed_and_writable<I: Iface>(p: &Pair<I>) {
     assert!(md.alloc(&req(1 << 46, &[AllocMethod::Md, AllocMethod::Mmap])).is_err());
 }
 
-/// Each method alone: memory that works as any other, or a refusal.
+/// Each allocation method works or is refused.
 pub fn every_allocation_method<I: Iface>(p: &Pair<I>) {
     let md = p.a.md();
     if !md.attr().can_alloc {
@@ -50,7 +48,7 @@ pub fn every_allocation_method<I: Iface>(p: &Pair<I>) {
             let req = AllocReq { methods, fill, access, ..AllocReq::new(10_000, "conform") };
             let mem = match md.alloc(&req) {
                 Ok(mem) => mem,
-                // The pool may have none, and not every device registers what is less than a page.
+                // There may be no huge pages, and not every device registers less than a page.
                 Err(_) if matches!(method, M::Huge | M::Heap) => continue,
                 Err(e) => panic!("{method:?}, {fill:?}: {e}"),
             };
@@ -74,13 +72,11 @@ pub fn every_allocation_method<I: Iface>(p: &Pair<I>) {
             assert!(found.kind == MemKind::Host && found.page.is_power_of_two());
         }
     }
-    // The first that works wins.
     let both = AllocReq { methods: &[M::Thp, M::Mmap], ..AllocReq::new(64, "conform") };
     assert_eq!(md.alloc(&both).unwrap().method(), Some(M::Thp));
 }
 
-/// At an address of the caller's choice, or not at all: each method that is about pages, and lengths that are no multiple of
-/// any.
+/// Allocation at a given address, by each method about pages and for lengths that are no multiple of a page.
 pub fn allocation_at_an_address<I: Iface>(p: &Pair<I>) {
     const HUGE: usize = 2 << 20;
     let md = p.a.md();
@@ -112,7 +108,7 @@ pub fn allocation_at_an_address<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// Other tests of this process allocate too, so a hole in the address space may be taken before we are there.
+/// Allocates in a hole of the address space, which other tests may take before.
 fn at_a_hole<'p, I: Iface>(
     p: &'p Pair<I>,
     methods: &[AllocMethod],
@@ -133,7 +129,7 @@ fn at_a_hole<'p, I: Iface>(
     })
 }
 
-/// Memory of the caller's own.
+/// Registered memory of the caller works.
 pub fn registration_works<I: Iface>(p: &Pair<I>) {
     let md = p.a.md();
     let mut own = vec![0u8; 8192];
@@ -151,7 +147,7 @@ pub fn registration_works<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// Keys survive the way, and damaged ones never panic.
+/// Packed keys work, and damaged ones never panic.
 pub fn damaged_keys_are_rejected<I: Iface>(p: &Pair<I>) {
     let md = p.b.md();
     if !md.attr().has_rkey {

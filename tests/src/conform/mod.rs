@@ -1,6 +1,6 @@
-//! What every transport promises, as tests: each capability an interface claims works as the contract says, each one
-//! it does not claim answers *unsupported*. Instantiated per transport in `tests/conform/conform.rs` by one line.
-//! Sees the contract (`uct::api`) only, never a transport's type.
+//! Conformance of transports: each capability that an interface claims works as `uct::api` says, and each one
+//! that it does not claim answers *unsupported*. `tests/conform/conform.rs` instantiates the cases for each
+//! transport. Sees `uct::api` only.
 
 pub mod am;
 pub mod amo;
@@ -19,7 +19,7 @@ pub mod threads;
 
 use uct::api::{Am, Comp, Ep, EpTag, Error, Iface, Imm, Outcome, Refused, Sent, Sink, Source, UserRecv};
 
-/// Two interfaces, each connected to the other; `a` and `b` may be the same one.
+/// Two connected interfaces, which may be the same one.
 pub struct Pair<I: Iface> {
     /// One side.
     pub a: I,
@@ -31,22 +31,22 @@ pub struct Pair<I: Iface> {
     pub ba: I::Ep,
     /// Both sides are one interface: everything arrives at `b`.
     pub same: bool,
-    /// Called with every poll: moves the clock of a device whose time is virtual.
+    /// Called with every poll: advances the clock of a device with virtual time.
     pub tick: Box<dyn Fn()>,
 }
 
-/// Everything an interface told.
+/// Everything that an interface reported.
 #[derive(Default)]
 pub struct Log {
     /// Packets, id byte first, with their senders.
     pub ams: Vec<(Vec<u8>, Source)>,
     /// Completions by token.
     pub comps: Vec<(u64, Result<(), Error>)>,
-    /// Words that came along with writes.
+    /// Immediates.
     pub imms: Vec<Imm>,
-    /// Receives of memory of the program's own that are over, by token.
+    /// Completed user receives, by token.
     pub user_recvs: Vec<(u64, UserRecv)>,
-    /// Failures nobody waited for.
+    /// Errors of endpoints.
     pub errors: Vec<(EpTag, Error)>,
 }
 
@@ -68,11 +68,11 @@ impl Sink for Log {
     }
 }
 
-/// Polls without anything new before a test gives up. A poll of a software device does some of its work.
+/// Polls before a test gives up. A poll of a software device does some of its work.
 const MAX_POLLS: usize = 200_000;
 
 impl<I: Iface> Pair<I> {
-    /// Connects two interfaces with each other.
+    /// Connects two interfaces.
     pub fn new(a: I, b: I) -> Self {
         let ab = a.connect(&b.device_addr(), &b.iface_addr()).expect("a reaches b");
         let ba = b.connect(&a.device_addr(), &a.iface_addr()).expect("b reaches a");
@@ -88,19 +88,19 @@ impl<I: Iface> Pair<I> {
         Pair::connected(a, b, ab, ba)
     }
 
-    /// Cases count what goes through: nobody's answer is waited for in the first of them.
+    /// Waits for both connections: cases count messages.
     fn connected(a: I, b: I, ab: I::Ep, ba: I::Ep) -> Self {
         assert_eq!((ab.ensure_connected(), ba.ensure_connected()), (Ok(()), Ok(())));
         let same = a.iface_addr() == b.iface_addr();
         Pair { a, b, ab, ba, same, tick: Box::new(|| {}) }
     }
 
-    /// [`Pair::new`] over a device whose time does not pass by itself.
+    /// [`Pair::new`] over a device with virtual time.
     pub fn ticking(a: I, b: I, tick: impl Fn() + 'static) -> Self {
         Pair { tick: Box::new(tick), ..Pair::new(a, b) }
     }
 
-    /// `progress` of both sides once.
+    /// Progresses both sides once.
     pub fn progress(&self) {
         (self.tick)();
         self.a.progress(8);
@@ -114,7 +114,7 @@ impl<I: Iface> Pair<I> {
         at_a + self.b.poll(16, at_b)
     }
 
-    /// Repeats a call of `a` until it finds room; what comes in meanwhile is logged.
+    /// Repeats a call of `a` until it finds resources; logs what arrives meanwhile.
     pub fn retry<T>(
         &self,
         at_a: &mut Log,
@@ -131,7 +131,7 @@ impl<I: Iface> Pair<I> {
         panic!("no resource for ever");
     }
 
-    /// Polls until `b` has had `count` messages, and a little longer: none may follow.
+    /// Polls until `b` has `count` messages, and a little longer: none may follow.
     pub fn arrived(&self, at_b: &mut Log, count: usize) {
         let mut at_a = Log::default();
         for _ in 0..MAX_POLLS {
@@ -148,8 +148,8 @@ impl<I: Iface> Pair<I> {
         assert!(at_a.errors.is_empty() && at_b.errors.is_empty(), "{:?} {:?}", at_a.errors, at_b.errors);
     }
 
-    /// Runs an operation of `a` to its end and gives its result; checks that its completion fires exactly once if it
-    /// answered *in progress*, and not at all otherwise.
+    /// Runs an operation of `a` to its end. Its completion must fire exactly once if it answered *in
+    /// progress*, and not at all otherwise.
     pub fn finish(&self, mut call: impl FnMut(Comp) -> Outcome) -> Result<(), Error> {
         const TOKEN: u64 = 0x70c3;
         let (mut at_a, mut at_b) = (Log::default(), Log::default());
@@ -177,7 +177,7 @@ impl<I: Iface> Pair<I> {
     }
 }
 
-/// The sizes worth trying below a limit, the limit included.
+/// Sizes worth trying up to a limit.
 pub fn sizes(max: usize) -> Vec<usize> {
     let mut all = vec![
         0,
@@ -206,19 +206,21 @@ pub fn sizes(max: usize) -> Vec<usize> {
     all
 }
 
-/// Bytes that tell a message from others and its offsets from one another.
+/// Bytes that identify a message and the offset in it.
 pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut out = vec![0; len];
     crate::pattern::Pattern::new(1, 2, seed).fill(&mut out);
     out
 }
 
-/// What a call answers that the interface does not have.
+/// Whether a call answered *unsupported*.
 pub fn is_unsupported<T: std::fmt::Debug>(outcome: Outcome<T>) -> bool {
     matches!(outcome, Err(Refused::Failed(Error::Unsupported(_))))
 }
 
-/// All cases for one transport: `suite!(name, || pair);`. A case whose capability is off checks that instead.
+/// Instantiates all cases for a transport: `conform_suite!(name,
+///
+/// pair);`. A case whose capability is missing checks that.
 #[macro_export]
 macro_rules! conform_suite {
     ($tl:ident, $make:expr) => {
@@ -258,12 +260,12 @@ macro_rules! conform_suite {
     };
 }
 
-/// Whether an endpoint's interface keeps order.
+/// Whether an interface keeps order.
 pub fn ordered<I: Iface>(iface: &I) -> bool {
     iface.attr().order == uct::api::OrderKind::Ordered
 }
 
-/// The tag of an endpoint, for asserting on it.
+/// The tag of an endpoint.
 pub fn tag_of<E: Ep>(ep: &E) -> EpTag {
     ep.tag()
 }

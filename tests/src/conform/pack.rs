@@ -1,4 +1,4 @@
-//! What the closures of bcopy may do, and what comes of those that do what they may not.
+//! Pack callbacks of bcopy: what they may do, and wrong results.
 
 use super::{Log, Pair, bytes, rma};
 use std::cell::Cell;
@@ -9,10 +9,10 @@ fn is_invalid(outcome: Outcome<usize>) -> bool {
     matches!(outcome, Err(Refused::Failed(Error::InvalidParam(_))))
 }
 
-/// A closure that says it packed more than it was given, or a packet without an id, is told so, and nothing is sent.
+/// A pack callback that answers more bytes than it was given, or no id, is an error; nothing is sent.
 pub fn invalid_pack_length_is_rejected<I: Iface>(p: &Pair<I>) {
     let (attr, mut at_a, mut at_b) = (p.a.attr(), Log::default(), Log::default());
-    // Not for want of room.
+    // Missing resources are retried.
     let mut bad = |call: &dyn Fn() -> Outcome<usize>| {
         let refused = p.retry(&mut at_a, &mut at_b, || match call() {
             Err(Refused::NoResource) => Err(Refused::NoResource),
@@ -55,8 +55,8 @@ pub fn invalid_pack_length_is_rejected<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// A closure may send, also to the peer of the message that it packs: that goes out or finds no room, and neither message harms
-/// the other, however long the reader looks meanwhile.
+/// A pack callback may send, also to the same peer; neither message harms the other, however long the reader
+/// polls.
 pub fn pack_callback_may_send<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
@@ -83,7 +83,6 @@ pub fn pack_callback_may_send<I: Iface>(p: &Pair<I>) {
                     (p.tick)();
                     p.b.poll(16, &mut seen);
                 }
-                // What came of earlier ones is looked at below.
                 slot[1..=len].copy_from_slice(&outer);
                 sent.extend(seen.ams);
                 1 + len
@@ -107,7 +106,6 @@ pub fn pack_callback_may_send<I: Iface>(p: &Pair<I>) {
         assert!(of(1) == Some(&outer[..]), "{len} bytes sent by who sends meanwhile");
         assert!(of(2) == (inner_went == 1).then_some(&inner[..]), "what was sent meanwhile");
         at_b.ams.clear();
-        // And there is room again.
         let after = p.retry(&mut at_a, &mut at_b, || send(&outer));
         assert_eq!(after, Ok(1 + len));
         at_b.ams.append(&mut at_a.ams);
@@ -117,7 +115,7 @@ pub fn pack_callback_may_send<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// A closure may let go of the very memory that it was shown a part of: that stays what it is until the closure ends.
+/// A pack callback may drop the memory that it was given a part of; the memory stays until it returns.
 pub fn memory_outlives_pack_callback<I: Iface>(p: &Pair<I>)
 where
     <I::Md as Md>::Mem: 'static,
@@ -149,7 +147,7 @@ where
                 other => Ok(other),
             }
         });
-        // The memory is gone: that may be told.
+        // The call may fail: the memory is gone.
         assert!(matches!(put, Ok(Ok(_) | Err(Refused::Failed(_)))), "{put:?}");
         assert!(mem.is_none());
     }

@@ -1,6 +1,6 @@
-//! What a transport that tells of deaths ([`Caps::PEER_FAILURE`]) promises when a peer is gone without a word: each endpoint to it
-//! fails, what is under way or waits comes to an end, once, and nobody else notices anything. The peer is another process, killed,
-//! or whatever the transport has for one. Instantiated in `tests/conform/conform.rs` by one driver per transport.
+//! Peer failure on transports with [`Caps::PEER_FAILURE`]: each endpoint to the failed peer fails, operations
+//! in flight and pending ones end once, and others are not affected. The peer is a process that is killed, or
+//! the transport's equivalent. Instantiated in `tests/conform/conform.rs`.
 
 use super::{Log, MAX_POLLS, Pair, rma};
 use crate::partner::Partner;
@@ -15,49 +15,48 @@ use uct::api::{
     Retry, Sent,
 };
 
-/// Before a test gives up. A death is notified in milliseconds where nothing else runs.
+/// Notification takes milliseconds on an idle machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Endpoints to the one that dies.
 const EPS: u64 = 3;
-/// Bytes of its memory, and in an operation.
+/// Bytes of the peer's memory, and of an operation.
 const MEMORY: usize = 4096;
 const LEN: usize = 64;
 
 type KeyOf<I> = <<I as Iface>::Md as Md>::Rkey;
 type MemOf<I> = <<I as Iface>::Md as Md>::Mem;
 
-/// An interface with endpoints to a peer that is going to die, and a pair of which it is one side, that lives.
+/// An interface with endpoints to a peer that will fail; the interface is one side of a pair that lives.
 pub struct FailingPeer<I: Iface> {
     pair: Pair<I>,
     eps: Vec<Rc<I::Ep>>,
-    /// Its memory, where there is such a thing: where, and the key.
+    /// Address and key of the peer's memory, if it has any.
     remote: Option<(u64, KeyOf<I>)>,
     local: MemOf<I>,
     kill: RefCell<Option<Box<dyn FnOnce()>>>,
 }
 
-/// An address, and memory: where, and its key.
+/// Device and interface address; address and key of memory.
 pub type PeerInfo = (Vec<u8>, Vec<u8>, u64, Vec<u8>);
 
-/// PeerInfo an interface and memory of it are, as peers are notified.
+/// The addresses of an interface and its memory.
 pub fn describe<I: Iface>(iface: &I, mem: &MemOf<I>) -> PeerInfo {
     let key = iface.md().pack_rkey(mem).map_or(Vec::new(), |key| key.to_vec());
     (iface.device_addr().to_vec(), iface.iface_addr().to_vec(), mem.addr().addr() as u64, key)
 }
 
-/// Memory for anybody.
+/// Allocates memory with all access rights.
 pub fn memory<I: Iface>(iface: &I) -> MemOf<I> {
     let req = AllocReq { access: Access::ALL, ..AllocReq::new(MEMORY, "peer") };
     iface.md().alloc(&req).expect("memory")
 }
 
-/// Plays the peer, until it is killed: what `peer`, started by [`FailingPeer::in_process`], does.
+/// Runs the failing peer until it is killed: the program `peer`, started by [`FailingPeer::in_process`].
 pub fn run_peer(tl: &str, dev: &str) {
     let iface = any::open(tl, dev, &Source::empty()).expect("the transport");
     let (mut driver, mem) = (Partner::parent(), memory(&iface));
     driver.send(&describe(&iface, &mem)).expect("a survivor");
     let (device, addr, ..): PeerInfo = driver.recv(TIMEOUT).expect("a survivor");
-    // What RDMA wants of its target.
+    // RDMA needs a connected target.
     let _back = iface.connect(&device, &addr).expect("the survivor");
     driver.send(&()).expect("a survivor");
     while !driver.is_gone() {
@@ -68,14 +67,14 @@ pub fn run_peer(tl: &str, dev: &str) {
 }
 
 impl FailingPeer<any::Iface> {
-    /// The peer is a process, which runs `program`: the binary `peer`.
+    /// The peer is a process that runs `program`.
     pub fn in_process(program: &str, tl: &str, dev: &str) -> Self {
         FailingPeer::wrapped(program, tl, dev, |iface| iface)
     }
 }
 
 impl<I: Iface> FailingPeer<I> {
-    /// The same, with something around our own interfaces.
+    /// The peer is a process; `wrap` wraps the interfaces of this one.
     pub fn wrapped(program: &str, tl: &str, dev: &str, wrap: impl Fn(any::Iface) -> I) -> Self {
         let open = || wrap(any::open(tl, dev, &Source::empty()).expect("the transport"));
         let pair = Pair::new(open(), open());
@@ -84,11 +83,11 @@ impl<I: Iface> FailingPeer<I> {
         let our_info: PeerInfo = (pair.a.device_addr().to_vec(), pair.a.iface_addr().to_vec(), 0, Vec::new());
         peer.send(&our_info).expect("it hears");
         peer.recv::<()>(TIMEOUT).expect("it knows us");
-        // Dropped, it is killed by SIGKILL.
+        // Dropping it kills it with SIGKILL.
         FailingPeer::new(pair, &peer_info, move || drop(peer))
     }
 
-    /// The peer at `peer_info`, which knows side `a` of the pair; `kill` ends it.
+    /// Connects side `a` of the pair to the peer, which knows it; `kill` ends the peer.
     pub fn new(pair: Pair<I>, peer_info: &PeerInfo, kill: impl FnOnce() + 'static) -> Self {
         let (device, addr, at, key) = peer_info;
         let eps: Vec<_> =
@@ -111,7 +110,7 @@ impl<I: Iface> FailingPeer<I> {
         kill();
     }
 
-    /// The `n`th operation on one of the endpoints, of those that there are.
+    /// Starts the `n`th operation of those that the interface has.
     fn nth_op(&self, ep: &I::Ep, n: usize, comp: Comp) -> Outcome {
         let send = || {
             let pack = |slot: &mut [u8]| {
@@ -135,7 +134,7 @@ impl<I: Iface> FailingPeer<I> {
         }
     }
 
-    /// Polls until something is so.
+    /// Polls until a condition holds.
     fn until(&self, what: &str, log: &mut Log, mut condition: impl FnMut(&mut Log) -> bool) {
         let (start, mut other) = (Instant::now(), Log::default());
         while !condition(log) {
@@ -144,7 +143,7 @@ impl<I: Iface> FailingPeer<I> {
         }
     }
 
-    /// Operations on every endpoint, each of which goes well.
+    /// Runs operations on every endpoint, which must succeed.
     fn warm_up(&self) {
         let mut log = Log::default();
         for n in 0..12 {
@@ -166,7 +165,7 @@ impl<I: Iface> FailingPeer<I> {
         assert_eq!(log.errors, []);
     }
 
-    /// Operations on every endpoint until each of them has been notified of the death.
+    /// Starts operations on every endpoint until each has failed or was reported as failed.
     fn until_notified(&self, log: &mut Log) {
         let mut notified = vec![false; self.eps.len()];
         let mut n = 0;
@@ -191,7 +190,8 @@ fn is_death(e: Error) {
     assert!(matches!(e, Error::PeerDead | Error::Unreachable), "{e:?}");
 }
 
-/// Each endpoint to the dead fails, by its operations or by the error handler with its tag, and everything on it from then on.
+/// Every endpoint to a failed peer fails, by its operations or by the error handler, and so do all later
+/// operations.
 pub fn every_endpoint_is_notified<I: Iface>(m: &FailingPeer<I>) {
     let mut log = Log::default();
     m.kill();
@@ -209,7 +209,7 @@ pub fn every_endpoint_is_notified<I: Iface>(m: &FailingPeer<I>) {
     }
 }
 
-/// What has a completion and is under way as the peer dies ends, well or not, and is notified once; so does a flush behind it.
+/// Operations in flight when the peer fails end once, and so does a flush.
 pub fn operations_in_flight_end_once<I: Iface>(m: &FailingPeer<I>) {
     let mut log = Log::default();
     let mut expected = BTreeMap::new();
@@ -249,7 +249,7 @@ pub fn operations_in_flight_end_once<I: Iface>(m: &FailingPeer<I>) {
     m.until("nothing is left", &mut log, |_| m.pair.a.flush(Comp::None) != Ok(Sent::InProgress));
 }
 
-/// What waits for room on an endpoint when the peer dies has its turn, in which it is notified if not before.
+/// A pending operation is released when the peer fails.
 pub fn pending_operations_are_released<I: Iface + 'static>(m: &FailingPeer<I>) {
     if !m.has(Caps::PENDING | Caps::AM_BCOPY) {
         return;
@@ -290,7 +290,7 @@ pub fn pending_operations_are_released<I: Iface + 'static>(m: &FailingPeer<I>) {
     m.until_notified(&mut log);
 }
 
-/// Who asks is notified, and was notified before that it lives.
+/// `check` succeeds while the peer lives, and fails afterwards.
 pub fn ep_check_is_answered<I: Iface>(m: &FailingPeer<I>) {
     if !m.has(Caps::EP_CHECK) {
         return;
@@ -307,7 +307,7 @@ pub fn ep_check_is_answered<I: Iface>(m: &FailingPeer<I>) {
     }
 }
 
-/// Peers that live are none the worse for it, nor is who connects to them later.
+/// Living peers are not affected, nor are later connections to them.
 pub fn other_peers_are_unaffected<I: Iface>(m: &FailingPeer<I>) {
     let (p, mut log) = (&m.pair, Log::default());
     m.kill();
@@ -338,7 +338,9 @@ pub fn other_peers_are_unaffected<I: Iface>(m: &FailingPeer<I>) {
     }
 }
 
-/// All cases for one transport that tells of deaths: `peer_failure_suite!(name, || peer);`.
+/// Instantiates all cases for a transport: `peer_failure_suite!(name,
+///
+/// peer);`.
 #[macro_export]
 macro_rules! peer_failure_suite {
     ($tl:ident, $make:expr) => {

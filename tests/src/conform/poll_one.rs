@@ -1,10 +1,10 @@
-//! Glances: whatever is looked at, left or taken, each message is received once.
+//! `poll_one`: each message is received once, whether its callback takes or leaves it.
 
 use super::{Log, Pair, ordered};
 use std::cell::RefCell;
 use uct::api::{Caps, Ep, Iface, PollOne, Refused, Source};
 
-/// Messages are taken by glances, left by others, and delivered by polls, in any order of these.
+/// Messages are taken by `poll_one`, left by it, or delivered by polls, in any order.
 pub fn poll_one_and_poll_share_messages<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
@@ -20,7 +20,7 @@ pub fn poll_one_and_poll_share_messages<I: Iface>(p: &Pair<I>) {
         if got.borrow().len() == COUNT as usize {
             break;
         }
-        // A few at a time: now there is one behind another, now there is none.
+        // Up to four at a time, so that the queue is empty now and then.
         while sent < COUNT && sent - (got.borrow().len() as u32) < look % 5 {
             let packed = p.ab.am_packet(5, |slot| {
                 slot[0] = 9;

@@ -1,4 +1,4 @@
-//! Finite room: *no resource* leaves no trace, pending operations follow in order, flush, fence, wake-up.
+//! Finite resources: *no resource* has no effect, pending operations keep order, flush, fence, wake-up.
 
 use super::{Log, Pair, ordered};
 use std::cell::{Cell, RefCell};
@@ -6,10 +6,9 @@ use std::rc::Rc;
 use std::time::Duration;
 use uct::api::{Caps, Comp, Completion, Ep, Events, Iface, PendingQueued, Refused, Retry, Sent};
 
-/// Most messages that may go out before a full queue is given up on.
 const MAX_SENDS: usize = 1 << 20;
 
-/// Sends until there is no room; answers how many went out.
+/// Sends until there are no resources; answers the number of messages.
 fn fill<I: Iface>(p: &Pair<I>) -> usize {
     for n in 0..MAX_SENDS {
         let called = Cell::new(false);
@@ -30,7 +29,7 @@ fn fill<I: Iface>(p: &Pair<I>) -> usize {
     panic!("room for ever");
 }
 
-/// The queue fills, nothing is lost, nothing is sent by a refused call, and there is room again.
+/// A refused send leaves no trace, and resources come back.
 pub fn no_resource_leaves_no_trace<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
@@ -52,7 +51,7 @@ pub fn no_resource_leaves_no_trace<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// A poll takes in no more than it may, and says how much that was; the next one goes on.
+/// A poll handles at most the given number of events, and says how many.
 pub fn poll_is_bounded<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;
@@ -64,7 +63,7 @@ pub fn poll_is_bounded<I: Iface>(p: &Pair<I>) {
             let mut b = Log::default();
             (p.tick)();
             if !p.same {
-                // What it has sent may need it.
+                // Sent messages may need it.
                 p.a.poll(1, &mut Log::default());
             }
             let events = p.b.poll(max, &mut b);
@@ -81,7 +80,7 @@ pub fn poll_is_bounded<I: Iface>(p: &Pair<I>) {
     assert!(sent > 0 && got == sent);
 }
 
-/// Busy while there is room; queued when there is none; then out of progress, in order.
+/// `pending_add` answers busy while there are resources; queued operations run in order.
 pub fn pending_keeps_order<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::PENDING) {
         return;
@@ -107,7 +106,7 @@ pub fn pending_keeps_order<I: Iface>(p: &Pair<I>) {
     assert!(tried.borrow().iter().copied().eq(0..20), "{:?}", tried.borrow());
 }
 
-/// Purge hands back what waits, once, in order, and nothing of it is tried later.
+/// Purge returns pending operations once and in order; none runs later.
 pub fn purge_returns_all_pending<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::PENDING) {
         return;
@@ -132,10 +131,9 @@ pub fn purge_returns_all_pending<I: Iface>(p: &Pair<I>) {
     assert_eq!(tried.borrow().len(), 5);
 }
 
-/// Flush completes once, by token and by handle, on the endpoint and on the interface; a fence is no barrier to it.
+/// Flush completes once, by token and by handle, on endpoint and interface; a fence does not disturb it.
 pub fn flush_and_fence<I: Iface>(p: &Pair<I>) {
     let (mut a, mut b) = (Log::default(), Log::default());
-    // Something to flush, where there are messages.
     let send = |a: &mut Log, b: &mut Log| {
         if p.a.attr().has(Caps::AM_BCOPY) {
             p.retry(a, b, || p.ab.am_bcopy(1, |_| 100)).unwrap();
@@ -165,7 +163,7 @@ pub fn flush_and_fence<I: Iface>(p: &Pair<I>) {
     send(&mut a, &mut b);
 }
 
-/// Armed and idle: asleep until a message comes. Not idle: told so.
+/// An armed idle interface wakes up when a message arrives.
 pub fn event_fd_wakes_up<I: Iface>(p: &Pair<I>) {
     if !p.b.attr().has(Caps::EVENT_RECV | Caps::AM_BCOPY) {
         return;
@@ -186,7 +184,7 @@ pub fn event_fd_wakes_up<I: Iface>(p: &Pair<I>) {
         let mut waits = 0;
         while !readable(Duration::from_millis(10)) {
             (p.tick)();
-            // Devices without a thread of their own send when their owner polls.
+            // Devices without a thread send when their owner polls.
             if !p.same {
                 p.a.poll(1, &mut a);
             }

@@ -1,4 +1,4 @@
-//! Put and get: contents at every boundary size, and nothing outside what a key allows.
+//! Put and get: contents at every boundary size, and no access beyond a key.
 
 use super::{Log, Pair, bytes, sizes};
 use std::cell::RefCell;
@@ -7,12 +7,12 @@ use uct::api::{
     Access, AllocReq, Caps, Comp, Ep, Error, Iface, Iov, Md, Memory, Outcome, RemoteIov, RmaLimits, Sent,
 };
 
-/// Longest transfer tried where the attribute knows no limit.
+/// Longest transfer tried where the interface has no limit.
 const LONG: usize = 100_000;
-/// Bytes of guard on either side of what is written.
+/// Guard bytes on either side of what is written.
 const GUARD: usize = 64;
 
-/// Memory of `b`, its key at `a`, and where it is.
+/// Memory of `b`, and its key at `a`.
 pub(super) struct Target<I: Iface> {
     pub mem: <I::Md as Md>::Mem,
     pub rkey: <I::Md as Md>::Rkey,
@@ -46,7 +46,7 @@ fn lens(limits: RmaLimits, max: usize) -> Vec<usize> {
     all
 }
 
-/// Every way to put that there is.
+/// Puts of every size by every method.
 pub fn put_of_every_size<I: Iface>(p: &Pair<I>) {
     let (caps, put) = (p.a.attr().caps, p.a.attr().put);
     if !caps.intersects(Caps::PUT_SHORT | Caps::PUT_BCOPY | Caps::PUT_ZCOPY) {
@@ -92,7 +92,7 @@ pub fn put_of_every_size<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// Every way to get that there is.
+/// Gets of every size by every method.
 pub fn get_of_every_size<I: Iface>(p: &Pair<I>) {
     let (caps, get) = (p.a.attr().caps, p.a.attr().get);
     if !caps.intersects(Caps::GET_SHORT | Caps::GET_BCOPY | Caps::GET_ZCOPY) {
@@ -133,7 +133,7 @@ pub fn get_of_every_size<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// How an operation of `a` ends: by its answer, by its completion, or, where it has none, by a report of its endpoint.
+/// Runs an operation of `a` to its end, and answers its result, completion, or endpoint error.
 fn run_to_end<I: Iface>(p: &Pair<I>, mut call: impl FnMut(Comp) -> Outcome) -> Result<(), Error> {
     let (mut at_a, mut at_b) = (Log::default(), Log::default());
     let sent = p.retry(&mut at_a, &mut at_b, || call(Comp::Token(1)))?;
@@ -154,7 +154,7 @@ fn run_to_end<I: Iface>(p: &Pair<I>, mut call: impl FnMut(Comp) -> Outcome) -> R
     at_a.comps.first().map_or(Ok(()), |(_, result)| *result)
 }
 
-/// Every way to write that there is, by name: `len` bytes at `at`.
+/// Writes `len` bytes at `at` by every method.
 fn each_put_method<I: Iface>(
     p: &Pair<I>,
     t: &Target<I>,
@@ -190,7 +190,7 @@ fn each_put_method<I: Iface>(
     }
 }
 
-/// Every way to read that there is; what was read is that many times `byte`, or nothing if it fails.
+/// Reads by every method; the bytes read must be `byte`, or unchanged if it fails.
 fn each_get_method<I: Iface>(
     p: &Pair<I>,
     t: &Target<I>,
@@ -234,7 +234,7 @@ fn each_get_method<I: Iface>(
     }
 }
 
-/// Ranges that leave the key are errors, whichever operation names them, and change nothing; the last byte is inside.
+/// Access outside the key fails by every method and changes nothing; the last byte is inside.
 pub fn out_of_range_access_is_rejected<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().caps.intersects(PUTS | GETS) {
         return;
@@ -274,7 +274,7 @@ pub fn out_of_range_access_is_rejected<I: Iface>(p: &Pair<I>) {
 const PUTS: Caps = Caps::PUT_SHORT.union(Caps::PUT_BCOPY).union(Caps::PUT_ZCOPY).union(Caps::PUT_SGL);
 const GETS: Caps = Caps::GET_SHORT.union(Caps::GET_BCOPY).union(Caps::GET_ZCOPY).union(Caps::GET_SGL);
 
-/// A key for reading does not write, and one for writing does not read, whichever operation asks.
+/// Read keys do not write and write keys do not read, by any method.
 pub fn access_is_enforced<I: Iface>(p: &Pair<I>) {
     let caps = p.a.attr().caps;
     if !caps.intersects(PUTS) || !caps.intersects(GETS) {
@@ -297,7 +297,7 @@ pub fn access_is_enforced<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// A way to cut `len` bytes into blocks: (offset, block length, stride, blocks), not overlapping, in order.
+/// Cuts `len` bytes into disjoint blocks in order: offset, block length, stride, count.
 fn blocks(len: usize, seed: u64) -> Vec<(usize, usize, usize, usize)> {
     let mut rng = crate::rng::Rng::new(seed, 0);
     let (mut all, mut at, mut left) = (Vec::new(), 0, len);
@@ -315,7 +315,7 @@ fn blocks(len: usize, seed: u64) -> Vec<(usize, usize, usize, usize)> {
     all
 }
 
-/// The offsets of the bytes of such blocks, in order.
+/// The offsets of the blocks' bytes, in order.
 fn offsets(blocks: &[(usize, usize, usize, usize)]) -> Vec<usize> {
     let block = |at: usize, len: usize| at..at + len;
     blocks
@@ -324,7 +324,7 @@ fn offsets(blocks: &[(usize, usize, usize, usize)]) -> Vec<usize> {
         .collect()
 }
 
-/// Blocks with strides on the local side, and with scatter lists on both, put and get, against a model.
+/// Strided blocks and scatter lists, put and get, against a model.
 pub fn strides_and_scatter_lists<I: Iface>(p: &Pair<I>) {
     let caps = p.a.attr().caps;
     const ROOM: usize = 8192;
@@ -345,7 +345,7 @@ pub fn strides_and_scatter_lists<I: Iface>(p: &Pair<I>) {
                 mem: Some(&local),
             })
             .collect();
-        // Two keys take turns.
+        // Alternates two keys.
         let remote: Vec<_> = theirs
             .iter()
             .enumerate()
@@ -407,7 +407,7 @@ pub fn strides_and_scatter_lists<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// A scatter list of which one block leaves its key does nothing at all, and one of the wrong length neither.
+/// `put_sgl` is rejected as a whole if one block is out of range or lengths differ.
 pub fn put_sgl_is_checked_whole<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::PUT_SGL) {
         return;
@@ -429,7 +429,7 @@ pub fn put_sgl_is_checked_whole<I: Iface>(p: &Pair<I>) {
     assert_eq!(read(&t.mem, 0, 64), [0; 64]);
 }
 
-/// The word arrives once for each write, when the bytes are there, and tells who wrote how much.
+/// Each immediate arrives once, behind its bytes, with source and length.
 pub fn immediates_arrive_with_their_writes<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::PUT_IMM) {
         return;

@@ -1,6 +1,6 @@
-//! What threads may expect of the form of a transport that they can share ([`uct::mt`]): two of them, on one interface and one
-//! endpoint of it, each with messages and memory of its own, and with words and a completion in common. Both make progress.
-//! Instantiated per transport in `tests/conform/conform.rs` by one line. Sees `uct::mt` only, never a transport's type.
+//! Shared interfaces ([`uct::mt`]): two threads use one interface and one endpoint, each with its own
+//! messages and memory, and with shared words and completions. Both make progress. Instantiated in
+//! `tests/conform/conform.rs`. Sees `uct::mt` only.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,41 +13,38 @@ use uct::mt::{Completion, Ep, HandlerThread, Iface, Mem, Rkey, ThreadMode};
 
 use super::bytes;
 
-/// Threads that share.
 const THREADS: u64 = 2;
-/// Operations of a kind, of each thread.
+/// Operations of a kind in each thread.
 const COUNT: u64 = 1000;
-/// Longest transfer tried.
 const MAX_LEN: usize = 20_000;
-/// Without anything new before a test gives up.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Two shared interfaces that know each other; they may be the same one.
+/// Two connected shared interfaces, which may be the same one.
 pub struct SharedPair {
     a: Iface,
     b: Iface,
     ab: Ep,
-    // What RDMA wants of its target.
+    // RDMA needs a connected target.
     _ba: Ep,
 }
 
-/// An operation that is over: how often its completion was called, and how often it is to be.
+/// A completed operation: calls of its completion so far, and expected ones.
 struct Ended(Arc<AtomicU32>, u32);
 
-/// An interface for any thread at any time.
+/// Opens an interface for any thread.
 pub fn open(tl: &str, dev: &str) -> Iface {
     Iface::open(tl, dev, &Source::empty(), ThreadMode::Multi).unwrap()
 }
 
 impl SharedPair {
-    /// Connects two interfaces with each other.
+    /// Connects two interfaces.
     pub fn new(a: Iface, b: Iface) -> Self {
         let ab = a.connect(&b.device_addr(), &b.iface_addr()).expect("a reaches b");
         let ba = b.connect(&a.device_addr(), &a.iface_addr()).expect("b reaches a");
         SharedPair { a, b, ab, _ba: ba }
     }
 
-    /// An interface connected to itself.
+    /// Connects an interface to itself.
     pub fn with_itself(a: Iface) -> Self {
         SharedPair::new(a.clone(), a)
     }
@@ -59,12 +56,12 @@ impl SharedPair {
     fn progress_both(&self) {
         let arrived = self.a.progress(16).unwrap() + self.b.progress(16).unwrap();
         if arrived == 0 {
-            // The other thread may be inside, and its core this one.
+            // The other thread may hold the lock on this core.
             std::thread::yield_now();
         }
     }
 
-    /// Makes progress until something is so.
+    /// Makes progress until a condition holds.
     fn until(&self, what: &str, mut condition: impl FnMut() -> bool) {
         let late = Instant::now() + TIMEOUT;
         while !condition() {
@@ -73,7 +70,7 @@ impl SharedPair {
         }
     }
 
-    /// Repeats a call until it finds room.
+    /// Repeats a call until it finds resources.
     fn post<T>(&self, mut call: impl FnMut() -> Outcome<T>) -> T {
         let mut done = None;
         self.until("no resource", || match call() {
@@ -87,13 +84,14 @@ impl SharedPair {
         done.unwrap()
     }
 
-    /// Runs an operation to its end. Whether its completion is called again later, [`SharedPair::both`] looks.
+    /// Runs an operation to its end. [`SharedPair::on_both_threads`] checks for later calls of its
+    /// completion.
     fn finish(&self, mut call: impl FnMut(Option<&Arc<Completion>>) -> Outcome) -> Ended {
         let fired = Arc::new(AtomicU32::new(0));
         let count = fired.clone();
         let comp = Completion::new(1, move |result| {
             assert_eq!(result, Ok(()));
-            // What the operation wrote is seen by who sees this.
+            // Pairs with the load in `until`: the operation's writes are visible.
             count.fetch_add(1, Ordering::Release);
         });
         let expected = u32::from(self.post(|| call(Some(&comp))) == Sent::InProgress);
@@ -101,7 +99,7 @@ impl SharedPair {
         Ended(fired, expected)
     }
 
-    /// Two threads, by number, from the same moment on; then whether all completions were called as often as they had to be.
+    /// Runs `each` on two threads from the same moment; then checks the completions.
     fn on_both_threads(&self, each: impl Fn(u64) -> Vec<Ended> + Sync) {
         let start = Barrier::new(THREADS as usize);
         let run = &|n| {
@@ -118,7 +116,7 @@ impl SharedPair {
         }
     }
 
-    /// Memory of `b`, its key at `a`, and where it is.
+    /// Memory of `b`, its key at `a`, and its address.
     fn target(&self, len: usize) -> (Mem, Rkey, u64) {
         let mem = self.b.alloc(&AllocReq::new(len, "target")).unwrap();
         let rkey = self.a.unpack_rkey(&self.b.pack_rkey(&mem).unwrap()).unwrap();
@@ -145,7 +143,7 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes[..8].try_into().unwrap())
 }
 
-/// Short, bcopy and zcopy messages of both threads arrive once each, whole, and in each thread's order if there is order.
+/// Messages of two threads arrive once, whole, and in each thread's order if there is order.
 pub fn messages_of_two_threads(s: &SharedPair) {
     let limits = s.a.attr().am;
     let methods = [
@@ -162,7 +160,7 @@ pub fn messages_of_two_threads(s: &SharedPair) {
     let log = arrived.clone();
     let keep = move |am: uct::api::Am<'_>| log.lock().unwrap().push(am.data().to_vec());
     s.b.set_am_handler(7, HandlerThread::Any, Some(Box::new(keep))).unwrap();
-    // The number of the message, then bytes that nobody else sends.
+    // The number of the message, then unique bytes.
     let whole = |number: u64| {
         let len = [0, 8, 100, 3000, MAX_LEN][number as usize % 5].min(method(number).1 - 8);
         [&number.to_le_bytes()[..], &bytes(number, len)].concat()
@@ -191,7 +189,6 @@ pub fn messages_of_two_threads(s: &SharedPair) {
                 }
             }
         }
-        // Nothing reads `local` any more.
         ended.push(s.finish(|comp| s.ab.flush(comp)));
         ended
     });
@@ -210,7 +207,7 @@ pub fn messages_of_two_threads(s: &SharedPair) {
     s.b.set_am_handler(7, HandlerThread::Any, None).unwrap();
 }
 
-/// Every way to put and to get that there is, of each thread in a half of its own.
+/// Each thread puts and gets in its own half by every method.
 pub fn puts_and_gets_of_two_threads(s: &SharedPair) {
     let (put, get) = (s.a.attr().put, s.a.attr().get);
     let (mem, rkey, start) = s.target(MAX_LEN * THREADS as usize);
@@ -280,7 +277,7 @@ pub fn puts_and_gets_of_two_threads(s: &SharedPair) {
     });
 }
 
-/// Both threads count in the same words: by fetch-and-add, whose results are all different, by add, and by compare-and-swap.
+/// Two threads count in the same words, by fetch-and-add, add, and compare-and-swap.
 pub fn atomics_of_two_threads(s: &SharedPair) {
     if !s.has(Caps::ATOMIC) {
         return;
@@ -333,8 +330,7 @@ pub fn atomics_of_two_threads(s: &SharedPair) {
     assert_eq!(found, words.map(count));
 }
 
-/// One completion for the operations of both threads is called once, by whichever is last; flushes of endpoint and interface,
-/// each with a completion of its own, from within the other thread's.
+/// One completion for operations of both threads is called once; flushes of either thread complete.
 pub fn completions_of_two_threads(s: &SharedPair) {
     let (_mem, rkey, at) = s.target(64 * THREADS as usize);
     let fired = Arc::new(AtomicU32::new(0));
@@ -378,7 +374,9 @@ pub fn completions_of_two_threads(s: &SharedPair) {
     assert_eq!((fired.load(Ordering::Relaxed), comp.outstanding()), (1, 0), "called, left");
 }
 
-/// All cases for the shared form of one transport: `threads_suite!(name, || shared);`.
+/// Instantiates all cases for a shared interface: `threads_suite!(name,
+///
+/// pair);`.
 #[macro_export]
 macro_rules! threads_suite {
     ($tl:ident, $make:expr) => {

@@ -1,5 +1,6 @@
-//! The matrix against libfabric's EFA provider: compiles the C end, plays every cell and situation with it, prints tables.
-//! `interop` runs all; `interop --only WORDS` a part; `--write docs/interop.md` puts the tables into that page.
+//! The interop matrix against libfabric's EFA provider: compiles the C end, plays cells and scenarios with
+//! it, prints tables. `--only WORDS` plays a part; `--write docs/interop.md` writes the tables into that
+//! page.
 
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
@@ -16,19 +17,19 @@ use suites::interop::{native, report};
 struct Args {
     #[command(subcommand)]
     role: Option<Role>,
-    /// Only cells and situations whose name has this in it ("ours MEDIUM_TAGRTM after RNR", "peek").
+    /// Only cells and scenarios whose name contains this ("ours MEDIUM_TAGRTM after RNR", "peek").
     #[arg(long)]
     only: Option<String>,
-    /// Seed of the device's rng.
+    /// Seed of the device's random numbers.
     #[arg(long, default_value_t = 7)]
     seed: u64,
-    /// Put the tables into this page.
+    /// Write the tables into this page.
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Say each result as it comes.
+    /// Print each result as it comes.
     #[arg(long, short)]
     verbose: bool,
-    /// What to call libfabric in the page, when it is not the system's ("2.6, commit af8ddbe9").
+    /// Name of libfabric in the page, if it is not the system's ("2.6, commit af8ddbe9").
     #[arg(long, value_name = "TEXT", requires = "peer")]
     name: Option<String>,
     /// The C program to use instead of compiling tests/interop/*.c.
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A program beside this one.
+/// The path of a program beside this one.
 fn beside(name: &str) -> Result<PathBuf, String> {
     let me = std::env::current_exe().map_err(|e| e.to_string())?;
     let path = me.with_file_name(name);

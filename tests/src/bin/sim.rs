@@ -1,7 +1,5 @@
-//! Seeds of the simulation: many workers in one thread on software devices, everything random from the seed.
-//!
-//! `sim --seeds 1000` runs seeds 0 to 999; a seed that fails is printed with what was wrong, and `sim --seed S -v`
-//! replays it with every event. `tests/README.md` says more.
+//! Runs seeds of the simulation. A failing seed is printed with the violation; `sim --seed S -v` replays it
+//! with every event. `tests/README.md` says more.
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -12,7 +10,7 @@ use suites::sim::{self, Limits, Outcome, Verbosity};
 #[derive(Parser, Debug)]
 #[command(version)]
 struct Args {
-    /// How many seeds, from --first on.
+    /// Number of seeds, from --first on.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
     /// The first seed.
@@ -21,7 +19,7 @@ struct Args {
     /// Replay this seed only.
     #[arg(long, conflicts_with_all = ["seeds", "first"])]
     seed: Option<u64>,
-    /// Workers of the job; 0: two to eight, as the seed says.
+    /// Workers of the job; 0 draws two to eight.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=64))]
     workers: u32,
     /// Messages each worker sends.
@@ -30,7 +28,7 @@ struct Args {
     /// Print every event.
     #[arg(long, short)]
     verbose: bool,
-    /// Print how many seeds brought each packet type to a receiver, and each fault; fail if one never came.
+    /// Print in how many seeds each packet type and each fault occurred; fail if one never did.
     #[arg(long)]
     coverage: bool,
     /// Print one JSON object at the end.

@@ -1,7 +1,5 @@
-//! Two processes pass validated tagged messages of mixed sizes in both directions at once.
-//!
-//! Started by hand it is one of the two and starts the other; `tests/README.md` has the commands. Any violation is
-//! printed with the seed that repeats the run, and the exit status is 1.
+//! Two processes exchange validated tagged messages of mixed sizes in both directions. The process that is
+//! started starts the other one. A failure prints the seed that repeats the run, and the exit status is 1.
 
 use clap::{Parser, ValueEnum};
 use std::process::ExitCode;
@@ -17,10 +15,10 @@ struct Args {
     /// Messages each way.
     #[arg(long, short = 'n', default_value_t = 1_000_000)]
     messages: u64,
-    /// Names the run: the same seed sends the same messages.
+    /// Seed of the run: the same seed sends the same messages.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Sends running at a time, and receives open before the next 64 are posted.
+    /// Sends in flight, and receives open before the next 64 are posted.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     window: u32,
     /// Longest message, bytes.
@@ -54,7 +52,7 @@ impl Args {
         }
     }
 
-    /// The same for the other process.
+    /// The arguments of the child process.
     fn of_child(&self) -> Vec<String> {
         let mut args = vec![
             "--role=child".into(),

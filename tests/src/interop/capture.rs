@@ -1,5 +1,5 @@
-//! What was really on the wire: captures of both ends, read through `efa-dump --json`, and what a cell demands of them.
-//! Used by `run` when the processes of a group have ended. Never parses packets itself.
+//! Captures of both ends, read through `efa-dump --json`: the packets of each pair of queue pairs. Used by
+//! `run` when the processes of a group have ended. Never parses packets itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
@@ -19,7 +19,6 @@ pub struct Id {
 }
 
 impl Id {
-    /// That of a raw address.
     pub fn of(raw: &[u8; 32]) -> Id {
         let mut gid = [0; 16];
         gid.copy_from_slice(&raw[..16]);
@@ -27,7 +26,7 @@ impl Id {
     }
 }
 
-/// What `efa-dump` says of a packet.
+/// A packet as `efa-dump` prints it.
 #[derive(Deserialize)]
 struct Record {
     seen: String,
@@ -64,14 +63,13 @@ struct Last {
 /// Packets of one direction between two queue pairs, as their sender saw them.
 #[derive(Default, Debug)]
 struct Flow {
-    /// Messages by the name of their packets.
+    /// Message ids by packet name.
     messages: BTreeMap<String, BTreeSet<u64>>,
-    /// Other packets: how many.
+    /// Counts of packets without a message id.
     others: BTreeMap<String, usize>,
-    /// Requests whose header has their sender's address, and the names of those without.
+    /// Requests with their sender's address in the header, and the names of those without.
     addressed: usize,
     bare: Vec<String>,
-    /// What violates the protocol.
     violations: Vec<String>,
 }
 
@@ -84,7 +82,6 @@ pub struct Captures {
 }
 
 impl Captures {
-    /// Reads the captures in `dir`.
     pub fn read(efa_dump: &Path, dir: &Path) -> Result<Captures, PlayError> {
         let entries =
             std::fs::read_dir(dir).map_err(|e| PlayError::Dump(format!("{}: {e}", dir.display())))?;
@@ -119,12 +116,12 @@ impl Captures {
         for violation in record.violations {
             flow.violations.push(format!("{}: {violation}", record.name));
         }
-        // A device reads nothing to learn whether another one lives.
+        // A device reads 0 bytes to check that another one lives.
         let asks = record.name == "RDMA_READ" && record.length == 0;
         if record.seen != "out" || record.status != 0 || asks {
             return;
         }
-        // The ends of their names: messages, writes, reads, atomics.
+        // Messages, writes, reads, atomics.
         if ["RTM", "_RTW", "_RTR", "_RTA"].iter().any(|end| record.name.ends_with(end)) {
             match record.fields.raw_addr {
                 Some(_) => flow.addressed += 1,
@@ -135,7 +132,7 @@ impl Captures {
             Some(msg_id) => {
                 flow.messages.entry(record.name).or_default().insert(msg_id);
             }
-            // A write of nothing to nowhere asks for a handshake.
+            // An empty write without a target asks for a handshake.
             None if record.fields.rma_iov_count == Some(0) => {
                 *flow.others.entry("TRIGGER".into()).or_default() += 1;
             }
@@ -143,14 +140,14 @@ impl Captures {
         }
     }
 
-    /// What violates the protocol between two ends.
+    /// Protocol violations between two ends.
     pub fn violations(&self, connected: &[(Id, Id)]) -> Vec<String> {
         let flows = connected.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]);
         flows.filter_map(|flow| self.flows.get(&flow)).flat_map(|flow| flow.violations.clone()).collect()
     }
 
-    /// What went from the first to the second of each of `ways`: messages and operations, by the packet with which they
-    /// began. (Those without a message id begin with one packet.)
+    /// Counts the messages and operations of these flows by their first packet. (Those without a message id
+    /// begin with one packet.)
     pub fn begun(&self, flows: &[(Id, Id)]) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         for flow in flows.iter().filter_map(|flow| self.flows.get(flow)) {
@@ -165,7 +162,8 @@ impl Captures {
         all
     }
 
-    /// How many requests went that flow, if each had its sender's address; else what one without was.
+    /// The number of requests of a flow if each has its sender's address; else a description of the first
+    /// without.
     pub fn addressed(&self, flow: (Id, Id)) -> Result<usize, String> {
         let Some(flow) = self.flows.get(&flow) else { return Ok(0) };
         match flow.bare.first() {
@@ -178,7 +176,7 @@ impl Captures {
         }
     }
 
-    /// How many packets of this name, which carry no message id, went that flow.
+    /// The number of packets of this name, which carry no message id.
     pub fn packets(&self, flow: (Id, Id), name: &str) -> usize {
         self.flows.get(&flow).and_then(|flow| flow.others.get(name)).copied().unwrap_or(0)
     }

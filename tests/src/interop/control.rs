@@ -1,17 +1,16 @@
-//! The language of the matrix: steps, answers, and the bytes both ends agree on. The C end in `tests/interop` speaks it too.
-//! Used by the driver and by the native end. Never trusts a line: what is missing is `None`.
+//! The control language of the matrix: steps, answers, and the bytes both ends agree on. The C end in
+//! `tests/interop` speaks it too. Used by the driver and the native end. Never trusts a line: missing words
+//! are `None`.
 
-/// A line in words: a name, then words and `key=value` pairs in any order.
+/// A line: a name, then words and `key=value` pairs in any order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line(String);
 
 impl Line {
-    /// The line `text`.
     pub fn new(text: impl Into<String>) -> Line {
         Line(text.into())
     }
 
-    /// All of it.
     pub fn text(&self) -> &str {
         &self.0
     }
@@ -21,7 +20,7 @@ impl Line {
         self.0.split_whitespace().nth(at)
     }
 
-    /// The value of `key=value`; the empty string for a bare `key`.
+    /// The value of `key=value`; the empty string for a plain `key`.
     pub fn value(&self, key: &str) -> Option<&str> {
         self.0.split_whitespace().skip(1).find_map(|word| match word.strip_prefix(key)? {
             "" => Some(""),
@@ -29,23 +28,20 @@ impl Line {
         })
     }
 
-    /// The value of `key` as a number, decimal or `0x` hexadecimal.
+    /// The value of `key` as a decimal or `0x` hexadecimal number.
     pub fn number(&self, key: &str) -> Option<u64> {
         number(self.value(key)?)
     }
 
-    /// Word `at` as a number.
     pub fn number_at(&self, at: usize) -> Option<u64> {
         number(self.word(at)?)
     }
 
-    /// Whether `key` is there.
     pub fn has(&self, key: &str) -> bool {
         self.value(key).is_some()
     }
 }
 
-/// Decimal, or hexadecimal behind `0x`.
 pub(super) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
@@ -59,7 +55,7 @@ fn mix(x: u64) -> u64 {
     x ^ x >> 31
 }
 
-/// The bytes of `seed`.
+/// The message bytes of a seed.
 pub fn bytes(len: usize, seed: u64) -> Vec<u8> {
     let word = |n: usize| mix(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(n as u64)).to_le_bytes();
     let mut all: Vec<u8> = (0..len.div_ceil(8)).flat_map(word).collect();
@@ -78,7 +74,8 @@ fn extended(number: u8) -> [u8; 16] {
     bytes
 }
 
-/// Elements of an atomic datatype (by its number on the wire, up to long double complex) with small whole values.
+/// Elements of an atomic datatype (by its number on the wire, up to long double complex) with small whole
+/// values.
 pub fn values(len: usize, ty: u64, seed: u64) -> Vec<u8> {
     let element = |k: u64| {
         let v = mix(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(k)) % 9;
@@ -107,7 +104,7 @@ pub fn values(len: usize, ty: u64, seed: u64) -> Vec<u8> {
     all
 }
 
-/// What both ends print instead of bytes: FNV-1a.
+/// The FNV-1a sum that both ends print instead of bytes.
 pub fn sum(bytes: &[u8]) -> u64 {
     let step = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
@@ -138,7 +135,7 @@ mod tests {
         assert_eq!(line.value("multi"), Some(""));
     }
 
-    /// The C end prints these.
+    /// Values that the C end prints.
     #[test]
     fn bytes_and_sums_are_those_of_the_other_end() {
         assert_eq!(bytes(11, 5)[..8], bytes(8, 5)[..]);
@@ -151,7 +148,7 @@ mod tests {
     fn values_are_small_and_of_their_type() {
         assert_eq!(values(8, 9, 3), f64::from(values(1, 0, 3)[0]).to_le_bytes());
         assert_eq!(values(40, 11, 3).len(), 40);
-        // One, two and five of C.
+        // One, two and five in C.
         let ends = [(1, [0, 0x80, 0xff, 0x3f]), (2, [0, 0x80, 0, 0x40]), (5, [0, 0xa0, 1, 0x40])];
         assert!(ends.iter().all(|(n, end)| extended(*n)[6..10] == end[..] && extended(*n)[10..] == [0; 6]));
         assert!(values(100, 1, 5).iter().all(|v| *v < 9));

@@ -1,54 +1,45 @@
-//! What the matrix has: protocols, kinds of message, directions, first contact or not, networks; and the sizes at and
-//! around each switch point of whoever sends. Pure data; read by `run` and `report`.
+//! The matrix as data: protocols, message kinds, directions, first contact or not, networks, and the sizes
+//! around each switch point of the sender. Read by `run` and `report`.
 
 use super::process::Stack;
 
-/// MTU of the software device unless told otherwise, bytes.
+/// Default MTU of the software device, bytes.
 pub const MTU: usize = 8928;
-/// Largest MEDIUM message of either end, bytes.
+/// Longest MEDIUM message of either end, bytes.
 const MEDIUM_MAX: usize = 65536;
-/// Smallest message that is read, where that can be done, bytes.
+/// Shortest message that is sent by RDMA read, bytes.
 const MIN_READ: usize = 1 << 20;
-/// Smallest write that is read, likewise.
+/// Shortest write that is done by RDMA read, bytes.
 const MIN_READ_WRITE: usize = 65_536;
 
 /// A subprotocol for messages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Protocol {
-    /// One packet.
     Eager,
-    /// Several packets at once.
     Medium,
-    /// Data in windows that the receiver opens.
     LongCts,
-    /// Read by the receiver out of the sender's memory.
     LongRead,
-    /// The same, while the beginning travels in packets.
     RuntRead,
 }
 
-/// Whether the sender asked for delivery to be confirmed.
+/// Delivery semantics asked for by the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Delivery {
-    /// It did not.
     Plain,
-    /// It did: delivery complete.
+    /// Delivery complete.
     Complete,
 }
 
-/// Tagged or not.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Kind {
-    /// MSG packets.
     Untagged,
-    /// TAG packets.
     Tagged,
 }
 
-/// What the two ends know of each other.
+/// Whether the two ends have met.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Contact {
-    /// Each message is the first packet ever between two new endpoints.
+    /// Each message is the first packet between two new endpoints.
     First,
     /// HANDSHAKEs have been exchanged.
     After,
@@ -57,21 +48,19 @@ pub enum Contact {
 /// How the network behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Net {
-    /// Order is kept.
     Ordered,
     /// One packet in five is held back and overtaken.
     Reordered,
     /// One send in twenty finds the receiver not ready.
     Rnr,
-    /// Room for few packets at both ends.
+    /// Short queues at both ends.
     SmallQueues,
 }
 
 impl Net {
-    /// All of them.
     pub const ALL: [Net; 4] = [Net::Ordered, Net::Reordered, Net::Rnr, Net::SmallQueues];
 
-    /// In the table.
+    /// The name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Net::Ordered => "ordered",
@@ -81,7 +70,7 @@ impl Net {
         }
     }
 
-    /// Settings of the device at both ends.
+    /// Device settings of both ends.
     pub fn settings(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Net::Ordered => &[],
@@ -98,27 +87,26 @@ impl Net {
     }
 }
 
-/// What the devices of both ends are used for.
+/// The RDMA capabilities that both ends use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Nic {
     /// Packets only.
     Packets,
-    /// RDMA read too: a device that has no write.
+    /// RDMA read, no RDMA write.
     Reads,
-    /// The same, and messages that are read begin in packets.
+    /// RDMA read, and runting reads.
     Runts,
     /// RDMA read and write.
     Writes,
 }
 
 impl Nic {
-    /// All of them.
     pub const ALL: [Nic; 4] = [Nic::Packets, Nic::Reads, Nic::Runts, Nic::Writes];
 
     /// Settings of both ends. Reads are made in pieces.
     pub fn settings(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            // 1.17 begins a long write by RDMA read before it knows whether there is any (wire facts 3.4).
+            // 1.17 begins a long write by RDMA read before it knows whether the peer has it (wire facts 3.4).
             Nic::Packets => {
                 &[("FI_EFA_USE_DEVICE_RDMA", "0"), ("FI_EFA_INTER_MIN_READ_WRITE_SIZE", "1000000000")]
             }
@@ -144,63 +132,52 @@ const OUR_PIECES: (&str, &str) = ("UCX_READ_SEGMENT", "300000");
 /// Whether something fits one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Length {
-    /// It does.
     Short,
-    /// It goes in windows that whoever receives the bytes opens.
+    /// It goes in windows that the receiver of the bytes opens.
     Long,
 }
 
-/// Whether a write comes with data for the other end.
+/// Whether a write carries data for the other end's completion.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum CqData {
-    /// It does not.
     No,
-    /// It does.
     Yes,
 }
 
-/// An atomic operation's packet.
+/// The packet of an atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Atomic {
-    /// Without a result.
     Write,
-    /// Without a result, confirmed.
+    /// Delivery complete.
     ConfirmedWrite,
-    /// With the old value.
     Fetch,
-    /// With a compare value and the old value.
     Compare,
 }
 
-/// What is done in a cell, a row of the table.
+/// A row of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum What {
-    /// Messages.
     Message(Protocol, Delivery, Kind),
-    /// Writes to the other end's memory, by packets.
+    /// Writes by packets.
     Write(Length, Delivery),
-    /// Writes that the other end reads out of the writer's memory.
+    /// Writes that the target reads out of the writer's memory.
     LongReadWrite(Delivery),
-    /// Reads of it, by packets.
+    /// Reads by packets.
     Read(Length),
-    /// Reads of it by the device, which asks nobody.
+    /// Reads by the device.
     DirectRead,
-    /// Writes to it by the device, with data for the other end or without.
+    /// Writes by the device.
     DirectWrite(CqData),
-    /// Atomic operations on it.
     Atomic(Atomic),
 }
 
 /// One cell of the matrix.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Cell {
-    /// What is sent.
     pub what: What,
-    /// By whom; the other end receives.
+    /// The initiator; the other end receives.
     pub sender: Stack,
-    /// First contact or not.
     pub contact: Contact,
-    /// Over what network.
     pub net: Net,
 }
 
@@ -233,7 +210,7 @@ impl What {
         all
     }
 
-    /// Name of the packet with which each of them begins, as `efa-dump` has it.
+    /// Name of the first packet of each operation, as `efa-dump` has it.
     pub fn packet(self) -> String {
         let dc = |delivery| if delivery == Delivery::Complete { "DC_" } else { "" };
         match self {
@@ -265,7 +242,7 @@ impl What {
         }
     }
 
-    /// What the devices must be used for.
+    /// The RDMA capabilities that it needs.
     pub fn nic(self) -> Nic {
         match self {
             What::Message(Protocol::RuntRead, ..) => Nic::Runts,
@@ -275,13 +252,11 @@ impl What {
         }
     }
 
-    /// Bits of libfabric's HANDSHAKE without which there is no such thing: what its release does not have, or what was not
-    /// there when it was built, is not played.
+    /// HANDSHAKE bits without which libfabric's release or build lacks it; then it is not played.
     pub fn needs(self) -> u64 {
         if let What::DirectWrite(_) = self { 1 << 5 } else { 0 }
     }
 
-    /// Whether its end has to be confirmed.
     pub fn delivery(self) -> Delivery {
         match self {
             What::Message(_, delivery, _) | What::Write(_, delivery) | What::LongReadWrite(delivery) => {
@@ -292,7 +267,7 @@ impl What {
         }
     }
 
-    /// A one-sided operation that changes memory without being confirmed: ours has them all confirmed, for its flush.
+    /// A one-sided operation that changes memory unconfirmed. Ours confirms them all, for its flush.
     pub fn is_unconfirmed(self) -> bool {
         matches!(self, What::Write(_, Delivery::Plain) | What::Atomic(Atomic::Write))
     }
@@ -307,8 +282,8 @@ impl What {
 }
 
 impl Cell {
-    /// The largest that `sender` surely does with one packet, and the least that it surely does not (RDM v4 5.2 and 5.6 of
-    /// the wire facts). They are neighbours where all releases of libfabric send the same headers.
+    /// The longest that `sender` surely sends in one packet, and the shortest that it surely does not (wire
+    /// facts 5.2 and 5.6). They are adjacent where all releases of libfabric send the same headers.
     fn bounds(&self) -> (usize, usize) {
         let fixed = match self.what {
             What::Message(_, Delivery::Plain, Kind::Untagged) => 8,
@@ -317,7 +292,7 @@ impl Cell {
             What::Message(_, Delivery::Complete, Kind::Tagged) => 24,
             What::Write(_, Delivery::Plain) => 8 + 24,
             What::Write(_, Delivery::Complete) => 16 + 24,
-            // It is the answer that has to fit, with room to spare.
+            // The answer has to fit, with room to spare.
             What::Read(_) => return (MTU - 24 - 1, MTU - 24),
             What::LongReadWrite(_) | What::DirectRead | What::DirectWrite(_) | What::Atomic(_) => 0,
         };
@@ -330,13 +305,14 @@ impl Cell {
             (Stack::Libfabric, Contact::First) if message && self.what.delivery() == Delivery::Plain => {
                 (longest, longest + 1)
             }
-            // Some releases wait for the handshake before they do this.
+            // Some releases wait for the handshake first.
             (Stack::Libfabric, Contact::First) => (longest, shortest + 1),
             _ => (shortest, shortest + 1),
         }
     }
 
-    /// What its messages may begin with instead, at first contact: neither end knows yet what the other's device can do.
+    /// The packets that its messages may begin with instead at first contact, when the other device's
+    /// features are unknown.
     pub fn before_handshake(&self) -> Vec<String> {
         match self.what {
             _ if self.contact == Contact::After => Vec::new(),
@@ -350,12 +326,12 @@ impl Cell {
         }
     }
 
-    /// The largest that goes by one packet, for certain.
+    /// The longest that surely goes in one packet.
     pub fn eager_max(&self) -> usize {
         self.bounds().0
     }
 
-    /// Lengths of what is sent in this cell: the protocol's ends, and some between.
+    /// Lengths to send: the protocol's limits, and some between.
     pub fn sizes(&self) -> Vec<usize> {
         let (max, least) = self.bounds();
         match self.what {
@@ -382,12 +358,12 @@ impl Cell {
     }
 }
 
-/// `sender PACKET contact network`: what `--only` looks in.
+/// `sender PACKET contact network`, which `--only` matches.
 impl std::fmt::Display for Cell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let contact = if self.contact == Contact::First { "first" } else { "after" };
         let packet = self.what.packet();
-        // The packet tells, but for those that are read.
+        // The packet's name tells, except of messages that are read.
         let in_name = packet.starts_with("DC_") || self.what.delivery() == Delivery::Plain;
         let dc = if in_name { "" } else { " DC" };
         write!(f, "{} {packet}{dc} {contact} {}", self.sender.name(), self.net.name())

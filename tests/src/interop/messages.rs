@@ -1,12 +1,12 @@
-//! Cells of messages: each size expected and unexpected, in pieces, then many at a time. Called by `run` for every cell;
-//! one-sided ones go on to `onesided`.
+//! Cells of messages: each size expected, unexpected and in pieces, then many at a time. Called by `run` for
+//! every cell; passes one-sided cells on to `onesided`.
 
 use super::matrix::{Cell, Contact, Delivery, Kind, Nic, Protocol, What};
 use super::onesided;
 use super::pair::{Msg, Pair, PlayError};
 use super::process::Stack;
 
-/// Plays one cell; answers how many messages or operations it had.
+/// Plays one cell; answers its number of messages or operations.
 pub fn play(pair: &mut Pair, cell: &Cell) -> Result<usize, PlayError> {
     let mut messages = 0;
     match cell.contact {
@@ -43,7 +43,7 @@ pub fn play(pair: &mut Pair, cell: &Cell) -> Result<usize, PlayError> {
     Ok(messages)
 }
 
-/// The first message ever, by turns expected and not.
+/// Sends the first message between two endpoints, alternately expected and unexpected.
 fn first(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Result<usize, PlayError> {
     let msg = message(pair, cell, len, nth);
     if nth.is_multiple_of(2) {
@@ -54,20 +54,20 @@ fn first(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Result<usize, 
     Ok(1)
 }
 
-/// The `nth` message of a cell. Every other one carries data besides, where that leaves the protocol as it is.
+/// The `nth` message of a cell. Every other one carries data if that does not change the protocol.
 fn message(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Msg {
     let eager = matches!(cell.what, What::Message(Protocol::Eager, ..));
     let room = !eager || len + 8 <= cell.eager_max();
     let mut msg = pair.msg(len);
     msg.tag = (cell.what.kind() == Some(Kind::Tagged)).then_some(msg.nth << 32 | 0xfeed);
-    // Of most sends libfabric 1.17 puts only the lower half of the data on the wire.
+    // libfabric 1.17 puts only the lower half of the data of most sends on the wire.
     let data = if cell.sender == Stack::Ours { 0xda7a_0000_0000_0000 } else { 0xda7a_0000 };
     msg.data = (room && nth % 2 == 1).then_some(data | msg.nth);
     msg.how = if cell.what.delivery() == Delivery::Complete { "dc" } else { "" };
     msg
 }
 
-/// Small messages both ways, until both have been answered: the HANDSHAKEs are there.
+/// Exchanges small messages until both ends have the other's HANDSHAKE.
 fn exchange_handshakes(pair: &mut Pair, cell: &Cell) -> Result<(), PlayError> {
     for from in [cell.sender, cell.sender.other(), cell.sender] {
         let mut msg = pair.msg(8);
@@ -79,7 +79,7 @@ fn exchange_handshakes(pair: &mut Pair, cell: &Cell) -> Result<(), PlayError> {
     Ok(())
 }
 
-/// Many messages under way at a time: matched by tag in reverse, or in order.
+/// Sends many messages at a time, matched by tag in reverse, or in order.
 fn burst(pair: &mut Pair, cell: &Cell) -> Result<usize, PlayError> {
     let count = if cell.what.nic() == Nic::Packets { 24 } else { 8 };
     let lens: Vec<usize> = cell.sizes().into_iter().cycle().take(count).collect();
@@ -92,7 +92,7 @@ fn burst(pair: &mut Pair, cell: &Cell) -> Result<usize, PlayError> {
         receives.reverse();
     }
     let to = cell.sender.other();
-    // A third of them come before their receive.
+    // A third of them are unexpected.
     let early = receives.len() * 2 / 3;
     for msg in &receives[..early] {
         pair.post_recv(to, msg, msg.len)?;

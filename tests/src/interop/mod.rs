@@ -1,19 +1,18 @@
-//! Interop with libfabric: a matrix of messages, one-sided operations and situations, each end played once by `ucp` and
-//! once by libfabric's EFA provider, judged by what both ends saw and by what was on the wire.
-//!
-//! `interop` (the binary) runs it; `tests/interop` has the C end and the language both ends speak.
+//! Interop with libfabric: a matrix of messages, one-sided operations and scenarios, each end played once by
+//! `ucp` and once by libfabric's EFA provider. Results are checked at both ends and on the wire. Run by the
+//! binary `interop`; `tests/interop` has the C end and the control language.
 
-pub mod capture;
-pub mod control;
-pub mod matrix;
-pub mod messages;
+mod capture;
+mod control;
+mod matrix;
+mod messages;
 pub mod native;
-pub mod native_rma;
-pub mod onesided;
-pub mod pair;
+mod native_rma;
+mod onesided;
+mod pair;
 pub mod process;
-pub mod release_table;
+mod release_table;
 pub mod report;
 pub mod run;
-pub mod scenarios;
-pub mod verify;
+mod scenarios;
+mod verify;

@@ -1,5 +1,5 @@
-//! The native end: plays steps with `ucp` over the `efa` transport. The same language as the C end in `tests/interop`.
-//! Run by `interop play`. Never decides whether a result is right: it says what it saw.
+//! The native end: executes steps with `ucp` over the `efa` transport, as the C end in `tests/interop` does
+//! with libfabric. Run by `interop play`. Reports what it sees; never judges it.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -18,15 +18,15 @@ use ucp::{
 use super::control::{Line, bytes, raw_address, sum};
 use super::native_rma::{AtomicRun, ExportedMemory, GUARD_BYTE, ListOp};
 
-/// Room below which a receive of many messages is over, as at libfabric's end.
+/// With less space left a multi-receive ends, as at libfabric's end.
 const MULTI_RECV_MIN: usize = 8912;
-/// Empty rounds before a round may sleep.
+/// Idle rounds before a round may sleep.
 const BUSY_ROUNDS: u32 = 64;
 
-/// How long a HANDSHAKE may come behind the message that called for it.
+/// A HANDSHAKE may arrive this much later than the message that caused it.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An operation that runs.
+/// An operation in flight.
 enum Op {
     Send(SendRequest<Vec<u8>>),
     Recv(RecvRequest<Box<[u8]>>),
@@ -36,7 +36,7 @@ enum Op {
     AtomicRun(AtomicRun),
 }
 
-/// A worker, its endpoints and what runs on it. Operations go before the worker does.
+/// A worker, its endpoints and operations, which are dropped before it.
 struct NativeEnd {
     ops: Vec<(String, Op)>,
     claimed: HashMap<String, Message>,
@@ -45,7 +45,7 @@ struct NativeEnd {
     worker: Worker,
 }
 
-/// Reads steps from standard input until it ends.
+/// Executes steps from standard input until it ends.
 pub fn play() -> std::io::Result<()> {
     let mut text = Vec::new();
     let mut native = None;
@@ -90,7 +90,7 @@ fn readable(timeout: Duration) -> std::io::Result<bool> {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // The driver is gone if this fails, and the next read says so.
+    // If this fails the driver is gone, and the next read ends the loop.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
@@ -128,7 +128,7 @@ fn length(line: &Line) -> Result<usize, String> {
     line.number_at(2).map(|len| len as usize).ok_or_else(|| "no length".into())
 }
 
-/// What a receive or peek asks for: untagged unless a tag is given.
+/// The match criteria of a receive or peek: untagged unless a tag is given.
 fn matches(line: &Line) -> Match {
     match line.number("tag") {
         Some(tag) => Match::tagged(tag, !line.number("ignore").unwrap_or(0)),
@@ -136,7 +136,7 @@ fn matches(line: &Line) -> Match {
     }
 }
 
-/// Memory for `len` bytes in `count` pieces: ever longer ones of odd lengths, and what is left.
+/// Memory for `len` bytes in `count` pieces of increasing odd lengths.
 fn pieces(len: usize, count: usize) -> Vec<Box<[u8]>> {
     let mut left = len;
     let piece = |nth: usize| {
@@ -223,7 +223,7 @@ impl NativeEnd {
         Ok(())
     }
 
-    /// The feature word of a peer's HANDSHAKE, which may be on its way.
+    /// Answers the features of a peer's HANDSHAKE, which may be in flight.
     fn features(&self, line: &Line) -> Result<String, String> {
         let (ep, until) = (self.to(line)?, Instant::now() + HANDSHAKE_TIMEOUT);
         while ep.peer_view().is_some_and(|view| view.features.is_none()) && Instant::now() < until {
@@ -237,7 +237,7 @@ impl NativeEnd {
         self.eps.get(nth as usize).ok_or_else(|| "no such peer".into())
     }
 
-    /// The peer a step is for.
+    /// The peer that a step names.
     fn to(&self, line: &Line) -> Result<&Ep, String> {
         self.ep(line.number("to").unwrap_or(0))
     }
@@ -268,7 +268,7 @@ impl NativeEnd {
         known.map_or_else(|| "unknown".into(), |nth| nth.to_string())
     }
 
-    /// Whether anything happened.
+    /// Progresses the worker and prints completions; answers whether anything happened.
     fn progress(&mut self) -> bool {
         let busy = self.worker.progress() > 0;
         for (id, op) in std::mem::take(&mut self.ops) {

@@ -1,5 +1,5 @@
-//! The native end's one-sided half: memory for the other end, writes, reads and atomic operations on the other end's.
-//! Used by `native`. Keeps buffers for ever: the process ends with its script.
+//! One-sided operations of the native end: exported memory, writes, reads and atomics. Used by `native`.
+//! Leaks buffers: the process ends with its script.
 
 use ucp::{
     Access, AtomicIovParams, AtomicOp, AtomicParams, Datatype, Ep, Error, Mem, Piece, RemotePiece, RequestId,
@@ -8,17 +8,17 @@ use ucp::{
 
 use super::control::{Line, bytes, sum, values};
 
-/// What buffers hold before anything comes.
+/// Initial contents of buffers.
 pub const GUARD_BYTE: u8 = 0xa5;
-/// Bytes behind each piece that nobody may touch.
+/// Guard bytes behind each piece.
 const GUARD: usize = 64;
 
-/// Memory that the other end may reach, by name.
+/// Memory that the other end may access, by name.
 #[derive(Default)]
 pub struct ExportedMemory(Vec<(String, Mem)>);
 
 impl ExportedMemory {
-    /// `mem ID LEN seed= [type=] [rdma]`: answers address and key, that of the device if it is for RDMA.
+    /// `mem ID LEN seed= [type=] [rdma]`: answers address and key, the device's for `rdma`.
     pub fn add(&mut self, worker: &Worker, line: &Line) -> Result<String, String> {
         let (name, len) = (line.word(1).ok_or("no id")?, line.number_at(2).ok_or("no length")? as usize);
         let mem = worker.mem_alloc(len, Access::all()).map_err(|e| e.to_string())?;
@@ -32,7 +32,7 @@ impl ExportedMemory {
         Ok(answer)
     }
 
-    /// `forget ID`: nobody may reach it any more.
+    /// `forget ID`: revokes the memory.
     pub fn forget(&mut self, line: &Line) -> Result<(), String> {
         let at = self.0.iter().position(|(name, _)| Some(&**name) == line.word(1)).ok_or("no such memory")?;
         self.0.remove(at);
@@ -55,7 +55,7 @@ pub fn contents(line: &Line, len: usize, seed: &str) -> Vec<u8> {
     line.number("type").map_or_else(|| bytes(len, seed), |ty| values(len, ty, seed))
 }
 
-/// Where a step wants to go: address, key and, of a list, the length of each piece.
+/// The target of a step: address, key and, in a list, the length of each piece.
 pub fn target(line: &Line) -> Result<Vec<(u64, Rkey, usize)>, String> {
     let rkey = |key| if line.has("rdma") { Rkey::of_device_key(key) } else { Rkey::of_key(key) };
     let Some(list) = line.value("far") else {
@@ -70,12 +70,10 @@ pub fn target(line: &Line) -> Result<Vec<(u64, Rkey, usize)>, String> {
     list.split(',').map(piece).collect::<Option<_>>().ok_or_else(|| "no list of ADDR:LEN:KEY".into())
 }
 
-/// What a put is besides its bytes.
 pub fn params(line: &Line) -> RmaParams {
     RmaParams { sync: sync(line), cq_data: line.number("data"), done: None }
 }
 
-/// Whether a step asks for delivery complete.
 pub fn sync(line: &Line) -> ucp::select::Sync {
     if line.has("dc") { ucp::select::Sync::Yes } else { ucp::select::Sync::No }
 }
@@ -130,7 +128,7 @@ impl AtomicRun {
         Ok(AtomicRun { verb, result, state })
     }
 
-    /// The same with lists: `near` pieces of ours, of one element each but the last.
+    /// Starts it on lists: `near` local pieces, of one element each but the last.
     fn start_list(
         ep: &Ep,
         far: &[(u64, Rkey, usize)],
@@ -160,7 +158,7 @@ impl AtomicRun {
         begun(unsafe { ep.atomic_iov_raw(&remote, &params) })
     }
 
-    /// Its line, if it has ended.
+    /// The line that reports the end, if it has ended.
     pub fn ended(&self, id: &str, worker: &Worker) -> Option<String> {
         let result = match self.state {
             Ok(request) => worker.test(request)?.map(drop),
@@ -179,7 +177,7 @@ impl AtomicRun {
     }
 }
 
-/// A write or read with pieces of memory at either side.
+/// A write or read with several pieces at either side.
 pub struct ListOp {
     verb: &'static str,
     /// All pieces, the first one last, with guard bytes behind each.
@@ -226,7 +224,7 @@ impl ListOp {
         Ok(ListOp { verb, all, pieces, state })
     }
 
-    /// Its line, if it has ended.
+    /// The line that reports the end, if it has ended.
     pub fn ended(&self, id: &str, worker: &Worker) -> Option<String> {
         let result = match self.state {
             Ok(request) => worker.test(request)?.map(drop),

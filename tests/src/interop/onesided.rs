@@ -1,5 +1,5 @@
-//! One-sided cells: writes and reads of the other end's memory, and atomic operations on it. Played by `run`.
-//! Arithmetic is judged by comparing what each end made of the same operands: libfabric's is the reference of ours.
+//! One-sided cells: writes and reads of the other end's memory, and atomics on it. Played by `run`.
+//! Arithmetic is checked by comparing the results of both ends on the same operands.
 
 use std::time::{Duration, Instant};
 
@@ -8,30 +8,29 @@ use super::matrix::{Atomic, Cell, Contact, CqData, Delivery, Length, What};
 use super::pair::{Pair, PlayError, wrong};
 use super::process::{ProcessError, Stack};
 
-/// Bytes before and behind the piece of memory that an operation is about.
+/// Guard bytes around the memory of an operation.
 const MARGIN: usize = 32;
-/// Elements of an atomic operation on several.
+/// Elements of an atomic on several.
 const SEVERAL: usize = 5;
-/// The pieces of memory at the target of one on lists: first element and number of elements of each. Not in the order in
-/// which they lie there.
+/// Pieces at the target of an atomic on lists: first element and count, not in order of address.
 const FAR: [(usize, usize); 3] = [(3, 2), (2, 1), (0, 2)];
-/// Pieces at its initiator.
+/// Pieces at the initiator.
 const NEAR: usize = 2;
-/// Datatypes on which every operation is tried on lists too.
+/// Datatypes on which atomics on lists are tried.
 const LISTED: [u64; 3] = [1, 7, 9];
 
 /// How the elements of an atomic operation lie.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Elements {
-    /// Behind each other: so many.
+    /// Contiguous.
     Run(usize),
     /// [`SEVERAL`], in three pieces at the target and so many at the initiator.
     Lists(usize),
 }
 
-/// Pieces at the initiator, if this cell has lists at all. From 1.18 on libfabric as target takes the operands of the first
-/// piece for every piece of a comparing atomic; as initiator it fills every piece of a result with its first bytes, up to
-/// 2.6.0.
+/// Pieces at the initiator, if this cell has lists. From 1.18 on, libfabric as target takes the operands of
+/// the first piece for every piece of a comparing atomic. Up to 2.6.0, as initiator, it fills every piece of
+/// a result with its first bytes.
 fn listed(cell: &Cell, release: (u64, u64)) -> Option<usize> {
     let fetches = matches!(cell.what, What::Atomic(Atomic::Fetch | Atomic::Compare));
     match cell.sender {
@@ -40,13 +39,11 @@ fn listed(cell: &Cell, release: (u64, u64)) -> Option<usize> {
         Stack::Libfabric => Some(if fetches { 1 } else { NEAR }),
     }
 }
-/// Numbers of the datatypes: integers of 8 to 64 bits, float, double, long double and their complex ones; and those for which
-/// there are no values here (128 bits, less than 32), which no libfabric has taken yet.
+/// Datatype numbers: integers of 8 to 64 bits, float, double, long double and complex; and 128-bit integers,
+/// which no libfabric takes.
 const TYPES: std::ops::Range<u64> = 0..20;
-/// The first without values.
 const WITHOUT_VALUES: u64 = 14;
 
-/// Memory of the target.
 struct Memory {
     name: String,
     len: usize,
@@ -71,7 +68,7 @@ fn memory_sum(pair: &mut Pair, of: Stack, memory: &Memory) -> Result<Line, PlayE
     }
 }
 
-/// Waits until the memory has this sum; if it was confirmed already, it must have it.
+/// Waits until the memory has this sum. If delivery was confirmed, it must have it at once.
 fn wait_for_sum(
     pair: &mut Pair,
     of: Stack,
@@ -93,24 +90,24 @@ fn wait_for_sum(
     }
 }
 
-/// One operation of `len` bytes. Answers 1.
+/// Plays one operation of `len` bytes; answers 1.
 pub fn one(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Result<usize, PlayError> {
     match cell.what {
         What::Read(_) | What::DirectRead => read(pair, cell, &[Access::of(len)]),
         What::DirectWrite(cq_data) => write(pair, cell, &[Access { cq_data, ..Access::of(len) }]),
         What::Write(..) | What::LongReadWrite(_) => {
-            // Data would make a write longer that just fits a packet.
+            // Data would make a write that just fits a packet too long.
             let short = matches!(cell.what, What::Write(Length::Short, _));
             let room = !short || len + 8 <= cell.eager_max();
             let cq_data = if room && nth % 2 == 1 { CqData::Yes } else { CqData::No };
             write(pair, cell, &[Access { cq_data, ..Access::of(len) }])
         }
-        // One sum of 64-bit integers.
+        // A sum of one 64-bit integer.
         _ => atomic(pair, cell, &[(if compares(cell) { 12 } else { 2 }, 7, Elements::Run(1))]),
     }
 }
 
-/// Everything a cell has after the handshake: one at a time, all at once, and in pieces.
+/// Plays a cell after the handshake: single operations, concurrent ones, lists.
 pub fn many(pair: &mut Pair, cell: &Cell) -> Result<usize, PlayError> {
     if let What::Atomic(_) = cell.what {
         return atomics(pair, cell);
@@ -121,7 +118,7 @@ pub fn many(pair: &mut Pair, cell: &Cell) -> Result<usize, PlayError> {
         n += one(pair, cell, *len, nth)?;
         n += one(pair, cell, *len, nth + 1)?;
     }
-    // Data go with one piece only, and come in any order.
+    // Writes with data have one piece, and complete in any order.
     if cell.what == What::DirectWrite(CqData::Yes) {
         return Ok(n);
     }
@@ -142,7 +139,7 @@ pub fn many(pair: &mut Pair, cell: &Cell) -> Result<usize, PlayError> {
     Ok(n)
 }
 
-/// Pieces of memory at the end that begins, and at the other.
+/// Pieces at the initiator and at the target.
 const LISTS: [(usize, usize); 6] = [(4, 1), (1, 4), (3, 2), (4, 4), (2, 3), (2, 1)];
 
 /// A write or a read.
@@ -150,9 +147,9 @@ const LISTS: [(usize, usize); 6] = [(4, 1), (1, 4), (3, 2), (4, 4), (2, 3), (2, 
 struct Access {
     len: usize,
     cq_data: CqData,
-    /// Pieces of memory at the end that begins.
+    /// Pieces at the initiator.
     near: usize,
-    /// Pieces of memory at the other end.
+    /// Pieces at the target.
     far: usize,
 }
 
@@ -161,7 +158,7 @@ impl Access {
         Access { len, cq_data: CqData::No, near: 1, far: 1 }
     }
 
-    /// Lengths of the pieces at the other end.
+    /// Lengths of the pieces at the target.
     fn cuts(&self) -> Vec<usize> {
         let mut all: Vec<usize> = (1..self.far).map(|k| self.len * (k + 1) / 12).collect();
         all.push(self.len - all.iter().sum::<usize>());
@@ -169,15 +166,15 @@ impl Access {
     }
 }
 
-/// One that is under way.
+/// An operation in flight.
 struct Started {
     access: Access,
     seed: u64,
-    /// Seed of what each piece of memory held before.
+    /// Each piece of memory, and the seed of its old contents.
     pieces: Vec<(Memory, u64)>,
 }
 
-/// Starts them all; their ids are their seeds behind `verb`'s first letter.
+/// Starts all operations. Their ids are `verb`'s first letter and their seed.
 fn start_all(pair: &mut Pair, cell: &Cell, verb: &str, all: &[Access]) -> Result<Vec<Started>, PlayError> {
     let (from, to) = (cell.sender, cell.sender.other());
     let direct = matches!(cell.what, What::DirectRead | What::DirectWrite(_));
@@ -212,10 +209,10 @@ fn start_all(pair: &mut Pair, cell: &Cell, verb: &str, all: &[Access]) -> Result
     Ok(started)
 }
 
-/// These writes, all under way at a time.
+/// Plays concurrent writes.
 fn write(pair: &mut Pair, cell: &Cell, all: &[Access]) -> Result<usize, PlayError> {
     let (from, to) = (cell.sender, cell.sender.other());
-    // What is read, or written by the device, is there when its writer hears of it.
+    // A write by RDMA is complete at the target when its writer is told.
     let read = matches!(cell.what, What::LongReadWrite(_) | What::DirectWrite(_));
     let confirmed = read && cell.contact == Contact::After;
     let delivery = if confirmed { Delivery::Complete } else { cell.what.delivery() };
@@ -242,7 +239,7 @@ fn write(pair: &mut Pair, cell: &Cell, all: &[Access]) -> Result<usize, PlayErro
     Ok(all.len())
 }
 
-/// These reads, all under way at a time.
+/// Plays concurrent reads.
 fn read(pair: &mut Pair, cell: &Cell, all: &[Access]) -> Result<usize, PlayError> {
     let from = cell.sender;
     for Started { access, seed, pieces } in start_all(pair, cell, "read", all)? {
@@ -264,7 +261,7 @@ fn compares(cell: &Cell) -> bool {
     cell.what == What::Atomic(Atomic::Compare)
 }
 
-/// Every operation on every datatype that both ends have, on one element and on several.
+/// Plays every operation on every datatype that both ends have, on one element and on several.
 fn atomics(pair: &mut Pair, cell: &Cell) -> Result<usize, PlayError> {
     let (verb, ops): (_, &[u64]) = match cell.what {
         What::Atomic(Atomic::Compare) => ("compare", &[12, 13, 14, 15, 16, 17, 18]),
@@ -292,7 +289,7 @@ fn atomics(pair: &mut Pair, cell: &Cell) -> Result<usize, PlayError> {
     atomic(pair, cell, &all)
 }
 
-/// These operations (number, datatype, elements), one after the other.
+/// Plays operations (number, datatype, elements) one after the other.
 fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, Elements)]) -> Result<usize, PlayError> {
     let (from, to) = (cell.sender, cell.sender.other());
     let (verb, dc) = match cell.what {
@@ -308,7 +305,7 @@ fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, Elements)]) -> Result<
         };
         let each = [1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 16, 32][*ty as usize];
         let len = count * each;
-        // The same operands at both ends: the operation's own numbers are the seed.
+        // The operation's own numbers are the seed, so both ends have the same operands.
         let seed = op * 1000 + ty * 10 + *count as u64;
         let memory = memory(pair, to, len, &format!("seed={seed} type={ty}"))?;
         let (addr, key, id) = (memory.addr, memory.key, memory.name.clone());
@@ -320,7 +317,7 @@ fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, Elements)]) -> Result<
             }
         };
         let with = format!("op={op} type={ty} count={count} {place} {dc}");
-        // One element equals its compare value; several are compared with others.
+        // One element equals its compare value; several do not.
         let compare = if *count == 1 { seed } else { seed + 2 };
         pair.end(from).step(&format!("{verb} a{id} {len} seed={} cseed={compare} {with}", seed + 1))?;
         let line = pair.end(from).ended(&format!("a{id}"))?;
@@ -338,7 +335,7 @@ fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, Elements)]) -> Result<
         if verb != "atomic" && line.value("sum") != Some(&old) {
             return Err(wrong(from, &format!("{verb} {with}: not the old value"), &line));
         }
-        // An end may say done before the other has it.
+        // An unconfirmed operation may end before the target has it.
         if verb == "atomic" && dc.is_empty() {
             wait_for_arrival(pair, cell)?;
         }
@@ -350,7 +347,7 @@ fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, Elements)]) -> Result<
             return Err(wrong(to, &what, &line));
         }
     }
-    // What each end made of it was the same; it was not nothing.
+    // Equal results must not be the unchanged value.
     let sum_of_words = format!("{verb} op=2 type=7 count=1");
     if let Some(now) = pair.computed.get(&sum_of_words) {
         let old = format!("{:016x}", sum(&super::control::values(8, 7, 2071)));
@@ -361,7 +358,7 @@ fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, Elements)]) -> Result<
     Ok(all.len())
 }
 
-/// Atomics are ordered with messages: behind a message that has come, all of them have.
+/// Sends a message behind atomics, which are ordered with it: when it arrives, they have.
 fn wait_for_arrival(pair: &mut Pair, cell: &Cell) -> Result<(), PlayError> {
     let msg = pair.msg(0);
     pair.expected(cell.sender, &msg, 0)

@@ -1,5 +1,5 @@
-//! Two ends that play together: one process of ours, one of libfabric. They meet, exchange messages, part, meet again.
-//! Used by `run` and `scenarios`. Never judges more than one message: that it came whole, once, from the right sender.
+//! Two ends: one process of ours, one of libfabric. They connect, exchange messages, disconnect. Used by
+//! `run` and `scenarios`. Checks single messages: whole, once, from the right sender.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,23 +12,13 @@ use super::process::{EndProcess, ProcessError, Programs, Stack};
 /// Why a cell did not pass.
 #[derive(Debug, thiserror::Error)]
 pub enum PlayError {
-    /// An end did not do its part.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// An operation ended in another way than it should.
+    /// An operation ended in a wrong way.
     #[error("{}: {what}: {line}", .who.name())]
-    Wrong {
-        /// Who said so.
-        who: Stack,
-        /// What is wrong with it.
-        what: String,
-        /// Its words.
-        line: String,
-    },
-    /// The wire shows something else.
+    Wrong { who: Stack, what: String, line: String },
     #[error("on the wire: {0}")]
     Wire(String),
-    /// The captures cannot be read.
     #[error("efa-dump: {0}")]
     Dump(String),
 }
@@ -36,17 +26,15 @@ pub enum PlayError {
 /// A message.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Msg {
-    /// Bytes.
     pub len: usize,
-    /// The tag, if it is tagged.
     pub tag: Option<u64>,
-    /// 64 bits besides.
+    /// Completion data.
     pub data: Option<u64>,
     /// Further words of the `send` step: `dc`, `inject`.
     pub how: &'static str,
-    /// Pieces of memory at libfabric's end, up to 4; 0 is one as well.
+    /// Pieces of memory at libfabric's end, up to 4; 0 means 1.
     pub parts: usize,
-    /// The same at our end when it receives, of any number. It sends from one.
+    /// Pieces of memory at our end when it receives.
     pub pieces: usize,
     /// Its number in this pair: seed of its bytes and name of its operations.
     pub nth: u64,
@@ -60,15 +48,15 @@ pub struct Pair {
     settings: Vec<(String, String)>,
     nth: u64,
     connected: Vec<(Id, Id)>,
-    /// What came of each computation so far, to be held against the other end's.
+    /// Results of computations so far, to be compared with the other end's.
     pub computed: HashMap<String, String>,
     addresses: [String; 2],
-    /// Ends besides the two.
+    /// Further ends.
     more: Vec<EndProcess>,
 }
 
 impl Pair {
-    /// Starts both; captures go to `dir`.
+    /// Starts both processes; captures go to `dir`.
     pub fn start(
         programs: &Programs,
         dir: &Path,
@@ -95,7 +83,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Starts an end's process, after ending the old one as a crash would.
+    /// Starts an end's process, after killing the old one.
     pub fn restart(&mut self, who: Stack) -> Result<(), PlayError> {
         let slot = match who {
             Stack::Ours => &mut self.ours,
@@ -106,13 +94,12 @@ impl Pair {
         Ok(())
     }
 
-    /// Starts a third end, a fourth, ... It ends with the pair.
+    /// Starts a further end, which lives as long as the pair.
     pub fn another(&mut self, who: Stack) -> Result<&mut EndProcess, PlayError> {
         self.more.push(EndProcess::start(who, &self.programs, &self.settings)?);
         Ok(self.more.last_mut().expect("just pushed"))
     }
 
-    /// The ends that `another` started, in order.
     pub fn more(&mut self) -> &mut [EndProcess] {
         &mut self.more
     }
@@ -125,12 +112,11 @@ impl Pair {
         release.ok_or_else(|| wrong(Stack::Libfabric, "no release", &line))
     }
 
-    /// Sets something for processes started from now on.
+    /// Sets an environment variable of processes started later.
     pub fn set(&mut self, key: &str, value: &str) {
         self.settings.push((key.into(), value.into()));
     }
 
-    /// An end.
     pub fn end(&mut self, who: Stack) -> &mut EndProcess {
         let end = match who {
             Stack::Ours => &mut self.ours,
@@ -152,7 +138,7 @@ impl Pair {
         &self.addresses[who as usize]
     }
 
-    /// Opens an endpoint at each end and tells each the other's address.
+    /// Opens an endpoint at each end and exchanges the addresses.
     pub fn connect(&mut self) -> Result<(), PlayError> {
         let ours = self.open(Stack::Ours)?;
         let theirs = self.open(Stack::Libfabric)?;
@@ -167,21 +153,21 @@ impl Pair {
         Ok(())
     }
 
-    /// Remembers that these two talk, for what is on the wire.
+    /// Records a pair of endpoints whose packets will be checked.
     pub fn note(&mut self, ours: &str, theirs: &str) {
         if let (Some(ours), Some(theirs)) = (raw_address(ours), raw_address(theirs)) {
             self.connected.push((Id::of(&ours), Id::of(&theirs)));
         }
     }
 
-    /// Closes both endpoints.
+    /// Closes both endpoints. No completion may be left.
     pub fn disconnect(&mut self) -> Result<(), PlayError> {
         for who in [Stack::Ours, Stack::Libfabric] {
             if let Some(line) = self.end(who).unclaimed_lines().first() {
                 return Err(wrong(who, "said unasked", line));
             }
         }
-        // From here on an end may hear late packets of the other.
+        // From here on an end may get late packets of the other.
         self.end(Stack::Libfabric).step("close")?;
         self.end(Stack::Ours).step("close")?;
         for who in [Stack::Ours, Stack::Libfabric] {
@@ -193,12 +179,11 @@ impl Pair {
         Ok(())
     }
 
-    /// The endpoints that have met since this was last asked: ours first.
+    /// The endpoints connected since the last call, ours first.
     pub fn take_connected(&mut self) -> Vec<(Id, Id)> {
         std::mem::take(&mut self.connected)
     }
 
-    /// Lets both processes end by themselves.
     pub fn quit(mut self) -> Result<(), PlayError> {
         for end in self.more.drain(..).chain([self.ours.take(), self.libfabric.take()].into_iter().flatten())
         {
@@ -207,7 +192,7 @@ impl Pair {
         Ok(())
     }
 
-    /// The next message.
+    /// A new message.
     pub fn msg(&mut self, len: usize) -> Msg {
         self.nth += 1;
         Msg { len, nth: self.nth, ..Msg::default() }
@@ -230,19 +215,19 @@ impl Pair {
         Ok(())
     }
 
-    /// Waits for the sender's end of a message.
+    /// Waits for the send to end.
     pub fn sent(&mut self, from: Stack, msg: &Msg) -> Result<(), PlayError> {
         let line = self.end(from).ended(&format!("s{}", msg.nth))?;
         if line.word(0) == Some("done") { Ok(()) } else { Err(wrong(from, "send failed", &line)) }
     }
 
-    /// Waits for the receiver's end of a message and looks at all of it.
+    /// Waits for the receive to end, and checks the message.
     pub fn received(&mut self, to: Stack, msg: &Msg) -> Result<(), PlayError> {
         let line = self.end(to).ended(&format!("r{}", msg.nth))?;
         check(to, msg, &line, Some("0"))
     }
 
-    /// One message from beginning to end, into a buffer that is `spare` bytes longer than it.
+    /// Sends an expected message, into a buffer that is `spare` bytes longer.
     pub fn expected(&mut self, from: Stack, msg: &Msg, spare: usize) -> Result<(), PlayError> {
         self.post_recv(from.other(), msg, msg.len + spare)?;
         self.send(from, msg)?;
@@ -250,7 +235,7 @@ impl Pair {
         self.sent(from, msg)
     }
 
-    /// One message whose receive is posted when it has been there for a while.
+    /// Sends an unexpected message; its receive is posted later.
     pub fn unexpected(&mut self, from: Stack, msg: &Msg) -> Result<(), PlayError> {
         self.send(from, msg)?;
         std::thread::sleep(Duration::from_millis(3));
@@ -271,20 +256,19 @@ fn parts(count: usize) -> String {
     if count > 1 { format!(" parts={count}") } else { String::new() }
 }
 
-/// Where the processes of a group write their captures.
 fn pcap(dir: &Path) -> PathBuf {
     dir.join("%p.pcapng")
 }
 
-/// A error that quotes a line.
+/// An error that quotes a line.
 pub fn wrong(who: Stack, what: &str, line: &Line) -> PlayError {
     PlayError::Wrong { who, what: what.into(), line: line.text().into() }
 }
 
-/// Whether a receive ended as it should, from peer `from` unless that is nobody's business.
+/// Checks a completed receive, and its sender `from` unless `None`.
 pub fn check(who: Stack, msg: &Msg, line: &Line, from: Option<&str>) -> Result<(), PlayError> {
     let want_sum = format!("{:016x}", sum(&bytes(msg.len, msg.nth)));
-    // 1.17 forgets the flag, not the data, of a message that came before its receive.
+    // 1.17 forgets the flag, but not the data, of an unexpected message.
     let data = line.number("data").or_else(|| line.number("unflagged").filter(|_| msg.data.is_some()));
     let checks = [
         (line.word(0) == Some("done"), "the receive failed"),

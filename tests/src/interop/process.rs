@@ -1,5 +1,5 @@
-//! One end under the driver: a process that is given steps and heard. Killed when dropped.
-//! Used by the scenarios. Never waits longer than its timeout; a line nobody asked for is kept until somebody does.
+//! One end under the driver: a process that executes steps and prints lines. Killed when dropped. Lines that
+//! nobody has asked for are kept.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 
 use super::control::Line;
 
-/// How long anything may take.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Who plays an end.
+/// The stack that plays an end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Stack {
     /// This project's `ucp`.
@@ -23,7 +22,7 @@ pub enum Stack {
 }
 
 impl Stack {
-    /// The other one.
+    /// The other stack.
     pub fn other(self) -> Stack {
         match self {
             Stack::Ours => Stack::Libfabric,
@@ -31,7 +30,7 @@ impl Stack {
         }
     }
 
-    /// As in the table.
+    /// The name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Stack::Ours => "ours",
@@ -40,13 +39,13 @@ impl Stack {
     }
 }
 
-/// Why a scenario did not come to its end.
+/// An end's process failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProcessError {
     /// The program cannot be started.
     #[error("{program} cannot be started: {why}")]
     Start {
-        /// Which.
+        /// The program.
         program: String,
         /// The system's reason.
         why: String,
@@ -54,10 +53,10 @@ pub enum ProcessError {
     /// The process has ended by itself.
     #[error("{} has died", .0.name())]
     Died(Stack),
-    /// What was waited for did not come.
+    /// An expected line did not come.
     #[error("{}: nothing heard of {what} in {TIMEOUT:?}", .who.name())]
     Silent {
-        /// Who.
+        /// The stack.
         who: Stack,
         /// The step or operation.
         what: String,
@@ -65,16 +64,16 @@ pub enum ProcessError {
     /// A step was refused.
     #[error("{}: {step}: {answer}", .who.name())]
     Refused {
-        /// Who.
+        /// The stack.
         who: Stack,
         /// The step.
         step: String,
-        /// What it said.
+        /// The answer.
         answer: String,
     },
 }
 
-/// Where the programs are.
+/// Paths of the programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// This program, which plays the native end when called with `play`.
@@ -83,7 +82,7 @@ pub struct Programs {
     pub softefa: PathBuf,
     /// The C program.
     pub peer: PathBuf,
-    /// Where it runs, and drops what it drops when it dies (backtraces).
+    /// Working directory of the C program, for backtraces.
     pub scratch: PathBuf,
 }
 
@@ -97,7 +96,7 @@ pub struct EndProcess {
 }
 
 impl EndProcess {
-    /// Starts a player with `settings` in its environment, and nothing else of ours or libfabric's.
+    /// Starts an end with `settings` in its environment and no other settings of ours or libfabric's.
     pub fn start(
         who: Stack,
         programs: &Programs,
@@ -141,7 +140,7 @@ impl EndProcess {
         Ok(EndProcess { who, child, steps, lines, early: VecDeque::new() })
     }
 
-    /// Who plays it.
+    /// The stack that plays it.
     pub fn who(&self) -> Stack {
         self.who
     }
@@ -154,7 +153,7 @@ impl EndProcess {
         })
     }
 
-    /// Has a step carried out; answers the line that ends it, which begins with `ok`.
+    /// Executes a step; answers the line that ends it, which begins with `ok`.
     pub fn step(&mut self, step: &str) -> Result<Line, ProcessError> {
         let sent = self.steps.write_all(format!("{step}\n").as_bytes());
         sent.map_err(|_| ProcessError::Died(self.who))?;
@@ -172,7 +171,7 @@ impl EndProcess {
         }
     }
 
-    /// The next line about operation `id`: `done ...` or `fail ...`.
+    /// Waits for the next line about operation `id`: `done ...` or `fail ...`.
     pub fn ended(&mut self, id: &str) -> Result<Line, ProcessError> {
         let about = |line: &Line| line.word(1) == Some(id);
         if let Some(at) = self.early.iter().position(about)
@@ -196,7 +195,7 @@ impl EndProcess {
         self.early.iter().any(|line| line.word(1) == Some(id))
     }
 
-    /// The lines so far in the order in which they came, of operations that nobody asked for.
+    /// The lines that nobody has asked for, in order.
     pub fn unclaimed_lines(&mut self) -> Vec<Line> {
         self.early.extend(self.lines.try_iter());
         self.early.drain(..).collect()
@@ -225,7 +224,7 @@ impl Drop for EndProcess {
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
         }
-        // The launcher hands a TERM on to the program; a KILL would leave the program behind.
+        // The launcher passes a TERM on to the program; a KILL would leave the program behind.
         let pid = rustix::process::Pid::from_child(&self.child);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let until = Instant::now() + Duration::from_secs(2);

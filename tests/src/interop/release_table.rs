@@ -1,18 +1,16 @@
-//! The table of releases in `docs/interop.md`: a column for each libfabric that was played, written one at a time; what is
-//! there of the others stays. Used by `report`; knows nothing of cells.
+//! The table of releases in `docs/interop.md`: a column for each libfabric that was played, written one at a
+//! time. Used by `report`.
 
 use std::fmt::Write as _;
 
-/// A column: what it is about, and a word for each row it has.
+/// A column: its head, and a word for each row.
 pub struct Column {
-    /// Its head.
     pub head: String,
-    /// Row and word.
     pub words: Vec<(String, String)>,
 }
 
-/// The table with this column, in place of one that has the same head. Rows come in the order of `rows`; those that are
-/// not in it any more go.
+/// Puts a column into the table, in place of one with the same head. Rows come in the order of `rows`; others
+/// are dropped.
 pub fn merge(table: &str, rows: &[String], column: Column) -> String {
     let mut columns = read(table);
     match columns.iter_mut().find(|old| old.head == column.head) {
@@ -39,7 +37,6 @@ impl Column {
     }
 }
 
-/// The columns of a table.
 fn read(table: &str) -> Vec<Column> {
     let mut lines = table.lines().filter(|line| line.starts_with('|'));
     let cells = |line: &str| -> Vec<String> {
@@ -48,7 +45,6 @@ fn read(table: &str) -> Vec<Column> {
     let heads = lines.next().map(cells).unwrap_or_default();
     let mut columns: Vec<Column> =
         heads.into_iter().skip(1).map(|head| Column { head, words: Vec::new() }).collect();
-    // Behind the line below the heads.
     for row in lines.skip(1).map(cells) {
         for (column, word) in columns.iter_mut().zip(row.iter().skip(1)) {
             column.words.push((row[0].clone(), word.clone()));

@@ -1,4 +1,4 @@
-//! The table: on the terminal and as Markdown for `docs/interop.md`. Called by the `interop` binary; plays nothing.
+//! The result tables: on the terminal and as Markdown for `docs/interop.md`. Called by the `interop` binary.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use super::release_table::{Column, merge};
 use super::scenarios::{Scenario, ScenarioResult};
 use super::verify::{Outcome, Via};
 
-/// Everything that came out.
+/// All results.
 #[derive(Default)]
 pub struct Report {
     cells: BTreeMap<Cell, Outcome>,
@@ -17,17 +17,17 @@ pub struct Report {
 }
 
 impl Report {
-    /// A cell has ended.
+    /// Adds the result of a cell.
     pub fn cell(&mut self, cell: &Cell, outcome: &Outcome) {
         self.cells.insert(*cell, outcome.clone());
     }
 
-    /// A situation has ended.
+    /// Adds the result of a scenario.
     pub fn scenario(&mut self, scenario: &Scenario, who: Stack, result: &ScenarioResult) {
         self.scenarios.push((scenario.name, scenario.about, who, result.clone()));
     }
 
-    /// What failed, a line each.
+    /// The failures, a line each.
     pub fn failures(&self) -> Vec<String> {
         let cells = self.cells.iter().filter_map(|(cell, o)| Some(format!("{cell}: {}", o.as_ref().err()?)));
         let scenarios = self.scenarios.iter().filter_map(|(name, _, who, result)| {
@@ -36,14 +36,14 @@ impl Report {
         cells.chain(scenarios).collect()
     }
 
-    /// Cells and situations played, and messages that came through.
+    /// Numbers of cells and scenarios played, and of messages received.
     pub fn counts(&self) -> (usize, usize) {
         let messages =
             self.cells.values().filter_map(|o| o.as_ref().ok()).map(|passed| passed.messages).sum();
         (self.cells.len() + self.scenarios.len(), messages)
     }
 
-    /// For each row how many of its cells passed.
+    /// The passed cells of each row, in words.
     fn words(&self) -> Vec<(String, String)> {
         let cells = self.cells.iter().map(|(cell, outcome)| (title(cell.what), outcome.is_ok()));
         let scenarios =
@@ -155,20 +155,20 @@ fn title(what: What) -> String {
     }
 }
 
-/// Which libfabric was played.
+/// The libfabric that was played.
 pub enum Libfabric {
-    /// The system's: the page's tables are about it.
+    /// The system's, which the page's tables are about.
     System(String),
-    /// One built by hand: it has a column in the table of releases.
+    /// One built by hand, with a column in the table of releases.
     Other(String),
 }
 
-/// Lines around the tables in the page, and around the table of releases.
+/// Lines around the tables, and around the table of releases, in the page.
 const TABLES: [&str; 2] = ["<!-- tables: written by `interop --write` -->", "<!-- end of tables -->"];
 const RELEASES: [&str; 2] =
     ["<!-- releases: a column is written by `interop --write` -->", "<!-- end of releases -->"];
 
-/// Puts into a page what came out.
+/// Writes the results into a page.
 pub fn write(page: &std::path::Path, whose: &Libfabric, report: &Report) -> Result<(), String> {
     let name = page.display();
     let mut text = std::fs::read_to_string(page).map_err(|e| format!("{name}: {e}"))?;
@@ -191,7 +191,7 @@ pub fn write(page: &std::path::Path, whose: &Libfabric, report: &Report) -> Resu
     std::fs::write(page, text).map_err(|e| format!("{name}: {e}"))
 }
 
-/// Puts something in place of what stands between two lines.
+/// Replaces the text between two lines.
 fn replace(text: &mut String, marks: [&str; 2], with: impl FnOnce(&str) -> String) -> Result<(), String> {
     let (head, rest) = text.split_once(marks[0]).ok_or_else(|| format!("no line {:?}", marks[0]))?;
     let (old, tail) = rest.split_once(marks[1]).ok_or_else(|| format!("no line {:?}", marks[1]))?;

@@ -1,6 +1,6 @@
-//! Plays the matrix: for each network one pair of processes, which meet anew for every cell (for first contact, for every
-//! message); then the captures are held against what each cell says it is. As many pairs play at a time as there are
-//! processors. Called by the `interop` binary.
+//! Plays the matrix. One pair of processes for each network connects anew for every cell (at first contact,
+//! for every message); then the captures are compared with what the cell says. As many pairs play at a time
+//! as there are processors. Called by the `interop` binary.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -14,41 +14,41 @@ use super::process::{Programs, Stack};
 use super::scenarios::{Requests, Scenario, ScenarioResult};
 use super::verify::{Outcome, Played, check_violations, verify};
 
-/// What to run, and with what.
+/// What to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The programs that play.
     pub programs: Programs,
     /// The program that reads captures.
     pub efa_dump: PathBuf,
-    /// Where captures go; a directory for each group is made in it.
+    /// Directory for captures, with one below it for each group.
     pub dir: PathBuf,
-    /// Only cells and situations whose name has this in it.
+    /// Only cells and scenarios whose name contains this.
     pub only: Option<String>,
-    /// Seed of the device's rng.
+    /// Seed of the device's random numbers.
     pub seed: u64,
 }
 
-/// What one pair of processes plays.
+/// The work of one pair of processes.
 enum Task {
     Cells(Net, Nic, Contact, Vec<Cell>),
     Scenario(usize, &'static Scenario, Stack),
 }
 
-/// Something has ended.
+/// A result.
 pub enum Notification {
     /// A cell.
     Cell(Cell, Outcome),
-    /// A situation, in which the player receives.
+    /// A scenario, in which the stack receives.
     Scenario(&'static Scenario, Stack, ScenarioResult),
 }
 
-/// Settings of the device and of libfabric that hold for the whole matrix.
+/// Settings of the device and of libfabric for the whole matrix.
 fn common(net: Net, nic: Nic) -> Vec<(&'static str, &'static str)> {
     let mut all = vec![
-        // Two ends on one host: libfabric would go by its own shared memory if they had one GID.
+        // With one GID libfabric would use its own shared memory.
         ("FI_EFA_ENABLE_SHM_TRANSFER", "0"),
-        // Its default is 73 MB of receive buffers for every endpoint; ours is 8 MB.
+        // The default is 73 MB of receive buffers for every endpoint; ours is 8 MB.
         ("FI_EFA_RX_SIZE", "128"),
         ("UCX_EFA_RX_QUEUE_LEN", "128"),
         ("UCX_EFA_RX_SPARE", "32"),
@@ -64,7 +64,7 @@ impl Plan {
         self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
     }
 
-    /// All cells and situations, a few at a time; `tell` hears of each as it ends.
+    /// Plays all cells and scenarios, a few at a time; reports each to `tell`.
     pub fn all(&self, mut tell: impl FnMut(Notification)) -> Result<(), PlayError> {
         let (features, release) = self.features()?;
         let tasks = Mutex::new(self.tasks(features, release).into_iter());
@@ -78,7 +78,7 @@ impl Plan {
                         let Some(task) = tasks.lock().ok().and_then(|mut tasks| tasks.next()) else { return };
                         let worked = self.work(&task, &hand);
                         if let Err(error) = worked {
-                            // Nobody listens only if the driver ends for another error.
+                            // The receiver is gone only if another task has failed.
                             let _ = hand.send(Err(error));
                             return;
                         }
@@ -90,7 +90,7 @@ impl Plan {
         })
     }
 
-    /// What libfabric's HANDSHAKE says of a device that can do everything, and its release.
+    /// The features of libfabric's HANDSHAKE on a fully capable device, and its release.
     fn features(&self) -> Result<(u64, (u64, u64)), PlayError> {
         let dir = self.dir.join("features");
         make(&dir)?;
@@ -109,7 +109,6 @@ impl Plan {
         Ok((features, release))
     }
 
-    /// What there is to do.
     fn tasks(&self, features: u64, release: (u64, u64)) -> Vec<Task> {
         let mut tasks = Vec::new();
         for (nic, net) in Nic::ALL.into_iter().flat_map(|nic| Net::ALL.map(|net| (nic, net))) {
@@ -162,7 +161,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Plays cells with one pair of processes until one fails; then no more can be asked of these processes.
+    /// Plays cells with one pair of processes until one fails, after which the processes are of no use.
     fn group(
         &self,
         settings: &[(&'static str, &'static str)],
@@ -201,7 +200,7 @@ impl Plan {
         Ok(outcomes)
     }
 
-    /// Plays a situation, and looks at what was on the wire.
+    /// Plays a scenario, and checks the captures.
     fn scenario(&self, scenario: &Scenario, who: Stack, mut pair: Pair, dir: &Path) -> Result<(), PlayError> {
         (scenario.play)(&mut pair, who)?;
         let connected = pair.take_connected();

@@ -1,5 +1,5 @@
-//! Situations: matching, truncation, cancelling, unknown and restarted senders. Each is a short script, played with either
-//! end as the one it is about. Called by `run`. Never depends on timing but by waiting.
+//! Scenarios: matching, truncation, cancelling, unknown and restarted senders. Each is a short script, played
+//! with either stack as the receiver. Called by `run`. Never depends on timing except by waiting.
 
 use std::time::Duration;
 
@@ -13,45 +13,40 @@ mod revoked;
 mod several_peers;
 mod zerocopy;
 
-/// What became of a situation.
 pub type ScenarioResult = Result<(), String>;
 
-/// A script; the player receives.
+/// A script; the stack receives.
 pub type Script = fn(&mut Pair, Stack) -> Result<(), PlayError>;
 
 const BOTH: &[Stack] = &[Stack::Ours, Stack::Libfabric];
 
-/// What the headers of libfabric's requests have to carry.
+/// Requirements on the headers of libfabric's requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Requests {
-    /// Whatever the protocol allows.
     Any,
-    /// Its address, in every one; and there are so many at least.
+    /// The sender's address in every one, and at least so many requests.
     WithAddress(usize),
 }
 
-/// A situation; the player is the one that receives.
+/// A scenario; a stack is its receiver.
 pub struct Scenario {
-    /// In the table.
+    /// The name in the table.
     pub name: &'static str,
-    /// What it shows.
     pub about: &'static str,
-    /// Who can be the receiver in it.
+    /// Stacks that can be the receiver.
     pub receivers: &'static [Stack],
-    /// Whether there is such a thing with this release of libfabric.
+    /// Whether this release of libfabric has it.
     pub exists: fn((u64, u64)) -> bool,
-    /// Packets that the receiver must have sent, with this release of libfabric.
+    /// Packets that the receiver must have sent, by release of libfabric.
     pub answers: fn((u64, u64)) -> &'static [&'static str],
     /// Packets that it must not have sent.
     pub never: fn((u64, u64)) -> &'static [&'static str],
-    /// What libfabric's requests have to carry.
     pub requests: Requests,
-    /// Plays it.
     pub play: Script,
 }
 
 impl Scenario {
-    /// Every situation.
+    /// Every scenario.
     pub fn all() -> &'static [Scenario] {
         const fn scenario(name: &'static str, about: &'static str, play: Script) -> Scenario {
             let (answers, never) =
@@ -82,7 +77,7 @@ impl Scenario {
             ),
             scenario("stalled receiver", "3000 messages to an end that makes no progress", stalled),
             scenario("multi-receive", "one buffer, many messages", multi),
-            // A libfabric without an event queue aborts its process when a packet is too long for it.
+            // A libfabric without an event queue aborts when a packet is too long for it.
             Scenario {
                 receivers: &[Stack::Ours],
                 ..scenario(
@@ -102,7 +97,7 @@ impl Scenario {
             },
             Scenario {
                 receivers: &[Stack::Ours],
-                // Releases from 2.6 on say 2.6 with and without PEER_ERROR: there the read's end is the proof.
+                // Releases from 2.6 on exist with and without PEER_ERROR: there the read's end is the proof.
                 never: |release| if release < (2, 6) { &["PEER_ERROR"] } else { &[] },
                 ..scenario(
                     "memory taken back",
@@ -186,7 +181,7 @@ fn ignore_bits(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
         end.step(&format!("recv r{} {len}", apart.nth))?;
         end.step(&format!("recv r{} {len} tag=0x8000000000000000 ignore=0xf0f", one.nth))?;
         end.step(&format!("recv r{} {} tag=0x8000000000000001 ignore=0xff", two.nth, len + 1))?;
-        // The second is the only one whose tag agrees outside 0xff but not outside 0xf0f.
+        // Only the second has a tag that agrees outside 0xff but not outside 0xf0f.
         for msg in [&two, &one, &apart] {
             pair.send(to.other(), msg)?;
         }
@@ -222,7 +217,7 @@ fn source_filter(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     pair.disconnect()
 }
 
-/// A message for whose end there is no room, its receive `early` or late.
+/// Sends a message that is too long for its receive, which is posted `early` or late.
 fn receive_truncated(
     pair: &mut Pair,
     to: Stack,
@@ -253,7 +248,6 @@ fn truncation(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
             let msg = tagged(pair, len, 5);
             receive_truncated(pair, to, &msg, room, early)?;
         }
-        // And all is well afterwards.
         let msg = tagged(pair, len, 5);
         pair.expected(to.other(), &msg, 0)?;
     }
@@ -275,7 +269,7 @@ fn cancel(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     pair.disconnect()
 }
 
-/// Peeks until there is something; answers the line.
+/// Peeks until there is a message; answers the line.
 fn peek_until(pair: &mut Pair, to: Stack, id: &str, how: &str) -> Result<super::control::Line, PlayError> {
     for _ in 0..200 {
         pair.end(to).step(&format!("peek {id} {how}"))?;
@@ -309,7 +303,7 @@ fn peek(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
                 return Err(wrong(to, "another message than was sent", &line));
             }
         }
-        // A claimed message is nobody else's.
+        // A claimed message matches no other receive.
         let next = tagged(pair, len + 1, 0x44);
         pair.post_recv(to, &next, len + 1)?;
         pair.end(to).step(&format!("claim p{len} {len}"))?;
@@ -319,7 +313,7 @@ fn peek(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
         pair.send(to.other(), &next)?;
         pair.received(to, &next)?;
         pair.sent(to.other(), &next)?;
-        // 1.22 lets the sender of a long message that is discarded wait for ever.
+        // 1.22 never completes the send of a long message that is discarded.
         if to == Stack::Libfabric && len == LENS[2] {
             continue;
         }
@@ -333,7 +327,7 @@ fn peek(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
 
 fn inject(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     pair.connect()?;
-    // 32 bits: see `run::message`.
+    // 32 bits: see `messages::message`.
     for data in [None, Some(0x89ab_cdef)] {
         for tag in [None, Some(6)] {
             for len in [0, 1, 32, 1000] {
@@ -373,7 +367,7 @@ fn unknown_sender(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
 
 fn restarted_sender(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     let from = to.other();
-    // One GID and one seed: the queue pair of the new process has the number of the old one's.
+    // With one GID and one seed the new process has the old queue pair number.
     pair.set("SOFTEFA_GID", if from == Stack::Ours { "fe80::a1" } else { "fe80::b2" });
     pair.restart(from)?;
     pair.connect()?;

@@ -1,5 +1,5 @@
-//! Whether the wire shows what a cell says it is. Called by `run` when the processes of a group have ended. Never looks at
-//! what the ends said.
+//! Compares the wire with what a cell says. Called by `run` when the processes of a group have ended. Does
+//! not look at what the ends printed.
 
 use std::collections::BTreeMap;
 
@@ -7,38 +7,35 @@ use super::capture::{Captures, Id};
 use super::matrix::{Cell, Contact, Kind, Protocol, What};
 use super::process::Stack;
 
-/// What became of a cell, or what went wrong.
+/// The result of a cell.
 pub type Outcome = Result<Passed, String>;
 
-/// A cell whose messages all came through.
+/// A cell whose messages were all received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Passed {
-    /// How many there were.
     pub messages: usize,
-    /// How they went.
     pub by: Via,
 }
 
-/// How the messages of a cell that passed went.
+/// How the messages of a passed cell were sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Via {
-    /// As the cell says.
+    /// By the cell's protocol.
     Named,
-    /// In the way that needs no HANDSHAKE.
+    /// By the protocol that needs no HANDSHAKE.
     Baseline,
 }
 
-/// A cell that was played: what its packets have to be.
+/// A cell that was played.
 pub struct Played {
-    /// Which.
     pub cell: Cell,
     /// Messages or operations.
     pub messages: usize,
-    /// The endpoints that connected, ours first.
+    /// The connected endpoints, ours first.
     pub connected: Vec<(Id, Id)>,
 }
 
-/// Whether the wire shows what the cell says it is.
+/// Checks the packets of a played cell.
 pub fn verify(captures: &Captures, played: &Played) -> Outcome {
     check_violations(captures, &played.connected)?;
     let cell = &played.cell;
@@ -46,7 +43,7 @@ pub fn verify(captures: &Captures, played: &Played) -> Outcome {
         |(ours, theirs): (Id, Id)| if cell.sender == Stack::Ours { (ours, theirs) } else { (theirs, ours) };
     let ways: Vec<(Id, Id)> = played.connected.iter().copied().map(turn).collect();
     let mut seen = captures.begun(&ways);
-    // Messages besides: two of `exchange_handshakes`; and any number behind atomic operations, to tell of their arrival.
+    // Other messages: two of `exchange_handshakes`, and any number behind atomics.
     let plain = if cell.what.kind() == Some(Kind::Tagged) { "EAGER_TAGRTM" } else { "EAGER_MSGRTM" };
     let besides = match (cell.what, cell.contact) {
         (What::Atomic(_), _) => usize::MAX,
@@ -73,16 +70,16 @@ pub fn verify(captures: &Captures, played: &Played) -> Outcome {
     Ok(Passed { messages: played.messages, by })
 }
 
-/// How the messages went, if it is a way in which they may go.
+/// The protocol by which the messages were sent, if it is allowed.
 fn how(cell: &Cell, messages: usize, mut seen: BTreeMap<String, usize>) -> Option<Via> {
     let mut by_itself = seen.remove(&cell.what.packet()).unwrap_or(0);
     match cell.what {
-        // Of a burst those that find another one under way are read as a whole.
+        // Of a burst, messages that find a runting read in flight are read as a whole.
         What::Message(Protocol::RuntRead, delivery, kind) if by_itself > 0 => {
             let whole = What::Message(Protocol::LongRead, delivery, kind).packet();
             by_itself += seen.remove(&whole).unwrap_or(0);
         }
-        // They go in pieces, and nothing goes if they are of nothing.
+        // They go in pieces, and empty ones not at all.
         What::DirectRead | What::DirectWrite(_) => {
             let some = cell.sizes().iter().filter(|len| **len > 0).count();
             by_itself = if by_itself >= some { messages } else { by_itself };
@@ -98,7 +95,7 @@ fn how(cell: &Cell, messages: usize, mut seen: BTreeMap<String, usize>) -> Optio
     }
 }
 
-/// Nothing violates the protocol.
+/// Checks that no packet violates the protocol.
 pub fn check_violations(captures: &Captures, connected: &[(Id, Id)]) -> Result<(), String> {
     match captures.violations(connected).first() {
         None => Ok(()),

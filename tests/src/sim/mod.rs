@@ -2,18 +2,18 @@
 //! One seed draws everything: order, delay, RNR, queue depths, device features, operations, cancels, closes
 //! and deaths. Used by the binary `sim` and by `tests/sim.rs`.
 //!
-//! A run passes when messages were matched as the rules of [`model`] allow, every byte was right, nothing is
+//! A run passes when messages were matched as the rules of `model` allow, every byte was right, nothing is
 //! left and the number of steps was bounded. The same seed gives the same run, as the digest shows.
 
 mod active_messages;
 mod atomic_lists;
 mod atomics;
 mod completions;
-pub mod coverage;
+mod coverage;
 mod forms;
 mod job;
-pub mod job_params;
-pub mod model;
+mod job_params;
+mod model;
 mod multi_recv;
 mod peer_failure;
 mod probe;
@@ -22,7 +22,7 @@ mod rma;
 mod sim_worker;
 mod step;
 mod streams;
-pub mod trace;
+mod trace;
 mod zcopy_recv;
 
 pub use coverage::{Coverage, FAULTS};

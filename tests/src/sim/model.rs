@@ -207,11 +207,6 @@ impl Model {
         &self.recs[n]
     }
 
-    /// All messages.
-    pub fn msgs(&self) -> &[Msg] {
-        &self.msgs
-    }
-
     /// Sets whether a message may be dropped.
     pub fn set_may_be_dropped(&mut self, msg: usize, may_be_dropped: bool) {
         self.msgs[msg].may_be_dropped = may_be_dropped;

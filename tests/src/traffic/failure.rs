@@ -1,5 +1,5 @@
-//! Why a run of traffic failed: a broken promise of the stack, an error it reported, or a partner that is gone.
-//! Printed by the binary. Never made on the path of a message that is well.
+//! Failures of a traffic run: a violation, an unexpected error, or a partner that is gone. Printed by the
+//! binary.
 
 use super::plan::{Message, Receive};
 use crate::partner::PartnerError;
@@ -12,24 +12,24 @@ pub enum Failure {
     /// The context or worker does not open.
     #[error("{0}")]
     Open(#[from] uct::api::OpenError),
-    /// A configuration value is bad.
+    /// A configuration value is invalid.
     #[error("{0}")]
     Config(#[from] ucs::config::ConfigError),
     /// The partner's address does not connect.
     #[error("{0}")]
     Connect(#[from] ucp::ConnectError),
-    /// What went over the pipe.
+    /// The exchange with the partner process failed.
     #[error("{0}")]
     Partner(#[from] PartnerError),
-    /// An operation ended with an error that the plan did not ask for.
+    /// An operation ended with an unexpected error.
     #[error("{what}: {error}")]
     Reported {
         /// The operation.
         what: String,
-        /// Its error.
+        /// The error.
         error: ucp::Error,
     },
-    /// The stack broke a promise.
+    /// A result that the contract forbids.
     #[error("CONTRACT VIOLATION: {0}")]
     Violation(String),
     /// Nothing moves and the partner lives.
@@ -37,7 +37,7 @@ pub enum Failure {
     Stalled {
         /// How long.
         after: Duration,
-        /// What is there.
+        /// State of the run.
         state: String,
     },
     /// The partner process ended long ago and no operation failed.
@@ -45,18 +45,18 @@ pub enum Failure {
     NotNotified {
         /// How long.
         after: Duration,
-        /// What is there.
+        /// State of the run.
         state: String,
     },
 }
 
 impl Failure {
-    /// The stack says that the partner is gone.
+    /// Whether an operation reported that the peer is gone.
     pub fn is_peer_gone(&self) -> bool {
         matches!(self, Failure::Reported { error: ucp::Error::PeerGone(_), .. })
     }
 
-    /// A receive ended with something else than its message.
+    /// A receive did not get its message.
     #[cold]
     pub fn wrong(
         what: &str,
@@ -74,7 +74,7 @@ impl Failure {
         ))
     }
 
-    /// A message's bytes are not what was sent.
+    /// A message's bytes differ.
     #[cold]
     pub fn damaged(message: &Message, mismatch: Mismatch) -> Failure {
         Failure::Violation(format!("message {} of {} bytes is damaged: {mismatch}", message.seq, message.len))

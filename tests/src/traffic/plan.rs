@@ -16,62 +16,52 @@ use std::ops::Range;
 
 /// Messages in a block; the last one of a run may be shorter.
 pub const BLOCK: u64 = 64;
-/// Ordered streams per direction.
 const STREAMS: u64 = 8;
-/// Bits of the tag below the stream.
 const STREAM_SHIFT: u32 = 56;
-/// Compares the stream only.
 const STREAM_MASK: u64 = u64::MAX << STREAM_SHIFT;
 
-/// CompleteOn a send is to end.
+/// When a send completes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CompleteOn {
-    /// CompleteOn its buffer may be used again.
     Sent,
-    /// CompleteOn the receiver has the message.
+    /// When the receiver has the message.
     Received,
 }
 
-/// A message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// Its number in its direction: the order of sending.
+    /// Sequence number in its direction.
     pub seq: u64,
-    /// Its tag: stream, and number.
+    /// Stream and number.
     pub tag: u64,
-    /// Its length, bytes.
     pub len: usize,
-    /// CompleteOn its send ends.
     pub complete_on: CompleteOn,
-    /// Room of the receive it meets, if too short for it.
+    /// Size of its receive, if too short.
     pub short: Option<usize>,
 }
 
 /// A receive, and the message that must match it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Receive {
-    /// Tag to match.
     pub tag: u64,
-    /// Bits of the tag that count.
     pub mask: u64,
-    /// Takes messages of the partner only, not of anybody.
+    /// Names the partner as the sender.
     pub from_partner: bool,
     /// Position of its message in the block.
     pub of: usize,
 }
 
-/// Whether the receiver hurries to post a block.
+/// When the receives of a block are posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Posting {
-    /// As soon as there is room.
     Early,
-    /// CompleteOn the block's first message is there: it is unexpected.
+    /// When the block's first message has arrived unexpected.
     Late,
-    /// As `Late`, and the first message is taken by a probe and received by its handle.
+    /// Late, and the first message is claimed by a probe.
     Probed,
 }
 
-/// A number of messages in a row and the receives for them.
+/// Consecutive messages and the receives for them.
 #[derive(Clone, Debug, Default)]
 pub struct Block {
     /// In the order of sending.
@@ -90,17 +80,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// `total` messages in a direction (0 or 1) of the run of `seed`.
+    /// Plans `total` messages in a direction (0 or 1) of the run of `seed`.
     pub fn new(seed: u64, direction: u64, total: u64, sizes: Sizes) -> Plan {
         Plan { seed, direction, total, sizes }
     }
 
-    /// Messages in all.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Number of blocks.
     pub fn blocks(&self) -> u64 {
         self.total.div_ceil(BLOCK)
     }
@@ -109,7 +97,7 @@ impl Plan {
         block * BLOCK..self.total.min((block + 1) * BLOCK)
     }
 
-    /// Draws block number `n` into `block`; answers how it is to be posted.
+    /// Draws block number `n` into `block`; answers how it is posted.
     pub fn draw(&self, n: u64, block: &mut Block) -> Posting {
         let mut rng = Rng::new(self.seed, (n << 1) | self.direction);
         let any = rng.percent(20);
@@ -155,7 +143,7 @@ fn receives_by_stream(block: &mut Block, exact: u64, rng: &mut Rng) {
         if rng.percent(exact) {
             receives.push(whole);
         } else {
-            // The bits below the stream do not count: they are filled to show it.
+            // Bits below the stream are set, as they must not count.
             by_stream.push(Receive { tag: message.tag ^ (message.seq | 1), mask: STREAM_MASK, ..whole });
         }
     }
@@ -220,8 +208,7 @@ mod tests {
     }
 
     proptest! {
-        /// The promise of the module: a correct receiver gives each receive its message, however arrivals and posts
-        /// interleave.
+        /// A correct receiver gives each receive its message, however arrivals and posts interleave.
         #[test]
         fn matching_does_not_depend_on_timing(seed in any::<u64>(), times in any::<u64>()) {
             let plan = plan(seed, 64 * 6);

@@ -1,5 +1,5 @@
-//! The receiving half of one process: posts the receives of the plan, block by block, and checks what each one got.
-//! Gives a credit back for every so many messages. Never waits; the run loop comes back.
+//! The receiving half of one process: posts the receives of the plan block by block, checks each, and returns
+//! credits. Never waits.
 
 use super::buffers::Buffers;
 use super::plan::{Block, Message, Plan, Posting, Receive};
@@ -9,22 +9,21 @@ use std::collections::VecDeque;
 use ucp::rdm::RecvStatus;
 use ucp::{ANY_TAG, Ep, Error, Match, RecvRequest, SendRequest, Worker};
 
-/// A receive on its way.
+/// A receive in flight.
 enum Request {
-    /// With room for the message.
     Whole(RecvRequest<Vec<u8>>),
-    /// Too short for it: boxes have exactly the room they have.
+    /// Too short; boxes have no spare capacity.
     Short(RecvRequest<Box<[u8]>>),
 }
 
 struct Open {
     message: Message,
-    /// `None`: by the handle of a probe.
+    /// `None`: claimed by a probe.
     receive: Option<Receive>,
     request: Request,
 }
 
-/// Everything on its way in.
+/// All receives of a process.
 pub struct Receiver {
     plan: Plan,
     seed: u64,
@@ -38,11 +37,10 @@ pub struct Receiver {
     buffers: Buffers,
     credits: VecDeque<SendRequest<Vec<u8>>>,
     credits_given: u64,
-    /// Messages received and checked.
     pub received: u64,
-    /// Their bytes, as sent.
+    /// Bytes of these messages, as sent.
     pub bytes: u64,
-    /// Received into too short a buffer, as planned.
+    /// Truncated as planned.
     pub truncated: u64,
     /// Blocks posted after their first message had come.
     pub late_blocks: u64,
@@ -70,17 +68,15 @@ impl Receiver {
         }
     }
 
-    /// Everything is received and checked, and its credits are sent.
     pub fn is_done(&self) -> bool {
         self.received == self.plan.total() && self.credits.is_empty()
     }
 
-    /// Receives open.
     pub fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// Posts and checks what can be; `true` if anything moved.
+    /// Posts and checks what it can; answers whether anything moved.
     pub fn step(&mut self, worker: &Worker, ep: &Ep) -> Result<bool, Failure> {
         let before = (self.received, self.next_block, self.credits.len());
         while self.open.len() < self.window
@@ -121,7 +117,8 @@ impl Receiver {
                 self.waiting = Some(posting);
                 return Ok(false);
             };
-            // Every message of earlier blocks has a receive posted, so the oldest unexpected one is the first of this.
+            // Earlier blocks have all their receives posted, so the oldest unexpected message is the first of
+            // this block.
             let first = self.block.messages[0];
             if (found.tag, found.len, found.from) != (first.tag, first.len as u64, ep.peer()) {
                 return Err(Failure::wrong("probe", &first, None, &found));

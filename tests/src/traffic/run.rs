@@ -1,6 +1,6 @@
-//! The run of one process: opens a worker, meets the partner over the pipe, drives both halves to their end, and looks
-//! whether anything is left. Called by the binary in both roles. Never waits for ever: a partner that is gone or a run
-//! that does not move becomes a [`Failure`] within seconds.
+//! One process of a run: opens a worker, exchanges addresses over the pipe, runs both halves to their end,
+//! and checks that nothing is left. A partner that is gone or a run that stands still becomes a [`Failure`]
+//! within seconds.
 
 use super::plan::Plan;
 use super::recv::Receiver;
@@ -17,42 +17,45 @@ use ucp::{ANY_TAG, Address, Context, Ep, EpParams, ErrorMode, Match, Worker};
 use ucs::config::Source;
 use ucs::sys::cpu::{self, CpuSet};
 
-/// A living partner without anything moving for this long is a stall.
+/// A run that stands still for this long has stalled.
 const STALL_TIMEOUT: Duration = Duration::from_secs(20);
-/// A dead partner must be told by the transport within this.
+/// A dead partner must be reported by the transport within this.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Patience with the other process where it only has to start or to end.
+/// For the other process to start or to end.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is to be run.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Transports, as `UCX_TLS` takes them.
     pub tls: String,
     /// Messages each way.
     pub messages: u64,
-    /// Names the run.
+    /// The seed.
     pub seed: u64,
-    /// Sends running, and receives open before the next block is posted.
+    /// Sends in flight, and receives open before the next block is posted.
     pub window: usize,
     /// Longest message, bytes.
     pub max: usize,
-    /// Each process on a cpu of its own, if there are two.
+    /// Pins each process to a cpu, if there are two.
     pub pinned: bool,
 }
 
-/// What the processes say to each other out of band.
+/// Messages over the pipe.
 #[derive(Debug, Serialize, Deserialize)]
 enum Line {
-    /// The child's address.
-    ChildAddress { address: Vec<u8> },
+    ChildAddress {
+        address: Vec<u8>,
+    },
     /// The parent's address, and the lengths at which its protocols change.
-    ParentAddress { address: Vec<u8>, thresholds: Vec<usize> },
-    /// Everything I had to do is done.
+    ParentAddress {
+        address: Vec<u8>,
+        thresholds: Vec<usize>,
+    },
     Done(Box<Report>),
 }
 
-/// The process that was started by hand: starts the other one with `args`. Answers both reports, its own first.
+/// Runs the first process, which starts the other one with `args`. Answers both reports, its own first.
 pub fn parent(options: &Options, args: &[String]) -> Result<(Report, Report), Failure> {
     pin(options, 0);
     let worker = open(options)?;
@@ -71,7 +74,7 @@ pub fn parent(options: &Options, args: &[String]) -> Result<(Report, Report), Fa
     }
 }
 
-/// The process that was started by [`parent`].
+/// Runs the process that [`parent`] started.
 pub fn child(options: &Options) -> Result<(), Failure> {
     pin(options, 1);
     let worker = open(options)?;
@@ -113,7 +116,7 @@ fn connect(worker: &Worker, address: &[u8]) -> Result<(Ep, Failed), Failure> {
     Ok((worker.connect(&address, EpParams { errors })?, failed))
 }
 
-/// Lengths at which the protocol changes, for tagged messages of either kind.
+/// Lengths at which the protocol of tagged messages changes, plain and sync.
 fn thresholds(ep: &Ep) -> Vec<usize> {
     let mut thresholds = Vec::new();
     for sync in [Sync::No, Sync::Yes] {
@@ -184,7 +187,7 @@ impl Run {
         Ok(report)
     }
 
-    /// Tells the partner, answers what it asks until it is done too, then looks whether anything is left.
+    /// Exchanges reports, and progresses until the partner is done too; then checks that nothing is left.
     fn finish(&mut self, mine: &Report) -> Result<Report, Failure> {
         self.partner.send(&Line::Done(Box::new(mine.clone())))?;
         let mut timer = StallTimer::default();
@@ -196,15 +199,14 @@ impl Run {
                 None => {}
             }
             if let Err(failure) = self.check_progress(&mut timer, events > 0) {
-                // Who has heard that we are done, and is, may leave; and what it has said last comes by a thread, of its end tells
-                // the kernel: either may be first.
+                // A partner that is done may leave, and its report may arrive after the news of its end.
                 match failure.is_peer_gone().then(|| self.partner.recv(NOTIFY_TIMEOUT)) {
                     Some(Ok(Line::Done(theirs))) => break *theirs,
                     _ => return Err(failure),
                 }
             }
         };
-        // Both have everything: what still comes is too much.
+        // Both have everything: nothing may come any more.
         let mut idle = 0;
         while idle < 1000 {
             idle = if self.worker.progress() > 0 { 0 } else { idle + 1 };
@@ -221,7 +223,7 @@ impl Run {
         }
     }
 
-    /// Errors told by callback; stalls; a partner process that is gone. // Called in every turn: cheap if it moves.
+    /// Checks for reported errors, stalls, and a partner process that is gone. Cheap while the run moves.
     fn check_progress(&mut self, timer: &mut StallTimer, moved: bool) -> Result<(), Failure> {
         if let Some(error) = self.failed.take() {
             return Err(Failure::Reported { what: "endpoint".into(), error });
@@ -254,7 +256,7 @@ impl Run {
     }
 }
 
-/// Looks at the clock now and then while nothing moves.
+/// Reads the clock now and then while nothing moves.
 #[derive(Default)]
 struct StallTimer {
     idle_polls: u32,

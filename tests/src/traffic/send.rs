@@ -1,5 +1,5 @@
-//! The sending half of one process: draws messages from the plan, fills and sends them, within a window of running
-//! sends and the credits the partner gave back. Never waits; the run loop comes back.
+//! The sending half of one process: fills and sends the messages of the plan, within a window of sends and
+//! the credits returned by the partner. Never waits.
 
 use super::buffers::Buffers;
 use super::plan::{Block, CompleteOn, Plan};
@@ -8,16 +8,15 @@ use crate::pattern::Pattern;
 use std::collections::VecDeque;
 use ucp::{Ep, RecvRequest, SendRequest, Worker};
 
-/// Untagged receives kept posted for credits.
 const CREDIT_RECEIVES: usize = 4;
 
-/// Everything on its way out.
+/// All sends of a process.
 pub struct Sender {
     plan: Plan,
     seed: u64,
     me: u64,
     window: usize,
-    /// Messages that may be sent beyond those the partner has acknowledged.
+    /// Messages that may be sent beyond those acknowledged.
     ahead: u64,
     block: Block,
     next_block: u64,
@@ -26,16 +25,13 @@ pub struct Sender {
     buffers: Buffers,
     credits: VecDeque<RecvRequest<Vec<u8>>>,
     credits_got: u64,
-    /// Sends started.
     pub started: u64,
-    /// Sends that have ended.
     pub ended: u64,
-    /// Sends that end at the receiver.
     pub sync: u64,
 }
 
 impl Sender {
-    /// Sends `plan` as sender `me` with at most `window` sends running.
+    /// Sends `plan` as sender `me` with at most `window` sends in flight.
     pub fn new(plan: Plan, seed: u64, me: u64, window: usize) -> Sender {
         Sender {
             plan,
@@ -56,17 +52,15 @@ impl Sender {
         }
     }
 
-    /// Messages the partner has acknowledged.
     pub fn acknowledged(&self) -> u64 {
         self.credits_got * CREDIT_EVERY
     }
 
-    /// Everything is sent, ended and acknowledged.
     pub fn is_done(&self) -> bool {
         self.ended == self.plan.total() && self.credits_got == self.plan.total() / CREDIT_EVERY
     }
 
-    /// Starts and ends what can be; `true` if anything moved.
+    /// Starts and completes what it can; answers whether anything moved.
     pub fn step(&mut self, worker: &Worker, ep: &Ep) -> Result<bool, Failure> {
         let before = (self.started, self.ended, self.credits_got);
         self.take_credits(worker)?;
@@ -106,7 +100,7 @@ impl Sender {
         });
     }
 
-    /// Credits are untagged messages, numbered: their order is checked as well.
+    /// Credits are numbered untagged messages: their order is checked too.
     fn take_credits(&mut self, worker: &Worker) -> Result<(), Failure> {
         while self.credits.len() < CREDIT_RECEIVES {
             self.credits.push_back(worker.msg_recv(Vec::with_capacity(16)));
@@ -128,7 +122,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Takes back the receives for credits that will not come; they must be as they were posted.
+    /// Cancels the receives of credits that will not come.
     pub fn close(&mut self) -> Result<(), Failure> {
         for request in self.credits.drain(..) {
             match (request.cancel(), request.wait()) {

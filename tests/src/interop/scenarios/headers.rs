@@ -1,5 +1,5 @@
-//! Ours asks for constant header length: each request of libfabric's then carries its address, first and last, which `run`
-//! looks for on the wire. Played by `scenarios`.
+//! Constant header length requested by ours: each request of libfabric's carries its address, which `run`
+//! checks on the wire.
 
 use super::zerocopy;
 use crate::interop::control::{bytes, sum};
@@ -7,12 +7,12 @@ use crate::interop::matrix::MTU;
 use crate::interop::pair::{Msg, Pair, PlayError, wrong};
 use crate::interop::process::Stack;
 
-/// Where a longer header moves the sender's packet_boundary between one packet and several, bytes: nine lengths up to the packet's.
+/// Lengths around the limit of one packet, bytes.
 fn packet_boundary() -> impl Iterator<Item = usize> {
     (MTU - 128..=MTU).step_by(16)
 }
 
-/// Messages by every protocol, writes, reads and atomics, of which libfabric sends all but one in three.
+/// Messages by every protocol, writes, reads and atomics, most of them sent by libfabric.
 pub fn constant(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     pair.set("UCX_CONST_HDR", "y");
     pair.restart(to)?;
@@ -33,7 +33,7 @@ pub fn constant(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     pair.disconnect()
 }
 
-/// libfabric writes into our memory, computes there and reads it, by packets.
+/// libfabric writes, reads and computes in our memory by packets.
 fn one_sided(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     const ALL: usize = 100_000;
     let from = to.other();
@@ -59,7 +59,7 @@ fn one_sided(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
             return Err(wrong(from, "other bytes were read", &line));
         }
     }
-    // The sum of an element and another: what was there comes back.
+    // The fetched value is the old one.
     pair.end(from)
         .step(&format!("fetch f 8 seed=1 cseed=1 op=2 type=7 count=1 addr={addr:#x} key={key:#x}"))?;
     let line = pair.end(from).ended("f")?;
@@ -69,7 +69,7 @@ fn one_sided(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     Ok(())
 }
 
-/// The same between ours and a receiver that takes only bytes: what it sends has headers, and these have its address.
+/// Ours and a receiver that takes only bytes: what the receiver sends has headers with its address.
 pub fn constant_back(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     pair.set("UCX_CONST_HDR", "y");
     zerocopy::headerless(pair, to)

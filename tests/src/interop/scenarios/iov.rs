@@ -1,14 +1,14 @@
-//! Receives of ours into several pieces of memory, by every protocol that libfabric sends with. Played by `scenarios`.
+//! Receives of ours into several pieces of memory, by every protocol of libfabric's.
 
 use crate::interop::matrix::Nic;
 use crate::interop::pair::{Msg, Pair, PlayError};
 use crate::interop::process::Stack;
 
-/// One packet, several, windows, read.
+/// Eager, medium, long-CTS and read.
 const LENS: [usize; 4] = [100, 20_000, 300_000, (1 << 20) + 7];
 
-/// Each length into one, three and seven pieces of odd lengths: expected or not, tagged or not, confirmed or not; then more than
-/// the pieces hold.
+/// Receives each length into one, three and seven pieces of odd lengths: expected or not, tagged or not,
+/// delivery complete or not; then truncated.
 pub fn into_pieces(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     let from = to.other();
     for (key, value) in Nic::Reads.settings() {

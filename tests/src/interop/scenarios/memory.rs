@@ -1,11 +1,11 @@
-//! Situations with memory: writes of a copy, and no registrations left. Played by `scenarios`.
+//! Scenarios of memory: injected writes, and exhausted registrations.
 
 use crate::interop::control::{bytes, sum};
 use crate::interop::matrix::Nic;
 use crate::interop::pair::{Msg, Pair, PlayError, wrong};
 use crate::interop::process::{ProcessError, Stack};
 
-/// libfabric's inject functions for writes: the buffer is its caller's again at once.
+/// libfabric's inject functions for writes: the buffer may be reused at once.
 pub fn injected(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     let from = to.other();
     pair.connect()?;
@@ -27,7 +27,7 @@ pub fn injected(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
             }
         }
         there[at..at + len].copy_from_slice(&bytes(len, nth as u64));
-        // What has no data shows when a later message has come: RTW and RTM are not ordered, so look again and again.
+        // RTW and RTM are not ordered, so a write without data is polled for.
         let want = format!("{:016x}", sum(&there));
         let mut line = pair.end(to).step("look m")?;
         for _ in 0..200 {
@@ -49,8 +49,8 @@ pub fn nacks(release: (u64, u64)) -> bool {
     release >= (1, 20)
 }
 
-/// The receiver's device takes no more registrations. Where both ends know READ_NACK the sender sends what was to be read;
-/// else ours reads by way of its own buffers, and libfabric tries again until some registrations are given back.
+/// The receiver's device takes no more registrations. If both ends know READ_NACK the sender sends the data;
+/// else ours reads through its own buffers, and libfabric retries until registrations are released.
 pub fn runs_out(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     for (key, value) in Nic::Reads.settings() {
         pair.set(key, value);

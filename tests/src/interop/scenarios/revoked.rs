@@ -1,16 +1,15 @@
-//! Memory that is asked for when it has been taken back: the target refuses, and who asked hears of it or not. Played by
-//! `scenarios`.
+//! Reads of revoked memory: the target refuses, and reports it if the reader knows PEER_ERROR.
 
 use std::time::Duration;
 
 use crate::interop::pair::{Pair, PlayError, wrong};
 use crate::interop::process::Stack;
 
-/// The bit of the HANDSHAKE by which an end says that it knows PEER_ERROR: releases of libfabric after 2.6.0.
+/// HANDSHAKE bit of ends that know PEER_ERROR: releases of libfabric after 2.6.0.
 const PEER_ERROR: u64 = 1 << 9;
 
-/// libfabric reads memory that was taken back. One that knows PEER_ERROR ends the read with an error; another must not
-/// be knows_peer_error, and waits. Messages go on either way.
+/// libfabric reads revoked memory. If it knows PEER_ERROR the read fails; else it must not be told, and
+/// waits. Messages go on either way.
 pub fn read_of_revoked_memory(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     let from = to.other();
     pair.connect()?;
@@ -49,7 +48,7 @@ pub fn read_of_revoked_memory(pair: &mut Pair, to: Stack) -> Result<(), PlayErro
         let msg = pair.msg(1000);
         pair.expected(sender, &msg, 0)?;
     }
-    // The target says what it has refused.
+    // The target reports what it has refused.
     let said = pair.end(to).unclaimed_lines();
     match said.iter().find(|line| !line.text().contains("BadAccess")) {
         None if said.len() == 2 => pair.disconnect(),

@@ -1,17 +1,16 @@
-//! Several peers at once, and peers of another kind of network. Played by `scenarios`.
+//! Several peers at once, and peers with another MTU.
 
 use crate::interop::control::{Line, bytes, sum};
 use crate::interop::pair::{Msg, Pair, PlayError, wrong};
 use crate::interop::process::{EndProcess, Stack};
 
-/// Who sends to the one, and hears from it. The first of them is the pair's other end.
+/// The senders besides the pair's other end.
 const SENDERS: [Stack; 3] = [Stack::Ours, Stack::Libfabric, Stack::Libfabric];
 /// Messages of each.
 const EACH: usize = 30;
-/// By each protocol.
+/// Lengths of each protocol.
 const LENS: [usize; 5] = [0, 100, 8900, 20_000, 300_000];
 
-/// Seed of message `nth` of sender `who`: its number among all.
 fn seed(who: usize, nth: usize) -> u64 {
     (who * 1000 + nth) as u64
 }
@@ -20,7 +19,7 @@ fn len(nth: usize) -> usize {
     LENS[nth % LENS.len()] + nth
 }
 
-/// Everybody sends to `to` by the same tags, then `to` answers everybody.
+/// Every sender sends to `to` with the same tags, then `to` answers all.
 pub fn several(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     pair.connect()?;
     let hub = pair.address(to).to_owned();
@@ -33,13 +32,13 @@ pub fn several(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
         let (ours, theirs) = match (to, who) {
             (Stack::Ours, Stack::Libfabric) => (&hub, &address),
             (Stack::Libfabric, Stack::Ours) => (&address, &hub),
-            // Two of one library: what they say to each other is checked too.
+            // Packets between two ends of one stack are checked too.
             _ => (&hub, &address),
         };
         pair.note(ours, theirs);
     }
     let senders = SENDERS.len() + 1;
-    // Half of the receives are there before; they name their senders, the others do not.
+    // Half of the receives are posted early, and half name their senders.
     let post = |pair: &mut Pair, who: usize, nth: usize| {
         let step = format!("recv r{who}.{nth} {} tag={nth} from={who}", len(nth));
         pair.end(to).step(&step).map(drop)
@@ -96,7 +95,7 @@ fn all(senders: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..EACH).flat_map(move |nth| (0..senders).map(move |who| (who, nth)))
 }
 
-/// Member `who` of the senders, by its number as a peer.
+/// Sender `who`, by its number as a peer.
 fn sender_process(pair: &mut Pair, first: Stack, who: usize) -> &mut EndProcess {
     match who {
         0 => pair.end(first),
@@ -104,7 +103,8 @@ fn sender_process(pair: &mut Pair, first: Stack, who: usize) -> &mut EndProcess 
     }
 }
 
-/// The receiver's packets are half as long as the sender's. (Nothing in the protocol tells one end the other's.)
+/// The receiver's packets are half as long as the sender's. Nothing in the protocol tells one end the other's
+/// MTU.
 pub fn mtus(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     let from = to.other();
     pair.set("SOFTEFA_MTU", "4096");
@@ -120,7 +120,7 @@ pub fn mtus(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
         let msg = Msg { tag: Some(2), ..pair.msg(len) };
         pair.expected(to, &msg, 0)?;
     }
-    // The error may come behind the end of the message that was too long.
+    // The error may come after the send of the long message has ended.
     for _ in 0..20 {
         let msg = Msg { tag: Some(3), ..pair.msg(6000) };
         pair.send(from, &msg)?;

@@ -1,21 +1,21 @@
-//! A receiver whose device puts messages straight into its buffers: libfabric's, with releases that have that mode, to which
-//! ours sends without headers; and ours, to which releases without it send packets. Played by `scenarios`.
+//! Zero-copy receivers: libfabric's, in releases that have the mode, to which ours sends without headers; and
+//! ours, to which other releases send packets.
 
 use crate::interop::pair::{Msg, Pair, PlayError, wrong};
 use crate::interop::process::Stack;
 
-/// The mode by a queue pair of its own: since 1.22, and not offered any more from 2.6 on.
+/// Whether libfabric has the mode with a queue pair of its own: from 1.22 up to 2.5.
 pub fn exists(release: (u64, u64)) -> bool {
     ((1, 22)..(2, 6)).contains(&release)
 }
 
-/// The bit of the HANDSHAKE by which a receiver asks for it.
+/// HANDSHAKE bit by which a receiver asks for it.
 const USER_RECV_QP: u64 = 1 << 7;
 
-/// Messages of every length that the receiver takes, with and without data, before and after their receives; what it does
-/// not take; and the way back, which is as ever.
+/// Messages of every length, with and without data, expected and not; messages that the receiver rejects; and
+/// messages the other way.
 pub fn headerless(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
-    // What goes out before the HANDSHAKE has come would be lost.
+    // Messages sent before the HANDSHAKE has come would be lost.
     pair.set("UCX_UNTAGGED_WAIT", "y");
     pair.restart(to.other())?;
     let ours = pair.open(Stack::Ours)?;
@@ -24,7 +24,7 @@ pub fn headerless(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     pair.introduce(&ours, &theirs)?;
     for (nth, len) in [8, 0, 1, 31, 32, 33, 100, 4096, 8000].into_iter().enumerate() {
         let msg = Msg { data: (nth % 2 == 1).then_some(0xda7a_0000 + nth as u64), ..pair.msg(len) };
-        // libfabric takes no receive without room in this mode.
+        // libfabric takes no empty receive in this mode.
         pair.expected(to.other(), &msg, 1 + 16 * (nth % 3))?;
         let late = Msg { data: msg.data, ..pair.msg(len) };
         pair.send(to.other(), &late)?;
@@ -69,7 +69,7 @@ pub fn headerless(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     pair.disconnect()
 }
 
-/// Ours is the receiver: whatever libfabric sends, packets or bytes alone, meets the receives that the device has.
+/// Ours receives packets and headerless messages of libfabric into posted receives.
 pub fn in_place(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     pair.set("UCX_ZCOPY_RECV", "y");
     pair.restart(to)?;
@@ -91,7 +91,7 @@ pub fn in_place(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
         pair.received(to, &late)?;
         pair.sent(from, &late)?;
     }
-    // Who knows nothing of the mode sends all in packets; who does, no more than a few until our HANDSHAKE has come.
+    // A libfabric without the mode sends all in packets; others only until our HANDSHAKE has come.
     let line = pair.end(to).step("passed")?;
     let passed = line.number_at(1);
     match pair.release()? {

@@ -173,19 +173,25 @@ fn panels(points: &[Point]) -> Vec<Panel> {
             runs.push(&point.run);
         }
     }
-    let mut colors = 0;
+    // Latency and bandwidth of one operation share a colour.
+    let mut operations: Vec<String> = Vec::new();
     let mut panels = Vec::new();
     for axis in [Axis::Latency, Axis::Bandwidth] {
         let named = name_points(points.iter().filter(|p| p.axis() == axis).collect());
         let mut curves = Vec::new();
         for (name, by_run) in named {
+            let operation = name.replace(" latency", "").replace(" bandwidth", "");
+            let known = operations.iter().position(|known| *known == operation);
+            let color = known.unwrap_or(operations.len());
+            if known.is_none() {
+                operations.push(operation);
+            }
             for (dash, run) in runs.iter().enumerate() {
                 let Some(values) = by_run.get(run) else { continue };
                 let points = values.iter().map(|(size, value)| (*size as f64, *value)).collect();
                 let label = printable(&format!("{name}, {run}"));
-                curves.push(Curve { label, color: colors, dash, points });
+                curves.push(Curve { label, color, dash, points });
             }
-            colors += 1;
         }
         if !curves.is_empty() {
             panels.push(Panel { axis, curves });
@@ -300,8 +306,8 @@ mod tests {
         let want = [
             ("tag latency, this library", 0, 0),
             ("tag latency, UCX 1.13.1", 0, 1),
-            ("tag bandwidth, this library", 1, 0),
-            ("tag bandwidth, UCX 1.13.1", 1, 1),
+            ("tag bandwidth, this library", 0, 0),
+            ("tag bandwidth, UCX 1.13.1", 0, 1),
         ];
         assert_eq!(curves, want);
         assert_eq!(panels[1].curves[0].points, [(8.0, 1.048576)], "GB/s");

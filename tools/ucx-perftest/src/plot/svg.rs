@@ -61,13 +61,13 @@ impl Scale {
         if value.is_finite() { value.clamp(self.low, self.high) } else { self.low }
     }
 
-    /// Sizes: a tick at every power of two, or at every power of 4, 8, ... if these would be too many.
+    /// Sizes: ticks at powers of 2, or of 8 or 1024 if these would be too many.
     fn sizes(values: impl Iterator<Item = f64> + Clone) -> Scale {
         let (low, high) = bounds(values, 1.0);
         let (low, high) = if low == high { (low / 2.0, high * 2.0) } else { (low, high) };
         let exponents = low.log2().ceil() as i32..=high.log2().floor() as i32;
         let every = |step: i32| exponents.clone().filter(move |e| e % step == 0);
-        let step = (1..).find(|step| every(*step).count() <= MAX_TICKS).unwrap_or(1);
+        let step = [1, 3].into_iter().find(|step| every(*step).count() <= MAX_TICKS).unwrap_or(10);
         Scale { low, high, ticks: every(step).map(|e| 2f64.powi(e)).collect() }
     }
 
@@ -166,7 +166,10 @@ pub fn draw(panels: &[Panel]) -> Result<String, String> {
                 draw_panel(area, panel, axis, &scale)
             }
             Axis::Bandwidth => {
-                let scale = Scale::bandwidth(panel.values());
+                // The legend stands above the curves.
+                let legend = (LEGEND_LINE * panel.curves.len() + 16) as f64 / f64::from(height - 96);
+                let room = 1.0 / (1.0 - legend.min(0.5));
+                let scale = Scale::bandwidth(panel.values().map(|value| value * room));
                 draw_panel(area, panel, Linear { high: scale.high, ticks: scale.ticks.clone() }, &scale)
             }
         })?;

@@ -5,7 +5,7 @@ use suites::conform::peer_failure::{self, FailingPeer};
 use suites::conform::threads::{self, SharedPair};
 use suites::{conform_suite, peer_failure_suite, threads_suite};
 use ucs::config::Source;
-use uct::wrap::{Gated, Paired, ThreadMode, Traced};
+use uct::wrap::{Locked, Paired, ThreadMode};
 use uct::{any, cma, loopback, posix};
 
 fn to_itself() -> Pair<loopback::Iface> {
@@ -32,22 +32,14 @@ conform_suite!(posix_paired, || {
     let open = || Paired::new(posix::Iface::open(&Default::default()).unwrap());
     Pair::by_ep(open(), open())
 });
-conform_suite!(posix_traced, || {
-    let open = || {
-        Traced::new(posix::Iface::open(&Default::default()).unwrap(), |event| {
-            assert!(event.len >= event.head.len())
-        })
-    };
+conform_suite!(posix_locked, || {
+    let open = || Locked::new(posix::Iface::open(&Default::default()).unwrap(), ThreadMode::Multi);
     Pair::new(open(), open())
 });
-conform_suite!(posix_gated, || {
-    let open = || Gated::new(posix::Iface::open(&Default::default()).unwrap(), ThreadMode::Multi);
-    Pair::new(open(), open())
-});
-conform_suite!(any_efa_gated, || {
+conform_suite!(any_efa_locked, || {
     let bare = Source::empty().with("UCX_EFA_BARE_RX_QUEUE_LEN", "16");
     let iface = || any::open("efa", "softefa0", &bare).unwrap();
-    let open = || Gated::new(iface(), ThreadMode::Serialized);
+    let open = || Locked::new(iface(), ThreadMode::Serialized);
     Pair::new(open(), open())
 });
 conform_suite!(any_efa_paired, || {
@@ -99,7 +91,7 @@ threads_suite!(posix_threads_itself, || SharedPair::with_itself(threads::open("p
 threads_suite!(posix_threads_traced, || {
     let open = || {
         let iface = threads::open("posix", "memory");
-        let look = |event: uct::wrap::TraceEvent<'_>| assert!(event.len >= event.head.len());
+        let look = |event: uct::mt::TraceEvent<'_>| assert!(event.len >= event.head.len());
         iface.set_tracer(Some(Box::new(look))).unwrap();
         iface
     };
@@ -119,7 +111,7 @@ const PEER: &str = env!("CARGO_BIN_EXE_peer");
 // `self` is one thread: no peer can fail.
 peer_failure_suite!(posix_peer_failure, || FailingPeer::in_process(PEER, "posix", "memory"));
 peer_failure_suite!(posix_gated_peer_failure, || FailingPeer::wrapped(PEER, "posix", "memory", |iface| {
-    Gated::new(iface, ThreadMode::Multi)
+    Locked::new(iface, ThreadMode::Multi)
 }));
 peer_failure_suite!(cma_peer_failure, || FailingPeer::in_process(PEER, "cma", "memory"));
 peer_failure_suite!(efa_peer_failure, || FailingPeer::in_process(PEER, "efa", "softefa0"));

@@ -13,7 +13,7 @@ use suites::partner::Partner;
 use ucs::testing::skipped;
 use uct::Worker;
 use uct::api::{
-    AllocReq, Am, AtomicOp, Comp, Ep, EpTag, Error, Iface as _, Md, Memory, Refused, Sent, Sink, Source,
+    AllocReq, Am, AtomicOp, Comp, Ep, EpTag, Error, Iface as _, Md, Memory, Refused, Sent, Sink, SrcAddr,
 };
 use uct::posix::Iface;
 
@@ -72,7 +72,7 @@ fn contact_of(iface: &Iface) -> Contact {
 /// Counts, and checks the order of each writer.
 struct Check {
     next: [u64; 2],
-    sources: [Option<Source>; 2],
+    sources: [Option<SrcAddr>; 2],
 }
 
 impl Sink for Check {

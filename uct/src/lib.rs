@@ -36,6 +36,7 @@ pub mod api;
 pub mod base;
 #[cfg(not(loom))]
 pub mod cma;
+mod delegate;
 #[cfg(not(loom))]
 pub mod efa;
 #[cfg(not(loom))]

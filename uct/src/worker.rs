@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_sleeps_and_goes_on() {
+    fn a_worker_sleeps_while_operations_are_pending() {
         for tl in ["self", "posix"] {
             let open = || any::open(tl, "memory", &Source::empty()).unwrap();
             let (worker, from, to) = (Worker::new(), Rc::new(open()), open());

@@ -4,7 +4,8 @@ use super::{Log, MAX_POLLS, Pair, bytes, ordered, sizes};
 use std::cell::RefCell;
 use std::rc::Rc;
 use uct::api::{
-    AllocReq, Am, Caps, Comp, Ep, EpTag, Error, Iface, Iov, Md, Memory, RecvDesc, Refused, Sent, Sink, Source,
+    AllocReq, Am, Caps, Comp, Ep, EpTag, Error, Iface, Iov, Md, Memory, RecvDesc, Refused, Sent, Sink,
+    SrcAddr,
 };
 
 /// Sends a message of each size by `send` and compares what arrives.
@@ -255,14 +256,14 @@ pub fn source_names_the_sender<I: Iface>(p: &Pair<I>) {
     b.ams.append(&mut a.ams);
     p.arrived(&mut b, 4);
     let of = |id| {
-        let mut all: Vec<Source> =
+        let mut all: Vec<SrcAddr> =
             b.ams.iter().filter(|(packet, _)| packet[0] == id).map(|(_, source)| *source).collect();
         all.dedup();
         all
     };
     assert_eq!((of(1).len(), of(2).len()), (1, 1));
     assert_eq!(of(1) == of(2), p.same);
-    assert_ne!(of(1)[0], Source::default());
+    assert_ne!(of(1)[0], SrcAddr::default());
 }
 
 struct Keeper(Vec<RecvDesc>);

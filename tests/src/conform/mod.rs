@@ -17,7 +17,7 @@ pub mod resources;
 pub mod rma;
 pub mod threads;
 
-use uct::api::{Am, Comp, Ep, EpTag, Error, Iface, Imm, Outcome, Refused, Sent, Sink, Source, UserRecv};
+use uct::api::{Am, Comp, Ep, EpTag, Error, Iface, Imm, Outcome, Refused, Sent, Sink, SrcAddr, UserRecv};
 
 /// Two connected interfaces, which may be the same one.
 pub struct Pair<I: Iface> {
@@ -39,7 +39,7 @@ pub struct Pair<I: Iface> {
 #[derive(Default)]
 pub struct Log {
     /// Packets, id byte first, with their senders.
-    pub ams: Vec<(Vec<u8>, Source)>,
+    pub ams: Vec<(Vec<u8>, SrcAddr)>,
     /// Completions by token.
     pub comps: Vec<(u64, Result<(), Error>)>,
     /// Immediates.

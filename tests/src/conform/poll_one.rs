@@ -2,7 +2,7 @@
 
 use super::{Log, Pair, ordered};
 use std::cell::RefCell;
-use uct::api::{Caps, Ep, Iface, PollOne, Refused, Source};
+use uct::api::{Caps, Ep, Iface, PollOne, Refused, SrcAddr};
 
 /// Messages are taken by `poll_one`, left by it, or delivered by polls, in any order.
 pub fn poll_one_and_poll_share_messages<I: Iface>(p: &Pair<I>) {
@@ -42,7 +42,7 @@ pub fn poll_one_and_poll_share_messages<I: Iface>(p: &Pair<I>) {
             0 => {
                 let is_wanted = look % 8 == 0;
                 let seen = RefCell::new(None);
-                let glance = p.b.poll_one(|packet: &[u8], _: Source| {
+                let glance = p.b.poll_one(|packet: &[u8], _: SrcAddr| {
                     *seen.borrow_mut() = Some(number(packet));
                     is_wanted
                 });

@@ -79,7 +79,7 @@ fn unopened(r: &TlResource) -> TransportInfo {
     TransportInfo {
         transport: r.tl,
         device: r.dev.clone(),
-        about: r.about.clone(),
+        about: r.description.clone(),
         kind: r.kind.to_string(),
         unusable: None,
         memory: Vec::new(),
@@ -320,8 +320,8 @@ mod tests {
             tl: "efa",
             dev: "rdmap0s31:1".into(),
             kind: uct::api::DevKind::Net,
-            about: "EFA NIC (0xefa2) at 0000:00:1f.0".into(),
-            messages: true,
+            description: "EFA NIC (0xefa2) at 0000:00:1f.0".into(),
+            has_am: true,
             is_software: false,
         };
         let text =

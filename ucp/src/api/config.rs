@@ -124,7 +124,7 @@ pub(crate) fn choose(found: &[TlResource], config: &Config) -> Result<Vec<TlReso
         .iter()
         .filter(|r| tls.allows(|name| named(name, r)))
         // One without messages (`cma`) is no lane by itself; naming it does no harm.
-        .filter(|r| r.messages)
+        .filter(|r| r.has_am)
         .filter(|r| r.kind != DevKind::Net || devices.allows(|name| name == "all" || r.dev == name))
         .cloned()
         .collect();
@@ -145,7 +145,7 @@ pub(crate) fn choose(found: &[TlResource], config: &Config) -> Result<Vec<TlReso
 /// Those that carry no messages (`cma`) and that `config` does not exclude: they serve beside others.
 pub(crate) fn choose_beside(found: &[TlResource], config: &Config) -> Vec<TlResource> {
     let tls = List::read(&config.tls);
-    let wanted = found.iter().filter(|r| !r.messages && tls.allows(|name| named(name, r)));
+    let wanted = found.iter().filter(|r| !r.has_am && tls.allows(|name| named(name, r)));
     wanted.cloned().collect()
 }
 
@@ -215,8 +215,8 @@ mod tests {
             tl,
             dev: dev.into(),
             kind,
-            about: String::new(),
-            messages: true,
+            description: String::new(),
+            has_am: true,
             is_software: dev.starts_with("soft"),
         };
         vec![
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn one_without_messages_serves_beside_others() {
         let mut found = found();
-        found.push(TlResource { tl: "cma", messages: false, ..found[1].clone() });
+        found.push(TlResource { tl: "cma", has_am: false, ..found[1].clone() });
         for (tls, want) in [("all", 1), ("shm", 1), ("posix", 0), ("posix,cma", 1), ("^cma", 0)] {
             let config = Config { tls: tls.into(), ..Config::default() };
             assert_eq!(choose_beside(&found, &config).len(), want, "{tls}");

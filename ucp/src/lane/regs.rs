@@ -163,13 +163,13 @@ impl Regs {
         if self.handles.len() <= at {
             self.handles.resize_with(at + 1, MemHandles::default);
         }
-        self.handles[at].enter(mem.clone());
+        self.handles[at].insert(mem.clone());
     }
 
     /// The program is about to let go of it. Operations that use it keep it until their end.
     pub(crate) fn disown(&mut self, lane: LaneIdx, mem: &Rc<Mem>) {
         if let Some(handles) = self.handles.get_mut(usize::from(lane.0)) {
-            handles.leave(mem);
+            handles.remove(mem);
         }
     }
 

@@ -65,7 +65,7 @@ pub(crate) struct Short<'a> {
 impl RecvCallback for Short<'_> {
     // HOT
     #[inline(always)]
-    fn on_packet(mut self, packet: &[u8], from: uct::api::Source) -> bool {
+    fn on_packet(mut self, packet: &[u8], from: uct::api::SrcAddr) -> bool {
         let from = Source { node: from.node, port: from.port };
         self.engine.take_short(&mut self.inlet, self.wire, from, packet)
     }

@@ -14,7 +14,7 @@ use crate::wire::{EfaStatus, MAX_IOV, MsgClass, RawAddr, RmaIov, UserRecvQp};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct PeerId(pub u32);
 
-/// Who sent a packet, as the wire knows it (see `uct::api::Source`).
+/// Who sent a packet, as the wire knows it (see `uct::api::SrcAddr`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
 pub struct Source {
     /// Interface id, or the low eight bytes of the GID.

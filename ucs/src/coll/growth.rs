@@ -2,14 +2,14 @@
 //! written once and then kept: half of a doubled one would stay empty. Growing still takes constant time on average.
 
 /// Growth, as a part of what there is.
-const SHARE: usize = 16;
+const FRACTION: usize = 16;
 /// Least growth, elements.
-const LEAST: usize = 16;
+const MIN_GROWTH: usize = 16;
 
 /// Makes room for one element more, and for a few that may follow.
 pub fn reserve_one<T>(list: &mut Vec<T>) {
     if list.len() == list.capacity() {
-        list.reserve_exact(LEAST.max(list.len() / SHARE));
+        list.reserve_exact(MIN_GROWTH.max(list.len() / FRACTION));
     }
 }
 
@@ -30,7 +30,7 @@ mod tests {
             let before = list.capacity();
             push(&mut list, n);
             grown += usize::from(list.capacity() != before);
-            assert!(list.capacity() <= list.len() + LEAST.max(list.len() / SHARE));
+            assert!(list.capacity() <= list.len() + MIN_GROWTH.max(list.len() / FRACTION));
         }
         assert!(grown < 150, "{grown}");
         assert!(list.iter().copied().eq(0..100_000));

@@ -83,7 +83,7 @@ pub struct Slots<T, const INDEX_BITS: u32 = 20, const HALF: u8 = WHOLE> {
 type Chunk<T> = [Entry<T>; CHUNK];
 
 impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
-    const SPLIT_OK: () = {
+    const VALID_SPLIT: () = {
         let most = if HALF == LOWER_EVEN || HALF == LOWER_ODD { 29 } else { 30 };
         assert!(
             INDEX_BITS >= 1 && INDEX_BITS <= most,
@@ -104,7 +104,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
 
     /// Empty, allowed to grow up to [`Self::MAX`] elements. Allocates nothing.
     pub const fn new() -> Self {
-        let () = Self::SPLIT_OK;
+        let () = Self::VALID_SPLIT;
         Slots { chunks: Vec::new(), free: NIL, len: 0, limit: 1 << INDEX_BITS }
     }
 
@@ -154,7 +154,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         if self.free == NIL && !self.grow() {
             return Err(value);
         }
-        Ok(self.place(value))
+        Ok(self.insert_free(value))
     }
 
     /// Inserts what `make` builds from its own id; `None` (and `make` not called) when the limit is reached.
@@ -175,7 +175,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
 
     /// Puts `value` into the first free slot, which must exist.
     #[inline]
-    fn place(&mut self, value: T) -> SlotId {
+    fn insert_free(&mut self, value: T) -> SlotId {
         let index = self.free;
         let entry = self.entry_mut(index);
         let Body::Free { next } = entry.body else { unreachable!("free list names a used slot") };
@@ -286,7 +286,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         if entry.generation != id.0 >> INDEX_BITS || matches!(entry.body, Body::Free { .. }) {
             return None;
         }
-        entry.generation = Self::after(entry.generation);
+        entry.generation = Self::next_generation(entry.generation);
         let body = std::mem::replace(&mut entry.body, Body::Free { next: self.free });
         self.free = index as u32;
         self.len -= 1;
@@ -303,7 +303,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         let (index, free) = (Self::index_of(id), self.free);
         match self.chunks.get_mut(index / CHUNK).map(|chunk| &mut chunk[index % CHUNK]) {
             Some(entry) if entry.generation == id.0 >> INDEX_BITS && matches!(entry.body, Body::Full(_)) => {
-                entry.generation = Self::after(entry.generation);
+                entry.generation = Self::next_generation(entry.generation);
                 entry.body = Body::Free { next: free };
             }
             _ => return false,
@@ -336,7 +336,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         match &mut self.chunks.get_mut(index / CHUNK)?[index % CHUNK] {
             Entry { generation, body: Body::Full(value) } if *generation == id.0 >> INDEX_BITS => {
                 let answer = f(value)?;
-                *generation = Self::after(*generation);
+                *generation = Self::next_generation(*generation);
                 Some((Self::id(index as u32, *generation), answer))
             }
             _ => None,
@@ -351,7 +351,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         let index = Self::index_of(id);
         match &mut self.chunks.get_mut(index / CHUNK)?[index % CHUNK] {
             Entry { generation, body: Body::Full(value) } if *generation == id.0 >> INDEX_BITS => {
-                *generation = Self::after(*generation);
+                *generation = Self::next_generation(*generation);
                 Some((Self::id(index as u32, *generation), value))
             }
             _ => None,
@@ -360,7 +360,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
 
     /// The generation that follows.
     #[inline]
-    const fn after(generation: u32) -> u32 {
+    const fn next_generation(generation: u32) -> u32 {
         let next = generation + 1;
         if next == Self::GENERATIONS.1 { Self::GENERATIONS.0 } else { next }
     }
@@ -429,7 +429,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> OccupiedSlot<'_, T, INDEX_BITS, H
     /// Drops it; its id is stale from now on. // HOT
     #[inline(always)]
     pub fn end(self) {
-        self.entry.generation = Slots::<T, INDEX_BITS, HALF>::after(self.entry.generation);
+        self.entry.generation = Slots::<T, INDEX_BITS, HALF>::next_generation(self.entry.generation);
         self.entry.body = Body::Free { next: *self.free };
         *self.free = self.index;
         *self.len -= 1;

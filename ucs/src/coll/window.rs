@@ -21,15 +21,15 @@ pub const fn seq_le(a: u32, b: u32) -> bool {
 
 /// Where an arriving number lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SeqPosition {
     /// Exactly the expected one.
-    Now,
+    Expected,
     /// Later by this many (1 or more) and inside the window: keep it.
-    Later(u32),
+    Ahead(u32),
     /// Before the expected one: seen already.
-    Seen,
+    Duplicate,
     /// Outside the window: a peer that does not keep to the rules, or a window too small.
-    TooFar,
+    OutOfWindow,
 }
 
 /// The next expected sequence number and how far ahead of it is accepted.
@@ -55,12 +55,12 @@ impl SeqWindow {
     /// Places `seq` without changing the window.
     #[inline]
     // HOT
-    pub const fn place(&self, seq: u32) -> Place {
+    pub const fn classify(&self, seq: u32) -> SeqPosition {
         match seq_diff(seq, self.next) {
-            0 => Place::Now,
-            d if d < 0 => Place::Seen,
-            d if (d as u32) < self.size => Place::Later(d as u32),
-            _ => Place::TooFar,
+            0 => SeqPosition::Expected,
+            d if d < 0 => SeqPosition::Duplicate,
+            d if (d as u32) < self.size => SeqPosition::Ahead(d as u32),
+            _ => SeqPosition::OutOfWindow,
         }
     }
 
@@ -84,16 +84,16 @@ mod tests {
     }
 
     #[test]
-    fn places() {
+    fn numbers_are_classified() {
         let mut w = SeqWindow::new(u32::MAX, 4);
-        assert_eq!(w.place(u32::MAX), Place::Now);
-        assert_eq!(w.place(0), Place::Later(1));
-        assert_eq!(w.place(2), Place::Later(3));
-        assert_eq!(w.place(3), Place::TooFar);
-        assert_eq!(w.place(u32::MAX - 1), Place::Seen);
+        assert_eq!(w.classify(u32::MAX), SeqPosition::Expected);
+        assert_eq!(w.classify(0), SeqPosition::Ahead(1));
+        assert_eq!(w.classify(2), SeqPosition::Ahead(3));
+        assert_eq!(w.classify(3), SeqPosition::OutOfWindow);
+        assert_eq!(w.classify(u32::MAX - 1), SeqPosition::Duplicate);
         w.advance();
         assert_eq!(w.next(), 0);
-        assert_eq!(w.place(u32::MAX), Place::Seen);
-        assert_eq!(w.place(3), Place::Later(3));
+        assert_eq!(w.classify(u32::MAX), SeqPosition::Duplicate);
+        assert_eq!(w.classify(3), SeqPosition::Ahead(3));
     }
 }

@@ -7,7 +7,7 @@ use super::parse::ConfigValue;
 use super::source::{ConfigError, Origin, Source};
 
 /// `Ok`, or what would have been accepted instead.
-pub type Verdict = Result<(), String>;
+pub type CheckResult = Result<(), String>;
 
 /// One key, as declared.
 #[derive(Clone, Copy, Debug)]
@@ -22,16 +22,16 @@ pub struct KeyDesc {
     pub unit: &'static str,
     /// Allowed range ("within 1..=8"), or empty.
     pub range: &'static str,
-    /// Further condition in words, or empty.
-    pub words: &'static str,
+    /// Further condition in condition, or empty.
+    pub condition: &'static str,
     /// Would this text be accepted?
-    pub judge: fn(&str) -> Verdict,
+    pub validate: fn(&str) -> CheckResult,
 }
 
 impl KeyDesc {
     /// Range and condition in one text; empty when there is neither.
     pub fn limits(&self) -> String {
-        [self.range, self.words].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join(", ")
+        [self.range, self.condition].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -51,7 +51,7 @@ impl TableDesc {
     pub fn check(&self, source: &Source) -> Result<(), ConfigError> {
         self.keys.iter().try_for_each(|key| {
             let Some((value, origin)) = source.lookup(key.name) else { return Ok(()) };
-            (key.judge)(value).map_err(|expected| bad_value(key, value, origin, expected))
+            (key.validate)(value).map_err(|expected| bad_value(key, value, origin, expected))
         })
     }
 }
@@ -71,7 +71,7 @@ fn bad_value(key: &KeyDesc, value: &str, origin: Origin, expected: String) -> Co
 
 /// Parses and checks one value. Called by the macro.
 #[doc(hidden)]
-pub fn judge<T: ConfigValue>(
+pub fn validate<T: ConfigValue>(
     key: &KeyDesc,
     text: &str,
     within: impl FnOnce(&T) -> bool,
@@ -90,10 +90,10 @@ pub fn judge<T: ConfigValue>(
 pub fn read_key<T: ConfigValue>(
     key: &KeyDesc,
     source: &Source,
-    judge: impl FnOnce(&str) -> Result<T, String>,
+    validate: impl FnOnce(&str) -> Result<T, String>,
 ) -> Result<T, ConfigError> {
     let (value, origin) = source.lookup(key.name).unwrap_or((key.default, Origin::Default));
-    judge(value).map_err(|expected| bad_value(key, value, origin, expected))
+    validate(value).map_err(|expected| bad_value(key, value, origin, expected))
 }
 
 /// `range.contains(value)`, with the element type fixed by the value. Called by the macro.
@@ -118,7 +118,7 @@ macro_rules! config_table {
                 $fvis:vis $field:ident : $ty:ty = $default:literal, key $key:literal
                     $(, unit $unit:literal)?
                     $(, range $range:expr)?
-                    $(, check $check:expr => $words:literal)?
+                    $(, check $check:expr => $condition:literal)?
                 ;
             )+
         }
@@ -137,12 +137,12 @@ macro_rules! config_table {
             #[allow(non_camel_case_types, clippy::enum_variant_names)]
             enum Index { $($field),+ }
 
-            struct Judge;
+            struct Validate;
             #[allow(unused_mut, unused_assignments)]
-            impl Judge {
+            impl Validate {
                 $(
                     fn $field(text: &str) -> ::core::result::Result<$ty, ::std::string::String> {
-                        $crate::config::judge::<$ty>(&KEYS[Index::$field as usize], text, |_value| {
+                        $crate::config::validate::<$ty>(&KEYS[Index::$field as usize], text, |_value| {
                             let mut good = true;
                             $(good &= $crate::config::decl_within($range, _value);)?
                             $(
@@ -162,8 +162,8 @@ macro_rules! config_table {
                     help: concat!($($help),+),
                     unit: concat!($($unit)?),
                     range: concat!($("within ", stringify!($range))?),
-                    words: concat!($($words)?),
-                    judge: |text| Judge::$field(text).map(drop),
+                    condition: concat!($($condition)?),
+                    validate: |text| Validate::$field(text).map(drop),
                 }
             ),+];
 
@@ -181,7 +181,7 @@ macro_rules! config_table {
                         $($field: $crate::config::read_key(
                             &KEYS[Index::$field as usize],
                             source,
-                            Judge::$field,
+                            Validate::$field,
                         )?,)+
                     })
                 }

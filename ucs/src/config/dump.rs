@@ -8,7 +8,7 @@ use super::source::{Origin, Source};
 /// A key and the text in force for it.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Effective {
-    /// Full name.
+    /// Detail name.
     pub name: &'static str,
     /// Text in force (not necessarily valid: see [`TableDesc::check`]).
     pub value: String,
@@ -18,7 +18,7 @@ pub struct Effective {
     pub default: &'static str,
     /// Unit or empty.
     pub unit: &'static str,
-    /// Range and condition in words, or empty.
+    /// Range and condition in condition, or empty.
     pub limits: String,
     /// Help text.
     pub help: &'static str,
@@ -44,7 +44,7 @@ fn one(key: &KeyDesc, source: &Source) -> Effective {
 
 /// How much to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
+pub enum Detail {
     /// `NAME=value` lines that a shell or a file accepts.
     Values,
     /// With help, unit, range, default and origin as comments.
@@ -52,12 +52,12 @@ pub enum Full {
 }
 
 /// Prints a table as lines a shell can read back.
-pub fn print(out: &mut impl fmt::Write, table: &TableDesc, source: &Source, how: Full) -> fmt::Result {
-    if how == Full::Help {
+pub fn print(out: &mut impl fmt::Write, table: &TableDesc, source: &Source, how: Detail) -> fmt::Result {
+    if how == Detail::Help {
         writeln!(out, "#\n# {}\n#", table.title.trim())?;
     }
     for key in effective(table, source) {
-        if how == Full::Help {
+        if how == Detail::Help {
             writeln!(out, "\n# {}", key.help)?;
             let mut facts = Vec::new();
             if !key.unit.is_empty() {

@@ -14,7 +14,7 @@ pub fn lint(tables: &[&TableDesc]) -> Vec<String> {
         if !seen.insert(key.name) {
             wrong.push(format!("{}: declared twice", key.name));
         }
-        if let Err(expected) = (key.judge)(key.default) {
+        if let Err(expected) = (key.validate)(key.default) {
             wrong.push(format!("{}: default {:?} is refused: expected {expected}", key.name, key.default));
         }
         if !key.name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_') {

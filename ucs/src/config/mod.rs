@@ -28,10 +28,10 @@ mod lint;
 mod parse;
 mod source;
 
-pub use decl::{KeyDesc, Table, TableDesc, Verdict};
+pub use decl::{CheckResult, KeyDesc, Table, TableDesc};
 #[doc(hidden)]
-pub use decl::{judge, read_key, within as decl_within};
-pub use dump::{Effective, Full, effective, print};
+pub use decl::{read_key, validate, within as decl_within};
+pub use dump::{Detail, Effective, effective, print};
 pub use lint::lint;
 pub use parse::{Auto, ConfigValue, parse_size};
 pub use source::{ConfigError, FileConfig, Origin, Source, UnknownKey};

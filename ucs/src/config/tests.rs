@@ -223,7 +223,7 @@ fn unknown_names_are_found_with_the_nearest_known() {
 fn dumps_can_be_read_back() {
     let source = Source::empty().with("UCX_TEST_CELLS", "1k");
     let mut text = String::new();
-    print(&mut text, &TestConfig::DESC, &source, Full::Help).unwrap();
+    print(&mut text, &TestConfig::DESC, &source, Detail::Help).unwrap();
     assert!(text.starts_with("#\n# For the tests, on two lines.\n#\n\n# A ring.\n"), "{text}");
     assert!(
         text.contains("# (unit: cells; within 2..=65536, a power of two; default: 256; set by: override)\nUCX_TEST_CELLS=1k\n"),
@@ -231,7 +231,7 @@ fn dumps_can_be_read_back() {
     );
     assert!(text.contains("# From here on rendezvous.\n# (unit: bytes)\nUCX_TEST_THRESH=auto\n"), "{text}");
     let mut plain = String::new();
-    print(&mut plain, &TestConfig::DESC, &source, Full::Values).unwrap();
+    print(&mut plain, &TestConfig::DESC, &source, Detail::Values).unwrap();
     let pairs: Vec<_> = plain.lines().map(|l| l.split_once('=').unwrap()).collect();
     assert_eq!(pairs.len(), TestConfig::DESC.keys.len());
     let again = Source::from_vars(vars(&pairs)).unwrap();

@@ -57,12 +57,12 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
 #[inline(always)]
 unsafe fn copy_avx(from: *const u8, to: *mut u8, len: usize) {
     /// Bytes of a turn of the loop, and of the tail.
-    const TURN: usize = 128;
-    const { assert!(LONG >= 32 + TURN) };
+    const STEP: usize = 128;
+    const { assert!(LONG >= 32 + STEP) };
     let skip = 32 - (to as usize & 31);
     // Written in assembly because the compiler takes a loop of loads and stores for a `memcpy`, and calls it.
     // SAFETY: every load and store lies within `len` bytes of its pointer: the head has 32 of them, a turn begins below the
-    // last TURN, where the tail begins. `clobber_abi` covers all vector registers, whose upper halves are cleared at the end.
+    // last STEP, where the tail begins. `clobber_abi` covers all vector registers, whose upper halves are cleared at the end.
     unsafe {
         core::arch::asm!(
             "vmovdqu ymm0, [rsi]",
@@ -92,8 +92,8 @@ unsafe fn copy_avx(from: *const u8, to: *mut u8, len: usize) {
             "vmovdqu [{tail_to} + 96], ymm3",
             "vzeroupper",
             skip = in(reg) skip,
-            tail_from = in(reg) from.wrapping_add(len - TURN),
-            tail_to = in(reg) to.wrapping_add(len - TURN),
+            tail_from = in(reg) from.wrapping_add(len - STEP),
+            tail_to = in(reg) to.wrapping_add(len - STEP),
             inout("rsi") from => _,
             inout("rdi") to => _,
             clobber_abi("C"),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_of_some_turns() {
+    fn every_length_of_some_steps() {
         (LONG..LONG + 300).for_each(|len| check(len, 5, 40));
     }
 

@@ -20,7 +20,7 @@ unsafe impl Send for FixedMap {}
 unsafe impl Sync for FixedMap {}
 
 /// The length to map, if `at` is aligned for it.
-fn checked(at: NonNull<u8>, len: usize, pages: Pages) -> Result<usize, MemError> {
+fn check_len(at: NonNull<u8>, len: usize, pages: Pages) -> Result<usize, MemError> {
     let unit = if pages == Pages::Huge2M { HUGE_2M } else { page_size() };
     let bad = MemError::BadLength { len };
     let len = round_up(len, unit).filter(|n| *n > 0 && *n <= isize::MAX as usize).ok_or(bad)?;
@@ -36,7 +36,7 @@ fn checked(at: NonNull<u8>, len: usize, pages: Pages) -> Result<usize, MemError>
 impl FixedMap {
     /// Maps at least `len` zeroed bytes of this process alone at `at`.
     pub fn anon(at: NonNull<u8>, len: usize, opts: MapOpts) -> Result<FixedMap, MemError> {
-        let len = checked(at, len, opts.pages)?;
+        let len = check_len(at, len, opts.pages)?;
         check_room("memory at a fixed address", len, opts)?;
         let mut flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
         if opts.pages == Pages::Huge2M {
@@ -46,7 +46,7 @@ impl FixedMap {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: without replacing what is there, a new mapping changes no memory that anybody uses.
         let got = unsafe { rustix::mm::mmap_anonymous(at.as_ptr().cast(), len, prot, flags) };
-        let map = FixedMap::made(at, len, got)?;
+        let map = FixedMap::from_mmap(at, len, got)?;
         if opts.pages == Pages::Transparent {
             advise_huge(map.as_ptr(), len);
         }
@@ -61,21 +61,21 @@ impl FixedMap {
     /// [put there](Self::map_file), and it costs no memory. The file, which is mapped a first time wherever there is room, could
     /// take just that place otherwise.
     pub fn reserve(at: NonNull<u8>, len: usize, pages: Pages) -> Result<FixedMap, MemError> {
-        let len = checked(at, len, pages)?;
+        let len = check_len(at, len, pages)?;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE | MapFlags::NORESERVE;
         // SAFETY: as in `anon`.
         let got = unsafe { rustix::mm::mmap_anonymous(at.as_ptr().cast(), len, ProtFlags::empty(), flags) };
-        FixedMap::made(at, len, got)
+        FixedMap::from_mmap(at, len, got)
     }
 
     /// Maps a memory file once more, at `at`.
     pub fn file(at: NonNull<u8>, mem: &SharedMem) -> Result<FixedMap, MemError> {
-        let len = checked(at, mem.len(), Pages::Small)?;
+        let len = check_len(at, mem.len(), Pages::Small)?;
         let (prot, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED_NOREPLACE);
         // SAFETY: as in `anon`.
         let got = unsafe { rustix::mm::mmap(at.as_ptr().cast(), len, prot, flags, mem, 0) };
-        FixedMap::made(at, len, got)
+        FixedMap::from_mmap(at, len, got)
     }
 
     /// Puts a memory file of the same length, made with `opts`, in place of these pages, whose contents are lost.
@@ -97,7 +97,7 @@ impl FixedMap {
         Ok(())
     }
 
-    fn made(
+    fn from_mmap(
         at: NonNull<u8>,
         len: usize,
         got: Result<*mut std::ffi::c_void, rustix::io::Errno>,
@@ -161,12 +161,12 @@ mod tests {
         assert_eq!(unsafe { at.as_ptr().wrapping_add(4999).read() }, 0);
         drop(map);
         let mem = SharedMem::create("fixed", 4096, MapOpts::default()).unwrap();
-        let twice = FixedMap::file(at, &mem).unwrap();
+        let second = FixedMap::file(at, &mem).unwrap();
         // SAFETY: inside both mappings, which are ours.
-        unsafe { twice.as_ptr().write_volatile(7) };
+        unsafe { second.as_ptr().write_volatile(7) };
         // SAFETY: as above.
         assert_eq!(unsafe { mem.as_ptr().read_volatile() }, 7);
-        drop(twice);
+        drop(second);
         let mut reserved = FixedMap::anon(at, 4096, MapOpts::default()).unwrap();
         reserved.map_file(&mem, MapOpts::default()).unwrap();
         // SAFETY: as above.

@@ -309,7 +309,7 @@ impl SharedMem {
 
     /// Maps a segment received as a descriptor, under the same conditions as [`open_proc`](Self::open_proc).
     pub fn from_fd(fd: OwnedFd, min_len: usize) -> Result<SharedMem, MemError> {
-        let len = acceptable(&fd, min_len)?;
+        let len = check_segment(&fd, min_len)?;
         Ok(SharedMem { map: map_file(&fd, len)?, fd })
     }
 
@@ -378,7 +378,7 @@ impl SharedMap {
     /// Maps a segment received as a descriptor, under the same conditions as [`SharedMem::open_proc`], for reading only or for
     /// writing too.
     pub fn from_fd(fd: OwnedFd, min_len: usize, writes: bool) -> Result<SharedMap, MemError> {
-        let len = acceptable(&fd, min_len)?;
+        let len = check_segment(&fd, min_len)?;
         let map = match writes {
             true => map_file(&fd, len)?,
             false => {
@@ -397,12 +397,12 @@ impl From<SharedMem> for SharedMap {
 }
 
 /// Lengths below this are not worth asking the system how much memory is left.
-const ALWAYS_TRY: usize = 16 << 20;
+const MIN_CHECKED_LEN: usize = 16 << 20;
 
 /// Refuses to fill more than the machine or the container has left: the kernel would not refuse, it would kill.
 /// The huge page pool is different: it answers for itself.
 pub(super) fn check_room(what: &'static str, len: usize, opts: MapOpts) -> Result<(), MemError> {
-    if len < ALWAYS_TRY || opts.fill == Fill::Lazy || opts.pages == Pages::Huge2M {
+    if len < MIN_CHECKED_LEN || opts.fill == Fill::Lazy || opts.pages == Pages::Huge2M {
         return Ok(());
     }
     match super::avail::available() {
@@ -435,7 +435,7 @@ fn memfd(name: &str, pages: Pages) -> Result<OwnedFd, rustix::io::Errno> {
 }
 
 /// The length of what a peer named, if it is a memory file that cannot shrink.
-fn acceptable(fd: &OwnedFd, min_len: usize) -> Result<usize, MemError> {
+fn check_segment(fd: &OwnedFd, min_len: usize) -> Result<usize, MemError> {
     let stat = rustix::fs::fstat(fd).map_err(|e| MemError::os("fstat", "shared memory", min_len, e))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(MemError::Refused { why: "it is not a memory file" });

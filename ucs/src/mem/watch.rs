@@ -4,11 +4,11 @@
 //!
 //! Where there is no userfaultfd, [`Watch::open`] says so and the cache must not keep what its owner may unmap.
 
-mod notices;
+mod events;
 
 use crate::Errno;
-use notices::Notices;
-pub use notices::Taken;
+pub use events::Cursor;
+use events::UnmapEvents;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -81,7 +81,7 @@ const STACK: usize = 64 << 10;
 #[derive(Debug)]
 struct Shared {
     uffd: Arc<OwnedFd>,
-    notices: Arc<Notices>,
+    events: Arc<UnmapEvents>,
     stop: Arc<EventFd>,
     reader: Option<JoinHandle<()>>,
     /// A page that is watched and never goes, to ask the kernel by.
@@ -97,8 +97,8 @@ pub struct Watch(Arc<Shared>);
 impl Watch {
     /// Starts to listen, with a thread of its own for the whole process. An error says why the system does not tell us.
     pub fn open() -> Result<Watch, Errno> {
-        static THE: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
-        let mut the = lock(&THE);
+        static SHARED: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
+        let mut the = lock(&SHARED);
         let here = std::process::id();
         if let Some(shared) = the.upgrade().filter(|shared| shared.pid == here) {
             return Ok(Watch(shared));
@@ -116,15 +116,15 @@ impl Watch {
     /// Gives each range (first byte, bytes) that went away since `taken` to `each`: everything, if there were too many.
     /// Nothing new costs one load. // HOT
     #[inline]
-    pub fn take(&self, taken: &mut Taken, each: impl FnMut(usize, usize)) {
-        if self.0.notices.is_new(taken) {
-            self.0.notices.take(taken, each);
+    pub fn drain(&self, taken: &mut Cursor, each: impl FnMut(usize, usize)) {
+        if self.0.events.is_new(taken) {
+            self.0.events.drain(taken, each);
         }
     }
 
-    /// Whether no thread is just unmapping watched memory without having been let go: then [`Watch::take`] tells, from now
+    /// Whether no thread is just unmapping watched memory without having been let go: then [`Watch::drain`] tells, from now
     /// on, of all memory that a mapping made before this call may have replaced. One system call.
-    pub fn is_settled(&self) -> bool {
+    pub fn is_quiescent(&self) -> bool {
         let range = Range { start: self.0.probe.as_ptr().addr() as u64, len: page_size() as u64 };
         let mut nothing = WriteProtect { range, mode: WP_NOTHING };
         // The kernel refuses (EAGAIN) from before the pages go until the one who unmaps goes on.
@@ -150,13 +150,13 @@ impl Shared {
         }
         let probe = Mapping::new(page_size(), MapOpts::default()).map_err(|_| Errno(libc::ENOMEM))?;
         let uffd = Arc::new(uffd);
-        let notices = Arc::new(Notices::new());
+        let events = Arc::new(UnmapEvents::new());
         let stop = Arc::new(EventFd::new()?);
         let reader = {
-            let (uffd, notices, stop) = (uffd.clone(), notices.clone(), stop.clone());
-            spawn_masked("memory-watch", STACK, move || listen(&uffd, &notices, &stop))?
+            let (uffd, events, stop) = (uffd.clone(), events.clone(), stop.clone());
+            spawn_masked("memory-watch", STACK, move || listen(&uffd, &events, &stop))?
         };
-        let shared = Shared { uffd, notices, stop, reader: Some(reader), probe, pid };
+        let shared = Shared { uffd, events, stop, reader: Some(reader), probe, pid };
         let page = NonNull::new(shared.probe.as_ptr()).ok_or(Errno(libc::EFAULT))?;
         shared.add(page, page_size())?;
         Ok(shared)
@@ -193,7 +193,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The thread. Asks no allocator.
-fn listen(uffd: &OwnedFd, notices: &Notices, stop: &EventFd) {
+fn listen(uffd: &OwnedFd, events: &UnmapEvents, stop: &EventFd) {
     loop {
         let mut fds =
             [PollFd::new(uffd, PollFlags::IN), PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
@@ -203,7 +203,7 @@ fn listen(uffd: &OwnedFd, notices: &Notices, stop: &EventFd) {
             Ok(_) if !fds[1].revents().is_empty() => return,
             Ok(_) => {}
         }
-        notices.begin();
+        events.begin();
         let mut msgs = [Msg::default(); 16];
         // SAFETY: the descriptor writes whole messages into the array, at most its size.
         let got = unsafe { libc::read(uffd.as_raw_fd(), msgs.as_mut_ptr().cast(), size_of_val(&msgs)) };
@@ -211,15 +211,15 @@ fn listen(uffd: &OwnedFd, notices: &Notices, stop: &EventFd) {
         for Msg { event, arg, .. } in &msgs[..count] {
             match *event {
                 // from, to, length
-                EVENT_REMAP => notices.tell(arg[0] as usize, arg[2] as usize),
+                EVENT_REMAP => events.push(arg[0] as usize, arg[2] as usize),
                 // start, end
                 EVENT_REMOVE | EVENT_UNMAP => {
-                    notices.tell(arg[0] as usize, arg[1].saturating_sub(arg[0]) as usize);
+                    events.push(arg[0] as usize, arg[1].saturating_sub(arg[0]) as usize);
                 }
                 _ => {}
             }
         }
-        notices.end();
+        events.end();
     }
 }
 

@@ -9,10 +9,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// The longest hint that is worth its time.
-const LONGEST: Duration = Duration::from_nanos(30);
+const MAX_HINT: Duration = Duration::from_nanos(30);
 /// Hints that are timed at once, and how often: who is interrupted meanwhile takes longer.
 const HINTS: u32 = 64;
-const TIMES: usize = 8;
+const SAMPLES: usize = 8;
 
 /// What to do between two looks at a word, if nothing else is to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +28,7 @@ impl SpinHint {
     }
 
     fn of(hint: Duration) -> SpinHint {
-        SpinHint { hints: hint <= LONGEST }
+        SpinHint { hints: hint <= MAX_HINT }
     }
 
     /// Leaves the word alone, for 30 ns at most. // HOT
@@ -46,7 +46,7 @@ fn shortest_hint() -> Duration {
         (0..HINTS).for_each(|_| std::hint::spin_loop());
         start.elapsed() / HINTS
     };
-    (0..TIMES).map(time).min().unwrap_or(Duration::MAX)
+    (0..SAMPLES).map(time).min().unwrap_or(Duration::MAX)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::mem::MemError;
 
 /// Whether a descriptor has no file behind it, for want of `/proc` to say what it is: eventfds are such. The others refuse a
 /// write of eight bytes, so that no harm comes of one.
-fn is_without_a_file(fd: &OwnedFd) -> bool {
+fn is_anonymous_inode(fd: &OwnedFd) -> bool {
     rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == 0)
 }
 
@@ -39,7 +39,7 @@ impl EventFd {
         let refused = MemError::Refused { why: "its wake-up descriptor is not an eventfd" };
         let is_one = match std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())) {
             Ok(to) => to.as_os_str() == "anon_inode:[eventfd]",
-            Err(_) => is_without_a_file(&fd),
+            Err(_) => is_anonymous_inode(&fd),
         };
         if !is_one {
             return Err(refused);
@@ -155,12 +155,12 @@ mod tests {
 
     #[test]
     fn without_proc_an_eventfd_is_told_from_what_has_a_file() {
-        assert!(is_without_a_file(&EventFd::new().unwrap().fd));
+        assert!(is_anonymous_inode(&EventFd::new().unwrap().fd));
         let (pipe, _) = rustix::pipe::pipe().unwrap();
         let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
         let file = std::fs::File::open("/dev/null").unwrap();
         for fd in [pipe, socket.into(), file.into()] {
-            assert!(!is_without_a_file(&fd));
+            assert!(!is_anonymous_inode(&fd));
         }
     }
 

@@ -1,21 +1,18 @@
 //! Endpoint of whichever transport. Delegation only; lists of local memory are rewritten on the stack.
 
-use super::kinds::{KeyOf, OfKind, both, each};
-use super::md::MIXED;
+use super::dispatch::{MemOfTransport, RkeyOfTransport, both, each};
+use super::md::WRONG_TRANSPORT;
 use super::{Ep, Mem, Rkey};
-use crate::api::{
-    self, AddrBuf, AtomicOp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pack, Pending, PendingQueued,
-    Refused, RemoteIov, UserQp, Word,
-};
+use crate::api::{self, Comp, EpTag, Error, Iov, Outcome, Pack, Pending, PendingQueued, Refused, RemoteIov};
+use crate::delegate::{ep_control, ep_rma, ep_sends};
 use arrayvec::ArrayVec;
-use std::ptr::NonNull;
 
 /// Longest iov list that fits the stack; no transport takes more.
 const MAX_IOV: usize = 32;
 
 /// Calls `go` with the list, with registrations of the transport that will use it. // HOT
 #[inline(always)]
-fn with_iov<'m, M: OfKind<'m> + 'm>(
+fn with_iov<'m, M: MemOfTransport<'m> + 'm>(
     iov: &[Iov<'m, Mem>],
     go: impl FnOnce(&[Iov<'m, M>]) -> Outcome,
 ) -> Outcome {
@@ -24,16 +21,18 @@ fn with_iov<'m, M: OfKind<'m> + 'm>(
 }
 
 #[inline(always)]
-pub(super) fn piece_of<'m, M: OfKind<'m> + 'm>(piece: &Iov<'m, Mem>) -> Result<Iov<'m, M>, Refused> {
+pub(super) fn piece_of<'m, M: MemOfTransport<'m> + 'm>(piece: &Iov<'m, Mem>) -> Result<Iov<'m, M>, Refused> {
     let mem = match piece.mem {
-        Some(mem) => Some(M::of_kind(mem).ok_or(MIXED)?),
+        Some(mem) => Some(M::of_any(mem).ok_or(WRONG_TRANSPORT)?),
         None => None,
     };
     Ok(Iov { addr: piece.addr, len: piece.len, stride: piece.stride, count: piece.count, mem })
 }
 
 #[inline(never)]
-fn list_of<'m, M: OfKind<'m> + 'm>(iov: &[Iov<'m, Mem>]) -> Result<ArrayVec<Iov<'m, M>, MAX_IOV>, Refused> {
+fn list_of<'m, M: MemOfTransport<'m> + 'm>(
+    iov: &[Iov<'m, Mem>],
+) -> Result<ArrayVec<Iov<'m, M>, MAX_IOV>, Refused> {
     if iov.len() > MAX_IOV {
         return Err(Error::TooLong { len: iov.len(), max: MAX_IOV }.into());
     }
@@ -41,7 +40,7 @@ fn list_of<'m, M: OfKind<'m> + 'm>(iov: &[Iov<'m, Mem>]) -> Result<ArrayVec<Iov<
 }
 
 /// The same for remote pieces and their keys.
-fn remote_of<'k, E: KeyOf>(
+fn remote_of<'k, E: RkeyOfTransport>(
     _ep: &E,
     remote: &[RemoteIov<'k, Rkey>],
 ) -> Result<ArrayVec<RemoteIov<'k, E::Rkey>, MAX_IOV>, Refused> {
@@ -51,10 +50,63 @@ fn remote_of<'k, E: KeyOf>(
     remote
         .iter()
         .map(|r| {
-            let rkey = E::key_of(r.rkey).ok_or(MIXED)?;
+            let rkey = E::rkey_of_any(r.rkey).ok_or(WRONG_TRANSPORT)?;
             Ok(RemoteIov { addr: r.addr, len: r.len, stride: r.stride, count: r.count, rkey })
         })
         .collect()
+}
+
+/// Defines a method as that of the endpoint inside, with registrations and keys of its transport.
+macro_rules! method {
+    ([$($attr:tt)*] [] $name:ident [$($generics:tt)*] ($($arg:ident: $T:ty),*) $Ret:ty;
+     iov() remote() rkey() comp($($comp:ident)?)) => {
+        $($attr)*
+        fn $name<$($generics)*>(&self, $($arg: $T),*) -> $Ret {
+            each!(self, Ep(ep) => ep.$name($($arg),*))
+        }
+    };
+    ([$($attr:tt)*] [] $name:ident [$($generics:tt)*] ($($arg:ident: $T:ty),*) $Ret:ty;
+     iov() remote() rkey($rkey:ident) comp($($comp:ident)?)) => {
+        $($attr)*
+        fn $name<$($generics)*>(&self, $($arg: $T),*) -> $Ret {
+            both!(self, $rkey, (Ep(ep), Rkey($rkey)) => ep.$name($($arg),*), else Err(WRONG_TRANSPORT.into()))
+        }
+    };
+    ([$($attr:tt)*] [unsafe] $name:ident [$($generics:tt)*] ($($arg:ident: $T:ty),*) $Ret:ty;
+     iov() remote() rkey($rkey:ident) comp($($comp:ident)?)) => {
+        $($attr)*
+        unsafe fn $name<$($generics)*>(&self, $($arg: $T),*) -> $Ret {
+            both!(
+                self, $rkey,
+                // SAFETY: the caller's promise is the same.
+                (Ep(ep), Rkey($rkey)) => unsafe { ep.$name($($arg),*) },
+                else Err(WRONG_TRANSPORT.into())
+            )
+        }
+    };
+    ([$($attr:tt)*] [unsafe] $name:ident [] ($($arg:ident: $T:ty),*) $Ret:ty;
+     iov($iov:ident) remote() rkey($rkey:ident) comp($comp:ident)) => {
+        $($attr)*
+        unsafe fn $name(&self, $($arg: $T),*) -> $Ret {
+            both!(
+                self, $rkey,
+                // SAFETY: the caller's promise is the same.
+                (Ep(ep), Rkey($rkey)) => with_iov($iov, |$iov| unsafe { ep.$name($($arg),*) }),
+                else Err(WRONG_TRANSPORT.into())
+            )
+        }
+    };
+    ([$($attr:tt)*] [unsafe] $name:ident [] ($($arg:ident: $T:ty),*) $Ret:ty;
+     iov($iov:ident) remote($($remote:ident)?) rkey() comp($comp:ident)) => {
+        $($attr)*
+        unsafe fn $name(&self, $($arg: $T),*) -> $Ret {
+            each!(self, Ep(ep) => with_iov($iov, |$iov| {
+                $(let $remote = &remote_of(ep, $remote)?[..];)?
+                // SAFETY: the caller's promise is the same.
+                unsafe { ep.$name($($arg),*) }
+            }))
+        }
+    };
 }
 
 impl api::Ep for Ep {
@@ -71,186 +123,14 @@ impl api::Ep for Ep {
     }
 
     // HOT
-    #[inline]
-    fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
-        each!(self, Ep(ep) => ep.am_short(id, header, payload))
-    }
-
-    // HOT
-    #[inline]
-    fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
-        each!(self, Ep(ep) => ep.am_short_iov(id, iov))
-    }
-
-    // HOT
-    #[inline]
-    fn am_bcopy<F: FnOnce(&mut [u8]) -> usize>(&self, id: u8, pack: F) -> Outcome<usize> {
-        each!(self, Ep(ep) => ep.am_bcopy(id, pack))
-    }
-
-    // HOT
-    #[inline(always)]
-    fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
-        each!(self, Ep(ep) => ep.am_packet(max, pack))
-    }
-
-    // HOT
     #[inline(always)]
     fn am_short_packet<P: Pack + Copy>(&self, max: usize, pack: P) -> Outcome<usize> {
         each!(self, Ep(ep) => ep.am_short_packet(max, pack.copy()))
     }
 
-    fn send_to_user_qp<F: FnOnce(&mut [u8]) -> usize>(
-        &self,
-        to: UserQp,
-        max: usize,
-        imm: Option<u32>,
-        pack: F,
-    ) -> Outcome<usize> {
-        each!(self, Ep(ep) => ep.send_to_user_qp(to, max, imm, pack))
-    }
-
     #[inline]
     fn max_bcopy(&self) -> usize {
         each!(self, Ep(ep) => ep.max_bcopy())
-    }
-
-    #[inline]
-    unsafe fn am_zcopy(&self, id: u8, header: &[u8], iov: &[Iov<'_, Mem>], comp: Comp) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        each!(self, Ep(ep) => with_iov(iov, |iov| unsafe { ep.am_zcopy(id, header, iov, comp) }))
-    }
-
-    #[inline]
-    fn put_short(&self, bytes: &[u8], remote: u64, rkey: &Rkey) -> Outcome {
-        both!(self, rkey, (Ep(ep), Rkey(rkey)) => ep.put_short(bytes, remote, rkey), else Err(MIXED.into()))
-    }
-
-    #[inline]
-    fn put_bcopy<F: FnOnce(&mut [u8]) -> usize>(
-        &self,
-        max: usize,
-        pack: F,
-        remote: u64,
-        rkey: &Rkey,
-    ) -> Outcome<usize> {
-        both!(self, rkey, (Ep(ep), Rkey(rkey)) => ep.put_bcopy(max, pack, remote, rkey), else Err(MIXED.into()))
-    }
-
-    #[inline]
-    unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, comp: Comp) -> Outcome {
-        both!(
-            self, rkey,
-            // SAFETY: the caller's promise is the same.
-            (Ep(ep), Rkey(rkey)) => with_iov(iov, |iov| unsafe { ep.put_zcopy(iov, remote, rkey, comp) }),
-            else Err(MIXED.into())
-        )
-    }
-
-    #[inline]
-    fn get_short(&self, out: &mut [u8], remote: u64, rkey: &Rkey) -> Outcome {
-        both!(self, rkey, (Ep(ep), Rkey(rkey)) => ep.get_short(out, remote, rkey), else Err(MIXED.into()))
-    }
-
-    #[inline]
-    fn get_bcopy<F: FnOnce(&[u8]) + 'static>(
-        &self,
-        len: usize,
-        unpack: F,
-        remote: u64,
-        rkey: &Rkey,
-        comp: Comp,
-    ) -> Outcome {
-        both!(
-            self, rkey,
-            (Ep(ep), Rkey(rkey)) => ep.get_bcopy(len, unpack, remote, rkey, comp),
-            else Err(MIXED.into())
-        )
-    }
-
-    #[inline]
-    unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, comp: Comp) -> Outcome {
-        both!(
-            self, rkey,
-            // SAFETY: the caller's promise is the same.
-            (Ep(ep), Rkey(rkey)) => with_iov(iov, |iov| unsafe { ep.get_zcopy(iov, remote, rkey, comp) }),
-            else Err(MIXED.into())
-        )
-    }
-
-    unsafe fn put_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], comp: Comp) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        each!(self, Ep(ep) => with_iov(iov, |iov| unsafe { ep.put_sgl(iov, &remote_of(ep, remote)?, comp) }))
-    }
-
-    unsafe fn get_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], comp: Comp) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        each!(self, Ep(ep) => with_iov(iov, |iov| unsafe { ep.get_sgl(iov, &remote_of(ep, remote)?, comp) }))
-    }
-
-    unsafe fn put_imm(
-        &self,
-        iov: &[Iov<'_, Mem>],
-        remote: u64,
-        rkey: &Rkey,
-        imm: u32,
-        comp: Comp,
-    ) -> Outcome {
-        both!(
-            self, rkey,
-            // SAFETY: the caller's promise is the same.
-            (Ep(ep), Rkey(rkey)) => with_iov(iov, |iov| unsafe { ep.put_imm(iov, remote, rkey, imm, comp) }),
-            else Err(MIXED.into())
-        )
-    }
-
-    #[inline]
-    fn atomic_post<W: Word>(&self, op: AtomicOp, value: W, remote: u64, rkey: &Rkey) -> Outcome {
-        both!(self, rkey, (Ep(ep), Rkey(rkey)) => ep.atomic_post(op, value, remote, rkey), else Err(MIXED.into()))
-    }
-
-    #[inline]
-    unsafe fn atomic_fetch<W: Word>(
-        &self,
-        op: AtomicOp,
-        value: W,
-        result: NonNull<W>,
-        remote: u64,
-        rkey: &Rkey,
-        comp: Comp,
-    ) -> Outcome {
-        both!(
-            self, rkey,
-            // SAFETY: the caller's promise is the same.
-            (Ep(ep), Rkey(rkey)) => unsafe { ep.atomic_fetch(op, value, result, remote, rkey, comp) },
-            else Err(MIXED.into())
-        )
-    }
-
-    #[inline]
-    unsafe fn atomic_cswap<W: Word>(
-        &self,
-        compare: W,
-        swap: W,
-        result: NonNull<W>,
-        remote: u64,
-        rkey: &Rkey,
-        comp: Comp,
-    ) -> Outcome {
-        both!(
-            self, rkey,
-            // SAFETY: the caller's promise is the same.
-            (Ep(ep), Rkey(rkey)) => unsafe { ep.atomic_cswap(compare, swap, result, remote, rkey, comp) },
-            else Err(MIXED.into())
-        )
-    }
-
-    fn flush(&self, comp: Comp) -> Outcome {
-        each!(self, Ep(ep) => ep.flush(comp))
-    }
-
-    fn fence(&self) -> Outcome {
-        each!(self, Ep(ep) => ep.fence())
     }
 
     fn pending_add(&self, op: Pending) -> Result<PendingQueued, Error> {
@@ -261,27 +141,11 @@ impl api::Ep for Ep {
         each!(self, Ep(ep) => ep.pending_purge(each_op))
     }
 
-    fn ensure_connected(&self) -> Result<(), ConnectError> {
-        each!(self, Ep(ep) => ep.ensure_connected())
-    }
-
-    fn begin_connecting(&self) -> Result<bool, ConnectError> {
-        each!(self, Ep(ep) => ep.begin_connecting())
-    }
-
-    fn check(&self, comp: Comp) -> Outcome {
-        each!(self, Ep(ep) => ep.check(comp))
-    }
-
     fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {
         each!(self, Ep(ep) => ep.is_connected(device, iface))
     }
 
-    fn ep_addr(&self) -> Result<AddrBuf, Error> {
-        each!(self, Ep(ep) => ep.ep_addr())
-    }
-
-    fn connect_to_ep(&self, device: &[u8], iface: &[u8], addr: &[u8]) -> Result<(), ConnectError> {
-        each!(self, Ep(ep) => ep.connect_to_ep(device, iface, addr))
-    }
+    ep_sends!(method, Mem, Comp);
+    ep_rma!(method, Mem, Rkey, Comp);
+    ep_control!(method, Comp);
 }

@@ -1,14 +1,11 @@
 //! Interface of whichever transport. Delegation only.
 
+use super::dispatch::each;
 use super::ep::piece_of;
-use super::kinds::each;
 use super::{Ep, Iface, Md, Mem};
-use crate::api::{
-    self, AddrBuf, AmHandler, ArmStatus, Comp, ConnectError, EpTag, Error, Events, IfaceAttr, Iov, Outcome,
-    PollOne, RecvCallback, Sink, UserQp,
-};
+use crate::api::{self, AmHandler, Comp, ConnectError, EpTag, Error, IfaceAttr, PollOne, RecvCallback, Sink};
+use crate::delegate::{iface_calls, iface_facts};
 use crate::posix;
-use std::os::fd::BorrowedFd;
 
 /// Something to do with an interface of whichever transport, compiled once for each.
 pub trait Visit {
@@ -36,6 +33,33 @@ impl Iface {
     }
 }
 
+/// Defines a method as that of the interface inside, with a registration of its transport.
+macro_rules! method {
+    ([] [] $name:ident [] ($($arg:ident: $T:ty),*) $Ret:ty; iov() remote() rkey() comp($($comp:ident)?)) => {
+        fn $name(&self, $($arg: $T),*) -> $Ret {
+            each!(self, Iface(iface, _) => iface.$name($($arg),*))
+        }
+    };
+    ([] [unsafe] $name:ident [] ($($arg:ident: $T:ty),*) $Ret:ty; iov($iov:ident) remote() rkey() comp()) => {
+        unsafe fn $name(&self, $($arg: $T),*) -> $Ret {
+            each!(self, Iface(iface, _) => {
+                let $iov = piece_of(&$iov)?;
+                // SAFETY: the caller's promise is the same.
+                unsafe { iface.$name($($arg),*) }
+            })
+        }
+    };
+}
+
+/// Defines a method without arguments as that of the interface inside.
+macro_rules! fact {
+    ($name:ident() $Ret:ty) => {
+        fn $name(&self) -> $Ret {
+            each!(self, Iface(iface, _) => iface.$name())
+        }
+    };
+}
+
 impl api::Iface for Iface {
     type Md = Md;
     type Ep = Ep;
@@ -46,18 +70,6 @@ impl api::Iface for Iface {
 
     fn md(&self) -> &Md {
         each!(self, Iface(_, md) => md)
-    }
-
-    fn device_addr(&self) -> AddrBuf {
-        each!(self, Iface(iface, _) => iface.device_addr())
-    }
-
-    fn iface_addr(&self) -> AddrBuf {
-        each!(self, Iface(iface, _) => iface.iface_addr())
-    }
-
-    fn reachable(&self, device: &[u8], addr: &[u8]) -> Result<(), ConnectError> {
-        each!(self, Iface(iface, _) => iface.reachable(device, addr))
     }
 
     fn connect(&self, device: &[u8], addr: &[u8]) -> Result<Ep, ConnectError> {
@@ -84,15 +96,6 @@ impl api::Iface for Iface {
         each!(self, Iface(iface, _) => iface.set_error_handler(handler))
     }
 
-    fn user_recv_qp(&self) -> Option<UserQp> {
-        each!(self, Iface(iface, _) => iface.user_recv_qp())
-    }
-
-    unsafe fn post_user_recv(&self, into: Iov<'_, Mem>, token: u64) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        each!(self, Iface(iface, _) => unsafe { iface.post_user_recv(piece_of(&into)?, token) })
-    }
-
     // HOT
     #[inline]
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
@@ -116,23 +119,6 @@ impl api::Iface for Iface {
         each!(self, Iface(iface, _) => iface.progress(max))
     }
 
-    fn flush(&self, comp: Comp) -> Outcome {
-        each!(self, Iface(iface, _) => iface.flush(comp))
-    }
-
-    fn fence(&self) -> Outcome {
-        each!(self, Iface(iface, _) => iface.fence())
-    }
-
-    fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
-        each!(self, Iface(iface, _) => iface.event_fd())
-    }
-
-    fn arm(&self, events: Events) -> Result<bool, Error> {
-        each!(self, Iface(iface, _) => iface.arm(events))
-    }
-
-    fn arm_for(&self, events: Events) -> Result<ArmStatus, Error> {
-        each!(self, Iface(iface, _) => iface.arm_for(events))
-    }
+    iface_facts!(fact);
+    iface_calls!(method, Mem, Comp);
 }

@@ -1,11 +1,11 @@
 //! Memory domain, memory and key of whichever transport. Delegation only.
 
-use super::kinds::{both, each};
+use super::dispatch::{both, each};
 use super::{Md, Mem, Rkey};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr};
 
 /// A key or registration of one transport was used on another.
-pub(super) const MIXED: Error = Error::InvalidParam("memory or key of another transport");
+pub(super) const WRONG_TRANSPORT: Error = Error::InvalidParam("memory or key of another transport");
 
 impl api::Md for Md {
     type Mem = Mem;
@@ -30,7 +30,7 @@ impl api::Md for Md {
     }
 
     fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
-        both!(self, mem, (Md(md), Mem(mem)) => md.pack_rkey(mem), else Err(MIXED))
+        both!(self, mem, (Md(md), Mem(mem)) => md.pack_rkey(mem), else Err(WRONG_TRANSPORT))
     }
 
     fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, Error> {
@@ -38,7 +38,7 @@ impl api::Md for Md {
     }
 
     fn mr_key(&self, mem: &Mem) -> Result<u64, Error> {
-        both!(self, mem, (Md(md), Mem(mem)) => md.mr_key(mem), else Err(MIXED))
+        both!(self, mem, (Md(md), Mem(mem)) => md.mr_key(mem), else Err(WRONG_TRANSPORT))
     }
 
     fn rkey_from_mr_key(&self, key: u64, addr: u64, len: u64) -> Result<Rkey, Error> {

@@ -2,18 +2,20 @@
 //! Used by `ucp` and by programs that take the transport's name from a user. Each call is one predictable branch and
 //! then the transport's own code, inlined; nothing is boxed.
 //!
-//! Adding a transport: a line in `kinds.rs`, a row in `rows.rs`.
+//! Adding a transport: a line in `dispatch.rs`, a row in `transports.rs`.
 
+mod dispatch;
 mod ep;
 mod iface;
-mod kinds;
 mod md;
-mod rows;
+mod mem_set;
 #[cfg(test)]
 mod tests;
-mod together;
+mod transports;
 
+pub use dispatch::{Ep, Iface, Md, Mem, Rkey};
 pub use iface::Visit;
-pub use kinds::{Ep, Iface, Md, Mem, Rkey};
-pub use rows::{open, resources, tables, unusable, with_deep_queues, with_rnr_resend, with_user_receives};
-pub use together::{MemSet, order};
+pub use mem_set::{MemSet, registration_order};
+pub use transports::{
+    open, resources, tables, unusable, with_deep_queues, with_rnr_resend, with_user_receives,
+};

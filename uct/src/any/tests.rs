@@ -50,7 +50,7 @@ fn a_key_of_another_transport_is_refused() {
 fn several_domains_share_memory_in_the_right_order() {
     let (one, two) = (by_name("self"), by_name("posix"));
     let mds = [one.md(), two.md()];
-    assert_eq!(super::order(&mds), [1, 0], "posix gives keys for its own memory only");
+    assert_eq!(super::registration_order(&mds), [1, 0], "posix gives keys for its own memory only");
     let set = super::MemSet::alloc(&mds, &AllocReq::new(5000, "both")).unwrap();
     let (here, there) = (set.mem(0).unwrap(), set.mem(1).unwrap());
     assert_eq!((here.addr(), here.len(), here.method()), (there.addr(), 5000, None));

@@ -14,7 +14,7 @@ pub type AddrBuf = ArrayVec<u8, MAX_ADDR_LEN>;
 /// sender's GID (big-endian value), `port` its queue pair number. Two live interfaces never share a source;
 /// a later one may reuse it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
-pub struct Source {
+pub struct SrcAddr {
     /// Interface or GID part.
     pub node: u64,
     /// Queue pair part; 0 where the transport has none.

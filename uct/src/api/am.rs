@@ -7,16 +7,16 @@
 //! The memory may be shared with the sending process. Read each header field once, into a local, and decide on
 //! the local.
 
-use super::{EpTag, Error, Source};
+use super::{EpTag, Error, SrcAddr};
 use std::cell::Cell;
 use std::sync::Arc;
 
 /// One arrived active message. Dropping it gives the buffer back; [`Am::keep`] holds on to it.
 pub struct Am<'a> {
     packet: &'a [u8],
-    source: Source,
+    source: SrcAddr,
     keeper: &'a dyn Keep,
-    looked: Option<&'a Cell<bool>>,
+    accessed: Option<&'a Cell<bool>>,
 }
 
 /// What a transport offers to let a handler hold on to a message's buffer past its return.
@@ -51,21 +51,21 @@ pub trait RecvDescOwner: Send + Sync {
 impl<'a> Am<'a> {
     /// For transports: wraps an arrived packet (id byte first, never empty).
     #[inline(always)]
-    pub fn new(packet: &'a [u8], source: Source, keeper: &'a dyn Keep) -> Self {
+    pub fn new(packet: &'a [u8], source: SrcAddr, keeper: &'a dyn Keep) -> Self {
         debug_assert!(!packet.is_empty());
-        Am { packet, source, keeper, looked: None }
+        Am { packet, source, keeper, accessed: None }
     }
 
-    /// For transports that want to know: `looked` is set if somebody asks for the data or keeps the message.
+    /// For transports that want to know: `accessed` is set if somebody asks for the data or keeps the message.
     #[inline(always)]
-    pub fn with_access_flag(self, looked: Option<&'a Cell<bool>>) -> Self {
-        Am { looked, ..self }
+    pub fn with_access_flag(self, accessed: Option<&'a Cell<bool>>) -> Self {
+        Am { accessed, ..self }
     }
 
     #[inline(always)]
-    fn look(&self) {
-        if let Some(looked) = self.looked {
-            looked.set(true);
+    fn mark_accessed(&self) {
+        if let Some(accessed) = self.accessed {
+            accessed.set(true);
         }
     }
 
@@ -78,7 +78,7 @@ impl<'a> Am<'a> {
     /// What the sender packed after the id.
     #[inline(always)]
     pub fn data(&self) -> &'a [u8] {
-        self.look();
+        self.mark_accessed();
         &self.packet[1..]
     }
 
@@ -97,13 +97,13 @@ impl<'a> Am<'a> {
     /// Id byte and data as one slice.
     #[inline(always)]
     pub fn packet(&self) -> &'a [u8] {
-        self.look();
+        self.mark_accessed();
         self.packet
     }
 
     /// The sender, if [`super::Caps::AM_SOURCE`] is set.
     #[inline(always)]
-    pub fn source(&self) -> Source {
+    pub fn source(&self) -> SrcAddr {
         self.source
     }
 
@@ -115,7 +115,7 @@ impl<'a> Am<'a> {
 
     /// Keeps the message past the handler's return.
     pub fn keep(self) -> RecvDesc {
-        self.look();
+        self.mark_accessed();
         self.keeper.keep(self.packet)
     }
 }
@@ -171,7 +171,7 @@ pub struct Imm {
     /// Bytes written before it came.
     pub len: usize,
     /// Who wrote them.
-    pub source: Source,
+    pub source: SrcAddr,
 }
 
 /// A receive of [`super::Iface::post_user_recv`] is over.
@@ -184,7 +184,7 @@ pub struct UserRecv {
     /// What came with it.
     pub imm: Option<u32>,
     /// Who sent it.
-    pub source: Source,
+    pub source: SrcAddr,
 }
 
 /// What is called for words that come along with writes. Rules as for [`AmHandler`].

@@ -265,9 +265,9 @@ pub struct TlResource {
     /// What kind of device it is.
     pub kind: DevKind,
     /// One line for people: what stands behind the device (software device, real NIC, ...).
-    pub about: String,
+    pub description: String,
     /// Whether it carries active messages; one that does not serves beside one that does.
-    pub messages: bool,
+    pub has_am: bool,
     /// A software device that stands in for hardware and reaches this host only: not to be used unasked where there is
     /// hardware for the same transport.
     pub is_software: bool,

@@ -33,7 +33,7 @@ pub struct Completion {
     /// Out while it runs.
     callback: Cell<Option<Callback>>,
     /// What ended meanwhile.
-    over: RefCell<VecDeque<Result<(), Error>>>,
+    completed: RefCell<VecDeque<Result<(), Error>>>,
 }
 
 impl Completion {
@@ -43,7 +43,7 @@ impl Completion {
             count: Cell::new(count),
             status: Cell::new(Ok(())),
             callback: Cell::new(Some(Box::new(callback))),
-            over: RefCell::default(),
+            completed: RefCell::default(),
         })
     }
 
@@ -73,26 +73,26 @@ impl Completion {
     fn call(&self, status: Result<(), Error>) {
         let Some(callback) = self.callback.take() else {
             // Running: whoever called it goes on with this.
-            return self.over.borrow_mut().push_back(status);
+            return self.completed.borrow_mut().push_back(status);
         };
-        let mut running = Running { of: self, callback: Some(callback) };
+        let mut running = Running { completion: self, callback: Some(callback) };
         let mut next = Some(status);
         while let (Some(status), Some(callback)) = (next, &mut running.callback) {
             callback(status);
-            next = self.over.borrow_mut().pop_front();
+            next = self.completed.borrow_mut().pop_front();
         }
     }
 }
 
 /// A callback that is running: put back when this is dropped, also if it panicked.
 struct Running<'a> {
-    of: &'a Completion,
+    completion: &'a Completion,
     callback: Option<Callback>,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.of.callback.set(self.callback.take());
+        self.completion.callback.set(self.callback.take());
     }
 }
 
@@ -132,7 +132,7 @@ mod tests {
                 count: Cell::new(1),
                 status: Cell::new(Ok(())),
                 callback: Cell::new(Some(Box::new(callback))),
-                over: RefCell::default(),
+                completed: RefCell::default(),
             }
         })
     }

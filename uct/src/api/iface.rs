@@ -1,7 +1,7 @@
 //! Interfaces: a transport on a device, owned by a worker.
 
 use super::{
-    AddrBuf, AmHandler, Comp, ConnectError, Ep, Error, IfaceAttr, Iov, Md, Op, Outcome, Sink, Source, UserQp,
+    AddrBuf, AmHandler, Comp, ConnectError, Ep, Error, IfaceAttr, Iov, Md, Op, Outcome, Sink, SrcAddr, UserQp,
 };
 use bitflags::bitflags;
 use std::os::fd::BorrowedFd;
@@ -68,12 +68,12 @@ pub enum PollOne {
 pub trait RecvCallback {
     /// A packet, id byte included, and who sent it: memory that the sender can still write to, as in
     /// [`Am`](super::Am). False: it is not wanted.
-    fn on_packet(self, packet: &[u8], from: Source) -> bool;
+    fn on_packet(self, packet: &[u8], from: SrcAddr) -> bool;
 }
 
-impl<F: FnOnce(&[u8], Source) -> bool> RecvCallback for F {
+impl<F: FnOnce(&[u8], SrcAddr) -> bool> RecvCallback for F {
     #[inline]
-    fn on_packet(self, packet: &[u8], from: Source) -> bool {
+    fn on_packet(self, packet: &[u8], from: SrcAddr) -> bool {
         self(packet, from)
     }
 }

@@ -14,7 +14,7 @@ mod md;
 mod outcome;
 mod pending;
 
-pub use addr::{AddrBuf, ConnectError, MAX_ADDR_LEN, Source};
+pub use addr::{AddrBuf, ConnectError, MAX_ADDR_LEN, SrcAddr};
 pub use am::{Am, AmHandler, Imm, ImmHandler, Keep, RecvDesc, RecvDescOwner, Sink, UserRecv};
 pub use amo::{AtomicCaps, AtomicOp, AtomicOps, Word};
 pub use caps::{

@@ -15,27 +15,27 @@ const IDLE: u16 = u16::MAX;
 pub struct AmTable {
     /// Whoever changes a row has seen that its handler is not running; `dispatch` alone runs one, in its row, and never a
     /// second one meanwhile.
-    rows: Box<[UnsafeCell<Option<AmHandler>>; 256]>,
+    handlers: Box<[UnsafeCell<Option<AmHandler>>; 256]>,
     on_error: Cell<Option<ErrorHandler>>,
     on_imm: Cell<Option<ImmHandler>>,
     /// Id whose handler is running, or [`IDLE`].
     running: Cell<u16>,
-    /// What the running handler was replaced by, once it has run.
-    instead: Cell<Option<Option<AmHandler>>>,
+    /// What the running handler was has_replacement by, once it has run.
+    replacement: Cell<Option<Option<AmHandler>>>,
     /// Whether there is such a thing.
-    replaced: Cell<bool>,
+    has_replacement: Cell<bool>,
     dropped: Cell<u64>,
 }
 
 impl Default for AmTable {
     fn default() -> Self {
         AmTable {
-            rows: Box::new([const { UnsafeCell::new(None) }; 256]),
+            handlers: Box::new([const { UnsafeCell::new(None) }; 256]),
             on_error: Cell::new(None),
             on_imm: Cell::new(None),
             running: Cell::new(IDLE),
-            instead: Cell::new(None),
-            replaced: Cell::new(false),
+            replacement: Cell::new(None),
+            has_replacement: Cell::new(false),
             dropped: Cell::new(0),
         }
     }
@@ -45,11 +45,11 @@ impl AmTable {
     /// Registers or removes the handler of `id`. May be called from a handler, also for its own id.
     pub fn set(&self, id: u8, handler: Option<AmHandler>) {
         if self.running.get() == u16::from(id) {
-            self.replaced.set(true);
-            return self.instead.set(Some(handler));
+            self.has_replacement.set(true);
+            return self.replacement.set(Some(handler));
         }
         // SAFETY: this handler is not running, so nobody has a reference to its row; none is kept beyond the exchange.
-        let old = unsafe { std::mem::replace(&mut *self.rows[usize::from(id)].get(), handler) };
+        let old = unsafe { std::mem::replace(&mut *self.handlers[usize::from(id)].get(), handler) };
         // What it has captured is user code's, and may come here too.
         drop(old);
     }
@@ -83,7 +83,7 @@ impl AmTable {
         let _running = Running(self);
         // SAFETY: no handler was running, so nobody has a reference to a row; while this one runs, `set` leaves its row
         // alone and `dispatch` does not get here.
-        match unsafe { &mut *self.rows[usize::from(id)].get() } {
+        match unsafe { &mut *self.handlers[usize::from(id)].get() } {
             Some(handler) => handler(am),
             None => self.drop_one(id),
         }
@@ -102,13 +102,13 @@ impl AmTable {
     }
 
     fn imm(&self, imm: Imm) {
-        if let Some(handler) = &mut Out::of(&self.on_imm).handler {
+        if let Some(handler) = &mut Borrowed::take(&self.on_imm).handler {
             handler(imm);
         }
     }
 
     fn report(&self, ep: EpTag, error: Error) {
-        match &mut Out::of(&self.on_error).handler {
+        match &mut Borrowed::take(&self.on_error).handler {
             Some(handler) => handler(ep, error),
             None => tracing::warn!(ep = ep.0, %error, "operation failed, and nobody waits for it"),
         }
@@ -116,22 +116,22 @@ impl AmTable {
 }
 
 /// A handler out of its place, that it may set another one; back when this is dropped, also if it panicked.
-struct Out<'a, H> {
-    place: &'a Cell<Option<H>>,
+struct Borrowed<'a, H> {
+    slot: &'a Cell<Option<H>>,
     handler: Option<H>,
 }
 
-impl<H> Out<'_, H> {
-    fn of(place: &Cell<Option<H>>) -> Out<'_, H> {
-        Out { handler: place.take(), place }
+impl<H> Borrowed<'_, H> {
+    fn take(slot: &Cell<Option<H>>) -> Borrowed<'_, H> {
+        Borrowed { handler: slot.take(), slot }
     }
 }
 
-impl<H> Drop for Out<'_, H> {
+impl<H> Drop for Borrowed<'_, H> {
     fn drop(&mut self) {
         // One set by the handler itself wins.
-        let set_meanwhile = self.place.take();
-        self.place.set(set_meanwhile.or_else(|| self.handler.take()));
+        let set_meanwhile = self.slot.take();
+        self.slot.set(set_meanwhile.or_else(|| self.handler.take()));
     }
 }
 
@@ -142,8 +142,8 @@ impl Running<'_> {
     /// It has had its last message.
     #[cold]
     fn replace(&self, id: u16) {
-        self.0.replaced.set(false);
-        if let (Some(handler), Ok(id)) = (self.0.instead.take(), u8::try_from(id)) {
+        self.0.has_replacement.set(false);
+        if let (Some(handler), Ok(id)) = (self.0.replacement.take(), u8::try_from(id)) {
             self.0.set(id, handler);
         }
     }
@@ -153,16 +153,16 @@ impl Drop for Running<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         let id = self.0.running.replace(IDLE);
-        if self.0.replaced.get() {
+        if self.0.has_replacement.get() {
             self.replace(id);
         }
     }
 }
 
 /// What keeps a message whose bytes are gone when its handler returns: by copying it.
-pub struct Copying;
+pub struct CopyOnKeep;
 
-impl Keep for Copying {
+impl Keep for CopyOnKeep {
     fn keep(&self, packet: &[u8]) -> RecvDesc {
         RecvDesc::copied(packet)
     }
@@ -191,11 +191,11 @@ impl Sink for TableSink<'_> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::api::Source;
+    use crate::api::SrcAddr;
     use std::rc::Rc;
 
     fn am(packet: &[u8]) -> Am<'_> {
-        Am::new(packet, Source::default(), &Copying)
+        Am::new(packet, SrcAddr::default(), &CopyOnKeep)
     }
 
     #[test]
@@ -298,7 +298,7 @@ mod tests {
             assert!(imm.value != 10, "the first time");
         })));
         let caught = |call: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err();
-        let imm = |value| Imm { value, len: 0, source: Source::default() };
+        let imm = |value| Imm { value, len: 0, source: SrcAddr::default() };
         assert!(caught(&|| TableSink(&table).on_ep_error(EpTag(1), Error::PeerDead)));
         assert!(caught(&|| TableSink(&table).on_imm(imm(10))));
         TableSink(&table).on_ep_error(EpTag(2), Error::PeerDead);

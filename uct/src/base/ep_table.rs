@@ -21,21 +21,21 @@ struct List {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     /// The peer was found dead.
-    bereaved: bool,
+    peer_failed: bool,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
     tag: EpTag,
     /// Made to somebody dead: whatever it is asked to do fails, and that is how it learns.
-    late: bool,
+    after_failure: bool,
 }
 
 impl EpTable {
     /// Enters an endpoint.
-    pub fn enter(&self) -> EpIdx {
+    pub fn insert(&self) -> EpIdx {
         let mut list = self.list.borrow_mut();
-        let entry = Some(Entry { tag: EpTag::default(), late: list.bereaved });
+        let entry = Some(Entry { tag: EpTag::default(), after_failure: list.peer_failed });
         if let Some(idx) = list.free.pop() {
             list.entries[idx as usize] = entry;
             return EpIdx(idx);
@@ -45,7 +45,7 @@ impl EpTable {
     }
 
     /// Strikes an endpoint out.
-    pub fn leave(&self, idx: EpIdx) {
+    pub fn remove(&self, idx: EpIdx) {
         let mut list = self.list.borrow_mut();
         list.entries[idx.0 as usize] = None;
         list.free.push(idx.0);
@@ -67,7 +67,9 @@ impl EpTable {
     fn from(&self, at: u32) -> Option<(u32, EpTag)> {
         let list = self.list.borrow();
         let later = list.entries.iter().zip(1..).skip(at as usize);
-        later.filter_map(|(entry, behind)| Some((behind, entry.filter(|entry| !entry.late)?.tag))).next()
+        later
+            .filter_map(|(entry, behind)| Some((behind, entry.filter(|entry| !entry.after_failure)?.tag)))
+            .next()
     }
 }
 
@@ -83,21 +85,21 @@ impl<P> Default for FailedPeers<P> {
 impl<P> FailedPeers<P> {
     /// These are gone. Told are the endpoints that there are now; `eps` are those to a peer.
     pub fn add(&self, peers: impl IntoIterator<Item = Rc<P>>, eps: impl Fn(&P) -> &EpTable) {
-        let entered = peers.into_iter().inspect(|peer| eps(peer).list.borrow_mut().bereaved = true);
+        let entered = peers.into_iter().inspect(|peer| eps(peer).list.borrow_mut().peer_failed = true);
         self.0.borrow_mut().extend(entered.map(|peer| (peer, 0)));
     }
 
     /// Tells up to `max` endpoints: the bound of a poll is for this, too. Answers how many; the others are for the next one. `eps`
     /// as for [`add`](FailedPeers::add).
-    pub fn tell<S: Sink>(&self, max: usize, eps: impl Fn(&P) -> &EpTable, sink: &mut S) -> usize {
-        let mut told = 0;
-        while told < max
+    pub fn notify<S: Sink>(&self, max: usize, eps: impl Fn(&P) -> &EpTable, sink: &mut S) -> usize {
+        let mut notified = 0;
+        while notified < max
             && let Some(tag) = self.next(&eps)
         {
             sink.on_ep_error(tag, Error::PeerDead);
-            told += 1;
+            notified += 1;
         }
-        told
+        notified
     }
 
     /// Whether all have been told.
@@ -123,21 +125,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_used_again_and_tags_are_not() {
+    fn freed_numbers_are_reused_without_their_tags() {
         let eps = EpTable::default();
-        let (a, b) = (eps.enter(), eps.enter());
+        let (a, b) = (eps.insert(), eps.insert());
         eps.set_tag(a, EpTag(7));
         eps.set_tag(b, EpTag(8));
-        eps.leave(a);
+        eps.remove(a);
         assert_eq!((eps.from(0), eps.from(1), eps.from(2)), (Some((2, EpTag(8))), Some((2, EpTag(8))), None));
-        let again = eps.enter();
+        let again = eps.insert();
         assert_eq!((again, eps.tag(again), eps.tag(b)), (a, EpTag::default(), EpTag(8)));
     }
 
     #[test]
-    fn tags_are_told_a_few_at_a_time() {
-        struct Told(Vec<u64>);
-        impl Sink for Told {
+    fn endpoints_are_notified_a_few_at_a_time() {
+        struct Notified(Vec<u64>);
+        impl Sink for Notified {
             fn on_am(&mut self, _am: crate::api::Am<'_>) {}
             fn on_comp(&mut self, _token: u64, _result: Result<(), Error>) {}
             fn on_ep_error(&mut self, tag: EpTag, error: Error) {
@@ -146,21 +148,21 @@ mod tests {
             }
         }
         let (eps, others) = (Rc::new(EpTable::default()), Rc::new(EpTable::default()));
-        let all: Vec<EpIdx> = (0..5).map(|_| eps.enter()).collect();
+        let all: Vec<EpIdx> = (0..5).map(|_| eps.insert()).collect();
         all.iter().zip(10..).for_each(|(&idx, n)| eps.set_tag(idx, EpTag(n)));
-        others.enter();
-        let (bereaved, mut told) = (FailedPeers::default(), Told(Vec::new()));
-        let mut tell = |max| bereaved.tell(max, |eps: &EpTable| eps, &mut told);
-        assert_eq!(tell(9), 0);
-        bereaved.add([eps.clone(), others], |eps| eps);
-        assert_eq!((tell(2), tell(0)), (2, 0));
-        eps.leave(all[2]);
-        eps.leave(all[4]);
+        others.insert();
+        let (failed, mut notified) = (FailedPeers::default(), Notified(Vec::new()));
+        let mut notify = |max| failed.notify(max, |eps: &EpTable| eps, &mut notified);
+        assert_eq!(notify(9), 0);
+        failed.add([eps.clone(), others], |eps| eps);
+        assert_eq!((notify(2), notify(0)), (2, 0));
+        eps.remove(all[2]);
+        eps.remove(all[4]);
         // Made while others are told: one with a number of its own, two with those of others.
-        let late: Vec<EpIdx> = (0..3).map(|_| eps.enter()).collect();
+        let late: Vec<EpIdx> = (0..3).map(|_| eps.insert()).collect();
         late.iter().for_each(|&idx| eps.set_tag(idx, EpTag(19)));
-        assert_eq!((tell(1), tell(9), tell(9)), (1, 1, 0));
-        assert!(bereaved.is_empty());
-        assert_eq!(told.0, [10, 11, 13, 0]);
+        assert_eq!((notify(1), notify(9), notify(9)), (1, 1, 0));
+        assert!(failed.is_empty());
+        assert_eq!(notified.0, [10, 11, 13, 0]);
     }
 }

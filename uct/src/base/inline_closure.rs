@@ -6,20 +6,20 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 /// Words a closure may have to lie in place.
 const WORDS: usize = 6;
 
-type Room = MaybeUninit<[usize; WORDS]>;
+type Storage = MaybeUninit<[usize; WORDS]>;
 
 /// A closure that is called at most once, with bytes.
 pub struct InlineClosure {
-    room: Room,
-    call: unsafe fn(*mut Room, &[u8]),
-    drop: unsafe fn(*mut Room),
+    storage: Storage,
+    call: unsafe fn(*mut Storage, &[u8]),
+    drop: unsafe fn(*mut Storage),
 }
 
 impl InlineClosure {
     /// Moves `f` in, or into a box if it is larger than six words. // HOT
     #[inline]
     pub fn new<F: FnOnce(&[u8]) + 'static>(f: F) -> Self {
-        if size_of::<F>() <= size_of::<Room>() && align_of::<F>() <= align_of::<Room>() {
+        if size_of::<F>() <= size_of::<Storage>() && align_of::<F>() <= align_of::<Storage>() {
             InlineClosure::in_place(f, |f, bytes| f(bytes))
         } else {
             InlineClosure::in_place(Box::new(f), |f, bytes| f(bytes))
@@ -30,26 +30,26 @@ impl InlineClosure {
     #[inline]
     fn in_place<T: 'static, A: FnOnce(T, &[u8]) + Copy + 'static>(value: T, _apply: A) -> Self {
         const { assert!(size_of::<A>() == 0) };
-        assert!(size_of::<T>() <= size_of::<Room>() && align_of::<T>() <= align_of::<Room>());
+        assert!(size_of::<T>() <= size_of::<Storage>() && align_of::<T>() <= align_of::<Storage>());
         /// # Safety
         /// `room` holds a `T`, which is gone afterwards.
-        unsafe fn call<T, A: FnOnce(T, &[u8]) + Copy>(room: *mut Room, bytes: &[u8]) {
+        unsafe fn call<T, A: FnOnce(T, &[u8]) + Copy>(storage: *mut Storage, bytes: &[u8]) {
             // SAFETY: `A` has no size (asserted above), so any aligned address holds one.
             let apply = unsafe { std::ptr::NonNull::<A>::dangling().as_ptr().read() };
             // SAFETY: the caller's promise; the value is moved out.
-            let value = unsafe { room.cast::<T>().read() };
+            let value = unsafe { storage.cast::<T>().read() };
             apply(value, bytes);
         }
         /// # Safety
         /// As for `call`.
-        unsafe fn drop<T>(room: *mut Room) {
+        unsafe fn drop<T>(storage: *mut Storage) {
             // SAFETY: the caller's promise.
-            unsafe { room.cast::<T>().drop_in_place() };
+            unsafe { storage.cast::<T>().drop_in_place() };
         }
-        let mut room = Room::uninit();
+        let mut storage = Storage::uninit();
         // SAFETY: size and alignment fit (checked above), and the room is ours.
-        unsafe { room.as_mut_ptr().cast::<T>().write(value) };
-        InlineClosure { room, call: call::<T, A>, drop: drop::<T> }
+        unsafe { storage.as_mut_ptr().cast::<T>().write(value) };
+        InlineClosure { storage, call: call::<T, A>, drop: drop::<T> }
     }
 
     /// Calls it.
@@ -58,14 +58,14 @@ impl InlineClosure {
         let mut this = ManuallyDrop::new(self);
         let call = this.call;
         // SAFETY: the room holds the closure `call` was made for, and nothing drops it a second time.
-        unsafe { call(&raw mut this.room, bytes) };
+        unsafe { call(&raw mut this.storage, bytes) };
     }
 }
 
 impl Drop for InlineClosure {
     fn drop(&mut self) {
-        // SAFETY: the room holds the closure `drop` was made for; `call` takes the thunk with it.
-        unsafe { (self.drop)(&raw mut self.room) };
+        // SAFETY: the room holds the closure `drop` was made for; `call` takes the closure with it.
+        unsafe { (self.drop)(&raw mut self.storage) };
     }
 }
 
@@ -82,8 +82,8 @@ mod tests {
         let ballast = [7u64; 20];
         InlineClosure::new(move |bytes: &[u8]| small.set(bytes.len())).call(&[0; 5]);
         assert_eq!((seen.get(), Rc::strong_count(&seen)), (5, 2));
-        let thunk = InlineClosure::new(move |bytes: &[u8]| large.set(bytes.len() + ballast[3] as usize));
-        thunk.call(&[0; 5]);
+        let closure = InlineClosure::new(move |bytes: &[u8]| large.set(bytes.len() + ballast[3] as usize));
+        closure.call(&[0; 5]);
         assert_eq!((seen.get(), Rc::strong_count(&seen)), (12, 1));
         let (small, large) = (seen.clone(), seen.clone());
         drop(InlineClosure::new(move |_: &[u8]| small.set(1)));

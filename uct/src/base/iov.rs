@@ -54,13 +54,13 @@ pub struct Fragment<'a, M, K> {
 
 /// Where a walk through a list of blocks is.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct IovPosition {
     piece: usize,
     block: usize,
     offset: usize,
 }
 
-impl Place {
+impl IovPosition {
     /// Moves on by `by` bytes within the block of `len` bytes, one of `count`.
     fn advance(&mut self, by: usize, len: usize, count: usize) {
         self.offset += by;
@@ -91,8 +91,8 @@ pub struct RawFragment {
 /// How far two lists with the same number of bytes are gone through.
 #[derive(Clone, Copy, Default)]
 pub struct FragmentCursor {
-    here: Place,
-    there: Place,
+    here: IovPosition,
+    there: IovPosition,
 }
 
 impl FragmentCursor {

@@ -27,20 +27,20 @@ pub fn this_thread() -> ThreadKey {
 }
 
 /// How often in a row who can do without lets others in first, as they may not be running.
-const PATIENCE: u32 = 4;
+const MAX_YIELDS: u32 = 4;
 
 /// Nobody is inside.
-const NOBODY: ThreadKey = 0;
+const UNLOCKED: ThreadKey = 0;
 
-/// What [`RecursiveLock::enter`] says.
+/// What [`RecursiveLock::lock`] says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockResult {
-    /// Inside, until [`RecursiveLock::leave`].
+    /// Inside, until [`RecursiveLock::unlock`].
     Locked,
     /// Another thread is inside.
     Busy,
     /// The interface is another thread's.
-    Foreign,
+    WrongThread,
 }
 
 /// A lock that knows its mode and its holder.
@@ -49,29 +49,29 @@ pub struct RecursiveLock {
     mode: ThreadMode,
     holder: AtomicUsize,
     /// How often the holder has entered beyond the first time. Only the holder touches it.
-    again: AtomicU32,
+    depth: AtomicU32,
     /// On lines of its own: it is written while others are inside.
-    outside: CachePadded<Outside>,
+    waiters: CachePadded<Waiters>,
 }
 
 /// What those that are not inside tell each other.
 #[derive(Debug)]
-struct Outside {
+struct Waiters {
     /// A thread that waits has looked and found the gate closed.
-    wanted: AtomicBool,
+    waiting: AtomicBool,
     /// How often in a row way was given to those that wait: about, as several may at a time.
-    given: AtomicU32,
+    yielded: AtomicU32,
 }
 
 impl RecursiveLock {
     /// An open gate; in mode [`ThreadMode::Single`] it is `me`'s for ever.
     pub fn new(mode: ThreadMode, me: ThreadKey) -> Self {
-        let holder = if mode == ThreadMode::Single { me } else { NOBODY };
+        let holder = if mode == ThreadMode::Single { me } else { UNLOCKED };
         RecursiveLock {
             mode,
             holder: AtomicUsize::new(holder),
-            again: AtomicU32::new(0),
-            outside: Outside { wanted: AtomicBool::new(false), given: AtomicU32::new(0) }.into(),
+            depth: AtomicU32::new(0),
+            waiters: Waiters { waiting: AtomicBool::new(false), yielded: AtomicU32::new(0) }.into(),
         }
     }
 
@@ -82,73 +82,73 @@ impl RecursiveLock {
 
     /// Thread `me` wants in. // HOT
     #[inline]
-    pub fn enter(&self, me: ThreadKey) -> LockResult {
+    pub fn lock(&self, me: ThreadKey) -> LockResult {
         let holder = self.holder.load(Ordering::Relaxed);
         if holder == me {
             // Ours alone: nobody else writes it while we hold the gate.
-            self.again.store(self.again.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            self.depth.store(self.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             return LockResult::Locked;
         }
         if self.mode == ThreadMode::Single {
-            return LockResult::Foreign;
+            return LockResult::WrongThread;
         }
-        if holder != NOBODY {
+        if holder != UNLOCKED {
             // Without an exchange, which would take the line from who is inside.
             return LockResult::Busy;
         }
         // SYNC(gate): what the last holder did is ours to see.
-        match self.holder.compare_exchange(NOBODY, me, Ordering::Acquire, Ordering::Relaxed) {
+        match self.holder.compare_exchange(UNLOCKED, me, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => LockResult::Locked,
             Err(_) => LockResult::Busy,
         }
     }
 
-    /// [`enter`](Self::enter) for who comes back until it is inside: those that can do without let it in first.
-    pub fn enter_waiting(&self, me: ThreadKey) -> LockResult {
-        let entry = self.enter(me);
-        match entry {
-            LockResult::Locked => self.outside.wanted.store(false, Ordering::Relaxed),
-            _ if !self.outside.wanted.load(Ordering::Relaxed) => {
-                self.outside.wanted.store(true, Ordering::Relaxed)
+    /// [`lock`](Self::lock) for who comes back until it is inside: those that can do without let it in first.
+    pub fn lock_waiting(&self, me: ThreadKey) -> LockResult {
+        let result = self.lock(me);
+        match result {
+            LockResult::Locked => self.waiters.waiting.store(false, Ordering::Relaxed),
+            _ if !self.waiters.waiting.load(Ordering::Relaxed) => {
+                self.waiters.waiting.store(true, Ordering::Relaxed)
             }
             _ => {}
         }
-        entry
+        result
     }
 
-    /// [`enter`](Self::enter) for who can do without. `None`: somebody waits, who is let in first. // HOT
+    /// [`lock`](Self::lock) for who can do without. `None`: somebody waits, who is let in first. // HOT
     #[inline]
-    pub fn try_enter(&self, me: ThreadKey) -> Option<LockResult> {
-        if self.outside.wanted.load(Ordering::Relaxed) && self.gives_way(me) {
+    pub fn try_lock(&self, me: ThreadKey) -> Option<LockResult> {
+        if self.waiters.waiting.load(Ordering::Relaxed) && self.yields_to_waiter(me) {
             None
         } else {
-            Some(self.enter(me))
+            Some(self.lock(me))
         }
     }
 
     /// Whether those that wait are let in first, by who is not inside itself.
     #[cold]
-    fn gives_way(&self, me: ThreadKey) -> bool {
-        let given = self.outside.given.load(Ordering::Relaxed);
-        let gives = given < PATIENCE && self.holder.load(Ordering::Relaxed) != me;
-        self.outside.given.store(if gives { given + 1 } else { 0 }, Ordering::Relaxed);
-        gives
+    fn yields_to_waiter(&self, me: ThreadKey) -> bool {
+        let yielded = self.waiters.yielded.load(Ordering::Relaxed);
+        let yields = yielded < MAX_YIELDS && self.holder.load(Ordering::Relaxed) != me;
+        self.waiters.yielded.store(if yields { yielded + 1 } else { 0 }, Ordering::Relaxed);
+        yields
     }
 
     /// Whether thread `me` is inside. In mode [`ThreadMode::Single`] its owner always is.
-    pub fn is_inside(&self, me: ThreadKey) -> bool {
+    pub fn is_held_by(&self, me: ThreadKey) -> bool {
         self.holder.load(Ordering::Relaxed) == me
     }
 
     /// The thread that is inside goes out, as often as it came in. // HOT
     #[inline]
-    pub fn leave(&self) {
-        let again = self.again.load(Ordering::Relaxed);
-        if again > 0 {
-            self.again.store(again - 1, Ordering::Relaxed);
+    pub fn unlock(&self) {
+        let depth = self.depth.load(Ordering::Relaxed);
+        if depth > 0 {
+            self.depth.store(depth - 1, Ordering::Relaxed);
         } else {
             // SYNC(gate)
-            self.holder.store(NOBODY, Ordering::Release);
+            self.holder.store(UNLOCKED, Ordering::Release);
         }
     }
 }
@@ -159,67 +159,68 @@ mod tests {
     use ucs::sync::{Arc, UnsafeCell, thread};
 
     #[test]
-    fn loom_the_gate_excludes_other_threads_and_not_its_holder() {
+    fn loom_excludes_other_threads_and_not_its_holder() {
         ucs::sync::model(|| {
-            struct Room(RecursiveLock, UnsafeCell<u32>);
+            struct Guarded(RecursiveLock, UnsafeCell<u32>);
             // SAFETY: the cell is touched by whoever holds the gate.
-            unsafe impl Sync for Room {}
+            unsafe impl Sync for Guarded {}
             // SAFETY: nothing in it is bound to a thread.
-            unsafe impl Send for Room {}
-            let room = Arc::new(Room(RecursiveLock::new(ThreadMode::Multi, 0), UnsafeCell::new(0)));
-            let visit = |room: &Room, me: ThreadKey, enter: fn(&RecursiveLock, ThreadKey) -> LockResult| {
-                if enter(&room.0, me) != LockResult::Locked {
-                    return 0;
-                }
-                assert_eq!(room.0.enter(me), LockResult::Locked, "again");
-                // SAFETY: we hold the gate.
-                room.1.with_mut(|n| unsafe { *n += 1 });
-                room.0.leave();
-                // SAFETY: we still do.
-                room.1.with_mut(|n| unsafe { *n += 1 });
-                room.0.leave();
-                2
-            };
+            unsafe impl Send for Guarded {}
+            let guarded = Arc::new(Guarded(RecursiveLock::new(ThreadMode::Multi, 0), UnsafeCell::new(0)));
+            let visit =
+                |guarded: &Guarded, me: ThreadKey, lock: fn(&RecursiveLock, ThreadKey) -> LockResult| {
+                    if lock(&guarded.0, me) != LockResult::Locked {
+                        return 0;
+                    }
+                    assert_eq!(guarded.0.lock(me), LockResult::Locked, "again");
+                    // SAFETY: we hold the gate.
+                    guarded.1.with_mut(|n| unsafe { *n += 1 });
+                    guarded.0.unlock();
+                    // SAFETY: we still do.
+                    guarded.1.with_mut(|n| unsafe { *n += 1 });
+                    guarded.0.unlock();
+                    2
+                };
             let other = {
-                let room = room.clone();
-                thread::spawn(move || visit(&room, 1, RecursiveLock::enter_waiting))
+                let guarded = guarded.clone();
+                thread::spawn(move || visit(&guarded, 1, RecursiveLock::lock_waiting))
             };
-            let mine = visit(&room, 2, RecursiveLock::enter)
-                + visit(&room, 2, |gate, me| gate.try_enter(me).unwrap_or(LockResult::Busy));
+            let mine = visit(&guarded, 2, RecursiveLock::lock)
+                + visit(&guarded, 2, |lock, me| lock.try_lock(me).unwrap_or(LockResult::Busy));
             let all = mine + other.join().unwrap();
             // SAFETY: the other thread is gone.
-            assert_eq!(room.1.with(|n| unsafe { *n }), all);
+            assert_eq!(guarded.1.with(|n| unsafe { *n }), all);
             assert!(all >= 2, "one of them got in");
         });
     }
 
     #[test]
-    fn who_can_do_without_lets_in_who_waits() {
-        let gate = RecursiveLock::new(ThreadMode::Multi, 0);
-        assert_eq!((gate.enter(1), gate.try_enter(2)), (LockResult::Locked, Some(LockResult::Busy)));
+    fn try_lock_yields_to_a_waiter() {
+        let lock = RecursiveLock::new(ThreadMode::Multi, 0);
+        assert_eq!((lock.lock(1), lock.try_lock(2)), (LockResult::Locked, Some(LockResult::Busy)));
         assert_eq!(
-            (gate.enter_waiting(2), gate.try_enter(1)),
+            (lock.lock_waiting(2), lock.try_lock(1)),
             (LockResult::Busy, Some(LockResult::Locked)),
             "who is inside is"
         );
-        gate.leave();
-        gate.leave();
-        let tries: Vec<_> = (0..=PATIENCE).map(|_| gate.try_enter(1)).collect();
+        lock.unlock();
+        lock.unlock();
+        let tries: Vec<_> = (0..=MAX_YIELDS).map(|_| lock.try_lock(1)).collect();
         let (last, first) = tries.split_last().unwrap();
         assert!(first.iter().all(Option::is_none), "{first:?}");
         assert_eq!(*last, Some(LockResult::Locked), "not for ever: it may not be running");
-        gate.leave();
-        assert_eq!(gate.try_enter(1), None, "again");
-        assert_eq!(gate.enter_waiting(2), LockResult::Locked);
-        gate.leave();
-        assert_eq!(gate.try_enter(1), Some(LockResult::Locked), "nobody waits any more");
+        lock.unlock();
+        assert_eq!(lock.try_lock(1), None, "again");
+        assert_eq!(lock.lock_waiting(2), LockResult::Locked);
+        lock.unlock();
+        assert_eq!(lock.try_lock(1), Some(LockResult::Locked), "nobody waits any more");
     }
 
     #[test]
-    fn a_single_gate_is_its_makers() {
-        let gate = RecursiveLock::new(ThreadMode::Single, 7);
-        assert_eq!((gate.enter(8), gate.enter(7)), (LockResult::Foreign, LockResult::Locked));
-        gate.leave();
-        assert_eq!((gate.enter(8), gate.enter(7)), (LockResult::Foreign, LockResult::Locked));
+    fn a_single_threaded_lock_belongs_to_its_maker() {
+        let lock = RecursiveLock::new(ThreadMode::Single, 7);
+        assert_eq!((lock.lock(8), lock.lock(7)), (LockResult::WrongThread, LockResult::Locked));
+        lock.unlock();
+        assert_eq!((lock.lock(8), lock.lock(7)), (LockResult::WrongThread, LockResult::Locked));
     }
 }

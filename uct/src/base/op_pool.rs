@@ -8,15 +8,15 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// Called at the end of an operation, with its room and the first error among its parts.
-type Ended<T> = Box<dyn FnMut(T, Result<(), Error>)>;
+type OnComplete<T> = Box<dyn FnMut(T, Result<(), Error>)>;
 
 struct Slots<T> {
-    rooms: Vec<Option<T>>,
+    user_data: Vec<Option<T>>,
     free: Vec<u32>,
     /// Out while it runs, so that it may start and end operations.
-    ended: Option<Ended<T>>,
+    on_complete: Option<OnComplete<T>>,
     /// Ended while it ran.
-    over: VecDeque<(T, Result<(), Error>)>,
+    completed: VecDeque<(T, Result<(), Error>)>,
 }
 
 /// A pool of operation handles with a `T` in each that is in use.
@@ -33,12 +33,12 @@ pub struct Op<'a> {
 impl<T: 'static> OpPool<T> {
     /// `count` handles; `ended` is called for each operation when it is over, from progress. It may start others; its own
     /// handle is free again when it returns.
-    pub fn new(count: u32, ended: impl FnMut(T, Result<(), Error>) + 'static) -> Self {
+    pub fn new(count: u32, on_complete: impl FnMut(T, Result<(), Error>) + 'static) -> Self {
         let slots = Slots {
-            rooms: (0..count).map(|_| None).collect(),
+            user_data: (0..count).map(|_| None).collect(),
             free: (0..count).rev().collect(),
-            ended: Some(Box::new(ended)),
-            over: VecDeque::with_capacity(count as usize),
+            on_complete: Some(Box::new(on_complete)),
+            completed: VecDeque::with_capacity(count as usize),
         };
         let slots = Rc::new(RefCell::new(slots));
         let comp = |n: u32| {
@@ -50,10 +50,10 @@ impl<T: 'static> OpPool<T> {
 
     /// A handle for an operation of `parts` parts, with `room` behind it; the room comes back when all are in use. An operation
     /// without parts is over at once. // HOT
-    pub fn start(&self, parts: u32, room: T) -> Result<Op<'_>, T> {
+    pub fn start(&self, parts: u32, data: T) -> Result<Op<'_>, T> {
         let mut slots = self.slots.borrow_mut();
-        let Some(n) = slots.free.pop() else { return Err(room) };
-        slots.rooms[n as usize] = Some(room);
+        let Some(n) = slots.free.pop() else { return Err(data) };
+        slots.user_data[n as usize] = Some(data);
         drop(slots);
         let comp = &self.comps[n as usize];
         comp.add(parts.max(1));
@@ -72,19 +72,19 @@ impl<T: 'static> OpPool<T> {
 
 fn end<T>(slots: &RefCell<Slots<T>>, n: u32, result: Result<(), Error>) {
     let mut s = slots.borrow_mut();
-    let Some(room) = s.rooms[n as usize].take() else { return };
-    s.over.push_back((room, result));
+    let Some(data) = s.user_data[n as usize].take() else { return };
+    s.completed.push_back((data, result));
     // The handle is free when its completion's callback, which we are in, has nothing left to do.
-    let Some(ended) = s.ended.take() else {
+    let Some(on_complete) = s.on_complete.take() else {
         // Running already: whoever called it goes on with this one.
         return s.free.push(n);
     };
     drop(s);
-    let mut running = Running { slots, n, ended: Some(ended) };
+    let mut running = Running { slots, n, on_complete: Some(on_complete) };
     loop {
-        let next = slots.borrow_mut().over.pop_front();
-        let (Some((room, result)), Some(ended)) = (next, &mut running.ended) else { break };
-        ended(room, result);
+        let next = slots.borrow_mut().completed.pop_front();
+        let (Some((data, result)), Some(on_complete)) = (next, &mut running.on_complete) else { break };
+        on_complete(data, result);
     }
 }
 
@@ -93,13 +93,13 @@ fn end<T>(slots: &RefCell<Slots<T>>, n: u32, result: Result<(), Error>) {
 struct Running<'a, T> {
     slots: &'a RefCell<Slots<T>>,
     n: u32,
-    ended: Option<Ended<T>>,
+    on_complete: Option<OnComplete<T>>,
 }
 
 impl<T> Drop for Running<'_, T> {
     fn drop(&mut self) {
         let mut s = self.slots.borrow_mut();
-        s.ended = self.ended.take();
+        s.on_complete = self.on_complete.take();
         s.free.push(self.n);
     }
 }
@@ -110,7 +110,7 @@ impl Op<'_> {
         Comp::Handle(self.comp.clone())
     }
 
-    /// A part answered *done*, or did not start: one fewer. With the last one the operation is over.
+    /// A part answered *done*, or did not start: one fewer. With the last one the operation is completed.
     pub fn part_done(&self, result: Result<(), Error>) {
         self.comp.update(result);
     }
@@ -121,13 +121,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rooms_come_back_once_with_their_operation() {
+    fn user_data_comes_back_once_with_its_operation() {
         let log = Rc::new(RefCell::new(Vec::new()));
         let seen = log.clone();
-        let pool = OpPool::new(2, move |room: (u32, &str), result| seen.borrow_mut().push((room, result)));
+        let pool = OpPool::new(2, move |data: (u32, &str), result| seen.borrow_mut().push((data, result)));
         let one = pool.start(2, (1, "one")).ok().unwrap();
         let two = pool.start(1, (2, "two")).ok().unwrap();
-        assert!(pool.start(1, (3, "three")).is_err_and(|room| room == (3, "three")));
+        assert!(pool.start(1, (3, "three")).is_err_and(|data| data == (3, "three")));
         one.comp().fire(Err(Error::PeerDead), |_, _| panic!("no token"));
         assert!(log.borrow().is_empty());
         two.part_done(Ok(()));
@@ -142,7 +142,7 @@ mod tests {
     fn an_operation_without_parts_is_over_at_once() {
         let log = Rc::new(RefCell::new(Vec::new()));
         let seen = log.clone();
-        let pool = OpPool::new(1, move |room: u32, result| seen.borrow_mut().push((room, result)));
+        let pool = OpPool::new(1, move |data: u32, result| seen.borrow_mut().push((data, result)));
         for n in 0..3 {
             assert!(pool.start(0, n).is_ok());
             assert_eq!(pool.in_use(), 0);
@@ -154,13 +154,13 @@ mod tests {
     fn a_callback_that_panics_is_called_again() {
         let log = Rc::new(RefCell::new(Vec::new()));
         let seen = log.clone();
-        let pool = OpPool::new(2, move |room: u32, _| {
-            seen.borrow_mut().push(room);
-            assert!(room != 1, "the first time");
+        let pool = OpPool::new(2, move |data: u32, _| {
+            seen.borrow_mut().push(data);
+            assert!(data != 1, "the first time");
         });
         let first = pool.start(1, 1).ok().unwrap();
-        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| first.part_done(Ok(()))));
-        assert!(ended.is_err());
+        let on_complete = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| first.part_done(Ok(()))));
+        assert!(on_complete.is_err());
         assert_eq!(pool.in_use(), 0);
         for n in 2..6 {
             pool.start(1, n).ok().unwrap().part_done(Ok(()));
@@ -174,11 +174,11 @@ mod tests {
         let seen = log.clone();
         let pool: Rc<RefCell<Option<Rc<OpPool<u32>>>>> = Rc::default();
         let again = pool.clone();
-        *pool.borrow_mut() = Some(Rc::new(OpPool::new(2, move |room, _| {
-            seen.borrow_mut().push(room);
-            if room < 5 {
+        *pool.borrow_mut() = Some(Rc::new(OpPool::new(2, move |data, _| {
+            seen.borrow_mut().push(data);
+            if data < 5 {
                 let pool = again.borrow().clone().unwrap();
-                pool.start(1, room + 1).ok().unwrap().part_done(Ok(()));
+                pool.start(1, data + 1).ok().unwrap().part_done(Ok(()));
             }
         })));
         let the_pool = pool.borrow_mut().clone().unwrap();

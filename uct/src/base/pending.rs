@@ -1,4 +1,4 @@
-//! Operations that wait for room: first in, first out on each endpoint; endpoints take turns.
+//! Operations that wait for room: first in, first out on each endpoint; endpoints take ready.
 //! Owned by an interface, filled by `Ep::pending_add`, tried from its poll. Adding and trying are O(1); a poll with
 //! nothing waiting costs one load. Never calls an operation while it is borrowed, so operations may add others.
 
@@ -20,16 +20,16 @@ struct Inner {
     /// Those with something in them or a turn: most endpoints never have one.
     queues: FxHashMap<QueueId, Queue>,
     /// Numbers given so far, and those that came back.
-    given: u32,
+    next_id: u32,
     free: Vec<QueueId>,
-    /// Queues with something in them, in order of their turns. A queue is here at most once.
-    turns: VecDeque<QueueId>,
+    /// Queues with something in them, in order of their ready. A queue is here at most once.
+    ready: VecDeque<QueueId>,
 }
 
 #[derive(Default)]
 struct Queue {
     ops: VecDeque<Pending>,
-    has_turn: bool,
+    is_ready: bool,
     /// Its first operation has been taken off and is being tried.
     is_tried: bool,
     /// The endpoint is gone.
@@ -54,8 +54,8 @@ impl Arbiter {
     pub fn open(&self) -> QueueId {
         let mut inner = self.inner.borrow_mut();
         inner.free.pop().unwrap_or_else(|| {
-            inner.given += 1;
-            QueueId(inner.given - 1)
+            inner.next_id += 1;
+            QueueId(inner.next_id - 1)
         })
     }
 
@@ -95,7 +95,7 @@ impl Arbiter {
     pub fn add(&self, id: QueueId, op: Pending) {
         let mut inner = self.inner.borrow_mut();
         inner.queues.entry(id).or_default().ops.push_back(op);
-        inner.give_turn(id);
+        inner.make_ready(id);
         self.waiting.set(self.waiting.get() + 1);
     }
 
@@ -113,7 +113,7 @@ impl Arbiter {
         let mut done = 0;
         let mut refused = 0;
         while done < max {
-            if refused > 0 && refused >= self.inner.borrow().turns.len() {
+            if refused > 0 && refused >= self.inner.borrow().ready.len() {
                 // Only refused ones are left.
                 break;
             }
@@ -141,14 +141,14 @@ impl Arbiter {
     fn next(&self) -> Option<(QueueId, Pending)> {
         let mut inner = self.inner.borrow_mut();
         loop {
-            let id = inner.turns.pop_front()?;
+            let id = inner.ready.pop_front()?;
             let queue = inner.queues.get_mut(&id);
             match queue.and_then(|queue| Some((queue.ops.pop_front()?, &mut queue.is_tried))) {
                 Some((op, is_tried)) => {
                     *is_tried = true;
                     return Some((id, op));
                 }
-                None => inner.end_turn(id),
+                None => inner.finish_turn(id),
             }
         }
     }
@@ -160,14 +160,14 @@ impl Arbiter {
         if queue.closed {
             // The operation dropped its own endpoint.
             self.waiting.set(self.waiting.get() - 1);
-            inner.end_turn(id);
+            inner.finish_turn(id);
             drop(inner);
             return drop(op);
         }
         queue.ops.push_front(op);
         match room {
-            TxRoom::Shared => inner.turns.push_front(id),
-            TxRoom::PerEp => inner.turns.push_back(id),
+            TxRoom::Shared => inner.ready.push_front(id),
+            TxRoom::PerEp => inner.ready.push_back(id),
         }
     }
 }
@@ -182,25 +182,25 @@ struct Tried<'a> {
 impl Drop for Tried<'_> {
     fn drop(&mut self) {
         self.arbiter.waiting.set(self.arbiter.waiting.get() - 1);
-        self.arbiter.inner.borrow_mut().end_turn(self.id);
+        self.arbiter.inner.borrow_mut().finish_turn(self.id);
     }
 }
 
 impl Inner {
-    fn give_turn(&mut self, id: QueueId) {
+    fn make_ready(&mut self, id: QueueId) {
         let queue = self.queues.entry(id).or_default();
-        if !queue.has_turn {
-            queue.has_turn = true;
-            self.turns.push_back(id);
+        if !queue.is_ready {
+            queue.is_ready = true;
+            self.ready.push_back(id);
         }
     }
 
     /// The queue's turn is over: another one if something is left.
-    fn end_turn(&mut self, id: QueueId) {
+    fn finish_turn(&mut self, id: QueueId) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
-        (queue.has_turn, queue.is_tried) = (false, false);
+        (queue.is_ready, queue.is_tried) = (false, false);
         if !queue.ops.is_empty() {
-            self.give_turn(id);
+            self.make_ready(id);
         } else if self.queues.remove(&id).is_some_and(|queue| queue.closed) {
             self.free.push(id);
         }

@@ -11,10 +11,10 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use ucs::Errno;
 use ucs::mem::page::page_size;
-use ucs::mem::watch::{Taken, Watch};
+use ucs::mem::watch::{Cursor, Watch};
 
 /// Looks at memory that is just going away, before a registration is made for one use.
-const TRIES: u32 = 16;
+const QUIESCE_TRIES: u32 = 16;
 
 /// How much a cache may hold.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +86,7 @@ pub struct RegCache<D: Md> {
     md: D,
     limits: Limits,
     coherence: Coherence,
-    taken: Cell<Taken>,
+    cursor: Cell<Cursor>,
     own: RefCell<Entries<D::Mem>>,
 }
 
@@ -108,14 +108,14 @@ impl<M> Default for MemHandles<M> {
 
 impl<M: Memory> MemHandles<M> {
     /// Enters one. They may overlap.
-    pub fn enter(&mut self, mem: Rc<M>) {
+    pub fn insert(&mut self, mem: Rc<M>) {
         self.entered += 1;
         self.longest = self.longest.max(mem.len());
         self.at.insert((mem.addr().addr(), self.entered), mem);
     }
 
     /// Takes out what was entered; whether it was there.
-    pub fn leave(&mut self, mem: &Rc<M>) -> bool {
+    pub fn remove(&mut self, mem: &Rc<M>) -> bool {
         let start = mem.addr().addr();
         let mut same = self.at.range((start, 0)..=(start, u64::MAX));
         let Some(at) = same.find(|(_, held)| Rc::ptr_eq(held, mem)).map(|(at, _)| *at) else { return false };
@@ -205,7 +205,7 @@ impl<M> Entries<M> {
 impl<D: Md> RegCache<D> {
     /// An empty cache.
     pub fn new(md: D, limits: Limits, coherence: Coherence) -> Self {
-        RegCache { md, limits, coherence, taken: Cell::default(), own: RefCell::default() }
+        RegCache { md, limits, coherence, cursor: Cell::default(), own: RefCell::default() }
     }
 
     /// How it learns that memory went away.
@@ -228,7 +228,7 @@ impl<D: Md> RegCache<D> {
         let at = addr.addr().get();
         let mut found = self.own.borrow_mut().find(at, len, access);
         if found.is_some() {
-            if !self.is_settled() {
+            if !self.is_quiescent() {
                 self.own.borrow_mut().stats.misses += 1;
                 // SAFETY: the caller's promise is the same.
                 return unsafe { self.md.register(addr.as_ptr(), len, access) }.map(Rc::new);
@@ -269,7 +269,7 @@ impl<D: Md> RegCache<D> {
         let end = addr.addr().get().checked_add(len).and_then(|end| end.checked_next_multiple_of(page));
         let len = end.ok_or(Error::InvalidParam("range leaves the address space"))? - start;
         let first = addr.as_ptr().wrapping_sub(addr.addr().get() - start);
-        // What overlaps and was not enough goes; its users keep theirs. Its rights are taken over, so that two users of
+        // What overlaps and was not enough goes; its users keep theirs. Its rights are cursor over, so that two users of
         // a page with different needs do not throw each other out for ever.
         let mut access = access;
         let old: Vec<_> = {
@@ -323,30 +323,30 @@ impl<D: Md> RegCache<D> {
     /// Takes in what the kernel has told since last time; whether it was anything. // HOT
     #[inline]
     fn catch_up(&self) -> bool {
-        let mut news = false;
+        let mut changed = false;
         if let Coherence::Kernel(watch) = &self.coherence {
-            let mut taken = self.taken.get();
-            watch.take(&mut taken, |start, len| {
-                news = true;
+            let mut cursor = self.cursor.get();
+            watch.drain(&mut cursor, |start, len| {
+                changed = true;
                 self.invalidate(start, len);
             });
-            self.taken.set(taken);
+            self.cursor.set(cursor);
         }
-        news
+        changed
     }
 
     /// Whether the kernel has told of everything that a mapping in use by now may have replaced: another thread may have
     /// mapped anew where one is about to be told that its memory is gone.
-    fn is_settled(&self) -> bool {
+    fn is_quiescent(&self) -> bool {
         let Coherence::Kernel(watch) = &self.coherence else { return false };
         // Who unmaps waits for a thread of ours; it is not worth waiting for long.
         let wait = |n| {
             if n > 0 {
                 std::thread::yield_now();
             }
-            watch.is_settled()
+            watch.is_quiescent()
         };
-        (0..TRIES).any(wait)
+        (0..QUIESCE_TRIES).any(wait)
     }
 
     fn make_room(&self, len: usize) {

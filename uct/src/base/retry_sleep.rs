@@ -5,27 +5,27 @@ use std::cell::Cell;
 use std::time::Duration;
 
 /// About what a sleep costs by itself.
-const FIRST: Duration = Duration::from_micros(50);
-const LAST: Duration = Duration::from_millis(1);
+const MIN_SLEEP: Duration = Duration::from_micros(50);
+const MAX_SLEEP: Duration = Duration::from_millis(1);
 
-/// The next nap.
+/// The next sleep.
 pub struct RetrySleep(Cell<Duration>);
 
 impl Default for RetrySleep {
     fn default() -> Self {
-        RetrySleep(Cell::new(FIRST))
+        RetrySleep(Cell::new(MIN_SLEEP))
     }
 }
 
 impl RetrySleep {
     /// The time to sleep now; the next one is longer.
     pub fn take(&self) -> Duration {
-        self.0.replace((self.0.get() * 2).min(LAST))
+        self.0.replace((self.0.get() * 2).min(MAX_SLEEP))
     }
 
     /// There was room, or nothing waits for any.
     pub fn reset(&self) {
-        self.0.set(FIRST);
+        self.0.set(MIN_SLEEP);
     }
 }
 
@@ -34,11 +34,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn naps_grow_until_there_is_room() {
-        let nap = RetrySleep::default();
-        let slept: Vec<_> = (0..6).map(|_| nap.take().as_micros()).collect();
+    fn sleeps_double_until_reset() {
+        let sleep = RetrySleep::default();
+        let slept: Vec<_> = (0..6).map(|_| sleep.take().as_micros()).collect();
         assert_eq!(slept, [50, 100, 200, 400, 800, 1000]);
-        nap.reset();
-        assert_eq!(nap.take(), FIRST);
+        sleep.reset();
+        assert_eq!(sleep.take(), MIN_SLEEP);
     }
 }

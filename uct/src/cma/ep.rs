@@ -24,7 +24,7 @@ pub struct Ep {
 
 impl Ep {
     pub(super) fn new(own: Rc<Inner>, peer: Rc<Proc>) -> Self {
-        Ep { idx: peer.eps.enter(), peer, own }
+        Ep { idx: peer.eps.insert(), peer, own }
     }
 
     /// The memory of a key, if it is mapped here, for something that is done at once. That is there also when its owner is gone:
@@ -133,7 +133,7 @@ impl Ep {
 impl Drop for Ep {
     fn drop(&mut self) {
         self.own.batches.submit(&self.peer);
-        self.peer.eps.leave(self.idx);
+        self.peer.eps.remove(self.idx);
     }
 }
 

@@ -4,7 +4,7 @@ use super::dev::{Cqe, CqeOp, Dev, DevCq, DevStatus};
 use super::iface::{Inner, Stats};
 use super::tx::{CompletedSlot, EpIdx, OpKind, PacketLocation};
 use super::user_recv_qp::{USER_RECV_BIT, user_recv_completion};
-use crate::api::{Am, Comp, Error, Imm, Sink, Source};
+use crate::api::{Am, Comp, Error, Imm, Sink, SrcAddr};
 use crate::base::pending::TxRoom;
 
 impl<D: Dev> Inner<D> {
@@ -63,7 +63,7 @@ impl<D: Dev> Inner<D> {
             drop(buffer);
             return self.on_recv_slow(cqe, sink);
         }
-        let source = Source { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) };
+        let source = SrcAddr { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) };
         sink.on_am(Am::new(buffer.bytes(cqe.len as usize), source, &buffer));
     }
 
@@ -88,7 +88,7 @@ impl<D: Dev> Inner<D> {
         }
         self.stats.set(s);
         if let Some(value) = imm {
-            let source = Source { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) };
+            let source = SrcAddr { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) };
             sink.on_imm(Imm { value, len: cqe.len as usize, source });
         }
     }

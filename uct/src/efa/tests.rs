@@ -6,7 +6,7 @@ use super::dev::{Channel, Dev, Gid};
 use super::{Config, Ep, Iface, Md, Mem, Params, RawAddr, Rkey};
 use crate::api::{
     Access, AllocReq, Am, Caps, Comp, Completion, Ep as _, EpTag, Error, Events, Iface as _, Iov, Md as _,
-    Memory, Op, PendingQueued, RecvDesc, Refused, Retry, Sent, Sink, Source as From,
+    Memory, Op, PendingQueued, RecvDesc, Refused, Retry, Sent, Sink, SrcAddr as From,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

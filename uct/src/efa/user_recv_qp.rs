@@ -1,7 +1,7 @@
 //! The user receive queue pair (RDM v4, wire facts 11.3): receives into user memory, on the shared CQ.
 
 use super::dev::{Cqe, Dev, DevQp, DevStatus, PostError, QpInit, QpKind, Sge};
-use crate::api::{Error, OpenError, Outcome, Refused, Sent, Source, UserQp, UserRecv};
+use crate::api::{Error, OpenError, Outcome, Refused, Sent, SrcAddr, UserQp, UserRecv};
 
 /// Work request bit of user receives; the other 63 bits are the caller's.
 pub(super) const USER_RECV_BIT: u64 = 1 << 63;
@@ -55,6 +55,6 @@ pub(super) fn user_recv_completion(cqe: &Cqe, error: impl FnOnce(DevStatus) -> E
         DevStatus::BadLength => Err(Error::TooLong { len, max: 0 }),
         status => Err(error(status)),
     };
-    let source = Source { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) };
+    let source = SrcAddr { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) };
     (cqe.wr_id & !USER_RECV_BIT, UserRecv { result, len, imm: cqe.imm, source })
 }

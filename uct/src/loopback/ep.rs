@@ -6,7 +6,7 @@ use super::{Mem, Rkey};
 use crate::api::{
     self, AtomicOp, Comp, EpTag, Error, Iov, Outcome, Pending, PendingQueued, Refused, RemoteIov, Sent, Word,
 };
-use crate::base::am::Copying;
+use crate::base::am::CopyOnKeep;
 use crate::base::pending::QueueId;
 use crate::base::{check, direct, iov};
 use std::cell::Cell;
@@ -30,7 +30,7 @@ impl Ep {
 
     /// Refuses what would overtake what waits for room. // HOT
     #[inline(always)]
-    fn in_turn(&self) -> Result<(), Refused> {
+    fn check_order(&self) -> Result<(), Refused> {
         if self.own.pending.waiting() > 0 && self.own.pending.holds_back(self.queue) {
             return Err(self.peer.refuse());
         }
@@ -43,7 +43,7 @@ impl Ep {
     #[inline(never)]
     fn push_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
         check::fits(payload.len().saturating_add(8), self.peer.attr.am.max_short)?;
-        self.in_turn()?;
+        self.check_order()?;
         self.peer.push(self.own.id, 9 + payload.len(), |slot| {
             let (head, body) = slot.split_at_mut(9);
             head[0] = id;
@@ -79,10 +79,10 @@ impl api::Ep for Ep {
     #[inline]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
         // A header alone needs no slot. That it fits is the interface's rule.
-        if payload.is_empty() && self.own.pending.waiting() == 0 && self.peer.delivers_now() {
+        if payload.is_empty() && self.own.pending.waiting() == 0 && self.peer.can_deliver_inline() {
             let mut packet = [id; 9];
             packet[1..].copy_from_slice(&header.to_le_bytes());
-            self.peer.deliver(&packet, &Copying, self.own.id);
+            self.peer.deliver(&packet, &CopyOnKeep, self.own.id);
             return Ok(Sent::Done);
         }
         self.push_short(id, header, payload)
@@ -92,7 +92,7 @@ impl api::Ep for Ep {
     fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
         let len = check::total(iov);
         check::fits(len, self.peer.attr.am.max_short)?;
-        self.in_turn()?;
+        self.check_order()?;
         self.peer.push(self.own.id, 1 + len, |slot| {
             slot[0] = id;
             let mut at = 1;
@@ -108,7 +108,7 @@ impl api::Ep for Ep {
     #[inline]
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
         check::fits(max, self.peer.attr.am.max_bcopy + 1)?;
-        self.in_turn()?;
+        self.check_order()?;
         self.peer.push_packed(self.own.id, max, pack)
     }
 
@@ -120,7 +120,7 @@ impl api::Ep for Ep {
         let limits = &self.peer.attr.am;
         let len = iov::checked_len(iov, limits.max_iov, limits.max_zcopy)?;
         check::fits(header.len().saturating_add(len), limits.max_zcopy)?;
-        self.in_turn()?;
+        self.check_order()?;
         self.peer.push(self.own.id, 1 + header.len() + len, |slot| {
             let (head, body) = slot.split_at_mut(1 + header.len());
             head[0] = id;
@@ -193,7 +193,7 @@ impl api::Ep for Ep {
         _comp: Comp,
     ) -> Outcome {
         let len = iov::checked_len(iov, 1, usize::MAX)?;
-        self.in_turn()?;
+        self.check_order()?;
         if !self.peer.has_room() {
             return Err(self.peer.refuse());
         }

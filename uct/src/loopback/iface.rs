@@ -2,12 +2,12 @@
 //! Endpoints push into it, the owner's poll pops. Delivers from within a send only where the program lets it, never grows.
 
 use super::queue::{Arrived, Queue};
-use super::slots::{Filled, Slots};
+use super::slots::{Slots, TxSlot};
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
     self, AddrBuf, Am, AmHandler, AmLimits, ArmStatus, Caps, Comp, ConnectError, DevKind, Error, Events,
     IfaceAttr, Imm, ImmHandler, Keep, Latency, Linear, OpenError, OrderKind, Outcome, PollOne, RecvCallback,
-    RmaPerf, Sent, Sink, Source,
+    RmaPerf, Sent, Sink, SrcAddr,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::pending::{Arbiter, TxRoom};
@@ -90,11 +90,11 @@ pub(super) struct Inner {
     /// A message is with who takes it in: nobody else is given one meanwhile.
     taking: Cell<bool>,
     /// A message that nothing is before goes to its handler at once.
-    within_send: Cell<bool>,
+    deliver_on_send: Cell<bool>,
     pub(super) handlers: AmTable,
     pub(super) pending: Arbiter,
     wake: Wake,
-    nap: RetrySleep,
+    retry_sleep: RetrySleep,
     /// [Handles](Handle) that there are.
     handles: Cell<usize>,
 }
@@ -108,7 +108,7 @@ struct Wake {
 impl Iface {
     /// Opens an interface of the calling thread.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
-        let id = super::new_number();
+        let id = super::new_id();
         let slots =
             Slots::new(config.seg_size, config.fifo_size as u32).map_err(|e| OpenError::memory(TL, &e))?;
         let inner = Rc::new(Inner {
@@ -118,11 +118,11 @@ impl Iface {
             queue: Queue::new(config.fifo_size, config.fifo_bytes),
             slots,
             taking: Cell::default(),
-            within_send: Cell::default(),
+            deliver_on_send: Cell::default(),
             handlers: AmTable::default(),
             pending: Arbiter::default(),
             wake: Wake::default(),
-            nap: RetrySleep::default(),
+            retry_sleep: RetrySleep::default(),
             handles: Cell::default(),
         });
         IFACES.with_borrow_mut(|all| all.insert(id, Rc::downgrade(&inner)));
@@ -205,17 +205,17 @@ impl Inner {
             return Err(self.refuse());
         }
         let mut slot = self.slots.take().ok_or(api::Refused::NoResource)?;
-        let kept = self.queue.keep();
+        let reserved = self.queue.reserve();
         let len = pack(&mut slot.bytes()[..max]);
-        drop(kept);
+        drop(reserved);
         let len = check::packed(len, max)?;
         self.enqueue(slot, len, from)?;
         Ok(len)
     }
 
     #[inline(always)]
-    fn enqueue(&self, slot: Filled<'_>, len: usize, from: u64) -> Outcome<()> {
-        if self.delivers_now() {
+    fn enqueue(&self, slot: TxSlot<'_>, len: usize, from: u64) -> Outcome<()> {
+        if self.can_deliver_inline() {
             let delivery = self.slots.deliver(slot.number());
             slot.into_queue();
             self.deliver(delivery.bytes(len), &delivery, from);
@@ -231,15 +231,15 @@ impl Inner {
 
     /// Whether a message may go to its handler before the call that sends it returns. // HOT
     #[inline(always)]
-    pub(super) fn delivers_now(&self) -> bool {
-        self.within_send.get() && self.queue.is_idle() && !self.taking.get()
+    pub(super) fn can_deliver_inline(&self) -> bool {
+        self.deliver_on_send.get() && self.queue.is_vacant() && !self.taking.get()
     }
 
     /// Does that. // HOT
     #[inline(always)]
     pub(super) fn deliver(&self, packet: &[u8], keep: &dyn Keep, from: u64) {
         let _taking = ReentryGuard::begin(&self.taking);
-        self.handlers.dispatch(Am::new(packet, Source { node: from, port: 0 }, keep));
+        self.handlers.dispatch(Am::new(packet, SrcAddr { node: from, port: 0 }, keep));
     }
 
     /// Takes a word in that came along with a write.
@@ -263,8 +263,8 @@ impl Inner {
     }
 
     /// This interface as a sender.
-    pub(super) fn source(&self) -> Source {
-        Source { node: self.id, port: 0 }
+    pub(super) fn source(&self) -> SrcAddr {
+        SrcAddr { node: self.id, port: 0 }
     }
 
     /// Something is in the queue: whoever sleeps on it wakes. // HOT
@@ -290,15 +290,15 @@ impl Inner {
             return if self.pending.waiting() == 0 { PollOne::Empty } else { PollOne::NeedsPoll };
         };
         let Arrived::Message { slot, len, from } = oldest else { return PollOne::NeedsPoll };
-        let Some(mut look) = Look::begin(self) else { return PollOne::Empty };
+        let Some(mut peek) = Peek::begin(self) else { return PollOne::Empty };
         let delivery = self.slots.deliver(slot);
-        if !callback.on_packet(delivery.bytes(len as usize), Source { node: from, port: 0 }) {
-            delivery.put_off();
-            look.taken = false;
+        if !callback.on_packet(delivery.bytes(len as usize), SrcAddr { node: from, port: 0 }) {
+            delivery.requeue();
+            peek.taken = false;
             return PollOne::NeedsPoll;
         }
         drop(delivery);
-        drop(look);
+        drop(peek);
         PollOne::Received { more: !self.is_idle() }
     }
 
@@ -316,7 +316,7 @@ impl Inner {
                 Arrived::Message { slot, len, from } => {
                     let delivery = self.slots.deliver(slot);
                     let packet = delivery.bytes(len as usize);
-                    sink.on_am(Am::new(packet, Source { node: from, port: 0 }, &delivery));
+                    sink.on_am(Am::new(packet, SrcAddr { node: from, port: 0 }, &delivery));
                 }
                 Arrived::Imm(imm) => sink.on_imm(imm),
             }
@@ -324,34 +324,34 @@ impl Inner {
         }
         drop(taking);
         if self.pending.waiting() > 0 && max > 0 {
-            events += self.go_on((max - events).max(1));
+            events += self.dispatch_pending((max - events).max(1));
         }
         events
     }
 
     /// What waits for room is tried: at least one, however much comes in.
     #[cold]
-    fn go_on(&self, max: usize) -> usize {
+    fn dispatch_pending(&self, max: usize) -> usize {
         let done = self.pending.dispatch(max, TxRoom::PerEp);
         if done > 0 {
-            self.nap.reset();
+            self.retry_sleep.reset();
         }
         done
     }
 }
 
 /// The oldest message is with who may take it; what it panics over is not shown again.
-struct Look<'a> {
+struct Peek<'a> {
     queue: &'a Queue,
     taken: bool,
     _taking: ReentryGuard<'a>,
 }
 
-impl Look<'_> {
+impl Peek<'_> {
     /// `None`: a message is with somebody already. // HOT
     #[inline(always)]
-    fn begin(inner: &Inner) -> Option<Look<'_>> {
-        ReentryGuard::begin(&inner.taking).map(|taking| Look {
+    fn begin(inner: &Inner) -> Option<Peek<'_>> {
+        ReentryGuard::begin(&inner.taking).map(|taking| Peek {
             queue: &inner.queue,
             taken: true,
             _taking: taking,
@@ -359,7 +359,7 @@ impl Look<'_> {
     }
 }
 
-impl Drop for Look<'_> {
+impl Drop for Peek<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.taken {
@@ -401,7 +401,7 @@ impl api::Iface for Iface {
     }
 
     fn deliver_within_send(&self, on: bool) -> bool {
-        self.inner.within_send.set(on);
+        self.inner.deliver_on_send.set(on);
         on
     }
 
@@ -456,9 +456,9 @@ impl api::Iface for Iface {
         wake.armed.set(idle);
         Ok(match (idle, waits) {
             (false, _) => ArmStatus::Busy,
-            (true, true) => ArmStatus::ArmedFor(self.inner.nap.take()),
+            (true, true) => ArmStatus::ArmedFor(self.inner.retry_sleep.take()),
             (true, false) => {
-                self.inner.nap.reset();
+                self.inner.retry_sleep.reset();
                 ArmStatus::Armed
             }
         })

@@ -104,7 +104,7 @@ impl api::Md for Md {
     }
 
     fn mr_key(&self, mem: &Mem) -> Result<u64, Error> {
-        Ok(mem.region.word())
+        Ok(mem.region.mr_key())
     }
 
     fn rkey_from_mr_key(&self, key: u64, _addr: u64, _len: u64) -> Result<Rkey, Error> {
@@ -131,7 +131,7 @@ impl Rkey {
 
 impl api::Rkey for Rkey {
     fn range(&self) -> (u64, usize) {
-        self.region.was().range()
+        self.region.any_window().range()
     }
 }
 
@@ -141,7 +141,7 @@ impl api::Memory for Mem {
     }
 
     fn len(&self) -> usize {
-        self.region.was().range().1
+        self.region.any_window().range().1
     }
 
     fn method(&self) -> Option<AllocMethod> {
@@ -149,7 +149,7 @@ impl api::Memory for Mem {
     }
 
     fn access(&self) -> Access {
-        self.region.was().access()
+        self.region.any_window().access()
     }
 }
 

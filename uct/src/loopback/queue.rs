@@ -63,7 +63,7 @@ impl Queue {
 
     /// Nothing waits, and one more would be taken. // HOT
     #[inline(always)]
-    pub(super) fn is_idle(&self) -> bool {
+    pub(super) fn is_vacant(&self) -> bool {
         self.ring.is_empty() && self.most_bytes.get() > 0
     }
 
@@ -75,7 +75,7 @@ impl Queue {
 
     /// Keeps the room that there is. // HOT
     #[inline(always)]
-    pub(super) fn keep(&self) -> Reservation<'_> {
+    pub(super) fn reserve(&self) -> Reservation<'_> {
         Reservation { most_bytes: self.most_bytes.replace(0), queue: self }
     }
 
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_its_depth_in_order() {
+    fn holds_its_depth_in_order() {
         let queue = Queue::new(3, 1000);
         for round in 0..10 {
             for n in 0..3 {
@@ -146,22 +146,22 @@ mod tests {
     }
 
     #[test]
-    fn kept_room_is_nobody_elses_and_comes_back() {
+    fn reserved_room_is_exclusive_and_comes_back() {
         let queue = Queue::new(3, 1000);
-        let kept = queue.keep();
-        assert!(!queue.has_room() && !queue.is_idle() && !queue.push(message(1, 1)));
-        drop(kept);
-        assert!(queue.is_idle() && queue.has_room() && queue.push(message(1, 1)));
-        assert!(!queue.is_idle());
-        let kept = queue.keep();
+        let reserved = queue.reserve();
+        assert!(!queue.has_room() && !queue.is_vacant() && !queue.push(message(1, 1)));
+        drop(reserved);
+        assert!(queue.is_vacant() && queue.has_room() && queue.push(message(1, 1)));
+        assert!(!queue.is_vacant());
+        let reserved = queue.reserve();
         queue.close();
-        drop(kept);
-        assert!(queue.is_closed() && !queue.has_room() && !queue.is_idle() && !queue.push(message(2, 1)));
+        drop(reserved);
+        assert!(queue.is_closed() && !queue.has_room() && !queue.is_vacant() && !queue.push(message(2, 1)));
         assert_eq!(slot(queue.pop()), Some(1), "what it has taken stays");
     }
 
     #[test]
-    fn what_is_longer_than_the_bound_is_taken_alone() {
+    fn a_message_longer_than_the_bound_is_taken_alone() {
         let queue = Queue::new(8, 100);
         assert!(queue.push(message(1, 5000)));
         assert!(!queue.push(message(2, 1)));

@@ -15,13 +15,13 @@ use crate::base::direct::Window;
 const SPARE: usize = 64;
 
 thread_local! {
-    static ALL: RefCell<All> = RefCell::default();
+    static REGISTRY: RefCell<Registry> = RefCell::default();
     /// The next word. Words do not leave the thread's own packets, so that counting does, from where no other thread does.
-    static WORD: Cell<u64> = Cell::new(super::new_number());
+    static NEXT_MR_KEY: Cell<u64> = Cell::new(super::new_id());
 }
 
 #[derive(Default)]
-struct All {
+struct Registry {
     by_number: HashMap<u64, Rc<Region>, FxBuildHasher>,
     /// Closed, and nobody else's.
     spare: Vec<Rc<Region>>,
@@ -37,7 +37,7 @@ pub(super) struct Region {
     backing: RefCell<Option<Rc<Backing>>>,
     /// Its numbers: none until somebody is to know it, as most memory is registered for its owner alone.
     key: Cell<Option<u64>>,
-    word: Cell<Option<u64>>,
+    mr_key: Cell<Option<u64>>,
 }
 
 impl Region {
@@ -49,9 +49,9 @@ impl Region {
             open: Cell::new(true),
             backing: RefCell::new(backing.map(Rc::new)),
             key: Cell::default(),
-            word: Cell::default(),
+            mr_key: Cell::default(),
         };
-        if let Some(mut spare) = ALL.with_borrow_mut(|all| all.spare.pop())
+        if let Some(mut spare) = REGISTRY.with_borrow_mut(|all| all.spare.pop())
             && let Some(place) = Rc::get_mut(&mut spare)
         {
             *place = region;
@@ -65,9 +65,9 @@ impl Region {
         self.open.set(false);
         self.backing.take();
         // The thread may be ending, its list gone before us.
-        let _ = ALL.try_with(|all| {
+        let _ = REGISTRY.try_with(|all| {
             let mut all = all.borrow_mut();
-            for number in [self.key.get(), self.word.get()].into_iter().flatten() {
+            for number in [self.key.get(), self.mr_key.get()].into_iter().flatten() {
                 all.by_number.remove(&number);
             }
             // Else somebody has a key to it, who is to find it closed.
@@ -79,26 +79,26 @@ impl Region {
 
     /// The number that is in packed keys, which may be shown to other threads and processes.
     pub(super) fn key(self: &Rc<Self>) -> u64 {
-        self.number(&self.key, super::new_number)
+        self.number(&self.key, super::new_id)
     }
 
     /// The number that is in packets of this thread. // HOT
-    pub(super) fn word(self: &Rc<Self>) -> u64 {
-        self.number(&self.word, || WORD.replace(WORD.get().wrapping_add(1)))
+    pub(super) fn mr_key(self: &Rc<Self>) -> u64 {
+        self.number(&self.mr_key, || NEXT_MR_KEY.replace(NEXT_MR_KEY.get().wrapping_add(1)))
     }
 
     fn number(self: &Rc<Self>, of: &Cell<Option<u64>>, new: impl FnOnce() -> u64) -> u64 {
         of.get().unwrap_or_else(|| {
             let number = new();
             of.set(Some(number));
-            ALL.with_borrow_mut(|all| all.by_number.insert(number, self.clone()));
+            REGISTRY.with_borrow_mut(|all| all.by_number.insert(number, self.clone()));
             number
         })
     }
 
     /// The region that one of its numbers names. // HOT
     pub(super) fn of(number: u64) -> Result<Rc<Region>, Error> {
-        ALL.with_borrow(|all| all.by_number.get(&number).cloned()).ok_or(Error::RemoteAccess)
+        REGISTRY.with_borrow(|all| all.by_number.get(&number).cloned()).ok_or(Error::RemoteAccess)
     }
 
     /// The memory, while it is registered. // HOT
@@ -113,7 +113,7 @@ impl Region {
     }
 
     /// What memory it is, or was.
-    pub(super) fn was(&self) -> &Window {
+    pub(super) fn any_window(&self) -> &Window {
         &self.window
     }
 }

@@ -11,7 +11,7 @@ use crate::api::{Keep, RecvDesc};
 use crate::base::recv_desc::RecvDescPool;
 
 /// Bytes before a slot's packet: its payload, behind the id, begins with a cache line.
-const LEAD: usize = CACHE_LINE - 1;
+const OFFSET: usize = CACHE_LINE - 1;
 
 /// The slots of an interface: as many as its queue holds, and as many again that may be kept.
 pub(super) struct Slots {
@@ -22,19 +22,19 @@ pub(super) struct Slots {
     left: Cell<usize>,
     kept: Cell<u32>,
     most_kept: u32,
-    lent: Arc<RecvDescPool>,
+    pool: Arc<RecvDescPool>,
 }
 
 impl Slots {
     pub(super) fn new(seg_size: usize, depth: u32) -> Result<Self, MemError> {
-        let slot_len = (seg_size + LEAD).next_multiple_of(CACHE_LINE);
+        let slot_len = (seg_size + OFFSET).next_multiple_of(CACHE_LINE);
         let count = 2 * depth;
         let memory = Arc::new(Mapping::new(
             slot_len * count as usize,
             MapOpts { fill: Fill::Lazy, ..MapOpts::default() },
         )?);
         Ok(Slots {
-            lent: RecvDescPool::new(count, memory.clone()),
+            pool: RecvDescPool::new(count, memory.clone()),
             memory,
             slot_len,
             free: (0..count).rev().map(Cell::new).collect(),
@@ -46,11 +46,11 @@ impl Slots {
 
     /// A slot to fill. // HOT
     #[inline(always)]
-    pub(super) fn take(&self) -> Option<Filled<'_>> {
+    pub(super) fn take(&self) -> Option<TxSlot<'_>> {
         let left = self.left.get().checked_sub(1)?;
         let slot = self.free.get(left)?.get();
         self.left.set(left);
-        Some(Filled { slots: self, slot })
+        Some(TxSlot { slots: self, slot })
     }
 
     /// Takes a slot back from its one holder. // HOT
@@ -61,7 +61,7 @@ impl Slots {
         self.left.set(left + 1);
     }
 
-    /// Begins to deliver the message in a slot that was [queued](Filled::into_queue), once. // HOT
+    /// Begins to deliver the message in a slot that was [queued](TxSlot::into_queue), once. // HOT
     #[inline(always)]
     pub(super) fn deliver(&self, slot: u32) -> Delivery<'_> {
         Delivery { slots: self, slot, kept: Cell::new(false) }
@@ -70,30 +70,30 @@ impl Slots {
     /// First byte of a slot. // HOT
     #[inline(always)]
     fn at(&self, slot: u32) -> *mut u8 {
-        self.memory.as_ptr().wrapping_add(slot as usize * self.slot_len + LEAD)
+        self.memory.as_ptr().wrapping_add(slot as usize * self.slot_len + OFFSET)
     }
 
     /// Takes back what keepers have dropped.
     #[cold]
     fn reclaim(&self) {
-        let back = self.lent.reclaim(|slot| self.give(slot));
+        let back = self.pool.reclaim(|slot| self.give(slot));
         self.kept.set(self.kept.get() - back);
     }
 }
 
 /// A slot being filled; given back if the closure that fills it panics, or the message is refused.
-pub(super) struct Filled<'a> {
+pub(super) struct TxSlot<'a> {
     slots: &'a Slots,
     slot: u32,
 }
 
-impl Filled<'_> {
+impl TxSlot<'_> {
     /// Its bytes. // HOT
     #[inline(always)]
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: every number of the free list is a slot of the mapping, which starts zeroed; this one was taken, so nobody
         // else has it until it is queued or given back, which ends this borrow.
-        unsafe { std::slice::from_raw_parts_mut(self.slots.at(self.slot), self.slots.slot_len - LEAD) }
+        unsafe { std::slice::from_raw_parts_mut(self.slots.at(self.slot), self.slots.slot_len - OFFSET) }
     }
 
     #[inline(always)]
@@ -108,7 +108,7 @@ impl Filled<'_> {
     }
 }
 
-impl Drop for Filled<'_> {
+impl Drop for TxSlot<'_> {
     #[cold]
     fn drop(&mut self) {
         self.slots.give(self.slot);
@@ -126,14 +126,14 @@ impl Delivery<'_> {
     /// The message's bytes. // HOT
     #[inline(always)]
     pub(super) fn bytes(&self, len: usize) -> &[u8] {
-        assert!(len <= self.slots.slot_len - LEAD);
+        assert!(len <= self.slots.slot_len - OFFSET);
         // SAFETY: the slot lies in the mapping and is longer; it is not written until it is given back, at the end of this
         // delivery or by who keeps the message.
         unsafe { std::slice::from_raw_parts(self.slots.at(self.slot), len) }
     }
 
     /// The message stays queued, in its slot.
-    pub(super) fn put_off(self) {
+    pub(super) fn requeue(self) {
         std::mem::forget(self);
     }
 }
@@ -149,7 +149,7 @@ impl Keep for Delivery<'_> {
         }
         slots.kept.set(slots.kept.get() + 1);
         // SAFETY: the packet lies in the slot, which is not written again before it is taken back by `reclaim`.
-        unsafe { slots.lent.lend(self.slot, packet.as_ptr(), packet.len()) }
+        unsafe { slots.pool.lend(self.slot, packet.as_ptr(), packet.len()) }
     }
 }
 

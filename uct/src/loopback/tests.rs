@@ -3,7 +3,7 @@
 use super::{Config, Ep, Iface};
 use crate::api::{
     AllocReq, Am, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Md as _, Memory as _, PendingQueued,
-    PollOne, Refused, Sent, Sink, Source,
+    PollOne, Refused, Sent, Sink, SrcAddr,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -40,7 +40,7 @@ fn all_forms(ep: &Ep) -> [Vec<u8>; 5] {
 }
 
 #[test]
-fn who_wants_it_is_given_messages_inside_the_send() {
+fn messages_are_delivered_within_the_send_on_request() {
     let (iface, ep) = pair(Default::default());
     assert!(iface.deliver_within_send(true));
     let kept = Rc::new(RefCell::new(Vec::new()));
@@ -60,7 +60,7 @@ fn who_wants_it_is_given_messages_inside_the_send() {
 
 /// No handler within a handler, and order, stay.
 #[test]
-fn what_a_handler_sends_waits_for_a_poll_and_holds_up_the_rest() {
+fn what_a_handler_sends_waits_for_a_poll_in_order() {
     let (iface, ep) = pair(Default::default());
     iface.deliver_within_send(true);
     let (ep, got) = (Rc::new(ep), Rc::new(RefCell::new(Vec::new())));
@@ -90,7 +90,7 @@ fn what_a_handler_sends_waits_for_a_poll_and_holds_up_the_rest() {
 }
 
 #[test]
-fn inside_a_send_too_closures_panics_and_closing_cost_nothing() {
+fn delivery_within_a_send_survives_panics_and_closing() {
     let (iface, ep) = pair(ucs::config::Source::empty().with("UCX_SELF_FIFO_SIZE", "1"));
     iface.deliver_within_send(true);
     let count = Rc::new(RefCell::new(0));
@@ -158,7 +158,7 @@ fn keys_die_with_their_registration() {
 }
 
 #[test]
-fn so_do_words() {
+fn mr_keys_die_with_their_registration() {
     let (iface, ep) = pair(Default::default());
     let other = pair(Default::default()).0;
     let mem = iface.md().alloc(&AllocReq::new(64, "test")).unwrap();
@@ -180,18 +180,19 @@ fn so_do_words() {
 }
 
 #[test]
-fn a_glance_takes_one_message_or_leaves_it() {
+fn poll_one_takes_one_message_or_leaves_it() {
     let (iface, ep) = pair(ucs::config::Source::empty().with("UCX_SELF_FIFO_SIZE", "2"));
-    let quiet =
-        |iface: &Iface| iface.poll_one(|_: &[u8], _: Source| unreachable!("there is none")) == PollOne::Empty;
+    let quiet = |iface: &Iface| {
+        iface.poll_one(|_: &[u8], _: SrcAddr| unreachable!("there is none")) == PollOne::Empty
+    };
     assert!(quiet(&iface));
     assert_eq!((ep.am_short(1, 0, b"a"), ep.am_short(1, 0, b"b")), (Ok(Sent::Done), Ok(Sent::Done)));
     let seen = RefCell::new(Vec::new());
     let look = |wanted: bool, full: bool| {
-        iface.poll_one(|packet: &[u8], from: Source| {
+        iface.poll_one(|packet: &[u8], from: SrcAddr| {
             assert_eq!(
                 from,
-                Source { node: u64::from_le_bytes(iface.iface_addr()[..].try_into().unwrap()), port: 0 }
+                SrcAddr { node: u64::from_le_bytes(iface.iface_addr()[..].try_into().unwrap()), port: 0 }
             );
             // It is with us: nobody else gets it, or its slot.
             assert!(iface.progress(9) == 0 && quiet(&iface));
@@ -204,7 +205,7 @@ fn a_glance_takes_one_message_or_leaves_it() {
     assert_eq!(look(true, true), PollOne::Received { more: true });
     assert_eq!(ep.am_short(1, 0, b"d"), Ok(Sent::Done));
     // What panics over a message is not given it again.
-    let panics = std::panic::AssertUnwindSafe(|| iface.poll_one(|_: &[u8], _: Source| panic!("no")));
+    let panics = std::panic::AssertUnwindSafe(|| iface.poll_one(|_: &[u8], _: SrcAddr| panic!("no")));
     assert!(std::panic::catch_unwind(panics).is_err());
     assert_eq!(ep.am_short(1, 0, b"e"), Ok(Sent::Done));
     assert_eq!(
@@ -270,7 +271,7 @@ fn a_closed_interface_fails_its_senders() {
 }
 
 #[test]
-fn an_interface_may_close_in_the_midst_of_a_message_to_it() {
+fn an_interface_may_close_while_a_message_to_it_is_packed() {
     let (one, _) = pair(Default::default());
     let (other, other_ep) = pair(Default::default());
     let ep = one.connect(&[], &other.iface_addr()).unwrap();
@@ -297,7 +298,7 @@ impl Sink for Poller {
 }
 
 #[test]
-fn a_sink_polls_in_vain() {
+fn a_sink_that_polls_gets_nothing() {
     let (iface, ep) = pair(Default::default());
     for n in 0..3 {
         assert_eq!(ep.am_short_iov(1, &[&[n]]), Ok(Sent::Done));
@@ -308,7 +309,7 @@ fn a_sink_polls_in_vain() {
 }
 
 #[test]
-fn nobody_is_at_the_address_of_a_closed_interface() {
+fn a_closed_interface_is_unreachable() {
     let (one, _) = pair(Default::default());
     let (other, other_ep) = pair(Default::default());
     let addr = other.iface_addr();
@@ -318,7 +319,7 @@ fn nobody_is_at_the_address_of_a_closed_interface() {
     assert_eq!(one.reachable(&[], &addr[1..]), Err(ConnectError::Malformed));
 }
 
-const TOLD: &str = "UCT_TEST_SELF_TOLD";
+const PEER_ARGS: &str = "UCT_TEST_SELF_PEER";
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -326,13 +327,13 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Not a test: the other process of the next one. Has more interfaces and keys than that one can have numbered.
 #[test]
-#[ignore = "started by what_another_process_has_is_not_ours"]
+#[ignore = "started by keys_of_another_process_are_rejected"]
 fn another_process() {
-    let told = std::env::var(TOLD).unwrap();
-    let mut told = told.split(' ').map(|text| -> Vec<u8> {
+    let args = std::env::var(PEER_ARGS).unwrap();
+    let mut args = args.split(' ').map(|text| -> Vec<u8> {
         (0..text.len() / 2).map(|n| u8::from_str_radix(&text[2 * n..2 * n + 2], 16).unwrap()).collect()
     });
-    let (addr, key) = (told.next().unwrap(), told.next().unwrap());
+    let (addr, key) = (args.next().unwrap(), args.next().unwrap());
     let ours: Vec<_> =
         (0..1000).map(|_| pair(ucs::config::Source::empty().with("UCX_SELF_FIFO_SIZE", "1"))).collect();
     let (iface, _) = &ours[0];
@@ -342,13 +343,13 @@ fn another_process() {
 }
 
 #[test]
-fn what_another_process_has_is_not_ours() {
+fn keys_of_another_process_are_rejected() {
     let (iface, _ep) = pair(Default::default());
     let mem = iface.md().alloc(&AllocReq::new(64, "test")).unwrap();
-    let told = format!("{} {}", hex(&iface.iface_addr()), hex(&iface.md().pack_rkey(&mem).unwrap()));
+    let args = format!("{} {}", hex(&iface.iface_addr()), hex(&iface.md().pack_rkey(&mem).unwrap()));
     let ran = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "loopback::tests::another_process"])
-        .env(TOLD, told)
+        .env(PEER_ARGS, args)
         .output()
         .unwrap();
     let out = String::from_utf8_lossy(&ran.stdout);

@@ -1,5 +1,5 @@
 //! Completions that any thread may hold: counted, with a callback, like those of the contract.
-//! Inside, an operation carries a token; this is where tokens become completions again. The model of the count is here.
+//! LockGuard, an operation carries a token; this is where tokens become completions again. The model of the count is here.
 
 use crate::api::{Comp, Error};
 use std::cell::RefCell;
@@ -63,14 +63,14 @@ impl std::fmt::Debug for Completion {
     }
 }
 
-/// Completions of operations on their way, by token. Inside the gate.
+/// Completions of operations on their way, by token. LockGuard the gate.
 #[derive(Default)]
 pub(super) struct Tokens {
-    rows: RefCell<Rows>,
+    table: RefCell<TokenTable>,
 }
 
 #[derive(Default)]
-struct Rows {
+struct TokenTable {
     all: Vec<Option<Arc<Completion>>>,
     free: Vec<u32>,
 }
@@ -79,20 +79,20 @@ impl Tokens {
     /// A token for an operation that is about to start.
     pub(super) fn issue(&self, comp: Option<&Arc<Completion>>) -> Comp {
         let Some(comp) = comp else { return Comp::None };
-        let mut rows = self.rows.borrow_mut();
-        let at = rows.free.pop().unwrap_or_else(|| {
-            rows.all.push(None);
-            rows.all.len() as u32 - 1
+        let mut table = self.table.borrow_mut();
+        let at = table.free.pop().unwrap_or_else(|| {
+            table.all.push(None);
+            table.all.len() as u32 - 1
         });
-        rows.all[at as usize] = Some(comp.clone());
+        table.all[at as usize] = Some(comp.clone());
         Comp::Token(u64::from(at))
     }
 
     /// The operation is over, or did not start.
-    pub(super) fn redeem(&self, token: u64) -> Option<Arc<Completion>> {
-        let mut rows = self.rows.borrow_mut();
-        let comp = rows.all.get_mut(token as usize)?.take()?;
-        rows.free.push(token as u32);
+    pub(super) fn take(&self, token: u64) -> Option<Arc<Completion>> {
+        let mut table = self.table.borrow_mut();
+        let comp = table.all.get_mut(token as usize)?.take()?;
+        table.free.push(token as u32);
         Some(comp)
     }
 }

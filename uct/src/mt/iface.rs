@@ -1,21 +1,21 @@
 //! The interface behind its gate: opening, handlers, progress, memory, sleeping.
 
 use super::comp::{Completion, Tokens};
-use super::news::News;
+use super::trace::{self, TraceEvent, TraceKind, TracedSink};
+use super::wakeup::Wakeup;
 use super::{Ep, ThreadMode};
 use crate::any;
 use crate::api::{
     self, AddrBuf, Am, Comp, ConnectError, EpTag, Error, Iface as _, IfaceAttr, Imm, Md as _, MdAttr,
-    OpenError, Outcome, RecvDesc, Sent, Sink, Source,
+    OpenError, Outcome, RecvDesc, Sent, Sink, SrcAddr,
 };
-use crate::base::am::{AmTable, Copying, TableSink};
+use crate::base::am::{AmTable, CopyOnKeep, TableSink};
 use crate::base::lock::{LockResult, RecursiveLock, ThreadKey, this_thread};
-use crate::wrap::{self, Passed, Shown, TraceEvent};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use ucs::config::Source as Config;
+use ucs::config::Source;
 
 /// In which thread a handler may be called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +35,7 @@ pub type Tracer = Box<dyn FnMut(TraceEvent<'_>) + Send>;
 
 /// Who progresses.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum Progressor {
     Caller,
     ProgressThread,
 }
@@ -44,7 +44,7 @@ pub(super) enum Origin {
 /// ([`wait`](Iface::wait)).
 pub struct Iface {
     pub(super) shared: Arc<Shared>,
-    /// Events that were taken in by this handle, or that it has been told of. Inside the gate.
+    /// Events that were taken in by this handle, or that it has been told of. LockGuard the gate.
     seen: AtomicU64,
 }
 
@@ -66,7 +66,7 @@ const MOST_BYTES: usize = 4 << 20;
 
 /// The interface and all that is inside its gate.
 pub(super) struct Shared {
-    gate: RecursiveLock,
+    lock: RecursiveLock,
     /// Active messages are shown to `tracer`.
     traced: Cell<bool>,
     attr: IfaceAttr,
@@ -79,15 +79,15 @@ pub(super) struct Shared {
     /// Ids whose handlers only callers' threads may run.
     for_callers: RefCell<Box<[bool; 256]>>,
     /// Messages for them.
-    kept: RefCell<VecDeque<(Source, RecvDesc)>>,
+    kept: RefCell<VecDeque<(SrcAddr, RecvDesc)>>,
     kept_len: Cell<usize>,
     kept_bytes: Cell<usize>,
     /// `Send`, like handlers: there is no other way to set it.
-    pub(super) tracer: RefCell<wrap::Tracer>,
-    pub(super) news: News,
+    pub(super) tracer: RefCell<trace::Tracer>,
+    pub(super) wakeup: Wakeup,
 }
 
-// SAFETY: the fields with interior mutability are used by whoever is inside the gate (what of `news` is used outside is
+// SAFETY: the fields with interior mutability are used by whoever is inside the gate (what of `wakeup` is used outside is
 // locked or atomic); the attributes and the addresses never change. What `iface` shares is shared with endpoints, memory and keys made here, which follow the same rule, and with
 // no thread local (`open` lets only such transports in). Handlers are `Send`.
 unsafe impl Send for Shared {}
@@ -95,70 +95,71 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 /// Being inside.
-pub(super) struct Inside<'a>(&'a RecursiveLock);
+pub(super) struct LockGuard<'a>(&'a RecursiveLock);
 
-impl Drop for Inside<'_> {
+impl Drop for LockGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.leave();
+        self.0.unlock();
     }
 }
 
 /// Looks of who waits between two times it gives the core away.
-const LOOKS: u32 = 64;
+const YIELD_EVERY: u32 = 64;
 /// Most pauses between two of them.
 const MAX_PAUSES: u32 = 8;
 /// Pauses of who lets others in.
-const WAY: u32 = 32;
+const YIELD_PAUSES: u32 = 32;
 
 #[inline]
 fn pause(times: u32) {
     (0..times).for_each(|_| std::hint::spin_loop());
 }
 
-const FOREIGN: Error = Error::InvalidParam("this interface belongs to another thread (thread mode single)");
-const TWO: Error = Error::InvalidParam("two threads at a time (thread mode serialized)");
+const WRONG_THREAD: Error =
+    Error::InvalidParam("this interface belongs to another thread (thread mode single)");
+const CONCURRENT: Error = Error::InvalidParam("two threads at a time (thread mode serialized)");
 
 impl Shared {
     /// Goes in, as the mode says. // HOT
     #[inline]
-    pub(super) fn enter(&self) -> Result<Inside<'_>, Error> {
+    pub(super) fn lock(&self) -> Result<LockGuard<'_>, Error> {
         let me = this_thread();
-        match self.gate.enter(me) {
-            LockResult::Locked => Ok(Inside(&self.gate)),
-            LockResult::Foreign => Err(FOREIGN),
-            LockResult::Busy if self.gate.mode() == ThreadMode::Serialized => Err(TWO),
-            LockResult::Busy => Ok(self.wait_to_enter(me)),
+        match self.lock.lock(me) {
+            LockResult::Locked => Ok(LockGuard(&self.lock)),
+            LockResult::WrongThread => Err(WRONG_THREAD),
+            LockResult::Busy if self.lock.mode() == ThreadMode::Serialized => Err(CONCURRENT),
+            LockResult::Busy => Ok(self.wait_for_lock(me)),
         }
     }
 
     /// Goes in, having been refused once. Looks again less and less often: each look takes the gate's line from who is
     /// at work inside, and each entry the lines behind it, so few of them with many operations each cost least.
     #[cold]
-    fn wait_to_enter(&self, me: ThreadKey) -> Inside<'_> {
-        let mut looks = 0u32;
-        while self.gate.enter_waiting(me) != LockResult::Locked {
-            looks += 1;
-            if looks.is_multiple_of(LOOKS) {
+    fn wait_for_lock(&self, me: ThreadKey) -> LockGuard<'_> {
+        let mut tries = 0u32;
+        while self.lock.lock_waiting(me) != LockResult::Locked {
+            tries += 1;
+            if tries.is_multiple_of(YIELD_EVERY) {
                 // Who is inside may be waiting for a core.
                 std::thread::yield_now();
             } else {
-                pause(1 << looks.min(MAX_PAUSES.ilog2()));
+                pause(1 << tries.min(MAX_PAUSES.ilog2()));
             }
         }
-        Inside(&self.gate)
+        LockGuard(&self.lock)
     }
 
     /// Goes in if nobody else is there.
-    pub(super) fn try_enter(&self) -> Result<Option<Inside<'_>>, Error> {
-        match self.gate.try_enter(this_thread()) {
-            Some(LockResult::Locked) => Ok(Some(Inside(&self.gate))),
-            Some(LockResult::Foreign) => Err(FOREIGN),
-            Some(LockResult::Busy) if self.gate.mode() == ThreadMode::Serialized => Err(TWO),
+    pub(super) fn try_lock(&self) -> Result<Option<LockGuard<'_>>, Error> {
+        match self.lock.try_lock(this_thread()) {
+            Some(LockResult::Locked) => Ok(Some(LockGuard(&self.lock))),
+            Some(LockResult::WrongThread) => Err(WRONG_THREAD),
+            Some(LockResult::Busy) if self.lock.mode() == ThreadMode::Serialized => Err(CONCURRENT),
             Some(LockResult::Busy) => Ok(None),
             None => {
                 // The way is free for as long as it takes to see that.
-                pause(WAY);
+                pause(YIELD_PAUSES);
                 Ok(None)
             }
         }
@@ -166,12 +167,12 @@ impl Shared {
 
     /// Goes in to give something back, which cannot be refused: waits whatever the mode. `None`: the interface is
     /// another thread's, so what is dropped here is lost until the process ends.
-    pub(super) fn enter_to_drop(&self) -> Option<Inside<'_>> {
+    pub(super) fn lock_for_drop(&self) -> Option<LockGuard<'_>> {
         let me = this_thread();
-        match self.gate.enter(me) {
-            LockResult::Locked => Some(Inside(&self.gate)),
-            LockResult::Busy => Some(self.wait_to_enter(me)),
-            LockResult::Foreign => {
+        match self.lock.lock(me) {
+            LockResult::Locked => Some(LockGuard(&self.lock)),
+            LockResult::Busy => Some(self.wait_for_lock(me)),
+            LockResult::WrongThread => {
                 tracing::warn!(
                     "an object of a single-threaded interface is dropped by another thread: leaked"
                 );
@@ -194,13 +195,13 @@ impl Shared {
         if self.handlers.dropped() > before
             && let Some((&id, head)) = packet.split_first()
         {
-            let passed = Passed::Dropped(source);
-            (self.tracer.borrow_mut())(TraceEvent { passed, id, head, len: head.len() });
+            let kind = TraceKind::Dropped(source);
+            (self.tracer.borrow_mut())(TraceEvent { kind, id, head, len: head.len() });
         }
     }
 
     /// Events that a progress thread may take in now, so that what is kept for callers has a bound.
-    pub(super) fn room(&self, max: usize) -> usize {
+    pub(super) fn keep_budget(&self, max: usize) -> usize {
         let bytes = MOST_BYTES.saturating_sub(self.kept_bytes.get());
         let messages = bytes.div_ceil(self.attr.am.max_bcopy.max(1));
         max.min(messages).min(MOST_KEPT.saturating_sub(self.kept_len.get()))
@@ -214,7 +215,7 @@ impl Shared {
         call: impl FnOnce(Comp) -> Outcome<T>,
         in_progress: impl FnOnce(&T) -> bool,
     ) -> Outcome<T> {
-        let _inside = self.enter()?;
+        let _guard = self.lock()?;
         let token = self.tokens.issue(comp);
         let number = if let Comp::Token(number) = token { Some(number) } else { None };
         let sent = call(token);
@@ -222,22 +223,22 @@ impl Shared {
             && let Some(number) = number
         {
             // It will not come back by itself.
-            drop(self.tokens.redeem(number));
+            drop(self.tokens.take(number));
         }
         sent
     }
 }
 
 /// What a poll tells, brought to handlers and completions.
-struct Teller<'a> {
+struct HandlerSink<'a> {
     shared: &'a Shared,
-    origin: Origin,
+    by: Progressor,
 }
 
-impl Sink for Teller<'_> {
+impl Sink for HandlerSink<'_> {
     #[inline]
     fn on_am(&mut self, am: Am<'_>) {
-        if self.origin == Origin::ProgressThread && self.shared.for_callers.borrow()[usize::from(am.id())] {
+        if self.by == Progressor::ProgressThread && self.shared.for_callers.borrow()[usize::from(am.id())] {
             self.shared.kept_len.set(self.shared.kept_len.get() + 1);
             self.shared.kept_bytes.set(self.shared.kept_bytes.get() + am.packet().len());
             return self.shared.kept.borrow_mut().push_back((am.source(), am.keep()));
@@ -247,7 +248,7 @@ impl Sink for Teller<'_> {
 
     fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
         // The borrow of the table ends before the callback starts: it may send.
-        if let Some(comp) = self.shared.tokens.redeem(token) {
+        if let Some(comp) = self.shared.tokens.take(token) {
             comp.update(result);
         }
     }
@@ -263,7 +264,7 @@ impl Sink for Teller<'_> {
 
 impl Iface {
     /// Opens transport `tl` on device `dev` for threads as `mode` says. `self` is refused: it is one thread's memory.
-    pub fn open(tl: &str, dev: &str, source: &Config, mode: ThreadMode) -> Result<Iface, OpenError> {
+    pub fn open(tl: &str, dev: &str, source: &Source, mode: ThreadMode) -> Result<Iface, OpenError> {
         let iface = any::open(tl, dev, source)?;
         if matches!(iface, any::Iface::Loopback(..)) {
             let text =
@@ -274,7 +275,7 @@ impl Iface {
         // Receives without an id are told to sinks only, and handlers are all that threads have.
         attr.caps.remove(api::Caps::USER_RECV);
         let shared = Shared {
-            gate: RecursiveLock::new(mode, this_thread()),
+            lock: RecursiveLock::new(mode, this_thread()),
             traced: Cell::new(false),
             attr,
             md_attr: iface.md().attr().clone(),
@@ -288,7 +289,7 @@ impl Iface {
             kept_len: Cell::new(0),
             kept_bytes: Cell::new(0),
             tracer: RefCell::new(Box::new(|_| {})),
-            news: News::new(),
+            wakeup: Wakeup::new(),
         };
         Ok(Iface { shared: Arc::new(shared), seen: AtomicU64::new(0) })
     }
@@ -300,7 +301,7 @@ impl Iface {
 
     /// The thread mode it was opened with.
     pub fn mode(&self) -> ThreadMode {
-        self.shared.gate.mode()
+        self.shared.lock.mode()
     }
 
     /// Where the device is.
@@ -315,19 +316,19 @@ impl Iface {
 
     /// Whether [`Iface::connect`] to that address can work, and if not, why.
     pub fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
-        let _inside = self.shared.enter()?;
+        let _guard = self.shared.lock()?;
         self.shared.iface.reachable(device, iface)
     }
 
     /// A new endpoint to be connected by [`Ep::connect_to_ep`].
     pub fn create_ep(&self) -> Result<Ep, Error> {
-        let _inside = self.shared.enter()?;
+        let _guard = self.shared.lock()?;
         Ok(Ep::new(self.shared.iface.create_ep()?, &self.shared))
     }
 
     /// A new endpoint to a remote interface.
     pub fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Ep, ConnectError> {
-        let _inside = self.shared.enter()?;
+        let _guard = self.shared.lock()?;
         Ok(Ep::new(self.shared.iface.connect(device, iface)?, &self.shared))
     }
 
@@ -338,7 +339,7 @@ impl Iface {
         thread: HandlerThread,
         handler: Option<AmHandler>,
     ) -> Result<(), Error> {
-        let _inside = self.shared.enter()?;
+        let _guard = self.shared.lock()?;
         self.shared.for_callers.borrow_mut()[usize::from(id)] = thread == HandlerThread::Caller;
         self.shared.handlers.set(id, handler.map(|handler| handler as api::AmHandler));
         Ok(())
@@ -349,23 +350,22 @@ impl Iface {
         &self,
         handler: Option<Box<dyn FnMut(EpTag, Error) + Send>>,
     ) -> Result<(), Error> {
-        let _inside = self.shared.enter()?;
+        let _guard = self.shared.lock()?;
         self.shared.handlers.set_error(handler.map(|handler| handler as _));
         Ok(())
     }
 
     /// Registers what is told of words that come along with a peer's write.
     pub fn set_imm_handler(&self, handler: Option<Box<dyn FnMut(Imm) + Send>>) -> Result<(), Error> {
-        let _inside = self.shared.enter()?;
+        let _guard = self.shared.lock()?;
         self.shared.handlers.set_imm(handler.map(|handler| handler as _));
         Ok(())
     }
 
     /// Shows every active message from now on to `tracer`, in whichever thread it passes: sent by any endpoint of this interface,
-    /// received, dropped for want of a handler, or come back. `None` ends that. The tracer must not use the interface. What the
-    /// tracer of an interface of one thread is, see [`crate::wrap::Traced`].
+    /// received, dropped for want of a handler, or come back. `None` ends that. The tracer must not use the interface.
     pub fn set_tracer(&self, tracer: Option<Tracer>) -> Result<(), Error> {
-        let _inside = self.shared.enter()?;
+        let _guard = self.shared.lock()?;
         self.shared.traced.set(tracer.is_some());
         let before = self.shared.tracer.replace(match tracer {
             Some(tracer) => tracer,
@@ -381,78 +381,78 @@ impl Iface {
     /// one that waits to send, and to who calls from within a handler. So 0 does not say that nothing has come.
     #[inline]
     pub fn progress(&self, max: usize) -> Result<usize, Error> {
-        self.progress_from(max, Origin::Caller)
+        self.progress_from(max, Progressor::Caller)
     }
 
     /// The same; if nothing has come, what others have taken in since this handle was told the last time.
     #[inline]
-    pub(super) fn progress_or_news(&self, max: usize) -> Result<usize, Error> {
+    pub(super) fn progress_or_unseen(&self, max: usize) -> Result<usize, Error> {
         let shared = &*self.shared;
-        let Some(_inside) = shared.try_enter()? else { return Ok(0) };
-        match self.take_in(max, Origin::Caller) {
-            0 => Ok(self.news() as usize),
+        let Some(_guard) = shared.try_lock()? else { return Ok(0) };
+        match self.poll_locked(max, Progressor::Caller) {
+            0 => Ok(self.take_unseen() as usize),
             events => Ok(events),
         }
     }
 
     #[inline]
-    pub(super) fn progress_from(&self, max: usize, origin: Origin) -> Result<usize, Error> {
-        let Some(_inside) = self.shared.try_enter()? else { return Ok(0) };
-        Ok(self.take_in(max, origin))
+    pub(super) fn progress_from(&self, max: usize, by: Progressor) -> Result<usize, Error> {
+        let Some(_guard) = self.shared.try_lock()? else { return Ok(0) };
+        Ok(self.poll_locked(max, by))
     }
 
-    /// Inside the gate.
+    /// LockGuard the gate.
     #[inline]
-    fn take_in(&self, max: usize, origin: Origin) -> usize {
+    fn poll_locked(&self, max: usize, by: Progressor) -> usize {
         let shared = &*self.shared;
         if shared.handlers.is_running() {
             // Called by a handler: messages come one after another.
             return 0;
         }
         let mut events = 0;
-        let max = match origin {
-            Origin::Caller => {
+        let max = match by {
+            Progressor::Caller => {
                 if shared.kept_len.get() > 0 {
-                    events = self.give_kept(max);
+                    events = self.deliver_kept(max);
                 }
                 max
             }
-            Origin::ProgressThread => match shared.room(max) {
+            Progressor::ProgressThread => match shared.keep_budget(max) {
                 0 => return 0,
                 max => max,
             },
         };
-        let mut teller = Teller { shared, origin };
+        let mut sink = HandlerSink { shared, by };
         events += if shared.is_traced() {
-            self.poll_traced(max - events, &mut teller)
+            self.poll_traced(max - events, &mut sink)
         } else {
-            shared.iface.poll(max - events, &mut teller)
+            shared.iface.poll(max - events, &mut sink)
         };
         if events > 0 {
             // Others may wait for what has come; this handle knows of it.
-            shared.news.took(events);
+            shared.wakeup.count_events(events);
             self.seen.store(self.seen.load(Ordering::Relaxed) + events as u64, Ordering::Relaxed);
         }
         events
     }
 
-    /// Inside the gate.
+    /// LockGuard the gate.
     #[cold]
-    fn poll_traced(&self, max: usize, teller: &mut Teller<'_>) -> usize {
+    fn poll_traced(&self, max: usize, sink: &mut HandlerSink<'_>) -> usize {
         let shared = &*self.shared;
         let (tracer, table) = (&shared.tracer, Some(&shared.handlers));
-        shared.iface.poll(max, &mut Shown { tracer, table, then: teller })
+        shared.iface.poll(max, &mut TracedSink { tracer, table, then: sink })
     }
 
     /// What was kept for callers, at most `max` of it.
-    fn give_kept(&self, max: usize) -> usize {
+    fn deliver_kept(&self, max: usize) -> usize {
         let (shared, mut events) = (&*self.shared, 0);
-        let was_full = shared.room(1) == 0;
+        let was_full = shared.keep_budget(1) == 0;
         while events < max {
             let Some((source, kept)) = shared.kept.borrow_mut().pop_front() else { break };
             shared.kept_len.set(shared.kept_len.get() - 1);
             shared.kept_bytes.set(shared.kept_bytes.get() - kept.packet().len());
-            let am = Am::new(kept.packet(), source, &Copying);
+            let am = Am::new(kept.packet(), source, &CopyOnKeep);
             if shared.is_traced() {
                 shared.dispatch_traced(am);
             } else {
@@ -462,20 +462,20 @@ impl Iface {
         }
         if was_full {
             // Progress threads may go on.
-            shared.news.ring();
+            shared.wakeup.wake_all();
         }
         events
     }
 
-    /// Events that this handle has not been told of: it has now. Inside the gate.
-    pub(super) fn news(&self) -> u64 {
-        let count = self.shared.news.count();
+    /// Events that this handle has not been told of: it has now. LockGuard the gate.
+    pub(super) fn take_unseen(&self) -> u64 {
+        let count = self.shared.wakeup.count();
         count - self.seen.swap(count, Ordering::Relaxed)
     }
 
-    /// Whether there is something that this handle may not know of. Inside the gate.
-    pub(super) fn has_news(&self) -> bool {
-        self.shared.kept_len.get() > 0 || self.shared.news.count() != self.seen.load(Ordering::Relaxed)
+    /// Whether there is something that this handle may not know of. LockGuard the gate.
+    pub(super) fn has_unseen(&self) -> bool {
+        self.shared.kept_len.get() > 0 || self.shared.wakeup.count() != self.seen.load(Ordering::Relaxed)
     }
 
     /// Completes when everything issued so far on all endpoints has; see [`api::Iface::flush`].
@@ -485,20 +485,20 @@ impl Iface {
 
     /// Operations issued after it take effect after those issued before it.
     pub fn fence(&self) -> Outcome {
-        let _inside = self.shared.enter()?;
+        let _guard = self.shared.lock()?;
         self.shared.iface.fence()
     }
 
     /// Whether the calling thread is inside: in a handler, a completion or a closure of an operation.
-    pub(super) fn is_inside(&self) -> bool {
-        self.shared.gate.is_inside(this_thread())
+    pub(super) fn is_held_here(&self) -> bool {
+        self.shared.lock.is_held_by(this_thread())
     }
 }
 
 impl Shared {
     /// Refuses objects of another interface: its gate is not ours.
     #[inline]
-    pub(super) fn ours(self: &Arc<Self>, other: &Arc<Self>) -> Result<(), Error> {
+    pub(super) fn check_same_iface(self: &Arc<Self>, other: &Arc<Self>) -> Result<(), Error> {
         if Arc::ptr_eq(self, other) {
             Ok(())
         } else {

@@ -12,7 +12,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-macro_rules! behind_the_gate {
+macro_rules! locked_object {
     ($(#[$doc:meta])+ $Outer:ident, $inner:ident: $Inner:ty) => {
         $(#[$doc])+
         pub struct $Outer {
@@ -33,7 +33,7 @@ macro_rules! behind_the_gate {
 
         impl Drop for $Outer {
             fn drop(&mut self) {
-                let Some(_inside) = self.shared.enter_to_drop() else { return };
+                let Some(_guard) = self.shared.lock_for_drop() else { return };
                 // SAFETY: dropped once, here, inside the gate.
                 unsafe { ManuallyDrop::drop(&mut self.$inner) };
             }
@@ -41,14 +41,14 @@ macro_rules! behind_the_gate {
     };
 }
 
-pub(super) use behind_the_gate;
+pub(super) use locked_object;
 
-behind_the_gate! {
+locked_object! {
     /// Registered memory.
     Mem, mem: any::Mem
 }
 
-behind_the_gate! {
+locked_object! {
     /// An unpacked remote key.
     Rkey, rkey: any::Rkey
 }
@@ -96,7 +96,7 @@ impl Iface {
 
     /// Allocates and registers memory.
     pub fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem, Error> {
-        let _inside = self.shared.enter()?;
+        let _guard = self.shared.lock()?;
         Ok(Mem::new(self.shared.iface.md().alloc(req)?, &self.shared))
     }
 
@@ -105,7 +105,7 @@ impl Iface {
     /// # Safety
     /// As [`crate::api::Md::register`].
     pub unsafe fn register(&self, addr: NonNull<u8>, len: usize, access: Access) -> Result<Mem, Error> {
-        let _inside = self.shared.enter()?;
+        let _guard = self.shared.lock()?;
         // SAFETY: the caller's promise is the same.
         let mem = unsafe { self.shared.iface.md().register(addr.as_ptr(), len, access) }?;
         Ok(Mem::new(mem, &self.shared))
@@ -113,53 +113,53 @@ impl Iface {
 
     /// Packs the remote key of a registration made here.
     pub fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
-        self.shared.ours(&mem.shared)?;
-        let _inside = self.shared.enter()?;
+        self.shared.check_same_iface(&mem.shared)?;
+        let _guard = self.shared.lock()?;
         self.shared.iface.md().pack_rkey(&mem.mem)
     }
 
     /// Unpacks a peer's remote key.
     pub fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, Error> {
-        let _inside = self.shared.enter()?;
+        let _guard = self.shared.lock()?;
         Ok(Rkey::new(self.shared.iface.md().unpack_rkey(packed)?, &self.shared))
     }
 
     /// Whether all of a range lies in one piece of memory allocated here; see [`crate::api::Md::has_allocated`].
     pub fn has_allocated(&self, addr: *const u8, len: usize) -> Result<bool, Error> {
-        let _inside = self.shared.enter()?;
+        let _guard = self.shared.lock()?;
         Ok(self.shared.iface.md().has_allocated(addr, len))
     }
 
     /// See [`crate::api::Md::advise`].
     pub fn advise(&self, mem: &Mem, offset: usize, len: usize, advice: Advice) -> Result<(), Error> {
-        self.shared.ours(&mem.shared)?;
-        let _inside = self.shared.enter()?;
+        self.shared.check_same_iface(&mem.shared)?;
+        let _guard = self.shared.lock()?;
         self.shared.iface.md().advise(&mem.mem, offset, len, advice)
     }
 
     /// See [`crate::api::Md::query`].
     pub fn query(&self, addr: *const u8) -> Result<Option<MemQuery>, Error> {
-        let _inside = self.shared.enter()?;
+        let _guard = self.shared.lock()?;
         Ok(self.shared.iface.md().query(addr))
     }
 
     /// See [`crate::api::Md::mr_key`].
     pub fn mr_key(&self, mem: &Mem) -> Result<u64, Error> {
-        self.shared.ours(&mem.shared)?;
-        let _inside = self.shared.enter()?;
+        self.shared.check_same_iface(&mem.shared)?;
+        let _guard = self.shared.lock()?;
         self.shared.iface.md().mr_key(&mem.mem)
     }
 
     /// See [`crate::api::Md::rkey_from_mr_key`].
     pub fn rkey_from_mr_key(&self, key: u64, addr: u64, len: u64) -> Result<Rkey, Error> {
-        let _inside = self.shared.enter()?;
+        let _guard = self.shared.lock()?;
         Ok(Rkey::new(self.shared.iface.md().rkey_from_mr_key(key, addr, len)?, &self.shared))
     }
 
     /// See [`crate::api::Md::rkey_ptr`].
     pub fn rkey_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Result<Option<NonNull<u8>>, Error> {
-        self.shared.ours(&rkey.shared)?;
-        let _inside = self.shared.enter()?;
+        self.shared.check_same_iface(&rkey.shared)?;
+        let _guard = self.shared.lock()?;
         Ok(self.shared.iface.md().rkey_ptr(&rkey.rkey, remote, len).and_then(NonNull::new))
     }
 }

@@ -21,13 +21,14 @@ mod comp;
 mod ep;
 mod iface;
 mod mem;
-mod news;
 mod sleep;
 #[cfg(test)]
 mod sleep_tests;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod trace;
+mod wakeup;
 
 pub use crate::base::lock::ThreadMode;
 pub use comp::Completion;
@@ -35,3 +36,4 @@ pub use ep::Ep;
 pub use iface::{AmHandler, HandlerThread, Iface, Tracer};
 pub use mem::{Mem, Rkey};
 pub use thread::ProgressThread;
+pub use trace::{TraceEvent, TraceKind};

@@ -1,8 +1,8 @@
 //! Sleeping on a shared interface: by waiting, by its descriptor, and as a progress thread. What wakes is the interface's own
-//! descriptor, and news of what other threads do (`news.rs`).
+//! descriptor, and news of what other threads do (`wakeup.rs`).
 
 use super::Iface;
-use super::news::{News, Sleeper};
+use super::wakeup::{Sleeper, Wakeup};
 use crate::api::{ArmStatus, Error, Events, Iface as _};
 use rustix::event::{PollFd, PollFlags};
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const BATCH: usize = 64;
 
 /// Where somebody is about to sleep.
-pub(super) struct Bed<'a> {
+pub(super) struct SleepPlan<'a> {
     pub(super) sleeper: Sleeper<'a>,
     /// The interface's own; none if what it tells is not to be taken in now.
     pub(super) own: Option<BorrowedFd<'a>>,
@@ -28,7 +28,7 @@ impl Iface {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
             for _ in 0..=spin {
-                let events = self.progress_or_news(BATCH)?;
+                let events = self.progress_or_unseen(BATCH)?;
                 if events > 0 {
                     return Ok(events);
                 }
@@ -38,8 +38,8 @@ impl Iface {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(0);
             }
-            if let Some(bed) = self.lie_down(left)? {
-                sleep(&[bed], None)?;
+            if let Some(plan) = self.plan_caller_sleep(left)? {
+                sleep(&[plan], None)?;
             }
         }
     }
@@ -47,79 +47,79 @@ impl Iface {
     /// The descriptor that [`Iface::arm`] arms; several of them can be watched together, as a [`Worker`](crate::Worker) does. It
     /// tells of what other threads take in, too.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
-        let _inside = self.shared.enter()?;
-        self.shared.news.event_fd(self.shared.iface.event_fd()?)
+        let _guard = self.shared.lock()?;
+        self.shared.wakeup.event_fd(self.shared.iface.event_fd()?)
     }
 
     /// Arms the descriptor for one wake-up, of one thread: for several of them there is [`Iface::wait`]. `Ok(false)`: something is
     /// there already, progress first, or was taken in by others.
     pub fn arm(&self, events: Events) -> Result<bool, Error> {
-        let _inside = self.shared.enter()?;
-        if self.is_told() || !self.shared.iface.arm(events)? {
+        let _guard = self.shared.lock()?;
+        if self.has_something_unseen() || !self.shared.iface.arm(events)? {
             return Ok(false);
         }
-        self.shared.news.arm(self.shared.iface.event_fd()?)?;
+        self.shared.wakeup.arm(self.shared.iface.event_fd()?)?;
         Ok(true)
     }
 
     /// [`Iface::arm`] for who can limit the time of its sleep: what waits for room need not keep it awake.
     pub fn arm_for(&self, events: Events) -> Result<ArmStatus, Error> {
-        let _inside = self.shared.enter()?;
-        if self.is_told() {
+        let _guard = self.shared.lock()?;
+        if self.has_something_unseen() {
             return Ok(ArmStatus::Busy);
         }
         let armed = self.shared.iface.arm_for(events)?;
         if armed != ArmStatus::Busy {
-            self.shared.news.arm(self.shared.iface.event_fd()?)?;
+            self.shared.wakeup.arm(self.shared.iface.event_fd()?)?;
         }
         Ok(armed)
     }
 
-    /// Whether who is about to sleep is told instead that there is news.
-    fn is_told(&self) -> bool {
-        let has_news = self.has_news();
-        self.news();
-        has_news
+    /// Whether who is about to sleep is told instead that there is wakeup.
+    fn has_something_unseen(&self) -> bool {
+        let has_unseen = self.has_unseen();
+        self.take_unseen();
+        has_unseen
     }
 
     /// Prepares the caller to sleep for `left` at most. `None`: there is something for it to do or to see.
-    pub(super) fn lie_down(&self, left: Option<Duration>) -> Result<Option<Bed<'_>>, Error> {
+    pub(super) fn plan_caller_sleep(&self, left: Option<Duration>) -> Result<Option<SleepPlan<'_>>, Error> {
         let shared = &*self.shared;
-        let _inside = shared.enter()?;
-        if self.has_news() {
+        let _guard = shared.lock()?;
+        if self.has_unseen() {
             return Ok(None);
         }
-        self.bed(left, News::caller)
+        self.plan_sleep(left, Wakeup::caller_sleeper)
     }
 
     /// The same for a progress thread, which does not care for what is kept for callers unless that is too much. Never waits
     /// for who is inside.
-    pub(super) fn lie_down_as_thread(&self) -> Result<Option<Bed<'_>>, Error> {
+    pub(super) fn plan_thread_sleep(&self) -> Result<Option<SleepPlan<'_>>, Error> {
         let shared = &*self.shared;
-        let Some(_inside) = shared.try_enter()? else { return Ok(None) };
-        if shared.room(1) == 0 {
+        let Some(_guard) = shared.try_lock()? else { return Ok(None) };
+        if shared.keep_budget(1) == 0 {
             // Whoever takes some of it rings for it.
-            return Ok(Some(Bed { sleeper: shared.news.thread()?, own: None, time: None }));
+            return Ok(Some(SleepPlan { sleeper: shared.wakeup.thread_sleeper()?, own: None, time: None }));
         }
-        self.bed(None, News::thread)
+        self.plan_sleep(None, Wakeup::thread_sleeper)
     }
 
-    /// Inside the gate.
-    fn bed(
+    /// LockGuard the gate.
+    fn plan_sleep(
         &self,
         left: Option<Duration>,
-        who: impl Fn(&News) -> Result<Sleeper<'_>, Error>,
-    ) -> Result<Option<Bed<'_>>, Error> {
+        who: impl Fn(&Wakeup) -> Result<Sleeper<'_>, Error>,
+    ) -> Result<Option<SleepPlan<'_>>, Error> {
         let shared = &*self.shared;
         let Some(time) = shared.iface.arm_for(Events::all())?.sleep_time(left) else { return Ok(None) };
-        Ok(Some(Bed { sleeper: who(&shared.news)?, own: Some(shared.iface.event_fd()?), time }))
+        Ok(Some(SleepPlan { sleeper: who(&shared.wakeup)?, own: Some(shared.iface.event_fd()?), time }))
     }
 }
 
 /// A worker of one thread has shared interfaces among its members, too: one descriptor for all of them.
 impl crate::worker::Progress for Iface {
     fn progress(&self, max: usize) -> usize {
-        self.progress_or_news(max).unwrap_or_else(|error| {
+        self.progress_or_unseen(max).unwrap_or_else(|error| {
             tracing::debug!(%error, "a shared interface is not progressed");
             0
         })
@@ -138,12 +138,12 @@ impl crate::worker::Progress for Iface {
     }
 }
 
-/// Waits until a descriptor of the beds is readable, or `stop` is, or the shortest of their times is over.
-pub(super) fn sleep(beds: &[Bed<'_>], stop: Option<BorrowedFd<'_>>) -> Result<(), Error> {
-    let told = beds.iter().flat_map(|bed| bed.own.into_iter().chain([bed.sleeper.fd()]));
+/// Waits until a descriptor of the plans is readable, or `stop` is, or the shortest of their times is over.
+pub(super) fn sleep(plans: &[SleepPlan<'_>], stop: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+    let told = plans.iter().flat_map(|plan| plan.own.into_iter().chain([plan.sleeper.fd()]));
     let mut polled: Vec<PollFd<'_>> =
         told.chain(stop).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-    let time = beds.iter().filter_map(|bed| bed.time).min();
+    let time = plans.iter().filter_map(|plan| plan.time).min();
     let time = time.and_then(|t| rustix::time::Timespec::try_from(t).ok());
     match rustix::event::poll(&mut polled, time.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ucs::config::Source;
 
 /// For something that must happen.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn open(tl: &str) -> Iface {
     let dev = if tl == "efa" { "softefa0" } else { "memory" };
@@ -26,23 +26,23 @@ fn connect(from: &Iface, to: &Iface) -> Ep {
 fn until(what: &str, mut is: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(start.elapsed() < TIMEOUT, "waited in vain for {what}");
         std::thread::sleep(Duration::from_micros(200));
     }
 }
 
 /// Until its progress thread sleeps: long enough for 200 empty rounds on a machine that is not busy.
-fn fall_asleep() {
+fn let_it_sleep() {
     std::thread::sleep(Duration::from_millis(20));
 }
 
 #[test]
-fn what_begins_to_wait_beside_a_sleeping_thread_is_tried() {
+fn a_pending_operation_wakes_a_sleeping_thread() {
     let (a, b) = (open("posix"), open("posix"));
     let ep = Arc::new(connect(&a, &b));
     let thread = a.spawn_progress().unwrap();
     while ep.am_bcopy(1, |_| 4).is_ok() {}
-    fall_asleep();
+    let_it_sleep();
     let (done, again) = (Arc::new(AtomicUsize::new(0)), ep.clone());
     let count = done.clone();
     let op = Box::new(move || match again.am_bcopy(1, |_| 4) {
@@ -59,7 +59,7 @@ fn what_begins_to_wait_beside_a_sleeping_thread_is_tried() {
 }
 
 #[test]
-fn who_waits_beside_a_progress_thread_is_told() {
+fn who_waits_beside_a_progress_thread_has_something_unseen() {
     const ROUNDS: usize = 300;
     for tl in ["posix", "efa"] {
         let (a, b) = (open(tl), open(tl));
@@ -87,7 +87,7 @@ fn who_waits_beside_a_progress_thread_is_told() {
             let start = Instant::now();
             while told.try_recv().is_err() {
                 a.progress(16).unwrap();
-                assert!(start.elapsed() < PATIENCE, "{tl}, round {round}: asleep");
+                assert!(start.elapsed() < TIMEOUT, "{tl}, round {round}: asleep");
                 std::thread::yield_now();
             }
         }
@@ -96,7 +96,7 @@ fn who_waits_beside_a_progress_thread_is_told() {
 }
 
 #[test]
-fn a_completion_that_another_thread_takes_in_wakes_who_waits() {
+fn a_completion_polled_by_another_thread_wakes_the_waiter() {
     let (a, b) = (open("efa"), open("efa"));
     let (ep, _back) = (connect(&a, &b), connect(&b, &a));
     let target = b.alloc(&crate::api::AllocReq::new(4096, "target")).unwrap();
@@ -124,7 +124,7 @@ fn a_completion_that_another_thread_takes_in_wakes_who_waits() {
 }
 
 #[test]
-fn two_that_wait_for_messages_of_each_other_both_get_theirs() {
+fn two_waiters_both_get_their_messages() {
     let (a, b) = (open("posix"), open("posix"));
     let got = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
     for id in 0..2 {
@@ -153,7 +153,7 @@ fn two_that_wait_for_messages_of_each_other_both_get_theirs() {
 }
 
 #[test]
-fn what_is_kept_for_callers_has_a_bound() {
+fn messages_kept_for_callers_are_bounded() {
     let (a, b) = (open("posix"), open("posix"));
     let got = Arc::new(AtomicUsize::new(0));
     let count = got.clone();
@@ -197,10 +197,10 @@ fn a_progress_thread_ends_wherever_it_is_dropped() {
     for sleeps in [false, true] {
         let thread = b.spawn_progress().unwrap();
         if sleeps {
-            fall_asleep();
+            let_it_sleep();
         }
         let pack = |_: &mut [u8]| {
-            fall_asleep();
+            let_it_sleep();
             drop(thread);
             4
         };
@@ -252,7 +252,7 @@ fn one_thread_and_one_descriptor_serve_several() {
             soft.progress(8).unwrap();
             got.load(Ordering::Relaxed) == 3 * round
         });
-        fall_asleep();
+        let_it_sleep();
     }
     drop(thread);
     let worker = Worker::new();
@@ -262,20 +262,20 @@ fn one_thread_and_one_descriptor_serve_several() {
     while worker.wait(8, 0, Some(Duration::ZERO)).unwrap() > 0 {}
     let before = got.load(Ordering::Relaxed);
     let sender = std::thread::spawn(move || {
-        fall_asleep();
+        let_it_sleep();
         assert_eq!(other.am_bcopy(1, |_| 4), Ok(4));
     });
-    assert_eq!(worker.wait(8, 0, Some(PATIENCE)), Ok(1));
+    assert_eq!(worker.wait(8, 0, Some(TIMEOUT)), Ok(1));
     assert_eq!(got.load(Ordering::Relaxed), before + 1);
     sender.join().unwrap();
     // What another thread takes in wakes a worker too.
     let beside = many[0].clone();
     let taker = std::thread::spawn(move || {
-        fall_asleep();
+        let_it_sleep();
         assert_eq!(ep.am_bcopy(1, |_| 4), Ok(4));
         beside.progress(8).unwrap()
     });
-    assert_eq!(worker.wait(8, 0, Some(PATIENCE)), Ok(1));
+    assert_eq!(worker.wait(8, 0, Some(TIMEOUT)), Ok(1));
     taker.join().unwrap();
 }
 
@@ -302,7 +302,7 @@ fn the_shared_form_has_the_rest_of_the_contract() {
         let start = Instant::now();
         let rkey = loop {
             match a.rkey_from_mr_key(word, at, 4096) {
-                Err(crate::api::Error::NotReady) => assert!(start.elapsed() < PATIENCE),
+                Err(crate::api::Error::NotReady) => assert!(start.elapsed() < TIMEOUT),
                 rkey => break rkey.unwrap(),
             }
         };

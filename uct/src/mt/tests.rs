@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::api::{AllocReq, AtomicOp, Error, Outcome, PendingQueued, Refused, Sent};
-use crate::wrap::{Passed, TraceEvent};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -26,7 +25,7 @@ fn retry<T>(iface: &Iface, mut call: impl FnMut() -> Outcome<T>) -> T {
 }
 
 #[test]
-fn the_types_tell_the_truth() {
+fn shared_types_are_send_and_sync() {
     fn shared<T: Send + Sync>() {}
     shared::<Iface>();
     shared::<Ep>();
@@ -39,7 +38,7 @@ fn the_types_tell_the_truth() {
 }
 
 #[test]
-fn single_is_one_threads() {
+fn single_refuses_other_threads() {
     let iface = open("posix", ThreadMode::Single);
     assert_eq!(iface.progress(1), Ok(0));
     let there = iface.clone();
@@ -49,23 +48,23 @@ fn single_is_one_threads() {
 }
 
 #[test]
-fn serialized_moves_between_threads_and_tells_two_at_a_time() {
+fn serialized_refuses_concurrent_calls() {
     let iface = open("posix", ThreadMode::Serialized);
     let there = iface.clone();
     assert_eq!(std::thread::spawn(move || there.progress(1)).join().unwrap(), Ok(0));
     let ep = iface.connect(&iface.device_addr(), &iface.iface_addr()).unwrap();
     assert_eq!(ep.ensure_connected(), Ok(()));
-    let (inside, outside) = (mpsc::channel(), mpsc::channel::<()>());
+    let (inside, armed_fd) = (mpsc::channel(), mpsc::channel::<()>());
     let hold = std::thread::spawn(move || {
         ep.am_bcopy(1, |_| {
             inside.0.send(()).unwrap();
-            outside.1.recv().unwrap();
+            armed_fd.1.recv().unwrap();
             4
         })
     });
     inside.1.recv().unwrap();
     assert!(matches!(iface.progress(1), Err(Error::InvalidParam(why)) if why.contains("two threads")));
-    outside.0.send(()).unwrap();
+    armed_fd.0.send(()).unwrap();
     assert_eq!(hold.join().unwrap(), Ok(4));
     assert_eq!(iface.progress(1), Ok(1));
 }
@@ -283,17 +282,17 @@ fn an_endpoint_is_given_up_and_what_waited_comes_back() {
 }
 
 /// What a tracer was shown: which way, id, bytes, length.
-type Shown = (char, u8, Vec<u8>, usize);
+type TracedSink = (char, u8, Vec<u8>, usize);
 
-fn trace(iface: &Iface) -> Arc<Mutex<Vec<Shown>>> {
+fn trace(iface: &Iface) -> Arc<Mutex<Vec<TracedSink>>> {
     let log = Arc::new(Mutex::new(Vec::new()));
     let into = log.clone();
     let tracer = move |e: TraceEvent<'_>| {
-        let way = match e.passed {
-            Passed::Sent(_) => 's',
-            Passed::Received(_) => 'r',
-            Passed::Dropped(_) => 'd',
-            Passed::Returned(_) => 'b',
+        let way = match e.kind {
+            TraceKind::Sent(_) => 's',
+            TraceKind::Received(_) => 'r',
+            TraceKind::Dropped(_) => 'd',
+            TraceKind::Returned(_) => 'b',
         };
         into.lock().unwrap().push((way, e.id, e.head.to_vec(), e.len));
     };

@@ -1,7 +1,7 @@
 //! A thread that progresses interfaces while the program computes: what the wire does in software, and handlers that
 //! any thread may run. It sleeps on their descriptors when nothing comes.
 
-use super::iface::Origin;
+use super::iface::Progressor;
 use super::sleep::sleep;
 use super::{Iface, ThreadMode};
 use crate::api::{Error, OpenError};
@@ -79,7 +79,7 @@ impl Drop for ProgressThread {
         // It can only fail for want of the descriptor, which we hold.
         let _ = self.stop.wake.signal();
         // A handler of its own, or one that is inside where it may have to go.
-        if std::thread::current().id() == self.id || self.ifaces.iter().any(Iface::is_inside) {
+        if std::thread::current().id() == self.id || self.ifaces.iter().any(Iface::is_held_here) {
             return;
         }
         if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
@@ -93,7 +93,7 @@ fn serve(ifaces: &[Iface], stop: &Stop) -> Result<(), Error> {
     while !stop.now.load(Ordering::Relaxed) {
         let mut events = 0;
         for iface in ifaces {
-            events += iface.progress_from(BATCH, Origin::ProgressThread)?;
+            events += iface.progress_from(BATCH, Progressor::ProgressThread)?;
         }
         if events > 0 {
             idle = 0;
@@ -105,12 +105,12 @@ fn serve(ifaces: &[Iface], stop: &Stop) -> Result<(), Error> {
             continue;
         }
         idle = 0;
-        let mut beds = Vec::with_capacity(ifaces.len());
+        let mut plans = Vec::with_capacity(ifaces.len());
         for iface in ifaces {
-            beds.extend(iface.lie_down_as_thread()?);
+            plans.extend(iface.plan_thread_sleep()?);
         }
-        if beds.len() == ifaces.len() {
-            sleep(&beds, Some(stop.wake.as_fd()))?;
+        if plans.len() == ifaces.len() {
+            sleep(&plans, Some(stop.wake.as_fd()))?;
         }
     }
     Ok(())

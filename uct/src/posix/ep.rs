@@ -31,7 +31,7 @@ pub struct Ep {
 impl Ep {
     pub(super) fn new(own: Rc<Inner>, peer: Rc<Peer>) -> Self {
         let queue = own.pending.open();
-        Ep { idx: peer.eps.enter(), peer, own, queue }
+        Ep { idx: peer.eps.insert(), peer, own, queue }
     }
 
     /// The peer's segment, attached by the first call. // HOT
@@ -87,7 +87,7 @@ impl Sender for Ep {
 impl Drop for Ep {
     fn drop(&mut self) {
         self.own.pending.close(self.queue);
-        self.peer.eps.leave(self.idx);
+        self.peer.eps.remove(self.idx);
     }
 }
 

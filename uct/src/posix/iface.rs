@@ -383,7 +383,7 @@ impl Inner {
     #[cold]
     fn report_failed_peers<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         self.collect_failed_peers();
-        let reported = self.failed_peers.tell(max, |peer| &peer.eps, sink);
+        let reported = self.failed_peers.notify(max, |peer| &peer.eps, sink);
         if !self.failed_peers.is_empty() {
             self.rx.resume_reporting();
         }

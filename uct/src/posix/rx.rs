@@ -5,7 +5,7 @@ use super::fifo;
 use super::seg::{CellRef, DEFAULT_SLOT_LEN, IN_SLOT, INLINE, LEN_BITS, Segment, Shape, SlotLayout};
 use super::slot_map;
 use super::tuning::Tuning;
-use crate::api::{Am, Error, Keep, PollOne, RecvCallback, RecvDesc, Sink, Source};
+use crate::api::{Am, Error, Keep, PollOne, RecvCallback, RecvDesc, Sink, SrcAddr};
 use crate::base::recv_desc::RecvDescPool;
 use crate::base::reentry::ReentryGuard;
 use crate::host::fd_server::{Alarm, Export, ExportKind, FdServer, Name, ProcKey};
@@ -232,7 +232,7 @@ impl Rx {
         let Some(_taking) = ReentryGuard::begin(&self.in_handler) else { return PollOne::Empty };
         // SAFETY: `locate` vouches for the bytes; the callback's documentation warns of dishonest writers.
         let packet = unsafe { std::slice::from_raw_parts(at, len) };
-        let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
+        let source = SrcAddr { node: cell.source().load(Ordering::Relaxed), port: 0 };
         self.tuning.on_received(source.node);
         // As in `deliver`: a callback that panics is not given the packet again.
         self.next.set(ticket + 1);
@@ -358,7 +358,7 @@ impl Rx {
             Some((at, len, map_entry)) => {
                 // SAFETY: `locate` vouches for the bytes; `Am` warns of dishonest writers.
                 let packet = unsafe { std::slice::from_raw_parts(at, len) };
-                let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
+                let source = SrcAddr { node: cell.source().load(Ordering::Relaxed), port: 0 };
                 let (was_read, delivery) = (Cell::new(false), Delivery { rx: self, map_entry });
                 let am = Am::new(packet, source, &delivery);
                 sink.on_am(am.with_access_flag(map_entry.map(|_| &was_read)));

@@ -499,18 +499,18 @@ fn nested_polls_deliver_nothing() {
     for n in 0..3u64 {
         assert_eq!(ep.am_short(5, n, &[]), Ok(Sent::Done));
     }
-    let nested = |_: &[u8], _: crate::api::Source| {
+    let nested = |_: &[u8], _: crate::api::SrcAddr| {
         for _ in 0..3 {
             assert_eq!((iface.progress(9), got.borrow().len()), (0, 0));
             assert_ne!(
-                iface.poll_one(|_: &[u8], _: crate::api::Source| true),
+                iface.poll_one(|_: &[u8], _: crate::api::SrcAddr| true),
                 PollOne::Received { more: true }
             );
         }
         true
     };
     while iface.polls_until_check() < 100 {
-        assert_eq!(iface.poll_one(|_: &[u8], _: crate::api::Source| false), PollOne::NeedsPoll);
+        assert_eq!(iface.poll_one(|_: &[u8], _: crate::api::SrcAddr| false), PollOne::NeedsPoll);
         assert_eq!(iface.progress(0), 0);
     }
     assert_eq!(iface.poll_one(nested), PollOne::Received { more: true });
@@ -521,7 +521,7 @@ fn nested_polls_deliver_nothing() {
 fn poll_one_takes_or_leaves_one_message() {
     let (iface, ep) = pair();
     let got = collect(&iface, 5);
-    let never = |_: &[u8], _: crate::api::Source| -> bool { panic!("there is nothing to take") };
+    let never = |_: &[u8], _: crate::api::SrcAddr| -> bool { panic!("there is nothing to take") };
     // Just after a housekeeping, once the interval is learned.
     while iface.polls_until_check() != 1024 {
         assert_eq!(iface.progress(0), 0);
@@ -556,8 +556,9 @@ fn poll_one_takes_or_leaves_one_message() {
     for n in 0..200 {
         long(n);
         long(n + 1);
-        let is =
-            |n: u8| move |p: &[u8], _: crate::api::Source| p.len() == 501 && p[1..].iter().all(|at| *at == n);
+        let is = |n: u8| {
+            move |p: &[u8], _: crate::api::SrcAddr| p.len() == 501 && p[1..].iter().all(|at| *at == n)
+        };
         assert_eq!(iface.poll_one(is(n)), PollOne::Received { more: true }, "{n}");
         assert_eq!(iface.poll_one(|_: &[u8], _| false), PollOne::NeedsPoll);
         match n % 2 {

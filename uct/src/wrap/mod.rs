@@ -3,13 +3,9 @@
 //! to what is sent.
 
 mod forward;
-mod gated;
+mod locked;
 mod paired;
-mod trace;
 
 pub use crate::base::lock::ThreadMode;
-pub use gated::{Gated, GatedEp};
+pub use locked::{Locked, LockedEp};
 pub use paired::{Paired, PairedEp};
-pub use trace::{Passed, TraceEvent, Traced, TracedEp};
-#[cfg(not(loom))]
-pub(crate) use trace::{Shown, Tracer, Watched};

@@ -6,19 +6,17 @@
 //! [`Paired::receiver`] says which one it is for. Puts, gets and atomics go by their keys, and messages without an id to
 //! their queue pair, as without this.
 
-use super::forward::{forward_iface, forward_memory};
+use super::forward::{forward, forward_fact, forward_iface};
 use crate::api::{
-    AddrBuf, Am, AmHandler, AtomicOp, Caps, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, IfaceAttr,
-    Imm, ImmHandler, Iov, Op, Outcome, Pending, PendingQueued, PollOne, RecvCallback, RemoteIov, Sent, Sink,
-    Source, UserRecv, Word,
+    AddrBuf, Am, AmHandler, Caps, Comp, ConnectError, Ep, EpTag, Error, Iface, IfaceAttr, Imm, ImmHandler,
+    Iov, Op, Outcome, Pending, PendingQueued, PollOne, RecvCallback, Sent, Sink, SrcAddr, UserRecv,
 };
 use crate::base::am::{AmTable, TableSink};
 use crate::base::check::{fits, total};
 use crate::base::iov::checked_len;
+use crate::delegate::{ep_connection, ep_rma};
 use arrayvec::ArrayVec;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::os::fd::BorrowedFd;
-use std::ptr::NonNull;
 use std::rc::Rc;
 use ucs::coll::slots::{SlotId, Slots};
 
@@ -137,17 +135,17 @@ impl<I> Shared<I> {
 }
 
 /// The sink behind which another one stands, which sees messages without what is in front of them.
-struct Addressed<'a, I, S> {
+struct PrefixSink<'a, I, S> {
     shared: &'a Shared<I>,
     then: &'a mut S,
 }
 
 /// A packet of ours as its sender made it.
-fn bare(packet: &[u8]) -> &[u8] {
+fn strip_prefix(packet: &[u8]) -> &[u8] {
     packet.get(PREFIX..).unwrap_or_default()
 }
 
-impl<I, S: Sink> Sink for Addressed<'_, I, S> {
+impl<I, S: Sink> Sink for PrefixSink<'_, I, S> {
     #[inline]
     fn on_am(&mut self, am: Am<'_>) {
         if self.shared.receives(am.packet())
@@ -167,7 +165,7 @@ impl<I, S: Sink> Sink for Addressed<'_, I, S> {
     }
 
     fn on_rnr(&mut self, ep: EpTag, packet: &[u8]) {
-        self.then.on_rnr(ep, bare(packet));
+        self.then.on_rnr(ep, strip_prefix(packet));
     }
 
     fn on_user_rnr(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
@@ -175,7 +173,7 @@ impl<I, S: Sink> Sink for Addressed<'_, I, S> {
     }
 
     fn on_lost(&mut self, ep: EpTag, error: Error, packet: &[u8]) {
-        self.then.on_lost(ep, error, bare(packet));
+        self.then.on_lost(ep, error, strip_prefix(packet));
     }
 
     fn on_user_recv(&mut self, token: u64, bare: UserRecv) {
@@ -200,14 +198,14 @@ impl<I: Iface> PairedEp<I> {
 
     /// What goes in front of a message: the peer's number, and the id.
     #[inline(always)]
-    fn front(&self, id: u8) -> [u8; PREFIX + 1] {
+    fn prefix(&self, id: u8) -> [u8; PREFIX + 1] {
         let [a, b, c, d] = self.peer.get().unwrap_or(0).to_le_bytes();
         [a, b, c, d, id]
     }
 
     // HOT
     #[inline(always)]
-    fn joined(&self) -> Result<&I::Ep, Error> {
+    fn inside(&self) -> Result<&I::Ep, Error> {
         self.inner.get().ok_or(Error::NotConnected)
     }
 }
@@ -241,14 +239,14 @@ impl<I: Iface> Iface for Paired<I> {
     }
 
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        self.inner().poll(max, &mut Addressed { shared: &self.shared, then: sink })
+        self.inner().poll(max, &mut PrefixSink { shared: &self.shared, then: sink })
     }
 
     fn poll_one<T: RecvCallback>(&self, callback: T) -> PollOne {
         let shared = &*self.shared;
-        self.inner().poll_one(|packet: &[u8], from: Source| {
+        self.inner().poll_one(|packet: &[u8], from: SrcAddr| {
             // Of nobody's there is nothing to be wanted.
-            let taken = !shared.receives(packet) || callback.on_packet(bare(packet), from);
+            let taken = !shared.receives(packet) || callback.on_packet(strip_prefix(packet), from);
             shared.receiver.set(None);
             taken
         })
@@ -261,7 +259,7 @@ impl<I: Iface> Iface for Paired<I> {
         self.poll(max, &mut TableSink(&self.shared.handlers))
     }
 
-    forward_iface!(inner, inside);
+    forward_iface!();
 }
 
 impl<I: Iface> Ep for PairedEp<I> {
@@ -311,29 +309,29 @@ impl<I: Iface> Ep for PairedEp<I> {
     // HOT
     #[inline]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
-        let ep = self.joined()?;
+        let ep = self.inside()?;
         let attr = &self.shared.attr;
         if !attr.has(Caps::AM_SHORT) {
             return Err(Error::Unsupported(Op::AmShort).into());
         }
         fits(size_of::<u64>() + payload.len(), attr.am.max_short)?;
-        let [first, front @ ..] = self.front(id);
-        ep.am_short_iov(first, &[&front, &header.to_le_bytes(), payload])
+        let [first, prefix @ ..] = self.prefix(id);
+        ep.am_short_iov(first, &[&prefix, &header.to_le_bytes(), payload])
     }
 
     /// Packed, as a list of any length cannot be made longer.
     fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
-        let ep = self.joined()?;
+        let ep = self.inside()?;
         let attr = &self.shared.attr;
         if !attr.has(Caps::AM_SHORT) {
             return Err(Error::Unsupported(Op::AmShortIov).into());
         }
         let len = total(iov);
         fits(len, attr.am.max_short)?;
-        let (front, all) = (self.front(id), PREFIX + 1 + len);
+        let (prefix, all) = (self.prefix(id), PREFIX + 1 + len);
         let pack = |slot: &mut [u8]| {
             let (head, mut rest) = slot[..all].split_at_mut(PREFIX + 1);
-            head.copy_from_slice(&front);
+            head.copy_from_slice(&prefix);
             for piece in iov {
                 let (here, behind) = rest.split_at_mut(piece.len());
                 here.copy_from_slice(piece);
@@ -348,12 +346,12 @@ impl<I: Iface> Ep for PairedEp<I> {
     // HOT
     #[inline]
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
-        let ep = self.joined()?;
-        let [front @ .., _] = self.front(0);
+        let ep = self.inside()?;
+        let [prefix @ .., _] = self.prefix(0);
         // So that what is refused is told in the caller's terms.
         fits(max, 1 + self.max_bcopy())?;
         let sent = ep.am_packet(PREFIX + max, |slot| {
-            slot[..PREFIX].copy_from_slice(&front);
+            slot[..PREFIX].copy_from_slice(&prefix);
             match pack(&mut slot[PREFIX..]) {
                 // A packet without an id is refused, as it would be without a prefix.
                 0 => 0,
@@ -364,21 +362,22 @@ impl<I: Iface> Ep for PairedEp<I> {
     }
 
     unsafe fn am_zcopy(&self, id: u8, header: &[u8], iov: &[Iov<'_, Self::Mem>], comp: Comp) -> Outcome {
-        let ep = self.joined()?;
+        let ep = self.inside()?;
         let attr = &self.shared.attr;
         if !attr.has(Caps::AM_ZCOPY) {
             return Err(Error::Unsupported(Op::AmZcopy).into());
         }
         fits(header.len(), attr.am.max_hdr)?;
         checked_len(iov, attr.am.max_iov, attr.am.max_zcopy.saturating_sub(header.len()))?;
-        let [first, front @ ..] = self.front(id);
-        let mut all = ArrayVec::<u8, { PREFIX + MAX_HDR }>::from_iter(front);
+        let [first, prefix @ ..] = self.prefix(id);
+        let mut all = ArrayVec::<u8, { PREFIX + MAX_HDR }>::from_iter(prefix);
         all.extend(header.iter().copied());
         // SAFETY: the caller's promise is the same.
         unsafe { ep.am_zcopy(first, &all, iov, comp) }
     }
 
-    forward_memory!(joined);
+    ep_rma!(forward, Self::Mem, Self::Rkey, Comp);
+    ep_connection!(forward, Comp);
 
     fn flush(&self, comp: Comp) -> Outcome {
         self.inner.get().map_or(Ok(Sent::Done), |ep| ep.flush(comp))
@@ -389,25 +388,13 @@ impl<I: Iface> Ep for PairedEp<I> {
     }
 
     fn pending_add(&self, op: Pending) -> Result<PendingQueued, Error> {
-        self.joined()?.pending_add(op)
+        self.inside()?.pending_add(op)
     }
 
     fn pending_purge(&self, each: &mut dyn FnMut(Pending)) {
         if let Some(ep) = self.inner.get() {
             ep.pending_purge(each);
         }
-    }
-
-    fn ensure_connected(&self) -> Result<(), ConnectError> {
-        self.joined()?.ensure_connected()
-    }
-
-    fn begin_connecting(&self) -> Result<bool, ConnectError> {
-        self.joined()?.begin_connecting()
-    }
-
-    fn check(&self, comp: Comp) -> Outcome {
-        self.joined()?.check(comp)
     }
 
     /// Which endpoint of that interface it is joined to, [`PairedEp::peer`] says.

@@ -2,7 +2,7 @@
 
 use ucs::config::Source;
 use uct::api::Iface;
-use uct::wrap::{Gated, ThreadMode};
+use uct::wrap::{Locked, ThreadMode};
 
 use crate::fail::Failure;
 use crate::spec::Level;
@@ -49,7 +49,7 @@ pub fn with_iface<J: Job>(
     let iface = uct::any::open(tl, dev, source)?;
     match level {
         Level::Single => iface.visit(Run(job)),
-        Level::Serialized => job.run(Gated::new(iface, ThreadMode::Serialized)),
-        Level::Multi => job.run(Gated::new(iface, ThreadMode::Multi)),
+        Level::Serialized => job.run(Locked::new(iface, ThreadMode::Serialized)),
+        Level::Multi => job.run(Locked::new(iface, ThreadMode::Multi)),
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn all<'a>(found: impl IntoIterator<Item = &'a TlResource>) -> Calibr
 
 /// Whether a transport has something to measure: others are but the processor's copies.
 pub(super) fn is_wanted(r: &TlResource) -> bool {
-    r.kind == DevKind::Net || !r.messages
+    r.kind == DevKind::Net || !r.has_am
 }
 
 /// The shortest of several tries, ns; `None`: one of them did not work.

@@ -17,9 +17,9 @@ fn map(bytes: usize) -> (Mapping, NonNull<u8>) {
 }
 
 /// Bytes gone of those that lie in a range: other tests of this process unmap watched memory too.
-fn gone(watch: &Watch, taken: &mut Taken, at: NonNull<u8>, len: usize) -> usize {
+fn gone(watch: &Watch, taken: &mut Cursor, at: NonNull<u8>, len: usize) -> usize {
     let (first, mut sum) = (at.addr().get(), 0);
-    watch.take(taken, |start, bytes| {
+    watch.drain(taken, |start, bytes| {
         let end = start.saturating_add(bytes).min(first + len);
         sum += end.saturating_sub(start.max(first));
     });
@@ -27,8 +27,8 @@ fn gone(watch: &Watch, taken: &mut Taken, at: NonNull<u8>, len: usize) -> usize 
 }
 
 /// Until what was here before, another test's, has been told of.
-fn settle(watch: &Watch) {
-    while !watch.is_settled() {
+fn wait_quiescent(watch: &Watch) {
+    while !watch.is_quiescent() {
         std::thread::yield_now();
     }
 }
@@ -38,10 +38,10 @@ fn unmapping_is_told_to_everybody_before_it_returns() {
     let Some(watch) = watch() else { return };
     let other = Watch::open().unwrap();
     assert!(Arc::ptr_eq(&watch.0, &other.0), "a page has one watcher only");
-    let (mut taken, mut too) = (Taken::default(), Taken::default());
+    let (mut taken, mut too) = (Cursor::default(), Cursor::default());
     for _ in 0..50 {
         let (map, at) = map(1 << 16);
-        settle(&watch);
+        wait_quiescent(&watch);
         gone(&watch, &mut taken, at, 1 << 16);
         gone(&other, &mut too, at, 1 << 16);
         if let Err(why) = watch.add(at, map.len()) {
@@ -72,11 +72,11 @@ fn a_settled_watch_has_told_of_what_a_new_mapping_replaced() {
     // How many watched mappings there have been at an address.
     let watched = Mutex::new(HashMap::<usize, usize>::new());
     let turn = || {
-        let (mut taken, mut told) = (Taken::default(), HashMap::<usize, usize>::new());
+        let (mut taken, mut told) = (Cursor::default(), HashMap::<usize, usize>::new());
         for _ in 0..200 {
             let (map, at) = map(LEN);
-            let sure = watch.is_settled();
-            watch.take(&mut taken, |start, _| *told.entry(start).or_default() += 1);
+            let sure = watch.is_quiescent();
+            watch.drain(&mut taken, |start, _| *told.entry(start).or_default() += 1);
             let first = at.addr().get();
             let before = lock(&watched).get(&first).copied().unwrap_or(0);
             let told = told.get(&first).copied().unwrap_or(0);

@@ -37,7 +37,7 @@ fn get(cache: &RegCache<loopback::Md>, map: &Mapping, from: usize, len: usize) -
 }
 
 #[test]
-fn the_same_buffer_is_registered_once_until_it_is_unmapped() {
+fn a_buffer_is_registered_once_until_it_is_unmapped() {
     let _alone = alone();
     let Some(cache) = cache(Limits::default()) else { return };
     let memory = map(4);
@@ -55,7 +55,7 @@ fn the_same_buffer_is_registered_once_until_it_is_unmapped() {
 }
 
 #[test]
-fn bounds_hold_and_the_least_used_goes_first() {
+fn limits_hold_and_the_least_recently_used_is_evicted() {
     let _alone = alone();
     let Some(cache) = cache(Limits { count: 3, bytes: 5 * page_size() }) else { return };
     let maps: Vec<_> = (0..4).map(|_| map(1)).collect();
@@ -75,7 +75,7 @@ fn bounds_hold_and_the_least_used_goes_first() {
 }
 
 #[test]
-fn handles_are_found_whatever_else_begins_there() {
+fn overlapping_handles_are_found() {
     let md = loopback::Iface::open(&Default::default()).unwrap().md().clone();
     let memory = map(4);
     let reg = |from: usize, len, access| {
@@ -87,7 +87,7 @@ fn handles_are_found_whatever_else_begins_there() {
     assert!(handles.find(at(0), 1, RW).is_none());
     let all = reg(0, 10_000, Access::ALL);
     let (short, same, nested) = (reg(0, 100, RW), reg(0, 100, RW), reg(5000, 10, RW));
-    [&all, &short, &same, &nested].into_iter().for_each(|mem| handles.enter(mem.clone()));
+    [&all, &short, &same, &nested].into_iter().for_each(|mem| handles.insert(mem.clone()));
     let found = |handles: &MemHandles<_>, from, len, access, want: Option<&Rc<loopback::Mem>>| match want {
         Some(want) => handles.find(at(from), len, access).is_some_and(|mem| Rc::ptr_eq(mem, want)),
         None => handles.find(at(from), len, access).is_none(),
@@ -99,11 +99,11 @@ fn handles_are_found_whatever_else_begins_there() {
     for (from, len) in [(0, 10_001), (9999, 2), (10_001, 0), (1, usize::MAX)] {
         assert!(found(&handles, from, len, RW, None), "{len} at {from}");
     }
-    assert!(handles.leave(&same) && !handles.leave(&same));
+    assert!(handles.remove(&same) && !handles.remove(&same));
     assert!(found(&handles, 0, 100, RW, Some(&short)), "another one that begins there stays");
-    assert!(handles.leave(&all));
+    assert!(handles.remove(&all));
     assert!(found(&handles, 5000, 11, RW, None));
-    assert!(handles.leave(&short) && handles.leave(&nested));
+    assert!(handles.remove(&short) && handles.remove(&nested));
     assert!(found(&handles, 5000, 1, RW, None));
 }
 
@@ -135,7 +135,7 @@ impl Md for Refusing {
 }
 
 #[test]
-fn only_who_has_no_more_is_made_room_for() {
+fn only_exhaustion_evicts() {
     let _alone = alone();
     let Some(inner) = cache(Limits::default()) else { return };
     let why = Rc::new(Cell::new(None));
@@ -159,7 +159,7 @@ fn only_who_has_no_more_is_made_room_for() {
 proptest! {
     /// Against the obvious rule: whatever is found covers what was asked for, and lies where nothing went away since.
     #[test]
-    fn what_is_found_is_alive(steps in prop::collection::vec((0u8..4, 0usize..16, 1usize..5), 1..80)) {
+    fn found_registrations_are_valid(steps in prop::collection::vec((0u8..4, 0usize..16, 1usize..5), 1..80)) {
         let _alone = alone();
         let md = loopback::Iface::open(&Default::default()).unwrap().md().clone();
         let Coherence::Kernel(watch) = Coherence::open() else { return Ok(()) };

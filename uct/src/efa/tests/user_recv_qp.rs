@@ -253,7 +253,7 @@ fn a_short_user_receive_reports_too_long<N: Network>() {
 fn wrappers_forward_user_receives() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let open = |iid| Side::open(&fabric, iid, &Config { user_rx_queue_len: 4, ..Config::default() }).iface;
-    let gated = crate::wrap::Gated::new(open(1), crate::wrap::ThreadMode::Multi);
+    let gated = crate::wrap::Locked::new(open(1), crate::wrap::ThreadMode::Multi);
     let paired = crate::wrap::Paired::new(open(2));
     assert!(gated.attr().has(Caps::USER_RECV) && paired.attr().has(Caps::USER_RECV));
     assert!(gated.user_recv_qp().is_some() && paired.user_recv_qp().is_some());

@@ -15,9 +15,9 @@ fn join(ep: &EndEp, to: &End, peer: &[u8]) -> Result<(), ConnectError> {
 }
 
 /// Messages, with the tags of those they came to.
-struct Heard<'a>(&'a End, Vec<(Option<u64>, Vec<u8>)>);
+struct Received<'a>(&'a End, Vec<(Option<u64>, Vec<u8>)>);
 
-impl Sink for Heard<'_> {
+impl Sink for Received<'_> {
     fn on_am(&mut self, am: Am<'_>) {
         let kept = am.keep();
         self.1.push((self.0.receiver().map(|tag| tag.0), kept.packet().to_vec()));
@@ -34,15 +34,15 @@ impl Sink for Heard<'_> {
     }
 }
 
-fn heard(at: &End) -> Vec<(Option<u64>, Vec<u8>)> {
-    let mut heard = Heard(at, Vec::new());
-    while at.poll(16, &mut heard) > 0 {}
+fn received(at: &End) -> Vec<(Option<u64>, Vec<u8>)> {
+    let mut received = Received(at, Vec::new());
+    while at.poll(16, &mut received) > 0 {}
     assert_eq!(at.receiver(), None, "nothing is being told any more");
-    heard.1
+    received.1
 }
 
 #[test]
-fn each_pair_hears_its_own() {
+fn each_pair_receives_its_own_messages() {
     let (a, b) = (open(), open());
     let pairs: Vec<_> = (0..3)
         .map(|n| {
@@ -74,11 +74,11 @@ fn each_pair_hears_its_own() {
         packets.map(|packet| (Some(100 + u64::from(n)), packet))
     };
     let want = [&of(2)[..], &of(1), &of(0), &[(None, b"\tall".to_vec())]].concat();
-    assert_eq!((heard(&b), b.strays()), (want, 0));
+    assert_eq!((received(&b), b.strays()), (want, 0));
 }
 
 #[test]
-fn nobody_hears_what_is_for_nobody() {
+fn messages_for_no_endpoint_are_dropped() {
     let (a, b) = (open(), open());
     let there = b.create_ep().unwrap();
     let never = (there.number() + 1).to_le_bytes();
@@ -86,33 +86,33 @@ fn nobody_hears_what_is_for_nobody() {
     assert_eq!(join(&ep, &b, &[0; 4]), Err(ConnectError::Malformed), "the interface is no endpoint");
     join(&ep, &b, &never).unwrap();
     ep.am_short(1, 2, &[]).map(drop).unwrap();
-    assert_eq!((heard(&b), b.strays()), (vec![], 1));
+    assert_eq!((received(&b), b.strays()), (vec![], 1));
     let gone = a.create_ep().unwrap();
     join(&gone, &b, &there.ep_addr().unwrap()).unwrap();
     gone.am_short_iov(3, &[]).map(drop).unwrap();
-    assert_eq!((heard(&b), b.strays()), (vec![(Some(0), vec![3])], 1));
+    assert_eq!((received(&b), b.strays()), (vec![(Some(0), vec![3])], 1));
     drop(there);
     let _new = b.create_ep().unwrap();
     gone.am_short_iov(3, &[]).map(drop).unwrap();
-    assert_eq!((heard(&b), b.strays()), (vec![], 2), "nor does the next one in its place");
+    assert_eq!((received(&b), b.strays()), (vec![], 2), "nor does the next one in its place");
     // What is no message of such an interface at all.
     let plain = a.inner().connect(&b.device_addr(), &b.iface_addr()).unwrap();
     plain.am_short_iov(0, &[&[0, 0, 0]]).map(drop).unwrap();
     plain.am_short_iov(0, &[]).map(drop).unwrap();
-    assert_eq!((heard(&b), b.strays()), (vec![], 4));
-    let taken = |at: &End| at.poll_one(|packet: &[u8], _: Source| panic!("{packet:?}"));
+    assert_eq!((received(&b), b.strays()), (vec![], 4));
+    let taken = |at: &End| at.poll_one(|packet: &[u8], _: SrcAddr| panic!("{packet:?}"));
     gone.am_short_iov(3, &[]).map(drop).unwrap();
     while taken(&b) == PollOne::NeedsPoll {
-        b.poll(1, &mut Heard(&b, Vec::new()));
+        b.poll(1, &mut Received(&b, Vec::new()));
     }
     assert_eq!(b.strays(), 5);
 }
 
 #[test]
-fn what_comes_back_is_what_was_sent() {
+fn returned_packets_have_no_prefix() {
     let a = open();
-    let mut log = Heard(&a, Vec::new());
-    let mut sink = Addressed { shared: &a.shared, then: &mut log };
+    let mut log = Received(&a, Vec::new());
+    let mut sink = PrefixSink { shared: &a.shared, then: &mut log };
     sink.on_rnr(EpTag(1), &[7, 0, 16, 0, 3, 9]);
     sink.on_lost(EpTag(2), Error::Cancelled, &[7, 0, 16, 0, 3, 8]);
     assert_eq!(log.1, [(Some(1), vec![3, 9]), (Some(2), vec![3, 8])]);
@@ -127,5 +127,5 @@ fn limits_leave_room_for_the_prefix() {
     let ep = a.connect(&a.device_addr(), &a.iface_addr()).unwrap();
     let too_long = ep.am_packet(attr.max_bcopy + 2, |_| panic!("packed"));
     assert_eq!(too_long, Err(Error::TooLong { len: attr.max_bcopy + 2, max: attr.max_bcopy + 1 }.into()));
-    assert_eq!((heard(&a), a.strays()), (vec![], 0));
+    assert_eq!((received(&a), a.strays()), (vec![], 0));
 }

@@ -13,39 +13,39 @@ use ucs::sync::{AtomicU32, Ordering};
 use ucs::sys::fd::{Epoll, EventFd};
 
 /// Among those to be woken: somebody has armed the descriptor that is handed out.
-const OUTSIDE: u32 = 1 << 31;
+const FD_ARMED: u32 = 1 << 31;
 
 /// Of one interface.
-pub(super) struct News {
-    /// Events taken in so far, by whomever. Inside the gate.
+pub(super) struct Wakeup {
+    /// Events taken in so far, by whomever. LockGuard the gate.
     count: Cell<u64>,
-    /// Callers, who want to know of what others take in; and perhaps [`OUTSIDE`].
-    callers: Room,
+    /// Callers, who want to know of what others take in; and perhaps [`FD_ARMED`].
+    callers: Sleepers,
     /// Progress threads, who want to know of what there is to do.
-    threads: Room,
+    threads: Sleepers,
     /// Made for the first who asks for a descriptor.
-    outside: OnceLock<Outside>,
+    armed_fd: OnceLock<ArmedFd>,
 }
 
 /// Where some of them sleep.
-struct Room {
+struct Sleepers {
     /// Who is to be woken.
-    beds: AtomicU32,
+    sleepers: AtomicU32,
     /// Held by who lies down and who gets up, for as long as that takes.
-    door: Mutex<()>,
+    sleep_lock: Mutex<()>,
     /// Made by the first that sleeps.
     wake: OnceLock<EventFd>,
 }
 
 /// The interface's descriptor and one that tells of what others do, as one.
-struct Outside {
+struct ArmedFd {
     both: Epoll,
-    bell: EventFd,
+    event: EventFd,
 }
 
 /// Somebody who is about to sleep, until it is dropped.
 pub(super) struct Sleeper<'a> {
-    room: &'a Room,
+    group: &'a Sleepers,
     wake: &'a EventFd,
 }
 
@@ -59,13 +59,13 @@ fn signal(fd: &EventFd) {
     }
 }
 
-impl Room {
-    fn new() -> Room {
-        Room { beds: AtomicU32::new(0), door: Mutex::new(()), wake: OnceLock::new() }
+impl Sleepers {
+    fn new() -> Sleepers {
+        Sleepers { sleepers: AtomicU32::new(0), sleep_lock: Mutex::new(()), wake: OnceLock::new() }
     }
 
-    fn door(&self) -> MutexGuard<'_, ()> {
-        self.door.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sleep_lock(&self) -> MutexGuard<'_, ()> {
+        self.sleep_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sleeper(&self) -> Result<Sleeper<'_>, Error> {
@@ -73,45 +73,45 @@ impl Room {
             let _ = self.wake.set(EventFd::new().map_err(failed("eventfd"))?);
         }
         let wake = self.wake.get().ok_or(Error::NoMemory)?;
-        let _door = self.door();
-        self.beds.fetch_add(1, Ordering::Relaxed);
-        Ok(Sleeper { room: self, wake })
+        let _guard = self.sleep_lock();
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        Ok(Sleeper { group: self, wake })
     }
 
-    /// True if [`OUTSIDE`] is to be told too.
+    /// True if [`FD_ARMED`] is to be told too.
     #[cold]
     fn wake(&self) -> bool {
-        let before = self.beds.fetch_and(!OUTSIDE, Ordering::Relaxed);
-        if before & !OUTSIDE != 0 {
+        let before = self.sleepers.fetch_and(!FD_ARMED, Ordering::Relaxed);
+        if before & !FD_ARMED != 0 {
             self.wake.get().into_iter().for_each(signal);
         }
-        before & OUTSIDE != 0
+        before & FD_ARMED != 0
     }
 }
 
-impl News {
-    pub(super) fn new() -> News {
-        let (callers, threads) = (Room::new(), Room::new());
-        News { count: Cell::new(0), callers, threads, outside: OnceLock::new() }
+impl Wakeup {
+    pub(super) fn new() -> Wakeup {
+        let (callers, threads) = (Sleepers::new(), Sleepers::new());
+        Wakeup { count: Cell::new(0), callers, threads, armed_fd: OnceLock::new() }
     }
 
-    /// Events taken in so far. Inside the gate.
+    /// Events taken in so far. LockGuard the gate.
     #[inline]
     pub(super) fn count(&self) -> u64 {
         self.count.get()
     }
 
-    /// So many more were taken in. Inside the gate. // HOT
+    /// So many more were taken in. LockGuard the gate. // HOT
     #[inline]
-    pub(super) fn took(&self, events: usize) {
+    pub(super) fn count_events(&self, events: usize) {
         self.count.set(self.count.get() + events as u64);
-        if self.callers.beds.load(Ordering::Relaxed) != 0 {
+        if self.callers.sleepers.load(Ordering::Relaxed) != 0 {
             self.wake_callers();
         }
     }
 
-    /// There is something to do or to see for all that sleep. Inside the gate.
-    pub(super) fn ring(&self) {
+    /// There is something to do or to see for all that sleep. LockGuard the gate.
+    pub(super) fn wake_all(&self) {
         self.wake_callers();
         self.threads.wake();
     }
@@ -119,45 +119,45 @@ impl News {
     #[cold]
     fn wake_callers(&self) {
         if self.callers.wake() {
-            self.outside.get().into_iter().for_each(|outside| signal(&outside.bell));
+            self.armed_fd.get().into_iter().for_each(|armed_fd| signal(&armed_fd.event));
         }
     }
 
-    /// A caller is about to sleep. Inside the gate, having looked that there is nothing to do.
-    pub(super) fn caller(&self) -> Result<Sleeper<'_>, Error> {
+    /// A caller is about to sleep. LockGuard the gate, having looked that there is nothing to do.
+    pub(super) fn caller_sleeper(&self) -> Result<Sleeper<'_>, Error> {
         self.callers.sleeper()
     }
 
     /// The same of a progress thread.
-    pub(super) fn thread(&self) -> Result<Sleeper<'_>, Error> {
+    pub(super) fn thread_sleeper(&self) -> Result<Sleeper<'_>, Error> {
         self.threads.sleeper()
     }
 
-    fn outside(&self, own: BorrowedFd<'_>) -> Result<&Outside, Error> {
-        if self.outside.get().is_none() {
-            let bell = EventFd::new().map_err(failed("eventfd"))?;
+    fn armed_fd(&self, own: BorrowedFd<'_>) -> Result<&ArmedFd, Error> {
+        if self.armed_fd.get().is_none() {
+            let event = EventFd::new().map_err(failed("eventfd"))?;
             let both = Epoll::new().map_err(failed("epoll_create"))?;
-            both.add(own, 0).and_then(|()| both.add(&bell, 1)).map_err(failed("epoll_ctl"))?;
-            let _ = self.outside.set(Outside { both, bell });
+            both.add(own, 0).and_then(|()| both.add(&event, 1)).map_err(failed("epoll_ctl"))?;
+            let _ = self.armed_fd.set(ArmedFd { both, event });
         }
-        self.outside.get().ok_or(Error::NoMemory)
+        self.armed_fd.get().ok_or(Error::NoMemory)
     }
 
-    /// A descriptor for who is no [`Sleeper`]: readable if `own` is, which is the interface's, or there is news. Inside the gate.
+    /// A descriptor for who is no [`Sleeper`]: readable if `own` is, which is the interface's, or there is wakeup. LockGuard the gate.
     pub(super) fn event_fd(&self, own: BorrowedFd<'_>) -> Result<BorrowedFd<'_>, Error> {
-        self.outside(own).map(|outside| outside.both.as_fd())
+        self.armed_fd(own).map(|armed_fd| armed_fd.both.as_fd())
     }
 
-    /// That descriptor tells of news from now on, once. Inside the gate.
+    /// That descriptor tells of news from now on, once. LockGuard the gate.
     pub(super) fn arm(&self, own: BorrowedFd<'_>) -> Result<(), Error> {
-        self.outside(own)?.bell.clear().map_err(failed("read"))?;
-        self.callers.beds.fetch_or(OUTSIDE, Ordering::Relaxed);
+        self.armed_fd(own)?.event.clear().map_err(failed("read"))?;
+        self.callers.sleepers.fetch_or(FD_ARMED, Ordering::Relaxed);
         Ok(())
     }
 }
 
 impl Sleeper<'_> {
-    /// Readable when there is news.
+    /// Readable when there is wakeup.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -165,10 +165,10 @@ impl Sleeper<'_> {
 
 impl Drop for Sleeper<'_> {
     fn drop(&mut self) {
-        let _door = self.room.door();
-        let before = self.room.beds.fetch_sub(1, Ordering::Relaxed);
+        let _guard = self.group.sleep_lock();
+        let before = self.group.sleepers.fetch_sub(1, Ordering::Relaxed);
         // Who rings meanwhile is heard all the same: whoever gets up looks for news before it lies down again.
-        if before & !OUTSIDE == 1 {
+        if before & !FD_ARMED == 1 {
             let _ = self.wake.clear();
         }
     }
@@ -180,37 +180,37 @@ mod tests {
 
     #[test]
     fn all_who_sleep_are_woken_and_the_last_one_up_clears() {
-        let news = News::new();
+        let wakeup = Wakeup::new();
         let is_readable = |fd: BorrowedFd<'_>| {
             let mut fds = [rustix::event::PollFd::from_borrowed_fd(fd, rustix::event::PollFlags::IN)];
             rustix::event::poll(&mut fds, Some(&Default::default())).unwrap() > 0
         };
-        news.took(1);
-        let (one, two) = (news.caller().unwrap(), news.caller().unwrap());
+        wakeup.count_events(1);
+        let (one, two) = (wakeup.caller_sleeper().unwrap(), wakeup.caller_sleeper().unwrap());
         assert!(!is_readable(one.fd()), "what was before they have seen");
-        news.took(2);
+        wakeup.count_events(2);
         assert!(is_readable(one.fd()) && is_readable(two.fd()));
         drop(one);
         assert!(is_readable(two.fd()), "it is still to get up");
         drop(two);
-        let (three, thread) = (news.caller().unwrap(), news.thread().unwrap());
+        let (three, thread) = (wakeup.caller_sleeper().unwrap(), wakeup.thread_sleeper().unwrap());
         assert!(!is_readable(three.fd()));
-        news.took(1);
+        wakeup.count_events(1);
         assert!(is_readable(three.fd()) && !is_readable(thread.fd()), "nothing to do for a thread");
         drop(three);
-        let three = news.caller().unwrap();
+        let three = wakeup.caller_sleeper().unwrap();
         let own = EventFd::new().unwrap();
-        let outside = news.event_fd(own.as_fd()).unwrap();
-        news.ring();
+        let armed_fd = wakeup.event_fd(own.as_fd()).unwrap();
+        wakeup.wake_all();
         assert!(is_readable(three.fd()) && is_readable(thread.fd()));
-        assert!(!is_readable(outside), "it is not armed");
-        news.arm(own.as_fd()).unwrap();
-        news.ring();
-        assert!(is_readable(outside));
-        news.arm(own.as_fd()).unwrap();
-        assert!(!is_readable(outside));
+        assert!(!is_readable(armed_fd), "it is not armed");
+        wakeup.arm(own.as_fd()).unwrap();
+        wakeup.wake_all();
+        assert!(is_readable(armed_fd));
+        wakeup.arm(own.as_fd()).unwrap();
+        assert!(!is_readable(armed_fd));
         own.signal().unwrap();
-        assert!(is_readable(outside));
-        assert_eq!(news.count(), 4);
+        assert!(is_readable(armed_fd));
+        assert_eq!(wakeup.count(), 4);
     }
 }

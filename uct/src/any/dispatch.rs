@@ -61,13 +61,13 @@ macro_rules! transports {
         }
 
         /// The same pieces of memory, with registrations of one transport; `None` if one is of another.
-        pub(super) trait OfKind<'m>: Sized {
-            fn of_kind(mem: &'m Mem) -> Option<&'m Self>;
+        pub(super) trait MemOfTransport<'m>: Sized {
+            fn of_any(mem: &'m Mem) -> Option<&'m Self>;
         }
         $(
             $(#[cfg($when)])?
-            impl<'m> OfKind<'m> for MemOf<$I> {
-                fn of_kind(mem: &'m Mem) -> Option<&'m Self> {
+            impl<'m> MemOfTransport<'m> for MemOf<$I> {
+                fn of_any(mem: &'m Mem) -> Option<&'m Self> {
                     match mem {
                         Mem::$Tl(mem) => Some(mem),
                         #[allow(unreachable_patterns, reason = "when there is one transport only")]
@@ -78,13 +78,13 @@ macro_rules! transports {
         )+
 
         /// The key of an endpoint's own transport inside of any key; `None` if it is of another.
-        pub(super) trait KeyOf: api::Ep {
-            fn key_of(any: &Rkey) -> Option<&Self::Rkey>;
+        pub(super) trait RkeyOfTransport: api::Ep {
+            fn rkey_of_any(any: &Rkey) -> Option<&Self::Rkey>;
         }
         $(
             $(#[cfg($when)])?
-            impl KeyOf for EpOf<$I> {
-                fn key_of(any: &Rkey) -> Option<&Self::Rkey> {
+            impl RkeyOfTransport for EpOf<$I> {
+                fn rkey_of_any(any: &Rkey) -> Option<&Self::Rkey> {
                     match any {
                         Rkey::$Tl(rkey) => Some(rkey),
                         #[allow(unreachable_patterns, reason = "when there is one transport only")]

@@ -5,56 +5,56 @@
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, thread};
 use std::sync::PoisonError;
 
-/// Notices that are kept for caches that have not looked yet.
-pub const KEPT: usize = if cfg!(loom) { 2 } else { 1024 };
+/// UnmapEvents that are kept for caches that have not looked yet.
+pub const CAPACITY: usize = if cfg!(loom) { 2 } else { 1024 };
 
-/// Notices of this process. `seq` is odd while one is being taken from the kernel.
+/// UnmapEvents of this process. `seq` is odd while one is being taken from the kernel.
 #[derive(Debug)]
-pub struct Notices {
+pub struct UnmapEvents {
     seq: AtomicU64,
     log: Mutex<Log>,
 }
 
-/// The last notices, by number. Of a fixed size: the thread that writes it must not ask an allocator whose lock somebody
+/// The last events, by number. Of a fixed size: the thread that writes it must not ask an allocator whose lock somebody
 /// may hold who waits for this thread.
 #[derive(Debug)]
 struct Log {
-    gone: Box<[(usize, usize); KEPT]>,
+    gone: Box<[(usize, usize); CAPACITY]>,
     /// How many there have been.
     count: u64,
 }
 
-/// Up to where a user of a [`Watch`](super::Watch) has taken notices.
+/// Up to where a user of a [`Watch`](super::Watch) has taken events.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Taken {
+pub struct Cursor {
     seq: u64,
     count: u64,
 }
 
-impl Notices {
+impl UnmapEvents {
     /// None yet.
-    pub fn new() -> Notices {
-        let log = Log { gone: Box::new([(0, 0); KEPT]), count: 0 };
-        Notices { seq: AtomicU64::new(0), log: Mutex::new(log) }
+    pub fn new() -> UnmapEvents {
+        let log = Log { gone: Box::new([(0, 0); CAPACITY]), count: 0 };
+        UnmapEvents { seq: AtomicU64::new(0), log: Mutex::new(log) }
     }
 
-    /// Whether [`Notices::take`] has something new, perhaps. // HOT
+    /// Whether [`UnmapEvents::drain`] has something new, perhaps. // HOT
     #[inline(always)]
-    pub fn is_new(&self, taken: &Taken) -> bool {
+    pub fn is_new(&self, taken: &Cursor) -> bool {
         // SYNC(notice): a thread that has unmapped was let go after the count was made odd.
         self.seq.load(Ordering::Acquire) != taken.seq
     }
 
-    /// Notices are about to be taken from the kernel, which then lets those go on who wait.
+    /// UnmapEvents are about to be taken from the kernel, which then lets those go on who wait.
     pub fn begin(&self) {
         // SYNC(notice): odd before the kernel lets the thread that unmaps go on.
         self.seq.fetch_add(1, Ordering::AcqRel);
     }
 
     /// One of them: `len` bytes at `start` went away.
-    pub fn tell(&self, start: usize, len: usize) {
+    pub fn push(&self, start: usize, len: usize) {
         let mut log = lock(&self.log);
-        let at = (log.count % KEPT as u64) as usize;
+        let at = (log.count % CAPACITY as u64) as usize;
         log.gone[at] = (start, len);
         log.count += 1;
     }
@@ -66,7 +66,7 @@ impl Notices {
 
     /// Gives each range that went away since `taken` to `each`: everything, if there were too many.
     #[cold]
-    pub fn take(&self, taken: &mut Taken, mut each: impl FnMut(usize, usize)) {
+    pub fn drain(&self, taken: &mut Cursor, mut each: impl FnMut(usize, usize)) {
         let seq = loop {
             let seq = self.seq.load(Ordering::Acquire);
             if seq.is_multiple_of(2) {
@@ -80,13 +80,13 @@ impl Notices {
                 let log = lock(&self.log);
                 match log.count - taken.count {
                     0 => break,
-                    n if n > KEPT as u64 => {
+                    n if n > CAPACITY as u64 => {
                         taken.count = log.count;
                         (0, usize::MAX)
                     }
                     _ => {
                         taken.count += 1;
-                        log.gone[((taken.count - 1) % KEPT as u64) as usize]
+                        log.gone[((taken.count - 1) % CAPACITY as u64) as usize]
                     }
                 }
             };
@@ -105,10 +105,10 @@ mod tests {
     use super::*;
     use crate::sync::{Arc, AtomicU32, model};
 
-    fn take(notices: &Notices, taken: &mut Taken) -> Vec<(usize, usize)> {
+    fn take(events: &UnmapEvents, taken: &mut Cursor) -> Vec<(usize, usize)> {
         let mut all = Vec::new();
-        if notices.is_new(taken) {
-            notices.take(taken, |start, len| all.push((start, len)));
+        if events.is_new(taken) {
+            events.drain(taken, |start, len| all.push((start, len)));
         }
         all
     }
@@ -118,28 +118,28 @@ mod tests {
     #[test]
     fn loom_who_was_let_go_has_been_told_of() {
         model(|| {
-            let notices = Arc::new(Notices::new());
+            let events = Arc::new(UnmapEvents::new());
             let gone = Arc::new(AtomicU32::new(0));
             let listener = {
-                let (notices, gone) = (notices.clone(), gone.clone());
+                let (events, gone) = (events.clone(), gone.clone());
                 thread::spawn(move || {
                     for n in 1..=2 {
-                        notices.begin();
+                        events.begin();
                         // The kernel's part: read, and he who waits goes on.
                         gone.store(n, Ordering::Release);
-                        notices.tell(n as usize, 1);
-                        notices.end();
+                        events.push(n as usize, 1);
+                        events.end();
                     }
                 })
             };
-            let mut taken = Taken::default();
+            let mut taken = Cursor::default();
             let let_go = gone.load(Ordering::Acquire);
-            let mut told = take(&notices, &mut taken);
+            let mut told = take(&events, &mut taken);
             assert!(told.len() >= let_go as usize, "{let_go} let go, {} told", told.len());
             listener.join().unwrap();
-            told.extend(take(&notices, &mut taken));
+            told.extend(take(&events, &mut taken));
             assert_eq!(told, [(1, 1), (2, 1)]);
-            assert_eq!(take(&notices, &mut taken), []);
+            assert_eq!(take(&events, &mut taken), []);
         });
     }
 
@@ -147,37 +147,39 @@ mod tests {
     #[test]
     fn loom_who_looks_seldom_is_told_that_everything_went() {
         model(|| {
-            let notices = Arc::new(Notices::new());
+            let events = Arc::new(UnmapEvents::new());
             let listener = {
-                let notices = notices.clone();
+                let events = events.clone();
                 thread::spawn(move || {
-                    notices.begin();
-                    (0..=KEPT).for_each(|n| notices.tell(n, 1));
-                    notices.end();
+                    events.begin();
+                    (0..=CAPACITY).for_each(|n| events.push(n, 1));
+                    events.end();
                 })
             };
-            let mut taken = Taken::default();
-            let mut told = take(&notices, &mut taken);
+            let mut taken = Cursor::default();
+            let mut told = take(&events, &mut taken);
             listener.join().unwrap();
-            told.extend(take(&notices, &mut taken));
-            assert!(told.contains(&(0, usize::MAX)) || told.iter().copied().eq((0..=KEPT).map(|n| (n, 1))));
+            told.extend(take(&events, &mut taken));
+            assert!(
+                told.contains(&(0, usize::MAX)) || told.iter().copied().eq((0..=CAPACITY).map(|n| (n, 1)))
+            );
         });
     }
 
     #[test]
     fn loom_as_many_as_are_kept_are_told_one_by_one() {
         model(|| {
-            let notices = Notices::new();
-            let mut taken = Taken::default();
+            let events = UnmapEvents::new();
+            let mut taken = Cursor::default();
             let mut told = |from: usize, to: usize| {
-                notices.begin();
-                (from..to).for_each(|n| notices.tell(n, 8));
-                notices.end();
-                take(&notices, &mut taken)
+                events.begin();
+                (from..to).for_each(|n| events.push(n, 8));
+                events.end();
+                take(&events, &mut taken)
             };
             assert_eq!(told(0, 1), [(0, 8)]);
-            assert_eq!(told(0, KEPT).len(), KEPT);
-            assert_eq!(told(0, KEPT + 1), [(0, usize::MAX)]);
+            assert_eq!(told(0, CAPACITY).len(), CAPACITY);
+            assert_eq!(told(0, CAPACITY + 1), [(0, usize::MAX)]);
             assert_eq!(told(0, 0), []);
         });
     }

@@ -7,7 +7,7 @@ use crate::{cma, efa, loopback, posix};
 use ucs::config::{Source, Table, TableDesc};
 
 /// How one transport is found and opened.
-struct Row {
+struct Transport {
     tl: &'static str,
     /// Its devices on this machine.
     list: fn(&Source) -> Result<Vec<TlResource>, OpenError>,
@@ -18,31 +18,31 @@ struct Row {
 }
 
 /// In the order that lists show.
-const ROWS: &[Row] = &[
-    Row {
+const TRANSPORTS: &[Transport] = &[
+    Transport {
         tl: loopback::TL,
-        list: |_| Ok(vec![only(loopback::TL, loopback::DEV, DevKind::Loopback, "memory of one thread")]),
+        list: |_| Ok(vec![resource(loopback::TL, loopback::DEV, DevKind::Loopback, "memory of one thread")]),
         open: |_, source| Ok(loopback::Iface::open(&load(source)?)?.into()),
         tables: &[&loopback::Config::DESC],
     },
-    Row {
+    Transport {
         tl: posix::TL,
         list: |_| {
-            Ok(vec![only(posix::TL, posix::DEV, DevKind::Shm, "memory shared by processes of this host")])
+            Ok(vec![resource(posix::TL, posix::DEV, DevKind::Shm, "memory shared by processes of this host")])
         },
         open: |_, source| Ok(posix::Iface::open(&load(source)?)?.into()),
         tables: &[&posix::Config::DESC],
     },
-    Row {
+    Transport {
         tl: cma::TL,
         list: |_| {
-            let about = "memory of other processes of this host, by system call";
-            Ok(vec![TlResource { messages: false, ..only(cma::TL, cma::DEV, DevKind::Shm, about) }])
+            let description = "memory of other processes of this host, by system call";
+            Ok(vec![TlResource { has_am: false, ..resource(cma::TL, cma::DEV, DevKind::Shm, description) }])
         },
         open: open_cma,
         tables: &[&cma::Config::DESC],
     },
-    Row {
+    Transport {
         tl: efa::TL,
         list: efa_devices,
         open: open_efa,
@@ -53,11 +53,11 @@ const ROWS: &[Row] = &[
 /// Devices of libibverbs first: a real NIC reaches everybody, a software device this host only.
 fn efa_devices(source: &Source) -> Result<Vec<TlResource>, OpenError> {
     let mut all = verbs_devices();
-    let resource = |d: soft::SoftDevice| TlResource {
+    let as_resource = |d: soft::SoftDevice| TlResource {
         is_software: true,
-        ..only(efa::TL, &d.name, DevKind::Net, &d.about)
+        ..resource(efa::TL, &d.name, DevKind::Net, &d.about)
     };
-    all.extend(soft::list(source)?.into_iter().map(resource));
+    all.extend(soft::list(source)?.into_iter().map(as_resource));
     Ok(all)
 }
 
@@ -83,11 +83,11 @@ fn open_efa(dev: &str, source: &Source) -> Result<Iface, OpenError> {
 #[cfg(feature = "verbs")]
 fn verbs_devices() -> Vec<TlResource> {
     let found = efa::dev::verbs::list().into_iter();
-    let resource = |d: efa::dev::verbs::VerbsDevice| TlResource {
+    let as_resource = |d: efa::dev::verbs::VerbsDevice| TlResource {
         is_software: d.software,
-        ..only(efa::TL, &d.name, DevKind::Net, &d.about)
+        ..resource(efa::TL, &d.name, DevKind::Net, &d.about)
     };
-    found.map(resource).collect()
+    found.map(as_resource).collect()
 }
 
 #[cfg(not(feature = "verbs"))]
@@ -109,8 +109,8 @@ pub fn unusable() -> Vec<(TlResource, String)> {
             }
             None => "this program was built without verbs (build it with `--features verbs`)".into(),
         };
-        let about = format!("EFA NIC ({:#x}) at {}", nic.part_id, nic.pci);
-        Some((only(efa::TL, &name, DevKind::Net, &about), why))
+        let description = format!("EFA NIC ({:#x}) at {}", nic.part_id, nic.pci);
+        Some((resource(efa::TL, &name, DevKind::Net, &description), why))
     });
     found.collect()
 }
@@ -118,8 +118,8 @@ pub fn unusable() -> Vec<(TlResource, String)> {
 /// Every transport on every device found on this machine.
 pub fn resources(source: &Source) -> Result<Vec<TlResource>, OpenError> {
     let mut all = Vec::new();
-    for row in ROWS {
-        all.extend((row.list)(source)?);
+    for transport in TRANSPORTS {
+        all.extend((transport.list)(source)?);
     }
     Ok(all)
 }
@@ -127,13 +127,13 @@ pub fn resources(source: &Source) -> Result<Vec<TlResource>, OpenError> {
 /// Opens an interface of transport `tl` on device `dev`, with the configuration in `source`. To progress it together
 /// with others, give it to a [`Worker`](crate::Worker).
 pub fn open(tl: &str, dev: &str, source: &Source) -> Result<Iface, OpenError> {
-    let Some(row) = ROWS.iter().find(|row| row.tl == tl) else {
-        let known: Vec<_> = ROWS.iter().map(|row| row.tl).collect();
+    let Some(transport) = TRANSPORTS.iter().find(|transport| transport.tl == tl) else {
+        let known: Vec<_> = TRANSPORTS.iter().map(|transport| transport.tl).collect();
         return Err(OpenError::UnknownTransport { name: tl.into(), known: known.join(", ") });
     };
-    let devices = (row.list)(source)?;
+    let devices = (transport.list)(source)?;
     if devices.iter().any(|found| found.dev == dev) {
-        return (row.open)(dev, source);
+        return (transport.open)(dev, source);
     }
     if let Some((_, why)) = unusable().into_iter().find(|(found, _)| found.tl == tl && found.dev == dev) {
         return Err(OpenError::Environment(format!("{tl} device '{dev}' cannot be used: {why}")));
@@ -179,11 +179,18 @@ pub fn with_deep_queues(source: &Source) -> Source {
 
 /// The configuration tables of all transports, for lists of keys and for finding misspelt ones.
 pub fn tables() -> Vec<&'static TableDesc> {
-    ROWS.iter().flat_map(|row| row.tables).copied().collect()
+    TRANSPORTS.iter().flat_map(|transport| transport.tables).copied().collect()
 }
 
-fn only(tl: &'static str, dev: &str, kind: DevKind, about: &str) -> TlResource {
-    TlResource { tl, dev: dev.into(), kind, about: about.into(), messages: true, is_software: false }
+fn resource(tl: &'static str, dev: &str, kind: DevKind, description: &str) -> TlResource {
+    TlResource {
+        tl,
+        dev: dev.into(),
+        kind,
+        description: description.into(),
+        has_am: true,
+        is_software: false,
+    }
 }
 
 fn load<T: Table>(source: &Source) -> Result<T, OpenError> {

@@ -13,7 +13,7 @@ pub struct MemSet {
 
 /// In which order domains register the same memory: first those that give keys only for memory they allocated, then
 /// those that allocate, then the rest.
-pub fn order(mds: &[&Md]) -> Vec<usize> {
+pub fn registration_order(mds: &[&Md]) -> Vec<usize> {
     let rank = |&n: &usize| {
         let attr = mds[n].attr();
         match (attr.can_alloc, attr.rkey_needs_alloc) {
@@ -29,9 +29,9 @@ pub fn order(mds: &[&Md]) -> Vec<usize> {
 }
 
 impl MemSet {
-    /// Allocates memory by the first domain in [`order`] and registers it with the others.
+    /// Allocates memory by the first domain in [`registration_order`] and registers it with the others.
     pub fn alloc(mds: &[&Md], req: &AllocReq<'_>) -> Result<MemSet, Error> {
-        let order = order(mds);
+        let order = registration_order(mds);
         let &first = order.first().ok_or(Error::InvalidParam("no memory domain given"))?;
         let mem = mds[first].alloc(req)?;
         let (addr, len) = (mem.addr(), mem.len());
@@ -47,7 +47,7 @@ impl MemSet {
     /// # Safety
     /// As [`crate::api::Md::register`].
     pub unsafe fn register(mds: &[&Md], addr: *mut u8, len: usize, access: Access) -> Result<MemSet, Error> {
-        let mut set = MemSet { mems: mds.iter().map(|_| None).collect(), order: order(mds) };
+        let mut set = MemSet { mems: mds.iter().map(|_| None).collect(), order: registration_order(mds) };
         // SAFETY: the caller's promise is the same.
         unsafe { set.register_rest(mds, addr, len, access) }?;
         Ok(set)

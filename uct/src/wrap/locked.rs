@@ -1,0 +1,166 @@
+//! A thread mode around any interface: each call goes through the gate that `mt` has, whose cost is that of the mode. For who
+//! measures it, and for tests; threads share [`mt::Iface`](crate::mt::Iface), since these types stay with one thread.
+
+use super::forward::{forward, forward_fact, forward_iface};
+use crate::api::{
+    AmHandler, Comp, ConnectError, Ep, EpTag, Error, Iface, IfaceAttr, ImmHandler, Pending, PendingQueued,
+    Sink,
+};
+use crate::base::lock::{LockResult, RecursiveLock, ThreadMode, this_thread};
+use crate::delegate::{ep_control, ep_rma, ep_sends};
+use std::ops::Deref;
+use std::rc::Rc;
+
+/// An interface with a thread mode.
+pub struct Locked<I: Iface> {
+    inner: I,
+    lock: Rc<RecursiveLock>,
+}
+
+/// An endpoint of it.
+pub struct LockedEp<E> {
+    inner: E,
+    lock: Rc<RecursiveLock>,
+}
+
+/// Being inside, until dropped.
+struct Guard<'a, T> {
+    inner: &'a T,
+    lock: &'a RecursiveLock,
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        self.inner
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.lock.unlock();
+    }
+}
+
+/// Goes in. // HOT
+#[inline(always)]
+fn lock<'a, T>(inner: &'a T, lock: &'a RecursiveLock) -> Result<Guard<'a, T>, Error> {
+    match lock.lock(this_thread()) {
+        LockResult::Locked => Ok(Guard { inner, lock }),
+        // Not to be had: the gate is this value's own, and the value is one thread's.
+        LockResult::Busy | LockResult::WrongThread => Err(Error::InvalidParam("another thread is inside")),
+    }
+}
+
+impl<I: Iface> Locked<I> {
+    /// All calls of `inner` go through a gate in this mode.
+    pub fn new(inner: I, mode: ThreadMode) -> Self {
+        Locked { inner, lock: Rc::new(RecursiveLock::new(mode, this_thread())) }
+    }
+
+    /// The mode.
+    pub fn mode(&self) -> ThreadMode {
+        self.lock.mode()
+    }
+
+    fn inner(&self) -> &I {
+        &self.inner
+    }
+
+    #[inline(always)]
+    fn inside(&self) -> Result<Guard<'_, I>, Error> {
+        lock(&self.inner, &self.lock)
+    }
+
+    fn wrap(&self, inner: I::Ep) -> LockedEp<I::Ep> {
+        LockedEp { inner, lock: self.lock.clone() }
+    }
+}
+
+impl<E: Ep> LockedEp<E> {
+    #[inline(always)]
+    fn inside(&self) -> Result<Guard<'_, E>, Error> {
+        lock(&self.inner, &self.lock)
+    }
+}
+
+impl<I: Iface> Iface for Locked<I> {
+    type Md = I::Md;
+    type Ep = LockedEp<I::Ep>;
+
+    fn attr(&self) -> &IfaceAttr {
+        self.inner.attr()
+    }
+
+    fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Self::Ep, ConnectError> {
+        self.inside()?.connect(device, iface).map(|ep| self.wrap(ep))
+    }
+
+    fn create_ep(&self) -> Result<Self::Ep, Error> {
+        self.inside()?.create_ep().map(|ep| self.wrap(ep))
+    }
+
+    fn set_am_handler(&self, id: u8, handler: Option<AmHandler>) {
+        self.inner.set_am_handler(id, handler);
+    }
+
+    fn deliver_within_send(&self, on: bool) -> bool {
+        self.inner.deliver_within_send(on)
+    }
+
+    fn set_error_handler(&self, handler: Option<Box<dyn FnMut(EpTag, Error)>>) {
+        self.inner.set_error_handler(handler);
+    }
+
+    fn set_imm_handler(&self, handler: Option<ImmHandler>) {
+        self.inner.set_imm_handler(handler);
+    }
+
+    // HOT
+    #[inline(always)]
+    fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        self.inside().map_or(0, |inner| inner.poll(max, sink))
+    }
+
+    fn progress(&self, max: usize) -> usize {
+        self.inside().map_or(0, |inner| inner.progress(max))
+    }
+
+    forward_iface!();
+}
+
+impl<E: Ep> Ep for LockedEp<E> {
+    type Mem = E::Mem;
+    type Rkey = E::Rkey;
+
+    fn tag(&self) -> EpTag {
+        self.inner.tag()
+    }
+
+    fn set_tag(&self, tag: EpTag) {
+        self.inner.set_tag(tag);
+    }
+
+    fn max_bcopy(&self) -> usize {
+        self.inner.max_bcopy()
+    }
+
+    fn pending_add(&self, op: Pending) -> Result<PendingQueued, Error> {
+        self.inside()?.pending_add(op)
+    }
+
+    fn pending_purge(&self, each: &mut dyn FnMut(Pending)) {
+        self.inner.pending_purge(each);
+    }
+
+    fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {
+        self.inner.is_connected(device, iface)
+    }
+
+    ep_sends!(forward, Self::Mem, Comp);
+    ep_rma!(forward, Self::Mem, Self::Rkey, Comp);
+    ep_control!(forward, Comp);
+}

@@ -1,6 +1,6 @@
 /*
- * Messages, writes, reads and fetching atomics by libfabric's EFA provider: between this process and one that it forks, each
- * on a core of its own. `perf/src/bin/ucp_bench/loops.rs` has the same loops. Started by `versus`.
+ * Messages, writes, reads and fetching atomics by libfabric's EFA provider, between this process and one that it forks, each
+ * on a core of its own. `perf/src/bin/ucp_bench` has the same loops with ucp. Started by `versus`.
  * Prints one line of JSON. Never validates: the interop matrix does.
  *
  *   bench TEST SIZE ITERS CORE CORE
@@ -10,9 +10,9 @@
  * put_lat   one write at a time, each ends when the      put_bw    windows of such writes
  *           data are in the target's memory
  * get_lat   one read at a time                           get_bw    windows of reads
- * put_limit, get_limit: put_bw and get_bw with nothing but the system call by which the software device copies, 1 MiB at a
- *           time at most: what it can reach; pull_limit: what put_bw reaches where the target reads
- * fadd      one atomic at a time, on SIZE bytes of 64-bit words; its end brings the old values
+ * put_limit, get_limit: put_bw and get_bw by the system call alone with which the software device copies, at most 1 MiB at
+ *           a time; pull_limit: put_bw where the target reads
+ * fadd      one fetching atomic at a time, on SIZE bytes of 64-bit words
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -65,7 +65,7 @@ static void must(long err, const char *what)
 
 static size_t window(void) { return size < 65536 ? WINDOW : WINDOW / 4; }
 
-/* Takes in completions; at most BATCH. */
+/* Polls completions; at most BATCH. */
 static void poll_cq(void)
 {
 	struct fi_cq_msg_entry entries[BATCH];
@@ -140,7 +140,7 @@ static void post_fadd(size_t slot)
 	must(err, "fi_fetch_atomic");
 }
 
-/* As fi_pingpong does where it can: no completion to take in. */
+/* As fi_pingpong does where it can: no completion to poll. */
 static void post_short(uint64_t tag)
 {
 	ssize_t err;
@@ -206,7 +206,7 @@ static void receive_all(uint64_t iters)
 	}
 }
 
-/* The target has nothing to do but progress until it is told that this is over. */
+/* The target makes progress until the other side has finished. */
 static void one_sided(void (*post)(size_t slot), size_t depth, uint64_t iters)
 {
 	uint64_t sends = sent;
@@ -232,7 +232,7 @@ static void serve(void)
 		poll_cq();
 }
 
-/* Each message is received before the next is sent: the same work in every run. */
+/* Receives each message before the next is sent: the same work in every run. */
 static void to_self(uint64_t iters)
 {
 	uint64_t sends = sent, recvs = received;
@@ -246,7 +246,7 @@ static void to_self(uint64_t iters)
 	}
 }
 
-/* The same of operations on memory of its own. */
+/* Operations of a process on its own memory. */
 static void on_self(void (*post)(size_t slot), uint64_t iters)
 {
 	uint64_t sends = sent;
@@ -258,7 +258,7 @@ static void on_self(void (*post)(size_t slot), uint64_t iters)
 	}
 }
 
-/* Written to: what nobody has written is one page of zeros to the kernel, and cheap to copy. Answers the receive buffer's size. */
+/* Writes all buffers: to the kernel untouched memory is one page of zeros, cheap to copy. Returns the receive buffer's size. */
 static size_t make_buffers(void)
 {
 	size_t room = window() * (size + 1);
@@ -397,7 +397,7 @@ int main(int argc, char **argv)
 	int line[2];
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, line))
 		return 1;
-	pid_t child = fork(); /* before libfabric has looked at anything */
+	pid_t child = fork(); /* before libfabric is initialised */
 	int first = child != 0;
 	if (!first)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -412,14 +412,14 @@ int main(int argc, char **argv)
 		swap(fd, mine, other, ADDRESS);
 		must(fi_av_insert(av, other, 1, &peer, 0, NULL) - 1, "fi_av_insert");
 	}
-	/* Without registrations: where the other may pull from. */
+	/* Without registrations: memory that the other side reads. */
 	uint64_t here[2] = { (uintptr_t)recv_buf, recv_mr ? fi_mr_key(recv_mr) : (uintptr_t)send_buf };
 	swap(fd, here, &theirs, sizeof here);
 	pass(test, first, child, warm);
 	double start = now();
 	pass(test, first, child, iters);
 	double took = now() - start;
-	/* Nobody goes before the other has everything. */
+	/* Neither ends before the other has finished. */
 	char done = 1;
 	if (write(fd, &done, 1) != 1)
 		return 1;
@@ -428,7 +428,7 @@ int main(int argc, char **argv)
 			poll_cq();
 	}
 	if (first) {
-		/* Of a ping-pong half a round trip. */
+		/* Half a round trip of a ping-pong. */
 		double each = took / (double)iters / (strcmp(test, "tag_lat") ? 1 : 2);
 		printf("{\"latency_us\":{\"avg\":%.4f},\"msg_rate\":%.0f,\"bandwidth_mbs\":%.1f}\n", each * 1e6,
 		       (double)iters / took, (double)iters * (double)size / took / 1048576);

@@ -1,5 +1,5 @@
 /*
- * What a known peer costs in libfabric's EFA provider: resident memory before and after fi_av_insert of N addresses that
+ * Memory per known peer in libfabric's EFA provider: resident memory before and after fi_av_insert of N addresses that
  * differ in GID and queue pair. `ucp/tests/peer_memory.rs` measures the same of ours.
  *
  *   cc -O2 -o peers perf/fabric/peers.c -lfabric

@@ -1,12 +1,12 @@
 /*
- * What UCX's endpoints and idle progress cost, and its message rate over several endpoints: in this process, whose peers
- * live in one that it forks. `perf/src/bin/scale.rs` measures the same of ours. Started by `versus`. Prints one line of JSON.
+ * Cost of UCX's endpoints and of idle progress, and its message rate over several endpoints. Peers are in a process that
+ * this one forks. `perf/src/bin/scale.rs` does the same with this library. Started by `versus`; prints one line of JSON.
  *
  *   scale rate EPS ITERS CORE CORE   tagged messages of 8 bytes, windows of 64, in turn over EPS endpoints (up to 64)
- *   scale peers EPS CORE CORE        ucp: endpoints to EPS workers, and again to the same; memory; address; idle progress
- *   scale uct_peers EPS CORE CORE    uct posix: the same of interfaces
- *   scale shared THREADS ITERS CORE CORE   uct posix: messages of 8 bytes of threads that share one interface, to itself
- *   scale self WINDOW ITERS          tagged messages of 8 bytes of this process to itself, for instruction counts
+ *   scale peers EPS CORE CORE        ucp: endpoints to EPS workers, twice; memory; address; idle progress
+ *   scale uct_peers EPS CORE CORE    uct posix: as peers, with interfaces
+ *   scale shared THREADS ITERS CORE CORE   uct posix: messages of 8 bytes; threads share an interface
+ *   scale self WINDOW ITERS          tagged messages of 8 bytes to itself, for instruction counts
  *
  * Transports of ucp are those of UCX_TLS.
  */
@@ -63,7 +63,7 @@ static double now(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Memory in use, bytes. */
+/* Resident memory, bytes. */
 static double rss(void)
 {
 	long all, resident = 0;
@@ -133,7 +133,7 @@ static ucp_ep_h connect_to(ucp_worker_h worker, const ucp_address_t *address)
 	return ep;
 }
 
-/* The end of a request, while `all` workers progress. */
+/* Waits for a request while `all` workers progress. */
 static void finish(void *request, size_t all)
 {
 	if (UCS_PTR_IS_ERR(request))
@@ -213,7 +213,7 @@ static void rate(int first, size_t count, uint64_t iters)
 	printf("{\"msg_rate\":%.0f}\n", (double)iters / (now() - start));
 }
 
-/* Nanoseconds of a call with nothing to do. */
+/* Nanoseconds of a call that finds nothing. */
 static double idle(uint64_t iters)
 {
 	for (uint64_t i = 0; i < iters / 10; i++)
@@ -258,7 +258,7 @@ static void peers(int first, size_t count)
 	       "\"idle_ns\":%.3f}\n", create * 1e6, message * 1e6, more * 1e6, each, len, idle(IDLE));
 }
 
-/* Receives of a window first, then its sends. */
+/* Posts the receives of a window, then sends. */
 static void self(size_t window, uint64_t iters)
 {
 	static char out[SIZE], in[SIZE];
@@ -378,15 +378,15 @@ static void uct_peers(int first, size_t count)
 	       "\"idle_ns\":%.3f}\n", create * 1e6, message * 1e6, more * 1e6, each, len, uct_idle(IDLE));
 }
 
-/* Threads that share one interface: each sends to it, and takes in what has come. UCX's shared memory refuses a worker of
- * UCS_THREAD_MODE_MULTI, so there is a lock here, which is taken as uct::mt takes its own: tried before progress, waited for
- * before a message. */
+/* Threads share one interface: each sends to it and polls it. UCX's shared memory refuses a worker of
+ * UCS_THREAD_MODE_MULTI, so a lock here is taken as uct::mt takes its own: tried before progress, waited for before a
+ * message. */
 static pthread_spinlock_t gate;
 static pthread_barrier_t barrier;
-static volatile uint64_t arrived; /* one thread at a time is inside */
+static volatile uint64_t arrived; /* one thread at a time runs the handler */
 static uint64_t thread_count, shared_iters;
 static char **shared_cores;
-static double starts[THREADS], ends[THREADS]; /* of each thread: who only waits for them may be woken up late */
+static double starts[THREADS], ends[THREADS]; /* of each thread: a thread that only waits for them may wake late */
 
 static ucs_status_t arrive(void *arg, void *bytes, size_t len, unsigned flags)
 {
@@ -498,7 +498,7 @@ int main(int argc, char **argv)
 	pin(argv[argc - 1]);
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
 		return 1;
-	pid_t child = fork(); /* before UCX has looked at anything */
+	pid_t child = fork(); /* before UCX is initialised */
 	int first = child != 0;
 	line = ends[first];
 	close(ends[!first]);
@@ -517,6 +517,6 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	if (first)
 		tell("", 1);
-	/* Endpoints and workers go with the process, as most programs' do. */
+	/* The end of the process frees endpoints and workers, as in most programs. */
 	_exit(0);
 }

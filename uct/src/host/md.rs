@@ -1,6 +1,7 @@
-//! Memory of `posix`: allocated as sealed memory files that peers fetch and map, or registered where it is.
-//! Only allocated memory has a remote key: a peer can map a file, not another process' private pages. Other registered
-//! memory works as a local buffer of zcopy, and asking for its key answers *unsupported*.
+//! The memory domain of shared memory: allocates sealed memory files, which peers fetch and map, and
+//! registers any memory. Only allocations have a remote key, since a peer cannot map another process's
+//! private pages; other registered memory serves as a local buffer. `posix` uses it as its own, `cma` extends
+//! it.
 
 use super::fd_server::{Alarm, Export, ExportKind, FdServer, MemRange, Name};
 use super::remote_segment::{RemoteSegment, RemoteSegments};
@@ -16,7 +17,7 @@ use ucs::mem::{FixedMap, SharedMem};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A remote key on its way: what the memory is called, and where its owner has it mapped.
+/// A packed remote key: the name of the memory, and where its owner has it mapped.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 struct PackedKey {
@@ -31,7 +32,7 @@ const KEY_LEN: usize = size_of::<PackedKey>();
 const KEY_MAGIC: u32 = u32::from_le_bytes(*b"pkey");
 const _: () = assert!(KEY_LEN == 32);
 
-/// The memory domain of `posix`. Cloning gives another handle to the same one.
+/// A memory domain of shared memory. Cloning gives another handle to the same one.
 #[derive(Clone)]
 pub struct Md {
     inner: Rc<Inner>,
@@ -40,7 +41,7 @@ pub struct Md {
 struct Inner {
     attr: MdAttr,
     remote_segments: RemoteSegments,
-    /// What it has allocated, by first address.
+    /// Own allocations by first address.
     allocations: RefCell<BTreeMap<usize, Allocated>>,
 }
 
@@ -50,13 +51,12 @@ pub struct Mem {
     addr: *mut u8,
     len: usize,
     access: Access,
-    /// What the allocation is called that it lies in, if it is one of this domain and peers may use it like this.
+    /// Name of the allocation it lies in, if peers may use that with these rights.
     name: Option<Name>,
-    /// `None` if the caller owns the memory.
+    /// The allocation; `None` if the caller owns the memory.
     shared: Option<Shared>,
 }
 
-/// What is known of an allocation.
 #[derive(Clone, Copy)]
 struct Allocated {
     len: usize,
@@ -64,11 +64,10 @@ struct Allocated {
     name: Name,
 }
 
-/// An allocation.
 struct Shared {
     export: Export,
     map: Arc<SharedMem>,
-    /// Where it is used, if that was asked for.
+    /// The mapping at the address that was requested, if one was.
     fixed: Option<FixedMap>,
     method: AllocMethod,
     md: Weak<Inner>,
@@ -82,8 +81,8 @@ pub struct Rkey {
 }
 
 impl Md {
-    /// `alarm` is raised when a process dies whose memory was mapped here, if nobody else sees to that.
-    pub fn new(
+    /// A domain of transport `component`. `alarm` is raised when a process dies whose memory is mapped.
+    pub(crate) fn new(
         component: &'static str,
         server: Arc<FdServer>,
         alarm: Option<Arc<Alarm>>,
@@ -109,12 +108,11 @@ impl Md {
         }
     }
 
-    /// Memory of peers that is mapped here.
-    pub fn remote_segments(&self) -> &RemoteSegments {
+    pub(crate) fn remote_segments(&self) -> &RemoteSegments {
         &self.inner.remote_segments
     }
 
-    /// The allocation that all of a range lies in.
+    /// The allocation that contains a whole range.
     fn allocation(&self, addr: usize, len: usize) -> Option<Allocated> {
         let allocations = self.inner.allocations.borrow();
         let (first, it) = allocations.range(..=addr).next_back()?;
@@ -134,8 +132,8 @@ impl Drop for Shared {
         if let Some(md) = self.md.upgrade() {
             md.allocations.borrow_mut().remove(&self.at().addr());
         }
-        // Peers may have it mapped still: they keep the addresses, not the pages. A child of ours has it too, and may go on; of huge
-        // pages there may be none left for who reads there afterwards.
+        // Peers keep the mapping but lose the pages. Not of huge pages, which may run out for later readers,
+        // nor after a fork, since the parent may go on.
         if self.export.server().is_ours() && self.method != AllocMethod::Huge {
             self.map.discard();
         }
@@ -158,9 +156,9 @@ impl api::Md for Md {
 
     fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem, Error> {
         by_methods(req, |method| {
-            // Private pages have no name a peer could map, so these are memory files, whatever their pages.
+            // Peers map memory files, so allocations are such, whatever their pages.
             let opts = alloc::map_opts(req, method);
-            // The address first, so that the file's own mapping does not take it.
+            // Reserved first, so that the file's own mapping does not take it.
             let reserve = |at| FixedMap::reserve(at, req.len, opts.pages).map_err(alloc::error);
             let mut fixed = req.at.map(reserve).transpose()?;
             let file = SharedMem::create(req.name, req.len, opts).map_err(alloc::error)?;
@@ -190,7 +188,7 @@ impl api::Md for Md {
         }
         let remote = access & (Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         let by_this_domain = || self.allocation(addr.addr(), len).map(|it| (it.name, it.access));
-        // Of this process, of another domain: of another interface, or of a transport that is no `posix`.
+        // Of another domain of this process.
         let in_process = || self.inner.remote_segments.server().memory_at(addr.addr() as u64, len as u64);
         let allocated = match remote.is_empty() {
             true => None,
@@ -219,12 +217,12 @@ impl api::Md for Md {
         Ok(Rkey { window, _segment: segment })
     }
 
-    /// What the allocation is called: as a key it is good for all of that, as far as its own rights go.
+    /// The name of the allocation: a key for all of it, with its own rights.
     fn mr_key(&self, mem: &Mem) -> Result<u64, Error> {
         mem.name.map(|name| name.0).ok_or(Error::Unsupported(Op::RemoteKey))
     }
 
-    /// The first uses of a name ask the peer's fd server: until it has answered, *not ready*.
+    /// The first call for a name queries the peer's fd server and returns [`Error::NotReady`].
     #[inline]
     fn rkey_from_mr_key(&self, key: u64, _addr: u64, _len: u64) -> Result<Rkey, Error> {
         let segment = self.inner.remote_segments.by_word_key(Name(key))?;
@@ -237,21 +235,20 @@ impl api::Md for Md {
 }
 
 impl Mem {
-    /// What peers call it, if they can map it.
-    pub fn name(&self) -> Option<Name> {
+    /// Name of the memory, if peers can map it.
+    pub(crate) fn name(&self) -> Option<Name> {
         self.name
     }
 
-    /// What it may be used for.
-    pub fn access(&self) -> Access {
+    pub(crate) fn access(&self) -> Access {
         self.access
     }
 }
 
 impl Rkey {
-    /// The peer's memory. // HOT
+    /// The memory of the peer. // HOT
     #[inline(always)]
-    pub fn window(&self) -> &Window {
+    pub(crate) fn window(&self) -> &Window {
         &self.window
     }
 }

@@ -1,8 +1,9 @@
-//! What the shared-memory transports of one host have in common: `posix` and `cma` build on it, it knows neither.
+//! Shared-memory transports of one host: the parts that `posix` and `cma` have in common. Knows neither of
+//! them.
 //!
 //! | File | Contents |
 //! |---|---|
-//! | `fd_server/` | the thread that passes descriptors to other processes and notifies of their deaths |
+//! | `fd_server/` | the thread that passes descriptors to other processes and notifies of deaths |
 //! | `remote_segment.rs` | memory of other processes, mapped here |
 //! | `md.rs` | the memory domain: memory files that other processes map, and their keys |
 

@@ -1,6 +1,6 @@
-//! Memory of peers that is mapped here: shared by the keys that name it, and kept for those that come as one word, which
-//! have no life of their own. Used by the memory domains of `posix` and `cma`. Touches no byte of it. Whose memory was mapped
-//! here is watched from then on, until it dies: who puts and gets sends nothing by which its death could be noticed.
+//! Memory of other processes, mapped here and shared by the keys that name it. Segments named by word keys,
+//! which own nothing, are cached. The owners are watched until they die: a process that only puts and gets
+//! sends nothing by which a death could be noticed.
 
 use super::fd_server::{
     Alarm, ExportKind, FdServer, Fetched, MemRange, Name, ProcKey, ProcWatch, Query, QueryResult, as_error,
@@ -16,59 +16,58 @@ use std::sync::Arc;
 use std::time::Duration;
 use ucs::mem::{MemError, SharedMap};
 
-/// Most mappings kept for words: what makes room for another is what was used longest ago.
+/// Most cached segments; the least recently used makes room.
 pub const MAX_CACHED: usize = 256;
-/// Most names asked for at a time: each takes a descriptor, and another if its process is not watched yet.
+/// Most open queries: each takes a descriptor, and one more for a process not watched yet.
 const MAX_QUERIES: usize = 32;
 
-/// A peer's memory, mapped here.
+/// A segment of another process, mapped here.
 #[derive(Debug)]
 pub struct RemoteSegment {
     map: SharedMap,
     range: MemRange,
-    /// Kept as long as the memory is, so that an endpoint made later can know.
+    /// Kept with the segment, so that a later endpoint knows of a death.
     _watch: Option<Arc<ProcWatch>>,
 }
 
-/// A mapping, and when a word last named it.
+/// A cached segment and its last use.
 struct CachedSegment {
     segment: Rc<RemoteSegment>,
     last_used: Cell<u64>,
 }
 
-/// All of it, of one memory domain.
+/// The remote segments of one memory domain.
 pub struct RemoteSegments {
     server: Arc<FdServer>,
-    /// Raised when an owner dies; none if that is known otherwise.
+    /// Raised when an owner dies; `None` if the transport watches by itself.
     alarm: Option<Arc<Alarm>>,
-    /// Owners of what was ever mapped here that live, or are still to be mourned.
+    /// Owners of segments, until their death is handled.
     watches: RefCell<HashMap<ProcKey, Arc<ProcWatch>, FxBuildHasher>>,
-    /// Those that somebody has.
+    /// The segments in use.
     segments: RefCell<HashMap<Name, Weak<RemoteSegment>, FxBuildHasher>>,
     cached: RefCell<HashMap<Name, CachedSegment, FxBuildHasher>>,
     use_count: Cell<u64>,
-    /// Names that are asked for: those that words have said, and those that were waited for in vain.
+    /// Open queries, of word keys and of calls that waited in vain.
     queries: RefCell<HashMap<Name, Box<Query>, FxBuildHasher>>,
-    /// How long an owner may take to answer.
     answer_timeout: Duration,
 }
 
 impl RemoteSegment {
-    /// A part of it, with as much of `access` as its owner gives everybody: whatever a key claims.
+    /// A part of the segment, with the rights of `access` that its owner grants.
     pub fn window(&self, addr: u64, len: usize, access: Access) -> Result<Window, Error> {
-        // An address below it wraps to a huge offset.
+        // An address below the segment wraps to a huge offset.
         let (into, all) = (addr.wrapping_sub(self.range.addr.get()), self.map.len());
         if into > all as u64 || len > all - into as usize {
             return Err(Error::RemoteAccess);
         }
         let at = self.map.as_ptr().wrapping_add(into as usize);
         let access = access & self.access();
-        // SAFETY: `len` bytes from there on are mapped (just checked) as long as `self`, which is kept beside the window; to be
-        // written if the owner allows that, without which nothing is written through the window.
+        // SAFETY: `len` bytes from there are mapped (just checked) as long as `self`, which is kept beside
+        // the window; written only if the owner allows it.
         Ok(unsafe { Window::new(addr, len, at, access) })
     }
 
-    /// All of it, with the rights that its owner gives everybody.
+    /// The whole segment, with all rights that its owner grants.
     pub fn all(&self) -> Result<Window, Error> {
         let len = usize::try_from(self.range.len.get()).map_err(|_| Error::RemoteAccess)?;
         self.window(self.range.addr.get(), len, self.access())
@@ -79,7 +78,7 @@ impl RemoteSegment {
     }
 }
 
-/// What the owner lets everybody do.
+/// The rights that the owner grants.
 fn access(range: &MemRange) -> Access {
     Access::from_bits_truncate(range.access.get())
 }
@@ -99,13 +98,12 @@ impl RemoteSegments {
         }
     }
 
-    /// Our own fd server, which asks those of peers.
     pub fn server(&self) -> &Arc<FdServer> {
         &self.server
     }
 
-    /// What a key names, mapped as long as somebody has the answer. Waits for the fd server of its owner; once only, if that does
-    /// not answer in time (it is stopped, perhaps), and not again for any key of its until it has answered.
+    /// The segment of a name, mapped as long as the result lives. Waits for the fd server of its owner up to
+    /// the answer timeout; if that expires, later calls for the owner do not wait until it has answered.
     pub fn map(&self, name: Name) -> Result<Rc<RemoteSegment>, Error> {
         if let Some(segment) = self.segments.borrow().get(&name).and_then(Weak::upgrade) {
             return Ok(segment);
@@ -129,13 +127,13 @@ impl RemoteSegments {
         }
     }
 
-    /// Whether that process has a question that it should have answered by now, and still has not.
+    /// Whether a query to that process is overdue.
     fn is_unresponsive(&self, owner: ProcKey) -> bool {
         let mut queries = self.queries.borrow_mut();
         let overdue = queries.extract_if(|name, queries| name.owner() == owner && queries.is_overdue());
         let overdue: Vec<_> = overdue.collect();
         for (name, query) in overdue {
-            // What is said now, whatever it is, is not what anybody waits for any more: it answers.
+            // Any result shows that it answers again.
             if let Ok(QueryResult::Pending(query)) = self.server.wait(query, Duration::ZERO) {
                 queries.insert(name, query);
                 return true;
@@ -147,7 +145,7 @@ impl RemoteSegments {
     fn keep_query(&self, name: Name, query: Box<Query>) {
         let mut queries = self.queries.borrow_mut();
         if queries.len() == MAX_QUERIES {
-            // Answers that nobody came for.
+            // Replies that nobody fetched.
             queries.clear();
         }
         queries.insert(name, query);
@@ -158,7 +156,7 @@ impl RemoteSegments {
         name: Name,
         Fetched { mem, kind, watch }: Fetched,
     ) -> Result<Rc<RemoteSegment>, Error> {
-        // An interface's memory is no memory of the program's.
+        // The segment of an interface is not the program's memory.
         let ExportKind::Memory(range) = kind else { return Err(Error::RemoteAccess) };
         let len = usize::try_from(range.len.get()).map_err(|_| Error::RemoteAccess)?;
         let writes = access(&range).intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
@@ -173,7 +171,7 @@ impl RemoteSegments {
         Ok(segment)
     }
 
-    /// Has our interface told when a process dies. Our own death is no news to us.
+    /// Watches the owner of a segment, unless it is this process.
     fn watch(&self, owner: ProcKey, watch: Arc<ProcWatch>) -> Option<Arc<ProcWatch>> {
         let alarm = self.alarm.as_ref().filter(|_| owner != self.server.key())?;
         if let Entry::Vacant(new) = self.watches.borrow_mut().entry(owner) {
@@ -183,8 +181,8 @@ impl RemoteSegments {
         Some(watch)
     }
 
-    /// The same of a key that is one word: it stays mapped. Does not wait: until the answer is there it is
-    /// [not ready](Error::NotReady), and when that takes too long [out of reach](Error::Unreachable).
+    /// The segment of a word key, from the cache if it is there. Does not wait: [`Error::NotReady`] until the
+    /// owner has answered, [`Error::Unreachable`] if it takes too long.
     #[inline]
     pub fn by_word_key(&self, name: Name) -> Result<Rc<RemoteSegment>, Error> {
         let now = self.use_count.get();
@@ -214,9 +212,9 @@ impl RemoteSegments {
         Ok(segment)
     }
 
-    /// Asks for a name, or hears what is said of it.
+    /// Queries a name, or receives the reply of an earlier query.
     fn poll_query(&self, name: Name) -> Result<Rc<RemoteSegment>, Error> {
-        // That a process has no such memory (any more) says nothing of its being there.
+        // A missing name does not mean that the process is gone.
         let query_error = |e| match e {
             ConnectError::Gone => Error::RemoteAccess,
             e => as_error(e),
@@ -240,25 +238,26 @@ impl RemoteSegments {
         self.insert_segment(name, fetched)
     }
 
-    /// Processes that have died: they are watched no longer, and to be [forgotten](Foreign::forget).
+    /// Takes the processes that have died, which are watched no longer, to be
+    /// [forgotten](RemoteSegments::forget).
     pub fn take_dead(&self) -> Vec<(ProcKey, Arc<ProcWatch>)> {
         self.watches.borrow_mut().extract_if(|_, watch| watch.is_dead()).collect()
     }
 
-    /// The process is gone: nothing of its memory is kept.
+    /// Drops the cached segments and queries of a dead process.
     pub fn forget(&self, owner: ProcKey) {
         self.cached.borrow_mut().retain(|name, _| name.owner() != owner);
         self.queries.borrow_mut().retain(|name, _| name.owner() != owner);
     }
 
-    /// How many segments are cached, and how many queries are open.
+    /// Numbers of cached segments and of open queries.
     #[cfg(test)]
     pub fn counts(&self) -> (usize, usize) {
         (self.cached.borrow().len(), self.queries.borrow().len())
     }
 }
 
-/// Why memory that a peer handed out is not mapped.
+/// The error of an operation whose segment cannot be mapped.
 fn map_error(e: MemError) -> Error {
     match e {
         MemError::Gone { .. } => Error::PeerDead,

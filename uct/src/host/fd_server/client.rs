@@ -1,6 +1,5 @@
-//! A peer at the door of another process: asks for descriptors by name, and whether anybody is there.
-//! Called when endpoints connect, keys are unpacked, and a writer is suspected dead. Nothing here waits but what says so.
-//! Never believes an answer before it is checked.
+//! The socket calls of a process that queries the fd server of another. Nothing waits except
+//! [`wait_readable`]; every reply is validated.
 
 use super::ExportKind;
 use super::Name;
@@ -20,13 +19,13 @@ use std::time::Duration;
 use ucs::sys::{PeerCred, PidFd};
 use zerocopy::IntoBytes;
 
-/// How long an answer is looked for before it is slept for: an fd server that has a core to itself is quicker, and going to sleep
-/// and being woken takes as long as all the rest.
+/// How long a reply is polled for before the caller sleeps: a running fd server is quicker, and sleeping
+/// takes as long as the whole query.
 pub const SPIN_TIME: Duration = Duration::from_micros(50);
-/// Between two tries of a door at which too many wait.
+/// Pause between two attempts to connect when the backlog is full.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What the fd server gave.
+/// An export received in a reply.
 pub struct ReceivedExport {
     pub mem: OwnedFd,
     pub kind: ExportKind<OwnedFd>,
@@ -43,7 +42,7 @@ fn connect_error(call: &'static str) -> impl Fn(Errno) -> ConnectError {
     }
 }
 
-/// A connection to the fd server of a process, if it takes one at once. Nothing waits at it.
+/// Connects to the fd server of a process, without waiting.
 fn try_connect(namespace: &SocketNamespace, key: ProcKey) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -51,7 +50,7 @@ fn try_connect(namespace: &SocketNamespace, key: ProcKey) -> Result<OwnedFd, Err
     Ok(socket)
 }
 
-/// A connection to the fd server of a process of our user; `None` if more wait there than may.
+/// Connects to the fd server of a process of our user; `None` if its backlog is full.
 pub fn connect(namespace: &SocketNamespace, key: ProcKey) -> Result<Option<OwnedFd>, ConnectError> {
     match try_connect(namespace, key) {
         Err(Errno::AGAIN) => Ok(None),
@@ -64,7 +63,7 @@ fn check_same_user(socket: OwnedFd) -> Result<OwnedFd, ConnectError> {
     if cred.is_same_user() { Ok(socket) } else { Err(ConnectError::Permission) }
 }
 
-/// Waits until something has come to `socket`, or `timeout` is over.
+/// Waits until `socket` is readable, or for `timeout`.
 pub fn wait_readable(socket: &OwnedFd, timeout: Duration) -> Result<(), ConnectError> {
     let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
     match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)) {
@@ -73,7 +72,7 @@ pub fn wait_readable(socket: &OwnedFd, timeout: Duration) -> Result<(), ConnectE
     }
 }
 
-/// Asks at `socket` for what `names` name. With [`KeepOpen::No`] nothing more can be asked there.
+/// Requests `names`. With [`KeepOpen::No`] the reply ends the connection.
 pub fn send_request(socket: &OwnedFd, names: &[Name], keep_open: KeepOpen) -> Result<(), ConnectError> {
     let request = Request::new(names, keep_open);
     rustix::io::retry_on_intr(|| rustix::net::send(socket, request.as_bytes(), SendFlags::NOSIGNAL))
@@ -81,10 +80,10 @@ pub fn send_request(socket: &OwnedFd, names: &[Name], keep_open: KeepOpen) -> Re
     Ok(())
 }
 
-/// What is said of each of some names, in their order.
+/// One result for each name, in order.
 pub type Replies = PerName<Result<ReceivedExport, ConnectError>>;
 
-/// What is said at `socket` of each of `names`, which it has been asked for; `None` if nothing is yet.
+/// Receives the reply about `names`; `None` if it has not arrived.
 pub fn receive_reply(socket: &OwnedFd, names: &[Name]) -> Result<Option<Replies>, ConnectError> {
     let mut bytes = [0; BUF_LEN];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -93,8 +92,8 @@ pub fn receive_reply(socket: &OwnedFd, names: &[Name]) -> Result<Option<Replies>
         let mut room = [IoSliceMut::new(&mut bytes)];
         rustix::net::recvmsg(socket, &mut room, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
     };
-    // The fd server answers and hangs up. A call that does not wait looks for a packet first and for the end afterwards: if both
-    // come between, it tells of the end only. The packet is there then.
+    // The server replies and hangs up. A receive without waiting checks for a packet, then for the end; if
+    // both arrive in between, it reports the end only, and the next finds the packet.
     let attempt = || match receive()? {
         eof if eof.bytes == 0 => receive(),
         reply => Ok(reply),
@@ -113,7 +112,7 @@ pub fn receive_reply(socket: &OwnedFd, names: &[Name]) -> Result<Option<Replies>
     let statuses = Reply::read(&bytes[..message.bytes.min(BUF_LEN)])
         .ok_or(ConnectError::Malformed)?
         .map_err(|theirs| ConnectError::Version { theirs, ours: VERSION })?;
-    // The system drops the last descriptors if this process has no number left for them.
+    // The system drops descriptors that this process has no numbers for.
     let missing = match message.flags.contains(ReturnFlags::CTRUNC) {
         true => ConnectError::Op(Error::NoDescriptor),
         false => ConnectError::Malformed,
@@ -129,10 +128,10 @@ pub fn receive_reply(socket: &OwnedFd, names: &[Name]) -> Result<Option<Replies>
     Ok(Some(received.take(MAX_NAMES).collect()))
 }
 
-/// Whether the process still runs, or that cannot be told.
+/// Whether the process still runs, or that is unknown.
 pub fn is_alive(namespace: &SocketNamespace, key: ProcKey) -> bool {
     match try_connect(namespace, key) {
-        // Somebody holds the socket: the process, or a child that it forked and left behind.
+        // The socket is held by the process, or by a child that it forked.
         Ok(socket) => !matches!(PidFd::of_socket(&socket), Ok(Some(watch)) if watch.is_dead()),
         Err(Errno::CONNREFUSED | Errno::NOENT) => false,
         Err(_) => true,

@@ -1,19 +1,17 @@
-//! The fd server: one thread of a process that hands the descriptors of its memory to peers that ask at its unix socket,
-//! and tells of peers that die. Interfaces and memory domains share the one of their place. It sleeps in the kernel but
-//! for those two occasions, never looks at a message, and never touches what it hands out.
+//! The fd server: a thread of each process that passes descriptors of its memory to peers that query its unix
+//! socket, and notifies of peers that die. A descriptor moves only if a process sends it, and a peer must be
+//! able to attach while the owner computes, hence the thread; see decision 12 in `docs/decisions`. Interfaces
+//! and memory domains of a namespace share one. It sleeps otherwise, and never touches messages or memory.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | `namespace.rs` | where sockets are, and what they are called |
-//! | `wire.rs` | question and answer |
+//! | `namespace.rs` | the names of sockets |
+//! | `wire.rs` | request and reply |
 //! | `server.rs` | the thread |
-//! | `client.rs` | a peer at the door |
-//! | `query.rs` | a question, until its answer comes |
-//! | `watch.rs` | deaths, and who wants to know |
-//! | `notifier.rs` | the synchronisation of that alone, with its loom model |
-//!
-//! Why a thread: a descriptor moves only if a process sends it, and a peer must be able to attach while the owner
-//! computes. See decision 12 in `docs/decisions`.
+//! | `client.rs` | the socket calls of a querying process |
+//! | `query.rs` | a query, until its reply arrives |
+//! | `watch.rs` | processes that are watched for their death |
+//! | `notifier.rs` | the synchronisation of the notification, with its loom model |
 
 mod client;
 mod namespace;
@@ -39,13 +37,13 @@ use std::thread::JoinHandle;
 use ucs::mem::SharedMem;
 use ucs::sys::{EventFd, ProcId, thread};
 
-/// Bits of an export's number in a [`Name`], and the one above them: [`Name::has_default_slots`].
+/// Bits of an export's number in a [`Name`]; the bit above them is [`CUSTOM_SLOTS`].
 const EXPORT_BITS: u32 = 23;
 const CUSTOM_SLOTS: u64 = 1 << EXPORT_BITS;
-/// Stack of the thread, bytes. It holds no buffers.
+/// Bytes of the thread's stack. It holds no buffers.
 const STACK_LEN: usize = 128 << 10;
 
-/// Something a process hands out: its key and a number. Two live ones of a host never share a name.
+/// The name of an export: the key of its process and a number. No two live ones of a host are equal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Name(pub u64);
 
@@ -54,84 +52,82 @@ impl Name {
         Name(owner.0 << (EXPORT_BITS + 1) | export & (CUSTOM_SLOTS - 1))
     }
 
-    /// The name of an interface with slots of another length than `posix::seg::DEFAULT_SLOT_LEN`.
+    /// The name of an interface whose slots have not the default length.
     pub fn with_custom_slots(self) -> Name {
         Name(self.0 | CUSTOM_SLOTS)
     }
 
-    /// Whether the slots of an interface called so have the usual length.
     pub fn has_default_slots(self) -> bool {
         self.0 & CUSTOM_SLOTS == 0
     }
 
-    /// The process.
+    /// The process that exports it.
     pub fn owner(self) -> ProcKey {
         ProcKey(self.0 >> (EXPORT_BITS + 1))
     }
 }
 
-/// What kind of memory is handed out.
+/// The kind of memory that is exported.
 #[derive(Clone, Copy, Debug)]
 pub enum ExportKind<W> {
-    /// The program's, which its owner has there.
+    /// Memory of the program, at this range in its owner.
     Memory(MemRange),
-    /// An interface's, with what wakes that.
+    /// The segment of an interface, with the eventfd that wakes it.
     Iface(W),
 }
 
-/// What is handed out under a name.
 #[derive(Clone)]
 struct ExportEntry {
     mem: Arc<SharedMem>,
     kind: ExportKind<Arc<EventFd>>,
 }
 
-/// What the thread and the process share.
+/// The state that the thread and the process share.
 struct Shared {
     exports: Mutex<HashMap<u64, ExportEntry>>,
-    /// What of them is the program's memory, by first address: where it is, and its name.
+    /// The exported memory of the program, by first address.
     memory: Mutex<BTreeMap<u64, (MemRange, Name)>>,
     watches: watch::Watches,
     stop: EventFd,
 }
 
-/// The fd server of this process at one place.
+/// The fd server of this process in one namespace.
 pub struct FdServer {
     namespace: SocketNamespace,
     key: ProcKey,
-    /// The process that made it: a child after `fork` has the memory, but not the thread.
+    /// The process that made it: after a fork the child has the memory, but not the thread.
     pid: u32,
     next: AtomicU64,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Something being handed out; no longer once dropped. Who has it keeps it.
+/// An export, until it is dropped. Processes that fetched it keep the memory.
 pub struct Export {
     server: Arc<FdServer>,
     name: Name,
 }
 
-/// What a peer handed out.
+/// An export fetched from a peer, not validated yet.
 pub struct Fetched {
-    /// Its memory, not yet looked at.
+    /// Descriptor of the memory.
     pub mem: OwnedFd,
-    /// What it is; not yet looked at either.
+    /// Kind of the memory.
     pub kind: ExportKind<OwnedFd>,
-    /// Tells when its process dies.
+    /// The watch of its process.
     pub watch: Arc<ProcWatch>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that is done under these locks leaves anything half done.
+    // No code leaves the data inconsistent under these locks.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The fd servers of this process; those of its parent before a fork are not its own.
+/// The fd servers of this process and, after a fork, those of its parent.
 static SERVERS: Mutex<Vec<Weak<FdServer>>> = Mutex::new(Vec::new());
 
 impl FdServer {
-    /// This process's fd server at the place: the one there is, or a new one.
+    /// The fd server of this process in `namespace`, created if there is none.
     pub fn get(namespace: SocketNamespace) -> Result<Arc<FdServer>, OpenError> {
         let mut servers = lock(&SERVERS);
         let pid = ucs::sys::proc::pid();
@@ -158,7 +154,6 @@ impl FdServer {
         Ok(FdServer { namespace, key, pid, next: AtomicU64::new(0), shared, thread: Some(thread) })
     }
 
-    /// Where it is.
     pub fn namespace(&self) -> &SocketNamespace {
         &self.namespace
     }
@@ -168,24 +163,24 @@ impl FdServer {
         self.key
     }
 
-    /// Whether this process made it, and is no child that has a copy.
+    /// Whether this process made it, rather than its parent before a fork.
     pub fn is_ours(&self) -> bool {
         self.pid == ucs::sys::proc::pid()
     }
 
-    /// A name for something to be exported.
+    /// A name that is not in use.
     pub fn new_name(&self) -> Name {
         let exports = lock(&self.shared.exports);
         loop {
             let name = Name::new(self.key, self.next.fetch_add(1, Ordering::Relaxed));
-            // The numbers come round after 8 million.
+            // The numbers wrap after 8 million.
             if !exports.contains_key(&name.0) && !exports.contains_key(&name.with_custom_slots().0) {
                 return name;
             }
         }
     }
 
-    /// Hands `mem`, and what else there is of it, to whoever asks for `name`.
+    /// Exports `mem` under `name`, until the result is dropped.
     pub fn export(
         self: &Arc<Self>,
         name: Name,
@@ -199,10 +194,10 @@ impl FdServer {
         Export { server: self.clone(), name }
     }
 
-    /// The memory that is handed out in which all of a range lies, whichever domain of this process has allocated it: its name,
-    /// and what it may be used for.
+    /// Name and rights of the export that contains a whole range, whichever domain of this process allocated
+    /// it.
     pub fn memory_at(&self, addr: u64, len: u64) -> Option<(Name, Access)> {
-        // A child's copy of the list is nobody's.
+        // After a fork the exports are the parent's.
         if !self.is_ours() {
             return None;
         }
@@ -212,20 +207,20 @@ impl FdServer {
         within.then(|| (*name, Access::from_bits_truncate(range.access.get())))
     }
 
-    /// Watches a process that has no fd server that we know of.
+    /// Watches a process that has no fd server known here.
     pub fn watch(&self, process: ProcId) -> Result<Arc<ProcWatch>, ConnectError> {
         self.shared.watches.watch_process(process)
     }
 
-    /// Whether a process is watched by somebody here and has died, as far as the fd server knows. No system call.
+    /// Whether a process is watched here and has died, as far as the thread was notified. No system call.
     pub fn is_known_dead(&self, owner: ProcKey) -> bool {
         self.shared.watches.is_dead(owner)
     }
 
-    /// Whether a process that was once seen at this place still lives. Not knowing counts as alive: a wrong "alive"
-    /// costs time, a wrong "dead" costs messages.
+    /// Whether a process once seen in this namespace still lives. If in doubt, it does: a wrong "alive" costs
+    /// time, a wrong "dead" messages.
     pub fn is_alive(&self, owner: ProcKey) -> bool {
-        // Who is watched is known; a socket may have been removed by whoever cleans up directories.
+        // The watch first: the socket may have been removed by a clean-up of the directory.
         let find_watch = || self.shared.watches.find(owner).map(|watch| !watch.check());
         owner == self.key || find_watch().unwrap_or_else(|| client::is_alive(&self.namespace, owner))
     }
@@ -238,7 +233,6 @@ impl Drop for FdServer {
         }
         let _ = self.shared.stop.signal();
         if let Some(thread) = self.thread.take() {
-            // It closes the socket as it ends.
             let _ = thread.join();
         }
         self.namespace.unlink(self.key);
@@ -246,12 +240,10 @@ impl Drop for FdServer {
 }
 
 impl Export {
-    /// What peers call it.
     pub fn name(&self) -> Name {
         self.name
     }
 
-    /// Who hands it out.
     pub fn server(&self) -> &Arc<FdServer> {
         &self.server
     }
@@ -259,7 +251,7 @@ impl Export {
 
 impl Drop for Export {
     fn drop(&mut self) {
-        // A child's copy of the list is nobody's; and it may have been locked when the child was made.
+        // After a fork the list is the parent's, and may be locked for ever.
         if self.server.is_ours() {
             let gone = lock(&self.server.shared.exports).remove(&self.name.0);
             if let Some(ExportEntry { kind: ExportKind::Memory(range), .. }) = &gone {
@@ -278,7 +270,7 @@ impl std::fmt::Debug for Export {
     }
 }
 
-/// What a refusal of a peer's fd server means for an operation.
+/// The error of an operation whose query was answered with `e`.
 pub fn as_error(e: ConnectError) -> Error {
     match e {
         ConnectError::Gone => Error::PeerDead,

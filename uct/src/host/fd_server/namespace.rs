@@ -1,6 +1,5 @@
-//! Where fd servers' sockets are: names of the network namespace, which vanish with their process, or files in a
-//! directory that containers share. Called when an fd server opens and when one is looked for.
-//! Never removes a socket that somebody listens at.
+//! The names of fd servers' sockets: names of the network namespace, which vanish with their process, or
+//! files in a directory that containers share. A socket that somebody listens at is never removed.
 
 use super::client;
 use crate::api::{ConnectError, Error, OpenError};
@@ -14,22 +13,21 @@ use ucs::sys::host;
 
 /// Bits of a process key.
 const KEY_BITS: u32 = 40;
-/// Begins every socket's name; the key follows in hexadecimal. In a directory, which hosts may share, the host is in front
-/// of it: whether nobody listens at a socket is for its own host to say.
+/// Prefix of every socket's name, before the key in hexadecimal. In a directory, which hosts may share, the
+/// host comes between: only it knows whether somebody listens.
 const PREFIX: &str = "uct-posix.";
-/// Connections that may wait for the fd server's next turn.
+/// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
-/// A socket nobody listens at is stale if it is older than this: one just made may be about to listen.
+/// Age from which a socket that nobody listens at is stale: a young one may be about to listen.
 const STALE_AGE: Duration = Duration::from_secs(2);
 
-/// A process among those of a place: a random number, not 0. The socket is called by it.
+/// The key of a process in a namespace: a random number, not 0, which names its socket.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ProcKey(pub u64);
 
-/// Where sockets are.
+/// A namespace of sockets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SocketNamespace {
-    /// The directory, or `None` for names of the network namespace.
     dir: Option<PathBuf>,
     device: u64,
 }
@@ -47,7 +45,7 @@ impl SocketNamespace {
             if !metadata.is_dir() {
                 return Err(open_error(&"it is not a directory"));
             }
-            // Device and inode are the same in every container that has the directory mounted.
+            // Device and inode are the same in every container that mounts the directory.
             let path = PathBuf::from(dir);
             SocketAddrUnix::new(path.join(file_name(0, ProcKey(1))))
                 .map_err(|_| open_error(&"its path is too long for a unix socket"))?;
@@ -57,12 +55,12 @@ impl SocketNamespace {
         Ok(SocketNamespace { dir, device: boot << 32 | scope & u64::from(u32::MAX) })
     }
 
-    /// The device address: this boot of this kernel in the high half, the place in the low half.
+    /// The device address: the boot of this kernel in the high half, the namespace in the low half.
     pub fn device_id(&self) -> u64 {
         self.device
     }
 
-    /// Whether a process with this device address can be here.
+    /// Checks that a device address is of this host and namespace.
     pub fn check_reachable(&self, device: u64) -> Result<(), ConnectError> {
         if device == self.device {
             Ok(())
@@ -73,7 +71,6 @@ impl SocketNamespace {
         }
     }
 
-    /// The address of a process's socket.
     pub fn socket_addr(&self, key: ProcKey) -> rustix::io::Result<SocketAddrUnix> {
         match &self.dir {
             None => SocketAddrUnix::new_abstract_name(format!("{PREFIX}{:010x}", key.0).as_bytes()),
@@ -81,7 +78,6 @@ impl SocketNamespace {
         }
     }
 
-    /// The socket of a process in a directory.
     pub(super) fn file(&self, dir: &Path, key: ProcKey) -> PathBuf {
         dir.join(file_name(self.host(), key))
     }
@@ -90,7 +86,7 @@ impl SocketNamespace {
         (self.device >> 32) as u32
     }
 
-    /// A listening socket under a new key. Sweeps out sockets that killed processes have left.
+    /// A listening socket under a new key. Removes stale sockets first.
     pub(super) fn bind(&self) -> Result<(ProcKey, OwnedFd), OpenError> {
         if let Some(dir) = &self.dir {
             self.remove_stale_sockets(dir);
@@ -110,14 +106,14 @@ impl SocketNamespace {
                 Err(e) => return Err(open_error("bind a socket", e)),
             }
             rustix::net::listen(&socket, BACKLOG).map_err(|e| open_error("listen at a socket", e))?;
-            // Swept out between the two calls, by somebody who found us slower than a snail.
+            // Another process may have removed it as stale between the two calls.
             if self.dir.as_ref().is_none_or(|dir| self.file(dir, key).exists()) {
                 return Ok((key, socket));
             }
         }
     }
 
-    /// Removes the sockets of dead processes of this host, since it was booted.
+    /// Removes the sockets of dead processes of this host and boot.
     fn remove_stale_sockets(&self, dir: &Path) {
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -135,13 +131,12 @@ impl SocketNamespace {
     /// Removes the socket file of a process that is dead, or is the caller.
     pub(super) fn unlink(&self, key: ProcKey) {
         if let Some(dir) = &self.dir {
-            // Others may have been faster.
             let _ = std::fs::remove_file(self.file(dir, key));
         }
     }
 }
 
-/// A step of opening an fd server failed.
+/// The error of a failed step of opening an fd server.
 pub(super) fn open_error(what: &str, scope: &str, errno: impl Into<ucs::Errno>) -> OpenError {
     match errno.into() {
         ucs::Errno(libc::EMFILE | libc::ENFILE) => Error::NoDescriptor.into(),
@@ -160,7 +155,7 @@ fn parse_file_name(host: u32, name: &str) -> Option<ProcKey> {
 
 fn random_key() -> ProcKey {
     loop {
-        // Fresh keys from the system each time.
+        // `RandomState` has fresh keys each time.
         let bits = RandomState::new().hash_one(std::process::id()) & ((1 << KEY_BITS) - 1);
         if bits != 0 {
             return ProcKey(bits);
@@ -189,7 +184,6 @@ mod tests {
         assert_eq!(net.check_reachable(net.device_id()), Ok(()));
         assert_eq!(net.check_reachable(dir.device_id()), Err(ConnectError::OtherNamespace));
         assert_eq!(net.check_reachable(net.device_id() ^ 1 << 40), Err(ConnectError::OtherHost));
-        // By whatever path it is reached.
         assert_eq!(dir.check_reachable(SocketNamespace::new("/tmp/.").unwrap().device_id()), Ok(()));
     }
 

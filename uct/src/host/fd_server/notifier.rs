@@ -1,33 +1,31 @@
-//! A bell that tolls once, and who wants to hear it: whether it tolled before or will, everybody is told.
-//! One for each process that the fd server watches. Tolled by the fd server's thread; listened to by threads of interfaces.
+//! A notifier of one event: every subscriber is notified, whether it subscribes before or after. One for each
+//! watched process; the fd server's thread notifies, threads of interfaces subscribe.
 
 use std::sync::{Arc, PoisonError, Weak};
 use ucs::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 
-/// Raised when a bell tolls, and taken down by whoever has seen to it.
+/// A flag that a subscriber raises on notification and takes when it has handled it.
 #[derive(Default)]
 pub struct Flag(AtomicBool);
 
-/// Not tolled yet, or tolled. `L` is what listens.
+/// The event and its subscribers, until it has happened.
 pub struct Notifier<L> {
     notified: AtomicBool,
     subscribers: Mutex<Vec<Weak<L>>>,
 }
 
 impl Flag {
-    /// Raises it.
     pub fn raise(&self) {
         // SYNC(flag)
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether it is raised.
     #[inline(always)]
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Takes it down: true if it was raised. Whatever tolled before it was raised is seen by then.
+    /// Takes the flag: true if it was raised. What was notified before is visible then.
     pub fn take(&self) -> bool {
         // SYNC(flag)
         self.0.swap(false, Ordering::Acquire)
@@ -41,28 +39,28 @@ impl<L> Default for Notifier<L> {
 }
 
 impl<L> Notifier<L> {
-    /// Whether it has tolled. One load.
+    /// Whether the event has happened: one load.
     #[inline]
     pub fn is_notified(&self) -> bool {
         // SYNC(notify)
         self.notified.load(Ordering::Acquire)
     }
 
-    /// Tolls it: those to be told.
+    /// Records the event and returns the subscribers to notify.
     pub fn notify(&self) -> Vec<Weak<L>> {
-        // SYNC(notify): before the list is taken; whoever comes too late for that sees it.
+        // SYNC(notify): before the list is taken, so that a later subscriber sees it.
         self.notified.store(true, Ordering::Release);
         std::mem::take(&mut *lock(&self.subscribers))
     }
 
-    /// Enters `subscriber`, once however often: false if it has tolled, and the caller is to tell it.
+    /// Adds `subscriber` once. False if the event has happened: the caller notifies itself.
     pub fn subscribe(&self, subscriber: &Arc<L>) -> bool {
         let mut subscribers = lock(&self.subscribers);
         subscribers.retain(|known| {
             known.strong_count() > 0 && !std::ptr::eq(known.as_ptr(), Arc::as_ptr(subscriber))
         });
         subscribers.push(Arc::downgrade(subscriber));
-        // After the push: whoever tolls meanwhile takes the list behind this lock.
+        // After the push: a concurrent `notify` takes the list under this lock.
         !self.is_notified()
     }
 }
@@ -90,7 +88,7 @@ mod tests {
         subscriber.woken.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Who listens while it tolls is told by one of the two, and finds then that it has tolled.
+    /// A subscriber that comes during the notification is notified, and sees the event then.
     #[test]
     fn loom_every_subscriber_is_notified() {
         model(|| {

@@ -1,5 +1,5 @@
-//! A question to a peer's fd server: asked once, its answer heard when it comes. Used by interfaces, which go on meanwhile, and by
-//! memory domains. A stopped process does not answer and is not dead: whoever asked it says how long that may take.
+//! A query to a peer's fd server: sent once, its reply received when it arrives. Interfaces go on meanwhile.
+//! A stopped process does not reply and is not dead; the caller says how long it waits.
 
 use super::client::{self, RETRY_INTERVAL, ReceivedExport, SPIN_TIME};
 use super::watch::WatchMethod;
@@ -8,33 +8,33 @@ use crate::api::ConnectError;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// A question that was asked. Dropped, nobody waits for the answer.
+/// A query that was sent. Dropping it gives it up.
 pub struct Query {
     names: PerName<Name>,
-    /// Where the answer comes, and how the peer can be watched; none while more wait at its door than may, or it has hung up.
+    /// The connection, and how to watch the peer; `None` while its backlog is full or after a hang-up.
     connection: Option<(OwnedFd, WatchMethod)>,
     sent_at: Instant,
-    /// An fd server answers in microseconds, a starved one in milliseconds; who has not after this long is as good as out of reach.
+    /// An fd server replies in microseconds, a starved one in milliseconds; later it counts as unreachable.
     answer_timeout: Duration,
-    /// Not looked for again before.
+    /// Earliest time of the next attempt to receive.
     next_attempt: Instant,
 }
 
-/// What has come of a question.
+/// State of a query.
 pub enum QueryResult {
-    /// Nothing yet.
+    /// No reply yet.
     Pending(Box<Query>),
-    /// The answer, name by name.
+    /// The reply, name by name.
     Answered(Vec<(Name, Result<Fetched, ConnectError>)>),
 }
 
 impl Query {
-    /// Whether its answer was waited for longer than anybody's should be. It is heard all the same, should it come.
+    /// Whether the answer timeout is over. A late reply is received all the same.
     pub fn is_overdue(&self) -> bool {
         self.sent_at.elapsed() >= self.answer_timeout
     }
 
-    /// Lets the peer's fd server run, which may have to have this core.
+    /// Lets the peer's fd server run, which may need this core.
     fn pause(&self, waited: Duration, left: Duration) -> Result<(), ConnectError> {
         match &self.connection {
             _ if waited < SPIN_TIME => std::thread::yield_now(),
@@ -46,9 +46,9 @@ impl Query {
 }
 
 impl FdServer {
-    /// Asks the owner of `names`, of which the first [`MAX_NAMES`] count, for what they name, and does not wait. What is said of one
-    /// does not depend on the others, but for descriptors: if they do not suffice, the first names get them. Nobody is to wait
-    /// for the answer longer than `answer_timeout`.
+    /// Queries the owner of `names`, of which the first [`MAX_NAMES`] count, without waiting. The results are
+    /// independent of each other, except that descriptors may suffice for the first ones only. The query is
+    /// overdue after `answer_timeout`.
     pub fn query(
         &self,
         names: impl IntoIterator<Item = Name>,
@@ -60,15 +60,15 @@ impl FdServer {
         Ok(Box::new(Query { names, connection, sent_at: now, answer_timeout, next_attempt: now }))
     }
 
-    /// Who is gone has listened before it told anybody its name, so a socket that it has left in a directory is nobody's.
+    /// A process listens before anybody knows its name, so the socket file of one that is gone is stale.
     fn unlink_stale(&self, first: Option<&Name>, why: ConnectError) {
         if let (ConnectError::Gone, Some(name)) = (why, first) {
             self.namespace.unlink(name.owner());
         }
     }
 
-    /// `None`: it is to be tried again. An fd server that hangs up, and whose process lives, is short of something; or it has closed
-    /// its door, which the next try tells.
+    /// Connects and sends. `None`: to be tried again. A server that hangs up while its process lives is short
+    /// of something, or has closed its socket, which the next attempt shows.
     fn send_query(&self, names: &[Name]) -> Result<Option<(OwnedFd, WatchMethod)>, ConnectError> {
         let owner = names.first().ok_or(ConnectError::Malformed)?.owner();
         let Some(socket) = client::connect(&self.namespace, owner)? else { return Ok(None) };
@@ -79,8 +79,8 @@ impl FdServer {
         }
     }
 
-    /// What has come of a question by now, or comes within `wait`. Whoever does not wait may ask as often as it likes: the
-    /// longer nothing has come, the less often that is looked for, up to a millisecond. An error is an answer too.
+    /// The reply, if it has arrived or does within `timeout`. Without a timeout it may be called often: the
+    /// attempts to receive become rarer, down to one in a millisecond.
     pub fn wait(&self, mut query: Box<Query>, timeout: Duration) -> Result<QueryResult, ConnectError> {
         let start = Instant::now();
         if timeout.is_zero() && start < query.next_attempt {

@@ -1,5 +1,5 @@
-//! The fd server's thread: answers questions at the socket, and passes on deaths. Started and stopped by `mod.rs`.
-//! Sleeps in the kernel otherwise. No peer can make it wait: whoever is slow is served when it is ready.
+//! The thread of the fd server: answers requests at the socket and notifies of deaths. Started and stopped by
+//! `mod.rs`. No client can make it wait: each is served when it is ready.
 
 use super::namespace::{ProcKey, SocketNamespace};
 use super::wire::{BUF_LEN, KeepOpen, MAX_FDS, PerName, Reply, Request, Status};
@@ -16,23 +16,23 @@ use std::time::Duration;
 use ucs::sys::{EventFd, PeerCred};
 use zerocopy::IntoBytes;
 
-/// Tokens of the epoll set above those of processes (40 bits): the socket, the end, and from there on callers.
+/// Tokens of the epoll set, above those of processes (40 bits): listener, stop event, clients.
 const LISTENER: u64 = 1 << 60;
 const STOP: u64 = LISTENER + 1;
 const FIRST_CLIENT: u64 = 1 << 61;
 
-/// How long to leave the door alone when the process or the system is at its limits.
+/// Pause in accepting when the process or the system is out of descriptors.
 const BACKOFF: Duration = Duration::from_millis(20);
 
-/// The thread's own.
+/// The state of the thread.
 pub struct ServerThread {
     listener: OwnedFd,
     namespace: SocketNamespace,
     shared: Arc<Shared>,
     clients: HashMap<u64, Client>,
     next_token: u64,
-    /// A descriptor, of a file of its own, kept for a caller who comes when the process has none left. While there is none to keep, the door is shut:
-    /// whoever knocks waits, and has its answer when there is one again.
+    /// A descriptor kept for a client that connects when the process has none left. While it is in use
+    /// nothing is accepted; clients wait in the backlog.
     spare: Option<EventFd>,
 }
 
@@ -41,19 +41,18 @@ struct Client {
     is_same_user: bool,
 }
 
-/// What a caller does now.
+/// Input of a client.
 #[expect(clippy::large_enum_variant, reason = "it is used where it is made, one at a time")]
 enum Received {
-    /// It asks, and stays or not.
+    /// A request, its names looked up.
     Request(PerName<Lookup>, KeepOpen),
-    /// It may ask (again).
+    /// Nothing yet.
     Nothing,
-    /// It is gone.
+    /// The end of the connection.
     HungUp,
 }
 
 impl ServerThread {
-    /// Ready to run.
     pub fn new(
         listener: OwnedFd,
         namespace: SocketNamespace,
@@ -72,12 +71,12 @@ impl ServerThread {
         })
     }
 
-    /// Until stopped.
+    /// Runs until stopped.
     pub fn run(mut self) {
         let mut tokens = Vec::new();
         loop {
             tokens.clear();
-            // Nobody tells of descriptors that are free again.
+            // Nobody notifies of descriptors that are free again.
             let timeout = self.spare.is_none().then_some(BACKOFF);
             if let Err(errno) = self.shared.watches.epoll().wait(&mut tokens, timeout) {
                 tracing::warn!(%errno, "the fd server cannot wait");
@@ -90,7 +89,7 @@ impl ServerThread {
                     token if token >= FIRST_CLIENT => self.serve(token),
                     token => {
                         self.shared.watches.on_exit(ProcKey(token));
-                        // What it left in a directory; nothing else has a file of that name.
+                        // Its socket file, if it left one in a directory.
                         self.namespace.unlink(ProcKey(token));
                     }
                 }
@@ -110,29 +109,29 @@ impl ServerThread {
             Ok(fd) => {
                 let is_same_user = PeerCred::of(&fd).is_ok_and(PeerCred::is_same_user);
                 let client = Client { fd, is_same_user };
-                // The question mostly comes with the caller: then that is all, without a second turn.
+                // The request mostly arrives with the connection.
                 match self.receive(&client) {
                     Received::Request(lookups, KeepOpen::No) => drop(reply(&client.fd, &lookups)),
-                    // Before it is answered: the end of a connection that stays is the news of a death.
+                    // Before the reply: the end of a kept connection is the notification of a death.
                     Received::Request(lookups, KeepOpen::Yes) => match self.register(client) {
                         Ok(token) => self.reply_to(token, &lookups),
                         Err(client) => drop(reply(&client.fd, &retry_later(&lookups))),
                     },
-                    // Who is sent away unheard comes again.
+                    // A rejected client connects again.
                     Received::Nothing => drop(self.register(client)),
                     Received::HungUp => {}
                 }
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
-            // Also if it is the system that has none left, and another process was faster.
+            // Also when the system has no descriptor left.
             Err(errno) => {
-                tracing::warn!(%errno, "the fd server cannot receive a caller");
+                tracing::warn!(%errno, "the fd server cannot accept a client");
                 std::thread::sleep(BACKOFF);
             }
         }
     }
 
-    /// Has a caller wait for its next question, or for its leave; or gives it back.
+    /// Registers a client for further input, or returns it.
     fn register(&mut self, client: Client) -> Result<u64, Client> {
         let token = self.next_token;
         self.next_token += 1;
@@ -142,13 +141,13 @@ impl ServerThread {
                 Ok(token)
             }
             Err(errno) => {
-                tracing::warn!(%errno, "the fd server sends a caller away");
+                tracing::warn!(%errno, "the fd server rejects a client");
                 Err(client)
             }
         }
     }
 
-    /// Opens a door that was shut for want of descriptors, if there is one again.
+    /// Accepts again once a spare descriptor can be had.
     fn resume_accept(&mut self) {
         if self.spare.is_none()
             && let Ok(spare) = EventFd::new()
@@ -175,9 +174,9 @@ impl ServerThread {
     fn reply_to(&mut self, token: u64, lookups: &[Lookup]) {
         let Some(client) = self.clients.get(&token) else { return };
         match reply(&client.fd, lookups) {
-            // Who does not listen does not get one.
+            // A client that does not read gets no reply.
             Ok(_) | Err(Errno::AGAIN) => {}
-            // Hung up on, it comes again.
+            // The client sees the hang-up and queries again.
             Err(errno) => {
                 tracing::debug!(%errno, "the fd server cannot answer");
                 self.remove(token);
@@ -187,18 +186,17 @@ impl ServerThread {
 
     fn remove(&mut self, token: u64) {
         if let Some(client) = self.clients.remove(&token) {
-            // Closing takes it off the set, unless a forked child holds a copy.
+            // Closing would do, unless a forked child holds a copy.
             let _ = self.shared.watches.epoll().remove(&client.fd);
         }
     }
 
-    /// Hears a question, if there is one, and looks for what it is about.
+    /// Receives a request, if there is one, and looks its names up.
     fn receive(&self, client: &Client) -> Received {
         let mut bytes = [0; BUF_LEN];
         let len = match rustix::net::recv(&client.fd, &mut bytes, RecvFlags::DONTWAIT) {
             Ok((_, len)) if len > 0 => len,
             Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
-            // Hung up.
             _ => return Received::HungUp,
         };
         match Request::read(&bytes[..len.min(BUF_LEN)]) {
@@ -210,16 +208,16 @@ impl ServerThread {
             Some((names, keep_open)) => {
                 Received::Request(names.iter().map(|_| Err(Status::Denied)).collect(), keep_open)
             }
-            // Nonsense, or another version, which reads ours in the answer.
+            // Malformed, or of another version: the reply tells ours.
             None => Received::Request(PerName::new(), KeepOpen::Yes),
         }
     }
 }
 
-/// What there is of a name, or why not.
+/// The export of a name, or why there is none.
 type Lookup = Result<ExportEntry, Status>;
 
-/// The same of a caller who cannot be let in now.
+/// The reply to a client that cannot be registered now.
 fn retry_later(lookups: &[Lookup]) -> PerName<Lookup> {
     lookups.iter().map(|lookups| Err(lookups.as_ref().err().copied().unwrap_or(Status::RetryLater))).collect()
 }
@@ -228,14 +226,14 @@ fn reply(to: &OwnedFd, lookups: &[Lookup]) -> Result<usize, Errno> {
     let mut fd_count = lookups.len();
     loop {
         match reply_with(to, lookups, fd_count) {
-            // The system passes only so many descriptors of a process at a time. The first is what the caller waits for.
+            // The system limits the descriptors in flight. The client waits for the first one.
             Err(Errno::TOOMANYREFS) if fd_count > 0 => fd_count = usize::from(fd_count > 1),
             sent => return sent,
         }
     }
 }
 
-/// The answer, with the descriptors of the first `fd_count`.
+/// Replies with the descriptors of the first `fd_count` exports.
 fn reply_with(to: &OwnedFd, lookups: &[Lookup], fd_count: usize) -> Result<usize, Errno> {
     let reply = Reply::new(lookups.iter().enumerate().map(|(n, lookups)| match lookups {
         Err(status) => *status,

@@ -1,4 +1,4 @@
-//! Two fd servers, questions good and bad, and what is left of an fd server in a directory.
+//! Tests of two fd servers: good and malformed requests, and socket files.
 
 use super::wire::{BUF_LEN, KeepOpen, MAX_NAMES, MemRange, Reply, Request, Status};
 use super::*;
@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl FdServer {
-    /// Asks for one name, and waits for what is said.
+    /// Fetches one name, waiting for the reply.
     fn fetch(&self, name: Name) -> Result<Fetched, ConnectError> {
         match self.wait(self.query([name], TIMEOUT)?, TIMEOUT)? {
             QueryResult::Answered(mut all) => all.pop().expect("one was asked for").1,
@@ -25,7 +25,7 @@ fn memory(fill: u8) -> Arc<SharedMem> {
     Arc::new(mem)
 }
 
-/// A directory of this test's own, gone with it.
+/// A directory of this test, removed with it.
 struct Dir(String);
 
 impl Dir {
@@ -85,7 +85,7 @@ fn one_query_covers_many_names() {
     let exports: Vec<_> =
         (0..MAX_NAMES as u8).map(|n| server.export(server.new_name(), memory(n), kind(n))).collect();
     let mut names: Vec<_> = exports.iter().map(Export::name).collect();
-    // One that is gone, and one of another process, in between.
+    // One that is gone, and one of another process.
     names[5] = server.new_name();
     names[9] = Name::new(ProcKey(server.key().0 ^ 1), 0);
     let query = server.query(names.iter().copied(), TIMEOUT).unwrap();
@@ -109,8 +109,8 @@ fn one_query_covers_many_names() {
     assert!(server.query([], TIMEOUT).is_err());
 }
 
-/// The kernel may say of a packet and a hang-up behind it that there is nothing but the hang-up, to a call that does not
-/// wait: once in thousands of answers, if the sides do not run at the same time.
+/// If a packet and a hang-up arrive during a non-blocking receive, the kernel may report the hang-up only:
+/// once in thousands of replies, if the sides do not run at the same time.
 #[test]
 fn every_query_is_answered() {
     let server = FdServer::get(SocketNamespace::new("").unwrap()).unwrap();
@@ -126,7 +126,7 @@ fn every_query_is_answered() {
     });
 }
 
-/// A process that does not answer is asked once, whoever wants to know how often; also if it does not even open.
+/// A process that does not reply is queried once, also when its backlog is full.
 #[test]
 fn unanswered_query_does_not_block() {
     let server = FdServer::get(SocketNamespace::new("").unwrap()).unwrap();
@@ -144,7 +144,7 @@ fn unanswered_query_does_not_block() {
     let accept = || rustix::net::accept_with(&listener, rustix::net::SocketFlags::NONBLOCK).ok();
     let client = accept().unwrap();
     assert!(accept().is_none(), "asked once");
-    // More than may wait there, and the question that is put when one of them is let in.
+    // Fills the backlog; the next query is sent when one connection is accepted.
     let waiting: Vec<_> = std::iter::from_fn(|| client::connect(server.namespace(), key).unwrap()).collect();
     let QueryResult::Pending(late) =
         server.wait(server.query([name], TIMEOUT).unwrap(), Duration::ZERO).unwrap()
@@ -171,7 +171,7 @@ fn unanswered_query_does_not_block() {
     }
 }
 
-/// A process that lives and hangs up has nothing to give now, and is not dead.
+/// A live process that hangs up has nothing to give now, and is not dead.
 #[test]
 fn query_is_repeated_after_a_hangup() {
     let server = FdServer::get(SocketNamespace::new("").unwrap()).unwrap();
@@ -202,7 +202,7 @@ fn query_is_repeated_after_a_hangup() {
     rustix::net::send(&client, answer.as_bytes(), rustix::net::SendFlags::NOSIGNAL).unwrap();
     let QueryResult::Answered(all) = server.wait(query, TIMEOUT).unwrap() else { panic!("it has answered") };
     assert!(matches!(&all[..], [(_, Err(ConnectError::Op(Error::NoDescriptor)))]));
-    // Who has closed its door has gone.
+    // A closed listener means that the process is gone.
     let query = server.query([name], TIMEOUT).unwrap();
     drop((accept(), listener));
     assert_eq!(server.wait(query, TIMEOUT).err(), Some(ConnectError::Gone));
@@ -235,7 +235,7 @@ fn stale_sockets_are_removed_and_others_are_kept() {
     let (mine, theirs) =
         (namespace.file(dir.0.as_ref(), key), format!("{}/uct-posix.12345678.0123456789", dir.0));
     drop(std::os::unix::net::UnixListener::bind(&theirs).unwrap());
-    // Young ones may be about to listen.
+    // A young socket may be about to listen.
     drop(namespace.bind().unwrap());
     assert_eq!(dir.names().len(), 5);
     let old = std::time::SystemTime::now() - Duration::from_secs(60);
@@ -284,17 +284,15 @@ fn malformed_requests_are_survived() {
     for bytes in [&[1][..], &[0; 16], &long, Request::new(&[Name(3)], KeepOpen::Yes).as_bytes()] {
         let socket = connect();
         assert_eq!(send(&socket, bytes), [Status::NotFound; MAX_NAMES]);
-        // And again on the same connection.
         assert_eq!(send(&socket, bytes), [Status::NotFound; MAX_NAMES]);
     }
-    // Who does not stay is sent away with the answer.
     let socket = connect();
     assert_eq!(
         send(&socket, Request::new(&[Name(3)], KeepOpen::No).as_bytes()),
         [Status::NotFound; MAX_NAMES]
     );
     assert_eq!(rustix::net::recv(&socket, &mut [0; 8], rustix::net::RecvFlags::empty()).unwrap().1, 0);
-    // Callers that say nothing, or do not listen.
+    // Clients that send nothing, or do not read.
     let silent: Vec<_> = (0..20).map(|_| connect()).collect();
     for socket in &silent {
         for _ in 0..5 {
@@ -310,7 +308,7 @@ fn malformed_requests_are_survived() {
 fn exit_is_notified_once_to_every_subscriber() {
     let watches = watch::Watches::new().unwrap();
     let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-    // The pair is ours, so the process watched is this one; what strikes is the caller's affair.
+    // The watched process is this one; the test reports its exit.
     let ours = OwnedFd::from(ours);
     let method = watches.identify(ProcKey(9), &ours).unwrap();
     let watch = watches.watch(ProcKey(9), method, ours).unwrap();

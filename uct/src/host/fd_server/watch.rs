@@ -1,5 +1,5 @@
-//! Deaths: which processes the fd server watches, and which interfaces want to know. Filled when peers are attached, read
-//! by interfaces at leisure. Costs a message nothing: the kernel tells the fd server, the fd server raises a flag.
+//! Watches processes for their death. Entries are made when peers are attached. It costs messages nothing:
+//! the kernel notifies the fd server's thread, which raises the alarms of interfaces.
 
 use super::lock;
 use super::namespace::ProcKey;
@@ -13,7 +13,7 @@ use ucs::Errno;
 use ucs::sys::proc::{WatchError, pid, start_time};
 use ucs::sys::{Epoll, EventFd, PeerCred, PidFd, ProcId};
 
-/// The processes watched, and the set the fd server sleeps on.
+/// The watched processes, and the epoll set that the thread sleeps on.
 pub struct Watches {
     registry: Arc<Registry>,
 }
@@ -23,11 +23,10 @@ struct Registry {
     pid: u32,
     epoll: Epoll,
     by_key: Mutex<ByKey>,
-    /// Those of which no key is known.
     unkeyed: Mutex<UnkeyedProcesses>,
 }
 
-/// Processes by pid, and how many there were.
+/// Processes without a key, by pid, and how many there were.
 #[derive(Default)]
 struct UnkeyedProcesses {
     by_id: HashMap<ProcId, Weak<ProcWatch>>,
@@ -36,28 +35,26 @@ struct UnkeyedProcesses {
 
 type ByKey = HashMap<ProcKey, Weak<ProcWatch>>;
 
-/// Keys of processes that have none of their own: above those that do (40 bits), below the fd server's tokens.
+/// Keys for processes that have none: above real ones (40 bits), below the thread's tokens.
 const UNKEYED: u64 = 1 << 48;
 
-/// What becomes readable when a process ends.
+/// The descriptor that becomes readable when a process ends.
 enum WatchedFd {
     Process(PidFd),
-    /// The connection to its fd server, where the system cannot say which process that is.
+    /// The connection to its fd server, where the system cannot name the process.
     Socket(OwnedFd),
 }
 
-/// What there is of a process to watch.
+/// How a process can be watched.
 pub enum WatchMethod {
     /// It is watched already.
     Existing(Arc<ProcWatch>),
-    /// The process.
     Process(PidFd),
-    /// Only the connection to its fd server: both sides must keep that.
+    /// By the connection to its fd server only, which both sides must keep.
     Socket,
 }
 
 impl WatchMethod {
-    /// Whether it is not known to have ended.
     pub fn may_be_alive(&self) -> bool {
         match self {
             WatchMethod::Existing(watch) => !watch.check(),
@@ -66,13 +63,12 @@ impl WatchMethod {
         }
     }
 
-    /// Whether the connection must stay.
     pub fn keep_open(&self) -> KeepOpen {
         if matches!(self, WatchMethod::Socket) { KeepOpen::Yes } else { KeepOpen::No }
     }
 }
 
-/// The death of one process, past or to come. Watched while somebody holds it.
+/// The watch of one process, until it is dropped.
 pub struct ProcWatch {
     key: ProcKey,
     notifier: Notifier<Alarm>,
@@ -80,14 +76,13 @@ pub struct ProcWatch {
     registry: Arc<Registry>,
 }
 
-/// An interface's: raised when one of its peers has died.
+/// The alarm of an interface, raised when one of its peers has died.
 pub struct Alarm {
     raised: Flag,
     wake: Arc<EventFd>,
 }
 
 impl Watches {
-    /// None yet.
     pub fn new() -> Result<Watches, Errno> {
         Ok(Watches {
             registry: Arc::new(Registry {
@@ -99,12 +94,11 @@ impl Watches {
         })
     }
 
-    /// What the fd server sleeps on.
     pub fn epoll(&self) -> &Epoll {
         &self.registry.epoll
     }
 
-    /// How the process at the other end of `socket` can be watched, before it is asked anything.
+    /// Determines how the process at the other end of `socket` can be watched, before anything is sent.
     pub fn identify(&self, key: ProcKey, socket: &OwnedFd) -> Result<WatchMethod, ConnectError> {
         if let Some(watch) = lock(&self.registry.by_key).get(&key).and_then(Weak::upgrade) {
             return Ok(WatchMethod::Existing(watch));
@@ -113,14 +107,14 @@ impl Watches {
             Ok(Some(process)) => Ok(WatchMethod::Process(process)),
             Ok(None) => Ok(pidfd_by_pid(socket).map_or(WatchMethod::Socket, WatchMethod::Process)),
             Err(errno) if errno.is_resource() => Err(Error::NoDescriptor.into()),
-            // It took the connection a moment ago.
+            // It accepted the connection a moment ago.
             Err(_) => Err(ConnectError::Gone),
         }
     }
 
-    /// Watches it, from now on or already. It has said all that it was asked at `socket`: what comes there now is the end.
-    pub fn watch(&self, key: ProcKey, sight: WatchMethod, socket: OwnedFd) -> Result<Arc<ProcWatch>, Error> {
-        let fd = match sight {
+    /// Watches a process. All replies at `socket` have been received: its next event is the end.
+    pub fn watch(&self, key: ProcKey, method: WatchMethod, socket: OwnedFd) -> Result<Arc<ProcWatch>, Error> {
+        let fd = match method {
             WatchMethod::Existing(watch) => return Ok(watch),
             WatchMethod::Process(process) => WatchedFd::Process(process),
             WatchMethod::Socket => WatchedFd::Socket(socket),
@@ -132,7 +126,7 @@ impl Watches {
         }
     }
 
-    /// Watches a process of which no key is known, from now on or already.
+    /// Watches a process whose key is unknown.
     pub fn watch_process(&self, id: ProcId) -> Result<Arc<ProcWatch>, ConnectError> {
         let mut unkeyed = lock(&self.registry.unkeyed);
         if let Some(watch) = unkeyed.by_id.get(&id).and_then(Weak::upgrade) {
@@ -154,19 +148,17 @@ impl Watches {
         Ok(watch)
     }
 
-    /// A process, if it is watched.
     pub fn find(&self, key: ProcKey) -> Option<Arc<ProcWatch>> {
         lock(&self.registry.by_key).get(&key).and_then(Weak::upgrade)
     }
 
-    /// Whether a process is watched and has died.
     pub fn is_dead(&self, key: ProcKey) -> bool {
         self.find(key).is_some_and(|watch| watch.is_dead())
     }
 
-    /// A process has ended: whoever wants to know is told.
+    /// Notifies the subscribers of a process that has ended.
     pub fn on_exit(&self, key: ProcKey) {
-        // Otherwise nobody wants to know any more, and its last friend is just taking it off the set.
+        // Otherwise the last watch is just being dropped.
         let Some(watch) = self.find(key) else { return };
         let _ = self.registry.epoll.remove(&watch.fd);
         watch.notifier.notify().iter().filter_map(Weak::upgrade).for_each(|alarm| alarm.raise());
@@ -197,18 +189,18 @@ impl AsFd for WatchedFd {
 }
 
 impl ProcWatch {
-    /// Whether it has happened, as far as the fd server knows. One load.
+    /// Whether the process has died, as far as the thread was notified: one load.
     #[inline]
     pub fn is_dead(&self) -> bool {
         self.notifier.is_notified()
     }
 
-    /// Whether this process watches it: not if its parent did before a fork.
+    /// Whether this process made the watch, rather than its parent before a fork.
     pub fn is_ours(&self) -> bool {
         self.registry.pid == pid()
     }
 
-    /// Whether it has happened: one system call.
+    /// Whether the process has died: one system call.
     pub fn check(&self) -> bool {
         self.is_dead()
             || match &self.fd {
@@ -217,7 +209,7 @@ impl ProcWatch {
             }
     }
 
-    /// Raises the alarm when it happens, or now.
+    /// Raises the alarm when the process dies, or now if it has.
     pub fn subscribe(&self, alarm: &Arc<Alarm>) {
         if !self.notifier.subscribe(alarm) {
             alarm.raise();
@@ -233,11 +225,11 @@ impl std::fmt::Debug for ProcWatch {
 
 impl Drop for ProcWatch {
     fn drop(&mut self) {
-        // The set is our parent's too if we have it by a fork, and so may be the one who holds the lock.
+        // After a fork the set is the parent's, and the lock may be held for ever.
         if !self.is_ours() {
             return;
         }
-        // A process that is dead already has been taken off.
+        // Removed already if the process has died.
         let _ = self.registry.epoll.remove(&self.fd);
         let mut by_key = lock(&self.registry.by_key);
         if by_key.get(&self.key).is_some_and(|watch| watch.strong_count() == 0) {
@@ -246,7 +238,7 @@ impl Drop for ProcWatch {
     }
 }
 
-/// The process by its pid, if it has one here. The door must not have hung up afterwards: then it was still that one's.
+/// The process by its pid, if it is visible here. The socket is checked last: the pid was its then.
 fn pidfd_by_pid(socket: &OwnedFd) -> Option<PidFd> {
     let pid = PeerCred::of(socket).ok()?.pid?;
     let start = start_time(pid).ok()??;
@@ -261,24 +253,23 @@ fn has_hung_up(socket: &OwnedFd) -> bool {
 }
 
 impl Alarm {
-    /// Not raised; `wake` is what an interface sleeps on.
+    /// An alarm not raised; `wake` is the eventfd that the interface sleeps on.
     pub fn new(wake: Arc<EventFd>) -> Arc<Alarm> {
         Arc::new(Alarm { raised: Flag::default(), wake })
     }
 
-    /// Raises it, and wakes who sleeps.
+    /// Raises the alarm and wakes the interface.
     pub fn raise(&self) {
         self.raised.raise();
         let _ = self.wake.signal();
     }
 
-    /// Whether it is raised.
     #[inline(always)]
     pub fn is_raised(&self) -> bool {
         self.raised.is_raised()
     }
 
-    /// Takes it down: true if it was raised.
+    /// Clears the alarm; true if it was raised.
     pub fn take(&self) -> bool {
         self.raised.take()
     }

@@ -1,20 +1,20 @@
-//! What is said at the door: one question about some names, one answer with descriptors. Both sides check what they read.
-//! Used by `ask.rs` and `reply.rs`; does no I/O.
+//! Request and reply: some names, and one result for each, with descriptors. Both sides check what they read.
+//! Used by `client.rs` and `server.rs`; does no I/O.
 
 use super::Name;
 use arrayvec::ArrayVec;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Layout of question and answer, and of what is behind the descriptors.
+/// Version of the layout of both, and of what the descriptors lead to.
 pub const VERSION: u32 = 5;
-/// Most names in a question.
+/// Most names in a request.
 pub const MAX_NAMES: usize = 16;
-/// Most descriptors beside an answer. The system passes 253 at a time.
+/// Most descriptors in a reply. The system passes 253 at a time.
 pub const MAX_FDS: usize = 2 * MAX_NAMES;
 const MAGIC: u32 = u32::from_le_bytes(*b"uctP");
 
-/// First in every version's questions and answers.
+/// Header of requests and replies, equal in every version.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 struct MsgHeader {
@@ -24,7 +24,7 @@ struct MsgHeader {
 
 const HEADER: MsgHeader = MsgHeader { magic: U32::new(MAGIC), version: U32::new(VERSION) };
 
-/// "What is behind these names?"
+/// A request for the exports of these names.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Request {
@@ -34,19 +34,19 @@ pub struct Request {
     names: [U64; MAX_NAMES],
 }
 
-/// The names of a question or, one for one, what is said of them.
+/// One value for each name of a request.
 pub type PerName<T> = ArrayVec<T, MAX_NAMES>;
 
-/// Whether who asks keeps the connection: then the fd server does too, since its end tells of the process's death.
+/// Whether the client keeps the connection. If so the server does too, as its end notifies of the death.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeepOpen {
-    /// The answer ends it.
+    /// The reply ends the connection.
     No,
-    /// Until the asking side hangs up.
+    /// The connection stays until the client hangs up.
     Yes,
 }
 
-/// For each name, in the order of the question, "this", with the descriptors beside it, or why not.
+/// A status for each name of the request, in order.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Reply {
@@ -55,15 +55,14 @@ pub struct Reply {
     ranges: [MemRange; MAX_NAMES],
 }
 
-/// Where a process has memory that it hands out, in its own terms, and what others may do to it.
+/// Memory of a process, by its own addresses, and what others may do to it.
 #[derive(
     FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, PartialEq, Eq, Debug, Default,
 )]
 #[repr(C)]
 pub struct MemRange {
-    /// First address.
     pub addr: U64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: U64,
     /// Bits of an [`Access`](crate::api::Access).
     pub access: U32,
@@ -71,28 +70,27 @@ pub struct MemRange {
 }
 
 impl MemRange {
-    /// The `len` bytes at `addr`.
     pub fn new(addr: u64, len: u64, access: u32) -> MemRange {
         MemRange { addr: addr.into(), len: len.into(), access: access.into(), reserved: 0.into() }
     }
 }
 
-/// Room for a question or an answer, and a byte more: a longer one is neither.
+/// Length of a receive buffer: a byte more than the longest message, to detect longer ones.
 pub const BUF_LEN: usize = size_of::<Reply>() + 1;
 const _: () = assert!(size_of::<Request>() < BUF_LEN);
 
-/// What the fd server says of a name.
+/// The result for one name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// A descriptor follows: memory, which its owner has there.
+    /// One descriptor follows: memory at this range in its owner.
     Memory(MemRange),
-    /// Two follow: an interface's memory, and what wakes it.
+    /// Two descriptors follow: an interface's segment and its eventfd.
     Iface,
-    /// There is nothing of that name (any more).
+    /// There is no such export (any more).
     NotFound,
-    /// Not for this user.
+    /// The client is another user's.
     Denied,
-    /// There is, but it cannot be passed now.
+    /// The export exists, but cannot be passed now.
     RetryLater,
 }
 
@@ -120,7 +118,7 @@ impl Status {
 }
 
 impl Request {
-    /// About `names`, of which the first [`MAX_NAMES`] count.
+    /// A request for `names`, of which the first [`MAX_NAMES`] count.
     pub fn new(names: &[Name], keep_open: KeepOpen) -> Request {
         let count = names.len().min(MAX_NAMES);
         let mut names_out = [U64::ZERO; MAX_NAMES];
@@ -129,7 +127,7 @@ impl Request {
         Request { head: HEADER, keep_open, count: (count as u32).into(), names: names_out }
     }
 
-    /// The names asked for, if this is a question of our version. Another version is told ours.
+    /// The names requested; `None` if malformed or of another version.
     pub fn read(bytes: &[u8]) -> Option<(PerName<Name>, KeepOpen)> {
         let request = Request::read_from_bytes(bytes).ok().filter(|request| request.head == HEADER)?;
         let names = request.names.get(..request.count.get() as usize)?;
@@ -139,7 +137,7 @@ impl Request {
 }
 
 impl Reply {
-    /// With these verdicts; of names that were not asked for it says [`Status::NotFound`].
+    /// A reply with `statuses`, and [`Status::NotFound`] for the remaining places.
     pub fn new(statuses: impl IntoIterator<Item = Status>) -> Reply {
         let (mut bytes_out, mut ranges) =
             ([Status::NotFound.to_byte(); MAX_NAMES], [MemRange::default(); MAX_NAMES]);
@@ -152,7 +150,7 @@ impl Reply {
         Reply { head: HEADER, statuses: bytes_out, ranges }
     }
 
-    /// The verdicts; or the answering side's version where it is not ours; or `None` for nonsense.
+    /// The statuses, or the version of the server if it is another; `None` if malformed.
     pub fn read(bytes: &[u8]) -> Option<Result<[Status; MAX_NAMES], u32>> {
         let (head, _) =
             MsgHeader::read_from_prefix(bytes).ok().filter(|(head, _)| head.magic == HEADER.magic)?;

@@ -1,6 +1,6 @@
-//! Puts and gets by zcopy that wait to be done together: a system call costs far more than what one of them adds to it.
-//! Endpoints add, whoever polls, flushes, fences or does something at once runs what was added; only a poll tells the ends.
-//! Never waits for room: what finds none is done at once.
+//! Zcopy puts and gets that wait to be done together, since a system call costs far more than one more
+//! operation in it. Endpoints add them; a poll, flush, fence or immediate operation submits them; only a poll
+//! reports completions. An operation that finds no room is done at once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -13,14 +13,13 @@ use super::vm::{self, Direction};
 use crate::api::{Comp, EpTag, Error, Iov, Outcome, Refused, Sent, Sink};
 use crate::base::ep_table::EpIdx;
 
-/// Operations that may be under way in an interface, those included whose end nobody has been told yet.
+/// Most operations in flight of an interface, unreported completions included.
 const MAX_IN_FLIGHT: usize = 256;
 
-/// An operation, as its endpoint has checked it.
+/// An operation that its endpoint has checked.
 pub(super) struct Op<'a, M> {
     pub direction: Direction,
     pub list: &'a [Iov<'a, M>],
-    /// Bytes in the list.
     pub len: usize,
     pub remote_addr: u64,
     pub ep: EpIdx,
@@ -29,7 +28,7 @@ pub(super) struct Op<'a, M> {
 /// One side of a system call.
 type Blocks = ArrayVec<libc::iovec, { vm::MAX_BLOCKS }>;
 
-/// What one process is to be asked next: of one way, each operation to one stretch there.
+/// The next system call to one process: one direction, and one remote block for each operation.
 struct Batch {
     direction: Direction,
     local: Blocks,
@@ -38,7 +37,6 @@ struct Batch {
     len: usize,
 }
 
-/// An operation of a batch.
 struct BatchedOp {
     comp: Comp,
     ep: EpIdx,
@@ -46,24 +44,24 @@ struct BatchedOp {
     len: usize,
 }
 
-/// A process's batch, made by the first operation.
+/// The batch of a process, made by the first operation.
 #[derive(Default)]
 pub(super) struct ProcBatch(RefCell<Option<Box<Batch>>>);
 
-/// An operation, or a flush, that is over and not told yet.
+/// A completed operation or flush that is not reported yet.
 struct Finished {
     comp: Comp,
     result: Result<(), Error>,
     tag: EpTag,
 }
 
-/// What waits in an interface.
+/// The batches of an interface.
 pub(super) struct BatchQueue {
     max_ops: usize,
     max_len: usize,
-    /// Processes with something in their batch.
+    /// Processes whose batch is not empty.
     procs: RefCell<Vec<Rc<Proc>>>,
-    /// What is over, in the order in which it was added.
+    /// Completions in order.
     finished: RefCell<VecDeque<Finished>>,
     in_flight: Cell<usize>,
 }
@@ -73,7 +71,7 @@ impl Batch {
         Batch { direction, local: ArrayVec::new(), remote: ArrayVec::new(), ops: ArrayVec::new(), len: 0 }
     }
 
-    /// Adds one that fits in.
+    /// Adds an operation that fits.
     fn add<M>(&mut self, op: &Op<'_, M>, comp: Comp) {
         let before = self.local.len();
         self.local.extend(vm::blocks(op.list).map(|(addr, len)| vm::local_block(addr, len)));
@@ -82,7 +80,7 @@ impl Batch {
         self.len += op.len;
     }
 
-    /// Does all of it. What fails keeps none of the others from being done.
+    /// Runs the batch. A failing operation does not keep the others from being done.
     ///
     /// # Safety
     /// As [`vm::transfer`], for every operation.
@@ -114,7 +112,6 @@ impl Batch {
 }
 
 impl BatchQueue {
-    /// Of so many operations and bytes a system call.
     pub(super) fn new(max_ops: usize, max_len: usize) -> BatchQueue {
         let finished = RefCell::new(VecDeque::with_capacity(MAX_IN_FLIGHT));
         BatchQueue { max_ops, max_len, procs: RefCell::default(), finished, in_flight: Cell::new(0) }
@@ -126,10 +123,11 @@ impl BatchQueue {
         self.in_flight.get() > 0
     }
 
-    /// Takes an operation for later: whether it did. If not it is to be done now, and what was added before it has been. // HOT
+    /// Adds an operation to the batch of its process. False: it is to be done now; those before it have been.
+    /// // HOT
     ///
     /// # Safety
-    /// As [`vm::transfer`], until the operation is over.
+    /// As [`vm::transfer`], until the operation is complete.
     #[inline]
     pub(super) unsafe fn add<M>(&self, proc: &Rc<Proc>, op: &Op<'_, M>, comp: Comp) -> bool {
         let blocks = op.list.iter().fold(0usize, |sum, piece| sum.saturating_add(piece.count));
@@ -159,7 +157,7 @@ impl BatchQueue {
         true
     }
 
-    /// Does what was added for a process. // HOT
+    /// Runs the batch of a process. // HOT
     #[inline]
     pub(super) fn submit(&self, proc: &Proc) {
         if self.is_busy() {
@@ -174,7 +172,6 @@ impl BatchQueue {
         }
     }
 
-    /// The same for all processes.
     pub(super) fn submit_all(&self) {
         loop {
             let Some(proc) = self.procs.borrow().last().cloned() else { return };
@@ -193,22 +190,22 @@ impl BatchQueue {
                 proc.not_found.set(true);
             }
             match (op.comp, result) {
-                // Whoever wants to know flushes; of a death each endpoint is told once, when the fd server has heard of it.
+                // Without a completion a flush tells. The watch reports a death, once for each endpoint.
                 (Comp::None, Ok(()) | Err(Error::PeerDead)) => self.in_flight.set(self.in_flight.get() - 1),
                 (comp, result) => finished.push_back(Finished { comp, result, tag: proc.eps.tag(op.ep) }),
             }
         };
-        // A pid without its process may be another's by now.
+        // The pid of a dead process may be reused.
         if proc.is_dead() {
             batch.ops.drain(..).for_each(|op| end(op, Err(Error::PeerDead)));
             *batch = Batch::new(batch.direction);
             return;
         }
-        // SAFETY: promised to `add` for each, which is under way until here.
+        // SAFETY: promised to `add` for each operation, which is in flight until here.
         unsafe { batch.run(proc.pid, end) };
     }
 
-    /// A flush: what it is for has been done; it is over when that has been told.
+    /// Completes when all completions before it are reported.
     pub(super) fn flush(&self, comp: Comp) -> Outcome {
         match comp {
             _ if self.finished.borrow().is_empty() => return Ok(Sent::Done),
@@ -226,13 +223,13 @@ impl BatchQueue {
         Ok(Sent::InProgress)
     }
 
-    /// Does what was added and tells up to `max` ends: how many.
+    /// Submits all batches and reports up to `max` completions. Returns how many.
     #[inline(never)]
     pub(super) fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         self.submit_all();
         let mut reported = 0;
         while reported < max {
-            // A callback may come here again.
+            // A callback may poll again.
             let Some(Finished { comp, result, tag }) = self.finished.borrow_mut().pop_front() else { break };
             self.in_flight.set(self.in_flight.get() - 1);
             reported += 1;
@@ -256,7 +253,7 @@ mod tests {
     };
     use crate::cma::{Config, Ep, Iface, Rkey};
 
-    /// What polls have told: tokens, and tags of errors.
+    /// Reported completions: tokens, and tags of errors.
     #[derive(Default)]
     struct Reported(Vec<(u64, Result<(), Error>)>);
 
@@ -278,12 +275,12 @@ mod tests {
         rkey: Rkey,
     }
 
-    /// With so many bytes of the peer's, of which the kernel is to make what there is.
+    /// A pair of interfaces and `len` bytes of the peer's that are not mapped.
     fn pair(config: &Config, len: usize) -> Pair {
         let (a, b) = (Iface::open(config).unwrap(), Iface::open(config).unwrap());
         let ep = a.connect(&b.device_addr(), &b.iface_addr()).unwrap();
         let mut remote_mem = vec![0u8; len];
-        // SAFETY: kept with the key, and looked at between polls only.
+        // SAFETY: kept with the key, and read between polls only.
         let mem = unsafe { b.md().register(remote_mem.as_mut_ptr(), len, Access::ALL) }.unwrap();
         let rkey = a.md().unpack_rkey(&b.md().pack_rkey(&mem).unwrap()).unwrap();
         Pair { a, _b: b, ep, remote_mem, rkey }
@@ -296,7 +293,7 @@ mod tests {
 
         fn put(&self, from: &'static [u8], offset: usize, comp: Comp) -> Outcome {
             let iov = [Iov::new(from.as_ptr(), from.len(), None)];
-            // SAFETY: `from` is there for good.
+            // SAFETY: `from` is static.
             unsafe { self.ep.put_zcopy(&iov, self.at(offset), &self.rkey, comp) }
         }
 
@@ -348,14 +345,13 @@ mod tests {
         );
     }
 
-    /// Gets see puts before them, and whatever is done at once comes behind.
     #[test]
     fn operations_stay_in_order() {
         let p = pair(&Config::default(), 64);
         let mut back = [[0u8; 8]; 4];
         let mut get = |n: usize| {
             let iov = [Iov::new(back[n].as_mut_ptr().cast_const(), 8, None)];
-            // SAFETY: not looked at before the flush, or the drop of the endpoint.
+            // SAFETY: not read before the flush, or the drop of the endpoint.
             let got = unsafe { p.ep.get_zcopy(&iov, p.at(0), &p.rkey, Comp::None) };
             assert_eq!(got, Ok(Sent::InProgress));
         };
@@ -373,14 +369,14 @@ mod tests {
         assert_eq!(p.remote_mem[8..16], [9; 8]);
     }
 
-    /// One that fails keeps none of the others from being done, whether it is the first, the last or between.
+    /// The failing operation is the first, the last, or between.
     #[test]
     fn only_failing_operations_report_errors() {
         const FIVES: &[u8] = &[5; 8];
         let p = pair(&Config::default(), 1);
         let page = ucs::mem::page::page_size();
         let map = ucs::mem::Mapping::new(2 * page, Default::default()).unwrap();
-        // SAFETY: the second page of a mapping of the test's own, never touched again by this process.
+        // SAFETY: the second page of a mapping of this test, never touched again.
         unsafe {
             rustix::mm::mprotect(
                 map.as_ptr().wrapping_add(page).cast(),
@@ -390,14 +386,14 @@ mod tests {
         }
         .unwrap();
         let base = map.as_ptr().addr() as u64;
-        // SAFETY: nobody looks at the memory meanwhile.
+        // SAFETY: nobody reads the memory meanwhile.
         let mem = unsafe { p._b.md().register(map.as_ptr(), 2 * page, Access::ALL) }.unwrap();
         let rkey = p.a.md().unpack_rkey(&p._b.md().pack_rkey(&mem).unwrap()).unwrap();
         p.ep.set_tag(EpTag(77));
-        // Bytes into the second page, where there is none, of each operation of 8.
+        // How far each operation of 8 bytes reaches into the unmapped second page.
         for beyond in [[8, 0, 0, 0], [0, 3, 0, 0], [0, 0, 8, 8], [0, 0, 0, 1], [8, 8, 8, 8]] {
             let mut reported = Reported::default();
-            // SAFETY: the first page, which only the kernel writes besides, and not now.
+            // SAFETY: the first page, which the kernel does not write now.
             unsafe { map.as_ptr().write_bytes(0, page) };
             let mut want = Vec::new();
             for (n, beyond) in (0..).zip(beyond) {
@@ -407,7 +403,7 @@ mod tests {
                 };
                 let iov = [Iov::new(FIVES.as_ptr(), 3, None), Iov::new(FIVES.as_ptr(), 5, None)];
                 let comp = if n == 0 { Comp::None } else { Comp::Token(n) };
-                // SAFETY: constants, there for good.
+                // SAFETY: constants.
                 let put = unsafe { p.ep.put_zcopy(&iov, at, &rkey, comp) };
                 assert_eq!(put, Ok(Sent::InProgress));
                 match (n, beyond) {
@@ -420,7 +416,7 @@ mod tests {
             p.a.poll(64, &mut reported);
             assert_eq!(reported.0, want, "{beyond:?}");
             for (n, beyond) in beyond.into_iter().enumerate() {
-                // SAFETY: in the first page, written by nobody now.
+                // SAFETY: in the first page, which nobody writes now.
                 let first = unsafe { map.as_ptr().wrapping_add(n * 8).read_volatile() };
                 assert_eq!(first, if beyond == 0 { 5 } else { 0 }, "{beyond:?} {n}");
             }
@@ -441,7 +437,6 @@ mod tests {
         assert_eq!(reported.0, oks(0..started as u64));
     }
 
-    /// A callback may start operations and flush.
     #[test]
     fn callbacks_may_start_operations() {
         let p = Rc::new(pair(&Config::default(), 8));

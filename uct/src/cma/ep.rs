@@ -1,6 +1,6 @@
-//! An endpoint of `cma`: put and get by the kernel, or by the CPU where the memory is mapped.
-//! Zcopy through the kernel may wait to be done together with others (`batch.rs`); all else is done when the call returns, and
-//! what waits for the same process before it.
+//! An endpoint of `cma`: put and get by the kernel, or by the CPU where the memory is mapped. Zcopy through
+//! the kernel may wait in a batch; everything else is done when its call returns, after what waits for the
+//! same process.
 
 use super::batch::Op;
 use super::iface::{Inner, Proc};
@@ -11,10 +11,9 @@ use crate::base::ep_table::EpIdx;
 use crate::base::{check, direct, iov};
 use std::rc::Rc;
 
-/// Why not one endpoint's key on another's.
 const WRONG_PROCESS: Error = Error::InvalidParam("key of memory of another process");
 
-/// A connection to an interface of this host. Endpoints to the same process share what is known of it.
+/// A connection to a process of this host. Endpoints to one process share its state.
 pub struct Ep {
     peer: Rc<Proc>,
     /// Keeps the interface, and the fd server that watches the peer.
@@ -27,8 +26,8 @@ impl Ep {
         Ep { idx: peer.eps.insert(), peer, own }
     }
 
-    /// The memory of a key, if it is mapped here, for something that is done at once. That is there also when its owner is gone:
-    /// then it is not touched. // HOT
+    /// The mapping of a key, if there is one, for an operation that is done at once. Fails after the death of
+    /// its owner, when it is mapped but not touched any more. // HOT
     #[inline(always)]
     fn resolve<'k>(&self, rkey: &'k Rkey) -> Result<Option<&'k direct::Window>, Error> {
         if self.peer.failure_reported.get() {
@@ -44,23 +43,22 @@ impl Ep {
         Ok(window)
     }
 
-    /// The windows of all keys of a scatter list, if all are mapped here: whether they are.
+    /// Whether all keys of a scatter list are mapped.
     fn resolve_all(&self, remote: &[RemoteIov<'_, Rkey>]) -> Result<bool, Error> {
         remote.iter().try_fold(!self.peer.failure_reported.get(), |all, piece| {
             Ok(all & self.resolve(piece.rkey)?.is_some())
         })
     }
 
-    /// Refuses what the key, which has been [reached](Ep::reach), does not let anyone do to `len` bytes at `remote`, and what
-    /// nobody is there for.
+    /// Checks that the key permits access to `len` bytes at `remote`, and that the process lives.
     #[inline]
     fn check_access(&self, remote: u64, len: usize, rkey: &Rkey, need: Access) -> Result<(), Error> {
         rkey.bounds().offset(remote, len, need)?;
-        // A pid without its process may be another's by now.
+        // The pid of a dead process may be reused.
         if self.peer.is_dead() { Err(Error::PeerDead) } else { Ok(()) }
     }
 
-    /// By the kernel, now.
+    /// Transfers a block by the kernel, now.
     ///
     /// # Safety
     /// As [`api::Ep::put_zcopy`] and [`api::Ep::get_zcopy`].
@@ -78,7 +76,7 @@ impl Ep {
         Ok(Sent::Done)
     }
 
-    /// By the kernel, together with others.
+    /// Transfers a list by the kernel, in a batch if there is room.
     ///
     /// # Safety
     /// As [`api::Ep::put_zcopy`] and [`api::Ep::get_zcopy`].
@@ -94,7 +92,7 @@ impl Ep {
         let len = iov::checked_len(list, direct::MAX_IOV, isize::MAX as usize)?;
         self.check_access(remote, len, rkey, direction.need())?;
         let op = Op { direction, list, len, remote_addr: remote, ep: self.idx };
-        // SAFETY: the caller vouches for the blocks until the completion, the owner's key for the remote range.
+        // SAFETY: the caller vouches for the blocks until the completion, the key for the remote range.
         if unsafe { self.own.batches.add(&self.peer, &op, comp) } {
             self.own.wake();
             return Ok(Sent::InProgress);
@@ -106,11 +104,11 @@ impl Ep {
 }
 
 impl Ep {
-    /// A scatter list, of which nothing is done unless all may be.
+    /// Transfers a scatter list; nothing is done unless all of it is permitted.
     ///
     /// # Safety
     /// As [`api::Ep::put_sgl`] and [`api::Ep::get_sgl`].
-    unsafe fn scattered(
+    unsafe fn transfer_sgl(
         &self,
         direction: Direction,
         list: &[Iov<'_, Mem>],
@@ -137,7 +135,7 @@ impl Drop for Ep {
     }
 }
 
-/// A key's window, which [`Ep::resolve_all`] has found.
+/// The mapping of a key that [`Ep::resolve_all`] has found.
 fn window(rkey: &Rkey) -> Result<&direct::Window, Error> {
     rkey.window().ok_or(Error::RemoteAccess)
 }
@@ -154,7 +152,7 @@ impl api::Ep for Ep {
         self.peer.eps.set_tag(self.idx, tag);
     }
 
-    /// Of active messages, of which there are none.
+    /// There are no active messages.
     fn max_bcopy(&self) -> usize {
         0
     }
@@ -164,7 +162,7 @@ impl api::Ep for Ep {
             Some(window) => direct::put_short(window, bytes, remote),
             None => {
                 let block = Iov::new(bytes.as_ptr(), bytes.len(), None);
-                // SAFETY: nobody may write `bytes` during the call, and it is done with them when it returns.
+                // SAFETY: nobody writes the borrowed `bytes` during the call, which completes the transfer.
                 unsafe { self.transfer(Direction::Write, block, remote, rkey) }
             }
         }
@@ -193,7 +191,7 @@ impl api::Ep for Ep {
             Some(window) => direct::get_short(window, out, remote),
             None => {
                 let block = Iov::new(out.as_mut_ptr().cast_const(), out.len(), None);
-                // SAFETY: `out` is borrowed alone during the call, which is done with it when it returns.
+                // SAFETY: `out` is borrowed mutably during the call, which completes the transfer.
                 unsafe { self.transfer(Direction::Read, block, remote, rkey) }
             }
         }
@@ -246,7 +244,7 @@ impl api::Ep for Ep {
             return unsafe { direct::put_sgl(iov, remote, window) };
         }
         // SAFETY: the caller's promise is the same.
-        unsafe { self.scattered(Direction::Write, iov, remote) }
+        unsafe { self.transfer_sgl(Direction::Write, iov, remote) }
     }
 
     unsafe fn get_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
@@ -255,7 +253,7 @@ impl api::Ep for Ep {
             return unsafe { direct::get_sgl(iov, remote, window) };
         }
         // SAFETY: the caller's promise is the same.
-        unsafe { self.scattered(Direction::Read, iov, remote) }
+        unsafe { self.transfer_sgl(Direction::Read, iov, remote) }
     }
 
     fn flush(&self, comp: Comp) -> Outcome {

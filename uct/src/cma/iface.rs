@@ -1,5 +1,5 @@
-//! The interface of `cma`: an address, and news of peers that have died. There is nothing to receive.
-//! Opened through `any` or directly. Polling costs two loads where nothing waits.
+//! The interface of `cma`: an address, batches, and notifications of deaths; there is nothing to receive. An
+//! idle poll is two loads.
 
 use super::batch::{BatchQueue, ProcBatch};
 use super::vm::{self, Direction};
@@ -28,38 +28,37 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 ucs::config_table! {
     /// Transport `cma`: memory of other processes of one host, by system call.
     pub struct Config, prefix "UCX_CMA_" {
-        /// Let other processes of this user read and write this one's memory where Yama's ptrace_scope is 1. Without
-        /// it peers find no permission there.
+        /// Let other processes of this user read and write this one's memory where Yama's ptrace_scope is 1.
+        /// Without it peers have no permission there.
         pub allow_peers: bool = "y", key "LET_IN";
         /// Map memory that a peer has allocated by a transport of this host, and copy without a system call.
         pub map: bool = "y", key "MAP";
-        /// How long a peer's process may take to answer when it is asked for memory to map. What it does not give by then is copied
-        /// by the kernel; nothing of its is waited for again until it answers.
+        /// How long a peer's process may take to pass memory to map. Memory that it does not pass by then is
+        /// copied by the kernel, and later keys are not waited for until it answers.
         pub answer_timeout: Duration = "1s", key "ANSWER_TIMEOUT";
-        /// Longest put or get by bcopy: those to memory that is not mapped go through a buffer of so many bytes.
+        /// Longest put or get by bcopy: the length of the buffer for memory that is not mapped.
         pub seg_size: usize = "8256", key "SEG_SIZE", unit "bytes", range 64..=1048576;
-        /// Puts and gets by zcopy to one process that are done by one system call. They wait for it until somebody polls, flushes,
-        /// fences, or does anything else with that process. 1: each is done when it is called.
+        /// Most puts and gets by zcopy to one process in one system call. They wait for a poll, flush, fence,
+        /// or any other operation with that process. 1: each is done when it is called.
         pub batch: usize = "16", key "BATCH", unit "operations", range 1..=64;
-        /// Bytes of such a system call, in which other operations of the process's threads may have to wait. One as long is done
-        /// when it is called.
+        /// Most bytes of such a system call, during which other operations of the process's threads may have
+        /// to wait. An operation as long is done when it is called.
         pub batch_bytes: usize = "512k", key "BATCH_BYTES", unit "bytes", range 1..=1073741824;
-        /// Directory of the sockets over which processes pass each other their memory, which is that of `posix`. Empty: what
-        /// UCX_POSIX_SOCKET_DIR says where that is asked, else names of the network namespace.
+        /// Directory of the sockets over which processes pass each other their memory, as for `posix`. Empty:
+        /// the value of UCX_POSIX_SOCKET_DIR if it is set, otherwise names of the network namespace.
         pub socket_dir: String = "", key "SOCKET_DIR";
     }
 }
 
-/// An interface: which process, and where it keeps its number.
+/// An interface address: the process, and where it keeps its key.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 struct Addr {
     pid: U32,
     reserved: U32,
-    /// Key of the process.
     key: U64,
-    /// Address there of a word that holds the key.
-    proof: U64,
+    /// Address of [`Inner::key_word`] there.
+    key_addr: U64,
 }
 
 const _: () = assert!(size_of::<Addr>() == 24);
@@ -75,41 +74,40 @@ pub(super) struct Inner {
     md: Md,
     host: HostKey,
     server: Arc<FdServer>,
-    /// Read by peers as they connect: they know us by it.
-    proof: Box<u64>,
+    /// The key of this process, which peers read as they connect.
+    key_word: Box<u64>,
     alarm: Arc<Alarm>,
     /// Signalled by the alarm.
     wake: Arc<EventFd>,
     handlers: AmTable,
-    /// What is not done yet, or not told.
     pub(super) batches: BatchQueue,
     /// Somebody sleeps until `wake` is signalled.
     armed: Cell<bool>,
-    /// What bcopy packs into, made by the first; away while one is at it.
+    /// The buffer of bcopy, made by the first; away while in use.
     bounce: Cell<Option<Box<[u8]>>>,
-    /// Peers that have died, with how many of their endpoints have been told so.
+    /// Dead peers whose endpoints are not all notified yet.
+    /// Processes that have endpoints, by pid and key.
     failed_peers: FailedPeers<Proc>,
-    /// Processes that endpoints lead to, by pid and key.
     procs: RefCell<HashMap<(u32, ProcKey), Weak<Proc>, FxBuildHasher>>,
 }
 
-/// A process at the other end, as all endpoints to it know it. In memory as here: what each operation needs is together.
+/// A peer process, shared by all endpoints to it. In memory in this order: what each operation needs is
+/// together.
 #[repr(C)]
 pub(super) struct Proc {
     pub pid: u32,
-    /// Its endpoints have been told of its death.
+    /// Set when its endpoints have failed.
     pub failure_reported: Cell<bool>,
-    /// The kernel has not found it, whoever has heard of its death.
+    /// The kernel has not found it, perhaps before the watch was notified.
     pub not_found: Cell<bool>,
     pub key: ProcKey,
     pub watch: Arc<ProcWatch>,
     pub eps: EpTable,
-    /// What it is to be asked next.
     pub batch: ProcBatch,
 }
 
 impl Proc {
-    /// Whether it is known to be dead: nothing is begun any more.
+    /// Whether it is known to be dead: no operation begins any more.
     #[inline]
     pub(super) fn is_dead(&self) -> bool {
         self.watch.is_dead() || self.not_found.get()
@@ -117,13 +115,13 @@ impl Proc {
 }
 
 impl Iface {
-    /// Opens an interface, if the system permits what it does.
+    /// Opens an interface if the system permits the system calls.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
         if let Some(why) = probe::unavailable_reason() {
             return Err(OpenError::Environment(format!("transport '{TL}' is off: {why}")));
         }
         if config.allow_peers && probe::yama_scope() == Some(1) {
-            // Whoever may send us a signal may then look at us, as everywhere without Yama.
+            // As without Yama: whoever may send us a signal may access our memory.
             if let Err(e) = rustix::process::set_ptracer(rustix::process::PTracer::Any) {
                 tracing::debug!("cannot let peers in: {e}");
             }
@@ -180,7 +178,7 @@ fn attr(max_bcopy: usize) -> IfaceAttr {
             | Caps::RKEY_PTR
             | Caps::MR_KEY
             | Caps::FLUSH_REMOTE
-            // Nothing arrives: what it wakes for is what waits for a poll, and the death of a peer.
+            // Nothing arrives: it wakes for completions and for the death of a peer.
             | Caps::EVENT_RECV
             | Caps::EVENT_SEND,
         am: Default::default(),
@@ -208,15 +206,15 @@ impl Addr {
     }
 }
 
-/// The process of an address, watched, if it is still that one and lets us look.
+/// Checks that the process of an address is still the same and permits access, and watches it.
 fn verify(addr: &Addr, server: &FdServer) -> Result<Arc<ProcWatch>, ConnectError> {
     let pid = addr.pid.get();
     let start = start_time(pid).map_err(|errno| Error::Sys { call: "open", errno })?;
     let watch = server.watch(ProcId { pid, start: start.ok_or(ConnectError::Gone)? })?;
     let mut word = 0u64;
     let list = [Iov::<()>::new((&raw mut word).cast(), 8, None)];
-    // SAFETY: `word` is ours; at `proof` the kernel only reads, and only if the process lets us.
-    match unsafe { vm::transfer(Direction::Read, pid, &list, addr.proof.get()) } {
+    // SAFETY: `word` is ours; at `key_addr` the kernel only reads, if the process permits it.
+    match unsafe { vm::transfer(Direction::Read, pid, &list, addr.key_addr.get()) } {
         Ok(()) if word == addr.key.get() && !watch.check() => Ok(watch),
         Ok(()) | Err(Error::RemoteAccess | Error::PeerDead) => Err(ConnectError::Gone),
         Err(Error::Unreachable) => Err(ConnectError::Permission),
@@ -230,12 +228,11 @@ impl Inner {
         if u64::from_le_bytes(bytes) == self.host.0 { Ok(()) } else { Err(ConnectError::OtherHost) }
     }
 
-    /// Longest bcopy.
     pub(super) fn max_bcopy(&self) -> usize {
         self.attr.put.max_bcopy
     }
 
-    /// Lends the buffer of bcopy. Who puts or gets from within a closure of bcopy gets one for the occasion.
+    /// Lends the buffer of bcopy, or a new one to a nested call.
     pub(super) fn with_bounce<R>(&self, body: impl FnOnce(&mut [u8]) -> R) -> R {
         let mut bounce = self.bounce.take().unwrap_or_else(|| vec![0; self.max_bcopy()].into_boxed_slice());
         let result = body(&mut bounce);
@@ -243,7 +240,6 @@ impl Inner {
         result
     }
 
-    /// Whether an address is that of `peer`'s process.
     pub(super) fn is_address_of(&self, peer: &Proc, device: &[u8], iface: &[u8]) -> bool {
         let there = |addr: Addr| (addr.pid.get(), addr.key.get()) == (peer.pid, peer.key.0);
         self.check_host(device).is_ok() && Addr::read_from_bytes(iface).is_ok_and(there)
@@ -264,7 +260,7 @@ impl Inner {
         !self.alarm.is_raised() && !self.batches.is_busy()
     }
 
-    /// Something waits for a poll: whoever sleeps until there is one wakes. // HOT
+    /// Wakes whoever sleeps until there is something to poll. // HOT
     #[inline]
     pub(super) fn wake(&self) {
         if self.armed.get() {
@@ -289,19 +285,19 @@ impl Inner {
         self.failed_peers.add(dead, |proc| &proc.eps);
         let reported = self.failed_peers.notify(max, |proc| &proc.eps, sink);
         if !self.failed_peers.is_empty() {
-            // The rest is for the next poll.
+            // Continues in the next poll.
             self.alarm.raise();
         }
         reported
     }
 
-    /// A process that an endpoint leads to, if it lives.
+    /// A live process that has endpoints.
     fn find_proc(&self, addr: &Addr) -> Option<Rc<Proc>> {
         let who = (addr.pid.get(), ProcKey(addr.key.get()));
         self.procs.borrow().get(&who).and_then(Weak::upgrade).filter(|proc| !proc.is_dead())
     }
 
-    /// The process of an address: proved and watched once for all endpoints to it.
+    /// The process of an address, verified and watched once for all endpoints.
     fn proc(&self, addr: &Addr) -> Result<Rc<Proc>, ConnectError> {
         match self.find_proc(addr) {
             Some(proc) => Ok(proc),
@@ -353,7 +349,7 @@ impl api::Iface for Iface {
             pid: ucs::sys::proc::pid().into(),
             reserved: 0.into(),
             key: self.inner.server.key().0.into(),
-            proof: (std::ptr::from_ref(&*self.inner.proof).addr() as u64).into(),
+            key_addr: (std::ptr::from_ref(&*self.inner.key_word).addr() as u64).into(),
         };
         addr.as_bytes().iter().copied().collect()
     }
@@ -413,7 +409,7 @@ impl api::Iface for Iface {
 
     fn arm(&self, _events: Events) -> Result<bool, Error> {
         self.inner.wake.clear().map_err(|errno| Error::Sys { call: "read", errno })?;
-        // Raised before the signal: one of the two is still to be seen.
+        // The alarm is raised before the signal, so one of the two is still seen.
         let asleep = self.inner.is_idle();
         self.inner.armed.set(asleep);
         Ok(asleep)

@@ -1,5 +1,5 @@
-//! Memory of `cma`: any memory has a key, since the kernel copies to wherever its owner has it. Memory that this domain
-//! allocates is a file of the `posix` kind besides, which a peer maps when it unpacks the key, if it can.
+//! Memory of `cma`. Any memory has a key, since the kernel copies to wherever its owner has it; what this
+//! domain allocates can be mapped too, which a peer does when it unpacks the key.
 
 use super::TL;
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Memory as _};
@@ -13,13 +13,13 @@ use std::time::Duration;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A remote key on its way.
+/// A packed remote key.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 struct PackedKey {
-    /// Key of the owner's process: an endpoint to another one refuses it.
+    /// Key of the owner's process; endpoints to another process refuse it.
     owner: U64,
-    /// What the memory is called if it can be mapped, or 0.
+    /// Name of the memory if it can be mapped, or 0.
     name: U64,
     addr: U64,
     len: U64,
@@ -37,7 +37,7 @@ pub struct Md {
     attr: Rc<MdAttr>,
     shared_mem: host::Md,
     owner: ProcKey,
-    /// Whether to map what can be mapped.
+    /// Whether to map memory that can be mapped.
     map_allocated: bool,
 }
 
@@ -52,19 +52,17 @@ pub struct Rkey {
     memory: KeyMemory,
 }
 
-/// How its memory is reached.
+/// How the memory of a key is reached.
 #[derive(Debug)]
 enum KeyMemory {
-    /// By the kernel.
     Syscall(Range),
-    /// It is mapped here.
     Mapped(Window, #[expect(dead_code, reason = "keeps the window mapped")] Rc<RemoteSegment>),
 }
 
 impl Md {
     pub(super) fn new(server: Arc<FdServer>, map_allocated: bool, answer_timeout: Duration) -> Self {
         let owner = server.key();
-        // Processes are watched from their first endpoint on.
+        // The interface watches processes from their first endpoint on.
         let shared_mem = host::Md::new(TL, server, None, answer_timeout);
         let attr = MdAttr {
             component: TL,
@@ -114,7 +112,7 @@ impl api::Md for Md {
         let mapped = match key.name.get() {
             0 => None,
             _ if !self.map_allocated => None,
-            // Where it cannot be mapped (another network namespace, no descriptor left, a stopped process) the kernel copies.
+            // Without a mapping (other network namespace, no descriptor, stopped process) the kernel copies.
             name => self
                 .shared_mem
                 .remote_segments()
@@ -129,7 +127,7 @@ impl api::Md for Md {
         Ok(Rkey { owner, memory })
     }
 
-    /// Names the process: of its memory the kernel lets those in whom it lets in at all.
+    /// The key of the process: the kernel decides who may reach its memory.
     fn mr_key(&self, _mem: &Mem) -> Result<u64, Error> {
         Ok(self.owner.0)
     }
@@ -164,12 +162,12 @@ impl api::Memory for Mem {
 }
 
 impl Rkey {
-    /// The process whose memory it names.
+    /// The process that has the memory.
     pub(super) fn owner(&self) -> ProcKey {
         self.owner
     }
 
-    /// The memory, if it is mapped here. // HOT
+    /// The mapping, if there is one. // HOT
     #[inline(always)]
     pub(super) fn window(&self) -> Option<&Window> {
         match &self.memory {
@@ -178,7 +176,7 @@ impl Rkey {
         }
     }
 
-    /// The memory in its owner's terms. // HOT
+    /// The range in its owner's addresses. // HOT
     #[inline(always)]
     pub(super) fn bounds(&self) -> &Range {
         match &self.memory {

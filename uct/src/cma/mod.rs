@@ -1,21 +1,21 @@
-//! Transport `cma`, device `memory`: put and get in the memory of another process of this host by one system call, a
-//! single copy with nothing in between. For memory that the peer did not get from an allocator of ours; what it did
-//! is mapped and copied to without a system call. Carries no active messages: it serves beside `posix`.
+//! Transport `cma`, device `memory`: put and get in the memory of another process of this host by one system
+//! call, a single copy. Memory that the peer allocated by a transport of this host is mapped instead and
+//! copied without a system call. Carries no active messages: it serves beside `posix`.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | `probe.rs` | is it permitted, and if not, by whom? |
+//! | `probe.rs` | whether the system calls are permitted, and their cost |
 //! | `vm.rs` | the two system calls |
-//! | `batch.rs` | operations that wait to be done by one of them, and their ends |
+//! | `batch.rs` | operations that wait to be done by one system call |
 //! | `md.rs` | registered and allocated memory, and keys |
-//! | `iface.rs`, `ep.rs` | the contract |
+//! | `iface.rs`, `ep.rs` | the interface and the endpoint |
 //!
-//! # Who is at the other end
+//! # Identity of the peer
 //!
-//! The system calls name a process by its pid, and pids are used again. An address therefore carries a random number and
-//! where its interface keeps it: connecting reads it there, which proves the right and the process in one. From then
-//! on the process is watched; once it has died no call is made any more, and what is mapped of it is not touched. Proof
-//! and watch are shared by all endpoints to a process.
+//! The system calls name a process by its pid, and pids are reused. So an address carries a random key and
+//! where its process keeps it: connecting reads the key there, which proves identity and permission at once.
+//! From then on the process is watched; once it has died no call is made, and what is mapped of it is not
+//! touched. All endpoints to a process share this.
 
 mod batch;
 mod ep;

@@ -1,5 +1,5 @@
-//! Whether this process may use the system calls at all, and if not, who forbids it and what to do about it; and what they
-//! cost here. Called when an interface opens. Tries, and then reads what the system says about itself; changes nothing.
+//! Whether this process may use the system calls, and if not, why and what helps; and what they cost. Called
+//! when an interface opens. Changes nothing.
 
 use super::vm::{self, Direction};
 use crate::api::{Error, Iov, Linear, RmaPerf};
@@ -8,15 +8,15 @@ use std::sync::OnceLock;
 use std::time::Instant;
 use ucs::Errno;
 
-/// Linux' number of the capability that overrides the rules of ptrace.
+/// Number of the capability that overrides the rules of ptrace.
 const CAP_SYS_PTRACE: u32 = 19;
 
-/// Why the transport cannot be used here, in words for people; `None` if nothing speaks against it. A particular peer may
-/// still be out of reach: another user's, or one in another pid namespace. Connecting tells.
+/// Why the transport cannot be used here, as text for users; `None` if it can. A particular peer may still be
+/// unreachable, of another user or pid namespace: connecting shows that.
 pub fn unavailable_reason() -> Option<String> {
     let (from, mut to) = (0x5eed_u64, 0u64);
     let list = [Iov::<()>::new((&raw mut to).cast(), 8, None)];
-    // SAFETY: both words are this function's own; `to` is looked at after the call only.
+    // SAFETY: both words are local; `to` is read after the call only.
     let result =
         unsafe { vm::transfer(Direction::Read, std::process::id(), &list, (&raw const from).addr() as u64) };
     match result {
@@ -40,12 +40,12 @@ pub fn unavailable_reason() -> Option<String> {
     forbidden_by_yama(yama_scope(), capabilities(&status))
 }
 
-/// What was measured between two processes on an AMD EPYC: put and get.
+/// Costs of put and get measured between two processes on an AMD EPYC.
 const MEASURED_ON_EPYC: RmaPerf = RmaPerf::all(Linear::new(1600.0, 16e9), Linear::new(1600.0, 18e9));
 
-/// What a put and a get cost. On Intel's processors, of which kernels make very different things, it is measured, once in a
-/// process, within some 200 us, in its own memory: between two it is the same there. On others it is not, as a copy within one
-/// processor's caches is so much faster; there it is what was measured once.
+/// Costs of put and get. On Intel processors, where kernels differ widely, they are measured once in a
+/// process, in its own memory, within some 200 us. On others a copy within one processor's caches would be
+/// misleadingly fast, so fixed values are used.
 pub fn costs() -> RmaPerf {
     static COSTS: OnceLock<RmaPerf> = OnceLock::new();
     *COSTS.get_or_init(|| {
@@ -77,7 +77,7 @@ fn cost(direction: Direction) -> Option<Linear> {
     let best = |len| {
         let once = |_| {
             let begun = Instant::now();
-            // SAFETY: of both vectors, which outlive the call, the one that is written is nobody else's, and not looked at.
+            // SAFETY: both vectors outlive the call; the one that is written is exclusive and not read.
             let moved = unsafe {
                 vm::transfer(
                     direction,
@@ -93,10 +93,10 @@ fn cost(direction: Direction) -> Option<Linear> {
     Some(Linear::through((SHORT, best(SHORT)?), (LONG, best(LONG)?)))
 }
 
-/// What Yama's rule means for processes that are not each other's parents.
+/// Why Yama forbids access between unrelated processes.
 fn forbidden_by_yama(scope: Option<u32>, capabilities: u64) -> Option<String> {
     match scope {
-        // With 1 a process may let others in, which an interface does as it opens (`UCX_CMA_LET_IN`).
+        // With 1 an interface permits access when it opens (`UCX_CMA_LET_IN`).
         None | Some(0 | 1) => None,
         Some(2) if capabilities & 1 << CAP_SYS_PTRACE != 0 => None,
         Some(scope) => Some(format!(
@@ -107,12 +107,12 @@ fn forbidden_by_yama(scope: Option<u32>, capabilities: u64) -> Option<String> {
     }
 }
 
-/// Yama's rule; `None` where there is no Yama.
+/// The value of ptrace_scope; `None` without Yama.
 pub fn yama_scope() -> Option<u32> {
     fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
 }
 
-/// The effective capabilities, from the text of `/proc/PID/status`.
+/// The effective capabilities in the text of `/proc/PID/status`.
 fn capabilities(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)

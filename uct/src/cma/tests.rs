@@ -1,4 +1,5 @@
-//! What only `cma` promises; the rest is in the conformance suite, where memory is allocated and so mapped.
+//! Tests of what `cma` alone promises; the rest is in the conformance suite, where memory is allocated and so
+//! mapped.
 
 use super::{Config, Ep, Iface, Rkey};
 use crate::api::{
@@ -14,14 +15,14 @@ fn pair() -> (Iface, Iface, Ep) {
 
 /// The key of registered memory, as the peer has it.
 fn key_of(a: &Iface, b: &Iface, memory: &mut [u8], access: Access) -> Rkey {
-    // SAFETY: the tests keep `memory` longer than they use the key, and look at it between operations only.
+    // SAFETY: the tests keep `memory` longer than the key, and read it between operations only.
     let mem = unsafe { b.md().register(memory.as_mut_ptr(), memory.len(), access) }.unwrap();
     a.md().unpack_rkey(&b.md().pack_rkey(&mem).unwrap()).unwrap()
 }
 
 fn put(ep: &Ep, bytes: &[u8], to: *const u8, rkey: &Rkey) -> Outcome {
     let iov = [Iov::new(bytes.as_ptr(), bytes.len(), None)];
-    // SAFETY: the flush, or else the call itself, is done with `bytes` when it returns.
+    // SAFETY: the flush, or else the call itself, completes the operation.
     match unsafe { ep.put_zcopy(&iov, to.addr() as u64, rkey, Default::default()) }? {
         Sent::InProgress => ep.flush(Default::default()),
         Sent::Done => Ok(Sent::Done),
@@ -41,13 +42,13 @@ fn unallocated_memory_is_reached_by_syscall() {
     let mut back = vec![0u8; 99_999];
     let iov =
         [Iov::new(back.as_mut_ptr(), 40_000, None), Iov::new(back[40_000..].as_mut_ptr(), 59_999, None)];
-    // SAFETY: `back` is not looked at before the flush has returned.
+    // SAFETY: `back` is not read before the flush has returned.
     let got = unsafe { ep.get_zcopy(&iov, base.addr() as u64 + 1, &rkey, Default::default()) };
     assert_eq!((got, ep.flush(Default::default())), (Ok(Sent::InProgress), Ok(Sent::Done)));
     assert_eq!(back, bytes);
 }
 
-/// What a closure of bcopy puts and gets does not go through the buffer that the closure was given.
+/// Operations nested in a closure of bcopy use another buffer than the closure's.
 #[test]
 fn bcopy_closures_may_put_and_get() {
     let (a, b, ep) = pair();
@@ -87,7 +88,7 @@ fn allocated_memory_is_mapped() {
     assert_eq!(unsafe { at.wrapping_add(4).read() }, b'o');
 }
 
-/// What another transport of this host has allocated, at whatever place names are, and a part of it.
+/// Memory of another transport, in another socket namespace too, and a part of it.
 #[test]
 fn memory_allocated_by_posix_is_mapped() {
     use crate::any;
@@ -105,11 +106,11 @@ fn memory_allocated_by_posix_is_mapped() {
         let rkey = peer.md().unpack_rkey(&packed).unwrap();
         let at = peer.md().rkey_ptr(&rkey, mem.addr().addr() as u64 + 100, 8).expect("it is mapped");
         assert_ne!(at, mem.addr().wrapping_add(100));
-        // SAFETY: inside the set's memory, which nobody else touches.
+        // SAFETY: inside the set's memory, which nobody else uses.
         unsafe { mem.addr().wrapping_add(100).write(7) };
-        // SAFETY: mapped as long as the key, and written by nobody now.
+        // SAFETY: mapped as long as the key, and not written now.
         assert_eq!(unsafe { at.read() }, 7);
-        // SAFETY: a part of the set's memory, registered for no longer.
+        // SAFETY: a part of the set's memory, registered for a shorter time.
         let part = unsafe { owner.md().register(mem.addr().wrapping_add(4096), 64, Access::ALL) }.unwrap();
         let rkey = peer.md().unpack_rkey(&owner.md().pack_rkey(&part).unwrap()).unwrap();
         let first = part.addr().addr() as u64;
@@ -121,7 +122,7 @@ fn memory_allocated_by_posix_is_mapped() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Not a test: the other process of the next one. Says where it is, and lives until its input ends.
+/// The child process of the next test. Prints its address, and lives until its input ends.
 #[test]
 #[ignore = "started by peer_failures_are_reported_up_to_max"]
 fn child_process() {
@@ -177,7 +178,7 @@ fn peer_failures_are_reported_up_to_max() {
     let key = u64::from_le_bytes(iface[8..16].try_into().unwrap());
     let rkey = here.md().rkey_from_mr_key(key, 4096, 1).unwrap();
     let iov = [Iov::new(b"x".as_ptr(), 1, None)];
-    // SAFETY: a constant; nobody is asked for what may not be there.
+    // SAFETY: a constant; the remote address need not exist.
     let put = unsafe { eps[9].put_zcopy(&iov, 4096, &rkey, Comp::Token(WAITING)) };
     assert_eq!(put, Ok(Sent::InProgress));
     // SAFETY: as above.
@@ -196,7 +197,7 @@ fn peer_failures_are_reported_up_to_max() {
     assert_eq!(reported.0, [0]);
     assert_eq!((here.poll(0, &mut reported), here.is_idle()), (0, false));
     assert_eq!(here.arm(Default::default()), Ok(false), "there is more to be told");
-    // Who has gone meanwhile is not told.
+    // A dropped endpoint is not notified.
     eps.pop();
     for n in 1..MANY - 1 {
         assert!(!here.is_idle());
@@ -221,7 +222,7 @@ fn keys_bound_the_access() {
     let rkey = key_of(&a, &b, &mut there, Access::REMOTE_READ);
     assert_eq!(put(&ep, &[1; 8], base, &rkey), denied);
     assert_eq!(there.iter().map(|&b| u32::from(b)).sum::<u32>(), 8);
-    // A key of another process, by its own word: of memory that is mapped here, and that is not.
+    // A key that claims another owner, for memory that is mapped here and that is not.
     let mine = b.md().alloc(&AllocReq::new(8, "test")).unwrap();
     let mut packed = b.md().pack_rkey(&mine).unwrap();
     packed[0] ^= 1;
@@ -260,7 +261,7 @@ fn addresses_are_verified() {
     assert_eq!(a.connect(&device, &iface[1..]).err(), Some(ConnectError::Malformed));
 }
 
-/// Not measured, but printed: what is known of a process is asked for once.
+/// Prints the time: a process is verified only once.
 #[test]
 fn endpoints_share_the_process_state() {
     const MANY: usize = 500;

@@ -1,27 +1,27 @@
-//! `process_vm_readv` and `process_vm_writev` over lists of local blocks. Called by `ep.rs`, `iface.rs` and `probe.rs`.
-//! The kernel checks every address on either side; nothing here looks behind a pointer. All is done at return.
+//! `process_vm_readv` and `process_vm_writev` over lists of local blocks. The kernel checks every address on
+//! either side. A transfer is complete when its call returns.
 
 use crate::api::{Access, Error, Iov};
 use crate::base::iov::Fragment;
 use arrayvec::ArrayVec;
 use ucs::Errno;
 
-/// Blocks of one system call. The kernel takes 1024; more than these few it does not do faster.
+/// Most blocks of one system call. The kernel takes 1024, but more than these are not faster.
 pub(super) const MAX_BLOCKS: usize = 64;
-/// Bytes of one system call; the kernel stops short of 2 GiB.
+/// Most bytes of one system call; the kernel stops short of 2 GiB.
 const MAX_BYTES: usize = 1 << 30;
 
-/// Which way the bytes go.
+/// Direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// From the other process into the blocks.
+    /// From the other process into the local blocks.
     Read,
-    /// From the blocks into the other process.
+    /// From the local blocks into the other process.
     Write,
 }
 
 impl Direction {
-    /// What the key of the memory there has to let one do.
+    /// The right that the remote key must have.
     pub(super) fn need(self) -> Access {
         match self {
             Direction::Read => Access::REMOTE_READ,
@@ -30,11 +30,11 @@ impl Direction {
     }
 }
 
-/// Moves the bytes of the blocks from or to `remote_addr` of process `pid`. // HOT
+/// Transfers the blocks from or to `remote_addr` of process `pid`. // HOT
 ///
 /// # Safety
-/// The blocks must be valid for reads, or for writes by nobody else if the way is [`Direction::Read`]; and what is at `remote_addr`
-/// must be the peer's to give: it has named it in a key, or it is ours and nobody looks.
+/// The blocks must be valid for reads, or exclusively for writes if the direction is [`Direction::Read`]. The
+/// remote range must be named by a key of the peer, or be ours and unused.
 pub unsafe fn transfer<M>(
     direction: Direction,
     pid: u32,
@@ -69,7 +69,7 @@ pub unsafe fn transfer<M>(
     }
 }
 
-/// Moves the bytes of fragments of two lists, a batch of them a system call.
+/// Transfers the fragments of two lists, a batch in each system call.
 ///
 /// # Safety
 /// As [`transfer`], for every fragment.
@@ -88,7 +88,7 @@ pub unsafe fn transfer_fragments<'a, M: 'a, K: 'a>(
         {
             local.push(local_block(f.addr, f.len));
             remote.push(remote_block(f.remote, f.len));
-            // Only the first can be longer than MAX_BYTES: it is a batch of its own.
+            // Only the first can be longer than MAX_BYTES: it is alone in its batch.
             sum = usize::min(sum + f.len, MAX_BYTES);
         }
         let len = local.iter().map(|iov| iov.iov_len).sum();
@@ -99,23 +99,21 @@ pub unsafe fn transfer_fragments<'a, M: 'a, K: 'a>(
     Ok(())
 }
 
-/// The blocks of a list, first byte and length of each.
+/// The blocks of a list: address and length.
 pub(super) fn blocks<'a, M>(list: &'a [Iov<'_, M>]) -> impl Iterator<Item = (*mut u8, usize)> + 'a {
     list.iter()
         .flat_map(|piece| (0..piece.count).map(|n| (piece.addr.wrapping_add(n * piece.stride), piece.len)))
 }
 
-/// A block of ours.
 pub(super) fn local_block(addr: *mut u8, len: usize) -> libc::iovec {
     libc::iovec { iov_base: addr.cast(), iov_len: len }
 }
 
-/// A stretch of the other process.
 pub(super) fn remote_block(at: u64, len: usize) -> libc::iovec {
     libc::iovec { iov_base: std::ptr::without_provenance_mut(at as usize), iov_len: len }
 }
 
-/// Leaves out the first `skip` bytes, which are fewer than there are.
+/// Skips the first `skip` bytes of a longer list.
 fn advance(mut list: &mut [libc::iovec], mut skip: usize) -> &mut [libc::iovec] {
     while skip >= list[0].iov_len {
         skip -= list[0].iov_len;
@@ -126,13 +124,13 @@ fn advance(mut list: &mut [libc::iovec], mut skip: usize) -> &mut [libc::iovec] 
     list
 }
 
-/// The kernel did not go on, behind so many bytes.
+/// A transfer that the kernel refused to continue after `done` bytes.
 pub(super) struct PartialTransfer {
     pub done: usize,
     pub why: Error,
 }
 
-/// One batch, in as many calls as the kernel wants. Both lists have `len` bytes.
+/// Transfers one batch, in as many calls as the kernel needs. Both lists have `len` bytes.
 ///
 /// # Safety
 /// As [`transfer`].
@@ -151,7 +149,7 @@ pub(super) unsafe fn transfer_blocks(
         if done >= left {
             return Ok(());
         }
-        // A page of the other process could not be reached, or a signal came: what is left says which.
+        // A remote page was not reachable, or a signal came: the next call shows which.
         left -= done;
         (local, remote) = (advance(local, done), advance(remote, done));
     }
@@ -181,7 +179,7 @@ unsafe fn syscall(
     }
 }
 
-/// What the kernel's refusal means.
+/// The error for the kernel's errno.
 #[cold]
 fn syscall_error(errno: Errno) -> Error {
     match errno {
@@ -198,7 +196,7 @@ mod tests {
     use super::*;
 
     fn transfer_self(direction: Direction, list: &[Iov<'_, ()>], remote_ptr: *const u8) -> Result<(), Error> {
-        // SAFETY: the tests own both sides and look at neither meanwhile.
+        // SAFETY: the tests own both sides and read neither meanwhile.
         unsafe { transfer(direction, std::process::id(), list, remote_ptr.addr() as u64) }
     }
 
@@ -206,7 +204,7 @@ mod tests {
     fn many_blocks_are_split_into_calls() {
         let mut remote = vec![0u8; 3000];
         let local: Vec<u8> = (0..6000).map(|i| i as u8).collect();
-        // 300 blocks of 10, every other 10 bytes left out, and empty ones between.
+        // 300 blocks of 10 bytes, 10 bytes apart, and empty ones between.
         let blocks = Iov { addr: local.as_ptr().cast_mut(), len: 10, stride: 20, count: 290, mem: None };
         let empty = Iov::new(local.as_ptr(), 0, None);
         let tail = Iov { addr: local[5800..].as_ptr().cast_mut(), len: 10, stride: 20, count: 10, mem: None };
@@ -225,16 +223,16 @@ mod tests {
     fn unmapped_range_is_an_error() {
         let map = ucs::mem::Mapping::new(1 << 16, Default::default()).unwrap();
         let hole = map.as_ptr().wrapping_add(1 << 15);
-        // SAFETY: half of a mapping of the test's own, unused, and never touched again by this process.
+        // SAFETY: half of a mapping of this test, unused and never touched again.
         unsafe { rustix::mm::mprotect(hole.cast(), 1 << 15, rustix::mm::MprotectFlags::empty()) }.unwrap();
         let mut local = vec![7u8; 1 << 16];
         let list = [Iov::new(local.as_mut_ptr(), 1 << 16, None)];
         assert_eq!(transfer_self(Direction::Write, &list, map.as_ptr()), Err(Error::RemoteAccess));
         assert_eq!(transfer_self(Direction::Read, &list, hole), Err(Error::RemoteAccess));
-        // SAFETY: the first half is still mapped, and written by the kernel before it met the hole.
+        // SAFETY: the first half is still mapped; the kernel wrote it before it met the hole.
         assert_eq!(unsafe { hole.wrapping_sub(1).read_volatile() }, 7);
         let one = [Iov::new(local.as_mut_ptr(), 1, None)];
-        // SAFETY: no process has this id, so nothing is touched.
+        // SAFETY: no process has this id.
         let gone = unsafe { transfer::<()>(Direction::Write, (1 << 22) + 1, &one, 4096) };
         assert_eq!(gone, Err(Error::PeerDead));
     }

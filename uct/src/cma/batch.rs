@@ -16,7 +16,6 @@ use crate::base::ep_table::EpIdx;
 /// Most operations in flight of an interface, unreported completions included.
 const MAX_IN_FLIGHT: usize = 256;
 
-/// An operation that its endpoint has checked.
 pub(super) struct Op<'a, M> {
     pub direction: Direction,
     pub list: &'a [Iov<'a, M>],
@@ -25,7 +24,6 @@ pub(super) struct Op<'a, M> {
     pub ep: EpIdx,
 }
 
-/// One side of a system call.
 type Blocks = ArrayVec<libc::iovec, { vm::MAX_BLOCKS }>;
 
 /// The next system call to one process: one direction, and one remote block for each operation.
@@ -44,7 +42,6 @@ struct BatchedOp {
     len: usize,
 }
 
-/// The batch of a process, made by the first operation.
 #[derive(Default)]
 pub(super) struct ProcBatch(RefCell<Option<Box<Batch>>>);
 
@@ -55,13 +52,11 @@ struct Finished {
     tag: EpTag,
 }
 
-/// The batches of an interface.
 pub(super) struct BatchQueue {
     max_ops: usize,
     max_len: usize,
     /// Processes whose batch is not empty.
     procs: RefCell<Vec<Rc<Proc>>>,
-    /// Completions in order.
     finished: RefCell<VecDeque<Finished>>,
     in_flight: Cell<usize>,
 }
@@ -71,7 +66,6 @@ impl Batch {
         Batch { direction, local: ArrayVec::new(), remote: ArrayVec::new(), ops: ArrayVec::new(), len: 0 }
     }
 
-    /// Adds an operation that fits.
     fn add<M>(&mut self, op: &Op<'_, M>, comp: Comp) {
         let before = self.local.len();
         self.local.extend(vm::blocks(op.list).map(|(addr, len)| vm::local_block(addr, len)));
@@ -81,7 +75,6 @@ impl Batch {
     }
 
     /// Runs the batch. A failing operation does not keep the others from being done.
-    ///
     /// # Safety
     /// As [`vm::transfer`], for every operation.
     unsafe fn run(&mut self, pid: u32, mut finished: impl FnMut(BatchedOp, Result<(), Error>)) {
@@ -125,7 +118,6 @@ impl BatchQueue {
 
     /// Adds an operation to the batch of its process. False: it is to be done now; those before it have been.
     /// // HOT
-    ///
     /// # Safety
     /// As [`vm::transfer`], until the operation is complete.
     #[inline]
@@ -195,7 +187,6 @@ impl BatchQueue {
                 (comp, result) => finished.push_back(Finished { comp, result, tag: proc.eps.tag(op.ep) }),
             }
         };
-        // The pid of a dead process may be reused.
         if proc.is_dead() {
             batch.ops.drain(..).for_each(|op| end(op, Err(Error::PeerDead)));
             *batch = Batch::new(batch.direction);
@@ -253,7 +244,6 @@ mod tests {
     };
     use crate::cma::{Config, Ep, Iface, Rkey};
 
-    /// Reported completions: tokens, and tags of errors.
     #[derive(Default)]
     struct Reported(Vec<(u64, Result<(), Error>)>);
 

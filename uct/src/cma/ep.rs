@@ -59,7 +59,6 @@ impl Ep {
     }
 
     /// Transfers a block by the kernel, now.
-    ///
     /// # Safety
     /// As [`api::Ep::put_zcopy`] and [`api::Ep::get_zcopy`].
     unsafe fn transfer(
@@ -77,7 +76,6 @@ impl Ep {
     }
 
     /// Transfers a list by the kernel, in a batch if there is room.
-    ///
     /// # Safety
     /// As [`api::Ep::put_zcopy`] and [`api::Ep::get_zcopy`].
     #[inline]
@@ -105,7 +103,6 @@ impl Ep {
 
 impl Ep {
     /// Transfers a scatter list; nothing is done unless all of it is permitted.
-    ///
     /// # Safety
     /// As [`api::Ep::put_sgl`] and [`api::Ep::get_sgl`].
     unsafe fn transfer_sgl(
@@ -135,7 +132,6 @@ impl Drop for Ep {
     }
 }
 
-/// The mapping of a key that [`Ep::resolve_all`] has found.
 fn window(rkey: &Rkey) -> Result<&direct::Window, Error> {
     rkey.window().ok_or(Error::RemoteAccess)
 }

@@ -57,7 +57,6 @@ struct Addr {
     pid: U32,
     reserved: U32,
     key: U64,
-    /// Address of [`Inner::key_word`] there.
     key_addr: U64,
 }
 
@@ -77,26 +76,22 @@ pub(super) struct Inner {
     /// The key of this process, which peers read as they connect.
     key_word: Box<u64>,
     alarm: Arc<Alarm>,
-    /// Signalled by the alarm.
     wake: Arc<EventFd>,
     handlers: AmTable,
     pub(super) batches: BatchQueue,
-    /// Somebody sleeps until `wake` is signalled.
     armed: Cell<bool>,
     /// The buffer of bcopy, made by the first; away while in use.
     bounce: Cell<Option<Box<[u8]>>>,
-    /// Dead peers whose endpoints are not all notified yet.
+
     /// Processes that have endpoints, by pid and key.
     failed_peers: FailedPeers<Proc>,
     procs: RefCell<HashMap<(u32, ProcKey), Weak<Proc>, FxBuildHasher>>,
 }
 
-/// A peer process, shared by all endpoints to it. In memory in this order: what each operation needs is
-/// together.
+/// A peer process, shared by all endpoints to it. In this order in memory, for operations.
 #[repr(C)]
 pub(super) struct Proc {
     pub pid: u32,
-    /// Set when its endpoints have failed.
     pub failure_reported: Cell<bool>,
     /// The kernel has not found it, perhaps before the watch was notified.
     pub not_found: Cell<bool>,
@@ -285,13 +280,11 @@ impl Inner {
         self.failed_peers.add(dead, |proc| &proc.eps);
         let reported = self.failed_peers.notify(max, |proc| &proc.eps, sink);
         if !self.failed_peers.is_empty() {
-            // Continues in the next poll.
             self.alarm.raise();
         }
         reported
     }
 
-    /// A live process that has endpoints.
     fn find_proc(&self, addr: &Addr) -> Option<Rc<Proc>> {
         let who = (addr.pid.get(), ProcKey(addr.key.get()));
         self.procs.borrow().get(&who).and_then(Weak::upgrade).filter(|proc| !proc.is_dead())

@@ -13,7 +13,6 @@ use std::time::Duration;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A packed remote key.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 struct PackedKey {
@@ -37,7 +36,6 @@ pub struct Md {
     attr: Rc<MdAttr>,
     shared_mem: host::Md,
     owner: ProcKey,
-    /// Whether to map memory that can be mapped.
     map_allocated: bool,
 }
 
@@ -52,7 +50,6 @@ pub struct Rkey {
     memory: KeyMemory,
 }
 
-/// How the memory of a key is reached.
 #[derive(Debug)]
 enum KeyMemory {
     Syscall(Range),
@@ -162,7 +159,6 @@ impl api::Memory for Mem {
 }
 
 impl Rkey {
-    /// The process that has the memory.
     pub(super) fn owner(&self) -> ProcKey {
         self.owner
     }

@@ -8,7 +8,6 @@ use std::sync::OnceLock;
 use std::time::Instant;
 use ucs::Errno;
 
-/// Number of the capability that overrides the rules of ptrace.
 const CAP_SYS_PTRACE: u32 = 19;
 
 /// Why the transport cannot be used here, as text for users; `None` if it can. A particular peer may still be
@@ -112,7 +111,6 @@ pub fn yama_scope() -> Option<u32> {
     fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
 }
 
-/// The effective capabilities in the text of `/proc/PID/status`.
 fn capabilities(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)

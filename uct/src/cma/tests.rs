@@ -13,7 +13,6 @@ fn pair() -> (Iface, Iface, Ep) {
     (a, b, ep)
 }
 
-/// The key of registered memory, as the peer has it.
 fn key_of(a: &Iface, b: &Iface, memory: &mut [u8], access: Access) -> Rkey {
     // SAFETY: the tests keep `memory` longer than the key, and read it between operations only.
     let mem = unsafe { b.md().register(memory.as_mut_ptr(), memory.len(), access) }.unwrap();
@@ -88,7 +87,6 @@ fn allocated_memory_is_mapped() {
     assert_eq!(unsafe { at.wrapping_add(4).read() }, b'o');
 }
 
-/// Memory of another transport, in another socket namespace too, and a part of it.
 #[test]
 fn memory_allocated_by_posix_is_mapped() {
     use crate::any;
@@ -197,7 +195,6 @@ fn peer_failures_are_reported_up_to_max() {
     assert_eq!(reported.0, [0]);
     assert_eq!((here.poll(0, &mut reported), here.is_idle()), (0, false));
     assert_eq!(here.arm(Default::default()), Ok(false), "there is more to be told");
-    // A dropped endpoint is not notified.
     eps.pop();
     for n in 1..MANY - 1 {
         assert!(!here.is_idle());

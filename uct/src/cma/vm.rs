@@ -11,17 +11,13 @@ pub(super) const MAX_BLOCKS: usize = 64;
 /// Most bytes of one system call; the kernel stops short of 2 GiB.
 const MAX_BYTES: usize = 1 << 30;
 
-/// Direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// From the other process into the local blocks.
     Read,
-    /// From the local blocks into the other process.
     Write,
 }
 
 impl Direction {
-    /// The right that the remote key must have.
     pub(super) fn need(self) -> Access {
         match self {
             Direction::Read => Access::REMOTE_READ,
@@ -31,7 +27,6 @@ impl Direction {
 }
 
 /// Transfers the blocks from or to `remote_addr` of process `pid`. // HOT
-///
 /// # Safety
 /// The blocks must be valid for reads, or exclusively for writes if the direction is [`Direction::Read`]. The
 /// remote range must be named by a key of the peer, or be ours and unused.
@@ -70,7 +65,6 @@ pub unsafe fn transfer<M>(
 }
 
 /// Transfers the fragments of two lists, a batch in each system call.
-///
 /// # Safety
 /// As [`transfer`], for every fragment.
 pub unsafe fn transfer_fragments<'a, M: 'a, K: 'a>(
@@ -99,7 +93,6 @@ pub unsafe fn transfer_fragments<'a, M: 'a, K: 'a>(
     Ok(())
 }
 
-/// The blocks of a list: address and length.
 pub(super) fn blocks<'a, M>(list: &'a [Iov<'_, M>]) -> impl Iterator<Item = (*mut u8, usize)> + 'a {
     list.iter()
         .flat_map(|piece| (0..piece.count).map(|n| (piece.addr.wrapping_add(n * piece.stride), piece.len)))
@@ -113,7 +106,6 @@ pub(super) fn remote_block(at: u64, len: usize) -> libc::iovec {
     libc::iovec { iov_base: std::ptr::without_provenance_mut(at as usize), iov_len: len }
 }
 
-/// Skips the first `skip` bytes of a longer list.
 fn advance(mut list: &mut [libc::iovec], mut skip: usize) -> &mut [libc::iovec] {
     while skip >= list[0].iov_len {
         skip -= list[0].iov_len;
@@ -131,7 +123,6 @@ pub(super) struct PartialTransfer {
 }
 
 /// Transfers one batch, in as many calls as the kernel needs. Both lists have `len` bytes.
-///
 /// # Safety
 /// As [`transfer`].
 pub(super) unsafe fn transfer_blocks(
@@ -179,7 +170,6 @@ unsafe fn syscall(
     }
 }
 
-/// The error for the kernel's errno.
 #[cold]
 fn syscall_error(errno: Errno) -> Error {
     match errno {

@@ -17,7 +17,6 @@ use ucs::mem::{FixedMap, SharedMem};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A packed remote key: the name of the memory, and where its owner has it mapped.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 struct PackedKey {
@@ -41,7 +40,6 @@ pub struct Md {
 struct Inner {
     attr: MdAttr,
     remote_segments: RemoteSegments,
-    /// Own allocations by first address.
     allocations: RefCell<BTreeMap<usize, Allocated>>,
 }
 
@@ -67,7 +65,6 @@ struct Allocated {
 struct Shared {
     export: Export,
     map: Arc<SharedMem>,
-    /// The mapping at the address that was requested, if one was.
     fixed: Option<FixedMap>,
     method: AllocMethod,
     md: Weak<Inner>,
@@ -188,7 +185,6 @@ impl api::Md for Md {
         }
         let remote = access & (Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         let by_this_domain = || self.allocation(addr.addr(), len).map(|it| (it.name, it.access));
-        // Of another domain of this process.
         let in_process = || self.inner.remote_segments.server().memory_at(addr.addr() as u64, len as u64);
         let allocated = match remote.is_empty() {
             true => None,
@@ -235,7 +231,6 @@ impl api::Md for Md {
 }
 
 impl Mem {
-    /// Name of the memory, if peers can map it.
     pub(crate) fn name(&self) -> Option<Name> {
         self.name
     }

@@ -30,20 +30,17 @@ pub struct RemoteSegment {
     _watch: Option<Arc<ProcWatch>>,
 }
 
-/// A cached segment and its last use.
 struct CachedSegment {
     segment: Rc<RemoteSegment>,
     last_used: Cell<u64>,
 }
 
-/// The remote segments of one memory domain.
 pub struct RemoteSegments {
     server: Arc<FdServer>,
     /// Raised when an owner dies; `None` if the transport watches by itself.
     alarm: Option<Arc<Alarm>>,
     /// Owners of segments, until their death is handled.
     watches: RefCell<HashMap<ProcKey, Arc<ProcWatch>, FxBuildHasher>>,
-    /// The segments in use.
     segments: RefCell<HashMap<Name, Weak<RemoteSegment>, FxBuildHasher>>,
     cached: RefCell<HashMap<Name, CachedSegment, FxBuildHasher>>,
     use_count: Cell<u64>,
@@ -55,7 +52,6 @@ pub struct RemoteSegments {
 impl RemoteSegment {
     /// A part of the segment, with the rights of `access` that its owner grants.
     pub fn window(&self, addr: u64, len: usize, access: Access) -> Result<Window, Error> {
-        // An address below the segment wraps to a huge offset.
         let (into, all) = (addr.wrapping_sub(self.range.addr.get()), self.map.len());
         if into > all as u64 || len > all - into as usize {
             return Err(Error::RemoteAccess);
@@ -78,7 +74,6 @@ impl RemoteSegment {
     }
 }
 
-/// The rights that the owner grants.
 fn access(range: &MemRange) -> Access {
     Access::from_bits_truncate(range.access.get())
 }
@@ -127,7 +122,6 @@ impl RemoteSegments {
         }
     }
 
-    /// Whether a query to that process is overdue.
     fn is_unresponsive(&self, owner: ProcKey) -> bool {
         let mut queries = self.queries.borrow_mut();
         let overdue = queries.extract_if(|name, queries| name.owner() == owner && queries.is_overdue());
@@ -145,7 +139,6 @@ impl RemoteSegments {
     fn keep_query(&self, name: Name, query: Box<Query>) {
         let mut queries = self.queries.borrow_mut();
         if queries.len() == MAX_QUERIES {
-            // Replies that nobody fetched.
             queries.clear();
         }
         queries.insert(name, query);
@@ -171,7 +164,6 @@ impl RemoteSegments {
         Ok(segment)
     }
 
-    /// Watches the owner of a segment, unless it is this process.
     fn watch(&self, owner: ProcKey, watch: Arc<ProcWatch>) -> Option<Arc<ProcWatch>> {
         let alarm = self.alarm.as_ref().filter(|_| owner != self.server.key())?;
         if let Entry::Vacant(new) = self.watches.borrow_mut().entry(owner) {
@@ -244,20 +236,17 @@ impl RemoteSegments {
         self.watches.borrow_mut().extract_if(|_, watch| watch.is_dead()).collect()
     }
 
-    /// Drops the cached segments and queries of a dead process.
     pub fn forget(&self, owner: ProcKey) {
         self.cached.borrow_mut().retain(|name, _| name.owner() != owner);
         self.queries.borrow_mut().retain(|name, _| name.owner() != owner);
     }
 
-    /// Numbers of cached segments and of open queries.
     #[cfg(test)]
     pub fn counts(&self) -> (usize, usize) {
         (self.cached.borrow().len(), self.queries.borrow().len())
     }
 }
 
-/// The error of an operation whose segment cannot be mapped.
 fn map_error(e: MemError) -> Error {
     match e {
         MemError::Gone { .. } => Error::PeerDead,

@@ -17,7 +17,6 @@ use crate::base::{check, direct, iov};
 use std::ptr::{NonNull, copy_nonoverlapping};
 use std::rc::Rc;
 
-/// Longest data of a short message.
 const MAX_SHORT: usize = INLINE - 1;
 
 /// A connection to an interface of this host. Endpoints to the same peer share its attachment.
@@ -64,7 +63,6 @@ impl Ep {
     }
 }
 
-/// The error of an operation whose peer could not be attached.
 #[cold]
 fn op_error(why: ConnectError) -> Error {
     match why {
@@ -181,8 +179,7 @@ impl api::Ep for Ep {
 
     fn max_bcopy(&self) -> usize {
         let known = self.peer.link().map(Link::max_packet).or_else(|| self.peer.default_max_packet());
-        // If neither segment nor name tells the limit, the peer must answer. If it does not, sends will say
-        // why.
+        // Neither segment nor name tells the limit: the peer must answer. If not, sends will say why.
         known
             .or_else(|| self.attach_blocking().ok().map(Link::max_packet))
             .unwrap_or(self.own.attr.am.max_bcopy + 1)
@@ -330,8 +327,7 @@ impl api::Ep for Ep {
     }
 
     fn pending_add(&self, op: Pending) -> Result<PendingQueued, Error> {
-        // A peer that cannot be attached has room for the call that says so; one that has not answered has
-        // none.
+        // A peer that cannot be attached has room for the call that says so, one that is silent has none.
         let has_room = || match self.link() {
             Ok(link) => link.has_room(self),
             Err(why) => why != Refused::NoResource,

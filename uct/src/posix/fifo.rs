@@ -16,12 +16,10 @@
 use std::cell::Cell;
 use ucs::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// An intent that names no ticket.
 pub const NO_TICKET: u64 = u64::MAX;
 
 /// The reader sleeps or is about to: wake it.
 pub const ARMED: u32 = 1;
-/// The reader has closed: nothing is read any more.
 #[cfg_attr(loom, expect(dead_code, reason = "no model closes"))]
 pub const CLOSED: u32 = 2;
 
@@ -107,7 +105,6 @@ pub fn stuck(head: &AtomicU64, ticket: u64) -> bool {
     ahead != 0 && ahead < 1 << 63
 }
 
-/// Whether a writer may hold `ticket`, by its intent.
 pub fn names(intent: &AtomicU64, ticket: u64) -> bool {
     // SYNC(intent)
     intent.load(Ordering::Acquire) == ticket
@@ -139,8 +136,7 @@ pub fn arm(state: &AtomicU32, head: &AtomicU64, ticket: u64) -> bool {
     false
 }
 
-/// A fence for models only: loom treats SeqCst accesses as AcqRel, and only its fences are sequentially
-/// consistent.
+/// A fence for models: loom treats SeqCst accesses as AcqRel, only its fences are stronger.
 #[inline(always)]
 fn model_fence() {
     #[cfg(loom)]

@@ -69,7 +69,6 @@ pub(super) struct Inner {
     peers: RefCell<HashMap<Name, Weak<Peer>, FxBuildHasher>>,
     /// Peers that have closed and whose name was connected again: they are notified of the death too.
     closed_peers: RefCell<Vec<Weak<Peer>>>,
-    /// Failed peers whose endpoints are not all notified yet.
     failed_peers: FailedPeers<Peer>,
     handlers: AmTable,
     pub(super) attr: IfaceAttr,
@@ -142,7 +141,6 @@ impl Iface {
         self.inner.rx.stats()
     }
 
-    /// The peer of an address, new or known; attached by the first call that needs it.
     fn peer(&self, device: &[u8], iface: &[u8]) -> Result<Rc<Peer>, ConnectError> {
         let inner = &self.inner;
         let own = inner.rx.export();
@@ -157,7 +155,6 @@ impl Iface {
         }
         let peer = Rc::new(Peer::new(name));
         if inner.rx.has_peer_failed() && peer.has_died(own.server()) {
-            // Endpoints made before have been notified.
             peer.mark_failed();
         }
         if peers.len() == peers.capacity() {
@@ -199,7 +196,6 @@ fn attr(config: &Config) -> IfaceAttr {
         tx_depth: Some(config.fifo_size as usize),
         latency: Latency { fixed: 60.0, per_ep: 0.0 },
         overhead: 10.0,
-        // What one processor fetches of another's writes.
         bandwidth: 25e9,
         reg_cost: (1000.0, 0.1),
         rma: RmaPerf::all(Linear::new(20.0, 18e9), Linear::new(20.0, 18e9)),
@@ -240,9 +236,8 @@ impl Inner {
         self.rx.on_sent(to, ticket, tx_line);
     }
 
-    /// Attaches a peer's segment if it is not yet: a few system calls, and waiting for the peer's fd server
-    /// for at most `wait`. `None` if it has not answered; [`ConnectError::NoAnswer`] once the answer timeout is
-    /// over.
+    /// Attaches a peer's segment if it is not yet, waiting for its fd server for at most `wait`. `None` if
+    /// it has not answered; [`ConnectError::Silent`] once the answer timeout is over.
     pub(super) fn attach<'a>(
         &self,
         peer: &'a Peer,
@@ -266,7 +261,6 @@ impl Inner {
     /// Attaches a peer's segment for a send, which waits only briefly.
     pub(super) fn attach_briefly<'a>(&self, peer: &'a Peer) -> Result<Option<&'a Link>, ConnectError> {
         let start = Instant::now();
-        // Of many stopped peers one is waited for, not each.
         let timed_out_recently =
             self.last_timeout.get().is_some_and(|then| start - then < FIRST_ANSWER_WAIT * 16);
         let wait = match peer.has_query() || timed_out_recently {
@@ -316,7 +310,6 @@ impl Inner {
             if name == peer.name() {
                 ours = received;
             } else if let (Ok(received), Some(other)) = (received, self.find_peer(name)) {
-                // An error is returned to its own query.
                 other.set_fetched(received, self.rx.alarm());
             }
         }
@@ -369,7 +362,6 @@ impl Inner {
         !peer.has_failed() && (self.is_alive(peer) || !self.is_drained(peer))
     }
 
-    /// Keeps a closed peer whose name is about to be connected again.
     #[cold]
     fn keep_closed(&self, closed: &Rc<Peer>) {
         let mut closed_peers = self.closed_peers.borrow_mut();
@@ -390,7 +382,6 @@ impl Inner {
         reported
     }
 
-    /// Finds the peers that have died and fails their endpoints.
     fn collect_failed_peers(&self) {
         let mut peers: Vec<Rc<Peer>> = self.peers.borrow().values().filter_map(Weak::upgrade).collect();
         peers.extend(self.closed_peers.borrow().iter().filter_map(Weak::upgrade));

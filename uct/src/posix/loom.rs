@@ -150,7 +150,6 @@ struct OrphanedEntry {
     words: [AtomicU64; 4],
     entry: Writer,
     dead: [AtomicU32; 4],
-    /// Written by the owner of the entry.
     owned: UnsafeCell<u64>,
 }
 
@@ -160,7 +159,6 @@ unsafe impl Sync for OrphanedEntry {}
 unsafe impl Send for OrphanedEntry {}
 
 impl OrphanedEntry {
-    /// Process 1 owns the entry and lives, or has died holding ticket 0.
     fn new(owner_died: bool) -> Self {
         OrphanedEntry {
             head: AtomicU64::new(owner_died.into()),
@@ -275,7 +273,6 @@ fn writer_table_model_only_dead_writers_are_skipped() {
             .into();
         let first = fifo.classify(0);
         assert!(matches!(first, TicketState::Held | TicketState::Abandoned), "{first:?}");
-        // The tickets of the successors are published in the end.
         for ticket in [1, 2] {
             assert_ne!(fifo.classify(ticket), TicketState::Abandoned, "{ticket}");
         }

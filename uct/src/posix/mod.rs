@@ -7,10 +7,8 @@
 //! |---|---|
 //! | `fifo.rs` | the synchronisation of the FIFO alone; `loom.rs` has its models |
 //! | `writer_table.rs`, `slot_map.rs` | the synchronisation of writers' entries and of slots |
-//! | `seg.rs` | layout of a segment: header, writer table, cells, slots |
-//! | `addr.rs` | addresses |
-//! | `peer.rs` | the writing side: a peer's segment, attached |
-//! | `pending_order.rs` | the order of sends while endpoints wait for room |
+//! | `seg.rs`, `addr.rs` | layout of a segment; addresses |
+//! | `peer.rs`, `pending_order.rs` | the writing side: a peer's segment, attached |
 //! | `rx.rs` | the reading side: polls, kept messages, tickets of dead writers |
 //! | `tuning/` | what adapts polling to the machine |
 //! | `iface.rs`, `ep.rs` | the interface and the endpoint |
@@ -24,31 +22,27 @@
 //! cell's word. The reader polls one word. A packet of up to 48 bytes travels in one cache line, word and
 //! sender included.
 //!
-//! A writer's entry has room for one ticket. So while a closure packs, other sends through the same link find
-//! no room: the cached tail says full meanwhile, and the usual path needs no extra check.
-//!
 //! # A writer that dies
 //!
-//! A writer may be killed between claim and publish. Before each claim it stores the ticket in its entry of
-//! the writer table. When the reader finds a ticket claimed but unpublished for a while, it asks whether the
-//! writers whose entries name it are alive. The winner of the claim is among them until it has published; the
-//! losers move on to another ticket as soon as they run. If none of them is alive, the reader skips the
-//! ticket. Time plays no part, so a live writer never loses its ticket.
+//! Before each claim a writer stores the ticket in its entry of the writer table. When the reader finds a
+//! ticket claimed but unpublished for a while, it asks whether the writers whose entries name it are alive.
+//! The winner of the claim is among them until it has published; the losers move on to another ticket as soon
+//! as they run. If none of them is alive, the reader skips the ticket. Time plays no part, so a live writer
+//! never loses its ticket.
 //!
 //! # A reader that dies
 //!
 //! The kernel notifies the fd server, which raises the alarm of every interface that has attached the dead
 //! process or unpacked a key of it. Once what the process sent is read, the next poll reports
 //! [`PeerDead`](crate::api::Error::PeerDead) for each endpoint to it, and every call on them fails, also
-//! those that only touch its memory, which stays mapped as long as a key exists.
-//! [`Ep::check`](crate::api::Ep::check) and [`Ep::flush`](crate::api::Ep::flush) know at once. An interface
-//! closed by a live process is noticed by the next send to it.
+//! those that only touch its memory, which stays mapped while a key exists.
+//! [`Ep::check`](crate::api::Ep::check) and [`Ep::flush`](crate::api::Ep::flush) know at once. A closed
+//! interface of a live process is noticed by the next send.
 //!
 //! # What is trusted
 //!
 //! Processes of the same user: whoever may open the segment may write any of it. Nothing read from a peer's
-//! segment is used as an index or length without a bound, and no byte outside the mapping can be reached, so
-//! a peer's bug stays a bad message.
+//! segment is used as an index or length without a bound, so a peer's bug stays a bad message.
 
 mod fifo;
 #[cfg(all(test, loom))]

@@ -25,7 +25,6 @@ const PACKING_OFFSET: u64 = 1 << 30;
 /// Sends that find the FIFO full between two checks of the peer's process.
 const LIVENESS_CHECK_EVERY: u32 = 4096;
 
-/// Bytes of the next packet that are prefetched at most.
 const PREFETCH_LEN: usize = 1024;
 
 pub struct Peer {
@@ -36,7 +35,6 @@ pub struct Peer {
     query: Cell<Option<Box<Query>>>,
     /// It was gone when it was to be attached, or its process has died: every call on its endpoints fails.
     failed: Cell<bool>,
-    /// The death has been reported: its endpoints fail.
     reported: Cell<bool>,
     /// The ticket below which all is that it can have sent, once it is dead.
     drain_limit: Cell<Option<u64>>,
@@ -44,7 +42,6 @@ pub struct Peer {
     pub waiting: WaitingQueues,
 }
 
-/// An attached peer.
 pub struct Link {
     seg: Segment,
     /// The ticket after our last one: the next one, unless another writer has claimed it.
@@ -54,14 +51,11 @@ pub struct Link {
     slot_len: usize,
     /// Best layout for the last packet in a slot: the length of the next one is unknown until it is packed.
     layout: Cell<SlotLayout>,
-    /// The payload-access hint when the tail was last read.
     payloads_unread: Cell<bool>,
-    /// The tail when it was last read: by it there is room, or the shared one is read. It stays at full while
-    /// an endpoint [waits](WaitingQueues), and is ahead of any head while a packet is being
-    /// [packed](Packing).
+    /// The tail when it was last read; the shared one is read only if by it there is no room. At full
+    /// while an endpoint [waits](WaitingQueues); ahead of any head while a packet is [packed](Packing).
     cached_tail: Cell<u64>,
     saved_tail: Cell<u64>,
-    /// Name of our interface, for the source word.
     own_name: Name,
     watch: Arc<ProcWatch>,
     dead: Cell<bool>,
@@ -104,7 +98,6 @@ struct Claim<'a> {
 }
 
 impl Peer {
-    /// A peer by the name in its address, not yet queried.
     pub fn new(name: Name) -> Peer {
         let (fetched, query) = (Cell::new(None), Cell::new(None));
         let (failed, reported, drain_limit) = (Cell::new(false), Cell::new(false), Cell::new(None));
@@ -116,7 +109,6 @@ impl Peer {
         self.name
     }
 
-    /// Whether its fd server has yet to be queried for it.
     pub fn needs_query(&self) -> bool {
         self.needs_fetch() && !self.has_query()
     }
@@ -128,7 +120,6 @@ impl Peer {
         is
     }
 
-    /// Whether nothing has been fetched to attach it by.
     fn needs_fetch(&self) -> bool {
         let fetched = self.fetched.take();
         let wanting = fetched.is_none() && self.link.get().is_none() && !self.failed.get();
@@ -136,8 +127,7 @@ impl Peer {
         wanting
     }
 
-    /// Keeps what its fd server returned until it is attached. `alarm` is raised when the peer dies from now
-    /// on.
+    /// Keeps what its fd server returned until it is attached. `alarm` is raised when the peer dies.
     pub fn set_fetched(&self, fetched: Fetched, alarm: &Arc<Alarm>) {
         if self.needs_fetch() {
             fetched.watch.subscribe(alarm);
@@ -153,7 +143,6 @@ impl Peer {
         self.query.set(Some(query));
     }
 
-    /// Drops what its fd server returned; false if there was nothing.
     pub fn drop_fetched(&self) -> bool {
         self.fetched.take().is_some()
     }
@@ -224,7 +213,6 @@ impl Peer {
         self.name.has_default_slots().then_some(DEFAULT_SLOT_LEN)
     }
 
-    /// Whether it can still receive. Contacts its process if it is not attached.
     pub fn is_alive(&self, server: &FdServer) -> bool {
         match self.link.get() {
             Some(link) => link.is_alive(),
@@ -247,7 +235,6 @@ impl Peer {
         }
     }
 
-    /// Whether its process is known to have died, by the watch of this process.
     pub fn has_died(&self, server: &FdServer) -> bool {
         match self.link.get() {
             Some(link) => link.watch.is_dead(),
@@ -270,7 +257,6 @@ impl Link {
         if name.has_default_slots() && shape.slot_len as usize != DEFAULT_SLOT_LEN {
             return Err(ConnectError::Malformed);
         }
-        // A later death is noticed by the watch.
         if fifo::flags(seg.state()) & fifo::CLOSED != 0 || fetched.watch.is_dead() {
             return Err(ConnectError::Gone);
         }
@@ -360,7 +346,6 @@ impl Link {
         } else {
             self.layout.set(SlotLayout::of(len, self.payloads_unread.get()));
             claim.publish(len as u32 | IN_SLOT | layout.bits());
-            // Another writer may be using these lines.
             if is_uncontended {
                 self.prefetch_next(len);
             }
@@ -412,7 +397,6 @@ impl Link {
         self.claim_slow(by)
     }
 
-    /// Claims a ticket when others send too or the FIFO seems full.
     #[inline(never)]
     fn claim_slow(&self, by: &impl Sender) -> Result<Claim<'_>, Refused> {
         let (order, intent) = (by.order(), &self.seg.own_writer().intent);
@@ -492,13 +476,11 @@ impl Link {
         self.dead.get() || fifo::flags(self.seg.state()) & fifo::CLOSED != 0
     }
 
-    /// Makes every send fail from now on.
     fn mark_dead(&self) {
         self.cells.set(0);
         self.dead.set(true);
     }
 
-    /// Handles flags that the reader has raised, seen after publishing.
     #[cold]
     fn on_flags(&self, flags: u32) {
         if flags & fifo::CLOSED != 0 {
@@ -562,7 +544,6 @@ impl Drop for Claim<'_> {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // After a fork the entry is the parent's.
         if !self.watch.is_ours() {
             return;
         }

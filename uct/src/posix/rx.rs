@@ -25,7 +25,6 @@ const MAX_STUCK_INTERVAL: u32 = 1 << 10;
 /// written. Fetched before that, a line has to go back to its writer.
 const PREFETCH_CELLS: u64 = 8;
 
-/// Counters of what should not happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RxStats {
     /// Tickets skipped because their writer died before publishing.
@@ -40,11 +39,9 @@ pub struct Rx {
     next: Cell<u64>,
     /// A message is with its handler: a nested poll must not release it.
     in_handler: Cell<bool>,
-    /// Polls until the next housekeeping.
     polls_left: Cell<u32>,
     /// A message has arrived since the housekeeping before the last one.
     recently_active: Cell<bool>,
-    /// A peer has died or was found dead: some endpoint fails.
     peer_failed: Cell<bool>,
     /// The last poll left messages behind; the lines of the next cells are prefetched.
     has_backlog: Cell<bool>,
@@ -54,7 +51,6 @@ pub struct Rx {
     tuning: Tuning,
     /// The slot bound to each map entry: a private copy, which no peer can change.
     slot_map_copy: Box<[Cell<u32>]>,
-    /// Next ticket at the last housekeeping.
     next_at_check: Cell<u64>,
     /// Rounds of housekeeping until a stuck ticket is checked for, and between two checks.
     stuck_wait: Cell<u32>,
@@ -149,12 +145,10 @@ impl Rx {
         self.peer_failed.get()
     }
 
-    /// Whether peers have died whose endpoints do not fail yet.
     pub fn has_unreported_failure(&self) -> bool {
         self.alarm.is_raised() || self.drain_until.get().is_some()
     }
 
-    /// The ticket after the last one claimed so far.
     pub fn claimed_end(&self) -> u64 {
         self.seg().head().load(Ordering::SeqCst)
     }
@@ -163,7 +157,6 @@ impl Rx {
         self.next.get() >= ticket
     }
 
-    /// Makes the next poll go on failing endpoints.
     pub fn resume_reporting(&self) {
         self.drain_until.set(Some(0));
         self.polls_left.set(1);
@@ -183,14 +176,12 @@ impl Rx {
         self.in_handler.get()
     }
 
-    /// The counters.
     pub fn stats(&self) -> RxStats {
         self.stats.get()
     }
 
     /// Delivers up to `max` messages and returns their number; none while a message is with its handler.
-    /// Calls `on_peer_failed` when peers have died and all they sent is read. Empty: one load of shared
-    /// memory. // HOT
+    /// Calls `on_peer_failed` when peers have died and all they sent is read. // HOT
     #[inline(always)]
     pub fn poll<S: Sink>(&self, max: usize, sink: &mut S, on_peer_failed: impl FnOnce(&mut S)) -> usize {
         // Inline, since an empty poll is latency of the next message. A delayed poll looks at the cell as
@@ -265,8 +256,7 @@ impl Rx {
         match fifo::peek(word, ticket) {
             Some(meta) => Ok((ticket, cell, meta)),
             None => {
-                // No [pause](Self::pause_after_empty_poll): between two calls the caller polls other
-                // interfaces.
+                // No pause: between two calls the caller polls other interfaces.
                 self.polls_left.set(polls_left - 1);
                 Err(PollOne::Empty)
             }
@@ -282,9 +272,8 @@ impl Rx {
         self.tuning.on_sent(to, tx_line, round);
     }
 
-    /// After an empty poll: loads the line again only when it can have changed, see [`load_fence`]. Not
-    /// after a thousand empty polls: the fence would delay what a peer puts to memory that the program
-    /// watches. // HOT
+    /// After an empty poll: loads the line again only when it can have changed. Not after a thousand empty
+    /// polls: the fence would delay what a peer puts to memory that the program watches. // HOT
     #[inline(always)]
     fn pause_after_empty_poll(&self) {
         if self.recently_active.get() {
@@ -292,7 +281,6 @@ impl Rx {
         }
     }
 
-    /// Delivers the packet of `ticket` and those behind it, up to `max`.
     #[inline(never)]
     fn deliver_batch<S: Sink>(&self, mut ticket: u64, mut meta: u32, max: usize, sink: &mut S) -> usize {
         let Some(_taking) = ReentryGuard::begin(&self.in_handler) else { return 0 };
@@ -334,7 +322,6 @@ impl Rx {
     /// it. Honest writers keep away until the ticket is released. `None` if the word is invalid. // HOT
     #[inline(always)]
     fn locate(&self, ticket: u64, cell: &CellRef<'_>, meta: u32) -> Option<(*const u8, usize, Option<u32>)> {
-        // Only the length of a packet in the cell is this small.
         if (meta as usize).wrapping_sub(1) < INLINE {
             return Some((cell.packet().cast_const(), meta as usize, None));
         }
@@ -382,8 +369,7 @@ impl Rx {
         tracing::debug!(len, "packet without content or with an impossible length skipped");
     }
 
-    /// Looks for dead peers and for a ticket whose writer has died. True when peers have died and all they
-    /// sent is read.
+    /// Looks for dead peers and stuck tickets. True when peers have died and all they sent is read.
     #[cold]
     fn housekeeping(&self, events: usize) -> bool {
         self.polls_left.set(self.tuning.next_interval());
@@ -412,7 +398,6 @@ impl Rx {
         }
     }
 
-    /// Skips the next ticket if it is claimed and its writer has died.
     fn check_stuck_ticket(&self) {
         let ticket = self.next.get();
         self.stuck_wait.set(self.stuck_every.get());
@@ -502,7 +487,6 @@ impl SlotStore {
         self.seg.slot(n).expect("bound and spare slots are ours to name")
     }
 
-    /// Takes a slot that is bound to no map entry and holds no kept message.
     fn take_spare(&self) -> Option<u32> {
         let mut spare = self.spare.borrow_mut();
         if spare.is_empty() {

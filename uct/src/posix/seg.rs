@@ -42,7 +42,6 @@ pub const IN_SLOT: u32 = 1 << LEN_BITS;
 const BUFS_SHIFT: u32 = LEN_BITS + 1;
 const PADDING_SHIFT: u32 = BUFS_SHIFT + 2;
 const MAX_PADDING: usize = 31;
-/// Most map entries of a cell.
 const MAX_BUFS_PER_CELL: u32 = 4;
 
 /// The sizes and the name, which every process must agree on.
@@ -60,13 +59,11 @@ pub struct Header {
     pub state: AtomicU32,
 }
 
-/// A message in the FIFO. Its size is three lines, so that the first lines of cells, which every message
-/// uses, spread over all sets of a first-level cache; in half of them two rings would leave too little room
-/// for others.
+/// A message in the FIFO. Three lines, so that the first lines of cells, which every message uses, spread
+/// over all sets of a first-level cache; in half of them two rings would leave too little room.
 #[repr(C, align(64))]
 pub struct CellMem {
     pub word: AtomicU64,
-    /// Name of the sending interface.
     pub source: AtomicU64,
     packet: [u8; INLINE],
 }
@@ -90,15 +87,12 @@ pub struct Shape {
     pub cells: u32,
     /// Map entries that slots are bound to, a power of two. Entry `e` serves tickets of cell `e % cells`.
     pub map_entries: u32,
-    /// Slots, at least as many as map entries.
     pub slots: u32,
     pub slot_len: u32,
-    /// Entries of the writer table.
     pub writers: u32,
 }
 
-/// How a packet lies in its slot, as bits of a cell's word. Chosen by the packet before it, so only speed
-/// depends on it.
+/// How a packet lies in its slot, as bits of a cell's word. Chosen by the packet before: only for speed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SlotLayout(u32);
 
@@ -136,7 +130,6 @@ impl SlotLayout {
         self.0
     }
 
-    /// Logarithm of the map entries used for each cell: 0 to 3.
     #[inline(always)]
     fn bufs_log2(self) -> u32 {
         (self.0 >> BUFS_SHIFT) & 3
@@ -164,7 +157,6 @@ impl Shape {
         wanted.clamp(cells, cells * MAX_BUFS_PER_CELL)
     }
 
-    /// The offsets, if the sizes are valid. They may come from a peer.
     fn offsets(&self) -> Option<Offsets> {
         let sane = self.cells.is_power_of_two()
             && (2..=1 << 16).contains(&self.cells)
@@ -189,13 +181,11 @@ impl Shape {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Segment {
-    /// The first cell and the number of cells less one; first in memory, since every poll and every send uses
-    /// them.
+    /// The first cell and the number of cells less one; first, since every poll and every send uses them.
     cells: (*mut CellMem, u64),
     base: *mut u8,
     shape: Shape,
     offsets: Offsets,
-    /// Offset of our entry in a peer's writer table.
     own_writer_offset: usize,
     mem: Backing,
 }
@@ -240,7 +230,6 @@ impl Segment {
         Segment { shape, offsets, base, cells, own_writer_offset: WRITERS, mem }
     }
 
-    /// Maps a peer's segment and checks its name and version.
     pub fn attach(fd: OwnedFd, name: Name) -> Result<Self, ConnectError> {
         let map = SharedMap::from(SharedMem::from_fd(fd, WRITERS).map_err(connect_error)?);
         let base = map.as_ptr();
@@ -274,7 +263,6 @@ impl Segment {
         let offsets =
             shape.offsets().filter(|offsets| offsets.end <= map.len()).ok_or(ConnectError::Malformed)?;
         let seg = Segment::with_offsets(shape, offsets, base, Backing::Peer(map));
-        // As above, for the page of the first cells.
         let _ = seg.slot_entry(0).compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
         Ok(seg)
     }
@@ -300,7 +288,6 @@ impl Segment {
         unsafe { &*self.base.wrapping_add(offset).cast::<T>() }
     }
 
-    /// The state word: [`fifo::ARMED`], [`fifo::CLOSED`].
     #[inline(always)]
     pub fn state(&self) -> &AtomicU32 {
         // SAFETY: inside the header, aligned by its layout.
@@ -319,7 +306,6 @@ impl Segment {
         unsafe { self.shared(TAIL) }
     }
 
-    /// The [payload-access hint](super::tuning).
     #[inline(always)]
     pub fn payload_hint(&self) -> &AtomicU32 {
         // SAFETY: as for TAIL, in whose line it is; aligned.
@@ -340,7 +326,6 @@ impl Segment {
         WRITERS + (n % self.shape.writers) as usize * size_of::<Writer>()
     }
 
-    /// Makes entry `n` the one that [`Segment::own_writer`] returns.
     pub fn use_writer(&mut self, n: u32) {
         self.own_writer_offset = self.writer_offset(n);
     }
@@ -373,8 +358,7 @@ impl Segment {
         CellRef { at: first.wrapping_add((ticket & mask) as usize), _seg: self }
     }
 
-    /// First byte of slot `n`, valid for `slot_len` bytes behind any [padding](SlotLayout::padding), if it
-    /// exists. // HOT
+    /// First byte of slot `n`, if it exists, valid for `slot_len` bytes behind any padding. // HOT
     #[inline(always)]
     pub fn slot(&self, n: u32) -> Option<*mut u8> {
         if n >= self.shape.slots {

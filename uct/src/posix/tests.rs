@@ -23,7 +23,6 @@ fn pair() -> (Iface, Ep) {
     (iface, ep)
 }
 
-/// The result of a first message, once the peer's fd server has answered.
 fn first(mut send: impl FnMut() -> Outcome) -> Outcome {
     loop {
         match send() {
@@ -82,7 +81,6 @@ fn fifo_has_one_to_four_buffers_per_cell() {
     assert!(odd.starts_with("UCX_POSIX_FIFO_BUFS=100 (override): expected a number"), "{odd}");
 }
 
-/// The lengths use different map entries, and a few messages of each are kept until the end.
 #[test]
 fn mixed_lengths_arrive_intact() {
     let (iface, ep) = pair();
@@ -205,7 +203,6 @@ fn forked_child_drops_its_copies_harmlessly() {
     }
     assert_eq!(got.borrow().len(), 101);
     assert_eq!(ep.check(Default::default()), Ok(Sent::Done));
-    // The writer still owns its entry: another one claims another.
     let third = open(&Source::empty());
     let other = third.connect(&reader.device_addr(), &reader.iface_addr()).unwrap();
     assert_eq!(other.ensure_connected(), Ok(()));
@@ -233,7 +230,6 @@ fn send_to_a_closed_interface_fails() {
     assert_eq!(late.ensure_connected(), Err(ConnectError::Gone));
 }
 
-/// A ping-pong learns a delay, other traffic does not, and everything arrives either way.
 #[test]
 fn ping_pong_delays_polls() {
     let exchange = |setting: &str, a_sends: usize, send: &dyn Fn(&Ep, u64)| {
@@ -276,7 +272,6 @@ fn ping_pong_delays_polls() {
         assert_eq!(ep.am_short_iov(1, &[&bytes[..3], &bytes[3..]]), Ok(Sent::Done));
     };
     for send in [&packet as &dyn Fn(&Ep, u64), &short, &short_iov] {
-        // Above any round trip of this machine.
         assert_eq!(exchange("1s", 1, send), (true, true));
         assert_eq!(exchange("0", 1, send), (false, false), "switched off");
         assert_eq!(exchange("1s", 3, send), (false, false), "no turns");
@@ -484,7 +479,6 @@ fn quiet_interface_still_does_housekeeping() {
     assert_eq!(ep.am_short(5, 1, &[]), Ok(Sent::Done));
     assert!(!iface.is_idle());
     assert_eq!((iface.progress(9), got.borrow().len()), (1, 1));
-    // Each call counts as a poll, so housekeeping comes due.
     let polls = (0..5000).take_while(|_| iface.is_idle()).count();
     assert!((1..1024).contains(&polls), "{polls}");
     assert_eq!(iface.progress(9), 0);
@@ -545,7 +539,6 @@ fn poll_one_takes_or_leaves_one_message() {
     let packet = |n: u64| [&[5][..], &n.to_le_bytes()].concat();
     assert_eq!(*seen.borrow(), [packet(0), packet(1), packet(2)]);
     assert_eq!(*got.borrow(), [1u64.to_le_bytes()]);
-    // Packets in slots too, more than there are slots.
     let long = |n: u8| {
         let pack = |room: &mut [u8]| {
             room[..500].fill(n);

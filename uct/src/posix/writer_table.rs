@@ -12,7 +12,6 @@
 use super::fifo;
 use ucs::sync::{AtomicU64, Ordering};
 
-/// The owner of a free entry.
 const FREE: u64 = 0;
 
 #[repr(C, align(64))]
@@ -50,17 +49,14 @@ impl Writer {
         self.owner.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives the entry back; its owner holds no ticket.
     pub fn release(&self) {
         self.intent.store(fifo::NO_TICKET, Ordering::Release);
         // SYNC(entry)
         self.owner.store(FREE, Ordering::Release);
     }
 
-    /// Whether the owner lives and may hold `ticket`.
     pub fn may_hold(&self, ticket: u64, is_alive: impl Fn(u64) -> bool) -> bool {
-        // SYNC(owner). The intent is read first: a writer that is slow to register has not claimed anything
-        // yet.
+        // SYNC(owner). The intent first: a writer that is slow to register has not claimed anything yet.
         let named = fifo::names(&self.intent, ticket);
         let owner = self.owner.load(Ordering::Acquire);
         named && owner != FREE && is_alive(owner)

@@ -25,7 +25,6 @@ pub const SPIN_TIME: Duration = Duration::from_micros(50);
 /// Pause between two attempts to connect when the backlog is full.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// An export received in a reply.
 pub struct ReceivedExport {
     pub mem: OwnedFd,
     pub kind: ExportKind<OwnedFd>,
@@ -42,7 +41,6 @@ fn connect_error(call: &'static str) -> impl Fn(Errno) -> ConnectError {
     }
 }
 
-/// Connects to the fd server of a process, without waiting.
 fn try_connect(namespace: &SocketNamespace, key: ProcKey) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -63,7 +61,6 @@ fn check_same_user(socket: OwnedFd) -> Result<OwnedFd, ConnectError> {
     if cred.is_same_user() { Ok(socket) } else { Err(ConnectError::Permission) }
 }
 
-/// Waits until `socket` is readable, or for `timeout`.
 pub fn wait_readable(socket: &OwnedFd, timeout: Duration) -> Result<(), ConnectError> {
     let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
     match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)) {
@@ -80,7 +77,6 @@ pub fn send_request(socket: &OwnedFd, names: &[Name], keep_open: KeepOpen) -> Re
     Ok(())
 }
 
-/// One result for each name, in order.
 pub type Replies = PerName<Result<ReceivedExport, ConnectError>>;
 
 /// Receives the reply about `names`; `None` if it has not arrived.

@@ -52,7 +52,6 @@ impl Name {
         Name(owner.0 << (EXPORT_BITS + 1) | export & (CUSTOM_SLOTS - 1))
     }
 
-    /// The name of an interface whose slots have not the default length.
     pub fn with_custom_slots(self) -> Name {
         Name(self.0 | CUSTOM_SLOTS)
     }
@@ -61,13 +60,11 @@ impl Name {
         self.0 & CUSTOM_SLOTS == 0
     }
 
-    /// The process that exports it.
     pub fn owner(self) -> ProcKey {
         ProcKey(self.0 >> (EXPORT_BITS + 1))
     }
 }
 
-/// The kind of memory that is exported.
 #[derive(Clone, Copy, Debug)]
 pub enum ExportKind<W> {
     /// Memory of the program, at this range in its owner.
@@ -82,7 +79,6 @@ struct ExportEntry {
     kind: ExportKind<Arc<EventFd>>,
 }
 
-/// The state that the thread and the process share.
 struct Shared {
     exports: Mutex<HashMap<u64, ExportEntry>>,
     /// The exported memory of the program, by first address.
@@ -110,16 +106,12 @@ pub struct Export {
 
 /// An export fetched from a peer, not validated yet.
 pub struct Fetched {
-    /// Descriptor of the memory.
     pub mem: OwnedFd,
-    /// Kind of the memory.
     pub kind: ExportKind<OwnedFd>,
-    /// The watch of its process.
     pub watch: Arc<ProcWatch>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code leaves the data inconsistent under these locks.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -127,7 +119,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 static SERVERS: Mutex<Vec<Weak<FdServer>>> = Mutex::new(Vec::new());
 
 impl FdServer {
-    /// The fd server of this process in `namespace`, created if there is none.
     pub fn get(namespace: SocketNamespace) -> Result<Arc<FdServer>, OpenError> {
         let mut servers = lock(&SERVERS);
         let pid = ucs::sys::proc::pid();
@@ -158,7 +149,6 @@ impl FdServer {
         &self.namespace
     }
 
-    /// This process, as peers name it.
     pub fn key(&self) -> ProcKey {
         self.key
     }
@@ -168,7 +158,6 @@ impl FdServer {
         self.pid == ucs::sys::proc::pid()
     }
 
-    /// A name that is not in use.
     pub fn new_name(&self) -> Name {
         let exports = lock(&self.shared.exports);
         loop {
@@ -194,10 +183,8 @@ impl FdServer {
         Export { server: self.clone(), name }
     }
 
-    /// Name and rights of the export that contains a whole range, whichever domain of this process allocated
-    /// it.
+    /// Name and rights of the export that contains a whole range, of any domain of this process.
     pub fn memory_at(&self, addr: u64, len: u64) -> Option<(Name, Access)> {
-        // After a fork the exports are the parent's.
         if !self.is_ours() {
             return None;
         }
@@ -251,7 +238,6 @@ impl Export {
 
 impl Drop for Export {
     fn drop(&mut self) {
-        // After a fork the list is the parent's, and may be locked for ever.
         if self.server.is_ours() {
             let gone = lock(&self.server.shared.exports).remove(&self.name.0);
             if let Some(ExportEntry { kind: ExportKind::Memory(range), .. }) = &gone {

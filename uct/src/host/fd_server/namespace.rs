@@ -11,12 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ucs::sys::host;
 
-/// Bits of a process key.
 const KEY_BITS: u32 = 40;
 /// Prefix of every socket's name, before the key in hexadecimal. In a directory, which hosts may share, the
 /// host comes between: only it knows whether somebody listens.
 const PREFIX: &str = "uct-posix.";
-/// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 /// Age from which a socket that nobody listens at is stale: a young one may be about to listen.
 const STALE_AGE: Duration = Duration::from_secs(2);
@@ -25,7 +23,6 @@ const STALE_AGE: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ProcKey(pub u64);
 
-/// A namespace of sockets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SocketNamespace {
     dir: Option<PathBuf>,
@@ -55,12 +52,10 @@ impl SocketNamespace {
         Ok(SocketNamespace { dir, device: boot << 32 | scope & u64::from(u32::MAX) })
     }
 
-    /// The device address: the boot of this kernel in the high half, the namespace in the low half.
     pub fn device_id(&self) -> u64 {
         self.device
     }
 
-    /// Checks that a device address is of this host and namespace.
     pub fn check_reachable(&self, device: u64) -> Result<(), ConnectError> {
         if device == self.device {
             Ok(())
@@ -113,7 +108,6 @@ impl SocketNamespace {
         }
     }
 
-    /// Removes the sockets of dead processes of this host and boot.
     fn remove_stale_sockets(&self, dir: &Path) {
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -136,7 +130,6 @@ impl SocketNamespace {
     }
 }
 
-/// The error of a failed step of opening an fd server.
 pub(super) fn open_error(what: &str, scope: &str, errno: impl Into<ucs::Errno>) -> OpenError {
     match errno.into() {
         ucs::Errno(libc::EMFILE | libc::ENFILE) => Error::NoDescriptor.into(),

@@ -88,7 +88,6 @@ mod tests {
         subscriber.woken.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A subscriber that comes during the notification is notified, and sees the event then.
     #[test]
     fn loom_every_subscriber_is_notified() {
         model(|| {

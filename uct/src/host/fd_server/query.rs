@@ -16,15 +16,11 @@ pub struct Query {
     sent_at: Instant,
     /// An fd server replies in microseconds, a starved one in milliseconds; later it counts as unreachable.
     answer_timeout: Duration,
-    /// Earliest time of the next attempt to receive.
     next_attempt: Instant,
 }
 
-/// State of a query.
 pub enum QueryResult {
-    /// No reply yet.
     Pending(Box<Query>),
-    /// The reply, name by name.
     Answered(Vec<(Name, Result<Fetched, ConnectError>)>),
 }
 

@@ -24,7 +24,6 @@ const FIRST_CLIENT: u64 = 1 << 61;
 /// Pause in accepting when the process or the system is out of descriptors.
 const BACKOFF: Duration = Duration::from_millis(20);
 
-/// The state of the thread.
 pub struct ServerThread {
     listener: OwnedFd,
     namespace: SocketNamespace,
@@ -41,14 +40,11 @@ struct Client {
     is_same_user: bool,
 }
 
-/// Input of a client.
 #[expect(clippy::large_enum_variant, reason = "it is used where it is made, one at a time")]
 enum Received {
     /// A request, its names looked up.
     Request(PerName<Lookup>, KeepOpen),
-    /// Nothing yet.
     Nothing,
-    /// The end of the connection.
     HungUp,
 }
 
@@ -71,7 +67,6 @@ impl ServerThread {
         })
     }
 
-    /// Runs until stopped.
     pub fn run(mut self) {
         let mut tokens = Vec::new();
         loop {
@@ -123,7 +118,6 @@ impl ServerThread {
                 }
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
-            // Also when the system has no descriptor left.
             Err(errno) => {
                 tracing::warn!(%errno, "the fd server cannot accept a client");
                 std::thread::sleep(BACKOFF);
@@ -147,7 +141,6 @@ impl ServerThread {
         }
     }
 
-    /// Accepts again once a spare descriptor can be had.
     fn resume_accept(&mut self) {
         if self.spare.is_none()
             && let Ok(spare) = EventFd::new()
@@ -214,10 +207,8 @@ impl ServerThread {
     }
 }
 
-/// The export of a name, or why there is none.
 type Lookup = Result<ExportEntry, Status>;
 
-/// The reply to a client that cannot be registered now.
 fn retry_later(lookups: &[Lookup]) -> PerName<Lookup> {
     lookups.iter().map(|lookups| Err(lookups.as_ref().err().copied().unwrap_or(Status::RetryLater))).collect()
 }
@@ -233,7 +224,6 @@ fn reply(to: &OwnedFd, lookups: &[Lookup]) -> Result<usize, Errno> {
     }
 }
 
-/// Replies with the descriptors of the first `fd_count` exports.
 fn reply_with(to: &OwnedFd, lookups: &[Lookup], fd_count: usize) -> Result<usize, Errno> {
     let reply = Reply::new(lookups.iter().enumerate().map(|(n, lookups)| match lookups {
         Err(status) => *status,

@@ -9,7 +9,6 @@ use zerocopy::IntoBytes;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl FdServer {
-    /// Fetches one name, waiting for the reply.
     fn fetch(&self, name: Name) -> Result<Fetched, ConnectError> {
         match self.wait(self.query([name], TIMEOUT)?, TIMEOUT)? {
             QueryResult::Answered(mut all) => all.pop().expect("one was asked for").1,

@@ -19,7 +19,6 @@ pub struct Watches {
 }
 
 struct Registry {
-    /// The process that made it.
     pid: u32,
     epoll: Epoll,
     by_key: Mutex<ByKey>,
@@ -45,9 +44,7 @@ enum WatchedFd {
     Socket(OwnedFd),
 }
 
-/// How a process can be watched.
 pub enum WatchMethod {
-    /// It is watched already.
     Existing(Arc<ProcWatch>),
     Process(PidFd),
     /// By the connection to its fd server only, which both sides must keep.
@@ -107,7 +104,6 @@ impl Watches {
             Ok(Some(process)) => Ok(WatchMethod::Process(process)),
             Ok(None) => Ok(pidfd_by_pid(socket).map_or(WatchMethod::Socket, WatchMethod::Process)),
             Err(errno) if errno.is_resource() => Err(Error::NoDescriptor.into()),
-            // It accepted the connection a moment ago.
             Err(_) => Err(ConnectError::Gone),
         }
     }
@@ -189,13 +185,11 @@ impl AsFd for WatchedFd {
 }
 
 impl ProcWatch {
-    /// Whether the process has died, as far as the thread was notified: one load.
     #[inline]
     pub fn is_dead(&self) -> bool {
         self.notifier.is_notified()
     }
 
-    /// Whether this process made the watch, rather than its parent before a fork.
     pub fn is_ours(&self) -> bool {
         self.registry.pid == pid()
     }
@@ -229,7 +223,6 @@ impl Drop for ProcWatch {
         if !self.is_ours() {
             return;
         }
-        // Removed already if the process has died.
         let _ = self.registry.epoll.remove(&self.fd);
         let mut by_key = lock(&self.registry.by_key);
         if by_key.get(&self.key).is_some_and(|watch| watch.strong_count() == 0) {
@@ -258,7 +251,6 @@ impl Alarm {
         Arc::new(Alarm { raised: Flag::default(), wake })
     }
 
-    /// Raises the alarm and wakes the interface.
     pub fn raise(&self) {
         self.raised.raise();
         let _ = self.wake.signal();
@@ -269,7 +261,6 @@ impl Alarm {
         self.raised.is_raised()
     }
 
-    /// Clears the alarm; true if it was raised.
     pub fn take(&self) -> bool {
         self.raised.take()
     }

@@ -8,7 +8,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Version of the layout of both, and of what the descriptors lead to.
 pub const VERSION: u32 = 5;
-/// Most names in a request.
 pub const MAX_NAMES: usize = 16;
 /// Most descriptors in a reply. The system passes 253 at a time.
 pub const MAX_FDS: usize = 2 * MAX_NAMES;
@@ -24,7 +23,6 @@ struct MsgHeader {
 
 const HEADER: MsgHeader = MsgHeader { magic: U32::new(MAGIC), version: U32::new(VERSION) };
 
-/// A request for the exports of these names.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Request {
@@ -34,15 +32,12 @@ pub struct Request {
     names: [U64; MAX_NAMES],
 }
 
-/// One value for each name of a request.
 pub type PerName<T> = ArrayVec<T, MAX_NAMES>;
 
 /// Whether the client keeps the connection. If so the server does too, as its end notifies of the death.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeepOpen {
-    /// The reply ends the connection.
     No,
-    /// The connection stays until the client hangs up.
     Yes,
 }
 
@@ -62,9 +57,7 @@ pub struct Reply {
 #[repr(C)]
 pub struct MemRange {
     pub addr: U64,
-    /// Length in bytes.
     pub len: U64,
-    /// Bits of an [`Access`](crate::api::Access).
     pub access: U32,
     reserved: U32,
 }
@@ -79,7 +72,6 @@ impl MemRange {
 pub const BUF_LEN: usize = size_of::<Reply>() + 1;
 const _: () = assert!(size_of::<Request>() < BUF_LEN);
 
-/// The result for one name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
     /// One descriptor follows: memory at this range in its owner.
@@ -88,7 +80,6 @@ pub enum Status {
     Iface,
     /// There is no such export (any more).
     NotFound,
-    /// The client is another user's.
     Denied,
     /// The export exists, but cannot be passed now.
     RetryLater,

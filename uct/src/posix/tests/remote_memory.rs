@@ -20,7 +20,6 @@ fn memory(md: &Md, len: usize) -> Mem {
     mem
 }
 
-/// The key of a word, once its owner's fd server has answered.
 fn by_word_key(md: &Md, word: u64) -> Result<Rkey, Error> {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
@@ -66,7 +65,6 @@ fn registered_part_of_an_allocation_has_a_key() {
     // SAFETY: the allocation, and no more is asked for than a key.
     let more = unsafe { owner.md().register(read_only.addr(), 10, Access::REMOTE_WRITE) }.unwrap();
     assert_eq!(owner.md().mr_key(&more), none, "more than the allocation allows");
-    // Registrations of a part are not allocations.
     assert!(owner.md().has_allocated(part.addr(), 1) && !owner.md().has_allocated(part.addr(), 50_000));
     let (at, word) = (part.addr(), owner.md().mr_key(&part).unwrap());
     drop(all);
@@ -88,7 +86,6 @@ fn word_key_names_the_whole_allocation() {
     let again = reader.md().rkey_from_mr_key(word, 0, 0).unwrap();
     drop(all);
     assert_eq!(get(&reader, &owner, from + 300, 3, &again), Ok(vec![0; 3]));
-    // An interface's segment, and a process that does not exist.
     let iface = u64::from_le_bytes(owner.iface_addr()[..].try_into().unwrap());
     assert_eq!(by_word_key(reader.md(), iface).err(), Some(Error::RemoteAccess));
     assert!(by_word_key(reader.md(), word ^ 1 << 63).is_err());
@@ -102,7 +99,6 @@ fn word_key_cache_is_bounded() {
     let remote_segments: &RemoteSegments = reader.md().remote_segments();
     for word in &words {
         by_word_key(reader.md(), *word).unwrap();
-        // Used again and again.
         by_word_key(reader.md(), words[0]).unwrap();
     }
     assert_eq!(remote_segments.counts().0, MAX_CACHED);
@@ -114,7 +110,6 @@ fn word_key_cache_is_bounded() {
     let held = by_word_key(reader.md(), words[1]).unwrap();
     remote_segments.forget(Name(words[0]).owner());
     assert_eq!(remote_segments.counts(), (0, 0));
-    // A key keeps its segment.
     let map = remote_segments.map(Name(words[1])).unwrap();
     assert!(Rc::strong_count(&map) >= 2);
     drop(held);

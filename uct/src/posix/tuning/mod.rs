@@ -25,8 +25,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 use ucs::time::ticks;
 
-/// The adaptive state of one interface, in memory in this order: what every message reads comes first and
-/// last, beside what it reads in `Rx`.
+/// The adaptive state of one interface. In this order in memory: what messages read is first and last.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Tuning {
@@ -75,8 +74,7 @@ impl Tuning {
         self.poll_delay.on_received(source, ticks);
     }
 
-    /// Records a batch that begins with a message of `source()`. True: call [`Tuning::on_more_received`] for
-    /// the rest. // HOT
+    /// Records a batch, the first message from `source()`. True: [`Tuning::on_more_received`] is next. // HOT
     #[inline(always)]
     pub fn on_batch(&self, source: impl FnOnce() -> u64) -> bool {
         let is_ping_pong = self.poll_delay.is_ping_pong();

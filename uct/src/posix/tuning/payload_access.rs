@@ -40,7 +40,6 @@ fn publish(unread: bool, hint: &AtomicU32) {
     hint.store(if unread { UNREAD } else { 0 }, Ordering::Relaxed);
 }
 
-/// Whether the hint says that payloads are not read.
 #[inline]
 pub fn are_unread(hint: &AtomicU32) -> bool {
     hint.load(Ordering::Relaxed) == UNREAD

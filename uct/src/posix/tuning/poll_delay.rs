@@ -21,7 +21,6 @@ use crate::host::fd_server::Name;
 
 /// One round of so many is a sample: timed, and not delayed. A power of two.
 const SAMPLE_EVERY: u64 = 64;
-/// Samples kept; the shortest counts.
 const SAMPLES: usize = 16;
 
 /// No answer is expected: the next message is ours to send.
@@ -43,7 +42,6 @@ pub struct PollDelay {
     delay: Cell<u64>,
     /// The name of the peer that is to answer, its complement in a sample, or one of the constants above.
     expected: Cell<u64>,
-    /// The line of our next message to that peer.
     tx_line: Cell<*mut u8>,
     is_ping_pong: Cell<bool>,
     sample_count: Cell<u32>,
@@ -77,9 +75,8 @@ impl PollDelay {
     }
 
     /// Waits for the second half of the delay, then polls `is_there` up to [`FINAL_POLLS`] times. In the
-    /// first half it returns false at once; polls do no harm yet, as the peer has not prefetched the line.
-    /// The second half is spent here: a return to the program would end it too late by half an iteration of
-    /// its loop.
+    /// first half it returns false: polls do no harm yet, as the peer has not prefetched the line. The
+    /// second is spent here: a return to the program would end it too late by half of its loop.
     #[inline(never)]
     pub fn wait(&self, now: impl Fn() -> u64, is_there: impl Fn() -> bool) -> bool {
         let (sent_at, delay) = (self.sent_at.get(), self.delay.get());
@@ -165,9 +162,7 @@ impl PollDelay {
     #[inline(never)]
     fn on_unexpected_send(&self, to: Name, expected: u64) {
         match expected {
-            // A ping-pong may begin here.
             RECEIVED_REPEATEDLY => self.expected.set(to.0),
-            // The message before was not answered.
             _ => self.reset(SENT_REPEATEDLY),
         }
     }
@@ -187,7 +182,6 @@ impl PollDelay {
         self.tuner.begin_block(now.wrapping_sub(before), block);
     }
 
-    /// A message that was not expected, or ends a sample.
     #[cold]
     #[inline(never)]
     fn on_unexpected_receive(&self, expected: u64, from: u64, now: u64) {
@@ -210,9 +204,8 @@ impl PollDelay {
         }
     }
 
-    /// Sets the delay to the tuner's part of the shortest sample. With five eighths it ends shortly before
-    /// the answer is written, as a poll takes the line's whole trip; where a poll costs little, less is
-    /// better.
+    /// Sets the delay to the tuner's part of the shortest sample. Five eighths end shortly before the answer
+    /// is written, as a poll takes the line's whole trip; where a poll costs little, less is better.
     fn update_delay(&self) {
         let shortest = self.samples.iter().map(Cell::get).min().unwrap_or(0);
         let delay = shortest / 8 * self.tuner.eighths();
@@ -240,11 +233,9 @@ mod tests {
     use super::*;
 
     const PEER: Name = Name(7);
-    /// Rounds after which a delay is learned.
     const LEARNED: u32 = BLOCK * SAMPLES as u32;
     const BLOCK: u32 = SAMPLE_EVERY as u32;
 
-    /// One side of a ping-pong, and its clock.
     struct Exchange {
         delay: PollDelay,
         now: Cell<u64>,
@@ -277,8 +268,7 @@ mod tests {
             self.now.set(self.now.get() + ticks);
         }
 
-        /// One round, whose answer arrives after `takes` or, if later, when it is polled for. Returns the
-        /// delay.
+        /// One round, whose answer arrives after `takes` or at the first poll for it. Returns the delay.
         fn round(&self, takes: u64) -> u64 {
             let start = self.now.get();
             self.send(PEER);
@@ -289,7 +279,7 @@ mod tests {
             delay
         }
 
-        /// `many` rounds. Returns the sum of their delays.
+
         fn rounds(&self, many: u32, take: u64) -> u64 {
             (0..many).map(|_| self.round(take)).sum()
         }
@@ -334,7 +324,6 @@ mod tests {
         assert_eq!(peers.round(100), 500, "the old delay");
         peers.rounds(BLOCK, 100);
         assert_eq!(peers.round(100), 60);
-        // Slower answers count once no faster one is among the samples.
         peers.rounds(LEARNED, 800);
         assert_eq!(peers.round(800), 500);
     }

@@ -6,7 +6,6 @@ use super::tick_duration::TickDuration;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Most polls between two rounds.
 const MAX_POLLS: u32 = 1024;
 /// Polls before the first round.
 pub const INITIAL_POLLS: u32 = 16;
@@ -30,7 +29,6 @@ impl PollInterval {
         }
     }
 
-    /// Polls until the next round, called in the round at `now`.
     pub fn next(&self, now: u64) -> u32 {
         let elapsed = now.wrapping_sub(self.last_check.replace(now));
         let polls = next(self.polls.get(), elapsed, self.target.ticks());
@@ -39,7 +37,6 @@ impl PollInterval {
     }
 }
 
-/// The interval after one of `polls` polls that took `elapsed`.
 fn next(polls: u32, elapsed: u64, target: u64) -> u32 {
     if elapsed <= target {
         return (polls * 2).min(MAX_POLLS);

@@ -8,7 +8,6 @@ use ucs::time::ticks;
 #[derive(Debug)]
 pub struct TickDuration {
     duration: Duration,
-    /// One moment by both clocks, from which the rate is calculated later.
     reference: (Instant, u64),
     ticks: OnceCell<u64>,
 }

@@ -12,12 +12,10 @@ const CANDIDATES: [u64; 3] = [5, 3, 1];
 /// Blocks of a cycle, which begins with a trial of each candidate, each followed by a block as chosen.
 const CYCLE_BLOCKS: u64 = 32;
 const TRIAL_BLOCKS: u64 = 2 * CANDIDATES.len() as u64;
-/// A candidate is chosen once it has won so many cycles more than it has lost, each by a part in
-/// [`MIN_GAIN`].
+/// A candidate is chosen once it has won so many cycles more than lost, each by a part in [`MIN_GAIN`].
 const WINS_TO_SWITCH: u32 = 8;
 const MIN_GAIN: u64 = 128;
 
-/// The chosen candidate, and the measurements of this cycle.
 #[derive(Debug)]
 pub struct DelayTuner {
     /// Indices in [`CANDIDATES`]: the chosen one, and that of the current block.
@@ -45,7 +43,6 @@ impl DelayTuner {
         }
     }
 
-    /// The delay of the current block, in eighths of an answer's time.
     pub fn eighths(&self) -> u64 {
         CANDIDATES[self.current.get()]
     }
@@ -105,9 +102,8 @@ mod tests {
         (*state >> 33) % below
     }
 
-    /// Runs two peers through `blocks`. `time` is the length of a block by both delays; up to `noise` percent
-    /// are added, and one block of fifty takes ten times as long. Returns both choices and the mean of the
-    /// last 1000 blocks.
+    /// Runs two peers through `blocks`. `time` is the length of a block by both delays, plus up to `noise`
+    /// percent; one of fifty takes ten times as long. Returns both choices and the mean of the last 1000.
     fn simulate(
         peers: &[DelayTuner; 2],
         blocks: std::ops::Range<u64>,
@@ -144,7 +140,6 @@ mod tests {
         for best in CANDIDATES {
             let time = |a: u64, b: u64| if (a, b) == (best, best) { 8000 } else { 10_000 };
             assert_eq!(simulate(&both(), 7..1000, 5, time).0, [best; 2]);
-            // Also when one side comes with another choice.
             let peers = both();
             peers[1].chosen.set(2);
             assert_eq!(simulate(&peers, 7..1000, 5, time).0, [best; 2]);
@@ -163,7 +158,6 @@ mod tests {
         assert_eq!(simulate(&peers, 0..1000, 5, time(1)).0, [1; 2]);
         peers[0].pause();
         assert_eq!(peers[0].eighths(), 1);
-        // The threads have moved to other processors.
         assert_eq!(simulate(&peers, 5000..7000, 5, time(5)).0, [5; 2]);
     }
 }

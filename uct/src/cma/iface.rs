@@ -82,9 +82,8 @@ pub(super) struct Inner {
     armed: Cell<bool>,
     /// The buffer of bcopy, made by the first; away while in use.
     bounce: Cell<Option<Box<[u8]>>>,
-
-    /// Processes that have endpoints, by pid and key.
     failed_peers: FailedPeers<Proc>,
+    /// Processes that have endpoints, by pid and key.
     procs: RefCell<HashMap<(u32, ProcKey), Weak<Proc>, FxBuildHasher>>,
 }
 
@@ -127,7 +126,7 @@ impl Iface {
             attr: attr(config.seg_size),
             md: Md::new(server.clone(), config.map, config.answer_timeout),
             host: HostKey::current(),
-            proof: Box::new(server.key().0),
+            key_word: Box::new(server.key().0),
             server,
             alarm: Alarm::new(wake.clone()),
             wake,

@@ -221,7 +221,7 @@ impl api::Md for Md {
     /// The first call for a name queries the peer's fd server and returns [`Error::NotReady`].
     #[inline]
     fn rkey_from_mr_key(&self, key: u64, _addr: u64, _len: u64) -> Result<Rkey, Error> {
-        let segment = self.inner.remote_segments.by_word_key(Name(key))?;
+        let segment = self.inner.remote_segments.by_mr_key(Name(key))?;
         Ok(Rkey { window: segment.all()?, _segment: segment })
     }
 

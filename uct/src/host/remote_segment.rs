@@ -1,4 +1,4 @@
-//! Memory of other processes, mapped here and shared by the keys that name it. Segments named by word keys,
+//! Memory of other processes, mapped here and shared by the keys that name it. Segments named by MR keys,
 //! which own nothing, are cached. The owners are watched until they die: a process that only puts and gets
 //! sends nothing by which a death could be noticed.
 
@@ -44,7 +44,7 @@ pub struct RemoteSegments {
     segments: RefCell<HashMap<Name, Weak<RemoteSegment>, FxBuildHasher>>,
     cached: RefCell<HashMap<Name, CachedSegment, FxBuildHasher>>,
     use_count: Cell<u64>,
-    /// Open queries, of word keys and of calls that waited in vain.
+    /// Open queries, of MR keys and of calls that waited in vain.
     queries: RefCell<HashMap<Name, Box<Query>, FxBuildHasher>>,
     answer_timeout: Duration,
 }
@@ -173,10 +173,10 @@ impl RemoteSegments {
         Some(watch)
     }
 
-    /// The segment of a word key, from the cache if it is there. Does not wait: [`Error::NotReady`] until the
+    /// The segment of an MR key, from the cache if it is there. Does not wait: [`Error::NotReady`] until the
     /// owner has answered, [`Error::Unreachable`] if it takes too long.
     #[inline]
-    pub fn by_word_key(&self, name: Name) -> Result<Rc<RemoteSegment>, Error> {
+    pub fn by_mr_key(&self, name: Name) -> Result<Rc<RemoteSegment>, Error> {
         let now = self.use_count.get();
         self.use_count.set(now + 1);
         if let Some(cached) = self.cached.borrow().get(&name) {

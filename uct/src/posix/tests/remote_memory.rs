@@ -1,4 +1,4 @@
-//! Remote memory by packed keys and by word keys: bounds, rights and the cache.
+//! Remote memory by packed keys and by MR keys: bounds, rights and the cache.
 
 use super::super::{Config, Iface, Md, Mem, Rkey};
 use crate::api::{self, Access, AllocReq, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, Op, Sent};
@@ -20,7 +20,7 @@ fn memory(md: &Md, len: usize) -> Mem {
     mem
 }
 
-fn by_word_key(md: &Md, word: u64) -> Result<Rkey, Error> {
+fn by_mr_key(md: &Md, word: u64) -> Result<Rkey, Error> {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
         match md.rkey_from_mr_key(word, 0, 0) {
@@ -69,16 +69,16 @@ fn registered_part_of_an_allocation_has_a_key() {
     let (at, word) = (part.addr(), owner.md().mr_key(&part).unwrap());
     drop(all);
     assert!(!owner.md().has_allocated(at, 1));
-    assert_eq!(by_word_key(open().md(), word).err(), Some(Error::RemoteAccess));
+    assert_eq!(by_mr_key(open().md(), word).err(), Some(Error::RemoteAccess));
 }
 
 #[test]
-fn word_key_names_the_whole_allocation() {
+fn mr_key_names_the_whole_allocation() {
     let (owner, reader) = (open(), open());
     let all = memory(owner.md(), 5000);
     let word = owner.md().mr_key(&all).unwrap();
     assert_eq!(reader.md().rkey_from_mr_key(word, 0, 0).err(), Some(Error::NotReady), "nobody was asked yet");
-    let (key, from) = (by_word_key(reader.md(), word).unwrap(), all.addr().addr() as u64);
+    let (key, from) = (by_mr_key(reader.md(), word).unwrap(), all.addr().addr() as u64);
     assert_eq!(api::Rkey::range(&key), (from, 5000));
     assert_eq!(get(&reader, &owner, from + 300, 3, &key), Ok(vec![44, 45, 46]));
     assert_eq!(get(&reader, &owner, from + 4999, 2, &key), Err(Error::RemoteAccess.into()));
@@ -87,19 +87,19 @@ fn word_key_names_the_whole_allocation() {
     drop(all);
     assert_eq!(get(&reader, &owner, from + 300, 3, &again), Ok(vec![0; 3]));
     let iface = u64::from_le_bytes(owner.iface_addr()[..].try_into().unwrap());
-    assert_eq!(by_word_key(reader.md(), iface).err(), Some(Error::RemoteAccess));
-    assert!(by_word_key(reader.md(), word ^ 1 << 63).is_err());
+    assert_eq!(by_mr_key(reader.md(), iface).err(), Some(Error::RemoteAccess));
+    assert!(by_mr_key(reader.md(), word ^ 1 << 63).is_err());
 }
 
 #[test]
-fn word_key_cache_is_bounded() {
+fn mr_key_cache_is_bounded() {
     let (owner, reader) = (open(), open());
     let mems: Vec<Mem> = (0..MAX_CACHED + 3).map(|_| memory(owner.md(), 1)).collect();
     let words: Vec<u64> = mems.iter().map(|mem| owner.md().mr_key(mem).unwrap()).collect();
     let remote_segments: &RemoteSegments = reader.md().remote_segments();
     for word in &words {
-        by_word_key(reader.md(), *word).unwrap();
-        by_word_key(reader.md(), words[0]).unwrap();
+        by_mr_key(reader.md(), *word).unwrap();
+        by_mr_key(reader.md(), words[0]).unwrap();
     }
     assert_eq!(remote_segments.counts().0, MAX_CACHED);
     assert!(
@@ -107,7 +107,7 @@ fn word_key_cache_is_bounded() {
             && reader.md().rkey_from_mr_key(words[MAX_CACHED], 0, 0).is_ok()
     );
     assert_eq!(reader.md().rkey_from_mr_key(words[1], 0, 0).err(), Some(Error::NotReady), "used longest ago");
-    let held = by_word_key(reader.md(), words[1]).unwrap();
+    let held = by_mr_key(reader.md(), words[1]).unwrap();
     remote_segments.forget(Name(words[0]).owner());
     assert_eq!(remote_segments.counts(), (0, 0));
     let map = remote_segments.map(Name(words[1])).unwrap();
@@ -126,7 +126,7 @@ fn key_grants_no_more_than_the_owner() {
         packed[24..28].fill(0xff);
         let at = mem.addr().addr() as u64;
         for key in
-            [reader.md().unpack_rkey(&packed), by_word_key(reader.md(), owner.md().mr_key(&mem).unwrap())]
+            [reader.md().unpack_rkey(&packed), by_mr_key(reader.md(), owner.md().mr_key(&mem).unwrap())]
         {
             let key = key.unwrap();
             let want = if writes { Ok(Sent::Done) } else { Err(Error::RemoteAccess.into()) };

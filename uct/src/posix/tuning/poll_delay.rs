@@ -279,7 +279,6 @@ mod tests {
             delay
         }
 
-
         fn rounds(&self, many: u32, take: u64) -> u64 {
             (0..many).map(|_| self.round(take)).sum()
         }

@@ -5,7 +5,7 @@
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
 use ucp::rdm::io::PeerId;
-use ucp::rdm::recv::matching::{Arrived, Expected, Pattern, Want};
+use ucp::rdm::recv::matching::{ExpectedQueue, MatchEntry, Pattern, UnexpectedQueue};
 use ucs::coll::slots::SlotId;
 
 const FROM: PeerId = PeerId(3);
@@ -25,15 +25,15 @@ fn op(n: u64) -> SlotId {
 }
 
 /// Receives numbered from 1 on, posted.
-fn all_posted(count: u64, pattern: fn(u64) -> Pattern) -> (Expected, Vec<Want>) {
-    let mut queue = Expected::new();
+fn all_posted(count: u64, pattern: fn(u64) -> Pattern) -> (ExpectedQueue, Vec<MatchEntry>) {
+    let mut queue = ExpectedQueue::new();
     let mut wants = Vec::new();
     (1..=count).for_each(|n| post(&mut queue, &mut wants, pattern(n), n as usize - 1));
     (queue, wants)
 }
 
 /// Posts a receive at this index, or behind the last one.
-fn post(queue: &mut Expected, wants: &mut Vec<Want>, pattern: Pattern, at: usize) {
+fn post(queue: &mut ExpectedQueue, wants: &mut Vec<MatchEntry>, pattern: Pattern, at: usize) {
     queue.push(wants, pattern, |wants, want| {
         if at == wants.len() {
             wants.push(want);
@@ -63,7 +63,7 @@ fn posted(c: &mut Criterion, name: &str, pattern: fn(u64) -> Pattern, tag: fn(u6
 fn unexpected(c: &mut Criterion, name: &str, pattern: fn(u64) -> Pattern, tag: fn(u64) -> u64) {
     let mut group = c.benchmark_group(format!("matcher/arrive_then_find_newest/{name}"));
     for len in LENGTHS {
-        let mut queue = Arrived::new();
+        let mut queue = UnexpectedQueue::new();
         (1..len).for_each(|n| {
             queue.push(tag(n), FROM, op(n));
         });

@@ -1,10 +1,10 @@
 //! Two protocol engines joined by two packet queues in memory, without a transport. Never allocates while it
 //! runs.
 
-use ucp::rdm::io::{Fault, Inward, PeerId, Posted, Refused, Source, TxToken, Wire};
+use ucp::rdm::io::{NotPosted, PeerError, PeerId, Posted, ReceiveSink, Source, TxToken, Wire};
 use ucp::rdm::{
-    Engine, EngineConfig, Out, RecvArgs, RecvBuf, RecvKind, RecvStatus, Row, SendArgs, SendBuf, Started,
-    Sync, WireId,
+    Engine, EngineConfig, EngineEvent, Protocol, RecvArgs, RecvBuf, RecvKind, RecvStatus, SendArgs, SendBuf,
+    Started, Sync, WireId,
 };
 use ucp::wire::RawAddr;
 use ucs::time::Nanos;
@@ -37,7 +37,7 @@ impl Queue {
 /// The sending end of a queue, as an engine's wire.
 struct QueueWire<'a>(&'a mut Queue);
 
-impl Inward for QueueWire<'_> {}
+impl ReceiveSink for QueueWire<'_> {}
 
 impl Wire for QueueWire<'_> {
     #[inline]
@@ -52,9 +52,9 @@ impl Wire for QueueWire<'_> {
         max: usize,
         _token: TxToken,
         fill: F,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         if self.0.is_full() {
-            return Err(Refused::Full);
+            return Err(NotPosted::Full);
         }
         let (at, n) = self.0.slot(self.0.tail);
         self.0.lens[n] = fill(&mut self.0.bytes[at..at + max]);
@@ -62,7 +62,7 @@ impl Wire for QueueWire<'_> {
         Ok(Posted::Done)
     }
 
-    fn connect(&mut self, _peer: PeerId, _from: Source, _addr: &RawAddr) -> Result<(), Fault> {
+    fn connect(&mut self, _peer: PeerId, _from: Source, _addr: &RawAddr) -> Result<(), PeerError> {
         Ok(())
     }
 }
@@ -127,7 +127,14 @@ impl EnginePair {
     pub fn send(&mut self, tag: u64, buf: &[u8]) -> bool {
         // SAFETY: a send that does not end in this call is cancelled in this call, while `buf` is borrowed.
         let buf = unsafe { SendBuf::new(buf.as_ptr(), buf.len()) };
-        let args = SendArgs { buf, tag: Some(tag), sync: Sync::No, cq_data: None, row: Row::Eager, user: 0 };
+        let args = SendArgs {
+            buf,
+            tag: Some(tag),
+            sync: Sync::No,
+            cq_data: None,
+            protocol: Protocol::Eager,
+            user: 0,
+        };
         match self.a.engine.send(&mut QueueWire(&mut self.ab), self.a.peer, args) {
             Started::Done(()) => true,
             Started::Pending(op) => {
@@ -135,7 +142,7 @@ impl EnginePair {
                     self.a.engine.cancel_send(&mut QueueWire(&mut self.ab), op),
                     "one packet that waits can be cancelled"
                 );
-                self.a.engine.take_out();
+                self.a.engine.take_event();
                 false
             }
             Started::Failed(e) => panic!("send: {e}"),
@@ -159,8 +166,8 @@ impl EnginePair {
     /// Next completion of the second engine.
     #[inline]
     pub fn received(&mut self) -> Option<RecvStatus> {
-        match self.b.engine.take_out()? {
-            Out::RecvDone { result: Ok(status), .. } => Some(status),
+        match self.b.engine.take_event()? {
+            EngineEvent::RecvDone { result: Ok(status), .. } => Some(status),
             out => panic!("{out:?}"),
         }
     }
@@ -209,7 +216,7 @@ mod tests {
         }
         assert_eq!(pair.deliver(), 0);
         assert!(pair.received().is_none());
-        assert!(pair.a.engine.idle(None) && pair.b.engine.idle(None));
+        assert!(pair.a.engine.is_flushed(None) && pair.b.engine.is_flushed(None));
     }
 
     #[test]

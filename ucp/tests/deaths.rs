@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ucp::rdm::Census;
+use ucp::rdm::EngineSnapshot;
 use ucp::{
     ANY_TAG, Access, AmProto, AtomicOp, Close, Context, EXACT, Ep, EpParams, Error, Match, Mem, RecvRequest,
     Rkey, RmaParams, SendRequest, Worker, select::Sync,
@@ -219,7 +219,7 @@ impl Rig {
         let (receives, unexpected, held_bytes) = (census.receives, census.unexpected, census.held_bytes);
         assert_eq!(
             census,
-            Census { receives, unexpected, held_bytes, ..Census::EMPTY },
+            EngineSnapshot { receives, unexpected, held_bytes, ..EngineSnapshot::EMPTY },
             "{what}: worker {n}"
         );
         assert!([0, 32].contains(&receives), "{what}: worker {n} has {receives} receives");

@@ -3,8 +3,8 @@
 
 mod counting;
 
-use ucp::rdm::io::{Fault, Inward, PeerId, Posted, Refused, Source, TxToken, Wire};
-use ucp::rdm::{Engine, EngineConfig, RecvArgs, RecvBuf, RecvKind, Row, SendArgs, SendBuf, Sync};
+use ucp::rdm::io::{NotPosted, PeerError, PeerId, Posted, ReceiveSink, Source, TxToken, Wire};
+use ucp::rdm::{Engine, EngineConfig, Protocol, RecvArgs, RecvBuf, RecvKind, SendArgs, SendBuf, Sync};
 use ucp::wire::RawAddr;
 use ucs::time::Nanos;
 
@@ -28,7 +28,7 @@ impl Line {
     }
 }
 
-impl Inward for Line {}
+impl ReceiveSink for Line {}
 
 impl Wire for Line {
     fn mtu(&self, _: PeerId) -> usize {
@@ -41,16 +41,16 @@ impl Wire for Line {
         max: usize,
         _: TxToken,
         fill: F,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         if self.used == DEPTH {
-            return Err(Refused::Full);
+            return Err(NotPosted::Full);
         }
         self.lens[self.used] = fill(&mut self.bytes[self.used * MTU..][..max]);
         self.used += 1;
         Ok(Posted::Done)
     }
 
-    fn connect(&mut self, _: PeerId, _: Source, _: &RawAddr) -> Result<(), Fault> {
+    fn connect(&mut self, _: PeerId, _: Source, _: &RawAddr) -> Result<(), PeerError> {
         Ok(())
     }
 }
@@ -101,8 +101,9 @@ fn nothing_is_allocated_once_warm() {
     let (mut a, mut b) = (end(1, 2), end(2, 1));
     let bytes = vec![7u8; 60_000];
     let mut room = vec![0u8; 60_000];
-    let sends = [(Row::Eager, 8), (Row::DcEager, 8), (Row::Eager, 900), (Row::LongCts, 60_000)];
-    let mut round = |expected: bool, backwards: bool, row: Row, len: usize| {
+    let sends =
+        [(Protocol::Eager, 8), (Protocol::DcEager, 8), (Protocol::Eager, 900), (Protocol::LongCts, 60_000)];
+    let mut round = |expected: bool, backwards: bool, row: Protocol, len: usize| {
         for n in 0..4u64 {
             let kind = RecvKind::Tagged { tag: n, mask: !0 };
             // SAFETY: `room` outlives both engines; what the four receives write is not looked at.
@@ -113,7 +114,7 @@ fn nothing_is_allocated_once_warm() {
             }
             // SAFETY: `bytes` outlives both engines and does not change.
             let buf = unsafe { SendBuf::new(bytes.as_ptr(), len) };
-            let send = SendArgs { buf, tag: Some(n), sync: Sync::No, cq_data: None, row, user: n };
+            let send = SendArgs { buf, tag: Some(n), sync: Sync::No, cq_data: None, protocol: row, user: n };
             a.engine.send(&mut a.line, a.peer, send);
         }
         pump(&mut a, &mut b, backwards);
@@ -124,12 +125,12 @@ fn nothing_is_allocated_once_warm() {
             b.engine.recv(&mut b.line, RecvArgs { buf, kind, from: None, user: n });
             pump(&mut a, &mut b, backwards);
         }
-        while a.engine.take_out().is_some() || b.engine.take_out().is_some() {}
-        assert!(a.engine.idle(None) && b.engine.held_bytes() == 0);
+        while a.engine.take_event().is_some() || b.engine.take_event().is_some() {}
+        assert!(a.engine.is_flushed(None) && b.engine.held_bytes() == 0);
     };
     for (expected, backwards) in [(true, false), (false, false), (true, true), (false, true)] {
-        let medium = (expected && !backwards).then_some((Row::Medium, 20_000));
-        for (row, len) in sends.into_iter().filter(|s| s.0 != Row::LongCts || !backwards).chain(medium) {
+        let medium = (expected && !backwards).then_some((Protocol::Medium, 20_000));
+        for (row, len) in sends.into_iter().filter(|s| s.0 != Protocol::LongCts || !backwards).chain(medium) {
             (0..20).for_each(|_| round(expected, backwards, row, len));
             let before = counting::count();
             (0..20).for_each(|_| round(expected, backwards, row, len));

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Pair, bytes};
-use ucp::rdm::Row;
+use ucp::rdm::Protocol;
 use ucp::select::{Kind, MemKind, Sync, Verdict};
 use ucp::{Access, EXACT, Means, Mem, Rkey, SendParams, Started};
 
@@ -28,7 +28,7 @@ fn send(pair: &Pair, mem: &Mem, (from, len): (usize, usize), params: &SendParams
 }
 
 /// How many messages this side has sent in a way.
-fn sent(pair: &Pair, row: Row) -> u64 {
+fn sent(pair: &Pair, row: Protocol) -> u64 {
     pair.a.stats().sent(row).msgs
 }
 
@@ -48,10 +48,10 @@ fn memory_of_the_transport_is_read_in_place() {
         SendParams { tag: Some(4), sync: Sync::Yes, cq_data: Some(5), ..SendParams::default() },
     ];
     // The first ones go before the peer's handshake, and before the owner's fd server has said where the memory is.
-    while sent(&pair, Row::LongRead) == 0 {
+    while sent(&pair, Protocol::LongRead) == 0 {
         assert_eq!(send(&pair, &mem, (0, LEN), &kinds[0]), all);
     }
-    let before = (sent(&pair, Row::LongRead), pair.a.stats().rare.nacks_received);
+    let before = (sent(&pair, Protocol::LongRead), pair.a.stats().rare.nacks_received);
     let ranges = [(0, LEN), (1, LEN - 1), (4097, 100_000), (LEN - 40_000, 40_000)];
     for (n, (from, len)) in ranges.into_iter().enumerate() {
         for params in &kinds {
@@ -60,7 +60,7 @@ fn memory_of_the_transport_is_read_in_place() {
     }
     let reads = (ranges.len() * kinds.len()) as u64;
     assert_eq!(
-        (sent(&pair, Row::LongRead), pair.a.stats().rare.nacks_received),
+        (sent(&pair, Protocol::LongRead), pair.a.stats().rare.nacks_received),
         (before.0 + reads, before.1)
     );
     // It is the message's bytes as they are when it is sent.
@@ -80,7 +80,7 @@ fn other_memory_is_sent() {
         pair.until(|| send.is_done() && recv.is_done());
         assert_eq!(recv.wait().1, bytes(1, LEN));
     }
-    assert_eq!((sent(&pair, Row::LongRead), pair.a.stats().rare.nacks_received), (0, 0));
+    assert_eq!((sent(&pair, Protocol::LongRead), pair.a.stats().rare.nacks_received), (0, 0));
 }
 
 #[test]
@@ -94,13 +94,13 @@ fn within_a_thread_all_memory_is_read() {
     };
     // The first one goes before the handshake.
     of(LEN, 1);
-    let before = sent(&pair, Row::LongRead);
+    let before = sent(&pair, Protocol::LongRead);
     let lens = [20_000, 65_536, 65_537, LEN];
     for (n, len) in lens.into_iter().enumerate() {
         of(len, 2 + n as u64);
     }
     let sent_by = |row| sent(&pair, row);
-    assert_eq!((sent_by(Row::LongRead), sent_by(Row::Medium)), (before + lens.len() as u64, 0));
+    assert_eq!((sent_by(Protocol::LongRead), sent_by(Protocol::Medium)), (before + lens.len() as u64, 0));
     assert_eq!(pair.a.stats().rare.nacks_received, 0);
 }
 
@@ -110,8 +110,8 @@ fn new_memory_takes_the_place_of_freed() {
     let params = SendParams { tag: Some(3), ..SendParams::default() };
     for round in 0..6 {
         let mem = pair.a.mem_alloc(LEN, Access::all()).unwrap();
-        let reads = sent(&pair, Row::LongRead);
-        while sent(&pair, Row::LongRead) == reads {
+        let reads = sent(&pair, Protocol::LongRead);
+        while sent(&pair, Protocol::LongRead) == reads {
             let now = bytes(round, LEN);
             mem.write(0, &now);
             assert_eq!(send(&pair, &mem, (0, LEN), &params), now);
@@ -126,12 +126,12 @@ fn both_kinds_of_memory_are_explained() {
         let all = pair.ab.explain_from(mem, Kind::Tagged, Sync::No, LEN);
         all.into_iter().find(|one| one.verdict == Verdict::Taken).unwrap().row
     };
-    assert_eq!((taken(MemKind::Host), taken(MemKind::Own)), (Row::LongCts, Row::LongRead));
+    assert_eq!((taken(MemKind::Host), taken(MemKind::Own)), (Protocol::LongCts, Protocol::LongRead));
     for mem in [MemKind::Host, MemKind::Own] {
         assert_eq!(pair.ab.table_from(mem, Kind::Tagged, Sync::No).pick(LEN), taken(mem));
     }
     let why = pair.ab.explain(Kind::Tagged, Sync::No, LEN);
-    assert_eq!(why.iter().find(|one| one.row == Row::LongRead).unwrap().verdict, Verdict::NotMapped);
+    assert_eq!(why.iter().find(|one| one.row == Protocol::LongRead).unwrap().verdict, Verdict::NotMapped);
     // Puts and gets have keys of their own: such memory is mapped for them, other memory goes by packets.
     let mem = pair.b.mem_alloc(LEN, Access::all()).unwrap();
     assert_eq!(mem.device_key("posix"), None);

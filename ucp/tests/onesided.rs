@@ -305,7 +305,7 @@ fn the_way_explained_is_the_way_taken() {
                 };
                 t.pair.until(&mut done);
                 let after = t.pair.a.stats().asked;
-                let RmaWay::Row(row) = taken else { panic!("not mapped here") };
+                let RmaWay::Protocol(row) = taken else { panic!("not mapped here") };
                 // The first operation may change the header, and with it the limit.
                 if len > 1 {
                     let n = row as usize;
@@ -320,9 +320,9 @@ fn the_way_explained_is_the_way_taken() {
 /// that the target reads.
 #[test]
 fn a_long_put_with_data_tells_its_target() {
-    use ucp::rdm::RmaRow;
+    use ucp::rdm::RmaProtocol;
     use ucp::wire::PktType;
-    for (word, row) in [(7, RmaRow::DirectWrite), (7 << 32, RmaRow::LongReadWrite)] {
+    for (word, row) in [(7, RmaProtocol::DirectWrite), (7 << 32, RmaProtocol::LongReadWrite)] {
         let t = Target::alloc("efa");
         let sent = bytes(8, 900_000);
         let params = RmaParams { cq_data: Some(word), ..RmaParams::default() };
@@ -339,7 +339,7 @@ fn a_long_put_with_data_tells_its_target() {
         assert_eq!(put.wait().0, Ok(()));
         let stats = (t.pair.a.stats(), t.pair.b.stats());
         assert_eq!((stats.0.asked(row).msgs, stats.1.served(row).bytes), (1, 900_000));
-        let read = u64::from(row == RmaRow::LongReadWrite);
+        let read = u64::from(row == RmaProtocol::LongReadWrite);
         assert_eq!((stats.1.tx_pkts[usize::from(PktType::EOR.0)], stats.1.rare.reads), (read, read));
         let explain = t.pair.ab.explain_rma(&t.rkey, ucp::select::RmaOp::Put, Some(word), 900_000);
         let taken = explain.iter().find(|c| c.verdict == ucp::select::RmaVerdict::Taken);
@@ -372,7 +372,7 @@ fn what_packets_do_faster_they_do() {
     assert_eq!(get.wait().1, [3; 8]);
     let asked = t.pair.a.stats();
     let of = |row| asked.asked(row).msgs;
-    assert_eq!((of(ucp::rdm::RmaRow::EagerWrite), of(ucp::rdm::RmaRow::ShortRead)), (1, 1));
+    assert_eq!((of(ucp::rdm::RmaProtocol::EagerWrite), of(ucp::rdm::RmaProtocol::ShortRead)), (1, 1));
     drop((first, put));
 
     let source = ucs::config::Source::empty().with("UCX_TLS", "efa").with("UCX_NET_DEVICES", "softefa0");
@@ -416,8 +416,8 @@ fn a_device_asks_nobody() {
     assert!(got == long);
     let stats = t.pair.a.stats();
     let row = |row| (stats.asked(row).msgs, stats.asked(row).bytes);
-    assert_eq!(row(ucp::rdm::RmaRow::DirectWrite), (4, 305_016));
-    assert_eq!(row(ucp::rdm::RmaRow::DirectRead), (2, 305_000));
+    assert_eq!(row(ucp::rdm::RmaProtocol::DirectWrite), (4, 305_016));
+    assert_eq!(row(ucp::rdm::RmaProtocol::DirectRead), (2, 305_000));
     assert!(t.pair.b.stats().served.iter().all(|served| served.msgs == 0));
     // A key that the device does not know any more ends the operation, if it was a long one, and nothing else.
     let Target { pair, mem, rkey, .. } = t;

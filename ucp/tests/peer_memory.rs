@@ -3,7 +3,7 @@
 
 mod counting;
 
-use ucp::rdm::io::{Fault, Inward, PeerId, Posted, Refused, Source, TxToken, Wire};
+use ucp::rdm::io::{NotPosted, PeerError, PeerId, Posted, ReceiveSink, Source, TxToken, Wire};
 use ucp::rdm::{Engine, EngineConfig};
 use ucp::wire::{Features, Handshake, Opts, RawAddr, rtm};
 use ucs::time::Nanos;
@@ -15,7 +15,7 @@ const PEERS: u32 = 10_000;
 /// Takes packets and forgets them.
 struct Sink([u8; 1024]);
 
-impl Inward for Sink {}
+impl ReceiveSink for Sink {}
 
 impl Wire for Sink {
     fn mtu(&self, _to: PeerId) -> usize {
@@ -28,12 +28,12 @@ impl Wire for Sink {
         max: usize,
         _token: TxToken,
         fill: F,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         fill(&mut self.0[..max]);
         Ok(Posted::Done)
     }
 
-    fn connect(&mut self, _peer: PeerId, _from: Source, _addr: &RawAddr) -> Result<(), Fault> {
+    fn connect(&mut self, _peer: PeerId, _from: Source, _addr: &RawAddr) -> Result<(), PeerError> {
         Ok(())
     }
 }
@@ -81,15 +81,16 @@ fn a_peer_that_was_met() {
         engine.on_packet(&mut w, Nanos(0), wire, source(n), &packet[..len]);
         let len = Handshake::new(word, n, 0).write(&mut packet);
         engine.on_packet(&mut w, Nanos(0), wire, source(n), &packet[..len]);
-        let found = engine.probe(ucp::rdm::RecvKind::Tagged { tag: 1, mask: !0 }, None, ucp::rdm::Take::Yes);
+        let found =
+            engine.probe(ucp::rdm::RecvKind::Tagged { tag: 1, mask: !0 }, None, ucp::rdm::ProbeRemove::Yes);
         // SAFETY: no byte is written to a buffer without any.
         let room = unsafe { ucp::rdm::RecvBuf::new(std::ptr::NonNull::dangling().as_ptr(), 0) };
         let handle = found.expect("a message").handle;
         let done = engine.recv_probed(&mut w, handle, room, 1);
         assert!(matches!(done, ucp::rdm::Started::Done(_)));
-        while engine.take_out().is_some() || engine.take_event().is_some() {}
+        while engine.take_event().is_some() || engine.take_trace_event().is_some() {}
     });
-    assert_eq!(engine.census(), ucp::rdm::Census::EMPTY);
+    assert_eq!(engine.snapshot(), ucp::rdm::EngineSnapshot::EMPTY);
     assert!(engine.peer_info(PeerId(PEERS - 1)).is_some_and(|view| view.features == Some(word)));
     println!("engine, met: {each} bytes a peer");
     assert!((100..=MOST).contains(&each), "{each} bytes");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::{bytes, context, ends, spin};
 use ucp::select::rivals::By;
-use ucp::select::{Kind, Line, MemKind, RmaOp, RmaVerdict, RmaWay, Row, Sync, Verdict};
+use ucp::select::{Kind, Line, MemKind, Protocol, RmaOp, RmaVerdict, RmaWay, Sync, Verdict};
 use ucp::{
     ANY_TAG, Access, Address, Calibration, Config, Context, DeviceCosts, EXACT, Ep, EpParams, Error,
     ErrorMode, Made, Means, Rkey, Worker,
@@ -234,7 +234,10 @@ fn the_kernel_and_packets_take_turns() {
         assert!(rare.declined > 10 && rare.nacks_received > 10, "{rare:?}");
         assert_eq!((rare.declined, rare.read_errors), (rare.nacks_sent, 0), "{rare:?}");
         let sent = |row| stats.sent(row).msgs;
-        assert!(sent(Row::LongRead) > 50 && sent(Row::Medium) > 50 && sent(Row::LongCts) > 50, "{rare:?}");
+        assert!(
+            sent(Protocol::LongRead) > 50 && sent(Protocol::Medium) > 50 && sent(Protocol::LongCts) > 50,
+            "{rare:?}"
+        );
     });
 }
 
@@ -257,23 +260,32 @@ fn whoever_decides_they_come() {
             assert_eq!((rare.declined, rare.read_errors), (rare.nacks_sent, 0), "{here} {there}: {rare:?}");
             match (here, there) {
                 ("kernel", "kernel") => {
-                    assert!(sent(Row::LongRead) > MESSAGES / 4 && sent(Row::LongCts) < 50, "{rare:?}");
-                    assert_eq!((taken, rare.nacks_received), (Row::LongRead, 0), "{rare:?}");
+                    assert!(
+                        sent(Protocol::LongRead) > MESSAGES / 4 && sent(Protocol::LongCts) < 50,
+                        "{rare:?}"
+                    );
+                    assert_eq!((taken, rare.nacks_received), (Protocol::LongRead, 0), "{rare:?}");
                     assert_eq!(
                         ep.figures(LONG).map(|found| (found.packets, found.by)),
                         Some((None, By::Kernel))
                     );
                 }
                 ("packets", "packets") => {
-                    assert_eq!((sent(Row::LongRead), rare.reads, taken), (0, 0, Row::LongCts), "{rare:?}");
+                    assert_eq!(
+                        (sent(Protocol::LongRead), rare.reads, taken),
+                        (0, 0, Protocol::LongCts),
+                        "{rare:?}"
+                    );
                 }
                 // It says so for good.
-                ("kernel", _) => assert!(sent(Row::LongRead) < 20 && rare.nacks_received < 20, "{rare:?}"),
+                ("kernel", _) => {
+                    assert!(sent(Protocol::LongRead) < 20 && rare.nacks_received < 20, "{rare:?}")
+                }
                 _ => {
                     let found = ep.figures(LONG).unwrap();
                     assert!(found.packets.is_some_and(|ns| ns > 0.0), "{found:?}");
                     assert!(found.kernel.is_some_and(|ns| ns > 0.0), "{found:?}");
-                    assert!(matches!(taken, Row::LongRead | Row::LongCts));
+                    assert!(matches!(taken, Protocol::LongRead | Protocol::LongCts));
                     assert!(worker.report().to_string().contains("128 KiB and more: packets"));
                 }
             }
@@ -299,7 +311,7 @@ fn who_is_kept_out_gets_messages_in_packets() {
     let mut child = start("exile", "kernel", &worker);
     let ep = meet(&worker, ErrorMode::None);
     let reads = || ep.table(Kind::Tagged, Sync::No).pick(KEPT_LEN);
-    assert_eq!(reads(), Row::LongRead);
+    assert_eq!(reads(), Protocol::LongRead);
     ep.tag_send_blocking(1, b"go").unwrap();
     for n in 0..KEPT {
         ep.tag_send_blocking(n, &bytes(n, KEPT_LEN)).unwrap();
@@ -307,7 +319,7 @@ fn who_is_kept_out_gets_messages_in_packets() {
     let mut told = [0; 8];
     worker.tag_recv_blocking(2, EXACT, &mut told).unwrap();
     assert_eq!((u64::from_le_bytes(told), worker.stats().rare.nacks_received), (1, 1));
-    assert_eq!(reads(), Row::Medium);
+    assert_eq!(reads(), Protocol::Medium);
     while child.try_wait().unwrap().is_none() {
         worker.progress();
     }
@@ -389,7 +401,7 @@ fn costs_decide_who_copies_memory_of_the_program() {
 
 /// Whether a NIC was lost. The other process has ended by now, which may have been noticed too: that is no NIC's loss.
 fn is_nic_lost(rail: &ucp::Rail) -> bool {
-    rail.fault.is_some_and(|fault| fault != ucp::rdm::io::Fault::Gone)
+    rail.fault.is_some_and(|fault| fault != ucp::rdm::io::PeerError::Gone)
 }
 
 /// The other side loses its second NIC on the way: every message arrives all the same, and both sides know what happened.

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Pair, bytes, spin};
-use ucp::rdm::{Row, Sync};
+use ucp::rdm::{Protocol, Sync};
 use ucp::wire::Features;
 use ucp::{Ep, Error, Match, RecvRequest, SendParams, Worker};
 use ucs::config::Source;
@@ -68,7 +68,7 @@ fn messages_go_straight_to_receives_and_back() {
         sent.sort();
         assert_eq!(take(&pair, receives, back), sent);
         let (tx, rx) = (from.stats(), to.stats());
-        assert_eq!((tx.sent(Row::Headerless).msgs, rx.received(Row::Headerless).msgs), (12, 12));
+        assert_eq!((tx.sent(Protocol::UserQp).msgs, rx.received(Protocol::UserQp).msgs), (12, 12));
         assert_eq!(rx.rare.passed_on, 0, "none by way of a packet");
     }
     assert_eq!((pair.a.registrations(), pair.b.registrations()), (0, 0));
@@ -243,7 +243,7 @@ fn messages_that_wait_to_be_passed_on_are_bounded() {
     });
     assert!((MOST - 10_000..=MOST).contains(&pair.b.unexpected_bytes()), "{}", pair.b.unexpected_bytes());
     let fault = pair.b.peer_view(pair.ba.peer()).and_then(|view| view.fault);
-    assert_eq!(fault, Some(ucp::rdm::io::Fault::Flood));
+    assert_eq!(fault, Some(ucp::rdm::io::PeerError::Flood));
     // What was kept can be received.
     let mut receives = post(&pair.b, 100);
     pair.until(|| receives.iter_mut().all(|receive| receive.is_done()));

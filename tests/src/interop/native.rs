@@ -312,8 +312,8 @@ impl NativeEnd {
             let (len, from) = (write.len, self.source(write.from));
             say(&format!("done - remote len={len} data={:#x} from={from}", write.cq_data));
         }
-        while let Some(event) = self.worker.take_event() {
-            if matches!(event, ucp::rdm::trace::Event::Dropped { .. }) {
+        while let Some(event) = self.worker.take_trace_event() {
+            if matches!(event, ucp::rdm::trace::TraceEvent::Dropped { .. }) {
                 say(&format!("trouble {event:?}"));
             }
         }

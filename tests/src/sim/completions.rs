@@ -10,7 +10,7 @@ use crate::pattern::Pattern;
 use ucp::Error;
 use ucp::rdm::RecvStatus;
 use ucp::rdm::io::PeerId;
-use ucp::select::Row;
+use ucp::select::Protocol;
 
 impl Job {
     /// Progresses a worker and checks what ended; answers the number of events.
@@ -64,7 +64,7 @@ impl Job {
             let refuses = sync && self.workers[to].withholds_dc();
             // Also if it was to be packets, and was read when more was known of the peer.
             let len = self.workers[to].model.msg(msg).len;
-            let reads = matches!(row.plain(), Row::LongRead | Row::RuntRead)
+            let reads = matches!(row.plain(), Protocol::LongRead | Protocol::RuntRead)
                 || self.params.min_read.is_some_and(|min| len >= min);
             let Some(end) = request.end() else { return Err(self.fail("a done request is not done")) };
             self.trace.record(

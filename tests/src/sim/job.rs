@@ -11,7 +11,7 @@ use super::{Failed, Outcome, Trace, Verbosity};
 use crate::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use ucp::rdm::{Census, Row};
+use ucp::rdm::{EngineSnapshot, Protocol};
 use uct::efa::dev::soft::Fabric;
 
 /// Random steps of all workers together, per message of a round.
@@ -216,7 +216,7 @@ impl Job {
             self.outcome.not_ready += rare.not_ready;
             self.outcome.peer_errors += rare.errors_received;
             self.outcome.passed_on += rare.passed_on;
-            self.outcome.zcopy_received += self.workers[n].worker.stats().received(Row::Headerless).msgs;
+            self.outcome.zcopy_received += self.workers[n].worker.stats().received(Protocol::UserQp).msgs;
             self.outcome.striped += rare.striped;
             self.outcome.cts_striped += rare.data_abreast;
             self.outcome.failed_over += rare.peers_moved;
@@ -277,7 +277,7 @@ impl Job {
             (census.unexpected, census.held_bytes) = (0, 0);
             census.early *= usize::from(sim_worker.nics.len() > 1);
         }
-        if census != (Census { receives: idle, ..Census::EMPTY }) {
+        if census != (EngineSnapshot { receives: idle, ..EngineSnapshot::EMPTY }) {
             return Err(self.fail(format!("worker {n}: the engine holds {census:?}")));
         }
         let rare = sim_worker.worker.stats().rare;

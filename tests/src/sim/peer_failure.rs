@@ -8,8 +8,8 @@
 use super::Failed;
 use super::job::Job;
 use super::sim_worker::SimWorker;
-use ucp::rdm::io::{Fault, PeerId};
-use ucp::rdm::trace::Event;
+use ucp::rdm::io::{PeerError, PeerId};
+use ucp::rdm::trace::TraceEvent;
 use ucp::wire::Features;
 use ucp::{Close, Error};
 
@@ -117,16 +117,16 @@ impl Job {
 
     /// Records the peers that worker `n` has lost. Called before ends are checked.
     pub(super) fn take_peer_failures(&mut self, n: usize) -> Result<(), Failed> {
-        while let Some(event) = self.workers[n].worker.take_event() {
+        while let Some(event) = self.workers[n].worker.take_trace_event() {
             let (peer, fault, lost) = match event {
-                Event::PeerFailed(peer, fault) => (peer, fault, true),
-                Event::Unsure(peer, fault) => (peer, fault, false),
+                TraceEvent::PeerFailed(peer, fault) => (peer, fault, true),
+                TraceEvent::Unsure(peer, fault) => (peer, fault, false),
                 _ => continue,
             };
             let Some(who) = self.worker_of_peer(n, peer) else {
                 return Err(self.fail(format!("worker {n} has lost {peer:?}, whoever that is: {fault}")));
             };
-            if who == n && self.is_zcopy_recv(n) && fault != Fault::Gone {
+            if who == n && self.is_zcopy_recv(n) && fault != PeerError::Gone {
                 self.lose_all_senders(n);
             }
             if self.is_lost(n, who) || self.is_rail(n, who, peer) {

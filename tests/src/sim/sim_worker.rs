@@ -10,7 +10,7 @@ use super::revoked_memory::RevocableState;
 use super::rma::{ImplicitGet, RmaState};
 use std::collections::{BTreeMap, BTreeSet};
 use ucp::rdm::io::PeerId;
-use ucp::select::{Row, Thresholds};
+use ucp::select::{Protocol, Thresholds};
 use ucp::wire::Features;
 use ucp::{Address, Context, Ep, FlushRequest, Message, Worker};
 use ucs::config::Source;
@@ -30,7 +30,7 @@ pub struct Sending {
     /// A cancel was granted.
     pub cancelled: bool,
     /// The protocol chosen at the start.
-    pub row: Row,
+    pub row: Protocol,
     pub request: SendOp,
 }
 

@@ -5,7 +5,7 @@ use super::Failed;
 use super::job::Job;
 use super::model::MatchSpec;
 use super::step::WORD;
-use ucp::select::{Row, Sync};
+use ucp::select::{Protocol, Sync};
 use ucp::{Error, Match, SendParams};
 
 /// Bytes of a packet header, at most.
@@ -20,9 +20,9 @@ impl Job {
 
     /// Whether a message may be dropped though its send ends well: a tagged one, or one in several packets,
     /// sent before the mode was known.
-    pub(super) fn may_be_dropped(&self, to: usize, len: usize, row: Row, params: &SendParams) -> bool {
+    pub(super) fn may_be_dropped(&self, to: usize, len: usize, row: Protocol, params: &SendParams) -> bool {
         let reads = self.params.min_read.is_some_and(|min| len >= min);
-        let short = row.plain() == Row::Eager && len + HEADER <= self.params.mtu as usize;
+        let short = row.plain() == Protocol::Eager && len + HEADER <= self.params.mtu as usize;
         self.is_zcopy_recv(to) && (params.tag.is_some() || reads || !short)
     }
 

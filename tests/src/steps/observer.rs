@@ -7,7 +7,7 @@ use super::{Closing, Command, Ending, Progress, Role, Snapshot};
 use crate::leftovers::Leftovers;
 use crate::partner::Partner;
 use std::time::{Duration, Instant};
-use ucp::rdm::Census;
+use ucp::rdm::EngineSnapshot;
 use ucp::{AmProto, AtomicOp, EXACT, Error, Match};
 
 /// For everything that is waited for: transports tell within milliseconds; the rest is for busy machines.
@@ -187,7 +187,7 @@ impl After {
         notifications
     }
 
-    fn fault(&self) -> Option<ucp::rdm::io::Fault> {
+    fn fault(&self) -> Option<ucp::rdm::io::PeerError> {
         self.side.ep().peer_view().and_then(|view| view.fault)
     }
 
@@ -235,7 +235,7 @@ impl After {
     fn nothing_left(&self) {
         let census = self.side.worker().census();
         let (receives, unexpected, held_bytes) = (census.receives, census.unexpected, census.held_bytes);
-        assert_eq!(census, Census { receives, unexpected, held_bytes, ..Census::EMPTY });
+        assert_eq!(census, EngineSnapshot { receives, unexpected, held_bytes, ..EngineSnapshot::EMPTY });
         assert!([0, IDLE_RECEIVES].contains(&receives), "{receives} receives");
         assert_eq!(self.side.worker().registrations(), 0);
         // Names of queue pairs that the kernel would have removed with their owner.

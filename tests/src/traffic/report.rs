@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use ucp::rdm::RdmStats;
-use ucp::select::Row;
+use ucp::select::Protocol;
 
 /// Messages by protocol, as the engine counted them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,11 +43,11 @@ pub struct Report {
 impl Report {
     /// Copies the engine's counters.
     pub fn add_stats(&mut self, stats: &RdmStats) {
-        let sent = |rows: [Row; 2]| rows.iter().map(|row| stats.sent(*row).msgs).sum();
+        let sent = |rows: [Protocol; 2]| rows.iter().map(|row| stats.sent(*row).msgs).sum();
         self.sent = BySend {
-            eager: sent([Row::Eager, Row::DcEager]),
-            medium: sent([Row::Medium, Row::DcMedium]),
-            long: sent([Row::LongCts, Row::DcLongCts]),
+            eager: sent([Protocol::Eager, Protocol::DcEager]),
+            medium: sent([Protocol::Medium, Protocol::DcMedium]),
+            long: sent([Protocol::LongCts, Protocol::DcLongCts]),
         };
         self.unexpected = stats.rare.unexpected;
         self.out_of_order = stats.rare.out_of_order;

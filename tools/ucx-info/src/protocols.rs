@@ -236,7 +236,7 @@ fn rma(name: &'static str, ways: impl Fn(usize) -> RmaWays) -> Operation {
             to: (!last).then_some(same),
             protocol: way.map_or("refused", RmaWay::name),
             nsec: first.and_then(|c| c.ns),
-            emulated: matches!(way, Some(RmaWay::Row(row)) if row.is_emulated()),
+            emulated: matches!(way, Some(RmaWay::Protocol(row)) if row.is_emulated()),
             rejected: rejected
                 .map(|c| Rejected { protocol: c.way.name(), nsec: c.ns, reason: c.verdict.to_string() })
                 .collect(),

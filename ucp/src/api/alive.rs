@@ -80,7 +80,7 @@ impl Core {
         self.alive.call = now + self.alive.pace;
         let (engine, mut wire, _) = self.split();
         for peer in awaited.into_iter().take(CHECKS) {
-            if !engine.nudge(&mut wire, peer) {
+            if !engine.send_keepalive(&mut wire, peer) {
                 return;
             }
         }
@@ -120,19 +120,19 @@ impl Core {
         // A device would answer for a peer that has not: that is asked itself.
         if self.engine.awaits_handshake(peer) {
             let (engine, mut wire, _) = self.split();
-            return engine.nudge(&mut wire, peer);
+            return engine.send_keepalive(&mut wire, peer);
         }
         match path.ep.check(comp_of_check(peer)) {
             Ok(_) => return true,
             Err(Refused::NoResource) => return false,
             Err(Refused::Failed(WireError::Unsupported(_))) => {
                 let (engine, mut wire, _) = self.split();
-                return engine.nudge(&mut wire, peer);
+                return engine.send_keepalive(&mut wire, peer);
             }
             Err(Refused::Failed(e)) => {
                 let (engine, mut wire, _) = self.split();
-                if !engine.goes_on(&mut wire, peer, fault_of(e)) {
-                    engine.on_peer_dead(&mut wire, peer, fault_of(e));
+                if !engine.fail_over(&mut wire, peer, fault_of(e)) {
+                    engine.on_keepalive_error(&mut wire, peer, fault_of(e));
                 }
             }
         }

@@ -3,10 +3,10 @@
 
 use crate::lane::Beside;
 use crate::rdm::SendBuf;
-use crate::rdm::features::wants_headerless;
+use crate::rdm::features::wants_user_qp;
 use crate::select::rivals::{By, Figures};
 use crate::select::{
-    Candidate, CqData, Key, Kind, MemKind, PeerCaps, Reads, Row, Sync, Table, Takes, Verdict, explain,
+    Candidate, CqData, Key, Kind, MemKind, PeerCaps, Protocol, Reads, Sync, Table, Takes, Verdict, explain,
 };
 
 use super::Ep;
@@ -17,7 +17,7 @@ impl Ep {
     /// Whether the peer may have the kernel read messages out of our memory: it lets us into its own, so that we expect the same
     /// of ours, and it has not said that it is kept out.
     fn lets_kernel_read(&self, core: &Core) -> bool {
-        self.tables().asks_kernel() && core.engine.lets_itself_in(self.peer()) && self.reach(core).is_some()
+        self.tables().asks_kernel() && core.engine.can_read_us(self.peer()) && self.reach(core).is_some()
     }
 
     /// Whether a message lies in memory of the lane's transport.
@@ -75,7 +75,7 @@ impl Ep {
     }
 
     /// How such a message goes at present, if it is open.
-    fn found(&self, at: usize, len: usize) -> Option<Row> {
+    fn found(&self, at: usize, len: usize) -> Option<Protocol> {
         let said = self.tables().said(at, len)?;
         let core = self.worker().core();
         Some(self.tables().row_by(at, len, core.beside.as_ref()?.now(self.peer(), len, said)))
@@ -96,7 +96,7 @@ impl Ep {
         let core = self.worker().core();
         let features = core.engine.peer_info(self.peer()).and_then(|view| view.features);
         let takes = match features {
-            Some(features) if wants_headerless(features) => Takes::BytesAlone,
+            Some(features) if wants_user_qp(features) => Takes::BytesAlone,
             _ => Takes::Packets,
         };
         let peer = PeerCaps { reads: Reads::of(features), takes, ..PeerCaps::default() };

@@ -10,8 +10,8 @@ use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
 use uct::base::rcache::Limits;
 
 use crate::lane::{Beside, Iface, Keep, Lane, LaneIdx, Regs, can_keep, rdma, source, together};
-use crate::rdm::rma::Order;
-use crate::rdm::{Emulation, Engine, EngineConfig, FirstContact, Grant, Patience, ReqLen};
+use crate::rdm::rma::PacketOrder;
+use crate::rdm::{Emulation, Engine, EngineConfig, FirstContact, Grant, ReqLen, RetryPolicy};
 use crate::select::Thresholds;
 use crate::select::rivals::Rule;
 use crate::wire::{Features, RawAddr, UserRecvQp};
@@ -155,15 +155,15 @@ impl Context {
             runt_size: self.config.runt_size,
             read_segment: self.config.read_segment as u64,
             unexpected_max: self.config.unexp_mem,
-            unexpected_most: self.config.unexp_max.max(self.config.unexp_mem.saturating_add(poll)),
+            unexpected_hard_max: self.config.unexp_max.max(self.config.unexp_mem.saturating_add(poll)),
             emulation: if self.config.emulation { Emulation::Allowed } else { Emulation::Refused },
             first_contact: if self.config.untagged_wait { FirstContact::Wait } else { FirstContact::Send },
-            patience: Patience { first: self.config.rnr_wait, most: self.config.rnr_max_wait },
+            retry: RetryPolicy { first_delay: self.config.rnr_wait, max_delay: self.config.rnr_max_wait },
             rndv_rails: self.config.max_rndv_rails,
             rndv_chunk: self.config.min_rndv_chunk as u64,
             rma_rails: self.config.max_rma_rails,
             rma_chunk: self.config.min_rma_chunk as u64,
-            ask_for: if self.config.const_hdr { ReqLen::Constant } else { ReqLen::Shortest },
+            req_len: if self.config.const_hdr { ReqLen::Constant } else { ReqLen::Shortest },
             withhold: Features::from_bits_retain(self.config.withhold_features),
             ..EngineConfig::default()
         });
@@ -185,7 +185,7 @@ impl Context {
                 engine.set_grant(wire, Grant::Whole);
             }
             if iface.attr().order == OrderKind::Ordered {
-                engine.set_order(wire, Order::Kept);
+                engine.set_packet_order(wire, PacketOrder::Kept);
             }
             engine.set_rdma(wire, rdma(&iface));
             lanes.push(Lane { wire, raw, form, device: iface.device_addr(), iface });
@@ -233,7 +233,7 @@ fn receive_in_place(core: &mut Core) -> Result<(), String> {
     let ep = lane.iface.connect(&lane.iface.device_addr(), &lane.iface.iface_addr());
     let ep = ep.map_err(|e| format!("UCX_ZCOPY_RECV=y: no way to ourselves: {e}"))?;
     let qp = UserRecvQp { qpn: qp.qpn.into(), qkey: qp.qkey };
-    let me = core.engine.set_in_place(lane.wire, qp, source(&lane.raw));
+    let me = core.engine.enable_zcopy_recv(lane.wire, qp, source(&lane.raw));
     core.paths.set(me, LaneIdx(0), ep);
     Ok(())
 }

@@ -10,8 +10,8 @@ use ucs::time::{Clock, Nanos};
 use uct::api::{DevKind, Ep as _, Iface as _, PollOne};
 
 use crate::lane::{Beside, Bound, FlushEnd, Intake, Lane, LaneIdx, Paths, Regs, Short, source};
-use crate::rdm::io::{Fault, PeerId};
-use crate::rdm::{Engine, Kind, Out, RecvStatus};
+use crate::rdm::io::{PeerError, PeerId};
+use crate::rdm::{Engine, EngineEvent, Kind, RecvStatus};
 use crate::wire::RawAddr;
 
 use super::Error;
@@ -197,7 +197,7 @@ impl Core {
                 // Whoever waits for this message is let go on at once.
                 PollOne::Received { more: false } => {
                     self.stay(at);
-                    let news = self.engine.has_outs() || !self.streams.is_settled();
+                    let news = self.engine.has_events() || !self.streams.is_settled();
                     return if news { Look::More(Rest::News) } else { Look::Taken };
                 }
                 PollOne::Received { more: true } => return Look::More(Rest::From { lane: at, had: 1, left }),
@@ -227,7 +227,7 @@ impl Core {
     #[inline(always)]
     fn is_still(&self, ams: &Ams) -> bool {
         // Also no message to handle: a handler may have called progress while others wait.
-        self.engine.is_still() && self.flushes.is_empty() && self.streams.is_idle() && !ams.has_come()
+        self.engine.is_fully_idle() && self.flushes.is_empty() && self.streams.is_idle() && !ams.has_come()
     }
 
     /// What a look has left to do. Answers the number of events, those of the look among them.
@@ -241,7 +241,7 @@ impl Core {
         if events > 0 && self.streams.is_waited_for() {
             self.serve_streams();
         }
-        if !self.engine.is_calm() {
+        if !self.engine.is_idle() {
             events += self.resume(self.now);
         }
         events
@@ -270,7 +270,7 @@ impl Core {
         }
         let mut events = 0;
         for at in 0..self.lanes.len() {
-            if !self.lanes[at].iface.is_idle() || self.engine.is_waiting_for_quiet() {
+            if !self.lanes[at].iface.is_idle() || self.engine.is_draining() {
                 events += self.poll_lane(at, self.batch, now, ams);
             }
         }
@@ -295,7 +295,7 @@ impl Core {
     #[cold]
     fn may_rest(&mut self) -> bool {
         let streams = self.streams.is_idle() && !self.streams.is_waited_for();
-        self.flushes.is_empty() && streams && self.engine.may_rest()
+        self.flushes.is_empty() && streams && self.engine.may_stop_polling()
     }
 
     /// Takes in what one lane has, up to `max` events. Out of line, so that an empty poll stays small. // HOT
@@ -313,8 +313,8 @@ impl Core {
         let mut intake =
             Intake { engine: &mut self.engine, bound, wire: lane.wire, now, flushed: &mut self.flushed };
         let taken = lane.iface.poll(max, &mut intake);
-        if taken == 0 && intake.engine.is_waiting_for_quiet() {
-            intake.engine.on_quiet(&mut intake.bound, lane.wire);
+        if taken == 0 && intake.engine.is_draining() {
+            intake.engine.on_wire_drained(&mut intake.bound, lane.wire);
         }
         taken
     }
@@ -342,17 +342,14 @@ impl Core {
     #[inline(always)]
     pub(crate) fn has_nothing_to_tell(&self) -> bool {
         let engine = &self.engine;
-        let quiet = !engine.has_outs() && !engine.has_unexpected(Kind::Am) && !engine.is_over_limit();
+        let quiet = !engine.has_events() && !engine.has_unexpected(Kind::Am) && !engine.is_over_limit();
         quiet && self.streams.is_idle() && self.flushes.is_empty()
     }
 
     /// Whether the next progress has something to tell, or to end, though nothing comes.
     pub(crate) fn has_ends(&self) -> bool {
         let engine = &self.engine;
-        engine.has_outs()
-            || engine.is_waiting_for_quiet()
-            || !self.streams.is_idle()
-            || !self.flushed.is_empty()
+        engine.has_events() || engine.is_draining() || !self.streams.is_idle() || !self.flushed.is_empty()
     }
 
     /// The time, exactly.
@@ -368,9 +365,9 @@ impl Core {
     /// Settles ended operations until one of them has something to run. `None`: all are settled. // HOT
     #[inline]
     pub(crate) fn next_act(&mut self) -> Option<Act> {
-        while let Some(out) = self.engine.take_out() {
+        while let Some(out) = self.engine.take_event() {
             let act = match out {
-                Out::OneDone { user, result } => {
+                EngineEvent::RmaDone { user, result } => {
                     let len = match self.reqs.role(SlotId::from_raw(user as u32)) {
                         Some(Role::One(_, len)) => len,
                         _ => 0,
@@ -378,21 +375,21 @@ impl Core {
                     let status = RecvStatus { len, ..NO_MESSAGE };
                     self.end(user, result.map(|()| status).map_err(Error::from))
                 }
-                Out::SendDone { user, result } => {
+                EngineEvent::SendDone { user, result } => {
                     self.end(user, result.map(|()| NO_MESSAGE).map_err(Error::from))
                 }
-                Out::RecvDone { user, result } if user & OF_STREAM != 0 => {
+                EngineEvent::RecvDone { user, result } if user & OF_STREAM != 0 => {
                     self.stream_pulled(user, result);
                     None
                 }
-                Out::RecvDone { user, result } => self.end(user, result.map_err(Error::from)),
-                Out::RecvPart { user, at, result } => self.part_ended(user, at, result),
-                Out::MultiDone { user, result } => self.multi_ended(user, result),
-                Out::RemoteWrite { from, len, cq_data } => {
+                EngineEvent::RecvDone { user, result } => self.end(user, result.map_err(Error::from)),
+                EngineEvent::MultiRecvMessage { user, at, result } => self.part_ended(user, at, result),
+                EngineEvent::MultiRecvDone { user, result } => self.multi_ended(user, result),
+                EngineEvent::RemoteWrite { from, len, cq_data } => {
                     self.written.push(RemoteWrite { from, len, cq_data });
                     None
                 }
-                Out::PeerFailed { peer, fault } => self.peer_failed(peer, fault),
+                EngineEvent::PeerFailed { peer, fault } => self.peer_failed(peer, fault),
             };
             if act.is_some() {
                 return act;
@@ -419,7 +416,7 @@ impl Core {
 
     /// A peer is lost: its endpoints answer with the error from now on, and those that asked are told.
     #[cold]
-    fn peer_failed(&mut self, peer: PeerId, fault: Fault) -> Option<Act> {
+    fn peer_failed(&mut self, peer: PeerId, fault: PeerError) -> Option<Act> {
         let error = Error::of_peer(peer, fault);
         self.eps.retain(|ep| ep.strong_count() > 0);
         let hit: Vec<Rc<EpState>> = self
@@ -429,7 +426,7 @@ impl Core {
             .filter(|ep| ep.peer == peer && ep.fail(error))
             .collect();
         // What a further lane was to carry comes back by its path, and goes another way.
-        if !self.engine.is_further(peer) {
+        if !self.engine.is_further_lane(peer) {
             self.paths.forget(peer);
         }
         if let Some(beside) = &self.beside {
@@ -494,7 +491,7 @@ impl Core {
                 engine.cancel_send(&mut wire, op)
             }
             Some(Role::Recv(op)) => self.cancel_recv(op),
-            Some(Role::One(op, _)) => self.engine.cancel_one(op),
+            Some(Role::One(op, _)) => self.engine.cancel_rma(op),
             Some(Role::Stream(peer)) => self.cancel_stream(peer, id),
             Some(Role::Flush) => self.cancel_flush(id),
             Some(Role::Announced) | None => false,

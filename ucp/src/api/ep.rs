@@ -11,8 +11,8 @@ use uct::api::Iface as _;
 
 use crate::lane::{LaneIdx, Reach, routes};
 use crate::rdm::io::PeerId;
-use crate::rdm::{Body, PeerView, SendArgs, SendBuf, Started as EngineStarted, Whole};
-use crate::select::{CqData, Kind, RmaTables, Row, Sync};
+use crate::rdm::{ContigBuf, Payload, PeerView, SendArgs, SendBuf, Started as EngineStarted};
+use crate::select::{CqData, Kind, Protocol, RmaTables, Sync};
 
 use super::buf::Held;
 use super::core::{Ask, Core};
@@ -284,7 +284,7 @@ impl Ep {
     ) -> Result<Started<()>, Error> {
         if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params {
             // SAFETY: the caller vouches for the bytes until the operation's end.
-            let whole = unsafe { Whole::new(buf, len) };
+            let whole = unsafe { ContigBuf::new(buf, len) };
             if self.send_short(MsgClass::Message, tag, whole) {
                 return Ok(Started::Done(()));
             }
@@ -297,13 +297,13 @@ impl Ep {
 
     /// Sends a short tagged message at once, if that is simple. False, and nothing has happened: it is not. // HOT
     #[inline(always)]
-    pub(super) fn send_short<B: Body>(&self, class: MsgClass, tag: u64, body: B) -> bool {
+    pub(super) fn send_short<B: Payload>(&self, class: MsgClass, tag: u64, body: B) -> bool {
         body.size() < self.state.short_below.get() && self.send_at_once(class, tag, body)
     }
 
     /// The same of one that is to go in one packet, wherever it lies. // HOT
     #[inline(always)]
-    fn send_at_once<B: Body>(&self, class: MsgClass, tag: u64, body: B) -> bool {
+    fn send_at_once<B: Payload>(&self, class: MsgClass, tag: u64, body: B) -> bool {
         let mut core = self.worker.core_as_it_is();
         let (engine, mut wire, _) = core.split();
         engine.send_short(&mut wire, self.state.peer, (class, tag), body)
@@ -346,8 +346,8 @@ impl Ep {
         let mut core = self.worker.core_as_it_is();
         let core = &mut *core;
         let mut inlet = Inlet { reqs: &mut core.reqs, streams: &mut core.streams, ams: self.worker.ams() };
-        let passed = core.engine.pass_to_self(&mut inlet, self.state.peer, tag, message);
-        core.calm &= !core.engine.has_outs();
+        let passed = core.engine.recv_from_self(&mut inlet, self.state.peer, tag, message);
+        core.calm &= !core.engine.has_events();
         passed
     }
 
@@ -365,7 +365,7 @@ impl Ep {
             return Ok(Started::Done(()));
         }
         // SAFETY: the same contract.
-        unsafe { self.begin_by(Row::Eager, buf, MsgClass::Message, params) }
+        unsafe { self.begin_by(Protocol::Eager, buf, MsgClass::Message, params) }
     }
 
     /// # Safety
@@ -382,7 +382,7 @@ impl Ep {
         let row =
             self.state.tables.row(at, buf.len(), is_own, is_process, |said| self.mover(buf.len(), said));
         if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
-            && row == Row::Eager
+            && row == Protocol::Eager
             // Else it was tried a moment ago.
             && buf.len() >= self.state.short_below.get()
             && let Some(whole) = buf.whole()
@@ -398,7 +398,7 @@ impl Ep {
     /// As for [`Ep::begin`].
     unsafe fn begin_by(
         &self,
-        row: Row,
+        row: Protocol,
         buf: SendBuf,
         class: MsgClass,
         params: &SendParams,
@@ -411,7 +411,7 @@ impl Ep {
             tag: params.tag,
             sync: params.sync,
             cq_data: params.cq_data,
-            row,
+            protocol: row,
             user: u64::from(user.raw()),
         };
         match engine.send_class(&mut wire, self.state.peer, class, args) {
@@ -577,6 +577,6 @@ impl super::core::Core {
     /// Ends the unfinished operations to a peer with an error.
     pub(crate) fn give_up(&mut self, peer: PeerId) {
         let (engine, mut wire, _) = self.split();
-        engine.cut_off(&mut wire, peer);
+        engine.force_close(&mut wire, peer);
     }
 }

@@ -7,7 +7,7 @@ use ucs::{Blame, Status};
 use uct::api::ConnectError as WireRefusal;
 
 use crate::rdm::OpError;
-use crate::rdm::io::{Fault, PeerId};
+use crate::rdm::io::{PeerError, PeerId};
 
 use super::AddressError;
 
@@ -154,14 +154,14 @@ impl Error {
     }
 
     /// The failure of a peer.
-    pub(crate) fn of_peer(peer: PeerId, fault: Fault) -> Self {
+    pub(crate) fn of_peer(peer: PeerId, fault: PeerError) -> Self {
         match fault {
-            Fault::Gone => Error::PeerGone(peer),
-            Fault::Unreachable => Error::Unreachable(peer),
-            Fault::NoDescriptor => Error::NoDescriptor(peer),
-            Fault::NoMemory => Error::NoMemory(peer),
-            Fault::Flood => Error::Flooded(peer),
-            Fault::Device(code) => Error::Device(Some(peer), code),
+            PeerError::Gone => Error::PeerGone(peer),
+            PeerError::Unreachable => Error::Unreachable(peer),
+            PeerError::NoDescriptor => Error::NoDescriptor(peer),
+            PeerError::NoMemory => Error::NoMemory(peer),
+            PeerError::Flood => Error::Flooded(peer),
+            PeerError::Device(code) => Error::Device(Some(peer), code),
         }
     }
 }
@@ -272,13 +272,19 @@ mod tests {
             assert_eq!(e.peer(), Some(PEER), "{e}");
             assert!(e.to_string().contains("peer 5"), "{e}");
         }
-        let faults = [Fault::Gone, Fault::Unreachable, Fault::NoDescriptor, Fault::NoMemory, Fault::Flood];
-        for fault in faults.into_iter().chain((0..16).map(|n| Fault::Device(EfaStatus::from(n)))) {
+        let faults = [
+            PeerError::Gone,
+            PeerError::Unreachable,
+            PeerError::NoDescriptor,
+            PeerError::NoMemory,
+            PeerError::Flood,
+        ];
+        for fault in faults.into_iter().chain((0..16).map(|n| PeerError::Device(EfaStatus::from(n)))) {
             assert_eq!(Error::of_peer(PEER, fault).peer(), Some(PEER), "{fault}");
         }
         assert_eq!(Device(None, EfaStatus::UnsupportedOp).to_string(), "a peer: device completion status 3");
         assert!(size_of::<Error>() <= 24, "{}", size_of::<Error>());
-        assert_eq!(Error::from(OpError::Peer(PEER, Fault::Gone)).to_string(), "peer 5 is gone");
+        assert_eq!(Error::from(OpError::Peer(PEER, PeerError::Gone)).to_string(), "peer 5 is gone");
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Core {
         let id = self.reqs.start(Role::Flush, None);
         let peer = of.as_ref().map(|ep| ep.peer);
         let (engine, mut wire, _) = self.split();
-        engine.acknowledge(&mut wire, peer);
+        engine.request_acks(&mut wire, peer);
         // What was lost before, and no flush of all has told, this one tells; another one under way tells it as well.
         let result = match of {
             None if !self.flushes.iter().any(Flush::is_of_all) => self.take_loss().map_or(Ok(()), Err),
@@ -99,7 +99,7 @@ impl Core {
 
     /// The error of a peer that has failed with something unfinished, once.
     fn take_loss(&mut self) -> Option<Error> {
-        self.engine.take_lost().map(|(peer, fault)| Error::of_peer(peer, fault))
+        self.engine.take_failed_peer().map(|(peer, fault)| Error::of_peer(peer, fault))
     }
 
     /// Moves every flush on. Those that ended are settled by [`Core::next_flush_act`].
@@ -136,12 +136,12 @@ impl Core {
         let peer = flush.peer();
         // The engine knows of a failure first: what its end has taken off the peer's list was not acknowledged.
         if let (Some(peer), false) = (peer, matches!(flush.stage, Stage::Ended))
-            && let Some(fault) = self.engine.fault(peer)
+            && let Some(fault) = self.engine.peer_error(peer)
         {
             flush.result = Err(Error::of_peer(peer, fault));
             flush.stage = Stage::Ended;
         }
-        if matches!(flush.stage, Stage::Protocol) && self.engine.idle(peer) {
+        if matches!(flush.stage, Stage::Protocol) && self.engine.is_flushed(peer) {
             flush.stage = Stage::Lanes { next: 0, waiting: 0 };
         }
         if let Stage::Lanes { next, waiting } = &mut flush.stage {
@@ -154,7 +154,7 @@ impl Core {
                 flush.stage = Stage::Ended;
             } else if *waiting == 0 && *next == usize::MAX {
                 // What the lanes have handed back meanwhile is not delivered.
-                let back = self.engine.is_held_off(peer);
+                let back = self.engine.is_backed_off(peer);
                 flush.stage = if back { Stage::Protocol } else { Stage::Ended };
             }
         }
@@ -181,7 +181,7 @@ impl Core {
         let Some(path) = self.paths.get(peer) else { return Err(Error::PeerGone(peer)) };
         // What is on its way where the peer does not go any more may come back, and so may what its further lanes carry. That
         // one of those is lost is not the peer's end.
-        let further = self.engine.further(peer).iter().filter_map(|&lane| self.paths.get(lane));
+        let further = self.engine.further_lanes(peer).iter().filter_map(|&lane| self.paths.get(lane));
         let further = further.map(|path| &path.ep);
         for ep in self.paths.left(peer).chain(further).chain([&path.ep]).skip(*next) {
             let answer = ep.flush(comp_of_flush(id));

@@ -3,7 +3,7 @@
 //! Lent to the engine, or to its wire, by `core` for one poll. Runs no user code: handlers are called by `Worker::progress` behind it.
 
 use crate::rdm::RecvStatus;
-use crate::rdm::io::{Inward, PeerId};
+use crate::rdm::io::{PeerId, ReceiveSink};
 use crate::wire::MsgClass;
 
 use super::ams::Ams;
@@ -17,7 +17,7 @@ pub(crate) struct Inlet<'a> {
     pub ams: &'a Ams,
 }
 
-impl Inward for Inlet<'_> {
+impl ReceiveSink for Inlet<'_> {
     // HOT
     #[inline(always)]
     fn received(&mut self, user: u64, status: RecvStatus) -> bool {
@@ -26,7 +26,7 @@ impl Inward for Inlet<'_> {
 
     // HOT
     #[inline(always)]
-    fn hand_over(&mut self, class: MsgClass, from: PeerId, tag: u64, payload: &[u8]) -> bool {
+    fn deliver(&mut self, class: MsgClass, from: PeerId, tag: u64, payload: &[u8]) -> bool {
         match class {
             MsgClass::Am => self.ams.take_in(from, tag, payload),
             MsgClass::Stream => self.streams.take_in(from, payload, self.reqs),

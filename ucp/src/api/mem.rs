@@ -116,7 +116,7 @@ impl Worker {
             core.regs.own(*at, mem);
             let lane = &core.lanes[usize::from(at.0)];
             if let Some(device) = lane::device_key(&lane.iface, mem) {
-                core.engine.name_memory(key, lane.wire, device);
+                core.engine.add_device_key(key, lane.wire, device);
             }
         }
         Ok(Mem { worker: self.clone(), key, addr, len, access, regs, beside })

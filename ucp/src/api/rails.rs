@@ -5,8 +5,8 @@ use arrayvec::ArrayVec;
 use uct::api::Iface as _;
 
 use crate::lane::{Route, further, source};
-use crate::rdm::io::{Fault, PeerId};
-use crate::rdm::{MAX_RAILS, PeerView, RailKeys, Rank, WireId};
+use crate::rdm::io::{PeerError, PeerId};
+use crate::rdm::{LaneRank, MAX_RAILS, PeerView, RailKeys, WireId};
 use crate::select::Spread;
 use crate::wire::RawAddr;
 
@@ -36,7 +36,7 @@ pub struct Rail {
     /// Whether the two lanes have met: until then it carries nothing. The first one always carries what there is.
     pub met: bool,
     /// Why it is lost, if it is.
-    pub fault: Option<Fault>,
+    pub fault: Option<PeerError>,
 }
 
 impl std::fmt::Display for Rail {
@@ -63,15 +63,15 @@ impl Core {
             }
         }
         let (engine, mut wire, _) = self.split();
-        engine.link(&mut wire, peer, &rails);
+        engine.set_peer_rails(&mut wire, peer, &rails);
         rails
     }
 
     /// How good a route is, beside its cost: one by which the two go on is better than another, and one of which a NIC was
     /// lost is taken only if there is no other.
-    pub(crate) fn rank(&self, route: &Route<'_>) -> Rank {
+    pub(crate) fn rank(&self, route: &Route<'_>) -> LaneRank {
         let wire = self.lanes[usize::from(route.lane.0)].wire;
-        self.engine.rank(wire, &RawAddr::from_bytes(&route.raw), source(&route.raw))
+        self.engine.lane_rank(wire, &RawAddr::from_bytes(&route.raw), source(&route.raw))
     }
 
     /// The keys of a peer's memory on its further lanes.
@@ -105,7 +105,7 @@ impl Ep {
         Spread { nics, most: usize::from(most), chunk }
     }
 
-    /// The NICs that long transfers to this peer may go over: the first is the one that everything else takes. Behind them
+    /// The NICs that long transfers to this peer may go over: the first is the one that everything else takes. FenceScope them
     /// are those that the peer has left because they, or the peer's, were lost.
     pub fn rails(&self) -> Vec<Rail> {
         let core = self.worker().core();
@@ -123,13 +123,13 @@ impl Ep {
         // A peer that goes on over a further lane is where that is.
         let (taken, others): (Vec<_>, Vec<_>) = further.partition(|view| view.wire == main.wire);
         let first = PeerView { addr: taken.first().map_or(main.addr, |view| view.addr), ..main };
-        let left = core.engine.ways_left(self.peer()).iter().filter_map(|left| {
+        let left = core.engine.failed_lanes(self.peer()).iter().filter_map(|left| {
             let device = device(left.wire)?;
             Some(Rail { device, peer: left.addr, met: true, fault: Some(left.fault) })
         });
         let others = others
             .into_iter()
-            .filter(|view| core.engine.ways_left(self.peer()).iter().all(|left| left.wire != view.wire));
+            .filter(|view| core.engine.failed_lanes(self.peer()).iter().all(|left| left.wire != view.wire));
         [first].into_iter().chain(others).filter_map(rail).chain(left).collect()
     }
 }

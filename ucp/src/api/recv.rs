@@ -2,7 +2,9 @@
 //! Called by programs. Checks arguments and calls the engine; keeps no message.
 
 use crate::rdm::io::PeerId;
-use crate::rdm::{MsgHandle, OpId, RecvArgs, RecvBuf, RecvKind, RecvStatus, Started as EngineStarted, Take};
+use crate::rdm::{
+    MsgHandle, OpId, ProbeRemove, RecvArgs, RecvBuf, RecvKind, RecvStatus, Started as EngineStarted,
+};
 
 use super::buf::Held;
 use super::core::Core;
@@ -81,7 +83,7 @@ impl Worker {
         // SAFETY: the caller vouches for the memory until the operation's end.
         let buf = unsafe { RecvBuf::new(buf, len) };
         let args = RecvArgs { buf, kind: what.kind, from: what.from, user };
-        match core.engine.recv_later(args) {
+        match core.engine.post_recv(args) {
             Ok(op) => Ok(Started::Running(RequestId(core.reqs.start(Role::Recv(op), done)))),
             Err(args) => core.recv(args, done),
         }
@@ -131,7 +133,7 @@ impl Worker {
 
     /// The oldest unexpected message that matches, left where it is. Makes no progress.
     pub fn probe(&self, what: Match) -> Option<Envelope> {
-        let found = self.core().engine.probe(what.kind, what.from, Take::No)?;
+        let found = self.core().engine.probe(what.kind, what.from, ProbeRemove::No)?;
         Some(Envelope { len: found.len, tag: found.tag, from: found.from })
     }
 
@@ -143,7 +145,7 @@ impl Worker {
 
     /// Takes the oldest unexpected message that matches off the queue, to be received by [`Message::recv`].
     pub fn mprobe(&self, what: Match) -> Option<Message> {
-        let found = self.core().engine.probe(what.kind, what.from, Take::Yes)?;
+        let found = self.core().engine.probe(what.kind, what.from, ProbeRemove::Yes)?;
         let envelope = Envelope { len: found.len, tag: found.tag, from: found.from };
         Some(Message { worker: self.clone(), handle: Some(found.handle), envelope })
     }

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ucs::stats::Counters;
 
 use crate::rdm::io::PeerId;
-use crate::rdm::rma::RmaRow;
+use crate::rdm::rma::RmaProtocol;
 use crate::rdm::stats::{PeerStats, Traffic};
-use crate::rdm::{PeerView, RdmStats, Row};
+use crate::rdm::{PeerView, Protocol, RdmStats};
 use crate::select::rivals::{By, CLASSES, Figures, class_from};
 use crate::wire::PktType;
 
@@ -34,7 +34,7 @@ impl Report {
         use uct::api::Iface as _;
         Report {
             stats: core.engine.stats(),
-            peers: core.engine.peers_counted().collect(),
+            peers: core.engine.peers_with_stats().collect(),
             transports: core.lanes.iter().map(|lane| lane.iface.attr().tl).collect(),
             figures: figures(core),
             held: core.engine.held_bytes(),
@@ -64,10 +64,10 @@ impl fmt::Display for Report {
                 writeln!(f, "  {what} {name}: {} messages, {} bytes", t.msgs, t.bytes)
             })
         };
-        rows(f, "sent", &Row::ALL.map(|row| (row.name(), self.stats.sent(row))))?;
-        rows(f, "received", &Row::ALL.map(|row| (row.name(), self.stats.received(row))))?;
-        rows(f, "asked", &RmaRow::ALL.map(|row| (row.name(), self.stats.asked(row))))?;
-        rows(f, "served", &RmaRow::ALL.map(|row| (row.name(), self.stats.served(row))))?;
+        rows(f, "sent", &Protocol::ALL.map(|row| (row.name(), self.stats.sent(row))))?;
+        rows(f, "received", &Protocol::ALL.map(|row| (row.name(), self.stats.received(row))))?;
+        rows(f, "asked", &RmaProtocol::ALL.map(|row| (row.name(), self.stats.asked(row))))?;
+        rows(f, "served", &RmaProtocol::ALL.map(|row| (row.name(), self.stats.served(row))))?;
         for (what, counts) in [("tx", &self.stats.tx_pkts), ("rx", &self.stats.rx_pkts)] {
             for (ty, &count) in (0..=u8::MAX).zip(counts).filter(|(_, count)| **count > 0) {
                 writeln!(f, "  {what} {}: {count} packets", PktType(ty))?;

@@ -13,9 +13,9 @@ use uct::api::{Comp, Ep as _, Iov, Refused, Sent};
 use crate::lane;
 use crate::rdm::features::direct_write;
 use crate::rdm::io::PeerId;
-use crate::rdm::rma::Behind;
+use crate::rdm::rma::FenceScope;
 use crate::rdm::{
-    Access, Gather, GetArgs, PutArgs, RailKeys, RecvBuf, RecvStatus, RmaRow, Scatter, SendBuf,
+    Access, Gather, GetArgs, PutArgs, RailKeys, RecvBuf, RecvStatus, RmaProtocol, Scatter, SendBuf,
     Started as EngineStarted,
 };
 use crate::select::rma::acknowledges;
@@ -107,7 +107,7 @@ impl Ep {
         match taken.map(|candidate| candidate.way) {
             Some(RmaWay::Mapped) => Means::Mapped,
             Some(RmaWay::Copied) => Means::Copied,
-            Some(RmaWay::Row(row)) if !row.is_emulated() => Means::Rdma,
+            Some(RmaWay::Protocol(row)) if !row.is_emulated() => Means::Rdma,
             _ => Means::Emulated,
         }
     }
@@ -160,7 +160,7 @@ impl Ep {
         rkey: &'a Rkey,
     ) -> Option<(&'a lane::Ep, &'a lane::Rkey)> {
         let key = rkey.mapped()?;
-        if !core.engine.may_pass(self.peer()) {
+        if !core.engine.may_bypass_queue(self.peer()) {
             return None;
         }
         Some((&core.paths.get(self.peer())?.ep, key))
@@ -178,7 +178,7 @@ impl Ep {
         if self.rma_tables().mover(op, sync, len) == Mover::Engine {
             return None;
         }
-        let (ep, _) = self.reach(core).filter(|_| core.engine.may_pass(self.peer()))?;
+        let (ep, _) = self.reach(core).filter(|_| core.engine.may_bypass_queue(self.peer()))?;
         Some((ep, key))
     }
 
@@ -224,7 +224,7 @@ impl Ep {
             None => ByDevice::No,
         };
         let row = self.rma_tables().put(device, params.sync, len);
-        let key = rkey.device().filter(|_| row == RmaRow::DirectWrite).unwrap_or(rkey.key);
+        let key = rkey.device().filter(|_| row == RmaProtocol::DirectWrite).unwrap_or(rkey.key);
         let iov = Iovs::one(RmaIov { addr: remote, len: len as u64, key });
         let rails = (len as u64 >= rkey.rail_from).then_some(&rkey.rails);
         core.put(self, local, iov, (row, rails), params)
@@ -254,9 +254,10 @@ impl Ep {
         let place = remote.first().map_or(Place::Other, |piece| piece.rkey.place());
         let device = self.worker().core().may_write(self, place, gather.len(), params);
         let row = self.rma_tables().put(device, params.sync, gather.len());
-        let (remote, direct) = pieces(self.peer(), remote, Access::WRITE, one && row == RmaRow::DirectWrite)?;
+        let (remote, direct) =
+            pieces(self.peer(), remote, Access::WRITE, one && row == RmaProtocol::DirectWrite)?;
         let by_packets = self.rma_tables().put(ByDevice::No, params.sync, gather.len());
-        let row = if direct { RmaRow::DirectWrite } else { by_packets };
+        let row = if direct { RmaProtocol::DirectWrite } else { by_packets };
         self.worker().core().put(self, gather, remote, (row, None), params)
     }
 
@@ -295,7 +296,7 @@ impl Ep {
         let local = Scatter::one(unsafe { RecvBuf::new(buf, len) });
         let device = rkey.device().map_or(ByDevice::No, |_| ByDevice::Also(rkey.place()));
         let row = self.rma_tables().get(device, len);
-        let key = rkey.device().filter(|_| row == RmaRow::DirectRead).unwrap_or(rkey.key);
+        let key = rkey.device().filter(|_| row == RmaProtocol::DirectRead).unwrap_or(rkey.key);
         let iov = Iovs::one(RmaIov { addr: remote, len: len as u64, key });
         let rails = (len as u64 >= rkey.rail_from).then_some(&rkey.rails);
         core.get(self, local, iov, (row, rails), params)
@@ -323,8 +324,8 @@ impl Ep {
         }
         let place = remote.first().map_or(Place::Other, |piece| piece.rkey.place());
         let row = self.rma_tables().get(ByDevice::Also(place), scatter.len());
-        let (remote, direct) = pieces(self.peer(), remote, Access::READ, row == RmaRow::DirectRead)?;
-        let row = if direct { RmaRow::DirectRead } else { RmaRow::ShortRead };
+        let (remote, direct) = pieces(self.peer(), remote, Access::READ, row == RmaProtocol::DirectRead)?;
+        let row = if direct { RmaProtocol::DirectRead } else { RmaProtocol::ShortRead };
         self.worker().core().get(self, scatter, remote, (row, None), params)
     }
 
@@ -441,15 +442,15 @@ impl Core {
         ep: &Ep,
         local: Gather,
         remote: Iovs,
-        (row, rails): (RmaRow, Option<&RailKeys>),
+        (row, rails): (RmaProtocol, Option<&RailKeys>),
         p: &RmaParams,
     ) -> Result<Started<()>, Error> {
         let (engine, mut wire, reqs) = self.split();
         let user = u64::from(reqs.next_id()?.raw());
-        let args = PutArgs { local, remote, sync: p.sync, cq_data: p.cq_data, row, user };
+        let args = PutArgs { local, remote, sync: p.sync, cq_data: p.cq_data, protocol: row, user };
         let started = match rails {
             None => engine.put(&mut wire, ep.peer(), args),
-            Some(keys) => engine.put_over(&mut wire, ep.peer(), args, keys),
+            Some(keys) => engine.put_striped(&mut wire, ep.peer(), args, keys),
         };
         match started {
             EngineStarted::Done(()) => Ok(Started::Done(())),
@@ -465,16 +466,16 @@ impl Core {
         ep: &Ep,
         local: Scatter,
         remote: Iovs,
-        (row, rails): (RmaRow, Option<&RailKeys>),
+        (row, rails): (RmaProtocol, Option<&RailKeys>),
         p: &RmaParams,
     ) -> Result<Started<RecvStatus>, Error> {
         let (engine, mut wire, reqs) = self.split();
         let user = u64::from(reqs.next_id()?.raw());
         let len = local.len();
-        let args = GetArgs { local, remote, row, user };
+        let args = GetArgs { local, remote, protocol: row, user };
         let started = match rails {
             None => engine.get(&mut wire, ep.peer(), args),
-            Some(keys) => engine.get_over(&mut wire, ep.peer(), args, keys),
+            Some(keys) => engine.get_striped(&mut wire, ep.peer(), args, keys),
         };
         match started {
             EngineStarted::Done(()) => Ok(Started::Done(RecvStatus { len, ..NO_MESSAGE })),
@@ -485,14 +486,14 @@ impl Core {
         }
     }
 
-    /// Behind what was started to `peer` by packets comes what is started by any way.
+    /// FenceScope what was started to `peer` by packets comes what is started by any way.
     fn fence(&mut self, peer: crate::rdm::io::PeerId) {
         if let Some(path) = self.paths.get(peer) {
             // It only orders stores, or the lane has nothing to order.
             let _ = path.ep.fence();
         }
         let (engine, mut wire, _) = self.split();
-        engine.fence(&mut wire, peer, Behind::Memory);
+        engine.fence(&mut wire, peer, FenceScope::Memory);
     }
 
     fn peers(&self) -> Vec<PeerId> {

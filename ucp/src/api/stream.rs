@@ -9,7 +9,7 @@ use rustc_hash::FxBuildHasher;
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::io::PeerId;
-use crate::rdm::{Kind, OpError, RecvBuf, RecvKind, RecvStatus, SendBuf, Started, Take};
+use crate::rdm::{Kind, OpError, ProbeRemove, RecvBuf, RecvKind, RecvStatus, SendBuf, Started};
 use crate::wire::MsgClass;
 
 use super::buf::Held;
@@ -219,7 +219,7 @@ impl Core {
         done: Option<Callback>,
     ) -> Result<SlotId, Error> {
         self.reqs.next_id()?;
-        self.engine.count_on(peer);
+        self.engine.mark_awaited(peer);
         let id = self.reqs.start(Role::Stream(peer), done);
         let len = buf.len();
         let stream = self.streams.from.entry(peer).or_default();
@@ -228,7 +228,7 @@ impl Core {
         if !self.streams.waited.contains(&peer) {
             self.streams.waited.push(peer);
         }
-        if !is_fresh || self.engine.has_unexpected(Kind::Stream) || self.engine.silenced(peer).is_some() {
+        if !is_fresh || self.engine.has_unexpected(Kind::Stream) || self.engine.drain_error(peer).is_some() {
             self.serve_streams();
         }
         Ok(id)
@@ -257,11 +257,11 @@ impl Core {
             }
             let found = match stream.broken {
                 true => None,
-                false => self.engine.probe(KIND, Some(peer), Take::Yes),
+                false => self.engine.probe(KIND, Some(peer), ProbeRemove::Yes),
             };
             let Some(found) = found else {
                 // What has come of a peer that has failed can still be received.
-                let lost = || self.engine.silenced(peer).map(Error::from);
+                let lost = || self.engine.drain_error(peer).map(Error::from);
                 if let Some(error) = stream.failed.or_else(lost) {
                     let gone = stream.waiters.drain(..).map(|waiter| (waiter.id, Err(error)));
                     self.streams.ended.extend(gone);
@@ -297,7 +297,7 @@ impl Core {
 
     /// Takes what the next message of a stream has, or starts to receive it into memory of ours.
     fn take_of_stream(&mut self, peer: PeerId) -> Result<Option<StreamData>, Error> {
-        self.engine.count_on(peer);
+        self.engine.mark_awaited(peer);
         let stream = self.streams.from.entry(peer).or_default();
         if stream.pull.is_none() && stream.waiters.is_empty() && stream.left.is_empty() && !stream.broken {
             self.pull_of_stream(peer);
@@ -311,7 +311,7 @@ impl Core {
             return Ok(Some(StreamData { bytes, at }));
         }
         let failed = stream.failed;
-        match failed.or_else(|| self.engine.silenced(peer).map(Error::from)) {
+        match failed.or_else(|| self.engine.drain_error(peer).map(Error::from)) {
             None => Ok(None),
             Some(error) => {
                 self.break_stream(peer, error);
@@ -331,7 +331,7 @@ impl Core {
 
     /// Receives the next message of a stream, if there is one, into memory of ours.
     fn pull_of_stream(&mut self, peer: PeerId) {
-        let Some(found) = self.engine.probe(KIND, Some(peer), Take::Yes) else { return };
+        let Some(found) = self.engine.probe(KIND, Some(peer), ProbeRemove::Yes) else { return };
         let Some(stream) = self.streams.from.get_mut(&peer) else { return };
         let len = usize::try_from(found.len).unwrap_or(usize::MAX);
         let mut bytes = Vec::new();

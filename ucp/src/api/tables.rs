@@ -9,8 +9,8 @@ use uct::api::{DevKind, Iface as _, IfaceAttr, Linear, Md as _, OrderKind};
 
 use crate::lane::{LaneIdx, needs_alloc};
 use crate::rdm::io::{PeerId, Rdma};
-use crate::rdm::rma::Order;
-use crate::rdm::{EngineConfig, Row, SendBuf};
+use crate::rdm::rma::PacketOrder;
+use crate::rdm::{EngineConfig, Protocol, SendBuf};
 use crate::select::rivals::By;
 use crate::select::rules::open_from;
 use crate::select::{
@@ -39,7 +39,7 @@ struct Process {
     /// From which length on it is open whether it is.
     open_from: [usize; 8],
     /// How they go if it is.
-    read: [Row; 8],
+    read: [Protocol; 8],
 }
 
 /// What tables are made from.
@@ -149,7 +149,7 @@ impl Tables {
         is_own: impl FnOnce() -> bool,
         is_process: impl FnOnce() -> bool,
         by: impl FnOnce(By) -> By,
-    ) -> Row {
+    ) -> Protocol {
         match (&self.own, &self.process) {
             (Some(own), _) if len > own[at].eager_max() && is_own() => own[at].pick(len),
             (_, Some(process)) if len > process.tables[at].eager_max() && is_process() => {
@@ -174,7 +174,7 @@ impl Tables {
     }
 
     /// How a message goes by one of the two.
-    pub(crate) fn row_by(&self, at: usize, len: usize, by: By) -> Row {
+    pub(crate) fn row_by(&self, at: usize, len: usize, by: By) -> Protocol {
         match (&self.process, by) {
             (Some(process), By::Kernel) => process.read[at],
             _ => self.send[at].pick(len),
@@ -187,7 +187,7 @@ impl Tables {
         let special = [self.own.as_deref(), self.process.as_ref().map(|process| &process.tables)];
         let all = special.into_iter().flatten().map(|tables| tables[at].eager_max());
         let all = all.fold(send.eager_max(), usize::min);
-        (send.pick(0) == Row::Eager).then_some(all)
+        (send.pick(0) == Protocol::Eager).then_some(all)
     }
 
     /// Protocol by size of messages out of such memory.
@@ -242,7 +242,7 @@ impl Core {
                 Some(at) if needs_alloc(&self.lanes[at].iface) => Rdma::NONE,
                 _ => self.engine.rdma(peer),
             },
-            order: if order == OrderKind::Ordered { Order::Kept } else { Order::None },
+            order: if order == OrderKind::Ordered { PacketOrder::Kept } else { PacketOrder::None },
             emulation: self.engine.emulation(),
             costs: lane.and_then(|at| self.selection.costs.get(at).copied()).unwrap_or_default(),
             // Beside a device of the network it reaches nobody.

@@ -18,8 +18,8 @@ use ucs::time::Nanos;
 use uct::api::{Caps, Events, Iface as _, IfaceAttr};
 
 use crate::lane::{Beside, connid};
-use crate::rdm::trace::Event;
-use crate::rdm::{Census, RdmStats};
+use crate::rdm::trace::TraceEvent;
+use crate::rdm::{EngineSnapshot, RdmStats};
 use crate::select::Thresholds;
 use uct::base::rcache::CacheStats;
 
@@ -164,7 +164,7 @@ impl Worker {
     fn tell(&self) -> usize {
         let mut core = self.core();
         // An end is something that happened, also if nobody is called at it.
-        let mut events = usize::from(core.engine.has_outs());
+        let mut events = usize::from(core.engine.has_events());
         while let Some(act) = core.next_act() {
             drop(core);
             act.run();
@@ -250,7 +250,7 @@ impl Worker {
         match &self.inner.events {
             Some(events) => self.wait_on(events, timeout),
             None => {
-                self.core().engine.ask_for_arrivals();
+                self.core().engine.expect_arrivals();
                 std::thread::yield_now();
                 Ok(Woken::Ready)
             }
@@ -259,7 +259,7 @@ impl Worker {
 
     /// The same on a set of descriptors that has [`Worker::event_fd`], if there is one.
     pub(super) fn wait_on(&self, events: &Epoll, timeout: Option<Duration>) -> Result<Woken, ucs::Errno> {
-        self.core().engine.ask_for_arrivals();
+        self.core().engine.expect_arrivals();
         if !self.arm() {
             std::thread::yield_now();
             return Ok(Woken::Ready);
@@ -317,8 +317,8 @@ impl Worker {
     }
 
     /// The next thing worth telling a person: peers found and lost, packets dropped and why.
-    pub fn take_event(&self) -> Option<Event> {
-        self.core().engine.take_event()
+    pub fn take_trace_event(&self) -> Option<TraceEvent> {
+        self.core().engine.take_trace_event()
     }
 
     /// Bytes held of messages that nobody has received yet, and of packets that wait for their turn.
@@ -339,8 +339,8 @@ impl Worker {
     }
 
     /// Everything that the protocol engine holds at this moment.
-    pub fn census(&self) -> Census {
-        self.core().engine.census()
+    pub fn census(&self) -> EngineSnapshot {
+        self.core().engine.snapshot()
     }
 
     /// Memory that is registered for messages under way.

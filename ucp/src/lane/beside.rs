@@ -17,7 +17,7 @@ use uct::api::{
 
 use crate::api::{Address, Entry};
 use crate::rdm::Piece;
-use crate::rdm::io::{PeerId, Remote, WayIn};
+use crate::rdm::io::{PeerId, Remote, RmaAddress};
 use crate::select::rivals::{By, Figures, Offers, Referee, Rule};
 use crate::wire::RmaIov;
 
@@ -29,7 +29,7 @@ pub(crate) struct Beside {
     /// Names its keys among those of the worker's lanes.
     connid: u32,
     /// What peers that read our memory have to know of us.
-    here: WayIn,
+    here: RmaAddress,
     /// By what it is decided whether messages go this way.
     rule: Rule,
     /// The counter of ticks, and the clock, as it was opened.
@@ -53,7 +53,7 @@ struct Known {
 
 /// A peer, where it says it is.
 struct Met {
-    at: WayIn,
+    at: RmaAddress,
     /// `None`: it does not let us in.
     ep: Option<Ep>,
 }
@@ -142,7 +142,7 @@ impl Beside {
     }
 
     /// Where we are, for readers of what was offered.
-    pub(crate) fn here(&self) -> &WayIn {
+    pub(crate) fn here(&self) -> &RmaAddress {
         &self.here
     }
 
@@ -155,7 +155,7 @@ impl Beside {
         peer: PeerId,
         to: Piece,
         from: Remote,
-        way: &WayIn,
+        way: &RmaAddress,
     ) -> Result<(), Refused> {
         let mut peers = self.peers.borrow_mut();
         let known = peers.entry(peer).or_default();
@@ -178,7 +178,7 @@ impl Beside {
     }
 
     #[cold]
-    fn meet(&self, way: &WayIn) -> Met {
+    fn meet(&self, way: &RmaAddress) -> Met {
         let mut iface = told(way);
         iface.truncate(self.attr().iface_addr_len);
         let ep = self.iface.connect(&self.iface.device_addr(), &iface);
@@ -209,7 +209,7 @@ impl Beside {
     }
 
     /// Whether a message that a peer has offered is to come in packets all the same.
-    pub(crate) fn declines(&self, peer: PeerId, len: usize) -> bool {
+    pub(crate) fn prefers_packets(&self, peer: PeerId, len: usize) -> bool {
         let judge = |known: &mut Known| known.referee.judge(self.rule, len) == By::Packets;
         self.rule.is_open() && judge(self.peers.borrow_mut().entry(peer).or_default())
     }
@@ -285,20 +285,20 @@ impl Beside {
 }
 
 /// An address as pieces of no length, 16 bytes in each; none if it is longer than they can be.
-fn named(address: &[u8]) -> WayIn {
+fn named(address: &[u8]) -> RmaAddress {
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-    let mut way = WayIn::new();
+    let mut way = RmaAddress::new();
     for part in address.chunks(16) {
         let (addr, key) = part.split_at(part.len().min(8));
         if way.try_push(RmaIov { addr: word(addr), len: 0, key: word(key) }).is_err() {
-            return WayIn::new();
+            return RmaAddress::new();
         }
     }
     way
 }
 
 /// The address that was named, with zeros behind it.
-fn told(way: &WayIn) -> AddrBuf {
+fn told(way: &RmaAddress) -> AddrBuf {
     way.iter().flat_map(|part| [part.addr, part.key]).flat_map(u64::to_le_bytes).collect()
 }
 
@@ -331,11 +331,11 @@ mod tests {
         let from = Remote { addr: (&raw const word).addr() as u64, key: 0 };
         // SAFETY: `room` lives as long as the piece is used.
         let piece = unsafe { Piece::new(room.as_mut_ptr(), 8) }.unwrap();
-        let read = |way: &WayIn, from: Remote| {
+        let read = |way: &RmaAddress, from: Remote| {
             // SAFETY: `room` is ours, and looked at after the call.
             unsafe { beside.read(PeerId(1), piece, from, way) }
         };
-        let none = |addr, key| [RmaIov { addr, len: 0, key }].into_iter().collect::<WayIn>();
+        let none = |addr, key| [RmaIov { addr, len: 0, key }].into_iter().collect::<RmaAddress>();
         for way in [none(0, 0), none(u64::MAX, u64::MAX), none(1, 1), none(std::process::id().into(), 7)] {
             assert!(read(&way, from).is_err(), "{way:?}");
         }

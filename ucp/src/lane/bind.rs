@@ -11,8 +11,8 @@ use uct::api::{
 
 use crate::api::Inlet;
 use crate::rdm::io::{
-    Fault, Fill, Inward, NoReg, PeerId, Posted, Refused, Reg, Remote, Settled, Source, TxToken, Use, WayIn,
-    Wire,
+    Flushed, NotPosted, PacketWriter, PeerError, PeerId, Posted, ReceiveSink, Reg, RegAccess, RegError,
+    Remote, RmaAddress, Source, TxToken, Wire,
 };
 use crate::rdm::{Piece, RecvStatus, WireId};
 use crate::wire::{EfaStatus, MsgClass, RawAddr, UserRecvQp};
@@ -70,7 +70,7 @@ impl Paths {
     /// Why nothing was sent to a peer: nothing yet, while there is a shortage here.
     #[cold]
     #[inline(never)]
-    fn not_sent(&mut self, to: PeerId, e: Error) -> Refused {
+    fn not_sent(&mut self, to: PeerId, e: Error) -> NotPosted {
         if !is_shortage(&e) {
             return refused(e);
         }
@@ -79,11 +79,11 @@ impl Paths {
         self.short.retain(|(_, since)| now - *since < 2 * SHORT_FOR);
         match self.short.iter().find(|(peer, _)| *peer == to) {
             Some((_, since)) if now - *since >= SHORT_FOR => refused(e),
-            Some(_) => Refused::Full,
+            Some(_) => NotPosted::Full,
             None => {
                 tracing::warn!(peer = to.0, "cannot reach a peer yet: {e}");
                 self.short.push((to, now));
-                Refused::Full
+                NotPosted::Full
             }
         }
     }
@@ -127,7 +127,7 @@ pub(crate) struct Bound<'a> {
     pub receiving: LaneIdx,
 }
 
-impl Inward for Bound<'_> {
+impl ReceiveSink for Bound<'_> {
     // HOT
     #[inline(always)]
     fn received(&mut self, user: u64, status: RecvStatus) -> bool {
@@ -136,8 +136,8 @@ impl Inward for Bound<'_> {
 
     // HOT
     #[inline]
-    fn hand_over(&mut self, class: MsgClass, from: PeerId, tag: u64, payload: &[u8]) -> bool {
-        self.inlet.as_mut().is_some_and(|inlet| inlet.hand_over(class, from, tag, payload))
+    fn deliver(&mut self, class: MsgClass, from: PeerId, tag: u64, payload: &[u8]) -> bool {
+        self.inlet.as_mut().is_some_and(|inlet| inlet.deliver(class, from, tag, payload))
     }
 }
 
@@ -145,7 +145,7 @@ impl Inward for Bound<'_> {
 #[derive(Clone, Copy)]
 struct Packed<F>(F);
 
-impl<F: Fill> Pack for Packed<F> {
+impl<F: PacketWriter> Pack for Packed<F> {
     // The engine writes headers and copies bytes.
     const MAY_SEND: bool = false;
 
@@ -163,10 +163,10 @@ fn is_shortage(e: &Error) -> bool {
 
 /// What has become of a packet. It is copied in the call, so its end is its acceptance: no token is ever pending. // HOT
 #[inline(always)]
-fn sent(outcome: Outcome<usize>, paths: &mut Paths, to: PeerId) -> Result<Posted, Refused> {
+fn sent(outcome: Outcome<usize>, paths: &mut Paths, to: PeerId) -> Result<Posted, NotPosted> {
     match outcome {
         Ok(_) => Ok(Posted::Done),
-        Err(WireRefused::NoResource) => Err(Refused::Full),
+        Err(WireRefused::NoResource) => Err(NotPosted::Full),
         Err(WireRefused::Failed(e)) => Err(paths.not_sent(to, e)),
     }
 }
@@ -185,42 +185,48 @@ impl Wire for Bound<'_> {
         max: usize,
         _token: TxToken,
         fill: F,
-    ) -> Result<Posted, Refused> {
-        let Some(path) = self.paths.get(to) else { return Err(Refused::Fault(Fault::Gone)) };
+    ) -> Result<Posted, NotPosted> {
+        let Some(path) = self.paths.get(to) else { return Err(NotPosted::Peer(PeerError::Gone)) };
         let outcome = path.ep.am_packet(max, fill);
         sent(outcome, self.paths, to)
     }
 
     // HOT
     #[inline(always)]
-    fn send_short<F: Fill>(&mut self, to: PeerId, max: usize, fill: F) -> Result<Posted, Refused> {
-        let Some(path) = self.paths.get(to) else { return Err(Refused::Fault(Fault::Gone)) };
+    fn send_short<F: PacketWriter>(&mut self, to: PeerId, max: usize, fill: F) -> Result<Posted, NotPosted> {
+        let Some(path) = self.paths.get(to) else { return Err(NotPosted::Peer(PeerError::Gone)) };
         let outcome = path.ep.am_short_packet(max, Packed(fill));
         sent(outcome, self.paths, to)
     }
 
-    fn send_headerless<F: FnOnce(&mut [u8]) -> usize>(
+    fn send_to_user_qp<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
         to: PeerId,
         qp: UserRecvQp,
         max: usize,
         imm: Option<u32>,
         fill: F,
-    ) -> Result<Posted, Refused> {
-        let Some(path) = self.paths.get(to) else { return Err(Refused::Fault(Fault::Gone)) };
-        let Ok(qpn) = u16::try_from(qp.qpn) else { return Err(Refused::Fault(Fault::NO_RDMA)) };
+    ) -> Result<Posted, NotPosted> {
+        let Some(path) = self.paths.get(to) else { return Err(NotPosted::Peer(PeerError::Gone)) };
+        let Ok(qpn) = u16::try_from(qp.qpn) else { return Err(NotPosted::Peer(PeerError::NO_RDMA)) };
         match path.ep.send_to_user_qp(UserQp { qpn, qkey: qp.qkey }, max, imm, fill) {
             Ok(_) => Ok(Posted::Done),
-            Err(WireRefused::NoResource) => Err(Refused::Full),
-            Err(WireRefused::Failed(Error::Unsupported(_))) => Err(Refused::Fault(Fault::NO_RDMA)),
+            Err(WireRefused::NoResource) => Err(NotPosted::Full),
+            Err(WireRefused::Failed(Error::Unsupported(_))) => Err(NotPosted::Peer(PeerError::NO_RDMA)),
             Err(WireRefused::Failed(e)) => Err(refused(e)),
         }
     }
 
-    fn recv_in_place(&mut self, wire: WireId, into: Piece, reg: &Reg, receive: u32) -> Result<(), Refused> {
+    fn post_user_recv(
+        &mut self,
+        wire: WireId,
+        into: Piece,
+        reg: &Reg,
+        receive: u32,
+    ) -> Result<(), NotPosted> {
         let lane = self.lanes.iter().find(|lane| lane.wire == wire);
         let (Some(lane), Some((_, mem))) = (lane, self.regs.get(reg.id)) else {
-            return Err(Refused::Fault(Fault::NO_RDMA));
+            return Err(NotPosted::Peer(PeerError::NO_RDMA));
         };
         let iov = Iov::new(into.ptr(), into.len(), mem);
         // SAFETY: the engine keeps the piece and its registration until the end, which it is told; nobody else touches it, as
@@ -228,14 +234,14 @@ impl Wire for Bound<'_> {
         posted(unsafe { lane.iface.post_user_recv(iov, u64::from(receive)) }).map(drop)
     }
 
-    fn settle(&mut self, to: PeerId) -> Settled {
+    fn flush_peer(&mut self, to: PeerId) -> Flushed {
         match self.paths.get(to).map(|path| path.ep.flush(comp_of_settle(to))) {
-            Some(Ok(Sent::InProgress)) => Settled::Later,
-            _ => Settled::Now,
+            Some(Ok(Sent::InProgress)) => Flushed::Later,
+            _ => Flushed::Now,
         }
     }
 
-    fn connect(&mut self, peer: PeerId, from: Source, addr: &RawAddr) -> Result<(), Fault> {
+    fn connect(&mut self, peer: PeerId, from: Source, addr: &RawAddr) -> Result<(), PeerError> {
         let raw = addr.to_bytes();
         let lane = &self.lanes[usize::from(self.receiving.0)];
         let (device, iface) = lane.form.addrs(&raw, &lane.device);
@@ -254,76 +260,78 @@ impl Wire for Bound<'_> {
                 "cannot answer a new peer: {e}"
             );
             match e {
-                ConnectError::Gone => Fault::Gone,
+                ConnectError::Gone => PeerError::Gone,
                 ConnectError::Op(e) => fault_of(e),
-                _ => Fault::Unreachable,
+                _ => PeerError::Unreachable,
             }
         })?;
         self.paths.set(peer, self.receiving, ep);
         Ok(())
     }
 
-    fn reroute(&mut self, peer: PeerId, onto: PeerId, addr: &RawAddr) -> Result<(), Fault> {
-        let at = self.paths.get(onto).ok_or(Fault::Gone)?.lane;
+    fn reroute(&mut self, peer: PeerId, onto: PeerId, addr: &RawAddr) -> Result<(), PeerError> {
+        let at = self.paths.get(onto).ok_or(PeerError::Gone)?.lane;
         let lane = &self.lanes[usize::from(at.0)];
         let (device, iface) = lane.form.addrs(&addr.to_bytes(), &lane.device);
         let ep = lane.iface.connect(&device, &iface).map_err(|e| match e {
             ConnectError::Op(e) => fault_of(e),
-            _ => Fault::Unreachable,
+            _ => PeerError::Unreachable,
         })?;
         self.paths.change(peer, at, ep);
         Ok(())
     }
 
-    fn register(&mut self, wire: WireId, piece: Piece, for_what: Use) -> Result<Reg, NoReg> {
-        let lane = self.lanes.iter().position(|lane| lane.wire == wire).ok_or(NoReg::Refused)?;
+    fn register(&mut self, wire: WireId, piece: Piece, for_what: RegAccess) -> Result<Reg, RegError> {
+        let lane = self.lanes.iter().position(|lane| lane.wire == wire).ok_or(RegError::Refused)?;
         let at = LaneIdx(lane as u8);
         // SAFETY: a piece stays valid until its registration is released, as its maker promised; the user of a buffer
         // holds no reference to it while its operation lasts.
         match unsafe { self.regs.register(self.lanes, at, piece, for_what) } {
-            Err(NoReg::Refused) if for_what == Use::REMOTE_READ && needs_alloc(&self.lanes[lane].iface) => {
-                let key = self.beside.and_then(|beside| beside.offer(piece)).ok_or(NoReg::Refused)?;
+            Err(RegError::Refused)
+                if for_what == RegAccess::REMOTE_READ && needs_alloc(&self.lanes[lane].iface) =>
+            {
+                let key = self.beside.and_then(|beside| beside.offer(piece)).ok_or(RegError::Refused)?;
                 self.regs.offer(at, key)
             }
             registered => registered,
         }
     }
 
-    fn way_in(&self, reg: &Reg) -> Option<WayIn> {
+    fn rma_address(&self, reg: &Reg) -> Option<RmaAddress> {
         self.beside.filter(|_| self.regs.is_beside(reg.id)).map(|beside| beside.here().clone())
     }
 
-    fn read_beside(
+    fn read_rma_lane(
         &mut self,
         peer: PeerId,
         to: Piece,
         from: Remote,
-        way: &WayIn,
-    ) -> Option<Result<(), Refused>> {
+        way: &RmaAddress,
+    ) -> Option<Result<(), NotPosted>> {
         let path = self.paths.get(peer)?;
         if !needs_alloc(&self.lanes[usize::from(path.lane.0)].iface) {
             return None;
         }
-        let Some(beside) = self.beside else { return Some(Err(Refused::Fault(Fault::NO_RDMA))) };
+        let Some(beside) = self.beside else { return Some(Err(NotPosted::Peer(PeerError::NO_RDMA))) };
         // SAFETY: the engine reads to the buffer of a receive, which nobody else writes before that has ended.
         let read = unsafe { beside.read(peer, to, from, way) };
         Some(read.map_err(|why| match why {
-            WireRefused::NoResource => Refused::Full,
+            WireRefused::NoResource => NotPosted::Full,
             // Whether the peer has died the lane says.
-            WireRefused::Failed(Error::Unreachable | Error::PeerDead) => Refused::Fault(Fault::NO_RDMA),
+            WireRefused::Failed(Error::Unreachable | Error::PeerDead) => NotPosted::Peer(PeerError::NO_RDMA),
             WireRefused::Failed(e) => refused(e),
         }))
     }
 
-    fn declines(&mut self, peer: PeerId, len: usize, _way: &WayIn) -> bool {
+    fn prefers_packets(&mut self, peer: PeerId, len: usize, _way: &RmaAddress) -> bool {
         let Some(beside) = self.beside else { return false };
         // The names of other lanes say nothing of the kernel; and what fits a packet is offered for another reason.
         let is_open =
             |path: &Path| len > path.mtu() && needs_alloc(&self.lanes[usize::from(path.lane.0)].iface);
-        self.paths.get(peer).is_some_and(is_open) && beside.declines(peer, len)
+        self.paths.get(peer).is_some_and(is_open) && beside.prefers_packets(peer, len)
     }
 
-    fn offer_answered(&mut self, peer: PeerId, reg: &Reg, len: usize, read: bool) {
+    fn on_offer_result(&mut self, peer: PeerId, reg: &Reg, len: usize, read: bool) {
         if let Some(beside) = self.beside.filter(|_| self.regs.is_beside(reg.id)) {
             beside.answered(peer, len, read);
         }
@@ -344,7 +352,7 @@ impl Wire for Bound<'_> {
         reg: &Reg,
         from: Remote,
         token: TxToken,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         let (path, lane, mem) = self.in_place(peer, reg)?;
         let rkey = lane.iface.md().rkey_from_mr_key(from.key, from.addr, to.len() as u64).map_err(refused)?;
         let iov = [Iov::new(to.ptr(), to.len(), mem)];
@@ -360,7 +368,7 @@ impl Wire for Bound<'_> {
         to: Remote,
         imm: Option<u32>,
         token: TxToken,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         let (path, lane, mem) = self.in_place(peer, reg)?;
         let rkey = lane.iface.md().rkey_from_mr_key(to.key, to.addr, from.len() as u64).map_err(refused)?;
         let iov = [Iov::new(from.ptr(), from.len(), mem)];
@@ -379,7 +387,7 @@ impl Wire for Bound<'_> {
         len: usize,
         fill: F,
         to: Remote,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), NotPosted> {
         let (path, lane) = self.short(peer, len, Caps::PUT_BCOPY)?;
         let rkey = lane.iface.md().rkey_from_mr_key(to.key, to.addr, len as u64).map_err(refused)?;
         let sent = path.ep.put_bcopy(len, fill, to.addr, &rkey);
@@ -398,7 +406,7 @@ impl Wire for Bound<'_> {
         to: Piece,
         from: Remote,
         token: TxToken,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         let (path, lane) = self.short(peer, to.len(), Caps::GET_BCOPY)?;
         let rkey = lane.iface.md().rkey_from_mr_key(from.key, from.addr, to.len() as u64).map_err(refused)?;
         let take = move |bytes: &[u8]| {
@@ -414,69 +422,69 @@ impl Wire for Bound<'_> {
 
 impl Bound<'_> {
     /// The way to a peer and its lane, if so many bytes go through the lane's own buffers.
-    fn short(&self, peer: PeerId, len: usize, cap: Caps) -> Result<(&Path, &Lane), Refused> {
-        let path = self.paths.get(peer).ok_or(Refused::Fault(Fault::Gone))?;
+    fn short(&self, peer: PeerId, len: usize, cap: Caps) -> Result<(&Path, &Lane), NotPosted> {
+        let path = self.paths.get(peer).ok_or(NotPosted::Peer(PeerError::Gone))?;
         let lane = &self.lanes[usize::from(path.lane.0)];
         let attr = lane.iface.attr();
         let max = if cap == Caps::PUT_BCOPY { attr.put.max_bcopy } else { attr.get.max_bcopy };
         match attr.has(cap | Caps::MR_KEY) && len <= max {
             true => Ok((path, lane)),
-            false => Err(Refused::Fault(Fault::NO_RDMA)),
+            false => Err(NotPosted::Peer(PeerError::NO_RDMA)),
         }
     }
 
     /// The way to a peer, its lane, and what that knows our memory by, if it has to know it.
-    fn in_place(&self, peer: PeerId, reg: &Reg) -> Result<(&Path, &Lane, Option<&super::Mem>), Refused> {
-        let path = self.paths.get(peer).ok_or(Refused::Fault(Fault::Gone))?;
+    fn in_place(&self, peer: PeerId, reg: &Reg) -> Result<(&Path, &Lane, Option<&super::Mem>), NotPosted> {
+        let path = self.paths.get(peer).ok_or(NotPosted::Peer(PeerError::Gone))?;
         // A registration of the lane that the peer has left is of no use on the one it takes now.
         let reg = self.regs.get(reg.id).filter(|(lane, _)| *lane == path.lane);
-        let (lane, mem) = reg.ok_or(Refused::Fault(Fault::NO_RDMA))?;
+        let (lane, mem) = reg.ok_or(NotPosted::Peer(PeerError::NO_RDMA))?;
         Ok((path, &self.lanes[usize::from(lane.0)], mem))
     }
 }
 
 /// What a wire did with a read or a write.
-fn posted(outcome: Result<Sent, WireRefused>) -> Result<Posted, Refused> {
+fn posted(outcome: Result<Sent, WireRefused>) -> Result<Posted, NotPosted> {
     match outcome {
         Ok(Sent::Done) => Ok(Posted::Done),
         Ok(Sent::InProgress) => Ok(Posted::Pending),
-        Err(WireRefused::NoResource) => Err(Refused::Full),
+        Err(WireRefused::NoResource) => Err(NotPosted::Full),
         Err(WireRefused::Failed(e)) => Err(refused(e)),
     }
 }
 
 #[cold]
-fn refused(e: Error) -> Refused {
-    Refused::Fault(fault_of(e))
+fn refused(e: Error) -> NotPosted {
+    NotPosted::Peer(fault_of(e))
 }
 
 /// Why memory was not registered.
 #[cold]
-pub(super) fn no_reg(e: Error) -> NoReg {
+pub(super) fn no_reg(e: Error) -> RegError {
     match e {
-        Error::Exhausted(_) | Error::NoMemory | Error::NoDescriptor => NoReg::Full,
-        _ => NoReg::Refused,
+        Error::Exhausted(_) | Error::NoMemory | Error::NoDescriptor => RegError::Full,
+        _ => RegError::Refused,
     }
 }
 
 /// A transport's error as the engine's verdict about a peer.
 #[cold]
-pub(crate) fn fault_of(e: Error) -> Fault {
+pub(crate) fn fault_of(e: Error) -> PeerError {
     match e {
-        Error::PeerDead => Fault::Gone,
-        Error::Unreachable => Fault::Unreachable,
-        Error::NoDescriptor => Fault::NoDescriptor,
-        Error::NoMemory | Error::Exhausted(_) => Fault::NoMemory,
-        Error::Device(code) => Fault::Device(code.into()),
+        Error::PeerDead => PeerError::Gone,
+        Error::Unreachable => PeerError::Unreachable,
+        Error::NoDescriptor => PeerError::NoDescriptor,
+        Error::NoMemory | Error::Exhausted(_) => PeerError::NoMemory,
+        Error::Device(code) => PeerError::Device(code.into()),
         // The remaining ones have a completion status of the EFA device too.
-        Error::RemoteAccess => Fault::Device(EfaStatus::RemoteBadAddress),
-        Error::NotReady => Fault::Device(EfaStatus::Rnr),
-        Error::RemoteLength => Fault::Device(EfaStatus::RemoteBadLength),
-        Error::TooLong { .. } => Fault::Device(EfaStatus::BadLength),
-        Error::BadLocalKey => Fault::Device(EfaStatus::InvalidLkey),
-        Error::Cancelled => Fault::Device(EfaStatus::Flushed),
+        Error::RemoteAccess => PeerError::Device(EfaStatus::RemoteBadAddress),
+        Error::NotReady => PeerError::Device(EfaStatus::Rnr),
+        Error::RemoteLength => PeerError::Device(EfaStatus::RemoteBadLength),
+        Error::TooLong { .. } => PeerError::Device(EfaStatus::BadLength),
+        Error::BadLocalKey => PeerError::Device(EfaStatus::InvalidLkey),
+        Error::Cancelled => PeerError::Device(EfaStatus::Flushed),
         Error::Unsupported(_) | Error::InvalidParam(_) | Error::NotConnected | Error::Sys { .. } => {
-            Fault::Device(EfaStatus::QpInternal)
+            PeerError::Device(EfaStatus::QpInternal)
         }
     }
 }

@@ -11,7 +11,7 @@ use uct::api::{Access, Caps, Iface as _, Md as _};
 use uct::base::rcache::{CacheStats, Coherence, Limits, MemHandles, RegCache};
 
 use crate::rdm::Piece;
-use crate::rdm::io::{NoReg, Rdma, Reg, Use};
+use crate::rdm::io::{Rdma, Reg, RegAccess, RegError};
 
 use super::bind::no_reg;
 use super::{Iface, Lane, LaneIdx, Md, Mem};
@@ -105,15 +105,15 @@ impl Regs {
         lanes: &[Lane],
         lane: LaneIdx,
         piece: Piece,
-        for_what: Use,
-    ) -> Result<Reg, NoReg> {
+        for_what: RegAccess,
+    ) -> Result<Reg, RegError> {
         let md = lanes[usize::from(lane.0)].iface.md();
-        if for_what.difference(Use::LOCAL_WRITE).is_empty() && !md.attr().needs_local_key {
+        if for_what.difference(RegAccess::LOCAL_WRITE).is_empty() && !md.attr().needs_local_key {
             return self.note(lane, Held::Unneeded, 0);
         }
         let access = access(for_what);
         // Memory that is taken back has to be out of the device's reach at once, whoever else uses its pages.
-        let held = match NonNull::new(piece.ptr()).filter(|_| !for_what.contains(Use::ALONE)) {
+        let held = match NonNull::new(piece.ptr()).filter(|_| !for_what.contains(RegAccess::EXCLUSIVE)) {
             // SAFETY: the caller's promise.
             Some(at) => unsafe { self.shared(lanes, lane, at, piece.len(), access) },
             None => None,
@@ -128,7 +128,7 @@ impl Regs {
         };
         // Memory that only we touch needs no name.
         let key = match held.mem() {
-            Some(mem) if for_what.intersects(Use::REMOTE_READ | Use::REMOTE_WRITE) => {
+            Some(mem) if for_what.intersects(RegAccess::REMOTE_READ | RegAccess::REMOTE_WRITE) => {
                 md.mr_key(mem).map_err(no_reg)?
             }
             _ => 0,
@@ -174,12 +174,12 @@ impl Regs {
     }
 
     /// Notes memory that peers of a lane are to read by another way, by this key.
-    pub(super) fn offer(&mut self, lane: LaneIdx, key: u64) -> Result<Reg, NoReg> {
+    pub(super) fn offer(&mut self, lane: LaneIdx, key: u64) -> Result<Reg, RegError> {
         self.note(lane, Held::Beside, key)
     }
 
-    fn note(&mut self, lane: LaneIdx, held: Held, key: u64) -> Result<Reg, NoReg> {
-        let id = self.all.insert((lane, held)).map_err(|_| NoReg::Full)?.raw();
+    fn note(&mut self, lane: LaneIdx, held: Held, key: u64) -> Result<Reg, RegError> {
+        let id = self.all.insert((lane, held)).map_err(|_| RegError::Full)?.raw();
         Ok(Reg { id, key })
     }
 
@@ -290,11 +290,11 @@ pub(crate) fn can_keep() -> Result<(), ucs::Errno> {
 }
 
 /// The engine's use of memory in the words of the lanes.
-fn access(for_what: Use) -> Access {
+fn access(for_what: RegAccess) -> Access {
     let mut access = Access::LOCAL_READ;
-    access.set(Access::LOCAL_WRITE, for_what.intersects(Use::LOCAL_WRITE | Use::REMOTE_WRITE));
-    access.set(Access::REMOTE_READ, for_what.contains(Use::REMOTE_READ));
-    access.set(Access::REMOTE_WRITE, for_what.contains(Use::REMOTE_WRITE));
+    access.set(Access::LOCAL_WRITE, for_what.intersects(RegAccess::LOCAL_WRITE | RegAccess::REMOTE_WRITE));
+    access.set(Access::REMOTE_READ, for_what.contains(RegAccess::REMOTE_READ));
+    access.set(Access::REMOTE_WRITE, for_what.contains(RegAccess::REMOTE_WRITE));
     access
 }
 

@@ -8,8 +8,8 @@ use ucs::time::{Nanos, ticks};
 use uct::api::{Am, Comp, DevKind, EpTag, Error, Iface as _, Imm, RecvCallback, Sink, UserRecv};
 
 use crate::api::Inlet;
-use crate::rdm::io::{Fault, PeerId, Source, TxToken};
-use crate::rdm::{Engine, InPlaceEnd, WireId};
+use crate::rdm::io::{PeerError, PeerId, Source, TxToken};
+use crate::rdm::{Engine, UserRecvEnd, WireId};
 
 use super::{Beside, Bound, fault_of};
 
@@ -67,7 +67,7 @@ impl RecvCallback for Short<'_> {
     #[inline(always)]
     fn on_packet(mut self, packet: &[u8], from: uct::api::SrcAddr) -> bool {
         let from = Source { node: from.node, port: from.port };
-        self.engine.take_short(&mut self.inlet, self.wire, from, packet)
+        self.engine.recv_short(&mut self.inlet, self.wire, from, packet)
     }
 }
 
@@ -116,25 +116,25 @@ impl Sink for Intake<'_> {
     fn on_user_recv(&mut self, token: u64, bare: UserRecv) {
         let from = Source { node: bare.source.node, port: bare.source.port };
         let result = bare.result.map_err(|error| match error {
-            Error::TooLong { .. } => Fault::TOO_LONG,
+            Error::TooLong { .. } => PeerError::TOO_LONG,
             error => fault_of(error),
         });
-        let end = InPlaceEnd { from, len: bare.len, imm: bare.imm, result };
-        self.engine.on_in_place(&mut self.bound, self.wire, token as u32, end);
+        let end = UserRecvEnd { from, len: bare.len, imm: bare.imm, result };
+        self.engine.on_user_recv(&mut self.bound, self.wire, token as u32, end);
     }
 
     fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
         if token & CHECKED == CHECKED {
             if let Err(error) = result {
                 let (peer, fault) = (PeerId(token as u32), fault_of(error));
-                if !self.engine.has_other_way(&mut self.bound, peer, self.wire, fault) {
-                    self.engine.on_peer_silent(&mut self.bound, peer, fault);
+                if !self.engine.fail_over_from(&mut self.bound, peer, self.wire, fault) {
+                    self.engine.on_probe_error(&mut self.bound, peer, fault);
                 }
             }
         } else if token & FLUSH != 0 {
             self.flushed.push(FlushEnd { id: SlotId::from_raw(token as u32), result });
         } else if token & SETTLED != 0 {
-            self.engine.on_settled(self.now, PeerId(token as u32));
+            self.engine.on_peer_flushed(self.now, PeerId(token as u32));
         } else {
             self.engine.on_sent(&mut self.bound, TxToken::from_raw(token), result.map_err(fault_of));
         }
@@ -147,17 +147,17 @@ impl Sink for Intake<'_> {
 
     #[cold]
     fn on_user_rnr(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
-        self.engine.on_unsent_headerless(self.now, PeerId(ep.0 as u32), data, imm);
+        self.engine.on_rnr_user_qp(self.now, PeerId(ep.0 as u32), data, imm);
     }
 
     #[cold]
     fn on_lost(&mut self, ep: EpTag, error: Error, packet: &[u8]) {
         let (peer, way) = (PeerId(ep.0 as u32), (self.wire, fault_of(error)));
-        self.engine.on_lost(&mut self.bound, peer, way, packet);
+        self.engine.on_packet_lost(&mut self.bound, peer, way, packet);
     }
 
     #[cold]
     fn on_ep_error(&mut self, ep: EpTag, error: Error) {
-        self.engine.on_peer_lost(&mut self.bound, PeerId(ep.0 as u32), fault_of(error));
+        self.engine.on_send_error(&mut self.bound, PeerId(ep.0 as u32), fault_of(error));
     }
 }

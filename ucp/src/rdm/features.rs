@@ -25,11 +25,11 @@ pub const fn ours(rdma: Rdma) -> Features {
 
 /// Why the device does not do a write or a read by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NotDirect {
+pub enum RdmaUnavailable {
     /// Our device cannot.
-    Here,
+    Local,
     /// The peer's handshake says that its device does not take part.
-    There,
+    Remote,
     /// The data for the target do not fit a word, or the write more than one operation, or the two devices take
     /// words in different ways.
     CqData,
@@ -37,10 +37,10 @@ pub enum NotDirect {
 
 /// May our device read memory of a peer with these features (`None`: it has not said)?
 // [M8.9]
-pub const fn direct_read(rdma: Rdma, features: Option<Features>) -> Result<(), NotDirect> {
+pub const fn direct_read(rdma: Rdma, features: Option<Features>) -> Result<(), RdmaUnavailable> {
     match features {
-        _ if rdma.read == 0 => Err(NotDirect::Here),
-        Some(features) if !features.contains(Features::RDMA_READ) => Err(NotDirect::There),
+        _ if rdma.read == 0 => Err(RdmaUnavailable::Local),
+        Some(features) if !features.contains(Features::RDMA_READ) => Err(RdmaUnavailable::Remote),
         _ => Ok(()),
     }
 }
@@ -54,16 +54,16 @@ pub const fn direct_write(
     features: Option<Features>,
     len: u64,
     cq_data: Option<u64>,
-) -> Result<(), NotDirect> {
+) -> Result<(), RdmaUnavailable> {
     let solicited = match features {
-        _ if rdma.write == 0 => return Err(NotDirect::Here),
-        Some(features) if !features.contains(Features::RDMA_WRITE) => return Err(NotDirect::There),
+        _ if rdma.write == 0 => return Err(RdmaUnavailable::Local),
+        Some(features) if !features.contains(Features::RDMA_WRITE) => return Err(RdmaUnavailable::Remote),
         Some(features) => !features.contains(Features::UNSOLICITED_WRITE_RECV),
         None => true,
     };
     match cq_data {
         Some(word) if word > u32::MAX as u64 || len > rdma.write || !rdma.write_imm || !solicited => {
-            Err(NotDirect::CqData)
+            Err(RdmaUnavailable::CqData)
         }
         _ => Ok(()),
     }
@@ -110,31 +110,31 @@ impl ReqHdr {
 /// Is this peer in zero-copy receive mode (libfabric 1.22 to 2.5)? It takes no packet with a message then, only
 /// untagged messages without headers, on another queue pair.
 // [M5.10]
-pub const fn wants_headerless(features: Features) -> bool {
+pub const fn wants_user_qp(features: Features) -> bool {
     features.contains(Features::USER_RECV_QP)
 }
 
 /// May this peer be told what has failed here?
 // [M10.3]
-pub const fn takes_errors(features: Features) -> bool {
+pub const fn supports_peer_error(features: Features) -> bool {
     features.contains(Features::PEER_ERROR)
 }
 
 /// May messages of our own classes be sent to this peer?
 #[inline]
-pub const fn takes_classes(features: Features) -> bool {
+pub const fn supports_classes(features: Features) -> bool {
     features.contains(Features::CLASSES)
 }
 
 /// Does this peer take, and name, further lanes of one worker?
-pub const fn takes_rails(features: Features) -> bool {
+pub const fn supports_rails(features: Features) -> bool {
     features.contains(Features::RAILS)
 }
 
 /// Can two workers of which one announces `ours` and the other `theirs` go on over other lanes than those they met on? Each
 /// must know the other's packets there by their connid.
-pub const fn may_move(ours: Features, theirs: Features) -> bool {
-    takes_rails(theirs) && ours.intersection(theirs).contains(Features::CONNID)
+pub const fn supports_failover(ours: Features, theirs: Features) -> bool {
+    supports_rails(theirs) && ours.intersection(theirs).contains(Features::CONNID)
 }
 
 #[cfg(test)]
@@ -147,8 +147,8 @@ mod tests {
         assert_eq!(ReqHdr::after(Features::from_bits_retain(0x1a)), ReqHdr::Connid);
         assert_eq!(ReqHdr::after(Features::from_bits_retain(0x3)), ReqHdr::Bare);
         assert_eq!(ReqHdr::after(Features::from_bits_retain(0x1e)), ReqHdr::RawAddr);
-        assert!(wants_headerless(Features::from_bits_retain(0xda)));
-        assert!(!wants_headerless(Features::from_bits_retain(0x25a)));
+        assert!(wants_user_qp(Features::from_bits_retain(0xda)));
+        assert!(!wants_user_qp(Features::from_bits_retain(0x25a)));
     }
 
     // [M3.10]
@@ -165,17 +165,17 @@ mod tests {
     fn devices_work_for_peers_that_say_so() {
         let rdma = Rdma { read: 100, write: 100, write_imm: true };
         let of = |bits| Some(Features::from_bits_retain(bits));
-        assert_eq!(direct_read(Rdma::NONE, None), Err(NotDirect::Here));
-        assert_eq!(direct_read(rdma, of(0x20)), Err(NotDirect::There));
+        assert_eq!(direct_read(Rdma::NONE, None), Err(RdmaUnavailable::Local));
+        assert_eq!(direct_read(rdma, of(0x20)), Err(RdmaUnavailable::Remote));
         assert_eq!((direct_read(rdma, of(1)), direct_read(rdma, None)), (Ok(()), Ok(())));
         let write = |features, len, data| direct_write(rdma, features, len, data);
-        assert_eq!(direct_write(Rdma::NONE, None, 1, None), Err(NotDirect::Here));
-        assert_eq!(write(of(1), 5, None), Err(NotDirect::There));
+        assert_eq!(direct_write(Rdma::NONE, None, 1, None), Err(RdmaUnavailable::Local));
+        assert_eq!(write(of(1), 5, None), Err(RdmaUnavailable::Remote));
         assert_eq!(write(of(0x20), 5000, None), Ok(()));
         assert_eq!(write(of(0x20), 100, Some(u32::MAX.into())), Ok(()));
         assert_eq!(write(None, 100, Some(7)), Ok(()));
         for (bits, len, data) in [(0x20, 101, 7), (0x20, 100, 1 << 32), (0x120, 100, 7)] {
-            assert_eq!(write(of(bits), len, Some(data)), Err(NotDirect::CqData));
+            assert_eq!(write(of(bits), len, Some(data)), Err(RdmaUnavailable::CqData));
         }
         assert_eq!(write(of(0x120), 5000, None), Ok(()));
     }

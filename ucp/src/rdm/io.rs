@@ -78,27 +78,27 @@ pub enum Posted {
     Pending,
 }
 
-/// What [`Wire::settle`] found.
+/// What [`Wire::flush_peer`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Settled {
+pub enum Flushed {
     /// Nothing is on its way to the peer.
     Now,
-    /// Something is; `Engine::on_settled` is called once it is not any more.
+    /// Something is; `Engine::on_peer_flushed` is called once it is not any more.
     Later,
 }
 
 /// Why the wire took nothing. The fill closure was not called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
+pub enum NotPosted {
     /// No room now; try again after progress.
     Full,
     /// The peer cannot be reached any more.
-    Fault(Fault),
+    Peer(PeerError),
 }
 
 /// What is wrong with a peer, or with one packet to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Fault {
+pub enum PeerError {
     /// Its process or queue pair is gone.
     #[error("peer is gone")]
     Gone,
@@ -119,42 +119,42 @@ pub enum Fault {
     Device(EfaStatus),
 }
 
-impl Fault {
+impl PeerError {
     /// What a wire without RDMA answers: the status of an operation that the devices do not have in common.
-    pub const NO_RDMA: Fault = Fault::Device(EfaStatus::FeatureMismatch);
+    pub const NO_RDMA: PeerError = PeerError::Device(EfaStatus::FeatureMismatch);
 
     /// The device refused the remote key, or what lies behind it: the operation's fault, not the peer's.
-    pub const ACCESS: Fault = Fault::Device(EfaStatus::RemoteBadAddress);
+    pub const ACCESS: PeerError = PeerError::Device(EfaStatus::RemoteBadAddress);
     /// The peer had no receive for what arrives with a write, for as long as the device tried. Not the peer's end.
-    pub const NOT_READY: Fault = Fault::Device(EfaStatus::Rnr);
+    pub const NOT_READY: PeerError = PeerError::Device(EfaStatus::Rnr);
 
     /// A message was longer than the receive that it used up.
-    pub const TOO_LONG: Fault = Fault::Device(EfaStatus::RemoteBadLength);
+    pub const TOO_LONG: PeerError = PeerError::Device(EfaStatus::RemoteBadLength);
 
     /// Whether it is our own queue pair that failed: nothing goes over this lane any more.
     pub const fn of_lane(self) -> bool {
-        matches!(self, Fault::Device(EfaStatus::Flushed | EfaStatus::QpInternal))
+        matches!(self, PeerError::Device(EfaStatus::Flushed | EfaStatus::QpInternal))
     }
 
     /// Whether it is a device on the way to the peer that failed, and the peer may be there all the same.
     pub const fn of_way(self) -> bool {
-        self.of_lane() || matches!(self, Fault::Unreachable)
+        self.of_lane() || matches!(self, PeerError::Unreachable)
     }
 
     /// The EFA completion status that says so.
     pub const fn status(self) -> EfaStatus {
         match self {
-            Fault::Gone => EfaStatus::BadDestQpn,
-            Fault::Unreachable | Fault::NoDescriptor | Fault::NoMemory | Fault::Flood => {
+            PeerError::Gone => EfaStatus::BadDestQpn,
+            PeerError::Unreachable | PeerError::NoDescriptor | PeerError::NoMemory | PeerError::Flood => {
                 EfaStatus::Unreachable
             }
-            Fault::Device(status) => status,
+            PeerError::Device(status) => status,
         }
     }
 
     /// Whether it is the peer, or the way to it, that failed, not one operation.
     pub const fn of_peer(self) -> bool {
-        !matches!(self, Fault::Device(_))
+        !matches!(self, PeerError::Device(_))
     }
 }
 
@@ -177,7 +177,7 @@ impl Rdma {
 bitflags! {
     /// What a registration is for. Our own device may always read it.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
-    pub struct Use: u8 {
+    pub struct RegAccess: u8 {
         /// Our reads write to it.
         const LOCAL_WRITE = 1;
         /// Peers read it.
@@ -185,7 +185,7 @@ bitflags! {
         /// Peers write it.
         const REMOTE_WRITE = 4;
         /// It may be released while one of our reads still writes to it, which is to end that at once.
-        const ALONE = 8;
+        const EXCLUSIVE = 8;
     }
 }
 
@@ -201,7 +201,7 @@ pub struct Reg {
 
 /// Why nothing was registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NoReg {
+pub enum RegError {
     /// Too many registrations, or too much memory, for now.
     Full,
     /// Not this memory, not for this use, or not on this wire.
@@ -217,13 +217,13 @@ pub struct Remote {
     pub key: u64,
 }
 
-/// What [`Wire::way_in`] says.
-pub type WayIn = ArrayVec<RmaIov, { MAX_IOV - 1 }>;
+/// What [`Wire::rma_address`] says.
+pub type RmaAddress = ArrayVec<RmaIov, { MAX_IOV - 1 }>;
 
 /// Where the engine notes at once what packets bring, instead of telling it in turn.
-pub trait Inward {
+pub trait ReceiveSink {
     /// A receive, given to the engine with this `user`, has ended well. True: whoever posted it knows. False: it is told by
-    /// an [`Out`](crate::rdm::Out), in its turn. // HOT
+    /// an [`EngineEvent`](crate::rdm::EngineEvent), in its turn. // HOT
     #[inline]
     fn received(&mut self, _user: u64, _status: RecvStatus) -> bool {
         false
@@ -232,13 +232,13 @@ pub trait Inward {
     /// A short message of one of our own classes is here in its turn, and nothing that came before it waits for a receive.
     /// True: it has been taken as it is, and needs none. // HOT
     #[inline]
-    fn hand_over(&mut self, _class: MsgClass, _from: PeerId, _tag: u64, _payload: &[u8]) -> bool {
+    fn deliver(&mut self, _class: MsgClass, _from: PeerId, _tag: u64, _payload: &[u8]) -> bool {
         false
     }
 }
 
 /// Who writes the packet of [`Wire::send_short`]: what is to be compiled into its caller, as a closure need not be.
-pub trait Fill: Copy {
+pub trait PacketWriter: Copy {
     /// Writes the packet to the start of `slot`, which has the room that was asked for, and answers its length.
     fn fill(self, slot: &mut [u8]) -> usize;
 }
@@ -247,12 +247,12 @@ pub trait Fill: Copy {
 ///
 /// The engine keeps memory that it registers, reads to or writes from in place until the registration is released,
 /// which it does only when none of its reads and writes is under way.
-pub trait Wire: Inward {
+pub trait Wire: ReceiveSink {
     /// Longest packet to this peer, bytes.
     fn mtu(&self, to: PeerId) -> usize;
 
     /// Sends one packet of at most `max` bytes: `fill` writes it into the wire's own buffer, which has at least
-    /// `max` bytes, and answers its length. [`Refused::Full`] comes before `fill` runs: nothing half-built,
+    /// `max` bytes, and answers its length. [`NotPosted::Full`] comes before `fill` runs: nothing half-built,
     /// nothing to undo. `max` is a close bound, so that small packets use small slots.
     fn send<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
@@ -260,62 +260,62 @@ pub trait Wire: Inward {
         max: usize,
         token: TxToken,
         fill: F,
-    ) -> Result<Posted, Refused>;
+    ) -> Result<Posted, NotPosted>;
 
     /// [`Wire::send`], for packets that are mostly short, and that nobody is told the end of.
     #[inline]
-    fn send_short<F: Fill>(&mut self, to: PeerId, max: usize, fill: F) -> Result<Posted, Refused> {
+    fn send_short<F: PacketWriter>(&mut self, to: PeerId, max: usize, fill: F) -> Result<Posted, NotPosted> {
         self.send(to, max, TxToken::NONE, |slot| fill.fill(slot))
     }
 
     /// Sends bytes as they are, perhaps none, to another queue pair of this peer: what `fill` writes, at most `max` bytes,
-    /// with `imm` for its completion. As [`Wire::send`]; what comes back does so by `Engine::on_unsent_headerless`.
-    /// [`Fault::NO_RDMA`], before `fill` runs, on a wire that has no such queue pairs.
-    fn send_headerless<F: FnOnce(&mut [u8]) -> usize>(
+    /// with `imm` for its completion. As [`Wire::send`]; what comes back does so by `Engine::on_rnr_user_qp`.
+    /// [`PeerError::NO_RDMA`], before `fill` runs, on a wire that has no such queue pairs.
+    fn send_to_user_qp<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
         _to: PeerId,
         _qp: UserRecvQp,
         _max: usize,
         _imm: Option<u32>,
         _fill: F,
-    ) -> Result<Posted, Refused> {
-        Err(Refused::Fault(Fault::NO_RDMA))
+    ) -> Result<Posted, NotPosted> {
+        Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 
-    /// Gives the device a receive for one headerless message: memory of ours, which lies in `reg`. `Engine::on_in_place` tells
-    /// the end, with the same number. [`Refused::Full`]: the device has enough of them.
-    fn recv_in_place(
+    /// Gives the device a receive for one headerless message: memory of ours, which lies in `reg`. `Engine::on_user_recv` tells
+    /// the end, with the same number. [`NotPosted::Full`]: the device has enough of them.
+    fn post_user_recv(
         &mut self,
         _wire: WireId,
         _into: Piece,
         _reg: &Reg,
         _receive: u32,
-    ) -> Result<(), Refused> {
-        Err(Refused::Fault(Fault::NO_RDMA))
+    ) -> Result<(), NotPosted> {
+        Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 
     /// Asks to be told when everything sent to this peer so far has been delivered or handed back (`on_rnr`). Only
     /// asked of wires that hand back.
-    fn settle(&mut self, _to: PeerId) -> Settled {
-        Settled::Now
+    fn flush_peer(&mut self, _to: PeerId) -> Flushed {
+        Flushed::Now
     }
 
     /// Makes a path to a peer that introduced itself by a raw address header (it is unknown to the lanes).
-    fn connect(&mut self, peer: PeerId, from: Source, addr: &RawAddr) -> Result<(), Fault>;
+    fn connect(&mut self, peer: PeerId, from: Source, addr: &RawAddr) -> Result<(), PeerError>;
 
     /// From now on packets to `peer` take the way of `onto`, another lane of the same worker, whose address is `addr`. What
     /// is on its way on the old one may still come back.
-    fn reroute(&mut self, _peer: PeerId, _onto: PeerId, _addr: &RawAddr) -> Result<(), Fault> {
-        Err(Fault::Unreachable)
+    fn reroute(&mut self, _peer: PeerId, _onto: PeerId, _addr: &RawAddr) -> Result<(), PeerError> {
+        Err(PeerError::Unreachable)
     }
 
     /// Registers local memory on a wire.
-    fn register(&mut self, _wire: WireId, _piece: Piece, _for_what: Use) -> Result<Reg, NoReg> {
-        Err(NoReg::Refused)
+    fn register(&mut self, _wire: WireId, _piece: Piece, _for_what: RegAccess) -> Result<Reg, RegError> {
+        Err(RegError::Refused)
     }
 
     /// Ends a registration, when none of our reads and writes uses it and no peer has a reason to: the wire may keep it for
-    /// the next one of the same memory, unless it was to be [`Use::ALONE`].
+    /// the next one of the same memory, unless it was to be [`RegAccess::EXCLUSIVE`].
     fn release(&mut self, _reg: Reg) {}
 
     /// Ends a registration whose key a peer may still use: from now on no device touches the memory by it.
@@ -333,34 +333,34 @@ pub trait Wire: Inward {
         _reg: &Reg,
         _from: Remote,
         _token: TxToken,
-    ) -> Result<Posted, Refused> {
-        Err(Refused::Fault(Fault::NO_RDMA))
+    ) -> Result<Posted, NotPosted> {
+        Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 
     /// Where peers find memory that they are to read by another way than packets to them take: pieces of no length, which
     /// requests carry behind the memory's own. `None` of memory that the wire itself reads.
-    fn way_in(&self, _reg: &Reg) -> Option<WayIn> {
+    fn rma_address(&self, _reg: &Reg) -> Option<RmaAddress> {
         None
     }
 
     /// Whether a message of so many bytes that a peer has offered to be read by such a way is to come in packets all the same,
     /// as that is faster. Asked once for each message that can be.
-    fn declines(&mut self, _peer: PeerId, _len: usize, _way: &WayIn) -> bool {
+    fn prefers_packets(&mut self, _peer: PeerId, _len: usize, _way: &RmaAddress) -> bool {
         false
     }
 
     /// What a peer has made of memory of ours that was offered so: it has read it, or would rather have this message in packets.
-    fn offer_answered(&mut self, _peer: PeerId, _reg: &Reg, _len: usize, _read: bool) {}
+    fn on_offer_result(&mut self, _peer: PeerId, _reg: &Reg, _len: usize, _read: bool) {}
 
     /// Reads memory that a peer has named with such a way, by it, within the call. `None`, and nothing has happened: this wire
     /// knows of no such ways, or they are none.
-    fn read_beside(
+    fn read_rma_lane(
         &mut self,
         _peer: PeerId,
         _to: Piece,
         _from: Remote,
-        _way: &WayIn,
-    ) -> Option<Result<(), Refused>> {
+        _way: &RmaAddress,
+    ) -> Option<Result<(), NotPosted>> {
         None
     }
 
@@ -374,20 +374,20 @@ pub trait Wire: Inward {
         _to: Remote,
         _imm: Option<u32>,
         _token: TxToken,
-    ) -> Result<Posted, Refused> {
-        Err(Refused::Fault(Fault::NO_RDMA))
+    ) -> Result<Posted, NotPosted> {
+        Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 
     /// Writes `len` bytes that `fill` copies into the wire's own buffer: our memory is free again at once, and needs no
-    /// registration. [`Fault::NO_RDMA`], before `fill` runs, if they are too many for that.
+    /// registration. [`PeerError::NO_RDMA`], before `fill` runs, if they are too many for that.
     fn write_copy<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
         _peer: PeerId,
         _len: usize,
         _fill: F,
         _to: Remote,
-    ) -> Result<(), Refused> {
-        Err(Refused::Fault(Fault::NO_RDMA))
+    ) -> Result<(), NotPosted> {
+        Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 
     /// Most bytes of one [`Wire::read_copy`] from this peer; 0: there is none.
@@ -396,14 +396,14 @@ pub trait Wire: Inward {
     }
 
     /// Reads by way of the wire's own buffer: `to` needs no registration, but is written until `on_sent`.
-    /// [`Fault::NO_RDMA`] if the bytes are too many for that.
+    /// [`PeerError::NO_RDMA`] if the bytes are too many for that.
     fn read_copy(
         &mut self,
         _peer: PeerId,
         _to: Piece,
         _from: Remote,
         _token: TxToken,
-    ) -> Result<Posted, Refused> {
-        Err(Refused::Fault(Fault::NO_RDMA))
+    ) -> Result<Posted, NotPosted> {
+        Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 }

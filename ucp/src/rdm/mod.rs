@@ -1,7 +1,7 @@
 //! The engine: EFA RDM v4 without I/O. It is told of packets and asked for operations, sends through [`io::Wire`],
 //! and hands out what is complete. No socket, clock, thread, log or transport; it builds without `uct`.
 //!
-//! Order of calls: `add_wire`, then anything. Whatever a call completes appears in [`Engine::take_out`], except what
+//! Order of calls: `add_wire`, then anything. Whatever a call completes appears in [`Engine::take_event`], except what
 //! the call itself answers. `resume` is to be called whenever the wires may have room again.
 //!
 //! | Step of a packet | Where |
@@ -50,7 +50,7 @@ use ucs::time::Nanos;
 
 use crate::wire::rtm::Short;
 use crate::wire::{self, Features, MsgClass, Packet, ParseError, PktType, RawAddr};
-use io::{Fault, Inward, PeerId, Rdma, Reg, Source, Wire};
+use io::{PeerError, PeerId, Rdma, ReceiveSink, Reg, Source, Wire};
 use op::rma_ops::Ones;
 use op::rma_read::Reading;
 use op::rx::{Inflow, RxOp, Unexpected};
@@ -58,7 +58,7 @@ use op::table::{Receives, Sends, Table};
 use op::tx::TxOp;
 use peers::lookup::Ident;
 use peers::peer::{Part, Peers, Was};
-use protocol::{Arrival, Room};
+use protocol::{Arrival, HandlerKind};
 use protocols::zcopy_recv::InPlace;
 use protocols::{
     atomic, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt, write,
@@ -68,23 +68,23 @@ use recv::held_packets::{Held, Hold};
 use recv::multi_recv::Multi;
 use recv::receives::Queues;
 use recv::reorder::{Share, Turn, turn};
-use rma::Order;
+use rma::PacketOrder;
 use rma::mem::Regions;
 use stats::ByPeer;
-use trace::{Event, Reason};
+use trace::{DropReason, TraceEvent};
 
-pub use flow::backoff::Patience;
-pub use op::{Body, Gather, OpId, Piece, RecvBuf, RecvList, Scatter, SendBuf, Whole};
-pub use protocol::{Kind, Row, Sync};
-pub use protocols::zcopy_recv::InPlaceEnd;
-pub use rails::failover::Left;
+pub use flow::backoff::RetryPolicy;
+pub use op::{ContigBuf, Gather, OpId, Payload, Piece, RecvBuf, RecvList, Scatter, SendBuf};
+pub use protocol::{Kind, Protocol, Sync};
+pub use protocols::zcopy_recv::UserRecvEnd;
+pub use rails::failover::FailedLane;
 pub use rails::rail_plan::{MAX_RAILS, rails_for};
-pub use rails::rail_set::Rank;
+pub use rails::rail_set::LaneRank;
 pub use rma::mem::{Access, MemKey, Region};
-pub use rma::{AtomicArgs, GetArgs, PutArgs, RailKeys, RmaRow};
-pub use snapshot::Census;
+pub use rma::{AtomicArgs, GetArgs, PutArgs, RailKeys, RmaProtocol};
+pub use snapshot::EngineSnapshot;
 pub use stats::{PeerStats, RdmStats};
-pub use trace::Events;
+pub use trace::TraceEvents;
 pub use types::*;
 
 /// The protocol state of one worker.
@@ -103,7 +103,7 @@ pub struct Engine {
     unused: Vec<Reg>,
     /// The same of operations that failed.
     revoked: Vec<Reg>,
-    outs: VecDeque<Out>,
+    outs: VecDeque<EngineEvent>,
     hold: Hold,
     /// In zero-copy receive mode.
     in_place: Option<Box<InPlace>>,
@@ -124,8 +124,8 @@ pub struct Engine {
     asked: bool,
     /// What waits of back-off are drawn from.
     dice: u64,
-    /// The first peer that failed with something unfinished since [`Engine::take_lost`].
-    lost: Option<(PeerId, Fault)>,
+    /// The first peer that failed with something unfinished since [`Engine::take_failed_peer`].
+    lost: Option<(PeerId, PeerError)>,
     /// A peer whose message there was no memory for, until it has failed.
     flooder: Option<PeerId>,
     /// The send whose call is under way, and its result if it ended therein: answered, not queued.
@@ -137,7 +137,7 @@ pub struct Engine {
     cfg: EngineConfig,
     stats: RdmStats,
     by_peer: ByPeer,
-    events: Events,
+    events: TraceEvents,
 }
 
 /// A wire as the engine knows it.
@@ -145,7 +145,7 @@ struct OwnWire {
     /// Our address on it.
     me: RawAddr,
     grant: Grant,
-    order: Order,
+    order: PacketOrder,
     rdma: Rdma,
     /// Wires that long transfers take as well, in order.
     mates: rails::rail_set::Mates<WireId>,
@@ -187,7 +187,7 @@ impl Engine {
             old: Vec::new(),
             stats: RdmStats::default(),
             by_peer: ByPeer::default(),
-            events: Events::default(),
+            events: TraceEvents::default(),
         }
     }
 
@@ -198,7 +198,7 @@ impl Engine {
 
     /// Adds a wire on which `me` is our address.
     pub fn add_wire(&mut self, me: RawAddr) -> WireId {
-        let (grant, order, rdma) = (Grant::Window, Order::None, Rdma::NONE);
+        let (grant, order, rdma) = (Grant::Window, PacketOrder::None, Rdma::NONE);
         self.wires.push(OwnWire {
             me,
             grant,
@@ -241,7 +241,7 @@ impl Engine {
     // [M10.6]
     #[inline(always)]
     pub fn on_packet<W: Wire>(&mut self, w: &mut W, _now: Nanos, wire: WireId, from: Source, packet: &[u8]) {
-        if !self.take_short(w, wire, from, packet) && !self.take_short_one(w, wire, from, packet) {
+        if !self.recv_short(w, wire, from, packet) && !self.take_short_one(w, wire, from, packet) {
             self.on_any(w, wire, from, packet);
         }
     }
@@ -249,7 +249,13 @@ impl Engine {
     /// The commonest packet in its commonest case, in one go: a short tagged message, in its turn, of a peer that has
     /// been heard before, with a receive posted for it. False, and nothing has happened: it is not that. // HOT
     #[inline(always)]
-    pub fn take_short<I: Inward>(&mut self, to: &mut I, wire: WireId, from: Source, packet: &[u8]) -> bool {
+    pub fn recv_short<I: ReceiveSink>(
+        &mut self,
+        to: &mut I,
+        wire: WireId,
+        from: Source,
+        packet: &[u8],
+    ) -> bool {
         let Some((hdr, payload)) = Short::read(packet) else { return false };
         let Some(peer) = self.ident.current(wire, from) else { return false };
         let sender = &mut self.peers[peer];
@@ -291,20 +297,20 @@ impl Engine {
         if !self.peers[peer].was.intersects(Was::HEARD | Was::FAILED) {
             handshake::greet(self, w, peer);
         }
-        let row = &handlers::TABLE[usize::from(ty)];
-        match (row.order, parsed.msg_id()) {
+        let handler = &handlers::TABLE[usize::from(ty)];
+        match (handler.order, parsed.msg_id()) {
             (Some(share), Some(msg_id)) => {
                 let turn = turn(self.peers[peer].next_rx, msg_id);
-                let arrival = Arrival { peer, row, packet: parsed, turn };
+                let arrival = Arrival { peer, handler, packet: parsed, turn };
                 self.in_turn(w, &arrival, share, msg_id, packet);
             }
             _ => {
                 let peer = if matches!(parsed, Packet::CtsData(..)) { self.owner(peer) } else { peer };
-                self.enter(w, &Arrival { peer, row, packet: parsed, turn: Turn::Now });
+                self.enter(w, &Arrival { peer, handler, packet: parsed, turn: Turn::Now });
             }
         }
         if let Some(flooder) = self.flooder.take() {
-            self.cut_off_by(w, flooder, Fault::Flood);
+            self.cut_off_by(w, flooder, PeerError::Flood);
             self.list(flooder);
         }
     }
@@ -322,13 +328,13 @@ impl Engine {
             }
             Turn::Past if share != Share::Alone => self.enter(w, a),
             // [M4.5]
-            Turn::Past => self.drop_packet(a, Reason::Duplicate),
+            Turn::Past => self.drop_packet(a, DropReason::Duplicate),
             // What is missing before it will not come any more.
             Turn::Early if self.peers[a.peer].was.contains(Was::CUT_OFF) => self.turn_away(a),
             Turn::Early if self.peers[a.peer].was.contains(Was::SILENT) => {
-                self.drop_packet(a, Reason::PeerFailed);
+                self.drop_packet(a, DropReason::PeerFailed);
             }
-            Turn::Early if !self.hold.has_room_early(bytes.len(), self.cfg.unexpected_most) => {
+            Turn::Early if !self.hold.has_room_early(bytes.len(), self.cfg.unexpected_hard_max) => {
                 self.refuse_flood(a);
             }
             Turn::Early => {
@@ -337,7 +343,7 @@ impl Engine {
                 if from.work().early.keep(&mut self.hold, msg_id, share, bytes) {
                     self.stats.rare.out_of_order += 1;
                 } else {
-                    self.drop_packet(a, Reason::Duplicate);
+                    self.drop_packet(a, DropReason::Duplicate);
                 }
             }
         }
@@ -358,8 +364,8 @@ impl Engine {
             let mut turn = Turn::Now;
             for held in due.drain(..) {
                 if let Ok(packet) = wire::parse(held.bytes()) {
-                    let row = &handlers::TABLE[usize::from(held.bytes()[0])];
-                    self.enter(w, &Arrival { peer, row, packet: &packet, turn });
+                    let handler = &handlers::TABLE[usize::from(held.bytes()[0])];
+                    self.enter(w, &Arrival { peer, handler, packet: &packet, turn });
                 }
                 turn = Turn::Past;
                 self.hold.release_early(held);
@@ -370,30 +376,32 @@ impl Engine {
 
     #[inline]
     fn enter<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
-        match a.row.room {
+        match a.handler.kind {
             _ if self.peers[a.peer].was.contains(Was::CUT_OFF) => self.turn_away(a),
             // What these rooms have of our own messages (CTS, CTSDATA, EOR) is as ever.
-            Room::Eager | Room::Medium | Room::LongCts | Room::LongRead
+            HandlerKind::Eager | HandlerKind::Medium | HandlerKind::LongCts | HandlerKind::LongRead
                 if self.in_place.is_some() && matches!(a.packet, Packet::Rtm(_)) =>
             {
                 zcopy_recv::on_packet(self, w, a);
             }
             // Messages that a failed peer has sent as a whole are welcome; whatever else needs it will never end.
-            Room::Eager => eager::on_recv(self, w, a),
-            Room::Medium if !self.peers[a.peer].was.contains(Was::SILENT) => medium::on_recv(self, w, a),
+            HandlerKind::Eager => eager::on_recv(self, w, a),
+            HandlerKind::Medium if !self.peers[a.peer].was.contains(Was::SILENT) => {
+                medium::on_recv(self, w, a)
+            }
             _ if self.peers[a.peer].was.contains(Was::FAILED) => self.last_words(w, a),
-            Room::Medium => medium::on_recv(self, w, a),
-            Room::LongCts => longcts::on_recv(self, w, a),
-            Room::LongRead => longread::on_recv(self, w, a),
-            Room::ReadNack => read_nack::on_recv(self, w, a),
-            Room::PeerError => peer_error::on_recv(self, w, a),
-            Room::Handshake => handshake::on_recv(self, w, a),
-            Room::Receipt => receipt::on_recv(self, w, a),
-            Room::Write => write::on_recv(self, w, a),
-            Room::WriteRead => write_read::on_recv(self, w, a),
-            Room::Read => read::on_recv(self, w, a),
-            Room::Atomic => atomic::on_recv(self, w, a),
-            Room::Nobody => self.drop_packet(a, Reason::Unsupported),
+            HandlerKind::Medium => medium::on_recv(self, w, a),
+            HandlerKind::LongCts => longcts::on_recv(self, w, a),
+            HandlerKind::LongRead => longread::on_recv(self, w, a),
+            HandlerKind::ReadNack => read_nack::on_recv(self, w, a),
+            HandlerKind::PeerError => peer_error::on_recv(self, w, a),
+            HandlerKind::Handshake => handshake::on_recv(self, w, a),
+            HandlerKind::Receipt => receipt::on_recv(self, w, a),
+            HandlerKind::Write => write::on_recv(self, w, a),
+            HandlerKind::WriteRead => write_read::on_recv(self, w, a),
+            HandlerKind::Read => read::on_recv(self, w, a),
+            HandlerKind::Atomic => atomic::on_recv(self, w, a),
+            HandlerKind::None => self.drop_packet(a, DropReason::Unsupported),
         }
     }
 
@@ -401,17 +409,17 @@ impl Engine {
     fn refuse(&mut self, from: Source, packet: &[u8], reject: ParseError) {
         let why = match reject {
             ParseError::UnknownType(_) | ParseError::ReservedType(_) | ParseError::NeverSent(_) => {
-                Reason::Unsupported
+                DropReason::Unsupported
             }
-            _ => Reason::Malformed,
+            _ => DropReason::Malformed,
         };
         self.count_drop(why, packet.first().copied().unwrap_or(0), from);
     }
 
     #[cold]
-    fn drop_packet(&mut self, a: &Arrival<'_>, why: Reason) {
+    fn drop_packet(&mut self, a: &Arrival<'_>, why: DropReason) {
         let from = self.peers[a.peer].from();
-        self.count_drop(why, a.row.ty.0, from);
+        self.count_drop(why, a.handler.ty.0, from);
     }
 
     /// A packet of a peer that has failed: bytes of a message that needs nothing more of it are welcome.
@@ -427,7 +435,7 @@ impl Engine {
             Packet::CtsData(hdr, _) if self.rx.get(SlotId::from_raw(hdr.recv_id)).is_some() => {
                 longcts::on_recv(self, w, a);
             }
-            Packet::Rtm(rtm) if a.row.room == Room::LongRead && follows(&rtm.msg_id) => {
+            Packet::Rtm(rtm) if a.handler.kind == HandlerKind::LongRead && follows(&rtm.msg_id) => {
                 longread::on_recv(self, w, a);
             }
             _ => self.drop_of_failed(a),
@@ -441,24 +449,24 @@ impl Engine {
         if a.packet.opts().is_some_and(|opts| opts.class == MsgClass::Stream) {
             self.peers[a.peer].was |= Was::GAP;
         }
-        self.drop_packet(a, Reason::PeerFailed);
+        self.drop_packet(a, DropReason::PeerFailed);
     }
 
     #[cold]
-    fn count_drop(&mut self, why: Reason, ty: u8, from: Source) {
+    fn count_drop(&mut self, why: DropReason, ty: u8, from: Source) {
         self.stats.count_drop(why);
-        self.events.push(Event::Dropped { why, ty, from });
+        self.events.push(TraceEvent::Dropped { why, ty, from });
     }
 
     /// The next completion, in the order they happened. // HOT
     #[inline]
-    pub fn take_out(&mut self) -> Option<Out> {
+    pub fn take_event(&mut self) -> Option<EngineEvent> {
         self.outs.pop_front()
     }
 
     /// Whether something is complete that nobody has taken out. // HOT
     #[inline(always)]
-    pub fn has_outs(&self) -> bool {
+    pub fn has_events(&self) -> bool {
         !self.outs.is_empty()
     }
 
@@ -471,7 +479,7 @@ impl Engine {
     /// Nothing waits for room, for a time, for a wire to be quiet, or for memory: all there is to do is to take packets
     /// in. // HOT
     #[inline(always)]
-    pub fn is_calm(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.work() == 0 && !self.is_over_limit()
     }
 
@@ -484,19 +492,19 @@ impl Engine {
 
     /// The same, and nothing is to be told, nor has an active message come that no receive has matched. // HOT
     #[inline(always)]
-    pub fn is_still(&self) -> bool {
+    pub fn is_fully_idle(&self) -> bool {
         let told = self.outs.len() | self.queues[Kind::Am as usize].arrived.len();
         told | self.work() == 0 && !self.is_over_limit()
     }
 
     /// The next thing worth telling a person.
-    pub fn take_event(&mut self) -> Option<Event> {
+    pub fn take_trace_event(&mut self) -> Option<TraceEvent> {
         self.events.take()
     }
 
     /// Whether some room of this engine handles packets of this type; others are counted and dropped.
     pub fn handles(ty: PktType) -> bool {
-        handlers::TABLE[usize::from(ty.0)].room != Room::Nobody
+        handlers::TABLE[usize::from(ty.0)].kind != HandlerKind::None
     }
 
     /// Whether something waits for room on a wire: `resume` has work once there is some.
@@ -506,7 +514,7 @@ impl Engine {
     }
 
     /// Every peer, with what was counted of it.
-    pub fn peers_counted(&self) -> impl Iterator<Item = (PeerId, PeerView, PeerStats)> {
+    pub fn peers_with_stats(&self) -> impl Iterator<Item = (PeerId, PeerView, PeerStats)> {
         self.peers.iter().map(|(id, peer)| {
             let view = peer.view(self.wires[usize::from(peer.wire.0)].rdma);
             (id, view, self.peer_stats(id))

@@ -1,8 +1,8 @@
-//! What a room offers to the rest of the engine: a send row (one way to send a message) as plain data, and packet
+//! What a room offers to the rest of the engine: a send protocol (one way to send a message) as plain data, and packet
 //! rows (what happens when a packet type arrives). Read by `select` and `rows.rs`; holds no behaviour of its own.
 
 use crate::rdm::features::ReqHdr;
-use crate::rdm::io::{Fault, PeerId, Refused};
+use crate::rdm::io::{NotPosted, PeerError, PeerId};
 use crate::rdm::recv::reorder::{Share, Turn};
 use crate::rdm::types::OpError;
 use crate::wire::{MsgClass, Packet, PktType};
@@ -53,72 +53,72 @@ pub enum Sync {
 /// A way to send a message. The `Dc` half asks the receiver for a RECEIPT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
-pub enum Row {
+pub enum Protocol {
     /// One packet.
     Eager,
     /// Several packets at once, without asking.
     Medium,
     /// First packet, then as the receiver grants (CTS).
     LongCts,
-    /// [`Row::Eager`], delivery complete.
+    /// [`Protocol::Eager`], delivery complete.
     DcEager,
-    /// [`Row::Medium`], delivery complete.
+    /// [`Protocol::Medium`], delivery complete.
     DcMedium,
-    /// [`Row::LongCts`], delivery complete.
+    /// [`Protocol::LongCts`], delivery complete.
     DcLongCts,
     /// The receiver reads the message, and says when it has: as good as delivery complete.
     LongRead,
-    /// [`Row::LongRead`], the head of the message in packets meanwhile.
+    /// [`Protocol::LongRead`], the head of the message in packets meanwhile.
     RuntRead,
     /// Its bytes alone, to the queue pair that a peer in zero-copy receive mode named. The engine decides for it.
-    Headerless,
+    UserQp,
 }
 
-impl Row {
-    /// Every row.
-    pub const ALL: [Row; 9] = [
-        Row::Eager,
-        Row::Medium,
-        Row::LongCts,
-        Row::DcEager,
-        Row::DcMedium,
-        Row::DcLongCts,
-        Row::LongRead,
-        Row::RuntRead,
-        Row::Headerless,
+impl Protocol {
+    /// Every protocol.
+    pub const ALL: [Protocol; 9] = [
+        Protocol::Eager,
+        Protocol::Medium,
+        Protocol::LongCts,
+        Protocol::DcEager,
+        Protocol::DcMedium,
+        Protocol::DcLongCts,
+        Protocol::LongRead,
+        Protocol::RuntRead,
+        Protocol::UserQp,
     ];
 
-    /// The row of the same protocol for this kind of completion.
+    /// The protocol of the same protocol for this kind of completion.
     #[inline]
-    pub const fn with(self, sync: Sync) -> Row {
+    pub const fn with(self, sync: Sync) -> Protocol {
         match (self.plain(), sync) {
-            (Row::Eager, Sync::Yes) => Row::DcEager,
-            (Row::Medium, Sync::Yes) => Row::DcMedium,
-            (Row::LongCts, Sync::Yes) => Row::DcLongCts,
+            (Protocol::Eager, Sync::Yes) => Protocol::DcEager,
+            (Protocol::Medium, Sync::Yes) => Protocol::DcMedium,
+            (Protocol::LongCts, Sync::Yes) => Protocol::DcLongCts,
             // [M7.9]
-            (Row::RuntRead, Sync::Yes) => Row::LongRead,
-            (row, _) => row,
+            (Protocol::RuntRead, Sync::Yes) => Protocol::LongRead,
+            (protocol, _) => protocol,
         }
     }
 
     /// The protocol without its completion kind.
     #[inline]
-    pub const fn plain(self) -> Row {
+    pub const fn plain(self) -> Protocol {
         match self {
-            Row::Eager | Row::DcEager => Row::Eager,
-            Row::Medium | Row::DcMedium => Row::Medium,
-            Row::LongCts | Row::DcLongCts => Row::LongCts,
+            Protocol::Eager | Protocol::DcEager => Protocol::Eager,
+            Protocol::Medium | Protocol::DcMedium => Protocol::Medium,
+            Protocol::LongCts | Protocol::DcLongCts => Protocol::LongCts,
             // Not for a caller to choose.
-            Row::Headerless => Row::Eager,
-            row => row,
+            Protocol::UserQp => Protocol::Eager,
+            protocol => protocol,
         }
     }
 
-    /// Whether a send by this row ends by a RECEIPT.
+    /// Whether a send by this protocol ends by a RECEIPT.
     #[inline]
     pub const fn sync(self) -> Sync {
         match self {
-            Row::DcEager | Row::DcMedium | Row::DcLongCts => Sync::Yes,
+            Protocol::DcEager | Protocol::DcMedium | Protocol::DcLongCts => Sync::Yes,
             _ => Sync::No,
         }
     }
@@ -127,12 +127,12 @@ impl Row {
     #[inline]
     pub const fn fixed_len(self, kind: Kind) -> usize {
         let untagged = match self {
-            Row::Eager => 8,
-            Row::DcEager => 16,
-            Row::Medium | Row::LongCts | Row::DcLongCts | Row::LongRead => 24,
-            Row::RuntRead => 40,
-            Row::DcMedium => 32,
-            Row::Headerless => return 0,
+            Protocol::Eager => 8,
+            Protocol::DcEager => 16,
+            Protocol::Medium | Protocol::LongCts | Protocol::DcLongCts | Protocol::LongRead => 24,
+            Protocol::RuntRead => 40,
+            Protocol::DcMedium => 32,
+            Protocol::UserQp => return 0,
         };
         match kind {
             Kind::Untagged => untagged,
@@ -143,7 +143,7 @@ impl Row {
     /// Bytes before the payload of its first packet.
     #[inline]
     pub const fn header_len(self, kind: Kind, hdr: ReqHdr, cq_data: bool) -> usize {
-        if let Row::Headerless = self {
+        if let Protocol::UserQp = self {
             return 0;
         }
         let cq = if cq_data { 8 } else { 0 };
@@ -159,22 +159,22 @@ impl Row {
     /// Name as printed by tools.
     pub const fn name(self) -> &'static str {
         match self {
-            Row::Eager => "eager",
-            Row::Medium => "medium",
-            Row::LongCts => "longcts",
-            Row::DcEager => "dc_eager",
-            Row::DcMedium => "dc_medium",
-            Row::DcLongCts => "dc_longcts",
-            Row::LongRead => "longread",
-            Row::RuntRead => "runtread",
-            Row::Headerless => "headerless",
+            Protocol::Eager => "eager",
+            Protocol::Medium => "medium",
+            Protocol::LongCts => "longcts",
+            Protocol::DcEager => "dc_eager",
+            Protocol::DcMedium => "dc_medium",
+            Protocol::DcLongCts => "dc_longcts",
+            Protocol::LongRead => "longread",
+            Protocol::RuntRead => "runtread",
+            Protocol::UserQp => "headerless",
         }
     }
 }
 
 /// Who handles a packet type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Room {
+pub enum HandlerKind {
     /// `rooms::eager`.
     Eager,
     /// `rooms::medium`.
@@ -200,16 +200,16 @@ pub enum Room {
     /// `rooms::atomic`.
     Atomic,
     /// Nobody: counted and dropped.
-    Nobody,
+    None,
 }
 
 /// One packet type: whose it is, and whether it takes a turn in its sender's order.
 #[derive(Clone, Copy, Debug)]
-pub struct PktRow {
+pub struct PacketHandler {
     /// The type.
     pub ty: PktType,
     /// Who handles it.
-    pub room: Room,
+    pub kind: HandlerKind,
     /// For packets with a `msg_id`: may several carry the same?
     pub order: Option<Share>,
 }
@@ -219,8 +219,8 @@ pub struct PktRow {
 pub struct Arrival<'a> {
     /// Who sent it.
     pub peer: PeerId,
-    /// Its row.
-    pub row: &'static PktRow,
+    /// Its protocol.
+    pub handler: &'static PacketHandler,
     /// What it says: claims, bounds-checked.
     pub packet: &'a Packet<'a>,
     /// `Turn::Now`, or `Turn::Past` for a further packet of a message in several.
@@ -229,28 +229,28 @@ pub struct Arrival<'a> {
 
 /// What became of an attempt to send the next packet of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Push {
+pub enum SendProgress {
     /// A packet went out; more of this send follow at once.
     Sent,
     /// The last packet that needs no answer went out: the send leaves the queue.
-    Out,
+    Done,
     /// No room; nothing changed.
     Full,
     /// It waits for the peer's HANDSHAKE.
-    Hold,
-    /// Another row must carry it on.
-    Switch(Row),
+    AwaitHandshake,
+    /// Another protocol must carry it on.
+    Switch(Protocol),
     /// It cannot be sent.
     Fail(OpError),
     /// Nothing can be sent to its peer any more.
-    Fault(Fault),
+    PeerFailed(PeerError),
 }
 
-impl From<Refused> for Push {
-    fn from(refused: Refused) -> Push {
+impl From<NotPosted> for SendProgress {
+    fn from(refused: NotPosted) -> SendProgress {
         match refused {
-            Refused::Full => Push::Full,
-            Refused::Fault(fault) => Push::Fault(fault),
+            NotPosted::Full => SendProgress::Full,
+            NotPosted::Peer(fault) => SendProgress::PeerFailed(fault),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::rdm::peers::peer::Was;
 
 /// Operations, messages and packets that an engine holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Census {
+pub struct EngineSnapshot {
     /// Sends that are not complete.
     pub sends: usize,
     /// Receives that are posted or not complete.
@@ -33,9 +33,9 @@ pub struct Census {
     pub ends: usize,
 }
 
-impl Census {
+impl EngineSnapshot {
     /// Nothing is held.
-    pub const EMPTY: Census = Census {
+    pub const EMPTY: EngineSnapshot = EngineSnapshot {
         sends: 0,
         receives: 0,
         inflows: 0,
@@ -53,8 +53,8 @@ impl Census {
 
 impl Engine {
     /// Counts what is held.
-    pub fn census(&self) -> Census {
-        let mut census = Census {
+    pub fn snapshot(&self) -> EngineSnapshot {
+        let mut census = EngineSnapshot {
             sends: self.tx.len(),
             receives: self.rx.len(),
             inflows: self.inflows.len(),
@@ -63,7 +63,7 @@ impl Engine {
             unexpected: self.unexpected.len(),
             held_bytes: self.hold.in_use(),
             ends: self.outs.len(),
-            ..Census::EMPTY
+            ..EngineSnapshot::EMPTY
         };
         for (_, peer) in self.peers.iter() {
             census.owed += usize::from(peer.was.contains(Was::OWED));

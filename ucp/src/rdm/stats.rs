@@ -2,9 +2,9 @@
 //! Plain numbers of one engine, never reset; take a copy and subtract.
 
 use crate::rdm::io::PeerId;
-use crate::rdm::protocol::Row;
-use crate::rdm::rma::args::RmaRow;
-use crate::rdm::trace::Reason;
+use crate::rdm::protocol::Protocol;
+use crate::rdm::rma::args::RmaProtocol;
+use crate::rdm::trace::DropReason;
 
 ucs::counters! {
     /// Things that happen seldom, or should.
@@ -151,18 +151,22 @@ impl ByPeer {
 
     /// Counts a one-sided operation of ours. // HOT
     #[inline]
-    pub(super) fn asked(&mut self, peer: PeerId, row: RmaRow, len: u64) {
-        match row {
-            RmaRow::DirectRead | RmaRow::ShortRead | RmaRow::LongCtsRead => self.of(peer).rx_bytes += len,
+    pub(super) fn asked(&mut self, peer: PeerId, protocol: RmaProtocol, len: u64) {
+        match protocol {
+            RmaProtocol::DirectRead | RmaProtocol::ShortRead | RmaProtocol::LongCtsRead => {
+                self.of(peer).rx_bytes += len
+            }
             _ => self.of(peer).tx_bytes += len,
         }
     }
 
     /// Counts a one-sided operation of a peer. // HOT
     #[inline]
-    pub(super) fn served(&mut self, peer: PeerId, row: RmaRow, len: u64) {
-        match row {
-            RmaRow::DirectRead | RmaRow::ShortRead | RmaRow::LongCtsRead => self.of(peer).tx_bytes += len,
+    pub(super) fn served(&mut self, peer: PeerId, protocol: RmaProtocol, len: u64) {
+        match protocol {
+            RmaProtocol::DirectRead | RmaProtocol::ShortRead | RmaProtocol::LongCtsRead => {
+                self.of(peer).tx_bytes += len
+            }
             _ => self.of(peer).rx_bytes += len,
         }
     }
@@ -182,13 +186,13 @@ pub struct RdmStats {
     pub rx_pkts: [u64; 256],
     /// Packets sent, by type byte.
     pub tx_pkts: [u64; 256],
-    /// Messages sent, by [`Row`] (in order of [`Row::ALL`]).
+    /// Messages sent, by [`Protocol`] (in order of [`Protocol::ALL`]).
     pub sent: [Traffic; 9],
-    /// Messages received, by [`Row`] (in order of [`Row::ALL`]).
+    /// Messages received, by [`Protocol`] (in order of [`Protocol::ALL`]).
     pub received: [Traffic; 9],
-    /// One-sided operations asked of peers, by [`RmaRow`] (in order of [`RmaRow::ALL`]).
+    /// One-sided operations asked of peers, by [`RmaProtocol`] (in order of [`RmaProtocol::ALL`]).
     pub asked: [Traffic; 10],
-    /// One-sided operations done for peers by their packets, by [`RmaRow`] (in order of [`RmaRow::ALL`]).
+    /// One-sided operations done for peers by their packets, by [`RmaProtocol`] (in order of [`RmaProtocol::ALL`]).
     pub served: [Traffic; 10],
     /// The rest.
     pub rare: Rare,
@@ -209,83 +213,83 @@ impl Default for RdmStats {
 }
 
 impl RdmStats {
-    /// What was sent by `row`.
-    pub fn sent(&self, row: Row) -> Traffic {
-        self.sent[row as usize]
+    /// What was sent by `protocol`.
+    pub fn sent(&self, protocol: Protocol) -> Traffic {
+        self.sent[protocol as usize]
     }
 
-    /// What was received by `row`.
-    pub fn received(&self, row: Row) -> Traffic {
-        self.received[row as usize]
+    /// What was received by `protocol`.
+    pub fn received(&self, protocol: Protocol) -> Traffic {
+        self.received[protocol as usize]
     }
 
-    /// One-sided operations asked of peers by `row`.
-    pub fn asked(&self, row: RmaRow) -> Traffic {
-        self.asked[row as usize]
+    /// One-sided operations asked of peers by `protocol`.
+    pub fn asked(&self, protocol: RmaProtocol) -> Traffic {
+        self.asked[protocol as usize]
     }
 
-    /// One-sided operations done for peers by `row`.
-    pub fn served(&self, row: RmaRow) -> Traffic {
-        self.served[row as usize]
+    /// One-sided operations done for peers by `protocol`.
+    pub fn served(&self, protocol: RmaProtocol) -> Traffic {
+        self.served[protocol as usize]
     }
 
     /// Counts a one-sided operation of ours. // HOT
     #[inline]
-    pub(super) fn count_rma(&mut self, row: RmaRow, bytes: u64) {
-        let traffic = &mut self.asked[row as usize];
+    pub(super) fn count_rma(&mut self, protocol: RmaProtocol, bytes: u64) {
+        let traffic = &mut self.asked[protocol as usize];
         traffic.msgs += 1;
         traffic.bytes += bytes;
     }
 
     /// Counts a one-sided operation of a peer. // HOT
     #[inline]
-    pub(super) fn count_served(&mut self, row: RmaRow, bytes: u64) {
-        let traffic = &mut self.served[row as usize];
+    pub(super) fn count_served(&mut self, protocol: RmaProtocol, bytes: u64) {
+        let traffic = &mut self.served[protocol as usize];
         traffic.msgs += 1;
         traffic.bytes += bytes;
     }
 
     /// Packets dropped for `why`.
-    pub fn dropped(&self, why: Reason) -> u64 {
+    pub fn dropped(&self, why: DropReason) -> u64 {
         let mut copy = self.rare;
         *counter(&mut copy, why)
     }
 
     /// Counts a message sent. // HOT
     #[inline]
-    pub(super) fn count_sent(&mut self, row: Row, bytes: usize) {
-        let traffic = &mut self.sent[row as usize];
+    pub(super) fn count_sent(&mut self, protocol: Protocol, bytes: usize) {
+        let traffic = &mut self.sent[protocol as usize];
         traffic.msgs += 1;
         traffic.bytes += bytes as u64;
     }
 
     /// Counts a message received. // HOT
     #[inline]
-    pub(super) fn count_received(&mut self, row: Row, bytes: usize) {
-        let traffic = &mut self.received[row as usize];
+    pub(super) fn count_received(&mut self, protocol: Protocol, bytes: usize) {
+        let traffic = &mut self.received[protocol as usize];
         traffic.msgs += 1;
         traffic.bytes += bytes as u64;
     }
 
     /// Counts a packet dropped.
     #[cold]
-    pub(super) fn count_drop(&mut self, why: Reason) {
+    pub(super) fn count_drop(&mut self, why: DropReason) {
         *counter(&mut self.rare, why) += 1;
     }
 }
 
-fn counter(rare: &mut Rare, why: Reason) -> &mut u64 {
+fn counter(rare: &mut Rare, why: DropReason) -> &mut u64 {
     match why {
-        Reason::Malformed => &mut rare.malformed,
-        Reason::Unsupported => &mut rare.unsupported,
-        Reason::UnknownSender => &mut rare.unknown_sender,
-        Reason::NoPath => &mut rare.no_path,
-        Reason::Duplicate => &mut rare.duplicate,
-        Reason::BadSegment => &mut rare.bad_segment,
-        Reason::BadId => &mut rare.bad_id,
-        Reason::BadWindow => &mut rare.bad_window,
-        Reason::NoRoom => &mut rare.no_room,
-        Reason::BadAccess => &mut rare.bad_access,
-        Reason::PeerFailed => &mut rare.peer_failed,
+        DropReason::Malformed => &mut rare.malformed,
+        DropReason::Unsupported => &mut rare.unsupported,
+        DropReason::UnknownSender => &mut rare.unknown_sender,
+        DropReason::NoPath => &mut rare.no_path,
+        DropReason::Duplicate => &mut rare.duplicate,
+        DropReason::BadSegment => &mut rare.bad_segment,
+        DropReason::BadId => &mut rare.bad_id,
+        DropReason::BadWindow => &mut rare.bad_window,
+        DropReason::NoRoom => &mut rare.no_room,
+        DropReason::BadAccess => &mut rare.bad_access,
+        DropReason::PeerFailed => &mut rare.peer_failed,
     }
 }

@@ -6,12 +6,12 @@ use std::ops::Range;
 use ucs::time::Nanos;
 
 use crate::rdm::io::{
-    Fault, Inward, NoReg, PeerId, Posted, Rdma, Refused, Reg, Remote, Settled, Source, TxToken, Use, WayIn,
-    Wire,
+    Flushed, NotPosted, PeerError, PeerId, Posted, Rdma, ReceiveSink, Reg, RegAccess, RegError, Remote,
+    RmaAddress, Source, TxToken, Wire,
 };
 use crate::rdm::op::{Piece, RecvBuf, SendBuf};
-use crate::rdm::protocol::{Row, Sync};
-use crate::rdm::types::{EngineConfig, Out, RecvArgs, RecvKind, SendArgs, Started, WireId};
+use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::types::{EngineConfig, EngineEvent, RecvArgs, RecvKind, SendArgs, Started, WireId};
 use crate::rdm::{Engine, RecvStatus};
 use crate::wire::{EfaStatus, RawAddr, RmaIov, UserRecvQp};
 
@@ -110,15 +110,15 @@ pub struct Node {
 #[derive(Default)]
 pub struct Device {
     /// By number; the key is the number with the node above it.
-    pub regs: Vec<Option<(Piece, Use)>>,
+    pub regs: Vec<Option<(Piece, RegAccess)>>,
     /// Answers every registration.
-    pub no_reg: Option<NoReg>,
+    pub no_reg: Option<RegError>,
     /// Registrations may end under reads, which fail then.
     pub revoke: bool,
     /// Ends reads with this.
-    pub fault: Option<Fault>,
+    pub fault: Option<PeerError>,
     /// What its memory is registered for is read by another way than its wire.
-    pub way_in: bool,
+    pub rma_address: bool,
     /// It is not let in by such ways.
     pub kept_out: bool,
     /// Reads by such ways.
@@ -153,7 +153,7 @@ impl Device {
     }
 
     /// Whether `len` bytes at `addr` lie in registration `n`, which is for this use.
-    fn holds(&self, n: usize, addr: u64, len: usize, what: Use) -> bool {
+    fn holds(&self, n: usize, addr: u64, len: usize, what: RegAccess) -> bool {
         self.regs.get(n).copied().flatten().is_some_and(|(piece, of)| {
             let at = addr.wrapping_sub(piece.ptr() as u64);
             of.contains(what) && at <= piece.len() as u64 && len as u64 <= piece.len() as u64 - at
@@ -189,7 +189,7 @@ pub struct Port<'a> {
     manner: Manner,
 }
 
-impl Inward for Port<'_> {}
+impl ReceiveSink for Port<'_> {}
 
 impl Wire for Port<'_> {
     fn mtu(&self, _to: PeerId) -> usize {
@@ -202,14 +202,14 @@ impl Wire for Port<'_> {
         max: usize,
         _token: TxToken,
         fill: F,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         assert!(max <= self.manner.mtu, "packet of {max}");
         if self.jammed || self.dice.one_in(self.manner.full) {
-            return Err(Refused::Full);
+            return Err(NotPosted::Full);
         }
         let to = self.paths[to.0 as usize];
         if to == usize::MAX {
-            return Err(Refused::Fault(Fault::Gone));
+            return Err(NotPosted::Peer(PeerError::Gone));
         }
         let mut bytes = vec![0xee; max];
         let len = fill(&mut bytes);
@@ -218,17 +218,17 @@ impl Wire for Port<'_> {
         Ok(Posted::Done)
     }
 
-    fn send_headerless<F: FnOnce(&mut [u8]) -> usize>(
+    fn send_to_user_qp<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
         _to: PeerId,
         qp: UserRecvQp,
         max: usize,
         imm: Option<u32>,
         fill: F,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         assert!(max <= self.manner.mtu, "message of {max}");
         if self.jammed || self.dice.one_in(self.manner.full) {
-            return Err(Refused::Full);
+            return Err(NotPosted::Full);
         }
         let mut bytes = vec![0xee; max];
         let len = fill(&mut bytes);
@@ -237,25 +237,25 @@ impl Wire for Port<'_> {
         Ok(Posted::Done)
     }
 
-    fn settle(&mut self, to: PeerId) -> Settled {
+    fn flush_peer(&mut self, to: PeerId) -> Flushed {
         let node = self.paths[to.0 as usize];
         if !self.flights.iter().any(|flight| (flight.from, flight.to) == (self.me, node)) {
-            return Settled::Now;
+            return Flushed::Now;
         }
         self.settles.push((self.me, to, node));
-        Settled::Later
+        Flushed::Later
     }
 
-    fn connect(&mut self, peer: PeerId, _from: Source, addr: &RawAddr) -> Result<(), Fault> {
-        let node = self.addrs.iter().position(|a| a == addr).ok_or(Fault::Unreachable)?;
+    fn connect(&mut self, peer: PeerId, _from: Source, addr: &RawAddr) -> Result<(), PeerError> {
+        let node = self.addrs.iter().position(|a| a == addr).ok_or(PeerError::Unreachable)?;
         if self.gone == Some(node) {
-            return Err(Fault::Gone);
+            return Err(PeerError::Gone);
         }
         set_path(self.paths, peer, node);
         Ok(())
     }
 
-    fn register(&mut self, _wire: WireId, piece: Piece, for_what: Use) -> Result<Reg, NoReg> {
+    fn register(&mut self, _wire: WireId, piece: Piece, for_what: RegAccess) -> Result<Reg, RegError> {
         assert!(!piece.is_empty());
         if let Some(why) = self.device.no_reg {
             return Err(why);
@@ -279,43 +279,43 @@ impl Wire for Port<'_> {
         reg: &Reg,
         remote: Remote,
         token: TxToken,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         if self.jammed || self.dice.one_in(self.manner.full) {
-            return Err(Refused::Full);
+            return Err(NotPosted::Full);
         }
         let at = to.ptr() as u64;
-        assert!(!to.is_empty() && self.device.holds(reg.id as usize, at, to.len(), Use::LOCAL_WRITE));
+        assert!(!to.is_empty() && self.device.holds(reg.id as usize, at, to.len(), RegAccess::LOCAL_WRITE));
         let from = self.paths[peer.0 as usize];
         if from == usize::MAX {
-            return Err(Refused::Fault(Fault::Gone));
+            return Err(NotPosted::Peer(PeerError::Gone));
         }
         self.fetches.push(Fetch { me: self.me, from, to, reg: reg.id, remote, token });
         Ok(Posted::Pending)
     }
 
-    fn way_in(&self, reg: &Reg) -> Option<WayIn> {
+    fn rma_address(&self, reg: &Reg) -> Option<RmaAddress> {
         let named = RmaIov { addr: self.me as u64, len: 0, key: reg.key };
-        (self.device.way_in && self.device.regs[reg.id as usize].is_some())
+        (self.device.rma_address && self.device.regs[reg.id as usize].is_some())
             .then(|| [named; 2].into_iter().collect())
     }
 
-    fn read_beside(
+    fn read_rma_lane(
         &mut self,
         peer: PeerId,
         to: Piece,
         from: Remote,
-        way: &WayIn,
-    ) -> Option<Result<(), Refused>> {
+        way: &RmaAddress,
+    ) -> Option<Result<(), NotPosted>> {
         let named = RmaIov { addr: self.paths[peer.0 as usize] as u64, len: 0, key: from.key };
         if **way != [named; 2] {
             return None;
         }
         assert!(!to.is_empty());
         if self.device.kept_out {
-            return Some(Err(Refused::Fault(Fault::NO_RDMA)));
+            return Some(Err(NotPosted::Peer(PeerError::NO_RDMA)));
         }
         if self.jammed || self.dice.one_in(self.manner.full) {
-            return Some(Err(Refused::Full));
+            return Some(Err(NotPosted::Full));
         }
         let source = std::ptr::with_exposed_provenance::<u8>(from.addr as usize);
         // SAFETY: the test keeps what its nodes send until the send is over, and room until the receive is.
@@ -324,12 +324,12 @@ impl Wire for Port<'_> {
         Some(Ok(()))
     }
 
-    fn declines(&mut self, _peer: PeerId, len: usize, way: &WayIn) -> bool {
+    fn prefers_packets(&mut self, _peer: PeerId, len: usize, way: &RmaAddress) -> bool {
         assert!(!way.is_empty() && len > 0);
         self.dice.one_in(self.device.declines)
     }
 
-    fn offer_answered(&mut self, _peer: PeerId, _reg: &Reg, len: usize, read: bool) {
+    fn on_offer_result(&mut self, _peer: PeerId, _reg: &Reg, len: usize, read: bool) {
         self.device.answers.push((len, read));
     }
 
@@ -343,9 +343,9 @@ impl Wire for Port<'_> {
         to: Piece,
         remote: Remote,
         token: TxToken,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         if to.len() > self.device.copies {
-            return Err(Refused::Fault(Fault::NO_RDMA));
+            return Err(NotPosted::Peer(PeerError::NO_RDMA));
         }
         let from = self.paths[peer.0 as usize];
         self.fetches.push(Fetch { me: self.me, from, to, reg: OWN, remote, token });
@@ -458,7 +458,7 @@ impl Net {
         self.settles.retain(|settle| !is_over(settle, &self.flights));
         for (me, peer, _) in over {
             let now = self.now;
-            self.at(me, |e, _| e.on_settled(now, peer));
+            self.at(me, |e, _| e.on_peer_flushed(now, peer));
         }
         true
     }
@@ -487,15 +487,15 @@ impl Net {
         let at = if self.manner.reorder { self.dice.below(self.fetches.len()) } else { 0 };
         let Fetch { me, from, to, reg, remote, token } = self.fetches.remove(at);
         let (node, number) = ((remote.key >> 20) as usize, (remote.key & 0xf_ffff) as usize);
-        let allowed =
-            node == from && self.nodes[from].device.holds(number, remote.addr, to.len(), Use::REMOTE_READ);
+        let allowed = node == from
+            && self.nodes[from].device.holds(number, remote.addr, to.len(), RegAccess::REMOTE_READ);
         let result = match self.nodes[me].device.fault {
             Some(fault) => Err(fault),
             None if reg != OWN && self.nodes[me].device.regs[reg as usize].is_none() => {
-                Err(Fault::Device(EfaStatus::InvalidLkey))
+                Err(PeerError::Device(EfaStatus::InvalidLkey))
             }
-            None if self.gone == Some(from) => Err(Fault::Gone),
-            None if !allowed => Err(Fault::Device(EfaStatus::RemoteBadAddress)),
+            None if self.gone == Some(from) => Err(PeerError::Gone),
+            None if !allowed => Err(PeerError::Device(EfaStatus::RemoteBadAddress)),
             None => {
                 let source = std::ptr::with_exposed_provenance::<u8>(remote.addr as usize);
                 // SAFETY: both lie in registrations that are not released, of buffers that the test keeps.
@@ -549,16 +549,23 @@ impl Net {
         }
     }
 
-    pub fn outs(&mut self, me: usize) -> Vec<Out> {
-        std::iter::from_fn(|| self.nodes[me].engine.take_out()).collect()
+    pub fn outs(&mut self, me: usize) -> Vec<EngineEvent> {
+        std::iter::from_fn(|| self.nodes[me].engine.take_event()).collect()
     }
 
     /// Sends `bytes`, which must live until the send is over.
-    pub fn send(&mut self, me: usize, to: PeerId, bytes: &[u8], tag: Option<u64>, row: Row) -> Started<()> {
+    pub fn send(
+        &mut self,
+        me: usize,
+        to: PeerId,
+        bytes: &[u8],
+        tag: Option<u64>,
+        protocol: Protocol,
+    ) -> Started<()> {
         self.send_args(
             me,
             to,
-            SendArgs { buf: lend(bytes), tag, sync: Sync::No, cq_data: None, row, user: 1 },
+            SendArgs { buf: lend(bytes), tag, sync: Sync::No, cq_data: None, protocol, user: 1 },
         )
     }
 

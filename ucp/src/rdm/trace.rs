@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 
-use crate::rdm::io::{Fault, PeerId, Source};
+use crate::rdm::io::{PeerError, PeerId, Source};
 
 /// Why a packet was dropped. Each reason is also a counter of `RdmStats`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reason {
+pub enum DropReason {
     /// Does not parse.
     Malformed,
     /// A type that no room handles (reserved, not implemented, or not ours to receive).
@@ -34,7 +34,7 @@ pub enum Reason {
 
 /// One thing that happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum TraceEvent {
     /// A sender unknown so far introduced itself.
     PeerFound(PeerId),
     /// A peer's queue pair number now belongs to another.
@@ -47,16 +47,16 @@ pub enum Event {
     /// A peer's HANDSHAKE arrived.
     Handshake(PeerId),
     /// A peer failed.
-    PeerFailed(PeerId, Fault),
+    PeerFailed(PeerId, PeerError),
     /// A NIC on the way to a peer is lost: the peer goes on over another pair.
-    PeerMoved(PeerId, Fault),
+    PeerMoved(PeerId, PeerError),
     /// An operation with a peer ended with this fault, and nobody can say whether it has taken effect: a NIC on its way was
     /// lost. The peer goes on.
-    Unsure(PeerId, Fault),
+    Unsure(PeerId, PeerError),
     /// A packet was dropped.
     Dropped {
         /// Why.
-        why: Reason,
+        why: DropReason,
         /// Its type byte.
         ty: u8,
         /// Who sent it.
@@ -66,17 +66,17 @@ pub enum Event {
 
 /// The last events.
 #[derive(Debug, Default)]
-pub struct Events {
-    ring: VecDeque<Event>,
+pub struct TraceEvents {
+    ring: VecDeque<TraceEvent>,
 }
 
-impl Events {
-    /// Events kept.
+impl TraceEvents {
+    /// TraceEvents kept.
     pub const LEN: usize = 64;
 
     /// Adds one.
     #[cold]
-    pub(super) fn push(&mut self, event: Event) {
+    pub(super) fn push(&mut self, event: TraceEvent) {
         if self.ring.len() == Self::LEN {
             self.ring.pop_front();
         }
@@ -84,7 +84,7 @@ impl Events {
     }
 
     /// Takes the oldest.
-    pub fn take(&mut self) -> Option<Event> {
+    pub fn take(&mut self) -> Option<TraceEvent> {
         self.ring.pop_front()
     }
 }
@@ -95,8 +95,8 @@ mod tests {
 
     #[test]
     fn the_oldest_are_forgotten() {
-        let mut events = Events::default();
-        (0..100).for_each(|n| events.push(Event::PeerFound(PeerId(n))));
-        assert_eq!(events.take(), Some(Event::PeerFound(PeerId(36))));
+        let mut events = TraceEvents::default();
+        (0..100).for_each(|n| events.push(TraceEvent::PeerFound(PeerId(n))));
+        assert_eq!(events.take(), Some(TraceEvent::PeerFound(PeerId(36))));
     }
 }

@@ -2,10 +2,10 @@
 //! Used by `api` and `lane`; no behaviour here.
 
 use crate::rdm::features::ReqHdr;
-use crate::rdm::flow::backoff::Patience;
-use crate::rdm::io::{Fault, PeerId, Rdma, Source};
+use crate::rdm::flow::backoff::RetryPolicy;
+use crate::rdm::io::{PeerError, PeerId, Rdma, Source};
 use crate::rdm::op::{OpId, RecvBuf, SendBuf};
-use crate::rdm::protocol::{Kind, Row, Sync};
+use crate::rdm::protocol::{Kind, Protocol, Sync};
 use crate::rdm::rails::rail_plan::MAX_RAILS;
 use crate::rdm::recv::matching::Pattern;
 use crate::wire::{Features, MsgClass, RawAddr};
@@ -69,16 +69,16 @@ pub struct EngineConfig {
     pub runt_size: usize,
     /// Longest read of a message in one piece, bytes (libfabric: `FI_EFA_INTER_READ_SEGMENT_SIZE`).
     pub read_segment: u64,
-    /// What unexpected messages may cost before [`Engine::may_rest`](crate::rdm::Engine::may_rest) says so, bytes.
+    /// What unexpected messages may cost before [`Engine::may_stop_polling`](crate::rdm::Engine::may_stop_polling) says so, bytes.
     pub unexpected_max: usize,
-    /// What they may cost whatever anybody waits for, bytes: a peer whose message would cost more [fails](Fault::Flood).
-    pub unexpected_most: usize,
+    /// What they may cost whatever anybody waits for, bytes: a peer whose message would cost more [fails](PeerError::Flood).
+    pub unexpected_hard_max: usize,
     /// Whether one-sided operations may go by packets.
     pub emulation: Emulation,
     /// Whether untagged messages wait for their peer's HANDSHAKE.
     pub first_contact: FirstContact,
     /// How long a receiver that is not ready is left alone.
-    pub patience: Patience,
+    pub retry: RetryPolicy,
     /// Most rails of one message; 1: only the peer's own wire.
     pub rndv_rails: u8,
     /// Fewest bytes of a message that go over one rail.
@@ -90,7 +90,7 @@ pub struct EngineConfig {
     /// Part of the keys of memory: differs between workers.
     pub nonce: u32,
     /// What the REQ packets of peers carry once they have our HANDSHAKE.
-    pub ask_for: ReqLen,
+    pub req_len: ReqLen,
     /// Features that our HANDSHAKE leaves out, as if we were an older peer: others then take their fallbacks.
     pub withhold: Features,
 }
@@ -105,16 +105,16 @@ impl Default for EngineConfig {
             runt_size: 0,
             read_segment: 1 << 30,
             unexpected_max: 256 << 20,
-            unexpected_most: 1 << 30,
+            unexpected_hard_max: 1 << 30,
             emulation: Emulation::Allowed,
             first_contact: FirstContact::Send,
-            patience: Patience::default(),
+            retry: RetryPolicy::default(),
             rndv_rails: MAX_RAILS as u8,
             rndv_chunk: 128 << 10,
             rma_rails: MAX_RAILS as u8,
             rma_chunk: 128 << 10,
             nonce: 0,
-            ask_for: ReqLen::Shortest,
+            req_len: ReqLen::Shortest,
             withhold: Features::empty(),
         }
     }
@@ -127,13 +127,13 @@ pub struct SendArgs {
     pub buf: SendBuf,
     /// Its tag; `None` for an untagged message.
     pub tag: Option<u64>,
-    /// When it is complete; a row that is delivery complete makes it [`Sync::Yes`] in any case.
+    /// When it is complete; a protocol that is delivery complete makes it [`Sync::Yes`] in any case.
     pub sync: Sync,
     /// Data for the receiver's completion.
     pub cq_data: Option<u64>,
-    /// How to send it (from `select`). A message that does not fit one packet goes as MEDIUM if `row` is eager.
-    pub row: Row,
-    /// Comes back in [`Out::SendDone`].
+    /// How to send it (from `select`). A message that does not fit one packet goes as MEDIUM if `protocol` is eager.
+    pub protocol: Protocol,
+    /// Comes back in [`EngineEvent::SendDone`].
     pub user: u64,
 }
 
@@ -189,24 +189,24 @@ pub struct RecvArgs {
     pub kind: RecvKind,
     /// Only messages of this peer match.
     pub from: Option<PeerId>,
-    /// Comes back in [`Out::RecvDone`].
+    /// Comes back in [`EngineEvent::RecvDone`].
     pub user: u64,
 }
 
 /// How an operation began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Started<T> {
-    /// It is complete; no [`Out`] follows.
+    /// It is complete; no [`EngineEvent`] follows.
     Done(T),
-    /// It goes on; exactly one [`Out`] follows.
+    /// It goes on; exactly one [`EngineEvent`] follows.
     Pending(OpId),
-    /// It failed; no [`Out`] follows.
+    /// It failed; no [`EngineEvent`] follows.
     Failed(OpError),
 }
 
 /// Something came to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Out {
+pub enum EngineEvent {
     /// A send.
     SendDone {
         /// As given.
@@ -222,7 +222,7 @@ pub enum Out {
         result: Result<RecvStatus, OpError>,
     },
     /// One message of a receive of many.
-    RecvPart {
+    MultiRecvMessage {
         /// As given.
         user: u64,
         /// Where in the buffer it is.
@@ -231,14 +231,14 @@ pub enum Out {
         result: Result<RecvStatus, OpError>,
     },
     /// A receive of many messages: nothing more is written to its buffer.
-    MultiDone {
+    MultiRecvDone {
         /// As given.
         user: u64,
         /// Bytes of the buffer used, when little enough was left; an error if it was ended before that.
         result: Result<usize, OpError>,
     },
     /// A one-sided operation.
-    OneDone {
+    RmaDone {
         /// As given.
         user: u64,
         /// How it ended.
@@ -258,7 +258,7 @@ pub enum Out {
         /// Which.
         peer: PeerId,
         /// Why.
-        fault: Fault,
+        fault: PeerError,
     },
 }
 
@@ -308,7 +308,7 @@ pub enum OpError {
     Unknown,
     /// Peer: this one failed.
     #[error("peer {}: {}", .0.0, .1)]
-    Peer(PeerId, Fault),
+    Peer(PeerId, PeerError),
     /// Peer: its memory may not be reached like this.
     #[error("remote key of peer {} does not allow this access", .0.0)]
     Access(PeerId),
@@ -325,7 +325,7 @@ pub enum OpError {
 
 /// Should a probe take the message out, so that only `recv_probed` can receive it?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Take {
+pub enum ProbeRemove {
     /// Leave it for any receive.
     No,
     /// Take it.
@@ -367,5 +367,5 @@ pub struct PeerView {
     /// Sends to it that are not complete.
     pub outstanding: u32,
     /// Why it failed, if it did.
-    pub fault: Option<Fault>,
+    pub fault: Option<PeerError>,
 }

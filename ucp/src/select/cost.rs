@@ -7,7 +7,7 @@
 
 use arrayvec::ArrayVec;
 
-use crate::rdm::protocol::Row;
+use crate::rdm::protocol::Protocol;
 
 /// A time that grows with the number of bytes: `fixed + per_byte * bytes`, ns.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -223,17 +223,17 @@ pub(super) fn at(curve: &Curve, len: usize) -> Option<f64> {
 }
 
 /// How a message goes by `row`, in packets with room for `room` bytes, of which `runt` bytes go ahead of a read.
-pub(super) fn message(costs: &Costs, row: Row, room: usize, runt: usize) -> Line {
+pub(super) fn message(costs: &Costs, row: Protocol, room: usize, runt: usize) -> Line {
     let acked = match row {
-        Row::DcEager | Row::DcMedium | Row::DcLongCts => costs.control(),
+        Protocol::DcEager | Protocol::DcMedium | Protocol::DcLongCts => costs.control(),
         _ => 0.0,
     };
     let line = match row.plain() {
-        Row::Medium => costs.packets(room),
-        Row::LongCts => costs.granted(room),
-        Row::LongRead => costs.read(),
+        Protocol::Medium => costs.packets(room),
+        Protocol::LongCts => costs.granted(room),
+        Protocol::LongRead => costs.read(),
         // The head goes while memory is registered.
-        Row::RuntRead => {
+        Protocol::RuntRead => {
             let read = costs.read();
             let head = costs.packets(room).at(runt) - costs.register.fixed;
             read.later(head.max(0.0) - read.per_byte * runt as f64)
@@ -318,11 +318,14 @@ mod tests {
     fn more_turns_cost_more() {
         let costs = Costs { window: Some(32), ..Costs::default() };
         let of = |row| message(&costs, row, 8000, 0).at(40_000);
-        assert!(of(Row::Medium) < of(Row::LongCts));
-        assert!(of(Row::Medium) < of(Row::DcMedium) && of(Row::LongCts) < of(Row::DcLongCts));
+        assert!(of(Protocol::Medium) < of(Protocol::LongCts));
+        assert!(
+            of(Protocol::Medium) < of(Protocol::DcMedium) && of(Protocol::LongCts) < of(Protocol::DcLongCts)
+        );
         let free = Costs { window: None, ..costs };
         assert!(
-            message(&free, Row::LongCts, 8000, 0).per_byte < message(&costs, Row::LongCts, 8000, 0).per_byte
+            message(&free, Protocol::LongCts, 8000, 0).per_byte
+                < message(&costs, Protocol::LongCts, 8000, 0).per_byte
         );
     }
 
@@ -331,6 +334,6 @@ mod tests {
         let wild =
             Costs { overhead: f64::NAN, latency: -1.0, wire: f64::INFINITY, ..Costs::default() }.sane();
         assert_eq!((wild.overhead, wild.latency, wild.wire), (0.0, 0.0, 1e9));
-        assert!(message(&wild, Row::LongCts, 0, 0).at(usize::MAX).is_finite());
+        assert!(message(&wild, Protocol::LongCts, 0, 0).at(usize::MAX).is_finite());
     }
 }

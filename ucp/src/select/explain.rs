@@ -7,7 +7,7 @@ use super::cost;
 use super::key::{Key, Reads, Takes};
 use super::rules::{Thresholds, capacity, curve, offers, rows};
 use super::table::Table;
-use crate::rdm::protocol::{Kind, Row, Sync};
+use crate::rdm::protocol::{Kind, Protocol, Sync};
 
 /// What became of one candidate for one size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,7 +94,7 @@ impl fmt::Display for Verdict {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Candidate {
     /// The protocol.
-    pub row: Row,
+    pub row: Protocol,
     /// What the cost model says it would take, ns; `None` if it cannot carry the message at all.
     pub ns: Option<u64>,
     /// Taken, or why not.
@@ -116,7 +116,7 @@ pub fn explain(key: &Key, limits: &Thresholds, len: usize) -> [Candidate; 6] {
         Takes::BytesAlone if len > key.wire.mtu => Verdict::TooLong { max: key.wire.mtu },
         Takes::BytesAlone => Verdict::Taken,
     };
-    [a, b, c, d, e, Candidate { row: Row::Headerless, ns: None, verdict }]
+    [a, b, c, d, e, Candidate { row: Protocol::UserQp, ns: None, verdict }]
 }
 
 /// The same of those in packets, for a peer that takes them.
@@ -139,35 +139,35 @@ fn in_packets(key: &Key, limits: &Thresholds, len: usize) -> [Candidate; 5] {
 }
 
 /// Why a row cannot carry a message, whatever it costs and whatever a user wants.
-fn never(key: &Key, limits: &Thresholds, row: Row, len: usize) -> Option<Verdict> {
-    let eager = capacity(key, Row::Eager.with(key.sync));
+fn never(key: &Key, limits: &Thresholds, row: Protocol, len: usize) -> Option<Verdict> {
+    let eager = capacity(key, Protocol::Eager.with(key.sync));
     let fits = (len <= eager).then_some(Verdict::OnePacket);
     let by_host = key.is_read_by_host() && len > 0;
     match row.plain() {
-        Row::Eager => (len > eager).then_some(Verdict::TooLong { max: eager }),
-        Row::Medium | Row::LongCts => fits,
+        Protocol::Eager => (len > eager).then_some(Verdict::TooLong { max: eager }),
+        Protocol::Medium | Protocol::LongCts => fits,
         _ if key.wire_reads() != Reads::Yes => Some(match key.wire.reads_own {
             Reads::Yes => Verdict::NotMapped,
             _ => Verdict::NoReadHere,
         }),
         _ if key.peer.reads == Reads::No => Some(Verdict::NoReadThere),
-        Row::RuntRead if limits.runt_size == 0 => Some(Verdict::NoRunt),
-        Row::RuntRead if key.sync == Sync::Yes => Some(Verdict::NotSync),
+        Protocol::RuntRead if limits.runt_size == 0 => Some(Verdict::NoRunt),
+        Protocol::RuntRead if key.sync == Sync::Yes => Some(Verdict::NotSync),
         _ => fits.filter(|_| !by_host),
     }
 }
 
 /// Why a row that could carry a message is not offered for it.
-fn not_wanted(limits: &Thresholds, row: Row, len: usize) -> Verdict {
+fn not_wanted(limits: &Thresholds, row: Protocol, len: usize) -> Verdict {
     let reads = limits.min_read.is_some_and(|from| len >= from);
     match row {
-        Row::LongRead | Row::RuntRead => match limits.min_read {
+        Protocol::LongRead | Protocol::RuntRead => match limits.min_read {
             Some(min) if len < min => Verdict::BelowRead { min },
             None if limits.pushed().is_some_and(|max| len <= max) => Verdict::Setting(limits.pushed_by()),
             _ => Verdict::RuntInstead,
         },
         _ if reads => Verdict::Setting("UCX_MIN_READ"),
-        Row::Medium | Row::DcMedium => Verdict::AboveLimit { max: limits.medium_limit() },
+        Protocol::Medium | Protocol::DcMedium => Verdict::AboveLimit { max: limits.medium_limit() },
         _ => Verdict::Setting(limits.pushed_by()),
     }
 }

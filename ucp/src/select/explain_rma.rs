@@ -6,9 +6,9 @@ use std::fmt;
 use arrayvec::ArrayVec;
 
 use crate::rdm::Emulation;
-use crate::rdm::features::{NotDirect, ReqHdr, direct_read, direct_write};
+use crate::rdm::features::{RdmaUnavailable, ReqHdr, direct_read, direct_write};
 use crate::rdm::protocol::Sync;
-use crate::rdm::rma::RmaRow;
+use crate::rdm::rma::RmaProtocol;
 use crate::wire::Features;
 
 use super::cost::{self, Place};
@@ -57,7 +57,7 @@ pub enum RmaWay {
     /// Copied by the kernel: listed where this worker may ask it to.
     Copied,
     /// By the engine.
-    Row(RmaRow),
+    Protocol(RmaProtocol),
 }
 
 impl RmaWay {
@@ -66,7 +66,7 @@ impl RmaWay {
         match self {
             RmaWay::Mapped => "mapped",
             RmaWay::Copied => "copied",
-            RmaWay::Row(row) => row.name(),
+            RmaWay::Protocol(row) => row.name(),
         }
     }
 }
@@ -180,9 +180,9 @@ impl RmaKey {
             RmaOp::Get => direct_read(self.wire.rdma, self.features),
         };
         can.map(|()| place).map_err(|why| match why {
-            NotDirect::Here => RmaVerdict::NoRdma,
-            NotDirect::There => RmaVerdict::NoRdmaThere,
-            NotDirect::CqData => RmaVerdict::CqData,
+            RdmaUnavailable::Local => RmaVerdict::NoRdma,
+            RdmaUnavailable::Remote => RmaVerdict::NoRdmaThere,
+            RdmaUnavailable::CqData => RmaVerdict::CqData,
         })
     }
 
@@ -213,22 +213,22 @@ impl RmaKey {
     }
 
     /// Whether a row can carry the operation at all.
-    fn can(&self, row: RmaRow, len: usize) -> Result<(), RmaVerdict> {
+    fn can(&self, row: RmaProtocol, len: usize) -> Result<(), RmaVerdict> {
         let max = self.one_packet();
         match row {
-            RmaRow::DirectWrite | RmaRow::DirectRead => self.can_device(len).map(drop),
-            RmaRow::EagerWrite | RmaRow::ShortRead if len > max => Err(RmaVerdict::TooLong { max }),
-            RmaRow::LongCtsWrite | RmaRow::LongCtsRead if len <= max => Err(RmaVerdict::OnePacket),
-            RmaRow::LongReadWrite => self.read_by_target(len),
+            RmaProtocol::DirectWrite | RmaProtocol::DirectRead => self.can_device(len).map(drop),
+            RmaProtocol::EagerWrite | RmaProtocol::ShortRead if len > max => Err(RmaVerdict::TooLong { max }),
+            RmaProtocol::LongCtsWrite | RmaProtocol::LongCtsRead if len <= max => Err(RmaVerdict::OnePacket),
+            RmaProtocol::LongReadWrite => self.read_by_target(len),
             _ => Ok(()),
         }
     }
 
     /// The row that the engine ends up with when it is asked for what the tables say.
-    fn row(&self, tables: &RmaTables, len: usize) -> RmaRow {
+    fn row(&self, tables: &RmaTables, len: usize) -> RmaProtocol {
         let (short, long) = match self.op {
-            RmaOp::Put => (RmaRow::EagerWrite, RmaRow::LongCtsWrite),
-            RmaOp::Get => (RmaRow::ShortRead, RmaRow::LongCtsRead),
+            RmaOp::Put => (RmaProtocol::EagerWrite, RmaProtocol::LongCtsWrite),
+            RmaOp::Get => (RmaProtocol::ShortRead, RmaProtocol::LongCtsRead),
         };
         let fits = len <= self.one_packet();
         let by_packets = if fits { short } else { long };
@@ -238,9 +238,9 @@ impl RmaKey {
         };
         match row {
             // A target that is to be told something has to look anyway.
-            RmaRow::DirectWrite if self.cq_data.is_some() && fits => by_packets,
-            RmaRow::DirectWrite | RmaRow::DirectRead => row,
-            RmaRow::LongReadWrite if self.can(row, len).is_ok() => row,
+            RmaProtocol::DirectWrite if self.cq_data.is_some() && fits => by_packets,
+            RmaProtocol::DirectWrite | RmaProtocol::DirectRead => row,
+            RmaProtocol::LongReadWrite if self.can(row, len).is_ok() => row,
             _ => by_packets,
         }
     }
@@ -254,17 +254,17 @@ impl RmaKey {
     }
 
     /// Why a row that could carry the operation is not taken, though it may cost less.
-    fn not_wanted(&self, row: RmaRow, taken: RmaRow, len: usize) -> Option<RmaVerdict> {
+    fn not_wanted(&self, row: RmaProtocol, taken: RmaProtocol, len: usize) -> Option<RmaVerdict> {
         let set = self.device_setting();
         match (row.is_emulated(), taken.is_emulated(), self.limits.min_read_write) {
             (true, false, _) | (false, true, _) if self.cq_data.is_some() => Some(RmaVerdict::Dearer),
-            (true, false, _) if row == RmaRow::LongReadWrite => Some(RmaVerdict::Dearer),
+            (true, false, _) if row == RmaProtocol::LongReadWrite => Some(RmaVerdict::Dearer),
             (true, false, _) if self.by_device(len) == ByDevice::Only => Some(RmaVerdict::NoAck),
             (true, false, _) | (false, true, _) if set.1.is_some() => Some(RmaVerdict::Setting(set.0)),
-            (true, true, Some(min)) if row == RmaRow::LongReadWrite && len < min => {
+            (true, true, Some(min)) if row == RmaProtocol::LongReadWrite && len < min => {
                 Some(RmaVerdict::BelowRead { min })
             }
-            (true, true, _) if row == RmaRow::LongReadWrite && self.can_device(len).is_ok() => {
+            (true, true, _) if row == RmaProtocol::LongReadWrite && self.can_device(len).is_ok() => {
                 Some(RmaVerdict::Dearer)
             }
             (true, true, Some(_)) => Some(RmaVerdict::Setting("UCX_MIN_READ_WRITE")),
@@ -283,7 +283,7 @@ impl RmaKey {
             {
                 RmaWay::Copied
             }
-            _ => RmaWay::Row(self.row(tables, len)),
+            _ => RmaWay::Protocol(self.row(tables, len)),
         }
     }
 
@@ -295,7 +295,7 @@ impl RmaKey {
             (RmaWay::Mapped, RmaOp::Put) => Some(costs.put[own].at(len)),
             (RmaWay::Mapped, RmaOp::Get) => Some(costs.get[own].at(len)),
             (RmaWay::Copied, op) => kernel(&self.wire, op).map(|line| line.at(len)),
-            (RmaWay::Row(row), _) => {
+            (RmaWay::Protocol(row), _) => {
                 let place = if let Known::Device(place) = self.known { place } else { Place::Other };
                 cost::at(&curve(&self.wire, row, place, self.sync, self.one_packet()), len)
             }
@@ -346,9 +346,9 @@ pub fn explain_rma(key: &RmaKey, tables: &RmaTables, len: usize) -> RmaWays {
     let row = key.row(tables, len);
     let taken = key.taken(tables, len);
     let refused = key.wire.emulation == Emulation::Refused && len > 0;
-    let best = key.ns(RmaWay::Row(row), len).unwrap_or(0);
-    let of_row = |row: RmaRow| {
-        let way = RmaWay::Row(row);
+    let best = key.ns(RmaWay::Protocol(row), len).unwrap_or(0);
+    let of_row = |row: RmaProtocol| {
+        let way = RmaWay::Protocol(row);
         let can = key.can(row, len);
         let cost = can.ok().and_then(|()| key.ns(way, len));
         let verdict = match can {
@@ -373,9 +373,14 @@ pub fn explain_rma(key: &RmaKey, tables: &RmaTables, len: usize) -> RmaWays {
     if key.known == Known::Copied || key.wire.kernel.is_some() {
         ways.push(key.in_call(RmaWay::Copied, taken, len));
     }
-    let rows: &[RmaRow] = match key.op {
-        RmaOp::Put => &[RmaRow::DirectWrite, RmaRow::EagerWrite, RmaRow::LongReadWrite, RmaRow::LongCtsWrite],
-        RmaOp::Get => &[RmaRow::DirectRead, RmaRow::ShortRead, RmaRow::LongCtsRead],
+    let rows: &[RmaProtocol] = match key.op {
+        RmaOp::Put => &[
+            RmaProtocol::DirectWrite,
+            RmaProtocol::EagerWrite,
+            RmaProtocol::LongReadWrite,
+            RmaProtocol::LongCtsWrite,
+        ],
+        RmaOp::Get => &[RmaProtocol::DirectRead, RmaProtocol::ShortRead, RmaProtocol::LongCtsRead],
     };
     ways.extend(rows.iter().map(|row| of_row(*row)));
     ways

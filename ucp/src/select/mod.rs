@@ -17,7 +17,7 @@ pub mod table;
 mod tests;
 
 pub use crate::rdm::features::ReqHdr;
-pub use crate::rdm::protocol::{Kind, Row, Sync};
+pub use crate::rdm::protocol::{Kind, Protocol, Sync};
 pub use atomic::{AtomicVerdict, explain_atomic};
 pub use cost::{Costs, Line, Place};
 pub use explain::{Candidate, Verdict, explain};

@@ -10,8 +10,8 @@ use crate::rdm::Emulation;
 use crate::rdm::features::ReqHdr;
 use crate::rdm::io::Rdma;
 use crate::rdm::protocol::Sync;
-use crate::rdm::rma::RmaRow;
-use crate::rdm::rma::{COPIED, Order};
+use crate::rdm::rma::RmaProtocol;
+use crate::rdm::rma::{MAX_COPY, PacketOrder};
 use crate::wire::ctl::ReadRsp;
 use crate::wire::{Features, Opts, PktType, RmaIov, header_len};
 
@@ -36,7 +36,7 @@ pub struct RmaWire {
     /// What the wire's device can do.
     pub rdma: Rdma,
     /// Whether it keeps order: where it does not, writes by packets are acknowledged one by one.
-    pub order: Order,
+    pub order: PacketOrder,
     /// Whether the peer's processor may be asked.
     pub emulation: Emulation,
     /// What it costs.
@@ -58,9 +58,9 @@ pub enum Mover {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RmaTables {
     /// Where the device could do it: by place, and by when it is complete.
-    put: [[Table<RmaRow>; 2]; 2],
-    put_packets: Table<RmaRow>,
-    get: [Table<RmaRow>; 2],
+    put: [[Table<RmaProtocol>; 2]; 2],
+    put_packets: Table<RmaProtocol>,
+    get: [Table<RmaProtocol>; 2],
     /// Where the kernel could do it: puts, by when they are complete, and gets.
     kernel_put: [Table<Mover>; 2],
     kernel_get: Table<Mover>,
@@ -82,17 +82,17 @@ impl RmaTables {
     pub fn new(wire: &RmaWire, limits: &Thresholds) -> RmaTables {
         let put = |place, sync| {
             let offers = offers(wire, limits, RmaOp::Put, Some(place), sync);
-            Table::cheapest(&offers, RmaRow::DirectWrite)
+            Table::cheapest(&offers, RmaProtocol::DirectWrite)
         };
         let puts = |place| [Sync::No, Sync::Yes].map(|sync| put(place, sync));
         let get = |place| {
-            Table::cheapest(&offers(wire, limits, RmaOp::Get, Some(place), Sync::No), RmaRow::DirectRead)
+            Table::cheapest(&offers(wire, limits, RmaOp::Get, Some(place), Sync::No), RmaProtocol::DirectRead)
         };
         let packets = offers(wire, limits, RmaOp::Put, None, Sync::No);
         let mover = |op, sync| Table::cheapest(&movers(wire, limits, op, sync), Mover::Kernel);
         RmaTables {
             put: [puts(Place::Own), puts(Place::Other)],
-            put_packets: Table::cheapest(&packets, RmaRow::EagerWrite),
+            put_packets: Table::cheapest(&packets, RmaProtocol::EagerWrite),
             get: [get(Place::Own), get(Place::Other)],
             kernel_put: [Sync::No, Sync::Yes].map(|sync| mover(RmaOp::Put, sync)),
             kernel_get: mover(RmaOp::Get, Sync::No),
@@ -111,20 +111,20 @@ impl RmaTables {
     /// How a put of `len` bytes is asked for. The engine goes by one packet if an eager one fits, else as granted; and by
     /// packets if it turns out that the peer does not read. // HOT
     #[inline]
-    pub const fn put(&self, device: ByDevice, sync: Sync, len: usize) -> RmaRow {
+    pub const fn put(&self, device: ByDevice, sync: Sync, len: usize) -> RmaProtocol {
         match device {
             ByDevice::No => self.put_packets.pick(len),
-            ByDevice::Only => RmaRow::DirectWrite,
+            ByDevice::Only => RmaProtocol::DirectWrite,
             ByDevice::Also(place) => self.put[place as usize][sync as usize].pick(len),
         }
     }
 
     /// How a get of `len` bytes is asked for. // HOT
     #[inline]
-    pub const fn get(&self, device: ByDevice, len: usize) -> RmaRow {
+    pub const fn get(&self, device: ByDevice, len: usize) -> RmaProtocol {
         match device {
-            ByDevice::No => RmaRow::ShortRead,
-            ByDevice::Only => RmaRow::DirectRead,
+            ByDevice::No => RmaProtocol::ShortRead,
+            ByDevice::Only => RmaProtocol::DirectRead,
             ByDevice::Also(place) => self.get[place as usize].pick(len),
         }
     }
@@ -140,11 +140,11 @@ pub const fn acknowledges(features: Option<Features>) -> bool {
 }
 
 /// Most bytes that go in one packet: of the request for a put, of the answer for a get.
-pub(super) fn one_packet(op: RmaOp, mtu: usize, order: Order, hdr: ReqHdr, cq_data: bool) -> usize {
+pub(super) fn one_packet(op: RmaOp, mtu: usize, order: PacketOrder, hdr: ReqHdr, cq_data: bool) -> usize {
     match op {
         RmaOp::Get => mtu.saturating_sub(ReadRsp::LEN + 1),
         RmaOp::Put => {
-            let ty = if order == Order::Kept { PktType::EAGER_RTW } else { PktType::DC_EAGER_RTW };
+            let ty = if order == PacketOrder::Kept { PktType::EAGER_RTW } else { PktType::DC_EAGER_RTW };
             let header = header_len(ty, 1, &Opts::default()) + hdr.wire_len() + if cq_data { 8 } else { 0 };
             debug_assert!(header > RmaIov::LEN);
             mtu.saturating_sub(header)
@@ -153,32 +153,36 @@ pub(super) fn one_packet(op: RmaOp, mtu: usize, order: Order, hdr: ReqHdr, cq_da
 }
 
 /// What a way costs for any length that it could carry.
-pub(super) fn curve(wire: &RmaWire, row: RmaRow, place: Place, sync: Sync, one: usize) -> Curve {
+pub(super) fn curve(wire: &RmaWire, row: RmaProtocol, place: Place, sync: Sync, one: usize) -> Curve {
     let costs = wire.costs.sane();
-    let acked = if wire.order == Order::Kept && sync == Sync::No { Turn::There } else { Turn::AndBack };
+    let acked = if wire.order == PacketOrder::Kept && sync == Sync::No { Turn::There } else { Turn::AndBack };
     let line = |step, turn| cost::rma(&costs, step, one, turn);
     match row {
-        RmaRow::EagerWrite => copied(&costs, line(Step::Packet, acked), 0, one),
-        RmaRow::ShortRead => copied(&costs, line(Step::Packet, Turn::AndBack), 0, one),
-        RmaRow::LongCtsWrite => copied(&costs, line(Step::Granted, acked), one.saturating_add(1), usize::MAX),
+        RmaProtocol::EagerWrite => copied(&costs, line(Step::Packet, acked), 0, one),
+        RmaProtocol::ShortRead => copied(&costs, line(Step::Packet, Turn::AndBack), 0, one),
+        RmaProtocol::LongCtsWrite => {
+            copied(&costs, line(Step::Granted, acked), one.saturating_add(1), usize::MAX)
+        }
         // The grant goes to the target, whose answer to the request goes before it.
-        RmaRow::LongCtsRead => {
+        RmaProtocol::LongCtsRead => {
             copied(&costs, line(Step::Granted, Turn::AndBack), one.saturating_add(1), usize::MAX)
         }
-        RmaRow::LongReadWrite => straight(line(Step::Read, Turn::There), one.saturating_add(1), usize::MAX),
-        RmaRow::DirectWrite if sync == Sync::Yes => {
+        RmaProtocol::LongReadWrite => {
+            straight(line(Step::Read, Turn::There), one.saturating_add(1), usize::MAX)
+        }
+        RmaProtocol::DirectWrite if sync == Sync::Yes => {
             straight(line(Step::PutDirect(place, Local::Registered), Turn::There), 0, usize::MAX)
         }
-        RmaRow::DirectWrite => direct(line, |local| Step::PutDirect(place, local)),
-        RmaRow::DirectRead => direct(line, |local| Step::GetDirect(place, local)),
-        RmaRow::WriteAtomic | RmaRow::FetchAtomic | RmaRow::CompareAtomic => Curve::new(),
+        RmaProtocol::DirectWrite => direct(line, |local| Step::PutDirect(place, local)),
+        RmaProtocol::DirectRead => direct(line, |local| Step::GetDirect(place, local)),
+        RmaProtocol::WriteAtomic | RmaProtocol::FetchAtomic | RmaProtocol::CompareAtomic => Curve::new(),
     }
 }
 
 /// By the device, through its own buffers as long as they suffice.
 fn direct(line: impl Fn(Step, Turn) -> cost::Line, step: impl Fn(Local) -> Step) -> Curve {
-    let mut all = straight(line(step(Local::Copied), Turn::There), 0, COPIED);
-    all.extend(straight(line(step(Local::Registered), Turn::There), COPIED + 1, usize::MAX));
+    let mut all = straight(line(step(Local::Copied), Turn::There), 0, MAX_COPY);
+    all.extend(straight(line(step(Local::Registered), Turn::There), MAX_COPY + 1, usize::MAX));
     all
 }
 
@@ -196,14 +200,14 @@ fn offers(
     op: RmaOp,
     device: Option<Place>,
     sync: Sync,
-) -> Vec<Offer<RmaRow>> {
+) -> Vec<Offer<RmaProtocol>> {
     let (direct, short, long, most, set) = match op {
         RmaOp::Put => {
-            let rows = (RmaRow::DirectWrite, RmaRow::EagerWrite, RmaRow::LongCtsWrite);
+            let rows = (RmaProtocol::DirectWrite, RmaProtocol::EagerWrite, RmaProtocol::LongCtsWrite);
             (rows.0, rows.1, rows.2, wire.rdma.write, limits.min_rdma_put)
         }
         RmaOp::Get => {
-            let rows = (RmaRow::DirectRead, RmaRow::ShortRead, RmaRow::LongCtsRead);
+            let rows = (RmaProtocol::DirectRead, RmaProtocol::ShortRead, RmaProtocol::LongCtsRead);
             (rows.0, rows.1, rows.2, wire.rdma.read, limits.min_rdma_get)
         }
     };
@@ -231,7 +235,7 @@ fn offers(
     packets.extend(of(long));
     all.push(Offer { row: short, curve: within(packets, 0, to.min(unread)), asks });
     if read {
-        let row = RmaRow::LongReadWrite;
+        let row = RmaProtocol::LongReadWrite;
         all.push(Offer { row, curve: within(of(row), read_from.unwrap_or(0), to), asks });
     }
     all

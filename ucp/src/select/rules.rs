@@ -4,7 +4,7 @@
 use super::cost::{self, Curve, copied};
 use super::key::{CqData, Key, Reads};
 use super::table::{Asks, Offer, Table};
-use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::protocol::{Protocol, Sync};
 
 /// What a user has said of sizes at which protocols change; `None`: the cost model says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -54,8 +54,8 @@ impl Thresholds {
     }
 
     /// How a message is read.
-    pub fn read_row(&self) -> Row {
-        if self.runt_size > 0 { Row::RuntRead } else { Row::LongRead }
+    pub fn read_row(&self) -> Protocol {
+        if self.runt_size > 0 { Protocol::RuntRead } else { Protocol::LongRead }
     }
 
     /// The name of the setting that [`Thresholds::pushed`] is from.
@@ -65,7 +65,7 @@ impl Thresholds {
 }
 
 /// Payload room of one packet of `row`.
-pub(super) fn capacity(key: &Key, row: Row) -> usize {
+pub(super) fn capacity(key: &Key, row: Protocol) -> usize {
     row.capacity(key.kind, key.peer.hdr, key.cq_data == CqData::Yes, key.wire.mtu)
 }
 
@@ -74,7 +74,7 @@ pub fn open_from(key: &Key, limits: &Thresholds) -> usize {
     if limits.min_read.is_some() {
         return usize::MAX;
     }
-    let one = capacity(key, Row::Eager.with(key.sync));
+    let one = capacity(key, Protocol::Eager.with(key.sync));
     limits.pushed().unwrap_or(0).max(one).saturating_add(1)
 }
 
@@ -84,14 +84,15 @@ pub(super) fn both_read(key: &Key) -> bool {
 }
 
 /// The rows of messages in the order in which equals are preferred.
-pub(super) fn rows(sync: Sync) -> [Row; 5] {
-    let [eager, medium, long] = [Row::Eager, Row::Medium, Row::LongCts].map(|row| row.with(sync));
-    [eager, medium, long, Row::LongRead, Row::RuntRead]
+pub(super) fn rows(sync: Sync) -> [Protocol; 5] {
+    let [eager, medium, long] =
+        [Protocol::Eager, Protocol::Medium, Protocol::LongCts].map(|row| row.with(sync));
+    [eager, medium, long, Protocol::LongRead, Protocol::RuntRead]
 }
 
 /// The lengths for which the protocol and the user allow a row.
-fn allowed(key: &Key, limits: &Thresholds, row: Row) -> Option<(usize, usize)> {
-    let eager = capacity(key, Row::Eager.with(key.sync));
+fn allowed(key: &Key, limits: &Thresholds, row: Protocol) -> Option<(usize, usize)> {
+    let eager = capacity(key, Protocol::Eager.with(key.sync));
     let first = eager.checked_add(1)?;
     // What fits one packet is read only without a device.
     let by_host = key.is_read_by_host() && both_read(key);
@@ -101,15 +102,15 @@ fn allowed(key: &Key, limits: &Thresholds, row: Row) -> Option<(usize, usize)> {
     let unread = read_from.map_or(usize::MAX, |from| from.saturating_sub(1));
     let pushed = limits.pushed().unwrap_or(0);
     match row.plain() {
-        Row::Eager => {
+        Protocol::Eager => {
             let unasked = limits
                 .rndv_thresh
                 .filter(|_| by_host && read_from.is_none())
                 .map(|from| from.saturating_sub(1));
             Some((0, eager.min(unread).min(unasked.unwrap_or(eager))))
         }
-        Row::Medium => Some((first, limits.medium_limit().min(unread))),
-        Row::LongCts => Some((first.max(pushed.saturating_add(1)), unread)),
+        Protocol::Medium => Some((first, limits.medium_limit().min(unread))),
+        Protocol::LongCts => Some((first.max(pushed.saturating_add(1)), unread)),
         row if !both_read(key) || row != limits.read_row().with(key.sync) => None,
         _ => Some((read_from.unwrap_or(least.max(pushed.saturating_add(1))), usize::MAX)),
     }
@@ -117,19 +118,19 @@ fn allowed(key: &Key, limits: &Thresholds, row: Row) -> Option<(usize, usize)> {
 }
 
 /// What `row` costs where it is possible at all, whatever a user has said.
-pub(super) fn curve(key: &Key, limits: &Thresholds, row: Row, (from, to): (usize, usize)) -> Curve {
+pub(super) fn curve(key: &Key, limits: &Thresholds, row: Protocol, (from, to): (usize, usize)) -> Curve {
     let costs = key.costs();
-    let room = capacity(key, Row::Medium.with(key.sync));
+    let room = capacity(key, Protocol::Medium.with(key.sync));
     let line = cost::message(&costs, row, room, limits.runt_size);
     let by_device = !key.is_read_by_host();
     match row {
-        Row::LongRead | Row::RuntRead if by_device => cost::straight(line, from, to),
+        Protocol::LongRead | Protocol::RuntRead if by_device => cost::straight(line, from, to),
         _ => copied(&costs, line, from, to),
     }
 }
 
 /// Every row that may be taken, where, and for what it costs. Whether the receiver copies or reads, its processor is asked.
-pub(super) fn offers(key: &Key, limits: &Thresholds) -> Vec<Offer<Row>> {
+pub(super) fn offers(key: &Key, limits: &Thresholds) -> Vec<Offer<Protocol>> {
     let offer = |row| {
         let curve = curve(key, limits, row, allowed(key, limits, row)?);
         Some(Offer { row, curve, asks: Asks::No })
@@ -140,6 +141,6 @@ pub(super) fn offers(key: &Key, limits: &Thresholds) -> Vec<Offer<Row>> {
 impl Table {
     /// Works out the table for `key`.
     pub fn new(key: &Key, limits: &Thresholds) -> Table {
-        Table::cheapest(&offers(key, limits), Row::LongCts.with(key.sync))
+        Table::cheapest(&offers(key, limits), Protocol::LongCts.with(key.sync))
     }
 }

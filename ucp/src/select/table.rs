@@ -4,7 +4,7 @@
 use arrayvec::ArrayVec;
 
 use super::cost::{self, Curve};
-use crate::rdm::protocol::Row;
+use crate::rdm::protocol::Protocol;
 
 /// Most ranges of lengths that a table tells apart.
 const STEPS: usize = 8;
@@ -15,7 +15,7 @@ pub(super) const ASKING: f64 = 4.0 / 3.0;
 
 /// Protocol by size for one [`Key`](super::Key), or for puts or gets of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Table<R = Row> {
+pub struct Table<R = Protocol> {
     /// Longest of each range but the last; behind that, more than there is.
     ends: [usize; STEPS - 1],
     rows: [R; STEPS],
@@ -23,7 +23,7 @@ pub struct Table<R = Row> {
 
 /// Sizes `from..=to` go by `row`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Range<R = Row> {
+pub struct Range<R = Protocol> {
     /// Smallest size, bytes.
     pub from: usize,
     /// Largest size, bytes.
@@ -137,7 +137,7 @@ impl<R: Copy + PartialEq> Table<R> {
     }
 }
 
-impl Table<Row> {
+impl Table<Protocol> {
     /// Largest message that goes in one packet, bytes.
     pub const fn eager_max(&self) -> usize {
         self.ends[0]

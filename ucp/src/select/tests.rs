@@ -7,7 +7,7 @@ use super::rma::{RmaWire, one_packet};
 use super::rules::UNASKED_MAX;
 use super::*;
 use crate::rdm::io::Rdma;
-use crate::rdm::rma::{Order, RmaRow};
+use crate::rdm::rma::{PacketOrder, RmaProtocol};
 use crate::rdm::{Emulation, features};
 use crate::wire::Features;
 
@@ -25,7 +25,7 @@ fn key(sync: Sync, reads: Reads, peer: Reads) -> Key {
     Key::new(Kind::Tagged, sync, wire(reads), PeerCaps { reads: peer, ..PeerCaps::default() })
 }
 
-fn rows(key: &Key, limits: &Thresholds) -> Vec<(usize, Row)> {
+fn rows(key: &Key, limits: &Thresholds) -> Vec<(usize, Protocol)> {
     let table = Table::new(key, limits);
     for range in table.ranges() {
         assert_eq!((table.pick(range.from), table.pick(range.to)), (range.row, range.row));
@@ -52,9 +52,9 @@ fn borders_of_the_wire() {
         let wire = WireCaps { mtu: MTU, ..wire(Reads::No) };
         let key = Key::new(kind, sync, wire, PeerCaps { hdr, ..PeerCaps::default() });
         let want = [
-            (0, Row::Eager.with(sync)),
-            (eager_max + 1, Row::Medium.with(sync)),
-            (UNASKED_MAX + 1, Row::LongCts.with(sync)),
+            (0, Protocol::Eager.with(sync)),
+            (eager_max + 1, Protocol::Medium.with(sync)),
+            (UNASKED_MAX + 1, Protocol::LongCts.with(sync)),
         ];
         assert_eq!(rows(&key, &Thresholds::default()), want, "{kind:?} {sync:?} {hdr:?}");
         assert_eq!(Table::new(&key, &Thresholds::default()).eager_max(), eager_max);
@@ -89,20 +89,23 @@ fn reading_begins_where_its_line_crosses_the_other() {
     key.wire.costs = costs;
     // At 10 000 bytes both take the same, and the first one named is taken.
     let auto = Thresholds::default();
-    assert_eq!(rows(&key, &auto), [(0, Row::Eager), (945, Row::Medium), (10_001, Row::LongRead)]);
+    assert_eq!(
+        rows(&key, &auto),
+        [(0, Protocol::Eager), (945, Protocol::Medium), (10_001, Protocol::LongRead)]
+    );
     let slower = explain(&key, &auto, 9000);
     assert_eq!(slower[3].verdict, Verdict::Slower { ns: 10_000, best: 9000 });
     assert_eq!(slower[3].verdict.to_string(), "slower: 10000 ns, 9000 ns best");
     assert_eq!(explain(&key, &auto, 20_000)[1].verdict, Verdict::Slower { ns: 20_000, best: 10_000 });
     // Registration at both ends shifts it, and memory that the cache does not hold.
     key.wire.costs.register = Line::new(2500.0, 0.0);
-    assert_eq!(rows(&key, &auto)[2], (15_001, Row::LongRead));
+    assert_eq!(rows(&key, &auto)[2], (15_001, Protocol::LongRead));
     let costs = &mut key.wire.costs;
     (costs.register, costs.cache, costs.copy_far) = (Line::default(), 4000, 1.0);
-    assert_eq!(rows(&key, &auto)[2], (7001, Row::LongRead));
+    assert_eq!(rows(&key, &auto)[2], (7001, Protocol::LongRead));
     // A peer that does not read is sent everything.
     key.peer.reads = Reads::No;
-    assert!(rows(&key, &auto).iter().all(|(_, row)| *row != Row::LongRead));
+    assert!(rows(&key, &auto).iter().all(|(_, row)| *row != Protocol::LongRead));
 }
 
 /// What a processor reads where it lies, or its kernel, is read below the length of a packet too: worked out by hand.
@@ -122,36 +125,39 @@ fn reading_without_a_device_begins_where_it_is_faster() {
     let host = Key::new(Kind::Tagged, Sync::No, wire, PeerCaps { reads: Reads::Yes, ..PeerCaps::default() });
     let own = Key { mem: MemKind::Own, ..host };
     let auto = Thresholds::default();
-    assert_eq!(rows(&own, &auto), [(0, Row::Eager), (501, Row::LongRead)]);
+    assert_eq!(rows(&own, &auto), [(0, Protocol::Eager), (501, Protocol::LongRead)]);
     assert_eq!(explain(&own, &auto, 400)[3].verdict, Verdict::Slower { ns: 500, best: 400 });
     assert_eq!(explain(&own, &auto, 600)[0].verdict, Verdict::Slower { ns: 600, best: 500 });
     // Where a packet's room has to come back before it is written, packets cost as much more.
     let shared = WireCaps { costs: Costs { shared: true, ..costs }, ..wire };
-    assert_eq!(rows(&Key { wire: shared, ..own }, &auto)[1], (251, Row::LongRead));
+    assert_eq!(rows(&Key { wire: shared, ..own }, &auto)[1], (251, Protocol::LongRead));
     // Of other memory, and of what a device reads, a packet takes what it can.
-    assert_eq!(rows(&host, &auto)[1], (945, Row::Medium));
+    assert_eq!(rows(&host, &auto)[1], (945, Protocol::Medium));
     let asks = |fixed| WireCaps { kernel: Some(Line::new(fixed - 150.0, 0.0)), ..wire };
     let process = Key { mem: MemKind::Process, wire: asks(700.0), ..host };
-    assert_eq!(rows(&process, &auto), [(0, Row::Eager), (701, Row::LongRead)]);
+    assert_eq!(rows(&process, &auto), [(0, Protocol::Eager), (701, Protocol::LongRead)]);
     assert_eq!(explain(&process, &auto, 600)[3].verdict, Verdict::Slower { ns: 700, best: 600 });
     let dear = Key { wire: asks(2000.0), ..process };
-    assert_eq!(rows(&dear, &auto), [(0, Row::Eager), (945, Row::Medium), (2001, Row::LongRead)]);
-    assert_eq!(rows(&Key { mem: MemKind::Host, ..process }, &auto)[1], (945, Row::Medium));
-    assert_eq!(rows(&Key { wire, ..process }, &auto)[1], (945, Row::Medium), "no kernel");
+    assert_eq!(
+        rows(&dear, &auto),
+        [(0, Protocol::Eager), (945, Protocol::Medium), (2001, Protocol::LongRead)]
+    );
+    assert_eq!(rows(&Key { mem: MemKind::Host, ..process }, &auto)[1], (945, Protocol::Medium));
+    assert_eq!(rows(&Key { wire, ..process }, &auto)[1], (945, Protocol::Medium), "no kernel");
     let device = WireCaps { reads: Reads::Yes, ..wire };
-    assert_eq!(rows(&Key { wire: device, ..own }, &auto)[1], (945, Row::LongRead));
+    assert_eq!(rows(&Key { wire: device, ..own }, &auto)[1], (945, Protocol::LongRead));
     // A peer that does not read, and what a user says.
     let deaf = Key { peer: PeerCaps { reads: Reads::No, ..own.peer }, ..own };
-    assert_eq!(rows(&deaf, &auto)[1], (945, Row::Medium));
+    assert_eq!(rows(&deaf, &auto)[1], (945, Protocol::Medium));
     let read = |from| rows(&own, &Thresholds { min_read: Some(from), ..auto });
-    assert_eq!(read(0), [(0, Row::Eager), (1, Row::LongRead)]);
-    assert_eq!(read(2000), [(0, Row::Eager), (945, Row::Medium), (2000, Row::LongRead)]);
+    assert_eq!(read(0), [(0, Protocol::Eager), (1, Protocol::LongRead)]);
+    assert_eq!(read(2000), [(0, Protocol::Eager), (945, Protocol::Medium), (2000, Protocol::LongRead)]);
     let asked = Thresholds { rndv_thresh: Some(600), ..auto };
-    assert_eq!(rows(&own, &asked), [(0, Row::Eager), (600, Row::LongRead)]);
+    assert_eq!(rows(&own, &asked), [(0, Protocol::Eager), (600, Protocol::LongRead)]);
     assert_eq!(explain(&own, &asked, 600)[0].verdict, Verdict::Setting("UCX_RNDV_THRESH"));
     assert_eq!(
         rows(&own, &Thresholds { medium_max: Some(5000), ..auto })[..2],
-        [(0, Row::Eager), (945, Row::Medium)]
+        [(0, Protocol::Eager), (945, Protocol::Medium)]
     );
 }
 
@@ -160,28 +166,33 @@ fn what_a_user_says_counts_more_than_costs() {
     let all = |limits: Thresholds| rows(&key(Sync::No, Reads::Yes, Reads::Yes), &limits);
     let auto = Thresholds { min_read: Some(usize::MAX), ..Thresholds::default() };
     let rndv = |from| all(Thresholds { rndv_thresh: Some(from), ..auto });
-    assert_eq!(rndv(5000)[1..3], [(945, Row::Medium), (5000, Row::LongCts)]);
-    assert_eq!(rndv(0)[..2], [(0, Row::Eager), (945, Row::LongCts)]);
-    assert_eq!(rndv(usize::MAX)[1], (945, Row::Medium));
+    assert_eq!(rndv(5000)[1..3], [(945, Protocol::Medium), (5000, Protocol::LongCts)]);
+    assert_eq!(rndv(0)[..2], [(0, Protocol::Eager), (945, Protocol::LongCts)]);
+    assert_eq!(rndv(usize::MAX)[1], (945, Protocol::Medium));
     let medium = all(Thresholds { medium_max: Some(2000), ..auto });
-    assert_eq!(medium[1..3], [(945, Row::Medium), (2001, Row::LongCts)]);
+    assert_eq!(medium[1..3], [(945, Protocol::Medium), (2001, Protocol::LongCts)]);
     let read = |from| all(Thresholds { min_read: Some(from), ..Thresholds::default() });
-    assert_eq!(read(2000), [(0, Row::Eager), (945, Row::Medium), (2000, Row::LongRead)]);
-    assert_eq!(read(0), [(0, Row::Eager), (945, Row::LongRead)]);
+    assert_eq!(read(2000), [(0, Protocol::Eager), (945, Protocol::Medium), (2000, Protocol::LongRead)]);
+    assert_eq!(read(0), [(0, Protocol::Eager), (945, Protocol::LongRead)]);
     let runts = Thresholds { runt_size: 100, min_read: Some(2000), ..Thresholds::default() };
-    assert_eq!(all(runts)[2], (2000, Row::RuntRead));
-    assert_eq!(rows(&key(Sync::Yes, Reads::Yes, Reads::Yes), &runts)[2], (2000, Row::LongRead));
+    assert_eq!(all(runts)[2], (2000, Protocol::RuntRead));
+    assert_eq!(rows(&key(Sync::Yes, Reads::Yes, Reads::Yes), &runts)[2], (2000, Protocol::LongRead));
     // Pushed, if that is said, however long; read only if that is said too.
     let pushed = Thresholds { medium_max: Some(1 << 40), ..Thresholds::default() };
-    assert_eq!(all(pushed)[..2], [(0, Row::Eager), (945, Row::Medium)]);
-    assert_eq!(all(Thresholds { min_read: Some(3000), ..pushed })[2], (3000, Row::LongRead));
+    assert_eq!(all(pushed)[..2], [(0, Protocol::Eager), (945, Protocol::Medium)]);
+    assert_eq!(all(Thresholds { min_read: Some(3000), ..pushed })[2], (3000, Protocol::LongRead));
 }
 
 /// libfabric's own defaults, by name.
 #[test]
 fn libfabrics_borders() {
     let key = key(Sync::No, Reads::Yes, Reads::Unknown);
-    let want = [(0, Row::Eager), (945, Row::Medium), (65_537, Row::LongCts), (1 << 20, Row::LongRead)];
+    let want = [
+        (0, Protocol::Eager),
+        (945, Protocol::Medium),
+        (65_537, Protocol::LongCts),
+        (1 << 20, Protocol::LongRead),
+    ];
     assert_eq!(rows(&key, &Thresholds::LIBFABRIC), want);
 }
 
@@ -192,7 +203,8 @@ fn one_is_taken_and_the_others_say_why() {
     let limits = Thresholds { min_read: Some(1 << 20), ..Thresholds::default() };
     for len in [0, 1, 4032, 4033, 65536, 65537, 1 << 20, usize::MAX] {
         let all = explain(&key, &limits, len);
-        let taken: Vec<Row> = all.iter().filter(|c| c.verdict == Verdict::Taken).map(|c| c.row).collect();
+        let taken: Vec<Protocol> =
+            all.iter().filter(|c| c.verdict == Verdict::Taken).map(|c| c.row).collect();
         assert_eq!(taken, [Table::new(&key, &limits).pick(len)], "{len}");
         assert!(all.iter().all(|c| c.verdict != Verdict::Taken || c.ns.is_some()));
     }
@@ -211,12 +223,12 @@ fn bytes_alone_for_who_takes_no_packets() {
     let mut key = key(Sync::No, Reads::Yes, Reads::Yes);
     key.wire.mtu = 4096;
     let all = |key: &Key, len| explain(key, &Thresholds::default(), len).map(|c| (c.row, c.verdict));
-    assert_eq!(all(&key, 8)[5], (Row::Headerless, Verdict::InPackets));
+    assert_eq!(all(&key, 8)[5], (Protocol::UserQp, Verdict::InPackets));
     key.peer.takes = Takes::BytesAlone;
     assert_eq!(all(&key, 8)[5].1, Verdict::NoHeaders, "a tagged one");
     key.kind = Kind::Untagged;
     assert!(all(&key, 8)[..5].iter().all(|(_, why)| *why == Verdict::BytesAlone));
-    assert_eq!(all(&key, 4096)[5], (Row::Headerless, Verdict::Taken));
+    assert_eq!(all(&key, 4096)[5], (Protocol::UserQp, Verdict::Taken));
     assert_eq!(all(&key, 4097)[5].1, Verdict::TooLong { max: 4096 });
     key.sync = Sync::Yes;
     assert_eq!(all(&key, 8)[5].1, Verdict::NoHeaders, "one that is to be confirmed");
@@ -293,7 +305,7 @@ proptest! {
         let wire = WireCaps { mtu, reads: reads[host], reads_own: reads[of_own], kernel, costs };
         let key = Key { mem, ..Key::new(Kind::Tagged, sync, wire, peer) };
         let table = Table::new(&key, &limits);
-        let eager = Row::Eager.with(sync).capacity(Kind::Tagged, peer.hdr, false, mtu);
+        let eager = Protocol::Eager.with(sync).capacity(Kind::Tagged, peer.hdr, false, mtu);
         let by_host = key.is_read_by_host() && reads[theirs] != Reads::No;
         let one = table.eager_max();
         prop_assert!(one == eager || by_host && one < eager);
@@ -309,17 +321,17 @@ proptest! {
         let borders = ranges.iter().flat_map(|r| [r.from, r.to]);
         for len in borders.chain(lens.into_iter().flatten()) {
             let row = table.pick(len);
-            prop_assert!(len <= eager || row.plain() != Row::Eager, "{} bytes", len);
-            if len <= eager && row.plain() != Row::Eager {
-                prop_assert!(by_host && len > 0 && matches!(row, Row::LongRead | Row::RuntRead));
+            prop_assert!(len <= eager || row.plain() != Protocol::Eager, "{} bytes", len);
+            if len <= eager && row.plain() != Protocol::Eager {
+                prop_assert!(by_host && len > 0 && matches!(row, Protocol::LongRead | Protocol::RuntRead));
             }
             prop_assert_eq!(row, row.with(sync));
-            if matches!(row, Row::LongRead | Row::RuntRead) {
+            if matches!(row, Protocol::LongRead | Protocol::RuntRead) {
                 prop_assert!(readable && reads[theirs] != Reads::No);
                 prop_assert!(limits.min_read.is_none_or(|min| len >= min));
-                prop_assert_eq!(row == Row::RuntRead, limits.runt_size > 0 && sync == Sync::No);
+                prop_assert_eq!(row == Protocol::RuntRead, limits.runt_size > 0 && sync == Sync::No);
             }
-            if row.plain() == Row::Medium {
+            if row.plain() == Protocol::Medium {
                 let most = limits.rndv_thresh.map(|n| n.saturating_sub(1)).or(limits.medium_max);
                 prop_assert!(len <= most.unwrap_or(UNASKED_MAX));
             }
@@ -350,7 +362,7 @@ proptest! {
         let wire = RmaWire {
             mtu,
             rdma: Rdma { read: read << 30, write: write << 30, write_imm: write > 0 },
-            order: if ordered { Order::Kept } else { Order::None },
+            order: if ordered { PacketOrder::Kept } else { PacketOrder::None },
             emulation: if refused { Emulation::Refused } else { Emulation::Allowed },
             costs,
             kernel,
@@ -362,15 +374,15 @@ proptest! {
             for sync in [Sync::No, Sync::Yes] {
                 let put = tables.put(ByDevice::Also(place), sync, len);
                 if refused && write > 0 {
-                    prop_assert_eq!(put, RmaRow::DirectWrite);
+                    prop_assert_eq!(put, RmaProtocol::DirectWrite);
                 }
                 if write > 0 && let (Some(min), false) = (limits.min_rdma_put, refused) {
-                    prop_assert_eq!(put == RmaRow::DirectWrite, len >= min);
+                    prop_assert_eq!(put == RmaProtocol::DirectWrite, len >= min);
                 }
-                prop_assert!(put != RmaRow::DirectWrite || write > 0);
+                prop_assert!(put != RmaProtocol::DirectWrite || write > 0);
                 let by_packets = tables.put(ByDevice::No, sync, len);
-                prop_assert!(matches!(by_packets, RmaRow::EagerWrite | RmaRow::LongReadWrite));
-                if by_packets == RmaRow::LongReadWrite {
+                prop_assert!(matches!(by_packets, RmaProtocol::EagerWrite | RmaProtocol::LongReadWrite));
+                if by_packets == RmaProtocol::LongReadWrite {
                     prop_assert!(read > 0 && len > one);
                     prop_assert!(limits.min_read_write.is_none_or(|min| len >= min));
                 }
@@ -385,14 +397,14 @@ proptest! {
                         prop_assert_eq!(by_kernel, len >= min);
                     }
                     let key = RmaKey { limits, known: Known::Device(place), ..rma_key(&wire, op, sync) };
-                    let emulated = |way| matches!(way, Some(RmaWay::Row(row)) if row.is_emulated());
+                    let emulated = |way| matches!(way, Some(RmaWay::Protocol(row)) if row.is_emulated());
                     let taken = taken(&key, len);
                     prop_assert!(taken.is_some() || refused);
                     prop_assert!(!(refused && len > 0 && emulated(taken)));
                 }
             }
             let get = tables.get(ByDevice::Also(place), len);
-            prop_assert!(get == RmaRow::ShortRead || (get == RmaRow::DirectRead && read > 0));
+            prop_assert!(get == RmaProtocol::ShortRead || (get == RmaProtocol::DirectRead && read > 0));
         }
     }
 }

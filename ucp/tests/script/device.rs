@@ -3,7 +3,8 @@
 //! has sent it may hand back, once, and receives of our own memory end as the script says.
 
 use ucp::rdm::io::{
-    Fault, Inward, NoReg, PeerId, Posted, Rdma, Refused, Reg, Remote, Settled, Source, TxToken, Use, Wire,
+    Flushed, NotPosted, PeerError, PeerId, Posted, Rdma, ReceiveSink, Reg, RegAccess, RegError, Remote,
+    Source, TxToken, Wire,
 };
 use ucp::rdm::{Piece, WireId};
 use ucp::wire::{RawAddr, UserRecvQp};
@@ -59,7 +60,7 @@ pub struct Device {
     pub settling: Vec<PeerId>,
     /// Receives that have not ended.
     pub lent: Vec<Lent>,
-    regs: Vec<Option<(Piece, Use)>>,
+    regs: Vec<Option<(Piece, RegAccess)>>,
     posts: u32,
     /// One post in so many finds no room; 0: none does.
     full_every: u32,
@@ -94,15 +95,15 @@ impl Device {
         self.regs.iter().flatten().count()
     }
 
-    fn room(&mut self) -> Result<(), Refused> {
+    fn room(&mut self) -> Result<(), NotPosted> {
         self.posts += 1;
         match self.full_every > 0 && self.posts.is_multiple_of(self.full_every) {
-            true => Err(Refused::Full),
+            true => Err(NotPosted::Full),
             false => Ok(()),
         }
     }
 
-    fn holds(&self, reg: &Reg, piece: Piece, need: Use) {
+    fn holds(&self, reg: &Reg, piece: Piece, need: RegAccess) {
         let (whole, of) =
             self.regs[reg.id as usize].expect("an operation with a registration that has ended");
         let at = piece.ptr().addr().wrapping_sub(whole.ptr().addr());
@@ -119,7 +120,7 @@ impl Device {
         into: Option<Piece>,
         reg: Option<u32>,
         len: usize,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         assert!(len > 0 && len <= RDMA, "an RDMA operation of {len} bytes");
         self.room()?;
         self.flying.push(Flying { token, into, reg });
@@ -150,7 +151,7 @@ impl Device {
 
     /// Ends an operation as the device would; answers what the engine is to be told. Of a read that is well, all bytes are
     /// written.
-    pub fn land(&mut self, nth: usize, result: Result<(), Fault>) -> (TxToken, Result<(), Fault>) {
+    pub fn land(&mut self, nth: usize, result: Result<(), PeerError>) -> (TxToken, Result<(), PeerError>) {
         let Flying { token, into, reg } = self.flying.swap_remove(nth);
         if let Some(reg) = reg {
             assert!(self.regs[reg as usize].is_some(), "released under an operation");
@@ -163,21 +164,21 @@ impl Device {
     }
 }
 
-impl Inward for Device {}
+impl ReceiveSink for Device {}
 
 impl Wire for Device {
     fn mtu(&self, _to: PeerId) -> usize {
         MTU
     }
 
-    fn send_headerless<F: FnOnce(&mut [u8]) -> usize>(
+    fn send_to_user_qp<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
         to: PeerId,
         _: UserRecvQp,
         max: usize,
         imm: Option<u32>,
         fill: F,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         assert!(max <= MTU, "a message of {max} bytes");
         self.room()?;
         let len = fill(&mut self.packet[..max]);
@@ -186,21 +187,27 @@ impl Wire for Device {
         Ok(Posted::Done)
     }
 
-    fn recv_in_place(&mut self, _wire: WireId, into: Piece, reg: &Reg, receive: u32) -> Result<(), Refused> {
-        self.holds(reg, into, Use::LOCAL_WRITE);
+    fn post_user_recv(
+        &mut self,
+        _wire: WireId,
+        into: Piece,
+        reg: &Reg,
+        receive: u32,
+    ) -> Result<(), NotPosted> {
+        self.holds(reg, into, RegAccess::LOCAL_WRITE);
         if self.lent.len() == LENT {
-            return Err(Refused::Full);
+            return Err(NotPosted::Full);
         }
         self.lent.push(Lent { into, reg: reg.id, receive });
         Ok(())
     }
 
-    fn settle(&mut self, to: PeerId) -> Settled {
+    fn flush_peer(&mut self, to: PeerId) -> Flushed {
         if !self.is_busy(to) {
-            return Settled::Now;
+            return Flushed::Now;
         }
         self.settling.push(to);
-        Settled::Later
+        Flushed::Later
     }
 
     fn send<F: FnOnce(&mut [u8]) -> usize>(
@@ -209,7 +216,7 @@ impl Wire for Device {
         max: usize,
         _token: TxToken,
         fill: F,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         assert!(max <= MTU, "a packet longer than the wire takes");
         self.room()?;
         let len = fill(&mut self.packet[..max]);
@@ -222,16 +229,16 @@ impl Wire for Device {
         Ok(Posted::Done)
     }
 
-    fn connect(&mut self, _peer: PeerId, from: Source, _addr: &RawAddr) -> Result<(), Fault> {
-        if from.port == 99 { Err(Fault::Unreachable) } else { Ok(()) }
+    fn connect(&mut self, _peer: PeerId, from: Source, _addr: &RawAddr) -> Result<(), PeerError> {
+        if from.port == 99 { Err(PeerError::Unreachable) } else { Ok(()) }
     }
 
-    fn register(&mut self, _wire: WireId, piece: Piece, for_what: Use) -> Result<Reg, NoReg> {
+    fn register(&mut self, _wire: WireId, piece: Piece, for_what: RegAccess) -> Result<Reg, RegError> {
         assert!(!piece.is_empty());
         let id = self.regs.len() as u32;
         if self.refuse_every > 0 && id.is_multiple_of(self.refuse_every) {
             self.regs.push(None);
-            return Err(if id.is_multiple_of(2) { NoReg::Full } else { NoReg::Refused });
+            return Err(if id.is_multiple_of(2) { RegError::Full } else { RegError::Refused });
         }
         self.regs.push(Some((piece, for_what)));
         Ok(Reg { id, key: u64::from(id) | 1 << 20 })
@@ -250,8 +257,8 @@ impl Wire for Device {
         reg: &Reg,
         _from: Remote,
         token: TxToken,
-    ) -> Result<Posted, Refused> {
-        self.holds(reg, to, Use::LOCAL_WRITE);
+    ) -> Result<Posted, NotPosted> {
+        self.holds(reg, to, RegAccess::LOCAL_WRITE);
         self.fly(token, Some(to), Some(reg.id), to.len())
     }
 
@@ -263,8 +270,8 @@ impl Wire for Device {
         _to: Remote,
         _imm: Option<u32>,
         token: TxToken,
-    ) -> Result<Posted, Refused> {
-        self.holds(reg, from, Use::empty());
+    ) -> Result<Posted, NotPosted> {
+        self.holds(reg, from, RegAccess::empty());
         self.fly(token, None, Some(reg.id), from.len())
     }
 
@@ -274,9 +281,9 @@ impl Wire for Device {
         len: usize,
         fill: F,
         _to: Remote,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), NotPosted> {
         if len > COPY {
-            return Err(Refused::Fault(Fault::NO_RDMA));
+            return Err(NotPosted::Peer(PeerError::NO_RDMA));
         }
         self.room()?;
         assert_eq!(fill(&mut self.packet[..len]), len);
@@ -289,9 +296,9 @@ impl Wire for Device {
         to: Piece,
         _from: Remote,
         token: TxToken,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         if to.len() > COPY {
-            return Err(Refused::Fault(Fault::NO_RDMA));
+            return Err(NotPosted::Peer(PeerError::NO_RDMA));
         }
         self.fly(token, Some(to), None, to.len())
     }

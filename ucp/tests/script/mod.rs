@@ -12,13 +12,13 @@ mod device;
 use std::collections::HashSet;
 
 use device::Device;
-use ucp::rdm::io::{Fault, PeerId, Source};
-use ucp::rdm::rma::Behind;
+use ucp::rdm::io::{PeerError, PeerId, Source};
+use ucp::rdm::rma::FenceScope;
 use ucp::rdm::rma::mem::{Access, Region};
 use ucp::rdm::{
-    AtomicArgs, Census, Engine, EngineConfig, Gather, GetArgs, InPlaceEnd, MemKey, MsgHandle, OpId, Out,
-    PutArgs, RecvArgs, RecvBuf, RecvKind, RmaRow, Row, Scatter, SendArgs, SendBuf, Started, Sync, Take,
-    WireId,
+    AtomicArgs, Engine, EngineConfig, EngineEvent, EngineSnapshot, Gather, GetArgs, MemKey, MsgHandle, OpId,
+    ProbeRemove, Protocol, PutArgs, RecvArgs, RecvBuf, RecvKind, RmaProtocol, Scatter, SendArgs, SendBuf,
+    Started, Sync, UserRecvEnd, WireId,
 };
 use ucp::wire::{AtomicOp, Datatype, EfaStatus, Iovs, MsgClass, RawAddr, RmaIov, UserRecvQp};
 use ucs::time::Nanos;
@@ -111,7 +111,7 @@ impl Live {
         }
         let peers = [2, 3].map(|n| engine.add_peer(wire, addr(n), source(n)));
         let qp = UserRecvQp { qpn: 9, qkey: 9 };
-        let me = (setting & 0x80 != 0).then(|| engine.set_in_place(wire, qp, source(1)));
+        let me = (setting & 0x80 != 0).then(|| engine.enable_zcopy_recv(wire, qp, source(1)));
         let mut shared: Vec<Vec<u8>> = vec![vec![FILL; ROOM + 2 * GUARD]; 2];
         let mut keys = Vec::new();
         for (n, memory) in shared.iter_mut().enumerate() {
@@ -121,7 +121,7 @@ impl Live {
             let key = region.and_then(|region| engine.add_memory(region));
             keys.extend(key);
             // The device's key is known to the engine too: any peer may guess it.
-            key.map(|key| engine.name_memory(key, wire, 5 + n as u64));
+            key.map(|key| engine.add_device_key(key, wire, 5 + n as u64));
         }
         Live {
             engine,
@@ -227,33 +227,39 @@ impl Live {
             10 => {
                 let (len, how) = (script.word()?, script.byte()?);
                 // The last is the engine's own choice.
-                let row = Row::ALL[usize::from(how) % (Row::ALL.len() - 1)];
+                let row = Protocol::ALL[usize::from(how) % (Protocol::ALL.len() - 1)];
                 let class = [MsgClass::Message, MsgClass::Am, MsgClass::AmData, MsgClass::Stream]
                     [usize::from(how >> 6)];
                 let tag = (how & 0x20 == 0 || class != MsgClass::Message).then_some(u64::from(how & 1));
                 let cq_data = (how & 0x10 != 0).then_some(5);
                 let buf = self.lend(usize::from(len));
-                let args = SendArgs { buf, tag, sync: row.sync(), cq_data, row, user: self.next };
+                let args = SendArgs { buf, tag, sync: row.sync(), cq_data, protocol: row, user: self.next };
                 let started = self.engine.send_class(&mut self.device, to, class, args);
                 self.started(started);
             }
             11 => {
                 let len = usize::from(script.word()?) % ROOM;
-                let row = [RmaRow::EagerWrite, RmaRow::DirectWrite, RmaRow::LongReadWrite]
+                let row = [RmaProtocol::EagerWrite, RmaProtocol::DirectWrite, RmaProtocol::LongReadWrite]
                     [usize::from(step / 20) % 3];
                 let (local, sync) =
                     (Gather::one(self.lend(len)), [Sync::No, Sync::Yes][usize::from(step >> 7)]);
                 let cq_data = (step & 2 != 0).then_some(6);
-                let args =
-                    PutArgs { local, remote: Live::remote(len, step), sync, cq_data, row, user: self.next };
+                let args = PutArgs {
+                    local,
+                    remote: Live::remote(len, step),
+                    sync,
+                    cq_data,
+                    protocol: row,
+                    user: self.next,
+                };
                 let started = self.engine.put(&mut self.device, to, args);
                 self.started(started);
             }
             12 => {
                 let len = usize::from(script.word()?) % ROOM;
-                let row = [RmaRow::ShortRead, RmaRow::DirectRead][usize::from(step >> 7)];
+                let row = [RmaProtocol::ShortRead, RmaProtocol::DirectRead][usize::from(step >> 7)];
                 let local = Scatter::one(self.room(len));
-                let args = GetArgs { local, remote: Live::remote(len, step), row, user: self.next };
+                let args = GetArgs { local, remote: Live::remote(len, step), protocol: row, user: self.next };
                 let started = self.engine.get(&mut self.device, to, args);
                 self.started(started);
             }
@@ -281,9 +287,9 @@ impl Live {
                     return Some(());
                 }
                 let result = match how % 8 {
-                    0 => Err(Fault::ACCESS),
-                    1 => Err(Fault::Device(how.into())),
-                    2 => Err(Fault::Gone),
+                    0 => Err(PeerError::ACCESS),
+                    1 => Err(PeerError::Device(how.into())),
+                    2 => Err(PeerError::Gone),
                     _ => Ok(()),
                 };
                 let (token, result) = self.device.land(usize::from(nth) % self.device.flying.len(), result);
@@ -296,20 +302,20 @@ impl Live {
                 match step / 20 % 3 {
                     0 => drop(self.engine.cancel_recv(op)),
                     1 => drop(self.engine.cancel_send(&mut self.device, op)),
-                    _ => drop(self.engine.cancel_one(op)),
+                    _ => drop(self.engine.cancel_rma(op)),
                 }
             }
             18 => match step / 20 {
                 0..=3 => {
-                    let take = if step & 0x40 == 0 { Take::No } else { Take::Yes };
+                    let take = if step & 0x40 == 0 { ProbeRemove::No } else { ProbeRemove::Yes };
                     if let Some(found) = self.engine.probe(kind(step), None, take)
-                        && take == Take::Yes
+                        && take == ProbeRemove::Yes
                     {
                         self.taken = Some(found.handle);
                     }
                 }
-                4 => self.engine.fence(&mut self.device, to, Behind::Memory),
-                5 => self.engine.acknowledge(&mut self.device, None),
+                4 => self.engine.fence(&mut self.device, to, FenceScope::Memory),
+                5 => self.engine.request_acks(&mut self.device, None),
                 _ => {
                     let len = usize::from(script.byte()?);
                     let buf = self.room(len);
@@ -321,9 +327,9 @@ impl Live {
             },
             _ => match step / 20 {
                 0 => drop(self.keys.pop().map(|key| self.engine.remove_memory(&mut self.device, key))),
-                1 => self.engine.on_peer_fault(&mut self.device, self.peers[1], Fault::Gone),
-                2 => self.engine.on_peer_lost(&mut self.device, self.peers[1], Fault::Gone),
-                3 => self.engine.on_quiet(&mut self.device, self.wire),
+                1 => self.engine.on_peer_error(&mut self.device, self.peers[1], PeerError::Gone),
+                2 => self.engine.on_send_error(&mut self.device, self.peers[1], PeerError::Gone),
+                3 => self.engine.on_wire_drained(&mut self.device, self.wire),
                 4 => self.engine.on_imm(self.wire, source(step & 3), u64::from(step), 1),
                 5 => self.engine.remove_peer(&mut self.device, self.peers[1]),
                 6 => self.hand_back(usize::from(script.byte()?)),
@@ -332,7 +338,7 @@ impl Live {
                     let (nth, len, how) = (script.byte()?, script.word()?, script.byte()?);
                     self.receive(usize::from(nth), usize::from(len), how);
                 }
-                _ => while self.engine.take_event().is_some() {},
+                _ => while self.engine.take_trace_event().is_some() {},
             },
         }
         Some(())
@@ -347,7 +353,7 @@ impl Live {
         self.come += bytes.len().max(16);
         match bare {
             None => self.engine.on_rnr(Nanos(self.next), to, &bytes),
-            Some(imm) => self.engine.on_unsent_headerless(Nanos(self.next), to, &bytes, imm),
+            Some(imm) => self.engine.on_rnr_user_qp(Nanos(self.next), to, &bytes, imm),
         }
     }
 
@@ -355,7 +361,7 @@ impl Live {
     fn settled(&mut self) {
         let Some(to) = self.device.settling.pop() else { return };
         self.device.out.retain(|out| out.to != to);
-        self.engine.on_settled(Nanos(self.next), to);
+        self.engine.on_peer_flushed(Nanos(self.next), to);
     }
 
     /// A receive of our own memory ends.
@@ -374,20 +380,22 @@ impl Live {
             (n, _) => source([2, 2, 3, 77][usize::from(n)]),
         };
         let result = match how >> 5 {
-            0 => Err(Fault::TOO_LONG),
-            1 => Err(Fault::Device(how.into())),
+            0 => Err(PeerError::TOO_LONG),
+            1 => Err(PeerError::Device(how.into())),
             _ => Ok(()),
         };
         let (receive, took) = self.device.receive(nth, len);
         let len = if result.is_ok() { took } else { len };
         let imm = (how & 4 != 0).then_some(u32::from(how));
-        let end = InPlaceEnd { from, len, imm, result };
-        self.engine.on_in_place(&mut self.device, self.wire, receive, end);
+        let end = UserRecvEnd { from, len, imm, result };
+        self.engine.on_user_recv(&mut self.device, self.wire, receive, end);
     }
 
     fn take_outs(&mut self) {
-        while let Some(out) = self.engine.take_out() {
-            let (Out::SendDone { user, .. } | Out::RecvDone { user, .. } | Out::OneDone { user, .. }) = out
+        while let Some(out) = self.engine.take_event() {
+            let (EngineEvent::SendDone { user, .. }
+            | EngineEvent::RecvDone { user, .. }
+            | EngineEvent::RmaDone { user, .. }) = out
             else {
                 continue;
             };
@@ -398,33 +406,33 @@ impl Live {
     /// Everybody fails and the device ends everything: then nothing is under way any more.
     fn wind_up(&mut self) {
         while !self.device.flying.is_empty() {
-            let (token, result) = self.device.land(0, Err(Fault::Gone));
+            let (token, result) = self.device.land(0, Err(PeerError::Gone));
             self.engine.on_sent(&mut self.device, token, result);
         }
         while !self.device.lent.is_empty() {
             let (receive, _) = self.device.receive(0, 0);
-            let end = InPlaceEnd {
+            let end = UserRecvEnd {
                 from: source(1),
                 len: 0,
                 imm: None,
-                result: Err(Fault::Device(EfaStatus::Flushed)),
+                result: Err(PeerError::Device(EfaStatus::Flushed)),
             };
             self.device.out.clear();
-            self.engine.on_in_place(&mut self.device, self.wire, receive, end);
+            self.engine.on_user_recv(&mut self.device, self.wire, receive, end);
         }
         for peer in 0..64 {
-            self.engine.on_peer_fault(&mut self.device, PeerId(peer), Fault::Gone);
+            self.engine.on_peer_error(&mut self.device, PeerId(peer), PeerError::Gone);
         }
         while !self.device.flying.is_empty() {
-            let (token, result) = self.device.land(0, Err(Fault::Gone));
+            let (token, result) = self.device.land(0, Err(PeerError::Gone));
             self.engine.on_sent(&mut self.device, token, result);
         }
         self.engine.resume(&mut self.device, Nanos::NEVER);
         self.take_outs();
-        let census = self.engine.census();
+        let census = self.engine.snapshot();
         // Receives that name nobody may wait on, and whole messages of the dead for a receive.
         let (receives, unexpected, held_bytes) = (census.receives, census.unexpected, census.held_bytes);
-        assert_eq!(census, Census { receives, unexpected, held_bytes, ..Census::EMPTY });
+        assert_eq!(census, EngineSnapshot { receives, unexpected, held_bytes, ..EngineSnapshot::EMPTY });
         assert_eq!(self.device.live(), 0, "registrations are left");
     }
 

@@ -11,41 +11,41 @@ use std::time::Duration;
 use ucs::time::Nanos;
 
 use crate::rdm::Engine;
-use crate::rdm::io::{Fault, PeerId, Refused, Settled, TxToken, Wire};
+use crate::rdm::io::{Flushed, NotPosted, PeerError, PeerId, TxToken, Wire};
 use crate::rdm::peers::peer::{Peer, Was};
 use crate::rdm::recv::held_packets::Held;
 use crate::wire::PktType;
 
 /// How long a receiver that is not ready is left alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// The wait after the second try in vain; zero: drawn between 40 and 120 µs, as libfabric does.
-    pub first: Duration,
+    pub first_delay: Duration,
     /// The longest wait.
-    pub most: Duration,
+    pub max_delay: Duration,
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     fn default() -> Self {
-        Patience { first: Duration::ZERO, most: Duration::from_secs(1) }
+        RetryPolicy { first_delay: Duration::ZERO, max_delay: Duration::from_secs(1) }
     }
 }
 
-impl Patience {
+impl RetryPolicy {
     /// Bounds of a first wait that is drawn, ns.
     const DRAWN: (u64, u64) = (40_000, 120_000);
 
     /// The wait after `before`; zero stands for the try that is made at once.
     pub(in crate::rdm) fn after(&self, before: Duration, dice: &mut u64) -> Duration {
         let next = match before {
-            Duration::ZERO if self.first.is_zero() => {
+            Duration::ZERO if self.first_delay.is_zero() => {
                 let (least, most) = Self::DRAWN;
                 Duration::from_nanos(least + draw(dice) % (most - least + 1))
             }
-            Duration::ZERO => self.first,
+            Duration::ZERO => self.first_delay,
             before => before.saturating_mul(2),
         };
-        next.min(self.most)
+        next.min(self.max_delay)
     }
 }
 
@@ -89,7 +89,7 @@ impl Engine {
     /// As [`Engine::on_rnr`], for a headerless message and the word that went with it.
     // [M5.11]
     #[cold]
-    pub fn on_unsent_headerless(&mut self, now: Nanos, to: PeerId, data: &[u8], imm: Option<u32>) {
+    pub fn on_rnr_user_qp(&mut self, now: Nanos, to: PeerId, data: &[u8], imm: Option<u32>) {
         if !self.passes_again(now, to) {
             self.came_back(now, to, data, Way::Headerless(imm));
         }
@@ -132,10 +132,10 @@ impl Engine {
         }
     }
 
-    /// All that was sent to `to` before [`Wire::settle`] has been delivered or handed back.
+    /// All that was sent to `to` before [`Wire::flush_peer`] has been delivered or handed back.
     #[cold]
-    pub fn on_settled(&mut self, now: Nanos, to: PeerId) {
-        let patience = self.cfg.patience;
+    pub fn on_peer_flushed(&mut self, now: Nanos, to: PeerId) {
+        let retry = self.cfg.retry;
         if self.peers.get(to).is_none_or(|peer| !peer.was.contains(Was::AWAY)) {
             return;
         }
@@ -151,7 +151,7 @@ impl Engine {
                 }
             }
             Some(_) => {
-                back.wait = patience.after(back.wait, &mut self.dice);
+                back.wait = retry.after(back.wait, &mut self.dice);
                 back.until = now + back.wait;
             }
         }
@@ -184,8 +184,8 @@ impl Engine {
             };
             let posted = match (*way, work.user_qp) {
                 (Way::Packet, _) => w.send(to, bytes.len(), TxToken::NONE, fill),
-                (Way::Headerless(imm), Some(qp)) => w.send_headerless(to, qp, bytes.len(), imm, fill),
-                (Way::Headerless(_), None) => Err(Refused::Fault(Fault::Unreachable)),
+                (Way::Headerless(imm), Some(qp)) => w.send_to_user_qp(to, qp, bytes.len(), imm, fill),
+                (Way::Headerless(_), None) => Err(NotPosted::Peer(PeerError::Unreachable)),
             };
             match posted {
                 Ok(_) => {
@@ -195,11 +195,11 @@ impl Engine {
                     self.stats.rare.sent_again += 1;
                     sent += 1;
                 }
-                Err(Refused::Full) => {
+                Err(NotPosted::Full) => {
                     self.stats.rare.full += 1;
                     break;
                 }
-                Err(Refused::Fault(fault)) => {
+                Err(NotPosted::Peer(fault)) => {
                     if !self.move_on(w, to, fault) {
                         self.fail_peer(w, to, fault);
                     }
@@ -209,8 +209,8 @@ impl Engine {
         }
         if sent > 0 {
             self.peers[to].work().back.tried = Some(0);
-            if w.settle(to) == Settled::Now {
-                self.on_settled(now, to);
+            if w.flush_peer(to) == Flushed::Now {
+                self.on_peer_flushed(now, to);
             }
         }
         sent
@@ -230,13 +230,13 @@ impl Engine {
     }
 
     /// Whether packets to this peer (to anybody, if `None`) have come back and not been delivered since.
-    pub fn is_held_off(&self, peer: Option<PeerId>) -> bool {
+    pub fn is_backed_off(&self, peer: Option<PeerId>) -> bool {
         match peer {
             Some(id) => {
                 // What one is told that was cut off is nobody's affair any more.
                 let away = |peer: &Peer| peer.was & (Was::AWAY | Was::CUT_OFF) == Was::AWAY;
                 let away = |id: PeerId| self.peers.get(id).is_some_and(away);
-                away(id) || self.further(id).iter().any(|&lane| away(lane))
+                away(id) || self.further_lanes(id).iter().any(|&lane| away(lane))
             }
             None => self.is_anybody_away(),
         }
@@ -267,23 +267,24 @@ mod tests {
     #[test]
     fn the_wait_doubles_up_to_its_limit() {
         let mut dice = 1;
-        let patience = Patience { first: Duration::from_micros(50), most: Duration::from_micros(300) };
+        let retry =
+            RetryPolicy { first_delay: Duration::from_micros(50), max_delay: Duration::from_micros(300) };
         let mut wait = Duration::ZERO;
         let waits = [50, 100, 200, 300, 300].map(Duration::from_micros);
         for expected in waits {
-            wait = patience.after(wait, &mut dice);
+            wait = retry.after(wait, &mut dice);
             assert_eq!(wait, expected);
         }
     }
 
     #[test]
     fn a_drawn_first_wait_lies_in_its_bounds_and_varies() {
-        let (mut dice, patience) = (7, Patience::default());
+        let (mut dice, retry) = (7, RetryPolicy::default());
         let waits: Vec<u128> =
-            (0..1000).map(|_| patience.after(Duration::ZERO, &mut dice).as_micros()).collect();
+            (0..1000).map(|_| retry.after(Duration::ZERO, &mut dice).as_micros()).collect();
         assert!(waits.iter().all(|wait| (40..=120).contains(wait)), "{waits:?}");
         assert!(waits.iter().any(|&wait| wait < 60) && waits.iter().any(|&wait| wait > 100));
-        let most = Patience { most: Duration::from_micros(10), ..patience };
+        let most = RetryPolicy { max_delay: Duration::from_micros(10), ..retry };
         assert_eq!(most.after(Duration::ZERO, &mut dice).as_micros(), 10, "a limit below the bounds wins");
     }
 }

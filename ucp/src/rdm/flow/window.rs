@@ -7,10 +7,10 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::features::ReqHdr;
-use crate::rdm::io::{PeerId, Posted, Refused, TxToken, Wire};
+use crate::rdm::io::{NotPosted, PeerId, Posted, TxToken, Wire};
 use crate::rdm::op::received_ranges::Cover;
 use crate::rdm::op::rma_op::{Job, is_one};
-use crate::rdm::trace::Reason;
+use crate::rdm::trace::DropReason;
 use crate::rdm::types::Grant;
 use crate::wire::PktType;
 use crate::wire::ctl::{Cts, CtsData, CtsFor};
@@ -21,7 +21,7 @@ pub(in crate::rdm) const fn data_per_packet(mtu: usize) -> usize {
     mtu.saturating_sub(CtsData::header_len(Some(0)))
 }
 
-/// Packets of a granted message sent in a row while others are granted too.
+/// Packets of a granted message sent in a protocol while others are granted too.
 const TURN: usize = 32;
 
 /// Whether, with `sent` bytes out, it is the turn of the next granted message.
@@ -47,7 +47,7 @@ pub(in crate::rdm) fn push_cts<W: Wire>(
     w: &mut W,
     to: PeerId,
     id: SlotId,
-) -> Result<(), Refused> {
+) -> Result<(), NotPosted> {
     let owed = if is_one(id) { one_owed(e, to, id) } else { rx_owed(e, to, id) };
     let Some((send_id, missing, of)) = owed else { return Ok(()) };
     let grant = grant(e, w, to, missing);
@@ -102,7 +102,7 @@ impl Segment {
         w: &mut W,
         connid: Option<u32>,
         fill: impl FnOnce(&mut [u8]) -> usize,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         let Segment { to, recv_id, at, len } = self;
         let hdr = CtsData { recv_id, seg_length: len as u64, seg_offset: at, connid };
         w.send(to, CtsData::header_len(connid) + len, TxToken::NONE, |slot| {
@@ -130,14 +130,14 @@ pub(in crate::rdm) fn admit(
     at: u64,
     len: u64,
     moved: bool,
-) -> Result<(), Reason> {
+) -> Result<(), DropReason> {
     let beyond = len > *window && !moved;
     if at.checked_add(len).is_none_or(|end| end > total) || beyond && !cover.touches(at, len) {
-        return Err(Reason::BadWindow);
+        return Err(DropReason::BadWindow);
     }
     // One that a lost lane has brought after all comes twice, perhaps when the window is used up.
     if beyond || !cover.add(at, len) {
-        return Err(Reason::BadSegment);
+        return Err(DropReason::BadSegment);
     }
     *window = window.saturating_sub(len);
     Ok(())

@@ -92,7 +92,7 @@ impl SendBuf {
     ///
     /// # Safety
     /// They stay readable and unchanged, from any thread, until the operation they are given to is over: its call
-    /// answered `Done` or `Failed`, or `cancel_send` answered true, or its `Out` was taken, or the engine and its wires are dropped.
+    /// answered `Done` or `Failed`, or `cancel_send` answered true, or its `EngineEvent` was taken, or the engine and its wires are dropped.
     /// If `len` is 0, `ptr` may be anything.
     #[inline]
     pub unsafe fn new(ptr: *const u8, len: usize) -> SendBuf {
@@ -146,8 +146,8 @@ impl SendBuf {
 
     /// The bytes, if they are in one piece. // HOT
     #[inline(always)]
-    pub const fn whole(&self) -> Option<Whole> {
-        if self.pieces == 0 { Some(Whole { ptr: self.ptr.as_ptr(), len: self.len }) } else { None }
+    pub const fn whole(&self) -> Option<ContigBuf> {
+        if self.pieces == 0 { Some(ContigBuf { ptr: self.ptr.as_ptr(), len: self.len }) } else { None }
     }
 
     /// The same of a list. // HOT
@@ -173,20 +173,20 @@ impl SendBuf {
 
 /// Bytes a send reads from, in one piece: a [`SendBuf`] that is no list, and small enough for registers.
 #[derive(Clone, Copy, Debug)]
-pub struct Whole {
+pub struct ContigBuf {
     ptr: *const u8,
     len: usize,
 }
 
-impl Whole {
+impl ContigBuf {
     /// The `len` bytes at `ptr`. // HOT
     ///
     /// # Safety
     /// As for [`SendBuf::new`].
     #[inline(always)]
     #[cfg(feature = "lanes")]
-    pub(crate) const unsafe fn new(ptr: *const u8, len: usize) -> Whole {
-        Whole { ptr, len }
+    pub(crate) const unsafe fn new(ptr: *const u8, len: usize) -> ContigBuf {
+        ContigBuf { ptr, len }
     }
 
     /// They, while the message is sent. Nobody changes them meanwhile: neither does its receiver, if that is here.
@@ -215,14 +215,14 @@ impl Whole {
 }
 
 /// Bytes that go into one packet.
-pub trait Body: Copy {
+pub trait Payload: Copy {
     /// How many.
     fn size(&self) -> usize;
     /// Copies them to `to`: as many as fit. Answers how many. // HOT
     fn copy_all(self, to: &mut [u8]) -> usize;
 }
 
-impl Body for Whole {
+impl Payload for ContigBuf {
     #[inline(always)]
     fn size(&self) -> usize {
         self.len
@@ -233,7 +233,7 @@ impl Body for Whole {
     }
 }
 
-impl Body for SendBuf {
+impl Payload for SendBuf {
     #[inline(always)]
     fn size(&self) -> usize {
         self.len
@@ -286,7 +286,7 @@ impl RecvBuf {
     ///
     /// # Safety
     /// They stay writable, from any thread, and nobody but other receives of the engine writes them, and nobody reads
-    /// them, until the operation they are given to is over: its call answered `Done` or `Failed`, or its `Out` was
+    /// them, until the operation they are given to is over: its call answered `Done` or `Failed`, or its `EngineEvent` was
     /// taken, or the engine and its wires are dropped. If `len` is 0, `ptr` may be anything.
     #[inline]
     pub unsafe fn new(ptr: *mut u8, len: usize) -> RecvBuf {

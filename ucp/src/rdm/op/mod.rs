@@ -12,6 +12,6 @@ pub mod rx;
 pub mod table;
 pub mod tx;
 
-pub use buf::{Body, Piece, RecvBuf, SendBuf, Whole};
+pub use buf::{ContigBuf, Payload, Piece, RecvBuf, SendBuf};
 pub use pieces::{Gather, RecvList, Scatter, piece_at, stretch};
 pub use table::OpId;

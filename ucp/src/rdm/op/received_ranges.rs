@@ -1,7 +1,7 @@
 //! Which bytes of a message have arrived. Segments come in any order; one that overlaps what is there is refused,
 //! so a message never completes with a hole. In-order arrival costs a compare and an add.
 
-/// Arrived bytes of one message: `0..low`, and islands above it.
+/// UnexpectedQueue bytes of one message: `0..low`, and islands above it.
 #[derive(Debug, Default)]
 pub struct Cover {
     low: u64,

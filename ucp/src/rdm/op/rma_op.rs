@@ -9,7 +9,7 @@ use crate::rdm::op::pieces::{Gather, Scatter};
 use crate::rdm::op::received_ranges::Cover;
 use crate::rdm::rails::rail_plan::Stripes;
 use crate::rdm::recv::held_packets::Held;
-use crate::rdm::rma::args::RmaRow;
+use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::mem::Spans;
 use crate::rdm::types::{OpError, WireId};
 use crate::wire::{AtomicOp, Datatype, Iovs, MAX_IOV, RmaIov};
@@ -146,7 +146,7 @@ pub struct One {
     /// The other end.
     pub peer: PeerId,
     /// By which protocol.
-    pub row: RmaRow,
+    pub protocol: RmaProtocol,
     /// How far it is.
     pub state: OneState,
     /// Is the target to acknowledge it?
@@ -198,12 +198,12 @@ pub struct One {
 impl One {
     /// One that has not begun.
     #[inline]
-    pub fn new(peer: PeerId, job: Job, row: RmaRow, len: u64) -> One {
+    pub fn new(peer: PeerId, job: Job, protocol: RmaProtocol, len: u64) -> One {
         One {
             peer,
             user: 0,
             job,
-            row,
+            protocol,
             state: OneState::Queued,
             ack: Ack::No,
             told: false,
@@ -232,7 +232,7 @@ impl One {
 
     /// No device carries it, over however many lanes: it goes on by packets.
     pub fn go_by_packets(&mut self) {
-        self.row = self.row.by_packets();
+        self.protocol = self.protocol.by_packets();
         self.stripes = None;
         if let (Some(key), Some(iov)) = (self.first_key.take(), self.remote.as_slice().first()) {
             self.remote = Iovs::one(RmaIov { key, ..*iov });

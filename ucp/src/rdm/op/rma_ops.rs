@@ -7,7 +7,7 @@ use ucs::coll::slots::{SlotId, Slots, UPPER};
 use crate::rdm::io::PeerId;
 use crate::rdm::op::pieces::Gather;
 use crate::rdm::op::rma_op::{Ack, Job, One, OneState};
-use crate::rdm::rma::args::RmaRow;
+use crate::rdm::rma::args::RmaProtocol;
 
 /// Slots are made so many at a time; they never move.
 const CHUNK: usize = 64;
@@ -22,7 +22,7 @@ pub struct Brief {
     /// Returned with the completion.
     pub user: u64,
     /// By which protocol.
-    pub row: RmaRow,
+    pub protocol: RmaProtocol,
     /// Is the target to acknowledge it?
     pub ack: Ack,
     /// Bytes in all.
@@ -70,7 +70,7 @@ impl Ones {
         if one.worn {
             *one = One::blank();
         }
-        (one.peer, one.user, one.row, one.len) = (brief.peer, brief.user, brief.row, brief.len);
+        (one.peer, one.user, one.protocol, one.len) = (brief.peer, brief.user, brief.protocol, brief.len);
         (one.ack, one.told, one.result) = (brief.ack, brief.ack == Ack::IfAble, None);
         (one.state, one.counted, one.orphan, one.brief) = (OneState::AllOut, true, false, true);
         Some(id)
@@ -140,7 +140,7 @@ impl Ones {
 impl One {
     /// What a slot holds that nobody has used.
     fn blank() -> One {
-        One::new(PeerId(0), Job::Put(Gather::EMPTY), RmaRow::EagerWrite, 0)
+        One::new(PeerId(0), Job::Put(Gather::EMPTY), RmaProtocol::EagerWrite, 0)
     }
 
     /// Ends its use of a slot: what it owned is freed, the rest is left as it is.
@@ -161,7 +161,7 @@ mod tests {
     use crate::wire::{Iovs, RmaIov};
 
     fn brief(user: u64) -> Brief {
-        Brief { peer: PeerId(3), user, row: RmaRow::EagerWrite, ack: Ack::Wanted, len: 8 }
+        Brief { peer: PeerId(3), user, protocol: RmaProtocol::EagerWrite, ack: Ack::Wanted, len: 8 }
     }
 
     #[test]
@@ -183,7 +183,8 @@ mod tests {
     fn a_brief_one_inherits_nothing() {
         let mut ones = Ones::new();
         for by_remove in [false, true] {
-            let mut long = One::new(PeerId(9), Job::Answer(Default::default()), RmaRow::DirectWrite, 1 << 20);
+            let mut long =
+                One::new(PeerId(9), Job::Answer(Default::default()), RmaProtocol::DirectWrite, 1 << 20);
             (long.remote, long.cq_data) = (Iovs::one(RmaIov { addr: 1, len: 2, key: 3 }), Some(4));
             (long.flying, long.theirs, long.first_key) = (5, Some(6), Some(7));
             (long.sent, long.window, long.orphan, long.in_data_queue) = (8, 9, true, true);
@@ -207,7 +208,7 @@ mod tests {
     fn a_brief_one_uses_one_line() {
         use std::mem::offset_of;
         assert_eq!(align_of::<One>(), 64);
-        for end in [offset_of!(One, result) + 16, offset_of!(One, worn) + 1, offset_of!(One, row) + 1] {
+        for end in [offset_of!(One, result) + 16, offset_of!(One, worn) + 1, offset_of!(One, protocol) + 1] {
             assert!(end <= 64, "{end}");
         }
     }

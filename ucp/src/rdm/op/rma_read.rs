@@ -3,7 +3,7 @@
 
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::io::{Fault, PeerId, Reg, Remote, WayIn};
+use crate::rdm::io::{PeerError, PeerId, Reg, Remote, RmaAddress};
 use crate::rdm::types::OpError;
 use crate::wire::{Iovs, MAX_IOV};
 
@@ -44,7 +44,7 @@ pub enum Stop {
     /// The sender shall send this one all the same.
     Declined,
     /// A read found the peer failed.
-    Fault(Fault),
+    PeerError(PeerError),
     /// The receive ends with this.
     Fail(OpError),
 }
@@ -76,11 +76,12 @@ impl Reading {
     }
 
     /// The way beside the wire that its owner has named, if any piece says of one.
-    pub fn way_in(&self) -> Option<WayIn> {
+    pub fn rma_address(&self) -> Option<RmaAddress> {
         if self.iov.count() < 2 {
             return None;
         }
-        let way: WayIn = self.iov.as_slice().iter().skip(1).copied().filter(|iov| iov.len == 0).collect();
+        let way: RmaAddress =
+            self.iov.as_slice().iter().skip(1).copied().filter(|iov| iov.len == 0).collect();
         (!way.is_empty()).then_some(way)
     }
 

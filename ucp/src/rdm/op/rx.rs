@@ -6,9 +6,9 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::io::PeerId;
 use crate::rdm::op::buf::RecvBuf;
 use crate::rdm::op::received_ranges::Cover;
-use crate::rdm::protocol::{Kind, Row};
+use crate::rdm::protocol::{Kind, Protocol};
 use crate::rdm::recv::held_packets::Held;
-use crate::rdm::recv::matching::{Pattern, Want};
+use crate::rdm::recv::matching::{MatchEntry, Pattern};
 use crate::rdm::types::{OpError, RecvStatus};
 
 /// What a message says about itself in its first packet.
@@ -23,10 +23,10 @@ pub struct Envelope {
     /// Its place in the sender's order.
     pub msg_id: u32,
     /// How it travels.
-    pub row: Row,
+    pub protocol: Protocol,
     /// Data for the completion.
     pub cq_data: Option<u64>,
-    /// The sender's id (LONGCTS, and every row that wants a RECEIPT).
+    /// The sender's id (LONGCTS, and every protocol that wants a RECEIPT).
     pub send_id: u32,
 }
 
@@ -60,7 +60,7 @@ pub struct RxOp {
     /// Returned with the completion.
     pub user: u64,
     /// Which messages match, and its place in the queue while none has.
-    pub want: Want,
+    pub want: MatchEntry,
     /// How far it is.
     pub state: RxState,
     /// Tagged or not.
@@ -87,11 +87,11 @@ pub struct Inflow {
 impl Inflow {
     /// Whether the sender waits for nothing: what is missing has been sent, or will be, unless it ends.
     pub fn needs_nothing_more(&self) -> bool {
-        match self.envelope.row.plain() {
-            Row::Medium => true,
-            Row::LongCts => self.envelope.len - self.cover.arrived() <= self.window,
+        match self.envelope.protocol.plain() {
+            Protocol::Medium => true,
+            Protocol::LongCts => self.envelope.len - self.cover.arrived() <= self.window,
             // What is read of it has been; the rest comes in packets.
-            Row::RuntRead => self.reading.is_none() && !self.nack,
+            Protocol::RuntRead => self.reading.is_none() && !self.nack,
             _ => false,
         }
     }
@@ -151,13 +151,13 @@ impl Parts {
 impl RxOp {
     /// A receive that has not matched, queued for what it wants.
     #[inline(always)]
-    pub fn posted(buf: RecvBuf, user: u64, want: Want, kind: Kind) -> RxOp {
+    pub fn posted(buf: RecvBuf, user: u64, want: MatchEntry, kind: Kind) -> RxOp {
         RxOp { buf, user, want, state: RxState::Posted, kind, role: Role::Single }
     }
 
     /// A receive of a message that is here, or has begun to come: no other will match.
     pub fn begun(buf: RecvBuf, user: u64, kind: Kind) -> RxOp {
-        RxOp::posted(buf, user, Want::new(Pattern::ANY), kind)
+        RxOp::posted(buf, user, MatchEntry::new(Pattern::ANY), kind)
     }
 
     /// Names what follows the message, once matched.

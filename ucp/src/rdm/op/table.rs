@@ -4,7 +4,7 @@
 use ucs::coll::slots::{LOWER, LOWER_EVEN, LOWER_ODD, SlotId, Slots};
 
 use crate::rdm::op::rx::RxOp;
-use crate::rdm::recv::matching::{Want, Wants};
+use crate::rdm::recv::matching::{MatchEntry, MatchStore};
 
 /// Names a pending send or receive. Sends and receives have separate tables: a send's id means nothing to
 /// `cancel_recv`.
@@ -28,13 +28,13 @@ pub fn place(receive: SlotId) -> u32 {
 }
 
 /// Queues ask for receives that they have been given, and that leave the table only after the queue.
-impl Wants for Receives<RxOp> {
+impl MatchStore for Receives<RxOp> {
     #[inline(always)]
-    fn want(&self, at: u32) -> &Want {
+    fn want(&self, at: u32) -> &MatchEntry {
         &self.at(at as usize).expect("a posted receive is in its table").want
     }
     #[inline(always)]
-    fn want_mut(&mut self, at: u32) -> &mut Want {
+    fn want_mut(&mut self, at: u32) -> &mut MatchEntry {
         &mut self.at_mut(at as usize).expect("a posted receive is in its table").want
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::rdm::io::{PeerId, Reg};
 use crate::rdm::op::buf::SendBuf;
-use crate::rdm::protocol::{Kind, Row, Sync};
+use crate::rdm::protocol::{Kind, Protocol, Sync};
 use crate::rdm::rails::rail_set::Mates;
 use crate::rdm::types::WireId;
 use crate::wire::MsgClass;
@@ -51,7 +51,7 @@ pub struct TxOp {
     /// The receiver's id, once its CTS has told it.
     pub recv_id: Option<u32>,
     /// How it is sent.
-    pub row: Row,
+    pub protocol: Protocol,
     /// When it is complete.
     pub sync: Sync,
     /// Registered for the receiver to read.

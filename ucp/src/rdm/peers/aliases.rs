@@ -81,7 +81,7 @@ impl Engine {
         }
         let kin = self.kin(Kind::Tagged);
         let other = |(other, peer): &(PeerId, &Peer)| {
-            *other != id && !peer.is_further() && kin.is_one_worker(*other, id)
+            *other != id && !peer.is_further_lane() && kin.is_one_worker(*other, id)
         };
         self.peers.iter().filter(other).map(|(other, _)| other).collect()
     }

@@ -4,7 +4,7 @@
 
 use crate::rdm::Engine;
 use crate::rdm::io::PeerId;
-use crate::rdm::protocol::Row;
+use crate::rdm::protocol::Protocol;
 use crate::rdm::stats::{PeerStats, RdmStats};
 use crate::wire::PktType;
 
@@ -56,7 +56,7 @@ impl Tally {
 
 /// What short messages are, to the counters.
 const TY: usize = PktType::EAGER_TAGRTM.0 as usize;
-const ROW: usize = Row::Eager as usize;
+const ROW: usize = Protocol::Eager as usize;
 
 impl RdmStats {
     fn add_sent(&mut self, sum: Sum) {

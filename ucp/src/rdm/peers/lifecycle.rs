@@ -2,15 +2,15 @@
 //! and the dispatch; never on the hot path but for `identify`.
 
 use crate::rdm::Engine;
-use crate::rdm::io::{Fault, PeerId, Source, Wire};
+use crate::rdm::io::{PeerError, PeerId, Source, Wire};
 use crate::rdm::op::rx::{Role, RxOp, RxState, Unexpected};
 use crate::rdm::op::table::place;
 use crate::rdm::peers::peer::{Part, Peer, Was};
-use crate::rdm::protocol::{Kind, Row};
+use crate::rdm::protocol::{Kind, Protocol};
 use crate::rdm::protocols::peer_error::GIVEN_UP;
-use crate::rdm::rma::args::Order;
-use crate::rdm::trace::{Event, Reason};
-use crate::rdm::types::{OpError, Out, PeerView, WireId};
+use crate::rdm::rma::args::PacketOrder;
+use crate::rdm::trace::{DropReason, TraceEvent};
+use crate::rdm::types::{EngineEvent, OpError, PeerView, WireId};
 use crate::wire::{Packet, RawAddr};
 use ucs::coll::slots::SlotId;
 use ucs::coll::window::seq_diff;
@@ -53,7 +53,7 @@ impl Engine {
         let peers = &self.peers;
         if let Some(old) = self.ident.insert(wire, from, new, |old| peers[old].addr.connid) {
             self.stats.rare.peers_displaced += 1;
-            self.events.push(Event::PeerDisplaced { old, new });
+            self.events.push(TraceEvent::PeerDisplaced { old, new });
         }
         new
     }
@@ -67,7 +67,7 @@ impl Engine {
         wire: WireId,
         from: Source,
         packet: &Packet<'_>,
-    ) -> Result<PeerId, Reason> {
+    ) -> Result<PeerId, DropReason> {
         if let Some(peer) = self.ident.current(wire, from)
             && packet.sender_connid().is_none_or(|connid| connid == self.peers[peer].addr.connid)
         {
@@ -84,7 +84,7 @@ impl Engine {
         wire: WireId,
         from: Source,
         packet: &Packet<'_>,
-    ) -> Result<PeerId, Reason> {
+    ) -> Result<PeerId, DropReason> {
         if let Some(connid) = packet.sender_connid()
             && let Some(peer) = self.ident.previous(wire, from, connid)
         {
@@ -95,19 +95,19 @@ impl Engine {
         }
         // [M2.4]
         let Some(addr) = packet.opts().and_then(|opts| opts.raw_addr) else {
-            return Err(Reason::UnknownSender);
+            return Err(DropReason::UnknownSender);
         };
         if self.peers.len() >= self.cfg.max_peers as usize {
-            return Err(Reason::NoPath);
+            return Err(DropReason::NoPath);
         }
         let peer = self.add_new(wire, addr, from);
         let connected = w.connect(peer, from, &addr);
-        if connected == Err(Fault::Unreachable) {
+        if connected == Err(PeerError::Unreachable) {
             self.remove_peer(w, peer);
-            return Err(Reason::NoPath);
+            return Err(DropReason::NoPath);
         }
         self.stats.rare.peers_found += 1;
-        self.events.push(Event::PeerFound(peer));
+        self.events.push(TraceEvent::PeerFound(peer));
         // It may have sent its messages, flushed and ended: there is no way back to it, but they have arrived.
         if let Err(fault) = connected {
             self.fail_peer(w, peer, fault);
@@ -117,7 +117,7 @@ impl Engine {
 
     /// The wire says that a peer has failed, and has handed over what came of it: all its operations end with the
     /// fault. Messages of it that are whole can still be received.
-    pub fn on_peer_fault<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: Fault) {
+    pub fn on_peer_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) {
         if self.peers.get(peer).is_some() {
             self.fading.retain(|&fading| fading != peer);
             self.silence(w, peer);
@@ -126,36 +126,36 @@ impl Engine {
     }
 
     /// A peer was asked whether it lives, and does not. The wire may have more of it to hand over: what needs an answer ends
-    /// now, the rest when the wire has been [quiet](Engine::on_quiet).
-    pub fn on_peer_dead<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: Fault) {
+    /// now, the rest when the wire has been [quiet](Engine::on_wire_drained).
+    pub fn on_keepalive_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) {
         if self.peers.get(peer).is_some() {
             self.fail_peer(w, peer, fault);
         }
     }
 
     /// The wire says that a peer has failed, but may have more of it to hand over: what needs an answer ends now, the rest when
-    /// the wire has been [quiet](Engine::on_quiet). But when nothing was sent to it but our HANDSHAKE, and nothing here
+    /// the wire has been [quiet](Engine::on_wire_drained). But when nothing was sent to it but our HANDSHAKE, and nothing here
     /// waits for it, that is forgotten: it said what it had to say, and has left. If it is heard again, it has not, and is
     /// greeted anew: it may be waiting for that.
     // [M10.2]
-    pub fn on_peer_lost<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault) {
+    pub fn on_send_error<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
         let Some(peer) = self.peers.get(id) else { return };
         // Its program's receive was shorter than our message: cut there, as any message is, and no end of the peer.
-        if fault == Fault::TOO_LONG && peer.was.contains(Was::HEADERLESS) {
+        if fault == PeerError::TOO_LONG && peer.was.contains(Was::HEADERLESS) {
             self.stats.rare.truncated += 1;
             return;
         }
         // What has come back may be a message that is complete here. A wire that keeps order hands nothing back.
-        let came_back = self.wires[usize::from(peer.wire.0)].order == Order::None;
-        if came_back && peer.was & (Was::SENT | Was::CUT_OFF) == Was::SENT && !peer.is_further() {
+        let came_back = self.wires[usize::from(peer.wire.0)].order == PacketOrder::None;
+        if came_back && peer.was & (Was::SENT | Was::CUT_OFF) == Was::SENT && !peer.is_further_lane() {
             self.lost.get_or_insert((id, fault));
         }
-        self.on_peer_silent(w, id, fault);
+        self.on_probe_error(w, id, fault);
         self.fails_owner(w, id, fault);
     }
 
     /// The same, found by a question, the failure of which says nothing about what was sent.
-    pub fn on_peer_silent<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault) {
+    pub fn on_probe_error<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
         let Some(peer) = self.peers.get(id) else { return };
         let only_shook = peer.was.intersection(Was::POSTED | Was::ASKED) == Was::POSTED;
         if only_shook && peer.outstanding == 0 && !self.is_awaited(id) {
@@ -169,18 +169,18 @@ impl Engine {
     /// The user is done with a peer, whatever it does and whichever lanes it comes by: what is under way ends, it is told as
     /// far as it can be, and nothing of it is heard any more. Messages and streams of it that have come can still be received,
     /// bodies of active messages cannot.
-    pub fn cut_off<W: Wire>(&mut self, w: &mut W, id: PeerId) {
+    pub fn force_close<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let lost = self.lost;
         let others = self.other_names(id);
-        self.cut_off_by(w, id, Fault::Gone);
-        others.into_iter().for_each(|other| self.cut_off_by(w, other, Fault::Gone));
+        self.cut_off_by(w, id, PeerError::Gone);
+        others.into_iter().for_each(|other| self.cut_off_by(w, other, PeerError::Gone));
         // What is given up is not lost.
         self.lost = lost;
     }
 
-    pub(in crate::rdm) fn cut_off_by<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault) {
-        self.give_up_all(w, id);
-        self.on_peer_fault(w, id, fault);
+    pub(in crate::rdm) fn cut_off_by<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
+        self.abort_all(w, id);
+        self.on_peer_error(w, id, fault);
         if self.peers.get(id).is_some() {
             self.peers[id].was |= Was::CUT_OFF;
             self.drop_all_unexpected(w, id, Kind::AmData);
@@ -206,7 +206,7 @@ impl Engine {
     }
 
     /// Somebody waits for what this peer sends in ways that the engine does not see: its loss is not forgotten.
-    pub fn count_on(&mut self, id: PeerId) {
+    pub fn mark_awaited(&mut self, id: PeerId) {
         if self.peers.get(id).is_some() {
             self.peers[id].was |= Was::ASKED;
         }
@@ -214,7 +214,7 @@ impl Engine {
 
     /// Why nothing of this peer can come any more, if so.
     #[cold]
-    pub fn silenced(&self, id: PeerId) -> Option<OpError> {
+    pub fn drain_error(&self, id: PeerId) -> Option<OpError> {
         let peer = self.peers.get(id)?;
         match peer.fault {
             Some(fault) => peer.was.contains(Was::SILENT).then_some(OpError::Peer(id, fault)),
@@ -223,16 +223,16 @@ impl Engine {
         }
     }
 
-    /// Whether [`Engine::on_quiet`] has anything to do. // HOT
+    /// Whether [`Engine::on_wire_drained`] has anything to do. // HOT
     #[inline(always)]
-    pub fn is_waiting_for_quiet(&self) -> bool {
+    pub fn is_draining(&self) -> bool {
         !self.fading.is_empty()
     }
 
     /// A wire has nothing to hand over: peers on it that have failed will not be heard any more, and messages of which
     /// a part is missing end.
     #[cold]
-    pub fn on_quiet<W: Wire>(&mut self, w: &mut W, wire: WireId) {
+    pub fn on_wire_drained<W: Wire>(&mut self, w: &mut W, wire: WireId) {
         let (silent, fading) =
             std::mem::take(&mut self.fading).into_iter().partition(|&id| self.peers[id].wire == wire);
         self.fading = fading;
@@ -252,19 +252,19 @@ impl Engine {
 
     /// Nothing can be sent to a peer any more. What it has sent may be on its way to us.
     #[cold]
-    pub(in crate::rdm) fn fail_peer<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault) {
+    pub(in crate::rdm) fn fail_peer<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
         self.fail(w, id, fault, Ends::NeedAnswer);
     }
 
     // [M10.1]
-    fn fail<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault, which: Ends) {
+    fn fail<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError, which: Ends) {
         let peer = &mut self.peers[id];
         if peer.was.intersects(Was::FAILED | Was::REMOVED) {
             // It is not there to be told so either.
             return self.forget_back_off(id);
         }
         let unfinished = peer.outstanding > 0 || peer.was.intersects(Was::UNACKED | Was::AWAY);
-        if unfinished && !peer.is_further() {
+        if unfinished && !peer.is_further_lane() {
             self.lost.get_or_insert((id, fault));
         }
         peer.was |= Was::FAILED;
@@ -276,13 +276,13 @@ impl Engine {
         let wire = peer.wire;
         self.lose_wire(wire, fault);
         self.stats.rare.peers_failed += 1;
-        self.events.push(Event::PeerFailed(id, fault));
+        self.events.push(TraceEvent::PeerFailed(id, fault));
         if fault.of_way() {
             self.say_lost(w, id);
         }
         self.end_ops(w, id, OpError::Peer(id, fault), which);
         self.drop_passed(id);
-        self.outs.push_back(Out::PeerFailed { peer: id, fault });
+        self.outs.push_back(EngineEvent::PeerFailed { peer: id, fault });
     }
 
     /// Forgets a peer: what is under way with it ends as cancelled. Whole messages of it can still be received; its
@@ -305,7 +305,9 @@ impl Engine {
 
     /// Ends the operations that need this peer, and drops what has come of messages that will not be whole.
     fn end_ops<W: Wire>(&mut self, w: &mut W, id: PeerId, error: OpError, which: Ends) {
-        let ends = |row: Row| which == Ends::All || !matches!(row, Row::Medium | Row::DcMedium);
+        let ends = |protocol: Protocol| {
+            which == Ends::All || !matches!(protocol, Protocol::Medium | Protocol::DcMedium)
+        };
         let sends: Vec<_> = self.tx.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
         sends.into_iter().for_each(|op| self.finish_tx(w, op, Err(error)));
         self.end_ones(w, id, error);
@@ -340,7 +342,7 @@ impl Engine {
 
         let is_broken = |held: &Unexpected| {
             let missing = held.cover.arrived() < held.envelope.len || held.reading.is_some();
-            held.envelope.from == id && missing && ends(held.envelope.row)
+            held.envelope.from == id && missing && ends(held.envelope.protocol)
         };
         let broken = self.unexpected.iter().filter(|(_, held)| is_broken(held));
         let mut broken: Vec<_> = broken.map(|(held, _)| held).collect();
@@ -421,21 +423,21 @@ impl Engine {
     }
 
     /// Why a peer is lost, if it is.
-    pub fn fault(&self, peer: PeerId) -> Option<Fault> {
+    pub fn peer_error(&self, peer: PeerId) -> Option<PeerError> {
         self.peers.get(peer)?.fault
     }
 
     /// The first peer that has failed, since this was last asked, with something of ours that had not ended, was not
     /// acknowledged, or came back. Not one that was cut off.
-    pub fn take_lost(&mut self) -> Option<(PeerId, Fault)> {
+    pub fn take_failed_peer(&mut self) -> Option<(PeerId, PeerError)> {
         self.lost.take()
     }
 
     /// True when everything sent to `peer` (to all, if `None`) has been acknowledged as far as its protocol asks, and
     /// nothing is owed to it.
-    pub fn idle(&self, peer: Option<PeerId>) -> bool {
+    pub fn is_flushed(&self, peer: Option<PeerId>) -> bool {
         match peer {
-            Some(id) => self.peers.get(id).is_none_or(Peer::is_idle) && !self.is_held_off(peer),
+            Some(id) => self.peers.get(id).is_none_or(Peer::is_idle) && !self.is_backed_off(peer),
             None => {
                 self.tx.is_empty()
                     && (self.one.is_empty() || !self.one.iter().any(|(_, one)| one.is_ours()))

@@ -10,9 +10,9 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::features::ReqHdr;
 use crate::rdm::flow::backoff::BackOff;
-use crate::rdm::io::{Fault, PeerId, Rdma, Source};
+use crate::rdm::io::{PeerError, PeerId, Rdma, Source};
 use crate::rdm::peers::counters::Tallies;
-use crate::rdm::rails::failover::Left;
+use crate::rdm::rails::failover::FailedLane;
 use crate::rdm::rails::rail_set::Mates;
 use crate::rdm::recv::reorder::Early;
 use crate::rdm::types::{PeerView, WireId};
@@ -96,7 +96,7 @@ pub struct Peer {
     /// Its feature word, once met.
     pub features: Features,
     /// Why it failed.
-    pub fault: Option<Fault>,
+    pub fault: Option<PeerError>,
     /// What waits.
     pub work: Option<Box<Work>>,
 }
@@ -129,7 +129,7 @@ pub struct Work {
     /// Lanes of which it has said that they are of the same worker.
     pub named: Mates<RawAddr>,
     /// The ways it has left because a NIC was lost, oldest first.
-    pub left: Mates<Left>,
+    pub left: Mates<FailedLane>,
     /// Operations of ours that ended when a way was lost, though it may have begun them.
     pub unsure: Vec<SlotId>,
     /// Messages of ours that it may be reading.
@@ -258,7 +258,7 @@ impl Peer {
     }
 
     /// Whether it is but a further lane of a peer: what it carries another can carry.
-    pub fn is_further(&self) -> bool {
+    pub fn is_further_lane(&self) -> bool {
         self.further_lane_of().is_some()
     }
 

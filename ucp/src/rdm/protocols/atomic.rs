@@ -6,42 +6,42 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::amo::{self, Elements, Form};
-use crate::rdm::io::{Fault, PeerId, Refused, Source, TxToken, Wire};
+use crate::rdm::io::{NotPosted, PeerError, PeerId, Source, TxToken, Wire};
 use crate::rdm::op::Scatter;
 use crate::rdm::op::rma_op::{Ack, Atomic, Job, One, OneState};
 use crate::rdm::op::rma_ops::Brief;
 use crate::rdm::peers::peer::{Ctl, Was};
-use crate::rdm::protocol::{Arrival, PktRow, Push, Room};
+use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, SendProgress};
 use crate::rdm::recv::reorder::Share;
-use crate::rdm::rma::args::{AtomicArgs, RmaRow};
+use crate::rdm::rma::args::{AtomicArgs, RmaProtocol};
 use crate::rdm::rma::mem::{Access, Spans};
-use crate::rdm::trace::Reason;
+use crate::rdm::trace::DropReason;
 use crate::rdm::types::{OpError, WireId};
 use crate::wire::ctl::AtomRsp;
 use crate::wire::rta::{Rta, RtaKind, Short};
 use crate::wire::{AtomicOp, Datatype, Packet, PktType, header_len};
 
-pub(in crate::rdm) const ROWS: [PktRow; 5] = [
+pub(in crate::rdm) const HANDLERS: [PacketHandler; 5] = [
     rta(PktType::WRITE_RTA),
     rta(PktType::DC_WRITE_RTA),
     rta(PktType::FETCH_RTA),
     rta(PktType::COMPARE_RTA),
-    PktRow { ty: PktType::ATOMRSP, room: Room::Atomic, order: None },
+    PacketHandler { ty: PktType::ATOMRSP, kind: HandlerKind::Atomic, order: None },
 ];
 
-const fn rta(ty: PktType) -> PktRow {
+const fn rta(ty: PktType) -> PacketHandler {
     // [M9.5]
-    PktRow { ty, room: Room::Atomic, order: Some(Share::Alone) }
+    PacketHandler { ty, kind: HandlerKind::Atomic, order: Some(Share::Alone) }
 }
 
 /// Sends the request at the head of its peer's queue.
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
-    let Some(one) = e.one.get(id) else { return Push::Out };
-    let Job::Atomic(what) = &one.job else { return Push::Out };
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(one) = e.one.get(id) else { return SendProgress::Done };
+    let Job::Atomic(what) = &one.job else { return SendProgress::Done };
     let to = one.peer;
-    let (kind, ty) = match (one.row, one.ack) {
-        (RmaRow::FetchAtomic, _) => (RtaKind::Fetch { recv_id: id.raw() }, PktType::FETCH_RTA),
-        (RmaRow::CompareAtomic, _) => (RtaKind::Compare { recv_id: id.raw() }, PktType::COMPARE_RTA),
+    let (kind, ty) = match (one.protocol, one.ack) {
+        (RmaProtocol::FetchAtomic, _) => (RtaKind::Fetch { recv_id: id.raw() }, PktType::FETCH_RTA),
+        (RmaProtocol::CompareAtomic, _) => (RtaKind::Compare { recv_id: id.raw() }, PktType::COMPARE_RTA),
         (_, Ack::No) => (RtaKind::Write, PktType::WRITE_RTA),
         _ => (RtaKind::DcWrite { send_id: id.raw() }, PktType::DC_WRITE_RTA),
     };
@@ -52,7 +52,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     let max = header_len(ty, one.remote.count(), &opts) + what.operands.len();
     let answer = AtomRsp::LEN as u64 + one.len;
     if max > w.mtu(to) || answer >= w.mtu(to) as u64 {
-        return Push::Fail(OpError::Invalid);
+        return SendProgress::Fail(OpError::Invalid);
     }
     let sent = w.send(to, max, TxToken::NONE, |slot| {
         let at = hdr.write(slot);
@@ -64,7 +64,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     }
     e.peers[to].next_tx = msg_id.wrapping_add(1);
     e.one_out(id);
-    Push::Out
+    SendProgress::Done
 }
 
 /// Asks now, in one packet, if that is simple: one piece, to a peer that has been met, and nothing waits before it. `None`,
@@ -86,7 +86,8 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     }
     // Once it is out, only the room for the old values is needed.
     a.result.as_ref().filter(|result| result.pieces() == 1)?;
-    let one = Brief { peer: to, user: a.user, row: RmaRow::FetchAtomic, ack: Ack::No, len: iov.len };
+    let one =
+        Brief { peer: to, user: a.user, protocol: RmaProtocol::FetchAtomic, ack: Ack::No, len: iov.len };
     let id = e.short_send(w, (PktType::FETCH_RTA, max), one, |recv_id, slot| {
         let at = Short { recv_id, ..hdr }.write(slot);
         at + a.operand.copy_to(0, &mut slot[at..])
@@ -128,8 +129,8 @@ pub(in crate::rdm) fn take<W: Wire>(
     }
     e.peers[peer].next_rx = hdr.msg_id.wrapping_add(1);
     e.count_taken(peer, PktType::FETCH_RTA);
-    e.stats.count_served(RmaRow::FetchAtomic, spans.len());
-    e.by_peer.served(peer, RmaRow::FetchAtomic, spans.len());
+    e.stats.count_served(RmaProtocol::FetchAtomic, spans.len());
+    e.by_peer.served(peer, RmaProtocol::FetchAtomic, spans.len());
     true
 }
 
@@ -156,34 +157,34 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 
 /// A peer asks us to compute. Its turn in the order is over, whatever comes of it.
 fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rta: &Rta, payload: &[u8]) {
-    let (form, row) = match rta.kind {
-        RtaKind::Write | RtaKind::DcWrite { .. } => (Form::Write, RmaRow::WriteAtomic),
-        RtaKind::Fetch { .. } => (Form::Fetch, RmaRow::FetchAtomic),
-        RtaKind::Compare { .. } => (Form::Compare, RmaRow::CompareAtomic),
+    let (form, protocol) = match rta.kind {
+        RtaKind::Write | RtaKind::DcWrite { .. } => (Form::Write, RmaProtocol::WriteAtomic),
+        RtaKind::Fetch { .. } => (Form::Fetch, RmaProtocol::FetchAtomic),
+        RtaKind::Compare { .. } => (Form::Compare, RmaProtocol::CompareAtomic),
     };
     let (Some(op), Some(ty)) = (rta.op(), rta.datatype()) else {
-        return e.refuse_request(w, a, Reason::Unsupported);
+        return e.refuse_request(w, a, DropReason::Unsupported);
     };
     // [M9.4]
     if !amo::has_form(op, form) || !amo::has_type(op, ty) {
-        return e.refuse_request(w, a, Reason::Unsupported);
+        return e.refuse_request(w, a, DropReason::Unsupported);
     }
     let Some(spans) = e.reach(w, a, &rta.rma_iov, Access::ATOMIC) else { return };
     let (len, work) = (spans.len(), Work { op, ty, spans: &spans, payload });
     if !work.is_sound(form) || (form != Form::Write && !work.has_room(w.mtu(a.peer))) {
-        return e.refuse_request(w, a, Reason::BadAccess);
+        return e.refuse_request(w, a, DropReason::BadAccess);
     }
     match rta.kind {
         RtaKind::Write => {
             work.compute(&mut []);
-            e.written(w, a.peer, row, len, None, None);
+            e.written(w, a.peer, protocol, len, None, None);
         }
         RtaKind::DcWrite { send_id } => {
             work.compute(&mut []);
-            e.written(w, a.peer, row, len, None, Some(send_id));
+            e.written(w, a.peer, protocol, len, None, Some(send_id));
         }
         RtaKind::Fetch { recv_id } | RtaKind::Compare { recv_id } => {
-            compute_and_answer(e, w, a, recv_id, row, &work);
+            compute_and_answer(e, w, a, recv_id, protocol, &work);
         }
     }
 }
@@ -238,7 +239,7 @@ fn compute_and_answer<W: Wire>(
     w: &mut W,
     a: &Arrival<'_>,
     recv_id: u32,
-    row: RmaRow,
+    protocol: RmaProtocol,
     work: &Work<'_>,
 ) {
     let len = work.spans.len();
@@ -249,7 +250,7 @@ fn compute_and_answer<W: Wire>(
         Answered::Lost(fault) => return e.fail_peer(w, a.peer, fault),
         Answered::No => {
             // Nothing is computed that could not be answered.
-            let mut one = One::new(a.peer, Job::Answer(Default::default()), row, len);
+            let mut one = One::new(a.peer, Job::Answer(Default::default()), protocol, len);
             one.theirs = Some(recv_id);
             let Some(id) = e.serve(w, a, one) else { return };
             let mut old = std::mem::take(&mut e.old);
@@ -264,8 +265,8 @@ fn compute_and_answer<W: Wire>(
             e.control(w, a.peer, Ctl::AtomRsp(id));
         }
     }
-    e.stats.count_served(row, len);
-    e.by_peer.served(a.peer, row, len);
+    e.stats.count_served(protocol, len);
+    e.by_peer.served(a.peer, protocol, len);
 }
 
 /// What came of an answer.
@@ -275,7 +276,7 @@ enum Answered {
     /// Nothing has happened.
     No,
     /// It is computed, but the peer is lost.
-    Lost(Fault),
+    Lost(PeerError),
 }
 
 /// Computes while the answer is written. A wire that takes nothing says so before. // HOT
@@ -294,7 +295,7 @@ fn send_answer<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, recv_id: u32, wor
     });
     match e.posted(to, PktType::ATOMRSP, sent) {
         Ok(()) => Answered::Yes,
-        Err(Refused::Fault(fault)) if computed => Answered::Lost(fault),
+        Err(NotPosted::Peer(fault)) if computed => Answered::Lost(fault),
         Err(_) => Answered::No,
     }
 }
@@ -305,7 +306,7 @@ pub(in crate::rdm) fn push_answer<W: Wire>(
     w: &mut W,
     to: PeerId,
     id: SlotId,
-) -> Result<(), Refused> {
+) -> Result<(), NotPosted> {
     let Some(One { job: Job::Answer(old), theirs, .. }) = e.one.get(id) else { return Ok(()) };
     let connid = Some(e.own(&e.peers[to]).connid);
     let hdr = AtomRsp { recv_id: theirs.unwrap_or(0), seg_length: old.bytes().len() as u64, connid };
@@ -329,18 +330,20 @@ fn on_answer(e: &mut Engine, a: &Arrival<'_>, hdr: &AtomRsp, payload: &[u8]) {
 
 /// Ends the atomic that these old values are for, if there is one. // HOT
 #[inline]
-fn settle(e: &mut Engine, peer: PeerId, hdr: &AtomRsp, payload: &[u8]) -> Result<(), Reason> {
+fn settle(e: &mut Engine, peer: PeerId, hdr: &AtomRsp, payload: &[u8]) -> Result<(), DropReason> {
     let id = SlotId::from_raw(hdr.recv_id);
     let one = match e.one.get_mut(id) {
         Some(one) if one.peer == peer && one.state == OneState::AllOut => one,
-        _ => return Err(Reason::BadId),
+        _ => return Err(DropReason::BadId),
     };
     let fits = payload.len() as u64 == one.len;
     match (&mut one.result, &mut one.job) {
         (Some(result), _) if fits => _ = result.put(0, payload),
         (None, Job::Atomic(Atomic { result: Some(result), .. })) if fits => result.put(0, payload),
-        (Some(_), _) | (None, Job::Atomic(Atomic { result: Some(_), .. })) => return Err(Reason::BadSegment),
-        _ => return Err(Reason::BadId),
+        (Some(_), _) | (None, Job::Atomic(Atomic { result: Some(_), .. })) => {
+            return Err(DropReason::BadSegment);
+        }
+        _ => return Err(DropReason::BadId),
     }
     e.finish_one(id, Ok(()));
     Ok(())

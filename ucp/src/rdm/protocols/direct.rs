@@ -5,21 +5,21 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::io::{Fault, PeerId, Posted, Refused, Reg, Remote, TxToken, Use, Wire};
+use crate::rdm::io::{NotPosted, PeerError, PeerId, Posted, Reg, RegAccess, Remote, TxToken, Wire};
 use crate::rdm::op::Piece;
 use crate::rdm::op::rma_op::{Ack, Job, One, OneState};
 use crate::rdm::peers::peer::Was;
-use crate::rdm::protocol::Push;
+use crate::rdm::protocol::SendProgress;
 use crate::rdm::rails::rail_set::{Striped, Way};
-use crate::rdm::rma::args::RmaRow;
+use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::types::{Emulation, OpError};
 use crate::wire::{PktType, header_len};
 
-pub(in crate::rdm) use crate::rdm::rma::args::COPIED as COPY;
+pub(in crate::rdm) use crate::rdm::rma::args::MAX_COPY as COPY;
 
 /// Why a stretch was not posted.
 enum Not {
-    Refused(Refused),
+    Posted(NotPosted),
     Unregistered,
 }
 
@@ -36,12 +36,12 @@ pub(in crate::rdm) fn takes_data<W: Wire>(e: &Engine, w: &W, one: &One) -> bool 
 }
 
 /// Posts the next stretch of the operation at the head of its peer's queue.
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
-    let Some(one) = e.one.get(id) else { return Push::Out };
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(one) = e.one.get(id) else { return SendProgress::Done };
     let to = one.peer;
     let wire = e.peers[to].wire;
     let rdma = e.wires[usize::from(wire.0)].rdma;
-    let max = if one.row == RmaRow::DirectWrite { rdma.write } else { rdma.read };
+    let max = if one.protocol == RmaProtocol::DirectWrite { rdma.write } else { rdma.read };
     if one.len > 0 && max == 0 {
         return by_packets(e, id);
     }
@@ -49,7 +49,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
         if let Some(one) = e.one.get_mut(id) {
             one.state = OneState::AllOut;
         }
-        return Push::Out;
+        return SendProgress::Done;
     }
     if one.state == OneState::Moving && one.wire != Some(wire) {
         // The key is another device's.
@@ -62,40 +62,42 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
         let posted = match post(e, w, id, max) {
             Ok(posted) => posted,
             Err(Not::Unregistered) => return start_over(e, w, id),
-            Err(Not::Refused(Refused::Fault(Fault::ACCESS))) => return Push::Fail(OpError::Access(to)),
-            Err(Not::Refused(refused)) => return refused.into(),
+            Err(Not::Posted(NotPosted::Peer(PeerError::ACCESS))) => {
+                return SendProgress::Fail(OpError::Access(to));
+            }
+            Err(Not::Posted(refused)) => return refused.into(),
         };
-        let Some(one) = e.one.get_mut(id) else { return Push::Out };
+        let Some(one) = e.one.get_mut(id) else { return SendProgress::Done };
         (one.state, one.wire) = (OneState::Moving, Some(wire));
         one.sent += posted.1 as u64;
         one.flying += u32::from(posted.0 == Posted::Pending);
         if one.sent < one.len {
-            return Push::Sent;
+            return SendProgress::Sent;
         }
     }
-    let Some(one) = e.one.get_mut(id) else { return Push::Out };
+    let Some(one) = e.one.get_mut(id) else { return SendProgress::Done };
     one.state = OneState::AllOut;
-    let (row, len, over, peer) = (one.row, one.len, one.flying == 0, one.peer);
-    e.stats.count_rma(row, len);
-    e.by_peer.asked(peer, row, len);
+    let (protocol, len, over, peer) = (one.protocol, one.len, one.flying == 0, one.peer);
+    e.stats.count_rma(protocol, len);
+    e.by_peer.asked(peer, protocol, len);
     if over {
         e.finish_one(id, Ok(()));
         e.release_regs(w);
     }
-    Push::Out
+    SendProgress::Done
 }
 
 /// Cuts the operation into pieces for several rails, which are posted from the queue of what goes on by turns; or it goes
 /// over one wire.
-fn start_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
-    let Some(one) = e.one.get_mut(id) else { return Push::Out };
+fn start_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(one) = e.one.get_mut(id) else { return SendProgress::Done };
     let (to, len, way, local) = (one.peer, one.len, way_of(one), local_of(one));
-    let (Some(mut stripes), Some(local)) = (one.stripes.take(), local) else { return Push::Sent };
+    let (Some(mut stripes), Some(local)) = (one.stripes.take(), local) else { return SendProgress::Sent };
     e.introduce_rails(w, to);
     let cut = e.cut_stripes(&mut stripes, (0, len), way, e.cfg.rma_chunk);
     if !cut || e.register_stripes(w, &mut stripes, way, local) < 2 {
         stripes.take_regs().for_each(|reg| w.release(reg));
-        return Push::Sent;
+        return SendProgress::Sent;
     }
     e.stats.rare.striped += 1;
     if let Some(one) = e.one.get_mut(id) {
@@ -104,11 +106,11 @@ fn start_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
         one.in_data_queue = true;
     }
     e.peers[to].work().grants.push_back(id);
-    Push::Out
+    SendProgress::Done
 }
 
 fn way_of(one: &One) -> Way {
-    if one.row == RmaRow::DirectWrite { Way::Write } else { Way::Read }
+    if one.protocol == RmaProtocol::DirectWrite { Way::Write } else { Way::Read }
 }
 
 /// The caller's memory, of which there is one piece.
@@ -122,32 +124,34 @@ fn local_of(one: &One) -> Option<Piece> {
 }
 
 /// Posts the next piece of an operation over several rails.
-pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
-    let Some(one) = e.one.get_mut(id) else { return Push::Out };
+pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(one) = e.one.get_mut(id) else { return SendProgress::Done };
     let (way, remote) = (way_of(one), one.remote.as_slice().first().map_or(0, |iov| iov.addr));
     if one.failed.is_some() {
         one.in_data_queue = false;
-        return Push::Out;
+        return SendProgress::Done;
     }
-    let (Some(local), Some(mut stripes)) = (local_of(one), one.stripes.take()) else { return Push::Out };
+    let (Some(local), Some(mut stripes)) = (local_of(one), one.stripes.take()) else {
+        return SendProgress::Done;
+    };
     let striped = e.post_stripe(w, &mut stripes, id, way, (local, remote));
-    let Some(one) = e.one.get_mut(id) else { return Push::Out };
+    let Some(one) = e.one.get_mut(id) else { return SendProgress::Done };
     let over = stripes.all_posted();
     one.stripes = Some(stripes);
     let push = match striped {
         Striped::Posted(how) => {
             one.flying += u32::from(how == Posted::Pending);
-            if over { Push::Out } else { Push::Sent }
+            if over { SendProgress::Done } else { SendProgress::Sent }
         }
-        Striped::Enough => Push::Out,
-        Striped::Full => Push::Full,
+        Striped::Enough => SendProgress::Done,
+        Striped::Full => SendProgress::Full,
         Striped::Lost(fault) => {
             one.failed.get_or_insert(OpError::Peer(one.peer, fault));
-            Push::Out
+            SendProgress::Done
         }
-        Striped::Failed(fault) => Push::Fail(OpError::Peer(one.peer, fault)),
+        Striped::Failed(fault) => SendProgress::Fail(OpError::Peer(one.peer, fault)),
     };
-    if matches!(push, Push::Sent | Push::Full) {
+    if matches!(push, SendProgress::Sent | SendProgress::Full) {
         return push;
     }
     one.in_data_queue = false;
@@ -160,23 +164,23 @@ pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotI
 fn settle_stripes(e: &mut Engine, id: SlotId) {
     let Some(one) = e.one.get(id) else { return };
     let over = one.stripes.as_ref().is_none_or(|stripes| stripes.all_posted());
-    let (row, len, failed, peer) = (one.row, one.len, one.failed, one.peer);
+    let (protocol, len, failed, peer) = (one.protocol, one.len, one.failed, one.peer);
     if one.flying > 0 || !over && failed.is_none() {
         return;
     }
     if failed.is_none() {
-        e.stats.count_rma(row, len);
-        e.by_peer.asked(peer, row, len);
+        e.stats.count_rma(protocol, len);
+        e.by_peer.asked(peer, protocol, len);
     }
     e.finish_one(id, failed.map_or(Ok(()), Err));
 }
 
 /// The device has ended a piece of operation `id`: it is done, or goes over another rail. A key that the target's device
 /// refuses ends the operation.
-fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: Result<(), Fault>) {
+fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: Result<(), PeerError>) {
     let Some(one) = e.one.get_mut(id) else { return };
     let (peer, orphan, Some(mut stripes)) = (one.peer, one.orphan, one.stripes.take()) else { return };
-    if result == Err(Fault::ACCESS) {
+    if result == Err(PeerError::ACCESS) {
         one.failed.get_or_insert(OpError::Access(peer));
     }
     let lost = e.end_stripe(w, &mut stripes, part, result);
@@ -199,10 +203,10 @@ fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: R
 
 /// Memory cannot be registered, now or ever: all of it goes by packets, once no part is under way. What the device has
 /// done already is done once more, with the same bytes.
-fn start_over<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
-    let Some(one) = e.one.get_mut(id) else { return Push::Out };
+fn start_over<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(one) = e.one.get_mut(id) else { return SendProgress::Done };
     if one.flying > 0 {
-        return Push::Full;
+        return SendProgress::Full;
     }
     (one.sent, one.state) = (0, OneState::Queued);
     one.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
@@ -210,19 +214,19 @@ fn start_over<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
 }
 
 /// Goes on by packets: the target knows the device's key there too.
-fn by_packets(e: &mut Engine, id: SlotId) -> Push {
+fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
     if e.cfg.emulation == Emulation::Refused {
-        return Push::Fail(OpError::Emulated);
+        return SendProgress::Fail(OpError::Emulated);
     }
     if let Some(one) = e.one.get_mut(id) {
         one.go_by_packets();
     }
-    Push::Sent
+    SendProgress::Sent
 }
 
 /// Hands one stretch to the device: what is contiguous at both ends, and at most `max` bytes. Answers how many.
 fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Posted, usize), Not> {
-    let gone = Not::Refused(Refused::Fault(Fault::NO_RDMA));
+    let gone = Not::Posted(NotPosted::Peer(PeerError::NO_RDMA));
     let Some(one) = e.one.get_mut(id) else { return Err(gone) };
     let (to, token) = (one.peer, TxToken::of(id.raw()));
     let (far, room) = far_at(one);
@@ -236,18 +240,19 @@ fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Pos
     if stretch.len() <= COPY && one.regs[n].is_none() && one.cq_data.is_none() {
         match copied(w, one, to, stretch, far, token) {
             Ok(posted) => return Ok((posted, stretch.len())),
-            Err(Refused::Fault(Fault::NO_RDMA)) => {}
-            Err(refused) => return Err(Not::Refused(refused)),
+            Err(NotPosted::Peer(PeerError::NO_RDMA)) => {}
+            Err(refused) => return Err(Not::Posted(refused)),
         }
     }
     if one.regs[n].is_none() {
-        let for_what = if matches!(one.job, Job::Get(_)) { Use::LOCAL_WRITE } else { Use::empty() };
+        let for_what =
+            if matches!(one.job, Job::Get(_)) { RegAccess::LOCAL_WRITE } else { RegAccess::empty() };
         let reg = w.register(e.peers[to].wire, piece, for_what).map_err(|_| Not::Unregistered)?;
         one.regs[n] = Some(reg);
     }
     let Some(reg) = &one.regs[n] else { return Err(gone) };
     let posted = in_place(w, one, to, stretch, reg, far, token);
-    posted.map(|posted| (posted, stretch.len())).map_err(Not::Refused)
+    posted.map(|posted| (posted, stretch.len())).map_err(Not::Posted)
 }
 
 /// By the wire's buffers. A write that the caller wants to see ended by the device has no such end.
@@ -258,14 +263,14 @@ fn copied<W: Wire>(
     stretch: Piece,
     far: Remote,
     token: TxToken,
-) -> Result<Posted, Refused> {
+) -> Result<Posted, NotPosted> {
     match &one.job {
         Job::Put(local) if one.ack != Ack::Wanted => {
             w.write_copy(to, stretch.len(), |slot| local.copy_to(one.sent as usize, slot), far)?;
             Ok(Posted::Done)
         }
         Job::Get(_) => w.read_copy(to, stretch, far, token),
-        _ => Err(Refused::Fault(Fault::NO_RDMA)),
+        _ => Err(NotPosted::Peer(PeerError::NO_RDMA)),
     }
 }
 
@@ -277,7 +282,7 @@ fn in_place<W: Wire>(
     reg: &Reg,
     far: Remote,
     token: TxToken,
-) -> Result<Posted, Refused> {
+) -> Result<Posted, NotPosted> {
     match one.job {
         // With a word for the target it is one stretch. [M8.10]
         Job::Put(_) => w.write(to, stretch, reg, far, one.cq_data.map(|word| word as u32), token),
@@ -323,7 +328,7 @@ pub(in crate::rdm) fn on_end<W: Wire>(
     w: &mut W,
     id: SlotId,
     part: u32,
-    result: Result<(), Fault>,
+    result: Result<(), PeerError>,
 ) {
     let Some(one) = e.one.get_mut(id) else { return };
     one.flying = one.flying.saturating_sub(1);
@@ -331,7 +336,7 @@ pub(in crate::rdm) fn on_end<W: Wire>(
         return on_piece(e, w, id, part, result);
     }
     let (peer, all_out) = (one.peer, one.state == OneState::AllOut);
-    if result == Err(Fault::NOT_READY) && one.cq_data.is_some() && !one.orphan {
+    if result == Err(PeerError::NOT_READY) && one.cq_data.is_some() && !one.orphan {
         return match e.cfg.emulation {
             Emulation::Allowed => not_ready(e, w, id),
             Emulation::Refused => {
@@ -341,7 +346,7 @@ pub(in crate::rdm) fn on_end<W: Wire>(
         };
     }
     if let Err(fault) = result {
-        let why = if fault == Fault::ACCESS { OpError::Access(peer) } else { OpError::Peer(peer, fault) };
+        let why = if fault == PeerError::ACCESS { OpError::Access(peer) } else { OpError::Peer(peer, fault) };
         one.failed.get_or_insert(why);
     }
     let (flying, failed, orphan) = (one.flying, one.failed, one.orphan);
@@ -356,7 +361,7 @@ pub(in crate::rdm) fn on_end<W: Wire>(
         _ => {}
     }
     if let (Err(fault), false) = (result, orphan)
-        && fault != Fault::ACCESS
+        && fault != PeerError::ACCESS
         && !e.outlives(peer, fault)
     {
         e.fail_peer(w, peer, fault);
@@ -367,7 +372,7 @@ pub(in crate::rdm) fn on_end<W: Wire>(
 /// Whether an operation that the device has failed is done once more, by packets: a NIC on its way is lost, the peer goes
 /// on over another, and the same bytes twice do no harm. A word for the target would come twice.
 // [M11.10]
-fn may_repeat(e: &Engine, id: SlotId, fault: Fault) -> bool {
+fn may_repeat(e: &Engine, id: SlotId, fault: PeerError) -> bool {
     let once = |one: &One| one.cq_data.is_none() && !one.orphan;
     e.one.get(id).is_some_and(|one| once(one) && e.outlives(one.peer, fault))
         && e.cfg.emulation == Emulation::Allowed

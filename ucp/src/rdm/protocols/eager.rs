@@ -4,28 +4,28 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::features::takes_classes;
-use crate::rdm::io::{Fill, Inward, PeerId, Refused, Wire};
-use crate::rdm::op::Body;
+use crate::rdm::features::supports_classes;
+use crate::rdm::io::{NotPosted, PacketWriter, PeerId, ReceiveSink, Wire};
+use crate::rdm::op::Payload;
 use crate::rdm::op::received_ranges::Cover;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::peers::aliases::Kin;
 use crate::rdm::peers::peer::{Peer, Was};
-use crate::rdm::protocol::{Arrival, Kind, PktRow, Push, Room, Row};
+use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler, Protocol, SendProgress};
 use crate::rdm::recv::reorder::Share;
-use crate::rdm::types::{OpError, Out, RecvStatus, SendArgs};
+use crate::rdm::types::{EngineEvent, OpError, RecvStatus, SendArgs};
 use crate::wire::rtm::{Eager, Rtm, Short};
 use crate::wire::{MsgClass, Packet, PktType};
 
-pub(in crate::rdm) const ROWS: [PktRow; 4] = [
-    row(PktType::EAGER_MSGRTM),
-    row(PktType::EAGER_TAGRTM),
-    row(PktType::DC_EAGER_MSGRTM),
-    row(PktType::DC_EAGER_TAGRTM),
+pub(in crate::rdm) const HANDLERS: [PacketHandler; 4] = [
+    handler(PktType::EAGER_MSGRTM),
+    handler(PktType::EAGER_TAGRTM),
+    handler(PktType::DC_EAGER_MSGRTM),
+    handler(PktType::DC_EAGER_TAGRTM),
 ];
 
-const fn row(ty: PktType) -> PktRow {
-    PktRow { ty, room: Room::Eager, order: Some(Share::Alone) }
+const fn handler(ty: PktType) -> PacketHandler {
+    PacketHandler { ty, kind: HandlerKind::Eager, order: Some(Share::Alone) }
 }
 
 /// A short tagged message. The peer, and not what its header has of it: so much less has to be kept until it is written.
@@ -37,7 +37,7 @@ struct ShortMessage<'a, B> {
     body: B,
 }
 
-impl<B: Body> Fill for ShortMessage<'_, B> {
+impl<B: Payload> PacketWriter for ShortMessage<'_, B> {
     // HOT
     #[inline(always)]
     fn fill(self, slot: &mut [u8]) -> usize {
@@ -51,7 +51,7 @@ impl<B: Body> Fill for ShortMessage<'_, B> {
 /// it. False, and nothing has happened: it is not, or there is no room. // HOT
 // [M4.1] [M4.2]
 #[inline(always)]
-pub(in crate::rdm) fn start_short<W: Wire, B: Body>(
+pub(in crate::rdm) fn start_short<W: Wire, B: Payload>(
     e: &mut Engine,
     w: &mut W,
     to: PeerId,
@@ -62,7 +62,7 @@ pub(in crate::rdm) fn start_short<W: Wire, B: Body>(
     // The first thing asked of a peer goes the general way, which notes that it was asked.
     let known = Was::POSTED | Was::ASKED | Was::SENT | Was::BY_CONNID;
     let simple = peer.was & (Was::BLOCKED | Was::REMOVED | known) == known;
-    if !simple || class != MsgClass::Message && !takes_classes(peer.features) {
+    if !simple || class != MsgClass::Message && !supports_classes(peer.features) {
         return false;
     }
     let max = Short::wire_len() + body.size();
@@ -86,10 +86,10 @@ pub(in crate::rdm) fn start<W: Wire>(
     to: PeerId,
     class: MsgClass,
     s: &SendArgs,
-) -> Option<Result<(), Refused>> {
+) -> Option<Result<(), NotPosted>> {
     let peer = &e.peers[to];
     let kind = Kind::of(s.tag, class);
-    let max = Row::Eager.header_len(kind, peer.hdr(), s.cq_data.is_some()) + s.buf.len();
+    let max = Protocol::Eager.header_len(kind, peer.hdr(), s.cq_data.is_some()) + s.buf.len();
     if max > w.mtu(to) {
         return None;
     }
@@ -108,22 +108,22 @@ pub(in crate::rdm) fn start<W: Wire>(
     if posted.is_ok() {
         let peer = &mut e.peers[to];
         peer.next_tx = peer.next_tx.wrapping_add(1);
-        e.stats.count_sent(Row::Eager, buf.len());
+        e.stats.count_sent(Protocol::Eager, buf.len());
         e.by_peer.of(to).tx_bytes += buf.len() as u64;
     }
     Some(posted)
 }
 
 /// Sends the op at the head of its peer's queue.
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
-    let Some(op) = e.tx.get(id) else { return Push::Out };
-    let (to, row, tag, buf) = (op.peer, op.row, op.tag, op.buf);
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(op) = e.tx.get(id) else { return SendProgress::Done };
+    let (to, protocol, tag, buf) = (op.peer, op.protocol, op.tag, op.buf);
     let peer = &e.peers[to];
-    let max = row.header_len(op.kind(), peer.hdr(), op.cq_data.is_some()) + buf.len();
+    let max = protocol.header_len(op.kind(), peer.hdr(), op.cq_data.is_some()) + buf.len();
     if max > w.mtu(to) {
-        return Push::Switch(Row::Medium.with(row.sync()));
+        return SendProgress::Switch(Protocol::Medium.with(protocol.sync()));
     }
-    let receipt = (row == Row::DcEager).then_some(id.raw());
+    let receipt = (protocol == Protocol::DcEager).then_some(id.raw());
     let msg_id = peer.next_tx;
     let hdr = Eager { msg_id, tag, receipt, opts: e.opts(peer, op.cq_data).of_class(op.class) };
     let plain = if receipt.is_some() { PktType::DC_EAGER_MSGRTM } else { PktType::EAGER_MSGRTM };
@@ -137,7 +137,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     }
     e.peers[to].next_tx = msg_id.wrapping_add(1);
     e.all_out(w, id);
-    Push::Out
+    SendProgress::Done
 }
 
 /// A whole message. // HOT
@@ -165,7 +165,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 /// another look. // HOT
 // [M5.1] [M11.2]
 #[inline(always)]
-pub(in crate::rdm) fn take<I: Inward>(
+pub(in crate::rdm) fn take<I: ReceiveSink>(
     e: &mut Engine,
     to: &mut I,
     from: PeerId,
@@ -182,7 +182,7 @@ pub(in crate::rdm) fn take<I: Inward>(
         let kind = Kind::of(Some(tag), hdr.class);
         if e.outs.is_empty()
             && e.queues[kind as usize].arrived.is_empty()
-            && to.hand_over(hdr.class, from, tag, payload)
+            && to.deliver(hdr.class, from, tag, payload)
         {
             return true;
         }
@@ -197,7 +197,7 @@ pub(in crate::rdm) fn take<I: Inward>(
             Some((room, user)) if len > room => {
                 e.stats.rare.truncated += 1;
                 let result = Err(OpError::Truncated { len: len as u64, room });
-                e.outs.push_back(Out::RecvDone { user, result });
+                e.outs.push_back(EngineEvent::RecvDone { user, result });
                 return true;
             }
             Some((_, user)) => user,
@@ -207,7 +207,7 @@ pub(in crate::rdm) fn take<I: Inward>(
     let status = RecvStatus { len, tag, from, cq_data: None };
     // Who waits for nothing but the end finds it where he looks; others are told in turn.
     if !to.received(user, status) {
-        e.outs.push_back(Out::RecvDone { user, result: Ok(status) });
+        e.outs.push_back(EngineEvent::RecvDone { user, result: Ok(status) });
     }
     true
 }
@@ -253,7 +253,7 @@ fn envelope(from: PeerId, rtm: &Rtm<'_>) -> Envelope {
         tag: rtm.tag.unwrap_or(0),
         from,
         msg_id: rtm.msg_id,
-        row: if rtm.receipt.is_some() { Row::DcEager } else { Row::Eager },
+        protocol: if rtm.receipt.is_some() { Protocol::DcEager } else { Protocol::Eager },
         cq_data: rtm.opts.cq_data,
         send_id: rtm.receipt.unwrap_or(0),
     }

@@ -2,18 +2,18 @@
 //! is sent once, before that packet is processed, or as soon as there is room. If it is lost, the next packet is a first one.
 
 use crate::rdm::Engine;
-use crate::rdm::features::{ReqHdr, ours, wants_headerless};
-use crate::rdm::io::{PeerId, Refused, Settled, Wire};
+use crate::rdm::features::{ReqHdr, ours, wants_user_qp};
+use crate::rdm::io::{Flushed, NotPosted, PeerId, Wire};
 use crate::rdm::peers::peer::{Peer, Was};
-use crate::rdm::protocol::{Arrival, PktRow, Room};
-use crate::rdm::trace::{Event, Reason};
+use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler};
+use crate::rdm::trace::{DropReason, TraceEvent};
 use crate::rdm::types::ReqLen;
 use crate::wire::{Features, Handshake, Packet, PktType, rtw};
 
-pub(in crate::rdm) const ROWS: [PktRow; 1] = [row(PktType::HANDSHAKE)];
+pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] = [handler(PktType::HANDSHAKE)];
 
-const fn row(ty: PktType) -> PktRow {
-    PktRow { ty, room: Room::Handshake, order: None }
+const fn handler(ty: PktType) -> PacketHandler {
+    PacketHandler { ty, kind: HandlerKind::Handshake, order: None }
 }
 
 /// The peer was heard for the first time, or for the first time since our HANDSHAKE was lost: we owe one.
@@ -26,14 +26,14 @@ pub(in crate::rdm) fn greet<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
     }
     match push(e, w, id) {
         Ok(()) => {}
-        Err(Refused::Full) => e.list(id),
+        Err(NotPosted::Full) => e.list(id),
         // A peer that left may have sent more before: that it cannot be greeted now is as good as a lost HANDSHAKE.
-        Err(Refused::Fault(fault)) => e.on_peer_lost(w, id, fault),
+        Err(NotPosted::Peer(fault)) => e.on_send_error(w, id, fault),
     }
 }
 
 /// Sends the HANDSHAKE that is owed.
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), Refused> {
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
     let peer = &e.peers[id];
     let wire = &e.wires[usize::from(peer.wire.0)];
     let mut word = ours(wire.rdma);
@@ -43,7 +43,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Re
     // [M5.12]
     word.set(Features::USER_RECV_QP, user_qp.is_some());
     // [M3.11]
-    word.set(Features::CONST_HDR_LEN, e.cfg.ask_for == ReqLen::Constant);
+    word.set(Features::CONST_HDR_LEN, e.cfg.req_len == ReqLen::Constant);
     word.remove(e.cfg.withhold);
     let mut hdr = Handshake::new(word, e.own(peer).connid, e.cfg.device_version);
     hdr.user_recv_qp = user_qp.filter(|_| word.contains(Features::USER_RECV_QP));
@@ -54,14 +54,14 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Re
 
 /// Calls for the peer's HANDSHAKE with an empty write, unless something was sent that will make it come anyway.
 // [M3.8]
-pub(in crate::rdm) fn trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), Refused> {
+pub(in crate::rdm) fn trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
     if e.peers[id].was.contains(Was::POSTED) {
         return Ok(());
     }
     push_trigger(e, w, id)
 }
 
-fn push_trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), Refused> {
+fn push_trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
     let hdr = rtw::Eager::trigger(*e.own(&e.peers[id]));
     let len = crate::wire::header_len(PktType::EAGER_RTW, 0, &hdr.opts);
     // It says nothing, so that its loss is none; it may be the loss of what went before.
@@ -74,7 +74,7 @@ fn push_trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), Re
 
 impl Engine {
     /// Whether something waits for a HANDSHAKE that this peer was given cause to send. It may have been lost: a
-    /// [nudge](Engine::nudge) brings another.
+    /// [nudge](Engine::send_keepalive) brings another.
     pub fn awaits_handshake(&self, peer: PeerId) -> bool {
         let asked = |peer: &Peer| peer.was & (Was::MET | Was::POSTED | Was::FAILED) == Was::POSTED;
         let untold = |peer: &Peer| peer.work.as_ref().is_some_and(|work| !work.untold.is_empty());
@@ -92,21 +92,21 @@ impl Engine {
     pub(in crate::rdm) fn is_unsettled<W: Wire>(&self, w: &mut W, id: PeerId) -> bool {
         let peer = &self.peers[id];
         let ended = peer.outstanding == 0 && !peer.was.contains(Was::AWAY);
-        peer.was.contains(Was::SENT) && !(ended && w.settle(id) == Settled::Now)
+        peer.was.contains(Was::SENT) && !(ended && w.flush_peer(id) == Flushed::Now)
     }
 
     /// Sends a peer an empty write, which says nothing: if the peer is dead, the wire will tell. For wires that cannot ask, and
     /// for peers whose [HANDSHAKE is awaited](Engine::awaits_handshake).
     /// False: no room.
-    pub fn nudge<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> bool {
+    pub fn send_keepalive<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> bool {
         if self.peers.get(peer).is_none_or(|peer| peer.was.contains(Was::FAILED)) {
             return true;
         }
         match push_trigger(self, w, peer) {
             Ok(()) => {}
-            Err(Refused::Full) => return false,
-            Err(Refused::Fault(fault)) if self.move_on(w, peer, fault) => {}
-            Err(Refused::Fault(fault)) => self.fail_peer(w, peer, fault),
+            Err(NotPosted::Full) => return false,
+            Err(NotPosted::Peer(fault)) if self.move_on(w, peer, fault) => {}
+            Err(NotPosted::Peer(fault)) => self.fail_peer(w, peer, fault),
         }
         true
     }
@@ -124,20 +124,20 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
             if peer.was.contains(Was::HEADERLESS) {
                 e.refuse_announced(w, a.peer);
             }
-            e.events.push(Event::Handshake(a.peer));
+            e.events.push(TraceEvent::Handshake(a.peer));
             e.tell_untold(w, a.peer);
             e.introduce_rails(w, a.peer);
             e.tell_lanes(w, a.peer);
             e.drive(w, a.peer);
         }
-        _ => e.drop_packet(a, Reason::Unsupported),
+        _ => e.drop_packet(a, DropReason::Unsupported),
     }
 }
 
 /// Where messages without headers go, if the peer takes no others. One that names no queue pair gets none.
 // [M5.10]
 fn learn_user_qp(peer: &mut Peer, shake: &Handshake) {
-    let wanted = wants_headerless(peer.features);
+    let wanted = wants_user_qp(peer.features);
     peer.was.set(Was::HEADERLESS, wanted);
     if wanted {
         peer.work().user_qp = shake.user_recv_qp;

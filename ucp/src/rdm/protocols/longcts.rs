@@ -11,16 +11,16 @@ use crate::rdm::op::rma_op::is_one;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::peer::Ctl;
-use crate::rdm::protocol::{Arrival, PktRow, Push, Room, Row};
+use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
 use crate::rdm::rails::striping::{Bulk, Granted};
 use crate::rdm::recv::reorder::{Share, Turn};
-use crate::rdm::trace::Reason;
+use crate::rdm::trace::DropReason;
 use crate::rdm::types::OpError;
 use crate::wire::ctl::{Cts, CtsData, CtsFor};
 use crate::wire::rtm::{LongCts, Rtm, RtmBody};
 use crate::wire::{Cause, Delivery, Packet, PktType};
 
-pub(in crate::rdm) const ROWS: [PktRow; 6] = [
+pub(in crate::rdm) const HANDLERS: [PacketHandler; 6] = [
     rtm(PktType::LONGCTS_MSGRTM),
     rtm(PktType::LONGCTS_TAGRTM),
     rtm(PktType::DC_LONGCTS_MSGRTM),
@@ -29,32 +29,32 @@ pub(in crate::rdm) const ROWS: [PktRow; 6] = [
     ctl(PktType::CTSDATA),
 ];
 
-const fn rtm(ty: PktType) -> PktRow {
-    PktRow { ty, room: Room::LongCts, order: Some(Share::Again) }
+const fn rtm(ty: PktType) -> PacketHandler {
+    PacketHandler { ty, kind: HandlerKind::LongCts, order: Some(Share::Again) }
 }
 
-const fn ctl(ty: PktType) -> PktRow {
-    PktRow { ty, room: Room::LongCts, order: None }
+const fn ctl(ty: PktType) -> PacketHandler {
+    PacketHandler { ty, kind: HandlerKind::LongCts, order: None }
 }
 
 /// Sends the first packet of the op at the head of its peer's queue.
 // [M5.4]
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
-    let Some(op) = e.tx.get(id) else { return Push::Out };
-    let (to, row, tag, buf) = (op.peer, op.row, op.tag, op.buf);
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(op) = e.tx.get(id) else { return SendProgress::Done };
+    let (to, protocol, tag, buf) = (op.peer, op.protocol, op.tag, op.buf);
     let peer = &e.peers[to];
-    let header = row.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
+    let header = protocol.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
     let capacity = w.mtu(to).saturating_sub(header);
     if buf.len() <= capacity {
         // The first packet must not be the whole message; an eager one holds at least as much.
-        return Push::Switch(Row::Eager.with(row.sync()));
+        return SendProgress::Switch(Protocol::Eager.with(protocol.sync()));
     }
     if capacity == 0 || window::data_per_packet(w.mtu(to)) == 0 {
-        return Push::Fail(OpError::Unsupported);
+        return SendProgress::Fail(OpError::Unsupported);
     }
     let msg_id = peer.next_tx;
-    let (plain, delivery) = match row {
-        Row::DcLongCts => (PktType::DC_LONGCTS_MSGRTM, Delivery::Complete),
+    let (plain, delivery) = match protocol {
+        Protocol::DcLongCts => (PktType::DC_LONGCTS_MSGRTM, Delivery::Complete),
         _ => (PktType::LONGCTS_MSGRTM, Delivery::Plain),
     };
     let hdr = LongCts {
@@ -81,13 +81,13 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
         op.sent = capacity;
         op.state = TxState::Granted;
     }
-    Push::Out
+    SendProgress::Done
 }
 
 /// Sends one packet of the grant of `id`. Only called once the peer's HANDSHAKE has arrived.
 // [M3.6]
-pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
-    let Some(op) = e.tx.get(id) else { return Push::Out };
+pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(op) = e.tx.get(id) else { return SendProgress::Done };
     let (to, buf, at_byte) = (op.peer, op.buf, op.sent);
     let granted = Granted {
         to,
@@ -98,23 +98,23 @@ pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) 
         bulk: Bulk::Message,
     };
     let Some(sent) = e.send_granted(w, granted, |slot| buf.copy_to(at_byte, slot)) else {
-        return Push::Fail(OpError::Unsupported);
+        return SendProgress::Fail(OpError::Unsupported);
     };
     let len = match e.sent_granted(w, to, sent) {
         Ok(len) => len,
         Err(push) => return push,
     };
-    let Some(op) = e.tx.get_mut(id) else { return Push::Out };
+    let Some(op) = e.tx.get_mut(id) else { return SendProgress::Done };
     op.sent += len;
     op.window -= len;
     if op.window > 0 {
-        return Push::Sent;
+        return SendProgress::Sent;
     }
     op.in_data_queue = false;
     if op.sent == buf.len() {
         e.all_out(w, id);
     }
-    Push::Out
+    SendProgress::Done
 }
 
 /// Any packet of this room.
@@ -131,7 +131,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
     let RtmBody::LongCts { msg_length, send_id, cause, .. } = rtm.body else { return };
     match (cause, a.turn) {
-        (Cause::Fresh, Turn::Past) => return e.drop_packet(a, Reason::Duplicate),
+        (Cause::Fresh, Turn::Past) => return e.drop_packet(a, DropReason::Duplicate),
         (Cause::Fresh, _) => {}
         (Cause::ReadNack, _) => return e.on_again(w, a, rtm, msg_length, send_id),
     }
@@ -165,10 +165,10 @@ fn on_cts<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
     }
     let op = match e.tx.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Granted && cts.of == CtsFor::Send => op,
-        _ => return e.drop_packet(a, Reason::BadId),
+        _ => return e.drop_packet(a, DropReason::BadId),
     };
     if cts.recv_length == 0 {
-        return e.drop_packet(a, Reason::BadWindow);
+        return e.drop_packet(a, DropReason::BadWindow);
     }
     // Replaces what was left, of which there is none from a peer that keeps to the rules.
     op.window = (op.buf.len() - op.sent).min(usize::try_from(cts.recv_length).unwrap_or(usize::MAX));
@@ -189,11 +189,11 @@ fn on_data<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &CtsData, p
     let moved = e.has_moved(a.peer);
     let (op, inflow) = match e.inflow(id) {
         Some((op, inflow)) if inflow.envelope.from == a.peer => (op, inflow),
-        _ => return e.drop_packet(a, Reason::BadId),
+        _ => return e.drop_packet(a, DropReason::BadId),
     };
     let (at, len, total) = (hdr.seg_offset, payload.len() as u64, inflow.envelope.len);
-    if inflow.envelope.row.plain() != Row::LongCts {
-        return e.drop_packet(a, Reason::BadId);
+    if inflow.envelope.protocol.plain() != Protocol::LongCts {
+        return e.drop_packet(a, DropReason::BadId);
     }
     if let Err(why) = window::admit(&mut inflow.cover, &mut inflow.window, total, at, len, moved) {
         return e.drop_packet(a, why);
@@ -213,7 +213,7 @@ fn envelope(from: PeerId, rtm: &Rtm<'_>, len: u64, send_id: u32) -> Envelope {
         tag: rtm.tag.unwrap_or(0),
         from,
         msg_id: rtm.msg_id,
-        row: if rtm.receipt.is_some() { Row::DcLongCts } else { Row::LongCts },
+        protocol: if rtm.receipt.is_some() { Protocol::DcLongCts } else { Protocol::LongCts },
         cq_data: rtm.opts.cq_data,
         send_id,
     }

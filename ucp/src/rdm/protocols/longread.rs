@@ -4,50 +4,51 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::io::{PeerId, Refused, Use, Wire};
+use crate::rdm::io::{NotPosted, PeerId, RegAccess, Wire};
 use crate::rdm::op::received_ranges::Cover;
 use crate::rdm::op::rma_op::is_one;
 use crate::rdm::op::rma_read::Reading;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::peer::{Ctl, Part};
-use crate::rdm::protocol::{Arrival, PktRow, Push, Room, Row, Sync};
+use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress, Sync};
 use crate::rdm::recv::reorder::{Share, Turn};
-use crate::rdm::trace::Reason;
+use crate::rdm::trace::DropReason;
 use crate::wire::ctl::Eor;
 use crate::wire::rtm::{LongRead, Rtm, RtmBody, RuntRead};
 use crate::wire::{Iovs, MAX_IOV, Packet, PktType, RmaIov};
 
-pub(in crate::rdm) const ROWS: [PktRow; 5] = [
-    row(PktType::LONGREAD_MSGRTM, Some(Share::Alone)),
-    row(PktType::LONGREAD_TAGRTM, Some(Share::Alone)),
-    row(PktType::RUNTREAD_MSGRTM, Some(Share::Shared)),
-    row(PktType::RUNTREAD_TAGRTM, Some(Share::Shared)),
-    row(PktType::EOR, None),
+pub(in crate::rdm) const HANDLERS: [PacketHandler; 5] = [
+    handler(PktType::LONGREAD_MSGRTM, Some(Share::Alone)),
+    handler(PktType::LONGREAD_TAGRTM, Some(Share::Alone)),
+    handler(PktType::RUNTREAD_MSGRTM, Some(Share::Shared)),
+    handler(PktType::RUNTREAD_TAGRTM, Some(Share::Shared)),
+    handler(PktType::EOR, None),
 ];
 
-const fn row(ty: PktType, order: Option<Share>) -> PktRow {
-    PktRow { ty, room: Room::LongRead, order }
+const fn handler(ty: PktType, order: Option<Share>) -> PacketHandler {
+    PacketHandler { ty, kind: HandlerKind::LongRead, order }
 }
 
 /// Sends the next packet of the op at the head of its peer's queue.
 // [M3.7]
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
-    let Some(op) = e.tx.get(id) else { return Push::Out };
-    let (to, row, buf, state, sync) = (op.peer, op.row, op.buf, op.state, op.sync);
-    let eager = Row::Eager.with(sync);
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(op) = e.tx.get(id) else { return SendProgress::Done };
+    let (to, protocol, buf, state, sync) = (op.peer, op.protocol, op.buf, op.state, op.sync);
+    let eager = Protocol::Eager.with(sync);
     let one = eager.header_len(op.kind(), e.peers[to].hdr(), op.cq_data.is_some()) + buf.len() <= w.mtu(to);
-    let instead = Push::Switch(if one { eager } else { Row::LongCts.with(sync) });
+    let instead = SendProgress::Switch(if one { eager } else { Protocol::LongCts.with(sync) });
     if state == TxState::Queued {
-        if !e.may_be_read(to, Row::LongRead) || buf.is_empty() {
+        if !e.may_be_read(to, Protocol::LongRead) || buf.is_empty() {
             return instead;
         }
-        if row == Row::RuntRead && !(e.may_be_read(to, row) && may_runt(e, to, id, buf.len())) {
-            return Push::Switch(Row::LongRead);
+        if protocol == Protocol::RuntRead && !(e.may_be_read(to, protocol) && may_runt(e, to, id, buf.len()))
+        {
+            return SendProgress::Switch(Protocol::LongRead);
         }
     }
-    let header = row.header_len(op.kind(), e.peers[to].hdr(), op.cq_data.is_some());
-    // Room for what names the memory, and for a byte.
+    let header = protocol.header_len(op.kind(), e.peers[to].hdr(), op.cq_data.is_some());
+    // HandlerKind for what names the memory, and for a byte.
     let room = w.mtu(to).saturating_sub(header + 1) / RmaIov::LEN;
     if room == 0 {
         return instead;
@@ -55,11 +56,11 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     // What lies in several pieces is sent, which gathers it.
     let Some(piece) = buf.piece() else { return instead };
     let wire = e.peers[to].wire;
-    let Some(op) = e.tx.get_mut(id) else { return Push::Out };
+    let Some(op) = e.tx.get_mut(id) else { return SendProgress::Done };
     let key = match &op.reg {
         Some(reg) => reg.key,
         // [M7.8]
-        None => match w.register(wire, piece, Use::REMOTE_READ) {
+        None => match w.register(wire, piece, RegAccess::REMOTE_READ) {
             Ok(reg) => {
                 let key = reg.key;
                 op.reg = Some(reg);
@@ -69,7 +70,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
             Err(_) => return instead,
         },
     };
-    let way = e.tx.get(id).and_then(|op| w.way_in(op.reg.as_ref()?));
+    let way = e.tx.get(id).and_then(|op| w.rma_address(op.reg.as_ref()?));
     let iov = RmaIov { addr: piece.ptr() as u64, len: piece.len() as u64, key };
     let iov = match way {
         Some(_) if room < MAX_IOV => return instead,
@@ -78,8 +79,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
         None => e.offer_rails(w, id, iov),
     };
     let header = header + iov.wire_len();
-    match row {
-        Row::RuntRead => push_runt(e, w, id, iov, header, w.mtu(to) - header),
+    match protocol {
+        Protocol::RuntRead => push_runt(e, w, id, iov, header, w.mtu(to) - header),
         _ => push_whole(e, w, id, iov, header),
     }
 }
@@ -92,8 +93,8 @@ fn may_runt(e: &Engine, to: PeerId, id: SlotId, len: usize) -> bool {
     exposed == own && e.cfg.runt_size > 0 && e.cfg.runt_size < len
 }
 
-fn push_whole<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, read_iov: Iovs, max: usize) -> Push {
-    let Some(op) = e.tx.get(id) else { return Push::Out };
+fn push_whole<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, read_iov: Iovs, max: usize) -> SendProgress {
+    let Some(op) = e.tx.get(id) else { return SendProgress::Done };
     let (to, tag) = (op.peer, op.tag);
     let peer = &e.peers[to];
     let hdr = LongRead {
@@ -113,7 +114,7 @@ fn push_whole<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, read_iov: Iovs, ma
         op.msg_id = hdr.msg_id;
         op.state = TxState::Exposed;
     }
-    Push::Out
+    SendProgress::Done
 }
 
 fn push_runt<W: Wire>(
@@ -123,9 +124,9 @@ fn push_runt<W: Wire>(
     read_iov: Iovs,
     header: usize,
     capacity: usize,
-) -> Push {
+) -> SendProgress {
     let runt = e.cfg.runt_size;
-    let Some(op) = e.tx.get(id) else { return Push::Out };
+    let Some(op) = e.tx.get(id) else { return SendProgress::Done };
     let (to, tag, buf, at_byte, first) = (op.peer, op.tag, op.buf, op.sent, op.state == TxState::Queued);
     let peer = &e.peers[to];
     let len = (runt - at_byte).min(capacity);
@@ -150,20 +151,20 @@ fn push_runt<W: Wire>(
     if first {
         e.peers[to].next_tx = hdr.msg_id.wrapping_add(1);
     }
-    let Some(op) = e.tx.get_mut(id) else { return Push::Out };
+    let Some(op) = e.tx.get_mut(id) else { return SendProgress::Done };
     op.msg_id = hdr.msg_id;
     op.sent += len;
     if first {
         op.state = TxState::Sending;
     }
     if op.sent < runt {
-        return Push::Sent;
+        return SendProgress::Sent;
     }
     match op.state {
         TxState::Ended => e.read_out(w, id),
         _ => op.state = TxState::Exposed,
     }
-    Push::Out
+    SendProgress::Done
 }
 
 /// Any packet of this room.
@@ -176,12 +177,12 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 }
 
 fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
-    let (row, len, send_id, at, runt, iov) = match rtm.body {
+    let (protocol, len, send_id, at, runt, iov) = match rtm.body {
         RtmBody::LongRead { msg_length, send_id, read_iov } => {
-            (Row::LongRead, msg_length, send_id, 0, 0, read_iov)
+            (Protocol::LongRead, msg_length, send_id, 0, 0, read_iov)
         }
         RtmBody::RuntRead { msg_length, send_id, seg_offset, runt_length, read_iov } => {
-            (Row::RuntRead, msg_length, send_id, seg_offset, runt_length, read_iov)
+            (Protocol::RuntRead, msg_length, send_id, seg_offset, runt_length, read_iov)
         }
         _ => return,
     };
@@ -190,25 +191,25 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
     }
     // [M7.10]
     if iov.total().is_none_or(|total| total < len) {
-        return e.drop_packet(a, Reason::BadSegment);
+        return e.drop_packet(a, DropReason::BadSegment);
     }
     let envelope = Envelope {
         len,
         tag: rtm.tag.unwrap_or(0),
         from: a.peer,
         msg_id: rtm.msg_id,
-        row,
+        protocol,
         cq_data: rtm.opts.cq_data,
         send_id,
     };
     let mut cover = Cover::new();
     cover.add(at, rtm.payload.len() as u64);
     // A message whose head is all of it is not read.
-    let reading = match runt == len && row == Row::RuntRead {
+    let reading = match runt == len && protocol == Protocol::RuntRead {
         true => None,
         false => match e.readings.insert(Reading::new(a.peer, iov, runt)) {
             Ok(reading) => Some(reading),
-            Err(_) => return e.drop_packet(a, Reason::NoRoom),
+            Err(_) => return e.drop_packet(a, DropReason::NoRoom),
         },
     };
     let (missing, whole) = (cover.arrived() < runt, reading.is_none() && cover.arrived() == len);
@@ -255,15 +256,16 @@ fn on_further<W: Wire>(
     let len = rtm.payload.len() as u64;
     let part = e.peers[a.peer].work.as_ref().and_then(|work| work.parts.get(&rtm.msg_id).copied());
     if !runt_agrees(e, part, runt) {
-        return e.drop_packet(a, Reason::BadSegment);
+        return e.drop_packet(a, DropReason::BadSegment);
     }
     let head_over = match part {
-        None => return e.drop_packet(a, Reason::Duplicate),
-        Some(_) if len == 0 => return e.drop_packet(a, Reason::BadSegment),
+        None => return e.drop_packet(a, DropReason::Duplicate),
+        Some(_) if len == 0 => return e.drop_packet(a, DropReason::BadSegment),
         Some(Part::Rx(id)) => {
             let fits = match e.inflow(id) {
                 Some((op, inflow)) => {
-                    let fits = inflow.envelope.row == Row::RuntRead && inflow.envelope.len == msg_length;
+                    let fits =
+                        inflow.envelope.protocol == Protocol::RuntRead && inflow.envelope.len == msg_length;
                     let fits = fits && inflow.cover.add(at, len);
                     if fits {
                         op.buf.put(at, rtm.payload);
@@ -273,7 +275,7 @@ fn on_further<W: Wire>(
                 None => None,
             };
             let Some((arrived, envelope, reading, nack)) = fits else {
-                return e.drop_packet(a, Reason::BadSegment);
+                return e.drop_packet(a, DropReason::BadSegment);
             };
             if arrived == msg_length {
                 e.finish_rx(w, id, &envelope);
@@ -288,10 +290,12 @@ fn on_further<W: Wire>(
         }
         Some(Part::Held(_)) if !e.may_keep(a, rtm) => return,
         Some(Part::Held(id)) => {
-            let Some(held) = e.unexpected.get_mut(id) else { return e.drop_packet(a, Reason::BadSegment) };
-            let fits = held.envelope.row == Row::RuntRead && held.envelope.len == msg_length;
+            let Some(held) = e.unexpected.get_mut(id) else {
+                return e.drop_packet(a, DropReason::BadSegment);
+            };
+            let fits = held.envelope.protocol == Protocol::RuntRead && held.envelope.len == msg_length;
             if !fits || !held.cover.add(at, len) {
-                return e.drop_packet(a, Reason::BadSegment);
+                return e.drop_packet(a, DropReason::BadSegment);
             }
             held.parts.push(at, e.hold.keep_part(rtm.payload));
             held.cover.arrived() == runt
@@ -322,15 +326,17 @@ fn on_eor<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, eor: &Eor) {
     match e.tx.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Exposed => {
             if let Some(reg) = &op.reg {
-                w.offer_answered(a.peer, reg, op.buf.len(), true);
+                w.on_offer_result(a.peer, reg, op.buf.len(), true);
             }
             e.read_out(w, id);
         }
         // Packets of the head still wait for room: the read has overtaken them.
-        Some(op) if op.peer == a.peer && op.row == Row::RuntRead && op.state == TxState::Sending => {
+        Some(op)
+            if op.peer == a.peer && op.protocol == Protocol::RuntRead && op.state == TxState::Sending =>
+        {
             op.state = TxState::Ended;
         }
-        _ => e.drop_packet(a, Reason::BadId),
+        _ => e.drop_packet(a, DropReason::BadId),
     }
 }
 
@@ -341,7 +347,7 @@ pub(in crate::rdm) fn push_eor<W: Wire>(
     to: PeerId,
     send_id: u32,
     recv_id: u32,
-) -> Result<(), Refused> {
+) -> Result<(), NotPosted> {
     let hdr = Eor { send_id, recv_id, connid: Some(e.own(&e.peers[to]).connid) };
     e.post(w, to, PktType::EOR, Eor::LEN, |slot| hdr.write(slot))
 }
@@ -350,9 +356,9 @@ impl Engine {
     /// A message that was read is over.
     fn read_out<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some(op) = self.tx.get(id) else { return };
-        let (row, len, to) = (op.row, op.buf.len(), op.peer);
-        debug_assert!(row.sync() == Sync::No);
-        self.stats.count_sent(row, len);
+        let (protocol, len, to) = (op.protocol, op.buf.len(), op.peer);
+        debug_assert!(protocol.sync() == Sync::No);
+        self.stats.count_sent(protocol, len);
         self.by_peer.of(to).tx_bytes += len as u64;
         self.finish_tx(w, id, Ok(()));
     }

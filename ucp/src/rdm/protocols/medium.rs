@@ -9,22 +9,22 @@ use crate::rdm::op::received_ranges::Cover;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::peer::{Part, Was};
-use crate::rdm::protocol::{Arrival, PktRow, Push, Room, Row};
+use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
 use crate::rdm::recv::reorder::{Share, Turn};
-use crate::rdm::trace::Reason;
+use crate::rdm::trace::DropReason;
 use crate::rdm::types::OpError;
 use crate::wire::rtm::{Medium, Rtm, RtmBody};
 use crate::wire::{Packet, PktType};
 
-pub(in crate::rdm) const ROWS: [PktRow; 4] = [
-    row(PktType::MEDIUM_MSGRTM),
-    row(PktType::MEDIUM_TAGRTM),
-    row(PktType::DC_MEDIUM_MSGRTM),
-    row(PktType::DC_MEDIUM_TAGRTM),
+pub(in crate::rdm) const HANDLERS: [PacketHandler; 4] = [
+    handler(PktType::MEDIUM_MSGRTM),
+    handler(PktType::MEDIUM_TAGRTM),
+    handler(PktType::DC_MEDIUM_MSGRTM),
+    handler(PktType::DC_MEDIUM_TAGRTM),
 ];
 
-const fn row(ty: PktType) -> PktRow {
-    PktRow { ty, room: Room::Medium, order: Some(Share::Shared) }
+const fn handler(ty: PktType) -> PacketHandler {
+    PacketHandler { ty, kind: HandlerKind::Medium, order: Some(Share::Shared) }
 }
 
 /// Bytes of the next packet: what is left is spread evenly over the packets it needs, in multiples of 8.
@@ -35,19 +35,19 @@ fn segment(left: usize, capacity: usize) -> usize {
 }
 
 /// Sends the next packet of the op at the head of its peer's queue.
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
-    let Some(op) = e.tx.get(id) else { return Push::Out };
-    let (to, row, tag, buf, at_byte) = (op.peer, op.row, op.tag, op.buf, op.sent);
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(op) = e.tx.get(id) else { return SendProgress::Done };
+    let (to, protocol, tag, buf, at_byte) = (op.peer, op.protocol, op.tag, op.buf, op.sent);
     let peer = &e.peers[to];
-    let header = row.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
+    let header = protocol.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
     let capacity = w.mtu(to).saturating_sub(header);
     if capacity == 0 {
-        return Push::Fail(OpError::Unsupported);
+        return SendProgress::Fail(OpError::Unsupported);
     }
     let len = segment(buf.len() - at_byte, capacity);
     let first = op.state == TxState::Queued;
     let msg_id = if first { peer.next_tx } else { op.msg_id };
-    let receipt = (row == Row::DcMedium).then_some(id.raw());
+    let receipt = (protocol == Protocol::DcMedium).then_some(id.raw());
     let hdr = Medium {
         msg_id,
         tag,
@@ -68,15 +68,15 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     if first {
         e.peers[to].next_tx = msg_id.wrapping_add(1);
     }
-    let Some(op) = e.tx.get_mut(id) else { return Push::Out };
+    let Some(op) = e.tx.get_mut(id) else { return SendProgress::Done };
     op.msg_id = msg_id;
     op.state = TxState::Sending;
     op.sent += len;
     if op.sent < buf.len() {
-        return Push::Sent;
+        return SendProgress::Sent;
     }
     e.all_out(w, id);
-    Push::Out
+    SendProgress::Done
 }
 
 /// One packet of a message, the first to come or a further one.
@@ -133,13 +133,13 @@ fn on_further<W: Wire>(
     let len = rtm.payload.len() as u64;
     let whole = match part {
         None if e.peers[a.peer].was.contains(Was::FAILED) => return e.drop_of_failed(a),
-        None => return e.drop_packet(a, Reason::Duplicate),
+        None => return e.drop_packet(a, DropReason::Duplicate),
         // Kept, it would cost memory that no length bounds.
-        Some(_) if len == 0 => return e.drop_packet(a, Reason::BadSegment),
+        Some(_) if len == 0 => return e.drop_packet(a, DropReason::BadSegment),
         Some(Part::Rx(id)) => {
-            let Some((op, inflow)) = e.inflow(id) else { return e.drop_packet(a, Reason::BadSegment) };
+            let Some((op, inflow)) = e.inflow(id) else { return e.drop_packet(a, DropReason::BadSegment) };
             if inflow.envelope.len != msg_length || !inflow.cover.add(seg_offset, len) {
-                return e.drop_packet(a, Reason::BadSegment);
+                return e.drop_packet(a, DropReason::BadSegment);
             }
             op.buf.put(seg_offset, rtm.payload);
             let (whole, envelope) = (inflow.cover.arrived() == msg_length, inflow.envelope);
@@ -150,9 +150,11 @@ fn on_further<W: Wire>(
         }
         Some(Part::Held(_)) if !e.may_keep(a, rtm) => return,
         Some(Part::Held(id)) => {
-            let Some(held) = e.unexpected.get_mut(id) else { return e.drop_packet(a, Reason::BadSegment) };
+            let Some(held) = e.unexpected.get_mut(id) else {
+                return e.drop_packet(a, DropReason::BadSegment);
+            };
             if held.envelope.len != msg_length || !held.cover.add(seg_offset, len) {
-                return e.drop_packet(a, Reason::BadSegment);
+                return e.drop_packet(a, DropReason::BadSegment);
             }
             held.parts.push(seg_offset, e.hold.keep_part(rtm.payload));
             held.cover.arrived() == msg_length
@@ -169,7 +171,7 @@ fn envelope(from: PeerId, rtm: &Rtm<'_>, len: u64) -> Envelope {
         tag: rtm.tag.unwrap_or(0),
         from,
         msg_id: rtm.msg_id,
-        row: if rtm.receipt.is_some() { Row::DcMedium } else { Row::Medium },
+        protocol: if rtm.receipt.is_some() { Protocol::DcMedium } else { Protocol::Medium },
         cq_data: rtm.opts.cq_data,
         send_id: rtm.receipt.unwrap_or(0),
     }

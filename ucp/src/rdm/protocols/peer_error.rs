@@ -5,25 +5,25 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::features::{ReqHdr, takes_errors};
-use crate::rdm::io::{Fault, PeerId, Refused, Wire};
+use crate::rdm::features::{ReqHdr, supports_peer_error};
+use crate::rdm::io::{NotPosted, PeerError, PeerId, Wire};
 use crate::rdm::op::OpId;
 use crate::rdm::op::rma_op::{Job, OneState, is_one};
 use crate::rdm::op::rx::Unexpected;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::peer::{Ctl, Part, Was};
-use crate::rdm::protocol::{Arrival, Kind, PktRow, Room};
+use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler};
 use crate::rdm::recv::reorder::{Turn, turn};
-use crate::rdm::trace::Reason;
+use crate::rdm::trace::DropReason;
 use crate::rdm::types::OpError;
-use crate::wire::ctl::{ErrorRef, PeerError};
+use crate::wire::ctl::{self, ErrorRef};
 use crate::wire::rta::RtaKind;
 use crate::wire::rtm::RtmBody;
 use crate::wire::rtw::RtwBody;
 use crate::wire::{Packet, PktType};
 
-pub(in crate::rdm) const ROWS: [PktRow; 1] =
-    [PktRow { ty: PktType::PEER_ERROR, room: Room::PeerError, order: None }];
+pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
+    [PacketHandler { ty: PktType::PEER_ERROR, kind: HandlerKind::PeerError, order: None }];
 
 /// libfabric's code for memory that a request may not reach.
 const NO_ACCESS: u32 = 4111;
@@ -44,9 +44,9 @@ pub(in crate::rdm) fn push<W: Wire>(
     to: PeerId,
     what: ErrorRef,
     code: u32,
-) -> Result<(), Refused> {
-    let hdr = PeerError { what, prov_errno: code, connid: Some(e.own(&e.peers[to]).connid) };
-    e.post(w, to, PktType::PEER_ERROR, PeerError::LEN, |slot| hdr.write(slot))?;
+) -> Result<(), NotPosted> {
+    let hdr = ctl::PeerError { what, prov_errno: code, connid: Some(e.own(&e.peers[to]).connid) };
+    e.post(w, to, PktType::PEER_ERROR, ctl::PeerError::LEN, |slot| hdr.write(slot))?;
     e.stats.rare.errors_sent += 1;
     Ok(())
 }
@@ -65,7 +65,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     };
     match known {
         true => e.stats.rare.errors_received += 1,
-        false => e.drop_packet(a, Reason::BadId),
+        false => e.drop_packet(a, DropReason::BadId),
     }
 }
 
@@ -110,7 +110,7 @@ impl Engine {
             if waits {
                 peer.work().untold.push((what, code));
             }
-        } else if takes_errors(peer.features) {
+        } else if supports_peer_error(peer.features) {
             self.control(w, to, Ctl::Error { what, code });
         }
     }
@@ -120,7 +120,7 @@ impl Engine {
     pub(in crate::rdm) fn tell_untold<W: Wire>(&mut self, w: &mut W, to: PeerId) {
         let Some(work) = &mut self.peers[to].work else { return };
         let untold = std::mem::take(&mut work.untold);
-        if takes_errors(self.peers[to].features) {
+        if supports_peer_error(self.peers[to].features) {
             untold.into_iter().for_each(|(what, code)| self.control(w, to, Ctl::Error { what, code }));
         }
     }
@@ -136,8 +136,8 @@ impl Engine {
             peer.set_hdr(ReqHdr::after(shake.features()));
             peer.was |= Was::MET;
         } else {
-            self.drop_packet(a, Reason::PeerFailed);
-            let flood = self.peers[a.peer].fault == Some(Fault::Flood);
+            self.drop_packet(a, DropReason::PeerFailed);
+            let flood = self.peers[a.peer].fault == Some(PeerError::Flood);
             self.note_refused(a, if flood { NO_ROOM } else { GIVEN_UP });
             let peer = &mut self.peers[a.peer];
             // Also who calls for it again.
@@ -153,7 +153,7 @@ impl Engine {
     pub(in crate::rdm) fn refuse_flood(&mut self, a: &Arrival<'_>) {
         self.peers[a.peer].was |= Was::CUT_OFF;
         self.flooder = Some(a.peer);
-        self.drop_packet(a, Reason::NoRoom);
+        self.drop_packet(a, DropReason::NoRoom);
         self.note_refused(a, NO_ROOM);
     }
 
@@ -170,15 +170,15 @@ impl Engine {
         &mut self,
         w: &mut W,
         id: PeerId,
-    ) -> Option<Result<(), Refused>> {
-        let takes = takes_errors(self.peers[id].features);
+    ) -> Option<Result<(), NotPosted>> {
+        let takes = supports_peer_error(self.peers[id].features);
         let untold = &mut self.peers[id].work.as_mut()?.untold;
         if !takes {
             untold.clear();
         }
         let (what, code) = *untold.last()?;
         let sent = push(self, w, id, what, code);
-        if sent != Err(Refused::Full)
+        if sent != Err(NotPosted::Full)
             && let Some(work) = &mut self.peers[id].work
         {
             work.untold.pop();
@@ -188,15 +188,15 @@ impl Engine {
 
     fn may_tell(&self, to: PeerId) -> bool {
         let peer = &self.peers[to];
-        peer.was.contains(Was::MET) && takes_errors(peer.features)
+        peer.was.contains(Was::MET) && supports_peer_error(peer.features)
     }
 
     /// Does not do what a peer asks for: reported here, and to the peer if it understands that.
     // [M8.1]
     #[cold]
-    pub(in crate::rdm) fn refuse_request<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, why: Reason) {
+    pub(in crate::rdm) fn refuse_request<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, why: DropReason) {
         self.drop_packet(a, why);
-        let error = if why == Reason::BadAccess { OpError::Access(a.peer) } else { OpError::NoResource };
+        let error = if why == DropReason::BadAccess { OpError::Access(a.peer) } else { OpError::NoResource };
         if let Some(id) = asked_by(a.packet) {
             self.tell_error(w, a.peer, ErrorRef::Op(id), error);
         }
@@ -206,16 +206,16 @@ impl Engine {
     /// is one) ends with [`OpError::Aborted`], ours with `Cancelled`. False, and nothing happens: nothing is out yet
     /// (cancel it), or all is, or the peer cannot be told.
     // [M10.3]
-    pub fn give_up<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
+    pub fn abort<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
         if is_one(op.0) { self.give_up_one(w, op.0) } else { self.give_up_send(w, op.0) }
     }
 
     /// Gives up everything of ours that is under way with a peer, as far as it can be told.
-    pub fn give_up_all<W: Wire>(&mut self, w: &mut W, peer: PeerId) {
+    pub fn abort_all<W: Wire>(&mut self, w: &mut W, peer: PeerId) {
         let sends = self.tx.iter().filter(|(_, op)| op.peer == peer).map(|(id, _)| id);
         let ones = self.one.iter().filter(|(_, one)| one.peer == peer).map(|(id, _)| id);
         for id in sends.chain(ones).collect::<Vec<_>>() {
-            self.give_up(w, OpId(id));
+            self.abort(w, OpId(id));
         }
     }
 

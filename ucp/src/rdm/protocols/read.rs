@@ -5,38 +5,38 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::flow::window;
-use crate::rdm::io::{PeerId, Refused, TxToken, Wire};
+use crate::rdm::io::{NotPosted, PeerId, TxToken, Wire};
 use crate::rdm::op::rma_op::{Job, One, OneState};
 use crate::rdm::peers::peer::Ctl;
-use crate::rdm::protocol::{Arrival, PktRow, Push, Room};
-use crate::rdm::rma::args::RmaRow;
+use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, SendProgress};
+use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::mem::Access;
-use crate::rdm::trace::Reason;
+use crate::rdm::trace::DropReason;
 use crate::rdm::types::OpError;
 use crate::wire::ctl::ReadRsp;
 use crate::wire::rtr::{ReadKind, Rtr};
 use crate::wire::{Packet, PktType, header_len};
 
-pub(in crate::rdm) const ROWS: [PktRow; 3] =
-    [row(PktType::SHORT_RTR), row(PktType::LONGCTS_RTR), row(PktType::READRSP)];
+pub(in crate::rdm) const HANDLERS: [PacketHandler; 3] =
+    [handler(PktType::SHORT_RTR), handler(PktType::LONGCTS_RTR), handler(PktType::READRSP)];
 
-const fn row(ty: PktType) -> PktRow {
-    PktRow { ty, room: Room::Read, order: None }
+const fn handler(ty: PktType) -> PacketHandler {
+    PacketHandler { ty, kind: HandlerKind::Read, order: None }
 }
 
 /// Sends the request of the read at the head of its peer's queue.
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
-    let Some(one) = e.one.get(id) else { return Push::Out };
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(one) = e.one.get(id) else { return SendProgress::Done };
     let (to, len) = (one.peer, one.len);
     // Strictly less: that is how libfabric tells the two.
     let short = len < w.mtu(to).saturating_sub(ReadRsp::LEN) as u64;
-    let (kind, ty, row) = match short {
-        true => (ReadKind::Short, PktType::SHORT_RTR, RmaRow::ShortRead),
-        false => (ReadKind::LongCts, PktType::LONGCTS_RTR, RmaRow::LongCtsRead),
+    let (kind, ty, protocol) = match short {
+        true => (ReadKind::Short, PktType::SHORT_RTR, RmaProtocol::ShortRead),
+        false => (ReadKind::LongCts, PktType::LONGCTS_RTR, RmaProtocol::LongCtsRead),
     };
     let first = w.mtu(to).saturating_sub(ReadRsp::LEN) as u64;
     if first == 0 || window::data_per_packet(w.mtu(to)) == 0 {
-        return Push::Fail(OpError::Unsupported);
+        return SendProgress::Fail(OpError::Unsupported);
     }
     // The answer's first packet counts, so the window holds it at least; its field has 32 bits.
     let window = match short {
@@ -56,11 +56,11 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
         return refused.into();
     }
     if let Some(one) = e.one.get_mut(id) {
-        one.row = row;
+        one.protocol = protocol;
         one.window = window;
         one.state = OneState::Moving;
     }
-    Push::Out
+    SendProgress::Done
 }
 
 /// Any packet of this room.
@@ -78,14 +78,14 @@ fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtr: &Rtr) {
     let len = spans.len();
     let room = w.mtu(a.peer).saturating_sub(ReadRsp::LEN) as u64;
     // [M8.4]
-    let (row, window) = match rtr.kind {
-        ReadKind::Short => (RmaRow::ShortRead, len),
-        ReadKind::LongCts => (RmaRow::LongCtsRead, u64::from(rtr.recv_length).min(len)),
+    let (protocol, window) = match rtr.kind {
+        ReadKind::Short => (RmaProtocol::ShortRead, len),
+        ReadKind::LongCts => (RmaProtocol::LongCtsRead, u64::from(rtr.recv_length).min(len)),
     };
     if (rtr.kind == ReadKind::Short && len > room) || (window == 0 && len > 0) {
-        return e.refuse_request(w, a, Reason::BadWindow);
+        return e.refuse_request(w, a, DropReason::BadWindow);
     }
-    let mut one = One::new(a.peer, Job::Load(spans), row, len);
+    let mut one = One::new(a.peer, Job::Load(spans), protocol, len);
     one.state = OneState::Moving;
     one.theirs = Some(rtr.recv_id);
     one.window = window;
@@ -100,7 +100,7 @@ pub(in crate::rdm) fn push_answer<W: Wire>(
     w: &mut W,
     to: PeerId,
     id: SlotId,
-) -> Result<(), Refused> {
+) -> Result<(), NotPosted> {
     let Some(one) = e.one.get(id) else { return Ok(()) };
     let room = w.mtu(to).saturating_sub(ReadRsp::LEN);
     let len = room.min(usize::try_from(one.window).unwrap_or(usize::MAX));
@@ -119,11 +119,11 @@ pub(in crate::rdm) fn push_answer<W: Wire>(
     one.sent = len as u64;
     // [M8.5]
     one.window -= len as u64;
-    let (row, total, peer) = (one.row, one.len, one.peer);
+    let (protocol, total, peer) = (one.protocol, one.len, one.peer);
     if one.sent == total {
         e.one.remove(id);
-        e.stats.count_served(row, total);
-        e.by_peer.served(peer, row, total);
+        e.stats.count_served(protocol, total);
+        e.by_peer.served(peer, protocol, total);
     } else if one.window > 0 {
         one.in_data_queue = true;
         e.peers[to].work().grants.push_back(id);

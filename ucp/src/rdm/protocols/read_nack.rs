@@ -4,18 +4,18 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::io::{PeerId, Refused, Wire};
+use crate::rdm::io::{NotPosted, PeerId, Wire};
 use crate::rdm::op::rma_op::is_one;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::peer::{Ctl, Part, Was};
-use crate::rdm::protocol::{Arrival, PktRow, Room, Row};
-use crate::rdm::trace::Reason;
+use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol};
+use crate::rdm::trace::DropReason;
 use crate::wire::ctl::ReadNack;
 use crate::wire::rtm::{LongCts, Rtm};
 use crate::wire::{Cause, Delivery, Packet, PktType};
 
-pub(in crate::rdm) const ROWS: [PktRow; 1] =
-    [PktRow { ty: PktType::READ_NACK, room: Room::ReadNack, order: None }];
+pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
+    [PacketHandler { ty: PktType::READ_NACK, kind: HandlerKind::ReadNack, order: None }];
 
 /// Sends a READ_NACK.
 pub(in crate::rdm) fn push<W: Wire>(
@@ -24,7 +24,7 @@ pub(in crate::rdm) fn push<W: Wire>(
     to: PeerId,
     (send_id, recv_id): (u32, u32),
     not_now: bool,
-) -> Result<(), Refused> {
+) -> Result<(), NotPosted> {
     let hdr = ReadNack { send_id, recv_id, not_now, connid: Some(e.own(&e.peers[to]).connid) };
     e.post(w, to, PktType::READ_NACK, ReadNack::LEN, |slot| hdr.write(slot))?;
     e.stats.rare.nacks_sent += 1;
@@ -42,17 +42,17 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     }
     let op = match e.tx.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Exposed => op,
-        _ => return e.drop_packet(a, Reason::BadId),
+        _ => return e.drop_packet(a, DropReason::BadId),
     };
     op.state = TxState::Nacked;
-    op.row = Row::LongCts.with(op.sync);
+    op.protocol = Protocol::LongCts.with(op.sync);
     // A device may be able to the next time, which has to be asked about each memory; the system will not change its mind.
     // [M11.13] [M11.14]
     if let Some(reg) = &op.reg
-        && w.way_in(reg).is_some()
+        && w.rma_address(reg).is_some()
     {
         match nack.not_now {
-            true => w.offer_answered(a.peer, reg, op.buf.len(), false),
+            true => w.on_offer_result(a.peer, reg, op.buf.len(), false),
             false => e.peers[a.peer].was.insert(Was::KEPT_OUT),
         }
     }
@@ -67,13 +67,13 @@ pub(in crate::rdm) fn push_again<W: Wire>(
     w: &mut W,
     to: PeerId,
     id: SlotId,
-) -> Result<(), Refused> {
+) -> Result<(), NotPosted> {
     let op = match e.tx.get(id) {
         Some(op) if op.peer == to && op.state == TxState::Nacked => op,
         _ => return Ok(()),
     };
-    let (plain, delivery) = match op.row {
-        Row::DcLongCts => (PktType::DC_LONGCTS_MSGRTM, Delivery::Complete),
+    let (plain, delivery) = match op.protocol {
+        Protocol::DcLongCts => (PktType::DC_LONGCTS_MSGRTM, Delivery::Complete),
         _ => (PktType::LONGCTS_MSGRTM, Delivery::Plain),
     };
     let peer = &e.peers[to];
@@ -87,7 +87,7 @@ pub(in crate::rdm) fn push_again<W: Wire>(
         cause: Cause::ReadNack,
         opts: e.opts(peer, op.cq_data).of_class(op.class),
     };
-    let max = op.row.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
+    let max = op.protocol.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
     e.post(w, to, PktType(plain.0 + hdr.tag.is_some() as u8), max, |slot| hdr.write(slot))?;
     if let Some(op) = e.tx.get_mut(id) {
         op.state = TxState::Granted;
@@ -107,15 +107,15 @@ impl Engine {
         send_id: u32,
     ) {
         let part = self.peers[a.peer].work.as_ref().and_then(|work| work.parts.get(&rtm.msg_id).copied());
-        let Some(Part::Rx(rx)) = part else { return self.drop_packet(a, Reason::BadId) };
+        let Some(Part::Rx(rx)) = part else { return self.drop_packet(a, DropReason::BadId) };
         match self.inflow(rx) {
             Some((_, inflow)) if inflow.nack && inflow.envelope.len == len && rtm.payload.is_empty() => {
                 inflow.nack = false;
                 inflow.envelope.send_id = send_id;
-                let row = if rtm.receipt.is_some() { Row::DcLongCts } else { Row::LongCts };
-                inflow.envelope.row = row;
+                let protocol = if rtm.receipt.is_some() { Protocol::DcLongCts } else { Protocol::LongCts };
+                inflow.envelope.protocol = protocol;
             }
-            _ => return self.drop_packet(a, Reason::BadSegment),
+            _ => return self.drop_packet(a, DropReason::BadSegment),
         }
         if let Some(work) = &mut self.peers[a.peer].work {
             work.parts.remove(&rtm.msg_id);

@@ -4,17 +4,17 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::io::{PeerId, Refused, Source, Wire};
+use crate::rdm::io::{NotPosted, PeerId, Source, Wire};
 use crate::rdm::op::rma_op::is_one;
 use crate::rdm::op::tx::TxState;
-use crate::rdm::protocol::{Arrival, PktRow, Room, Sync};
-use crate::rdm::trace::Reason;
+use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Sync};
+use crate::rdm::trace::DropReason;
 use crate::rdm::types::WireId;
 use crate::wire::ctl::Receipt;
 use crate::wire::{Packet, PktType};
 
-pub(in crate::rdm) const ROWS: [PktRow; 1] =
-    [PktRow { ty: PktType::RECEIPT, room: Room::Receipt, order: None }];
+pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
+    [PacketHandler { ty: PktType::RECEIPT, kind: HandlerKind::Receipt, order: None }];
 
 /// Sends one.
 pub(in crate::rdm) fn push<W: Wire>(
@@ -23,7 +23,7 @@ pub(in crate::rdm) fn push<W: Wire>(
     to: PeerId,
     send_id: u32,
     msg_id: u32,
-) -> Result<(), Refused> {
+) -> Result<(), NotPosted> {
     let hdr = Receipt { send_id, msg_id, connid: Some(e.own(&e.peers[to]).connid) };
     e.post(w, to, PktType::RECEIPT, Receipt::LEN, |slot| hdr.write(slot))
 }
@@ -51,14 +51,14 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     let id = SlotId::from_raw(receipt.send_id);
     if is_one(id) {
         if !e.acknowledged(a.peer, id) {
-            e.drop_packet(a, Reason::BadId);
+            e.drop_packet(a, DropReason::BadId);
         }
         return;
     }
     match e.tx.get(id) {
-        Some(op) if op.peer == a.peer && op.state == TxState::AllOut && op.row.sync() == Sync::Yes => {
+        Some(op) if op.peer == a.peer && op.state == TxState::AllOut && op.protocol.sync() == Sync::Yes => {
             e.finish_tx(w, id, Ok(()));
         }
-        _ => e.drop_packet(a, Reason::BadId),
+        _ => e.drop_packet(a, DropReason::BadId),
     }
 }

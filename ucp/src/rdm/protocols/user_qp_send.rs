@@ -5,44 +5,44 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::io::{Fault, PeerId, Refused, Wire};
+use crate::rdm::io::{NotPosted, PeerError, PeerId, Wire};
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::{TxOp, TxState};
 use crate::rdm::peers::peer::Was;
-use crate::rdm::protocol::{Kind, Push, Row, Sync};
+use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
 use crate::rdm::types::OpError;
 
 /// Sends the op at the head of its peer's queue, or says why that peer does not take it.
 // [M5.10] [M5.11]
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
-    let Some(op) = e.tx.get_mut(id) else { return Push::Out };
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(op) = e.tx.get_mut(id) else { return SendProgress::Done };
     let (to, buf) = (op.peer, op.buf);
     let max = w.mtu(to);
     if let Err(error) = fits(op, max) {
-        return Push::Fail(error);
+        return SendProgress::Fail(error);
     }
-    op.row = Row::Headerless;
+    op.protocol = Protocol::UserQp;
     let imm = op.cq_data.map(u32::try_from).transpose();
     if e.is_self_in_place(to) {
         return to_self(e, w, id);
     }
-    let Ok(imm) = imm else { return Push::Fail(OpError::Unsupported) };
+    let Ok(imm) = imm else { return SendProgress::Fail(OpError::Unsupported) };
     let peer = &mut e.peers[to];
     let Some(qp) = peer.work.as_ref().and_then(|work| work.user_qp) else {
-        return Push::Fail(OpError::Unsupported);
+        return SendProgress::Fail(OpError::Unsupported);
     };
-    match w.send_headerless(to, qp, buf.len(), imm, |slot| buf.copy_to(0, slot)) {
+    match w.send_to_user_qp(to, qp, buf.len(), imm, |slot| buf.copy_to(0, slot)) {
         Ok(_) => {
             peer.was |= Was::POSTED | Was::ASKED | Was::SENT;
             e.by_peer.of(to).tx_pkts += 1;
             e.all_out(w, id);
-            Push::Out
+            SendProgress::Done
         }
-        Err(Refused::Full) => {
+        Err(NotPosted::Full) => {
             e.stats.rare.full += 1;
-            Push::Full
+            SendProgress::Full
         }
-        Err(Refused::Fault(Fault::NO_RDMA)) => Push::Fail(OpError::Unsupported),
+        Err(NotPosted::Peer(PeerError::NO_RDMA)) => SendProgress::Fail(OpError::Unsupported),
         Err(refused) => refused.into(),
     }
 }
@@ -54,7 +54,9 @@ impl Engine {
     #[cold]
     pub(in crate::rdm) fn refuse_announced<W: Wire>(&mut self, w: &mut W, to: PeerId) {
         let max = w.mtu(to);
-        let long = |op: &TxOp| matches!(op.row.plain(), Row::LongCts | Row::LongRead | Row::RuntRead);
+        let long = |op: &TxOp| {
+            matches!(op.protocol.plain(), Protocol::LongCts | Protocol::LongRead | Protocol::RuntRead)
+        };
         let announced =
             self.tx.iter().filter(|(_, op)| op.peer == to && op.state != TxState::Queued && long(op));
         for (id, len) in announced.map(|(id, op)| (id, op.buf.len())).collect::<Vec<_>>() {
@@ -65,27 +67,27 @@ impl Engine {
 
 /// A message to ourselves, who are in that mode: it joins those that came in packets, for two ways to the same receives could
 /// not be told apart there.
-fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
-    let Some(op) = e.tx.get(id) else { return Push::Out };
+fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(op) = e.tx.get(id) else { return SendProgress::Done };
     let (from, cq_data, buf) = (op.peer, op.cq_data, op.buf);
     // As a message of anybody else; ours can wait.
-    if !e.hold.has_room_for(buf.len(), e.cfg.unexpected_most) {
-        return Push::Full;
+    if !e.hold.has_room_for(buf.len(), e.cfg.unexpected_hard_max) {
+        return SendProgress::Full;
     }
     let len = buf.len() as u64;
-    let envelope = Envelope { len, tag: 0, from, msg_id: 0, row: Row::Headerless, cq_data, send_id: 0 };
+    let envelope = Envelope { len, tag: 0, from, msg_id: 0, protocol: Protocol::UserQp, cq_data, send_id: 0 };
     let mut bytes = vec![0; buf.len()];
     buf.copy_to(0, &mut bytes);
     e.keep_to_pass(w, envelope, &bytes);
     e.all_out(w, id);
-    Push::Out
+    SendProgress::Done
 }
 
 /// Whether the message can go at all: untagged, in one packet of nothing else, and without a RECEIPT, which nobody there
 /// would send.
 fn fits(op: &TxOp, max: usize) -> Result<(), OpError> {
     let begun = op.state != TxState::Queued;
-    let sync = op.sync == Sync::Yes || op.row.sync() == Sync::Yes;
+    let sync = op.sync == Sync::Yes || op.protocol.sync() == Sync::Yes;
     if begun || sync || op.kind() != Kind::Untagged {
         return Err(OpError::Unsupported);
     }

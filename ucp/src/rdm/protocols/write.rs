@@ -6,26 +6,26 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::flow::window;
-use crate::rdm::io::{PeerId, Refused, Source, TxToken, Wire};
+use crate::rdm::io::{NotPosted, PeerId, Source, TxToken, Wire};
 use crate::rdm::op::rma_op::{Ack, Job, One, OneState};
 use crate::rdm::op::rma_ops::Brief;
 use crate::rdm::peers::peer::{Ctl, Was};
-use crate::rdm::protocol::{Arrival, PktRow, Push, Room};
-use crate::rdm::rma::args::{PutArgs, RmaRow};
+use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, SendProgress};
+use crate::rdm::rma::args::{PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::Access;
 use crate::rdm::types::{OpError, WireId};
 use crate::wire::rtw::{Eager, LongCts, Rtw, RtwBody, Short};
 use crate::wire::{Delivery, Features, Packet, PktType, header_len};
 
-pub(in crate::rdm) const ROWS: [PktRow; 4] = [
-    row(PktType::EAGER_RTW),
-    row(PktType::DC_EAGER_RTW),
-    row(PktType::LONGCTS_RTW),
-    row(PktType::DC_LONGCTS_RTW),
+pub(in crate::rdm) const HANDLERS: [PacketHandler; 4] = [
+    handler(PktType::EAGER_RTW),
+    handler(PktType::DC_EAGER_RTW),
+    handler(PktType::LONGCTS_RTW),
+    handler(PktType::DC_LONGCTS_RTW),
 ];
 
-const fn row(ty: PktType) -> PktRow {
-    PktRow { ty, room: Room::Write, order: None }
+const fn handler(ty: PktType) -> PacketHandler {
+    PacketHandler { ty, kind: HandlerKind::Write, order: None }
 }
 
 /// Writes now, if it can be done in one packet that nobody waits for. `None`: it does not fit one. // HOT
@@ -35,7 +35,7 @@ pub(in crate::rdm) fn start<W: Wire>(
     w: &mut W,
     to: PeerId,
     p: &PutArgs,
-) -> Option<Result<(), Refused>> {
+) -> Option<Result<(), NotPosted>> {
     let opts = e.opts(&e.peers[to], p.cq_data);
     let len = p.local.len();
     let max = header_len(PktType::EAGER_RTW, p.remote.count(), &opts) + len;
@@ -49,8 +49,8 @@ pub(in crate::rdm) fn start<W: Wire>(
     });
     if posted.is_ok() {
         e.peers[to].was |= Was::UNACKED;
-        e.stats.count_rma(RmaRow::EagerWrite, len as u64);
-        e.by_peer.asked(to, RmaRow::EagerWrite, len as u64);
+        e.stats.count_rma(RmaProtocol::EagerWrite, len as u64);
+        e.by_peer.asked(to, RmaProtocol::EagerWrite, len as u64);
     }
     Some(posted)
 }
@@ -69,7 +69,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     let &[iov] = p.remote.as_slice() else { return None };
     let connid = e.short_request(to)?;
     let able = e.peers[to].features.contains(Features::DELIVERY_COMPLETE);
-    if p.row != RmaRow::EagerWrite || p.cq_data.is_some() || !able {
+    if p.protocol != RmaProtocol::EagerWrite || p.cq_data.is_some() || !able {
         return None;
     }
     let hdr = Short { send_id: 0, iov, connid };
@@ -78,7 +78,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
         return None;
     }
     // Nothing of it is needed again but who waits for it.
-    let one = Brief { peer: to, user: p.user, row: RmaRow::EagerWrite, ack, len: iov.len };
+    let one = Brief { peer: to, user: p.user, protocol: RmaProtocol::EagerWrite, ack, len: iov.len };
     e.short_send(w, (PktType::DC_EAGER_RTW, max), one, |send_id, slot| {
         let at = Short { send_id, ..hdr }.write(slot);
         at + p.local.copy_to(0, &mut slot[at..])
@@ -100,13 +100,13 @@ pub(in crate::rdm) fn take<W: Wire>(
         return false;
     }
     e.count_taken(peer, PktType::DC_EAGER_RTW);
-    e.written(w, peer, RmaRow::EagerWrite, hdr.iov.len, None, Some(hdr.send_id));
+    e.written(w, peer, RmaProtocol::EagerWrite, hdr.iov.len, None, Some(hdr.send_id));
     true
 }
 
 /// Sends the first, or only, packet of the write at the head of its peer's queue.
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
-    let Some(one) = e.one.get(id) else { return Push::Out };
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(one) = e.one.get(id) else { return SendProgress::Done };
     let to = one.peer;
     let opts = e.opts(&e.peers[to], one.cq_data);
     let acked = one.ack != Ack::No;
@@ -114,7 +114,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     let eager = if acked { PktType::DC_EAGER_RTW } else { PktType::EAGER_RTW };
     let max = header_len(eager, one.remote.count(), &opts) as u64;
     // [M8.2]
-    if one.row == RmaRow::EagerWrite && max.saturating_add(one.len) <= mtu as u64 {
+    if one.protocol == RmaProtocol::EagerWrite && max.saturating_add(one.len) <= mtu as u64 {
         let hdr = Eager { rma_iov: one.remote, receipt: acked.then_some(id.raw()), opts };
         let sent = w.send(to, max as usize + one.len as usize, TxToken::NONE, |slot| {
             let at = hdr.write(slot);
@@ -124,7 +124,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
             return refused.into();
         }
         e.one_out(id);
-        return Push::Out;
+        return SendProgress::Done;
     }
     let (long, delivery) = match acked {
         true => (PktType::DC_LONGCTS_RTW, Delivery::Complete),
@@ -134,10 +134,10 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     let capacity = mtu.saturating_sub(header);
     if one.len <= capacity as u64 {
         // The first packet must not be the whole write; what fits here fits one of the other kind.
-        return turn_to(e, id, RmaRow::EagerWrite);
+        return turn_to(e, id, RmaProtocol::EagerWrite);
     }
     if window::data_per_packet(mtu) == 0 {
-        return Push::Fail(OpError::Unsupported);
+        return SendProgress::Fail(OpError::Unsupported);
     }
     let hdr = LongCts {
         rma_iov: one.remote,
@@ -155,21 +155,21 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
         return refused.into();
     }
     if let Some(one) = e.one.get_mut(id) {
-        one.row = RmaRow::LongCtsWrite;
+        one.protocol = RmaProtocol::LongCtsWrite;
         one.sent = capacity as u64;
         one.state = OneState::Moving;
     }
-    Push::Out
+    SendProgress::Done
 }
 
-/// Goes on by another row.
-fn turn_to(e: &mut Engine, id: SlotId, row: RmaRow) -> Push {
+/// Goes on by another protocol.
+fn turn_to(e: &mut Engine, id: SlotId, protocol: RmaProtocol) -> SendProgress {
     match e.one.get_mut(id) {
-        Some(one) if one.row != row => {
-            one.row = row;
-            Push::Sent
+        Some(one) if one.protocol != protocol => {
+            one.protocol = protocol;
+            SendProgress::Sent
         }
-        _ => Push::Fail(OpError::Unsupported),
+        _ => SendProgress::Fail(OpError::Unsupported),
     }
 }
 
@@ -187,18 +187,18 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     match rtw.body {
         RtwBody::Eager => {
             spans.put(0, rtw.payload);
-            e.written(w, a.peer, RmaRow::EagerWrite, spans.len(), cq_data, rtw.receipt);
+            e.written(w, a.peer, RmaProtocol::EagerWrite, spans.len(), cq_data, rtw.receipt);
         }
         RtwBody::LongCts { send_id, .. } => {
             spans.put(0, rtw.payload);
             if rtw.payload.len() as u64 == spans.len() {
-                return e.written(w, a.peer, RmaRow::LongCtsWrite, spans.len(), cq_data, rtw.receipt);
+                return e.written(w, a.peer, RmaProtocol::LongCtsWrite, spans.len(), cq_data, rtw.receipt);
             }
             // [M8.3]
-            let one = One::new(a.peer, Job::Store(spans.clone()), RmaRow::LongCtsWrite, spans.len());
+            let one = One::new(a.peer, Job::Store(spans.clone()), RmaProtocol::LongCtsWrite, spans.len());
             begin(e, w, a, rtw, one, send_id);
         }
-        // A row of `write_read`.
+        // A protocol of `write_read`.
         RtwBody::LongRead { .. } => {}
     }
 }

@@ -6,32 +6,32 @@ use arrayvec::ArrayVec;
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::io::{NoReg, Use, Wire};
+use crate::rdm::io::{RegAccess, RegError, Wire};
 use crate::rdm::op::rma_op::{Ack, Job, One, OneState};
 use crate::rdm::op::rma_read::Reading;
 use crate::rdm::peers::peer::Was;
-use crate::rdm::protocol::{Arrival, PktRow, Push, Room, Row};
-use crate::rdm::rma::args::RmaRow;
+use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
+use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::mem::Access;
-use crate::rdm::trace::Reason;
+use crate::rdm::trace::DropReason;
 use crate::rdm::types::OpError;
 use crate::wire::rtw::{LongRead, RtwBody};
 use crate::wire::{Features, Iovs, MAX_IOV, Packet, PktType, RmaIov, header_len};
 
-pub(in crate::rdm) const ROWS: [PktRow; 1] =
-    [PktRow { ty: PktType::LONGREAD_RTW, room: Room::WriteRead, order: None }];
+pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
+    [PacketHandler { ty: PktType::LONGREAD_RTW, kind: HandlerKind::WriteRead, order: None }];
 
 /// Sends the request of the write at the head of its peer's queue.
 // [M8.8]
-pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
-    let Some(one) = e.one.get(id) else { return Push::Out };
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+    let Some(one) = e.one.get(id) else { return SendProgress::Done };
     let (to, remote, len, cq_data) = (one.peer, one.remote, one.len, one.cq_data);
     let opts = e.opts(&e.peers[to], cq_data);
     let header = header_len(PktType::LONGREAD_RTW, remote.count(), &opts);
     let max = header + MAX_IOV * RmaIov::LEN;
     let eager = header_len(PktType::DC_EAGER_RTW, remote.count(), &opts) as u64;
     let one_packet = eager.saturating_add(len) <= w.mtu(to) as u64;
-    if one_packet || max > w.mtu(to) || !e.may_be_read(to, Row::LongRead) {
+    if one_packet || max > w.mtu(to) || !e.may_be_read(to, Protocol::LongRead) {
         return by_packets(e, id);
     }
     // [M7.8]
@@ -46,32 +46,32 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     if let Some(one) = e.one.get_mut(id) {
         one.state = OneState::BeingRead;
     }
-    Push::Out
+    SendProgress::Done
 }
 
 /// Goes on by packets: as one if it fits, else by long-CTS.
-fn by_packets(e: &mut Engine, id: SlotId) -> Push {
+fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
     if let Some(one) = e.one.get_mut(id) {
         one.go_by_packets();
     }
-    Push::Sent
+    SendProgress::Sent
 }
 
 /// Registers the pieces of a write that have not been yet. Answers where they are.
-fn expose<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Result<Iovs, NoReg> {
-    let Some(one) = e.one.get_mut(id) else { return Err(NoReg::Refused) };
-    let Job::Put(local) = &one.job else { return Err(NoReg::Refused) };
+fn expose<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Result<Iovs, RegError> {
+    let Some(one) = e.one.get_mut(id) else { return Err(RegError::Refused) };
+    let Job::Put(local) = &one.job else { return Err(RegError::Refused) };
     let wire = e.peers[one.peer].wire;
     let mut list = ArrayVec::<RmaIov, MAX_IOV>::new();
     for (buf, reg) in local.pieces().iter().zip(&mut one.regs).filter(|(buf, _)| !buf.is_empty()) {
-        let piece = buf.piece().ok_or(NoReg::Refused)?;
+        let piece = buf.piece().ok_or(RegError::Refused)?;
         let key = match reg {
             Some(reg) => reg.key,
-            None => reg.insert(w.register(wire, piece, Use::REMOTE_READ)?).key,
+            None => reg.insert(w.register(wire, piece, RegAccess::REMOTE_READ)?).key,
         };
         list.push(RmaIov { addr: piece.ptr() as u64, len: piece.len() as u64, key });
     }
-    Iovs::try_from(list.as_slice()).map_err(|_| NoReg::Refused)
+    Iovs::try_from(list.as_slice()).map_err(|_| RegError::Refused)
 }
 
 /// A peer lets us read what it writes to us.
@@ -82,12 +82,12 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     let len = spans.len();
     // [M7.10]
     if read_iov.total().is_none_or(|total| total < len) {
-        return e.refuse_request(w, a, Reason::BadSegment);
+        return e.refuse_request(w, a, DropReason::BadSegment);
     }
     let Ok(reading) = e.readings.insert(Reading::new(a.peer, read_iov, 0)) else {
-        return e.refuse_request(w, a, Reason::NoRoom);
+        return e.refuse_request(w, a, DropReason::NoRoom);
     };
-    let mut one = One::new(a.peer, Job::Store(spans), RmaRow::LongReadWrite, len);
+    let mut one = One::new(a.peer, Job::Store(spans), RmaProtocol::LongReadWrite, len);
     one.state = OneState::BeingRead;
     one.theirs = Some(send_id);
     one.cq_data = rtw.opts.cq_data;
@@ -101,9 +101,11 @@ impl Engine {
     /// The target has read one of our writes: its bytes are in the target's memory.
     // [M8.8]
     pub(in crate::rdm) fn on_one_eor(&mut self, a: &Arrival<'_>, id: SlotId) {
-        let Some((row, len)) = self.being_read(a, id) else { return self.drop_packet(a, Reason::BadId) };
-        self.stats.count_rma(row, len);
-        self.by_peer.asked(a.peer, row, len);
+        let Some((protocol, len)) = self.being_read(a, id) else {
+            return self.drop_packet(a, DropReason::BadId);
+        };
+        self.stats.count_rma(protocol, len);
+        self.by_peer.asked(a.peer, protocol, len);
         self.finish_one(id, Ok(()));
     }
 
@@ -111,13 +113,13 @@ impl Engine {
     // [M7.7]
     pub(in crate::rdm) fn on_one_nack<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, id: SlotId) {
         if self.being_read(a, id).is_none() {
-            return self.drop_packet(a, Reason::BadId);
+            return self.drop_packet(a, DropReason::BadId);
         }
         self.stats.rare.nacks_received += 1;
         self.conceal_one(w, id);
         let acknowledges = self.peers[a.peer].features.contains(Features::DELIVERY_COMPLETE);
         let Some(one) = self.one.get_mut(id) else { return };
-        (one.state, one.row) = (OneState::Nacked, RmaRow::LongCtsWrite);
+        (one.state, one.protocol) = (OneState::Nacked, RmaProtocol::LongCtsWrite);
         match one.ack {
             Ack::Wanted if !acknowledges => return self.finish_one(id, Err(OpError::Unsupported)),
             Ack::IfAble if !acknowledges => one.ack = Ack::No,
@@ -130,10 +132,10 @@ impl Engine {
     }
 
     /// One of our writes that the sender of this packet may be reading.
-    fn being_read(&self, a: &Arrival<'_>, id: SlotId) -> Option<(RmaRow, u64)> {
+    fn being_read(&self, a: &Arrival<'_>, id: SlotId) -> Option<(RmaProtocol, u64)> {
         let one = self.one.get(id)?;
         let ours = one.is_ours() && one.peer == a.peer && one.state == OneState::BeingRead;
-        ours.then_some((one.row, one.len))
+        ours.then_some((one.protocol, one.len))
     }
 
     /// Ends the target's right to read a write.

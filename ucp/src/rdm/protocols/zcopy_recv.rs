@@ -14,15 +14,15 @@ use ucs::time::Nanos;
 
 use crate::rdm::Engine;
 use crate::rdm::features::{ReqHdr, ours};
-use crate::rdm::io::{Fault, NoReg, PeerId, Refused, Reg, Source, Use, Wire};
+use crate::rdm::io::{NotPosted, PeerError, PeerId, Reg, RegAccess, RegError, Source, Wire};
 use crate::rdm::op::OpId;
 use crate::rdm::op::rx::{Envelope, RxOp, RxState};
 use crate::rdm::peers::peer::{Peer, Was};
-use crate::rdm::protocol::{Arrival, Kind, Row};
+use crate::rdm::protocol::{Arrival, Kind, Protocol};
 use crate::rdm::recv::held_packets::Held;
 use crate::rdm::recv::reorder::Turn;
-use crate::rdm::trace::Reason;
-use crate::rdm::types::{OpError, Out, RecvArgs, RecvKind, RecvStatus, Started, WireId};
+use crate::rdm::trace::DropReason;
+use crate::rdm::types::{EngineEvent, OpError, RecvArgs, RecvKind, RecvStatus, Started, WireId};
 use crate::wire::ctl::ErrorRef;
 use crate::wire::rtm::{Rtm, RtmBody};
 use crate::wire::{Features, MsgClass, Packet, UserRecvQp};
@@ -57,23 +57,23 @@ pub(in crate::rdm) struct InPlace {
 
 /// What the device says of a receive that is over.
 #[derive(Clone, Copy, Debug)]
-pub struct InPlaceEnd {
+pub struct UserRecvEnd {
     /// Who sent the message.
     pub from: Source,
     /// Bytes of the message, as far as the device says.
     pub len: usize,
     /// What came with it.
     pub imm: Option<u32>,
-    /// Whether it is there. [`Fault::TOO_LONG`]: it was longer than its receive.
-    pub result: Result<(), Fault>,
+    /// Whether it is there. [`PeerError::TOO_LONG`]: it was longer than its receive.
+    pub result: Result<(), PeerError>,
 }
 
 impl Engine {
-    /// Enters zero-copy receive mode, before the first packet: receives are given to the device, by [`Wire::recv_in_place`]
+    /// Enters zero-copy receive mode, before the first packet: receives are given to the device, by [`Wire::post_user_recv`]
     /// of `wire`, which is the only one. Answers this worker's name as a peer of itself, for what is passed on alone: there is a
     /// way to it, and no endpoint of the program's has to do with it.
     // [M5.12]
-    pub fn set_in_place(&mut self, wire: WireId, qp: UserRecvQp, from: Source) -> PeerId {
+    pub fn enable_zcopy_recv(&mut self, wire: WireId, qp: UserRecvQp, from: Source) -> PeerId {
         let own = &self.wires[usize::from(wire.0)];
         let features = ours(own.rdma).difference(self.cfg.withhold) | Features::USER_RECV_QP;
         let (me, before) = self.peers.add(Peer::new(wire, own.me, from, own.me.connid));
@@ -100,7 +100,7 @@ impl Engine {
 
     /// Posts a receive to the device. It cannot be taken back, and can ask neither for a tag nor for a sender.
     // [M5.12] [M5.13]
-    pub(in crate::rdm) fn recv_in_place<W: Wire>(&mut self, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
+    pub(in crate::rdm) fn post_user_recv<W: Wire>(&mut self, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
         let Some(mode) = &mut self.in_place else { return Started::Failed(OpError::Unsupported) };
         if r.kind != RecvKind::Untagged || r.from.is_some() {
             return Started::Failed(OpError::Unsupported);
@@ -112,10 +112,10 @@ impl Engine {
         if self.rx.is_full() {
             return Started::Failed(OpError::NoResource);
         }
-        let reg = match w.register(mode.wire, piece, Use::LOCAL_WRITE) {
+        let reg = match w.register(mode.wire, piece, RegAccess::LOCAL_WRITE) {
             Ok(reg) => mode.regs.insert(reg),
-            Err(NoReg::Full) => return Started::Failed(OpError::NoResource),
-            Err(NoReg::Refused) => return Started::Failed(OpError::Invalid),
+            Err(RegError::Full) => return Started::Failed(OpError::NoResource),
+            Err(RegError::Refused) => return Started::Failed(OpError::Invalid),
         };
         let reg = match reg {
             Ok(reg) => reg,
@@ -144,16 +144,16 @@ impl Engine {
                 _ => None,
             });
             let given = match lent {
-                Some((piece, reg)) => w.recv_in_place(mode.wire, piece, reg, id.raw()),
-                None => Err(Refused::Fault(Fault::NO_RDMA)),
+                Some((piece, reg)) => w.post_user_recv(mode.wire, piece, reg, id.raw()),
+                None => Err(NotPosted::Peer(PeerError::NO_RDMA)),
             };
             match given {
-                Err(Refused::Full) => return,
+                Err(NotPosted::Full) => return,
                 Ok(()) => {
                     mode.waiting.pop_front();
                     mode.lent += 1;
                 }
-                Err(Refused::Fault(fault)) => {
+                Err(NotPosted::Peer(fault)) => {
                     mode.waiting.pop_front();
                     let me = mode.me;
                     self.end_in_place(w, id, Err(OpError::Peer(me, fault)));
@@ -164,7 +164,7 @@ impl Engine {
 
     /// The device is done with a receive.
     // [M5.12]
-    pub fn on_in_place<W: Wire>(&mut self, w: &mut W, wire: WireId, receive: u32, end: InPlaceEnd) {
+    pub fn on_user_recv<W: Wire>(&mut self, w: &mut W, wire: WireId, receive: u32, end: UserRecvEnd) {
         let id = SlotId::from_raw(receive);
         let (Some(mode), Some(op)) = (&mut self.in_place, self.rx.get(id)) else { return };
         mode.lent -= 1;
@@ -183,12 +183,12 @@ impl Engine {
             None => self.ident.current(wire, end.from).unwrap_or(NOBODY),
         };
         let result = match (end.result, &passed) {
-            (Ok(()) | Err(Fault::TOO_LONG), Some((envelope, _))) => envelope.status(room),
+            (Ok(()) | Err(PeerError::TOO_LONG), Some((envelope, _))) => envelope.status(room),
             (Ok(()), None) => {
                 Ok(RecvStatus { len: end.len.min(room), tag: 0, from, cq_data: end.imm.map(u64::from) })
             }
             // The device need not say by how much.
-            (Err(Fault::TOO_LONG), None) => {
+            (Err(PeerError::TOO_LONG), None) => {
                 Err(OpError::Truncated { len: end.len.max(room + 1) as u64, room })
             }
             (Err(fault), _) => Err(OpError::Peer(from, fault)),
@@ -208,7 +208,7 @@ impl Engine {
     }
 
     fn count_in_place(&mut self, from: PeerId, len: usize, failed: bool) {
-        self.stats.count_received(Row::Headerless, len);
+        self.stats.count_received(Protocol::UserQp, len);
         self.stats.rare.truncated += u64::from(failed);
         if from != NOBODY {
             let of_peer = self.by_peer.of(from);
@@ -226,7 +226,7 @@ impl Engine {
         }
         match result {
             Ok(status) if w.received(op.user, status) => {}
-            result => self.outs.push_back(Out::RecvDone { user: op.user, result }),
+            result => self.outs.push_back(EngineEvent::RecvDone { user: op.user, result }),
         }
     }
 
@@ -239,14 +239,14 @@ impl Engine {
         }
         let Some((_, held)) = mode.passed.front() else { return };
         let (me, bytes) = (mode.me, held.bytes());
-        let sent = w.send_headerless(me, mode.qp, bytes.len(), None, |slot| {
+        let sent = w.send_to_user_qp(me, mode.qp, bytes.len(), None, |slot| {
             slot[..bytes.len()].copy_from_slice(bytes);
             bytes.len()
         });
         match sent {
             Ok(_) => mode.passing = true,
-            Err(Refused::Full) => self.list(me),
-            Err(Refused::Fault(fault)) => self.on_peer_fault(w, me, fault),
+            Err(NotPosted::Full) => self.list(me),
+            Err(NotPosted::Peer(fault)) => self.on_peer_error(w, me, fault),
         }
     }
 
@@ -266,7 +266,7 @@ impl Engine {
     /// receive has ended, so that the device has another, or after a time: the end may be told before what came back.
     pub(in crate::rdm) fn passes_again(&mut self, now: Nanos, to: PeerId) -> bool {
         let Some(mode) = self.in_place.as_mut().filter(|mode| mode.me == to) else { return false };
-        (mode.passing, mode.wait) = (false, self.cfg.patience.after(mode.wait, &mut self.dice));
+        (mode.passing, mode.wait) = (false, self.cfg.retry.after(mode.wait, &mut self.dice));
         self.peers[to].work().back.until = now + mode.wait;
         if !std::mem::replace(&mut mode.waits, true) {
             self.away.push(to);
@@ -310,7 +310,7 @@ pub(in crate::rdm) fn on_packet<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<
     let whole =
         matches!(rtm.body, RtmBody::Eager) && rtm.tag.is_none() && rtm.opts.class == MsgClass::Message;
     if !whole {
-        e.drop_packet(a, Reason::Unsupported);
+        e.drop_packet(a, DropReason::Unsupported);
         // Once for a message, of however many packets.
         if let Some(id) = sender_id(rtm).filter(|_| a.turn != Turn::Past) {
             e.tell_error(w, a.peer, ErrorRef::Op(id), OpError::Unsupported);
@@ -325,7 +325,7 @@ pub(in crate::rdm) fn on_packet<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<
         tag: 0,
         from: a.peer,
         msg_id: rtm.msg_id,
-        row: if rtm.receipt.is_some() { Row::DcEager } else { Row::Eager },
+        protocol: if rtm.receipt.is_some() { Protocol::DcEager } else { Protocol::Eager },
         cq_data: rtm.opts.cq_data,
         send_id: rtm.receipt.unwrap_or(0),
     };

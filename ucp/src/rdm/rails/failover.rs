@@ -8,13 +8,13 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::features::may_move;
-use crate::rdm::io::{Fault, PeerId, Refused, Source, Wire};
+use crate::rdm::features::supports_failover;
+use crate::rdm::io::{NotPosted, PeerError, PeerId, Source, Wire};
 use crate::rdm::op::rma_op::{One, is_one};
 use crate::rdm::peers::peer::{Ctl, Peer, Was, Work};
 use crate::rdm::protocol::Arrival;
 use crate::rdm::rails::rail_set::Mates;
-use crate::rdm::trace::{Event, Reason};
+use crate::rdm::trace::{DropReason, TraceEvent};
 use crate::rdm::types::{OpError, WireId};
 use crate::wire::ctl::ErrorRef;
 use crate::wire::rtw::{self, RtwBody};
@@ -22,7 +22,7 @@ use crate::wire::{self, Features, Opts, Packet, PktType, RawAddr, header_len};
 
 /// A way to a peer that was left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Left {
+pub struct FailedLane {
     /// Our wire.
     pub wire: WireId,
     /// The peer's lane.
@@ -30,7 +30,7 @@ pub struct Left {
     /// Source of its packets there.
     pub from: Source,
     /// Why.
-    pub fault: Fault,
+    pub fault: PeerError,
 }
 
 /// What two lanes of one worker are to each other, as the word that comes along says.
@@ -79,14 +79,14 @@ impl Engine {
     /// The way to a peer by `wire` is lost, which perhaps it does not take any more. It goes on over another if there is
     /// one, and has failed if not.
     #[cold]
-    pub fn on_way_lost<W: Wire>(&mut self, w: &mut W, peer: PeerId, wire: WireId, fault: Fault) {
+    pub fn on_lane_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, wire: WireId, fault: PeerError) {
         self.lose_wire(wire, fault);
         let Some(known) = self.peers.get(peer) else { return };
         if known.wire == wire && !self.move_on(w, peer, fault) {
             // What a further lane was to carry comes back, and goes another way.
             match self.main_of(peer) {
-                Some(_) => self.on_peer_silent(w, peer, fault),
-                None => self.on_peer_lost(w, peer, fault),
+                Some(_) => self.on_probe_error(w, peer, fault),
+                None => self.on_send_error(w, peer, fault),
             }
         }
     }
@@ -95,20 +95,20 @@ impl Engine {
     /// and if it does no harm when it has arrived all the same; else what it was for ends with the fault.
     // [M11.9] [M11.10]
     #[cold]
-    pub fn on_lost<W: Wire>(
+    pub fn on_packet_lost<W: Wire>(
         &mut self,
         w: &mut W,
         peer: PeerId,
-        (wire, fault): (WireId, Fault),
+        (wire, fault): (WireId, PeerError),
         packet: &[u8],
     ) {
         if self.peers.get(peer).is_some()
             && let Some(main) = self.main_of(peer)
         {
             // It may be this way that it takes now.
-            self.on_way_lost(w, main, wire, fault);
+            self.on_lane_error(w, main, wire, fault);
         }
-        self.on_way_lost(w, peer, wire, fault);
+        self.on_lane_error(w, peer, wire, fault);
         if self.goes_by_owner(peer, packet) {
             return;
         }
@@ -120,13 +120,13 @@ impl Engine {
             Fate::Again => self.goes_elsewhere(peer, packet),
             Fate::Forgotten => {}
             Fate::Ends(id) => self.end_unsure(w, peer, SlotId::from_raw(id), fault),
-            Fate::Unrepeatable => self.on_peer_lost(w, peer, fault),
+            Fate::Unrepeatable => self.on_send_error(w, peer, fault),
         }
     }
 
     /// An operation of ours may have been carried out, or not: it ends with the fault. One that the target has answered has
     /// arrived, and goes on.
-    fn end_unsure<W: Wire>(&mut self, w: &mut W, peer: PeerId, id: SlotId, fault: Fault) {
+    fn end_unsure<W: Wire>(&mut self, w: &mut W, peer: PeerId, id: SlotId, fault: PeerError) {
         let unsure = |one: &One| one.peer == peer && one.is_ours() && one.theirs.is_none();
         if is_one(id) && self.one.get(id).is_some_and(unsure) {
             self.peers[peer].work().unsure.push(id);
@@ -136,9 +136,9 @@ impl Engine {
     }
 
     /// Ends an operation that may have taken effect, though its peer goes on.
-    pub(in crate::rdm) fn finish_unsure(&mut self, id: SlotId, peer: PeerId, fault: Fault) {
+    pub(in crate::rdm) fn finish_unsure(&mut self, id: SlotId, peer: PeerId, fault: PeerError) {
         self.stats.rare.unsure += 1;
-        self.events.push(Event::Unsure(peer, fault));
+        self.events.push(TraceEvent::Unsure(peer, fault));
         self.finish_one(id, Err(OpError::Peer(peer, fault)));
     }
 
@@ -153,7 +153,7 @@ impl Engine {
         ours: SlotId,
         theirs: u32,
     ) {
-        self.drop_packet(a, Reason::BadId);
+        self.drop_packet(a, DropReason::BadId);
         let work = self.peers[a.peer].work.as_ref();
         if work.is_some_and(|work| work.unsure.contains(&ours)) {
             self.tell_error(w, a.peer, ErrorRef::Op(theirs), OpError::Cancelled);
@@ -161,12 +161,12 @@ impl Engine {
     }
 
     /// Nothing goes over this wire any more, if that is what the fault says.
-    pub(in crate::rdm) fn lose_wire(&mut self, wire: WireId, fault: Fault) {
+    pub(in crate::rdm) fn lose_wire(&mut self, wire: WireId, fault: PeerError) {
         self.wires[usize::from(wire.0)].down |= fault.of_lane();
     }
 
     /// Whether a peer goes on after a fault of the way to it: over another lane, or because it does so already.
-    pub(in crate::rdm) fn outlives(&self, peer: PeerId, fault: Fault) -> bool {
+    pub(in crate::rdm) fn outlives(&self, peer: PeerId, fault: PeerError) -> bool {
         let moved = self.peers.get(peer).is_some() && self.has_moved(peer);
         fault.of_way() && (moved || self.next_lane(peer).is_some())
     }
@@ -200,18 +200,24 @@ impl Engine {
     }
 
     /// A peer was asked whether it lives, and the way to it by `wire` is lost: whether it takes another, now or already.
-    pub fn has_other_way<W: Wire>(&mut self, w: &mut W, peer: PeerId, wire: WireId, fault: Fault) -> bool {
+    pub fn fail_over_from<W: Wire>(
+        &mut self,
+        w: &mut W,
+        peer: PeerId,
+        wire: WireId,
+        fault: PeerError,
+    ) -> bool {
         let Some(known) = self.peers.get(peer) else { return false };
         known.wire != wire || self.move_on(w, peer, fault)
     }
 
     /// A peer was asked whether it lives, and the way to it is lost: it goes on over another, if there is one.
-    pub fn goes_on<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: Fault) -> bool {
+    pub fn fail_over<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) -> bool {
         self.peers.get(peer).is_some() && self.move_on(w, peer, fault)
     }
 
     /// Goes on over another lane. False: there is none.
-    pub(in crate::rdm) fn move_on<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault) -> bool {
+    pub(in crate::rdm) fn move_on<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) -> bool {
         if !fault.of_way() {
             return false;
         }
@@ -224,7 +230,7 @@ impl Engine {
     }
 
     /// From now on the peer is where `rail` is. False: there is no way, and the rail is none any more.
-    fn move_to<W: Wire>(&mut self, w: &mut W, id: PeerId, rail: PeerId, fault: Fault) -> bool {
+    fn move_to<W: Wire>(&mut self, w: &mut W, id: PeerId, rail: PeerId, fault: PeerError) -> bool {
         let (wire, from, addr) = {
             let lane = &self.peers[rail];
             (lane.wire, lane.from(), lane.addr)
@@ -235,7 +241,7 @@ impl Engine {
         }
         let peer = &self.peers[id];
         let there = self.lane_taken(peer);
-        let left = Left { wire: peer.wire, addr: there, from: peer.from(), fault };
+        let left = FailedLane { wire: peer.wire, addr: there, from: peer.from(), fault };
         let peer = &mut self.peers[id];
         // There are no more of them than rails.
         let _ = peer.work().left.try_push(left);
@@ -243,7 +249,7 @@ impl Engine {
         peer.set_from(from);
         self.comes_by(id, wire, from);
         self.stats.rare.peers_moved += 1;
-        self.events.push(Event::PeerMoved(id, fault));
+        self.events.push(TraceEvent::PeerMoved(id, fault));
         self.control(w, id, Ctl::Moved);
         self.list(id);
         true
@@ -279,7 +285,7 @@ impl Engine {
     }
 
     /// The ways to a peer that were left, oldest first.
-    pub fn ways_left(&self, peer: PeerId) -> &[Left] {
+    pub fn failed_lanes(&self, peer: PeerId) -> &[FailedLane] {
         self.peers.get(peer).and_then(|peer| peer.work.as_ref()).map_or(&[], |work| &work.left)
     }
 
@@ -314,7 +320,7 @@ impl Engine {
             let met = |id: PeerId| self.peers.get(id).is_some_and(|peer| peer.was.contains(Was::MET));
             let is_its = self.peers[rail].work.as_ref().is_some_and(|work| work.of == Some(main));
             let ours = Features::CONNID.difference(self.cfg.withhold);
-            let knows = may_move(ours, self.peers[main].features) && !self.has_moved(main);
+            let knows = supports_failover(ours, self.peers[main].features) && !self.has_moved(main);
             if is_its && knows && met(main) && met(rail) {
                 self.control(w, main, Ctl::Lane(rail));
                 self.control(w, rail, Ctl::Lane(main));
@@ -356,7 +362,7 @@ impl Engine {
         }
         let met = self.peers[lane].was & (Was::MET | Was::FAILED) == Was::MET;
         if met && !self.has_moved(main) && self.next_lane(main).is_some() {
-            self.move_to(w, main, lane, Fault::Unreachable);
+            self.move_to(w, main, lane, PeerError::Unreachable);
         } else {
             self.comes_by(main, wire, from);
         }
@@ -368,7 +374,7 @@ impl Engine {
     pub(in crate::rdm) fn on_trigger<W: Wire>(&mut self, w: &mut W, from: PeerId, opts: &Opts) {
         let is_its = opts.raw_addr == Some(self.peers[from].addr);
         if is_its && opts.cq_data == Some(role::LOST) && self.has_moved(from) {
-            self.on_peer_lost(w, from, Fault::Gone);
+            self.on_send_error(w, from, PeerError::Gone);
         }
     }
 
@@ -381,7 +387,7 @@ impl Engine {
         }
         let main = self.peers[lane].work().of.filter(|main| self.peers[*main].addr == addr);
         if let (role::LOST, Some(main)) = (role, main) {
-            return self.on_peer_lost(w, main, Fault::Gone);
+            return self.on_send_error(w, main, PeerError::Gone);
         }
         let mates = self.wires[usize::from(wire.0)].mates.clone();
         let other = mates.iter().find_map(|wire| self.ident.known(*wire, source));
@@ -409,7 +415,7 @@ pub(in crate::rdm) fn push_lane<W: Wire>(
     w: &mut W,
     to: PeerId,
     other: PeerId,
-) -> Result<(), Refused> {
+) -> Result<(), NotPosted> {
     let is_further = e.peers.get(other).and_then(|peer| peer.work.as_ref()?.of) == Some(to);
     say(e, w, to, other, Some(if is_further { role::FURTHER } else { role::FIRST }))
 }
@@ -421,13 +427,13 @@ pub(in crate::rdm) fn push_lost<W: Wire>(
     w: &mut W,
     to: PeerId,
     other: PeerId,
-) -> Result<(), Refused> {
+) -> Result<(), NotPosted> {
     say(e, w, to, other, Some(role::LOST))
 }
 
 /// The first packet that a peer gets over the way that we take from now on: it follows, or says that it is lost.
 // [M11.9]
-pub(in crate::rdm) fn push_moved<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId) -> Result<(), Refused> {
+pub(in crate::rdm) fn push_moved<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId) -> Result<(), NotPosted> {
     say(e, w, to, to, None)
 }
 
@@ -438,7 +444,7 @@ fn say<W: Wire>(
     to: PeerId,
     other: PeerId,
     role: Option<u64>,
-) -> Result<(), Refused> {
+) -> Result<(), NotPosted> {
     let Some(peer) = e.peers.get(other) else { return Ok(()) };
     let mut hdr = rtw::Eager::trigger(*e.own(peer));
     hdr.opts.cq_data = role;

@@ -3,7 +3,7 @@
 
 use arrayvec::ArrayVec;
 
-use crate::rdm::io::{Fault, PeerId, Reg};
+use crate::rdm::io::{PeerError, PeerId, Reg};
 
 /// Most rails of one transfer, the peer's own wire included: what a request names besides its memory fits the iovs that
 /// are left (RDM v4 11.4).
@@ -31,7 +31,7 @@ pub struct Rail {
     /// Our memory there.
     pub reg: Option<Reg>,
     flying: u8,
-    lost: Option<Fault>,
+    lost: Option<PeerError>,
 }
 
 /// A transfer and its pieces.
@@ -121,7 +121,7 @@ impl Stripes {
     }
 
     /// If no rail is left: why the last one is not.
-    pub fn lost(&self) -> Option<Fault> {
+    pub fn lost(&self) -> Option<PeerError> {
         let mut why = None;
         for rail in &self.rails {
             why = Some(rail.lost?);
@@ -159,7 +159,7 @@ impl Stripes {
     }
 
     /// A part has ended; if with a fault, its rail is lost and it will be picked again. Answers the rail.
-    pub fn ended(&mut self, part: u32, result: Result<(), Fault>) -> Option<usize> {
+    pub fn ended(&mut self, part: u32, result: Result<(), PeerError>) -> Option<usize> {
         let (nth, n) = (part >> 2, (part & 3) as usize);
         let rail = self.rails.get_mut(n)?;
         rail.flying = rail.flying.saturating_sub(1);
@@ -176,7 +176,7 @@ impl Stripes {
     }
 
     /// Nothing more goes over this rail.
-    pub fn lose(&mut self, rail: usize, why: Fault) {
+    pub fn lose(&mut self, rail: usize, why: PeerError) {
         self.rails[rail].lost = Some(why);
     }
 
@@ -276,7 +276,7 @@ mod tests {
                 let was = stripes.rail(pick.rail).lost.is_some();
                 let lose = was || lost + 1 < stripes.rails() as u32 && dice.next().unwrap().is_multiple_of(5);
                 lost += u32::from(lose && !was);
-                let result = if lose { Err(Fault::Unreachable) } else { Ok(()) };
+                let result = if lose { Err(PeerError::Unreachable) } else { Ok(()) };
                 prop_assert_eq!(stripes.ended(pick.part(), result), Some(pick.rail));
                 if !lose {
                     let at = (pick.at - from) as usize;

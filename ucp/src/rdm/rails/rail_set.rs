@@ -6,8 +6,8 @@ use arrayvec::ArrayVec;
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::features::takes_rails;
-use crate::rdm::io::{Fault, PeerId, Posted, Refused, Reg, Remote, Source, TxToken, Use, Wire};
+use crate::rdm::features::supports_rails;
+use crate::rdm::io::{NotPosted, PeerError, PeerId, Posted, Reg, RegAccess, Remote, Source, TxToken, Wire};
 use crate::rdm::op::Piece;
 use crate::rdm::peers::peer::{Peer, Was};
 use crate::rdm::protocols::handshake;
@@ -37,14 +37,14 @@ pub(in crate::rdm) enum Striped {
     /// No rail had room.
     Full,
     /// No rail is left, and this was the last one's fault.
-    Lost(Fault),
+    Lost(PeerError),
     /// The peer itself is not reachable any more.
-    Failed(Fault),
+    Failed(PeerError),
 }
 
 /// How good a way to a worker is, best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Rank {
+pub enum LaneRank {
     /// By it something has gone to the worker already, and the two have not lost each other.
     Known,
     /// Nothing is known that speaks against it.
@@ -69,7 +69,7 @@ impl Engine {
 
     /// Tells which peers are further lanes of the worker that `to` is a lane of. They are introduced to it once `to` has
     /// been met, if it knows of rails.
-    pub fn link<W: Wire>(&mut self, w: &mut W, to: PeerId, rails: &[PeerId]) {
+    pub fn set_peer_rails<W: Wire>(&mut self, w: &mut W, to: PeerId, rails: &[PeerId]) {
         let Some(peer) = self.peers.get(to) else { return };
         if rails.is_empty() || peer.was.contains(Was::FAILED) {
             return;
@@ -84,7 +84,7 @@ impl Engine {
     }
 
     /// The ways to the memory of a put or get of one piece: the peer's own wire, by `key`, and its rails, by `keys` in the
-    /// order of [`Engine::link`].
+    /// order of [`Engine::set_peer_rails`].
     pub(in crate::rdm) fn linked_rails(&self, to: PeerId, key: u64, keys: &RailKeys) -> Option<Box<Stripes>> {
         let peer = self.peers.get(to)?;
         let rails = &peer.work.as_ref()?.rails;
@@ -105,25 +105,25 @@ impl Engine {
     }
 
     /// How good it is to go by `wire` to the lane at `addr`, if there are others.
-    pub fn rank(&self, wire: WireId, addr: &RawAddr, from: Source) -> Rank {
+    pub fn lane_rank(&self, wire: WireId, addr: &RawAddr, from: Source) -> LaneRank {
         let own = &self.wires[usize::from(wire.0)];
         if own.mates.is_empty() {
-            return Rank::Any;
+            return LaneRank::Any;
         }
         let Some(id) = self.ident.known(wire, from).filter(|peer| self.peers[*peer].addr == *addr) else {
-            return if own.down { Rank::Lost } else { Rank::Any };
+            return if own.down { LaneRank::Lost } else { LaneRank::Any };
         };
         let peer = &self.peers[id];
         if peer.was.contains(Was::FAILED) {
             // Who was closed by force, or has gone, is still found: it was no NIC that was lost.
-            let stays = peer.was.contains(Was::CUT_OFF) || !peer.fault.is_some_and(Fault::of_way);
-            return if stays { Rank::Any } else { Rank::Lost };
+            let stays = peer.was.contains(Was::CUT_OFF) || !peer.fault.is_some_and(PeerError::of_way);
+            return if stays { LaneRank::Any } else { LaneRank::Lost };
         }
         // Whoever has gone on over another lane, or will, is still found by its first one.
         match peer.wire != wire || self.next_lane(id).is_some() || !own.down {
-            true if peer.was.contains(Was::POSTED) && !peer.is_further() => Rank::Known,
-            true => Rank::Any,
-            false => Rank::Lost,
+            true if peer.was.contains(Was::POSTED) && !peer.is_further_lane() => LaneRank::Known,
+            true => LaneRank::Any,
+            false => LaneRank::Lost,
         }
     }
 
@@ -139,14 +139,14 @@ impl Engine {
     // [M11.3]
     pub(in crate::rdm) fn introduce_rails<W: Wire>(&mut self, w: &mut W, to: PeerId) {
         let peer = &self.peers[to];
-        if !peer.was.contains(Was::MET) || !takes_rails(peer.features) {
+        if !peer.was.contains(Was::MET) || !supports_rails(peer.features) {
             return;
         }
         let Some(work) = &peer.work else { return };
         for rail in work.rails.clone() {
             let Some(peer) = self.peers.get(rail) else { continue };
             if !peer.was.intersects(Was::POSTED | Was::FAILED)
-                && let Err(Refused::Fault(fault)) = handshake::trigger(self, w, rail)
+                && let Err(NotPosted::Peer(fault)) = handshake::trigger(self, w, rail)
             {
                 self.fail_peer(w, rail, fault);
             }
@@ -172,7 +172,7 @@ impl Engine {
         let peer = &self.peers[op.peer];
         let wire = &self.wires[usize::from(peer.wire.0)];
         let enough = iov.len / self.cfg.rndv_chunk.max(1) >= 2;
-        if wire.mates.is_empty() || !enough || self.cfg.rndv_rails < 2 || !takes_rails(peer.features) {
+        if wire.mates.is_empty() || !enough || self.cfg.rndv_rails < 2 || !supports_rails(peer.features) {
             return alone;
         }
         if op.rails.is_none() {
@@ -180,7 +180,7 @@ impl Engine {
             let mates = wire.mates.clone();
             let mates = mates.into_iter().take(usize::from(self.cfg.rndv_rails) - 1);
             let regs: Mates<_> = mates
-                .filter_map(|wire| Some((wire, w.register(wire, piece, Use::REMOTE_READ).ok()?)))
+                .filter_map(|wire| Some((wire, w.register(wire, piece, RegAccess::REMOTE_READ).ok()?)))
                 .collect();
             let Some(op) = self.tx.get_mut(id) else { return alone };
             op.rails = Some(Box::new(regs));
@@ -204,7 +204,7 @@ impl Engine {
     pub(in crate::rdm) fn named_rails(&self, from: PeerId, iovs: &Iovs) -> Option<(Stripes, u64)> {
         let peer = &self.peers[from];
         let mates = &self.wires[usize::from(peer.wire.0)].mates;
-        if mates.is_empty() || self.cfg.rndv_rails < 2 || !takes_rails(peer.features) {
+        if mates.is_empty() || self.cfg.rndv_rails < 2 || !supports_rails(peer.features) {
             return None;
         }
         let (named, memory): (ArrayVec<RmaIov, MAX_RAILS>, ArrayVec<RmaIov, MAX_RAILS>) =
@@ -298,10 +298,10 @@ impl Engine {
         let rail = stripes.rail_mut(n);
         if rail.reg.is_none() {
             let wire = self.peers[rail.peer].wire;
-            let for_what = if way == Way::Read { Use::LOCAL_WRITE } else { Use::empty() };
+            let for_what = if way == Way::Read { RegAccess::LOCAL_WRITE } else { RegAccess::empty() };
             match w.register(wire, local.part(first as usize, len as usize), for_what) {
                 Ok(reg) => rail.reg = Some(reg),
-                Err(_) => stripes.lose(n, Fault::NO_RDMA),
+                Err(_) => stripes.lose(n, PeerError::NO_RDMA),
             }
         }
         stripes.rail(n).reg.is_some()
@@ -347,8 +347,8 @@ impl Engine {
                     self.stats.rare.pieces += 1;
                     return Striped::Posted(how);
                 }
-                Err(Refused::Full) => full |= 1 << pick.rail,
-                Err(Refused::Fault(fault)) => {
+                Err(NotPosted::Full) => full |= 1 << pick.rail,
+                Err(NotPosted::Peer(fault)) => {
                     stripes.lose(pick.rail, fault);
                     if let Some(fault) = self.lose_rail(w, stripes, pick.rail, fault) {
                         return Striped::Failed(fault);
@@ -366,8 +366,8 @@ impl Engine {
         w: &mut W,
         stripes: &mut Stripes,
         part: u32,
-        result: Result<(), Fault>,
-    ) -> Option<Fault> {
+        result: Result<(), PeerError>,
+    ) -> Option<PeerError> {
         let rail = stripes.ended(part, result)?;
         self.lose_rail(w, stripes, rail, result.err()?)
     }
@@ -375,7 +375,13 @@ impl Engine {
     /// A rail has failed a piece. The peer that it is fails with it, unless that is the peer itself: then the fault is
     /// answered.
     #[cold]
-    fn lose_rail<W: Wire>(&mut self, w: &mut W, stripes: &Stripes, n: usize, fault: Fault) -> Option<Fault> {
+    fn lose_rail<W: Wire>(
+        &mut self,
+        w: &mut W,
+        stripes: &Stripes,
+        n: usize,
+        fault: PeerError,
+    ) -> Option<PeerError> {
         self.stats.rare.rails_lost += 1;
         let rail = stripes.rail(n).peer;
         if !fault.of_peer() && !fault.of_lane() {

@@ -6,14 +6,14 @@ use arrayvec::ArrayVec;
 
 use crate::rdm::Engine;
 use crate::rdm::flow::window::{self, Segment};
-use crate::rdm::io::{Fault, PeerId, Posted, Refused, Wire};
+use crate::rdm::io::{NotPosted, PeerError, PeerId, Posted, Wire};
 use crate::rdm::peers::peer::Was;
-use crate::rdm::protocol::Push;
+use crate::rdm::protocol::SendProgress;
 use crate::rdm::rails::rail_plan::{MAX_RAILS, rails_for};
 use crate::wire::ctl::CtsData;
 use crate::wire::{self, Packet, PktType};
 
-/// Packets in a row over one lane: few enough that a window of 32 keeps four lanes busy.
+/// Packets in a protocol over one lane: few enough that a window of 32 keeps four lanes busy.
 const RUN: u64 = 8;
 
 /// Whose settings say over how many lanes.
@@ -46,7 +46,7 @@ pub(in crate::rdm) struct Granted {
 pub(in crate::rdm) struct Sent {
     lane: PeerId,
     len: usize,
-    result: Result<Posted, Refused>,
+    result: Result<Posted, NotPosted>,
 }
 
 /// The lanes that carry the data of one operation, the peer's own first.
@@ -81,7 +81,7 @@ impl Engine {
         for n in 0..lanes.len() {
             let lane = lanes[(first + n) % lanes.len()];
             sent = Some(send(lane, each));
-            if sent.as_ref().is_some_and(|sent| sent.result != Err(Refused::Full)) {
+            if sent.as_ref().is_some_and(|sent| sent.result != Err(NotPosted::Full)) {
                 break;
             }
         }
@@ -95,14 +95,14 @@ impl Engine {
         w: &mut W,
         to: PeerId,
         sent: Sent,
-    ) -> Result<usize, Push> {
+    ) -> Result<usize, SendProgress> {
         let Sent { lane, len, result } = sent;
         self.stats.rare.data_abreast += u64::from(lane != to && result.is_ok());
         match self.posted(lane, PktType::CTSDATA, result) {
             Ok(()) => Ok(len),
-            Err(Refused::Fault(fault)) if lane != to => {
+            Err(NotPosted::Peer(fault)) if lane != to => {
                 self.fail_peer(w, lane, fault);
-                Err(Push::Sent)
+                Err(SendProgress::Sent)
             }
             Err(refused) => Err(refused.into()),
         }
@@ -111,17 +111,17 @@ impl Engine {
     /// Whether a peer has further lanes, met or not. // HOT
     #[inline]
     fn has_further(&self, to: PeerId) -> bool {
-        !self.further(to).is_empty()
+        !self.further_lanes(to).is_empty()
     }
 
     /// The further lanes of a peer: peers of their own.
     #[inline]
-    pub fn further(&self, to: PeerId) -> &[PeerId] {
+    pub fn further_lanes(&self, to: PeerId) -> &[PeerId] {
         self.peers.get(to).and_then(|peer| peer.work.as_ref()).map_or(&[], |work| &work.rails)
     }
 
     /// Whether this peer is a further lane of another.
-    pub fn is_further(&self, lane: PeerId) -> bool {
+    pub fn is_further_lane(&self, lane: PeerId) -> bool {
         self.peers.get(lane).is_some() && self.main_of(lane).is_some()
     }
 
@@ -151,7 +151,7 @@ impl Engine {
     #[inline]
     pub(in crate::rdm) fn main_of(&self, lane: PeerId) -> Option<PeerId> {
         let main = self.peers[lane].further_lane_of()?;
-        self.further(main).contains(&lane).then_some(main)
+        self.further_lanes(main).contains(&lane).then_some(main)
     }
 
     /// A packet that a further lane was to carry goes over the first one, if it is granted data and its peer is there.
@@ -174,7 +174,7 @@ impl Engine {
     /// A packet over a further lane has failed, and not come back: if it held granted data, nobody knows what its peer has
     /// got.
     #[cold]
-    pub(in crate::rdm) fn fails_owner<W: Wire>(&mut self, w: &mut W, lane: PeerId, fault: Fault) {
+    pub(in crate::rdm) fn fails_owner<W: Wire>(&mut self, w: &mut W, lane: PeerId, fault: PeerError) {
         if self.peers[lane].was.contains(Was::SENT)
             && let Some(main) = self.main_of(lane)
         {

@@ -87,7 +87,7 @@ impl Buckets {
 
 /// What a posted receive wants, and its place among the others: part of the receive, so that one look finds both.
 #[derive(Clone, Copy, Debug)]
-pub struct Want {
+pub struct MatchEntry {
     tag: u64,
     mask: u64,
     /// Order of posting: the oldest wins.
@@ -100,12 +100,12 @@ pub struct Want {
 /// No peer has this number: it is the end of the table's.
 const ANYBODY: u32 = u32::MAX;
 
-impl Want {
+impl MatchEntry {
     /// What a receive of this pattern wants; it is in no queue yet.
     #[inline(always)]
-    pub fn new(pattern: Pattern) -> Want {
+    pub fn new(pattern: Pattern) -> MatchEntry {
         let from = pattern.from.map_or(ANYBODY, |peer| peer.0);
-        Want { tag: pattern.tag, mask: pattern.mask, seq: 0, from, link: Link::new() }
+        MatchEntry { tag: pattern.tag, mask: pattern.mask, seq: 0, from, link: Link::new() }
     }
 
     /// What it was made of.
@@ -125,21 +125,21 @@ impl Want {
     }
 }
 
-/// A store of posted receives, by index. [`Expected`] only asks for indices that were pushed.
-pub trait Wants {
+/// A store of posted receives, by index. [`ExpectedQueue`] only asks for indices that were pushed.
+pub trait MatchStore {
     /// What the receive at `at` wants.
-    fn want(&self, at: u32) -> &Want;
+    fn want(&self, at: u32) -> &MatchEntry;
     /// The same, to change its place.
-    fn want_mut(&mut self, at: u32) -> &mut Want;
+    fn want_mut(&mut self, at: u32) -> &mut MatchEntry;
 }
 
-impl Wants for Vec<Want> {
+impl MatchStore for Vec<MatchEntry> {
     #[inline(always)]
-    fn want(&self, at: u32) -> &Want {
+    fn want(&self, at: u32) -> &MatchEntry {
         &self[at as usize]
     }
     #[inline(always)]
-    fn want_mut(&mut self, at: u32) -> &mut Want {
+    fn want_mut(&mut self, at: u32) -> &mut MatchEntry {
         &mut self[at as usize]
     }
 }
@@ -147,7 +147,7 @@ impl Wants for Vec<Want> {
 /// A store, as its lists see it.
 struct Chain<'a, S: ?Sized>(&'a mut S);
 
-impl<S: Wants + ?Sized> Links for Chain<'_, S> {
+impl<S: MatchStore + ?Sized> Links for Chain<'_, S> {
     #[inline(always)]
     fn link(&self, at: u32) -> &Link {
         &self.0.want(at).link
@@ -160,29 +160,29 @@ impl<S: Wants + ?Sized> Links for Chain<'_, S> {
 
 /// Posted receives of one kind, by their indices in a store.
 #[derive(Debug)]
-pub struct Expected {
+pub struct ExpectedQueue {
     buckets: Buckets,
     exact: usize,
     wild: List,
     seq: u64,
 }
 
-impl Expected {
+impl ExpectedQueue {
     /// None posted.
-    pub fn new() -> Expected {
-        Expected { buckets: Buckets::new(), exact: 0, wild: List::new(), seq: 0 }
+    pub fn new() -> ExpectedQueue {
+        ExpectedQueue { buckets: Buckets::new(), exact: 0, wild: List::new(), seq: 0 }
     }
 
     /// Appends a receive that is not there yet: `insert` puts it into the store, with what it wants as given, and answers
     /// where. `None`, and nothing is appended, if it answers that. // HOT
     #[inline(always)]
-    pub fn push<S: Wants + ?Sized>(
+    pub fn push<S: MatchStore + ?Sized>(
         &mut self,
         all: &mut S,
         pattern: Pattern,
-        insert: impl FnOnce(&mut S, Want) -> Option<u32>,
+        insert: impl FnOnce(&mut S, MatchEntry) -> Option<u32>,
     ) -> Option<u32> {
-        let want = Want { seq: self.seq, ..Want::new(pattern) };
+        let want = MatchEntry { seq: self.seq, ..MatchEntry::new(pattern) };
         let exact = pattern.is_exact();
         let list = if exact {
             if self.buckets.crowded(self.exact) {
@@ -193,7 +193,7 @@ impl Expected {
         } else {
             &mut self.wild
         };
-        let at = list.push_new(&mut Chain(all), |all, link| insert(all.0, Want { link, ..want }))?;
+        let at = list.push_new(&mut Chain(all), |all, link| insert(all.0, MatchEntry { link, ..want }))?;
         self.exact += usize::from(exact);
         self.seq += 1;
         Some(at)
@@ -201,7 +201,7 @@ impl Expected {
 
     /// Takes out the oldest receive that fits a message.
     #[inline(never)]
-    pub fn take<S: Wants + ?Sized>(&mut self, all: &mut S, tag: u64, from: impl Sender) -> Option<u32> {
+    pub fn take<S: MatchStore + ?Sized>(&mut self, all: &mut S, tag: u64, from: impl Sender) -> Option<u32> {
         let at = self.find(all, tag, from)?;
         self.remove(all, at);
         Some(at)
@@ -221,7 +221,7 @@ impl Expected {
     }
 
     /// The oldest receive that fits a message, left where it is.
-    pub fn find<S: Wants + ?Sized>(&self, all: &mut S, tag: u64, from: impl Sender) -> Option<u32> {
+    pub fn find<S: MatchStore + ?Sized>(&self, all: &mut S, tag: u64, from: impl Sender) -> Option<u32> {
         let chain = &Chain(all);
         let fits = |&at: &u32| chain.0.want(at).fits(tag, from);
         let exact = match self.exact {
@@ -237,8 +237,8 @@ impl Expected {
     }
 
     /// Takes out the receive at `at`, which is in this queue.
-    pub fn remove<S: Wants + ?Sized>(&mut self, all: &mut S, at: u32) {
-        let Want { tag, mask, .. } = *all.want(at);
+    pub fn remove<S: MatchStore + ?Sized>(&mut self, all: &mut S, at: u32) {
+        let MatchEntry { tag, mask, .. } = *all.want(at);
         if mask == EXACT {
             let bucket = self.buckets.of(tag);
             self.buckets.lists[bucket].remove(&mut Chain(all), at);
@@ -249,7 +249,7 @@ impl Expected {
     }
 
     #[cold]
-    fn rehash<S: Wants + ?Sized>(&mut self, all: &mut S) {
+    fn rehash<S: MatchStore + ?Sized>(&mut self, all: &mut S) {
         let mut exact = Vec::with_capacity(self.exact);
         for list in &mut self.buckets.lists {
             exact.extend(std::iter::from_fn(|| list.pop_front(&mut Chain(all))));
@@ -264,7 +264,7 @@ impl Expected {
     }
 }
 
-/// The first of some receives that one list has; see [`Expected::first`].
+/// The first of some receives that one list has; see [`ExpectedQueue::first`].
 pub struct First<'a> {
     /// Which.
     pub at: u32,
@@ -275,7 +275,7 @@ pub struct First<'a> {
 impl First<'_> {
     /// Takes it out, if it fits the message; `want` is its own. It has to leave the store as well then. // HOT
     #[inline(always)]
-    pub fn take(self, want: &Want, tag: u64, from: PeerId) -> Option<()> {
+    pub fn take(self, want: &MatchEntry, tag: u64, from: PeerId) -> Option<()> {
         // Its list is of receives that want one tag.
         if want.tag != tag || want.from != ANYBODY && want.from != from.0 {
             return None;
@@ -286,9 +286,9 @@ impl First<'_> {
     }
 }
 
-impl Default for Expected {
+impl Default for ExpectedQueue {
     fn default() -> Self {
-        Expected::new()
+        ExpectedQueue::new()
     }
 }
 
@@ -302,7 +302,7 @@ struct Came {
 /// Messages of one kind that no receive has matched, in order of arrival.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Arrived {
+pub struct UnexpectedQueue {
     /// First: whether it is empty is asked by every receive.
     all: List,
     buckets: Buckets,
@@ -312,10 +312,10 @@ pub struct Arrived {
     free: FreeList,
 }
 
-impl Arrived {
+impl UnexpectedQueue {
     /// None arrived.
-    pub fn new() -> Arrived {
-        Arrived {
+    pub fn new() -> UnexpectedQueue {
+        UnexpectedQueue {
             came: Vec::new(),
             by_arrival: Vec::new(),
             by_tag: Vec::new(),
@@ -393,7 +393,7 @@ impl Arrived {
             while list.pop_front(self.by_tag.as_mut_slice()).is_some() {}
         }
         self.buckets.grow();
-        let Arrived { all, by_arrival, by_tag, buckets, came, .. } = self;
+        let UnexpectedQueue { all, by_arrival, by_tag, buckets, came, .. } = self;
         for at in all.iter(by_arrival.as_slice()) {
             let bucket = buckets.of(came[at as usize].tag);
             buckets.lists[bucket].push_back(by_tag.as_mut_slice(), at);
@@ -401,9 +401,9 @@ impl Arrived {
     }
 }
 
-impl Default for Arrived {
+impl Default for UnexpectedQueue {
     fn default() -> Self {
-        Arrived::new()
+        UnexpectedQueue::new()
     }
 }
 

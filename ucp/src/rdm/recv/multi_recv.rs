@@ -13,7 +13,7 @@ use crate::rdm::op::table::place;
 use crate::rdm::op::{OpId, RecvBuf};
 use crate::rdm::peers::aliases::Kin;
 use crate::rdm::protocol::Kind;
-use crate::rdm::types::{OpError, Out, RecvArgs, Started};
+use crate::rdm::types::{EngineEvent, OpError, RecvArgs, Started};
 use crate::wire::rtm::{Rtm, RtmBody};
 
 /// A receive of many messages.
@@ -36,7 +36,7 @@ pub struct Multi {
 
 impl Engine {
     /// Posts a receive that takes every message which matches, until less than `least` bytes (at least one) of its buffer
-    /// are left. Each message is told by an [`Out::RecvPart`]; [`Out::MultiDone`] follows when the buffer is free again.
+    /// are left. Each message is told by an [`EngineEvent::MultiRecvMessage`]; [`EngineEvent::MultiRecvDone`] follows when the buffer is free again.
     /// Those that have come already are taken at once.
     pub fn recv_multi<W: Wire>(&mut self, w: &mut W, r: RecvArgs, least: usize) -> Result<OpId, OpError> {
         if self.in_place.is_some() {
@@ -75,7 +75,7 @@ impl Engine {
             }
         }
         // What has come of it is taken; nothing more will come.
-        if let Some(error) = r.from.and_then(|from| self.silenced(from)) {
+        if let Some(error) = r.from.and_then(|from| self.drain_error(from)) {
             self.close_multi(multi, Err(error));
         }
         Ok(OpId(id))
@@ -135,7 +135,7 @@ impl Engine {
         let Role::Part(id, at) = role else { return };
         let Some(multi) = self.multis.get_mut(id) else { return };
         multi.live -= 1;
-        self.outs.push_back(Out::RecvPart { user: multi.user, at, result });
+        self.outs.push_back(EngineEvent::MultiRecvMessage { user: multi.user, at, result });
         self.settle_multi(id);
     }
 
@@ -143,7 +143,7 @@ impl Engine {
         let Some(multi) = self.multis.get(id) else { return };
         if multi.live == 0 && multi.posted.is_none() {
             let result = multi.end.map(|()| multi.used);
-            self.outs.push_back(Out::MultiDone { user: multi.user, result });
+            self.outs.push_back(EngineEvent::MultiRecvDone { user: multi.user, result });
             self.multis.remove(id);
         }
     }

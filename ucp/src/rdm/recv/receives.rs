@@ -11,10 +11,12 @@ use crate::rdm::op::table::place;
 use crate::rdm::op::{OpId, RecvBuf};
 use crate::rdm::peers::aliases::Kin;
 use crate::rdm::peers::peer::{Ctl, Part, Was};
-use crate::rdm::protocol::{Arrival, Kind, Row, Sync};
-use crate::rdm::recv::matching::{Arrived, Expected, Pattern, Want};
-use crate::rdm::trace::Reason;
-use crate::rdm::types::{MsgHandle, OpError, Out, Probed, RecvArgs, RecvKind, RecvStatus, Started, Take};
+use crate::rdm::protocol::{Arrival, Kind, Protocol, Sync};
+use crate::rdm::recv::matching::{ExpectedQueue, MatchEntry, Pattern, UnexpectedQueue};
+use crate::rdm::trace::DropReason;
+use crate::rdm::types::{
+    EngineEvent, MsgHandle, OpError, ProbeRemove, Probed, RecvArgs, RecvKind, RecvStatus, Started,
+};
 use crate::wire::MsgClass;
 use crate::wire::rtm::Rtm;
 
@@ -22,15 +24,15 @@ use crate::wire::rtm::Rtm;
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(in crate::rdm) struct Queues {
-    pub expected: Expected,
-    pub arrived: Arrived,
+    pub expected: ExpectedQueue,
+    pub arrived: UnexpectedQueue,
 }
 
 impl Engine {
     /// Posts a receive, if that is all there is to do: no message of its kind waits for one. Else gives it back, and nothing
     /// has happened: ask [`Engine::recv`]. // HOT
     #[inline(always)]
-    pub fn recv_later(&mut self, r: RecvArgs) -> Result<OpId, RecvArgs> {
+    pub fn post_recv(&mut self, r: RecvArgs) -> Result<OpId, RecvArgs> {
         let kind = r.kind.kind();
         let heard =
             |from| self.peers.get(from).is_none_or(|peer| !peer.was.intersects(Was::SILENT | Was::GAP));
@@ -53,7 +55,7 @@ impl Engine {
         &mut self,
         kind: Kind,
         pattern: Pattern,
-        make: impl FnOnce(Want) -> RxOp,
+        make: impl FnOnce(MatchEntry) -> RxOp,
     ) -> Option<SlotId> {
         let mut posted = None;
         self.queues[kind as usize].expected.push(&mut self.rx, pattern, |rx, want| {
@@ -66,13 +68,13 @@ impl Engine {
     /// Posts a receive. A message that has come already and is whole completes it at once.
     pub fn recv<W: Wire>(&mut self, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
         if self.in_place.is_some() {
-            return self.recv_in_place(w, r);
+            return self.post_user_recv(w, r);
         }
         let pattern = r.kind.pattern(r.from);
         if let Some(id) = self.find_arrived(r.kind.kind(), &pattern) {
             return self.adopt(w, id, r.buf, r.user, Role::Single);
         }
-        if let Some(error) = r.from.and_then(|from| self.silenced(from)) {
+        if let Some(error) = r.from.and_then(|from| self.drain_error(from)) {
             return Started::Failed(error);
         }
         let kind = r.kind.kind();
@@ -82,7 +84,7 @@ impl Engine {
         }
     }
 
-    /// Cancels a receive that no message has matched (one of many: it takes no more, those it has matched go on); its `Out` says `Cancelled`. False: one has, and the receive ends
+    /// Cancels a receive that no message has matched (one of many: it takes no more, those it has matched go on); its `EngineEvent` says `Cancelled`. False: one has, and the receive ends
     /// with it, so that a cancel never loses a message (the rule of MPI and UCP); or it is complete.
     // [M5.8]
     pub fn cancel_recv(&mut self, op: OpId) -> bool {
@@ -95,7 +97,7 @@ impl Engine {
         let (user, kind) = (rx.user, rx.kind);
         self.queues[kind as usize].expected.remove(&mut self.rx, place(op.0));
         self.rx.remove(op.0);
-        self.outs.push_back(Out::RecvDone { user, result: Err(OpError::Cancelled) });
+        self.outs.push_back(EngineEvent::RecvDone { user, result: Err(OpError::Cancelled) });
         true
     }
 
@@ -112,13 +114,13 @@ impl Engine {
     }
 
     /// The oldest message that a receive with these arguments would get, if it has come.
-    pub fn probe(&mut self, kind: RecvKind, from: Option<PeerId>, take: Take) -> Option<Probed> {
+    pub fn probe(&mut self, kind: RecvKind, from: Option<PeerId>, take: ProbeRemove) -> Option<Probed> {
         let Some(id) = self.find_arrived(kind.kind(), &kind.pattern(from)) else {
             self.asked = true;
             return None;
         };
         let held = self.unexpected.get_mut(id)?;
-        if take == Take::Yes
+        if take == ProbeRemove::Yes
             && let Some(place) = held.queued.take()
         {
             self.queues[kind.kind() as usize].arrived.remove(place);
@@ -184,7 +186,7 @@ impl Engine {
         let op = RxOp { role, ..RxOp::begun(buf, user, kind) };
         let Ok(rx) = self.rx.insert(op) else { return Started::Failed(OpError::NoResource) };
         self.begin(rx, envelope, held.cover);
-        if envelope.row.plain() == Row::LongCts {
+        if envelope.protocol.plain() == Protocol::LongCts {
             self.control(w, envelope.from, Ctl::Cts(rx));
         } else if let Some(part) = self.part_of(&envelope) {
             *part = Part::Rx(rx);
@@ -224,7 +226,7 @@ impl Engine {
         cover: Cover,
     ) -> Option<SlotId> {
         if self.unexpected.is_full() {
-            self.drop_packet(a, Reason::NoRoom);
+            self.drop_packet(a, DropReason::NoRoom);
             return None;
         }
         if !self.may_keep(a, rtm) {
@@ -232,7 +234,7 @@ impl Engine {
         }
         let kind = Kind::of(rtm.tag, rtm.opts.class);
         if kind == Kind::Stream && self.peers[a.peer].was.contains(Was::GAP) {
-            self.drop_packet(a, Reason::PeerFailed);
+            self.drop_packet(a, DropReason::PeerFailed);
             return None;
         }
         let parts = Parts::One(at, self.hold.keep_part(rtm.payload));
@@ -254,7 +256,7 @@ impl Engine {
     /// Whether there is memory for one more packet of unexpected messages. If not, its sender is not heard any more: what it
     /// sends next would go before what is refused.
     pub(in crate::rdm) fn may_keep(&mut self, a: &Arrival<'_>, rtm: &Rtm<'_>) -> bool {
-        let fits = self.hold.has_room_for(rtm.payload.len(), self.cfg.unexpected_most);
+        let fits = self.hold.has_room_for(rtm.payload.len(), self.cfg.unexpected_hard_max);
         if !fits {
             self.refuse_flood(a);
         }
@@ -305,7 +307,7 @@ impl Engine {
     #[inline]
     pub(in crate::rdm) fn rx_ended(&mut self, op: &RxOp, result: Result<RecvStatus, OpError>) {
         match op.role {
-            Role::Single => self.outs.push_back(Out::RecvDone { user: op.user, result }),
+            Role::Single => self.outs.push_back(EngineEvent::RecvDone { user: op.user, result }),
             role => self.end_part(role, result),
         }
     }
@@ -322,7 +324,7 @@ impl Engine {
     // [M6.1] [M6.3]
     #[inline]
     pub(in crate::rdm) fn owe_receipt<W: Wire>(&mut self, w: &mut W, envelope: &Envelope) {
-        if envelope.row.sync() == Sync::Yes {
+        if envelope.protocol.sync() == Sync::Yes {
             let receipt = Ctl::Receipt { send_id: envelope.send_id, msg_id: envelope.msg_id };
             self.control(w, envelope.from, receipt);
         }
@@ -330,7 +332,7 @@ impl Engine {
 
     #[inline]
     pub(in crate::rdm) fn count_received(&mut self, envelope: &Envelope, truncated: bool) {
-        self.stats.count_received(envelope.row, envelope.len as usize);
+        self.stats.count_received(envelope.protocol, envelope.len as usize);
         self.by_peer.of(envelope.from).rx_bytes += envelope.len;
         self.stats.rare.truncated += u64::from(truncated);
     }
@@ -348,9 +350,9 @@ impl Engine {
 
     /// Whether the wires may be left alone, so that they hold senders back: unexpected messages cost more than they may,
     /// and nobody here waits for anything that a packet could bring. No operation is under way, no memory is offered to
-    /// peers, and nobody has [asked](Engine::ask_for_arrivals), or looked for a message in vain, since the last call.
+    /// peers, and nobody has [asked](Engine::expect_arrivals), or looked for a message in vain, since the last call.
     #[cold]
-    pub fn may_rest(&mut self) -> bool {
+    pub fn may_stop_polling(&mut self) -> bool {
         let asked = std::mem::take(&mut self.asked);
         let busy = !self.rx.is_empty() || !self.tx.is_empty() || !self.one.is_empty() || !self.mem.is_empty();
         let owes = [&self.away, &self.fading].iter().any(|list| !list.is_empty());
@@ -361,7 +363,7 @@ impl Engine {
     }
 
     /// Somebody waits for whatever comes: the wires are not left alone the next time.
-    pub fn ask_for_arrivals(&mut self) {
+    pub fn expect_arrivals(&mut self) {
         self.asked = true;
     }
 

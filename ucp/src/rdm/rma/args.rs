@@ -9,7 +9,7 @@ use crate::wire::{AtomicOp, Datatype, Iovs};
 /// A way to carry out a one-sided operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
-pub enum RmaRow {
+pub enum RmaProtocol {
     /// Write in one packet (EAGER_RTW).
     EagerWrite,
     /// Write whose data follow as the target grants (LONGCTS_RTW, CTS, CTSDATA).
@@ -32,59 +32,59 @@ pub enum RmaRow {
     CompareAtomic,
 }
 
-impl RmaRow {
-    /// Every row, in the order of its number.
-    pub const ALL: [RmaRow; 10] = [
-        RmaRow::EagerWrite,
-        RmaRow::LongCtsWrite,
-        RmaRow::LongReadWrite,
-        RmaRow::DirectWrite,
-        RmaRow::ShortRead,
-        RmaRow::LongCtsRead,
-        RmaRow::DirectRead,
-        RmaRow::WriteAtomic,
-        RmaRow::FetchAtomic,
-        RmaRow::CompareAtomic,
+impl RmaProtocol {
+    /// Every protocol, in the order of its number.
+    pub const ALL: [RmaProtocol; 10] = [
+        RmaProtocol::EagerWrite,
+        RmaProtocol::LongCtsWrite,
+        RmaProtocol::LongReadWrite,
+        RmaProtocol::DirectWrite,
+        RmaProtocol::ShortRead,
+        RmaProtocol::LongCtsRead,
+        RmaProtocol::DirectRead,
+        RmaProtocol::WriteAtomic,
+        RmaProtocol::FetchAtomic,
+        RmaProtocol::CompareAtomic,
     ];
 
     /// Name as printed by tools.
     pub const fn name(self) -> &'static str {
         match self {
-            RmaRow::EagerWrite => "eager_write",
-            RmaRow::LongCtsWrite => "longcts_write",
-            RmaRow::LongReadWrite => "longread_write",
-            RmaRow::DirectWrite => "direct_write",
-            RmaRow::ShortRead => "short_read",
-            RmaRow::LongCtsRead => "longcts_read",
-            RmaRow::DirectRead => "direct_read",
-            RmaRow::WriteAtomic => "write_atomic",
-            RmaRow::FetchAtomic => "fetch_atomic",
-            RmaRow::CompareAtomic => "compare_atomic",
+            RmaProtocol::EagerWrite => "eager_write",
+            RmaProtocol::LongCtsWrite => "longcts_write",
+            RmaProtocol::LongReadWrite => "longread_write",
+            RmaProtocol::DirectWrite => "direct_write",
+            RmaProtocol::ShortRead => "short_read",
+            RmaProtocol::LongCtsRead => "longcts_read",
+            RmaProtocol::DirectRead => "direct_read",
+            RmaProtocol::WriteAtomic => "write_atomic",
+            RmaProtocol::FetchAtomic => "fetch_atomic",
+            RmaProtocol::CompareAtomic => "compare_atomic",
         }
     }
 
-    /// The row to go on by when no device does it, or none reads it: in one packet, or more if it does not fit.
+    /// The protocol to go on by when no device does it, or none reads it: in one packet, or more if it does not fit.
     #[inline]
-    pub const fn by_packets(self) -> RmaRow {
+    pub const fn by_packets(self) -> RmaProtocol {
         match self {
-            RmaRow::DirectWrite | RmaRow::LongReadWrite => RmaRow::EagerWrite,
-            RmaRow::DirectRead => RmaRow::ShortRead,
-            row => row,
+            RmaProtocol::DirectWrite | RmaProtocol::LongReadWrite => RmaProtocol::EagerWrite,
+            RmaProtocol::DirectRead => RmaProtocol::ShortRead,
+            protocol => protocol,
         }
     }
 
     /// Whether the target's processor takes part: everything but RDMA.
     pub const fn is_emulated(self) -> bool {
-        !matches!(self, RmaRow::DirectWrite | RmaRow::DirectRead)
+        !matches!(self, RmaProtocol::DirectWrite | RmaProtocol::DirectRead)
     }
 }
 
 /// Longest stretch that is copied rather than registered for the device, if the wire has buffers for it, bytes.
-pub const COPIED: usize = 8192;
+pub const MAX_COPY: usize = 8192;
 
 /// How far a wire keeps the order of packets of one sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
+pub enum PacketOrder {
     /// They arrive as sent: one acknowledgement stands for all before it.
     Kept,
     /// They may overtake each other: each write is acknowledged by itself.
@@ -93,14 +93,14 @@ pub enum Order {
 
 /// What a fence holds back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Behind {
+pub enum FenceScope {
     /// Operations by packets: where the wire keeps order, those before need not be acknowledged.
     Packets,
     /// Others too.
     Memory,
 }
 
-/// Keys of a piece of a peer's memory on its further lanes, in the order of `Engine::link`.
+/// Keys of a piece of a peer's memory on its further lanes, in the order of `Engine::set_peer_rails`.
 pub type RailKeys = [Option<u64>; MAX_RAILS - 1];
 
 /// A write.
@@ -114,9 +114,9 @@ pub struct PutArgs {
     pub sync: Sync,
     /// Told to the target when all bytes are there.
     pub cq_data: Option<u64>,
-    /// How to do it (from `select`). A write that does not fit one packet goes by long-CTS if `row` is eager.
-    pub row: RmaRow,
-    /// Comes back in [`crate::rdm::Out::OneDone`].
+    /// How to do it (from `select`). A write that does not fit one packet goes by long-CTS if `protocol` is eager.
+    pub protocol: RmaProtocol,
+    /// Comes back in [`crate::rdm::EngineEvent::RmaDone`].
     pub user: u64,
 }
 
@@ -128,8 +128,8 @@ pub struct GetArgs {
     /// Where they are.
     pub remote: Iovs,
     /// How to do it (from `select`).
-    pub row: RmaRow,
-    /// Comes back in [`crate::rdm::Out::OneDone`].
+    pub protocol: RmaProtocol,
+    /// Comes back in [`crate::rdm::EngineEvent::RmaDone`].
     pub user: u64,
 }
 
@@ -151,6 +151,6 @@ pub struct AtomicArgs {
     pub result: Option<Scatter>,
     /// When one without result is complete; one with a result is when that is there.
     pub sync: Sync,
-    /// Comes back in [`crate::rdm::Out::OneDone`].
+    /// Comes back in [`crate::rdm::EngineEvent::RmaDone`].
     pub user: u64,
 }

@@ -8,13 +8,13 @@ use crate::rdm::flow::window;
 use crate::rdm::io::{PeerId, Source, Wire};
 use crate::rdm::op::rma_op::{Ack, Job, One, OneState};
 use crate::rdm::peers::peer::Ctl;
-use crate::rdm::protocol::{Arrival, Push};
+use crate::rdm::protocol::{Arrival, SendProgress};
 use crate::rdm::protocols::direct;
 use crate::rdm::rails::striping::{Bulk, Granted};
-use crate::rdm::rma::args::RmaRow;
+use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::mem::{Access, Spans};
-use crate::rdm::trace::Reason;
-use crate::rdm::types::{OpError, Out, WireId};
+use crate::rdm::trace::DropReason;
+use crate::rdm::types::{EngineEvent, OpError, WireId};
 use crate::wire::Iovs;
 use crate::wire::ctl::{Cts, CtsFor};
 
@@ -29,14 +29,14 @@ impl Engine {
     ) -> Option<Spans> {
         let spans = self.mem.resolve(self.peers[a.peer].home, iovs, need);
         if spans.is_none() {
-            self.refuse_request(w, a, Reason::BadAccess);
+            self.refuse_request(w, a, DropReason::BadAccess);
         }
         spans
     }
 
     /// Sends one packet of the grant of `id`. Only called once the peer's HANDSHAKE has arrived.
-    pub(in crate::rdm) fn push_one_data<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Push {
-        let Some(one) = self.one.get(id) else { return Push::Out };
+    pub(in crate::rdm) fn push_one_data<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
+        let Some(one) = self.one.get(id) else { return SendProgress::Done };
         if one.stripes.is_some() {
             return direct::push_stripes(self, w, id);
         }
@@ -45,31 +45,31 @@ impl Engine {
         let (window, total, bulk) = (one.window, one.len, Bulk::Memory);
         let granted = Granted { to, recv_id, at, window, total, bulk };
         let Some(sent) = self.send_granted(w, granted, |slot| one.copy_to(at, slot)) else {
-            return Push::Fail(OpError::Unsupported);
+            return SendProgress::Fail(OpError::Unsupported);
         };
         let len = match self.sent_granted(w, to, sent) {
             Ok(len) => len,
             Err(push) => return push,
         };
-        let Some(one) = self.one.get_mut(id) else { return Push::Out };
+        let Some(one) = self.one.get_mut(id) else { return SendProgress::Done };
         one.sent += len as u64;
         one.window -= len as u64;
         if one.window > 0 {
-            return Push::Sent;
+            return SendProgress::Sent;
         }
         one.in_data_queue = false;
         if one.sent == one.len {
             match one.job {
                 Job::Load(_) => {
-                    let (row, len, peer) = (one.row, one.len, one.peer);
+                    let (protocol, len, peer) = (one.protocol, one.len, one.peer);
                     self.one.remove(id);
-                    self.stats.count_served(row, len);
-                    self.by_peer.served(peer, row, len);
+                    self.stats.count_served(protocol, len);
+                    self.by_peer.served(peer, protocol, len);
                 }
                 _ => self.one_out(id),
             }
         }
-        Push::Out
+        SendProgress::Done
     }
 
     /// The other end grants a window: for our write, or for a read that we answer.
@@ -82,13 +82,13 @@ impl Engine {
         let of = match one.job {
             Job::Put(_) => CtsFor::Send,
             Job::Load(_) => CtsFor::Read,
-            _ => return self.drop_packet(a, Reason::BadId),
+            _ => return self.drop_packet(a, DropReason::BadId),
         };
         if cts.of != of {
-            return self.drop_packet(a, Reason::BadId);
+            return self.drop_packet(a, DropReason::BadId);
         }
         if cts.recv_length == 0 {
-            return self.drop_packet(a, Reason::BadWindow);
+            return self.drop_packet(a, DropReason::BadWindow);
         }
         one.window = cts.recv_length.min(one.len - one.sent);
         one.theirs = Some(cts.recv_id);
@@ -111,10 +111,10 @@ impl Engine {
         let moved = self.has_moved(a.peer);
         let one = match self.one.get_mut(id) {
             Some(one) if one.peer == a.peer && one.state == OneState::Moving => one,
-            _ => return self.drop_packet(a, Reason::BadId),
+            _ => return self.drop_packet(a, DropReason::BadId),
         };
         if !matches!(one.job, Job::Get(_) | Job::Store(_)) {
-            return self.drop_packet(a, Reason::BadId);
+            return self.drop_packet(a, DropReason::BadId);
         }
         let len = payload.len() as u64;
         // [M8.7]: data of a read need not wait for its READRSP.
@@ -126,9 +126,9 @@ impl Engine {
             return match one.job {
                 Job::Store(_) => self.stored(w, id),
                 _ => {
-                    let (row, len) = (one.row, one.len);
-                    self.stats.count_rma(row, len);
-                    self.by_peer.asked(a.peer, row, len);
+                    let (protocol, len) = (one.protocol, one.len);
+                    self.stats.count_rma(protocol, len);
+                    self.by_peer.asked(a.peer, protocol, len);
                     self.finish_one(id, Ok(()));
                 }
             };
@@ -142,7 +142,7 @@ impl Engine {
     fn stored<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some(one) = self.one.remove(id) else { return };
         let receipt = (one.ack == Ack::Wanted).then_some(one.theirs).flatten();
-        self.written(w, one.peer, one.row, one.len, one.cq_data, receipt);
+        self.written(w, one.peer, one.protocol, one.len, one.cq_data, receipt);
     }
 
     /// All bytes of a write to us are in place.
@@ -150,16 +150,16 @@ impl Engine {
         &mut self,
         w: &mut W,
         from: PeerId,
-        row: RmaRow,
+        protocol: RmaProtocol,
         len: u64,
         cq_data: Option<u64>,
         receipt: Option<u32>,
     ) {
-        self.stats.count_served(row, len);
-        self.by_peer.served(from, row, len);
+        self.stats.count_served(protocol, len);
+        self.by_peer.served(from, protocol, len);
         // [M8.10]
         if let Some(cq_data) = cq_data {
-            self.outs.push_back(Out::RemoteWrite { from, len, cq_data });
+            self.outs.push_back(EngineEvent::RemoteWrite { from, len, cq_data });
         }
         if let Some(send_id) = receipt {
             self.control(w, from, Ctl::Receipt { send_id, msg_id: 0 });
@@ -175,14 +175,14 @@ impl Engine {
                 let of = self.peers[peer].work.as_ref().and_then(|work| work.of);
                 self.written_by_device(of.unwrap_or(peer), len, word);
             }
-            None => self.count_drop(Reason::UnknownSender, 0, from),
+            None => self.count_drop(DropReason::UnknownSender, 0, from),
         }
     }
 
     fn written_by_device(&mut self, from: PeerId, len: u64, word: u32) {
-        self.stats.count_served(RmaRow::DirectWrite, len);
-        self.by_peer.served(from, RmaRow::DirectWrite, len);
-        self.outs.push_back(Out::RemoteWrite { from, len, cq_data: u64::from(word) });
+        self.stats.count_served(RmaProtocol::DirectWrite, len);
+        self.by_peer.served(from, RmaProtocol::DirectWrite, len);
+        self.outs.push_back(EngineEvent::RemoteWrite { from, len, cq_data: u64::from(word) });
     }
 
     /// The target has acknowledged a write. It cannot do so before all is out: false if it says so nevertheless, or of
@@ -202,7 +202,7 @@ impl Engine {
     pub(in crate::rdm) fn serve<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, one: One) -> Option<SlotId> {
         let id = self.one.insert(one);
         if id.is_none() {
-            self.refuse_request(w, a, Reason::NoRoom);
+            self.refuse_request(w, a, DropReason::NoRoom);
         }
         id
     }

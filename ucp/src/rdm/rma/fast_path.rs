@@ -78,7 +78,7 @@ impl Engine {
         one: Brief,
         fill: impl FnOnce(u32, &mut [u8]) -> usize,
     ) -> Option<SlotId> {
-        let (to, row, len) = (one.peer, one.row, one.len);
+        let (to, protocol, len) = (one.peer, one.protocol, one.len);
         let id = self.one.insert_brief(one)?;
         if w.send(to, max, TxToken::NONE, |slot| fill(id.raw(), slot)).is_err() {
             self.one.discard(id);
@@ -88,7 +88,7 @@ impl Engine {
         peer.outstanding += 1;
         peer.work().ones += 1;
         self.stats.tx_pkts[usize::from(ty.0)] += 1;
-        self.stats.count_rma(row, len);
+        self.stats.count_rma(protocol, len);
         let of_peer = self.by_peer.of(to);
         (of_peer.tx_pkts, of_peer.tx_bytes) = (of_peer.tx_pkts + 1, of_peer.tx_bytes + len);
         Some(id)

@@ -4,7 +4,7 @@
 //!
 //! A write without [`Sync::Yes`] is complete when its bytes may be reused. That it has reached the target's memory is
 //! known later: where the wire keeps order, from the acknowledgement of an empty write behind it
-//! ([`Engine::acknowledge`]); elsewhere each write is acknowledged by itself, in the DC form of its packet.
+//! ([`Engine::request_acks`]); elsewhere each write is acknowledged by itself, in the DC form of its packet.
 
 use ucs::coll::slots::SlotId;
 
@@ -16,7 +16,7 @@ use crate::rdm::op::{Gather, OpId};
 use crate::rdm::peers::peer::Was;
 use crate::rdm::protocol::Sync;
 use crate::rdm::protocols::{atomic, write};
-use crate::rdm::rma::args::{AtomicArgs, Behind, GetArgs, Order, PutArgs, RailKeys, RmaRow};
+use crate::rdm::rma::args::{AtomicArgs, FenceScope, GetArgs, PacketOrder, PutArgs, RailKeys, RmaProtocol};
 use crate::rdm::rma::mem::{MemKey, Region};
 use crate::rdm::types::{Emulation, OpError, Started, WireId};
 use crate::wire::ctl::ErrorRef;
@@ -32,7 +32,7 @@ impl Engine {
     }
 
     /// On `wire`, the region of `key` is also known by the device's key for it, which peers may name in packets.
-    pub fn name_memory(&mut self, key: MemKey, wire: WireId, device_key: u64) -> bool {
+    pub fn add_device_key(&mut self, key: MemKey, wire: WireId, device_key: u64) -> bool {
         self.mem.also(key, wire, device_key)
     }
 
@@ -65,7 +65,7 @@ impl Engine {
         if p.remote.count() == 0 || p.remote.total() != Some(p.local.len() as u64) {
             return Started::Failed(OpError::Invalid);
         }
-        let plain = p.row == RmaRow::EagerWrite && p.sync == Sync::No && self.keeps_order(to);
+        let plain = p.protocol == RmaProtocol::EagerWrite && p.sync == Sync::No && self.keeps_order(to);
         let plain = plain && self.cfg.emulation == Emulation::Allowed;
         if plain
             && !peer.was.intersects(Was::BLOCKED)
@@ -79,20 +79,26 @@ impl Engine {
         {
             return if ack == Ack::Wanted { Started::Pending(OpId(id)) } else { Started::Done(()) };
         }
-        let mut one = One::new(to, Job::Put(p.local), p.row, p.local.len() as u64);
+        let mut one = One::new(to, Job::Put(p.local), p.protocol, p.local.len() as u64);
         one.ack = ack;
         (one.user, one.remote, one.cq_data) = (p.user, p.remote, p.cq_data);
         self.start_one(w, to, one)
     }
 
     /// Starts an RDMA write of one piece that may go over the peer's rails as well, by these keys.
-    pub fn put_over<W: Wire>(&mut self, w: &mut W, to: PeerId, p: PutArgs, keys: &RailKeys) -> Started<()> {
+    pub fn put_striped<W: Wire>(
+        &mut self,
+        w: &mut W,
+        to: PeerId,
+        p: PutArgs,
+        keys: &RailKeys,
+    ) -> Started<()> {
         let [iov] = p.remote.as_slice() else { return self.put(w, to, p) };
         let whole = iov.len == p.local.len() as u64 && p.local.pieces().len() == 1;
-        if p.row != RmaRow::DirectWrite || p.cq_data.is_some() || !whole {
+        if p.protocol != RmaProtocol::DirectWrite || p.cq_data.is_some() || !whole {
             return self.put(w, to, p);
         }
-        let mut one = One::new(to, Job::Put(p.local), p.row, iov.len);
+        let mut one = One::new(to, Job::Put(p.local), p.protocol, iov.len);
         one.ack = self.ack(to, p.sync);
         (one.user, one.remote) = (p.user, p.remote);
         self.spread_one(to, &mut one, *iov, keys);
@@ -100,12 +106,18 @@ impl Engine {
     }
 
     /// Starts an RDMA read of one piece that may go over the peer's rails as well, by these keys.
-    pub fn get_over<W: Wire>(&mut self, w: &mut W, to: PeerId, g: GetArgs, keys: &RailKeys) -> Started<()> {
+    pub fn get_striped<W: Wire>(
+        &mut self,
+        w: &mut W,
+        to: PeerId,
+        g: GetArgs,
+        keys: &RailKeys,
+    ) -> Started<()> {
         let [iov] = g.remote.as_slice() else { return self.get(w, to, g) };
-        if g.row != RmaRow::DirectRead || iov.len != g.local.len() as u64 || g.local.pieces() != 1 {
+        if g.protocol != RmaProtocol::DirectRead || iov.len != g.local.len() as u64 || g.local.pieces() != 1 {
             return self.get(w, to, g);
         }
-        let mut one = One::new(to, Job::Get(g.local), g.row, iov.len);
+        let mut one = One::new(to, Job::Get(g.local), g.protocol, iov.len);
         (one.user, one.remote) = (g.user, g.remote);
         self.spread_one(to, &mut one, *iov, keys);
         self.start_one(w, to, one)
@@ -129,17 +141,17 @@ impl Engine {
         if g.remote.count() == 0 || g.remote.total() != Some(len) {
             return Started::Failed(OpError::Invalid);
         }
-        let mut one = One::new(to, Job::Get(g.local), g.row, len);
+        let mut one = One::new(to, Job::Get(g.local), g.protocol, len);
         (one.user, one.remote) = (g.user, g.remote);
         self.start_one(w, to, one)
     }
 
     /// Starts an atomic operation. It takes its place in the order of messages to `to`.
     pub fn atomic<W: Wire>(&mut self, w: &mut W, to: PeerId, mut a: AtomicArgs) -> Started<()> {
-        let (form, row) = match (&a.result, a.compare.is_empty()) {
-            (None, true) => (amo::Form::Write, RmaRow::WriteAtomic),
-            (Some(_), true) => (amo::Form::Fetch, RmaRow::FetchAtomic),
-            (_, false) => (amo::Form::Compare, RmaRow::CompareAtomic),
+        let (form, protocol) = match (&a.result, a.compare.is_empty()) {
+            (None, true) => (amo::Form::Write, RmaProtocol::WriteAtomic),
+            (Some(_), true) => (amo::Form::Fetch, RmaProtocol::FetchAtomic),
+            (_, false) => (amo::Form::Compare, RmaProtocol::CompareAtomic),
         };
         let size = a.ty.size() as u64;
         let whole = a.remote.as_slice().iter().all(|iov| iov.len.is_multiple_of(size));
@@ -167,7 +179,7 @@ impl Engine {
             return Started::Pending(OpId(id));
         }
         let (op, ty, operands, result) = (a.op, a.ty, Operands::take(&a.operand, &a.compare), a.result);
-        let mut one = One::new(to, Job::Atomic(Atomic { op, ty, operands, result }), row, len);
+        let mut one = One::new(to, Job::Atomic(Atomic { op, ty, operands, result }), protocol, len);
         (one.user, one.remote, one.ack) = (a.user, a.remote, ack);
         self.start_one(w, to, one)
     }
@@ -197,9 +209,9 @@ impl Engine {
         }
     }
 
-    /// Cancels an operation of which no packet has gone out; its `Out` says `Cancelled`. False: too late, but see
-    /// [`Engine::give_up`].
-    pub fn cancel_one(&mut self, op: OpId) -> bool {
+    /// Cancels an operation of which no packet has gone out; its `EngineEvent` says `Cancelled`. False: too late, but see
+    /// [`Engine::abort`].
+    pub fn cancel_rma(&mut self, op: OpId) -> bool {
         match self.one.get(op.0) {
             Some(one) if one.state == OneState::Queued && one.is_ours() && !one.told => {
                 self.finish_one(op.0, Err(OpError::Cancelled));
@@ -210,11 +222,11 @@ impl Engine {
     }
 
     /// One-sided operations (and atomics) started from now on take effect after those started before, at the target.
-    /// With [`Behind::Memory`] that holds for what other ways than packets do to the target's memory afterwards, once
-    /// [`Engine::may_pass`] allows it.
-    pub fn fence<W: Wire>(&mut self, w: &mut W, to: PeerId, behind: Behind) {
-        if behind == Behind::Memory {
-            self.acknowledge(w, Some(to));
+    /// With [`FenceScope::Memory`] that holds for what other ways than packets do to the target's memory afterwards, once
+    /// [`Engine::may_bypass_queue`] allows it.
+    pub fn fence<W: Wire>(&mut self, w: &mut W, to: PeerId, behind: FenceScope) {
+        if behind == FenceScope::Memory {
+            self.request_acks(w, Some(to));
         }
         let Some(peer) = self.peers.get(to) else { return };
         let busy = peer.work.as_ref().is_some_and(|work| work.ones > 0);
@@ -229,14 +241,14 @@ impl Engine {
     /// Whether an operation by another way than packets may go ahead: nothing waits in the peer's queue, no fence
     /// either. // HOT
     #[inline]
-    pub fn may_pass(&self, to: PeerId) -> bool {
+    pub fn may_bypass_queue(&self, to: PeerId) -> bool {
         self.peers.get(to).is_some_and(|peer| !peer.was.intersects(Was::BLOCKED))
     }
 
     /// Has every write that is complete at this end acknowledged by its target: by `to`, or by everybody if `None`.
-    /// The peer is [`idle`](Engine::idle) when that has happened. A target that knows no acknowledgements (releases
+    /// The peer is [`idle`](Engine::is_flushed) when that has happened. A target that knows no acknowledgements (releases
     /// before 1.12) gives none.
-    pub fn acknowledge<W: Wire>(&mut self, w: &mut W, to: Option<PeerId>) {
+    pub fn request_acks<W: Wire>(&mut self, w: &mut W, to: Option<PeerId>) {
         match to {
             Some(to) => self.acknowledge_one(w, to),
             None => {
@@ -251,7 +263,7 @@ impl Engine {
         if self.peers.get(to).is_none_or(|peer| !peer.was.contains(Was::UNACKED)) {
             return;
         }
-        let mut one = One::new(to, Job::Put(Gather::EMPTY), RmaRow::EagerWrite, 0);
+        let mut one = One::new(to, Job::Put(Gather::EMPTY), RmaProtocol::EagerWrite, 0);
         (one.remote, one.ack, one.told) = (Iovs::one(RmaIov::default()), Ack::IfAble, true);
         // Without a slot, the flag stays and a later flush tries again.
         if !matches!(self.start_one(w, to, one), Started::Failed(OpError::NoResource)) {
@@ -259,14 +271,14 @@ impl Engine {
         }
     }
 
-    /// Says whether `wire` keeps the order of packets; [`Order::None`] unless said.
-    pub fn set_order(&mut self, wire: WireId, order: Order) {
+    /// Says whether `wire` keeps the order of packets; [`PacketOrder::None`] unless said.
+    pub fn set_packet_order(&mut self, wire: WireId, order: PacketOrder) {
         self.wires[usize::from(wire.0)].order = order;
     }
 
     #[inline]
     fn keeps_order(&self, to: PeerId) -> bool {
-        self.wires[usize::from(self.peers[to].wire.0)].order == Order::Kept
+        self.wires[usize::from(self.peers[to].wire.0)].order == PacketOrder::Kept
     }
 
     fn ack(&self, to: PeerId, sync: Sync) -> Ack {

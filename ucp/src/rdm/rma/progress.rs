@@ -8,12 +8,12 @@ use crate::rdm::features::{direct_read, direct_write};
 use crate::rdm::io::{PeerId, Wire};
 use crate::rdm::op::rma_op::{Ack, Atomic, Job, One, OneState};
 use crate::rdm::peers::peer::Was;
-use crate::rdm::protocol::Push;
+use crate::rdm::protocol::SendProgress;
 use crate::rdm::protocols::{atomic, direct, handshake, read, write, write_read};
-use crate::rdm::rma::args::RmaRow;
+use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::ops::FENCE;
 use crate::rdm::send::sends::Step;
-use crate::rdm::types::{Emulation, OpError, Out};
+use crate::rdm::types::{Emulation, EngineEvent, OpError};
 use crate::wire::Features;
 
 impl Engine {
@@ -27,25 +27,25 @@ impl Engine {
             self.pop_send(id);
             return Step::Done;
         };
-        let queued = one.row;
+        let queued = one.protocol;
         let push = match self.may_start_one(w, id, op) {
             Some(push) => push,
-            None => match self.one.get(op).map_or(queued, |one| one.row) {
-                RmaRow::EagerWrite | RmaRow::LongCtsWrite => write::push(self, w, op),
-                RmaRow::ShortRead | RmaRow::LongCtsRead => read::push(self, w, op),
-                RmaRow::WriteAtomic | RmaRow::FetchAtomic | RmaRow::CompareAtomic => {
+            None => match self.one.get(op).map_or(queued, |one| one.protocol) {
+                RmaProtocol::EagerWrite | RmaProtocol::LongCtsWrite => write::push(self, w, op),
+                RmaProtocol::ShortRead | RmaProtocol::LongCtsRead => read::push(self, w, op),
+                RmaProtocol::WriteAtomic | RmaProtocol::FetchAtomic | RmaProtocol::CompareAtomic => {
                     atomic::push(self, w, op)
                 }
-                RmaRow::DirectWrite | RmaRow::DirectRead => direct::push(self, w, op),
-                RmaRow::LongReadWrite => write_read::push(self, w, op),
+                RmaProtocol::DirectWrite | RmaProtocol::DirectRead => direct::push(self, w, op),
+                RmaProtocol::LongReadWrite => write_read::push(self, w, op),
             },
         };
         match push {
-            Push::Sent | Push::Switch(_) => Step::Done,
-            Push::Hold => Step::Idle,
-            Push::Full => Step::Full,
-            Push::Fault(fault) if self.move_on(w, id, fault) => Step::Done,
-            Push::Out | Push::Fail(_) | Push::Fault(_) => {
+            SendProgress::Sent | SendProgress::Switch(_) => Step::Done,
+            SendProgress::AwaitHandshake => Step::Idle,
+            SendProgress::Full => Step::Full,
+            SendProgress::PeerFailed(fault) if self.move_on(w, id, fault) => Step::Done,
+            SendProgress::Done | SendProgress::Fail(_) | SendProgress::PeerFailed(_) => {
                 self.pop_send(id);
                 if let Some(one) = self.one.get_mut(op)
                     && !std::mem::replace(&mut one.counted, true)
@@ -66,9 +66,9 @@ impl Engine {
     /// Acknowledged forms, and those by RDMA at either end, need the peer's consent, which its HANDSHAKE gives. `None`:
     /// go on.
     // [M3.7] [M8.9]
-    fn may_start_one<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Option<Push> {
+    fn may_start_one<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Option<SendProgress> {
         let one = self.one.get(op).filter(|one| one.state == OneState::Queued)?;
-        if one.len == 0 && one.cq_data.is_none() && !one.row.is_emulated() {
+        if one.len == 0 && one.cq_data.is_none() && !one.protocol.is_emulated() {
             return None;
         }
         let by_device = self.by_device(w, one);
@@ -76,8 +76,8 @@ impl Engine {
         let peer = &self.peers[id];
         let one = self.one.get_mut(op)?;
         // What flushes send for themselves is nobody's operation; what has no bytes asks nobody.
-        if refused && !one.told && one.len > 0 && (one.row.is_emulated() || !by_device) {
-            return Some(Push::Fail(OpError::Emulated));
+        if refused && !one.told && one.len > 0 && (one.protocol.is_emulated() || !by_device) {
+            return Some(SendProgress::Fail(OpError::Emulated));
         }
         if !by_device {
             one.go_by_packets();
@@ -90,13 +90,13 @@ impl Engine {
                 return None;
             }
             if one.ack == Ack::Wanted {
-                return Some(Push::Fail(OpError::Unsupported));
+                return Some(SendProgress::Fail(OpError::Unsupported));
             }
             one.ack = Ack::No;
             return None;
         }
         Some(match handshake::trigger(self, w, id) {
-            Ok(()) => Push::Hold,
+            Ok(()) => SendProgress::AwaitHandshake,
             Err(refused) => refused.into(),
         })
     }
@@ -107,17 +107,18 @@ impl Engine {
         let (peer, rdma) = (&self.peers[one.peer], self.rdma(one.peer));
         let features = peer.was.contains(Was::MET).then_some(peer.features);
         // The key is that of the device it was met on, unless it is known on the one it has now.
-        let key_fits =
-            !self.has_moved(one.peer) || one.first_key.is_some() || one.row == RmaRow::LongReadWrite;
+        let key_fits = !self.has_moved(one.peer)
+            || one.first_key.is_some()
+            || one.protocol == RmaProtocol::LongReadWrite;
         one.len > 0
             && key_fits
-            && match one.row {
-                RmaRow::DirectWrite => {
+            && match one.protocol {
+                RmaProtocol::DirectWrite => {
                     (one.cq_data.is_none() || direct::takes_data(self, w, one))
                         && direct_write(rdma, features, one.len, one.cq_data).is_ok()
                 }
                 // Who reads is the target, so it says the same bit, and we do.
-                RmaRow::DirectRead | RmaRow::LongReadWrite => direct_read(rdma, features).is_ok(),
+                RmaProtocol::DirectRead | RmaProtocol::LongReadWrite => direct_read(rdma, features).is_ok(),
                 _ => false,
             }
     }
@@ -128,11 +129,13 @@ impl Engine {
         w: &mut W,
         id: PeerId,
         op: SlotId,
-        push: Push,
+        push: SendProgress,
     ) -> Step {
         match push {
-            Push::Fault(fault) | Push::Fail(OpError::Peer(_, fault)) => self.fail_peer(w, id, fault),
-            Push::Fail(error) => self.finish_one(op, Err(error)),
+            SendProgress::PeerFailed(fault) | SendProgress::Fail(OpError::Peer(_, fault)) => {
+                self.fail_peer(w, id, fault)
+            }
+            SendProgress::Fail(error) => self.finish_one(op, Err(error)),
             _ => {}
         }
         Step::Done
@@ -142,10 +145,10 @@ impl Engine {
     pub(in crate::rdm) fn one_out(&mut self, id: SlotId) {
         let Some(one) = self.one.get_mut(id) else { return };
         one.state = OneState::AllOut;
-        let (row, len, ack, peer) = (one.row, one.len, one.ack, one.peer);
+        let (protocol, len, ack, peer) = (one.protocol, one.len, one.ack, one.peer);
         let waits = matches!(&one.job, Job::Atomic(Atomic { result: Some(_), .. }));
-        self.stats.count_rma(row, len);
-        self.by_peer.asked(peer, row, len);
+        self.stats.count_rma(protocol, len);
+        self.by_peer.asked(peer, protocol, len);
         match ack {
             _ if waits => {}
             Ack::Wanted => {}
@@ -169,7 +172,7 @@ impl Engine {
     fn answer(&mut self, id: SlotId, user: u64, result: Result<(), OpError>) {
         match &mut self.in_call {
             Some((asked, answer)) if *asked == id => *answer = Some(result),
-            _ => self.outs.push_back(Out::OneDone { user, result }),
+            _ => self.outs.push_back(EngineEvent::RmaDone { user, result }),
         }
     }
 

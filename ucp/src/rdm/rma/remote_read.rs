@@ -6,13 +6,13 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::features::takes_rails;
-use crate::rdm::io::{Fault, PeerId, Posted, Refused, TxToken, Use, Wire};
+use crate::rdm::features::supports_rails;
+use crate::rdm::io::{NotPosted, PeerError, PeerId, Posted, RegAccess, TxToken, Wire};
 use crate::rdm::op::Piece;
 use crate::rdm::op::rma_op::{Job, is_one};
 use crate::rdm::op::rma_read::{Reading, Stop};
 use crate::rdm::peers::peer::{Ctl, Part, Was};
-use crate::rdm::protocol::{Push, Row};
+use crate::rdm::protocol::{Protocol, SendProgress};
 use crate::rdm::protocols::direct;
 use crate::rdm::rails::rail_set::{Striped, Way};
 use crate::rdm::types::OpError;
@@ -35,7 +35,7 @@ impl Engine {
         // [M7.4]
         reading.end = end.max(reading.from);
         let (peer, iov, from, end) = (reading.peer, reading.iov, reading.from, reading.end);
-        if self.declines(w, id, total) {
+        if self.wants_packets(w, id, total) {
             if let Some(reading) = self.readings.get_mut(id) {
                 reading.stop = Some(Stop::Declined);
             }
@@ -65,12 +65,12 @@ impl Engine {
 
     /// Whether the wire would rather have a message in packets than read it by the way beside it, and the sender can be told.
     // [M11.14]
-    fn declines<W: Wire>(&mut self, w: &mut W, id: SlotId, len: u64) -> bool {
+    fn wants_packets<W: Wire>(&mut self, w: &mut W, id: SlotId, len: u64) -> bool {
         let Some(reading) = self.readings.get(id).filter(|reading| reading.from == 0) else { return false };
-        let Some(way) = reading.way_in() else { return false };
+        let Some(way) = reading.rma_address() else { return false };
         let peer = &self.peers[reading.peer];
         let heeds = peer.was.contains(Was::MET) && peer.features.contains(Features::READ_NACK);
-        heeds && w.declines(reading.peer, len as usize, &way)
+        heeds && w.prefers_packets(reading.peer, len as usize, &way)
     }
 
     fn queue_reading(&mut self, id: SlotId) {
@@ -83,8 +83,13 @@ impl Engine {
 
     /// Posts the next read of the reading at the head of a peer's queue, or does what ends it.
     // [M7.1]
-    pub(in crate::rdm) fn push_reading<W: Wire>(&mut self, w: &mut W, to: PeerId, id: SlotId) -> Push {
-        let Some(reading) = self.readings.get(id) else { return Push::Out };
+    pub(in crate::rdm) fn push_reading<W: Wire>(
+        &mut self,
+        w: &mut W,
+        to: PeerId,
+        id: SlotId,
+    ) -> SendProgress {
+        let Some(reading) = self.readings.get(id) else { return SendProgress::Done };
         if reading.stop.is_some() || reading.all_posted() {
             return self.settle_reading(w, id);
         }
@@ -94,22 +99,22 @@ impl Engine {
         if let Some(push) = self.push_beside(w, to, id) {
             return push;
         }
-        let Some(reading) = self.readings.get(id) else { return Push::Out };
+        let Some(reading) = self.readings.get(id) else { return SendProgress::Done };
         if reading.in_flight == IN_FLIGHT {
             // The end of one of them queues it again.
-            return Push::Out;
+            return SendProgress::Done;
         }
         let wire = self.peers[to].wire;
         let max = self.wires[usize::from(wire.0)].rdma.read.min(self.cfg.read_segment.max(1));
         let Some((n, piece, into)) = self.read_to(reading) else { return self.settle_reading(w, id) };
-        let Some(reading) = self.readings.get_mut(id) else { return Push::Out };
+        let Some(reading) = self.readings.get_mut(id) else { return SendProgress::Done };
         if let Some(place @ None) = reading.regs.get_mut(n)
             && max > 0
         {
             let of_peer = reading.to.is_some_and(is_one);
             // Memory that the program may take back while it is read to.
-            let alone = if of_peer { Use::ALONE } else { Use::empty() };
-            *place = w.register(wire, piece, Use::LOCAL_WRITE | alone).ok();
+            let alone = if of_peer { RegAccess::EXCLUSIVE } else { RegAccess::empty() };
+            *place = w.register(wire, piece, RegAccess::LOCAL_WRITE | alone).ok();
         }
         let reg = reading.regs.get(n).and_then(Option::as_ref);
         let peer = &self.peers[to];
@@ -118,7 +123,7 @@ impl Engine {
         let must = met && !peer.features.contains(Features::READ_NACK);
         let next = match reading.next() {
             // Its HANDSHAKE says whether it can be asked to send.
-            Some(_) if reg.is_none() && !met && max > 0 => return Push::Hold,
+            Some(_) if reg.is_none() && !met && max > 0 => return SendProgress::AwaitHandshake,
             next => next.filter(|_| reg.is_some() || must && max > 0),
         };
         let Some((remote, contiguous)) = next else {
@@ -144,16 +149,16 @@ impl Engine {
                 self.stats.rare.reads += 1;
                 match reading.at == reading.end {
                     true => self.settle_reading(w, id),
-                    false => Push::Sent,
+                    false => SendProgress::Sent,
                 }
             }
-            Err(Refused::Full) => {
+            Err(NotPosted::Full) => {
                 self.stats.rare.full += 1;
-                Push::Full
+                SendProgress::Full
             }
-            Err(Refused::Fault(fault)) => {
+            Err(NotPosted::Peer(fault)) => {
                 let stop = self.stop_for(to, fault);
-                let Some(reading) = self.readings.get_mut(id) else { return Push::Out };
+                let Some(reading) = self.readings.get_mut(id) else { return SendProgress::Done };
                 reading.stop = Some(stop);
                 self.settle_reading(w, id)
             }
@@ -162,9 +167,9 @@ impl Engine {
 
     /// Reads the next stretch by the way beside the wire that its owner has named, if it has.
     // [M11.13]
-    fn push_beside<W: Wire>(&mut self, w: &mut W, to: PeerId, id: SlotId) -> Option<Push> {
+    fn push_beside<W: Wire>(&mut self, w: &mut W, to: PeerId, id: SlotId) -> Option<SendProgress> {
         let reading = self.readings.get(id)?;
-        let way = reading.way_in()?;
+        let way = reading.rma_address()?;
         let (Some((_, piece, into)), Some((remote, contiguous))) = (self.read_to(reading), reading.next())
         else {
             return Some(self.settle_reading(w, id));
@@ -172,14 +177,14 @@ impl Engine {
         let here = (piece.len() - into) as u64;
         let most = contiguous.min(self.cfg.read_segment.max(1));
         let len = most.min(reading.end - reading.at).min(here);
-        let read = w.read_beside(to, piece.part(into, len as usize), remote, &way)?;
+        let read = w.read_rma_lane(to, piece.part(into, len as usize), remote, &way)?;
         let stop = match read {
             Ok(()) => None,
-            Err(Refused::Full) => {
+            Err(NotPosted::Full) => {
                 self.stats.rare.full += 1;
-                return Some(Push::Full);
+                return Some(SendProgress::Full);
             }
-            Err(Refused::Fault(fault)) => Some(self.stop_for(to, fault)),
+            Err(NotPosted::Peer(fault)) => Some(self.stop_for(to, fault)),
         };
         let reading = self.readings.get_mut(id)?;
         match stop {
@@ -188,7 +193,7 @@ impl Engine {
         }
         let over = reading.stop.is_some() || reading.at == reading.end;
         self.stats.rare.reads += u64::from(stop.is_none());
-        Some(if over { self.settle_reading(w, id) } else { Push::Sent })
+        Some(if over { self.settle_reading(w, id) } else { SendProgress::Sent })
     }
 
     /// The memory that the next byte of a reading goes to: which piece to register, its number, and how far into it. Of a list
@@ -214,14 +219,16 @@ impl Engine {
     }
 
     /// Posts the next piece of a reading over several rails.
-    fn push_striped<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Push {
-        let Some(reading) = self.readings.get_mut(id) else { return Push::Out };
-        let (Some(rx), Some(mut stripes)) = (reading.to, reading.stripes.take()) else { return Push::Out };
+    fn push_striped<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
+        let Some(reading) = self.readings.get_mut(id) else { return SendProgress::Done };
+        let (Some(rx), Some(mut stripes)) = (reading.to, reading.stripes.take()) else {
+            return SendProgress::Done;
+        };
         let striped = match self.rx.get(rx).and_then(|op| op.buf.piece()) {
             Some(piece) => self.post_stripe(w, &mut stripes.0, id, Way::Read, (piece, stripes.1)),
-            None => Striped::Lost(Fault::NO_RDMA),
+            None => Striped::Lost(PeerError::NO_RDMA),
         };
-        let Some(reading) = self.readings.get_mut(id) else { return Push::Out };
+        let Some(reading) = self.readings.get_mut(id) else { return SendProgress::Done };
         let over = stripes.0.all_posted();
         reading.stripes = Some(stripes);
         match striped {
@@ -230,20 +237,20 @@ impl Engine {
                 self.stats.rare.reads += 1;
                 match over {
                     true => self.settle_reading(w, id),
-                    false => Push::Sent,
+                    false => SendProgress::Sent,
                 }
             }
-            Striped::Enough => Push::Out,
+            Striped::Enough => SendProgress::Done,
             Striped::Full => {
                 self.stats.rare.full += 1;
-                Push::Full
+                SendProgress::Full
             }
             Striped::Lost(_) => {
                 reading.stop = Some(Stop::Nack);
                 self.settle_reading(w, id)
             }
             Striped::Failed(fault) => {
-                reading.stop = Some(Stop::Fault(fault));
+                reading.stop = Some(Stop::PeerError(fault));
                 self.settle_reading(w, id)
             }
         }
@@ -255,7 +262,7 @@ impl Engine {
         w: &mut W,
         id: SlotId,
         part: u32,
-        result: Result<(), Fault>,
+        result: Result<(), PeerError>,
     ) {
         let Some(reading) = self.readings.get_mut(id) else { return };
         reading.in_flight = reading.in_flight.saturating_sub(1);
@@ -268,7 +275,7 @@ impl Engine {
                 if let Some(reading) = self.readings.get_mut(id) {
                     reading.stripes = Some(stripes);
                 }
-                failed.map(Stop::Fault)
+                failed.map(Stop::PeerError)
             }
         };
         let Some(reading) = self.readings.get_mut(id) else { return };
@@ -276,8 +283,8 @@ impl Engine {
         if reading.stop.is_some() || reading.all_posted() {
             match self.settle_reading(w, id) {
                 // What waits for the peer's HANDSHAKE stays queued.
-                Push::Hold => self.queue_reading(id),
-                Push::Sent => {
+                SendProgress::AwaitHandshake => self.queue_reading(id),
+                SendProgress::Sent => {
                     self.queue_reading(id);
                     self.drive(w, peer);
                 }
@@ -290,23 +297,23 @@ impl Engine {
     }
 
     /// Ends a reading of which nothing more is to be posted, once nothing is under way.
-    fn settle_reading<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Push {
-        let Some(reading) = self.readings.get(id) else { return Push::Out };
+    fn settle_reading<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
+        let Some(reading) = self.readings.get(id) else { return SendProgress::Done };
         if reading.in_flight > 0 {
-            return Push::Out;
+            return SendProgress::Done;
         }
         let (peer, stop) = (reading.peer, reading.stop);
         match stop {
             None => self.end_reading(w, id),
             // Ends the receive too.
-            Some(Stop::Fault(fault)) => self.fail_peer(w, peer, fault),
+            Some(Stop::PeerError(fault)) => self.fail_peer(w, peer, fault),
             Some(Stop::Fail(error)) => self.fail_reading(w, id, error),
             Some(Stop::Declined) => self.nack_reading(w, id, true),
-            Some(Stop::Nack) if self.read_elsewhere(id) => return Push::Sent,
+            Some(Stop::Nack) if self.read_elsewhere(id) => return SendProgress::Sent,
             Some(Stop::Nack) => {
                 let peer = &self.peers[peer];
                 if !peer.was.contains(Was::MET) {
-                    return Push::Hold;
+                    return SendProgress::AwaitHandshake;
                 }
                 // [M7.5]
                 if !peer.features.contains(Features::READ_NACK) {
@@ -316,7 +323,7 @@ impl Engine {
                 }
             }
         }
-        Push::Out
+        SendProgress::Done
     }
 
     /// What could not be read over the peer's own lane is read once more over all that its request names. False: it names none,
@@ -364,7 +371,7 @@ impl Engine {
         let Some(one) = self.one.remove(id) else { return };
         let send_id = one.theirs.unwrap_or(0);
         self.control(w, one.peer, Ctl::Eor { send_id, recv_id: id.raw() });
-        self.written(w, one.peer, one.row, one.len, one.cq_data, None);
+        self.written(w, one.peer, one.protocol, one.len, one.cq_data, None);
     }
 
     /// The sender shall send: at once, or when the bytes in packets have come.
@@ -449,8 +456,8 @@ impl Engine {
     }
 
     /// What follows from a read's fault: the peer is gone, or this memory cannot be read, perhaps as a NIC is lost.
-    fn stop_for(&self, peer: PeerId, fault: Fault) -> Stop {
-        if fault.of_peer() && !self.outlives(peer, fault) { Stop::Fault(fault) } else { Stop::Nack }
+    fn stop_for(&self, peer: PeerId, fault: PeerError) -> Stop {
+        if fault.of_peer() && !self.outlives(peer, fault) { Stop::PeerError(fault) } else { Stop::Nack }
     }
 
     /// The memory that a write is read to is taken back: the device loses its right to it now, whatever is under way.
@@ -466,21 +473,21 @@ impl Engine {
     }
 
     /// Whether a peer has never been kept out of our memory by the way beside its wire.
-    pub fn lets_itself_in(&self, to: PeerId) -> bool {
+    pub fn can_read_us(&self, to: PeerId) -> bool {
         self.peers.get(to).is_some_and(|peer| !peer.was.contains(Was::KEPT_OUT))
     }
 
-    /// Whether messages of this row, or writes to be read, may be announced to `to`: both ends read (RDM v4 3.4), and it can
+    /// Whether messages of this protocol, or writes to be read, may be announced to `to`: both ends read (RDM v4 3.4), and it can
     /// tell us that it cannot, if it may leave the lane that our keys are of.
     // [M3.7]
-    pub(in crate::rdm) fn may_be_read(&self, to: PeerId, row: Row) -> bool {
+    pub(in crate::rdm) fn may_be_read(&self, to: PeerId, protocol: Protocol) -> bool {
         let peer = &self.peers[to];
-        let needs = match row {
-            Row::RuntRead => Features::RDMA_READ.union(Features::RUNT_READ),
+        let needs = match protocol {
+            Protocol::RuntRead => Features::RDMA_READ.union(Features::RUNT_READ),
             _ => Features::RDMA_READ,
         };
         let wire = &self.wires[usize::from(peer.wire.0)];
-        let stays = wire.mates.is_empty() || !takes_rails(peer.features);
+        let stays = wire.mates.is_empty() || !supports_rails(peer.features);
         let heeded = stays || !self.cfg.withhold.contains(Features::READ_NACK);
         wire.rdma.read > 0 && heeded && peer.was.contains(Was::MET) && peer.features.contains(needs)
     }

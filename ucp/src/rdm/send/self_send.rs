@@ -2,8 +2,8 @@
 //! the way of all messages, over the transport of one thread. Called as a message is sent; never keeps one.
 
 use crate::rdm::Engine;
-use crate::rdm::io::{Inward, PeerId};
-use crate::rdm::op::Whole;
+use crate::rdm::io::{PeerId, ReceiveSink};
+use crate::rdm::op::ContigBuf;
 use crate::rdm::peers::peer::Was;
 use crate::rdm::protocols::eager;
 use crate::wire::MsgClass;
@@ -13,7 +13,13 @@ impl Engine {
     /// Receives a tagged message that we send to ourselves. False, and nothing has happened: no receive is posted for it, or
     /// something that was sent before has not come yet, behind which it has to stay.
     #[inline(never)]
-    pub fn pass_to_self<I: Inward>(&mut self, to: &mut I, own: PeerId, tag: u64, message: Whole) -> bool {
+    pub fn recv_from_self<I: ReceiveSink>(
+        &mut self,
+        to: &mut I,
+        own: PeerId,
+        tag: u64,
+        message: ContigBuf,
+    ) -> bool {
         let Some(peer) = self.peers.get(own) else { return false };
         // Of the first message both ends learn who the other is.
         let known = Was::HEARD | Was::POSTED;

@@ -5,21 +5,21 @@ use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
 
 use crate::rdm::Engine;
-use crate::rdm::features::{ReqHdr, takes_classes};
+use crate::rdm::features::{ReqHdr, supports_classes};
 use crate::rdm::flow::window;
-use crate::rdm::io::{Fault, PeerId, Posted, Refused, Reg, TxToken, Wire};
+use crate::rdm::io::{NotPosted, PeerError, PeerId, Posted, Reg, TxToken, Wire};
 use crate::rdm::op::rma_op::is_one;
 use crate::rdm::op::tx::{TxOp, TxState};
-use crate::rdm::op::{Body, OpId};
+use crate::rdm::op::{OpId, Payload};
 use crate::rdm::peers::peer::{Ctl, Peer, Was};
-use crate::rdm::protocol::{Kind, Push, Row, Sync};
+use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
 use crate::rdm::protocols::{
     atomic, direct, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt,
     user_qp_send,
 };
 use crate::rdm::rails::failover;
 use crate::rdm::rma::ops::is_ours;
-use crate::rdm::types::{FirstContact, OpError, Out, SendArgs, Started};
+use crate::rdm::types::{EngineEvent, FirstContact, OpError, SendArgs, Started};
 use crate::wire::{Features, MsgClass, Opts, PktType, RawAddr};
 
 /// Sends that queue behind others until one of them looks whether there is room. To look and find none takes as long as to
@@ -47,7 +47,7 @@ impl Engine {
     /// Sends a tagged message of this class that is wanted eager and without a receipt, if it can be done at once and
     /// simply. False, and nothing has happened: ask [`Engine::send_class`]. // HOT
     #[inline(always)]
-    pub fn send_short<W: Wire, B: Body>(
+    pub fn send_short<W: Wire, B: Payload>(
         &mut self,
         w: &mut W,
         to: PeerId,
@@ -76,10 +76,10 @@ impl Engine {
     #[inline]
     fn send_plain<W: Wire>(&mut self, w: &mut W, to: PeerId, class: MsgClass, s: &SendArgs) -> bool {
         let peer = &self.peers[to];
-        let plain = s.row == Row::Eager && s.sync == Sync::No;
+        let plain = s.protocol == Protocol::Eager && s.sync == Sync::No;
         let taken = match class {
             MsgClass::Message => s.tag.is_some() || !self.waits_for_handshake(peer),
-            _ => takes_classes(peer.features),
+            _ => supports_classes(peer.features),
         };
         plain
             && taken
@@ -105,14 +105,14 @@ impl Engine {
         let met = peer.was.contains(Was::MET);
         let refused = match class {
             MsgClass::Message => false,
-            _ => s.tag.is_none() || met && !takes_classes(peer.features),
+            _ => s.tag.is_none() || met && !supports_classes(peer.features),
         };
         if refused {
             return Started::Failed(OpError::Unsupported);
         }
-        let row = match (s.row, s.sync) {
-            (row, Sync::No) if row != Row::Headerless => row,
-            (row, sync) => row.with(sync),
+        let protocol = match (s.protocol, s.sync) {
+            (protocol, Sync::No) if protocol != Protocol::UserQp => protocol,
+            (protocol, sync) => protocol.with(sync),
         };
         let op = TxOp {
             buf: s.buf,
@@ -125,7 +125,7 @@ impl Engine {
             peer: to,
             msg_id: 0,
             recv_id: None,
-            row,
+            protocol,
             sync: s.sync,
             reg: None,
             rails: None,
@@ -149,8 +149,8 @@ impl Engine {
         }
     }
 
-    /// Cancels a send of which no packet has gone out; its `Out` says `Cancelled`. False: too late, but see
-    /// [`Engine::give_up`].
+    /// Cancels a send of which no packet has gone out; its `EngineEvent` says `Cancelled`. False: too late, but see
+    /// [`Engine::abort`].
     pub fn cancel_send<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
         match self.tx.get(op.0) {
             Some(tx) if tx.state == TxState::Queued => {
@@ -190,7 +190,7 @@ impl Engine {
 
     /// The fate of what was accepted as pending and carried a token: RDMA, by the id of its operation or of the message
     /// it reads. Packets are copied by the wire and carry [`TxToken::NONE`].
-    pub fn on_sent<W: Wire>(&mut self, w: &mut W, token: TxToken, result: Result<(), Fault>) {
+    pub fn on_sent<W: Wire>(&mut self, w: &mut W, token: TxToken, result: Result<(), PeerError>) {
         let id = SlotId::from_raw(token.id());
         if !is_one(id) {
             self.on_read(w, id, token.part(), result);
@@ -265,8 +265,8 @@ impl Engine {
         };
         match sent {
             Some(Ok(())) => Step::Done,
-            Some(Err(Refused::Full)) => Step::Full,
-            Some(Err(Refused::Fault(_))) => {
+            Some(Err(NotPosted::Full)) => Step::Full,
+            Some(Err(NotPosted::Peer(_))) => {
                 // It is not there any more.
                 self.peers[id].was.remove(Was::OWED);
                 Step::Idle
@@ -281,15 +281,15 @@ impl Engine {
         let push = self.push_reading(w, id, reading);
         if let Some(work) = &mut self.peers[id].work {
             match push {
-                Push::Sent => work.reads.push_back(reading),
-                Push::Full | Push::Hold => work.reads.push_front(reading),
+                SendProgress::Sent => work.reads.push_back(reading),
+                SendProgress::Full | SendProgress::AwaitHandshake => work.reads.push_front(reading),
                 _ => {}
             }
         }
         match push {
-            Push::Full => Step::Full,
-            Push::Hold => Step::Idle,
-            Push::Sent => Step::Done,
+            SendProgress::Full => Step::Full,
+            SendProgress::AwaitHandshake => Step::Idle,
+            SendProgress::Sent => Step::Done,
             _ => {
                 if let Some(reading) = self.readings.get_mut(reading) {
                     reading.queued = false;
@@ -308,33 +308,33 @@ impl Engine {
         if is_ours(op) {
             return self.step_one(w, id, op);
         }
-        let Some((row, kind)) = self.tx.get(op).map(|tx| (tx.row, tx.kind())) else {
+        let Some((protocol, kind)) = self.tx.get(op).map(|tx| (tx.protocol, tx.kind())) else {
             // Cancelled.
             work.sends.pop_front();
             return Step::Done;
         };
-        let push = match self.may_start(w, id, row, kind) {
+        let push = match self.may_start(w, id, protocol, kind) {
             _ if self.peers[id].was.contains(Was::HEADERLESS) => user_qp_send::push(self, w, op),
             Some(push) => push,
-            None => match row.plain() {
-                Row::Eager => eager::push(self, w, op),
-                Row::Medium => medium::push(self, w, op),
-                Row::LongRead | Row::RuntRead => longread::push(self, w, op),
+            None => match protocol.plain() {
+                Protocol::Eager => eager::push(self, w, op),
+                Protocol::Medium => medium::push(self, w, op),
+                Protocol::LongRead | Protocol::RuntRead => longread::push(self, w, op),
                 _ => longcts::push(self, w, op),
             },
         };
         match push {
-            Push::Sent => Step::Done,
-            Push::Switch(row) => {
+            SendProgress::Sent => Step::Done,
+            SendProgress::Switch(protocol) => {
                 if let Some(tx) = self.tx.get_mut(op) {
-                    tx.row = row;
+                    tx.protocol = protocol;
                 }
                 Step::Done
             }
-            Push::Hold => Step::Idle,
-            Push::Full => Step::Full,
-            Push::Fault(fault) if self.move_on(w, id, fault) => Step::Done,
-            Push::Out | Push::Fail(_) | Push::Fault(_) => {
+            SendProgress::AwaitHandshake => Step::Idle,
+            SendProgress::Full => Step::Full,
+            SendProgress::PeerFailed(fault) if self.move_on(w, id, fault) => Step::Done,
+            SendProgress::Done | SendProgress::Fail(_) | SendProgress::PeerFailed(_) => {
                 if let Some(work) = &mut self.peers[id].work {
                     work.sends.pop_front();
                 }
@@ -358,15 +358,15 @@ impl Engine {
         if let Some(work) = &mut self.peers[id].work {
             match push {
                 // By turns with the other granted sends, but not packet by packet: the caches like one message better.
-                Push::Sent if turn_ends => work.grants.push_back(op),
-                Push::Sent => work.grants.push_front(op),
-                Push::Full => work.grants.push_front(op),
+                SendProgress::Sent if turn_ends => work.grants.push_back(op),
+                SendProgress::Sent => work.grants.push_front(op),
+                SendProgress::Full => work.grants.push_front(op),
                 _ => {}
             }
         }
         match push {
-            Push::Full => Step::Full,
-            Push::Fault(fault) if self.move_on(w, id, fault) => {
+            SendProgress::Full => Step::Full,
+            SendProgress::PeerFailed(fault) if self.move_on(w, id, fault) => {
                 self.peers[id].work().grants.push_front(op);
                 Step::Done
             }
@@ -385,9 +385,15 @@ impl Engine {
     /// may wait for it.
     /// `None`: go on.
     // [M3.7] [M11.1]
-    fn may_start<W: Wire>(&mut self, w: &mut W, id: PeerId, row: Row, kind: Kind) -> Option<Push> {
+    fn may_start<W: Wire>(
+        &mut self,
+        w: &mut W,
+        id: PeerId,
+        protocol: Protocol,
+        kind: Kind,
+    ) -> Option<SendProgress> {
         let waits = kind == Kind::Untagged && self.waits_for_handshake(&self.peers[id]);
-        let needs = match (kind, row.sync()) {
+        let needs = match (kind, protocol.sync()) {
             (Kind::Tagged | Kind::Untagged, Sync::No) if !waits => return None,
             (Kind::Tagged | Kind::Untagged, Sync::No) => Features::empty(),
             (Kind::Tagged | Kind::Untagged, Sync::Yes) => Features::DELIVERY_COMPLETE,
@@ -397,29 +403,31 @@ impl Engine {
         let peer = &self.peers[id];
         if !peer.was.contains(Was::MET) {
             return Some(match handshake::trigger(self, w, id) {
-                Ok(()) => Push::Hold,
+                Ok(()) => SendProgress::AwaitHandshake,
                 Err(refused) => refused.into(),
             });
         }
-        (!peer.features.contains(needs)).then_some(Push::Fail(OpError::Unsupported))
+        (!peer.features.contains(needs)).then_some(SendProgress::Fail(OpError::Unsupported))
     }
 
     /// A send that left its queue: a failed one is over, and so is its peer if that is to blame.
-    fn ended<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId, push: Push) -> Step {
+    fn ended<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId, push: SendProgress) -> Step {
         match push {
-            Push::Fault(fault) | Push::Fail(OpError::Peer(_, fault)) => self.fail_peer(w, id, fault),
-            Push::Fail(error) => self.finish_tx(w, op, Err(error)),
+            SendProgress::PeerFailed(fault) | SendProgress::Fail(OpError::Peer(_, fault)) => {
+                self.fail_peer(w, id, fault)
+            }
+            SendProgress::Fail(error) => self.finish_tx(w, op, Err(error)),
             _ => {}
         }
         Step::Done
     }
 
-    fn stepped<W: Wire>(&mut self, w: &mut W, id: PeerId, sent: Result<(), Refused>) -> Step {
+    fn stepped<W: Wire>(&mut self, w: &mut W, id: PeerId, sent: Result<(), NotPosted>) -> Step {
         match sent {
             Ok(()) => Step::Done,
-            Err(Refused::Full) => Step::Full,
-            Err(Refused::Fault(fault)) if self.move_on(w, id, fault) => Step::Done,
-            Err(Refused::Fault(fault)) => {
+            Err(NotPosted::Full) => Step::Full,
+            Err(NotPosted::Peer(fault)) if self.move_on(w, id, fault) => Step::Done,
+            Err(NotPosted::Peer(fault)) => {
                 self.fail_peer(w, id, fault);
                 Step::Idle
             }
@@ -442,16 +450,16 @@ impl Engine {
         if self.may_control(id) {
             match self.push_ctl(w, id, ctl) {
                 Ok(()) => return,
-                Err(Refused::Full) => {}
-                Err(Refused::Fault(fault)) if self.move_on(w, id, fault) => {}
-                Err(Refused::Fault(fault)) => return self.fail_peer(w, id, fault),
+                Err(NotPosted::Full) => {}
+                Err(NotPosted::Peer(fault)) if self.move_on(w, id, fault) => {}
+                Err(NotPosted::Peer(fault)) => return self.fail_peer(w, id, fault),
             }
         }
         self.peers[id].work().ctl.push_back(ctl);
         self.list(id);
     }
 
-    fn push_ctl<W: Wire>(&mut self, w: &mut W, to: PeerId, ctl: Ctl) -> Result<(), Refused> {
+    fn push_ctl<W: Wire>(&mut self, w: &mut W, to: PeerId, ctl: Ctl) -> Result<(), NotPosted> {
         match ctl {
             Ctl::Cts(id) => window::push_cts(self, w, to, id),
             Ctl::ReadNack { send_id, recv_id, not_now } => {
@@ -488,7 +496,7 @@ impl Engine {
         ty: PktType,
         max: usize,
         fill: F,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), NotPosted> {
         let sent = w.send(to, max, TxToken::NONE, fill);
         self.posted(to, ty, sent)
     }
@@ -499,8 +507,8 @@ impl Engine {
         &mut self,
         to: PeerId,
         ty: PktType,
-        sent: Result<Posted, Refused>,
-    ) -> Result<(), Refused> {
+        sent: Result<Posted, NotPosted>,
+    ) -> Result<(), NotPosted> {
         match sent {
             Ok(_) => {
                 self.stats.tx_pkts[usize::from(ty.0)] += 1;
@@ -517,7 +525,7 @@ impl Engine {
                 Ok(())
             }
             Err(refused) => {
-                self.stats.rare.full += u64::from(refused == Refused::Full);
+                self.stats.rare.full += u64::from(refused == NotPosted::Full);
                 Err(refused)
             }
         }
@@ -545,10 +553,10 @@ impl Engine {
         let Some(op) = self.tx.get_mut(id) else { return };
         op.state = TxState::AllOut;
         op.sent = op.buf.len();
-        let (row, len, to) = (op.row, op.buf.len(), op.peer);
-        self.stats.count_sent(row, len);
+        let (protocol, len, to) = (op.protocol, op.buf.len(), op.peer);
+        self.stats.count_sent(protocol, len);
         self.by_peer.of(to).tx_bytes += len as u64;
-        if row.sync() == Sync::No {
+        if protocol.sync() == Sync::No {
             self.finish_tx(w, id, Ok(()));
         }
     }
@@ -565,7 +573,7 @@ impl Engine {
         self.peers[op.peer].outstanding -= 1;
         match &mut self.in_call {
             Some((asked, answer)) if *asked == id => *answer = Some(result),
-            _ => self.outs.push_back(Out::SendDone { user: op.user, result }),
+            _ => self.outs.push_back(EngineEvent::SendDone { user: op.user, result }),
         }
     }
 

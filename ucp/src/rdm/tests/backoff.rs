@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::rdm::io::{Fault, PeerId};
-use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::io::{PeerError, PeerId};
+use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
 use crate::wire::PktType;
@@ -13,8 +13,8 @@ const MOST: Duration = Duration::from_millis(5);
 
 /// Node 0 with peers 1 and 2, of which 1 has no receive posted.
 fn net(burst: u32) -> (Net, PeerId, PeerId) {
-    let patience = crate::rdm::Patience { first: FIRST, most: MOST };
-    let cfg = EngineConfig { burst, patience, ..EngineConfig::default() };
+    let retry = crate::rdm::RetryPolicy { first_delay: FIRST, max_delay: MOST };
+    let cfg = EngineConfig { burst, retry, ..EngineConfig::default() };
     let mut net = Net::with(3, 1, Manner::CALM, cfg);
     let (shut, open) = (net.peer(0, 1), net.peer(0, 2));
     net.nodes[1].shut = true;
@@ -34,11 +34,11 @@ fn rare(net: &Net) -> crate::rdm::stats::Rare {
 #[test]
 fn a_packet_that_came_back_goes_again_at_once_and_then_after_a_growing_time() {
     let (mut net, shut, _) = net(16);
-    assert_eq!(net.send(0, shut, b"x", Some(1), Row::Eager), Started::Done(()));
+    assert_eq!(net.send(0, shut, b"x", Some(1), Protocol::Eager), Started::Done(()));
     land(&mut net);
     assert_eq!(rare(&net).not_ready, 1);
-    assert!(!net.nodes[0].engine.idle(Some(shut)) && !net.nodes[0].engine.idle(None));
-    assert!(net.nodes[0].engine.is_held_off(Some(shut)));
+    assert!(!net.nodes[0].engine.is_flushed(Some(shut)) && !net.nodes[0].engine.is_flushed(None));
+    assert!(net.nodes[0].engine.is_backed_off(Some(shut)));
     let mut tries = Vec::new();
     for _ in 0..9 {
         let before = net.now;
@@ -59,11 +59,11 @@ fn a_packet_that_came_back_goes_again_at_once_and_then_after_a_growing_time() {
     net.recv(1, &mut room, exact(1), 0);
     net.settle();
     assert_eq!((net.outs(1).len(), room[0]), (1, b'x'));
-    assert!(net.nodes[0].engine.idle(None));
+    assert!(net.nodes[0].engine.is_flushed(None));
     assert_eq!((rare(&net).not_ready, rare(&net).sent_again), (10, 10));
     // Who was ready again starts from the beginning.
     net.nodes[1].shut = true;
-    net.send(0, shut, b"y", Some(2), Row::Eager);
+    net.send(0, shut, b"y", Some(2), Protocol::Eager);
     land(&mut net);
     assert_eq!(net.nodes[0].engine.next_deadline(), Some(net.now));
 }
@@ -72,15 +72,15 @@ fn a_packet_that_came_back_goes_again_at_once_and_then_after_a_growing_time() {
 #[test]
 fn nothing_new_goes_to_who_is_not_ready_and_others_go_on() {
     let (mut net, shut, open) = net(16);
-    net.send(0, shut, b"x", Some(1), Row::Eager);
+    net.send(0, shut, b"x", Some(1), Protocol::Eager);
     land(&mut net);
     for sync in [Sync::No, Sync::Yes] {
         let buf = lend(b"later");
-        let args = SendArgs { buf, tag: Some(2), sync, cq_data: None, row: Row::Eager, user: 7 };
+        let args = SendArgs { buf, tag: Some(2), sync, cq_data: None, protocol: Protocol::Eager, user: 7 };
         assert!(matches!(net.send_args(0, shut, args), Started::Pending(_)));
     }
     for n in 0..200 {
-        assert_eq!(net.send(0, open, b"go", Some(n), Row::Eager), Started::Done(()));
+        assert_eq!(net.send(0, open, b"go", Some(n), Protocol::Eager), Started::Done(()));
         net.resume(0);
         assert!(net.flights.iter().filter(|f| f.to == 1).count() <= 1, "only what came back");
         land(&mut net);
@@ -104,7 +104,7 @@ fn nothing_new_goes_to_who_is_not_ready_and_others_go_on() {
 fn a_flood_that_came_back_is_tried_a_burst_at_a_time() {
     let (mut net, shut, _) = net(4);
     for n in 0..100 {
-        net.send(0, shut, &letter(n, 64), Some(n), Row::Eager);
+        net.send(0, shut, &letter(n, 64), Some(n), Protocol::Eager);
     }
     land(&mut net);
     assert_eq!(rare(&net).not_ready, 100);
@@ -127,12 +127,14 @@ fn a_flood_that_came_back_is_tried_a_burst_at_a_time() {
 
 #[test]
 fn control_packets_come_back_and_go_again_too() {
-    for (row, len) in [(Row::DcEager, 10), (Row::LongCts, 50_000), (Row::DcLongCts, 50_000)] {
+    for (protocol, len) in
+        [(Protocol::DcEager, 10), (Protocol::LongCts, 50_000), (Protocol::DcLongCts, 50_000)]
+    {
         let (mut net, peer, _) = net(16);
         net.nodes[1].shut = false;
         let (bytes, mut room) = (letter(1, len), vec![0; len]);
         net.recv(1, &mut room, exact(1), 5);
-        assert!(matches!(net.send(0, peer, &bytes, Some(1), row), Started::Pending(_)), "{row:?}");
+        assert!(matches!(net.send(0, peer, &bytes, Some(1), protocol), Started::Pending(_)), "{protocol:?}");
         // Whatever the receiver answers, from its HANDSHAKE on, finds the sender not ready twice.
         net.nodes[0].shut = true;
         for _ in 0..2 {
@@ -140,10 +142,10 @@ fn control_packets_come_back_and_go_again_too() {
             land(&mut net);
             net.wait();
         }
-        assert!(net.nodes[1].engine.stats().rare.not_ready >= 2, "{row:?}");
+        assert!(net.nodes[1].engine.stats().rare.not_ready >= 2, "{protocol:?}");
         net.nodes[0].shut = false;
         net.settle();
-        assert_eq!((net.outs(0).len(), net.outs(1).len()), (1, 1), "{row:?}");
+        assert_eq!((net.outs(0).len(), net.outs(1).len()), (1, 1), "{protocol:?}");
         assert_eq!(room, bytes);
         assert_eq!(net.nodes[1].engine.stats().tx_pkts[usize::from(PktType::HANDSHAKE.0)], 1, "counted once");
     }
@@ -153,19 +155,19 @@ fn control_packets_come_back_and_go_again_too() {
 fn the_end_of_a_peer_ends_its_back_off() {
     for removed in [false, true] {
         let (mut net, shut, _) = net(16);
-        net.send(0, shut, b"x", Some(1), Row::Eager);
+        net.send(0, shut, b"x", Some(1), Protocol::Eager);
         land(&mut net);
         match removed {
             true => net.at(0, |e, w| e.remove_peer(w, shut)),
-            false => net.at(0, |e, w| e.on_peer_fault(w, shut, Fault::Gone)),
+            false => net.at(0, |e, w| e.on_peer_error(w, shut, PeerError::Gone)),
         }
         let engine = &net.nodes[0].engine;
-        assert!(engine.next_deadline().is_none() && !engine.needs_time() && engine.idle(None));
+        assert!(engine.next_deadline().is_none() && !engine.needs_time() && engine.is_flushed(None));
         assert_eq!(engine.held_bytes(), 0);
         // What comes back of it now belongs to nobody.
         let now = net.now;
         net.at(0, |e, _| e.on_rnr(now, shut, b"x"));
-        net.at(0, |e, _| e.on_settled(now, shut));
+        net.at(0, |e, _| e.on_peer_flushed(now, shut));
         assert_eq!((net.resume(0), net.nodes[0].engine.held_bytes()), (0, 0));
     }
 }

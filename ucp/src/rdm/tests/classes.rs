@@ -1,11 +1,11 @@
 //! Messages of our own classes: never mixed with others, never sent to a peer that does not know them.
 
-use super::super::io::{Fault, Rdma};
-use crate::rdm::Census;
+use super::super::io::{PeerError, Rdma};
+use crate::rdm::EngineSnapshot;
 use crate::rdm::features::ours;
-use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::testing::*;
-use crate::rdm::trace::Reason;
+use crate::rdm::trace::DropReason;
 use crate::rdm::types::*;
 use crate::wire::{self, Features, MsgClass, Packet, PktType};
 
@@ -13,16 +13,16 @@ fn of(class: MsgClass, tag: u64) -> RecvKind {
     RecvKind::Class { class, tag, mask: !0 }
 }
 
-fn send(net: &mut Net, class: MsgClass, bytes: &[u8], row: Row) -> Started<()> {
+fn send(net: &mut Net, class: MsgClass, bytes: &[u8], protocol: Protocol) -> Started<()> {
     let peer = net.peer(0, 1);
-    let args = SendArgs { buf: lend(bytes), tag: Some(7), sync: Sync::No, cq_data: None, row, user: 1 };
+    let args = SendArgs { buf: lend(bytes), tag: Some(7), sync: Sync::No, cq_data: None, protocol, user: 1 };
     net.at(0, |e, w| e.send_class(w, peer, class, args))
 }
 
 // [M11.1] [M11.2]
 #[test]
 fn each_class_goes_to_its_own_receives_in_every_protocol() {
-    for (row, len) in [(Row::Eager, 100), (Row::Medium, 5000), (Row::LongCts, 50_000)] {
+    for (protocol, len) in [(Protocol::Eager, 100), (Protocol::Medium, 5000), (Protocol::LongCts, 50_000)] {
         let mut net = Net::new(2, 1, Manner::CALM);
         let bytes = letter(3, len);
         let mut rooms = [vec![0; len], vec![0; len], vec![0; len], vec![0; len]];
@@ -30,13 +30,16 @@ fn each_class_goes_to_its_own_receives_in_every_protocol() {
         for (n, kind) in kinds.into_iter().enumerate() {
             net.recv(1, &mut rooms[n], kind, n as u64);
         }
-        assert!(matches!(send(&mut net, MsgClass::Am, &bytes, row), Started::Pending(_)), "handshake first");
+        assert!(
+            matches!(send(&mut net, MsgClass::Am, &bytes, protocol), Started::Pending(_)),
+            "handshake first"
+        );
         assert_eq!(PktType(net.flights[0].bytes[0]), PktType::EAGER_RTW);
         net.settle();
         assert_eq!(net.outs(1).len(), 1);
         assert_eq!((&rooms[1], &rooms[0][..8]), (&bytes, &[0; 8][..]));
         for class in [MsgClass::Stream, MsgClass::AmData, MsgClass::Message] {
-            send(&mut net, class, &bytes, row);
+            send(&mut net, class, &bytes, protocol);
         }
         net.settle();
         assert_eq!(net.outs(1).len(), 3);
@@ -53,14 +56,14 @@ fn the_rest_of_a_piece_that_was_dropped_is_of_who_failed() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
     net.meet(0, peer);
-    send(&mut net, MsgClass::Stream, &first, Row::LongCts);
-    send(&mut net, MsgClass::Stream, &second, Row::Medium);
+    send(&mut net, MsgClass::Stream, &first, Protocol::LongCts);
+    send(&mut net, MsgClass::Stream, &second, Protocol::Medium);
     // The first is announced, and waits for a receive; of the second one packet has come.
     (0..2).for_each(|_| assert!(net.deliver_one()));
-    assert_eq!(net.nodes[1].engine.census().unexpected, 2);
+    assert_eq!(net.nodes[1].engine.snapshot().unexpected, 2);
     let sender = net.peer(1, 0);
-    net.at(1, |e, w| e.on_peer_dead(w, sender, Fault::Gone));
-    let census = net.nodes[1].engine.census();
+    net.at(1, |e, w| e.on_keepalive_error(w, sender, PeerError::Gone));
+    let census = net.nodes[1].engine.snapshot();
     assert_eq!((census.unexpected, census.parts, census.held_bytes), (0, 0, 0));
     let mut rest = 0;
     while net.flights.iter().any(|flight| flight.to == 1) {
@@ -76,25 +79,28 @@ fn the_rest_of_a_piece_that_was_dropped_is_of_who_failed() {
 #[test]
 fn a_peer_that_does_not_know_classes_never_sees_one() {
     let mut net = Net::new(2, 1, Manner::CALM);
-    assert!(matches!(send(&mut net, MsgClass::Am, b"am", Row::Eager), Started::Pending(_)));
+    assert!(matches!(send(&mut net, MsgClass::Am, b"am", Protocol::Eager), Started::Pending(_)));
     net.deliver_one();
     // The HANDSHAKE of an endpoint that has all but our bit.
     let at = net.flights.iter().position(|f| f.bytes[0] == PktType::HANDSHAKE.0).unwrap();
     let word = ours(Rdma::NONE).difference(Features::CLASSES).bits().to_le_bytes();
     net.flights[at].bytes[8..16].copy_from_slice(&word);
     net.settle();
-    assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Err(OpError::Unsupported) }]);
-    assert_eq!(send(&mut net, MsgClass::Stream, b"s", Row::Eager), Started::Failed(OpError::Unsupported));
+    assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Err(OpError::Unsupported) }]);
+    assert_eq!(
+        send(&mut net, MsgClass::Stream, b"s", Protocol::Eager),
+        Started::Failed(OpError::Unsupported)
+    );
 }
 
 // [M11.2]
 #[test]
 fn the_class_travels_in_two_flags() {
     let mut net = Net::new(2, 1, Manner::CALM);
-    send(&mut net, MsgClass::Message, b"first", Row::Eager);
+    send(&mut net, MsgClass::Message, b"first", Protocol::Eager);
     net.settle();
     for class in [MsgClass::Message, MsgClass::Am, MsgClass::AmData, MsgClass::Stream] {
-        assert_eq!(send(&mut net, class, b"x", Row::Eager), Started::Done(()));
+        assert_eq!(send(&mut net, class, b"x", Protocol::Eager), Started::Done(()));
         let Ok(Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
         assert_eq!(rtm.flags.bits() & 0x0300, (class as u16) << 8);
         assert_eq!(rtm.opts.class, class);
@@ -108,22 +114,22 @@ fn the_class_travels_in_two_flags() {
 fn a_stream_ends_before_the_piece_that_is_given_up() {
     let any = RecvKind::Class { class: MsgClass::Stream, tag: 0, mask: 0 };
     let mut net = Net::new(2, 1, Manner::CALM);
-    send(&mut net, MsgClass::Stream, b"one", Row::Eager);
+    send(&mut net, MsgClass::Stream, b"one", Protocol::Eager);
     net.settle();
     let long = letter(3, 20_000);
-    send(&mut net, MsgClass::Stream, &long, Row::LongCts);
-    send(&mut net, MsgClass::Stream, b"three", Row::Eager);
+    send(&mut net, MsgClass::Stream, &long, Protocol::LongCts);
+    send(&mut net, MsgClass::Stream, b"three", Protocol::Eager);
     while net.deliver_one() {}
     let (sender, receiver) = (net.peer(1, 0), net.peer(0, 1));
-    net.at(0, |e, w| e.give_up_all(w, receiver));
+    net.at(0, |e, w| e.abort_all(w, receiver));
     net.settle();
-    let first = net.at(1, |e, _| e.probe(any, Some(sender), Take::Yes)).unwrap();
+    let first = net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::Yes)).unwrap();
     let mut room = [0; 3];
     let begun = net.at(1, |e, w| e.recv_probed(w, first.handle, lend_mut(&mut room), 8));
     assert!(matches!(begun, Started::Done(status) if status.len == 3), "{begun:?}");
-    assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), Take::No)), None);
-    assert_eq!(net.nodes[1].engine.silenced(sender), Some(OpError::Aborted(sender, 4127)));
-    assert_eq!(net.nodes[1].engine.census(), Census::EMPTY);
+    assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::No)), None);
+    assert_eq!(net.nodes[1].engine.drain_error(sender), Some(OpError::Aborted(sender, 4127)));
+    assert_eq!(net.nodes[1].engine.snapshot(), EngineSnapshot::EMPTY);
 }
 
 /// What comes of a peer that was closed by force is dropped, also what is whole.
@@ -131,19 +137,21 @@ fn a_stream_ends_before_the_piece_that_is_given_up() {
 #[test]
 fn who_was_closed_by_force_is_not_heard_any_more() {
     let mut net = Net::new(2, 1, Manner::CALM);
-    send(&mut net, MsgClass::Message, b"first", Row::Eager);
+    send(&mut net, MsgClass::Message, b"first", Protocol::Eager);
     net.settle();
     let sender = net.peer(1, 0);
-    net.at(1, |e, w| e.cut_off(w, sender));
-    for (class, row) in
-        [(MsgClass::Message, Row::Eager), (MsgClass::Stream, Row::Eager), (MsgClass::Am, Row::Medium)]
-    {
-        send(&mut net, class, &letter(4, 3000), row);
+    net.at(1, |e, w| e.force_close(w, sender));
+    for (class, protocol) in [
+        (MsgClass::Message, Protocol::Eager),
+        (MsgClass::Stream, Protocol::Eager),
+        (MsgClass::Am, Protocol::Medium),
+    ] {
+        send(&mut net, class, &letter(4, 3000), protocol);
     }
     net.settle();
     let engine = &net.nodes[1].engine;
-    assert_eq!(engine.census().unexpected, 1, "the first, which came before");
-    assert!(engine.stats().dropped(Reason::PeerFailed) >= 3);
+    assert_eq!(engine.snapshot().unexpected, 1, "the first, which came before");
+    assert!(engine.stats().dropped(DropReason::PeerFailed) >= 3);
 }
 
 /// The middle piece of three is not whole when its sender dies: the first can be received, the last cannot.
@@ -154,32 +162,32 @@ fn a_stream_ends_before_the_piece_that_is_lost() {
     for matched in [false, true] {
         let mut net = Net::new(2, 1, Manner::CALM);
         let long = letter(3, 20_000);
-        send(&mut net, MsgClass::Stream, b"one", Row::Eager);
+        send(&mut net, MsgClass::Stream, b"one", Protocol::Eager);
         net.settle();
-        send(&mut net, MsgClass::Stream, &long, Row::LongCts);
-        send(&mut net, MsgClass::Stream, b"three", Row::Eager);
+        send(&mut net, MsgClass::Stream, &long, Protocol::LongCts);
+        send(&mut net, MsgClass::Stream, b"three", Protocol::Eager);
         while net.deliver_one() {}
         let sender = net.peer(1, 0);
-        let first = net.at(1, |e, _| e.probe(any, Some(sender), Take::Yes)).unwrap();
+        let first = net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::Yes)).unwrap();
         assert_eq!(first.len, 3);
         let mut rooms = [vec![0; 20_000], vec![0; 20_000]];
         let [middle, room] = &mut rooms;
         if matched {
-            let found = net.at(1, |e, _| e.probe(any, Some(sender), Take::Yes)).unwrap();
+            let found = net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::Yes)).unwrap();
             let begun = net.at(1, |e, w| e.recv_probed(w, found.handle, lend_mut(middle), 9));
             assert!(matches!(begun, Started::Pending(_)));
         }
-        net.at(1, |e, w| e.on_peer_fault(w, sender, Fault::Gone));
+        net.at(1, |e, w| e.on_peer_error(w, sender, PeerError::Gone));
         let begun = net.at(1, |e, w| e.recv_probed(w, first.handle, lend_mut(room), 8));
         assert!(matches!(begun, Started::Done(status) if status.len == 3), "{begun:?}");
-        assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), Take::No)), None);
+        assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::No)), None);
         // Nor what is on its way yet.
         let flights = std::mem::take(&mut net.flights);
         flights.iter().filter(|flight| flight.to == 1).for_each(|flight| net.deliver(flight));
-        assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), Take::No)), None);
-        let gone = Out::RecvDone { user: 9, result: Err(OpError::Peer(sender, Fault::Gone)) };
+        assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::No)), None);
+        let gone = EngineEvent::RecvDone { user: 9, result: Err(OpError::Peer(sender, PeerError::Gone)) };
         assert_eq!(net.outs(1).contains(&gone), matched);
-        assert_eq!(net.nodes[1].engine.census(), crate::rdm::Census::EMPTY);
+        assert_eq!(net.nodes[1].engine.snapshot(), crate::rdm::EngineSnapshot::EMPTY);
     }
 }
 
@@ -190,15 +198,15 @@ fn nothing_waits_for_the_dead() {
     let sender = net.peer(1, 0);
     let peer = net.peer(0, 1);
     for n in 0..4 {
-        net.send(0, peer, b"m", Some(n), Row::Eager);
+        net.send(0, peer, b"m", Some(n), Protocol::Eager);
     }
     let flights = std::mem::take(&mut net.flights);
     net.deliver(&flights[2]);
-    assert_eq!(net.nodes[1].engine.census().early, 1);
-    net.at(1, |e, w| e.on_peer_fault(w, sender, Fault::Gone));
+    assert_eq!(net.nodes[1].engine.snapshot().early, 1);
+    net.at(1, |e, w| e.on_peer_error(w, sender, PeerError::Gone));
     net.deliver(&flights[3]);
     net.outs(1);
-    assert_eq!(net.nodes[1].engine.census(), crate::rdm::Census::EMPTY);
+    assert_eq!(net.nodes[1].engine.snapshot(), crate::rdm::EngineSnapshot::EMPTY);
     assert!(net.nodes[1].engine.stats().rare.peer_failed > 0);
 }
 
@@ -208,9 +216,9 @@ fn nothing_waits_for_the_dead() {
 fn receives_wait_for_what_the_wire_still_has() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let (sender, peer) = (net.peer(1, 0), net.peer(0, 1));
-    net.send(0, peer, b"first", Some(1), Row::Eager);
+    net.send(0, peer, b"first", Some(1), Protocol::Eager);
     net.settle();
-    net.send(0, peer, b"last", Some(2), Row::Eager);
+    net.send(0, peer, b"last", Some(2), Protocol::Eager);
     let mut rooms = [[0; 8]; 3];
     let [one, two, three] = &mut rooms;
     let post = |net: &mut Net, room: &mut [u8], user| {
@@ -219,14 +227,14 @@ fn receives_wait_for_what_the_wire_still_has() {
     };
     assert!(matches!(post(&mut net, one, 1), Started::Pending(_)));
     assert!(matches!(post(&mut net, two, 2), Started::Pending(_)));
-    net.at(1, |e, w| e.on_peer_lost(w, sender, Fault::Gone));
-    assert!(!net.outs(1).iter().any(|out| matches!(out, Out::RecvDone { .. })));
+    net.at(1, |e, w| e.on_send_error(w, sender, PeerError::Gone));
+    assert!(!net.outs(1).iter().any(|out| matches!(out, EngineEvent::RecvDone { .. })));
     net.deliver_one();
-    assert!(matches!(net.outs(1)[..], [Out::RecvDone { user: 1, result: Ok(_) }]));
+    assert!(matches!(net.outs(1)[..], [EngineEvent::RecvDone { user: 1, result: Ok(_) }]));
     let wire = net.nodes[1].wire;
-    net.at(1, |e, w| e.on_quiet(w, wire));
-    let gone = OpError::Peer(sender, Fault::Gone);
-    assert_eq!(net.outs(1), [Out::RecvDone { user: 2, result: Err(gone) }]);
+    net.at(1, |e, w| e.on_wire_drained(w, wire));
+    let gone = OpError::Peer(sender, PeerError::Gone);
+    assert_eq!(net.outs(1), [EngineEvent::RecvDone { user: 2, result: Err(gone) }]);
     assert_eq!(post(&mut net, three, 3), Started::Failed(gone));
-    assert_eq!(net.nodes[1].engine.census().receives, 0);
+    assert_eq!(net.nodes[1].engine.snapshot().receives, 0);
 }

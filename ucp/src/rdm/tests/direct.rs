@@ -4,11 +4,11 @@
 use crate::rdm::Engine;
 use crate::rdm::io::*;
 use crate::rdm::op::{Gather, Piece, Scatter};
-use crate::rdm::protocol::{Row, Sync};
-use crate::rdm::rma::args::{Behind, GetArgs, PutArgs, RmaRow};
+use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::rma::args::{FenceScope, GetArgs, PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::{Access, Region};
 use crate::rdm::testing::*;
-use crate::rdm::trace::Reason;
+use crate::rdm::trace::DropReason;
 use crate::rdm::types::*;
 use crate::wire::{Features, Iovs, PktType, RawAddr, RmaIov};
 
@@ -41,7 +41,7 @@ struct Both<'a, 'p> {
     device: &'a mut Device,
 }
 
-impl Inward for Both<'_, '_> {}
+impl ReceiveSink for Both<'_, '_> {}
 
 impl Wire for Both<'_, '_> {
     fn mtu(&self, to: PeerId) -> usize {
@@ -54,17 +54,17 @@ impl Wire for Both<'_, '_> {
         max: usize,
         token: TxToken,
         fill: F,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         self.port.send(to, max, token, fill)
     }
 
-    fn connect(&mut self, peer: PeerId, from: Source, addr: &RawAddr) -> Result<(), Fault> {
+    fn connect(&mut self, peer: PeerId, from: Source, addr: &RawAddr) -> Result<(), PeerError> {
         self.port.connect(peer, from, addr)
     }
 
-    fn register(&mut self, _wire: WireId, _piece: Piece, _for_what: Use) -> Result<Reg, NoReg> {
+    fn register(&mut self, _wire: WireId, _piece: Piece, _for_what: RegAccess) -> Result<Reg, RegError> {
         if self.device.regs == self.device.most_regs {
-            return Err(NoReg::Full);
+            return Err(RegError::Full);
         }
         self.device.regs += 1;
         Ok(Reg { id: 3, key: 4 })
@@ -82,7 +82,7 @@ impl Wire for Both<'_, '_> {
         to: Remote,
         imm: Option<u32>,
         token: TxToken,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         self.device.words.extend(imm);
         self.device.post(to, from.len(), token, What::Write(from))
     }
@@ -94,16 +94,16 @@ impl Wire for Both<'_, '_> {
         _reg: &Reg,
         from: Remote,
         token: TxToken,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         self.device.post(from, to.len(), token, What::Read(to))
     }
 }
 
 impl Device {
-    fn post(&mut self, far: Remote, len: usize, token: TxToken, what: What) -> Result<Posted, Refused> {
+    fn post(&mut self, far: Remote, len: usize, token: TxToken, what: What) -> Result<Posted, NotPosted> {
         assert!(len > 0 && len <= self.max, "operation of {len}");
         if self.full {
-            return Err(Refused::Full);
+            return Err(NotPosted::Full);
         }
         self.flying.push((token, far, what));
         Ok(Posted::Pending)
@@ -127,7 +127,7 @@ impl Pair {
         let peer = net.peer(0, 1);
         let mut byte = [0; 1];
         net.recv(1, &mut byte, exact(1), 0);
-        net.send(0, peer, b"x", Some(1), Row::Eager);
+        net.send(0, peer, b"x", Some(1), Protocol::Eager);
         net.settle();
         net.outs(0);
         Pair {
@@ -156,13 +156,17 @@ impl Pair {
 
     fn put_with_data(&mut self, bytes: &[u8], remote: Iovs, cq_data: Option<u64>) -> Started<()> {
         let (peer, local) = (self.peer, Gather::one(lend(bytes)));
-        let row = RmaRow::DirectWrite;
-        self.with(|e, w| e.put(w, peer, PutArgs { local, remote, sync: Sync::No, cq_data, row, user: 4 }))
+        let protocol = RmaProtocol::DirectWrite;
+        self.with(|e, w| {
+            e.put(w, peer, PutArgs { local, remote, sync: Sync::No, cq_data, protocol, user: 4 })
+        })
     }
 
     fn get(&mut self, room: &mut [u8], remote: Iovs) -> Started<()> {
         let (peer, local) = (self.peer, Scatter::one(lend_mut(room)));
-        self.with(|e, w| e.get(w, peer, GetArgs { local, remote, row: RmaRow::DirectRead, user: 5 }))
+        self.with(|e, w| {
+            e.get(w, peer, GetArgs { local, remote, protocol: RmaProtocol::DirectRead, user: 5 })
+        })
     }
 
     /// Ends the operation at `n`, as the device does.
@@ -185,7 +189,7 @@ impl Pair {
                 unsafe { std::ptr::copy_nonoverlapping(mem.as_ptr(), into.ptr(), mem.len()) };
                 Ok(())
             }
-            _ => Err(Fault::ACCESS),
+            _ => Err(PeerError::ACCESS),
         };
         self.with(|e, w| e.on_sent(w, token, result));
     }
@@ -214,10 +218,10 @@ fn long_ones_are_cut_at_the_limit_and_at_pieces() {
     assert_eq!(cuts, [(10, 100), (110, 30), (500, 100), (600, 20)]);
     for _ in 0..3 {
         pair.land(1.min(pair.device.flying.len() - 1));
-        assert!(pair.net.outs(0).is_empty() && !pair.net.nodes[0].engine.idle(None));
+        assert!(pair.net.outs(0).is_empty() && !pair.net.nodes[0].engine.is_flushed(None));
     }
     pair.land(0);
-    assert_eq!(pair.net.outs(0), [Out::OneDone { user: 4, result: Ok(()) }]);
+    assert_eq!(pair.net.outs(0), [EngineEvent::RmaDone { user: 4, result: Ok(()) }]);
     assert_eq!((&pair.device.mem[10..140], &pair.device.mem[500..620]), (&bytes[..130], &bytes[130..]));
     let mut room = vec![0; 250];
     pair.get(&mut room, iovs(&[(10, 130), (500, 120)]));
@@ -225,7 +229,7 @@ fn long_ones_are_cut_at_the_limit_and_at_pieces() {
         pair.land(0);
     }
     assert_eq!((pair.net.outs(0).len(), room), (1, bytes));
-    assert!(pair.net.nodes[0].engine.idle(None) && pair.net.nodes[0].engine.quiet());
+    assert!(pair.net.nodes[0].engine.is_flushed(None) && pair.net.nodes[0].engine.quiet());
     assert_eq!(pair.device.regs, 0);
     // No bytes: no operation of the device either.
     assert_eq!(pair.put(&[], iovs(&[(0, 0)])), Started::Done(()));
@@ -255,10 +259,10 @@ fn a_refused_part_fails_the_whole_when_the_rest_has_ended() {
     assert!(pair.net.outs(0).is_empty(), "the device still reads the caller's memory");
     pair.land(1);
     pair.land(0);
-    assert_eq!(pair.net.outs(0), [Out::OneDone { user: 4, result: Err(OpError::Access(PeerId(0))) }]);
+    assert_eq!(pair.net.outs(0), [EngineEvent::RmaDone { user: 4, result: Err(OpError::Access(PeerId(0))) }]);
     let peer = pair.peer;
     assert_eq!(pair.net.nodes[0].engine.peer_info(peer).unwrap().fault, None);
-    assert!(pair.net.nodes[0].engine.idle(None));
+    assert!(pair.net.nodes[0].engine.is_flushed(None));
 }
 
 #[test]
@@ -267,14 +271,17 @@ fn memory_is_the_devices_until_the_end_even_if_the_peer_is_gone() {
     let mut room = vec![0; 150];
     pair.get(&mut room, iovs(&[(0, 150)]));
     let peer = pair.peer;
-    pair.with(|e, w| e.on_peer_fault(w, peer, Fault::Gone));
+    pair.with(|e, w| e.on_peer_error(w, peer, PeerError::Gone));
     let outs = pair.net.outs(0);
-    assert_eq!(outs, [Out::PeerFailed { peer, fault: Fault::Gone }]);
+    assert_eq!(outs, [EngineEvent::PeerFailed { peer, fault: PeerError::Gone }]);
     pair.with(|e, w| e.remove_peer(w, peer));
     pair.land(0);
     assert!(pair.net.outs(0).is_empty());
     pair.land(0);
-    assert_eq!(pair.net.outs(0), [Out::OneDone { user: 5, result: Err(OpError::Peer(peer, Fault::Gone)) }]);
+    assert_eq!(
+        pair.net.outs(0),
+        [EngineEvent::RmaDone { user: 5, result: Err(OpError::Peer(peer, PeerError::Gone)) }]
+    );
     assert!(pair.net.nodes[0].engine.quiet());
     assert_eq!(pair.device.regs, 0);
 }
@@ -333,12 +340,12 @@ fn a_word_for_the_target_goes_along() {
     let (wire, from) = (pair.net.nodes[1].wire, source(&address(0)));
     pair.net.nodes[1].engine.on_imm(wire, from, 5000, 0xdead_beef);
     let writer = pair.net.peer(1, 0);
-    let want = [Out::RemoteWrite { from: writer, len: 5000, cq_data: 0xdead_beef }];
+    let want = [EngineEvent::RemoteWrite { from: writer, len: 5000, cq_data: 0xdead_beef }];
     assert_eq!(pair.net.outs(1).into_iter().filter(|out| *out == want[0]).count(), 1);
-    assert_eq!(pair.net.nodes[1].engine.stats().served(RmaRow::DirectWrite).bytes, 5000);
+    assert_eq!(pair.net.nodes[1].engine.stats().served(RmaProtocol::DirectWrite).bytes, 5000);
     pair.net.nodes[1].engine.on_imm(wire, Source { node: 99, port: 1 }, 5000, 1);
     assert!(pair.net.outs(1).is_empty(), "from nobody known");
-    assert_eq!(pair.net.nodes[1].engine.stats().dropped(Reason::UnknownSender), 1);
+    assert_eq!(pair.net.nodes[1].engine.stats().dropped(DropReason::UnknownSender), 1);
 
     let by_packets = |len: usize, remote: Iovs, word: u64, bits: Features| {
         let mut pair = Pair::new(5000);
@@ -370,24 +377,24 @@ fn a_word_that_finds_no_receive_comes_by_packets() {
         let region = unsafe { Region::new(room.as_mut_ptr(), room.len(), Access::all()) }.unwrap();
         let (wire, target) = (pair.net.nodes[1].wire, &mut pair.net.nodes[1].engine);
         let key = target.add_memory(region).unwrap();
-        assert!(target.name_memory(key, wire, KEY));
+        assert!(target.add_device_key(key, wire, KEY));
         pair.net.nodes[0].engine.set_emulation(emulation);
         let remote = Iovs::one(RmaIov { addr: region.addr(), len: 5000, key: KEY });
         assert!(matches!(pair.put_with_data(&bytes, remote, Some(0xbead)), Started::Pending(_)));
         let (peer, writer) = (pair.peer, pair.net.peer(1, 0));
         if fenced {
-            pair.with(|e, w| e.fence(w, peer, Behind::Packets));
+            pair.with(|e, w| e.fence(w, peer, FenceScope::Packets));
         }
         let (token, _, _) = pair.device.flying.remove(0);
-        pair.with(|e, w| e.on_sent(w, token, Err(Fault::NOT_READY)));
+        pair.with(|e, w| e.on_sent(w, token, Err(PeerError::NOT_READY)));
         assert_eq!(pair.device.regs, 0);
         pair.net.settle();
         assert_eq!(pair.net.nodes[0].engine.peer_info(peer).unwrap().fault, None);
-        assert!(pair.net.nodes[0].engine.idle(None) && pair.net.nodes[0].engine.quiet());
-        let told = Out::RemoteWrite { from: writer, len: 5000, cq_data: 0xbead };
+        assert!(pair.net.nodes[0].engine.is_flushed(None) && pair.net.nodes[0].engine.quiet());
+        let told = EngineEvent::RemoteWrite { from: writer, len: 5000, cq_data: 0xbead };
         let heard = pair.net.outs(1).into_iter().filter(|out| *out == told).count();
         let result = if emulation == Emulation::Allowed { Ok(()) } else { Err(OpError::Emulated) };
-        assert_eq!(pair.net.outs(0), [Out::OneDone { user: 4, result }]);
+        assert_eq!(pair.net.outs(0), [EngineEvent::RmaDone { user: 4, result }]);
         assert_eq!((heard, room == bytes), if result.is_ok() { (1, true) } else { (0, false) });
     }
 }
@@ -400,12 +407,12 @@ fn memory_of_which_a_part_cannot_be_registered_goes_by_packets() {
     let bytes = letter(3, 150);
     let mut local = Gather::one(lend(&bytes[..70]));
     assert!(local.push(lend(&bytes[70..])));
-    let (peer, remote, row) = (pair.peer, iovs(&[(0, 150)]), RmaRow::DirectWrite);
-    let args = PutArgs { local, remote, sync: Sync::No, cq_data: None, row, user: 4 };
+    let (peer, remote, protocol) = (pair.peer, iovs(&[(0, 150)]), RmaProtocol::DirectWrite);
+    let args = PutArgs { local, remote, sync: Sync::No, cq_data: None, protocol, user: 4 };
     assert!(matches!(pair.with(|e, w| e.put(w, peer, args)), Started::Pending(_)));
     assert_eq!((pair.resume(), pair.device.flying.len(), pair.net.flights.len()), (0, 1, 0));
     pair.land(0);
     assert!(pair.resume() > 0);
-    assert_eq!(pair.net.outs(0), [Out::OneDone { user: 4, result: Ok(()) }]);
+    assert_eq!(pair.net.outs(0), [EngineEvent::RmaDone { user: 4, result: Ok(()) }]);
     assert_eq!((pair.net.flights.len(), pair.device.regs), (1, 0));
 }

@@ -2,16 +2,16 @@
 //! other, once, and what a peer makes up ends nothing.
 
 use super::rma::{put_args, share};
-use crate::rdm::Census;
-use crate::rdm::io::{Fault, NoReg, PeerId};
+use crate::rdm::EngineSnapshot;
+use crate::rdm::io::{PeerError, PeerId, RegError};
 use crate::rdm::op::{Gather, Scatter};
-use crate::rdm::protocol::{Row, Sync};
-use crate::rdm::rma::args::{AtomicArgs, GetArgs, PutArgs, RmaRow};
+use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::rma::args::{AtomicArgs, GetArgs, PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::Access;
 use crate::rdm::testing::*;
-use crate::rdm::trace::Reason;
+use crate::rdm::trace::DropReason;
 use crate::rdm::types::*;
-use crate::wire::ctl::{ErrorRef, PeerError};
+use crate::wire::ctl::{self, ErrorRef};
 use crate::wire::{self, AtomicOp, Datatype, Features, Packet, PktType};
 
 const LEN: usize = 20_000;
@@ -35,8 +35,8 @@ fn heard(net: &Net, node: usize) -> u64 {
 
 /// A PEER_ERROR that `from` makes up for `to`.
 fn forge(net: &mut Net, from: usize, to: usize, what: ErrorRef, prov_errno: u32) {
-    let mut bytes = vec![0; PeerError::LEN];
-    PeerError { what, prov_errno, connid: None }.write(&mut bytes);
+    let mut bytes = vec![0; ctl::PeerError::LEN];
+    ctl::PeerError { what, prov_errno, connid: None }.write(&mut bytes);
     net.deliver(&Flight { from, to, bytes });
 }
 
@@ -44,7 +44,7 @@ fn nothing_left(net: &mut Net) {
     for node in 0..2 {
         net.resume(node);
         assert!(net.nodes[node].engine.quiet(), "node {node} keeps something");
-        assert!(net.nodes[node].engine.idle(None), "node {node} waits for something");
+        assert!(net.nodes[node].engine.is_flushed(None), "node {node} waits for something");
         assert_eq!(net.nodes[node].engine.held_bytes(), 0);
     }
     assert_eq!(net.regs(), 0);
@@ -54,7 +54,7 @@ fn nothing_left(net: &mut Net) {
 fn still_works(net: &mut Net, peer: PeerId) {
     let mut room = [0; 2];
     net.recv(1, &mut room, exact(4), 9);
-    net.send(0, peer, b"ok", Some(4), Row::Eager);
+    net.send(0, peer, b"ok", Some(4), Protocol::Eager);
     net.settle();
     assert_eq!(&room, b"ok");
     net.outs(0);
@@ -74,12 +74,12 @@ fn a_refusal_waits_for_the_handshake() {
         let mut room = [0; 80];
         let remote = wire::Iovs::one(wire::RmaIov { len: 80, ..target.at(0, 0) });
         let local = Scatter::one(lend_mut(&mut room));
-        let args = GetArgs { local, remote, row: RmaRow::ShortRead, user: 7 };
+        let args = GetArgs { local, remote, protocol: RmaProtocol::ShortRead, user: 7 };
         net.at(0, |e, w| e.get(w, peer, args));
         net.settle();
-        let ended = Out::OneDone { user: 7, result: Err(OpError::Access(peer)) };
+        let ended = EngineEvent::RmaDone { user: 7, result: Err(OpError::Access(peer)) };
         assert_eq!(net.outs(0), if knows { vec![ended] } else { Vec::new() });
-        assert_eq!(net.nodes[1].engine.census().owed, 0);
+        assert_eq!(net.nodes[1].engine.snapshot().owed, 0);
         assert_eq!(sent(&net, 1), u64::from(knows));
     }
 }
@@ -93,9 +93,9 @@ fn refusals_of_a_peer_that_is_silent_are_bounded() {
     for n in 0..10_000 {
         net.at(1, |e, w| e.tell_error(w, peer, ErrorRef::Op(n), OpError::Access(peer)));
     }
-    assert_eq!(net.nodes[1].engine.census().owed, 4096);
-    net.at(1, |e, w| e.on_peer_fault(w, peer, Fault::Gone));
-    assert_eq!(net.nodes[1].engine.census().owed, 0);
+    assert_eq!(net.nodes[1].engine.snapshot().owed, 4096);
+    net.at(1, |e, w| e.on_peer_error(w, peer, PeerError::Gone));
+    assert_eq!(net.nodes[1].engine.snapshot().owed, 0);
 }
 
 // [M8.1] [M10.3] [M10.4]
@@ -113,18 +113,30 @@ fn what_a_target_refuses_ends_at_the_requester() {
         let far = |at, len| wire::Iovs::one(wire::RmaIov { len, ..target.at(at, 0) });
         let mut wanted = 0;
         // A put that waits for its arrival, one in several packets, one to be read, a get in one packet and in several.
-        for (len, row) in [(8, RmaRow::EagerWrite), (LEN, RmaRow::LongCtsWrite), (LEN, RmaRow::LongReadWrite)]
-        {
+        for (len, protocol) in [
+            (8, RmaProtocol::EagerWrite),
+            (LEN, RmaProtocol::LongCtsWrite),
+            (LEN, RmaProtocol::LongReadWrite),
+        ] {
             let args = put_args(&bytes[..len], far(0, len as u64));
-            net.put(0, peer, PutArgs { row, sync: Sync::Yes, ..args });
+            net.put(0, peer, PutArgs { protocol, sync: Sync::Yes, ..args });
             wanted += 1;
         }
         let local = |room: &mut [u8]| Scatter::one(lend_mut(room));
-        let get = GetArgs { local: local(&mut room), remote: far(0, 80), row: RmaRow::ShortRead, user: 1 };
+        let get = GetArgs {
+            local: local(&mut room),
+            remote: far(0, 80),
+            protocol: RmaProtocol::ShortRead,
+            user: 1,
+        };
         net.at(0, |e, w| e.get(w, peer, get));
         let mut long = vec![0; LEN];
-        let get =
-            GetArgs { local: local(&mut long), remote: far(9, LEN as u64), row: RmaRow::ShortRead, user: 1 };
+        let get = GetArgs {
+            local: local(&mut long),
+            remote: far(9, LEN as u64),
+            protocol: RmaProtocol::ShortRead,
+            user: 1,
+        };
         net.at(0, |e, w| e.get(w, peer, get));
         let args = AtomicArgs {
             op: AtomicOp::Sum,
@@ -139,11 +151,11 @@ fn what_a_target_refuses_ends_at_the_requester() {
         net.at(0, |e, w| e.atomic(w, peer, args));
         wanted += 3;
         net.settle();
-        assert_eq!(net.nodes[1].engine.stats().dropped(Reason::BadAccess), wanted);
+        assert_eq!(net.nodes[1].engine.stats().dropped(DropReason::BadAccess), wanted);
         let outs = net.outs(0);
         if knows {
             assert_eq!((outs.len() as u64, sent(&net, 1), heard(&net, 0)), (wanted, wanted, wanted));
-            let refused = Out::OneDone { user: 1, result: Err(OpError::Access(peer)) };
+            let refused = EngineEvent::RmaDone { user: 1, result: Err(OpError::Access(peer)) };
             assert!(outs.iter().all(|out| *out == refused), "{outs:?}");
             nothing_left(&mut net);
         } else {
@@ -156,13 +168,13 @@ fn what_a_target_refuses_ends_at_the_requester() {
 // [M10.3] [M10.4]
 #[test]
 fn memory_taken_back_ends_what_peers_do_with_it() {
-    for row in [RmaRow::LongCtsWrite, RmaRow::LongReadWrite, RmaRow::ShortRead] {
+    for protocol in [RmaProtocol::LongCtsWrite, RmaProtocol::LongReadWrite, RmaProtocol::ShortRead] {
         let (mut net, peer) = met(Manner::CALM);
         let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
         let target = share(&mut net, 1, LEN, Access::all());
-        match row {
-            RmaRow::ShortRead => net.get(0, peer, &mut room, target.iov(0, LEN)),
-            row => net.put(0, peer, PutArgs { row, ..put_args(&bytes, target.iov(0, LEN)) }),
+        match protocol {
+            RmaProtocol::ShortRead => net.get(0, peer, &mut room, target.iov(0, LEN)),
+            protocol => net.put(0, peer, PutArgs { protocol, ..put_args(&bytes, target.iov(0, LEN)) }),
         };
         for _ in 0..3 {
             net.deliver_one();
@@ -172,8 +184,8 @@ fn memory_taken_back_ends_what_peers_do_with_it() {
         net.settle();
         let ends = net.outs(0);
         assert!(
-            matches!(ends[..], [Out::OneDone { result: Err(OpError::Access(_)), .. }]),
-            "{row:?} {ends:?}"
+            matches!(ends[..], [EngineEvent::RmaDone { result: Err(OpError::Access(_)), .. }]),
+            "{protocol:?} {ends:?}"
         );
         assert_eq!((sent(&net, 1), heard(&net, 0)), (1, 1));
         nothing_left(&mut net);
@@ -188,13 +200,13 @@ fn a_message_that_can_neither_be_read_nor_sent_ends_at_both_ends() {
     let sender = net.peer(1, 0);
     let old = net.nodes[1].engine.features(sender).unwrap() - Features::READ_NACK;
     net.nodes[1].engine.set_features(sender, old);
-    net.nodes[1].device.no_reg = Some(NoReg::Full);
+    net.nodes[1].device.no_reg = Some(RegError::Full);
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     net.recv(1, &mut room, ANY, 0);
-    net.send(0, peer, &bytes, Some(1), Row::LongRead);
+    net.send(0, peer, &bytes, Some(1), Protocol::LongRead);
     net.settle();
-    assert_eq!(net.outs(1), [Out::RecvDone { user: 0, result: Err(OpError::Unsupported) }]);
-    assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Err(OpError::Aborted(peer, 4127)) }]);
+    assert_eq!(net.outs(1), [EngineEvent::RecvDone { user: 0, result: Err(OpError::Unsupported) }]);
+    assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Err(OpError::Aborted(peer, 4127)) }]);
     nothing_left(&mut net);
     still_works(&mut net, peer);
 }
@@ -205,7 +217,14 @@ fn a_message_that_can_neither_be_read_nor_sent_ends_at_both_ends() {
 #[test]
 fn sends_given_up_at_every_step() {
     let mut cancelled = 0;
-    for row in [Row::Medium, Row::LongCts, Row::DcLongCts, Row::DcMedium, Row::LongRead, Row::RuntRead] {
+    for protocol in [
+        Protocol::Medium,
+        Protocol::LongCts,
+        Protocol::DcLongCts,
+        Protocol::DcMedium,
+        Protocol::LongRead,
+        Protocol::RuntRead,
+    ] {
         for (posted, reorder, full) in
             [(true, false, 0), (false, false, 0), (true, true, 0), (false, true, 0), (true, true, 3)]
         {
@@ -216,40 +235,44 @@ fn sends_given_up_at_every_step() {
                 if posted {
                     net.recv(1, &mut room, exact(1), 7);
                 }
-                let sync = row.sync();
-                let args = SendArgs { buf: lend(&bytes), tag: Some(1), sync, cq_data: None, row, user: 1 };
+                let sync = protocol.sync();
+                let args =
+                    SendArgs { buf: lend(&bytes), tag: Some(1), sync, cq_data: None, protocol, user: 1 };
                 let Started::Pending(op) = net.send_args(0, peer, args) else { continue };
                 for step in 0..steps {
                     let _ = if step % 3 == 2 { net.fetch_one() } else { net.deliver_one() };
                     net.resume(step % 2);
                 }
-                let given_up = net.at(0, |e, w| e.give_up(w, op));
-                assert!(!net.at(0, |e, w| e.give_up(w, op)) || !given_up, "twice");
+                let given_up = net.at(0, |e, w| e.abort(w, op));
+                assert!(!net.at(0, |e, w| e.abort(w, op)) || !given_up, "twice");
                 net.settle();
                 let (ours, theirs) = (net.outs(0), net.outs(1));
                 if given_up {
                     cancelled += 1;
-                    assert_eq!(ours, [Out::SendDone { user: 1, result: Err(OpError::Cancelled) }]);
-                    let why = format!("{row:?} {posted} {reorder} {full} after {steps}: {theirs:?}");
+                    assert_eq!(ours, [EngineEvent::SendDone { user: 1, result: Err(OpError::Cancelled) }]);
+                    let why = format!("{protocol:?} {posted} {reorder} {full} after {steps}: {theirs:?}");
                     match theirs[..] {
-                        [Out::RecvDone { user: 7, result: Err(OpError::Aborted(..)) }] => {
+                        [EngineEvent::RecvDone { user: 7, result: Err(OpError::Aborted(..)) }] => {
                             assert!(posted, "{why}")
                         }
                         // All of it was read, and EOR on its way.
-                        [Out::RecvDone { user: 7, result: Ok(_) }] => {
-                            assert!(matches!(row, Row::LongRead | Row::RuntRead) && room == bytes, "{why}");
+                        [EngineEvent::RecvDone { user: 7, result: Ok(_) }] => {
+                            assert!(
+                                matches!(protocol, Protocol::LongRead | Protocol::RuntRead) && room == bytes,
+                                "{why}"
+                            );
                         }
                         // The receive waits for another message with this tag.
                         [] => {}
                         _ => panic!("{why}"),
                     }
                     if posted && theirs.is_empty() {
-                        net.send(0, peer, b"next", Some(1), Row::Eager);
+                        net.send(0, peer, b"next", Some(1), Protocol::Eager);
                         net.settle();
                         assert_eq!((net.outs(1).len(), &room[..4]), (1, &b"next"[..]), "{why}");
                     }
                 } else if posted {
-                    assert_eq!((ours.len(), theirs.len()), (1, 1), "{row:?} after {steps}");
+                    assert_eq!((ours.len(), theirs.len()), (1, 1), "{protocol:?} after {steps}");
                 } else {
                     net.recv(1, &mut room, exact(1), 7);
                     net.settle();
@@ -277,16 +300,16 @@ fn puts_and_gets_given_up_on_their_way() {
             false => net.put(
                 0,
                 peer,
-                PutArgs { row: RmaRow::LongCtsWrite, ..put_args(&bytes, target.iov(0, LEN)) },
+                PutArgs { protocol: RmaProtocol::LongCtsWrite, ..put_args(&bytes, target.iov(0, LEN)) },
             ),
         };
         let Started::Pending(op) = started else { panic!() };
-        assert!(!net.at(0, |e, w| e.give_up(w, op)), "its peer has no name for it yet");
+        assert!(!net.at(0, |e, w| e.abort(w, op)), "its peer has no name for it yet");
         net.deliver_one();
         net.deliver_one();
-        assert!(net.at(0, |e, w| e.give_up(w, op)));
+        assert!(net.at(0, |e, w| e.abort(w, op)));
         net.settle();
-        assert!(matches!(net.outs(0)[..], [Out::OneDone { result: Err(OpError::Cancelled), .. }]));
+        assert!(matches!(net.outs(0)[..], [EngineEvent::RmaDone { result: Err(OpError::Cancelled), .. }]));
         assert_eq!((sent(&net, 0), heard(&net, 1)), (1, 1));
         nothing_left(&mut net);
     }
@@ -304,7 +327,7 @@ fn ids_are_stepped_over() {
             net.recv(1, room, exact(1), user as u64);
         }
         for text in [b"zero", b"once", b"twos", b"last"] {
-            net.send(0, peer, text, Some(1), Row::Eager);
+            net.send(0, peer, text, Some(1), Protocol::Eager);
         }
         // The third is skipped before it comes, the first when it is due, the second in between.
         let [zero, one, two, last] = net.flights.split_off(0).try_into().unwrap();
@@ -319,12 +342,12 @@ fn ids_are_stepped_over() {
         assert_eq!((net.outs(1).len(), &rooms[0], &rooms[1]), (2, b"once", b"last"));
         net.deliver(&zero);
         net.deliver(&two);
-        assert_eq!(net.nodes[1].engine.stats().dropped(Reason::Duplicate), 2);
+        assert_eq!(net.nodes[1].engine.stats().dropped(DropReason::Duplicate), 2);
         assert_eq!((heard(&net, 1), net.nodes[1].engine.held_bytes()), (2, 0));
         // Of a message that is whole nothing ends, nor twice.
         forge(&mut net, 0, 1, what(due.wrapping_add(1)), 5);
         forge(&mut net, 0, 1, what(due), 5);
-        assert_eq!(net.nodes[1].engine.stats().dropped(Reason::BadId), 2);
+        assert_eq!(net.nodes[1].engine.stats().dropped(DropReason::BadId), 2);
         assert!(net.outs(1).is_empty());
         still_works(&mut net, peer);
     }
@@ -340,7 +363,7 @@ fn made_up_errors_end_nothing() {
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     let target = share(&mut net, 1, LEN, Access::all());
     let Started::Pending(recv) = net.recv(1, &mut room, exact(1), 0) else { panic!() };
-    let Started::Pending(send) = net.send(0, peer, &bytes, Some(1), Row::LongCts) else { panic!() };
+    let Started::Pending(send) = net.send(0, peer, &bytes, Some(1), Protocol::LongCts) else { panic!() };
     let Started::Pending(put) = net.put(0, peer, put_args(&bytes, target.iov(0, LEN))) else { panic!() };
     assert_ne!(send.0.raw(), recv.0.raw(), "sends and receives have no id in common");
     // A receive that nothing has matched is nobody's.
@@ -354,7 +377,7 @@ fn made_up_errors_end_nothing() {
     forge(&mut net, 1, 0, ErrorRef::Op(recv.0.raw()), 1);
     forge(&mut net, 1, 0, ErrorRef::Op(send.0.raw() ^ 1 << 25), 1);
     assert!(net.outs(0).is_empty() && net.outs(1).is_empty());
-    let bad = |net: &Net, node: usize| net.nodes[node].engine.stats().dropped(Reason::BadId);
+    let bad = |net: &Net, node: usize| net.nodes[node].engine.stats().dropped(DropReason::BadId);
     assert_eq!((bad(&net, 0), bad(&net, 1)), (5, 4));
     // A storm of them leaves the conversation as it is.
     let mut dice = Dice(3);
@@ -375,31 +398,31 @@ fn a_handshake_that_nobody_takes_is_forgotten() {
     let peer = net.peer(0, 1);
     let mut room = [0; 2];
     net.recv(1, &mut room, ANY, 0);
-    net.send(0, peer, b"by", Some(1), Row::Eager);
+    net.send(0, peer, b"by", Some(1), Protocol::Eager);
     net.deliver_one();
     assert_eq!(PktType(net.flights[0].bytes[0]), PktType::HANDSHAKE);
     net.flights.clear();
     net.outs(1);
     let writer = net.peer(1, 0);
-    net.at(1, |e, w| e.on_peer_lost(w, writer, Fault::Gone));
+    net.at(1, |e, w| e.on_send_error(w, writer, PeerError::Gone));
     assert_eq!((net.outs(1).len(), net.nodes[1].engine.stats().rare.handshakes_lost), (0, 1));
     assert_eq!(net.nodes[1].engine.peer_info(writer).unwrap().fault, None);
     // If somebody waits for the peer, or something else was sent to it, it has failed.
     for asks in [false, true] {
         let mut net = Net::new(2, 1, Manner::CALM);
         let peer = net.peer(0, 1);
-        net.send(0, peer, b"by", Some(1), Row::Eager);
+        net.send(0, peer, b"by", Some(1), Protocol::Eager);
         net.deliver_one();
         let writer = net.peer(1, 0);
         match asks {
-            true => drop(net.send(1, writer, b"hi", Some(1), Row::Eager)),
+            true => drop(net.send(1, writer, b"hi", Some(1), Protocol::Eager)),
             false => {
                 let args = RecvArgs { buf: lend_mut(&mut room), kind: exact(5), from: Some(writer), user: 0 };
                 net.at(1, |e, w| e.recv(w, args));
             }
         }
-        net.at(1, |e, w| e.on_peer_lost(w, writer, Fault::Gone));
-        let failed = Out::PeerFailed { peer: writer, fault: Fault::Gone };
+        net.at(1, |e, w| e.on_send_error(w, writer, PeerError::Gone));
+        let failed = EngineEvent::PeerFailed { peer: writer, fault: PeerError::Gone };
         assert!(net.outs(1).contains(&failed));
     }
 }
@@ -411,12 +434,12 @@ fn what_a_cut_off_peer_is_told_comes_back_and_is_told_again() {
     for gone in [false, true] {
         let (mut net, peer) = met(Manner::CALM);
         let other = net.peer(1, 0);
-        net.at(1, |e, w| e.cut_off(w, other));
+        net.at(1, |e, w| e.force_close(w, other));
         net.outs(1);
         let args = SendArgs {
             buf: lend(b"hi"),
             tag: Some(1),
-            row: Row::Eager,
+            protocol: Protocol::Eager,
             sync: Sync::Yes,
             cq_data: None,
             user: 3,
@@ -431,16 +454,19 @@ fn what_a_cut_off_peer_is_told_comes_back_and_is_told_again() {
         }
         let engine = &net.nodes[1].engine;
         assert_eq!((engine.held_bytes() > 0, engine.stats().rare.not_ready), (true, 3));
-        assert!(engine.idle(None) && engine.idle(Some(other)) && !engine.is_held_off(None));
+        assert!(engine.is_flushed(None) && engine.is_flushed(Some(other)) && !engine.is_backed_off(None));
         net.nodes[0].shut = false;
         if gone {
-            net.at(1, |e, w| e.on_peer_lost(w, other, Fault::Gone));
+            net.at(1, |e, w| e.on_send_error(w, other, PeerError::Gone));
         } else {
             net.settle();
             let end = Err(OpError::Aborted(peer, 4127));
-            assert_eq!(net.outs(0), [Out::SendDone { user: 3, result: end }]);
+            assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 3, result: end }]);
         }
-        assert_eq!((net.nodes[1].engine.census(), net.nodes[1].engine.held_bytes()), (Census::EMPTY, 0));
+        assert_eq!(
+            (net.nodes[1].engine.snapshot(), net.nodes[1].engine.held_bytes()),
+            (EngineSnapshot::EMPTY, 0)
+        );
         assert_eq!(net.nodes[1].engine.next_deadline(), None);
     }
 }
@@ -452,17 +478,20 @@ fn what_a_cut_off_peer_is_told_comes_back_and_is_told_again() {
 fn what_waits_for_its_turn_ends_with_its_sender() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
-    net.send(0, peer, b"1", Some(1), Row::Eager);
-    net.send(0, peer, b"2", Some(1), Row::Eager);
+    net.send(0, peer, b"1", Some(1), Protocol::Eager);
+    net.send(0, peer, b"2", Some(1), Protocol::Eager);
     net.flights.remove(0);
     net.deliver_one();
     let writer = net.peer(1, 0);
-    assert_eq!((net.nodes[1].engine.census().early, net.nodes[1].engine.held_bytes() > 0), (1, true));
-    net.at(1, |e, w| e.on_peer_lost(w, writer, Fault::Gone));
-    assert_eq!(net.outs(1), [Out::PeerFailed { peer: writer, fault: Fault::Gone }]);
+    assert_eq!((net.nodes[1].engine.snapshot().early, net.nodes[1].engine.held_bytes() > 0), (1, true));
+    net.at(1, |e, w| e.on_send_error(w, writer, PeerError::Gone));
+    assert_eq!(net.outs(1), [EngineEvent::PeerFailed { peer: writer, fault: PeerError::Gone }]);
     let wire = net.nodes[1].wire;
-    net.at(1, |e, w| e.on_quiet(w, wire));
-    assert_eq!((net.nodes[1].engine.census(), net.nodes[1].engine.held_bytes()), (Census::EMPTY, 0));
+    net.at(1, |e, w| e.on_wire_drained(w, wire));
+    assert_eq!(
+        (net.nodes[1].engine.snapshot(), net.nodes[1].engine.held_bytes()),
+        (EngineSnapshot::EMPTY, 0)
+    );
 }
 
 // [M3.1] [M10.2]
@@ -474,30 +503,36 @@ fn a_lost_handshake_is_sent_again_to_who_is_heard_again() {
     let mut room = [0; 2];
     net.recv(1, &mut room, ANY, 0);
     // A receipt needs the peer's consent, so this waits.
-    let args =
-        SendArgs { buf: lend(b"hi"), tag: Some(1), row: Row::Eager, sync: Sync::Yes, cq_data: None, user: 3 };
+    let args = SendArgs {
+        buf: lend(b"hi"),
+        tag: Some(1),
+        protocol: Protocol::Eager,
+        sync: Sync::Yes,
+        cq_data: None,
+        user: 3,
+    };
     assert!(matches!(net.send_args(0, peer, args), Started::Pending(_)));
     net.deliver_one();
     assert_eq!(PktType(net.flights[0].bytes[0]), PktType::HANDSHAKE);
     let writer = net.peer(1, 0);
     for lost in 1..3 {
         net.flights.clear();
-        net.at(1, |e, w| e.on_peer_lost(w, writer, Fault::Unreachable));
+        net.at(1, |e, w| e.on_send_error(w, writer, PeerError::Unreachable));
         net.settle();
         assert!(net.outs(0).is_empty());
         assert_eq!(net.nodes[1].engine.stats().rare.handshakes_lost, lost);
         // What keep-alive does.
         assert!(net.nodes[0].engine.awaits_handshake(peer));
-        assert!(net.at(0, |e, w| e.nudge(w, peer)));
+        assert!(net.at(0, |e, w| e.send_keepalive(w, peer)));
         net.deliver_one();
         assert_eq!(net.flights.len(), 1);
     }
     net.settle();
-    assert_eq!(net.outs(0), [Out::SendDone { user: 3, result: Ok(()) }]);
+    assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 3, result: Ok(()) }]);
     assert_eq!(&room, b"hi");
     assert!(!net.nodes[0].engine.awaits_handshake(peer));
     let shakes = net.nodes[1].engine.stats().tx_pkts[usize::from(PktType::HANDSHAKE.0)];
-    assert!(net.at(0, |e, w| e.nudge(w, peer)));
+    assert!(net.at(0, |e, w| e.send_keepalive(w, peer)));
     net.settle();
     let now = net.nodes[1].engine.stats().tx_pkts[usize::from(PktType::HANDSHAKE.0)];
     assert_eq!((shakes, now), (3, 3), "one that arrived is the last");

@@ -5,8 +5,8 @@ use crate::wire::EfaStatus;
 use std::collections::HashMap;
 
 use crate::rdm::OpId;
-use crate::rdm::io::{Fault, NoReg, PeerId};
-use crate::rdm::protocol::{Kind, Row, Sync};
+use crate::rdm::io::{PeerError, PeerId, RegError};
+use crate::rdm::protocol::{Kind, Protocol, Sync};
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
 
@@ -40,7 +40,8 @@ struct Talk {
     last: HashMap<(usize, usize, Kind, u64), (usize, usize)>,
 }
 
-const ROWS: [Row; 5] = [Row::Eager, Row::Medium, Row::LongCts, Row::LongRead, Row::RuntRead];
+const ROWS: [Protocol; 5] =
+    [Protocol::Eager, Protocol::Medium, Protocol::LongCts, Protocol::LongRead, Protocol::RuntRead];
 /// The letter's number is the low part of the tag, its class the high part.
 const CLASS: u64 = 0xff << 56;
 
@@ -52,8 +53,8 @@ impl Talk {
         }
         // One node may be unable to register, or to read.
         match seed % 8 {
-            1 => net.nodes[0].device.no_reg = Some(NoReg::Full),
-            2 => net.nodes[nodes - 1].device.fault = Some(Fault::Device(EfaStatus::RemoteBadAddress)),
+            1 => net.nodes[0].device.no_reg = Some(RegError::Full),
+            2 => net.nodes[nodes - 1].device.fault = Some(PeerError::Device(EfaStatus::RemoteBadAddress)),
             _ => {}
         }
         Talk { net, dice: Dice(!seed), sent: Vec::new(), posted: Vec::new(), last: HashMap::new() }
@@ -80,7 +81,7 @@ impl Talk {
             tag: (kind == Kind::Tagged).then_some(class << 56),
             sync: if sync { Sync::Yes } else { Sync::No },
             cq_data: Some(number as u64),
-            row: self.dice.pick(&ROWS),
+            protocol: self.dice.pick(&ROWS),
             user: number as u64,
         };
         let tag = class << 56;
@@ -116,7 +117,7 @@ impl Talk {
         let buf = lend_mut(&mut bytes);
         self.posted.push(Posted { at, bytes, op: None, done: false });
         let started = if from.is_none() && self.dice.one_in(3) {
-            match self.net.nodes[at].engine.probe(kind, None, Take::Yes) {
+            match self.net.nodes[at].engine.probe(kind, None, ProbeRemove::Yes) {
                 Some(found) => self.net.at(at, |e, w| e.recv_probed(w, found.handle, buf, seq as u64)),
                 None => self.net.at(at, |e, w| e.recv(w, RecvArgs { buf, kind, from, user: seq as u64 })),
             }
@@ -184,17 +185,19 @@ impl Talk {
     /// Looks at everything that has ended: receives before sends, since an acknowledgement may be taken out of one
     /// node before the receive it is about is taken out of another.
     fn take_outs(&mut self) {
-        let outs: Vec<Out> = (0..self.net.nodes.len()).flat_map(|me| self.net.outs(me)).collect();
+        let outs: Vec<EngineEvent> = (0..self.net.nodes.len()).flat_map(|me| self.net.outs(me)).collect();
         for out in &outs {
             match *out {
-                Out::RecvDone { user, result } => self.recv_done(user as usize, result),
-                Out::SendDone { .. } | Out::OneDone { .. } | Out::RemoteWrite { .. } => {}
-                Out::PeerFailed { peer, fault } => panic!("{peer:?}: {fault}"),
-                Out::RecvPart { .. } | Out::MultiDone { .. } => panic!("{out:?}"),
+                EngineEvent::RecvDone { user, result } => self.recv_done(user as usize, result),
+                EngineEvent::SendDone { .. }
+                | EngineEvent::RmaDone { .. }
+                | EngineEvent::RemoteWrite { .. } => {}
+                EngineEvent::PeerFailed { peer, fault } => panic!("{peer:?}: {fault}"),
+                EngineEvent::MultiRecvMessage { .. } | EngineEvent::MultiRecvDone { .. } => panic!("{out:?}"),
             }
         }
         for out in outs {
-            if let Out::SendDone { user, result } = out {
+            if let EngineEvent::SendDone { user, result } = out {
                 self.send_done(user as usize, result);
             }
         }
@@ -259,7 +262,7 @@ impl Talk {
         assert!(self.posted.iter().all(|p| p.done));
         for at in 0..self.net.nodes.len() {
             for kind in [ANY, RecvKind::Untagged] {
-                while self.net.nodes[at].engine.probe(kind, None, Take::No).is_some() {
+                while self.net.nodes[at].engine.probe(kind, None, ProbeRemove::No).is_some() {
                     self.post(at, kind, None, most);
                     self.net.settle();
                     self.take_outs();
@@ -272,7 +275,7 @@ impl Talk {
         }
         assert_eq!(self.net.regs(), 0, "registrations are left");
         for (n, node) in self.net.nodes.iter().enumerate() {
-            assert!(node.engine.idle(None), "node {n} is not idle");
+            assert!(node.engine.is_flushed(None), "node {n} is not idle");
             assert_eq!(node.engine.held_bytes(), 0, "node {n} holds bytes");
             let rare = &node.engine.stats().rare;
             let bad = rare.malformed + rare.unsupported + rare.duplicate + rare.bad_segment + rare.bad_id;

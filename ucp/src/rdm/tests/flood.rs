@@ -1,7 +1,7 @@
 //! More messages than anybody receives: what they cost is known, and when the wires may be left alone.
 
-use crate::rdm::io::{Fault, PeerId};
-use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::io::{PeerError, PeerId};
+use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::rma::mem::{Access, Region};
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
@@ -13,9 +13,9 @@ fn flooded() -> (Net, PeerId) {
     let mut net = Net::with(2, 1, Manner::CALM, cfg);
     let peer = net.peer(0, 1);
     for n in 0..100 {
-        net.send(0, peer, &letter(n, 400), Some(n), Row::Eager);
+        net.send(0, peer, &letter(n, 400), Some(n), Protocol::Eager);
     }
-    assert!(!net.nodes[1].engine.may_rest());
+    assert!(!net.nodes[1].engine.may_stop_polling());
     net.settle();
     (net, peer)
 }
@@ -25,7 +25,7 @@ fn what_unexpected_messages_cost_is_counted_and_given_back() {
     let (mut net, peer) = flooded();
     let long = letter(7, 5000);
     assert!(matches!(
-        net.send(0, peer, &long, Some(100), Row::Medium),
+        net.send(0, peer, &long, Some(100), Protocol::Medium),
         Started::Pending(_) | Started::Done(())
     ));
     net.settle();
@@ -59,41 +59,47 @@ fn a_removed_peers_messages_count_until_they_are_received() {
 fn whoever_waits_for_something_does_not_rest() {
     let (mut net, _) = flooded();
     let back = net.peer(1, 0);
-    assert!(net.nodes[1].engine.may_rest() && net.nodes[1].engine.may_rest());
+    assert!(net.nodes[1].engine.may_stop_polling() && net.nodes[1].engine.may_stop_polling());
 
-    assert!(net.nodes[1].engine.probe(exact(7), None, Take::No).is_some());
-    assert!(net.nodes[1].engine.may_rest(), "it was there");
-    assert!(net.nodes[1].engine.probe(exact(777), None, Take::No).is_none());
-    assert!(!net.nodes[1].engine.may_rest(), "looked for in vain");
-    assert!(net.nodes[1].engine.may_rest(), "once");
-    net.nodes[1].engine.ask_for_arrivals();
-    assert!(!net.nodes[1].engine.may_rest());
+    assert!(net.nodes[1].engine.probe(exact(7), None, ProbeRemove::No).is_some());
+    assert!(net.nodes[1].engine.may_stop_polling(), "it was there");
+    assert!(net.nodes[1].engine.probe(exact(777), None, ProbeRemove::No).is_none());
+    assert!(!net.nodes[1].engine.may_stop_polling(), "looked for in vain");
+    assert!(net.nodes[1].engine.may_stop_polling(), "once");
+    net.nodes[1].engine.expect_arrivals();
+    assert!(!net.nodes[1].engine.may_stop_polling());
 
     let mut room = [0; 8];
     let Started::Pending(op) = net.recv(1, &mut room, exact(777), 0) else { panic!() };
-    assert!(!net.nodes[1].engine.may_rest(), "a receive waits");
+    assert!(!net.nodes[1].engine.may_stop_polling(), "a receive waits");
     assert!(net.nodes[1].engine.cancel_recv(op));
-    assert!(!net.nodes[1].engine.may_rest(), "somebody is to be told");
+    assert!(!net.nodes[1].engine.may_stop_polling(), "somebody is to be told");
     net.outs(1);
-    assert!(net.nodes[1].engine.may_rest());
+    assert!(net.nodes[1].engine.may_stop_polling());
 
-    let args =
-        SendArgs { buf: lend(b"?"), tag: Some(1), sync: Sync::Yes, cq_data: None, row: Row::Eager, user: 0 };
+    let args = SendArgs {
+        buf: lend(b"?"),
+        tag: Some(1),
+        sync: Sync::Yes,
+        cq_data: None,
+        protocol: Protocol::Eager,
+        user: 0,
+    };
     assert!(matches!(net.send_args(1, back, args), Started::Pending(_)));
-    assert!(!net.nodes[1].engine.may_rest(), "a send waits for its receipt");
+    assert!(!net.nodes[1].engine.may_stop_polling(), "a send waits for its receipt");
     let mut there = [0; 8];
     net.recv(0, &mut there, exact(1), 0);
     net.settle();
     net.outs(1);
-    assert!(net.nodes[1].engine.may_rest());
+    assert!(net.nodes[1].engine.may_stop_polling());
 
     let mut bytes = vec![0u8; 64];
     // SAFETY: nobody names the region's key, and the bytes outlive it.
     let region = unsafe { Region::new(bytes.as_mut_ptr(), bytes.len(), Access::all()) }.unwrap();
     let key = net.nodes[1].engine.add_memory(region).unwrap();
-    assert!(!net.nodes[1].engine.may_rest(), "peers may want this memory");
+    assert!(!net.nodes[1].engine.may_stop_polling(), "peers may want this memory");
     assert!(net.at(1, |e, w| e.remove_memory(w, key)));
-    assert!(net.nodes[1].engine.may_rest());
+    assert!(net.nodes[1].engine.may_stop_polling());
 }
 
 /// The limit is one: whatever waits here, messages that nobody receives never cost more. Who sends too many fails, and only
@@ -101,8 +107,9 @@ fn whoever_waits_for_something_does_not_rest() {
 #[test]
 fn no_flood_costs_more_than_the_most() {
     const MOST: usize = 40_000;
-    for (len, row) in [(400, Row::Eager), (9000, Row::Medium), (9000, Row::LongCts)] {
-        let cfg = EngineConfig { unexpected_max: LIMIT, unexpected_most: MOST, ..EngineConfig::default() };
+    for (len, protocol) in [(400, Protocol::Eager), (9000, Protocol::Medium), (9000, Protocol::LongCts)] {
+        let cfg =
+            EngineConfig { unexpected_max: LIMIT, unexpected_hard_max: MOST, ..EngineConfig::default() };
         let mut net = Net::with(3, 1, Manner::CALM, cfg);
         let (flooded, quiet) = (net.peer(0, 1), net.peer(2, 1));
         let flooder = net.peer(1, 0);
@@ -112,25 +119,30 @@ fn no_flood_costs_more_than_the_most() {
         net.recv(1, &mut anybodys, exact(777), 2);
         let body = letter(7, len);
         for n in 0..200 {
-            net.send(0, flooded, &body, Some(n), row);
+            net.send(0, flooded, &body, Some(n), protocol);
             net.settle();
-            assert!(net.nodes[1].engine.unexpected_bytes() <= MOST, "{row:?}: after {n}");
+            assert!(net.nodes[1].engine.unexpected_bytes() <= MOST, "{protocol:?}: after {n}");
         }
-        net.send(0, flooded, b"too late", Some(777), Row::Eager);
+        net.send(0, flooded, b"too late", Some(777), Protocol::Eager);
         net.settle();
-        let flood = OpError::Peer(flooder, Fault::Flood);
+        let flood = OpError::Peer(flooder, PeerError::Flood);
         let outs = net.outs(1);
-        assert!(outs.contains(&Out::RecvDone { user: 1, result: Err(flood) }), "{row:?}: {outs:?}");
-        assert!(outs.contains(&Out::PeerFailed { peer: flooder, fault: Fault::Flood }));
         assert!(
-            !outs.iter().any(|out| matches!(out, Out::RecvDone { user: 2, .. })),
+            outs.contains(&EngineEvent::RecvDone { user: 1, result: Err(flood) }),
+            "{protocol:?}: {outs:?}"
+        );
+        assert!(outs.contains(&EngineEvent::PeerFailed { peer: flooder, fault: PeerError::Flood }));
+        assert!(
+            !outs.iter().any(|out| matches!(out, EngineEvent::RecvDone { user: 2, .. })),
             "nothing overtakes what was refused"
         );
         // Others are heard, and what is kept can be received.
-        net.send(2, quiet, b"hello", Some(777), Row::Eager);
+        net.send(2, quiet, b"hello", Some(777), Protocol::Eager);
         net.settle();
-        assert!(net.outs(1).iter().any(|out| matches!(out, Out::RecvDone { user: 2, result: Ok(_) })));
-        if row == Row::Eager {
+        assert!(
+            net.outs(1).iter().any(|out| matches!(out, EngineEvent::RecvDone { user: 2, result: Ok(_) }))
+        );
+        if protocol == Protocol::Eager {
             let mut room = vec![0; len];
             assert!(matches!(net.recv(1, &mut room, exact(0), 3), Started::Done(_)));
             assert_eq!(room, body);
@@ -142,23 +154,26 @@ fn no_flood_costs_more_than_the_most() {
 #[test]
 fn packets_before_their_turn_cost_no_more_than_the_most() {
     const MOST: usize = 40_000;
-    let cfg = EngineConfig { unexpected_max: LIMIT, unexpected_most: MOST, ..EngineConfig::default() };
-    for row in [Row::Eager, Row::Medium] {
+    let cfg = EngineConfig { unexpected_max: LIMIT, unexpected_hard_max: MOST, ..EngineConfig::default() };
+    for protocol in [Protocol::Eager, Protocol::Medium] {
         let mut net = Net::with(2, 1, Manner::CALM, cfg);
         let (peer, flooder) = (net.peer(0, 1), net.peer(1, 0));
-        net.send(0, peer, b"met", Some(0), Row::Eager);
+        net.send(0, peer, b"met", Some(0), Protocol::Eager);
         net.settle();
-        net.send(0, peer, b"lost", Some(1), Row::Eager);
+        net.send(0, peer, b"lost", Some(1), Protocol::Eager);
         net.flights.clear();
         let body = letter(7, 400);
         let mut most = 0;
         for n in 0..200 {
-            net.send(0, peer, &body, Some(n), row);
+            net.send(0, peer, &body, Some(n), protocol);
             net.settle();
             most = most.max(net.nodes[1].engine.held_bytes());
         }
-        assert!((MOST / 2..=MOST).contains(&most), "{row:?}: {most}");
-        assert!(net.outs(1).contains(&Out::PeerFailed { peer: flooder, fault: Fault::Flood }), "{row:?}");
+        assert!((MOST / 2..=MOST).contains(&most), "{protocol:?}: {most}");
+        assert!(
+            net.outs(1).contains(&EngineEvent::PeerFailed { peer: flooder, fault: PeerError::Flood }),
+            "{protocol:?}"
+        );
         assert!(net.nodes[1].engine.held_bytes() <= 3, "what waited is given back: all but the first");
     }
 }
@@ -168,11 +183,12 @@ fn packets_before_their_turn_cost_no_more_than_the_most() {
 #[test]
 fn who_is_cut_off_for_a_flood_is_told() {
     const ROOM: usize = 40_000;
-    for row in [Row::Eager, Row::LongCts] {
-        let cfg = EngineConfig { unexpected_max: LIMIT, unexpected_most: ROOM, ..EngineConfig::default() };
+    for protocol in [Protocol::Eager, Protocol::LongCts] {
+        let cfg =
+            EngineConfig { unexpected_max: LIMIT, unexpected_hard_max: ROOM, ..EngineConfig::default() };
         let mut net = Net::with(2, 1, Manner::CALM, cfg);
         let (flooded, back) = (net.peer(0, 1), net.peer(1, 0));
-        net.send(0, flooded, b"met", Some(0), Row::Eager);
+        net.send(0, flooded, b"met", Some(0), Protocol::Eager);
         net.settle();
         let body = letter(7, 900);
         let sync = |user| SendArgs {
@@ -180,7 +196,7 @@ fn who_is_cut_off_for_a_flood_is_told() {
             tag: Some(user),
             sync: Sync::Yes,
             cq_data: None,
-            row: row.with(Sync::Yes),
+            protocol: protocol.with(Sync::Yes),
             user,
         };
         let count = 200;
@@ -188,15 +204,18 @@ fn who_is_cut_off_for_a_flood_is_told() {
             net.send_args(0, flooded, sync(user));
         }
         net.settle();
-        assert!(net.outs(1).contains(&Out::PeerFailed { peer: back, fault: Fault::Flood }), "{row:?}");
-        let told = |outs: &[Out], user| {
-            outs.contains(&Out::SendDone { user, result: Err(OpError::Aborted(flooded, 4108)) })
+        assert!(
+            net.outs(1).contains(&EngineEvent::PeerFailed { peer: back, fault: PeerError::Flood }),
+            "{protocol:?}"
+        );
+        let told = |outs: &[EngineEvent], user| {
+            outs.contains(&EngineEvent::SendDone { user, result: Err(OpError::Aborted(flooded, 4108)) })
         };
         let outs = net.outs(0);
-        assert!(told(&outs, count) && !told(&outs, 1), "{row:?}: {outs:?}");
+        assert!(told(&outs, count) && !told(&outs, 1), "{protocol:?}: {outs:?}");
         net.send_args(0, flooded, sync(999));
         net.settle();
-        assert!(told(&net.outs(0), 999), "{row:?}");
+        assert!(told(&net.outs(0), 999), "{protocol:?}");
     }
 }
 
@@ -206,16 +225,17 @@ fn who_is_cut_off_for_a_flood_is_told() {
 fn who_is_cut_off_before_they_have_met_is_told() {
     let mut net = Net::with(2, 1, Manner::CALM, EngineConfig::default());
     let (to, back) = (net.peer(0, 1), net.peer(1, 0));
-    net.at(1, |e, w| e.cut_off(w, back));
+    net.at(1, |e, w| e.force_close(w, back));
     let body = letter(7, 900);
-    for (user, row) in [(1, Row::DcEager), (2, Row::DcLongCts)] {
-        let args = SendArgs { buf: lend(&body), tag: Some(user), sync: Sync::Yes, cq_data: None, row, user };
+    for (user, protocol) in [(1, Protocol::DcEager), (2, Protocol::DcLongCts)] {
+        let args =
+            SendArgs { buf: lend(&body), tag: Some(user), sync: Sync::Yes, cq_data: None, protocol, user };
         net.send_args(0, to, args);
     }
     net.settle();
     let outs = net.outs(0);
     for user in [1, 2] {
-        let told = Out::SendDone { user, result: Err(OpError::Aborted(to, 4127)) };
+        let told = EngineEvent::SendDone { user, result: Err(OpError::Aborted(to, 4127)) };
         assert!(outs.contains(&told), "{user}: {outs:?}");
     }
 }

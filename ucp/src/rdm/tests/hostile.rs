@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use crate::rdm::protocol::Row;
+use crate::rdm::protocol::Protocol;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
 use crate::wire::PktType;
@@ -30,10 +30,11 @@ fn storm(seed: u64) {
             0 if next < letters.len() => {
                 let (from, to) = (dice.below(3), dice.below(3));
                 let peer = net.peer(from, to);
-                let row = dice.pick(&Row::ALL);
+                let protocol = dice.pick(&Protocol::ALL);
                 let tag = dice.one_in(2).then_some(dice.below(2) as u64);
                 let buf = lend(&letters[next]);
-                let args = SendArgs { buf, tag, sync: row.sync(), cq_data: None, row, user: next as u64 };
+                let args =
+                    SendArgs { buf, tag, sync: protocol.sync(), cq_data: None, protocol, user: next as u64 };
                 net.send_args(from, peer, args);
                 next += 1;
             }
@@ -66,10 +67,14 @@ fn storm(seed: u64) {
         for me in 0..3 {
             for out in net.outs(me) {
                 let key = match out {
-                    Out::SendDone { user, .. } => (false, user),
-                    Out::RecvDone { user, .. } => (true, user),
-                    Out::OneDone { .. } | Out::RemoteWrite { .. } | Out::PeerFailed { .. } => continue,
-                    Out::RecvPart { .. } | Out::MultiDone { .. } => panic!("{out:?}"),
+                    EngineEvent::SendDone { user, .. } => (false, user),
+                    EngineEvent::RecvDone { user, .. } => (true, user),
+                    EngineEvent::RmaDone { .. }
+                    | EngineEvent::RemoteWrite { .. }
+                    | EngineEvent::PeerFailed { .. } => continue,
+                    EngineEvent::MultiRecvMessage { .. } | EngineEvent::MultiRecvDone { .. } => {
+                        panic!("{out:?}")
+                    }
                 };
                 assert!(ended.insert(key), "{key:?} ended twice");
             }
@@ -141,11 +146,11 @@ fn noise() {
 fn stolen_ids_are_refused() {
     let mut net = Net::new(3, 1, Manner::CALM);
     let (peer, thief) = (net.peer(0, 1), net.peer(2, 0));
-    net.send(2, thief, b"hi", Some(9), Row::Eager);
+    net.send(2, thief, b"hi", Some(9), Protocol::Eager);
     net.settle();
     let bytes = letter(1, 20_000);
     let mut room = vec![0; 20_000];
-    let Started::Pending(send) = net.send(0, peer, &bytes, Some(1), Row::DcLongCts) else { panic!() };
+    let Started::Pending(send) = net.send(0, peer, &bytes, Some(1), Protocol::DcLongCts) else { panic!() };
     net.settle();
     let send_id = send.0.raw();
     let mut packet = [0; 64];
@@ -191,7 +196,7 @@ fn stolen_ids_are_refused() {
 fn empty_segments_are_not_kept() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
-    net.send(0, peer, &letter(1, 3000), Some(1), Row::Medium);
+    net.send(0, peer, &letter(1, 3000), Some(1), Protocol::Medium);
     net.deliver_one();
     let held = net.nodes[1].engine.held_bytes();
     let medium = Medium { tag: Some(1), msg_length: 3000, ..Medium::default() };
@@ -212,8 +217,8 @@ fn receipts_and_windows_bind() {
     let cfg = EngineConfig { cts_credits: 1, ..EngineConfig::default() };
     let mut net = Net::with(3, 1, Manner::CALM, cfg);
     let (peer, thief) = (net.peer(0, 1), net.peer(2, 0));
-    net.send(2, thief, b"hi", Some(9), Row::Eager);
-    let Started::Pending(send) = net.send(0, peer, b"sync", Some(1), Row::DcEager) else { panic!() };
+    net.send(2, thief, b"hi", Some(9), Protocol::Eager);
+    let Started::Pending(send) = net.send(0, peer, b"sync", Some(1), Protocol::DcEager) else { panic!() };
     net.settle();
     let mut packet = [0; 2048];
     let len = Receipt { send_id: send.0.raw(), ..Receipt::default() }.write(&mut packet);
@@ -221,12 +226,12 @@ fn receipts_and_windows_bind() {
     assert_eq!(net.nodes[0].engine.stats().rare.bad_id, 1);
     assert!(net.outs(0).is_empty());
     net.deliver(&Flight { from: 1, to: 0, bytes: packet[..len].to_vec() });
-    assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Ok(()) }]);
+    assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
 
     let bytes = letter(1, 20_000);
     let mut room = vec![0; 20_000];
     let Started::Pending(recv) = net.recv(1, &mut room, exact(2), 0) else { panic!() };
-    net.send(0, peer, &bytes, Some(2), Row::LongCts);
+    net.send(0, peer, &bytes, Some(2), Protocol::LongCts);
     net.deliver_one();
     let data = CtsData { recv_id: recv.0.raw(), seg_length: 993, seg_offset: 5000, connid: None };
     let at = data.write(&mut packet);

@@ -6,20 +6,20 @@ use std::collections::VecDeque;
 
 use crate::rdm::OpId;
 use crate::rdm::io::PeerId;
-use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
 
 /// What a receive accepts, in the model's words.
 #[derive(Clone, Copy, Debug)]
-struct Wants {
+struct MatchStore {
     tagged: bool,
     tag: u64,
     mask: u64,
     from: Option<usize>,
 }
 
-impl Wants {
+impl MatchStore {
     fn fits(&self, msg: &Msg) -> bool {
         let tag = !self.tagged || (self.tag ^ msg.tag.unwrap_or(0)) & self.mask == 0;
         self.tagged == msg.tag.is_some() && tag && self.from.is_none_or(|from| from == msg.from)
@@ -44,7 +44,7 @@ struct Msg {
 struct Posted {
     user: u64,
     op: OpId,
-    wants: Wants,
+    wants: MatchStore,
     room: Vec<u8>,
     many: Option<(usize, usize)>,
 }
@@ -82,8 +82,8 @@ impl Game {
         for from in [1, 2] {
             let (me, you) = (net.peer(from, RECEIVER), net.peer(RECEIVER, from));
             // They meet, so that every protocol is theirs.
-            net.send(from, me, b"", Some(77), Row::Eager);
-            net.send(RECEIVER, you, b"", Some(77), Row::Eager);
+            net.send(from, me, b"", Some(77), Protocol::Eager);
+            net.send(RECEIVER, you, b"", Some(77), Protocol::Eager);
             net.settle();
             net.recv(RECEIVER, &mut [], exact(77), 0);
             net.recv(from, &mut [], exact(77), 0);
@@ -103,8 +103,8 @@ impl Game {
         }
     }
 
-    fn wants(&mut self) -> Wants {
-        Wants {
+    fn wants(&mut self) -> MatchStore {
+        MatchStore {
             tagged: !self.dice.one_in(5),
             tag: self.dice.next() % 4,
             mask: self.dice.pick(&[!0, !0, 0, 2]),
@@ -120,8 +120,14 @@ impl Game {
         let from = 1 + self.dice.below(2);
         let len = self.dice.pick(&[0, 1, 8, 100, 900, 1500, 5000, 20_000]);
         let tag = (!self.dice.one_in(5)).then(|| self.dice.next() % 4);
-        let row = self.dice.pick(&[Row::Eager, Row::Medium, Row::LongCts, Row::LongRead, Row::RuntRead]);
-        let row = if len == 0 { Row::Eager } else { row };
+        let protocol = self.dice.pick(&[
+            Protocol::Eager,
+            Protocol::Medium,
+            Protocol::LongCts,
+            Protocol::LongRead,
+            Protocol::RuntRead,
+        ]);
+        let protocol = if len == 0 { Protocol::Eager } else { protocol };
         let sync = self.dice.pick(&[Sync::No, Sync::Yes]);
         let key = self.next;
         self.next += 1;
@@ -129,7 +135,8 @@ impl Game {
         self.sent.push(msg.bytes.clone());
         let buf = lend(self.sent.last().expect("just pushed"));
         let to = self.net.peer(from, RECEIVER);
-        let started = self.net.send_args(from, to, SendArgs { buf, tag, sync, cq_data: None, row, user: 0 });
+        let started =
+            self.net.send_args(from, to, SendArgs { buf, tag, sync, cq_data: None, protocol, user: 0 });
         assert!(!matches!(started, Started::Failed(_)), "{started:?}");
         self.sends.0 += usize::from(matches!(started, Started::Pending(_)));
         match self.posted.iter().position(|posted| posted.wants.fits(&msg)) {
@@ -212,7 +219,7 @@ impl Game {
 
     fn probe(&mut self) {
         let wants = self.wants();
-        let take = self.dice.pick(&[Take::No, Take::Yes]);
+        let take = self.dice.pick(&[ProbeRemove::No, ProbeRemove::Yes]);
         let from = self.name(wants.from);
         let found = self.net.nodes[RECEIVER].engine.probe(wants.kind(), from, take);
         let there = self.unexpected.iter().position(|msg| wants.fits(msg));
@@ -221,7 +228,7 @@ impl Game {
         let msg = &self.unexpected[at];
         assert_eq!((found.len, found.tag), (msg.bytes.len() as u64, msg.tag.unwrap_or(0)));
         assert_eq!(self.net.node_of(RECEIVER, found.from), msg.from);
-        if take == Take::Yes {
+        if take == ProbeRemove::Yes {
             let msg = self.unexpected.remove(at).expect("just found");
             self.claimed.push((found.handle, msg));
         }
@@ -248,7 +255,7 @@ impl Game {
             self.net.settle();
             for out in self.net.outs(RECEIVER) {
                 match out {
-                    Out::RecvDone { user: 0, result } => got = Some(outcome(result)),
+                    EngineEvent::RecvDone { user: 0, result } => got = Some(outcome(result)),
                     other => panic!("{other:?}"),
                 }
             }
@@ -280,9 +287,11 @@ impl Game {
         let mut told: Vec<Told> = outs
             .into_iter()
             .map(|out| match out {
-                Out::RecvDone { user, result } => Told::One { user, got: outcome(result) },
-                Out::RecvPart { user, at, result } => Told::Part { user, at, got: outcome(result) },
-                Out::MultiDone { user, result } => {
+                EngineEvent::RecvDone { user, result } => Told::One { user, got: outcome(result) },
+                EngineEvent::MultiRecvMessage { user, at, result } => {
+                    Told::Part { user, at, got: outcome(result) }
+                }
+                EngineEvent::MultiRecvDone { user, result } => {
                     Told::End { user, used: result.map_err(|error| word(&error)) }
                 }
                 other => panic!("{other:?}"),
@@ -331,7 +340,7 @@ impl Game {
         }
         // Whatever is left is thrown away, and every sender is told of the end.
         for kind in [ANY, RecvKind::Untagged] {
-            while let Some(found) = self.net.nodes[RECEIVER].engine.probe(kind, None, Take::Yes) {
+            while let Some(found) = self.net.nodes[RECEIVER].engine.probe(kind, None, ProbeRemove::Yes) {
                 self.net.at(RECEIVER, |e, w| e.recv_probed(w, found.handle, lend_mut(&mut []), 0));
                 self.net.settle();
                 self.net.outs(RECEIVER);
@@ -343,7 +352,7 @@ impl Game {
         assert_eq!(self.sends.0, self.sends.1, "every send has ended");
         let engine = &self.net.nodes[RECEIVER].engine;
         assert_eq!((engine.held_bytes(), engine.unexpected_bytes()), (0, 0));
-        assert!(self.net.regs() == 0 && engine.idle(None));
+        assert!(self.net.regs() == 0 && engine.is_flushed(None));
     }
 }
 
@@ -388,7 +397,7 @@ fn messages_lie_one_behind_the_other_until_too_little_is_left() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
     let letters = [100, 3000, 0, 50, 700].map(|len| letter(len as u64, len));
-    let rows = [Row::Eager, Row::Medium, Row::Eager, Row::Eager, Row::Eager];
+    let rows = [Protocol::Eager, Protocol::Medium, Protocol::Eager, Protocol::Eager, Protocol::Eager];
     // The first two have come before the receive is posted.
     let send = |net: &mut Net, n: usize| net.send(0, peer, &letters[n], Some(n as u64), rows[n]);
     send(&mut net, 0);
@@ -405,12 +414,12 @@ fn messages_lie_one_behind_the_other_until_too_little_is_left() {
         .outs(1)
         .into_iter()
         .map(|out| match out {
-            Out::RecvPart { user: 9, at, result: Ok(status) } => (at, status.len),
-            Out::RecvPart { at, result: Err(OpError::Truncated { len, room }), .. } => {
+            EngineEvent::MultiRecvMessage { user: 9, at, result: Ok(status) } => (at, status.len),
+            EngineEvent::MultiRecvMessage { at, result: Err(OpError::Truncated { len, room }), .. } => {
                 assert_eq!((len, room), (700, 850));
                 (at, room)
             }
-            Out::MultiDone { user: 9, result } => (usize::MAX, result.unwrap()),
+            EngineEvent::MultiRecvDone { user: 9, result } => (usize::MAX, result.unwrap()),
             other => panic!("{other:?}"),
         })
         .collect();

@@ -1,24 +1,24 @@
 //! Messages of several pieces: on the wire they are those of one piece, byte for byte.
 
 use crate::rdm::op::SendBuf;
-use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
 use crate::wire::PktType;
 use proptest::prelude::*;
 
 /// Every packet, in both directions, until the message of `buf` has been received; the receiver's bytes.
-fn packets(buf: SendBuf, row: Row) -> (Vec<Vec<u8>>, Vec<u8>) {
+fn packets(buf: SendBuf, protocol: Protocol) -> (Vec<Vec<u8>>, Vec<u8>) {
     let mut net = Net::new(2, 1, Manner::CALM).with_rdma(1 << 20);
     let peer = net.peer(0, 1);
     // They meet first: only then is anything read.
     let (mut hello, mut room) = ([0], vec![0; buf.len()]);
     net.recv(1, &mut hello, exact(99), 0);
-    net.send(0, peer, &[1], Some(99), Row::Eager);
+    net.send(0, peer, &[1], Some(99), Protocol::Eager);
     net.settle();
     assert_eq!(net.outs(1).len(), 1);
     net.recv(1, &mut room, exact(7), 0);
-    let args = SendArgs { buf, tag: Some(7), sync: Sync::No, cq_data: None, row, user: 1 };
+    let args = SendArgs { buf, tag: Some(7), sync: Sync::No, cq_data: None, protocol, user: 1 };
     let started = net.send_args(0, peer, args);
     let mut log = Vec::new();
     loop {
@@ -30,7 +30,7 @@ fn packets(buf: SendBuf, row: Row) -> (Vec<Vec<u8>>, Vec<u8>) {
             break;
         }
     }
-    assert!(net.outs(1).iter().any(|out| matches!(out, Out::RecvDone { user: 0, result: Ok(_) })));
+    assert!(net.outs(1).iter().any(|out| matches!(out, EngineEvent::RecvDone { user: 0, result: Ok(_) })));
     assert!(matches!(started, Started::Done(())) || !net.outs(0).is_empty());
     (log, room)
 }
@@ -40,7 +40,7 @@ proptest! {
     #[test]
     fn a_list_goes_as_one_piece_does(
         lens in prop::collection::vec(0usize..9000, 1..8),
-        row in prop::sample::select(vec![Row::Eager, Row::DcEager, Row::Medium, Row::LongCts, Row::DcLongCts]),
+        protocol in prop::sample::select(vec![Protocol::Eager, Protocol::DcEager, Protocol::Medium, Protocol::LongCts, Protocol::DcLongCts]),
     ) {
         let whole = letter(3, lens.iter().sum::<usize>() + 1);
         let mut rest = &whole[..];
@@ -48,8 +48,8 @@ proptest! {
         list.push(lend(rest));
         // SAFETY: the list and its bytes outlive the conversation.
         let buf = unsafe { SendBuf::of_list(&list) }.unwrap();
-        let (ours, got) = packets(buf, row);
-        let (plain, _) = packets(lend(&whole), row);
+        let (ours, got) = packets(buf, protocol);
+        let (plain, _) = packets(lend(&whole), protocol);
         prop_assert_eq!(got, whole);
         prop_assert_eq!(ours, plain);
     }
@@ -63,11 +63,11 @@ fn a_list_that_would_be_read_is_sent() {
     // SAFETY: as above.
     let buf = unsafe { SendBuf::of_list(&list) }.unwrap();
     let is = |ty: PktType| move |packet: &Vec<u8>| packet[0] == ty.0;
-    let (log, got) = packets(lend(&whole), Row::LongRead);
+    let (log, got) = packets(lend(&whole), Protocol::LongRead);
     assert!(got == whole && log.iter().any(is(PktType::LONGREAD_TAGRTM)));
-    for row in [Row::LongRead, Row::RuntRead] {
-        let (log, got) = packets(buf, row);
-        assert!(got == whole && log.iter().any(is(PktType::LONGCTS_TAGRTM)), "{row:?}");
+    for protocol in [Protocol::LongRead, Protocol::RuntRead] {
+        let (log, got) = packets(buf, protocol);
+        assert!(got == whole && log.iter().any(is(PktType::LONGCTS_TAGRTM)), "{protocol:?}");
         assert!(!log.iter().any(is(PktType::LONGREAD_TAGRTM)));
     }
 }

@@ -7,8 +7,8 @@ use ucs::time::Nanos;
 use crate::rdm::Engine;
 use crate::rdm::io::*;
 use crate::rdm::op::{Gather, Piece, Scatter};
-use crate::rdm::protocol::{Row, Sync};
-use crate::rdm::rma::args::{GetArgs, PutArgs, RailKeys, RmaRow};
+use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::rma::args::{GetArgs, PutArgs, RailKeys, RmaProtocol};
 use crate::rdm::rma::mem::{Access, Region as Memory};
 use crate::rdm::testing::{ANY, Dice, Seed, lend, lend_mut, letter, of_all, seeds};
 use crate::rdm::types::*;
@@ -60,9 +60,9 @@ impl Side {
         self.rough && self.full.one_in(5)
     }
 
-    fn fly(&mut self, peer: PeerId, what: What) -> Result<Posted, Refused> {
+    fn fly(&mut self, peer: PeerId, what: What) -> Result<Posted, NotPosted> {
         if self.refuses() {
-            return Err(Refused::Full);
+            return Err(NotPosted::Full);
         }
         let (nic, to) = self.paths[peer.0 as usize].expect("a path");
         self.out.push(Flight { from: (self.me, nic), to, peer, what });
@@ -99,7 +99,7 @@ struct Port<'a> {
     nic: usize,
 }
 
-impl Inward for Port<'_> {}
+impl ReceiveSink for Port<'_> {}
 
 impl Wire for Port<'_> {
     fn mtu(&self, _to: PeerId) -> usize {
@@ -112,9 +112,9 @@ impl Wire for Port<'_> {
         max: usize,
         _token: TxToken,
         fill: F,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         if self.side.refuses() {
-            return Err(Refused::Full);
+            return Err(NotPosted::Full);
         }
         let mut bytes = vec![0; max];
         let len = fill(&mut bytes);
@@ -125,23 +125,23 @@ impl Wire for Port<'_> {
         sent.map(|_| Posted::Done)
     }
 
-    fn connect(&mut self, peer: PeerId, _from: Source, addr: &RawAddr) -> Result<(), Fault> {
+    fn connect(&mut self, peer: PeerId, _from: Source, addr: &RawAddr) -> Result<(), PeerError> {
         let to = self.side.nic_of(addr);
         self.side.set_path(peer, self.nic, to);
         Ok(())
     }
 
-    fn reroute(&mut self, peer: PeerId, onto: PeerId, addr: &RawAddr) -> Result<(), Fault> {
+    fn reroute(&mut self, peer: PeerId, onto: PeerId, addr: &RawAddr) -> Result<(), PeerError> {
         let (nic, to) = self.side.paths[onto.0 as usize].expect("a path");
         assert_eq!(to, self.side.nic_of(addr));
         self.side.set_path(peer, nic, to);
         Ok(())
     }
 
-    fn register(&mut self, wire: WireId, piece: Piece, _for_what: Use) -> Result<Reg, NoReg> {
+    fn register(&mut self, wire: WireId, piece: Piece, _for_what: RegAccess) -> Result<Reg, RegError> {
         let nic = usize::from(wire.0);
         if self.side.unwilling.contains(&nic) {
-            return Err(NoReg::Full);
+            return Err(RegError::Full);
         }
         self.side.regs.push(Some(Region { nic, piece }));
         let id = self.side.regs.len() as u32 - 1;
@@ -159,10 +159,10 @@ impl Wire for Port<'_> {
         reg: &Reg,
         from: Remote,
         token: TxToken,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         let (nic, _) = self.side.paths[peer.0 as usize].expect("a path");
         if self.side.nic_of_reg(reg) != nic {
-            return Err(Refused::Fault(Fault::NO_RDMA));
+            return Err(NotPosted::Peer(PeerError::NO_RDMA));
         }
         assert!(self.side.covers(reg, to));
         self.side.fly(peer, What::Read { to, from, token })
@@ -176,10 +176,10 @@ impl Wire for Port<'_> {
         to: Remote,
         _imm: Option<u32>,
         token: TxToken,
-    ) -> Result<Posted, Refused> {
+    ) -> Result<Posted, NotPosted> {
         let (nic, _) = self.side.paths[peer.0 as usize].expect("a path");
         if self.side.nic_of_reg(reg) != nic {
-            return Err(Refused::Fault(Fault::NO_RDMA));
+            return Err(NotPosted::Peer(PeerError::NO_RDMA));
         }
         assert!(self.side.covers(reg, from));
         self.side.fly(peer, What::Write { from, to, token })
@@ -258,7 +258,7 @@ impl Rig {
                 peer
             })
             .collect();
-        rig.at(0, 0, |e, w| e.link(w, peers[0], &peers[1..]));
+        rig.at(0, 0, |e, w| e.set_peer_rails(w, peers[0], &peers[1..]));
         (rig, peers[0])
     }
 
@@ -267,7 +267,7 @@ impl Rig {
         let (mut rig, peer) = Rig::new(nics, seed);
         let mut byte = [0; 1];
         rig.recv(1, &mut byte);
-        rig.send(0, peer, b"x", Row::Eager);
+        rig.send(0, peer, b"x", Protocol::Eager);
         rig.settle();
         assert_eq!((rig.outs(0).len(), rig.outs(1).len()), (0, 1));
         (rig, peer)
@@ -279,8 +279,9 @@ impl Rig {
         value
     }
 
-    fn send(&mut self, me: usize, to: PeerId, bytes: &[u8], row: Row) -> Started<()> {
-        let args = SendArgs { buf: lend(bytes), tag: Some(1), sync: Sync::No, cq_data: None, row, user: 1 };
+    fn send(&mut self, me: usize, to: PeerId, bytes: &[u8], protocol: Protocol) -> Started<()> {
+        let args =
+            SendArgs { buf: lend(bytes), tag: Some(1), sync: Sync::No, cq_data: None, protocol, user: 1 };
         self.at(me, 0, |e, w| e.send(w, to, args))
     }
 
@@ -289,8 +290,8 @@ impl Rig {
         self.at(me, 0, |e, w| e.recv(w, args));
     }
 
-    fn outs(&mut self, me: usize) -> Vec<Out> {
-        std::iter::from_fn(|| self.engines[me].take_out()).collect()
+    fn outs(&mut self, me: usize) -> Vec<EngineEvent> {
+        std::iter::from_fn(|| self.engines[me].take_event()).collect()
     }
 
     fn rdma(&self) -> usize {
@@ -302,17 +303,17 @@ impl Rig {
     }
 
     /// What a device says of an operation, and its effect.
-    fn carry_out(&mut self, flight: &Flight) -> Result<(), Fault> {
+    fn carry_out(&mut self, flight: &Flight) -> Result<(), PeerError> {
         let (from, to) = (flight.from, flight.to);
         if self.dead.contains(&from) {
-            return Err(Fault::Device(EfaStatus::Flushed));
+            return Err(PeerError::Device(EfaStatus::Flushed));
         }
         if self.dead.contains(&to) {
-            return Err(Fault::Unreachable);
+            return Err(PeerError::Unreachable);
         }
         // The target's device knows whom its owner has connected to.
         if !self.sides[to.0].paths.contains(&Some((to.1, from))) {
-            return Err(Fault::Device(EfaStatus::UnknownPeer));
+            return Err(PeerError::Device(EfaStatus::UnknownPeer));
         }
         let (near, far) = match &flight.what {
             What::Read { to, from, .. } => (to, from),
@@ -325,7 +326,7 @@ impl Rig {
             region.nic == to.1 && at <= region.piece.len() && near.len() <= region.piece.len() - at
         });
         if !inside {
-            return Err(Fault::ACCESS);
+            return Err(PeerError::ACCESS);
         }
         let far = std::ptr::with_exposed_provenance_mut::<u8>(far.addr as usize);
         let (source, target) = match flight.what {
@@ -357,7 +358,7 @@ impl Rig {
                     self.arrive(&flight, bytes);
                 }
                 let way = (WireId(nic as u8), fault);
-                self.at(me, nic, |e, w| e.on_lost(w, flight.peer, way, bytes));
+                self.at(me, nic, |e, w| e.on_packet_lost(w, flight.peer, way, bytes));
             }
             What::Packet(bytes) => self.arrive(&flight, bytes),
             What::Read { token, .. } | What::Write { token, .. } => {
@@ -399,29 +400,32 @@ impl Rig {
         let nics = self.sides[host].addrs[host].len();
         let keys: Vec<u64> = (0..nics)
             .map(|nic| {
-                self.at(host, 0, |_, w| w.register(WireId(nic as u8), piece, Use::REMOTE_READ).unwrap().key)
+                self.at(host, 0, |_, w| {
+                    w.register(WireId(nic as u8), piece, RegAccess::REMOTE_READ).unwrap().key
+                })
             })
             .collect();
         // SAFETY: the test keeps the bytes beside the rig.
         let region = unsafe { Memory::new(piece.ptr(), bytes.len(), Access::all()) }.unwrap();
         let key = self.engines[host].add_memory(region).unwrap();
         for (nic, device_key) in keys.iter().enumerate() {
-            self.engines[host].name_memory(key, WireId(nic as u8), *device_key);
+            self.engines[host].add_device_key(key, WireId(nic as u8), *device_key);
         }
         let rails: RailKeys = std::array::from_fn(|n| keys.get(n + 1).copied());
         (RmaIov { addr, len, key: keys[0] }, rails)
     }
 
     fn put(&mut self, peer: PeerId, bytes: &[u8], (iov, keys): (RmaIov, RailKeys)) -> Started<()> {
-        let (local, remote, row) = (Gather::one(lend(bytes)), Iovs::one(iov), RmaRow::DirectWrite);
-        let args = PutArgs { local, remote, sync: Sync::Yes, cq_data: None, row, user: 3 };
-        self.at(0, 0, |e, w| e.put_over(w, peer, args, &keys))
+        let (local, remote, protocol) = (Gather::one(lend(bytes)), Iovs::one(iov), RmaProtocol::DirectWrite);
+        let args = PutArgs { local, remote, sync: Sync::Yes, cq_data: None, protocol, user: 3 };
+        self.at(0, 0, |e, w| e.put_striped(w, peer, args, &keys))
     }
 
     fn get(&mut self, peer: PeerId, room: &mut [u8], (iov, keys): (RmaIov, RailKeys)) -> Started<()> {
-        let (local, remote, row) = (Scatter::one(lend_mut(room)), Iovs::one(iov), RmaRow::DirectRead);
-        let args = GetArgs { local, remote, row, user: 4 };
-        self.at(0, 0, |e, w| e.get_over(w, peer, args, &keys))
+        let (local, remote, protocol) =
+            (Scatter::one(lend_mut(room)), Iovs::one(iov), RmaProtocol::DirectRead);
+        let args = GetArgs { local, remote, protocol, user: 4 };
+        self.at(0, 0, |e, w| e.get_striped(w, peer, args, &keys))
     }
 
     fn longread(&self) -> Iovs {
@@ -450,7 +454,7 @@ fn a_long_message_is_read_over_every_lane() {
             let (from, to, peer) = if back { (1, 0, PeerId(0)) } else { (0, 1, peer) };
             let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
             rig.recv(to, &mut room);
-            rig.send(from, peer, &bytes, Row::LongRead);
+            rig.send(from, peer, &bytes, Protocol::LongRead);
             let rails = nics.min(MAX_IOV);
             let iovs = rig.longread();
             assert_eq!((iovs.count(), iovs.total()), (rails, Some(LEN as u64)));
@@ -466,10 +470,10 @@ fn a_long_message_is_read_over_every_lane() {
             assert_eq!(rig.rdma(), rails, "one piece each");
             rig.settle();
             assert_eq!(rig.done[to][..rails], [1; 4][..rails]);
-            assert_eq!(rig.outs(from), [Out::SendDone { user: 1, result: Ok(()) }]);
+            assert_eq!(rig.outs(from), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
             assert!(matches!(
                 rig.outs(to)[..],
-                [Out::RecvDone { result: Ok(RecvStatus { len: LEN, .. }), .. }]
+                [EngineEvent::RecvDone { result: Ok(RecvStatus { len: LEN, .. }), .. }]
             ));
             assert!(rig.regs() == 0 && room == bytes);
             let stats = rig.engines[to].stats();
@@ -486,7 +490,7 @@ fn a_peer_with_one_lane_is_told_of_one() {
         let (mut rig, peer) = Rig::met(nics, 1);
         let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
         rig.recv(1, &mut room);
-        rig.send(0, peer, &bytes, Row::LongRead);
+        rig.send(0, peer, &bytes, Protocol::LongRead);
         assert_eq!(rig.longread().count(), 1);
         rig.settle();
         assert!(room == bytes && rig.regs() == 0);
@@ -499,7 +503,7 @@ fn what_is_short_goes_over_one_lane() {
     let len = 2 * CHUNK as usize - 1;
     let (bytes, mut room) = (letter(1, len), vec![0; len]);
     rig.recv(1, &mut room);
-    rig.send(0, peer, &bytes, Row::LongRead);
+    rig.send(0, peer, &bytes, Protocol::LongRead);
     assert_eq!(rig.longread().count(), 1);
     rig.settle();
     assert!(room == bytes && rig.done[1][0] == 1);
@@ -519,7 +523,7 @@ fn a_name_that_is_not_known_is_passed_over() {
         let (mut rig, peer) = Rig::met([2, 2], 1);
         let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
         rig.recv(1, &mut room);
-        rig.send(0, peer, &bytes, Row::LongRead);
+        rig.send(0, peer, &bytes, Protocol::LongRead);
         let [Flight { what: What::Packet(packet), .. }] = &mut rig.flights[..] else { panic!() };
         let at = packet.len() - RmaIov::LEN;
         packet[at + [0, 20, 22][wrong]] ^= 1;
@@ -530,13 +534,13 @@ fn a_name_that_is_not_known_is_passed_over() {
     // Met by the first lane only: the other's introduction is still on its way.
     let (mut rig, peer) = Rig::new([2, 2], 1);
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
-    rig.send(0, peer, b"x", Row::Eager);
+    rig.send(0, peer, b"x", Protocol::Eager);
     (0..3).for_each(|_| rig.deliver(0));
     assert_eq!(rig.flights.len(), 1, "the introduction");
     let mut byte = [0; 1];
     rig.recv(1, &mut byte);
     rig.recv(1, &mut room);
-    rig.send(0, peer, &bytes, Row::LongRead);
+    rig.send(0, peer, &bytes, Protocol::LongRead);
     assert_eq!(rig.longread().count(), 2);
     rig.deliver(1);
     assert_eq!(rig.rdma(), 1);
@@ -552,7 +556,7 @@ fn a_lane_that_refuses_is_done_without() {
         let (mut rig, peer) = Rig::met([2, 2], 1);
         let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
         rig.recv(1, &mut room);
-        rig.send(0, peer, &bytes, Row::LongRead);
+        rig.send(0, peer, &bytes, Protocol::LongRead);
         // The sender's registrations, the last of which is the second lane's.
         let count = rig.sides[0].regs.len();
         for n in 0..wrong {
@@ -576,20 +580,20 @@ fn puts_and_gets_go_over_every_lane() {
         let there = rig.expose(1, &mut far);
         assert!(matches!(rig.put(peer, &bytes, there), Started::Pending(_)));
         assert_eq!(rig.rdma(), nics);
-        assert!(!rig.engines[0].idle(Some(peer)));
+        assert!(!rig.engines[0].is_flushed(Some(peer)));
         rig.settle();
-        assert_eq!(rig.outs(0), [Out::OneDone { user: 3, result: Ok(()) }]);
+        assert_eq!(rig.outs(0), [EngineEvent::RmaDone { user: 3, result: Ok(()) }]);
         assert!(far == bytes);
         rig.get(peer, &mut back, there);
         rig.settle();
-        assert_eq!(rig.outs(0), [Out::OneDone { user: 4, result: Ok(()) }]);
+        assert_eq!(rig.outs(0), [EngineEvent::RmaDone { user: 4, result: Ok(()) }]);
         assert!(back == bytes);
         assert_eq!(rig.regs(), nics, "the target's own are left");
         assert_eq!(rig.done[0][..nics], [2; 4][..nics]);
-        assert!(rig.engines[0].idle(None));
+        assert!(rig.engines[0].is_flushed(None));
         let stats = rig.engines[0].stats();
-        assert_eq!(stats.asked(RmaRow::DirectWrite).bytes, LEN as u64);
-        assert_eq!(stats.asked(RmaRow::DirectRead).bytes, LEN as u64);
+        assert_eq!(stats.asked(RmaProtocol::DirectWrite).bytes, LEN as u64);
+        assert_eq!(stats.asked(RmaProtocol::DirectRead).bytes, LEN as u64);
     }
 }
 
@@ -618,9 +622,9 @@ fn a_key_that_is_refused_ends_a_put() {
     let (iov, _) = rig.expose(1, &mut far);
     rig.put(peer, &bytes, (iov, [Some(1000), None, None]));
     rig.settle();
-    assert_eq!(rig.outs(0), [Out::OneDone { user: 3, result: Err(OpError::Access(peer)) }]);
+    assert_eq!(rig.outs(0), [EngineEvent::RmaDone { user: 3, result: Err(OpError::Access(peer)) }]);
     assert_eq!((rig.engines[0].peer_info(peer).unwrap().fault, rig.regs()), (None, 2));
-    assert!(rig.engines[0].idle(None));
+    assert!(rig.engines[0].is_flushed(None));
 }
 
 /// A device of either worker dies somewhere in the middle, perhaps the first: all bytes arrive.
@@ -640,7 +644,7 @@ fn a_lost_device_costs_no_byte() {
         rig.sides.iter_mut().for_each(|side| side.rough = seed % 2 == 0);
         rig.recv(1, &mut room);
         rig.put(peer, &bytes, there);
-        rig.send(0, peer, &bytes, Row::LongRead);
+        rig.send(0, peer, &bytes, Protocol::LongRead);
         rig.get(peer, &mut back, from);
         for _ in 0..rig.dice.below(60) {
             rig.turn();
@@ -649,10 +653,10 @@ fn a_lost_device_costs_no_byte() {
         rig.dead.push(nic);
         rig.settle();
         let (mine, theirs) = (rig.outs(0), rig.outs(1));
-        let ended = |outs: &[Out]| {
+        let ended = |outs: &[EngineEvent]| {
             let results = outs.iter().filter_map(|out| match out {
-                Out::SendDone { result, .. } | Out::OneDone { result, .. } => Some(*result),
-                Out::RecvDone { result, .. } => Some(result.map(drop)),
+                EngineEvent::SendDone { result, .. } | EngineEvent::RmaDone { result, .. } => Some(*result),
+                EngineEvent::RecvDone { result, .. } => Some(result.map(drop)),
                 _ => None,
             });
             results.collect::<Vec<_>>()
@@ -663,7 +667,7 @@ fn a_lost_device_costs_no_byte() {
         assert_eq!(all, [Ok(()); 4], "{mine:?} {theirs:?}");
         assert!(room == bytes && far == bytes && back == other);
         assert_eq!(rig.regs(), 2 * nics, "what is exposed");
-        assert!(rig.engines[0].idle(None) && rig.engines[0].quiet());
+        assert!(rig.engines[0].is_flushed(None) && rig.engines[0].quiet());
     }
     assert!(lost > of_all(100) && moved > of_all(50), "{lost} pieces lost, {moved} peers moved");
 }

@@ -2,10 +2,10 @@
 //! and that no registration outlives its message.
 
 use crate::rdm::EngineConfig;
-use crate::rdm::io::{Fault, NoReg, PeerId};
-use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::io::{PeerError, PeerId, RegError};
+use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::testing::*;
-use crate::rdm::trace::Reason;
+use crate::rdm::trace::DropReason;
 use crate::rdm::types::*;
 use crate::wire::rtm::{LongRead, RtmBody};
 use crate::wire::{self, EfaStatus, Iovs, Opts, Packet, PktType, RmaIov};
@@ -20,7 +20,7 @@ fn met(most: u64, manner: Manner) -> (Net, PeerId) {
     let peer = net.peer(0, 1);
     let mut room = [0; 1];
     net.recv(1, &mut room, exact(99), 0);
-    net.send(0, peer, &[1], Some(99), Row::Eager);
+    net.send(0, peer, &[1], Some(99), Protocol::Eager);
     net.settle();
     net.outs(0);
     net.outs(1);
@@ -38,7 +38,7 @@ fn count(net: &Net, node: usize, ty: PktType) -> u64 {
 fn received(net: &mut Net) -> Option<Result<usize, OpError>> {
     match net.outs(1).as_slice() {
         [] => None,
-        [Out::RecvDone { result, .. }] => Some(result.map(|status| status.len)),
+        [EngineEvent::RecvDone { result, .. }] => Some(result.map(|status| status.len)),
         outs => panic!("{outs:?}"),
     }
 }
@@ -50,7 +50,7 @@ fn a_long_read_is_a_request_reads_and_an_eor() {
         let (mut net, peer) = met(most, Manner::CALM);
         let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
         net.recv(1, &mut room, exact(5), 0);
-        assert!(matches!(net.send(0, peer, &bytes, Some(5), Row::LongRead), Started::Pending(_)));
+        assert!(matches!(net.send(0, peer, &bytes, Some(5), Protocol::LongRead), Started::Pending(_)));
         assert_eq!(types(&net), [PktType::LONGREAD_TAGRTM]);
         let Ok(Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
         let RtmBody::LongRead { msg_length, read_iov, .. } = rtm.body else { panic!() };
@@ -62,7 +62,7 @@ fn a_long_read_is_a_request_reads_and_an_eor() {
         assert_eq!(received(&mut net), Some(Ok(LEN)));
         assert!(net.outs(0).is_empty(), "the sender's is still lent");
         net.settle();
-        assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Ok(()) }]);
+        assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
         assert_eq!((net.regs(), room), (0, bytes));
     }
 }
@@ -74,12 +74,12 @@ fn without_a_handshake_or_without_reads_the_message_is_sent() {
     let peer = net.peer(0, 1);
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     net.recv(1, &mut room, exact(5), 0);
-    net.send(0, peer, &bytes, Some(5), Row::LongRead);
+    net.send(0, peer, &bytes, Some(5), Protocol::LongRead);
     assert_eq!(types(&net), [PktType::LONGCTS_TAGRTM]);
     net.settle();
     assert_eq!((received(&mut net), room), (Some(Ok(LEN)), bytes.clone()));
     let (mut net, peer) = met(0, Manner::CALM);
-    net.send(0, peer, &bytes, Some(5), Row::RuntRead);
+    net.send(0, peer, &bytes, Some(5), Protocol::RuntRead);
     assert_eq!(types(&net), [PktType::LONGCTS_TAGRTM]);
 }
 
@@ -93,9 +93,9 @@ fn a_runting_read_sends_the_head_and_is_read_meanwhile() {
             if !early {
                 net.recv(1, &mut room, RecvKind::Untagged, 0);
             }
-            net.send(0, peer, &bytes, None, Row::RuntRead);
+            net.send(0, peer, &bytes, None, Protocol::RuntRead);
             assert!(types(&net).iter().all(|ty| *ty == PktType::RUNTREAD_MSGRTM) && net.flights.len() == 4);
-            let second = net.send(0, peer, &bytes, Some(7), Row::RuntRead);
+            let second = net.send(0, peer, &bytes, Some(7), Protocol::RuntRead);
             assert!(matches!(second, Started::Pending(_)));
             assert_eq!(types(&net)[4], PktType::LONGREAD_TAGRTM, "one that runts at a time");
             net.deliver_one();
@@ -126,7 +126,7 @@ fn synchronous_messages_never_runt_and_end_by_eor() {
         tag: Some(1),
         sync: Sync::Yes,
         cq_data: None,
-        row: Row::RuntRead,
+        protocol: Protocol::RuntRead,
         user: 1,
     };
     net.send_args(0, peer, args);
@@ -141,15 +141,15 @@ fn synchronous_messages_never_runt_and_end_by_eor() {
 // [M7.4]
 #[test]
 fn of_a_message_too_long_what_fits_is_read() {
-    for row in [Row::LongRead, Row::RuntRead] {
+    for protocol in [Protocol::LongRead, Protocol::RuntRead] {
         for space in [0, 100, RUNT, RUNT + 1, LEN - 1] {
             let (mut net, peer) = met(1 << 30, Manner { reorder: true, ..Manner::CALM });
             let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
             net.recv(1, &mut room[..space], ANY, 0);
-            net.send(0, peer, &bytes, Some(1), row);
+            net.send(0, peer, &bytes, Some(1), protocol);
             net.settle();
             assert_eq!(received(&mut net), Some(Err(OpError::Truncated { len: LEN as u64, room: space })));
-            assert_eq!((net.outs(0).len(), net.regs()), (1, 0), "{row:?} {space}");
+            assert_eq!((net.outs(0).len(), net.regs()), (1, 0), "{protocol:?} {space}");
             assert_eq!(room[..space], bytes[..space]);
             assert!(room[space..].iter().all(|byte| *byte == 0));
         }
@@ -160,15 +160,17 @@ fn of_a_message_too_long_what_fits_is_read() {
 #[test]
 fn what_cannot_be_read_is_sent() {
     let disturb: [fn(&mut Net); 4] = [
-        |net| net.nodes[1].device.no_reg = Some(NoReg::Full),
-        |net| net.nodes[1].device.no_reg = Some(NoReg::Refused),
-        |net| net.nodes[1].device.fault = Some(Fault::Device(EfaStatus::RemoteBadAddress)),
+        |net| net.nodes[1].device.no_reg = Some(RegError::Full),
+        |net| net.nodes[1].device.no_reg = Some(RegError::Refused),
+        |net| net.nodes[1].device.fault = Some(PeerError::Device(EfaStatus::RemoteBadAddress)),
         |net| {
             let wire = net.nodes[1].wire;
             net.nodes[1].engine.set_rdma(wire, Default::default());
         },
     ];
-    for (row, disturb) in [Row::LongRead, Row::RuntRead].into_iter().flat_map(|r| disturb.map(|d| (r, d))) {
+    for (protocol, disturb) in
+        [Protocol::LongRead, Protocol::RuntRead].into_iter().flat_map(|r| disturb.map(|d| (r, d)))
+    {
         for sync in [Sync::No, Sync::Yes] {
             for (reorder, early) in [(false, false), (true, false), (true, true)] {
                 let (mut net, peer) = met(20_000, Manner { reorder, ..Manner::CALM });
@@ -177,15 +179,16 @@ fn what_cannot_be_read_is_sent() {
                 if !early {
                     net.recv(1, &mut room, ANY, 0);
                 }
-                let args = SendArgs { buf: lend(&bytes), tag: Some(1), sync, cq_data: None, row, user: 1 };
+                let args =
+                    SendArgs { buf: lend(&bytes), tag: Some(1), sync, cq_data: None, protocol, user: 1 };
                 net.send_args(0, peer, args);
                 net.settle();
                 if early {
                     net.recv(1, &mut room, ANY, 0);
                     net.settle();
                 }
-                assert_eq!((received(&mut net), &room), (Some(Ok(LEN)), &bytes), "{row:?}");
-                assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Ok(()) }]);
+                assert_eq!((received(&mut net), &room), (Some(Ok(LEN)), &bytes), "{protocol:?}");
+                assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
                 assert_eq!((net.regs(), count(&net, 1, PktType::READ_NACK)), (0, 1));
                 let again = match sync {
                     Sync::No => PktType::LONGCTS_TAGRTM,
@@ -203,11 +206,11 @@ fn what_cannot_be_read_is_sent() {
 // [M7.8]
 #[test]
 fn a_sender_that_cannot_register_sends() {
-    for why in [NoReg::Full, NoReg::Refused] {
+    for why in [RegError::Full, RegError::Refused] {
         let (mut net, peer) = met(1 << 30, Manner::CALM);
         net.nodes[0].device.no_reg = Some(why);
         let bytes = letter(1, LEN);
-        net.send(0, peer, &bytes, Some(1), Row::LongRead);
+        net.send(0, peer, &bytes, Some(1), Protocol::LongRead);
         assert_eq!(types(&net), [PktType::LONGCTS_TAGRTM]);
     }
 }
@@ -217,27 +220,29 @@ fn a_sender_that_cannot_register_sends() {
 // [M7.3]
 #[test]
 fn a_peer_lost_at_any_step_leaves_nothing() {
-    for row in [Row::LongRead, Row::RuntRead] {
+    for protocol in [Protocol::LongRead, Protocol::RuntRead] {
         for (loser, refuse) in [(0, false), (1, false), (0, true), (1, true)] {
             for steps in 0..24 {
                 let (mut net, peer) = met(9000, Manner::CALM);
                 let back = net.peer(1, 0);
-                net.nodes[1].device.no_reg = refuse.then_some(NoReg::Full);
+                net.nodes[1].device.no_reg = refuse.then_some(RegError::Full);
                 let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
                 net.recv(1, &mut room, ANY, 0);
-                net.send(0, peer, &bytes, Some(1), row);
+                net.send(0, peer, &bytes, Some(1), protocol);
                 for step in 0..steps {
                     let _ = if step % 3 == 2 { net.fetch_one() } else { net.deliver_one() };
                 }
                 let lost = if loser == 0 { peer } else { back };
-                net.at(loser, |e, w| e.on_peer_fault(w, lost, Fault::Gone));
-                if let Some(result) = net.outs(1).iter().find(|out| matches!(out, Out::RecvDone { .. })) {
+                net.at(loser, |e, w| e.on_peer_error(w, lost, PeerError::Gone));
+                if let Some(result) =
+                    net.outs(1).iter().find(|out| matches!(out, EngineEvent::RecvDone { .. }))
+                {
                     assert!(net.fetches.is_empty() || loser == 0, "{result:?} under a read");
                 }
                 net.at(loser, |e, w| e.remove_peer(w, lost));
                 while net.fetch_one() {}
-                assert_eq!(net.nodes[loser].device.live(), 0, "{row:?} loser {loser} after {steps}");
-                assert!(net.nodes[loser].engine.idle(None));
+                assert_eq!(net.nodes[loser].device.live(), 0, "{protocol:?} loser {loser} after {steps}");
+                assert!(net.nodes[loser].engine.is_flushed(None));
             }
         }
     }
@@ -248,13 +253,15 @@ fn a_fault_of_the_device_that_means_the_peer_fails_it() {
     let (mut net, peer) = met(9000, Manner::CALM);
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     net.recv(1, &mut room, ANY, 0);
-    net.send(0, peer, &bytes, Some(1), Row::LongRead);
+    net.send(0, peer, &bytes, Some(1), Protocol::LongRead);
     net.deliver_one();
     net.gone = Some(0);
     while net.fetch_one() {}
     let outs = net.outs(1);
     assert_eq!(outs.len(), 2, "{outs:?}");
-    assert!(outs.contains(&Out::RecvDone { user: 0, result: Err(OpError::Peer(peer, Fault::Gone)) }));
+    assert!(
+        outs.contains(&EngineEvent::RecvDone { user: 0, result: Err(OpError::Peer(peer, PeerError::Gone)) })
+    );
     assert_eq!(net.nodes[1].device.live(), 0);
 }
 
@@ -266,19 +273,19 @@ fn reading_from_oneself() {
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     let mut small = [0; 1];
     net.recv(0, &mut small, exact(9), 0);
-    net.send(0, me, &[1], Some(9), Row::Eager);
+    net.send(0, me, &[1], Some(9), Protocol::Eager);
     net.settle();
     net.outs(0);
-    for row in [Row::LongRead, Row::RuntRead] {
+    for protocol in [Protocol::LongRead, Protocol::RuntRead] {
         room.fill(0);
         net.recv(0, &mut room, ANY, 0);
-        net.send(0, me, &bytes, Some(1), row);
+        net.send(0, me, &bytes, Some(1), protocol);
         net.settle();
         assert_eq!((net.outs(0).len(), net.regs()), (2, 0));
         assert_eq!(room, bytes);
     }
-    assert_eq!(net.nodes[0].engine.stats().sent(Row::LongRead).msgs, 1);
-    assert_eq!(net.nodes[0].engine.stats().received(Row::RuntRead).bytes, LEN as u64);
+    assert_eq!(net.nodes[0].engine.stats().sent(Protocol::LongRead).msgs, 1);
+    assert_eq!(net.nodes[0].engine.stats().received(Protocol::RuntRead).bytes, LEN as u64);
 }
 
 /// libfabric before 1.20 waits until its message has been read, and knows nothing else.
@@ -286,20 +293,20 @@ fn reading_from_oneself() {
 #[test]
 fn without_registrations_a_peer_without_nack_is_read_by_copies() {
     for (copies, end) in [(8192, Ok(LEN)), (0, Err(OpError::Unsupported))] {
-        for row in [Row::LongRead, Row::RuntRead] {
+        for protocol in [Protocol::LongRead, Protocol::RuntRead] {
             let (mut net, peer) = met(20_000, Manner::CALM);
             let mut shake = vec![0; 64];
             let hdr = wire::Handshake::new(wire::Features::from_bits_retain(0x1b), 1000, 0xefa2);
             let len = hdr.write(&mut shake);
             shake.truncate(len);
             net.deliver(&Flight { from: 0, to: 1, bytes: shake });
-            net.nodes[1].device.no_reg = Some(NoReg::Full);
+            net.nodes[1].device.no_reg = Some(RegError::Full);
             net.nodes[1].device.copies = copies;
             let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
             net.recv(1, &mut room, ANY, 0);
-            net.send(0, peer, &bytes, Some(1), row);
+            net.send(0, peer, &bytes, Some(1), protocol);
             net.settle();
-            assert_eq!(received(&mut net), Some(end), "{row:?}");
+            assert_eq!(received(&mut net), Some(end), "{protocol:?}");
             assert_eq!(count(&net, 1, PktType::READ_NACK), 0);
             assert_eq!(count(&net, 1, PktType::EOR), u64::from(end.is_ok()));
             assert_eq!(room == bytes, end.is_ok());
@@ -323,10 +330,10 @@ fn requests_that_name_too_little_are_dropped_and_bad_keys_are_nacked() {
         net.deliver(&Flight { from: 0, to: 1, bytes });
     };
     claim(&mut net, 1, RmaIov { addr: 4096, len: LEN as u64 - 1, key: 1 });
-    assert_eq!(net.nodes[1].engine.stats().dropped(Reason::BadSegment), 1);
+    assert_eq!(net.nodes[1].engine.stats().dropped(DropReason::BadSegment), 1);
     claim(&mut net, 2, RmaIov { addr: u64::MAX - 8, len: LEN as u64, key: u64::MAX });
     net.settle();
     assert_eq!((count(&net, 1, PktType::READ_NACK), net.regs(), received(&mut net)), (1, 0, None));
-    assert_eq!(net.nodes[0].engine.stats().dropped(Reason::BadId), 1, "nobody has announced it");
+    assert_eq!(net.nodes[0].engine.stats().dropped(DropReason::BadId), 1, "nobody has announced it");
     assert!(room.iter().all(|byte| *byte == 0));
 }

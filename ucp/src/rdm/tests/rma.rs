@@ -1,13 +1,13 @@
 //! One-sided operations between engines: each protocol packet by packet, whole jobs from seeds against a model of every
 //! byte, fences and acknowledgements, requests that ask for what they may not have, ends in the middle.
 
-use crate::rdm::io::{Fault, NoReg, PeerId};
+use crate::rdm::io::{PeerError, PeerId, RegError};
 use crate::rdm::op::{Gather, Scatter};
-use crate::rdm::protocol::{Row, Sync};
-use crate::rdm::rma::args::{AtomicArgs, Behind, GetArgs, Order, PutArgs, RmaRow};
+use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::rma::args::{AtomicArgs, FenceScope, GetArgs, PacketOrder, PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::{Access, MemKey, Region};
 use crate::rdm::testing::*;
-use crate::rdm::trace::Reason;
+use crate::rdm::trace::DropReason;
 use crate::rdm::types::*;
 use crate::wire::{AtomicOp, Datatype, Features, Iovs, PktType, RmaIov, rtr, rtw};
 
@@ -38,7 +38,7 @@ impl Shared {
 
 pub(super) fn put_args(bytes: &[u8], remote: Iovs) -> PutArgs {
     let local = Gather::one(lend(bytes));
-    PutArgs { local, remote, sync: Sync::No, cq_data: None, row: RmaRow::EagerWrite, user: 1 }
+    PutArgs { local, remote, sync: Sync::No, cq_data: None, protocol: RmaProtocol::EagerWrite, user: 1 }
 }
 
 impl Net {
@@ -47,7 +47,12 @@ impl Net {
     }
 
     pub(super) fn get(&mut self, me: usize, to: PeerId, room: &mut [u8], remote: Iovs) -> Started<()> {
-        let args = GetArgs { local: Scatter::one(lend_mut(room)), remote, row: RmaRow::ShortRead, user: 2 };
+        let args = GetArgs {
+            local: Scatter::one(lend_mut(room)),
+            remote,
+            protocol: RmaProtocol::ShortRead,
+            user: 2,
+        };
         self.at(me, |e, w| e.get(w, to, args))
     }
 
@@ -68,7 +73,7 @@ impl Net {
 
     pub(super) fn in_order(&mut self) {
         for node in &mut self.nodes {
-            node.engine.set_order(node.wire, Order::Kept);
+            node.engine.set_packet_order(node.wire, PacketOrder::Kept);
         }
     }
 
@@ -77,7 +82,7 @@ impl Net {
         let mut byte = [0; 1];
         let you = self.node_of(me, to);
         self.recv(you, &mut byte, exact(77), 0);
-        self.send(me, to, b"x", Some(77), Row::Eager);
+        self.send(me, to, b"x", Some(77), Protocol::Eager);
         self.settle();
         self.outs(me);
         self.outs(you);
@@ -97,12 +102,12 @@ fn writes_packet_by_packet() {
         net.flow(),
         ["0 EAGER_RTW", "1 HANDSHAKE", "0 HANDSHAKE", "0 DC_EAGER_RTW", "1 RECEIPT"].map(String::from)
     );
-    assert_eq!(net.outs(0), [Out::OneDone { user: 1, result: Ok(()) }]);
+    assert_eq!(net.outs(0), [EngineEvent::RmaDone { user: 1, result: Ok(()) }]);
     // Complete as soon as the bytes may be reused; the acknowledgement comes later.
     assert_eq!(net.put(0, peer, put_args(&bytes[..50], target.iov(200, 50))), Started::Done(()));
-    assert!(!net.nodes[0].engine.idle(Some(peer)));
+    assert!(!net.nodes[0].engine.is_flushed(Some(peer)));
     assert_eq!(net.flow(), ["0 DC_EAGER_RTW", "1 RECEIPT"].map(String::from));
-    assert!(net.nodes[0].engine.idle(Some(peer)) && net.outs(0).is_empty());
+    assert!(net.nodes[0].engine.is_flushed(Some(peer)) && net.outs(0).is_empty());
     assert!(matches!(net.put(0, peer, put_args(&bytes, target.iov(300, 5000))), Started::Pending(_)));
     let flow = net.flow();
     assert_eq!(flow[..2], ["0 DC_LONGCTS_RTW", "1 CTS"]);
@@ -130,22 +135,22 @@ fn writes_on_an_ordered_wire_are_acknowledged_together() {
     let flow = net.flow();
     assert_eq!(flow[..5], ["0 EAGER_RTW", "0 EAGER_RTW", "0 EAGER_RTW", "0 LONGCTS_RTW", "1 CTS"]);
     assert!(flow[5..].iter().all(|pkt| pkt == "0 CTSDATA"));
-    assert_eq!(net.outs(0), [Out::OneDone { user: 1, result: Ok(()) }]);
-    net.at(0, |e, w| e.acknowledge(w, None));
-    net.at(0, |e, w| e.acknowledge(w, Some(peer)));
-    assert!(!net.nodes[0].engine.idle(None));
+    assert_eq!(net.outs(0), [EngineEvent::RmaDone { user: 1, result: Ok(()) }]);
+    net.at(0, |e, w| e.request_acks(w, None));
+    net.at(0, |e, w| e.request_acks(w, Some(peer)));
+    assert!(!net.nodes[0].engine.is_flushed(None));
     assert_eq!(net.flow(), ["0 DC_EAGER_RTW", "1 RECEIPT"].map(String::from));
-    assert!(net.nodes[0].engine.idle(None) && net.outs(0).is_empty());
-    net.at(0, |e, w| e.acknowledge(w, None));
+    assert!(net.nodes[0].engine.is_flushed(None) && net.outs(0).is_empty());
+    net.at(0, |e, w| e.request_acks(w, None));
     assert!(net.flights.is_empty(), "nothing to ask for");
     assert_eq!(target.bytes[300..5300], bytes);
     // The caller can wait for the target by itself.
     let args = PutArgs { sync: Sync::Yes, cq_data: Some(44), ..put_args(&bytes[..5], target.iov(0, 5)) };
     assert!(matches!(net.put(0, peer, args), Started::Pending(_)));
     assert_eq!(net.flow(), ["0 DC_EAGER_RTW", "1 RECEIPT"].map(String::from));
-    assert_eq!(net.outs(0), [Out::OneDone { user: 1, result: Ok(()) }]);
+    assert_eq!(net.outs(0), [EngineEvent::RmaDone { user: 1, result: Ok(()) }]);
     let from = net.peer(1, 0);
-    assert_eq!(net.outs(1), [Out::RemoteWrite { from, len: 5, cq_data: 44 }]);
+    assert_eq!(net.outs(1), [EngineEvent::RemoteWrite { from, len: 5, cq_data: 44 }]);
 }
 
 // [M8.4] [M8.5] [M8.6]
@@ -172,8 +177,11 @@ fn reads_packet_by_packet() {
     assert!(flow.starts_with(start), "{flow}");
     assert_eq!((net.outs(0).len(), &room), (1, &source.bytes));
     let stats = net.nodes[1].engine.stats();
-    assert_eq!((stats.served(RmaRow::ShortRead).msgs, stats.served(RmaRow::LongCtsRead).bytes), (1, 10_000));
-    assert!(net.nodes[1].engine.idle(None));
+    assert_eq!(
+        (stats.served(RmaProtocol::ShortRead).msgs, stats.served(RmaProtocol::LongCtsRead).bytes),
+        (1, 10_000)
+    );
+    assert!(net.nodes[1].engine.is_flushed(None));
 }
 
 // [M8.11]
@@ -198,7 +206,7 @@ fn pieces_on_both_sides_and_nothing_at_all() {
     let (left, right) = room.split_at_mut(77);
     let mut local = Scatter::one(lend_mut(left));
     local.push(lend_mut(right));
-    let args = GetArgs { local, remote, row: RmaRow::ShortRead, user: 5 };
+    let args = GetArgs { local, remote, protocol: RmaProtocol::ShortRead, user: 5 };
     net.at(0, |e, w| e.get(w, peer, args));
     net.settle();
     assert_eq!((net.outs(0).len(), room), (1, bytes.clone()));
@@ -254,7 +262,7 @@ fn atomics_packet_by_packet_and_in_order() {
     assert_eq!(net.flow(), ["0 COMPARE_RTA", "0 FETCH_RTA", "1 ATOMRSP", "1 ATOMRSP"].map(String::from));
     assert_eq!((u64::from_le_bytes(old), u64::from_le_bytes(older), word(&target, 8)), (2, 3, 9));
     assert_eq!(net.outs(0).len(), 2);
-    assert!(net.nodes[0].engine.idle(None));
+    assert!(net.nodes[0].engine.is_flushed(None));
     let invalid = [
         atomic(AtomicOp::Sum, Datatype::Uint64, at),
         AtomicArgs { operand: Gather::one(lend(&one)), ..atomic(AtomicOp::Read, Datatype::Uint64, at) },
@@ -277,10 +285,10 @@ fn fences_hold_what_comes_after() {
     net.meet(0, peer);
     let (long, flag) = (letter(1, 15_000), [7u8; 8]);
     net.put(0, peer, put_args(&long, target.iov(0, 15_000)));
-    net.at(0, |e, w| e.fence(w, peer, Behind::Packets));
+    net.at(0, |e, w| e.fence(w, peer, FenceScope::Packets));
     assert!(matches!(net.put(0, peer, put_args(&flag, target.iov(16_000, 8))), Started::Pending(_)));
-    net.at(0, |e, w| e.fence(w, peer, Behind::Packets));
-    net.at(0, |e, w| e.fence(w, peer, Behind::Packets));
+    net.at(0, |e, w| e.fence(w, peer, FenceScope::Packets));
+    net.at(0, |e, w| e.fence(w, peer, FenceScope::Packets));
     let mut room = [0; 8];
     net.get(0, peer, &mut room, target.iov(16_000, 8));
     loop {
@@ -292,7 +300,7 @@ fn fences_hold_what_comes_after() {
     }
     assert_eq!((net.outs(0).len(), room), (3, flag));
     // Nothing under way: nothing to hold.
-    net.at(0, |e, w| e.fence(w, peer, Behind::Packets));
+    net.at(0, |e, w| e.fence(w, peer, FenceScope::Packets));
     assert_eq!(net.put(0, peer, put_args(&flag, target.iov(0, 8))), Started::Done(()));
 }
 
@@ -320,23 +328,23 @@ fn requests_out_of_reach_are_dropped() {
         net.at(0, |e, w| e.atomic(w, peer, add(iov)));
     }
     net.settle();
-    assert_eq!(net.nodes[1].engine.stats().dropped(Reason::BadAccess), 6);
+    assert_eq!(net.nodes[1].engine.stats().dropped(DropReason::BadAccess), 6);
     assert_eq!((&read_only.bytes, &write_only.bytes), (&vec![0; 64], &vec![0; 64]));
     // An atomic that is refused has had its turn all the same.
     let mut room = [0; 2];
     net.recv(1, &mut room, exact(4), 9);
-    net.send(0, peer, b"ok", Some(4), Row::Eager);
+    net.send(0, peer, b"ok", Some(4), Protocol::Eager);
     net.settle();
     assert_eq!(&room, b"ok");
     // The end of the peer is the end of what it never answered.
     net.outs(0);
-    net.at(0, |e, w| e.on_peer_fault(w, peer, Fault::Gone));
+    net.at(0, |e, w| e.on_peer_error(w, peer, PeerError::Gone));
     let ends = net
         .outs(0)
         .into_iter()
-        .filter(|out| matches!(out, Out::OneDone { result: Err(OpError::Peer(..)), .. }));
+        .filter(|out| matches!(out, EngineEvent::RmaDone { result: Err(OpError::Peer(..)), .. }));
     assert_eq!(ends.count(), 2, "writes and posted atomics are complete at this end, reads are not");
-    assert!(net.nodes[0].engine.idle(None));
+    assert!(net.nodes[0].engine.is_flushed(None));
 }
 
 #[test]
@@ -356,7 +364,8 @@ fn memory_taken_back_is_not_touched() {
     let before = target.bytes.clone();
     net.settle();
     assert_eq!(target.bytes, before);
-    let refused = |out: &Out| matches!(out, Out::OneDone { result: Err(OpError::Access(_)), .. });
+    let refused =
+        |out: &EngineEvent| matches!(out, EngineEvent::RmaDone { result: Err(OpError::Access(_)), .. });
     let outs = net.outs(0);
     assert!(outs.len() == 2 && outs.iter().all(refused), "both are told: {outs:?}");
 }
@@ -368,10 +377,10 @@ fn cancelled_before_the_first_packet() {
     let target = share(&mut net, 1, 64, Access::all());
     net.nodes[0].jammed = true;
     let Started::Pending(op) = net.put(0, peer, put_args(&[1; 8], target.iov(0, 8))) else { panic!() };
-    assert!(net.nodes[0].engine.cancel_one(op) && !net.nodes[0].engine.cancel_one(op));
+    assert!(net.nodes[0].engine.cancel_rma(op) && !net.nodes[0].engine.cancel_rma(op));
     net.nodes[0].jammed = false;
     net.settle();
-    assert_eq!(net.outs(0), [Out::OneDone { user: 1, result: Err(OpError::Cancelled) }]);
+    assert_eq!(net.outs(0), [EngineEvent::RmaDone { user: 1, result: Err(OpError::Cancelled) }]);
     assert_eq!(target.bytes, vec![0; 64]);
 }
 
@@ -386,27 +395,27 @@ fn peers_that_acknowledge_nothing() {
     assert_eq!(net.put(0, peer, put_args(&[1; 8], target.iov(0, 8))), Started::Done(()));
     let sync = PutArgs { sync: Sync::Yes, ..put_args(&[1; 8], target.iov(0, 8)) };
     assert_eq!(net.put(0, peer, sync), Started::Failed(OpError::Unsupported));
-    net.at(0, |e, w| e.acknowledge(w, None));
+    net.at(0, |e, w| e.request_acks(w, None));
     assert_eq!(net.flow(), ["0 EAGER_RTW", "0 EAGER_RTW"].map(String::from));
-    assert!(net.nodes[0].engine.idle(None));
+    assert!(net.nodes[0].engine.is_flushed(None));
     assert_eq!(target.bytes[..8], [1; 8]);
 }
 
 // [M8.7]
 /// Every node writes and reads cells of its own in every other node's memory, adds to words shared by all and takes
 /// tickets from one, on a network that reorders and refuses.
-fn job(seed: u64, order: Order) {
+fn job(seed: u64, order: PacketOrder) {
     let _seed = Seed(seed);
     let mut dice = Dice(!seed);
     let nodes = 2 + dice.below(3);
     let full = dice.pick(&[0, 0, 3, 10]);
     let mtu = dice.pick(&[512, 1024, 4096]);
     // A wire that keeps order has no receivers that are not ready.
-    let unready = if order == Order::None { dice.pick(&[0, 0, 4, 12]) } else { 0 };
-    let manner = Manner { mtu, full, reorder: order == Order::None, unready };
+    let unready = if order == PacketOrder::None { dice.pick(&[0, 0, 4, 12]) } else { 0 };
+    let manner = Manner { mtu, full, reorder: order == PacketOrder::None, unready };
     let cfg = EngineConfig { cts_credits: 1 + dice.below(8) as u32, ..EngineConfig::default() };
     let mut net = Net::with(nodes, seed, manner, cfg);
-    if order == Order::Kept {
+    if order == PacketOrder::Kept {
         net.in_order();
     }
     if dice.one_in(2) {
@@ -440,8 +449,12 @@ fn job(seed: u64, order: Order) {
                 let bytes = letter(dice.next(), len);
                 model[you][at..at + len].copy_from_slice(&bytes);
                 let sync = dice.pick(&[Sync::No, Sync::Yes]);
-                let row = dice.pick(&[RmaRow::EagerWrite, RmaRow::LongCtsWrite, RmaRow::LongReadWrite]);
-                let args = PutArgs { sync, row, ..put_args(&bytes, mems[you].iov(at, len)) };
+                let protocol = dice.pick(&[
+                    RmaProtocol::EagerWrite,
+                    RmaProtocol::LongCtsWrite,
+                    RmaProtocol::LongReadWrite,
+                ]);
+                let args = PutArgs { sync, protocol, ..put_args(&bytes, mems[you].iov(at, len)) };
                 puts.push(bytes);
                 net.put(me, peer, args)
             }
@@ -479,7 +492,7 @@ fn job(seed: u64, order: Order) {
             Started::Failed(error) => panic!("{error}"),
         }
         if dice.one_in(8) {
-            let behind = dice.pick(&[Behind::Packets, Behind::Memory]);
+            let behind = dice.pick(&[FenceScope::Packets, FenceScope::Memory]);
             net.at(me, |e, w| e.fence(w, peer, behind));
         }
         for _ in 0..dice.below(6) {
@@ -487,21 +500,21 @@ fn job(seed: u64, order: Order) {
             net.fetch_one();
         }
         for n in 0..nodes {
-            net.nodes[n].device.no_reg = dice.one_in(16).then_some(NoReg::Full);
+            net.nodes[n].device.no_reg = dice.one_in(16).then_some(RegError::Full);
             net.resume(n);
             ended += net.outs(n).len();
         }
     }
     for n in 0..nodes {
-        net.at(n, |e, w| e.acknowledge(w, None));
+        net.at(n, |e, w| e.request_acks(w, None));
     }
     net.settle();
     for n in 0..nodes {
         for out in net.outs(n) {
-            assert!(matches!(out, Out::OneDone { result: Ok(()), .. }), "{out:?}");
+            assert!(matches!(out, EngineEvent::RmaDone { result: Ok(()), .. }), "{out:?}");
             ended += 1;
         }
-        assert!(net.nodes[n].engine.idle(None));
+        assert!(net.nodes[n].engine.is_flushed(None));
         assert!(net.nodes[n].engine.quiet(), "something is kept");
     }
     for n in 0..nodes {
@@ -524,12 +537,12 @@ fn job(seed: u64, order: Order) {
 
 #[test]
 fn jobs_on_a_wire_without_order() {
-    seeds(0..60).for_each(|seed| job(seed, Order::None));
+    seeds(0..60).for_each(|seed| job(seed, PacketOrder::None));
 }
 
 #[test]
 fn jobs_on_an_ordered_wire() {
-    seeds(0..40).for_each(|seed| job(seed, Order::Kept));
+    seeds(0..40).for_each(|seed| job(seed, PacketOrder::Kept));
 }
 
 // [M8.1] [M9.2] [M9.4]

@@ -3,7 +3,7 @@
 
 use crate::rdm::EngineConfig;
 use crate::rdm::io::PeerId;
-use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
 use crate::wire::rtm::RtmBody;
@@ -17,17 +17,17 @@ fn met(manner: Manner, cfg: EngineConfig) -> (Net, PeerId) {
     let peer = net.peer(0, 1);
     let mut room = [0; 1];
     net.recv(1, &mut room, exact(99), 0);
-    net.send(0, peer, &[1], Some(99), Row::Eager);
+    net.send(0, peer, &[1], Some(99), Protocol::Eager);
     net.settle();
     net.outs(0);
     net.outs(1);
-    net.nodes[0].device.way_in = true;
+    net.nodes[0].device.rma_address = true;
     (net, peer)
 }
 
 fn received(net: &mut Net) -> Result<usize, OpError> {
     match net.outs(1).as_slice() {
-        [Out::RecvDone { result, .. }] => result.map(|status| status.len),
+        [EngineEvent::RecvDone { result, .. }] => result.map(|status| status.len),
         outs => panic!("{outs:?}"),
     }
 }
@@ -40,7 +40,7 @@ fn the_request_names_the_process_and_its_receiver_reads_there() {
         let (mut net, peer) = met(Manner::CALM, cfg);
         let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
         net.recv(1, &mut room, exact(5), 0);
-        net.send(0, peer, &bytes, Some(5), Row::LongRead);
+        net.send(0, peer, &bytes, Some(5), Protocol::LongRead);
         let Ok(Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
         let RtmBody::LongRead { msg_length, read_iov, .. } = rtm.body else { panic!() };
         assert_eq!((msg_length, read_iov.count(), read_iov.total()), (LEN as u64, 3, Some(LEN as u64)));
@@ -48,7 +48,7 @@ fn the_request_names_the_process_and_its_receiver_reads_there() {
         assert_eq!((net.fetches.len(), net.nodes[1].device.besides), (0, reads), "not by the wire");
         assert_eq!(received(&mut net), Ok(LEN));
         net.settle();
-        assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Ok(()) }]);
+        assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
         assert_eq!((net.regs(), room), (0, bytes));
         assert_eq!(net.nodes[1].engine.stats().rare.reads, reads as u64);
     }
@@ -57,7 +57,7 @@ fn the_request_names_the_process_and_its_receiver_reads_there() {
 // [M11.13]
 #[test]
 fn whatever_was_posted_and_however_full_the_wire_is() {
-    let row = |n: usize| if n % 3 == 2 { Row::RuntRead } else { Row::LongRead };
+    let protocol = |n: usize| if n % 3 == 2 { Protocol::RuntRead } else { Protocol::LongRead };
     for seed in 0..20 {
         let cfg = EngineConfig { runt_size: 3000, read_segment: 7000, ..EngineConfig::default() };
         let (mut net, peer) = met(Manner { full: 3, reorder: true, ..Manner::CALM }, cfg);
@@ -70,7 +70,7 @@ fn whatever_was_posted_and_however_full_the_wire_is() {
             net.recv(1, into, exact(n as u64), n as u64);
         }
         for (n, letter) in letters.iter().enumerate() {
-            net.send(0, peer, letter, Some(n as u64), row(n));
+            net.send(0, peer, letter, Some(n as u64), protocol(n));
         }
         net.settle();
         for (n, into) in rooms.iter_mut().enumerate().skip(6) {
@@ -89,14 +89,14 @@ fn whatever_was_posted_and_however_full_the_wire_is() {
 fn who_is_kept_out_is_asked_once() {
     let (mut net, peer) = met(Manner::CALM, EngineConfig::default());
     net.nodes[1].device.kept_out = true;
-    assert!(net.nodes[0].engine.lets_itself_in(peer));
+    assert!(net.nodes[0].engine.can_read_us(peer));
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     net.recv(1, &mut room, exact(5), 0);
-    net.send(0, peer, &bytes, Some(5), Row::LongRead);
+    net.send(0, peer, &bytes, Some(5), Protocol::LongRead);
     net.settle();
     assert_eq!((received(&mut net), room == bytes), (Ok(LEN), true));
     assert_eq!((net.outs(0).len(), net.regs()), (1, 0));
-    assert!(!net.nodes[0].engine.lets_itself_in(peer), "its user asks, and sends the next in packets");
+    assert!(!net.nodes[0].engine.can_read_us(peer), "its user asks, and sends the next in packets");
     assert_eq!(net.nodes[0].engine.stats().rare.nacks_received, 1);
 }
 
@@ -109,11 +109,11 @@ fn who_would_rather_have_packets_says_so_each_time() {
         net.nodes[1].device.declines = declines;
         room.fill(0);
         net.recv(1, &mut room, exact(5), 0);
-        net.send(0, peer, &bytes, Some(5), Row::LongRead);
+        net.send(0, peer, &bytes, Some(5), Protocol::LongRead);
         net.settle();
         assert_eq!((received(&mut net), room == bytes), (Ok(LEN), true));
-        assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Ok(()) }]);
-        assert!(net.nodes[0].engine.lets_itself_in(peer), "it is not kept out");
+        assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
+        assert!(net.nodes[0].engine.can_read_us(peer), "it is not kept out");
         assert_eq!(net.nodes[0].device.answers.len(), n + 1);
     }
     assert_eq!(net.nodes[0].device.answers, [(LEN, false), (LEN, true), (LEN, false)]);
@@ -135,7 +135,7 @@ fn some_are_declined_in_any_order() {
             net.recv(1, into, exact(n as u64), n as u64);
         }
         for (n, letter) in letters.iter().enumerate() {
-            net.send(0, peer, letter, Some(n as u64), Row::LongRead);
+            net.send(0, peer, letter, Some(n as u64), Protocol::LongRead);
         }
         net.settle();
         for (n, into) in rooms.iter_mut().enumerate().skip(6) {
@@ -148,7 +148,7 @@ fn some_are_declined_in_any_order() {
         let answers = &net.nodes[0].device.answers;
         assert_eq!(answers.len(), 12, "seed {seed}");
         assert_eq!(answers.iter().filter(|(_, read)| !read).count() as u64, declined, "seed {seed}");
-        assert!(net.nodes[0].engine.lets_itself_in(peer));
+        assert!(net.nodes[0].engine.can_read_us(peer));
     }
 }
 
@@ -159,9 +159,9 @@ fn a_refusal_for_good_is_none_for_now() {
     net.nodes[1].device.kept_out = true;
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     net.recv(1, &mut room, exact(5), 0);
-    net.send(0, peer, &bytes, Some(5), Row::LongRead);
+    net.send(0, peer, &bytes, Some(5), Protocol::LongRead);
     net.settle();
-    assert!(!net.nodes[0].engine.lets_itself_in(peer));
+    assert!(!net.nodes[0].engine.can_read_us(peer));
     assert_eq!(net.nodes[0].device.answers, []);
 }
 
@@ -170,9 +170,10 @@ fn a_refusal_for_good_is_none_for_now() {
 fn what_fits_a_packet_is_not_asked_for_twice() {
     for (sync, ty) in [(Sync::No, PktType::EAGER_TAGRTM), (Sync::Yes, PktType::DC_EAGER_TAGRTM)] {
         let (mut net, peer) = met(Manner::CALM, EngineConfig::default());
-        let args = |buf| SendArgs { buf, tag: Some(1), sync, cq_data: None, row: Row::LongRead, user: 1 };
+        let args =
+            |buf| SendArgs { buf, tag: Some(1), sync, cq_data: None, protocol: Protocol::LongRead, user: 1 };
         let (short, long) = (letter(1, 500), letter(1, 5000));
-        net.nodes[0].device.no_reg = Some(crate::rdm::io::NoReg::Refused);
+        net.nodes[0].device.no_reg = Some(crate::rdm::io::RegError::Refused);
         net.send_args(0, peer, args(lend(&short)));
         net.send_args(0, peer, args(lend(&long)));
         let types: Vec<PktType> = net.flights.iter().map(|flight| PktType(flight.bytes[0])).collect();

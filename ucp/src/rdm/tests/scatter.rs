@@ -2,23 +2,23 @@
 //! and not a byte beside the pieces.
 
 use crate::rdm::EngineConfig;
-use crate::rdm::io::{Fault, PeerId};
+use crate::rdm::io::{PeerError, PeerId};
 use crate::rdm::op::{RecvBuf, RecvList};
-use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
 use crate::wire::{Features, MAX_IOV, PktType};
 use proptest::prelude::*;
 
-const ROWS: [Row; 8] = [
-    Row::Eager,
-    Row::DcEager,
-    Row::Medium,
-    Row::DcMedium,
-    Row::LongCts,
-    Row::DcLongCts,
-    Row::LongRead,
-    Row::RuntRead,
+const ROWS: [Protocol; 8] = [
+    Protocol::Eager,
+    Protocol::DcEager,
+    Protocol::Medium,
+    Protocol::DcMedium,
+    Protocol::LongCts,
+    Protocol::DcLongCts,
+    Protocol::LongRead,
+    Protocol::RuntRead,
 ];
 /// What lies between the pieces.
 const GAP: usize = 3;
@@ -69,24 +69,25 @@ fn met(manner: Manner, most: u64) -> (Net, PeerId) {
     let peer = net.peer(0, 1);
     let mut hello = [0];
     net.recv(1, &mut hello, exact(99), 0);
-    net.send(0, peer, &[1], Some(99), Row::Eager);
+    net.send(0, peer, &[1], Some(99), Protocol::Eager);
     net.settle();
     net.outs(0);
     net.outs(1);
     (net, peer)
 }
 
-/// What the receiver hears of a message that goes by `row`, received before it comes or after.
+/// What the receiver hears of a message that goes by `protocol`, received before it comes or after.
 fn received(
     net: &mut Net,
     peer: PeerId,
     message: &[u8],
-    row: Row,
+    protocol: Protocol,
     late: bool,
     buf: RecvBuf,
 ) -> Result<RecvStatus, OpError> {
     let args = RecvArgs { buf, kind: exact(7), from: None, user: 5 };
-    let send = SendArgs { buf: lend(message), tag: Some(7), sync: Sync::No, cq_data: None, row, user: 1 };
+    let send =
+        SendArgs { buf: lend(message), tag: Some(7), sync: Sync::No, cq_data: None, protocol, user: 1 };
     let mut posted = None;
     if late {
         net.send_args(0, peer, send);
@@ -102,9 +103,10 @@ fn received(
         Some(Started::Failed(error)) => return Err(error),
         _ => {}
     }
-    let ends: Vec<_> = net.outs(1).into_iter().filter(|out| matches!(out, Out::RecvDone { .. })).collect();
+    let ends: Vec<_> =
+        net.outs(1).into_iter().filter(|out| matches!(out, EngineEvent::RecvDone { .. })).collect();
     match ends.as_slice() {
-        [Out::RecvDone { user: 5, result }] => *result,
+        [EngineEvent::RecvDone { user: 5, result }] => *result,
         ends => panic!("{ends:?}"),
     }
 }
@@ -116,7 +118,7 @@ proptest! {
     fn several_pieces_get_what_one_gets(
         lens in prop::collection::vec(prop_oneof![0usize..9, 0usize..4000], 0..8),
         percent in 0usize..130,
-        row in prop::sample::select(&ROWS[..]),
+        protocol in prop::sample::select(&ROWS[..]),
         late: bool,
         reorder: bool,
         full in prop::sample::select(vec![0usize, 3]),
@@ -127,11 +129,11 @@ proptest! {
         let message = letter(4, total * percent / 100);
         let room = Room::new(&lens);
         let (mut net, peer) = met(manner, most);
-        let ours = received(&mut net, peer, &message, row, late, room.buf());
+        let ours = received(&mut net, peer, &message, protocol, late, room.buf());
         prop_assert_eq!(net.regs(), 0);
         let mut plain = vec![BLANK; total];
         let (mut net, peer) = met(manner, most);
-        let one = received(&mut net, peer, &message, row, late, lend_mut(&mut plain));
+        let one = received(&mut net, peer, &message, protocol, late, lend_mut(&mut plain));
         prop_assert_eq!(ours, one);
         prop_assert_eq!(ours.is_ok(), message.len() <= total);
         let n = message.len().min(total);
@@ -149,10 +151,10 @@ fn sent(net: &Net, ty: PktType) -> u64 {
 #[test]
 fn few_pieces_are_read_into_in_place_and_many_are_sent() {
     for pieces in [1, 2, MAX_IOV, MAX_IOV + 1, 9] {
-        for row in [Row::LongRead, Row::RuntRead] {
+        for protocol in [Protocol::LongRead, Protocol::RuntRead] {
             let (message, room) = (letter(9, 2000 * pieces), Room::new(&vec![2000; pieces]));
             let (mut net, peer) = met(Manner::CALM, 1 << 30);
-            let end = received(&mut net, peer, &message, row, false, room.buf());
+            let end = received(&mut net, peer, &message, protocol, false, room.buf());
             assert_eq!((end.map(|status| status.len), room.run()), (Ok(message.len()), message));
             let few = pieces <= MAX_IOV;
             let reads = net.nodes[1].engine.stats().rare.reads;
@@ -172,7 +174,7 @@ fn a_sender_that_must_be_read_fills_any_number_of_pieces() {
         net.nodes[1].device.copies = copies;
         let old = net.nodes[1].engine.features(from).expect("they have met") - Features::READ_NACK;
         net.nodes[1].engine.set_features(from, old);
-        let end = received(&mut net, peer, &message, Row::LongRead, false, room.buf());
+        let end = received(&mut net, peer, &message, Protocol::LongRead, false, room.buf());
         assert_eq!((end.map(|status| status.len), room.run()), (Ok(message.len()), message), "{copies}");
     }
 }
@@ -181,9 +183,9 @@ fn a_sender_that_must_be_read_fills_any_number_of_pieces() {
 fn a_read_that_fails_leaves_no_piece_registered() {
     let (message, room) = (letter(2, 6000), Room::new(&[2000; 3]));
     let (mut net, peer) = met(Manner::CALM, 1000);
-    net.nodes[1].device.fault = Some(Fault::Gone);
-    let end = received(&mut net, peer, &message, Row::LongRead, false, room.buf());
-    assert!(matches!(end, Err(OpError::Peer(_, Fault::Gone))), "{end:?}");
+    net.nodes[1].device.fault = Some(PeerError::Gone);
+    let end = received(&mut net, peer, &message, Protocol::LongRead, false, room.buf());
+    assert!(matches!(end, Err(OpError::Peer(_, PeerError::Gone))), "{end:?}");
     assert_eq!((net.nodes[1].device.live(), room.run().len()), (0, 6000));
 }
 

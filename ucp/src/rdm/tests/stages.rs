@@ -1,19 +1,19 @@
 //! Each protocol stage by stage: what is on the wire, when an operation ends, what happens when it is disturbed.
 
-use crate::rdm::io::{Fault, PeerId};
-use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::io::{PeerError, PeerId};
+use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::testing::*;
-use crate::rdm::trace::{Event, Reason};
+use crate::rdm::trace::{DropReason, TraceEvent};
 use crate::rdm::types::*;
 use crate::wire::{self, Packet, PktType, ReqFlags};
 
-const ROWS: [(Row, usize); 6] = [
-    (Row::Eager, 100),
-    (Row::DcEager, 100),
-    (Row::Medium, 5000),
-    (Row::DcMedium, 5000),
-    (Row::LongCts, 50_000),
-    (Row::DcLongCts, 50_000),
+const ROWS: [(Protocol, usize); 6] = [
+    (Protocol::Eager, 100),
+    (Protocol::DcEager, 100),
+    (Protocol::Medium, 5000),
+    (Protocol::DcMedium, 5000),
+    (Protocol::LongCts, 50_000),
+    (Protocol::DcLongCts, 50_000),
 ];
 
 fn pair() -> (Net, PeerId) {
@@ -27,7 +27,7 @@ fn met() -> (Net, PeerId) {
     let (mut net, peer) = pair();
     let mut room = [0; 1];
     net.recv(1, &mut room, exact(99), 0);
-    assert_eq!(net.send(0, peer, &[1], Some(99), Row::Eager), Started::Done(()));
+    assert_eq!(net.send(0, peer, &[1], Some(99), Protocol::Eager), Started::Done(()));
     net.settle();
     assert_eq!(net.outs(1).len(), 1);
     (net, peer)
@@ -37,8 +37,8 @@ fn types(net: &Net) -> Vec<PktType> {
     net.flights.iter().map(|f| PktType(f.bytes[0])).collect()
 }
 
-fn sent(user: u64) -> Out {
-    Out::SendDone { user, result: Ok(()) }
+fn sent(user: u64) -> EngineEvent {
+    EngineEvent::SendDone { user, result: Ok(()) }
 }
 
 fn ok(net: &mut Net, me: usize, from: usize, len: usize, tag: u64) -> RecvStatus {
@@ -50,7 +50,7 @@ fn eager_ends_in_the_call_and_names_its_sender_until_the_handshake() {
     let (mut net, peer) = pair();
     let mut room = [0; 16];
     assert!(matches!(net.recv(1, &mut room, exact(7), 5), Started::Pending(_)));
-    assert_eq!(net.send(0, peer, b"hello", Some(7), Row::Eager), Started::Done(()));
+    assert_eq!(net.send(0, peer, b"hello", Some(7), Protocol::Eager), Started::Done(()));
     let flight = net.flights[0].bytes.clone();
     let Ok(Packet::Rtm(rtm)) = wire::parse(&flight) else { panic!() };
     assert_eq!((rtm.ty, rtm.msg_id, rtm.tag), (PktType::EAGER_TAGRTM, 0, Some(7)));
@@ -58,10 +58,10 @@ fn eager_ends_in_the_call_and_names_its_sender_until_the_handshake() {
     net.deliver_one();
     assert_eq!(types(&net), [PktType::HANDSHAKE], "before anything else");
     let status = ok(&mut net, 1, 0, 5, 7);
-    assert_eq!(net.outs(1), [Out::RecvDone { user: 5, result: Ok(status) }]);
+    assert_eq!(net.outs(1), [EngineEvent::RecvDone { user: 5, result: Ok(status) }]);
     assert_eq!(&room[..5], b"hello");
     net.settle();
-    net.send(0, peer, b"hello", Some(7), Row::Eager);
+    net.send(0, peer, b"hello", Some(7), Protocol::Eager);
     let Ok(Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
     assert_eq!(rtm.flags, ReqFlags::MSG | ReqFlags::TAGGED | ReqFlags::CONNID);
     assert_eq!((rtm.msg_id, rtm.opts.connid), (1, Some(1000)));
@@ -71,7 +71,7 @@ fn eager_ends_in_the_call_and_names_its_sender_until_the_handshake() {
 #[test]
 fn handshake_goes_once_each_way_and_is_retried() {
     let (mut net, peer) = pair();
-    net.send(0, peer, b"a", None, Row::Eager);
+    net.send(0, peer, b"a", None, Protocol::Eager);
     net.nodes[1].jammed = true;
     net.deliver_one();
     assert!(net.flights.is_empty() && net.resume(1) == 0);
@@ -85,7 +85,7 @@ fn handshake_goes_once_each_way_and_is_retried() {
     assert_eq!(shake.device_version, Some(0xefa2));
     net.settle();
     (0..5).for_each(|_| {
-        net.send(0, peer, b"a", None, Row::Eager);
+        net.send(0, peer, b"a", None, Protocol::Eager);
     });
     net.settle();
     for node in &net.nodes {
@@ -100,8 +100,11 @@ fn delivery_complete_calls_for_the_handshake_first() {
     let (mut net, peer) = pair();
     let mut room = [0; 8];
     net.recv(1, &mut room, ANY, 2);
-    assert!(matches!(net.send(0, peer, b"sync", Some(3), Row::DcEager), Started::Pending(_)));
-    assert!(matches!(net.send(0, peer, b"next", Some(3), Row::Eager), Started::Pending(_)), "keeps behind");
+    assert!(matches!(net.send(0, peer, b"sync", Some(3), Protocol::DcEager), Started::Pending(_)));
+    assert!(
+        matches!(net.send(0, peer, b"next", Some(3), Protocol::Eager), Started::Pending(_)),
+        "keeps behind"
+    );
     assert_eq!(types(&net), [PktType::EAGER_RTW]);
     assert_eq!(net.flights[0].bytes.len(), 48);
     assert_eq!(net.resume(0), 0, "nothing to do but wait");
@@ -114,8 +117,8 @@ fn delivery_complete_calls_for_the_handshake_first() {
 #[test]
 fn no_trigger_where_a_packet_went_before() {
     let (mut net, peer) = pair();
-    net.send(0, peer, b"a", Some(1), Row::Eager);
-    net.send(0, peer, b"b", Some(1), Row::DcEager);
+    net.send(0, peer, b"a", Some(1), Protocol::Eager);
+    net.send(0, peer, b"b", Some(1), Protocol::DcEager);
     assert_eq!(types(&net), [PktType::EAGER_TAGRTM]);
     net.settle();
     assert_eq!(net.nodes[0].engine.stats().rare.triggers, 0);
@@ -129,7 +132,7 @@ fn granted_data_waits_for_the_handshake() {
     let bytes = letter(1, 10_000);
     let mut room = vec![0; 10_000];
     net.recv(1, &mut room, ANY, 0);
-    net.send(0, peer, &bytes, Some(1), Row::LongCts);
+    net.send(0, peer, &bytes, Some(1), Protocol::LongCts);
     net.deliver_one();
     assert_eq!(types(&net), [PktType::HANDSHAKE, PktType::CTS]);
     let cts = net.flights.remove(1);
@@ -149,7 +152,7 @@ fn the_next_grant_comes_when_the_last_is_used_up() {
     let bytes = letter(1, 20_000);
     let mut room = vec![0; 20_000];
     net.recv(1, &mut room, ANY, 0);
-    net.send(0, peer, &bytes, Some(1), Row::LongCts);
+    net.send(0, peer, &bytes, Some(1), Protocol::LongCts);
     net.settle();
     let first = 1024 - 32 - 40;
     let grants = (20_000usize - first).div_ceil(2 * (1024 - 32)) as u64;
@@ -169,7 +172,7 @@ fn a_wire_that_makes_senders_wait_grants_all_at_once() {
         net.recv(1, room, exact(n as u64), n as u64);
     }
     for (n, bytes) in letters.iter().enumerate() {
-        net.send(0, peer, bytes, Some(n as u64), Row::LongCts);
+        net.send(0, peer, bytes, Some(n as u64), Protocol::LongCts);
     }
     net.settle();
     assert_eq!(net.nodes[1].engine.stats().tx_pkts[usize::from(PktType::CTS.0)], 3);
@@ -179,7 +182,7 @@ fn a_wire_that_makes_senders_wait_grants_all_at_once() {
 // [M5.1] [M5.2] [M5.4] [M5.9]
 #[test]
 fn every_protocol_expected_and_unexpected() {
-    for (row, len) in ROWS {
+    for (protocol, len) in ROWS {
         for early in [false, true] {
             for tag in [Some(5), None] {
                 let (mut net, peer) = met();
@@ -189,29 +192,39 @@ fn every_protocol_expected_and_unexpected() {
                 if !early {
                     assert!(matches!(net.recv(1, &mut room, kind, 9), Started::Pending(_)));
                 }
-                let started = net.send(0, peer, &bytes, tag, row);
-                assert_eq!(started == Started::Done(()), matches!(row, Row::Eager | Row::Medium), "{row:?}");
+                let started = net.send(0, peer, &bytes, tag, protocol);
+                assert_eq!(
+                    started == Started::Done(()),
+                    matches!(protocol, Protocol::Eager | Protocol::Medium),
+                    "{protocol:?}"
+                );
                 net.settle();
                 let status = ok(&mut net, 1, 0, len, tag.unwrap_or(0));
                 if early {
-                    assert!(row.sync() == Sync::No || net.outs(0).is_empty(), "receipt before the receive");
+                    assert!(
+                        protocol.sync() == Sync::No || net.outs(0).is_empty(),
+                        "receipt before the receive"
+                    );
                     match net.recv(1, &mut room, kind, 9) {
                         Started::Done(got) => assert_eq!(got, status),
-                        Started::Pending(_) => assert_eq!(row.plain(), Row::LongCts),
+                        Started::Pending(_) => assert_eq!(protocol.plain(), Protocol::LongCts),
                         Started::Failed(error) => panic!("{error}"),
                     }
                     net.settle();
                 }
                 let outs = net.outs(1);
-                assert!(outs.iter().all(|o| *o == Out::RecvDone { user: 9, result: Ok(status) }), "{outs:?}");
-                assert_eq!(outs.is_empty(), early && row.plain() != Row::LongCts);
-                assert_eq!(room, bytes, "{row:?} early: {early}");
-                let done_later = !matches!(row, Row::Eager | Row::Medium);
+                assert!(
+                    outs.iter().all(|o| *o == EngineEvent::RecvDone { user: 9, result: Ok(status) }),
+                    "{outs:?}"
+                );
+                assert_eq!(outs.is_empty(), early && protocol.plain() != Protocol::LongCts);
+                assert_eq!(room, bytes, "{protocol:?} early: {early}");
+                let done_later = !matches!(protocol, Protocol::Eager | Protocol::Medium);
                 assert_eq!(net.outs(0), vec![sent(1); usize::from(done_later)]);
                 // The letter of `met` was eager, too.
-                let before = u64::from(row == Row::Eager);
-                assert_eq!(net.nodes[1].engine.stats().received(row).msgs, 1 + before);
-                assert_eq!(net.nodes[0].engine.stats().sent(row).bytes, len as u64 + before);
+                let before = u64::from(protocol == Protocol::Eager);
+                assert_eq!(net.nodes[1].engine.stats().received(protocol).msgs, 1 + before);
+                assert_eq!(net.nodes[0].engine.stats().sent(protocol).bytes, len as u64 + before);
             }
         }
     }
@@ -220,27 +233,30 @@ fn every_protocol_expected_and_unexpected() {
 // [M5.7] [M6.3]
 #[test]
 fn a_short_receive_is_cut_and_the_protocol_ends() {
-    for (row, len) in ROWS {
+    for (protocol, len) in ROWS {
         for early in [false, true] {
             let (mut net, peer) = met();
             let bytes = letter(3, len);
             let mut room = [0x55; 70];
             let want = OpError::Truncated { len: len as u64, room: 60 };
             if early {
-                net.send(0, peer, &bytes, Some(5), row);
+                net.send(0, peer, &bytes, Some(5), protocol);
                 net.settle();
             }
             let started = net.recv(1, &mut room[..60], exact(5), 9);
             if !early {
-                net.send(0, peer, &bytes, Some(5), row);
+                net.send(0, peer, &bytes, Some(5), protocol);
             }
             net.settle();
             match started {
                 Started::Failed(error) => assert_eq!(error, want),
-                _ => assert_eq!(net.outs(1), [Out::RecvDone { user: 9, result: Err(want) }]),
+                _ => assert_eq!(net.outs(1), [EngineEvent::RecvDone { user: 9, result: Err(want) }]),
             }
             assert_eq!((&room[..60], &room[60..]), (&bytes[..60], &[0x55; 10][..]));
-            assert!(net.nodes[0].engine.idle(None) && net.nodes[1].engine.idle(None), "{row:?}");
+            assert!(
+                net.nodes[0].engine.is_flushed(None) && net.nodes[1].engine.is_flushed(None),
+                "{protocol:?}"
+            );
             assert_eq!(net.nodes[1].engine.stats().rare.truncated, 1);
         }
     }
@@ -249,47 +265,50 @@ fn a_short_receive_is_cut_and_the_protocol_ends() {
 // [M5.8]
 #[test]
 fn a_receive_is_cancelled_only_before_it_is_matched() {
-    for (row, len) in ROWS {
+    for (protocol, len) in ROWS {
         for packets in 0..6 {
             let (mut net, peer) = met();
             let bytes = letter(3, len);
             let mut room = vec![0x55; len];
             let Started::Pending(op) = net.recv(1, &mut room, exact(5), 9) else { panic!() };
-            net.send(0, peer, &bytes, Some(5), row);
+            net.send(0, peer, &bytes, Some(5), protocol);
             (0..packets).for_each(|_| {
                 net.deliver_one();
             });
             let over = !net.outs(1).is_empty();
             let cancelled = net.nodes[1].engine.cancel_recv(op);
-            assert_eq!(cancelled, packets == 0, "{row:?} after {packets}");
+            assert_eq!(cancelled, packets == 0, "{protocol:?} after {packets}");
             assert!(!cancelled || !net.nodes[1].engine.cancel_recv(op), "only once");
             net.settle();
             match net.outs(1).as_slice() {
                 // The room is the user's again, and the message waits for another receive.
-                [Out::RecvDone { user: 9, result: Err(OpError::Cancelled) }] => {
+                [EngineEvent::RecvDone { user: 9, result: Err(OpError::Cancelled) }] => {
                     assert!(cancelled && room == [0x55].repeat(len))
                 }
-                [Out::RecvDone { user: 9, result: Ok(_) }] => assert!(!cancelled && room == bytes),
+                [EngineEvent::RecvDone { user: 9, result: Ok(_) }] => assert!(!cancelled && room == bytes),
                 [] => assert!(over && room == bytes),
-                outs => panic!("{row:?} after {packets}: {outs:?}"),
+                outs => panic!("{protocol:?} after {packets}: {outs:?}"),
             }
-            let came_late = net.nodes[1].engine.probe(exact(5), None, Take::No).is_some();
-            assert_eq!(came_late, cancelled, "{row:?} after {packets}");
-            assert!(came_late || net.nodes[0].engine.idle(None), "{row:?}: sender hangs after {packets}");
+            let came_late = net.nodes[1].engine.probe(exact(5), None, ProbeRemove::No).is_some();
+            assert_eq!(came_late, cancelled, "{protocol:?} after {packets}");
+            assert!(
+                came_late || net.nodes[0].engine.is_flushed(None),
+                "{protocol:?}: sender hangs after {packets}"
+            );
         }
     }
 }
 
 #[test]
 fn a_send_is_cancelled_only_before_its_first_packet() {
-    for (row, len) in ROWS {
+    for (protocol, len) in ROWS {
         let (mut net, peer) = met();
         let bytes = letter(3, len);
         net.nodes[0].jammed = true;
-        let Started::Pending(a) = net.send(0, peer, &bytes, Some(5), row) else { panic!() };
-        let Started::Pending(b) = net.send(0, peer, b"next", Some(5), Row::Eager) else { panic!() };
+        let Started::Pending(a) = net.send(0, peer, &bytes, Some(5), protocol) else { panic!() };
+        let Started::Pending(b) = net.send(0, peer, b"next", Some(5), Protocol::Eager) else { panic!() };
         assert!(net.at(0, |e, w| e.cancel_send(w, a) && !e.cancel_send(w, a)));
-        assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Err(OpError::Cancelled) }]);
+        assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Err(OpError::Cancelled) }]);
         net.nodes[0].jammed = false;
         net.settle();
         assert!(!net.at(0, |e, w| e.cancel_send(w, b)));
@@ -299,7 +318,7 @@ fn a_send_is_cancelled_only_before_its_first_packet() {
     }
     let (mut net, peer) = met();
     let bytes = letter(3, 5000);
-    let Started::Pending(op) = net.send(0, peer, &bytes, Some(5), Row::LongCts) else { panic!() };
+    let Started::Pending(op) = net.send(0, peer, &bytes, Some(5), Protocol::LongCts) else { panic!() };
     assert!(!net.at(0, |e, w| e.cancel_send(w, op)));
 }
 
@@ -309,13 +328,17 @@ fn what_finds_no_room_keeps_its_order() {
     let (mut net, peer) = met();
     let bytes = letter(3, 3000);
     net.nodes[0].jammed = true;
-    for (n, row) in [Row::Eager, Row::Medium, Row::Eager, Row::LongCts, Row::Eager].into_iter().enumerate() {
+    for (n, protocol) in
+        [Protocol::Eager, Protocol::Medium, Protocol::Eager, Protocol::LongCts, Protocol::Eager]
+            .into_iter()
+            .enumerate()
+    {
         let args = SendArgs {
             buf: lend(&bytes[..100 + n * 700]),
             tag: Some(n as u64),
             sync: Sync::No,
             cq_data: None,
-            row,
+            protocol,
             user: n as u64,
         };
         assert!(matches!(net.send_args(0, peer, args), Started::Pending(_)));
@@ -328,7 +351,7 @@ fn what_finds_no_room_keeps_its_order() {
     }
     net.settle();
     for out in net.outs(1) {
-        let Out::RecvDone { user, result: Ok(status) } = out else { panic!("{out:?}") };
+        let EngineEvent::RecvDone { user, result: Ok(status) } = out else { panic!("{out:?}") };
         assert_eq!(user, status.tag);
         assert_eq!(rooms[user as usize][..status.len], bytes[..100 + user as usize * 700]);
     }
@@ -345,7 +368,7 @@ fn message_ids_wrap() {
     net.manner.reorder = true;
     let letters: Vec<Vec<u8>> = (0..6).map(|n| letter(n, 1500)).collect();
     for bytes in &letters {
-        net.send(0, peer, bytes, Some(1), Row::Medium);
+        net.send(0, peer, bytes, Some(1), Protocol::Medium);
     }
     net.settle();
     for bytes in &letters {
@@ -361,8 +384,8 @@ fn message_ids_wrap() {
 fn duplicates_are_dropped() {
     let (mut net, peer) = met();
     let bytes = letter(1, 2500);
-    net.send(0, peer, b"once", Some(1), Row::Eager);
-    net.send(0, peer, &bytes, Some(2), Row::Medium);
+    net.send(0, peer, b"once", Some(1), Protocol::Eager);
+    net.send(0, peer, &bytes, Some(2), Protocol::Medium);
     let packets: Vec<Flight> = net.flights.drain(..).collect();
     assert_eq!(packets.len(), 4);
     for n in [0, 0, 1, 1, 2, 3, 3, 0] {
@@ -371,23 +394,26 @@ fn duplicates_are_dropped() {
     let rare = net.nodes[1].engine.stats().rare;
     assert_eq!((rare.duplicate, rare.bad_segment, rare.unexpected), (3, 1, 2));
     // Before their turn as well.
-    net.send(0, peer, b"next", Some(1), Row::Eager);
-    net.send(0, peer, b"then", Some(1), Row::Eager);
+    net.send(0, peer, b"next", Some(1), Protocol::Eager);
+    net.send(0, peer, b"then", Some(1), Protocol::Eager);
     let later: Vec<Flight> = net.flights.drain(..).collect();
     for n in [1, 1, 0] {
         net.deliver(&later[n]);
     }
     let rare = net.nodes[1].engine.stats().rare;
     assert_eq!((rare.duplicate, rare.out_of_order, rare.unexpected), (4, 1, 4));
-    let event = std::iter::from_fn(|| net.nodes[1].engine.take_event()).last();
-    assert!(matches!(event, Some(Event::Dropped { why: Reason::Duplicate, ty: 65, .. })), "{event:?}");
+    let event = std::iter::from_fn(|| net.nodes[1].engine.take_trace_event()).last();
+    assert!(
+        matches!(event, Some(TraceEvent::Dropped { why: DropReason::Duplicate, ty: 65, .. })),
+        "{event:?}"
+    );
 }
 
 // [M2.1] [M2.2] [M2.3] [M2.5]
 #[test]
 fn a_queue_pair_number_is_reused() {
     let (mut net, peer) = met();
-    net.send(0, peer, b"old life", Some(1), Row::Eager);
+    net.send(0, peer, b"old life", Some(1), Protocol::Eager);
     let late = net.flights.pop().unwrap();
     let old = net.peer(1, 0);
     // Node 0 dies and comes back with the same address but for the connid.
@@ -397,7 +423,7 @@ fn a_queue_pair_number_is_reused() {
     reborn.wire = reborn.engine.add_wire(reborn.addr);
     net.nodes[0] = reborn;
     let peer = net.peer(0, 1);
-    net.send(0, peer, b"new life", Some(1), Row::Eager);
+    net.send(0, peer, b"new life", Some(1), Protocol::Eager);
     net.settle();
     net.deliver(&late);
     let new = net.peer(1, 0);
@@ -415,7 +441,7 @@ fn a_queue_pair_number_is_reused() {
 #[test]
 fn strangers_must_introduce_themselves() {
     let (mut net, peer) = met();
-    net.send(0, peer, b"x", Some(1), Row::Eager);
+    net.send(0, peer, b"x", Some(1), Protocol::Eager);
     let known = net.flights.pop().unwrap();
     let mut net = Net::new(2, 1, Manner::CALM);
     net.deliver(&known);
@@ -433,7 +459,7 @@ fn last_words_of_a_peer_that_is_gone() {
     let peer = net.peer(0, 1);
     let letters = [5, 50].map(|len| letter(len as u64, len));
     for bytes in &letters {
-        net.send(0, peer, bytes, Some(1), Row::Eager);
+        net.send(0, peer, bytes, Some(1), Protocol::Eager);
     }
     net.gone = Some(0);
     let mut rooms = [vec![0; 5], vec![0; 50]];
@@ -444,7 +470,7 @@ fn last_words_of_a_peer_that_is_gone() {
     let outs = net.outs(1);
     assert!(matches!(
         outs[..],
-        [Out::PeerFailed { fault: Fault::Gone, .. }, Out::RecvDone { result: Ok(_), .. }]
+        [EngineEvent::PeerFailed { fault: PeerError::Gone, .. }, EngineEvent::RecvDone { result: Ok(_), .. }]
     ));
     let stats = net.nodes[1].engine.stats();
     assert_eq!((stats.rare.no_path, stats.rare.peers_found, stats.rare.peers_failed), (0, 1, 1));
@@ -458,7 +484,7 @@ fn long_last_words_of_a_peer_that_is_gone() {
     let peer = net.peer(0, 1);
     let letters = [1, 2, 3].map(|n| letter(n, 20_000));
     for (bytes, tag) in letters.iter().zip(1..) {
-        net.send(0, peer, bytes, Some(tag), Row::Medium);
+        net.send(0, peer, bytes, Some(tag), Protocol::Medium);
     }
     net.gone = Some(0);
     // The first is expected, the second not, and of the third the end is lost.
@@ -473,14 +499,17 @@ fn long_last_words_of_a_peer_that_is_gone() {
     let outs = net.outs(1);
     assert!(matches!(
         outs[..],
-        [Out::PeerFailed { fault: Fault::Gone, .. }, Out::RecvDone { user: 1, result: Ok(_) }]
+        [
+            EngineEvent::PeerFailed { fault: PeerError::Gone, .. },
+            EngineEvent::RecvDone { user: 1, result: Ok(_) }
+        ]
     ));
     let wire = net.nodes[1].wire;
-    assert!(net.nodes[1].engine.is_waiting_for_quiet());
-    net.at(1, |e, w| e.on_quiet(w, wire));
-    assert!(!net.nodes[1].engine.is_waiting_for_quiet());
-    let error = OpError::Peer(peer, Fault::Gone);
-    assert_eq!(net.outs(1), [Out::RecvDone { user: 3, result: Err(error) }]);
+    assert!(net.nodes[1].engine.is_draining());
+    net.at(1, |e, w| e.on_wire_drained(w, wire));
+    assert!(!net.nodes[1].engine.is_draining());
+    let error = OpError::Peer(peer, PeerError::Gone);
+    assert_eq!(net.outs(1), [EngineEvent::RecvDone { user: 3, result: Err(error) }]);
     assert_eq!(net.nodes[1].engine.held_bytes(), 0);
 }
 
@@ -494,23 +523,23 @@ fn granted_last_words_of_a_peer_that_is_gone() {
         let bytes = letter(1, 20_000);
         let mut room = vec![0; 20_000];
         net.recv(1, &mut room, exact(1), 1);
-        net.send(0, peer, &bytes, Some(1), Row::LongCts);
+        net.send(0, peer, &bytes, Some(1), Protocol::LongCts);
         net.nodes[1].jammed = !granted;
         for _ in 0..2 {
             net.deliver_one();
         }
         while net.resume(0) > 0 {}
-        net.at(1, |e, w| e.on_peer_dead(w, back, Fault::Gone));
-        let failed = Out::PeerFailed { peer: back, fault: Fault::Gone };
+        net.at(1, |e, w| e.on_keepalive_error(w, back, PeerError::Gone));
+        let failed = EngineEvent::PeerFailed { peer: back, fault: PeerError::Gone };
         if granted {
             assert_eq!(net.outs(1), [failed]);
             net.settle();
             let status = ok(&mut net, 1, 0, 20_000, 1);
-            assert_eq!(net.outs(1), [Out::RecvDone { user: 1, result: Ok(status) }]);
+            assert_eq!(net.outs(1), [EngineEvent::RecvDone { user: 1, result: Ok(status) }]);
             assert!(room == bytes);
         } else {
-            let error = OpError::Peer(back, Fault::Gone);
-            assert_eq!(net.outs(1), [Out::RecvDone { user: 1, result: Err(error) }, failed]);
+            let error = OpError::Peer(back, PeerError::Gone);
+            assert_eq!(net.outs(1), [EngineEvent::RecvDone { user: 1, result: Err(error) }, failed]);
         }
     }
 }
@@ -520,18 +549,24 @@ fn probes_see_and_take() {
     let (mut net, peer) = met();
     let letters = [10, 3000, 9000].map(|len| letter(len as u64, len));
     for (tag, bytes) in [1, 1, 2].into_iter().zip(&letters) {
-        net.send(0, peer, bytes, Some(tag), if bytes.len() > 5000 { Row::LongCts } else { Row::Eager });
+        net.send(
+            0,
+            peer,
+            bytes,
+            Some(tag),
+            if bytes.len() > 5000 { Protocol::LongCts } else { Protocol::Eager },
+        );
     }
     net.settle();
     let engine = &mut net.nodes[1].engine;
-    assert!(engine.probe(exact(3), None, Take::Yes).is_none());
-    assert!(engine.probe(RecvKind::Untagged, None, Take::No).is_none());
-    assert_eq!(engine.probe(exact(1), None, Take::No).unwrap().len, 10);
-    let first = engine.probe(exact(1), None, Take::Yes).unwrap();
-    let second = engine.probe(exact(1), None, Take::Yes).unwrap();
-    let third = engine.probe(ANY, None, Take::Yes).unwrap();
+    assert!(engine.probe(exact(3), None, ProbeRemove::Yes).is_none());
+    assert!(engine.probe(RecvKind::Untagged, None, ProbeRemove::No).is_none());
+    assert_eq!(engine.probe(exact(1), None, ProbeRemove::No).unwrap().len, 10);
+    let first = engine.probe(exact(1), None, ProbeRemove::Yes).unwrap();
+    let second = engine.probe(exact(1), None, ProbeRemove::Yes).unwrap();
+    let third = engine.probe(ANY, None, ProbeRemove::Yes).unwrap();
     assert_eq!((first.len, second.len, third.len, third.tag), (10, 3000, 9000, 2));
-    assert!(engine.probe(ANY, None, Take::No).is_none());
+    assert!(engine.probe(ANY, None, ProbeRemove::No).is_none());
     let mut rooms = [vec![0; 10], vec![0; 3000], vec![0; 9000]];
     for (n, found) in [second, third, first].into_iter().enumerate() {
         let room = &mut rooms[[1, 2, 0][n]];
@@ -557,9 +592,9 @@ fn a_failed_peer_ends_its_operations_and_no_others() {
     let (mut a, mut b, mut c) = (vec![0; 40_000], vec![0; 8], vec![0; 8]);
     // Under way in both directions, posted for that peer alone, unexpected whole and in part.
     net.recv(1, &mut a, exact(1), 1);
-    net.send(0, back, &bytes, Some(1), Row::LongCts);
-    net.send(0, back, b"whole", Some(2), Row::Eager);
-    net.send(0, back, &bytes, Some(3), Row::LongCts);
+    net.send(0, back, &bytes, Some(1), Protocol::LongCts);
+    net.send(0, back, b"whole", Some(2), Protocol::Eager);
+    net.send(0, back, &bytes, Some(3), Protocol::LongCts);
     (0..3).for_each(|_| {
         net.deliver_one();
     });
@@ -567,39 +602,39 @@ fn a_failed_peer_ends_its_operations_and_no_others() {
     let only = RecvArgs { buf: lend_mut(&mut b), kind: exact(4), from: Some(gone), user: 2 };
     net.at(1, |e, w| e.recv(w, only));
     net.recv(1, &mut c, exact(5), 3);
-    net.send(1, gone, &bytes, Some(1), Row::LongCts);
-    net.send(1, stays, &bytes, Some(1), Row::LongCts);
-    net.at(1, |e, w| e.on_peer_fault(w, gone, Fault::Gone));
+    net.send(1, gone, &bytes, Some(1), Protocol::LongCts);
+    net.send(1, stays, &bytes, Some(1), Protocol::LongCts);
+    net.at(1, |e, w| e.on_peer_error(w, gone, PeerError::Gone));
     let mut outs = net.outs(1);
-    assert_eq!(outs.pop(), Some(Out::PeerFailed { peer: gone, fault: Fault::Gone }));
-    let error = OpError::Peer(gone, Fault::Gone);
+    assert_eq!(outs.pop(), Some(EngineEvent::PeerFailed { peer: gone, fault: PeerError::Gone }));
+    let error = OpError::Peer(gone, PeerError::Gone);
     assert_eq!(
         outs,
         [
-            Out::SendDone { user: 1, result: Err(error) },
-            Out::RecvDone { user: 1, result: Err(error) },
-            Out::RecvDone { user: 2, result: Err(error) },
+            EngineEvent::SendDone { user: 1, result: Err(error) },
+            EngineEvent::RecvDone { user: 1, result: Err(error) },
+            EngineEvent::RecvDone { user: 2, result: Err(error) },
         ]
     );
-    assert_eq!(net.send(1, gone, b"x", Some(1), Row::Eager), Started::Failed(error));
-    assert!(net.nodes[1].engine.probe(exact(3), None, Take::No).is_none(), "will never be whole");
+    assert_eq!(net.send(1, gone, b"x", Some(1), Protocol::Eager), Started::Failed(error));
+    assert!(net.nodes[1].engine.probe(exact(3), None, ProbeRemove::No).is_none(), "will never be whole");
     assert!(matches!(net.recv(1, &mut b, exact(2), 9), Started::Done(_)));
-    net.at(1, |e, w| e.on_peer_fault(w, gone, Fault::Gone));
+    net.at(1, |e, w| e.on_peer_error(w, gone, PeerError::Gone));
     assert!(net.outs(1).is_empty(), "once");
     net.settle();
     assert_eq!(net.nodes[1].engine.held_bytes(), 0);
-    assert_eq!(net.nodes[1].engine.peer_info(gone).unwrap().fault, Some(Fault::Gone));
+    assert_eq!(net.nodes[1].engine.peer_info(gone).unwrap().fault, Some(PeerError::Gone));
 }
 
 #[test]
 fn a_removed_peers_name_is_free_once_its_messages_are_gone() {
     let (mut net, peer) = met();
-    net.send(0, peer, b"bye", Some(1), Row::Eager);
+    net.send(0, peer, b"bye", Some(1), Protocol::Eager);
     net.settle();
     let old = net.peer(1, 0);
     net.at(1, |e, w| e.remove_peer(w, old));
     assert!(net.nodes[1].engine.peer_info(old).is_none());
-    assert_eq!(net.send(1, old, b"x", Some(1), Row::Eager), Started::Failed(OpError::Unknown));
+    assert_eq!(net.send(1, old, b"x", Some(1), Protocol::Eager), Started::Failed(OpError::Unknown));
     let new = net.peer(1, 1);
     assert_ne!(new, old);
     let mut room = [0; 3];
@@ -618,15 +653,15 @@ fn late_packets_of_a_failed_peer_leave_nothing_behind() {
     for (n, room) in rooms.iter_mut().enumerate() {
         net.recv(1, room, exact(n as u64), n as u64);
     }
-    net.send(0, peer, &bytes, Some(0), Row::LongCts);
-    net.send(0, peer, &bytes[..100], Some(1), Row::Eager);
-    net.send(0, peer, &bytes, Some(2), Row::Medium);
-    net.at(1, |e, w| e.on_peer_fault(w, back, Fault::Gone));
+    net.send(0, peer, &bytes, Some(0), Protocol::LongCts);
+    net.send(0, peer, &bytes[..100], Some(1), Protocol::Eager);
+    net.send(0, peer, &bytes, Some(2), Protocol::Medium);
+    net.at(1, |e, w| e.on_peer_error(w, back, PeerError::Gone));
     net.settle();
     let status = ok(&mut net, 1, 0, 100, 1);
-    let failed = Out::PeerFailed { peer: back, fault: Fault::Gone };
-    assert_eq!(net.outs(1), [failed, Out::RecvDone { user: 1, result: Ok(status) }]);
-    assert!(net.nodes[1].engine.idle(None) && net.nodes[1].engine.held_bytes() == 0);
+    let failed = EngineEvent::PeerFailed { peer: back, fault: PeerError::Gone };
+    assert_eq!(net.outs(1), [failed, EngineEvent::RecvDone { user: 1, result: Ok(status) }]);
+    assert!(net.nodes[1].engine.is_flushed(None) && net.nodes[1].engine.held_bytes() == 0);
     assert!(net.nodes[1].engine.stats().rare.peer_failed > 1);
 }
 
@@ -636,8 +671,8 @@ fn what_a_peer_cannot_take_is_refused() {
     let shake = |features: u64| {
         let (mut net, peer) = pair();
         net.manner.mtu = 256;
-        net.send(0, peer, b"first", Some(1), Row::Eager);
-        let Started::Pending(_) = net.send(0, peer, b"sync", Some(1), Row::DcEager) else { panic!() };
+        net.send(0, peer, b"first", Some(1), Protocol::Eager);
+        let Started::Pending(_) = net.send(0, peer, b"sync", Some(1), Protocol::DcEager) else { panic!() };
         net.flights.clear();
         let mut bytes = vec![0; 64];
         let hdr = wire::Handshake::new(wire::Features::from_bits_retain(features), 1001, 0xefa0);
@@ -648,16 +683,16 @@ fn what_a_peer_cannot_take_is_refused() {
     };
     let (mut net, _) = shake(0);
     let error = OpError::Unsupported;
-    assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Err(error) }]);
+    assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Err(error) }]);
     // In zero-copy receive mode, without a queue pair for it.
     let (mut net, peer) = shake(0xda);
-    assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Err(error) }]);
-    assert_eq!(net.send(0, peer, b"x", None, Row::Eager), Started::Failed(error));
-    assert_eq!(net.send(0, peer, b"x", Some(1), Row::Eager), Started::Failed(error));
+    assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Err(error) }]);
+    assert_eq!(net.send(0, peer, b"x", None, Protocol::Eager), Started::Failed(error));
+    assert_eq!(net.send(0, peer, b"x", Some(1), Protocol::Eager), Started::Failed(error));
     // [M3.4] Constant header length: the raw address for ever, no connid.
     let (mut net, peer) = shake(0x1e);
     net.flights.clear();
-    net.send(0, peer, b"x", Some(1), Row::Eager);
+    net.send(0, peer, b"x", Some(1), Protocol::Eager);
     let Ok(Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
     assert!(rtm.opts.raw_addr == Some(address(0)) && rtm.opts.connid.is_none());
 }
@@ -666,14 +701,14 @@ fn what_a_peer_cannot_take_is_refused() {
 // [M3.11]
 #[test]
 fn constant_header_length_is_asked_for_and_given() {
-    let constant = EngineConfig { ask_for: ReqLen::Constant, ..EngineConfig::default() };
+    let constant = EngineConfig { req_len: ReqLen::Constant, ..EngineConfig::default() };
     let mut net = Net::with(2, 1, Manner::CALM, constant);
     let peer = net.peer(0, 1);
     let mut room = [0; 300];
     let mut lens = Vec::new();
     for tag in 0..4 {
         net.recv(1, &mut room, exact(tag), 0);
-        net.send(0, peer, b"hello", Some(tag), Row::Eager);
+        net.send(0, peer, b"hello", Some(tag), Protocol::Eager);
         let request = &net.flights[0].bytes;
         lens.push(request.len());
         let Ok(Packet::Rtm(rtm)) = wire::parse(request) else { panic!() };

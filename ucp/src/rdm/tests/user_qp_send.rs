@@ -1,7 +1,7 @@
 //! Messages to a peer in zero-copy receive mode: what goes out and where to, what is refused, what comes back.
 
 use crate::rdm::io::PeerId;
-use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
 use crate::wire::{self, Features, Handshake, PktType, UserRecvQp};
@@ -30,7 +30,7 @@ fn met() -> (Net, PeerId) {
 }
 
 fn args(bytes: &[u8], cq_data: Option<u64>) -> SendArgs {
-    SendArgs { buf: lend(bytes), tag: None, sync: Sync::No, cq_data, row: Row::Eager, user: 7 }
+    SendArgs { buf: lend(bytes), tag: None, sync: Sync::No, cq_data, protocol: Protocol::Eager, user: 7 }
 }
 
 fn sent(net: &mut Net) -> Vec<(UserRecvQp, Vec<u8>, Option<u32>)> {
@@ -50,9 +50,9 @@ fn untagged_messages_go_as_they_are_to_the_queue_pair_that_the_peer_named() {
         [(QP, b"bytes".to_vec(), None), (QP, Vec::new(), Some(0xffff_ffff)), (QP, long.clone(), Some(0))];
     assert_eq!(sent(&mut net), expected);
     let engine = &net.nodes[0].engine;
-    let traffic = engine.stats().sent(Row::Headerless);
+    let traffic = engine.stats().sent(Protocol::UserQp);
     assert_eq!((traffic.msgs, traffic.bytes), (3, 5 + long.len() as u64));
-    assert!(engine.idle(None) && engine.stats().tx_pkts[usize::from(PktType::EAGER_MSGRTM.0)] == 0);
+    assert!(engine.is_flushed(None) && engine.stats().tx_pkts[usize::from(PktType::EAGER_MSGRTM.0)] == 0);
 }
 
 /// They take no message id: what does, begins with 0.
@@ -80,16 +80,16 @@ fn what_such_a_peer_cannot_take_is_refused_at_once() {
     let refused = Started::Failed(OpError::Unsupported);
     assert_eq!(net.send_args(0, peer, SendArgs { tag: Some(3), ..base }), refused);
     assert_eq!(net.send_args(0, peer, SendArgs { sync: Sync::Yes, ..base }), refused);
-    assert_eq!(net.send_args(0, peer, SendArgs { row: Row::DcEager, ..base }), refused);
+    assert_eq!(net.send_args(0, peer, SendArgs { protocol: Protocol::DcEager, ..base }), refused);
     assert_eq!(net.send_args(0, peer, args(&bytes[..8], Some(1 << 32))), refused);
     let long = Started::Failed(OpError::TooLong { len: max + 1, max });
-    for row in [Row::Eager, Row::Medium, Row::LongCts, Row::LongRead] {
-        assert_eq!(net.send_args(0, peer, SendArgs { row, ..args(&bytes, None) }), long, "{row:?}");
+    for protocol in [Protocol::Eager, Protocol::Medium, Protocol::LongCts, Protocol::LongRead] {
+        assert_eq!(net.send_args(0, peer, SendArgs { protocol, ..args(&bytes, None) }), long, "{protocol:?}");
     }
     assert!(!net.at(0, |e, w| e.send_short(w, peer, (crate::wire::MsgClass::Message, 1), lend(&bytes[..8]))));
     assert_eq!(sent(&mut net), []);
     let engine = &net.nodes[0].engine;
-    assert!(engine.idle(None) && engine.peer_info(peer).unwrap().fault.is_none());
+    assert!(engine.is_flushed(None) && engine.peer_info(peer).unwrap().fault.is_none());
 }
 
 /// Without room they wait, in their order; so does a wait for the HANDSHAKE, if that is asked for.
@@ -112,11 +112,11 @@ fn they_wait_for_room_and_for_the_handshake() {
     net.flights.clear();
     let bytes: Vec<_> = sent(&mut net).into_iter().map(|(_, bytes, imm)| (bytes, imm)).collect();
     assert_eq!(bytes, [(b"first".to_vec(), None), (b"second".to_vec(), Some(9))]);
-    assert_eq!(net.outs(0), [Out::SendDone { user: 7, result: Ok(()) }; 2]);
+    assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 7, result: Ok(()) }; 2]);
     // A peer of another kind gets packets, and those that ask for no tag need not have met it.
     let mut net = Net::with(2, 1, Manner::CALM, cfg);
     let peer = net.peer(0, 1);
-    assert_eq!(net.send(0, peer, b"tagged", Some(1), Row::Eager), Started::Done(()));
+    assert_eq!(net.send(0, peer, b"tagged", Some(1), Protocol::Eager), Started::Done(()));
     assert!(matches!(net.send_args(0, peer, args(b"untagged", None)), Started::Pending(_)));
     let mut room = [0; 8];
     net.recv(1, &mut room, RecvKind::Untagged, 0);
@@ -133,14 +133,14 @@ fn what_comes_back_goes_again_as_it_was() {
     assert_eq!(net.send_args(0, peer, args(b"back", Some(5))), Started::Done(()));
     let (qp, bytes, imm) = sent(&mut net).remove(0);
     let now = net.now;
-    net.at(0, |e, _| e.on_unsent_headerless(now, peer, &bytes, imm));
-    assert!(!net.nodes[0].engine.idle(Some(peer)) && net.nodes[0].engine.is_held_off(Some(peer)));
+    net.at(0, |e, _| e.on_rnr_user_qp(now, peer, &bytes, imm));
+    assert!(!net.nodes[0].engine.is_flushed(Some(peer)) && net.nodes[0].engine.is_backed_off(Some(peer)));
     assert!(matches!(net.send_args(0, peer, args(b"behind", None)), Started::Pending(_)));
     while net.resume(0) > 0 {}
     let again = sent(&mut net);
     assert_eq!(again, [(qp, bytes, imm), (QP, b"behind".to_vec(), None)]);
     assert_eq!(net.nodes[0].engine.stats().rare.sent_again, 1);
-    assert!(net.nodes[0].engine.idle(None) && net.nodes[0].engine.held_bytes() == 0);
+    assert!(net.nodes[0].engine.is_flushed(None) && net.nodes[0].engine.held_bytes() == 0);
 }
 
 /// A message between its packets when the peer turns out to be one that takes none is an error, and not half a message.
@@ -150,14 +150,14 @@ fn a_message_that_has_begun_in_packets_ends_with_an_error() {
     let mut net = Net::new(2, 1, Manner { full: 2, ..Manner::CALM });
     let peer = net.peer(0, 1);
     let bytes = letter(1, 20_000);
-    let args = SendArgs { row: Row::Medium, ..args(&bytes, None) };
+    let args = SendArgs { protocol: Protocol::Medium, ..args(&bytes, None) };
     assert!(matches!(net.send_args(0, peer, args), Started::Pending(_)));
     assert!(!net.flights.is_empty());
     net.manner.full = 0;
     net.flights.clear();
     shake(&mut net, Some(QP), WORD);
     while net.resume(0) > 0 {}
-    assert_eq!(net.outs(0), [Out::SendDone { user: 7, result: Err(OpError::Unsupported) }]);
+    assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 7, result: Err(OpError::Unsupported) }]);
     assert_eq!(net.nodes[0].engine.peer_info(peer).unwrap().outstanding, 0);
 }
 
@@ -169,7 +169,7 @@ fn what_was_announced_before_the_handshake_ends_with_it() {
     let peer = net.peer(0, 1);
     let long = letter(1, 50_000);
     for tag in [None, Some(3)] {
-        let announced = net.send(0, peer, &long, tag, Row::LongCts);
+        let announced = net.send(0, peer, &long, tag, Protocol::LongCts);
         assert!(matches!(announced, Started::Pending(_)), "{announced:?}");
     }
     assert_eq!(net.flights.len(), 2, "both are announced");
@@ -178,8 +178,8 @@ fn what_was_announced_before_the_handshake_ends_with_it() {
     let ends = net.outs(0);
     assert_eq!(ends.len(), 2);
     assert!(
-        ends.iter().all(|end| matches!(end, Out::SendDone { result, .. } if *result == Err(refused))),
+        ends.iter().all(|end| matches!(end, EngineEvent::SendDone { result, .. } if *result == Err(refused))),
         "{ends:?}"
     );
-    assert!(net.nodes[0].engine.idle(Some(peer)));
+    assert!(net.nodes[0].engine.is_flushed(Some(peer)));
 }

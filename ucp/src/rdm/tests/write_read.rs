@@ -2,13 +2,13 @@
 //! done, memory taken back and peers lost in the middle, and requests that ask for what they may not have.
 
 use super::rma::{put_args, share};
-use crate::rdm::io::{Fault, NoReg, PeerId};
+use crate::rdm::io::{PeerError, PeerId, RegError};
 use crate::rdm::op::Gather;
 use crate::rdm::protocol::Sync;
-use crate::rdm::rma::args::{Behind, PutArgs, RmaRow};
+use crate::rdm::rma::args::{FenceScope, PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::Access;
 use crate::rdm::testing::*;
-use crate::rdm::trace::Reason;
+use crate::rdm::trace::DropReason;
 use crate::rdm::types::*;
 use crate::wire::rtw::{LongRead, RtwBody};
 use crate::wire::{self, EfaStatus, Features, Iovs, Opts, Packet, PktType, RmaIov};
@@ -24,14 +24,14 @@ fn met(most: u64, manner: Manner) -> (Net, PeerId) {
 }
 
 fn read_args(bytes: &[u8], remote: Iovs) -> PutArgs {
-    PutArgs { row: RmaRow::LongReadWrite, ..put_args(bytes, remote) }
+    PutArgs { protocol: RmaProtocol::LongReadWrite, ..put_args(bytes, remote) }
 }
 
 fn count(net: &Net, node: usize, ty: PktType) -> u64 {
     net.nodes[node].engine.stats().tx_pkts[usize::from(ty.0)]
 }
 
-const DONE: [Out; 1] = [Out::OneDone { user: 1, result: Ok(()) }];
+const DONE: [EngineEvent; 1] = [EngineEvent::RmaDone { user: 1, result: Ok(()) }];
 
 // [M7.1] [M8.8] [M8.10]
 #[test]
@@ -52,15 +52,15 @@ fn a_request_reads_and_an_eor() {
         while net.fetch_one() {}
         assert_eq!((net.flights.len(), net.regs()), (1, 1), "its own is released before it ends");
         let from = net.peer(1, 0);
-        assert_eq!(net.outs(1), [Out::RemoteWrite { from, len: LEN as u64, cq_data: 77 }]);
+        assert_eq!(net.outs(1), [EngineEvent::RemoteWrite { from, len: LEN as u64, cq_data: 77 }]);
         assert!(net.outs(0).is_empty(), "the writer's is still lent");
         net.settle();
         assert_eq!((net.outs(0).as_slice(), net.regs()), (&DONE[..], 0));
         assert!(target.bytes[..8] == [0; 8] && target.bytes[8..] == bytes);
         let (asked, served) = (net.nodes[0].engine.stats(), net.nodes[1].engine.stats());
-        assert_eq!(asked.asked(RmaRow::LongReadWrite).bytes, LEN as u64);
-        assert_eq!(served.served(RmaRow::LongReadWrite).msgs, 1);
-        assert!(net.nodes.iter().all(|node| node.engine.idle(None) && node.engine.quiet()));
+        assert_eq!(asked.asked(RmaProtocol::LongReadWrite).bytes, LEN as u64);
+        assert_eq!(served.served(RmaProtocol::LongReadWrite).msgs, 1);
+        assert!(net.nodes.iter().all(|node| node.engine.is_flushed(None) && node.engine.quiet()));
     }
 }
 
@@ -71,7 +71,7 @@ fn an_eor_acknowledges() {
     let (bytes, target) = (letter(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
     net.nodes[0].engine.set_features(peer, Features::RDMA_READ);
     net.put(0, peer, PutArgs { sync: Sync::Yes, ..read_args(&bytes, target.iov(0, LEN)) });
-    net.at(0, |e, w| e.acknowledge(w, None));
+    net.at(0, |e, w| e.request_acks(w, None));
     net.settle();
     assert_eq!((net.outs(0).as_slice(), count(&net, 1, PktType::RECEIPT)), (&DONE[..], 0));
     assert_eq!(target.bytes, bytes);
@@ -136,9 +136,9 @@ fn pieces_at_both_ends() {
 #[test]
 fn what_cannot_be_read_is_sent_from_the_first_byte() {
     let disturb: [fn(&mut Net); 4] = [
-        |net| net.nodes[1].device.no_reg = Some(NoReg::Full),
-        |net| net.nodes[1].device.no_reg = Some(NoReg::Refused),
-        |net| net.nodes[1].device.fault = Some(Fault::Device(EfaStatus::RemoteBadAddress)),
+        |net| net.nodes[1].device.no_reg = Some(RegError::Full),
+        |net| net.nodes[1].device.no_reg = Some(RegError::Refused),
+        |net| net.nodes[1].device.fault = Some(PeerError::Device(EfaStatus::RemoteBadAddress)),
         |net| {
             let wire = net.nodes[1].wire;
             net.nodes[1].engine.set_rdma(wire, Default::default());
@@ -155,7 +155,7 @@ fn what_cannot_be_read_is_sent_from_the_first_byte() {
             let args = PutArgs { sync, cq_data: Some(5), ..read_args(&bytes, target.iov(0, LEN)) };
             net.put(0, peer, args);
             // What is behind a fence stays behind.
-            net.at(0, |e, w| e.fence(w, peer, Behind::Packets));
+            net.at(0, |e, w| e.fence(w, peer, FenceScope::Packets));
             net.put(0, peer, put_args(&[9; 4], target.iov(0, 4)));
             net.settle();
             let long = match (sync, ordered) {
@@ -166,8 +166,8 @@ fn what_cannot_be_read_is_sent_from_the_first_byte() {
             assert_eq!((net.outs(0).len(), net.regs(), count(&net, 1, PktType::EOR)), (2, 0, 0));
             assert_eq!(net.outs(1).len(), 1, "its data, once");
             assert!(target.bytes[..4] == [9; 4] && target.bytes[4..] == bytes[4..]);
-            assert_eq!(net.nodes[0].engine.stats().asked(RmaRow::LongCtsWrite).msgs, 1);
-            assert!(net.nodes.iter().all(|node| node.engine.idle(None) && node.engine.quiet()));
+            assert_eq!(net.nodes[0].engine.stats().asked(RmaProtocol::LongCtsWrite).msgs, 1);
+            assert!(net.nodes.iter().all(|node| node.engine.is_flushed(None) && node.engine.quiet()));
         }
     }
 }
@@ -179,29 +179,29 @@ fn a_peer_that_cannot_be_asked_again() {
     let (mut net, peer) = met(1 << 30, Manner::CALM);
     let back = net.peer(1, 0);
     net.nodes[1].engine.set_features(back, Features::RDMA_READ);
-    net.nodes[1].device.no_reg = Some(NoReg::Full);
+    net.nodes[1].device.no_reg = Some(RegError::Full);
     let (bytes, target) = (letter(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
     net.put(0, peer, read_args(&bytes, target.iov(0, LEN)));
     net.settle();
     assert!(net.outs(0).is_empty() && net.nodes[1].engine.quiet());
-    net.at(0, |e, w| e.on_peer_fault(w, peer, Fault::Gone));
+    net.at(0, |e, w| e.on_peer_error(w, peer, PeerError::Gone));
     net.resume(0);
     assert_eq!(net.regs(), 0);
     // The writer wants to know of the arrival, which a target without RECEIPT cannot tell after a READ_NACK.
     let (mut net, peer) = met(1 << 30, Manner::CALM);
     net.nodes[0].engine.set_features(peer, Features::RDMA_READ);
-    net.nodes[1].device.no_reg = Some(NoReg::Full);
+    net.nodes[1].device.no_reg = Some(RegError::Full);
     let target = share(&mut net, 1, LEN, Access::WRITE);
     net.put(0, peer, PutArgs { sync: Sync::Yes, ..read_args(&bytes, target.iov(0, LEN)) });
     net.settle();
-    assert_eq!(net.outs(0), [Out::OneDone { user: 1, result: Err(OpError::Unsupported) }]);
+    assert_eq!(net.outs(0), [EngineEvent::RmaDone { user: 1, result: Err(OpError::Unsupported) }]);
 }
 
 // [M7.8]
 #[test]
 fn a_writer_that_cannot_register_sends() {
     let (mut net, peer) = met(1 << 30, Manner::CALM);
-    net.nodes[0].device.no_reg = Some(NoReg::Full);
+    net.nodes[0].device.no_reg = Some(RegError::Full);
     let (bytes, target) = (letter(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
     net.put(0, peer, read_args(&bytes, target.iov(0, LEN)));
     assert_eq!(net.flow()[0], "0 DC_LONGCTS_RTW");
@@ -217,21 +217,22 @@ fn a_peer_lost_at_any_step_leaves_nothing() {
             for steps in 0..14 {
                 let (mut net, peer) = met(9000, Manner::CALM);
                 let back = net.peer(1, 0);
-                net.nodes[1].device.no_reg = refuse.then_some(NoReg::Full);
+                net.nodes[1].device.no_reg = refuse.then_some(RegError::Full);
                 let (bytes, target) = (letter(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
                 net.put(0, peer, read_args(&bytes, target.iov(0, LEN)));
                 for step in 0..steps {
                     let _ = if step % 3 == 2 { net.fetch_one() } else { net.deliver_one() };
                 }
                 let lost = if loser == 0 { peer } else { back };
-                net.at(loser, |e, w| e.on_peer_fault(w, lost, Fault::Gone));
+                net.at(loser, |e, w| e.on_peer_error(w, lost, PeerError::Gone));
                 net.resume(loser);
                 net.at(loser, |e, w| e.remove_peer(w, lost));
                 while net.fetch_one() {}
                 net.resume(loser);
                 assert_eq!(net.nodes[loser].device.live(), 0, "loser {loser} after {steps}");
-                assert!(net.nodes[loser].engine.quiet() && net.nodes[loser].engine.idle(None));
-                let ends = net.outs(0).iter().filter(|out| matches!(out, Out::OneDone { .. })).count();
+                assert!(net.nodes[loser].engine.quiet() && net.nodes[loser].engine.is_flushed(None));
+                let ends =
+                    net.outs(0).iter().filter(|out| matches!(out, EngineEvent::RmaDone { .. })).count();
                 assert!(ends <= 1 && (loser == 1 || ends == 1));
             }
         }
@@ -250,7 +251,7 @@ fn memory_taken_back_is_not_read_to() {
         net.fetch_one();
         assert_eq!((net.fetches.len(), net.nodes[1].device.live()), (4, 1));
         if lost {
-            net.at(1, |e, w| e.on_peer_fault(w, back, Fault::Gone));
+            net.at(1, |e, w| e.on_peer_error(w, back, PeerError::Gone));
         }
         net.nodes[1].device.revoke = true;
         assert!(net.at(1, |e, w| e.remove_memory(w, target.key)));
@@ -259,7 +260,7 @@ fn memory_taken_back_is_not_read_to() {
         net.settle();
         assert!(target.bytes == before && net.nodes[1].engine.quiet());
         // Its writer is told, if there is anybody to tell.
-        let told = [Out::OneDone { user: 1, result: Err(OpError::Access(PeerId(0))) }];
+        let told = [EngineEvent::RmaDone { user: 1, result: Err(OpError::Access(PeerId(0))) }];
         assert_eq!(net.outs(0), if lost { &[][..] } else { &told[..] });
     }
 }
@@ -284,14 +285,14 @@ fn requests_and_ends_that_are_made_up() {
     claim(&mut net, target.iov(1, 100), far(100));
     claim(&mut net, read_only.iov(0, 100), far(100));
     let stats = net.nodes[1].engine.stats();
-    assert_eq!((stats.dropped(Reason::BadSegment), stats.dropped(Reason::BadAccess)), (1, 2));
+    assert_eq!((stats.dropped(DropReason::BadSegment), stats.dropped(DropReason::BadAccess)), (1, 2));
     assert!(net.fetches.is_empty() && net.regs() == 0);
     // A key that nobody has is refused by the device; nobody has announced such a write.
     claim(&mut net, target.iov(0, 100), RmaIov { addr: u64::MAX - 8, len: 100, key: u64::MAX });
     net.settle();
     assert_eq!((count(&net, 1, PktType::READ_NACK), net.regs()), (1, 0));
     // It knows of no such writes: three refusals and the READ_NACK.
-    assert_eq!(net.nodes[0].engine.stats().dropped(Reason::BadId), 4);
+    assert_eq!(net.nodes[0].engine.stats().dropped(DropReason::BadId), 4);
     assert!(target.bytes.iter().all(|&byte| byte == 0));
     // Nothing to read is read at once.
     claim(&mut net, Iovs::one(RmaIov { addr: 0, len: 0, key: 0 }), far(0));

@@ -8,7 +8,7 @@ fn device(put: Line, get: Line) -> RmaWire {
     RmaWire {
         mtu: MTU,
         rdma: Rdma { read: 1 << 30, write: 1 << 30, write_imm: true },
-        order: Order::None,
+        order: PacketOrder::None,
         emulation: Emulation::Allowed,
         costs,
         kernel: None,
@@ -27,10 +27,11 @@ fn short_puts_go_by_packets_where_the_device_is_slow_to_begin() {
     let (wire, auto) = (by_kernel(), Thresholds::default());
     let tables = RmaTables::new(&wire, &auto);
     for sync in [Sync::No, Sync::Yes] {
-        assert_eq!(tables.put(ALSO, sync, 8), RmaRow::EagerWrite);
-        assert_eq!(tables.put(ALSO, sync, 1 << 20), RmaRow::DirectWrite);
-        let border = (1..1 << 20).find(|len| tables.put(ALSO, sync, *len) == RmaRow::DirectWrite).unwrap();
-        assert!((1..border).all(|len| tables.put(ALSO, sync, len) == RmaRow::EagerWrite), "{border}");
+        assert_eq!(tables.put(ALSO, sync, 8), RmaProtocol::EagerWrite);
+        assert_eq!(tables.put(ALSO, sync, 1 << 20), RmaProtocol::DirectWrite);
+        let border =
+            (1..1 << 20).find(|len| tables.put(ALSO, sync, *len) == RmaProtocol::DirectWrite).unwrap();
+        assert!((1..border).all(|len| tables.put(ALSO, sync, len) == RmaProtocol::EagerWrite), "{border}");
         // The border is where packets stop being faster by a quarter.
         let key = |len| explain_rma(&rma_key(&wire, RmaOp::Put, sync), &tables, len);
         let at = |len| key(len).into_iter().filter_map(|c| Some((c.way.name(), c.ns?))).collect::<Vec<_>>();
@@ -38,17 +39,23 @@ fn short_puts_go_by_packets_where_the_device_is_slow_to_begin() {
         let ratio = cost(border, "direct_write") / cost(border, "longcts_write");
         assert!((1.32..=1.34).contains(&ratio), "{ratio} at {border}");
     }
-    assert_eq!((tables.get(ALSO, 8), tables.get(ALSO, 1 << 20)), (RmaRow::ShortRead, RmaRow::DirectRead));
+    assert_eq!(
+        (tables.get(ALSO, 8), tables.get(ALSO, 1 << 20)),
+        (RmaProtocol::ShortRead, RmaProtocol::DirectRead)
+    );
     // Memory that the device has mapped, a device that asks nobody, a peer that has said nothing.
-    assert_eq!(tables.put(ByDevice::Also(Place::Own), Sync::No, 8), RmaRow::DirectWrite);
-    assert_eq!(tables.put(ByDevice::Only, Sync::No, 8), RmaRow::DirectWrite);
+    assert_eq!(tables.put(ByDevice::Also(Place::Own), Sync::No, 8), RmaProtocol::DirectWrite);
+    assert_eq!(tables.put(ByDevice::Only, Sync::No, 8), RmaProtocol::DirectWrite);
     let quick = RmaTables::new(&device(Line::new(60.0, 0.02), Line::new(60.0, 0.02)), &auto);
-    assert_eq!((quick.put(ALSO, Sync::No, 8), quick.get(ALSO, 8)), (RmaRow::DirectWrite, RmaRow::DirectRead));
+    assert_eq!(
+        (quick.put(ALSO, Sync::No, 8), quick.get(ALSO, 8)),
+        (RmaProtocol::DirectWrite, RmaProtocol::DirectRead)
+    );
     // Strict mode asks no processor.
     let strict = RmaTables::new(&RmaWire { emulation: Emulation::Refused, ..wire }, &auto);
     assert_eq!(
         (strict.put(ALSO, Sync::Yes, 8), strict.get(ALSO, 8)),
-        (RmaRow::DirectWrite, RmaRow::DirectRead)
+        (RmaProtocol::DirectWrite, RmaProtocol::DirectRead)
     );
 }
 
@@ -59,11 +66,11 @@ fn registration_counts() {
     let mut wire = device(Line::new(300.0, 0.02), Line::new(300.0, 0.02));
     wire.costs.register = Line::new(20_000.0, 0.0);
     let tables = RmaTables::new(&wire, &Thresholds::default());
-    assert_eq!(tables.put(ALSO, Sync::No, 8), RmaRow::EagerWrite);
+    assert_eq!(tables.put(ALSO, Sync::No, 8), RmaProtocol::EagerWrite);
     wire.costs.overhead = 500.0;
     let tables = RmaTables::new(&wire, &Thresholds::default());
-    assert_eq!(tables.put(ALSO, Sync::No, 8), RmaRow::DirectWrite);
-    assert_eq!(tables.put(ALSO, Sync::Yes, 8), RmaRow::EagerWrite);
+    assert_eq!(tables.put(ALSO, Sync::No, 8), RmaProtocol::DirectWrite);
+    assert_eq!(tables.put(ALSO, Sync::Yes, 8), RmaProtocol::EagerWrite);
 }
 
 #[test]
@@ -71,20 +78,23 @@ fn settings_move_the_borders_of_the_device() {
     let wire = by_kernel();
     let limits = Thresholds { min_rdma_put: Some(0), min_rdma_get: Some(5000), ..Thresholds::default() };
     let tables = RmaTables::new(&wire, &limits);
-    assert_eq!(tables.put(ALSO, Sync::Yes, 0), RmaRow::DirectWrite);
+    assert_eq!(tables.put(ALSO, Sync::Yes, 0), RmaProtocol::DirectWrite);
     let get = |len| tables.get(ALSO, len);
-    assert_eq!((get(4999), get(5000)), (RmaRow::ShortRead, RmaRow::DirectRead));
+    assert_eq!((get(4999), get(5000)), (RmaProtocol::ShortRead, RmaProtocol::DirectRead));
     let key = RmaKey { limits, ..rma_key(&wire, RmaOp::Get, Sync::No) };
     assert_eq!(explain_rma(&key, &tables, 4999)[1].verdict, RmaVerdict::Setting("UCX_MIN_RDMA_GET"));
     let never = Thresholds { min_rdma_put: Some(usize::MAX), ..limits };
-    assert_eq!(RmaTables::new(&wire, &never).put(ALSO, Sync::No, 1 << 40), RmaRow::EagerWrite);
+    assert_eq!(RmaTables::new(&wire, &never).put(ALSO, Sync::No, 1 << 40), RmaProtocol::EagerWrite);
     let from = |from| {
         let limits = Thresholds { min_read_write: Some(from), ..Thresholds::default() };
         let tables = RmaTables::new(&wire, &limits);
         move |len| tables.put(ByDevice::No, Sync::No, len)
     };
-    assert_eq!((from(65_536)(65_535), from(65_536)(65_536)), (RmaRow::EagerWrite, RmaRow::LongReadWrite));
-    assert_eq!((from(0)(8800), from(0)(8900)), (RmaRow::EagerWrite, RmaRow::LongReadWrite));
+    assert_eq!(
+        (from(65_536)(65_535), from(65_536)(65_536)),
+        (RmaProtocol::EagerWrite, RmaProtocol::LongReadWrite)
+    );
+    assert_eq!((from(0)(8800), from(0)(8900)), (RmaProtocol::EagerWrite, RmaProtocol::LongReadWrite));
 }
 
 pub(super) fn rma_key(wire: &RmaWire, op: RmaOp, sync: Sync) -> RmaKey {
@@ -107,19 +117,19 @@ pub(super) fn taken(key: &RmaKey, len: usize) -> Option<RmaWay> {
     taken.first().copied()
 }
 
-fn verdict(key: &RmaKey, len: usize, row: RmaRow) -> RmaVerdict {
+fn verdict(key: &RmaKey, len: usize, row: RmaProtocol) -> RmaVerdict {
     let ways = explain_rma(key, &RmaTables::new(&key.wire, &key.limits), len);
-    ways.iter().find(|c| c.way == RmaWay::Row(row)).unwrap().verdict
+    ways.iter().find(|c| c.way == RmaWay::Protocol(row)).unwrap().verdict
 }
 
 /// With libfabric's borders: everything that does not depend on costs.
 #[test]
 fn the_first_way_that_can_is_taken() {
-    use RmaRow::*;
-    let row = |row| Some(RmaWay::Row(row));
+    use RmaProtocol::*;
+    let row = |row| Some(RmaWay::Protocol(row));
     let limits = Thresholds::LIBFABRIC;
     let key = RmaKey { known: Known::Packets, limits, ..rma_key(&by_kernel(), RmaOp::Put, Sync::No) };
-    let one = one_packet(RmaOp::Put, MTU, Order::None, ReqHdr::FIRST, false);
+    let one = one_packet(RmaOp::Put, MTU, PacketOrder::None, ReqHdr::FIRST, false);
     assert_eq!((taken(&key, one), taken(&key, one + 1)), (row(EagerWrite), row(LongCtsWrite)));
     assert_eq!((taken(&key, 65_535), taken(&key, 65_536)), (row(LongCtsWrite), row(LongReadWrite)));
     assert_eq!(verdict(&key, 65_535, LongReadWrite), RmaVerdict::BelowRead { min: 65_536 });
@@ -166,7 +176,7 @@ fn the_first_way_that_can_is_taken() {
 fn processes(copy: f64, kernel: Line) -> RmaWire {
     let costs = Costs { copy, copy_far: copy, window: None, ..Costs::default() };
     let kernel = Some([kernel; 2]);
-    RmaWire { rdma: Rdma::NONE, order: Order::Kept, costs, kernel, ..by_kernel() }
+    RmaWire { rdma: Rdma::NONE, order: PacketOrder::Kept, costs, kernel, ..by_kernel() }
 }
 
 /// The kernel copies once and asks nobody, but a call of it takes its time: which of the two counts for more is a matter of what
@@ -192,12 +202,15 @@ fn the_kernel_copies_where_it_is_faster() {
         // By what the wire costs alone, and saying so.
         let key = RmaKey { known: Known::Copied, ..rma_key(&slow_call, op, Sync::No) };
         let (short, long) = match op {
-            RmaOp::Put => (RmaRow::EagerWrite, RmaRow::LongCtsWrite),
-            RmaOp::Get => (RmaRow::ShortRead, RmaRow::LongCtsRead),
+            RmaOp::Put => (RmaProtocol::EagerWrite, RmaProtocol::LongCtsWrite),
+            RmaOp::Get => (RmaProtocol::ShortRead, RmaProtocol::LongCtsRead),
         };
         let tables = RmaTables::new(&key.wire, &key.limits);
         let [small, large] = [8, 1 << 20].map(|len| explain_rma(&key, &tables, len));
-        assert_eq!((taken(&key, 8), taken(&key, 1 << 20)), (Some(RmaWay::Row(short)), Some(RmaWay::Copied)));
+        assert_eq!(
+            (taken(&key, 8), taken(&key, 1 << 20)),
+            (Some(RmaWay::Protocol(short)), Some(RmaWay::Copied))
+        );
         let RmaVerdict::Slower { ns: 1600, best } = small[1].verdict else { panic!("{:?}", small[1]) };
         assert!(small[1].way == RmaWay::Copied && best < 400, "{best}");
         assert_eq!((large[1].ns, large[1].verdict), (Some(1600 + 62_914), RmaVerdict::Taken));
@@ -211,7 +224,7 @@ fn the_kernel_copies_where_it_is_faster() {
             matches!(verdict(&set, 8, short), RmaVerdict::Setting(name) if name.starts_with("UCX_MIN_RDMA_"))
         );
         let never = Thresholds { min_rdma_put: Some(usize::MAX), min_rdma_get: Some(usize::MAX), ..all };
-        assert_eq!(taken(&RmaKey { limits: never, ..key }, 1 << 30), Some(RmaWay::Row(long)));
+        assert_eq!(taken(&RmaKey { limits: never, ..key }, 1 << 30), Some(RmaWay::Protocol(long)));
         let strict = RmaKey { wire: RmaWire { emulation: Emulation::Refused, ..key.wire }, ..key };
         assert_eq!(
             (taken(&strict, 8), verdict(&strict, 8, short)),

@@ -7,8 +7,8 @@ fn name(n: u32) -> SlotId {
 }
 
 /// Posts a receive at the end of the store; answers its index.
-fn post(queue: &mut Expected, wants: &mut Vec<Want>, pattern: Pattern) -> u32 {
-    let insert = |wants: &mut Vec<Want>, want| {
+fn post(queue: &mut ExpectedQueue, wants: &mut Vec<MatchEntry>, pattern: Pattern) -> u32 {
+    let insert = |wants: &mut Vec<MatchEntry>, want| {
         wants.push(want);
         Some(wants.len() as u32 - 1)
     };
@@ -17,7 +17,7 @@ fn post(queue: &mut Expected, wants: &mut Vec<Want>, pattern: Pattern) -> u32 {
 
 #[test]
 fn the_oldest_receive_wins_whichever_list_it_is_in() {
-    let (mut queue, mut wants) = (Expected::new(), Vec::new());
+    let (mut queue, mut wants) = (ExpectedQueue::new(), Vec::new());
     let exact = Pattern { tag: 5, mask: !0, from: None };
     for pattern in [exact, Pattern::ANY, exact] {
         post(&mut queue, &mut wants, pattern);
@@ -28,7 +28,7 @@ fn the_oldest_receive_wins_whichever_list_it_is_in() {
 
 #[test]
 fn a_source_filter_is_kept() {
-    let (mut queue, mut wants) = (Expected::new(), Vec::new());
+    let (mut queue, mut wants) = (ExpectedQueue::new(), Vec::new());
     post(&mut queue, &mut wants, Pattern { tag: 5, mask: !0, from: Some(PeerId(1)) });
     assert_eq!(queue.take(&mut wants, 5, PeerId(3)), None);
     post(&mut queue, &mut wants, Pattern { tag: 0, mask: 0, from: Some(PeerId(2)) });
@@ -40,7 +40,7 @@ fn a_source_filter_is_kept() {
 
 #[test]
 fn growing_keeps_the_order() {
-    let (mut expected, mut wants, mut arrived) = (Expected::new(), Vec::new(), Arrived::new());
+    let (mut expected, mut wants, mut arrived) = (ExpectedQueue::new(), Vec::new(), UnexpectedQueue::new());
     for n in 0..5000 {
         post(&mut expected, &mut wants, Pattern { tag: u64::from(n % 7), mask: !0, from: None });
         arrived.push(u64::from(n % 7), PeerId(n % 3), name(n));
@@ -67,7 +67,7 @@ proptest! {
     fn expected_behaves_like_a_list(
         steps in prop::collection::vec((0u8..4, pattern(), 0u64..4, 0u32..2), 0..200)
     ) {
-        let (mut queue, mut wants) = (Expected::new(), Vec::new());
+        let (mut queue, mut wants) = (ExpectedQueue::new(), Vec::new());
         let mut model: Vec<(Pattern, u32)> = Vec::new();
         for (n, (step, pattern, tag, from)) in steps.into_iter().enumerate() {
             let from = PeerId(from);
@@ -98,7 +98,7 @@ proptest! {
     fn arrived_behaves_like_a_list(
         steps in prop::collection::vec((0u8..4, pattern(), 0u64..4, 0u32..2), 0..200)
     ) {
-        let mut queue = Arrived::new();
+        let mut queue = UnexpectedQueue::new();
         let mut model: Vec<(u64, PeerId, SlotId, u32)> = Vec::new();
         for (n, (step, pattern, tag, from)) in steps.into_iter().enumerate() {
             let op = name(n as u32 + 1);

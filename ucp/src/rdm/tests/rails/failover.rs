@@ -4,15 +4,15 @@
 use super::*;
 use crate::rdm::rma::args::AtomicArgs;
 use crate::rdm::testing::exact;
-use crate::rdm::{Census, Rank};
+use crate::rdm::{EngineSnapshot, LaneRank};
 use crate::wire::{AtomicOp, Datatype, Features};
 
-const ROWS: [(Row, usize); 5] = [
-    (Row::Eager, 100),
-    (Row::Medium, 9000),
-    (Row::LongCts, 70_000),
-    (Row::LongRead, 60_000),
-    (Row::RuntRead, 60_000),
+const ROWS: [(Protocol, usize); 5] = [
+    (Protocol::Eager, 100),
+    (Protocol::Medium, 9000),
+    (Protocol::LongCts, 70_000),
+    (Protocol::LongRead, 60_000),
+    (Protocol::RuntRead, 60_000),
 ];
 
 /// Which operations of a kind are asked for, and how they end.
@@ -28,13 +28,15 @@ impl Ends {
         }
     }
 
-    fn ended(&mut self, mine: PeerId, outs: Vec<Out>) {
+    fn ended(&mut self, mine: PeerId, outs: Vec<EngineEvent>) {
         for out in outs {
             match out {
-                Out::SendDone { user, result } | Out::OneDone { user, result } => self.0.push((user, result)),
-                Out::RecvDone { user, result } => self.0.push((user, result.map(drop))),
+                EngineEvent::SendDone { user, result } | EngineEvent::RmaDone { user, result } => {
+                    self.0.push((user, result))
+                }
+                EngineEvent::RecvDone { user, result } => self.0.push((user, result.map(drop))),
                 // A further lane.
-                Out::PeerFailed { peer, .. } if peer != mine => {}
+                EngineEvent::PeerFailed { peer, .. } if peer != mine => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -84,7 +86,7 @@ fn the_first_nic_goes_and_nothing_else() {
                 }
             }
         };
-        for (n, (row, _)) in ROWS.iter().enumerate() {
+        for (n, (protocol, _)) in ROWS.iter().enumerate() {
             for me in 0..2 {
                 let (tag, sync) = (n as u64, if seed % 5 == 0 { Sync::Yes } else { Sync::No });
                 let args = SendArgs {
@@ -92,7 +94,7 @@ fn the_first_nic_goes_and_nothing_else() {
                     tag: Some(tag),
                     sync,
                     cq_data: None,
-                    row: *row,
+                    protocol: *protocol,
                     user: tag,
                 };
                 let started = rig.at(me, 0, |e, w| e.send(w, peers[me], args));
@@ -105,7 +107,7 @@ fn the_first_nic_goes_and_nothing_else() {
             remote,
             sync: Sync::Yes,
             cq_data: None,
-            row: RmaRow::EagerWrite,
+            protocol: RmaProtocol::EagerWrite,
             user,
         };
         for (local, to, user) in [(&short, at(8, 8), 50), (&long, at(64, 40_000), 51)] {
@@ -116,7 +118,7 @@ fn the_first_nic_goes_and_nothing_else() {
         let get = GetArgs {
             local: Scatter::one(lend_mut(&mut got)),
             remote: at(64 + 40_000, 40_000),
-            row: RmaRow::LongCtsRead,
+            protocol: RmaProtocol::LongCtsRead,
             user: 52,
         };
         let started = rig.at(0, 0, |e, w| e.get(w, peer, get));
@@ -165,7 +167,7 @@ fn the_first_nic_goes_and_nothing_else() {
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes[..8].try_into().unwrap());
         assert_eq!((word(&old), word(&far)), (word(&before), word(&before).wrapping_add(1)), "added once");
         for e in &rig.engines {
-            assert!(e.idle(None) && e.quiet(), "{:?}", e.census());
+            assert!(e.is_flushed(None) && e.quiet(), "{:?}", e.snapshot());
             moved += e.stats().rare.peers_moved;
             again += e.stats().rare.sent_elsewhere;
         }
@@ -181,15 +183,15 @@ fn the_first_nic_goes_and_nothing_else() {
 fn where_there_is_no_other_way_the_peer_is_lost() {
     let (mut rig, peer) = Rig::met([1, 2], 1);
     rig.dead.push((1, 0));
-    rig.send(0, peer, b"x", Row::Eager);
+    rig.send(0, peer, b"x", Protocol::Eager);
     rig.settle();
-    assert_eq!(rig.outs(0), [Out::PeerFailed { peer, fault: Fault::Unreachable }]);
+    assert_eq!(rig.outs(0), [EngineEvent::PeerFailed { peer, fault: PeerError::Unreachable }]);
     // Two lanes each, but nobody has agreed on them yet.
     let (mut rig, peer) = Rig::new([2, 2], 1);
     rig.dead.push((1, 0));
-    rig.send(0, peer, b"x", Row::Eager);
+    rig.send(0, peer, b"x", Protocol::Eager);
     rig.settle();
-    assert_eq!(rig.outs(0), [Out::PeerFailed { peer, fault: Fault::Unreachable }]);
+    assert_eq!(rig.outs(0), [EngineEvent::PeerFailed { peer, fault: PeerError::Unreachable }]);
 }
 
 /// Who is found where: a pair that lost a NIC meets anew by others, whoever was closed by force stays so whichever way is
@@ -197,30 +199,30 @@ fn where_there_is_no_other_way_the_peer_is_lost() {
 #[test]
 fn only_a_lost_nic_is_gone_around() {
     let there = addr(1, 0);
-    let rank = |rig: &Rig, nic| rig.engines[0].rank(WireId(nic), &there, source(&there));
+    let rank = |rig: &Rig, nic| rig.engines[0].lane_rank(WireId(nic), &there, source(&there));
     let (rig, _) = Rig::new([2, 2], 1);
-    assert_eq!(rank(&rig, 0), Rank::Any, "nothing has gone there");
+    assert_eq!(rank(&rig, 0), LaneRank::Any, "nothing has gone there");
     let (rig, _) = Rig::met([2, 2], 1);
-    assert_eq!((rank(&rig, 0), rank(&rig, 1)), (Rank::Known, Rank::Any));
+    assert_eq!((rank(&rig, 0), rank(&rig, 1)), (LaneRank::Known, LaneRank::Any));
     let (mut rig, peer) = Rig::met([2, 2], 1);
-    rig.at(0, 0, |e, w| e.cut_off(w, peer));
-    assert_eq!(rank(&rig, 0), Rank::Any, "closed by force");
+    rig.at(0, 0, |e, w| e.force_close(w, peer));
+    assert_eq!(rank(&rig, 0), LaneRank::Any, "closed by force");
     // By the other NIC the two have met anew: that is where it is.
     rig.engines[0].add_peer(WireId(1), there, source(&there));
     rig.sides[0].set_path(PeerId(2), 1, (1, 0));
-    rig.send(0, PeerId(2), b"x", Row::Eager);
-    assert_eq!((rank(&rig, 0), rank(&rig, 1)), (Rank::Any, Rank::Known));
+    rig.send(0, PeerId(2), b"x", Protocol::Eager);
+    assert_eq!((rank(&rig, 0), rank(&rig, 1)), (LaneRank::Any, LaneRank::Known));
     let (mut rig, peer) = Rig::met([2, 2], 1);
-    rig.at(0, 0, |e, w| e.on_peer_fault(w, peer, Fault::Gone));
-    assert_eq!(rank(&rig, 0), Rank::Any, "gone");
+    rig.at(0, 0, |e, w| e.on_peer_error(w, peer, PeerError::Gone));
+    assert_eq!(rank(&rig, 0), LaneRank::Any, "gone");
     let (mut rig, peer) = Rig::met([2, 2], 1);
-    rig.at(0, 0, |e, w| e.on_peer_fault(w, peer, Fault::Unreachable));
-    assert_eq!(rank(&rig, 0), Rank::Lost, "a NIC");
+    rig.at(0, 0, |e, w| e.on_peer_error(w, peer, PeerError::Unreachable));
+    assert_eq!(rank(&rig, 0), LaneRank::Lost, "a NIC");
     let (mut rig, peer) = Rig::met([2, 2], 1);
     rig.dead.push((1, 0));
-    rig.send(0, peer, b"x", Row::Eager);
+    rig.send(0, peer, b"x", Protocol::Eager);
     rig.settle();
-    assert_eq!(rank(&rig, 0), Rank::Known, "it goes on over another");
+    assert_eq!(rank(&rig, 0), LaneRank::Known, "it goes on over another");
 }
 
 /// Whoever comes by a lane that it did not come by before is still who it is, to a receive that takes its messages only: posted
@@ -241,12 +243,12 @@ fn a_worker_is_one_sender_whichever_lane_it_comes_by() {
     let [first, second, third, fourth, fifth] = &mut rooms;
     assert!(matches!(recv(&mut rig, first, stranger, 10), Started::Pending(_)));
     assert!(matches!(recv(&mut rig, second, peer, 11), Started::Pending(_)));
-    rig.send(1, back, b"2", Row::Eager);
+    rig.send(1, back, b"2", Protocol::Eager);
     rig.settle();
-    rig.send(1, back, b"3", Row::Eager);
+    rig.send(1, back, b"3", Protocol::Eager);
     rig.settle();
-    let found = rig.engines[0].probe(ANY, Some(peer), Take::No).expect("it has come");
-    rig.send(1, PeerId(0), b"4", Row::Eager);
+    let found = rig.engines[0].probe(ANY, Some(peer), ProbeRemove::No).expect("it has come");
+    rig.send(1, PeerId(0), b"4", Protocol::Eager);
     rig.settle();
     assert_ne!(found.from, peer);
     assert_eq!(rig.engines[0].peer_info(found.from).unwrap().addr, theirs);
@@ -254,19 +256,20 @@ fn a_worker_is_one_sender_whichever_lane_it_comes_by() {
     for (room, name) in [(third, peer), (fourth, found.from)] {
         assert!(matches!(recv(&mut rig, room, name, 12), Started::Done(_)));
     }
-    assert_eq!(rig.engines[0].probe(ANY, Some(stranger), Take::No), None);
+    assert_eq!(rig.engines[0].probe(ANY, Some(stranger), ProbeRemove::No), None);
     let many = RecvArgs { buf: lend_mut(fifth), kind: ANY, from: Some(peer), user: 13 };
     rig.at(0, 0, |e, w| e.recv_multi(w, many, 1)).unwrap();
-    rig.send(1, back, b"5", Row::Eager);
+    rig.send(1, back, b"5", Protocol::Eager);
     rig.settle();
-    let ended: Vec<u64> = rig
-        .outs(0)
-        .iter()
-        .filter_map(|out| match out {
-            Out::RecvDone { user, result: Ok(_) } | Out::RecvPart { user, .. } => Some(*user),
-            _ => None,
-        })
-        .collect();
+    let ended: Vec<u64> =
+        rig.outs(0)
+            .iter()
+            .filter_map(|out| match out {
+                EngineEvent::RecvDone { user, result: Ok(_) }
+                | EngineEvent::MultiRecvMessage { user, .. } => Some(*user),
+                _ => None,
+            })
+            .collect();
     assert!(ended.contains(&11) && ended.contains(&13) && !ended.contains(&10), "{ended:?}");
     assert_eq!(rooms, [[0], *b"2", *b"3", *b"4", *b"5"]);
 }
@@ -280,17 +283,19 @@ fn whoever_is_closed_by_force_is_so_under_each_name() {
     rig.sides[1].set_path(back, 1, (0, 0));
     let mut room = [0; 1];
     rig.recv(0, &mut room);
-    rig.send(1, back, b"2", Row::Eager);
+    rig.send(1, back, b"2", Protocol::Eager);
     rig.settle();
-    let [Out::RecvDone { result: Ok(RecvStatus { from, .. }), .. }] = rig.outs(0)[..] else { panic!() };
+    let [EngineEvent::RecvDone { result: Ok(RecvStatus { from, .. }), .. }] = rig.outs(0)[..] else {
+        panic!()
+    };
     let long = [0; 70_000];
-    assert!(matches!(rig.send(0, from, &long, Row::LongCts), Started::Pending(_)));
-    rig.at(0, 0, |e, w| e.cut_off(w, peer));
+    assert!(matches!(rig.send(0, from, &long, Protocol::LongCts), Started::Pending(_)));
+    rig.at(0, 0, |e, w| e.force_close(w, peer));
     let outs = rig.outs(0);
-    let failed = |peer| outs.contains(&Out::PeerFailed { peer, fault: Fault::Gone });
+    let failed = |peer| outs.contains(&EngineEvent::PeerFailed { peer, fault: PeerError::Gone });
     assert!(from != peer && failed(peer) && failed(from), "{outs:?}");
-    assert!(outs.iter().any(|out| matches!(out, Out::SendDone { result: Err(_), .. })), "{outs:?}");
-    assert_eq!(rig.engines[0].census(), Census::EMPTY);
+    assert!(outs.iter().any(|out| matches!(out, EngineEvent::SendDone { result: Err(_), .. })), "{outs:?}");
+    assert_eq!(rig.engines[0].snapshot(), EngineSnapshot::EMPTY);
 }
 
 /// A message that names one lane, by a sender that cannot be asked to send it: its receiver has left that lane, and reads it by
@@ -307,12 +312,12 @@ fn what_was_named_on_the_lane_that_is_lost_is_read_on_another() {
         let (mut rig, peer) = Rig::made([2, 2], seed, cfg);
         let mut byte = [0; 1];
         rig.recv(1, &mut byte);
-        rig.send(0, peer, b"x", Row::Eager);
+        rig.send(0, peer, b"x", Protocol::Eager);
         rig.settle();
         rig.outs(1);
         // Shorter than what is worth several lanes.
         let (bytes, mut room) = (letter(seed, 5000), vec![0; 5000]);
-        rig.send(0, peer, &bytes, Row::LongRead);
+        rig.send(0, peer, &bytes, Protocol::LongRead);
         for _ in 0..rig.dice.below(12) {
             rig.turn();
         }
@@ -320,12 +325,12 @@ fn what_was_named_on_the_lane_that_is_lost_is_read_on_another() {
         rig.recv(1, &mut room);
         for _ in 0..3 {
             rig.settle();
-            rig.at(0, 0, |e, w| e.nudge(w, peer));
-            rig.at(1, 0, |e, w| e.nudge(w, PeerId(0)));
+            rig.at(0, 0, |e, w| e.send_keepalive(w, peer));
+            rig.at(1, 0, |e, w| e.send_keepalive(w, PeerId(0)));
         }
         let outs = rig.outs(1);
-        assert!(matches!(outs[..], [Out::RecvDone { result: Ok(_), .. }]), "{outs:?}");
-        assert_eq!((rig.outs(0), rig.regs()), (vec![Out::SendDone { user: 1, result: Ok(()) }], 0));
+        assert!(matches!(outs[..], [EngineEvent::RecvDone { result: Ok(_), .. }]), "{outs:?}");
+        assert_eq!((rig.outs(0), rig.regs()), (vec![EngineEvent::SendDone { user: 1, result: Ok(()) }], 0));
         assert!(room == bytes);
     }
 }
@@ -340,13 +345,13 @@ fn without_connids_there_is_no_other_way() {
         let (mut rig, peer) = Rig::made([2, 2], 1, cfg);
         let mut room = [0; 1];
         rig.recv(1, &mut room);
-        rig.send(0, peer, b"x", Row::Eager);
+        rig.send(0, peer, b"x", Protocol::Eager);
         rig.settle();
         rig.outs(1);
         rig.dead.push((1, 0));
-        rig.send(0, peer, b"x", Row::Eager);
+        rig.send(0, peer, b"x", Protocol::Eager);
         rig.settle();
-        assert_eq!(rig.outs(0), [Out::PeerFailed { peer, fault: Fault::Unreachable }]);
+        assert_eq!(rig.outs(0), [EngineEvent::PeerFailed { peer, fault: PeerError::Unreachable }]);
     }
 }
 
@@ -378,7 +383,7 @@ fn a_lane_that_is_claimed_and_not_given_stays_whose_it_is() {
     rig.at(1, 1, |e, w| e.on_packet(w, Nanos(0), WireId(1), source(&own), &bytes));
     assert_eq!(rig.outs(1), []);
     rig.flights.retain(|flight| flight.to.0 < 2);
-    rig.send(0, peer, b"x", Row::Eager);
+    rig.send(0, peer, b"x", Protocol::Eager);
     rig.settle();
     assert_eq!((rig.outs(1).len(), room), (1, *b"x"));
 }
@@ -408,7 +413,7 @@ fn a_loss_while_lanes_are_met_leaves_nobody_waiting() {
                 // The other has no name for the first before it has heard it.
                 if !begun[me] && rig.engines[me].peer_info(peers[me]).is_some() {
                     begun[me] = true;
-                    rig.send(me, peers[me], &bytes, Row::LongCts);
+                    rig.send(me, peers[me], &bytes, Protocol::LongCts);
                     let args =
                         RecvArgs { buf: lend_mut(&mut rooms[me]), kind: ANY, from: Some(peers[me]), user: 2 };
                     rig.at(me, 0, |e, w| e.recv(w, args));
@@ -419,16 +424,16 @@ fn a_loss_while_lanes_are_met_leaves_nobody_waiting() {
         rig.settle();
         for _ in 0..3 {
             for me in 0..2 {
-                while begun[me] && !rig.at(me, 0, |e, w| e.nudge(w, peers[me])) {}
+                while begun[me] && !rig.at(me, 0, |e, w| e.send_keepalive(w, peers[me])) {}
                 rig.settle();
             }
         }
         for (me, peer) in peers.into_iter().enumerate() {
-            rig.at(me, 0, |e, w| (0..2).for_each(|nic| e.on_quiet(w, WireId(nic))));
+            rig.at(me, 0, |e, w| (0..2).for_each(|nic| e.on_wire_drained(w, WireId(nic))));
             for out in rig.outs(me) {
                 let end = match out {
-                    Out::SendDone { result, .. } => result,
-                    Out::RecvDone { result, .. } => result.map(drop),
+                    EngineEvent::SendDone { result, .. } => result,
+                    EngineEvent::RecvDone { result, .. } => result.map(drop),
                     _ => continue,
                 };
                 match end {
@@ -442,7 +447,7 @@ fn a_loss_while_lanes_are_met_leaves_nobody_waiting() {
             }
         }
         for e in &rig.engines {
-            assert_eq!(e.census(), Census::EMPTY);
+            assert_eq!(e.snapshot(), EngineSnapshot::EMPTY);
         }
         assert_eq!(rig.regs(), 0);
     }
@@ -463,10 +468,10 @@ fn a_further_nic_lost_early_costs_nothing() {
         rig.late = seed % 3 == 0;
         rig.sides.iter_mut().for_each(|side| side.rough = seed % 2 == 0);
         let peers = [peer, PeerId(0)];
-        let messages: Vec<(Row, Vec<u8>)> = (0..MESSAGES)
+        let messages: Vec<(Protocol, Vec<u8>)> = (0..MESSAGES)
             .map(|n| {
-                let (row, len) = ROWS[rig.dice.below(ROWS.len())];
-                (row, letter(seed * 100 + n as u64, len))
+                let (protocol, len) = ROWS[rig.dice.below(ROWS.len())];
+                (protocol, letter(seed * 100 + n as u64, len))
             })
             .collect();
         let mut rooms = vec![vec![vec![0; 70_000]; MESSAGES]; 2];
@@ -481,18 +486,18 @@ fn a_further_nic_lost_early_costs_nothing() {
             let me = rig.dice.below(2);
             let known = rig.engines[me].peer_info(peers[me]).is_some();
             if known && sent[me] < MESSAGES && rig.dice.one_in(4) {
-                let (row, bytes) = &messages[sent[me]];
+                let (protocol, bytes) = &messages[sent[me]];
                 let user = sent[me] as u64;
                 let args = SendArgs {
                     buf: lend(bytes),
                     tag: Some(1),
                     sync: Sync::No,
                     cq_data: None,
-                    row: *row,
+                    protocol: *protocol,
                     user,
                 };
                 if let Started::Done(()) = rig.at(me, 0, |e, w| e.send(w, peers[me], args)) {
-                    outs[me].push(Out::SendDone { user, result: Ok(()) });
+                    outs[me].push(EngineEvent::SendDone { user, result: Ok(()) });
                 }
                 sent[me] += 1;
             }
@@ -501,7 +506,7 @@ fn a_further_nic_lost_early_costs_nothing() {
                 let user = 100 + asked[me] as u64;
                 let args = RecvArgs { buf, kind: ANY, from: None, user };
                 if let Started::Done(got) = rig.at(me, 0, |e, w| e.recv(w, args)) {
-                    outs[me].push(Out::RecvDone { user, result: Ok(got) });
+                    outs[me].push(EngineEvent::RecvDone { user, result: Ok(got) });
                 }
                 asked[me] += 1;
             }
@@ -514,19 +519,19 @@ fn a_further_nic_lost_early_costs_nothing() {
             let (mut sends, mut recvs) = (0, 0);
             for out in &outs[me] {
                 match out {
-                    Out::SendDone { result: Ok(()), .. } => sends += 1,
-                    Out::RecvDone { user, result: Ok(got) } => {
+                    EngineEvent::SendDone { result: Ok(()), .. } => sends += 1,
+                    EngineEvent::RecvDone { user, result: Ok(got) } => {
                         let n = *user as usize - 100;
-                        let (row, bytes) = &messages[n];
+                        let (protocol, bytes) = &messages[n];
                         let room = &rooms[me][n][..bytes.len()];
-                        assert!(room == &bytes[..], "{me}: message {n} ({row:?}) differs: {got:?}");
+                        assert!(room == &bytes[..], "{me}: message {n} ({protocol:?}) differs: {got:?}");
                         recvs += 1;
                     }
-                    Out::PeerFailed { peer, .. } if *peer != peers[me] => {}
+                    EngineEvent::PeerFailed { peer, .. } if *peer != peers[me] => {}
                     out => panic!("{me}: {out:?}"),
                 }
             }
-            assert_eq!((sends, recvs), (MESSAGES, MESSAGES), "{me}: {:?}", rig.engines[me].census());
+            assert_eq!((sends, recvs), (MESSAGES, MESSAGES), "{me}: {:?}", rig.engines[me].snapshot());
             assert!(rig.engines[me].peer_info(peers[me]).unwrap().fault.is_none());
             let rare = &rig.engines[me].stats().rare;
             lost_on_way += rare.rails_lost + rare.sent_elsewhere;

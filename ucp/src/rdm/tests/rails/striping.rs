@@ -2,7 +2,7 @@
 //! ready, or speaks for somebody else.
 
 use super::*;
-use crate::rdm::trace::Reason;
+use crate::rdm::trace::DropReason;
 use crate::wire::ctl::CtsData;
 use crate::wire::{EfaStatus, Features};
 
@@ -20,27 +20,27 @@ fn all_three(rig: &mut Rig, (from, to, peer): Pair, len: usize) -> [(Vec<u8>, Ve
     let (mut room, mut far, mut near, mut back) = (vec![0; len], vec![0; len], read.clone(), vec![0; len]);
     let (there, from_there) = (rig.expose(to, &mut far).0, rig.expose(to, &mut near).0);
     rig.recv(to, &mut room);
-    rig.send(from, peer, &message, Row::LongCts);
+    rig.send(from, peer, &message, Protocol::LongCts);
     let put = PutArgs {
         local: Gather::one(lend(&write)),
         remote: Iovs::one(there),
         sync: Sync::Yes,
         cq_data: None,
-        row: RmaRow::EagerWrite,
+        protocol: RmaProtocol::EagerWrite,
         user: 3,
     };
     rig.at(from, 0, |e, w| e.put(w, peer, put));
-    let (local, remote, row) =
-        (Scatter::one(lend_mut(&mut back)), Iovs::one(from_there), RmaRow::LongCtsRead);
-    rig.at(from, 0, |e, w| e.get(w, peer, GetArgs { local, remote, row, user: 4 }));
+    let (local, remote, protocol) =
+        (Scatter::one(lend_mut(&mut back)), Iovs::one(from_there), RmaProtocol::LongCtsRead);
+    rig.at(from, 0, |e, w| e.get(w, peer, GetArgs { local, remote, protocol, user: 4 }));
     rig.settle();
     [(message, room), (write, far), (read, back)]
 }
 
-fn ended_well(outs: &[Out]) -> usize {
-    let well = |out: &&Out| match out {
-        Out::SendDone { result, .. } | Out::OneDone { result, .. } => result.is_ok(),
-        Out::RecvDone { result, .. } => result.is_ok(),
+fn ended_well(outs: &[EngineEvent]) -> usize {
+    let well = |out: &&EngineEvent| match out {
+        EngineEvent::SendDone { result, .. } | EngineEvent::RmaDone { result, .. } => result.is_ok(),
+        EngineEvent::RecvDone { result, .. } => result.is_ok(),
         _ => false,
     };
     outs.iter().filter(well).count()
@@ -78,7 +78,7 @@ fn a_further_lane_carries_data_in_its_own_name() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     rig.recv(1, &mut room);
-    rig.send(0, peer, &bytes, Row::LongCts);
+    rig.send(0, peer, &bytes, Protocol::LongCts);
     let mut seen = [0; 2];
     while !rig.flights.is_empty() || rig.engines.iter().any(Engine::waits_for_room) {
         for flight in &rig.flights {
@@ -115,7 +115,7 @@ fn others_get_it_all_over_one_lane() {
     for (n, (mut rig, peer)) in made.into_iter().enumerate() {
         let mut byte = [0; 1];
         rig.recv(1, &mut byte);
-        rig.send(0, peer, b"x", Row::Eager);
+        rig.send(0, peer, b"x", Protocol::Eager);
         rig.settle();
         for (sent, came) in all_three(&mut rig, (0, 1, peer), LEN) {
             assert!(sent == came);
@@ -147,7 +147,7 @@ fn a_lost_lane_costs_no_byte() {
         let mut rooms = [vec![0; LEN], vec![0; LEN]];
         for (me, peer) in [(0, peer), (1, PeerId(0))] {
             rig.recv(1 - me, &mut rooms[1 - me]);
-            rig.send(me, peer, &bytes[me], Row::LongCts);
+            rig.send(me, peer, &bytes[me], Protocol::LongCts);
         }
         let (write, read) = (letter(seed + 2, LEN), letter(seed + 3, LEN));
         let (mut far, mut near, mut back) = (vec![0; LEN], read.clone(), vec![0; LEN]);
@@ -157,12 +157,13 @@ fn a_lost_lane_costs_no_byte() {
             remote: Iovs::one(there),
             sync: Sync::Yes,
             cq_data: None,
-            row: RmaRow::EagerWrite,
+            protocol: RmaProtocol::EagerWrite,
             user: 3,
         };
         rig.at(0, 0, |e, w| e.put(w, peer, put));
-        let (local, remote, row) = (Scatter::one(lend_mut(&mut back)), Iovs::one(from), RmaRow::LongCtsRead);
-        rig.at(0, 0, |e, w| e.get(w, peer, GetArgs { local, remote, row, user: 4 }));
+        let (local, remote, protocol) =
+            (Scatter::one(lend_mut(&mut back)), Iovs::one(from), RmaProtocol::LongCtsRead);
+        rig.at(0, 0, |e, w| e.get(w, peer, GetArgs { local, remote, protocol, user: 4 }));
         for _ in 0..20 + rig.dice.below(400) {
             rig.turn();
         }
@@ -183,7 +184,7 @@ fn a_lost_lane_costs_no_byte() {
         for e in &rig.engines {
             let rare = e.stats().rare;
             assert_eq!((rare.bad_window, rare.unknown_sender), (0, 0));
-            assert!(e.idle(None) && e.quiet(), "{:?}", e.census());
+            assert!(e.is_flushed(None) && e.quiet(), "{:?}", e.snapshot());
             elsewhere += rare.sent_elsewhere;
             abreast += rare.data_abreast;
             twice += rare.bad_segment + rare.bad_id;
@@ -201,7 +202,7 @@ fn what_a_lane_has_kept_back_goes_over_the_first() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     rig.recv(1, &mut room);
-    rig.send(0, peer, &bytes, Row::LongCts);
+    rig.send(0, peer, &bytes, Protocol::LongCts);
     let mut back = Vec::new();
     while back.len() < 4 {
         rig.turn();
@@ -214,17 +215,20 @@ fn what_a_lane_has_kept_back_goes_over_the_first() {
     };
     let lane = back[0].peer;
     rig.at(0, 1, |e, _| e.on_rnr(Nanos(0), lane, &packet(&back[0])));
-    assert!(rig.engines[0].is_held_off(Some(peer)) && !rig.engines[0].idle(Some(peer)), "not delivered yet");
+    assert!(
+        rig.engines[0].is_backed_off(Some(peer)) && !rig.engines[0].is_flushed(Some(peer)),
+        "not delivered yet"
+    );
     rig.dead.push((1, 1));
-    let way = (WireId(1), Fault::Unreachable);
-    rig.at(0, 1, |e, w| e.on_lost(w, lane, way, &packet(&back[1])));
-    rig.at(0, 1, |e, w| e.on_quiet(w, WireId(1)));
-    assert_eq!(rig.engines[0].fault(lane), Some(Fault::Unreachable));
+    let way = (WireId(1), PeerError::Unreachable);
+    rig.at(0, 1, |e, w| e.on_packet_lost(w, lane, way, &packet(&back[1])));
+    rig.at(0, 1, |e, w| e.on_wire_drained(w, WireId(1)));
+    assert_eq!(rig.engines[0].peer_error(lane), Some(PeerError::Unreachable));
     rig.at(0, 1, |e, _| e.on_rnr(Nanos(0), lane, &packet(&back[2])));
-    rig.at(0, 1, |e, w| e.on_lost(w, lane, way, &packet(&back[3])));
+    rig.at(0, 1, |e, w| e.on_packet_lost(w, lane, way, &packet(&back[3])));
     rig.settle();
     assert!(room == bytes);
-    assert!(!rig.engines[0].is_held_off(Some(peer)) && rig.engines[0].idle(Some(peer)));
+    assert!(!rig.engines[0].is_backed_off(Some(peer)) && rig.engines[0].is_flushed(Some(peer)));
     assert!(rig.engines[0].stats().rare.sent_elsewhere >= 4);
 }
 
@@ -235,7 +239,7 @@ fn a_packet_that_is_gone_for_good_ends_the_message() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     rig.recv(1, &mut room);
-    rig.send(0, peer, &bytes, Row::LongCts);
+    rig.send(0, peer, &bytes, Protocol::LongCts);
     let at = loop {
         rig.turn();
         if let Some(at) = rig.flights.iter().position(|flight| flight.from == (0, 1)) {
@@ -243,16 +247,16 @@ fn a_packet_that_is_gone_for_good_ends_the_message() {
         }
     };
     let lane = rig.flights.remove(at).peer;
-    rig.at(0, 1, |e, w| e.on_peer_lost(w, lane, Fault::Device(EfaStatus::UnknownPeer)));
-    let error = OpError::Peer(peer, Fault::Device(EfaStatus::UnknownPeer));
-    assert!(rig.outs(0).contains(&Out::SendDone { user: 1, result: Err(error) }));
+    rig.at(0, 1, |e, w| e.on_send_error(w, lane, PeerError::Device(EfaStatus::UnknownPeer)));
+    let error = OpError::Peer(peer, PeerError::Device(EfaStatus::UnknownPeer));
+    assert!(rig.outs(0).contains(&EngineEvent::SendDone { user: 1, result: Err(error) }));
     // A lane that was only met is done without.
     let (mut rig, peer) = Rig::met([2, 2], 1);
-    let lane = rig.engines[0].further(peer)[0];
-    rig.at(0, 1, |e, w| e.on_peer_lost(w, lane, Fault::Device(EfaStatus::UnknownPeer)));
+    let lane = rig.engines[0].further_lanes(peer)[0];
+    rig.at(0, 1, |e, w| e.on_send_error(w, lane, PeerError::Device(EfaStatus::UnknownPeer)));
     assert_eq!(
-        (rig.engines[0].fault(peer), rig.engines[0].fault(lane)),
-        (None, Some(Fault::Device(EfaStatus::UnknownPeer)))
+        (rig.engines[0].peer_error(peer), rig.engines[0].peer_error(lane)),
+        (None, Some(PeerError::Device(EfaStatus::UnknownPeer)))
     );
 }
 
@@ -263,7 +267,7 @@ fn a_lane_speaks_for_its_own_worker_alone() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     rig.recv(1, &mut room);
-    rig.send(0, peer, &bytes, Row::LongCts);
+    rig.send(0, peer, &bytes, Protocol::LongCts);
     // A stranger introduces itself on the second lane.
     let own = addr(7, 1);
     rig.sides.iter_mut().for_each(|side| side.addrs.resize(8, vec![own, own]));
@@ -291,7 +295,7 @@ fn a_lane_speaks_for_its_own_worker_alone() {
     let len = forged.write(&mut packet) + 100;
     let bytes_of = packet[..len].to_vec();
     rig.at(1, 1, |e, w| e.on_packet(w, Nanos(0), WireId(1), source(&own), &bytes_of));
-    assert_eq!(rig.engines[1].stats().dropped(Reason::BadId), 1);
+    assert_eq!(rig.engines[1].stats().dropped(DropReason::BadId), 1);
     rig.settle();
     assert!(room == bytes);
 }

@@ -1,6 +1,5 @@
-//! `posix` between processes: bursts of two writers, atomics under contention, and processes that are killed, also for who
-//! sleeps on `cma`.
-//! No test harness: the program starts itself again in other roles (`suites::partner`).
+//! Processes on `posix`: bursts of two writers, atomics under contention, writers that are killed; and a
+//! death on `cma`. No test harness: the program starts itself again in other roles (`suites::partner`).
 
 use std::cell::Cell;
 use std::process::Command;
@@ -33,7 +32,7 @@ fn main() {
         Some("forbidden") => return forbidden(),
         _ => {}
     }
-    // A test runner asks what there is: nothing that it could run one by one.
+    // Nothing here can be run by name.
     if args.iter().any(|arg| arg == "--list") {
         return;
     }
@@ -52,7 +51,7 @@ fn main() {
     println!("{} passed, 0 failed", tests.len());
 }
 
-/// Where to send: device and interface address, and optionally a key and the address it is for.
+/// Device and interface address, and optionally a key and the address it is for.
 type Contact = (Vec<u8>, Vec<u8>, Vec<u8>, u64);
 
 fn open() -> Iface {
@@ -69,7 +68,7 @@ fn contact_of(iface: &Iface) -> Contact {
     (iface.device_addr().to_vec(), iface.iface_addr().to_vec(), Vec::new(), 0)
 }
 
-/// Counts, and checks the order of each writer.
+/// Counts messages, and checks the order of each writer.
 struct Check {
     next: [u64; 2],
     sources: [Option<SrcAddr>; 2],
@@ -91,7 +90,7 @@ impl Sink for Check {
     }
 }
 
-/// Bytes after the number: cells mostly, a slot now and then.
+/// Bytes after the number: mostly for a cell, now and then for a slot.
 fn body(n: u64) -> usize {
     match n % 16 {
         0 => 1000,
@@ -120,7 +119,7 @@ fn burst_writer(who: u8) {
             }
         }
     }
-    // The memory must outlive what was sent; the reader says when.
+    // The memory must outlive what was sent.
     line.recv::<()>(TIMEOUT).unwrap();
 }
 
@@ -158,7 +157,7 @@ fn atomics_writer(who: u64) {
     let rkey = iface.md().unpack_rkey(&to.2).unwrap();
     let fetch = |op, value: u64, word: u64| {
         let mut old = 0u64;
-        // SAFETY: `old` outlives the call, which is done when it returns.
+        // SAFETY: `old` outlives the call, which completes the operation.
         let sent = unsafe {
             ep.atomic_fetch(op, value, NonNull::from(&mut old), to.3 + 8 * word, &rkey, Comp::None)
         };
@@ -226,7 +225,7 @@ fn atomics_under_contention() {
     assert_eq!((word(4), word(5)), (all, all));
 }
 
-/// Sends, says so, then stops in the middle of packing a message until it is killed.
+/// Sends, then stops while packing a message until it is killed.
 fn victim() {
     let mut line = Partner::parent();
     let to: Contact = line.recv(TIMEOUT).unwrap();
@@ -242,8 +241,8 @@ fn victim() {
     });
 }
 
-/// Killed between claim and publish: the reader goes on, later messages arrive, writers to the dead are told, and
-/// nothing is left in /dev/shm or among socket names.
+/// A writer killed between claim and publish: the reader goes on, later messages arrive, writers to the dead
+/// process fail, and nothing is left in /dev/shm or among socket names.
 fn killed_writers_leave_nothing() {
     let before = Leftovers::now(leftovers::of_this_project);
     let iface = open();
@@ -252,7 +251,7 @@ fn killed_writers_leave_nothing() {
         victim.send(&contact_of(&iface)).unwrap();
         let contact: Contact = victim.recv(TIMEOUT).unwrap();
         let to_victim = connect(&iface, &contact);
-        // Behind the one that will never come.
+        // Behind the message that is never published.
         let other = open();
         let ep = connect(&other, &contact_of(&iface));
         let sent = ep.am_packet(9, |slot| {
@@ -266,7 +265,7 @@ fn killed_writers_leave_nothing() {
             assert_eq!(iface.poll(8, &mut check), 0, "a live writer is waited for");
         }
         assert_eq!(to_victim.check(Comp::None), Ok(Sent::Done));
-        // Dropping the partner kills it with SIGKILL.
+        // Dropping the partner kills it.
         drop(victim);
         struct Count(u64);
         impl Sink for Count {
@@ -294,7 +293,7 @@ fn killed_writers_leave_nothing() {
     assert_eq!(before.since(Duration::from_secs(5), leftovers::of_this_project), Vec::<String>::new());
 }
 
-/// Has an address, until it ends a while after it was told to.
+/// Exits a while after it was told to.
 fn cma_victim() {
     let mut line = Partner::parent();
     let iface = uct::cma::Iface::open(&Default::default()).unwrap();
@@ -304,7 +303,7 @@ fn cma_victim() {
     std::process::exit(0);
 }
 
-/// Nothing arrives by `cma`, and its descriptor is still one to sleep on: a worker is told of a death there as it happens.
+/// A worker that sleeps on `cma`, where nothing arrives, is woken by a death.
 fn cma_death_wakes_a_sleeper() {
     let iface = match uct::cma::Iface::open(&Default::default()) {
         Ok(iface) => iface,
@@ -329,8 +328,8 @@ fn cma_death_wakes_a_sleeper() {
     assert_eq!(ep.check(Comp::None), Err(Refused::Failed(Error::PeerDead)));
 }
 
-/// Messages, puts and atomics in processes that may neither copy one another's memory nor trace one another: memory is shared
-/// because its owner hands it out. All of it runs in a process that was started so, and in those it starts.
+/// Processes that may neither copy each other's memory nor trace each other can use `posix`: memory is shared
+/// because its owner hands it out.
 fn posix_needs_no_ptrace_permission() {
     const NAME: &str = "posix_needs_no_ptrace_permission";
     let dir = clients::folder(env!("CARGO_TARGET_TMPDIR"));

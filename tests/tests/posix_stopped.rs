@@ -1,7 +1,7 @@
-//! `posix` and a process that is stopped before anything was sent to it: whoever wants it goes on with others meanwhile, and
-//! with it when it is continued; one that stays stopped is out of reach after a while, which is said of it and no device. The same
-//! of a process that has no descriptor left to let anybody in.
-//! No test harness: the program starts itself again in other roles (`suites::partner`).
+//! A process that is stopped before anything was sent to it, on `posix`: others go on meanwhile, and with it
+//! once it continues; if it stays stopped it becomes unreachable, without blame on a device. Also a process
+//! without free descriptors. No test harness: the program starts itself again in other roles
+//! (`suites::partner`).
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, socket};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
@@ -21,11 +21,11 @@ use uct::api::{
 use uct::posix::{Ep, Iface};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// For one call that has to do with the stopped: much less than it is stopped for. What the machine is late is not counted.
+/// Most time of one call about the stopped process. Delays of the machine's scheduler are not counted.
 const CALL_LIMIT: Duration = Duration::from_millis(50);
-/// For what waited to go on once the other is continued.
+/// Most time until operations go on after the process continues.
 const RESUME_LIMIT: Duration = Duration::from_secs(1);
-/// After this long who does not answer is out of reach.
+/// Time after which a silent process is unreachable.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() {
@@ -39,7 +39,7 @@ fn main() {
         Some("owner") => return owner(&args[1]),
         _ => {}
     }
-    // A test runner asks what there is: nothing that it could run one by one.
+    // Nothing here can be run by name.
     if args.iter().any(|arg| arg == "--list") {
         return;
     }
@@ -68,7 +68,7 @@ fn open() -> Iface {
     Iface::open(&Default::default()).unwrap()
 }
 
-/// One whose name does not say how long its slots are.
+/// An interface whose name does not tell its slot length.
 fn open_custom_slots() -> Iface {
     Iface::open(&uct::posix::Config { seg_size: 4096, ..Default::default() }).unwrap()
 }
@@ -91,7 +91,7 @@ fn signal(to: &Partner, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-/// Stops it, all its threads.
+/// Stops all threads of a process.
 fn stop(stopped: &Partner) {
     signal(stopped, Signal::STOP);
     let tasks = format!("/proc/{}/task", stopped.pid().unwrap());
@@ -104,7 +104,6 @@ fn stop(stopped: &Partner) {
     }
 }
 
-/// Numbers that came, of whoever sent them.
 #[derive(Default)]
 struct Seen(Vec<u64>);
 
@@ -116,7 +115,7 @@ impl Sink for Seen {
     fn on_ep_error(&mut self, _ep: EpTag, _error: Error) {}
 }
 
-/// Sends back what comes, until the line ends.
+/// Sends back what arrives, until the connection ends.
 fn echo(iface: Iface) {
     let (mut line, mut seen) = (Partner::parent(), Seen::default());
     line.send(&contact_of(&iface)).unwrap();
@@ -133,7 +132,7 @@ fn echo(iface: Iface) {
     }
 }
 
-/// An interface that sends back what comes, and its process.
+/// An interface that echoes, and its process.
 fn start_echo(iface: &Iface) -> (Partner, Ep) {
     start(iface, "echo")
 }
@@ -172,7 +171,7 @@ fn interface_keeps_working_with_others() {
         assert_eq!(seen.0.drain(..).collect::<Vec<_>>(), [7]);
         trips += 1;
     }
-    // What waits for it goes on by itself.
+    // Pending operations for it go on by themselves.
     let (stopped, ep) = stopped.pop().unwrap();
     let (ep, sent) = (Rc::new(ep), Rc::new(Cell::new(0)));
     let (of, count) = (ep.clone(), sent.clone());
@@ -223,7 +222,7 @@ fn peer_with_custom_slots_is_not_waited_for() {
     assert_eq!(seen.0, [7]);
 }
 
-/// Sends tagged messages back, until the line ends.
+/// Echoes tagged messages, until the connection ends.
 fn worker_echo() {
     let (mut line, worker) = (Partner::parent(), worker());
     line.send(&worker.address().pack()).unwrap();
@@ -248,7 +247,7 @@ fn start_worker(own: &Worker, role: &str) -> (Partner, Address) {
     (partner, Address::unpack(&address).unwrap())
 }
 
-/// Turns with who is well, and no call that takes long.
+/// Exchanges messages with a live process; no call takes long.
 fn exchange(worker: &Worker, to_live: &ucp::Ep, clock: &Clock, times: usize) {
     for n in 0..times {
         let back = worker.tag_recv(2, EXACT, Vec::with_capacity(100));
@@ -286,7 +285,7 @@ fn worker_keeps_working_with_others() {
         let back = own.tag_recv(2, EXACT, Vec::with_capacity(len));
         let start = clock.now();
         signal(&stopped, Signal::CONT);
-        // Asleep, but for what waits for room.
+        // Sleeps, except for pending operations.
         let (ended, data) = own.block_on(back);
         assert!(clock.since(start) < RESUME_LIMIT);
         assert_eq!((ended.map(|status| status.len), data), (Ok(len), vec![3; len]));
@@ -294,7 +293,7 @@ fn worker_keeps_working_with_others() {
     sends.into_iter().for_each(|send| assert_eq!(send.wait().0, Ok(())));
 }
 
-/// Sends what wants an answer.
+/// Sends synchronously.
 fn sync_sender() {
     let (mut line, worker) = (Partner::parent(), worker());
     line.send(&worker.address().pack()).unwrap();
@@ -333,7 +332,6 @@ fn stopped_sender_is_answered_after_it_continues() {
     assert_eq!(come.wait().1, vec![5; 100]);
 }
 
-/// No device is at fault, and nobody is dead.
 fn stopped_peer_becomes_unreachable() {
     let (iface, own, clock) = (open(), worker(), Clock::start());
     let (stopped, ep) = start_echo(&iface);
@@ -354,7 +352,7 @@ fn stopped_peer_becomes_unreachable() {
     assert_eq!(send.wait().0, Err(ucp::Error::Unreachable(to_other.peer())));
     let late = to_other.tag_send(1, vec![1; 10]);
     assert_eq!(late.wait().0, Err(ucp::Error::Unreachable(to_other.peer())));
-    // An endpoint of an interface has no state of error.
+    // An endpoint of an interface has no error state.
     assert_eq!(ep.am_short(1, 2, &[]), Err(Refused::Failed(Error::Unreachable)));
     assert_eq!(ep.ensure_connected(), Err(ConnectError::NoAnswer));
     assert_eq!(ep.check(Comp::None), Ok(Sent::Done));
@@ -386,15 +384,15 @@ fn killed_stopped_peer_is_dead() {
     assert_eq!(refused, Err(Refused::Failed(Error::PeerDead)));
 }
 
-/// Memory of somebody's: its first address, a key, and the key that is a word.
+/// Memory: address, packed key, MR key.
 type Owned = (u64, Vec<u8>, u64);
 
-/// An interface of transport `tl` and memory of it, full of its number, until the line ends.
+/// Memory of transport `tl`, filled with its number, until the connection ends.
 fn owner(tl: &str) {
     let (mut line, iface) = (Partner::parent(), any::open(tl, "memory", &Source::empty()).unwrap());
     let mems: Vec<_> = (0..3).map(|_| iface.md().alloc(&AllocReq::new(4096, "owned")).unwrap()).collect();
     let key = |(n, mem): (u8, &any::Mem)| {
-        // SAFETY: freshly allocated, nobody else knows it.
+        // SAFETY: freshly allocated, unknown to others.
         unsafe { mem.addr().write_bytes(n, 4096) };
         let packed = iface.md().pack_rkey(mem).unwrap().to_vec();
         (mem.addr().addr() as u64, packed, iface.md().mr_key(mem).unwrap())
@@ -404,7 +402,7 @@ fn owner(tl: &str) {
     let _ = line.recv::<()>(TIMEOUT);
 }
 
-/// Each call that waits for an answer waits as long as the setting says; the first key of the stopped, and not the others.
+/// Calls that need an answer wait for the timeout; only the first key of the stopped process does.
 fn stopped_peer_is_waited_for_once() {
     const ANSWER_TIMEOUT: Duration = Duration::from_millis(300);
     let config = uct::posix::Config { answer_timeout: ANSWER_TIMEOUT, ..Default::default() };
@@ -435,7 +433,7 @@ fn stopped_peer_is_waited_for_once() {
     let unpack = |n: usize| md.unpack_rkey(&owned[n].1).map(drop);
     waits(&mut || assert_eq!(unpack(0), Err(Error::Unreachable)));
     does_not(&mut || assert_eq!((unpack(0), unpack(1)), (Err(Error::Unreachable), Err(Error::Unreachable))));
-    // A word is never waited for.
+    // An MR key is never waited for.
     let word = || md.rkey_from_mr_key(owned[2].2, owned[2].0, 4096).map(drop);
     does_not(&mut || assert_eq!(word(), Err(Error::NotReady)));
     let start = clock.now();
@@ -443,7 +441,7 @@ fn stopped_peer_is_waited_for_once() {
         assert!(clock.since(start) < ANSWER_TIMEOUT + CALL_LIMIT, "not ready for ever");
     }
     assert_eq!(word(), Err(Error::Unreachable));
-    // How long its slots are only it can say: what is said instead is ours.
+    // Only the peer knows its slot length; the answer is our own meanwhile.
     waits(&mut || assert_eq!(to_other.max_bcopy(), iface.attr().am.max_bcopy));
     does_not(&mut || assert_eq!(to_other.max_bcopy(), iface.attr().am.max_bcopy));
 
@@ -481,7 +479,7 @@ fn cma_reaches_memory_of_a_stopped_process() {
     for (n, ((at, _, _), key)) in (0u8..).zip(owned.iter().zip(&keys)) {
         let (mut got, before) = ([9u8; 64], clock.now());
         let iov = [Iov::new(got.as_mut_ptr(), got.len(), None)];
-        // SAFETY: `got` outlives the flush, which ends the operation.
+        // SAFETY: `got` outlives the flush, which completes the operation.
         assert_eq!(unsafe { ep.get_zcopy(&iov, *at, key, Comp::None) }, Ok(Sent::InProgress));
         assert_eq!((ep.flush(Comp::None), got), (Ok(Sent::Done), [n; 64]));
         assert!(clock.since(before) < CALL_LIMIT);
@@ -489,7 +487,7 @@ fn cma_reaches_memory_of_a_stopped_process() {
     assert_eq!(ep.check(Comp::None), Ok(Sent::Done), "stopped is not dead");
 }
 
-/// Has no descriptor left until it is told to let go of some. Its fd server is on its own.
+/// Uses up its descriptors, then frees some when told to.
 fn without_descriptors() {
     let (mut line, iface) = (Partner::parent(), open());
     let limit = Rlimit { current: Some(64), maximum: Some(64) };
@@ -498,11 +496,10 @@ fn without_descriptors() {
     line.send(&contact_of(&iface)).unwrap();
     line.recv::<()>(TIMEOUT).unwrap();
     drop(all);
-    // Until the line ends.
     let _ = line.recv::<()>(TIMEOUT);
 }
 
-/// What the fd server of a process has had of the processors, in hundredths of a second.
+/// CPU time of a process's fd server, in hundredths of a second.
 fn ticks_of_fd_server(of: &Partner) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", of.pid().unwrap())).unwrap();
     let stat = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat")).unwrap();
@@ -511,8 +508,7 @@ fn ticks_of_fd_server(of: &Partner) -> u64 {
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-/// A connection to the fd server of the process that has this interface, and nothing said. So it is with who stays, since its
-/// system cannot say otherwise when the other dies.
+/// A connection to a process's fd server without a request, as a peer without pidfds keeps it.
 fn silent_connection(iface: &[u8]) -> OwnedFd {
     let key = u64::from_le_bytes(iface.try_into().unwrap()) >> 24;
     let name = SocketAddrUnix::new_abstract_name(format!("uct-posix.{key:010x}").as_bytes()).unwrap();
@@ -525,13 +521,13 @@ fn process_without_descriptors_still_answers() {
     let clock = Clock::start();
     let mut stopped = Partner::start(&["without-descriptors".into()]).unwrap();
     let contact: Contact = stopped.recv(TIMEOUT).unwrap();
-    // One after the other, by the one that it keeps for them.
+    // One after the other, by the spare descriptor.
     for n in 0..5 {
         let iface = open();
         let ep = connect(&iface, &contact);
         assert_eq!((ep.ensure_connected(), ep.am_short(1, n, &[])), (Ok(()), Ok(Sent::Done)));
     }
-    // Who stays has that one. The others wait, and so does the fd server.
+    // The kept connection has the spare descriptor; others wait, and the fd server must not spin.
     let _stays = silent_connection(&contact.1);
     std::thread::sleep(Duration::from_millis(100));
     let iface = open();

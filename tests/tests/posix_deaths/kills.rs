@@ -1,6 +1,6 @@
-//! More than a hundred times `kill -9` at any moment: on `posix`, `cma` and the software device, in the middle of messages or of
-//! puts and atomics that the victim takes no part in; of a process that the survivor has started, or of the one that has
-//! started it; and as the two meet.
+//! More than a hundred times `kill -9` at random moments on `posix`, `cma` and the software device: of a
+//! child or the parent of the survivor, during connection, messages, and one-sided operations that the victim
+//! takes no part in.
 
 use crate::{Dir, NOTIFY_LIMIT, Seen, TIMEOUT, contact_of, open, send_some, socket_of};
 use std::io::{BufRead, BufReader, Write};
@@ -18,42 +18,37 @@ use uct::api::{
     Memory as _, Refused, Sent,
 };
 
-/// Endpoints of the survivor to the victim.
 const EPS: usize = 3;
-/// Bytes of memory of each kind.
 const MEMORY: usize = 4096;
-/// Operations that [`Side::step`] knows.
+/// Kinds of operations of [`Side::step`].
 const STEPS: usize = 8;
 
-/// What goes on between the two.
+/// The traffic between the two processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Traffic {
-    /// Messages each way on `posix`.
+    /// Messages in both directions on `posix`.
     Messages,
-    /// The survivor puts, gets and adds on `posix`; the victim does nothing and sends nothing, and nothing is sent to it.
+    /// One-sided operations of the survivor on `posix`; the victim is passive, and no message is sent.
     Puts,
-    /// The same by a key that is one word.
+    /// As [`Traffic::Puts`], with an MR key.
     Words,
-    /// Puts and gets each way on `cma`, in mapped memory and by the kernel.
+    /// Puts and gets in both directions on `cma`, in mapped memory and by the kernel.
     Cma,
-    /// Messages, puts and gets each way on the software device. What ends is told by its operations, so there is always one
-    /// more, and each that fails says so.
+    /// Messages, puts and gets in both directions on the software device, each of which reports the death.
     Soft,
 }
 
-/// The tag of an endpoint that is made to somebody dead.
+/// Tag of an endpoint that is made after the death.
 const LATE_TAG: EpTag = EpTag(19);
 
-/// Who is killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Victim {
-    /// A child of the survivor.
     Child,
-    /// Its parent.
+    /// The parent of the survivor.
     Parent,
 }
 
-/// How often each of them.
+/// How often each combination is run.
 const ROUNDS: [(Traffic, Victim, u64); 10] = [
     (Traffic::Messages, Victim::Child, 24),
     (Traffic::Puts, Victim::Child, 16),
@@ -67,7 +62,7 @@ const ROUNDS: [(Traffic, Victim, u64); 10] = [
     (Traffic::Soft, Victim::Parent, 12),
 ];
 
-/// An interface's address, and memory of it: address, key, and the key that is a word (0: none).
+/// Address of an interface, and its memory: address, packed key, MR key (0: none).
 type Contact = (Vec<u8>, Vec<u8>, Vec<(u64, Vec<u8>, u64)>);
 
 impl Traffic {
@@ -85,7 +80,6 @@ impl Traffic {
     }
 }
 
-/// One of the two processes.
 struct Side {
     traffic: Traffic,
     eps: Vec<any::Ep>,
@@ -93,7 +87,7 @@ struct Side {
     mems: Vec<any::Mem>,
     iface: Iface,
     seen: Seen,
-    /// It does something else most of the time, and polls now and then.
+    /// Polls rarely.
     busy: bool,
 }
 
@@ -104,7 +98,7 @@ impl Side {
         let mut mems = vec![iface.md().alloc(&all).unwrap()];
         if traffic == Traffic::Cma {
             let bytes = vec![0u64; MEMORY / 8].leak();
-            // SAFETY: leaked, so valid for ever; nobody here looks at it.
+            // SAFETY: leaked, and not read here.
             let mem = unsafe { iface.md().register(bytes.as_mut_ptr().cast(), MEMORY, Access::ALL) };
             mems.push(mem.unwrap());
         }
@@ -140,15 +134,15 @@ impl Side {
         };
     }
 
-    /// A message, where messages are sent at all: who has neither a key nor ever sent anything is not told. There is no
-    /// resource for it until the peer's fd server has had a core.
+    /// Sends a message, where messages are sent: a process that never sent anything and has no key is not
+    /// notified. There is no resource until the peer's fd server has run.
     fn send_first(&mut self) {
         let (start, all_ones) = (Instant::now(), 0x0101_0101_0101_0101);
         let send = || self.eps[0].am_short(1, all_ones, &[]);
         while self.traffic == Traffic::Messages && send() == Err(Refused::NoResource) {
             assert!(start.elapsed() < TIMEOUT, "nothing can be sent");
         }
-        // Memory is for who is known: whoever sends us something knows us.
+        // The device admits one-sided operations of known senders only.
         while self.traffic == Traffic::Soft && self.seen.bytes.is_empty() {
             assert_eq!(send_some(&self.eps[0], 0), Ok(()));
             self.iface.poll(8, &mut self.seen);
@@ -156,7 +150,6 @@ impl Side {
         }
     }
 
-    /// One operation.
     fn step(&self, ep: &any::Ep, n: usize) -> Result<(), Error> {
         if self.traffic == Traffic::Messages {
             return if n == 7 { done(ep.flush(Comp::None)) } else { send_some(ep, n as u64) };
@@ -170,7 +163,7 @@ impl Side {
             let own = [Iov::new(local.addr(), 64, Some(local))];
             return match n % 3 {
                 0 => send_some(ep, n as u64),
-                // SAFETY: registered memory of the side, which lives longer than the interface is polled.
+                // SAFETY: registered memory that outlives the polling.
                 1 => done(unsafe { ep.put_zcopy(&own, *at, key, Comp::None) }),
                 // SAFETY: as above.
                 _ => done(unsafe { ep.get_zcopy(&own, *at, key, Comp::None) }),
@@ -180,14 +173,14 @@ impl Side {
         let begun = match n % STEPS {
             0 if mapped => ep.put_short(&near, *at, key),
             1 if mapped => ep.atomic_post(AtomicOp::Add, 1u64, *at, key),
-            // SAFETY: `old` outlives the call, which is the whole operation.
+            // SAFETY: `old` outlives the call, which completes the operation.
             2 if mapped => unsafe { ep.atomic_fetch(AtomicOp::Add, 1u64, result, *at, key, Comp::None) },
             // SAFETY: as above.
             3 if mapped => unsafe { ep.atomic_cswap(1u64, 2, result, *at, key, Comp::None) },
             4 if mapped => ep.get_short(&mut near, *at, key),
             5 if mapped => return done(ep.put_bcopy(64, |room| room.len(), *at, key)),
             7 => ep.flush(Comp::None),
-            // SAFETY: `near` outlives the call, and the flush behind it, with which the operation is over in either case.
+            // SAFETY: `near` outlives the call and the flush behind it, which completes the operation.
             n if n % 3 == 0 => unsafe { ep.get_zcopy(&iov, *at, key, Comp::None) },
             // SAFETY: as above.
             _ => unsafe { ep.put_zcopy(&iov, *at, key, Comp::None) },
@@ -195,7 +188,7 @@ impl Side {
         done(if begun == Ok(Sent::InProgress) { ep.flush(Comp::None) } else { begun })
     }
 
-    /// Operations and polls until `end` says so.
+    /// Runs operations and polls until `end` is true.
     fn run_traffic(&mut self, mut end: impl FnMut(&Seen) -> bool) {
         for n in 0.. {
             if end(&self.seen) {
@@ -212,7 +205,7 @@ impl Side {
         self.iface.poll(8, &mut self.seen);
         self.seen.bytes.clear();
         if self.traffic == Traffic::Soft {
-            // Each operation that was on its way says so.
+            // Each operation in flight reports the death.
             self.seen.failed_eps.sort_by_key(|tag| tag.0);
             self.seen.failed_eps.dedup();
         }
@@ -221,7 +214,6 @@ impl Side {
         }
     }
 
-    /// Killed sooner or later.
     fn run_until_killed(&mut self) {
         if matches!(self.traffic, Traffic::Puts | Traffic::Words) {
             return std::thread::sleep(TIMEOUT);
@@ -233,7 +225,7 @@ impl Side {
         self.run_traffic(|seen| !seen.failed_eps.is_empty() || start.elapsed() > TIMEOUT);
     }
 
-    /// Every endpoint has been told, once, and everything fails from now on.
+    /// Checks that every endpoint was notified once, and that everything fails.
     fn check_notified(&mut self, peer: &Contact) {
         self.seen.failed_eps.sort_by_key(|tag| tag.0);
         assert_eq!(self.seen.failed_eps, [EpTag(10), EpTag(11), EpTag(12)], "each once");
@@ -261,7 +253,7 @@ impl Side {
 }
 
 impl Side {
-    /// Whatever is begun later ends the same way, an operation like a question.
+    /// Checks that later operations and checks fail too.
     fn check_later_operations(&mut self) {
         let start = Instant::now();
         for n in 0..6 {
@@ -285,7 +277,7 @@ fn done<T>(outcome: Result<T, Refused>) -> Result<(), Error> {
     }
 }
 
-/// Plays one of the other parts, if `args` say so.
+/// Runs a role of the children, if `args` name one.
 pub fn run_role(args: &[&str]) -> bool {
     match args {
         ["victim", traffic, dir] => victim(Traffic::from_name(traffic), dir),
@@ -313,9 +305,9 @@ fn parent(traffic: Traffic, dir: &str, test: &str) {
     side.run_until_killed();
 }
 
-/// A line to the test that does not go through the parent.
+/// The survivor of a parent; has a connection to the test.
 fn survivor(traffic: Traffic, dir: &str, test: &str) {
-    // Hung up last: then nothing of this process is left.
+    // Dropped last: then nothing of this process is left.
     let mut test = UnixStream::connect_addr(&SocketAddr::from_abstract_name(test).unwrap()).unwrap();
     let (mut line, mut side) = (Partner::parent(), Side::open(traffic, dir));
     line.send(&side.contact()).unwrap();
@@ -332,7 +324,7 @@ fn survivor(traffic: Traffic, dir: &str, test: &str) {
     say("done");
 }
 
-/// The survivor is this process: how long it took to be told.
+/// Kills a child of this process. Returns the time to the notification.
 fn kill_child(
     traffic: Traffic,
     dir: &Dir,
@@ -353,7 +345,7 @@ fn kill_child(
     assert_eq!(side.seen.failed_eps, []);
     check_sockets_exist(&sockets);
     let (killed, killed_at) = (clock.now(), Instant::now());
-    // Dropping the partner kills it with SIGKILL.
+    // Dropping the partner kills it.
     drop(victim);
     if traffic == Traffic::Soft || rng.percent(50) {
         side.run_traffic(|seen| seen.failed_eps.len() == EPS || clock.since(killed) > NOTIFY_LIMIT);
@@ -365,7 +357,7 @@ fn kill_child(
     let notified = killed_at.elapsed();
     assert!(side.seen.failed_eps.len() == EPS, "{traffic:?}: not notified within {NOTIFY_LIMIT:?}");
     side.check_notified(&peer);
-    // The survivor's own socket, once the fd server is through.
+    // The survivor's own socket stays.
     while dir.files() > usize::from(!at.is_empty()) {
         assert!(clock.since(killed) < NOTIFY_LIMIT, "{traffic:?}: a socket is left");
         std::thread::yield_now();
@@ -373,7 +365,7 @@ fn kill_child(
     (notified, sockets)
 }
 
-/// The survivor is a child of the victim.
+/// Kills the parent of the survivor.
 fn kill_parent(
     traffic: Traffic,
     dir: &Dir,
@@ -411,8 +403,8 @@ fn check_sockets_exist(sockets: &[String]) {
     }
 }
 
-/// Killed around the time when the two meet: before, so that the first message or key finds nobody, or in the middle of it. The
-/// first call that needs the victim says so, at the latest, and removes the socket that it has left in a directory.
+/// Kills around the time of the connection: before the first message or key, or during it. The first call
+/// that needs the victim fails at the latest, and removes its socket file.
 pub fn kill_during_connect() {
     let (dir, clock) = (Dir::new(), Clock::start());
     let mut rng = Rng::new(0x0dea_d001, 0);
@@ -466,7 +458,7 @@ pub fn kill_during_connect() {
         }
         racing.into_iter().for_each(|killer| killer.join().unwrap());
         drop(victim);
-        // The survivor's own is there.
+        // The survivor's own socket stays.
         while dir.files() > usize::from(!at.is_empty()) {
             assert!(clock.since(killed) < limit, "round {round}: a socket is left");
             std::thread::yield_now();
@@ -474,8 +466,8 @@ pub fn kill_during_connect() {
     }
 }
 
-/// At a random moment once the two have met: at the first message to the middle of a stream. Every endpoint is told within a
-/// second (a millisecond on a machine that is not busy), once, everything fails from then on, and no socket of the victim is left.
+/// Kills at a random moment after the connection. Every endpoint is notified once, within a second (a
+/// millisecond on an idle machine), everything fails from then on, and no socket is left.
 pub fn kill_at_random_moments() {
     let (dir, clock) = (Dir::new(), Clock::start());
     let mut rng = Rng::new(0x0dea_d000, 0);
@@ -487,7 +479,7 @@ pub fn kill_at_random_moments() {
         }
         let mut notified: Vec<Duration> = (0..rounds)
             .map(|round| {
-                // Every other one with sockets that the kernel does not remove by itself.
+                // Every other round with socket files, which the kernel does not remove.
                 let at = if round % 2 == 0 || traffic == Traffic::Cma { "" } else { dir.path() };
                 let (notified, of) = match victim {
                     Victim::Child => kill_child(traffic, &dir, at, &clock, &mut rng),

@@ -1,5 +1,6 @@
-//! `posix`, `cma` and the software device when processes end: killed at any moment, more than a hundred times (`kills.rs`), with
-//! nothing else going on (`notified.rs`), while the survivor only waits (`waits.rs`); gone after sending; in containers that share a directory only. The survivor is told, has what was sent, and nothing is left.
+//! Deaths of processes on `posix`, `cma` and the software device: killed at random moments (`kills.rs`), with
+//! nothing else going on (`notification.rs`), while the survivor waits (`waits.rs`), after sending, and in
+//! containers that share a directory only. The survivor is notified, has what was sent, and nothing is left.
 //! No test harness: the program starts itself again in other roles (`suites::partner`).
 
 mod kills;
@@ -19,7 +20,7 @@ use uct::api::{
 };
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// For the survivor to be told, from the end on. The transports take milliseconds; what the machine is late is not counted.
+/// Most time from a death to the notification. Delays of the machine's scheduler are not counted.
 const NOTIFY_LIMIT: Duration = Duration::from_secs(1);
 
 fn main() {
@@ -35,7 +36,7 @@ fn main() {
         Some("container") => return container_main(&args[1]),
         _ => {}
     }
-    // A test runner asks what there is: nothing that it could run one by one.
+    // Nothing here can be run by name.
     if args.iter().any(|arg| arg == "--list") {
         return;
     }
@@ -62,7 +63,7 @@ fn main() {
     println!("{} passed, 0 failed", tests.len());
 }
 
-/// An interface's address, and memory of it: address and key.
+/// Address of an interface, and its memory: address and key.
 type Contact = (Vec<u8>, Vec<u8>, u64, Vec<u8>);
 
 fn contact_of(iface: &Iface) -> (Vec<u8>, Vec<u8>) {
@@ -74,7 +75,7 @@ fn open(tl: &str, dir: &str) -> Iface {
     any::open(tl, device, &Source::empty().with("UCX_POSIX_SOCKET_DIR", dir)).unwrap()
 }
 
-/// A directory for sockets, gone with the test.
+/// A directory for sockets, removed with the test.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -99,7 +100,6 @@ impl Drop for Dir {
     }
 }
 
-/// Counts messages and deaths.
 #[derive(Default)]
 struct Seen {
     bytes: Vec<usize>,
@@ -116,24 +116,24 @@ impl Sink for Seen {
         assert_eq!(error, Error::PeerDead);
         self.failed_eps.push(ep);
     }
-    // A packet that found no receive: its receiver was not running.
+    // A packet that found no receive, as its receiver was not running.
     fn on_rnr(&mut self, _ep: EpTag, _packet: &[u8]) {}
 }
 
-/// How the name of the socket ends that the process with this interface has.
+/// Suffix of the socket's name of the process that has this interface.
 fn socket_of(iface: &[u8]) -> String {
     let word = |at: usize| u64::from_le_bytes(iface[at..at + 8].try_into().unwrap());
     if iface.len() == 32 {
-        // The software device: interface id, and number of the queue pair.
+        // The software device: interface id and queue pair number.
         return format!(".{:x}.{:x}", word(8).swap_bytes(), word(16) & 0xffff);
     }
-    // `cma` has the pid before the process's key, `posix` the interface's number behind it.
+    // `cma`: pid, then key. `posix`: key, then number of the interface.
     let key = if iface.len() == 8 { word(0) >> 24 } else { word(8) };
-    // In a directory the host stands between the two.
+    // In a directory the host comes before it.
     format!(".{key:010x}")
 }
 
-/// Sends whatever there is room for; says when the peer is gone.
+/// Sends if there is room; an error if the peer is gone.
 fn send_some(ep: &any::Ep, n: u64) -> Result<(), Error> {
     let len = [0, 3, 47, 100, 4000][n as usize % 5];
     match ep.am_bcopy(n as u8, |room| {
@@ -145,7 +145,7 @@ fn send_some(ep: &any::Ep, n: u64) -> Result<(), Error> {
     }
 }
 
-/// Fills the peer's FIFO and leaves without a word.
+/// Fills the peer's FIFO and exits.
 fn exiting_sender() {
     let mut line = Partner::parent();
     let (device, iface): (Vec<u8>, Vec<u8>) = line.recv(TIMEOUT).unwrap();
@@ -174,7 +174,7 @@ fn messages_of_an_exited_process_arrive() {
     ep.ensure_connected().unwrap();
     partner.send(&()).unwrap();
     assert!(partner.exited_ok());
-    // Long enough for the fd server to know. Nobody says so while there is something to read.
+    // Long enough for the fd server; no error while there is something to read.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(ep.check(Comp::None), Ok(Sent::Done));
     let mut seen = Seen::default();
@@ -188,7 +188,7 @@ fn messages_of_an_exited_process_arrive() {
     assert_eq!(seen.bytes, [8000; 64]);
 }
 
-/// Sends tagged messages of one packet and of several to a peer that has never heard of it, and leaves.
+/// Sends tagged messages of one packet and of several to a peer that does not know it, and exits.
 fn exiting_tag_sender() {
     let mut line = Partner::parent();
     let address: Vec<u8> = line.recv(TIMEOUT).unwrap();
@@ -208,7 +208,7 @@ fn tagged_messages_of_an_exited_process_arrive() {
     let worker = context.worker().unwrap();
     let mut partner = Partner::start(&["exiting-tag-sender".into()]).unwrap();
     partner.send(&worker.address().pack()).unwrap();
-    // Nothing is progressed here until it has ended.
+    // Nothing is progressed here until it has exited.
     assert!(partner.exited_ok());
     for len in [100, 20_000, 8, 60_000] {
         let (got, buf) = worker.block_on(worker.tag_recv(7, ucp::EXACT, Vec::with_capacity(60_000)));
@@ -217,12 +217,12 @@ fn tagged_messages_of_an_exited_process_arrive() {
     }
 }
 
-/// In namespaces of its own: messages, allocated memory, and a look at what cannot work.
+/// A process in namespaces of its own: messages, allocated memory, and what cannot work there.
 fn container_main(dir: &str) {
     let mut line = Partner::parent();
     let (posix, unreachable, cma) = (open("posix", dir), open("posix", ""), open("cma", ""));
     let to: Contact = line.recv(TIMEOUT).unwrap();
-    // Over names of a network namespace there is no way, and no process of another pid namespace has a name here.
+    // Neither names of the network namespace nor pids are visible across namespaces.
     assert_eq!(unreachable.connect(&to.0, &to.1).err(), Some(ConnectError::OtherNamespace));
     let other: (Vec<u8>, Vec<u8>) = line.recv(TIMEOUT).unwrap();
     assert_eq!(cma.connect(&other.0, &other.1).err(), Some(ConnectError::OtherHost));
@@ -231,7 +231,7 @@ fn container_main(dir: &str) {
     let rkey = posix.md().unpack_rkey(&to.3).unwrap();
     assert_eq!(ep.put_short(&[42; 100], to.2, &rkey), Ok(Sent::Done));
     let big = vec![43u8; 5000];
-    // SAFETY: the call is done with `big` when it returns.
+    // SAFETY: the call completes the operation.
     let put =
         unsafe { ep.put_zcopy(&[Iov::new(big.as_ptr(), big.len(), None)], to.2 + 100, &rkey, Comp::None) };
     assert_eq!(put, Ok(Sent::Done));
@@ -246,7 +246,6 @@ fn container_main(dir: &str) {
         50
     }) == Err(Refused::NoResource)
     {}
-    // Until it is killed.
     while start.elapsed() < TIMEOUT {
         posix.poll(8, &mut seen);
     }
@@ -285,7 +284,7 @@ fn containers_sharing_a_directory() {
     }
     let byte = |at: usize| {
         let byte = mem.addr().wrapping_add(at);
-        // SAFETY: inside the allocation; the peer has written it before the message that has arrived.
+        // SAFETY: inside the allocation; written by the peer before the message that has arrived.
         unsafe { byte.read_volatile() }
     };
     assert_eq!((byte(0), byte(99), byte(100), byte(5099), byte(5100)), (42, 42, 43, 43, 0));

@@ -1,4 +1,5 @@
-//! Who is told of a death, by which poll, and who finds it by asking: one process, killed while nothing else goes on.
+//! Notification of a single death with nothing else going on: which poll reports it to whom, and which calls
+//! find it.
 
 use crate::{Seen, TIMEOUT, contact_of, open};
 use std::rc::Rc;
@@ -13,10 +14,10 @@ use uct::api::{
 use uct::mt::{self, ThreadMode};
 use uct::worker::Worker;
 
-/// An address, a key and the address that it is for.
+/// Address of an interface, a key, and the address that it is for.
 type Contact = (Vec<u8>, Vec<u8>, Vec<u8>, u64);
 
-/// Has an interface and memory, closes the interface when it is told to, and stays.
+/// Closes its interface when told to, keeps its memory, and stays.
 pub fn idle() {
     let mut line = Partner::parent();
     let (posix, other) = (open("posix", ""), open("posix", ""));
@@ -36,14 +37,14 @@ fn victim() -> (Partner, Contact) {
     (victim, peer)
 }
 
-/// Kills it once the caller has gone to sleep, or nearly.
+/// Kills it when the caller sleeps, or nearly.
 fn kill_later(victim: Partner) -> std::thread::JoinHandle<()> {
     let pid = victim.pid().and_then(|pid| rustix::process::Pid::from_raw(pid as i32)).unwrap();
     let later = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(30));
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     });
-    // Dropped when all is over: it is waited for then.
+    // The kill needs the process unreaped.
     std::mem::forget(victim);
     later
 }
@@ -103,7 +104,7 @@ pub fn poll_reports_at_most_max() {
     }
     assert_eq!(posix.poll(0, &mut seen), 0);
     assert_eq!(posix.arm(uct::api::Events::all()), Ok(false), "there is more to tell");
-    // All of them fail, told or not; who is gone is not told any more, and who comes now, in its place or behind all, is not either.
+    // All endpoints fail, notified or not. Dropped and later ones are not notified.
     assert_eq!(eps[99].am_bcopy(1, |_| 4), Err(Refused::Failed(Error::PeerDead)));
     drop(eps.swap_remove(50));
     let late = [(); 2].map(|()| posix.connect(&peer.0, &peer.1).unwrap());
@@ -131,14 +132,14 @@ pub fn check_and_flush_find_a_death_under_load() {
     (0..10).for_each(|_| assert_eq!(send(), Ok(10)));
     drop(idle);
     let mut seen = Seen::default();
-    // What the dead may have sent is among the first ten; the queue is never empty.
+    // The victim's messages can only be among the first ten.
     for n in 0..10 {
         assert_eq!(ep.check(Comp::None), Ok(Sent::Done), "{n} read");
         assert_eq!(send(), Ok(10));
         assert_eq!(posix.poll(1, &mut seen), 1);
     }
     assert_eq!(ep.check(Comp::None), Err(Refused::Failed(Error::PeerDead)));
-    // So does a flush, as soon as the fd server knows and before any poll has looked for that.
+    // A flush also fails, once the fd server is notified and before a poll has reported it.
     let (idle, peer) = victim();
     let ep = posix.connect(&peer.0, &peer.1).unwrap();
     ep.ensure_connected().unwrap();

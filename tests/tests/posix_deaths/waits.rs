@@ -1,4 +1,4 @@
-//! A worker that only waits, asleep, for a peer that is killed: told within the second by default, on whichever transport.
+//! A worker that sleeps while a peer is killed: notified within a second by default, on every transport.
 
 use crate::{NOTIFY_LIMIT, TIMEOUT};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -9,14 +9,14 @@ use suites::sched_delay::Clock;
 use ucp::{Address, Context, EXACT, Worker};
 use ucs::config::Source;
 
-/// Times each way of waiting on each transport.
+/// Rounds of each way of waiting on each transport.
 const ROUNDS: usize = 3;
 
 fn worker(tls: &str) -> Worker {
     Context::configured(Source::empty().with("UCX_TLS", tls)).unwrap().worker().unwrap()
 }
 
-/// Says hello, and sleeps until it is killed.
+/// Exchanges a message, and sleeps until it is killed.
 pub fn sleeper(tls: &str) {
     let (mut line, worker) = (Partner::parent(), worker(tls));
     line.send(&worker.address().pack()).unwrap();
@@ -30,7 +30,7 @@ pub fn sleeper(tls: &str) {
     }
 }
 
-/// Sleeps for news, by itself or on the descriptor as a program with a loop of its own does.
+/// Sleeps until there is something to progress, by `wait` or on the descriptor.
 fn sleep(worker: &Worker, uses_wait: bool) {
     if uses_wait {
         worker.wait(None).unwrap();
@@ -55,7 +55,7 @@ pub fn waiting_worker_is_notified() {
             while victim.try_recv::<()>().unwrap().is_none() {
                 own.progress();
             }
-            // What nobody will ever receive: its end is the news.
+            // Never received: it ends by the death.
             let send = ep.tag_send_sync(2, vec![2; 8]);
             let every = own.next_timer().expect("peers are asked");
             assert!(

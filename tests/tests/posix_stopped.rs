@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use suites::partner::Partner;
 use suites::sched_delay::Clock;
-use ucp::{Address, Context, EXACT, Worker};
+use ucp::{Address, Context, TAG_MASK_FULL, Worker};
 use ucs::config::Source;
 use uct::any;
 use uct::api::{
@@ -228,14 +228,14 @@ fn worker_echo() {
     line.send(&worker.address().pack()).unwrap();
     let address: Vec<u8> = line.recv(TIMEOUT).unwrap();
     let ep = worker.connect(&Address::unpack(&address).unwrap(), Default::default()).unwrap();
-    let mut come = worker.tag_recv(1, EXACT, Vec::with_capacity(100_000));
+    let mut come = worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(100_000));
     while !line.is_gone() {
         worker.progress();
         if come.is_done() {
             let (ended, data) = come.wait();
             ended.unwrap();
             ep.tag_send(2, data).wait().0.unwrap();
-            come = worker.tag_recv(1, EXACT, Vec::with_capacity(100_000));
+            come = worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(100_000));
         }
     }
 }
@@ -250,7 +250,7 @@ fn start_worker(own: &Worker, role: &str) -> (Partner, Address) {
 /// Exchanges messages with a live process; no call takes long.
 fn exchange(worker: &Worker, to_live: &ucp::Ep, clock: &Clock, times: usize) {
     for n in 0..times {
-        let back = worker.tag_recv(2, EXACT, Vec::with_capacity(100));
+        let back = worker.tag_recv(2, TAG_MASK_FULL, Vec::with_capacity(100));
         let send = to_live.tag_send(1, vec![n as u8; 100]);
         let start = clock.now();
         while !(back.is_done() && send.is_done()) {
@@ -282,7 +282,7 @@ fn worker_keeps_working_with_others() {
     }
     assert!(sends.iter().all(|send| !send.is_done()));
     for len in [8, 50_000] {
-        let back = own.tag_recv(2, EXACT, Vec::with_capacity(len));
+        let back = own.tag_recv(2, TAG_MASK_FULL, Vec::with_capacity(len));
         let start = clock.now();
         signal(&stopped, Signal::CONT);
         // Sleeps, except for pending operations.
@@ -316,7 +316,7 @@ fn stopped_sender_is_answered_after_it_continues() {
     let (mut sync_sender, _) = start_worker(&own, "sync-sender");
     sync_sender.recv::<()>(TIMEOUT).unwrap();
     stop(&sync_sender);
-    let come = own.tag_recv(5, EXACT, Vec::with_capacity(100));
+    let come = own.tag_recv(5, TAG_MASK_FULL, Vec::with_capacity(100));
     let start = clock.now();
     while clock.since(start) < Duration::from_millis(500) {
         exchange(&own, &to_live, &clock, 10);

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Instant;
 
-use ucp::{Address, Context, EXACT, Ep, EpParams, Worker};
+use ucp::{Address, Context, Ep, EpParams, TAG_MASK_FULL, Worker};
 
 const PING: u64 = 1;
 const PONG: u64 = 2;
@@ -59,7 +59,7 @@ async fn ask(worker: &Worker, ep: &Ep) -> Result<(), ucp::Error> {
     let (mut out, mut back) = (vec![0u8; 8], Vec::with_capacity(8));
     for round in 0..ROUNDS {
         out[..4].copy_from_slice(&round.to_le_bytes());
-        let answer = worker.tag_recv(PONG, EXACT, back);
+        let answer = worker.tag_recv(PONG, TAG_MASK_FULL, back);
         let (sent, buf) = ep.tag_send(PING, out).await;
         sent?;
         out = buf;
@@ -74,7 +74,7 @@ async fn ask(worker: &Worker, ep: &Ep) -> Result<(), ucp::Error> {
 async fn answer(worker: &Worker, ep: &Ep) -> Result<(), ucp::Error> {
     let mut buf = Vec::with_capacity(8);
     for _ in 0..ROUNDS {
-        let (status, got) = worker.tag_recv(PING, EXACT, buf).await;
+        let (status, got) = worker.tag_recv(PING, TAG_MASK_FULL, buf).await;
         status?;
         let (sent, back) = ep.tag_send(PONG, got).await;
         sent?;

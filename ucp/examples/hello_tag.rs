@@ -11,7 +11,7 @@ use std::error::Error;
 use std::io::{Read, Write};
 use std::process::{Command, ExitCode, Stdio};
 
-use ucp::{Address, Context, EXACT, EpParams};
+use ucp::{Address, Context, EpParams, TAG_MASK_FULL};
 
 const GREETING: u64 = 1;
 
@@ -37,7 +37,7 @@ fn parent() -> Result<(), Box<dyn Error>> {
     child.stdin.take().ok_or("no pipe")?.write_all(&worker.address().pack())?;
 
     // Room for a message. A child that fails never sends one, so this looks after it while it waits.
-    let greeting = worker.tag_recv(GREETING, EXACT, Vec::with_capacity(64));
+    let greeting = worker.tag_recv(GREETING, TAG_MASK_FULL, Vec::with_capacity(64));
     while !greeting.is_done() {
         worker.progress();
         if child.try_wait()?.is_some_and(|status| !status.success()) {

@@ -12,7 +12,7 @@ use std::error::Error;
 use std::io::{Read, Write};
 use std::process::{Command, ExitCode, Stdio};
 
-use ucp::{Access, Address, AtomicOp, Context, EpParams, Means};
+use ucp::{Access, Address, AtomicOp, Context, EpParams, RmaMethod};
 
 /// Layout of the shared memory: a counter, a word that says "done", and a text.
 const COUNTER: usize = 0;
@@ -81,11 +81,11 @@ fn child() -> Result<(), Box<dyn Error>> {
     let rkey = ep.unpack_rkey(&rkey)?;
     let old = ep.atomic_fetch_blocking(AtomicOp::Sum, 2u64, at + COUNTER as u64, &rkey)?;
 
-    let how = match ep.means(&rkey) {
-        Means::Mapped => "in place",
-        Means::Copied => "by the kernel",
-        Means::Rdma => "by RDMA",
-        Means::Emulated => "by packets",
+    let how = match ep.protocols().rma_method(&rkey) {
+        RmaMethod::Mapped => "in place",
+        RmaMethod::Copied => "by the kernel",
+        RmaMethod::Rdma => "by RDMA",
+        RmaMethod::Emulated => "by packets",
     };
     let text = format!("a text over {}, written {how}, when the counter was {old}", ep.transports()[0]);
     ep.put_blocking(text.as_bytes(), at + TEXT as u64, &rkey)?;

@@ -11,7 +11,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use ucp::select::{Kind, Sync};
-use ucp::{Context, EXACT, EpParams};
+use ucp::{Context, EpParams, TAG_MASK_FULL};
 use ucs::config::Source;
 
 fn main() -> ExitCode {
@@ -31,7 +31,7 @@ fn over(tls: &str) -> Result<(), Box<dyn Error>> {
     let ep = a.connect(&b.address(), EpParams::default())?;
 
     println!("UCX_TLS={tls}:");
-    for range in ep.table(Kind::Tagged, Sync::No).ranges() {
+    for range in ep.protocols().table(Kind::Tagged, Sync::No).ranges() {
         match range.to {
             usize::MAX => println!("  from {:>7} bytes: {}", range.from, range.row.name()),
             to => println!("  {:>7} to {to:>7} bytes: {}", range.from, range.row.name()),
@@ -40,7 +40,7 @@ fn over(tls: &str) -> Result<(), Box<dyn Error>> {
 
     for len in [0, 100, 10_000, 1_000_000] {
         let message: Vec<u8> = (0..len).map(|i| i as u8).collect();
-        let recv = b.tag_recv(len as u64, EXACT, Vec::with_capacity(len));
+        let recv = b.tag_recv(len as u64, TAG_MASK_FULL, Vec::with_capacity(len));
         let send = ep.tag_send(len as u64, message);
         while !(recv.is_done() && send.is_done()) {
             a.progress();

@@ -4,14 +4,14 @@
 //! [`Address`]. Then it sends, receives, and calls [`Worker::progress`]:
 //!
 //! ```no_run
-//! use ucp::{Address, Context, EXACT, EpParams};
+//! use ucp::{Address, Context, TAG_MASK_FULL, EpParams};
 //!
 //! # fn exchange(mine: Vec<u8>) -> Vec<u8> { mine }
 //! let worker = Context::new()?.worker()?;
 //! let theirs = exchange(worker.address().pack());             // by any means outside this library
 //! let ep = worker.connect(&Address::unpack(&theirs)?, EpParams::default())?;
 //!
-//! let answer = worker.tag_recv(2, EXACT, Vec::with_capacity(1 << 20));
+//! let answer = worker.tag_recv(2, TAG_MASK_FULL, Vec::with_capacity(1 << 20));
 //! let (sent, buf) = ep.tag_send(1, vec![7; 1000]).wait();      // or `.await`, or `.then(...)`, or `.test()`
 //! sent?;
 //! let (received, message) = answer.wait();
@@ -48,6 +48,8 @@
 //! worker on a thread of its own, which serves its peers while the program computes.
 
 #[cfg(feature = "lanes")]
+mod address;
+#[cfg(feature = "lanes")]
 mod api;
 #[cfg(feature = "lanes")]
 pub mod lane;
@@ -55,6 +57,8 @@ pub mod rdm;
 pub mod select;
 pub mod wire;
 
+#[cfg(feature = "lanes")]
+pub use address::{Address, AddressError};
 #[cfg(feature = "lanes")]
 pub use api::*;
 pub use rdm::Access;

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use common::Pair;
-use ucp::{AmProto, Context, EXACT, Error, Match, RequestId, Started, Worker};
+use ucp::{AmProto, Context, Error, Match, OpStatus, RequestId, TAG_MASK_FULL, Worker};
 use ucs::config::Source;
 
 /// More than there are buffers.
@@ -18,9 +18,9 @@ const LEN: usize = 6000;
 /// A receive that nothing comes for.
 fn one_more(worker: &Worker, into: *mut u8) -> Result<RequestId, Error> {
     // SAFETY: the memory is never freed, nobody looks at it, and receives of one worker may share it.
-    match unsafe { worker.recv_raw(into, 1, Match::tagged(77, EXACT), None) }? {
-        Started::Running(id) => Ok(id),
-        Started::Done(_) => unreachable!("nobody has sent that"),
+    match unsafe { worker.recv_raw(into, 1, Match::tagged(77, TAG_MASK_FULL), None) }? {
+        OpStatus::InProgress(id) => Ok(id),
+        OpStatus::Done(_) => unreachable!("nobody has sent that"),
     }
 }
 
@@ -45,7 +45,7 @@ fn buffers_for_active_messages_are_posted_again_after_too_many_operations() {
     });
     let send = |times: usize| {
         let mut sends: Vec<_> =
-            (0..times).map(|_| pair.ab.am_send_by(AmProto::Eager, 4, &[], vec![9; LEN])).collect();
+            (0..times).map(|_| pair.ab.am_send_with(AmProto::Eager, 4, &[], vec![9; LEN])).collect();
         pair.until(|| sends.iter_mut().all(|send| send.is_done()));
         pair.settle();
     };

@@ -29,7 +29,7 @@ fn headers_and_data_arrive(tls: &str) {
             for len in SIZES {
                 number += 1;
                 let (header, data) = (bytes(number, header_len), bytes(number + 1000, len));
-                let mut send = pair.ab.am_send_by(how, 5, &header, data.clone());
+                let mut send = pair.ab.am_send_with(how, 5, &header, data.clone());
                 pair.until(|| !kept.borrow().is_empty());
                 let message = kept.borrow_mut().pop().unwrap();
                 assert_eq!(
@@ -58,7 +58,7 @@ fn headers_and_data_arrive(tls: &str) {
         }
     }
     pair.settle();
-    assert_eq!((pair.a.requests(), pair.b.held_bytes()), (0, 0));
+    assert_eq!((pair.a.diagnostics().requests(), pair.b.diagnostics().held_bytes()), (0, 0));
 }
 
 fn handlers_reply_and_messages_may_be_kept(tls: &str) {
@@ -178,7 +178,7 @@ fn early_unhandled_and_unwanted(tls: &str) {
     let refused = pair.ab.am_send(1, &[0; AM_MAX_HEADER + 1], "").wait();
     assert_eq!(refused.0, Err(Error::HeaderTooLong { len: AM_MAX_HEADER + 1, max: AM_MAX_HEADER }));
     pair.settle();
-    assert_eq!((pair.a.requests(), pair.b.held_bytes()), (0, 0));
+    assert_eq!((pair.a.diagnostics().requests(), pair.b.diagnostics().held_bytes()), (0, 0));
 }
 
 fn callbacks_may_use_the_worker(tls: &str) {
@@ -278,7 +278,11 @@ fn a_stream_has_no_borders(tls: &str) {
     assert_eq!(stream.wait().1, b"stream");
     kept.borrow_mut().clear();
     pair.settle();
-    assert_eq!((pair.a.requests(), pair.b.requests() > 0), (0, true), "buffers stay posted");
+    assert_eq!(
+        (pair.a.diagnostics().requests(), pair.b.diagnostics().requests() > 0),
+        (0, true),
+        "buffers stay posted"
+    );
 }
 
 /// Bytes in memory of the library's: what each send brought, in order; what waits has the first right to them.
@@ -327,7 +331,7 @@ fn data_that_is_given_up_holds_nobody(tls: &str) {
         received_in.borrow_mut().push(recv);
     });
     let send = |n| {
-        pair.ab.am_send_by(AmProto::Rendezvous, 5, b"header", bytes(n, [10, 3000, 20_000][n as usize % 3]))
+        pair.ab.am_send_with(AmProto::Rendezvous, 5, b"header", bytes(n, [10, 3000, 20_000][n as usize % 3]))
     };
     let mut sends: Vec<_> = (0..30).map(send).collect();
     pair.until(|| received.borrow().len() == 30 && sends.iter_mut().all(|send| send.is_done()));
@@ -336,7 +340,7 @@ fn data_that_is_given_up_holds_nobody(tls: &str) {
     let cancelled = ends.filter(|end| *end == Err(Error::Cancelled)).count();
     assert!(cancelled as u32 == given_up.get() && cancelled > 0, "{cancelled} given up");
     pair.settle();
-    assert_eq!((pair.b.held_bytes(), pair.b.census().unexpected), (0, 0));
+    assert_eq!((pair.b.diagnostics().held_bytes(), pair.b.diagnostics().snapshot().unexpected), (0, 0));
 }
 
 fn a_failed_peer_ends_its_stream(tls: &str) {
@@ -348,7 +352,7 @@ fn a_failed_peer_ends_its_stream(tls: &str) {
     pair.until(|| recv.is_done());
     assert_eq!(&recv.wait().1[..], b"last words");
     let Pair { a, b, ab, ba } = pair;
-    let _ = ba.close(ucp::Close::Force).wait();
+    let _ = ba.close(ucp::CloseMode::Force).wait();
     common::spin(&[&a, &b], &mut || none.is_done());
     assert!(none.wait().0.is_err());
     drop(ab);
@@ -372,9 +376,9 @@ fn what_has_not_gone_out_is_cancelled(tls: &str) {
     let packed = [
         pair.ab.am_send(5, b"first", bytes(1, 100)),
         pair.ab.am_send(5, b"", bytes(2, 100)),
-        pair.ab.am_send_by(AmProto::Eager, 5, b"third", bytes(3, 30_000)),
+        pair.ab.am_send_with(AmProto::Eager, 5, b"third", bytes(3, 30_000)),
     ];
-    let announced = pair.ab.am_send_by(AmProto::Rendezvous, 5, b"fourth", bytes(4, 100));
+    let announced = pair.ab.am_send_with(AmProto::Rendezvous, 5, b"fourth", bytes(4, 100));
     let last = pair.ab.am_send(5, b"last", bytes(5, 10));
     let streamed = [
         pair.ab.stream_send(bytes(6, 50)),
@@ -409,7 +413,7 @@ fn what_has_not_gone_out_is_cancelled(tls: &str) {
     drop(done);
     pair.settle();
     kept.borrow_mut().clear();
-    assert_eq!((pair.a.requests(), pair.b.held_bytes()), (0, 0));
+    assert_eq!((pair.a.diagnostics().requests(), pair.b.diagnostics().held_bytes()), (0, 0));
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod common;
 
 use common::Pair;
 use ucp::select::Sync;
-use ucp::{Access, AtomicIovParams, AtomicOp, Datatype, Error, Mem, Piece, RemotePiece, Rkey, Started};
+use ucp::{Access, AtomicIovParams, AtomicOp, Datatype, Error, Iov, Mem, OpStatus, RemoteIov, Rkey};
 
 /// Words of the target's memory.
 const WORDS: usize = 16;
@@ -20,10 +20,10 @@ struct Rig {
 }
 
 /// Cuts words into pieces of so many.
-fn cut(words: &mut [u64], lens: &[usize]) -> Vec<Piece> {
+fn cut(words: &mut [u64], lens: &[usize]) -> Vec<Iov> {
     let mut at = words.as_mut_ptr();
     let piece = |len: &usize| {
-        let piece = Piece { addr: at.cast(), len: len * 8 };
+        let piece = Iov { addr: at.cast(), len: len * 8 };
         at = at.wrapping_add(*len);
         piece
     };
@@ -34,13 +34,13 @@ impl Rig {
     fn on(tls: &str) -> Rig {
         let pair = Pair::on(tls);
         let mem = pair.b.mem_alloc(WORDS * 8, Access::all()).unwrap();
-        let rkey = Rkey::of_key(mem.key());
+        let rkey = Rkey::from_key(mem.key());
         (0..WORDS).for_each(|n| mem.write(n * 8, &(100 * n as u64).to_le_bytes()));
         Rig { pair, mem, rkey }
     }
 
-    fn remote(&self, word: usize, words: usize) -> RemotePiece<'_> {
-        RemotePiece { addr: self.mem.addr() + 8 * word as u64, len: words * 8, rkey: &self.rkey }
+    fn remote(&self, word: usize, words: usize) -> RemoteIov<'_> {
+        RemoteIov { addr: self.mem.addr() + 8 * word as u64, len: words * 8, rkey: &self.rkey }
     }
 
     /// On the named words; what the call or the operation ends with.
@@ -48,11 +48,11 @@ impl Rig {
         self.run_on(&[self.remote(1, 2), self.remote(7, 3)], params)
     }
 
-    fn run_on(&self, remote: &[RemotePiece<'_>], params: &AtomicIovParams<'_>) -> Result<(), Error> {
+    fn run_on(&self, remote: &[RemoteIov<'_>], params: &AtomicIovParams<'_>) -> Result<(), Error> {
         // SAFETY: the callers keep what the pieces name, and do not look at it, until this ends.
         match unsafe { self.pair.ab.atomic_iov_raw(remote, params) }? {
-            Started::Done(_) => Ok(()),
-            Started::Running(id) => {
+            OpStatus::Done(_) => Ok(()),
+            OpStatus::InProgress(id) => {
                 let mut end = None;
                 self.pair.until(|| {
                     end = self.pair.a.test(id);
@@ -121,7 +121,7 @@ fn refusals(tls: &str) {
     assert_eq!(rig.run(&AtomicIovParams { operand: &many, ..NOTHING }), Err(Error::Invalid), "five pieces");
     let whole = cut(&mut with, &[5]);
     let whole = AtomicIovParams { operand: &whole, ..NOTHING };
-    let five: [RemotePiece<'_>; 5] = std::array::from_fn(|n| rig.remote(2 * n, 1));
+    let five: [RemoteIov<'_>; 5] = std::array::from_fn(|n| rig.remote(2 * n, 1));
     assert_eq!(rig.run_on(&five, &whole), Err(Error::Invalid), "five pieces there");
     let result = Some(&short[..]);
     assert_eq!(rig.run(&AtomicIovParams { result, ..whole }), Err(Error::Invalid), "room for results");

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use ucp::rdm::EngineSnapshot;
 use ucp::{
-    ANY_TAG, Access, AmProto, AtomicOp, Close, Context, EXACT, Ep, EpParams, Error, Match, Mem, RecvRequest,
-    Rkey, RmaParams, SendRequest, Worker, select::Sync,
+    ANY_TAG, Access, AmProto, AtomicOp, CloseMode, Context, Ep, EpParams, Error, Match, Mem, RecvRequest,
+    Rkey, RmaParams, SendRequest, TAG_MASK_FULL, Worker, select::Sync,
 };
 use ucs::config::Source;
 use uct::efa::dev::Gid;
@@ -126,9 +126,9 @@ impl Rig {
         let ep = self.eps[0].as_ref().unwrap();
         let bytes = vec![5; if matches!(how, Eager | EagerSync | PutEager) { 100 } else { LEN }];
         // From this peer: one from anybody would wait for others.
-        let from = Match::tagged(7, EXACT).from(self.eps[1].as_ref().unwrap());
+        let from = Match::tagged(7, TAG_MASK_FULL).from(self.eps[1].as_ref().unwrap());
         let recv = || (1, end_of_recv(self.workers[1].recv(from, Vec::with_capacity(LEN))));
-        let packets = Rkey::of_key(self.mem.key());
+        let packets = Rkey::from_key(self.mem.key());
         let device = ep.unpack_rkey(&self.mem.pack_rkey()).unwrap();
         let (at, sync) = (self.mem.addr(), RmaParams { sync: Sync::Yes, ..RmaParams::default() });
         let one = |end: End| vec![(0, end)];
@@ -153,7 +153,7 @@ impl Rig {
                     *slot.borrow_mut() = Some(end_of_recv(message.recv(Vec::with_capacity(LEN))));
                 });
                 let (proto, len) = if how == Am { (AmProto::Eager, 100) } else { (AmProto::Rendezvous, LEN) };
-                let mut send = Some(ep.am_send_by(proto, 3, b"head", vec![5; len]));
+                let mut send = Some(ep.am_send_with(proto, 3, b"head", vec![5; len]));
                 let sent: End = Box::new(move || match send.as_mut()?.is_done() {
                     true => send.take().map(|send| send.wait().0),
                     false => None,
@@ -215,7 +215,7 @@ impl Rig {
     /// Nothing is under way at a worker, but receives that wait for active messages and whole messages of the dead.
     fn nothing_left(&self, n: usize, what: &str) {
         let worker = &self.workers[n];
-        let census = worker.census();
+        let census = worker.diagnostics().snapshot();
         let (receives, unexpected, held_bytes) = (census.receives, census.unexpected, census.held_bytes);
         assert_eq!(
             census,
@@ -223,7 +223,7 @@ impl Rig {
             "{what}: worker {n}"
         );
         assert!([0, 32].contains(&receives), "{what}: worker {n} has {receives} receives");
-        assert_eq!(worker.registrations(), 0, "{what}: worker {n}");
+        assert_eq!(worker.diagnostics().registrations(), 0, "{what}: worker {n}");
     }
 }
 
@@ -329,8 +329,8 @@ fn an_endpoint_is_closed_after_each_packet() {
                         && let Some(ep) = ep.take()
                     {
                         let how = match force {
-                            true => Close::Force,
-                            false => Close::Flush(Duration::from_secs(1 << 30)),
+                            true => CloseMode::Force,
+                            false => CloseMode::Flush(Duration::from_secs(1 << 30)),
                         };
                         closing = Some(ep.close(how));
                     }
@@ -434,7 +434,7 @@ fn a_flush_of_all_tells_of_a_short_message_that_came_back() {
 fn a_flush_of_all_is_silent_about_what_was_given_up() {
     let mut rig = Rig::new(EagerSync, 1000);
     let _ends = rig.start(EagerSync);
-    assert_eq!(rig.eps[0].take().unwrap().close(Close::Force).wait(), Ok(()));
+    assert_eq!(rig.eps[0].take().unwrap().close(CloseMode::Force).wait(), Ok(()));
     assert_eq!(flushed(&rig), Ok(()));
 }
 
@@ -463,7 +463,7 @@ fn a_silent_peer_is_found_within_the_interval() {
         };
         pass(2 * interval);
         for victim in [PEERS - 1, 0, 150] {
-            let recv = a.recv(Match::tagged(7, EXACT).from(&eps[victim]), Vec::with_capacity(8));
+            let recv = a.recv(Match::tagged(7, TAG_MASK_FULL).from(&eps[victim]), Vec::with_capacity(8));
             pass(interval);
             assert!(!recv.is_done());
             fabric.kill(Gid::link_local(2 + victim as u64));
@@ -514,7 +514,7 @@ fn a_handshake_is_called_for_again_without_keep_alive() {
             assert!(pass(64_000_000_000, false));
             assert_eq!(send.wait().0, Err(Error::PeerGone(ep.peer())));
         } else {
-            let recv = b.tag_recv(7, EXACT, vec![0; 8]);
+            let recv = b.tag_recv(7, TAG_MASK_FULL, vec![0; 8]);
             assert!(pass(64_000_000_000, true));
             assert_eq!((send.wait().0, recv.wait().1), (Ok(()), vec![1; 8]));
             assert_eq!(a.next_timer(), None, "nothing is waited for");

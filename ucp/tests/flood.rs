@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Pair, bytes};
-use ucp::{ANY_TAG, Context, EXACT, Error, Match, SendRequest};
+use ucp::{ANY_TAG, Context, Error, Match, SendRequest, TAG_MASK_FULL};
 use ucs::config::Source;
 
 const LIMIT: usize = 256 << 10;
@@ -30,26 +30,26 @@ fn a_program_that_waits_for_nothing_keeps_to_the_limit(tls: &str) {
     let pair = pair(tls);
     let count = 4_000;
     let mut left = flood(&pair, count);
-    let cost = pair.b.unexpected_bytes();
+    let cost = pair.b.diagnostics().unexpected_bytes();
     // A batch may have been under way when the limit was reached.
     assert!(cost > LIMIT && cost < LIMIT + 64 * 8192, "{cost} bytes");
     assert!(!left.is_empty(), "the sender is held back");
     assert!(pair.b.stats().rare.rests > 0);
     for n in 0..count {
-        let recv = pair.b.tag_recv(n, EXACT, vec![0; LEN]);
+        let recv = pair.b.tag_recv(n, TAG_MASK_FULL, vec![0; LEN]);
         pair.until(|| recv.is_done());
         assert!(recv.wait().1 == bytes(n, LEN), "message {n}");
         left.retain_mut(|send| !send.is_done());
     }
     pair.until(|| left.iter_mut().all(|send| send.is_done()));
-    assert_eq!((pair.b.unexpected_bytes(), pair.b.held_bytes()), (0, 0));
+    assert_eq!((pair.b.diagnostics().unexpected_bytes(), pair.b.diagnostics().held_bytes()), (0, 0));
 }
 
 fn what_somebody_waits_for_arrives_through_the_flood(tls: &str) {
     let pair = pair(tls);
     let left = flood(&pair, 2000);
     let last = pair.ab.tag_send(1 << 40, bytes(1, 100));
-    let recv = pair.b.tag_recv(1 << 40, EXACT, vec![0; 100]);
+    let recv = pair.b.tag_recv(1 << 40, TAG_MASK_FULL, vec![0; 100]);
     pair.until(|| recv.is_done());
     assert!(recv.wait().1 == bytes(1, 100));
     assert!(pair.b.stats().rare.over_limit > 0, "and what it cost is counted");
@@ -59,7 +59,7 @@ fn what_somebody_waits_for_arrives_through_the_flood(tls: &str) {
     // Looking for it is waiting, too.
     let left = flood(&pair, 1000);
     let last = pair.ab.tag_send(1 << 41, bytes(1, 100));
-    pair.until(|| pair.b.probe(Match::tagged(1 << 41, EXACT)).is_some());
+    pair.until(|| pair.b.probe(Match::tagged(1 << 41, TAG_MASK_FULL)).is_some());
     drop((left, last));
     let mut count = 0;
     while let Some(message) = pair.b.mprobe(Match::tagged(0, ANY_TAG)) {
@@ -77,13 +77,15 @@ fn no_flood_costs_more_than_the_most(tls: &str) {
         Source::empty().with("UCX_TLS", tls).with("UCX_UNEXP_MEM", "256k").with("UCX_UNEXP_MAX", "2m");
     let context = Context::configured(source.with("UCX_NET_DEVICES", "softefa0")).unwrap();
     let pair = Pair::of(context.worker().unwrap(), context.worker().unwrap());
-    let from = Match::tagged(1 << 40, EXACT).from(&pair.ba);
+    let from = Match::tagged(1 << 40, TAG_MASK_FULL).from(&pair.ba);
     let recv = pair.b.recv(from, vec![0; 100]);
     let left = flood(&pair, 2000);
-    assert!(pair.b.unexpected_bytes() <= MOST && pair.b.unexpected_bytes() > MOST / 2);
+    assert!(
+        pair.b.diagnostics().unexpected_bytes() <= MOST && pair.b.diagnostics().unexpected_bytes() > MOST / 2
+    );
     pair.until(|| recv.is_done());
-    assert_eq!(recv.wait().0.map(drop), Err(Error::Flooded(pair.ba.peer())));
-    let first = pair.b.tag_recv(0, EXACT, vec![0; LEN]);
+    assert_eq!(recv.wait().0.map(drop), Err(Error::OverLimit(pair.ba.peer())));
+    let first = pair.b.tag_recv(0, TAG_MASK_FULL, vec![0; LEN]);
     pair.until(|| first.is_done());
     assert!(first.wait().1 == bytes(0, LEN), "what was kept can be received");
     left.into_iter().for_each(SendRequest::detach);

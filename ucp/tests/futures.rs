@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use common::{bytes, context};
-use ucp::{EXACT, Ep, EpParams, Worker};
+use ucp::{Ep, EpParams, TAG_MASK_FULL, Worker};
 
 fn alone(tls: &str) -> (Worker, Ep) {
     let worker = context(tls).worker().unwrap();
@@ -20,7 +20,7 @@ fn messages_are_awaited(tls: &str) {
     let (worker, ep) = alone(tls);
     worker.block_on(async {
         for len in [0, 8, 9000, 100_000] {
-            let recv = worker.tag_recv(1, EXACT, Vec::with_capacity(len));
+            let recv = worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(len));
             // The send ends only after the receive has the message; both are driven by the same executor.
             let (sent, message) = ep.tag_send_sync(1, bytes(1, len)).await;
             assert_eq!(sent, Ok(()));
@@ -30,7 +30,7 @@ fn messages_are_awaited(tls: &str) {
         }
         ep.flush().await.unwrap();
     });
-    assert_eq!(worker.requests(), 0);
+    assert_eq!(worker.diagnostics().requests(), 0);
 }
 
 fn a_future_dropped_half_way_loses_nothing(tls: &str) {
@@ -38,7 +38,7 @@ fn a_future_dropped_half_way_loses_nothing(tls: &str) {
     worker.block_on(async {
         for _ in 0..300 {
             {
-                let mut recv = pin!(worker.tag_recv(1, EXACT, Vec::with_capacity(8)));
+                let mut recv = pin!(worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(8)));
                 poll_fn(|cx| {
                     assert!(recv.as_mut().poll(cx).is_pending());
                     Poll::Ready(())
@@ -46,12 +46,12 @@ fn a_future_dropped_half_way_loses_nothing(tls: &str) {
                 .await;
             }
             let send = ep.tag_send(1, bytes(1, 8));
-            assert_eq!(worker.tag_recv(1, EXACT, Vec::with_capacity(8)).await.1, bytes(1, 8));
+            assert_eq!(worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(8)).await.1, bytes(1, 8));
             assert_eq!(send.await.0, Ok(()));
         }
     });
     while worker.progress() > 0 {}
-    assert_eq!(worker.requests(), 0);
+    assert_eq!(worker.diagnostics().requests(), 0);
 }
 
 on! {

@@ -6,7 +6,7 @@ mod common;
 use common::{Pair, bytes};
 use ucp::rdm::Protocol;
 use ucp::select::{Kind, MemKind, Sync, Verdict};
-use ucp::{Access, EXACT, Means, Mem, Rkey, SendParams, Started};
+use ucp::{Access, Mem, OpStatus, Rkey, RmaMethod, SendParams, TAG_MASK_FULL};
 
 const LEN: usize = 300_000;
 
@@ -14,14 +14,14 @@ const LEN: usize = 300_000;
 fn send(pair: &Pair, mem: &Mem, (from, len): (usize, usize), params: &SendParams) -> Vec<u8> {
     assert!(from + len <= mem.len());
     let recv = match params.tag {
-        Some(tag) => pair.b.tag_recv(tag, EXACT, vec![0; len]),
+        Some(tag) => pair.b.tag_recv(tag, TAG_MASK_FULL, vec![0; len]),
         None => pair.b.msg_recv(vec![0; len]),
     };
     let at = mem.as_ptr().wrapping_add(from);
     // SAFETY: inside the memory, which nobody writes until both ends are done.
     let id = match unsafe { pair.ab.send_raw(at, len, params) }.unwrap() {
-        Started::Done(()) => None,
-        Started::Running(id) => Some(id),
+        OpStatus::Done(()) => None,
+        OpStatus::InProgress(id) => Some(id),
     };
     pair.until(|| recv.is_done() && id.is_none_or(|id| pair.a.test(id).is_some()));
     recv.wait().1
@@ -76,7 +76,8 @@ fn other_memory_is_sent() {
     let (mem, all) = filled(&pair, Access::WRITE);
     for _ in 0..5 {
         assert_eq!(send(&pair, &mem, (0, LEN), &params), all);
-        let (send, recv) = (pair.ab.tag_send(1, bytes(1, LEN)), pair.b.tag_recv(1, EXACT, vec![0; LEN]));
+        let (send, recv) =
+            (pair.ab.tag_send(1, bytes(1, LEN)), pair.b.tag_recv(1, TAG_MASK_FULL, vec![0; LEN]));
         pair.until(|| send.is_done() && recv.is_done());
         assert_eq!(recv.wait().1, bytes(1, LEN));
     }
@@ -88,7 +89,7 @@ fn within_a_thread_all_memory_is_read() {
     let pair = Pair::on("self");
     let of = |len: usize, tag| {
         let (send, recv) =
-            (pair.ab.tag_send(tag, bytes(tag, len)), pair.b.tag_recv(tag, EXACT, vec![0; len]));
+            (pair.ab.tag_send(tag, bytes(tag, len)), pair.b.tag_recv(tag, TAG_MASK_FULL, vec![0; len]));
         pair.until(|| send.is_done() && recv.is_done());
         assert!(recv.wait().1 == bytes(tag, len), "{len}");
     };
@@ -123,18 +124,21 @@ fn new_memory_takes_the_place_of_freed() {
 fn both_kinds_of_memory_are_explained() {
     let pair = Pair::on("posix");
     let taken = |mem| {
-        let all = pair.ab.explain_from(mem, Kind::Tagged, Sync::No, LEN);
+        let all = pair.ab.protocols().explain_from(mem, Kind::Tagged, Sync::No, LEN);
         all.into_iter().find(|one| one.verdict == Verdict::Taken).unwrap().row
     };
     assert_eq!((taken(MemKind::Host), taken(MemKind::Own)), (Protocol::LongCts, Protocol::LongRead));
     for mem in [MemKind::Host, MemKind::Own] {
-        assert_eq!(pair.ab.table_from(mem, Kind::Tagged, Sync::No).pick(LEN), taken(mem));
+        assert_eq!(pair.ab.protocols().table_from(mem, Kind::Tagged, Sync::No).pick(LEN), taken(mem));
     }
     let why = pair.ab.explain(Kind::Tagged, Sync::No, LEN);
     assert_eq!(why.iter().find(|one| one.row == Protocol::LongRead).unwrap().verdict, Verdict::NotMapped);
     // Puts and gets have keys of their own: such memory is mapped for them, other memory goes by packets.
     let mem = pair.b.mem_alloc(LEN, Access::all()).unwrap();
     assert_eq!(mem.device_key("posix"), None);
-    assert_eq!(pair.ab.means(&pair.ab.unpack_rkey(&mem.pack_rkey()).unwrap()), Means::Mapped);
-    assert_eq!(pair.ab.means(&Rkey::of_key(mem.key())), Means::Emulated);
+    assert_eq!(
+        pair.ab.protocols().rma_method(&pair.ab.unpack_rkey(&mem.pack_rkey()).unwrap()),
+        RmaMethod::Mapped
+    );
+    assert_eq!(pair.ab.protocols().rma_method(&Rkey::from_key(mem.key())), RmaMethod::Emulated);
 }

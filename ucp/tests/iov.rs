@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use common::{Pair, bytes};
 use ucp::select::Sync;
-use ucp::{AM_MAX_HEADER, AmProto, EXACT, Error, Piece, SendParams};
+use ucp::{AM_MAX_HEADER, AmProto, Error, Iov, SendParams, TAG_MASK_FULL};
 
 /// Bytes of the pieces; together from nothing to what is long on every lane.
 const CUTS: [&[usize]; 8] = [
@@ -40,7 +40,7 @@ fn tagged(tls: &str) {
         ] {
             let (whole, pieces) = cut(n as u64, lens);
             let params = SendParams { tag: Some(3), sync, cq_data, done: None };
-            let recv = || pair.b.tag_recv(3, EXACT, Vec::with_capacity(whole.len()));
+            let recv = || pair.b.tag_recv(3, TAG_MASK_FULL, Vec::with_capacity(whole.len()));
             let posted = (!late).then(recv);
             let send = pair.ab.send_iov(pieces.clone(), &params);
             if late {
@@ -55,7 +55,10 @@ fn tagged(tls: &str) {
         }
     }
     pair.settle();
-    assert_eq!((pair.a.requests(), pair.b.requests(), pair.b.held_bytes()), (0, 0, 0));
+    assert_eq!(
+        (pair.a.diagnostics().requests(), pair.b.diagnostics().requests(), pair.b.diagnostics().held_bytes()),
+        (0, 0, 0)
+    );
 }
 
 fn active_messages(tls: &str) {
@@ -84,8 +87,8 @@ fn streams(tls: &str) {
     let pair = Pair::on(tls);
     for (n, lens) in CUTS.iter().enumerate() {
         let (whole, pieces) = cut(n as u64, lens);
-        let list: Vec<Piece> =
-            pieces.iter().map(|b| Piece { addr: b.as_ptr().cast_mut(), len: b.len() }).collect();
+        let list: Vec<Iov> =
+            pieces.iter().map(|b| Iov { addr: b.as_ptr().cast_mut(), len: b.len() }).collect();
         // SAFETY: `pieces` lives until the flush below has ended.
         let started = unsafe { pair.ab.stream_send_iov_raw(&list, None) }.unwrap();
         let mut got = Vec::new();
@@ -95,7 +98,7 @@ fn streams(tls: &str) {
             got.extend(recv.wait().1);
         }
         assert!(got == whole, "{lens:?}");
-        if let ucp::Started::Running(id) = started {
+        if let ucp::OpStatus::InProgress(id) = started {
             pair.until(|| pair.a.test(id).is_some());
         }
     }
@@ -113,19 +116,19 @@ fn many_wait(tls: &str) {
             })
             .collect();
         for n in 0..2000 {
-            let recv = pair.b.tag_recv(n, EXACT, Vec::with_capacity(whole.len()));
+            let recv = pair.b.tag_recv(n, TAG_MASK_FULL, Vec::with_capacity(whole.len()));
             pair.until(|| recv.is_done());
             assert!(recv.wait().1 == whole, "{round} {n}");
         }
         pair.until(|| sends.iter_mut().all(|send| send.is_done()));
     }
-    assert_eq!(pair.a.requests(), 0);
+    assert_eq!(pair.a.diagnostics().requests(), 0);
 }
 
 #[test]
 fn lengths_that_overflow_are_refused() {
     let pair = Pair::on("self");
-    let piece = Piece { addr: std::ptr::NonNull::dangling().as_ptr(), len: usize::MAX };
+    let piece = Iov { addr: std::ptr::NonNull::dangling().as_ptr(), len: usize::MAX };
     let params = SendParams { tag: Some(1), ..SendParams::default() };
     // SAFETY: nothing of it is read.
     let refused = unsafe { pair.ab.send_iov_raw(&[piece, piece], &params) };

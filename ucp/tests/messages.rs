@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Pair, bytes};
-use ucp::{ANY_TAG, EXACT, Error, Match};
+use ucp::{ANY_TAG, Error, Match, TAG_MASK_FULL};
 
 /// Sizes around every change of protocol on every lane, and some between.
 const SIZES: [usize; 20] = [
@@ -17,7 +17,7 @@ fn all_sizes_arrive(tls: &str) {
         let tag = n as u64;
         let sent = bytes(tag, len);
         // Expected: the receive is there first.
-        let recv = pair.b.tag_recv(tag, EXACT, Vec::with_capacity(len));
+        let recv = pair.b.tag_recv(tag, TAG_MASK_FULL, Vec::with_capacity(len));
         let send = pair.ab.tag_send(tag, sent.clone());
         pair.until(|| recv.is_done() && send.is_done());
         let (status, got) = recv.wait();
@@ -28,8 +28,8 @@ fn all_sizes_arrive(tls: &str) {
         assert!(back == sent);
         // Unexpected: the message is there first, the other way, from a shared buffer.
         let send = pair.ba.tag_send(tag, std::rc::Rc::<[u8]>::from(sent.as_slice()));
-        pair.until(|| pair.a.probe(Match::tagged(tag, EXACT)).is_some());
-        let recv = pair.a.tag_recv(tag, EXACT, vec![0; len].into_boxed_slice());
+        pair.until(|| pair.a.probe(Match::tagged(tag, TAG_MASK_FULL)).is_some());
+        let recv = pair.a.tag_recv(tag, TAG_MASK_FULL, vec![0; len].into_boxed_slice());
         pair.until(|| recv.is_done());
         let (status, got) = recv.wait();
         assert_eq!(status.map(|s| (s.len, s.tag)), Ok((len, tag)));
@@ -39,7 +39,7 @@ fn all_sizes_arrive(tls: &str) {
         assert_eq!(send.wait().0, Ok(()));
     }
     pair.settle();
-    assert_eq!((pair.a.requests(), pair.b.requests()), (0, 0));
+    assert_eq!((pair.a.diagnostics().requests(), pair.b.diagnostics().requests()), (0, 0));
 }
 
 fn order_and_wildcards(tls: &str) {
@@ -47,7 +47,7 @@ fn order_and_wildcards(tls: &str) {
     let sends: Vec<_> = (0..500u64).map(|n| pair.ab.tag_send(n, n.to_le_bytes().to_vec())).collect();
     for n in 0..500u64 {
         // Alternately any tag, the low bit only, and exactly this one: always the oldest that is left.
-        let (tag, mask) = [(0xdead, ANY_TAG), (n, 1), (n, EXACT)][n as usize % 3];
+        let (tag, mask) = [(0xdead, ANY_TAG), (n, 1), (n, TAG_MASK_FULL)][n as usize % 3];
         let recv = pair.b.tag_recv(tag, mask, Vec::with_capacity(8));
         pair.until(|| recv.is_done());
         let (status, got) = recv.wait();
@@ -76,11 +76,11 @@ fn truncation_is_told_and_contained(tls: &str) {
     let pair = Pair::on(tls);
     for len in [9, 8192, 30_000, 200_000] {
         for early in [true, false] {
-            let mut recv = early.then(|| pair.b.tag_recv(1, EXACT, vec![0; 8].into_boxed_slice()));
+            let mut recv = early.then(|| pair.b.tag_recv(1, TAG_MASK_FULL, vec![0; 8].into_boxed_slice()));
             let send = pair.ab.tag_send(1, bytes(1, len));
             if !early {
-                pair.until(|| pair.b.probe(Match::tagged(1, EXACT)).is_some());
-                recv = Some(pair.b.tag_recv(1, EXACT, vec![0; 8].into_boxed_slice()));
+                pair.until(|| pair.b.probe(Match::tagged(1, TAG_MASK_FULL)).is_some());
+                recv = Some(pair.b.tag_recv(1, TAG_MASK_FULL, vec![0; 8].into_boxed_slice()));
             }
             let recv = recv.unwrap();
             pair.until(|| recv.is_done() && send.is_done());
@@ -91,7 +91,7 @@ fn truncation_is_told_and_contained(tls: &str) {
         }
     }
     // The pair is as good as before.
-    let recv = pair.b.tag_recv(2, EXACT, Vec::with_capacity(3));
+    let recv = pair.b.tag_recv(2, TAG_MASK_FULL, Vec::with_capacity(3));
     pair.ab.tag_send(2, "end").detach();
     pair.until(|| recv.is_done());
     assert_eq!(recv.wait().1, b"end");
@@ -102,10 +102,10 @@ fn sync_ends_after_the_match(tls: &str) {
     let pair = Pair::on(tls);
     for len in [0, 100, 20_000, 300_000] {
         let send = pair.ab.tag_send_sync(5, bytes(5, len));
-        pair.until(|| pair.b.probe(Match::tagged(5, EXACT)).is_some());
+        pair.until(|| pair.b.probe(Match::tagged(5, TAG_MASK_FULL)).is_some());
         pair.settle();
         assert!(!send.is_done(), "{len} bytes: nobody has received it");
-        let recv = pair.b.tag_recv(5, EXACT, Vec::with_capacity(len));
+        let recv = pair.b.tag_recv(5, TAG_MASK_FULL, Vec::with_capacity(len));
         pair.until(|| recv.is_done() && send.is_done());
         assert_eq!(send.wait().0, Ok(()));
         assert!(recv.wait().1 == bytes(5, len));
@@ -117,17 +117,17 @@ fn probes(tls: &str) {
     assert_eq!(pair.b.probe(Match::tagged(0, ANY_TAG)), None);
     for len in [10, 20_000, 200_000] {
         let send = pair.ab.tag_send(7, bytes(7, len));
-        pair.until(|| pair.b.probe(Match::tagged(7, EXACT)).is_some());
-        assert_eq!(pair.b.probe(Match::tagged(8, EXACT)), None);
+        pair.until(|| pair.b.probe(Match::tagged(7, TAG_MASK_FULL)).is_some());
+        assert_eq!(pair.b.probe(Match::tagged(8, TAG_MASK_FULL)), None);
         assert_eq!(pair.b.probe(Match::untagged()), None);
-        let seen = pair.b.probe(Match::tagged(7, EXACT)).unwrap();
+        let seen = pair.b.probe(Match::tagged(7, TAG_MASK_FULL)).unwrap();
         assert_eq!((seen.len, seen.tag), (len as u64, 7));
-        assert!(pair.b.probe(Match::tagged(7, EXACT).from(&pair.ba)).is_some());
-        let message = pair.b.mprobe(Match::tagged(7, EXACT)).unwrap();
+        assert!(pair.b.probe(Match::tagged(7, TAG_MASK_FULL).from(&pair.ba)).is_some());
+        let message = pair.b.mprobe(Match::tagged(7, TAG_MASK_FULL)).unwrap();
         assert_eq!(message.envelope(), seen);
         // Taken: nobody else finds it.
-        assert_eq!(pair.b.probe(Match::tagged(7, EXACT)), None);
-        let other = pair.b.tag_recv(7, EXACT, Vec::with_capacity(len));
+        assert_eq!(pair.b.probe(Match::tagged(7, TAG_MASK_FULL)), None);
+        let other = pair.b.tag_recv(7, TAG_MASK_FULL, Vec::with_capacity(len));
         let recv = message.recv(Vec::with_capacity(len));
         pair.until(|| recv.is_done() && send.is_done());
         assert!(recv.wait().1 == bytes(7, len));
@@ -135,37 +135,37 @@ fn probes(tls: &str) {
     }
     // A probed message that is dropped is gone, and its sender is done.
     let send = pair.ab.tag_send_sync(9, bytes(9, 100_000));
-    pair.until(|| pair.b.probe(Match::tagged(9, EXACT)).is_some());
-    drop(pair.b.mprobe(Match::tagged(9, EXACT)));
+    pair.until(|| pair.b.probe(Match::tagged(9, TAG_MASK_FULL)).is_some());
+    drop(pair.b.mprobe(Match::tagged(9, TAG_MASK_FULL)));
     pair.until(|| send.is_done());
-    assert_eq!(pair.b.probe(Match::tagged(9, EXACT)), None);
+    assert_eq!(pair.b.probe(Match::tagged(9, TAG_MASK_FULL)), None);
 }
 
 fn cancelled_and_dropped_receives_take_nothing(tls: &str) {
     let pair = Pair::on(tls);
-    let cancelled = pair.b.tag_recv(1, EXACT, Vec::with_capacity(8));
+    let cancelled = pair.b.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(8));
     assert!(cancelled.cancel());
     assert_eq!(cancelled.wait().0, Err(Error::Cancelled));
-    drop(pair.b.tag_recv(1, EXACT, Vec::with_capacity(8)));
+    drop(pair.b.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(8)));
     pair.ab.tag_send(1, "first").detach();
-    let recv = pair.b.tag_recv(1, EXACT, Vec::with_capacity(8));
+    let recv = pair.b.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(8));
     pair.until(|| recv.is_done());
     assert!(!recv.cancel(), "ended already");
     assert_eq!(recv.wait().1, b"first");
     pair.settle();
-    assert_eq!(pair.b.requests(), 0);
+    assert_eq!(pair.b.diagnostics().requests(), 0);
 }
 
 fn dropped_sends_arrive(tls: &str) {
     let pair = Pair::on(tls);
     for len in [10, 20_000, 500_000] {
         drop(pair.ab.tag_send(4, bytes(4, len)));
-        let recv = pair.b.tag_recv(4, EXACT, Vec::with_capacity(len));
+        let recv = pair.b.tag_recv(4, TAG_MASK_FULL, Vec::with_capacity(len));
         pair.until(|| recv.is_done());
         assert!(recv.wait().1 == bytes(4, len));
     }
     pair.settle();
-    assert_eq!((pair.a.requests(), pair.b.requests()), (0, 0));
+    assert_eq!((pair.a.diagnostics().requests(), pair.b.diagnostics().requests()), (0, 0));
 }
 
 fn a_worker_sends_to_itself(tls: &str) {
@@ -174,7 +174,7 @@ fn a_worker_sends_to_itself(tls: &str) {
     let ep = worker.connect(&worker.address(), Default::default()).unwrap();
     for len in SIZES {
         let send = ep.tag_send_sync(1, bytes(1, len));
-        let recv = worker.tag_recv(1, EXACT, Vec::with_capacity(len));
+        let recv = worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(len));
         common::spin(&[&worker], &mut || send.is_done() && recv.is_done());
         assert!(recv.wait().1 == bytes(1, len), "{len} bytes");
     }
@@ -208,7 +208,7 @@ fn callbacks_may_do_everything(tls: &str) {
 fn many_at_a_time(tls: &str) {
     let pair = Pair::on(tls);
     let mut recvs: Vec<_> =
-        (0..2000u64).map(|n| pair.b.tag_recv(n, EXACT, Vec::with_capacity(3000))).collect();
+        (0..2000u64).map(|n| pair.b.tag_recv(n, TAG_MASK_FULL, Vec::with_capacity(3000))).collect();
     let mut sends: Vec<_> =
         (0..2000u64).rev().map(|n| pair.ab.tag_send(n, bytes(n, 1 + n as usize))).collect();
     pair.until(|| recvs.iter_mut().all(|r| r.is_done()) && sends.iter_mut().all(|s| s.is_done()));
@@ -222,8 +222,8 @@ fn borrowed_and_immediate(tls: &str) {
     let out = bytes(3, 3000);
     let mut back = vec![0; 3000];
     pair.b.scope(|scope| {
-        let recv = scope.tag_recv(3, EXACT, &mut back);
-        if let Err(send) = pair.ab.tag_send_now(3, &out) {
+        let recv = scope.tag_recv(3, TAG_MASK_FULL, &mut back);
+        if let Err(send) = pair.ab.tag_inject(3, &out) {
             pair.until(|| send.is_done());
         }
         pair.until(|| recv.is_done());
@@ -233,12 +233,12 @@ fn borrowed_and_immediate(tls: &str) {
     // A scope gives up what never comes when its function panics.
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         pair.b.scope(|scope| {
-            let _ = scope.tag_recv(99, EXACT, &mut back);
+            let _ = scope.tag_recv(99, TAG_MASK_FULL, &mut back);
             panic!("on purpose");
         })
     }));
     assert!(panicked.is_err());
-    assert_eq!(pair.b.requests(), 0);
+    assert_eq!(pair.b.diagnostics().requests(), 0);
 }
 
 /// The ids of a scope's operations come again: what has them then is nothing to the scope.
@@ -250,12 +250,12 @@ fn a_scope_forgets_what_has_ended(tls: &str) {
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         pair.b.scope(|scope| {
             for room in rooms {
-                let recv = scope.tag_recv(3, EXACT, room);
+                let recv = scope.tag_recv(3, TAG_MASK_FULL, room);
                 pair.ab.tag_send(3, "8 bytes.").detach();
                 pair.until(|| recv.is_done());
                 recv.wait().unwrap();
             }
-            outer = Some(pair.b.tag_recv(4, EXACT, Vec::with_capacity(8)));
+            outer = Some(pair.b.tag_recv(4, TAG_MASK_FULL, Vec::with_capacity(8)));
             panic!("on purpose");
         })
     }));
@@ -270,17 +270,17 @@ fn a_scope_forgets_what_has_ended(tls: &str) {
 fn ends_are_told_before_sleep(tls: &str) {
     let pair = Pair::on(tls);
     pair.settle();
-    let recv = pair.b.tag_recv(1, EXACT, Vec::with_capacity(8));
+    let recv = pair.b.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(8));
     let slept = (0..1000).any(|_| pair.b.progress() == 0 && pair.b.arm());
     assert!(slept, "nothing happens");
     assert!(recv.cancel() && !pair.b.arm());
-    assert_eq!(pair.b.wait(None), Ok(ucp::Woken::Ready));
+    assert_eq!(pair.b.wait(None), Ok(ucp::WaitStatus::Ready));
     assert_eq!(recv.wait().0, Err(Error::Cancelled));
 }
 
 fn flush_and_close(tls: &str) {
     let pair = Pair::on(tls);
-    let recv = pair.b.tag_recv(1, EXACT, Vec::with_capacity(200_000));
+    let recv = pair.b.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(200_000));
     pair.ab.tag_send(1, bytes(1, 200_000)).detach();
     let flush = pair.ab.flush();
     pair.until(|| flush.is_done());
@@ -291,12 +291,12 @@ fn flush_and_close(tls: &str) {
     assert_eq!(all.wait(), Ok(()));
     let Pair { a, b, ab, .. } = pair;
     let second = a.connect(&b.address(), Default::default()).unwrap();
-    let close = ab.close(ucp::Close::Flush(std::time::Duration::from_secs(60)));
+    let close = ab.close(ucp::CloseMode::Flush(std::time::Duration::from_secs(60)));
     common::spin(&[&a, &b], &mut || close.is_done());
     assert_eq!(close.wait(), Ok(()));
     // Closing one endpoint leaves another to the same peer alone.
     second.tag_send(8, "still here").detach();
-    let recv = b.tag_recv(8, EXACT, Vec::with_capacity(16));
+    let recv = b.tag_recv(8, TAG_MASK_FULL, Vec::with_capacity(16));
     common::spin(&[&a, &b], &mut || recv.is_done());
     assert_eq!(recv.wait().1, b"still here");
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Pair, bytes};
-use ucp::{ANY_TAG, EXACT, Error, Match};
+use ucp::{ANY_TAG, Error, Match, TAG_MASK_FULL};
 
 const LENS: [usize; 5] = [0, 8, 1000, 20_000, 100_000];
 
@@ -28,19 +28,19 @@ fn messages_come_out_whole(tls: &str) {
     assert!(many.is_done() && many.wait_next().is_none() && !many.cancel());
     sends.into_iter().for_each(|send| send.wait().0.unwrap());
     pair.ab.tag_send(9, bytes(9, 10)).wait().0.unwrap();
-    pair.until(|| pair.b.probe(Match::tagged(9, EXACT)).is_some());
+    pair.until(|| pair.b.probe(Match::tagged(9, TAG_MASK_FULL)).is_some());
     let (end, buf) = many.finish();
     assert_eq!((end, buf.len()), (Ok(()), all + 10));
-    assert_eq!(pair.b.discard(Match::tagged(9, EXACT)).map(|found| found.len), Some(10));
-    assert_eq!(pair.b.discard(Match::tagged(9, EXACT)), None);
-    assert_eq!(pair.b.held_bytes(), 0);
+    assert_eq!(pair.b.discard(Match::tagged(9, TAG_MASK_FULL)).map(|found| found.len), Some(10));
+    assert_eq!(pair.b.discard(Match::tagged(9, TAG_MASK_FULL)), None);
+    assert_eq!(pair.b.diagnostics().held_bytes(), 0);
 }
 
 fn cancelled_and_dropped_on_the_way(tls: &str) {
     let pair = Pair::on(tls);
     pair.meet();
     for drops in [false, true] {
-        let mut many = pair.b.recv_multi(Match::tagged(1, EXACT), vec![0u8; 300_000], 1000).unwrap();
+        let mut many = pair.b.recv_multi(Match::tagged(1, TAG_MASK_FULL), vec![0u8; 300_000], 1000).unwrap();
         let send = pair.ab.tag_send_sync(1, bytes(1, 250_000));
         // Matched, and on its way.
         for _ in 0..50 {
@@ -60,13 +60,13 @@ fn cancelled_and_dropped_on_the_way(tls: &str) {
         assert_eq!(send.wait().0, Ok(()));
         // What it does not take any more is there for others.
         let later = pair.ab.tag_send(1, bytes(2, 10));
-        let recv = pair.b.tag_recv(1, EXACT, vec![0; 10]);
+        let recv = pair.b.tag_recv(1, TAG_MASK_FULL, vec![0; 10]);
         pair.until(|| recv.is_done());
         assert!(recv.wait().1 == bytes(2, 10));
         later.wait().0.unwrap();
     }
     pair.settle();
-    assert_eq!((pair.b.requests(), pair.b.held_bytes()), (0, 0));
+    assert_eq!((pair.b.diagnostics().requests(), pair.b.diagnostics().held_bytes()), (0, 0));
 }
 
 fn too_long_is_cut_and_told(tls: &str) {
@@ -81,12 +81,12 @@ fn too_long_is_cut_and_told(tls: &str) {
     assert!(other.bytes(&parts[0]).is_empty(), "another buffer's");
     sends.into_iter().for_each(|send| send.wait().0.unwrap());
     // As a future: all that come, until it is used up.
-    let mut third = pair.b.recv_multi(Match::tagged(3, EXACT), vec![0u8; 30], 10).unwrap();
+    let mut third = pair.b.recv_multi(Match::tagged(3, TAG_MASK_FULL), vec![0u8; 30], 10).unwrap();
     let sends: Vec<_> = (0..3).map(|_| pair.ab.tag_send(3, bytes(3, 10))).collect();
     pair.settle();
     let count = pair.b.block_on(async {
         let mut count = 0;
-        while let Some(part) = third.next_part().await {
+        while let Some(part) = third.next_message().await {
             assert!(third.bytes(&part) == bytes(3, 10));
             count += 1;
         }

@@ -4,7 +4,7 @@ mod common;
 mod counting;
 
 use common::Pair;
-use ucp::{EXACT, Match, SendParams, Started};
+use ucp::{Match, OpStatus, SendParams, TAG_MASK_FULL};
 
 /// Allocations of this thread in 1000 rounds of `round`, after as many to get warm.
 fn in_steady_state(mut round: impl FnMut()) -> u64 {
@@ -26,14 +26,14 @@ fn raw(tls: &str, len: usize) {
     let (out, mut room) = (vec![1u8; len], vec![0u8; len]);
     let count = in_steady_state(|| {
         // SAFETY: `room` lives until the loop below has seen the end.
-        let recv = unsafe { pair.b.recv_raw(room.as_mut_ptr(), len, Match::tagged(1, EXACT), None) };
+        let recv = unsafe { pair.b.recv_raw(room.as_mut_ptr(), len, Match::tagged(1, TAG_MASK_FULL), None) };
         let params = SendParams { tag: Some(1), ..SendParams::default() };
         // SAFETY: `out` lives until the loop below has seen the end.
         let send = unsafe { pair.ab.send_raw(out.as_ptr(), len, &params) };
-        let Ok(Started::Running(recv)) = recv else { panic!("nothing was there to receive: {recv:?}") };
+        let Ok(OpStatus::InProgress(recv)) = recv else { panic!("nothing was there to receive: {recv:?}") };
         let mut send = match send.unwrap() {
-            Started::Running(id) => Some(id),
-            Started::Done(()) => None,
+            OpStatus::InProgress(id) => Some(id),
+            OpStatus::Done(()) => None,
         };
         let mut received = false;
         while !received || send.is_some() {
@@ -51,7 +51,7 @@ fn owned(tls: &str, len: usize) {
     let mut bufs = Some((vec![1u8; len], Vec::with_capacity(len)));
     let count = in_steady_state(|| {
         let (out, room) = bufs.take().unwrap();
-        let recv = pair.b.tag_recv(1, EXACT, room);
+        let recv = pair.b.tag_recv(1, TAG_MASK_FULL, room);
         let send = pair.ab.tag_send(1, out);
         pair.until(|| recv.is_done() && send.is_done());
         bufs = Some((send.wait().1, recv.wait().1));

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Pair, bytes};
-use ucp::{Access, AtomicOp, AtomicType, Error, Means, Mem, Piece, RemotePiece, Rkey, RmaParams, Started};
+use ucp::{Access, AtomicOp, AtomicType, Error, Iov, Mem, OpStatus, RemoteIov, Rkey, RmaMethod, RmaParams};
 
 /// Sizes around every change of protocol on every lane.
 const SIZES: [usize; 16] =
@@ -42,7 +42,7 @@ impl Target {
         let pair = Pair::on(tls);
         // SAFETY: the box is kept beside the registration and not used.
         let mem = unsafe { pair.b.mem_map(own.as_mut_ptr().cast(), LEN, Access::all()) }.unwrap();
-        let rkey = Rkey::of_key(mem.key());
+        let rkey = Rkey::from_key(mem.key());
         Target { pair, mem, rkey, _own: Some(own) }
     }
 
@@ -80,7 +80,7 @@ fn all_sizes(t: &Target) {
         assert!(got[..len] == sent[..], "read of {len} bytes differs");
     }
     t.pair.settle();
-    assert_eq!((t.pair.a.requests(), t.pair.b.requests()), (0, 0));
+    assert_eq!((t.pair.a.diagnostics().requests(), t.pair.b.diagnostics().requests()), (0, 0));
 }
 
 fn without_requests(t: &Target) {
@@ -104,16 +104,16 @@ fn pieces(t: &Target) {
     let mut sent = bytes(6, 9000);
     let (remote, params) = (
         [
-            RemotePiece { addr: t.at(0), len: 8000, rkey: &t.rkey },
-            RemotePiece { addr: t.at(20_000), len: 1000, rkey: &t.rkey },
+            RemoteIov { addr: t.at(0), len: 8000, rkey: &t.rkey },
+            RemoteIov { addr: t.at(20_000), len: 1000, rkey: &t.rkey },
         ],
         RmaParams { cq_data: Some(99), ..RmaParams::default() },
     );
     let base = sent.as_mut_ptr();
-    let local = [Piece { addr: base, len: 10 }, Piece { addr: base.wrapping_add(10), len: 8990 }];
+    let local = [Iov { addr: base, len: 10 }, Iov { addr: base.wrapping_add(10), len: 8990 }];
     // SAFETY: `sent` lives, unchanged, until the flush has ended.
     let started = unsafe { t.pair.ab.put_iov_raw(&local, &remote, &params) }.unwrap();
-    if let Started::Running(id) = started {
+    if let OpStatus::InProgress(id) = started {
         t.pair.a.free(id);
     }
     let mut heard = None;
@@ -128,11 +128,11 @@ fn pieces(t: &Target) {
     t.holds(20_000, &sent[8000..]);
     let mut got = vec![0u8; 9000];
     let base = got.as_mut_ptr();
-    let local = [Piece { addr: base, len: 1 }, Piece { addr: base.wrapping_add(1), len: 8999 }];
+    let local = [Iov { addr: base, len: 1 }, Iov { addr: base.wrapping_add(1), len: 8999 }];
     // SAFETY: `got` lives, untouched, until the operation has ended.
     match unsafe { t.pair.ab.get_iov_raw(&local, &remote, &RmaParams::default()) }.unwrap() {
-        Started::Done(_) => {}
-        Started::Running(id) => {
+        OpStatus::Done(_) => {}
+        OpStatus::InProgress(id) => {
             let mut ended = None;
             t.pair.until(|| {
                 ended = t.pair.a.test(id);
@@ -199,7 +199,7 @@ fn keys_that_do_not_fit(t: &Target) {
     t.pair.until(|| get.is_done());
     assert_eq!(&get.wait().1[..], [0; 64]);
     // What the target checks by itself: nobody answers, and nothing is written.
-    let wrong = Rkey::of_key(t.mem.key() ^ 1);
+    let wrong = Rkey::from_key(t.mem.key() ^ 1);
     let put = t.pair.ab.put(vec![1; 8], t.at(0), &wrong);
     put.detach();
     t.pair.settle();
@@ -249,7 +249,7 @@ macro_rules! on_lanes {
             #[test]
             fn memory_by_packets() {
                 let t = Target::packets(stringify!($lane).trim_end_matches('_'));
-                assert_eq!(t.pair.ab.means(&t.rkey), Means::Emulated);
+                assert_eq!(t.pair.ab.protocols().rma_method(&t.rkey), RmaMethod::Emulated);
                 all_sizes(&t);
                 without_requests(&t);
                 pieces(&t);
@@ -269,10 +269,10 @@ on_lanes!(self_ posix efa);
 #[test]
 fn mapped_memory_is_said_to_be() {
     let t = Target::alloc("posix");
-    assert_eq!(t.pair.ab.means(&t.rkey), Means::Mapped);
-    let of = |op, ty| t.pair.ab.means_of_atomic(&t.rkey, op, ty);
-    assert_eq!(of(AtomicOp::Sum, ucp::Datatype::Uint64), Some(Means::Mapped));
-    assert_eq!(of(AtomicOp::Sum, ucp::Datatype::Double), Some(Means::Emulated));
+    assert_eq!(t.pair.ab.protocols().rma_method(&t.rkey), RmaMethod::Mapped);
+    let of = |op, ty| t.pair.ab.protocols().atomic_method(&t.rkey, op, ty);
+    assert_eq!(of(AtomicOp::Sum, ucp::Datatype::Uint64), Some(RmaMethod::Mapped));
+    assert_eq!(of(AtomicOp::Sum, ucp::Datatype::Double), Some(RmaMethod::Emulated));
     assert_eq!(of(AtomicOp::BitOr, ucp::Datatype::Double), None);
     // Nobody progresses the target: the data is there all the same.
     t.pair.ab.put_blocking(&[9; 100], t.at(0), &t.rkey).unwrap();
@@ -290,7 +290,7 @@ fn the_way_explained_is_the_way_taken() {
             [1, 4000, 8000, 8100, 8827, 8828, 8829, 8860, 8880, 8901, 8904, 8905, 30_000, 65_536, 1_000_000]
         {
             for op in [RmaOp::Put, RmaOp::Get] {
-                let explain = || t.pair.ab.explain_rma(&t.rkey, op, None, len);
+                let explain = || t.pair.ab.protocols().explain_rma(&t.rkey, op, None, len);
                 let before = t.pair.a.stats().asked;
                 let taken = explain().into_iter().find(|c| c.verdict == RmaVerdict::Taken).unwrap().way;
                 let mut done: Box<dyn FnMut() -> bool> = match op {
@@ -341,7 +341,8 @@ fn a_long_put_with_data_tells_its_target() {
         assert_eq!((stats.0.asked(row).msgs, stats.1.served(row).bytes), (1, 900_000));
         let read = u64::from(row == RmaProtocol::LongReadWrite);
         assert_eq!((stats.1.tx_pkts[usize::from(PktType::EOR.0)], stats.1.rare.reads), (read, read));
-        let explain = t.pair.ab.explain_rma(&t.rkey, ucp::select::RmaOp::Put, Some(word), 900_000);
+        let explain =
+            t.pair.ab.protocols().explain_rma(&t.rkey, ucp::select::RmaOp::Put, Some(word), 900_000);
         let taken = explain.iter().find(|c| c.verdict == ucp::select::RmaVerdict::Taken);
         assert_eq!(taken.map(|c| c.way.name()), Some(row.name()));
     }
@@ -353,14 +354,14 @@ fn a_long_put_with_data_tells_its_target() {
 fn what_packets_do_faster_they_do() {
     use ucp::select::{RmaOp, RmaVerdict};
     let t = Target::lent("efa");
-    assert_eq!(t.pair.ab.means(&t.rkey), Means::Rdma);
+    assert_eq!(t.pair.ab.protocols().rma_method(&t.rkey), RmaMethod::Rdma);
     let first = t.pair.ab.put(vec![1; 8], t.at(0), &t.rkey);
     t.pair.until(|| first.is_done());
     t.pair.settle();
     for op in [RmaOp::Put, RmaOp::Get] {
-        assert_eq!(t.pair.ab.means_of(&t.rkey, op, 8), Means::Emulated);
-        assert_eq!(t.pair.ab.means_of(&t.rkey, op, 1 << 20), Means::Rdma);
-        let ways = t.pair.ab.explain_rma(&t.rkey, op, None, 8);
+        assert_eq!(t.pair.ab.protocols().rma_method_for(&t.rkey, op, 8), RmaMethod::Emulated);
+        assert_eq!(t.pair.ab.protocols().rma_method_for(&t.rkey, op, 1 << 20), RmaMethod::Rdma);
+        let ways = t.pair.ab.protocols().explain_rma(&t.rkey, op, None, 8);
         assert!(matches!(ways[1].verdict, RmaVerdict::Slower { ns, best } if ns > best), "{ways:?}");
     }
     let sync = RmaParams { sync: ucp::select::Sync::Yes, ..RmaParams::default() };
@@ -383,16 +384,16 @@ fn what_packets_do_faster_they_do() {
         // SAFETY: the box outlives the registration and is not used meanwhile.
         let mem = unsafe { pair.b.mem_map(own.as_mut_ptr().cast(), 64, Access::all()) }.unwrap();
         let rkey = pair.ab.unpack_rkey(&mem.pack_rkey()).unwrap();
-        assert_eq!(pair.ab.means_of(&rkey, RmaOp::Put, 8), Means::Rdma, "{key}");
+        assert_eq!(pair.ab.protocols().rma_method_for(&rkey, RmaOp::Put, 8), RmaMethod::Rdma, "{key}");
     }
 }
 
 #[test]
 fn a_device_asks_nobody() {
     let t = Target::alloc("efa");
-    assert_eq!(t.pair.ab.means(&t.rkey), Means::Rdma);
-    let of = |op| t.pair.ab.means_of_atomic(&t.rkey, op, ucp::Datatype::Uint64);
-    assert_eq!(of(AtomicOp::Sum), Some(Means::Emulated));
+    assert_eq!(t.pair.ab.protocols().rma_method(&t.rkey), RmaMethod::Rdma);
+    let of = |op| t.pair.ab.protocols().atomic_method(&t.rkey, op, ucp::Datatype::Uint64);
+    assert_eq!(of(AtomicOp::Sum), Some(RmaMethod::Emulated));
     // The two must have met.
     let first = t.pair.ab.put(vec![1; 8], t.at(0), &t.rkey);
     t.pair.until(|| first.is_done());
@@ -435,7 +436,7 @@ fn a_key_outlives_its_memory_harmlessly() {
         let Target { pair, mem, rkey, .. } = t;
         let at = mem.addr();
         drop(mem);
-        let by_packets = pair.ab.put(vec![1; 8], at, &Rkey::of_key(rkey_of(&rkey)));
+        let by_packets = pair.ab.put(vec![1; 8], at, &Rkey::from_key(rkey_of(&rkey)));
         by_packets.detach();
         // The first packet between the two: on `posix` it waits for a thread that hands out descriptors.
         pair.until(|| pair.b.stats().rare.bad_access > 0);

@@ -15,8 +15,8 @@ use common::{bytes, context, ends, spin};
 use ucp::select::rivals::By;
 use ucp::select::{Kind, Line, MemKind, Protocol, RmaOp, RmaVerdict, RmaWay, Sync, Verdict};
 use ucp::{
-    ANY_TAG, Access, Address, Calibration, Config, Context, DeviceCosts, EXACT, Ep, EpParams, Error,
-    ErrorMode, Made, Means, Rkey, Worker,
+    ANY_TAG, Access, Address, Calibration, Config, Context, DeviceCosts, Ep, EpParams, Error, ErrorMode,
+    Made, Rkey, RmaMethod, TAG_MASK_FULL, Worker,
 };
 use ucs::config::{Source, Table as _};
 
@@ -57,12 +57,12 @@ fn child() {
         "serves" => lends(&worker, &ep, Busy::Polling),
         "exile" => {
             let mut room = vec![0; KEPT_LEN];
-            worker.tag_recv_blocking(1, EXACT, &mut room).unwrap();
+            worker.tag_recv_blocking(1, TAG_MASK_FULL, &mut room).unwrap();
             // From here on this thread is nobody, whom the kernel lets into no memory of root's.
             let nobody = rustix::process::Uid::from_raw(65534);
             rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
             for n in 0..KEPT {
-                let status = worker.tag_recv_blocking(n, EXACT, &mut room).unwrap();
+                let status = worker.tag_recv_blocking(n, TAG_MASK_FULL, &mut room).unwrap();
                 assert!(room[..status.len] == bytes(n, KEPT_LEN), "message {n} differs");
             }
             ep.tag_send_blocking(2, &worker.stats().rare.nacks_sent.to_le_bytes()).unwrap();
@@ -83,7 +83,7 @@ fn meet(worker: &Worker, errors: ErrorMode) -> Ep {
 
 fn child_address(worker: &Worker) -> Address {
     let mut room = [0; 512];
-    let status = worker.tag_recv_blocking(0, EXACT, &mut room).unwrap();
+    let status = worker.tag_recv_blocking(0, TAG_MASK_FULL, &mut room).unwrap();
     Address::unpack(&room[..status.len]).unwrap()
 }
 
@@ -191,7 +191,7 @@ fn memory_of_the_program_is_reached_without_its_help() {
     let mut child = start("lends", "posix,cma", &worker);
     let ep = meet(&worker, ErrorMode::None);
     let (addr, rkey) = lent(&worker, &ep);
-    let ways = ep.explain_rma(&rkey, RmaOp::Get, None, LENT);
+    let ways = ep.protocols().explain_rma(&rkey, RmaOp::Get, None, LENT);
     assert_eq!((ways[1].way, ways[1].verdict), (RmaWay::Copied, RmaVerdict::Taken));
     let mut got = vec![0; LENT];
     ep.get_blocking(&mut got, addr, &rkey).unwrap();
@@ -255,7 +255,7 @@ fn whoever_decides_they_come() {
         exchange_between(&ours, &theirs, |worker, ep| {
             let (stats, rare) = (worker.stats(), worker.stats().rare);
             let sent = |row| stats.sent(row).msgs;
-            let taken = ep.explain_from(MemKind::Process, Kind::Tagged, Sync::No, LONG);
+            let taken = ep.protocols().explain_from(MemKind::Process, Kind::Tagged, Sync::No, LONG);
             let taken = taken.into_iter().find(|candidate| candidate.verdict == Verdict::Taken).unwrap().row;
             assert_eq!((rare.declined, rare.read_errors), (rare.nacks_sent, 0), "{here} {there}: {rare:?}");
             match (here, there) {
@@ -266,7 +266,7 @@ fn whoever_decides_they_come() {
                     );
                     assert_eq!((taken, rare.nacks_received), (Protocol::LongRead, 0), "{rare:?}");
                     assert_eq!(
-                        ep.figures(LONG).map(|found| (found.packets, found.by)),
+                        ep.protocols().measured_copy_cost(LONG).map(|found| (found.packets, found.by)),
                         Some((None, By::Kernel))
                     );
                 }
@@ -282,7 +282,7 @@ fn whoever_decides_they_come() {
                     assert!(sent(Protocol::LongRead) < 20 && rare.nacks_received < 20, "{rare:?}")
                 }
                 _ => {
-                    let found = ep.figures(LONG).unwrap();
+                    let found = ep.protocols().measured_copy_cost(LONG).unwrap();
                     assert!(found.packets.is_some_and(|ns| ns > 0.0), "{found:?}");
                     assert!(found.kernel.is_some_and(|ns| ns > 0.0), "{found:?}");
                     assert!(matches!(taken, Protocol::LongRead | Protocol::LongCts));
@@ -310,14 +310,14 @@ fn who_is_kept_out_gets_messages_in_packets() {
     let worker = context("kernel").worker().unwrap();
     let mut child = start("exile", "kernel", &worker);
     let ep = meet(&worker, ErrorMode::None);
-    let reads = || ep.table(Kind::Tagged, Sync::No).pick(KEPT_LEN);
+    let reads = || ep.protocols().table(Kind::Tagged, Sync::No).pick(KEPT_LEN);
     assert_eq!(reads(), Protocol::LongRead);
     ep.tag_send_blocking(1, b"go").unwrap();
     for n in 0..KEPT {
         ep.tag_send_blocking(n, &bytes(n, KEPT_LEN)).unwrap();
     }
     let mut told = [0; 8];
-    worker.tag_recv_blocking(2, EXACT, &mut told).unwrap();
+    worker.tag_recv_blocking(2, TAG_MASK_FULL, &mut told).unwrap();
     assert_eq!((u64::from_le_bytes(told), worker.stats().rare.nacks_received), (1, 1));
     assert_eq!(reads(), Protocol::Medium);
     while child.try_wait().unwrap().is_none() {
@@ -328,11 +328,11 @@ fn who_is_kept_out_gets_messages_in_packets() {
 
 /// Where the lender's memory is, and its key.
 fn lent(worker: &Worker, ep: &Ep) -> (u64, Rkey) {
-    let (status, told) = worker.tag_recv(1, EXACT, Vec::with_capacity(4096)).wait();
+    let (status, told) = worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(4096)).wait();
     let len = status.unwrap().len;
     let (key, addr) = told[..len].split_at(len - 8);
     let rkey = ep.unpack_rkey(key).unwrap();
-    assert_eq!(ep.means(&rkey), Means::Copied);
+    assert_eq!(ep.protocols().rma_method(&rkey), RmaMethod::Copied);
     (u64::from_le_bytes(addr.try_into().unwrap()), rkey)
 }
 
@@ -368,7 +368,7 @@ fn costs_decide_who_copies_memory_of_the_program() {
         let (addr, rkey) = lent(&worker, &ep);
         let asked = || worker.stats().asked.iter().map(|traffic| traffic.msgs).sum::<u64>();
         for (n, len) in LENS.into_iter().enumerate() {
-            let by_kernel = |op| ep.means_of(&rkey, op, len) == Means::Copied;
+            let by_kernel = |op| ep.protocols().rma_method_for(&rkey, op, len) == RmaMethod::Copied;
             let (put, get) = (by_kernel(RmaOp::Put), by_kernel(RmaOp::Get));
             if sure.contains(&n) {
                 assert!(put && get, "{call:?} {len}");
@@ -416,7 +416,7 @@ fn a_lost_nic_costs_no_message() {
             worker.progress();
         }
         assert!(child.wait().unwrap().success());
-        let rails = ep.rails();
+        let rails = ep.protocols().rails();
         let lost: Vec<bool> = rails.iter().map(is_nic_lost).collect();
         let want: Vec<bool> = (0..nics).map(|nic| nic == 1).collect();
         assert!(rails[1].to_string().starts_with("softefa1 to [fe80::"), "{}", rails[1]);
@@ -430,7 +430,7 @@ fn a_lost_nic_costs_no_message() {
 fn the_loss_of_the_first_nic_costs_no_message() {
     for (here, there) in [("efa*2", "efa*2/0:1000"), ("efa*2/0:1000", "efa*2"), ("efa*4/0:2000", "efa*4")] {
         exchange_between(here, there, |worker, ep| {
-            let rails = ep.rails();
+            let rails = ep.protocols().rails();
             assert_eq!(rails[0].device, "softefa1", "{rails:?}");
             let lost: Vec<_> = rails.iter().filter(|rail| is_nic_lost(rail)).collect();
             assert!(lost.len() == 1 && lost[0].device == "softefa0", "{rails:?}");
@@ -444,11 +444,11 @@ fn sleeps_until_a_message_comes(tls: &str) {
     let worker = context(here).worker().unwrap();
     let mut child = start("late", there, &worker);
     let _ep = meet(&worker, ErrorMode::None);
-    let recv = worker.tag_recv(1, EXACT, Vec::with_capacity(16));
+    let recv = worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(16));
     let mut rests = 0;
     while !recv.is_done() {
         if worker.progress() == 0 {
-            assert_eq!(worker.wait(Some(Duration::from_secs(60))), Ok(ucp::Woken::Ready));
+            assert_eq!(worker.wait(Some(Duration::from_secs(60))), Ok(ucp::WaitStatus::Ready));
             rests += 1;
         }
     }
@@ -476,7 +476,7 @@ fn a_killed_peer_is_an_error(tls: &str) {
     assert_eq!(told.get(), Some(Error::PeerGone(ep.peer())));
     assert_eq!(ep.tag_send(6, "more").wait().0, Err(Error::PeerGone(ep.peer())));
     let peer = ep.peer();
-    assert_eq!(ep.close(ucp::Close::Flush(Duration::from_secs(60))).wait(), Err(Error::PeerGone(peer)));
+    assert_eq!(ep.close(ucp::CloseMode::Flush(Duration::from_secs(60))).wait(), Err(Error::PeerGone(peer)));
 }
 
 on! {

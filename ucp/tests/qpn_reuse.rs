@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use common::{bytes, context, spin};
 use ucp::rdm::io::PeerId;
 use ucp::wire::RawAddr;
-use ucp::{ANY_TAG, Address, Context, EXACT, Ep, EpParams, Error, Match, Worker};
+use ucp::{ANY_TAG, Address, Context, Ep, EpParams, Error, Match, TAG_MASK_FULL, Worker};
 use ucs::config::Source;
 use uct::efa::dev::soft::{Fabric, FaultPlan, Profile};
 use uct::efa::{Iface, Params};
@@ -87,7 +87,7 @@ fn child() {
 
 fn meet(worker: &Worker) -> Ep {
     let mut room = [0; 512];
-    let status = worker.tag_recv_blocking(0, EXACT, &mut room).unwrap();
+    let status = worker.tag_recv_blocking(0, TAG_MASK_FULL, &mut room).unwrap();
     worker.connect(&Address::unpack(&room[..status.len]).unwrap(), EpParams::default()).unwrap()
 }
 
@@ -103,7 +103,7 @@ fn same_place(first: RawAddr, second: RawAddr) {
 
 fn receive_all(worker: &Worker, life: u64, from: PeerId) {
     for n in 0..MESSAGES {
-        let (status, got) = worker.tag_recv(7, EXACT, vec![0; 40_000].into_boxed_slice()).wait();
+        let (status, got) = worker.tag_recv(7, TAG_MASK_FULL, vec![0; 40_000].into_boxed_slice()).wait();
         let status = status.unwrap();
         assert_eq!(status.from, from, "message {n} of life {life}");
         assert!(got[..status.len] == message(life, n), "message {n} of life {life}");
@@ -118,7 +118,8 @@ fn a_process_that_is_killed_and_another_in_its_place() {
     receive_all(&worker, 1, to_first.peer());
     // Nobody receives it, and nobody sends what the other waits for.
     let pending = to_first.tag_send_sync(8, bytes(8, 300_000));
-    let posted = worker.recv(Match::tagged(7, EXACT).from(&to_first), vec![0; 100].into_boxed_slice());
+    let posted =
+        worker.recv(Match::tagged(7, TAG_MASK_FULL).from(&to_first), vec![0; 100].into_boxed_slice());
     drop(first);
 
     let mut second = start(2, &worker);
@@ -136,7 +137,7 @@ fn a_process_that_is_killed_and_another_in_its_place() {
 
     to_second.tag_send_blocking(9, b"for the second").unwrap();
     let mut room = [0; 10];
-    let status = worker.tag_recv_blocking(10, EXACT, &mut room).unwrap();
+    let status = worker.tag_recv_blocking(10, TAG_MASK_FULL, &mut room).unwrap();
     assert_eq!((status.from, &room[..status.len]), (to_second.peer(), &b"thanks"[..]));
     assert!(second.0.wait().unwrap().success());
     assert_eq!(worker.stats().rare.unknown_sender, 0);
@@ -192,7 +193,7 @@ fn packets_of_both_lives_are_told_apart() {
         let mut peers = Vec::new();
         for life in 1..3 {
             for n in 0..5 {
-                let (status, got) = receiver.tag_recv(5, EXACT, vec![0; 2]).wait();
+                let (status, got) = receiver.tag_recv(5, TAG_MASK_FULL, vec![0; 2]).wait();
                 assert_eq!(got, [life, n]);
                 peers.push(status.unwrap().from);
             }
@@ -201,7 +202,7 @@ fn packets_of_both_lives_are_told_apart() {
         assert!(peers[5..].iter().all(|peer| *peer == to_second.peer()));
         let rare = receiver.stats().rare;
         assert_eq!((rare.peers_displaced, rare.unknown_sender, rare.duplicate), (1, 0, 0));
-        assert_eq!(receiver.probe(Match::tagged(5, EXACT)), None);
+        assert_eq!(receiver.probe(Match::tagged(5, TAG_MASK_FULL)), None);
     }
 }
 
@@ -238,11 +239,11 @@ fn packets_for_the_first_do_not_reach_the_second() {
     // The second is a peer like any other.
     to_second.tag_send(5, "for the second").detach();
     rest(&fabric, &[&sender, &second]);
-    assert_eq!(second.tag_recv(5, EXACT, vec![0; 20]).wait().1, b"for the second");
+    assert_eq!(second.tag_recv(5, TAG_MASK_FULL, vec![0; 20]).wait().1, b"for the second");
     let back = connect(&second, &sender);
     back.tag_send(5, "and back").detach();
     rest(&fabric, &[&sender, &second]);
-    let (status, got) = sender.tag_recv(5, EXACT, vec![0; 20]).wait();
+    let (status, got) = sender.tag_recv(5, TAG_MASK_FULL, vec![0; 20]).wait();
     assert_eq!((status.unwrap().from, &got[..]), (to_second.peer(), &b"and back"[..]));
 }
 
@@ -266,7 +267,7 @@ fn answers_to_the_first_end_nothing_of_the_second() {
     let place = addr(&connect(&peer, &first));
     drop(start(&first, 1));
     // The first's messages wait at the peer; their answers are on their way when the second is there.
-    let mut rooms = [peer.tag_recv(2, EXACT, vec![0; 100]), peer.tag_recv(3, EXACT, long(0))];
+    let mut rooms = [peer.tag_recv(2, TAG_MASK_FULL, vec![0; 100]), peer.tag_recv(3, TAG_MASK_FULL, long(0))];
     peer.progress();
     drop(first);
     let second = life(&fabric, 2);
@@ -278,11 +279,11 @@ fn answers_to_the_first_end_nothing_of_the_second() {
     let [short, lost] = rooms.map(|room| room.wait());
     assert_eq!((short.0.map(|status| status.len), short.1), (Ok(100), vec![1; 100]));
     assert!(matches!(lost.0, Err(Error::PeerGone(_))), "{:?}", lost.0);
-    let got = [peer.tag_recv(2, EXACT, vec![0; 100]), peer.tag_recv(3, EXACT, long(0))];
+    let got = [peer.tag_recv(2, TAG_MASK_FULL, vec![0; 100]), peer.tag_recv(3, TAG_MASK_FULL, long(0))];
     rest(&fabric, &[&peer, &second]);
     assert_eq!((sync.wait().0, slow.wait().0), (Ok(()), Ok(())));
     let [short, whole] = got.map(|room| room.wait().1);
     assert!(short == vec![2; 100] && whole == long(2));
     let rare = second.stats().rare;
-    assert_eq!((rare.bad_id, rare.unknown_sender, second.requests()), (0, 0, 0));
+    assert_eq!((rare.bad_id, rare.unknown_sender, second.diagnostics().requests()), (0, 0, 0));
 }

@@ -24,7 +24,7 @@ fn pair(source: &Source) -> Pair {
 }
 
 fn devices(pair: &Pair) -> Vec<String> {
-    let rails = pair.ab.rails();
+    let rails = pair.ab.protocols().rails();
     assert!(rails.iter().all(|rail| rail.met && rail.fault.is_none()), "{rails:?}");
     rails.into_iter().map(|rail| rail.device).collect()
 }
@@ -105,7 +105,7 @@ fn what_two_workers_have_in_common() {
     let (a, b) = (open("2"), open("4"));
     let raw = ucp::Address::unpack(&b.address().efa_raw().unwrap()).unwrap();
     let bare = a.connect(&raw, EpParams::default()).unwrap();
-    assert_eq!(bare.rails().len(), 1);
+    assert_eq!(bare.protocols().rails().len(), 1);
     let pair = Pair::of(a, b);
     message(&pair, 10);
     pair.settle();
@@ -129,8 +129,8 @@ fn granted_data_that_a_lost_nic_carried_go_by_another() {
             message(&pair, seed);
             pair.settle();
         }
-        let lost: Vec<bool> = pair.ab.rails().iter().map(|rail| rail.fault.is_some()).collect();
-        assert_eq!((lost, pair.ba.rails()[0].fault), (vec![false, true], None), "after {after}");
+        let lost: Vec<bool> = pair.ab.protocols().rails().iter().map(|rail| rail.fault.is_some()).collect();
+        assert_eq!((lost, pair.ba.protocols().rails()[0].fault), (vec![false, true], None), "after {after}");
         elsewhere += pair.a.stats().rare.sent_elsewhere;
     }
     assert!(elsewhere > 20, "{elsewhere} packets came back");

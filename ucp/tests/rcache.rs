@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Pair, bytes};
-use ucp::{Access, Close, Context, EXACT, IoBuf, IoBufMut};
+use ucp::{Access, CloseMode, Context, IoBuf, IoBufMut, TAG_MASK_FULL};
 use ucs::config::Source;
 use ucs::mem::{MapOpts, Mapping};
 
@@ -81,7 +81,7 @@ fn pair(settings: &[(&str, &str)]) -> Option<Pair> {
 /// One message; the buffers come back, and the bytes are those of `seed`.
 fn message(pair: &Pair, seed: u64, mut from: Buf, into: Buf) -> (Buf, Buf) {
     from.bytes_mut().copy_from_slice(&bytes(seed, LEN));
-    let recv = pair.b.tag_recv(seed, EXACT, into);
+    let recv = pair.b.tag_recv(seed, TAG_MASK_FULL, into);
     let send = pair.ab.tag_send(seed, from);
     pair.until(|| recv.is_done() && send.is_done());
     let ((status, into), (sent, from)) = (recv.wait(), send.wait());
@@ -102,16 +102,16 @@ fn met(settings: &[(&str, &str)]) -> Option<Pair> {
 fn the_same_buffers_are_registered_once() {
     let _alone = alone();
     let Some(pair) = met(&[]) else { return };
-    let before = [pair.a.registration_cache(), pair.b.registration_cache()];
+    let before = [pair.a.diagnostics().registration_cache(), pair.b.diagnostics().registration_cache()];
     let (mut from, mut into) = (Buf::new(), Buf::new());
     for n in 0..20 {
         (from, into) = message(&pair, n, from, into);
     }
     pair.settle();
     for (worker, before) in [&pair.a, &pair.b].into_iter().zip(before) {
-        let now = worker.registration_cache();
+        let now = worker.diagnostics().registration_cache();
         assert_eq!((now.misses - before.misses, now.hits - before.hits), (1, 19), "{now:?}");
-        assert_eq!(worker.registrations(), 0);
+        assert_eq!(worker.diagnostics().registrations(), 0);
     }
     assert_eq!((pair.a.stats().rare.nacks_received, pair.b.stats().rare.reads >= 20), (0, true));
 }
@@ -125,13 +125,13 @@ fn memory_that_was_unmapped_is_not_found() {
     let mut same = 0;
     for n in 1..40 {
         let (old_from, old_into) = (from.0.as_ptr(), into.0.as_ptr());
-        let before = [pair.a.registration_cache(), pair.b.registration_cache()];
+        let before = [pair.a.diagnostics().registration_cache(), pair.b.diagnostics().registration_cache()];
         drop((from, into));
         (into, from) = (Buf::new(), Buf::new());
         same += u32::from(old_from == from.0.as_ptr() || old_into == into.0.as_ptr());
         (from, into) = message(&pair, n, from, into);
         for (worker, before) in [&pair.a, &pair.b].into_iter().zip(before) {
-            let now = worker.registration_cache();
+            let now = worker.diagnostics().registration_cache();
             assert_eq!((now.hits, now.misses), (before.hits, before.misses + 1), "{now:?}");
             assert!(now.invalidated > before.invalidated, "{now:?}");
         }
@@ -152,14 +152,14 @@ fn bounds_hold_and_nothing_is_left() {
         for n in 0..8 {
             kept.push(message(&pair, n, Buf::new(), Buf::new()));
             for worker in [&pair.a, &pair.b] {
-                let now = worker.registration_cache();
+                let now = worker.diagnostics().registration_cache();
                 assert!(now.count <= most && now.bytes <= bytes, "{settings:?}: {now:?}");
             }
         }
         pair.settle();
-        assert_eq!((pair.a.registrations(), pair.b.registrations()), (0, 0));
+        assert_eq!((pair.a.diagnostics().registrations(), pair.b.diagnostics().registrations()), (0, 0));
         assert_eq!(pair.a.stats().rare.nacks_received, 0);
-        let evicted = pair.a.registration_cache().evicted;
+        let evicted = pair.a.diagnostics().registration_cache().evicted;
         assert_eq!(evicted > 0, most > 0, "{settings:?}");
     }
 }
@@ -171,7 +171,7 @@ fn puts_and_gets_share_it() {
     let Some(pair) = met(&[]) else { return };
     let mem = pair.b.mem_alloc(LEN, Access::all()).unwrap();
     let rkey = pair.ab.unpack_rkey(&mem.pack_rkey()).unwrap();
-    let before = pair.a.registration_cache();
+    let before = pair.a.diagnostics().registration_cache();
     let mut buf = Buf::of(7);
     for n in 0..10 {
         let put = pair.ab.put(buf, mem.addr(), &rkey);
@@ -188,7 +188,7 @@ fn puts_and_gets_share_it() {
         buf = back;
         buf.bytes_mut().copy_from_slice(&bytes(8 + n, LEN));
     }
-    let now = pair.a.registration_cache();
+    let now = pair.a.diagnostics().registration_cache();
     assert_eq!((now.misses - before.misses, now.hits - before.hits), (2, 18), "{now:?}");
 }
 
@@ -222,9 +222,9 @@ fn mapped_memory_is_not_registered_again() {
         let (mut from, into) = (Buf::of(3), pair.b.mem_alloc(2 * LEN, Access::all()).unwrap());
         // SAFETY: the buffer outlives the mapping, and nobody has a reference to it while a peer reads.
         let mapped = unsafe { pair.a.mem_map(from.bytes_mut().as_mut_ptr(), LEN, Access::READ) }.unwrap();
-        let made = [pair.a.registrations_made(), pair.b.registrations_made()];
+        let made = [pair.a.diagnostics().registrations_made(), pair.b.diagnostics().registrations_made()];
         let send = |n: u64, at: usize| {
-            let recv = pair.b.tag_recv(n, EXACT, Mapped(into.as_ptr().wrapping_add(at)));
+            let recv = pair.b.tag_recv(n, TAG_MASK_FULL, Mapped(into.as_ptr().wrapping_add(at)));
             let send = pair.ab.tag_send(n, Mapped(from.0.as_ptr()));
             pair.until(|| recv.is_done() && send.is_done());
             let ((status, got), (sent, _)) = (recv.wait(), send.wait());
@@ -235,13 +235,17 @@ fn mapped_memory_is_not_registered_again() {
             send(n, 1000 * n as usize);
         }
         pair.settle();
-        assert_eq!([pair.a.registrations_made(), pair.b.registrations_made()], made, "keep {keep}");
-        assert_eq!((pair.a.registrations(), pair.b.registrations()), (0, 0));
+        assert_eq!(
+            [pair.a.diagnostics().registrations_made(), pair.b.diagnostics().registrations_made()],
+            made,
+            "keep {keep}"
+        );
+        assert_eq!((pair.a.diagnostics().registrations(), pair.b.diagnostics().registrations()), (0, 0));
         assert!(pair.b.stats().rare.reads >= 5);
         drop(mapped);
         send(9, 0);
-        assert!(pair.a.registrations_made() > made[0], "keep {keep}");
-        assert_eq!(pair.b.registrations_made(), made[1]);
+        assert!(pair.a.diagnostics().registrations_made() > made[0], "keep {keep}");
+        assert_eq!(pair.b.diagnostics().registrations_made(), made[1]);
     }
 }
 
@@ -250,16 +254,16 @@ fn mapped_memory_is_not_registered_again() {
 fn a_failed_send_takes_its_key_back() {
     let _alone = alone();
     let Some(pair) = met(&[]) else { return };
-    let before = pair.a.registration_cache().count;
+    let before = pair.a.diagnostics().registration_cache().count;
     let send = pair.ab.tag_send(5, Buf::of(5));
     pair.settle();
-    assert!(!send.is_done() && pair.a.census().exposed == 1, "nobody receives it");
+    assert!(!send.is_done() && pair.a.diagnostics().snapshot().exposed == 1, "nobody receives it");
     let Pair { a, b, ab, .. } = pair;
-    let close = ab.close(Close::Force);
+    let close = ab.close(CloseMode::Force);
     common::spin(&[&a, &b], &mut || send.is_done() && close.is_done());
     let (result, _buf) = send.wait();
     assert!(result.is_err());
-    assert_eq!((a.registrations(), a.registration_cache().count), (0, before));
+    assert_eq!((a.diagnostics().registrations(), a.diagnostics().registration_cache().count), (0, before));
 }
 
 #[test]

@@ -10,7 +10,9 @@ use std::rc::Rc;
 use common::{Pair, bytes};
 use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
-use ucp::{AmProto, Callback, EXACT, Error, Match, Piece, RequestId, SendParams, Started, Until};
+use ucp::{
+    AmProto, Callback, Error, Iov, Match, OpStatus, RequestId, SendParams, StreamRecvMode, TAG_MASK_FULL,
+};
 use ucs::config::Source;
 
 /// Room of the pieces; together from nothing to what is long on every lane.
@@ -45,7 +47,7 @@ fn messages(tls: &str) {
         ] {
             for tag in [Some(3), None] {
                 let whole = bytes(n as u64, len);
-                let what = tag.map_or(Match::untagged(), |tag| Match::tagged(tag, EXACT));
+                let what = tag.map_or(Match::untagged(), |tag| Match::tagged(tag, TAG_MASK_FULL));
                 let recv = || pair.b.recv_iov(what, rooms(lens));
                 let posted = (!late).then(recv);
                 let send = pair.ab.send(whole.clone(), &SendParams { tag, sync, ..SendParams::default() });
@@ -68,7 +70,10 @@ fn messages(tls: &str) {
         }
     }
     pair.settle();
-    assert_eq!((pair.a.requests(), pair.b.requests(), pair.b.held_bytes()), (0, 0, 0));
+    assert_eq!(
+        (pair.a.diagnostics().requests(), pair.b.diagnostics().requests(), pair.b.diagnostics().held_bytes()),
+        (0, 0, 0)
+    );
 }
 
 /// Vectors are told how much of the message each of them has.
@@ -77,7 +82,7 @@ fn vectors_end_where_the_message_does(tls: &str) {
     let lens = |got: &[Vec<u8>]| got.iter().map(Vec::len).collect::<Vec<_>>();
     for len in [0usize, 5, 100, 150, 200] {
         let rooms = [100, 0, 50].map(|len| vec![0; len].into_boxed_slice().into_vec()).to_vec();
-        let recv = pair.b.recv_iov(Match::tagged(1, EXACT), rooms);
+        let recv = pair.b.recv_iov(Match::tagged(1, TAG_MASK_FULL), rooms);
         let send = pair.ab.tag_send(1, bytes(1, len));
         pair.until(|| recv.is_done() && send.is_done());
         let (_, got) = recv.wait();
@@ -98,15 +103,15 @@ unsafe fn note(arg: *mut (), _: RequestId, ended: Ended) {
 fn forms(tls: &str) {
     let pair = Pair::on(tls);
     let whole = bytes(7, 150_000);
-    let what = Match::tagged(9, EXACT);
+    let what = Match::tagged(9, TAG_MASK_FULL);
     let mut bufs = rooms(&[70_000, 1, 79_999]);
     let end: Cell<Option<Ended>> = Cell::new(None);
     let done = Callback { fun: note, arg: std::ptr::from_ref(&end).cast_mut().cast() };
-    let list: Vec<Piece> = bufs.iter_mut().map(|b| Piece { addr: b.as_mut_ptr(), len: b.len() }).collect();
+    let list: Vec<Iov> = bufs.iter_mut().map(|b| Iov { addr: b.as_mut_ptr(), len: b.len() }).collect();
     // SAFETY: rooms and cell live, untouched, until the end has been told below.
     let started = unsafe { pair.b.recv_iov_raw(&list, what, Some(done)) }.unwrap();
     drop(list);
-    let Started::Running(id) = started else { panic!("nothing has come") };
+    let OpStatus::InProgress(id) = started else { panic!("nothing has come") };
     let send = pair.ab.tag_send(9, whole.clone());
     pair.until(|| end.get().is_some() && send.is_done());
     pair.b.free(id);
@@ -149,7 +154,7 @@ fn active_messages(tls: &str) {
             .flat_map(|how| [(how, room), (how, room / 3), (how, room + 1)])
         {
             let whole = bytes(n as u64, len);
-            let mut send = pair.ab.am_send_by(how, 5, b"header", whole.clone());
+            let mut send = pair.ab.am_send_with(how, 5, b"header", whole.clone());
             pair.until(|| !kept.borrow().is_empty());
             let message = kept.borrow_mut().pop().unwrap();
             let recv = message.recv_iov(rooms(lens));
@@ -169,16 +174,16 @@ fn streams(tls: &str) {
     let send = pair.ab.stream_send(whole[..150_000].to_vec());
     let more = pair.ab.stream_send(whole[150_000..].to_vec());
     for (lens, until) in [
-        (&[100, 0, 7][..], Until::Some),
-        (&[100_000, 1, 99_999], Until::Full),
-        (&[8, 8], Until::Full),
-        (&[3, 400_000], Until::Some),
+        (&[100, 0, 7][..], StreamRecvMode::Some),
+        (&[100_000, 1, 99_999], StreamRecvMode::WaitAll),
+        (&[8, 8], StreamRecvMode::WaitAll),
+        (&[3, 400_000], StreamRecvMode::Some),
     ] {
         let recv = pair.ba.stream_recv_iov(rooms(lens), until);
         pair.until(|| recv.is_done());
         let (status, got) = recv.wait();
         let len = status.unwrap().len;
-        assert!(len > 0 && (until == Until::Some || len == lens.iter().sum::<usize>()));
+        assert!(len > 0 && (until == StreamRecvMode::Some || len == lens.iter().sum::<usize>()));
         assert!(got.concat()[..len] == *rest.split_off(..len).unwrap(), "{lens:?}");
     }
     // One piece goes on where several ended.
@@ -192,7 +197,7 @@ fn many_wait(tls: &str) {
     let pair = Pair::on(tls);
     for round in 0..3u64 {
         let mut recvs: Vec<_> =
-            (0..1000).map(|n| pair.b.recv_iov(Match::tagged(n, EXACT), rooms(&[400, 700]))).collect();
+            (0..1000).map(|n| pair.b.recv_iov(Match::tagged(n, TAG_MASK_FULL), rooms(&[400, 700]))).collect();
         for gone in recvs.drain(500..) {
             if round == 0 { assert!(gone.cancel()) } else { drop(gone) }
         }
@@ -203,13 +208,13 @@ fn many_wait(tls: &str) {
         }
     }
     pair.settle();
-    assert_eq!((pair.a.requests(), pair.b.requests()), (0, 0));
+    assert_eq!((pair.a.diagnostics().requests(), pair.b.diagnostics().requests()), (0, 0));
 }
 
 #[test]
 fn lengths_that_overflow_are_refused() {
     let pair = Pair::on("self");
-    let piece = Piece { addr: std::ptr::NonNull::dangling().as_ptr(), len: usize::MAX };
+    let piece = Iov { addr: std::ptr::NonNull::dangling().as_ptr(), len: usize::MAX };
     // SAFETY: nothing is written there: the receive is refused.
     let refused = unsafe { pair.b.recv_iov_raw(&[piece, piece], Match::untagged(), None) };
     assert!(matches!(refused, Err(Error::Invalid)));

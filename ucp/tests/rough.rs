@@ -7,7 +7,8 @@ mod common;
 use common::bytes;
 use ucp::lane::Iface;
 use ucp::{
-    ANY_TAG, Access, Address, Close, Context, Ep, EpParams, Error, Match, RecvRequest, SendRequest, Worker,
+    ANY_TAG, Access, Address, CloseMode, Context, Ep, EpParams, Error, Match, RecvRequest, SendRequest,
+    Worker,
 };
 use ucs::config::Source;
 use uct::efa::dev::Gid;
@@ -139,7 +140,7 @@ fn conversation(seed: u64) {
         }
     }
     for worker in &workers {
-        assert_eq!((worker.requests(), worker.held_bytes()), (0, 0));
+        assert_eq!((worker.diagnostics().requests(), worker.diagnostics().held_bytes()), (0, 0));
         let flush = worker.flush();
         common::spin(&workers.iter().collect::<Vec<_>>(), &mut || flush.is_done());
     }
@@ -177,7 +178,7 @@ fn a_peer_that_is_not_ready_holds_up_nobody_else() {
     let mut sends: Vec<_> = (0..100).map(|n| ab.tag_send(n, bytes(n, 500))).collect();
     for n in 0..200 {
         let send = ac.tag_send_sync(n, bytes(n, 5000));
-        let recv = c.tag_recv(n, ucp::EXACT, vec![0; 5000]);
+        let recv = c.tag_recv(n, ucp::TAG_MASK_FULL, vec![0; 5000]);
         common::spin(&[&a, &c], &mut || send.is_done() && recv.is_done());
         assert!(recv.wait().1 == bytes(n, 5000));
     }
@@ -186,12 +187,15 @@ fn a_peer_that_is_not_ready_holds_up_nobody_else() {
     let flush = ab.flush();
     assert!(!flush.is_done());
     for n in 0..100 {
-        let recv = b.tag_recv(n, ucp::EXACT, vec![0; 500]);
+        let recv = b.tag_recv(n, ucp::TAG_MASK_FULL, vec![0; 500]);
         common::spin(&[&a, &b], &mut || recv.is_done());
         assert!(recv.wait().1 == bytes(n, 500));
     }
     common::spin(&[&a, &b], &mut || flush.is_done() && sends.iter_mut().all(|send| send.is_done()));
-    assert_eq!((flush.wait(), a.held_bytes(), ab.peer_view().unwrap().fault), (Ok(()), 0, None));
+    assert_eq!(
+        (flush.wait(), a.diagnostics().held_bytes(), ab.peer_view().unwrap().fault),
+        (Ok(()), 0, None)
+    );
 }
 
 #[test]
@@ -247,7 +251,7 @@ fn every_operation_with_a_dead_peer_ends_with_an_error_that_names_it() {
     let (ep, other) = (to_b.unwrap(), to_c.unwrap());
     let mem = b.mem_alloc(100_000, Access::all()).unwrap();
     // By this key packets do it, so that the target has to answer.
-    let rkey = ucp::Rkey::of_key(mem.key());
+    let rkey = ucp::Rkey::from_key(mem.key());
     let at = mem.addr();
     // Met, so that every protocol can start; then the peer goes on no more.
     let hello = ep.tag_send_sync(0, "hello");
@@ -294,13 +298,13 @@ fn every_operation_with_a_dead_peer_ends_with_an_error_that_names_it() {
     assert_eq!(ep.tag_send(8, "no").wait().0, Err(gone));
     assert_eq!(ep.put(vec![1], at, &rkey).wait().0, Err(gone));
     assert_eq!(ep.flush().wait(), Err(gone));
-    assert_eq!(ep.close(Close::Flush(std::time::Duration::from_secs(30))).wait(), Err(gone));
+    assert_eq!(ep.close(CloseMode::Flush(std::time::Duration::from_secs(30))).wait(), Err(gone));
     // Others go on.
     let sent = other.tag_send_sync(1, bytes(1, 50_000));
     let heard = c.tag_recv(1, ANY_TAG, vec![0; 50_000]);
     common::spin(&[&a, &c], &mut || heard.is_done());
     sent.wait().0.unwrap();
-    assert_eq!(a.requests(), 0);
+    assert_eq!(a.diagnostics().requests(), 0);
     drop(mem);
 }
 
@@ -333,7 +337,7 @@ fn a_flush_that_is_late_does_not_end_the_close_behind_it() {
     let ep = a.connect(&b.address(), EpParams::default()).unwrap();
     let send = ep.tag_send_sync(1, bytes(1, 100_000));
     let (peer, flush) = (ep.peer(), ep.flush_within(std::time::Duration::from_millis(5)));
-    let close = ep.close(Close::Flush(std::time::Duration::from_secs(600)));
+    let close = ep.close(CloseMode::Flush(std::time::Duration::from_secs(600)));
     common::spin(&[&a], &mut || flush.is_done());
     assert_eq!(flush.wait(), Err(Error::TimedOut(Some(peer))));
     let recv = b.tag_recv(1, ANY_TAG, vec![0; 100_000]);
@@ -351,15 +355,15 @@ fn closing_takes_no_longer_than_allowed() {
     let ep = a.connect(&b.address(), EpParams::default()).unwrap();
     // The peer never makes progress, so it never receives this.
     let send = ep.tag_send_sync(1, bytes(1, 100_000));
-    let (peer, close) = (ep.peer(), ep.close(Close::Flush(std::time::Duration::from_millis(20))));
+    let (peer, close) = (ep.peer(), ep.close(CloseMode::Flush(std::time::Duration::from_millis(20))));
     common::spin(&[&a], &mut || close.is_done() && send.is_done());
     assert!(send.wait().0.is_err());
     assert_eq!(close.wait(), Err(Error::TimedOut(Some(peer))));
-    assert_eq!(a.requests(), 0);
+    assert_eq!(a.diagnostics().requests(), 0);
     // By force there is nothing to wait for.
     let ep = b.connect(&a.address(), EpParams::default()).unwrap();
     let send = ep.tag_send_sync(1, bytes(1, 100_000));
-    let close = ep.close(Close::Force);
+    let close = ep.close(CloseMode::Force);
     assert!(close.is_done());
     common::spin(&[&b], &mut || send.is_done());
     assert!(send.wait().0.is_err());

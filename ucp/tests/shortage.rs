@@ -6,7 +6,7 @@ mod common;
 use std::fs::File;
 
 use common::{Pair, bytes};
-use ucp::EXACT;
+use ucp::TAG_MASK_FULL;
 
 /// All descriptors that the process may have.
 fn hoard() -> Vec<File> {
@@ -26,7 +26,7 @@ fn a_moment_without_descriptors_ends_nothing() {
     // The sender cannot attach its peer.
     let all = hoard();
     let send = first.ab.tag_send(1, bytes(1, 20_000));
-    let recv = first.b.tag_recv(1, EXACT, Vec::with_capacity(20_000));
+    let recv = first.b.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(20_000));
     for _ in 0..2000 {
         first.a.progress();
         first.b.progress();
@@ -40,7 +40,7 @@ fn a_moment_without_descriptors_ends_nothing() {
     second.ab.tag_send_blocking(1, b"by the sender's own way").unwrap();
     let all = hoard();
     let send = second.ab.tag_send_sync(2, bytes(2, 100_000));
-    let recv = second.b.tag_recv(2, EXACT, Vec::with_capacity(100_000));
+    let recv = second.b.tag_recv(2, TAG_MASK_FULL, Vec::with_capacity(100_000));
     for _ in 0..2000 {
         second.a.progress();
         second.b.progress();

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Pair, bytes};
-use ucp::{Access, Context, EXACT, EpParams};
+use ucp::{Access, Context, EpParams, TAG_MASK_FULL};
 use ucs::config::Source;
 
 #[test]
@@ -14,13 +14,13 @@ fn each_peer_has_its_own_counters() {
     let ba = b.connect(&a.address(), EpParams::default()).unwrap();
     for (ep, worker, len) in [(&ab, &b, 100), (&ab, &b, 50_000), (&ac, &c, 7)] {
         let send = ep.tag_send(1, bytes(1, len));
-        let recv = worker.tag_recv(1, EXACT, vec![0; len]);
+        let recv = worker.tag_recv(1, TAG_MASK_FULL, vec![0; len]);
         common::spin(&[&a, worker], &mut || send.is_done() && recv.is_done());
     }
-    let (to_b, to_c) = (a.peer_stats(ab.peer()), a.peer_stats(ac.peer()));
+    let (to_b, to_c) = (a.diagnostics().peer_stats(ab.peer()), a.diagnostics().peer_stats(ac.peer()));
     // The last packet may still be under way: what was received has its end before.
-    common::spin(&[&b], &mut || b.peer_stats(ba.peer()).rx_pkts >= to_b.tx_pkts);
-    let of_a = b.peer_stats(ba.peer());
+    common::spin(&[&b], &mut || b.diagnostics().peer_stats(ba.peer()).rx_pkts >= to_b.tx_pkts);
+    let of_a = b.diagnostics().peer_stats(ba.peer());
     assert_eq!((to_b.tx_bytes, to_b.rx_bytes, to_c.tx_bytes, of_a.rx_bytes), (50_100, 0, 7, 50_100));
     assert_eq!(to_c.tx_pkts, 1, "the message alone: it was not heard yet");
     assert_eq!(of_a.rx_pkts, to_b.tx_pkts);
@@ -44,9 +44,9 @@ fn short_messages_of_many_peers_are_all_counted() {
     for round in 0..=rounds {
         for (n, (ep, worker)) in eps.iter().zip(&others).enumerate() {
             let (send, recv) =
-                (ep.tag_send(1, vec![1; n]), worker.tag_recv(1, EXACT, Vec::with_capacity(PEERS)));
+                (ep.tag_send(1, vec![1; n]), worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(PEERS)));
             let answer = back[n].tag_send(2, vec![2; 2 * n]);
-            let heard = hub.tag_recv(2, EXACT, Vec::with_capacity(2 * PEERS));
+            let heard = hub.tag_recv(2, TAG_MASK_FULL, Vec::with_capacity(2 * PEERS));
             common::spin(&[&hub, worker], &mut || {
                 send.is_done() && recv.is_done() && answer.is_done() && heard.is_done()
             });
@@ -54,14 +54,15 @@ fn short_messages_of_many_peers_are_all_counted() {
         }
     }
     for (n, (ep, worker)) in eps.iter().zip(&others).enumerate() {
-        let (here, there) = (hub.peer_stats(ep.peer()), worker.peer_stats(back[n].peer()));
+        let (here, there) =
+            (hub.diagnostics().peer_stats(ep.peer()), worker.diagnostics().peer_stats(back[n].peer()));
         let bytes = (rounds + 1) * n as u64;
         assert_eq!((here.tx_bytes, here.rx_bytes), (bytes, 2 * bytes), "peer {n}");
         assert_eq!((there.rx_bytes, there.tx_bytes), (bytes, 2 * bytes), "peer {n}");
         assert_eq!((here.tx_pkts, here.rx_pkts), (there.rx_pkts, there.tx_pkts), "peer {n}");
     }
     let stats = hub.stats();
-    let of_peers: Vec<_> = eps.iter().map(|ep| hub.peer_stats(ep.peer())).collect();
+    let of_peers: Vec<_> = eps.iter().map(|ep| hub.diagnostics().peer_stats(ep.peer())).collect();
     assert_eq!(stats.tx_pkts.iter().sum::<u64>(), of_peers.iter().map(|its| its.tx_pkts).sum());
     assert_eq!(stats.rx_pkts.iter().sum::<u64>(), of_peers.iter().map(|its| its.rx_pkts).sum());
     let all = (rounds + 1) * (PEERS * (PEERS - 1) / 2) as u64;
@@ -74,12 +75,13 @@ fn short_messages_of_many_peers_are_all_counted() {
 fn puts_and_gets_are_counted_at_both_ends() {
     let pair = Pair::on("soft");
     let mem = pair.b.mem_alloc(100_000, Access::all()).unwrap();
-    let rkey = ucp::Rkey::of_key(mem.key());
+    let rkey = ucp::Rkey::from_key(mem.key());
     let put = pair.ab.put(bytes(1, 30_000), mem.addr(), &rkey);
     let get = pair.ab.get(vec![0; 5_000], mem.addr(), &rkey);
     let flush = pair.ab.flush();
     pair.until(|| put.is_done() && get.is_done() && flush.is_done());
-    let (here, there) = (pair.a.peer_stats(pair.ab.peer()), pair.b.peer_stats(pair.ba.peer()));
+    let (here, there) =
+        (pair.a.diagnostics().peer_stats(pair.ab.peer()), pair.b.diagnostics().peer_stats(pair.ba.peer()));
     assert_eq!((here.tx_bytes, here.rx_bytes), (30_000, 5_000));
     assert_eq!((there.rx_bytes, there.tx_bytes), (30_000, 5_000));
 }
@@ -93,7 +95,7 @@ fn a_report_is_written_when_the_worker_ends() {
     let worker = Context::configured(source.clone()).unwrap().worker().unwrap();
     let ep = worker.connect(&worker.address(), EpParams::default()).unwrap();
     ep.tag_send_blocking(1, b"12345").unwrap();
-    worker.tag_recv_blocking(1, EXACT, &mut [0; 5]).unwrap();
+    worker.tag_recv_blocking(1, TAG_MASK_FULL, &mut [0; 5]).unwrap();
     let by_call = worker.report().to_string();
     let path = dir.join(format!("{}.txt", std::process::id()));
     assert!(!path.exists(), "not yet");

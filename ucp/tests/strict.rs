@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Pair, bytes};
-use ucp::{Access, Context, Error, Means, Rkey};
+use ucp::{Access, Context, Error, Rkey, RmaMethod};
 use ucs::config::Source;
 
 fn pair(tls: &str) -> Pair {
@@ -12,16 +12,16 @@ fn pair(tls: &str) -> Pair {
     Pair::of(context.worker().unwrap(), context.worker().unwrap())
 }
 
-fn only_what_needs_nobody_goes(tls: &str, means: Means) {
+fn only_what_needs_nobody_goes(tls: &str, means: RmaMethod) {
     let pair = pair(tls);
     // They meet, so that a device may be used.
     let hello = pair.ab.tag_send_sync(0, "hello");
-    let heard = pair.b.tag_recv(0, ucp::EXACT, vec![0; 8]);
+    let heard = pair.b.tag_recv(0, ucp::TAG_MASK_FULL, vec![0; 8]);
     pair.until(|| hello.is_done() && heard.is_done());
     assert_eq!((hello.wait().0, heard.wait().0.map(|status| status.len)), (Ok(()), Ok(5)));
     let mem = pair.b.mem_alloc(4096, Access::all()).unwrap();
     let rkey = pair.ab.unpack_rkey(&mem.pack_rkey()).unwrap();
-    assert_eq!(pair.ab.means(&rkey), means);
+    assert_eq!(pair.ab.protocols().rma_method(&rkey), means);
     let put = pair.ab.put(bytes(1, 4096), mem.addr(), &rkey);
     pair.until(|| put.is_done());
     assert_eq!(put.wait().0, Ok(()));
@@ -32,28 +32,31 @@ fn only_what_needs_nobody_goes(tls: &str, means: Means) {
     pair.until(|| get.is_done());
     assert!(get.wait().1 == bytes(1, 4096));
 
-    let packets = Rkey::of_key(mem.key());
-    assert_eq!(pair.ab.means(&packets), Means::Emulated);
+    let packets = Rkey::from_key(mem.key());
+    assert_eq!(pair.ab.protocols().rma_method(&packets), RmaMethod::Emulated);
     for len in [1, 4096] {
         let put = pair.ab.put(vec![9; len], mem.addr(), &packets);
         let get = pair.ab.get(vec![0; len], mem.addr(), &packets);
         pair.until(|| put.is_done() && get.is_done());
-        assert_eq!((put.wait().0, get.wait().0.map(drop)), (Err(Error::Emulated), Err(Error::Emulated)));
+        assert_eq!(
+            (put.wait().0, get.wait().0.map(drop)),
+            (Err(Error::EmulationDisabled), Err(Error::EmulationDisabled))
+        );
     }
     let flush = pair.ab.flush();
     pair.until(|| flush.is_done());
     assert_eq!(flush.wait(), Ok(()), "a flush asks for itself");
     assert_eq!(pair.b.stats().served.iter().map(|t| t.bytes).sum::<u64>(), 0, "nobody was asked");
-    assert!(Error::Emulated.to_string().contains("UCX_EMULATION"));
-    assert_eq!((pair.a.requests(), pair.b.held_bytes()), (0, 0));
+    assert!(Error::EmulationDisabled.to_string().contains("UCX_EMULATION"));
+    assert_eq!((pair.a.diagnostics().requests(), pair.b.diagnostics().held_bytes()), (0, 0));
 }
 
 #[test]
 fn only_what_needs_nobody_goes_on_shared_memory() {
-    only_what_needs_nobody_goes("posix", Means::Mapped);
+    only_what_needs_nobody_goes("posix", RmaMethod::Mapped);
 }
 
 #[test]
 fn only_what_needs_nobody_goes_on_efa() {
-    only_what_needs_nobody_goes("efa", Means::Rdma);
+    only_what_needs_nobody_goes("efa", RmaMethod::Rdma);
 }

@@ -6,8 +6,8 @@ use std::cell::RefCell;
 use proptest::prelude::*;
 use ucp::rdm::RecvStatus;
 use ucp::{
-    Callback, Context, EXACT, Ep, EpParams, Error, Match, RecvRequest, RequestId, SendParams, SendRequest,
-    Started, Worker,
+    Callback, Context, Ep, EpParams, Error, Match, OpStatus, RecvRequest, RequestId, SendParams, SendRequest,
+    TAG_MASK_FULL, Worker,
 };
 use ucs::config::Source;
 
@@ -17,7 +17,7 @@ fn itself() -> (Worker, Ep) {
     let worker = context.worker().unwrap();
     let ep = worker.connect(&worker.address(), EpParams::default()).unwrap();
     ep.tag_send_blocking(0, b"hello").unwrap();
-    worker.tag_recv_blocking(0, EXACT, &mut [0; 5]).unwrap();
+    worker.tag_recv_blocking(0, TAG_MASK_FULL, &mut [0; 5]).unwrap();
     while worker.progress() > 0 {}
     (worker, ep)
 }
@@ -40,7 +40,7 @@ fn what_a_receive_waits_for_goes_from_memory_to_memory() {
     let packets = || worker.stats().tx_pkts.iter().sum::<u64>();
     let before = packets();
     for n in 0..10 {
-        let recv = worker.tag_recv(n, EXACT, Vec::with_capacity(LONG));
+        let recv = worker.tag_recv(n, TAG_MASK_FULL, Vec::with_capacity(LONG));
         let bytes = message(n as usize, LONG);
         let send = if n % 2 == 0 { ep.tag_send_sync(n, bytes) } else { ep.tag_send(n, bytes) };
         assert!(send.is_done() && recv.is_done(), "within the call");
@@ -56,8 +56,8 @@ fn what_a_receive_waits_for_goes_from_memory_to_memory() {
 #[test]
 fn what_was_sent_before_comes_before() {
     let (worker, ep) = itself();
-    let first = worker.tag_recv(1, EXACT, Vec::with_capacity(LONG));
-    let second = worker.tag_recv(1, EXACT, Vec::with_capacity(LONG));
+    let first = worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(LONG));
+    let second = worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(LONG));
     let short = ep.tag_send(1, vec![1; 9]);
     let long = ep.tag_send(1, message(2, LONG));
     assert_eq!((passed(&worker), second.is_done()), (0, false));
@@ -70,10 +70,10 @@ fn what_was_sent_before_comes_before() {
 fn no_receive_no_shortcut() {
     let (worker, ep) = itself();
     let send = ep.tag_send(1, message(1, LONG));
-    let other = worker.tag_recv(2, EXACT, Vec::with_capacity(LONG));
+    let other = worker.tag_recv(2, TAG_MASK_FULL, Vec::with_capacity(LONG));
     worker.progress();
     assert_eq!((passed(&worker), other.is_done()), (0, false));
-    let recv = worker.tag_recv(1, EXACT, Vec::with_capacity(LONG));
+    let recv = worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(LONG));
     assert!(recv.wait().1 == message(1, LONG) && send.wait().0 == Ok(()));
     other.cancel();
 }
@@ -91,18 +91,19 @@ fn callbacks_run_from_progress() {
     let mut ids = Vec::new();
     for buf in [&mut enough, &mut little] {
         // SAFETY: the buffers outlive the receives, which end below, and are looked at behind that; the callback takes anything.
-        let started =
-            unsafe { worker.recv_raw(buf.as_mut_ptr(), buf.len(), Match::tagged(1, EXACT), Some(callback)) };
+        let started = unsafe {
+            worker.recv_raw(buf.as_mut_ptr(), buf.len(), Match::tagged(1, TAG_MASK_FULL), Some(callback))
+        };
         match started.unwrap() {
-            Started::Running(id) => ids.push(id),
-            Started::Done(_) => unreachable!("nothing was sent"),
+            OpStatus::InProgress(id) => ids.push(id),
+            OpStatus::Done(_) => unreachable!("nothing was sent"),
         }
         let bytes = message(3, LONG);
         // SAFETY: of a message that is over when the call returns nothing is needed.
         let sent = unsafe {
             ep.send_raw(bytes.as_ptr(), LONG, &SendParams { tag: Some(1), ..SendParams::default() })
         };
-        assert_eq!(sent, Ok(Started::Done(())));
+        assert_eq!(sent, Ok(OpStatus::Done(())));
     }
     assert_eq!((passed(&worker), ENDS.with_borrow(Vec::len)), (2, 0));
     while worker.progress() > 0 || ENDS.with_borrow(Vec::len) < 2 {}
@@ -122,7 +123,7 @@ fn step() -> impl Strategy<Value = Step> {
     let len = prop_oneof![0..200usize, 7_000..9_000usize, 10_000..60_000usize];
     prop_oneof![
         4 => (0..3u64, len).prop_map(|(tag, len)| Step::Send { tag, len }),
-        4 => (0..3u64, prop_oneof![Just(EXACT), Just(0), Just(1)]).prop_map(|(tag, mask)| Step::Recv { tag, mask }),
+        4 => (0..3u64, prop_oneof![Just(TAG_MASK_FULL), Just(0), Just(1)]).prop_map(|(tag, mask)| Step::Recv { tag, mask }),
         2 => Just(Step::Progress),
     ]
 }
@@ -175,8 +176,8 @@ proptest! {
         }
         // What has no partner gets one.
         for (_, tag) in model.arrived.clone() {
-            model.recv(recvs.len(), tag, EXACT);
-            recvs.push(worker.tag_recv(tag, EXACT, Vec::with_capacity(60_000)));
+            model.recv(recvs.len(), tag, TAG_MASK_FULL);
+            recvs.push(worker.tag_recv(tag, TAG_MASK_FULL, Vec::with_capacity(60_000)));
         }
         for (_, tag, _) in model.posted.clone() {
             model.send(sends.len(), tag);
@@ -194,6 +195,6 @@ proptest! {
             prop_assert_eq!(send.wait().0, Ok(()));
         }
         while worker.progress() > 0 {}
-        prop_assert_eq!(worker.unexpected_bytes(), 0);
+        prop_assert_eq!(worker.diagnostics().unexpected_bytes(), 0);
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{context, spin};
-use ucp::{EXACT, EpParams, Worker};
+use ucp::{EpParams, TAG_MASK_FULL, Worker};
 
 /// Tags of the peer that always has something, and of the one that has not.
 const OFTEN: u64 = 1;
@@ -24,19 +24,19 @@ fn no_lane_waits_behind_one_that_always_has_something() {
         let until = |mut done: &dyn Fn() -> bool| spin(&[&a, &busy, &other], &mut done);
         // All have been heard of.
         for (ep, tag) in [(&often, OFTEN), (&once, ONCE)].into_iter().cycle().take(6) {
-            let recv = a.tag_recv(tag, EXACT, vec![0; 8]);
+            let recv = a.tag_recv(tag, TAG_MASK_FULL, vec![0; 8]);
             ep.tag_send(tag, vec![7; 8]).detach();
             until(&|| recv.is_done());
         }
         (0..1000).for_each(|_| [&a, &busy, &other].into_iter().for_each(|worker| _ = worker.progress()));
         for round in 0..600 {
-            let rare = a.tag_recv(ONCE, EXACT, vec![0; 8]);
+            let rare = a.tag_recv(ONCE, TAG_MASK_FULL, vec![0; 8]);
             once.tag_send(ONCE, vec![8; 8]).detach();
             // Takes in that earlier ones have been sent.
             other.progress();
             for look in 0.. {
                 assert!(look < LOOKS, "{round}: a message from {other:?} was not looked at");
-                let frequent = a.tag_recv(OFTEN, EXACT, vec![0; 8]);
+                let frequent = a.tag_recv(OFTEN, TAG_MASK_FULL, vec![0; 8]);
                 often.tag_send(OFTEN, vec![9; 8]).detach();
                 assert!(a.progress() > 0, "both lanes have something");
                 if rare.is_done() {

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{bytes, context, ends};
-use ucp::{Access, Address, AtomicOp, EXACT, Means, Mem, NotRun, Rkey, SpawnError, WorkerThread};
+use ucp::{
+    Access, Address, AtomicOp, JobError, Mem, Rkey, RmaMethod, SpawnError, TAG_MASK_FULL, WorkerThread,
+};
 
 fn served(tls: &'static str, name: &str) -> WorkerThread<Mem> {
     let make = move || {
@@ -27,8 +29,11 @@ fn what_is_emulated_is_served(tls: &'static str) {
     let worker = context(ends(tls).0).worker().unwrap();
     let ep = worker.connect(&Address::unpack(&address).unwrap(), Default::default()).unwrap();
     // By packets, also where it could be mapped.
-    let rkey = Rkey::of_key(key);
-    assert_eq!(ep.means_of_atomic(&rkey, AtomicOp::Sum, ucp::Datatype::Uint64), Some(Means::Emulated));
+    let rkey = Rkey::from_key(key);
+    assert_eq!(
+        ep.protocols().atomic_method(&rkey, AtomicOp::Sum, ucp::Datatype::Uint64),
+        Some(RmaMethod::Emulated)
+    );
     for n in 0..500u64 {
         assert_eq!(ep.atomic_fetch(AtomicOp::Sum, 2u64, at, &rkey).wait(), Ok(2 * n));
     }
@@ -42,7 +47,7 @@ fn what_is_emulated_is_served(tls: &'static str) {
     let (told, len) = std::sync::mpsc::channel();
     served
         .post(move |worker, _| {
-            let recv = worker.tag_recv(7, EXACT, Vec::with_capacity(1 << 20));
+            let recv = worker.tag_recv(7, TAG_MASK_FULL, Vec::with_capacity(1 << 20));
             recv.then(move |status, data| _ = told.send((status.map(|s| s.len), data.len())));
         })
         .unwrap();
@@ -67,7 +72,7 @@ fn it_sleeps_and_wakes_up(tls: &'static str) {
         served.run(|worker, mem| (worker.address().pack(), mem.key(), mem.addr())).unwrap();
     let worker = context(ends(tls).0).worker().unwrap();
     let ep = worker.connect(&Address::unpack(&address).unwrap(), Default::default()).unwrap();
-    let rkey = Rkey::of_key(key);
+    let rkey = Rkey::from_key(key);
     for n in 0..5u64 {
         let start = Instant::now();
         while state(&name) != Some('S') {
@@ -101,7 +106,7 @@ fn jobs_run_in_order_and_panics_go_where_they_belong() {
     assert!(panicked.is_err_and(|panic| panic.downcast_ref() == Some(&"on purpose")));
     assert_eq!(served.run(|_, _| 7), Ok(7), "it goes on");
     served.post(|_, _| panic!("on purpose, too")).unwrap();
-    assert_eq!(served.run(|_, _| 7), Err(NotRun::Ended));
+    assert_eq!(served.run(|_, _| 7), Err(JobError::Ended));
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| served.join())).is_err());
 }
 
@@ -121,7 +126,7 @@ fn a_job_does_not_wait_for_its_own_thread() {
     let seen = done.clone();
     served
         .run(move |_, _| {
-            assert_eq!(again.run(|_, _| ()), Err(NotRun::OwnThread));
+            assert_eq!(again.run(|_, _| ()), Err(JobError::OwnThread));
             again.post(move |_, _| seen.store(true, Ordering::Relaxed)).unwrap();
             // Perhaps the last handle goes here: nobody waits for himself.
             drop(again);

@@ -71,7 +71,7 @@ fn messages_go_straight_to_receives_and_back() {
         assert_eq!((tx.sent(Protocol::UserQp).msgs, rx.received(Protocol::UserQp).msgs), (12, 12));
         assert_eq!(rx.rare.passed_on, 0, "none by way of a packet");
     }
-    assert_eq!((pair.a.registrations(), pair.b.registrations()), (0, 0));
+    assert_eq!((pair.a.diagnostics().registrations(), pair.b.diagnostics().registrations()), (0, 0));
 }
 
 /// The first message goes out before anything is known of the receiver, and peers of other kinds never know.
@@ -93,8 +93,11 @@ fn messages_in_packets_are_passed_on_with_their_sender_and_their_data() {
             sent.push((Some(data), letter));
             pair.settle();
         }
-        let census = pair.b.census();
-        assert!(pair.b.unexpected_bytes() > 0 && census.held_bytes > 0, "{mode}: they wait for receives");
+        let census = pair.b.diagnostics().snapshot();
+        assert!(
+            pair.b.diagnostics().unexpected_bytes() > 0 && census.held_bytes > 0,
+            "{mode}: they wait for receives"
+        );
         let receives = post(&pair.b, 10);
         sent.sort();
         assert_eq!(take(&pair, receives, &pair.ba), sent, "{mode}");
@@ -105,7 +108,11 @@ fn messages_in_packets_are_passed_on_with_their_sender_and_their_data() {
             "{mode}: {passed}"
         );
         pair.settle();
-        assert_eq!((pair.b.unexpected_bytes(), pair.b.census().held_bytes), (0, 0), "{mode}");
+        assert_eq!(
+            (pair.b.diagnostics().unexpected_bytes(), pair.b.diagnostics().snapshot().held_bytes),
+            (0, 0),
+            "{mode}"
+        );
     }
 }
 
@@ -127,7 +134,7 @@ fn a_worker_in_that_mode_sends_long_messages_and_reaches_memory() {
         send.wait().0.unwrap();
         assert!(receive.wait() == (Ok(receive_status(&pair, letter.len())), letter.clone()), "{keys:?}");
         let mem = pair.a.mem_alloc(letter.len(), ucp::Access::all()).unwrap();
-        let rkey = ucp::Rkey::of_key(mem.key());
+        let rkey = ucp::Rkey::from_key(mem.key());
         let params = ucp::RmaParams { sync: Sync::Yes, ..Default::default() };
         let put = pair.ba.put_with(letter.clone(), mem.addr(), &rkey, &params);
         pair.until(|| put.is_done());
@@ -138,7 +145,11 @@ fn a_worker_in_that_mode_sends_long_messages_and_reaches_memory() {
         assert!(end.is_ok() && got[..] == letter[..], "{keys:?}: {end:?}");
         drop(mem);
         pair.settle();
-        assert_eq!((pair.a.registrations(), pair.b.registrations()), (0, 0), "{keys:?}");
+        assert_eq!(
+            (pair.a.diagnostics().registrations(), pair.b.diagnostics().registrations()),
+            (0, 0),
+            "{keys:?}"
+        );
     }
 }
 
@@ -176,7 +187,7 @@ fn what_cannot_be_passed_on_is_refused() {
     let before = pair.b.stats().rare.unsupported;
     pair.ab.tag_send(5, b"tagged".to_vec()).wait().0.unwrap();
     pair.until(|| pair.b.stats().rare.unsupported == before + 1);
-    assert_eq!((pair.b.census().unexpected, pair.b.unexpected_bytes()), (0, 0));
+    assert_eq!((pair.b.diagnostics().snapshot().unexpected, pair.b.diagnostics().unexpected_bytes()), (0, 0));
     // The other end of such messages.
     let refused = |receive: RecvRequest<Vec<u8>>| receive.wait().0 == Err(Error::Unsupported);
     assert!(refused(pair.b.tag_recv(5, !0, vec![0; 8])));
@@ -241,13 +252,17 @@ fn messages_that_wait_to_be_passed_on_are_bounded() {
         pair.ab.msg_send(vec![2; 3000]).detach();
         pair.b.stats().rare.no_room > 0
     });
-    assert!((MOST - 10_000..=MOST).contains(&pair.b.unexpected_bytes()), "{}", pair.b.unexpected_bytes());
+    assert!(
+        (MOST - 10_000..=MOST).contains(&pair.b.diagnostics().unexpected_bytes()),
+        "{}",
+        pair.b.diagnostics().unexpected_bytes()
+    );
     let fault = pair.b.peer_view(pair.ba.peer()).and_then(|view| view.fault);
     assert_eq!(fault, Some(ucp::rdm::io::PeerError::Flood));
     // What was kept can be received.
     let mut receives = post(&pair.b, 100);
     pair.until(|| receives.iter_mut().all(|receive| receive.is_done()));
-    assert!(pair.b.unexpected_bytes() < MOST - 100 * 3000);
+    assert!(pair.b.diagnostics().unexpected_bytes() < MOST - 100 * 3000);
 }
 
 const MOST: usize = 2 << 20;
@@ -264,13 +279,17 @@ fn messages_to_ourselves_wait_for_room() {
     for _ in 0..100 {
         worker.progress();
     }
-    assert!((MOST - 10_000..=MOST).contains(&worker.unexpected_bytes()), "{}", worker.unexpected_bytes());
+    assert!(
+        (MOST - 10_000..=MOST).contains(&worker.diagnostics().unexpected_bytes()),
+        "{}",
+        worker.diagnostics().unexpected_bytes()
+    );
     assert!(sends.iter_mut().any(|send| !send.is_done()));
     let mut receives = post(&worker, 1000);
     spin(&[&worker], &mut || receives.iter_mut().all(|receive| receive.is_done()));
     spin(&[&worker], &mut || sends.iter_mut().all(|send| send.is_done()));
     sends.into_iter().for_each(|send| send.wait().0.unwrap());
-    assert_eq!((worker.unexpected_bytes(), worker.stats().rare.no_room), (0, 0));
+    assert_eq!((worker.diagnostics().unexpected_bytes(), worker.stats().rare.no_room), (0, 0));
 }
 
 /// What a program does to its endpoint to itself is its own affair: messages of others are passed on as before.
@@ -281,10 +300,10 @@ fn closing_the_way_to_ourselves_costs_nobody_else() {
     let me = myself(&pair.b);
     let receives = post(&pair.b, 1);
     me.msg_send(b"to myself".to_vec()).wait().0.unwrap();
-    pair.until(|| pair.b.unexpected_bytes() == 0);
+    pair.until(|| pair.b.diagnostics().unexpected_bytes() == 0);
     take(&pair, receives, &me);
     let lost = me.msg_send(b"given up".to_vec());
-    me.close(ucp::Close::Force).wait().unwrap();
+    me.close(ucp::CloseMode::Force).wait().unwrap();
     drop(lost);
     pair.settle();
     for n in 0..3 {
@@ -292,7 +311,7 @@ fn closing_the_way_to_ourselves_costs_nobody_else() {
         pair.settle();
     }
     let mut receives = post(&pair.b, 4);
-    pair.until(|| pair.b.stats().rare.passed_on >= 4 && pair.b.unexpected_bytes() == 0);
+    pair.until(|| pair.b.stats().rare.passed_on >= 4 && pair.b.diagnostics().unexpected_bytes() == 0);
     let got = receives.iter_mut().filter_map(|receive| receive.is_done().then_some(())).count();
     assert!(got >= 3, "{got}");
     // The others are not to be taken back, and end with their worker.

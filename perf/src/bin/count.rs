@@ -7,7 +7,7 @@ use perf::engine_pair::EnginePair;
 use std::cell::Cell;
 use std::hint::black_box;
 use std::rc::Rc;
-use ucp::{Access, AmParams, Context, EXACT, EpParams, Match, SendParams, Started, Until};
+use ucp::{Access, AmParams, Context, EpParams, Match, OpStatus, SendParams, StreamRecvMode, TAG_MASK_FULL};
 use ucs::config::Source;
 use uct::any::Visit;
 use uct::api::{AllocReq, Am, Ep as _, EpTag, Error, Iface, Md, Memory, Sent, Sink};
@@ -105,7 +105,7 @@ fn protocols(operation: Operation, size: usize, times: u64, window: u64) -> Resu
     let rkey = ep.unpack_rkey(&mem.pack_rkey())?;
     // Both sides have exchanged handshakes before anything is counted.
     ep.tag_send_blocking(0, &out)?;
-    worker.tag_recv_blocking(0, EXACT, &mut back)?;
+    worker.tag_recv_blocking(0, TAG_MASK_FULL, &mut back)?;
     let params = SendParams { tag: Some(1), ..SendParams::default() };
     let mut running = Vec::with_capacity(window as usize);
     match operation {
@@ -125,7 +125,7 @@ fn protocols(operation: Operation, size: usize, times: u64, window: u64) -> Resu
             for sent in 1..=times {
                 // SAFETY: `out` outlives the send and does not change.
                 let started = unsafe { ep.am_send_raw(1, &[], out.as_ptr(), size, &params) }?;
-                assert_eq!(started, Started::Done(()), "there is room for one");
+                assert_eq!(started, OpStatus::Done(()), "there is room for one");
                 while come.get() < sent {
                     worker.progress();
                 }
@@ -134,10 +134,11 @@ fn protocols(operation: Operation, size: usize, times: u64, window: u64) -> Resu
         Operation::Stream => {
             for _ in 0..times {
                 // SAFETY: `back` outlives the receive, which ends below, and is not read before.
-                let id = unsafe { ep.stream_recv_raw(back.as_mut_ptr(), size, Until::Full, None) }?;
+                let id =
+                    unsafe { ep.stream_recv_raw(back.as_mut_ptr(), size, StreamRecvMode::WaitAll, None) }?;
                 // SAFETY: `out` outlives the send and does not change.
                 let started = unsafe { ep.stream_send_raw(out.as_ptr(), size, None) }?;
-                assert_eq!(started, Started::Done(()), "there is room for one");
+                assert_eq!(started, OpStatus::Done(()), "there is room for one");
                 while worker.test(id).transpose()?.is_none() {
                     worker.progress();
                 }
@@ -147,16 +148,17 @@ fn protocols(operation: Operation, size: usize, times: u64, window: u64) -> Resu
             for _ in 0..times / window {
                 for _ in 0..window {
                     // SAFETY: `back` outlives the receive, which ends below, and is not read before.
-                    let started =
-                        unsafe { worker.recv_raw(back.as_mut_ptr(), size, Match::tagged(1, EXACT), None) }?;
-                    if let Started::Running(id) = started {
+                    let started = unsafe {
+                        worker.recv_raw(back.as_mut_ptr(), size, Match::tagged(1, TAG_MASK_FULL), None)
+                    }?;
+                    if let OpStatus::InProgress(id) = started {
                         running.push(id);
                     }
                 }
                 for _ in 0..window {
                     // SAFETY: `out` outlives the send and does not change.
                     let sent = unsafe { ep.send_raw(out.as_ptr(), size, &params) }?;
-                    assert_eq!(sent, Started::Done(()), "there is room for a window");
+                    assert_eq!(sent, OpStatus::Done(()), "there is room for a window");
                 }
                 while let Some(&id) = running.last() {
                     match worker.test(id) {

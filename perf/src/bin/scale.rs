@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use perf::second_process::{Failure, PeerProcess, pin, split_role};
 use tools_common::out::line;
-use ucp::{Address, Context, EXACT, Ep, EpParams, Match, SendParams, Started, Worker};
+use ucp::{Address, Context, Ep, EpParams, Match, OpStatus, SendParams, TAG_MASK_FULL, Worker};
 use ucs::config::{Source, Table as _};
 use uct::api::{Am, Ep as _, EpTag, Error, Iface as _, Refused, Sink};
 use uct::mt::{self, HandlerThread, ThreadMode};
@@ -121,7 +121,8 @@ fn send(mut other: PeerProcess, count: usize, iters: usize) -> Result<(), Failur
         for _ in 0..windows {
             for _ in 0..WINDOW {
                 // SAFETY: `out` outlives the sends, which end below, and does not change.
-                if let Started::Running(id) = unsafe { eps[next].send_raw(out.as_ptr(), SIZE, &params) }? {
+                if let OpStatus::InProgress(id) = unsafe { eps[next].send_raw(out.as_ptr(), SIZE, &params) }?
+                {
                     running.push(id);
                 }
                 next = if next + 1 == count { 0 } else { next + 1 };
@@ -130,9 +131,10 @@ fn send(mut other: PeerProcess, count: usize, iters: usize) -> Result<(), Failur
                 worker.wait_for(id)?;
             }
             // SAFETY: `ack_buf` outlives the receive, which ends here, and is not read.
-            let ack =
-                unsafe { worker.recv_raw(ack_buf.as_mut_ptr(), SIZE, Match::tagged(ACK, EXACT), None) }?;
-            if let Started::Running(id) = ack {
+            let ack = unsafe {
+                worker.recv_raw(ack_buf.as_mut_ptr(), SIZE, Match::tagged(ACK, TAG_MASK_FULL), None)
+            }?;
+            if let OpStatus::InProgress(id) = ack {
                 worker.wait_for(id)?;
             }
         }
@@ -169,8 +171,9 @@ fn receive(mut other: PeerProcess, count: usize, iters: usize) -> Result<(), Fai
         for (i, buf) in buffers.iter_mut().enumerate() {
             let worker = &workers[i % count];
             // SAFETY: the buffers outlive the receives, which end below, and are not read.
-            let started = unsafe { worker.recv_raw(buf.as_mut_ptr(), SIZE, Match::tagged(MSG, EXACT), None) };
-            if let Started::Running(id) = started? {
+            let started =
+                unsafe { worker.recv_raw(buf.as_mut_ptr(), SIZE, Match::tagged(MSG, TAG_MASK_FULL), None) };
+            if let OpStatus::InProgress(id) = started? {
                 running.push((worker, id));
             }
         }
@@ -178,7 +181,7 @@ fn receive(mut other: PeerProcess, count: usize, iters: usize) -> Result<(), Fai
             finish(worker, id)?;
         }
         // SAFETY: `out` outlives the send, which ends here, and does not change.
-        if let Started::Running(id) = unsafe { ep.send_raw(out.as_ptr(), SIZE, &params) }? {
+        if let OpStatus::InProgress(id) = unsafe { ep.send_raw(out.as_ptr(), SIZE, &params) }? {
             finish(&workers[0], id)?;
         }
     }
@@ -201,15 +204,16 @@ fn to_self(window: usize, iters: usize) -> Result<(), Failure> {
     for _ in 0..iters.div_ceil(window) {
         for _ in 0..window {
             // SAFETY: the buffer outlives the receives, which end below, and is not read.
-            let started =
-                unsafe { worker.recv_raw(ack_buf.as_mut_ptr(), SIZE, Match::tagged(MSG, EXACT), None) }?;
-            if let Started::Running(id) = started {
+            let started = unsafe {
+                worker.recv_raw(ack_buf.as_mut_ptr(), SIZE, Match::tagged(MSG, TAG_MASK_FULL), None)
+            }?;
+            if let OpStatus::InProgress(id) = started {
                 running.push(id);
             }
         }
         for _ in 0..window {
             // SAFETY: `out` outlives the send and does not change.
-            if let Started::Running(id) = unsafe { ep.send_raw(out.as_ptr(), SIZE, &params) }? {
+            if let OpStatus::InProgress(id) = unsafe { ep.send_raw(out.as_ptr(), SIZE, &params) }? {
                 worker.wait_for(id)?;
             }
         }

@@ -2,8 +2,8 @@
 //! Leaks buffers: the process ends with its script.
 
 use ucp::{
-    Access, AtomicIovParams, AtomicOp, AtomicParams, Datatype, Ep, Error, Mem, Piece, RemotePiece, RequestId,
-    Rkey, RmaParams, Started, Worker,
+    Access, AtomicIovParams, AtomicOp, AtomicParams, Datatype, Ep, Error, Iov, Mem, OpStatus, RemoteIov,
+    RequestId, Rkey, RmaParams, Worker,
 };
 
 use super::control::{Line, bytes, sum, values};
@@ -57,7 +57,7 @@ pub fn contents(line: &Line, len: usize, seed: &str) -> Vec<u8> {
 
 /// The target of a step: address, key and, in a list, the length of each piece.
 pub fn target(line: &Line) -> Result<Vec<(u64, Rkey, usize)>, String> {
-    let rkey = |key| if line.has("rdma") { Rkey::of_device_key(key) } else { Rkey::of_key(key) };
+    let rkey = |key| if line.has("rdma") { Rkey::from_device_key(key) } else { Rkey::from_key(key) };
     let Some(list) = line.value("far") else {
         let addr = line.number("addr").ok_or("no address")?;
         return Ok(vec![(addr, rkey(line.number("key").ok_or("no key")?), 0)]);
@@ -136,10 +136,10 @@ impl AtomicRun {
         near: usize,
     ) -> Result<RequestId, Result<(), Error>> {
         let each = of.ty.size();
-        let cut = |at: *mut u8| -> Vec<Piece> {
+        let cut = |at: *mut u8| -> Vec<Iov> {
             let rest = of.count - near.clamp(1, of.count) + 1;
             let lens = std::iter::repeat_n(1, of.count - rest).chain([rest]);
-            lens.enumerate().map(|(k, n)| Piece { addr: at.wrapping_add(k * each), len: n * each }).collect()
+            lens.enumerate().map(|(k, n)| Iov { addr: at.wrapping_add(k * each), len: n * each }).collect()
         };
         let compares = of.op as u32 >= AtomicOp::CompareSwap as u32;
         let (operand, result) = (cut(of.operand.cast_mut()), cut(of.result));
@@ -152,8 +152,8 @@ impl AtomicRun {
             sync: of.sync,
             done: None,
         };
-        let remote: Vec<RemotePiece<'_>> =
-            far.iter().map(|(addr, rkey, len)| RemotePiece { addr: *addr, len: *len, rkey }).collect();
+        let remote: Vec<RemoteIov<'_>> =
+            far.iter().map(|(addr, rkey, len)| RemoteIov { addr: *addr, len: *len, rkey }).collect();
         // SAFETY: as in `start`: the pieces are those buffers.
         begun(unsafe { ep.atomic_iov_raw(&remote, &params) })
     }
@@ -182,7 +182,7 @@ pub struct ListOp {
     verb: &'static str,
     /// All pieces, the first one last, with guard bytes behind each.
     all: *mut [u8],
-    pieces: Vec<Piece>,
+    pieces: Vec<Iov>,
     state: Result<RequestId, Result<(), Error>>,
 }
 
@@ -206,12 +206,12 @@ impl ListOp {
             left -= some;
         }
         let all: *mut [u8] = Box::leak(room.into_boxed_slice());
-        let pieces: Vec<Piece> = places
+        let pieces: Vec<Iov> = places
             .iter()
-            .map(|(at, len)| Piece { addr: all.cast::<u8>().wrapping_add(*at), len: *len })
+            .map(|(at, len)| Iov { addr: all.cast::<u8>().wrapping_add(*at), len: *len })
             .collect();
-        let remote: Vec<RemotePiece<'_>> =
-            far.iter().map(|(addr, rkey, len)| RemotePiece { addr: *addr, len: *len, rkey }).collect();
+        let remote: Vec<RemoteIov<'_>> =
+            far.iter().map(|(addr, rkey, len)| RemoteIov { addr: *addr, len: *len, rkey }).collect();
         let (verb, state) = if verb == "write" {
             // SAFETY: the pieces are leaked; nobody has them until the operation's end.
             let started = unsafe { ep.put_iov_raw(&pieces, &remote, &params(line)) };
@@ -241,7 +241,7 @@ impl ListOp {
         let all = unsafe { &*self.all };
         let base = self.all.cast::<u8>().addr();
         let (mut there, mut intact) = (Vec::new(), true);
-        for Piece { addr, len } in &self.pieces {
+        for Iov { addr, len } in &self.pieces {
             let (piece, behind) = all[addr.addr() - base..].split_at(*len);
             there.extend_from_slice(piece);
             intact &= behind[..GUARD].iter().all(|b| *b == GUARD_BYTE);
@@ -251,10 +251,10 @@ impl ListOp {
     }
 }
 
-fn begun<T>(started: Result<Started<T>, Error>) -> Result<RequestId, Result<(), Error>> {
+fn begun<T>(started: Result<OpStatus<T>, Error>) -> Result<RequestId, Result<(), Error>> {
     match started {
-        Ok(Started::Running(id)) => Ok(id),
-        Ok(Started::Done(_)) => Err(Ok(())),
+        Ok(OpStatus::InProgress(id)) => Ok(id),
+        Ok(OpStatus::Done(_)) => Err(Ok(())),
         Err(e) => Err(Err(e)),
     }
 }

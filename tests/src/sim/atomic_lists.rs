@@ -9,7 +9,7 @@ use super::rma::{AREAS, PIECES, local_iov};
 use std::ops::Range;
 use ucp::rdm::amo::{self, Form};
 use ucp::select::Sync;
-use ucp::{AtomicIovParams, AtomicOp, RemotePiece, Started};
+use ucp::{AtomicIovParams, AtomicOp, OpStatus, RemoteIov};
 
 pub const AREA: usize = 64;
 /// Bytes of a packet beside operands, at most: headers, four pieces, the address of a new worker.
@@ -52,8 +52,8 @@ impl Job {
             return Ok(());
         };
         let far =
-            |range: &Range<usize>| RemotePiece { addr: base + range.start as u64, len: range.len(), rkey };
-        let far: Vec<RemotePiece<'_>> = ranges.iter().map(far).collect();
+            |range: &Range<usize>| RemoteIov { addr: base + range.start as u64, len: range.len(), rkey };
+        let far: Vec<RemoteIov<'_>> = ranges.iter().map(far).collect();
         let want = if form == Form::Write { Vec::new() } else { old };
         let mut result = vec![0; want.len()].into_boxed_slice();
         let room = (form != Form::Write).then(|| local_iov(&mut result, &cuts[2]));
@@ -74,11 +74,11 @@ impl Job {
         self.outcome.lists += 1;
         let _kept = [operand, compare];
         match started {
-            Ok(Started::Running(id)) => {
+            Ok(OpStatus::InProgress(id)) => {
                 sim_worker.rma.atomics.push(PendingAtomic { to, id, want, refused, result, _kept });
                 Ok(())
             }
-            Ok(Started::Done(_)) => self.check_atomic(n, to, Ok(()), &want, &result, refused),
+            Ok(OpStatus::Done(_)) => self.check_atomic(n, to, Ok(()), &want, &result, refused),
             Err(error) => self.check_atomic(n, to, Err(error), &want, &result, refused),
         }
     }

@@ -7,7 +7,7 @@ use super::job::Job;
 use super::rma::SLOTS;
 use ucp::rdm::amo::{self, Form};
 use ucp::select::Sync;
-use ucp::{AtomicOp, AtomicParams, Datatype, Error, RequestId, Started};
+use ucp::{AtomicOp, AtomicParams, Datatype, Error, OpStatus, RequestId};
 
 pub const SLOT: usize = 16;
 
@@ -83,11 +83,11 @@ impl Job {
         let started = unsafe { ep.atomic_raw(remote, &keys[0], &params) };
         let want = if form == Form::Write { Vec::new() } else { old };
         match started {
-            Ok(Started::Running(id)) => {
+            Ok(OpStatus::InProgress(id)) => {
                 let _kept = [operand, compare];
                 sim_worker.rma.atomics.push(PendingAtomic { to, id, want, refused, result, _kept })
             }
-            Ok(Started::Done(_)) => self.check_atomic(n, to, Ok(()), &want, &result, refused)?,
+            Ok(OpStatus::Done(_)) => self.check_atomic(n, to, Ok(()), &want, &result, refused)?,
             Err(error) => self.check_atomic(n, to, Err(error), &want, &result, refused)?,
         }
         self.outcome.atomics += 1;

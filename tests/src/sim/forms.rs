@@ -7,8 +7,8 @@ use std::rc::Rc;
 use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
 use ucp::{
-    AmMessage, AmParams, AmProto, AmSend, Ep, Error, Match, Message, Piece, RecvRequest, RequestId,
-    SendParams, SendRequest, Started, Until, Worker,
+    AmMessage, AmParams, AmProto, AmSend, Ep, Error, Iov, Match, Message, OpStatus, RecvRequest, RequestId,
+    SendParams, SendRequest, StreamRecvMode, Worker,
 };
 
 /// A send in flight.
@@ -56,8 +56,8 @@ fn split(bytes: &[u8], lens: &[usize]) -> Vec<Vec<u8>> {
     lens.iter().map(piece).collect()
 }
 
-fn pieces(bufs: &[Vec<u8>]) -> Vec<Piece> {
-    bufs.iter().map(|buf| Piece { addr: buf.as_ptr().cast_mut(), len: buf.len() }).collect()
+fn pieces(bufs: &[Vec<u8>]) -> Vec<Iov> {
+    bufs.iter().map(|buf| Iov { addr: buf.as_ptr().cast_mut(), len: buf.len() }).collect()
 }
 
 /// The tag of a message without sync and data.
@@ -72,7 +72,7 @@ impl SendOp {
     /// Sends a message; `lens` add up to its length.
     pub fn message(ep: &Ep, form: SendForm, bytes: Vec<u8>, lens: &[usize], params: &SendParams) -> SendOp {
         match form {
-            SendForm::Immediate if let Some(tag) = plain_tag(params) => match ep.tag_send_now(tag, &bytes) {
+            SendForm::Immediate if let Some(tag) = plain_tag(params) => match ep.tag_inject(tag, &bytes) {
                 Ok(()) => SendOp::ENDED,
                 Err(request) => SendOp::Copy(request),
             },
@@ -104,7 +104,7 @@ impl SendOp {
     ) -> SendOp {
         match form {
             SendForm::Whole | SendForm::Callback | SendForm::Immediate | SendForm::Detached => {
-                SendOp::Am(ep.am_send_by(how, id, header, bytes))
+                SendOp::Am(ep.am_send_with(how, id, header, bytes))
             }
             SendForm::Iov => SendOp::AmIov(ep.am_send_iov(how, id, header, split(&bytes, lens))),
             SendForm::Id => {
@@ -139,10 +139,10 @@ impl SendOp {
         SendOp::Callback(end)
     }
 
-    fn started(started: Result<Started<()>, Error>, _bytes: Vec<Vec<u8>>) -> SendOp {
+    fn started(started: Result<OpStatus<()>, Error>, _bytes: Vec<Vec<u8>>) -> SendOp {
         match started {
-            Ok(Started::Running(id)) => SendOp::Id { id: Some(id), end: None, _bytes },
-            Ok(Started::Done(())) => SendOp::ENDED,
+            Ok(OpStatus::InProgress(id)) => SendOp::Id { id: Some(id), end: None, _bytes },
+            Ok(OpStatus::Done(())) => SendOp::ENDED,
             Err(error) => SendOp::Id { id: None, end: Some(Err(error)), _bytes },
         }
     }
@@ -224,10 +224,12 @@ impl RecvOp {
         }
     }
 
-    pub fn stream(ep: &Ep, until: Until, lens: &[usize]) -> RecvOp {
+    pub fn stream(ep: &Ep, until: StreamRecvMode, lens: &[usize]) -> RecvOp {
         match (lens, until) {
-            ([len], Until::Some) => RecvOp::Whole(ep.stream_recv(vec![0; *len].into_boxed_slice())),
-            ([len], Until::Full) => RecvOp::Whole(ep.stream_recv_full(vec![0; *len].into_boxed_slice())),
+            ([len], StreamRecvMode::Some) => RecvOp::Whole(ep.stream_recv(vec![0; *len].into_boxed_slice())),
+            ([len], StreamRecvMode::WaitAll) => {
+                RecvOp::Whole(ep.stream_recv_full(vec![0; *len].into_boxed_slice()))
+            }
             _ => RecvOp::Iov(ep.stream_recv_iov(zeroed(lens), until)),
         }
     }

@@ -260,17 +260,18 @@ impl Job {
             ("operations on memory", sim_worker.rma.open()),
             ("operations on memory lent", sim_worker.revocable.open()),
             ("active messages", sim_worker.ams.open()),
-            ("bytes of held messages", sim_worker.worker.held_bytes() * usize::from(!unread)),
-            ("registrations", sim_worker.worker.registrations() - orphan_recvs),
+            ("bytes of held messages", sim_worker.worker.diagnostics().held_bytes() * usize::from(!unread)),
+            ("registrations", sim_worker.worker.diagnostics().registrations() - orphan_recvs),
         ];
         if let Some((what, left)) = own.iter().find(|(_, left)| *left > 0) {
             return Err(self.fail(format!("worker {n}: {left} {what} left")));
         }
         let idle = if sim_worker.zcopy_recv { orphan_recvs } else { IDLE_REQUESTS };
-        if sim_worker.worker.requests() != idle {
-            return Err(self.fail(format!("worker {n}: {} requests left", sim_worker.worker.requests())));
+        if sim_worker.worker.diagnostics().requests() != idle {
+            return Err(self
+                .fail(format!("worker {n}: {} requests left", sim_worker.worker.diagnostics().requests())));
         }
-        let mut census = sim_worker.worker.census();
+        let mut census = sim_worker.worker.diagnostics().snapshot();
         if unread {
             // Some of it was to be read from its sender's memory.
             census.readings = census.readings.saturating_sub(census.unexpected);

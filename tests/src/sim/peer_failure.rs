@@ -11,7 +11,7 @@ use super::sim_worker::SimWorker;
 use ucp::rdm::io::{PeerError, PeerId};
 use ucp::rdm::trace::TraceEvent;
 use ucp::wire::Features;
-use ucp::{Close, Error};
+use ucp::{CloseMode, Error};
 
 /// Workers that stay alive, at least.
 const LEFT: usize = 2;
@@ -228,7 +228,7 @@ impl Job {
         self.workers[n].force_closed.insert(to);
         let Some(ep) = self.workers[n].eps[to].take() else { return Err(self.fail("just connected")) };
         self.trace.record(&[52, n as u64, to as u64], format_args!("{}: {n} gives {to} up", self.step));
-        let request = ep.close(Close::Force);
+        let request = ep.close(CloseMode::Force);
         if !request.is_done() {
             return Err(self.fail(format!("worker {n}: a close by force to {to} takes time")));
         }

@@ -192,7 +192,7 @@ impl Job {
         let region = &self.workers[to].revocable.owned[number];
         let Some(ep) = &self.workers[n].eps[to] else { return Err(self.fail("just connected")) };
         let rkey = match by_packets {
-            true => Ok(Rkey::of_key(region.key)),
+            true => Ok(Rkey::from_key(region.key)),
             false => ep.unpack_rkey(&region.packed),
         };
         let rkey = rkey.map_err(|e| self.fail(format!("worker {n}: key of {to}: {e}")))?;

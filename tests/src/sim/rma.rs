@@ -17,8 +17,8 @@ use std::ops::Range;
 use ucp::rdm::io::PeerId;
 use ucp::select::Sync;
 use ucp::{
-    Access, AtomicOp, Error, FetchRequest, Mem, Piece, RecvRequest, RemotePiece, RequestId, Rkey, RmaParams,
-    SendRequest, Started, Worker,
+    Access, AtomicOp, Error, FetchRequest, Iov, Mem, OpStatus, RecvRequest, RemoteIov, RequestId, Rkey,
+    RmaParams, SendRequest, Worker,
 };
 
 const CELL: usize = 16 << 10;
@@ -194,7 +194,7 @@ impl Job {
             let Some(ep) = &self.workers[n].eps[to] else { return Err(self.fail("just connected")) };
             let rkey = ep.unpack_rkey(&packed);
             let rkey = rkey.map_err(|e| self.fail(format!("worker {n}: key of {to}: {e}")))?;
-            self.workers[n].rma.keys[to] = Some([rkey, Rkey::of_key(key)]);
+            self.workers[n].rma.keys[to] = Some([rkey, Rkey::from_key(key)]);
         }
         if self.rng.percent(10)
             && let Some(ep) = &self.workers[n].eps[to]
@@ -274,12 +274,12 @@ impl Job {
             // SAFETY: the bytes are kept, unchanged, with the request.
             let begun = unsafe { ep.put_iov_raw(&local, &remote_iov(remote, rkey, &cuts.1), &params) };
             return match begun {
-                Ok(Started::Running(id)) => {
+                Ok(OpStatus::InProgress(id)) => {
                     let form = PendingRma::Iov(id, None, bytes);
                     sim_worker.rma.puts.push(PendingPut { to, cell, cancelled: false, form });
                     Ok(())
                 }
-                Ok(Started::Done(())) => self.put_ended(n, to, cell, false, Ok(())),
+                Ok(OpStatus::Done(())) => self.put_ended(n, to, cell, false, Ok(())),
                 Err(e) => self.put_ended(n, to, cell, false, Err(e)),
             };
         }
@@ -318,12 +318,12 @@ impl Job {
                 let (local, far) = (local_iov(&mut bytes, &cuts.0), remote_iov(remote, rkey, &cuts.1));
                 // SAFETY: the room is kept with the request, and nobody looks at it before its end.
                 match unsafe { ep.get_iov_raw(&local, &far, &RmaParams::default()) } {
-                    Ok(Started::Running(id)) => {
+                    Ok(OpStatus::InProgress(id)) => {
                         let form = PendingRma::Iov(id, None, bytes);
                         sim_worker.rma.gets.push(PendingGet { to, at, cancelled: false, form });
                         Ok(())
                     }
-                    Ok(Started::Done(_)) => self.got(n, to, at, false, Ok(()), &bytes),
+                    Ok(OpStatus::Done(_)) => self.got(n, to, at, false, Ok(()), &bytes),
                     Err(e) => self.got(n, to, at, false, Err(e), &bytes),
                 }
             }
@@ -598,19 +598,19 @@ impl Job {
     }
 }
 
-pub fn local_iov(bytes: &mut [u8], cuts: &[usize]) -> Vec<Piece> {
+pub fn local_iov(bytes: &mut [u8], cuts: &[usize]) -> Vec<Iov> {
     let mut at = bytes.as_mut_ptr();
     let piece = |len: &usize| {
-        let piece = Piece { addr: at, len: *len };
+        let piece = Iov { addr: at, len: *len };
         at = at.wrapping_add(*len);
         piece
     };
     cuts.iter().map(piece).collect()
 }
 
-fn remote_iov<'a>(mut at: u64, rkey: &'a Rkey, cuts: &[usize]) -> Vec<RemotePiece<'a>> {
+fn remote_iov<'a>(mut at: u64, rkey: &'a Rkey, cuts: &[usize]) -> Vec<RemoteIov<'a>> {
     let piece = |len: &usize| {
-        let piece = RemotePiece { addr: at, len: *len, rkey };
+        let piece = RemoteIov { addr: at, len: *len, rkey };
         at += *len as u64;
         piece
     };

@@ -224,8 +224,8 @@ impl SimWorker {
             self.sends.iter().map(|s| (s.to, s.msg)).collect::<Vec<_>>(),
             self.claimed.len(),
             self.model.waiting().map(|m| (m.sender, m.seq, m.len)).collect::<Vec<_>>(),
-            self.worker.requests(),
-            self.worker.census(),
+            self.worker.diagnostics().requests(),
+            self.worker.diagnostics().snapshot(),
             self.worker.stats().rare,
         )
     }

@@ -10,7 +10,7 @@ use super::sim_worker::{Flushing, Receiving, Sending};
 use crate::pattern::Pattern;
 use std::time::Duration;
 use ucp::select::{Kind, Sync};
-use ucp::{Close, EpParams, Match, SendParams, Worker};
+use ucp::{CloseMode, EpParams, Match, SendParams, Worker};
 
 /// A tag has a user's part, the sender and the message number, so that each tag is sent once.
 const USER_SHIFT: u32 = 48;
@@ -176,7 +176,8 @@ impl Job {
         pattern.fill(&mut buf);
         let (form, lens) = self.send_form(len);
         let Some(ep) = &self.workers[n].eps[to] else { return Err(self.fail("just connected")) };
-        let row = ep.table(if tag.is_some() { Kind::Tagged } else { Kind::Untagged }, sync).pick(len);
+        let row =
+            ep.protocols().table(if tag.is_some() { Kind::Tagged } else { Kind::Untagged }, sync).pick(len);
         let may_be_dropped = self.may_be_dropped(to, len, row, &params)
             || form == SendForm::Detached && self.is_zcopy_recv(to);
         let msg = self.workers[to].model.sent(n, seq, tag, len, self.step);
@@ -432,7 +433,7 @@ impl Job {
                 if force {
                     sim_worker.closing_early.insert(to);
                 }
-                let request = ep.close(Close::Flush(within));
+                let request = ep.close(CloseMode::Flush(within));
                 sim_worker.flushes.push(Flushing {
                     of: Some(to),
                     limited: force,

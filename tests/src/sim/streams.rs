@@ -10,7 +10,7 @@ use crate::pattern::Pattern;
 use std::collections::BTreeMap;
 use ucp::rdm::WireId;
 use ucp::rdm::io::PeerId;
-use ucp::{Error, Until};
+use ucp::{Error, StreamRecvMode};
 
 /// Bytes of one stream in a run.
 const LEN: usize = 150_000;
@@ -129,7 +129,8 @@ impl Job {
         let room = if full { room.min(left) } else { room };
         let lens = self.recv_lens(room);
         let Some(ep) = &self.workers[n].eps[from] else { return Err(self.fail("just connected")) };
-        let request = RecvOp::stream(ep, if full { Until::Full } else { Until::Some }, &lens);
+        let request =
+            RecvOp::stream(ep, if full { StreamRecvMode::WaitAll } else { StreamRecvMode::Some }, &lens);
         self.trace.record(
             &[41, n as u64, from as u64, room as u64, u64::from(full)],
             format_args!("{}: {n} draws {room} bytes from {from}, full {full}", self.step),
@@ -276,7 +277,7 @@ impl Job {
                 continue;
             }
             let Some(ep) = &self.workers[n].eps[from] else { return Err(self.fail("just connected")) };
-            let until = if lost { Until::Some } else { Until::Full };
+            let until = if lost { StreamRecvMode::Some } else { StreamRecvMode::WaitAll };
             stream.receiving = Some(RecvOp::stream(ep, until, &[left.max(1)]));
             stream.recv_cancelled = false;
             any = true;

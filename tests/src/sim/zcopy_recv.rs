@@ -104,8 +104,9 @@ impl Job {
         for _ in 0..MAX_ROUNDS {
             // Messages of a lost peer that was met anew stay: see `check_idle`.
             let anew = |n: usize| self.params.nics > 1 && self.has_losses(n);
-            let holds =
-                |n: &usize| self.is_zcopy_recv(*n) && self.workers[*n].worker.held_bytes() > 0 && !anew(*n);
+            let holds = |n: &usize| {
+                self.is_zcopy_recv(*n) && self.workers[*n].worker.diagnostics().held_bytes() > 0 && !anew(*n)
+            };
             let waits = self.living().iter().any(holds);
             if waits {
                 self.post_missing_recvs()?;

@@ -8,7 +8,7 @@ use crate::leftovers::Leftovers;
 use crate::partner::Partner;
 use std::time::{Duration, Instant};
 use ucp::rdm::EngineSnapshot;
-use ucp::{AmProto, AtomicOp, EXACT, Error, Match};
+use ucp::{AmProto, AtomicOp, Error, Match, TAG_MASK_FULL};
 
 /// For everything that is waited for: transports tell within milliseconds; the rest is for busy machines.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -210,14 +210,14 @@ impl After {
     fn later(&mut self) {
         let (ep, worker) = (self.side.ep(), self.side.worker());
         let (peer, remote) = (ep.peer(), self.side.remote());
-        let from = Match::tagged(99, EXACT).from(ep);
+        let from = Match::tagged(99, TAG_MASK_FULL).from(ep);
         let buf = || vec![0; 8];
         let room = || Vec::with_capacity(8);
         let ends = [
             ("send", ep.tag_send(9, buf()).wait().0),
             ("sync send", ep.tag_send_sync(9, buf()).wait().0),
             ("long send", ep.tag_send(9, vec![0; 1 << 20]).wait().0),
-            ("active message", ep.am_send_by(AmProto::Auto, 5, b"x", buf()).wait().0),
+            ("active message", ep.am_send_with(AmProto::Auto, 5, b"x", buf()).wait().0),
             ("stream", ep.stream_send(buf()).wait().0),
             ("receive", worker.recv(from, room()).wait().0.map(drop)),
             ("put", ep.put(buf(), remote.at, &remote.packets).wait().0),
@@ -233,11 +233,11 @@ impl After {
 
     /// Nothing is under way, but receives that wait for active messages and whole messages of the dead.
     fn nothing_left(&self) {
-        let census = self.side.worker().census();
+        let census = self.side.worker().diagnostics().snapshot();
         let (receives, unexpected, held_bytes) = (census.receives, census.unexpected, census.held_bytes);
         assert_eq!(census, EngineSnapshot { receives, unexpected, held_bytes, ..EngineSnapshot::EMPTY });
         assert!([0, IDLE_RECEIVES].contains(&receives), "{receives} receives");
-        assert_eq!(self.side.worker().registrations(), 0);
+        assert_eq!(self.side.worker().diagnostics().registrations(), 0);
         // Names of queue pairs that the kernel would have removed with their owner.
         let gid = self.side.ep().peer_view().expect("it is still known").addr.gid;
         let iid = u64::from_be_bytes(std::array::from_fn(|n| gid[8 + n]));

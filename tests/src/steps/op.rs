@@ -6,7 +6,7 @@ use super::side::{End, RemoteMem, Side, end_of_recv, end_of_send};
 use std::cell::RefCell;
 use std::rc::Rc;
 use ucp::select::Sync;
-use ucp::{AmProto, AtomicOp, EXACT, Match, Rkey, RmaParams, SendRequest};
+use ucp::{AmProto, AtomicOp, Match, Rkey, RmaParams, SendRequest, TAG_MASK_FULL};
 use ucs::config::Source;
 
 /// Bytes of a long operation: five packets or so.
@@ -167,7 +167,7 @@ impl Op {
             FirstContact | Eager | EagerSync | Medium | MediumSync | LongCts | LongCtsSync | LongRead
             | RuntRead => {
                 // From this peer: a receive from anybody would wait for others.
-                let from = Match::tagged(TAG, EXACT).from(ep);
+                let from = Match::tagged(TAG, TAG_MASK_FULL).from(ep);
                 vec![end_of_recv(side.worker().recv(from, Vec::with_capacity(LEN)))]
             }
             Am | AmRendezvous => {
@@ -201,7 +201,7 @@ impl Op {
             FirstContact | EagerSync | MediumSync | LongCtsSync => end_of_send(ep.tag_send_sync(TAG, bytes)),
             Am | AmRendezvous => {
                 let proto = if self == Am { AmProto::Eager } else { AmProto::Rendezvous };
-                let mut send = Some(ep.am_send_by(proto, AM, b"head", bytes));
+                let mut send = Some(ep.am_send_with(proto, AM, b"head", bytes));
                 Box::new(move || match send.as_mut()?.is_done() {
                     true => send.take().map(|send| send.wait().0),
                     false => None,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use ucp::rdm::RdmStats;
 use ucp::{
-    ANY_TAG, Access, Address, Close, Context, Ep, EpParams, Error, FlushRequest, Match, Mem, Rkey, Worker,
+    ANY_TAG, Access, Address, CloseMode, Context, Ep, EpParams, Error, FlushRequest, Match, Mem, Rkey, Worker,
 };
 use ucp::{RecvRequest, SendRequest};
 
@@ -93,7 +93,7 @@ impl Side {
         let ep =
             self.worker.connect(&Address::unpack(&peer_info.address).unwrap(), EpParams::default()).unwrap();
         let device = ep.unpack_rkey(&peer_info.rkey).unwrap();
-        self.remote = Some(RemoteMem { at: peer_info.at, packets: Rkey::of_key(peer_info.key), device });
+        self.remote = Some(RemoteMem { at: peer_info.at, packets: Rkey::from_key(peer_info.key), device });
         self.ep = Some(ep);
     }
 
@@ -146,8 +146,8 @@ impl Side {
     /// Closes the endpoint.
     pub fn close(&mut self, how: Closing) {
         let how = match how {
-            Closing::Flush => Close::Flush(LONG),
-            Closing::Force => Close::Force,
+            Closing::Flush => CloseMode::Flush(LONG),
+            Closing::Force => CloseMode::Force,
         };
         self.closing = self.ep.take().map(|ep| ep.close(how));
     }

@@ -121,7 +121,11 @@ fn thresholds(ep: &Ep) -> Vec<usize> {
     let mut thresholds = Vec::new();
     for sync in [Sync::No, Sync::Yes] {
         thresholds.extend(
-            ep.table(Kind::Tagged, sync).ranges().map(|range| range.to).filter(|to| *to < usize::MAX),
+            ep.protocols()
+                .table(Kind::Tagged, sync)
+                .ranges()
+                .map(|range| range.to)
+                .filter(|to| *to < usize::MAX),
         );
     }
     thresholds.dedup();
@@ -217,7 +221,7 @@ impl Run {
             }
         }
         self.sender.close()?;
-        match self.worker.requests() {
+        match self.worker.diagnostics().requests() {
             0 => Ok(theirs),
             n => Err(Failure::Violation(format!("{n} requests are left after everything has ended"))),
         }
@@ -249,7 +253,7 @@ impl Run {
             self.sender.acknowledged(),
             self.receiver.received,
             self.receiver.open(),
-            self.worker.requests(),
+            self.worker.diagnostics().requests(),
             self.ep.peer_view(),
             self.worker.probe(Match::tagged(0, ANY_TAG)),
         )

@@ -6,7 +6,7 @@ use std::time::Duration;
 use suites::partner::Partner;
 use suites::rng::Rng;
 use suites::sched_delay::Clock;
-use ucp::{Address, Context, EXACT, Worker};
+use ucp::{Address, Context, TAG_MASK_FULL, Worker};
 use ucs::config::Source;
 
 /// Rounds of each way of waiting on each transport.
@@ -51,7 +51,7 @@ pub fn waiting_worker_is_notified() {
             let address: Vec<u8> = victim.recv(TIMEOUT).unwrap();
             victim.send(&own.address().pack()).unwrap();
             let ep = own.connect(&Address::unpack(&address).unwrap(), Default::default()).unwrap();
-            own.tag_recv(1, EXACT, Vec::with_capacity(8)).wait().0.unwrap();
+            own.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(8)).wait().0.unwrap();
             while victim.try_recv::<()>().unwrap().is_none() {
                 own.progress();
             }

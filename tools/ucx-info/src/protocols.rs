@@ -8,7 +8,7 @@ use tools_common::units::short_bytes;
 use ucp::select::{
     AtomicVerdict, Candidate, Kind, Known, MemKind, RmaOp, RmaVerdict, RmaWay, RmaWays, Sync, Verdict,
 };
-use ucp::{Address, AtomicOp, Context, Datatype, Ep, EpParams, RailsOf, Rkey, Worker};
+use ucp::{Address, AtomicOp, Context, Datatype, Ep, EpParams, Rkey, TransferKind, Worker};
 use ucs::config::Source;
 
 use crate::cli::{Features, PeerLocation};
@@ -109,7 +109,7 @@ pub fn find(
             continue;
         }
         // Shared memory has RMA-only transports beside it.
-        let beside = context.beside().iter().filter(|_| resource.kind == uct::api::DevKind::Shm);
+        let beside = context.rma_only_resources().iter().filter(|_| resource.kind == uct::api::DevKind::Shm);
         let tls: Vec<&str> = [resource.tl].into_iter().chain(beside.map(|r| r.tl)).collect();
         let mut only = source.clone().with("UCX_TLS", &tls.join(","));
         if resource.kind == uct::api::DevKind::Net {
@@ -159,8 +159,9 @@ fn connect_pair(source: Source, device: &str) -> Result<Endpoint, String> {
     let mut operations: Vec<Operation> = of(MemKind::Host, 0).collect();
     // Tables that depend on the kind of memory.
     for (mem, names) in [(MemKind::Own, 1), (MemKind::Process, 2)] {
-        let table = |mem| ep.table_from(mem, Kind::Tagged, Sync::No);
-        let open = mem == MemKind::Process && ep.open_from(Kind::Tagged, Sync::No).is_some();
+        let table = |mem| ep.protocols().table_from(mem, Kind::Tagged, Sync::No);
+        let open =
+            mem == MemKind::Process && ep.protocols().kernel_copy_from(Kind::Tagged, Sync::No).is_some();
         if open || table(mem) != table(MemKind::Host) {
             operations.extend(of(mem, names));
         }
@@ -168,17 +169,17 @@ fn connect_pair(source: Source, device: &str) -> Result<Endpoint, String> {
     exchange_handshakes(&mine, &peer, &ep)?;
     let mem = peer.mem_alloc(1 << 16, ucp::Access::all()).map_err(|e| e.to_string())?;
     let named = ep.unpack_rkey(&mem.pack_rkey()).map_err(|e| e.to_string())?;
-    let plain = Rkey::of_key(mem.key());
+    let plain = Rkey::from_key(mem.key());
     // Memory that is registered but not mapped.
-    let registered = ep.transports().first().and_then(|tl| mem.device_key(tl)).map(Rkey::of_device_key);
+    let registered = ep.transports().first().and_then(|tl| mem.device_key(tl)).map(Rkey::from_device_key);
     let by_key = |rkey: &Rkey, put, get| {
-        let ways = |op, len| ep.explain_rma(rkey, op, None, len);
+        let ways = |op, len| ep.protocols().explain_rma(rkey, op, None, len);
         [rma(put, |len| ways(RmaOp::Put, len)), rma(get, |len| ways(RmaOp::Get, len))]
     };
     let mut all = Vec::from(by_key(&named, "put", "get"));
     all.extend(registered.iter().flat_map(|key| by_key(key, "put, registered", "get, registered")));
     // Within one process the kernel never copies: ask for another process's memory.
-    let of_program = |op, len| ep.explain_known(Known::Copied, (op, Sync::No), None, len);
+    let of_program = |op, len| ep.protocols().explain_known(Known::Copied, (op, Sync::No), None, len);
     if of_program(RmaOp::Put, 1).iter().any(|c| c.way == RmaWay::Copied && c.ns.is_some()) {
         all.push(rma("put, other process's", |len| of_program(RmaOp::Put, len)));
         all.push(rma("get, other process's", |len| of_program(RmaOp::Get, len)));
@@ -186,7 +187,7 @@ fn connect_pair(source: Source, device: &str) -> Result<Endpoint, String> {
     all.extend(by_key(&plain, "put, packet key", "get, packet key"));
     let atomics = (0u32..32).filter_map(|n| atomic(&ep, &named, AtomicOp::try_from(n).ok()?)).collect();
     let transports = ep.transports().into_iter().take(1).collect();
-    let nics: Vec<String> = ep.rails().into_iter().map(|rail| rail.device).collect();
+    let nics: Vec<String> = ep.protocols().rails().into_iter().map(|rail| rail.device).collect();
     let several = nics.len() > 1;
     Ok(Endpoint {
         transports,
@@ -251,7 +252,7 @@ fn rma(name: &'static str, ways: impl Fn(usize) -> RmaWays) -> Operation {
 fn atomic(ep: &Ep, rkey: &Rkey, op: AtomicOp) -> Option<Atomic> {
     const WAYS: [&str; 3] = ["mapped", "device", "packets"];
     let way = |ty: &Datatype| {
-        let verdicts = ep.explain_atomic(rkey, op, *ty)?;
+        let verdicts = ep.protocols().explain_atomic(rkey, op, *ty)?;
         let of =
             |taken: bool| WAYS.iter().zip(verdicts).filter(move |w| (w.1 == AtomicVerdict::Taken) == taken);
         let way = of(true).map(|(name, _)| *name).next();
@@ -269,10 +270,10 @@ fn atomic(ep: &Ep, rkey: &Rkey, op: AtomicOp) -> Option<Atomic> {
 }
 
 fn spread(ep: &Ep) -> Vec<StripingThreshold> {
-    let kinds = [("messages, read or longcts", RailsOf::Messages), (STRIPED_RMA, RailsOf::Rma)];
+    let kinds = [("messages, read or longcts", TransferKind::Messages), (STRIPED_RMA, TransferKind::Rma)];
     let mut all = Vec::new();
     for (of, kind) in kinds {
-        let spread = ep.spread(kind);
+        let spread = ep.protocols().rail_plan(kind);
         all.extend((1..).map_while(|rails| Some(StripingThreshold { of, from: spread.from(rails)?, rails })));
     }
     all
@@ -280,8 +281,12 @@ fn spread(ep: &Ep) -> Vec<StripingThreshold> {
 
 fn operation(ep: &Ep, name: &'static str, mem: MemKind, (kind, sync): (Kind, Sync)) -> Operation {
     let range = |r: ucp::select::Range| {
-        let (taken, others): (Vec<Candidate>, Vec<Candidate>) =
-            ep.explain_from(mem, kind, sync, r.from).into_iter().partition(|c| c.verdict == Verdict::Taken);
+        let (taken, others): (Vec<Candidate>, Vec<Candidate>) = ep
+            
+            .protocols()
+            .explain_from(mem, kind, sync, r.from)
+            .into_iter()
+            .partition(|c| c.verdict == Verdict::Taken);
         let rejected =
             |c: &Candidate| Rejected { protocol: c.row.name(), nsec: c.ns, reason: c.verdict.to_string() };
         Range {
@@ -293,8 +298,12 @@ fn operation(ep: &Ep, name: &'static str, mem: MemKind, (kind, sync): (Kind, Syn
             rejected: others.iter().map(rejected).collect(),
         }
     };
-    let measured_from = ep.open_from(kind, sync).filter(|_| mem == MemKind::Process);
-    Operation { name, measured_from, ranges: ep.table_from(mem, kind, sync).ranges().map(range).collect() }
+    let measured_from = ep.protocols().kernel_copy_from(kind, sync).filter(|_| mem == MemKind::Process);
+    Operation {
+        name,
+        measured_from,
+        ranges: ep.protocols().table_from(mem, kind, sync).ranges().map(range).collect(),
+    }
 }
 
 /// Text in the layout of `ucx_info -e`, with the reasons below.

@@ -40,7 +40,7 @@ pub struct MemoryInfo {
 /// The configuration restricted to transports of one kind.
 pub fn restrict_to(source: &Source, kind: DevKind) -> Result<Source, String> {
     let context = Context::configured(source.clone()).map_err(|e| e.to_string())?;
-    let all = || context.resources().iter().chain(context.beside());
+    let all = || context.resources().iter().chain(context.rma_only_resources());
     let mut tls: Vec<&str> = all().filter(|r| r.kind == kind).map(|r| r.tl).collect();
     tls.dedup();
     match tls.is_empty() {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | communicator, source and tag of a message | 64 bits of tag, see [`bits`] |
 //! | `MPI_ANY_SOURCE`, `MPI_ANY_TAG` | bits that the receive's mask leaves out |
-//! | `MPI_Send` of a short message | `tag_send_now`: gone when the call returns, nothing to wait for |
+//! | `MPI_Send` of a short message | `tag_inject`: gone when the call returns, nothing to wait for |
 //! | `MPI_Isend`, `MPI_Irecv` | `tag_send`, `tag_recv`; the request owns its buffer and gives it back |
 //! | `MPI_Ssend` | `tag_send_sync`: ends when the receiver has matched it |
 //! | `MPI_Iprobe`, `MPI_Mprobe`, `MPI_Mrecv` | `probe`, `mprobe`, `Message::recv` |
@@ -124,7 +124,7 @@ impl Comm {
     /// `MPI_Send`: the bytes may be changed when it returns.
     pub fn send(&self, bytes: &[u8], to: usize, tag: u32) -> Result<()> {
         let bits = bits::of(self.id, self.rank, tag);
-        match self.world.eps[to].tag_send_now(bits, bytes) {
+        match self.world.eps[to].tag_inject(bits, bytes) {
             Ok(()) => Ok(()),
             // It was long, or there was no room at that moment: the request has a copy.
             Err(request) => Ok(request.wait().0?),

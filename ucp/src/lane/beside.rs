@@ -15,7 +15,7 @@ use uct::api::{
     AddrBuf, Comp, DevKind, Ep as _, Error, Iface as _, IfaceAttr, Iov, Md as _, Refused, Sent, TlResource,
 };
 
-use crate::api::{Address, Entry};
+use crate::address::{Address, Entry};
 use crate::rdm::Piece;
 use crate::rdm::io::{PeerId, Remote, RmaAddress};
 use crate::select::rivals::{By, Figures, Offers, Referee, Rule};

@@ -4,7 +4,8 @@
 
 use uct::api::{ConnectError as WireRefusal, DevKind, Iface as _, IfaceAttr};
 
-use crate::api::{Address, ConnectError, Entry};
+use crate::address::{Address, Entry};
+use crate::api::ConnectError;
 
 use super::{Lane, LaneIdx, RawBytes, rdma};
 

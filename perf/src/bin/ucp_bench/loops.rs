@@ -2,7 +2,8 @@
 
 use ucp::select::Sync;
 use ucp::{
-    Access, AtomicOp, AtomicParams, Datatype, EXACT, Ep, Mem, Rkey, RmaParams, SendRequest, Started, Worker,
+    Access, AtomicOp, AtomicParams, Datatype, Ep, Mem, OpStatus, Rkey, RmaParams, SendRequest, TAG_MASK_FULL,
+    Worker,
 };
 
 pub const MSG: u64 = 0x6d73_6700;
@@ -87,7 +88,7 @@ impl Runner {
             (Test::TagBw, Side::Second) => self.receive_all(iters),
             (_, Side::Second) => {
                 // Waiting makes progress, which is all that the target does.
-                self.worker.tag_recv_blocking(ACK, EXACT, &mut [])?;
+                self.worker.tag_recv_blocking(ACK, TAG_MASK_FULL, &mut [])?;
                 Ok(())
             }
             _ => {
@@ -116,7 +117,7 @@ impl Runner {
             if self.side == Side::First {
                 self.ep.tag_send_blocking(MSG, out)?;
             }
-            self.worker.tag_recv_blocking(MSG, EXACT, back)?;
+            self.worker.tag_recv_blocking(MSG, TAG_MASK_FULL, back)?;
             if self.side == Side::Second {
                 self.ep.tag_send_blocking(MSG, out)?;
             }
@@ -131,7 +132,7 @@ impl Runner {
                 let sends: Vec<_> = (0..n).map(|_| s.tag_send(&self.ep, MSG, out)).collect();
                 sends.into_iter().try_for_each(|send| send.wait())
             })?;
-            self.worker.tag_recv_blocking(ACK, EXACT, &mut [])?;
+            self.worker.tag_recv_blocking(ACK, TAG_MASK_FULL, &mut [])?;
         }
         Ok(())
     }
@@ -140,7 +141,7 @@ impl Runner {
         for n in windows(iters, window(self.size)) {
             self.worker.scope(|s| {
                 let buffers = self.back.chunks_mut(self.size.max(1)).take(n);
-                let recvs: Vec<_> = buffers.map(|buf| s.tag_recv(MSG, EXACT, buf)).collect();
+                let recvs: Vec<_> = buffers.map(|buf| s.tag_recv(MSG, TAG_MASK_FULL, buf)).collect();
                 recvs.into_iter().try_for_each(|recv| recv.wait().map(drop))
             })?;
             self.ep.tag_send_blocking(ACK, &[])?;
@@ -201,7 +202,7 @@ impl Runner {
             // SAFETY: operand and result have `size` bytes, and stay until the end of the operation, which is
             // waited for.
             let started = unsafe { self.ep.atomic_raw(self.remote.addr, &self.remote.rkey, &params) }?;
-            if let Started::Running(id) = started {
+            if let OpStatus::InProgress(id) = started {
                 self.worker.wait_for(id)?;
             }
         }

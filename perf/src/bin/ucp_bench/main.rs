@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use loops::{MSG, Remote, Runner, Side, Test};
 use perf::second_process::{Failure, PeerProcess, pin, split_role};
-use ucp::{Address, Context, EXACT, EpParams, Mem};
+use ucp::{Address, Context, EpParams, Mem, TAG_MASK_FULL};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -91,7 +91,7 @@ fn tag_to_self(size: usize, iters: usize) -> Result<(), Failure> {
     let (out, mut back) = (vec![0; size], vec![0; size]);
     for _ in 0..iters {
         worker.scope(|s| {
-            let received = s.tag_recv(MSG, EXACT, &mut back);
+            let received = s.tag_recv(MSG, TAG_MASK_FULL, &mut back);
             s.tag_send(&ep, MSG, &out).wait()?;
             received.wait().map(drop)
         })?;

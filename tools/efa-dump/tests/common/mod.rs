@@ -66,9 +66,9 @@ pub fn exchange_messages(context: &Context) {
         ];
         let room = || Vec::with_capacity(300_000);
         let mut recvs = [
-            b.tag_recv(tag, ucp::EXACT, room()),
-            a.tag_recv(tag, ucp::EXACT, room()),
-            b.tag_recv(tag, ucp::EXACT, room()),
+            b.tag_recv(tag, ucp::TAG_MASK_FULL, room()),
+            a.tag_recv(tag, ucp::TAG_MASK_FULL, room()),
+            b.tag_recv(tag, ucp::TAG_MASK_FULL, room()),
         ];
         let all = |sends: &mut [ucp::SendRequest<Vec<u8>>; 3], recvs: &mut [ucp::RecvRequest<Vec<u8>>; 3]| {
             sends.iter_mut().all(|s| s.is_done()) && recvs.iter_mut().all(|r| r.is_done())

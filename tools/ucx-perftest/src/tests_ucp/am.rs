@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use ucp::{AmMessage, AmParams, Ep, RecvRequest, Started, Worker};
+use ucp::{AmMessage, AmParams, Ep, OpStatus, RecvRequest, Worker};
 
 use super::message_io::MessageIo;
 use super::scatter::ScatterBuffer;
@@ -157,7 +157,7 @@ impl MessageIo for AmIo<'_> {
     }
 
     #[inline(always)]
-    unsafe fn send(&mut self, message: Message<'_>) -> Result<Started<()>, ucp::Error> {
+    unsafe fn send(&mut self, message: Message<'_>) -> Result<OpStatus<()>, ucp::Error> {
         let params = AmParams::default();
         match message {
             // SAFETY: this function's contract.

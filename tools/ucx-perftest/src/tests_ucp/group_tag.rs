@@ -2,7 +2,7 @@
 //! one only could deadlock with a member waiting for the other.
 
 use ucp::select::Sync;
-use ucp::{ANY_TAG, EXACT, Match};
+use ucp::{ANY_TAG, Match, TAG_MASK_FULL};
 
 use super::group_test::GroupTest;
 use super::tag::with_tag;
@@ -24,7 +24,7 @@ impl GroupTest<'_> {
         let any = Match::tagged(
             MSG,
             match self.spec.tag_match {
-                TagMatch::Exact => EXACT << 32,
+                TagMatch::Exact => TAG_MASK_FULL << 32,
                 TagMatch::Any => ANY_TAG,
             },
         );

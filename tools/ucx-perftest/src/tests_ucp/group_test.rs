@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use ucp::{Ep, Woken, Worker};
+use ucp::{Ep, WaitStatus, Worker};
 
 use super::window::{Sharing, WindowBuffers};
 use crate::backoff::Backoff;
@@ -67,8 +67,8 @@ impl GroupTest<'_> {
     fn sleep(&mut self) -> Result<(), Failure> {
         let woken = self.worker.wait(Some(Duration::from_millis(100)));
         match woken.map_err(|e| Failure::Run(format!("cannot sleep: {e}")))? {
-            Woken::Ready => Ok(()),
-            Woken::TimedOut => {
+            WaitStatus::Ready => Ok(()),
+            WaitStatus::TimedOut => {
                 self.link.check_alive()?;
                 self.backoff.wait_timed_out()?;
                 self.check_peer()

@@ -1,6 +1,6 @@
 //! Sending and counting messages: implemented by active messages (`am`) and streams (`stream`).
 
-use ucp::Started;
+use ucp::OpStatus;
 
 use super::window::Message;
 use crate::fail::Failure;
@@ -12,7 +12,7 @@ pub trait MessageIo {
     ///
     /// # Safety
     /// The bytes stay unchanged until the send has ended.
-    unsafe fn send(&mut self, message: Message<'_>) -> Result<Started<()>, ucp::Error>;
+    unsafe fn send(&mut self, message: Message<'_>) -> Result<OpStatus<()>, ucp::Error>;
     /// Number of messages since [`MessageIo::expect`], checked if the test validates. Makes no progress. HOT
     fn received(&mut self) -> Result<u64, Failure>;
 }

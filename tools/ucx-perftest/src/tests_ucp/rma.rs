@@ -4,7 +4,7 @@
 use std::fmt::Display;
 
 use ucp::select::RmaOp;
-use ucp::{Access, AtomicOp, AtomicParams, Datatype, Ep, Means, Mem, Rkey, Worker};
+use ucp::{Access, AtomicOp, AtomicParams, Datatype, Ep, Mem, Rkey, RmaMethod, Worker};
 
 use super::waiter::Waiter;
 use super::window::{Sharing, WindowBuffers};
@@ -77,14 +77,14 @@ pub fn target(spec: &Spec, worker: &Worker) -> Result<TargetMemory, Failure> {
 pub fn data_path(spec: &Spec, ep: &Ep, rkey: &Rkey) -> &'static str {
     let rma = if spec.test == Test::UcpGet { RmaOp::Get } else { RmaOp::Put };
     let means = match operation(spec.test) {
-        Some(op) => ep.means_of_atomic(rkey, op, word(spec)).unwrap_or(Means::Emulated),
-        None => ep.means_of(rkey, rma, spec.size()),
+        Some(op) => ep.protocols().atomic_method(rkey, op, word(spec)).unwrap_or(RmaMethod::Emulated),
+        None => ep.protocols().rma_method_for(rkey, rma, spec.size()),
     };
     match means {
-        Means::Mapped => "mapped",
-        Means::Copied => "kernel",
-        Means::Rdma => "rdma",
-        Means::Emulated => "packets",
+        RmaMethod::Mapped => "mapped",
+        RmaMethod::Copied => "kernel",
+        RmaMethod::Rdma => "rdma",
+        RmaMethod::Emulated => "packets",
     }
 }
 

@@ -53,11 +53,11 @@ pub fn message_path(spec: &Spec) -> &'static str {
 
 /// Transport and protocol of messages of this size.
 pub fn tag_path(spec: &Spec, worker: &Worker, ep: &Ep) -> UsedTransport {
-    let from = |mem| ep.table_from(mem, Kind::Tagged, sync(spec));
+    let from = |mem| ep.protocols().table_from(mem, Kind::Tagged, sync(spec));
     let table = match (spec.memory, spec.layout) {
         // Pieces are gathered wherever they are.
         (_, Some(Layout::Iov)) => from(MemKind::Host),
-        (Memory::Plain, _) => ep.table(Kind::Tagged, sync(spec)),
+        (Memory::Plain, _) => ep.protocols().table(Kind::Tagged, sync(spec)),
         _ => from(MemKind::Own),
     };
     path(worker, ep, table.pick(spec.size()).name())

@@ -1,7 +1,7 @@
 //! One contiguous buffer shared by all operations of a window, in runs that check no bytes: the fast path of
 //! `tag`.
 
-use ucp::{Ep, Match, SendParams, Started, Worker};
+use ucp::{Ep, Match, OpStatus, SendParams, Worker};
 
 use super::slot::Slot;
 use super::waiter::{Waiter, op_failed};
@@ -27,8 +27,8 @@ impl<'a> SingleBuffer<'a> {
         debug_assert!(matches!(slot, Slot::Idle));
         // SAFETY: `new`'s contract; the slot records the operation.
         match unsafe { ep.send_raw(self.at, self.size, params) } {
-            Ok(Started::Done(())) => Ok(()),
-            Ok(Started::Running(id)) => {
+            Ok(OpStatus::Done(())) => Ok(()),
+            Ok(OpStatus::InProgress(id)) => {
                 *slot = Slot::Running(id);
                 Ok(())
             }
@@ -42,11 +42,11 @@ impl<'a> SingleBuffer<'a> {
         debug_assert!(matches!(slot, Slot::Idle));
         // SAFETY: as in `send`.
         match unsafe { self.worker.recv_raw(self.at, self.size, matching, None) } {
-            Ok(Started::Running(id)) => {
+            Ok(OpStatus::InProgress(id)) => {
                 *slot = Slot::Running(id);
                 Ok(())
             }
-            Ok(Started::Done(_)) => Ok(()),
+            Ok(OpStatus::Done(_)) => Ok(()),
             Err(e) => Err(op_failed(e)),
         }
     }

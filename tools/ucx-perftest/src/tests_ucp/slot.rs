@@ -1,6 +1,6 @@
 //! State of one buffer of a window.
 
-use ucp::{RequestId, Started};
+use ucp::{OpStatus, RequestId};
 
 use super::waiter::op_failed;
 use crate::fail::Failure;
@@ -17,10 +17,10 @@ pub enum Slot {
 impl Slot {
     /// HOT
     #[inline(always)]
-    pub fn of(started: Result<Started<()>, ucp::Error>) -> Result<Slot, Failure> {
+    pub fn of(started: Result<OpStatus<()>, ucp::Error>) -> Result<Slot, Failure> {
         Ok(match started.map_err(op_failed)? {
-            Started::Done(()) => Slot::Idle,
-            Started::Running(id) => Slot::Running(id),
+            OpStatus::Done(()) => Slot::Idle,
+            OpStatus::InProgress(id) => Slot::Running(id),
         })
     }
 }

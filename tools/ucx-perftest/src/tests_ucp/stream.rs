@@ -1,7 +1,7 @@
 //! A byte stream as a message channel: receives of one message each are posted in advance, as many as the
 //! window allows, and complete in order.
 
-use ucp::{Ep, Started, Worker};
+use ucp::{Ep, OpStatus, Worker};
 
 use super::message_io::MessageIo;
 use super::scatter::ScatterBuffer;
@@ -128,7 +128,7 @@ impl MessageIo for StreamIo<'_> {
     }
 
     #[inline(always)]
-    unsafe fn send(&mut self, message: Message<'_>) -> Result<Started<()>, ucp::Error> {
+    unsafe fn send(&mut self, message: Message<'_>) -> Result<OpStatus<()>, ucp::Error> {
         match message {
             // SAFETY: this function's contract.
             Message::One(at, len) => unsafe { self.ep.stream_send_raw(at, len, None) },

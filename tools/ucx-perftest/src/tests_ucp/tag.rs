@@ -3,7 +3,7 @@
 
 use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
-use ucp::{ANY_TAG, EXACT, Ep, Match, SendParams, Worker};
+use ucp::{ANY_TAG, Ep, Match, SendParams, TAG_MASK_FULL, Worker};
 
 use super::single_buffer::SingleBuffer;
 use super::slot::Slot;
@@ -91,7 +91,7 @@ impl TagTest<'_> {
     }
 
     fn wanted(&self) -> Match {
-        Match::tagged(MSG, if self.spec.tag_match == TagMatch::Any { ANY_TAG } else { EXACT })
+        Match::tagged(MSG, if self.spec.tag_match == TagMatch::Any { ANY_TAG } else { TAG_MASK_FULL })
     }
 
     fn recv_buffers(&self, slots: usize) -> Result<WindowBuffers, Failure> {
@@ -211,7 +211,7 @@ impl TagTest<'_> {
     fn send_all(&mut self, sends: &mut WindowBuffers, iters: u64, sync: Sync) -> Result<(), Failure> {
         let window = self.spec.window as usize;
         let mut ack = WindowBuffers::new(&self.worker, 1, 8, Sharing::PerSlot, Memory::Plain)?;
-        ack.recv(0, Match::tagged(ACK, EXACT))?;
+        ack.recv(0, Match::tagged(ACK, TAG_MASK_FULL))?;
         let (params, mut slot) = (with_tag(MSG, sync), 0);
         match sends.single_buffer() {
             Some((sends, slots)) if self.is_unchecked() => {

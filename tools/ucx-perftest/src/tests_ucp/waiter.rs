@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ucp::{Ep, Woken, Worker};
+use ucp::{Ep, WaitStatus, Worker};
 
 use crate::backoff::Backoff;
 use crate::fail::Failure;
@@ -83,8 +83,8 @@ impl<'a> Waiter<'a> {
     fn sleep(&mut self, worker: &Worker) -> Result<(), Failure> {
         let woken = worker.wait(Some(Duration::from_millis(100)));
         match woken.map_err(|e| Failure::Run(format!("cannot sleep: {e}")))? {
-            Woken::Ready => Ok(()),
-            Woken::TimedOut => {
+            WaitStatus::Ready => Ok(()),
+            WaitStatus::TimedOut => {
                 self.link.check_alive()?;
                 self.backoff.wait_timed_out()?;
                 self.check_peer()

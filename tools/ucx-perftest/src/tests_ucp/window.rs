@@ -10,8 +10,8 @@ use std::ptr::NonNull;
 use arrayvec::ArrayVec;
 use ucp::rdm::RecvStatus;
 use ucp::{
-    Access, AtomicParams, Ep, Match, Mem, Piece, RemotePiece, Rkey, RmaParams, SendParams, Started, Until,
-    Worker,
+    Access, AtomicParams, Ep, Iov, Match, Mem, OpStatus, RemoteIov, Rkey, RmaParams, SendParams,
+    StreamRecvMode, Worker,
 };
 
 use super::single_buffer::SingleBuffer;
@@ -45,13 +45,13 @@ pub struct WindowBuffers {
     /// Offset and length of each piece of a message in its buffer, if there are several.
     ranges: Vec<(usize, usize)>,
     /// Pieces of the message being sent.
-    list: Vec<Piece>,
+    list: Vec<Iov>,
 }
 
 /// A message to send.
 pub enum Message<'a> {
     One(*const u8, usize),
-    Pieces(&'a [Piece]),
+    Pieces(&'a [Iov]),
 }
 
 impl WindowBuffers {
@@ -171,7 +171,7 @@ impl WindowBuffers {
         }
         self.list.clear();
         // Pieces lie within the buffer: it is as long as they span.
-        let piece = |&(offset, len): &(usize, usize)| Piece { addr: at.wrapping_add(offset), len };
+        let piece = |&(offset, len): &(usize, usize)| Iov { addr: at.wrapping_add(offset), len };
         self.list.extend(self.ranges.iter().map(piece));
         Message::Pieces(&self.list)
     }
@@ -182,10 +182,10 @@ impl WindowBuffers {
         self.pieces = pieces.iter().copied().take(4).collect();
     }
 
-    fn split(&self, slot: usize) -> ArrayVec<Piece, 4> {
+    fn split(&self, slot: usize) -> ArrayVec<Iov, 4> {
         let mut addr = self.slot_ptr(slot);
         let cut = |len: &usize| {
-            let piece = Piece { addr, len: *len };
+            let piece = Iov { addr, len: *len };
             addr = addr.wrapping_add(*len);
             piece
         };
@@ -247,7 +247,7 @@ impl WindowBuffers {
     pub unsafe fn send_by(
         &mut self,
         slot: usize,
-        begin: impl FnOnce(Message<'_>) -> Result<Started<()>, ucp::Error>,
+        begin: impl FnOnce(Message<'_>) -> Result<OpStatus<()>, ucp::Error>,
     ) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
         let started = begin(self.message(slot));
@@ -261,9 +261,13 @@ impl WindowBuffers {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
         let started = match self.message(slot) {
             // SAFETY: as in `recv`.
-            Message::One(at, len) => unsafe { ep.stream_recv_raw(at.cast_mut(), len, Until::Full, None) },
+            Message::One(at, len) => unsafe {
+                ep.stream_recv_raw(at.cast_mut(), len, StreamRecvMode::WaitAll, None)
+            },
             // SAFETY: as in `recv`.
-            Message::Pieces(pieces) => unsafe { ep.stream_recv_iov_raw(pieces, Until::Full, None) },
+            Message::Pieces(pieces) => unsafe {
+                ep.stream_recv_iov_raw(pieces, StreamRecvMode::WaitAll, None)
+            },
         };
         self.slots[slot] = Slot::Running(started.map_err(op_failed)?);
         Ok(())
@@ -319,7 +323,7 @@ impl WindowBuffers {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
         let at = self.slot_ptr(slot);
         if !self.pieces.is_empty() {
-            let there = [RemotePiece { addr: remote, len: self.size, rkey }];
+            let there = [RemoteIov { addr: remote, len: self.size, rkey }];
             // SAFETY: as in `send`; the pieces are the buffer.
             let started = unsafe { ep.put_iov_raw(&self.split(slot), &there, &RmaParams::default()) };
             self.slots[slot] = Slot::of(started)?;
@@ -337,7 +341,7 @@ impl WindowBuffers {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
         let at = self.slot_ptr(slot);
         if !self.pieces.is_empty() {
-            let there = [RemotePiece { addr: remote, len: self.size, rkey }];
+            let there = [RemoteIov { addr: remote, len: self.size, rkey }];
             // SAFETY: as in `recv`; the pieces are the buffer.
             let started = unsafe { ep.get_iov_raw(&self.split(slot), &there, &RmaParams::default()) };
             return self.set_started(slot, started);
@@ -373,11 +377,11 @@ impl WindowBuffers {
     fn set_started(
         &mut self,
         slot: usize,
-        started: Result<Started<RecvStatus>, ucp::Error>,
+        started: Result<OpStatus<RecvStatus>, ucp::Error>,
     ) -> Result<(), Failure> {
         self.slots[slot] = match started.map_err(op_failed)? {
-            Started::Running(id) => Slot::Running(id),
-            Started::Done(status) => {
+            OpStatus::InProgress(id) => Slot::Running(id),
+            OpStatus::Done(status) => {
                 self.statuses[slot] = Some(status);
                 Slot::Ended
             }

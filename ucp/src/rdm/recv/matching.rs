@@ -9,7 +9,7 @@ use ucs::mem::pool::FreeList;
 use crate::rdm::io::PeerId;
 
 /// The mask that compares every bit.
-const EXACT: u64 = !0;
+const TAG_MASK_FULL: u64 = !0;
 
 /// What a receive accepts. An untagged receive has mask 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +34,7 @@ impl Pattern {
 
     #[inline(always)]
     const fn is_exact(&self) -> bool {
-        self.mask == EXACT
+        self.mask == TAG_MASK_FULL
     }
 }
 
@@ -239,7 +239,7 @@ impl ExpectedQueue {
     /// Takes out the receive at `at`, which is in this queue.
     pub fn remove<S: MatchStore + ?Sized>(&mut self, all: &mut S, at: u32) {
         let MatchEntry { tag, mask, .. } = *all.want(at);
-        if mask == EXACT {
+        if mask == TAG_MASK_FULL {
             let bucket = self.buckets.of(tag);
             self.buckets.lists[bucket].remove(&mut Chain(all), at);
             self.exact -= 1;

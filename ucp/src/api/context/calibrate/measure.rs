@@ -1,0 +1,285 @@
+//! The measurements: copies, the way from one processor to another, and for each transport with a device or the kernel behind
+//! it a message, a registration, puts and gets between two interfaces of this process. Called once, by `calibrate`. Each
+//! figure is the best of a few tries within a time; nothing waits for longer.
+
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use ucs::config::Source;
+use ucs::mem::copy_slice;
+use uct::any::{Ep, Iface, Mem, Rkey};
+use uct::api::{
+    Access, AllocReq, Caps, Comp, DevKind, Ep as _, Iface as _, Iov, Md as _, Memory as _, Outcome, Sent,
+    TlResource,
+};
+
+use crate::select::Line;
+
+use super::{Calibration, DeviceCosts, DeviceType};
+
+/// Most time for one figure.
+const SHARE: Duration = Duration::from_millis(2);
+/// Tries for one figure, if the time suffices.
+const TRIES: usize = 24;
+/// A short and a long transfer, bytes.
+const SHORT: usize = 8;
+const LONG: usize = 1 << 18;
+/// A block that caches hold, and one that they do not.
+const NEAR: usize = 1 << 16;
+const FAR: usize = 4 << 20;
+
+/// Everything, for the resources that are wanted.
+pub(super) fn all<'a>(found: impl IntoIterator<Item = &'a TlResource>) -> Calibration {
+    let mut devices: Vec<DeviceCosts> = Vec::new();
+    for resource in found.into_iter().filter(|r| is_wanted(r)) {
+        // NICs of one kind cost the same.
+        if !devices.iter().any(|d| d.tl == resource.tl) {
+            devices.extend(device(resource));
+        }
+    }
+    Calibration { copy: copy(NEAR), copy_far: copy(FAR), across: across(), devices }
+}
+
+/// Whether a transport has something to measure: others are but the processor's copies.
+pub(super) fn is_wanted(r: &TlResource) -> bool {
+    r.kind == DevKind::Net || !r.has_am
+}
+
+/// The shortest of several tries, ns; `None`: one of them did not work.
+fn best(mut once: impl FnMut() -> Option<Duration>) -> Option<f64> {
+    let end = Instant::now() + SHARE;
+    let mut least = once()?;
+    for _ in 1..TRIES {
+        least = least.min(once()?);
+        if Instant::now() > end {
+            break;
+        }
+    }
+    Some(least.as_nanos() as f64)
+}
+
+/// The line through two points: `short` and `long` ns for so many bytes.
+fn fit(short: f64, long: f64, (from, to): (usize, usize)) -> Line {
+    let per_byte = ((long - short) / (to - from) as f64).max(0.0);
+    Line::new((short - per_byte * from as f64).max(0.0), per_byte)
+}
+
+/// Copying a block of so many bytes, ns per byte.
+fn copy(bytes: usize) -> f64 {
+    let (from, mut to) = (vec![1u8; bytes], vec![2u8; bytes]);
+    let once = || {
+        let begun = Instant::now();
+        copy_slice(black_box(&mut to), black_box(&from));
+        Some(begun.elapsed())
+    };
+    best(once).unwrap_or(0.0) / bytes as f64
+}
+
+/// From one processor to another: this thread and one beside it hand a block to and fro.
+fn across() -> Option<Line> {
+    if ucs::sys::CpuSet::allowed().is_ok_and(|cpus| cpus.len() < 2) {
+        return None;
+    }
+    let hands = Hands::default();
+    let (mut word, mut fetch) = (f64::INFINITY, f64::INFINITY);
+    let done = std::thread::scope(|scope| {
+        scope.spawn(|| hands.other());
+        let end = Instant::now() + 3 * SHARE;
+        let done = hands.measure(end, &mut word, &mut fetch);
+        hands.stop.store(true, Ordering::Release);
+        done
+    });
+    let near = copy(NEAR);
+    done.map(|()| Line::new(word, (fetch / NEAR as f64 - near).max(0.0)))
+}
+
+/// What two threads pass between them: whose turn it is, and a block.
+struct Hands {
+    turn: AtomicUsize,
+    stop: AtomicBool,
+    block: Vec<AtomicUsize>,
+}
+
+impl Default for Hands {
+    fn default() -> Self {
+        let block = (0..NEAR / size_of::<usize>()).map(|_| AtomicUsize::new(0)).collect();
+        Hands { turn: AtomicUsize::new(0), stop: AtomicBool::new(false), block }
+    }
+}
+
+impl Hands {
+    /// Words that are handed over before a block is.
+    const WORDS: usize = 64;
+    /// Rounds.
+    const ROUNDS: usize = 16;
+
+    /// The other thread: answers each turn of the first; writes the block when the words are over.
+    fn other(&self) {
+        for turn in 0..Self::ROUNDS * (Self::WORDS + 1) {
+            while self.turn.load(Ordering::Acquire) != 2 * turn + 1 {
+                if self.stop.load(Ordering::Acquire) {
+                    return;
+                }
+                spin_loop();
+            }
+            if turn % (Self::WORDS + 1) == Self::WORDS {
+                self.block.iter().for_each(|word| word.store(turn, Ordering::Relaxed));
+            }
+            self.turn.store(2 * turn + 2, Ordering::Release);
+        }
+    }
+
+    /// `None`: the other thread did not get a processor in time.
+    fn measure(&self, end: Instant, word: &mut f64, fetch: &mut f64) -> Option<()> {
+        let mut turn = 0;
+        let mut hand_over = || {
+            self.turn.store(2 * turn + 1, Ordering::Release);
+            turn += 1;
+            while self.turn.load(Ordering::Acquire) != 2 * turn {
+                if Instant::now() > end {
+                    return None;
+                }
+                spin_loop();
+            }
+            Some(())
+        };
+        for _ in 0..Self::ROUNDS {
+            let begun = Instant::now();
+            for _ in 0..Self::WORDS {
+                hand_over()?;
+            }
+            *word = word.min(begun.elapsed().as_nanos() as f64 / (2 * Self::WORDS) as f64);
+            hand_over()?;
+            let begun = Instant::now();
+            let sum =
+                self.block.iter().fold(0usize, |sum, word| sum.wrapping_add(word.load(Ordering::Relaxed)));
+            black_box(sum);
+            *fetch = fetch.min(begun.elapsed().as_nanos() as f64);
+        }
+        Some(())
+    }
+}
+
+/// Two interfaces of one device, connected both ways: a device answers to none that it does not know.
+struct Pair {
+    a: Iface,
+    b: Iface,
+    ab: Ep,
+    _ba: Ep,
+}
+
+fn device(resource: &TlResource) -> Option<DeviceCosts> {
+    // As it is without the user's settings: faults asked for are no cost of the machine.
+    let source = Source::empty();
+    let open = || uct::any::open(resource.tl, &resource.dev, &source).ok();
+    let (a, b) = (open()?, open()?);
+    let ab = a.connect(&b.device_addr(), &b.iface_addr()).ok()?;
+    let ba = b.connect(&a.device_addr(), &a.iface_addr()).ok()?;
+    let pair = Pair { a, b, ab, _ba: ba };
+    let has = |cap| pair.a.attr().has(cap);
+    let mut costs = DeviceCosts {
+        tl: resource.tl.into(),
+        dev: resource.dev.clone(),
+        device_type: if resource.is_software || resource.kind != DevKind::Net {
+            DeviceType::Software
+        } else {
+            DeviceType::Hardware
+        },
+        overhead: if has(Caps::AM_BCOPY) { pair.message() } else { None },
+        register: pair.registration(),
+        put: [None; 2],
+        get: [None; 2],
+    };
+    let mut near = vec![1u8; LONG];
+    // SAFETY: `near` outlives the registration, and only transfers that have ended by then touch it.
+    let local = unsafe { pair.a.md().register(near.as_mut_ptr(), LONG, Access::ALL) }.ok()?;
+    let mut far = vec![2u8; LONG];
+    // SAFETY: as above, of `far`.
+    let other = unsafe { pair.b.md().register(far.as_mut_ptr(), LONG, Access::ALL) }.ok();
+    let own = pair.b.md().alloc(&AllocReq::new(LONG, "calibration")).ok();
+    for (place, mem) in [(0, &own), (1, &other)] {
+        let Some(mem) = mem else { continue };
+        costs.put[place] = if has(Caps::PUT_ZCOPY) { pair.transfers(&local, mem, Way::Put) } else { None };
+        costs.get[place] = if has(Caps::GET_ZCOPY) { pair.transfers(&local, mem, Way::Get) } else { None };
+    }
+    Some(costs)
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Put,
+    Get,
+}
+
+impl Pair {
+    /// Progress at both ends until `done`; `None`: not in time.
+    fn until(&self, mut done: impl FnMut(usize) -> bool) -> Option<()> {
+        let end = Instant::now() + SHARE;
+        loop {
+            self.a.progress(32);
+            if done(self.b.progress(32)) {
+                return Some(());
+            }
+            if Instant::now() > end {
+                return None;
+            }
+        }
+    }
+
+    /// A message from one end to the other: half of it is each end's.
+    fn message(&self) -> Option<f64> {
+        self.b.set_am_handler(0, Some(Box::new(|_| {})));
+        let once = || {
+            let begun = Instant::now();
+            let packed = self.ab.am_bcopy(0, |slot| {
+                slot[..SHORT].fill(1);
+                SHORT
+            });
+            packed.ok()?;
+            self.until(|arrived| arrived > 0)?;
+            Some(begun.elapsed())
+        };
+        let whole = best(once);
+        self.b.set_am_handler(0, None);
+        whole.map(|ns| ns / 2.0)
+    }
+
+    /// Registration of some memory, and its end.
+    fn registration(&self) -> Option<Line> {
+        let mut memory = vec![0u8; LONG];
+        let mut of = |len: usize| {
+            best(|| {
+                let begun = Instant::now();
+                // SAFETY: the memory outlives the registration, which nobody uses.
+                drop(unsafe { self.a.md().register(memory.as_mut_ptr(), len, Access::ALL) }.ok()?);
+                Some(begun.elapsed())
+            })
+        };
+        Some(fit(of(4096)?, of(LONG)?, (4096, LONG)))
+    }
+
+    /// Transfers between `local` and memory of the other end.
+    fn transfers(&self, local: &Mem, remote: &Mem, way: Way) -> Option<Line> {
+        let packed = self.b.md().pack_rkey(remote).ok()?;
+        let rkey = self.a.md().unpack_rkey(&packed).ok()?;
+        let of = |len| best(|| self.transfer(local, (remote.addr() as u64, &rkey), way, len));
+        Some(fit(of(SHORT)?, of(LONG)?, (SHORT, LONG)))
+    }
+
+    fn transfer(&self, local: &Mem, (at, rkey): (u64, &Rkey), way: Way, len: usize) -> Option<Duration> {
+        let iov = [Iov::new(local.addr(), len, Some(local))];
+        let begun = Instant::now();
+        let started: Outcome = match way {
+            // SAFETY: both are memory of this process that lives until the transfer's end, which is waited for; nobody
+            // holds a reference to it.
+            Way::Put => unsafe { self.ab.put_zcopy(&iov, at, rkey, Comp::None) },
+            // SAFETY: as above.
+            Way::Get => unsafe { self.ab.get_zcopy(&iov, at, rkey, Comp::None) },
+        };
+        if started.ok()? == Sent::InProgress {
+            self.until(|_| matches!(self.a.flush(Comp::None), Ok(Sent::Done)))?;
+        }
+        Some(begun.elapsed())
+    }
+}

@@ -1,0 +1,151 @@
+//! Costs as a file and back; files that are bad or of another machine; what is corrected by them.
+
+use proptest::prelude::*;
+use ucs::config::{Source, Table as _};
+use uct::api::DevKind;
+
+use super::cache::{Wrong, parse, text};
+use super::*;
+
+fn key() -> Key {
+    Key {
+        boot: "b-1".into(),
+        kernel: "Linux 6".into(),
+        cpu: "Some CPU @ 3 GHz".into(),
+        version: "0.1".into(),
+    }
+}
+
+fn some() -> Calibration {
+    let device = DeviceCosts {
+        tl: "efa".into(),
+        dev: "softefa0".into(),
+        device_type: DeviceType::Software,
+        overhead: Some(61.5),
+        register: Some(Line::new(200.0, 0.0)),
+        put: [None, Some(Line::new(1700.0, 0.06))],
+        get: [Some(Line::new(90.0, 0.02)), None],
+    };
+    let cma = DeviceCosts { tl: "cma".into(), overhead: None, ..device.clone() };
+    Calibration {
+        copy: 0.015,
+        copy_far: 0.07,
+        across: Some(Line::new(80.0, 0.03)),
+        devices: vec![device, cma],
+    }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    assert_eq!(parse(&text(&key(), &some()), &key()), Ok(some()));
+    let bare = Calibration { across: None, devices: Vec::new(), ..some() };
+    assert_eq!(parse(&text(&key(), &bare), &key()), Ok(bare));
+}
+
+#[test]
+fn another_machines_is_stale() {
+    let written = text(&key(), &some());
+    for other in [
+        Key { boot: "b-2".into(), ..key() },
+        Key { kernel: "Linux 7".into(), ..key() },
+        Key { cpu: "Other".into(), ..key() },
+        Key { version: "0.2".into(), ..key() },
+    ] {
+        assert_eq!(parse(&written, &other), Err(Wrong::Stale), "{other:?}");
+    }
+}
+
+/// A file cut anywhere is bad, and so is one with a number that is none.
+#[test]
+fn a_damaged_file_is_bad() {
+    let whole = text(&key(), &some());
+    for len in 0..whole.len() - 1 {
+        assert!(parse(&whole[..len], &key()).is_err(), "the first {len} bytes");
+    }
+    for (from, to) in [
+        ("copy 0.015", "copy NaN"),
+        ("copy 0.015", "copy -1"),
+        ("copy 0.015", "copy 1e300"),
+        ("copy 0.015\n", ""),
+        ("across 80 0.03", "across 80"),
+        ("across 80 0.03", "across 80 0.03 7"),
+        ("software", "ware"),
+        ("register", "regster"),
+        ("end\n", "end\nend\n"),
+    ] {
+        assert!(whole.contains(from), "{from}");
+        assert!(matches!(parse(&whole.replacen(from, to, 1), &key()), Err(Wrong::Line(_))), "{to}");
+    }
+    assert_eq!(parse("something else\n", &key()), Err(Wrong::Line(1)));
+}
+
+proptest! {
+    /// Whatever is in the file, reading it ends, and says nothing that is not a number.
+    #[test]
+    fn anything_may_be_in_the_file(lines in proptest::collection::vec("(end|copy|copy_far|across|device|overhead|put_allocated|get_registered|x)( (0.1|nan|-3|efa|software|1e9)){0,4}", 0..12)) {
+        let head = text(&key(), &Calibration { devices: Vec::new(), across: None, ..some() });
+        let head = head.split("copy ").next().unwrap();
+        if let Ok(costs) = parse(&format!("{head}{}\n", lines.join("\n")), &key()) {
+            prop_assert!(costs.copy.is_finite() && costs.copy >= 0.0);
+        }
+    }
+}
+
+fn attr(tl: &str, dev: &str) -> IfaceAttr {
+    let mut attr = uct::any::open("self", "memory", &Source::empty()).map(|iface| {
+        use uct::api::Iface as _;
+        iface.attr().clone()
+    });
+    let attr = attr.as_mut().unwrap();
+    attr.tl = if tl == "efa" { "efa" } else { "posix" };
+    attr.dev = dev.into();
+    attr.kind = DevKind::Net;
+    attr.clone()
+}
+
+#[test]
+fn measured_costs_take_the_place_of_attributes() {
+    let before = Costs::default();
+    let after = some().correct(&attr("efa", "softefa0"), before);
+    assert_eq!((after.overhead, after.copy, after.copy_far), (61.5, 0.015, 0.07));
+    // A software device's wire is the way between processors.
+    assert_eq!((after.latency, after.wire), (80.0, 0.03));
+    assert_eq!(after.put, [before.put[0], Line::new(1700.0, 0.06)]);
+    assert_eq!(after.get, [Line::new(90.0, 0.02), before.get[1]]);
+    // Another NIC of the kind costs the same; another transport is none of it.
+    assert_eq!(some().correct(&attr("efa", "softefa3"), before), after);
+    let copies = Costs { copy: 0.015, copy_far: 0.07, ..before };
+    assert_eq!(some().correct(&attr("posix", "memory"), before), copies);
+    // But memory that processes share is nothing but what lies between processors.
+    let shared = IfaceAttr { kind: DevKind::Shm, ..attr("posix", "memory") };
+    assert_eq!(some().correct(&shared, before), Costs { latency: 80.0, wire: 0.03, ..copies });
+    let mut hardware = some();
+    hardware.devices[0].device_type = DeviceType::Hardware;
+    assert_eq!(hardware.correct(&attr("efa", "softefa0"), before).latency, before.latency);
+}
+
+/// A context measures once, and the next one reads what is kept; a damaged file is measured again.
+#[test]
+fn contexts_keep_what_they_measure() {
+    let dir = std::env::temp_dir().join(format!("ucx-calibration-{}", std::process::id()));
+    let source = Source::empty().with("UCX_CACHE_DIR", dir.to_str().unwrap()).with("UCX_TLS", "efa,cma");
+    let source = source.with("UCX_NET_DEVICES", "softefa0");
+    let config = Config::load(&source).unwrap();
+    assert!(matches!(Calibration::load(&config), Err(CacheError::None(_))));
+    let off = crate::Context::configured(source.clone()).unwrap();
+    assert!(off.calibration().is_none() && !dir.exists(), "nothing happens unasked");
+    let on = source.with("UCX_CALIBRATE", "y");
+    let context = || crate::Context::configured(on.clone()).unwrap();
+    let measured = context().calibration().unwrap().clone();
+    assert!(measured.copy > 0.0 && measured.devices.iter().any(|d| d.tl == "efa" && d.overhead > Some(0.0)));
+    assert_eq!(Calibration::load(&config), Ok(measured.clone()));
+    // What is kept is used: no two measurements are the same to the last digit of each figure.
+    assert_eq!(context().calibration(), Some(&measured));
+    let file = dir.join("calibration");
+    std::fs::write(&file, "ucx-calibration 1\nnonsense").unwrap();
+    assert!(matches!(Calibration::load(&config), Err(CacheError::Stale(_))));
+    assert!(context().calibration().is_some());
+    assert!(Calibration::load(&config).is_ok(), "measured again, and kept");
+    context().worker().unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+}

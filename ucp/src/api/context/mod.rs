@@ -1,0 +1,5 @@
+//! Contexts: configuration, choice of transports, calibration, and opening of workers.
+
+pub(crate) mod calibrate;
+pub(crate) mod config;
+pub(crate) mod open;

@@ -1,0 +1,275 @@
+//! Contexts: configuration and the choice of transports, from which workers are made.
+//! Where a program starts. Opens nothing itself; a worker opens its own interfaces.
+
+use std::sync::Arc;
+
+use ucs::config::{Source, Table as _, TableDesc};
+use ucs::sys::fd::Epoll;
+use ucs::time::Clock;
+use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
+use uct::base::rcache::Limits;
+
+use crate::lane::{Beside, Iface, Keep, Lane, LaneIdx, Regs, can_keep, rdma, source, together};
+use crate::rdm::rma::PacketOrder;
+use crate::rdm::{Emulation, Engine, EngineConfig, FirstContact, Grant, ReqLen, RetryPolicy};
+use crate::select::Thresholds;
+use crate::select::rivals::Rule;
+use crate::wire::{Features, RawAddr, UserRecvQp};
+
+use crate::api::context::calibrate::{self, Calibration};
+use crate::api::context::config::{Config, choose, choose_beside};
+use crate::api::core::clock::Time;
+use crate::api::core::ep_config::Selection;
+use crate::api::core::worker_core::Core;
+use crate::api::worker::handle::Worker;
+use crate::api::worker::report::Dump;
+
+/// No packet of any transport costs more while it is kept, bytes.
+const MOST_OF_PACKET: usize = 32 << 10;
+
+/// What workers have in common: configuration, transports and devices.
+///
+/// ```no_run
+/// let context = ucp::Context::new()?;
+/// let worker = context.worker()?;
+/// println!("{}", worker.address());
+/// # Ok::<(), uct::api::OpenError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Context {
+    source: Source,
+    config: Config,
+    chosen: Vec<TlResource>,
+    /// Those for memory alone.
+    beside: Vec<TlResource>,
+    /// What this machine was measured to cost, if that was asked for.
+    calibration: Option<Arc<Calibration>>,
+}
+
+impl Context {
+    /// Configured by the environment (`UCX_TLS`, `UCX_NET_DEVICES`, ...) and the file `UCX_CONFIG_FILE` names.
+    pub fn new() -> Result<Context, OpenError> {
+        let source = Source::from_env().map_err(|e| OpenError::Config(e.to_string()))?;
+        Context::configured(source)
+    }
+
+    /// Configured by `source` alone.
+    pub fn configured(source: Source) -> Result<Context, OpenError> {
+        let config = Config::load(&source).map_err(|e| OpenError::Config(e.to_string()))?;
+        let found = uct::any::resources(&source)?;
+        let chosen = choose(&found, &config)?;
+        let beside = choose_beside(&found, &config);
+        let calibration = calibrate::of(&config, chosen.iter().chain(&beside))?.map(Arc::new);
+        Ok(Context { source, config, chosen, beside, calibration })
+    }
+
+    /// The keys that this layer and the transports read, for `ucx-info -c` and for finding misspelt ones.
+    pub fn tables() -> Vec<&'static TableDesc> {
+        [&Config::DESC].into_iter().chain(uct::any::tables()).collect()
+    }
+
+    /// Transports and devices that its workers open.
+    pub fn resources(&self) -> &[TlResource] {
+        &self.chosen
+    }
+
+    /// Transports for memory alone, that serve beside one of those: the first that the system permits.
+    pub fn rma_only_resources(&self) -> &[TlResource] {
+        &self.beside
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What this machine was measured to cost, with `UCX_CALIBRATE=y`.
+    pub fn calibration(&self) -> Option<&Calibration> {
+        self.calibration.as_deref()
+    }
+
+    /// A worker with an interface on each of [`Context::resources`], owned by the calling thread.
+    pub fn worker(&self) -> Result<Worker, OpenError> {
+        let source = uct::any::with_deep_queues(&uct::any::with_rnr_resend(&self.source));
+        let source = if self.config.zcopy_recv { uct::any::with_user_receives(&source) } else { source };
+        let open = |r: &TlResource| uct::any::open(r.tl, &r.dev, &source);
+        let ifaces = self.chosen.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let worker = self.worker_on(ifaces)?;
+        // Who says from which length on messages are read leaves nothing open.
+        let rule = match self.config.min_read.given() {
+            Some(_) if self.config.kernel_copy.is_open() => Rule::Said,
+            _ => self.config.kernel_copy,
+        };
+        if let Some(beside) = Beside::open(&self.beside, &source, nonce(), rule) {
+            let mut core = worker.core();
+            core.selection.set_beside(beside.attr(), self.calibration());
+            core.beside = Some(beside);
+        }
+        Ok(worker)
+    }
+
+    /// A worker on interfaces opened by the caller: a simulation's, or a chosen device's. Their active message ids
+    /// all belong to the worker.
+    pub fn worker_on(&self, ifaces: Vec<Iface>) -> Result<Worker, OpenError> {
+        self.worker_by(ifaces, Time::System, nonce())
+    }
+
+    /// As [`Context::worker_on`], in a time of its own: `clock` says when deadlines are over and waits have ended, `seed` all
+    /// that would be drawn at random. The same calls are then the same run. [`Worker::wait`] sleeps in real time all the
+    /// same; simulations go by [`Worker::next_timer`].
+    pub fn worker_simulated(
+        &self,
+        ifaces: Vec<Iface>,
+        clock: Box<dyn Clock>,
+        seed: u32,
+    ) -> Result<Worker, OpenError> {
+        self.worker_by(ifaces, Time::Given(clock), seed)
+    }
+
+    fn worker_by(&self, mut ifaces: Vec<Iface>, time: Time, nonce: u32) -> Result<Worker, OpenError> {
+        // What is fast and often used is polled first.
+        ifaces.sort_by_key(|iface| match iface.attr().kind {
+            DevKind::Shm => 0,
+            DevKind::Loopback => 1,
+            DevKind::Net => 2,
+        });
+        if ifaces.is_empty() || ifaces.len() > usize::from(u8::MAX) {
+            return Err(OpenError::Config(format!(
+                "a worker needs 1 to 255 interfaces, not {}",
+                ifaces.len()
+            )));
+        }
+        let limits = Thresholds {
+            medium_max: self.config.max_medium.given(),
+            rndv_thresh: self.config.rndv_thresh.given(),
+            min_read: self.config.min_read.given(),
+            min_read_write: self.config.min_read_write.given(),
+            min_rdma_put: self.config.min_rdma_put.given(),
+            min_rdma_get: self.config.min_rdma_get.given(),
+            runt_size: self.config.runt_size,
+        };
+        // A worker at rest has looked at its limit before its last poll.
+        let poll = self.config.progress_batch * MOST_OF_PACKET;
+        let mut engine = Engine::new(EngineConfig {
+            nonce,
+            runt_size: self.config.runt_size,
+            read_segment: self.config.read_segment as u64,
+            unexpected_max: self.config.unexp_mem,
+            unexpected_hard_max: self.config.unexp_max.max(self.config.unexp_mem.saturating_add(poll)),
+            emulation: if self.config.emulation { Emulation::Allowed } else { Emulation::Refused },
+            first_contact: if self.config.untagged_wait { FirstContact::Wait } else { FirstContact::Send },
+            retry: RetryPolicy { first_delay: self.config.rnr_wait, max_delay: self.config.rnr_max_wait },
+            rndv_rails: self.config.max_rndv_rails,
+            rndv_chunk: self.config.min_rndv_chunk as u64,
+            rma_rails: self.config.max_rma_rails,
+            rma_chunk: self.config.min_rma_chunk as u64,
+            req_len: if self.config.const_hdr { ReqLen::Constant } else { ReqLen::Shortest },
+            withhold: Features::from_bits_retain(self.config.withhold_features),
+            ..EngineConfig::default()
+        });
+        let mut lanes = Vec::with_capacity(ifaces.len());
+        for (at, iface) in ifaces.into_iter().enumerate() {
+            let need = Caps::AM_BCOPY | Caps::AM_SOURCE | Caps::CONNECT_TO_IFACE;
+            if !iface.attr().has(need) {
+                let attr = iface.attr();
+                let lack = need - attr.caps;
+                return Err(OpenError::Config(format!(
+                    "transport '{}' cannot carry messages: {lack:?}",
+                    attr.tl
+                )));
+            }
+            let (form, raw) = Lane::identity(&iface, another(nonce, at))?;
+            let wire = engine.add_wire(RawAddr::from_bytes(&raw));
+            // Memory that both sides map makes senders wait when it is full and loses nothing.
+            if iface.attr().kind != DevKind::Net {
+                engine.set_grant(wire, Grant::Whole);
+            }
+            if iface.attr().order == OrderKind::Ordered {
+                engine.set_packet_order(wire, PacketOrder::Kept);
+            }
+            engine.set_rdma(wire, rdma(&iface));
+            lanes.push(Lane { wire, raw, form, device: iface.device_addr(), iface });
+        }
+        if self.config.max_rndv_rails.max(self.config.max_rma_rails) > 1 {
+            set_rails(&mut engine, &lanes);
+        }
+        if self.config.rcache == Keep::Yes {
+            can_keep().map_err(|why| {
+                OpenError::Config(format!(
+                    "UCX_RCACHE_ENABLE=y: the system has no userfaultfd for us ({why})"
+                ))
+            })?;
+        }
+        let events = event_set(&lanes);
+        let dump =
+            Dump::new(&self.config.stats_dest, &self.config.stats_trigger).map_err(OpenError::Config)?;
+        let attrs = lanes.iter().map(|lane| lane.iface.attr());
+        let selection = Selection::new(attrs, self.calibration.as_deref());
+        let (batch, keepalive) = (self.config.progress_batch, self.config.keepalive);
+        let kept = Limits { count: self.config.rcache_regions, bytes: self.config.rcache_size };
+        let regs = Regs::new(self.config.rcache, kept);
+        let mut core = Core::new(engine, (lanes, regs), batch, keepalive, (selection, dump, time));
+        if self.config.zcopy_recv {
+            receive_in_place(&mut core).map_err(OpenError::Config)?;
+        }
+        Ok(Worker::new(core, events, limits, self.config.spin))
+    }
+}
+
+/// Enters zero-copy receive mode. What comes in packets is passed on to ourselves, so there is a way to ourselves.
+fn receive_in_place(core: &mut Core) -> Result<(), String> {
+    let [lane] = &core.lanes[..] else {
+        let lanes = core.lanes.len();
+        return Err(format!(
+            "UCX_ZCOPY_RECV=y is for one NIC and no other transport, not {lanes} (UCX_TLS=efa, UCX_NET_DEVICES)"
+        ));
+    };
+    let Some(qp) = lane.iface.user_recv_qp() else {
+        let tl = lane.iface.attr().tl;
+        return Err(format!(
+            "UCX_ZCOPY_RECV=y: transport '{tl}' has no receives of the program's own memory"
+        ));
+    };
+    let ep = lane.iface.connect(&lane.iface.device_addr(), &lane.iface.iface_addr());
+    let ep = ep.map_err(|e| format!("UCX_ZCOPY_RECV=y: no way to ourselves: {e}"))?;
+    let qp = UserRecvQp { qpn: qp.qpn.into(), qkey: qp.qkey };
+    let me = core.engine.enable_zcopy_recv(lane.wire, qp, source(&lane.raw));
+    core.paths.set(me, LaneIdx(0), ep);
+    Ok(())
+}
+
+/// Tells the engine which lanes carry long transfers together.
+fn set_rails(engine: &mut Engine, lanes: &[Lane]) {
+    let mut done: Vec<LaneIdx> = Vec::new();
+    for at in (0..lanes.len()).map(|at| LaneIdx(at as u8)) {
+        let all = together(lanes, at);
+        if !done.contains(&at) && all.contains(&at) {
+            let wires: Vec<_> = all.iter().map(|at| lanes[usize::from(at.0)].wire).collect();
+            engine.set_rails(&wires);
+            done.extend(all);
+        }
+    }
+}
+
+/// One descriptor over those of all lanes; `None` if a lane has none.
+fn event_set(lanes: &[Lane]) -> Option<Epoll> {
+    let all = Epoll::new().ok()?;
+    for (at, lane) in lanes.iter().enumerate() {
+        if !lane.iface.attr().has(Caps::EVENT_RECV) {
+            return None;
+        }
+        all.add(lane.iface.event_fd().ok()?, at as u64).ok()?;
+    }
+    Some(all)
+}
+
+/// Other 31 bits for each lane.
+fn another(nonce: u32, at: usize) -> u32 {
+    (nonce ^ (at as u32 + 1).wrapping_mul(0x9e37_79b9)) >> 1
+}
+
+/// 31 random bits: tells two lives of one interface id apart. No secret.
+fn nonce() -> u32 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    (RandomState::new().build_hasher().finish() as u32) >> 1
+}

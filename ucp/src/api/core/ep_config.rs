@@ -1,0 +1,280 @@
+//! Protocol tables, one set for each endpoint configuration: endpoints that differ in nothing share them. Costs of the lanes
+//! come from their attributes, or from calibration. Made when an endpoint is, read by every operation.
+
+use std::rc::Rc;
+use std::sync::OnceLock;
+
+use ucs::sys::{cpu, topo};
+use uct::api::{DevKind, Iface as _, IfaceAttr, Linear, Md as _, OrderKind};
+
+use crate::lane::{LaneIdx, needs_alloc};
+use crate::rdm::io::{PeerId, Rdma};
+use crate::rdm::rma::PacketOrder;
+use crate::rdm::{EngineConfig, Protocol, SendBuf};
+use crate::select::rivals::By;
+use crate::select::rules::open_from;
+use crate::select::{
+    Costs, CqData, Key, Kind, Line, MemKind, PeerCaps, Place, Reads, RmaTables, RmaWire, Sync, Table,
+    Thresholds, WireCaps,
+};
+
+use crate::api::context::calibrate::Calibration;
+use crate::api::core::worker_core::Core;
+
+/// The tables of an endpoint.
+pub(crate) struct Tables {
+    /// Messages, by [`table_index`].
+    pub send: [Table; 8],
+    /// The same out of memory that the lane's transport has allocated, where that makes a difference.
+    own: Option<Box<[Table; 8]>>,
+    /// The same out of other memory, where the kernel may be asked to read that.
+    process: Option<Box<Process>>,
+    /// Puts and gets.
+    pub rma: RmaTables,
+}
+
+/// Messages that the kernel may be asked to read.
+struct Process {
+    tables: [Table; 8],
+    /// From which length on it is open whether it is.
+    open_from: [usize; 8],
+    /// How they go if it is.
+    read: [Protocol; 8],
+}
+
+/// What tables are made from.
+#[derive(Clone, Copy, PartialEq)]
+struct Made {
+    messages: WireCaps,
+    rma: RmaWire,
+}
+
+/// The tables made so far, and the costs of each lane.
+pub(crate) struct Selection {
+    costs: Vec<Costs>,
+    /// What the kernel takes to write and to read memory of other processes, if it may be asked to.
+    kernel: Option<[Line; 2]>,
+    made: Vec<(Made, Rc<Tables>)>,
+}
+
+impl Selection {
+    /// For lanes with these attributes.
+    pub(crate) fn new<'a>(
+        lanes: impl Iterator<Item = &'a IfaceAttr>,
+        calibration: Option<&Calibration>,
+    ) -> Self {
+        let machine = Machine::look();
+        let costs = lanes.map(|attr| {
+            let said = costs(attr, machine);
+            calibration.map_or(said, |measured| measured.correct(attr, said)).sane()
+        });
+        Selection { costs: costs.collect(), kernel: None, made: Vec::new() }
+    }
+
+    /// Beside them there is a way to memory of other processes, with these attributes.
+    pub(crate) fn set_beside(&mut self, attr: &IfaceAttr, calibration: Option<&Calibration>) {
+        let said = costs(attr, Machine::look());
+        let found = calibration.map_or(said, |measured| measured.correct(attr, said)).sane();
+        let other = Place::Other as usize;
+        self.kernel = Some([found.put[other], found.get[other]]);
+    }
+}
+
+/// What is the same for all lanes.
+#[derive(Clone, Copy)]
+struct Machine {
+    /// Longest run of bytes whose copies stay within the caches of one processor.
+    cache: usize,
+}
+
+impl Machine {
+    fn look() -> Machine {
+        static CACHE: OnceLock<usize> = OnceLock::new();
+        let cache = CACHE.get_or_init(|| {
+            let own =
+                topo::caches(cpu::current()).into_iter().filter(|c| c.level == 2).map(|c| c.bytes).max();
+            // Source and destination of a copy share it.
+            own.map_or(Costs::default().cache, |bytes| bytes as usize / 2)
+        });
+        Machine { cache: *cache }
+    }
+}
+
+/// What a lane costs by its own account.
+fn costs(attr: &IfaceAttr, machine: Machine) -> Costs {
+    let line = |l: Linear| Line::new(l.fixed, l.per_byte);
+    let window = (attr.kind == DevKind::Net).then_some(EngineConfig::default().cts_credits);
+    Costs {
+        overhead: attr.overhead,
+        latency: attr.latency.fixed,
+        wire: 1e9 / attr.bandwidth.max(1.0),
+        shared: attr.kind != DevKind::Net,
+        cache: machine.cache,
+        register: Line::new(attr.reg_cost.0, attr.reg_cost.1),
+        put: [line(attr.rma.put_allocated), line(attr.rma.put_registered)],
+        get: [line(attr.rma.get_allocated), line(attr.rma.get_registered)],
+        window,
+        ..Costs::default()
+    }
+}
+
+/// Which table is a message's. // HOT
+#[inline]
+pub(crate) fn table_index(kind: Kind, sync: Sync, cq_data: CqData) -> usize {
+    usize::from(kind == Kind::Untagged)
+        | usize::from(sync == Sync::Yes) << 1
+        | usize::from(cq_data == CqData::Yes) << 2
+}
+
+/// The keys of all tables of messages.
+pub(crate) fn keys(wire: WireCaps, peer: PeerCaps) -> [Key; 8] {
+    let mut all = [Key::new(Kind::Tagged, Sync::No, wire, peer); 8];
+    for kind in [Kind::Tagged, Kind::Untagged] {
+        for sync in [Sync::No, Sync::Yes] {
+            for cq_data in [CqData::No, CqData::Yes] {
+                all[table_index(kind, sync, cq_data)] = Key { kind, sync, cq_data, ..all[0] };
+            }
+        }
+    }
+    all
+}
+
+impl Tables {
+    /// How a message goes. Where it lies is asked only if that makes a difference. // HOT
+    #[inline]
+    pub(crate) fn row(
+        &self,
+        at: usize,
+        len: usize,
+        is_own: impl FnOnce() -> bool,
+        is_process: impl FnOnce() -> bool,
+        by: impl FnOnce(By) -> By,
+    ) -> Protocol {
+        match (&self.own, &self.process) {
+            (Some(own), _) if len > own[at].eager_max() && is_own() => own[at].pick(len),
+            (_, Some(process)) if len > process.tables[at].eager_max() && is_process() => {
+                match self.said(at, len) {
+                    Some(said) => self.row_by(at, len, by(said)),
+                    None => process.tables[at].pick(len),
+                }
+            }
+            _ => self.send[at].pick(len),
+        }
+    }
+
+    /// Who would move a message by what is known beforehand, if it is open who does.
+    pub(crate) fn said(&self, at: usize, len: usize) -> Option<By> {
+        let process = self.process.as_ref().filter(|process| len >= process.open_from[at])?;
+        Some(if process.tables[at].pick(len) == process.read[at] { By::Kernel } else { By::Packets })
+    }
+
+    /// From which length on it is open.
+    pub(crate) fn open_from(&self, at: usize) -> Option<usize> {
+        self.process.as_ref().map(|process| process.open_from[at]).filter(|from| *from < usize::MAX)
+    }
+
+    /// How a message goes by one of the two.
+    pub(crate) fn row_by(&self, at: usize, len: usize, by: By) -> Protocol {
+        match (&self.process, by) {
+            (Some(process), By::Kernel) => process.read[at],
+            _ => self.send[at].pick(len),
+        }
+    }
+
+    /// Longest message that goes in one packet wherever it lies, bytes; `None`: not even an empty one.
+    pub(crate) fn short_max(&self, at: usize) -> Option<usize> {
+        let send = &self.send[at];
+        let special = [self.own.as_deref(), self.process.as_ref().map(|process| &process.tables)];
+        let all = special.into_iter().flatten().map(|tables| tables[at].eager_max());
+        let all = all.fold(send.eager_max(), usize::min);
+        (send.pick(0) == Protocol::Eager).then_some(all)
+    }
+
+    /// Protocol by size of messages out of such memory.
+    pub(crate) fn table(&self, at: usize, lies: MemKind) -> &Table {
+        let special = match lies {
+            MemKind::Host => None,
+            MemKind::Process => self.process.as_ref().map(|process| &process.tables),
+            MemKind::Own => self.own.as_deref(),
+        };
+        special.map_or(&self.send[at], |tables| &tables[at])
+    }
+
+    /// Whether messages may go by the kernel at all.
+    pub(crate) fn asks_kernel(&self) -> bool {
+        self.process.is_some()
+    }
+}
+
+impl Core {
+    /// Whether a lane's transport has allocated memory.
+    pub(crate) fn is_own(&self, lane: Option<LaneIdx>, buf: &SendBuf) -> bool {
+        match (lane, buf.piece()) {
+            (Some(at), Some(piece)) => {
+                self.lanes[usize::from(at.0)].iface.md().has_allocated(piece.ptr(), piece.len())
+            }
+            _ => false,
+        }
+    }
+
+    /// What selection wants to know of the wire to a peer, for messages.
+    pub(crate) fn wire_caps(&self, peer: PeerId) -> WireCaps {
+        let RmaWire { mtu, rdma, costs, kernel, .. } = self.rma_wire(peer);
+        let reads = |rdma: Rdma| if rdma.read > 0 { Reads::Yes } else { Reads::No };
+        WireCaps {
+            mtu,
+            reads: reads(rdma),
+            reads_own: reads(self.engine.rdma(peer)),
+            kernel: kernel.map(|[_, get]| get),
+            costs,
+        }
+    }
+
+    /// The same for puts and gets.
+    pub(crate) fn rma_wire(&self, peer: PeerId) -> RmaWire {
+        let path = self.paths.get(peer);
+        let lane = path.map(|path| usize::from(path.lane.0));
+        let order = lane.map_or(OrderKind::Unordered, |at| self.lanes[at].iface.attr().order);
+        RmaWire {
+            mtu: path.map_or(0, |path| path.mtu()),
+            // What it reads of its own is read out of messages alone.
+            rdma: match lane {
+                Some(at) if needs_alloc(&self.lanes[at].iface) => Rdma::NONE,
+                _ => self.engine.rdma(peer),
+            },
+            order: if order == OrderKind::Ordered { PacketOrder::Kept } else { PacketOrder::None },
+            emulation: self.engine.emulation(),
+            costs: lane.and_then(|at| self.selection.costs.get(at).copied()).unwrap_or_default(),
+            // Beside a device of the network it reaches nobody.
+            kernel: self
+                .selection
+                .kernel
+                .filter(|_| lane.is_some_and(|at| self.lanes[at].iface.attr().kind == DevKind::Shm)),
+        }
+    }
+
+    /// The tables for a peer's endpoint, made now if no endpoint like it has been.
+    pub(crate) fn tables(&mut self, peer: PeerId, limits: &Thresholds) -> Rc<Tables> {
+        let made = Made { messages: self.wire_caps(peer), rma: self.rma_wire(peer) };
+        if let Some((_, tables)) = self.selection.made.iter().find(|(with, _)| *with == made) {
+            return tables.clone();
+        }
+        // The header before the handshake is the longest: sizes chosen for it always fit.
+        let wire = made.messages;
+        let keys = keys(wire, PeerCaps::default());
+        let of = |mem| keys.map(|key| Table::new(&Key { mem, ..key }, limits));
+        let process = |_| Process {
+            tables: of(MemKind::Process),
+            open_from: keys.map(|key| open_from(&key, limits)),
+            read: keys.map(|key| limits.read_row().with(key.sync)),
+        };
+        let tables = Rc::new(Tables {
+            send: of(MemKind::Host),
+            own: (wire.reads != wire.reads_own).then(|| Box::new(of(MemKind::Own))),
+            process: wire.kernel.map(process).map(Box::new),
+            rma: RmaTables::new(&made.rma, limits),
+        });
+        self.selection.made.push((made, tables.clone()));
+        tables
+    }
+}

@@ -1,0 +1,9 @@
+//! State of a worker below its public handles: the request table, endpoint state and configuration, errors.
+
+pub(crate) mod clock;
+pub(crate) mod ep_config;
+pub(crate) mod error;
+pub(crate) mod requests;
+pub(crate) mod sink;
+pub(crate) mod staging;
+pub(crate) mod worker_core;

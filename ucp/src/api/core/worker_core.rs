@@ -1,0 +1,504 @@
+//! The state of a worker: engine, lanes, running operations, and the one function that moves them on.
+//! Borrowed for the length of one call by `worker.rs`, `ep.rs` and `recv.rs`. Never runs user code: what has to be
+//! run is handed out as an [`Act`] for the caller to run with nothing borrowed.
+
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use ucs::coll::slots::SlotId;
+use ucs::time::{Clock, Nanos};
+use uct::api::{DevKind, Ep as _, Iface as _, PollOne};
+
+use crate::lane::{Beside, Bound, FlushEnd, Intake, Lane, LaneIdx, Paths, Regs, Short, source};
+use crate::rdm::io::{PeerError, PeerId};
+use crate::rdm::{Engine, EngineEvent, Kind, RecvStatus};
+use crate::wire::RawAddr;
+
+use crate::api::am::handlers::Ams;
+use crate::api::core::clock::Time;
+use crate::api::core::ep_config::Selection;
+use crate::api::core::error::Error;
+use crate::api::core::requests::{Act, Ended, Requests, Role};
+use crate::api::core::sink::Inlet;
+use crate::api::ep::handle::EpState;
+use crate::api::mem::memory::{RemoteWrite, RemoteWrites};
+use crate::api::stream::ops::{OF_STREAM, Streams};
+use crate::api::tag::multi_recv::Multis;
+use crate::api::worker::flush::Flush;
+use crate::api::worker::handle::process;
+use crate::api::worker::keepalive::Alive;
+use crate::api::worker::report::{Dump, Report};
+
+/// Messages in a row of a lane that is looked at first, and one more: as many as one progress of UCX takes from a FIFO
+/// (`UCX_POSIX_FIFO_MAX_POLL`) before it looks at the next interface.
+const ROW: u32 = 15;
+/// Progress calls between two readings of the clock while the engine waits for no deadline.
+const CLOCK_EVERY: u32 = 256;
+
+/// What a look at the lanes came to.
+pub(crate) enum Look {
+    /// There is nothing to do.
+    Nothing,
+    /// A message was taken, of which nobody is to be told. Other lanes may have some.
+    Taken,
+    /// Something is left to do: [`Core::poll`] does it.
+    More(Rest),
+}
+
+/// What a look at the lanes left to do.
+pub(crate) enum Rest {
+    /// Everything: it has not begun.
+    All,
+    /// A lane, which has `had` so many events, and those behind it that were not looked at, `left` in number.
+    From { lane: usize, had: usize, left: usize },
+    /// What a message that was taken has brought about.
+    News,
+}
+
+/// When a new peer is asked whether it is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ask {
+    /// As its endpoint is made: there is another way to take instead.
+    Now,
+    /// With the first message.
+    Later,
+}
+
+/// Everything a worker owns. Fields drop in order: nobody writes user memory once engine and lanes are gone. They lie in
+/// this order too: what polls and short messages need is together, behind the engine.
+#[repr(C)]
+pub(crate) struct Core {
+    pub engine: Engine,
+    pub paths: Paths,
+    pub lanes: Vec<Lane>,
+    /// At the last look there was nothing to do but to take in what comes, and since then nobody has had the core but who
+    /// leaves it so: see [`Worker::core_as_it_is`](super::Worker::core_as_it_is).
+    pub calm: bool,
+    /// Progress calls until the next reading of the clock.
+    calls: u32,
+    /// The lane that is looked at first: the last that had something, as what comes next mostly comes there, or after [`ROW`] messages
+    /// of one lane the one behind it.
+    first: usize,
+    /// Messages that may still come from that lane before others are looked at first.
+    row: u32,
+    pub reqs: Requests,
+    pub flushes: Vec<Flush>,
+    pub streams: Streams,
+    now: Nanos,
+    pub batch: usize,
+    /// This process, as addresses have it.
+    pub process: u64,
+    /// For memory of processes of this host that is not mapped here.
+    pub beside: Option<Beside>,
+    /// After the lanes: memory is registered as long as a device may touch it.
+    pub regs: Regs,
+    pub eps: Vec<Weak<EpState>>,
+    pub flushed: Vec<FlushEnd>,
+    /// After engine and lanes: buffers of receives that nobody asks for.
+    pub multis: Multis,
+    pub alive: Alive,
+    /// Writes of peers that came with data for us, until somebody asks.
+    pub written: RemoteWrites,
+    /// Protocols by size, as made so far.
+    pub selection: Selection,
+    dump: Option<Dump>,
+    time: Time,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        if let Some(dump) = self.dump.take().filter(Dump::at_exit) {
+            dump.write(&Report::of(self));
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn new(
+        engine: Engine,
+        (lanes, regs): (Vec<Lane>, Regs),
+        batch: usize,
+        keepalive: Duration,
+        (selection, dump, time): (Selection, Option<Dump>, Time),
+    ) -> Self {
+        let now = time.now();
+        Core {
+            engine,
+            paths: Paths::default(),
+            lanes,
+            process: process(),
+            beside: None,
+            regs,
+            reqs: Requests::new(),
+            eps: Vec::new(),
+            flushes: Vec::new(),
+            flushed: Vec::new(),
+            streams: Streams::default(),
+            multis: Multis::new(),
+            batch,
+            alive: Alive::new(keepalive, now),
+            written: RemoteWrites::default(),
+            selection,
+            dump,
+            time,
+            now,
+            calm: false,
+            first: 0,
+            row: ROW,
+            calls: CLOCK_EVERY,
+        }
+    }
+
+    /// The engine, and the wire to lend it.
+    #[inline(always)]
+    pub(crate) fn split(&mut self) -> (&mut Engine, Bound<'_>, &mut Requests) {
+        let bound = Bound {
+            lanes: &self.lanes,
+            paths: &mut self.paths,
+            regs: &mut self.regs,
+            beside: self.beside.as_ref(),
+            inlet: None,
+            receiving: LaneIdx(0),
+        };
+        (&mut self.engine, bound, &mut self.reqs)
+    }
+
+    /// Looks for one short message, on each lane until there is one: all there is to do in nearly every call. // HOT
+    #[inline(always)]
+    pub(crate) fn look(&mut self, ams: &Ams) -> Look {
+        self.calls -= 1;
+        if self.calls == 0 {
+            return Look::More(Rest::All);
+        }
+        if !self.calm {
+            self.calm = self.is_still(ams);
+            if !self.calm {
+                return Look::More(Rest::All);
+            }
+        }
+        let mut left = self.lanes.len();
+        loop {
+            if left == 0 {
+                return Look::Nothing;
+            }
+            left -= 1;
+            let at = self.first;
+            self.first = if at + 1 == self.lanes.len() { 0 } else { at + 1 };
+            let lane = &self.lanes[at];
+            let glance = match lane.iface.fast_iface() {
+                Some(iface) => {
+                    let inlet = Inlet { reqs: &mut self.reqs, streams: &mut self.streams, ams };
+                    iface.poll_one(Short { engine: &mut self.engine, inlet, wire: lane.wire })
+                }
+                None => self.look_elsewhere(at, ams),
+            };
+            match glance {
+                PollOne::Empty => {}
+                // Whoever waits for this message is let go on at once.
+                PollOne::Received { more: false } => {
+                    self.stay(at);
+                    let news = self.engine.has_events() || !self.streams.is_settled();
+                    return if news { Look::More(Rest::News) } else { Look::Taken };
+                }
+                PollOne::Received { more: true } => return Look::More(Rest::From { lane: at, had: 1, left }),
+                PollOne::NeedsPoll => return Look::More(Rest::From { lane: at, had: 0, left }),
+            }
+        }
+    }
+
+    /// A lane had a message: it is looked at first the next time, unless that has been so for a while. // HOT
+    #[inline(always)]
+    fn stay(&mut self, at: usize) {
+        match self.row {
+            0 => self.row = ROW,
+            row => (self.first, self.row) = (at, row - 1),
+        }
+    }
+
+    /// The same look at a lane of another transport. // HOT
+    #[inline(never)]
+    fn look_elsewhere(&mut self, at: usize, ams: &Ams) -> PollOne {
+        let lane = &self.lanes[at];
+        let inlet = Inlet { reqs: &mut self.reqs, streams: &mut self.streams, ams };
+        lane.iface.poll_one(Short { engine: &mut self.engine, inlet, wire: lane.wire })
+    }
+
+    /// Whether all there is to do is to take in what comes.
+    #[inline(always)]
+    fn is_still(&self, ams: &Ams) -> bool {
+        // Also no message to handle: a handler may have called progress while others wait.
+        self.engine.is_fully_idle() && self.flushes.is_empty() && self.streams.is_idle() && !ams.has_come()
+    }
+
+    /// What a look has left to do. Answers the number of events, those of the look among them.
+    #[inline(never)]
+    pub(crate) fn poll(&mut self, rest: Rest, ams: &Ams) -> usize {
+        let mut events = match rest {
+            Rest::All => return self.poll_all(ams),
+            Rest::News => 1,
+            Rest::From { lane, had, left } => self.poll_from(lane, had, left, ams),
+        };
+        if events > 0 && self.streams.is_waited_for() {
+            self.serve_streams();
+        }
+        if !self.engine.is_idle() {
+            events += self.resume(self.now);
+        }
+        events
+    }
+
+    /// Takes in what this lane and the `left` ones behind it have; behind the last is the first. This one `had` events already.
+    fn poll_from(&mut self, lane: usize, had: usize, left: usize, ams: &Ams) -> usize {
+        let mut events = had;
+        if had < self.batch {
+            events += self.poll_lane(lane, self.batch - had, self.now, ams);
+        }
+        let lanes = self.lanes.len();
+        for at in (lane + 1..lanes).chain(0..lane).take(left) {
+            if !self.lanes[at].iface.is_idle() {
+                events += self.poll_lane(at, self.batch, self.now, ams);
+            }
+        }
+        events
+    }
+
+    /// Takes in what the lanes have, and sends what waited.
+    fn poll_all(&mut self, ams: &Ams) -> usize {
+        let now = self.roughly_now();
+        if self.engine.is_over_limit() && self.may_rest() {
+            return 0;
+        }
+        let mut events = 0;
+        for at in 0..self.lanes.len() {
+            if !self.lanes[at].iface.is_idle() || self.engine.is_draining() {
+                events += self.poll_lane(at, self.batch, now, ams);
+            }
+        }
+        events += self.resume(now);
+        if !self.flushes.is_empty() {
+            self.poll_flushes();
+        }
+        if self.streams.is_waited_for() {
+            self.serve_streams();
+        }
+        events
+    }
+
+    /// Sends what waited, as far as there is room.
+    #[inline(never)]
+    fn resume(&mut self, now: Nanos) -> usize {
+        let (engine, mut wire, _) = self.split();
+        engine.resume(&mut wire, now)
+    }
+
+    /// Whether the lanes may be left alone: see [`Engine::may_rest`].
+    #[cold]
+    fn may_rest(&mut self) -> bool {
+        let streams = self.streams.is_idle() && !self.streams.is_waited_for();
+        self.flushes.is_empty() && streams && self.engine.may_stop_polling()
+    }
+
+    /// Takes in what one lane has, up to `max` events. Out of line, so that an empty poll stays small. // HOT
+    #[inline(never)]
+    fn poll_lane(&mut self, at: usize, max: usize, now: Nanos, ams: &Ams) -> usize {
+        let lane = &self.lanes[at];
+        let bound = Bound {
+            lanes: &self.lanes,
+            paths: &mut self.paths,
+            regs: &mut self.regs,
+            beside: self.beside.as_ref(),
+            inlet: Some(Inlet { reqs: &mut self.reqs, streams: &mut self.streams, ams }),
+            receiving: LaneIdx(at as u8),
+        };
+        let mut intake =
+            Intake { engine: &mut self.engine, bound, wire: lane.wire, now, flushed: &mut self.flushed };
+        let taken = lane.iface.poll(max, &mut intake);
+        if taken == 0 && intake.engine.is_draining() {
+            intake.engine.on_wire_drained(&mut intake.bound, lane.wire);
+        }
+        taken
+    }
+
+    /// The time, to within some progress calls: exact only while the engine waits for a deadline.
+    #[inline]
+    fn roughly_now(&mut self) -> Nanos {
+        if self.calls == 0 || self.engine.needs_time() {
+            if self.calls == 0 {
+                self.calls = CLOCK_EVERY;
+            }
+            self.now = self.time.now();
+            if let Some(dump) = self.dump.as_ref().filter(|dump| dump.is_called()) {
+                dump.write(&Report::of(self));
+            }
+            if self.alive.is_due(self.now) {
+                self.call_again(self.now);
+                self.look_after_peers(self.now);
+            }
+        }
+        self.now
+    }
+
+    /// Whether no operation has ended, and no message come, that somebody is to be told of. // HOT
+    #[inline(always)]
+    pub(crate) fn has_nothing_to_tell(&self) -> bool {
+        let engine = &self.engine;
+        let quiet = !engine.has_events() && !engine.has_unexpected(Kind::Am) && !engine.is_over_limit();
+        quiet && self.streams.is_idle() && self.flushes.is_empty()
+    }
+
+    /// Whether the next progress has something to tell, or to end, though nothing comes.
+    pub(crate) fn has_ends(&self) -> bool {
+        let engine = &self.engine;
+        engine.has_events() || engine.is_draining() || !self.streams.is_idle() || !self.flushed.is_empty()
+    }
+
+    /// The time, exactly.
+    pub(crate) fn now(&self) -> Nanos {
+        self.time.now()
+    }
+
+    /// Somebody slept: the next progress reads the clock.
+    pub(crate) fn woke(&mut self) {
+        self.calls = 1;
+    }
+
+    /// Settles ended operations until one of them has something to run. `None`: all are settled. // HOT
+    #[inline]
+    pub(crate) fn next_act(&mut self) -> Option<Act> {
+        while let Some(out) = self.engine.take_event() {
+            let act = match out {
+                EngineEvent::RmaDone { user, result } => {
+                    let len = match self.reqs.role(SlotId::from_raw(user as u32)) {
+                        Some(Role::One(_, len)) => len,
+                        _ => 0,
+                    };
+                    let status = RecvStatus { len, ..NO_MESSAGE };
+                    self.end(user, result.map(|()| status).map_err(Error::from))
+                }
+                EngineEvent::SendDone { user, result } => {
+                    self.end(user, result.map(|()| NO_MESSAGE).map_err(Error::from))
+                }
+                EngineEvent::RecvDone { user, result } if user & OF_STREAM != 0 => {
+                    self.stream_pulled(user, result);
+                    None
+                }
+                EngineEvent::RecvDone { user, result } => self.end(user, result.map_err(Error::from)),
+                EngineEvent::MultiRecvMessage { user, at, result } => self.part_ended(user, at, result),
+                EngineEvent::MultiRecvDone { user, result } => self.multi_ended(user, result),
+                EngineEvent::RemoteWrite { from, len, cq_data } => {
+                    self.written.push(RemoteWrite { from, len, cq_data });
+                    None
+                }
+                EngineEvent::PeerFailed { peer, fault } => self.peer_failed(peer, fault),
+            };
+            if act.is_some() {
+                return act;
+            }
+        }
+        if self.streams.is_idle() { None } else { self.next_stream_act() }
+    }
+
+    /// Settles receives from streams until one of them has something to run.
+    #[cold]
+    fn next_stream_act(&mut self) -> Option<Act> {
+        while let Some((id, ended)) = self.streams.next_ended() {
+            if let Some(act) = self.reqs.settle(id, ended) {
+                return Some(act);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn end(&mut self, user: u64, ended: Ended) -> Option<Act> {
+        self.reqs.settle(SlotId::from_raw(user as u32), ended)
+    }
+
+    /// A peer is lost: its endpoints answer with the error from now on, and those that asked are told.
+    #[cold]
+    fn peer_failed(&mut self, peer: PeerId, fault: PeerError) -> Option<Act> {
+        let error = Error::of_peer(peer, fault);
+        self.eps.retain(|ep| ep.strong_count() > 0);
+        let hit: Vec<Rc<EpState>> = self
+            .eps
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter(|ep| ep.peer == peer && ep.fail(error))
+            .collect();
+        // What a further lane was to carry comes back by its path, and goes another way.
+        if !self.engine.is_further_lane(peer) {
+            self.paths.forget(peer);
+        }
+        if let Some(beside) = &self.beside {
+            beside.forget(peer);
+        }
+        if self.streams.is_waited_for() {
+            self.serve_streams();
+        }
+        if hit.is_empty() {
+            tracing::debug!(peer = peer.0, "peer without an endpoint failed: {fault}");
+            return None;
+        }
+        Some(Act::Failed(hit, error))
+    }
+
+    /// Makes the peer known to the engine and the way to it to the lanes; answers the peer it already is, if so.
+    pub(crate) fn add_peer(
+        &mut self,
+        route: &crate::lane::Route<'_>,
+        ask: Ask,
+    ) -> Result<PeerId, uct::api::ConnectError> {
+        let lane = &self.lanes[usize::from(route.lane.0)];
+        let ep = lane.iface.connect(&route.entry.device, &route.entry.iface)?;
+        if ask == Ask::Now {
+            // Who has not answered yet is there.
+            ep.begin_connecting()?;
+        }
+        let addr = RawAddr::from_bytes(&route.raw);
+        let peer = self.engine.add_peer(lane.wire, addr, source(&route.raw));
+        if self.paths.get(peer).is_none() {
+            self.paths.set(peer, route.lane, ep);
+        }
+        Ok(peer)
+    }
+
+    /// Whether a peer is this worker, over the transport of its thread.
+    pub(crate) fn is_self(&self, peer: PeerId) -> bool {
+        let Some(path) = self.paths.get(peer) else { return false };
+        let iface = &self.lanes[usize::from(path.lane.0)].iface;
+        iface.attr().kind == DevKind::Loopback
+            && path.ep.is_connected(&iface.device_addr(), &iface.iface_addr())
+    }
+
+    /// Whether something may be waiting for room on a lane.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.engine.waits_for_room() || self.flushes.iter().any(Flush::waits_for_lane)
+    }
+
+    /// When the engine, or a close, wants to be called even if nothing happens.
+    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
+        let closes = self.flushes.iter().map(Flush::deadline).filter(|at| *at != Nanos::NEVER);
+        let alive = self.alive.due().filter(|_| self.paths.slots() > 0);
+        let call = self.engine.awaited_handshakes().next().map(|_| self.alive.call());
+        closes.chain(self.engine.next_deadline()).chain(alive).chain(call).min()
+    }
+
+    /// Asks the engine to give an operation up. `true`: it will end with [`Error::Cancelled`].
+    pub(crate) fn cancel(&mut self, id: SlotId) -> bool {
+        match self.reqs.role(id) {
+            Some(Role::Send(op)) => {
+                let (engine, mut wire, _) = self.split();
+                engine.cancel_send(&mut wire, op)
+            }
+            Some(Role::Recv(op)) => self.cancel_recv(op),
+            Some(Role::One(op, _)) => self.engine.cancel_rma(op),
+            Some(Role::Stream(peer)) => self.cancel_stream(peer, id),
+            Some(Role::Flush) => self.cancel_flush(id),
+            Some(Role::Announced) | None => false,
+        }
+    }
+}
+
+/// The status of an operation that received nothing.
+pub(crate) const NO_MESSAGE: RecvStatus =
+    RecvStatus { len: 0, tag: 0, from: PeerId(u32::MAX), cq_data: None };

@@ -1,0 +1,585 @@
+//! Endpoints: a peer to send to, and everything that is sent.
+//! Made by `Worker::connect`. Checks arguments, looks the protocol up, calls the engine; keeps no message.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use ucs::time::Nanos;
+use uct::api::Iface as _;
+
+use crate::lane::{LaneIdx, Reach, routes};
+use crate::rdm::io::PeerId;
+use crate::rdm::{ContigBuf, Payload, PeerView, SendArgs, SendBuf, Started as EngineStarted};
+use crate::select::{CqData, Kind, Protocol, RmaTables, Sync};
+
+use crate::address::Address;
+use crate::api::core::ep_config::{Tables, table_index};
+use crate::api::core::error::{ConnectError, Error};
+use crate::api::core::requests::{Callback, RequestId, Role};
+use crate::api::core::sink::Inlet;
+use crate::api::core::worker_core::{Ask, Core};
+use crate::api::ep::rails::Rails;
+use crate::api::request::buf::Held;
+use crate::api::request::buf::IoBuf;
+use crate::api::request::handles::{FlushRequest, SendRequest};
+use crate::api::worker::flush::Late;
+use crate::api::worker::handle::Worker;
+use crate::wire::MsgClass;
+
+/// Most lanes of one endpoint.
+const MAX_LANES: usize = 4;
+
+/// What happens when the peer of an endpoint fails.
+#[derive(Default)]
+pub enum ErrorMode {
+    /// Its operations end with the error; nobody is told besides.
+    #[default]
+    None,
+    /// The callback is told too, once, from progress.
+    Peer(Box<dyn FnMut(Error)>),
+}
+
+/// How an endpoint is made.
+#[derive(Default)]
+pub struct EpParams {
+    /// What happens when the peer fails.
+    pub errors: ErrorMode,
+}
+
+/// How to end an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CloseMode {
+    /// Let what was sent arrive, but take at most this long; after that, as by force.
+    Flush(Duration),
+    /// Now. The peer counts as failed at this worker: every unfinished operation with it ends with an error, also of
+    /// other endpoints to it.
+    Force,
+}
+
+/// A send of the `*_raw` kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SendParams {
+    /// The tag, or `None` for an untagged message.
+    pub tag: Option<u64>,
+    /// When it is complete.
+    pub sync: Sync,
+    /// 64 bits for the receiver's status.
+    pub cq_data: Option<u64>,
+    /// Called at the end, if it does not end in the call.
+    pub done: Option<Callback>,
+}
+
+/// How a `*_raw` call began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpStatus<T> {
+    /// It ended in the call: the buffer is free, no callback follows.
+    Done(T),
+    /// It runs; the request is to be freed by [`Worker::test`], [`Worker::wait_for`] or [`Worker::free`].
+    InProgress(RequestId),
+}
+
+/// The way to one peer. Dropping it leaves what was sent on its way.
+pub struct Ep {
+    worker: Worker,
+    state: Rc<EpState>,
+}
+
+/// What an endpoint's operations and the worker share.
+pub(crate) struct EpState {
+    /// The peer on the lane that messages take.
+    pub peer: PeerId,
+    /// Every lane that leads to it, cheapest first.
+    lanes: ArrayVec<LaneIdx, MAX_LANES>,
+    /// The way to memory of the peer's that is not mapped here, if it is a process of this host.
+    reach: Reach,
+    /// Further lanes of the peer, for long transfers.
+    rails: Rails,
+    /// Protocol by size.
+    tables: Rc<Tables>,
+    /// Why nothing can be sent, if so: closed, or failed.
+    refusal: Cell<Option<Error>>,
+    /// Tagged messages of fewer bytes may go by the short way: one packet, at once. None may once nothing can be sent.
+    short_below: Cell<usize>,
+    /// It leads to its own worker.
+    to_self: bool,
+    errors: RefCell<ErrorMode>,
+}
+
+impl EpState {
+    /// The peer's failure. `true` the first time, if somebody wants to hear of it.
+    pub(crate) fn fail(&self, error: Error) -> bool {
+        let first = self.failure().is_none();
+        if self.refusal.get().is_none() {
+            self.refuse(error);
+        }
+        first && matches!(&*self.errors.borrow(), ErrorMode::Peer(_))
+    }
+
+    /// From now on nothing can be sent.
+    fn refuse(&self, why: Error) {
+        self.refusal.set(Some(why));
+        self.short_below.set(0);
+    }
+
+    /// Why the peer is lost, if it is.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.refusal.get().filter(|e| *e != Error::Closed)
+    }
+
+    /// Tells the user of the failure. The callback is user code.
+    pub(crate) fn tell(&self, error: Error) {
+        let taken = std::mem::take(&mut *self.errors.borrow_mut());
+        if let ErrorMode::Peer(mut call) = taken {
+            call(error);
+        }
+    }
+}
+
+impl Worker {
+    /// An endpoint to the worker at `address`. One side is enough: the peer can receive, and learns of this worker
+    /// from its first packet.
+    pub fn connect(&self, address: &Address, params: EpParams) -> Result<Ep, ConnectError> {
+        let mut core = self.core();
+        let mut routes = routes(&core.lanes, core.process, address)?;
+        routes.sort_by_key(|route| core.rank(route));
+        let mut tried = Vec::new();
+        let (mut peer, mut rails) = (None, Rails::new());
+        let mut lanes = ArrayVec::new();
+        for route in &routes {
+            if peer.is_none() {
+                match core.add_peer(route, if routes.len() > 1 { Ask::Now } else { Ask::Later }) {
+                    Ok(id) => {
+                        rails = core.add_rails(id, route, address);
+                        peer = Some(id);
+                    }
+                    Err(why) => {
+                        let lane = &core.lanes[usize::from(route.lane.0)];
+                        tried.push((lane.iface.attr().tl, why));
+                        continue;
+                    }
+                }
+            }
+            if !lanes.contains(&route.lane) && lanes.try_push(route.lane).is_err() {
+                break;
+            }
+        }
+        let Some(peer) = peer else { return Err(ConnectError::Unreachable { tried }) };
+        let reach = lanes.first().zip(core.beside.as_ref()).map_or_else(Reach::none, |(at, beside)| {
+            beside.reach(&core.lanes[usize::from(at.0)].iface, core.process, address)
+        });
+        Ok(self.make_ep(&mut core, peer, (lanes, rails, reach), params))
+    }
+
+    /// An endpoint to a peer that has introduced itself.
+    pub(crate) fn ep_to(&self, peer: PeerId) -> Option<Ep> {
+        let mut core = self.core();
+        let view = core.engine.peer_info(peer).filter(|view| view.fault.is_none())?;
+        core.paths.get(peer)?;
+        let lane = core.lanes.iter().position(|lane| lane.wire == view.wire)?;
+        let lanes = ArrayVec::from_iter([LaneIdx(lane as u8)]);
+        Some(self.make_ep(&mut core, peer, (lanes, Rails::new(), Reach::none()), EpParams::default()))
+    }
+
+    fn make_ep(
+        &self,
+        core: &mut Core,
+        peer: PeerId,
+        (lanes, rails, reach): (ArrayVec<LaneIdx, MAX_LANES>, Rails, Reach),
+        params: EpParams,
+    ) -> Ep {
+        let tables = core.tables(peer, self.limits());
+        let plain = table_index(Kind::Tagged, Sync::No, CqData::No);
+        let short_below = tables.short_max(plain).map_or(0, |max| max.saturating_add(1));
+        let state = Rc::new(EpState {
+            peer,
+            lanes,
+            reach,
+            rails,
+            tables,
+            refusal: Cell::new(None),
+            short_below: Cell::new(short_below),
+            to_self: core.is_self(peer),
+            errors: RefCell::new(params.errors),
+        });
+        if core.eps.len() == core.eps.capacity() {
+            core.eps.retain(|ep| ep.strong_count() > 0);
+        }
+        core.eps.push(Rc::downgrade(&state));
+        Ep { worker: self.clone(), state }
+    }
+}
+
+impl Ep {
+    /// The worker it belongs to.
+    pub fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    /// The peer's number at this worker: what [`crate::rdm::RecvStatus::from`] names.
+    pub fn peer(&self) -> PeerId {
+        self.state.peer
+    }
+
+    /// The way to the peer's memory by the kernel.
+    pub(crate) fn reach(&self, core: &Core) -> Option<(&crate::lane::Ep, u32)> {
+        self.state.reach.get(core.beside.as_ref())
+    }
+
+    /// The peer's further lanes.
+    pub(crate) fn further_lanes(&self) -> &Rails {
+        &self.state.rails
+    }
+
+    /// The lane that operations to the peer take.
+    #[inline]
+    pub(crate) fn lane(&self) -> Option<LaneIdx> {
+        self.state.lanes.first().copied()
+    }
+
+    /// Why nothing can be started, if so. // HOT
+    #[inline]
+    pub(crate) fn usable(&self) -> Result<(), Error> {
+        self.state.refusal.get().map_or(Ok(()), Err)
+    }
+
+    /// Transports that lead to the peer, cheapest first; messages take the first.
+    pub fn transports(&self) -> Vec<&'static str> {
+        let core = self.worker.core();
+        self.state.lanes.iter().map(|at| core.lanes[usize::from(at.0)].iface.attr().tl).collect()
+    }
+
+    /// What the engine knows of the peer: handshake, features, what is outstanding. `None` once it is forgotten.
+    pub fn peer_view(&self) -> Option<PeerView> {
+        self.worker.core().engine.peer_info(self.state.peer)
+    }
+
+    /// Protocols by size. // HOT
+    #[inline]
+    pub(crate) fn tables(&self) -> &Tables {
+        &self.state.tables
+    }
+
+    /// Protocol by size for puts and gets. // HOT
+    #[inline]
+    pub(crate) fn rma_tables(&self) -> &RmaTables {
+        &self.state.tables.rma
+    }
+
+    /// Longest tagged message that goes in one packet, bytes. // HOT
+    #[inline]
+    pub(crate) fn eager_max(&self) -> usize {
+        self.state.tables.send[table_index(Kind::Tagged, Sync::No, CqData::No)].eager_max()
+    }
+
+    /// Sends `len` bytes at `buf`. // HOT
+    ///
+    /// # Safety
+    /// Unless the call answers *done* or an error, `buf..buf + len` stays valid and unchanged until the operation's
+    /// end, and `params.done` may be called with its argument.
+    #[inline]
+    pub unsafe fn send_raw(
+        &self,
+        buf: *const u8,
+        len: usize,
+        params: &SendParams,
+    ) -> Result<OpStatus<()>, Error> {
+        if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params {
+            // SAFETY: the caller vouches for the bytes until the operation's end.
+            let whole = unsafe { ContigBuf::new(buf, len) };
+            if self.send_short(MsgClass::Message, tag, whole) {
+                return Ok(OpStatus::Done(()));
+            }
+        }
+        // SAFETY: the same contract.
+        let buf = unsafe { SendBuf::new(buf, len) };
+        // SAFETY: the same contract.
+        unsafe { self.send_any(buf, params) }
+    }
+
+    /// Sends a short tagged message at once, if that is simple. False, and nothing has happened: it is not. // HOT
+    #[inline(always)]
+    pub(crate) fn send_short<B: Payload>(&self, class: MsgClass, tag: u64, body: B) -> bool {
+        body.size() < self.state.short_below.get() && self.send_at_once(class, tag, body)
+    }
+
+    /// The same of one that is to go in one packet, wherever it lies. // HOT
+    #[inline(always)]
+    fn send_at_once<B: Payload>(&self, class: MsgClass, tag: u64, body: B) -> bool {
+        let mut core = self.worker.core_as_it_is();
+        let (engine, mut wire, _) = core.split();
+        engine.send_short(&mut wire, self.state.peer, (class, tag), body)
+    }
+
+    /// The same of bytes in several pieces.
+    #[inline(never)]
+    pub(crate) fn send_short_list(&self, class: MsgClass, tag: u64, list: SendBuf) -> bool {
+        self.send_short(class, tag, list)
+    }
+
+    /// Sends whatever it is.
+    ///
+    /// # Safety
+    /// As for [`Ep::begin`].
+    #[inline(never)]
+    pub(crate) unsafe fn send_any(&self, buf: SendBuf, params: &SendParams) -> Result<OpStatus<()>, Error> {
+        if let Some(error) = self.state.refusal.get() {
+            return Err(error);
+        }
+        if self.state.to_self && self.pass_to_self(&buf, params) {
+            return Ok(OpStatus::Done(()));
+        }
+        let (kind, cq) = (
+            if params.tag.is_some() { Kind::Tagged } else { Kind::Untagged },
+            if params.cq_data.is_some() { CqData::Yes } else { CqData::No },
+        );
+        let at = table_index(kind, params.sync, cq);
+        // SAFETY: this function's contract is that of `begin`.
+        unsafe { self.begin(buf, at, MsgClass::Message, params) }
+    }
+
+    /// Hands a message that is not short to a receive of our own worker that is posted for it. False, and nothing has happened: it
+    /// is to be sent.
+    #[inline(never)]
+    fn pass_to_self(&self, buf: &SendBuf, params: &SendParams) -> bool {
+        let (Some(tag), None, Some(message)) = (params.tag, params.cq_data, buf.whole()) else {
+            return false;
+        };
+        let mut core = self.worker.core_as_it_is();
+        let core = &mut *core;
+        let mut inlet = Inlet { reqs: &mut core.reqs, streams: &mut core.streams, ams: self.worker.ams() };
+        let passed = core.engine.recv_from_self(&mut inlet, self.state.peer, tag, message);
+        core.calm &= !core.engine.has_events();
+        passed
+    }
+
+    /// Sends a plain tagged message that fits one packet in one, wherever it lies.
+    ///
+    /// # Safety
+    /// As for [`Ep::begin`].
+    unsafe fn send_packet(&self, tag: u64, bytes: &[u8], params: &SendParams) -> Result<OpStatus<()>, Error> {
+        // SAFETY: the caller vouches for the bytes until the operation's end.
+        let buf = unsafe { SendBuf::new(bytes.as_ptr(), bytes.len()) };
+        self.usable()?;
+        if let Some(whole) = buf.whole()
+            && self.send_at_once(MsgClass::Message, tag, whole)
+        {
+            return Ok(OpStatus::Done(()));
+        }
+        // SAFETY: the same contract.
+        unsafe { self.begin_by(Protocol::Eager, buf, MsgClass::Message, params) }
+    }
+
+    /// # Safety
+    /// `buf` stays valid, as [`SendBuf::new`] has it, until the operation's end, and `params.done` may be called with its
+    /// argument.
+    unsafe fn begin(
+        &self,
+        buf: SendBuf,
+        at: usize,
+        class: MsgClass,
+        params: &SendParams,
+    ) -> Result<OpStatus<()>, Error> {
+        let (is_own, is_process) = (|| self.is_own(&buf), || self.is_of_process(&buf));
+        let row =
+            self.state.tables.row(at, buf.len(), is_own, is_process, |said| self.mover(buf.len(), said));
+        if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
+            && row == Protocol::Eager
+            // Else it was tried a moment ago.
+            && buf.len() >= self.state.short_below.get()
+            && let Some(whole) = buf.whole()
+            && self.send_at_once(class, tag, whole)
+        {
+            return Ok(OpStatus::Done(()));
+        }
+        // SAFETY: the same contract.
+        unsafe { self.begin_by(row, buf, class, params) }
+    }
+
+    /// # Safety
+    /// As for [`Ep::begin`].
+    unsafe fn begin_by(
+        &self,
+        row: Protocol,
+        buf: SendBuf,
+        class: MsgClass,
+        params: &SendParams,
+    ) -> Result<OpStatus<()>, Error> {
+        let mut core = self.worker.core();
+        let (engine, mut wire, reqs) = core.split();
+        let user = reqs.next_id()?;
+        let args = SendArgs {
+            buf,
+            tag: params.tag,
+            sync: params.sync,
+            cq_data: params.cq_data,
+            protocol: row,
+            user: u64::from(user.raw()),
+        };
+        match engine.send_class(&mut wire, self.state.peer, class, args) {
+            EngineStarted::Done(()) => Ok(OpStatus::Done(())),
+            EngineStarted::Pending(op) => {
+                let role = if class == MsgClass::AmData { Role::Announced } else { Role::Send(op) };
+                Ok(OpStatus::InProgress(RequestId(reqs.start(role, params.done))))
+            }
+            EngineStarted::Failed(e) => Err(e.into()),
+        }
+    }
+
+    /// Sends a message as `params` say, but for `params.done`: who made the request is told of its end.
+    pub fn send<B: IoBuf>(&self, buf: B, params: &SendParams) -> SendRequest<B> {
+        let params = &SendParams { done: None, ..*params };
+        let held = Held::new(buf);
+        let (at, len) = held.bytes();
+        // SAFETY: the request keeps the container until the operation's end, and `IoBuf` promises that its bytes
+        // neither move nor change meanwhile.
+        let started = unsafe { self.send_raw(at, len, params) };
+        self.owned(started, held)
+    }
+
+    /// Sends a message of one of our own classes. // HOT
+    ///
+    /// # Safety
+    /// `buf` stays valid, as [`SendBuf::new`] has it, until the operation's end, and `done` may be called with its argument.
+    #[inline]
+    pub(crate) unsafe fn send_class_raw(
+        &self,
+        class: MsgClass,
+        tag: u64,
+        buf: SendBuf,
+        done: Option<Callback>,
+    ) -> Result<OpStatus<()>, Error> {
+        let sent = match buf.whole() {
+            Some(whole) => self.send_short(class, tag, whole),
+            None => self.send_short_list(class, tag, buf),
+        };
+        if sent {
+            return Ok(OpStatus::Done(()));
+        }
+        // SAFETY: the same contract.
+        unsafe { self.send_class_any(class, tag, buf, done) }
+    }
+
+    /// # Safety
+    /// As for [`Ep::send_class_raw`].
+    #[inline(never)]
+    unsafe fn send_class_any(
+        &self,
+        class: MsgClass,
+        tag: u64,
+        buf: SendBuf,
+        done: Option<Callback>,
+    ) -> Result<OpStatus<()>, Error> {
+        if let Some(error) = self.state.refusal.get() {
+            return Err(error);
+        }
+        let at = table_index(Kind::Tagged, Sync::No, CqData::No);
+        let params = SendParams { tag: Some(tag), done, ..SendParams::default() };
+        // SAFETY: this function's contract is that of `begin`.
+        unsafe { self.begin(buf, at, class, &params) }
+    }
+
+    /// The owned form of what has been started.
+    pub(crate) fn owned<B>(&self, started: Result<OpStatus<()>, Error>, held: Held<B>) -> SendRequest<B> {
+        match started {
+            Ok(OpStatus::Done(())) => SendRequest::ended(Ok(()), held),
+            Ok(OpStatus::InProgress(id)) => SendRequest::running(self.worker.clone(), id.0, held),
+            Err(e) => SendRequest::ended(Err(e), held),
+        }
+    }
+
+    /// Sends a tagged message. Ends when the buffer may be reused.
+    pub fn tag_send<B: IoBuf>(&self, tag: u64, buf: B) -> SendRequest<B> {
+        self.send(buf, &SendParams { tag: Some(tag), ..SendParams::default() })
+    }
+
+    /// Sends a tagged message. Ends when it has been matched and is in the receiver's buffer.
+    pub fn tag_send_sync<B: IoBuf>(&self, tag: u64, buf: B) -> SendRequest<B> {
+        self.send(buf, &SendParams { tag: Some(tag), sync: Sync::Yes, ..SendParams::default() })
+    }
+
+    /// Sends an untagged message: matched by [`Worker::msg_recv`] in order of arrival.
+    pub fn msg_send<B: IoBuf>(&self, buf: B) -> SendRequest<B> {
+        self.send(buf, &SendParams::default())
+    }
+
+    /// Sends a copy of borrowed bytes. A short message goes out at once and nothing is copied twice; `Err` is the
+    /// request that owns the copy of one that could not.
+    pub fn tag_inject(&self, tag: u64, bytes: &[u8]) -> Result<(), SendRequest<Box<[u8]>>> {
+        let params = SendParams { tag: Some(tag), ..SendParams::default() };
+        if bytes.len() <= self.protocols().table(Kind::Tagged, Sync::No).eager_max() {
+            // SAFETY: if the send does not end in this call, it is cancelled below before `bytes` goes out of
+            // scope; one packet is either sent whole or still wholly waiting, so cancelling succeeds.
+            match unsafe { self.send_packet(tag, bytes, &params) } {
+                Ok(OpStatus::Done(())) => return Ok(()),
+                Ok(OpStatus::InProgress(id)) => {
+                    let cancelled = self.worker.cancel(id);
+                    assert!(cancelled, "a one-packet send that waits can be cancelled");
+                    self.worker.free(id);
+                }
+                Err(e) => return Err(SendRequest::ended(Err(e), Held::new(bytes.into()))),
+            }
+        }
+        Err(self.send(bytes.into(), &params))
+    }
+
+    /// Sends borrowed bytes and makes progress until they may be reused.
+    pub fn tag_send_blocking(&self, tag: u64, bytes: &[u8]) -> Result<(), Error> {
+        let params = SendParams { tag: Some(tag), ..SendParams::default() };
+        // SAFETY: `bytes` is borrowed until `wait_borrowed` has seen the operation's end, which it does even when a
+        // callback panics.
+        match unsafe { self.send_raw(bytes.as_ptr(), bytes.len(), &params) }? {
+            OpStatus::Done(()) => Ok(()),
+            OpStatus::InProgress(id) => self.worker.wait_borrowed(id.0).map(drop),
+        }
+    }
+
+    /// Ends when everything sent to this peer has been handed over and acknowledged as its protocol asks; with the error of
+    /// the peer ([`Error::PeerGone`], [`Error::Unreachable`]) if it is lost, before or during the flush.
+    pub fn flush(&self) -> FlushRequest {
+        self.flush_until(Nanos::NEVER, Late::GoOn)
+    }
+
+    /// The same, but ends within the time given, whatever the peer does: [`Error::TimedOut`] says that not everything has
+    /// arrived yet. It is still on its way.
+    pub fn flush_within(&self, limit: Duration) -> FlushRequest {
+        let now = self.worker.core().now();
+        self.flush_until(now + limit, Late::GoOn)
+    }
+
+    fn flush_until(&self, deadline: Nanos, late: Late) -> FlushRequest {
+        let started = self.worker.core().start_flush(Some(self.state.clone()), deadline, late);
+        match started {
+            Ok(id) => FlushRequest::running(self.worker.clone(), id),
+            Err(e) => FlushRequest::ended(Err(e)),
+        }
+    }
+
+    /// Closes the endpoint: nothing more can be sent. Ends within the time given, whatever the peer does;
+    /// [`Error::TimedOut`] says that not everything arrived.
+    pub fn close(self, how: CloseMode) -> FlushRequest {
+        match how {
+            CloseMode::Flush(within) if self.state.failure().is_none() => {
+                let now = self.worker.core().now();
+                let request = self.flush_until(now + within, Late::GiveUp);
+                self.state.refuse(Error::Closed);
+                request
+            }
+            _ => {
+                let ended = self.state.failure().map_or(Ok(()), Err);
+                self.state.refuse(Error::Closed);
+                self.worker.core().give_up(self.state.peer);
+                FlushRequest::ended(ended)
+            }
+        }
+    }
+}
+
+impl crate::api::core::worker_core::Core {
+    /// Ends the unfinished operations to a peer with an error.
+    pub(crate) fn give_up(&mut self, peer: PeerId) {
+        let (engine, mut wire, _) = self.split();
+        engine.force_close(&mut wire, peer);
+    }
+}

@@ -1,0 +1,5 @@
+//! Endpoints: sending, protocol queries, multi-rail.
+
+pub(crate) mod handle;
+pub(crate) mod protocols;
+pub(crate) mod rails;

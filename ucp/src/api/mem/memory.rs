@@ -1,0 +1,305 @@
+//! Memory that peers may reach: allocated or registered with every lane and with the engine, and told to peers as a packed
+//! remote key. Messages, puts and gets of this worker out of such memory, and into it, use its registrations. Keys are read by
+//! `rkey.rs` at the other end. Also the queue of writes that came with data for this worker.
+//!
+//! Peers read and write it while the program runs: there is no Rust reference to it, only pointers and copies.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use uct::api::{Access as WireAccess, AllocMethod, AllocReq, Iface as _, Md as _, Memory as _};
+
+use crate::lane::{self, LaneIdx, connid};
+use crate::rdm::io::PeerId;
+use crate::rdm::{Access, MemKey, Region};
+use crate::select::Place;
+
+use crate::api::rma::rkey::Packer;
+use crate::api::worker::handle::Worker;
+
+/// Why memory could not be had, or could not be registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MemError {
+    /// The range is empty, wraps, or starts at 0.
+    #[error("no memory there")]
+    BadRange,
+    /// More registrations than this worker has keys for.
+    #[error("too many registrations")]
+    TooMany,
+    /// A transport refused.
+    #[error(transparent)]
+    Wire(#[from] uct::api::Error),
+}
+
+/// Memory of this worker that peers with its remote key may reach. Dropping it takes it back: what peers do with the key
+/// from then on has no effect here, once operations of this worker that use the memory have ended. Only those whose kernel copies for them (`cma`) are not kept from it by that: a peer
+/// that the system lets in needs no key at all.
+pub struct Mem {
+    worker: Worker,
+    key: MemKey,
+    addr: *mut u8,
+    len: usize,
+    access: Access,
+    /// Registrations by lane. The first owns the memory, if it was allocated, so it is dropped last.
+    regs: Vec<(LaneIdx, Rc<lane::Mem>)>,
+    /// For processes of this host that cannot map it.
+    beside: Option<lane::Mem>,
+}
+
+impl Worker {
+    /// Allocates `len` zeroed bytes that peers may reach, in the way that suits the fastest lane: peers on this host map
+    /// them. With [`Access::READ`] they also read long messages in place that this worker sends out of them.
+    pub fn mem_alloc(&self, len: usize, access: Access) -> Result<Mem, MemError> {
+        if len == 0 {
+            return Err(MemError::BadRange);
+        }
+        let mut first = Err(uct::api::Error::NoMemory);
+        {
+            let core = self.core();
+            for (at, lane) in core.lanes.iter().enumerate().filter(|(_, l)| l.iface.md().attr().can_alloc) {
+                let req = AllocReq { access: wire_access(access), ..AllocReq::new(len, "ucp") };
+                first = lane.iface.md().alloc(&req).map(|mem| (LaneIdx(at as u8), Rc::new(mem)));
+                if first.is_ok() {
+                    break;
+                }
+            }
+        }
+        let (at, mem) = first?;
+        let addr = mem.addr();
+        // SAFETY: the allocation has `len` bytes and lives in the `Mem` that is made, until the region is removed. Nobody
+        // gets a reference to it.
+        unsafe { self.map(addr, len, access, vec![(at, mem)]) }
+    }
+
+    /// Lets peers reach `len` bytes at `addr` that the caller owns. Where a lane cannot, packets do it.
+    ///
+    /// # Safety
+    /// `addr..addr + len` stays valid for reads, and for writes if `access` has more than [`Access::READ`], until the
+    /// result is dropped; meanwhile nobody holds a Rust reference to bytes that a peer may write.
+    pub unsafe fn mem_map(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, MemError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.map(addr, len, access, Vec::new()) }
+    }
+
+    /// # Safety
+    /// As for [`Worker::mem_map`].
+    unsafe fn map(
+        &self,
+        addr: *mut u8,
+        len: usize,
+        access: Access,
+        mut regs: Vec<(LaneIdx, Rc<lane::Mem>)>,
+    ) -> Result<Mem, MemError> {
+        if len == 0 {
+            return Err(MemError::BadRange);
+        }
+        // SAFETY: the caller's promise is that of a region.
+        let region = unsafe { Region::new(addr, len, access) }.ok_or(MemError::BadRange)?;
+        let mut core = self.core();
+        for (at, lane) in core.lanes.iter().enumerate() {
+            let at = LaneIdx(at as u8);
+            if !lane.iface.md().attr().can_register || regs.iter().any(|(done, _)| *done == at) {
+                continue;
+            }
+            // SAFETY: the caller's promise is that of a registration.
+            match unsafe { lane.iface.md().register(addr, len, wire_access(access)) } {
+                Ok(mem) => regs.push((at, Rc::new(mem))),
+                Err(why) => tracing::debug!(tl = lane.iface.attr().tl, len, "memory goes by packets: {why}"),
+            }
+        }
+        // SAFETY: the caller's promise is that of a registration.
+        let reg = |beside: &lane::Beside| unsafe { beside.register(addr, len, wire_access(access)) };
+        let beside = core.beside.as_ref().and_then(reg);
+        let key = core.engine.add_memory(region).ok_or(MemError::TooMany)?;
+        let core = &mut *core;
+        for (at, mem) in &regs {
+            core.regs.own(*at, mem);
+            let lane = &core.lanes[usize::from(at.0)];
+            if let Some(device) = lane::device_key(&lane.iface, mem) {
+                core.engine.add_device_key(key, lane.wire, device);
+            }
+        }
+        Ok(Mem { worker: self.clone(), key, addr, len, access, regs, beside })
+    }
+
+    /// The next write of a peer that came with data for this worker, once its bytes are in place.
+    pub fn take_remote_write(&self) -> Option<RemoteWrite> {
+        self.core().written.take()
+    }
+}
+
+impl Mem {
+    /// First byte. Peers may change what is there at any time: use volatile or atomic accesses, or agree with them.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.addr
+    }
+
+    /// First address, as peers name it.
+    pub fn addr(&self) -> u64 {
+        self.addr.expose_provenance() as u64
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never true: there is at least one byte.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// What peers may do.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The key by which packets name it: what a peer with another library than this one needs, with an address.
+    pub fn key(&self) -> u64 {
+        self.key.0
+    }
+
+    /// The key by which the device of transport `tl` knows it, if it does: what a peer with another library than this one
+    /// needs for RDMA.
+    pub fn device_key(&self, tl: &str) -> Option<u64> {
+        let core = self.worker.core();
+        self.regs.iter().find_map(|(at, mem)| {
+            let iface = &core.lanes[usize::from(at.0)].iface;
+            if iface.attr().tl == tl { lane::device_key(iface, mem) } else { None }
+        })
+    }
+
+    /// The remote key, for any peer of this worker: to be sent to it by any means, and read there by
+    /// [`super::Ep::unpack_rkey`].
+    pub fn pack_rkey(&self) -> Vec<u8> {
+        let core = self.worker.core();
+        let mut packer = Packer::new(self.key.0, self.addr(), self.len as u64, self.access);
+        for (at, mem) in &self.regs {
+            let lane = &core.lanes[usize::from(at.0)];
+            if let Ok(key) = lane.iface.md().pack_rkey(mem) {
+                let own = mem.method() == Some(AllocMethod::Md);
+                let place = if own { Place::Own } else { Place::Other };
+                packer.lane(connid(&lane.raw), &key, lane::device_key(&lane.iface, mem), place);
+            }
+        }
+        if let Some(mem) = &self.beside
+            && let Some((connid, key)) = core.beside.as_ref().and_then(|beside| beside.key(mem))
+        {
+            packer.lane(connid, &key, None, Place::Other);
+        }
+        packer.finish()
+    }
+
+    /// Copies bytes in, at offset `at`. A peer that looks at the same time sees some of them, but a word of 8 bytes whole.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        let to = self.range(at, bytes.len());
+        if bytes.len() == 8 && to.addr().is_multiple_of(8) {
+            // SAFETY: eight aligned bytes of this memory (checked); peers use them by copies and atomics only.
+            let word = unsafe { std::sync::atomic::AtomicU64::from_ptr(to.cast()) };
+            let value = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+            return word.store(value, std::sync::atomic::Ordering::Release);
+        }
+        // SAFETY: the range is inside this memory (checked), of which there are no references.
+        unsafe { ucs::mem::copy_bytes(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    /// Copies bytes out, from offset `at`.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    pub fn read(&self, at: usize, out: &mut [u8]) {
+        let from = self.range(at, out.len());
+        if out.len() == 8 && from.addr().is_multiple_of(8) {
+            // SAFETY: as in `write`.
+            let word = unsafe { std::sync::atomic::AtomicU64::from_ptr(from.cast()) };
+            let value = word.load(std::sync::atomic::Ordering::Acquire);
+            return out.copy_from_slice(&value.to_ne_bytes());
+        }
+        // SAFETY: the range is inside this memory (checked); `out` is borrowed alone.
+        unsafe { ucs::mem::copy_bytes(from, out.as_mut_ptr(), out.len()) };
+    }
+
+    /// The word of 8 bytes at offset `at`.
+    ///
+    /// # Panics
+    /// If it is not inside.
+    pub fn word(&self, at: usize) -> u64 {
+        let mut bytes = [0; 8];
+        self.read(at, &mut bytes);
+        u64::from_ne_bytes(bytes)
+    }
+
+    fn range(&self, at: usize, len: usize) -> *mut u8 {
+        assert!(at <= self.len && len <= self.len - at, "{len} bytes at {at} of {}", self.len);
+        self.addr.wrapping_add(at)
+    }
+}
+
+impl Drop for Mem {
+    fn drop(&mut self) {
+        let mut core = self.worker.core();
+        let (engine, mut wire, _) = core.split();
+        engine.remove_memory(&mut wire, self.key);
+        self.regs.iter().for_each(|(at, mem)| core.regs.disown(*at, mem));
+        drop(core);
+        self.beside = None;
+        while self.regs.pop().is_some() {}
+    }
+}
+
+impl std::fmt::Debug for Mem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let lanes = self.regs.len();
+        f.debug_struct("Mem")
+            .field("addr", &self.addr)
+            .field("len", &self.len)
+            .field("lanes", &lanes)
+            .finish()
+    }
+}
+
+fn wire_access(access: Access) -> WireAccess {
+    let mut all = WireAccess::LOCAL_READ | WireAccess::LOCAL_WRITE;
+    all.set(WireAccess::REMOTE_READ, access.contains(Access::READ));
+    all.set(WireAccess::REMOTE_WRITE, access.contains(Access::WRITE));
+    all.set(WireAccess::REMOTE_ATOMIC, access.contains(Access::ATOMIC));
+    all
+}
+
+/// A peer has written to our memory, and said so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemoteWrite {
+    /// Which peer.
+    pub from: PeerId,
+    /// Bytes it wrote.
+    pub len: u64,
+    /// What it said with it.
+    pub cq_data: u64,
+}
+
+/// Announced writes nobody has asked for yet. A peer decides how many there are, so there is a limit.
+#[derive(Default)]
+pub(crate) struct RemoteWrites {
+    queue: VecDeque<RemoteWrite>,
+    pub(crate) lost: u64,
+}
+
+impl RemoteWrites {
+    /// Most that are kept.
+    const MAX: usize = 1 << 20;
+
+    pub(crate) fn push(&mut self, write: RemoteWrite) {
+        if self.queue.len() < Self::MAX {
+            self.queue.push_back(write);
+        } else {
+            self.lost += 1;
+        }
+    }
+
+    fn take(&mut self) -> Option<RemoteWrite> {
+        self.queue.pop_front()
+    }
+}

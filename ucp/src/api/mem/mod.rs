@@ -1,0 +1,3 @@
+//! Memory that peers may reach.
+
+pub(crate) mod memory;

@@ -1,0 +1,366 @@
+//! Owned operations: a request that holds the caller's buffer while it runs and gives it back with the result.
+//! Made by the safe send and receive calls. Dropping one never frees memory that the engine still uses.
+//!
+//! Three ways to learn of the end: poll ([`SendRequest::test`]), callback ([`SendRequest::then`]), `await` (both are
+//! futures). All need somebody to call `Worker::progress`.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::RecvStatus;
+
+use crate::api::core::error::Error;
+use crate::api::core::requests::Ended;
+use crate::api::request::buf::Held;
+use crate::api::request::buf::IoBufMut;
+use crate::api::worker::handle::Worker;
+
+/// What both request types are made of.
+struct Op<B: 'static> {
+    state: State,
+    /// `Some` until the buffer has been given back.
+    buf: Option<Held<B>>,
+}
+
+enum State {
+    Ended(Ended),
+    Running(Worker, SlotId),
+    /// Its end has been picked up.
+    Told,
+}
+
+impl<B: 'static> Op<B> {
+    /// Whether it has ended. Its end stays where it was noted: moved so soon, it would be waited for.
+    // HOT
+    #[inline]
+    fn is_done(&self) -> bool {
+        match &self.state {
+            State::Ended(_) | State::Told => true,
+            State::Running(worker, id) => worker.core_as_it_is().reqs.has_ended(*id),
+        }
+    }
+
+    /// The end, if it has come: once. The buffer is still inside.
+    // HOT
+    #[inline]
+    fn take(&mut self) -> Option<Ended> {
+        let ended = match &self.state {
+            State::Ended(ended) => *ended,
+            State::Running(worker, id) => worker.core_as_it_is().reqs.take(*id)?,
+            State::Told => return None,
+        };
+        self.state = State::Told;
+        Some(ended)
+    }
+
+    /// The buffer; the operation has ended.
+    fn back(&mut self) -> B {
+        self.buf.take().expect("request was polled after its end").back()
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        if let Some(ended) = self.take() {
+            return Poll::Ready(ended);
+        }
+        match &self.state {
+            State::Running(worker, id) => worker.core().reqs.wake_at_end(*id, cx.waker()),
+            _ => panic!("request was polled after its end"),
+        }
+        Poll::Pending
+    }
+
+    fn wait(&mut self) -> Ended {
+        let ended = match &self.state {
+            State::Running(worker, id) => worker.run_until(|core| core.reqs.take(*id)),
+            State::Ended(ended) => *ended,
+            State::Told => unreachable!("whoever is told of the end has given the request up"),
+        };
+        self.state = State::Told;
+        ended
+    }
+
+    fn cancel(&self) -> bool {
+        match &self.state {
+            State::Running(worker, id) => worker.core().cancel(*id),
+            State::Ended(_) | State::Told => false,
+        }
+    }
+
+    /// Calls `then` at the end, from progress; at once if it has come.
+    fn then(mut self, then: impl FnOnce(Ended, B) + 'static) {
+        if let Some(ended) = self.take() {
+            let buf = self.back();
+            return then(ended, buf);
+        }
+        let buf = self.buf.take().expect("buffer is inside until the end");
+        if let State::Running(worker, id) = &self.state {
+            let call = Box::new(move |ended: Ended| then(ended, buf.back()));
+            worker.core().reqs.call_at_end(*id, call);
+        }
+        // The slot belongs to the callback now.
+        self.state = State::Told;
+    }
+
+    fn detach(&mut self) {
+        let State::Running(worker, id) = &self.state else { return };
+        let buf = self.buf.take().map(|held| Box::new(Orphan(Some(held))) as Box<dyn std::any::Any>);
+        let dropped = worker.core().reqs.detach(*id, buf);
+        self.state = State::Told;
+        drop(dropped);
+    }
+}
+
+impl<B: 'static> Drop for Op<B> {
+    fn drop(&mut self) {
+        if self.take().is_none() {
+            self.detach();
+        }
+        if let Some(held) = self.buf.take() {
+            drop(held.back());
+        }
+    }
+}
+
+/// The buffer of an operation nobody asks for any more. Dropped when the operation has ended.
+struct Orphan<B>(Option<Held<B>>);
+
+impl<B> Drop for Orphan<B> {
+    fn drop(&mut self) {
+        drop(self.0.take().map(Held::back));
+    }
+}
+
+/// A send that owns its buffer. A future of the result and the buffer.
+///
+/// Dropping it lets the send go on; the buffer lives until its end.
+#[must_use = "a send may still be running: wait for it, await it, or detach it"]
+pub struct SendRequest<B: 'static>(Op<B>);
+
+/// A receive that owns its buffer. A future of the result and the buffer.
+///
+/// Dropping it cancels it, so that a message not yet matched to it is not lost; a matched one goes on into the buffer,
+/// which lives until its end. [`RecvRequest::detach`] lets it wait on instead.
+#[must_use = "a receive does nothing for you unless you wait for it, await it, or give it a callback"]
+pub struct RecvRequest<B: 'static> {
+    op: Op<B>,
+    fill: Fill<B>,
+}
+
+/// Tells a container, or a list of them, that the first bytes of its room hold a message: so many, all of them written.
+type Fill<B> = unsafe fn(&mut B, usize);
+
+// The buffer is never pinned: it is looked at only by moving it out.
+impl<B> Unpin for SendRequest<B> {}
+impl<B> Unpin for RecvRequest<B> {}
+
+impl<B: 'static> SendRequest<B> {
+    pub(crate) fn ended(result: Result<(), Error>, buf: Held<B>) -> Self {
+        SendRequest(Op {
+            state: State::Ended(result.map(|()| crate::api::core::worker_core::NO_MESSAGE)),
+            buf: Some(buf),
+        })
+    }
+
+    pub(crate) fn running(worker: Worker, id: SlotId, buf: Held<B>) -> Self {
+        SendRequest(Op { state: State::Running(worker, id), buf: Some(buf) })
+    }
+
+    /// Whether it has ended.
+    pub fn is_done(&self) -> bool {
+        self.0.is_done()
+    }
+
+    /// Result and buffer if it has ended, otherwise the request again.
+    pub fn test(mut self) -> Result<(Result<(), Error>, B), Self> {
+        match self.0.take() {
+            Some(ended) => Ok((ended.map(drop), self.0.back())),
+            None => Err(self),
+        }
+    }
+
+    /// Makes progress until it has ended.
+    pub fn wait(mut self) -> (Result<(), Error>, B) {
+        (self.0.wait().map(drop), self.0.back())
+    }
+
+    /// Asks for it to be given up. `true`: nothing of it has gone out, and nothing will; it ends as cancelled. `false`: it
+    /// cannot be cancelled any more, and goes on, or has ended. Holds for messages, streams, puts and atomics alike.
+    pub fn cancel(&self) -> bool {
+        self.0.cancel()
+    }
+
+    /// Calls `then` from progress when it has ended; at once if it has. Costs an allocation.
+    pub fn then(self, then: impl FnOnce(Result<(), Error>, B) + 'static) {
+        self.0.then(move |ended, buf| then(ended.map(drop), buf));
+    }
+
+    /// Lets it go on without anybody asking for its end.
+    pub fn detach(mut self) {
+        self.0.detach();
+    }
+}
+
+impl<B: 'static> Future for SendRequest<B> {
+    type Output = (Result<(), Error>, B);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(cx).map(|ended| (ended.map(drop), self.0.back()))
+    }
+}
+
+impl<B: IoBufMut> RecvRequest<B> {
+    pub(crate) fn ended(ended: Ended, buf: Held<B>) -> Self {
+        RecvRequest { op: Op { state: State::Ended(ended), buf: Some(buf) }, fill: B::set_filled }
+    }
+
+    pub(crate) fn running(worker: Worker, id: SlotId, buf: Held<B>) -> Self {
+        RecvRequest { op: Op { state: State::Running(worker, id), buf: Some(buf) }, fill: B::set_filled }
+    }
+}
+
+impl<B: IoBufMut> RecvRequest<Vec<B>> {
+    /// The same, of a list of containers, whose rooms are one behind the other.
+    pub(crate) fn ended_in(ended: Ended, bufs: Held<Vec<B>>) -> Self {
+        RecvRequest { op: Op { state: State::Ended(ended), buf: Some(bufs) }, fill: fill_list }
+    }
+
+    pub(crate) fn running_in(worker: Worker, id: SlotId, bufs: Held<Vec<B>>) -> Self {
+        RecvRequest { op: Op { state: State::Running(worker, id), buf: Some(bufs) }, fill: fill_list }
+    }
+}
+
+/// # Safety
+/// As for [`IoBufMut::set_filled`], of the rooms as one run.
+unsafe fn fill_list<B: IoBufMut>(bufs: &mut Vec<B>, len: usize) {
+    let mut left = len;
+    for buf in bufs {
+        let n = buf.room().1.min(left);
+        // SAFETY: of the run `len` bytes have been written, and these are the next `n` of them.
+        unsafe { buf.set_filled(n) };
+        left -= n;
+    }
+}
+
+impl<B: 'static> RecvRequest<B> {
+    /// Whether it has ended.
+    pub fn is_done(&self) -> bool {
+        self.op.is_done()
+    }
+
+    /// Result and buffer if it has ended, otherwise the request again.
+    pub fn test(mut self) -> Result<(Result<RecvStatus, Error>, B), Self> {
+        match self.op.take() {
+            Some(ended) => Ok((ended, filled(ended, self.op.back(), self.fill))),
+            None => Err(self),
+        }
+    }
+
+    /// Makes progress until it has ended.
+    pub fn wait(mut self) -> (Result<RecvStatus, Error>, B) {
+        let ended = self.op.wait();
+        (ended, filled(ended, self.op.back(), self.fill))
+    }
+
+    /// Gives it up. `true`: it will end as cancelled, having taken no message. `false`: a message has been matched to
+    /// it, with which it ends, or it has ended.
+    pub fn cancel(&self) -> bool {
+        self.op.cancel()
+    }
+
+    /// Calls `then` from progress when it has ended; at once if it has. Costs an allocation.
+    pub fn then(mut self, then: impl FnOnce(Result<RecvStatus, Error>, B) + 'static) {
+        let fill = self.fill;
+        if let Some(op) = self.release() {
+            op.then(move |ended, buf| then(ended, filled(ended, buf, fill)));
+        }
+    }
+
+    /// Lets it wait on without anybody asking for its end.
+    pub fn detach(mut self) {
+        self.op.detach();
+    }
+
+    /// The operation, leaving nothing behind for `drop` to cancel.
+    fn release(&mut self) -> Option<Op<B>> {
+        let state = std::mem::replace(&mut self.op.state, State::Told);
+        let buf = self.op.buf.take()?;
+        Some(Op { state, buf: Some(buf) })
+    }
+}
+
+impl<B: 'static> Drop for RecvRequest<B> {
+    fn drop(&mut self) {
+        self.op.cancel();
+    }
+}
+
+impl<B: 'static> Future for RecvRequest<B> {
+    type Output = (Result<RecvStatus, Error>, B);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let fill = self.fill;
+        self.op.poll(cx).map(|ended| (ended, filled(ended, self.op.back(), fill)))
+    }
+}
+
+/// The buffer, told how long the message in it is.
+fn filled<B>(ended: Ended, mut buf: B, fill: Fill<B>) -> B {
+    let len = match ended {
+        Ok(status) => status.len,
+        // What fitted was written.
+        Err(Error::Truncated { room, .. }) => room,
+        Err(_) => return buf,
+    };
+    // SAFETY: the engine has written `len` bytes of the room, which is at least as long.
+    unsafe { fill(&mut buf, len) };
+    buf
+}
+
+/// A flush or close. A future of its result. Dropping it does not stop it.
+#[must_use = "a flush ends later: wait for it or await it"]
+pub struct FlushRequest(Op<()>);
+
+impl FlushRequest {
+    pub(crate) fn ended(result: Result<(), Error>) -> Self {
+        FlushRequest(Op {
+            state: State::Ended(result.map(|()| crate::api::core::worker_core::NO_MESSAGE)),
+            buf: Some(Held::new(())),
+        })
+    }
+
+    pub(crate) fn running(worker: Worker, id: SlotId) -> Self {
+        FlushRequest(Op { state: State::Running(worker, id), buf: Some(Held::new(())) })
+    }
+
+    /// Whether it has ended.
+    pub fn is_done(&self) -> bool {
+        self.0.is_done()
+    }
+
+    /// Makes progress until it has ended.
+    pub fn wait(mut self) -> Result<(), Error> {
+        self.0.wait().map(drop)
+    }
+
+    /// Stops waiting: it ends as cancelled, what it waited for goes on, and an endpoint that was being closed stays
+    /// closed. False: it has ended.
+    pub fn cancel(&self) -> bool {
+        self.0.cancel()
+    }
+
+    /// Calls `then` from progress when it has ended; at once if it has.
+    pub fn then(self, then: impl FnOnce(Result<(), Error>) + 'static) {
+        self.0.then(move |ended, ()| then(ended.map(drop)));
+    }
+}
+
+impl Future for FlushRequest {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(cx).map(|ended| ended.map(drop))
+    }
+}

@@ -1,0 +1,5 @@
+//! Requests that programs hold, and the buffers that they own.
+
+pub(crate) mod buf;
+pub(crate) mod handles;
+pub(crate) mod scope;

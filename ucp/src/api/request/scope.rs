@@ -1,0 +1,244 @@
+//! Borrowed buffers: operations on slices that end before the borrow does, because the scope does not return before.
+//! The model is `std::thread::scope`. Never leaves a running operation behind, not even when user code panics.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::RecvStatus;
+use crate::select::Sync;
+
+use crate::api::core::error::Error;
+use crate::api::core::requests::{Ended, RequestId};
+use crate::api::ep::handle::Ep;
+use crate::api::ep::handle::{OpStatus, SendParams};
+use crate::api::rma::put_get::{Iov, RmaParams};
+use crate::api::rma::rkey::Rkey;
+use crate::api::tag::recv::Match;
+use crate::api::worker::handle::Worker;
+
+/// A time in which borrowed memory may be sent and received. See [`Worker::scope`].
+pub struct Scope<'scope, 'env: 'scope> {
+    worker: &'env Worker,
+    /// Operations begun in this scope whose ends nobody has seen.
+    begun: RefCell<Vec<SlotId>>,
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+/// An operation on borrowed memory. Dropping it leaves it to the end of the scope.
+#[must_use = "the scope waits for it, but nobody sees its result"]
+pub struct ScopedRequest<'scope, T> {
+    worker: &'scope Worker,
+    begun: &'scope RefCell<Vec<SlotId>>,
+    state: State,
+    out: PhantomData<T>,
+}
+
+enum State {
+    Ended(Ended),
+    Running(SlotId),
+}
+
+impl Worker {
+    /// Runs `f`, which may start operations on memory that outlives the scope, and makes progress until all of them
+    /// have ended. If `f` panics, receives that found no message are cancelled and the others are waited for.
+    ///
+    /// ```no_run
+    /// # fn f(worker: &ucp::Worker, ep: &ucp::Ep) {
+    /// let (out, mut back) = ([1u8; 100], [0u8; 100]);
+    /// worker.scope(|s| {
+    ///     let answer = s.tag_recv(2, ucp::TAG_MASK_FULL, &mut back);
+    ///     s.tag_send(ep, 1, &out).wait().unwrap();
+    ///     answer.wait().unwrap();
+    /// });
+    /// # }
+    /// ```
+    pub fn scope<'env, R>(&'env self, f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
+        let scope = Scope { worker: self, begun: RefCell::default(), scope: PhantomData, env: PhantomData };
+        let mut value = catch_unwind(AssertUnwindSafe(|| f(&scope)));
+        for id in scope.begun.take() {
+            if value.is_err() {
+                self.core().cancel(id);
+            }
+            let (_, panic) = self.see_out(id);
+            if let (Some(panic), Ok(_)) = (panic, &value) {
+                value = Err(panic);
+            }
+        }
+        value.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Waits for the end of an operation on borrowed memory, whatever callbacks do meanwhile.
+    pub(crate) fn wait_borrowed(&self, id: SlotId) -> Ended {
+        match self.see_out(id) {
+            (ended, None) => ended,
+            (_, Some(panic)) => resume_unwind(panic),
+        }
+    }
+
+    /// The end of an operation, and the first panic of a callback on the way there: that one gives the operation up if
+    /// it can be, and waits on all the same, because the engine still uses the memory.
+    fn see_out(&self, id: SlotId) -> (Ended, Option<Box<dyn Any + Send>>) {
+        let mut first = None;
+        loop {
+            match catch_unwind(AssertUnwindSafe(|| self.wait_for(RequestId(id)))) {
+                Ok(ended) => return (ended, first),
+                Err(panic) => {
+                    first.get_or_insert(panic);
+                    self.core().cancel(id);
+                }
+            }
+        }
+    }
+}
+
+impl<'scope, 'env> Scope<'scope, 'env> {
+    /// Sends a tagged message from borrowed memory.
+    pub fn tag_send(&'scope self, ep: &Ep, tag: u64, bytes: &'scope [u8]) -> ScopedRequest<'scope, ()> {
+        self.send(ep, bytes, &SendParams { tag: Some(tag), ..SendParams::default() })
+    }
+
+    /// Sends a tagged message from borrowed memory; ends when it is in the receiver's buffer.
+    pub fn tag_send_sync(&'scope self, ep: &Ep, tag: u64, bytes: &'scope [u8]) -> ScopedRequest<'scope, ()> {
+        self.send(ep, bytes, &SendParams { tag: Some(tag), sync: Sync::Yes, ..SendParams::default() })
+    }
+
+    /// Sends an untagged message from borrowed memory.
+    pub fn msg_send(&'scope self, ep: &Ep, bytes: &'scope [u8]) -> ScopedRequest<'scope, ()> {
+        self.send(ep, bytes, &SendParams::default())
+    }
+
+    /// Writes borrowed bytes to a peer's memory; ends when they may be reused.
+    pub fn put(
+        &'scope self,
+        ep: &Ep,
+        bytes: &'scope [u8],
+        remote: u64,
+        rkey: &Rkey,
+    ) -> ScopedRequest<'scope, ()> {
+        assert!(ep.worker().is(self.worker), "the endpoint belongs to another worker");
+        let params = RmaParams::default();
+        // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
+        let started = unsafe { ep.put_raw(bytes.as_ptr(), bytes.len(), remote, rkey, &params) };
+        self.begin(started.map(without_message))
+    }
+
+    /// Reads a peer's memory into borrowed memory, as many bytes as there is room for.
+    pub fn get(
+        &'scope self,
+        ep: &Ep,
+        out: &'scope mut [u8],
+        remote: u64,
+        rkey: &Rkey,
+    ) -> ScopedRequest<'scope, RecvStatus> {
+        assert!(ep.worker().is(self.worker), "the endpoint belongs to another worker");
+        let params = RmaParams::default();
+        // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
+        self.begin(unsafe { ep.get_raw(out.as_mut_ptr(), out.len(), remote, rkey, &params) })
+    }
+
+    /// Receives a tagged message into borrowed memory.
+    pub fn tag_recv(
+        &'scope self,
+        tag: u64,
+        mask: u64,
+        buf: &'scope mut [u8],
+    ) -> ScopedRequest<'scope, RecvStatus> {
+        self.recv(Match::tagged(tag, mask), buf)
+    }
+
+    /// Receives a message that matches into borrowed memory.
+    pub fn recv(&'scope self, what: Match, buf: &'scope mut [u8]) -> ScopedRequest<'scope, RecvStatus> {
+        // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
+        let started = unsafe { self.worker.recv_raw(buf.as_mut_ptr(), buf.len(), what, None) };
+        self.begin(started)
+    }
+
+    /// Receives a message that matches into several pieces of borrowed memory, one behind the other.
+    pub fn recv_iov(
+        &'scope self,
+        what: Match,
+        bufs: impl IntoIterator<Item = &'scope mut [u8]>,
+    ) -> ScopedRequest<'scope, RecvStatus> {
+        let piece = |buf: &'scope mut [u8]| Iov { addr: buf.as_mut_ptr(), len: buf.len() };
+        let pieces: Vec<Iov> = bufs.into_iter().map(piece).collect();
+        // SAFETY: the slices are borrowed for 'scope, and `Worker::scope` waits for the operation's end.
+        let started = unsafe { self.worker.recv_iov_raw(&pieces, what, None) };
+        self.begin(started)
+    }
+
+    fn send(&'scope self, ep: &Ep, bytes: &'scope [u8], params: &SendParams) -> ScopedRequest<'scope, ()> {
+        assert!(ep.worker().is(self.worker), "the endpoint belongs to another worker");
+        // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
+        let started = unsafe { ep.send_raw(bytes.as_ptr(), bytes.len(), params) };
+        self.begin(started.map(without_message))
+    }
+
+    fn begin<T>(&'scope self, started: Result<OpStatus<RecvStatus>, Error>) -> ScopedRequest<'scope, T> {
+        let state = match started {
+            Ok(OpStatus::Done(status)) => State::Ended(Ok(status)),
+            Err(e) => State::Ended(Err(e)),
+            Ok(OpStatus::InProgress(RequestId(id))) => {
+                self.begun.borrow_mut().push(id);
+                State::Running(id)
+            }
+        };
+        ScopedRequest { worker: self.worker, begun: &self.begun, state, out: PhantomData }
+    }
+}
+
+fn without_message(started: OpStatus<()>) -> OpStatus<RecvStatus> {
+    match started {
+        OpStatus::Done(()) => OpStatus::Done(crate::api::core::worker_core::NO_MESSAGE),
+        OpStatus::InProgress(id) => OpStatus::InProgress(id),
+    }
+}
+
+impl<T> ScopedRequest<'_, T> {
+    fn end(&mut self) -> Ended {
+        match self.state {
+            State::Ended(ended) => ended,
+            State::Running(id) => {
+                let ended = self.worker.wait_borrowed(id);
+                // The id may be another operation's soon.
+                let mut begun = self.begun.borrow_mut();
+                if let Some(at) = begun.iter().rposition(|&begun| begun == id) {
+                    begun.swap_remove(at);
+                }
+                self.state = State::Ended(ended);
+                ended
+            }
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn is_done(&self) -> bool {
+        match self.state {
+            State::Ended(_) => true,
+            State::Running(id) => self.worker.core().reqs.has_ended(id),
+        }
+    }
+
+    /// Asks for it to be given up.
+    pub fn cancel(&self) -> bool {
+        matches!(self.state, State::Running(id) if self.worker.cancel(RequestId(id)))
+    }
+}
+
+impl ScopedRequest<'_, ()> {
+    /// Makes progress until the bytes may be reused.
+    pub fn wait(mut self) -> Result<(), Error> {
+        self.end().map(drop)
+    }
+}
+
+impl ScopedRequest<'_, RecvStatus> {
+    /// Makes progress until the message is there.
+    pub fn wait(mut self) -> Result<RecvStatus, Error> {
+        self.end()
+    }
+}

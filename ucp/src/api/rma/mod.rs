@@ -1,0 +1,6 @@
+//! Put, get and atomic operations on memory of peers, and remote keys.
+
+pub(crate) mod atomic;
+pub(crate) mod atomic_iov;
+pub(crate) mod put_get;
+pub(crate) mod rkey;

@@ -1,0 +1,267 @@
+//! Remote keys: what an owner of memory packs for its peers, and what a peer makes of the bytes, which are a claim.
+//! Packed by `mem.rs`, used by `rma.rs` and `amo.rs`. A key has a part for packets and one for each lane of its owner.
+
+use uct::api::{DevKind, Iface as _, Md as _};
+
+use crate::lane;
+use crate::rdm::{Access, RailKeys};
+use crate::select::Place;
+
+use crate::api::ep::handle::Ep;
+
+/// First bytes of a packed key, and the version of the packing.
+const MAGIC: [u8; 4] = *b"UCRK";
+const VERSION: u8 = 1;
+/// Stands for the number of a device that does not know the memory.
+const NO_WORD: u64 = u64::MAX;
+/// Magic, version, access, number of lanes, which of them allocated the memory, key, address, length.
+const HEADER: usize = 32;
+/// Where it says which lanes allocated the memory: a bit for each of the first eight.
+const OWN: usize = 7;
+
+/// The bit of lane number `nth`; of those without one nothing is said.
+fn own_bit(nth: usize) -> u8 {
+    1u8.checked_shl(nth as u32).unwrap_or(0)
+}
+
+/// Memory of a peer, to be read, written or computed on by endpoints to that peer.
+pub struct Rkey {
+    /// Names the memory in packets.
+    pub(crate) key: u64,
+    addr: u64,
+    len: u64,
+    access: Access,
+    /// The lane's own key: memory that is mapped, or reached by the device.
+    lane: Option<lane::Rkey>,
+    /// Whether it is mapped, so that the lane does everything within the call.
+    is_mapped: bool,
+    /// The key for the kernel, where the memory is not mapped.
+    pub(crate) beside: Option<lane::Rkey>,
+    /// The number by which the peer's device knows it.
+    device: Option<u64>,
+    /// Whether the peer's device allocated it.
+    place: Place,
+    /// The same on the peer's further lanes.
+    pub(crate) rails: RailKeys,
+    /// Fewest bytes that may go over those.
+    pub(crate) rail_from: u64,
+}
+
+/// Why bytes are not a remote key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RkeyError {
+    /// They do not look like one.
+    #[error("not a remote key ({len} bytes)")]
+    NotAKey {
+        /// Bytes given.
+        len: usize,
+    },
+    /// The peer's library packs keys another way.
+    #[error(
+        "remote key has version {theirs}, this library reads version {VERSION}: run the same version on both sides"
+    )]
+    Version {
+        /// Version found.
+        theirs: u8,
+    },
+}
+
+/// Writes a packed key.
+pub(crate) struct Packer(Vec<u8>);
+
+impl Packer {
+    pub(crate) fn new(key: u64, addr: u64, len: u64, access: Access) -> Packer {
+        let mut out = Vec::with_capacity(HEADER + 64);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[VERSION, access.bits(), 0, 0]);
+        [key, addr, len].iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+        Packer(out)
+    }
+
+    /// Adds the key of the lane that its peers know by `connid`.
+    /// `word` is the number by which its device knows the memory, `place` whether it allocated that.
+    pub(crate) fn lane(&mut self, connid: u32, key: &[u8], word: Option<u64>, place: Place) {
+        let Ok(len) = u16::try_from(key.len()) else { return };
+        if place == Place::Own {
+            self.0[OWN] |= own_bit(usize::from(self.0[6]));
+        }
+        self.0[6] += 1;
+        self.0.extend_from_slice(&connid.to_le_bytes());
+        self.0.extend_from_slice(&len.to_le_bytes());
+        self.0.extend_from_slice(key);
+        self.0.extend_from_slice(&word.unwrap_or(NO_WORD).to_le_bytes());
+    }
+
+    pub(crate) fn finish(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// A packed key, taken apart.
+pub(crate) struct Parts<'a> {
+    key: u64,
+    addr: u64,
+    len: u64,
+    access: Access,
+    /// Connid, key and device's number of each lane.
+    pub lanes: Vec<(u32, &'a [u8], Option<u64>)>,
+    /// Lanes that allocated it.
+    own: u8,
+}
+
+fn read(bytes: &[u8]) -> Result<Parts<'_>, RkeyError> {
+    let not = RkeyError::NotAKey { len: bytes.len() };
+    let (header, mut rest) = bytes.split_first_chunk::<HEADER>().ok_or(not)?;
+    if header[..4] != MAGIC {
+        return Err(not);
+    }
+    if header[4] != VERSION {
+        return Err(RkeyError::Version { theirs: header[4] });
+    }
+    let word = |at: usize| header[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+    let mut lanes = Vec::new();
+    for _ in 0..header[6] {
+        let (connid, tail) = rest.split_first_chunk().ok_or(not)?;
+        let (len, tail) = tail.split_first_chunk().ok_or(not)?;
+        let (key, tail) = tail.split_at_checked(usize::from(u16::from_le_bytes(*len))).ok_or(not)?;
+        let (word, tail) = tail.split_first_chunk().ok_or(not)?;
+        let word = Some(u64::from_le_bytes(*word)).filter(|word| *word != NO_WORD);
+        lanes.push((u32::from_le_bytes(*connid), key, word));
+        rest = tail;
+    }
+    let access = Access::from_bits_truncate(header[5]);
+    Ok(Parts { key: word(8), addr: word(16), len: word(24), access, lanes, own: header[OWN] })
+}
+
+impl Ep {
+    /// Reads a remote key of the peer's memory. Memory that this worker can map is mapped now, and stays so as long as the
+    /// key lives.
+    pub fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, RkeyError> {
+        let parts = read(packed)?;
+        let core = self.worker().core();
+        let connid = core.engine.peer_info(self.peer()).map(|peer| peer.addr.connid);
+        let at = parts.lanes.iter().position(|(id, ..)| Some(*id) == connid);
+        let place = match at {
+            Some(nth) if parts.own & own_bit(nth) != 0 => Place::Own,
+            _ => Place::Other,
+        };
+        let own = at.map(|nth| &parts.lanes[nth]);
+        let lane = own.and_then(|(_, key, _)| {
+            let lane = &core.lanes[usize::from(self.lane()?.0)];
+            let unpacked = lane.iface.md().unpack_rkey(key);
+            unpacked.inspect_err(|e| tracing::debug!("memory of a peer goes by packets: {e}")).ok()
+        });
+        let by_net = |lane: lane::LaneIdx| core.lanes[usize::from(lane.0)].iface.attr().kind == DevKind::Net;
+        let is_mapped = lane.is_some() && self.lane().is_some_and(|lane| !by_net(lane));
+        let device = own.and_then(|(.., word)| *word).filter(|_| lane.is_some());
+        let beside = if lane.is_none() { self.reach(&core) } else { None };
+        let beside = beside.and_then(|(_, connid)| {
+            let (_, key, _) = parts.lanes.iter().find(|(id, ..)| *id == connid)?;
+            core.beside.as_ref()?.unpack(key)
+        });
+        let rails = match device {
+            Some(_) => core.rail_keys(self.further_lanes(), &parts),
+            None => RailKeys::default(),
+        };
+        let rail_from = core.rail_from(&rails);
+        let Parts { key, addr, len, access, .. } = parts;
+        Ok(Rkey { key, addr, len, access, lane, is_mapped, beside, device, place, rails, rail_from })
+    }
+}
+
+impl Rkey {
+    /// The key of a peer with another library: any address, as the peer says.
+    pub fn from_key(key: u64) -> Rkey {
+        let (access, rails) = (Access::all(), RailKeys::default());
+        let (lane, beside, device) = (None, None, None);
+        let (place, rail_from, is_mapped) = (Place::Other, u64::MAX, false);
+        Rkey { key, addr: 0, len: u64::MAX, access, lane, is_mapped, beside, device, place, rails, rail_from }
+    }
+
+    /// The key by which the device of a peer with another library knows its memory; its packets know the memory by the
+    /// same key, as libfabric's do.
+    pub fn from_device_key(key: u64) -> Rkey {
+        Rkey { device: Some(key), ..Rkey::from_key(key) }
+    }
+
+    /// First address of the memory, in its owner's terms, and bytes.
+    pub fn range(&self) -> (u64, u64) {
+        (self.addr, self.len)
+    }
+
+    /// What its owner allows.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The lane's key, if the lane does everything within the call: the memory is mapped here. // HOT
+    #[inline]
+    pub(crate) fn mapped(&self) -> Option<&lane::Rkey> {
+        if self.is_mapped { self.lane.as_ref() } else { None }
+    }
+
+    /// The key for reads and writes by the device, if the device knows the memory.
+    #[inline]
+    pub(crate) fn device(&self) -> Option<u64> {
+        self.device
+    }
+
+    /// Which memory of the device's it is.
+    #[inline]
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Whether `len` bytes at `remote` are inside, and `need` is allowed. // HOT
+    #[inline]
+    pub(crate) fn covers(&self, remote: u64, len: u64, need: Access) -> bool {
+        let offset = remote.wrapping_sub(self.addr);
+        self.access.contains(need) && offset <= self.len && len <= self.len - offset
+    }
+}
+
+impl std::fmt::Debug for Rkey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mapped = self.lane.is_some();
+        f.debug_struct("Rkey")
+            .field("key", &format_args!("{:#x}", self.key))
+            .field("addr", &format_args!("{:#x}", self.addr))
+            .field("len", &self.len)
+            .field("lane", &mapped)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_is_read() {
+        let mut packer = Packer::new(7, 0x1000, 64, Access::READ | Access::ATOMIC);
+        packer.lane(5, b"posix", None, Place::Other);
+        packer.lane(6, b"", Some(9), Place::Own);
+        let bytes = packer.finish();
+        let parts = read(&bytes).unwrap();
+        assert_eq!((parts.key, parts.addr, parts.len), (7, 0x1000, 64));
+        assert_eq!(parts.access, Access::READ | Access::ATOMIC);
+        assert_eq!(parts.own, 0b10);
+        assert_eq!(parts.lanes, [(5, &b"posix"[..], None), (6, &b""[..], Some(9))]);
+        for len in 0..bytes.len() {
+            assert!(read(&bytes[..len]).is_err());
+        }
+        let mut other = bytes.clone();
+        other[4] = 9;
+        assert!(matches!(read(&other), Err(RkeyError::Version { theirs: 9 })));
+    }
+
+    #[test]
+    fn ranges_do_not_wrap() {
+        let key = Rkey { addr: 100, len: 50, access: Access::READ, ..Rkey::from_key(1) };
+        assert!(key.covers(100, 50, Access::READ) && key.covers(150, 0, Access::READ));
+        for (remote, len) in [(99, 1), (100, 51), (150, 1), (0, u64::MAX), (u64::MAX, 101)] {
+            assert!(!key.covers(remote, len, Access::READ), "{remote} {len}");
+        }
+        assert!(!key.covers(100, 1, Access::WRITE));
+    }
+}

@@ -1,0 +1,3 @@
+//! Streams of bytes.
+
+pub(crate) mod ops;

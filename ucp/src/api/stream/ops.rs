@@ -1,0 +1,483 @@
+//! Streams: bytes in order between two workers, without the borders of the sends that brought them.
+//! Called by programs through their endpoints; `core` calls `serve_streams` while somebody waits. Each send is a message of
+//! class `Stream` (rdm-v4, chapter 11); what a receive leaves of one is kept for the next.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::io::PeerId;
+use crate::rdm::{Kind, OpError, ProbeRemove, RecvBuf, RecvKind, RecvStatus, SendBuf, Started};
+use crate::wire::MsgClass;
+
+use crate::api::core::error::Error;
+use crate::api::core::requests::{Callback, Ended, RequestId, Requests, Role};
+use crate::api::core::worker_core::Core;
+use crate::api::ep::handle::Ep;
+use crate::api::ep::handle::OpStatus;
+use crate::api::request::buf::Held;
+use crate::api::request::buf::{IoBuf, IoBufMut};
+use crate::api::request::handles::{RecvRequest, SendRequest};
+
+/// In `user` of a receive that belongs to a stream; the peer is in the low half.
+pub(crate) const OF_STREAM: u64 = 1 << 63;
+
+const KIND: RecvKind = RecvKind::Class { class: MsgClass::Stream, tag: 0, mask: 0 };
+
+/// When a receive from a stream is complete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StreamRecvMode {
+    /// With what there is, at least one byte.
+    Some,
+    /// With the buffer full.
+    WaitAll,
+}
+
+/// A receive from a stream.
+struct Waiter {
+    id: SlotId,
+    buf: RecvBuf,
+    len: usize,
+    filled: usize,
+    until: StreamRecvMode,
+}
+
+impl Waiter {
+    fn is_served(&self) -> bool {
+        self.filled == self.len || self.filled > 0 && self.until == StreamRecvMode::Some
+    }
+}
+
+/// Bytes of a peer's stream, in memory of the library's: what one send brought, or the rest of it.
+pub struct StreamData {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl std::ops::Deref for StreamData {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.at..]
+    }
+}
+
+impl std::fmt::Debug for StreamData {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StreamData({} bytes)", self.len())
+    }
+}
+
+/// A message of the stream that is being received.
+enum Pull {
+    /// Into the first waiter's buffer: so many bytes.
+    Direct(usize),
+    /// Into a buffer of ours: so many bytes.
+    Own(Vec<u8>, usize),
+}
+
+/// The stream from one peer.
+#[derive(Default)]
+struct Stream {
+    /// Bytes of a message that no receive has taken: from `at` on.
+    left: Vec<u8>,
+    at: usize,
+    pull: Option<Pull>,
+    waiters: VecDeque<Waiter>,
+    /// Why nothing more is received of it, beside the peer's failure.
+    failed: Option<Error>,
+    /// A piece was lost: nothing behind it is received.
+    broken: bool,
+}
+
+/// The streams of a worker.
+#[derive(Default)]
+pub(crate) struct Streams {
+    from: HashMap<PeerId, Stream, FxBuildHasher>,
+    /// Receives that are served and not settled.
+    ended: VecDeque<(SlotId, Ended)>,
+    /// Peers somebody waits for.
+    waited: Vec<PeerId>,
+}
+
+impl Streams {
+    /// Whether no end is to be told. // HOT
+    #[inline(always)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.ended.is_empty()
+    }
+
+    /// Whether somebody waits. // HOT
+    #[inline(always)]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.waited.is_empty()
+    }
+
+    /// Whether nobody waits and no end is to be told. // HOT
+    #[inline(always)]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.ended.is_empty() && self.waited.is_empty()
+    }
+
+    /// Takes a message of the stream from `from` in, if somebody waits for nothing but it; what does not fit is left for the next
+    /// receive. // HOT
+    #[inline]
+    pub(crate) fn take_in(&mut self, from: PeerId, bytes: &[u8], reqs: &mut Requests) -> bool {
+        if self.waited.is_empty() {
+            return false;
+        }
+        let Some(stream) = self.from.get_mut(&from) else { return false };
+        let clear = stream.pull.is_none() && !stream.broken && stream.at == stream.left.len();
+        if !clear || stream.waiters.is_empty() || bytes.is_empty() {
+            return false;
+        }
+        stream.take(bytes);
+        stream.hand_out(from, &mut self.ended, reqs);
+        if stream.waiters.is_empty() {
+            self.waited.retain(|peer| *peer != from);
+        }
+        true
+    }
+
+    /// The next receive to settle.
+    pub(crate) fn next_ended(&mut self) -> Option<(SlotId, Ended)> {
+        self.ended.pop_front()
+    }
+}
+
+impl Stream {
+    /// Bytes of a message, from a packet: to the first waiter what he has room for, the rest is left. Nothing was left before.
+    #[inline]
+    fn take(&mut self, bytes: &[u8]) {
+        let Some(waiter) = self.waiters.front_mut() else { return };
+        let n = bytes.len().min(waiter.len - waiter.filled);
+        waiter.buf.put(waiter.filled as u64, &bytes[..n]);
+        waiter.filled += n;
+        self.left.clear();
+        self.left.extend_from_slice(&bytes[n..]);
+        self.at = 0;
+    }
+
+    /// Gives what is left to those who wait, and ends the ones that are served: in `reqs` those that nobody is called at, by
+    /// `ended` the others. // HOT
+    fn hand_out(&mut self, peer: PeerId, ended: &mut VecDeque<(SlotId, Ended)>, reqs: &mut Requests) {
+        // A buffer that a message is coming into is not touched meanwhile.
+        while !matches!(self.pull, Some(Pull::Direct(_)))
+            && let Some(waiter) = self.waiters.front_mut()
+        {
+            let left = &self.left[self.at..];
+            let n = left.len().min(waiter.len - waiter.filled);
+            waiter.buf.put(waiter.filled as u64, &left[..n]);
+            self.at += n;
+            waiter.filled += n;
+            if !waiter.is_served() && waiter.len > 0 {
+                break;
+            }
+            let status = RecvStatus { len: waiter.filled, tag: 0, from: peer, cq_data: None };
+            // They end in their order: those that are told of later hold back the rest.
+            if !ended.is_empty() || !reqs.note_received(u64::from(waiter.id.raw()), status) {
+                ended.push_back((waiter.id, Ok(status)));
+            }
+            self.waiters.pop_front();
+        }
+        if self.at == self.left.len() {
+            self.left.clear();
+            self.at = 0;
+        }
+    }
+
+    /// A pull has ended.
+    fn pulled(&mut self, result: Result<(), OpError>) {
+        match (self.pull.take(), result) {
+            (_, Err(error)) => {
+                self.failed = Some(error.into());
+                self.broken = true;
+            }
+            (Some(Pull::Direct(len)), Ok(())) => {
+                if let Some(waiter) = self.waiters.front_mut() {
+                    waiter.filled += len;
+                }
+            }
+            (Some(Pull::Own(mut bytes, len)), Ok(())) => {
+                // SAFETY: the engine has written `len` bytes into the vector's room, which is at least as long.
+                unsafe { bytes.set_len(len) };
+                self.left = bytes;
+                self.at = 0;
+            }
+            (None, Ok(())) => {}
+        }
+    }
+}
+
+impl Core {
+    /// Queues a receive into `buf`, which its request keeps until it is settled.
+    pub(crate) fn start_stream_recv(
+        &mut self,
+        peer: PeerId,
+        buf: RecvBuf,
+        until: StreamRecvMode,
+        done: Option<Callback>,
+    ) -> Result<SlotId, Error> {
+        self.reqs.next_id()?;
+        self.engine.mark_awaited(peer);
+        let id = self.reqs.start(Role::Stream(peer), done);
+        let len = buf.len();
+        let stream = self.streams.from.entry(peer).or_default();
+        stream.waiters.push_back(Waiter { id, buf, len, filled: 0, until });
+        let is_fresh = stream.left.is_empty() && stream.failed.is_none() && !stream.broken && len > 0;
+        if !self.streams.waited.contains(&peer) {
+            self.streams.waited.push(peer);
+        }
+        if !is_fresh || self.engine.has_unexpected(Kind::Stream) || self.engine.drain_error(peer).is_some() {
+            self.serve_streams();
+        }
+        Ok(id)
+    }
+
+    /// Serves whoever waits for a stream.
+    #[cold]
+    pub(crate) fn serve_streams(&mut self) {
+        let mut at = 0;
+        while let Some(&peer) = self.streams.waited.get(at) {
+            self.serve_stream(peer);
+            match self.streams.from.get(&peer).is_none_or(|stream| stream.waiters.is_empty()) {
+                true => drop(self.streams.waited.swap_remove(at)),
+                false => at += 1,
+            }
+        }
+    }
+
+    fn serve_stream(&mut self, peer: PeerId) {
+        loop {
+            let Some(stream) = self.streams.from.get_mut(&peer) else { return };
+            stream.hand_out(peer, &mut self.streams.ended, &mut self.reqs);
+            let Some(waiter) = stream.waiters.front() else { return };
+            if stream.pull.is_some() {
+                return;
+            }
+            let found = match stream.broken {
+                true => None,
+                false => self.engine.probe(KIND, Some(peer), ProbeRemove::Yes),
+            };
+            let Some(found) = found else {
+                // What has come of a peer that has failed can still be received.
+                let lost = || self.engine.drain_error(peer).map(Error::from);
+                if let Some(error) = stream.failed.or_else(lost) {
+                    let gone = stream.waiters.drain(..).map(|waiter| (waiter.id, Err(error)));
+                    self.streams.ended.extend(gone);
+                    self.break_stream(peer, error);
+                }
+                return;
+            };
+            // A length that no memory has room for ends the stream, not this process.
+            let len = usize::try_from(found.len).unwrap_or(usize::MAX);
+            let whole = waiter.buf.piece().is_some();
+            let (buf, pull) = if whole && len <= waiter.len - waiter.filled {
+                (waiter.buf.part(waiter.filled, len), Pull::Direct(len))
+            } else {
+                let mut bytes = Vec::new();
+                if bytes.try_reserve_exact(len).is_err() {
+                    stream.failed = Some(Error::Exhausted);
+                    continue;
+                }
+                // SAFETY: `len` bytes there belong to the vector in `pull`, which is not touched before the receive has ended.
+                (unsafe { RecvBuf::new(bytes.as_mut_ptr(), len) }, Pull::Own(bytes, len))
+            };
+            stream.pull = Some(pull);
+            let (engine, mut wire, _) = self.split();
+            let result = match engine.recv_probed(&mut wire, found.handle, buf, OF_STREAM | u64::from(peer.0))
+            {
+                Started::Done(_) => Ok(()),
+                Started::Failed(error) => Err(error),
+                Started::Pending(_) => return,
+            };
+            self.pulled(peer, result);
+        }
+    }
+
+    /// Takes what the next message of a stream has, or starts to receive it into memory of ours.
+    fn take_of_stream(&mut self, peer: PeerId) -> Result<Option<StreamData>, Error> {
+        self.engine.mark_awaited(peer);
+        let stream = self.streams.from.entry(peer).or_default();
+        if stream.pull.is_none() && stream.waiters.is_empty() && stream.left.is_empty() && !stream.broken {
+            self.pull_of_stream(peer);
+        }
+        let stream = self.streams.from.entry(peer).or_default();
+        if stream.pull.is_some() || !stream.waiters.is_empty() {
+            return Ok(None);
+        }
+        if stream.at < stream.left.len() {
+            let (bytes, at) = (std::mem::take(&mut stream.left), std::mem::take(&mut stream.at));
+            return Ok(Some(StreamData { bytes, at }));
+        }
+        let failed = stream.failed;
+        match failed.or_else(|| self.engine.drain_error(peer).map(Error::from)) {
+            None => Ok(None),
+            Some(error) => {
+                self.break_stream(peer, error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Somebody has been told why a stream has ended: nothing more comes of it.
+    fn break_stream(&mut self, peer: PeerId, error: Error) {
+        if let Some(stream) = self.streams.from.get_mut(&peer) {
+            (stream.broken, stream.failed) = (true, Some(error));
+        }
+        let (engine, mut wire, _) = self.split();
+        engine.end_stream(&mut wire, peer);
+    }
+
+    /// Receives the next message of a stream, if there is one, into memory of ours.
+    fn pull_of_stream(&mut self, peer: PeerId) {
+        let Some(found) = self.engine.probe(KIND, Some(peer), ProbeRemove::Yes) else { return };
+        let Some(stream) = self.streams.from.get_mut(&peer) else { return };
+        let len = usize::try_from(found.len).unwrap_or(usize::MAX);
+        let mut bytes = Vec::new();
+        if bytes.try_reserve_exact(len).is_err() {
+            stream.failed = Some(Error::Exhausted);
+            return;
+        }
+        let to = bytes.as_mut_ptr();
+        stream.pull = Some(Pull::Own(bytes, len));
+        // SAFETY: `len` bytes at `to` belong to the vector in `pull`, which is not touched before the receive has ended.
+        let buf = unsafe { RecvBuf::new(to, len) };
+        let (engine, mut wire, _) = self.split();
+        let result = match engine.recv_probed(&mut wire, found.handle, buf, OF_STREAM | u64::from(peer.0)) {
+            Started::Done(_) => Ok(()),
+            Started::Failed(error) => Err(error),
+            Started::Pending(_) => return,
+        };
+        if let Some(stream) = self.streams.from.get_mut(&peer) {
+            stream.pulled(result);
+        }
+    }
+
+    /// The receive of a stream's message has ended.
+    #[cold]
+    pub(crate) fn stream_pulled(&mut self, user: u64, result: Result<RecvStatus, OpError>) {
+        let peer = PeerId(user as u32);
+        self.pulled(peer, result.map(drop));
+        self.serve_streams();
+    }
+
+    /// A message of a stream is received, or lost: then so is what is behind it.
+    fn pulled(&mut self, peer: PeerId, result: Result<(), OpError>) {
+        if let Some(stream) = self.streams.from.get_mut(&peer) {
+            stream.pulled(result);
+        }
+        if result.is_err() {
+            let (engine, mut wire, _) = self.split();
+            engine.end_stream(&mut wire, peer);
+        }
+    }
+
+    /// Gives a receive up that has got nothing yet.
+    pub(crate) fn cancel_stream(&mut self, peer: PeerId, id: SlotId) -> bool {
+        let Some(stream) = self.streams.from.get_mut(&peer) else { return false };
+        let Some(at) = stream.waiters.iter().position(|waiter| waiter.id == id) else { return false };
+        let coming = at == 0 && matches!(stream.pull, Some(Pull::Direct(_)));
+        if coming || stream.waiters[at].filled > 0 {
+            return false;
+        }
+        stream.waiters.remove(at);
+        self.streams.ended.push_back((id, Err(Error::Cancelled)));
+        true
+    }
+}
+
+impl Ep {
+    /// Sends bytes to the peer's stream. Ends when the buffer may be reused. Nothing is sent of an empty one.
+    ///
+    /// [`SendRequest::cancel`] takes all of its bytes out of the stream while none has gone out.
+    pub fn stream_send<B: IoBuf>(&self, buf: B) -> SendRequest<B> {
+        let held = Held::new(buf);
+        let (at, len) = held.bytes();
+        // SAFETY: the request keeps the container until the operation's end, and `IoBuf` promises that its bytes
+        // neither move nor change meanwhile.
+        let started = unsafe { self.stream_send_raw(at, len, None) };
+        self.owned(started, held)
+    }
+
+    /// Sends `len` bytes at `buf` to the peer's stream. // HOT
+    ///
+    /// # Safety
+    /// Unless the call answers *done* or an error, `buf..buf + len` stays valid and unchanged until the operation's
+    /// end, and `done` may be called with its argument.
+    #[inline]
+    pub unsafe fn stream_send_raw(
+        &self,
+        buf: *const u8,
+        len: usize,
+        done: Option<Callback>,
+    ) -> Result<OpStatus<()>, Error> {
+        // SAFETY: the caller vouches for the bytes until the operation's end.
+        let buf = unsafe { SendBuf::new(buf, len) };
+        // SAFETY: as above.
+        unsafe { self.start_stream_send(buf, done) }
+    }
+
+    /// # Safety
+    /// `buf` stays valid, as [`SendBuf::new`] has it, until the operation's end, and `done` may be called with its argument.
+    #[inline]
+    pub(crate) unsafe fn start_stream_send(
+        &self,
+        buf: SendBuf,
+        done: Option<Callback>,
+    ) -> Result<OpStatus<()>, Error> {
+        if buf.is_empty() {
+            return self.usable().map(OpStatus::Done);
+        }
+        // SAFETY: this function's contract.
+        unsafe { self.send_class_raw(MsgClass::Stream, 0, buf, done) }
+    }
+
+    /// Receives from the peer's stream into `len` bytes at `buf`. It ends by progress, also if the bytes have come. // HOT
+    ///
+    /// # Safety
+    /// Unless the call answers an error, `buf..buf + len` stays valid for writes, and is touched by nobody else but other
+    /// receives of this worker, until the operation's end, and `done` may be called with its argument.
+    pub unsafe fn stream_recv_raw(
+        &self,
+        buf: *mut u8,
+        len: usize,
+        until: StreamRecvMode,
+        done: Option<Callback>,
+    ) -> Result<RequestId, Error> {
+        // SAFETY: the caller vouches for the memory until the operation's end.
+        let buf = unsafe { RecvBuf::new(buf, len) };
+        self.worker().core().start_stream_recv(self.peer(), buf, until, done).map(RequestId)
+    }
+
+    /// Receives from the peer's stream: as many bytes as there are and fit, at least one. Receives are served in the order
+    /// in which they were started.
+    pub fn stream_recv<B: IoBufMut>(&self, buf: B) -> RecvRequest<B> {
+        self.stream_recv_until(buf, StreamRecvMode::Some)
+    }
+
+    /// Receives from the peer's stream until the buffer is full.
+    pub fn stream_recv_full<B: IoBufMut>(&self, buf: B) -> RecvRequest<B> {
+        self.stream_recv_until(buf, StreamRecvMode::WaitAll)
+    }
+
+    /// Takes bytes of the peer's stream as they have come, in memory of the library's: what the next send brought. `None`:
+    /// nothing has come yet, or receives that were started before wait for it; progress brings more.
+    pub fn stream_recv_data(&self) -> Result<Option<StreamData>, Error> {
+        self.worker().core().take_of_stream(self.peer())
+    }
+
+    fn stream_recv_until<B: IoBufMut>(&self, buf: B, until: StreamRecvMode) -> RecvRequest<B> {
+        let mut held = Held::new(buf);
+        let (at, len) = held.room();
+        // SAFETY: the request keeps the container until the receive is settled; `IoBufMut` promises that its room stays.
+        let buf = unsafe { RecvBuf::new(at, len) };
+        let started = self.worker().core().start_stream_recv(self.peer(), buf, until, None);
+        match started {
+            Ok(id) => RecvRequest::running(self.worker().clone(), id, held),
+            Err(error) => RecvRequest::ended(Err(error), held),
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Receives of many messages into one buffer, each behind the one before: one posting for a whole burst.
+//! Made by [`Worker::recv_multi`]. Its buffer is the engine's until the last message in it has ended.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::task::{Context, Poll, Waker};
+
+use ucs::coll::slots::{SlotId, Slots};
+
+use crate::rdm::{OpError, OpId, RecvArgs, RecvBuf, RecvStatus};
+
+use crate::api::core::error::Error;
+use crate::api::core::requests::Act;
+use crate::api::core::worker_core::Core;
+use crate::api::request::buf::Held;
+use crate::api::request::buf::IoBufMut;
+use crate::api::tag::recv::Match;
+use crate::api::worker::handle::Worker;
+
+/// One message of a [`MultiRecv`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    of: SlotId,
+    at: usize,
+    status: Result<RecvStatus, Error>,
+}
+
+impl Part {
+    /// Where in the buffer its bytes start.
+    pub fn offset(&self) -> usize {
+        self.at
+    }
+
+    /// Length, tag and sender; [`Error::Truncated`] if it was longer than what was left.
+    pub fn status(&self) -> Result<RecvStatus, Error> {
+        self.status
+    }
+
+    /// Bytes written.
+    fn len(&self) -> usize {
+        match self.status {
+            Ok(status) => status.len,
+            Err(Error::Truncated { room, .. }) => room,
+            Err(_) => 0,
+        }
+    }
+}
+
+/// What a worker keeps of one: shared by slot, as requests are.
+#[derive(Default)]
+pub(crate) struct Parts {
+    ended: VecDeque<(usize, Result<RecvStatus, Error>)>,
+    end: Option<Result<(), Error>>,
+    waker: Option<Waker>,
+    /// The buffer, once nobody asks any more.
+    orphan: Option<Box<dyn Any>>,
+}
+
+/// A receive of many messages. Dropping it cancels it; messages already matched to it go on into the buffer, which lives
+/// until their end, and are lost.
+#[must_use = "messages are lost unless they are taken out"]
+pub struct MultiRecv<B: IoBufMut> {
+    worker: Worker,
+    id: SlotId,
+    op: Option<OpId>,
+    at: *const u8,
+    buf: Option<Held<B>>,
+}
+
+impl Worker {
+    /// Receives every message that matches into `buf`, one behind the other, until less than `least` bytes are left: with
+    /// the length of the longest message as `least`, none is ever cut. Messages come out by [`MultiRecv::next_message`] in the
+    /// order in which they end.
+    pub fn recv_multi<B: IoBufMut>(
+        &self,
+        what: Match,
+        buf: B,
+        least: usize,
+    ) -> Result<MultiRecv<B>, (Error, B)> {
+        let mut held = Held::new(buf);
+        let (at, len) = held.room();
+        let mut core = self.core();
+        let Ok(id) = core.multis.insert(Parts::default()) else {
+            return Err((Error::Exhausted, held.back()));
+        };
+        let (engine, mut wire, _) = core.split();
+        // SAFETY: the handle keeps the container until the operation's end, as does `Drop` after it, and `IoBufMut`
+        // promises that its room stays where it is meanwhile. Parts that have ended are read only.
+        let buf = unsafe { RecvBuf::new(at, len) };
+        let args = RecvArgs { buf, kind: what.kind, from: what.from, user: u64::from(id.raw()) };
+        match engine.recv_multi(&mut wire, args, least) {
+            Ok(op) => {
+                Ok(MultiRecv { worker: self.clone(), id, op: Some(op), at: at.cast_const(), buf: Some(held) })
+            }
+            Err(e) => {
+                core.multis.remove(id);
+                Err((e.into(), held.back()))
+            }
+        }
+    }
+}
+
+impl<B: IoBufMut> MultiRecv<B> {
+    /// The next message that has come. Makes no progress.
+    pub fn try_next(&mut self) -> Option<Part> {
+        let (at, status) = self.worker.core().multis.get_mut(self.id)?.ended.pop_front()?;
+        Some(Part { of: self.id, at, status })
+    }
+
+    /// The next message, with progress until it has come. `None`: the buffer takes no more, and all are told.
+    pub fn wait_next(&mut self) -> Option<Part> {
+        let id = self.id;
+        self.worker.run_until(|core| {
+            let parts = core.multis.get(id)?;
+            (!parts.ended.is_empty() || parts.end.is_some()).then_some(())
+        });
+        self.try_next()
+    }
+
+    /// The next message: a future of what [`MultiRecv::wait_next`] answers.
+    pub fn next_message(&mut self) -> impl Future<Output = Option<Part>> {
+        std::future::poll_fn(|cx| self.poll_next(cx))
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Part>> {
+        if let Some(part) = self.try_next() {
+            return Poll::Ready(Some(part));
+        }
+        match self.worker.core().multis.get_mut(self.id) {
+            Some(parts) if parts.end.is_none() => parts.waker = Some(cx.waker().clone()),
+            _ => return Poll::Ready(None),
+        }
+        Poll::Pending
+    }
+
+    /// The bytes of a message; none if it is another buffer's.
+    pub fn bytes(&self, part: &Part) -> &[u8] {
+        if part.of != self.id || part.len() == 0 {
+            return &[];
+        }
+        // SAFETY: the engine has said that the part, which lies in the buffer, has ended.
+        let at = unsafe { self.at.add(part.at) };
+        // SAFETY: the engine has written `len` bytes there and never writes them again; the container is not given back,
+        // and not looked at by anybody else, while `self` lives.
+        unsafe { std::slice::from_raw_parts(at, part.len()) }
+    }
+
+    /// Whether it takes no more messages, and all it took have ended; [`MultiRecv::try_next`] may still have some.
+    pub fn is_done(&self) -> bool {
+        self.worker.core().multis.get(self.id).is_none_or(|parts| parts.end.is_some())
+    }
+
+    /// It takes no more messages; those matched already go on. `false`: it took none any more before.
+    pub fn cancel(&mut self) -> bool {
+        self.op.take().is_some_and(|op| self.worker.core().engine.cancel_recv(op))
+    }
+
+    /// Takes no more messages, waits for those matched already, and gives the buffer back, all of it filled. Messages not
+    /// taken out are lost. An error if the receive ended by one.
+    pub fn finish(mut self) -> (Result<(), Error>, B) {
+        let cancelled = self.cancel();
+        let id = self.id;
+        self.worker.run_until(|core| core.multis.get(id).is_none_or(|p| p.end.is_some()).then_some(()));
+        let end = self.worker.core().multis.remove(id).and_then(|parts| parts.end).unwrap_or(Ok(()));
+        let buf = self.buf.take().expect("given back once").back();
+        (if cancelled { Ok(()) } else { end }, buf)
+    }
+}
+
+impl<B: IoBufMut> Drop for MultiRecv<B> {
+    fn drop(&mut self) {
+        let Some(held) = self.buf.take() else { return };
+        self.cancel();
+        let mut core = self.worker.core();
+        // What was cancelled is told by progress: until then the entry, and the buffer with it, stay.
+        match core.multis.get_mut(self.id) {
+            Some(parts) if parts.end.is_none() => parts.orphan = Some(Box::new(Orphan(Some(held)))),
+            _ => {
+                core.multis.remove(self.id);
+                drop(core);
+                drop(held.back());
+            }
+        }
+    }
+}
+
+/// A buffer nobody asks for any more. Dropped when the operation has ended.
+struct Orphan<B>(Option<Held<B>>);
+
+impl<B> Drop for Orphan<B> {
+    fn drop(&mut self) {
+        drop(self.0.take().map(Held::back));
+    }
+}
+
+impl Core {
+    /// A message of a receive of many has ended.
+    pub(crate) fn part_ended(
+        &mut self,
+        user: u64,
+        at: usize,
+        result: Result<RecvStatus, OpError>,
+    ) -> Option<Act> {
+        let parts = self.multis.get_mut(SlotId::from_raw(user as u32))?;
+        parts.ended.push_back((at, result.map_err(Error::from)));
+        parts.waker.take().map(Act::Wake)
+    }
+
+    /// A receive of many takes no more, and nothing is written to its buffer.
+    pub(crate) fn multi_ended(&mut self, user: u64, result: Result<usize, OpError>) -> Option<Act> {
+        let id = SlotId::from_raw(user as u32);
+        let parts = self.multis.get_mut(id)?;
+        if parts.orphan.is_some() {
+            return self.multis.remove(id)?.orphan.map(Act::Free);
+        }
+        parts.end = Some(result.map(drop).map_err(Error::from));
+        parts.waker.take().map(Act::Wake)
+    }
+}
+
+/// All receives of many messages of a worker.
+pub(crate) type Multis = Slots<Parts>;

@@ -1,0 +1,252 @@
+//! Receiving: tagged and untagged, from anybody or from one peer; probing, and receiving what was probed.
+//! Called by programs. Checks arguments and calls the engine; keeps no message.
+
+use crate::rdm::io::PeerId;
+use crate::rdm::{
+    MsgHandle, OpId, ProbeRemove, RecvArgs, RecvBuf, RecvKind, RecvStatus, Started as EngineStarted,
+};
+
+use crate::api::core::error::Error;
+use crate::api::core::requests::{Callback, RequestId, Role};
+use crate::api::core::worker_core::Core;
+use crate::api::ep::handle::Ep;
+use crate::api::ep::handle::OpStatus;
+use crate::api::request::buf::Held;
+use crate::api::request::buf::IoBufMut;
+use crate::api::request::handles::RecvRequest;
+use crate::api::worker::handle::Worker;
+
+/// A mask that compares every bit of a tag.
+pub const TAG_MASK_FULL: u64 = u64::MAX;
+/// A mask that compares none: any tag matches.
+pub const ANY_TAG: u64 = 0;
+
+/// Which messages a receive or probe takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Match {
+    /// Tagged with a mask, or untagged.
+    pub kind: RecvKind,
+    /// From this peer only.
+    pub from: Option<PeerId>,
+}
+
+impl Match {
+    /// Tagged messages whose tag agrees with `tag` in the bits of `mask`, from anybody.
+    pub const fn tagged(tag: u64, mask: u64) -> Match {
+        Match { kind: RecvKind::Tagged { tag, mask }, from: None }
+    }
+
+    /// Untagged messages from anybody.
+    pub const fn untagged() -> Match {
+        Match { kind: RecvKind::Untagged, from: None }
+    }
+
+    /// The same, from one peer only.
+    pub fn from(self, ep: &Ep) -> Match {
+        Match { from: Some(ep.peer()), ..self }
+    }
+}
+
+/// What a probe found: the message's length, tag and sender. It stays where it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Envelope {
+    /// Length, bytes.
+    pub len: u64,
+    /// Tag; 0 if untagged.
+    pub tag: u64,
+    /// Sender.
+    pub from: PeerId,
+}
+
+/// A message taken off the queue by [`Worker::mprobe`]: nobody else can receive it. Dropping it discards it.
+#[must_use = "a probed message is lost unless it is received"]
+pub struct Message {
+    pub(crate) worker: Worker,
+    handle: Option<MsgHandle>,
+    envelope: Envelope,
+}
+
+impl Worker {
+    /// Receives a message that matches into `len` bytes at `buf`. // HOT
+    ///
+    /// # Safety
+    /// Unless the call answers *done* or an error, `buf..buf + len` stays valid for writes, and is touched by nobody
+    /// else, until the operation's end, and `done` may be called with its argument. Receives of one worker may share
+    /// memory; what is in it then is a mixture.
+    #[inline]
+    pub unsafe fn recv_raw(
+        &self,
+        buf: *mut u8,
+        len: usize,
+        what: Match,
+        done: Option<Callback>,
+    ) -> Result<OpStatus<RecvStatus>, Error> {
+        let mut core = self.core_as_it_is();
+        let user = u64::from(core.reqs.next_id()?.raw());
+        // SAFETY: the caller vouches for the memory until the operation's end.
+        let buf = unsafe { RecvBuf::new(buf, len) };
+        let args = RecvArgs { buf, kind: what.kind, from: what.from, user };
+        match core.engine.post_recv(args) {
+            Ok(op) => Ok(OpStatus::InProgress(RequestId(core.reqs.start(Role::Recv(op), done)))),
+            Err(args) => core.recv(args, done),
+        }
+    }
+
+    /// Receives a message that matches.
+    pub fn recv<B: IoBufMut>(&self, what: Match, buf: B) -> RecvRequest<B> {
+        let mut held = Held::new(buf);
+        let (at, len) = held.room();
+        // SAFETY: the request keeps the container until the operation's end, and `IoBufMut` promises that its room
+        // stays where it is meanwhile.
+        let started = unsafe { self.recv_raw(at, len, what, None) };
+        self.owned(started, held)
+    }
+
+    pub(crate) fn owned<B: IoBufMut>(
+        &self,
+        started: Result<OpStatus<RecvStatus>, Error>,
+        held: Held<B>,
+    ) -> RecvRequest<B> {
+        match started {
+            Ok(OpStatus::Done(status)) => RecvRequest::ended(Ok(status), held),
+            Ok(OpStatus::InProgress(id)) => RecvRequest::running(self.clone(), id.0, held),
+            Err(e) => RecvRequest::ended(Err(e), held),
+        }
+    }
+
+    /// Receives a tagged message whose tag agrees with `tag` in the bits of `mask` ([`TAG_MASK_FULL`], [`ANY_TAG`]).
+    pub fn tag_recv<B: IoBufMut>(&self, tag: u64, mask: u64, buf: B) -> RecvRequest<B> {
+        self.recv(Match::tagged(tag, mask), buf)
+    }
+
+    /// Receives an untagged message.
+    pub fn msg_recv<B: IoBufMut>(&self, buf: B) -> RecvRequest<B> {
+        self.recv(Match::untagged(), buf)
+    }
+
+    /// Receives a tagged message into borrowed memory, making progress until it is there.
+    pub fn tag_recv_blocking(&self, tag: u64, mask: u64, buf: &mut [u8]) -> Result<RecvStatus, Error> {
+        // SAFETY: `buf` is borrowed until `wait_borrowed` has seen the operation's end, which it does even when a
+        // callback panics.
+        match unsafe { self.recv_raw(buf.as_mut_ptr(), buf.len(), Match::tagged(tag, mask), None) }? {
+            OpStatus::Done(status) => Ok(status),
+            OpStatus::InProgress(id) => self.wait_borrowed(id.0),
+        }
+    }
+
+    /// The oldest unexpected message that matches, left where it is. Makes no progress.
+    pub fn probe(&self, what: Match) -> Option<Envelope> {
+        let found = self.core().engine.probe(what.kind, what.from, ProbeRemove::No)?;
+        Some(Envelope { len: found.len, tag: found.tag, from: found.from })
+    }
+
+    /// Throws away the oldest unexpected message that matches, unread; its sender's operation ends as if it had been received.
+    /// Answers what it was.
+    pub fn discard(&self, what: Match) -> Option<Envelope> {
+        self.mprobe(what).map(|message| message.envelope())
+    }
+
+    /// Takes the oldest unexpected message that matches off the queue, to be received by [`Message::recv`].
+    pub fn mprobe(&self, what: Match) -> Option<Message> {
+        let found = self.core().engine.probe(what.kind, what.from, ProbeRemove::Yes)?;
+        let envelope = Envelope { len: found.len, tag: found.tag, from: found.from };
+        Some(Message { worker: self.clone(), handle: Some(found.handle), envelope })
+    }
+}
+
+impl Message {
+    /// Its length, tag and sender.
+    pub fn envelope(&self) -> Envelope {
+        self.envelope
+    }
+
+    /// Throws it away, unread; its sender's operation ends as if it had been received. So does dropping it.
+    pub fn discard(self) {}
+
+    /// Receives it.
+    pub fn recv<B: IoBufMut>(mut self, buf: B) -> RecvRequest<B> {
+        let mut held = Held::new(buf);
+        let (at, len) = held.room();
+        // SAFETY: as in `Worker::recv`.
+        let buf = unsafe { RecvBuf::new(at, len) };
+        let started = self.start(buf, None);
+        self.worker.clone().owned(started, held)
+    }
+
+    /// Receives it into `len` bytes at `buf`.
+    ///
+    /// # Safety
+    /// As for [`Worker::recv_raw`].
+    pub unsafe fn recv_raw(
+        mut self,
+        buf: *mut u8,
+        len: usize,
+        done: Option<Callback>,
+    ) -> Result<OpStatus<RecvStatus>, Error> {
+        // SAFETY: the caller vouches for the memory until the operation's end.
+        let buf = unsafe { RecvBuf::new(buf, len) };
+        self.start(buf, done)
+    }
+
+    /// Receives it into `buf`, which is promised until the operation's end.
+    pub(crate) fn start(
+        &mut self,
+        buf: RecvBuf,
+        done: Option<Callback>,
+    ) -> Result<OpStatus<RecvStatus>, Error> {
+        let handle = self.handle.take().ok_or(Error::NoMessage)?;
+        let mut core = self.worker.core();
+        let (engine, mut wire, reqs) = core.split();
+        let user = u64::from(reqs.next_id()?.raw());
+        match engine.recv_probed(&mut wire, handle, buf, user) {
+            EngineStarted::Done(status) => Ok(OpStatus::Done(status)),
+            EngineStarted::Pending(op) => {
+                Ok(OpStatus::InProgress(RequestId(reqs.start(Role::Recv(op), done))))
+            }
+            EngineStarted::Failed(e) => Err(e.into()),
+        }
+    }
+}
+
+impl Core {
+    /// Cancels a receive. The data of an active message is on its way all the same: then it goes into no room, so that its
+    /// sender's operation ends.
+    pub(crate) fn cancel_recv(&mut self, op: OpId) -> bool {
+        let Some((kind, from)) = self.engine.awaits_data(op) else { return self.engine.cancel_recv(op) };
+        let Ok(user) = self.reqs.next_id() else { return false };
+        if !self.engine.cancel_recv(op) {
+            return false;
+        }
+        let args = RecvArgs { buf: RecvBuf::EMPTY, kind, from, user: u64::from(user.raw()) };
+        if let Ok(OpStatus::InProgress(id)) = self.recv(args, None) {
+            self.reqs.detach(id.0, None);
+        }
+        true
+    }
+
+    /// Posts a receive under the next request's id, or receives what has come.
+    #[inline(never)]
+    pub(crate) fn recv(
+        &mut self,
+        args: RecvArgs,
+        done: Option<Callback>,
+    ) -> Result<OpStatus<RecvStatus>, Error> {
+        self.calm = false;
+        let (engine, mut wire, reqs) = self.split();
+        match engine.recv(&mut wire, args) {
+            EngineStarted::Done(status) => Ok(OpStatus::Done(status)),
+            EngineStarted::Pending(op) => {
+                Ok(OpStatus::InProgress(RequestId(reqs.start(Role::Recv(op), done))))
+            }
+            EngineStarted::Failed(e) => Err(e.into()),
+        }
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        if let Ok(OpStatus::InProgress(id)) = self.start(RecvBuf::EMPTY, None) {
+            self.worker.free(id);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Receives into several pieces of memory, as one run of bytes: messages, what was probed, data of active messages, streams.
+//! Called by programs, as `recv`, `am` and `stream` are for one piece. Packets are scattered as they come, and up to four pieces
+//! are read into in place; nothing is copied twice. The list itself is the caller's again after the call.
+
+use std::convert::Infallible;
+use std::io::IoSliceMut;
+
+use crate::rdm::{RecvArgs, RecvBuf, RecvList, RecvStatus};
+
+use crate::api::am::recv::AmMessage;
+use crate::api::core::error::Error;
+use crate::api::core::requests::{Callback, Ended, RequestId};
+use crate::api::ep::handle::Ep;
+use crate::api::ep::handle::OpStatus;
+use crate::api::request::buf::Held;
+use crate::api::request::buf::IoBufMut;
+use crate::api::request::handles::RecvRequest;
+use crate::api::rma::put_get::Iov;
+use crate::api::stream::ops::StreamRecvMode;
+use crate::api::tag::recv::{Match, Message};
+use crate::api::worker::handle::Worker;
+
+/// Where the rooms of containers are.
+fn rooms_of<B: IoBufMut>(bufs: &mut [B]) -> Vec<Iov> {
+    let piece = |(addr, len)| Iov { addr, len };
+    bufs.iter_mut().map(|buf| piece(buf.room())).collect()
+}
+
+/// Makes `list` name the pieces. [`Error::Invalid`]: their lengths overflow together.
+///
+/// # Safety
+/// As for [`RecvBuf::new`], of each piece.
+unsafe fn fill(list: &mut RecvList, pieces: &[Iov]) -> Result<(), Error> {
+    // SAFETY: this function's contract.
+    let rooms = pieces.iter().map(|piece| unsafe { RecvBuf::new(piece.addr, piece.len) });
+    if list.fill(rooms) { Ok(()) } else { Err(Error::Invalid) }
+}
+
+impl Worker {
+    /// Receives a message that matches into `pieces`, one behind the other, of any number. What is longer than all of them ends
+    /// with [`Error::Truncated`], and fills them. Not for workers in zero-copy receive mode ([`Error::Unsupported`]).
+    ///
+    /// # Safety
+    /// As for [`Worker::recv_raw`], of every piece.
+    pub unsafe fn recv_iov_raw(
+        &self,
+        pieces: &[Iov],
+        what: Match,
+        done: Option<Callback>,
+    ) -> Result<OpStatus<RecvStatus>, Error> {
+        let start = |buf| {
+            let mut core = self.core();
+            let user = u64::from(core.reqs.next_id()?.raw());
+            core.recv(RecvArgs { buf, kind: what.kind, from: what.from, user }, done)
+        };
+        // SAFETY: the caller vouches for the memory until the operation's end.
+        unsafe { self.lend_rooms(pieces, start) }
+    }
+
+    /// The same into containers, which come back at the end: each is told how much of the message is in it.
+    pub fn recv_iov<B: IoBufMut>(&self, what: Match, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
+        let pieces = rooms_of(&mut bufs);
+        let held = Held::new(bufs);
+        // SAFETY: the request keeps the containers until the operation's end, and `IoBufMut` promises that their rooms
+        // stay where they are meanwhile.
+        let started = unsafe { self.recv_iov_raw(&pieces, what, None) };
+        self.owned_list(started, held)
+    }
+
+    /// The same into borrowed memory, making progress until the message is there.
+    pub fn recv_iov_blocking(&self, what: Match, bufs: &mut [IoSliceMut<'_>]) -> Result<RecvStatus, Error> {
+        let piece = |buf: &mut IoSliceMut<'_>| Iov { addr: buf.as_mut_ptr(), len: buf.len() };
+        let pieces: Vec<Iov> = bufs.iter_mut().map(piece).collect();
+        // SAFETY: the slices are borrowed until `wait_borrowed` has seen the operation's end, which it does even when a
+        // callback panics.
+        match unsafe { self.recv_iov_raw(&pieces, what, None) }? {
+            OpStatus::Done(status) => Ok(status),
+            OpStatus::InProgress(id) => self.wait_borrowed(id.0),
+        }
+    }
+
+    /// Starts an operation that writes to `pieces`, whose list is kept until its end.
+    ///
+    /// # Safety
+    /// As for [`RecvBuf::new`], of each piece, until the end of what `start` starts.
+    unsafe fn lend_rooms<T>(
+        &self,
+        pieces: &[Iov],
+        start: impl FnOnce(RecvBuf) -> Result<OpStatus<T>, Error>,
+    ) -> Result<OpStatus<T>, Error> {
+        let mut list = self.rooms().take();
+        // SAFETY: this function's contract.
+        let filled = unsafe { fill(&mut list, pieces) };
+        // SAFETY: as above; the list lies in its box, which is kept until the operation's end.
+        let started = filled.and_then(|()| start(unsafe { RecvBuf::of_list(&list) }));
+        match started {
+            Ok(OpStatus::InProgress(id)) => {
+                let core = self.core();
+                self.rooms().keep(id.0, list, |id| core.reqs.role(id).is_some());
+            }
+            _ => self.rooms().recycle(list),
+        }
+        started
+    }
+
+    fn owned_list<B: IoBufMut>(
+        &self,
+        started: Result<OpStatus<RecvStatus>, Error>,
+        held: Held<Vec<B>>,
+    ) -> RecvRequest<Vec<B>> {
+        match started {
+            Ok(OpStatus::Done(status)) => RecvRequest::ended_in(Ok(status), held),
+            Ok(OpStatus::InProgress(id)) => RecvRequest::running_in(self.clone(), id.0, held),
+            Err(e) => RecvRequest::ended_in(Err(e), held),
+        }
+    }
+}
+
+impl Message {
+    /// Receives it into `pieces`, one behind the other.
+    ///
+    /// # Safety
+    /// As for [`Worker::recv_iov_raw`].
+    pub unsafe fn recv_iov_raw(
+        mut self,
+        pieces: &[Iov],
+        done: Option<Callback>,
+    ) -> Result<OpStatus<RecvStatus>, Error> {
+        let worker = self.worker.clone();
+        // SAFETY: this function's contract.
+        unsafe { worker.lend_rooms(pieces, |buf| self.start(buf, done)) }
+    }
+
+    /// Receives it into containers, which come back at the end.
+    pub fn recv_iov<B: IoBufMut>(self, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
+        let pieces = rooms_of(&mut bufs);
+        let (worker, held) = (self.worker.clone(), Held::new(bufs));
+        // SAFETY: as in `Worker::recv_iov`.
+        let started = unsafe { self.recv_iov_raw(&pieces, None) };
+        worker.owned_list(started, held)
+    }
+}
+
+impl AmMessage {
+    /// Receives the data into containers, one behind the other. Otherwise as [`AmMessage::recv`].
+    pub fn recv_iov<B: IoBufMut>(mut self, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
+        if let Some(data) = self.claim() {
+            return self.worker.recv_iov(data, bufs);
+        }
+        let (pieces, mut list) = (rooms_of(&mut bufs), RecvList::NONE);
+        let held = Held::new(bufs);
+        // SAFETY: the containers are held as long as this call, in which all is written that will be.
+        let ended: Ended = unsafe { fill(&mut list, &pieces) }.and_then(|()| {
+            // SAFETY: as above.
+            let room = unsafe { RecvBuf::of_list(&list) }.put(0, self.parts().1);
+            self.end_in(room)
+        });
+        RecvRequest::ended_in(ended, held)
+    }
+}
+
+impl Ep {
+    /// Receives from the peer's stream into `pieces`, one behind the other. Otherwise as [`Ep::stream_recv_raw`].
+    ///
+    /// # Safety
+    /// As there, of every piece.
+    pub unsafe fn stream_recv_iov_raw(
+        &self,
+        pieces: &[Iov],
+        until: StreamRecvMode,
+        done: Option<Callback>,
+    ) -> Result<RequestId, Error> {
+        let start = |buf| {
+            let id = self.worker().core().start_stream_recv(self.peer(), buf, until, done)?;
+            Ok(OpStatus::<Infallible>::InProgress(RequestId(id)))
+        };
+        // SAFETY: the caller vouches for the memory until the operation's end.
+        let OpStatus::InProgress(id) = unsafe { self.worker().lend_rooms(pieces, start) }?;
+        Ok(id)
+    }
+
+    /// The same into containers, which come back at the end.
+    pub fn stream_recv_iov<B: IoBufMut>(
+        &self,
+        mut bufs: Vec<B>,
+        until: StreamRecvMode,
+    ) -> RecvRequest<Vec<B>> {
+        let pieces = rooms_of(&mut bufs);
+        let held = Held::new(bufs);
+        // SAFETY: as in `Worker::recv_iov`.
+        let started = unsafe { self.stream_recv_iov_raw(&pieces, until, None) };
+        self.worker().owned_list(started.map(OpStatus::InProgress), held)
+    }
+}

@@ -1,0 +1,175 @@
+//! Messages of several pieces of memory, as one run of bytes: gathered into packets, never copied before.
+//! Called by programs, as `ep` and `am_send` are for one piece, and by `am_send` for headers. A message that takes more than
+//! a packet and that the peer would read in place is sent by packets instead.
+
+use arrayvec::ArrayVec;
+
+use crate::rdm::SendBuf;
+use crate::select::Sync;
+use crate::wire::MsgClass;
+
+use crate::api::am::send::AmProto;
+use crate::api::am::send::{AmParams, AmSend};
+use crate::api::core::error::Error;
+use crate::api::core::requests::Callback;
+use crate::api::core::staging::Staged;
+use crate::api::ep::handle::OpStatus;
+use crate::api::ep::handle::{Ep, SendParams};
+use crate::api::request::buf::Held;
+use crate::api::request::buf::IoBuf;
+use crate::api::request::handles::SendRequest;
+use crate::api::rma::put_get::Iov;
+
+/// Pieces of a message that need no memory of ours if it ends in the call that begins it.
+const FEW: usize = 16;
+
+/// # Safety
+/// As for [`SendBuf::new`], of each piece.
+unsafe fn stage(piece: &Iov) -> SendBuf {
+    // SAFETY: this function's contract.
+    unsafe { SendBuf::new(piece.addr, piece.len) }
+}
+
+fn piece_of<B: IoBuf>(buf: &B) -> Iov {
+    let bytes = buf.bytes();
+    Iov { addr: bytes.as_ptr().cast_mut(), len: bytes.len() }
+}
+
+impl Ep {
+    /// Sends the bytes of `pieces`, one behind the other, as one message. The list itself is the caller's again after the call.
+    /// Lengths that overflow together are [`Error::Invalid`].
+    ///
+    /// # Safety
+    /// Unless the call answers *done* or an error, the bytes of every piece stay valid and unchanged until the operation's
+    /// end, and `params.done` may be called with its argument.
+    pub unsafe fn send_iov_raw(&self, pieces: &[Iov], params: &SendParams) -> Result<OpStatus<()>, Error> {
+        if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
+            // SAFETY: the caller vouches for the bytes, at least as long as this call lasts.
+            && unsafe { self.gather_now(MsgClass::Message, tag, pieces) }?
+        {
+            return Ok(OpStatus::Done(()));
+        }
+        // SAFETY: the caller vouches for the bytes until the operation's end.
+        let list = pieces.iter().map(|piece| unsafe { stage(piece) });
+        // SAFETY: as above.
+        let staged = unsafe { self.worker().staging().stage(&[], list) };
+        // SAFETY: as above, and what is staged is kept as long.
+        self.borrow(staged, |buf| unsafe { self.send_any(buf, params) })
+    }
+
+    /// The same of containers, which come back at the end.
+    pub fn send_iov<B: IoBuf>(&self, bufs: Vec<B>, params: &SendParams) -> SendRequest<Vec<B>> {
+        let params = &SendParams { done: None, ..*params };
+        let pieces: Vec<Iov> = bufs.iter().map(piece_of).collect();
+        let held = Held::new(bufs);
+        // SAFETY: the request keeps the containers until the operation's end, and `IoBuf` promises that their bytes
+        // neither move nor change meanwhile.
+        let started = unsafe { self.send_iov_raw(&pieces, params) };
+        self.owned(started, held)
+    }
+
+    /// Sends an active message of `header`, which is copied, and the bytes of `pieces`, one behind the other. Otherwise as
+    /// [`Ep::am_send_raw`].
+    ///
+    /// # Safety
+    /// As for [`Ep::send_iov_raw`].
+    pub unsafe fn am_send_iov_raw(
+        &self,
+        id: u16,
+        header: &[u8],
+        pieces: &[Iov],
+        params: &AmParams,
+    ) -> Result<OpStatus<()>, Error> {
+        // SAFETY: the caller vouches for the bytes until the operation's end.
+        let list = pieces.iter().map(|piece| unsafe { stage(piece) });
+        // SAFETY: as above.
+        let staged = unsafe { self.worker().staging().stage(&[], list) };
+        // SAFETY: as above, and what is staged is kept as long.
+        self.borrow(staged, |buf| unsafe { self.start_am(id, header, buf, params) })
+    }
+
+    /// The same of containers, which come back at the end.
+    pub fn am_send_iov<B: IoBuf>(
+        &self,
+        how: AmProto,
+        id: u16,
+        header: &[u8],
+        bufs: Vec<B>,
+    ) -> AmSend<Vec<B>> {
+        let pieces: Vec<Iov> = bufs.iter().map(piece_of).collect();
+        let held = Held::new(bufs);
+        // SAFETY: as in `send_iov`.
+        let started = unsafe { self.am_send_iov_raw(id, header, &pieces, &AmParams { how, done: None }) };
+        AmSend(self.owned(started, held))
+    }
+
+    /// Sends the bytes of `pieces`, one behind the other, to the peer's stream. Otherwise as [`Ep::stream_send_raw`].
+    ///
+    /// # Safety
+    /// As for [`Ep::send_iov_raw`].
+    pub unsafe fn stream_send_iov_raw(
+        &self,
+        pieces: &[Iov],
+        done: Option<Callback>,
+    ) -> Result<OpStatus<()>, Error> {
+        // SAFETY: the caller vouches for the bytes until the operation's end.
+        let list = pieces.iter().map(|piece| unsafe { stage(piece) });
+        // SAFETY: as above.
+        let staged = unsafe { self.worker().staging().stage(&[], list) };
+        // SAFETY: as above, and what is staged is kept as long.
+        self.borrow(staged, |buf| unsafe { self.start_stream_send(buf, done) })
+    }
+
+    /// Sends a message of this class, a copy of `head` and `pieces` behind it, that could not be sent at once.
+    ///
+    /// # Safety
+    /// The bytes of the pieces stay valid until the operation's end, and `done` may be called with its argument.
+    #[inline(never)]
+    pub(crate) unsafe fn send_lent(
+        &self,
+        class: MsgClass,
+        tag: u64,
+        head: &[u8],
+        pieces: &[SendBuf],
+        done: Option<Callback>,
+    ) -> Result<OpStatus<()>, Error> {
+        // SAFETY: the caller vouches for the bytes until the operation's end.
+        let staged = unsafe { self.worker().staging().stage(head, pieces.iter().copied()) };
+        // SAFETY: as above, and what is staged is kept as long.
+        self.borrow(staged, |buf| unsafe { self.send_class_raw(class, tag, buf, done) })
+    }
+
+    /// Starts an operation that reads what is staged, which is kept until its end.
+    fn borrow(
+        &self,
+        staged: Staged,
+        start: impl FnOnce(SendBuf) -> Result<OpStatus<()>, Error>,
+    ) -> Result<OpStatus<()>, Error> {
+        let started = staged.buf().ok_or(Error::Invalid).and_then(start);
+        match started {
+            Ok(OpStatus::InProgress(id)) => {
+                let core = self.worker().core();
+                self.worker().staging().keep(id.0, staged, |id| core.reqs.role(id).is_some());
+            }
+            _ => self.worker().staging().recycle(staged),
+        }
+        started
+    }
+
+    /// Sends a tagged message of few pieces within the call, in one packet, if that can be done. // HOT
+    ///
+    /// # Safety
+    /// The bytes of the pieces are valid as long as the call lasts.
+    unsafe fn gather_now(&self, class: MsgClass, tag: u64, pieces: &[Iov]) -> Result<bool, Error> {
+        let mut list = ArrayVec::<SendBuf, FEW>::new();
+        for piece in pieces {
+            // SAFETY: this function's contract.
+            if list.try_push(unsafe { stage(piece) }).is_err() {
+                return Ok(false);
+            }
+        }
+        // SAFETY: the list lives as long as this call, in which the send ends or does not begin.
+        let buf = unsafe { SendBuf::of_list(&list) }.ok_or(Error::Invalid)?;
+        Ok(self.send_short_list(class, tag, buf))
+    }
+}

@@ -1,0 +1,255 @@
+//! Flush and close: operations that end when everything before them has ended.
+//! OpStatus by `Ep::flush`, `Worker::flush` and `Ep::close`; moved on by progress, which skips this file while
+//! none runs. Reads the clock only while a close has a deadline.
+
+use std::rc::Rc;
+
+use ucs::coll::slots::SlotId;
+use ucs::time::Nanos;
+use uct::api::{Ep as _, Error as WireError, Iface as _, Outcome, Refused, Sent};
+
+use crate::lane::{comp_of_flush, fault_of};
+use crate::rdm::io::PeerId;
+
+use crate::api::core::error::Error;
+use crate::api::core::requests::{Act, Role};
+use crate::api::core::worker_core::{Core, NO_MESSAGE};
+use crate::api::ep::handle::EpState;
+
+/// What is flushed, and how far it is.
+pub(crate) struct Flush {
+    id: SlotId,
+    of: Of,
+    stage: Stage,
+    deadline: Nanos,
+    late: Late,
+    result: Result<(), Error>,
+}
+
+/// What follows when the time is over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// Nothing: what was sent is still on its way.
+    GoOn,
+    /// The endpoint was to be closed: what it has under way ends.
+    GiveUp,
+}
+
+enum Of {
+    Worker,
+    /// The endpoint is kept until the end.
+    Ep(Rc<EpState>),
+}
+
+enum Stage {
+    /// The engine still has something to send, or to hear from the peer.
+    Protocol,
+    /// Lanes not asked yet (next index) and lanes that have not answered.
+    Lanes {
+        next: usize,
+        waiting: usize,
+    },
+    Ended,
+}
+
+impl Flush {
+    fn is_of_all(&self) -> bool {
+        matches!((&self.of, &self.stage), (Of::Worker, Stage::Protocol | Stage::Lanes { .. }))
+    }
+
+    fn peer(&self) -> Option<PeerId> {
+        match &self.of {
+            Of::Worker => None,
+            Of::Ep(ep) => Some(ep.peer),
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Nanos {
+        self.deadline
+    }
+
+    /// Whether a completion or room on a lane moves it on.
+    pub(crate) fn waits_for_lane(&self) -> bool {
+        matches!(self.stage, Stage::Lanes { .. })
+    }
+}
+
+impl Core {
+    /// Starts a flush of one endpoint, or of all. With a deadline it ends by then, well or not.
+    pub(crate) fn start_flush(
+        &mut self,
+        of: Option<Rc<EpState>>,
+        deadline: Nanos,
+        late: Late,
+    ) -> Result<SlotId, Error> {
+        self.reqs.next_id()?;
+        let id = self.reqs.start(Role::Flush, None);
+        let peer = of.as_ref().map(|ep| ep.peer);
+        let (engine, mut wire, _) = self.split();
+        engine.request_acks(&mut wire, peer);
+        // What was lost before, and no flush of all has told, this one tells; another one under way tells it as well.
+        let result = match of {
+            None if !self.flushes.iter().any(Flush::is_of_all) => self.take_loss().map_or(Ok(()), Err),
+            _ => Ok(()),
+        };
+        let of = of.map_or(Of::Worker, Of::Ep);
+        self.flushes.push(Flush { id, of, stage: Stage::Protocol, deadline, late, result });
+        Ok(id)
+    }
+
+    /// The error of a peer that has failed with something unfinished, once.
+    fn take_loss(&mut self) -> Option<Error> {
+        self.engine.take_failed_peer().map(|(peer, fault)| Error::of_peer(peer, fault))
+    }
+
+    /// Moves every flush on. Those that ended are settled by [`Core::next_flush_act`].
+    #[cold]
+    pub(crate) fn poll_flushes(&mut self) {
+        let mut flushes = std::mem::take(&mut self.flushes);
+        if let Some(error) = self.take_loss() {
+            for flush in flushes.iter_mut().filter(|f| f.is_of_all()) {
+                flush.result = flush.result.and(Err(error));
+            }
+        }
+        for end in self.flushed.drain(..) {
+            let Some(flush) = flushes.iter_mut().find(|f| f.id == end.id) else { continue };
+            if let Stage::Lanes { waiting, .. } = &mut flush.stage {
+                *waiting -= 1;
+                let peer = flush.peer();
+                flush.result = flush.result.and(end.result.map_err(|e| of_wire(peer, e)));
+            }
+        }
+        for flush in &mut flushes {
+            self.advance(flush);
+            if let (Of::Ep(ep), Stage::Ended, Err(Error::TimedOut(_))) =
+                (&flush.of, &flush.stage, flush.result)
+                && flush.late == Late::GiveUp
+            {
+                self.give_up(ep.peer);
+            }
+        }
+        flushes.append(&mut self.flushes);
+        self.flushes = flushes;
+    }
+
+    fn advance(&self, flush: &mut Flush) {
+        let peer = flush.peer();
+        // The engine knows of a failure first: what its end has taken off the peer's list was not acknowledged.
+        if let (Some(peer), false) = (peer, matches!(flush.stage, Stage::Ended))
+            && let Some(fault) = self.engine.peer_error(peer)
+        {
+            flush.result = Err(Error::of_peer(peer, fault));
+            flush.stage = Stage::Ended;
+        }
+        if matches!(flush.stage, Stage::Protocol) && self.engine.is_flushed(peer) {
+            flush.stage = Stage::Lanes { next: 0, waiting: 0 };
+        }
+        if let Stage::Lanes { next, waiting } = &mut flush.stage {
+            let asked = match peer {
+                Some(peer) => self.flush_path(peer, flush.id, next, waiting),
+                None => self.flush_lanes(flush.id, next, waiting),
+            };
+            if let Err(error) = asked {
+                flush.result = Err(error);
+                flush.stage = Stage::Ended;
+            } else if *waiting == 0 && *next == usize::MAX {
+                // What the lanes have handed back meanwhile is not delivered.
+                let back = self.engine.is_backed_off(peer);
+                flush.stage = if back { Stage::Protocol } else { Stage::Ended };
+            }
+        }
+        if flush.deadline != Nanos::NEVER
+            && !matches!(flush.stage, Stage::Ended)
+            && self.now() >= flush.deadline
+        {
+            flush.result = flush.result.and(Err(Error::TimedOut(peer)));
+            flush.stage = Stage::Ended;
+        }
+    }
+
+    /// Flushes the uct endpoint of a peer. `next` is `usize::MAX` once it has been asked.
+    fn flush_path(
+        &self,
+        peer: PeerId,
+        id: SlotId,
+        next: &mut usize,
+        waiting: &mut usize,
+    ) -> Result<(), Error> {
+        if *next == usize::MAX {
+            return Ok(());
+        }
+        let Some(path) = self.paths.get(peer) else { return Err(Error::PeerGone(peer)) };
+        // What is on its way where the peer does not go any more may come back, and so may what its further lanes carry. That
+        // one of those is lost is not the peer's end.
+        let further = self.engine.further_lanes(peer).iter().filter_map(|&lane| self.paths.get(lane));
+        let further = further.map(|path| &path.ep);
+        for ep in self.paths.left(peer).chain(further).chain([&path.ep]).skip(*next) {
+            let answer = ep.flush(comp_of_flush(id));
+            let is_main = std::ptr::eq(ep, &path.ep);
+            // What the engine waited for has been acknowledged. That the peer has died since is told as the endpoint's failure.
+            let has_died = matches!(answer, Err(Refused::Failed(WireError::PeerDead)));
+            if has_died || !is_main && matches!(answer, Err(Refused::Failed(_))) {
+                *next += 1;
+                continue;
+            }
+            if !asked(Some(peer), answer, waiting)? {
+                return Ok(());
+            }
+            *next += 1;
+        }
+        *next = usize::MAX;
+        Ok(())
+    }
+
+    fn flush_lanes(&self, id: SlotId, next: &mut usize, waiting: &mut usize) -> Result<(), Error> {
+        while let Some(lane) = self.lanes.get(*next) {
+            if !asked(None, lane.iface.flush(comp_of_flush(id)), waiting)? {
+                return Ok(());
+            }
+            *next += 1;
+        }
+        *next = usize::MAX;
+        Ok(())
+    }
+
+    /// Settles one ended flush. Answers `None` when none has ended, or `Some(None)` when nothing has to be run.
+    #[cold]
+    pub(crate) fn next_flush_act(&mut self) -> Option<Option<Act>> {
+        let at = self.flushes.iter().position(|f| matches!(f.stage, Stage::Ended))?;
+        let flush = self.flushes.remove(at);
+        Some(self.reqs.settle(flush.id, flush.result.map(|()| NO_MESSAGE)))
+    }
+
+    /// Ends a flush early.
+    pub(crate) fn cancel_flush(&mut self, id: SlotId) -> bool {
+        match self.flushes.iter_mut().find(|f| f.id == id && !matches!(f.stage, Stage::Ended)) {
+            Some(flush) => {
+                flush.result = Err(Error::Cancelled);
+                flush.stage = Stage::Ended;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// Whether the transport took the flush; counts it if it will answer later.
+fn asked(peer: Option<PeerId>, answer: Outcome, waiting: &mut usize) -> Result<bool, Error> {
+    match answer {
+        Ok(Sent::Done) => Ok(true),
+        Ok(Sent::InProgress) => {
+            *waiting += 1;
+            Ok(true)
+        }
+        Err(Refused::NoResource) => Ok(false),
+        Err(Refused::Failed(e)) => Err(of_wire(peer, e)),
+    }
+}
+
+/// A wire's failure to flush: a peer's, if it was to flush what went to one.
+fn of_wire(peer: Option<PeerId>, e: WireError) -> Error {
+    match (peer, fault_of(e)) {
+        (Some(peer), fault) => Error::of_peer(peer, fault),
+        (None, fault) => Error::Device(None, fault.status()),
+    }
+}

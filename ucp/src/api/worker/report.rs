@@ -1,0 +1,226 @@
+//! Counters as text: what a worker has sent, received and dropped, by protocol, packet type and peer. Written when the
+//! worker ends or on a signal, if `UCX_STATS_DEST` says where; by [`Worker::report`] at any time. Counts nothing itself.
+
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ucs::stats::Counters;
+
+use crate::rdm::io::PeerId;
+use crate::rdm::rma::RmaProtocol;
+use crate::rdm::stats::{PeerStats, Traffic};
+use crate::rdm::{PeerView, Protocol, RdmStats};
+use crate::select::rivals::{By, CLASSES, Figures, class_from};
+use crate::wire::PktType;
+
+use crate::api::core::worker_core::Core;
+use crate::api::worker::handle::Worker;
+
+/// What a worker has counted, printable. Rows of zeros are left out.
+pub struct Report {
+    stats: RdmStats,
+    peers: Vec<(PeerId, PeerView, PeerStats)>,
+    transports: Vec<&'static str>,
+    /// What messages of a program's memory take, by peer and from which length on.
+    figures: Vec<(PeerId, usize, Figures)>,
+    held: usize,
+    unexpected: usize,
+}
+
+impl Report {
+    pub(crate) fn of(core: &Core) -> Report {
+        use uct::api::Iface as _;
+        Report {
+            stats: core.engine.stats(),
+            peers: core.engine.peers_with_stats().collect(),
+            transports: core.lanes.iter().map(|lane| lane.iface.attr().tl).collect(),
+            figures: figures(core),
+            held: core.engine.held_bytes(),
+            unexpected: core.engine.unexpected_bytes(),
+        }
+    }
+}
+
+/// What was measured of each class of lengths of which a message was read.
+fn figures(core: &Core) -> Vec<(PeerId, usize, Figures)> {
+    let Some(beside) = &core.beside else { return Vec::new() };
+    let of = |peer: PeerId| {
+        (0..CLASSES).filter_map(move |class| {
+            let from = class_from(class);
+            Some((peer, from, beside.figures(peer, from).filter(|found| found.kernel.is_some())?))
+        })
+    };
+    beside.known().into_iter().flat_map(of).collect()
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "ucp worker of process {} on {}", std::process::id(), self.transports.join(", "))?;
+        let rows = |f: &mut fmt::Formatter<'_>, what: &str, all: &[(&str, Traffic)]| {
+            let mut some = all.iter().filter(|(_, traffic)| *traffic != Traffic::default());
+            some.try_for_each(|(name, t)| {
+                writeln!(f, "  {what} {name}: {} messages, {} bytes", t.msgs, t.bytes)
+            })
+        };
+        rows(f, "sent", &Protocol::ALL.map(|row| (row.name(), self.stats.sent(row))))?;
+        rows(f, "received", &Protocol::ALL.map(|row| (row.name(), self.stats.received(row))))?;
+        rows(f, "asked", &RmaProtocol::ALL.map(|row| (row.name(), self.stats.asked(row))))?;
+        rows(f, "served", &RmaProtocol::ALL.map(|row| (row.name(), self.stats.served(row))))?;
+        for (what, counts) in [("tx", &self.stats.tx_pkts), ("rx", &self.stats.rx_pkts)] {
+            for (ty, &count) in (0..=u8::MAX).zip(counts).filter(|(_, count)| **count > 0) {
+                writeln!(f, "  {what} {}: {count} packets", PktType(ty))?;
+            }
+        }
+        let names = <crate::rdm::stats::Rare as Counters>::FIELDS.iter().map(|(name, _)| name);
+        for (name, count) in names.zip(self.stats.rare.values()).filter(|(_, count)| *count > 0) {
+            writeln!(f, "  {name}: {count}")?;
+        }
+        for (id, peer, counts) in &self.peers {
+            write!(f, "  peer {} connid {:#x}: ", id.0, peer.addr.connid)?;
+            write!(f, "tx {} packets {} bytes, ", counts.tx_pkts, counts.tx_bytes)?;
+            write!(f, "rx {} packets {} bytes", counts.rx_pkts, counts.rx_bytes)?;
+            match peer.fault {
+                Some(fault) => writeln!(f, ", failed: {fault}")?,
+                None => f.write_char('\n')?,
+            }
+        }
+        for (id, from, found) in &self.figures {
+            write!(f, "  peer {}, {} KiB and more:", id.0, from >> 10)?;
+            for (name, ns) in [("packets", found.packets), ("kernel", found.kernel)] {
+                if let Some(ns) = ns {
+                    write!(f, " {name} {:.1} GB/s,", 1024.0 / ns)?;
+                }
+            }
+            writeln!(f, " by {}", if found.by == By::Kernel { "the kernel" } else { "packets" })?;
+        }
+        writeln!(f, "  held: {} bytes, unexpected: {} bytes", self.held, self.unexpected)
+    }
+}
+
+impl Worker {
+    /// What this worker has counted so far, as text.
+    pub fn report(&self) -> Report {
+        Report::of(&self.core())
+    }
+
+    /// What is known of a peer, also of one that has introduced itself and has no endpoint here. `None` once it is forgotten.
+    pub fn peer_view(&self, peer: PeerId) -> Option<PeerView> {
+        self.core().engine.peer_info(peer)
+    }
+}
+
+/// Where reports go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Dest {
+    Stdout,
+    Stderr,
+    /// Appended to.
+    File(String),
+}
+
+/// When and where a worker writes its report by itself.
+pub(crate) struct Dump {
+    dest: Dest,
+    at_exit: bool,
+    /// Set by the signal, if one is asked for.
+    signalled: Option<Arc<AtomicBool>>,
+}
+
+impl Dump {
+    /// As `UCX_STATS_DEST` and `UCX_STATS_TRIGGER` say; `None` without a destination. An error says what does not fit.
+    pub(crate) fn new(dest: &str, trigger: &str) -> Result<Option<Dump>, String> {
+        let dest = match dest {
+            "" => return Ok(None),
+            "stdout" => Dest::Stdout,
+            "stderr" => Dest::Stderr,
+            other => match other.strip_prefix("file:") {
+                Some(path) if !path.is_empty() => {
+                    Dest::File(path.replace("%p", &std::process::id().to_string()))
+                }
+                _ => return Err(format!("UCX_STATS_DEST={other}: stdout, stderr or file:PATH")),
+            },
+        };
+        let mut dump = Dump { dest, at_exit: false, signalled: None };
+        for word in trigger.split(',').map(str::trim) {
+            match word.strip_prefix("signal:") {
+                Some(name) => {
+                    let flag = Arc::new(AtomicBool::new(false));
+                    signal_hook::flag::register(signal(name)?, flag.clone())
+                        .map_err(|e| format!("UCX_STATS_TRIGGER={word}: {e}"))?;
+                    dump.signalled = Some(flag);
+                }
+                None if word == "exit" => dump.at_exit = true,
+                None => {
+                    return Err(format!(
+                        "UCX_STATS_TRIGGER={word}: exit, signal:USR1 or signal:USR2, or both"
+                    ));
+                }
+            }
+        }
+        Ok(Some(dump))
+    }
+
+    /// Whether the signal has come since the last call.
+    pub(crate) fn is_called(&self) -> bool {
+        self.signalled.as_ref().is_some_and(|flag| flag.swap(false, Ordering::Relaxed))
+    }
+
+    /// Whether the end of the worker is to be reported.
+    pub(crate) fn at_exit(&self) -> bool {
+        self.at_exit
+    }
+
+    /// Writes a report, whole; what cannot be written is logged.
+    pub(crate) fn write(&self, report: &Report) {
+        let text = report.to_string();
+        let written = match &self.dest {
+            Dest::Stdout => std::io::stdout().lock().write_all(text.as_bytes()),
+            Dest::Stderr => std::io::stderr().lock().write_all(text.as_bytes()),
+            Dest::File(path) => std::fs::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(path)
+                .and_then(|mut file| file.write_all(text.as_bytes())),
+        };
+        if let Err(e) = written {
+            tracing::warn!(dest = ?self.dest, "cannot write counters: {e}");
+        }
+    }
+}
+
+/// The signals that are free for programs.
+fn signal(name: &str) -> Result<i32, String> {
+    match name.trim_start_matches("SIG") {
+        "USR1" => Ok(signal_hook::consts::SIGUSR1),
+        "USR2" => Ok(signal_hook::consts::SIGUSR2),
+        _ => Err(format!("UCX_STATS_TRIGGER=signal:{name}: USR1 or USR2")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_and_triggers_are_checked() {
+        assert!(Dump::new("", "nonsense").unwrap().is_none(), "nothing asked for");
+        let dump = Dump::new("file:/x/%p.txt", "exit").unwrap().unwrap();
+        assert_eq!(dump.dest, Dest::File(format!("/x/{}.txt", std::process::id())));
+        assert!(dump.at_exit() && !dump.is_called());
+        for (dest, trigger) in
+            [("file:", "exit"), ("udp:host", "exit"), ("stderr", "timer:1"), ("stderr", "signal:KILL")]
+        {
+            assert!(Dump::new(dest, trigger).is_err(), "{dest} {trigger}");
+        }
+    }
+
+    #[test]
+    fn a_signal_is_noticed_once() {
+        let dump = Dump::new("stderr", "signal:USR2").unwrap().unwrap();
+        assert!(!dump.at_exit() && !dump.is_called());
+        signal_hook::low_level::raise(signal_hook::consts::SIGUSR2).unwrap();
+        assert!(dump.is_called() && !dump.is_called());
+    }
+}

@@ -1,5 +1,5 @@
-//! Programs nobody here wrote, and C programs of our own, as tests of the launcher start them. Used by tests/tests/softefa*.rs.
-//! What is not installed is said, and left out.
+//! Client programs for tests of `softefa`: installed ones and our C programs. Missing ones are skipped with a
+//! note.
 
 use crate::launcher::{TIMEOUT, finish, start, text};
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 use ucs::testing::skipped;
 
-/// Whether a client is installed; says so if it is not.
+/// Whether a client is installed; notes a missing one.
 pub fn have(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
@@ -18,7 +18,7 @@ pub fn have(program: &str) -> bool {
     found
 }
 
-/// Whether somebody listens on a TCP port.
+/// Whether a TCP port has a listener.
 fn is_listening(port: u16) -> bool {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|p| std::fs::read_to_string(p).unwrap_or_default());
     let (place, listening) = (format!(":{port:04X}"), "0A");
@@ -28,16 +28,16 @@ fn is_listening(port: u16) -> bool {
     })
 }
 
-/// How one end of a ping-pong is started.
+/// Start of one end of a ping-pong.
 #[derive(Clone, Copy)]
 pub struct End<'a> {
     /// Options of `softefa run`.
     pub options: &'a [&'a str],
-    /// What `fi_pingpong` is started by, if anything.
+    /// Command that starts `fi_pingpong`, if any.
     pub wrapper: &'a [&'a str],
 }
 
-/// Both ends of a checked ping-pong, server and client, however they ended.
+/// Runs both ends of a checked ping-pong, server and client.
 pub fn pingpong_ends(server: End<'_>, client: End<'_>, arguments: &[&str]) -> [Output; 2] {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let common = [&["fi_pingpong", "-p", "efa", "-c"][..], arguments].concat();
@@ -52,14 +52,14 @@ pub fn pingpong_ends(server: End<'_>, client: End<'_>, arguments: &[&str]) -> [O
     [finish(serving, "fi_pingpong, server"), client]
 }
 
-/// The sizes that went through, as a client printed them.
+/// Sizes that a client printed.
 pub fn sizes(client: &Output) -> Vec<String> {
     let stdout = text(&client.stdout);
     let sizes = stdout.lines().skip(1).filter_map(|line| line.split_whitespace().next());
     sizes.map(str::to_owned).collect()
 }
 
-/// A ping-pong that goes well; answers the sizes that went through.
+/// Runs a ping-pong that succeeds; returns its sizes.
 pub fn pingpong(options: &[&str], arguments: &[&str]) -> Vec<String> {
     let end = End { options, wrapper: &[] };
     let both = pingpong_ends(end, end, arguments);
@@ -70,14 +70,14 @@ pub fn pingpong(options: &[&str], arguments: &[&str]) -> Vec<String> {
     sizes(&both[1])
 }
 
-/// A folder for what the tests of this process build.
+/// Folder for what the tests of this process build.
 pub fn folder(tmp: &str) -> PathBuf {
     let dir = Path::new(tmp).join(format!("softefa-c-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     dir
 }
 
-/// Compiles C to `program`; nothing without a compiler or what the source needs.
+/// Compiles C to `program`; `None` without a compiler or what the source needs.
 pub fn compile(program: PathBuf, source: &Path, flags: &[&str]) -> Option<PathBuf> {
     let built = Command::new("cc").arg("-o").arg(&program).arg(source).args(flags).output().ok()?;
     if !built.status.success() {
@@ -87,7 +87,7 @@ pub fn compile(program: PathBuf, source: &Path, flags: &[&str]) -> Option<PathBu
     Some(program)
 }
 
-/// One of the C programs of tests/c.
+/// Path of a C program of tests/c.
 pub fn c_source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(name)
 }

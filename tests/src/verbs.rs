@@ -1,9 +1,8 @@
-//! The device of libibverbs that the suites run on: what `UCX_NET_DEVICES` names, or else the first there is.
-//! Asked by tests of the feature `verbs`. Never falls back on another kind of device.
+//! The libibverbs device for the suites: what `UCX_NET_DEVICES` names, or the first.
 
 use ucs::config::Source;
 
-/// Its name. Panics where there is none, saying what to do.
+/// Name of the device. Panics if there is none, with advice.
 pub fn device() -> String {
     let wanted = std::env::var("UCX_NET_DEVICES").ok();
     let found = uct::any::resources(&Source::empty()).expect("devices can be listed");

@@ -1,5 +1,5 @@
-//! Programs nobody here wrote, on the software device: Debian's `fi_info` and `fi_pingpong`, unmodified, under
-//! `softefa run`. Without them (package `libfabric-bin`) these tests say so and pass; the launcher's own need nothing.
+//! Debian's `fi_info` and `fi_pingpong` under `softefa run`. Without them (package `libfabric-bin`) these
+//! tests pass with a note.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -47,7 +47,7 @@ fn fi_pingpong_on_every_generation() {
     }
 }
 
-/// A packet held back must move although its sender does not poll: between two sizes fi_pingpong waits on a socket.
+/// A delayed packet must move although its sender does not poll: fi_pingpong waits on a socket between sizes.
 #[test]
 fn fi_pingpong_on_a_rough_network() {
     if !have("fi_pingpong") {
@@ -86,7 +86,6 @@ fn the_exit_status_is_the_programs_and_nothing_is_left() {
     }
 }
 
-/// The program is in the launcher's place: whatever hits the one hits the other.
 #[test]
 fn a_signal_ends_the_program_and_removes_the_tree() {
     for signal in ["-TERM", "-KILL", "-INT"] {
@@ -104,11 +103,10 @@ fn a_signal_ends_the_program_and_removes_the_tree() {
     }
 }
 
-/// The watcher is nobody's child: a program that waits for all of its own does not wait for it.
 #[test]
 fn the_program_gets_no_extra_child() {
     let out = expect_success(start(&[], &["sh", "-c", "wait; cat /proc/$$/task/$$/children"]), "softefa run");
-    // cat itself is one.
+    // cat itself.
     assert_eq!(out.split_whitespace().count(), 1, "{out}");
 }
 
@@ -130,7 +128,7 @@ fn bad_input_is_reported_in_one_line() {
     check(&[], &["fi_no_such_program"], 127, "apt-get install libfabric-bin");
 }
 
-/// What a new user forgets: the dashes before the program; to build the library; a directory for the capture.
+/// Forgotten dashes before the program, library not built, missing folder of the capture.
 #[test]
 fn common_mistakes_are_reported_with_a_remedy() {
     let out = Command::new(softefa()).args(["run", "fi_pingpong", "-p", "efa"]).output().unwrap();

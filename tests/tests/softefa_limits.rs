@@ -1,10 +1,9 @@
-//! Ends that do not fit together and systems that forbid something, with a program nobody here wrote: both ends come to an
-//! end and say why, or go on with less. Needs `fi_pingpong` (Debian package libfabric-bin); says so and passes without.
+//! `fi_pingpong` between ends that do not match, and on restricted systems. Without it (Debian package
+//! libfabric-bin) these tests pass with a note.
 
 use suites::clients::{End, c_source, compile, folder, have, pingpong, pingpong_ends, sizes};
 use suites::launcher::text;
 
-/// A message longer than the receiver's MTU: both ends fail, and the standard error of one names both MTUs.
 #[test]
 fn different_mtus_fail_both_sides_and_are_reported() {
     if !have("fi_pingpong") {
@@ -21,7 +20,6 @@ fn different_mtus_fail_both_sides_and_are_reported() {
     }
 }
 
-/// What fits both goes through.
 #[test]
 fn messages_within_both_mtus_go_through() {
     if !have("fi_pingpong") {
@@ -40,8 +38,6 @@ fn messages_within_both_mtus_go_through() {
     assert_eq!(sizes(&both[1]).len(), 1);
 }
 
-/// A system that keeps processes out of each other's memory: the device says that it has no RDMA, and long messages go
-/// in packets.
 #[test]
 fn without_peer_memory_access_messages_go_in_packets() {
     if !have("fi_pingpong") {

@@ -1,5 +1,5 @@
-//! What verbs promise, and what goes wrong around a run: a C program of our own (tests/c/verbs_client.c) under `softefa run`.
-//! Needs a C compiler and the headers of libibverbs (Debian package libibverbs-dev); without them these tests say so and pass.
+//! Verbs' promises and failures of a run: tests/c/verbs_client.c under `softefa run`. Without a C compiler or
+//! libibverbs' headers (Debian package libibverbs-dev) these tests pass with a note.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,6 @@ fn compile(name: &str, source: &Path, flags: &[&str]) -> Option<PathBuf> {
     clients::compile(folder().join(name), source, flags)
 }
 
-/// The verbs program.
 fn client() -> Option<&'static str> {
     static BUILT: OnceLock<Option<String>> = OnceLock::new();
     let build = || {
@@ -35,7 +34,7 @@ fn client() -> Option<&'static str> {
     BUILT.get_or_init(build).as_deref()
 }
 
-/// Runs scenes; nothing may be printed.
+/// Runs scenes, which print nothing on success.
 fn scenes(options: &[&str], names: &[&str]) {
     let Some(client) = client() else { return };
     for name in names {
@@ -65,7 +64,7 @@ fn the_character_device_can_be_statted() {
     scenes(&[], &["files"]);
 }
 
-/// Four threads post on one queue pair while a fifth polls; under delays the device's own thread works too.
+/// Four threads post on one queue pair while a fifth polls; with delays, the progress thread works too.
 #[test]
 fn threads_share_a_queue_pair() {
     scenes(&[], &["threads"]);
@@ -108,7 +107,7 @@ fn verbs_report_missing_descriptors() {
     let out = finish(start(&[], &[client, "descriptors"]), "descriptors");
     let stderr = text(&out.stderr);
     assert!(out.status.success(), "{stderr}");
-    // Nothing but what the numbers cannot say.
+    // Only errors that errno cannot express.
     assert_eq!(stderr.lines().count(), 2, "{stderr}");
     assert!(
         stderr.lines().all(|line| line.starts_with("softefa: no ") && line.contains("ulimit -n")),
@@ -116,7 +115,6 @@ fn verbs_report_missing_descriptors() {
     );
 }
 
-/// A child that leaves the parent's device alone may end as it likes, and may open one of its own.
 #[test]
 fn a_forked_child_does_no_harm() {
     scenes(&[], &["fork"]);
@@ -128,7 +126,7 @@ fn a_delayed_packet_moves_without_polls_of_its_sender() {
     scenes(&["--delay", "20000"], &["held"]);
 }
 
-/// Two processes; the receiver is killed while the sender waits for it.
+/// Kills a receiver while a sender waits for it.
 fn killed_peer(options: &[&str]) {
     let Some(client) = client() else { return };
     let mut victim = start(options, &[client, "victim"]);
@@ -152,7 +150,6 @@ fn a_killed_peer_is_an_error_of_its_sender() {
     killed_peer(&[]);
 }
 
-/// A receiver that the system hides from others: its sender learns that it cannot be reached, and both say why.
 #[test]
 fn a_non_dumpable_process_is_unreachable_and_reported() {
     let Some(client) = client() else { return };
@@ -168,7 +165,6 @@ fn a_non_dumpable_process_is_unreachable_and_reported() {
     assert!(stderr.contains("not dumpable"), "{stderr}");
 }
 
-/// Two processes with one GID are one host: their queue pairs have numbers of their own.
 #[test]
 fn two_processes_share_a_gid() {
     let gid = format!("fe80::77aa:{:x}:0:1", std::process::id() & 0xffff);
@@ -202,7 +198,6 @@ fn programs_that_cannot_be_preloaded_are_reported() {
     }
 }
 
-/// A program linked against a later libibverbs than there is: the loader says which version is missing, at once.
 #[test]
 fn a_program_for_a_later_rdma_core_is_rejected_by_version() {
     if client().is_none() {
@@ -228,7 +223,7 @@ fn a_program_for_a_later_rdma_core_is_rejected_by_version() {
     assert!(err.contains("softefa doctor"), "{err}");
     let (is_good, report) = doctor(&user, None);
     assert!(!is_good && report.contains("IBVERBS_9.9") && report.contains("later rdma-core"), "{report}");
-    // With that library it starts, and its calls are not ours.
+    // With that library it starts, and calls verbs that we lack.
     let later = dir.join("later");
     std::fs::create_dir_all(&later).unwrap();
     std::fs::copy(&library, later.join("libibverbs.so.1.15.99.0")).unwrap();
@@ -238,7 +233,7 @@ fn a_program_for_a_later_rdma_core_is_rejected_by_version() {
     assert!(report.contains("rdma-core 99.0"), "{report}");
 }
 
-/// What `softefa doctor PROGRAM` says, and whether all is well.
+/// Output of `softefa doctor PROGRAM`, and whether it succeeded.
 fn doctor(program: &Path, libraries: Option<&Path>) -> (bool, String) {
     let mut doctor = Command::new(softefa());
     doctor.arg("doctor").arg(program);

@@ -1,5 +1,5 @@
-//! The software device between processes: each test runs this binary again as its peer, talks with it over a pipe,
-//! and kills it when done (or in the middle). Never depends on how fast anything is.
+//! The software device between processes: each test runs this binary as its peer, talks to it by pipe, and
+//! kills it. Independent of timing.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
@@ -14,13 +14,12 @@ use uct::efa::dev::{
 
 const QKEY: u32 = 0x7e57;
 const MTU: usize = 8928;
-/// Longest a test waits for anything: far beyond what it takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const ROLE: &str = "UCT_TEST_ROLE";
 
 struct Memory {
     mr: Mr<Shm>,
-    /// Keeps memory alive that the device did not allocate.
+    /// Memory that the device did not allocate.
     _own: Option<Vec<u8>>,
 }
 
@@ -49,13 +48,13 @@ impl Side {
         Side { dev, pd, cq, qp }
     }
 
-    /// `kind`: `file` for memory of the device's, `own` for ours.
+    /// `kind`: `file` for memory of the device, `own` for ours.
     fn memory(&self, kind: &str, len: usize) -> Memory {
         if kind == "file" {
             return Memory { mr: self.dev.alloc_mr(&self.pd, len, Access::ALL).unwrap(), _own: None };
         }
         let mut own = vec![0u8; len];
-        // SAFETY: the vector lives as long as the registration and is not touched through references meanwhile.
+        // SAFETY: the vector lives as long as the registration and is not accessed by references meanwhile.
         let mr = unsafe { self.dev.reg_mr(&self.pd, own.as_mut_ptr(), len, Access::ALL) }.unwrap();
         Memory { mr, _own: Some(own) }
     }
@@ -63,7 +62,7 @@ impl Side {
     fn poll(&self) -> Vec<Cqe> {
         let got = self.poll_upto(32);
         if got.is_empty() {
-            // Tests run beside each other on few cores.
+            // Tests run concurrently on few cores.
             std::thread::yield_now();
         }
         got
@@ -111,7 +110,6 @@ impl Memory {
     }
 }
 
-/// Length and bytes of message `n`.
 fn message(n: u32) -> Vec<u8> {
     let len = match n % 4 {
         0 => 4,
@@ -124,9 +122,9 @@ fn message(n: u32) -> Vec<u8> {
     bytes
 }
 
-// --- the peer -------------------------------------------------------------------------------------------------
+// --- the peer --------------------------------------------------------------------------------
 
-/// Not a test of its own: what the other process runs.
+/// Not a test: what the other process runs.
 #[test]
 fn peer() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -181,7 +179,7 @@ fn sink(source: &Source, kind: &str, count: u32) {
     read_line();
 }
 
-/// Posts receives, shows its memory, and then does nothing at all until told to go.
+/// Posts receives, shows its memory, and waits for commands.
 fn idle(source: &Source, kind: &str, posts: u64, init: &str) {
     let init = QpInit { unsolicited_write_recv: init == "unsolicited", ..INIT };
     let side = Side::open(source, &init, Channel::Without);
@@ -205,7 +203,6 @@ fn idle(source: &Source, kind: &str, posts: u64, init: &str) {
     }
 }
 
-/// Sends `count` messages to a queue pair.
 fn send_messages(source: &Source, iid: u64, qpn: u16, count: u32) {
     let side = Side::open(source, &INIT, Channel::Without);
     send_messages_from(&side, &side.to(iid, qpn), 0, count);
@@ -245,7 +242,6 @@ fn send_messages_from(side: &Side, to: &Dest<Ah>, first: u32, count: u32) {
     }
 }
 
-/// Sleeps on its completion channel until one message has come.
 fn sleeper(source: &Source) {
     let side = Side::open(source, &INIT, Channel::With);
     let memory = side.memory("file", MTU);
@@ -266,7 +262,7 @@ fn sleeper(source: &Source) {
     read_line();
 }
 
-/// Opens everything with only so many descriptors to spare, and tells what the first refusal says.
+/// Opens everything with few descriptors to spare, and reports the first error.
 fn out_of_descriptors(source: &Source, more: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1;
@@ -283,9 +279,8 @@ fn out_of_descriptors(source: &Source, more: u64) {
     send_line(&first_error().map_or_else(|e| e.to_string(), |()| "fine".into()));
 }
 
-// --- the tests ------------------------------------------------------------------------------------------------
+// --- the tests --------------------------------------------------------------------------------
 
-/// Another process running a role. Killed when dropped.
 struct Peer {
     child: Child,
     input: ChildStdin,
@@ -306,7 +301,7 @@ impl Peer {
         Peer { child, input, output }
     }
 
-    /// The next line the peer tells; skips what the test runner prints.
+    /// The next line from the peer, without the test runner's output.
     fn line(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -343,7 +338,7 @@ fn side() -> Side {
     Side::open(&Source::empty(), &INIT, Channel::Without)
 }
 
-/// An idle peer that knows `side`, with the way to it, its memory's address and key.
+/// An idle peer that knows `side`, with its destination, memory address and key.
 fn idle_peer(side: &Side, role: &str) -> (Peer, Dest<Ah>, u64, u32) {
     let mut peer = Peer::start(role, &[]);
     let n = peer.numbers();
@@ -508,7 +503,7 @@ fn a_killed_receiver_is_detected_and_leaves_nothing() {
 
 #[test]
 fn a_killed_sender_does_not_block_the_receiver() {
-    // Several are killed in full flight; whatever moment they die in, the next one gets through.
+    // Whatever moment each is killed in, the next one gets through.
     let side = side();
     let memory = side.memory("file", 64 * MTU);
     (0..64).for_each(|i| side.qp.recv(i as u64, memory.sge(i * MTU, MTU)).unwrap());

@@ -1,5 +1,4 @@
-//! Reports what the system's loader finds for a program: libraries, missing ones, and calls of verbs that we do not
-//! implement. Runs nothing of the program.
+//! Reports what the loader finds for a program: libraries, missing ones, and verbs that we lack. Runs nothing of it.
 
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol};

@@ -216,8 +216,8 @@ impl<D: Dev> Inner<D> {
 }
 
 fn on_user_recv<S: Sink>(cqe: &Cqe, sink: &mut S) {
-    let (token, bare) = user_recv_completion(cqe, status_error);
-    sink.on_user_recv(token, bare);
+    let (token, recv) = user_recv_completion(cqe, status_error);
+    sink.on_user_recv(token, recv);
 }
 
 /// Whether a packet with this status may be resent: nobody received it, or nobody can say who did.

@@ -1,5 +1,5 @@
-//! The interface: two of them in one thread, on every network of `net`.
-//! What holds for any transport is in the conformance suite; here is what only this transport has.
+//! Two interfaces in one thread, on every network of `devices`. What holds for any transport is in the
+//! conformance suite.
 
 use super::dev::soft::{self, Fabric, FaultPlan, Generation, Inproc, Profile, SoftConfig};
 use super::dev::{Channel, Dev, Gid};
@@ -26,7 +26,6 @@ use devices::{Network, on_every_network};
 
 type Simulated = soft::Device<Inproc>;
 
-/// A sink that writes everything down.
 #[derive(Default)]
 struct Log {
     ams: Vec<(From, Vec<u8>)>,
@@ -46,14 +45,14 @@ impl Sink for Log {
     }
 }
 
-/// What a packet that came back was: one of the engine's, or a message without an id and its word.
+/// A returned packet: one of the engine's, or a message to a user receive queue pair.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Returned {
     Packet,
     ToUserQp(Option<u32>),
 }
 
-/// A sink that takes back what was not sent, and nothing else.
+/// A sink that accepts returned packets only.
 #[derive(Default)]
 struct ReturnedPackets(Vec<ReturnedPacket>);
 
@@ -103,7 +102,7 @@ impl Side<Simulated> {
     }
 }
 
-/// Polls both until nothing has happened for a while.
+/// Polls both until nothing happens for a while.
 fn settle<N: Network>(net: &N, a: &mut Side<N::A>, b: &mut Side<N::B>) {
     let mut quiet = 0;
     while quiet < 64 {
@@ -112,14 +111,12 @@ fn settle<N: Network>(net: &N, a: &mut Side<N::A>, b: &mut Side<N::B>) {
     }
 }
 
-/// Two interfaces on a simulated network with faults.
 fn pair(plan: FaultPlan, a: &Config, b: &Config) -> (Fabric, Side<Simulated>, Side<Simulated>) {
     let fabric = Fabric::new(7, plan);
     let (a, b) = (Side::open(&fabric, 0xa, a), Side::open(&fabric, 0xb, b));
     (fabric, a, b)
 }
 
-/// Two interfaces on a network of some kind.
 fn pair_on<N: Network>(a: &Config, b: &Config) -> (N, Side<N::A>, Side<N::B>) {
     let net = N::new();
     let (a, b) = (Side::on(net.a(), 0xa, a), Side::on(net.b(), 0xb, b));
@@ -223,7 +220,6 @@ fn a_wrong_connection_id_is_rejected<N: Network>() {
     assert_eq!(a.log.errors, [(EpTag(0), Error::PeerDead)]);
 }
 
-/// Keeps every message.
 #[derive(Default)]
 struct KeepAll(Vec<RecvDesc>);
 
@@ -314,7 +310,7 @@ fn handlers_may_send_and_must_not_poll<N: Network>() {
     }
     assert_eq!(*got.borrow(), [b"hello"]);
     assert_eq!(b.stats().no_handler, 1);
-    // The handler owns an endpoint, which owns the interface, which owns the handler.
+    // Breaks a cycle: the handler owns an endpoint, which owns the interface.
     b.set_am_handler(1, None);
 }
 

@@ -1,5 +1,5 @@
-//! The networks that tests run on: two hosts, and time. A test that asks for nothing but that is written once and run on
-//! every one of them ([`on_every_network`]); one that plans faults or delays takes the in-process link.
+//! Networks for tests: two hosts, and time. Generic tests run on every one ([`on_every_network`]); tests with
+//! planned faults or delays use the in-process link.
 
 use crate::efa::dev::Dev;
 use crate::efa::dev::soft::{self, Fabric, FaultPlan, Inproc, Profile, Shm, open_shm};
@@ -8,23 +8,16 @@ use crate::efa::dev::verbs;
 use std::time::Duration;
 use ucs::config::Source;
 
-/// Two hosts.
 pub trait Network {
-    /// Device of the first.
     type A: Dev;
-    /// Device of the second.
     type B: Dev;
-    /// A network on which nothing goes wrong.
+    /// Creates a network without faults.
     fn new() -> Self;
-    /// Opens the first host's device.
     fn a(&self) -> Self::A;
-    /// Opens the second host's device.
     fn b(&self) -> Self::B;
-    /// Some time goes by.
     fn advance_time(&self);
 }
 
-/// One thread, virtual time.
 impl Network for Fabric {
     type A = soft::Device<Inproc>;
     type B = soft::Device<Inproc>;
@@ -46,15 +39,11 @@ impl Network for Fabric {
     }
 }
 
-/// A kind of device of this machine.
 pub trait DeviceKind {
-    /// What opening gives.
     type Dev: Dev;
-    /// Opens the first device of the kind.
     fn open() -> Self::Dev;
 }
 
-/// The software device between processes, used directly.
 pub struct Native;
 
 impl DeviceKind for Native {
@@ -65,7 +54,6 @@ impl DeviceKind for Native {
     }
 }
 
-/// A device of libibverbs.
 #[cfg(feature = "verbs")]
 pub struct Verbs;
 
@@ -80,7 +68,7 @@ impl DeviceKind for Verbs {
     }
 }
 
-/// Two devices of this machine, real time.
+/// Two devices of this machine, in real time.
 pub struct Real<A, B>(std::marker::PhantomData<(A, B)>);
 
 impl<A: DeviceKind, B: DeviceKind> Network for Real<A, B> {
@@ -99,13 +87,13 @@ impl<A: DeviceKind, B: DeviceKind> Network for Real<A, B> {
         B::open()
     }
 
-    /// Long enough, a few times over, for a device to try again at a receiver that was not ready.
+    /// Time for several RNR retries of a device.
     fn advance_time(&self) {
         std::thread::sleep(Duration::from_micros(20));
     }
 }
 
-/// Runs generic tests on every network: `on_every_network!(name name ...)` makes a module of tests for each.
+/// Makes a module of tests for each network: `on_every_network!(name name ...)`.
 macro_rules! on_every_network {
     ($($test:ident)+) => {
         on_every_network!(@ inproc Fabric: $($test)+);

@@ -1,9 +1,9 @@
-//! Who waits for room gets it: beside those that need less of it, and beside a stream of arrivals.
+//! Pending operations are not starved, by smaller operations or by a stream of arrivals.
 
 use super::*;
 use crate::api::Outcome;
 
-/// Sends one message after the other on an endpoint, also from completions, as long as there is room.
+/// Sends on an endpoint whenever there is room, also from completions.
 struct Greedy<'a> {
     ep: &'a Ep<Simulated>,
     mem: &'a Mem<Simulated>,
@@ -35,7 +35,7 @@ impl Sink for Greedy<'_> {
     }
 }
 
-/// Three blocks with gaps, of which a device makes as many work requests.
+/// Three separate blocks, hence three work requests.
 fn three(mem: &Mem<Simulated>) -> [Iov<'_, Mem<Simulated>>; 1] {
     [Iov { addr: mem.addr(), len: 8, stride: 16, count: 3, mem: Some(mem) }]
 }
@@ -209,7 +209,7 @@ fn a_poll_completes_no_more_flushes_than_its_limit() {
     assert!(a.log.comps.iter().map(|comp| comp.0).eq(0..FLUSHES), "in the order they were asked for");
 }
 
-/// What happened, in order: an error of an endpoint, or the end of a flush.
+/// Endpoint errors (`Some`) and flush completions (`None`), in order.
 #[derive(Default)]
 struct Order(Vec<Option<EpTag>>);
 

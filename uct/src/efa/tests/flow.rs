@@ -1,4 +1,4 @@
-//! Finite queues, receivers that are not ready, dead peers, flush, fence, pending operations.
+//! Finite queues, RNR, dead peers, flush, fence, pending operations.
 
 use super::*;
 use rand_chacha::ChaCha8Rng;
@@ -63,7 +63,7 @@ fn returned_packets_are_whole<N: Network>() {
             slot[..len].copy_from_slice(&packet);
             len
         };
-        // With a close hint, and with one that makes a short packet take the way of a long one.
+        // With an exact hint, and with one for which a short packet is built in the buffer.
         for hint in [len, a.iface.attr().am.max_bcopy] {
             assert_eq!(ep.am_packet(hint, pack), Ok(len));
             sent.push((EpTag(77), packet.clone(), Returned::Packet));
@@ -237,7 +237,7 @@ fn operations_outlive_their_endpoint() {
     assert_eq!((fired.get(), b.log.ams.len()), (1, 2));
 }
 
-/// Random operations between three interfaces with tiny queues on a rough network, by seed; answers what happened.
+/// Random operations between three interfaces with tiny queues under faults; returns a trace.
 fn random_run(seed: u64) -> Vec<u64> {
     let fabric = Fabric::new(seed, FaultPlan::ROUGH);
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -316,8 +316,8 @@ fn random_runs_lose_nothing_and_replay() {
     assert_ne!(traces[41], traces[42]);
 }
 
-/// What was there when a NIC went down is read, and then it is over: receives posted to a queue pair that has failed would come
-/// back for ever, and before what there is to read.
+/// Earlier arrivals are read and then nothing comes: receives posted after the failure would be flushed for
+/// ever.
 #[test]
 fn a_flushed_queue_pair_gets_no_more_receives() {
     let fabric = Fabric::new(3, FaultPlan::NONE);
@@ -336,6 +336,5 @@ fn a_flushed_queue_pair_gets_no_more_receives() {
         assert!(polls < 1000, "receives are posted and come back");
     }
     assert_eq!(log.ams.len(), 5);
-    // Nor does a poll post any later.
     assert_eq!((b.poll(16, &mut log), b.poll(16, &mut log)), (0, 0));
 }

@@ -3,9 +3,7 @@
 use super::*;
 use crate::api::{Outcome, RemoteIov};
 
-/// Blocks of one operation.
 const BLOCKS: usize = 500;
-/// Distance between them.
 const GAP: usize = 3;
 const SPAN: usize = BLOCKS * GAP;
 
@@ -13,7 +11,7 @@ fn short_queue() -> Config {
     Config { tx_queue_len: 8, ..Config::default() }
 }
 
-/// One byte in three, of both sides.
+/// Every third byte, on both sides.
 fn blocks<D: Dev>(local: &Mem<D>) -> [Iov<'_, Mem<D>>; 2] {
     let half = |from: usize| {
         let addr = local.addr().wrapping_add(from * GAP);
@@ -28,7 +26,6 @@ fn put<D: Dev>(ep: &Ep<D>, local: &Mem<D>, at: u64, rkey: &Rkey, comp: Comp) -> 
     unsafe { ep.put_sgl(&blocks(local), &remote, comp) }
 }
 
-/// What a target of nothing is when the blocks are there.
 fn every_third(fill: u8) -> Vec<u8> {
     (0..SPAN).map(|n| if n % GAP == 0 { fill } else { 0 }).collect()
 }
@@ -56,7 +53,7 @@ fn a_multi_wr_operation_counts_once_for_completions_flushes_and_fences<N: Networ
     assert_eq!(ep.flush(Comp::None), Ok(Sent::Done));
     assert_eq!(ep.am_short(1, 0, &[]), Ok(Sent::Done));
 
-    // And the way back, two at a time.
+    // Reads, two at a time.
     let back = alloc(&a, SPAN, 0);
     for token in [4, 5] {
         // SAFETY: as in `put`.
@@ -79,7 +76,7 @@ fn a_multi_wr_operation_fails_once<N: Network>() {
     let guarded = b.iface.md().alloc(&guarded).unwrap();
     let (rkey, bad) = (rkey_of(&b, &remote, &a), rkey_of(&b, &guarded, &a));
     ep.set_tag(EpTag(3));
-    // The second half is refused, by the peer's device, and told through the completion or as an error of the endpoint.
+    // The peer's device refuses the second half, reported by the completion or as an endpoint error.
     let half = |at: &Mem<N::B>| (at.addr() as u64, BLOCKS / 2);
     for comp in [Comp::Token(1), Comp::None] {
         let to = |(addr, count), rkey| RemoteIov { addr, len: 1, stride: GAP as u64, count, rkey };
@@ -95,7 +92,7 @@ fn a_multi_wr_operation_fails_once<N: Network>() {
     assert_eq!(put(&ep, &local, remote.addr() as u64, &rkey, Comp::Token(2)), Ok(Sent::InProgress));
     settle(&net, &mut a, &mut b);
     assert_eq!(a.log.comps[1..], [(2, Ok(()))]);
-    // What is wrong with any part is known before the first is posted.
+    // All requests are checked before the first post.
     let past = remote.addr() as u64 + 3;
     assert_eq!(put(&ep, &local, past, &rkey, Comp::Token(3)), Err(Error::RemoteAccess.into()));
 }

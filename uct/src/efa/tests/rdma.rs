@@ -1,4 +1,4 @@
-//! Put, get and check: bounds, rights, and what the peer's device says.
+//! Put, get and check: bounds, access rights, and the peer's answers.
 
 use super::*;
 use ucs::mem::{MapOpts, Mapping};
@@ -37,9 +37,9 @@ fn rdma_moves_bytes_within_bounds_only<N: Network>() {
         assert_eq!(get(0, len, to, Comp::None), Err(Error::RemoteAccess.into()));
     }
     assert_eq!(put(2000, 1001, base, Comp::None), Err(Error::BadLocalKey.into()), "leaves the registration");
-    let bare = [Iov::new(local.addr(), 8, None)];
+    let unregistered = [Iov::new(local.addr(), 8, None)];
     // SAFETY: as above.
-    let answer = unsafe { ep.put_zcopy(&bare, base, &rkey, Comp::None) };
+    let answer = unsafe { ep.put_zcopy(&unregistered, base, &rkey, Comp::None) };
     assert_eq!(answer, Err(Error::BadLocalKey.into()));
 }
 
@@ -83,7 +83,7 @@ fn rdma_reaches_allocated_and_registered_memory<N: Network>() {
     let (ep, _back) = (a.ep_to(&b), b.ep_to(&a));
     let local = alloc(&a, 100_000, 7);
     let map = Mapping::new(100_000, MapOpts::default()).unwrap();
-    // SAFETY: the mapping outlives the registration, and is looked at only when no operation is on its way.
+    // SAFETY: the mapping outlives the registration; it is read only when no operation is in flight.
     let own = unsafe { b.iface.md().register(map.as_ptr(), 100_000, Access::ALL) }.unwrap();
     let given = alloc(&b, 100_000, 0);
     for remote in [&own, &given] {

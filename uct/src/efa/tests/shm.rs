@@ -1,5 +1,4 @@
-//! The same interface over the shared-memory link, both ends in this process, with faults: the link between processes
-//! has its own ways to reorder and to be not ready.
+//! The interface over the shared-memory link, both ends in this process, with faults.
 
 use super::*;
 use crate::api::ConnectError;
@@ -11,7 +10,6 @@ fn open(source: &Source) -> Iface<ShmDev> {
     Iface::open(open_shm(source, "softefa0").unwrap(), &Params::from_source(source).unwrap()).unwrap()
 }
 
-/// Polls both interfaces until `done` holds.
 fn until(a: &Iface<ShmDev>, b: &Iface<ShmDev>, log: &mut Log, done: impl Fn(&Log) -> bool) {
     let mut polls = 0u64;
     while !done(log) {
@@ -58,8 +56,7 @@ fn a_reordering_device_with_tiny_queues_loses_nothing() {
     assert_eq!(log.errors, []);
 }
 
-/// Two processes' devices with different MTUs: a packet of the longer one is an error at its sender, and a receive lost
-/// at the other end; both go on.
+/// The longer packet is an error at its sender and a lost receive at the other end; both go on.
 #[test]
 fn a_packet_beyond_the_receivers_mtu_fails_at_once() {
     let source = Source::empty();
@@ -87,23 +84,22 @@ fn is_quiet_holds_after_idle_polls_and_lets_upkeep_run() {
     let (a, b) = (open(&Source::empty()), open(&Source::empty()));
     let ep = a.connect_raw(&b.raw_addr()).unwrap();
     let mut log = Log::default();
-    // Receives have been posted before anybody polls.
+    // Receives were posted before any poll.
     assert!(b.is_idle());
     ep.am_bcopy(1, |_| 0).unwrap();
     assert!(!b.is_idle());
     until(&a, &b, &mut log, |log| log.ams.len() == 1);
-    // Something has just come, so the next is looked for by polls.
+    // Polls look for the next arrival for a while.
     assert!(!b.is_idle());
     let polls = (0..5000).take_while(|_| !b.is_idle()).map(|_| assert_eq!(b.poll(16, &mut log), 0)).count();
     assert!((1..1000).contains(&polls), "{polls}");
-    // Each answer stood for a poll, so now and then one is asked for, which does what has to be done from time to time.
+    // Each `true` stands for a poll; now and then `false` asks for one, for upkeep.
     let answers = (0..5000).take_while(|_| b.is_idle()).count();
     assert!((1..1024).contains(&answers), "{answers}");
     assert_eq!(b.poll(16, &mut log), 0);
     assert!(b.is_idle());
 }
 
-/// Whether a software device of another host, or hardware, could be reached its address says; nothing is sent to find out.
 #[test]
 fn unreachable_gids_are_rejected_by_address() {
     let (a, b) = (open(&Source::empty()), open(&Source::empty()));

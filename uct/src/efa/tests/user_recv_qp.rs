@@ -1,5 +1,4 @@
-//! Messages without an id to another queue pair of a peer: what arrives there, what comes back when nothing is posted, and
-//! receives of the program's own memory that an interface posts itself.
+//! Messages to a user receive queue pair: arrivals, RNR, and receives that an interface posts.
 
 use super::*;
 use crate::api::{UserQp, UserRecv};
@@ -11,10 +10,10 @@ on_every_network!(data_and_immediates_arrive_unchanged messages_without_a_receiv
 const QKEY: u32 = 0x1234;
 const SLOT: usize = 64;
 
-/// Bytes, word, and the queue pair they are from.
+/// Bytes, immediate, and source queue pair.
 type Received = (Vec<u8>, Option<u32>, u16);
 
-/// A program's own queue pair: beside the interface of its host, with memory for what comes.
+/// A queue pair of the program, beside the interface of its host.
 struct ProgramQp<D: Dev> {
     qp: D::Qp,
     cq: D::Cq,
@@ -50,7 +49,6 @@ impl<D: Dev> ProgramQp<D> {
         self.qp.ring_doorbell();
     }
 
-    /// What has come.
     fn take(&self, into: &mut Vec<Received>) {
         let mut cqes = [Cqe::EMPTY; 16];
         let got = self.cq.poll(&mut cqes);
@@ -74,7 +72,6 @@ fn send<D: Dev>(ep: &Ep<D>, to: UserQp, max: usize, data: &[u8], imm: Option<u32
 
 type Setup<N> = (N, Side<<N as Network>::A>, Side<<N as Network>::B>, ProgramQp<<N as Network>::B>);
 
-/// Sender, and the device with a program's own queue pair beside the interface there.
 fn sender_and_program_qp<N: Network>(config: &Config) -> Setup<N> {
     let net = N::new();
     let dev = net.b();
@@ -140,7 +137,7 @@ fn messages_without_a_receive_are_returned_with_their_immediate<N: Network>() {
     });
     back.0.sort_by(|x, y| (&x.1, &x.2).cmp(&(&y.1, &y.2)));
     assert_eq!(back.0, sent);
-    // Who does not know such messages is told by an error of the endpoint.
+    // A sink that takes no returned messages gets an endpoint error.
     send(&ep, own.name(), 1, &[1], None);
     until(&net, || a.poll() > 0);
     assert_eq!(a.log.errors, [(EpTag(77), Error::NotReady)]);
@@ -160,7 +157,7 @@ fn a_wrong_qkey_is_an_endpoint_error<N: Network>() {
     assert_eq!(a.log.errors[0].0, EpTag(5));
 }
 
-/// A sink that notes ends of receives of the program's own memory, and what else comes.
+/// A sink that records user receives, and everything else in a log.
 #[derive(Default)]
 struct UserRecvLog(Vec<(u64, UserRecv)>, Log);
 
@@ -174,12 +171,11 @@ impl Sink for UserRecvLog {
     fn on_ep_error(&mut self, ep: EpTag, error: Error) {
         self.1.on_ep_error(ep, error);
     }
-    fn on_user_recv(&mut self, token: u64, bare: UserRecv) {
-        self.0.push((token, bare));
+    fn on_user_recv(&mut self, token: u64, recv: UserRecv) {
+        self.0.push((token, recv));
     }
 }
 
-/// Posts `len` bytes of registered memory, `at` bytes into it.
 fn post_user_recv<D: Dev>(
     side: &Side<D>,
     mem: &Mem<D>,
@@ -188,7 +184,7 @@ fn post_user_recv<D: Dev>(
     token: u64,
 ) -> crate::api::Outcome {
     let iov = Iov::new(mem.addr().wrapping_add(at), len, Some(mem));
-    // SAFETY: the registration outlives the interface's use of it: tests keep both, and read it afterwards only.
+    // SAFETY: tests keep the registration and the interface, and read the memory only afterwards.
     unsafe { side.iface.post_user_recv(iov, token) }
 }
 
@@ -221,12 +217,12 @@ fn user_receives_are_filled_in_place<N: Network>() {
             b.iface.poll(64, &mut ends);
             ends.0.len() == n + 1
         });
-        let (token, bare) = ends.0[n];
-        assert_eq!(bare, UserRecv { result: Ok(()), len, imm, source: from });
+        let (token, recv) = ends.0[n];
+        assert_eq!(recv, UserRecv { result: Ok(()), len, imm, source: from });
         let at = (token & !(1 << 62)) as usize % 4 * SLOT;
         assert_eq!(read(&mem)[at..at + len], vec![n as u8 + 1; len]);
     }
-    // Messages of the interface itself are no business of theirs.
+    // Messages to the interface itself do not end there.
     assert_eq!(ep.am_short(9, 0, &[]), Ok(Sent::Done));
     settle(&net, &mut a, &mut b);
     assert_eq!((b.log.ams.len(), ends.1.ams.len()), (1, 0));
@@ -248,7 +244,6 @@ fn a_short_user_receive_reports_too_long<N: Network>() {
     assert_eq!(read(&mem)[8..], [0; SLOT - 8], "nothing behind the receive");
 }
 
-/// What an interface says it can do, it can behind a decorator too.
 #[test]
 fn wrappers_forward_user_receives() {
     let fabric = Fabric::new(1, FaultPlan::NONE);

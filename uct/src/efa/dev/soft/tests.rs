@@ -1,4 +1,4 @@
-//! The object model, provoked status by status on the in-process link.
+//! The object model, status by status, on the in-process link.
 
 mod capture;
 mod datagrams;
@@ -10,7 +10,6 @@ use proptest::prelude::*;
 
 const QKEY: u32 = 0x1234_5678;
 
-/// A device with one queue pair and one registered buffer.
 struct Side {
     dev: Device<Inproc>,
     pd: Pd,
@@ -66,7 +65,6 @@ impl Side {
         out[..n].to_vec()
     }
 
-    /// Polls until something comes.
     fn next_cqe(&self) -> Cqe {
         for _ in 0..100_000 {
             let mut got = self.poll_all();
@@ -117,7 +115,7 @@ fn a_receive_sge_list_is_filled_in_order() {
     let (_f, a, b) = default_pair();
     a.fill(0, b"abcdefghij");
     let pieces = [b.sge(100, 4), b.sge(500, 0), b.sge(300, 8)];
-    // More often than buffers are allocated at once, and once with another receive in between.
+    // More often than buffers are allocated at once, with another receive in between.
     for i in 0..200u8 {
         a.fill(9, &[i]);
         b.qp.recv_sge_list(7, &pieces).unwrap();
@@ -132,7 +130,7 @@ fn a_receive_sge_list_is_filled_in_order() {
             (b"abcd\0".to_vec(), vec![b'e', b'f', b'g', b'h', b'i', i])
         );
     }
-    // Longer than all pieces; a piece of memory that is no longer registered; a foreign key.
+    // Longer than all SGEs; deregistered memory; a foreign key.
     b.qp.recv_sge_list(7, &pieces).unwrap();
     a.qp.send(&a.to(&b), 1, &[a.sge(0, 13)], None).unwrap();
     assert_eq!((a.status(), b.status()), (DevStatus::RemoteBadLength, DevStatus::BadLength));
@@ -150,7 +148,6 @@ fn a_receive_sge_list_is_filled_in_order() {
     assert!(matches!(b.qp.recv_sge_list(7, &[lost; 4]), Err(PostError::Invalid(_))));
 }
 
-/// A word that comes with a write uses a receive up and puts nothing in it.
 #[test]
 fn a_write_with_immediate_does_not_touch_the_receive_buffers() {
     let (_f, a, b) = default_pair();
@@ -167,7 +164,7 @@ fn a_write_with_immediate_does_not_touch_the_receive_buffers() {
     let got = b.next_cqe();
     assert_eq!((got.wr_id, got.op, got.len, got.imm), (8, CqeOp::RecvWriteImm, 10, Some(42)));
     assert_eq!(b.bytes(100, 300), [0xEE; 300]);
-    // The buffer behind the pieces is used again.
+    // The device buffer is used again.
     b.qp.recv_sge_list(9, &pieces).unwrap();
     a.qp.send(&to, 3, &[a.sge(0, 10)], None).unwrap();
     assert_eq!((a.status(), b.status(), b.bytes(300, 6)), (DevStatus::Ok, DevStatus::Ok, b"efghij".to_vec()));
@@ -452,7 +449,7 @@ fn injected_faults_complete_with_their_status() {
 
 #[test]
 fn a_reused_qpn_is_resolved_again() {
-    // One place, so that the number itself must come back.
+    // One entry, so that the number itself is reused.
     let (_f, a, mut b) = pair(|p, _| p.attr.max_qp = 1);
     let to = a.to(&b);
     b.qp.recv(0, b.sge(0, 10)).unwrap();
@@ -561,7 +558,6 @@ fn an_armed_channel_wakes_once() {
     assert!(readable(), "a send completion wakes too");
 }
 
-/// One random step of a run.
 #[derive(Clone, Debug)]
 enum Step {
     Send { from: usize, to: usize, at: u32, len: u32, imm: Option<u32> },
@@ -601,8 +597,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..120)
 }
 
-/// Runs the steps on a rough network; gives back every completion in order, and checks that each accepted request
-/// got one, and that no byte outside the middle region of any side changed.
+/// Runs the steps under faults and returns every completion in order. Checks that each accepted request
+/// completed once, and that no byte outside the regions changed.
 fn run(seed: u64, steps: &[Step]) -> Vec<String> {
     let fabric = Fabric::new(seed, FaultPlan { fail: 0.01, ..FaultPlan::ROUGH });
     let guard = 4096usize;

@@ -1,5 +1,5 @@
-//! Layouts against the installed header, and the device beside the software device: the same calls, the same answers.
-//! All but the first need a device in libibverbs: run them under `softefa run`, as `tests/run verbs` does.
+//! Layouts against the installed header, and the backend against the software device. All but the first need
+//! a device in libibverbs: run them under `softefa run`, as `tests/run verbs` does.
 
 use super::{Device, efadv, list, open};
 use crate::api::Access;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use ucs::config::Source;
 use ucs::sys::fd::Epoll;
 
-/// The values of C expressions under the installed `infiniband/efadv.h`. `None`: it does not know one of them.
+/// Values of C expressions under the installed `infiniband/efadv.h`; `None` if one is unknown.
 fn in_c(expressions: &[&str]) -> Option<Vec<usize>> {
     let lines: String = expressions.iter().map(|e| format!("printf(\"%zu\\n\", (size_t)({e}));\n")).collect();
     let code = format!(
@@ -26,7 +26,7 @@ fn in_c(expressions: &[&str]) -> Option<Vec<usize>> {
     let (source, program) = (dir.join("layout.c"), dir.join("layout"));
     std::fs::write(&source, code).unwrap();
     let compiled = Command::new("cc").arg("-o").arg(&program).arg(&source).output().expect("a C compiler");
-    // The preloaded device, if any, is none of this program's business.
+    // Not under the preloaded device.
     let ran =
         compiled.status.success().then(|| Command::new(&program).env_remove("LD_PRELOAD").output().unwrap());
     std::fs::remove_dir_all(&dir).unwrap();
@@ -45,7 +45,7 @@ macro_rules! places {
 
 #[test]
 fn layouts_are_those_of_the_header() {
-    // Every header that has the extended interfaces: rdma-core 44 and later.
+    // In every header with the extended interfaces: rdma-core 44 and later.
     let mut all = places! {
         "efadv_device_attr" DeviceAttr: comp_mask max_sq_wr max_rq_wr max_sq_sge max_rq_sge inline_buf_size device_caps
             max_rdma_size;
@@ -66,7 +66,7 @@ fn layouts_are_those_of_the_header() {
     for ((name, ours), theirs) in all.into_iter().zip(header) {
         assert_eq!(ours, theirs, "{name}");
     }
-    // What came later is compared where it is known.
+    // Later additions are compared if known.
     let mut later = places! {
         "efadv_device_attr" DeviceAttr: inline_buf_size_ex;
         "efadv_qp_init_attr" QpInitAttr: flags sl wr_flags;
@@ -89,7 +89,6 @@ fn an_unknown_device_name_lists_the_known_ones() {
     assert!(error.starts_with("transport 'efa' has no device 'mlx5_0:1' (there are: "), "{error}");
 }
 
-/// The first device of libibverbs.
 fn device() -> Device {
     let found = list();
     let first = found.first().expect("no EFA device in libibverbs: run this under `softefa run`");
@@ -97,7 +96,6 @@ fn device() -> Device {
     open(&first.name).unwrap()
 }
 
-/// The software device of the same settings.
 fn software() -> soft::Device<Shm> {
     let ours = std::env::vars_os().filter(|(k, _)| k.to_str().is_some_and(|k| k.starts_with("SOFTEFA_")));
     soft::open_shm(&Source::from_vars(ours).unwrap(), "softefa0").unwrap()
@@ -106,7 +104,6 @@ fn software() -> soft::Device<Shm> {
 const QKEY: u32 = 0x1234;
 const RECEIVE: usize = 2000;
 
-/// A context with one of everything.
 struct Endpoint<D: Dev> {
     qp: D::Qp,
     cq: D::Cq,
@@ -151,7 +148,7 @@ impl<D: Dev> Endpoint<D> {
     }
 }
 
-/// Polls until `count` completions have come, and a little longer; sorted, as no order is promised.
+/// Polls until `count` completions came, and a little longer; sorts them.
 fn completions<D: Dev>(ends: &[&Endpoint<D>], count: usize) -> Vec<Cqe> {
     let mut all = Vec::new();
     let (mut more, mut polls) = (100, 0u32);
@@ -171,7 +168,7 @@ fn completions<D: Dev>(ends: &[&Endpoint<D>], count: usize) -> Vec<Cqe> {
     all
 }
 
-/// Everything that can be asked of a device, by two contexts of it, and what comes of it.
+/// Carries out every operation between two contexts, and records the results.
 fn script<D: Dev>(dev: impl Fn() -> D) -> Vec<String> {
     let (one, two) = (dev(), dev());
     let (a, b) = (Endpoint::new(&one, |_| {}), Endpoint::new(&two, |_| {}));
@@ -225,7 +222,7 @@ fn script<D: Dev>(dev: impl Fn() -> D) -> Vec<String> {
     let endless = Sge { len: attr.max_rdma.saturating_add(1), ..a.sge(0, 0) };
     record("longer than RDMA goes", a.qp.read(&to, 36, endless, far, b.mr.rkey()), 1);
     for _ in 0..2 {
-        // Counted twice: by `to` at first and here.
+        // Two references: `to` and this one.
         a.dev.destroy_ah(&a.pd, to.ah);
     }
     record("an address handle given back", a.qp.send_inline(&to, 37, b"x", None), 1);
@@ -271,7 +268,6 @@ fn unsolicited_writes_use_up_no_receive() {
     assert_eq!((got[1].op, got[1].wr_id, got[1].len), (CqeOp::Recv, 9, 7));
 }
 
-/// What was not rung for goes out with the next poll at the latest, in batches of any length.
 #[test]
 fn a_poll_rings_the_doorbell() {
     let dev = device();
@@ -340,7 +336,7 @@ fn destroying_a_queue_pair_drops_its_completions() {
     b.recv(2);
     let to = a.to(&b);
     a.qp.send_inline(&to, 2, b"new", None).unwrap();
-    // A session that is open when the queue pair goes is given up.
+    // The open batch of a dropped queue pair is aborted.
     drop(a);
     assert!(completions(&[&b], 0).iter().all(|c| c.wr_id == 2));
 }

@@ -1,9 +1,8 @@
-//! The simulated network in a capture: who, what and when, in virtual time.
+//! Captures of the simulated network, in virtual time.
 
 use super::*;
 use crate::efa::dev::soft::capture::{CaptureHdr, Direction, WireOp};
 
-/// Packets of a capture, as (time, header, bytes).
 fn packets(file: &[u8]) -> Vec<(u64, CaptureHdr, Vec<u8>)> {
     let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
     let (mut at, mut all) = (0, Vec::new());

@@ -1,4 +1,4 @@
-//! Datagram (UD) queue pairs: tried once, lost without a word, behind a route header, and among themselves.
+//! Datagram (UD) queue pairs: sent once, lost silently, behind a GRH, and apart from SRD.
 
 use super::*;
 
@@ -18,14 +18,14 @@ fn a_datagram_follows_its_grh() {
     assert_eq!((got.src_qpn, got.src_gid), (a.qp.qpn(), a.dev.gid()));
     assert_eq!(b.bytes(140, 8), b"datagram");
     assert_eq!((b.bytes(108, 16), b.bytes(124, 16)), (a.dev.gid().0.to_vec(), b.dev.gid().0.to_vec()));
-    // In pieces, one of which ends within the header.
+    // Several SGEs, one of which ends within the header.
     b.qp.recv_sge_list(8, &[b.sge(0, 30), b.sge(200, 14), b.sge(300, 100)]).unwrap();
     a.qp.send(&a.to(&b), 2, &[a.sge(0, 8)], None).unwrap();
     assert_eq!((a.status(), b.next_cqe().len), (DevStatus::Ok, 48));
     assert_eq!((b.bytes(210, 4), b.bytes(300, 4)), (b"data".to_vec(), b"gram".to_vec()));
     let short = b.qp.recv(9, b.sge(0, 39));
     assert!(matches!(short, Err(PostError::Invalid(_))), "{short:?}");
-    // What is refused keeps no buffer of the device's: their memory would grow with every such post.
+    // A rejected post keeps no device buffer, or their memory would grow.
     let before = b.dev.0.link.regions().live();
     for _ in 0..200 {
         let short = b.qp.recv_sge_list(9, &[b.sge(0, 30), b.sge(200, 9)]);
@@ -50,7 +50,7 @@ fn datagrams_the_receiver_rejects_are_lost_silently() {
     assert!(b.poll_all().is_empty());
     a.qp.send_inline(&to, 2, b"seven b", None).unwrap();
     assert_eq!((a.status(), b.next_cqe().wr_id), (DevStatus::Ok, 1), "the receive was not used up before");
-    // What is the sender's own fault is told.
+    // The sender's own errors are reported.
     a.qp.send(&to, 3, &[Sge { lkey: 0, ..a.sge(0, 1) }], None).unwrap();
     assert_eq!(a.status(), DevStatus::InvalidLkey);
     a.qp.read(&to, 4, a.sge(0, 8), b.mr.addr() as u64, b.mr.rkey()).unwrap();

@@ -1,4 +1,4 @@
-//! A NIC that goes down while its process lives on: what its own queue pairs say, what peers are told, on both links.
+//! A NIC that goes down while its process lives, on both links.
 
 use super::*;
 use ucs::config::Source;
@@ -15,7 +15,6 @@ fn a_down_nic_flushes_and_peers_see_unresponsive() {
     b.qp.recv(1, b.sge(0, 10)).unwrap();
     a.qp.send_inline(&to, 2, b"x", None).unwrap();
     assert_eq!((a.status(), b.status()), (DevStatus::Ok, DevStatus::Ok));
-    // One send waits for a receiver, and two receives for a sender.
     b.qp.recv(3, b.sge(0, 10)).unwrap();
     b.qp.recv(4, b.sge(0, 10)).unwrap();
     b.qp.send_inline(&b.to(&a), 5, b"x", None).unwrap();
@@ -49,7 +48,6 @@ fn a_nic_goes_down_after_its_planned_operations() {
     assert_eq!((a.status(), a.dev.is_down(), b.dev.is_down()), (DevStatus::Flushed, true, false));
 }
 
-/// Two NICs of one process over shared memory, one of which is planned to go down.
 #[test]
 fn one_of_several_nics_goes_down_over_shm() {
     let source = Source::empty().with("SOFTEFA_DEVICES", "2").with("SOFTEFA_DOWN", "1:2");
@@ -85,7 +83,7 @@ fn one_of_several_nics_goes_down_over_shm() {
         assert_eq!(ended(&o.1), [(CqeOp::Send, DevStatus::Ok)]);
         assert_eq!(ended(&b.1), [(CqeOp::Recv, DevStatus::Ok)]);
     }
-    // The third is the last that arrives: two packets were planned.
+    // The third is the last to arrive: two packets were planned.
     o.2.send_inline(&to_bad, 0, b"x", None).unwrap();
     assert_eq!(ended(&o.1), [(CqeOp::Send, DevStatus::Ok)]);
     assert_eq!(ended(&b.1), [(CqeOp::Recv, DevStatus::Ok)]);

@@ -107,7 +107,7 @@ impl ShmRecvQueue {
             if len as usize > SHORT {
                 return DevStatus::BadStatus;
             }
-            // SAFETY: `len` is at most SHORT; the buffer is a live registration for local writes of that length.
+            // SAFETY: `len` is at most SHORT; the buffer is a live registration of that length.
             unsafe { self.copy_short(desc, index, len as usize, posted.addr) };
             return DevStatus::Ok;
         }

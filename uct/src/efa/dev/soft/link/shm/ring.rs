@@ -10,7 +10,7 @@
 //! | SYNC(credit) | [`grant`] | [`granted`] | the receive WQE; the descriptor was read |
 //! | SYNC(publish) | [`publish`] | [`is_published`] | the message |
 //! | SYNC(taken) | [`set_taken`] | [`taken`] | the payload slot was copied from |
-//! | SYNC(arm) | [`arm`], fence, [`claim_at`] | [`is_armed`], [`has_unpublished`] | the claim is seen, or the flag |
+//! | SYNC(arm) | [`arm`], fence, [`claim_at`] | [`is_armed`], [`has_unpublished`] | claim or flag seen |
 //! | SYNC(down) | [`close`] | a sender's load of the head, and its fence | whether the device is down |
 
 use ucs::sync::{AtomicU32, AtomicU64, Ordering};

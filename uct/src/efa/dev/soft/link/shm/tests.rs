@@ -1,4 +1,4 @@
-//! What a dying or lying peer can do to a queue pair, played by this process through its own mapping of the segment.
+//! Dying and faulty peers of a queue pair, played by this process through its own mapping of the segment.
 
 use super::ring::signature;
 use super::seg::{FLAG_INLINE, INLINE, SHORT};
@@ -21,7 +21,7 @@ struct Side {
     mr: Mr<Shm>,
 }
 
-fn unsol() -> (Side, Dest<Ah>, QpSeg) {
+fn side() -> (Side, Dest<Ah>, QpSeg) {
     side_with(Channel::Without)
 }
 
@@ -54,7 +54,7 @@ impl Side {
         self.qp.recv(wr_id, Sge { addr: self.mr.addr(), len: 1 << 15, lkey: self.mr.lkey() }).unwrap();
     }
 
-    /// Receive completions of very many polls, as (request, length, status); sends are dropped.
+    /// Receive completions of `polls` polls, as (request, length, status).
     fn received(&self, polls: usize) -> Vec<(u64, u32, DevStatus)> {
         let mut out = [Cqe::EMPTY; 4];
         let mut all = Vec::new();
@@ -67,17 +67,17 @@ impl Side {
     }
 }
 
-/// Enough polls for any upkeep to have been done.
+/// Enough polls for any upkeep.
 const MANY: usize = 10_000;
 
-/// A process id that was somebody's.
+/// A process id that is no longer in use.
 fn dead_pid() -> u32 {
     let mut child = std::process::Command::new("true").spawn().unwrap();
     child.wait().unwrap();
     child.id()
 }
 
-/// Claims the next place for `pid`, and goes no further.
+/// Claims the next entry for `pid`, and does nothing more.
 fn claim(seg: &QpSeg, pid: u32) -> u32 {
     let word = seg.hdr().head.word.load(Relaxed);
     seg.hdr().head.word.store(u64::from(pid) << 32 | u64::from(word as u32 + 1), Relaxed);
@@ -88,23 +88,23 @@ fn claim(seg: &QpSeg, pid: u32) -> u32 {
 fn a_dead_claimer_is_skipped_and_its_receive_kept() {
     for has_signed in [true, false] {
         for followed in [true, false] {
-            let (unsol, to, seg) = unsol();
-            unsol.recv(1);
-            unsol.recv(2);
+            let (side, to, seg) = side();
+            side.recv(1);
+            side.recv(2);
             let pid = dead_pid();
             let index = claim(&seg, pid);
             if has_signed {
                 seg.desc(index).claimer.store(signature(pid, index, seg.layout().ring), Relaxed);
             }
             if followed {
-                unsol.qp.send_inline(&to, 0, b"after", None).unwrap();
+                side.qp.send_inline(&to, 0, b"after", None).unwrap();
             }
-            let got = unsol.received(MANY);
+            let got = side.received(MANY);
             assert_eq!(got, if followed { vec![(2, 5, DevStatus::Ok)] } else { vec![] });
-            unsol.qp.send_inline(&to, 0, b"more", None).unwrap();
+            side.qp.send_inline(&to, 0, b"more", None).unwrap();
             let next = if followed { 1 } else { 2 };
             assert_eq!(
-                unsol.received(MANY),
+                side.received(MANY),
                 [(next, 4, DevStatus::Ok)],
                 "signed {has_signed} followed {followed}"
             );
@@ -114,34 +114,34 @@ fn a_dead_claimer_is_skipped_and_its_receive_kept() {
 
 #[test]
 fn a_slow_sender_is_waited_for() {
-    let (unsol, to, seg) = unsol();
-    unsol.recv(1);
-    unsol.recv(2);
+    let (side, to, seg) = side();
+    side.recv(1);
+    side.recv(2);
     let index = claim(&seg, std::process::id());
     seg.desc(index).claimer.store(signature(std::process::id(), index, seg.layout().ring), Relaxed);
-    unsol.qp.send_inline(&to, 0, b"after", None).unwrap();
-    assert_eq!(unsol.received(MANY), []);
+    side.qp.send_inline(&to, 0, b"after", None).unwrap();
+    assert_eq!(side.received(MANY), []);
     seg.desc(index).len.store(3, Relaxed);
     seg.desc(index).src.store(FLAG_INLINE, Relaxed);
     seg.desc(index).seq.store(index + 1, Release);
-    assert_eq!(unsol.received(MANY), [(1, 3, DevStatus::Ok), (2, 5, DevStatus::Ok)]);
+    assert_eq!(side.received(MANY), [(1, 3, DevStatus::Ok), (2, 5, DevStatus::Ok)]);
 }
 
 #[test]
 fn messages_of_every_short_length_arrive_whole() {
-    let (unsol, to, seg) = unsol();
-    let (from, room) = (unsol.mr.addr().wrapping_add(1 << 15), unsol.mr.addr());
+    let (side, to, seg) = side();
+    let (from, room) = (side.mr.addr().wrapping_add(1 << 15), side.mr.addr());
     for len in (1..=SHORT + 2).chain([SHORT, INLINE]) {
         let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + len) as u8).collect();
         // SAFETY: both halves of the region are this test's alone, and longer than the message.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), from, len) };
         // SAFETY: the same.
         unsafe { std::ptr::write_bytes(room, 0xEE, len + 8) };
-        unsol.recv(3);
+        side.recv(3);
         let index = seg.hdr().head.word.load(Relaxed) as u32;
-        unsol.qp.send(&to, 0, &[Sge { addr: from, len: len as u32, lkey: unsol.mr.lkey() }], None).unwrap();
+        side.qp.send(&to, 0, &[Sge { addr: from, len: len as u32, lkey: side.mr.lkey() }], None).unwrap();
         assert_eq!(seg.desc(index).src.load(Relaxed) & FLAG_INLINE != 0, len <= SHORT, "{len}");
-        assert_eq!(unsol.received(2), [(3, len as u32, DevStatus::Ok)]);
+        assert_eq!(side.received(2), [(3, len as u32, DevStatus::Ok)]);
         // SAFETY: as above; the receive is over.
         let got = unsafe { std::slice::from_raw_parts(room, len + 8) };
         assert_eq!(got[..len], bytes, "{len}");
@@ -151,133 +151,128 @@ fn messages_of_every_short_length_arrive_whole() {
 
 #[test]
 fn forged_lengths_and_flags_write_nothing() {
-    let (unsol, _, seg) = unsol();
+    let (side, _, seg) = side();
     for (len, flags) in
         [(SHORT as u32 + 1, FLAG_INLINE), (u32::MAX, FLAG_INLINE), ((1 << 15) + 1, 0), (u32::MAX, 0)]
     {
-        unsol.recv(7);
+        side.recv(7);
         let index = claim(&seg, 1);
         seg.desc(index).len.store(len, Relaxed);
         seg.desc(index).src.store(flags, Relaxed);
         seg.desc(index).seq.store(index + 1, Release);
-        assert_eq!(unsol.received(2), [(7, len, DevStatus::BadStatus)]);
+        assert_eq!(side.received(2), [(7, len, DevStatus::BadStatus)]);
     }
     let index = claim(&seg, 1);
     seg.desc(index).seq.store(index + 1, Release);
-    assert_eq!(unsol.received(MANY), [], "there is no receive to complete");
+    assert_eq!(side.received(MANY), [], "there is no receive to complete");
 }
 
 #[test]
 fn a_recv_wqe_outside_the_peers_memory_is_not_written() {
-    let (unsol, to, seg) = unsol();
-    let sge = Sge { addr: unsol.mr.addr(), len: 4000, lkey: unsol.mr.lkey() };
-    let (base, key) = (unsol.mr.addr() as u64, u64::from(unsol.mr.lkey()));
+    let (side, to, seg) = side();
+    let sge = Sge { addr: side.mr.addr(), len: 4000, lkey: side.mr.lkey() };
+    let (base, key) = (side.mr.addr() as u64, u64::from(side.mr.lkey()));
     let beside = base + (1 << 16) - 3999;
     for (addr, key, status) in [
         (beside, key, DevStatus::InvalidLkey),
         (base - 1, key, DevStatus::InvalidLkey),
         (base, key ^ 1 << 17, DevStatus::InvalidLkey),
-        // Without a key the address says nothing: the message goes through a slot.
+        // Key 0: the message goes through a payload slot, whatever the address.
         (0, 0, DevStatus::Ok),
         (u64::MAX - 5, 0, DevStatus::Ok),
     ] {
-        unsol.recv(3);
+        side.recv(3);
         let index = seg.hdr().head.word.load(Relaxed) as u32;
         seg.recv_wqe(index).addr.store(addr, Relaxed);
         seg.recv_wqe(index).len_lkey.store(key << 32 | 9000, Relaxed);
-        unsol.qp.send(&to, 0, &[sge], None).unwrap();
-        assert_eq!(unsol.received(2), [(3, 4000, status)], "{addr:#x} {key:#x}");
+        side.qp.send(&to, 0, &[sge], None).unwrap();
+        assert_eq!(side.received(2), [(3, 4000, status)], "{addr:#x} {key:#x}");
     }
 }
 
-/// A region of the peer that ends beyond the address space, and a landing near that end.
 #[test]
 fn a_recv_wqe_at_the_end_of_the_address_space_does_not_overflow() {
-    let (unsol, to, seg) = unsol();
+    let (side, to, seg) = side();
     let region =
         Region { addr: u64::MAX - 100, len: u64::MAX, access: Access::ALL, pd: seg_pd(&seg), file: None };
-    let key = unsol.dev.0.link.0.table.insert(&region).unwrap();
-    unsol.recv(3);
+    let key = side.dev.0.link.0.table.insert(&region).unwrap();
+    side.recv(3);
     let index = seg.hdr().head.word.load(Relaxed) as u32;
     seg.recv_wqe(index).addr.store(u64::MAX - 10, Relaxed);
     seg.recv_wqe(index).len_lkey.store(u64::from(key) << 32 | 9000, Relaxed);
-    let sge = |len| Sge { addr: unsol.mr.addr(), len, lkey: unsol.mr.lkey() };
-    unsol.qp.send(&to, 0, &[sge(100), sge(100)], None).unwrap();
-    assert_eq!(unsol.received(2), [(3, 200, DevStatus::InvalidLkey)]);
+    let sge = |len| Sge { addr: side.mr.addr(), len, lkey: side.mr.lkey() };
+    side.qp.send(&to, 0, &[sge(100), sge(100)], None).unwrap();
+    assert_eq!(side.received(2), [(3, 200, DevStatus::InvalidLkey)]);
 }
 
-fn seg_pd_of(unsol: &Side) -> u32 {
-    seg_pd(&QpSeg::attach(lookup::lookup(unsol.dev.gid().iid(), unsol.qp.qpn()).ok().unwrap().0).unwrap().0)
+fn seg_pd_of(side: &Side) -> u32 {
+    seg_pd(&QpSeg::attach(lookup::lookup(side.dev.gid().iid(), side.qp.qpn()).ok().unwrap().0).unwrap().0)
 }
 
 fn seg_pd(seg: &QpSeg) -> u32 {
     seg.hdr().pd.load(Relaxed)
 }
 
-/// Where the ring stands is written by peers too: closing gives back the receives whatever they say, at once.
+/// Peers can write the head: closing gives the receives back whatever it says.
 #[test]
 fn closing_ignores_impossible_claims() {
     for head in [1 << 31, 2_000_000_000, u32::MAX, 4] {
-        let (unsol, _, seg) = unsol();
-        (1..=3).for_each(|wr_id| unsol.recv(wr_id));
+        let (side, _, seg) = side();
+        (1..=3).for_each(|wr_id| side.recv(wr_id));
         seg.hdr().head.word.store(u64::from(head), Relaxed);
-        unsol.qp.fail();
+        side.qp.fail();
         let flushed = [1, 2, 3].map(|wr_id| (wr_id, 0, DevStatus::Flushed));
-        assert_eq!(unsol.received(2), flushed, "{head}");
+        assert_eq!(side.received(2), flushed, "{head}");
     }
 }
 
-/// A claim beyond the receives, by somebody who is gone: no receive is skipped that was never posted.
 #[test]
 fn a_dead_claim_beyond_the_posted_receives_is_ignored() {
-    let (unsol, to, seg) = unsol();
+    let (side, to, seg) = side();
     let head = seg.hdr().head.word.load(Relaxed);
     claim(&seg, dead_pid());
-    assert_eq!(unsol.received(MANY), []);
+    assert_eq!(side.received(MANY), []);
     seg.hdr().head.word.store(head, Relaxed);
-    unsol.recv(1);
-    unsol.qp.send_inline(&to, 0, b"after", None).unwrap();
-    assert_eq!(unsol.received(MANY), [(1, 5, DevStatus::Ok)]);
+    side.recv(1);
+    side.qp.send_inline(&to, 0, b"after", None).unwrap();
+    assert_eq!(side.received(MANY), [(1, 5, DevStatus::Ok)]);
 }
 
-/// What comes unsolicited has used up no receive, so it is nothing that its owner would take one for.
 #[test]
 fn an_unsolicited_arrival_is_always_a_write() {
-    let (unsol, _, seg) = side_of(Channel::Without, true);
-    unsol.recv(0);
+    let (side, _, seg) = side_of(Channel::Without, true);
+    side.recv(0);
     seg.unsol_desc(0).len.store(5, Relaxed);
     seg.unsol_desc(0).src.store(FLAG_INLINE, Relaxed);
     seg.unsol_desc(0).seq.store(1, Release);
     let mut out = [Cqe::EMPTY; 4];
-    assert_eq!(unsol.cq.poll(&mut out), 1);
+    assert_eq!(side.cq.poll(&mut out), 1);
     assert_eq!((out[0].op, out[0].wr_id, out[0].len), (CqeOp::RecvWriteImm, 0, 5));
 }
 
-/// A message was published that nobody may have sent: there is nothing to poll, so nobody is kept from sleep.
 #[test]
 fn a_forged_publication_does_not_prevent_sleep() {
-    let (unsol, _, seg) = side_with(Channel::With);
+    let (side, _, seg) = side_with(Channel::With);
     seg.desc(0).seq.store(1, Release);
-    assert_eq!(unsol.received(1), []);
-    assert!(unsol.cq.arm());
+    assert_eq!(side.received(1), []);
+    assert!(side.cq.arm());
 }
 
-/// The pid of a peer that died is another's by now: not a byte is copied from or to that process.
 #[test]
 fn a_reused_pid_is_not_copied_from_or_to() {
-    let (unsol, _, _) = unsol();
+    let (side, _, _) = side();
     let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     let id = ProcId { pid: child.id(), start: ucs::sys::proc::start_time(child.id()).unwrap().unwrap() };
     let pidfd = PidFd::open(id).unwrap();
-    let mem = SharedMem::open_proc(std::process::id(), unsol.dev.0.link.0.seg.fd(), 1).unwrap();
+    let mem = SharedMem::open_proc(std::process::id(), side.dev.0.link.0.seg.fd(), 1).unwrap();
     let (seg, mrs) = DevSeg::attach(mem).unwrap();
-    // This process plays the other: the watch is the peer's, the pid is ours.
+    // This process plays the peer: the pidfd is the dead one's, the pid ours.
     let remote = RemoteDevice::new(std::process::id(), Some(pidfd), seg, mrs);
     let mut theirs = vec![7u8; 64];
     // SAFETY: `theirs` outlives the region.
-    let private = unsafe { unsol.dev.reg_mr(&unsol.pd, theirs.as_mut_ptr(), 64, Access::ALL) }.unwrap();
-    let pd = seg_pd_of(&unsol);
-    let from = super::super::Sender { iid: unsol.dev.gid().iid(), qpn: 1, kind: QpKind::Srd };
+    let private = unsafe { side.dev.reg_mr(&side.pd, theirs.as_mut_ptr(), 64, Access::ALL) }.unwrap();
+    let pd = seg_pd_of(&side);
+    let from = super::super::Sender { iid: side.dev.gid().iid(), qpn: 1, kind: QpKind::Srd };
     let op = |mr: &Mr<Shm>, local: &mut [u8]| super::super::Rdma {
         local: local.as_mut_ptr(),
         len: 64,
@@ -291,7 +286,7 @@ fn a_reused_pid_is_not_copied_from_or_to() {
     child.wait().unwrap();
     std::thread::sleep(Duration::from_millis(200));
     local.fill(1);
-    for mr in [&private, &unsol.mr] {
+    for mr in [&private, &side.mr] {
         let gone = TryOutcome::Done(DevStatus::BadDestQpn);
         assert_eq!(remote.write(pd, from, &op(mr, &mut local)), gone);
         assert_eq!(remote.read(pd, from, &op(mr, &mut local)), gone);
@@ -299,18 +294,18 @@ fn a_reused_pid_is_not_copied_from_or_to() {
     assert_eq!((local, theirs), ([1; 64], vec![9; 64]));
 }
 
-/// Keys have 24 bits, so each comes back one day: for other memory, and not for what a peer had mapped under it before.
+/// Keys have 24 bits, so each is reused one day: a peer's old mapping must not be.
 #[test]
 fn a_reused_key_maps_the_new_memory() {
-    let (unsol, to, _) = unsol();
-    let new = || unsol.dev.alloc_mr(&unsol.pd, 4096, Access::ALL).unwrap();
+    let (side, to, _) = side();
+    let new = || side.dev.alloc_mr(&side.pd, 4096, Access::ALL).unwrap();
     let write = |mr: &Mr<Shm>, byte: u8| {
         // SAFETY: the region is this test's alone, and longer.
-        unsafe { unsol.mr.addr().write_bytes(byte, 64) };
-        let sge = Sge { addr: unsol.mr.addr(), len: 64, lkey: unsol.mr.lkey() };
-        unsol.qp.write(&to, 1, sge, mr.addr() as u64, mr.rkey(), None).unwrap();
+        unsafe { side.mr.addr().write_bytes(byte, 64) };
+        let sge = Sge { addr: side.mr.addr(), len: 64, lkey: side.mr.lkey() };
+        side.qp.write(&to, 1, sge, mr.addr() as u64, mr.rkey(), None).unwrap();
         let mut out = [Cqe::EMPTY];
-        assert_eq!((unsol.cq.poll(&mut out), out[0].status), (1, DevStatus::Ok));
+        assert_eq!((side.cq.poll(&mut out), out[0].status), (1, DevStatus::Ok));
         // SAFETY: the same; the write is over.
         assert_eq!(unsafe { std::slice::from_raw_parts(mr.addr(), 64) }, [byte; 64]);
     };
@@ -322,17 +317,16 @@ fn a_reused_key_maps_the_new_memory() {
     write(&again.expect("a million keys"), 2);
 }
 
-/// A child has what its parent had when it forked; whatever it lets go of, the parent goes on.
 #[test]
 fn a_forked_child_does_not_close_the_parents_device() {
-    let (unsol, to, _seg) = unsol();
-    unsol.recv(1);
-    // SAFETY: the child drops what it has and ends; nothing of that takes a lock that another thread may hold.
+    let (side, to, _seg) = side();
+    side.recv(1);
+    // SAFETY: the child only drops what it has and exits; that takes no lock another thread may hold.
     match unsafe { libc::fork() } {
         0 => {
-            unsol.dev.destroy_ah(&unsol.pd, to.ah);
-            unsol.qp.fail();
-            drop(unsol);
+            side.dev.destroy_ah(&side.pd, to.ah);
+            side.qp.fail();
+            drop(side);
             // SAFETY: ends the child without what the test's process does at its end.
             unsafe { libc::_exit(0) }
         }
@@ -343,44 +337,43 @@ fn a_forked_child_does_not_close_the_parents_device() {
             assert_eq!(status, 0);
         }
     }
-    unsol.qp.send_inline(&to, 0, b"after", None).unwrap();
-    assert_eq!(unsol.received(MANY), [(1, 5, DevStatus::Ok)]);
-    let sge = Sge { addr: unsol.mr.addr(), len: 64, lkey: unsol.mr.lkey() };
-    unsol.qp.write(&to, 1, sge, unsol.mr.addr() as u64 + 64, unsol.mr.rkey(), None).unwrap();
+    side.qp.send_inline(&to, 0, b"after", None).unwrap();
+    assert_eq!(side.received(MANY), [(1, 5, DevStatus::Ok)]);
+    let sge = Sge { addr: side.mr.addr(), len: 64, lkey: side.mr.lkey() };
+    side.qp.write(&to, 1, sge, side.mr.addr() as u64 + 64, side.mr.rkey(), None).unwrap();
     let mut out = [Cqe::EMPTY];
-    assert_eq!((unsol.cq.poll(&mut out), out[0].status), (1, DevStatus::Ok));
+    assert_eq!((side.cq.poll(&mut out), out[0].status), (1, DevStatus::Ok));
 }
 
-/// The receive that a message was on its way to when the queue pair failed: it ends, though its sender died.
 #[test]
 fn a_dead_claimer_of_a_failed_queue_pair_keeps_no_receive() {
-    let (unsol, _, seg) = unsol();
-    unsol.recv(1);
-    unsol.recv(2);
+    let (side, _, seg) = side();
+    side.recv(1);
+    side.recv(2);
     claim(&seg, dead_pid());
-    unsol.qp.fail();
+    side.qp.fail();
     let flushed = [2, 1].map(|wr_id| (wr_id, 0, DevStatus::Flushed));
-    assert_eq!(unsol.received(MANY), flushed);
+    assert_eq!(side.received(MANY), flushed);
 }
 
-/// What a sender remembers of the receives is older than the one its message would get.
+/// A sender's cached credit is older than the receive that its message would get.
 #[test]
 fn a_shorter_receive_refuses_a_longer_message() {
-    let (unsol, to, _seg) = unsol();
-    let recv = |len| unsol.qp.recv(1, Sge { addr: unsol.mr.addr(), len, lkey: unsol.mr.lkey() }).unwrap();
-    // The first looks before anything is posted.
-    unsol.qp.send_inline(&to, 1, b"01234567", None).unwrap();
+    let (side, to, _seg) = side();
+    let recv = |len| side.qp.recv(1, Sge { addr: side.mr.addr(), len, lkey: side.mr.lkey() }).unwrap();
+    // The first fills the cache before anything is posted.
+    side.qp.send_inline(&to, 1, b"01234567", None).unwrap();
     recv(8);
-    assert_eq!(unsol.received(2), [(1, 8, DevStatus::Ok)]);
+    assert_eq!(side.received(2), [(1, 8, DevStatus::Ok)]);
     recv(7);
-    unsol.qp.send_inline(&to, 2, b"01234567", None).unwrap();
-    assert_eq!(unsol.received(2), [(1, 8, DevStatus::BadLength)], "too long for the receive");
+    side.qp.send_inline(&to, 2, b"01234567", None).unwrap();
+    assert_eq!(side.received(2), [(1, 8, DevStatus::BadLength)], "too long for the receive");
     recv(7);
-    unsol.qp.send_inline(&to, 3, b"0123456", None).unwrap();
-    assert_eq!(unsol.received(2), [(1, 7, DevStatus::Ok)]);
+    side.qp.send_inline(&to, 3, b"0123456", None).unwrap();
+    assert_eq!(side.received(2), [(1, 7, DevStatus::Ok)]);
 }
 
-/// Receives in memory that senders cannot map: payload slots, first those used in turn, then the others.
+/// Receives in memory that senders cannot map use payload slots: recycled ones first, then the others.
 #[test]
 fn messages_in_payload_slots_arrive_whole() {
     const N: usize = 256;
@@ -412,7 +405,7 @@ fn messages_in_payload_slots_arrive_whole() {
     };
     (0..N).for_each(|i| qp.recv(i as u64, part(i)).unwrap());
     let (mut sent, mut got) = (0, 0);
-    // How many are sent before how many arrivals are taken.
+    // Number of messages sent, then of arrivals taken.
     for (burst, take) in [(10, 10), (64, 30), (100, 100), (N - 40, 1), (1, 1), (7, 0), (0, 10 * N)] {
         (0..burst).for_each(|n| send(sent + n));
         sent += burst;
@@ -435,25 +428,25 @@ fn messages_in_payload_slots_arrive_whole() {
     assert_eq!(got, sent);
 }
 
-/// A sender that looked at the flag between its claim and its message, just before it was raised.
+/// The sender read the flag between its claim and its message, just before it was set.
 #[test]
 fn a_sleeper_with_an_unpublished_claim_wakes_by_timer() {
-    let (unsol, _, seg) = side_with(Channel::With);
-    unsol.recv(1);
+    let (side, _, seg) = side_with(Channel::With);
+    side.recv(1);
     let index = claim(&seg, std::process::id());
-    assert!(unsol.cq.arm());
+    assert!(side.cq.arm());
     seg.desc(index).len.store(3, Relaxed);
     seg.desc(index).src.store(FLAG_INLINE, Relaxed);
     seg.desc(index).seq.store(index + 1, Release);
     let epoll = Epoll::new().unwrap();
-    epoll.add(unsol.cq.event_fd().unwrap(), 1).unwrap();
+    epoll.add(side.cq.event_fd().unwrap(), 1).unwrap();
     let mut tokens = Vec::new();
     epoll.wait(&mut tokens, Some(Duration::from_secs(20))).unwrap();
     assert_eq!(tokens, [1]);
-    assert_eq!(unsol.received(2), [(1, 3, DevStatus::Ok)]);
+    assert_eq!(side.received(2), [(1, 3, DevStatus::Ok)]);
 }
 
-/// Two that sleep whenever there is nothing to do, and wake each other: whoever arms while the other sends must not miss it.
+/// Two sleepers that wake each other: arming while the other sends must not miss the message.
 #[test]
 fn no_wakeup_is_lost_between_two_sleepers() {
     const ROUNDS: u64 = 2000;
@@ -461,21 +454,21 @@ fn no_wakeup_is_lost_between_two_sleepers() {
     let (tx_back, rx_back) = std::sync::mpsc::channel::<(Gid, u16)>();
     let sleeper = |first: bool, tx: std::sync::mpsc::Sender<_>, rx: std::sync::mpsc::Receiver<_>| {
         move || {
-            let (unsol, to_me, _) = side_with(Channel::With);
-            unsol.recv(0);
-            tx.send((unsol.dev.gid(), unsol.qp.qpn())).unwrap();
+            let (side, to_me, _) = side_with(Channel::With);
+            side.recv(0);
+            tx.send((side.dev.gid(), side.qp.qpn())).unwrap();
             let (gid, qpn) = rx.recv().unwrap();
-            let to = Dest { ah: unsol.dev.create_ah(&unsol.pd, gid).unwrap(), qpn, ..to_me };
+            let to = Dest { ah: side.dev.create_ah(&side.pd, gid).unwrap(), qpn, ..to_me };
             let epoll = Epoll::new().unwrap();
-            epoll.add(unsol.cq.event_fd().unwrap(), 1).unwrap();
+            epoll.add(side.cq.event_fd().unwrap(), 1).unwrap();
             let mut out = [Cqe::EMPTY; 4];
             let mut arrived = || {
                 loop {
-                    let n = unsol.cq.poll(&mut out);
+                    let n = side.cq.poll(&mut out);
                     if out[..n].iter().any(|c| c.op == CqeOp::Recv) {
-                        return unsol.recv(0);
+                        return side.recv(0);
                     }
-                    if n == 0 && unsol.cq.arm() {
+                    if n == 0 && side.cq.arm() {
                         let mut tokens = Vec::new();
                         epoll.wait(&mut tokens, Some(Duration::from_secs(20))).unwrap();
                         assert!(!tokens.is_empty(), "a wake-up was lost");
@@ -486,9 +479,9 @@ fn no_wakeup_is_lost_between_two_sleepers() {
                 if !first || round > 0 {
                     arrived();
                 }
-                // Earlier and later than the other gets to arming.
+                // Earlier and later than the other's arming.
                 (0..round % 64 * 8).for_each(|_| std::hint::spin_loop());
-                unsol.qp.send_inline(&to, 1, b"wake up", None).unwrap();
+                side.qp.send_inline(&to, 1, b"wake up", None).unwrap();
             }
             if first {
                 arrived();
@@ -501,7 +494,7 @@ fn no_wakeup_is_lost_between_two_sleepers() {
     other.join().unwrap();
 }
 
-/// Not a test: the other process of the next one. Says what it finds under the name that the environment gives.
+/// Not a test: the other process of the next one, which prints the outcome of a lookup.
 #[test]
 #[ignore = "started by another_pid_namespace_is_denied"]
 fn lookup_process() {
@@ -516,10 +509,10 @@ fn lookup_process() {
     println!("\nfound {found}.");
 }
 
-/// A process whose pid means nothing here is there all the same: its name is in the network namespace that both have.
+/// The name is found, in the common network namespace, but its pid means nothing here.
 #[test]
 fn another_pid_namespace_is_denied() {
-    let (unsol, ..) = unsol();
+    let (side, ..) = side();
     let mut lookup_process = std::process::Command::new("unshare");
     lookup_process.args(["--pid", "--fork", "--"]).arg(std::env::current_exe().unwrap());
     lookup_process.args([
@@ -528,7 +521,7 @@ fn another_pid_namespace_is_denied() {
         "--nocapture",
         "efa::dev::soft::link::shm::tests::lookup_process",
     ]);
-    lookup_process.env("LOOKUP_NAME", format!("{} {}", unsol.dev.gid().iid(), unsol.qp.qpn()));
+    lookup_process.env("LOOKUP_NAME", format!("{} {}", side.dev.gid().iid(), side.qp.qpn()));
     let output = match lookup_process.output() {
         Ok(out) if out.status.success() => String::from_utf8_lossy(&out.stdout).into_owned(),
         Ok(out) => {
@@ -554,7 +547,7 @@ fn qp_names_are_unique_and_vanish() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever a header says, attaching answers, and what it accepts lies inside the mapping.
+    /// Attaching accepts no layout that leaves the mapping.
     #[test]
     fn attaching_rejects_or_bounds_any_header(pokes in proptest::collection::vec((0usize..32, any::<u32>(), any::<bool>()), 0..4)) {
         let identity = QpIdentity { iid: 1, qpn: 2, pid: 3, start: 4, dev_fd: 5, qkey: 6, pd: 7, wake_fd: -1, mtu: 128, kind: QpKind::Srd };

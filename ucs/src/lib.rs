@@ -13,6 +13,8 @@
 //! | [`time`] | clocks: real and virtual |
 //! | [`trace`] | text logging with UCX's levels |
 
+#![deny(unsafe_code)]
+
 // The macros name this crate as their users do.
 extern crate self as ucs;
 

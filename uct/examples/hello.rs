@@ -16,8 +16,8 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use family::{Family, Outcome};
-use ucs::config::Source;
 use uct::api::{Am, Caps, DevKind, Ep, Iface, Refused};
+use uct::config::Source;
 
 /// An active message starts with one byte that chooses its handler on the other side.
 const GREETING: u8 = 7;

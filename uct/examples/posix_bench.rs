@@ -232,7 +232,7 @@ fn pin(nth: usize) {
 fn main() {
     let child = std::env::var_os("POSIX_BENCH_CHILD").is_some();
     let rounds: usize = std::env::args().nth(1).map_or(5, |n| n.parse().expect("a number of rounds"));
-    let source = ucs::config::Source::from_env().unwrap();
+    let source = uct::config::Source::from_env().unwrap();
     if child {
         pin(1);
         let iface = any::open("posix", "memory", &source).unwrap();

@@ -16,10 +16,10 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use family::Family;
-use ucs::config::Source;
 use uct::api::{
     AllocReq, Comp, Completion, DevKind, Ep, Error, Iface, Iov, Md, Memory, Outcome, Refused, Sent,
 };
+use uct::config::Source;
 
 /// Bytes of the shared region.
 const LEN: usize = 1 << 16;

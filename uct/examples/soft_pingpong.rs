@@ -7,9 +7,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Instant;
-use ucs::config::Source;
 use ucs::sys::cpu;
 use uct::api::Access;
+use uct::config::Source;
 use uct::efa::dev::soft::{Ah, Cq, Device, Mr, Qp, Shm, open_shm};
 use uct::efa::dev::{
     Channel, Cqe, Dest, Dev, DevCq, DevMr, DevQp, DevStatus, Gid, PostError, QpInit, QpKind, Sge,

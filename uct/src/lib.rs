@@ -30,10 +30,13 @@
 //! An interface and its endpoints belong to one thread; the types are neither `Send` nor `Sync`. [`mt`] has the same
 //! behind a gate, for several threads and for a thread that progresses while the program computes.
 
+#![deny(unsafe_code)]
+
 #[cfg(not(loom))]
 pub mod any;
 pub mod api;
-pub mod base;
+#[cfg_attr(loom, allow(dead_code, reason = "transports without a model are left out"))]
+mod base;
 #[cfg(not(loom))]
 pub mod cma;
 mod delegate;
@@ -70,4 +73,11 @@ mod mt {
     mod comp;
 }
 
+pub use base::{op_pool, rcache};
+pub use ucs::{Blame, Errno, Status};
 pub use worker::Worker;
+
+/// Configuration: what [`any::open`] and the transports read their keys from.
+pub mod config {
+    pub use ucs::config::{ConfigError, Source, Table, TableDesc};
+}

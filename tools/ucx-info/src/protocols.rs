@@ -282,7 +282,6 @@ fn spread(ep: &Ep) -> Vec<StripingThreshold> {
 fn operation(ep: &Ep, name: &'static str, mem: MemKind, (kind, sync): (Kind, Sync)) -> Operation {
     let range = |r: ucp::select::Range| {
         let (taken, others): (Vec<Candidate>, Vec<Candidate>) = ep
-            
             .protocols()
             .explain_from(mem, kind, sync, r.from)
             .into_iter()

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use ucs::coll::slots::{SlotId, Slots};
 use uct::api::{Access, Caps, Iface as _, Md as _};
-use uct::base::rcache::{CacheStats, Coherence, Limits, MemHandles, RegCache};
+use uct::rcache::{CacheStats, Coherence, Limits, MemHandles, RegCache};
 
 use crate::rdm::Piece;
 use crate::rdm::io::{Rdma, Reg, RegAccess, RegError};

@@ -51,6 +51,7 @@ impl fmt::Display for Origin {
 
 /// A configuration that cannot be used. One line; names what to change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// A value does not parse or is out of range.
     #[error("{key}={value} ({origin}): expected {expected}")]

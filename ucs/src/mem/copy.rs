@@ -6,6 +6,8 @@
 //! from a page-aligned buffer, is just that. Where the target's lines are in another core's cache it takes twice as long as
 //! plain stores at any alignment. Later versions of glibc know of the first and avoid it.
 
+#![allow(unsafe_code)]
+
 /// From here on a copy is worth a call of our own, and `memcpy` may choose `rep movsb`.
 const LONG: usize = 2048;
 

@@ -1,6 +1,8 @@
 //! Mappings at an address the caller chose: symmetric heaps, where the same address means the same everywhere.
 //! Used by memory domains. Never replaces a mapping that is already there.
 
+#![allow(unsafe_code)]
+
 use super::map::{Fill, MapOpts, MemError, Pages, SharedMem, advise_huge, check_room, populate};
 use super::page::{HUGE_2M, page_size, round_up};
 use crate::Errno;

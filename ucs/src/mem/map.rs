@@ -2,6 +2,8 @@
 //! after a crash, and no peer can make them shrink under our feet. Used by transports for segments.
 //! Never interprets what is inside, and never hands out `&[u8]` of memory another process can write.
 
+#![allow(unsafe_code)]
+
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 

@@ -2,6 +2,8 @@
 //! Used by transports and workers for packets and unexpected messages. Never frees a chunk before it is dropped
 //! itself, so buffer addresses are stable. One thread.
 
+#![allow(unsafe_code)]
+
 use super::map::{MapOpts, Mapping, MemError};
 use super::page::{CACHE_LINE, round_up};
 

@@ -4,6 +4,8 @@
 //!
 //! Where there is no userfaultfd, [`Watch::open`] says so and the cache must not keep what its owner may unmap.
 
+#![allow(unsafe_code)]
+
 mod events;
 
 use crate::Errno;

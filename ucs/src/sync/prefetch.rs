@@ -2,6 +2,8 @@
 //! of the time. Only hints: they read and write nothing, so any address will do, and where the machine has no such
 //! instruction they are nothing.
 
+#![allow(unsafe_code)]
+
 /// Starts to fetch the line at `at`, to be read. // HOT
 #[inline(always)]
 pub fn prefetch_read<T>(at: *const T) {

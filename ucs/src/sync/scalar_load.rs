@@ -2,6 +2,8 @@
 //! such a load what stores of 8 bytes have just written, and waits until they have left its store buffer: a dozen cycles,
 //! and more behind a store to a line that another core has. Used where something is noted and picked up a moment later.
 
+#![allow(unsafe_code)]
+
 /// `word`, which the compiler now has in a register of its own. Costs no instruction. // HOT
 #[inline(always)]
 pub fn scalar_load(word: u64) -> u64 {

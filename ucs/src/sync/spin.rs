@@ -2,6 +2,8 @@
 //! Used at slow paths of the soft device (tables shared by threads of one process). Never used between processes: a
 //! dead holder would stop everybody.
 
+#![allow(unsafe_code)]
+
 use std::ops::{Deref, DerefMut};
 
 use super::{AtomicBool, Ordering, UnsafeCell, hint};

@@ -7,6 +7,7 @@ use crate::{Blame, Errno};
 
 /// Why cpus could not be set or read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CpuError {
     /// Not a list such as `0-3,5`.
     #[error("bad cpu list {text:?}: expected numbers and ranges such as 0-3,5")]

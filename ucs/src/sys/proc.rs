@@ -1,6 +1,8 @@
 //! Processes as peers: who is this one, and is that one still alive? Used by transports between processes.
 //! Never signals a process; never trusts a bare pid, which the system reuses.
 
+#![allow(unsafe_code)]
+
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;

@@ -1,6 +1,8 @@
 //! Threads of the library's own beside the user's: small, named, and deaf to the user's signals.
 //! Used by transports that must answer while the user computes. Never touches a thread it has not made.
 
+#![allow(unsafe_code)]
+
 use std::io;
 use std::mem::MaybeUninit;
 use std::thread::{Builder, JoinHandle};

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use family::{Family, Outcome};
 use shmem::Shmem;
-use ucs::config::Source;
+use uct::config::Source;
 
 /// Words of each heap.
 const HEAP: usize = 1 << 16;

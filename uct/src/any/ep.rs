@@ -1,5 +1,7 @@
 //! Endpoint of whichever transport. Delegation only; lists of local memory are rewritten on the stack.
 
+#![allow(unsafe_code)]
+
 use super::dispatch::{MemOfTransport, RkeyOfTransport, both, each};
 use super::md::WRONG_TRANSPORT;
 use super::{Ep, Mem, Rkey};

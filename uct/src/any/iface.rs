@@ -1,5 +1,7 @@
 //! Interface of whichever transport. Delegation only.
 
+#![allow(unsafe_code)]
+
 use super::dispatch::each;
 use super::ep::piece_of;
 use super::{Ep, Iface, Md, Mem};

@@ -1,5 +1,7 @@
 //! Memory domain, memory and key of whichever transport. Delegation only.
 
+#![allow(unsafe_code)]
+
 use super::dispatch::{both, each};
 use super::{Md, Mem, Rkey};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr};

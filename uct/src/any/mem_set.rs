@@ -1,6 +1,8 @@
 //! The same memory for several domains at a time: allocated by the one that must, registered with the others.
 //! Used by whoever drives several transports over one buffer. Does not talk to any device itself.
 
+#![allow(unsafe_code)]
+
 use super::{Md, Mem};
 use crate::api::{Access, AllocReq, Error, Md as _, Memory as _};
 

@@ -1,5 +1,7 @@
 //! Opening by name, and objects of different transports kept apart.
 
+#![allow(unsafe_code)]
+
 use super::{Iface, open, resources};
 use crate::api::{AllocReq, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, OpenError, Refused, Sent};
 use ucs::config::Source;

@@ -23,6 +23,7 @@ pub struct SrcAddr {
 
 /// Why an address cannot be connected to, in words a person can act on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// The bytes are not an address of this transport.
     #[error("not an address of this transport")]

@@ -7,6 +7,8 @@
 //! The memory may be shared with the sending process. Read each header field once, into a local, and decide on
 //! the local.
 
+#![allow(unsafe_code)]
+
 use super::{EpTag, Error, SrcAddr};
 use std::cell::Cell;
 use std::sync::Arc;

@@ -69,6 +69,7 @@ bitflags! {
 /// An operation by name, for errors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub enum Op {
     AmShort,
     AmShortIov,
@@ -236,6 +237,7 @@ impl RmaPerf {
 
 /// What kind of device a transport drives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
 pub enum DevKind {
     /// Within one process.
     Loopback,

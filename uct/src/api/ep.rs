@@ -1,5 +1,7 @@
 //! Endpoints: connections to one remote interface, and everything that is sent over them.
 
+#![allow(unsafe_code)]
+
 use super::{
     AddrBuf, AtomicOp, Comp, ConnectError, Error, Op, Outcome, Pending, PendingQueued, Refused, Sent, Word,
 };

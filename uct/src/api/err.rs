@@ -108,6 +108,7 @@ impl Error {
 /// Why a component, memory domain, worker, interface or endpoint could not be opened. One line that says what
 /// is wrong and what to do; never made on a hot path.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// No transport of that name.
     #[error("unknown transport '{name}' (there are: {known})")]

@@ -1,5 +1,7 @@
 //! Interfaces: a transport on a device, owned by a worker.
 
+#![allow(unsafe_code)]
+
 use super::{
     AddrBuf, AmHandler, Comp, ConnectError, Ep, Error, IfaceAttr, Iov, Md, Op, Outcome, Sink, SrcAddr, UserQp,
 };

@@ -1,5 +1,7 @@
 //! Memory domains: allocating, registering and naming memory for a transport.
 
+#![allow(unsafe_code)]
+
 use super::{AddrBuf, Error, Op};
 use bitflags::bitflags;
 use std::ptr::NonNull;
@@ -26,6 +28,7 @@ bitflags! {
 
 /// Where memory lives. Part of registration and of protocol selection; host only for now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+#[non_exhaustive]
 pub enum MemKind {
     /// Memory of this host's CPUs.
     #[default]
@@ -34,6 +37,7 @@ pub enum MemKind {
 
 /// A way to get memory, tried in the order given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
 pub enum AllocMethod {
     /// The memory domain's own way: what the transport does its fastest operations on.
     Md,
@@ -86,6 +90,7 @@ impl<'a> AllocReq<'a> {
 
 /// What a program is about to do with memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Advice {
     /// Nothing special.
     Normal,
@@ -97,6 +102,7 @@ pub enum Advice {
 
 /// What memory there is at an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct MemQuery {
     /// Its kind.
     pub kind: MemKind,
@@ -112,6 +118,7 @@ pub struct MemQuery {
 
 /// What a memory domain can do.
 #[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct MdAttr {
     /// Component name (`self`, `posix`, `efa`).
     pub component: &'static str,

@@ -1,6 +1,8 @@
 //! Getting memory by a list of methods: the first that works wins.
 //! Used by the memory domains of all transports; what only a domain can do it does itself. Never registers anything.
 
+#![allow(unsafe_code)]
+
 use crate::api::{Advice, AllocMethod, AllocReq, Error, Op};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

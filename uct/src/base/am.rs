@@ -2,6 +2,8 @@
 //! Owned by every interface; its [`TableSink`] is what `Iface::progress` polls into. Never queues a message: one
 //! without a handler is counted and dropped. Nor does it call a handler from within one: interfaces refuse to poll then.
 
+#![allow(unsafe_code)]
+
 use crate::api::{Am, AmHandler, EpTag, Error, Imm, ImmHandler, Keep, RecvDesc, Sink};
 use std::cell::{Cell, UnsafeCell};
 

@@ -1,6 +1,8 @@
 //! 128-bit atomics, where the CPU has them: x86-64 with CMPXCHG16B, found out at run time.
 //! Used by `direct` alone. Never falls back to a lock: other processes would not know of it.
 
+#![allow(unsafe_code)]
+
 /// Whether this CPU has them.
 #[inline]
 pub(super) fn present() -> bool {

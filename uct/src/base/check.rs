@@ -32,15 +32,6 @@ pub fn total(pieces: &[&[u8]]) -> usize {
     pieces.iter().fold(0, |len: usize, piece| len.saturating_add(piece.len()))
 }
 
-/// Refuses what is less than a lower limit.
-#[inline(always)]
-pub fn at_least(len: usize, min: usize) -> Result<(), Refused> {
-    if len < min {
-        return Err(Refused::Failed(Error::InvalidParam("shorter than the attribute's minimum")));
-    }
-    Ok(())
-}
-
 /// Refuses a post of an operation that only makes sense with its result.
 #[inline(always)]
 pub fn postable(op: AtomicOp) -> Result<(), Refused> {

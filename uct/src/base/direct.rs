@@ -5,6 +5,8 @@
 //! Every operation is finished when the call returns. Order between them is that of the CPU's stores; a message
 //! published afterwards (release) or a [`fence`] makes them visible before it.
 
+#![allow(unsafe_code)]
+
 use super::{atomic128, check, iov};
 use crate::api::{
     Access, AtomicCaps, AtomicOp, AtomicOps, Error, Iov, Op, Outcome, Refused, RemoteIov, RmaLimits, Sent,

@@ -1,6 +1,8 @@
 //! A closure in a place of fixed size: what is to be done with the bytes of a get when they are here.
 //! RecvDesc in an operation's row by transports whose gets end later. Does not allocate unless the closure is large.
 
+#![allow(unsafe_code)]
+
 use std::mem::{ManuallyDrop, MaybeUninit};
 
 /// Words a closure may have to lie in place.

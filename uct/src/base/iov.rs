@@ -1,6 +1,8 @@
 //! Gather and scatter: between a list of local blocks and one contiguous stretch of memory.
 //! Used by zcopy of transports that move bytes with the CPU. Never reads past a block, never allocates.
 
+#![allow(unsafe_code)]
+
 use crate::api::{Error, Iov, Refused, RemoteIov};
 use ucs::mem::copy_bytes;
 

@@ -2,6 +2,8 @@
 //! The lock of `mt`, with the thread as its key so that a handler may send on the interface that is calling it.
 //! Never blocks by itself: it answers, and the caller decides.
 
+#![allow(unsafe_code)]
+
 use ucs::sync::{AtomicBool, AtomicU32, AtomicUsize, CachePadded, Ordering};
 
 /// Which threads use an interface.

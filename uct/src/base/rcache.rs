@@ -4,6 +4,8 @@
 //! ([`ucs::mem::watch`]). What a program has registered by a handle of its own is found through [`MemHandles`], and not
 //! registered again.
 
+#![allow(unsafe_code)]
+
 use crate::api::{Access, Error, Md, Memory};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -49,6 +51,7 @@ impl Coherence {
 
 /// What a cache did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CacheStats {
     /// Found.
     pub hits: u64,

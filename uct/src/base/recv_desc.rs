@@ -4,6 +4,8 @@
 //!
 //! The memory lives as long as anything is kept, whether or not its interface does.
 
+#![allow(unsafe_code)]
+
 use crate::api::{RecvDesc, RecvDescOwner};
 use std::any::Any;
 use std::sync::Arc;

@@ -2,6 +2,8 @@
 //! operation in it. Endpoints add them; a poll, flush, fence or immediate operation submits them; only a poll
 //! reports completions. An operation that finds no room is done at once.
 
+#![allow(unsafe_code)]
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;

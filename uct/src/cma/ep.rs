@@ -2,6 +2,8 @@
 //! the kernel may wait in a batch; everything else is done when its call returns, after what waits for the
 //! same process.
 
+#![allow(unsafe_code)]
+
 use super::batch::Op;
 use super::iface::{Inner, Proc};
 use super::vm::{self, Direction};

@@ -1,6 +1,8 @@
 //! The interface of `cma`: an address, batches, and notifications of deaths; there is nothing to receive. An
 //! idle poll is two loads.
 
+#![allow(unsafe_code)]
+
 use super::batch::{BatchQueue, ProcBatch};
 use super::vm::{self, Direction};
 use super::{DEV, Ep, Md, TL, probe};

@@ -1,6 +1,8 @@
 //! Memory of `cma`. Any memory has a key, since the kernel copies to wherever its owner has it; what this
 //! domain allocates can be mapped too, which a peer does when it unpacks the key.
 
+#![allow(unsafe_code)]
+
 use super::TL;
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Memory as _};
 use crate::base::direct::{Range, Window};

@@ -1,6 +1,8 @@
 //! Whether this process may use the system calls, and if not, why and what helps; and what they cost. Called
 //! when an interface opens. Changes nothing.
 
+#![allow(unsafe_code)]
+
 use super::vm::{self, Direction};
 use crate::api::{Error, Iov, Linear, RmaPerf};
 use std::fs;

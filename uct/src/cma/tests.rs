@@ -1,6 +1,8 @@
 //! Tests of what `cma` alone promises; the rest is in the conformance suite, where memory is allocated and so
 //! mapped.
 
+#![allow(unsafe_code)]
+
 use super::{Config, Ep, Iface, Rkey};
 use crate::api::{
     Access, AllocReq, Comp, ConnectError, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, Outcome,

@@ -1,6 +1,8 @@
 //! `process_vm_readv` and `process_vm_writev` over lists of local blocks. The kernel checks every address on
 //! either side. A transfer is complete when its call returns.
 
+#![allow(unsafe_code)]
+
 use crate::api::{Access, Error, Iov};
 use crate::base::iov::Fragment;
 use arrayvec::ArrayVec;

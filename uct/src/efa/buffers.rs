@@ -1,5 +1,7 @@
 //! Equal buffers in one registered region, for `tx` and `rx`; makes slices of registered memory.
 
+#![allow(unsafe_code)]
+
 use super::dev::{Dev, DevMr, Sge};
 use crate::api::{Access, Error};
 use std::any::Any;

@@ -1,5 +1,7 @@
 //! Polling: delivers arrivals to the sink and completions to their owners, and reposts receive buffers.
 
+#![allow(unsafe_code)]
+
 use super::dev::{Cqe, CqeOp, Dev, DevCq, DevStatus};
 use super::iface::{Inner, Stats};
 use super::tx::{CompletedSlot, EpIdx, OpKind, PacketLocation};

@@ -4,6 +4,8 @@
 //! Each operation first claims a TX slot; a claimed slot always finds room in the device, so nothing is
 //! packed in vain.
 
+#![allow(unsafe_code)]
+
 use super::addr::{RawAddr, parse_pair};
 use super::dev::{Dest, Dev, DevQp, PostError, Sge};
 use super::iface::Inner;

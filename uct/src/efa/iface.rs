@@ -1,5 +1,7 @@
 //! The interface: one SRD queue pair and one completion queue. Posting is in `ep`, polling in `cq`.
 
+#![allow(unsafe_code)]
+
 use super::addr::{DEVICE_ADDR_LEN, RAW_ADDR_LEN, RawAddr, parse_pair};
 use super::ah::AddressHandles;
 use super::buffers::Buffers;

@@ -1,5 +1,7 @@
 //! The memory domain: a device and a protection domain.
 
+#![allow(unsafe_code)]
+
 use super::dev::{Dev, DevMr, Sge};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, MemKind, Memory, OpenError};
 use crate::base::alloc::{self, Backing, by_methods};

@@ -5,6 +5,8 @@
 //! slot before anyone else, so it always progresses and needs no pending entry. Flushes and fences see it as
 //! one operation.
 
+#![allow(unsafe_code)]
+
 use super::dev::{Dest, Dev, DevQp, PostError, Sge};
 use super::ep::{Ep, post_error};
 use super::iface::Inner;

@@ -1,5 +1,7 @@
 //! Put and get on RDMA; an I/O vector of several blocks becomes a work-request group.
 
+#![allow(unsafe_code)]
+
 use super::dev::{Dev, DevQp, Sge};
 use super::ep::Ep;
 use super::md::{Mem, Rkey};

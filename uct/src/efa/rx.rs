@@ -1,5 +1,7 @@
 //! Receive buffers: posted in batches, lent to handlers, and kept by them while there are spares.
 
+#![allow(unsafe_code)]
+
 use super::buffers::Buffers;
 use super::dev::{Dev, DevMr, DevQp};
 use crate::api::{Access, Error, Keep, RecvDesc};

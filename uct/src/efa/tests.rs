@@ -1,6 +1,8 @@
 //! Two interfaces in one thread, on every network of `devices`. What holds for any transport is in the
 //! conformance suite.
 
+#![allow(unsafe_code)]
+
 use super::dev::soft::{self, Fabric, FaultPlan, Generation, Inproc, Profile, SoftConfig};
 use super::dev::{Channel, Dev, Gid};
 use super::{Config, Ep, Iface, Md, Mem, Params, RawAddr, Rkey};

@@ -3,6 +3,8 @@
 //! private pages; other registered memory serves as a local buffer. `posix` uses it as its own, `cma` extends
 //! it.
 
+#![allow(unsafe_code)]
+
 use super::fd_server::{Alarm, Export, ExportKind, FdServer, MemRange, Name};
 use super::remote_segment::{RemoteSegment, RemoteSegments};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Op};

@@ -2,6 +2,8 @@
 //! which own nothing, are cached. The owners are watched until they die: a process that only puts and gets
 //! sends nothing by which a death could be noticed.
 
+#![allow(unsafe_code)]
+
 use super::fd_server::{
     Alarm, ExportKind, FdServer, Fetched, MemRange, Name, ProcKey, ProcWatch, Query, QueryResult, as_error,
 };

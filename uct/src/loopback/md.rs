@@ -2,6 +2,8 @@
 //! Opened with the interface. A remote key names a registration and dies with it: what it points to is never used
 //! after the registration is dropped, however long the key lives.
 
+#![allow(unsafe_code)]
+
 use super::TL;
 use super::regions::Region;
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr};

@@ -1,6 +1,8 @@
 //! The registrations of a thread, and the numbers they go by, for all domains: two interfaces of a thread have a domain each.
 //! Made and closed by `md`, looked up by whoever has a number. Once as many have been open as ever are, nothing is allocated.
 
+#![allow(unsafe_code)]
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 

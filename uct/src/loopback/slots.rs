@@ -1,6 +1,8 @@
 //! Where messages of `self` lie: slots that a send takes and fills, and that are given back behind the handler, or when who
 //! kept the message drops it. The last one given back is the next that is taken, as its lines are in the nearest cache.
 
+#![allow(unsafe_code)]
+
 use std::cell::Cell;
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! What only `self` promises; the rest is in the conformance suite.
 
+#![allow(unsafe_code)]
+
 use super::{Config, Ep, Iface};
 use crate::api::{
     AllocReq, Am, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Md as _, Memory as _, PendingQueued,

@@ -1,6 +1,8 @@
 //! Completions that any thread may hold: counted, with a callback, like those of the contract.
 //! LockGuard, an operation carries a token; this is where tokens become completions again. The model of the count is here.
 
+#![allow(unsafe_code)]
+
 use crate::api::{Comp, Error};
 use std::cell::RefCell;
 use std::sync::PoisonError;

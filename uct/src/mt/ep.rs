@@ -1,5 +1,7 @@
 //! An endpoint that threads share: the calls of the contract, each one inside the interface's gate.
 
+#![allow(unsafe_code)]
+
 use super::comp::Completion;
 use super::iface::Shared;
 use super::mem::{Mem, Rkey, locked_object};

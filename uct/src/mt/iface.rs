@@ -1,5 +1,7 @@
 //! The interface behind its gate: opening, handlers, progress, memory, sleeping.
 
+#![allow(unsafe_code)]
+
 use super::comp::{Completion, Tokens};
 use super::trace::{self, TraceEvent, TraceKind, TracedSink};
 use super::wakeup::Wakeup;

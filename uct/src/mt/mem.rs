@@ -1,6 +1,8 @@
 //! Memory and keys of an interface that threads share: how they are had from it, and what they tell. Used and given back
 //! inside the gate.
 
+#![allow(unsafe_code)]
+
 use super::Iface;
 use super::iface::Shared;
 use crate::any;

@@ -1,5 +1,7 @@
 //! Threads that sleep beside others: nobody misses what it waits for, and a progress thread ends whenever it is told to.
 
+#![allow(unsafe_code)]
+
 use super::*;
 use crate::Worker;
 use crate::api::{Am, Caps, PendingQueued, Retry, Sent};

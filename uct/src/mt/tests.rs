@@ -1,5 +1,7 @@
 //! Several threads on one interface, in each mode, over `posix` and over the software device.
 
+#![allow(unsafe_code)]
+
 use super::*;
 use crate::api::{AllocReq, AtomicOp, Error, Outcome, PendingQueued, Refused, Sent};
 use std::ptr::NonNull;

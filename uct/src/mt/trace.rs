@@ -2,12 +2,15 @@
 //! once more if it comes to nothing. As a decorator of interfaces of one thread; what threads share (`mt`) has a place for a
 //! tracer of its own, and shows by the same `TracedSends` and `TracedSink`.
 
+#![allow(unsafe_code)]
+
 use crate::api::{Am, Comp, Ep, EpTag, Error, Imm, Iov, Outcome, Sink, SrcAddr, UserRecv};
 use crate::base::am::AmTable;
 use std::cell::RefCell;
 
 /// What happened to a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum TraceKind {
     /// It was accepted for sending, on the endpoint with this tag.
     Sent(EpTag),
@@ -21,6 +24,7 @@ pub enum TraceKind {
 
 /// A message, as the tracer is shown it.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct TraceEvent<'a> {
     /// Which way it kind.
     pub kind: TraceKind,

@@ -1,6 +1,8 @@
 //! An endpoint of `posix`: writes into the peer's FIFO and into the memory its keys name. Every operation is
 //! complete when its call returns, so completions never fire.
 
+#![allow(unsafe_code)]
+
 use super::addr;
 use super::iface::Inner;
 use super::peer::{Link, Peer};

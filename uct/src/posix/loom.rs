@@ -1,6 +1,8 @@
 //! Loom models of the FIFO: small histories, all interleavings up to a bound on preemptions. Run with
 //! `RUSTFLAGS="--cfg loom" cargo test -p uct --release --lib loom`.
 
+#![allow(unsafe_code)]
+
 use super::writer_table::{self, Writer};
 use super::{fifo, slot_map};
 use crate::base::recv_desc::ReturnStack;

@@ -2,6 +2,8 @@
 //! attaches its segment. Called by `ep.rs`. Nothing blocks; whether the peer lives is checked only when its
 //! FIFO is full.
 
+#![allow(unsafe_code)]
+
 use super::fifo;
 use super::pending_order::{Sender, WaitingQueues};
 use super::seg::{CellRef, DEFAULT_SLOT_LEN, FIRST_LINE, IN_SLOT, INLINE, Segment, SlotLayout};

@@ -1,6 +1,8 @@
 //! The reading side: this interface's own segment, polled by `iface.rs`. Holds the slots that handlers keep.
 //! Trusts nothing that a writer put there: lengths are bounded, slots are looked up in a private copy.
 
+#![allow(unsafe_code)]
+
 use super::fifo;
 use super::seg::{CellRef, DEFAULT_SLOT_LEN, IN_SLOT, INLINE, LEN_BITS, Segment, Shape, SlotLayout};
 use super::slot_map;

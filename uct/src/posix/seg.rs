@@ -12,6 +12,8 @@
 //! ...    slots      one bound to each map entry, the others spare
 //! ```
 
+#![allow(unsafe_code)]
+
 use super::fifo;
 use super::writer_table::Writer;
 use crate::api::ConnectError;

@@ -1,5 +1,7 @@
 //! Tests of what `posix` alone promises; the rest is in the conformance suite.
 
+#![allow(unsafe_code)]
+
 mod remote_memory;
 
 use super::{Config, Ep, Iface};

@@ -1,6 +1,8 @@
 //! A thread mode around any interface: each call goes through the gate that `mt` has, whose cost is that of the mode. For who
 //! measures it, and for tests; threads share [`mt::Iface`](crate::mt::Iface), since these types stay with one thread.
 
+#![allow(unsafe_code)]
+
 use super::forward::{forward, forward_fact, forward_iface};
 use crate::api::{
     AmHandler, Comp, ConnectError, Ep, EpTag, Error, Iface, IfaceAttr, ImmHandler, Pending, PendingQueued,

@@ -6,6 +6,8 @@
 //! [`Paired::receiver`] says which one it is for. Puts, gets and atomics go by their keys, and messages without an id to
 //! their queue pair, as without this.
 
+#![allow(unsafe_code)]
+
 use super::forward::{forward, forward_fact, forward_iface};
 use crate::api::{
     AddrBuf, Am, AmHandler, Caps, Comp, ConnectError, Ep, EpTag, Error, Iface, IfaceAttr, Imm, ImmHandler,

@@ -7,7 +7,7 @@ use ucs::config::{Source, Table as _, TableDesc};
 use ucs::sys::fd::Epoll;
 use ucs::time::Clock;
 use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
-use uct::base::rcache::Limits;
+use uct::rcache::Limits;
 
 use crate::lane::{Beside, Iface, Keep, Lane, LaneIdx, Regs, can_keep, rdma, source, together};
 use crate::rdm::rma::PacketOrder;
@@ -132,6 +132,7 @@ impl Context {
             DevKind::Shm => 0,
             DevKind::Loopback => 1,
             DevKind::Net => 2,
+            _ => 3,
         });
         if ifaces.is_empty() || ifaces.len() > usize::from(u8::MAX) {
             return Err(OpenError::Config(format!(

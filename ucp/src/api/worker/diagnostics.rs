@@ -1,6 +1,6 @@
 //! What a worker holds at this moment, for tests, tools and bug reports. Reads the core and changes nothing.
 
-use uct::base::rcache::CacheStats;
+use uct::rcache::CacheStats;
 
 use crate::api::worker::handle::Worker;
 use crate::rdm::EngineSnapshot;

@@ -1,5 +1,7 @@
 //! Mappings: contents, limits, seals, and what a peer may name.
 
+#![allow(unsafe_code)]
+
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

@@ -1,5 +1,7 @@
 //! The watch over memory of the test's own. Kernels and containers may refuse it; then the tests say that they are skipped.
 
+#![allow(unsafe_code)]
+
 use super::*;
 use crate::testing::skipped;
 use std::collections::HashMap;

@@ -1,5 +1,7 @@
 //! The cache over the memory domain of `self`, with the kernel's notices where there are any.
 
+#![allow(unsafe_code)]
+
 use super::*;
 use crate::api::{AllocReq, Iface as _, MdAttr};
 use crate::loopback;

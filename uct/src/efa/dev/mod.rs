@@ -6,6 +6,8 @@
 //! and write with immediate. Nothing is ordered. The choice of device is static (generics), so that the soft
 //! path inlines.
 
+#![allow(unsafe_code)]
+
 pub mod nics;
 pub mod reachability;
 pub mod soft;

@@ -1,5 +1,7 @@
 //! Pending operations are not starved, by smaller operations or by a stream of arrivals.
 
+#![allow(unsafe_code)]
+
 use super::*;
 use crate::api::Outcome;
 

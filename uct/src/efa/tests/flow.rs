@@ -1,5 +1,7 @@
 //! Finite queues, RNR, dead peers, flush, fence, pending operations.
 
+#![allow(unsafe_code)]
+
 use super::*;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};

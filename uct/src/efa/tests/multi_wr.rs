@@ -1,5 +1,7 @@
 //! Operations of more work requests than the send queue is deep.
 
+#![allow(unsafe_code)]
+
 use super::*;
 use crate::api::{Outcome, RemoteIov};
 

@@ -1,5 +1,7 @@
 //! Put, get and check: bounds, access rights, and the peer's answers.
 
+#![allow(unsafe_code)]
+
 use super::*;
 use ucs::mem::{MapOpts, Mapping};
 

@@ -1,5 +1,7 @@
 //! Messages to a user receive queue pair: arrivals, RNR, and receives that an interface posts.
 
+#![allow(unsafe_code)]
+
 use super::*;
 use crate::api::{UserQp, UserRecv};
 use crate::efa::dev::{Cqe, CqeOp, DevCq, DevMr, DevQp, DevStatus, QpInit, QpKind, Sge};

@@ -1,5 +1,7 @@
 //! Tests of two fd servers: good and malformed requests, and socket files.
 
+#![allow(unsafe_code)]
+
 use super::wire::{BUF_LEN, KeepOpen, MAX_NAMES, MemRange, Reply, Request, Status};
 use super::*;
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
 //! Remote memory by packed keys and by MR keys: bounds, rights and the cache.
 
+#![allow(unsafe_code)]
+
 use super::super::{Config, Iface, Md, Mem, Rkey};
 use crate::api::{self, Access, AllocReq, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, Op, Sent};
 use crate::host::fd_server::Name;

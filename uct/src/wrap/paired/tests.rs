@@ -1,5 +1,7 @@
 //! Who hears what is sent to an endpoint; the rest is in the conformance suite.
 
+#![allow(unsafe_code)]
+
 use super::*;
 use crate::loopback;
 

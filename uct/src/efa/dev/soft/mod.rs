@@ -9,6 +9,8 @@
 //! attempted: local keys, remote queue pair, q-key, link. A request that finds no receive posted, or is
 //! partly done, is deferred (`qp/deferred.rs`) and progressed when a completion queue is polled.
 
+#![allow(unsafe_code)]
+
 mod ah;
 pub mod capture;
 mod cq;

@@ -1,5 +1,7 @@
 //! Memory regions: a table from keys to range, access and domain. Peers read it over shared memory.
 
+#![allow(unsafe_code)]
+
 use super::mr_entry::MrEntry;
 use crate::api::{Access, Error};
 use std::any::Any;

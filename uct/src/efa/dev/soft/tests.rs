@@ -1,5 +1,7 @@
 //! The object model, status by status, on the in-process link.
 
+#![allow(unsafe_code)]
+
 mod capture;
 mod datagrams;
 mod down;

@@ -1,5 +1,7 @@
 //! The device list of libibverbs, and an opened device with its attributes.
 
+#![allow(unsafe_code)]
+
 use super::efadv;
 use super::status::error;
 use crate::api::{Error, Linear, OpenError, RmaPerf};

@@ -1,6 +1,8 @@
 //! Completion queues: the extended poll, source GIDs, and the event channel. Drops completions of destroyed
 //! queue pairs.
 
+#![allow(unsafe_code)]
+
 use super::context::Context;
 use super::efadv;
 use super::qp::QpCore;

@@ -1,6 +1,8 @@
 //! Declarations of `infiniband/efadv.h` that rdma-sys lacks. Layouts are those of rdma-core 65, which start
 //! with those of 44; a test compares them with the installed header.
 
+#![allow(unsafe_code)]
+
 use rdma_sys::{ibv_ah, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_gid, ibv_qp, ibv_qp_init_attr_ex};
 use std::ffi::c_int;
 

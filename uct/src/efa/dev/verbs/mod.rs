@@ -9,6 +9,8 @@
 //! | `status` | conversion of statuses and errors |
 //! | `efadv` | declarations that rdma-sys lacks |
 
+#![allow(unsafe_code)]
+
 mod context;
 mod cq;
 mod efadv;

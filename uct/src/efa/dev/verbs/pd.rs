@@ -1,6 +1,8 @@
 //! Protection domains with their address handles, and memory regions. An address handle is an index, looked
 //! up at each post, so a destroyed one is detected.
 
+#![allow(unsafe_code)]
+
 use super::context::{Context, PORT};
 use super::efadv;
 use super::status::{error, last_error};

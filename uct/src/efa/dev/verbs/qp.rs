@@ -1,5 +1,7 @@
 //! Queue pairs. Sends of one doorbell form one batch of the library; receives form one list.
 
+#![allow(unsafe_code)]
+
 use super::context::{Context, PORT};
 use super::cq::CqCore;
 use super::efadv;

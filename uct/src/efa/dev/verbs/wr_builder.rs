@@ -1,5 +1,7 @@
 //! Builds one send work request within a batch: operation, data, destination. The queue pair checks limits.
 
+#![allow(unsafe_code)]
+
 use super::pd::Ah;
 use crate::efa::dev::{Dest, Sge};
 use arrayvec::ArrayVec;

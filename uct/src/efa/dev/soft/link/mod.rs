@@ -1,6 +1,8 @@
 //! The wire beneath the object model. A link attempts an operation once; it never retries, delays or
 //! reorders.
 
+#![allow(unsafe_code)]
+
 pub mod inproc;
 pub mod shm;
 

@@ -1,5 +1,7 @@
 //! Capture records of a queue pair. Reads memory only where its key allows.
 
+#![allow(unsafe_code)]
+
 use super::super::capture::{Capture, RemoteAddr, SentRecord, WireOp};
 use super::super::link::{Link, PostedRecv};
 use super::QpCore;

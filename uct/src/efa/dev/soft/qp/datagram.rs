@@ -1,5 +1,7 @@
 //! Datagram (UD) queue pairs: errors of network and receiver are hidden, a GRH precedes each message.
 
+#![allow(unsafe_code)]
+
 use super::super::link::{Link, PostedRecv};
 use super::QpCore;
 use crate::api::Access;

@@ -1,5 +1,7 @@
 //! Posting: the driver's checks, and the fast path of requests that need not be deferred.
 
+#![allow(unsafe_code)]
+
 use super::super::ah::Ah;
 use super::super::link::{Link, Msg, PostedRecv, RecvQueue, RemoteQp, SendBuf, TryOutcome};
 use super::datagram::GRH_LEN;

@@ -1,5 +1,7 @@
 //! Receives of several SGEs: a message lands in a device buffer and is scattered at poll.
 
+#![allow(unsafe_code)]
+
 use super::super::link::{Link, PostedRecv, RecvQueue};
 use super::super::{Device, Mr, Pd};
 use super::datagram::GRH_LEN;

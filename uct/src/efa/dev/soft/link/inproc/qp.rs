@@ -1,5 +1,7 @@
 //! A queue pair on a fabric. Delivery is a copy between two registered regions of this process.
 
+#![allow(unsafe_code)]
+
 use super::{Fabric, InprocCompChannel, Node};
 use crate::api::Access;
 use crate::efa::dev::soft::link::{

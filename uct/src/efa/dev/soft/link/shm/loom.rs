@@ -4,6 +4,8 @@
 //! Not modelled: the table of known GIDs, whose words are independent and versioned by a counter read first;
 //! process death, which to the ring is a thread that stops.
 
+#![allow(unsafe_code)]
+
 use super::ring;
 use ucs::sync::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell, fence, thread};
 

@@ -1,5 +1,7 @@
 //! Checks whether processes of one user may access each other here, and if not, why and what to do.
 
+#![allow(unsafe_code)]
+
 use crate::efa::dev::Problem;
 use std::fs;
 use ucs::Errno;

@@ -1,5 +1,7 @@
 //! Another process's device: keys, known GIDs, memory, liveness. Trusts no range unchecked.
 
+#![allow(unsafe_code)]
+
 use super::super::{Rdma, SendBuf, Sender, TryOutcome};
 use super::seg::DevSeg;
 use super::vm::{self, CopyDir};

@@ -4,6 +4,8 @@
 //! written to the receiver's buffer if that is a memory file, else to a payload slot, from which the owner
 //! copies.
 
+#![allow(unsafe_code)]
+
 use super::super::{Msg, Rdma, RemoteQp, Sender, TryOutcome};
 use super::remote_device::RemoteDevice;
 use super::ring::{self, CLOSED};

@@ -2,6 +2,8 @@
 //! Written by the owner, checked at attach. Every field is an atomic, since another process may change it at
 //! any time, and is bounds-checked.
 
+#![allow(unsafe_code)]
+
 use crate::efa::dev::QpKind;
 use crate::efa::dev::soft::mr::{Memory, MrTable, MrTableView};
 use std::ptr::NonNull;

@@ -1,5 +1,7 @@
 //! Dying and faulty peers of a queue pair, played by this process through its own mapping of the segment.
 
+#![allow(unsafe_code)]
+
 use super::ring::signature;
 use super::seg::{FLAG_INLINE, INLINE, SHORT};
 use super::*;

@@ -1,5 +1,7 @@
 //! Copies between processes by system call, for memory that is not a memory file.
 
+#![allow(unsafe_code)]
+
 use crate::efa::dev::DevStatus;
 use std::sync::Once;
 use ucs::Errno;

@@ -1,5 +1,4 @@
-//! Address handle numbers (AHNs): 16 bits, reference counted, one per (protection domain, GID). The software
-//! device's own handles are wider.
+//! Address handle numbers (AHNs): 16 bits, reference counted, one per (protection domain, GID).
 
 use rustc_hash::FxHashMap;
 use uct::efa::dev::Gid;
@@ -8,7 +7,7 @@ use uct::efa::dev::soft::Pd;
 /// AHN of a sender for which the receiver has no address handle.
 pub const NO_AH: u16 = 0xffff;
 
-/// The AHNs in use.: looked up once per receive completion.
+/// The AHNs in use. // HOT: looked up once per receive completion.
 #[derive(Default)]
 pub struct AhnTable {
     by_gid: FxHashMap<(Pd, Gid), (u16, u32)>,
@@ -35,7 +34,6 @@ impl AhnTable {
         Some(number)
     }
 
-    /// Drops a reference.
     pub fn put(&mut self, pd: Pd, gid: Gid) {
         let Some((number, refs)) = self.by_gid.get_mut(&(pd, gid)) else { return };
         *refs -= 1;

@@ -1,5 +1,4 @@
-//! Completion channels: one descriptor for many completion queues. Blocks only where the program asked for
-//! it.
+//! Completion channels: one descriptor for many completion queues.
 
 use crate::abi::{IbvCompChannel, IbvContext, IbvCq};
 use crate::cq_obj::{CqObj, locked};
@@ -21,8 +20,7 @@ pub struct ChannelObj {
     queues: Mutex<Queues>,
 }
 
-/// Completion queues of a channel, by epoll token. Tokens are never reused, so an event of a destroyed queue
-/// finds nothing.
+/// Completion queues of a channel by epoll token, which is never reused.
 #[derive(Default)]
 struct Queues {
     all: FxHashMap<u64, *mut CqObj>,

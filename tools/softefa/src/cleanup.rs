@@ -34,7 +34,6 @@ fn exit(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Waits for the intermediate process, which ends at once.
 fn reap(child: libc::pid_t) -> io::Result<()> {
     let mut status = 0;
     loop {
@@ -59,7 +58,6 @@ fn detach() -> io::Result<()> {
     }
 }
 
-/// Waits for the end of `program` and removes the tree.
 fn wait_and_remove(program: ProcId, tree: SysfsTree) {
     // The working directory may be unmounted; open pipe ends would block their readers.
     let _ = rustix::process::chdir("/");

@@ -16,17 +16,14 @@ use uct::efa::dev::{Dev, DevAttr, Gid};
 pub struct Context {
     verbs: VerbsContext,
     progress: ProgressThread,
-    /// Never changes.
     pub attr: DevAttr,
-    /// Never changes.
     pub gid: Gid,
     /// Descriptor of asynchronous events, of which there are none.
     _events: OwnedFd,
 }
 
 impl Context {
-    /// Opens a context on `dev`; `fill` makes the C part from the events descriptor. Freed by
-    /// [`Context::close`].
+    /// Opens a context on `dev`; `fill` makes the C part from the events descriptor.
     pub fn open(dev: Device<Shm>, fill: impl FnOnce(i32) -> VerbsContext) -> Result<*mut IbvContext, Errno> {
         use std::os::fd::AsRawFd;
         let events = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| e.raw_os_error())?;
@@ -43,10 +40,8 @@ impl Context {
         Ok(whole.cast::<u8>().wrapping_add(offset_of!(Context, verbs.context)).cast())
     }
 
-    /// The context of a pointer that [`Context::open`] returned.
-    ///
-    /// # Safety
-    /// `ctx` is such a pointer and not closed; the reference is not kept beyond the verb.
+    /// The context of a pointer from [`Context::open`]. Unsafe: it is not closed; the reference is not kept
+    /// beyond the verb.
     #[inline]
     pub unsafe fn of<'a>(ctx: *mut IbvContext) -> &'a Context {
         let whole = ctx.cast::<u8>().wrapping_sub(offset_of!(Context, verbs.context)).cast::<Context>();
@@ -54,10 +49,7 @@ impl Context {
         unsafe { &*whole }
     }
 
-    /// Frees a context, unless objects of it are alive: a late call must find it.
-    ///
-    /// # Safety
-    /// As for [`Context::of`]; nobody uses it afterwards.
+    /// Frees a context, unless objects of it are alive. Unsafe: nobody uses it afterwards.
     pub unsafe fn close(ctx: *mut IbvContext) {
         // SAFETY: by this function's contract.
         let idle = unsafe { Context::of(ctx) }.lock().is_idle();

@@ -1,5 +1,4 @@
-//! Completion queues: created, polled, armed and destroyed. The extended poll is in `poll`; one object serves
-//! both.
+//! Completion queues: created, polled, armed and destroyed. The extended poll is in `poll`.
 
 use crate::abi::{IbvCompChannel, IbvContext, IbvCq, IbvCqEx, IbvCqInitAttrEx, IbvWc};
 use crate::channel::ChannelObj;
@@ -81,7 +80,6 @@ unsafe extern "C" fn ibv_create_cq(
     ret_ptr(made.map(|obj| obj.cast()))
 }
 
-/// Creates a queue for the extended poll.
 pub unsafe extern "C" fn create_ex(ctx: *mut IbvContext, attr: *mut IbvCqInitAttrEx) -> *mut IbvCqEx {
     const MASK_FLAGS: u32 = 1;
     const MASK_PD: u32 = 2;
@@ -123,7 +121,6 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut IbvCq) -> c_int {
     0
 }
 
-/// Removes a queue from its context and its channel.
 fn remove(obj: &CqObj, channel: Option<&ChannelObj>) -> Result<(), Errno> {
     let mut state = obj.context().lock();
     match state.cqs.get(obj.id) {
@@ -156,7 +153,6 @@ pub unsafe extern "C" fn poll_cq(cq: *mut IbvCq, n: c_int, wc: *mut IbvWc) -> c_
     filled
 }
 
-/// Arms the channel.
 pub unsafe extern "C" fn req_notify_cq(cq: *mut IbvCq, solicited_only: c_int) -> c_int {
     if solicited_only != 0 {
         return libc::EOPNOTSUPP;

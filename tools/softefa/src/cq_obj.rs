@@ -19,10 +19,7 @@ pub struct CqObj {
 }
 
 impl CqObj {
-    /// The object behind a pointer of either C type.
-    ///
-    /// # Safety
-    /// `cq` is a completion queue of ours, alive; the reference is not kept beyond the verb.
+    /// The object behind a pointer of either C type. Unsafe: it is ours and alive; the reference is not kept.
     #[inline]
     pub unsafe fn of<'a, T>(cq: *mut T) -> &'a CqObj {
         // SAFETY: by this function's contract.
@@ -56,7 +53,6 @@ impl UnackedEvents {
         self.acked.notify_all();
     }
 
-    /// Waits until all are acknowledged.
     pub fn wait(&self) {
         let mut count = locked(&self.count);
         while *count > 0 {

@@ -1,5 +1,4 @@
-//! Device list and contexts. Hides real RDMA devices: libfabric 1.17 gives up on all when one of the list is
-//! not an EFA.
+//! Device list and contexts. Hides real RDMA devices: libfabric 1.17 fails if one in the list is not an EFA.
 
 use crate::abi::{IbvContext, IbvContextOps, IbvDevice, VerbsContext};
 use crate::context::Context;
@@ -73,7 +72,6 @@ fn devices() -> &'static [DeviceEntry] {
     &DEVICES.get_or_init(make).0
 }
 
-/// Whether this is the name of one of our character devices.
 pub fn is_dev_name(name: &[u8]) -> bool {
     let number = name.strip_prefix(b"uverbs").and_then(|n| std::str::from_utf8(n).ok());
     number.and_then(|n| n.parse().ok()).is_some_and(|n: usize| n < devices().len())
@@ -115,7 +113,6 @@ extern "C" fn ibv_get_device_index(_device: *mut IbvDevice) -> c_int {
     -1
 }
 
-/// Older devices have no GUID either.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_device_guid(_device: *mut IbvDevice) -> u64 {
     0

@@ -1,5 +1,4 @@
-//! `softefa doctor`: checks what a run needs, and for a program what keeps it from the device, with remedies.
-//! Does not run the program.
+//! `softefa doctor`: checks what a run needs, and what keeps a program from the device, with remedies.
 
 use crate::loader::{self, LoadedLibs};
 use crate::program::{self, Preload};
@@ -74,7 +73,6 @@ fn client(program: &str, package: &str) -> Finding {
     }
 }
 
-/// Checks a program.
 fn program(name: &OsStr) -> Vec<Finding> {
     let shown = name.display();
     let path = match program::find(name) {
@@ -112,7 +110,6 @@ fn program(name: &OsStr) -> Vec<Finding> {
     all
 }
 
-/// Remedy for something that the loader does not find.
 fn remedy(line: &str) -> &'static str {
     if line.contains("IBVERBS_") || line.contains("EFA_1") {
         "the program was built for a later rdma-core than is here; mend: install that, or name its directory in LD_LIBRARY_PATH"

@@ -1,5 +1,4 @@
-//! EFA extensions newer than rdma-core 44. Exported so that they never reach a real library with our objects;
-//! a program falls back when one is unsupported.
+//! EFA extensions newer than rdma-core 44, exported so that they never reach a real library.
 
 use crate::abi::{EfadvQp, IbvContext, IbvCq, IbvMr, IbvQp};
 use crate::context::Context;
@@ -9,7 +8,6 @@ use crate::sized::copy_out;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 
-/// Queues cannot be mapped.
 #[unsafe(no_mangle)]
 extern "C" fn efadv_query_cq(_cq: *mut IbvCq, _attr: *mut c_void, _inlen: u32) -> c_int {
     ret_int(Err(libc::EOPNOTSUPP))
@@ -39,7 +37,6 @@ extern "C" fn efadv_qp_from_ibv_qp_ex(qp: *mut c_void) -> *mut EfadvQp {
     qp.cast::<u8>().wrapping_add(offset_of!(QpObj, efadv)).cast()
 }
 
-/// There are no counters.
 #[unsafe(no_mangle)]
 extern "C" fn efadv_create_comp_cntr(
     _ctx: *mut IbvContext,

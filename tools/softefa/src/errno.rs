@@ -4,7 +4,6 @@ use uct::api::{Error, OpenError};
 
 pub type Errno = i32;
 
-/// Converts an error of the device.
 pub fn errno_of(e: Error) -> Errno {
     match e {
         Error::Sys { errno, .. } => errno.0,

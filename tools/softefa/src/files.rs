@@ -1,5 +1,4 @@
-//! `stat` and `access`, by which UCX checks for a device's character device before it opens the device. Names
-//! that are not ours go to the system unchanged.
+//! `stat` and `access`, by which UCX checks for a device's character device. Other names are unchanged.
 
 use crate::device;
 use std::ffi::{CStr, c_char, c_int};
@@ -8,10 +7,7 @@ const RDMA_DEV_DIR: &[u8] = b"/dev/infiniband/";
 /// Shown for our devices: a character device that anybody may open.
 const SUBSTITUTE: &CStr = c"/dev/null";
 
-/// Path to ask the system for.
-///
-/// # Safety
-/// `path` is null or a string.
+/// Path to ask the system for. Unsafe: `path` is null or a string.
 unsafe fn redirect(path: *const c_char) -> *const c_char {
     if path.is_null() {
         return path;

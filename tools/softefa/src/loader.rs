@@ -33,7 +33,6 @@ impl LoadedLibs {
         Some(parse(&(text(&listed.stdout) + &text(&listed.stderr))))
     }
 
-    /// File of the library whose name starts with `name`.
     pub fn library(&self, name: &str) -> Option<&Path> {
         let named = |p: &&PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(name));
         self.found.iter().find(named).map(PathBuf::as_path)
@@ -79,7 +78,6 @@ fn parse(listed: &str) -> LoadedLibs {
     all
 }
 
-/// Reads a 64-bit ELF file; `None` if it is unreadable or none.
 fn with_elf<T>(path: &Path, f: impl FnOnce(&ElfFile64<'_, Endianness>) -> T) -> Option<T> {
     let bytes = fs::read(path).ok()?;
     ElfFile64::parse(&*bytes).ok().map(|elf| f(&elf))

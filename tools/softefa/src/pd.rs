@@ -15,10 +15,7 @@ pub struct PdObj {
 }
 
 impl PdObj {
-    /// The object behind a pointer.
-    ///
-    /// # Safety
-    /// `pd` came from `ibv_alloc_pd` and is alive; the reference is not kept beyond the verb.
+    /// The object behind a pointer. Unsafe: it is alive; the reference is not kept beyond the verb.
     pub unsafe fn of<'a>(pd: *mut IbvPd) -> &'a PdObj {
         // SAFETY: by this function's contract.
         unsafe { &*pd.cast::<PdObj>() }

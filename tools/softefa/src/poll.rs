@@ -1,5 +1,4 @@
-//! The extended poll: start, next, end, and readers of the current entry. The queue is locked from start to
-//! end, the context only while an entry is fetched, so that posts go on meanwhile.
+//! The extended poll: start, next, end, readers. The queue is locked throughout, the context per entry.
 
 use crate::abi::{EfadvCq, IbvCq, IbvCqEx, IbvPollCqAttr};
 use crate::ahn::NO_AH;
@@ -8,7 +7,6 @@ use crate::status::{Completion, next_completion};
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;
 
-/// C part of a queue.
 pub fn table(base: IbvCq) -> IbvCqEx {
     IbvCqEx {
         base,
@@ -36,7 +34,6 @@ pub fn table(base: IbvCq) -> IbvCqEx {
     }
 }
 
-/// EFA part of a queue.
 pub fn efadv_table() -> EfadvCq {
     EfadvCq { comp_mask: 0, wc_read_sgid: read_sgid, wc_is_unsolicited: is_unsolicited }
 }
@@ -82,10 +79,8 @@ unsafe extern "C" fn end_poll(cq: *mut IbvCqEx) {
     unsafe { CqObj::of(cq) }.current.unlock();
 }
 
-/// The current entry.
-///
-/// # Safety
-/// The caller has locked the queue; the reference is dropped before the poll goes on.
+/// The current entry. Unsafe: the caller has locked the queue, and drops the reference before the poll goes
+/// on.
 #[inline]
 unsafe fn current<'a>(cq: *mut IbvCqEx) -> &'a Completion {
     // SAFETY: by this function's contract.
@@ -152,10 +147,7 @@ unsafe extern "C" fn is_unsolicited(cq: *mut EfadvCq) -> bool {
     unsafe { current(cq_of_efadv(cq)) }.unsolicited
 }
 
-/// Rejects any attribute.
-///
-/// # Safety
-/// `attr` is null or valid.
+/// Rejects any attribute. Unsafe: `attr` is null or valid.
 unsafe fn poll_attr_ok(attr: *mut IbvPollCqAttr) -> bool {
     // SAFETY: by this function's contract.
     unsafe { attr.as_ref() }.is_none_or(|attr| attr.comp_mask == 0)

@@ -15,10 +15,7 @@ const WR_SEND: c_int = 2;
 const WR_SEND_IMM: c_int = 3;
 const WR_READ: c_int = 4;
 
-/// The SGEs of a list.
-///
-/// # Safety
-/// `list` has `n` entries, or `n` is not positive.
+/// The SGEs of a list. Unsafe: `list` has `n` entries, or `n` is not positive.
 #[inline]
 unsafe fn sge_list<'a>(list: *const IbvSge, n: c_int) -> Result<&'a [IbvSge], Errno> {
     match usize::try_from(n) {
@@ -30,10 +27,7 @@ unsafe fn sge_list<'a>(list: *const IbvSge, n: c_int) -> Result<&'a [IbvSge], Er
     }
 }
 
-/// Converts a plain send work request. // HOT
-///
-/// # Safety
-/// `wr`'s pointers are valid.
+/// Converts a plain send work request. Unsafe: `wr`'s pointers are valid. // HOT
 #[inline]
 unsafe fn request(obj: &QpObj, wr: &IbvSendWr) -> Result<SendWr, Errno> {
     let flags = wr.send_flags;
@@ -93,10 +87,7 @@ pub unsafe extern "C" fn post_send(
     failed
 }
 
-/// Posts one receive. // HOT
-///
-/// # Safety
-/// `wr`'s list is valid.
+/// Posts one receive. Unsafe: `wr`'s list is valid. // HOT
 #[inline]
 unsafe fn receive(row: &QpState, wr: &IbvRecvWr) -> Result<(), Errno> {
     // SAFETY: by this function's contract.

@@ -1,5 +1,4 @@
-//! Checks of a program before it runs with a preloaded library: where it is, and whether the loader would
-//! ignore the library.
+//! Checks of a program before it runs: where it is, and whether the loader would ignore a preloaded library.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};

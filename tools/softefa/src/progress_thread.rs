@@ -14,8 +14,7 @@ const ROUND: Duration = Duration::from_micros(50);
 /// Polls of a busy program in that time.
 const ROUND_POLLS: u32 = 512;
 
-/// Locked while the thread holds a context's lock: a fork meanwhile would leave the child a lock that nobody
-/// releases.
+/// Locked while the thread holds a context's lock, which a fork would leave locked in the child.
 static FORK_LOCK: SplitLock<()> = SplitLock::new(());
 
 extern "C" fn before_fork() {

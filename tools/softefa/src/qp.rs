@@ -16,9 +16,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU8, Ordering};
 use uct::efa::dev::{Dev, DevAttr, DevQp, QpInit, QpKind};
 
-/// `IBV_QPT_UD`.
 pub const TYPE_UD: c_int = 4;
-/// `IBV_QPT_DRIVER`.
 pub const TYPE_DRIVER: c_int = 255;
 
 const INIT_PD: u32 = 1;
@@ -61,10 +59,8 @@ fn check_ops(ops: u64, kind: Kind, dev: &DevAttr) -> Result<(), Errno> {
     if ops & !can == 0 { Ok(()) } else { Err(libc::EOPNOTSUPP) }
 }
 
-/// Creates a queue pair from `attr` and writes back the actual capacities.
-///
-/// # Safety
-/// `pd` and the queues in `attr` are of ours, of one context.
+/// Creates a queue pair from `attr`, writing back capacities. Unsafe: `pd` and the queues are ours, of one
+/// context.
 pub unsafe fn create_plain(
     pd: *mut IbvPd,
     attr: &mut IbvQpInitAttr,
@@ -143,10 +139,7 @@ pub unsafe fn create_plain(
     Ok(Box::into_raw(Box::new(obj)).cast())
 }
 
-/// Creates a queue pair from extended attributes.
-///
-/// # Safety
-/// As for [`create_plain`].
+/// Creates a queue pair from extended attributes. Unsafe: as [`create_plain`].
 pub unsafe fn create_ex(
     ctx: *mut IbvContext,
     attr: &mut IbvQpInitAttrEx,

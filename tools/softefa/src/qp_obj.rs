@@ -18,12 +18,10 @@ pub const ERR: c_int = 6;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Scalable reliable datagram.
     Srd {
         /// Writes with immediate consume no receive.
         unsolicited: bool,
     },
-    /// Unreliable datagram.
     Datagram,
 }
 
@@ -43,10 +41,7 @@ pub struct QpObj {
 }
 
 impl QpObj {
-    /// The object behind a pointer of either C type.
-    ///
-    /// # Safety
-    /// `qp` is a queue pair of ours, alive; the reference is not kept beyond the verb.
+    /// The object behind a pointer of either C type. Unsafe: it is ours and alive; the reference is not kept.
     #[inline]
     pub unsafe fn of<'a, T>(qp: *mut T) -> &'a QpObj {
         // SAFETY: by this function's contract.

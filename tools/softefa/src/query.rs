@@ -1,5 +1,4 @@
-//! Device and port attributes, GID, partition key: those of the real device where known ("Software EFA",
-//! docs/soft-efa.md).
+//! Device and port attributes, GID, partition key, as of the real device (docs/soft-efa.md).
 
 use crate::abi::{IbvContext, IbvDeviceAttr, IbvDeviceAttrEx, IbvGidEntry, IbvPortAttr};
 use crate::context::Context;
@@ -17,7 +16,6 @@ const AMAZON: u32 = 0x1d0f;
 const PORT_ACTIVE: c_int = 4;
 const MTU_4096: c_int = 5;
 const LINK_UP: u8 = 5;
-/// Four lanes of 25 Gb/s.
 const WIDTH_4X: u8 = 2;
 const SPEED_EDR: u8 = 32;
 const FULL_MEMBER: u16 = 0xffff;

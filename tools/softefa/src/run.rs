@@ -21,9 +21,7 @@ const NOT_RUN: u8 = 126;
 
 /// Reason why the program does not run.
 pub struct RunError {
-    /// Exit status.
     pub code: u8,
-    /// One line of text.
     pub text: String,
 }
 
@@ -103,6 +101,5 @@ pub fn run(
         .env("SYSFS_PATH", tree_path)
         .envs(keys.iter().map(|(key, value)| (key, value)))
         .exec();
-    // The cleanup process removes the tree.
     Err(fail(NOT_RUN, error.to_string()))
 }

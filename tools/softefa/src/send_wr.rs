@@ -1,5 +1,4 @@
-//! A send work request, and a batch of them (`ibv_wr_start` to `ibv_wr_complete`). Checks what the driver
-//! checks; the device checks keys and peers.
+//! A send work request, and a batch of them. Checks what the driver checks; the device checks keys and peers.
 
 use crate::abi::{IbvAh, IbvSge};
 use crate::ah::AhObj;
@@ -12,7 +11,6 @@ use uct::efa::dev::{Dest, DevAttr, DevQp, PostError, Sge};
 /// Asks for a completion, which every request has.
 pub const SIGNALED: c_uint = 2;
 
-/// The data are inline.
 pub const INLINE: c_uint = 8;
 
 /// Widest inline send of any generation.
@@ -27,7 +25,6 @@ pub enum WrOpcode {
     Write,
 }
 
-/// A send work request from either interface.
 #[derive(Clone, Copy)]
 pub struct SendWr {
     pub opcode: WrOpcode,
@@ -62,10 +59,7 @@ impl SendWr {
         }
     }
 
-    /// Sets the destination.
-    ///
-    /// # Safety
-    /// `ah` is null or an address handle of ours.
+    /// Sets the destination. Unsafe: `ah` is null or an address handle of ours.
     #[inline]
     pub unsafe fn set_dest(&mut self, ah: *mut IbvAh, qpn: u32, qkey: u32) -> Result<(), Errno> {
         // SAFETY: by this function's contract.
@@ -83,10 +77,7 @@ impl SendWr {
         Ok(())
     }
 
-    /// Appends inline data.
-    ///
-    /// # Safety
-    /// `from` is readable for `len` bytes.
+    /// Appends inline data. Unsafe: `from` is readable for `len` bytes.
     #[inline]
     pub unsafe fn copy_inline(&mut self, from: *const u8, len: usize) -> Result<(), Errno> {
         let at = self.inline.unwrap_or(0);
@@ -135,7 +126,6 @@ pub fn post_errno(e: PostError) -> Errno {
     }
 }
 
-/// A batch of work requests.
 #[derive(Default)]
 pub struct WrBatch {
     pub list: Vec<SendWr>,

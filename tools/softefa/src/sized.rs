@@ -1,5 +1,4 @@
-//! Structures whose length the caller gives, because later rdma-core versions append fields. Copies what both
-//! sides have.
+//! Structures whose length the caller gives, since rdma-core appends fields. Copies what both sides have.
 
 use crate::errno::Errno;
 
@@ -8,10 +7,7 @@ pub fn covers(inlen: u32, len: usize) -> bool {
     inlen as usize >= len
 }
 
-/// Fills a caller's structure of `inlen` bytes with `value`, and zeros behind it.
-///
-/// # Safety
-/// `to` is writable for `inlen` bytes.
+/// Fills a structure of `inlen` bytes with `value`, then zeros. Unsafe: `to` is writable for `inlen` bytes.
 pub unsafe fn copy_out<T: Copy>(to: *mut T, inlen: u32, value: T) {
     let len = inlen as usize;
     // SAFETY: writable for `inlen` bytes by contract.
@@ -21,10 +17,8 @@ pub unsafe fn copy_out<T: Copy>(to: *mut T, inlen: u32, value: T) {
     unsafe { std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), to.cast::<u8>(), n) };
 }
 
-/// Reads a caller's structure of `inlen` bytes. Unknown fields must be zero.
-///
-/// # Safety
-/// `from` is readable for `inlen` bytes; `T` is a structure of integers.
+/// Reads a structure of `inlen` bytes; unknown fields must be zero. Unsafe: `from` is readable, `T` all
+/// integers.
 pub unsafe fn copy_in<T: Copy + Default>(from: *const T, inlen: u32) -> Result<T, Errno> {
     let len = inlen as usize;
     let mut value = T::default();

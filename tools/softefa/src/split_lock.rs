@@ -41,10 +41,8 @@ impl<T> SplitLock<T> {
         self.locked.store(false, Ordering::Release);
     }
 
-    /// The value.
-    ///
-    /// # Safety
-    /// The caller holds the lock, and drops the reference before it unlocks or calls this again.
+    /// The value. Unsafe: the caller holds the lock, and drops the reference before it unlocks or calls
+    /// again.
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "the flag makes it exclusive")]
     pub unsafe fn value(&self) -> &mut T {

@@ -11,7 +11,6 @@ use uct::efa::dev::{Cqe, Dev, DevCq, DevQp};
 /// Completions polled from the device at a time.
 const BATCH: usize = 16;
 
-/// State of a completion queue.
 pub struct CqState {
     pub cq: Cq<Shm>,
     /// Completions polled and not yet shown: `batch[next..end]`.
@@ -59,7 +58,6 @@ impl CqState {
     }
 }
 
-/// State of a queue pair.
 pub struct QpState {
     pub qp: Qp<Shm>,
     pub pd: Pd,
@@ -89,7 +87,6 @@ pub struct ThreadState {
     pub stop: bool,
 }
 
-/// A device and its objects.
 pub struct State {
     pub dev: Device<Shm>,
     pub mrs: Slots<Mr<Shm>>,

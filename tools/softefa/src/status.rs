@@ -17,7 +17,6 @@ const WC_WITH_IMM: u32 = 2;
 pub struct Completion {
     pub wc: IbvWc,
     pub sgid: [u8; 16],
-    /// Whether it consumed no receive.
     pub unsolicited: bool,
 }
 

@@ -1,5 +1,4 @@
-//! Verbs that this device lacks, and some that need no device. All are exported: a missing name would reach
-//! the real library, which reads private fields that our objects lack.
+//! Verbs that this device lacks, exported because a missing name would reach the real library.
 
 use crate::abi::{IbvAhAttr, IbvContext};
 use crate::errno::{ret_int, ret_ptr, set_errno};

@@ -1,5 +1,4 @@
-//! The files of `/sys` that clients read besides the C ABI, in a temporary folder per run. Removed by the
-//! cleanup process, or by the next run if that was killed.
+//! The files of `/sys` that clients read, in a temporary folder per run that the cleanup process removes.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
@@ -12,7 +11,6 @@ const PREFIX: &str = "softefa-sys";
 pub struct SysfsTree(PathBuf);
 
 impl SysfsTree {
-    /// Creates a tree with these devices.
     pub fn make(devices: &[String]) -> io::Result<SysfsTree> {
         let dir = std::env::temp_dir();
         remove_stale(&dir);
@@ -29,7 +27,6 @@ impl SysfsTree {
         &self.0
     }
 
-    /// Leaves removal to the cleanup process.
     pub fn leave_to_cleanup(self) {
         std::mem::forget(self);
     }
@@ -75,7 +72,6 @@ fn owner(name: &str, uid: u32) -> Option<ProcId> {
     Some(ProcId { pid: pid.parse().ok()?, start: start.parse().ok()? })
 }
 
-/// Removes the trees of dead processes.
 fn remove_stale(dir: &Path) {
     let uid = rustix::process::getuid().as_raw();
     let Ok(entries) = std::fs::read_dir(dir) else { return };

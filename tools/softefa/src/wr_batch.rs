@@ -1,5 +1,4 @@
-//! Batches of work requests (`ibv_wr_*`): collected between start and completion, then posted together or not
-//! at all. An error inside is reported at the completion.
+//! Batches of work requests (`ibv_wr_*`): posted together or not at all; errors are reported at completion.
 
 use crate::abi::{EfadvQp, IbvAh, IbvDataBuf, IbvQp, IbvQpEx, IbvSge};
 use crate::errno::Errno;
@@ -8,7 +7,6 @@ use crate::send_wr::{INLINE, SIGNALED, SendWr, WrBatch, WrOpcode};
 use std::ffi::{c_int, c_void};
 use uct::efa::dev::DevQp;
 
-/// C part of a queue pair.
 pub fn table(base: IbvQp) -> IbvQpEx {
     IbvQpEx {
         base,
@@ -40,15 +38,11 @@ pub fn table(base: IbvQp) -> IbvQpEx {
     }
 }
 
-/// EFA part of later rdma-core.
 pub fn efadv_table() -> EfadvQp {
     EfadvQp { comp_mask: 0, wr_set_processing_hints }
 }
 
-/// The batch of a queue pair.
-///
-/// # Safety
-/// The caller has locked the batch; the reference is dropped before the next call.
+/// The batch of a queue pair. Unsafe: the caller has locked it, and drops the reference before the next call.
 #[inline]
 unsafe fn batch<'a>(qp: *mut IbvQpEx) -> &'a mut WrBatch {
     // SAFETY: by this function's contract.
@@ -57,10 +51,7 @@ unsafe fn batch<'a>(qp: *mut IbvQpEx) -> &'a mut WrBatch {
     unsafe { obj.batch.value() }
 }
 
-/// Begins a work request. // HOT
-///
-/// # Safety
-/// As for [`batch`].
+/// Begins a work request. Unsafe: as for [`batch`]. // HOT
 unsafe fn begin(qp: *mut IbvQpEx, opcode: WrOpcode, imm: Option<u32>, (raddr, rkey): (u64, u32)) {
     // SAFETY: by this function's contract.
     let obj = unsafe { QpObj::of(qp) };
@@ -78,10 +69,7 @@ unsafe fn begin(qp: *mut IbvQpEx, opcode: WrOpcode, imm: Option<u32>, (raddr, rk
     s.list.push(SendWr { raddr, rkey, ..SendWr::new(opcode, wr_id, imm) });
 }
 
-/// Edits the work request begun last.
-///
-/// # Safety
-/// As for [`batch`].
+/// Edits the work request begun last. Unsafe: as [`batch`].
 #[inline]
 unsafe fn edit_last(qp: *mut IbvQpEx, f: impl FnOnce(&mut SendWr) -> Result<(), Errno>) {
     // SAFETY: by this function's contract.
@@ -92,10 +80,7 @@ unsafe fn edit_last(qp: *mut IbvQpEx, f: impl FnOnce(&mut SendWr) -> Result<(), 
     }
 }
 
-/// Notes an unsupported request.
-///
-/// # Safety
-/// As for [`batch`].
+/// Notes an unsupported request. Unsafe: as [`batch`].
 unsafe fn set_unsupported(qp: *mut IbvQpEx) {
     // SAFETY: by this function's contract.
     unsafe { batch(qp) }.failed.get_or_insert(libc::EOPNOTSUPP);

@@ -9,7 +9,6 @@ use uct::posix::{Config, Ep, Iface};
 
 const ID: u8 = 5;
 
-/// Counts what arrives.
 #[derive(Default)]
 struct Count {
     messages: u64,
@@ -28,7 +27,6 @@ impl Sink for Count {
     }
 }
 
-/// A receiver, and an endpoint to it of another interface.
 fn pair() -> (Iface, Iface, Ep) {
     let config = Config::load(&Source::empty()).expect("defaults are good");
     let open = || Iface::open(&config).expect("posix opens");

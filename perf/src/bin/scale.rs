@@ -29,7 +29,6 @@ const ACK: u64 = 0x6163_6b00;
 const SIZE: usize = 8;
 const WINDOW: usize = 64;
 const THREADS: usize = 64;
-/// Messages that a thread sends between two polls.
 const BURST: u64 = 16;
 const IDLE: u32 = 5_000_000;
 
@@ -86,7 +85,6 @@ fn count(text: &str, most: usize) -> Result<usize, Failure> {
         .ok_or_else(|| format!("'{text}': from 1 to {most}").into())
 }
 
-/// Resident memory, bytes.
 fn rss() -> Result<f64, Failure> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
     let pages: f64 = text.split(' ').nth(1).ok_or("statm has no second number")?.parse()?;

@@ -12,7 +12,6 @@ use crate::record::Record;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The file cannot be opened or read.
     #[error("{}: {error}", path.display())]
     Io { path: PathBuf, error: std::io::Error },
     /// Not pcapng, or damaged at the start.
@@ -31,7 +30,6 @@ pub enum FileError {
 const TRUNCATED: &str = "its last block is not whole";
 
 pub struct Capture {
-    /// In the order of the file.
     pub records: Vec<Record>,
     /// Why the file ends early, if it does.
     pub truncated: Option<String>,

@@ -37,7 +37,6 @@ pub fn without_duplicates(records: &[Record]) -> impl Iterator<Item = usize> {
     records.iter().enumerate().filter(move |(_, r)| !seen_by_both(r)).map(|(nth, _)| nth)
 }
 
-/// Prints exchanges in order of their first packet.
 pub fn print(records: &[Record], names: &Names, report: &Report) {
     print_legend(names);
     let mut flows = Flows::default();

@@ -10,14 +10,12 @@ use crate::record::{Names, Record};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     Line,
-    /// A line per field.
     Fields,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
     All,
-    /// With violations only.
     Bad,
 }
 
@@ -52,7 +50,6 @@ pub fn print_summary(packets: usize, report: &Report) {
     out::line(format!("# {packets} packets, {} violations", report.count()));
 }
 
-/// A packet as text. `start` is the zero of times.
 pub fn line(record: &Record, start: u64, names: &Names, detail: Detail) -> String {
     let time = record.time.saturating_sub(start);
     let (from, to) = (names.name(&record.from), names.name(&record.to));

@@ -8,7 +8,6 @@ use ucp::wire::{Packet, ParseError, parse};
 use uct::efa::dev::DevStatus;
 use uct::efa::dev::soft::capture::{CaptureHdr, Direction, WireOp};
 
-/// A queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct End {
     pub gid: [u8; 16],
@@ -23,7 +22,6 @@ impl fmt::Display for End {
 
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Index of its file.
     pub file: usize,
     /// Nanoseconds since 1970.
     pub time: u64,
@@ -36,9 +34,7 @@ pub struct Record {
     pub to: End,
     /// Bytes of the message or RDMA operation.
     pub len: u32,
-    /// Immediate data.
     pub imm: Option<u32>,
-    /// Remote address and key of RDMA.
     pub remote: (u64, u32),
     pub bytes: Vec<u8>,
     /// Set by [`mark_headerless`].

@@ -15,7 +15,6 @@ pub struct Table {
 pub enum Style {
     /// Values, with everything else as comments.
     Full,
-    /// Values only.
     Plain,
     /// As full, with default values as comments too.
     Commented,

@@ -38,7 +38,6 @@ fn attribute(name: &'static str, text: impl Into<String>, value: Value) -> Attri
     Attribute { name, text: text.into(), value }
 }
 
-/// Attributes as one object, with names without blanks.
 fn object<S: serde::Serializer>(attributes: &[Attribute], to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(attributes.iter().map(|attribute| (attribute.name.replace(' ', "_"), &attribute.value)))
 }
@@ -218,7 +217,6 @@ fn up_to(n: usize) -> (String, Value) {
     (limit_text(n), json!({"max": limit_value(n)}))
 }
 
-/// Limits of zcopy.
 fn pieces((min, max): (usize, usize), iov: usize) -> (String, Value) {
     let low = if min > 1 { format!(">= {}, ", short_bytes(min)) } else { String::new() };
     (

@@ -65,7 +65,6 @@ struct Range {
     from: usize,
     to: Option<usize>,
     protocol: &'static str,
-    /// Estimated time of the smallest size.
     nsec: Option<u64>,
     /// The peer's processor does it.
     emulated: bool,
@@ -130,7 +129,6 @@ pub fn find(
 }
 
 impl Endpoint {
-    /// Keeps operations of these features.
     fn keep(&mut self, features: Features) {
         let is_tagged = |op: &Operation| op.name.starts_with("tag_");
         self.operations.retain(|op| if is_tagged(op) { features.tags } else { features.messages });

@@ -16,7 +16,6 @@ pub struct System {
     host: String,
     kernel: String,
     cpu_model: String,
-    /// CPUs that this process may use.
     cpus: String,
     /// Counts per second of the cheapest clock.
     timer_hz: f64,
@@ -41,7 +40,6 @@ struct Copy {
     mb_per_sec: f64,
 }
 
-/// Output of `-T`.
 #[derive(Serialize)]
 pub struct Topology {
     cpus: String,
@@ -58,7 +56,6 @@ pub fn topology() -> Topology {
     }
 }
 
-/// Output of `-M`.
 #[derive(Serialize)]
 #[serde(transparent)]
 pub struct Copies(Vec<Copy>);

@@ -29,7 +29,6 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Names and values, in order.
 #[derive(Serialize)]
 pub struct Build(Vec<(&'static str, &'static str)>);
 

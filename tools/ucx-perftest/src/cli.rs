@@ -391,7 +391,6 @@ impl Cli {
     }
 }
 
-/// Options of a batch line.
 #[derive(Args, Debug, Clone, Default)]
 pub struct LineArgs {
     #[command(flatten)]
@@ -423,7 +422,6 @@ pub fn read_line(words: &[String]) -> Result<LineArgs, Failure> {
         .map_err(|e| refusal(&e).unwrap_or_else(|| Failure::Usage("help is no option of a test".into())))
 }
 
-/// A clap error as one line. Prints help and returns `None` if help was asked for.
 fn refusal(e: &clap::Error) -> Option<Failure> {
     if !e.use_stderr() {
         tools_common::out::line(e.render().to_string().trim_end());

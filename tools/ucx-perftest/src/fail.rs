@@ -5,7 +5,6 @@ use tools_common::boot::BootError;
 /// Name of this program in errors.
 pub const TOOL: &str = "ucx-perftest";
 
-/// Exit status for wrong arguments: -127, as `ucx_perftest` has it.
 pub const USAGE: u8 = 129;
 /// Exit status for a failed run: -1, as `ucx_perftest` has it.
 pub const FAILED: u8 = 255;

@@ -23,7 +23,6 @@ pub enum Partner {
     Itself,
 }
 
-/// Cores for members, in rank order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pins {
     None,
@@ -39,10 +38,8 @@ pub struct GroupConfig {
     /// Host of the group's server.
     pub host: String,
     pub port: u16,
-    /// Number of this process.
     pub proc: u32,
     pub procs: u32,
-    /// Threads per process.
     pub threads: u32,
     pub pins: Pins,
     pub cores: CoreSharing,
@@ -50,7 +47,6 @@ pub struct GroupConfig {
 }
 
 impl GroupConfig {
-    /// Members of the whole group.
     pub fn members(&self) -> u32 {
         self.procs * self.threads
     }
@@ -90,7 +86,6 @@ pub fn core_sharing_of(procs: &[CpuList], threads: u32) -> CoreSharing {
     compare_cores(all.len(), (procs.len() as u32).saturating_mul(threads))
 }
 
-/// A running group server.
 #[must_use = "a process that ends takes its server along, before others have heard the last of it"]
 pub struct ServerThread(thread::JoinHandle<()>);
 
@@ -106,7 +101,6 @@ pub fn start_server(
 }
 
 impl ServerThread {
-    /// Waits until all members have left.
     pub fn finish(self) {
         // A panic has been reported by the thread.
         let _ = self.0.join();

@@ -78,7 +78,6 @@ impl Link {
         self.cores
     }
 
-    /// Number of this side, from 0.
     pub fn rank(&self) -> usize {
         match &self.peers {
             Peers::Loopback => 0,
@@ -138,7 +137,6 @@ impl Link {
         all.map_err(|why| agreed(Failure::Connection(BootError::PeerAborted(why))))
     }
 
-    /// Exchanges results with the partner.
     pub fn exchange_result<T: Serialize + DeserializeOwned + Clone>(
         &mut self,
         mine: Result<T, Failure>,
@@ -147,7 +145,6 @@ impl Link {
         Ok(self.allgather_result(mine)?.swap_remove(partner))
     }
 
-    /// Sends a value to the other side of a pair.
     pub fn send<T: Serialize>(&mut self, value: &T) -> Result<(), BootError> {
         match &mut self.peers {
             Peers::Pair(boot) => boot.send(value),
@@ -163,7 +160,6 @@ impl Link {
         }
     }
 
-    /// Waits for all sides, with progress meanwhile.
     pub fn barrier(&mut self, progress: impl FnMut() -> usize) -> Result<(), BootError> {
         match &mut self.peers {
             Peers::Loopback => Ok(()),
@@ -180,7 +176,6 @@ impl Link {
         }
     }
 
-    /// An error if another side is gone.
     pub fn check_alive(&mut self) -> Result<(), BootError> {
         match &mut self.peers {
             Peers::Loopback => Ok(()),

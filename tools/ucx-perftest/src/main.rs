@@ -211,7 +211,6 @@ fn local(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure>
     })
 }
 
-/// PMIx key of host and cores of a process.
 const CORES: &str = "ucx-perftest.cores";
 
 /// Whether members of the launcher's processes on this host share cores.
@@ -297,7 +296,6 @@ fn launched_part(
     Ok(())
 }
 
-/// Runs a child process of `--local`.
 fn peer(cli: &Cli, port: u16, source: &Source) -> Result<(), Failure> {
     if let Some(group) = cli.proc {
         let pins = cli.cpus.clone().map_or_else(CpuList::allowed, Ok)?;

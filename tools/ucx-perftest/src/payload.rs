@@ -1,7 +1,6 @@
 //! Contents of messages for `--validate`: a sequence number, then bytes that follow from number and offset.
 //! Written by the sender and checked by the receiver.
 
-/// Length of the sequence number at the front of a message, bytes.
 pub const SEQ_LEN: usize = 8;
 
 /// Sequence number of messages too short to carry one.
@@ -83,12 +82,9 @@ fn find(bytes: &[u8], want: &[u8]) -> Option<(usize, u8)> {
     std::iter::zip(bytes, want).position(|(byte, want)| byte != want).map(|at| (at, want[at]))
 }
 
-/// Limit of the bit map: 1 GiB.
 const MOST: usize = 1 << 27;
-/// Most messages that can be tracked.
 pub const MAX_TRACKED: u64 = 64 * MOST as u64;
 
-/// Tracks which messages of a known number have arrived.
 pub struct SeenMessages {
     /// Grows on demand, as the count may come from a peer.
     bits: Vec<u64>,

@@ -35,9 +35,7 @@ const MB: f64 = 1048576.0;
 pub enum Format {
     Columns,
     Csv,
-    /// One object per line.
     Json,
-    /// Another process prints.
     None,
 }
 
@@ -55,21 +53,18 @@ pub struct TestResult {
     pub spec: Spec,
     pub path: UsedTransport,
     pub reading: Reading,
-    /// Distribution of times, if asked for.
     pub hist: Vec<Bin>,
     /// Duration, seconds; half of it for a ping-pong.
     pub seconds: f64,
     /// Time of the end on the host's monotonic clock, seconds; halved as `seconds` is.
     pub ended: f64,
     pub group: Option<GroupResult>,
-    /// All sides, by rank.
     pub members: Vec<MemberInfo>,
 }
 
 /// Where a side ran, and with which settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemberInfo {
-    /// Cores it may use.
     pub cores: String,
     /// Transports it may use, as in `UCX_TLS`.
     pub tls: String,
@@ -80,7 +75,6 @@ pub struct MemberInfo {
 }
 
 impl MemberInfo {
-    /// Settings of this thread.
     pub fn here(spec: &Spec, source: &Source, cores: CoreSharing) -> MemberInfo {
         let set = |asked: &Option<String>, key| {
             let value = asked.as_deref().or_else(|| source.lookup(key).map(|(value, _)| value));
@@ -144,7 +138,6 @@ pub enum Output {
     Results,
 }
 
-/// Prints one run of the program.
 pub struct Report {
     format: Format,
     output: Output,
@@ -159,7 +152,6 @@ pub struct Report {
     header_printed: bool,
     progress_line: ProgressLine,
     outcome: Outcome,
-    /// Results as JSON for a plot.
     saved_json: Option<Vec<String>>,
 }
 
@@ -225,7 +217,6 @@ impl Report {
         self.size_column = any;
     }
 
-    /// Number of tests that have begun.
     pub fn started(&self) -> usize {
         self.outcome.started
     }
@@ -274,7 +265,6 @@ impl Report {
         }
     }
 
-    /// Prints the box with the settings of a test.
     fn banner(&self, spec: &Spec) {
         if self.format != Format::Columns || self.quiet || spec.banner == Banner::Hidden {
             return;
@@ -329,7 +319,6 @@ impl Report {
         self.progress_line.show(spec, reading);
     }
 
-    /// Prints a result.
     pub fn result(&mut self, done: &TestResult) {
         self.progress_line.clear();
         if self.output == Output::Banners {
@@ -408,7 +397,6 @@ impl Report {
     }
 }
 
-/// A reading in the units of the columns.
 struct Figures {
     rank: f64,
     recent: f64,
@@ -453,7 +441,6 @@ fn csv_cells(done: &TestResult) -> Vec<String> {
     std::iter::once(iters).chain(times).chain(rates).collect()
 }
 
-/// The box; column titles close it.
 fn banner(spec: &Spec) -> Vec<String> {
     let rows = rows(spec);
     std::iter::once(BOX.to_owned()).chain(rows.iter().map(|(key, value)| box_row(key, value))).collect()

@@ -25,7 +25,6 @@ pub fn needs_group(spec: &Spec) -> bool {
     spec.threads > 1 || spec.pattern != Pattern::Pairs
 }
 
-/// Checks that so many processes can run the test.
 pub fn check_group_size(spec: &Spec, procs: u32) -> Result<(), Failure> {
     let (pairs, threads) = (spec.pattern == Pattern::Pairs, spec.threads);
     match procs.saturating_mul(threads) {
@@ -120,7 +119,6 @@ pub fn run_active(
     result
 }
 
-/// Runs the passive side of two. Prints banners only.
 pub fn run_passive(
     specs: &[Spec],
     source: &Source,

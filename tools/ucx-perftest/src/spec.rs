@@ -41,14 +41,12 @@ macro_rules! tests {
         pub enum Test { $(#[doc = $about] $Test),+ }
 
         impl Test {
-            /// In the order of the help text.
             pub const ALL: &[Test] = &[$(Test::$Test),+];
 
             pub fn name(self) -> &'static str {
                 match self { $(Test::$Test => $name),+ }
             }
 
-            /// A short description.
             pub fn about(self) -> &'static str {
                 match self { $(Test::$Test => $about),+ }
             }
@@ -118,13 +116,11 @@ impl Test {
             || matches!(self, Test::UcpAdd | Test::UcpFadd | Test::UcpSwap | Test::UcpCswap)
     }
 
-    /// Active messages of either layer.
     pub fn is_am(self) -> bool {
         use Test::*;
         matches!(self, AmLat | AmBw | AmMr | UcpAmLat | UcpAmBw)
     }
 
-    /// High-level active messages or streams.
     pub fn is_am_or_stream(self) -> bool {
         matches!(self, Test::StreamLat | Test::StreamBw | Test::UcpAmLat | Test::UcpAmBw)
     }
@@ -209,7 +205,6 @@ pub enum Histogram {
 /// One test with all its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// Label in each batch file.
     pub names: Vec<String>,
     /// Whether the size is one of a range.
     #[serde(rename = "swept")]
@@ -226,7 +221,6 @@ pub struct Spec {
     pub pieces: Vec<usize>,
     pub iters: u64,
     pub warmup: u64,
-    /// Operations outstanding at most.
     pub window: u32,
     /// Active messages outstanding without an acknowledgement.
     pub credits: u32,
@@ -250,9 +244,7 @@ pub struct Spec {
     pub copies: bool,
     pub receive: Receive,
     pub level: Level,
-    /// Threads per process.
     pub threads: u32,
-    /// Percentile of the first column.
     pub rank: f64,
     pub banner: Banner,
     pub hist: Histogram,
@@ -264,7 +256,6 @@ impl Spec {
         label(&self.names, self.in_size_range.then(|| self.size()))
     }
 
-    /// Length of one message, bytes.
     pub fn size(&self) -> usize {
         self.pieces.iter().sum()
     }

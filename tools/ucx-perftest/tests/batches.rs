@@ -5,7 +5,6 @@ mod common;
 use common::{Server, program, run};
 use std::path::PathBuf;
 
-/// A file that is removed at the end.
 struct File(PathBuf);
 
 impl File {

@@ -3,7 +3,6 @@
 mod common;
 use common::{Server, program, run_ok};
 
-/// Runs each of `tests` over a transport and checks its JSON.
 fn each(wire: &str, options: &str, tests: &[&str]) {
     for test in tests {
         let out =

@@ -44,7 +44,6 @@ fn run(args: &[String]) -> Result<(), Failure> {
     if is_second { second(test, size, iters, server) } else { first(args, test, size, iters, client) }
 }
 
-/// Starts the other side, and measures.
 fn first(args: &[String], test: Test, size: usize, iters: usize, core: &str) -> Result<(), Failure> {
     let mut other = PeerProcess::second(args)?;
     pin(core)?;

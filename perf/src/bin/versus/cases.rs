@@ -81,7 +81,6 @@ impl Metric {
     }
 }
 
-/// The programs that run a case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Harness {
     /// `ucx_perftest` of both, low level.
@@ -101,7 +100,6 @@ pub struct Case {
     pub name: &'static str,
     pub harness: Harness,
     pub test: &'static str,
-    /// `-D`.
     pub path: Option<&'static str>,
     /// Bytes of a message; for `scale` the number of endpoints or of messages per window.
     pub size: u64,
@@ -111,7 +109,6 @@ pub struct Case {
     pub metric: Metric,
     /// `-x` of uct tests; else `UCX_TLS` of this library.
     pub tls: &'static str,
-    /// `-T`.
     pub threads: u32,
     /// `-O`; `None`: the default of the test, if both have the same.
     pub window: Option<u32>,
@@ -164,12 +161,10 @@ const fn window(window: u32, case: Case) -> Case {
     Case { window: Some(window), ..case }
 }
 
-/// With memory of the program.
 const fn of_program(case: Case) -> Case {
     Case { own: true, ..case }
 }
 
-/// With copies by the kernel.
 const fn cma(case: Case) -> Case {
     Case { tls: "cma", ..of_program(case) }
 }

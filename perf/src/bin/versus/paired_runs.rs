@@ -30,9 +30,7 @@ const MAX_COUNTED_PAIRS: u32 = 3;
 
 pub struct Limits {
     pub pairs: u32,
-    /// No pair of a case begins later.
     pub time: Duration,
-    /// Divides the number of operations.
     pub scale: u64,
 }
 
@@ -40,7 +38,6 @@ pub struct PairedRuns<'a> {
     ours: &'a Ours,
     theirs: &'a dyn Theirs,
     limits: Limits,
-    /// Least latency seen, ns.
     min_latency: f64,
 }
 

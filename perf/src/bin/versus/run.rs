@@ -41,9 +41,7 @@ pub enum Error {
 
 /// A program that ours is compared with.
 pub trait Theirs {
-    /// Name and version.
     fn name(&self) -> String;
-    /// Settings of the comparison.
     fn describe(&self) -> String;
     fn run(&self, case: &Case, scale: u64) -> Result<f64, Error>;
     /// One run of ours to compare with.
@@ -197,7 +195,6 @@ impl Ucx {
         Ok(Ucx { program, cores, tls, version, own_device: OnceCell::new() })
     }
 
-    /// Device of a uct test.
     fn device(&self, case: &Case) -> Result<&str, Error> {
         if !case.is_loopback() {
             return Ok("memory");
@@ -223,7 +220,6 @@ impl Ucx {
         cmd.spawn().map_err(|source| Error::Start { program, source, hint: "Debian package ucx-utils" })
     }
 
-    /// Folder of an installation outside the system's.
     pub fn prefix(&self) -> Option<&Path> {
         self.program.parent().filter(|bin| !bin.as_os_str().is_empty())?.parent()
     }

@@ -44,18 +44,9 @@ pub enum Finding {
     Overrun { over: u64 },
     /// Past the end of the message (5.5).
     #[error("bytes {from} to {to} of a message of {total}")]
-    Outside {
-        from: u64,
-        /// Exclusive.
-        to: u64,
-        total: u64,
-    },
+    Outside { from: u64, to: u64, total: u64 },
     #[error("bytes {from} to {to} came before")]
-    Again {
-        from: u64,
-        /// Exclusive.
-        to: u64,
-    },
+    Again { from: u64, to: u64 },
     /// CTS before the previous window is complete (5.5).
     #[error("a window, though {left} bytes of the last one are outstanding")]
     EarlyCts { left: u64 },

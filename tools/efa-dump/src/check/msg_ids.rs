@@ -8,7 +8,6 @@ use ucp::wire::rtm::Rtm;
 use super::Finding;
 use super::window::Ranges;
 
-/// A message of several packets.
 struct Message {
     ty: PktType,
     total: u64,

@@ -55,7 +55,6 @@ impl Script {
         self.0.push((hdr, packet));
     }
 
-    /// A packet from here.
     pub fn send(mut self, write: impl Fn(&mut [u8]) -> usize, payload: usize) -> Script {
         self.add(0, HERE, THERE, 0, packet(write, payload));
         self
@@ -67,7 +66,6 @@ impl Script {
         self
     }
 
-    /// A packet from the other end.
     pub fn recv(mut self, write: impl Fn(&mut [u8]) -> usize, payload: usize) -> Script {
         self.add(1, THERE, HERE, 0, packet(write, payload));
         self

@@ -9,7 +9,6 @@ use ucs::sys::CpuSet;
 pub struct Machine {
     /// Replaces `/`.
     pub root: PathBuf,
-    /// CPUs that this process may use.
     pub cpus: CpuSet,
     /// Limit of open files; `None` is no limit.
     pub files: Option<u64>,
@@ -17,11 +16,8 @@ pub struct Machine {
     pub memlock: Option<u64>,
     /// Limit of a file's size, bytes.
     pub file_size: Option<u64>,
-    /// Available memory, bytes.
     pub memory: Option<u64>,
-    /// Free bytes of /dev/shm.
     pub dev_shm: Option<u64>,
-    /// A build without optimisation.
     pub is_debug: bool,
 }
 
@@ -40,7 +36,6 @@ impl Machine {
         }
     }
 
-    /// Text of a file, trimmed.
     pub fn text(&self, path: &str) -> Option<String> {
         let text = fs::read_to_string(self.root.join(path.trim_start_matches('/'))).ok()?;
         Some(text.trim().to_owned())
@@ -50,7 +45,6 @@ impl Machine {
         self.text(path)?.parse().ok()
     }
 
-    /// Sorted names in a directory.
     pub fn names(&self, path: &str) -> Vec<String> {
         let entries =
             fs::read_dir(self.root.join(path.trim_start_matches('/'))).into_iter().flatten().flatten();

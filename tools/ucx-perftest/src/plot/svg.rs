@@ -1,5 +1,5 @@
-//! Draws panels of curves as SVG with `plotters`: latency with both axes logarithmic, bandwidth with a linear scale.
-//! Used by `plot`.
+//! Draws panels of curves as SVG with `plotters`: latency with both axes logarithmic, bandwidth with a linear
+//! scale. Used by `plot`.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, DefaultFormatting, KeyPointHint, Ranged, ValueFormatter};
@@ -125,7 +125,8 @@ fn number_label(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A linear axis from 0 with given ticks: that of `plotters` does not take ticks and a label formatter together.
+/// A linear axis from 0 with given ticks: that of `plotters` does not take ticks and a label formatter
+/// together.
 struct Linear {
     high: f64,
     ticks: Vec<f64>,

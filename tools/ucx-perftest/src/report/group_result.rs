@@ -10,25 +10,20 @@ use crate::spec::Pattern;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemberResult {
-    /// Iterations that this member drove.
     pub iters: u64,
     /// Duration of the loop, seconds; also of members that only receive.
     pub seconds: f64,
     /// Time of the end on the host's monotonic clock, seconds.
     pub ended: f64,
     pub host: u64,
-    /// Median time of an iteration, seconds.
     pub p50: f64,
-    /// 99.9th percentile, seconds.
     pub p99_9: f64,
-    /// The percentile asked for, seconds.
     pub rank: f64,
     /// Distribution of times: upper bounds, seconds, and counts.
     pub bins: Vec<(f64, u64)>,
 }
 
 impl MemberResult {
-    /// Result of a member; one that is not `active` drove nothing.
     pub fn of(done: &TestResult, active: bool) -> MemberResult {
         let r = done.reading;
         let iters = if active { r.iters } else { 0 };
@@ -84,7 +79,6 @@ fn merge_bins<'a>(bins: impl Iterator<Item = &'a (f64, u64)>) -> Vec<Bin> {
 }
 
 impl GroupResult {
-    /// Combines the results of all members, by rank.
     pub fn new(pattern: Pattern, results: Vec<MemberResult>) -> GroupResult {
         let span = span(&results);
         let iters = results.iter().map(|s| s.iters).sum::<u64>();

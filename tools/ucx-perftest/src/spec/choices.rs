@@ -22,7 +22,6 @@ ucs::config_enum! {
 }
 
 impl Layout {
-    /// Parses a name.
     pub fn parse_name(name: &str) -> Result<Layout, String> {
         use ucs::config::ConfigValue;
         Layout::parse(name).ok_or_else(|| format!("data layout '{name}' is unknown: {}", Layout::expected()))
@@ -33,15 +32,12 @@ ucs::config_enum! {
     /// Mode of a side that waits.
     #[derive(Serialize, Deserialize)]
     pub enum Waiting {
-        /// Polls.
         Poll = "poll",
-        /// Sleeps until an event.
         Sleep = "sleep",
     }
 }
 
 impl Waiting {
-    /// Parses a name.
     pub fn parse_name(name: &str) -> Result<Waiting, String> {
         use ucs::config::ConfigValue;
         Waiting::parse(name).ok_or_else(|| format!("wait mode '{name}' is unknown: {}", Waiting::expected()))
@@ -62,7 +58,6 @@ ucs::config_enum! {
 }
 
 impl Pattern {
-    /// Parses a name.
     pub fn parse_name(name: &str) -> Result<Pattern, String> {
         use ucs::config::ConfigValue;
         Pattern::parse(name).ok_or_else(|| format!("pattern '{name}' is unknown: {}", Pattern::expected()))
@@ -73,17 +68,14 @@ ucs::config_enum! {
     /// Thread level of a low-level interface.
     #[derive(Serialize, Deserialize)]
     pub enum Level {
-        /// One thread.
         Single = "single",
         /// Several threads, one at a time.
         Serialized = "serialized",
-        /// Several threads at once.
         Multi = "multi",
     }
 }
 
 impl Level {
-    /// Parses a name.
     pub fn parse_name(name: &str) -> Result<Level, String> {
         use ucs::config::ConfigValue;
         Level::parse(name).ok_or_else(|| format!("thread level '{name}' is unknown: {}", Level::expected()))
@@ -102,7 +94,6 @@ ucs::config_enum! {
 }
 
 impl Receive {
-    /// Parses a name.
     pub fn parse_name(name: &str) -> Result<Receive, String> {
         use ucs::config::ConfigValue;
         Receive::parse(name)

@@ -150,7 +150,6 @@ impl GroupTest<'_> {
         }
     }
 
-    /// Checks what the other members left in this one's memory.
     fn check_target(&mut self, memory: &GroupMemory, from_each: u64, me: usize) -> Result<(), Failure> {
         let size = self.spec.size();
         match self.spec.test {

@@ -20,9 +20,7 @@ pub struct GroupTest<'a> {
     pub worker: Worker,
     /// Endpoints by rank; `None` for this member.
     pub eps: Rc<Vec<Option<Ep>>>,
-    /// Ranks that this member sends to.
     pub targets: Vec<usize>,
-    /// Ranks that send to this member.
     pub sources: Vec<usize>,
     pub counter: IterationCounter<'a>,
     pub backoff: Backoff,

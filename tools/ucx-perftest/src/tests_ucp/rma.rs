@@ -31,7 +31,6 @@ pub struct RmaTest<'a> {
     pub counter: IterationCounter<'a>,
 }
 
-/// Memory that the other side works on.
 pub struct TargetMemory {
     /// Dropped before `own`, which it maps.
     pub mem: Mem,

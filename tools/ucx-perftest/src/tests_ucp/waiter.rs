@@ -105,7 +105,6 @@ impl<'a> Waiter<'a> {
         Ok(self.link.barrier(|| worker.progress())?)
     }
 
-    /// A barrier without progress.
     pub fn barrier_idle(&mut self) -> Result<(), Failure> {
         Ok(self.link.barrier(|| 0)?)
     }

@@ -44,11 +44,9 @@ pub struct WindowBuffers {
     pieces: ArrayVec<usize, 4>,
     /// Offset and length of each piece of a message in its buffer, if there are several.
     ranges: Vec<(usize, usize)>,
-    /// Pieces of the message being sent.
     list: Vec<Iov>,
 }
 
-/// A message to send.
 pub enum Message<'a> {
     One(*const u8, usize),
     Pieces(&'a [Iov]),
@@ -102,7 +100,6 @@ impl WindowBuffers {
         })
     }
 
-    /// Buffers with the sender's layout.
     pub fn of_sender(
         spec: &Spec,
         worker: &Worker,
@@ -118,7 +115,6 @@ impl WindowBuffers {
         Ok(buffers)
     }
 
-    /// Buffers with the receiver's layout.
     pub fn of_receiver(
         spec: &Spec,
         worker: &Worker,
@@ -213,7 +209,6 @@ impl WindowBuffers {
         self.memory_range.as_ptr().cast::<u8>().wrapping_add(slot * self.stride)
     }
 
-    /// The bytes of an idle buffer.
     pub fn bytes(&mut self, slot: usize) -> &mut [u8] {
         let same_memory = if self.stride == 0 { &self.slots[..] } else { &self.slots[slot..=slot] };
         assert!(same_memory.iter().all(|s| !matches!(s, Slot::Running(_))), "an operation has the buffer");

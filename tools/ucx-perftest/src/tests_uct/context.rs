@@ -18,7 +18,6 @@ use crate::spec::{Spec, Validate};
 use tools_common::meter::Meter;
 
 const POLL_BATCH: usize = 32;
-/// Active message id of measured messages.
 pub const MSG: u8 = 1;
 /// Active message id of the receiver's credits.
 pub const CREDIT: u8 = 2;
@@ -26,12 +25,9 @@ pub const CREDIT: u8 = 2;
 /// Token of a flush; other tokens are slots.
 const FLUSH: u64 = u64::MAX;
 
-/// Events of the interface.
 pub struct Events {
     pub msgs: Rc<Cell<u64>>,
-    /// Messages that the receiver has confirmed.
     pub credit: u64,
-    /// Free source slots.
     pub free: Vec<u32>,
     /// Completed operations with a slot.
     pub ended: u64,
@@ -40,7 +36,6 @@ pub struct Events {
     check: Check,
 }
 
-/// How arriving messages are checked.
 pub enum Check {
     No,
     /// In order: the number of the next message, and the length of all.
@@ -131,7 +126,6 @@ pub struct TestContext<'a, I: Iface> {
 
 pub type Pieces<'a, I> = ArrayVec<Iov<'a, <<I as Iface>::Md as Md>::Mem>, 64>;
 
-/// The arguments of [`TestContext::new`].
 pub struct ContextParts<'a, I: Iface> {
     pub spec: &'a Spec,
     pub iface: &'a I,
@@ -140,12 +134,10 @@ pub struct ContextParts<'a, I: Iface> {
     pub target: &'a RegisteredMemory<I::Md>,
     pub source: &'a RegisteredMemory<I::Md>,
     pub remote: (u64, <I::Md as Md>::Rkey),
-    /// Prints figures so far.
     pub show: &'a mut dyn FnMut(&mut Meter),
 }
 
 impl<'a, I: Iface> TestContext<'a, I> {
-    /// A context with all source slots free.
     pub fn new(parts: ContextParts<'a, I>) -> Self {
         let ContextParts { spec, iface, ep, link, target, source, remote, show } = parts;
         let events = Events {
@@ -189,7 +181,6 @@ impl<'a, I: Iface> TestContext<'a, I> {
         self.spec.validate == Validate::Yes
     }
 
-    /// Writes a message into the pieces of a source slot.
     pub fn scatter(&self, slot: u32, mut bytes: &[u8]) {
         let base = slot as usize * self.spec.span();
         for (at, len) in self.spec.piece_ranges() {
@@ -199,7 +190,6 @@ impl<'a, I: Iface> TestContext<'a, I> {
         }
     }
 
-    /// The message in the pieces of a source slot.
     pub fn gather(&self, slot: u32) -> Vec<u8> {
         let base = slot as usize * self.spec.span();
         self.spec.piece_ranges().flat_map(|(at, len)| self.source.read(base + at, len)).collect()
@@ -363,7 +353,6 @@ impl<'a, I: Iface> TestContext<'a, I> {
         }
     }
 
-    /// Waits for the other side, with progress meanwhile.
     pub fn barrier(&mut self) -> Result<(), Failure> {
         let (iface, events) = (self.iface, &mut self.events);
         self.link.barrier(|| iface.poll(POLL_BATCH, events))?;
@@ -376,7 +365,6 @@ impl<'a, I: Iface> TestContext<'a, I> {
         Ok(self.link.barrier(|| iface.poll(POLL_BATCH, events))?)
     }
 
-    /// A barrier without progress.
     pub fn barrier_idle(&mut self) -> Result<(), Failure> {
         Ok(self.link.barrier(|| 0)?)
     }

@@ -31,10 +31,8 @@ const FLUSH: u64 = u64::MAX;
 /// Bits of the message number below the rank.
 const NUMBER_BITS: u32 = 40;
 
-/// Events of the interface, by rank.
 struct Events {
     got: Vec<u64>,
-    /// Messages that the receiver has confirmed.
     credit: Vec<u64>,
     seen: Vec<SeenMessages>,
     size: usize,
@@ -114,9 +112,7 @@ struct GroupTest<'a, I: Iface> {
     me: usize,
     /// By rank; `None` for this member.
     peers: Vec<Option<Peer<I>>>,
-    /// Ranks that this member sends to.
     targets: Vec<usize>,
-    /// Ranks that send to this member.
     sources: Vec<usize>,
     target: RegisteredMemory<I::Md>,
     source: RegisteredMemory<I::Md>,
@@ -285,7 +281,6 @@ impl<I: Iface> GroupTest<'_, I> {
         Ok(())
     }
 
-    /// Checks what the other members left in this one's memory.
     fn check_target(&mut self, iters: u64) -> Result<(), Failure> {
         let (size, expected) = (self.spec.size(), self.expected(iters));
         match self.spec.test {

@@ -57,7 +57,6 @@ pub fn run_ok(line: &str) -> String {
     ran.out
 }
 
-/// A server on a free port.
 pub struct Server {
     pub child: Child,
     pub port: u16,
@@ -93,7 +92,6 @@ impl Server {
     }
 }
 
-/// Processes whose parent is `pid`.
 pub fn children_of(pid: u32) -> Vec<u32> {
     let stat = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let parent = |pid: u32| {

@@ -3,7 +3,6 @@ use super::*;
 use std::fs;
 use ucs::sys::CpuSet;
 
-/// A machine of files, removed at the end.
 struct FakeMachine(Machine);
 
 impl FakeMachine {

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_takes_some_time_and_a_core_that_is_not_there_is_told() {
+    fn latency_is_plausible_and_missing_core_is_an_error() {
         let set = rustix::thread::sched_getaffinity(None).unwrap();
         let mine: Vec<u32> =
             (0..rustix::thread::CpuSet::MAX_CPU).filter(|&n| set.is_set(n)).map(|n| n as u32).collect();

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn unexpected_messages_wait() {
+    fn unexpected_messages_are_stored() {
         let mut pair = EnginePair::new();
         assert!(pair.send(9, b"hello"));
         pair.deliver();

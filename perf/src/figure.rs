@@ -276,7 +276,7 @@ mod tests {
                        <!-- /figures -->\nend\n";
 
     #[test]
-    fn tables_are_made_anew_where_there_are_figures() {
+    fn tables_with_figures_are_rewritten() {
         let lines = vec![plain("a 8 B", 1.0, 2.0), plain("b 8 B", 3.0, 2.0), note("How.")];
         let (text, kept) = fill(DOC, |name| Ok((name == "one").then(|| lines.clone()))).unwrap();
         assert_eq!(kept, ["two"]);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_runs_say_stands_in_brackets() {
+    fn typical_figures_are_in_brackets() {
         let typical = sides(3.0, 4.0, 9);
         let text = table(&[
             figure("a", typical.clone(), Some(sides(1.0, 2.0, 5))),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_document_is_told() {
+    fn broken_document_is_an_error() {
         let none = |_: &str| Ok(None);
         let error = |doc: &str| fill(doc, none).unwrap_err().to_string();
         assert_eq!(
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn saved_lines_come_back() {
+    fn saved_lines_round_trip() {
         let lines = [plain("a", 1.5, 2.0), figure("b", sides(1.0, 2.0, 9), None), note("How.")];
         for line in lines {
             let text = serde_json::to_string(&line).unwrap();

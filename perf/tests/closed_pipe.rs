@@ -13,7 +13,7 @@ fn ends_quietly(command: &mut Command) {
 }
 
 #[test]
-fn of_programs_that_measure() {
+fn measuring_programs_end_quietly_on_closed_pipe() {
     ends_quietly(Command::new(env!("CARGO_BIN_EXE_count")).args(["engine", "-n", "1"]));
     let scale = || Command::new(env!("CARGO_BIN_EXE_scale"));
     ends_quietly(scale().args(["self", "1", "64"]).env("UCX_TLS", "self"));
@@ -21,7 +21,7 @@ fn of_programs_that_measure() {
 }
 
 #[test]
-fn of_the_one_that_compares() {
+fn versus_ends_quietly_on_closed_pipe() {
     let folder = std::env::temp_dir().join(format!("versus-closed-pipe.{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let info = folder.join("ucx_info");

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_narrow_and_holds_its_samples() {
+    fn bucket_is_narrow_and_holds_its_samples() {
         let mut before = 0;
         for sample in
             (0..4096).chain((12..47).flat_map(|e| [(1 << e) - 1, 1 << e, (1 << e) + (1 << (e - 1))]))
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_has_every_sample_once() {
+    fn histogram_counts_every_sample_once() {
         let mut meter = Meter::new();
         meter.start();
         for sample in (0..5000).map(|n| n * n) {
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn long_iterations_of_a_stream_are_sampled_one_by_one() {
+    fn long_stream_iterations_are_sampled_one_by_one() {
         let mut meter = Meter::new();
         meter.start();
         for _ in 0..100 {

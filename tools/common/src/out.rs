@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_gets_no_orders() {
+    fn control_characters_are_removed() {
         assert_eq!(printable("a\nb\x1b[2J\u{9b}c \u{e4}"), "a b [2J c \u{e4}");
     }
 }

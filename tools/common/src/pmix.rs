@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_end_with_a_zero() {
+    fn keys_are_nul_terminated() {
         let key = padded(&"k".repeat(1000));
         assert_eq!((key[0], key[KEY - 2], key[KEY - 1]), (b'k' as c_char, b'k' as c_char, 0));
         assert_eq!(padded("ab")[..3], [b'a' as c_char, b'b' as c_char, 0]);

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_misspelt_name_and_a_bad_value_are_refused() {
+    fn misspelt_name_and_bad_value_are_refused() {
         let text = check(&Source::empty().with("UCX_POSIX_FIFO_SIZ", "8")).unwrap_err().to_string();
         assert!(
             text.contains("UCX_POSIX_FIFO_SIZ") && text.ends_with("did you mean UCX_POSIX_FIFO_SIZE?"),

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_stand_right() {
+    fn numbers_are_right_aligned() {
         let mut table = Table::new(&[("test", Align::Left), ("usec", Align::Right)]);
         table.row(["am_lat".into(), "0.1".into()]);
         assert_eq!(table.to_string(), "| test   | usec |\n|--------|------|\n| am_lat |  0.1 |");

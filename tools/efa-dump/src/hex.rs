@@ -26,7 +26,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn bytes_come_in_many_dresses() {
+    fn hex_separators_are_accepted() {
         for text in ["40040400", "40 04 04 00\n", "0x40, 0x04,0x04, 0x00", "40:04:04:00"] {
             assert_eq!(parse(text), Ok(vec![0x40, 4, 4, 0]), "{text}");
         }

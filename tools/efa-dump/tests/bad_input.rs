@@ -34,7 +34,7 @@ fn errors_are_one_line() {
 }
 
 #[test]
-fn a_packet_in_digits() {
+fn packet_given_as_digits_is_decoded() {
     let ran = run_dump(&["--hex", "40040400", "05000000", "41"]);
     assert_eq!(ran.status, 0);
     assert!(ran.out.contains("EAGER_MSGRTM, 9 bytes") && ran.out.contains("msg_id"), "{}", ran.out);

@@ -29,7 +29,7 @@ fn our_traffic_violates_nothing() {
 /// Messages without headers are recognised by the HANDSHAKE that asks for them, even if they are empty or
 /// look like packets.
 #[test]
-fn messages_without_headers_are_no_violation() {
+fn headerless_messages_are_no_violation() {
     let folder = Folder::new("headerless");
     let path = |name: &str| folder.path(name);
     let one = ("UCX_NET_DEVICES", "softefa0");
@@ -58,7 +58,7 @@ fn messages_without_headers_are_no_violation() {
 }
 
 #[test]
-fn neither_does_traffic_on_a_rough_network() {
+fn traffic_on_lossy_network_violates_nothing() {
     let folder = Folder::new("rough");
     let rough = [("SOFTEFA_REORDER", "0.3"), ("SOFTEFA_RNR", "0.1"), ("SOFTEFA_SEED", "7")];
     let path = capture(&folder, "rough", &rough);
@@ -67,7 +67,7 @@ fn neither_does_traffic_on_a_rough_network() {
 }
 
 #[test]
-fn a_message_is_one_exchange() {
+fn packets_of_a_message_form_one_exchange() {
     let folder = Folder::new("flow");
     // Without this the longest messages would be read by the kernel where it allows that.
     let path = capture(&folder, "flow", &[("UCX_MIN_READ", "inf")]);
@@ -83,7 +83,7 @@ fn a_message_is_one_exchange() {
 }
 
 #[test]
-fn json_is_an_object_a_line_with_numbers() {
+fn json_has_one_object_per_line() {
     let folder = Folder::new("json");
     let path = capture(&folder, "json", &[]);
     let ran = run_dump(&["--json".as_ref(), path.as_os_str()]);
@@ -167,9 +167,9 @@ fn planted_violations_are_found() {
     planted(9, &|p| p[8] &= !2, "the peer has not announced DELIVERY_COMPLETE");
 }
 
-/// Run by `a_killed_writer_leaves_a_readable_file`: sends until it is killed.
+/// Run by `killed_writer_leaves_readable_file`: sends until it is killed.
 #[test]
-fn child() {
+fn sender_process() {
     let Ok(path) = std::env::var(CHILD) else { return };
     let context = common::context(path.as_ref(), &[]);
     loop {
@@ -179,10 +179,10 @@ fn child() {
 }
 
 #[test]
-fn a_killed_writer_leaves_a_readable_file() {
+fn killed_writer_leaves_readable_file() {
     let folder = Folder::new("killed");
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture"])
+        .args(["--exact", "sender_process", "--nocapture"])
         .env(CHILD, folder.path("killed.%p"))
         .stdout(Stdio::piped())
         .spawn()

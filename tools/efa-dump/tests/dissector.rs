@@ -30,13 +30,13 @@ fn number(text: &str) -> Option<u64> {
 }
 
 #[test]
-fn tshark_sees_what_we_see() {
+fn tshark_agrees_on_own_traffic() {
     let folder = Folder::new("dissector");
     compare_with_tshark(&folder, &capture(&folder, "capture", &[]));
 }
 
 #[test]
-fn and_so_with_every_packet_type() {
+fn tshark_agrees_on_every_packet_type() {
     let folder = Folder::new("dissector-all");
     let path = folder.path("everything");
     all_packets().write(&path);

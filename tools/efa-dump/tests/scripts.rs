@@ -17,7 +17,7 @@ fn run(name: &str, script: &Script) -> common::Ran {
 }
 
 #[test]
-fn every_packet_type_in_a_right_exchange() {
+fn correct_exchanges_of_every_packet_type_pass() {
     let script = all_packets();
     let ran = run("everything", &script);
     assert_eq!(ran.status, 0, "{}", ran.out);
@@ -116,7 +116,7 @@ fn wrong_exchanges_are_found() {
 }
 
 #[test]
-fn another_life_of_a_queue_pair_starts_afresh() {
+fn new_connid_resets_state() {
     let again = ucp::wire::RawAddr { connid: 0x333, ..HERE };
     let script = after_handshake()
         .send(|b| Eager { opts: Opts::raw_addr(again), ..eager(0) }.write(b), 8)

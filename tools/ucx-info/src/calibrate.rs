@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_measured_and_kept() {
+    fn calibration_is_measured_and_saved() {
         let dir = std::env::temp_dir().join(format!("ucx-info-calibrate-{}", std::process::id()));
         let source = Source::empty().with("UCX_CACHE_DIR", dir.to_str().unwrap());
         let measured = measure(&source).unwrap();

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_of_ucx_info_have_their_meaning() {
+    fn options_of_ucx_info_parse() {
         assert_eq!(read("-e").unwrap().features, None);
         assert_eq!(read("-e -u t").unwrap().features, Some(Features { tags: true, ..Features::default() }));
         assert_eq!(read("-epw -u artsmwe").unwrap().features, Some(Features::ALL));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_names_its_letter() {
+    fn errors_name_their_option() {
         for (line, want) in [
             ("", "say what to show: "),
             ("-y -t posix", "-t is for -d, which is not asked for"),

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_can_read_it_back() {
+    fn configuration_is_shell_syntax() {
         let source = Source::empty().with("UCX_LOG_LEVEL", "info");
         let tables = tables(&source, None);
         for style in [Style::Full, Style::Plain] {

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layout_is_ucx_infos() {
+    fn layout_equals_that_of_ucx_info() {
         let found = find(&Source::empty(), Some("self")).unwrap();
         let text = text(&found);
         let start = "\
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_numbers_and_lists() {
+    fn json_has_numbers_and_lists() {
         let found = find(&Source::empty(), None).unwrap();
         let all = serde_json::to_value(&found).unwrap();
         for device in all.as_array().unwrap() {
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_cannot_be_used_says_why() {
+    fn unusable_device_has_a_reason() {
         let r = TlResource {
             tl: "efa",
             dev: "rdmap0s31:1".into(),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_transport_is_told() {
+    fn unknown_transport_is_refused() {
         let text = find(&Source::empty(), Some("tcp")).err().unwrap();
         assert!(text.starts_with("unknown transport 'tcp' (there are: self, posix"), "{text}");
     }

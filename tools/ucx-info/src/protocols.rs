@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn each_size_has_one_protocol_and_the_others_a_reason() {
+    fn each_size_has_one_protocol_and_reasons_for_the_others() {
         let all = all(&Source::empty().with("UCX_TLS", "self,posix")).unwrap();
         assert_eq!(all.len(), 2);
         for op in all.iter().flat_map(|e| &e.operations) {
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sided_operations_say_how_they_go() {
+    fn methods_of_one_sided_operations_are_reported() {
         let find = |tls: &str, emulation: &str| {
             let source = Source::empty().with("UCX_TLS", tls).with("UCX_EMULATION", emulation);
             text(&all(&source).unwrap())
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_moves_the_border() {
+    fn threshold_moves_protocol_switch() {
         let source = Source::empty().with("UCX_TLS", "posix").with("UCX_RNDV_THRESH", "20000");
         let text = text(&all(&source).unwrap());
         assert!(

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_says_something() {
+    fn every_line_has_name_and_value() {
         let system = query();
         assert!(system.timer_hz > 1e6 && system.copies.0.iter().all(|c| c.mb_per_sec > 1.0));
         let text = system.to_string();

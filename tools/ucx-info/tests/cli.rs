@@ -29,7 +29,7 @@ fn fails_with(line: &str, vars: &[(&str, &str)], want: &str) {
 }
 
 #[test]
-fn every_letter_prints_and_every_letter_has_its_key() {
+fn every_option_prints_text_and_json() {
     let letters = [
         ("-v", "version", "# Wire protocol: EFA RDM v4"),
         ("-b", "build", "# software EFA device: yes"),
@@ -63,7 +63,7 @@ fn every_letter_prints_and_every_letter_has_its_key() {
 }
 
 #[test]
-fn the_doctor_tells_and_its_status_too() {
+fn doctor_reports_checks_and_sets_status() {
     let out = run("--doctor", &[]);
     let text = String::from_utf8(out.stdout).unwrap();
     // The result of the checks depends on the machine.
@@ -101,7 +101,7 @@ fn configuration_can_be_read_back() {
 }
 
 #[test]
-fn what_is_wrong_is_one_line() {
+fn errors_have_one_line() {
     let nothing = "say what to show: -v, -b, -s, -T, -M, -y, -c, -d, -p, -w, -e, -m, --doctor or --calibrate (see ucx-info -h)";
     fails_with("", &[], nothing);
     fails_with("--json", &[], nothing);
@@ -120,7 +120,7 @@ fn what_is_wrong_is_one_line() {
 }
 
 #[test]
-fn habits_of_ucx_info() {
+fn options_of_ucx_info_are_accepted() {
     assert_eq!(run_ok("-f"), run_ok("-c"));
     let text = run_ok("-c -F fifo_size --plain");
     assert!(text.lines().all(|line| line.contains("FIFO_SIZE")) && !text.is_empty(), "{text}");
@@ -144,7 +144,7 @@ fn habits_of_ucx_info() {
 
 /// Each command of the page works, and each option is on it.
 #[test]
-fn the_page_tells_the_truth() {
+fn commands_of_the_page_work() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/info.md");
     let page = std::fs::read_to_string(page).unwrap();
     let mut commands = Vec::new();

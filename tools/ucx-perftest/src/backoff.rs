@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn who_polls_fast_does_not_wait_for_ever() {
+    fn polling_wait_times_out() {
         let mut link = Link::loopback();
         for empty_polls in [1u64 << 32, 3 << 32, 1 << 40] {
             let text = waited(empty_polls - 1, 61).idle(&mut link).unwrap_err().to_string();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_does_not_wait_for_ever() {
+    fn sleeping_wait_times_out() {
         let mut backoff =
             Backoff { empty_polls: 0, spin_mask: 1, since: None, timeout: Duration::from_secs(60) };
         assert!(backoff.wait_timed_out().is_ok());

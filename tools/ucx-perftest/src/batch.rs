@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn files_multiply_and_labels_join() {
+    fn batch_files_are_combined_and_labels_joined() {
         let tests = file("tests", "# what\nlat -t tag_lat\n\nbw -t tag_bw -n 7\n");
         let sizes = file("sizes", "8 -s 8\n1k -s 1k\n");
         let base = TestArgs { iters: Some(500), ..TestArgs::default() };
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_every_option_that_ucx_perftest_takes_there() {
+    fn batch_line_takes_every_option_of_ucx_perftest() {
         let lines = file(
             "letters",
             "a -t tag_lat -T 2 -R 99.5 -q -n 10 -s 16 -W 9 -O 4 -w 3 -i 0 -H 0 -C -I -M single -E poll -e -m host -U -V -z\n\

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_keep_their_order() {
+    fn cpu_lists_keep_their_order() {
         let of = |text: &str| CpuList::parse(text).map(|cpus| cpus.to_string());
         assert_eq!(of("3,0-2,1,7"), Ok("3,0,1,2,7".into()));
         assert_eq!(of("1,0"), Ok("1,0".into()));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_goes_back_to_where_it_was() {
+    fn affinity_is_restored() {
         std::thread::spawn(|| {
             let before = CpuList::allowed().unwrap();
             let back = AffinityGuard::save();

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_with_a_core_of_their_own_each_share_none() {
+    fn core_sharing_is_detected() {
         let of = |lists: &[&str], threads| {
             let all: Vec<CpuList> = lists.iter().map(|list| CpuList::parse(list).unwrap()).collect();
             core_sharing_of(&all, threads)
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_of_a_pair_share_no_core() {
+    fn partners_share_no_core() {
         for (procs, threads) in [(2, 1), (2, 2), (2, 4), (8, 1), (4, 3)] {
             for pins in [&[4, 6][..], &[1, 2, 3], &[0, 1, 2, 3, 4, 5, 6, 7]] {
                 let group = group(procs, threads, pins);

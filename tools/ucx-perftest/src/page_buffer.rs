@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_begins_with_a_page_and_is_zero() {
+    fn page_buffer_is_aligned_and_zero() {
         for len in [0, 1, 5000] {
             let heap = PageBuffer::new(len, Pages::Now).unwrap();
             assert_eq!(heap.start().addr().get() % rustix::param::page_size(), 0);

@@ -135,7 +135,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn once_each() {
+    fn messages_are_marked_once() {
         let mut seen = SeenMessages::new(65);
         for seq in 0..65 {
             seen.mark(seq).unwrap();
@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_byte_counts(len in 1usize..600, seq in 0u64..1000, at in any::<prop::sample::Index>(), by in 1u8..) {
+        fn every_wrong_byte_is_found(len in 1usize..600, seq in 0u64..1000, at in any::<prop::sample::Index>(), by in 1u8..) {
             let mut message = vec![0; len];
             fill(&mut message, seq);
             prop_assert_eq!(check(&message, seq, len), Ok(()));
@@ -163,7 +163,7 @@ mod tests {
         }
 
         #[test]
-        fn rows_differ(seq in any::<u64>(), at in 0usize..100_000) {
+        fn payload_rows_differ(seq in any::<u64>(), at in 0usize..100_000) {
             let mut message = vec![0; 100_000 + SEQ_LEN];
             fill(&mut message, seq);
             let mixed = (seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize;
@@ -171,7 +171,7 @@ mod tests {
         }
 
         #[test]
-        fn other_messages_are_told_apart(len in 16usize..100, seq in 0u64..1000) {
+        fn payloads_of_other_messages_are_rejected(len in 16usize..100, seq in 0u64..1000) {
             let mut message = vec![0; len];
             fill(&mut message, seq);
             prop_assert!(check(&message, seq + 1, len).is_err());

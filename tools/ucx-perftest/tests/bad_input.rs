@@ -23,7 +23,7 @@ const TESTS: &str = "am_lat, put_lat, add_lat, get, get_bw, fadd, swap, cswap, a
                      ucp_cswap";
 
 #[test]
-fn names_that_mean_nothing() {
+fn unknown_names_and_options_are_refused() {
     fails_with("--local -t am_latt", 129, &format!("-t: test 'am_latt' is unknown (there are: {TESTS})"));
     fails_with(
         "--local -t am_lat -x tcp -d lo",
@@ -107,7 +107,7 @@ fn names_that_mean_nothing() {
 }
 
 #[test]
-fn sizes_that_do_not_fit() {
+fn unsupported_sizes_are_refused() {
     fails_with(
         "-l -t am_lat -x posix -s 8q",
         129,
@@ -144,7 +144,7 @@ fn sizes_that_do_not_fit() {
 }
 
 #[test]
-fn what_cannot_be_had_is_told_and_aborts_nothing() {
+fn missing_resources_are_errors_without_abort() {
     let ran = run("-l -q --own -V -x posix -t ucp_put_bw -s 4g -O 65536");
     assert!(ran.err.starts_with("ucx-perftest: cannot get 281474976710656 bytes of memory"), "{}", ran.err);
     assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{}", ran.err);
@@ -160,7 +160,7 @@ fn what_cannot_be_had_is_told_and_aborts_nothing() {
 
 /// There is address space for the program, but not for a message of this length.
 #[test]
-fn messages_that_there_is_no_memory_for() {
+fn missing_memory_for_messages_is_an_error() {
     for test in ["am_bw", "put_bw", "put_lat", "get -D bcopy", "get"] {
         let ran = limited("-v 2000000", &format!("-l -q -x self -s 3g -t {test}"), &[]);
         assert!(ran.err.starts_with("ucx-perftest: "), "{test}: {}", ran.err);
@@ -175,7 +175,7 @@ fn messages_that_there_is_no_memory_for() {
 }
 
 #[test]
-fn configuration_that_cannot_be() {
+fn bad_configuration_is_refused() {
     let posix = "--local -t am_lat -x posix";
     fails_with_vars(
         posix,
@@ -207,7 +207,7 @@ fn configuration_that_cannot_be() {
 
 /// One member cannot be pinned: the others do not wait for it.
 #[test]
-fn a_core_that_is_not_there_for_one_of_several() {
+fn missing_core_of_one_member_ends_all() {
     for how in ["-l -T 2", "-l -T 3", "--local -T 2", "--local --procs 2"] {
         let ran = limited("-n 1000", &format!("{how} -q -t tag_lat -n 100 -c 9999,0"), &[]);
         assert!(ran.err.contains("cpu 9999 cannot be used here: "), "{how}: {}", ran.err);
@@ -230,7 +230,7 @@ fn limited(limit: &str, line: &str, vars: &[(&str, &str)]) -> common::Ran {
 }
 
 #[test]
-fn no_shared_memory_left() {
+fn missing_shared_memory_is_an_error() {
     let huge = [("UCX_POSIX_FIFO_SIZE", "65536"), ("UCX_POSIX_SEG_SIZE", "8m")];
     let line = "-l -t am_lat -x posix -n 100";
     let ran = run_with(line, &huge);
@@ -249,7 +249,7 @@ fn no_shared_memory_left() {
 
 /// The error names descriptors whatever call runs out of them, and no peer is reported dead.
 #[test]
-fn no_descriptors_left() {
+fn missing_descriptors_are_an_error() {
     for line in ["am_lat -x posix", "am_lat -x efa", "tag_lat -x posix", "tag_lat -x efa"] {
         let mut went_well = false;
         for n in 5..24 {
@@ -268,7 +268,7 @@ fn no_descriptors_left() {
 }
 
 #[test]
-fn nobody_there_or_somebody_else() {
+fn absent_server_and_port_in_use_are_errors() {
     let taken = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     fails_with(
@@ -290,7 +290,7 @@ fn nobody_there_or_somebody_else() {
 }
 
 #[test]
-fn a_client_of_another_version_or_of_another_kind() {
+fn client_of_another_version_or_protocol_is_refused() {
     for (words, want) in [
         (
             "{\"hello\":{\"tool\":\"ucx-perftest\",\"protocol\":99,\"version\":\"9.9\"}}\n",
@@ -353,7 +353,7 @@ fn two_threads() -> String {
 
 /// Labels of a client cannot send commands to the server's terminal.
 #[test]
-fn names_of_a_client_are_words() {
+fn control_characters_of_a_client_are_removed() {
     let server = Server::start("");
     let named = |name: &str| two_threads().replace("\"names\":[]", &format!("\"names\":[\"{name}\"]"));
     let plan = named("a\\n\\u001b[2J").replace("\"threads\":2", "\"threads\":1");
@@ -371,7 +371,7 @@ fn names_of_a_client_are_words() {
 }
 
 #[test]
-fn a_client_that_leaves_before_it_takes_its_seats_ends_the_server() {
+fn client_leaving_before_joining_group_ends_server() {
     let mut server = Server::start("");
     drop(handshake_until_port(&server, &two_threads()));
     let ended = soon(|| server.child.try_wait().unwrap().is_some());
@@ -383,7 +383,7 @@ fn a_client_that_leaves_before_it_takes_its_seats_ends_the_server() {
 }
 
 #[test]
-fn a_server_that_dies_ends_its_client() {
+fn dead_server_ends_client() {
     let mut server = Server::start("");
     let client = program()
         .args(["127.0.0.1", "-p", &server.port.to_string(), "-t", "am_lat", "-x", "posix", "-n", "1000m"])
@@ -401,7 +401,7 @@ fn a_server_that_dies_ends_its_client() {
 }
 
 #[test]
-fn killed_or_interrupted_it_leaves_no_process() {
+fn killed_or_interrupted_run_leaves_no_process() {
     for signal in [rustix::process::Signal::INT, rustix::process::Signal::KILL] {
         let mut parent = program()
             .args("--local -q -f -t tag_lat -x posix -n 1000m".split(' '))
@@ -422,7 +422,7 @@ fn killed_or_interrupted_it_leaves_no_process() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error_message() {
+fn closed_pipe_ends_quietly() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let out = program()

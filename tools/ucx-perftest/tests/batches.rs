@@ -58,7 +58,7 @@ fn labels(out: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_cannot_be_done_is_told_and_the_rest_is_done() {
+fn unsupported_tests_are_reported_and_others_run() {
     let file = File::new("protocols", PROTOCOLS);
     for how in ["--local -x posix", "-l -x posix,self"] {
         let ran = run(&format!("{how} --json -n 100 -V -b {}", file.path()));
@@ -70,7 +70,7 @@ fn what_cannot_be_done_is_told_and_the_rest_is_done() {
 }
 
 #[test]
-fn a_server_takes_the_same_file() {
+fn server_accepts_batch_with_unsupported_tests() {
     let file = File::new("protocols-server", PROTOCOLS);
     let server = Server::start("");
     let mut client = program();
@@ -86,7 +86,7 @@ fn a_server_takes_the_same_file() {
 }
 
 #[test]
-fn a_size_that_a_transport_has_no_room_for_ends_its_test_only() {
+fn unsupported_size_fails_its_test_only() {
     let tests =
         File::new("tests", "short -t am_lat -D short\nzcopy -t put_bw -D zcopy\nget -t get -D short\n");
     let sizes =
@@ -107,7 +107,7 @@ fn a_size_that_a_transport_has_no_room_for_ends_its_test_only() {
 }
 
 #[test]
-fn a_test_that_fails_while_it_runs_takes_no_other_along() {
+fn test_failing_while_running_leaves_others() {
     // More memory than there is for all slots: found when the loop begins.
     let tests = File::new("fails", "a -t tag_lat -s 8\nb -t tag_bw -V -s 4g -O 65536\nc -t tag_lat -s 16\n");
     let ran = run(&format!("--local --json -x posix -n 50 -b {}", tests.path()));
@@ -119,7 +119,7 @@ fn a_test_that_fails_while_it_runs_takes_no_other_along() {
 
 /// Longer than a line of the out-of-band connection may be.
 #[test]
-fn a_batch_may_be_long() {
+fn batch_longer_than_a_line_is_sent_in_chunks() {
     let name = "n".repeat(4000);
     let text: String = (0..300).map(|n| format!("{name}{n} -t tag_lat -n 1 -w 0\n")).collect();
     let file = File::new("long", &text);
@@ -131,7 +131,7 @@ fn a_batch_may_be_long() {
 }
 
 #[test]
-fn a_batch_has_an_end() {
+fn batch_with_too_many_tests_is_refused() {
     let text: String = (0..257).map(|n| format!("{n} -t tag_lat\n")).collect();
     let file = File::new("endless", &text);
     let ran = run(&format!("-l -x self -b {0} -b {0}", file.path()));
@@ -142,7 +142,7 @@ fn a_batch_has_an_end() {
 }
 
 #[test]
-fn a_word_that_means_nothing_ends_all_before_it_begins() {
+fn unknown_value_in_batch_is_refused_before_any_test() {
     let tests = File::new("typo", "a -t tag_lat\nb -t tag_latt\n");
     let ran = run(&format!("--local --json -x posix -n 50 -b {}", tests.path()));
     assert_eq!((ran.status, ran.out.as_str()), (129, ""));

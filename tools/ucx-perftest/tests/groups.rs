@@ -44,7 +44,7 @@ fn pairs_of_processes_and_of_threads() {
 }
 
 #[test]
-fn threads_each_with_itself() {
+fn loopback_runs_with_threads() {
     for test in [
         "am_lat -x self",
         "am_bw -x self -M multi -D bcopy -s 300",
@@ -67,7 +67,7 @@ fn threads_each_with_itself() {
 }
 
 #[test]
-fn everybody_to_one_and_everybody_to_all() {
+fn incast_and_alltoall_validate() {
     let tests = [
         "am_bw -x posix",
         "am_bw -x efa -D bcopy -s 2000 -W 3",
@@ -142,7 +142,7 @@ fn read_until(from: &mut impl Read, wanted: &str) -> String {
 
 /// A long test prints a row per second.
 #[test]
-fn a_long_test_says_how_far_it_is() {
+fn long_test_prints_progress() {
     for test in [
         "-t am_lat -x posix",
         "-t tag_bw -x posix --procs 3 --pattern incast",
@@ -161,7 +161,7 @@ fn a_long_test_says_how_far_it_is() {
 
 /// On a terminal a test that prints only at its end shows progress.
 #[test]
-fn a_terminal_shows_how_far_a_test_is() {
+fn progress_line_is_shown_on_a_terminal() {
     let line = format!(
         // `env` makes it end with its terminal under `nohup` too.
         "env --default-signal=HUP {} --local --json -n 1000m -w 0 --procs 3 --pattern incast -t tag_bw -x posix",
@@ -193,7 +193,7 @@ fn sums_are_printed_as_ucx_perftest_prints_those_of_threads() {
 }
 
 #[test]
-fn a_histogram_counts_what_every_seat_has_measured() {
+fn histogram_counts_samples_of_all_members() {
     for group in ["--procs 4 -t tag_lat", "-T 3 -t am_lat", "--procs 3 --pattern alltoall -t tag_bw"] {
         let line = format!("--local --json --hist -n 500 -w 10 -x posix {group}");
         let value = json(&line);
@@ -206,7 +206,7 @@ fn a_histogram_counts_what_every_seat_has_measured() {
 }
 
 #[test]
-fn a_server_and_its_client_with_threads() {
+fn server_and_client_measure_with_threads() {
     let server = Server::start("");
     let port = server.port.to_string();
     let line = "--json -T 3 -t am_lat -x posix -n 300 --validate";
@@ -222,7 +222,7 @@ fn a_server_and_its_client_with_threads() {
 }
 
 #[test]
-fn one_that_dies_ends_the_group() {
+fn dead_process_ends_group() {
     let parent = program()
         .args("--local -q -f --procs 4 -t am_lat -x posix -n 1000m".split(' '))
         .stdout(Stdio::null())

@@ -27,7 +27,7 @@ fn mpirun_with(options: &str, count: u32, line: &str) -> Option<Ran> {
 }
 
 #[test]
-fn two_processes_are_a_pair_and_the_last_prints() {
+fn launcher_runs_a_pair_and_last_rank_prints() {
     let Some(ran) = mpirun(2, "-q -f -t am_lat -x posix -n 500 --validate") else { return };
     assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{}", ran.out);
     // One pair has all columns.
@@ -47,7 +47,7 @@ fn many_processes_of_several_threads() {
 
 /// Each process has a core of its own and sees no other.
 #[test]
-fn processes_bound_to_a_core_each_do_not_share() {
+fn processes_bound_to_own_cores_do_not_yield() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         eprintln!("one core here");
         return;
@@ -69,7 +69,7 @@ fn processes_bound_to_a_core_each_do_not_share() {
 }
 
 #[test]
-fn what_is_wrong_is_said_under_a_launcher_too() {
+fn errors_are_reported_under_launcher() {
     let Some(ran) = mpirun(3, "-t tag_lat") else { return };
     assert!(ran.err.contains("ucx-perftest: --procs 3: pairs need an even number\n"), "{}", ran.err);
     assert_eq!(ran.status, 129, "{}", ran.err);
@@ -79,7 +79,7 @@ fn what_is_wrong_is_said_under_a_launcher_too() {
 }
 
 #[test]
-fn a_batch_of_tests_with_and_without_threads_under_a_launcher() {
+fn batch_with_and_without_threads_runs_under_launcher() {
     let file = std::env::temp_dir().join(format!("perftest-launcher-{}", std::process::id()));
     let text =
         "a -t tag_lat\nb -t tag_lat -T 2\nc -t am_lat -D short -s 1m\nd -t tag_bw -m cuda\ne -t tag_bw\n";
@@ -99,7 +99,7 @@ fn a_batch_of_tests_with_and_without_threads_under_a_launcher() {
 }
 
 #[test]
-fn srun_without_pmix_is_told_what_to_say() {
+fn srun_without_pmix_is_an_error() {
     let vars = [("SLURM_STEP_NUM_TASKS", "2"), ("SLURM_PROCID", "1")];
     let ran = run_with("-t tag_lat", &vars);
     assert_eq!((ran.status, ran.err.lines().count()), (129, 1), "{}", ran.err);
@@ -109,7 +109,7 @@ fn srun_without_pmix_is_told_what_to_say() {
 }
 
 #[test]
-fn a_launcher_that_does_not_answer() {
+fn silent_launcher_is_an_error() {
     let vars = [("PMIX_RANK", "0"), ("PMIX_NAMESPACE", "nobody")];
     let ran = run_with("-t tag_lat", &vars);
     assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{}", ran.err);

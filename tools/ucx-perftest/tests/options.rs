@@ -10,7 +10,7 @@ fn of(line: &str) -> Value {
 }
 
 #[test]
-fn a_target_that_does_nothing() {
+fn idle_target_serves_one_sided_operations() {
     for test in [
         "put_bw -x posix",
         "put_bw -x posix -D zcopy -s 20k -V",
@@ -35,7 +35,7 @@ fn a_target_that_does_nothing() {
 }
 
 #[test]
-fn by_ipv6() {
+fn ipv6_connects_sides() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
         eprintln!("no IPv6 here");
         return;
@@ -54,7 +54,7 @@ fn by_ipv6() {
 }
 
 #[test]
-fn the_percentile_asked_for_comes_first() {
+fn percentile_of_r_is_reported() {
     let line = |rank: &str| format!("--local --json -t tag_lat -x posix -n 5000 -R {rank}");
     for (rank, number) in [("0", 0.0), ("50", 50.0), ("99.9", 99.9), ("100", 100.0)] {
         let value = of(&line(rank));

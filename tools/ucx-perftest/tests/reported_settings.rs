@@ -21,7 +21,7 @@ fn ucs_cores() -> Vec<usize> {
 }
 
 #[test]
-fn what_was_asked_for_is_said() {
+fn settings_are_reported() {
     let value = of("--local --json -t ucp_am_bw -x posix -n 300 -w 7 -O 5 -H 24 -R 90 -s 100 -y -M multi");
     let run = &value["run"];
     assert_eq!(value["version"], env!("CARGO_PKG_VERSION"));
@@ -56,7 +56,7 @@ fn what_was_asked_for_is_said() {
 }
 
 #[test]
-fn sides_run_on_the_cores_of_the_list_in_its_order() {
+fn sides_run_on_listed_cores_in_order() {
     let [a, b] = cores();
     for (list, want) in
         [(format!("{a},{b}"), [&a, &b]), (format!("{b},{a}"), [&b, &a]), (b.clone(), [&b, &b])]
@@ -69,7 +69,7 @@ fn sides_run_on_the_cores_of_the_list_in_its_order() {
 }
 
 #[test]
-fn threads_of_a_server_and_its_client_have_a_core_of_their_list_each() {
+fn server_and_client_threads_run_on_listed_cores() {
     let [a, b] = cores();
     let server = Server::start(&format!("-c {b},{a}"));
     let mut client = program();
@@ -83,7 +83,7 @@ fn threads_of_a_server_and_its_client_have_a_core_of_their_list_each() {
 }
 
 #[test]
-fn tests_after_one_with_threads_run_where_those_before_did() {
+fn affinity_is_restored_between_tests() {
     let file = std::env::temp_dir().join(format!("perftest-reproduced-{}", std::process::id()));
     std::fs::write(&file, "a -t tag_lat\nb -t tag_lat -T 2\nc -t tag_lat\n").unwrap();
     let [a, b] = cores();

@@ -164,7 +164,7 @@ impl Cluster {
 }
 
 #[test]
-fn processes_started_by_srun_find_each_other_by_pmix() {
+fn srun_processes_connect_by_pmix() {
     let Some(cluster) = Cluster::start() else { return };
 
     for tl in ["posix", "efa"] {

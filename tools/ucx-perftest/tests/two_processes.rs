@@ -193,7 +193,7 @@ fn one_sided() {
 }
 
 #[test]
-fn one_process_with_itself() {
+fn loopback_runs_all_tests() {
     for tl in ["self", "posix"] {
         for test in AM.iter().chain(RMA).chain(SHM_ONLY) {
             run_ok(&format!("-l --validate -n 200 -w 10 -x {tl} -t {test}"));
@@ -205,7 +205,7 @@ fn one_process_with_itself() {
 }
 
 #[test]
-fn a_server_and_its_client() {
+fn server_and_client_measure() {
     let server = Server::start("");
     let port = server.port.to_string();
     let client = program()
@@ -244,7 +244,7 @@ fn a_server_and_its_client() {
 }
 
 #[test]
-fn who_is_through_first_may_go() {
+fn first_side_may_leave() {
     for _ in 0..20 {
         let server = Server::start("");
         let line = format!("127.0.0.1 -p {} -q -f -t am_lat -x posix -n 10", server.port);
@@ -255,13 +255,13 @@ fn who_is_through_first_may_go() {
 }
 
 #[test]
-fn the_way_is_told_when_asked_for() {
+fn extra_column_has_transport_and_protocol() {
     let text = run_ok("--local -q -f -X -n 300 -x posix -d memory -t tag_lat");
     assert!(text.trim_end().ends_with("  posix/memory eager") && text.lines().count() == 1, "{text}");
 }
 
 #[test]
-fn a_batch_in_each_format() {
+fn batch_prints_csv_json_and_columns() {
     let file = std::env::temp_dir().join(format!("perftest-batch-{}", std::process::id()));
     std::fs::write(&file, "# two tests\nlat -t tag_lat\nbw -t tag_bw -s 1k\n").unwrap();
     let line = |more: &str| run_ok(&format!("--local -q -n 300 -x posix -b {} {more}", file.display()));
@@ -307,7 +307,7 @@ fn a_batch_in_each_format() {
 }
 
 #[test]
-fn a_histogram_has_every_iteration() {
+fn histogram_counts_every_iteration() {
     let out = run_ok("--local --json --hist -n 500 -w 10 -x posix -t am_lat -s 8..16");
     assert_eq!(out.lines().count(), 2, "{out}");
     for line in out.lines() {

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_with_the_processors_far_apart_does_not_count() {
+    fn run_with_high_core_latency_is_not_undisturbed() {
         let all = runs(&[(4.0, 90.0), (1.0, 500.0), (6.0, 80.0), (5.0, 150.0), (9.0, 151.0)]);
         assert_eq!(undisturbed(&all, 150.0, Better::Lower), [4.0, 5.0, 6.0]);
         assert_eq!(undisturbed(&all, 150.0, Better::Higher), [6.0, 5.0, 4.0]);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn nor_does_one_that_had_them_so_in_its_midst() {
+    fn run_with_high_core_latency_meanwhile_is_not_undisturbed() {
         let all = runs(&[2.0, 2.5, 7.0, 2.2, 4.3, 8.0, 2.1, 4.1].map(|figure| (figure, 90.0)));
         assert_eq!(undisturbed(&all, 150.0, Better::Lower), [2.0, 2.1, 2.2, 2.5, 4.1, 4.3]);
         let all = runs(&[50.0, 48.0, 10.0, 45.0, 20.0].map(|figure| (figure, 90.0)));

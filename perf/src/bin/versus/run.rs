@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_which_transport_how_many_and_whose_memory() {
+    fn case_determines_transport_window_and_memory() {
         let (case, line) = args("uct am_bw bcopy 8 KiB");
         assert_eq!(line, "-t am_bw -s 8192 -n 150000 -x posix -d memory0 -D bcopy -O 32");
         assert!(!case.own && !case.is_loopback());
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_rows_of_a_table_have_a_name() {
+    fn case_names_are_unique() {
         for cases in [UCX_CASES, SCALE_CASES, LIBFABRIC_CASES] {
             let mut names: Vec<_> = cases.iter().map(|case| case.name).collect();
             names.sort_unstable();
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transport_s_device_is_found_by_its_name() {
+    fn device_of_transport_is_found() {
         let info = "#      Transport: posix\n#         Device: memory\n#           Type: intra-node\n\
                     #      Transport: self\n#         Device: memory0\n#           Type: loopback\n";
         assert_eq!(device_of(info, "self"), Some("memory0"));

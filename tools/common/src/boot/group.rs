@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_gets_everybodys_value_by_rank() {
+    fn allgather_returns_values_by_rank() {
         let (port, server) = server(5);
         let work = |mut member: Member| {
             thread::spawn(move || {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_away_or_gives_up_ends_the_group() {
+    fn leaving_or_aborting_member_ends_group() {
         for give_up in [false, true] {
             let (port, server) = server(3);
             let mut all = members(port, 3);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_hello_and_no_more_keeps_nobody_waiting() {
+    fn silent_client_delays_nobody() {
         let listener = Listener::local(TOOL).unwrap();
         let port = listener.port();
         let server =
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_say_together_may_be_longer_than_what_one_says() {
+    fn allgather_result_may_exceed_a_line() {
         let (port, server) = server(3);
         let work = |mut member: Member| {
             thread::spawn(move || {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seat_is_taken_once() {
+    fn rank_can_be_taken_once() {
         let (port, server) = server(2);
         let _first = Member::join(TOOL, "127.0.0.1", port, 1, 2).unwrap();
         for (rank, size) in [(1, 2), (2, 2), (0, 3)] {

@@ -27,7 +27,7 @@ fn greeted_with(words: &'static [u8]) -> BootError {
 }
 
 #[test]
-fn values_blobs_and_barriers_pass() {
+fn values_bytes_and_barriers_pass() {
     let (mut server, mut client) = pair();
     let other = thread::spawn(move || {
         let theirs: HexBytes = server.exchange(&HexBytes(vec![0, 255]), || 0).unwrap();
@@ -48,7 +48,7 @@ fn values_blobs_and_barriers_pass() {
 }
 
 #[test]
-fn an_end_or_a_last_word_is_an_error_everywhere() {
+fn close_and_abort_are_errors_of_all_calls() {
     let (server, mut client) = pair();
     client.check_alive().unwrap();
     drop(server);
@@ -65,7 +65,7 @@ fn an_end_or_a_last_word_is_an_error_everywhere() {
 }
 
 #[test]
-fn another_thread_sees_the_end_behind_words_that_nobody_has_read() {
+fn watch_sees_close_behind_unread_messages() {
     let (server, mut client) = pair();
     let watch = server.watch().unwrap();
     client.send(&7u32).unwrap();
@@ -77,7 +77,7 @@ fn another_thread_sees_the_end_behind_words_that_nobody_has_read() {
 }
 
 #[test]
-fn a_taken_port_and_an_absent_server_are_told() {
+fn port_in_use_and_absent_server_are_errors() {
     let received = Listener::any(TOOL, Family::V4, 0).unwrap();
     let port = received.port();
     let text = Listener::any(TOOL, Family::V4, port).err().unwrap().to_string();
@@ -95,7 +95,7 @@ fn a_taken_port_and_an_absent_server_are_told() {
 }
 
 #[test]
-fn strangers_and_other_versions_are_refused() {
+fn other_programs_and_versions_are_refused() {
     let text = greeted_with(b"SSH-2.0-OpenSSH_9.2\r\n").to_string();
     assert!(
         text.ends_with("does not speak the protocol of ucx-perftest: is another program there?"),
@@ -115,7 +115,7 @@ fn strangers_and_other_versions_are_refused() {
 }
 
 #[test]
-fn what_a_peer_says_is_a_claim() {
+fn malformed_messages_are_errors() {
     for (line, part) in [
         (&b"{\"value\":\"zz\"}\n"[..], "hexadecimal"),
         (b"{\"value\":\"abc\"}\n", "hexadecimal"),
@@ -136,7 +136,7 @@ fn what_a_peer_says_is_a_claim() {
 }
 
 #[test]
-fn words_of_the_other_side_stay_on_one_line() {
+fn text_of_the_peer_is_one_line() {
     let why = format!("a\nb\x1b[2J{}", "x".repeat(1000));
     let text = BootError::PeerAborted(why).to_string();
     assert!(text.starts_with("the other side gave up: a b [2Jxxx") && text.ends_with("xxx..."), "{text}");

@@ -14,7 +14,7 @@ fn spec(line: &str) -> Spec {
 }
 
 #[test]
-fn defaults_are_ucx_perftests() {
+fn defaults_equal_those_of_ucx_perftest() {
     let s = spec("host -t am_lat -x posix -d memory");
     assert_eq!((s.size(), s.iters, s.warmup, s.window, s.credits), (8, 1_000_000, 10_000, 1, 127));
     assert_eq!((s.layout, s.validate, s.label()), (None, Validate::No, None));
@@ -29,7 +29,7 @@ fn defaults_are_ucx_perftests() {
 }
 
 #[test]
-fn sizes_are_pieces_or_sweeps() {
+fn sizes_are_pieces_or_ranges() {
     assert_eq!(spec("-l -t am_bw -x self -D zcopy -s 16,48").pieces, [16, 48]);
     assert_eq!(spec("-l -t tag_bw -s 64k").size(), 65536);
     let sweep = specs("-l -t tag_bw -s 6..40").unwrap();
@@ -41,7 +41,7 @@ fn sizes_are_pieces_or_sweeps() {
 }
 
 #[test]
-fn what_goes_in_one_piece_is_as_long_as_the_pieces_together() {
+fn layouts_without_pieces_send_their_sum() {
     for line in
         ["-l -t tag_bw", "-l -t tag_bw -D contig", "-l -t am_bw -x self -D bcopy", "-l -t put_bw -x self"]
     {
@@ -65,14 +65,14 @@ fn layouts_of_sender_and_receiver() {
 }
 
 #[test]
-fn modes_are_attached_to_e() {
+fn mode_of_e_must_be_attached() {
     assert!(spec("host -t tag_lat -e").peer_errors && spec("host -e -t tag_lat -epeer").peer_errors);
     assert!(!spec("host -t tag_lat -enone").peer_errors && !spec("host -t tag_lat").peer_errors);
     assert_eq!(read("-e host -t tag_lat").unwrap().host.as_deref(), Some("host"), "a host is no mode");
 }
 
 #[test]
-fn what_is_wrong_is_one_line_that_says_what_there_is() {
+fn errors_have_one_line_with_alternatives() {
     for (line, want) in [
         ("-t am_latt", "-t: test 'am_latt' is unknown (there are: am_lat, put_lat, "),
         (
@@ -177,7 +177,7 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
 }
 
 #[test]
-fn options_that_ask_for_what_is_there_anyway_pass() {
+fn options_without_effect_are_accepted() {
     spec("host -t tag_lat -A thread -m host -T 1 -E poll -H 0 -I -M single");
     spec("host -t tag_lat -A signal -M multi");
     spec("host -t am_lat -x posix -H 8");
@@ -186,7 +186,7 @@ fn options_that_ask_for_what_is_there_anyway_pass() {
 }
 
 #[test]
-fn a_batch_line_goes_over_the_command_line() {
+fn batch_line_overrides_command_line() {
     let base = read("-l -x self -n 500 -s 8").unwrap().test;
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let spec = read_line(&words("-t am_bw -s 64 --validate"))

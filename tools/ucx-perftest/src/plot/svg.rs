@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_values_are_drawn_at_the_edge() {
+    fn values_outside_the_axis_are_drawn_at_its_edge() {
         let points = vec![(0.0, 0.0), (f64::NAN, f64::INFINITY), (8.0, 1.0)];
         let label = "a < b &  [2J".to_owned();
         for axis in [Axis::Latency, Axis::Bandwidth] {

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bins_of_all_are_counted_together() {
+    fn bins_of_members_are_merged() {
         let one = [(1.0, 5), (1.09, 1), (1.19, 2)];
         let other = [(1.0001, 3), (1.1901, 4), (8.0, 1)];
         let all = merge_bins(one.iter().chain(&other));

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_as_long_as_their_share() {
+    fn bar_length_is_proportional() {
         let bins =
             [Bin { upto: 1e-6, count: 100 }, Bin { upto: 2e-6, count: 50 }, Bin { upto: 1e-3, count: 1 }];
         let lines = lines(&bins);

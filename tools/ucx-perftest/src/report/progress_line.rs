@@ -52,7 +52,7 @@ mod tests {
     use crate::spec::Test;
 
     #[test]
-    fn it_says_how_far_and_how_fast() {
+    fn progress_line_has_percentage_and_rate() {
         let args = TestArgs {
             test: Some(Test::TagLat),
             size: Some(Sizes::Range(8, 16)),

@@ -21,7 +21,7 @@ fn reading() -> Reading {
 }
 
 #[test]
-fn columns_stand_where_ucx_perftest_has_them() {
+fn columns_equal_those_of_ucx_perftest() {
     let report = report(&[]);
     assert_eq!(
         report.columns("Final:", &spec(8), reading()),
@@ -42,7 +42,7 @@ fn thousands_are_separated_on_demand() {
 }
 
 #[test]
-fn heads_are_ucx_perftests() {
+fn column_titles_equal_those_of_ucx_perftest() {
     let text = head(Test::AmLat, 50.0, false).join("\n");
     assert_eq!(
         text,
@@ -60,7 +60,7 @@ fn heads_are_ucx_perftests() {
 
 /// Banners as UCX's `ucx_perftest` prints them.
 #[test]
-fn banners_are_ucx_perftests() {
+fn banners_equal_those_of_ucx_perftest() {
     let of = |line: &str| {
         let cli = Cli::read(format!("ucx-perftest {line}").split(' ')).unwrap();
         banner(&cli.test.specs(&[]).unwrap()[0]).join("\n")
@@ -112,7 +112,7 @@ fn banners_are_ucx_perftests() {
 }
 
 #[test]
-fn what_extra_adds_stands_behind_two_blanks() {
+fn extra_column_follows_two_blanks() {
     let path =
         UsedTransport { transport: "posix".into(), device: "memory".into(), data_path: "eager".into() };
     assert_eq!(report(&["-X"]).transport_suffix(&path), "  posix/memory eager");
@@ -120,7 +120,7 @@ fn what_extra_adds_stands_behind_two_blanks() {
 }
 
 #[test]
-fn several_seats_have_four_cells() {
+fn groups_have_four_csv_cells() {
     let member_result = |iters| MemberResult {
         iters,
         seconds: 1.0,

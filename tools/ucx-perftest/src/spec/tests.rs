@@ -38,7 +38,7 @@ use Flow::*;
 use Layer::*;
 
 #[test]
-fn tests_and_their_defaults_are_ucx_perftests() {
+fn tests_and_defaults_equal_those_of_ucx_perftest() {
     for (name, layer, flow, window, times, about) in KNOWN {
         let test = Test::parse(name).unwrap();
         let ours = (test.name(), test.layer(), test.flow(), test.window(), test.times(), test.about());

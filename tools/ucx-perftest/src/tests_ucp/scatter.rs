@@ -60,7 +60,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_scattered_is_gathered(
+        fn scatter_and_gather_round_trip(
             lens in prop::collection::vec(0usize..40, 1..8),
             gap in 0usize..9,
             cut in 0usize..9,

@@ -347,7 +347,7 @@ mod tests {
     use super::window_rounds;
 
     #[test]
-    fn rounds_are_all_of_the_messages() {
+    fn rounds_add_up_to_all_messages() {
         for (iters, window) in [(0, 32), (1, 32), (31, 32), (32, 32), (33, 32), (1000, 7), (5, 1)] {
             let all: Vec<usize> = window_rounds(iters, window).collect();
             assert_eq!(all.iter().sum::<usize>() as u64, iters);

@@ -46,7 +46,7 @@ impl Drop for FakeMachine {
 }
 
 #[test]
-fn a_good_machine_has_nothing_to_do() {
+fn good_machine_passes_all_checks() {
     let m = FakeMachine::new(
         "good",
         &[
@@ -67,7 +67,7 @@ fn a_good_machine_has_nothing_to_do() {
 }
 
 #[test]
-fn what_is_slow_is_said_with_its_remedy() {
+fn slow_features_have_a_remedy() {
     let mut m = FakeMachine::new(
         "slow",
         &[
@@ -100,7 +100,7 @@ fn what_is_slow_is_said_with_its_remedy() {
 }
 
 #[test]
-fn what_is_missing_is_bad() {
+fn missing_features_fail() {
     let mut m = FakeMachine::new(
         "bad",
         &[
@@ -121,7 +121,7 @@ fn what_is_missing_is_bad() {
 }
 
 #[test]
-fn a_transport_that_does_not_open_says_why() {
+fn transport_that_does_not_open_has_a_reason() {
     let all = transports(&Source::empty().with("UCX_POSIX_FIFO_SIZE", "lots"));
     let posix = all.iter().find(|f| f.found.starts_with("posix/memory")).unwrap();
     assert_eq!(posix.verdict, Verdict::Bad);

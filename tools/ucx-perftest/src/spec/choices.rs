@@ -32,7 +32,9 @@ ucs::config_enum! {
     /// Mode of a side that waits.
     #[derive(Serialize, Deserialize)]
     pub enum Waiting {
+        /// Polls.
         Poll = "poll",
+        /// Sleeps until an event.
         Sleep = "sleep",
     }
 }
@@ -68,9 +70,11 @@ ucs::config_enum! {
     /// Thread level of a low-level interface.
     #[derive(Serialize, Deserialize)]
     pub enum Level {
+        /// One thread.
         Single = "single",
         /// Several threads, one at a time.
         Serialized = "serialized",
+        /// Several threads at once.
         Multi = "multi",
     }
 }

@@ -1,5 +1,5 @@
-//! Whose fault an error is, and operating-system error numbers as a plain value.
-//! Used by the error enums of every crate. Never an error type of its own: each crate has its own enum.
+//! Whose fault an error is, and operating-system error numbers as a plain value. Used by the error enums of
+//! every crate. Never an error type of its own: each crate has its own enum.
 
 use std::{fmt, io};
 

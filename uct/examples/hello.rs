@@ -5,8 +5,8 @@
 //! cargo run -p uct --example hello -- efa softefa0     # another transport and device: see ucx-info -d
 //! ```
 //!
-//! The steps are those of every program on this layer: open an interface, tell the others its address by other means,
-//! connect, send, and progress until what is expected has come.
+//! The steps are those of every program on this layer: open an interface, tell the others its address by
+//! other means, connect, send, and progress until what is expected has come.
 
 #[path = "common/family.rs"]
 mod family;
@@ -41,7 +41,8 @@ fn work(family: &mut Family) -> Outcome {
         return Err(format!("{tl}/{dev} carries no active messages").into());
     }
 
-    // 3. Say what happens when a message comes: a handler for its id, called from progress and from nowhere else.
+    // 3. Say what happens when a message comes: a handler for its id, called from progress and from nowhere
+    // else.
     let answered = Rc::new(Cell::new(false));
     let (seen, rank) = (answered.clone(), family.rank);
     let handler = move |am: Am<'_>| {

@@ -1,5 +1,5 @@
-//! Two processes, two cores, the `posix` transport: the figures by which its FIFO is tuned.
-//! `cargo run --release -p uct --example posix_bench [ROUNDS]` prints the best of some rounds; `ucx-perftest` is the
+//! Two processes, two cores, the `posix` transport: the figures by which its FIFO is tuned. `cargo run
+//! --release -p uct --example posix_bench [ROUNDS]` prints the best of some rounds; `ucx-perftest` is the
 //! tool for everything else. Starts itself as the second process.
 
 use std::io::{BufRead, BufReader, Write};

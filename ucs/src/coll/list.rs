@@ -1,5 +1,5 @@
-//! Doubly linked lists threaded through somebody else's elements by index: no allocation, O(1) removal.
-//! Used where an element waits in a queue and may be cancelled. Never owns the elements.
+//! Doubly linked lists threaded through somebody else's elements by index: no allocation, O(1) removal. Used
+//! where an element waits in a queue and may be cancelled. Never owns the elements.
 
 /// "No element": end of a list, or a link that is in no list.
 pub const NIL: u32 = u32::MAX;
@@ -31,7 +31,8 @@ impl Default for Link {
     }
 }
 
-/// A store of elements whose links can be reached by index. One implementation per list a store takes part in.
+/// A store of elements whose links can be reached by index. One implementation per list a store takes part
+/// in.
 pub trait Links {
     /// The link of element `at`. Lists only ask for indices that were pushed.
     fn link(&self, at: u32) -> &Link;
@@ -96,8 +97,8 @@ impl List {
         self.len += 1;
     }
 
-    /// Appends an element that is not there yet: `insert` puts it into the store, with the link that it is given, and
-    /// answers where. `None`, and nothing is appended, if it answers that. // HOT
+    /// Appends an element that is not there yet: `insert` puts it into the store, with the link that it is
+    /// given, and answers where. `None`, and nothing is appended, if it answers that. // HOT
     #[inline(always)]
     pub fn push_new<L: Links + ?Sized>(
         &mut self,
@@ -136,8 +137,8 @@ impl List {
         Some(at)
     }
 
-    /// Takes the first element out, whose link is given, without a look at the store: for an element that leaves the
-    /// store as well, since its link still says what it said. // HOT
+    /// Takes the first element out, whose link is given, without a look at the store: for an element that
+    /// leaves the store as well, since its link still says what it said. // HOT
     #[inline(always)]
     pub fn drop_front(&mut self, link: &Link) {
         debug_assert!(self.head != NIL && link.linked);

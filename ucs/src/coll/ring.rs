@@ -1,5 +1,5 @@
-//! First-in first-out queue of fixed capacity for one thread: what waits for a poll.
-//! Used by interfaces. Pushed and popped by shared reference, by any of its users in the midst of another. Never grows, never
+//! First-in first-out queue of fixed capacity for one thread: what waits for a poll. Used by interfaces.
+//! Pushed and popped by shared reference, by any of its users in the midst of another. Never grows, never
 //! allocates after `new`, never blocks.
 
 use std::cell::Cell;

@@ -68,9 +68,10 @@ pub const LOWER_ODD: u8 = 4;
 
 /// Slab with generation ids. `INDEX_BITS` of the 32 id bits name the slot, the rest count its reuses.
 ///
-/// A slot freed is the next one used (warm cache), so with the default split a stale id of one slot is mistaken
-/// for a live one only after exactly a multiple of 4095 reuses of that slot. A [`LOWER`] and an [`UPPER`] table never
-/// issue the same id, so that one id may name an element of either; each has half as many generations.
+/// A slot freed is the next one used (warm cache), so with the default split a stale id of one slot is
+/// mistaken for a live one only after exactly a multiple of 4095 reuses of that slot. A [`LOWER`] and an
+/// [`UPPER`] table never issue the same id, so that one id may name an element of either; each has half as
+/// many generations.
 pub struct Slots<T, const INDEX_BITS: u32 = 20, const HALF: u8 = WHOLE> {
     chunks: Vec<Box<Chunk<T>>>,
     /// First free slot; they are used again last first.
@@ -241,8 +242,8 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         }
     }
 
-    /// The element in the slot of this number, whatever its id: for those who keep indices of elements they know to be
-    /// there.
+    /// The element in the slot of this number, whatever its id: for those who keep indices of elements they
+    /// know to be there.
     #[inline]
     // HOT
     pub fn at(&self, index: usize) -> Option<&T> {
@@ -313,8 +314,8 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         true
     }
 
-    /// The element in the slot of this number, to look at once more and, perhaps, to be dropped where it is: what is not
-    /// needed any more need not be moved out.
+    /// The element in the slot of this number, to look at once more and, perhaps, to be dropped where it is:
+    /// what is not needed any more need not be moved out.
     // HOT
     #[inline(always)]
     pub fn occupied(&mut self, index: usize) -> Option<OccupiedSlot<'_, T, INDEX_BITS, HALF>> {
@@ -327,8 +328,8 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         }
     }
 
-    /// Runs `f` on the element named by `id`, and [renews](Self::renew) it if `f` answers something: one look-up for
-    /// both. `None` if `id` is stale, or `f` has nothing.
+    /// Runs `f` on the element named by `id`, and [renews](Self::renew) it if `f` answers something: one
+    /// look-up for both. `None` if `id` is stale, or `f` has nothing.
     // HOT
     #[inline]
     pub fn renew_if<R>(&mut self, id: SlotId, f: impl FnOnce(&mut T) -> Option<R>) -> Option<(SlotId, R)> {
@@ -343,8 +344,8 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         }
     }
 
-    /// Ends the life of `id` but leaves its element where it is, under the new id answered: what is used again and
-    /// again need not be moved in and out. `None` if `id` is stale.
+    /// Ends the life of `id` but leaves its element where it is, under the new id answered: what is used
+    /// again and again need not be moved in and out. `None` if `id` is stale.
     // HOT
     #[inline]
     pub fn renew(&mut self, id: SlotId) -> Option<(SlotId, &mut T)> {

@@ -1,5 +1,6 @@
-//! The declaration of a table: a macro that turns one entry per key into a struct field, a parser and a description.
-//! Used by every crate that has configuration. Holds no state and keeps no global list: callers name their tables.
+//! The declaration of a table: a macro that turns one entry per key into a struct field, a parser and a
+//! description. Used by every crate that has configuration. Holds no state and keeps no global list: callers
+//! name their tables.
 
 use std::ops::RangeBounds;
 
@@ -102,12 +103,12 @@ pub fn within<T: PartialOrd>(range: impl RangeBounds<T>, value: &T) -> bool {
     range.contains(value)
 }
 
-/// Declares a configuration table: a struct with one field per key, implementing [`Table`] and `Default`
-/// (the declared defaults).
+/// Declares a configuration table: a struct with one field per key, implementing [`Table`] and `Default` (the
+/// declared defaults).
 ///
-/// Each entry is `/// help` then
-/// `vis field: Type = "default", key "NAME" [, unit "bytes"] [, range LOW..=HIGH] [, check |v| COND => "in words"];`.
-/// The type implements [`ConfigValue`]. The full name of a key is prefix and name together.
+/// Each entry is `/// help` then `vis field: Type = "default", key "NAME" [, unit "bytes"] [, range
+/// LOW..=HIGH] [, check |v| COND => "in words"];`. The type implements [`ConfigValue`]. The full name of a
+/// key is prefix and name together.
 #[macro_export]
 macro_rules! config_table {
     (

@@ -1,4 +1,5 @@
-//! Printing tables with the values in force. Used by `ucx-info -c`. Reads only descriptions, never the structs.
+//! Printing tables with the values in force. Used by `ucx-info -c`. Reads only descriptions, never the
+//! structs.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Turning text into values: numbers with memory units, times with units, booleans, lists, `auto`.
-//! Used by configuration tables and by the tools' options. Never panics, whatever the text.
+//! Turning text into values: numbers with memory units, times with units, booleans, lists, `auto`. Used by
+//! configuration tables and by the tools' options. Never panics, whatever the text.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ impl ConfigValue for bool {
     }
 }
 
-/// A non-negative number with an optional unit: `512`, `8k`, `1.5m`, `2g`, `1t` (powers of 1024, a trailing `b` is
-/// allowed), or `inf` for the largest. Fractions of a byte are cut off.
+/// A non-negative number with an optional unit: `512`, `8k`, `1.5m`, `2g`, `1t` (powers of 1024, a trailing
+/// `b` is allowed), or `inf` for the largest. Fractions of a byte are cut off.
 pub fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     if text == "inf" {

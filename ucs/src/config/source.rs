@@ -1,5 +1,6 @@
-//! Where configuration values come from: overrides before environment before file, each value with its origin.
-//! Made once at open by tools, tests and contexts. Never consulted again afterwards, never writes the environment.
+//! Where configuration values come from: overrides before environment before file, each value with its
+//! origin. Made once at open by tools, tests and contexts. Never consulted again afterwards, never writes the
+//! environment.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -149,7 +150,8 @@ impl Source {
         Ok(all)
     }
 
-    /// Values of a TOML file: top-level entries with full key names, each a string, number, boolean or list of these.
+    /// Values of a TOML file: top-level entries with full key names, each a string, number, boolean or list
+    /// of these.
     pub fn from_file(path: &Path) -> Result<Source, ConfigError> {
         let bad = |why: String| ConfigError::BadFile { path: path.into(), why };
         let text = std::fs::read_to_string(path).map_err(|e| bad(format!("cannot read it: {e}")))?;
@@ -193,8 +195,8 @@ impl Source {
         self.values.contains_key(key)
     }
 
-    /// Everything set that none of `tables` declares, in order of name. A tool reports these and stops:
-    /// a misspelt key must not silently leave the default in force.
+    /// Everything set that none of `tables` declares, in order of name. A tool reports these and stops: a
+    /// misspelt key must not silently leave the default in force.
     pub fn unknown_keys(&self, tables: &[&TableDesc]) -> Vec<UnknownKey> {
         let known = || tables.iter().flat_map(|t| t.keys).map(|k| k.name).chain([FILE_KEY]);
         self.values

@@ -11,13 +11,11 @@ use proptest::prelude::*;
 use super::*;
 
 crate::config_table! {
-    /// For the tests,
-    /// on two lines.
+    /// For the tests, on two lines.
     struct TestConfig, prefix "UCX_TEST_" {
         /// A ring.
         cells: u32 = "256", key "CELLS", unit "cells", range 2..=65536, check |v| v.is_power_of_two() => "a power of two";
-        /// From here on
-        /// rendezvous.
+        /// From here on rendezvous.
         thresh: Auto<usize> = "auto", key "THRESH", unit "bytes";
         /// Names.
         tls: Vec<String> = "posix,efa", key "TLS";

@@ -1,6 +1,6 @@
-//! How much memory could be had now. Asked before a large shared segment is filled: memory files have no limit of
-//! their own, so filling one beyond what there is ends in the out-of-memory killer and not in an error.
-//! Never exact: an upper bound at one moment.
+//! How much memory could be had now. Asked before a large shared segment is filled: memory files have no
+//! limit of their own, so filling one beyond what there is ends in the out-of-memory killer and not in an
+//! error. Never exact: an upper bound at one moment.
 
 use std::fs;
 use std::path::Path;

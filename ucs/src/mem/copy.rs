@@ -1,10 +1,11 @@
-//! Copies between a program's memory and memory that processes share. Called wherever a transport or the engine moves a
-//! payload. Short ones are the compiler's; long ones are not left to the C library.
+//! Copies between a program's memory and memory that processes share. Called wherever a transport or the
+//! engine moves a payload. Short ones are the compiler's; long ones are not left to the C library.
 //!
-//! glibc copies by `rep movsb` from some 2 KiB on where the processor calls that fast. AMD's Zen 3 and 4 say so, yet move
-//! 3 GB/s instead of 60 if the target lies 1 to 63 bytes after the source modulo 4096: a payload behind a packet's header,
-//! from a page-aligned buffer, is just that. Where the target's lines are in another core's cache it takes twice as long as
-//! plain stores at any alignment. Later versions of glibc know of the first and avoid it.
+//! glibc copies by `rep movsb` from some 2 KiB on where the processor calls that fast. AMD's Zen 3 and 4 say
+//! so, yet move 3 GB/s instead of 60 if the target lies 1 to 63 bytes after the source modulo 4096: a payload
+//! behind a packet's header, from a page-aligned buffer, is just that. Where the target's lines are in
+//! another core's cache it takes twice as long as plain stores at any alignment. Later versions of glibc know
+//! of the first and avoid it.
 
 #![allow(unsafe_code)]
 
@@ -14,8 +15,8 @@ const LONG: usize = 2048;
 /// Copies `len` bytes; of long copies the last bytes are the last to be written. // HOT
 ///
 /// # Safety
-/// As for [`std::ptr::copy_nonoverlapping`], except that other processes may write what is read here: then the bytes copied are
-/// any mixture of old and new.
+/// As for [`std::ptr::copy_nonoverlapping`], except that other processes may write what is read here: then
+/// the bytes copied are any mixture of old and new.
 #[inline(always)]
 pub unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
     if len < LONG {
@@ -63,8 +64,9 @@ unsafe fn copy_avx(from: *const u8, to: *mut u8, len: usize) {
     const { assert!(LONG >= 32 + STEP) };
     let skip = 32 - (to as usize & 31);
     // Written in assembly because the compiler takes a loop of loads and stores for a `memcpy`, and calls it.
-    // SAFETY: every load and store lies within `len` bytes of its pointer: the head has 32 of them, a turn begins below the
-    // last STEP, where the tail begins. `clobber_abi` covers all vector registers, whose upper halves are cleared at the end.
+    // SAFETY: every load and store lies within `len` bytes of its pointer: the head has 32 of them, a turn
+    // begins below the last STEP, where the tail begins. `clobber_abi` covers all vector registers, whose
+    // upper halves are cleared at the end.
     unsafe {
         core::arch::asm!(
             "vmovdqu ymm0, [rsi]",

@@ -1,5 +1,5 @@
-//! Mappings at an address the caller chose: symmetric heaps, where the same address means the same everywhere.
-//! Used by memory domains. Never replaces a mapping that is already there.
+//! Mappings at an address the caller chose: symmetric heaps, where the same address means the same
+//! everywhere. Used by memory domains. Never replaces a mapping that is already there.
 
 #![allow(unsafe_code)]
 
@@ -59,9 +59,9 @@ impl FixedMap {
         Ok(map)
     }
 
-    /// Takes `at` for a memory file of at least `len` bytes with such pages: nothing can be read or written there until it is
-    /// [put there](Self::map_file), and it costs no memory. The file, which is mapped a first time wherever there is room, could
-    /// take just that place otherwise.
+    /// Takes `at` for a memory file of at least `len` bytes with such pages: nothing can be read or written
+    /// there until it is [put there](Self::map_file), and it costs no memory. The file, which is mapped a
+    /// first time wherever there is room, could take just that place otherwise.
     pub fn reserve(at: NonNull<u8>, len: usize, pages: Pages) -> Result<FixedMap, MemError> {
         let len = check_len(at, len, pages)?;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE | MapFlags::NORESERVE;
@@ -80,7 +80,8 @@ impl FixedMap {
         FixedMap::from_mmap(at, len, got)
     }
 
-    /// Puts a memory file of the same length, made with `opts`, in place of these pages, whose contents are lost.
+    /// Puts a memory file of the same length, made with `opts`, in place of these pages, whose contents are
+    /// lost.
     pub fn map_file(&mut self, mem: &SharedMem, opts: MapOpts) -> Result<(), MemError> {
         if mem.len() != self.len {
             return Err(MemError::BadLength { len: mem.len() });
@@ -108,8 +109,8 @@ impl FixedMap {
         match got {
             Ok(there) if there.cast::<u8>() == at.as_ptr() => Ok(FixedMap { at, len }),
             Ok(elsewhere) => {
-                // A kernel that does not know the flag takes the address for a wish.
-                // SAFETY: just mapped, and nobody has heard of it.
+                // A kernel that does not know the flag takes the address for a wish. SAFETY: just mapped, and
+                // nobody has heard of it.
                 let _ = unsafe { rustix::mm::munmap(elsewhere, len) };
                 Err(taken)
             }

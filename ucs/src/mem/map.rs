@@ -1,5 +1,5 @@
-//! Private and shared mappings as values that unmap themselves. Shared ones are sealed memfds: nothing to clean up
-//! after a crash, and no peer can make them shrink under our feet. Used by transports for segments.
+//! Private and shared mappings as values that unmap themselves. Shared ones are sealed memfds: nothing to
+//! clean up after a crash, and no peer can make them shrink under our feet. Used by transports for segments.
 //! Never interprets what is inside, and never hands out `&[u8]` of memory another process can write.
 
 #![allow(unsafe_code)]
@@ -245,8 +245,8 @@ impl Mapping {
 
     /// The bytes, for a caller that has given no pointer to them away.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is readable, writable, private to this process, zero-initialised and lives as long as
-        // the borrow of self; &mut self excludes other slices made here.
+        // SAFETY: the mapping is readable, writable, private to this process, zero-initialised and lives as
+        // long as the borrow of self; &mut self excludes other slices made here.
         unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr(), self.map.len()) }
     }
 
@@ -256,7 +256,8 @@ impl Mapping {
     }
 }
 
-/// Memory that other processes can map: a sealed memfd and our mapping of it. Both vanish with their last user.
+/// Memory that other processes can map: a sealed memfd and our mapping of it. Both vanish with their last
+/// user.
 #[derive(Debug)]
 pub struct SharedMem {
     map: MmapRaw,
@@ -264,9 +265,8 @@ pub struct SharedMem {
 }
 
 impl SharedMem {
-    /// Makes a segment of at least `len` zeroed bytes. `name` (its first 200 bytes) shows in `/proc/PID/maps` and need
-    /// not be unique.
-    /// The size is sealed.
+    /// Makes a segment of at least `len` zeroed bytes. `name` (its first 200 bytes) shows in `/proc/PID/maps`
+    /// and need not be unique. The size is sealed.
     pub fn create(name: &str, len: usize, opts: MapOpts) -> Result<SharedMem, MemError> {
         let len = mapped_len(len, opts.pages)?;
         let fail = |op| move |e: rustix::io::Errno| MemError::os(op, "shared memory", len, e);
@@ -289,7 +289,8 @@ impl SharedMem {
             advise_huge(map.as_mut_ptr(), len);
         }
         if opts.fill == Fill::Now {
-            // Page table entries too, so that the first message does not fault. Only a hint: what the file has is ours.
+            // Page table entries too, so that the first message does not fault. Only a hint: what the file
+            // has is ours.
             let _ = populate(map.as_mut_ptr(), len);
             if mapping_first {
                 fill()?;
@@ -298,11 +299,13 @@ impl SharedMem {
         Ok(SharedMem { map, fd })
     }
 
-    /// Maps the segment that process `pid` of this pid namespace holds as descriptor `fd`. What is found there must be
-    /// a memory file, sealed against shrinking, of at least `min_len` bytes; all of it is mapped.
+    /// Maps the segment that process `pid` of this pid namespace holds as descriptor `fd`. What is found
+    /// there must be a memory file, sealed against shrinking, of at least `min_len` bytes; all of it is
+    /// mapped.
     pub fn open_proc(pid: u32, fd: RawFd, min_len: usize) -> Result<SharedMem, MemError> {
         let path = format!("/proc/{pid}/fd/{fd}");
-        // NONBLOCK: whatever the peer named there (a FIFO, a terminal), opening it must not block or bind to us.
+        // NONBLOCK: whatever the peer named there (a FIFO, a terminal), opening it must not block or bind to
+        // us.
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file =
             rustix::fs::open(path, flags, Mode::empty()).map_err(|e| MemError::open_proc(pid, fd, e))?;
@@ -315,7 +318,8 @@ impl SharedMem {
         Ok(SharedMem { map: map_file(&fd, len)?, fd })
     }
 
-    /// First byte, page aligned. Valid for `len` bytes while `self` lives; other processes read and write there.
+    /// First byte, page aligned. Valid for `len` bytes while `self` lives; other processes read and write
+    /// there.
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.map.as_mut_ptr()
@@ -339,8 +343,8 @@ impl SharedMem {
         lock(&self.map)
     }
 
-    /// Gives all pages back to the system: who has it mapped reads zeros from now on. A hint; what else uses the pages
-    /// frees them when it ends.
+    /// Gives all pages back to the system: who has it mapped reads zeros from now on. A hint; what else uses
+    /// the pages frees them when it ends.
     pub fn discard(&self) {
         let whole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if let Err(e) = rustix::fs::fallocate(&self.fd, whole, 0, self.len() as u64) {
@@ -362,7 +366,8 @@ pub struct SharedMap {
 }
 
 impl SharedMap {
-    /// First byte, page aligned. Valid for `len` bytes while `self` lives; other processes read and write there.
+    /// First byte, page aligned. Valid for `len` bytes while `self` lives; other processes read and write
+    /// there.
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.map.as_mut_ptr()
@@ -377,8 +382,8 @@ impl SharedMap {
 }
 
 impl SharedMap {
-    /// Maps a segment received as a descriptor, under the same conditions as [`SharedMem::open_proc`], for reading only or for
-    /// writing too.
+    /// Maps a segment received as a descriptor, under the same conditions as [`SharedMem::open_proc`], for
+    /// reading only or for writing too.
     pub fn from_fd(fd: OwnedFd, min_len: usize, writes: bool) -> Result<SharedMap, MemError> {
         let len = check_segment(&fd, min_len)?;
         let map = match writes {
@@ -401,8 +406,8 @@ impl From<SharedMem> for SharedMap {
 /// Lengths below this are not worth asking the system how much memory is left.
 const MIN_CHECKED_LEN: usize = 16 << 20;
 
-/// Refuses to fill more than the machine or the container has left: the kernel would not refuse, it would kill.
-/// The huge page pool is different: it answers for itself.
+/// Refuses to fill more than the machine or the container has left: the kernel would not refuse, it would
+/// kill. The huge page pool is different: it answers for itself.
 pub(super) fn check_room(what: &'static str, len: usize, opts: MapOpts) -> Result<(), MemError> {
     if len < MIN_CHECKED_LEN || opts.fill == Fill::Lazy || opts.pages == Pages::Huge2M {
         return Ok(());
@@ -413,7 +418,8 @@ pub(super) fn check_room(what: &'static str, len: usize, opts: MapOpts) -> Resul
     }
 }
 
-/// Refuses to make a file beyond the process's limit: the kernel would not only refuse, it would kill (SIGXFSZ).
+/// Refuses to make a file beyond the process's limit: the kernel would not only refuse, it would kill
+/// (SIGXFSZ).
 fn check_file_limit(len: usize) -> Result<(), MemError> {
     match rustix::process::getrlimit(rustix::process::Resource::Fsize).current {
         Some(limit) if len as u64 > limit => Err(MemError::FileLimit { len, limit }),
@@ -466,7 +472,8 @@ fn lock(map: &MmapRaw) -> Result<(), MemError> {
     })
 }
 
-/// A hint; kernels without transparent huge pages refuse it, which changes nothing. The pages are mapped, and the caller's.
+/// A hint; kernels without transparent huge pages refuse it, which changes nothing. The pages are mapped, and
+/// the caller's.
 pub(super) fn advise_huge(at: *mut u8, len: usize) {
     // SAFETY: the advice changes no byte, and of what is not mapped it is an error.
     if let Err(e) = unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxHugepage) } {
@@ -474,8 +481,8 @@ pub(super) fn advise_huge(at: *mut u8, len: usize) {
     }
 }
 
-/// Gives every page its memory. Kernels before 5.14 do not know the advice; there, pages come at first touch. They are
-/// mapped, and the caller's.
+/// Gives every page its memory. Kernels before 5.14 do not know the advice; there, pages come at first touch.
+/// They are mapped, and the caller's.
 pub(super) fn populate(at: *mut u8, len: usize) -> Result<(), MemError> {
     // SAFETY: as above.
     match unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxPopulateWrite) }.map_err(Errno::from) {

@@ -1,5 +1,5 @@
-//! Memory helpers: copies, page arithmetic, private and shared mappings, pools of fixed slots.
-//! Used by transports and devices for segments and buffers. Never registers memory with a device.
+//! Memory helpers: copies, page arithmetic, private and shared mappings, pools of fixed slots. Used by
+//! transports and devices for segments and buffers. Never registers memory with a device.
 
 pub mod avail;
 pub mod copy;

@@ -1,8 +1,10 @@
-//! Telling caches of memory that pages went away: unmapped, moved or given back, by whomever, without patching code.
-//! The kernel tells it (userfaultfd): whoever unmaps watched pages waits until a thread of ours has read the notice. One
-//! watch serves all caches of a process, since a page has one watcher only. Used by registration caches.
+//! Telling caches of memory that pages went away: unmapped, moved or given back, by whomever, without
+//! patching code. The kernel tells it (userfaultfd): whoever unmaps watched pages waits until a thread of
+//! ours has read the notice. One watch serves all caches of a process, since a page has one watcher only.
+//! Used by registration caches.
 //!
-//! Where there is no userfaultfd, [`Watch::open`] says so and the cache must not keep what its owner may unmap.
+//! Where there is no userfaultfd, [`Watch::open`] says so and the cache must not keep what its owner may
+//! unmap.
 
 #![allow(unsafe_code)]
 
@@ -22,7 +24,8 @@ use crate::sys::fd::EventFd;
 use crate::sys::thread::spawn_masked;
 use rustix::event::{PollFd, PollFlags};
 
-/// `struct uffdio_api`, `uffdio_register`, `uffdio_writeprotect`, `uffdio_range` and `uffd_msg` of linux/userfaultfd.h.
+/// `struct uffdio_api`, `uffdio_register`, `uffdio_writeprotect`, `uffdio_range` and `uffd_msg` of
+/// linux/userfaultfd.h.
 #[repr(C)]
 struct Api {
     api: u64,
@@ -97,7 +100,8 @@ struct Shared {
 pub struct Watch(Arc<Shared>);
 
 impl Watch {
-    /// Starts to listen, with a thread of its own for the whole process. An error says why the system does not tell us.
+    /// Starts to listen, with a thread of its own for the whole process. An error says why the system does
+    /// not tell us.
     pub fn open() -> Result<Watch, Errno> {
         static SHARED: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
         let mut the = lock(&SHARED);
@@ -115,8 +119,8 @@ impl Watch {
         self.0.add(at, len)
     }
 
-    /// Gives each range (first byte, bytes) that went away since `taken` to `each`: everything, if there were too many.
-    /// Nothing new costs one load. // HOT
+    /// Gives each range (first byte, bytes) that went away since `taken` to `each`: everything, if there were
+    /// too many. Nothing new costs one load. // HOT
     #[inline]
     pub fn drain(&self, taken: &mut Cursor, each: impl FnMut(usize, usize)) {
         if self.0.events.is_new(taken) {
@@ -124,13 +128,14 @@ impl Watch {
         }
     }
 
-    /// Whether no thread is just unmapping watched memory without having been let go: then [`Watch::drain`] tells, from now
-    /// on, of all memory that a mapping made before this call may have replaced. One system call.
+    /// Whether no thread is just unmapping watched memory without having been let go: then [`Watch::drain`]
+    /// tells, from now on, of all memory that a mapping made before this call may have replaced. One system
+    /// call.
     pub fn is_quiescent(&self) -> bool {
         let range = Range { start: self.0.probe.as_ptr().addr() as u64, len: page_size() as u64 };
         let mut nothing = WriteProtect { range, mode: WP_NOTHING };
-        // The kernel refuses (EAGAIN) from before the pages go until the one who unmaps goes on.
-        // SAFETY: the request takes this structure and changes no memory.
+        // The kernel refuses (EAGAIN) from before the pages go until the one who unmaps goes on. SAFETY: the
+        // request takes this structure and changes no memory.
         unsafe { libc::ioctl(self.0.uffd.as_raw_fd(), UFFDIO_WRITEPROTECT as _, &raw mut nothing) == 0 }
     }
 }
@@ -167,8 +172,8 @@ impl Shared {
     fn add(&self, at: NonNull<u8>, len: usize) -> Result<(), Errno> {
         let range = Range { start: at.addr().get() as u64, len: len as u64 };
         let mut register = Register { range, mode: MODE_WP, ioctls: 0 };
-        // Write protection is registered for and never switched on: no access ever faults.
-        // SAFETY: the request takes this structure and changes no memory.
+        // Write protection is registered for and never switched on: no access ever faults. SAFETY: the
+        // request takes this structure and changes no memory.
         match unsafe { libc::ioctl(self.uffd.as_raw_fd(), UFFDIO_REGISTER as _, &raw mut register) } {
             0 => Ok(()),
             _ => Err(Errno::last_os()),

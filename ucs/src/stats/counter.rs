@@ -1,5 +1,5 @@
-//! A macro for structs of counters with names. Used by every layer that counts.
-//! Counting is `stats.field += 1`; nothing here is called on a hot path.
+//! A macro for structs of counters with names. Used by every layer that counts. Counting is `stats.field +=
+//! 1`; nothing here is called on a hot path.
 
 /// What [`counters!`](crate::counters) implements. The struct itself is the snapshot: it is `Copy`.
 pub trait Counters: Copy + Default {
@@ -83,8 +83,7 @@ mod tests {
     crate::counters! {
         /// For the test.
         struct Two {
-            /// The first
-            /// of two.
+            /// The first of two.
             first,
             /// The second.
             second,

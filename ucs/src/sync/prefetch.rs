@@ -1,6 +1,6 @@
-//! Asking for a cache line before it is needed, and not before. Used by queues between cores, where a line's way is most
-//! of the time. Only hints: they read and write nothing, so any address will do, and where the machine has no such
-//! instruction they are nothing.
+//! Asking for a cache line before it is needed, and not before. Used by queues between cores, where a line's
+//! way is most of the time. Only hints: they read and write nothing, so any address will do, and where the
+//! machine has no such instruction they are nothing.
 
 #![allow(unsafe_code)]
 
@@ -8,7 +8,8 @@
 #[inline(always)]
 pub fn prefetch_read<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
-    // SAFETY: part of x86-64; a prefetch never faults and has no effect but on the caches, whatever the address.
+    // SAFETY: part of x86-64; a prefetch never faults and has no effect but on the caches, whatever the
+    // address.
     unsafe {
         core::arch::asm!("prefetcht0 [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
@@ -30,9 +31,9 @@ pub fn prefetch_write<T>(at: *mut T) {
 
 /// Lets no later load begin before the earlier ones have ended. // HOT
 ///
-/// For who has looked at a line in vain and is about to look again: the processor would run dozens of looks ahead, and
-/// throw them all away when the line arrives. Between two processes on neighbouring cores that is a third of the time a
-/// message takes. The fence itself costs as much as the load in front of it.
+/// For who has looked at a line in vain and is about to look again: the processor would run dozens of looks
+/// ahead, and throw them all away when the line arrives. Between two processes on neighbouring cores that is
+/// a third of the time a message takes. The fence itself costs as much as the load in front of it.
 #[inline(always)]
 pub fn load_fence() {
     #[cfg(all(target_arch = "x86_64", not(loom)))]

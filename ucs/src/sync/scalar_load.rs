@@ -1,6 +1,7 @@
-//! Words that are read one by one. Compilers copy neighbouring fields by loads of 16 and 32 bytes; a processor cannot give
-//! such a load what stores of 8 bytes have just written, and waits until they have left its store buffer: a dozen cycles,
-//! and more behind a store to a line that another core has. Used where something is noted and picked up a moment later.
+//! Words that are read one by one. Compilers copy neighbouring fields by loads of 16 and 32 bytes; a
+//! processor cannot give such a load what stores of 8 bytes have just written, and waits until they have left
+//! its store buffer: a dozen cycles, and more behind a store to a line that another core has. Used where
+//! something is noted and picked up a moment later.
 
 #![allow(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! A small spin lock for short sections between threads that are pinned or few.
-//! Used at slow paths of the soft device (tables shared by threads of one process). Never used between processes: a
-//! dead holder would stop everybody.
+//! A small spin lock for short sections between threads that are pinned or few. Used at slow paths of the
+//! soft device (tables shared by threads of one process). Never used between processes: a dead holder would
+//! stop everybody.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +15,8 @@ pub struct SpinLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached only by the one thread that set `taken`, so sharing the lock sends T between threads.
+// SAFETY: the value is reached only by the one thread that set `taken`, so sharing the lock sends T between
+// threads.
 unsafe impl<T: Send> Sync for SpinLock<T> {}
 // SAFETY: the lock owns its T and nothing else.
 unsafe impl<T: Send> Send for SpinLock<T> {}
@@ -78,7 +79,8 @@ impl<T> DerefMut for SpinGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         self.lock.value.with_mut(|p| {
-            // SAFETY: this guard is the only one of its lock, and &mut self excludes other borrows made through it.
+            // SAFETY: this guard is the only one of its lock, and &mut self excludes other borrows made
+            // through it.
             unsafe { &mut *p }
         })
     }

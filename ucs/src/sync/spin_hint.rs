@@ -1,9 +1,10 @@
 //! How long to leave a word alone, between two looks at it, that somebody else is about to write.
 //!
-//! Each look in vain fetches the word's line, which the writer has to have thrown away again before it can write: who looks as fast
-//! as it can is told later. Where the processor's hint for loops that spin takes some 20 ns, as on AMD's, one between two looks takes a
-//! seventh off the time in which a word of 8 bytes goes to another core. On processors where it takes several times that, the wait for the
-//! hint to end would cost more than is gained.
+//! Each look in vain fetches the word's line, which the writer has to have thrown away again before it can
+//! write: who looks as fast as it can is told later. Where the processor's hint for loops that spin takes
+//! some 20 ns, as on AMD's, one between two looks takes a seventh off the time in which a word of 8 bytes
+//! goes to another core. On processors where it takes several times that, the wait for the hint to end would
+//! cost more than is gained.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

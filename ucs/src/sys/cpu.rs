@@ -1,5 +1,5 @@
-//! Which cpus this thread may run on, and pinning it to one. Used by tools and benches, and by workers that are told
-//! a cpu. Never changes the affinity of another thread.
+//! Which cpus this thread may run on, and pinning it to one. Used by tools and benches, and by workers that
+//! are told a cpu. Never changes the affinity of another thread.
 
 use std::fmt;
 

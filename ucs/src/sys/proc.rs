@@ -12,7 +12,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::{Blame, Errno};
 
-/// A process, told apart from an earlier or later one with the same pid. Valid inside one pid namespace of one boot.
+/// A process, told apart from an earlier or later one with the same pid. Valid inside one pid namespace of
+/// one boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcId {
     /// Process id.
@@ -46,8 +47,8 @@ pub fn pid() -> u32 {
     std::process::id()
 }
 
-/// When process `pid` started, in clock ticks since boot; `None` when there is no such process. An error is not to be
-/// taken for that: it says that there was no descriptor or no memory to look with.
+/// When process `pid` started, in clock ticks since boot; `None` when there is no such process. An error is
+/// not to be taken for that: it says that there was no descriptor or no memory to look with.
 pub fn start_time(pid: u32) -> Result<Option<u64>, Errno> {
     match fs::read_to_string(format!("/proc/{pid}/stat")).map_err(Errno::from) {
         Ok(stat) => Ok(start_in(&stat)),
@@ -138,7 +139,8 @@ impl PidFd {
             rustix::io::Errno::SRCH => gone,
             e => WatchError::Os { pid: id.pid, errno: e.into() },
         })?;
-        // Read after opening: if the start time is right now, the descriptor is for that process and no later one.
+        // Read after opening: if the start time is right now, the descriptor is for that process and no later
+        // one.
         match start_time(id.pid) {
             Ok(Some(start)) if start == id.start => Ok(PidFd { fd }),
             Ok(_) => Err(gone),
@@ -146,8 +148,8 @@ impl PidFd {
         }
     }
 
-    /// Watches the process at the other end of a connected unix socket (for the connecting side: the one that called
-    /// `listen`), whatever its pid is here. `None` where the system cannot tell: kernels before 6.5.
+    /// Watches the process at the other end of a connected unix socket (for the connecting side: the one that
+    /// called `listen`), whatever its pid is here. `None` where the system cannot tell: kernels before 6.5.
     pub fn of_socket(socket: impl AsFd) -> Result<Option<PidFd>, Errno> {
         let mut fd: libc::c_int = -1;
         let mut len = size_of::<libc::c_int>() as libc::socklen_t;

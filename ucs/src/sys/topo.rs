@@ -1,6 +1,5 @@
-//! What the machine looks like: cpu model, numa nodes, caches, from `/proc` and `/sys`.
-//! Used by tools for their headings and by transports for estimates. Never fails: what the system does not tell is
-//! absent.
+//! What the machine looks like: cpu model, numa nodes, caches, from `/proc` and `/sys`. Used by tools for
+//! their headings and by transports for estimates. Never fails: what the system does not tell is absent.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! The clock trait, the system's monotonic clock and one for tests. Used through generics (`C: Clock`).
-//! Never wall-clock time: values mean nothing in another boot of the machine, but are comparable between its processes.
+//! The clock trait, the system's monotonic clock and one for tests. Used through generics (`C: Clock`). Never
+//! wall-clock time: values mean nothing in another boot of the machine, but are comparable between its
+//! processes.
 
 use std::cell::Cell;
 use std::fmt;

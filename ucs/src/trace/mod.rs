@@ -1,5 +1,5 @@
-//! Text logging with UCX's level names, to standard error. Tools and tests call [`init`]; libraries only use the
-//! `tracing` macros, and only on slow paths. Never installed by a library by itself.
+//! Text logging with UCX's level names, to standard error. Tools and tests call [`init`]; libraries only use
+//! the `tracing` macros, and only on slow paths. Never installed by a library by itself.
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt;

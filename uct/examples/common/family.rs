@@ -1,8 +1,8 @@
-//! What a launcher does for a real job: starts the processes of an example, and gives each the addresses of all.
-//! Shared by the examples. Nothing here is fast, and no measured or transported byte goes through it.
+//! What a launcher does for a real job: starts the processes of an example, and gives each the addresses of
+//! all. Shared by the examples. Nothing here is fast, and no measured or transported byte goes through it.
 //!
-//! The first process starts the others, which are the same program again. Each has a line to the first over a socket
-//! that has no file; a process that fails, or is killed, ends the family.
+//! The first process starts the others, which are the same program again. Each has a line to the first over a
+//! socket that has no file; a process that fails, or is killed, ends the family.
 
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};

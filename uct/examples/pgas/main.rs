@@ -5,8 +5,8 @@
 //! cargo run -p uct --example pgas -- 16
 //! ```
 //!
-//! The library is `shmem.rs`, short enough to read in one go; this file is what its user writes. Each step shows one
-//! operation and checks what came of it in every process; the first one prints.
+//! The library is `shmem.rs`, short enough to read in one go; this file is what its user writes. Each step
+//! shows one operation and checks what came of it in every process; the first one prints.
 
 #[path = "../common/family.rs"]
 mod family;

@@ -110,7 +110,8 @@ impl Shmem {
         Ok(shmem)
     }
 
-    /// `len` words of the heap, zero. All PEs allocate the same in the same order; that is all there is to symmetry.
+    /// `len` words of the heap, zero. All PEs allocate the same in the same order; that is all there is to
+    /// symmetry.
     pub fn alloc(&self, len: usize) -> Result<Sym, Box<dyn Error>> {
         let first = self.next.get();
         if self.heap.len() / WORD - first < len {
@@ -120,7 +121,8 @@ impl Shmem {
         Ok(Sym { first, len })
     }
 
-    /// Writes `words` to `to` in PE `pe`. Our buffer is free at once; when the words arrive is said by `quiet`.
+    /// Writes `words` to `to` in PE `pe`. Our buffer is free at once; when the words arrive is said by
+    /// `quiet`.
     pub fn put(&self, to: Sym, words: &[u64], pe: usize) -> Result<(), Box<dyn Error>> {
         assert!(words.len() <= to.len);
         let most = (self.iface.attr().put.max_short / WORD).max(1);
@@ -177,8 +179,8 @@ impl Shmem {
 
     /// Waits for all PEs, and for everything they have written.
     ///
-    /// In round k a PE tells the one 2^k further on that it is here, and waits to be told by the one 2^k before: after
-    /// log2(PEs) rounds it has heard, directly or not, of everybody.
+    /// In round k a PE tells the one 2^k further on that it is here, and waits to be told by the one 2^k
+    /// before: after log2(PEs) rounds it has heard, directly or not, of everybody.
     pub fn barrier(&self) -> Result<(), Box<dyn Error>> {
         self.quiet()?;
         let count = self.rounds.get() + 1;
@@ -198,8 +200,8 @@ impl Shmem {
         while !wanted(self.read(at, 0)) {
             self.iface.progress(16);
             looks += 1;
-            // There may be more PEs than cores. Who yields makes way for anybody, mostly for another that waits; who sleeps for
-            // those that have something to do.
+            // There may be more PEs than cores. Who yields makes way for anybody, mostly for another that
+            // waits; who sleeps for those that have something to do.
             if looks < PATIENCE { std::thread::yield_now() } else { std::thread::sleep(NAP) }
         }
     }
@@ -216,8 +218,8 @@ impl Shmem {
 
     fn local(&self, at: Sym) -> &AtomicU64 {
         let word = self.heap.addr().wrapping_add(at.first * WORD).cast();
-        // SAFETY: inside the heap by construction of `Sym`, aligned as the heap is, and touched by atomics only, ours
-        // and those of peers.
+        // SAFETY: inside the heap by construction of `Sym`, aligned as the heap is, and touched by atomics
+        // only, ours and those of peers.
         unsafe { AtomicU64::from_ptr(word) }
     }
 

@@ -18,9 +18,9 @@ pub trait Visit {
 }
 
 impl Iface {
-    /// The interface inside, if a message over it is a matter of a hundred instructions: what is done with that one is worth to be
-    /// compiled into its caller, and what with others is not. Of several copies side by side, none has the registers that it
-    /// needs. // HOT
+    /// The interface inside, if a message over it is a matter of a hundred instructions: what is done with
+    /// that one is worth to be compiled into its caller, and what with others is not. Of several copies side
+    /// by side, none has the registers that it needs. // HOT
     #[inline(always)]
     pub fn fast_iface(&self) -> Option<&posix::Iface> {
         match self {

@@ -13,8 +13,8 @@ pub struct MemSet {
     order: Vec<usize>,
 }
 
-/// In which order domains register the same memory: first those that give keys only for memory they allocated, then
-/// those that allocate, then the rest.
+/// In which order domains register the same memory: first those that give keys only for memory they
+/// allocated, then those that allocate, then the rest.
 pub fn registration_order(mds: &[&Md]) -> Vec<usize> {
     let rank = |&n: &usize| {
         let attr = mds[n].attr();
@@ -39,7 +39,8 @@ impl MemSet {
         let (addr, len) = (mem.addr(), mem.len());
         let mut set = MemSet { mems: mds.iter().map(|_| None).collect(), order };
         set.mems[first] = Some(mem);
-        // SAFETY: the memory is that of the first domain, which the set drops last; nobody has a reference to it.
+        // SAFETY: the memory is that of the first domain, which the set drops last; nobody has a reference to
+        // it.
         unsafe { set.register_rest(mds, addr, len, req.access) }?;
         Ok(set)
     }

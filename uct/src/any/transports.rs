@@ -124,8 +124,8 @@ pub fn resources(source: &Source) -> Result<Vec<TlResource>, OpenError> {
     Ok(all)
 }
 
-/// Opens an interface of transport `tl` on device `dev`, with the configuration in `source`. To progress it together
-/// with others, give it to a [`Worker`](crate::Worker).
+/// Opens an interface of transport `tl` on device `dev`, with the configuration in `source`. To progress it
+/// together with others, give it to a [`Worker`](crate::Worker).
 pub fn open(tl: &str, dev: &str, source: &Source) -> Result<Iface, OpenError> {
     let Some(transport) = TRANSPORTS.iter().find(|transport| transport.tl == tl) else {
         let known: Vec<_> = TRANSPORTS.iter().map(|transport| transport.tl).collect();
@@ -142,9 +142,9 @@ pub fn open(tl: &str, dev: &str, source: &Source) -> Result<Iface, OpenError> {
     Err(OpenError::UnknownDevice { transport: tl.into(), name: dev.into(), known: known.join(", ") })
 }
 
-/// The configuration for a user whose sink sends packets again that come back ([`Sink::on_rnr`]): unless it says
-/// otherwise, a device gives up on a receiver that is not ready after three tries, so that one such receiver does not take
-/// all of the send queue.
+/// The configuration for a user whose sink sends packets again that come back ([`Sink::on_rnr`]): unless it
+/// says otherwise, a device gives up on a receiver that is not ready after three tries, so that one such
+/// receiver does not take all of the send queue.
 ///
 /// [`Sink::on_rnr`]: crate::api::Sink::on_rnr
 pub fn with_rnr_resend(source: &Source) -> Source {
@@ -155,8 +155,8 @@ pub fn with_rnr_resend(source: &Source) -> Source {
     }
 }
 
-/// The configuration for a user that posts receives of its own memory ([`Iface::post_user_recv`]): unless it says otherwise, 256
-/// of them at a time.
+/// The configuration for a user that posts receives of its own memory ([`Iface::post_user_recv`]): unless it
+/// says otherwise, 256 of them at a time.
 ///
 /// [`Iface::post_user_recv`]: crate::api::Iface::post_user_recv
 pub fn with_user_receives(source: &Source) -> Source {
@@ -167,8 +167,8 @@ pub fn with_user_receives(source: &Source) -> Source {
     }
 }
 
-/// The configuration for a user to whom a send that finds no room is dearer than a cache that is missed, as it queues it:
-/// unless it says otherwise, a thread may send more to itself before it polls.
+/// The configuration for a user to whom a send that finds no room is dearer than a cache that is missed, as
+/// it queues it: unless it says otherwise, a thread may send more to itself before it polls.
 pub fn with_deep_queues(source: &Source) -> Source {
     const BYTES: &str = "UCX_SELF_FIFO_BYTES";
     match source.is_set(BYTES) {

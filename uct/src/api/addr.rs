@@ -8,11 +8,9 @@ pub const MAX_ADDR_LEN: usize = 64;
 /// A packed address: opaque bytes to everybody but the transport that made it.
 pub type AddrBuf = ArrayVec<u8, MAX_ADDR_LEN>;
 
-/// Who sent an active message, as the transport knows it without looking into the data.
-///
-/// `posix`: `node` is the sender's interface id, `port` is 0. `efa`: `node` is the low eight bytes of the
-/// sender's GID (big-endian value), `port` its queue pair number. Two live interfaces never share a source;
-/// a later one may reuse it.
+/// Source address of an active message, as the transport knows it without reading the data. `posix`: `node`
+/// is the sender's interface id, `port` is 0. `efa`: `node` is the low eight bytes of the GID, `port` the
+/// queue pair number. Unique among live interfaces.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
 pub struct SrcAddr {
     /// Interface or GID part.

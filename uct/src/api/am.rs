@@ -1,11 +1,8 @@
 //! Active messages as the receiver sees them.
 //!
-//! Layout rule of this crate: on every transport an active message lies in memory as **one id byte directly
-//! followed by the data**. [`Am::data`] is what the sender packed; [`Am::packet`] is the same with the id byte
-//! in front, which a protocol whose first byte *is* the id (EFA RDM) reads as one contiguous packet.
-//!
-//! The memory may be shared with the sending process. Read each header field once, into a local, and decide on
-//! the local.
+//! On every transport a message is **one id byte directly followed by the data**: [`Am::data`] is the data,
+//! [`Am::packet`] both. The memory may be shared with the sending process: read each header field once, into
+//! a local.
 
 #![allow(unsafe_code)]
 
@@ -21,15 +18,14 @@ pub struct Am<'a> {
     accessed: Option<&'a Cell<bool>>,
 }
 
-/// What a transport offers to let a handler hold on to a message's buffer past its return.
+/// Lets a handler keep a message's buffer past its return.
 pub trait Keep {
-    /// Takes the message out of the transport's receive slot, replacing the slot's buffer by a fresh one, or by
-    /// copying if the transport has none to spare.
+    /// Takes the message out of the receive slot: swaps the slot's buffer for a spare one, or copies.
     fn keep(&self, packet: &[u8]) -> RecvDesc;
 }
 
-/// An active message that outlives its handler. Dropping it gives the buffer back to the transport, from whatever
-/// thread: a kept message may be handed to another one.
+/// A receive descriptor: a message that outlives its handler. Any thread may drop it, which returns the
+/// buffer.
 pub struct RecvDesc {
     bytes: RecvDescBytes,
 }
@@ -39,7 +35,8 @@ enum RecvDescBytes {
     Pooled { owner: Arc<dyn RecvDescOwner>, slot: u32, at: *const u8, len: usize },
 }
 
-// SAFETY: the bytes are only read while they are kept (`RecvDesc::from_pool`), their owner is itself for all threads.
+// SAFETY: the bytes are only read while they are kept (`RecvDesc::from_pool`), their owner is itself for all
+// threads.
 unsafe impl Send for RecvDesc {}
 // SAFETY: as above; sharing gives out nothing but `&[u8]`.
 unsafe impl Sync for RecvDesc {}
@@ -58,7 +55,7 @@ impl<'a> Am<'a> {
         Am { packet, source, keeper, accessed: None }
     }
 
-    /// For transports that want to know: `accessed` is set if somebody asks for the data or keeps the message.
+    /// For transports: sets `accessed` when the data are read or the message is kept.
     #[inline(always)]
     pub fn with_access_flag(self, accessed: Option<&'a Cell<bool>>) -> Self {
         Am { accessed, ..self }
@@ -77,7 +74,7 @@ impl<'a> Am<'a> {
         self.packet[0]
     }
 
-    /// What the sender packed after the id.
+    /// Data packed by the sender, after the id.
     #[inline(always)]
     pub fn data(&self) -> &'a [u8] {
         self.mark_accessed();
@@ -128,11 +125,10 @@ impl RecvDesc {
         RecvDesc { bytes: RecvDescBytes::Heap(packet.into()) }
     }
 
-    /// A buffer of the transport's own pool: the packet (id byte and data) is the `len` bytes at `at`.
+    /// A buffer of the transport's pool: the packet is the `len` bytes at `at`.
     ///
     /// # Safety
-    /// The bytes must stay valid while `owner` lives, be initialised, and be written by nobody until `owner` has been
-    /// told that `slot` is free again.
+    /// The bytes are initialised and valid while `owner` lives; nobody writes them until `slot` is released.
     pub unsafe fn from_pool(owner: Arc<dyn RecvDescOwner>, slot: u32, at: *const u8, len: usize) -> Self {
         RecvDesc { bytes: RecvDescBytes::Pooled { owner, slot, at, len } }
     }
@@ -141,7 +137,8 @@ impl RecvDesc {
     pub fn packet(&self) -> &[u8] {
         match &self.bytes {
             RecvDescBytes::Heap(b) => b,
-            // SAFETY: promised to `from_pool`: valid while the owner lives, and unchanged until the drop of `self`.
+            // SAFETY: promised to `from_pool`: valid while the owner lives, and unchanged until the drop of
+            // `self`.
             RecvDescBytes::Pooled { at, len, .. } => unsafe { std::slice::from_raw_parts(*at, *len) },
         }
     }
@@ -172,35 +169,33 @@ pub struct Imm {
     pub value: u32,
     /// Bytes written before it came.
     pub len: usize,
-    /// Who wrote them.
+    /// Address of the writer.
     pub source: SrcAddr,
 }
 
 /// A receive of [`super::Iface::post_user_recv`] is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UserRecv {
-    /// Whether the message is there. [`Error::TooLong`]: it was longer than the receive, which it has used up.
+    /// [`Error::TooLong`]: the message was longer than the receive, which is used up.
     pub result: Result<(), Error>,
     /// Bytes of the message, as far as the device says.
     pub len: usize,
-    /// What came with it.
+    /// Immediate value that came with the message.
     pub imm: Option<u32>,
-    /// Who sent it.
+    /// Address of the sender.
     pub source: SrcAddr,
 }
 
-/// What is called for words that come along with writes. Rules as for [`AmHandler`].
+/// Handler of immediates of a peer's writes. Rules as for [`AmHandler`].
 pub type ImmHandler = Box<dyn FnMut(Imm)>;
 
-/// A handler registered for one active message id. Called from progress only, unless the program
-/// [asks](super::Iface::deliver_within_send) to have it called within sends too; it may send, it may not progress.
+/// Handler of one active message id. Called from progress, or within sends if [asked
+/// for](super::Iface::deliver_within_send). It may send; it must not progress.
 pub type AmHandler = Box<dyn FnMut(Am<'_>)>;
 
-/// Everything an interface has to tell, as one object: what [`super::Iface::poll`] reports to.
+/// Receiver of all events of an interface: the fast path of [`super::Iface::poll`], without boxed handlers.
 ///
-/// This is the fast way to receive: the interface calls straight into the engine, without a table of boxed
-/// handlers between. [`super::Iface::progress`] is the same poll with the table as its sink. A sink may send on
-/// any endpoint; it must not poll or progress the interface that is calling it.
+/// A sink may send on any endpoint; it must not poll or progress the interface that calls it.
 pub trait Sink {
     /// A message arrived.
     fn on_am(&mut self, am: Am<'_>);
@@ -208,8 +203,8 @@ pub trait Sink {
     fn on_comp(&mut self, token: u64, result: Result<(), Error>);
     /// An operation nobody waits for failed on the endpoint that carries this tag.
     fn on_ep_error(&mut self, ep: EpTag, error: Error);
-    /// A packet sent by copy on the endpoint that carries this tag has come back: its receiver had no buffer for it, as
-    /// often as the device tried. Whoever does not send it again has lost it, and is told so by an error of the endpoint.
+    /// A packet sent by copy was returned after the device's RNR retries. The default reports an endpoint
+    /// error.
     fn on_rnr(&mut self, ep: EpTag, _packet: &[u8]) {
         self.on_ep_error(ep, Error::NotReady);
     }
@@ -217,15 +212,14 @@ pub trait Sink {
     fn on_user_rnr(&mut self, ep: EpTag, _data: &[u8], _imm: Option<u32>) {
         self.on_ep_error(ep, Error::NotReady);
     }
-    /// A packet sent by copy on the endpoint that carries this tag has not been acknowledged, since the way to the peer is
-    /// lost: our device went down, or the peer's does not answer any more. It may have arrived all the same. Whoever does not
-    /// send it another way is told of the loss by an error of the endpoint.
+    /// A packet sent by copy was not acknowledged: our device is down or the peer does not answer. It may
+    /// have arrived. The default reports an endpoint error.
     fn on_lost(&mut self, ep: EpTag, error: Error, _packet: &[u8]) {
         self.on_ep_error(ep, error);
     }
-    /// A receive posted with this token by [`super::Iface::post_user_recv`] is over: its memory is the program's again. Told to
-    /// sinks that post such receives.
+    /// A receive posted by [`super::Iface::post_user_recv`] with this token has ended; its memory is free
+    /// again.
     fn on_user_recv(&mut self, _token: u64, _bare: UserRecv) {}
-    /// A peer's write brought a word along, and its bytes are here. Where nobody expects any, they are ignored.
+    /// A peer's write with an immediate has arrived, with its bytes. Ignored by default.
     fn on_imm(&mut self, _imm: Imm) {}
 }

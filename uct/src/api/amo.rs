@@ -1,5 +1,4 @@
-//! Atomic operations on remote memory: words of 8, 16, 32, 64 and 128 bits.
-//! Named by users of endpoints, done by transports; an interface says which it has in [`AtomicCaps`].
+//! Atomic operations on remote words of 8 to 128 bits. An interface lists its own in [`AtomicCaps`].
 
 use bitflags::bitflags;
 
@@ -52,8 +51,7 @@ impl AtomicCaps {
         Self::WIDTHS.iter().position(|width| *width == bytes)
     }
 
-    /// The same with these operations on words of `bytes` bytes, one of [`AtomicCaps::WIDTHS`]: without a result,
-    /// and with the old value as result.
+    /// Adds operations on words of `bytes` bytes (one of [`AtomicCaps::WIDTHS`]): post and fetch form.
     pub fn with(mut self, bytes: usize, post: AtomicOps, fetch: AtomicOps) -> Self {
         if let Some(row) = Self::row(bytes) {
             self.post[row] = post - AtomicOps::SWAP - AtomicOps::CSWAP;

@@ -1,6 +1,5 @@
-//! What an interface can do, up to what size, in what order, at what cost.
-//!
-//! `ucp` decides from these attributes alone, never from a transport's name.
+//! Attributes of an interface: capabilities, limits, order, cost. `ucp` decides from these alone, never by
+//! name.
 
 use super::AtomicCaps;
 use bitflags::bitflags;
@@ -40,8 +39,8 @@ bitflags! {
         const PENDING = 1 << 13;
         /// `event_fd`/`arm` signal arrivals.
         const EVENT_RECV = 1 << 14;
-        /// `event_fd`/`arm` signal local completions and room to send. Without it, who sleeps with something pending is told
-        /// for how long ([`super::Iface::arm_for`]).
+        /// `event_fd`/`arm` signal local completions and room to send. Without: see
+        /// [`super::Iface::arm_for`].
         const EVENT_SEND = 1 << 15;
         /// A dead peer is reported as an error completion.
         const PEER_FAILURE = 1 << 16;
@@ -168,7 +167,7 @@ pub struct RmaLimits {
     pub max_remote: usize,
 }
 
-/// What order an interface promises between messages of one endpoint.
+/// Order between messages of one endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OrderKind {
     /// Active messages arrive in the order they were sent.
@@ -201,8 +200,7 @@ impl Linear {
         Linear { fixed, per_byte: 1e9 / bandwidth }
     }
 
-    /// The line through two measurements, each of a length in bytes and a time in ns; the second is the longer one. It grows,
-    /// and begins at no less than 0, whatever was measured.
+    /// The line through two measurements (bytes, ns), the longer one second; never falling, never negative.
     pub fn through(a: (usize, f64), b: (usize, f64)) -> Linear {
         let per_byte = ((b.1 - a.1) / b.0.saturating_sub(a.0).max(1) as f64).max(0.0);
         Linear { fixed: (a.1 - per_byte * a.0 as f64).max(0.0), per_byte }
@@ -214,8 +212,8 @@ impl Linear {
     }
 }
 
-/// How long a put or a get in place takes, from call to completion, without what local registration costs. A transport that
-/// maps the memory it allocated itself, and asks the system for any other, has two answers.
+/// Time of a zero-copy put or get, without local registration. Memory allocated by the transport may be
+/// faster.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct RmaPerf {
     /// Put to memory that the transport allocated ([`super::AllocMethod::Md`]).
@@ -229,13 +227,13 @@ pub struct RmaPerf {
 }
 
 impl RmaPerf {
-    /// The same for all memory.
+    /// One cost for all memory.
     pub const fn all(put: Linear, get: Linear) -> RmaPerf {
         RmaPerf { put_allocated: put, put_registered: put, get_allocated: get, get_registered: get }
     }
 }
 
-/// What kind of device a transport drives.
+/// Kind of device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum DevKind {
@@ -264,14 +262,14 @@ pub struct TlResource {
     pub tl: &'static str,
     /// Device name.
     pub dev: String,
-    /// What kind of device it is.
+    /// Kind of device.
     pub kind: DevKind,
     /// One line for people: what stands behind the device (software device, real NIC, ...).
     pub description: String,
     /// Whether it carries active messages; one that does not serves beside one that does.
     pub has_am: bool,
-    /// A software device that stands in for hardware and reaches this host only: not to be used unasked where there is
-    /// hardware for the same transport.
+    /// A software device in place of hardware, on this host only: not used by default where there is
+    /// hardware.
     pub is_software: bool,
 }
 
@@ -282,9 +280,9 @@ pub struct IfaceAttr {
     pub tl: &'static str,
     /// Device name.
     pub dev: String,
-    /// What kind of device it is.
+    /// Kind of device.
     pub kind: DevKind,
-    /// What it can do.
+    /// Capabilities.
     pub caps: Caps,
     /// Limits of active messages.
     pub am: AmLimits,

@@ -1,14 +1,13 @@
-//! How the end of an operation is told.
-//!
-//! An operation takes a [`Comp`]: nothing, a token that comes back through [`super::Sink::on_comp`], or a
-//! counted [`Completion`] with a callback. Each fires exactly once, from progress only.
+//! Completion of operations: nothing, a token for [`super::Sink::on_comp`], or a counted [`Completion`]. Each
+//! fires exactly once, from progress.
 
 use super::Error;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// What to do when an operation that answered *in progress* is locally complete. Ignored when it answered *done*.
+/// Notification of local completion of an operation that answered *in progress*; unused if it answered
+/// *done*.
 #[derive(Clone, Default)]
 pub enum Comp {
     /// Tell nobody; use flush. Errors go to the endpoint's error report.
@@ -20,19 +19,17 @@ pub enum Comp {
     Handle(Rc<Completion>),
 }
 
-/// What a completion calls, with the first error among its operations.
+/// Called with the first error among the operations.
 type Callback = Box<dyn FnMut(Result<(), Error>)>;
 
-/// A completion shared by one or more operations: calls back when the last of them is locally complete.
-///
-/// Reusable: [`Completion::add`] may be called again after it has fired, and by the callback itself. What ends during the callback
-/// is told when it returns.
+/// Counted completion: calls back when the last of its operations is locally complete. Reusable, also from
+/// within the callback; completions during the callback are reported after it.
 pub struct Completion {
     count: Cell<u32>,
     status: Cell<Result<(), Error>>,
     /// Out while it runs.
     callback: Cell<Option<Callback>>,
-    /// What ended meanwhile.
+    /// Completions during the callback.
     completed: RefCell<VecDeque<Result<(), Error>>>,
 }
 
@@ -57,8 +54,7 @@ impl Completion {
         self.count.get()
     }
 
-    /// For transports, and for a caller whose operation answered *done* or *no resource* after it was counted:
-    /// one operation fewer. Fires the callback at zero.
+    /// For transports, and for callers whose counted operation did not start: counts down; fires at zero.
     pub fn update(&self, result: Result<(), Error>) {
         if self.status.get().is_ok() {
             self.status.set(result);
@@ -97,8 +93,7 @@ impl Drop for Running<'_> {
 }
 
 impl Comp {
-    /// For transports: tells the end of an operation. `sink` gets tokens; without one (`None`) the completion
-    /// is a handle or nothing.
+    /// For transports: completes an operation; `on_token` gets tokens.
     #[inline]
     pub fn fire(self, result: Result<(), Error>, on_token: impl FnOnce(u64, Result<(), Error>)) {
         match self {

@@ -11,13 +11,12 @@ use std::ptr::NonNull;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct EpTag(pub u64);
 
-/// A further queue pair of a peer, whose receives take data without anything in front of it ([`Ep::send_to_user_qp`]). What a
-/// peer says of itself is a claim: the device tells if there is no such queue pair.
+/// A peer's queue pair for receives without an id ([`Ep::send_to_user_qp`]), as claimed by the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct UserQp {
-    /// Its number.
+    /// Queue pair number.
     pub qpn: u16,
-    /// Its q-key.
+    /// Q-key.
     pub qkey: u32,
 }
 
@@ -47,7 +46,7 @@ impl<'m, M> Iov<'m, M> {
         self.len * self.count
     }
 
-    /// Where it begins and how long it is, if there is no gap in it: one block, or blocks that follow each other.
+    /// Address and length, if the blocks leave no gap.
     #[inline]
     pub fn contiguous(&self) -> Option<(*mut u8, usize)> {
         let whole = self.count == 1 || self.count > 1 && self.stride == self.len;
@@ -97,17 +96,17 @@ macro_rules! unsupported {
     };
 }
 
-/// Who writes the packet of [`Ep::am_short_packet`]: a closure, or what is to be compiled into its caller.
+/// Writer of a packet of [`Ep::am_short_packet`]: a closure, or a type to be inlined.
 pub trait Pack {
-    /// Whether it may send as well ([`Ep::am_bcopy`] says what becomes of that). Who says no and sends by the same endpoint all the
-    /// same may lose the message that it was packing.
+    /// Whether packing may send (see [`Ep::am_bcopy`]). If false, a send on the same endpoint may lose the
+    /// message.
     const MAY_SEND: bool = true;
 
-    /// Writes the packet to the start of `slot`, which has the room that was asked for, and answers its length.
+    /// Writes the packet to the start of `slot`; answers its length.
     fn pack(self, slot: &mut [u8]) -> usize;
 
-    /// A copy of its own, for one of several ways that a packet may take. Handed over as it is, what a way that is not compiled
-    /// into the caller gets by pointer is stored before the ways part, though the others have it in registers. // HOT
+    /// A copy for one of several code paths. Shared by pointer, it would be stored to memory for all of them.
+    /// // HOT
     #[inline(always)]
     fn copy(&self) -> Self
     where
@@ -124,10 +123,10 @@ impl<F: FnOnce(&mut [u8]) -> usize> Pack for F {
     }
 }
 
-/// An endpoint. What the interface cannot do answers [`Error::Unsupported`]: that is the default of each method.
+/// An endpoint. Each method defaults to [`Error::Unsupported`].
 ///
-/// Remote addresses are virtual addresses of the owner's process, inside the range the key names; anything else
-/// is [`Error::RemoteAccess`], on a wire that can tell, and never touches memory outside the key's range.
+/// Remote addresses are virtual addresses of the owner, inside the key's range; anything else is
+/// [`Error::RemoteAccess`], where the wire can tell, and touches no memory outside it.
 pub trait Ep {
     /// Registered local memory.
     type Mem;
@@ -149,13 +148,12 @@ pub trait Ep {
         unsupported!(AmShortIov)
     }
 
-    /// Sends what `pack` writes; `pack` gets the transport's buffer (at least `max_bcopy` bytes, contents
-    /// undefined but initialised) and returns how many bytes it used. It is only called when there is room.
-    /// Answers the number of bytes packed; the data are copied, nothing completes later. If `pack` says that it used more than
-    /// there is, the answer is [`Error::InvalidParam`], and nothing is sent: so it is with every closure that packs.
+    /// Sends what `pack` writes into the transport's buffer (at least `max_bcopy` bytes, initialised); `pack`
+    /// answers its length and is called only when there is room. Answers that length; nothing completes
+    /// later. A length beyond the buffer is [`Error::InvalidParam`].
     ///
-    /// A closure may use its interface and endpoints, as a handler may: send, and queue what finds no room. A message to the peer
-    /// of the one that it packs may find *no resource* until that is packed, so it must not try again until it is sent.
+    /// `pack` may use the interface as a handler may. Its own messages to the same peer may find *no
+    /// resource*: it must not retry them.
     fn am_bcopy<F: FnOnce(&mut [u8]) -> usize>(&self, id: u8, pack: F) -> Outcome<usize> {
         self.am_packet(1 + self.max_bcopy(), |slot| {
             slot[0] = id;
@@ -164,22 +162,21 @@ pub trait Ep {
         .map(|n| n - 1)
     }
 
-    /// Sends a message that brings its own id as byte 0: what `pack` writes is the whole packet, at most `max`
-    /// bytes (`max` at most `max_bcopy + 1`). A hint of the true size lets the transport choose a small slot. What the closure
-    /// may do is said at [`Ep::am_bcopy`]; a packet has its id at least.
+    /// Sends a packet that has its id as byte 0, at most `max` bytes (up to `max_bcopy + 1`). A close `max`
+    /// lets the transport choose a small slot. Rules of [`Ep::am_bcopy`].
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, _max: usize, _pack: F) -> Outcome<usize> {
         unsupported!(AmBcopy)
     }
 
-    /// [`Ep::am_packet`], for packets that are mostly short: what has a short way compiles it into the caller, `pack` and all.
+    /// [`Ep::am_packet`] for mostly short packets: the short path and `pack` are inlined.
     #[inline(always)]
     fn am_short_packet<P: Pack + Copy>(&self, max: usize, pack: P) -> Outcome<usize> {
         self.am_packet(max, |slot| pack.pack(slot))
     }
 
-    /// Sends what `pack` writes, at most `max` bytes (at most `max_bcopy + 1`) and perhaps none, as it is: no id goes in
-    /// front. It goes to another queue pair of the endpoint's peer, with `imm` for its completion. The endpoint's flush, fence,
-    /// tag and errors are for such messages too. Answers the number of bytes packed; the data are copied.
+    /// Sends up to `max` bytes (at most `max_bcopy + 1`, perhaps none) without an id to a user queue pair of
+    /// the peer, with an immediate. Flush, fence, tag and errors are the endpoint's. Answers the bytes
+    /// packed.
     fn send_to_user_qp<F: FnOnce(&mut [u8]) -> usize>(
         &self,
         _to: UserQp,
@@ -196,7 +193,7 @@ pub trait Ep {
     /// Sends `header` followed by the bytes of `iov`, read in place.
     ///
     /// # Safety
-    /// The memory of `iov` must stay valid and unchanged until the completion fires (or the call answers *done*).
+    /// The memory of `iov` stays valid and unchanged until the completion (or *done*).
     unsafe fn am_zcopy(&self, _id: u8, _header: &[u8], _iov: &[Iov<'_, Self::Mem>], _comp: Comp) -> Outcome {
         unsupported!(AmZcopy)
     }
@@ -206,8 +203,8 @@ pub trait Ep {
         unsupported!(PutShort)
     }
 
-    /// Writes what `pack` writes to remote memory; answers the number of bytes. All `max` bytes must be inside the key's range:
-    /// the closure may be given the remote memory itself, so what it wrote there stays if it panics or is refused.
+    /// Writes what `pack` writes to remote memory; answers the bytes. `pack` may get the remote memory
+    /// itself, so all `max` bytes lie inside the key's range, and a refused write may leave bytes.
     fn put_bcopy<F: FnOnce(&mut [u8]) -> usize>(
         &self,
         _max: usize,
@@ -252,7 +249,7 @@ pub trait Ep {
     /// Reads remote memory into the blocks of `iov`.
     ///
     /// # Safety
-    /// The memory of `iov` must stay valid, and be written by nobody else, until the completion fires.
+    /// The memory of `iov` stays valid, and is written by nobody else, until the completion.
     unsafe fn get_zcopy(
         &self,
         _iov: &[Iov<'_, Self::Mem>],
@@ -263,8 +260,8 @@ pub trait Ep {
         unsupported!(GetZcopy)
     }
 
-    /// Writes the bytes of `iov`, one after the other, to the blocks of `remote`, one after the other. Both lists have
-    /// the same number of bytes; one completion for all. A failure may leave some blocks written.
+    /// Writes the bytes of `iov` to the blocks of `remote`, equally long, with one completion. May fail
+    /// half-way.
     ///
     /// # Safety
     /// As for [`Ep::am_zcopy`].
@@ -277,7 +274,7 @@ pub trait Ep {
         unsupported!(PutSgl)
     }
 
-    /// Reads the blocks of `remote`, one after the other, into those of `iov`; as [`Ep::put_sgl`].
+    /// Reads the blocks of `remote` into those of `iov`; as [`Ep::put_sgl`].
     ///
     /// # Safety
     /// As for [`Ep::get_zcopy`].
@@ -290,8 +287,7 @@ pub trait Ep {
         unsupported!(GetSgl)
     }
 
-    /// As [`Ep::put_zcopy`], and when the bytes are there the owner of the memory is told the word `imm`
-    /// ([`super::Sink::on_imm`]). At most one contiguous piece; it may be empty.
+    /// [`Ep::put_zcopy`] of at most one piece; then the owner gets `imm` ([`super::Sink::on_imm`]).
     ///
     /// # Safety
     /// As for [`Ep::am_zcopy`].
@@ -314,7 +310,7 @@ pub trait Ep {
     /// Does `op` on a remote word and stores the old value in `result`.
     ///
     /// # Safety
-    /// `result` must stay valid for writes until the completion fires (or the call answers *done*).
+    /// `result` stays valid for writes until the completion (or *done*).
     unsafe fn atomic_fetch<W: Word>(
         &self,
         _op: AtomicOp,
@@ -343,16 +339,14 @@ pub trait Ep {
         unsupported!(AtomicCswap)
     }
 
-    /// Completes when all operations issued on this endpoint so far have completed (remotely, where the
-    /// interface has [`super::Caps::FLUSH_REMOTE`]).
+    /// Completes after all earlier operations of this endpoint (remotely with [`super::Caps::FLUSH_REMOTE`]).
     fn flush(&self, comp: Comp) -> Outcome;
 
     /// Operations issued after it take effect after those issued before it.
     fn fence(&self) -> Outcome;
 
-    /// Queues an operation until there is room. Order is kept per endpoint, endpoints take turns. Where messages keep order
-    /// ([`super::OrderKind::Ordered`]), one that is sent at once while others wait on its endpoint finds *no resource*, until they
-    /// are gone.
+    /// Queues an operation until there is room: in order per endpoint, endpoints in turn. On ordered wires
+    /// ([`super::OrderKind::Ordered`]) a direct send finds *no resource* while others wait.
     fn pending_add(&self, _op: Pending) -> Result<PendingQueued, Error> {
         Err(Error::Unsupported(Op::Pending))
     }
@@ -360,15 +354,13 @@ pub trait Ep {
     /// Takes all waiting operations off the queue and hands each to `each`.
     fn pending_purge(&self, _each: &mut dyn FnMut(Pending)) {}
 
-    /// Does now what [`connect`](super::Iface::connect) may have put off until the first message. For who wants to know
-    /// before it sends whether the peer can be reached, or wants no slow first message, and has nothing else to do: it waits
-    /// for the peer's answer, and after a time that the transport sets no more ([`ConnectError::NoAnswer`]).
+    /// Connects now what [`connect`](super::Iface::connect) deferred; waits for the peer up to the
+    /// transport's time ([`ConnectError::NoAnswer`]).
     fn ensure_connected(&self) -> Result<(), ConnectError> {
         Ok(())
     }
 
-    /// The same for who has other peers too: waits a few milliseconds at most. False: the peer has not answered yet. Then
-    /// messages to it find no resource until it has, and each looks whether it has, as this does.
+    /// [`Ep::ensure_connected`] that waits a few ms. False: sends find no resource until the answer comes.
     fn begin_connecting(&self) -> Result<bool, ConnectError> {
         self.ensure_connected().map(|()| true)
     }
@@ -378,13 +370,11 @@ pub trait Ep {
         unsupported!(Check)
     }
 
-    /// Whether it leads to the interface of that address. Asks nobody: who is there now only [`Ep::check`] tells.
+    /// Whether the endpoint leads to that address; no message is sent ([`Ep::check`] asks the peer).
     fn is_connected(&self, _device: &[u8], _iface: &[u8]) -> bool;
 
-    /// Gives the endpoint up: what waits for room is handed to `each`, untried, and nothing more is sent by it. Completes when
-    /// nothing of it is on its way any more. What the wire has already cannot be called back: it ends as it would have, and its
-    /// completions fire, with an error if a peer or device has failed; until then its memory is in use. Should it answer
-    /// an error, the endpoint is given up all the same, and a flush of the interface tells.
+    /// Gives the endpoint up: hands pending operations to `each`, untried. Completes when nothing is in
+    /// flight; what the wire has ends normally and uses its memory until then. Given up even on error.
     fn cancel(self, each: &mut dyn FnMut(Pending), comp: Comp) -> Outcome
     where
         Self: Sized,

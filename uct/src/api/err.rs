@@ -66,13 +66,13 @@ pub enum Error {
     Sys {
         /// The call's name.
         call: &'static str,
-        /// Its error number.
+        /// Error number.
         errno: Errno,
     },
 }
 
 impl Error {
-    /// Who has to act.
+    /// Party that has to act.
     pub fn blame(self) -> Blame {
         use Error::*;
         match self {
@@ -105,8 +105,7 @@ impl Error {
     }
 }
 
-/// Why a component, memory domain, worker, interface or endpoint could not be opened. One line that says what
-/// is wrong and what to do; never made on a hot path.
+/// Why a component, domain, worker, interface or endpoint could not be opened: one line that says what to do.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -139,7 +138,7 @@ pub enum OpenError {
     Exhausted {
         /// One line for people.
         why: String,
-        /// What the system said.
+        /// Error number of the system.
         errno: Errno,
     },
     /// A data-path style error while opening.

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 pub use ucs::mem::Fill;
 
 bitflags! {
-    /// What a registration allows.
+    /// Access granted by a registration.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Access: u32 {
         /// The local device may read (sources of sends and puts). Always granted.
@@ -53,7 +53,7 @@ pub enum AllocMethod {
     Heap,
 }
 
-/// What memory is wanted.
+/// Request for memory.
 #[derive(Clone, Copy, Debug)]
 pub struct AllocReq<'a> {
     /// Bytes, more than zero.
@@ -88,7 +88,7 @@ impl<'a> AllocReq<'a> {
     }
 }
 
-/// What a program is about to do with memory.
+/// Announced use of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Advice {
@@ -100,11 +100,11 @@ pub enum Advice {
     Huge,
 }
 
-/// What memory there is at an address.
+/// Description of the memory at an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct MemQuery {
-    /// Its kind.
+    /// Kind of memory.
     pub kind: MemKind,
     /// First byte of the mapping it lies in.
     pub start: usize,
@@ -116,7 +116,7 @@ pub struct MemQuery {
     pub shared: bool,
 }
 
-/// What a memory domain can do.
+/// Attributes of a memory domain.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct MdAttr {
@@ -150,7 +150,7 @@ pub trait Memory {
     }
     /// The way it was allocated, or `None` if the caller owns the memory.
     fn method(&self) -> Option<AllocMethod>;
-    /// What it is registered for.
+    /// Registered access.
     fn access(&self) -> Access;
 }
 
@@ -167,14 +167,14 @@ pub trait Md {
     /// Unpacked remote key.
     type Rkey: Rkey;
 
-    /// What it can do.
+    /// Attributes.
     fn attr(&self) -> &MdAttr;
 
     /// Allocates memory and registers it. The bytes are zero.
     fn alloc(&self, req: &AllocReq<'_>) -> Result<Self::Mem, Error>;
 
-    /// Whether all of a range lies in one piece of memory that it has allocated. Registering that yields a remote key also
-    /// where [`MdAttr::rkey_needs_alloc`].
+    /// Whether a range lies in one allocation of this domain, which has a remote key also with
+    /// [`MdAttr::rkey_needs_alloc`].
     fn has_allocated(&self, _addr: *const u8, _len: usize) -> bool {
         false
     }
@@ -182,13 +182,11 @@ pub trait Md {
     /// Registers memory the caller owns.
     ///
     /// # Safety
-    /// `addr..addr + len` must stay valid for reads, and for writes if `access` has any write, until the
-    /// registration is dropped, and until a closure has returned that is packing into it or unpacking from it just then; and
-    /// nobody may hold a Rust reference to it while a peer may write it.
+    /// The memory stays valid (for writes if `access` has any) until the registration is dropped and no
+    /// closure packs into it; nobody holds a Rust reference to it while a peer may write it.
     unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Self::Mem, Error>;
 
-    /// Tells the system what will be done with `len` bytes of a registration, from `offset` on. A hint: memory of a
-    /// kind that cannot be advised is left as it is.
+    /// Advises the system about `len` bytes of a registration from `offset` on; a hint.
     fn advise(&self, mem: &Self::Mem, offset: usize, len: usize, advice: Advice) -> Result<(), Error> {
         if offset > mem.len() || len > mem.len() - offset {
             return Err(Error::BadLocalKey);
@@ -196,7 +194,7 @@ pub trait Md {
         crate::base::alloc::advise(mem.addr().wrapping_add(offset), len, advice)
     }
 
-    /// What memory there is at `addr`; reads the system's list, so not for hot paths. `None`: nothing is mapped there.
+    /// Describes the memory at `addr` by the system's list: slow. `None`: not mapped.
     fn query(&self, addr: *const u8) -> Option<MemQuery> {
         let found = ucs::mem::query::mapping_at(addr.addr())?;
         let (start, len, page, shared) = (found.start, found.len, found.page, found.shared);
@@ -213,21 +211,19 @@ pub trait Md {
         Err(Error::Unsupported(Op::RemoteKey))
     }
 
-    /// The remote key of a registration as one word, which is how EFA RDM v4 carries it in its iovs. Only with
-    /// [`super::Caps::MR_KEY`].
+    /// The remote key as one word, as in EFA RDM v4 iovs. Needs [`super::Caps::MR_KEY`].
     fn mr_key(&self, _mem: &Self::Mem) -> Result<u64, Error> {
         Err(Error::Unsupported(Op::RemoteKey))
     }
 
-    /// The `len` bytes at `addr` of a peer that named them by such a word. A claim, which the peer's device checks at
-    /// each use. A transport that has to ask the peer's process first does not wait for it: until then the answer is
-    /// [`Error::NotReady`].
+    /// The key of `len` bytes at `addr` by a peer's word, checked at use. [`Error::NotReady`]: the peer is
+    /// being asked.
     fn rkey_from_mr_key(&self, _key: u64, _addr: u64, _len: u64) -> Result<Self::Rkey, Error> {
         Err(Error::Unsupported(Op::RemoteKey))
     }
 
-    /// A pointer to `len` bytes of the peer's memory at `remote`, where the transport maps it. Valid while the
-    /// key lives. Bytes may change under the reader: use raw copies or atomics, no references.
+    /// Local pointer to `len` mapped bytes of the peer, valid while the key lives. Use raw copies or atomics
+    /// only.
     fn rkey_ptr(&self, _rkey: &Self::Rkey, _remote: u64, _len: usize) -> Option<*mut u8> {
         None
     }

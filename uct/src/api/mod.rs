@@ -1,6 +1,5 @@
-//! The contract between transports and their users: traits and plain types only.
-//!
-//! Transports implement it, `ucp` and runtimes call it. Nothing here does I/O or allocates on a hot path.
+//! The contract between transports and their users: traits and plain types; no I/O, no allocation on hot
+//! paths.
 
 mod addr;
 mod am;

@@ -1,11 +1,8 @@
-//! The four answers of a communication call.
-//!
-//! Every `am_*`, `put_*`, `get_*`, `atomic_*`, `flush` and `fence` returns an [`Outcome`]. The numeric codes of
-//! the C world are [`ucs::Status`]; [`Refused::status`] maps onto them one to one.
+//! Answers of a communication call ([`Outcome`]). [`Refused::status`] maps onto [`ucs::Status`] one to one.
 
 use super::Error;
 
-/// What a communication call achieved.
+/// Success of a communication call.
 #[must_use = "InProgress means the buffer is still in use"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {

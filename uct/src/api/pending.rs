@@ -1,6 +1,6 @@
 //! Operations that wait for room.
 
-/// What a pending operation says after it was tried.
+/// Result of a pending operation's attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retry {
     /// It went out (or failed for good and has been told); take it off the queue.
@@ -12,7 +12,7 @@ pub enum Retry {
 /// An operation that waits: called from progress when there may be room, until it says [`Retry::Done`].
 pub type Pending = Box<dyn FnMut() -> Retry>;
 
-/// What `pending_add` did.
+/// Result of `pending_add`.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub enum PendingQueued {
     /// Queued behind whatever waits on this endpoint.

@@ -1,5 +1,4 @@
-//! Getting memory by a list of methods: the first that works wins.
-//! Used by the memory domains of all transports; what only a domain can do it does itself. Never registers anything.
+//! Allocation by a list of methods, the first that works. Used by all memory domains; registers nothing.
 
 #![allow(unsafe_code)]
 
@@ -124,7 +123,7 @@ pub fn advise(addr: *mut u8, len: usize, advice: Advice) -> Result<(), Error> {
     }
 }
 
-/// What a failure to map means to whoever asked for memory.
+/// Maps a mapping failure to a transport error.
 pub fn error(e: MemError) -> Error {
     match e {
         MemError::BadLength { .. } => Error::InvalidParam("length out of range"),

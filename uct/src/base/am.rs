@@ -1,13 +1,12 @@
-//! The table behind `set_am_handler`: one optional handler for each active message id.
-//! Owned by every interface; its [`TableSink`] is what `Iface::progress` polls into. Never queues a message: one
-//! without a handler is counted and dropped. Nor does it call a handler from within one: interfaces refuse to poll then.
+//! The table of active-message handlers of an interface; [`TableSink`] is what `Iface::progress` polls into.
+//! Messages without a handler are counted and dropped; handlers never nest.
 
 #![allow(unsafe_code)]
 
 use crate::api::{Am, AmHandler, EpTag, Error, Imm, ImmHandler, Keep, RecvDesc, Sink};
 use std::cell::{Cell, UnsafeCell};
 
-/// What an interface calls for failures that have no completion.
+/// Called for failures that have no completion.
 pub type ErrorHandler = Box<dyn FnMut(EpTag, Error)>;
 
 /// No handler is running.
@@ -15,14 +14,13 @@ const IDLE: u16 = u16::MAX;
 
 /// Handlers by active message id.
 pub struct AmTable {
-    /// Whoever changes a row has seen that its handler is not running; `dispatch` alone runs one, in its row, and never a
-    /// second one meanwhile.
+    /// A writer has checked that the handler is not running; `dispatch` alone runs one at a time.
     handlers: Box<[UnsafeCell<Option<AmHandler>>; 256]>,
     on_error: Cell<Option<ErrorHandler>>,
     on_imm: Cell<Option<ImmHandler>>,
     /// Id whose handler is running, or [`IDLE`].
     running: Cell<u16>,
-    /// What the running handler was has_replacement by, once it has run.
+    /// Replacement of the running handler, set once it returns.
     replacement: Cell<Option<Option<AmHandler>>>,
     /// Whether there is such a thing.
     has_replacement: Cell<bool>,
@@ -50,7 +48,8 @@ impl AmTable {
             self.has_replacement.set(true);
             return self.replacement.set(Some(handler));
         }
-        // SAFETY: this handler is not running, so nobody has a reference to its row; none is kept beyond the exchange.
+        // SAFETY: this handler is not running, so nobody has a reference to its row; none is kept beyond the
+        // exchange.
         let old = unsafe { std::mem::replace(&mut *self.handlers[usize::from(id)].get(), handler) };
         // What it has captured is user code's, and may come here too.
         drop(old);
@@ -71,9 +70,8 @@ impl AmTable {
         self.dropped.get()
     }
 
-    /// Hands a message to its handler. Not to be called while one is running: the message is dropped then. Compiled into its caller,
-    /// where the message is then made where the handler reads it: one that was written a word at a time and is copied before it has
-    /// reached the cache costs as much as all else here. // HOT
+    /// Hands a message to its handler; drops it while one is running. Inlined so that the message is built
+    /// where the handler reads it: a store-forwarding stall costs as much as all else here. // HOT
     #[inline(always)]
     pub fn dispatch(&self, am: Am<'_>) {
         let id = am.id();
@@ -83,8 +81,8 @@ impl AmTable {
         self.running.set(u16::from(id));
         // Also if it panics: the next message is not to be lost with this one.
         let _running = Running(self);
-        // SAFETY: no handler was running, so nobody has a reference to a row; while this one runs, `set` leaves its row
-        // alone and `dispatch` does not get here.
+        // SAFETY: no handler was running, so nobody has a reference to a row; while this one runs, `set`
+        // leaves its row alone and `dispatch` does not get here.
         match unsafe { &mut *self.handlers[usize::from(id)].get() } {
             Some(handler) => handler(am),
             None => self.drop_one(id),
@@ -161,7 +159,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// What keeps a message whose bytes are gone when its handler returns: by copying it.
+/// Keeps a message by copying it.
 pub struct CopyOnKeep;
 
 impl Keep for CopyOnKeep {

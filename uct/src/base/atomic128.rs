@@ -1,5 +1,4 @@
-//! 128-bit atomics, where the CPU has them: x86-64 with CMPXCHG16B, found out at run time.
-//! Used by `direct` alone. Never falls back to a lock: other processes would not know of it.
+//! 128-bit atomics by CMPXCHG16B, found at run time. Never a lock: other processes would not know of it.
 
 #![allow(unsafe_code)]
 
@@ -24,10 +23,9 @@ pub(super) unsafe fn compare_exchange(at: *mut u128, old: u128, new: u128) -> Op
     #[cfg(target_arch = "x86_64")]
     {
         let (mut low, mut high) = (old as u64, (old >> 64) as u64);
-        // By hand: `core`'s intrinsic calls into a library of C unless the whole program is built for such CPUs. RBX
-        // takes the lower half of the new value and is not ours to name, hence the exchange.
-        // SAFETY: the instruction is there (checked above); the caller vouches for the word; all registers that change
-        // are named, and RBX is put back.
+        // By hand: `core` calls a C library unless built for such CPUs. RBX is reserved, hence the exchange.
+        // SAFETY: the instruction is there (checked); the caller vouches for the word; changed registers are
+        // named, RBX restored.
         unsafe {
             std::arch::asm!(
                 "xchg rsi, rbx",
@@ -87,7 +85,8 @@ mod tests {
                 s.spawn(|| {
                     for _ in 0..10_000 {
                         let at = std::ptr::with_exposed_provenance_mut(at);
-                        // SAFETY: aligned by its type, alive until the threads are joined, updated by atomics only.
+                        // SAFETY: aligned by its type, alive until the threads are joined, updated by atomics
+                        // only.
                         assert!(unsafe { update(at, |old| old.wrapping_add(1 << 60)) }.is_some());
                     }
                 });

@@ -14,7 +14,7 @@ pub fn packed(len: usize, max: usize) -> Result<usize, Refused> {
     if len.wrapping_sub(1) < max { Ok(len) } else { Err(badly_packed()) }
 }
 
-/// The same of bytes that are put, which may be none. // HOT
+/// Checks the length of packed put bytes, which may be none. // HOT
 #[inline(always)]
 pub fn packed_bytes(len: usize, max: usize) -> Result<usize, Refused> {
     if len <= max { Ok(len) } else { Err(badly_packed()) }
@@ -25,8 +25,7 @@ fn badly_packed() -> Refused {
     Error::InvalidParam("pack wrote no id, or more than it was given").into()
 }
 
-/// The length of pieces side by side. Pieces may be one and the same, so the sum is whatever the caller likes: it stops at
-/// the largest number. // HOT
+/// Total length of pieces, saturating since pieces may repeat. // HOT
 #[inline(always)]
 pub fn total(pieces: &[&[u8]]) -> usize {
     pieces.iter().fold(0, |len: usize, piece| len.saturating_add(piece.len()))

@@ -1,9 +1,7 @@
-//! Put, get and atomics on memory that this process has mapped itself: the remote side of `self` and `posix`.
-//! Called by their endpoints with a [`Window`] out of the remote key. Never touches a byte outside the window, and
-//! never makes a Rust reference to one except for the closures of bcopy.
+//! Put, get and atomics on mapped memory: the remote side of `self` and `posix`, by a [`Window`] out of the
+//! key. Touches no byte outside; makes Rust references only for bcopy closures.
 //!
-//! Every operation is finished when the call returns. Order between them is that of the CPU's stores; a message
-//! published afterwards (release) or a [`fence`] makes them visible before it.
+//! Operations finish in the call; a release store or a [`fence`] makes them visible before what follows.
 
 #![allow(unsafe_code)]
 
@@ -39,7 +37,7 @@ impl Range {
         (self.remote, self.len)
     }
 
-    /// How far into it `len` bytes at the owner's address `remote` are, if it covers them and allows `need`. // HOT
+    /// Offset of `len` bytes at `remote`, if the range covers them and allows `need`. // HOT
     #[inline(always)]
     pub fn offset(&self, remote: u64, len: usize, need: Access) -> Result<usize, Error> {
         // An address below the range wraps to a huge offset.
@@ -77,12 +75,12 @@ impl Window {
         &self.bounds
     }
 
-    /// What may be done to it.
+    /// Allowed access.
     pub fn access(&self) -> Access {
         self.bounds.access
     }
 
-    /// Where `len` bytes at the owner's address `remote` are mapped, if the window covers them and allows `need`. // HOT
+    /// Local address of `len` bytes at `remote`, if covered and allowed. // HOT
     #[inline(always)]
     pub fn at(&self, remote: u64, len: usize, need: Access) -> Result<*mut u8, Error> {
         Ok(self.local.wrapping_add(self.bounds.offset(remote, len, need)?))
@@ -113,8 +111,8 @@ struct Unaligned<T>(T);
 #[inline]
 pub fn put_short(w: &Window, bytes: &[u8], remote: u64) -> Outcome {
     let to = w.at(remote, bytes.len(), Access::REMOTE_WRITE)?;
-    // SAFETY: `to` is inside the window, which is valid for writes; `bytes` is a reference to memory that nobody
-    // may write meanwhile, so it does not overlap.
+    // SAFETY: `to` is inside the window, which is valid for writes; `bytes` is a reference to memory that
+    // nobody may write meanwhile, so it does not overlap.
     unsafe { copy(bytes.as_ptr(), to, bytes.len()) };
     Ok(Sent::Done)
 }
@@ -128,8 +126,7 @@ pub fn get_short(w: &Window, out: &mut [u8], remote: u64) -> Outcome {
     Ok(Sent::Done)
 }
 
-/// `Ep::put_bcopy`: the closure packs straight into the remote memory. All `max` bytes must be inside the window, and stay mapped
-/// until the closure ends, whatever it does.
+/// `Ep::put_bcopy`: packs into the remote memory. All `max` bytes lie inside the window, mapped meanwhile.
 #[inline]
 pub fn put_bcopy(
     w: &Window,
@@ -138,8 +135,8 @@ pub fn put_bcopy(
     remote: u64,
 ) -> Outcome<usize> {
     let to = w.at(remote, max, Access::REMOTE_WRITE)?;
-    // SAFETY: `max` bytes at `to` are inside the window and mapped; the memory is initialised (pages start zeroed).
-    // Its owner may write it meanwhile, which the owner of a key with write access has agreed to.
+    // SAFETY: `max` bytes at `to` are inside the window and mapped; the memory is initialised (pages start
+    // zeroed). Its owner may write it meanwhile, which the owner of a key with write access has agreed to.
     let room = unsafe { std::slice::from_raw_parts_mut(to, max) };
     check::packed_bytes(pack(room), max)
 }
@@ -395,8 +392,7 @@ unsafe fn cas<W: Word>(at: *mut W, compare: W, swap: W) -> Result<W, Refused> {
     Ok(W::from_u64(seen))
 }
 
-/// `Ep::fence` and the work of `Ep::flush`: everything done so far is visible to every process before anything
-/// done later.
+/// `Ep::fence` and `Ep::flush`: everything before is visible to every process before anything after.
 #[inline]
 pub fn fence() {
     std::sync::atomic::fence(Ordering::SeqCst);

@@ -1,5 +1,4 @@
-//! The endpoints to one peer, and what they are called: whoever finds the peer dead tells each of them.
-//! Used by the transports whose endpoints share what they know of a peer. Calls nobody.
+//! Endpoints to one peer, and their notification when the peer fails.
 
 use crate::api::{EpTag, Error, Sink};
 use std::cell::RefCell;
@@ -89,8 +88,7 @@ impl<P> FailedPeers<P> {
         self.0.borrow_mut().extend(entered.map(|peer| (peer, 0)));
     }
 
-    /// Tells up to `max` endpoints: the bound of a poll is for this, too. Answers how many; the others are for the next one. `eps`
-    /// as for [`add`](FailedPeers::add).
+    /// Notifies up to `max` endpoints; answers how many. `eps` as for [`add`](FailedPeers::add).
     pub fn notify<S: Sink>(&self, max: usize, eps: impl Fn(&P) -> &EpTable, sink: &mut S) -> usize {
         let mut notified = 0;
         while notified < max

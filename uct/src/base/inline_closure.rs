@@ -1,5 +1,4 @@
-//! A closure in a place of fixed size: what is to be done with the bytes of a get when they are here.
-//! RecvDesc in an operation's row by transports whose gets end later. Does not allocate unless the closure is large.
+//! A closure stored inline: unpacks a get that completes later. Boxed only if large.
 
 #![allow(unsafe_code)]
 

@@ -1,5 +1,4 @@
-//! Gather and scatter: between a list of local blocks and one contiguous stretch of memory.
-//! Used by zcopy of transports that move bytes with the CPU. Never reads past a block, never allocates.
+//! Gather and scatter between local blocks and contiguous memory, for zcopy by the CPU. Allocates nothing.
 
 #![allow(unsafe_code)]
 
@@ -44,11 +43,11 @@ pub fn checked_sgl_len<M, K>(
 pub struct Fragment<'a, M, K> {
     /// Local side.
     pub addr: *mut u8,
-    /// Its registration.
+    /// Registration of the local side.
     pub mem: Option<&'a M>,
     /// Remote side.
     pub remote: u64,
-    /// Its key.
+    /// Key of the remote side.
     pub rkey: &'a K,
     /// Bytes, never 0.
     pub len: usize,
@@ -154,8 +153,8 @@ pub unsafe fn gather<M>(iov: &[Iov<'_, M>], to: *mut u8) {
     for piece in iov {
         for block in 0..piece.count {
             let from = piece.addr.wrapping_add(block * piece.stride);
-            // SAFETY: the caller vouches for the block and for as many bytes behind `to` as all blocks have; `at`
-            // has advanced by exactly the bytes copied so far.
+            // SAFETY: the caller vouches for the block and for as many bytes behind `to` as all blocks have;
+            // `at` has advanced by exactly the bytes copied so far.
             unsafe { copy_bytes(from, at, piece.len) };
             at = at.wrapping_add(piece.len);
         }

@@ -1,6 +1,5 @@
-//! Who may be inside of an interface: one thread for ever, one at a time by promise, or one at a time by waiting.
-//! The lock of `mt`, with the thread as its key so that a handler may send on the interface that is calling it.
-//! Never blocks by itself: it answers, and the caller decides.
+//! The recursive lock of `mt`, keyed by thread: a handler may send on the interface that calls it. Never
+//! blocks: it answers, and the caller decides.
 
 #![allow(unsafe_code)]
 
@@ -34,7 +33,7 @@ const MAX_YIELDS: u32 = 4;
 /// Nobody is inside.
 const UNLOCKED: ThreadKey = 0;
 
-/// What [`RecursiveLock::lock`] says.
+/// Result of [`RecursiveLock::lock`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockResult {
     /// Inside, until [`RecursiveLock::unlock`].
@@ -56,7 +55,7 @@ pub struct RecursiveLock {
     waiters: CachePadded<Waiters>,
 }
 
-/// What those that are not inside tell each other.
+/// State shared by waiters.
 #[derive(Debug)]
 struct Waiters {
     /// A thread that waits has looked and found the gate closed.

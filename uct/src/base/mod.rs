@@ -1,7 +1,5 @@
-//! What transports share: the handler table, the pending queue, endpoints by peer, allocation, lists of pieces, lent buffers, and
-//! put/get/atomics on memory that this process maps itself; and what their users may want: operation handles, a
-//! registration cache.
-//! Used by the transports of this crate. Never chooses a transport.
+//! Parts shared by transports: handler table, pending queue, endpoint table, allocation, iov lists, receive
+//! descriptors, operations on mapped memory; and for users, operation handles and a registration cache.
 
 pub mod alloc;
 pub mod am;

@@ -1,6 +1,4 @@
-//! Operation handles made once: each a completion with room of the user's own behind it.
-//! For runtimes that keep something with every operation on its way and must not allocate to do so. The room is a type,
-//! so its size is the user's choice when the pool is made. Belongs to one thread, as completions do.
+//! Preallocated operation handles: completions with user data of a chosen type. One thread.
 
 use crate::api::{Comp, Completion, Error};
 use std::cell::RefCell;
@@ -31,8 +29,8 @@ pub struct Op<'a> {
 }
 
 impl<T: 'static> OpPool<T> {
-    /// `count` handles; `ended` is called for each operation when it is over, from progress. It may start others; its own
-    /// handle is free again when it returns.
+    /// `count` handles; `on_complete` is called for each finished operation, from progress, and may start
+    /// others.
     pub fn new(count: u32, on_complete: impl FnMut(T, Result<(), Error>) + 'static) -> Self {
         let slots = Slots {
             user_data: (0..count).map(|_| None).collect(),
@@ -48,8 +46,8 @@ impl<T: 'static> OpPool<T> {
         OpPool { comps: (0..count).map(comp).collect(), slots }
     }
 
-    /// A handle for an operation of `parts` parts, with `room` behind it; the room comes back when all are in use. An operation
-    /// without parts is over at once. // HOT
+    /// Starts an operation of `parts` parts with user data; gives the data back when all handles are in use.
+    /// // HOT
     pub fn start(&self, parts: u32, data: T) -> Result<Op<'_>, T> {
         let mut slots = self.slots.borrow_mut();
         let Some(n) = slots.free.pop() else { return Err(data) };
@@ -88,8 +86,7 @@ fn end<T>(slots: &RefCell<Slots<T>>, n: u32, result: Result<(), Error>) {
     }
 }
 
-/// The pool's callback, in the completion of handle `n`. Put back when it has nothing left to do, also when it panics: the next end
-/// is told then, and what ended meanwhile with it.
+/// The running callback; put back on drop, also after a panic.
 struct Running<'a, T> {
     slots: &'a RefCell<Slots<T>>,
     n: u32,
@@ -105,7 +102,7 @@ impl<T> Drop for Running<'_, T> {
 }
 
 impl Op<'_> {
-    /// What to give to an operation.
+    /// Completion for an operation.
     pub fn comp(&self) -> Comp {
         Comp::Handle(self.comp.clone())
     }

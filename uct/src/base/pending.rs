@@ -1,6 +1,5 @@
-//! Operations that wait for room: first in, first out on each endpoint; endpoints take ready.
-//! Owned by an interface, filled by `Ep::pending_add`, tried from its poll. Adding and trying are O(1); a poll with
-//! nothing waiting costs one load. Never calls an operation while it is borrowed, so operations may add others.
+//! Pending operations: FIFO per endpoint, endpoints in turn; O(1). Owned by an interface. Operations may add
+//! others: none runs while the queue is borrowed.
 
 use crate::api::{Pending, Retry};
 use rustc_hash::FxHashMap;
@@ -30,7 +29,7 @@ struct Inner {
 struct Queue {
     ops: VecDeque<Pending>,
     is_ready: bool,
-    /// Its first operation has been taken off and is being tried.
+    /// The first operation is off the queue and being tried.
     is_tried: bool,
     /// The endpoint is gone.
     closed: bool,
@@ -84,7 +83,7 @@ impl Arbiter {
         inner.queues.get(&id).is_none_or(|queue| queue.ops.is_empty() && !queue.is_tried)
     }
 
-    /// Whether what is sent on this endpoint now would overtake what waits there. Not if it is what waits, in its turn.
+    /// Whether a send on this endpoint would overtake waiting operations; not if it is the one being tried.
     #[cold]
     pub fn holds_back(&self, id: QueueId) -> bool {
         let inner = self.inner.borrow();
@@ -172,8 +171,7 @@ impl Arbiter {
     }
 }
 
-/// An operation that is being tried. Dropped, it waits no more: it went out, or it panicked and is lost with its endpoint's turn,
-/// not with what waits behind it.
+/// An operation being tried; on drop it no longer waits: done, or lost by a panic without those behind it.
 struct Tried<'a> {
     arbiter: &'a Arbiter,
     id: QueueId,

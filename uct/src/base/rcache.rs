@@ -1,8 +1,6 @@
-//! Registrations of memory the program owns, kept for the next time it uses the same buffer.
-//! Used by protocols that are handed plain pointers. Bounded by count and bytes; the one unused for longest goes first.
-//! Never patches code and never guesses: a registration is only kept when the kernel tells us of its end
-//! ([`ucs::mem::watch`]). What a program has registered by a handle of its own is found through [`MemHandles`], and not
-//! registered again.
+//! Registration cache for memory the program owns, bounded by count and bytes, LRU. Keeps a registration only
+//! while the kernel reports unmaps ([`ucs::mem::watch`]). Memory registered by handle is found in
+//! [`MemHandles`].
 
 #![allow(unsafe_code)]
 
@@ -49,7 +47,7 @@ impl Coherence {
     }
 }
 
-/// What a cache did.
+/// Counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {
@@ -93,8 +91,7 @@ pub struct RegCache<D: Md> {
     own: RefCell<Entries<D::Mem>>,
 }
 
-/// Registrations that a program made itself and holds: what covers an operation's memory is used for that, as it is. Whoever
-/// enters one takes it out again before it lets go of the memory.
+/// Registrations made by the program by handle; removed before their memory goes.
 pub struct MemHandles<M> {
     /// By first byte, and a number apart from others that begin there.
     at: BTreeMap<(usize, u64), Rc<M>>,
@@ -216,16 +213,15 @@ impl<D: Md> RegCache<D> {
         &self.coherence
     }
 
-    /// What it did.
+    /// Counters.
     pub fn stats(&self) -> CacheStats {
         self.own.borrow().stats
     }
 
-    /// A registration that covers `len` bytes at `addr` and allows `access`: one from last time, else a new one over the whole
-    /// pages.
+    /// Finds or makes a registration of the whole pages that covers `len` bytes and allows `access`.
     ///
     /// # Safety
-    /// As [`Md::register`], for the pages the range lies in and for as long as the result lives.
+    /// As [`Md::register`], for those pages and while the result lives.
     pub unsafe fn get(&self, addr: NonNull<u8>, len: usize, access: Access) -> Result<Rc<D::Mem>, Error> {
         self.catch_up();
         let at = addr.addr().get();
@@ -249,7 +245,7 @@ impl<D: Md> RegCache<D> {
         unsafe { self.register(addr, len, access) }
     }
 
-    /// Ends what [`RegCache::get`] gave, for good where nobody else has it: whoever was told its key must not use it.
+    /// Drops a registration from the cache; its key must not be used any more.
     pub fn revoke(&self, mem: Rc<D::Mem>) {
         let old = {
             let mut own = self.own.borrow_mut();
@@ -272,8 +268,8 @@ impl<D: Md> RegCache<D> {
         let end = addr.addr().get().checked_add(len).and_then(|end| end.checked_next_multiple_of(page));
         let len = end.ok_or(Error::InvalidParam("range leaves the address space"))? - start;
         let first = addr.as_ptr().wrapping_sub(addr.addr().get() - start);
-        // What overlaps and was not enough goes; its users keep theirs. Its rights are cursor over, so that two users of
-        // a page with different needs do not throw each other out for ever.
+        // Overlapping entries go, and their access is added, so that two users of a page do not evict each
+        // other.
         let mut access = access;
         let old: Vec<_> = {
             let mut own = self.own.borrow_mut();
@@ -306,7 +302,7 @@ impl<D: Md> RegCache<D> {
         Ok(mem)
     }
 
-    /// The memory went away, or is about to: nothing of it is found any more. Operations that use it keep theirs.
+    /// Forgets registrations of memory that goes away; running operations keep theirs.
     pub fn invalidate(&self, start: usize, len: usize) {
         let gone: Vec<_> = {
             let mut own = self.own.borrow_mut();
@@ -338,8 +334,7 @@ impl<D: Md> RegCache<D> {
         changed
     }
 
-    /// Whether the kernel has told of everything that a mapping in use by now may have replaced: another thread may have
-    /// mapped anew where one is about to be told that its memory is gone.
+    /// Whether the kernel has reported every unmap that a mapping in use by now may have replaced.
     fn is_quiescent(&self) -> bool {
         let Coherence::Kernel(watch) = &self.coherence else { return false };
         // Who unmaps waits for a thread of ours; it is not worth waiting for long.

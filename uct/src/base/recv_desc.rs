@@ -1,8 +1,5 @@
-//! Receive buffers that handlers keep past their return, and give back from any thread.
-//! One for each receive side of a transport; [`RecvDesc`] messages share it. Giving back is one exchange and never touches
-//! what belongs to the receiving thread; that thread takes everything given back in one go, when it needs some.
-//!
-//! The memory lives as long as anything is kept, whether or not its interface does.
+//! Receive buffers that handlers keep, returned from any thread by one exchange; the receiver takes all
+//! returned ones at once. The memory lives while anything is kept.
 
 #![allow(unsafe_code)]
 
@@ -14,8 +11,7 @@ use ucs::sync::{AtomicU32, Ordering};
 /// End of the list.
 const NIL: u32 = u32::MAX;
 
-/// Numbers given back by any thread and taken by one: a stack that is only ever emptied as a whole, so that a number
-/// that comes back early (the "ABA" of such stacks) does no harm.
+/// A lock-free stack emptied only as a whole, so that early reuse (ABA) does no harm.
 #[derive(Debug)]
 pub struct ReturnStack {
     head: AtomicU32,
@@ -76,8 +72,7 @@ impl RecvDescPool {
     /// Lends out buffer `slot`, whose packet of `len` bytes starts at `at`.
     ///
     /// # Safety
-    /// The packet must lie in the memory this was made with, be initialised, and be written by nobody until the slot has
-    /// come back by [`RecvDescPool::reclaim`].
+    /// The packet lies in this pool's memory, initialised, and unwritten until [`RecvDescPool::reclaim`].
     pub unsafe fn lend(self: &Arc<Self>, slot: u32, at: *const u8, len: usize) -> RecvDesc {
         // SAFETY: `self` keeps the memory mapped; the rest is the caller's promise.
         unsafe { RecvDesc::from_pool(self.clone(), slot, at, len) }
@@ -100,13 +95,13 @@ mod tests {
     use super::*;
     use ucs::sync::{Arc, UnsafeCell, thread};
 
-    /// Two threads give back buffers they have read; the owner writes what it takes back. Loom sees every interleaving
-    /// and each conflicting access; without it the same runs once.
+    /// Two threads return buffers they have read; the owner writes what it takes back.
     #[test]
     fn loom_what_is_given_back_is_ours_again() {
         ucs::sync::model(|| {
             struct Pool(ReturnStack, [UnsafeCell<u32>; 2]);
-            // SAFETY: each cell is read by its keeper until it is given back, and written by the taker afterwards.
+            // SAFETY: each cell is read by its keeper until it is given back, and written by the taker
+            // afterwards.
             unsafe impl Sync for Pool {}
             // SAFETY: nothing in it is bound to a thread.
             unsafe impl Send for Pool {}
@@ -138,7 +133,7 @@ mod tests {
         });
     }
 
-    /// The same number given back again and again while another is pushed: nothing is lost, nothing comes twice.
+    /// A number returned again and again while another is pushed is neither lost nor doubled.
     #[test]
     fn loom_numbers_may_return_early() {
         ucs::sync::model(|| {

@@ -1,4 +1,4 @@
-//! That messages of an interface are being taken in: by `loopback` and `posix`, which deliver nothing from within a handler.
+//! Guard against delivery from within a handler, for `loopback` and `posix`.
 
 use std::cell::Cell;
 

@@ -1,5 +1,4 @@
-//! How long to sleep before what waits for room is tried again, where nobody tells of room: a little at first, twice as long
-//! each time in vain. RecvDesc by an interface; asked when it is armed.
+//! Sleep between retries of pending operations: doubles from 50 us to 1 ms.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The interface of `self`: a bounded queue of filled slots.
-//! Endpoints push into it, the owner's poll pops. Delivers from within a send only where the program lets it, never grows.
+//! The interface of `self`: a bounded queue of filled slots. Endpoints push into it, the owner's poll pops.
+//! Delivers from within a send only where the program lets it, never grows.
 
 use super::queue::{Arrived, Queue};
 use super::slots::{Slots, TxSlot};
@@ -26,9 +26,9 @@ ucs::config_table! {
     pub struct Config, prefix "UCX_SELF_" {
         /// Messages that may be queued before a send finds no resource.
         pub fifo_size: usize = "256", key "FIFO_SIZE", unit "messages", range 1..=65536;
-        /// Bytes that may be queued before a send finds no resource; a longer message may still be the only one. What is
-        /// queued, and what it is packed from, is best still in the first cache when it is delivered. A worker of ucp, which
-        /// has to queue what finds no room, takes 128k unless this is set.
+        /// Bytes that may be queued before a send finds no resource; a longer message may still be the only
+        /// one. What is queued, and what it is packed from, is best still in the first cache when it is
+        /// delivered. A worker of ucp, which has to queue what finds no room, takes 128k unless this is set.
         pub fifo_bytes: usize = "24k", key "FIFO_BYTES", unit "bytes", range 1..=1073741824;
         /// Longest message, id byte included.
         pub seg_size: usize = "8448", key "SEG_SIZE", unit "bytes", range 64..=1048576;
@@ -46,7 +46,8 @@ pub struct Iface {
     pub(super) inner: Handle,
 }
 
-/// What keeps an interface open: its own handles and endpoints. Those of others that lead to it only keep its memory.
+/// What keeps an interface open: its own handles and endpoints. Those of others that lead to it only keep its
+/// memory.
 pub(super) struct Handle(Rc<Inner>);
 
 impl Handle {
@@ -448,7 +449,8 @@ impl api::Iface for Iface {
         Ok(self.arm_for(events)? == ArmStatus::Armed)
     }
 
-    /// Room is made by this thread, when it polls another interface: who sleeps on this one alone looks for it now and then.
+    /// Room is made by this thread, when it polls another interface: who sleeps on this one alone looks for
+    /// it now and then.
     fn arm_for(&self, _events: Events) -> Result<ArmStatus, Error> {
         let (wake, waits) = (&self.inner.wake, self.inner.pending.waiting() > 0);
         wake.event()?.clear().map_err(|errno| Error::Sys { call: "read", errno })?;

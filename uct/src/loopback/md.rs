@@ -1,6 +1,6 @@
-//! Memory of `self`: the process' own, registered by writing it into a list of the thread.
-//! Opened with the interface. A remote key names a registration and dies with it: what it points to is never used
-//! after the registration is dropped, however long the key lives.
+//! Memory of `self`: the process' own, registered by writing it into a list of the thread. Opened with the
+//! interface. A remote key names a registration and dies with it: what it points to is never used after the
+//! registration is dropped, however long the key lives.
 
 #![allow(unsafe_code)]
 
@@ -59,8 +59,8 @@ impl Md {
         access: Access,
         backing: Option<Backing>,
     ) -> Rc<Region> {
-        // SAFETY: the memory is valid until the registration is dropped, which closes the region, or for as long as its backing
-        // lives.
+        // SAFETY: the memory is valid until the registration is dropped, which closes the region, or for as
+        // long as its backing lives.
         let window = unsafe { Window::new(addr.addr() as u64, len, addr, access) };
         // SAFETY: as above.
         unsafe { Region::open(window, backing) }

@@ -31,8 +31,9 @@ pub const TL: &str = "self";
 /// Name of its one device.
 pub const DEV: &str = "memory";
 
-/// What an interface or a registration is called. Counted numbers would be those of other processes too, whose addresses and keys
-/// would then lead here. The system gives each process other bits; a child that was forked has its parent's, but not its pid.
+/// What an interface or a registration is called. Counted numbers would be those of other processes too,
+/// whose addresses and keys would then lead here. The system gives each process other bits; a child that was
+/// forked has its parent's, but not its pid.
 fn new_id() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);

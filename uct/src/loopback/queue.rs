@@ -1,5 +1,5 @@
-//! What an interface of `self` has been sent and has not polled yet, in order.
-//! Endpoints push, the owner's poll pops; one thread, any of them in the midst of another. Never grows.
+//! What an interface of `self` has been sent and has not polled yet, in order. Endpoints push, the owner's
+//! poll pops; one thread, any of them in the midst of another. Never grows.
 
 use std::cell::Cell;
 

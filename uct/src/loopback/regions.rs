@@ -1,5 +1,6 @@
-//! The registrations of a thread, and the numbers they go by, for all domains: two interfaces of a thread have a domain each.
-//! Made and closed by `md`, looked up by whoever has a number. Once as many have been open as ever are, nothing is allocated.
+//! The registrations of a thread, and the numbers they go by, for all domains: two interfaces of a thread
+//! have a domain each. Made and closed by `md`, looked up by whoever has a number. Once as many have been
+//! open as ever are, nothing is allocated.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +19,8 @@ const SPARE: usize = 64;
 
 thread_local! {
     static REGISTRY: RefCell<Registry> = RefCell::default();
-    /// The next word. Words do not leave the thread's own packets, so that counting does, from where no other thread does.
+    /// The next word. Words do not leave the thread's own packets, so that counting does, from where no other
+    /// thread does.
     static NEXT_MR_KEY: Cell<u64> = Cell::new(super::new_id());
 }
 
@@ -34,8 +36,8 @@ struct Registry {
 pub(super) struct Region {
     window: Window,
     open: Cell<bool>,
-    /// What keeps memory of the domain's own mapped: let go of when the region is closed, by it and by closures that are running
-    /// on a part of it.
+    /// What keeps memory of the domain's own mapped: let go of when the region is closed, by it and by
+    /// closures that are running on a part of it.
     backing: RefCell<Option<Rc<Backing>>>,
     /// Its numbers: none until somebody is to know it, as most memory is registered for its owner alone.
     key: Cell<Option<u64>>,

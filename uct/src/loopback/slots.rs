@@ -1,5 +1,6 @@
-//! Where messages of `self` lie: slots that a send takes and fills, and that are given back behind the handler, or when who
-//! kept the message drops it. The last one given back is the next that is taken, as its lines are in the nearest cache.
+//! Where messages of `self` lie: slots that a send takes and fills, and that are given back behind the
+//! handler, or when who kept the message drops it. The last one given back is the next that is taken, as its
+//! lines are in the nearest cache.
 
 #![allow(unsafe_code)]
 
@@ -93,8 +94,8 @@ impl TxSlot<'_> {
     /// Its bytes. // HOT
     #[inline(always)]
     pub(super) fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: every number of the free list is a slot of the mapping, which starts zeroed; this one was taken, so nobody
-        // else has it until it is queued or given back, which ends this borrow.
+        // SAFETY: every number of the free list is a slot of the mapping, which starts zeroed; this one was
+        // taken, so nobody else has it until it is queued or given back, which ends this borrow.
         unsafe { std::slice::from_raw_parts_mut(self.slots.at(self.slot), self.slots.slot_len - OFFSET) }
     }
 
@@ -129,8 +130,8 @@ impl Delivery<'_> {
     #[inline(always)]
     pub(super) fn bytes(&self, len: usize) -> &[u8] {
         assert!(len <= self.slots.slot_len - OFFSET);
-        // SAFETY: the slot lies in the mapping and is longer; it is not written until it is given back, at the end of this
-        // delivery or by who keeps the message.
+        // SAFETY: the slot lies in the mapping and is longer; it is not written until it is given back, at
+        // the end of this delivery or by who keeps the message.
         unsafe { std::slice::from_raw_parts(self.slots.at(self.slot), len) }
     }
 
@@ -150,7 +151,8 @@ impl Keep for Delivery<'_> {
             return RecvDesc::copied(packet);
         }
         slots.kept.set(slots.kept.get() + 1);
-        // SAFETY: the packet lies in the slot, which is not written again before it is taken back by `reclaim`.
+        // SAFETY: the packet lies in the slot, which is not written again before it is taken back by
+        // `reclaim`.
         unsafe { slots.pool.lend(self.slot, packet.as_ptr(), packet.len()) }
     }
 }

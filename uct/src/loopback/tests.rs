@@ -327,7 +327,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Not a test: the other process of the next one. Has more interfaces and keys than that one can have numbered.
+/// Not a test: the other process of the next one. Has more interfaces and keys than that one can have
+/// numbered.
 #[test]
 #[ignore = "started by keys_of_another_process_are_rejected"]
 fn another_process() {

@@ -1,5 +1,5 @@
-//! Completions that any thread may hold: counted, with a callback, like those of the contract.
-//! LockGuard, an operation carries a token; this is where tokens become completions again. The model of the count is here.
+//! Completions that any thread may hold: counted, with a callback, like those of the contract. LockGuard, an
+//! operation carries a token; this is where tokens become completions again. The model of the count is here.
 
 #![allow(unsafe_code)]
 
@@ -11,8 +11,8 @@ use ucs::sync::{Arc, AtomicU32, Mutex, Ordering};
 /// What a completion calls, with the first error among its operations.
 type Callback = Box<dyn FnMut(Result<(), Error>) + Send>;
 
-/// A completion shared by one or more operations, and by threads. Calls back when the last of them is locally complete,
-/// in whichever thread progresses the interface then.
+/// A completion shared by one or more operations, and by threads. Calls back when the last of them is locally
+/// complete, in whichever thread progresses the interface then.
 pub struct Completion {
     count: AtomicU32,
     state: Mutex<State>,
@@ -24,8 +24,8 @@ struct State {
 }
 
 impl Completion {
-    /// Expects `count` operations; `callback` gets the first error among them, if any. It may send; it must not
-    /// progress, and must not touch this completion.
+    /// Expects `count` operations; `callback` gets the first error among them, if any. It may send; it must
+    /// not progress, and must not touch this completion.
     pub fn new(count: u32, callback: impl FnMut(Result<(), Error>) + Send + 'static) -> Arc<Self> {
         let state = State { result: Ok(()), callback: Box::new(callback) };
         Arc::new(Completion { count: AtomicU32::new(count), state: Mutex::new(state) })
@@ -41,8 +41,8 @@ impl Completion {
         self.count.load(Ordering::Acquire)
     }
 
-    /// One operation fewer: for a caller whose operation answered *done* or *no resource* after it was counted. At zero
-    /// the callback runs.
+    /// One operation fewer: for a caller whose operation answered *done* or *no resource* after it was
+    /// counted. At zero the callback runs.
     pub fn update(&self, result: Result<(), Error>) {
         if result.is_err() {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,13 +104,14 @@ mod tests {
     use super::*;
     use ucs::sync::{UnsafeCell, model, thread};
 
-    /// Two threads end operations, one of them badly, while a third waits for its end: one callback, which sees what each
-    /// of them did, and the error.
+    /// Two threads end operations, one of them badly, while a third waits for its end: one callback, which
+    /// sees what each of them did, and the error.
     #[test]
     fn loom_the_last_one_calls_back_and_sees_all() {
         model(|| {
             struct Work([UnsafeCell<u32>; 2], AtomicU32);
-            // SAFETY: each cell is written by its thread before that counts down, and read by the callback of the last.
+            // SAFETY: each cell is written by its thread before that counts down, and read by the callback of
+            // the last.
             unsafe impl Sync for Work {}
             // SAFETY: nothing in it is bound to a thread.
             unsafe impl Send for Work {}

@@ -162,7 +162,8 @@ impl Ep {
         self.ep.am_short_packet(max, pack)
     }
 
-    /// See [`crate::api::Ep::pending_add`]; the operation runs inside the gate, in whichever thread progresses.
+    /// See [`crate::api::Ep::pending_add`]; the operation runs inside the gate, in whichever thread
+    /// progresses.
     pub fn pending_add(&self, op: Box<dyn FnMut() -> Retry + Send>) -> Result<PendingQueued, Error> {
         let _guard = self.shared.lock()?;
         let added = self.ep.pending_add(op);

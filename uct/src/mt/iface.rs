@@ -24,8 +24,9 @@ use ucs::config::Source;
 pub enum HandlerThread {
     /// Any that progresses the interface, a [`super::ProgressThread`] included.
     Any,
-    /// One that calls [`Iface::progress`] itself. What a progress thread takes in is kept for it: up to 128 messages or 4 MiB, then
-    /// that thread takes in nothing more until somebody has called, and peers find no resource.
+    /// One that calls [`Iface::progress`] itself. What a progress thread takes in is kept for it: up to 128
+    /// messages or 4 MiB, then that thread takes in nothing more until somebody has called, and peers find no
+    /// resource.
     Caller,
 }
 
@@ -89,9 +90,10 @@ pub(super) struct Shared {
     pub(super) wakeup: Wakeup,
 }
 
-// SAFETY: the fields with interior mutability are used by whoever is inside the gate (what of `wakeup` is used outside is
-// locked or atomic); the attributes and the addresses never change. What `iface` shares is shared with endpoints, memory and keys made here, which follow the same rule, and with
-// no thread local (`open` lets only such transports in). Handlers are `Send`.
+// SAFETY: the fields with interior mutability are used by whoever is inside the gate (what of `wakeup` is
+// used outside is locked or atomic); the attributes and the addresses never change. What `iface` shares is
+// shared with endpoints, memory and keys made here, which follow the same rule, and with no thread local
+// (`open` lets only such transports in). Handlers are `Send`.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -135,8 +137,9 @@ impl Shared {
         }
     }
 
-    /// Goes in, having been refused once. Looks again less and less often: each look takes the gate's line from who is
-    /// at work inside, and each entry the lines behind it, so few of them with many operations each cost least.
+    /// Goes in, having been refused once. Looks again less and less often: each look takes the gate's line
+    /// from who is at work inside, and each entry the lines behind it, so few of them with many operations
+    /// each cost least.
     #[cold]
     fn wait_for_lock(&self, me: ThreadKey) -> LockGuard<'_> {
         let mut tries = 0u32;
@@ -167,8 +170,8 @@ impl Shared {
         }
     }
 
-    /// Goes in to give something back, which cannot be refused: waits whatever the mode. `None`: the interface is
-    /// another thread's, so what is dropped here is lost until the process ends.
+    /// Goes in to give something back, which cannot be refused: waits whatever the mode. `None`: the
+    /// interface is another thread's, so what is dropped here is lost until the process ends.
     pub(super) fn lock_for_drop(&self) -> Option<LockGuard<'_>> {
         let me = this_thread();
         match self.lock.lock(me) {
@@ -265,7 +268,8 @@ impl Sink for HandlerSink<'_> {
 }
 
 impl Iface {
-    /// Opens transport `tl` on device `dev` for threads as `mode` says. `self` is refused: it is one thread's memory.
+    /// Opens transport `tl` on device `dev` for threads as `mode` says. `self` is refused: it is one thread's
+    /// memory.
     pub fn open(tl: &str, dev: &str, source: &Source, mode: ThreadMode) -> Result<Iface, OpenError> {
         let iface = any::open(tl, dev, source)?;
         if matches!(iface, any::Iface::Loopback(..)) {
@@ -364,8 +368,9 @@ impl Iface {
         Ok(())
     }
 
-    /// Shows every active message from now on to `tracer`, in whichever thread it passes: sent by any endpoint of this interface,
-    /// received, dropped for want of a handler, or come back. `None` ends that. The tracer must not use the interface.
+    /// Shows every active message from now on to `tracer`, in whichever thread it passes: sent by any
+    /// endpoint of this interface, received, dropped for want of a handler, or come back. `None` ends that.
+    /// The tracer must not use the interface.
     pub fn set_tracer(&self, tracer: Option<Tracer>) -> Result<(), Error> {
         let _guard = self.shared.lock()?;
         self.shared.traced.set(tracer.is_some());
@@ -378,9 +383,10 @@ impl Iface {
         Ok(())
     }
 
-    /// Takes in up to `max` events and calls handlers and completions; answers how many there were. While another thread
-    /// is inside, in mode [`ThreadMode::Multi`], there is nothing to do here: 0 at once; the same, up to four times in a row, for
-    /// one that waits to send, and to who calls from within a handler. So 0 does not say that nothing has come.
+    /// Takes in up to `max` events and calls handlers and completions; answers how many there were. While
+    /// another thread is inside, in mode [`ThreadMode::Multi`], there is nothing to do here: 0 at once; the
+    /// same, up to four times in a row, for one that waits to send, and to who calls from within a handler.
+    /// So 0 does not say that nothing has come.
     #[inline]
     pub fn progress(&self, max: usize) -> Result<usize, Error> {
         self.progress_from(max, Progressor::Caller)

@@ -1,5 +1,5 @@
-//! Memory and keys of an interface that threads share: how they are had from it, and what they tell. Used and given back
-//! inside the gate.
+//! Memory and keys of an interface that threads share: how they are had from it, and what they tell. Used and
+//! given back inside the gate.
 
 #![allow(unsafe_code)]
 
@@ -22,7 +22,8 @@ macro_rules! locked_object {
             pub(super) shared: Arc<Shared>,
         }
 
-        // SAFETY: what is inside shares state with its interface only, and is used and dropped inside its gate.
+        // SAFETY: what is inside shares state with its interface only, and is used and dropped inside its
+        // gate.
         unsafe impl Send for $Outer {}
         // SAFETY: as above.
         unsafe impl Sync for $Outer {}
@@ -126,7 +127,8 @@ impl Iface {
         Ok(Rkey::new(self.shared.iface.md().unpack_rkey(packed)?, &self.shared))
     }
 
-    /// Whether all of a range lies in one piece of memory allocated here; see [`crate::api::Md::has_allocated`].
+    /// Whether all of a range lies in one piece of memory allocated here; see
+    /// [`crate::api::Md::has_allocated`].
     pub fn has_allocated(&self, addr: *const u8, len: usize) -> Result<bool, Error> {
         let _guard = self.shared.lock()?;
         Ok(self.shared.iface.md().has_allocated(addr, len))

@@ -1,4 +1,5 @@
-//! Threads that sleep beside others: nobody misses what it waits for, and a progress thread ends whenever it is told to.
+//! Threads that sleep beside others: nobody misses what it waits for, and a progress thread ends whenever it
+//! is told to.
 
 #![allow(unsafe_code)]
 

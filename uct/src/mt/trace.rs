@@ -1,6 +1,6 @@
-//! The tracer of active messages: every one that leaves or arrives is shown to a function, with its id and its bytes, and
-//! once more if it comes to nothing. As a decorator of interfaces of one thread; what threads share (`mt`) has a place for a
-//! tracer of its own, and shows by the same `TracedSends` and `TracedSink`.
+//! The tracer of active messages: every one that leaves or arrives is shown to a function, with its id and
+//! its bytes, and once more if it comes to nothing. As a decorator of interfaces of one thread; what threads
+//! share (`mt`) has a place for a tracer of its own, and shows by the same `TracedSends` and `TracedSink`.
 
 #![allow(unsafe_code)]
 

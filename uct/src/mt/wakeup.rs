@@ -1,9 +1,10 @@
-//! Who sleeps while others are inside is told of what they do: of events that they take in, since a completion or a message
-//! kept for callers may be what the sleeper waits for, and of operations that begin to wait for room, which nobody else tells
-//! of. What the interface's own descriptor says is not enough: whoever looks first takes it back.
+//! Who sleeps while others are inside is told of what they do: of events that they take in, since a
+//! completion or a message kept for callers may be what the sleeper waits for, and of operations that begin
+//! to wait for room, which nobody else tells of. What the interface's own descriptor says is not enough:
+//! whoever looks first takes it back.
 //!
-//! Sleepers say so inside the gate, where the others count and look for them: so one of the two sees the other. The
-//! descriptor stays readable until the last of them is up, so that none takes it from another one.
+//! Sleepers say so inside the gate, where the others count and look for them: so one of the two sees the
+//! other. The descriptor stays readable until the last of them is up, so that none takes it from another one.
 
 use crate::api::Error;
 use std::cell::Cell;
@@ -143,7 +144,8 @@ impl Wakeup {
         self.armed_fd.get().ok_or(Error::NoMemory)
     }
 
-    /// A descriptor for who is no [`Sleeper`]: readable if `own` is, which is the interface's, or there is wakeup. LockGuard the gate.
+    /// A descriptor for who is no [`Sleeper`]: readable if `own` is, which is the interface's, or there is
+    /// wakeup. LockGuard the gate.
     pub(super) fn event_fd(&self, own: BorrowedFd<'_>) -> Result<BorrowedFd<'_>, Error> {
         self.armed_fd(own).map(|armed_fd| armed_fd.both.as_fd())
     }
@@ -167,7 +169,8 @@ impl Drop for Sleeper<'_> {
     fn drop(&mut self) {
         let _guard = self.group.sleep_lock();
         let before = self.group.sleepers.fetch_sub(1, Ordering::Relaxed);
-        // Who rings meanwhile is heard all the same: whoever gets up looks for news before it lies down again.
+        // Who rings meanwhile is heard all the same: whoever gets up looks for news before it lies down
+        // again.
         if before & !FD_ARMED == 1 {
             let _ = self.wake.clear();
         }

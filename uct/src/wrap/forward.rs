@@ -1,5 +1,5 @@
-//! What decorators hand on as it is: `inside()` of a decorator answers the object to call, or an error.
-//! Used inside `impl Iface` and `impl Ep` of the other files here; the signatures are in `delegate`.
+//! What decorators hand on as it is: `inside()` of a decorator answers the object to call, or an error. Used
+//! inside `impl Iface` and `impl Ep` of the other files here; the signatures are in `delegate`.
 
 /// Defines a method as that of the object inside.
 macro_rules! forward {

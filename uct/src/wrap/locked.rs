@@ -1,5 +1,6 @@
-//! A thread mode around any interface: each call goes through the gate that `mt` has, whose cost is that of the mode. For who
-//! measures it, and for tests; threads share [`mt::Iface`](crate::mt::Iface), since these types stay with one thread.
+//! A thread mode around any interface: each call goes through the gate that `mt` has, whose cost is that of
+//! the mode. For who measures it, and for tests; threads share [`mt::Iface`](crate::mt::Iface), since these
+//! types stay with one thread.
 
 #![allow(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! Decorators: an interface around another one, for who wants to see what passes, or to connect otherwise. Who does
-//! not wrap pays nothing. Used by programs and tools; any transport can be inside. Only `Paired` adds
-//! to what is sent.
+//! Decorators: an interface around another one, for who wants to see what passes, or to connect otherwise.
+//! Who does not wrap pays nothing. Used by programs and tools; any transport can be inside. Only `Paired`
+//! adds to what is sent.
 
 mod forward;
 mod locked;

@@ -1,8 +1,10 @@
-//! Connections from endpoint to endpoint over interfaces that connect to interfaces, for runtimes that set up their
-//! connections in pairs: make an endpoint, exchange addresses, join both. Any transport can be inside, the same at both ends.
+//! Connections from endpoint to endpoint over interfaces that connect to interfaces, for runtimes that set up
+//! their connections in pairs: make an endpoint, exchange addresses, join both. Any transport can be inside,
+//! the same at both ends.
 //!
-//! The wires here know interfaces. So each active message has in front, in [`PREFIX`] bytes, the number of the endpoint that
-//! it is for: one for an endpoint that is not there (any more) is counted and dropped, and of any other
+//! The wires here know interfaces. So each active message has in front, in [`PREFIX`] bytes, the number of
+//! the endpoint that it is for: one for an endpoint that is not there (any more) is counted and dropped, and
+//! of any other
 //! [`Paired::receiver`] says which one it is for. Puts, gets and atomics go by their keys, and messages without an id to
 //! their queue pair, as without this.
 
@@ -25,8 +27,9 @@ use ucs::coll::slots::{SlotId, Slots};
 /// Length of an endpoint address, bytes: its number, little endian.
 const EP_ADDR_LEN: usize = size_of::<u32>();
 
-/// Bytes in front of each active message: the number of the endpoint that it is for, little endian, or 0 for the interface.
-/// The message follows as it would be without: id, data. So the id of the wire is the number's first byte.
+/// Bytes in front of each active message: the number of the endpoint that it is for, little endian, or 0 for
+/// the interface. The message follows as it would be without: id, data. So the id of the wire is the number's
+/// first byte.
 pub const PREFIX: usize = EP_ADDR_LEN;
 
 /// Longest header of a zcopy: it goes with the prefix, in one piece.
@@ -48,8 +51,8 @@ struct Shared<I> {
     strays: Cell<u64>,
 }
 
-/// An endpoint of it. Until it is joined every operation but [`Ep::flush`] and [`Ep::fence`], which have nothing to
-/// wait for, answers [`Error::NotConnected`].
+/// An endpoint of it. Until it is joined every operation but [`Ep::flush`] and [`Ep::fence`], which have
+/// nothing to wait for, answers [`Error::NotConnected`].
 pub struct PairedEp<I: Iface> {
     inner: OnceCell<I::Ep>,
     shared: Rc<Shared<I>>,
@@ -89,8 +92,8 @@ impl<I: Iface> Paired<I> {
         Paired { shared: Rc::new(shared) }
     }
 
-    /// In a handler, or a sink, that is told of a message: the tag of the endpoint that it came to. `None`: it came to the
-    /// interface, from an endpoint that is [connected](Iface::connect) to that.
+    /// In a handler, or a sink, that is told of a message: the tag of the endpoint that it came to. `None`:
+    /// it came to the interface, from an endpoint that is [connected](Iface::connect) to that.
     pub fn receiver(&self) -> Option<EpTag> {
         self.shared.receiver.get()
     }
@@ -286,8 +289,8 @@ impl<I: Iface> Ep for PairedEp<I> {
     }
 
     /// [`ConnectError::Malformed`]: one of the addresses is none. [`Error::InvalidParam`]: it is connected already.
-    /// Refused, it is as it was, and may be joined to another. Whether an endpoint of that address is there only its interface
-    /// knows: messages to one that is not come to nobody.
+    /// Refused, it is as it was, and may be joined to another. Whether an endpoint of that address is there
+    /// only its interface knows: messages to one that is not come to nobody.
     fn connect_to_ep(&self, device: &[u8], iface: &[u8], ep: &[u8]) -> Result<(), ConnectError> {
         let peer = ep.try_into().map(u32::from_le_bytes).map_err(|_| ConnectError::Malformed)?;
         if SlotId::from_raw(peer) == SlotId::NONE {

@@ -159,7 +159,7 @@ fn only_exhaustion_evicts() {
 }
 
 proptest! {
-    /// Against the obvious rule: whatever is found covers what was asked for, and lies where nothing went away since.
+    /// Whatever is found covers the request and lies where nothing went away since.
     #[test]
     fn found_registrations_are_valid(steps in prop::collection::vec((0u8..4, 0usize..16, 1usize..5), 1..80)) {
         let _alone = alone();

@@ -1,10 +1,10 @@
-//! Programs that a test runs, built with the cargo that runs the test, with the test's own profile and features: what is
-//! there already is not built again.
+//! Builds the programs that a test runs with the test's own cargo, profile and features, so that nothing is
+//! built twice.
 
 use std::path::Path;
 
-/// Cargo's arguments for building a program (`kind` is `--bin` or `--example`) into `profile`, a target folder's `debug` or
-/// `release`.
+/// Arguments of cargo that build a program (`kind` is `--bin` or `--example`) into `profile`, a target
+/// folder's `debug` or `release`.
 pub fn build(profile: &Path, kind: &str, name: &str) -> Vec<String> {
     let mut args = vec!["build", "--quiet", "--workspace", kind, name];
     if kind == "--bin" {

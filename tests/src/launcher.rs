@@ -1,18 +1,17 @@
-//! The `softefa` launcher as tests use it: built once, started with nothing else of ours set, ended with the test.
-//! Used by the tests of programs on the software device. Not part of any suite of its own.
+//! The `softefa` launcher in tests: built once, started without other settings of ours, killed with the test.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// A client that takes longer than this hangs.
+/// Limit for a client.
 pub const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What is to be over in a moment.
+/// Limit for what takes a moment.
 pub const SHORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Builds the launcher and the library; answers the launcher.
+/// Builds the launcher and the library; answers the launcher's path.
 pub fn softefa() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -21,7 +20,7 @@ pub fn softefa() -> &'static Path {
         let me = std::env::current_exe().unwrap();
         let profile = me.ancestors().nth(2).unwrap();
         let mut cargo = Command::new(env!("CARGO"));
-        // The library too, of which no program is made.
+        // The library is not built with a program.
         cargo.current_dir(root).args(crate::cargo::build(profile, "--bin", "softefa")).arg("--lib");
         cargo.arg("--target-dir").arg(profile.parent().unwrap());
         let built = cargo.output().unwrap();
@@ -30,8 +29,7 @@ pub fn softefa() -> &'static Path {
     })
 }
 
-/// A folder below this program's target directory: where programs under test run, so that what they drop when they die
-/// (libfabric's backtraces, cores) does not lie among the sources.
+/// Working directory below the target folder for programs under test, which may leave backtraces and cores.
 pub fn scratch() -> PathBuf {
     let me = std::env::current_exe().unwrap();
     let dir = me.ancestors().nth(3).unwrap().join("tmp").join("scratch");
@@ -39,7 +37,7 @@ pub fn scratch() -> PathBuf {
     dir
 }
 
-/// A process that is ended when the test ends.
+/// A process that is killed when dropped.
 pub struct Running(pub Child);
 
 impl Drop for Running {
@@ -49,7 +47,7 @@ impl Drop for Running {
     }
 }
 
-/// Starts `softefa run OPTIONS -- COMMAND` with nothing else of ours set.
+/// Starts `softefa run OPTIONS -- COMMAND` without other settings of ours.
 pub fn start(options: &[&str], command: &[&str]) -> Running {
     let mut run = Command::new(softefa());
     for (name, _) in std::env::vars_os() {
@@ -63,7 +61,7 @@ pub fn start(options: &[&str], command: &[&str]) -> Running {
     Running(run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
 }
 
-/// Waits for its end and answers what it printed.
+/// Waits for the process to end; answers its output.
 pub fn finish(mut running: Running, what: &str) -> Output {
     use std::io::Read;
     let (stdout, stderr) = (running.0.stdout.take(), running.0.stderr.take());
@@ -89,12 +87,12 @@ pub fn finish(mut running: Running, what: &str) -> Output {
     Output { status, stdout: out.join().unwrap(), stderr: err.join().unwrap() }
 }
 
-/// What a process printed, as text.
+/// Output of a process as text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a run printed, if it went well.
+/// Waits for a successful end; answers the standard output.
 pub fn expect_success(running: Running, what: &str) -> String {
     let out = finish(running, what);
     let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
@@ -102,7 +100,7 @@ pub fn expect_success(running: Running, what: &str) -> String {
     stdout
 }
 
-/// Trees of the run whose process is or was `pid`.
+/// Sysfs trees of the run whose process is or was `pid`.
 pub fn trees_of(pid: u32) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(std::env::temp_dir()).unwrap().flatten().map(|e| e.path());
     let ours = |path: &PathBuf| {
@@ -112,7 +110,7 @@ pub fn trees_of(pid: u32) -> Vec<PathBuf> {
     entries.filter(ours).collect()
 }
 
-/// The watcher removes the tree a moment after the program's end.
+/// Waits for the watcher to remove the tree, a moment after the program's end.
 pub fn assert_no_tree(pid: u32) {
     let until = Instant::now() + SHORT_TIMEOUT;
     while !trees_of(pid).is_empty() {

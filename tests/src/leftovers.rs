@@ -1,16 +1,16 @@
-//! What processes of this user have left on the machine: files in /dev/shm and in the temporary directory of sockets,
-//! and abstract socket names. Compared before and after something was killed. Never removes anything.
+//! Files and sockets that processes of this user have left: in /dev/shm, in the sockets' temporary directory,
+//! and abstract names. Compared before and after something was killed. Never removes anything.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Names found at one moment.
+/// The names found at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leftovers(BTreeSet<String>);
 
 impl Leftovers {
-    /// Looks around. Only names for which `ours` holds are kept: other programs come and go.
+    /// Lists the names for which `ours` holds.
     pub fn now(ours: impl Fn(&str) -> bool) -> Leftovers {
         let mut names = BTreeSet::new();
         for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
@@ -21,8 +21,8 @@ impl Leftovers {
         Leftovers(names)
     }
 
-    /// What is there now and was not then. Processes just killed may take a moment to vanish: waits up to `timeout`
-    /// for nothing to be left.
+    /// Names that are new since then. Waits up to `timeout` for them to vanish, as killed processes may take
+    /// a moment.
     pub fn since(&self, timeout: Duration, ours: impl Fn(&str) -> bool) -> Vec<String> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -35,7 +35,7 @@ impl Leftovers {
     }
 }
 
-/// Names of bound unix sockets: abstract ones begin with `@`.
+/// Names of bound unix sockets; abstract ones begin with `@`.
 fn unix_names() -> impl Iterator<Item = String> {
     let table = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let names: Vec<String> =
@@ -43,7 +43,7 @@ fn unix_names() -> impl Iterator<Item = String> {
     names.into_iter().filter(|name| !name.is_empty())
 }
 
-/// Whether a name may be made by this project: by its habit of naming, or because it is in /dev/shm at all.
+/// Whether a name may be this project's, by its spelling or as a file in /dev/shm.
 pub fn of_this_project(name: &str) -> bool {
     let file = Path::new(name).file_name().map(|f| f.to_string_lossy().into_owned()).unwrap_or_default();
     name.starts_with("/dev/shm/")

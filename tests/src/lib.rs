@@ -1,6 +1,5 @@
-//! Conformance, scenario, simulation and multi-process suites.
-//!
-//! `traffic` is two processes, `sim` many workers in one thread; the rest is what they are made of.
+//! Conformance, scenario, simulation and multi-process suites: `traffic` is two processes, `sim` many workers
+//! in one thread.
 
 pub mod cargo;
 pub mod clients;

@@ -1,5 +1,5 @@
-//! The second process of a two-process suite: this program again with another role, and lines of text between the two
-//! over pipes, out of band. Used by `traffic`. Knows nothing of transports; tells when the other process is gone.
+//! The second process of a two-process suite: this program again in another role, with lines of JSON over
+//! pipes. Knows nothing of transports; reports when the other process is gone.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -9,11 +9,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::Duration;
 
-/// The other process, as a line of messages. Dropping the parent's end kills the child and waits for it.
+/// The other process. Dropping the parent's end kills the child and waits for it.
 pub struct Partner {
     out: Box<dyn Write>,
     lines: Receiver<String>,
-    /// Taken off `lines` by [`Partner::is_gone`], not heard yet.
+    /// Lines taken by [`Partner::is_gone`] and not received yet.
     buffered: VecDeque<String>,
     child: Option<Child>,
 }
@@ -24,10 +24,10 @@ pub enum PartnerError {
     /// It has ended, or closed its end.
     #[error("the partner process has ended")]
     Gone,
-    /// It said nothing for too long.
+    /// Nothing came within the timeout.
     #[error("the partner process did not answer within {0:?}")]
     Timeout(Duration),
-    /// It said something else than expected.
+    /// It sent something else than expected.
     #[error("the partner process sent something unexpected: {0}")]
     Unexpected(String),
     /// It cannot be started.
@@ -36,12 +36,12 @@ pub enum PartnerError {
 }
 
 impl Partner {
-    /// Starts this program again with `args`; its standard input and output are the line, its standard error is ours.
+    /// Starts this program again with `args`; its standard error is ours.
     pub fn start(args: &[String]) -> Result<Partner, PartnerError> {
         Partner::start_under(&[], args)
     }
 
-    /// The same, started by another program: its name and arguments, to which ours are added.
+    /// Starts this program again through `launcher`, a program and arguments to which ours are added.
     pub fn start_under(launcher: &[&str], args: &[String]) -> Result<Partner, PartnerError> {
         let me = std::env::current_exe().map_err(PartnerError::Start)?;
         let command = match launcher {
@@ -55,7 +55,7 @@ impl Partner {
         Partner::run(command, args)
     }
 
-    /// Starts another program with `args`, with the same line to it.
+    /// Starts another program with `args`.
     pub fn start_program(program: &str, args: &[String]) -> Result<Partner, PartnerError> {
         Partner::run(Command::new(program), args)
     }
@@ -93,14 +93,14 @@ impl Partner {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Says something.
+    /// Sends a value.
     pub fn send<T: Serialize>(&mut self, what: &T) -> Result<(), PartnerError> {
         let mut line = serde_json::to_string(what).map_err(|e| PartnerError::Unexpected(e.to_string()))?;
         line.push('\n');
         self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush()).map_err(|_| PartnerError::Gone)
     }
 
-    /// What the other says next, at most `timeout` from now.
+    /// Waits for the next value, at most for `timeout`.
     pub fn recv<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T, PartnerError> {
         if let Some(line) = self.buffered.pop_front() {
             return parse(&line);
@@ -112,7 +112,7 @@ impl Partner {
         }
     }
 
-    /// What the other has said by now, if anything. Does not block.
+    /// Receives the next value if it has come.
     pub fn try_recv<T: DeserializeOwned>(&mut self) -> Result<Option<T>, PartnerError> {
         if let Some(line) = self.buffered.pop_front() {
             return parse(&line).map(Some);
@@ -124,7 +124,7 @@ impl Partner {
         }
     }
 
-    /// Whether the other process has ended (or closed its end). What it said before can still be heard.
+    /// Whether the other process has ended or closed its end. Lines sent before can still be received.
     pub fn is_gone(&mut self) -> bool {
         loop {
             match self.lines.try_recv() {
@@ -134,7 +134,7 @@ impl Partner {
         }
     }
 
-    /// Waits for the child to end by itself; `true` if it did so well. Always `true` in the child.
+    /// Waits for the child to exit; `true` if it did with success. Always `true` in the child.
     pub fn exited_ok(mut self) -> bool {
         self.child.take().is_none_or(|mut child| child.wait().is_ok_and(|status| status.success()))
     }
@@ -150,7 +150,7 @@ impl Drop for Partner {
     }
 }
 
-/// Lines as they come; disconnected at the end of the stream.
+/// Sends each line to a channel, which is closed at the end of the stream.
 fn reader(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
     let (tx, rx) = channel();
     std::thread::spawn(move || {

@@ -1,5 +1,4 @@
-//! What test messages are made of: bytes that say which run, sender and message they belong to, and at what offset.
-//! Filled by senders, checked by receivers, eight bytes at a step. Never keeps the bytes.
+//! Contents of test messages: bytes that identify run, sender, message and offset.
 
 use std::fmt;
 
@@ -10,10 +9,10 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern(u64);
 
-/// The first byte that is not what was sent.
+/// The first wrong byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Its offset.
+    /// The offset.
     pub at: usize,
     /// The byte sent.
     pub want: u8,
@@ -33,12 +32,11 @@ impl Pattern {
         Pattern(mix(mix(mix(seed) ^ sender) ^ seq))
     }
 
-    /// The first word: it tells the messages of a run apart.
+    /// The first word, which identifies a message in a run.
     pub fn first(self) -> u64 {
         self.0
     }
 
-    /// The word at word index `n`.
     #[inline(always)]
     fn word(self, n: usize) -> [u8; 8] {
         self.0.wrapping_add(STEP.wrapping_mul(n as u64)).to_le_bytes()
@@ -109,7 +107,7 @@ mod tests {
         for (seed, sender, seq) in [(2, 2, 3), (1, 3, 3), (1, 2, 4), (1, 3, 2)] {
             assert!(Pattern::new(seed, sender, seq).check(&bytes).is_err());
         }
-        // A message shifted by a word is not the message.
+        // A message shifted by a word is another message.
         assert!(Pattern::new(1, 2, 3).check(&bytes[8..]).is_err());
     }
 }

@@ -1,44 +1,44 @@
-//! Seeded randomness for suites: small integers, chances and choices from ChaCha8.
-//! Used by the traffic plan and the simulation. Never seeded from the clock: a seed names a run.
+//! A seeded random number generator: integers, chances and choices from ChaCha8. Never seeded from the clock,
+//! as a seed names a run.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng};
 
-/// Rng that fall the same way for the same (seed, stream).
+/// A generator that gives the same numbers for the same seed and stream.
 #[derive(Clone, Debug)]
 pub struct Rng(ChaCha8Rng);
 
 impl Rng {
-    /// Independent rng for every `stream` of one `seed`.
+    /// An independent generator for each `stream` of a `seed`.
     pub fn new(seed: u64, stream: u64) -> Rng {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(stream);
         Rng(rng)
     }
 
-    /// Any 64 bits.
+    /// Draws 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number below `n`; 0 if `n` is 0.
+    /// Draws a number below `n`; 0 if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        // The product of a 64-bit fraction and n: biased by less than n / 2^64.
+        // Biased by less than n / 2^64.
         ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64
     }
 
-    /// A number in `from..=to`.
+    /// Draws a number in `from..=to`.
     pub fn range(&mut self, from: u64, to: u64) -> u64 {
         debug_assert!(from <= to && to - from < u64::MAX);
         from + self.below(to - from + 1)
     }
 
-    /// True in `percent` of cases out of 100.
+    /// Draws true in `percent` of 100 cases.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// One of `from`, which has at least one element.
+    /// Draws an element of `from`, which is not empty.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len() as u64) as usize]
     }

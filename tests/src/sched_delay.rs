@@ -1,17 +1,17 @@
-//! Time limits on a machine that has other things to do: what it was delay by itself does not count.
-//! Used by suites that say how soon something has to be told. A limit is as sharp as the machine is idle, never wrong.
+//! A clock for time limits on a busy machine: scheduling delay does not count. Used by suites that limit the
+//! time to a notification.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the thread sleeps that looks whether it is woken in time.
+/// Time that the measuring thread sleeps.
 const SLEEP: Duration = Duration::from_millis(10);
-/// Later than this is delay.
+/// A later wake-up is a delay.
 const TOLERANCE: Duration = Duration::from_millis(1);
 
-/// A clock that knows how delay the machine was: by how much a thread overslept that only sleeps.
+/// A clock that measures scheduling delay by the oversleep of a thread that only sleeps.
 pub struct Clock {
     start: Instant,
     shared: Arc<Shared>,
@@ -19,14 +19,14 @@ pub struct Clock {
 }
 
 struct Shared {
-    /// Overslept so far, in ns.
+    /// Sum of delays, ns.
     delay: AtomicU64,
-    /// When it wants to be woken, in ns from the start.
+    /// Time of the next wake-up, ns from the start.
     wake_at: AtomicU64,
     stop: AtomicBool,
 }
 
-/// A moment.
+/// A point in time.
 #[derive(Clone, Copy, Debug)]
 pub struct Timestamp {
     at: Instant,
@@ -34,7 +34,7 @@ pub struct Timestamp {
 }
 
 impl Clock {
-    /// Starts its thread.
+    /// Starts the measuring thread.
     pub fn start() -> Clock {
         let start = Instant::now();
         let wake_at = AtomicU64::new(SLEEP.as_nanos() as u64);
@@ -52,20 +52,20 @@ impl Clock {
         Clock { start, shared, thread: Some(thread) }
     }
 
-    /// Overslept until now, also if it sleeps still.
+    /// Delay up to now, including a late wake-up that has not happened yet.
     fn delay(&self, now: Instant) -> Duration {
         let wake_at = Duration::from_nanos(self.shared.wake_at.load(Ordering::SeqCst));
         let delay = Duration::from_nanos(self.shared.delay.load(Ordering::SeqCst));
         delay + (now - self.start).saturating_sub(wake_at + TOLERANCE)
     }
 
-    /// This moment.
+    /// The present time.
     pub fn now(&self) -> Timestamp {
         let at = Instant::now();
         Timestamp { at, delay: self.delay(at) }
     }
 
-    /// How long ago a moment was, less what the machine was delay in between.
+    /// Time since `then` without the delay in between.
     pub fn since(&self, then: Timestamp) -> Duration {
         let now = self.now();
         (now.at - then.at).saturating_sub(now.delay.saturating_sub(then.delay))

@@ -1,12 +1,12 @@
-//! Message lengths that hit everything: empty messages, every size class up to 1 MiB, and both sides of each length at
-//! which the protocol changes. Skewed towards short ones, so that millions of messages take minutes, not hours.
+//! Message lengths: 0, size classes up to 1 MiB, and both sides of each length at which the protocol changes.
+//! Skewed towards short ones, so that millions of messages take minutes.
 
 use crate::rng::Rng;
 
 /// Longest message of the suites.
 pub const MAX: usize = 1 << 20;
 
-/// A class of lengths and how often it is drawn, out of 1000.
+/// A class of lengths, and its weight out of 1000.
 struct SizeClass {
     from: usize,
     to: usize,
@@ -28,28 +28,27 @@ const CLASSES: [SizeClass; 8] = [
 #[derive(Clone, Debug)]
 pub struct Sizes {
     max: usize,
-    /// Lengths at which something changes.
     thresholds: Vec<usize>,
 }
 
 impl Sizes {
-    /// Lengths up to `max`, with `thresholds` (and their neighbours) in 1 % of the messages.
+    /// Lengths up to `max`, with `thresholds` and their neighbours in 1 % of the messages.
     pub fn new(max: usize, mut thresholds: Vec<usize>) -> Sizes {
         thresholds.retain(|threshold| *threshold < max);
         Sizes { max, thresholds }
     }
 
-    /// No message is longer.
+    /// The longest length.
     pub fn max(&self) -> usize {
         self.max
     }
 
-    /// The lengths at which something changes.
+    /// Lengths at which the protocol changes.
     pub fn thresholds(&self) -> &[usize] {
         &self.thresholds
     }
 
-    /// The next length.
+    /// Draws the next length.
     pub fn draw(&self, rng: &mut Rng) -> usize {
         let mut at = rng.below(1000);
         for class in &CLASSES {
@@ -66,7 +65,7 @@ impl Sizes {
     }
 }
 
-/// A length of `from..=to` whose logarithm is roughly evenly spread: half of the draws from each lower half.
+/// Draws a length of `from..=to`, roughly uniform in its logarithm.
 fn log_uniform(rng: &mut Rng, from: usize, to: usize) -> usize {
     let top = rng.range(from as u64, to as u64);
     rng.range(from as u64, top) as usize

@@ -1,6 +1,6 @@
-//! Every atomic operation on words of every width, by two processes on the same words at the same time, against a
-//! model. Each writer owns every other bit: what it finds in its own bits is what it left there, whatever the other
-//! does meanwhile. No test harness: the program starts itself again as a writer (`suites::partner`).
+//! Every atomic operation on words of every width, by two processes on the same words at the same time,
+//! against a model. Each writer owns every other bit, and finds its own bits as it left them. No test
+//! harness: the program starts itself again as a writer (`suites::partner`).
 
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -8,10 +8,9 @@ use suites::partner::Partner;
 use uct::api::{AllocReq, AtomicOp, Comp, Ep as _, Iface as _, Md, Memory, Sent, Word};
 use uct::posix::{Ep, Iface, Rkey};
 
-/// Rounds of each writer on each width.
 const ROUNDS: u64 = 10_000;
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Words of one width lie in a cache line of their own each.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Each word of a width has a cache line of its own.
 const LINE: u64 = 64;
 
 fn main() {
@@ -19,25 +18,23 @@ fn main() {
     if args.first().is_some_and(|arg| arg == "writer") {
         return writer(args[1].parse().unwrap());
     }
-    // A test runner asks what there is: nothing that it could run one by one.
+    // A test runner lists what it could run one by one: nothing.
     if !args.iter().any(|arg| arg == "--list") {
         contend();
         println!("1 passed, 0 failed");
     }
 }
 
-/// Where the words are: device and interface address, key, address.
-type Where = (Vec<u8>, Vec<u8>, Vec<u8>, u64);
+/// The words: device and interface address, key, address.
+type WordsInfo = (Vec<u8>, Vec<u8>, Vec<u8>, u64);
 
 fn open() -> Iface {
     Iface::open(&Default::default()).unwrap()
 }
 
-/// One writer's view of the contended words of one width.
 struct Words<'a> {
     ep: &'a Ep,
     rkey: &'a Rkey,
-    /// Address of the first.
     at: u64,
 }
 
@@ -69,8 +66,8 @@ impl Words<'_> {
         old
     }
 
-    /// Lines: 0 own bits by fetch, 1 own bits by post, 2 fetch-add, 3 post-add, 4 a counter by compare-and-swap,
-    /// 5 swap. Answers the sum of what came out of the swapped word.
+    /// Lines: 0 own bits by fetch, 1 own bits by post, 2 fetch-add, 3 post-add, 4 a counter by
+    /// compare-and-swap, 5 swap. Answers the sum of the values swapped out.
     fn contend<W: Word>(&self, who: u32) -> u64 {
         let own = W::from_u128(0x5555_5555_5555_5555_5555_5555_5555_5555 << who).to_u128();
         let mut mine = [0u128; 2];
@@ -110,7 +107,7 @@ impl Words<'_> {
 
 fn writer(who: u32) {
     let mut line = Partner::parent();
-    let to: Where = line.recv(PATIENCE).unwrap();
+    let to: WordsInfo = line.recv(TIMEOUT).unwrap();
     let iface = open();
     let ep = iface.connect(&to.0, &to.1).unwrap();
     let rkey = iface.md().unpack_rkey(&to.2).unwrap();
@@ -126,10 +123,10 @@ fn writer(who: u32) {
         sums.push(words(4).contend::<u128>(who));
     }
     line.send(&sums).unwrap();
-    line.recv::<()>(PATIENCE).unwrap();
+    line.recv::<()>(TIMEOUT).unwrap();
 }
 
-/// What the words of one width must hold in the end, given what came out of the swapped one.
+/// Checks the final words of a width, given the sum of the values swapped out.
 fn check<W: Word>(at: *const u8, swapped: u64) {
     let word = |n: usize| {
         let at = at.wrapping_add(n * LINE as usize).cast::<W>();
@@ -141,7 +138,7 @@ fn check<W: Word>(at: *const u8, swapped: u64) {
     let posted = W::from_u128(u128::from(all) * u128::from(u64::MAX));
     assert_eq!(word(3), posted, "add on {} bytes", W::BYTES);
     assert_eq!(word(4), W::from_u64(3 * all), "compare-and-swap on {} bytes", W::BYTES);
-    // What was put in came out, but for the last.
+    // Every value swapped in came out, but for the last.
     let put: u64 = 2 * (0..ROUNDS).map(|n| n % 100).sum::<u64>();
     assert_eq!(swapped + word(5).to_u64(), put, "swap on {} bytes", W::BYTES);
 }
@@ -150,7 +147,7 @@ fn contend() {
     let iface = open();
     let mem = iface.md().alloc(&AllocReq::new(30 * LINE as usize, "contended")).unwrap();
     let key = iface.md().pack_rkey(&mem).unwrap().to_vec();
-    let to: Where =
+    let to: WordsInfo =
         (iface.device_addr().to_vec(), iface.iface_addr().to_vec(), key, mem.addr().addr() as u64);
     let mut writers: Vec<_> =
         (0..2).map(|who| Partner::start(&["writer".into(), who.to_string()]).unwrap()).collect();
@@ -159,7 +156,7 @@ fn contend() {
     }
     let mut sums = [0u64; 5];
     for writer in &mut writers {
-        let theirs: Vec<u64> = writer.recv(PATIENCE).unwrap();
+        let theirs: Vec<u64> = writer.recv(TIMEOUT).unwrap();
         sums.iter_mut().zip(theirs).for_each(|(sum, more)| *sum += more);
     }
     for mut writer in writers {

@@ -1,14 +1,13 @@
-//! The example programs, run as a user runs them: each does what its text says, and fails with one line that people
-//! can read. Builds them with the cargo that runs this test, into the same target directory.
+//! Runs the example programs as a user does: each does what its text says, and fails with one readable line.
+//! Builds them with the cargo that runs this test, into the same target directory.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// An example that takes longer than this hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Builds an example and answers its program.
+/// Builds an example; answers its path.
 fn build(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     // This program is TARGET/PROFILE/deps/NAME.
@@ -22,20 +21,20 @@ fn build(name: &str) -> PathBuf {
     profile.join("examples").join(name)
 }
 
-/// The longest for the one that has more processes than machines have processors: they wait by giving their core away.
-const OF_MANY: Duration = Duration::from_secs(300);
+/// Limit for an example with more processes than processors.
+const FAMILY_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Runs it to its end with only these settings.
+/// Runs a program to its end with only these settings.
 fn run(program: &Path, vars: &[(&str, &str)]) -> Output {
     run_with(program, "", vars)
 }
 
-/// The same, with arguments.
+/// Runs a program with arguments.
 fn run_with(program: &Path, args: &str, vars: &[(&str, &str)]) -> Output {
-    run_within(PATIENCE, program, args, vars)
+    run_within(TIMEOUT, program, args, vars)
 }
 
-fn run_within(patience: Duration, program: &Path, args: &str, vars: &[(&str, &str)]) -> Output {
+fn run_within(timeout: Duration, program: &Path, args: &str, vars: &[(&str, &str)]) -> Output {
     let mut command = Command::new(program);
     command.args(args.split_whitespace());
     for (name, _) in std::env::vars_os() {
@@ -47,10 +46,10 @@ fn run_within(patience: Duration, program: &Path, args: &str, vars: &[(&str, &st
     command.envs(vars.iter().copied());
     let child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let mut child = Spawned(child.spawn().unwrap());
-    // Read all along: a pipe that is full would stop the program.
+    // Reads all along: a full pipe would stop the program.
     let stdout = read_all(child.0.stdout.take().unwrap());
     let stderr = read_all(child.0.stderr.take().unwrap());
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     while child.0.try_wait().unwrap().is_none() {
         assert!(Instant::now() < until, "{} {vars:?} hangs", program.display());
         std::thread::sleep(Duration::from_millis(5));
@@ -66,7 +65,7 @@ fn read_all(mut from: impl std::io::Read + Send + 'static) -> std::thread::JoinH
     })
 }
 
-/// Ended at the latest when the test ends.
+/// A process that is killed when dropped.
 struct Spawned(std::process::Child);
 
 impl Drop for Spawned {
@@ -76,20 +75,20 @@ impl Drop for Spawned {
     }
 }
 
-/// What a run printed, if it went well.
-fn good(program: &Path, vars: &[(&str, &str)]) -> String {
-    good_with(program, "", vars)
+/// The output of a run that must succeed.
+fn expect_success(program: &Path, vars: &[(&str, &str)]) -> String {
+    expect_success_with(program, "", vars)
 }
 
-fn good_with(program: &Path, args: &str, vars: &[(&str, &str)]) -> String {
+fn expect_success_with(program: &Path, args: &str, vars: &[(&str, &str)]) -> String {
     let out = run_with(program, args, vars);
     let err = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success() && err.is_empty(), "{}: {:?} {err}", program.display(), out.status);
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// A setting that cannot be is told in one line of the program's own, with what to do.
-fn told(program: &Path) {
+/// Checks that an invalid setting is reported in one line, with what to do.
+fn check_invalid_setting(program: &Path) {
     let out = run(program, &[("UCX_POSIX_FIFO_SIZE", "lots")]);
     let err = String::from_utf8(out.stderr).unwrap();
     let name = program.file_name().unwrap().to_str().unwrap();
@@ -102,56 +101,56 @@ fn told(program: &Path) {
 fn hello_tag() {
     let program = build("hello_tag");
     for wire in ["posix", "efa"] {
-        let text = good(&program, &[("UCX_TLS", wire)]);
+        let text = expect_success(&program, &[("UCX_TLS", wire)]);
         assert!(text.starts_with("parent got: hello from process "), "{text}");
         assert!(text.ends_with(&format!(" over {wire}\n")), "{text}");
     }
-    told(&program);
-    begins(&program, "", &[("UCX_TLS", "rc")], "unknown transport 'rc' (there are: self, posix, ");
+    check_invalid_setting(&program);
+    check_refusal_prefix(&program, "", &[("UCX_TLS", "rc")], "unknown transport 'rc' (there are: self, posix, ");
 }
 
 #[test]
 fn remote_counter() {
     let program = build("remote_counter");
     for (wire, how) in [("posix", "in place"), ("efa", "by RDMA")] {
-        let text = good(&program, &[("UCX_TLS", wire)]);
+        let text = expect_success(&program, &[("UCX_TLS", wire)]);
         let want = format!("parent has: 42 and a text over {wire}, written {how}, when the counter was 40\n");
         assert_eq!(text, want);
     }
-    told(&program);
+    check_invalid_setting(&program);
 }
 
 #[test]
 fn async_ping() {
     let program = build("async_ping");
-    let text = good(&program, &[]);
+    let text = expect_success(&program, &[]);
     assert!(text.starts_with("10000 round trips over ") && text.ends_with(" us each way\n"), "{text}");
-    told(&program);
+    check_invalid_setting(&program);
 }
 
 #[test]
 fn two_transports() {
     let program = build("two_transports");
-    let text = good(&program, &[]);
+    let text = expect_success(&program, &[]);
     for line in ["UCX_TLS=posix:", "UCX_TLS=efa:"] {
         assert!(text.lines().any(|l| l == line), "{text}");
     }
     assert_eq!(text.matches("  1000000 bytes arrived\n").count(), 2, "{text}");
-    told(&program);
+    check_invalid_setting(&program);
 }
 
-/// What cannot be is told in just this line.
-fn refused(program: &Path, args: &str, vars: &[(&str, &str)], want: &str) {
+/// Checks that a run is refused with exactly this line.
+fn check_refusal(program: &Path, args: &str, vars: &[(&str, &str)], want: &str) {
     assert_eq!(refusal(program, args, vars), format!("{want}\n"), "{args}");
 }
 
-/// What cannot be is told in one line that begins so.
-fn begins(program: &Path, args: &str, vars: &[(&str, &str)], want: &str) {
+/// Checks that a run is refused with one line that begins so.
+fn check_refusal_prefix(program: &Path, args: &str, vars: &[(&str, &str)], want: &str) {
     let line = refusal(program, args, vars);
     assert!(line.starts_with(want) && line.lines().count() == 1, "{args}: {line}");
 }
 
-/// What a run that must fail says, without the program's name.
+/// The message of a run that must fail, without the program's name.
 fn refusal(program: &Path, args: &str, vars: &[(&str, &str)]) -> String {
     let out = run_with(program, args, vars);
     let err = String::from_utf8(out.stderr).unwrap();
@@ -165,16 +164,16 @@ fn hello() {
     let program = build("hello");
     for wire in ["posix memory", "efa softefa0"] {
         let tl = wire.split(' ').next().unwrap();
-        let text = good_with(&program, wire, &[]);
+        let text = expect_success_with(&program, wire, &[]);
         let mut lines: Vec<&str> = text.lines().collect();
         lines.sort_unstable();
         let want = [(0, 1), (1, 0)]
             .map(|(to, from)| format!("process {to} got: hello from process {from} over {tl}"));
         assert_eq!(lines, want);
     }
-    told(&program);
-    begins(&program, "tcp lo", &[], "unknown transport 'tcp' (there are: self, posix, ");
-    refused(&program, "self memory", &[], "self reaches this process only: choose another (see ucx-info -d)");
+    check_invalid_setting(&program);
+    check_refusal_prefix(&program, "tcp lo", &[], "unknown transport 'tcp' (there are: self, posix, ");
+    check_refusal(&program, "self memory", &[], "self reaches this process only: choose another (see ucx-info -d)");
 }
 
 #[test]
@@ -182,7 +181,7 @@ fn put_get() {
     let program = build("put_get");
     for wire in ["posix memory", "efa softefa0"] {
         let tl = wire.split(' ').next().unwrap();
-        let text = good_with(&program, wire, &[]);
+        let text = expect_success_with(&program, wire, &[]);
         assert_eq!(
             text,
             format!(
@@ -191,25 +190,25 @@ fn put_get() {
             )
         );
     }
-    told(&program);
-    refused(&program, "posix eth0", &[], "transport 'posix' has no device 'eth0' (there are: memory)");
+    check_invalid_setting(&program);
+    check_refusal(&program, "posix eth0", &[], "transport 'posix' has no device 'eth0' (there are: memory)");
 }
 
 #[test]
 fn pgas() {
     let program = build("pgas");
-    // 64, the most there may be, take some seconds where nothing else runs, and some minutes where much does.
+    // 64 is the maximum; it takes seconds on an idle machine, and minutes on a busy one.
     for size in ["", "2", "5", "13", "32", "64"] {
-        let out = run_within(OF_MANY, &program, size, &[]);
+        let out = run_within(FAMILY_TIMEOUT, &program, size, &[]);
         let err = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.success() && err.is_empty(), "{size}: {:?} {err}", out.status);
         let text = String::from_utf8(out.stdout).unwrap();
         assert_eq!(text.lines().count(), 5, "{text}");
         assert!(text.lines().all(|l| l.ends_with(": true")), "{text}");
     }
-    told(&program);
-    refused(&program, "65", &[], "'65' is not a number of processes from 2 to 64");
-    begins(&program, "2 efa softefa0", &[], "efa/softefa0 lacks ");
+    check_invalid_setting(&program);
+    check_refusal(&program, "65", &[], "'65' is not a number of processes from 2 to 64");
+    check_refusal_prefix(&program, "2 efa softefa0", &[], "efa/softefa0 lacks ");
 }
 
 #[test]
@@ -220,36 +219,36 @@ fn ping_pong() {
         ("efa", "0 10", "10 round trips of 0 bytes over efa: "),
         ("efa", "300000 10", "10 round trips of 300000 bytes over efa: "),
     ] {
-        let text = good_with(&program, args, &[("UCX_TLS", wire)]);
+        let text = expect_success_with(&program, args, &[("UCX_TLS", wire)]);
         assert!(text.starts_with(want) && text.ends_with(" us each way\n"), "{text}");
     }
-    let text = good_with(&program, "8388608 20", &[("UCX_TLS", "efa"), ("SOFTEFA_DEVICES", "4")]);
+    let text = expect_success_with(&program, "8388608 20", &[("UCX_TLS", "efa"), ("SOFTEFA_DEVICES", "4")]);
     assert!(text.starts_with("20 round trips of 8388608 bytes over efa: "), "{text}");
-    told(&program);
-    refused(&program, "many", &[], "expected [SIZE [ROUNDS]], such as 8 10000");
+    check_invalid_setting(&program);
+    check_refusal(&program, "many", &[], "expected [SIZE [ROUNDS]], such as 8 10000");
 }
 
 #[test]
 fn mpi() {
     let program = build("mpi");
     for (wire, size, reorder) in [("posix", "", "0"), ("efa", "2", "0"), ("efa", "5", "0.3")] {
-        let text = good_with(&program, size, &[("UCX_TLS", wire), ("SOFTEFA_REORDER", reorder)]);
+        let text = expect_success_with(&program, size, &[("UCX_TLS", wire), ("SOFTEFA_REORDER", reorder)]);
         assert_eq!(text.lines().count(), 6, "{text}");
         assert!(text.lines().all(|l| l.ends_with(&format!(": good, over {wire}"))), "{text}");
     }
-    told(&program);
-    refused(&program, "1", &[], "'1' is not a number of processes from 2 to 64");
+    check_invalid_setting(&program);
+    check_refusal(&program, "1", &[], "'1' is not a number of processes from 2 to 64");
 }
 
-/// A process of a family that is killed ends it: nobody is left waiting for ever.
+/// Killing one process of a family ends all.
 #[test]
-fn a_family_ends_with_its_members() {
+fn killing_one_process_ends_all() {
     let program = build("pgas");
     let mut command = Command::new(&program);
     command.arg("16").stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let mut first = Spawned(command.spawn().unwrap());
     let pid = first.0.id();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let children = loop {
         let children = children_of(pid);
         if children.len() == 16 || first.0.try_wait().unwrap().is_some() {
@@ -271,17 +270,17 @@ fn a_family_ends_with_its_members() {
     }
 }
 
-/// One that is killed before it has a line to the first ends it too.
+/// Killing a process before it is connected to the first ends all.
 #[test]
-fn a_family_ends_with_a_member_that_never_comes() {
+fn killing_an_unconnected_process_ends_all() {
     let program = build("pgas");
     for _ in 0..5 {
         let mut command = Command::new(&program);
         command.arg("16").stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         let mut first = Spawned(command.spawn().unwrap());
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let victim = loop {
-            // Hardly started.
+            // Just started.
             if let Some(ninth) = children_of(first.0.id()).into_iter().nth(8) {
                 break ninth;
             }
@@ -297,14 +296,14 @@ fn a_family_ends_with_a_member_that_never_comes() {
     }
 }
 
-/// Benches of single parts: a round each, and a figure of everything.
+/// Benches of single parts run one round and print a figure for each.
 #[test]
 fn benches_of_single_parts() {
-    let text = good_with(&build("posix_bench"), "1", &[]);
+    let text = expect_success_with(&build("posix_bench"), "1", &[]);
     assert!(text.lines().count() > 4 && text.lines().all(|l| l.ends_with(" M/s")), "{text}");
     let program = build("soft_pingpong");
     for (args, memory) in [("2", "memory of the device's"), ("2 --own-memory", "private memory")] {
-        let text = good_with(&program, args, &[]);
+        let text = expect_success_with(&program, args, &[]);
         assert!(text.starts_with(&format!("posted receives in {memory}\n")), "{text}");
         assert!(text.lines().count() == 5 && text.lines().skip(1).all(|l| l.ends_with(" GB/s")), "{text}");
     }
@@ -326,9 +325,9 @@ fn is_running(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z')
 }
 
-/// Every command of the page works as it stands there, and no example is missing from it.
+/// Every command of the examples page works, and no example is missing from it.
 #[test]
-fn the_page_of_examples_tells_the_truth() {
+fn commands_of_the_examples_page_work() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let page = std::fs::read_to_string(root.join("docs/examples.md")).unwrap();
     let mut named = Vec::new();
@@ -340,7 +339,7 @@ fn the_page_of_examples_tells_the_truth() {
         let args = rest.strip_prefix(&["--"]).unwrap_or(rest).join(" ");
         let file = root.join(package).join("examples").join(name);
         assert!(file.with_extension("rs").exists() || file.is_dir(), "no such example: {line}");
-        good_with(&build(name), &args, &[]);
+        expect_success_with(&build(name), &args, &[]);
         named.push(name.to_owned());
     }
     for package in ["uct", "ucp"] {

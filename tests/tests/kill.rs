@@ -1,5 +1,5 @@
-//! Two processes in traffic, and one of them is ended by force: the other learns it from the transport within a second, and
-//! nothing is left on the machine.
+//! One of two processes in traffic is killed: the transport notifies the other within a second, and nothing
+//! is left on the machine.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -8,21 +8,19 @@ use std::time::{Duration, Instant};
 use suites::leftovers::{Leftovers, of_this_project};
 use suites::sched_delay::Clock;
 
-/// One of these at a time: they compare what is on the machine before and after.
+/// One at a time: the tests compare what is on the machine before and after.
 static SERIAL: Mutex<()> = Mutex::new(());
 
-/// For the survivor to end.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// From the kill on: the survivor has been is_notified, has stderr so, closed everything and is gone.
+/// Limit from the kill to the exit of the survivor, which reports and closes everything.
 const NOTIFY_LIMIT: Duration = Duration::from_secs(1);
 
-/// A traffic run that would take minutes, and the two processes of it.
+/// A traffic run that would take minutes, and its two processes.
 struct Pair {
     parent: Child,
     child_pid: u32,
 }
 
-/// Who is ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Victim {
     Parent,
@@ -39,19 +37,20 @@ impl Pair {
             .spawn()
             .expect("traffic starts");
         let child_pid = wait_for("the second process", || child_of(parent.id()));
-        // In the middle of traffic: both have done some work on their own.
+        // Both have done some work of their own.
         wait_for("traffic", || (cpu_ticks(parent.id())? > 30 && cpu_ticks(child_pid)? > 30).then_some(()));
         Pair { parent, child_pid }
     }
 
-    /// How the parent ended and what it and the child stderr. Kills it if it does not end.
+    /// Waits for the end; answers the parent's exit code and the standard error of both. Kills the parent if
+    /// it hangs.
     fn end(mut self) -> (Option<i32>, String) {
         let deadline = Instant::now() + TIMEOUT;
         let code = loop {
             match self.parent.try_wait().expect("it is our child") {
                 Some(status) => break status.code(),
                 None if Instant::now() > deadline => {
-                    // Not an answer: the caller sees that it hung.
+                    // -1 tells the caller that it hung.
                     let _ = self.parent.kill();
                     let _ = self.parent.wait();
                     break Some(-1);
@@ -105,7 +104,7 @@ fn signal(pid: u32, signal: rustix::process::Signal) {
 }
 
 fn kill_and_check(tls: &str, victim: Victim, how: rustix::process::Signal) {
-    // A test that failed has poisoned it; the others are none the worse.
+    // A failed test poisons the lock without harm to others.
     let _serial = SERIAL.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let before = Leftovers::now(of_this_project);
     let pair = Pair::start(tls);
@@ -119,8 +118,8 @@ fn kill_and_check(tls: &str, victim: Victim, how: rustix::process::Signal) {
     }
     let (code, stderr) = pair.end();
     let took = clock.since(killed);
-    // Who lives must have been is_notified by its transport, not by the pipe and not by standing still. The child's text
-    // comes over the standard error that it shares with the parent.
+    // The transport must have reported it, not the pipe or a timeout. Both processes share the standard
+    // error.
     let is_notified = stderr.contains(" is gone") || stderr.contains(" is not reachable");
     match victim {
         Victim::Child => assert!(code == Some(1) && is_notified, "{code:?}: {stderr}"),

@@ -1,5 +1,5 @@
-//! Atomics on long double: our arithmetic beside that of a C compiler (tests/c/long_double.c), bit for bit, on numbers of
-//! every kind. No libfabric that the interop matrix meets takes the type, so C is the reference.
+//! Atomics on long double compared bit for bit with a C compiler's arithmetic (tests/c/long_double.c). No
+//! libfabric of the interop matrix takes the type, so C is the reference.
 #![cfg(target_arch = "x86_64")]
 
 use std::process::Command;
@@ -13,7 +13,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
-/// Exponent all ones, and more than the integer bit in the fraction: which one it is differs between implementations.
+/// Whether a number is a NaN: which one differs between implementations.
 fn is_nan(number: &[u8]) -> bool {
     let fraction = u64::from_le_bytes(number[..8].try_into().unwrap()) << 1;
     number[8] == 0xff && number[9] & 0x7f == 0x7f && fraction != 0

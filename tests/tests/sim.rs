@@ -1,5 +1,5 @@
-//! A few dozen seeds of the simulation in `cargo test`, and that a seed is a run: the same every time. `tests/run sim` runs
-//! more of them, and asks for every packet type.
+//! Some dozen seeds of the simulation, and that equal seeds give equal runs. `tests/run sim` runs more, and
+//! checks coverage.
 
 use suites::sim::{self, Coverage, Limits, Outcome, Scope, Verbosity};
 
@@ -10,7 +10,7 @@ fn run(seed: u64, limits: Limits) -> Outcome {
 #[test]
 fn forty_seeds() {
     let outcomes: Vec<Outcome> = (0..40).map(|seed| run(seed, Limits::default())).collect();
-    // What the seeds are for must come up in some of them.
+    // Each kind of event must occur in some of them.
     let total = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
     assert!(total(|o| o.out_of_order) > 100, "nothing out of order");
     assert!(total(|o| o.queue_full) > 100, "no queue was ever full");
@@ -42,38 +42,38 @@ fn forty_seeds() {
     assert!(coverage.missing().len() < 5, "never came: {:?}", coverage.missing());
 }
 
-/// Seeds that once failed: a HANDSHAKE that a device lost, of one side and of both; a fence before a write that had come
-/// back; memory being read that its owner took back; a peer that died while it was given up.
+/// Seeds that once failed: a HANDSHAKE lost by a device, at one side and at both; a fence before a write that
+/// came back; revoked memory being read; a peer that died while it was given up.
 #[test]
-fn seeds_that_taught_something() {
+fn seeds_that_once_failed() {
     for seed in [645, 7127, 4509, 2580, 3558, 706] {
         run(seed, Limits { scope: Scope::First, ..Limits::default() });
     }
-    // A piece of a stream dropped with its sender while half of it was here.
+    // A piece of a stream dropped with its sender when half of it had come.
     run(7356, Limits { scope: Scope::Forms, ..Limits::default() });
-    // A stream that ended when its bytes were asked for: a piece that came later was kept for good.
+    // A stream that ended when its bytes were asked for: a later piece was kept for good.
     run(1526, Limits { scope: Scope::AtomicLists, ..Limits::default() });
-    // What was said over a NIC that died, and need not be known, was a flush's error. An endpoint to a worker that had been met
-    // anew by another NIC, made by the old one; a message read by the key of the lane that its sender had left; a receive that
-    // did not know its sender by another NIC; a packet that waited for one that could not come any more.
+    // A flush that failed by an irrelevant packet on a dead NIC; an endpoint made by the old NIC to a worker
+    // met anew; a read by the key of a failed lane; a receive that did not know its sender by another NIC; a
+    // packet that waited for one that could not come.
     for seed in [615, 2029, 3491, 8810, 8888] {
         run(seed, Limits { scope: Scope::Nics, ..Limits::default() });
     }
-    // What a peer was to be told that had been closed by force, and was not ready to hear; somebody met anew by another NIC: by a
-    // worker with one NIC, with a stream and messages still under way on the old one. A write read by the key of a lane that was
-    // left, by a writer that knows no READ_NACK.
+    // An error for a force-closed peer that was not ready; a worker met anew by another NIC while a stream
+    // and messages were in flight on the old one; a write read by the key of a failed lane, by a writer
+    // without READ_NACK.
     for seed in [4400, 6022, 11_232, 15_743] {
         run(seed, Limits { scope: Scope::Mixed, ..Limits::default() });
     }
-    // What goes into many pieces, of a sender that has not said yet whether it can be asked to send; into pieces and over another
-    // NIC than it was announced for, of a sender that cannot.
+    // Receives into many pieces from a sender whose READ_NACK is not known; into pieces and over another NIC
+    // than announced, from a sender without it.
     for seed in [3091, 5054, 5426] {
         run(seed, Limits { scope: Scope::RecvIov, ..Limits::default() });
     }
 }
 
 #[test]
-fn a_seed_is_a_run() {
+fn equal_seeds_give_equal_runs() {
     for seed in [3, 17, 99] {
         let limits = Limits { workers: 3, messages: 40, ..Limits::default() };
         let first = run(seed, limits);
@@ -83,7 +83,7 @@ fn a_seed_is_a_run() {
 }
 
 #[test]
-fn one_worker_alone_and_many() {
+fn one_worker_and_many_workers() {
     run(1, Limits { workers: 1, messages: 100, ..Limits::default() });
     run(2, Limits { workers: 12, messages: 20, ..Limits::default() });
 }

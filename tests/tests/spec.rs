@@ -1,5 +1,5 @@
-//! The protocol's rules and what stands for them: each rule of docs/spec/rdm-v4.md is named by the source that keeps it
-//! and by a test, and no other rule is named.
+//! Checks that each rule of docs/spec/rdm-v4.md is named by a source and by a test, and that no other rule is
+//! named.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -32,7 +32,7 @@ fn named<'a>(text: &'a str, open: &'a str, close: &'a str) -> impl Iterator<Item
     })
 }
 
-/// Which rules the sources below `dir` name: in code, in tests.
+/// The rules that sources below `dir` name: in code, in tests.
 fn places(dir: &str) -> (Places, Places) {
     let root = root();
     let (mut code, mut tests) = (Places::new(), Places::new());
@@ -57,7 +57,7 @@ fn places(dir: &str) -> (Places, Places) {
 }
 
 #[test]
-fn every_rule_is_kept_and_tested() {
+fn every_rule_is_implemented_and_tested() {
     let page = fs::read_to_string(root().join("docs/spec/rdm-v4.md")).expect("the rules");
     let rules: Vec<&str> = named(&page, "* **", "**").collect();
     let set: BTreeSet<&str> = rules.iter().copied().collect();

@@ -1,6 +1,6 @@
-//! A process ends at every step of every protocol, on both wires and in both roles: what becomes of the other one's part is
-//! the table of `docs/deaths.md`, word for word. `STEPS=all` tries every way to end at every step, not only SIGKILL;
-//! `STEPS=write` writes the table. No test harness: the program starts itself again as the process that is ended.
+//! A process fails at every step of every protocol, on both wires and in both roles; the outcomes are the
+//! table of `docs/deaths.md`. `STEPS=all` tries every way to end at every step, not only SIGKILL;
+//! `STEPS=write` writes the table. No test harness: the program starts itself again as the failing process.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ fn main() {
     if args.first().is_some_and(|arg| arg == "failing") {
         return failing_process::run(&args[1..]);
     }
-    // A test runner asks what there is: nothing that it could run one by one.
+    // A test runner lists what it could run one by one: nothing.
     if args.iter().any(|arg| arg == "--list") {
         return;
     }
@@ -49,13 +49,12 @@ fn main() {
     println!("test steps ... ok");
 }
 
-/// All operations on one wire.
 struct Wire {
     name: &'static str,
-    /// Sockets of `posix` are files here.
+    /// Directory of the sockets of `posix`.
     dir: PathBuf,
     ended: u64,
-    /// Of the table.
+    /// Rows of the table.
     rows: Vec<String>,
 }
 
@@ -68,11 +67,11 @@ impl Wire {
 
     fn run(mut self, all: bool) -> Wire {
         for &op in Op::ALL {
-            // Whose part ends well from when on, by role.
+            // The step from which on each role's operation succeeds.
             let [target, initiator] = Role::ALL.map(|failing| self.end_each(op, failing, all));
             self.rows.push(format!("| {} | {} | {initiator} | {target} |\n", op.name(), self.name));
         }
-        // What a process was killed with is removed by whom it was connected to, or by the next one that opens `posix`.
+        // Sockets of a killed process are removed by its peer, or by the next process that opens `posix`.
         let deadline = Instant::now() + Duration::from_secs(20);
         while std::fs::read_dir(&self.dir).unwrap().count() > 0 {
             assert!(Instant::now() < deadline, "{}: sockets are left", self.dir.display());
@@ -86,12 +85,12 @@ impl Wire {
         Run::start(self.name, self.dir.to_str().unwrap(), op, failing)
     }
 
-    /// Ends the one with the role `failing` at each step; answers from which step on the other's part ends well if it was
-    /// killed, in words.
+    /// Ends the process with the role `failing` at each step; answers from which step on the other's
+    /// operation succeeds after a kill, in words.
     fn end_each(&mut self, op: Op, failing: Role, all: bool) -> String {
         let what = format!("{op:?} on {}, {} ends", self.name, failing.name());
         let snapshots = self.start(op, failing).snapshots();
-        // Once it ends well, it does at every later step.
+        // After the first success it succeeds at every later step.
         let mut well: [Option<usize>; 4] = [None; 4];
         for k in 0..snapshots.len() {
             let killed = self.end(op, failing, &snapshots, k, Ending::Killed);
@@ -137,12 +136,12 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        // Only the directory of a failed run has anything in it.
+        // Only the directory of a failed run is not empty.
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
-/// Notes from which step on all was well; it must stay so.
+/// Records the first step with success; later ones must succeed too.
 fn note(well: &mut Option<usize>, k: usize, notifications: &[Notification], what: &str) {
     let is_well = notifications.iter().all(|notifications| *notifications == Notification::Success);
     match *well {

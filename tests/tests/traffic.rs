@@ -1,4 +1,4 @@
-//! Short runs of two-process traffic, and what is said to bad options.
+//! Short runs of two-process traffic, and errors of bad options.
 
 use std::process::{Command, Output};
 
@@ -10,7 +10,7 @@ fn traffic(args: &[&str], env: &[(&str, &str)]) -> Output {
         .expect("traffic starts")
 }
 
-/// A run that must pass; answers its JSON.
+/// Runs traffic, which must pass; answers its JSON.
 fn passes(args: &[&str], env: &[(&str, &str)]) -> serde_json::Value {
     let out = traffic(&[&["--unpinned", "--json"], args].concat(), env);
     assert!(out.status.success(), "{args:?} {env:?}: {}", String::from_utf8_lossy(&out.stderr));

@@ -1,4 +1,4 @@
-//! The process that is ended: does what it is asked over the line, and stands still in between.
+//! The process that fails: executes commands of the observer, and stands still in between.
 
 use super::op::Op;
 use super::side::Side;
@@ -6,11 +6,11 @@ use super::{Command, Role};
 use crate::partner::Partner;
 use std::time::Duration;
 
-/// Op long it stands still before it takes the other for dead.
+/// Time without a command after which the observer is taken for dead.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Runs until it is notifications to leave, or killed. `words`: transport, directory of sockets, and as
-/// JSON operation and role.
+/// Runs until told to exit, or killed. `words`: transport, directory of sockets, and operation and role as
+/// JSON.
 pub fn run(words: &[String]) {
     let [wire, dir, op, role] = words else { panic!("failing WIRE DIR HOW ROLE, not {words:?}") };
     let (op, role): (Op, Role) = (serde_json::from_str(op).unwrap(), serde_json::from_str(role).unwrap());
@@ -18,7 +18,6 @@ pub fn run(words: &[String]) {
     let mut side = Side::open(wire, dir, op);
     driver.send(&side.peer_info()).unwrap();
     side.connect(&driver.recv(TIMEOUT).unwrap());
-    // Who is notifications nothing any more has lost the other.
     while let Ok(ask) = driver.recv(TIMEOUT) {
         let events = match ask {
             Command::Exchange => {

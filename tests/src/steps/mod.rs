@@ -1,9 +1,9 @@
-//! The end of a process at every step of every protocol: killed, gone, or with its endpoint closed; as the one that starts
-//! the operation or as its target. Used by `tests/steps.rs`. Knows nothing of what outcome is right: the test's table does.
+//! Failures at every step of every protocol: a process is killed, exits, or closes its endpoint, as initiator
+//! or as target. Used by `tests/steps.rs`, whose table has the right outcomes.
 //!
-//! Two processes in lockstep: the other one makes progress only when it is notifications to, one event at a time, and its queues
-//! are so short that an event is at most one packet more. So the same step is the same snapshot in every run, and whoever
-//! is ended there stands still.
+//! Two processes run in lockstep. The failing one makes progress only on command, one event at a time, and
+//! its queues are so short that an event is at most one packet more. So a step is the same moment in every
+//! run, and the process stands still there when it fails.
 
 pub mod failing_process;
 pub mod observer;
@@ -15,22 +15,22 @@ use std::fmt;
 use ucp::wire::PktType;
 use ucp::wire::table::info;
 
-/// What the other process does next.
+/// A command to the failing process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Command {
-    /// Exchanges a message each way, so that the two have met.
+    /// Exchange a message each way, so that the two have met.
     Exchange,
-    /// Does its part of the operation.
+    /// Start its part of the operation.
     Start,
-    /// Makes progress once.
+    /// Make progress once.
     Progress,
-    /// Closes its endpoint.
+    /// Close the endpoint.
     Close(Closing),
-    /// Drops everything and ends.
+    /// Drop everything and exit.
     Exit,
 }
 
-/// Op an endpoint is closed.
+/// How an endpoint is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Closing {
     /// With all the time that it needs.
@@ -39,27 +39,27 @@ pub enum Closing {
     Force,
 }
 
-/// Op a process, or its part, ends.
+/// How a process, or its part, ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     /// By SIGKILL.
     Killed,
     /// It drops its worker and exits.
     Exited,
-    /// It closes its endpoint; later it exits.
+    /// It closes its endpoint and exits later.
     Closed(Closing),
 }
 
 impl Ending {
-    /// Those that are not by force of the system.
+    /// Endings without a signal.
     pub const ORDERLY: [Ending; 3] =
         [Ending::Exited, Ending::Closed(Closing::Flush), Ending::Closed(Closing::Force)];
 }
 
-/// Who starts the operation, and whose memory or receive it is about.
+/// The role in an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Role {
-    /// The one who starts it.
+    /// The process that starts it.
     Initiator,
     /// The other one.
     Target,
@@ -69,7 +69,7 @@ impl Role {
     /// Both.
     pub const ALL: [Role; 2] = [Role::Initiator, Role::Target];
 
-    /// In words.
+    /// The name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Role::Initiator => "initiator",
@@ -86,33 +86,33 @@ impl Role {
     }
 }
 
-/// Where a process is in an operation: what it has sent and received since it began, by type, what its device has read,
-/// and which of its ends there have been.
+/// The progress of a process in an operation.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Progress {
     /// Packets sent, by type byte.
     pub sent: Vec<(u8, u64)>,
-    /// Packets received.
+    /// Packets received, by type byte.
     pub got: Vec<(u8, u64)>,
-    /// Reads that its device was asked for.
+    /// Reads by its device.
     pub reads: u64,
-    /// Ends, in order.
+    /// Whether each of its operations has ended.
     pub ended: Vec<bool>,
-    /// Its endpoint has been closed, and that has ended.
+    /// Whether its endpoint has been closed.
     pub closed: bool,
 }
 
-/// A snapshot of both processes.
+/// The progress of both processes at a moment.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Snapshot {
-    /// Where the one is that will be ended.
+    /// Progress of the failing process.
     pub failing: Progress,
-    /// Where the other is.
+    /// Progress of the observer.
     pub observer: Progress,
 }
 
 impl Snapshot {
-    /// What has happened since the snapshot `before`, in words, when the failing has the role `failing`: `target sent CTS`.
+    /// Describes what has happened since `before`, such as `target sent CTS`; `failing` is the failing
+    /// process's role.
     pub fn since(&self, before: &Snapshot, failing: Role) -> String {
         let sides =
             [(failing, &before.failing, &self.failing), (failing.other(), &before.observer, &self.observer)];

@@ -1,5 +1,5 @@
-//! The process that stays: takes both through an operation step by step, ends the other at one of them, and looks at what
-//! becomes of its own part and of everything it starts later.
+//! The process that observes a failure: takes both processes through an operation step by step, ends the
+//! other one, and checks its own part and later operations.
 
 use super::op::Op;
 use super::side::Side;
@@ -10,36 +10,36 @@ use std::time::{Duration, Instant};
 use ucp::rdm::EngineSnapshot;
 use ucp::{AmProto, AtomicOp, Error, Match, TAG_MASK_FULL};
 
-/// For everything that is waited for: transports tell within milliseconds; the rest is for busy machines.
+/// Transports notify within milliseconds; the rest is for busy machines.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Turns without an event at either side after which nothing happens any more.
+/// Rounds without an event after which nothing moves any more.
 const QUIET: u32 = 4;
 /// Receives that active messages keep posted.
 const IDLE_RECEIVES: usize = 32;
 
-/// One run of an operation between this process and another.
+/// A run of an operation between this process and another.
 pub struct Run {
     side: Side,
     other: Partner,
     now: Snapshot,
 }
 
-/// Op the observer's part has ended.
+/// How the observer's operation has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notification {
-    /// Well.
+    /// It succeeded.
     Success,
     /// With the error that names the peer as gone.
     PeerGone,
-    /// The peer has given it up, and said so.
+    /// The peer gave it up, and reported that.
     Aborted,
-    /// Of an active message that has not come, nobody is notifications.
+    /// Not at all: no one is notified of an active message that does not come.
     None,
 }
 
 impl Run {
-    /// Starts the other process, and both parts of the operation. The other has the role `failing`. Sockets of `posix` are
-    /// files in `dir`.
+    /// Starts the other process and both parts of the operation. The other one has the role `failing`.
+    /// Sockets of `posix` are files in `dir`.
     pub fn start(wire: &str, dir: &str, op: Op, failing: Role) -> Run {
         let [op_word, role_word] = [serde_json::to_string(&op), serde_json::to_string(&failing)];
         let args = ["failing".into(), wire.into(), dir.into(), op_word.unwrap(), role_word.unwrap()];
@@ -76,7 +76,8 @@ impl Run {
         events
     }
 
-    /// One turn of each, `each` after every half of it; answers the events.
+    /// Progresses both once, and calls `each` after each half; answers the events, or `None` if `each`
+    /// stopped it.
     fn progress_once(&mut self, each: &mut dyn FnMut(&Snapshot) -> bool) -> Option<usize> {
         let there = self.ask(Command::Progress);
         if !each(&self.now) {
@@ -87,7 +88,7 @@ impl Run {
         each(&self.now).then_some(there + here)
     }
 
-    /// Turns until nothing happens any more; shows every snapshot.
+    /// Progresses both until nothing moves; shows every snapshot.
     fn run_until_quiet(&mut self, each: &mut dyn FnMut(&Snapshot)) {
         let (start, mut quiet) = (Instant::now(), 0);
         while quiet < QUIET {
@@ -100,7 +101,7 @@ impl Run {
         }
     }
 
-    /// All snapshots of an operation that nobody disturbs, which ends well on both sides.
+    /// All snapshots of an undisturbed operation, which succeeds on both sides.
     pub fn snapshots(mut self) -> Vec<Snapshot> {
         let mut snapshots = vec![self.now.clone()];
         self.run_until_quiet(&mut |snapshot| {
@@ -116,7 +117,7 @@ impl Run {
         snapshots
     }
 
-    /// Goes on to the snapshot number `k` of `snapshots`.
+    /// Goes on to snapshot number `k` of `snapshots`.
     pub fn until(&mut self, snapshots: &[Snapshot], k: usize) {
         let (mut at, start) = (0, Instant::now());
         assert_eq!(self.now, snapshots[0], "the same beginning");
@@ -135,7 +136,7 @@ impl Run {
         }
     }
 
-    /// Ends the other, waits for the ends of the own part, and looks at all that comes after.
+    /// Ends the other process, waits for the ends of this one's operations, and checks what comes after.
     pub fn end(mut self, how: Ending) -> Vec<Notification> {
         if let Ending::Closed(closing) = how {
             self.ask(Command::Close(closing));
@@ -162,17 +163,17 @@ impl Run {
     }
 }
 
-/// The observer alone.
+/// The observer after the failure.
 struct After {
     side: Side,
 }
 
 impl After {
-    /// What it is notifications in the end, and whether all else is as it must be.
+    /// Waits for the ends of its operations, and checks everything else.
     fn look(mut self, how: Ending) -> Vec<Notification> {
         let start = Instant::now();
         let mut quiet = 0;
-        // Until the worker knows, and has nothing more to tell.
+        // Until the worker knows of the failure, and has no more events.
         while quiet < QUIET {
             let events = self.side.progress_once();
             let known = self.fault().is_some() || !self.side.worker().check_peers();
@@ -206,7 +207,7 @@ impl After {
         }
     }
 
-    /// Whatever is started later says the same, at once.
+    /// Checks that later operations fail at once with the same error.
     fn later(&mut self) {
         let (ep, worker) = (self.side.ep(), self.side.worker());
         let (peer, remote) = (ep.peer(), self.side.remote());
@@ -231,7 +232,8 @@ impl After {
         }
     }
 
-    /// Nothing is under way, but receives that wait for active messages and whole messages of the dead.
+    /// Checks that nothing is in flight except receives of active messages and complete messages of the dead
+    /// peer.
     fn nothing_left(&self) {
         let census = self.side.worker().diagnostics().snapshot();
         let (receives, unexpected, held_bytes) = (census.receives, census.unexpected, census.held_bytes);

@@ -1,5 +1,5 @@
-//! Every operation of two workers by the protocol that it takes: the settings that make it so, and both parts of it.
-//! Called by `side`. Never makes progress.
+//! Operations of two workers by protocol: the settings that select it, and both parts. Called by `side`.
+//! Never makes progress.
 
 use super::Role;
 use super::side::{End, RemoteMem, Side, end_of_recv, end_of_send};
@@ -9,79 +9,78 @@ use ucp::select::Sync;
 use ucp::{AmProto, AtomicOp, Match, Rkey, RmaParams, SendRequest, TAG_MASK_FULL};
 use ucs::config::Source;
 
-/// Bytes of a long operation: five packets or so.
+/// Bytes of a long operation: about five packets.
 pub const LEN: usize = 20_000;
-/// Bytes of a short one.
+/// Bytes of a short operation.
 pub const SHORT: usize = 100;
-/// Longest packet.
 const MTU: &str = "4096";
 const TAG: u64 = 7;
 const AM: u16 = 3;
 
-/// Names each way once: the type, and the list of all.
+/// Declares the operations and the list of all.
 macro_rules! operations {
     ($($(#[$about:meta])* $way:ident)*) => {
-        /// An operation, by the protocol that it takes.
+        /// An operation, by its protocol.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
         pub enum Op {
             $($(#[$about])* $way),*
         }
 
         impl Op {
-            /// Every one.
+            /// All operations.
             pub const ALL: &[Op] = &[$(Op::$way),*];
         }
     };
 }
 
 operations! {
-    /// The first message of two that have not met, acknowledged: with the handshake.
+    /// The first message between two workers, sync: with the handshake.
     FirstContact
     /// A message of one packet.
     Eager
-    /// The same, acknowledged.
+    /// A message of one packet, sync.
     EagerSync
     /// A message of several packets.
     Medium
-    /// The same, acknowledged.
+    /// A message of several packets, sync.
     MediumSync
-    /// A message that is announced, and sent in windows.
+    /// A message that is announced and sent in windows.
     LongCts
-    /// The same, acknowledged.
+    /// A message that is announced and sent in windows, sync.
     LongCtsSync
     /// A message that its receiver reads.
     LongRead
-    /// One whose first bytes travel in packets meanwhile.
+    /// A message that its receiver reads, with the first bytes in packets.
     RuntRead
     /// An active message of one packet.
     Am
-    /// One that is announced.
+    /// An active message that is announced.
     AmRendezvous
-    /// A piece of a stream.
+    /// A send to a stream.
     Stream
     /// A put of one packet.
     PutEager
-    /// The same, acknowledged.
+    /// A put of one packet, sync.
     PutEagerSync
     /// A put in windows.
     PutLongCts
-    /// The same, acknowledged.
+    /// A put in windows, sync.
     PutLongCtsSync
     /// A put that the target reads.
     PutLongRead
     /// A put by the device, or in mapped memory.
     PutDirect
-    /// A get that one packet answers.
+    /// A get with an answer of one packet.
     GetShort
     /// A get in windows.
     GetLongCts
     /// A get by the device, or from mapped memory.
     GetDirect
-    /// An atomic without result, and the flush that stands for it.
+    /// An atomic without result, and a flush.
     AtomicPost
-    /// One that brings the old value.
+    /// A fetching atomic.
     AtomicFetch
-    /// Compare and swap.
+    /// A compare-and-swap.
     AtomicCompare
 }
 
@@ -111,7 +110,7 @@ impl Op {
         }
     }
 
-    /// What it is, for people.
+    /// The name in the table.
     pub fn name(self) -> &'static str {
         match self {
             FirstContact => "first message of two that have not met, sync",
@@ -141,7 +140,7 @@ impl Op {
         }
     }
 
-    /// Whether who has this role has an end to look at.
+    /// Whether this role has an operation that ends.
     pub fn has_part(self, role: Role) -> bool {
         role == Role::Initiator || (self as usize) < PutEager as usize
     }
@@ -153,7 +152,7 @@ impl Op {
         }
     }
 
-    /// Does one side's part; answers its ends.
+    /// Starts one side's part; answers its ends.
     pub fn start(self, side: &Side, role: Role) -> Vec<End> {
         match role {
             Role::Target => self.serve(side),
@@ -166,7 +165,7 @@ impl Op {
         match self {
             FirstContact | Eager | EagerSync | Medium | MediumSync | LongCts | LongCtsSync | LongRead
             | RuntRead => {
-                // From this peer: a receive from anybody would wait for others.
+                // Names the peer: a receive from any sender would wait for others.
                 let from = Match::tagged(TAG, TAG_MASK_FULL).from(ep);
                 vec![end_of_recv(side.worker().recv(from, Vec::with_capacity(LEN)))]
             }

@@ -1,5 +1,5 @@
-//! One process of the two: its worker, endpoint and memory, what it has under way, and where it is.
-//! The same code on both sides; `failing_process` and `observer` drive it.
+//! One of the two processes: its worker, endpoint, memory and operations. `failing_process` and `observer`
+//! drive it.
 
 use super::op::{LEN, Op};
 use super::{Closing, Progress, Role};
@@ -11,15 +11,14 @@ use ucp::{
 };
 use ucp::{RecvRequest, SendRequest};
 
-/// Tells the end of an operation, once.
+/// Returns the result of an operation once, when it has ended.
 pub type End = Box<dyn FnMut() -> Option<Result<(), Error>>>;
 
-/// The tag of the messages by which two meet.
 const EXCHANGE_TAG: u64 = 1;
-/// More than any run takes.
+/// Longer than any run.
 const LONG: Duration = Duration::from_secs(600);
 
-/// The end of a send.
+/// Polls a send.
 pub fn end_of_send(request: SendRequest<Vec<u8>>) -> End {
     let mut request = Some(request);
     Box::new(move || match request.as_mut()?.is_done() {
@@ -28,7 +27,7 @@ pub fn end_of_send(request: SendRequest<Vec<u8>>) -> End {
     })
 }
 
-/// The end of a receive or get.
+/// Polls a receive or get.
 pub fn end_of_recv(request: RecvRequest<Vec<u8>>) -> End {
     let mut request = Some(request);
     Box::new(move || match request.as_mut()?.is_done() {
@@ -37,7 +36,7 @@ pub fn end_of_recv(request: RecvRequest<Vec<u8>>) -> End {
     })
 }
 
-/// Where a worker is, and its memory.
+/// The addresses of a worker and its memory.
 #[derive(Serialize, Deserialize)]
 pub struct PeerInfo {
     address: Vec<u8>,
@@ -46,19 +45,19 @@ pub struct PeerInfo {
     rkey: Vec<u8>,
 }
 
-/// The other's memory.
+/// The other process's memory.
 pub struct RemoteMem {
     /// Its address.
     pub at: u64,
-    /// A key by which packets alone reach it.
+    /// A key for packets only.
     pub packets: Rkey,
-    /// The key that its owner packed.
+    /// The key packed by its owner.
     pub device: Rkey,
 }
 
 /// One of the two processes.
 pub struct Side {
-    // Operations and endpoint before the worker: dropped before it.
+    // Operations and endpoint are dropped before the worker.
     ends: Vec<(End, Option<Result<(), Error>>)>,
     closing: Option<FlushRequest>,
     ep: Option<Ep>,
@@ -69,7 +68,7 @@ pub struct Side {
 }
 
 impl Side {
-    /// A worker for `how` on the transport `wire`; sockets of `posix` are files in `dir`.
+    /// Opens a worker for `op` on the transport `wire`; sockets of `posix` are files in `dir`.
     pub fn open(wire: &str, dir: &str, op: Op) -> Side {
         let settings = op.settings(wire).with("UCX_POSIX_SOCKET_DIR", dir);
         let worker = Context::configured(settings).unwrap().worker().unwrap();
@@ -78,7 +77,7 @@ impl Side {
         Side { ends: Vec::new(), closing: None, ep: None, remote: None, mem, worker, before }
     }
 
-    /// What the other needs to know.
+    /// The addresses that the other process needs.
     pub fn peer_info(&self) -> PeerInfo {
         PeerInfo {
             address: self.worker.address().pack(),
@@ -88,7 +87,7 @@ impl Side {
         }
     }
 
-    /// Makes the way to the other.
+    /// Makes the endpoint to the other process.
     pub fn connect(&mut self, peer_info: &PeerInfo) {
         let ep =
             self.worker.connect(&Address::unpack(&peer_info.address).unwrap(), EpParams::default()).unwrap();
@@ -97,22 +96,22 @@ impl Side {
         self.ep = Some(ep);
     }
 
-    /// Its endpoint.
+    /// The endpoint.
     pub fn ep(&self) -> &Ep {
         self.ep.as_ref().expect("connected and not closed")
     }
 
-    /// Its worker.
+    /// The worker.
     pub fn worker(&self) -> &Worker {
         &self.worker
     }
 
-    /// The other's memory.
+    /// The other process's memory.
     pub fn remote(&self) -> &RemoteMem {
         self.remote.as_ref().expect("connected")
     }
 
-    /// A message each way, acknowledged.
+    /// Starts a sync message each way.
     pub fn exchange(&mut self) {
         let from = Match::tagged(EXCHANGE_TAG, ANY_TAG).from(self.ep());
         let ends = [
@@ -122,7 +121,7 @@ impl Side {
         self.ends = ends.into_iter().map(|end| (end, None)).collect();
     }
 
-    /// Begins its part of an operation. From here on [`Side::progress`] counts.
+    /// Starts its part of an operation. [`Side::progress`] counts from here.
     pub fn start(&mut self, op: Op, role: Role) {
         assert!(self.ends.iter().all(|(_, end)| *end == Some(Ok(()))), "they have met");
         self.before = self.worker.stats();
@@ -130,7 +129,7 @@ impl Side {
         self.poll_ends();
     }
 
-    /// Progress once; answers the events.
+    /// Progresses once; answers the events.
     pub fn progress_once(&mut self) -> usize {
         let events = self.worker.progress();
         self.poll_ends();
@@ -152,12 +151,12 @@ impl Side {
         self.closing = self.ep.take().map(|ep| ep.close(how));
     }
 
-    /// What its operations have ended with.
+    /// Results of its operations; `None`: in flight.
     pub fn outcomes(&self) -> Vec<Option<Result<(), Error>>> {
         self.ends.iter().map(|(_, outcome)| *outcome).collect()
     }
 
-    /// Where it is.
+    /// The progress since [`Side::start`].
     pub fn progress(&mut self) -> Progress {
         let now = self.worker.stats();
         let more = |now: &[u64; 256], before: &[u64; 256]| {

@@ -1,4 +1,4 @@
-//! Names that are gone, from `tests/tests/retired_names.txt`, and where a text still has one.
+//! Retired names, from `tests/tests/retired_names.txt`, and the texts that still have one.
 
 /// A retired name and what to say instead.
 pub struct Retired {

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Time that the measuring thread sleeps.
 const SLEEP: Duration = Duration::from_millis(10);
 /// A later wake-up is a delay.
 const TOLERANCE: Duration = Duration::from_millis(1);

@@ -1,5 +1,6 @@
-//! The architecture's rules, held by tests: which module may import which, which names are retired, how long a file may grow,
-//! where `unsafe` may live. `arch/imports.rs` reads imports, `arch/retired.rs` the list of retired names.
+//! Tests of the architecture: which module may import which, which names are retired, how long a file may
+//! grow, where `unsafe` may stand. `arch/imports.rs` reads imports, `arch/retired.rs` the list of retired
+//! names.
 
 #[path = "arch/imports.rs"]
 mod imports;
@@ -75,7 +76,8 @@ fn refuse(dir: &str, words: &[&str], why: &str) {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
-/// The engine, the wire and selection do no I/O and know no clock: time, randomness and the network are inputs.
+/// The engine, the wire and selection do no I/O and know no clock: time, randomness and the network are
+/// inputs.
 #[test]
 fn engine_does_no_io() {
     const WORLD: &[&str] = &[
@@ -115,7 +117,8 @@ fn refuse_imports(sources: &[Source], why: &str, forbidden: impl Fn(&[String], &
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
-/// Whether a path leads from the root of `ucp` to something else than `below`; what the root re-exports is of `api`.
+/// Whether a path leads from the root of `ucp` to something else than `below`; what the root re-exports is of
+/// `api`.
 fn leaves(path: &[&str], below: &[&str]) -> bool {
     matches!(path, ["crate", first, ..] if !below.contains(first)) || matches!(path, ["ucp", ..])
 }
@@ -136,7 +139,8 @@ fn imports_point_down() {
     }
 }
 
-/// Transports do not import each other; what several of them need stands in `uct/src/host` or `uct/src/base`, below them.
+/// Transports do not import each other; what several of them need stands in `uct/src/host` or `uct/src/base`,
+/// below them.
 #[test]
 fn transports_do_not_import_each_other() {
     const TRANSPORTS: [&str; 4] = ["posix", "cma", "efa", "loopback"];
@@ -185,7 +189,8 @@ fn refuse_circles(dirs: &[&str]) {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
-/// The folders below are free of circles of imports: each of their files can be read after those that it imports.
+/// The folders below are free of circles of imports: each of their files can be read after those that it
+/// imports.
 #[test]
 fn folders_have_no_import_circles() {
     refuse_circles(&["ucp/src/select", "uct/src/posix", "uct/src/base"]);
@@ -241,7 +246,8 @@ fn planted_upward_import_is_refused() {
     refuse_imports(&planted, "planted", |_, path| leaves(path, &ENGINE));
 }
 
-/// Files whose text is checked for retired names: sources, scripts and documents, but decisions, the change log and the list itself.
+/// Files whose text is checked for retired names: sources, scripts and documents, but decisions, the change
+/// log and the list itself.
 fn texts() -> Option<Vec<Source>> {
     let git = std::process::Command::new("git").current_dir(root()).args(["ls-files"]).output();
     let listed = git.ok().filter(|out| out.status.success())?;
@@ -340,8 +346,8 @@ fn files_stay_short() {
     assert!(long.is_empty(), "\n{}", long.join("\n"));
 }
 
-/// Programs print by `tools_common::out`, which ends the program when the reader of its output goes away (`head`); `println!` would
-/// panic.
+/// Programs print by `tools_common::out`, which ends the program when the reader of its output goes away
+/// (`head`); `println!` would panic.
 #[test]
 fn programs_print_through_tools_common() {
     for dir in ["tools", "perf"] {

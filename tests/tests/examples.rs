@@ -29,7 +29,6 @@ fn run(program: &Path, vars: &[(&str, &str)]) -> Output {
     run_with(program, "", vars)
 }
 
-/// Runs a program with arguments.
 fn run_with(program: &Path, args: &str, vars: &[(&str, &str)]) -> Output {
     run_within(TIMEOUT, program, args, vars)
 }
@@ -65,7 +64,6 @@ fn read_all(mut from: impl std::io::Read + Send + 'static) -> std::thread::JoinH
     })
 }
 
-/// A process that is killed when dropped.
 struct Spawned(std::process::Child);
 
 impl Drop for Spawned {
@@ -106,7 +104,12 @@ fn hello_tag() {
         assert!(text.ends_with(&format!(" over {wire}\n")), "{text}");
     }
     check_invalid_setting(&program);
-    check_refusal_prefix(&program, "", &[("UCX_TLS", "rc")], "unknown transport 'rc' (there are: self, posix, ");
+    check_refusal_prefix(
+        &program,
+        "",
+        &[("UCX_TLS", "rc")],
+        "unknown transport 'rc' (there are: self, posix, ",
+    );
 }
 
 #[test]
@@ -173,7 +176,12 @@ fn hello() {
     }
     check_invalid_setting(&program);
     check_refusal_prefix(&program, "tcp lo", &[], "unknown transport 'tcp' (there are: self, posix, ");
-    check_refusal(&program, "self memory", &[], "self reaches this process only: choose another (see ucx-info -d)");
+    check_refusal(
+        &program,
+        "self memory",
+        &[],
+        "self reaches this process only: choose another (see ucx-info -d)",
+    );
 }
 
 #[test]

@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 /// A command that takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What is done about a command.
 enum How {
-    /// It is run, and succeeds.
     Run,
     /// It is run; it may find something wrong with this machine (exit status 1), and says so.
     Finds(&'static str),
@@ -112,7 +110,6 @@ impl Started {
         Started(shell.spawn().unwrap_or_else(|e| panic!("{command}: {e}")))
     }
 
-    /// Its exit status and everything it said.
     fn end(mut self, command: &str) -> (Option<i32>, String) {
         // Read all along: a pipe that is full would stop the program.
         fn reader(mut from: impl std::io::Read + Send + 'static) -> std::thread::JoinHandle<String> {

@@ -54,7 +54,6 @@ struct Wire {
     /// Directory of the sockets of `posix`.
     dir: PathBuf,
     ended: u64,
-    /// Rows of the table.
     rows: Vec<String>,
 }
 

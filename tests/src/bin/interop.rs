@@ -69,7 +69,6 @@ fn beside(name: &str) -> Result<PathBuf, String> {
     Err(format!("no {}: build it with `cargo build --release --bins -p softefa -p efa-dump`", path.display()))
 }
 
-/// Compiles the C end.
 fn compile(dir: &Path) -> Result<PathBuf, String> {
     let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/interop");
     let files = std::fs::read_dir(sources).map_err(|e| format!("{sources}: {e}"))?;

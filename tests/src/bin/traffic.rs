@@ -52,7 +52,6 @@ impl Args {
         }
     }
 
-    /// The arguments of the child process.
     fn of_child(&self) -> Vec<String> {
         let mut args = vec![
             "--role=child".into(),

@@ -88,7 +88,6 @@ impl<I: Iface> Pair<I> {
         Pair::connected(a, b, ab, ba)
     }
 
-    /// Waits for both connections: cases count messages.
     fn connected(a: I, b: I, ab: I::Ep, ba: I::Ep) -> Self {
         assert_eq!((ab.ensure_connected(), ba.ensure_connected()), (Ok(()), Ok(())));
         let same = a.iface_addr() == b.iface_addr();

@@ -134,7 +134,6 @@ impl<I: Iface> FailingPeer<I> {
         }
     }
 
-    /// Polls until a condition holds.
     fn until(&self, what: &str, log: &mut Log, mut condition: impl FnMut(&mut Log) -> bool) {
         let (start, mut other) = (Instant::now(), Log::default());
         while !condition(log) {

@@ -14,7 +14,6 @@ use uct::mt::{Completion, Ep, HandlerThread, Iface, Mem, Rkey, ThreadMode};
 use super::bytes;
 
 const THREADS: u64 = 2;
-/// Operations of a kind in each thread.
 const COUNT: u64 = 1000;
 const MAX_LEN: usize = 20_000;
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -61,7 +60,6 @@ impl SharedPair {
         }
     }
 
-    /// Makes progress until a condition holds.
     fn until(&self, what: &str, mut condition: impl FnMut() -> bool) {
         let late = Instant::now() + TIMEOUT;
         while !condition() {
@@ -70,7 +68,6 @@ impl SharedPair {
         }
     }
 
-    /// Repeats a call until it finds resources.
     fn post<T>(&self, mut call: impl FnMut() -> Outcome<T>) -> T {
         let mut done = None;
         self.until("no resource", || match call() {
@@ -234,7 +231,8 @@ pub fn puts_and_gets_of_two_threads(s: &SharedPair) {
                     }
                     Caps::PUT_ZCOPY if (put.min_zcopy..=put.max_zcopy).contains(&len) => {
                         write(&local, 0, &data);
-                        // SAFETY: `local` is this thread's, and is not written before the flush below is over.
+                        // SAFETY: `local` is this thread's, and is not written before the flush below is
+                        // over.
                         ended.push(s.finish(|comp| unsafe { s.ab.put_zcopy(&iov, at, &rkey, comp) }));
                     }
                     _ => continue,

@@ -63,7 +63,6 @@ struct Last {
 /// Packets of one direction between two queue pairs, as their sender saw them.
 #[derive(Default, Debug)]
 struct Flow {
-    /// Message ids by packet name.
     messages: BTreeMap<String, BTreeSet<u64>>,
     /// Counts of packets without a message id.
     others: BTreeMap<String, usize>,
@@ -73,7 +72,6 @@ struct Flow {
     violations: Vec<String>,
 }
 
-/// All captures of a group.
 #[derive(Default, Debug)]
 pub struct Captures {
     flows: BTreeMap<(Id, Id), Flow>,
@@ -140,7 +138,6 @@ impl Captures {
         }
     }
 
-    /// Protocol violations between two ends.
     pub fn violations(&self, connected: &[(Id, Id)]) -> Vec<String> {
         let flows = connected.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]);
         flows.filter_map(|flow| self.flows.get(&flow)).flat_map(|flow| flow.violations.clone()).collect()

@@ -135,7 +135,6 @@ mod tests {
         assert_eq!(line.value("multi"), Some(""));
     }
 
-    /// Values that the C end prints.
     #[test]
     fn bytes_and_sums_are_those_of_the_other_end() {
         assert_eq!(bytes(11, 5)[..8], bytes(8, 5)[..]);

@@ -12,7 +12,6 @@ const MIN_READ: usize = 1 << 20;
 /// Shortest write that is done by RDMA read, bytes.
 const MIN_READ_WRITE: usize = 65_536;
 
-/// A subprotocol for messages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Protocol {
     Eager,
@@ -53,14 +52,12 @@ pub enum Net {
     Reordered,
     /// One send in twenty finds the receiver not ready.
     Rnr,
-    /// Short queues at both ends.
     SmallQueues,
 }
 
 impl Net {
     pub const ALL: [Net; 4] = [Net::Ordered, Net::Reordered, Net::Rnr, Net::SmallQueues];
 
-    /// The name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Net::Ordered => "ordered",
@@ -70,7 +67,6 @@ impl Net {
         }
     }
 
-    /// Device settings of both ends.
     pub fn settings(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Net::Ordered => &[],
@@ -144,7 +140,6 @@ pub enum CqData {
     Yes,
 }
 
-/// The packet of an atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Atomic {
     Write,
@@ -154,15 +149,12 @@ pub enum Atomic {
     Compare,
 }
 
-/// A row of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum What {
     Message(Protocol, Delivery, Kind),
-    /// Writes by packets.
     Write(Length, Delivery),
     /// Writes that the target reads out of the writer's memory.
     LongReadWrite(Delivery),
-    /// Reads by packets.
     Read(Length),
     /// Reads by the device.
     DirectRead,
@@ -171,7 +163,6 @@ pub enum What {
     Atomic(Atomic),
 }
 
-/// One cell of the matrix.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Cell {
     pub what: What,
@@ -182,7 +173,6 @@ pub struct Cell {
 }
 
 impl What {
-    /// Every row.
     pub fn all() -> Vec<What> {
         const DELIVERIES: [Delivery; 2] = [Delivery::Plain, Delivery::Complete];
         let mut all = Vec::new();

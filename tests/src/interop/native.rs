@@ -26,7 +26,6 @@ const BUSY_ROUNDS: u32 = 64;
 /// A HANDSHAKE may arrive this much later than the message that caused it.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An operation in flight.
 enum Op {
     Send(SendRequest<Vec<u8>>),
     Recv(RecvRequest<Box<[u8]>>),
@@ -237,7 +236,6 @@ impl NativeEnd {
         self.eps.get(nth as usize).ok_or_else(|| "no such peer".into())
     }
 
-    /// The peer that a step names.
     fn to(&self, line: &Line) -> Result<&Ep, String> {
         self.ep(line.number("to").unwrap_or(0))
     }

@@ -8,7 +8,6 @@ use ucp::{
 
 use super::control::{Line, bytes, sum, values};
 
-/// Initial contents of buffers.
 pub const GUARD_BYTE: u8 = 0xa5;
 /// Guard bytes behind each piece.
 const GUARD: usize = 64;
@@ -119,8 +118,8 @@ impl AtomicRun {
         let state = match far.as_slice() {
             [] => return Err("no target".into()),
             [(remote, rkey, 0)] => {
-                // SAFETY: the buffers are as long as the elements (checked) and live as long as the process; nobody else
-                // has them until the operation's end.
+                // SAFETY: the buffers are as long as the elements (checked) and live as long as the process;
+                // nobody else has them until the operation's end.
                 begun(unsafe { ep.atomic_raw(*remote, rkey, &params) })
             }
             _ => Self::start_list(ep, &far, &params, line.number("near").unwrap_or(1) as usize),

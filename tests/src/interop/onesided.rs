@@ -10,7 +10,6 @@ use super::process::{ProcessError, Stack};
 
 /// Guard bytes around the memory of an operation.
 const MARGIN: usize = 32;
-/// Elements of an atomic on several.
 const SEVERAL: usize = 5;
 /// Pieces at the target of an atomic on lists: first element and count, not in order of address.
 const FAR: [(usize, usize); 3] = [(3, 2), (2, 1), (0, 2)];
@@ -22,7 +21,6 @@ const LISTED: [u64; 3] = [1, 7, 9];
 /// How the elements of an atomic operation lie.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Elements {
-    /// Contiguous.
     Run(usize),
     /// [`SEVERAL`], in three pieces at the target and so many at the initiator.
     Lists(usize),
@@ -142,14 +140,12 @@ pub fn many(pair: &mut Pair, cell: &Cell) -> Result<usize, PlayError> {
 /// Pieces at the initiator and at the target.
 const LISTS: [(usize, usize); 6] = [(4, 1), (1, 4), (3, 2), (4, 4), (2, 3), (2, 1)];
 
-/// A write or a read.
 #[derive(Clone, Copy)]
 struct Access {
     len: usize,
     cq_data: CqData,
     /// Pieces at the initiator.
     near: usize,
-    /// Pieces at the target.
     far: usize,
 }
 
@@ -166,7 +162,6 @@ impl Access {
     }
 }
 
-/// An operation in flight.
 struct Started {
     access: Access,
     seed: u64,
@@ -209,7 +204,6 @@ fn start_all(pair: &mut Pair, cell: &Cell, verb: &str, all: &[Access]) -> Result
     Ok(started)
 }
 
-/// Plays concurrent writes.
 fn write(pair: &mut Pair, cell: &Cell, all: &[Access]) -> Result<usize, PlayError> {
     let (from, to) = (cell.sender, cell.sender.other());
     // A write by RDMA is complete at the target when its writer is told.
@@ -239,7 +233,6 @@ fn write(pair: &mut Pair, cell: &Cell, all: &[Access]) -> Result<usize, PlayErro
     Ok(all.len())
 }
 
-/// Plays concurrent reads.
 fn read(pair: &mut Pair, cell: &Cell, all: &[Access]) -> Result<usize, PlayError> {
     let from = cell.sender;
     for Started { access, seed, pieces } in start_all(pair, cell, "read", all)? {

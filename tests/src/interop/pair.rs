@@ -9,12 +9,10 @@ use super::capture::Id;
 use super::control::{Line, bytes, raw_address, sum};
 use super::process::{EndProcess, ProcessError, Programs, Stack};
 
-/// Why a cell did not pass.
 #[derive(Debug, thiserror::Error)]
 pub enum PlayError {
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// An operation ended in a wrong way.
     #[error("{}: {what}: {line}", .who.name())]
     Wrong { who: Stack, what: String, line: String },
     #[error("on the wire: {0}")]
@@ -23,12 +21,10 @@ pub enum PlayError {
     Dump(String),
 }
 
-/// A message.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Msg {
     pub len: usize,
     pub tag: Option<u64>,
-    /// Completion data.
     pub data: Option<u64>,
     /// Further words of the `send` step: `dc`, `inject`.
     pub how: &'static str,
@@ -36,11 +32,10 @@ pub struct Msg {
     pub parts: usize,
     /// Pieces of memory at our end when it receives.
     pub pieces: usize,
-    /// Its number in this pair: seed of its bytes and name of its operations.
+    /// The number in this pair: seed of its bytes and name of its operations.
     pub nth: u64,
 }
 
-/// Both ends.
 pub struct Pair {
     ours: Option<EndProcess>,
     libfabric: Option<EndProcess>,
@@ -51,7 +46,6 @@ pub struct Pair {
     /// Results of computations so far, to be compared with the other end's.
     pub computed: HashMap<String, String>,
     addresses: [String; 2],
-    /// Further ends.
     more: Vec<EndProcess>,
 }
 
@@ -104,7 +98,6 @@ impl Pair {
         &mut self.more
     }
 
-    /// libfabric's release.
     pub fn release(&mut self) -> Result<(u64, u64), PlayError> {
         let line = self.end(Stack::Libfabric).step("version")?;
         let release = line.word(2).and_then(|word| word.split_once('.'));
@@ -145,7 +138,6 @@ impl Pair {
         self.introduce(&ours, &theirs)
     }
 
-    /// Tells each end the other's address.
     pub fn introduce(&mut self, ours: &str, theirs: &str) -> Result<(), PlayError> {
         self.end(Stack::Ours).step(&format!("peer {theirs}"))?;
         self.end(Stack::Libfabric).step(&format!("peer {ours}"))?;
@@ -192,7 +184,6 @@ impl Pair {
         Ok(())
     }
 
-    /// A new message.
     pub fn msg(&mut self, len: usize) -> Msg {
         self.nth += 1;
         Msg { len, nth: self.nth, ..Msg::default() }
@@ -215,7 +206,6 @@ impl Pair {
         Ok(())
     }
 
-    /// Waits for the send to end.
     pub fn sent(&mut self, from: Stack, msg: &Msg) -> Result<(), PlayError> {
         let line = self.end(from).ended(&format!("s{}", msg.nth))?;
         if line.word(0) == Some("done") { Ok(()) } else { Err(wrong(from, "send failed", &line)) }
@@ -260,7 +250,6 @@ fn pcap(dir: &Path) -> PathBuf {
     dir.join("%p.pcapng")
 }
 
-/// An error that quotes a line.
 pub fn wrong(who: Stack, what: &str, line: &Line) -> PlayError {
     PlayError::Wrong { who, what: what.into(), line: line.text().into() }
 }

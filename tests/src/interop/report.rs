@@ -191,7 +191,6 @@ pub fn write(page: &std::path::Path, whose: &Libfabric, report: &Report) -> Resu
     std::fs::write(page, text).map_err(|e| format!("{name}: {e}"))
 }
 
-/// Replaces the text between two lines.
 fn replace(text: &mut String, marks: [&str; 2], with: impl FnOnce(&str) -> String) -> Result<(), String> {
     let (head, rest) = text.split_once(marks[0]).ok_or_else(|| format!("no line {:?}", marks[0]))?;
     let (old, tail) = rest.split_once(marks[1]).ok_or_else(|| format!("no line {:?}", marks[1]))?;

@@ -14,7 +14,7 @@ use super::process::{Programs, Stack};
 use super::scenarios::{Requests, Scenario, ScenarioResult};
 use super::verify::{Outcome, Played, check_violations, verify};
 
-/// What to run.
+/// Parameters of a run of the matrix.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The programs that play.
@@ -29,7 +29,6 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// The work of one pair of processes.
 enum Task {
     Cells(Net, Nic, Contact, Vec<Cell>),
     Scenario(usize, &'static Scenario, Stack),
@@ -200,7 +199,6 @@ impl Plan {
         Ok(outcomes)
     }
 
-    /// Plays a scenario, and checks the captures.
     fn scenario(&self, scenario: &Scenario, who: Stack, mut pair: Pair, dir: &Path) -> Result<(), PlayError> {
         (scenario.play)(&mut pair, who)?;
         let connected = pair.take_connected();

@@ -20,7 +20,6 @@ pub type Script = fn(&mut Pair, Stack) -> Result<(), PlayError>;
 
 const BOTH: &[Stack] = &[Stack::Ours, Stack::Libfabric];
 
-/// Requirements on the headers of libfabric's requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Requests {
     Any,
@@ -30,23 +29,19 @@ pub enum Requests {
 
 /// A scenario; a stack is its receiver.
 pub struct Scenario {
-    /// The name in the table.
     pub name: &'static str,
     pub about: &'static str,
-    /// Stacks that can be the receiver.
     pub receivers: &'static [Stack],
     /// Whether this release of libfabric has it.
     pub exists: fn((u64, u64)) -> bool,
     /// Packets that the receiver must have sent, by release of libfabric.
     pub answers: fn((u64, u64)) -> &'static [&'static str],
-    /// Packets that it must not have sent.
     pub never: fn((u64, u64)) -> &'static [&'static str],
     pub requests: Requests,
     pub play: Script,
 }
 
 impl Scenario {
-    /// Every scenario.
     pub fn all() -> &'static [Scenario] {
         const fn scenario(name: &'static str, about: &'static str, play: Script) -> Scenario {
             let (answers, never) =

@@ -7,10 +7,8 @@ use super::capture::{Captures, Id};
 use super::matrix::{Cell, Contact, Kind, Protocol, What};
 use super::process::Stack;
 
-/// The result of a cell.
 pub type Outcome = Result<Passed, String>;
 
-/// A cell whose messages were all received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Passed {
     pub messages: usize,
@@ -20,22 +18,18 @@ pub struct Passed {
 /// How the messages of a passed cell were sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Via {
-    /// By the cell's protocol.
     Named,
     /// By the protocol that needs no HANDSHAKE.
     Baseline,
 }
 
-/// A cell that was played.
 pub struct Played {
     pub cell: Cell,
-    /// Messages or operations.
     pub messages: usize,
     /// The connected endpoints, ours first.
     pub connected: Vec<(Id, Id)>,
 }
 
-/// Checks the packets of a played cell.
 pub fn verify(captures: &Captures, played: &Played) -> Outcome {
     check_violations(captures, &played.connected)?;
     let cell = &played.cell;

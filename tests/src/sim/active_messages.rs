@@ -12,7 +12,6 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use ucp::{AmMessage, AmProto, Error, Worker};
 
-/// Handler ids that are always set.
 const IDS: u64 = 3;
 /// An id whose handler is set and removed; messages that arrive meanwhile are dropped.
 const TOGGLED_ID: u16 = IDS as u16;
@@ -52,7 +51,6 @@ struct Receiving {
     request: RecvOp,
 }
 
-/// The active messages of one worker.
 pub struct AmState {
     /// Whether the handler of [`TOGGLED_ID`] is set.
     handler_set: bool,
@@ -71,7 +69,6 @@ impl AmState {
         AmState { handler_set: true, arrived, sending: Vec::new(), receiving: Vec::new() }
     }
 
-    /// Operations that have not ended.
     pub fn open(&self) -> usize {
         self.arrived.borrow().len() + self.sending.len() + self.receiving.len()
     }
@@ -157,7 +154,6 @@ impl Job {
         );
     }
 
-    /// Checks arrived messages and ended operations.
     pub(super) fn reap_ams(&mut self, n: usize) -> Result<(), Failed> {
         loop {
             let next = self.workers[n].ams.arrived.borrow_mut().pop_front();

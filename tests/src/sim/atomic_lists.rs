@@ -68,8 +68,8 @@ impl Job {
             sync,
             done: None,
         };
-        // SAFETY: operands and the room for the result are kept with the request until it has ended, and nobody looks at them
-        // before.
+        // SAFETY: operands and the room for the result are kept with the request until it has ended, and
+        // nobody looks at them before.
         let started = unsafe { ep.atomic_iov_raw(&far, &params) };
         self.outcome.lists += 1;
         let _kept = [operand, compare];

@@ -29,7 +29,6 @@ const TYPES: [Datatype; 14] = [
 ];
 
 pub struct PendingAtomic {
-    /// The worker whose memory it changes.
     pub to: usize,
     pub id: RequestId,
     /// The old value that must be returned; empty if none is.
@@ -37,7 +36,6 @@ pub struct PendingAtomic {
     /// The peer does not acknowledge, so the operation must fail.
     pub refused: bool,
     pub result: Box<[u8]>,
-    /// Operands, read until the operation has ended.
     pub _kept: [Vec<u8>; 2],
 }
 
@@ -78,8 +76,8 @@ impl Job {
             sync,
             done: None,
         };
-        // SAFETY: operands of up to 32 bytes are copied in the call; the room for the result is kept with the request until
-        // it has ended, and nobody looks at it before.
+        // SAFETY: operands of up to 32 bytes are copied in the call; the room for the result is kept with the
+        // request until it has ended, and nobody looks at it before.
         let started = unsafe { ep.atomic_raw(remote, &keys[0], &params) };
         let want = if form == Form::Write { Vec::new() } else { old };
         match started {
@@ -99,7 +97,6 @@ impl Job {
         TYPES[(self.seed as usize + n * 5 + to * 3) % TYPES.len()]
     }
 
-    /// Checks the atomics that have ended.
     pub(super) fn reap_atomics(&mut self, n: usize) -> Result<(), Failed> {
         let mut at = 0;
         while let Some(one) = self.workers[n].rma.atomics.get(at) {

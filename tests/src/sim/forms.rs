@@ -11,15 +11,12 @@ use ucp::{
     SendParams, SendRequest, StreamRecvMode, Worker,
 };
 
-/// A send in flight.
 pub enum SendOp {
     Whole(SendRequest<Vec<u8>>),
     Iov(SendRequest<Vec<Vec<u8>>>),
-    /// A callback stores the result.
     Callback(Rc<Cell<Option<Result<(), Error>>>>),
     Am(AmSend<Vec<u8>>),
     AmIov(AmSend<Vec<Vec<u8>>>),
-    /// A copy made by the library.
     Copy(SendRequest<Box<[u8]>>),
     /// By id, or ended already; keeps the bytes.
     Id {
@@ -32,13 +29,9 @@ pub enum SendOp {
 /// How a send is started and how its end is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendForm {
-    /// One piece, a request.
     Whole,
-    /// Several pieces, a request.
     Iov,
-    /// One piece, a callback.
     Callback,
-    /// Several pieces, an id.
     Id,
     /// Borrowed bytes, sent at once or copied: plain tagged messages only, others as `Whole`.
     Immediate,
@@ -189,7 +182,6 @@ impl SendOp {
 
 type RecvResult = Result<RecvStatus, Error>;
 
-/// A receive in flight.
 pub enum RecvOp {
     Whole(RecvRequest<Box<[u8]>>),
     Iov(RecvRequest<Vec<Box<[u8]>>>),
@@ -208,7 +200,6 @@ impl RecvOp {
         }
     }
 
-    /// Receives a message that a probe claimed.
     pub fn claimed(message: Message, lens: &[usize]) -> RecvOp {
         match lens {
             [len] => RecvOp::Whole(message.recv(vec![0; *len].into_boxed_slice())),
@@ -216,7 +207,6 @@ impl RecvOp {
         }
     }
 
-    /// Receives the data of an active message.
     pub fn am_data(message: AmMessage, lens: &[usize]) -> RecvOp {
         match lens {
             [len] => RecvOp::Whole(message.recv(vec![0; *len].into_boxed_slice())),

@@ -45,13 +45,10 @@ pub struct Job {
     pub(super) disconnected: BTreeSet<(usize, usize)>,
     /// Pairs (n, to) in which `n` cannot tell what it has written to `to`, since a NIC failed.
     pub(super) uncertain: BTreeSet<(usize, usize)>,
-    /// From this step on a worker dies.
     pub(super) dies_at: StepNo,
-    /// From this step on a NIC fails.
     pub(super) nic_fails_at: StepNo,
     /// Draws for later scopes, so that earlier scopes' seeds stay the same.
     pub(super) scope_rng: Rng,
-    /// Memory regions at the start.
     regions: usize,
 }
 
@@ -127,7 +124,6 @@ impl Job {
         self.workers.iter().all(|sim_worker| sim_worker.dead || sim_worker.seq >= self.limits.messages)
     }
 
-    /// Progresses all workers until nothing moves.
     pub(super) fn run_until_idle(&mut self) -> Result<(), Failed> {
         let mut quiet = 0;
         // Keep-alive finds dead peers, and resends a HANDSHAKE that a device has failed.

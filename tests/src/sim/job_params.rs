@@ -10,7 +10,7 @@ use uct::efa::dev::soft::{FaultPlan, Generation};
 /// Largest number of workers of a job.
 pub const MAX_WORKERS: usize = 64;
 
-/// What a job does. Each scope includes those before it; a failing seed fails in its own scope only.
+/// The range of a job. Each scope includes those before it; a failing seed fails in its own scope only.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Scope {
     /// Messages, streams, active messages and memory.
@@ -39,7 +39,7 @@ pub struct Limits {
     pub workers: usize,
     /// Messages each worker sends, to any worker including itself.
     pub messages: u64,
-    /// What the job does.
+    /// The range of operations.
     pub scope: Scope,
 }
 
@@ -58,14 +58,11 @@ pub struct WorkerParams {
     pub withheld: Features,
     /// Memory regions beside those that the worker needs itself.
     pub spare_regions: u32,
-    /// Zero-copy receive mode.
     pub zcopy_recv: bool,
 }
 
-/// Everything that differs between seeds.
 #[derive(Clone, Debug)]
 pub struct JobParams {
-    /// The workers.
     pub workers: Vec<WorkerParams>,
     /// Probability that a device refuses a registration.
     pub refusal: f64,
@@ -79,11 +76,8 @@ pub struct JobParams {
     pub faults: FaultPlan,
     /// Longest packet, bytes.
     pub mtu: u32,
-    /// Depth of the send queues.
     pub tx: u32,
-    /// Depth of the receive queues.
     pub rx: u32,
-    /// Spare receive buffers.
     pub spare: u32,
     /// Time between two tries at a receiver that is not ready, ns.
     pub rnr_interval: u64,
@@ -101,11 +95,9 @@ pub struct JobParams {
     pub runt: usize,
     /// `UCX_READ_SEGMENT`.
     pub segment: usize,
-    /// Events handled in one progress call.
     pub batch: usize,
     /// Lengths of messages.
     pub sizes: Sizes,
-    /// Values of the tag's user part.
     pub user_tags: u64,
     /// Percent of receives that name a whole tag.
     pub exact: u64,
@@ -133,7 +125,6 @@ pub struct JobParams {
     pub streams: u64,
     /// Percent of messages with data for the receiver's completion.
     pub cq_data: u64,
-    /// Sends in flight at a worker.
     pub window: usize,
     /// Percent of endpoints made at the start; others are made at the first send.
     pub connected: u64,

@@ -26,7 +26,7 @@ mod trace;
 mod zcopy_recv;
 
 pub use coverage::{Coverage, FAULTS};
-pub use job_params::{JobParams, Limits, Scope};
+pub use job_params::{Limits, Scope};
 pub use trace::{Trace, Verbosity};
 
 /// Counters of a run.

@@ -16,32 +16,23 @@ use std::fmt;
 /// A step number, which only grows.
 pub type StepNo = u64;
 
-/// The messages that a receive names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MatchSpec {
     /// Tagged messages whose tag agrees in the bits of the mask.
     Tagged {
-        /// The tag.
         tag: u64,
-        /// Bits that count.
         mask: u64,
     },
-    /// Untagged messages.
     Untagged,
 }
 
-/// A message sent to this worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Msg {
-    /// The sender.
     pub sender: usize,
     /// Sequence number among all messages of the sender.
     pub seq: u64,
-    /// The tag, if tagged.
     pub tag: Option<u64>,
-    /// Bytes.
     pub len: usize,
-    /// When it was sent.
     pub sent: StepNo,
     /// Whether a receive has it.
     pub state: MsgState,
@@ -49,10 +40,8 @@ pub struct Msg {
     pub may_be_dropped: bool,
 }
 
-/// The state of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MsgState {
-    /// No receive has taken it.
     Unmatched,
     /// Taken by a receive, by number.
     Matched(usize),
@@ -72,19 +61,15 @@ impl MsgState {
 /// A receive posted by this worker, or a probe that claimed a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecvRecord {
-    /// The messages that it names.
     pub want: MatchSpec,
-    /// The sender that it names, if any.
     pub from: Option<usize>,
     /// Buffer size, bytes.
     pub room: usize,
     /// A multi-receive, open until its buffer is used up.
     pub multi: bool,
-    /// Its state.
     pub end: RecvState,
 }
 
-/// A message in a multi-receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct MultiPart {
     rec: usize,
@@ -94,24 +79,19 @@ struct MultiPart {
     at: StepNo,
 }
 
-/// The state of a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecvState {
-    /// It is posted.
     Open,
-    /// It took a message.
     Got {
         /// Number of the message.
         msg: usize,
         /// When its end was seen; `StepNo::MAX` while the message is only claimed.
         at: StepNo,
     },
-    /// It was cancelled.
     Cancelled {
-        /// When.
         at: StepNo,
     },
-    /// Its message's sender died before all of it had come.
+    /// The sender of its message died before all of it had come.
     PeerFailed,
     /// The device had a message for it that was too long.
     Truncated,
@@ -131,7 +111,6 @@ impl RecvRecord {
     }
 }
 
-/// A violated rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation(pub String);
 
@@ -150,7 +129,6 @@ macro_rules! violation {
 pub struct Model {
     msgs: Vec<Msg>,
     recs: Vec<RecvRecord>,
-    /// Messages in multi-receives.
     parts: Vec<MultiPart>,
     /// Senders that died or were lost, and when: their messages may be lost.
     lost_senders: Vec<(usize, StepNo)>,
@@ -237,7 +215,6 @@ impl Model {
         self.recs.iter().filter(|r| r.end == RecvState::Open).count()
     }
 
-    /// Messages that no receive has taken.
     pub fn waiting(&self) -> impl Iterator<Item = &Msg> {
         self.msgs.iter().filter(|m| m.state == MsgState::Unmatched)
     }
@@ -384,7 +361,6 @@ impl Model {
         taken().try_for_each(|(n, by)| self.check_no_recv_passed_over(n, by))
     }
 
-    /// Checks rule 2.
     fn check_no_overtaking(&self, n: usize, by: usize) -> Result<(), Violation> {
         let (m, r) = (&self.msgs[n], &self.recs[by]);
         let earlier = |e: &&Msg| e.sender == m.sender && e.seq < m.seq && r.names(e);
@@ -422,7 +398,6 @@ impl Model {
         }
     }
 
-    /// Checks rule 3.
     fn check_no_recv_passed_over(&self, n: usize, by: usize) -> Result<(), Violation> {
         let m = &self.msgs[n];
         let Some(at) = self.completed_at(n, by) else {

@@ -12,9 +12,8 @@ const MAX_OPEN: usize = 3;
 const MAX_MESSAGES: u64 = 6;
 
 pub struct MultiRecvOp {
-    /// Its number in the model.
+    /// The number in the model.
     pub rec: usize,
-    /// When a cancel was granted.
     cancelled: Option<StepNo>,
     /// With less space left, it takes no more messages.
     least: usize,

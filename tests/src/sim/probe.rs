@@ -128,7 +128,6 @@ impl Job {
         got.map_err(|e| self.violation(n, e))
     }
 
-    /// Checks that no unexpected message is left.
     pub(super) fn check_none_unexpected(&self, n: usize) -> Result<(), Failed> {
         for want in [MatchSpec::Tagged { tag: 0, mask: 0 }, MatchSpec::Untagged] {
             if let Some(found) = self.workers[n].worker.probe(self.matching(n, want, None)) {

@@ -45,7 +45,6 @@ pub struct RevocableMem {
 }
 
 impl RevocableMem {
-    /// The contents, or the last ones.
     fn bytes(&self, at: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         match &self.mem {
@@ -72,7 +71,6 @@ struct PendingUse {
     op: UseOp,
 }
 
-/// A use about to start.
 struct Use {
     by: usize,
     /// The owner, and the number of the region.
@@ -92,7 +90,6 @@ pub struct RevocableState {
 }
 
 impl RevocableState {
-    /// Uses in flight.
     pub fn open(&self) -> usize {
         self.open.len()
     }
@@ -129,7 +126,8 @@ impl Job {
         let number = self.workers[n].revocable.owned.len();
         let mut buf = vec![0; LEN];
         self.pattern_of(n, number, 0).fill(&mut buf[READ..WRITTEN]);
-        // SAFETY: the bytes stay where they are, and are looked at through the `Mem` only, until that is dropped.
+        // SAFETY: the bytes stay where they are, and are looked at through the `Mem` only, until that is
+        // dropped.
         let mem = unsafe { self.workers[n].worker.mem_map(buf.as_mut_ptr(), LEN, Access::all()) };
         let mem = mem.map_err(|e: MemError| self.fail(format!("worker {n} cannot lend: {e}")))?;
         let (packed, addr, key) = (mem.pack_rkey(), mem.addr(), mem.key());
@@ -267,7 +265,6 @@ impl Job {
         Ok(())
     }
 
-    /// Checks the uses that have ended.
     pub(super) fn reap_revocable(&mut self, n: usize) -> Result<(), Failed> {
         self.take_peer_failures(n)?;
         let is_done = |by: &mut PendingUse| match &mut by.op {

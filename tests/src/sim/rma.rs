@@ -123,12 +123,10 @@ pub struct RmaState {
     pub atomics: Vec<PendingAtomic>,
     /// Reads without a request that no flush has covered yet.
     implicit_gets: Vec<ImplicitGet>,
-    /// Bytes of writes without a request.
     kept: Vec<Vec<u8>>,
     /// Keys of the others' memory: as packed by their owners, and for packets only.
     pub keys: Vec<Option<[Rkey; 2]>>,
     mem: Mem,
-    /// Expected contents.
     pub expected: Vec<u8>,
     cells: Vec<Cell>,
     /// Remote-write completions: peer and length, by data.
@@ -304,7 +302,8 @@ impl Job {
         let rkey = &keys[by];
         match how {
             0 => {
-                // SAFETY: the room is kept until a flush, or to the end of the run, and nobody looks at it before.
+                // SAFETY: the room is kept until a flush, or to the end of the run, and nobody looks at it
+                // before.
                 let begun = unsafe { ep.get_nbi(bytes.as_mut_ptr(), len, remote, rkey) };
                 sim_worker.rma.implicit_gets.push(ImplicitGet { to, at, bytes });
                 match begun {
@@ -375,7 +374,6 @@ impl Job {
         );
     }
 
-    /// Checks the operations that have ended.
     pub(super) fn reap_rma(&mut self, n: usize) -> Result<(), Failed> {
         let sim_worker = &mut self.workers[n];
         let (rma, worker) = (&mut sim_worker.rma, &sim_worker.worker);

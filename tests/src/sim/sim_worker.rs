@@ -1,9 +1,9 @@
 //! One worker of a job: its endpoints, its operations in flight, and its model. State only; `step` starts
 //! operations, `completions` ends them.
 
-use super::JobParams;
 use super::active_messages::AmState;
 use super::forms::{RecvOp, SendOp};
+use super::job_params::JobParams;
 use super::model::{Model, StepNo};
 use super::multi_recv::MultiRecvOp;
 use super::revoked_memory::RevocableState;
@@ -20,27 +20,21 @@ use uct::efa::dev::Gid;
 use uct::efa::dev::soft::{Device, Fabric, Inproc, SoftConfig};
 use uct::efa::{Config, Iface, Params};
 
-/// A send in flight.
 pub struct Sending {
-    /// The receiver.
     pub to: usize,
     /// The message's number in the receiver's model.
     pub msg: usize,
     pub sync: bool,
-    /// A cancel was granted.
     pub cancelled: bool,
-    /// The protocol chosen at the start.
     pub row: Protocol,
     pub request: SendOp,
 }
 
-/// A flush or close in flight.
 pub struct Flushing {
     /// The receiver; `None`: all.
     pub of: Option<usize>,
     /// It may end before everything has.
     pub limited: bool,
-    /// It was cancelled.
     pub cancelled: bool,
     pub implicit_gets: Vec<ImplicitGet>,
     /// Writes that it covers, by target and cell.
@@ -57,7 +51,7 @@ const fn iid(n: usize, nic: usize) -> u64 {
 }
 
 pub struct Receiving {
-    /// Its number in the model.
+    /// The number in the model.
     pub rec: usize,
     /// When a cancel was granted; the end is reported later, by progress.
     pub cancelled: Option<StepNo>,
@@ -97,7 +91,6 @@ pub struct SimWorker {
     pub nic_down: bool,
     /// Features it does not announce.
     pub withheld: Features,
-    /// Messages sent.
     pub seq: u64,
     pub address: Address,
     pub worker: Worker,

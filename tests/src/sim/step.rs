@@ -38,7 +38,6 @@ pub fn of_tag(tag: u64) -> (usize, u64) {
 }
 
 impl Job {
-    /// Takes one step.
     pub(super) fn random_step(&mut self) -> Result<(), Failed> {
         self.step += 1;
         let living = self.living();

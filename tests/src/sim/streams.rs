@@ -12,7 +12,6 @@ use ucp::rdm::WireId;
 use ucp::rdm::io::PeerId;
 use ucp::{Error, StreamRecvMode};
 
-/// Bytes of one stream in a run.
 const LEN: usize = 150_000;
 const MAX_OPEN: usize = 6;
 
@@ -63,7 +62,6 @@ impl Stream {
     }
 }
 
-/// Streams by (from, to).
 pub type Streams = BTreeMap<(usize, usize), Stream>;
 
 impl Job {
@@ -331,7 +329,6 @@ impl Job {
         );
     }
 
-    /// Checks that everything sent was received.
     pub(super) fn check_streams(&self) -> Result<(), Failed> {
         for ((from, n), stream) in &self.streams {
             if self.is_dead(*from) || self.is_dead(*n) {

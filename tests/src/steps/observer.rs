@@ -163,7 +163,6 @@ impl Run {
     }
 }
 
-/// The observer after the failure.
 struct After {
     side: Side,
 }

@@ -47,7 +47,7 @@ pub struct PeerInfo {
 
 /// The other process's memory.
 pub struct RemoteMem {
-    /// Its address.
+    /// The address.
     pub at: u64,
     /// A key for packets only.
     pub packets: Rkey,

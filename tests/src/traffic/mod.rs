@@ -1,8 +1,8 @@
-//! Two processes that send each other tagged messages, both ways at once, and check every one.
-//! Used by the binary `traffic` and by the tests that kill one of the two. Knows no transport by name.
+//! Two processes that send each other tagged messages in both directions and check every one. Used by the
+//! binary `traffic` and by tests that kill a process. Knows no transport by name.
 //!
-//! Sender and receiver draw the same `plan` from the same seed, so the receiver knows of each receive which message
-//! must match it, whatever the timing: a message lost, doubled, overtaken or damaged shows at once.
+//! Sender and receiver draw the same `plan` from the same seed, so the receiver knows which message must
+//! match each receive: a lost, doubled, overtaken or damaged message shows at once.
 
 mod buffers;
 mod failure;

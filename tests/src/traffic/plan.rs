@@ -1,14 +1,14 @@
-//! What is sent and how it is received, drawn from a seed in blocks. Both processes draw the same.
-//! Never depends on time: that each receive has exactly one message that may match it is by construction.
+//! The plan of a run: messages and receives, drawn from a seed in blocks. Both processes draw the same plan.
+//! By construction exactly one message may match each receive, whatever the timing.
 //!
-//! Messages of one direction are numbered in the order in which they are sent. A receiver posts the receives of a
-//! block in the block's order, blocks in order. Then matching is determined, though it races with arrival:
+//! Messages of one direction are numbered in the order of sending. A receiver posts the receives of a block
+//! in the block's order, and blocks in order. Matching is then determined, though it races with arrival:
 //!
-//! * in a block of *streams*, a message belongs to a stream (the tag's top byte). Receives name the whole tag, or only
-//!   the stream; those that name the whole tag are posted first, in any order. So when a receive for a stream only is
-//!   posted or searched, the oldest message left in its stream is its own.
-//! * in a block of *any*, all receives take any tag: they get the messages in the order sent.
-//! * receives of earlier blocks are posted earlier and messages of earlier blocks sent earlier, so blocks do not mix.
+//! * In a block of *streams*, a message belongs to a stream (the tag's top byte). Receives name the whole
+//!   tag, or only the stream; those that name the whole tag are posted first, in any order. So a receive for
+//!   a stream gets the oldest message left in it.
+//! * In a block of *any*, all receives take any tag: they get the messages in the order sent.
+//! * Earlier blocks are posted and sent earlier, so blocks do not mix.
 
 use crate::rng::Rng;
 use crate::sizes::Sizes;
@@ -20,11 +20,9 @@ const STREAMS: u64 = 8;
 const STREAM_SHIFT: u32 = 56;
 const STREAM_MASK: u64 = u64::MAX << STREAM_SHIFT;
 
-/// When a send completes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CompleteOn {
     Sent,
-    /// When the receiver has the message.
     Received,
 }
 
@@ -61,16 +59,12 @@ pub enum Posting {
     Probed,
 }
 
-/// Consecutive messages and the receives for them.
 #[derive(Clone, Debug, Default)]
 pub struct Block {
-    /// In the order of sending.
     pub messages: Vec<Message>,
-    /// In the order of posting.
     pub receives: Vec<Receive>,
 }
 
-/// One direction of one run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     seed: u64,

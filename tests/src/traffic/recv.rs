@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use ucp::rdm::RecvStatus;
 use ucp::{ANY_TAG, Ep, Error, Match, RecvRequest, SendRequest, Worker};
 
-/// A receive in flight.
 enum Request {
     Whole(RecvRequest<Vec<u8>>),
     /// Too short; boxes have no spare capacity.
@@ -23,7 +22,6 @@ struct Open {
     request: Request,
 }
 
-/// All receives of a process.
 pub struct Receiver {
     plan: Plan,
     seed: u64,
@@ -38,9 +36,7 @@ pub struct Receiver {
     credits: VecDeque<SendRequest<Vec<u8>>>,
     credits_given: u64,
     pub received: u64,
-    /// Bytes of these messages, as sent.
     pub bytes: u64,
-    /// Truncated as planned.
     pub truncated: u64,
     /// Blocks posted after their first message had come.
     pub late_blocks: u64,

@@ -41,7 +41,6 @@ pub struct Options {
     pub pinned: bool,
 }
 
-/// Messages over the pipe.
 #[derive(Debug, Serialize, Deserialize)]
 enum Line {
     ChildAddress {

@@ -10,7 +10,6 @@ use ucp::{Ep, RecvRequest, SendRequest, Worker};
 
 const CREDIT_RECEIVES: usize = 4;
 
-/// All sends of a process.
 pub struct Sender {
     plan: Plan,
     seed: u64,

@@ -1,12 +1,12 @@
-//! Reads the imports of Rust sources: `use` trees and inline `crate::`, `super::` and `self::` paths. Test code does not count.
-//! Used by the tests of `arch.rs`; reads text only, so that its own tests can plant sources.
+//! Reads the imports of Rust sources: `use` trees and inline `crate::`, `super::` and `self::` paths. Test
+//! code does not count. Used by the tests of `arch.rs`; reads text only, so that its own tests can plant
+//! sources.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A source file: its path below the workspace and its text.
 pub type Source = (String, String);
 
-/// An import in a file.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Import {
     /// Line number, from 1.
@@ -315,8 +315,9 @@ fn absolute(here: &[String], path: Vec<String>) -> Vec<String> {
     }
 }
 
-/// The files of a folder that import each other. A file that is the parent of others (`mod.rs`, or `x.rs` beside a folder `x/`)
-/// is a facade: it declares, re-exports and may hold the folder's central type, and is no node.
+/// The files of a folder that import each other. A file that is the parent of others (`mod.rs`, or `x.rs`
+/// beside a folder `x/`) is a facade: it declares, re-exports and may hold the folder's central type, and is
+/// no node.
 pub struct Graph<'a> {
     nodes: BTreeMap<Vec<String>, &'a str>,
     /// For each file, the files that it imports and the import that does it.

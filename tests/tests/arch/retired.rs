@@ -6,7 +6,6 @@ pub struct Retired {
     pub name: String,
     /// The name is that of a file or folder, and legal as a word.
     pub is_path: bool,
-    /// The successor.
     pub successor: String,
 }
 

@@ -4,7 +4,6 @@ use crate::interop::matrix::Nic;
 use crate::interop::pair::{Msg, Pair, PlayError};
 use crate::interop::process::Stack;
 
-/// Eager, medium, long-CTS and read.
 const LENS: [usize; 4] = [100, 20_000, 300_000, (1 << 20) + 7];
 
 /// Receives each length into one, three and seven pieces of odd lengths: expected or not, tagged or not,

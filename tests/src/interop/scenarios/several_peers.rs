@@ -4,9 +4,7 @@ use crate::interop::control::{Line, bytes, sum};
 use crate::interop::pair::{Msg, Pair, PlayError, wrong};
 use crate::interop::process::{EndProcess, Stack};
 
-/// The senders besides the pair's other end.
 const SENDERS: [Stack; 3] = [Stack::Ours, Stack::Libfabric, Stack::Libfabric];
-/// Messages of each.
 const EACH: usize = 30;
 /// Lengths of each protocol.
 const LENS: [usize; 5] = [0, 100, 8900, 20_000, 300_000];

@@ -1,9 +1,8 @@
-//! Whose fault an error is, and operating-system error numbers as a plain value. Used by the error enums of
-//! every crate. Never an error type of its own: each crate has its own enum.
+//! Blame for errors, and operating-system error numbers. Each crate has an error enum of its own.
 
 use std::{fmt, io};
 
-/// Who has to act for an error to go away.
+/// Party that has to act for an error to go away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Blame {
     /// The program that made the call: an argument, an order of calls, a configuration value.

@@ -1,14 +1,13 @@
-//! Services used by every layer: no networks here, only what a network stack stands on.
-//! Called by `uct`, `ucp`, the tools and the tests. Never knows a transport, a packet or a peer.
+//! Services used by every layer. Never knows a transport, a packet or a peer.
 //!
-//! | Room | What it offers |
+//! | Module | Contents |
 //! |---|---|
 //! | [`Status`], [`Blame`], [`Errno`] | result codes with the values of `ucs_status_t`, and whose fault an error is |
 //! | [`config`] | one declaration per key; environment, file and overrides; errors that say what to write |
 //! | [`coll`] | slots with generation ids, ring, intrusive list, sequence window |
 //! | [`mem`] | pages, private and shared mappings, pools of fixed slots, long copies |
 //! | [`stats`] | counters and histograms of one worker |
-//! | [`sync`] | the only door to atomics: std, or loom under `--cfg loom` |
+//! | [`sync`] | atomics: std, or loom under `--cfg loom` |
 //! | [`sys`] | cpus, topology, processes, wake-up descriptors, host identity |
 //! | [`time`] | clocks: real and virtual |
 //! | [`trace`] | text logging with UCX's levels |

@@ -1,6 +1,4 @@
-//! Result codes with the numeric values of UCX's `ucs_status_t`, so that a C face maps them one to one.
-//! Returned by every communication call of `uct` and `ucp`. Never carries text or context: richer errors are
-//! enums of the crate that raises them.
+//! Result codes with the values of UCX's `ucs_status_t`. No text or context: each crate has richer errors.
 
 use std::fmt;
 
@@ -8,8 +6,7 @@ use num_enum::{IntoPrimitive, TryFromPrimitive};
 
 use crate::Blame;
 
-/// Outcome of an operation. `Ok` and `InProgress` are not errors; `NoResource` is a normal answer that means
-/// "nothing happened, progress and try again".
+/// Outcome of an operation. `NoResource` is no fault: nothing happened, progress and try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoPrimitive, TryFromPrimitive)]
 #[repr(i8)]
 pub enum Status {

@@ -1,6 +1,5 @@
-//! Growing long-lived lists by a sixteenth instead of twofold. For lists with an element for each peer or
-//! endpoint, which are written once and then kept: half of a doubled one would stay empty. Growing still
-//! takes constant time on average.
+//! Growth policy for long-lived lists: by a sixteenth instead of twofold. For per-peer and per-endpoint
+//! lists.
 
 /// Growth, as a part of what there is.
 const FRACTION: usize = 16;

@@ -1,5 +1,4 @@
-//! Doubly linked lists threaded through somebody else's elements by index: no allocation, O(1) removal. Used
-//! where an element waits in a queue and may be cancelled. Never owns the elements.
+//! Intrusive doubly linked lists by index: no allocation, O(1) removal. Never owns the elements.
 
 /// "No element": end of a list, or a link that is in no list.
 pub const NIL: u32 = u32::MAX;
@@ -31,8 +30,7 @@ impl Default for Link {
     }
 }
 
-/// A store of elements whose links can be reached by index. One implementation per list a store takes part
-/// in.
+/// A store of elements whose links are reached by index.
 pub trait Links {
     /// The link of element `at`. Lists only ask for indices that were pushed.
     fn link(&self, at: u32) -> &Link;
@@ -97,8 +95,8 @@ impl List {
         self.len += 1;
     }
 
-    /// Appends an element that is not there yet: `insert` puts it into the store, with the link that it is
-    /// given, and answers where. `None`, and nothing is appended, if it answers that. // HOT
+    /// Appends an element that `insert` puts into the store with the given link; `None` appends nothing. //
+    /// HOT
     #[inline(always)]
     pub fn push_new<L: Links + ?Sized>(
         &mut self,
@@ -137,8 +135,7 @@ impl List {
         Some(at)
     }
 
-    /// Takes the first element out, whose link is given, without a look at the store: for an element that
-    /// leaves the store as well, since its link still says what it said. // HOT
+    /// Takes the first element out by its link alone, for an element that leaves the store too. // HOT
     #[inline(always)]
     pub fn drop_front(&mut self, link: &Link) {
         debug_assert!(self.head != NIL && link.linked);

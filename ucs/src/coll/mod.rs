@@ -1,5 +1,4 @@
-//! Containers for single-threaded hot paths: no hashing, no allocation per operation. Used by workers,
-//! interfaces and the protocol engine. Never shared between threads.
+//! Containers for single-threaded hot paths: no hashing, no allocation per operation.
 
 pub mod growth;
 pub mod list;

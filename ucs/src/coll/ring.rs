@@ -1,6 +1,4 @@
-//! First-in first-out queue of fixed capacity for one thread: what waits for a poll. Used by interfaces.
-//! Pushed and popped by shared reference, by any of its users in the midst of another. Never grows, never
-//! allocates after `new`, never blocks.
+//! FIFO of fixed capacity for one thread, pushed and popped by shared reference. Never grows or blocks.
 
 use std::cell::Cell;
 

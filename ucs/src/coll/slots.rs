@@ -1,12 +1,10 @@
-//! A slab whose ids carry a generation, so that an id kept or forged by somebody else is recognised as stale.
-//! Used for peers, operations and requests; ids travel on the wire. Never moves an element once inserted.
+//! A slab whose ids carry a generation: kept or forged ids are stale. Ids travel on the wire; elements never
+//! move.
 
 use std::fmt;
 
-/// Name of one element: slot index in the low bits, generation in the high bits.
-///
-/// Zero is never issued ([`SlotId::NONE`]). Any `u32` may be turned into a `SlotId`: [`Slots::get`] decides
-/// whether it names something.
+/// Id of an element: slot index low, generation high. Zero is never issued ([`SlotId::NONE`]). Any `u32` may
+/// be a `SlotId`; [`Slots::get`] checks it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SlotId(u32);
 
@@ -66,12 +64,11 @@ pub const LOWER_EVEN: u8 = 3;
 /// The half of [`LOWER`] whose second bit from the top is set.
 pub const LOWER_ODD: u8 = 4;
 
-/// Slab with generation ids. `INDEX_BITS` of the 32 id bits name the slot, the rest count its reuses.
+/// Slab with generation ids: `INDEX_BITS` of 32 bits name the slot, the rest count its reuses.
 ///
-/// A slot freed is the next one used (warm cache), so with the default split a stale id of one slot is
-/// mistaken for a live one only after exactly a multiple of 4095 reuses of that slot. A [`LOWER`] and an
-/// [`UPPER`] table never issue the same id, so that one id may name an element of either; each has half as
-/// many generations.
+/// The slot freed last is used next, so a stale id is mistaken for a live one only after a multiple of 4095
+/// reuses (default split). [`LOWER`] and [`UPPER`] tables never issue the same id and have half the
+/// generations.
 pub struct Slots<T, const INDEX_BITS: u32 = 20, const HALF: u8 = WHOLE> {
     chunks: Vec<Box<Chunk<T>>>,
     /// First free slot; they are used again last first.
@@ -242,8 +239,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         }
     }
 
-    /// The element in the slot of this number, whatever its id: for those who keep indices of elements they
-    /// know to be there.
+    /// The element in this slot, whatever its id.
     #[inline]
     // HOT
     pub fn at(&self, index: usize) -> Option<&T> {
@@ -314,8 +310,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         true
     }
 
-    /// The element in the slot of this number, to look at once more and, perhaps, to be dropped where it is:
-    /// what is not needed any more need not be moved out.
+    /// The element in this slot, to look at and perhaps drop in place.
     // HOT
     #[inline(always)]
     pub fn occupied(&mut self, index: usize) -> Option<OccupiedSlot<'_, T, INDEX_BITS, HALF>> {
@@ -328,8 +323,8 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         }
     }
 
-    /// Runs `f` on the element named by `id`, and [renews](Self::renew) it if `f` answers something: one
-    /// look-up for both. `None` if `id` is stale, or `f` has nothing.
+    /// Runs `f` on the element and [renews](Self::renew) it if `f` answers: one look-up. `None` if stale or
+    /// unanswered.
     // HOT
     #[inline]
     pub fn renew_if<R>(&mut self, id: SlotId, f: impl FnOnce(&mut T) -> Option<R>) -> Option<(SlotId, R)> {
@@ -344,8 +339,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         }
     }
 
-    /// Ends the life of `id` but leaves its element where it is, under the new id answered: what is used
-    /// again and again need not be moved in and out. `None` if `id` is stale.
+    /// Gives the element a new id in place. `None` if `id` is stale.
     // HOT
     #[inline]
     pub fn renew(&mut self, id: SlotId) -> Option<(SlotId, &mut T)> {

@@ -1,8 +1,6 @@
-//! Sequence numbers that wrap: compare by signed difference, and place a number relative to a receive window.
-//! Used for message ids and link sequence numbers. Never compare such numbers with `<`.
+//! Wrapping sequence numbers: signed difference and receive window. Never compare them with `<`.
 
-/// Signed distance from `b` to `a`: positive when `a` comes after `b`. Right while they are less than 2^31
-/// apart.
+/// Signed distance from `b` to `a`: positive when `a` is later. Valid while less than 2^31 apart.
 #[inline]
 pub const fn seq_diff(a: u32, b: u32) -> i32 {
     a.wrapping_sub(b) as i32

@@ -1,6 +1,5 @@
-//! The declaration of a table: a macro that turns one entry per key into a struct field, a parser and a
-//! description. Used by every crate that has configuration. Holds no state and keeps no global list: callers
-//! name their tables.
+//! Declaration of a table: one entry per key gives a struct field, a parser and a description. No global
+//! list.
 
 use std::ops::RangeBounds;
 
@@ -17,7 +16,7 @@ pub struct KeyDesc {
     pub name: &'static str,
     /// Default, as a user would write it.
     pub default: &'static str,
-    /// What it does; one paragraph.
+    /// Help text; one paragraph.
     pub help: &'static str,
     /// Unit of the number, or empty.
     pub unit: &'static str,
@@ -39,7 +38,7 @@ impl KeyDesc {
 /// One table of keys, as declared.
 #[derive(Clone, Copy, Debug)]
 pub struct TableDesc {
-    /// What the keys configure.
+    /// Title of the table.
     pub title: &'static str,
     /// Prefix of all names.
     pub prefix: &'static str,
@@ -59,7 +58,7 @@ impl TableDesc {
 
 /// A struct declared with [`config_table!`](crate::config_table).
 pub trait Table: Sized {
-    /// Its description.
+    /// Description of the table.
     const DESC: TableDesc;
 
     /// Reads all keys; the first bad value is the error.
@@ -103,12 +102,10 @@ pub fn within<T: PartialOrd>(range: impl RangeBounds<T>, value: &T) -> bool {
     range.contains(value)
 }
 
-/// Declares a configuration table: a struct with one field per key, implementing [`Table`] and `Default` (the
-/// declared defaults).
+/// Declares a configuration table: a struct that implements [`Table`] and `Default`.
 ///
-/// Each entry is `/// help` then `vis field: Type = "default", key "NAME" [, unit "bytes"] [, range
-/// LOW..=HIGH] [, check |v| COND => "in words"];`. The type implements [`ConfigValue`]. The full name of a
-/// key is prefix and name together.
+/// Each entry: `/// help`, then `vis field: Type = "default", key "NAME" [, unit "bytes"] [, range
+/// LOW..=HIGH] [, check |v| COND => "in words"];`. The type implements [`ConfigValue`].
 #[macro_export]
 macro_rules! config_table {
     (

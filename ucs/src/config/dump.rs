@@ -1,5 +1,4 @@
-//! Printing tables with the values in force. Used by `ucx-info -c`. Reads only descriptions, never the
-//! structs.
+//! Prints tables with the values in force, from descriptions only. Used by `ucx-info -c`.
 
 use std::fmt;
 

@@ -1,12 +1,11 @@
-//! Checks on declarations themselves: run by a test over all tables of a program. Never looks at values that
-//! were set.
+//! Checks of declarations, run by a test over all tables of a program.
 
 use std::collections::BTreeSet;
 
 use super::decl::TableDesc;
 
-/// What is wrong with the declarations of `tables`, one line each: a key declared twice, a default that its
-/// own check refuses, a name not in capitals, a missing help text. Empty when all is well.
+/// Lists faults of declarations: duplicate keys, refused defaults, bad names, missing help. Empty when all is
+/// well.
 pub fn lint(tables: &[&TableDesc]) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let mut wrong = Vec::new();

@@ -1,5 +1,4 @@
-//! Turning text into values: numbers with memory units, times with units, booleans, lists, `auto`. Used by
-//! configuration tables and by the tools' options. Never panics, whatever the text.
+//! Parses values: sizes, times, booleans, lists, `auto`. Never panics.
 
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ pub trait ConfigValue: Sized {
     /// The value written as `text` (trimmed), or `None` if it is not one.
     fn parse(text: &str) -> Option<Self>;
 
-    /// What a user may write, to follow the word "expected".
+    /// Accepted form, to follow the word "expected".
     fn expected() -> String;
 }
 
@@ -26,8 +25,7 @@ impl ConfigValue for bool {
     }
 }
 
-/// A non-negative number with an optional unit: `512`, `8k`, `1.5m`, `2g`, `1t` (powers of 1024, a trailing
-/// `b` is allowed), or `inf` for the largest. Fractions of a byte are cut off.
+/// Parses a non-negative number with an optional unit (`8k`, `1.5m`, `2g`, `1t`, powers of 1024), or `inf`.
 pub fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     if text == "inf" {

@@ -1,6 +1,4 @@
-//! Where configuration values come from: overrides before environment before file, each value with its
-//! origin. Made once at open by tools, tests and contexts. Never consulted again afterwards, never writes the
-//! environment.
+//! Configuration values with their origin: overrides before environment before file. Read once at open.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -59,19 +57,19 @@ pub enum ConfigError {
     BadValue {
         /// Full name of the key.
         key: &'static str,
-        /// What was found.
+        /// Value found.
         value: String,
         /// Where it was found.
         origin: Origin,
-        /// What would have been right.
+        /// Accepted form.
         expected: String,
     },
     /// The file of settings cannot be used.
     #[error("{FILE_KEY}={}: {why}", path.display())]
     BadFile {
-        /// Its name.
+        /// Name of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason.
         why: String,
     },
     /// An environment variable is not UTF-8.
@@ -95,7 +93,7 @@ impl ConfigError {
 /// A variable or file entry that no table declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownKey {
-    /// Its name.
+    /// Name of the key.
     pub name: String,
     /// Where it was found.
     pub origin: Origin,
@@ -150,8 +148,7 @@ impl Source {
         Ok(all)
     }
 
-    /// Values of a TOML file: top-level entries with full key names, each a string, number, boolean or list
-    /// of these.
+    /// Reads a TOML file: top-level entries with full key names, each a string, number, boolean or list.
     pub fn from_file(path: &Path) -> Result<Source, ConfigError> {
         let bad = |why: String| ConfigError::BadFile { path: path.into(), why };
         let text = std::fs::read_to_string(path).map_err(|e| bad(format!("cannot read it: {e}")))?;
@@ -185,7 +182,7 @@ impl Source {
         self.values.insert(key.to_owned(), (value.to_owned(), origin));
     }
 
-    /// What was set for `key`, and where. `None`: the default holds.
+    /// Value and origin of `key`. `None`: the default holds.
     pub fn lookup(&self, key: &str) -> Option<(&str, Origin)> {
         self.values.get(key).map(|(value, origin)| (value.as_str(), *origin))
     }
@@ -195,8 +192,8 @@ impl Source {
         self.values.contains_key(key)
     }
 
-    /// Everything set that none of `tables` declares, in order of name. A tool reports these and stops: a
-    /// misspelt key must not silently leave the default in force.
+    /// Keys set that no table declares, by name. Tools stop on these, so that a typo does not leave a default
+    /// in force.
     pub fn unknown_keys(&self, tables: &[&TableDesc]) -> Vec<UnknownKey> {
         let known = || tables.iter().flat_map(|t| t.keys).map(|k| k.name).chain([FILE_KEY]);
         self.values

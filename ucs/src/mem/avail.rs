@@ -1,12 +1,10 @@
-//! How much memory could be had now. Asked before a large shared segment is filled: memory files have no
-//! limit of their own, so filling one beyond what there is ends in the out-of-memory killer and not in an
-//! error. Never exact: an upper bound at one moment.
+//! Upper bound of the memory available now. Asked before filling a large shared segment: memory files have no
+//! limit of their own, so overfilling ends in the OOM killer.
 
 use std::fs;
 use std::path::Path;
 
-/// Bytes that the machine and this process's control groups (version 2) could still give, or `None` when the
-/// system does not tell. Reads a few small files.
+/// Bytes that machine and control groups (version 2) could still give; `None` when unknown.
 pub fn available() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| machine(&text));
     let group = group_path(&fs::read_to_string("/proc/self/cgroup").unwrap_or_default())

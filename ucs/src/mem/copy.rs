@@ -1,22 +1,18 @@
-//! Copies between a program's memory and memory that processes share. Called wherever a transport or the
-//! engine moves a payload. Short ones are the compiler's; long ones are not left to the C library.
+//! Copies of payloads to and from shared memory. Short ones are the compiler's, long ones ours.
 //!
-//! glibc copies by `rep movsb` from some 2 KiB on where the processor calls that fast. AMD's Zen 3 and 4 say
-//! so, yet move 3 GB/s instead of 60 if the target lies 1 to 63 bytes after the source modulo 4096: a payload
-//! behind a packet's header, from a page-aligned buffer, is just that. Where the target's lines are in
-//! another core's cache it takes twice as long as plain stores at any alignment. Later versions of glibc know
-//! of the first and avoid it.
+//! glibc uses `rep movsb` from about 2 KiB on. On Zen 3 and 4 that moves 3 GB/s instead of 60 if the target
+//! is 1 to 63 bytes after the source modulo 4096, as a payload behind a header is; and it takes twice as long
+//! as plain stores if the target's lines are in another core's cache. Later glibc versions avoid the first.
 
 #![allow(unsafe_code)]
 
 /// From here on a copy is worth a call of our own, and `memcpy` may choose `rep movsb`.
 const LONG: usize = 2048;
 
-/// Copies `len` bytes; of long copies the last bytes are the last to be written. // HOT
+/// Copies `len` bytes; of long copies the last bytes are written last. // HOT
 ///
 /// # Safety
-/// As for [`std::ptr::copy_nonoverlapping`], except that other processes may write what is read here: then
-/// the bytes copied are any mixture of old and new.
+/// As for [`std::ptr::copy_nonoverlapping`], but others may write the source: then bytes are mixed.
 #[inline(always)]
 pub unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
     if len < LONG {
@@ -63,10 +59,9 @@ unsafe fn copy_avx(from: *const u8, to: *mut u8, len: usize) {
     const STEP: usize = 128;
     const { assert!(LONG >= 32 + STEP) };
     let skip = 32 - (to as usize & 31);
-    // Written in assembly because the compiler takes a loop of loads and stores for a `memcpy`, and calls it.
-    // SAFETY: every load and store lies within `len` bytes of its pointer: the head has 32 of them, a turn
-    // begins below the last STEP, where the tail begins. `clobber_abi` covers all vector registers, whose
-    // upper halves are cleared at the end.
+    // In assembly: the compiler turns such a loop into a call of `memcpy`. SAFETY: every access lies within
+    // `len` bytes: the head has 32, a step begins below the last STEP bytes, where the tail begins.
+    // `clobber_abi` covers all vector registers, whose upper halves are cleared at the end.
     unsafe {
         core::arch::asm!(
             "vmovdqu ymm0, [rsi]",

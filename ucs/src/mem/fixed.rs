@@ -1,5 +1,4 @@
-//! Mappings at an address the caller chose: symmetric heaps, where the same address means the same
-//! everywhere. Used by memory domains. Never replaces a mapping that is already there.
+//! Mappings at a chosen address, for symmetric heaps. Never replaces an existing mapping.
 
 #![allow(unsafe_code)]
 
@@ -59,9 +58,8 @@ impl FixedMap {
         Ok(map)
     }
 
-    /// Takes `at` for a memory file of at least `len` bytes with such pages: nothing can be read or written
-    /// there until it is [put there](Self::map_file), and it costs no memory. The file, which is mapped a
-    /// first time wherever there is room, could take just that place otherwise.
+    /// Reserves `at` for a memory file, inaccessible and without memory until it is [mapped](Self::map_file):
+    /// the file's first mapping could otherwise land there.
     pub fn reserve(at: NonNull<u8>, len: usize, pages: Pages) -> Result<FixedMap, MemError> {
         let len = check_len(at, len, pages)?;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE | MapFlags::NORESERVE;
@@ -80,8 +78,7 @@ impl FixedMap {
         FixedMap::from_mmap(at, len, got)
     }
 
-    /// Puts a memory file of the same length, made with `opts`, in place of these pages, whose contents are
-    /// lost.
+    /// Maps a memory file of the same length over these pages, whose contents are lost.
     pub fn map_file(&mut self, mem: &SharedMem, opts: MapOpts) -> Result<(), MemError> {
         if mem.len() != self.len {
             return Err(MemError::BadLength { len: mem.len() });

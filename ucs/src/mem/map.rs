@@ -1,6 +1,5 @@
-//! Private and shared mappings as values that unmap themselves. Shared ones are sealed memfds: nothing to
-//! clean up after a crash, and no peer can make them shrink under our feet. Used by transports for segments.
-//! Never interprets what is inside, and never hands out `&[u8]` of memory another process can write.
+//! Private and shared mappings that unmap themselves. Shared ones are sealed memfds: no clean-up after a
+//! crash, and no peer can shrink them. Never hands out `&[u8]` of memory another process can write.
 
 #![allow(unsafe_code)]
 
@@ -32,15 +31,15 @@ pub enum MemError {
         what: &'static str,
         /// Length asked for, in bytes.
         len: usize,
-        /// What the system said.
+        /// Error number.
         errno: Errno,
     },
     /// No descriptor is left, here or in the whole system.
     #[error("no descriptor for {what}: {errno} (raise the limit, see `ulimit -n`)")]
     Descriptors {
-        /// What it was for.
+        /// Purpose of the descriptor.
         what: &'static str,
-        /// What the system said.
+        /// Error number.
         errno: Errno,
     },
     /// The size is beyond what this process may give a file.
@@ -58,7 +57,7 @@ pub enum MemError {
     LockLimit {
         /// Length asked for, in bytes.
         len: usize,
-        /// What the system said.
+        /// Error number.
         errno: Errno,
     },
     /// The process that owned the segment is gone, or has closed it.
@@ -77,10 +76,10 @@ pub enum MemError {
         /// Process id of the owner.
         pid: u32,
     },
-    /// What the peer named is not a sealed memory file of the size it said.
+    /// The peer named no sealed memory file of the announced size.
     #[error("the peer's segment is not acceptable: {why}")]
     Refused {
-        /// What was wrong.
+        /// Reason.
         why: &'static str,
     },
     /// Another system error.
@@ -88,7 +87,7 @@ pub enum MemError {
     Os {
         /// System call or step.
         op: &'static str,
-        /// What the system said.
+        /// Error number.
         errno: Errno,
     },
 }
@@ -107,7 +106,7 @@ impl MemError {
         }
     }
 
-    /// What the system said, or would have said if it had been asked.
+    /// Error number of the system, or the one it would give.
     pub const fn errno(&self) -> Option<Errno> {
         match self {
             MemError::Exhausted { errno, .. }
@@ -136,7 +135,7 @@ impl MemError {
         }
     }
 
-    /// What a failure to open `/proc/PID/fd/N` of a peer means.
+    /// Maps a failure to open `/proc/PID/fd/N` of a peer.
     pub(crate) fn open_proc(pid: u32, fd: RawFd, e: rustix::io::Errno) -> MemError {
         use rustix::io::Errno as E;
         match e {
@@ -256,8 +255,7 @@ impl Mapping {
     }
 }
 
-/// Memory that other processes can map: a sealed memfd and our mapping of it. Both vanish with their last
-/// user.
+/// Memory that other processes can map: a sealed memfd and its mapping. Vanishes with its last user.
 #[derive(Debug)]
 pub struct SharedMem {
     map: MmapRaw,
@@ -265,8 +263,7 @@ pub struct SharedMem {
 }
 
 impl SharedMem {
-    /// Makes a segment of at least `len` zeroed bytes. `name` (its first 200 bytes) shows in `/proc/PID/maps`
-    /// and need not be unique. The size is sealed.
+    /// Makes a segment of at least `len` zeroed bytes, sealed in size. `name` shows in `/proc/PID/maps`.
     pub fn create(name: &str, len: usize, opts: MapOpts) -> Result<SharedMem, MemError> {
         let len = mapped_len(len, opts.pages)?;
         let fail = |op| move |e: rustix::io::Errno| MemError::os(op, "shared memory", len, e);
@@ -289,8 +286,7 @@ impl SharedMem {
             advise_huge(map.as_mut_ptr(), len);
         }
         if opts.fill == Fill::Now {
-            // Page table entries too, so that the first message does not fault. Only a hint: what the file
-            // has is ours.
+            // Fills page tables too, so that the first message does not fault. A hint.
             let _ = populate(map.as_mut_ptr(), len);
             if mapping_first {
                 fill()?;
@@ -299,13 +295,11 @@ impl SharedMem {
         Ok(SharedMem { map, fd })
     }
 
-    /// Maps the segment that process `pid` of this pid namespace holds as descriptor `fd`. What is found
-    /// there must be a memory file, sealed against shrinking, of at least `min_len` bytes; all of it is
-    /// mapped.
+    /// Maps the segment that process `pid` holds as descriptor `fd`: a memory file sealed against shrinking,
+    /// of at least `min_len` bytes.
     pub fn open_proc(pid: u32, fd: RawFd, min_len: usize) -> Result<SharedMem, MemError> {
         let path = format!("/proc/{pid}/fd/{fd}");
-        // NONBLOCK: whatever the peer named there (a FIFO, a terminal), opening it must not block or bind to
-        // us.
+        // NONBLOCK: opening a peer's FIFO or terminal must not block or bind to us.
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file =
             rustix::fs::open(path, flags, Mode::empty()).map_err(|e| MemError::open_proc(pid, fd, e))?;
@@ -318,8 +312,7 @@ impl SharedMem {
         Ok(SharedMem { map: map_file(&fd, len)?, fd })
     }
 
-    /// First byte, page aligned. Valid for `len` bytes while `self` lives; other processes read and write
-    /// there.
+    /// First byte, page aligned, valid for `len` bytes while `self` lives. Other processes read and write it.
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.map.as_mut_ptr()
@@ -343,8 +336,7 @@ impl SharedMem {
         lock(&self.map)
     }
 
-    /// Gives all pages back to the system: who has it mapped reads zeros from now on. A hint; what else uses
-    /// the pages frees them when it ends.
+    /// Gives all pages back: every mapping then reads zeros. A hint.
     pub fn discard(&self) {
         let whole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if let Err(e) = rustix::fs::fallocate(&self.fd, whole, 0, self.len() as u64) {
@@ -366,8 +358,7 @@ pub struct SharedMap {
 }
 
 impl SharedMap {
-    /// First byte, page aligned. Valid for `len` bytes while `self` lives; other processes read and write
-    /// there.
+    /// First byte, page aligned, valid for `len` bytes while `self` lives. Other processes read and write it.
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.map.as_mut_ptr()
@@ -382,8 +373,7 @@ impl SharedMap {
 }
 
 impl SharedMap {
-    /// Maps a segment received as a descriptor, under the same conditions as [`SharedMem::open_proc`], for
-    /// reading only or for writing too.
+    /// Maps a received segment, checked as by [`SharedMem::open_proc`], optionally for writing.
     pub fn from_fd(fd: OwnedFd, min_len: usize, writes: bool) -> Result<SharedMap, MemError> {
         let len = check_segment(&fd, min_len)?;
         let map = match writes {
@@ -406,8 +396,8 @@ impl From<SharedMem> for SharedMap {
 /// Lengths below this are not worth asking the system how much memory is left.
 const MIN_CHECKED_LEN: usize = 16 << 20;
 
-/// Refuses to fill more than the machine or the container has left: the kernel would not refuse, it would
-/// kill. The huge page pool is different: it answers for itself.
+/// Refuses to fill more than the machine or container has left: the kernel would kill. Huge pages answer
+/// themselves.
 pub(super) fn check_room(what: &'static str, len: usize, opts: MapOpts) -> Result<(), MemError> {
     if len < MIN_CHECKED_LEN || opts.fill == Fill::Lazy || opts.pages == Pages::Huge2M {
         return Ok(());
@@ -418,8 +408,7 @@ pub(super) fn check_room(what: &'static str, len: usize, opts: MapOpts) -> Resul
     }
 }
 
-/// Refuses to make a file beyond the process's limit: the kernel would not only refuse, it would kill
-/// (SIGXFSZ).
+/// Refuses a file beyond the process's limit: the kernel would kill (SIGXFSZ).
 fn check_file_limit(len: usize) -> Result<(), MemError> {
     match rustix::process::getrlimit(rustix::process::Resource::Fsize).current {
         Some(limit) if len as u64 > limit => Err(MemError::FileLimit { len, limit }),
@@ -472,8 +461,7 @@ fn lock(map: &MmapRaw) -> Result<(), MemError> {
     })
 }
 
-/// A hint; kernels without transparent huge pages refuse it, which changes nothing. The pages are mapped, and
-/// the caller's.
+/// Advises huge pages for the caller's mapping; kernels without them refuse, harmlessly.
 pub(super) fn advise_huge(at: *mut u8, len: usize) {
     // SAFETY: the advice changes no byte, and of what is not mapped it is an error.
     if let Err(e) = unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxHugepage) } {
@@ -481,8 +469,7 @@ pub(super) fn advise_huge(at: *mut u8, len: usize) {
     }
 }
 
-/// Gives every page its memory. Kernels before 5.14 do not know the advice; there, pages come at first touch.
-/// They are mapped, and the caller's.
+/// Populates every page of the caller's mapping; kernels before 5.14 do it at first touch.
 pub(super) fn populate(at: *mut u8, len: usize) -> Result<(), MemError> {
     // SAFETY: as above.
     match unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxPopulateWrite) }.map_err(Errno::from) {

@@ -1,5 +1,4 @@
-//! Memory helpers: copies, page arithmetic, private and shared mappings, pools of fixed slots. Used by
-//! transports and devices for segments and buffers. Never registers memory with a device.
+//! Copies, page arithmetic, private and shared mappings, pools. Never registers memory with a device.
 
 pub mod avail;
 pub mod copy;

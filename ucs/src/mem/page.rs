@@ -1,7 +1,6 @@
 //! Page size and rounding. Used wherever memory is mapped, locked or registered. No state.
 
-/// Size of a transparent or explicit huge page on the machines we run on (x86-64, and arm64 with 4 KiB
-/// pages).
+/// Size of a huge page (x86-64, and arm64 with 4 KiB pages).
 pub const HUGE_2M: usize = 2 << 20;
 
 /// Size of a cache line, in bytes.

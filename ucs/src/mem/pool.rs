@@ -1,6 +1,4 @@
-//! A pool of byte buffers of one size: the last freed is the next used, growth is in chunks up to a limit.
-//! Used by transports and workers for packets and unexpected messages. Never frees a chunk before it is
-//! dropped itself, so buffer addresses are stable. One thread.
+//! Pool of byte buffers of one size: LIFO, grows in chunks up to a limit, stable addresses. One thread.
 
 #![allow(unsafe_code)]
 
@@ -11,8 +9,7 @@ use super::page::{CACHE_LINE, round_up};
 const USED: u32 = u32::MAX;
 const NIL: u32 = u32::MAX - 1;
 
-/// Stack of free numbers `0..len`, threaded through one array: the bookkeeping of a pool whose memory is
-/// elsewhere.
+/// Stack of free numbers `0..len` in one array, for a pool whose memory is elsewhere.
 #[derive(Debug, Default)]
 pub struct FreeList {
     next: Vec<u32>,
@@ -123,8 +120,7 @@ impl BufId {
         self.0
     }
 
-    /// From a number given by [`raw`](Self::raw). A number that is not makes the pool panic: never use a
-    /// peer's.
+    /// From a number given by [`raw`](Self::raw); others make the pool panic, so never use a peer's.
     #[inline]
     pub const fn from_raw(raw: u32) -> BufId {
         BufId(raw)
@@ -180,8 +176,7 @@ impl Pool {
         })
     }
 
-    /// Adds a chunk and gives its memory, for callers that register it with a device before use. At the
-    /// limit: `Ok(None)`.
+    /// Adds a chunk and gives its memory, to be registered before use. At the limit: `Ok(None)`.
     #[cold]
     pub fn grow(&mut self) -> Result<Option<&Mapping>, MemError> {
         let slots = (1u32 << self.chunk_shift).min(self.shape.max_slots - self.free.total());
@@ -194,8 +189,7 @@ impl Pool {
         Ok(self.chunks.last())
     }
 
-    /// A buffer, or `None` at the limit or when the system has no more memory. Contents are what was left
-    /// there.
+    /// Allocates a buffer with undefined contents; `None` at the limit or without memory.
     #[inline]
     // HOT
     pub fn alloc(&mut self) -> Option<BufId> {
@@ -226,8 +220,7 @@ impl Pool {
         self.free.give(id.0);
     }
 
-    /// First byte of the buffer, valid for [`slot_len`](Self::slot_len) bytes while the pool lives and the
-    /// buffer is not freed.
+    /// First byte, valid for [`slot_len`](Self::slot_len) bytes until the buffer is freed.
     #[inline]
     // HOT
     pub fn ptr(&self, id: BufId) -> *mut u8 {
@@ -236,8 +229,7 @@ impl Pool {
         chunk.as_ptr().wrapping_add(slot * self.stride)
     }
 
-    /// Bytes of a buffer in use; panics when it is not. Not for a buffer that a device is writing into at the
-    /// moment: use [`ptr`](Self::ptr) there.
+    /// Bytes of a used buffer; panics otherwise. While a device writes into it, use [`ptr`](Self::ptr).
     #[inline]
     pub fn slice(&self, id: BufId) -> &[u8] {
         assert!(self.free.is_used(id.0));
@@ -260,8 +252,7 @@ impl Pool {
         self.shape.slot_len
     }
 
-    /// Chunks mapped so far. Slot `n` lies in chunk `n / chunk_slots`, chunk_slots rounded up to a power of
-    /// two.
+    /// Mapped chunks. Slot `n` lies in chunk `n / chunk_slots`, rounded up to a power of two.
     pub fn chunks(&self) -> &[Mapping] {
         &self.chunks
     }

@@ -1,5 +1,4 @@
-//! What the system knows about the memory at an address: from where to where, shared or not, in pages of what
-//! size. Reads `/proc/self/smaps`: for set-up and for tools. Never on a hot path.
+//! Describes the mapping at an address by `/proc/self/smaps`. For set-up and tools, never on a hot path.
 
 use std::io::{BufRead, BufReader};
 

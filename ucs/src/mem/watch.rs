@@ -1,10 +1,8 @@
-//! Telling caches of memory that pages went away: unmapped, moved or given back, by whomever, without
-//! patching code. The kernel tells it (userfaultfd): whoever unmaps watched pages waits until a thread of
-//! ours has read the notice. One watch serves all caches of a process, since a page has one watcher only.
-//! Used by registration caches.
+//! Memory events for registration caches: pages unmapped, moved or given back, without patching code. By
+//! userfaultfd: an unmapping thread waits until our thread has read the event. One watch per process, as a
+//! page has one watcher.
 //!
-//! Where there is no userfaultfd, [`Watch::open`] says so and the cache must not keep what its owner may
-//! unmap.
+//! Without userfaultfd, [`Watch::open`] fails, and a cache must keep nothing that may be unmapped.
 
 #![allow(unsafe_code)]
 
@@ -24,8 +22,7 @@ use crate::sys::fd::EventFd;
 use crate::sys::thread::spawn_masked;
 use rustix::event::{PollFd, PollFlags};
 
-/// `struct uffdio_api`, `uffdio_register`, `uffdio_writeprotect`, `uffdio_range` and `uffd_msg` of
-/// linux/userfaultfd.h.
+/// Structures of linux/userfaultfd.h.
 #[repr(C)]
 struct Api {
     api: u64,
@@ -82,7 +79,7 @@ const UFFDIO_WRITEPROTECT: u64 = iowr(6, size_of::<WriteProtect>());
 /// Bytes of the thread's stack.
 const STACK: usize = 64 << 10;
 
-/// What caches of one process share.
+/// State shared by the caches of a process.
 #[derive(Debug)]
 struct Shared {
     uffd: Arc<OwnedFd>,
@@ -100,8 +97,7 @@ struct Shared {
 pub struct Watch(Arc<Shared>);
 
 impl Watch {
-    /// Starts to listen, with a thread of its own for the whole process. An error says why the system does
-    /// not tell us.
+    /// Starts the process's listening thread, if needed.
     pub fn open() -> Result<Watch, Errno> {
         static SHARED: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
         let mut the = lock(&SHARED);
@@ -119,8 +115,8 @@ impl Watch {
         self.0.add(at, len)
     }
 
-    /// Gives each range (first byte, bytes) that went away since `taken` to `each`: everything, if there were
-    /// too many. Nothing new costs one load. // HOT
+    /// Gives each range (first byte, bytes) gone since `taken` to `each`; everything after an overflow. //
+    /// HOT
     #[inline]
     pub fn drain(&self, taken: &mut Cursor, each: impl FnMut(usize, usize)) {
         if self.0.events.is_new(taken) {
@@ -128,9 +124,8 @@ impl Watch {
         }
     }
 
-    /// Whether no thread is just unmapping watched memory without having been let go: then [`Watch::drain`]
-    /// tells, from now on, of all memory that a mapping made before this call may have replaced. One system
-    /// call.
+    /// Whether no thread is in the midst of unmapping watched memory: then [`Watch::drain`] reports
+    /// everything that a mapping made before may have replaced. One system call.
     pub fn is_quiescent(&self) -> bool {
         let range = Range { start: self.0.probe.as_ptr().addr() as u64, len: page_size() as u64 };
         let mut nothing = WriteProtect { range, mode: WP_NOTHING };

@@ -1,7 +1,6 @@
-//! A macro for structs of counters with names. Used by every layer that counts. Counting is `stats.field +=
-//! 1`; nothing here is called on a hot path.
+//! A macro for structs of named counters. Counting is `stats.field += 1`.
 
-/// What [`counters!`](crate::counters) implements. The struct itself is the snapshot: it is `Copy`.
+/// Structs of [`counters!`](crate::counters). The struct is its own snapshot.
 pub trait Counters: Copy + Default {
     /// Name and help of each counter, in order of declaration.
     const FIELDS: &'static [(&'static str, &'static str)];
@@ -14,7 +13,7 @@ pub trait Counters: Copy + Default {
         Self::FIELDS.iter().map(|(name, _)| *name).zip(self.values())
     }
 
-    /// What was counted since `earlier`. Counters wrap.
+    /// Difference to `earlier`. Counters wrap.
     #[must_use]
     fn diff(&self, earlier: &Self) -> Self;
 

@@ -1,6 +1,4 @@
-//! A histogram with one bucket per power of two: fixed size, one add to record. Used where a distribution is
-//! wanted on a hot path (batch sizes, queue depths, latencies of one worker). For exact percentiles tools use
-//! a finer histogram of their own.
+//! Histogram with a bucket per power of two, for distributions on a hot path. Tools have a finer one.
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -48,8 +46,8 @@ impl Hist {
         }
     }
 
-    /// An upper bound of the value below which the fraction `q` (0 to 1) of all values lie: the upper edge of
-    /// its bucket, at most [`max`](Self::max). 0 when empty.
+    /// Upper bound of quantile `q` (0 to 1): its bucket's upper edge, at most [`max`](Self::max). 0 when
+    /// empty.
     pub fn quantile(&self, q: f64) -> u64 {
         let rank = (q.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;

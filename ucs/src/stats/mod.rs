@@ -1,6 +1,4 @@
-//! Counters and histograms that cost one add: plain numbers owned by one worker. Used by interfaces, devices
-//! and the engine; printed by tools. Never atomic, never shared, never reset by readers (take a snapshot and
-//! subtract).
+//! Counters and histograms of one worker: plain numbers, never atomic. Readers subtract snapshots.
 
 mod counter;
 mod hist;

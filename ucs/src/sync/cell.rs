@@ -1,5 +1,4 @@
-//! A cell for memory whose exclusive use is agreed by other means (an atomic next to it), in loom's shape.
-//! Used by lock-free structures. Hands out raw pointers only; the caller's protocol makes them safe to use.
+//! A cell in loom's shape for memory guarded by an atomic. Hands out raw pointers only.
 
 /// `std::cell::UnsafeCell` with closure access, so that loom can watch for conflicting uses.
 #[cfg(not(loom))]

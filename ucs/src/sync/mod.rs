@@ -1,7 +1,5 @@
-//! The only door to atomics, fences and spin hints: `std` normally, `loom` under `--cfg loom`, so that
-//! lock-free code written against this module can be checked exhaustively. Used by queues shared between
-//! threads or processes. Its one blocking lock is for what slow paths keep beside atomics, so that both are
-//! checked together; nothing hot takes it.
+//! Atomics, fences and spin hints: `std`, or `loom` under `--cfg loom` for exhaustive checks. The blocking
+//! lock is for slow paths.
 
 mod cell;
 mod prefetch;
@@ -42,8 +40,7 @@ pub use loom::{
     thread,
 };
 
-/// Runs `test` once, or under loom in every interleaving of its threads. Tests that are models are called
-/// `loom_...`, or are in a file `loom.rs`: `tests/run loom` asks for them by that name.
+/// Runs `test` once, or under loom in every interleaving. Models are named `loom_...` or lie in a `loom.rs`.
 #[cfg(not(loom))]
 pub fn model(test: impl Fn() + Sync + Send + 'static) {
     test();

@@ -1,6 +1,4 @@
-//! Asking for a cache line before it is needed, and not before. Used by queues between cores, where a line's
-//! way is most of the time. Only hints: they read and write nothing, so any address will do, and where the
-//! machine has no such instruction they are nothing.
+//! Prefetch hints and a load fence, for queues between cores. No effect but on caches; any address will do.
 
 #![allow(unsafe_code)]
 
@@ -29,11 +27,10 @@ pub fn prefetch_write<T>(at: *mut T) {
     let _ = at;
 }
 
-/// Lets no later load begin before the earlier ones have ended. // HOT
+/// Lets no later load begin before earlier ones have ended. // HOT
 ///
-/// For who has looked at a line in vain and is about to look again: the processor would run dozens of looks
-/// ahead, and throw them all away when the line arrives. Between two processes on neighbouring cores that is
-/// a third of the time a message takes. The fence itself costs as much as the load in front of it.
+/// Between two fruitless looks at a line: else the processor speculates dozens of loads and discards them
+/// when the line arrives, a third of a message's time between neighbouring cores.
 #[inline(always)]
 pub fn load_fence() {
     #[cfg(all(target_arch = "x86_64", not(loom)))]

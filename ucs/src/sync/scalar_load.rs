@@ -1,7 +1,5 @@
-//! Words that are read one by one. Compilers copy neighbouring fields by loads of 16 and 32 bytes; a
-//! processor cannot give such a load what stores of 8 bytes have just written, and waits until they have left
-//! its store buffer: a dozen cycles, and more behind a store to a line that another core has. Used where
-//! something is noted and picked up a moment later.
+//! Forces single-word loads. Compilers merge neighbouring fields into 16 or 32 byte loads, which stall on
+//! recent 8-byte stores (no store forwarding) for a dozen cycles and more.
 
 #![allow(unsafe_code)]
 

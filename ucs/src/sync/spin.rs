@@ -1,6 +1,4 @@
-//! A small spin lock for short sections between threads that are pinned or few. Used at slow paths of the
-//! soft device (tables shared by threads of one process). Never used between processes: a dead holder would
-//! stop everybody.
+//! Spin lock for short sections between few threads of one process; a dead holder would stop other processes.
 
 #![allow(unsafe_code)]
 

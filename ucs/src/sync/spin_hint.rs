@@ -1,10 +1,7 @@
-//! How long to leave a word alone, between two looks at it, that somebody else is about to write.
+//! Pause between two looks at a word that another core is about to write.
 //!
-//! Each look in vain fetches the word's line, which the writer has to have thrown away again before it can
-//! write: who looks as fast as it can is told later. Where the processor's hint for loops that spin takes
-//! some 20 ns, as on AMD's, one between two looks takes a seventh off the time in which a word of 8 bytes
-//! goes to another core. On processors where it takes several times that, the wait for the hint to end would
-//! cost more than is gained.
+//! Each fruitless look fetches the line, which delays the writer. A spin hint of about 20 ns (AMD) between
+//! looks takes a seventh off the transfer of a word; hints several times as long cost more than they gain.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -15,7 +12,7 @@ const MAX_HINT: Duration = Duration::from_nanos(30);
 const HINTS: u32 = 64;
 const SAMPLES: usize = 8;
 
-/// What to do between two looks at a word, if nothing else is to be done.
+/// Pause between two looks at a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpinHint {
     hints: bool,

@@ -1,5 +1,4 @@
-//! Which cpus this thread may run on, and pinning it to one. Used by tools and benches, and by workers that
-//! are told a cpu. Never changes the affinity of another thread.
+//! CPU affinity of the calling thread: reading and pinning.
 
 use std::fmt;
 
@@ -28,7 +27,7 @@ pub enum CpuError {
     Os {
         /// System call.
         op: &'static str,
-        /// What the system said.
+        /// Error number.
         errno: Errno,
     },
 }

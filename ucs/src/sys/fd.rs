@@ -1,5 +1,4 @@
-//! Wake-up descriptors: a counter that makes a poller return, and a set of descriptors to wait on. Used by
-//! interfaces and workers for blocking progress. Never blocks except in `Epoll::wait`.
+//! Wake-up descriptors: eventfd and epoll set. Blocks only in `Epoll::wait`.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -10,8 +9,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use crate::Errno;
 use crate::mem::MemError;
 
-/// Whether a descriptor has no file behind it, for want of `/proc` to say what it is: eventfds are such. The
-/// others refuse a write of eight bytes, so that no harm comes of one.
+/// Whether a descriptor has no file behind it, as an eventfd; for systems without `/proc`.
 fn is_anonymous_inode(fd: &OwnedFd) -> bool {
     rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == 0)
 }
@@ -33,8 +31,7 @@ impl EventFd {
         EventFd { fd }
     }
 
-    /// Uses a descriptor that a peer sent, if it is an eventfd: anything else could make `signal` block or
-    /// write where it should not.
+    /// Takes a peer's descriptor if it is an eventfd: others could make `signal` block or write elsewhere.
     pub fn from_peer(fd: OwnedFd) -> Result<EventFd, MemError> {
         let refused = MemError::Refused { why: "its wake-up descriptor is not an eventfd" };
         let is_one = match std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())) {
@@ -81,8 +78,7 @@ impl AsFd for EventFd {
     }
 }
 
-/// A set of descriptors to wait on for reading, each with a number of the caller's. Itself a descriptor, so
-/// sets nest.
+/// A set of descriptors to wait on for reading, each with a token. Itself a descriptor.
 #[derive(Debug)]
 pub struct Epoll {
     fd: OwnedFd,
@@ -104,8 +100,8 @@ impl Epoll {
         Ok(epoll::delete(&self.fd, fd)?)
     }
 
-    /// Waits until a descriptor is readable or the time is over (`None`: forever), appends the tokens of
-    /// those that are (at most 32 a call), and says how many. A signal ends the wait early with none.
+    /// Waits for readable descriptors, appends at most 32 tokens and answers their number. A signal ends it
+    /// with none.
     pub fn wait(&self, tokens: &mut Vec<u64>, timeout: Option<Duration>) -> Result<usize, Errno> {
         let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 32];
         let timeout = timeout.map(|t| Timespec {

@@ -1,5 +1,4 @@
-//! Identity of host and namespace: can that process and this one reach each other through `/proc` and shared
-//! memory? Used in interface addresses. Never identifies a host towards the outside: keys are hashes.
+//! Identity of host and pid namespace, as hashes, for interface addresses.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt;
@@ -7,8 +6,7 @@ use std::sync::OnceLock;
 
 use super::proc::pid;
 
-/// Same value exactly when two processes run in one boot of one kernel and in one pid namespace, so that a
-/// pid of one means the same process to the other.
+/// Equal exactly for processes of one boot and one pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HostKey(pub u64);
 

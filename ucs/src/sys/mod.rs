@@ -1,5 +1,4 @@
-//! Thin safe calls to the operating system: cpus, topology, processes, wake-up descriptors, host identity.
-//! Used at open and on slow paths. Never on a hot path, except arming a wake-up descriptor.
+//! Thin safe calls to the operating system, for open and slow paths.
 
 pub mod cpu;
 pub mod fd;

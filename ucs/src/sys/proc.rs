@@ -1,5 +1,4 @@
-//! Processes as peers: who is this one, and is that one still alive? Used by transports between processes.
-//! Never signals a process; never trusts a bare pid, which the system reuses.
+//! Processes as peers: identity and death. Never trusts a bare pid, which the system reuses.
 
 #![allow(unsafe_code)]
 
@@ -12,8 +11,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::{Blame, Errno};
 
-/// A process, told apart from an earlier or later one with the same pid. Valid inside one pid namespace of
-/// one boot.
+/// A process, distinguished from others with its pid. Valid inside one pid namespace of one boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcId {
     /// Process id.
@@ -47,8 +45,8 @@ pub fn pid() -> u32 {
     std::process::id()
 }
 
-/// When process `pid` started, in clock ticks since boot; `None` when there is no such process. An error is
-/// not to be taken for that: it says that there was no descriptor or no memory to look with.
+/// Start time of `pid` in ticks since boot; `None` if there is no such process. An error says only that it
+/// cannot be read.
 pub fn start_time(pid: u32) -> Result<Option<u64>, Errno> {
     match fs::read_to_string(format!("/proc/{pid}/stat")).map_err(Errno::from) {
         Ok(stat) => Ok(start_in(&stat)),
@@ -68,9 +66,9 @@ const SO_PEERPIDFD: libc::c_int = 77;
 /// The process at the other end of a unix socket, as it was when the connection was made or listened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerCred {
-    /// Its pid here; `None` if this pid namespace does not show it.
+    /// Pid in this namespace; `None` if not visible.
     pub pid: Option<u32>,
-    /// Its effective user, in the terms of this user namespace.
+    /// Effective user in this user namespace.
     pub uid: u32,
 }
 
@@ -114,7 +112,7 @@ pub enum WatchError {
     Os {
         /// The pid.
         pid: u32,
-        /// What the system said.
+        /// Error number.
         errno: Errno,
     },
 }
@@ -139,8 +137,7 @@ impl PidFd {
             rustix::io::Errno::SRCH => gone,
             e => WatchError::Os { pid: id.pid, errno: e.into() },
         })?;
-        // Read after opening: if the start time is right now, the descriptor is for that process and no later
-        // one.
+        // Read after opening: an equal start time proves that the descriptor is for that process.
         match start_time(id.pid) {
             Ok(Some(start)) if start == id.start => Ok(PidFd { fd }),
             Ok(_) => Err(gone),
@@ -148,8 +145,8 @@ impl PidFd {
         }
     }
 
-    /// Watches the process at the other end of a connected unix socket (for the connecting side: the one that
-    /// called `listen`), whatever its pid is here. `None` where the system cannot tell: kernels before 6.5.
+    /// Watches the process at the other end of a unix socket (the listener, for a connecting side). `None`:
+    /// kernels before 6.5.
     pub fn of_socket(socket: impl AsFd) -> Result<Option<PidFd>, Errno> {
         let mut fd: libc::c_int = -1;
         let mut len = size_of::<libc::c_int>() as libc::socklen_t;

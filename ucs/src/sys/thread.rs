@@ -1,5 +1,4 @@
-//! Threads of the library's own beside the user's: small, named, and deaf to the user's signals. Used by
-//! transports that must answer while the user computes. Never touches a thread it has not made.
+//! Threads of the library: small, named, with all signals masked.
 
 #![allow(unsafe_code)]
 
@@ -9,8 +8,8 @@ use std::thread::{Builder, JoinHandle};
 
 use crate::Errno;
 
-/// Starts `body` on a thread with `stack` bytes that takes no signal: handlers of the program run on the
-/// program's threads, as they would without us.
+/// Starts `body` on a thread with `stack` bytes that takes no signal: the program's handlers run on its own
+/// threads.
 pub fn spawn_masked(
     name: &str,
     stack: usize,

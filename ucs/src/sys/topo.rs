@@ -1,5 +1,4 @@
-//! What the machine looks like: cpu model, numa nodes, caches, from `/proc` and `/sys`. Used by tools for
-//! their headings and by transports for estimates. Never fails: what the system does not tell is absent.
+//! Topology of the machine from `/proc` and `/sys`. Never fails: unknown facts are absent.
 
 use std::fs;
 use std::path::Path;

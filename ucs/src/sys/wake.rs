@@ -1,6 +1,4 @@
-//! A wake-up that another process can reach by name alone: a pipe, opened through `/proc/PID/fd/N`. Used by
-//! transports between processes for blocking progress; an eventfd cannot be opened that way. Never blocks,
-//! never carries anything but "look again".
+//! A wake-up pipe that peers open by name, through `/proc/PID/fd/N`, as eventfds cannot be. Never blocks.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -35,8 +33,7 @@ impl WakePipe {
         signal(&self.write)
     }
 
-    /// Forgets all wake-ups so far. Check for work after this and before sleeping: a wake-up in between
-    /// stays.
+    /// Drops all wake-ups so far. Check for work after this and before sleeping.
     pub fn clear(&self) -> Result<(), Errno> {
         let mut bytes = [0; 512];
         loop {
@@ -64,8 +61,7 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Opens the pipe that process `pid` of this pid namespace holds as descriptor `fd` (see
-    /// [`WakePipe::fd`]).
+    /// Opens the pipe that process `pid` holds as descriptor `fd` ([`WakePipe::fd`]).
     pub fn open(pid: u32, fd: RawFd) -> Result<Waker, MemError> {
         // RDWR: a pipe that we could read ourselves never raises SIGPIPE when its owner dies.
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -78,8 +74,7 @@ impl Waker {
         }
     }
 
-    /// Wakes the sleeper; one system call. A sleeper that is gone is no error: its death is noticed
-    /// elsewhere.
+    /// Wakes the sleeper; one system call. A dead sleeper is no error.
     pub fn wake(&self) -> Result<(), Errno> {
         signal(&self.fd)
     }

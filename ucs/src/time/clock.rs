@@ -1,6 +1,4 @@
-//! The clock trait, the system's monotonic clock and one for tests. Used through generics (`C: Clock`). Never
-//! wall-clock time: values mean nothing in another boot of the machine, but are comparable between its
-//! processes.
+//! Clock trait, the monotonic clock, and one for tests. Comparable between processes of one boot.
 
 use std::cell::Cell;
 use std::fmt;

@@ -1,12 +1,9 @@
-//! The cheapest clock there is: a counter of the processor, read where even the monotonic clock would take
-//! too long. Used by loops that measure and by waits of some nanoseconds.
+//! The processor's time counter, for measuring loops and waits of some nanoseconds.
 
 #![allow(unsafe_code)]
 
-/// The counter now: the time stamp counter on x86-64, the virtual counter on AArch64, nanoseconds of the
-/// monotonic clock elsewhere. Its unit is the machine's own: compare it with the monotonic clock over a
-/// longer time. Two processors may disagree where the machine is old: who subtracts does so with
-/// `wrapping_sub`, and lives with an answer that is far too large. // HOT
+/// Time stamp counter (x86-64), virtual counter (AArch64), or monotonic nanoseconds; unit unknown. Old
+/// machines disagree between processors: use `wrapping_sub` and expect huge values. // HOT
 #[inline(always)]
 pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]

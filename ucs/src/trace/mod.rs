@@ -1,5 +1,4 @@
-//! Text logging with UCX's level names, to standard error. Tools and tests call [`init`]; libraries only use
-//! the `tracing` macros, and only on slow paths. Never installed by a library by itself.
+//! Text logging with UCX's levels, to standard error. Installed by tools and tests only.
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt;
@@ -11,13 +10,13 @@ crate::config_enum! {
     pub enum LogLevel {
         /// Nothing but messages before an abort.
         Fatal = "fatal",
-        /// What failed.
+        /// Failures.
         Error = "error",
-        /// What is likely to surprise.
+        /// Likely surprises.
         Warn = "warn",
         /// Hints for tuning.
         Diag = "diag",
-        /// What was chosen at open.
+        /// Choices made at open.
         Info = "info",
         /// Connections, peers, slow paths.
         Debug = "debug",

@@ -1,6 +1,5 @@
-//! What the watch has been told, for caches that look when they please: a counter that is read at every look,
-//! and a log that is read when the counter has moved. Written by the thread that listens to the kernel, whom
-//! everybody who unmaps waits for. Knows nothing of the kernel; its models are here.
+//! Log of memory events: a counter read at every look, and a log read when it has moved. Written by the
+//! listening thread. Loom models are here.
 
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, thread};
 use std::sync::PoisonError;
@@ -15,8 +14,7 @@ pub struct UnmapEvents {
     log: Mutex<Log>,
 }
 
-/// The last events, by number. Of a fixed size: the thread that writes it must not ask an allocator whose
-/// lock somebody may hold who waits for this thread.
+/// Last events, of fixed size: the writer must not call an allocator whose lock an unmapping thread may hold.
 #[derive(Debug)]
 struct Log {
     gone: Box<[(usize, usize); CAPACITY]>,
@@ -113,8 +111,7 @@ mod tests {
         all
     }
 
-    /// The kernel lets who unmaps go on when the listener has read the notice; whoever learns of it from him,
-    /// and then looks, is told.
+    /// An unmapping thread released by the kernel implies that its event is found.
     #[test]
     fn loom_who_was_let_go_has_been_told_of() {
         model(|| {

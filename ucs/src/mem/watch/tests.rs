@@ -1,5 +1,4 @@
-//! The watch over memory of the test's own. Kernels and containers may refuse it; then the tests say that
-//! they are skipped.
+//! The watch over the test's memory; skipped where the kernel refuses it.
 
 #![allow(unsafe_code)]
 
@@ -62,8 +61,7 @@ fn unmapping_is_told_to_everybody_before_it_returns() {
     }
 }
 
-/// Threads map, use and unmap; whoever sees a fresh mapping where an old one was, and finds the kernel
-/// settled, has been told of the old one's end.
+/// A new mapping over an old one, while no unmap is running, implies that the old one's end is reported.
 #[test]
 fn a_settled_watch_has_told_of_what_a_new_mapping_replaced() {
     let Some(watch) = watch() else { return };

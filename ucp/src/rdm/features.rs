@@ -131,10 +131,10 @@ pub const fn supports_rails(features: Features) -> bool {
     features.contains(Features::RAILS)
 }
 
-/// Can two workers of which one announces `ours` and the other `theirs` go on over other lanes than those they met on? Each
+/// Can two workers of which one announces `ours` and the other `remote_id` go on over other lanes than those they met on? Each
 /// must know the other's packets there by their connid.
-pub const fn supports_failover(ours: Features, theirs: Features) -> bool {
-    supports_rails(theirs) && ours.intersection(theirs).contains(Features::CONNID)
+pub const fn supports_failover(ours: Features, remote_id: Features) -> bool {
+    supports_rails(remote_id) && ours.intersection(remote_id).contains(Features::CONNID)
 }
 
 #[cfg(test)]

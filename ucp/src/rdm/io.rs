@@ -132,13 +132,13 @@ impl PeerError {
     pub const TOO_LONG: PeerError = PeerError::Device(EfaStatus::RemoteBadLength);
 
     /// Whether it is our own queue pair that failed: nothing goes over this lane any more.
-    pub const fn of_lane(self) -> bool {
+    pub const fn is_local_lane(self) -> bool {
         matches!(self, PeerError::Device(EfaStatus::Flushed | EfaStatus::QpInternal))
     }
 
     /// Whether it is a device on the way to the peer that failed, and the peer may be there all the same.
-    pub const fn of_way(self) -> bool {
-        self.of_lane() || matches!(self, PeerError::Unreachable)
+    pub const fn is_lane_failure(self) -> bool {
+        self.is_local_lane() || matches!(self, PeerError::Unreachable)
     }
 
     /// The EFA completion status that says so.
@@ -153,7 +153,7 @@ impl PeerError {
     }
 
     /// Whether it is the peer, or the way to it, that failed, not one operation.
-    pub const fn of_peer(self) -> bool {
+    pub const fn is_peer_failure(self) -> bool {
         !matches!(self, PeerError::Device(_))
     }
 }

@@ -51,23 +51,23 @@ use ucs::time::Nanos;
 use crate::wire::rtm::Short;
 use crate::wire::{self, Features, MsgClass, Packet, ParseError, PktType, RawAddr};
 use io::{PeerError, PeerId, Rdma, ReceiveSink, Reg, Source, Wire};
-use op::rma_ops::Ones;
-use op::rma_read::Reading;
-use op::rx::{Inflow, RxOp, Unexpected};
+use op::rma_ops::RmaOps;
+use op::rma_read::RmaRead;
+use op::rx::{RxEntry, RxOp, Unexpected};
 use op::table::{Receives, Sends, Table};
 use op::tx::TxOp;
-use peers::lookup::Ident;
-use peers::peer::{Part, Peers, Was};
+use peers::lookup::PeerLookup;
+use peers::peer::{PartialMsg, PeerFlags, Peers};
 use protocol::{Arrival, HandlerKind};
-use protocols::zcopy_recv::InPlace;
+use protocols::zcopy_recv::ZcopyRecv;
 use protocols::{
     atomic, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt, write,
     write_read, zcopy_recv,
 };
-use recv::held_packets::{Held, Hold};
-use recv::multi_recv::Multi;
+use recv::held_packets::{HeldBytes, HeldPackets};
+use recv::multi_recv::MultiRecv;
 use recv::receives::Queues;
-use recv::reorder::{Share, Turn, turn};
+use recv::reorder::{MsgIdUse, Turn, turn};
 use rma::PacketOrder;
 use rma::mem::Regions;
 use stats::ByPeer;
@@ -94,62 +94,62 @@ pub use types::*;
 #[repr(C)]
 pub struct Engine {
     /// Peers with work to do, each once.
-    listed: VecDeque<PeerId>,
+    scheduled: VecDeque<PeerId>,
     /// Peers that were not ready, each once.
-    away: Vec<PeerId>,
+    backed_off: Vec<PeerId>,
     /// Peers that failed and of which something may still come.
-    fading: Vec<PeerId>,
+    draining: Vec<PeerId>,
     /// Registrations of operations that have ended; kept for its memory.
-    unused: Vec<Reg>,
+    unused_regs: Vec<Reg>,
     /// The same of operations that failed.
-    revoked: Vec<Reg>,
-    outs: VecDeque<EngineEvent>,
-    hold: Hold,
+    revoked_regs: Vec<Reg>,
+    events: VecDeque<EngineEvent>,
+    held_packets: HeldPackets,
     /// In zero-copy receive mode.
-    in_place: Option<Box<InPlace>>,
-    ident: Ident,
+    zcopy_recv: Option<Box<ZcopyRecv>>,
+    lookup: PeerLookup,
     peers: Peers,
     rx: Receives<RxOp>,
-    multis: Slots<Multi>,
+    multi_recvs: Slots<MultiRecv>,
     /// By [`Kind`].
     queues: [Queues; Kind::COUNT],
     tx: Sends<TxOp>,
-    inflows: Table<Inflow>,
-    readings: Table<Reading>,
-    one: Ones,
-    mem: Regions,
+    rx_entries: Table<RxEntry>,
+    rma_reads: Table<RmaRead>,
+    rma_ops: RmaOps,
+    regions: Regions,
     unexpected: Slots<Unexpected, 24>,
-    wires: Vec<OwnWire>,
+    wires: Vec<WireState>,
     /// Somebody has looked for a message in vain.
-    asked: bool,
+    arrivals_wanted: bool,
     /// What waits of back-off are drawn from.
-    dice: u64,
+    rng: u64,
     /// The first peer that failed with something unfinished since [`Engine::take_failed_peer`].
-    lost: Option<(PeerId, PeerError)>,
+    first_failed: Option<(PeerId, PeerError)>,
     /// A peer whose message there was no memory for, until it has failed.
-    flooder: Option<PeerId>,
+    over_limit_peer: Option<PeerId>,
     /// The send whose call is under way, and its result if it ended therein: answered, not queued.
     in_call: Option<(SlotId, Option<Result<(), OpError>>)>,
     /// Packets whose turn has come, while they are handled; kept for its memory.
-    due: Vec<Held>,
+    in_order_buf: Vec<HeldBytes>,
     /// Old values of an atomic while it is computed; kept for its memory.
-    old: Vec<u8>,
+    old_values: Vec<u8>,
     cfg: EngineConfig,
     stats: RdmStats,
     by_peer: ByPeer,
-    events: TraceEvents,
+    trace: TraceEvents,
 }
 
 /// A wire as the engine knows it.
-struct OwnWire {
+struct WireState {
     /// Our address on it.
     me: RawAddr,
     grant: Grant,
     order: PacketOrder,
     rdma: Rdma,
     /// Wires that long transfers take as well, in order.
-    mates: rails::rail_set::Mates<WireId>,
-    /// Its queue pair has failed. Only looked at where there are mates.
+    rail_wires: rails::rail_set::RailList<WireId>,
+    /// Its queue pair has failed. Only looked at where there are rail_wires.
     down: bool,
 }
 
@@ -159,35 +159,35 @@ impl Engine {
         Engine {
             cfg: EngineConfig { burst: cfg.burst.max(2), ..cfg },
             wires: Vec::new(),
-            ident: Ident::new(),
+            lookup: PeerLookup::new(),
             peers: Peers::default(),
             tx: Sends::new(),
             rx: Receives::new(),
-            inflows: Table::new(),
-            readings: Table::new(),
-            one: Ones::new(),
-            mem: Regions::new(cfg.nonce),
-            multis: Slots::new(),
+            rx_entries: Table::new(),
+            rma_reads: Table::new(),
+            rma_ops: RmaOps::new(),
+            regions: Regions::new(cfg.nonce),
+            multi_recvs: Slots::new(),
             unexpected: Slots::new(),
-            in_place: None,
+            zcopy_recv: None,
             queues: Default::default(),
-            hold: Hold::new(cfg.unexpected_max),
-            listed: VecDeque::new(),
-            asked: false,
-            away: Vec::new(),
-            dice: u64::from(cfg.nonce),
-            fading: Vec::new(),
-            lost: None,
-            flooder: None,
+            held_packets: HeldPackets::new(cfg.unexpected_max),
+            scheduled: VecDeque::new(),
+            arrivals_wanted: false,
+            backed_off: Vec::new(),
+            rng: u64::from(cfg.nonce),
+            draining: Vec::new(),
+            first_failed: None,
+            over_limit_peer: None,
             in_call: None,
-            outs: VecDeque::new(),
-            due: Vec::new(),
-            unused: Vec::new(),
-            revoked: Vec::new(),
-            old: Vec::new(),
+            events: VecDeque::new(),
+            in_order_buf: Vec::new(),
+            unused_regs: Vec::new(),
+            revoked_regs: Vec::new(),
+            old_values: Vec::new(),
             stats: RdmStats::default(),
             by_peer: ByPeer::default(),
-            events: TraceEvents::default(),
+            trace: TraceEvents::default(),
         }
     }
 
@@ -199,12 +199,12 @@ impl Engine {
     /// Adds a wire on which `me` is our address.
     pub fn add_wire(&mut self, me: RawAddr) -> WireId {
         let (grant, order, rdma) = (Grant::Window, PacketOrder::None, Rdma::NONE);
-        self.wires.push(OwnWire {
+        self.wires.push(WireState {
             me,
             grant,
             order,
             rdma,
-            mates: rails::rail_set::Mates::new(),
+            rail_wires: rails::rail_set::RailList::new(),
             down: false,
         });
         WireId(u8::try_from(self.wires.len() - 1).expect("at most 256 wires"))
@@ -224,12 +224,12 @@ impl Engine {
     #[inline]
     pub fn features(&self, peer: PeerId) -> Option<Features> {
         let peer = self.peers.get(peer)?;
-        peer.was.contains(Was::MET).then_some(peer.features)
+        peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED).then_some(peer.features)
     }
 
     /// The peer that packets from here are of now.
     pub fn peer_at(&mut self, wire: WireId, from: Source) -> Option<PeerId> {
-        self.ident.current(wire, from)
+        self.lookup.current(wire, from)
     }
 
     /// What the wire of a peer can do beside packets.
@@ -241,8 +241,8 @@ impl Engine {
     // [M10.6]
     #[inline(always)]
     pub fn on_packet<W: Wire>(&mut self, w: &mut W, _now: Nanos, wire: WireId, from: Source, packet: &[u8]) {
-        if !self.recv_short(w, wire, from, packet) && !self.take_short_one(w, wire, from, packet) {
-            self.on_any(w, wire, from, packet);
+        if !self.recv_short(w, wire, from, packet) && !self.recv_short_rma(w, wire, from, packet) {
+            self.on_packet_general(w, wire, from, packet);
         }
     }
 
@@ -257,19 +257,20 @@ impl Engine {
         packet: &[u8],
     ) -> bool {
         let Some((hdr, payload)) = Short::read(packet) else { return false };
-        let Some(peer) = self.ident.current(wire, from) else { return false };
+        let Some(peer) = self.lookup.current(wire, from) else { return false };
         let sender = &mut self.peers[peer];
-        let plain = sender.was & (Was::HEARD | Was::FAILED | Was::EARLY) == Was::HEARD;
+        let plain =
+            sender.flags & (PeerFlags::SEEN | PeerFlags::FAILED | PeerFlags::REORDERING) == PeerFlags::SEEN;
         if !plain || hdr.connid != sender.addr.connid || hdr.msg_id != sender.next_rx {
             return false;
         }
         sender.next_rx = hdr.msg_id.wrapping_add(1);
-        let carry = sender.tallies.received.count(payload.len());
+        let carry = sender.short.received.count(payload.len());
         if !eager::take(self, to, peer, &hdr, payload) {
             // Its turn comes again, by another way.
             let sender = &mut self.peers[peer];
             sender.next_rx = hdr.msg_id;
-            sender.tallies.received.take_back(payload.len());
+            sender.short.received.take_back(payload.len());
             return false;
         }
         if let Some(sum) = carry {
@@ -280,7 +281,7 @@ impl Engine {
 
     /// Any packet, in any case. Out of line, so that the short way needs little stack.
     #[inline(never)]
-    fn on_any<W: Wire>(&mut self, w: &mut W, wire: WireId, from: Source, packet: &[u8]) {
+    fn on_packet_general<W: Wire>(&mut self, w: &mut W, wire: WireId, from: Source, packet: &[u8]) {
         // Matched by reference: a parsed packet is large, and moving it would cost more than parsing it.
         let parsed = wire::parse(packet);
         let parsed = match &parsed {
@@ -294,53 +295,62 @@ impl Engine {
         };
         self.stats.rx_pkts[usize::from(ty)] += 1;
         self.by_peer.of(peer).rx_pkts += 1;
-        if !self.peers[peer].was.intersects(Was::HEARD | Was::FAILED) {
-            handshake::greet(self, w, peer);
+        if !self.peers[peer].flags.intersects(PeerFlags::SEEN | PeerFlags::FAILED) {
+            handshake::queue_handshake(self, w, peer);
         }
         let handler = &handlers::TABLE[usize::from(ty)];
         match (handler.order, parsed.msg_id()) {
             (Some(share), Some(msg_id)) => {
                 let turn = turn(self.peers[peer].next_rx, msg_id);
                 let arrival = Arrival { peer, handler, packet: parsed, turn };
-                self.in_turn(w, &arrival, share, msg_id, packet);
+                self.on_ordered(w, &arrival, share, msg_id, packet);
             }
             _ => {
                 let peer = if matches!(parsed, Packet::CtsData(..)) { self.owner(peer) } else { peer };
-                self.enter(w, &Arrival { peer, handler, packet: parsed, turn: Turn::Now });
+                self.dispatch(w, &Arrival { peer, handler, packet: parsed, turn: Turn::Now });
             }
         }
-        if let Some(flooder) = self.flooder.take() {
-            self.cut_off_by(w, flooder, PeerError::Flood);
-            self.list(flooder);
+        if let Some(over_limit_peer) = self.over_limit_peer.take() {
+            self.force_close_with(w, over_limit_peer, PeerError::Flood);
+            self.schedule(over_limit_peer);
         }
     }
 
     /// A packet of the message order: now, later, or never. // HOT
     #[inline]
-    fn in_turn<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, share: Share, msg_id: u32, bytes: &[u8]) {
+    fn on_ordered<W: Wire>(
+        &mut self,
+        w: &mut W,
+        a: &Arrival<'_>,
+        share: MsgIdUse,
+        msg_id: u32,
+        bytes: &[u8],
+    ) {
         match a.turn {
             Turn::Now => {
                 self.peers[a.peer].next_rx = msg_id.wrapping_add(1);
-                self.enter(w, a);
-                if self.peers[a.peer].was.contains(Was::EARLY) {
-                    self.release_early(w, a.peer);
+                self.dispatch(w, a);
+                if self.peers[a.peer].flags.contains(PeerFlags::REORDERING) {
+                    self.dispatch_in_order(w, a.peer);
                 }
             }
-            Turn::Past if share != Share::Alone => self.enter(w, a),
+            Turn::Past if share != MsgIdUse::Single => self.dispatch(w, a),
             // [M4.5]
             Turn::Past => self.drop_packet(a, DropReason::Duplicate),
             // What is missing before it will not come any more.
-            Turn::Early if self.peers[a.peer].was.contains(Was::CUT_OFF) => self.turn_away(a),
-            Turn::Early if self.peers[a.peer].was.contains(Was::SILENT) => {
+            Turn::Early if self.peers[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => {
+                self.refuse_closed(a)
+            }
+            Turn::Early if self.peers[a.peer].flags.contains(PeerFlags::DRAINED) => {
                 self.drop_packet(a, DropReason::PeerFailed);
             }
-            Turn::Early if !self.hold.has_room_early(bytes.len(), self.cfg.unexpected_hard_max) => {
-                self.refuse_flood(a);
+            Turn::Early if !self.held_packets.has_room_early(bytes.len(), self.cfg.unexpected_hard_max) => {
+                self.refuse_over_limit(a);
             }
             Turn::Early => {
                 let from = &mut self.peers[a.peer];
-                from.was |= Was::EARLY;
-                if from.work().early.keep(&mut self.hold, msg_id, share, bytes) {
+                from.flags |= PeerFlags::REORDERING;
+                if from.queue_mut().reorder.keep(&mut self.held_packets, msg_id, share, bytes) {
                     self.stats.rare.out_of_order += 1;
                 } else {
                     self.drop_packet(a, DropReason::Duplicate);
@@ -350,14 +360,14 @@ impl Engine {
     }
 
     /// Handles kept packets whose turn has come.
-    fn release_early<W: Wire>(&mut self, w: &mut W, peer: PeerId) {
-        let mut due = std::mem::take(&mut self.due);
+    fn dispatch_in_order<W: Wire>(&mut self, w: &mut W, peer: PeerId) {
+        let mut due = std::mem::take(&mut self.in_order_buf);
         loop {
             let from = &mut self.peers[peer];
             let next = from.next_rx;
-            let Some(work) = &mut from.work else { break };
-            if !work.early.take(next, &mut due) {
-                from.was.set(Was::EARLY, !work.early.is_empty());
+            let Some(queue) = &mut from.queue else { break };
+            if !queue.reorder.take(next, &mut due) {
+                from.flags.set(PeerFlags::REORDERING, !queue.reorder.is_empty());
                 break;
             }
             from.next_rx = next.wrapping_add(1);
@@ -365,31 +375,31 @@ impl Engine {
             for held in due.drain(..) {
                 if let Ok(packet) = wire::parse(held.bytes()) {
                     let handler = &handlers::TABLE[usize::from(held.bytes()[0])];
-                    self.enter(w, &Arrival { peer, handler, packet: &packet, turn });
+                    self.dispatch(w, &Arrival { peer, handler, packet: &packet, turn });
                 }
                 turn = Turn::Past;
-                self.hold.release_early(held);
+                self.held_packets.release_early(held);
             }
         }
-        self.due = due;
+        self.in_order_buf = due;
     }
 
     #[inline]
-    fn enter<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
+    fn dispatch<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
         match a.handler.kind {
-            _ if self.peers[a.peer].was.contains(Was::CUT_OFF) => self.turn_away(a),
+            _ if self.peers[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => self.refuse_closed(a),
             // What these rooms have of our own messages (CTS, CTSDATA, EOR) is as ever.
             HandlerKind::Eager | HandlerKind::Medium | HandlerKind::LongCts | HandlerKind::LongRead
-                if self.in_place.is_some() && matches!(a.packet, Packet::Rtm(_)) =>
+                if self.zcopy_recv.is_some() && matches!(a.packet, Packet::Rtm(_)) =>
             {
                 zcopy_recv::on_packet(self, w, a);
             }
             // Messages that a failed peer has sent as a whole are welcome; whatever else needs it will never end.
             HandlerKind::Eager => eager::on_recv(self, w, a),
-            HandlerKind::Medium if !self.peers[a.peer].was.contains(Was::SILENT) => {
+            HandlerKind::Medium if !self.peers[a.peer].flags.contains(PeerFlags::DRAINED) => {
                 medium::on_recv(self, w, a)
             }
-            _ if self.peers[a.peer].was.contains(Was::FAILED) => self.last_words(w, a),
+            _ if self.peers[a.peer].flags.contains(PeerFlags::FAILED) => self.recv_from_failed(w, a),
             HandlerKind::Medium => medium::on_recv(self, w, a),
             HandlerKind::LongCts => longcts::on_recv(self, w, a),
             HandlerKind::LongRead => longread::on_recv(self, w, a),
@@ -424,14 +434,14 @@ impl Engine {
 
     /// A packet of a peer that has failed: bytes of a message that needs nothing more of it are welcome.
     #[cold]
-    fn last_words<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
+    fn recv_from_failed<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
         let peer = &self.peers[a.peer];
-        let follows = |msg_id| match peer.work.as_ref().and_then(|work| work.parts.get(msg_id)) {
-            Some(&Part::Rx(rx)) => self.rx.get(rx).is_some(),
+        let follows = |msg_id| match peer.queue.as_ref().and_then(|queue| queue.partial_msgs.get(msg_id)) {
+            Some(&PartialMsg::Rx(rx)) => self.rx.get(rx).is_some(),
             _ => false,
         };
         match a.packet {
-            _ if peer.was.contains(Was::SILENT) => self.drop_of_failed(a),
+            _ if peer.flags.contains(PeerFlags::DRAINED) => self.drop_of_failed(a),
             Packet::CtsData(hdr, _) if self.rx.get(SlotId::from_raw(hdr.recv_id)).is_some() => {
                 longcts::on_recv(self, w, a);
             }
@@ -447,7 +457,7 @@ impl Engine {
     #[cold]
     fn drop_of_failed(&mut self, a: &Arrival<'_>) {
         if a.packet.opts().is_some_and(|opts| opts.class == MsgClass::Stream) {
-            self.peers[a.peer].was |= Was::GAP;
+            self.peers[a.peer].flags |= PeerFlags::STREAM_BROKEN;
         }
         self.drop_packet(a, DropReason::PeerFailed);
     }
@@ -455,51 +465,51 @@ impl Engine {
     #[cold]
     fn count_drop(&mut self, why: DropReason, ty: u8, from: Source) {
         self.stats.count_drop(why);
-        self.events.push(TraceEvent::Dropped { why, ty, from });
+        self.trace.push(TraceEvent::Dropped { why, ty, from });
     }
 
     /// The next completion, in the order they happened. // HOT
     #[inline]
     pub fn take_event(&mut self) -> Option<EngineEvent> {
-        self.outs.pop_front()
+        self.events.pop_front()
     }
 
     /// Whether something is complete that nobody has taken out. // HOT
     #[inline(always)]
     pub fn has_events(&self) -> bool {
-        !self.outs.is_empty()
+        !self.events.is_empty()
     }
 
     /// Whether a message of this kind has come that no receive has matched. // HOT
     #[inline(always)]
     pub fn has_unexpected(&self, kind: Kind) -> bool {
-        !self.queues[kind as usize].arrived.is_empty()
+        !self.queues[kind as usize].unexpected.is_empty()
     }
 
     /// Nothing waits for room, for a time, for a wire to be quiet, or for memory: all there is to do is to take packets
     /// in. // HOT
     #[inline(always)]
     pub fn is_idle(&self) -> bool {
-        self.work() == 0 && !self.is_over_limit()
+        self.pending() == 0 && !self.is_over_limit()
     }
 
     /// Zero if nothing waits. One branch for all of them: every poll passes here. // HOT
     #[inline(always)]
-    fn work(&self) -> usize {
-        let peers = self.listed.len() | self.away.len() | self.fading.len();
-        peers | self.unused.len() | self.revoked.len()
+    fn pending(&self) -> usize {
+        let peers = self.scheduled.len() | self.backed_off.len() | self.draining.len();
+        peers | self.unused_regs.len() | self.revoked_regs.len()
     }
 
     /// The same, and nothing is to be told, nor has an active message come that no receive has matched. // HOT
     #[inline(always)]
     pub fn is_fully_idle(&self) -> bool {
-        let told = self.outs.len() | self.queues[Kind::Am as usize].arrived.len();
-        told | self.work() == 0 && !self.is_over_limit()
+        let told = self.events.len() | self.queues[Kind::Am as usize].unexpected.len();
+        told | self.pending() == 0 && !self.is_over_limit()
     }
 
     /// The next thing worth telling a person.
     pub fn take_trace_event(&mut self) -> Option<TraceEvent> {
-        self.events.take()
+        self.trace.take()
     }
 
     /// Whether some room of this engine handles packets of this type; others are counted and dropped.
@@ -510,7 +520,7 @@ impl Engine {
     /// Whether something waits for room on a wire: `resume` has work once there is some.
     #[inline]
     pub fn waits_for_room(&self) -> bool {
-        !self.listed.is_empty()
+        !self.scheduled.is_empty()
     }
 
     /// Every peer, with what was counted of it.
@@ -523,6 +533,6 @@ impl Engine {
 
     /// Bytes held of messages and packets that wait for a receive or for their turn.
     pub fn held_bytes(&self) -> usize {
-        self.hold.in_use()
+        self.held_packets.in_use()
     }
 }

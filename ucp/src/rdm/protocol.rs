@@ -3,7 +3,7 @@
 
 use crate::rdm::features::ReqHdr;
 use crate::rdm::io::{NotPosted, PeerError, PeerId};
-use crate::rdm::recv::reorder::{Share, Turn};
+use crate::rdm::recv::reorder::{MsgIdUse, Turn};
 use crate::rdm::types::OpError;
 use crate::wire::{MsgClass, Packet, PktType};
 
@@ -211,7 +211,7 @@ pub struct PacketHandler {
     /// Who handles it.
     pub kind: HandlerKind,
     /// For packets with a `msg_id`: may several carry the same?
-    pub order: Option<Share>,
+    pub order: Option<MsgIdUse>,
 }
 
 /// A packet on its way into a room.

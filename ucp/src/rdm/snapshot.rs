@@ -2,7 +2,7 @@
 //! leaks and for people that look at a stuck job. Never called on the data path: it goes through all peers.
 
 use crate::rdm::Engine;
-use crate::rdm::peers::peer::Was;
+use crate::rdm::peers::peer::PeerFlags;
 
 /// Operations, messages and packets that an engine holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,9 +12,9 @@ pub struct EngineSnapshot {
     /// Receives that are posted or not complete.
     pub receives: usize,
     /// Receives of which some packets have come.
-    pub inflows: usize,
+    pub rx_entries: usize,
     /// Messages of peers that are to be read by RDMA.
-    pub readings: usize,
+    pub rma_reads: usize,
     /// One-sided operations, asked of peers or by them.
     pub one_sided: usize,
     /// Messages that no receive has matched.
@@ -38,8 +38,8 @@ impl EngineSnapshot {
     pub const EMPTY: EngineSnapshot = EngineSnapshot {
         sends: 0,
         receives: 0,
-        inflows: 0,
-        readings: 0,
+        rx_entries: 0,
+        rma_reads: 0,
         one_sided: 0,
         unexpected: 0,
         held_bytes: 0,
@@ -57,23 +57,23 @@ impl Engine {
         let mut census = EngineSnapshot {
             sends: self.tx.len(),
             receives: self.rx.len(),
-            inflows: self.inflows.len(),
-            readings: self.readings.len(),
-            one_sided: self.one.len(),
+            rx_entries: self.rx_entries.len(),
+            rma_reads: self.rma_reads.len(),
+            one_sided: self.rma_ops.len(),
             unexpected: self.unexpected.len(),
-            held_bytes: self.hold.in_use(),
-            ends: self.outs.len(),
+            held_bytes: self.held_packets.in_use(),
+            ends: self.events.len(),
             ..EngineSnapshot::EMPTY
         };
         for (_, peer) in self.peers.iter() {
-            census.owed += usize::from(peer.was.contains(Was::OWED));
-            let Some(work) = &peer.work else { continue };
+            census.owed += usize::from(peer.flags.contains(PeerFlags::HANDSHAKE_QUEUED));
+            let Some(queue) = &peer.queue else { continue };
             // What a peer is to hear that was cut off is no longer anybody's.
-            let told = peer.was.contains(Was::CUT_OFF);
-            census.owed += work.ctl.len() + if told { 0 } else { work.untold.len() };
-            census.early += usize::from(!work.early.is_empty());
-            census.parts += work.parts.len();
-            census.exposed += work.exposed as usize;
+            let told = peer.flags.contains(PeerFlags::FORCE_CLOSED);
+            census.owed += queue.ctl.len() + if told { 0 } else { queue.unsent_errors.len() };
+            census.early += usize::from(!queue.reorder.is_empty());
+            census.parts += queue.partial_msgs.len();
+            census.exposed += queue.exposed as usize;
         }
         census
     }

@@ -63,7 +63,7 @@ ucs::counters! {
         data_abreast,
         /// Times that a rail failed a piece, which went over another then.
         rails_lost,
-        /// Peers that went on over another pair of NICs, as theirs was lost.
+        /// Peers that went on over another pair of NICs, as remote_id was lost.
         peers_moved,
         /// Packets that a lost NIC has handed back, to be sent over another.
         sent_elsewhere,

@@ -17,9 +17,9 @@ use crate::wire::{EfaStatus, RawAddr, RmaIov, UserRecvQp};
 
 /// Small, seeded, good enough to shuffle (splitmix64).
 #[derive(Clone)]
-pub struct Dice(pub u64);
+pub struct Rng(pub u64);
 
-impl Dice {
+impl Rng {
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -168,7 +168,7 @@ pub struct Net {
     /// Who waits for the end of what is on its way to whom: a node, its peer, the node that is.
     pub settles: Vec<(usize, PeerId, usize)>,
     pub now: Nanos,
-    pub dice: Dice,
+    pub rng: Rng,
     pub manner: Manner,
     /// A node that has ended: nobody can connect to it any more.
     pub gone: Option<usize>,
@@ -185,7 +185,7 @@ pub struct Port<'a> {
     fetches: &'a mut Vec<Fetch>,
     settles: &'a mut Vec<(usize, PeerId, usize)>,
     device: &'a mut Device,
-    dice: &'a mut Dice,
+    rng: &'a mut Rng,
     manner: Manner,
 }
 
@@ -204,7 +204,7 @@ impl Wire for Port<'_> {
         fill: F,
     ) -> Result<Posted, NotPosted> {
         assert!(max <= self.manner.mtu, "packet of {max}");
-        if self.jammed || self.dice.one_in(self.manner.full) {
+        if self.jammed || self.rng.one_in(self.manner.full) {
             return Err(NotPosted::Full);
         }
         let to = self.paths[to.0 as usize];
@@ -227,7 +227,7 @@ impl Wire for Port<'_> {
         fill: F,
     ) -> Result<Posted, NotPosted> {
         assert!(max <= self.manner.mtu, "message of {max}");
-        if self.jammed || self.dice.one_in(self.manner.full) {
+        if self.jammed || self.rng.one_in(self.manner.full) {
             return Err(NotPosted::Full);
         }
         let mut bytes = vec![0xee; max];
@@ -280,7 +280,7 @@ impl Wire for Port<'_> {
         remote: Remote,
         token: TxToken,
     ) -> Result<Posted, NotPosted> {
-        if self.jammed || self.dice.one_in(self.manner.full) {
+        if self.jammed || self.rng.one_in(self.manner.full) {
             return Err(NotPosted::Full);
         }
         let at = to.ptr() as u64;
@@ -314,7 +314,7 @@ impl Wire for Port<'_> {
         if self.device.kept_out {
             return Some(Err(NotPosted::Peer(PeerError::NO_RDMA)));
         }
-        if self.jammed || self.dice.one_in(self.manner.full) {
+        if self.jammed || self.rng.one_in(self.manner.full) {
             return Some(Err(NotPosted::Full));
         }
         let source = std::ptr::with_exposed_provenance::<u8>(from.addr as usize);
@@ -326,7 +326,7 @@ impl Wire for Port<'_> {
 
     fn prefers_packets(&mut self, _peer: PeerId, len: usize, way: &RmaAddress) -> bool {
         assert!(!way.is_empty() && len > 0);
-        self.dice.one_in(self.device.declines)
+        self.rng.one_in(self.device.declines)
     }
 
     fn on_offer_result(&mut self, _peer: PeerId, _reg: &Reg, len: usize, read: bool) {
@@ -398,7 +398,7 @@ impl Net {
             fetches: Vec::new(),
             settles: Vec::new(),
             now: Nanos(0),
-            dice: Dice(seed),
+            rng: Rng(seed),
             manner,
             gone: None,
         }
@@ -418,7 +418,7 @@ impl Net {
             fetches: &mut self.fetches,
             settles: &mut self.settles,
             device: &mut node.device,
-            dice: &mut self.dice,
+            rng: &mut self.rng,
             manner: self.manner,
         };
         call(&mut node.engine, &mut port)
@@ -443,9 +443,9 @@ impl Net {
         if self.flights.is_empty() {
             return false;
         }
-        let at = if self.manner.reorder { self.dice.below(self.flights.len()) } else { 0 };
+        let at = if self.manner.reorder { self.rng.below(self.flights.len()) } else { 0 };
         let flight = self.flights.remove(at);
-        if self.nodes[flight.to].shut || self.dice.one_in(self.manner.unready) {
+        if self.nodes[flight.to].shut || self.rng.one_in(self.manner.unready) {
             self.hand_back(&flight);
         } else {
             self.deliver(&flight);
@@ -484,7 +484,7 @@ impl Net {
         if self.fetches.is_empty() {
             return false;
         }
-        let at = if self.manner.reorder { self.dice.below(self.fetches.len()) } else { 0 };
+        let at = if self.manner.reorder { self.rng.below(self.fetches.len()) } else { 0 };
         let Fetch { me, from, to, reg, remote, token } = self.fetches.remove(at);
         let (node, number) = ((remote.key >> 20) as usize, (remote.key & 0xf_ffff) as usize);
         let allowed = node == from
@@ -549,7 +549,7 @@ impl Net {
         }
     }
 
-    pub fn outs(&mut self, me: usize) -> Vec<EngineEvent> {
+    pub fn events(&mut self, me: usize) -> Vec<EngineEvent> {
         std::iter::from_fn(|| self.nodes[me].engine.take_event()).collect()
     }
 
@@ -600,8 +600,8 @@ pub fn lend_mut(bytes: &mut [u8]) -> RecvBuf {
 
 /// `len` bytes that tell whose message they are and where in it each stands.
 pub fn letter(key: u64, len: usize) -> Vec<u8> {
-    let mut dice = Dice(key.wrapping_mul(0x1234_5678_9abc_def1));
-    let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| dice.next().to_le_bytes()).collect();
+    let mut rng = Rng(key.wrapping_mul(0x1234_5678_9abc_def1));
+    let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| rng.next().to_le_bytes()).collect();
     bytes.truncate(len);
     bytes
 }

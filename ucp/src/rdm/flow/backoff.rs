@@ -12,8 +12,8 @@ use ucs::time::Nanos;
 
 use crate::rdm::Engine;
 use crate::rdm::io::{Flushed, NotPosted, PeerError, PeerId, TxToken, Wire};
-use crate::rdm::peers::peer::{Peer, Was};
-use crate::rdm::recv::held_packets::Held;
+use crate::rdm::peers::peer::{Peer, PeerFlags};
+use crate::rdm::recv::held_packets::HeldBytes;
 use crate::wire::PktType;
 
 /// How long a receiver that is not ready is left alone.
@@ -36,11 +36,11 @@ impl RetryPolicy {
     const DRAWN: (u64, u64) = (40_000, 120_000);
 
     /// The wait after `before`; zero stands for the try that is made at once.
-    pub(in crate::rdm) fn after(&self, before: Duration, dice: &mut u64) -> Duration {
+    pub(in crate::rdm) fn after(&self, before: Duration, rng: &mut u64) -> Duration {
         let next = match before {
             Duration::ZERO if self.first_delay.is_zero() => {
                 let (least, most) = Self::DRAWN;
-                Duration::from_nanos(least + draw(dice) % (most - least + 1))
+                Duration::from_nanos(least + draw(rng) % (most - least + 1))
             }
             Duration::ZERO => self.first_delay,
             before => before.saturating_mul(2),
@@ -50,25 +50,25 @@ impl RetryPolicy {
 }
 
 /// A step of a linear congruential generator: waits of several senders shall differ, no more.
-fn draw(dice: &mut u64) -> u64 {
-    *dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *dice >> 33
+fn draw(rng: &mut u64) -> u64 {
+    *rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *rng >> 33
 }
 
 /// Where something that came back goes again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
+enum ResendTo {
     /// A packet: to the peer's main queue pair.
-    Packet,
+    MainQp,
     /// A headerless message with this word: to its other one.
-    Headerless(Option<u32>),
+    UserQp(Option<u32>),
 }
 
 /// What has come back from one peer.
 #[derive(Debug, Default)]
 pub struct BackOff {
     /// In the order in which they came back.
-    again: VecDeque<(Held, Way)>,
+    again: VecDeque<(HeldBytes, ResendTo)>,
     /// A try is under way: how many packets have come back since it began.
     tried: Option<u32>,
     /// The next try: not before this.
@@ -83,52 +83,52 @@ impl Engine {
     // [M10.5]
     #[cold]
     pub fn on_rnr(&mut self, now: Nanos, to: PeerId, packet: &[u8]) {
-        self.came_back(now, to, packet, Way::Packet);
+        self.on_returned(now, to, packet, ResendTo::MainQp);
     }
 
     /// As [`Engine::on_rnr`], for a headerless message and the word that went with it.
     // [M5.11]
     #[cold]
     pub fn on_rnr_user_qp(&mut self, now: Nanos, to: PeerId, data: &[u8], imm: Option<u32>) {
-        if !self.passes_again(now, to) {
-            self.came_back(now, to, data, Way::Headerless(imm));
+        if !self.forward_again(now, to) {
+            self.on_returned(now, to, data, ResendTo::UserQp(imm));
         }
     }
 
-    fn came_back(&mut self, now: Nanos, to: PeerId, packet: &[u8], way: Way) {
+    fn on_returned(&mut self, now: Nanos, to: PeerId, packet: &[u8], way: ResendTo) {
         let Some(peer) = self.peers.get(to) else { return };
         // Who was cut off, and is there, waits for what it is told.
         let told = [PktType::PEER_ERROR.0, PktType::HANDSHAKE.0];
-        let told = way == Way::Packet && packet.first().is_some_and(|ty| told.contains(ty));
-        if peer.was.contains(Was::FAILED) && !(told && peer.was.contains(Was::CUT_OFF)) {
-            self.goes_by_owner(to, packet);
+        let told = way == ResendTo::MainQp && packet.first().is_some_and(|ty| told.contains(ty));
+        if peer.flags.contains(PeerFlags::FAILED) && !(told && peer.flags.contains(PeerFlags::FORCE_CLOSED)) {
+            self.resend_on_main_lane(to, packet);
             return;
         }
         self.stats.rare.not_ready += 1;
-        self.keep_back(now, to, packet, way);
-        if let Some(came) = &mut self.peers[to].work().back.tried {
+        self.queue_resend(now, to, packet, way);
+        if let Some(came) = &mut self.peers[to].queue_mut().backoff.tried {
             *came += 1;
         }
     }
 
     /// A packet that came back from a way that is lost goes over the one that the peer takes now, before anything new.
     #[cold]
-    pub(in crate::rdm) fn goes_elsewhere(&mut self, to: PeerId, packet: &[u8]) {
+    pub(in crate::rdm) fn resend_on_lane(&mut self, to: PeerId, packet: &[u8]) {
         self.stats.rare.sent_elsewhere += 1;
-        self.keep_back(Nanos(0), to, packet, Way::Packet);
-        self.list(to);
+        self.queue_resend(Nanos(0), to, packet, ResendTo::MainQp);
+        self.schedule(to);
     }
 
-    fn keep_back(&mut self, now: Nanos, to: PeerId, packet: &[u8], way: Way) {
-        let held = self.hold.keep(packet);
+    fn queue_resend(&mut self, now: Nanos, to: PeerId, packet: &[u8], way: ResendTo) {
+        let held = self.held_packets.keep(packet);
         let peer = &mut self.peers[to];
-        let first = !peer.was.contains(Was::AWAY);
-        peer.was |= Was::AWAY;
-        let back = &mut peer.work().back;
+        let first = !peer.flags.contains(PeerFlags::BACKED_OFF);
+        peer.flags |= PeerFlags::BACKED_OFF;
+        let back = &mut peer.queue_mut().backoff;
         back.again.push_back((held, way));
         if first {
             back.until = now;
-            self.away.push(to);
+            self.backed_off.push(to);
         }
     }
 
@@ -136,22 +136,22 @@ impl Engine {
     #[cold]
     pub fn on_peer_flushed(&mut self, now: Nanos, to: PeerId) {
         let retry = self.cfg.retry;
-        if self.peers.get(to).is_none_or(|peer| !peer.was.contains(Was::AWAY)) {
+        if self.peers.get(to).is_none_or(|peer| !peer.flags.contains(PeerFlags::BACKED_OFF)) {
             return;
         }
-        let back = &mut self.peers[to].work().back;
+        let back = &mut self.peers[to].queue_mut().backoff;
         match back.tried.take() {
             None => {}
             Some(0) => {
                 (back.wait, back.until) = (Duration::ZERO, now);
                 if back.again.is_empty() {
-                    self.peers[to].was.remove(Was::AWAY);
-                    self.away.retain(|&away| away != to);
-                    self.list(to);
+                    self.peers[to].flags.remove(PeerFlags::BACKED_OFF);
+                    self.backed_off.retain(|&away| away != to);
+                    self.schedule(to);
                 }
             }
             Some(_) => {
-                back.wait = retry.after(back.wait, &mut self.dice);
+                back.wait = retry.after(back.wait, &mut self.rng);
                 back.until = now + back.wait;
             }
         }
@@ -159,38 +159,38 @@ impl Engine {
 
     /// Tries again at the peers whose time has come. Answers how many packets were sent.
     #[cold]
-    pub(in crate::rdm) fn try_again<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
+    pub(in crate::rdm) fn resend_due<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
         let mut sent = 0;
-        for n in (0..self.away.len()).rev() {
+        for n in (0..self.backed_off.len()).rev() {
             // A fault ends a peer's back-off, and with it its place in the list.
-            let Some(&to) = self.away.get(n) else { continue };
-            let back = &self.peers[to].work().back;
-            if back.tried.is_none() && now >= back.until && !self.passes_now(w, to) {
-                sent += self.try_peer(w, now, to);
+            let Some(&to) = self.backed_off.get(n) else { continue };
+            let back = &self.peers[to].queue_mut().backoff;
+            if back.tried.is_none() && now >= back.until && !self.forward_now(w, to) {
+                sent += self.resend_to(w, now, to);
             }
         }
         sent
     }
 
-    fn try_peer<W: Wire>(&mut self, w: &mut W, now: Nanos, to: PeerId) -> usize {
+    fn resend_to<W: Wire>(&mut self, w: &mut W, now: Nanos, to: PeerId) -> usize {
         let mut sent = 0;
         for _ in 0..self.cfg.burst {
-            let Some(work) = &mut self.peers[to].work else { break };
-            let Some((held, way)) = work.back.again.front() else { break };
+            let Some(queue) = &mut self.peers[to].queue else { break };
+            let Some((held, way)) = queue.backoff.again.front() else { break };
             let bytes = held.bytes();
             let fill = |slot: &mut [u8]| {
                 slot[..bytes.len()].copy_from_slice(bytes);
                 bytes.len()
             };
-            let posted = match (*way, work.user_qp) {
-                (Way::Packet, _) => w.send(to, bytes.len(), TxToken::NONE, fill),
-                (Way::Headerless(imm), Some(qp)) => w.send_to_user_qp(to, qp, bytes.len(), imm, fill),
-                (Way::Headerless(_), None) => Err(NotPosted::Peer(PeerError::Unreachable)),
+            let posted = match (*way, queue.user_qp) {
+                (ResendTo::MainQp, _) => w.send(to, bytes.len(), TxToken::NONE, fill),
+                (ResendTo::UserQp(imm), Some(qp)) => w.send_to_user_qp(to, qp, bytes.len(), imm, fill),
+                (ResendTo::UserQp(_), None) => Err(NotPosted::Peer(PeerError::Unreachable)),
             };
             match posted {
                 Ok(_) => {
-                    if let Some((held, _)) = work.back.again.pop_front() {
-                        self.hold.release(held);
+                    if let Some((held, _)) = queue.backoff.again.pop_front() {
+                        self.held_packets.release(held);
                     }
                     self.stats.rare.sent_again += 1;
                     sent += 1;
@@ -200,7 +200,7 @@ impl Engine {
                     break;
                 }
                 Err(NotPosted::Peer(fault)) => {
-                    if !self.move_on(w, to, fault) {
+                    if !self.try_failover(w, to, fault) {
                         self.fail_peer(w, to, fault);
                     }
                     return sent;
@@ -208,7 +208,7 @@ impl Engine {
             }
         }
         if sent > 0 {
-            self.peers[to].work().back.tried = Some(0);
+            self.peers[to].queue_mut().backoff.tried = Some(0);
             if w.flush_peer(to) == Flushed::Now {
                 self.on_peer_flushed(now, to);
             }
@@ -217,14 +217,14 @@ impl Engine {
     }
 
     /// The peer's end ends its back-off. What a further lane did not get to carry goes over the first.
-    pub(in crate::rdm) fn forget_back_off(&mut self, to: PeerId) {
-        if self.peers[to].was.contains(Was::AWAY) {
-            self.peers[to].was.remove(Was::AWAY);
-            self.away.retain(|&away| away != to);
-            let back = self.peers[to].work.as_mut().map(|work| std::mem::take(&mut work.back));
+    pub(in crate::rdm) fn end_backoff(&mut self, to: PeerId) {
+        if self.peers[to].flags.contains(PeerFlags::BACKED_OFF) {
+            self.peers[to].flags.remove(PeerFlags::BACKED_OFF);
+            self.backed_off.retain(|&away| away != to);
+            let back = self.peers[to].queue.as_mut().map(|queue| std::mem::take(&mut queue.backoff));
             for (held, _) in back.into_iter().flat_map(|back| back.again) {
-                self.goes_by_owner(to, held.bytes());
-                self.hold.release(held);
+                self.resend_on_main_lane(to, held.bytes());
+                self.held_packets.release(held);
             }
         }
     }
@@ -234,29 +234,31 @@ impl Engine {
         match peer {
             Some(id) => {
                 // What one is told that was cut off is nobody's affair any more.
-                let away = |peer: &Peer| peer.was & (Was::AWAY | Was::CUT_OFF) == Was::AWAY;
+                let away = |peer: &Peer| {
+                    peer.flags & (PeerFlags::BACKED_OFF | PeerFlags::FORCE_CLOSED) == PeerFlags::BACKED_OFF
+                };
                 let away = |id: PeerId| self.peers.get(id).is_some_and(away);
                 away(id) || self.further_lanes(id).iter().any(|&lane| away(lane))
             }
-            None => self.is_anybody_away(),
+            None => self.is_any_backed_off(),
         }
     }
 
     /// Whether anything waits to be tried again that is more than a word to who was cut off.
-    pub(in crate::rdm) fn is_anybody_away(&self) -> bool {
-        self.away.iter().any(|&away| !self.peers[away].was.contains(Was::CUT_OFF))
+    pub(in crate::rdm) fn is_any_backed_off(&self) -> bool {
+        self.backed_off.iter().any(|&away| !self.peers[away].flags.contains(PeerFlags::FORCE_CLOSED))
     }
 
     /// Whether times passed to the engine have to be exact: some peer's wait is measured. // HOT
     #[inline(always)]
     pub fn needs_time(&self) -> bool {
-        !self.away.is_empty()
+        !self.backed_off.is_empty()
     }
 
     /// When [`Engine::resume`] must be called at the latest, if ever.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let waiting = self.away.iter().filter_map(|&to| self.peers[to].work.as_ref());
-        waiting.filter(|work| work.back.tried.is_none()).map(|work| work.back.until).min()
+        let waiting = self.backed_off.iter().filter_map(|&to| self.peers[to].queue.as_ref());
+        waiting.filter(|queue| queue.backoff.tried.is_none()).map(|queue| queue.backoff.until).min()
     }
 }
 
@@ -266,25 +268,24 @@ mod tests {
 
     #[test]
     fn the_wait_doubles_up_to_its_limit() {
-        let mut dice = 1;
+        let mut rng = 1;
         let retry =
             RetryPolicy { first_delay: Duration::from_micros(50), max_delay: Duration::from_micros(300) };
         let mut wait = Duration::ZERO;
         let waits = [50, 100, 200, 300, 300].map(Duration::from_micros);
         for expected in waits {
-            wait = retry.after(wait, &mut dice);
+            wait = retry.after(wait, &mut rng);
             assert_eq!(wait, expected);
         }
     }
 
     #[test]
     fn a_drawn_first_wait_lies_in_its_bounds_and_varies() {
-        let (mut dice, retry) = (7, RetryPolicy::default());
-        let waits: Vec<u128> =
-            (0..1000).map(|_| retry.after(Duration::ZERO, &mut dice).as_micros()).collect();
+        let (mut rng, retry) = (7, RetryPolicy::default());
+        let waits: Vec<u128> = (0..1000).map(|_| retry.after(Duration::ZERO, &mut rng).as_micros()).collect();
         assert!(waits.iter().all(|wait| (40..=120).contains(wait)), "{waits:?}");
         assert!(waits.iter().any(|&wait| wait < 60) && waits.iter().any(|&wait| wait > 100));
         let most = RetryPolicy { max_delay: Duration::from_micros(10), ..retry };
-        assert_eq!(most.after(Duration::ZERO, &mut dice).as_micros(), 10, "a limit below the bounds wins");
+        assert_eq!(most.after(Duration::ZERO, &mut rng).as_micros(), 10, "a limit below the bounds wins");
     }
 }

@@ -8,8 +8,8 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::features::ReqHdr;
 use crate::rdm::io::{NotPosted, PeerId, Posted, TxToken, Wire};
-use crate::rdm::op::received_ranges::Cover;
-use crate::rdm::op::rma_op::{Job, is_one};
+use crate::rdm::op::received_ranges::ReceivedRanges;
+use crate::rdm::op::rma_op::{Job, is_rma_id};
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::Grant;
 use crate::wire::PktType;
@@ -48,38 +48,38 @@ pub(in crate::rdm) fn push_cts<W: Wire>(
     to: PeerId,
     id: SlotId,
 ) -> Result<(), NotPosted> {
-    let owed = if is_one(id) { one_owed(e, to, id) } else { rx_owed(e, to, id) };
+    let owed = if is_rma_id(id) { rma_cts(e, to, id) } else { rx_cts(e, to, id) };
     let Some((send_id, missing, of)) = owed else { return Ok(()) };
     let grant = grant(e, w, to, missing);
     let connid = Some(e.own(&e.peers[to]).connid);
     let hdr = Cts { of, send_id, recv_id: id.raw(), recv_length: grant, connid };
     e.post(w, to, PktType::CTS, Cts::LEN, |slot| hdr.write(slot))?;
-    if let Some(one) = e.one.get_mut(id) {
+    if let Some(one) = e.rma_ops.get_mut(id) {
         one.window = grant;
-    } else if let Some((_, inflow)) = e.inflow(id) {
-        inflow.window = grant;
+    } else if let Some((_, rxe)) = e.rxe(id) {
+        rxe.window = grant;
     }
     Ok(())
 }
 
 /// The sender's id of a message whose window is used up, and the bytes missing.
-fn rx_owed(e: &mut Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
-    let (_, inflow) = e.inflow(id)?;
-    let envelope = &inflow.envelope;
-    let owed = (envelope.send_id, envelope.len - inflow.cover.arrived(), CtsFor::Send);
-    (envelope.from == to && inflow.window == 0).then_some(owed)
+fn rx_cts(e: &mut Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
+    let (_, rxe) = e.rxe(id)?;
+    let envelope = &rxe.envelope;
+    let owed = (envelope.send_id, envelope.len - rxe.received.bytes(), CtsFor::Send);
+    (envelope.from == to && rxe.window == 0).then_some(owed)
 }
 
 /// The same of a write to us, or of a read of ours.
-fn one_owed(e: &Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
-    let one = e.one.get(id).filter(|one| one.peer == to && one.window == 0)?;
+fn rma_cts(e: &Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
+    let one = e.rma_ops.get(id).filter(|one| one.peer == to && one.window == 0)?;
     let of = match one.job {
         Job::Store(_) => CtsFor::Send,
         // [M8.6]
         Job::Get(_) => CtsFor::Read,
         _ => return None,
     };
-    Some((one.theirs?, one.len - one.cover.arrived(), of))
+    Some((one.remote_id?, one.len - one.received.bytes(), of))
 }
 
 /// Where a CTSDATA goes and what it holds.
@@ -124,7 +124,7 @@ pub(in crate::rdm) fn data_connid(e: &Engine, to: PeerId) -> Option<u32> {
 /// no bound. // HOT
 #[inline]
 pub(in crate::rdm) fn admit(
-    cover: &mut Cover,
+    received: &mut ReceivedRanges,
     window: &mut u64,
     total: u64,
     at: u64,
@@ -132,11 +132,11 @@ pub(in crate::rdm) fn admit(
     moved: bool,
 ) -> Result<(), DropReason> {
     let beyond = len > *window && !moved;
-    if at.checked_add(len).is_none_or(|end| end > total) || beyond && !cover.touches(at, len) {
+    if at.checked_add(len).is_none_or(|end| end > total) || beyond && !received.touches(at, len) {
         return Err(DropReason::BadWindow);
     }
     // One that a lost lane has brought after all comes twice, perhaps when the window is used up.
-    if beyond || !cover.add(at, len) {
+    if beyond || !received.add(at, len) {
         return Err(DropReason::BadSegment);
     }
     *window = window.saturating_sub(len);

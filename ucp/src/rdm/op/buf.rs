@@ -255,12 +255,12 @@ pub struct RecvBuf {
 
 /// Room for so many bytes at the beginning of a receive's: see [`RecvBuf::spot`]. Used while the receive is looked at.
 #[derive(Debug)]
-pub(in crate::rdm) struct Spot {
+pub(in crate::rdm) struct WriteTarget {
     ptr: NonNull<u8>,
     len: usize,
 }
 
-impl Spot {
+impl WriteTarget {
     /// Writes as many bytes as there is room for. // HOT
     #[inline(always)]
     pub(in crate::rdm) fn fill(self, from: &[u8]) {
@@ -347,9 +347,9 @@ impl RecvBuf {
 
     /// Where all of `len` bytes go that are in one piece. `None`: there is no room for them, or it is in several. // HOT
     #[inline(always)]
-    pub(in crate::rdm) fn spot(&self, len: usize) -> Option<Spot> {
+    pub(in crate::rdm) fn contig_target(&self, len: usize) -> Option<WriteTarget> {
         // A list is of length 0 here, and no byte is written to it.
-        if len <= self.len { Some(Spot { ptr: self.ptr, len }) } else { None }
+        if len <= self.len { Some(WriteTarget { ptr: self.ptr, len }) } else { None }
     }
 
     /// Writes `from` at offset `at`; what lies behind the end is dropped. Answers how many bytes there are in all. // HOT
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn copies_stay_inside() {
         let bytes = [1u8, 2, 3, 4];
-        // SAFETY: `bytes` outlives the buffer.
+        // SAFETY: `bytes` survives the buffer.
         let buf = unsafe { SendBuf::new(bytes.as_ptr(), 4) };
         let mut to = [0u8; 3];
         assert_eq!(buf.copy_to(2, &mut to), 2);

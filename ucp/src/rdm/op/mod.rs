@@ -13,5 +13,5 @@ pub mod table;
 pub mod tx;
 
 pub use buf::{ContigBuf, Payload, Piece, RecvBuf, SendBuf};
-pub use pieces::{Gather, RecvList, Scatter, piece_at, stretch};
+pub use pieces::{Gather, RecvList, Scatter, for_each_overlap, piece_at};
 pub use table::OpId;

@@ -7,7 +7,7 @@ use crate::wire::MAX_IOV;
 /// Calls `each(piece, offset in the piece, offset in the run, bytes)` for the part of every piece that lies within
 /// `at..at + len`. Bytes behind the last piece are left out. // HOT
 #[inline]
-pub fn stretch(
+pub fn for_each_overlap(
     lens: impl Iterator<Item = usize>,
     at: u64,
     len: usize,
@@ -105,7 +105,7 @@ impl Gather {
         }
         let lens = self.pieces().iter().map(SendBuf::len);
         let (mut done, room) = (0, to.len());
-        stretch(lens, at as u64, room, |piece, from, into, n| {
+        for_each_overlap(lens, at as u64, room, |piece, from, into, n| {
             done += self.list[piece].copy_to(from, &mut to[into..into + n]);
         });
         done
@@ -187,7 +187,7 @@ impl Scatter {
         for (size, buf) in sizes.iter_mut().zip(&self.list) {
             *size = buf.len();
         }
-        stretch(sizes.into_iter(), at, from.len(), |piece, to, out, n| {
+        for_each_overlap(sizes.into_iter(), at, from.len(), |piece, to, out, n| {
             self.list[piece].put(to as u64, &from[out..out + n]);
         });
     }
@@ -249,7 +249,7 @@ impl RecvList {
 
     /// Writes `from` at offset `at` of the run; what lies behind the end is dropped.
     pub(super) fn put(&self, at: u64, from: &[u8]) {
-        stretch(self.pieces.iter().map(RecvBuf::len), at, from.len(), |piece, to, out, n| {
+        for_each_overlap(self.pieces.iter().map(RecvBuf::len), at, from.len(), |piece, to, out, n| {
             self.pieces[piece].put_whole(to as u64, &from[out..out + n]);
         });
     }
@@ -270,7 +270,7 @@ mod tests {
             let (mut gather, mut scatter, mut from) = (Gather::EMPTY, Scatter::EMPTY, 0);
             let base = target.as_mut_ptr();
             for &len in &lens {
-                // SAFETY: within `source`, which outlives the run.
+                // SAFETY: within `source`, which survives the run.
                 let piece = unsafe { SendBuf::new(source[from..].as_ptr(), len) };
                 prop_assert!(gather.push(piece));
                 // SAFETY: within `target`, which is not looked at before the run is over.

@@ -3,7 +3,7 @@
 
 /// UnexpectedQueue bytes of one message: `0..low`, and islands above it.
 #[derive(Debug, Default)]
-pub struct Cover {
+pub struct ReceivedRanges {
     low: u64,
     arrived: u64,
     /// Ascending, disjoint, not touching each other nor `low`.
@@ -13,15 +13,15 @@ pub struct Cover {
 /// Most islands kept: more than any window of packets can make, few enough to bound what a peer costs us.
 const MAX_ISLANDS: usize = 65536;
 
-impl Cover {
+impl ReceivedRanges {
     /// Nothing has arrived.
-    pub const fn new() -> Cover {
-        Cover { low: 0, arrived: 0, islands: Vec::new() }
+    pub const fn new() -> ReceivedRanges {
+        ReceivedRanges { low: 0, arrived: 0, islands: Vec::new() }
     }
 
     /// Bytes arrived.
     #[inline]
-    pub const fn arrived(&self) -> u64 {
+    pub const fn bytes(&self) -> u64 {
         self.arrived
     }
 
@@ -82,26 +82,26 @@ mod tests {
 
     #[test]
     fn empty_segments_are_harmless() {
-        let mut cover = Cover::new();
-        assert!(cover.add(0, 0) && cover.add(5, 0) && cover.add(2, 1) && cover.add(0, 0));
-        assert_eq!(cover.arrived(), 1);
-        assert!(!cover.add(u64::MAX, 2));
+        let mut received = ReceivedRanges::new();
+        assert!(received.add(0, 0) && received.add(5, 0) && received.add(2, 1) && received.add(0, 0));
+        assert_eq!(received.bytes(), 1);
+        assert!(!received.add(u64::MAX, 2));
     }
 
     proptest! {
         #[test]
         fn agrees_with_a_bitmap(segs in prop::collection::vec((0u64..64, 1u64..9), 0..60)) {
-            let mut cover = Cover::new();
+            let mut received = ReceivedRanges::new();
             let mut map = [false; 80];
             for (at, len) in segs {
                 let bits = &mut map[at as usize..(at + len) as usize];
                 let free = bits.iter().all(|b| !b);
-                prop_assert_eq!(cover.touches(at, len), !free);
-                prop_assert_eq!(cover.add(at, len), free);
+                prop_assert_eq!(received.touches(at, len), !free);
+                prop_assert_eq!(received.add(at, len), free);
                 if free {
                     bits.fill(true);
                 }
-                prop_assert_eq!(cover.arrived(), map.iter().filter(|b| **b).count() as u64);
+                prop_assert_eq!(received.bytes(), map.iter().filter(|b| **b).count() as u64);
             }
         }
     }

@@ -6,9 +6,9 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::io::{PeerId, Reg};
 use crate::rdm::op::buf::RecvBuf;
 use crate::rdm::op::pieces::{Gather, Scatter};
-use crate::rdm::op::received_ranges::Cover;
-use crate::rdm::rails::rail_plan::Stripes;
-use crate::rdm::recv::held_packets::Held;
+use crate::rdm::op::received_ranges::ReceivedRanges;
+use crate::rdm::rails::rail_plan::RailPlan;
+use crate::rdm::recv::held_packets::HeldBytes;
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::mem::Spans;
 use crate::rdm::types::{OpError, WireId};
@@ -16,13 +16,13 @@ use crate::wire::{AtomicOp, Datatype, Iovs, MAX_IOV, RmaIov};
 
 /// Whether an id names a one-sided operation.
 #[inline]
-pub const fn is_one(id: SlotId) -> bool {
+pub const fn is_rma_id(id: SlotId) -> bool {
     id.raw() >> 31 == 1
 }
 
 /// How far a one-sided operation has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OneState {
+pub enum RmaState {
     /// In the peer's queue, no packet out: may be cancelled.
     Queued,
     /// The request is out; data follow as granted, or come.
@@ -60,7 +60,7 @@ pub enum Job {
     /// A peer reads these bytes of ours.
     Load(Spans),
     /// Old values that a peer waits for, until there is room to send them.
-    Answer(Held),
+    Answer(HeldBytes),
 }
 
 /// What to compute, and with what.
@@ -133,39 +133,39 @@ impl Operands {
     }
 }
 
-/// One operation. What a [brief](One::brief) one uses comes first, in one line.
+/// One operation. What a [compact](RmaOp::compact) one uses comes first, in one line.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct One {
+pub struct RmaOp {
     /// Returned with the completion; a target's is not used.
     pub user: u64,
     /// Bytes in all.
     pub len: u64,
-    /// Where the old values go that a brief atomic fetches.
+    /// Where the old values go that a compact atomic fetches.
     pub result: Option<RecvBuf>,
     /// The other end.
     pub peer: PeerId,
     /// By which protocol.
     pub protocol: RmaProtocol,
     /// How far it is.
-    pub state: OneState,
+    pub state: RmaState,
     /// Is the target to acknowledge it?
     pub ack: Ack,
     /// The caller has been told of the end, or does not want to be.
-    pub told: bool,
+    pub notified: bool,
     /// Out of the peer's queue and counted there, for fences.
-    pub counted: bool,
+    pub fence_counted: bool,
     /// Its peer does not count it any more.
-    pub orphan: bool,
+    pub detached: bool,
     /// Ours, and its only packet is out: it waits for what ends it, and uses nothing of what follows here, which is as in one
     /// that has not begun.
-    pub brief: bool,
+    pub compact: bool,
     /// Nobody uses it any more: what follows is of who did.
-    pub(super) worn: bool,
+    pub(super) stale: bool,
     /// In the peer's queue of grants.
     pub in_data_queue: bool,
     /// RDMA operations on their way: the device uses the caller's memory until they end.
-    pub flying: u32,
+    pub in_flight: u32,
     /// What to do.
     pub job: Job,
     /// The target's memory, at the requester.
@@ -173,59 +173,59 @@ pub struct One {
     /// Bytes that we have sent.
     pub sent: u64,
     /// Bytes that have come.
-    pub cover: Cover,
+    pub received: ReceivedRanges,
     /// Bytes granted, to us or by us, and not yet on their way or here.
     pub window: u64,
     /// The other end's id, once known.
-    pub theirs: Option<u32>,
+    pub remote_id: Option<u32>,
     /// Data for the target's completion.
     pub cq_data: Option<u64>,
     /// The wire that the device has begun it on.
     pub wire: Option<WireId>,
     /// What is read for it, at the target.
-    pub reading: Option<SlotId>,
+    pub rma_read: Option<SlotId>,
     /// Registrations of the local pieces, by their number.
     pub regs: [Option<Reg>; MAX_IOV],
     /// `remote` names one piece by the key of the lane that the peer has gone on over; this is the one of its first lane,
     /// which packets name.
     pub first_key: Option<u64>,
     /// How it is spread over rails, if it may be; `sent` and `regs` are not used once it is cut.
-    pub stripes: Option<Box<Stripes>>,
+    pub rail_plan: Option<Box<RailPlan>>,
     /// How it will end, when nothing flies any more.
     pub failed: Option<OpError>,
 }
 
-impl One {
+impl RmaOp {
     /// One that has not begun.
     #[inline]
-    pub fn new(peer: PeerId, job: Job, protocol: RmaProtocol, len: u64) -> One {
-        One {
+    pub fn new(peer: PeerId, job: Job, protocol: RmaProtocol, len: u64) -> RmaOp {
+        RmaOp {
             peer,
             user: 0,
             job,
             protocol,
-            state: OneState::Queued,
+            state: RmaState::Queued,
             ack: Ack::No,
-            told: false,
-            counted: false,
-            orphan: false,
-            brief: false,
-            worn: false,
+            notified: false,
+            fence_counted: false,
+            detached: false,
+            compact: false,
+            stale: false,
             result: None,
             in_data_queue: false,
             remote: Iovs::NONE,
             len,
             sent: 0,
-            cover: Cover::new(),
+            received: ReceivedRanges::new(),
             window: 0,
-            theirs: None,
+            remote_id: None,
             cq_data: None,
             wire: None,
-            flying: 0,
-            reading: None,
+            in_flight: 0,
+            rma_read: None,
             regs: [const { None }; MAX_IOV],
             first_key: None,
-            stripes: None,
+            rail_plan: None,
             failed: None,
         }
     }
@@ -233,7 +233,7 @@ impl One {
     /// No device carries it, over however many lanes: it goes on by packets.
     pub fn go_by_packets(&mut self) {
         self.protocol = self.protocol.by_packets();
-        self.stripes = None;
+        self.rail_plan = None;
         if let (Some(key), Some(iov)) = (self.first_key.take(), self.remote.as_slice().first()) {
             self.remote = Iovs::one(RmaIov { key, ..*iov });
         }
@@ -242,7 +242,7 @@ impl One {
     /// Whether we asked for it, rather than the peer.
     #[inline]
     pub fn is_ours(&self) -> bool {
-        self.brief || matches!(self.job, Job::Put(_) | Job::Get(_) | Job::Atomic(_))
+        self.compact || matches!(self.job, Job::Put(_) | Job::Get(_) | Job::Atomic(_))
     }
 
     /// Whether it uses this region of ours on behalf of a peer.

@@ -1,4 +1,4 @@
-//! The table of one-sided operations. A [brief](One::brief) one, whose only packet is out, is written in place and uses the
+//! The table of one-sided operations. A [compact](RmaOp::compact) one, whose only packet is out, is written in place and uses the
 //! first line of its slot only: what is made for lists, grants and rails is many times as long, and would go through the caches
 //! with every word that is put.
 
@@ -6,7 +6,7 @@ use ucs::coll::slots::{SlotId, Slots, UPPER};
 
 use crate::rdm::io::PeerId;
 use crate::rdm::op::pieces::Gather;
-use crate::rdm::op::rma_op::{Ack, Job, One, OneState};
+use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::rma::args::RmaProtocol;
 
 /// Slots are made so many at a time; they never move.
@@ -16,7 +16,7 @@ type Ids = Slots<(), 20, UPPER>;
 
 /// What is kept of an operation whose only packet is out.
 #[derive(Debug)]
-pub struct Brief {
+pub struct CompactRmaOp {
     /// Whom it was sent.
     pub peer: PeerId,
     /// Returned with the completion.
@@ -31,17 +31,17 @@ pub struct Brief {
 
 /// One-sided operations by id. Their ids have the top bit set, those of sends and receives have not: one word names
 /// either in control packets and queues.
-pub struct Ones {
+pub struct RmaOps {
     ids: Ids,
-    /// By the index of their id. In a slot that is free, all is as in [`One::blank`] but for the fields of a brief one, or the
-    /// slot is [`worn`](One::worn).
-    chunks: Vec<Box<[One]>>,
+    /// By the index of their id. In a slot that is free, all is as in [`RmaOp::blank`] but for the fields of a compact one, or the
+    /// slot is [`stale`](RmaOp::stale).
+    chunks: Vec<Box<[RmaOp]>>,
 }
 
-impl Ones {
+impl RmaOps {
     /// None.
-    pub const fn new() -> Ones {
-        Ones { ids: Slots::new(), chunks: Vec::new() }
+    pub const fn new() -> RmaOps {
+        RmaOps { ids: Slots::new(), chunks: Vec::new() }
     }
 
     /// Number of operations.
@@ -56,42 +56,43 @@ impl Ones {
 
     /// Takes one up; `None`: there is no room. // HOT
     #[inline]
-    pub fn insert(&mut self, one: One) -> Option<SlotId> {
+    pub fn insert(&mut self, one: RmaOp) -> Option<SlotId> {
         let id = self.ids.insert(()).ok()?;
         *self.slot(id) = one;
         Some(id)
     }
 
-    /// Takes a brief one up; `None`: there is no room. // HOT
+    /// Takes a compact one up; `None`: there is no room. // HOT
     #[inline]
-    pub fn insert_brief(&mut self, brief: Brief) -> Option<SlotId> {
+    pub fn insert_compact(&mut self, compact: CompactRmaOp) -> Option<SlotId> {
         let id = self.ids.insert(()).ok()?;
         let one = self.slot(id);
-        if one.worn {
-            *one = One::blank();
+        if one.stale {
+            *one = RmaOp::blank();
         }
-        (one.peer, one.user, one.protocol, one.len) = (brief.peer, brief.user, brief.protocol, brief.len);
-        (one.ack, one.told, one.result) = (brief.ack, brief.ack == Ack::IfAble, None);
-        (one.state, one.counted, one.orphan, one.brief) = (OneState::AllOut, true, false, true);
+        (one.peer, one.user, one.protocol, one.len) =
+            (compact.peer, compact.user, compact.protocol, compact.len);
+        (one.ack, one.notified, one.result) = (compact.ack, compact.ack == Ack::IfAble, None);
+        (one.state, one.fence_counted, one.detached, one.compact) = (RmaState::AllOut, true, false, true);
         Some(id)
     }
 
     /// The operation with this id, if there is one. // HOT
     #[inline]
-    pub fn get(&self, id: SlotId) -> Option<&One> {
+    pub fn get(&self, id: SlotId) -> Option<&RmaOp> {
         self.ids.contains(id).then(|| self.at(id))
     }
 
     /// The same, to change it. // HOT
     #[inline]
-    pub fn get_mut(&mut self, id: SlotId) -> Option<&mut One> {
+    pub fn get_mut(&mut self, id: SlotId) -> Option<&mut RmaOp> {
         let index = Ids::index_of(id);
         self.ids.contains(id).then(|| &mut self.chunks[index / CHUNK][index % CHUNK])
     }
 
     /// Takes one out.
-    pub fn remove(&mut self, id: SlotId) -> Option<One> {
-        self.ids.remove(id).map(|()| std::mem::replace(self.slot(id), One::blank()))
+    pub fn remove(&mut self, id: SlotId) -> Option<RmaOp> {
+        self.ids.remove(id).map(|()| std::mem::replace(self.slot(id), RmaOp::blank()))
     }
 
     /// Drops one; false: there is none. // HOT
@@ -101,27 +102,27 @@ impl Ones {
             return false;
         }
         let one = self.slot(id);
-        if !one.brief {
-            one.wear();
+        if !one.compact {
+            one.release_owned();
         }
         true
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = (SlotId, &One)> {
+    pub fn iter(&self) -> impl Iterator<Item = (SlotId, &RmaOp)> {
         self.ids.iter().map(|(id, ())| (id, self.at(id)))
     }
 
     /// What an id names that is given out.
     #[inline]
-    fn at(&self, id: SlotId) -> &One {
+    fn at(&self, id: SlotId) -> &RmaOp {
         let index = Ids::index_of(id);
         &self.chunks[index / CHUNK][index % CHUNK]
     }
 
     /// The slot of an id that has just been given out, or taken back.
     #[inline]
-    fn slot(&mut self, id: SlotId) -> &mut One {
+    fn slot(&mut self, id: SlotId) -> &mut RmaOp {
         let index = Ids::index_of(id);
         if index / CHUNK >= self.chunks.len() {
             self.grow(index);
@@ -132,43 +133,43 @@ impl Ones {
     #[cold]
     fn grow(&mut self, index: usize) {
         while index / CHUNK >= self.chunks.len() {
-            self.chunks.push((0..CHUNK).map(|_| One::blank()).collect());
+            self.chunks.push((0..CHUNK).map(|_| RmaOp::blank()).collect());
         }
     }
 }
 
-impl One {
+impl RmaOp {
     /// What a slot holds that nobody has used.
-    fn blank() -> One {
-        One::new(PeerId(0), Job::Put(Gather::EMPTY), RmaProtocol::EagerWrite, 0)
+    fn blank() -> RmaOp {
+        RmaOp::new(PeerId(0), Job::Put(Gather::EMPTY), RmaProtocol::EagerWrite, 0)
     }
 
     /// Ends its use of a slot: what it owned is freed, the rest is left as it is.
-    fn wear(&mut self) {
-        self.stripes = None;
-        self.cover = Default::default();
+    fn release_owned(&mut self) {
+        self.rail_plan = None;
+        self.received = Default::default();
         if matches!(self.job, Job::Answer(_)) {
             self.job = Job::Put(Gather::EMPTY);
         }
-        self.worn = true;
+        self.stale = true;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rdm::op::rma_op::is_one;
+    use crate::rdm::op::rma_op::is_rma_id;
     use crate::wire::{Iovs, RmaIov};
 
-    fn brief(user: u64) -> Brief {
-        Brief { peer: PeerId(3), user, protocol: RmaProtocol::EagerWrite, ack: Ack::Wanted, len: 8 }
+    fn compact(user: u64) -> CompactRmaOp {
+        CompactRmaOp { peer: PeerId(3), user, protocol: RmaProtocol::EagerWrite, ack: Ack::Wanted, len: 8 }
     }
 
     #[test]
     fn ids_name_what_was_put_there_and_go_stale() {
-        let mut ones = Ones::new();
-        let ids: Vec<_> = (0..200).map(|user| ones.insert_brief(brief(user)).unwrap()).collect();
-        assert!(ids.iter().all(|&id| is_one(id)));
+        let mut ones = RmaOps::new();
+        let ids: Vec<_> = (0..200).map(|user| ones.insert_compact(compact(user)).unwrap()).collect();
+        assert!(ids.iter().all(|&id| is_rma_id(id)));
         assert_eq!(ones.len(), 200);
         for (user, &id) in ids.iter().enumerate() {
             assert_eq!(ones.get(id).unwrap().user, user as u64);
@@ -181,34 +182,36 @@ mod tests {
 
     #[test]
     fn a_brief_one_inherits_nothing() {
-        let mut ones = Ones::new();
+        let mut ones = RmaOps::new();
         for by_remove in [false, true] {
             let mut long =
-                One::new(PeerId(9), Job::Answer(Default::default()), RmaProtocol::DirectWrite, 1 << 20);
+                RmaOp::new(PeerId(9), Job::Answer(Default::default()), RmaProtocol::DirectWrite, 1 << 20);
             (long.remote, long.cq_data) = (Iovs::one(RmaIov { addr: 1, len: 2, key: 3 }), Some(4));
-            (long.flying, long.theirs, long.first_key) = (5, Some(6), Some(7));
-            (long.sent, long.window, long.orphan, long.in_data_queue) = (8, 9, true, true);
-            assert!(long.cover.add(10, 11));
+            (long.in_flight, long.remote_id, long.first_key) = (5, Some(6), Some(7));
+            (long.sent, long.window, long.detached, long.in_data_queue) = (8, 9, true, true);
+            assert!(long.received.add(10, 11));
             let id = ones.insert(long).unwrap();
             if by_remove {
                 ones.remove(id);
             } else {
                 ones.discard(id);
             }
-            let id = ones.insert_brief(brief(1)).unwrap();
+            let id = ones.insert_compact(compact(1)).unwrap();
             let got = format!("{:?}", ones.get(id).unwrap());
-            let mut fresh = Ones::new();
-            let id = fresh.insert_brief(brief(1)).unwrap();
+            let mut fresh = RmaOps::new();
+            let id = fresh.insert_compact(compact(1)).unwrap();
             assert_eq!(got, format!("{:?}", fresh.get(id).unwrap()));
-            ones = Ones::new();
+            ones = RmaOps::new();
         }
     }
 
     #[test]
     fn a_brief_one_uses_one_line() {
         use std::mem::offset_of;
-        assert_eq!(align_of::<One>(), 64);
-        for end in [offset_of!(One, result) + 16, offset_of!(One, worn) + 1, offset_of!(One, protocol) + 1] {
+        assert_eq!(align_of::<RmaOp>(), 64);
+        for end in
+            [offset_of!(RmaOp, result) + 16, offset_of!(RmaOp, stale) + 1, offset_of!(RmaOp, protocol) + 1]
+        {
             assert!(end <= 64, "{end}");
         }
     }

@@ -1,5 +1,5 @@
 //! A message, or a write to us, that is read from its sender's memory: where from, how far, and what is under way. Made
-//! when its first packet comes, matched or not; driven by `reading`, owned by the engine's table of readings.
+//! when its first packet comes, matched or not; driven by `reading`, owned by the engine's table of rma_reads.
 
 use ucs::coll::slots::SlotId;
 
@@ -7,11 +7,11 @@ use crate::rdm::io::{PeerError, PeerId, Reg, Remote, RmaAddress};
 use crate::rdm::types::OpError;
 use crate::wire::{Iovs, MAX_IOV};
 
-use crate::rdm::rails::rail_plan::Stripes;
+use crate::rdm::rails::rail_plan::RailPlan;
 
 /// One message, or write, being read.
 #[derive(Debug)]
-pub struct Reading {
+pub struct RmaRead {
     /// Whose memory it is.
     pub peer: PeerId,
     /// What it is for, once there is that: a receive, or a write of the peer's to our memory. Their ids differ.
@@ -31,7 +31,7 @@ pub struct Reading {
     /// The memory that is read to, piece by piece.
     pub regs: [Option<Reg>; MAX_IOV],
     /// How it is spread over rails, if it is; `at` and `regs` are not used then.
-    pub stripes: Option<Box<(Stripes, u64)>>,
+    pub rail_plan: Option<Box<(RailPlan, u64)>>,
     /// Nothing more is to be read: the rest comes by long-CTS, or the receive ends.
     pub stop: Option<Stop>,
 }
@@ -49,10 +49,10 @@ pub enum Stop {
     Fail(OpError),
 }
 
-impl Reading {
+impl RmaRead {
     /// One of which nothing has been read, and that is for nobody yet.
-    pub fn new(peer: PeerId, iov: Iovs, from: u64) -> Reading {
-        Reading {
+    pub fn new(peer: PeerId, iov: Iovs, from: u64) -> RmaRead {
+        RmaRead {
             peer,
             to: None,
             iov,
@@ -62,15 +62,15 @@ impl Reading {
             in_flight: 0,
             queued: false,
             regs: [const { None }; MAX_IOV],
-            stripes: None,
+            rail_plan: None,
             stop: None,
         }
     }
 
     /// No read is left to post.
     pub fn all_posted(&self) -> bool {
-        match &self.stripes {
-            Some(stripes) => stripes.0.all_posted(),
+        match &self.rail_plan {
+            Some(rail_plan) => rail_plan.0.all_posted(),
             None => self.at == self.end,
         }
     }
@@ -108,15 +108,15 @@ mod tests {
     fn a_read_skips_into_the_pieces() {
         let piece = |addr, len| RmaIov { addr, len, key: addr };
         let iov = Iovs::try_from([piece(100, 10), piece(7, 0), piece(500, 5)].as_slice()).unwrap();
-        let mut reading = Reading::new(PeerId(0), iov, 4);
+        let mut rma_read = RmaRead::new(PeerId(0), iov, 4);
         let at = |addr, key| Remote { addr, key };
-        assert_eq!(reading.next(), Some((at(104, 100), 6)));
-        reading.at = 10;
-        assert_eq!(reading.next(), Some((at(500, 500), 5)));
-        reading.at = 15;
-        assert_eq!(reading.next(), None);
-        reading.iov = Iovs::one(piece(u64::MAX, 9));
-        reading.at = 3;
-        assert_eq!(reading.next(), None, "wraps");
+        assert_eq!(rma_read.next(), Some((at(104, 100), 6)));
+        rma_read.at = 10;
+        assert_eq!(rma_read.next(), Some((at(500, 500), 5)));
+        rma_read.at = 15;
+        assert_eq!(rma_read.next(), None);
+        rma_read.iov = Iovs::one(piece(u64::MAX, 9));
+        rma_read.at = 3;
+        assert_eq!(rma_read.next(), None, "wraps");
     }
 }

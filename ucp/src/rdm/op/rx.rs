@@ -5,9 +5,9 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::io::PeerId;
 use crate::rdm::op::buf::RecvBuf;
-use crate::rdm::op::received_ranges::Cover;
+use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::protocol::{Kind, Protocol};
-use crate::rdm::recv::held_packets::Held;
+use crate::rdm::recv::held_packets::HeldBytes;
 use crate::rdm::recv::matching::{MatchEntry, Pattern};
 use crate::rdm::types::{OpError, RecvStatus};
 
@@ -35,10 +35,10 @@ pub struct Envelope {
 pub enum RxState {
     /// Not matched: in the queue of expected messages.
     Posted,
-    /// Matched by a message in several packets, which this [`Inflow`] follows.
+    /// Matched by a message in several packets, which this [`RxEntry`] follows.
     Matched(SlotId),
     /// Given to the device, which fills it with a message of its own choice: by this registration.
-    Lent(SlotId),
+    OnDevice(SlotId),
 }
 
 /// What a receive is part of.
@@ -71,27 +71,27 @@ pub struct RxOp {
 
 /// A matched message whose bytes are coming in several packets.
 #[derive(Debug)]
-pub struct Inflow {
+pub struct RxEntry {
     /// The message.
     pub envelope: Envelope,
     /// Which bytes have arrived.
-    pub cover: Cover,
+    pub received: ReceivedRanges,
     /// LONGCTS: bytes granted and not yet arrived.
     pub window: u64,
     /// What is read of it.
-    pub reading: Option<SlotId>,
+    pub rma_read: Option<SlotId>,
     /// It cannot be read: the sender was asked, or will be, to send it.
     pub nack: bool,
 }
 
-impl Inflow {
+impl RxEntry {
     /// Whether the sender waits for nothing: what is missing has been sent, or will be, unless it ends.
-    pub fn needs_nothing_more(&self) -> bool {
+    pub fn is_all_sent(&self) -> bool {
         match self.envelope.protocol.plain() {
             Protocol::Medium => true,
-            Protocol::LongCts => self.envelope.len - self.cover.arrived() <= self.window,
+            Protocol::LongCts => self.envelope.len - self.received.bytes() <= self.window,
             // What is read of it has been; the rest comes in packets.
-            Protocol::RuntRead => self.reading.is_none() && !self.nack,
+            Protocol::RuntRead => self.rma_read.is_none() && !self.nack,
             _ => false,
         }
     }
@@ -107,30 +107,30 @@ pub struct Unexpected {
     /// Its place in the queue of unexpected messages; `None` once a probe has taken it out.
     pub queued: Option<u32>,
     /// Bytes so far, with their offsets.
-    pub parts: Parts,
+    pub segments: Segments,
     /// Which bytes have arrived.
-    pub cover: Cover,
+    pub received: ReceivedRanges,
     /// What is to be read of it.
-    pub reading: Option<SlotId>,
+    pub rma_read: Option<SlotId>,
 }
 
 /// Pieces of a message, held. One piece, the common case, needs no list.
 #[derive(Debug)]
-pub enum Parts {
+pub enum Segments {
     /// The only packet, or the first.
-    One(u64, Held),
+    One(u64, HeldBytes),
     /// Several packets of a MEDIUM message.
-    Many(Vec<(u64, Held)>),
+    Many(Vec<(u64, HeldBytes)>),
 }
 
-impl Parts {
+impl Segments {
     /// Adds a piece.
-    pub fn push(&mut self, at: u64, held: Held) {
+    pub fn push(&mut self, at: u64, held: HeldBytes) {
         match self {
-            Parts::Many(list) => list.push((at, held)),
-            Parts::One(..) => {
-                let first = std::mem::replace(self, Parts::Many(Vec::with_capacity(8)));
-                let (Parts::One(first_at, first_held), Parts::Many(list)) = (first, &mut *self) else {
+            Segments::Many(list) => list.push((at, held)),
+            Segments::One(..) => {
+                let first = std::mem::replace(self, Segments::Many(Vec::with_capacity(8)));
+                let (Segments::One(first_at, first_held), Segments::Many(list)) = (first, &mut *self) else {
                     return;
                 };
                 list.push((first_at, first_held));
@@ -140,10 +140,10 @@ impl Parts {
     }
 
     /// Hands out every piece.
-    pub fn drain(self, mut each: impl FnMut(u64, Held)) {
+    pub fn drain(self, mut each: impl FnMut(u64, HeldBytes)) {
         match self {
-            Parts::One(at, held) => each(at, held),
-            Parts::Many(list) => list.into_iter().for_each(|(at, held)| each(at, held)),
+            Segments::One(at, held) => each(at, held),
+            Segments::Many(list) => list.into_iter().for_each(|(at, held)| each(at, held)),
         }
     }
 }
@@ -162,10 +162,10 @@ impl RxOp {
 
     /// Names what follows the message, once matched.
     #[inline]
-    pub fn inflow(&self) -> Option<SlotId> {
+    pub fn rxe(&self) -> Option<SlotId> {
         match self.state {
-            RxState::Matched(inflow) => Some(inflow),
-            RxState::Posted | RxState::Lent(_) => None,
+            RxState::Matched(rxe) => Some(rxe),
+            RxState::Posted | RxState::OnDevice(_) => None,
         }
     }
 }

@@ -4,7 +4,7 @@
 use crate::rdm::io::{PeerId, Reg};
 use crate::rdm::op::buf::SendBuf;
 use crate::rdm::protocol::{Kind, Protocol, Sync};
-use crate::rdm::rails::rail_set::Mates;
+use crate::rdm::rails::rail_set::RailList;
 use crate::rdm::types::WireId;
 use crate::wire::MsgClass;
 
@@ -57,7 +57,7 @@ pub struct TxOp {
     /// Registered for the receiver to read.
     pub reg: Option<Reg>,
     /// The same on further wires.
-    pub rails: Option<Box<Mates<(WireId, Reg)>>>,
+    pub rails: Option<Box<RailList<(WireId, Reg)>>>,
     /// How far it is.
     pub state: TxState,
     /// In the peer's data queue.

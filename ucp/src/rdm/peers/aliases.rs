@@ -3,65 +3,65 @@
 //! names, and a peer that is closed by force is so under each. Called where messages are matched and peers closed.
 
 use crate::rdm::io::{PeerId, Source};
-use crate::rdm::peers::lookup::Ident;
+use crate::rdm::peers::lookup::PeerLookup;
 use crate::rdm::peers::peer::{Peer, Peers};
 use crate::rdm::protocol::Kind;
 use crate::rdm::recv::matching::Sender;
-use crate::rdm::{Engine, OwnWire};
+use crate::rdm::{Engine, WireState};
 
 /// Who is who.
 #[derive(Clone, Copy)]
-pub(in crate::rdm) struct Kin<'a> {
+pub(in crate::rdm) struct Aliases<'a> {
     peers: &'a Peers,
-    ident: &'a Ident,
-    wires: &'a [OwnWire],
+    lookup: &'a PeerLookup,
+    wires: &'a [WireState],
     kind: Kind,
 }
 
 /// One of them.
 #[derive(Clone, Copy)]
-pub(in crate::rdm) struct Known<'a> {
+pub(in crate::rdm) struct AliasedSender<'a> {
     id: PeerId,
-    kin: Kin<'a>,
+    aliases: Aliases<'a>,
 }
 
-impl Sender for Known<'_> {
+impl Sender for AliasedSender<'_> {
     #[inline]
     fn is(self, only: PeerId) -> bool {
-        self.id == only || self.kin.is_one_worker(self.id, only)
+        self.id == only || self.aliases.is_same_worker(self.id, only)
     }
 }
 
-impl<'a> Kin<'a> {
+impl<'a> Aliases<'a> {
     pub(in crate::rdm) const fn new(
         peers: &'a Peers,
-        ident: &'a Ident,
-        wires: &'a [OwnWire],
+        lookup: &'a PeerLookup,
+        wires: &'a [WireState],
         kind: Kind,
-    ) -> Kin<'a> {
-        Kin { peers, ident, wires, kind }
+    ) -> Aliases<'a> {
+        Aliases { peers, lookup, wires, kind }
     }
 
     /// A peer as a sender.
     #[inline]
-    pub(in crate::rdm) const fn who(self, id: PeerId) -> Known<'a> {
-        Known { id, kin: self }
+    pub(in crate::rdm) const fn sender(self, id: PeerId) -> AliasedSender<'a> {
+        AliasedSender { id, aliases: self }
     }
 
     /// Streams have an end of their own for each way, and bodies of active messages go where these came from.
-    fn is_one_worker(self, a: PeerId, b: PeerId) -> bool {
+    fn is_same_worker(self, a: PeerId, b: PeerId) -> bool {
         self.wires.len() > 1
             && matches!(self.kind, Kind::Tagged | Kind::Untagged)
-            && self.root(a) == self.root(b)
+            && self.main_peer_of(a) == self.main_peer_of(b)
     }
 
     /// The peer that a worker's names stand for: the one that the others are further lanes of.
-    fn root(self, id: PeerId) -> PeerId {
+    fn main_peer_of(self, id: PeerId) -> PeerId {
         let Some(peer) = self.peers.get(id) else { return id };
-        let others = || self.wires[usize::from(peer.home.0)].mates.iter();
+        let others = || self.wires[usize::from(peer.home.0)].rail_wires.iter();
         let others = others().filter_map(|wire| {
             let source = Source { node: peer.addr.node(), port: u32::from(peer.addr.qpn) };
-            let other = self.ident.known(*wire, source)?;
+            let other = self.lookup.known(*wire, source)?;
             let at = &self.peers[other];
             // Whoever goes on over a lane is found by it.
             let goes_by = at.wire == *wire && at.home != *wire;
@@ -75,20 +75,20 @@ impl<'a> Kin<'a> {
 
 impl Engine {
     /// Under which other names a peer's worker is known, further lanes aside.
-    pub(in crate::rdm) fn other_names(&self, id: PeerId) -> Vec<PeerId> {
+    pub(in crate::rdm) fn other_aliases(&self, id: PeerId) -> Vec<PeerId> {
         if self.wires.len() < 2 {
             return Vec::new();
         }
-        let kin = self.kin(Kind::Tagged);
+        let aliases = self.aliases(Kind::Tagged);
         let other = |(other, peer): &(PeerId, &Peer)| {
-            *other != id && !peer.is_further_lane() && kin.is_one_worker(*other, id)
+            *other != id && !peer.is_further_lane() && aliases.is_same_worker(*other, id)
         };
         self.peers.iter().filter(other).map(|(other, _)| other).collect()
     }
 
     /// Who is who, for messages of this kind.
     #[inline]
-    pub(in crate::rdm) fn kin(&self, kind: Kind) -> Kin<'_> {
-        Kin::new(&self.peers, &self.ident, &self.wires, kind)
+    pub(in crate::rdm) fn aliases(&self, kind: Kind) -> Aliases<'_> {
+        Aliases::new(&self.peers, &self.lookup, &self.wires, kind)
     }
 }

@@ -10,21 +10,21 @@ use crate::wire::PktType;
 
 /// Short tagged messages one way, as far as they are not in the counters: modulo 2^16, since there may be 100 000 peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(in crate::rdm) struct Tally {
+pub(in crate::rdm) struct ShortCounter {
     msgs: u16,
     bytes: u16,
 }
 
 /// Both ways, between us and one peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(in crate::rdm) struct Tallies {
-    pub sent: Tally,
-    pub received: Tally,
+pub(in crate::rdm) struct ShortCounters {
+    pub sent: ShortCounter,
+    pub received: ShortCounter,
 }
 
 /// What is to be added to counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::rdm) struct Sum {
+pub(in crate::rdm) struct Carry {
     msgs: u64,
     bytes: u64,
 }
@@ -32,15 +32,15 @@ pub(in crate::rdm) struct Sum {
 /// What a number has become less when it had got too large.
 const CARRY: u64 = 1 << 16;
 
-impl Tally {
+impl ShortCounter {
     /// One more. If a number has got too large: what it has become less, for the counters. // HOT
     #[inline(always)]
-    pub(in crate::rdm) fn count(&mut self, len: usize) -> Option<Sum> {
+    pub(in crate::rdm) fn count(&mut self, len: usize) -> Option<Carry> {
         self.msgs = self.msgs.wrapping_add(1);
         let bytes = self.bytes as usize + len;
         self.bytes = bytes as u16;
         let (msgs, bytes) = (if self.msgs == 0 { CARRY } else { 0 }, bytes as u64 & !(CARRY - 1));
-        (msgs | bytes != 0).then_some(Sum { msgs, bytes })
+        (msgs | bytes != 0).then_some(Carry { msgs, bytes })
     }
 
     /// One less: the last one, of `len` bytes, which was not taken after all.
@@ -49,8 +49,8 @@ impl Tally {
         self.bytes = self.bytes.wrapping_sub(len as u16);
     }
 
-    fn sum(self) -> Sum {
-        Sum { msgs: self.msgs.into(), bytes: self.bytes.into() }
+    fn sum(self) -> Carry {
+        Carry { msgs: self.msgs.into(), bytes: self.bytes.into() }
     }
 }
 
@@ -59,31 +59,31 @@ const TY: usize = PktType::EAGER_TAGRTM.0 as usize;
 const ROW: usize = Protocol::Eager as usize;
 
 impl RdmStats {
-    fn add_sent(&mut self, sum: Sum) {
+    fn add_sent(&mut self, sum: Carry) {
         self.tx_pkts[TY] += sum.msgs;
         self.sent[ROW].msgs += sum.msgs;
         self.sent[ROW].bytes += sum.bytes;
     }
 
-    fn add_received(&mut self, sum: Sum) {
+    fn add_received(&mut self, sum: Carry) {
         self.rx_pkts[TY] += sum.msgs;
         self.received[ROW].msgs += sum.msgs;
         self.received[ROW].bytes += sum.bytes;
     }
 
-    fn add(&mut self, Tallies { sent, received }: Tallies) {
+    fn add(&mut self, ShortCounters { sent, received }: ShortCounters) {
         self.add_sent(sent.sum());
         self.add_received(received.sum());
     }
 }
 
 impl PeerStats {
-    fn add_sent(&mut self, sum: Sum) {
+    fn add_sent(&mut self, sum: Carry) {
         self.tx_pkts += sum.msgs;
         self.tx_bytes += sum.bytes;
     }
 
-    fn add_received(&mut self, sum: Sum) {
+    fn add_received(&mut self, sum: Carry) {
         self.rx_pkts += sum.msgs;
         self.rx_bytes += sum.bytes;
     }
@@ -93,7 +93,7 @@ impl Engine {
     /// Takes to the counters what the tally of a peer has had too much, of messages to it.
     #[cold]
     #[inline(never)]
-    pub(in crate::rdm) fn carry_sent(&mut self, to: PeerId, sum: Sum) {
+    pub(in crate::rdm) fn carry_sent(&mut self, to: PeerId, sum: Carry) {
         self.stats.add_sent(sum);
         self.by_peer.of(to).add_sent(sum);
     }
@@ -101,13 +101,13 @@ impl Engine {
     /// The same of messages from it.
     #[cold]
     #[inline(never)]
-    pub(in crate::rdm) fn carry_received(&mut self, from: PeerId, sum: Sum) {
+    pub(in crate::rdm) fn carry_received(&mut self, from: PeerId, sum: Carry) {
         self.stats.add_received(sum);
         self.by_peer.of(from).add_received(sum);
     }
 
     /// The name goes to another peer, of which nothing is counted yet. What was of the one before it the engine keeps.
-    pub(in crate::rdm) fn forget_counts(&mut self, peer: PeerId, before: Tallies) {
+    pub(in crate::rdm) fn forget_counters(&mut self, peer: PeerId, before: ShortCounters) {
         self.stats.add(before);
         self.by_peer.forget(peer);
     }
@@ -115,14 +115,14 @@ impl Engine {
     /// What was counted since the engine was made. Goes over all peers.
     pub fn stats(&self) -> RdmStats {
         let mut all = self.stats.clone();
-        self.peers.all_tallies().for_each(|tallies| all.add(tallies));
+        self.peers.all_short_counters().for_each(|short| all.add(short));
         all
     }
 
     /// What went to one peer and came from it since it was named.
     pub fn peer_stats(&self, peer: PeerId) -> PeerStats {
         let mut its = self.by_peer.get(peer);
-        let Tallies { sent, received } = self.peers.tallies(peer);
+        let ShortCounters { sent, received } = self.peers.short(peer);
         its.add_sent(sent.sum());
         its.add_received(received.sum());
         its
@@ -135,13 +135,13 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_when_a_number_gets_too_large() {
-        let mut tally = Tally { msgs: u16::MAX - 1, bytes: u16::MAX - 9 };
-        assert_eq!(tally.count(9), None);
-        assert_eq!(tally.count(3), Some(Sum { msgs: CARRY, bytes: CARRY }));
-        assert_eq!(tally.sum(), Sum { msgs: 0, bytes: 2 });
-        assert_eq!(tally.count(5 << 16 | 7), Some(Sum { msgs: 0, bytes: 5 << 16 }));
-        assert_eq!(tally.sum(), Sum { msgs: 1, bytes: 9 });
-        tally.take_back(7);
-        assert_eq!(tally.sum(), Sum { msgs: 0, bytes: 2 });
+        let mut counter = ShortCounter { msgs: u16::MAX - 1, bytes: u16::MAX - 9 };
+        assert_eq!(counter.count(9), None);
+        assert_eq!(counter.count(3), Some(Carry { msgs: CARRY, bytes: CARRY }));
+        assert_eq!(counter.sum(), Carry { msgs: 0, bytes: 2 });
+        assert_eq!(counter.count(5 << 16 | 7), Some(Carry { msgs: 0, bytes: 5 << 16 }));
+        assert_eq!(counter.sum(), Carry { msgs: 1, bytes: 9 });
+        counter.take_back(7);
+        assert_eq!(counter.sum(), Carry { msgs: 0, bytes: 2 });
     }
 }

@@ -5,9 +5,9 @@ use crate::rdm::Engine;
 use crate::rdm::io::{PeerError, PeerId, Source, Wire};
 use crate::rdm::op::rx::{Role, RxOp, RxState, Unexpected};
 use crate::rdm::op::table::place;
-use crate::rdm::peers::peer::{Part, Peer, Was};
+use crate::rdm::peers::peer::{PartialMsg, Peer, PeerFlags};
 use crate::rdm::protocol::{Kind, Protocol};
-use crate::rdm::protocols::peer_error::GIVEN_UP;
+use crate::rdm::protocols::peer_error::ABORTED;
 use crate::rdm::rma::args::PacketOrder;
 use crate::rdm::trace::{DropReason, TraceEvent};
 use crate::rdm::types::{EngineEvent, OpError, PeerView, WireId};
@@ -32,12 +32,12 @@ impl Engine {
     /// old one stays usable until removed.
     // [M2.1]
     pub fn add_peer(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
-        if let Some(known) = self.ident.current(wire, from)
+        if let Some(known) = self.lookup.current(wire, from)
             && self.peers[known].addr == addr
         {
             return known;
         }
-        if let Some(known) = self.ident.previous(wire, from, addr.connid)
+        if let Some(known) = self.lookup.previous(wire, from, addr.connid)
             && self.peers[known].addr == addr
         {
             return known;
@@ -49,11 +49,11 @@ impl Engine {
     fn add_new(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
         let own_connid = self.wires[usize::from(wire.0)].me.connid;
         let (new, before) = self.peers.add(Peer::new(wire, addr, from, own_connid));
-        self.forget_counts(new, before);
+        self.forget_counters(new, before);
         let peers = &self.peers;
-        if let Some(old) = self.ident.insert(wire, from, new, |old| peers[old].addr.connid) {
+        if let Some(old) = self.lookup.insert(wire, from, new, |old| peers[old].addr.connid) {
             self.stats.rare.peers_displaced += 1;
-            self.events.push(TraceEvent::PeerDisplaced { old, new });
+            self.trace.push(TraceEvent::PeerDisplaced { old, new });
         }
         new
     }
@@ -68,7 +68,7 @@ impl Engine {
         from: Source,
         packet: &Packet<'_>,
     ) -> Result<PeerId, DropReason> {
-        if let Some(peer) = self.ident.current(wire, from)
+        if let Some(peer) = self.lookup.current(wire, from)
             && packet.sender_connid().is_none_or(|connid| connid == self.peers[peer].addr.connid)
         {
             return Ok(peer);
@@ -86,11 +86,11 @@ impl Engine {
         packet: &Packet<'_>,
     ) -> Result<PeerId, DropReason> {
         if let Some(connid) = packet.sender_connid()
-            && let Some(peer) = self.ident.previous(wire, from, connid)
+            && let Some(peer) = self.lookup.previous(wire, from, connid)
         {
             return Ok(peer);
         }
-        if let Some(peer) = self.by_other_lane(w, wire, from, packet) {
+        if let Some(peer) = self.identify_by_lane(w, wire, from, packet) {
             return Ok(peer);
         }
         // [M2.4]
@@ -107,7 +107,7 @@ impl Engine {
             return Err(DropReason::NoPath);
         }
         self.stats.rare.peers_found += 1;
-        self.events.push(TraceEvent::PeerFound(peer));
+        self.trace.push(TraceEvent::PeerFound(peer));
         // It may have sent its messages, flushed and ended: there is no way back to it, but they have arrived.
         if let Err(fault) = connected {
             self.fail_peer(w, peer, fault);
@@ -119,8 +119,8 @@ impl Engine {
     /// fault. Messages of it that are whole can still be received.
     pub fn on_peer_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) {
         if self.peers.get(peer).is_some() {
-            self.fading.retain(|&fading| fading != peer);
-            self.silence(w, peer);
+            self.draining.retain(|&draining| draining != peer);
+            self.end_drain(w, peer);
             self.fail(w, peer, fault, Ends::All);
         }
     }
@@ -141,26 +141,30 @@ impl Engine {
     pub fn on_send_error<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
         let Some(peer) = self.peers.get(id) else { return };
         // Its program's receive was shorter than our message: cut there, as any message is, and no end of the peer.
-        if fault == PeerError::TOO_LONG && peer.was.contains(Was::HEADERLESS) {
+        if fault == PeerError::TOO_LONG && peer.flags.contains(PeerFlags::USER_QP_ONLY) {
             self.stats.rare.truncated += 1;
             return;
         }
         // What has come back may be a message that is complete here. A wire that keeps order hands nothing back.
         let came_back = self.wires[usize::from(peer.wire.0)].order == PacketOrder::None;
-        if came_back && peer.was & (Was::SENT | Was::CUT_OFF) == Was::SENT && !peer.is_further_lane() {
-            self.lost.get_or_insert((id, fault));
+        if came_back
+            && peer.flags & (PeerFlags::UNCONFIRMED | PeerFlags::FORCE_CLOSED) == PeerFlags::UNCONFIRMED
+            && !peer.is_further_lane()
+        {
+            self.first_failed.get_or_insert((id, fault));
         }
         self.on_probe_error(w, id, fault);
-        self.fails_owner(w, id, fault);
+        self.fail_main_peer(w, id, fault);
     }
 
     /// The same, found by a question, the failure of which says nothing about what was sent.
     pub fn on_probe_error<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
         let Some(peer) = self.peers.get(id) else { return };
-        let only_shook = peer.was.intersection(Was::POSTED | Was::ASKED) == Was::POSTED;
+        let only_shook =
+            peer.flags.intersection(PeerFlags::POSTED | PeerFlags::REQUESTED) == PeerFlags::POSTED;
         if only_shook && peer.outstanding == 0 && !self.is_awaited(id) {
             self.stats.rare.handshakes_lost += 1;
-            self.peers[id].was.remove(Was::HEARD | Was::OWED);
+            self.peers[id].flags.remove(PeerFlags::SEEN | PeerFlags::HANDSHAKE_QUEUED);
             return;
         }
         self.fail_peer(w, id, fault);
@@ -170,19 +174,19 @@ impl Engine {
     /// far as it can be, and nothing of it is heard any more. Messages and streams of it that have come can still be received,
     /// bodies of active messages cannot.
     pub fn force_close<W: Wire>(&mut self, w: &mut W, id: PeerId) {
-        let lost = self.lost;
-        let others = self.other_names(id);
-        self.cut_off_by(w, id, PeerError::Gone);
-        others.into_iter().for_each(|other| self.cut_off_by(w, other, PeerError::Gone));
+        let lost = self.first_failed;
+        let others = self.other_aliases(id);
+        self.force_close_with(w, id, PeerError::Gone);
+        others.into_iter().for_each(|other| self.force_close_with(w, other, PeerError::Gone));
         // What is given up is not lost.
-        self.lost = lost;
+        self.first_failed = lost;
     }
 
-    pub(in crate::rdm) fn cut_off_by<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
+    pub(in crate::rdm) fn force_close_with<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
         self.abort_all(w, id);
         self.on_peer_error(w, id, fault);
         if self.peers.get(id).is_some() {
-            self.peers[id].was |= Was::CUT_OFF;
+            self.peers[id].flags |= PeerFlags::FORCE_CLOSED;
             self.drop_all_unexpected(w, id, Kind::AmData);
         }
     }
@@ -192,23 +196,23 @@ impl Engine {
     fn is_awaited(&self, id: PeerId) -> bool {
         let needs_it = |op: &RxOp| match op.state {
             RxState::Posted => op.want.only() == Some(id),
-            RxState::Matched(inflow) => self.inflows.get(inflow).is_some_and(|i| i.envelope.from == id),
-            RxState::Lent(_) => false,
+            RxState::Matched(rxe) => self.rx_entries.get(rxe).is_some_and(|i| i.envelope.from == id),
+            RxState::OnDevice(_) => false,
         };
         let is_broken = |held: &Unexpected| {
-            let missing = held.cover.arrived() < held.envelope.len || held.reading.is_some();
+            let missing = held.received.bytes() < held.envelope.len || held.rma_read.is_some();
             held.envelope.from == id && missing
         };
-        self.peers[id].was.contains(Was::EARLY)
+        self.peers[id].flags.contains(PeerFlags::REORDERING)
             || self.rx.iter().any(|(_, op)| needs_it(op))
             || self.unexpected.iter().any(|(_, held)| is_broken(held))
-            || self.one.iter().any(|(_, one)| one.peer == id)
+            || self.rma_ops.iter().any(|(_, one)| one.peer == id)
     }
 
     /// Somebody waits for what this peer sends in ways that the engine does not see: its loss is not forgotten.
     pub fn mark_awaited(&mut self, id: PeerId) {
         if self.peers.get(id).is_some() {
-            self.peers[id].was |= Was::ASKED;
+            self.peers[id].flags |= PeerFlags::REQUESTED;
         }
     }
 
@@ -217,35 +221,35 @@ impl Engine {
     pub fn drain_error(&self, id: PeerId) -> Option<OpError> {
         let peer = self.peers.get(id)?;
         match peer.fault {
-            Some(fault) => peer.was.contains(Was::SILENT).then_some(OpError::Peer(id, fault)),
+            Some(fault) => peer.flags.contains(PeerFlags::DRAINED).then_some(OpError::Peer(id, fault)),
             // It lives, but has given a part of its stream up.
-            None => peer.was.contains(Was::GAP).then_some(OpError::Aborted(id, GIVEN_UP)),
+            None => peer.flags.contains(PeerFlags::STREAM_BROKEN).then_some(OpError::Aborted(id, ABORTED)),
         }
     }
 
     /// Whether [`Engine::on_wire_drained`] has anything to do. // HOT
     #[inline(always)]
     pub fn is_draining(&self) -> bool {
-        !self.fading.is_empty()
+        !self.draining.is_empty()
     }
 
     /// A wire has nothing to hand over: peers on it that have failed will not be heard any more, and messages of which
     /// a part is missing end.
     #[cold]
     pub fn on_wire_drained<W: Wire>(&mut self, w: &mut W, wire: WireId) {
-        let (silent, fading) =
-            std::mem::take(&mut self.fading).into_iter().partition(|&id| self.peers[id].wire == wire);
-        self.fading = fading;
+        let (silent, draining) =
+            std::mem::take(&mut self.draining).into_iter().partition(|&id| self.peers[id].wire == wire);
+        self.draining = draining;
         let silent: Vec<PeerId> = silent;
-        silent.into_iter().for_each(|id| self.silence(w, id));
+        silent.into_iter().for_each(|id| self.end_drain(w, id));
     }
 
-    fn silence<W: Wire>(&mut self, w: &mut W, id: PeerId) {
+    fn end_drain<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let peer = &mut self.peers[id];
         if let Some(fault) = peer.fault
-            && !peer.was.contains(Was::SILENT)
+            && !peer.flags.contains(PeerFlags::DRAINED)
         {
-            peer.was |= Was::SILENT;
+            peer.flags |= PeerFlags::DRAINED;
             self.end_ops(w, id, OpError::Peer(id, fault), Ends::All);
         }
     }
@@ -259,45 +263,46 @@ impl Engine {
     // [M10.1]
     fn fail<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError, which: Ends) {
         let peer = &mut self.peers[id];
-        if peer.was.intersects(Was::FAILED | Was::REMOVED) {
+        if peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
             // It is not there to be told so either.
-            return self.forget_back_off(id);
+            return self.end_backoff(id);
         }
-        let unfinished = peer.outstanding > 0 || peer.was.intersects(Was::UNACKED | Was::AWAY);
+        let unfinished =
+            peer.outstanding > 0 || peer.flags.intersects(PeerFlags::UNACKED | PeerFlags::BACKED_OFF);
         if unfinished && !peer.is_further_lane() {
-            self.lost.get_or_insert((id, fault));
+            self.first_failed.get_or_insert((id, fault));
         }
-        peer.was |= Was::FAILED;
+        peer.flags |= PeerFlags::FAILED;
         peer.fault = Some(fault);
         match which {
-            Ends::All => peer.was |= Was::SILENT,
-            Ends::NeedAnswer => self.fading.push(id),
+            Ends::All => peer.flags |= PeerFlags::DRAINED,
+            Ends::NeedAnswer => self.draining.push(id),
         }
         let wire = peer.wire;
-        self.lose_wire(wire, fault);
+        self.mark_wire_down(wire, fault);
         self.stats.rare.peers_failed += 1;
-        self.events.push(TraceEvent::PeerFailed(id, fault));
-        if fault.of_way() {
-            self.say_lost(w, id);
+        self.trace.push(TraceEvent::PeerFailed(id, fault));
+        if fault.is_lane_failure() {
+            self.announce_lane_failure(w, id);
         }
         self.end_ops(w, id, OpError::Peer(id, fault), which);
-        self.drop_passed(id);
-        self.outs.push_back(EngineEvent::PeerFailed { peer: id, fault });
+        self.drop_forwards(id);
+        self.events.push_back(EngineEvent::PeerFailed { peer: id, fault });
     }
 
     /// Forgets a peer: what is under way with it ends as cancelled. Whole messages of it can still be received; its
     /// name may be given to another peer once they are gone.
     pub fn remove_peer<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let Some(peer) = self.peers.get(id) else { return };
-        let left = peer.work.as_ref().map(|work| work.left.clone()).unwrap_or_default();
+        let left = peer.queue.as_ref().map(|queue| queue.failed_lanes.clone()).unwrap_or_default();
         let (wire, from, connid) = (peer.wire, peer.from(), peer.addr.connid);
         self.end_ops(w, id, OpError::Cancelled, Ends::All);
-        self.fading.retain(|&fading| fading != id);
-        self.ident.remove(wire, from, connid, id);
-        left.iter().for_each(|left| self.ident.remove(left.wire, left.from, connid, id));
-        self.listed.retain(|&listed| listed != id);
+        self.draining.retain(|&draining| draining != id);
+        self.lookup.remove(wire, from, connid, id);
+        left.iter().for_each(|left| self.lookup.remove(left.wire, left.from, connid, id));
+        self.scheduled.retain(|&listed| listed != id);
         let peer = &mut self.peers[id];
-        peer.was = Was::REMOVED;
+        peer.flags = PeerFlags::REMOVED;
         if peer.unexpected == 0 {
             self.peers.free(id);
         }
@@ -310,20 +315,21 @@ impl Engine {
         };
         let sends: Vec<_> = self.tx.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
         sends.into_iter().for_each(|op| self.finish_tx(w, op, Err(error)));
-        self.end_ones(w, id, error);
+        self.end_rma_ops(w, id, error);
 
         let needs_it = |op: &RxOp| match op.state {
             RxState::Posted => which == Ends::All && op.want.only() == Some(id),
-            RxState::Matched(inflow) => self.inflows.get(inflow).is_some_and(|inflow| {
-                inflow.envelope.from == id && (which == Ends::All || !inflow.needs_nothing_more())
-            }),
-            RxState::Lent(_) => false,
+            RxState::Matched(rxe) => self
+                .rx_entries
+                .get(rxe)
+                .is_some_and(|rxe| rxe.envelope.from == id && (which == Ends::All || !rxe.is_all_sent())),
+            RxState::OnDevice(_) => false,
         };
         let receives: Vec<_> = self.rx.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
         let lost = self.of_stream(&receives);
         for id in receives {
-            let reading = self.inflow(id).and_then(|(_, inflow)| inflow.reading);
-            if reading.is_some_and(|reading| !self.stop_reading(w, reading, error)) {
+            let rma_read = self.rxe(id).and_then(|(_, rxe)| rxe.rma_read);
+            if rma_read.is_some_and(|rma_read| !self.stop_rma_read(w, rma_read, error)) {
                 continue;
             }
             if let Some(&RxOp { role: Role::Multi(multi), .. }) = self.rx.get(id) {
@@ -333,15 +339,15 @@ impl Engine {
             let Some(&RxOp { state, kind, .. }) = self.rx.get(id) else { continue };
             match state {
                 RxState::Posted => self.queues[kind as usize].expected.remove(&mut self.rx, place(id)),
-                RxState::Matched(inflow) => drop(self.inflows.remove(inflow)),
-                RxState::Lent(_) => {}
+                RxState::Matched(rxe) => drop(self.rx_entries.remove(rxe)),
+                RxState::OnDevice(_) => {}
             }
             let Some(op) = self.rx.remove(id) else { continue };
-            self.rx_ended(&op, Err(error));
+            self.notify_rx_end(&op, Err(error));
         }
 
         let is_broken = |held: &Unexpected| {
-            let missing = held.cover.arrived() < held.envelope.len || held.reading.is_some();
+            let missing = held.received.bytes() < held.envelope.len || held.rma_read.is_some();
             held.envelope.from == id && missing && ends(held.envelope.protocol)
         };
         let broken = self.unexpected.iter().filter(|(_, held)| is_broken(held));
@@ -350,40 +356,40 @@ impl Engine {
         for held in broken {
             let Some(held) = self.unexpected.remove(held) else { continue };
             if let Some(place) = held.queued {
-                self.queues[held.kind as usize].arrived.remove(place);
+                self.queues[held.kind as usize].unexpected.remove(place);
             }
-            held.parts.drain(|_, bytes| self.hold.release_part(bytes));
-            self.hold.forget_message();
-            if let Some(reading) = held.reading {
-                self.stop_reading(w, reading, error);
+            held.segments.drain(|_, bytes| self.held_packets.release_part(bytes));
+            self.held_packets.forget_message();
+            if let Some(rma_read) = held.rma_read {
+                self.stop_rma_read(w, rma_read, error);
             }
             self.peers[id].unexpected -= 1;
         }
 
-        self.forget_back_off(id);
+        self.end_backoff(id);
         let peer = &mut self.peers[id];
-        peer.was.remove(Was::QUEUED | Was::OWED | Was::UNACKED);
+        peer.flags.remove(PeerFlags::SENDS_QUEUED | PeerFlags::HANDSHAKE_QUEUED | PeerFlags::UNACKED);
         if which == Ends::NeedAnswer {
-            if let Some(work) = &mut peer.work {
-                work.ctl.clear();
-                work.untold.clear();
-                work.sends.clear();
-                work.grants.clear();
-                work.reads.clear();
+            if let Some(queue) = &mut peer.queue {
+                queue.ctl.clear();
+                queue.unsent_errors.clear();
+                queue.sends.clear();
+                queue.grants.clear();
+                queue.reads.clear();
                 // What comes of those that have ended is nobody's.
-                work.parts.retain(|_, part| match *part {
-                    Part::Rx(rx) => self.rx.get(rx).is_some(),
-                    Part::Held(held) => self.unexpected.get(held).is_some(),
+                queue.partial_msgs.retain(|_, part| match *part {
+                    PartialMsg::Rx(rx) => self.rx.get(rx).is_some(),
+                    PartialMsg::Unexpected(held) => self.unexpected.get(held).is_some(),
                 });
             }
             return;
         }
-        peer.was.remove(Was::EARLY);
-        if let Some(mut work) = peer.work.take() {
-            work.early.clear(&mut self.hold);
+        peer.flags.remove(PeerFlags::REORDERING);
+        if let Some(mut queue) = peer.queue.take() {
+            queue.reorder.clear(&mut self.held_packets);
             // What a further lane was to carry may still come back.
-            if work.of.is_some() {
-                peer.work().of = work.of;
+            if queue.further_lane_of.is_some() {
+                peer.queue_mut().further_lane_of = queue.further_lane_of;
             }
         }
     }
@@ -392,10 +398,10 @@ impl Engine {
     fn of_stream(&mut self, receives: &[SlotId]) -> Vec<u32> {
         let mut ids = Vec::new();
         for &id in receives {
-            if let Some((op, inflow)) = self.inflow(id)
+            if let Some((op, rxe)) = self.rxe(id)
                 && op.kind == Kind::Stream
             {
-                ids.push(inflow.envelope.msg_id);
+                ids.push(rxe.envelope.msg_id);
             }
         }
         ids
@@ -410,7 +416,7 @@ impl Engine {
         let Some(first) = lost.into_iter().reduce(|a, b| if seq_diff(a, b) < 0 { a } else { b }) else {
             return;
         };
-        self.peers[id].was |= Was::GAP;
+        self.peers[id].flags |= PeerFlags::STREAM_BROKEN;
         let behind = |held: &Unexpected| of_stream(held) && seq_diff(held.envelope.msg_id, first) > 0;
         let all = self.unexpected.iter().filter(|(_, held)| behind(held)).map(|(held, _)| held);
         let more: Vec<_> = all.filter(|held| !broken.contains(held)).collect();
@@ -430,7 +436,7 @@ impl Engine {
     /// The first peer that has failed, since this was last asked, with something of ours that had not ended, was not
     /// acknowledged, or came back. Not one that was cut off.
     pub fn take_failed_peer(&mut self) -> Option<(PeerId, PeerError)> {
-        self.lost.take()
+        self.first_failed.take()
     }
 
     /// True when everything sent to `peer` (to all, if `None`) has been acknowledged as far as its protocol asks, and
@@ -440,9 +446,9 @@ impl Engine {
             Some(id) => self.peers.get(id).is_none_or(Peer::is_idle) && !self.is_backed_off(peer),
             None => {
                 self.tx.is_empty()
-                    && (self.one.is_empty() || !self.one.iter().any(|(_, one)| one.is_ours()))
-                    && !self.is_anybody_away()
-                    && (self.listed.is_empty() || self.peers.iter().all(|(_, p)| p.is_idle()))
+                    && (self.rma_ops.is_empty() || !self.rma_ops.iter().any(|(_, one)| one.is_ours()))
+                    && !self.is_any_backed_off()
+                    && (self.scheduled.is_empty() || self.peers.iter().all(|(_, p)| p.is_idle()))
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::rdm::types::WireId;
 /// Sources and their peers.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub struct Ident {
+pub struct PeerLookup {
     last: Last,
     /// By wire.
     now: Vec<HashTable<Row>>,
@@ -66,10 +66,10 @@ fn hash(from: Source) -> u64 {
     FxBuildHasher.hash_one(from)
 }
 
-impl Ident {
+impl PeerLookup {
     /// Nobody known.
-    pub fn new() -> Ident {
-        Ident::default()
+    pub fn new() -> PeerLookup {
+        PeerLookup::default()
     }
 
     fn find(&self, wire: WireId, from: Source) -> Option<PeerId> {
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_source_goes_to_its_newest_peer_and_the_old_one_stays_known() {
         let (wire, from) = (WireId(0), Source { node: 7, port: 3 });
-        let mut ident = Ident::new();
+        let mut ident = PeerLookup::new();
         assert_eq!(ident.current(wire, from), None);
         assert_eq!(ident.insert(wire, from, PeerId(0), |_| 0), None);
         assert_eq!(ident.current(wire, from), Some(PeerId(0)));

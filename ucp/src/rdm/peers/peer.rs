@@ -11,10 +11,10 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::features::ReqHdr;
 use crate::rdm::flow::backoff::BackOff;
 use crate::rdm::io::{PeerError, PeerId, Rdma, Source};
-use crate::rdm::peers::counters::Tallies;
+use crate::rdm::peers::counters::ShortCounters;
 use crate::rdm::rails::failover::FailedLane;
-use crate::rdm::rails::rail_set::Mates;
-use crate::rdm::recv::reorder::Early;
+use crate::rdm::rails::rail_set::RailList;
+use crate::rdm::recv::reorder::ReorderWindow;
 use crate::rdm::types::{PeerView, WireId};
 use crate::wire::ctl::ErrorRef;
 use crate::wire::{Features, RawAddr, UserRecvQp};
@@ -22,50 +22,50 @@ use crate::wire::{Features, RawAddr, UserRecvQp};
 bitflags! {
     /// What has happened between us and a peer.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub struct Was: u32 {
+    pub struct PeerFlags: u32 {
         /// A packet of it has arrived: our HANDSHAKE is owed or sent, and not known to be lost.
-        const HEARD = 1 << 0;
+        const SEEN = 1 << 0;
         /// Our HANDSHAKE is owed and has found no room yet.
-        const OWED = 1 << 1;
+        const HANDSHAKE_QUEUED = 1 << 1;
         /// Its HANDSHAKE has arrived.
-        const MET = 1 << 2;
+        const HANDSHAKE_RECEIVED = 1 << 2;
         /// A packet to it was accepted by the wire.
         const POSTED = 1 << 3;
         /// Sends to it wait in the queue: later ones queue behind them.
-        const QUEUED = 1 << 4;
+        const SENDS_QUEUED = 1 << 4;
         /// It is in the engine's list of peers with work.
-        const LISTED = 1 << 5;
+        const SCHEDULED = 1 << 5;
         /// Packets of it wait for their turn.
-        const EARLY = 1 << 6;
+        const REORDERING = 1 << 6;
         /// It failed.
         const FAILED = 1 << 7;
         /// The slot is free.
         const REMOVED = 1 << 8;
         /// It failed, and nothing more of it can come.
-        const SILENT = 1 << 9;
+        const DRAINED = 1 << 9;
         /// It was not ready to receive: packets to it have come back, and nothing new goes out before them.
-        const AWAY = 1 << 10;
+        const BACKED_OFF = 1 << 10;
         /// What is started now cannot go out at once, or not in the usual way.
         const BLOCKED =
-            Self::QUEUED.bits() | Self::FAILED.bits() | Self::AWAY.bits() | Self::HEADERLESS.bits();
+            Self::SENDS_QUEUED.bits() | Self::FAILED.bits() | Self::BACKED_OFF.bits() | Self::USER_QP_ONLY.bits();
         /// It failed, and a piece of its stream is lost: what came behind it is not delivered.
-        const GAP = 1 << 11;
+        const STREAM_BROKEN = 1 << 11;
         /// It takes messages without headers only.
-        const HEADERLESS = 1 << 12;
+        const USER_QP_ONLY = 1 << 12;
         /// The user has closed it by force: nothing of it is heard any more.
-        const CUT_OFF = 1 << 13;
+        const FORCE_CLOSED = 1 << 13;
         /// A packet to it other than our HANDSHAKE was accepted by the wire.
-        const ASKED = 1 << 15;
+        const REQUESTED = 1 << 15;
         /// Writes to it are complete here of which nobody has said that they have arrived.
         const UNACKED = 1 << 14;
         /// Something of ours was sent to it that is not known to be delivered.
-        const SENT = 1 << 16;
+        const UNCONFIRMED = 1 << 16;
         /// It could not read our memory by the way beside its wire.
-        const KEPT_OUT = 1 << 17;
+        const READ_DENIED = 1 << 17;
         /// Our REQ packets to it carry our connid; see [`Peer::hdr`].
-        const BY_CONNID = 1 << 18;
+        const CONNID_HEADER = 1 << 18;
         /// They carry nothing that says who sends.
-        const BY_NOTHING = 1 << 19;
+        const NO_HEADER = 1 << 19;
     }
 }
 
@@ -73,7 +73,7 @@ bitflags! {
 #[derive(Debug)]
 pub struct Peer {
     /// What has happened.
-    pub was: Was,
+    pub flags: PeerFlags,
     /// The wire its packets take.
     pub wire: WireId,
     /// The wire it was met on: our packets carry our connid there, whichever way they go.
@@ -92,13 +92,13 @@ pub struct Peer {
     /// Our own connid on its home wire, as our packets to it say.
     pub own_connid: u32,
     /// Short messages to it and from it.
-    pub tallies: Tallies,
+    pub short: ShortCounters,
     /// Its feature word, once met.
     pub features: Features,
     /// Why it failed.
     pub fault: Option<PeerError>,
     /// What waits.
-    pub work: Option<Box<Work>>,
+    pub queue: Option<Box<PeerQueue>>,
 }
 
 /// A [`Source`] without its gap.
@@ -111,11 +111,11 @@ struct Packed {
 
 /// What waits for a peer.
 #[derive(Debug, Default)]
-pub struct Work {
+pub struct PeerQueue {
     /// Control packets, before everything else.
     pub ctl: VecDeque<Ctl>,
     /// What it is to be told has ended here, if its HANDSHAKE says that it understands that.
-    pub untold: Vec<(ErrorRef, u32)>,
+    pub unsent_errors: Vec<(ErrorRef, u32)>,
     /// Sends that have not got their `msg_id` or are between packets, in order. Ids of cancelled ones are stale.
     pub sends: VecDeque<SlotId>,
     /// Long-CTS sends with a grant to use up, served in turn.
@@ -123,36 +123,36 @@ pub struct Work {
     /// Messages being read of which a read is to be posted, by turns.
     pub reads: VecDeque<SlotId>,
     /// Further lanes of its worker, as peers of their own.
-    pub rails: Mates<PeerId>,
+    pub rails: RailList<PeerId>,
     /// Who it is a further lane of.
-    pub of: Option<PeerId>,
+    pub further_lane_of: Option<PeerId>,
     /// Lanes of which it has said that they are of the same worker.
-    pub named: Mates<RawAddr>,
+    pub announced: RailList<RawAddr>,
     /// The ways it has left because a NIC was lost, oldest first.
-    pub left: Mates<FailedLane>,
+    pub failed_lanes: RailList<FailedLane>,
     /// Operations of ours that ended when a way was lost, though it may have begun them.
-    pub unsure: Vec<SlotId>,
+    pub uncertain_ops: Vec<SlotId>,
     /// Messages of ours that it may be reading.
     pub exposed: u32,
     /// Where it takes messages without headers, if it does.
     pub user_qp: Option<UserRecvQp>,
     /// Packets before their turn.
-    pub early: Early,
+    pub reorder: ReorderWindow,
     /// Packets of ours that came back.
-    pub back: BackOff,
+    pub backoff: BackOff,
     /// One-sided operations of ours that have begun and are not over: fences wait for them.
-    pub ones: u32,
+    pub open_rma: u32,
     /// Messages in several packets of which some have arrived, by `msg_id`: chosen by it, so the hash has a key.
-    pub parts: HashMap<u32, Part>,
+    pub partial_msgs: HashMap<u32, PartialMsg>,
 }
 
 /// Where further packets of a message belong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum PartialMsg {
     /// To this receive.
     Rx(SlotId),
     /// To this unexpected message.
-    Held(SlotId),
+    Unexpected(SlotId),
 }
 
 /// A control packet that waits for room.
@@ -174,13 +174,13 @@ pub enum Ctl {
         not_now: bool,
     },
     /// This send, announced once more after a READ_NACK.
-    Again(SlotId),
+    Reannounce(SlotId),
     /// That the lane this peer is and that of another peer are of one worker: ours.
-    Lane(PeerId),
+    AnnounceLane(PeerId),
     /// That our packets come another way from now on.
-    Moved,
+    LaneChanged,
     /// That the way to this peer, of which it is a further lane, is lost.
-    Lost(PeerId),
+    LaneFailed(PeerId),
     /// An EOR.
     Eor {
         /// The sender's id.
@@ -208,7 +208,7 @@ impl Peer {
     /// A peer nobody has heard of yet.
     pub fn new(wire: WireId, addr: RawAddr, from: Source, own_connid: u32) -> Peer {
         Peer {
-            was: Was::empty(),
+            flags: PeerFlags::empty(),
             wire,
             home: wire,
             next_tx: 0,
@@ -218,10 +218,10 @@ impl Peer {
             from: Packed { node: from.node, port: from.port },
             addr,
             own_connid,
-            tallies: Tallies::default(),
+            short: ShortCounters::default(),
             features: Features::empty(),
             fault: None,
-            work: None,
+            queue: None,
         }
     }
 
@@ -238,23 +238,23 @@ impl Peer {
     /// Identity header of our REQ packets.
     #[inline]
     pub fn hdr(&self) -> ReqHdr {
-        match self.was & (Was::BY_CONNID | Was::BY_NOTHING) {
-            Was::BY_CONNID => ReqHdr::Connid,
-            Was::BY_NOTHING => ReqHdr::Bare,
+        match self.flags & (PeerFlags::CONNID_HEADER | PeerFlags::NO_HEADER) {
+            PeerFlags::CONNID_HEADER => ReqHdr::Connid,
+            PeerFlags::NO_HEADER => ReqHdr::Bare,
             _ => ReqHdr::FIRST,
         }
     }
 
     /// They carry this one from now on.
     pub fn set_hdr(&mut self, hdr: ReqHdr) {
-        self.was.set(Was::BY_CONNID, hdr == ReqHdr::Connid);
-        self.was.set(Was::BY_NOTHING, hdr == ReqHdr::Bare);
+        self.flags.set(PeerFlags::CONNID_HEADER, hdr == ReqHdr::Connid);
+        self.flags.set(PeerFlags::NO_HEADER, hdr == ReqHdr::Bare);
     }
 
     /// The queues, made if need be.
     #[inline]
-    pub fn work(&mut self) -> &mut Work {
-        self.work.get_or_insert_default()
+    pub fn queue_mut(&mut self) -> &mut PeerQueue {
+        self.queue.get_or_insert_default()
     }
 
     /// Whether it is but a further lane of a peer: what it carries another can carry.
@@ -264,15 +264,19 @@ impl Peer {
 
     /// The peer that it is a further lane of.
     pub fn further_lane_of(&self) -> Option<PeerId> {
-        self.work.as_ref()?.of
+        self.queue.as_ref()?.further_lane_of
     }
 
     /// Our HANDSHAKE and control packets have all gone out, and every send is complete.
     pub fn is_idle(&self) -> bool {
-        let quiet = self.work.as_ref().is_none_or(|work| work.ctl.is_empty());
+        let quiet = self.queue.as_ref().is_none_or(|queue| queue.ctl.is_empty());
         // What one is told that was cut off is nobody's affair any more.
-        let busy = if self.was.contains(Was::CUT_OFF) { Was::empty() } else { Was::OWED.union(Was::AWAY) };
-        quiet && self.outstanding == 0 && !self.was.intersects(busy)
+        let busy = if self.flags.contains(PeerFlags::FORCE_CLOSED) {
+            PeerFlags::empty()
+        } else {
+            PeerFlags::HANDSHAKE_QUEUED.union(PeerFlags::BACKED_OFF)
+        };
+        quiet && self.outstanding == 0 && !self.flags.intersects(busy)
     }
 
     /// For the outside.
@@ -281,7 +285,7 @@ impl Peer {
             wire: self.wire,
             addr: self.addr,
             from: self.from(),
-            features: self.was.contains(Was::MET).then_some(self.features),
+            features: self.flags.contains(PeerFlags::HANDSHAKE_RECEIVED).then_some(self.features),
             hdr: self.hdr(),
             rdma,
             outstanding: self.outstanding,
@@ -309,27 +313,27 @@ impl Peers {
     }
 
     /// Adds one. Answers what was counted of the one whose slot it has now: nothing, if it is a new one.
-    pub fn add(&mut self, peer: Peer) -> (PeerId, Tallies) {
+    pub fn add(&mut self, peer: Peer) -> (PeerId, ShortCounters) {
         match self.free.pop() {
             Some(id) => {
                 let before = std::mem::replace(&mut self.list[id.0 as usize], peer);
-                (id, before.tallies)
+                (id, before.short)
             }
             None => {
                 growth::push(&mut self.list, peer);
-                (PeerId(self.list.len() as u32 - 1), Tallies::default())
+                (PeerId(self.list.len() as u32 - 1), ShortCounters::default())
             }
         }
     }
 
     /// What was counted of one, also if it is removed.
-    pub fn tallies(&self, id: PeerId) -> Tallies {
-        self.list.get(id.0 as usize).map_or_else(Tallies::default, |peer| peer.tallies)
+    pub fn short(&self, id: PeerId) -> ShortCounters {
+        self.list.get(id.0 as usize).map_or_else(ShortCounters::default, |peer| peer.short)
     }
 
     /// What was counted of each, removed ones too.
-    pub fn all_tallies(&self) -> impl Iterator<Item = Tallies> {
-        self.list.iter().map(|peer| peer.tallies)
+    pub fn all_short_counters(&self) -> impl Iterator<Item = ShortCounters> {
+        self.list.iter().map(|peer| peer.short)
     }
 
     /// Lets the slot of a removed peer be used again.
@@ -340,7 +344,7 @@ impl Peers {
     /// A peer, unless there is none of that name. // HOT
     #[inline]
     pub fn get(&self, id: PeerId) -> Option<&Peer> {
-        self.list.get(id.0 as usize).filter(|peer| !peer.was.contains(Was::REMOVED))
+        self.list.get(id.0 as usize).filter(|peer| !peer.flags.contains(PeerFlags::REMOVED))
     }
 
     /// The slot of this number, if there is one: perhaps of a removed peer. // HOT
@@ -352,7 +356,7 @@ impl Peers {
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (PeerId, &Peer)> {
         let all = self.list.iter().enumerate().map(|(n, peer)| (PeerId(n as u32), peer));
-        all.filter(|(_, peer)| !peer.was.contains(Was::REMOVED))
+        all.filter(|(_, peer)| !peer.flags.contains(PeerFlags::REMOVED))
     }
 }
 

@@ -8,11 +8,11 @@ use crate::rdm::Engine;
 use crate::rdm::amo::{self, Elements, Form};
 use crate::rdm::io::{NotPosted, PeerError, PeerId, Source, TxToken, Wire};
 use crate::rdm::op::Scatter;
-use crate::rdm::op::rma_op::{Ack, Atomic, Job, One, OneState};
-use crate::rdm::op::rma_ops::Brief;
-use crate::rdm::peers::peer::{Ctl, Was};
+use crate::rdm::op::rma_op::{Ack, Atomic, Job, RmaOp, RmaState};
+use crate::rdm::op::rma_ops::CompactRmaOp;
+use crate::rdm::peers::peer::{Ctl, PeerFlags};
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, SendProgress};
-use crate::rdm::recv::reorder::Share;
+use crate::rdm::recv::reorder::MsgIdUse;
 use crate::rdm::rma::args::{AtomicArgs, RmaProtocol};
 use crate::rdm::rma::mem::{Access, Spans};
 use crate::rdm::trace::DropReason;
@@ -31,12 +31,12 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 5] = [
 
 const fn rta(ty: PktType) -> PacketHandler {
     // [M9.5]
-    PacketHandler { ty, kind: HandlerKind::Atomic, order: Some(Share::Alone) }
+    PacketHandler { ty, kind: HandlerKind::Atomic, order: Some(MsgIdUse::Single) }
 }
 
 /// Sends the request at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(one) = e.one.get(id) else { return SendProgress::Done };
+    let Some(one) = e.rma_ops.get(id) else { return SendProgress::Done };
     let Job::Atomic(what) = &one.job else { return SendProgress::Done };
     let to = one.peer;
     let (kind, ty) = match (one.protocol, one.ack) {
@@ -63,7 +63,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         return refused.into();
     }
     e.peers[to].next_tx = msg_id.wrapping_add(1);
-    e.one_out(id);
+    e.rma_all_sent(id);
     SendProgress::Done
 }
 
@@ -86,13 +86,18 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     }
     // Once it is out, only the room for the old values is needed.
     a.result.as_ref().filter(|result| result.pieces() == 1)?;
-    let one =
-        Brief { peer: to, user: a.user, protocol: RmaProtocol::FetchAtomic, ack: Ack::No, len: iov.len };
-    let id = e.short_send(w, (PktType::FETCH_RTA, max), one, |recv_id, slot| {
+    let one = CompactRmaOp {
+        peer: to,
+        user: a.user,
+        protocol: RmaProtocol::FetchAtomic,
+        ack: Ack::No,
+        len: iov.len,
+    };
+    let id = e.send_short_rma(w, (PktType::FETCH_RTA, max), one, |recv_id, slot| {
         let at = Short { recv_id, ..hdr }.write(slot);
         at + a.operand.copy_to(0, &mut slot[at..])
     })?;
-    if let Some(one) = e.one.get_mut(id) {
+    if let Some(one) = e.rma_ops.get_mut(id) {
         one.result = a.result.take().and_then(Scatter::into_one);
     }
     e.peers[to].next_tx = msg_id.wrapping_add(1);
@@ -113,16 +118,16 @@ pub(in crate::rdm) fn take<W: Wire>(
     let Some(peer) = e.short_sender(wire, from, Some(hdr.connid)) else { return false };
     let sender = &e.peers[peer];
     let (op, ty) = (hdr.op, hdr.datatype);
-    let in_turn = hdr.msg_id == sender.next_rx && !sender.was.contains(Was::EARLY);
+    let in_turn = hdr.msg_id == sender.next_rx && !sender.flags.contains(PeerFlags::REORDERING);
     if !in_turn || !e.may_control(peer) || !amo::has_form(op, Form::Fetch) || !amo::has_type(op, ty) {
         return false;
     }
-    let Some(spans) = e.mem.resolve_one(wire, &hdr.iov, Access::ATOMIC) else { return false };
-    let work = Work { op, ty, spans: &spans, payload };
-    if !work.is_sound(Form::Fetch) || !work.has_room(w.mtu(peer)) {
+    let Some(spans) = e.regions.resolve_one(wire, &hdr.iov, Access::ATOMIC) else { return false };
+    let computation = Computation { op, ty, spans: &spans, payload };
+    if !computation.is_sound(Form::Fetch) || !computation.has_room(w.mtu(peer)) {
         return false;
     }
-    match send_answer(e, w, peer, hdr.recv_id, &work) {
+    match send_answer(e, w, peer, hdr.recv_id, &computation) {
         Answered::No => return false,
         Answered::Lost(fault) => e.fail_peer(w, peer, fault),
         Answered::Yes => {}
@@ -169,28 +174,28 @@ fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rta: &Rta, pa
     if !amo::has_form(op, form) || !amo::has_type(op, ty) {
         return e.refuse_request(w, a, DropReason::Unsupported);
     }
-    let Some(spans) = e.reach(w, a, &rta.rma_iov, Access::ATOMIC) else { return };
-    let (len, work) = (spans.len(), Work { op, ty, spans: &spans, payload });
-    if !work.is_sound(form) || (form != Form::Write && !work.has_room(w.mtu(a.peer))) {
+    let Some(spans) = e.resolve_request(w, a, &rta.rma_iov, Access::ATOMIC) else { return };
+    let (len, computation) = (spans.len(), Computation { op, ty, spans: &spans, payload });
+    if !computation.is_sound(form) || (form != Form::Write && !computation.has_room(w.mtu(a.peer))) {
         return e.refuse_request(w, a, DropReason::BadAccess);
     }
     match rta.kind {
         RtaKind::Write => {
-            work.compute(&mut []);
+            computation.compute(&mut []);
             e.written(w, a.peer, protocol, len, None, None);
         }
         RtaKind::DcWrite { send_id } => {
-            work.compute(&mut []);
+            computation.compute(&mut []);
             e.written(w, a.peer, protocol, len, None, Some(send_id));
         }
         RtaKind::Fetch { recv_id } | RtaKind::Compare { recv_id } => {
-            compute_and_answer(e, w, a, recv_id, protocol, &work);
+            compute_and_answer(e, w, a, recv_id, protocol, &computation);
         }
     }
 }
 
 /// What a peer asks us to compute, checked.
-struct Work<'a> {
+struct Computation<'a> {
     op: AtomicOp,
     ty: Datatype,
     spans: &'a Spans,
@@ -198,7 +203,7 @@ struct Work<'a> {
     payload: &'a [u8],
 }
 
-impl Work<'_> {
+impl Computation<'_> {
     /// Whether operands and pieces fit together.
     // [M9.2]
     #[inline]
@@ -240,26 +245,26 @@ fn compute_and_answer<W: Wire>(
     a: &Arrival<'_>,
     recv_id: u32,
     protocol: RmaProtocol,
-    work: &Work<'_>,
+    computation: &Computation<'_>,
 ) {
-    let len = work.spans.len();
+    let len = computation.spans.len();
     let answered =
-        if e.may_control(a.peer) { send_answer(e, w, a.peer, recv_id, work) } else { Answered::No };
+        if e.may_control(a.peer) { send_answer(e, w, a.peer, recv_id, computation) } else { Answered::No };
     match answered {
         Answered::Yes => {}
         Answered::Lost(fault) => return e.fail_peer(w, a.peer, fault),
         Answered::No => {
             // Nothing is computed that could not be answered.
-            let mut one = One::new(a.peer, Job::Answer(Default::default()), protocol, len);
-            one.theirs = Some(recv_id);
-            let Some(id) = e.serve(w, a, one) else { return };
-            let mut old = std::mem::take(&mut e.old);
+            let mut one = RmaOp::new(a.peer, Job::Answer(Default::default()), protocol, len);
+            one.remote_id = Some(recv_id);
+            let Some(id) = e.insert_served(w, a, one) else { return };
+            let mut old = std::mem::take(&mut e.old_values);
             old.clear();
             old.resize(len as usize, 0);
-            work.compute(&mut old);
-            let held = e.hold.keep(&old);
-            e.old = old;
-            if let Some(one) = e.one.get_mut(id) {
+            computation.compute(&mut old);
+            let held = e.held_packets.keep(&old);
+            e.old_values = old;
+            if let Some(one) = e.rma_ops.get_mut(id) {
                 one.job = Job::Answer(held);
             }
             e.control(w, a.peer, Ctl::AtomRsp(id));
@@ -282,14 +287,20 @@ enum Answered {
 /// Computes while the answer is written. A wire that takes nothing says so before. // HOT
 // [M9.3]
 #[inline]
-fn send_answer<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, recv_id: u32, work: &Work<'_>) -> Answered {
-    let len = work.spans.len();
+fn send_answer<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    recv_id: u32,
+    computation: &Computation<'_>,
+) -> Answered {
+    let len = computation.spans.len();
     let hdr = AtomRsp { recv_id, seg_length: len, connid: Some(e.own(&e.peers[to]).connid) };
     let mut computed = false;
     let sent = w.send(to, AtomRsp::LEN + len as usize, TxToken::NONE, |slot| {
         let at = hdr.write(slot);
         let end = at + len as usize;
-        work.compute(&mut slot[at..end]);
+        computation.compute(&mut slot[at..end]);
         computed = true;
         end
     });
@@ -307,9 +318,9 @@ pub(in crate::rdm) fn push_answer<W: Wire>(
     to: PeerId,
     id: SlotId,
 ) -> Result<(), NotPosted> {
-    let Some(One { job: Job::Answer(old), theirs, .. }) = e.one.get(id) else { return Ok(()) };
+    let Some(RmaOp { job: Job::Answer(old), remote_id, .. }) = e.rma_ops.get(id) else { return Ok(()) };
     let connid = Some(e.own(&e.peers[to]).connid);
-    let hdr = AtomRsp { recv_id: theirs.unwrap_or(0), seg_length: old.bytes().len() as u64, connid };
+    let hdr = AtomRsp { recv_id: remote_id.unwrap_or(0), seg_length: old.bytes().len() as u64, connid };
     let sent = w.send(to, AtomRsp::LEN + old.bytes().len(), TxToken::NONE, |slot| {
         let at = hdr.write(slot);
         let end = at + old.bytes().len();
@@ -317,7 +328,7 @@ pub(in crate::rdm) fn push_answer<W: Wire>(
         end
     });
     e.posted(to, PktType::ATOMRSP, sent)?;
-    e.drop_answer(id);
+    e.drop_response(id);
     Ok(())
 }
 
@@ -332,8 +343,8 @@ fn on_answer(e: &mut Engine, a: &Arrival<'_>, hdr: &AtomRsp, payload: &[u8]) {
 #[inline]
 fn settle(e: &mut Engine, peer: PeerId, hdr: &AtomRsp, payload: &[u8]) -> Result<(), DropReason> {
     let id = SlotId::from_raw(hdr.recv_id);
-    let one = match e.one.get_mut(id) {
-        Some(one) if one.peer == peer && one.state == OneState::AllOut => one,
+    let one = match e.rma_ops.get_mut(id) {
+        Some(one) if one.peer == peer && one.state == RmaState::AllOut => one,
         _ => return Err(DropReason::BadId),
     };
     let fits = payload.len() as u64 == one.len;
@@ -345,6 +356,6 @@ fn settle(e: &mut Engine, peer: PeerId, hdr: &AtomRsp, payload: &[u8]) -> Result
         }
         _ => return Err(DropReason::BadId),
     }
-    e.finish_one(id, Ok(()));
+    e.finish_rma(id, Ok(()));
     Ok(())
 }

@@ -7,10 +7,10 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::io::{NotPosted, PeerError, PeerId, Posted, Reg, RegAccess, Remote, TxToken, Wire};
 use crate::rdm::op::Piece;
-use crate::rdm::op::rma_op::{Ack, Job, One, OneState};
-use crate::rdm::peers::peer::Was;
+use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
+use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocol::SendProgress;
-use crate::rdm::rails::rail_set::{Striped, Way};
+use crate::rdm::rails::rail_set::{Direction, PiecePost};
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::types::{Emulation, OpError};
 use crate::wire::{PktType, header_len};
@@ -25,7 +25,7 @@ enum Not {
 
 /// Whether a write with data for its target is the device's: one that fits a packet is not, as the target has to look
 /// anyway; nor is one in pieces, as only one operation can bring the data.
-pub(in crate::rdm) fn takes_data<W: Wire>(e: &Engine, w: &W, one: &One) -> bool {
+pub(in crate::rdm) fn takes_data<W: Wire>(e: &Engine, w: &W, one: &RmaOp) -> bool {
     let Job::Put(local) = &one.job else { return false };
     let opts = e.opts(&e.peers[one.peer], one.cq_data);
     let header = header_len(PktType::DC_EAGER_RTW, one.remote.count(), &opts) as u64;
@@ -37,7 +37,7 @@ pub(in crate::rdm) fn takes_data<W: Wire>(e: &Engine, w: &W, one: &One) -> bool 
 
 /// Posts the next stretch of the operation at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(one) = e.one.get(id) else { return SendProgress::Done };
+    let Some(one) = e.rma_ops.get(id) else { return SendProgress::Done };
     let to = one.peer;
     let wire = e.peers[to].wire;
     let rdma = e.wires[usize::from(wire.0)].rdma;
@@ -46,16 +46,16 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         return by_packets(e, id);
     }
     if one.failed.is_some() {
-        if let Some(one) = e.one.get_mut(id) {
-            one.state = OneState::AllOut;
+        if let Some(one) = e.rma_ops.get_mut(id) {
+            one.state = RmaState::AllOut;
         }
         return SendProgress::Done;
     }
-    if one.state == OneState::Moving && one.wire != Some(wire) {
+    if one.state == RmaState::Moving && one.wire != Some(wire) {
         // The key is another device's.
         return start_over(e, w, id);
     }
-    if one.stripes.is_some() && one.state == OneState::Queued {
+    if one.rail_plan.is_some() && one.state == RmaState::Queued {
         return start_stripes(e, w, id);
     }
     if one.sent < one.len {
@@ -67,21 +67,21 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
             }
             Err(Not::Posted(refused)) => return refused.into(),
         };
-        let Some(one) = e.one.get_mut(id) else { return SendProgress::Done };
-        (one.state, one.wire) = (OneState::Moving, Some(wire));
+        let Some(one) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
+        (one.state, one.wire) = (RmaState::Moving, Some(wire));
         one.sent += posted.1 as u64;
-        one.flying += u32::from(posted.0 == Posted::Pending);
+        one.in_flight += u32::from(posted.0 == Posted::Pending);
         if one.sent < one.len {
             return SendProgress::Sent;
         }
     }
-    let Some(one) = e.one.get_mut(id) else { return SendProgress::Done };
-    one.state = OneState::AllOut;
-    let (protocol, len, over, peer) = (one.protocol, one.len, one.flying == 0, one.peer);
+    let Some(one) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
+    one.state = RmaState::AllOut;
+    let (protocol, len, over, peer) = (one.protocol, one.len, one.in_flight == 0, one.peer);
     e.stats.count_rma(protocol, len);
     e.by_peer.asked(peer, protocol, len);
     if over {
-        e.finish_one(id, Ok(()));
+        e.finish_rma(id, Ok(()));
         e.release_regs(w);
     }
     SendProgress::Done
@@ -90,31 +90,31 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 /// Cuts the operation into pieces for several rails, which are posted from the queue of what goes on by turns; or it goes
 /// over one wire.
 fn start_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(one) = e.one.get_mut(id) else { return SendProgress::Done };
+    let Some(one) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
     let (to, len, way, local) = (one.peer, one.len, way_of(one), local_of(one));
-    let (Some(mut stripes), Some(local)) = (one.stripes.take(), local) else { return SendProgress::Sent };
-    e.introduce_rails(w, to);
-    let cut = e.cut_stripes(&mut stripes, (0, len), way, e.cfg.rma_chunk);
-    if !cut || e.register_stripes(w, &mut stripes, way, local) < 2 {
-        stripes.take_regs().for_each(|reg| w.release(reg));
+    let (Some(mut rail_plan), Some(local)) = (one.rail_plan.take(), local) else { return SendProgress::Sent };
+    e.trigger_rails(w, to);
+    let cut = e.cut_pieces(&mut rail_plan, (0, len), way, e.cfg.rma_chunk);
+    if !cut || e.register_stripes(w, &mut rail_plan, way, local) < 2 {
+        rail_plan.take_regs().for_each(|reg| w.release(reg));
         return SendProgress::Sent;
     }
     e.stats.rare.striped += 1;
-    if let Some(one) = e.one.get_mut(id) {
-        one.stripes = Some(stripes);
-        one.state = OneState::Moving;
+    if let Some(one) = e.rma_ops.get_mut(id) {
+        one.rail_plan = Some(rail_plan);
+        one.state = RmaState::Moving;
         one.in_data_queue = true;
     }
-    e.peers[to].work().grants.push_back(id);
+    e.peers[to].queue_mut().grants.push_back(id);
     SendProgress::Done
 }
 
-fn way_of(one: &One) -> Way {
-    if one.protocol == RmaProtocol::DirectWrite { Way::Write } else { Way::Read }
+fn way_of(one: &RmaOp) -> Direction {
+    if one.protocol == RmaProtocol::DirectWrite { Direction::Write } else { Direction::Read }
 }
 
 /// The caller's memory, of which there is one piece.
-fn local_of(one: &One) -> Option<Piece> {
+fn local_of(one: &RmaOp) -> Option<Piece> {
     let first = match &one.job {
         Job::Put(local) => local.piece_at(0),
         Job::Get(local) => local.piece_at(0),
@@ -125,31 +125,31 @@ fn local_of(one: &One) -> Option<Piece> {
 
 /// Posts the next piece of an operation over several rails.
 pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(one) = e.one.get_mut(id) else { return SendProgress::Done };
+    let Some(one) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
     let (way, remote) = (way_of(one), one.remote.as_slice().first().map_or(0, |iov| iov.addr));
     if one.failed.is_some() {
         one.in_data_queue = false;
         return SendProgress::Done;
     }
-    let (Some(local), Some(mut stripes)) = (local_of(one), one.stripes.take()) else {
+    let (Some(local), Some(mut rail_plan)) = (local_of(one), one.rail_plan.take()) else {
         return SendProgress::Done;
     };
-    let striped = e.post_stripe(w, &mut stripes, id, way, (local, remote));
-    let Some(one) = e.one.get_mut(id) else { return SendProgress::Done };
-    let over = stripes.all_posted();
-    one.stripes = Some(stripes);
+    let striped = e.post_stripe(w, &mut rail_plan, id, way, (local, remote));
+    let Some(one) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
+    let over = rail_plan.all_posted();
+    one.rail_plan = Some(rail_plan);
     let push = match striped {
-        Striped::Posted(how) => {
-            one.flying += u32::from(how == Posted::Pending);
+        PiecePost::Posted(how) => {
+            one.in_flight += u32::from(how == Posted::Pending);
             if over { SendProgress::Done } else { SendProgress::Sent }
         }
-        Striped::Enough => SendProgress::Done,
-        Striped::Full => SendProgress::Full,
-        Striped::Lost(fault) => {
+        PiecePost::Enough => SendProgress::Done,
+        PiecePost::Full => SendProgress::Full,
+        PiecePost::Lost(fault) => {
             one.failed.get_or_insert(OpError::Peer(one.peer, fault));
             SendProgress::Done
         }
-        Striped::Failed(fault) => SendProgress::Fail(OpError::Peer(one.peer, fault)),
+        PiecePost::Failed(fault) => SendProgress::Fail(OpError::Peer(one.peer, fault)),
     };
     if matches!(push, SendProgress::Sent | SendProgress::Full) {
         return push;
@@ -162,40 +162,42 @@ pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotI
 
 /// Ends an operation over several rails if nothing of it flies and nothing is left to post, or will be.
 fn settle_stripes(e: &mut Engine, id: SlotId) {
-    let Some(one) = e.one.get(id) else { return };
-    let over = one.stripes.as_ref().is_none_or(|stripes| stripes.all_posted());
+    let Some(one) = e.rma_ops.get(id) else { return };
+    let over = one.rail_plan.as_ref().is_none_or(|rail_plan| rail_plan.all_posted());
     let (protocol, len, failed, peer) = (one.protocol, one.len, one.failed, one.peer);
-    if one.flying > 0 || !over && failed.is_none() {
+    if one.in_flight > 0 || !over && failed.is_none() {
         return;
     }
     if failed.is_none() {
         e.stats.count_rma(protocol, len);
         e.by_peer.asked(peer, protocol, len);
     }
-    e.finish_one(id, failed.map_or(Ok(()), Err));
+    e.finish_rma(id, failed.map_or(Ok(()), Err));
 }
 
 /// The device has ended a piece of operation `id`: it is done, or goes over another rail. A key that the target's device
 /// refuses ends the operation.
 fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: Result<(), PeerError>) {
-    let Some(one) = e.one.get_mut(id) else { return };
-    let (peer, orphan, Some(mut stripes)) = (one.peer, one.orphan, one.stripes.take()) else { return };
+    let Some(one) = e.rma_ops.get_mut(id) else { return };
+    let (peer, detached, Some(mut rail_plan)) = (one.peer, one.detached, one.rail_plan.take()) else {
+        return;
+    };
     if result == Err(PeerError::ACCESS) {
         one.failed.get_or_insert(OpError::Access(peer));
     }
-    let lost = e.end_stripe(w, &mut stripes, part, result);
-    let Some(one) = e.one.get_mut(id) else { return };
+    let lost = e.end_stripe(w, &mut rail_plan, part, result);
+    let Some(one) = e.rma_ops.get_mut(id) else { return };
     if let Some(fault) = lost {
         one.failed.get_or_insert(OpError::Peer(peer, fault));
     }
-    let more = !stripes.all_posted() && one.failed.is_none();
-    one.stripes = Some(stripes);
+    let more = !rail_plan.all_posted() && one.failed.is_none();
+    one.rail_plan = Some(rail_plan);
     if more && !std::mem::replace(&mut one.in_data_queue, true) {
-        e.peers[peer].work().grants.push_back(id);
+        e.peers[peer].queue_mut().grants.push_back(id);
         e.drive(w, peer);
     }
     settle_stripes(e, id);
-    if let (Some(fault), false) = (lost, orphan) {
+    if let (Some(fault), false) = (lost, detached) {
         e.fail_peer(w, peer, fault);
     }
     e.release_regs(w);
@@ -204,11 +206,11 @@ fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: R
 /// Memory cannot be registered, now or ever: all of it goes by packets, once no part is under way. What the device has
 /// done already is done once more, with the same bytes.
 fn start_over<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(one) = e.one.get_mut(id) else { return SendProgress::Done };
-    if one.flying > 0 {
+    let Some(one) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
+    if one.in_flight > 0 {
         return SendProgress::Full;
     }
-    (one.sent, one.state) = (0, OneState::Queued);
+    (one.sent, one.state) = (0, RmaState::Queued);
     one.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
     by_packets(e, id)
 }
@@ -218,7 +220,7 @@ fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
     if e.cfg.emulation == Emulation::Refused {
         return SendProgress::Fail(OpError::Emulated);
     }
-    if let Some(one) = e.one.get_mut(id) {
+    if let Some(one) = e.rma_ops.get_mut(id) {
         one.go_by_packets();
     }
     SendProgress::Sent
@@ -227,7 +229,7 @@ fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
 /// Hands one stretch to the device: what is contiguous at both ends, and at most `max` bytes. Answers how many.
 fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Posted, usize), Not> {
     let gone = Not::Posted(NotPosted::Peer(PeerError::NO_RDMA));
-    let Some(one) = e.one.get_mut(id) else { return Err(gone) };
+    let Some(one) = e.rma_ops.get_mut(id) else { return Err(gone) };
     let (to, token) = (one.peer, TxToken::of(id.raw()));
     let (far, room) = far_at(one);
     let local = match &one.job {
@@ -258,7 +260,7 @@ fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Pos
 /// By the wire's buffers. A write that the caller wants to see ended by the device has no such end.
 fn copied<W: Wire>(
     w: &mut W,
-    one: &One,
+    one: &RmaOp,
     to: PeerId,
     stretch: Piece,
     far: Remote,
@@ -276,7 +278,7 @@ fn copied<W: Wire>(
 
 fn in_place<W: Wire>(
     w: &mut W,
-    one: &One,
+    one: &RmaOp,
     to: PeerId,
     stretch: Piece,
     reg: &Reg,
@@ -291,7 +293,7 @@ fn in_place<W: Wire>(
 }
 
 /// The target's memory that the next byte goes to or comes from, and how much of it is in one piece.
-fn far_at(one: &One) -> (Remote, usize) {
+fn far_at(one: &RmaOp) -> (Remote, usize) {
     let mut skip = one.sent;
     for iov in one.remote.as_slice() {
         if skip < iov.len {
@@ -309,16 +311,16 @@ fn far_at(one: &One) -> (Remote, usize) {
 // [M8.10] [M10.5]
 #[cold]
 fn not_ready<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
-    let Some(one) = e.one.get_mut(id) else { return };
+    let Some(one) = e.rma_ops.get_mut(id) else { return };
     let to = one.peer;
-    (one.sent, one.state) = (0, OneState::Queued);
-    e.unused.extend(one.regs.iter_mut().filter_map(Option::take));
+    (one.sent, one.state) = (0, RmaState::Queued);
+    e.unused_regs.extend(one.regs.iter_mut().filter_map(Option::take));
     one.go_by_packets();
     e.stats.rare.not_ready += 1;
     e.release_regs(w);
     let peer = &mut e.peers[to];
-    peer.was |= Was::QUEUED;
-    peer.work().sends.push_front(id);
+    peer.flags |= PeerFlags::SENDS_QUEUED;
+    peer.queue_mut().sends.push_front(id);
     e.drive(w, to);
 }
 
@@ -330,17 +332,17 @@ pub(in crate::rdm) fn on_end<W: Wire>(
     part: u32,
     result: Result<(), PeerError>,
 ) {
-    let Some(one) = e.one.get_mut(id) else { return };
-    one.flying = one.flying.saturating_sub(1);
-    if one.stripes.is_some() {
+    let Some(one) = e.rma_ops.get_mut(id) else { return };
+    one.in_flight = one.in_flight.saturating_sub(1);
+    if one.rail_plan.is_some() {
         return on_piece(e, w, id, part, result);
     }
-    let (peer, all_out) = (one.peer, one.state == OneState::AllOut);
-    if result == Err(PeerError::NOT_READY) && one.cq_data.is_some() && !one.orphan {
+    let (peer, all_sent) = (one.peer, one.state == RmaState::AllOut);
+    if result == Err(PeerError::NOT_READY) && one.cq_data.is_some() && !one.detached {
         return match e.cfg.emulation {
             Emulation::Allowed => not_ready(e, w, id),
             Emulation::Refused => {
-                e.finish_one(id, Err(OpError::Emulated));
+                e.finish_rma(id, Err(OpError::Emulated));
                 e.release_regs(w);
             }
         };
@@ -349,20 +351,20 @@ pub(in crate::rdm) fn on_end<W: Wire>(
         let why = if fault == PeerError::ACCESS { OpError::Access(peer) } else { OpError::Peer(peer, fault) };
         one.failed.get_or_insert(why);
     }
-    let (flying, failed, orphan) = (one.flying, one.failed, one.orphan);
+    let (in_flight, failed, detached) = (one.in_flight, one.failed, one.detached);
     match failed {
-        Some(OpError::Peer(_, fault)) if flying == 0 && may_repeat(e, id, fault) => repeat(e, w, id),
-        Some(OpError::Peer(peer, fault)) if flying == 0 && e.outlives(peer, fault) => {
-            e.finish_unsure(id, peer, fault);
+        Some(OpError::Peer(_, fault)) if in_flight == 0 && may_repeat(e, id, fault) => repeat(e, w, id),
+        Some(OpError::Peer(peer, fault)) if in_flight == 0 && e.survives(peer, fault) => {
+            e.finish_uncertain(id, peer, fault);
         }
         // What is not posted yet need not be any more: its id in the queue is stale then.
-        Some(error) if flying == 0 => e.finish_one(id, Err(error)),
-        None if flying == 0 && all_out => e.finish_one(id, Ok(())),
+        Some(error) if in_flight == 0 => e.finish_rma(id, Err(error)),
+        None if in_flight == 0 && all_sent => e.finish_rma(id, Ok(())),
         _ => {}
     }
-    if let (Err(fault), false) = (result, orphan)
+    if let (Err(fault), false) = (result, detached)
         && fault != PeerError::ACCESS
-        && !e.outlives(peer, fault)
+        && !e.survives(peer, fault)
     {
         e.fail_peer(w, peer, fault);
     }
@@ -373,24 +375,24 @@ pub(in crate::rdm) fn on_end<W: Wire>(
 /// on over another, and the same bytes twice do no harm. A word for the target would come twice.
 // [M11.10]
 fn may_repeat(e: &Engine, id: SlotId, fault: PeerError) -> bool {
-    let once = |one: &One| one.cq_data.is_none() && !one.orphan;
-    e.one.get(id).is_some_and(|one| once(one) && e.outlives(one.peer, fault))
+    let once = |one: &RmaOp| one.cq_data.is_none() && !one.detached;
+    e.rma_ops.get(id).is_some_and(|one| once(one) && e.survives(one.peer, fault))
         && e.cfg.emulation == Emulation::Allowed
 }
 
 /// Does an operation once more, by packets; nothing of it is under way.
 #[cold]
 fn repeat<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
-    let Some(one) = e.one.get_mut(id) else { return };
+    let Some(one) = e.rma_ops.get_mut(id) else { return };
     (one.failed, one.sent) = (None, 0);
-    e.unused.extend(one.regs.iter_mut().filter_map(Option::take));
+    e.unused_regs.extend(one.regs.iter_mut().filter_map(Option::take));
     one.go_by_packets();
-    let (to, queued) = (one.peer, one.state != OneState::AllOut);
-    one.state = OneState::Queued;
+    let (to, queued) = (one.peer, one.state != RmaState::AllOut);
+    one.state = RmaState::Queued;
     if !queued {
         let peer = &mut e.peers[to];
-        peer.was |= Was::QUEUED;
-        peer.work().sends.push_front(id);
+        peer.flags |= PeerFlags::SENDS_QUEUED;
+        peer.queue_mut().sends.push_front(id);
     }
     e.release_regs(w);
     e.drive(w, to);

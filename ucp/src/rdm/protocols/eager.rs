@@ -7,12 +7,12 @@ use crate::rdm::Engine;
 use crate::rdm::features::supports_classes;
 use crate::rdm::io::{NotPosted, PacketWriter, PeerId, ReceiveSink, Wire};
 use crate::rdm::op::Payload;
-use crate::rdm::op::received_ranges::Cover;
+use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rx::Envelope;
-use crate::rdm::peers::aliases::Kin;
-use crate::rdm::peers::peer::{Peer, Was};
+use crate::rdm::peers::aliases::Aliases;
+use crate::rdm::peers::peer::{Peer, PeerFlags};
 use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler, Protocol, SendProgress};
-use crate::rdm::recv::reorder::Share;
+use crate::rdm::recv::reorder::MsgIdUse;
 use crate::rdm::types::{EngineEvent, OpError, RecvStatus, SendArgs};
 use crate::wire::rtm::{Eager, Rtm, Short};
 use crate::wire::{MsgClass, Packet, PktType};
@@ -25,7 +25,7 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 4] = [
 ];
 
 const fn handler(ty: PktType) -> PacketHandler {
-    PacketHandler { ty, kind: HandlerKind::Eager, order: Some(Share::Alone) }
+    PacketHandler { ty, kind: HandlerKind::Eager, order: Some(MsgIdUse::Single) }
 }
 
 /// A short tagged message. The peer, and not what its header has of it: so much less has to be kept until it is written.
@@ -60,8 +60,8 @@ pub(in crate::rdm) fn start_short<W: Wire, B: Payload>(
 ) -> bool {
     let Some(peer) = e.peers.get_mut(to) else { return false };
     // The first thing asked of a peer goes the general way, which notes that it was asked.
-    let known = Was::POSTED | Was::ASKED | Was::SENT | Was::BY_CONNID;
-    let simple = peer.was & (Was::BLOCKED | Was::REMOVED | known) == known;
+    let known = PeerFlags::POSTED | PeerFlags::REQUESTED | PeerFlags::UNCONFIRMED | PeerFlags::CONNID_HEADER;
+    let simple = peer.flags & (PeerFlags::BLOCKED | PeerFlags::REMOVED | known) == known;
     if !simple || class != MsgClass::Message && !supports_classes(peer.features) {
         return false;
     }
@@ -70,7 +70,7 @@ pub(in crate::rdm) fn start_short<W: Wire, B: Payload>(
         return false;
     }
     peer.next_tx = peer.next_tx.wrapping_add(1);
-    if let Some(sum) = peer.tallies.sent.count(body.size()) {
+    if let Some(sum) = peer.short.sent.count(body.size()) {
         e.carry_sent(to, sum);
     }
     true
@@ -136,7 +136,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         return refused.into();
     }
     e.peers[to].next_tx = msg_id.wrapping_add(1);
-    e.all_out(w, id);
+    e.all_sent(w, id);
     SendProgress::Done
 }
 
@@ -153,9 +153,9 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
             e.end_rx(w, op, &envelope);
         }
         None => {
-            let mut cover = Cover::new();
-            cover.add(0, envelope.len);
-            e.hold_unexpected(a, rtm, envelope, 0, cover);
+            let mut received = ReceivedRanges::new();
+            received.add(0, envelope.len);
+            e.hold_unexpected(a, rtm, envelope, 0, received);
         }
     }
 }
@@ -174,19 +174,19 @@ pub(in crate::rdm) fn take<I: ReceiveSink>(
 ) -> bool {
     let (tag, len) = (hdr.tag, payload.len());
     let first = if hdr.class == MsgClass::Message {
-        if !e.multis.is_empty() {
+        if !e.multi_recvs.is_empty() {
             return false;
         }
         take_first(e, tag, from, payload)
     } else {
         let kind = Kind::of(Some(tag), hdr.class);
-        if e.outs.is_empty()
-            && e.queues[kind as usize].arrived.is_empty()
+        if e.events.is_empty()
+            && e.queues[kind as usize].unexpected.is_empty()
             && to.deliver(hdr.class, from, tag, payload)
         {
             return true;
         }
-        if !e.multis.is_empty() {
+        if !e.multi_recvs.is_empty() {
             return false;
         }
         None
@@ -197,7 +197,7 @@ pub(in crate::rdm) fn take<I: ReceiveSink>(
             Some((room, user)) if len > room => {
                 e.stats.rare.truncated += 1;
                 let result = Err(OpError::Truncated { len: len as u64, room });
-                e.outs.push_back(EngineEvent::RecvDone { user, result });
+                e.events.push_back(EngineEvent::RecvDone { user, result });
                 return true;
             }
             Some((_, user)) => user,
@@ -207,7 +207,7 @@ pub(in crate::rdm) fn take<I: ReceiveSink>(
     let status = RecvStatus { len, tag, from, cq_data: None };
     // Who waits for nothing but the end finds it where he looks; others are told in turn.
     if !to.received(user, status) {
-        e.outs.push_back(EngineEvent::RecvDone { user, result: Ok(status) });
+        e.events.push_back(EngineEvent::RecvDone { user, result: Ok(status) });
     }
     true
 }
@@ -219,9 +219,9 @@ fn take_first(e: &mut Engine, tag: u64, from: PeerId, payload: &[u8]) -> Option<
     let first = e.queues[Kind::Tagged as usize].expected.first(tag)?;
     let mut receive = e.rx.occupied(first.at as usize)?;
     let op = receive.element();
-    let spot = op.buf.spot(payload.len())?;
+    let target = op.buf.contig_target(payload.len())?;
     first.take(&op.want, tag, from)?;
-    spot.fill(payload);
+    target.fill(payload);
     let user = op.user;
     receive.end();
     Some(user)
@@ -237,7 +237,7 @@ fn take_elsewhere(
     payload: &[u8],
 ) -> Option<(usize, u64)> {
     let kind = Kind::of(Some(tag), class);
-    let from = Kin::new(&e.peers, &e.ident, &e.wires, kind).who(from);
+    let from = Aliases::new(&e.peers, &e.lookup, &e.wires, kind).sender(from);
     let at = e.queues[kind as usize].expected.take(&mut e.rx, tag, from)?;
     let mut receive = e.rx.occupied(at as usize)?;
     let op = receive.element();

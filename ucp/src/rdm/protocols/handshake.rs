@@ -4,7 +4,7 @@
 use crate::rdm::Engine;
 use crate::rdm::features::{ReqHdr, ours, wants_user_qp};
 use crate::rdm::io::{Flushed, NotPosted, PeerId, Wire};
-use crate::rdm::peers::peer::{Peer, Was};
+use crate::rdm::peers::peer::{Peer, PeerFlags};
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler};
 use crate::rdm::trace::{DropReason, TraceEvent};
 use crate::rdm::types::ReqLen;
@@ -19,14 +19,14 @@ const fn handler(ty: PktType) -> PacketHandler {
 /// The peer was heard for the first time, or for the first time since our HANDSHAKE was lost: we owe one.
 // [M3.1]
 #[cold]
-pub(in crate::rdm) fn greet<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
-    e.peers[id].was |= Was::HEARD | Was::OWED;
-    if e.peers[id].was.contains(Was::AWAY) {
+pub(in crate::rdm) fn queue_handshake<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
+    e.peers[id].flags |= PeerFlags::SEEN | PeerFlags::HANDSHAKE_QUEUED;
+    if e.peers[id].flags.contains(PeerFlags::BACKED_OFF) {
         return;
     }
     match push(e, w, id) {
         Ok(()) => {}
-        Err(NotPosted::Full) => e.list(id),
+        Err(NotPosted::Full) => e.schedule(id),
         // A peer that left may have sent more before: that it cannot be greeted now is as good as a lost HANDSHAKE.
         Err(NotPosted::Peer(fault)) => e.on_send_error(w, id, fault),
     }
@@ -38,8 +38,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Re
     let wire = &e.wires[usize::from(peer.wire.0)];
     let mut word = ours(wire.rdma);
     // [M11.3]
-    word.set(Features::RAILS, !wire.mates.is_empty());
-    let user_qp = e.in_place.as_ref().map(|mode| mode.qp);
+    word.set(Features::RAILS, !wire.rail_wires.is_empty());
+    let user_qp = e.zcopy_recv.as_ref().map(|mode| mode.qp);
     // [M5.12]
     word.set(Features::USER_RECV_QP, user_qp.is_some());
     // [M3.11]
@@ -48,14 +48,14 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Re
     let mut hdr = Handshake::new(word, e.own(peer).connid, e.cfg.device_version);
     hdr.user_recv_qp = user_qp.filter(|_| word.contains(Features::USER_RECV_QP));
     e.post(w, id, PktType::HANDSHAKE, hdr.wire_len(), |slot| hdr.write(slot))?;
-    e.peers[id].was.remove(Was::OWED);
+    e.peers[id].flags.remove(PeerFlags::HANDSHAKE_QUEUED);
     Ok(())
 }
 
 /// Calls for the peer's HANDSHAKE with an empty write, unless something was sent that will make it come anyway.
 // [M3.8]
 pub(in crate::rdm) fn trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
-    if e.peers[id].was.contains(Was::POSTED) {
+    if e.peers[id].flags.contains(PeerFlags::POSTED) {
         return Ok(());
     }
     push_trigger(e, w, id)
@@ -65,9 +65,9 @@ fn push_trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), No
     let hdr = rtw::Eager::trigger(*e.own(&e.peers[id]));
     let len = crate::wire::header_len(PktType::EAGER_RTW, 0, &hdr.opts);
     // It says nothing, so that its loss is none; it may be the loss of what went before.
-    let sent = e.is_unsettled(w, id);
+    let sent = e.is_unflushed(w, id);
     e.post(w, id, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
-    e.peers[id].was.set(Was::SENT, sent);
+    e.peers[id].flags.set(PeerFlags::UNCONFIRMED, sent);
     e.stats.rare.triggers += 1;
     Ok(())
 }
@@ -76,36 +76,40 @@ impl Engine {
     /// Whether something waits for a HANDSHAKE that this peer was given cause to send. It may have been lost: a
     /// [nudge](Engine::send_keepalive) brings another.
     pub fn awaits_handshake(&self, peer: PeerId) -> bool {
-        let asked = |peer: &Peer| peer.was & (Was::MET | Was::POSTED | Was::FAILED) == Was::POSTED;
-        let untold = |peer: &Peer| peer.work.as_ref().is_some_and(|work| !work.untold.is_empty());
-        self.peers.get(peer).is_some_and(|peer| asked(peer) && (peer.outstanding > 0 || untold(peer)))
+        let asked = |peer: &Peer| {
+            peer.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::POSTED | PeerFlags::FAILED)
+                == PeerFlags::POSTED
+        };
+        let unsent_errors =
+            |peer: &Peer| peer.queue.as_ref().is_some_and(|queue| !queue.unsent_errors.is_empty());
+        self.peers.get(peer).is_some_and(|peer| asked(peer) && (peer.outstanding > 0 || unsent_errors(peer)))
     }
 
     /// The peers whose HANDSHAKE something waits for: each once for every operation under way with it.
     pub fn awaited_handshakes(&self) -> impl Iterator<Item = PeerId> + '_ {
         let of_sends = self.tx.iter().map(|(_, op)| op.peer);
-        let of_others = self.one.iter().map(|(_, one)| one.peer);
+        let of_others = self.rma_ops.iter().map(|(_, one)| one.peer);
         of_sends.chain(of_others).filter(|&peer| self.awaits_handshake(peer))
     }
 
     /// Whether something of ours may be on its way to this peer.
-    pub(in crate::rdm) fn is_unsettled<W: Wire>(&self, w: &mut W, id: PeerId) -> bool {
+    pub(in crate::rdm) fn is_unflushed<W: Wire>(&self, w: &mut W, id: PeerId) -> bool {
         let peer = &self.peers[id];
-        let ended = peer.outstanding == 0 && !peer.was.contains(Was::AWAY);
-        peer.was.contains(Was::SENT) && !(ended && w.flush_peer(id) == Flushed::Now)
+        let ended = peer.outstanding == 0 && !peer.flags.contains(PeerFlags::BACKED_OFF);
+        peer.flags.contains(PeerFlags::UNCONFIRMED) && !(ended && w.flush_peer(id) == Flushed::Now)
     }
 
     /// Sends a peer an empty write, which says nothing: if the peer is dead, the wire will tell. For wires that cannot ask, and
     /// for peers whose [HANDSHAKE is awaited](Engine::awaits_handshake).
     /// False: no room.
     pub fn send_keepalive<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> bool {
-        if self.peers.get(peer).is_none_or(|peer| peer.was.contains(Was::FAILED)) {
+        if self.peers.get(peer).is_none_or(|peer| peer.flags.contains(PeerFlags::FAILED)) {
             return true;
         }
         match push_trigger(self, w, peer) {
             Ok(()) => {}
             Err(NotPosted::Full) => return false,
-            Err(NotPosted::Peer(fault)) if self.move_on(w, peer, fault) => {}
+            Err(NotPosted::Peer(fault)) if self.try_failover(w, peer, fault) => {}
             Err(NotPosted::Peer(fault)) => self.fail_peer(w, peer, fault),
         }
         true
@@ -119,15 +123,15 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
             let peer = &mut e.peers[a.peer];
             peer.features = shake.features();
             peer.set_hdr(ReqHdr::after(peer.features));
-            peer.was |= Was::MET;
+            peer.flags |= PeerFlags::HANDSHAKE_RECEIVED;
             learn_user_qp(peer, shake);
-            if peer.was.contains(Was::HEADERLESS) {
+            if peer.flags.contains(PeerFlags::USER_QP_ONLY) {
                 e.refuse_announced(w, a.peer);
             }
-            e.events.push(TraceEvent::Handshake(a.peer));
-            e.tell_untold(w, a.peer);
-            e.introduce_rails(w, a.peer);
-            e.tell_lanes(w, a.peer);
+            e.trace.push(TraceEvent::Handshake(a.peer));
+            e.send_unsent_errors(w, a.peer);
+            e.trigger_rails(w, a.peer);
+            e.announce_lanes(w, a.peer);
             e.drive(w, a.peer);
         }
         _ => e.drop_packet(a, DropReason::Unsupported),
@@ -138,8 +142,8 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 // [M5.10]
 fn learn_user_qp(peer: &mut Peer, shake: &Handshake) {
     let wanted = wants_user_qp(peer.features);
-    peer.was.set(Was::HEADERLESS, wanted);
+    peer.flags.set(PeerFlags::USER_QP_ONLY, wanted);
     if wanted {
-        peer.work().user_qp = shake.user_recv_qp;
+        peer.queue_mut().user_qp = shake.user_recv_qp;
     }
 }

@@ -6,14 +6,14 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::flow::window;
 use crate::rdm::io::{PeerId, Wire};
-use crate::rdm::op::received_ranges::Cover;
-use crate::rdm::op::rma_op::is_one;
+use crate::rdm::op::received_ranges::ReceivedRanges;
+use crate::rdm::op::rma_op::is_rma_id;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::peer::Ctl;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
-use crate::rdm::rails::striping::{Bulk, Granted};
-use crate::rdm::recv::reorder::{Share, Turn};
+use crate::rdm::rails::striping::{Granted, TransferKind};
+use crate::rdm::recv::reorder::{MsgIdUse, Turn};
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::OpError;
 use crate::wire::ctl::{Cts, CtsData, CtsFor};
@@ -30,7 +30,7 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 6] = [
 ];
 
 const fn rtm(ty: PktType) -> PacketHandler {
-    PacketHandler { ty, kind: HandlerKind::LongCts, order: Some(Share::Again) }
+    PacketHandler { ty, kind: HandlerKind::LongCts, order: Some(MsgIdUse::Repeatable) }
 }
 
 const fn ctl(ty: PktType) -> PacketHandler {
@@ -95,12 +95,12 @@ pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) 
         at: at_byte as u64,
         window: op.window as u64,
         total: buf.len() as u64,
-        bulk: Bulk::Message,
+        bulk: TransferKind::Message,
     };
-    let Some(sent) = e.send_granted(w, granted, |slot| buf.copy_to(at_byte, slot)) else {
+    let Some(sent) = e.post_granted(w, granted, |slot| buf.copy_to(at_byte, slot)) else {
         return SendProgress::Fail(OpError::Unsupported);
     };
-    let len = match e.sent_granted(w, to, sent) {
+    let len = match e.note_granted(w, to, sent) {
         Ok(len) => len,
         Err(push) => return push,
     };
@@ -112,7 +112,7 @@ pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) 
     }
     op.in_data_queue = false;
     if op.sent == buf.len() {
-        e.all_out(w, id);
+        e.all_sent(w, id);
     }
     SendProgress::Done
 }
@@ -133,15 +133,15 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
     match (cause, a.turn) {
         (Cause::Fresh, Turn::Past) => return e.drop_packet(a, DropReason::Duplicate),
         (Cause::Fresh, _) => {}
-        (Cause::ReadNack, _) => return e.on_again(w, a, rtm, msg_length, send_id),
+        (Cause::ReadNack, _) => return e.on_reannouncement(w, a, rtm, msg_length, send_id),
     }
     let envelope = envelope(a.peer, rtm, msg_length, send_id);
-    let mut cover = Cover::new();
-    cover.add(0, rtm.payload.len() as u64);
-    let whole = cover.arrived() == msg_length;
+    let mut received = ReceivedRanges::new();
+    received.add(0, rtm.payload.len() as u64);
+    let whole = received.bytes() == msg_length;
     match e.take_expected(rtm, a.peer) {
         None => {
-            e.hold_unexpected(a, rtm, envelope, 0, cover);
+            e.hold_unexpected(a, rtm, envelope, 0, received);
         }
         Some(id) => {
             if let Some(op) = e.rx.get_mut(id) {
@@ -150,7 +150,7 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
             if whole {
                 return e.finish_rx(w, id, &envelope);
             }
-            e.begin(id, envelope, cover);
+            e.begin(id, envelope, received);
             e.control(w, a.peer, Ctl::Cts(id));
         }
     }
@@ -160,8 +160,8 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
 // [M1.6]
 fn on_cts<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
     let id = SlotId::from_raw(cts.send_id);
-    if is_one(id) {
-        return e.on_one_cts(w, a, cts);
+    if is_rma_id(id) {
+        return e.on_rma_cts(w, a, cts);
     }
     let op = match e.tx.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Granted && cts.of == CtsFor::Send => op,
@@ -174,35 +174,35 @@ fn on_cts<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
     op.window = (op.buf.len() - op.sent).min(usize::try_from(cts.recv_length).unwrap_or(usize::MAX));
     op.recv_id = Some(cts.recv_id);
     if !std::mem::replace(&mut op.in_data_queue, true) {
-        e.peers[a.peer].work().grants.push_back(id);
+        e.peers[a.peer].queue_mut().grants.push_back(id);
     }
-    e.introduce_rails(w, a.peer);
+    e.trigger_rails(w, a.peer);
     e.drive(w, a.peer);
 }
 
 /// Bytes within a window that we granted. // HOT
 fn on_data<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &CtsData, payload: &[u8]) {
     let id = SlotId::from_raw(hdr.recv_id);
-    if is_one(id) {
-        return e.take_one_data(w, a, id, hdr.seg_offset, payload);
+    if is_rma_id(id) {
+        return e.recv_rma_data(w, a, id, hdr.seg_offset, payload);
     }
-    let moved = e.has_moved(a.peer);
-    let (op, inflow) = match e.inflow(id) {
-        Some((op, inflow)) if inflow.envelope.from == a.peer => (op, inflow),
+    let moved = e.has_failed_over(a.peer);
+    let (op, rxe) = match e.rxe(id) {
+        Some((op, rxe)) if rxe.envelope.from == a.peer => (op, rxe),
         _ => return e.drop_packet(a, DropReason::BadId),
     };
-    let (at, len, total) = (hdr.seg_offset, payload.len() as u64, inflow.envelope.len);
-    if inflow.envelope.protocol.plain() != Protocol::LongCts {
+    let (at, len, total) = (hdr.seg_offset, payload.len() as u64, rxe.envelope.len);
+    if rxe.envelope.protocol.plain() != Protocol::LongCts {
         return e.drop_packet(a, DropReason::BadId);
     }
-    if let Err(why) = window::admit(&mut inflow.cover, &mut inflow.window, total, at, len, moved) {
+    if let Err(why) = window::admit(&mut rxe.received, &mut rxe.window, total, at, len, moved) {
         return e.drop_packet(a, why);
     }
     op.buf.put(at, payload);
-    if inflow.cover.arrived() == total {
-        let envelope = inflow.envelope;
+    if rxe.received.bytes() == total {
+        let envelope = rxe.envelope;
         e.finish_rx(w, id, &envelope);
-    } else if inflow.window == 0 && len > 0 {
+    } else if rxe.window == 0 && len > 0 {
         e.control(w, a.peer, Ctl::Cts(id));
     }
 }

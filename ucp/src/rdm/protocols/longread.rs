@@ -5,28 +5,28 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::io::{NotPosted, PeerId, RegAccess, Wire};
-use crate::rdm::op::received_ranges::Cover;
-use crate::rdm::op::rma_op::is_one;
-use crate::rdm::op::rma_read::Reading;
+use crate::rdm::op::received_ranges::ReceivedRanges;
+use crate::rdm::op::rma_op::is_rma_id;
+use crate::rdm::op::rma_read::RmaRead;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
-use crate::rdm::peers::peer::{Ctl, Part};
+use crate::rdm::peers::peer::{Ctl, PartialMsg};
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress, Sync};
-use crate::rdm::recv::reorder::{Share, Turn};
+use crate::rdm::recv::reorder::{MsgIdUse, Turn};
 use crate::rdm::trace::DropReason;
 use crate::wire::ctl::Eor;
 use crate::wire::rtm::{LongRead, Rtm, RtmBody, RuntRead};
 use crate::wire::{Iovs, MAX_IOV, Packet, PktType, RmaIov};
 
 pub(in crate::rdm) const HANDLERS: [PacketHandler; 5] = [
-    handler(PktType::LONGREAD_MSGRTM, Some(Share::Alone)),
-    handler(PktType::LONGREAD_TAGRTM, Some(Share::Alone)),
-    handler(PktType::RUNTREAD_MSGRTM, Some(Share::Shared)),
-    handler(PktType::RUNTREAD_TAGRTM, Some(Share::Shared)),
+    handler(PktType::LONGREAD_MSGRTM, Some(MsgIdUse::Single)),
+    handler(PktType::LONGREAD_TAGRTM, Some(MsgIdUse::Single)),
+    handler(PktType::RUNTREAD_MSGRTM, Some(MsgIdUse::Segments)),
+    handler(PktType::RUNTREAD_TAGRTM, Some(MsgIdUse::Segments)),
     handler(PktType::EOR, None),
 ];
 
-const fn handler(ty: PktType, order: Option<Share>) -> PacketHandler {
+const fn handler(ty: PktType, order: Option<MsgIdUse>) -> PacketHandler {
     PacketHandler { ty, kind: HandlerKind::LongRead, order }
 }
 
@@ -64,7 +64,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
             Ok(reg) => {
                 let key = reg.key;
                 op.reg = Some(reg);
-                e.peers[to].work().exposed += 1;
+                e.peers[to].queue_mut().exposed += 1;
                 key
             }
             Err(_) => return instead,
@@ -89,7 +89,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 // [M7.9]
 fn may_runt(e: &Engine, to: PeerId, id: SlotId, len: usize) -> bool {
     let own = u32::from(e.tx.get(id).is_some_and(|op| op.reg.is_some()));
-    let exposed = e.peers[to].work.as_ref().map_or(0, |work| work.exposed);
+    let exposed = e.peers[to].queue.as_ref().map_or(0, |queue| queue.exposed);
     exposed == own && e.cfg.runt_size > 0 && e.cfg.runt_size < len
 }
 
@@ -161,7 +161,7 @@ fn push_runt<W: Wire>(
         return SendProgress::Sent;
     }
     match op.state {
-        TxState::Ended => e.read_out(w, id),
+        TxState::Ended => e.finish_read_send(w, id),
         _ => op.state = TxState::Exposed,
     }
     SendProgress::Done
@@ -202,17 +202,17 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
         cq_data: rtm.opts.cq_data,
         send_id,
     };
-    let mut cover = Cover::new();
-    cover.add(at, rtm.payload.len() as u64);
+    let mut received = ReceivedRanges::new();
+    received.add(at, rtm.payload.len() as u64);
     // A message whose head is all of it is not read.
-    let reading = match runt == len && protocol == Protocol::RuntRead {
+    let rma_read = match runt == len && protocol == Protocol::RuntRead {
         true => None,
-        false => match e.readings.insert(Reading::new(a.peer, iov, runt)) {
-            Ok(reading) => Some(reading),
+        false => match e.rma_reads.insert(RmaRead::new(a.peer, iov, runt)) {
+            Ok(rma_read) => Some(rma_read),
             Err(_) => return e.drop_packet(a, DropReason::NoRoom),
         },
     };
-    let (missing, whole) = (cover.arrived() < runt, reading.is_none() && cover.arrived() == len);
+    let (missing, whole) = (received.bytes() < runt, rma_read.is_none() && received.bytes() == len);
     match e.take_expected(rtm, a.peer) {
         Some(id) => {
             if let Some(op) = e.rx.get_mut(id) {
@@ -221,24 +221,24 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
             if whole {
                 return e.finish_rx(w, id, &envelope);
             }
-            e.begin(id, envelope, cover);
+            e.begin(id, envelope, received);
             if missing {
-                e.peers[a.peer].work().parts.insert(rtm.msg_id, Part::Rx(id));
+                e.peers[a.peer].queue_mut().partial_msgs.insert(rtm.msg_id, PartialMsg::Rx(id));
             }
-            if let Some(reading) = reading {
-                e.start_reading(w, reading, id);
+            if let Some(rma_read) = rma_read {
+                e.start_rma_read(w, rma_read, id);
             }
         }
-        None => match e.hold_unexpected(a, rtm, envelope, at, cover) {
+        None => match e.hold_unexpected(a, rtm, envelope, at, received) {
             Some(id) => {
                 if let Some(held) = e.unexpected.get_mut(id) {
-                    held.reading = reading;
+                    held.rma_read = rma_read;
                 }
                 if missing {
-                    e.peers[a.peer].work().parts.insert(rtm.msg_id, Part::Held(id));
+                    e.peers[a.peer].queue_mut().partial_msgs.insert(rtm.msg_id, PartialMsg::Unexpected(id));
                 }
             }
-            None => drop(reading.and_then(|reading| e.readings.remove(reading))),
+            None => drop(rma_read.and_then(|rma_read| e.rma_reads.remove(rma_read))),
         },
     }
 }
@@ -254,27 +254,26 @@ fn on_further<W: Wire>(
     at: u64,
 ) {
     let len = rtm.payload.len() as u64;
-    let part = e.peers[a.peer].work.as_ref().and_then(|work| work.parts.get(&rtm.msg_id).copied());
+    let part = e.peers[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
     if !runt_agrees(e, part, runt) {
         return e.drop_packet(a, DropReason::BadSegment);
     }
     let head_over = match part {
         None => return e.drop_packet(a, DropReason::Duplicate),
         Some(_) if len == 0 => return e.drop_packet(a, DropReason::BadSegment),
-        Some(Part::Rx(id)) => {
-            let fits = match e.inflow(id) {
-                Some((op, inflow)) => {
-                    let fits =
-                        inflow.envelope.protocol == Protocol::RuntRead && inflow.envelope.len == msg_length;
-                    let fits = fits && inflow.cover.add(at, len);
+        Some(PartialMsg::Rx(id)) => {
+            let fits = match e.rxe(id) {
+                Some((op, rxe)) => {
+                    let fits = rxe.envelope.protocol == Protocol::RuntRead && rxe.envelope.len == msg_length;
+                    let fits = fits && rxe.received.add(at, len);
                     if fits {
                         op.buf.put(at, rtm.payload);
                     }
-                    fits.then_some((inflow.cover.arrived(), inflow.envelope, inflow.reading, inflow.nack))
+                    fits.then_some((rxe.received.bytes(), rxe.envelope, rxe.rma_read, rxe.nack))
                 }
                 None => None,
             };
-            let Some((arrived, envelope, reading, nack)) = fits else {
+            let Some((arrived, envelope, rma_read, nack)) = fits else {
                 return e.drop_packet(a, DropReason::BadSegment);
             };
             if arrived == msg_length {
@@ -286,49 +285,49 @@ fn on_further<W: Wire>(
                 return e.control(w, a.peer, nack);
             }
             // While it is read, the head is what has arrived; afterwards, all is.
-            arrived == msg_length || reading.is_some() && arrived == runt
+            arrived == msg_length || rma_read.is_some() && arrived == runt
         }
-        Some(Part::Held(_)) if !e.may_keep(a, rtm) => return,
-        Some(Part::Held(id)) => {
+        Some(PartialMsg::Unexpected(_)) if !e.reserve_unexpected(a, rtm) => return,
+        Some(PartialMsg::Unexpected(id)) => {
             let Some(held) = e.unexpected.get_mut(id) else {
                 return e.drop_packet(a, DropReason::BadSegment);
             };
             let fits = held.envelope.protocol == Protocol::RuntRead && held.envelope.len == msg_length;
-            if !fits || !held.cover.add(at, len) {
+            if !fits || !held.received.add(at, len) {
                 return e.drop_packet(a, DropReason::BadSegment);
             }
-            held.parts.push(at, e.hold.keep_part(rtm.payload));
-            held.cover.arrived() == runt
+            held.segments.push(at, e.held_packets.keep_part(rtm.payload));
+            held.received.bytes() == runt
         }
     };
-    if head_over && let Some(work) = &mut e.peers[a.peer].work {
-        work.parts.remove(&rtm.msg_id);
+    if head_over && let Some(queue) = &mut e.peers[a.peer].queue {
+        queue.partial_msgs.remove(&rtm.msg_id);
     }
 }
 
 /// Whether the head ends where the first packet said: what is read lies behind it.
-fn runt_agrees(e: &mut Engine, part: Option<Part>, runt: u64) -> bool {
-    let reading = match part {
-        Some(Part::Rx(id)) => e.inflow(id).and_then(|(_, inflow)| inflow.reading),
-        Some(Part::Held(id)) => e.unexpected.get(id).and_then(|held| held.reading),
+fn runt_agrees(e: &mut Engine, part: Option<PartialMsg>, runt: u64) -> bool {
+    let rma_read = match part {
+        Some(PartialMsg::Rx(id)) => e.rxe(id).and_then(|(_, rxe)| rxe.rma_read),
+        Some(PartialMsg::Unexpected(id)) => e.unexpected.get(id).and_then(|held| held.rma_read),
         None => None,
     };
-    reading.and_then(|reading| e.readings.get(reading)).is_none_or(|reading| reading.from == runt)
+    rma_read.and_then(|rma_read| e.rma_reads.get(rma_read)).is_none_or(|rma_read| rma_read.from == runt)
 }
 
 /// The receiver has read one of our messages.
 // [M7.2]
 fn on_eor<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, eor: &Eor) {
     let id = SlotId::from_raw(eor.send_id);
-    if is_one(id) {
-        return e.on_one_eor(a, id);
+    if is_rma_id(id) {
+        return e.on_rma_eor(a, id);
     }
     match e.tx.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Exposed => {
             if let Some(reg) = &op.reg {
                 w.on_offer_result(a.peer, reg, op.buf.len(), true);
             }
-            e.read_out(w, id);
+            e.finish_read_send(w, id);
         }
         // Packets of the head still wait for room: the read has overtaken them.
         Some(op)
@@ -354,7 +353,7 @@ pub(in crate::rdm) fn push_eor<W: Wire>(
 
 impl Engine {
     /// A message that was read is over.
-    fn read_out<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+    fn finish_read_send<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some(op) = self.tx.get(id) else { return };
         let (protocol, len, to) = (op.protocol, op.buf.len(), op.peer);
         debug_assert!(protocol.sync() == Sync::No);

@@ -5,12 +5,12 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::io::{PeerId, Wire};
-use crate::rdm::op::received_ranges::Cover;
+use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
-use crate::rdm::peers::peer::{Part, Was};
+use crate::rdm::peers::peer::{PartialMsg, PeerFlags};
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
-use crate::rdm::recv::reorder::{Share, Turn};
+use crate::rdm::recv::reorder::{MsgIdUse, Turn};
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::OpError;
 use crate::wire::rtm::{Medium, Rtm, RtmBody};
@@ -24,7 +24,7 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 4] = [
 ];
 
 const fn handler(ty: PktType) -> PacketHandler {
-    PacketHandler { ty, kind: HandlerKind::Medium, order: Some(Share::Shared) }
+    PacketHandler { ty, kind: HandlerKind::Medium, order: Some(MsgIdUse::Segments) }
 }
 
 /// Bytes of the next packet: what is left is spread evenly over the packets it needs, in multiples of 8.
@@ -75,7 +75,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     if op.sent < buf.len() {
         return SendProgress::Sent;
     }
-    e.all_out(w, id);
+    e.all_sent(w, id);
     SendProgress::Done
 }
 
@@ -98,9 +98,9 @@ fn on_first<W: Wire>(
     envelope: Envelope,
     seg_offset: u64,
 ) {
-    let mut cover = Cover::new();
-    cover.add(seg_offset, rtm.payload.len() as u64);
-    let whole = cover.arrived() == envelope.len;
+    let mut received = ReceivedRanges::new();
+    received.add(seg_offset, rtm.payload.len() as u64);
+    let whole = received.bytes() == envelope.len;
     let part = match e.take_expected(rtm, a.peer) {
         Some(id) => {
             if let Some(op) = e.rx.get_mut(id) {
@@ -109,15 +109,15 @@ fn on_first<W: Wire>(
             if whole {
                 return e.finish_rx(w, id, &envelope);
             }
-            e.begin(id, envelope, cover);
-            Part::Rx(id)
+            e.begin(id, envelope, received);
+            PartialMsg::Rx(id)
         }
-        None => match e.hold_unexpected(a, rtm, envelope, seg_offset, cover) {
-            Some(id) if !whole => Part::Held(id),
+        None => match e.hold_unexpected(a, rtm, envelope, seg_offset, received) {
+            Some(id) if !whole => PartialMsg::Unexpected(id),
             _ => return,
         },
     };
-    e.peers[a.peer].work().parts.insert(rtm.msg_id, part);
+    e.peers[a.peer].queue_mut().partial_msgs.insert(rtm.msg_id, part);
 }
 
 // [M5.3]
@@ -129,39 +129,39 @@ fn on_further<W: Wire>(
     msg_length: u64,
     seg_offset: u64,
 ) {
-    let part = e.peers[a.peer].work.as_ref().and_then(|work| work.parts.get(&rtm.msg_id).copied());
+    let part = e.peers[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
     let len = rtm.payload.len() as u64;
     let whole = match part {
-        None if e.peers[a.peer].was.contains(Was::FAILED) => return e.drop_of_failed(a),
+        None if e.peers[a.peer].flags.contains(PeerFlags::FAILED) => return e.drop_of_failed(a),
         None => return e.drop_packet(a, DropReason::Duplicate),
         // Kept, it would cost memory that no length bounds.
         Some(_) if len == 0 => return e.drop_packet(a, DropReason::BadSegment),
-        Some(Part::Rx(id)) => {
-            let Some((op, inflow)) = e.inflow(id) else { return e.drop_packet(a, DropReason::BadSegment) };
-            if inflow.envelope.len != msg_length || !inflow.cover.add(seg_offset, len) {
+        Some(PartialMsg::Rx(id)) => {
+            let Some((op, rxe)) = e.rxe(id) else { return e.drop_packet(a, DropReason::BadSegment) };
+            if rxe.envelope.len != msg_length || !rxe.received.add(seg_offset, len) {
                 return e.drop_packet(a, DropReason::BadSegment);
             }
             op.buf.put(seg_offset, rtm.payload);
-            let (whole, envelope) = (inflow.cover.arrived() == msg_length, inflow.envelope);
+            let (whole, envelope) = (rxe.received.bytes() == msg_length, rxe.envelope);
             if whole {
                 e.finish_rx(w, id, &envelope);
             }
             whole
         }
-        Some(Part::Held(_)) if !e.may_keep(a, rtm) => return,
-        Some(Part::Held(id)) => {
+        Some(PartialMsg::Unexpected(_)) if !e.reserve_unexpected(a, rtm) => return,
+        Some(PartialMsg::Unexpected(id)) => {
             let Some(held) = e.unexpected.get_mut(id) else {
                 return e.drop_packet(a, DropReason::BadSegment);
             };
-            if held.envelope.len != msg_length || !held.cover.add(seg_offset, len) {
+            if held.envelope.len != msg_length || !held.received.add(seg_offset, len) {
                 return e.drop_packet(a, DropReason::BadSegment);
             }
-            held.parts.push(seg_offset, e.hold.keep_part(rtm.payload));
-            held.cover.arrived() == msg_length
+            held.segments.push(seg_offset, e.held_packets.keep_part(rtm.payload));
+            held.received.bytes() == msg_length
         }
     };
-    if whole && let Some(work) = &mut e.peers[a.peer].work {
-        work.parts.remove(&rtm.msg_id);
+    if whole && let Some(queue) = &mut e.peers[a.peer].queue {
+        queue.partial_msgs.remove(&rtm.msg_id);
     }
 }
 

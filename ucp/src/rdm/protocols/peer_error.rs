@@ -8,10 +8,10 @@ use crate::rdm::Engine;
 use crate::rdm::features::{ReqHdr, supports_peer_error};
 use crate::rdm::io::{NotPosted, PeerError, PeerId, Wire};
 use crate::rdm::op::OpId;
-use crate::rdm::op::rma_op::{Job, OneState, is_one};
+use crate::rdm::op::rma_op::{Job, RmaState, is_rma_id};
 use crate::rdm::op::rx::Unexpected;
 use crate::rdm::op::tx::TxState;
-use crate::rdm::peers::peer::{Ctl, Part, Was};
+use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
 use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler};
 use crate::rdm::recv::reorder::{Turn, turn};
 use crate::rdm::trace::DropReason;
@@ -28,14 +28,14 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
 /// libfabric's code for memory that a request may not reach.
 const NO_ACCESS: u32 = 4111;
 /// libfabric's code for an operation that its peer has given up.
-pub(in crate::rdm) const GIVEN_UP: u32 = 4127;
+pub(in crate::rdm) const ABORTED: u32 = 4127;
 
 /// libfabric's code for a message that its receiver has no entry for.
 const NO_ROOM: u32 = 4108;
 
 /// Most errors that are kept for a peer that has not introduced itself. It is asked for that by our own HANDSHAKE, so only who
 /// means ill has more.
-const UNTOLD: usize = 4096;
+const MAX_UNSENT_ERRORS: usize = 4096;
 
 /// Sends one.
 pub(in crate::rdm) fn push<W: Wire>(
@@ -70,7 +70,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 }
 
 /// The requester's id of what a packet asks for, if it would hear of the end by it.
-pub(in crate::rdm) fn asked_by(packet: &Packet<'_>) -> Option<u32> {
+pub(in crate::rdm) fn requester_id(packet: &Packet<'_>) -> Option<u32> {
     match packet {
         Packet::Rtm(rtm) => match rtm.body {
             RtmBody::LongCts { send_id, .. }
@@ -95,20 +95,21 @@ pub(in crate::rdm) fn asked_by(packet: &Packet<'_>) -> Option<u32> {
 impl Engine {
     /// Tells a peer that something has ended here, if it understands that.
     // [M10.3]
-    pub(in crate::rdm) fn tell_error<W: Wire>(
+    pub(in crate::rdm) fn send_error<W: Wire>(
         &mut self,
         w: &mut W,
         to: PeerId,
         what: ErrorRef,
         why: OpError,
     ) {
-        let code = if matches!(why, OpError::Access(_)) { NO_ACCESS } else { GIVEN_UP };
+        let code = if matches!(why, OpError::Access(_)) { NO_ACCESS } else { ABORTED };
         let peer = &mut self.peers[to];
-        if !peer.was.contains(Was::MET) {
+        if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
             // A request may be faster than the HANDSHAKE of who asks.
-            let waits = !peer.was.intersects(Was::FAILED | Was::REMOVED) && peer.work().untold.len() < UNTOLD;
+            let waits = !peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED)
+                && peer.queue_mut().unsent_errors.len() < MAX_UNSENT_ERRORS;
             if waits {
-                peer.work().untold.push((what, code));
+                peer.queue_mut().unsent_errors.push((what, code));
             }
         } else if supports_peer_error(peer.features) {
             self.control(w, to, Ctl::Error { what, code });
@@ -117,11 +118,11 @@ impl Engine {
 
     /// Tells a peer that has just introduced itself what has ended here before.
     // [M10.3]
-    pub(in crate::rdm) fn tell_untold<W: Wire>(&mut self, w: &mut W, to: PeerId) {
-        let Some(work) = &mut self.peers[to].work else { return };
-        let untold = std::mem::take(&mut work.untold);
+    pub(in crate::rdm) fn send_unsent_errors<W: Wire>(&mut self, w: &mut W, to: PeerId) {
+        let Some(queue) = &mut self.peers[to].queue else { return };
+        let unsent_errors = std::mem::take(&mut queue.unsent_errors);
         if supports_peer_error(self.peers[to].features) {
-            untold.into_iter().for_each(|(what, code)| self.control(w, to, Ctl::Error { what, code }));
+            unsent_errors.into_iter().for_each(|(what, code)| self.control(w, to, Ctl::Error { what, code }));
         }
     }
 
@@ -129,66 +130,66 @@ impl Engine {
     /// not met us is sent our HANDSHAKE first, for which it waits.
     // [M10.7]
     #[cold]
-    pub(in crate::rdm) fn turn_away(&mut self, a: &Arrival<'_>) {
+    pub(in crate::rdm) fn refuse_closed(&mut self, a: &Arrival<'_>) {
         if let Packet::Handshake(shake) = a.packet {
             let peer = &mut self.peers[a.peer];
             peer.features = shake.features();
             peer.set_hdr(ReqHdr::after(shake.features()));
-            peer.was |= Was::MET;
+            peer.flags |= PeerFlags::HANDSHAKE_RECEIVED;
         } else {
             self.drop_packet(a, DropReason::PeerFailed);
             let flood = self.peers[a.peer].fault == Some(PeerError::Flood);
-            self.note_refused(a, if flood { NO_ROOM } else { GIVEN_UP });
+            self.note_refused(a, if flood { NO_ROOM } else { ABORTED });
             let peer = &mut self.peers[a.peer];
             // Also who calls for it again.
-            if !peer.was.contains(Was::MET) {
-                peer.was |= Was::HEARD | Was::OWED;
+            if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
+                peer.flags |= PeerFlags::SEEN | PeerFlags::HANDSHAKE_QUEUED;
             }
         }
-        self.list(a.peer);
+        self.schedule(a.peer);
     }
 
     /// A packet for which there is no room: its sender is cut off now, and told so.
     #[cold]
-    pub(in crate::rdm) fn refuse_flood(&mut self, a: &Arrival<'_>) {
-        self.peers[a.peer].was |= Was::CUT_OFF;
-        self.flooder = Some(a.peer);
+    pub(in crate::rdm) fn refuse_over_limit(&mut self, a: &Arrival<'_>) {
+        self.peers[a.peer].flags |= PeerFlags::FORCE_CLOSED;
+        self.over_limit_peer = Some(a.peer);
         self.drop_packet(a, DropReason::NoRoom);
         self.note_refused(a, NO_ROOM);
     }
 
     fn note_refused(&mut self, a: &Arrival<'_>, code: u32) {
-        let Some(id) = asked_by(a.packet).filter(|_| a.turn != Turn::Past) else { return };
-        let untold = &mut self.peers[a.peer].work().untold;
-        if untold.len() < UNTOLD {
-            untold.push((ErrorRef::Op(id), code));
+        let Some(id) = requester_id(a.packet).filter(|_| a.turn != Turn::Past) else { return };
+        let unsent_errors = &mut self.peers[a.peer].queue_mut().unsent_errors;
+        if unsent_errors.len() < MAX_UNSENT_ERRORS {
+            unsent_errors.push((ErrorRef::Op(id), code));
         }
     }
 
     /// The next that a peer is to hear of what it has been refused.
-    pub(in crate::rdm) fn push_untold<W: Wire>(
+    pub(in crate::rdm) fn push_unsent_error<W: Wire>(
         &mut self,
         w: &mut W,
         id: PeerId,
     ) -> Option<Result<(), NotPosted>> {
         let takes = supports_peer_error(self.peers[id].features);
-        let untold = &mut self.peers[id].work.as_mut()?.untold;
+        let unsent_errors = &mut self.peers[id].queue.as_mut()?.unsent_errors;
         if !takes {
-            untold.clear();
+            unsent_errors.clear();
         }
-        let (what, code) = *untold.last()?;
+        let (what, code) = *unsent_errors.last()?;
         let sent = push(self, w, id, what, code);
         if sent != Err(NotPosted::Full)
-            && let Some(work) = &mut self.peers[id].work
+            && let Some(queue) = &mut self.peers[id].queue
         {
-            work.untold.pop();
+            queue.unsent_errors.pop();
         }
         Some(sent)
     }
 
-    fn may_tell(&self, to: PeerId) -> bool {
+    fn can_send_error(&self, to: PeerId) -> bool {
         let peer = &self.peers[to];
-        peer.was.contains(Was::MET) && supports_peer_error(peer.features)
+        peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && supports_peer_error(peer.features)
     }
 
     /// Does not do what a peer asks for: reported here, and to the peer if it understands that.
@@ -197,8 +198,8 @@ impl Engine {
     pub(in crate::rdm) fn refuse_request<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, why: DropReason) {
         self.drop_packet(a, why);
         let error = if why == DropReason::BadAccess { OpError::Access(a.peer) } else { OpError::NoResource };
-        if let Some(id) = asked_by(a.packet) {
-            self.tell_error(w, a.peer, ErrorRef::Op(id), error);
+        if let Some(id) = requester_id(a.packet) {
+            self.send_error(w, a.peer, ErrorRef::Op(id), error);
         }
     }
 
@@ -207,19 +208,19 @@ impl Engine {
     /// (cancel it), or all is, or the peer cannot be told.
     // [M10.3]
     pub fn abort<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
-        if is_one(op.0) { self.give_up_one(w, op.0) } else { self.give_up_send(w, op.0) }
+        if is_rma_id(op.0) { self.abort_rma(w, op.0) } else { self.abort_send(w, op.0) }
     }
 
     /// Gives up everything of ours that is under way with a peer, as far as it can be told.
     pub fn abort_all<W: Wire>(&mut self, w: &mut W, peer: PeerId) {
         let sends = self.tx.iter().filter(|(_, op)| op.peer == peer).map(|(id, _)| id);
-        let ones = self.one.iter().filter(|(_, one)| one.peer == peer).map(|(id, _)| id);
+        let ones = self.rma_ops.iter().filter(|(_, one)| one.peer == peer).map(|(id, _)| id);
         for id in sends.chain(ones).collect::<Vec<_>>() {
             self.abort(w, OpId(id));
         }
     }
 
-    fn give_up_send<W: Wire>(&mut self, w: &mut W, id: SlotId) -> bool {
+    fn abort_send<W: Wire>(&mut self, w: &mut W, id: SlotId) -> bool {
         let Some(op) = self.tx.get(id) else { return false };
         let (to, msg_id) = (op.peer, op.msg_id);
         let what = match (op.state, op.recv_id) {
@@ -228,58 +229,58 @@ impl Engine {
             (TxState::Granted, None) => ErrorRef::Skip(msg_id),
             (TxState::Sending | TxState::Exposed | TxState::Nacked, _) => ErrorRef::Msg(msg_id),
         };
-        if !self.may_tell(to) {
+        if !self.can_send_error(to) {
             return false;
         }
-        self.tell_error(w, to, what, OpError::Cancelled);
+        self.send_error(w, to, what, OpError::Cancelled);
         self.finish_tx(w, id, Err(OpError::Cancelled));
         true
     }
 
-    fn give_up_one<W: Wire>(&mut self, w: &mut W, id: SlotId) -> bool {
-        let Some(one) = self.one.get(id) else { return false };
-        let under_way = one.state == OneState::Moving && one.is_ours() && !one.told && one.flying == 0;
-        let (Some(theirs), true) = (one.theirs, under_way) else { return false };
+    fn abort_rma<W: Wire>(&mut self, w: &mut W, id: SlotId) -> bool {
+        let Some(one) = self.rma_ops.get(id) else { return false };
+        let under_way = one.state == RmaState::Moving && one.is_ours() && !one.notified && one.in_flight == 0;
+        let (Some(remote_id), true) = (one.remote_id, under_way) else { return false };
         let to = one.peer;
-        if !self.may_tell(to) {
+        if !self.can_send_error(to) {
             return false;
         }
-        self.tell_error(w, to, ErrorRef::Op(theirs), OpError::Cancelled);
-        self.finish_one(id, Err(OpError::Cancelled));
+        self.send_error(w, to, ErrorRef::Op(remote_id), OpError::Cancelled);
+        self.finish_rma(id, Err(OpError::Cancelled));
         true
     }
 
     /// Ends what `id` names of ours, if the peer has a part in it and may know the id.
     fn end_named<W: Wire>(&mut self, w: &mut W, from: PeerId, id: SlotId, error: OpError) -> bool {
-        if is_one(id) {
-            return self.end_named_one(w, from, id, error);
+        if is_rma_id(id) {
+            return self.end_named_rma(w, from, id, error);
         }
         if self.tx.get(id).is_some_and(|op| op.peer == from && op.state != TxState::Queued) {
             self.finish_tx(w, id, Err(error));
             return true;
         }
-        let matched = self.inflow(id).is_some_and(|(_, inflow)| inflow.envelope.from == from);
+        let matched = self.rxe(id).is_some_and(|(_, rxe)| rxe.envelope.from == from);
         if matched {
             self.fail_matched(w, id, error);
         }
         matched
     }
 
-    fn end_named_one<W: Wire>(&mut self, w: &mut W, from: PeerId, id: SlotId, error: OpError) -> bool {
-        let Some(one) = self.one.get(id) else { return false };
+    fn end_named_rma<W: Wire>(&mut self, w: &mut W, from: PeerId, id: SlotId, error: OpError) -> bool {
+        let Some(one) = self.rma_ops.get(id) else { return false };
         // What a device does by itself no peer can know of, nor what is not out, nor the number of an answer.
-        let unknown = one.flying > 0 || one.orphan || one.state == OneState::Queued;
+        let unknown = one.in_flight > 0 || one.detached || one.state == RmaState::Queued;
         if one.peer != from || unknown || matches!(one.job, Job::Answer(_)) {
             return false;
         }
-        let reading = one.reading;
-        if reading.is_some_and(|reading| !self.stop_reading(w, reading, error)) {
-            if let Some(one) = self.one.get_mut(id) {
-                one.orphan = true;
+        let rma_read = one.rma_read;
+        if rma_read.is_some_and(|rma_read| !self.stop_rma_read(w, rma_read, error)) {
+            if let Some(one) = self.rma_ops.get_mut(id) {
+                one.detached = true;
             }
             return true;
         }
-        self.finish_one(id, Err(error));
+        self.finish_rma(id, Err(error));
         true
     }
 
@@ -293,21 +294,21 @@ impl Engine {
         match turn {
             Turn::Now => {
                 peer.next_rx = msg_id.wrapping_add(1);
-                if peer.was.contains(Was::EARLY) {
-                    self.release_early(w, from);
+                if peer.flags.contains(PeerFlags::REORDERING) {
+                    self.dispatch_in_order(w, from);
                 }
                 return true;
             }
             Turn::Early => {
-                peer.was |= Was::EARLY;
-                peer.work().early.skip(&mut self.hold, msg_id);
+                peer.flags |= PeerFlags::REORDERING;
+                peer.queue_mut().reorder.skip(&mut self.held_packets, msg_id);
                 return true;
             }
             Turn::Past => {}
         }
         match self.find_message(from, msg_id) {
-            Some(Part::Rx(rx)) => self.fail_matched(w, rx, error),
-            Some(Part::Held(held)) => {
+            Some(PartialMsg::Rx(rx)) => self.fail_matched(w, rx, error),
+            Some(PartialMsg::Unexpected(held)) => {
                 if self.unexpected.get(held).is_some_and(|held| held.kind == Kind::Stream) {
                     self.end_stream_before(w, from, msg_id);
                 }
@@ -323,7 +324,7 @@ impl Engine {
     fn end_stream_before<W: Wire>(&mut self, w: &mut W, from: PeerId, msg_id: u32) {
         let mut behind = Vec::new();
         self.break_stream(from, vec![msg_id], &mut behind);
-        behind.into_iter().for_each(|id| self.drop_unexpected(w, id, OpError::Aborted(from, GIVEN_UP)));
+        behind.into_iter().for_each(|id| self.drop_unexpected(w, id, OpError::Aborted(from, ABORTED)));
     }
 
     /// Nothing more is received of a peer's stream: what has come of it is dropped, and so is what comes.
@@ -331,7 +332,7 @@ impl Engine {
     pub fn end_stream<W: Wire>(&mut self, w: &mut W, from: PeerId) {
         self.drop_all_unexpected(w, from, Kind::Stream);
         if self.peers.get(from).is_some() {
-            self.peers[from].was |= Was::GAP;
+            self.peers[from].flags |= PeerFlags::STREAM_BROKEN;
         }
     }
 
@@ -343,30 +344,31 @@ impl Engine {
     }
 
     /// A message of this peer that has come, but not as a whole.
-    fn find_message(&self, from: PeerId, msg_id: u32) -> Option<Part> {
-        let parts = self.peers[from].work.as_ref().and_then(|work| work.parts.get(&msg_id).copied());
+    fn find_message(&self, from: PeerId, msg_id: u32) -> Option<PartialMsg> {
+        let parts =
+            self.peers[from].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&msg_id).copied());
         let matched = || {
-            let of = |id| self.inflows.get(id).map(|inflow| (inflow.envelope.from, inflow.envelope.msg_id));
-            let mut all = self.rx.iter().filter(|(_, op)| op.inflow().and_then(of) == Some((from, msg_id)));
-            all.next().map(|(id, _)| Part::Rx(id))
+            let of = |id| self.rx_entries.get(id).map(|rxe| (rxe.envelope.from, rxe.envelope.msg_id));
+            let mut all = self.rx.iter().filter(|(_, op)| op.rxe().and_then(of) == Some((from, msg_id)));
+            all.next().map(|(id, _)| PartialMsg::Rx(id))
         };
         let held = || {
             let mut all = self.unexpected.iter().filter(|(_, held)| {
                 let envelope = &held.envelope;
-                let missing = held.cover.arrived() < envelope.len || held.reading.is_some();
+                let missing = held.received.bytes() < envelope.len || held.rma_read.is_some();
                 envelope.from == from && envelope.msg_id == msg_id && missing
             });
-            all.next().map(|(id, _)| Part::Held(id))
+            all.next().map(|(id, _)| PartialMsg::Unexpected(id))
         };
         parts.or_else(matched).or_else(held)
     }
 
     /// The rest of a message that a receive has matched does not come.
     fn fail_matched<W: Wire>(&mut self, w: &mut W, rx: SlotId, error: OpError) {
-        let Some((_, inflow)) = self.inflow(rx) else { return };
-        let (from, msg_id, reading) = (inflow.envelope.from, inflow.envelope.msg_id, inflow.reading);
-        self.forget_part(from, msg_id, Part::Rx(rx));
-        if reading.is_some_and(|reading| !self.stop_reading(w, reading, error)) {
+        let Some((_, rxe)) = self.rxe(rx) else { return };
+        let (from, msg_id, rma_read) = (rxe.envelope.from, rxe.envelope.msg_id, rxe.rma_read);
+        self.forget_partial_msg(from, msg_id, PartialMsg::Rx(rx));
+        if rma_read.is_some_and(|rma_read| !self.stop_rma_read(w, rma_read, error)) {
             return;
         }
         self.fail_rx(rx, error);
@@ -377,21 +379,21 @@ impl Engine {
         let Some(held) = self.unexpected.remove(id) else { return };
         let (from, msg_id) = (held.envelope.from, held.envelope.msg_id);
         if let Some(place) = held.queued {
-            self.queues[held.kind as usize].arrived.remove(place);
+            self.queues[held.kind as usize].unexpected.remove(place);
         }
-        held.parts.drain(|_, bytes| self.hold.release_part(bytes));
-        if let Some(reading) = held.reading {
-            self.stop_reading(w, reading, error);
+        held.segments.drain(|_, bytes| self.held_packets.release_part(bytes));
+        if let Some(rma_read) = held.rma_read {
+            self.stop_rma_read(w, rma_read, error);
         }
-        self.forget_part(from, msg_id, Part::Held(id));
+        self.forget_partial_msg(from, msg_id, PartialMsg::Unexpected(id));
         self.forget_unexpected(from);
     }
 
-    fn forget_part(&mut self, from: PeerId, msg_id: u32, part: Part) {
-        if let Some(work) = &mut self.peers[from].work
-            && work.parts.get(&msg_id) == Some(&part)
+    fn forget_partial_msg(&mut self, from: PeerId, msg_id: u32, part: PartialMsg) {
+        if let Some(queue) = &mut self.peers[from].queue
+            && queue.partial_msgs.get(&msg_id) == Some(&part)
         {
-            work.parts.remove(&msg_id);
+            queue.partial_msgs.remove(&msg_id);
         }
     }
 }

@@ -6,7 +6,7 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::flow::window;
 use crate::rdm::io::{NotPosted, PeerId, TxToken, Wire};
-use crate::rdm::op::rma_op::{Job, One, OneState};
+use crate::rdm::op::rma_op::{Job, RmaOp, RmaState};
 use crate::rdm::peers::peer::Ctl;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, SendProgress};
 use crate::rdm::rma::args::RmaProtocol;
@@ -26,7 +26,7 @@ const fn handler(ty: PktType) -> PacketHandler {
 
 /// Sends the request of the read at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(one) = e.one.get(id) else { return SendProgress::Done };
+    let Some(one) = e.rma_ops.get(id) else { return SendProgress::Done };
     let (to, len) = (one.peer, one.len);
     // Strictly less: that is how libfabric tells the two.
     let short = len < w.mtu(to).saturating_sub(ReadRsp::LEN) as u64;
@@ -55,10 +55,10 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     if let Err(refused) = e.post(w, to, ty, max, |slot| hdr.write(slot)) {
         return refused.into();
     }
-    if let Some(one) = e.one.get_mut(id) {
+    if let Some(one) = e.rma_ops.get_mut(id) {
         one.protocol = protocol;
         one.window = window;
-        one.state = OneState::Moving;
+        one.state = RmaState::Moving;
     }
     SendProgress::Done
 }
@@ -74,7 +74,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 
 /// A peer reads our memory.
 fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtr: &Rtr) {
-    let Some(spans) = e.reach(w, a, &rtr.rma_iov, Access::READ) else { return };
+    let Some(spans) = e.resolve_request(w, a, &rtr.rma_iov, Access::READ) else { return };
     let len = spans.len();
     let room = w.mtu(a.peer).saturating_sub(ReadRsp::LEN) as u64;
     // [M8.4]
@@ -85,11 +85,11 @@ fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtr: &Rtr) {
     if (rtr.kind == ReadKind::Short && len > room) || (window == 0 && len > 0) {
         return e.refuse_request(w, a, DropReason::BadWindow);
     }
-    let mut one = One::new(a.peer, Job::Load(spans), protocol, len);
-    one.state = OneState::Moving;
-    one.theirs = Some(rtr.recv_id);
+    let mut one = RmaOp::new(a.peer, Job::Load(spans), protocol, len);
+    one.state = RmaState::Moving;
+    one.remote_id = Some(rtr.recv_id);
     one.window = window;
-    if let Some(id) = e.serve(w, a, one) {
+    if let Some(id) = e.insert_served(w, a, one) {
         e.control(w, a.peer, Ctl::ReadRsp(id));
     }
 }
@@ -101,11 +101,11 @@ pub(in crate::rdm) fn push_answer<W: Wire>(
     to: PeerId,
     id: SlotId,
 ) -> Result<(), NotPosted> {
-    let Some(one) = e.one.get(id) else { return Ok(()) };
+    let Some(one) = e.rma_ops.get(id) else { return Ok(()) };
     let room = w.mtu(to).saturating_sub(ReadRsp::LEN);
     let len = room.min(usize::try_from(one.window).unwrap_or(usize::MAX));
     let hdr = ReadRsp {
-        recv_id: one.theirs.unwrap_or(0),
+        recv_id: one.remote_id.unwrap_or(0),
         send_id: id.raw(),
         seg_length: len as u64,
         connid: Some(e.own(&e.peers[to]).connid),
@@ -115,19 +115,19 @@ pub(in crate::rdm) fn push_answer<W: Wire>(
         at + one.copy_to(0, &mut slot[at..at + len])
     });
     e.posted(to, PktType::READRSP, sent)?;
-    let Some(one) = e.one.get_mut(id) else { return Ok(()) };
+    let Some(one) = e.rma_ops.get_mut(id) else { return Ok(()) };
     one.sent = len as u64;
     // [M8.5]
     one.window -= len as u64;
     let (protocol, total, peer) = (one.protocol, one.len, one.peer);
     if one.sent == total {
-        e.one.remove(id);
+        e.rma_ops.remove(id);
         e.stats.count_served(protocol, total);
         e.by_peer.served(peer, protocol, total);
     } else if one.window > 0 {
         one.in_data_queue = true;
-        e.peers[to].work().grants.push_back(id);
-        e.list(to);
+        e.peers[to].queue_mut().grants.push_back(id);
+        e.schedule(to);
     }
     Ok(())
 }
@@ -135,11 +135,11 @@ pub(in crate::rdm) fn push_answer<W: Wire>(
 /// The first data, or all, of a read of ours.
 fn on_answer<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &ReadRsp, payload: &[u8]) {
     let id = SlotId::from_raw(hdr.recv_id);
-    match e.one.get_mut(id) {
-        Some(one) if one.peer == a.peer && matches!(one.job, Job::Get(_)) && one.theirs.is_none() => {
-            one.theirs = Some(hdr.send_id);
+    match e.rma_ops.get_mut(id) {
+        Some(one) if one.peer == a.peer && matches!(one.job, Job::Get(_)) && one.remote_id.is_none() => {
+            one.remote_id = Some(hdr.send_id);
         }
-        _ => return e.answers_too_late(w, a, id, hdr.send_id),
+        _ => return e.on_late_answer(w, a, id, hdr.send_id),
     }
-    e.take_one_data(w, a, id, 0, payload);
+    e.recv_rma_data(w, a, id, 0, payload);
 }

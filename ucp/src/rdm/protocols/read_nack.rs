@@ -5,9 +5,9 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::io::{NotPosted, PeerId, Wire};
-use crate::rdm::op::rma_op::is_one;
+use crate::rdm::op::rma_op::is_rma_id;
 use crate::rdm::op::tx::TxState;
-use crate::rdm::peers::peer::{Ctl, Part, Was};
+use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol};
 use crate::rdm::trace::DropReason;
 use crate::wire::ctl::ReadNack;
@@ -37,8 +37,8 @@ pub(in crate::rdm) fn push<W: Wire>(
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     let Packet::ReadNack(nack) = a.packet else { return };
     let id = SlotId::from_raw(nack.send_id);
-    if is_one(id) {
-        return e.on_one_nack(w, a, id);
+    if is_rma_id(id) {
+        return e.on_rma_nack(w, a, id);
     }
     let op = match e.tx.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Exposed => op,
@@ -53,16 +53,16 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     {
         match nack.not_now {
             true => w.on_offer_result(a.peer, reg, op.buf.len(), false),
-            false => e.peers[a.peer].was.insert(Was::KEPT_OUT),
+            false => e.peers[a.peer].flags.insert(PeerFlags::READ_DENIED),
         }
     }
     e.stats.rare.nacks_received += 1;
-    e.conceal(w, id, W::release);
-    e.control(w, a.peer, Ctl::Again(id));
+    e.revoke_send_regs(w, id, W::release);
+    e.control(w, a.peer, Ctl::Reannounce(id));
 }
 
 /// Announces a message once more, to be sent.
-pub(in crate::rdm) fn push_again<W: Wire>(
+pub(in crate::rdm) fn push_reannouncement<W: Wire>(
     e: &mut Engine,
     w: &mut W,
     to: PeerId,
@@ -98,7 +98,7 @@ pub(in crate::rdm) fn push_again<W: Wire>(
 impl Engine {
     /// The answer to our READ_NACK: from here on the message is a long-CTS one, of which the head may have come.
     // [M7.6]
-    pub(in crate::rdm) fn on_again<W: Wire>(
+    pub(in crate::rdm) fn on_reannouncement<W: Wire>(
         &mut self,
         w: &mut W,
         a: &Arrival<'_>,
@@ -106,19 +106,20 @@ impl Engine {
         len: u64,
         send_id: u32,
     ) {
-        let part = self.peers[a.peer].work.as_ref().and_then(|work| work.parts.get(&rtm.msg_id).copied());
-        let Some(Part::Rx(rx)) = part else { return self.drop_packet(a, DropReason::BadId) };
-        match self.inflow(rx) {
-            Some((_, inflow)) if inflow.nack && inflow.envelope.len == len && rtm.payload.is_empty() => {
-                inflow.nack = false;
-                inflow.envelope.send_id = send_id;
+        let part =
+            self.peers[a.peer].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&rtm.msg_id).copied());
+        let Some(PartialMsg::Rx(rx)) = part else { return self.drop_packet(a, DropReason::BadId) };
+        match self.rxe(rx) {
+            Some((_, rxe)) if rxe.nack && rxe.envelope.len == len && rtm.payload.is_empty() => {
+                rxe.nack = false;
+                rxe.envelope.send_id = send_id;
                 let protocol = if rtm.receipt.is_some() { Protocol::DcLongCts } else { Protocol::LongCts };
-                inflow.envelope.protocol = protocol;
+                rxe.envelope.protocol = protocol;
             }
             _ => return self.drop_packet(a, DropReason::BadSegment),
         }
-        if let Some(work) = &mut self.peers[a.peer].work {
-            work.parts.remove(&rtm.msg_id);
+        if let Some(queue) = &mut self.peers[a.peer].queue {
+            queue.partial_msgs.remove(&rtm.msg_id);
         }
         self.control(w, a.peer, Ctl::Cts(rx));
     }

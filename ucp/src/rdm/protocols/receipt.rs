@@ -5,7 +5,7 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::io::{NotPosted, PeerId, Source, Wire};
-use crate::rdm::op::rma_op::is_one;
+use crate::rdm::op::rma_op::is_rma_id;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Sync};
 use crate::rdm::trace::DropReason;
@@ -33,7 +33,7 @@ pub(in crate::rdm) fn push<W: Wire>(
 pub(in crate::rdm) fn take(e: &mut Engine, wire: WireId, from: Source, packet: &[u8]) -> bool {
     let Some(hdr) = Receipt::read(packet) else { return false };
     let id = SlotId::from_raw(hdr.send_id);
-    if !is_one(id) {
+    if !is_rma_id(id) {
         return false;
     }
     let Some(peer) = e.short_sender(wire, from, hdr.connid) else { return false };
@@ -49,7 +49,7 @@ pub(in crate::rdm) fn take(e: &mut Engine, wire: WireId, from: Source, packet: &
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     let Packet::Receipt(receipt) = a.packet else { return };
     let id = SlotId::from_raw(receipt.send_id);
-    if is_one(id) {
+    if is_rma_id(id) {
         if !e.acknowledged(a.peer, id) {
             e.drop_packet(a, DropReason::BadId);
         }

@@ -8,7 +8,7 @@ use crate::rdm::Engine;
 use crate::rdm::io::{NotPosted, PeerError, PeerId, Wire};
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::{TxOp, TxState};
-use crate::rdm::peers::peer::Was;
+use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
 use crate::rdm::types::OpError;
 
@@ -23,19 +23,19 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     }
     op.protocol = Protocol::UserQp;
     let imm = op.cq_data.map(u32::try_from).transpose();
-    if e.is_self_in_place(to) {
+    if e.is_zcopy_self(to) {
         return to_self(e, w, id);
     }
     let Ok(imm) = imm else { return SendProgress::Fail(OpError::Unsupported) };
     let peer = &mut e.peers[to];
-    let Some(qp) = peer.work.as_ref().and_then(|work| work.user_qp) else {
+    let Some(qp) = peer.queue.as_ref().and_then(|queue| queue.user_qp) else {
         return SendProgress::Fail(OpError::Unsupported);
     };
     match w.send_to_user_qp(to, qp, buf.len(), imm, |slot| buf.copy_to(0, slot)) {
         Ok(_) => {
-            peer.was |= Was::POSTED | Was::ASKED | Was::SENT;
+            peer.flags |= PeerFlags::POSTED | PeerFlags::REQUESTED | PeerFlags::UNCONFIRMED;
             e.by_peer.of(to).tx_pkts += 1;
-            e.all_out(w, id);
+            e.all_sent(w, id);
             SendProgress::Done
         }
         Err(NotPosted::Full) => {
@@ -71,15 +71,15 @@ fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(op) = e.tx.get(id) else { return SendProgress::Done };
     let (from, cq_data, buf) = (op.peer, op.cq_data, op.buf);
     // As a message of anybody else; ours can wait.
-    if !e.hold.has_room_for(buf.len(), e.cfg.unexpected_hard_max) {
+    if !e.held_packets.has_room_for(buf.len(), e.cfg.unexpected_hard_max) {
         return SendProgress::Full;
     }
     let len = buf.len() as u64;
     let envelope = Envelope { len, tag: 0, from, msg_id: 0, protocol: Protocol::UserQp, cq_data, send_id: 0 };
     let mut bytes = vec![0; buf.len()];
     buf.copy_to(0, &mut bytes);
-    e.keep_to_pass(w, envelope, &bytes);
-    e.all_out(w, id);
+    e.queue_forward(w, envelope, &bytes);
+    e.all_sent(w, id);
     SendProgress::Done
 }
 

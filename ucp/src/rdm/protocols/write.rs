@@ -7,9 +7,9 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::flow::window;
 use crate::rdm::io::{NotPosted, PeerId, Source, TxToken, Wire};
-use crate::rdm::op::rma_op::{Ack, Job, One, OneState};
-use crate::rdm::op::rma_ops::Brief;
-use crate::rdm::peers::peer::{Ctl, Was};
+use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
+use crate::rdm::op::rma_ops::CompactRmaOp;
+use crate::rdm::peers::peer::{Ctl, PeerFlags};
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, SendProgress};
 use crate::rdm::rma::args::{PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::Access;
@@ -48,7 +48,7 @@ pub(in crate::rdm) fn start<W: Wire>(
         at + p.local.copy_to(0, &mut slot[at..])
     });
     if posted.is_ok() {
-        e.peers[to].was |= Was::UNACKED;
+        e.peers[to].flags |= PeerFlags::UNACKED;
         e.stats.count_rma(RmaProtocol::EagerWrite, len as u64);
         e.by_peer.asked(to, RmaProtocol::EagerWrite, len as u64);
     }
@@ -78,8 +78,8 @@ pub(in crate::rdm) fn start_short<W: Wire>(
         return None;
     }
     // Nothing of it is needed again but who waits for it.
-    let one = Brief { peer: to, user: p.user, protocol: RmaProtocol::EagerWrite, ack, len: iov.len };
-    e.short_send(w, (PktType::DC_EAGER_RTW, max), one, |send_id, slot| {
+    let one = CompactRmaOp { peer: to, user: p.user, protocol: RmaProtocol::EagerWrite, ack, len: iov.len };
+    e.send_short_rma(w, (PktType::DC_EAGER_RTW, max), one, |send_id, slot| {
         let at = Short { send_id, ..hdr }.write(slot);
         at + p.local.copy_to(0, &mut slot[at..])
     })
@@ -96,7 +96,7 @@ pub(in crate::rdm) fn take<W: Wire>(
 ) -> bool {
     let Some((hdr, payload)) = Short::read(packet) else { return false };
     let Some(peer) = e.short_sender(wire, from, Some(hdr.connid)) else { return false };
-    if !e.mem.put(wire, &hdr.iov, payload) {
+    if !e.regions.put(wire, &hdr.iov, payload) {
         return false;
     }
     e.count_taken(peer, PktType::DC_EAGER_RTW);
@@ -106,7 +106,7 @@ pub(in crate::rdm) fn take<W: Wire>(
 
 /// Sends the first, or only, packet of the write at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(one) = e.one.get(id) else { return SendProgress::Done };
+    let Some(one) = e.rma_ops.get(id) else { return SendProgress::Done };
     let to = one.peer;
     let opts = e.opts(&e.peers[to], one.cq_data);
     let acked = one.ack != Ack::No;
@@ -123,7 +123,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         if let Err(refused) = e.posted(to, eager, sent) {
             return refused.into();
         }
-        e.one_out(id);
+        e.rma_all_sent(id);
         return SendProgress::Done;
     }
     let (long, delivery) = match acked {
@@ -154,17 +154,17 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     if let Err(refused) = e.posted(to, long, sent) {
         return refused.into();
     }
-    if let Some(one) = e.one.get_mut(id) {
+    if let Some(one) = e.rma_ops.get_mut(id) {
         one.protocol = RmaProtocol::LongCtsWrite;
         one.sent = capacity as u64;
-        one.state = OneState::Moving;
+        one.state = RmaState::Moving;
     }
     SendProgress::Done
 }
 
 /// Goes on by another protocol.
 fn turn_to(e: &mut Engine, id: SlotId, protocol: RmaProtocol) -> SendProgress {
-    match e.one.get_mut(id) {
+    match e.rma_ops.get_mut(id) {
         Some(one) if one.protocol != protocol => {
             one.protocol = protocol;
             SendProgress::Sent
@@ -182,7 +182,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
         e.stats.rare.triggered += 1;
         return e.on_trigger(w, a.peer, &rtw.opts);
     }
-    let Some(spans) = e.reach(w, a, &rtw.rma_iov, Access::WRITE) else { return };
+    let Some(spans) = e.resolve_request(w, a, &rtw.rma_iov, Access::WRITE) else { return };
     let cq_data = rtw.opts.cq_data;
     match rtw.body {
         RtwBody::Eager => {
@@ -195,7 +195,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
                 return e.written(w, a.peer, RmaProtocol::LongCtsWrite, spans.len(), cq_data, rtw.receipt);
             }
             // [M8.3]
-            let one = One::new(a.peer, Job::Store(spans.clone()), RmaProtocol::LongCtsWrite, spans.len());
+            let one = RmaOp::new(a.peer, Job::Store(spans.clone()), RmaProtocol::LongCtsWrite, spans.len());
             begin(e, w, a, rtw, one, send_id);
         }
         // A protocol of `write_read`.
@@ -204,13 +204,13 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 }
 
 /// The rest of a write comes as we grant it.
-fn begin<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtw: &Rtw<'_>, mut one: One, send_id: u32) {
-    one.state = OneState::Moving;
-    one.theirs = Some(send_id);
+fn begin<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtw: &Rtw<'_>, mut one: RmaOp, send_id: u32) {
+    one.state = RmaState::Moving;
+    one.remote_id = Some(send_id);
     one.cq_data = rtw.opts.cq_data;
     one.ack = if rtw.receipt.is_some() { Ack::Wanted } else { Ack::No };
-    one.cover.add(0, rtw.payload.len() as u64);
-    if let Some(id) = e.serve(w, a, one) {
+    one.received.add(0, rtw.payload.len() as u64);
+    if let Some(id) = e.insert_served(w, a, one) {
         e.control(w, a.peer, Ctl::Cts(id));
     }
 }

@@ -7,9 +7,9 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::io::{RegAccess, RegError, Wire};
-use crate::rdm::op::rma_op::{Ack, Job, One, OneState};
-use crate::rdm::op::rma_read::Reading;
-use crate::rdm::peers::peer::Was;
+use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
+use crate::rdm::op::rma_read::RmaRead;
+use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::mem::Access;
@@ -24,7 +24,7 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
 /// Sends the request of the write at the head of its peer's queue.
 // [M8.8]
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(one) = e.one.get(id) else { return SendProgress::Done };
+    let Some(one) = e.rma_ops.get(id) else { return SendProgress::Done };
     let (to, remote, len, cq_data) = (one.peer, one.remote, one.len, one.cq_data);
     let opts = e.opts(&e.peers[to], cq_data);
     let header = header_len(PktType::LONGREAD_RTW, remote.count(), &opts);
@@ -36,22 +36,22 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     }
     // [M7.8]
     let Ok(read_iov) = expose(e, w, id) else {
-        e.conceal_one(w, id);
+        e.revoke_rma_regs(w, id);
         return by_packets(e, id);
     };
     let hdr = LongRead { rma_iov: remote, msg_length: len, send_id: id.raw(), read_iov, opts };
     if let Err(refused) = e.post(w, to, PktType::LONGREAD_RTW, max, |slot| hdr.write(slot)) {
         return refused.into();
     }
-    if let Some(one) = e.one.get_mut(id) {
-        one.state = OneState::BeingRead;
+    if let Some(one) = e.rma_ops.get_mut(id) {
+        one.state = RmaState::BeingRead;
     }
     SendProgress::Done
 }
 
 /// Goes on by packets: as one if it fits, else by long-CTS.
 fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
-    if let Some(one) = e.one.get_mut(id) {
+    if let Some(one) = e.rma_ops.get_mut(id) {
         one.go_by_packets();
     }
     SendProgress::Sent
@@ -59,7 +59,7 @@ fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
 
 /// Registers the pieces of a write that have not been yet. Answers where they are.
 fn expose<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Result<Iovs, RegError> {
-    let Some(one) = e.one.get_mut(id) else { return Err(RegError::Refused) };
+    let Some(one) = e.rma_ops.get_mut(id) else { return Err(RegError::Refused) };
     let Job::Put(local) = &one.job else { return Err(RegError::Refused) };
     let wire = e.peers[one.peer].wire;
     let mut list = ArrayVec::<RmaIov, MAX_IOV>::new();
@@ -78,69 +78,69 @@ fn expose<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Result<Iovs, RegErr
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     let Packet::Rtw(rtw) = a.packet else { return };
     let RtwBody::LongRead { send_id, read_iov, .. } = rtw.body else { return };
-    let Some(spans) = e.reach(w, a, &rtw.rma_iov, Access::WRITE) else { return };
+    let Some(spans) = e.resolve_request(w, a, &rtw.rma_iov, Access::WRITE) else { return };
     let len = spans.len();
     // [M7.10]
     if read_iov.total().is_none_or(|total| total < len) {
         return e.refuse_request(w, a, DropReason::BadSegment);
     }
-    let Ok(reading) = e.readings.insert(Reading::new(a.peer, read_iov, 0)) else {
+    let Ok(rma_read) = e.rma_reads.insert(RmaRead::new(a.peer, read_iov, 0)) else {
         return e.refuse_request(w, a, DropReason::NoRoom);
     };
-    let mut one = One::new(a.peer, Job::Store(spans), RmaProtocol::LongReadWrite, len);
-    one.state = OneState::BeingRead;
-    one.theirs = Some(send_id);
+    let mut one = RmaOp::new(a.peer, Job::Store(spans), RmaProtocol::LongReadWrite, len);
+    one.state = RmaState::BeingRead;
+    one.remote_id = Some(send_id);
     one.cq_data = rtw.opts.cq_data;
-    match e.serve(w, a, one) {
-        Some(id) => e.start_reading_write(w, reading, id),
-        None => drop(e.readings.remove(reading)),
+    match e.insert_served(w, a, one) {
+        Some(id) => e.start_read_of_write(w, rma_read, id),
+        None => drop(e.rma_reads.remove(rma_read)),
     }
 }
 
 impl Engine {
     /// The target has read one of our writes: its bytes are in the target's memory.
     // [M8.8]
-    pub(in crate::rdm) fn on_one_eor(&mut self, a: &Arrival<'_>, id: SlotId) {
+    pub(in crate::rdm) fn on_rma_eor(&mut self, a: &Arrival<'_>, id: SlotId) {
         let Some((protocol, len)) = self.being_read(a, id) else {
             return self.drop_packet(a, DropReason::BadId);
         };
         self.stats.count_rma(protocol, len);
         self.by_peer.asked(a.peer, protocol, len);
-        self.finish_one(id, Ok(()));
+        self.finish_rma(id, Ok(()));
     }
 
     /// The target cannot read one of our writes: it starts once more, before all that waits.
     // [M7.7]
-    pub(in crate::rdm) fn on_one_nack<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, id: SlotId) {
+    pub(in crate::rdm) fn on_rma_nack<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, id: SlotId) {
         if self.being_read(a, id).is_none() {
             return self.drop_packet(a, DropReason::BadId);
         }
         self.stats.rare.nacks_received += 1;
-        self.conceal_one(w, id);
+        self.revoke_rma_regs(w, id);
         let acknowledges = self.peers[a.peer].features.contains(Features::DELIVERY_COMPLETE);
-        let Some(one) = self.one.get_mut(id) else { return };
-        (one.state, one.protocol) = (OneState::Nacked, RmaProtocol::LongCtsWrite);
+        let Some(one) = self.rma_ops.get_mut(id) else { return };
+        (one.state, one.protocol) = (RmaState::Nacked, RmaProtocol::LongCtsWrite);
         match one.ack {
-            Ack::Wanted if !acknowledges => return self.finish_one(id, Err(OpError::Unsupported)),
+            Ack::Wanted if !acknowledges => return self.finish_rma(id, Err(OpError::Unsupported)),
             Ack::IfAble if !acknowledges => one.ack = Ack::No,
             _ => {}
         }
         let peer = &mut self.peers[a.peer];
-        peer.work().sends.push_front(id);
-        peer.was |= Was::QUEUED;
+        peer.queue_mut().sends.push_front(id);
+        peer.flags |= PeerFlags::SENDS_QUEUED;
         self.drive(w, a.peer);
     }
 
     /// One of our writes that the sender of this packet may be reading.
     fn being_read(&self, a: &Arrival<'_>, id: SlotId) -> Option<(RmaProtocol, u64)> {
-        let one = self.one.get(id)?;
-        let ours = one.is_ours() && one.peer == a.peer && one.state == OneState::BeingRead;
+        let one = self.rma_ops.get(id)?;
+        let ours = one.is_ours() && one.peer == a.peer && one.state == RmaState::BeingRead;
         ours.then_some((one.protocol, one.len))
     }
 
     /// Ends the target's right to read a write.
-    fn conceal_one<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(one) = self.one.get_mut(id) else { return };
+    fn revoke_rma_regs<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+        let Some(one) = self.rma_ops.get_mut(id) else { return };
         one.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
     }
 }

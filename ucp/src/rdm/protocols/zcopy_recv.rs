@@ -17,9 +17,9 @@ use crate::rdm::features::{ReqHdr, ours};
 use crate::rdm::io::{NotPosted, PeerError, PeerId, Reg, RegAccess, RegError, Source, Wire};
 use crate::rdm::op::OpId;
 use crate::rdm::op::rx::{Envelope, RxOp, RxState};
-use crate::rdm::peers::peer::{Peer, Was};
+use crate::rdm::peers::peer::{Peer, PeerFlags};
 use crate::rdm::protocol::{Arrival, Kind, Protocol};
-use crate::rdm::recv::held_packets::Held;
+use crate::rdm::recv::held_packets::HeldBytes;
 use crate::rdm::recv::reorder::Turn;
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::{EngineEvent, OpError, RecvArgs, RecvKind, RecvStatus, Started, WireId};
@@ -32,7 +32,7 @@ const NOBODY: PeerId = PeerId(u32::MAX);
 
 /// The mode's state; a worker not in that mode has none.
 #[derive(Debug)]
-pub(in crate::rdm) struct InPlace {
+pub(in crate::rdm) struct ZcopyRecv {
     /// The only wire of the worker.
     wire: WireId,
     /// Where peers send to.
@@ -46,7 +46,7 @@ pub(in crate::rdm) struct InPlace {
     /// Receives that the device has.
     lent: u32,
     /// Messages that came in packets, in the order of their coming.
-    passed: VecDeque<(Envelope, Held)>,
+    passed: VecDeque<(Envelope, HeldBytes)>,
     /// The first of them is on its way to ourselves.
     passing: bool,
     /// It came back, and waits.
@@ -77,13 +77,13 @@ impl Engine {
         let own = &self.wires[usize::from(wire.0)];
         let features = ours(own.rdma).difference(self.cfg.withhold) | Features::USER_RECV_QP;
         let (me, before) = self.peers.add(Peer::new(wire, own.me, from, own.me.connid));
-        self.forget_counts(me, before);
+        self.forget_counters(me, before);
         let peer = &mut self.peers[me];
-        peer.was |= Was::HEARD | Was::MET | Was::HEADERLESS;
+        peer.flags |= PeerFlags::SEEN | PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::USER_QP_ONLY;
         peer.features = features;
         peer.set_hdr(ReqHdr::after(features));
-        peer.work().user_qp = Some(qp);
-        self.in_place = Some(Box::new(InPlace {
+        peer.queue_mut().user_qp = Some(qp);
+        self.zcopy_recv = Some(Box::new(ZcopyRecv {
             wire,
             qp,
             me,
@@ -101,7 +101,7 @@ impl Engine {
     /// Posts a receive to the device. It cannot be taken back, and can ask neither for a tag nor for a sender.
     // [M5.12] [M5.13]
     pub(in crate::rdm) fn post_user_recv<W: Wire>(&mut self, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
-        let Some(mode) = &mut self.in_place else { return Started::Failed(OpError::Unsupported) };
+        let Some(mode) = &mut self.zcopy_recv else { return Started::Failed(OpError::Unsupported) };
         if r.kind != RecvKind::Untagged || r.from.is_some() {
             return Started::Failed(OpError::Unsupported);
         }
@@ -125,22 +125,22 @@ impl Engine {
             }
         };
         let op = RxOp::begun(r.buf, r.user, Kind::Untagged);
-        let Ok(id) = self.rx.insert(RxOp { state: RxState::Lent(reg), ..op }) else {
+        let Ok(id) = self.rx.insert(RxOp { state: RxState::OnDevice(reg), ..op }) else {
             return Started::Failed(OpError::NoResource);
         };
         mode.waiting.push_back(id);
-        self.lend_waiting(w);
-        self.pass_on(w);
+        self.post_waiting(w);
+        self.forward_next(w);
         Started::Pending(OpId(id))
     }
 
     /// Gives receives to the device, as many as it has room for.
-    fn lend_waiting<W: Wire>(&mut self, w: &mut W) {
-        while let Some(mode) = &mut self.in_place
+    fn post_waiting<W: Wire>(&mut self, w: &mut W) {
+        while let Some(mode) = &mut self.zcopy_recv
             && let Some(&id) = mode.waiting.front()
         {
             let lent = self.rx.get(id).and_then(|op| match op.state {
-                RxState::Lent(reg) => Some((op.buf.piece()?, mode.regs.get(reg)?)),
+                RxState::OnDevice(reg) => Some((op.buf.piece()?, mode.regs.get(reg)?)),
                 _ => None,
             });
             let given = match lent {
@@ -156,7 +156,7 @@ impl Engine {
                 Err(NotPosted::Peer(fault)) => {
                     mode.waiting.pop_front();
                     let me = mode.me;
-                    self.end_in_place(w, id, Err(OpError::Peer(me, fault)));
+                    self.end_user_recv(w, id, Err(OpError::Peer(me, fault)));
                 }
             }
         }
@@ -166,12 +166,12 @@ impl Engine {
     // [M5.12]
     pub fn on_user_recv<W: Wire>(&mut self, w: &mut W, wire: WireId, receive: u32, end: UserRecvEnd) {
         let id = SlotId::from_raw(receive);
-        let (Some(mode), Some(op)) = (&mut self.in_place, self.rx.get(id)) else { return };
+        let (Some(mode), Some(op)) = (&mut self.zcopy_recv, self.rx.get(id)) else { return };
         mode.lent -= 1;
         mode.wait = Duration::ZERO;
         if std::mem::take(&mut mode.waits) {
             let me = mode.me;
-            self.away.retain(|&away| away != me);
+            self.backed_off.retain(|&away| away != me);
         }
         let room = op.buf.len();
         // Our own queue pair sends there what came in packets, and nothing else.
@@ -180,7 +180,7 @@ impl Engine {
         mode.passing &= passed.is_none();
         let from = match &passed {
             Some((envelope, _)) => envelope.from,
-            None => self.ident.current(wire, end.from).unwrap_or(NOBODY),
+            None => self.lookup.current(wire, end.from).unwrap_or(NOBODY),
         };
         let result = match (end.result, &passed) {
             (Ok(()) | Err(PeerError::TOO_LONG), Some((envelope, _))) => envelope.status(room),
@@ -195,19 +195,19 @@ impl Engine {
         };
         match passed {
             Some((envelope, held)) => {
-                self.hold.release_part(held);
+                self.held_packets.release_part(held);
                 self.forget_unexpected(envelope.from);
                 self.count_received(&envelope, result.is_err());
-                self.owe_receipt(w, &envelope);
+                self.send_receipt(w, &envelope);
             }
-            None => self.count_in_place(from, end.len, result.is_err()),
+            None => self.count_user_recv(from, end.len, result.is_err()),
         }
-        self.end_in_place(w, id, result);
-        self.lend_waiting(w);
-        self.pass_on(w);
+        self.end_user_recv(w, id, result);
+        self.post_waiting(w);
+        self.forward_next(w);
     }
 
-    fn count_in_place(&mut self, from: PeerId, len: usize, failed: bool) {
+    fn count_user_recv(&mut self, from: PeerId, len: usize, failed: bool) {
         self.stats.count_received(Protocol::UserQp, len);
         self.stats.rare.truncated += u64::from(failed);
         if from != NOBODY {
@@ -217,23 +217,23 @@ impl Engine {
     }
 
     /// A receive ends, and its registration.
-    fn end_in_place<W: Wire>(&mut self, w: &mut W, id: SlotId, result: Result<RecvStatus, OpError>) {
+    fn end_user_recv<W: Wire>(&mut self, w: &mut W, id: SlotId, result: Result<RecvStatus, OpError>) {
         let Some(op) = self.rx.remove(id) else { return };
-        if let (RxState::Lent(reg), Some(mode)) = (op.state, &mut self.in_place)
+        if let (RxState::OnDevice(reg), Some(mode)) = (op.state, &mut self.zcopy_recv)
             && let Some(reg) = mode.regs.remove(reg)
         {
             w.release(reg);
         }
         match result {
             Ok(status) if w.received(op.user, status) => {}
-            result => self.outs.push_back(EngineEvent::RecvDone { user: op.user, result }),
+            result => self.events.push_back(EngineEvent::RecvDone { user: op.user, result }),
         }
     }
 
     /// Sends the oldest message that came in packets to ourselves, if the device has a receive for it.
     // [M5.13]
-    pub(in crate::rdm) fn pass_on<W: Wire>(&mut self, w: &mut W) {
-        let Some(mode) = &mut self.in_place else { return };
+    pub(in crate::rdm) fn forward_next<W: Wire>(&mut self, w: &mut W) {
+        let Some(mode) = &mut self.zcopy_recv else { return };
         if mode.passing || mode.lent == 0 || mode.waits {
             return;
         }
@@ -245,60 +245,60 @@ impl Engine {
         });
         match sent {
             Ok(_) => mode.passing = true,
-            Err(NotPosted::Full) => self.list(me),
+            Err(NotPosted::Full) => self.schedule(me),
             Err(NotPosted::Peer(fault)) => self.on_peer_error(w, me, fault),
         }
     }
 
     /// A peer has failed. If it is our own queue pair, what came in packets cannot be passed on any more.
     #[cold]
-    pub(in crate::rdm) fn drop_passed(&mut self, failed: PeerId) {
-        if self.in_place.as_ref().is_none_or(|mode| mode.me != failed) {
+    pub(in crate::rdm) fn drop_forwards(&mut self, failed: PeerId) {
+        if self.zcopy_recv.as_ref().is_none_or(|mode| mode.me != failed) {
             return;
         }
-        while let Some((envelope, held)) = self.in_place.as_mut().and_then(|mode| mode.passed.pop_front()) {
-            self.hold.release_part(held);
+        while let Some((envelope, held)) = self.zcopy_recv.as_mut().and_then(|mode| mode.passed.pop_front()) {
+            self.held_packets.release_part(held);
             self.forget_unexpected(envelope.from);
         }
     }
 
     /// Whether what came back was on its way to ourselves: somebody else's message took the receive. It goes again when a
     /// receive has ended, so that the device has another, or after a time: the end may be told before what came back.
-    pub(in crate::rdm) fn passes_again(&mut self, now: Nanos, to: PeerId) -> bool {
-        let Some(mode) = self.in_place.as_mut().filter(|mode| mode.me == to) else { return false };
-        (mode.passing, mode.wait) = (false, self.cfg.retry.after(mode.wait, &mut self.dice));
-        self.peers[to].work().back.until = now + mode.wait;
+    pub(in crate::rdm) fn forward_again(&mut self, now: Nanos, to: PeerId) -> bool {
+        let Some(mode) = self.zcopy_recv.as_mut().filter(|mode| mode.me == to) else { return false };
+        (mode.passing, mode.wait) = (false, self.cfg.retry.after(mode.wait, &mut self.rng));
+        self.peers[to].queue_mut().backoff.until = now + mode.wait;
         if !std::mem::replace(&mut mode.waits, true) {
-            self.away.push(to);
+            self.backed_off.push(to);
         }
         true
     }
 
     /// Whether this is the wait of what is on its way to ourselves, which is over.
-    pub(in crate::rdm) fn passes_now<W: Wire>(&mut self, w: &mut W, to: PeerId) -> bool {
-        let Some(mode) = self.in_place.as_mut().filter(|mode| mode.me == to) else { return false };
+    pub(in crate::rdm) fn forward_now<W: Wire>(&mut self, w: &mut W, to: PeerId) -> bool {
+        let Some(mode) = self.zcopy_recv.as_mut().filter(|mode| mode.me == to) else { return false };
         mode.waits = false;
-        self.away.retain(|&away| away != to);
-        self.pass_on(w);
+        self.backed_off.retain(|&away| away != to);
+        self.forward_next(w);
         true
     }
 
     /// Whether messages to this peer are messages to ourselves, in this mode.
-    pub(in crate::rdm) fn is_self_in_place(&self, to: PeerId) -> bool {
-        self.in_place.as_ref().is_some_and(|mode| self.peers[mode.me].from() == self.peers[to].from())
+    pub(in crate::rdm) fn is_zcopy_self(&self, to: PeerId) -> bool {
+        self.zcopy_recv.as_ref().is_some_and(|mode| self.peers[mode.me].from() == self.peers[to].from())
     }
 
     /// Keeps a message until it can be passed on.
-    pub(in crate::rdm) fn keep_to_pass<W: Wire>(&mut self, w: &mut W, envelope: Envelope, bytes: &[u8]) {
-        let Some(mode) = &mut self.in_place else { return };
+    pub(in crate::rdm) fn queue_forward<W: Wire>(&mut self, w: &mut W, envelope: Envelope, bytes: &[u8]) {
+        let Some(mode) = &mut self.zcopy_recv else { return };
         if self.peers[mode.me].fault.is_some() {
             return;
         }
-        mode.passed.push_back((envelope, self.hold.keep_part(bytes)));
+        mode.passed.push_back((envelope, self.held_packets.keep_part(bytes)));
         self.peers[envelope.from].unexpected += 1;
-        self.hold.note_message();
+        self.held_packets.note_message();
         self.stats.rare.over_limit += u64::from(self.is_over_limit());
-        self.pass_on(w);
+        self.forward_next(w);
     }
 }
 
@@ -313,11 +313,11 @@ pub(in crate::rdm) fn on_packet<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<
         e.drop_packet(a, DropReason::Unsupported);
         // Once for a message, of however many packets.
         if let Some(id) = sender_id(rtm).filter(|_| a.turn != Turn::Past) {
-            e.tell_error(w, a.peer, ErrorRef::Op(id), OpError::Unsupported);
+            e.send_error(w, a.peer, ErrorRef::Op(id), OpError::Unsupported);
         }
         return;
     }
-    if !e.may_keep(a, rtm) {
+    if !e.reserve_unexpected(a, rtm) {
         return;
     }
     let envelope = Envelope {
@@ -330,7 +330,7 @@ pub(in crate::rdm) fn on_packet<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<
         send_id: rtm.receipt.unwrap_or(0),
     };
     e.stats.rare.passed_on += 1;
-    e.keep_to_pass(w, envelope, rtm.payload);
+    e.queue_forward(w, envelope, rtm.payload);
 }
 
 /// What the sender calls the message, if it waits for an answer.

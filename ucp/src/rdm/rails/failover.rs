@@ -10,10 +10,10 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::features::supports_failover;
 use crate::rdm::io::{NotPosted, PeerError, PeerId, Source, Wire};
-use crate::rdm::op::rma_op::{One, is_one};
-use crate::rdm::peers::peer::{Ctl, Peer, Was, Work};
+use crate::rdm::op::rma_op::{RmaOp, is_rma_id};
+use crate::rdm::peers::peer::{Ctl, Peer, PeerFlags, PeerQueue};
 use crate::rdm::protocol::Arrival;
-use crate::rdm::rails::rail_set::Mates;
+use crate::rdm::rails::rail_set::RailList;
 use crate::rdm::trace::{DropReason, TraceEvent};
 use crate::rdm::types::{OpError, WireId};
 use crate::wire::ctl::ErrorRef;
@@ -45,32 +45,32 @@ mod role {
 
 /// What becomes of a packet that nobody has acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum Resend {
     /// A second one does no harm: it has a place in the order of messages, or the id of what it answers.
-    Again,
+    Safe,
     /// Nobody misses it.
-    Forgotten,
+    Unneeded,
     /// It would take effect twice: this operation of ours ends instead.
-    Ends(u32),
+    EndOp(u32),
     /// The same, and nobody waits for it any more.
-    Unrepeatable,
+    Unsafe,
 }
 
-impl Fate {
+impl Resend {
     // [M11.10]
-    fn of(packet: &[u8]) -> Fate {
+    fn of(packet: &[u8]) -> Resend {
         match wire::parse(packet) {
-            Ok(Packet::Rtw(rtw)) if rtw.is_trigger() => Fate::Forgotten,
+            Ok(Packet::Rtw(rtw)) if rtw.is_trigger() => Resend::Unneeded,
             Ok(Packet::Rtw(rtw)) => match (rtw.body, rtw.receipt) {
                 (RtwBody::LongCts { send_id, .. } | RtwBody::LongRead { send_id, .. }, _) => {
-                    Fate::Ends(send_id)
+                    Resend::EndOp(send_id)
                 }
-                (RtwBody::Eager, Some(send_id)) => Fate::Ends(send_id),
-                (RtwBody::Eager, None) => Fate::Unrepeatable,
+                (RtwBody::Eager, Some(send_id)) => Resend::EndOp(send_id),
+                (RtwBody::Eager, None) => Resend::Unsafe,
             },
-            Ok(Packet::Rtr(rtr)) if packet[0] == PktType::LONGCTS_RTR.0 => Fate::Ends(rtr.recv_id),
-            Ok(_) => Fate::Again,
-            Err(_) => Fate::Forgotten,
+            Ok(Packet::Rtr(rtr)) if packet[0] == PktType::LONGCTS_RTR.0 => Resend::EndOp(rtr.recv_id),
+            Ok(_) => Resend::Safe,
+            Err(_) => Resend::Unneeded,
         }
     }
 }
@@ -80,9 +80,9 @@ impl Engine {
     /// one, and has failed if not.
     #[cold]
     pub fn on_lane_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, wire: WireId, fault: PeerError) {
-        self.lose_wire(wire, fault);
+        self.mark_wire_down(wire, fault);
         let Some(known) = self.peers.get(peer) else { return };
-        if known.wire == wire && !self.move_on(w, peer, fault) {
+        if known.wire == wire && !self.try_failover(w, peer, fault) {
             // What a further lane was to carry comes back, and goes another way.
             match self.main_of(peer) {
                 Some(_) => self.on_probe_error(w, peer, fault),
@@ -109,91 +109,97 @@ impl Engine {
             self.on_lane_error(w, main, wire, fault);
         }
         self.on_lane_error(w, peer, wire, fault);
-        if self.goes_by_owner(peer, packet) {
+        if self.resend_on_main_lane(peer, packet) {
             return;
         }
-        let moved = |known: &Peer| known.wire != wire && !known.was.contains(Was::FAILED);
+        let moved = |known: &Peer| known.wire != wire && !known.flags.contains(PeerFlags::FAILED);
         if !self.peers.get(peer).is_some_and(moved) {
             return;
         }
-        match Fate::of(packet) {
-            Fate::Again => self.goes_elsewhere(peer, packet),
-            Fate::Forgotten => {}
-            Fate::Ends(id) => self.end_unsure(w, peer, SlotId::from_raw(id), fault),
-            Fate::Unrepeatable => self.on_send_error(w, peer, fault),
+        match Resend::of(packet) {
+            Resend::Safe => self.resend_on_lane(peer, packet),
+            Resend::Unneeded => {}
+            Resend::EndOp(id) => self.end_uncertain(w, peer, SlotId::from_raw(id), fault),
+            Resend::Unsafe => self.on_send_error(w, peer, fault),
         }
     }
 
     /// An operation of ours may have been carried out, or not: it ends with the fault. One that the target has answered has
     /// arrived, and goes on.
-    fn end_unsure<W: Wire>(&mut self, w: &mut W, peer: PeerId, id: SlotId, fault: PeerError) {
-        let unsure = |one: &One| one.peer == peer && one.is_ours() && one.theirs.is_none();
-        if is_one(id) && self.one.get(id).is_some_and(unsure) {
-            self.peers[peer].work().unsure.push(id);
-            self.finish_unsure(id, peer, fault);
+    fn end_uncertain<W: Wire>(&mut self, w: &mut W, peer: PeerId, id: SlotId, fault: PeerError) {
+        let unsure = |one: &RmaOp| one.peer == peer && one.is_ours() && one.remote_id.is_none();
+        if is_rma_id(id) && self.rma_ops.get(id).is_some_and(unsure) {
+            self.peers[peer].queue_mut().uncertain_ops.push(id);
+            self.finish_uncertain(id, peer, fault);
             self.release_regs(w);
         }
     }
 
     /// Ends an operation that may have taken effect, though its peer goes on.
-    pub(in crate::rdm) fn finish_unsure(&mut self, id: SlotId, peer: PeerId, fault: PeerError) {
+    pub(in crate::rdm) fn finish_uncertain(&mut self, id: SlotId, peer: PeerId, fault: PeerError) {
         self.stats.rare.unsure += 1;
-        self.events.push(TraceEvent::Unsure(peer, fault));
-        self.finish_one(id, Err(OpError::Peer(peer, fault)));
+        self.trace.push(TraceEvent::Unsure(peer, fault));
+        self.finish_rma(id, Err(OpError::Peer(peer, fault)));
     }
 
     /// A peer answers an operation of ours that wants no such answer, or is over. If it ended as nobody could say whether it
-    /// had arrived, the peer's part in it, `theirs`, is over as well. Else the answer has come twice, and the first one's data
+    /// had arrived, the peer's part in it, `remote_id`, is over as well. Else the answer has come twice, and the first one's data
     /// may be on their way.
     #[cold]
-    pub(in crate::rdm) fn answers_too_late<W: Wire>(
+    pub(in crate::rdm) fn on_late_answer<W: Wire>(
         &mut self,
         w: &mut W,
         a: &Arrival<'_>,
         ours: SlotId,
-        theirs: u32,
+        remote_id: u32,
     ) {
         self.drop_packet(a, DropReason::BadId);
-        let work = self.peers[a.peer].work.as_ref();
-        if work.is_some_and(|work| work.unsure.contains(&ours)) {
-            self.tell_error(w, a.peer, ErrorRef::Op(theirs), OpError::Cancelled);
+        let queue = self.peers[a.peer].queue.as_ref();
+        if queue.is_some_and(|queue| queue.uncertain_ops.contains(&ours)) {
+            self.send_error(w, a.peer, ErrorRef::Op(remote_id), OpError::Cancelled);
         }
     }
 
     /// Nothing goes over this wire any more, if that is what the fault says.
-    pub(in crate::rdm) fn lose_wire(&mut self, wire: WireId, fault: PeerError) {
-        self.wires[usize::from(wire.0)].down |= fault.of_lane();
+    pub(in crate::rdm) fn mark_wire_down(&mut self, wire: WireId, fault: PeerError) {
+        self.wires[usize::from(wire.0)].down |= fault.is_local_lane();
     }
 
     /// Whether a peer goes on after a fault of the way to it: over another lane, or because it does so already.
-    pub(in crate::rdm) fn outlives(&self, peer: PeerId, fault: PeerError) -> bool {
-        let moved = self.peers.get(peer).is_some() && self.has_moved(peer);
-        fault.of_way() && (moved || self.next_lane(peer).is_some())
+    pub(in crate::rdm) fn survives(&self, peer: PeerId, fault: PeerError) -> bool {
+        let moved = self.peers.get(peer).is_some() && self.has_failed_over(peer);
+        fault.is_lane_failure() && (moved || self.next_lane(peer).is_some())
     }
 
     /// Whether a peer has left the pair of NICs it was met on.
     #[inline]
-    pub(in crate::rdm) fn has_moved(&self, peer: PeerId) -> bool {
+    pub(in crate::rdm) fn has_failed_over(&self, peer: PeerId) -> bool {
         self.peers[peer].wire != self.peers[peer].home
     }
 
     /// The further lane that a peer goes on over if its way is lost.
     pub(in crate::rdm) fn next_lane(&self, id: PeerId) -> Option<PeerId> {
-        self.lanes_beside(id).next()
+        self.usable_lanes(id).next()
     }
 
     /// The further lanes over which a peer takes us for who we are, but for those that it has left and the one it takes now.
-    pub(in crate::rdm) fn lanes_beside(&self, id: PeerId) -> impl Iterator<Item = PeerId> + '_ {
-        let well = |peer: &&Peer| peer.was & (Was::MET | Was::FAILED) == Was::MET;
+    pub(in crate::rdm) fn usable_lanes(&self, id: PeerId) -> impl Iterator<Item = PeerId> + '_ {
+        let well = |peer: &&Peer| {
+            peer.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED) == PeerFlags::HANDSHAKE_RECEIVED
+        };
         let known = self.peers.get(id).filter(well);
-        let known = known.and_then(|peer| Some((peer, peer.work.as_deref()?)));
-        known.into_iter().flat_map(move |(peer, work)| {
-            work.rails.iter().copied().filter(move |&rail| {
+        let known = known.and_then(|peer| Some((peer, peer.queue.as_deref()?)));
+        known.into_iter().flat_map(move |(peer, queue)| {
+            queue.rails.iter().copied().filter(move |&rail| {
                 let Some(lane) = self.peers.get(rail) else { return false };
                 // It takes us for who we are there only if it has said, over either, that it knows.
-                let knows = |of: &Work| of.named.contains(&peer.addr) || work.named.contains(&lane.addr);
-                let is_its = lane.work.as_ref().is_some_and(|of| of.of == Some(id) && knows(of));
-                let fresh = lane.wire != peer.wire && work.left.iter().all(|left| left.wire != lane.wire);
+                let knows = |of: &PeerQueue| {
+                    of.announced.contains(&peer.addr) || queue.announced.contains(&lane.addr)
+                };
+                let is_its =
+                    lane.queue.as_ref().is_some_and(|of| of.further_lane_of == Some(id) && knows(of));
+                let fresh =
+                    lane.wire != peer.wire && queue.failed_lanes.iter().all(|left| left.wire != lane.wire);
                 is_its && fresh && well(&lane) && !self.wires[usize::from(lane.wire.0)].down
             })
         })
@@ -208,21 +214,21 @@ impl Engine {
         fault: PeerError,
     ) -> bool {
         let Some(known) = self.peers.get(peer) else { return false };
-        known.wire != wire || self.move_on(w, peer, fault)
+        known.wire != wire || self.try_failover(w, peer, fault)
     }
 
     /// A peer was asked whether it lives, and the way to it is lost: it goes on over another, if there is one.
     pub fn fail_over<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) -> bool {
-        self.peers.get(peer).is_some() && self.move_on(w, peer, fault)
+        self.peers.get(peer).is_some() && self.try_failover(w, peer, fault)
     }
 
     /// Goes on over another lane. False: there is none.
-    pub(in crate::rdm) fn move_on<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) -> bool {
-        if !fault.of_way() {
+    pub(in crate::rdm) fn try_failover<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) -> bool {
+        if !fault.is_lane_failure() {
             return false;
         }
         while let Some(rail) = self.next_lane(id) {
-            if self.move_to(w, id, rail, fault) {
+            if self.move_to_lane(w, id, rail, fault) {
                 return true;
             }
         }
@@ -230,7 +236,7 @@ impl Engine {
     }
 
     /// From now on the peer is where `rail` is. False: there is no way, and the rail is none any more.
-    fn move_to<W: Wire>(&mut self, w: &mut W, id: PeerId, rail: PeerId, fault: PeerError) -> bool {
+    fn move_to_lane<W: Wire>(&mut self, w: &mut W, id: PeerId, rail: PeerId, fault: PeerError) -> bool {
         let (wire, from, addr) = {
             let lane = &self.peers[rail];
             (lane.wire, lane.from(), lane.addr)
@@ -240,90 +246,97 @@ impl Engine {
             return false;
         }
         let peer = &self.peers[id];
-        let there = self.lane_taken(peer);
+        let there = self.current_lane(peer);
         let left = FailedLane { wire: peer.wire, addr: there, from: peer.from(), fault };
         let peer = &mut self.peers[id];
         // There are no more of them than rails.
-        let _ = peer.work().left.try_push(left);
+        let _ = peer.queue_mut().failed_lanes.try_push(left);
         peer.wire = wire;
         peer.set_from(from);
-        self.comes_by(id, wire, from);
+        self.add_source(id, wire, from);
         self.stats.rare.peers_moved += 1;
-        self.events.push(TraceEvent::PeerMoved(id, fault));
-        self.control(w, id, Ctl::Moved);
-        self.list(id);
+        self.trace.push(TraceEvent::PeerMoved(id, fault));
+        self.control(w, id, Ctl::LaneChanged);
+        self.schedule(id);
         true
     }
 
     /// The lane of its worker that a peer takes now.
-    pub(in crate::rdm) fn lane_taken(&self, peer: &Peer) -> RawAddr {
+    pub(in crate::rdm) fn current_lane(&self, peer: &Peer) -> RawAddr {
         if peer.wire == peer.home {
             return peer.addr;
         }
-        let rails = peer.work.as_ref().map_or(&[][..], |work| &work.rails);
+        let rails = peer.queue.as_ref().map_or(&[][..], |queue| &queue.rails);
         let lanes = rails.iter().map(|&rail| &self.peers[rail]);
         lanes.filter(|lane| lane.wire == peer.wire).map(|lane| lane.addr).next().unwrap_or(peer.addr)
     }
 
     /// The way to a peer is lost, and there is no other: tells it over its further lanes, lest it go on over one of them.
     // [M11.9]
-    pub(in crate::rdm) fn say_lost<W: Wire>(&mut self, w: &mut W, id: PeerId) {
-        let Some(work) = &self.peers[id].work else { return };
-        for rail in work.rails.clone() {
+    pub(in crate::rdm) fn announce_lane_failure<W: Wire>(&mut self, w: &mut W, id: PeerId) {
+        let Some(queue) = &self.peers[id].queue else { return };
+        for rail in queue.rails.clone() {
             let Some(lane) = self.peers.get(rail) else { continue };
-            let is_its = lane.work.as_ref().is_some_and(|work| work.of == Some(id));
-            if is_its && lane.was & (Was::MET | Was::FAILED) == Was::MET {
-                self.control(w, rail, Ctl::Lost(id));
+            let is_its = lane.queue.as_ref().is_some_and(|queue| queue.further_lane_of == Some(id));
+            if is_its
+                && lane.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED)
+                    == PeerFlags::HANDSHAKE_RECEIVED
+            {
+                self.control(w, rail, Ctl::LaneFailed(id));
             }
         }
     }
 
     /// Packets of this source are the peer's, unless their connid says something else.
-    fn comes_by(&mut self, id: PeerId, wire: WireId, from: Source) {
+    fn add_source(&mut self, id: PeerId, wire: WireId, from: Source) {
         let peers = &self.peers;
-        self.ident.insert(wire, from, id, |old| peers[old].addr.connid);
+        self.lookup.insert(wire, from, id, |old| peers[old].addr.connid);
     }
 
     /// The ways to a peer that were left, oldest first.
     pub fn failed_lanes(&self, peer: PeerId) -> &[FailedLane] {
-        self.peers.get(peer).and_then(|peer| peer.work.as_ref()).map_or(&[], |work| &work.left)
+        self.peers.get(peer).and_then(|peer| peer.queue.as_ref()).map_or(&[], |queue| &queue.failed_lanes)
     }
 
     /// Notes that `rail` is a further lane of the worker that `main` is a lane of. False: that was known, or cannot be.
     pub(in crate::rdm) fn attach(&mut self, main: PeerId, rail: PeerId) -> bool {
         let (Some(first), Some(lane)) = (self.peers.get(main), self.peers.get(rail)) else { return false };
-        let of = |peer: &Peer| peer.work.as_ref().and_then(|work| work.of);
-        let well = |id: PeerId| self.peers.get(id).is_some_and(|peer| !peer.was.contains(Was::FAILED));
+        let of = |peer: &Peer| peer.queue.as_ref().and_then(|queue| queue.further_lane_of);
+        let well =
+            |id: PeerId| self.peers.get(id).is_some_and(|peer| !peer.flags.contains(PeerFlags::FAILED));
         let known = of(lane) == Some(main);
         if main == rail || known || of(first).is_some_and(well) || of(lane).is_some_and(well) {
             return false;
         }
-        let rails = &mut self.peers[main].work().rails;
+        let rails = &mut self.peers[main].queue_mut().rails;
         if !rails.contains(&rail) && rails.try_push(rail).is_err() {
             return false;
         }
-        self.peers[main].work().of = None;
-        self.peers[rail].work().of = Some(main);
+        self.peers[main].queue_mut().further_lane_of = None;
+        self.peers[rail].queue_mut().further_lane_of = Some(main);
         true
     }
 
     /// A lane has been met, or attached: tells its worker, over each of the two lanes of every pair that it belongs to, that
     /// the other of ours is of the same worker.
     // [M11.8]
-    pub(in crate::rdm) fn tell_lanes<W: Wire>(&mut self, w: &mut W, lane: PeerId) {
-        let Some(work) = &self.peers[lane].work else { return };
-        let pairs: Mates<_> = match work.of {
+    pub(in crate::rdm) fn announce_lanes<W: Wire>(&mut self, w: &mut W, lane: PeerId) {
+        let Some(queue) = &self.peers[lane].queue else { return };
+        let pairs: RailList<_> = match queue.further_lane_of {
             Some(main) => [(main, lane)].into_iter().collect(),
-            None => work.rails.iter().map(|&rail| (lane, rail)).collect(),
+            None => queue.rails.iter().map(|&rail| (lane, rail)).collect(),
         };
         for (main, rail) in pairs {
-            let met = |id: PeerId| self.peers.get(id).is_some_and(|peer| peer.was.contains(Was::MET));
-            let is_its = self.peers[rail].work.as_ref().is_some_and(|work| work.of == Some(main));
+            let met = |id: PeerId| {
+                self.peers.get(id).is_some_and(|peer| peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED))
+            };
+            let is_its =
+                self.peers[rail].queue.as_ref().is_some_and(|queue| queue.further_lane_of == Some(main));
             let ours = Features::CONNID.difference(self.cfg.withhold);
-            let knows = supports_failover(ours, self.peers[main].features) && !self.has_moved(main);
+            let knows = supports_failover(ours, self.peers[main].features) && !self.has_failed_over(main);
             if is_its && knows && met(main) && met(rail) {
-                self.control(w, main, Ctl::Lane(rail));
-                self.control(w, rail, Ctl::Lane(main));
+                self.control(w, main, Ctl::AnnounceLane(rail));
+                self.control(w, rail, Ctl::AnnounceLane(main));
             }
         }
     }
@@ -331,40 +344,41 @@ impl Engine {
     /// A packet whose connid is not that of its source's peer: it names another lane of its worker, or it is of a peer that
     /// goes on over this lane.
     // [M11.8] [M11.9]
-    pub(in crate::rdm) fn by_other_lane<W: Wire>(
+    pub(in crate::rdm) fn identify_by_lane<W: Wire>(
         &mut self,
         w: &mut W,
         wire: WireId,
         from: Source,
         packet: &Packet<'_>,
     ) -> Option<PeerId> {
-        let lane = self.ident.known(wire, from)?;
+        let lane = self.lookup.known(wire, from)?;
         if let Packet::Rtw(rtw) = packet
             && rtw.is_trigger()
             && let (Some(addr), Some(role)) = (rtw.opts.raw_addr, rtw.opts.cq_data)
         {
-            self.lane_named(w, (wire, lane), addr, role);
+            self.on_lane_announced(w, (wire, lane), addr, role);
             return Some(lane);
         }
-        let main = self.peers[lane].work.as_ref()?.of?;
+        let main = self.peers[lane].queue.as_ref()?.further_lane_of?;
         if self.peers.get(main)?.addr.connid != packet.sender_connid()? {
             return None;
         }
-        if self.peers[main].was.contains(Was::FAILED) {
+        if self.peers[main].flags.contains(PeerFlags::FAILED) {
             // We could not follow, and it does not know.
-            self.control(w, lane, Ctl::Lost(main));
+            self.control(w, lane, Ctl::LaneFailed(main));
             return Some(main);
         }
         // It knows what the two are to each other, since it does that; we need not find out that the way is lost.
-        let (addr, named) = (self.peers[main].addr, &mut self.peers[lane].work().named);
+        let (addr, named) = (self.peers[main].addr, &mut self.peers[lane].queue_mut().announced);
         if !named.contains(&addr) {
             let _ = named.try_push(addr);
         }
-        let met = self.peers[lane].was & (Was::MET | Was::FAILED) == Was::MET;
-        if met && !self.has_moved(main) && self.next_lane(main).is_some() {
-            self.move_to(w, main, lane, PeerError::Unreachable);
+        let met = self.peers[lane].flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED)
+            == PeerFlags::HANDSHAKE_RECEIVED;
+        if met && !self.has_failed_over(main) && self.next_lane(main).is_some() {
+            self.move_to_lane(w, main, lane, PeerError::Unreachable);
         } else {
-            self.comes_by(main, wire, from);
+            self.add_source(main, wire, from);
         }
         Some(main)
     }
@@ -373,27 +387,33 @@ impl Engine {
     // [M11.9]
     pub(in crate::rdm) fn on_trigger<W: Wire>(&mut self, w: &mut W, from: PeerId, opts: &Opts) {
         let is_its = opts.raw_addr == Some(self.peers[from].addr);
-        if is_its && opts.cq_data == Some(role::LOST) && self.has_moved(from) {
+        if is_its && opts.cq_data == Some(role::LOST) && self.has_failed_over(from) {
             self.on_send_error(w, from, PeerError::Gone);
         }
     }
 
     /// One lane says that another is of the same worker. It is believed when both say so.
-    fn lane_named<W: Wire>(&mut self, w: &mut W, (wire, lane): (WireId, PeerId), addr: RawAddr, role: u64) {
+    fn on_lane_announced<W: Wire>(
+        &mut self,
+        w: &mut W,
+        (wire, lane): (WireId, PeerId),
+        addr: RawAddr,
+        role: u64,
+    ) {
         let source = Source { node: addr.node(), port: u32::from(addr.qpn) };
-        let named = &mut self.peers[lane].work().named;
+        let named = &mut self.peers[lane].queue_mut().announced;
         if !named.contains(&addr) && named.try_push(addr).is_err() {
             return;
         }
-        let main = self.peers[lane].work().of.filter(|main| self.peers[*main].addr == addr);
+        let main = self.peers[lane].queue_mut().further_lane_of.filter(|main| self.peers[*main].addr == addr);
         if let (role::LOST, Some(main)) = (role, main) {
             return self.on_send_error(w, main, PeerError::Gone);
         }
-        let mates = self.wires[usize::from(wire.0)].mates.clone();
-        let other = mates.iter().find_map(|wire| self.ident.known(*wire, source));
+        let rail_wires = self.wires[usize::from(wire.0)].rail_wires.clone();
+        let other = rail_wires.iter().find_map(|wire| self.lookup.known(*wire, source));
         let Some(other) = other.filter(|other| self.peers[*other].addr == addr) else { return };
         let me = self.peers[lane].addr;
-        if !self.peers[other].work.as_ref().is_some_and(|work| work.named.contains(&me)) {
+        if !self.peers[other].queue.as_ref().is_some_and(|queue| queue.announced.contains(&me)) {
             return;
         }
         let (main, rail) = match role {
@@ -403,7 +423,7 @@ impl Engine {
         };
         // Whoever knew it before has said so already.
         if self.attach(main, rail) {
-            self.tell_lanes(w, rail);
+            self.announce_lanes(w, rail);
         }
     }
 }
@@ -416,8 +436,8 @@ pub(in crate::rdm) fn push_lane<W: Wire>(
     to: PeerId,
     other: PeerId,
 ) -> Result<(), NotPosted> {
-    let is_further = e.peers.get(other).and_then(|peer| peer.work.as_ref()?.of) == Some(to);
-    say(e, w, to, other, Some(if is_further { role::FURTHER } else { role::FIRST }))
+    let is_further = e.peers.get(other).and_then(|peer| peer.queue.as_ref()?.further_lane_of) == Some(to);
+    push_announcement(e, w, to, other, Some(if is_further { role::FURTHER } else { role::FIRST }))
 }
 
 /// Tells the peer `to` that we have lost the way to `other`, which is the first lane of its worker.
@@ -428,17 +448,17 @@ pub(in crate::rdm) fn push_lost<W: Wire>(
     to: PeerId,
     other: PeerId,
 ) -> Result<(), NotPosted> {
-    say(e, w, to, other, Some(role::LOST))
+    push_announcement(e, w, to, other, Some(role::LOST))
 }
 
 /// The first packet that a peer gets over the way that we take from now on: it follows, or says that it is lost.
 // [M11.9]
 pub(in crate::rdm) fn push_moved<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId) -> Result<(), NotPosted> {
-    say(e, w, to, to, None)
+    push_announcement(e, w, to, to, None)
 }
 
 /// A trigger with the address of the lane of ours that `other` was met on, and what it is.
-fn say<W: Wire>(
+fn push_announcement<W: Wire>(
     e: &mut Engine,
     w: &mut W,
     to: PeerId,
@@ -450,8 +470,8 @@ fn say<W: Wire>(
     hdr.opts.cq_data = role;
     let len = header_len(PktType::EAGER_RTW, 0, &hdr.opts);
     // As with any trigger, its loss is none.
-    let sent = e.is_unsettled(w, to);
+    let sent = e.is_unflushed(w, to);
     e.post(w, to, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
-    e.peers[to].was.set(Was::SENT, sent);
+    e.peers[to].flags.set(PeerFlags::UNCONFIRMED, sent);
     Ok(())
 }

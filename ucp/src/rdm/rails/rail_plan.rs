@@ -30,13 +30,13 @@ pub struct Rail {
     pub key: u64,
     /// Our memory there.
     pub reg: Option<Reg>,
-    flying: u8,
-    lost: Option<PeerError>,
+    in_flight: u8,
+    failed: Option<PeerError>,
 }
 
 /// A transfer and its pieces.
 #[derive(Debug)]
-pub struct Stripes {
+pub struct RailPlan {
     /// Whose transfer it is.
     main: PeerId,
     rails: ArrayVec<Rail, MAX_RAILS>,
@@ -52,7 +52,7 @@ pub struct Stripes {
 
 /// The next piece, and the rail for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pick {
+pub struct NextPiece {
     /// Which rail.
     pub rail: usize,
     /// Which piece.
@@ -63,20 +63,20 @@ pub struct Pick {
     pub len: u64,
 }
 
-impl Pick {
+impl NextPiece {
     /// Names piece and rail in a token.
     pub fn part(&self) -> u32 {
         self.nth << 2 | self.rail as u32
     }
 }
 
-impl Stripes {
+impl RailPlan {
     /// A transfer that may use these rails, the first of which is the peer's own wire.
-    pub fn new(rails: impl IntoIterator<Item = (PeerId, u64)>) -> Stripes {
-        let rail = |(peer, key)| Rail { peer, key, reg: None, flying: 0, lost: None };
+    pub fn new(rails: impl IntoIterator<Item = (PeerId, u64)>) -> RailPlan {
+        let rail = |(peer, key)| Rail { peer, key, reg: None, in_flight: 0, failed: None };
         let rails: ArrayVec<Rail, MAX_RAILS> = rails.into_iter().take(MAX_RAILS).map(rail).collect();
         let main = rails.first().map_or(PeerId(u32::MAX), |rail| rail.peer);
-        Stripes { main, rails, from: 0, end: 0, piece: ALIGN, next: 0, again: Vec::new() }
+        RailPlan { main, rails, from: 0, end: 0, piece: ALIGN, next: 0, again: Vec::new() }
     }
 
     /// Cuts bytes `from..end` into one piece a rail, of at least `least` and at most `most` bytes. False: it is not worth
@@ -124,7 +124,7 @@ impl Stripes {
     pub fn lost(&self) -> Option<PeerError> {
         let mut why = None;
         for rail in &self.rails {
-            why = Some(rail.lost?);
+            why = Some(rail.failed?);
         }
         why
     }
@@ -136,35 +136,36 @@ impl Stripes {
 
     /// The next piece and the idlest rail, of those not in `full` (a bit each). `None`: nothing is left to post, or every
     /// rail has enough.
-    pub fn pick(&self, full: u8) -> Option<Pick> {
+    pub fn pick(&self, full: u8) -> Option<NextPiece> {
         if self.all_posted() {
             return None;
         }
         let nth = self.again.last().copied().unwrap_or(self.next);
-        let free =
-            |(n, rail): &(usize, &Rail)| rail.lost.is_none() && rail.flying < PER_RAIL && full >> n & 1 == 0;
-        let (rail, _) = self.rails.iter().enumerate().filter(free).min_by_key(|(_, rail)| rail.flying)?;
+        let free = |(n, rail): &(usize, &Rail)| {
+            rail.failed.is_none() && rail.in_flight < PER_RAIL && full >> n & 1 == 0
+        };
+        let (rail, _) = self.rails.iter().enumerate().filter(free).min_by_key(|(_, rail)| rail.in_flight)?;
         let at = self.from + u64::from(nth) * self.piece;
-        Some(Pick { rail, nth, at, len: self.piece.min(self.end - at) })
+        Some(NextPiece { rail, nth, at, len: self.piece.min(self.end - at) })
     }
 
     /// What was picked is under way.
-    pub fn posted(&mut self, pick: &Pick) {
+    pub fn posted(&mut self, pick: &NextPiece) {
         if self.again.last() == Some(&pick.nth) {
             self.again.pop();
         } else {
             self.next += 1;
         }
-        self.rails[pick.rail].flying += 1;
+        self.rails[pick.rail].in_flight += 1;
     }
 
     /// A part has ended; if with a fault, its rail is lost and it will be picked again. Answers the rail.
     pub fn ended(&mut self, part: u32, result: Result<(), PeerError>) -> Option<usize> {
         let (nth, n) = (part >> 2, (part & 3) as usize);
         let rail = self.rails.get_mut(n)?;
-        rail.flying = rail.flying.saturating_sub(1);
+        rail.in_flight = rail.in_flight.saturating_sub(1);
         if let Err(fault) = result {
-            rail.lost = Some(fault);
+            rail.failed = Some(fault);
             self.again.push(nth);
         }
         Some(n)
@@ -177,7 +178,7 @@ impl Stripes {
 
     /// Nothing more goes over this rail.
     pub fn lose(&mut self, rail: usize, why: PeerError) {
-        self.rails[rail].lost = Some(why);
+        self.rails[rail].failed = Some(why);
     }
 
     /// A rail.
@@ -207,18 +208,18 @@ mod tests {
 
     use super::*;
 
-    fn rails(n: u32) -> Stripes {
-        Stripes::new((0..n).map(|n| (PeerId(n), u64::from(n))))
+    fn rails(n: u32) -> RailPlan {
+        RailPlan::new((0..n).map(|n| (PeerId(n), u64::from(n))))
     }
 
     #[test]
     fn each_rail_gets_a_share() {
-        let mut stripes = rails(3);
-        assert!(stripes.cut(100, 100 + 30_000, 4096, 1 << 30, |_| true));
+        let mut rail_plan = rails(3);
+        assert!(rail_plan.cut(100, 100 + 30_000, 4096, 1 << 30, |_| true));
         let mut seen = Vec::new();
-        while let Some(pick) = stripes.pick(0) {
+        while let Some(pick) = rail_plan.pick(0) {
             seen.push((pick.rail, pick.at, pick.len));
-            stripes.posted(&pick);
+            rail_plan.posted(&pick);
         }
         assert_eq!(seen, [(0, 100, 12288), (1, 12388, 12288), (2, 24676, 5424)]);
     }
@@ -236,54 +237,54 @@ mod tests {
 
     #[test]
     fn no_rail_gets_more_than_its_fill() {
-        let mut stripes = rails(2);
-        assert!(stripes.cut(0, 1 << 20, 4096, 4096, |_| true));
+        let mut rail_plan = rails(2);
+        assert!(rail_plan.cut(0, 1 << 20, 4096, 4096, |_| true));
         let picks: Vec<_> = std::iter::from_fn(|| {
-            let pick = stripes.pick(0)?;
-            stripes.posted(&pick);
+            let pick = rail_plan.pick(0)?;
+            rail_plan.posted(&pick);
             Some(pick)
         })
         .collect();
         assert_eq!(picks.len(), 2 * usize::from(PER_RAIL));
-        stripes.ended(picks[1].part(), Ok(()));
-        assert_eq!(stripes.pick(0).map(|pick| pick.rail), Some(1));
-        assert_eq!(stripes.pick(0b10), None, "the other is full");
+        rail_plan.ended(picks[1].part(), Ok(()));
+        assert_eq!(rail_plan.pick(0).map(|pick| pick.rail), Some(1));
+        assert_eq!(rail_plan.pick(0b10), None, "the other is full");
     }
 
     proptest! {
         /// Whatever is lost in whatever order: every byte goes once more than it is lost, as long as a rail lives.
         #[test]
         fn every_byte_is_done(
-            count in 2u32..5, len in 8192u64..200_000, most in 1u64..9, dice in prop::collection::vec(any::<u8>(), 200)
+            count in 2u32..5, len in 8192u64..200_000, most in 1u64..9, rng in prop::collection::vec(any::<u8>(), 200)
         ) {
-            let mut stripes = rails(count);
+            let mut rail_plan = rails(count);
             let from = 77;
-            prop_assume!(stripes.cut(from, from + len, 4096, most * 4096, |_| true));
-            let (mut done, mut flying, mut lost) = (vec![0u8; len as usize], Vec::new(), 0);
-            let mut dice = dice.into_iter().cycle();
+            prop_assume!(rail_plan.cut(from, from + len, 4096, most * 4096, |_| true));
+            let (mut done, mut in_flight, mut lost) = (vec![0u8; len as usize], Vec::new(), 0);
+            let mut rng = rng.into_iter().cycle();
             loop {
-                if let Some(pick) = stripes.pick(0) {
-                    stripes.posted(&pick);
-                    flying.push(pick);
-                    if dice.next().unwrap().is_multiple_of(2) {
+                if let Some(pick) = rail_plan.pick(0) {
+                    rail_plan.posted(&pick);
+                    in_flight.push(pick);
+                    if rng.next().unwrap().is_multiple_of(2) {
                         continue;
                     }
                 }
-                if flying.is_empty() {
+                if in_flight.is_empty() {
                     break;
                 }
-                let pick: Pick = flying.swap_remove(usize::from(dice.next().unwrap()) % flying.len());
-                let was = stripes.rail(pick.rail).lost.is_some();
-                let lose = was || lost + 1 < stripes.rails() as u32 && dice.next().unwrap().is_multiple_of(5);
+                let pick: NextPiece = in_flight.swap_remove(usize::from(rng.next().unwrap()) % in_flight.len());
+                let was = rail_plan.rail(pick.rail).failed.is_some();
+                let lose = was || lost + 1 < rail_plan.rails() as u32 && rng.next().unwrap().is_multiple_of(5);
                 lost += u32::from(lose && !was);
                 let result = if lose { Err(PeerError::Unreachable) } else { Ok(()) };
-                prop_assert_eq!(stripes.ended(pick.part(), result), Some(pick.rail));
+                prop_assert_eq!(rail_plan.ended(pick.part(), result), Some(pick.rail));
                 if !lose {
                     let at = (pick.at - from) as usize;
                     done[at..at + pick.len as usize].iter_mut().for_each(|byte| *byte += 1);
                 }
             }
-            prop_assert!(stripes.all_posted() && stripes.lost().is_none());
+            prop_assert!(rail_plan.all_posted() && rail_plan.lost().is_none());
             prop_assert!(done.iter().all(|byte| *byte == 1));
         }
     }

@@ -9,19 +9,19 @@ use crate::rdm::Engine;
 use crate::rdm::features::supports_rails;
 use crate::rdm::io::{NotPosted, PeerError, PeerId, Posted, Reg, RegAccess, Remote, Source, TxToken, Wire};
 use crate::rdm::op::Piece;
-use crate::rdm::peers::peer::{Peer, Was};
+use crate::rdm::peers::peer::{Peer, PeerFlags};
 use crate::rdm::protocols::handshake;
-use crate::rdm::rails::rail_plan::{MAX_RAILS, Stripes};
+use crate::rdm::rails::rail_plan::{MAX_RAILS, RailPlan};
 use crate::rdm::rma::args::RailKeys;
 use crate::rdm::types::WireId;
 use crate::wire::{Features, Iovs, RawAddr, RmaIov};
 
 /// Further rails of a peer.
-pub(in crate::rdm) type Mates<T> = ArrayVec<T, { MAX_RAILS - 1 }>;
+pub(in crate::rdm) type RailList<T> = ArrayVec<T, { MAX_RAILS - 1 }>;
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::rdm) enum Way {
+pub(in crate::rdm) enum Direction {
     /// To us.
     Read,
     /// To the peer.
@@ -29,7 +29,7 @@ pub(in crate::rdm) enum Way {
 }
 
 /// What became of the next piece of a transfer.
-pub(in crate::rdm) enum Striped {
+pub(in crate::rdm) enum PiecePost {
     /// It is under way, or done.
     Posted(Posted),
     /// There is none, or every rail has enough for now.
@@ -62,8 +62,8 @@ impl Engine {
     /// These wires carry long transfers together: their order says which goes with which of a peer's.
     pub fn set_rails(&mut self, wires: &[WireId]) {
         for (n, wire) in wires.iter().enumerate() {
-            let mates = (1..wires.len().min(MAX_RAILS)).map(|k| wires[(n + k) % wires.len()]);
-            self.wires[usize::from(wire.0)].mates = mates.collect();
+            let rail_wires = (1..wires.len().min(MAX_RAILS)).map(|k| wires[(n + k) % wires.len()]);
+            self.wires[usize::from(wire.0)].rail_wires = rail_wires.collect();
         }
     }
 
@@ -71,27 +71,32 @@ impl Engine {
     /// been met, if it knows of rails.
     pub fn set_peer_rails<W: Wire>(&mut self, w: &mut W, to: PeerId, rails: &[PeerId]) {
         let Some(peer) = self.peers.get(to) else { return };
-        if rails.is_empty() || peer.was.contains(Was::FAILED) {
+        if rails.is_empty() || peer.flags.contains(PeerFlags::FAILED) {
             return;
         }
-        let known = &mut self.peers[to].work().rails;
+        let known = &mut self.peers[to].queue_mut().rails;
         known.clear();
         known.extend(rails.iter().copied().take(MAX_RAILS - 1));
         for rail in rails.iter().take(MAX_RAILS - 1) {
             self.attach(to, *rail);
         }
-        self.introduce_rails(w, to);
+        self.trigger_rails(w, to);
     }
 
     /// The ways to the memory of a put or get of one piece: the peer's own wire, by `key`, and its rails, by `keys` in the
     /// order of [`Engine::set_peer_rails`].
-    pub(in crate::rdm) fn linked_rails(&self, to: PeerId, key: u64, keys: &RailKeys) -> Option<Box<Stripes>> {
+    pub(in crate::rdm) fn linked_rails(
+        &self,
+        to: PeerId,
+        key: u64,
+        keys: &RailKeys,
+    ) -> Option<Box<RailPlan>> {
         let peer = self.peers.get(to)?;
-        let rails = &peer.work.as_ref()?.rails;
+        let rails = &peer.queue.as_ref()?.rails;
         let rails = rails.iter().zip(keys).filter(|(rail, _)| !self.shares_wire(**rail, to));
         let rails = rails.filter_map(|(rail, key)| Some((*rail, (*key)?)));
         let all = [(to, key)].into_iter().chain(rails).take(usize::from(self.cfg.rma_rails));
-        Some(Box::new(Stripes::new(all)))
+        Some(Box::new(RailPlan::new(all)))
     }
 
     /// The key of a peer's memory on the lane it takes now, if that is known.
@@ -99,7 +104,7 @@ impl Engine {
         if peer.wire == peer.home {
             return Some(key);
         }
-        let rails = &peer.work.as_ref()?.rails;
+        let rails = &peer.queue.as_ref()?.rails;
         let at = rails.iter().position(|rail| self.peers[*rail].wire == peer.wire)?;
         keys[at]
     }
@@ -107,21 +112,22 @@ impl Engine {
     /// How good it is to go by `wire` to the lane at `addr`, if there are others.
     pub fn lane_rank(&self, wire: WireId, addr: &RawAddr, from: Source) -> LaneRank {
         let own = &self.wires[usize::from(wire.0)];
-        if own.mates.is_empty() {
+        if own.rail_wires.is_empty() {
             return LaneRank::Any;
         }
-        let Some(id) = self.ident.known(wire, from).filter(|peer| self.peers[*peer].addr == *addr) else {
+        let Some(id) = self.lookup.known(wire, from).filter(|peer| self.peers[*peer].addr == *addr) else {
             return if own.down { LaneRank::Lost } else { LaneRank::Any };
         };
         let peer = &self.peers[id];
-        if peer.was.contains(Was::FAILED) {
+        if peer.flags.contains(PeerFlags::FAILED) {
             // Who was closed by force, or has gone, is still found: it was no NIC that was lost.
-            let stays = peer.was.contains(Was::CUT_OFF) || !peer.fault.is_some_and(PeerError::of_way);
+            let stays = peer.flags.contains(PeerFlags::FORCE_CLOSED)
+                || !peer.fault.is_some_and(PeerError::is_lane_failure);
             return if stays { LaneRank::Any } else { LaneRank::Lost };
         }
         // Whoever has gone on over another lane, or will, is still found by its first one.
         match peer.wire != wire || self.next_lane(id).is_some() || !own.down {
-            true if peer.was.contains(Was::POSTED) && !peer.is_further_lane() => LaneRank::Known,
+            true if peer.flags.contains(PeerFlags::POSTED) && !peer.is_further_lane() => LaneRank::Known,
             true => LaneRank::Any,
             false => LaneRank::Lost,
         }
@@ -130,22 +136,22 @@ impl Engine {
     /// The rails of a peer that could carry something now, itself included.
     pub fn rails(&self, to: PeerId) -> usize {
         let rails =
-            self.peers.get(to).and_then(|peer| peer.work.as_ref()).map_or(&[][..], |work| &work.rails);
-        1 + rails.iter().filter(|rail| self.is_rail(**rail, Way::Read)).count()
+            self.peers.get(to).and_then(|peer| peer.queue.as_ref()).map_or(&[][..], |queue| &queue.rails);
+        1 + rails.iter().filter(|rail| self.is_rail(**rail, Direction::Read)).count()
     }
 
     /// Calls for the HANDSHAKE of each rail of a peer that has not been called. One that finds no room is called by the
     /// next long transfer.
     // [M11.3]
-    pub(in crate::rdm) fn introduce_rails<W: Wire>(&mut self, w: &mut W, to: PeerId) {
+    pub(in crate::rdm) fn trigger_rails<W: Wire>(&mut self, w: &mut W, to: PeerId) {
         let peer = &self.peers[to];
-        if !peer.was.contains(Was::MET) || !supports_rails(peer.features) {
+        if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) || !supports_rails(peer.features) {
             return;
         }
-        let Some(work) = &peer.work else { return };
-        for rail in work.rails.clone() {
+        let Some(queue) = &peer.queue else { return };
+        for rail in queue.rails.clone() {
             let Some(peer) = self.peers.get(rail) else { continue };
-            if !peer.was.intersects(Was::POSTED | Was::FAILED)
+            if !peer.flags.intersects(PeerFlags::POSTED | PeerFlags::FAILED)
                 && let Err(NotPosted::Peer(fault)) = handshake::trigger(self, w, rail)
             {
                 self.fail_peer(w, rail, fault);
@@ -154,13 +160,14 @@ impl Engine {
     }
 
     /// Whether a piece may go over this peer as a rail.
-    fn is_rail(&self, rail: PeerId, way: Way) -> bool {
+    fn is_rail(&self, rail: PeerId, way: Direction) -> bool {
         let Some(peer) = self.peers.get(rail) else { return false };
         let rdma = self.wires[usize::from(peer.wire.0)].rdma;
-        let met = peer.was.contains(Was::MET) && !peer.was.contains(Was::FAILED);
+        let met =
+            peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && !peer.flags.contains(PeerFlags::FAILED);
         met && match way {
-            Way::Read => rdma.read > 0 && peer.features.contains(Features::RDMA_READ),
-            Way::Write => rdma.write > 0,
+            Direction::Read => rdma.read > 0 && peer.features.contains(Features::RDMA_READ),
+            Direction::Write => rdma.write > 0,
         }
     }
 
@@ -172,20 +179,21 @@ impl Engine {
         let peer = &self.peers[op.peer];
         let wire = &self.wires[usize::from(peer.wire.0)];
         let enough = iov.len / self.cfg.rndv_chunk.max(1) >= 2;
-        if wire.mates.is_empty() || !enough || self.cfg.rndv_rails < 2 || !supports_rails(peer.features) {
+        if wire.rail_wires.is_empty() || !enough || self.cfg.rndv_rails < 2 || !supports_rails(peer.features)
+        {
             return alone;
         }
         if op.rails.is_none() {
             let Some(piece) = op.buf.piece() else { return alone };
-            let mates = wire.mates.clone();
-            let mates = mates.into_iter().take(usize::from(self.cfg.rndv_rails) - 1);
-            let regs: Mates<_> = mates
+            let rail_wires = wire.rail_wires.clone();
+            let rail_wires = rail_wires.into_iter().take(usize::from(self.cfg.rndv_rails) - 1);
+            let regs: RailList<_> = rail_wires
                 .filter_map(|wire| Some((wire, w.register(wire, piece, RegAccess::REMOTE_READ).ok()?)))
                 .collect();
             let Some(op) = self.tx.get_mut(id) else { return alone };
             op.rails = Some(Box::new(regs));
             let to = op.peer;
-            self.introduce_rails(w, to);
+            self.trigger_rails(w, to);
         }
         let Some(regs) = self.tx.get(id).and_then(|op| op.rails.as_ref()) else { return alone };
         let mut all = ArrayVec::<RmaIov, MAX_RAILS>::from_iter([iov]);
@@ -201,44 +209,45 @@ impl Engine {
     /// The ways to read memory that a request of `from` names: the lane that the peer takes now, and those of the rails it
     /// names that we have met. The memory itself is on the lane that is not named.
     // [M11.5]
-    pub(in crate::rdm) fn named_rails(&self, from: PeerId, iovs: &Iovs) -> Option<(Stripes, u64)> {
+    pub(in crate::rdm) fn named_rails(&self, from: PeerId, iovs: &Iovs) -> Option<(RailPlan, u64)> {
         let peer = &self.peers[from];
-        let mates = &self.wires[usize::from(peer.wire.0)].mates;
-        if mates.is_empty() || self.cfg.rndv_rails < 2 || !supports_rails(peer.features) {
+        let rail_wires = &self.wires[usize::from(peer.wire.0)].rail_wires;
+        if rail_wires.is_empty() || self.cfg.rndv_rails < 2 || !supports_rails(peer.features) {
             return None;
         }
         let (named, memory): (ArrayVec<RmaIov, MAX_RAILS>, ArrayVec<RmaIov, MAX_RAILS>) =
             iovs.as_slice().iter().copied().partition(|iov| iov.len == 0);
         let [memory] = memory.as_slice() else { return None };
-        let here = self.lane_taken(peer);
+        let here = self.current_lane(peer);
         let mut key_here = None;
-        let mut rails = Mates::<(PeerId, u64)>::new();
+        let mut rails = RailList::<(PeerId, u64)>::new();
         for iov in &named {
             let source = Source { node: iov.addr, port: u32::from((iov.key >> 32) as u16) };
             let is = |lane: &RawAddr| lane.connid as u16 == (iov.key >> 48) as u16;
             let key = iov.key & u64::from(u32::MAX);
             if is(&here) && (here.node(), u32::from(here.qpn)) == (source.node, source.port) {
                 key_here = Some(key);
-            } else if let Some(rail) = mates.iter().find_map(|wire| self.ident.known(*wire, source))
+            } else if let Some(rail) = rail_wires.iter().find_map(|wire| self.lookup.known(*wire, source))
                 && is(&self.peers[rail].addr)
                 && rail != from
-                && self.is_rail(rail, Way::Read)
+                && self.is_rail(rail, Direction::Read)
             {
                 let _ = rails.try_push((rail, key));
             }
         }
         if key_here.is_some() {
             // The sender takes another lane already.
-            let known = peer.work.as_ref().map_or(&[][..], |work| &work.rails).iter().copied();
+            let known = peer.queue.as_ref().map_or(&[][..], |queue| &queue.rails).iter().copied();
             let mut others = known.filter(|rail| rails.iter().all(|(named, _)| named != rail));
-            let other = others.find(|rail| self.is_rail(*rail, Way::Read) && !self.shares_wire(*rail, from));
+            let other =
+                others.find(|rail| self.is_rail(*rail, Direction::Read) && !self.shares_wire(*rail, from));
             let _ = other.map(|other| rails.try_push((other, memory.key)));
         } else if rails.is_empty() {
             return None;
         }
         let main = (from, key_here.unwrap_or(memory.key));
         let rails = [main].into_iter().chain(rails).take(usize::from(self.cfg.rndv_rails));
-        Some((Stripes::new(rails), memory.addr))
+        Some((RailPlan::new(rails), memory.addr))
     }
 
     fn shares_wire(&self, a: PeerId, b: PeerId) -> bool {
@@ -246,28 +255,28 @@ impl Engine {
     }
 
     /// Cuts a transfer into pieces for its rails, of at least `least` bytes each. False: it goes as if there were none.
-    pub(in crate::rdm) fn cut_stripes(
+    pub(in crate::rdm) fn cut_pieces(
         &self,
-        stripes: &mut Stripes,
+        rail_plan: &mut RailPlan,
         (from, end): (u64, u64),
-        way: Way,
+        way: Direction,
         least: u64,
     ) -> bool {
-        let most = self.longest_piece(stripes, way);
-        stripes.cut(from, end, least, most, |rail| self.is_rail(rail, way))
+        let most = self.longest_piece(rail_plan, way);
+        rail_plan.cut(from, end, least, most, |rail| self.is_rail(rail, way))
     }
 
     /// Cuts a read that has failed on one rail anew, for whichever are left. False: there is none.
-    pub(in crate::rdm) fn cut_stripes_again(&self, stripes: &mut Stripes, (from, end): (u64, u64)) -> bool {
-        let most = self.longest_piece(stripes, Way::Read);
-        stripes.cut_again(from, end, most, |rail| self.is_rail(rail, Way::Read))
+    pub(in crate::rdm) fn cut_pieces_again(&self, rail_plan: &mut RailPlan, (from, end): (u64, u64)) -> bool {
+        let most = self.longest_piece(rail_plan, Direction::Read);
+        rail_plan.cut_again(from, end, most, |rail| self.is_rail(rail, Direction::Read))
     }
 
-    fn longest_piece(&self, stripes: &Stripes, way: Way) -> u64 {
-        let rdma = self.wires[usize::from(self.peers[stripes.main()].wire.0)].rdma;
+    fn longest_piece(&self, rail_plan: &RailPlan, way: Direction) -> u64 {
+        let rdma = self.wires[usize::from(self.peers[rail_plan.main()].wire.0)].rdma;
         match way {
-            Way::Read => rdma.read.min(self.cfg.read_segment.max(1)),
-            Way::Write => rdma.write,
+            Direction::Read => rdma.read.min(self.cfg.read_segment.max(1)),
+            Direction::Write => rdma.write,
         }
     }
 
@@ -275,13 +284,13 @@ impl Engine {
     pub(in crate::rdm) fn register_stripes<W: Wire>(
         &mut self,
         w: &mut W,
-        stripes: &mut Stripes,
-        way: Way,
+        rail_plan: &mut RailPlan,
+        way: Direction,
         local: Piece,
     ) -> usize {
         let mut live = 0;
-        for n in 0..stripes.rails() {
-            live += usize::from(self.register_rail(w, stripes, n, way, local));
+        for n in 0..rail_plan.rails() {
+            live += usize::from(self.register_rail(w, rail_plan, n, way, local));
         }
         live
     }
@@ -289,22 +298,22 @@ impl Engine {
     fn register_rail<W: Wire>(
         &self,
         w: &mut W,
-        stripes: &mut Stripes,
+        rail_plan: &mut RailPlan,
         n: usize,
-        way: Way,
+        way: Direction,
         local: Piece,
     ) -> bool {
-        let (first, len) = stripes.range();
-        let rail = stripes.rail_mut(n);
+        let (first, len) = rail_plan.range();
+        let rail = rail_plan.rail_mut(n);
         if rail.reg.is_none() {
             let wire = self.peers[rail.peer].wire;
-            let for_what = if way == Way::Read { RegAccess::LOCAL_WRITE } else { RegAccess::empty() };
+            let for_what = if way == Direction::Read { RegAccess::LOCAL_WRITE } else { RegAccess::empty() };
             match w.register(wire, local.part(first as usize, len as usize), for_what) {
                 Ok(reg) => rail.reg = Some(reg),
-                Err(_) => stripes.lose(n, PeerError::NO_RDMA),
+                Err(_) => rail_plan.lose(n, PeerError::NO_RDMA),
             }
         }
-        stripes.rail(n).reg.is_some()
+        rail_plan.rail(n).reg.is_some()
     }
 
     /// Posts the next piece of a transfer to the idlest rail that has room. `local` is all of our memory, `remote` the
@@ -312,46 +321,46 @@ impl Engine {
     pub(in crate::rdm) fn post_stripe<W: Wire>(
         &mut self,
         w: &mut W,
-        stripes: &mut Stripes,
+        rail_plan: &mut RailPlan,
         id: SlotId,
-        way: Way,
+        way: Direction,
         (local, remote): (Piece, u64),
-    ) -> Striped {
+    ) -> PiecePost {
         let mut full = 0;
         loop {
-            let Some(pick) = stripes.pick(full) else {
-                return match (stripes.lost(), full) {
-                    (Some(why), _) => Striped::Lost(why),
-                    (None, 0) => Striped::Enough,
-                    (None, _) => Striped::Full,
+            let Some(pick) = rail_plan.pick(full) else {
+                return match (rail_plan.lost(), full) {
+                    (Some(why), _) => PiecePost::Lost(why),
+                    (None, 0) => PiecePost::Enough,
+                    (None, _) => PiecePost::Full,
                 };
             };
-            if !self.register_rail(w, stripes, pick.rail, way, local) {
+            if !self.register_rail(w, rail_plan, pick.rail, way, local) {
                 continue;
             }
-            let rail = stripes.rail(pick.rail);
+            let rail = rail_plan.rail(pick.rail);
             let Some(reg) = &rail.reg else { continue };
             let here = local.part(pick.at as usize, pick.len as usize);
             let there = Remote { addr: remote.wrapping_add(pick.at), key: rail.key };
             let token = TxToken::part_of(id.raw(), pick.part());
             let posted = match way {
-                Way::Read => w.read(rail.peer, here, reg, there, token),
-                Way::Write => w.write(rail.peer, here, reg, there, None, token),
+                Direction::Read => w.read(rail.peer, here, reg, there, token),
+                Direction::Write => w.write(rail.peer, here, reg, there, None, token),
             };
             match posted {
                 Ok(how) => {
-                    stripes.posted(&pick);
+                    rail_plan.posted(&pick);
                     if how == Posted::Done {
-                        stripes.ended(pick.part(), Ok(()));
+                        rail_plan.ended(pick.part(), Ok(()));
                     }
                     self.stats.rare.pieces += 1;
-                    return Striped::Posted(how);
+                    return PiecePost::Posted(how);
                 }
                 Err(NotPosted::Full) => full |= 1 << pick.rail,
                 Err(NotPosted::Peer(fault)) => {
-                    stripes.lose(pick.rail, fault);
-                    if let Some(fault) = self.lose_rail(w, stripes, pick.rail, fault) {
-                        return Striped::Failed(fault);
+                    rail_plan.lose(pick.rail, fault);
+                    if let Some(fault) = self.lose_rail(w, rail_plan, pick.rail, fault) {
+                        return PiecePost::Failed(fault);
                     }
                 }
             }
@@ -364,12 +373,12 @@ impl Engine {
     pub(in crate::rdm) fn end_stripe<W: Wire>(
         &mut self,
         w: &mut W,
-        stripes: &mut Stripes,
+        rail_plan: &mut RailPlan,
         part: u32,
         result: Result<(), PeerError>,
     ) -> Option<PeerError> {
-        let rail = stripes.ended(part, result)?;
-        self.lose_rail(w, stripes, rail, result.err()?)
+        let rail = rail_plan.ended(part, result)?;
+        self.lose_rail(w, rail_plan, rail, result.err()?)
     }
 
     /// A rail has failed a piece. The peer that it is fails with it, unless that is the peer itself: then the fault is
@@ -378,18 +387,18 @@ impl Engine {
     fn lose_rail<W: Wire>(
         &mut self,
         w: &mut W,
-        stripes: &Stripes,
+        rail_plan: &RailPlan,
         n: usize,
         fault: PeerError,
     ) -> Option<PeerError> {
         self.stats.rare.rails_lost += 1;
-        let rail = stripes.rail(n).peer;
-        if !fault.of_peer() && !fault.of_lane() {
+        let rail = rail_plan.rail(n).peer;
+        if !fault.is_peer_failure() && !fault.is_local_lane() {
             return None;
         }
-        if rail == stripes.main() {
+        if rail == rail_plan.main() {
             // Where there is another way, the first packet that comes back finds it.
-            return (fault.of_peer() && !self.outlives(rail, fault)).then_some(fault);
+            return (fault.is_peer_failure() && !self.survives(rail, fault)).then_some(fault);
         }
         self.fail_peer(w, rail, fault);
         None

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use crate::rdm::Engine;
 use crate::rdm::flow::window::{self, Segment};
 use crate::rdm::io::{NotPosted, PeerError, PeerId, Posted, Wire};
-use crate::rdm::peers::peer::Was;
+use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocol::SendProgress;
 use crate::rdm::rails::rail_plan::{MAX_RAILS, rails_for};
 use crate::wire::ctl::CtsData;
@@ -18,7 +18,7 @@ const RUN: u64 = 8;
 
 /// Whose settings say over how many lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::rdm) enum Bulk {
+pub(in crate::rdm) enum TransferKind {
     /// A message's.
     Message,
     /// A write's or read's.
@@ -39,7 +39,7 @@ pub(in crate::rdm) struct Granted {
     /// Bytes of the whole operation.
     pub total: u64,
     /// What it is.
-    pub bulk: Bulk,
+    pub bulk: TransferKind,
 }
 
 /// What became of a packet of it.
@@ -56,7 +56,7 @@ impl Engine {
     /// Sends the next packet of a grant, over the lane whose turn it is or else over one that has room. `fill` copies the
     /// bytes. `None`: no packet holds any. // HOT
     // [M5.6] [M11.11]
-    pub(in crate::rdm) fn send_granted<W: Wire>(
+    pub(in crate::rdm) fn post_granted<W: Wire>(
         &self,
         w: &mut W,
         g: Granted,
@@ -90,7 +90,7 @@ impl Engine {
 
     /// Notes what became of a packet of a grant to `to`. Answers its bytes, or what follows. // HOT
     #[inline]
-    pub(in crate::rdm) fn sent_granted<W: Wire>(
+    pub(in crate::rdm) fn note_granted<W: Wire>(
         &mut self,
         w: &mut W,
         to: PeerId,
@@ -117,7 +117,7 @@ impl Engine {
     /// The further lanes of a peer: peers of their own.
     #[inline]
     pub fn further_lanes(&self, to: PeerId) -> &[PeerId] {
-        self.peers.get(to).and_then(|peer| peer.work.as_ref()).map_or(&[], |work| &work.rails)
+        self.peers.get(to).and_then(|peer| peer.queue.as_ref()).map_or(&[], |queue| &queue.rails)
     }
 
     /// Whether this peer is a further lane of another.
@@ -131,12 +131,12 @@ impl Engine {
     #[inline(never)]
     fn lanes_for(&self, g: &Granted) -> Lanes {
         let (most, least) = match g.bulk {
-            Bulk::Message => (self.cfg.rndv_rails, self.cfg.rndv_chunk),
-            Bulk::Memory => (self.cfg.rma_rails, self.cfg.rma_chunk),
+            TransferKind::Message => (self.cfg.rndv_rails, self.cfg.rndv_chunk),
+            TransferKind::Memory => (self.cfg.rma_rails, self.cfg.rma_chunk),
         };
         let wanted = rails_for(g.total, least, usize::from(most));
-        let ready = |lane: &PeerId| !self.peers[*lane].was.contains(Was::AWAY);
-        let further = self.lanes_beside(g.to).filter(ready);
+        let ready = |lane: &PeerId| !self.peers[*lane].flags.contains(PeerFlags::BACKED_OFF);
+        let further = self.usable_lanes(g.to).filter(ready);
         [g.to].into_iter().chain(further).take(wanted.min(MAX_RAILS)).collect()
     }
 
@@ -158,15 +158,15 @@ impl Engine {
     /// False: it is something else.
     // [M11.12]
     #[cold]
-    pub(in crate::rdm) fn goes_by_owner(&mut self, lane: PeerId, packet: &[u8]) -> bool {
+    pub(in crate::rdm) fn resend_on_main_lane(&mut self, lane: PeerId, packet: &[u8]) -> bool {
         let Some(main) = self.main_of(lane) else { return false };
         let Ok(Packet::CtsData(hdr, payload)) = wire::parse(packet) else { return false };
-        if !self.peers[main].was.contains(Was::FAILED) {
+        if !self.peers[main].flags.contains(PeerFlags::FAILED) {
             let hdr = CtsData { connid: window::data_connid(self, main), ..hdr };
             let mut bytes = vec![0; CtsData::header_len(hdr.connid)];
             hdr.write(&mut bytes);
             bytes.extend_from_slice(payload);
-            self.goes_elsewhere(main, &bytes);
+            self.resend_on_lane(main, &bytes);
         }
         true
     }
@@ -174,8 +174,8 @@ impl Engine {
     /// A packet over a further lane has failed, and not come back: if it held granted data, nobody knows what its peer has
     /// got.
     #[cold]
-    pub(in crate::rdm) fn fails_owner<W: Wire>(&mut self, w: &mut W, lane: PeerId, fault: PeerError) {
-        if self.peers[lane].was.contains(Was::SENT)
+    pub(in crate::rdm) fn fail_main_peer<W: Wire>(&mut self, w: &mut W, lane: PeerId, fault: PeerError) {
+        if self.peers[lane].flags.contains(PeerFlags::UNCONFIRMED)
             && let Some(main) = self.main_of(lane)
         {
             self.fail_peer(w, main, fault);

@@ -24,12 +24,12 @@ fn size_for(bytes: usize) -> usize {
 
 /// Bytes copied out of a packet.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct HeldBytes {
     bytes: Box<[u8]>,
     len: usize,
 }
 
-impl Held {
+impl HeldBytes {
     /// The bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -40,7 +40,7 @@ impl Held {
 /// Where held bytes come from and go back to.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Hold {
+pub struct HeldPackets {
     /// What unexpected messages cost, and what they may cost: first, since every poll compares them.
     unexpected: usize,
     max: usize,
@@ -52,19 +52,19 @@ pub struct Hold {
     idle: [Vec<Box<[u8]>>; CLASSES.len()],
 }
 
-impl Hold {
+impl HeldPackets {
     /// Nothing held. Unexpected messages may cost `max` bytes before they cost too much.
-    pub fn new(max: usize) -> Hold {
-        Hold { unexpected: 0, max, in_use: 0, early: 0, spare: 0, idle: Default::default() }
+    pub fn new(max: usize) -> HeldPackets {
+        HeldPackets { unexpected: 0, max, in_use: 0, early: 0, spare: 0, idle: Default::default() }
     }
 
     /// A copy of `bytes`.
     #[inline]
-    pub fn keep(&mut self, bytes: &[u8]) -> Held {
+    pub fn keep(&mut self, bytes: &[u8]) -> HeldBytes {
         let len = bytes.len();
         self.in_use += len;
         if len == 0 {
-            return Held::default();
+            return HeldBytes::default();
         }
         let mut room = match CLASSES.iter().position(|&size| len <= size) {
             Some(class) => match self.idle[class].pop() {
@@ -77,12 +77,12 @@ impl Hold {
             None => vec![0; len].into_boxed_slice(),
         };
         copy_slice(&mut room[..len], bytes);
-        Held { bytes: room, len }
+        HeldBytes { bytes: room, len }
     }
 
     /// Gives bytes back.
     #[inline]
-    pub fn release(&mut self, held: Held) {
+    pub fn release(&mut self, held: HeldBytes) {
         self.in_use -= held.len;
         let size = held.bytes.len();
         if let Some(class) = CLASSES.iter().position(|&s| s == size)
@@ -107,7 +107,7 @@ impl Hold {
 
     /// A copy of bytes of a packet before its turn.
     #[inline]
-    pub fn keep_early(&mut self, bytes: &[u8]) -> Held {
+    pub fn keep_early(&mut self, bytes: &[u8]) -> HeldBytes {
         let held = self.keep(bytes);
         self.early += held.bytes.len() + WAITING;
         held
@@ -115,14 +115,14 @@ impl Hold {
 
     /// Gives bytes of a packet back whose turn has come.
     #[inline]
-    pub fn release_early(&mut self, held: Held) {
+    pub fn release_early(&mut self, held: HeldBytes) {
         self.early -= held.bytes.len() + WAITING;
         self.release(held);
     }
 
     /// A copy of bytes of an unexpected message.
     #[inline]
-    pub fn keep_part(&mut self, bytes: &[u8]) -> Held {
+    pub fn keep_part(&mut self, bytes: &[u8]) -> HeldBytes {
         let held = self.keep(bytes);
         self.unexpected += held.bytes.len();
         held
@@ -130,7 +130,7 @@ impl Hold {
 
     /// Gives bytes of an unexpected message back.
     #[inline]
-    pub fn release_part(&mut self, held: Held) {
+    pub fn release_part(&mut self, held: HeldBytes) {
         self.unexpected -= held.bytes.len();
         self.release(held);
     }
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn buffers_come_back() {
-        let mut hold = Hold::new(usize::MAX);
+        let mut hold = HeldPackets::new(usize::MAX);
         let a = hold.keep(&[1, 2, 3]);
         let at = a.bytes.as_ptr();
         assert_eq!((a.bytes(), hold.in_use()), (&[1u8, 2, 3][..], 3));
@@ -194,8 +194,8 @@ mod tests {
 
     #[test]
     fn what_is_kept_idle_is_bounded() {
-        let mut hold = Hold::new(usize::MAX);
-        let held: Vec<Held> = (0..1000).map(|_| hold.keep(&[1; 60_000])).collect();
+        let mut hold = HeldPackets::new(usize::MAX);
+        let held: Vec<HeldBytes> = (0..1000).map(|_| hold.keep(&[1; 60_000])).collect();
         held.into_iter().for_each(|held| hold.release(held));
         let idle: usize = hold.idle.iter().flatten().map(|room| room.len()).sum();
         assert!(idle <= KEEP && idle > KEEP / 2 && idle == hold.spare, "{idle}");
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_short_unexpected_message_is_packed() {
-        let mut hold = Hold::new(usize::MAX);
+        let mut hold = HeldPackets::new(usize::MAX);
         hold.note_message();
         let held = hold.keep_part(&[7; 8]);
         assert!(hold.unexpected() <= 256, "{} bytes for 8", hold.unexpected());

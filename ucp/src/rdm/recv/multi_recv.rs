@@ -11,14 +11,14 @@ use crate::rdm::io::{PeerId, Wire};
 use crate::rdm::op::rx::{Role, RxOp};
 use crate::rdm::op::table::place;
 use crate::rdm::op::{OpId, RecvBuf};
-use crate::rdm::peers::aliases::Kin;
+use crate::rdm::peers::aliases::Aliases;
 use crate::rdm::protocol::Kind;
 use crate::rdm::types::{EngineEvent, OpError, RecvArgs, Started};
 use crate::wire::rtm::{Rtm, RtmBody};
 
 /// A receive of many messages.
 #[derive(Debug)]
-pub struct Multi {
+pub struct MultiRecv {
     buf: RecvBuf,
     user: u64,
     kind: Kind,
@@ -39,7 +39,7 @@ impl Engine {
     /// are left. Each message is told by an [`EngineEvent::MultiRecvMessage`]; [`EngineEvent::MultiRecvDone`] follows when the buffer is free again.
     /// Those that have come already are taken at once.
     pub fn recv_multi<W: Wire>(&mut self, w: &mut W, r: RecvArgs, least: usize) -> Result<OpId, OpError> {
-        if self.in_place.is_some() {
+        if self.zcopy_recv.is_some() {
             return Err(OpError::Unsupported);
         }
         if r.buf.piece().is_none() && !r.buf.is_empty() {
@@ -48,19 +48,19 @@ impl Engine {
         let (pattern, kind) = (r.kind.pattern(r.from), r.kind.kind());
         let least = least.max(1);
         let multi =
-            Multi { buf: r.buf, user: r.user, kind, used: 0, least, live: 0, posted: None, end: Ok(()) };
-        let multi = self.multis.insert(multi).map_err(|_| OpError::NoResource)?;
+            MultiRecv { buf: r.buf, user: r.user, kind, used: 0, least, live: 0, posted: None, end: Ok(()) };
+        let multi = self.multi_recvs.insert(multi).map_err(|_| OpError::NoResource)?;
         let parent =
             |want| RxOp { role: Role::Multi(multi), ..RxOp::posted(RecvBuf::EMPTY, r.user, want, kind) };
-        let Some(id) = self.expect(kind, pattern, parent) else {
-            self.multis.remove(multi);
+        let Some(id) = self.post_expected(kind, pattern, parent) else {
+            self.multi_recvs.remove(multi);
             return Err(OpError::NoResource);
         };
-        if let Some(multi) = self.multis.get_mut(multi) {
+        if let Some(multi) = self.multi_recvs.get_mut(multi) {
             multi.posted = Some(id);
         }
-        while self.multis.get(multi).is_some_and(|multi| multi.posted.is_some())
-            && let Some(held) = self.find_arrived(kind, &pattern)
+        while self.multi_recvs.get(multi).is_some_and(|multi| multi.posted.is_some())
+            && let Some(held) = self.find_unexpected(kind, &pattern)
         {
             if self.rx.is_full() {
                 self.close_multi(multi, Err(OpError::NoResource));
@@ -68,7 +68,7 @@ impl Engine {
             }
             let Some(len) = self.unexpected.get(held).map(|held| held.envelope.len) else { break };
             let Some((buf, role)) = self.part_of_multi(multi, len) else { break };
-            match self.adopt(w, held, buf, r.user, role) {
+            match self.recv_unexpected(w, held, buf, r.user, role) {
                 Started::Done(status) => self.end_part(role, Ok(status)),
                 Started::Failed(error) => self.end_part(role, Err(error)),
                 Started::Pending(_) => {}
@@ -89,7 +89,7 @@ impl Engine {
         from: PeerId,
     ) -> Option<SlotId> {
         let expected = &mut self.queues[kind as usize].expected;
-        let from = Kin::new(&self.peers, &self.ident, &self.wires, kind).who(from);
+        let from = Aliases::new(&self.peers, &self.lookup, &self.wires, kind).sender(from);
         let at = expected.find(&mut self.rx, rtm.tag.unwrap_or(0), from)?;
         let id = self.rx.id_at(at as usize)?;
         let Some(&RxOp { role: Role::Multi(multi), user, .. }) = self.rx.get(id) else {
@@ -106,7 +106,7 @@ impl Engine {
 
     /// Room for a message of `len` bytes; closes the receive if too little is left then.
     fn part_of_multi(&mut self, id: SlotId, len: u64) -> Option<(RecvBuf, Role)> {
-        let multi = self.multis.get_mut(id)?;
+        let multi = self.multi_recvs.get_mut(id)?;
         let (at, left) = (multi.used, multi.buf.len() - multi.used);
         let len = usize::try_from(len).map_or(left, |len| len.min(left));
         let buf = multi.buf.part(at, len);
@@ -120,7 +120,7 @@ impl Engine {
 
     /// It takes no more messages.
     pub(in crate::rdm) fn close_multi(&mut self, id: SlotId, end: Result<(), OpError>) {
-        let Some(multi) = self.multis.get_mut(id) else { return };
+        let Some(multi) = self.multi_recvs.get_mut(id) else { return };
         let Some(posted) = multi.posted.take() else { return };
         multi.end = end;
         if self.rx.contains(posted) {
@@ -133,18 +133,18 @@ impl Engine {
     /// A message that came into it has ended.
     pub(in crate::rdm) fn end_part(&mut self, role: Role, result: Result<crate::rdm::RecvStatus, OpError>) {
         let Role::Part(id, at) = role else { return };
-        let Some(multi) = self.multis.get_mut(id) else { return };
+        let Some(multi) = self.multi_recvs.get_mut(id) else { return };
         multi.live -= 1;
-        self.outs.push_back(EngineEvent::MultiRecvMessage { user: multi.user, at, result });
+        self.events.push_back(EngineEvent::MultiRecvMessage { user: multi.user, at, result });
         self.settle_multi(id);
     }
 
     fn settle_multi(&mut self, id: SlotId) {
-        let Some(multi) = self.multis.get(id) else { return };
+        let Some(multi) = self.multi_recvs.get(id) else { return };
         if multi.live == 0 && multi.posted.is_none() {
             let result = multi.end.map(|()| multi.used);
-            self.outs.push_back(EngineEvent::MultiRecvDone { user: multi.user, result });
-            self.multis.remove(id);
+            self.events.push_back(EngineEvent::MultiRecvDone { user: multi.user, result });
+            self.multi_recvs.remove(id);
         }
     }
 }

@@ -5,12 +5,12 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::io::{PeerId, Wire};
-use crate::rdm::op::received_ranges::Cover;
-use crate::rdm::op::rx::{Envelope, Inflow, Parts, Role, RxOp, RxState, Unexpected};
+use crate::rdm::op::received_ranges::ReceivedRanges;
+use crate::rdm::op::rx::{Envelope, Role, RxEntry, RxOp, RxState, Segments, Unexpected};
 use crate::rdm::op::table::place;
 use crate::rdm::op::{OpId, RecvBuf};
-use crate::rdm::peers::aliases::Kin;
-use crate::rdm::peers::peer::{Ctl, Part, Was};
+use crate::rdm::peers::aliases::Aliases;
+use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
 use crate::rdm::protocol::{Arrival, Kind, Protocol, Sync};
 use crate::rdm::recv::matching::{ExpectedQueue, MatchEntry, Pattern, UnexpectedQueue};
 use crate::rdm::trace::DropReason;
@@ -25,7 +25,7 @@ use crate::wire::rtm::Rtm;
 #[repr(C)]
 pub(in crate::rdm) struct Queues {
     pub expected: ExpectedQueue,
-    pub arrived: UnexpectedQueue,
+    pub unexpected: UnexpectedQueue,
 }
 
 impl Engine {
@@ -34,24 +34,28 @@ impl Engine {
     #[inline(always)]
     pub fn post_recv(&mut self, r: RecvArgs) -> Result<OpId, RecvArgs> {
         let kind = r.kind.kind();
-        let heard =
-            |from| self.peers.get(from).is_none_or(|peer| !peer.was.intersects(Was::SILENT | Was::GAP));
+        let heard = |from| {
+            self.peers
+                .get(from)
+                .is_none_or(|peer| !peer.flags.intersects(PeerFlags::DRAINED | PeerFlags::STREAM_BROKEN))
+        };
         let may_come = r.from.is_none_or(heard);
         if !may_come
-            || self.in_place.is_some()
-            || !self.queues[kind as usize].arrived.is_empty()
+            || self.zcopy_recv.is_some()
+            || !self.queues[kind as usize].unexpected.is_empty()
             || self.rx.is_full()
         {
             return Err(r);
         }
         let RecvArgs { buf, user, .. } = r;
-        let posted = self.expect(kind, r.kind.pattern(r.from), |want| RxOp::posted(buf, user, want, kind));
+        let posted =
+            self.post_expected(kind, r.kind.pattern(r.from), |want| RxOp::posted(buf, user, want, kind));
         Ok(OpId(posted.expect("the table is not full")))
     }
 
     /// Enters a receive, made for what it wants, into its table and its queue. `None`: the table is full. // HOT
     #[inline(always)]
-    pub(in crate::rdm) fn expect(
+    pub(in crate::rdm) fn post_expected(
         &mut self,
         kind: Kind,
         pattern: Pattern,
@@ -67,18 +71,18 @@ impl Engine {
 
     /// Posts a receive. A message that has come already and is whole completes it at once.
     pub fn recv<W: Wire>(&mut self, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
-        if self.in_place.is_some() {
+        if self.zcopy_recv.is_some() {
             return self.post_user_recv(w, r);
         }
         let pattern = r.kind.pattern(r.from);
-        if let Some(id) = self.find_arrived(r.kind.kind(), &pattern) {
-            return self.adopt(w, id, r.buf, r.user, Role::Single);
+        if let Some(id) = self.find_unexpected(r.kind.kind(), &pattern) {
+            return self.recv_unexpected(w, id, r.buf, r.user, Role::Single);
         }
         if let Some(error) = r.from.and_then(|from| self.drain_error(from)) {
             return Started::Failed(error);
         }
         let kind = r.kind.kind();
-        match self.expect(kind, pattern, |want| RxOp::posted(r.buf, r.user, want, kind)) {
+        match self.post_expected(kind, pattern, |want| RxOp::posted(r.buf, r.user, want, kind)) {
             Some(id) => Started::Pending(OpId(id)),
             None => Started::Failed(OpError::NoResource),
         }
@@ -97,7 +101,7 @@ impl Engine {
         let (user, kind) = (rx.user, rx.kind);
         self.queues[kind as usize].expected.remove(&mut self.rx, place(op.0));
         self.rx.remove(op.0);
-        self.outs.push_back(EngineEvent::RecvDone { user, result: Err(OpError::Cancelled) });
+        self.events.push_back(EngineEvent::RecvDone { user, result: Err(OpError::Cancelled) });
         true
     }
 
@@ -115,15 +119,15 @@ impl Engine {
 
     /// The oldest message that a receive with these arguments would get, if it has come.
     pub fn probe(&mut self, kind: RecvKind, from: Option<PeerId>, take: ProbeRemove) -> Option<Probed> {
-        let Some(id) = self.find_arrived(kind.kind(), &kind.pattern(from)) else {
-            self.asked = true;
+        let Some(id) = self.find_unexpected(kind.kind(), &kind.pattern(from)) else {
+            self.arrivals_wanted = true;
             return None;
         };
         let held = self.unexpected.get_mut(id)?;
         if take == ProbeRemove::Yes
             && let Some(place) = held.queued.take()
         {
-            self.queues[kind.kind() as usize].arrived.remove(place);
+            self.queues[kind.kind() as usize].unexpected.remove(place);
         }
         let Envelope { len, tag, from, .. } = held.envelope;
         Some(Probed { handle: MsgHandle(id), len, tag, from })
@@ -131,10 +135,10 @@ impl Engine {
 
     /// The oldest message that has come and fits.
     #[inline]
-    pub(in crate::rdm) fn find_arrived(&self, kind: Kind, pattern: &Pattern) -> Option<SlotId> {
-        let arrived = &self.queues[kind as usize].arrived;
-        let kin = self.kin(kind);
-        arrived.find(pattern, |from| kin.who(from))
+    pub(in crate::rdm) fn find_unexpected(&self, kind: Kind, pattern: &Pattern) -> Option<SlotId> {
+        let unexpected = &self.queues[kind as usize].unexpected;
+        let aliases = self.aliases(kind);
+        unexpected.find(pattern, |from| aliases.sender(from))
     }
 
     /// Receives a message that a probe has taken out.
@@ -146,13 +150,13 @@ impl Engine {
         user: u64,
     ) -> Started<RecvStatus> {
         match self.unexpected.get(msg.0) {
-            Some(Unexpected { queued: None, .. }) => self.adopt(w, msg.0, buf, user, Role::Single),
+            Some(Unexpected { queued: None, .. }) => self.recv_unexpected(w, msg.0, buf, user, Role::Single),
             _ => Started::Failed(OpError::Unknown),
         }
     }
 
     /// A receive takes a message that came before it.
-    pub(in crate::rdm) fn adopt<W: Wire>(
+    pub(in crate::rdm) fn recv_unexpected<W: Wire>(
         &mut self,
         w: &mut W,
         id: SlotId,
@@ -167,17 +171,17 @@ impl Engine {
         let envelope = held.envelope;
         let kind = held.kind;
         if let Some(place) = held.queued {
-            self.queues[kind as usize].arrived.remove(place);
+            self.queues[kind as usize].unexpected.remove(place);
         }
-        held.parts.drain(|at, bytes| {
+        held.segments.drain(|at, bytes| {
             buf.put(at, bytes.bytes());
-            self.hold.release_part(bytes);
+            self.held_packets.release_part(bytes);
         });
         self.forget_unexpected(envelope.from);
-        if held.cover.arrived() == envelope.len && held.reading.is_none() {
+        if held.received.bytes() == envelope.len && held.rma_read.is_none() {
             let status = envelope.status(buf.len());
             self.count_received(&envelope, status.is_err());
-            self.owe_receipt(w, &envelope);
+            self.send_receipt(w, &envelope);
             return match status {
                 Ok(status) => Started::Done(status),
                 Err(error) => Started::Failed(error),
@@ -185,21 +189,21 @@ impl Engine {
         }
         let op = RxOp { role, ..RxOp::begun(buf, user, kind) };
         let Ok(rx) = self.rx.insert(op) else { return Started::Failed(OpError::NoResource) };
-        self.begin(rx, envelope, held.cover);
+        self.begin(rx, envelope, held.received);
         if envelope.protocol.plain() == Protocol::LongCts {
             self.control(w, envelope.from, Ctl::Cts(rx));
-        } else if let Some(part) = self.part_of(&envelope) {
-            *part = Part::Rx(rx);
+        } else if let Some(part) = self.partial_msg(&envelope) {
+            *part = PartialMsg::Rx(rx);
         }
-        if let Some(reading) = held.reading {
-            self.start_reading(w, reading, rx);
+        if let Some(rma_read) = held.rma_read {
+            self.start_rma_read(w, rma_read, rx);
         }
         Started::Pending(OpId(rx))
     }
 
     /// Where further packets of a message in several go, if some are missing.
-    fn part_of(&mut self, envelope: &Envelope) -> Option<&mut Part> {
-        self.peers[envelope.from].work.as_mut()?.parts.get_mut(&envelope.msg_id)
+    fn partial_msg(&mut self, envelope: &Envelope) -> Option<&mut PartialMsg> {
+        self.peers[envelope.from].queue.as_mut()?.partial_msgs.get_mut(&envelope.msg_id)
     }
 
     /// The receive that gets this message of this peer: out of the queue, still in the table. // HOT
@@ -207,10 +211,10 @@ impl Engine {
     #[inline]
     pub(in crate::rdm) fn take_expected(&mut self, rtm: &Rtm<'_>, from: PeerId) -> Option<SlotId> {
         let kind = Kind::of(rtm.tag, rtm.opts.class);
-        if !self.multis.is_empty() {
+        if !self.multi_recvs.is_empty() {
             return self.take_among_multis(kind, rtm, from);
         }
-        let from = Kin::new(&self.peers, &self.ident, &self.wires, kind).who(from);
+        let from = Aliases::new(&self.peers, &self.lookup, &self.wires, kind).sender(from);
         let at = self.queues[kind as usize].expected.take(&mut self.rx, rtm.tag.unwrap_or(0), from)?;
         self.rx.id_at(at as usize)
     }
@@ -223,73 +227,73 @@ impl Engine {
         rtm: &Rtm<'_>,
         envelope: Envelope,
         at: u64,
-        cover: Cover,
+        received: ReceivedRanges,
     ) -> Option<SlotId> {
         if self.unexpected.is_full() {
             self.drop_packet(a, DropReason::NoRoom);
             return None;
         }
-        if !self.may_keep(a, rtm) {
+        if !self.reserve_unexpected(a, rtm) {
             return None;
         }
         let kind = Kind::of(rtm.tag, rtm.opts.class);
-        if kind == Kind::Stream && self.peers[a.peer].was.contains(Was::GAP) {
+        if kind == Kind::Stream && self.peers[a.peer].flags.contains(PeerFlags::STREAM_BROKEN) {
             self.drop_packet(a, DropReason::PeerFailed);
             return None;
         }
-        let parts = Parts::One(at, self.hold.keep_part(rtm.payload));
+        let segments = Segments::One(at, self.held_packets.keep_part(rtm.payload));
         let id = self
             .unexpected
-            .insert(Unexpected { envelope, kind, queued: None, parts, cover, reading: None })
+            .insert(Unexpected { envelope, kind, queued: None, segments, received, rma_read: None })
             .ok()?;
-        let place = self.queues[kind as usize].arrived.push(envelope.tag, envelope.from, id);
+        let place = self.queues[kind as usize].unexpected.push(envelope.tag, envelope.from, id);
         if let Some(held) = self.unexpected.get_mut(id) {
             held.queued = Some(place);
         }
         self.peers[envelope.from].unexpected += 1;
         self.stats.rare.unexpected += 1;
-        self.hold.note_message();
+        self.held_packets.note_message();
         self.stats.rare.over_limit += u64::from(self.is_over_limit());
         Some(id)
     }
 
     /// Whether there is memory for one more packet of unexpected messages. If not, its sender is not heard any more: what it
     /// sends next would go before what is refused.
-    pub(in crate::rdm) fn may_keep(&mut self, a: &Arrival<'_>, rtm: &Rtm<'_>) -> bool {
-        let fits = self.hold.has_room_for(rtm.payload.len(), self.cfg.unexpected_hard_max);
+    pub(in crate::rdm) fn reserve_unexpected(&mut self, a: &Arrival<'_>, rtm: &Rtm<'_>) -> bool {
+        let fits = self.held_packets.has_room_for(rtm.payload.len(), self.cfg.unexpected_hard_max);
         if !fits {
-            self.refuse_flood(a);
+            self.refuse_over_limit(a);
         }
         fits
     }
 
     /// The receive `id` has matched a message of which more packets come.
-    pub(in crate::rdm) fn begin(&mut self, id: SlotId, envelope: Envelope, cover: Cover) {
+    pub(in crate::rdm) fn begin(&mut self, id: SlotId, envelope: Envelope, received: ReceivedRanges) {
         // There is a place: every inflow belongs to one receive, and both tables hold as many.
-        let Ok(inflow) =
-            self.inflows.insert(Inflow { envelope, cover, window: 0, reading: None, nack: false })
+        let Ok(rxe) =
+            self.rx_entries.insert(RxEntry { envelope, received, window: 0, rma_read: None, nack: false })
         else {
             return;
         };
         if let Some(op) = self.rx.get_mut(id) {
-            op.state = RxState::Matched(inflow);
+            op.state = RxState::Matched(rxe);
         }
     }
 
     /// A receive that has matched a message in several packets, and what follows that. // HOT
     #[inline]
-    pub(in crate::rdm) fn inflow(&mut self, id: SlotId) -> Option<(&mut RxOp, &mut Inflow)> {
+    pub(in crate::rdm) fn rxe(&mut self, id: SlotId) -> Option<(&mut RxOp, &mut RxEntry)> {
         let op = self.rx.get_mut(id)?;
-        let inflow = self.inflows.get_mut(op.inflow()?)?;
-        Some((op, inflow))
+        let rxe = self.rx_entries.get_mut(op.rxe()?)?;
+        Some((op, rxe))
     }
 
     /// All bytes of the message that `id` receives have come. // HOT
     #[inline]
     pub(in crate::rdm) fn finish_rx<W: Wire>(&mut self, w: &mut W, id: SlotId, envelope: &Envelope) {
         let Some(op) = self.rx.remove(id) else { return };
-        if let Some(inflow) = op.inflow() {
-            self.inflows.remove(inflow);
+        if let Some(rxe) = op.rxe() {
+            self.rx_entries.remove(rxe);
         }
         self.end_rx(w, op, envelope);
     }
@@ -297,17 +301,17 @@ impl Engine {
     /// A matched receive ends with an error.
     pub(in crate::rdm) fn fail_rx(&mut self, id: SlotId, error: OpError) {
         let Some(op) = self.rx.remove(id) else { return };
-        if let Some(inflow) = op.inflow() {
-            self.inflows.remove(inflow);
+        if let Some(rxe) = op.rxe() {
+            self.rx_entries.remove(rxe);
         }
-        self.rx_ended(&op, Err(error));
+        self.notify_rx_end(&op, Err(error));
     }
 
     /// A receive has left its table: whoever posted it is told. // HOT
     #[inline]
-    pub(in crate::rdm) fn rx_ended(&mut self, op: &RxOp, result: Result<RecvStatus, OpError>) {
+    pub(in crate::rdm) fn notify_rx_end(&mut self, op: &RxOp, result: Result<RecvStatus, OpError>) {
         match op.role {
-            Role::Single => self.outs.push_back(EngineEvent::RecvDone { user: op.user, result }),
+            Role::Single => self.events.push_back(EngineEvent::RecvDone { user: op.user, result }),
             role => self.end_part(role, result),
         }
     }
@@ -316,14 +320,14 @@ impl Engine {
     #[inline]
     pub(in crate::rdm) fn end_rx<W: Wire>(&mut self, w: &mut W, op: RxOp, envelope: &Envelope) {
         let result = envelope.status(op.buf.len());
-        self.rx_ended(&op, result);
+        self.notify_rx_end(&op, result);
         self.count_received(envelope, result.is_err());
-        self.owe_receipt(w, envelope);
+        self.send_receipt(w, envelope);
     }
 
     // [M6.1] [M6.3]
     #[inline]
-    pub(in crate::rdm) fn owe_receipt<W: Wire>(&mut self, w: &mut W, envelope: &Envelope) {
+    pub(in crate::rdm) fn send_receipt<W: Wire>(&mut self, w: &mut W, envelope: &Envelope) {
         if envelope.protocol.sync() == Sync::Yes {
             let receipt = Ctl::Receipt { send_id: envelope.send_id, msg_id: envelope.msg_id };
             self.control(w, envelope.from, receipt);
@@ -340,12 +344,12 @@ impl Engine {
     /// Whether unexpected messages cost more than they may. // HOT
     #[inline(always)]
     pub fn is_over_limit(&self) -> bool {
-        self.hold.is_over_limit()
+        self.held_packets.is_over_limit()
     }
 
     /// What messages cost that no receive has matched, bytes.
     pub fn unexpected_bytes(&self) -> usize {
-        self.hold.unexpected()
+        self.held_packets.unexpected()
     }
 
     /// Whether the wires may be left alone, so that they hold senders back: unexpected messages cost more than they may,
@@ -353,10 +357,13 @@ impl Engine {
     /// peers, and nobody has [asked](Engine::expect_arrivals), or looked for a message in vain, since the last call.
     #[cold]
     pub fn may_stop_polling(&mut self) -> bool {
-        let asked = std::mem::take(&mut self.asked);
-        let busy = !self.rx.is_empty() || !self.tx.is_empty() || !self.one.is_empty() || !self.mem.is_empty();
-        let owes = [&self.away, &self.fading].iter().any(|list| !list.is_empty());
-        let owes = owes || !self.listed.is_empty() || !self.outs.is_empty();
+        let asked = std::mem::take(&mut self.arrivals_wanted);
+        let busy = !self.rx.is_empty()
+            || !self.tx.is_empty()
+            || !self.rma_ops.is_empty()
+            || !self.regions.is_empty();
+        let owes = [&self.backed_off, &self.draining].iter().any(|list| !list.is_empty());
+        let owes = owes || !self.scheduled.is_empty() || !self.events.is_empty();
         let rests = self.is_over_limit() && !asked && !busy && !owes;
         self.stats.rare.rests += u64::from(rests);
         rests
@@ -364,15 +371,15 @@ impl Engine {
 
     /// Somebody waits for whatever comes: the wires are not left alone the next time.
     pub fn expect_arrivals(&mut self) {
-        self.asked = true;
+        self.arrivals_wanted = true;
     }
 
     /// One unexpected message less of this peer.
     pub(in crate::rdm) fn forget_unexpected(&mut self, from: PeerId) {
-        self.hold.forget_message();
+        self.held_packets.forget_message();
         let peer = &mut self.peers[from];
         peer.unexpected -= 1;
-        if peer.unexpected == 0 && peer.was.contains(Was::REMOVED) {
+        if peer.unexpected == 0 && peer.flags.contains(PeerFlags::REMOVED) {
             self.peers.free(from);
         }
     }

@@ -4,17 +4,17 @@
 use hashbrown::HashMap;
 use ucs::coll::window::seq_diff;
 
-use crate::rdm::recv::held_packets::{Held, Hold};
+use crate::rdm::recv::held_packets::{HeldBytes, HeldPackets};
 
 /// Whether several packets may carry one `msg_id`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Share {
+pub enum MsgIdUse {
     /// One packet a message: the id seen again is a duplicate.
-    Alone,
+    Single,
     /// The packets of a message in several (MEDIUM, RUNTREAD) share it.
-    Shared,
+    Segments,
     /// One packet a message, and later perhaps one that repeats it (LONGCTS after a READ_NACK).
-    Again,
+    Repeatable,
 }
 
 /// When a packet's turn is.
@@ -41,18 +41,18 @@ pub const fn turn(next: u32, msg_id: u32) -> Turn {
 
 #[derive(Debug)]
 struct Waiting {
-    packet: Held,
-    share: Share,
+    packet: HeldBytes,
+    share: MsgIdUse,
 }
 
 /// Packets of one peer that came early, by `msg_id`: chosen by it, so the hash has a key. Its memory is kept for reuse.
 #[derive(Debug, Default)]
-pub struct Early {
+pub struct ReorderWindow {
     chains: HashMap<u32, Vec<Waiting>>,
     spare: Vec<Vec<Waiting>>,
 }
 
-impl Early {
+impl ReorderWindow {
     /// True when nothing waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -61,10 +61,11 @@ impl Early {
 
     /// Keeps a copy of an early packet; false if its id is taken by a packet it may not share it with.
     // [M4.4]
-    pub fn keep(&mut self, hold: &mut Hold, msg_id: u32, share: Share, packet: &[u8]) -> bool {
+    pub fn keep(&mut self, hold: &mut HeldPackets, msg_id: u32, share: MsgIdUse, packet: &[u8]) -> bool {
         let spare = &mut self.spare;
         let chain = self.chains.entry(msg_id).or_insert_with(|| spare.pop().unwrap_or_default());
-        if chain.first().is_some_and(|first| first.share != Share::Shared || share != Share::Shared) {
+        if chain.first().is_some_and(|first| first.share != MsgIdUse::Segments || share != MsgIdUse::Segments)
+        {
             return false;
         }
         chain.push(Waiting { packet: hold.keep_early(packet), share });
@@ -72,16 +73,16 @@ impl Early {
     }
 
     /// The message with this id does not come, whatever has come of it: its turn passes without it.
-    pub fn skip(&mut self, hold: &mut Hold, msg_id: u32) {
+    pub fn skip(&mut self, hold: &mut HeldPackets, msg_id: u32) {
         let spare = &mut self.spare;
         let chain = self.chains.entry(msg_id).or_insert_with(|| spare.pop().unwrap_or_default());
         chain.drain(..).for_each(|waiting| hold.release_early(waiting.packet));
         // No packet parses from no bytes; and nothing may share the id with it.
-        chain.push(Waiting { packet: hold.keep_early(&[]), share: Share::Alone });
+        chain.push(Waiting { packet: hold.keep_early(&[]), share: MsgIdUse::Single });
     }
 
-    /// Takes all packets that carry `msg_id`, in order of arrival; each is handed back by [`Hold::release_early`].
-    pub fn take(&mut self, msg_id: u32, out: &mut Vec<Held>) -> bool {
+    /// Takes all packets that carry `msg_id`, in order of arrival; each is handed back by [`HeldPackets::release_early`].
+    pub fn take(&mut self, msg_id: u32, out: &mut Vec<HeldBytes>) -> bool {
         let Some(mut chain) = self.chains.remove(&msg_id) else { return false };
         out.extend(chain.drain(..).map(|waiting| waiting.packet));
         self.spare.push(chain);
@@ -89,7 +90,7 @@ impl Early {
     }
 
     /// Drops everything.
-    pub fn clear(&mut self, hold: &mut Hold) {
+    pub fn clear(&mut self, hold: &mut HeldPackets) {
         for (_, chain) in self.chains.drain() {
             chain.into_iter().for_each(|waiting| hold.release_early(waiting.packet));
         }
@@ -111,17 +112,17 @@ mod tests {
 
     #[test]
     fn only_packets_of_one_message_share_an_id() {
-        let (mut early, mut hold) = (Early::default(), Hold::new(usize::MAX));
-        assert!(early.keep(&mut hold, 4, Share::Alone, b"a"));
-        assert!(!early.keep(&mut hold, 4, Share::Alone, b"a"));
-        assert!(!early.keep(&mut hold, 4, Share::Shared, b"a"));
-        assert!(early.keep(&mut hold, 6, Share::Shared, b"b"));
-        assert!(early.keep(&mut hold, 6, Share::Shared, b"c"));
-        assert!(!early.keep(&mut hold, 6, Share::Alone, b"d"));
+        let (mut early, mut hold) = (ReorderWindow::default(), HeldPackets::new(usize::MAX));
+        assert!(early.keep(&mut hold, 4, MsgIdUse::Single, b"a"));
+        assert!(!early.keep(&mut hold, 4, MsgIdUse::Single, b"a"));
+        assert!(!early.keep(&mut hold, 4, MsgIdUse::Segments, b"a"));
+        assert!(early.keep(&mut hold, 6, MsgIdUse::Segments, b"b"));
+        assert!(early.keep(&mut hold, 6, MsgIdUse::Segments, b"c"));
+        assert!(!early.keep(&mut hold, 6, MsgIdUse::Single, b"d"));
         let mut out = Vec::new();
         assert!(!early.take(5, &mut out));
         assert!(early.take(6, &mut out) && early.take(4, &mut out));
-        let texts: Vec<&[u8]> = out.iter().map(Held::bytes).collect();
+        let texts: Vec<&[u8]> = out.iter().map(HeldBytes::bytes).collect();
         assert_eq!(texts, [b"b", b"c", b"a"]);
         assert!(early.is_empty());
         assert!(hold.early() > 0);

@@ -6,11 +6,11 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::flow::window;
 use crate::rdm::io::{PeerId, Source, Wire};
-use crate::rdm::op::rma_op::{Ack, Job, One, OneState};
+use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::peers::peer::Ctl;
 use crate::rdm::protocol::{Arrival, SendProgress};
 use crate::rdm::protocols::direct;
-use crate::rdm::rails::striping::{Bulk, Granted};
+use crate::rdm::rails::striping::{Granted, TransferKind};
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::mem::{Access, Spans};
 use crate::rdm::trace::DropReason;
@@ -20,14 +20,14 @@ use crate::wire::ctl::{Cts, CtsFor};
 
 impl Engine {
     /// The memory a request names, or a refusal.
-    pub(in crate::rdm) fn reach<W: Wire>(
+    pub(in crate::rdm) fn resolve_request<W: Wire>(
         &mut self,
         w: &mut W,
         a: &Arrival<'_>,
         iovs: &Iovs,
         need: Access,
     ) -> Option<Spans> {
-        let spans = self.mem.resolve(self.peers[a.peer].home, iovs, need);
+        let spans = self.regions.resolve(self.peers[a.peer].home, iovs, need);
         if spans.is_none() {
             self.refuse_request(w, a, DropReason::BadAccess);
         }
@@ -35,23 +35,23 @@ impl Engine {
     }
 
     /// Sends one packet of the grant of `id`. Only called once the peer's HANDSHAKE has arrived.
-    pub(in crate::rdm) fn push_one_data<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
-        let Some(one) = self.one.get(id) else { return SendProgress::Done };
-        if one.stripes.is_some() {
+    pub(in crate::rdm) fn push_rma_data<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
+        let Some(one) = self.rma_ops.get(id) else { return SendProgress::Done };
+        if one.rail_plan.is_some() {
             return direct::push_stripes(self, w, id);
         }
         let (to, at) = (one.peer, one.sent);
-        let recv_id = one.theirs.unwrap_or(0);
-        let (window, total, bulk) = (one.window, one.len, Bulk::Memory);
+        let recv_id = one.remote_id.unwrap_or(0);
+        let (window, total, bulk) = (one.window, one.len, TransferKind::Memory);
         let granted = Granted { to, recv_id, at, window, total, bulk };
-        let Some(sent) = self.send_granted(w, granted, |slot| one.copy_to(at, slot)) else {
+        let Some(sent) = self.post_granted(w, granted, |slot| one.copy_to(at, slot)) else {
             return SendProgress::Fail(OpError::Unsupported);
         };
-        let len = match self.sent_granted(w, to, sent) {
+        let len = match self.note_granted(w, to, sent) {
             Ok(len) => len,
             Err(push) => return push,
         };
-        let Some(one) = self.one.get_mut(id) else { return SendProgress::Done };
+        let Some(one) = self.rma_ops.get_mut(id) else { return SendProgress::Done };
         one.sent += len as u64;
         one.window -= len as u64;
         if one.window > 0 {
@@ -62,22 +62,22 @@ impl Engine {
             match one.job {
                 Job::Load(_) => {
                     let (protocol, len, peer) = (one.protocol, one.len, one.peer);
-                    self.one.remove(id);
+                    self.rma_ops.remove(id);
                     self.stats.count_served(protocol, len);
                     self.by_peer.served(peer, protocol, len);
                 }
-                _ => self.one_out(id),
+                _ => self.rma_all_sent(id),
             }
         }
         SendProgress::Done
     }
 
     /// The other end grants a window: for our write, or for a read that we answer.
-    pub(in crate::rdm) fn on_one_cts<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
+    pub(in crate::rdm) fn on_rma_cts<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
         let id = SlotId::from_raw(cts.send_id);
-        let one = match self.one.get_mut(id) {
-            Some(one) if one.peer == a.peer && one.state == OneState::Moving => one,
-            _ => return self.answers_too_late(w, a, id, cts.recv_id),
+        let one = match self.rma_ops.get_mut(id) {
+            Some(one) if one.peer == a.peer && one.state == RmaState::Moving => one,
+            _ => return self.on_late_answer(w, a, id, cts.recv_id),
         };
         let of = match one.job {
             Job::Put(_) => CtsFor::Send,
@@ -91,16 +91,16 @@ impl Engine {
             return self.drop_packet(a, DropReason::BadWindow);
         }
         one.window = cts.recv_length.min(one.len - one.sent);
-        one.theirs = Some(cts.recv_id);
+        one.remote_id = Some(cts.recv_id);
         if !std::mem::replace(&mut one.in_data_queue, true) {
-            self.peers[a.peer].work().grants.push_back(id);
+            self.peers[a.peer].queue_mut().grants.push_back(id);
         }
-        self.introduce_rails(w, a.peer);
+        self.trigger_rails(w, a.peer);
         self.drive(w, a.peer);
     }
 
     /// Bytes within a window that we granted, of a write to us or of our read, by whichever packet. // HOT
-    pub(in crate::rdm) fn take_one_data<W: Wire>(
+    pub(in crate::rdm) fn recv_rma_data<W: Wire>(
         &mut self,
         w: &mut W,
         a: &Arrival<'_>,
@@ -108,9 +108,9 @@ impl Engine {
         at: u64,
         payload: &[u8],
     ) {
-        let moved = self.has_moved(a.peer);
-        let one = match self.one.get_mut(id) {
-            Some(one) if one.peer == a.peer && one.state == OneState::Moving => one,
+        let moved = self.has_failed_over(a.peer);
+        let one = match self.rma_ops.get_mut(id) {
+            Some(one) if one.peer == a.peer && one.state == RmaState::Moving => one,
             _ => return self.drop_packet(a, DropReason::BadId),
         };
         if !matches!(one.job, Job::Get(_) | Job::Store(_)) {
@@ -118,30 +118,30 @@ impl Engine {
         }
         let len = payload.len() as u64;
         // [M8.7]: data of a read need not wait for its READRSP.
-        if let Err(why) = window::admit(&mut one.cover, &mut one.window, one.len, at, len, moved) {
+        if let Err(why) = window::admit(&mut one.received, &mut one.window, one.len, at, len, moved) {
             return self.drop_packet(a, why);
         }
         one.put(at, payload);
-        if one.cover.arrived() == one.len {
+        if one.received.bytes() == one.len {
             return match one.job {
                 Job::Store(_) => self.stored(w, id),
                 _ => {
                     let (protocol, len) = (one.protocol, one.len);
                     self.stats.count_rma(protocol, len);
                     self.by_peer.asked(a.peer, protocol, len);
-                    self.finish_one(id, Ok(()));
+                    self.finish_rma(id, Ok(()));
                 }
             };
         }
-        if one.window == 0 && len > 0 && one.theirs.is_some() {
+        if one.window == 0 && len > 0 && one.remote_id.is_some() {
             self.control(w, a.peer, Ctl::Cts(id));
         }
     }
 
     /// A write to us in several packets is whole.
     fn stored<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(one) = self.one.remove(id) else { return };
-        let receipt = (one.ack == Ack::Wanted).then_some(one.theirs).flatten();
+        let Some(one) = self.rma_ops.remove(id) else { return };
+        let receipt = (one.ack == Ack::Wanted).then_some(one.remote_id).flatten();
         self.written(w, one.peer, one.protocol, one.len, one.cq_data, receipt);
     }
 
@@ -159,7 +159,7 @@ impl Engine {
         self.by_peer.served(from, protocol, len);
         // [M8.10]
         if let Some(cq_data) = cq_data {
-            self.outs.push_back(EngineEvent::RemoteWrite { from, len, cq_data });
+            self.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data });
         }
         if let Some(send_id) = receipt {
             self.control(w, from, Ctl::Receipt { send_id, msg_id: 0 });
@@ -169,10 +169,10 @@ impl Engine {
     /// The device of `wire` has put bytes of a peer's into our memory, and a word for us came with them.
     // [M8.10]
     pub fn on_imm(&mut self, wire: WireId, from: Source, len: u64, word: u32) {
-        match self.ident.current(wire, from) {
+        match self.lookup.current(wire, from) {
             Some(peer) => {
                 // Words come from a further lane only when the peer has gone on over it.
-                let of = self.peers[peer].work.as_ref().and_then(|work| work.of);
+                let of = self.peers[peer].queue.as_ref().and_then(|queue| queue.further_lane_of);
                 self.written_by_device(of.unwrap_or(peer), len, word);
             }
             None => self.count_drop(DropReason::UnknownSender, 0, from),
@@ -182,16 +182,16 @@ impl Engine {
     fn written_by_device(&mut self, from: PeerId, len: u64, word: u32) {
         self.stats.count_served(RmaProtocol::DirectWrite, len);
         self.by_peer.served(from, RmaProtocol::DirectWrite, len);
-        self.outs.push_back(EngineEvent::RemoteWrite { from, len, cq_data: u64::from(word) });
+        self.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data: u64::from(word) });
     }
 
     /// The target has acknowledged a write. It cannot do so before all is out: false if it says so nevertheless, or of
     /// something else. // HOT
     #[inline]
     pub(in crate::rdm) fn acknowledged(&mut self, peer: PeerId, id: SlotId) -> bool {
-        match self.one.get(id) {
-            Some(one) if one.peer == peer && one.state == OneState::AllOut && one.ack != Ack::No => {
-                self.finish_one(id, Ok(()));
+        match self.rma_ops.get(id) {
+            Some(one) if one.peer == peer && one.state == RmaState::AllOut && one.ack != Ack::No => {
+                self.finish_rma(id, Ok(()));
                 true
             }
             _ => false,
@@ -199,8 +199,13 @@ impl Engine {
     }
 
     /// Keeps what a peer has asked of us until it is done; `None` (and a refusal) if there is no room.
-    pub(in crate::rdm) fn serve<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, one: One) -> Option<SlotId> {
-        let id = self.one.insert(one);
+    pub(in crate::rdm) fn insert_served<W: Wire>(
+        &mut self,
+        w: &mut W,
+        a: &Arrival<'_>,
+        one: RmaOp,
+    ) -> Option<SlotId> {
+        let id = self.rma_ops.insert(one);
         if id.is_none() {
             self.refuse_request(w, a, DropReason::NoRoom);
         }

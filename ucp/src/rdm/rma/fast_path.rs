@@ -7,8 +7,8 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::features::ReqHdr;
 use crate::rdm::io::{PeerId, Source, TxToken, Wire};
-use crate::rdm::op::rma_ops::Brief;
-use crate::rdm::peers::peer::Was;
+use crate::rdm::op::rma_ops::CompactRmaOp;
+use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocols::{atomic, receipt, write};
 use crate::rdm::types::{Emulation, WireId};
 use crate::wire::PktType;
@@ -17,7 +17,7 @@ impl Engine {
     /// Handles such a packet. False, and nothing has happened: it is none. // HOT
     // [M10.6]
     #[inline(never)]
-    pub(in crate::rdm) fn take_short_one<W: Wire>(
+    pub(in crate::rdm) fn recv_short_rma<W: Wire>(
         &mut self,
         w: &mut W,
         wire: WireId,
@@ -41,9 +41,9 @@ impl Engine {
         from: Source,
         connid: Option<u32>,
     ) -> Option<PeerId> {
-        let id = self.ident.current(wire, from)?;
+        let id = self.lookup.current(wire, from)?;
         let peer = &self.peers[id];
-        let plain = peer.was & (Was::HEARD | Was::FAILED) == Was::HEARD;
+        let plain = peer.flags & (PeerFlags::SEEN | PeerFlags::FAILED) == PeerFlags::SEEN;
         (plain && connid.is_none_or(|connid| connid == peer.addr.connid)).then_some(id)
     }
 
@@ -59,8 +59,8 @@ impl Engine {
     #[inline]
     pub(in crate::rdm) fn short_request(&self, to: PeerId) -> Option<u32> {
         let peer = self.peers.get(to)?;
-        let known = Was::POSTED | Was::ASKED | Was::MET;
-        let simple = peer.was & (Was::BLOCKED | known) == known;
+        let known = PeerFlags::POSTED | PeerFlags::REQUESTED | PeerFlags::HANDSHAKE_RECEIVED;
+        let simple = peer.flags & (PeerFlags::BLOCKED | known) == known;
         match peer.hdr() {
             _ if !simple || self.cfg.emulation == Emulation::Refused => None,
             ReqHdr::Connid => Some(peer.own_connid),
@@ -71,22 +71,22 @@ impl Engine {
     /// Begins an operation with its only packet, of at most `max` bytes, which `fill` writes with the operation's id. `None`,
     /// and nothing has happened: there is no room. // HOT
     #[inline]
-    pub(in crate::rdm) fn short_send<W: Wire>(
+    pub(in crate::rdm) fn send_short_rma<W: Wire>(
         &mut self,
         w: &mut W,
         (ty, max): (PktType, usize),
-        one: Brief,
+        one: CompactRmaOp,
         fill: impl FnOnce(u32, &mut [u8]) -> usize,
     ) -> Option<SlotId> {
         let (to, protocol, len) = (one.peer, one.protocol, one.len);
-        let id = self.one.insert_brief(one)?;
+        let id = self.rma_ops.insert_compact(one)?;
         if w.send(to, max, TxToken::NONE, |slot| fill(id.raw(), slot)).is_err() {
-            self.one.discard(id);
+            self.rma_ops.discard(id);
             return None;
         }
         let peer = &mut self.peers[to];
         peer.outstanding += 1;
-        peer.work().ones += 1;
+        peer.queue_mut().open_rma += 1;
         self.stats.tx_pkts[usize::from(ty.0)] += 1;
         self.stats.count_rma(protocol, len);
         let of_peer = self.by_peer.of(to);

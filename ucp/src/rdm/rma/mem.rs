@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use ucs::coll::slots::{SlotId, Slots};
 
-use crate::rdm::op::{Piece, piece_at, stretch};
+use crate::rdm::op::{Piece, for_each_overlap, piece_at};
 use crate::rdm::types::WireId;
 use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
@@ -225,8 +225,8 @@ impl Spans {
     /// Writes `from` at offset `at` of the run; what lies behind the end is dropped. // HOT
     #[inline]
     pub fn put(&self, at: u64, from: &[u8]) {
-        stretch(self.lens(), at, from.len(), |piece, to, out, n| {
-            // SAFETY: `to` + n <= the piece's length, by `stretch`.
+        for_each_overlap(self.lens(), at, from.len(), |piece, to, out, n| {
+            // SAFETY: `to` + n <= the piece's length, by `for_each_overlap`.
             let to = unsafe { self.list[piece].ptr.add(to) };
             // SAFETY: `resolve` put the piece inside a region, whose bytes may be written (`Region::new`); `from` is
             // packet memory, which is no region, and has out + n bytes at least.
@@ -238,8 +238,8 @@ impl Spans {
     #[inline]
     pub fn copy_to(&self, at: u64, to: &mut [u8]) -> usize {
         let mut done = 0;
-        stretch(self.lens(), at, to.len(), |piece, from, out, n| {
-            // SAFETY: `from` + n <= the piece's length, by `stretch`.
+        for_each_overlap(self.lens(), at, to.len(), |piece, from, out, n| {
+            // SAFETY: `from` + n <= the piece's length, by `for_each_overlap`.
             let from = unsafe { self.list[piece].ptr.add(from) };
             // SAFETY: as in `put`, the other way round.
             unsafe { copy(from.as_ptr(), to[out..].as_mut_ptr(), n) };

@@ -11,9 +11,9 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::amo;
 use crate::rdm::io::{PeerId, Wire};
-use crate::rdm::op::rma_op::{Ack, Atomic, Job, One, OneState, Operands, is_one};
+use crate::rdm::op::rma_op::{Ack, Atomic, Job, Operands, RmaOp, RmaState, is_rma_id};
 use crate::rdm::op::{Gather, OpId};
-use crate::rdm::peers::peer::Was;
+use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocol::Sync;
 use crate::rdm::protocols::{atomic, write};
 use crate::rdm::rma::args::{AtomicArgs, FenceScope, GetArgs, PacketOrder, PutArgs, RailKeys, RmaProtocol};
@@ -28,26 +28,27 @@ pub(in crate::rdm) const FENCE: SlotId = SlotId::NONE;
 impl Engine {
     /// Lets peers reach a region by packets. `None`: too many regions.
     pub fn add_memory(&mut self, region: Region) -> Option<MemKey> {
-        self.mem.add(region)
+        self.regions.add(region)
     }
 
     /// On `wire`, the region of `key` is also known by the device's key for it, which peers may name in packets.
     pub fn add_device_key(&mut self, key: MemKey, wire: WireId, device_key: u64) -> bool {
-        self.mem.also(key, wire, device_key)
+        self.regions.also(key, wire, device_key)
     }
 
     /// Takes a region back: no request touches it from now on, nor does a device on behalf of one. What peers were doing
     /// with it is dropped, and they are told if they know PEER_ERROR.
     pub fn remove_memory<W: Wire>(&mut self, w: &mut W, key: MemKey) -> bool {
-        let Some(region) = self.mem.remove(key) else { return false };
-        let users: Vec<_> = self.one.iter().filter(|(_, one)| one.uses(region)).map(|(id, _)| id).collect();
+        let Some(region) = self.regions.remove(key) else { return false };
+        let users: Vec<_> =
+            self.rma_ops.iter().filter(|(_, one)| one.uses(region)).map(|(id, _)| id).collect();
         for id in users {
-            let Some(one) = self.one.remove(id) else { continue };
-            if let Some(reading) = one.reading {
-                self.drop_reading(w, reading);
+            let Some(one) = self.rma_ops.remove(id) else { continue };
+            if let Some(rma_read) = one.rma_read {
+                self.drop_rma_read(w, rma_read);
             }
-            if let (Some(theirs), false) = (one.theirs, one.orphan) {
-                self.tell_error(w, one.peer, ErrorRef::Op(theirs), OpError::Access(one.peer));
+            if let (Some(remote_id), false) = (one.remote_id, one.detached) {
+                self.send_error(w, one.peer, ErrorRef::Op(remote_id), OpError::Access(one.peer));
             }
         }
         true
@@ -68,7 +69,7 @@ impl Engine {
         let plain = p.protocol == RmaProtocol::EagerWrite && p.sync == Sync::No && self.keeps_order(to);
         let plain = plain && self.cfg.emulation == Emulation::Allowed;
         if plain
-            && !peer.was.intersects(Was::BLOCKED)
+            && !peer.flags.intersects(PeerFlags::BLOCKED)
             && let Some(Ok(())) = write::start(self, w, to, &p)
         {
             return Started::Done(());
@@ -79,10 +80,10 @@ impl Engine {
         {
             return if ack == Ack::Wanted { Started::Pending(OpId(id)) } else { Started::Done(()) };
         }
-        let mut one = One::new(to, Job::Put(p.local), p.protocol, p.local.len() as u64);
+        let mut one = RmaOp::new(to, Job::Put(p.local), p.protocol, p.local.len() as u64);
         one.ack = ack;
         (one.user, one.remote, one.cq_data) = (p.user, p.remote, p.cq_data);
-        self.start_one(w, to, one)
+        self.start_rma(w, to, one)
     }
 
     /// Starts an RDMA write of one piece that may go over the peer's rails as well, by these keys.
@@ -98,11 +99,11 @@ impl Engine {
         if p.protocol != RmaProtocol::DirectWrite || p.cq_data.is_some() || !whole {
             return self.put(w, to, p);
         }
-        let mut one = One::new(to, Job::Put(p.local), p.protocol, iov.len);
+        let mut one = RmaOp::new(to, Job::Put(p.local), p.protocol, iov.len);
         one.ack = self.ack(to, p.sync);
         (one.user, one.remote) = (p.user, p.remote);
-        self.spread_one(to, &mut one, *iov, keys);
-        self.start_one(w, to, one)
+        self.plan_rma_rails(to, &mut one, *iov, keys);
+        self.start_rma(w, to, one)
     }
 
     /// Starts an RDMA read of one piece that may go over the peer's rails as well, by these keys.
@@ -117,22 +118,22 @@ impl Engine {
         if g.protocol != RmaProtocol::DirectRead || iov.len != g.local.len() as u64 || g.local.pieces() != 1 {
             return self.get(w, to, g);
         }
-        let mut one = One::new(to, Job::Get(g.local), g.protocol, iov.len);
+        let mut one = RmaOp::new(to, Job::Get(g.local), g.protocol, iov.len);
         (one.user, one.remote) = (g.user, g.remote);
-        self.spread_one(to, &mut one, *iov, keys);
-        self.start_one(w, to, one)
+        self.plan_rma_rails(to, &mut one, *iov, keys);
+        self.start_rma(w, to, one)
     }
 
     /// Names the ways that an operation on one piece of memory may take.
-    fn spread_one(&self, to: PeerId, one: &mut One, iov: RmaIov, keys: &RailKeys) {
+    fn plan_rma_rails(&self, to: PeerId, one: &mut RmaOp, iov: RmaIov, keys: &RailKeys) {
         let Some(key) = self.peers.get(to).and_then(|peer| self.key_there(peer, iov.key, keys)) else {
             return;
         };
-        if self.has_moved(to) {
+        if self.has_failed_over(to) {
             one.first_key = Some(iov.key);
             one.remote = Iovs::one(RmaIov { key, ..iov });
         }
-        one.stripes = self.linked_rails(to, key, keys);
+        one.rail_plan = self.linked_rails(to, key, keys);
     }
 
     /// Starts a read.
@@ -141,9 +142,9 @@ impl Engine {
         if g.remote.count() == 0 || g.remote.total() != Some(len) {
             return Started::Failed(OpError::Invalid);
         }
-        let mut one = One::new(to, Job::Get(g.local), g.protocol, len);
+        let mut one = RmaOp::new(to, Job::Get(g.local), g.protocol, len);
         (one.user, one.remote) = (g.user, g.remote);
-        self.start_one(w, to, one)
+        self.start_rma(w, to, one)
     }
 
     /// Starts an atomic operation. It takes its place in the order of messages to `to`.
@@ -179,26 +180,26 @@ impl Engine {
             return Started::Pending(OpId(id));
         }
         let (op, ty, operands, result) = (a.op, a.ty, Operands::take(&a.operand, &a.compare), a.result);
-        let mut one = One::new(to, Job::Atomic(Atomic { op, ty, operands, result }), protocol, len);
+        let mut one = RmaOp::new(to, Job::Atomic(Atomic { op, ty, operands, result }), protocol, len);
         (one.user, one.remote, one.ack) = (a.user, a.remote, ack);
-        self.start_one(w, to, one)
+        self.start_rma(w, to, one)
     }
 
-    fn start_one<W: Wire>(&mut self, w: &mut W, to: PeerId, one: One) -> Started<()> {
+    fn start_rma<W: Wire>(&mut self, w: &mut W, to: PeerId, one: RmaOp) -> Started<()> {
         let Some(peer) = self.peers.get(to) else { return Started::Failed(OpError::Unknown) };
         if let Some(fault) = peer.fault {
             return Started::Failed(OpError::Peer(to, fault));
         }
-        let told = one.told;
-        let Some(id) = self.one.insert(one) else { return Started::Failed(OpError::NoResource) };
+        let told = one.notified;
+        let Some(id) = self.rma_ops.insert(one) else { return Started::Failed(OpError::NoResource) };
         let peer = &mut self.peers[to];
         peer.outstanding += 1;
-        peer.work().sends.push_back(id);
-        if peer.was.contains(Was::QUEUED) {
-            self.list(to);
+        peer.queue_mut().sends.push_back(id);
+        if peer.flags.contains(PeerFlags::SENDS_QUEUED) {
+            self.schedule(to);
             return Started::Pending(OpId(id));
         }
-        peer.was |= Was::QUEUED;
+        peer.flags |= PeerFlags::SENDS_QUEUED;
         // A completion callback never runs in here, so calls are not nested.
         self.in_call = (!told).then_some((id, None));
         self.drive(w, to);
@@ -212,9 +213,9 @@ impl Engine {
     /// Cancels an operation of which no packet has gone out; its `EngineEvent` says `Cancelled`. False: too late, but see
     /// [`Engine::abort`].
     pub fn cancel_rma(&mut self, op: OpId) -> bool {
-        match self.one.get(op.0) {
-            Some(one) if one.state == OneState::Queued && one.is_ours() && !one.told => {
-                self.finish_one(op.0, Err(OpError::Cancelled));
+        match self.rma_ops.get(op.0) {
+            Some(one) if one.state == RmaState::Queued && one.is_ours() && !one.notified => {
+                self.finish_rma(op.0, Err(OpError::Cancelled));
                 true
             }
             _ => false,
@@ -229,12 +230,12 @@ impl Engine {
             self.request_acks(w, Some(to));
         }
         let Some(peer) = self.peers.get(to) else { return };
-        let busy = peer.work.as_ref().is_some_and(|work| work.ones > 0);
-        if (busy || peer.was.contains(Was::QUEUED)) && !peer.was.contains(Was::FAILED) {
+        let busy = peer.queue.as_ref().is_some_and(|queue| queue.open_rma > 0);
+        if (busy || peer.flags.contains(PeerFlags::SENDS_QUEUED)) && !peer.flags.contains(PeerFlags::FAILED) {
             let peer = &mut self.peers[to];
-            peer.was |= Was::QUEUED;
-            peer.work().sends.push_back(FENCE);
-            self.list(to);
+            peer.flags |= PeerFlags::SENDS_QUEUED;
+            peer.queue_mut().sends.push_back(FENCE);
+            self.schedule(to);
         }
     }
 
@@ -242,7 +243,7 @@ impl Engine {
     /// either. // HOT
     #[inline]
     pub fn may_bypass_queue(&self, to: PeerId) -> bool {
-        self.peers.get(to).is_some_and(|peer| !peer.was.intersects(Was::BLOCKED))
+        self.peers.get(to).is_some_and(|peer| !peer.flags.intersects(PeerFlags::BLOCKED))
     }
 
     /// Has every write that is complete at this end acknowledged by its target: by `to`, or by everybody if `None`.
@@ -250,24 +251,24 @@ impl Engine {
     /// before 1.12) gives none.
     pub fn request_acks<W: Wire>(&mut self, w: &mut W, to: Option<PeerId>) {
         match to {
-            Some(to) => self.acknowledge_one(w, to),
+            Some(to) => self.request_ack(w, to),
             None => {
                 for n in 0..self.peers.slots() {
-                    self.acknowledge_one(w, PeerId(n));
+                    self.request_ack(w, PeerId(n));
                 }
             }
         }
     }
 
-    fn acknowledge_one<W: Wire>(&mut self, w: &mut W, to: PeerId) {
-        if self.peers.get(to).is_none_or(|peer| !peer.was.contains(Was::UNACKED)) {
+    fn request_ack<W: Wire>(&mut self, w: &mut W, to: PeerId) {
+        if self.peers.get(to).is_none_or(|peer| !peer.flags.contains(PeerFlags::UNACKED)) {
             return;
         }
-        let mut one = One::new(to, Job::Put(Gather::EMPTY), RmaProtocol::EagerWrite, 0);
-        (one.remote, one.ack, one.told) = (Iovs::one(RmaIov::default()), Ack::IfAble, true);
+        let mut one = RmaOp::new(to, Job::Put(Gather::EMPTY), RmaProtocol::EagerWrite, 0);
+        (one.remote, one.ack, one.notified) = (Iovs::one(RmaIov::default()), Ack::IfAble, true);
         // Without a slot, the flag stays and a later flush tries again.
-        if !matches!(self.start_one(w, to, one), Started::Failed(OpError::NoResource)) {
-            self.peers[to].was.remove(Was::UNACKED);
+        if !matches!(self.start_rma(w, to, one), Started::Failed(OpError::NoResource)) {
+            self.peers[to].flags.remove(PeerFlags::UNACKED);
         }
     }
 
@@ -290,10 +291,10 @@ impl Engine {
     }
 }
 
-/// Whether an entry of a peer's queue is for [`Engine::step_one`].
+/// Whether an entry of a peer's queue is for [`Engine::step_rma`].
 #[inline]
-pub(in crate::rdm) const fn is_ours(op: SlotId) -> bool {
-    is_one(op) || op.raw() == FENCE.raw()
+pub(in crate::rdm) const fn is_rma_entry(op: SlotId) -> bool {
+    is_rma_id(op) || op.raw() == FENCE.raw()
 }
 
 #[cfg(test)]
@@ -315,6 +316,6 @@ impl Engine {
 
     /// Nothing one-sided is kept, at either end, and no bytes.
     pub fn quiet(&self) -> bool {
-        self.one.is_empty() && self.readings.is_empty() && self.hold.in_use() == 0
+        self.rma_ops.is_empty() && self.rma_reads.is_empty() && self.held_packets.in_use() == 0
     }
 }

@@ -6,8 +6,8 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::features::{direct_read, direct_write};
 use crate::rdm::io::{PeerId, Wire};
-use crate::rdm::op::rma_op::{Ack, Atomic, Job, One, OneState};
-use crate::rdm::peers::peer::Was;
+use crate::rdm::op::rma_op::{Ack, Atomic, Job, RmaOp, RmaState};
+use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocol::SendProgress;
 use crate::rdm::protocols::{atomic, direct, handshake, read, write, write_read};
 use crate::rdm::rma::args::RmaProtocol;
@@ -18,9 +18,9 @@ use crate::wire::Features;
 
 impl Engine {
     /// One step for the one-sided operation, or fence, at the head of a peer's queue.
-    pub(in crate::rdm) fn step_one<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Step {
-        let Some(one) = self.one.get(op) else {
-            let waits = op == FENCE && self.peers[id].work.as_ref().is_some_and(|work| work.ones > 0);
+    pub(in crate::rdm) fn step_rma<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Step {
+        let Some(one) = self.rma_ops.get(op) else {
+            let waits = op == FENCE && self.peers[id].queue.as_ref().is_some_and(|queue| queue.open_rma > 0);
             if waits {
                 return Step::Idle;
             }
@@ -28,9 +28,9 @@ impl Engine {
             return Step::Done;
         };
         let queued = one.protocol;
-        let push = match self.may_start_one(w, id, op) {
+        let push = match self.may_start_rma(w, id, op) {
             Some(push) => push,
-            None => match self.one.get(op).map_or(queued, |one| one.protocol) {
+            None => match self.rma_ops.get(op).map_or(queued, |one| one.protocol) {
                 RmaProtocol::EagerWrite | RmaProtocol::LongCtsWrite => write::push(self, w, op),
                 RmaProtocol::ShortRead | RmaProtocol::LongCtsRead => read::push(self, w, op),
                 RmaProtocol::WriteAtomic | RmaProtocol::FetchAtomic | RmaProtocol::CompareAtomic => {
@@ -44,39 +44,39 @@ impl Engine {
             SendProgress::Sent | SendProgress::Switch(_) => Step::Done,
             SendProgress::AwaitHandshake => Step::Idle,
             SendProgress::Full => Step::Full,
-            SendProgress::PeerFailed(fault) if self.move_on(w, id, fault) => Step::Done,
+            SendProgress::PeerFailed(fault) if self.try_failover(w, id, fault) => Step::Done,
             SendProgress::Done | SendProgress::Fail(_) | SendProgress::PeerFailed(_) => {
                 self.pop_send(id);
-                if let Some(one) = self.one.get_mut(op)
-                    && !std::mem::replace(&mut one.counted, true)
+                if let Some(one) = self.rma_ops.get_mut(op)
+                    && !std::mem::replace(&mut one.fence_counted, true)
                 {
-                    self.peers[id].work().ones += 1;
+                    self.peers[id].queue_mut().open_rma += 1;
                 }
-                self.ended_one(w, id, op, push)
+                self.rma_left_queue(w, id, op, push)
             }
         }
     }
 
     fn pop_send(&mut self, id: PeerId) {
-        if let Some(work) = &mut self.peers[id].work {
-            work.sends.pop_front();
+        if let Some(queue) = &mut self.peers[id].queue {
+            queue.sends.pop_front();
         }
     }
 
     /// Acknowledged forms, and those by RDMA at either end, need the peer's consent, which its HANDSHAKE gives. `None`:
     /// go on.
     // [M3.7] [M8.9]
-    fn may_start_one<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Option<SendProgress> {
-        let one = self.one.get(op).filter(|one| one.state == OneState::Queued)?;
+    fn may_start_rma<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Option<SendProgress> {
+        let one = self.rma_ops.get(op).filter(|one| one.state == RmaState::Queued)?;
         if one.len == 0 && one.cq_data.is_none() && !one.protocol.is_emulated() {
             return None;
         }
         let by_device = self.by_device(w, one);
         let refused = self.cfg.emulation == Emulation::Refused;
         let peer = &self.peers[id];
-        let one = self.one.get_mut(op)?;
+        let one = self.rma_ops.get_mut(op)?;
         // What flushes send for themselves is nobody's operation; what has no bytes asks nobody.
-        if refused && !one.told && one.len > 0 && (one.protocol.is_emulated() || !by_device) {
+        if refused && !one.notified && one.len > 0 && (one.protocol.is_emulated() || !by_device) {
             return Some(SendProgress::Fail(OpError::Emulated));
         }
         if !by_device {
@@ -85,7 +85,7 @@ impl Engine {
                 return None;
             }
         }
-        if peer.was.contains(Was::MET) {
+        if peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
             if by_device || peer.features.contains(Features::DELIVERY_COMPLETE) {
                 return None;
             }
@@ -103,11 +103,11 @@ impl Engine {
 
     /// Whether a device is to carry the bytes of an operation, as far as the peer has said. Not the last word: memory may
     /// turn out not to be registrable.
-    fn by_device<W: Wire>(&self, w: &W, one: &One) -> bool {
+    fn by_device<W: Wire>(&self, w: &W, one: &RmaOp) -> bool {
         let (peer, rdma) = (&self.peers[one.peer], self.rdma(one.peer));
-        let features = peer.was.contains(Was::MET).then_some(peer.features);
+        let features = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED).then_some(peer.features);
         // The key is that of the device it was met on, unless it is known on the one it has now.
-        let key_fits = !self.has_moved(one.peer)
+        let key_fits = !self.has_failed_over(one.peer)
             || one.first_key.is_some()
             || one.protocol == RmaProtocol::LongReadWrite;
         one.len > 0
@@ -124,7 +124,7 @@ impl Engine {
     }
 
     /// An operation that left its queue: a failed one is over, and so is its peer if that is to blame.
-    pub(in crate::rdm) fn ended_one<W: Wire>(
+    pub(in crate::rdm) fn rma_left_queue<W: Wire>(
         &mut self,
         w: &mut W,
         id: PeerId,
@@ -135,16 +135,16 @@ impl Engine {
             SendProgress::PeerFailed(fault) | SendProgress::Fail(OpError::Peer(_, fault)) => {
                 self.fail_peer(w, id, fault)
             }
-            SendProgress::Fail(error) => self.finish_one(op, Err(error)),
+            SendProgress::Fail(error) => self.finish_rma(op, Err(error)),
             _ => {}
         }
         Step::Done
     }
 
     /// The last byte of a write, or the request of an atomic, has been taken by the wire. // HOT
-    pub(in crate::rdm) fn one_out(&mut self, id: SlotId) {
-        let Some(one) = self.one.get_mut(id) else { return };
-        one.state = OneState::AllOut;
+    pub(in crate::rdm) fn rma_all_sent(&mut self, id: SlotId) {
+        let Some(one) = self.rma_ops.get_mut(id) else { return };
+        one.state = RmaState::AllOut;
         let (protocol, len, ack, peer) = (one.protocol, one.len, one.ack, one.peer);
         let waits = matches!(&one.job, Job::Atomic(Atomic { result: Some(_), .. }));
         self.stats.count_rma(protocol, len);
@@ -154,16 +154,16 @@ impl Engine {
             Ack::Wanted => {}
             Ack::IfAble => self.tell(id),
             Ack::No => {
-                self.peers[peer].was |= Was::UNACKED;
-                self.finish_one(id, Ok(()));
+                self.peers[peer].flags |= PeerFlags::UNACKED;
+                self.finish_rma(id, Ok(()));
             }
         }
     }
 
     /// The caller's part of an operation is over; the acknowledgement is still to come.
     fn tell(&mut self, id: SlotId) {
-        let Some(one) = self.one.get_mut(id) else { return };
-        if !std::mem::replace(&mut one.told, true) {
+        let Some(one) = self.rma_ops.get_mut(id) else { return };
+        if !std::mem::replace(&mut one.notified, true) {
             let user = one.user;
             self.answer(id, user, Ok(()));
         }
@@ -172,33 +172,33 @@ impl Engine {
     fn answer(&mut self, id: SlotId, user: u64, result: Result<(), OpError>) {
         match &mut self.in_call {
             Some((asked, answer)) if *asked == id => *answer = Some(result),
-            _ => self.outs.push_back(EngineEvent::RmaDone { user, result }),
+            _ => self.events.push_back(EngineEvent::RmaDone { user, result }),
         }
     }
 
     /// An operation is over. Its ids in queues are stale from now on.
-    pub(in crate::rdm) fn finish_one(&mut self, id: SlotId, result: Result<(), OpError>) {
-        let Some(one) = self.one.get_mut(id) else { return };
+    pub(in crate::rdm) fn finish_rma(&mut self, id: SlotId, result: Result<(), OpError>) {
+        let Some(one) = self.rma_ops.get_mut(id) else { return };
         // A peer that reads one of our writes has not said that it has read it all.
-        let ended = if result.is_ok() { &mut self.unused } else { &mut self.revoked };
-        if !one.brief {
+        let ended = if result.is_ok() { &mut self.unused_regs } else { &mut self.revoked_regs };
+        if !one.compact {
             ended.extend(one.regs.iter_mut().filter_map(Option::take));
-            ended.extend(one.stripes.iter_mut().flat_map(|stripes| stripes.take_regs()));
+            ended.extend(one.rail_plan.iter_mut().flat_map(|rail_plan| rail_plan.take_regs()));
         }
-        let (ours, orphan, counted, told) = (one.is_ours(), one.orphan, one.counted, one.told);
+        let (ours, detached, counted, told) = (one.is_ours(), one.detached, one.fence_counted, one.notified);
         let (id_of_peer, user) = (one.peer, one.user);
-        self.one.discard(id);
+        self.rma_ops.discard(id);
         if !ours {
             return;
         }
-        if !orphan {
+        if !detached {
             let peer = &mut self.peers[id_of_peer];
             peer.outstanding -= 1;
-            if counted && let Some(work) = &mut peer.work {
-                work.ones -= 1;
+            if counted && let Some(queue) = &mut peer.queue {
+                queue.open_rma -= 1;
                 // A fence may be waiting for this.
-                if peer.was.contains(Was::QUEUED) {
-                    self.list(id_of_peer);
+                if peer.flags.contains(PeerFlags::SENDS_QUEUED) {
+                    self.schedule(id_of_peer);
                 }
             }
         }
@@ -209,44 +209,44 @@ impl Engine {
 
     /// Releases what ended operations had registered. Before anybody is told of their end.
     pub(in crate::rdm) fn release_regs<W: Wire>(&mut self, w: &mut W) {
-        self.unused.drain(..).for_each(|reg| w.release(reg));
-        self.revoked.drain(..).for_each(|reg| w.revoke(reg));
+        self.unused_regs.drain(..).for_each(|reg| w.release(reg));
+        self.revoked_regs.drain(..).for_each(|reg| w.revoke(reg));
     }
 
     /// Everything under way with a peer, at either end, is over.
-    pub(in crate::rdm) fn end_ones<W: Wire>(&mut self, w: &mut W, peer: PeerId, error: OpError) {
-        let ids: Vec<_> = self.one.iter().filter(|(_, one)| one.peer == peer).map(|(id, _)| id).collect();
+    pub(in crate::rdm) fn end_rma_ops<W: Wire>(&mut self, w: &mut W, peer: PeerId, error: OpError) {
+        let ids: Vec<_> = self.rma_ops.iter().filter(|(_, one)| one.peer == peer).map(|(id, _)| id).collect();
         for id in ids {
-            let Some(one) = self.one.get_mut(id) else { continue };
-            if one.orphan {
+            let Some(one) = self.rma_ops.get_mut(id) else { continue };
+            if one.detached {
                 continue;
             }
-            if one.flying > 0 {
+            if one.in_flight > 0 {
                 // The device still uses the caller's memory: the end is told when it does not any more.
-                one.orphan = true;
+                one.detached = true;
                 one.failed.get_or_insert(error);
                 self.peers[peer].outstanding -= 1;
                 continue;
             }
-            let reading = one.reading;
-            if reading.is_some_and(|reading| !self.stop_reading(w, reading, error)) {
+            let rma_read = one.rma_read;
+            if rma_read.is_some_and(|rma_read| !self.stop_rma_read(w, rma_read, error)) {
                 // The device still writes to our memory: kept, so that it is found when that is taken back.
-                if let Some(one) = self.one.get_mut(id) {
-                    one.orphan = true;
+                if let Some(one) = self.rma_ops.get_mut(id) {
+                    one.detached = true;
                 }
                 continue;
             }
-            match self.one.get(id).map(|one| &one.job) {
-                Some(Job::Answer(_)) => self.drop_answer(id),
-                _ => self.finish_one(id, Err(error)),
+            match self.rma_ops.get(id).map(|one| &one.job) {
+                Some(Job::Answer(_)) => self.drop_response(id),
+                _ => self.finish_rma(id, Err(error)),
             }
         }
     }
 
     /// An answer that nobody waits for any more.
-    pub(in crate::rdm) fn drop_answer(&mut self, id: SlotId) {
-        if let Some(One { job: Job::Answer(bytes), .. }) = self.one.remove(id) {
-            self.hold.release(bytes);
+    pub(in crate::rdm) fn drop_response(&mut self, id: SlotId) {
+        if let Some(RmaOp { job: Job::Answer(bytes), .. }) = self.rma_ops.remove(id) {
+            self.held_packets.release(bytes);
         }
     }
 }

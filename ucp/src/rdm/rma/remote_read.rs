@@ -9,12 +9,12 @@ use crate::rdm::Engine;
 use crate::rdm::features::supports_rails;
 use crate::rdm::io::{NotPosted, PeerError, PeerId, Posted, RegAccess, TxToken, Wire};
 use crate::rdm::op::Piece;
-use crate::rdm::op::rma_op::{Job, is_one};
-use crate::rdm::op::rma_read::{Reading, Stop};
-use crate::rdm::peers::peer::{Ctl, Part, Was};
+use crate::rdm::op::rma_op::{Job, is_rma_id};
+use crate::rdm::op::rma_read::{RmaRead, Stop};
+use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
 use crate::rdm::protocol::{Protocol, SendProgress};
 use crate::rdm::protocols::direct;
-use crate::rdm::rails::rail_set::{Striped, Way};
+use crate::rdm::rails::rail_set::{Direction, PiecePost};
 use crate::rdm::types::OpError;
 use crate::wire::ctl::ErrorRef;
 use crate::wire::{Features, MAX_IOV};
@@ -24,114 +24,119 @@ const IN_FLIGHT: u32 = 4;
 
 impl Engine {
     /// The message of `reading` has been matched by receive `rx`, which follows it.
-    pub(in crate::rdm) fn start_reading<W: Wire>(&mut self, w: &mut W, id: SlotId, rx: SlotId) {
-        let Some((op, inflow)) = self.inflow(rx) else { return };
-        inflow.reading = Some(id);
-        let total = inflow.envelope.len;
+    pub(in crate::rdm) fn start_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId, rx: SlotId) {
+        let Some((op, rxe)) = self.rxe(rx) else { return };
+        rxe.rma_read = Some(id);
+        let total = rxe.envelope.len;
         let end = total.min(op.buf.len() as u64);
         let whole = op.buf.piece().is_some();
-        let Some(reading) = self.readings.get_mut(id) else { return };
-        reading.to = Some(rx);
+        let Some(rma_read) = self.rma_reads.get_mut(id) else { return };
+        rma_read.to = Some(rx);
         // [M7.4]
-        reading.end = end.max(reading.from);
-        let (peer, iov, from, end) = (reading.peer, reading.iov, reading.from, reading.end);
+        rma_read.end = end.max(rma_read.from);
+        let (peer, iov, from, end) = (rma_read.peer, rma_read.iov, rma_read.from, rma_read.end);
         if self.wants_packets(w, id, total) {
-            if let Some(reading) = self.readings.get_mut(id) {
-                reading.stop = Some(Stop::Declined);
+            if let Some(rma_read) = self.rma_reads.get_mut(id) {
+                rma_read.stop = Some(Stop::Declined);
             }
         } else if whole
-            && let Some((mut stripes, at)) = self.named_rails(peer, &iov)
-            && self.cut_stripes(&mut stripes, (from, end), Way::Read, self.cfg.rndv_chunk)
-            && let Some(reading) = self.readings.get_mut(id)
+            && let Some((mut rail_plan, at)) = self.named_rails(peer, &iov)
+            && self.cut_pieces(&mut rail_plan, (from, end), Direction::Read, self.cfg.rndv_chunk)
+            && let Some(rma_read) = self.rma_reads.get_mut(id)
         {
             self.stats.rare.striped += 1;
-            reading.stripes = Some(Box::new((stripes, at)));
+            rma_read.rail_plan = Some(Box::new((rail_plan, at)));
         }
-        self.queue_reading(id);
+        self.queue_rma_read(id);
         self.drive(w, peer);
     }
 
     /// A peer's write `one` to our memory is to be read.
     // [M8.8]
-    pub(in crate::rdm) fn start_reading_write<W: Wire>(&mut self, w: &mut W, id: SlotId, one: SlotId) {
-        let (Some(write), Some(reading)) = (self.one.get_mut(one), self.readings.get_mut(id)) else { return };
-        write.reading = Some(id);
-        reading.to = Some(one);
-        reading.end = write.len;
-        let peer = reading.peer;
-        self.queue_reading(id);
+    pub(in crate::rdm) fn start_read_of_write<W: Wire>(&mut self, w: &mut W, id: SlotId, one: SlotId) {
+        let (Some(write), Some(rma_read)) = (self.rma_ops.get_mut(one), self.rma_reads.get_mut(id)) else {
+            return;
+        };
+        write.rma_read = Some(id);
+        rma_read.to = Some(one);
+        rma_read.end = write.len;
+        let peer = rma_read.peer;
+        self.queue_rma_read(id);
         self.drive(w, peer);
     }
 
     /// Whether the wire would rather have a message in packets than read it by the way beside it, and the sender can be told.
     // [M11.14]
     fn wants_packets<W: Wire>(&mut self, w: &mut W, id: SlotId, len: u64) -> bool {
-        let Some(reading) = self.readings.get(id).filter(|reading| reading.from == 0) else { return false };
-        let Some(way) = reading.rma_address() else { return false };
-        let peer = &self.peers[reading.peer];
-        let heeds = peer.was.contains(Was::MET) && peer.features.contains(Features::READ_NACK);
-        heeds && w.prefers_packets(reading.peer, len as usize, &way)
+        let Some(rma_read) = self.rma_reads.get(id).filter(|rma_read| rma_read.from == 0) else {
+            return false;
+        };
+        let Some(way) = rma_read.rma_address() else { return false };
+        let peer = &self.peers[rma_read.peer];
+        let heeds =
+            peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && peer.features.contains(Features::READ_NACK);
+        heeds && w.prefers_packets(rma_read.peer, len as usize, &way)
     }
 
-    fn queue_reading(&mut self, id: SlotId) {
-        let Some(reading) = self.readings.get_mut(id) else { return };
-        if !std::mem::replace(&mut reading.queued, true) {
-            let peer = reading.peer;
-            self.peers[peer].work().reads.push_back(id);
+    fn queue_rma_read(&mut self, id: SlotId) {
+        let Some(rma_read) = self.rma_reads.get_mut(id) else { return };
+        if !std::mem::replace(&mut rma_read.queued, true) {
+            let peer = rma_read.peer;
+            self.peers[peer].queue_mut().reads.push_back(id);
         }
     }
 
     /// Posts the next read of the reading at the head of a peer's queue, or does what ends it.
     // [M7.1]
-    pub(in crate::rdm) fn push_reading<W: Wire>(
+    pub(in crate::rdm) fn push_rma_read<W: Wire>(
         &mut self,
         w: &mut W,
         to: PeerId,
         id: SlotId,
     ) -> SendProgress {
-        let Some(reading) = self.readings.get(id) else { return SendProgress::Done };
-        if reading.stop.is_some() || reading.all_posted() {
-            return self.settle_reading(w, id);
+        let Some(rma_read) = self.rma_reads.get(id) else { return SendProgress::Done };
+        if rma_read.stop.is_some() || rma_read.all_posted() {
+            return self.finish_if_idle(w, id);
         }
-        if reading.stripes.is_some() {
+        if rma_read.rail_plan.is_some() {
             return self.push_striped(w, id);
         }
-        if let Some(push) = self.push_beside(w, to, id) {
+        if let Some(push) = self.push_rma_lane(w, to, id) {
             return push;
         }
-        let Some(reading) = self.readings.get(id) else { return SendProgress::Done };
-        if reading.in_flight == IN_FLIGHT {
+        let Some(rma_read) = self.rma_reads.get(id) else { return SendProgress::Done };
+        if rma_read.in_flight == IN_FLIGHT {
             // The end of one of them queues it again.
             return SendProgress::Done;
         }
         let wire = self.peers[to].wire;
         let max = self.wires[usize::from(wire.0)].rdma.read.min(self.cfg.read_segment.max(1));
-        let Some((n, piece, into)) = self.read_to(reading) else { return self.settle_reading(w, id) };
-        let Some(reading) = self.readings.get_mut(id) else { return SendProgress::Done };
-        if let Some(place @ None) = reading.regs.get_mut(n)
+        let Some((n, piece, into)) = self.read_to(rma_read) else { return self.finish_if_idle(w, id) };
+        let Some(rma_read) = self.rma_reads.get_mut(id) else { return SendProgress::Done };
+        if let Some(place @ None) = rma_read.regs.get_mut(n)
             && max > 0
         {
-            let of_peer = reading.to.is_some_and(is_one);
+            let of_peer = rma_read.to.is_some_and(is_rma_id);
             // Memory that the program may take back while it is read to.
             let alone = if of_peer { RegAccess::EXCLUSIVE } else { RegAccess::empty() };
             *place = w.register(wire, piece, RegAccess::LOCAL_WRITE | alone).ok();
         }
-        let reg = reading.regs.get(n).and_then(Option::as_ref);
+        let reg = rma_read.regs.get(n).and_then(Option::as_ref);
         let peer = &self.peers[to];
-        let met = peer.was.contains(Was::MET);
+        let met = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED);
         // It can only wait until its memory has been read (libfabric before 1.20).
         let must = met && !peer.features.contains(Features::READ_NACK);
-        let next = match reading.next() {
+        let next = match rma_read.next() {
             // Its HANDSHAKE says whether it can be asked to send.
             Some(_) if reg.is_none() && !met && max > 0 => return SendProgress::AwaitHandshake,
             next => next.filter(|_| reg.is_some() || must && max > 0),
         };
         let Some((remote, contiguous)) = next else {
-            reading.stop = Some(Stop::Nack);
-            return self.settle_reading(w, id);
+            rma_read.stop = Some(Stop::Nack);
+            return self.finish_if_idle(w, id);
         };
         let here = (piece.len() - into) as u64;
-        let mut len = contiguous.min(max).min(reading.end - reading.at).min(here);
+        let mut len = contiguous.min(max).min(rma_read.end - rma_read.at).min(here);
         let token = TxToken::of(id.raw());
         let posted = match reg {
             Some(reg) => w.read(to, piece.part(into, len as usize), reg, remote, token),
@@ -144,11 +149,11 @@ impl Engine {
         };
         match posted {
             Ok(how) => {
-                reading.at += len;
-                reading.in_flight += u32::from(how == Posted::Pending);
+                rma_read.at += len;
+                rma_read.in_flight += u32::from(how == Posted::Pending);
                 self.stats.rare.reads += 1;
-                match reading.at == reading.end {
-                    true => self.settle_reading(w, id),
+                match rma_read.at == rma_read.end {
+                    true => self.finish_if_idle(w, id),
                     false => SendProgress::Sent,
                 }
             }
@@ -158,25 +163,25 @@ impl Engine {
             }
             Err(NotPosted::Peer(fault)) => {
                 let stop = self.stop_for(to, fault);
-                let Some(reading) = self.readings.get_mut(id) else { return SendProgress::Done };
-                reading.stop = Some(stop);
-                self.settle_reading(w, id)
+                let Some(rma_read) = self.rma_reads.get_mut(id) else { return SendProgress::Done };
+                rma_read.stop = Some(stop);
+                self.finish_if_idle(w, id)
             }
         }
     }
 
     /// Reads the next stretch by the way beside the wire that its owner has named, if it has.
     // [M11.13]
-    fn push_beside<W: Wire>(&mut self, w: &mut W, to: PeerId, id: SlotId) -> Option<SendProgress> {
-        let reading = self.readings.get(id)?;
-        let way = reading.rma_address()?;
-        let (Some((_, piece, into)), Some((remote, contiguous))) = (self.read_to(reading), reading.next())
+    fn push_rma_lane<W: Wire>(&mut self, w: &mut W, to: PeerId, id: SlotId) -> Option<SendProgress> {
+        let rma_read = self.rma_reads.get(id)?;
+        let way = rma_read.rma_address()?;
+        let (Some((_, piece, into)), Some((remote, contiguous))) = (self.read_to(rma_read), rma_read.next())
         else {
-            return Some(self.settle_reading(w, id));
+            return Some(self.finish_if_idle(w, id));
         };
         let here = (piece.len() - into) as u64;
         let most = contiguous.min(self.cfg.read_segment.max(1));
-        let len = most.min(reading.end - reading.at).min(here);
+        let len = most.min(rma_read.end - rma_read.at).min(here);
         let read = w.read_rma_lane(to, piece.part(into, len as usize), remote, &way)?;
         let stop = match read {
             Ok(()) => None,
@@ -186,72 +191,72 @@ impl Engine {
             }
             Err(NotPosted::Peer(fault)) => Some(self.stop_for(to, fault)),
         };
-        let reading = self.readings.get_mut(id)?;
+        let rma_read = self.rma_reads.get_mut(id)?;
         match stop {
-            None => reading.at += len,
-            stop => reading.stop = stop,
+            None => rma_read.at += len,
+            stop => rma_read.stop = stop,
         }
-        let over = reading.stop.is_some() || reading.at == reading.end;
+        let over = rma_read.stop.is_some() || rma_read.at == rma_read.end;
         self.stats.rare.reads += u64::from(stop.is_none());
-        Some(if over { self.settle_reading(w, id) } else { SendProgress::Sent })
+        Some(if over { self.finish_if_idle(w, id) } else { SendProgress::Sent })
     }
 
     /// The memory that the next byte of a reading goes to: which piece to register, its number, and how far into it. Of a list
     /// of more pieces than are registered, none is: its number is [`MAX_IOV`].
-    fn read_to(&self, reading: &Reading) -> Option<(usize, Piece, usize)> {
-        let to = reading.to?;
-        if is_one(to) {
-            return match &self.one.get(to)?.job {
-                Job::Store(spans) => spans.piece_at(reading.at),
+    fn read_to(&self, rma_read: &RmaRead) -> Option<(usize, Piece, usize)> {
+        let to = rma_read.to?;
+        if is_rma_id(to) {
+            return match &self.rma_ops.get(to)?.job {
+                Job::Store(spans) => spans.piece_at(rma_read.at),
                 _ => None,
             };
         }
         let buf = &self.rx.get(to)?.buf;
         if let Some(list) = buf.list() {
             let few = list.pieces().len() <= MAX_IOV;
-            let (n, piece, into) = list.piece_at(reading.at)?;
+            let (n, piece, into) = list.piece_at(rma_read.at)?;
             return Some((if few { n } else { MAX_IOV }, piece, into));
         }
         let room = buf.piece()?;
-        let from = reading.from as usize;
-        let room = room.part(from, (reading.end - reading.from) as usize);
-        Some((0, room, reading.at as usize - from))
+        let from = rma_read.from as usize;
+        let room = room.part(from, (rma_read.end - rma_read.from) as usize);
+        Some((0, room, rma_read.at as usize - from))
     }
 
     /// Posts the next piece of a reading over several rails.
     fn push_striped<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
-        let Some(reading) = self.readings.get_mut(id) else { return SendProgress::Done };
-        let (Some(rx), Some(mut stripes)) = (reading.to, reading.stripes.take()) else {
+        let Some(rma_read) = self.rma_reads.get_mut(id) else { return SendProgress::Done };
+        let (Some(rx), Some(mut rail_plan)) = (rma_read.to, rma_read.rail_plan.take()) else {
             return SendProgress::Done;
         };
         let striped = match self.rx.get(rx).and_then(|op| op.buf.piece()) {
-            Some(piece) => self.post_stripe(w, &mut stripes.0, id, Way::Read, (piece, stripes.1)),
-            None => Striped::Lost(PeerError::NO_RDMA),
+            Some(piece) => self.post_stripe(w, &mut rail_plan.0, id, Direction::Read, (piece, rail_plan.1)),
+            None => PiecePost::Lost(PeerError::NO_RDMA),
         };
-        let Some(reading) = self.readings.get_mut(id) else { return SendProgress::Done };
-        let over = stripes.0.all_posted();
-        reading.stripes = Some(stripes);
+        let Some(rma_read) = self.rma_reads.get_mut(id) else { return SendProgress::Done };
+        let over = rail_plan.0.all_posted();
+        rma_read.rail_plan = Some(rail_plan);
         match striped {
-            Striped::Posted(how) => {
-                reading.in_flight += u32::from(how == Posted::Pending);
+            PiecePost::Posted(how) => {
+                rma_read.in_flight += u32::from(how == Posted::Pending);
                 self.stats.rare.reads += 1;
                 match over {
-                    true => self.settle_reading(w, id),
+                    true => self.finish_if_idle(w, id),
                     false => SendProgress::Sent,
                 }
             }
-            Striped::Enough => SendProgress::Done,
-            Striped::Full => {
+            PiecePost::Enough => SendProgress::Done,
+            PiecePost::Full => {
                 self.stats.rare.full += 1;
                 SendProgress::Full
             }
-            Striped::Lost(_) => {
-                reading.stop = Some(Stop::Nack);
-                self.settle_reading(w, id)
+            PiecePost::Lost(_) => {
+                rma_read.stop = Some(Stop::Nack);
+                self.finish_if_idle(w, id)
             }
-            Striped::Failed(fault) => {
-                reading.stop = Some(Stop::PeerError(fault));
-                self.settle_reading(w, id)
+            PiecePost::Failed(fault) => {
+                rma_read.stop = Some(Stop::PeerError(fault));
+                self.finish_if_idle(w, id)
             }
         }
     }
@@ -264,62 +269,62 @@ impl Engine {
         part: u32,
         result: Result<(), PeerError>,
     ) {
-        let Some(reading) = self.readings.get_mut(id) else { return };
-        reading.in_flight = reading.in_flight.saturating_sub(1);
-        let peer = reading.peer;
+        let Some(rma_read) = self.rma_reads.get_mut(id) else { return };
+        rma_read.in_flight = rma_read.in_flight.saturating_sub(1);
+        let peer = rma_read.peer;
         self.stats.rare.read_errors += u64::from(result.is_err());
-        let stop = match reading.stripes.take() {
+        let stop = match rma_read.rail_plan.take() {
             None => result.err().map(|fault| self.stop_for(peer, fault)),
-            Some(mut stripes) => {
-                let failed = self.end_stripe(w, &mut stripes.0, part, result);
-                if let Some(reading) = self.readings.get_mut(id) {
-                    reading.stripes = Some(stripes);
+            Some(mut rail_plan) => {
+                let failed = self.end_stripe(w, &mut rail_plan.0, part, result);
+                if let Some(rma_read) = self.rma_reads.get_mut(id) {
+                    rma_read.rail_plan = Some(rail_plan);
                 }
                 failed.map(Stop::PeerError)
             }
         };
-        let Some(reading) = self.readings.get_mut(id) else { return };
-        reading.stop = reading.stop.or(stop);
-        if reading.stop.is_some() || reading.all_posted() {
-            match self.settle_reading(w, id) {
+        let Some(rma_read) = self.rma_reads.get_mut(id) else { return };
+        rma_read.stop = rma_read.stop.or(stop);
+        if rma_read.stop.is_some() || rma_read.all_posted() {
+            match self.finish_if_idle(w, id) {
                 // What waits for the peer's HANDSHAKE stays queued.
-                SendProgress::AwaitHandshake => self.queue_reading(id),
+                SendProgress::AwaitHandshake => self.queue_rma_read(id),
                 SendProgress::Sent => {
-                    self.queue_reading(id);
+                    self.queue_rma_read(id);
                     self.drive(w, peer);
                 }
                 _ => {}
             }
         } else {
-            self.queue_reading(id);
+            self.queue_rma_read(id);
             self.drive(w, peer);
         }
     }
 
     /// Ends a reading of which nothing more is to be posted, once nothing is under way.
-    fn settle_reading<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
-        let Some(reading) = self.readings.get(id) else { return SendProgress::Done };
-        if reading.in_flight > 0 {
+    fn finish_if_idle<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
+        let Some(rma_read) = self.rma_reads.get(id) else { return SendProgress::Done };
+        if rma_read.in_flight > 0 {
             return SendProgress::Done;
         }
-        let (peer, stop) = (reading.peer, reading.stop);
+        let (peer, stop) = (rma_read.peer, rma_read.stop);
         match stop {
-            None => self.end_reading(w, id),
+            None => self.end_rma_read(w, id),
             // Ends the receive too.
             Some(Stop::PeerError(fault)) => self.fail_peer(w, peer, fault),
-            Some(Stop::Fail(error)) => self.fail_reading(w, id, error),
-            Some(Stop::Declined) => self.nack_reading(w, id, true),
-            Some(Stop::Nack) if self.read_elsewhere(id) => return SendProgress::Sent,
+            Some(Stop::Fail(error)) => self.fail_rma_read(w, id, error),
+            Some(Stop::Declined) => self.nack_rma_read(w, id, true),
+            Some(Stop::Nack) if self.retry_over_rails(id) => return SendProgress::Sent,
             Some(Stop::Nack) => {
                 let peer = &self.peers[peer];
-                if !peer.was.contains(Was::MET) {
+                if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
                     return SendProgress::AwaitHandshake;
                 }
                 // [M7.5]
                 if !peer.features.contains(Features::READ_NACK) {
-                    self.refuse_reading(w, id);
+                    self.refuse_rma_read(w, id);
                 } else {
-                    self.nack_reading(w, id, false);
+                    self.nack_rma_read(w, id, false);
                 }
             }
         }
@@ -329,37 +334,37 @@ impl Engine {
     /// What could not be read over the peer's own lane is read once more over all that its request names. False: it names none,
     /// or they have been tried.
     // [M11.6]
-    fn read_elsewhere(&mut self, id: SlotId) -> bool {
-        let Some(reading) = self.readings.get(id) else { return false };
-        let range = (reading.from, reading.end);
+    fn retry_over_rails(&mut self, id: SlotId) -> bool {
+        let Some(rma_read) = self.rma_reads.get(id) else { return false };
+        let range = (rma_read.from, rma_read.end);
         // A receive into several pieces is read over one lane.
-        let whole = reading.to.and_then(|rx| self.rx.get(rx)).is_some_and(|op| op.buf.piece().is_some());
-        if reading.stripes.is_some() || reading.to.is_none_or(is_one) || !whole {
+        let whole = rma_read.to.and_then(|rx| self.rx.get(rx)).is_some_and(|op| op.buf.piece().is_some());
+        if rma_read.rail_plan.is_some() || rma_read.to.is_none_or(is_rma_id) || !whole {
             return false;
         }
-        let Some((mut stripes, at)) = self.named_rails(reading.peer, &reading.iov) else { return false };
-        if !self.cut_stripes_again(&mut stripes, range) {
+        let Some((mut rail_plan, at)) = self.named_rails(rma_read.peer, &rma_read.iov) else { return false };
+        if !self.cut_pieces_again(&mut rail_plan, range) {
             return false;
         }
-        let Some(reading) = self.readings.get_mut(id) else { return false };
-        (reading.stripes, reading.stop) = (Some(Box::new((stripes, at))), None);
+        let Some(rma_read) = self.rma_reads.get_mut(id) else { return false };
+        (rma_read.rail_plan, rma_read.stop) = (Some(Box::new((rail_plan, at))), None);
         self.stats.rare.rails_lost += 1;
         true
     }
 
     /// All of it is read: EOR. The message is whole unless packets of it are missing.
     // [M7.2]
-    fn end_reading<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some((reading, rx)) = self.take_reading(w, id) else { return };
-        if is_one(rx) {
-            return self.end_read_write(w, rx);
+    fn end_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+        let Some((rma_read, rx)) = self.take_rma_read(w, id) else { return };
+        if is_rma_id(rx) {
+            return self.end_read_of_write(w, rx);
         }
-        let Some((_, inflow)) = self.inflow(rx) else { return };
-        inflow.reading = None;
-        let envelope = inflow.envelope;
-        let rest = envelope.len - reading.from;
-        let whole = inflow.cover.add(reading.from, rest) && inflow.cover.arrived() == envelope.len;
-        self.control(w, reading.peer, Ctl::Eor { send_id: envelope.send_id, recv_id: rx.raw() });
+        let Some((_, rxe)) = self.rxe(rx) else { return };
+        rxe.rma_read = None;
+        let envelope = rxe.envelope;
+        let rest = envelope.len - rma_read.from;
+        let whole = rxe.received.add(rma_read.from, rest) && rxe.received.bytes() == envelope.len;
+        self.control(w, rma_read.peer, Ctl::Eor { send_id: envelope.send_id, recv_id: rx.raw() });
         if whole {
             self.finish_rx(w, rx, &envelope);
         }
@@ -367,89 +372,89 @@ impl Engine {
 
     /// All of a peer's write is in our memory: EOR.
     // [M8.8]
-    fn end_read_write<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(one) = self.one.remove(id) else { return };
-        let send_id = one.theirs.unwrap_or(0);
+    fn end_read_of_write<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+        let Some(one) = self.rma_ops.remove(id) else { return };
+        let send_id = one.remote_id.unwrap_or(0);
         self.control(w, one.peer, Ctl::Eor { send_id, recv_id: id.raw() });
         self.written(w, one.peer, one.protocol, one.len, one.cq_data, None);
     }
 
     /// The sender shall send: at once, or when the bytes in packets have come.
     // [M7.5] [M7.6]
-    fn nack_reading<W: Wire>(&mut self, w: &mut W, id: SlotId, not_now: bool) {
-        let Some((reading, rx)) = self.take_reading(w, id) else { return };
-        if is_one(rx) {
+    fn nack_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId, not_now: bool) {
+        let Some((rma_read, rx)) = self.take_rma_read(w, id) else { return };
+        if is_rma_id(rx) {
             // What comes instead is a write of its own. [M7.7]
-            let send_id = self.one.remove(rx).and_then(|one| one.theirs).unwrap_or(0);
+            let send_id = self.rma_ops.remove(rx).and_then(|one| one.remote_id).unwrap_or(0);
             let nack = Ctl::ReadNack { send_id, recv_id: rx.raw(), not_now };
-            return self.control(w, reading.peer, nack);
+            return self.control(w, rma_read.peer, nack);
         }
-        let Some((_, inflow)) = self.inflow(rx) else { return };
-        inflow.reading = None;
-        inflow.nack = true;
-        let (msg_id, send_id) = (inflow.envelope.msg_id, inflow.envelope.send_id);
-        let complete = inflow.cover.arrived() == reading.from;
-        self.peers[reading.peer].work().parts.insert(msg_id, Part::Rx(rx));
+        let Some((_, rxe)) = self.rxe(rx) else { return };
+        rxe.rma_read = None;
+        rxe.nack = true;
+        let (msg_id, send_id) = (rxe.envelope.msg_id, rxe.envelope.send_id);
+        let complete = rxe.received.bytes() == rma_read.from;
+        self.peers[rma_read.peer].queue_mut().partial_msgs.insert(msg_id, PartialMsg::Rx(rx));
         if complete {
             let nack = Ctl::ReadNack { send_id, recv_id: rx.raw(), not_now };
-            self.control(w, reading.peer, nack);
+            self.control(w, rma_read.peer, nack);
         }
     }
 
     /// The sender cannot be asked to send: both ends give up, if the sender can be told.
-    fn refuse_reading<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let (peer, to) = match self.readings.get(id) {
-            Some(reading) => (reading.peer, reading.to.unwrap_or(SlotId::NONE)),
+    fn refuse_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+        let (peer, to) = match self.rma_reads.get(id) {
+            Some(rma_read) => (rma_read.peer, rma_read.to.unwrap_or(SlotId::NONE)),
             None => return,
         };
-        let send_id = match is_one(to) {
-            true => self.one.get(to).and_then(|one| one.theirs),
-            false => self.inflow(to).map(|(_, inflow)| inflow.envelope.send_id),
+        let send_id = match is_rma_id(to) {
+            true => self.rma_ops.get(to).and_then(|one| one.remote_id),
+            false => self.rxe(to).map(|(_, rxe)| rxe.envelope.send_id),
         };
-        self.fail_reading(w, id, OpError::Unsupported);
+        self.fail_rma_read(w, id, OpError::Unsupported);
         if let Some(send_id) = send_id {
-            self.tell_error(w, peer, ErrorRef::Op(send_id), OpError::Unsupported);
+            self.send_error(w, peer, ErrorRef::Op(send_id), OpError::Unsupported);
         }
     }
 
-    fn fail_reading<W: Wire>(&mut self, w: &mut W, id: SlotId, error: OpError) {
-        let Some((reading, rx)) = self.take_reading(w, id) else { return };
-        if is_one(rx) {
-            self.one.remove(rx);
+    fn fail_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId, error: OpError) {
+        let Some((rma_read, rx)) = self.take_rma_read(w, id) else { return };
+        if is_rma_id(rx) {
+            self.rma_ops.remove(rx);
             return;
         }
-        if let Some((_, inflow)) = self.inflow(rx) {
-            inflow.reading = None;
-            let msg_id = inflow.envelope.msg_id;
-            if let Some(work) = &mut self.peers[reading.peer].work
-                && work.parts.get(&msg_id) == Some(&Part::Rx(rx))
+        if let Some((_, rxe)) = self.rxe(rx) {
+            rxe.rma_read = None;
+            let msg_id = rxe.envelope.msg_id;
+            if let Some(queue) = &mut self.peers[rma_read.peer].queue
+                && queue.partial_msgs.get(&msg_id) == Some(&PartialMsg::Rx(rx))
             {
-                work.parts.remove(&msg_id);
+                queue.partial_msgs.remove(&msg_id);
             }
         }
         self.fail_rx(rx, error);
     }
 
     /// Takes a reading out, its registrations released first. Answers what it was for.
-    fn take_reading<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Option<(Reading, SlotId)> {
-        let mut reading = self.readings.remove(id)?;
-        reading.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
-        let striped = reading.stripes.as_mut().map(|stripes| stripes.0.take_regs());
+    fn take_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Option<(RmaRead, SlotId)> {
+        let mut rma_read = self.rma_reads.remove(id)?;
+        rma_read.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
+        let striped = rma_read.rail_plan.as_mut().map(|rail_plan| rail_plan.0.take_regs());
         striped.into_iter().flatten().for_each(|reg| w.release(reg));
-        let to = reading.to?;
-        Some((reading, to))
+        let to = rma_read.to?;
+        Some((rma_read, to))
     }
 
     /// A message that nobody will receive, or whose receive ends now. False: the device still writes, and the receive
     /// ends with `error` when it no longer does.
-    pub(in crate::rdm) fn stop_reading<W: Wire>(&mut self, w: &mut W, id: SlotId, error: OpError) -> bool {
-        match self.readings.get_mut(id) {
-            Some(reading) if reading.in_flight > 0 => {
-                reading.stop = Some(Stop::Fail(error));
+    pub(in crate::rdm) fn stop_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId, error: OpError) -> bool {
+        match self.rma_reads.get_mut(id) {
+            Some(rma_read) if rma_read.in_flight > 0 => {
+                rma_read.stop = Some(Stop::Fail(error));
                 false
             }
             _ => {
-                self.take_reading(w, id);
+                self.take_rma_read(w, id);
                 true
             }
         }
@@ -457,24 +462,28 @@ impl Engine {
 
     /// What follows from a read's fault: the peer is gone, or this memory cannot be read, perhaps as a NIC is lost.
     fn stop_for(&self, peer: PeerId, fault: PeerError) -> Stop {
-        if fault.of_peer() && !self.outlives(peer, fault) { Stop::PeerError(fault) } else { Stop::Nack }
+        if fault.is_peer_failure() && !self.survives(peer, fault) {
+            Stop::PeerError(fault)
+        } else {
+            Stop::Nack
+        }
     }
 
     /// The memory that a write is read to is taken back: the device loses its right to it now, whatever is under way.
-    pub(in crate::rdm) fn drop_reading<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(reading) = self.readings.get_mut(id) else { return };
-        reading.to = None;
-        reading.stop = Some(Stop::Fail(OpError::Access(reading.peer)));
-        if reading.in_flight == 0 {
-            self.take_reading(w, id);
+    pub(in crate::rdm) fn drop_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+        let Some(rma_read) = self.rma_reads.get_mut(id) else { return };
+        rma_read.to = None;
+        rma_read.stop = Some(Stop::Fail(OpError::Access(rma_read.peer)));
+        if rma_read.in_flight == 0 {
+            self.take_rma_read(w, id);
         } else {
-            reading.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
+            rma_read.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
         }
     }
 
     /// Whether a peer has never been kept out of our memory by the way beside its wire.
     pub fn can_read_us(&self, to: PeerId) -> bool {
-        self.peers.get(to).is_some_and(|peer| !peer.was.contains(Was::KEPT_OUT))
+        self.peers.get(to).is_some_and(|peer| !peer.flags.contains(PeerFlags::READ_DENIED))
     }
 
     /// Whether messages of this protocol, or writes to be read, may be announced to `to`: both ends read (RDM v4 3.4), and it can
@@ -487,8 +496,11 @@ impl Engine {
             _ => Features::RDMA_READ,
         };
         let wire = &self.wires[usize::from(peer.wire.0)];
-        let stays = wire.mates.is_empty() || !supports_rails(peer.features);
+        let stays = wire.rail_wires.is_empty() || !supports_rails(peer.features);
         let heeded = stays || !self.cfg.withhold.contains(Features::READ_NACK);
-        wire.rdma.read > 0 && heeded && peer.was.contains(Was::MET) && peer.features.contains(needs)
+        wire.rdma.read > 0
+            && heeded
+            && peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED)
+            && peer.features.contains(needs)
     }
 }

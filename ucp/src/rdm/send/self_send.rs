@@ -4,7 +4,7 @@
 use crate::rdm::Engine;
 use crate::rdm::io::{PeerId, ReceiveSink};
 use crate::rdm::op::ContigBuf;
-use crate::rdm::peers::peer::Was;
+use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocols::eager;
 use crate::wire::MsgClass;
 use crate::wire::rtm::Short;
@@ -22,8 +22,9 @@ impl Engine {
     ) -> bool {
         let Some(peer) = self.peers.get(own) else { return false };
         // Of the first message both ends learn who the other is.
-        let known = Was::HEARD | Was::POSTED;
-        let sound = peer.was & (known | Was::BLOCKED | Was::REMOVED | Was::EARLY) == known;
+        let known = PeerFlags::SEEN | PeerFlags::POSTED;
+        let sound =
+            peer.flags & (known | PeerFlags::BLOCKED | PeerFlags::REMOVED | PeerFlags::REORDERING) == known;
         // An address that a worker of this name had before us has another connid.
         if !sound || peer.next_tx != peer.next_rx || peer.addr.connid != peer.own_connid {
             return false;

@@ -8,17 +8,17 @@ use crate::rdm::Engine;
 use crate::rdm::features::{ReqHdr, supports_classes};
 use crate::rdm::flow::window;
 use crate::rdm::io::{NotPosted, PeerError, PeerId, Posted, Reg, TxToken, Wire};
-use crate::rdm::op::rma_op::is_one;
+use crate::rdm::op::rma_op::is_rma_id;
 use crate::rdm::op::tx::{TxOp, TxState};
 use crate::rdm::op::{OpId, Payload};
-use crate::rdm::peers::peer::{Ctl, Peer, Was};
+use crate::rdm::peers::peer::{Ctl, Peer, PeerFlags};
 use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
 use crate::rdm::protocols::{
     atomic, direct, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt,
     user_qp_send,
 };
 use crate::rdm::rails::failover;
-use crate::rdm::rma::ops::is_ours;
+use crate::rdm::rma::ops::is_rma_entry;
 use crate::rdm::types::{EngineEvent, FirstContact, OpError, SendArgs, Started};
 use crate::wire::{Features, MsgClass, Opts, PktType, RawAddr};
 
@@ -83,14 +83,14 @@ impl Engine {
         };
         plain
             && taken
-            && !peer.was.intersects(Was::BLOCKED)
+            && !peer.flags.intersects(PeerFlags::BLOCKED)
             && matches!(eager::start(self, w, to, class, s), Some(Ok(())))
     }
 
     #[inline(never)]
     fn send_queued<W: Wire>(&mut self, w: &mut W, to: PeerId, class: MsgClass, s: SendArgs) -> Started<()> {
         let peer = &self.peers[to];
-        if peer.was.contains(Was::QUEUED) && peer.outstanding.is_multiple_of(LOOK_EVERY) {
+        if peer.flags.contains(PeerFlags::SENDS_QUEUED) && peer.outstanding.is_multiple_of(LOOK_EVERY) {
             // There may be room by now. A sender that only ever queues behind what it queued before would stay with the
             // slower way for good.
             self.drive(w, to);
@@ -102,7 +102,7 @@ impl Engine {
         if let Some(fault) = peer.fault {
             return Started::Failed(OpError::Peer(to, fault));
         }
-        let met = peer.was.contains(Was::MET);
+        let met = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED);
         let refused = match class {
             MsgClass::Message => false,
             _ => s.tag.is_none() || met && !supports_classes(peer.features),
@@ -134,12 +134,12 @@ impl Engine {
         };
         let Ok(id) = self.tx.insert(op) else { return Started::Failed(OpError::NoResource) };
         peer.outstanding += 1;
-        peer.work().sends.push_back(id);
-        if peer.was.contains(Was::QUEUED) {
-            self.list(to);
+        peer.queue_mut().sends.push_back(id);
+        if peer.flags.contains(PeerFlags::SENDS_QUEUED) {
+            self.schedule(to);
             return Started::Pending(OpId(id));
         }
-        peer.was |= Was::QUEUED;
+        peer.flags |= PeerFlags::SENDS_QUEUED;
         self.in_call = Some((id, None));
         self.drive(w, to);
         match self.in_call.take() {
@@ -165,10 +165,10 @@ impl Engine {
     /// steps were done. One branch when nothing waits. // HOT
     #[inline]
     pub fn resume<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
-        if !self.unused.is_empty() || !self.revoked.is_empty() {
+        if !self.unused_regs.is_empty() || !self.revoked_regs.is_empty() {
             self.release_regs(w);
         }
-        if self.listed.is_empty() && self.away.is_empty() {
+        if self.scheduled.is_empty() && self.backed_off.is_empty() {
             return 0;
         }
         self.resume_listed(w, now)
@@ -176,14 +176,14 @@ impl Engine {
 
     #[inline(never)]
     fn resume_listed<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
-        let mut steps = if self.away.is_empty() { 0 } else { self.try_again(w, now) };
-        for _ in 0..self.listed.len() {
-            let Some(peer) = self.listed.pop_front() else { break };
-            self.peers[peer].was.remove(Was::LISTED);
+        let mut steps = if self.backed_off.is_empty() { 0 } else { self.resend_due(w, now) };
+        for _ in 0..self.scheduled.len() {
+            let Some(peer) = self.scheduled.pop_front() else { break };
+            self.peers[peer].flags.remove(PeerFlags::SCHEDULED);
             steps += self.drive(w, peer);
         }
-        if self.in_place.is_some() {
-            self.pass_on(w);
+        if self.zcopy_recv.is_some() {
+            self.forward_next(w);
         }
         steps
     }
@@ -192,7 +192,7 @@ impl Engine {
     /// it reads. Packets are copied by the wire and carry [`TxToken::NONE`].
     pub fn on_sent<W: Wire>(&mut self, w: &mut W, token: TxToken, result: Result<(), PeerError>) {
         let id = SlotId::from_raw(token.id());
-        if !is_one(id) {
+        if !is_rma_id(id) {
             self.on_read(w, id, token.part(), result);
         } else if token != TxToken::NONE {
             direct::on_end(self, w, id, token.part(), result);
@@ -206,35 +206,35 @@ impl Engine {
                 Step::Done => {}
                 Step::Idle => return step as usize,
                 Step::Full => {
-                    self.list(peer);
+                    self.schedule(peer);
                     return step as usize;
                 }
             }
         }
-        self.list(peer);
+        self.schedule(peer);
         self.cfg.burst as usize
     }
 
     /// One step: reads alone, which no receive of the peer waits for, while it is not ready. Else our HANDSHAKE, then control packets, then new messages, granted data and reads by turns.
     fn step<W: Wire>(&mut self, w: &mut W, id: PeerId, turn: u32) -> Step {
         let peer = &self.peers[id];
-        if peer.was.intersects(Was::FAILED | Was::REMOVED) {
+        if peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
             return self.step_cut_off(w, id);
         }
-        if peer.was.contains(Was::AWAY) {
+        if peer.flags.contains(PeerFlags::BACKED_OFF) {
             return self.step_reads(w, id);
         }
-        if peer.was.contains(Was::OWED) {
+        if peer.flags.contains(PeerFlags::HANDSHAKE_QUEUED) {
             let sent = handshake::push(self, w, id);
             return self.stepped(w, id, sent);
         }
-        let Some(work) = &peer.work else { return Step::Idle };
-        if let Some(&ctl) = work.ctl.front() {
+        let Some(queue) = &peer.queue else { return Step::Idle };
+        if let Some(&ctl) = queue.ctl.front() {
             let sent = self.push_ctl(w, id, ctl);
             if sent.is_ok()
-                && let Some(work) = &mut self.peers[id].work
+                && let Some(queue) = &mut self.peers[id].queue
             {
-                work.ctl.pop_front();
+                queue.ctl.pop_front();
             }
             return self.stepped(w, id, sent);
         }
@@ -253,14 +253,19 @@ impl Engine {
     // [M10.7]
     #[cold]
     fn step_cut_off<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
-        let was = self.peers[id].was;
-        if was.contains(Was::AWAY) {
+        let was = self.peers[id].flags;
+        if was.contains(PeerFlags::BACKED_OFF) {
             return Step::Idle;
         }
-        let sent = match was & (Was::REMOVED | Was::CUT_OFF | Was::OWED | Was::MET) {
-            flags if flags.contains(Was::REMOVED) || !flags.contains(Was::CUT_OFF) => None,
-            flags if flags.contains(Was::OWED) => Some(handshake::push(self, w, id)),
-            flags if flags.contains(Was::MET) => self.push_untold(w, id),
+        let sent = match was
+            & (PeerFlags::REMOVED
+                | PeerFlags::FORCE_CLOSED
+                | PeerFlags::HANDSHAKE_QUEUED
+                | PeerFlags::HANDSHAKE_RECEIVED)
+        {
+            flags if flags.contains(PeerFlags::REMOVED) || !flags.contains(PeerFlags::FORCE_CLOSED) => None,
+            flags if flags.contains(PeerFlags::HANDSHAKE_QUEUED) => Some(handshake::push(self, w, id)),
+            flags if flags.contains(PeerFlags::HANDSHAKE_RECEIVED) => self.push_unsent_error(w, id),
             _ => None,
         };
         match sent {
@@ -268,7 +273,7 @@ impl Engine {
             Some(Err(NotPosted::Full)) => Step::Full,
             Some(Err(NotPosted::Peer(_))) => {
                 // It is not there any more.
-                self.peers[id].was.remove(Was::OWED);
+                self.peers[id].flags.remove(PeerFlags::HANDSHAKE_QUEUED);
                 Step::Idle
             }
             None => Step::Idle,
@@ -276,13 +281,13 @@ impl Engine {
     }
 
     fn step_reads<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
-        let reads = |e: &mut Self| e.peers[id].work.as_mut().and_then(|work| work.reads.pop_front());
-        let Some(reading) = reads(self) else { return Step::Idle };
-        let push = self.push_reading(w, id, reading);
-        if let Some(work) = &mut self.peers[id].work {
+        let reads = |e: &mut Self| e.peers[id].queue.as_mut().and_then(|queue| queue.reads.pop_front());
+        let Some(rma_read) = reads(self) else { return Step::Idle };
+        let push = self.push_rma_read(w, id, rma_read);
+        if let Some(queue) = &mut self.peers[id].queue {
             match push {
-                SendProgress::Sent => work.reads.push_back(reading),
-                SendProgress::Full | SendProgress::AwaitHandshake => work.reads.push_front(reading),
+                SendProgress::Sent => queue.reads.push_back(rma_read),
+                SendProgress::Full | SendProgress::AwaitHandshake => queue.reads.push_front(rma_read),
                 _ => {}
             }
         }
@@ -291,8 +296,8 @@ impl Engine {
             SendProgress::AwaitHandshake => Step::Idle,
             SendProgress::Sent => Step::Done,
             _ => {
-                if let Some(reading) = self.readings.get_mut(reading) {
-                    reading.queued = false;
+                if let Some(rma_read) = self.rma_reads.get_mut(rma_read) {
+                    rma_read.queued = false;
                 }
                 Step::Done
             }
@@ -300,21 +305,21 @@ impl Engine {
     }
 
     fn step_sends<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
-        let Some(work) = &mut self.peers[id].work else { return Step::Idle };
-        let Some(&op) = work.sends.front() else {
-            self.peers[id].was.remove(Was::QUEUED);
+        let Some(queue) = &mut self.peers[id].queue else { return Step::Idle };
+        let Some(&op) = queue.sends.front() else {
+            self.peers[id].flags.remove(PeerFlags::SENDS_QUEUED);
             return Step::Idle;
         };
-        if is_ours(op) {
-            return self.step_one(w, id, op);
+        if is_rma_entry(op) {
+            return self.step_rma(w, id, op);
         }
         let Some((protocol, kind)) = self.tx.get(op).map(|tx| (tx.protocol, tx.kind())) else {
             // Cancelled.
-            work.sends.pop_front();
+            queue.sends.pop_front();
             return Step::Done;
         };
         let push = match self.may_start(w, id, protocol, kind) {
-            _ if self.peers[id].was.contains(Was::HEADERLESS) => user_qp_send::push(self, w, op),
+            _ if self.peers[id].flags.contains(PeerFlags::USER_QP_ONLY) => user_qp_send::push(self, w, op),
             Some(push) => push,
             None => match protocol.plain() {
                 Protocol::Eager => eager::push(self, w, op),
@@ -333,10 +338,10 @@ impl Engine {
             }
             SendProgress::AwaitHandshake => Step::Idle,
             SendProgress::Full => Step::Full,
-            SendProgress::PeerFailed(fault) if self.move_on(w, id, fault) => Step::Done,
+            SendProgress::PeerFailed(fault) if self.try_failover(w, id, fault) => Step::Done,
             SendProgress::Done | SendProgress::Fail(_) | SendProgress::PeerFailed(_) => {
-                if let Some(work) = &mut self.peers[id].work {
-                    work.sends.pop_front();
+                if let Some(queue) = &mut self.peers[id].queue {
+                    queue.sends.pop_front();
                 }
                 self.ended(w, id, op, push)
             }
@@ -345,32 +350,34 @@ impl Engine {
 
     fn step_grants<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
         let peer = &mut self.peers[id];
-        if !peer.was.contains(Was::MET) {
+        if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
             return Step::Idle;
         }
-        let Some(op) = peer.work.as_mut().and_then(|work| work.grants.pop_front()) else { return Step::Idle };
-        let (push, sent) = if is_one(op) {
-            (self.push_one_data(w, op), self.one.get(op).map_or(0, |one| one.sent as usize))
+        let Some(op) = peer.queue.as_mut().and_then(|queue| queue.grants.pop_front()) else {
+            return Step::Idle;
+        };
+        let (push, sent) = if is_rma_id(op) {
+            (self.push_rma_data(w, op), self.rma_ops.get(op).map_or(0, |one| one.sent as usize))
         } else {
             (longcts::push_data(self, w, op), self.tx.get(op).map_or(0, |tx| tx.sent))
         };
         let turn_ends = window::ends_turn(sent, w.mtu(id));
-        if let Some(work) = &mut self.peers[id].work {
+        if let Some(queue) = &mut self.peers[id].queue {
             match push {
                 // By turns with the other granted sends, but not packet by packet: the caches like one message better.
-                SendProgress::Sent if turn_ends => work.grants.push_back(op),
-                SendProgress::Sent => work.grants.push_front(op),
-                SendProgress::Full => work.grants.push_front(op),
+                SendProgress::Sent if turn_ends => queue.grants.push_back(op),
+                SendProgress::Sent => queue.grants.push_front(op),
+                SendProgress::Full => queue.grants.push_front(op),
                 _ => {}
             }
         }
         match push {
             SendProgress::Full => Step::Full,
-            SendProgress::PeerFailed(fault) if self.move_on(w, id, fault) => {
-                self.peers[id].work().grants.push_front(op);
+            SendProgress::PeerFailed(fault) if self.try_failover(w, id, fault) => {
+                self.peers[id].queue_mut().grants.push_front(op);
                 Step::Done
             }
-            push if is_one(op) => self.ended_one(w, id, op, push),
+            push if is_rma_id(op) => self.rma_left_queue(w, id, op, push),
             push => self.ended(w, id, op, push),
         }
     }
@@ -378,7 +385,7 @@ impl Engine {
     /// Whether an untagged message to this peer must not go out yet. // HOT
     #[inline(always)]
     fn waits_for_handshake(&self, peer: &Peer) -> bool {
-        self.cfg.first_contact == FirstContact::Wait && !peer.was.contains(Was::MET)
+        self.cfg.first_contact == FirstContact::Wait && !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED)
     }
 
     /// What the peer's HANDSHAKE decides: delivery complete and our own classes need its consent, and untagged messages
@@ -401,7 +408,7 @@ impl Engine {
             (_, Sync::Yes) => Features::CLASSES.union(Features::DELIVERY_COMPLETE),
         };
         let peer = &self.peers[id];
-        if !peer.was.contains(Was::MET) {
+        if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
             return Some(match handshake::trigger(self, w, id) {
                 Ok(()) => SendProgress::AwaitHandshake,
                 Err(refused) => refused.into(),
@@ -426,7 +433,7 @@ impl Engine {
         match sent {
             Ok(()) => Step::Done,
             Err(NotPosted::Full) => Step::Full,
-            Err(NotPosted::Peer(fault)) if self.move_on(w, id, fault) => Step::Done,
+            Err(NotPosted::Peer(fault)) if self.try_failover(w, id, fault) => Step::Done,
             Err(NotPosted::Peer(fault)) => {
                 self.fail_peer(w, id, fault);
                 Step::Idle
@@ -438,25 +445,28 @@ impl Engine {
     #[inline]
     pub(in crate::rdm) fn may_control(&self, id: PeerId) -> bool {
         let peer = &self.peers[id];
-        let first = peer.work.as_ref().is_none_or(|work| work.ctl.is_empty());
-        first && !peer.was.intersects(Was::OWED | Was::AWAY | Was::FAILED | Was::REMOVED)
+        let first = peer.queue.as_ref().is_none_or(|queue| queue.ctl.is_empty());
+        first
+            && !peer.flags.intersects(
+                PeerFlags::HANDSHAKE_QUEUED | PeerFlags::BACKED_OFF | PeerFlags::FAILED | PeerFlags::REMOVED,
+            )
     }
 
     /// Sends a control packet, or queues it behind others.
     pub(in crate::rdm) fn control<W: Wire>(&mut self, w: &mut W, id: PeerId, ctl: Ctl) {
-        if self.peers[id].was.intersects(Was::FAILED | Was::REMOVED) {
+        if self.peers[id].flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
             return;
         }
         if self.may_control(id) {
             match self.push_ctl(w, id, ctl) {
                 Ok(()) => return,
                 Err(NotPosted::Full) => {}
-                Err(NotPosted::Peer(fault)) if self.move_on(w, id, fault) => {}
+                Err(NotPosted::Peer(fault)) if self.try_failover(w, id, fault) => {}
                 Err(NotPosted::Peer(fault)) => return self.fail_peer(w, id, fault),
             }
         }
-        self.peers[id].work().ctl.push_back(ctl);
-        self.list(id);
+        self.peers[id].queue_mut().ctl.push_back(ctl);
+        self.schedule(id);
     }
 
     fn push_ctl<W: Wire>(&mut self, w: &mut W, to: PeerId, ctl: Ctl) -> Result<(), NotPosted> {
@@ -465,10 +475,10 @@ impl Engine {
             Ctl::ReadNack { send_id, recv_id, not_now } => {
                 read_nack::push(self, w, to, (send_id, recv_id), not_now)
             }
-            Ctl::Lane(other) => failover::push_lane(self, w, to, other),
-            Ctl::Lost(other) => failover::push_lost(self, w, to, other),
-            Ctl::Moved => failover::push_moved(self, w, to),
-            Ctl::Again(id) => read_nack::push_again(self, w, to, id),
+            Ctl::AnnounceLane(other) => failover::push_lane(self, w, to, other),
+            Ctl::LaneFailed(other) => failover::push_lost(self, w, to, other),
+            Ctl::LaneChanged => failover::push_moved(self, w, to),
+            Ctl::Reannounce(id) => read_nack::push_reannouncement(self, w, to, id),
             Ctl::Eor { send_id, recv_id } => longread::push_eor(self, w, to, send_id, recv_id),
             Ctl::Error { what, code } => peer_error::push(self, w, to, what, code),
             Ctl::Receipt { send_id, msg_id } => receipt::push(self, w, to, send_id, msg_id),
@@ -479,11 +489,11 @@ impl Engine {
 
     /// Notes that there is work for a peer, to be done in [`resume`](Self::resume).
     #[inline]
-    pub(in crate::rdm) fn list(&mut self, id: PeerId) {
-        let was = &mut self.peers[id].was;
-        if !was.contains(Was::LISTED) {
-            *was |= Was::LISTED;
-            self.listed.push_back(id);
+    pub(in crate::rdm) fn schedule(&mut self, id: PeerId) {
+        let flags = &mut self.peers[id].flags;
+        if !flags.contains(PeerFlags::SCHEDULED) {
+            *flags |= PeerFlags::SCHEDULED;
+            self.scheduled.push_back(id);
         }
     }
 
@@ -515,13 +525,13 @@ impl Engine {
                 self.by_peer.of(to).tx_pkts += 1;
                 // [M10.2]
                 let was = match ty {
-                    PktType::HANDSHAKE => Was::POSTED,
+                    PktType::HANDSHAKE => PeerFlags::POSTED,
                     _ if ty >= PktType::EAGER_MSGRTM || ty == PktType::CTSDATA => {
-                        Was::POSTED.union(Was::ASKED).union(Was::SENT)
+                        PeerFlags::POSTED.union(PeerFlags::REQUESTED).union(PeerFlags::UNCONFIRMED)
                     }
-                    _ => Was::POSTED.union(Was::ASKED),
+                    _ => PeerFlags::POSTED.union(PeerFlags::REQUESTED),
                 };
-                self.peers[to].was |= was;
+                self.peers[to].flags |= was;
                 Ok(())
             }
             Err(refused) => {
@@ -549,7 +559,7 @@ impl Engine {
     }
 
     /// The last byte of a send has been taken by the wire: it is complete unless it waits for a RECEIPT.
-    pub(in crate::rdm) fn all_out<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+    pub(in crate::rdm) fn all_sent<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some(op) = self.tx.get_mut(id) else { return };
         op.state = TxState::AllOut;
         op.sent = op.buf.len();
@@ -565,26 +575,26 @@ impl Engine {
     // [M7.3]
     pub(in crate::rdm) fn finish_tx<W: Wire>(&mut self, w: &mut W, id: SlotId, result: Result<(), OpError>) {
         match result {
-            Ok(()) => self.conceal(w, id, W::release),
+            Ok(()) => self.revoke_send_regs(w, id, W::release),
             // The peer has not said that it has read it all.
-            Err(_) => self.conceal(w, id, W::revoke),
+            Err(_) => self.revoke_send_regs(w, id, W::revoke),
         }
         let Some(op) = self.tx.remove(id) else { return };
         self.peers[op.peer].outstanding -= 1;
         match &mut self.in_call {
             Some((asked, answer)) if *asked == id => *answer = Some(result),
-            _ => self.outs.push_back(EngineEvent::SendDone { user: op.user, result }),
+            _ => self.events.push_back(EngineEvent::SendDone { user: op.user, result }),
         }
     }
 
     /// Ends the peer's right to read a message, by [`Wire::release`] or [`Wire::revoke`].
-    pub(in crate::rdm) fn conceal<W: Wire>(&mut self, w: &mut W, id: SlotId, end: fn(&mut W, Reg)) {
+    pub(in crate::rdm) fn revoke_send_regs<W: Wire>(&mut self, w: &mut W, id: SlotId, end: fn(&mut W, Reg)) {
         let Some(op) = self.tx.get_mut(id) else { return };
         let Some(reg) = op.reg.take() else { return };
         end(w, reg);
         op.rails.take().into_iter().flat_map(|rails| *rails).for_each(|(_, reg)| end(w, reg));
-        if let Some(work) = &mut self.peers[op.peer].work {
-            work.exposed -= 1;
+        if let Some(queue) = &mut self.peers[op.peer].queue {
+            queue.exposed -= 1;
         }
     }
 }

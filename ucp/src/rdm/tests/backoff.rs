@@ -58,7 +58,7 @@ fn a_packet_that_came_back_goes_again_at_once_and_then_after_a_growing_time() {
     let mut room = [0; 1];
     net.recv(1, &mut room, exact(1), 0);
     net.settle();
-    assert_eq!((net.outs(1).len(), room[0]), (1, b'x'));
+    assert_eq!((net.events(1).len(), room[0]), (1, b'x'));
     assert!(net.nodes[0].engine.is_flushed(None));
     assert_eq!((rare(&net).not_ready, rare(&net).sent_again), (10, 10));
     // Who was ready again starts from the beginning.
@@ -145,7 +145,7 @@ fn control_packets_come_back_and_go_again_too() {
         assert!(net.nodes[1].engine.stats().rare.not_ready >= 2, "{protocol:?}");
         net.nodes[0].shut = false;
         net.settle();
-        assert_eq!((net.outs(0).len(), net.outs(1).len()), (1, 1), "{protocol:?}");
+        assert_eq!((net.events(0).len(), net.events(1).len()), (1, 1), "{protocol:?}");
         assert_eq!(room, bytes);
         assert_eq!(net.nodes[1].engine.stats().tx_pkts[usize::from(PktType::HANDSHAKE.0)], 1, "counted once");
     }

@@ -36,13 +36,13 @@ fn each_class_goes_to_its_own_receives_in_every_protocol() {
         );
         assert_eq!(PktType(net.flights[0].bytes[0]), PktType::EAGER_RTW);
         net.settle();
-        assert_eq!(net.outs(1).len(), 1);
+        assert_eq!(net.events(1).len(), 1);
         assert_eq!((&rooms[1], &rooms[0][..8]), (&bytes, &[0; 8][..]));
         for class in [MsgClass::Stream, MsgClass::AmData, MsgClass::Message] {
             send(&mut net, class, &bytes, protocol);
         }
         net.settle();
-        assert_eq!(net.outs(1).len(), 3);
+        assert_eq!(net.events(1).len(), 3);
         assert!(rooms.iter().all(|room| *room == bytes));
     }
 }
@@ -86,7 +86,7 @@ fn a_peer_that_does_not_know_classes_never_sees_one() {
     let word = ours(Rdma::NONE).difference(Features::CLASSES).bits().to_le_bytes();
     net.flights[at].bytes[8..16].copy_from_slice(&word);
     net.settle();
-    assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Err(OpError::Unsupported) }]);
+    assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Err(OpError::Unsupported) }]);
     assert_eq!(
         send(&mut net, MsgClass::Stream, b"s", Protocol::Eager),
         Started::Failed(OpError::Unsupported)
@@ -186,7 +186,7 @@ fn a_stream_ends_before_the_piece_that_is_lost() {
         flights.iter().filter(|flight| flight.to == 1).for_each(|flight| net.deliver(flight));
         assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::No)), None);
         let gone = EngineEvent::RecvDone { user: 9, result: Err(OpError::Peer(sender, PeerError::Gone)) };
-        assert_eq!(net.outs(1).contains(&gone), matched);
+        assert_eq!(net.events(1).contains(&gone), matched);
         assert_eq!(net.nodes[1].engine.snapshot(), crate::rdm::EngineSnapshot::EMPTY);
     }
 }
@@ -205,7 +205,7 @@ fn nothing_waits_for_the_dead() {
     assert_eq!(net.nodes[1].engine.snapshot().early, 1);
     net.at(1, |e, w| e.on_peer_error(w, sender, PeerError::Gone));
     net.deliver(&flights[3]);
-    net.outs(1);
+    net.events(1);
     assert_eq!(net.nodes[1].engine.snapshot(), crate::rdm::EngineSnapshot::EMPTY);
     assert!(net.nodes[1].engine.stats().rare.peer_failed > 0);
 }
@@ -228,13 +228,13 @@ fn receives_wait_for_what_the_wire_still_has() {
     assert!(matches!(post(&mut net, one, 1), Started::Pending(_)));
     assert!(matches!(post(&mut net, two, 2), Started::Pending(_)));
     net.at(1, |e, w| e.on_send_error(w, sender, PeerError::Gone));
-    assert!(!net.outs(1).iter().any(|out| matches!(out, EngineEvent::RecvDone { .. })));
+    assert!(!net.events(1).iter().any(|out| matches!(out, EngineEvent::RecvDone { .. })));
     net.deliver_one();
-    assert!(matches!(net.outs(1)[..], [EngineEvent::RecvDone { user: 1, result: Ok(_) }]));
+    assert!(matches!(net.events(1)[..], [EngineEvent::RecvDone { user: 1, result: Ok(_) }]));
     let wire = net.nodes[1].wire;
     net.at(1, |e, w| e.on_wire_drained(w, wire));
     let gone = OpError::Peer(sender, PeerError::Gone);
-    assert_eq!(net.outs(1), [EngineEvent::RecvDone { user: 2, result: Err(gone) }]);
+    assert_eq!(net.events(1), [EngineEvent::RecvDone { user: 2, result: Err(gone) }]);
     assert_eq!(post(&mut net, three, 3), Started::Failed(gone));
     assert_eq!(net.nodes[1].engine.snapshot().receives, 0);
 }

@@ -26,7 +26,7 @@ struct Device {
     /// Longest operation.
     max: usize,
     full: bool,
-    flying: Vec<(TxToken, Remote, What)>,
+    in_flight: Vec<(TxToken, Remote, What)>,
     /// What came with writes for the target.
     words: Vec<u32>,
     /// Registrations that live.
@@ -105,7 +105,7 @@ impl Device {
         if self.full {
             return Err(NotPosted::Full);
         }
-        self.flying.push((token, far, what));
+        self.in_flight.push((token, far, what));
         Ok(Posted::Pending)
     }
 }
@@ -129,7 +129,7 @@ impl Pair {
         net.recv(1, &mut byte, exact(1), 0);
         net.send(0, peer, b"x", Some(1), Protocol::Eager);
         net.settle();
-        net.outs(0);
+        net.events(0);
         Pair {
             net,
             peer,
@@ -137,7 +137,7 @@ impl Pair {
                 mem: vec![0; 1000],
                 max,
                 full: false,
-                flying: Vec::new(),
+                in_flight: Vec::new(),
                 words: Vec::new(),
                 regs: 0,
                 most_regs: 10,
@@ -171,7 +171,7 @@ impl Pair {
 
     /// Ends the operation at `n`, as the device does.
     fn land(&mut self, n: usize) {
-        let (token, far, what) = self.device.flying.remove(n);
+        let (token, far, what) = self.device.in_flight.remove(n);
         let len = match &what {
             What::Write(from) => from.len(),
             What::Read(into) => into.len(),
@@ -211,24 +211,24 @@ fn long_ones_are_cut_at_the_limit_and_at_pieces() {
     assert!(matches!(pair.put(&bytes, iovs(&[(10, 130), (500, 120)])), Started::Pending(_)));
     let cuts: Vec<(u64, usize)> = pair
         .device
-        .flying
+        .in_flight
         .iter()
         .map(|(_, far, what)| (far.addr - BASE, if let What::Write(from) = what { from.len() } else { 0 }))
         .collect();
     assert_eq!(cuts, [(10, 100), (110, 30), (500, 100), (600, 20)]);
     for _ in 0..3 {
-        pair.land(1.min(pair.device.flying.len() - 1));
-        assert!(pair.net.outs(0).is_empty() && !pair.net.nodes[0].engine.is_flushed(None));
+        pair.land(1.min(pair.device.in_flight.len() - 1));
+        assert!(pair.net.events(0).is_empty() && !pair.net.nodes[0].engine.is_flushed(None));
     }
     pair.land(0);
-    assert_eq!(pair.net.outs(0), [EngineEvent::RmaDone { user: 4, result: Ok(()) }]);
+    assert_eq!(pair.net.events(0), [EngineEvent::RmaDone { user: 4, result: Ok(()) }]);
     assert_eq!((&pair.device.mem[10..140], &pair.device.mem[500..620]), (&bytes[..130], &bytes[130..]));
     let mut room = vec![0; 250];
     pair.get(&mut room, iovs(&[(10, 130), (500, 120)]));
-    while !pair.device.flying.is_empty() {
+    while !pair.device.in_flight.is_empty() {
         pair.land(0);
     }
-    assert_eq!((pair.net.outs(0).len(), room), (1, bytes));
+    assert_eq!((pair.net.events(0).len(), room), (1, bytes));
     assert!(pair.net.nodes[0].engine.is_flushed(None) && pair.net.nodes[0].engine.quiet());
     assert_eq!(pair.device.regs, 0);
     // No bytes: no operation of the device either.
@@ -241,13 +241,13 @@ fn a_full_device_is_asked_again() {
     let bytes = letter(3, 150);
     pair.device.full = true;
     assert!(matches!(pair.put(&bytes, iovs(&[(0, 150)])), Started::Pending(_)));
-    assert_eq!((pair.resume(), pair.device.flying.len()), (0, 0));
+    assert_eq!((pair.resume(), pair.device.in_flight.len()), (0, 0));
     pair.device.full = false;
     assert!(pair.resume() > 0);
-    assert_eq!(pair.device.flying.len(), 2);
+    assert_eq!(pair.device.in_flight.len(), 2);
     pair.land(0);
     pair.land(0);
-    assert_eq!(pair.net.outs(0).len(), 1);
+    assert_eq!(pair.net.events(0).len(), 1);
 }
 
 #[test]
@@ -256,10 +256,13 @@ fn a_refused_part_fails_the_whole_when_the_rest_has_ended() {
     let bytes = letter(3, 250);
     pair.put(&bytes, iovs(&[(0, 100), (5000, 100), (100, 50)]));
     pair.land(1);
-    assert!(pair.net.outs(0).is_empty(), "the device still reads the caller's memory");
+    assert!(pair.net.events(0).is_empty(), "the device still reads the caller's memory");
     pair.land(1);
     pair.land(0);
-    assert_eq!(pair.net.outs(0), [EngineEvent::RmaDone { user: 4, result: Err(OpError::Access(PeerId(0))) }]);
+    assert_eq!(
+        pair.net.events(0),
+        [EngineEvent::RmaDone { user: 4, result: Err(OpError::Access(PeerId(0))) }]
+    );
     let peer = pair.peer;
     assert_eq!(pair.net.nodes[0].engine.peer_info(peer).unwrap().fault, None);
     assert!(pair.net.nodes[0].engine.is_flushed(None));
@@ -272,14 +275,14 @@ fn memory_is_the_devices_until_the_end_even_if_the_peer_is_gone() {
     pair.get(&mut room, iovs(&[(0, 150)]));
     let peer = pair.peer;
     pair.with(|e, w| e.on_peer_error(w, peer, PeerError::Gone));
-    let outs = pair.net.outs(0);
+    let outs = pair.net.events(0);
     assert_eq!(outs, [EngineEvent::PeerFailed { peer, fault: PeerError::Gone }]);
     pair.with(|e, w| e.remove_peer(w, peer));
     pair.land(0);
-    assert!(pair.net.outs(0).is_empty());
+    assert!(pair.net.events(0).is_empty());
     pair.land(0);
     assert_eq!(
-        pair.net.outs(0),
+        pair.net.events(0),
         [EngineEvent::RmaDone { user: 5, result: Err(OpError::Peer(peer, PeerError::Gone)) }]
     );
     assert!(pair.net.nodes[0].engine.quiet());
@@ -292,7 +295,7 @@ fn without_a_device_it_goes_by_packets() {
     let bytes = letter(3, 150);
     assert_eq!(pair.put(&bytes, iovs(&[(0, 150)])), Started::Done(()));
     assert_eq!(pair.net.flights.len(), 1);
-    assert!(pair.device.flying.is_empty());
+    assert!(pair.device.in_flight.is_empty());
 }
 
 #[test]
@@ -301,7 +304,7 @@ fn memory_that_cannot_be_registered_goes_by_packets() {
     pair.device.most_regs = 0;
     let bytes = letter(3, 150);
     assert_eq!(pair.put(&bytes, iovs(&[(0, 150)])), Started::Done(()));
-    assert_eq!((pair.net.flights.len(), pair.device.flying.len()), (1, 0));
+    assert_eq!((pair.net.flights.len(), pair.device.in_flight.len()), (1, 0));
 }
 
 // [M8.9]
@@ -319,7 +322,7 @@ fn peers_that_do_not_say_so_are_asked_by_packets() {
             Features::RDMA_READ => (vec![PktType::EAGER_RTW], "a read"),
             _ => (vec![PktType::SHORT_RTR], "a write"),
         };
-        assert_eq!((first, pair.device.flying.len()), (packets, 1), "{left} by the device");
+        assert_eq!((first, pair.device.in_flight.len()), (packets, 1), "{left} by the device");
     }
 }
 
@@ -332,19 +335,19 @@ fn a_word_for_the_target_goes_along() {
     let mut pair = Pair::new(8000);
     pair.device.mem = vec![0; 5000];
     assert!(matches!(pair.put_with_data(&bytes, whole, Some(0xdead_beef)), Started::Pending(_)));
-    assert_eq!((pair.device.words.as_slice(), pair.device.flying.len()), (&[0xdead_beef][..], 1));
+    assert_eq!((pair.device.words.as_slice(), pair.device.in_flight.len()), (&[0xdead_beef][..], 1));
     pair.land(0);
-    assert_eq!((pair.net.outs(0).len(), pair.device.regs), (1, 0));
+    assert_eq!((pair.net.events(0).len(), pair.device.regs), (1, 0));
     assert_eq!(pair.device.mem, bytes);
     // The target's device tells its engine.
     let (wire, from) = (pair.net.nodes[1].wire, source(&address(0)));
     pair.net.nodes[1].engine.on_imm(wire, from, 5000, 0xdead_beef);
     let writer = pair.net.peer(1, 0);
     let want = [EngineEvent::RemoteWrite { from: writer, len: 5000, cq_data: 0xdead_beef }];
-    assert_eq!(pair.net.outs(1).into_iter().filter(|out| *out == want[0]).count(), 1);
+    assert_eq!(pair.net.events(1).into_iter().filter(|out| *out == want[0]).count(), 1);
     assert_eq!(pair.net.nodes[1].engine.stats().served(RmaProtocol::DirectWrite).bytes, 5000);
     pair.net.nodes[1].engine.on_imm(wire, Source { node: 99, port: 1 }, 5000, 1);
-    assert!(pair.net.outs(1).is_empty(), "from nobody known");
+    assert!(pair.net.events(1).is_empty(), "from nobody known");
     assert_eq!(pair.net.nodes[1].engine.stats().dropped(DropReason::UnknownSender), 1);
 
     let by_packets = |len: usize, remote: Iovs, word: u64, bits: Features| {
@@ -353,7 +356,7 @@ fn a_word_for_the_target_goes_along() {
         let met = pair.net.nodes[0].engine.features(peer).unwrap();
         pair.net.nodes[0].engine.set_features(peer, met | bits);
         pair.put_with_data(&bytes[..len], remote, Some(word));
-        assert!(pair.device.words.is_empty() && pair.device.flying.is_empty());
+        assert!(pair.device.words.is_empty() && pair.device.in_flight.is_empty());
         PktType(pair.net.flights[0].bytes[0])
     };
     let (none, long) = (Features::empty(), PktType::DC_LONGCTS_RTW);
@@ -385,16 +388,16 @@ fn a_word_that_finds_no_receive_comes_by_packets() {
         if fenced {
             pair.with(|e, w| e.fence(w, peer, FenceScope::Packets));
         }
-        let (token, _, _) = pair.device.flying.remove(0);
+        let (token, _, _) = pair.device.in_flight.remove(0);
         pair.with(|e, w| e.on_sent(w, token, Err(PeerError::NOT_READY)));
         assert_eq!(pair.device.regs, 0);
         pair.net.settle();
         assert_eq!(pair.net.nodes[0].engine.peer_info(peer).unwrap().fault, None);
         assert!(pair.net.nodes[0].engine.is_flushed(None) && pair.net.nodes[0].engine.quiet());
         let told = EngineEvent::RemoteWrite { from: writer, len: 5000, cq_data: 0xbead };
-        let heard = pair.net.outs(1).into_iter().filter(|out| *out == told).count();
+        let heard = pair.net.events(1).into_iter().filter(|out| *out == told).count();
         let result = if emulation == Emulation::Allowed { Ok(()) } else { Err(OpError::Emulated) };
-        assert_eq!(pair.net.outs(0), [EngineEvent::RmaDone { user: 4, result }]);
+        assert_eq!(pair.net.events(0), [EngineEvent::RmaDone { user: 4, result }]);
         assert_eq!((heard, room == bytes), if result.is_ok() { (1, true) } else { (0, false) });
     }
 }
@@ -410,9 +413,9 @@ fn memory_of_which_a_part_cannot_be_registered_goes_by_packets() {
     let (peer, remote, protocol) = (pair.peer, iovs(&[(0, 150)]), RmaProtocol::DirectWrite);
     let args = PutArgs { local, remote, sync: Sync::No, cq_data: None, protocol, user: 4 };
     assert!(matches!(pair.with(|e, w| e.put(w, peer, args)), Started::Pending(_)));
-    assert_eq!((pair.resume(), pair.device.flying.len(), pair.net.flights.len()), (0, 1, 0));
+    assert_eq!((pair.resume(), pair.device.in_flight.len(), pair.net.flights.len()), (0, 1, 0));
     pair.land(0);
     assert!(pair.resume() > 0);
-    assert_eq!(pair.net.outs(0), [EngineEvent::RmaDone { user: 4, result: Ok(()) }]);
+    assert_eq!(pair.net.events(0), [EngineEvent::RmaDone { user: 4, result: Ok(()) }]);
     assert_eq!((pair.net.flights.len(), pair.device.regs), (1, 0));
 }

@@ -57,8 +57,8 @@ fn still_works(net: &mut Net, peer: PeerId) {
     net.send(0, peer, b"ok", Some(4), Protocol::Eager);
     net.settle();
     assert_eq!(&room, b"ok");
-    net.outs(0);
-    net.outs(1);
+    net.events(0);
+    net.events(1);
 }
 
 /// Whose request comes before its HANDSHAKE is told as well, once that says that it may be.
@@ -78,7 +78,7 @@ fn a_refusal_waits_for_the_handshake() {
         net.at(0, |e, w| e.get(w, peer, args));
         net.settle();
         let ended = EngineEvent::RmaDone { user: 7, result: Err(OpError::Access(peer)) };
-        assert_eq!(net.outs(0), if knows { vec![ended] } else { Vec::new() });
+        assert_eq!(net.events(0), if knows { vec![ended] } else { Vec::new() });
         assert_eq!(net.nodes[1].engine.snapshot().owed, 0);
         assert_eq!(sent(&net, 1), u64::from(knows));
     }
@@ -91,7 +91,7 @@ fn refusals_of_a_peer_that_is_silent_are_bounded() {
     net.peer(0, 1);
     let peer = net.peer(1, 0);
     for n in 0..10_000 {
-        net.at(1, |e, w| e.tell_error(w, peer, ErrorRef::Op(n), OpError::Access(peer)));
+        net.at(1, |e, w| e.send_error(w, peer, ErrorRef::Op(n), OpError::Access(peer)));
     }
     assert_eq!(net.nodes[1].engine.snapshot().owed, 4096);
     net.at(1, |e, w| e.on_peer_error(w, peer, PeerError::Gone));
@@ -152,7 +152,7 @@ fn what_a_target_refuses_ends_at_the_requester() {
         wanted += 3;
         net.settle();
         assert_eq!(net.nodes[1].engine.stats().dropped(DropReason::BadAccess), wanted);
-        let outs = net.outs(0);
+        let outs = net.events(0);
         if knows {
             assert_eq!((outs.len() as u64, sent(&net, 1), heard(&net, 0)), (wanted, wanted, wanted));
             let refused = EngineEvent::RmaDone { user: 1, result: Err(OpError::Access(peer)) };
@@ -182,7 +182,7 @@ fn memory_taken_back_ends_what_peers_do_with_it() {
         net.nodes[1].device.revoke = true;
         assert!(net.at(1, |e, w| e.remove_memory(w, target.key)));
         net.settle();
-        let ends = net.outs(0);
+        let ends = net.events(0);
         assert!(
             matches!(ends[..], [EngineEvent::RmaDone { result: Err(OpError::Access(_)), .. }]),
             "{protocol:?} {ends:?}"
@@ -205,8 +205,8 @@ fn a_message_that_can_neither_be_read_nor_sent_ends_at_both_ends() {
     net.recv(1, &mut room, ANY, 0);
     net.send(0, peer, &bytes, Some(1), Protocol::LongRead);
     net.settle();
-    assert_eq!(net.outs(1), [EngineEvent::RecvDone { user: 0, result: Err(OpError::Unsupported) }]);
-    assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Err(OpError::Aborted(peer, 4127)) }]);
+    assert_eq!(net.events(1), [EngineEvent::RecvDone { user: 0, result: Err(OpError::Unsupported) }]);
+    assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Err(OpError::Aborted(peer, 4127)) }]);
     nothing_left(&mut net);
     still_works(&mut net, peer);
 }
@@ -246,12 +246,12 @@ fn sends_given_up_at_every_step() {
                 let given_up = net.at(0, |e, w| e.abort(w, op));
                 assert!(!net.at(0, |e, w| e.abort(w, op)) || !given_up, "twice");
                 net.settle();
-                let (ours, theirs) = (net.outs(0), net.outs(1));
+                let (ours, remote_id) = (net.events(0), net.events(1));
                 if given_up {
                     cancelled += 1;
                     assert_eq!(ours, [EngineEvent::SendDone { user: 1, result: Err(OpError::Cancelled) }]);
-                    let why = format!("{protocol:?} {posted} {reorder} {full} after {steps}: {theirs:?}");
-                    match theirs[..] {
+                    let why = format!("{protocol:?} {posted} {reorder} {full} after {steps}: {remote_id:?}");
+                    match remote_id[..] {
                         [EngineEvent::RecvDone { user: 7, result: Err(OpError::Aborted(..)) }] => {
                             assert!(posted, "{why}")
                         }
@@ -266,20 +266,20 @@ fn sends_given_up_at_every_step() {
                         [] => {}
                         _ => panic!("{why}"),
                     }
-                    if posted && theirs.is_empty() {
+                    if posted && remote_id.is_empty() {
                         net.send(0, peer, b"next", Some(1), Protocol::Eager);
                         net.settle();
-                        assert_eq!((net.outs(1).len(), &room[..4]), (1, &b"next"[..]), "{why}");
+                        assert_eq!((net.events(1).len(), &room[..4]), (1, &b"next"[..]), "{why}");
                     }
                 } else if posted {
-                    assert_eq!((ours.len(), theirs.len()), (1, 1), "{protocol:?} after {steps}");
+                    assert_eq!((ours.len(), remote_id.len()), (1, 1), "{protocol:?} after {steps}");
                 } else {
                     net.recv(1, &mut room, exact(1), 7);
                     net.settle();
                     assert_eq!(room, bytes);
                 }
-                net.outs(0);
-                net.outs(1);
+                net.events(0);
+                net.events(1);
                 still_works(&mut net, peer);
                 nothing_left(&mut net);
             }
@@ -309,7 +309,7 @@ fn puts_and_gets_given_up_on_their_way() {
         net.deliver_one();
         assert!(net.at(0, |e, w| e.abort(w, op)));
         net.settle();
-        assert!(matches!(net.outs(0)[..], [EngineEvent::RmaDone { result: Err(OpError::Cancelled), .. }]));
+        assert!(matches!(net.events(0)[..], [EngineEvent::RmaDone { result: Err(OpError::Cancelled), .. }]));
         assert_eq!((sent(&net, 0), heard(&net, 1)), (1, 1));
         nothing_left(&mut net);
     }
@@ -337,9 +337,9 @@ fn ids_are_stepped_over() {
         }
         forge(&mut net, 0, 1, what(due.wrapping_add(2)), 5);
         forge(&mut net, 0, 1, what(due), 5);
-        assert!(net.outs(1).is_empty());
+        assert!(net.events(1).is_empty());
         net.deliver(&one);
-        assert_eq!((net.outs(1).len(), &rooms[0], &rooms[1]), (2, b"once", b"last"));
+        assert_eq!((net.events(1).len(), &rooms[0], &rooms[1]), (2, b"once", b"last"));
         net.deliver(&zero);
         net.deliver(&two);
         assert_eq!(net.nodes[1].engine.stats().dropped(DropReason::Duplicate), 2);
@@ -348,7 +348,7 @@ fn ids_are_stepped_over() {
         forge(&mut net, 0, 1, what(due.wrapping_add(1)), 5);
         forge(&mut net, 0, 1, what(due), 5);
         assert_eq!(net.nodes[1].engine.stats().dropped(DropReason::BadId), 2);
-        assert!(net.outs(1).is_empty());
+        assert!(net.events(1).is_empty());
         still_works(&mut net, peer);
     }
 }
@@ -376,18 +376,18 @@ fn made_up_errors_end_nothing() {
     }
     forge(&mut net, 1, 0, ErrorRef::Op(recv.0.raw()), 1);
     forge(&mut net, 1, 0, ErrorRef::Op(send.0.raw() ^ 1 << 25), 1);
-    assert!(net.outs(0).is_empty() && net.outs(1).is_empty());
+    assert!(net.events(0).is_empty() && net.events(1).is_empty());
     let bad = |net: &Net, node: usize| net.nodes[node].engine.stats().dropped(DropReason::BadId);
     assert_eq!((bad(&net, 0), bad(&net, 1)), (5, 4));
     // A storm of them leaves the conversation as it is.
-    let mut dice = Dice(3);
+    let mut rng = Rng(3);
     for _ in 0..2000 {
-        let id = dice.next() as u32;
-        let what = dice.pick(&[ErrorRef::Op(id), ErrorRef::Msg(id | 1 << 20), ErrorRef::Skip(id | 1 << 20)]);
-        forge(&mut net, 2, dice.below(2), what, id);
+        let id = rng.next() as u32;
+        let what = rng.pick(&[ErrorRef::Op(id), ErrorRef::Msg(id | 1 << 20), ErrorRef::Skip(id | 1 << 20)]);
+        forge(&mut net, 2, rng.below(2), what, id);
     }
     net.settle();
-    assert_eq!((net.outs(0).len(), net.outs(1).len()), (2, 1));
+    assert_eq!((net.events(0).len(), net.events(1).len()), (2, 1));
     assert!(room == bytes && target.bytes == bytes);
 }
 
@@ -402,10 +402,10 @@ fn a_handshake_that_nobody_takes_is_forgotten() {
     net.deliver_one();
     assert_eq!(PktType(net.flights[0].bytes[0]), PktType::HANDSHAKE);
     net.flights.clear();
-    net.outs(1);
+    net.events(1);
     let writer = net.peer(1, 0);
     net.at(1, |e, w| e.on_send_error(w, writer, PeerError::Gone));
-    assert_eq!((net.outs(1).len(), net.nodes[1].engine.stats().rare.handshakes_lost), (0, 1));
+    assert_eq!((net.events(1).len(), net.nodes[1].engine.stats().rare.handshakes_lost), (0, 1));
     assert_eq!(net.nodes[1].engine.peer_info(writer).unwrap().fault, None);
     // If somebody waits for the peer, or something else was sent to it, it has failed.
     for asks in [false, true] {
@@ -423,7 +423,7 @@ fn a_handshake_that_nobody_takes_is_forgotten() {
         }
         net.at(1, |e, w| e.on_send_error(w, writer, PeerError::Gone));
         let failed = EngineEvent::PeerFailed { peer: writer, fault: PeerError::Gone };
-        assert!(net.outs(1).contains(&failed));
+        assert!(net.events(1).contains(&failed));
     }
 }
 
@@ -435,7 +435,7 @@ fn what_a_cut_off_peer_is_told_comes_back_and_is_told_again() {
         let (mut net, peer) = met(Manner::CALM);
         let other = net.peer(1, 0);
         net.at(1, |e, w| e.force_close(w, other));
-        net.outs(1);
+        net.events(1);
         let args = SendArgs {
             buf: lend(b"hi"),
             tag: Some(1),
@@ -461,7 +461,7 @@ fn what_a_cut_off_peer_is_told_comes_back_and_is_told_again() {
         } else {
             net.settle();
             let end = Err(OpError::Aborted(peer, 4127));
-            assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 3, result: end }]);
+            assert_eq!(net.events(0), [EngineEvent::SendDone { user: 3, result: end }]);
         }
         assert_eq!(
             (net.nodes[1].engine.snapshot(), net.nodes[1].engine.held_bytes()),
@@ -485,7 +485,7 @@ fn what_waits_for_its_turn_ends_with_its_sender() {
     let writer = net.peer(1, 0);
     assert_eq!((net.nodes[1].engine.snapshot().early, net.nodes[1].engine.held_bytes() > 0), (1, true));
     net.at(1, |e, w| e.on_send_error(w, writer, PeerError::Gone));
-    assert_eq!(net.outs(1), [EngineEvent::PeerFailed { peer: writer, fault: PeerError::Gone }]);
+    assert_eq!(net.events(1), [EngineEvent::PeerFailed { peer: writer, fault: PeerError::Gone }]);
     let wire = net.nodes[1].wire;
     net.at(1, |e, w| e.on_wire_drained(w, wire));
     assert_eq!(
@@ -519,7 +519,7 @@ fn a_lost_handshake_is_sent_again_to_who_is_heard_again() {
         net.flights.clear();
         net.at(1, |e, w| e.on_send_error(w, writer, PeerError::Unreachable));
         net.settle();
-        assert!(net.outs(0).is_empty());
+        assert!(net.events(0).is_empty());
         assert_eq!(net.nodes[1].engine.stats().rare.handshakes_lost, lost);
         // What keep-alive does.
         assert!(net.nodes[0].engine.awaits_handshake(peer));
@@ -528,7 +528,7 @@ fn a_lost_handshake_is_sent_again_to_who_is_heard_again() {
         assert_eq!(net.flights.len(), 1);
     }
     net.settle();
-    assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 3, result: Ok(()) }]);
+    assert_eq!(net.events(0), [EngineEvent::SendDone { user: 3, result: Ok(()) }]);
     assert_eq!(&room, b"hi");
     assert!(!net.nodes[0].engine.awaits_handshake(peer));
     let shakes = net.nodes[1].engine.stats().tx_pkts[usize::from(PktType::HANDSHAKE.0)];

@@ -33,7 +33,7 @@ struct Posted {
 
 struct Talk {
     net: Net,
-    dice: Dice,
+    rng: Rng,
     sent: Vec<Sent>,
     posted: Vec<Posted>,
     /// (from, to, kind, tag) -> place of the last message and of the receive that got it.
@@ -57,31 +57,31 @@ impl Talk {
             2 => net.nodes[nodes - 1].device.fault = Some(PeerError::Device(EfaStatus::RemoteBadAddress)),
             _ => {}
         }
-        Talk { net, dice: Dice(!seed), sent: Vec::new(), posted: Vec::new(), last: HashMap::new() }
+        Talk { net, rng: Rng(!seed), sent: Vec::new(), posted: Vec::new(), last: HashMap::new() }
     }
 
     fn send_one(&mut self, most: usize) {
         let nodes = self.net.nodes.len();
-        let (from, to) = (self.dice.below(nodes), self.dice.below(nodes));
+        let (from, to) = (self.rng.below(nodes), self.rng.below(nodes));
         let peer = self.net.peer(from, to);
         let mtu = self.net.manner.mtu;
         let near =
             [0, 1, 8, mtu - 64, mtu - 56, mtu - 48, mtu - 28, mtu - 20, mtu - 12, mtu, 2 * mtu, 40 * mtu];
-        let len = match self.dice.below(3) {
-            0 => self.dice.below(most),
-            _ => (self.dice.pick(&near) + self.dice.below(5)).min(most),
+        let len = match self.rng.below(3) {
+            0 => self.rng.below(most),
+            _ => (self.rng.pick(&near) + self.rng.below(5)).min(most),
         };
-        let kind = self.dice.pick(&[Kind::Tagged, Kind::Tagged, Kind::Untagged]);
-        let class = if kind == Kind::Tagged { self.dice.below(3) as u64 } else { 0 };
+        let kind = self.rng.pick(&[Kind::Tagged, Kind::Tagged, Kind::Untagged]);
+        let class = if kind == Kind::Tagged { self.rng.below(3) as u64 } else { 0 };
         let number = self.sent.len();
-        let sync = self.dice.one_in(4);
+        let sync = self.rng.one_in(4);
         let bytes = letter(number as u64, len);
         let args = SendArgs {
             buf: lend(&bytes),
             tag: (kind == Kind::Tagged).then_some(class << 56),
             sync: if sync { Sync::Yes } else { Sync::No },
             cq_data: Some(number as u64),
-            protocol: self.dice.pick(&ROWS),
+            protocol: self.rng.pick(&ROWS),
             user: number as u64,
         };
         let tag = class << 56;
@@ -91,7 +91,7 @@ impl Talk {
         self.sent.push(sent);
         match self.net.send_args(from, peer, args) {
             Started::Done(()) => self.send_done(number, Ok(())),
-            Started::Pending(op) if self.dice.one_in(20) => {
+            Started::Pending(op) if self.rng.one_in(20) => {
                 self.net.at(from, |e, w| e.cancel_send(w, op));
             }
             Started::Pending(_) => {}
@@ -100,10 +100,10 @@ impl Talk {
     }
 
     fn post_one(&mut self, at: usize, kind: RecvKind, most: usize) {
-        let room = if self.dice.one_in(8) { 8 + self.dice.below(most - 8) } else { most };
-        let from = match self.dice.below(4) {
+        let room = if self.rng.one_in(8) { 8 + self.rng.below(most - 8) } else { most };
+        let from = match self.rng.below(4) {
             0 => {
-                let node = self.dice.below(self.net.nodes.len());
+                let node = self.rng.below(self.net.nodes.len());
                 Some(self.net.peer(at, node))
             }
             _ => None,
@@ -116,7 +116,7 @@ impl Talk {
         let mut bytes = vec![0x55; room];
         let buf = lend_mut(&mut bytes);
         self.posted.push(Posted { at, bytes, op: None, done: false });
-        let started = if from.is_none() && self.dice.one_in(3) {
+        let started = if from.is_none() && self.rng.one_in(3) {
             match self.net.nodes[at].engine.probe(kind, None, ProbeRemove::Yes) {
                 Some(found) => self.net.at(at, |e, w| e.recv_probed(w, found.handle, buf, seq as u64)),
                 None => self.net.at(at, |e, w| e.recv(w, RecvArgs { buf, kind, from, user: seq as u64 })),
@@ -185,7 +185,7 @@ impl Talk {
     /// Looks at everything that has ended: receives before sends, since an acknowledgement may be taken out of one
     /// node before the receive it is about is taken out of another.
     fn take_outs(&mut self) {
-        let outs: Vec<EngineEvent> = (0..self.net.nodes.len()).flat_map(|me| self.net.outs(me)).collect();
+        let outs: Vec<EngineEvent> = (0..self.net.nodes.len()).flat_map(|me| self.net.events(me)).collect();
         for out in &outs {
             match *out {
                 EngineEvent::RecvDone { user, result } => self.recv_done(user as usize, result),
@@ -207,15 +207,15 @@ impl Talk {
         let nodes = self.net.nodes.len();
         let (mut to_send, mut to_post) = (letters, letters);
         while to_send + to_post > 0 {
-            match self.dice.below(6) {
+            match self.rng.below(6) {
                 0 | 1 if to_send > 0 => {
                     self.send_one(most);
                     to_send -= 1;
                 }
                 2 | 3 if to_post > 0 => {
-                    let at = self.dice.below(nodes);
-                    let class = self.dice.below(3) as u64;
-                    let kind = match self.dice.below(4) {
+                    let at = self.rng.below(nodes);
+                    let class = self.rng.below(3) as u64;
+                    let kind = match self.rng.below(4) {
                         0 => ANY,
                         1 => RecvKind::Tagged { tag: class << 56, mask: CLASS },
                         2 => exact(class << 56),
@@ -225,7 +225,7 @@ impl Talk {
                     to_post -= 1;
                 }
                 4 => {
-                    let me = self.dice.below(nodes);
+                    let me = self.rng.below(nodes);
                     self.net.resume(me);
                 }
                 _ => (0..4).for_each(|_| {
@@ -233,8 +233,8 @@ impl Talk {
                 }),
             }
             self.take_outs();
-            if self.dice.one_in(30) && !self.posted.is_empty() {
-                let n = self.dice.below(self.posted.len());
+            if self.rng.one_in(30) && !self.posted.is_empty() {
+                let n = self.rng.below(self.posted.len());
                 let unmatched = self.posted[n].op.filter(|_| !self.posted[n].done);
                 let at = self.posted[n].at;
                 if let Some(op) = unmatched

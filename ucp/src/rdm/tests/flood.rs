@@ -74,7 +74,7 @@ fn whoever_waits_for_something_does_not_rest() {
     assert!(!net.nodes[1].engine.may_stop_polling(), "a receive waits");
     assert!(net.nodes[1].engine.cancel_recv(op));
     assert!(!net.nodes[1].engine.may_stop_polling(), "somebody is to be told");
-    net.outs(1);
+    net.events(1);
     assert!(net.nodes[1].engine.may_stop_polling());
 
     let args = SendArgs {
@@ -90,7 +90,7 @@ fn whoever_waits_for_something_does_not_rest() {
     let mut there = [0; 8];
     net.recv(0, &mut there, exact(1), 0);
     net.settle();
-    net.outs(1);
+    net.events(1);
     assert!(net.nodes[1].engine.may_stop_polling());
 
     let mut bytes = vec![0u8; 64];
@@ -112,9 +112,14 @@ fn no_flood_costs_more_than_the_most() {
             EngineConfig { unexpected_max: LIMIT, unexpected_hard_max: MOST, ..EngineConfig::default() };
         let mut net = Net::with(3, 1, Manner::CALM, cfg);
         let (flooded, quiet) = (net.peer(0, 1), net.peer(2, 1));
-        let flooder = net.peer(1, 0);
-        let (mut theirs, mut anybodys) = ([0; 8], [0; 8]);
-        let args = RecvArgs { buf: lend_mut(&mut theirs), kind: exact(777), from: Some(flooder), user: 1 };
+        let over_limit_peer = net.peer(1, 0);
+        let (mut remote_id, mut anybodys) = ([0; 8], [0; 8]);
+        let args = RecvArgs {
+            buf: lend_mut(&mut remote_id),
+            kind: exact(777),
+            from: Some(over_limit_peer),
+            user: 1,
+        };
         net.at(1, |e, w| e.recv(w, args));
         net.recv(1, &mut anybodys, exact(777), 2);
         let body = letter(7, len);
@@ -125,13 +130,13 @@ fn no_flood_costs_more_than_the_most() {
         }
         net.send(0, flooded, b"too late", Some(777), Protocol::Eager);
         net.settle();
-        let flood = OpError::Peer(flooder, PeerError::Flood);
-        let outs = net.outs(1);
+        let flood = OpError::Peer(over_limit_peer, PeerError::Flood);
+        let outs = net.events(1);
         assert!(
             outs.contains(&EngineEvent::RecvDone { user: 1, result: Err(flood) }),
             "{protocol:?}: {outs:?}"
         );
-        assert!(outs.contains(&EngineEvent::PeerFailed { peer: flooder, fault: PeerError::Flood }));
+        assert!(outs.contains(&EngineEvent::PeerFailed { peer: over_limit_peer, fault: PeerError::Flood }));
         assert!(
             !outs.iter().any(|out| matches!(out, EngineEvent::RecvDone { user: 2, .. })),
             "nothing overtakes what was refused"
@@ -140,7 +145,7 @@ fn no_flood_costs_more_than_the_most() {
         net.send(2, quiet, b"hello", Some(777), Protocol::Eager);
         net.settle();
         assert!(
-            net.outs(1).iter().any(|out| matches!(out, EngineEvent::RecvDone { user: 2, result: Ok(_) }))
+            net.events(1).iter().any(|out| matches!(out, EngineEvent::RecvDone { user: 2, result: Ok(_) }))
         );
         if protocol == Protocol::Eager {
             let mut room = vec![0; len];
@@ -157,7 +162,7 @@ fn packets_before_their_turn_cost_no_more_than_the_most() {
     let cfg = EngineConfig { unexpected_max: LIMIT, unexpected_hard_max: MOST, ..EngineConfig::default() };
     for protocol in [Protocol::Eager, Protocol::Medium] {
         let mut net = Net::with(2, 1, Manner::CALM, cfg);
-        let (peer, flooder) = (net.peer(0, 1), net.peer(1, 0));
+        let (peer, over_limit_peer) = (net.peer(0, 1), net.peer(1, 0));
         net.send(0, peer, b"met", Some(0), Protocol::Eager);
         net.settle();
         net.send(0, peer, b"lost", Some(1), Protocol::Eager);
@@ -171,7 +176,8 @@ fn packets_before_their_turn_cost_no_more_than_the_most() {
         }
         assert!((MOST / 2..=MOST).contains(&most), "{protocol:?}: {most}");
         assert!(
-            net.outs(1).contains(&EngineEvent::PeerFailed { peer: flooder, fault: PeerError::Flood }),
+            net.events(1)
+                .contains(&EngineEvent::PeerFailed { peer: over_limit_peer, fault: PeerError::Flood }),
             "{protocol:?}"
         );
         assert!(net.nodes[1].engine.held_bytes() <= 3, "what waited is given back: all but the first");
@@ -205,17 +211,17 @@ fn who_is_cut_off_for_a_flood_is_told() {
         }
         net.settle();
         assert!(
-            net.outs(1).contains(&EngineEvent::PeerFailed { peer: back, fault: PeerError::Flood }),
+            net.events(1).contains(&EngineEvent::PeerFailed { peer: back, fault: PeerError::Flood }),
             "{protocol:?}"
         );
         let told = |outs: &[EngineEvent], user| {
             outs.contains(&EngineEvent::SendDone { user, result: Err(OpError::Aborted(flooded, 4108)) })
         };
-        let outs = net.outs(0);
+        let outs = net.events(0);
         assert!(told(&outs, count) && !told(&outs, 1), "{protocol:?}: {outs:?}");
         net.send_args(0, flooded, sync(999));
         net.settle();
-        assert!(told(&net.outs(0), 999), "{protocol:?}");
+        assert!(told(&net.events(0), 999), "{protocol:?}");
     }
 }
 
@@ -233,7 +239,7 @@ fn who_is_cut_off_before_they_have_met_is_told() {
         net.send_args(0, to, args);
     }
     net.settle();
-    let outs = net.outs(0);
+    let outs = net.events(0);
     for user in [1, 2] {
         let told = EngineEvent::SendDone { user, result: Err(OpError::Aborted(to, 4127)) };
         assert!(outs.contains(&told), "{user}: {outs:?}");

@@ -15,23 +15,23 @@ const GUARD: usize = 64;
 /// A live engine under mutated copies of packets that are on their way to it.
 fn storm(seed: u64) {
     let _seed = Seed(seed);
-    let mut dice = Dice(seed ^ 0xbad);
+    let mut rng = Rng(seed ^ 0xbad);
     let mut net = Net::new(3, seed, Manner { mtu: 512, full: 4, reorder: true, ..Manner::CALM });
     if seed % 2 == 1 {
         net = net.with_rdma(1000);
     }
-    let letters: Vec<Vec<u8>> = (0..40).map(|n| letter(n, dice.below(6000))).collect();
-    let mut rooms: Vec<Vec<u8>> = (0..60).map(|_| vec![0x55; dice.below(7000) + 2 * GUARD]).collect();
+    let letters: Vec<Vec<u8>> = (0..40).map(|n| letter(n, rng.below(6000))).collect();
+    let mut rooms: Vec<Vec<u8>> = (0..60).map(|_| vec![0x55; rng.below(7000) + 2 * GUARD]).collect();
     let (mut next, mut posted) = (0, 0);
     let mut ended = HashSet::new();
     let mut pool: Vec<Flight> = Vec::new();
     for _ in 0..1500 {
-        match dice.below(8) {
+        match rng.below(8) {
             0 if next < letters.len() => {
-                let (from, to) = (dice.below(3), dice.below(3));
+                let (from, to) = (rng.below(3), rng.below(3));
                 let peer = net.peer(from, to);
-                let protocol = dice.pick(&Protocol::ALL);
-                let tag = dice.one_in(2).then_some(dice.below(2) as u64);
+                let protocol = rng.pick(&Protocol::ALL);
+                let tag = rng.one_in(2).then_some(rng.below(2) as u64);
                 let buf = lend(&letters[next]);
                 let args =
                     SendArgs { buf, tag, sync: protocol.sync(), cq_data: None, protocol, user: next as u64 };
@@ -39,10 +39,10 @@ fn storm(seed: u64) {
                 next += 1;
             }
             1 if posted < rooms.len() => {
-                let kind = dice.pick(&[ANY, exact(0), exact(1), RecvKind::Untagged]);
+                let kind = rng.pick(&[ANY, exact(0), exact(1), RecvKind::Untagged]);
                 let room = &mut rooms[posted];
                 let end = room.len() - GUARD;
-                let me = dice.below(3);
+                let me = rng.below(3);
                 match net.recv(me, &mut room[GUARD..end], kind, posted as u64) {
                     Started::Pending(_) => {}
                     _ => assert!(ended.insert((true, posted as u64))),
@@ -50,12 +50,12 @@ fn storm(seed: u64) {
                 posted += 1;
             }
             2 => {
-                let me = dice.below(3);
+                let me = rng.below(3);
                 net.resume(me);
             }
             3 | 4 if !pool.is_empty() => {
-                let mut flight = pool[dice.below(pool.len())].clone();
-                mutate(&mut flight, &mut dice);
+                let mut flight = pool[rng.below(pool.len())].clone();
+                mutate(&mut flight, &mut rng);
                 net.deliver(&flight);
             }
             _ => {
@@ -65,7 +65,7 @@ fn storm(seed: u64) {
             }
         }
         for me in 0..3 {
-            for out in net.outs(me) {
+            for out in net.events(me) {
                 let key = match out {
                     EngineEvent::SendDone { user, .. } => (false, user),
                     EngineEvent::RecvDone { user, .. } => (true, user),
@@ -86,28 +86,28 @@ fn storm(seed: u64) {
     }
 }
 
-fn mutate(flight: &mut Flight, dice: &mut Dice) {
+fn mutate(flight: &mut Flight, rng: &mut Rng) {
     let bytes = &mut flight.bytes;
-    for _ in 0..dice.below(4) {
-        match dice.below(6) {
-            0 => bytes.truncate(dice.below(bytes.len() + 1)),
-            1 => bytes.extend(letter(dice.next(), dice.below(40))),
-            2 if !bytes.is_empty() => bytes[0] = dice.next() as u8,
+    for _ in 0..rng.below(4) {
+        match rng.below(6) {
+            0 => bytes.truncate(rng.below(bytes.len() + 1)),
+            1 => bytes.extend(letter(rng.next(), rng.below(40))),
+            2 if !bytes.is_empty() => bytes[0] = rng.next() as u8,
             // Header fields are where the harm is.
             3 if bytes.len() >= 48 => {
-                let at = dice.below(40);
+                let at = rng.below(40);
                 bytes[at..at + 8]
-                    .copy_from_slice(&dice.pick(&[0u64, 1, u64::MAX, 1 << 63, 4096]).to_le_bytes());
+                    .copy_from_slice(&rng.pick(&[0u64, 1, u64::MAX, 1 << 63, 4096]).to_le_bytes());
             }
             _ if !bytes.is_empty() => {
-                let at = dice.below(bytes.len().min(64));
-                bytes[at] ^= 1 << dice.below(8);
+                let at = rng.below(bytes.len().min(64));
+                bytes[at] ^= 1 << rng.below(8);
             }
             _ => {}
         }
     }
-    if dice.one_in(8) {
-        flight.from = dice.below(3);
+    if rng.one_in(8) {
+        flight.from = rng.below(3);
     }
 }
 
@@ -120,15 +120,15 @@ fn mutated_packets() {
 #[test]
 fn noise() {
     let _seed = Seed(7);
-    let mut dice = Dice(7);
+    let mut rng = Rng(7);
     let mut net = Net::new(2, 7, Manner::CALM);
     net.peer(1, 0);
     let mut room = vec![0u8; 500];
     net.recv(1, &mut room, ANY, 0);
     for _ in 0..20_000 {
-        let mut bytes = letter(dice.next(), dice.below(100));
-        if bytes.len() > 3 && dice.one_in(2) {
-            bytes[0] = dice.pick(&[
+        let mut bytes = letter(rng.next(), rng.below(100));
+        if bytes.len() > 3 && rng.one_in(2) {
+            bytes[0] = rng.pick(&[
                 3, 4, 5, 7, 8, 9, 10, 11, 12, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 128, 129,
                 130, 133, 134, 135, 136, 137, 138, 139, 140, 141, 145, 146,
             ]);
@@ -166,7 +166,7 @@ fn stolen_ids_are_refused() {
     // From the right peer, but nobody can have received what was not sent.
     net.deliver(&Flight { from: 1, to: 0, bytes: packet[..len].to_vec() });
     assert_eq!(net.nodes[0].engine.stats().rare.bad_id, 3);
-    assert!(net.flights.is_empty() && net.outs(0).is_empty());
+    assert!(net.flights.is_empty() && net.events(0).is_empty());
 
     let Started::Pending(recv) = net.recv(1, &mut room, exact(1), 0) else { panic!() };
     let recv_id = recv.0.raw();
@@ -185,7 +185,7 @@ fn stolen_ids_are_refused() {
     assert_eq!(net.flights.len(), honest.len());
     net.settle();
     assert_eq!(room, bytes);
-    assert_eq!(net.outs(0).len(), 1);
+    assert_eq!(net.events(0).len(), 1);
     let type_count = |ty: PktType| net.nodes[1].engine.stats().tx_pkts[usize::from(ty.0)];
     assert_eq!(type_count(PktType::RECEIPT), 1);
 }
@@ -224,9 +224,9 @@ fn receipts_and_windows_bind() {
     let len = Receipt { send_id: send.0.raw(), ..Receipt::default() }.write(&mut packet);
     net.deliver(&Flight { from: 2, to: 0, bytes: packet[..len].to_vec() });
     assert_eq!(net.nodes[0].engine.stats().rare.bad_id, 1);
-    assert!(net.outs(0).is_empty());
+    assert!(net.events(0).is_empty());
     net.deliver(&Flight { from: 1, to: 0, bytes: packet[..len].to_vec() });
-    assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
+    assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
 
     let bytes = letter(1, 20_000);
     let mut room = vec![0; 20_000];

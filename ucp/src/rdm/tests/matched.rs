@@ -52,14 +52,14 @@ struct Posted {
 /// What the model says must be told of a receive.
 #[derive(Clone, PartialEq, Eq, Debug, PartialOrd, Ord)]
 enum Told {
-    One { user: u64, got: Result<usize, &'static str> },
+    RmaOp { user: u64, got: Result<usize, &'static str> },
     Part { user: u64, at: usize, got: Result<usize, &'static str> },
     End { user: u64, used: Result<usize, &'static str> },
 }
 
 struct Game {
     net: Net,
-    dice: Dice,
+    rng: Rng,
     posted: Vec<Posted>,
     /// Receives that have ended for the model; the engine may still write to their buffers.
     over: Vec<Posted>,
@@ -81,7 +81,7 @@ impl Game {
         let mut net = Net::with(3, seed, Manner::CALM, cfg).with_rdma(4096);
         for from in [1, 2] {
             let (me, you) = (net.peer(from, RECEIVER), net.peer(RECEIVER, from));
-            // They meet, so that every protocol is theirs.
+            // They meet, so that every protocol is remote_id.
             net.send(from, me, b"", Some(77), Protocol::Eager);
             net.send(RECEIVER, you, b"", Some(77), Protocol::Eager);
             net.settle();
@@ -90,7 +90,7 @@ impl Game {
         }
         Game {
             net,
-            dice: Dice(seed),
+            rng: Rng(seed),
             posted: Vec::new(),
             over: Vec::new(),
             written: Vec::new(),
@@ -105,10 +105,10 @@ impl Game {
 
     fn wants(&mut self) -> MatchStore {
         MatchStore {
-            tagged: !self.dice.one_in(5),
-            tag: self.dice.next() % 4,
-            mask: self.dice.pick(&[!0, !0, 0, 2]),
-            from: self.dice.pick(&[None, None, Some(1), Some(2)]),
+            tagged: !self.rng.one_in(5),
+            tag: self.rng.next() % 4,
+            mask: self.rng.pick(&[!0, !0, 0, 2]),
+            from: self.rng.pick(&[None, None, Some(1), Some(2)]),
         }
     }
 
@@ -117,10 +117,10 @@ impl Game {
     }
 
     fn send(&mut self) {
-        let from = 1 + self.dice.below(2);
-        let len = self.dice.pick(&[0, 1, 8, 100, 900, 1500, 5000, 20_000]);
-        let tag = (!self.dice.one_in(5)).then(|| self.dice.next() % 4);
-        let protocol = self.dice.pick(&[
+        let from = 1 + self.rng.below(2);
+        let len = self.rng.pick(&[0, 1, 8, 100, 900, 1500, 5000, 20_000]);
+        let tag = (!self.rng.one_in(5)).then(|| self.rng.next() % 4);
+        let protocol = self.rng.pick(&[
             Protocol::Eager,
             Protocol::Medium,
             Protocol::LongCts,
@@ -128,7 +128,7 @@ impl Game {
             Protocol::RuntRead,
         ]);
         let protocol = if len == 0 { Protocol::Eager } else { protocol };
-        let sync = self.dice.pick(&[Sync::No, Sync::Yes]);
+        let sync = self.rng.pick(&[Sync::No, Sync::Yes]);
         let key = self.next;
         self.next += 1;
         let msg = Msg { tag, from, bytes: letter(key, len) };
@@ -154,7 +154,7 @@ impl Game {
         self.written.push((user, at, msg.bytes[..msg.bytes.len().min(left)].to_vec()));
         let Some((least, used)) = &mut posted.many else {
             let got = cut(msg, posted.room.len());
-            self.told.push(Told::One { user, got });
+            self.told.push(Told::RmaOp { user, got });
             let over = self.posted.remove(n);
             self.over.push(over);
             return;
@@ -171,15 +171,15 @@ impl Game {
 
     fn post(&mut self) {
         let wants = self.wants();
-        let room = vec![0u8; self.dice.pick(&[0, 8, 1000, 5000, 20_000])];
+        let room = vec![0u8; self.rng.pick(&[0, 8, 1000, 5000, 20_000])];
         let user = self.next;
         self.next += 1;
         let mut posted = Posted { user, op: no_op(&mut self.net), wants, room, many: None };
         let from = self.name(wants.from);
         let buf = lend_mut(&mut posted.room);
         let args = RecvArgs { buf, kind: wants.kind(), from, user };
-        if self.dice.one_in(3) {
-            let least = 1 + self.dice.below(2000);
+        if self.rng.one_in(3) {
+            let least = 1 + self.rng.below(2000);
             posted.many = Some((least, 0));
             posted.op = self.net.at(RECEIVER, |e, w| e.recv_multi(w, args, least)).unwrap();
             self.posted.push(posted);
@@ -204,7 +204,7 @@ impl Game {
                 assert_eq!(cut(&msg, posted.room.len()), Err("truncated"));
             }
             (Started::Pending(_), Some(msg)) => {
-                self.told.push(Told::One { user, got: cut(&msg, posted.room.len()) });
+                self.told.push(Told::RmaOp { user, got: cut(&msg, posted.room.len()) });
                 let n = msg.bytes.len().min(posted.room.len());
                 self.written.push((user, 0, msg.bytes[..n].to_vec()));
                 self.over.push(posted);
@@ -219,7 +219,7 @@ impl Game {
 
     fn probe(&mut self) {
         let wants = self.wants();
-        let take = self.dice.pick(&[ProbeRemove::No, ProbeRemove::Yes]);
+        let take = self.rng.pick(&[ProbeRemove::No, ProbeRemove::Yes]);
         let from = self.name(wants.from);
         let found = self.net.nodes[RECEIVER].engine.probe(wants.kind(), from, take);
         let there = self.unexpected.iter().position(|msg| wants.fits(msg));
@@ -239,8 +239,8 @@ impl Game {
         if self.claimed.is_empty() {
             return;
         }
-        let (handle, msg) = self.claimed.swap_remove(self.dice.below(self.claimed.len()));
-        let mut room = vec![0u8; self.dice.pick(&[0, 100, 20_000])];
+        let (handle, msg) = self.claimed.swap_remove(self.rng.below(self.claimed.len()));
+        let mut room = vec![0u8; self.rng.pick(&[0, 100, 20_000])];
         let buf = lend_mut(&mut room);
         let started = self.net.at(RECEIVER, |e, w| e.recv_probed(w, handle, buf, 0));
         let again = self.net.at(RECEIVER, |e, w| e.recv_probed(w, handle, lend_mut(&mut []), 0));
@@ -253,7 +253,7 @@ impl Game {
         };
         if got.is_none() {
             self.net.settle();
-            for out in self.net.outs(RECEIVER) {
+            for out in self.net.events(RECEIVER) {
                 match out {
                     EngineEvent::RecvDone { user: 0, result } => got = Some(outcome(result)),
                     other => panic!("{other:?}"),
@@ -269,13 +269,13 @@ impl Game {
         if self.posted.is_empty() {
             return;
         }
-        let posted = self.posted.remove(self.dice.below(self.posted.len()));
+        let posted = self.posted.remove(self.rng.below(self.posted.len()));
         let user = posted.user;
         assert!(self.net.nodes[RECEIVER].engine.cancel_recv(posted.op));
         assert!(!self.net.nodes[RECEIVER].engine.cancel_recv(posted.op), "once");
         self.told.push(match posted.many {
             Some(_) => Told::End { user, used: Err("cancelled") },
-            None => Told::One { user, got: Err("cancelled") },
+            None => Told::RmaOp { user, got: Err("cancelled") },
         });
         self.over.push(posted);
     }
@@ -283,11 +283,11 @@ impl Game {
     /// Everything that is on its way arrives; engine and model agree on what was told, and on the bytes.
     fn settle(&mut self) {
         self.net.settle();
-        let outs = self.net.outs(RECEIVER);
+        let outs = self.net.events(RECEIVER);
         let mut told: Vec<Told> = outs
             .into_iter()
             .map(|out| match out {
-                EngineEvent::RecvDone { user, result } => Told::One { user, got: outcome(result) },
+                EngineEvent::RecvDone { user, result } => Told::RmaOp { user, got: outcome(result) },
                 EngineEvent::MultiRecvMessage { user, at, result } => {
                     Told::Part { user, at, got: outcome(result) }
                 }
@@ -316,13 +316,13 @@ impl Game {
         }
         self.over.clear();
         for from in [1, 2] {
-            self.sends.1 += self.net.outs(from).len();
+            self.sends.1 += self.net.events(from).len();
         }
     }
 
     fn play(mut self, steps: usize) {
         for _ in 0..steps {
-            match self.dice.below(12) {
+            match self.rng.below(12) {
                 0..5 => self.send(),
                 5..8 => self.post(),
                 8 | 9 => self.probe(),
@@ -343,7 +343,7 @@ impl Game {
             while let Some(found) = self.net.nodes[RECEIVER].engine.probe(kind, None, ProbeRemove::Yes) {
                 self.net.at(RECEIVER, |e, w| e.recv_probed(w, found.handle, lend_mut(&mut []), 0));
                 self.net.settle();
-                self.net.outs(RECEIVER);
+                self.net.events(RECEIVER);
                 self.unexpected.pop_front();
             }
         }
@@ -380,7 +380,7 @@ fn word(error: &OpError) -> &'static str {
 fn no_op(net: &mut Net) -> OpId {
     let Started::Pending(op) = net.recv(RECEIVER, &mut [], exact(u64::MAX), 0) else { panic!() };
     assert!(net.nodes[RECEIVER].engine.cancel_recv(op));
-    net.outs(RECEIVER);
+    net.events(RECEIVER);
     op
 }
 
@@ -411,7 +411,7 @@ fn messages_lie_one_behind_the_other_until_too_little_is_left() {
         net.settle();
     }
     let ends: Vec<(usize, usize)> = net
-        .outs(1)
+        .events(1)
         .into_iter()
         .map(|out| match out {
             EngineEvent::MultiRecvMessage { user: 9, at, result: Ok(status) } => (at, status.len),

@@ -16,7 +16,7 @@ fn packets(buf: SendBuf, protocol: Protocol) -> (Vec<Vec<u8>>, Vec<u8>) {
     net.recv(1, &mut hello, exact(99), 0);
     net.send(0, peer, &[1], Some(99), Protocol::Eager);
     net.settle();
-    assert_eq!(net.outs(1).len(), 1);
+    assert_eq!(net.events(1).len(), 1);
     net.recv(1, &mut room, exact(7), 0);
     let args = SendArgs { buf, tag: Some(7), sync: Sync::No, cq_data: None, protocol, user: 1 };
     let started = net.send_args(0, peer, args);
@@ -30,8 +30,8 @@ fn packets(buf: SendBuf, protocol: Protocol) -> (Vec<Vec<u8>>, Vec<u8>) {
             break;
         }
     }
-    assert!(net.outs(1).iter().any(|out| matches!(out, EngineEvent::RecvDone { user: 0, result: Ok(_) })));
-    assert!(matches!(started, Started::Done(())) || !net.outs(0).is_empty());
+    assert!(net.events(1).iter().any(|out| matches!(out, EngineEvent::RecvDone { user: 0, result: Ok(_) })));
+    assert!(matches!(started, Started::Done(())) || !net.events(0).is_empty());
     (log, room)
 }
 

@@ -10,7 +10,7 @@ use crate::rdm::op::{Gather, Piece, Scatter};
 use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::rma::args::{GetArgs, PutArgs, RailKeys, RmaProtocol};
 use crate::rdm::rma::mem::{Access, Region as Memory};
-use crate::rdm::testing::{ANY, Dice, Seed, lend, lend_mut, letter, of_all, seeds};
+use crate::rdm::testing::{ANY, Rng, Seed, lend, lend_mut, letter, of_all, seeds};
 use crate::rdm::types::*;
 use crate::wire::rtm::RtmBody;
 use crate::wire::{self, EfaStatus, Iovs, MAX_IOV, Packet, PktType, RawAddr, RmaIov};
@@ -50,7 +50,7 @@ struct Side {
     /// Devices that register nothing.
     unwilling: Vec<usize>,
     /// No room now and then.
-    full: Dice,
+    full: Rng,
     rough: bool,
     out: Vec<Flight>,
 }
@@ -190,7 +190,7 @@ struct Rig {
     engines: Vec<Engine>,
     sides: Vec<Side>,
     flights: Vec<Flight>,
-    dice: Dice,
+    rng: Rng,
     /// Devices that are no more.
     dead: Vec<Nic>,
     /// Whether packets that a dead device was to carry may have arrived.
@@ -236,7 +236,7 @@ impl Rig {
             paths: Vec::new(),
             regs: Vec::new(),
             unwilling: Vec::new(),
-            full: Dice(seed),
+            full: Rng(seed),
             rough: false,
             out: Vec::new(),
         };
@@ -244,7 +244,7 @@ impl Rig {
             engines: (0..2).map(engine).collect(),
             sides: (0..2).map(side).collect(),
             flights: Vec::new(),
-            dice: Dice(seed),
+            rng: Rng(seed),
             dead: Vec::new(),
             late: false,
             done: vec![[0; 8]; 2],
@@ -269,7 +269,7 @@ impl Rig {
         rig.recv(1, &mut byte);
         rig.send(0, peer, b"x", Protocol::Eager);
         rig.settle();
-        assert_eq!((rig.outs(0).len(), rig.outs(1).len()), (0, 1));
+        assert_eq!((rig.events(0).len(), rig.events(1).len()), (0, 1));
         (rig, peer)
     }
 
@@ -290,7 +290,7 @@ impl Rig {
         self.at(me, 0, |e, w| e.recv(w, args));
     }
 
-    fn outs(&mut self, me: usize) -> Vec<EngineEvent> {
+    fn events(&mut self, me: usize) -> Vec<EngineEvent> {
         std::iter::from_fn(|| self.engines[me].take_event()).collect()
     }
 
@@ -352,9 +352,9 @@ impl Rig {
         let result = self.carry_out(&flight);
         let (me, nic) = flight.from;
         match &flight.what {
-            What::Packet(bytes) if let Some(fault) = result.err().filter(|fault| fault.of_way()) => {
+            What::Packet(bytes) if let Some(fault) = result.err().filter(|fault| fault.is_lane_failure()) => {
                 // Some arrive, and nobody hears of it.
-                if self.late && self.dice.one_in(2) {
+                if self.late && self.rng.one_in(2) {
                     self.arrive(&flight, bytes);
                 }
                 let way = (WireId(nic as u8), fault);
@@ -367,16 +367,16 @@ impl Rig {
         }
     }
 
-    /// One turn of the network or of an engine, whichever the dice say.
+    /// One turn of the network or of an engine, whichever the rng say.
     fn turn(&mut self) {
-        match self.dice.below(3) {
+        match self.rng.below(3) {
             0 => {
-                let me = self.dice.below(2);
+                let me = self.rng.below(2);
                 self.at(me, 0, |e, w| e.resume(w, Nanos(0)));
             }
             _ if self.flights.is_empty() => {}
             _ => {
-                let at = self.dice.below(self.flights.len());
+                let at = self.rng.below(self.flights.len());
                 self.deliver(at);
             }
         }
@@ -470,9 +470,9 @@ fn a_long_message_is_read_over_every_lane() {
             assert_eq!(rig.rdma(), rails, "one piece each");
             rig.settle();
             assert_eq!(rig.done[to][..rails], [1; 4][..rails]);
-            assert_eq!(rig.outs(from), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
+            assert_eq!(rig.events(from), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
             assert!(matches!(
-                rig.outs(to)[..],
+                rig.events(to)[..],
                 [EngineEvent::RecvDone { result: Ok(RecvStatus { len: LEN, .. }), .. }]
             ));
             assert!(rig.regs() == 0 && room == bytes);
@@ -565,7 +565,7 @@ fn a_lane_that_refuses_is_done_without() {
         }
         rig.settle();
         assert!(room == bytes);
-        assert_eq!((rig.outs(0).len(), rig.outs(1).len(), rig.regs()), (1, 1, 0));
+        assert_eq!((rig.events(0).len(), rig.events(1).len(), rig.regs()), (1, 1, 0));
         let nacks = rig.engines[1].stats().rare.nacks_sent;
         assert_eq!(nacks, u64::from(wrong == 2), "{wrong}");
         assert_eq!(rig.engines[0].peer_info(peer).unwrap().fault, None);
@@ -582,11 +582,11 @@ fn puts_and_gets_go_over_every_lane() {
         assert_eq!(rig.rdma(), nics);
         assert!(!rig.engines[0].is_flushed(Some(peer)));
         rig.settle();
-        assert_eq!(rig.outs(0), [EngineEvent::RmaDone { user: 3, result: Ok(()) }]);
+        assert_eq!(rig.events(0), [EngineEvent::RmaDone { user: 3, result: Ok(()) }]);
         assert!(far == bytes);
         rig.get(peer, &mut back, there);
         rig.settle();
-        assert_eq!(rig.outs(0), [EngineEvent::RmaDone { user: 4, result: Ok(()) }]);
+        assert_eq!(rig.events(0), [EngineEvent::RmaDone { user: 4, result: Ok(()) }]);
         assert!(back == bytes);
         assert_eq!(rig.regs(), nics, "the target's own are left");
         assert_eq!(rig.done[0][..nics], [2; 4][..nics]);
@@ -612,7 +612,7 @@ fn a_lane_that_registers_nothing_is_done_without() {
     rig.put(peer, &bytes, there);
     rig.settle();
     assert_eq!(rig.engines[0].stats().rare.striped, 1);
-    assert_eq!((rig.outs(0).len(), rig.regs()), (2, 3));
+    assert_eq!((rig.events(0).len(), rig.regs()), (2, 3));
 }
 
 #[test]
@@ -622,7 +622,7 @@ fn a_key_that_is_refused_ends_a_put() {
     let (iov, _) = rig.expose(1, &mut far);
     rig.put(peer, &bytes, (iov, [Some(1000), None, None]));
     rig.settle();
-    assert_eq!(rig.outs(0), [EngineEvent::RmaDone { user: 3, result: Err(OpError::Access(peer)) }]);
+    assert_eq!(rig.events(0), [EngineEvent::RmaDone { user: 3, result: Err(OpError::Access(peer)) }]);
     assert_eq!((rig.engines[0].peer_info(peer).unwrap().fault, rig.regs()), (None, 2));
     assert!(rig.engines[0].is_flushed(None));
 }
@@ -646,13 +646,13 @@ fn a_lost_device_costs_no_byte() {
         rig.put(peer, &bytes, there);
         rig.send(0, peer, &bytes, Protocol::LongRead);
         rig.get(peer, &mut back, from);
-        for _ in 0..rig.dice.below(60) {
+        for _ in 0..rig.rng.below(60) {
             rig.turn();
         }
-        let nic = (rig.dice.below(2), rig.dice.below(nics));
+        let nic = (rig.rng.below(2), rig.rng.below(nics));
         rig.dead.push(nic);
         rig.settle();
-        let (mine, theirs) = (rig.outs(0), rig.outs(1));
+        let (mine, remote_id) = (rig.events(0), rig.events(1));
         let ended = |outs: &[EngineEvent]| {
             let results = outs.iter().filter_map(|out| match out {
                 EngineEvent::SendDone { result, .. } | EngineEvent::RmaDone { result, .. } => Some(*result),
@@ -661,10 +661,10 @@ fn a_lost_device_costs_no_byte() {
             });
             results.collect::<Vec<_>>()
         };
-        let all = [ended(&mine), ended(&theirs)].concat();
+        let all = [ended(&mine), ended(&remote_id)].concat();
         lost += rig.engines.iter().map(|e| e.stats().rare.rails_lost).sum::<u64>();
         moved += rig.engines.iter().map(|e| e.stats().rare.peers_moved).sum::<u64>();
-        assert_eq!(all, [Ok(()); 4], "{mine:?} {theirs:?}");
+        assert_eq!(all, [Ok(()); 4], "{mine:?} {remote_id:?}");
         assert!(room == bytes && far == bytes && back == other);
         assert_eq!(rig.regs(), 2 * nics, "what is exposed");
         assert!(rig.engines[0].is_flushed(None) && rig.engines[0].quiet());

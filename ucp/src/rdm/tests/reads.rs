@@ -1,5 +1,5 @@
 //! Messages that the receiver reads: what is on the wire, when each side ends, what happens when reading cannot be done,
-//! and that no registration outlives its message.
+//! and that no registration survives its message.
 
 use crate::rdm::EngineConfig;
 use crate::rdm::io::{PeerError, PeerId, RegError};
@@ -22,8 +22,8 @@ fn met(most: u64, manner: Manner) -> (Net, PeerId) {
     net.recv(1, &mut room, exact(99), 0);
     net.send(0, peer, &[1], Some(99), Protocol::Eager);
     net.settle();
-    net.outs(0);
-    net.outs(1);
+    net.events(0);
+    net.events(1);
     (net, peer)
 }
 
@@ -36,7 +36,7 @@ fn count(net: &Net, node: usize, ty: PktType) -> u64 {
 }
 
 fn received(net: &mut Net) -> Option<Result<usize, OpError>> {
-    match net.outs(1).as_slice() {
+    match net.events(1).as_slice() {
         [] => None,
         [EngineEvent::RecvDone { result, .. }] => Some(result.map(|status| status.len)),
         outs => panic!("{outs:?}"),
@@ -60,9 +60,9 @@ fn a_long_read_is_a_request_reads_and_an_eor() {
         while net.fetch_one() {}
         assert_eq!((types(&net), net.regs()), (vec![PktType::EOR], 1), "its own is released before it ends");
         assert_eq!(received(&mut net), Some(Ok(LEN)));
-        assert!(net.outs(0).is_empty(), "the sender's is still lent");
+        assert!(net.events(0).is_empty(), "the sender's is still lent");
         net.settle();
-        assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
+        assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
         assert_eq!((net.regs(), room), (0, bytes));
     }
 }
@@ -110,7 +110,7 @@ fn a_runting_read_sends_the_head_and_is_read_meanwhile() {
             net.recv(1, &mut other, exact(7), 0);
             net.settle();
             assert_eq!((received(&mut net), &other), (Some(Ok(LEN)), &bytes));
-            assert_eq!((net.outs(0).len(), net.regs(), count(&net, 1, PktType::EOR)), (2, 0, 2));
+            assert_eq!((net.events(0).len(), net.regs(), count(&net, 1, PktType::EOR)), (2, 0, 2));
             assert_eq!(net.nodes[1].engine.held_bytes(), 0);
         }
     }
@@ -132,10 +132,10 @@ fn synchronous_messages_never_runt_and_end_by_eor() {
     net.send_args(0, peer, args);
     assert_eq!(types(&net), [PktType::LONGREAD_TAGRTM]);
     net.settle();
-    assert!(net.outs(0).is_empty(), "nobody has received it");
+    assert!(net.events(0).is_empty(), "nobody has received it");
     net.recv(1, &mut room, ANY, 0);
     net.settle();
-    assert_eq!((net.outs(0).len(), count(&net, 1, PktType::RECEIPT)), (1, 0));
+    assert_eq!((net.events(0).len(), count(&net, 1, PktType::RECEIPT)), (1, 0));
 }
 
 // [M7.4]
@@ -149,7 +149,7 @@ fn of_a_message_too_long_what_fits_is_read() {
             net.send(0, peer, &bytes, Some(1), protocol);
             net.settle();
             assert_eq!(received(&mut net), Some(Err(OpError::Truncated { len: LEN as u64, room: space })));
-            assert_eq!((net.outs(0).len(), net.regs()), (1, 0), "{protocol:?} {space}");
+            assert_eq!((net.events(0).len(), net.regs()), (1, 0), "{protocol:?} {space}");
             assert_eq!(room[..space], bytes[..space]);
             assert!(room[space..].iter().all(|byte| *byte == 0));
         }
@@ -188,7 +188,7 @@ fn what_cannot_be_read_is_sent() {
                     net.settle();
                 }
                 assert_eq!((received(&mut net), &room), (Some(Ok(LEN)), &bytes), "{protocol:?}");
-                assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
+                assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
                 assert_eq!((net.regs(), count(&net, 1, PktType::READ_NACK)), (0, 1));
                 let again = match sync {
                     Sync::No => PktType::LONGCTS_TAGRTM,
@@ -235,7 +235,7 @@ fn a_peer_lost_at_any_step_leaves_nothing() {
                 let lost = if loser == 0 { peer } else { back };
                 net.at(loser, |e, w| e.on_peer_error(w, lost, PeerError::Gone));
                 if let Some(result) =
-                    net.outs(1).iter().find(|out| matches!(out, EngineEvent::RecvDone { .. }))
+                    net.events(1).iter().find(|out| matches!(out, EngineEvent::RecvDone { .. }))
                 {
                     assert!(net.fetches.is_empty() || loser == 0, "{result:?} under a read");
                 }
@@ -257,7 +257,7 @@ fn a_fault_of_the_device_that_means_the_peer_fails_it() {
     net.deliver_one();
     net.gone = Some(0);
     while net.fetch_one() {}
-    let outs = net.outs(1);
+    let outs = net.events(1);
     assert_eq!(outs.len(), 2, "{outs:?}");
     assert!(
         outs.contains(&EngineEvent::RecvDone { user: 0, result: Err(OpError::Peer(peer, PeerError::Gone)) })
@@ -275,13 +275,13 @@ fn reading_from_oneself() {
     net.recv(0, &mut small, exact(9), 0);
     net.send(0, me, &[1], Some(9), Protocol::Eager);
     net.settle();
-    net.outs(0);
+    net.events(0);
     for protocol in [Protocol::LongRead, Protocol::RuntRead] {
         room.fill(0);
         net.recv(0, &mut room, ANY, 0);
         net.send(0, me, &bytes, Some(1), protocol);
         net.settle();
-        assert_eq!((net.outs(0).len(), net.regs()), (2, 0));
+        assert_eq!((net.events(0).len(), net.regs()), (2, 0));
         assert_eq!(room, bytes);
     }
     assert_eq!(net.nodes[0].engine.stats().sent(Protocol::LongRead).msgs, 1);

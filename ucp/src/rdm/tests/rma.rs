@@ -84,8 +84,8 @@ impl Net {
         self.recv(you, &mut byte, exact(77), 0);
         self.send(me, to, b"x", Some(77), Protocol::Eager);
         self.settle();
-        self.outs(me);
-        self.outs(you);
+        self.events(me);
+        self.events(you);
     }
 }
 
@@ -102,12 +102,12 @@ fn writes_packet_by_packet() {
         net.flow(),
         ["0 EAGER_RTW", "1 HANDSHAKE", "0 HANDSHAKE", "0 DC_EAGER_RTW", "1 RECEIPT"].map(String::from)
     );
-    assert_eq!(net.outs(0), [EngineEvent::RmaDone { user: 1, result: Ok(()) }]);
+    assert_eq!(net.events(0), [EngineEvent::RmaDone { user: 1, result: Ok(()) }]);
     // Complete as soon as the bytes may be reused; the acknowledgement comes later.
     assert_eq!(net.put(0, peer, put_args(&bytes[..50], target.iov(200, 50))), Started::Done(()));
     assert!(!net.nodes[0].engine.is_flushed(Some(peer)));
     assert_eq!(net.flow(), ["0 DC_EAGER_RTW", "1 RECEIPT"].map(String::from));
-    assert!(net.nodes[0].engine.is_flushed(Some(peer)) && net.outs(0).is_empty());
+    assert!(net.nodes[0].engine.is_flushed(Some(peer)) && net.events(0).is_empty());
     assert!(matches!(net.put(0, peer, put_args(&bytes, target.iov(300, 5000))), Started::Pending(_)));
     let flow = net.flow();
     assert_eq!(flow[..2], ["0 DC_LONGCTS_RTW", "1 CTS"]);
@@ -135,12 +135,12 @@ fn writes_on_an_ordered_wire_are_acknowledged_together() {
     let flow = net.flow();
     assert_eq!(flow[..5], ["0 EAGER_RTW", "0 EAGER_RTW", "0 EAGER_RTW", "0 LONGCTS_RTW", "1 CTS"]);
     assert!(flow[5..].iter().all(|pkt| pkt == "0 CTSDATA"));
-    assert_eq!(net.outs(0), [EngineEvent::RmaDone { user: 1, result: Ok(()) }]);
+    assert_eq!(net.events(0), [EngineEvent::RmaDone { user: 1, result: Ok(()) }]);
     net.at(0, |e, w| e.request_acks(w, None));
     net.at(0, |e, w| e.request_acks(w, Some(peer)));
     assert!(!net.nodes[0].engine.is_flushed(None));
     assert_eq!(net.flow(), ["0 DC_EAGER_RTW", "1 RECEIPT"].map(String::from));
-    assert!(net.nodes[0].engine.is_flushed(None) && net.outs(0).is_empty());
+    assert!(net.nodes[0].engine.is_flushed(None) && net.events(0).is_empty());
     net.at(0, |e, w| e.request_acks(w, None));
     assert!(net.flights.is_empty(), "nothing to ask for");
     assert_eq!(target.bytes[300..5300], bytes);
@@ -148,9 +148,9 @@ fn writes_on_an_ordered_wire_are_acknowledged_together() {
     let args = PutArgs { sync: Sync::Yes, cq_data: Some(44), ..put_args(&bytes[..5], target.iov(0, 5)) };
     assert!(matches!(net.put(0, peer, args), Started::Pending(_)));
     assert_eq!(net.flow(), ["0 DC_EAGER_RTW", "1 RECEIPT"].map(String::from));
-    assert_eq!(net.outs(0), [EngineEvent::RmaDone { user: 1, result: Ok(()) }]);
+    assert_eq!(net.events(0), [EngineEvent::RmaDone { user: 1, result: Ok(()) }]);
     let from = net.peer(1, 0);
-    assert_eq!(net.outs(1), [EngineEvent::RemoteWrite { from, len: 5, cq_data: 44 }]);
+    assert_eq!(net.events(1), [EngineEvent::RemoteWrite { from, len: 5, cq_data: 44 }]);
 }
 
 // [M8.4] [M8.5] [M8.6]
@@ -164,18 +164,18 @@ fn reads_packet_by_packet() {
     let mut room = vec![0; 999];
     assert!(matches!(net.get(0, peer, &mut room, source.iov(10, 999)), Started::Pending(_)));
     assert_eq!(net.flow(), ["0 SHORT_RTR", "1 HANDSHAKE", "1 READRSP", "0 HANDSHAKE"].map(String::from));
-    assert_eq!((net.outs(0).len(), &room[..]), (1, &source.bytes[10..1009]));
+    assert_eq!((net.events(0).len(), &room[..]), (1, &source.bytes[10..1009]));
     let mut room = vec![0; 1000];
     net.get(0, peer, &mut room, source.iov(0, 1000));
     assert_eq!(net.flow(), ["0 LONGCTS_RTR", "1 READRSP"].map(String::from));
-    assert_eq!((net.outs(0).len(), &room[..]), (1, &source.bytes[..1000]));
+    assert_eq!((net.events(0).len(), &room[..]), (1, &source.bytes[..1000]));
     let mut room = vec![0; 9000];
     net.get(0, peer, &mut room, source.iov(0, 9000));
     let flow = net.flow().join(",");
     // Windows of two packets of 992 bytes: the first of READRSP's 1000 and the rest.
     let start = "0 LONGCTS_RTR,1 READRSP,1 CTSDATA,0 CTS,1 CTSDATA,1 CTSDATA,0 CTS,";
     assert!(flow.starts_with(start), "{flow}");
-    assert_eq!((net.outs(0).len(), &room), (1, &source.bytes));
+    assert_eq!((net.events(0).len(), &room), (1, &source.bytes));
     let stats = net.nodes[1].engine.stats();
     assert_eq!(
         (stats.served(RmaProtocol::ShortRead).msgs, stats.served(RmaProtocol::LongCtsRead).bytes),
@@ -201,7 +201,7 @@ fn pieces_on_both_sides_and_nothing_at_all() {
     let remote = Iovs::try_from(remote.as_slice()).unwrap();
     net.put(0, peer, PutArgs { local, ..put_args(&[], remote) });
     net.settle();
-    assert_eq!(net.outs(0).len(), 1);
+    assert_eq!(net.events(0).len(), 1);
     let mut room = vec![0; 4000];
     let (left, right) = room.split_at_mut(77);
     let mut local = Scatter::one(lend_mut(left));
@@ -209,7 +209,7 @@ fn pieces_on_both_sides_and_nothing_at_all() {
     let args = GetArgs { local, remote, protocol: RmaProtocol::ShortRead, user: 5 };
     net.at(0, |e, w| e.get(w, peer, args));
     net.settle();
-    assert_eq!((net.outs(0).len(), room), (1, bytes.clone()));
+    assert_eq!((net.events(0).len(), room), (1, bytes.clone()));
     assert_eq!(target.bytes[5000..8000], bytes[10..3010]);
     // Empty ones name no memory at all.
     let none = Iovs::one(RmaIov { addr: 5, len: 0, key: 0 });
@@ -217,7 +217,7 @@ fn pieces_on_both_sides_and_nothing_at_all() {
     net.put(0, peer, sync);
     net.get(0, peer, &mut [], none);
     net.settle();
-    assert_eq!(net.outs(0).len(), 2);
+    assert_eq!(net.events(0).len(), 2);
     // Lengths that do not agree, and the form of the trigger, are the caller's mistakes.
     let invalid = Started::Failed(OpError::Invalid);
     assert_eq!(net.put(0, peer, put_args(&bytes[..3], target.iov(0, 4))), invalid);
@@ -261,7 +261,7 @@ fn atomics_packet_by_packet_and_in_order() {
     net.flights.reverse();
     assert_eq!(net.flow(), ["0 COMPARE_RTA", "0 FETCH_RTA", "1 ATOMRSP", "1 ATOMRSP"].map(String::from));
     assert_eq!((u64::from_le_bytes(old), u64::from_le_bytes(older), word(&target, 8)), (2, 3, 9));
-    assert_eq!(net.outs(0).len(), 2);
+    assert_eq!(net.events(0).len(), 2);
     assert!(net.nodes[0].engine.is_flushed(None));
     let invalid = [
         atomic(AtomicOp::Sum, Datatype::Uint64, at),
@@ -298,7 +298,7 @@ fn fences_hold_what_comes_after() {
             break;
         }
     }
-    assert_eq!((net.outs(0).len(), room), (3, flag));
+    assert_eq!((net.events(0).len(), room), (3, flag));
     // Nothing under way: nothing to hold.
     net.at(0, |e, w| e.fence(w, peer, FenceScope::Packets));
     assert_eq!(net.put(0, peer, put_args(&flag, target.iov(0, 8))), Started::Done(()));
@@ -337,10 +337,10 @@ fn requests_out_of_reach_are_dropped() {
     net.settle();
     assert_eq!(&room, b"ok");
     // The end of the peer is the end of what it never answered.
-    net.outs(0);
+    net.events(0);
     net.at(0, |e, w| e.on_peer_error(w, peer, PeerError::Gone));
     let ends = net
-        .outs(0)
+        .events(0)
         .into_iter()
         .filter(|out| matches!(out, EngineEvent::RmaDone { result: Err(OpError::Peer(..)), .. }));
     assert_eq!(ends.count(), 2, "writes and posted atomics are complete at this end, reads are not");
@@ -366,7 +366,7 @@ fn memory_taken_back_is_not_touched() {
     assert_eq!(target.bytes, before);
     let refused =
         |out: &EngineEvent| matches!(out, EngineEvent::RmaDone { result: Err(OpError::Access(_)), .. });
-    let outs = net.outs(0);
+    let outs = net.events(0);
     assert!(outs.len() == 2 && outs.iter().all(refused), "both are told: {outs:?}");
 }
 
@@ -380,7 +380,7 @@ fn cancelled_before_the_first_packet() {
     assert!(net.nodes[0].engine.cancel_rma(op) && !net.nodes[0].engine.cancel_rma(op));
     net.nodes[0].jammed = false;
     net.settle();
-    assert_eq!(net.outs(0), [EngineEvent::RmaDone { user: 1, result: Err(OpError::Cancelled) }]);
+    assert_eq!(net.events(0), [EngineEvent::RmaDone { user: 1, result: Err(OpError::Cancelled) }]);
     assert_eq!(target.bytes, vec![0; 64]);
 }
 
@@ -406,20 +406,20 @@ fn peers_that_acknowledge_nothing() {
 /// tickets from one, on a network that reorders and refuses.
 fn job(seed: u64, order: PacketOrder) {
     let _seed = Seed(seed);
-    let mut dice = Dice(!seed);
-    let nodes = 2 + dice.below(3);
-    let full = dice.pick(&[0, 0, 3, 10]);
-    let mtu = dice.pick(&[512, 1024, 4096]);
+    let mut rng = Rng(!seed);
+    let nodes = 2 + rng.below(3);
+    let full = rng.pick(&[0, 0, 3, 10]);
+    let mtu = rng.pick(&[512, 1024, 4096]);
     // A wire that keeps order has no receivers that are not ready.
-    let unready = if order == PacketOrder::None { dice.pick(&[0, 0, 4, 12]) } else { 0 };
+    let unready = if order == PacketOrder::None { rng.pick(&[0, 0, 4, 12]) } else { 0 };
     let manner = Manner { mtu, full, reorder: order == PacketOrder::None, unready };
-    let cfg = EngineConfig { cts_credits: 1 + dice.below(8) as u32, ..EngineConfig::default() };
+    let cfg = EngineConfig { cts_credits: 1 + rng.below(8) as u32, ..EngineConfig::default() };
     let mut net = Net::with(nodes, seed, manner, cfg);
     if order == PacketOrder::Kept {
         net.in_order();
     }
-    if dice.one_in(2) {
-        net = net.with_rdma(dice.pick(&[700, 1 << 30]));
+    if rng.one_in(2) {
+        net = net.with_rdma(rng.pick(&[700, 1 << 30]));
     }
     const CELL: usize = 16 << 10;
     const CELLS: usize = 24;
@@ -435,21 +435,21 @@ fn job(seed: u64, order: PacketOrder) {
     let words: Vec<[u8; 8]> = (0..64u64).map(u64::to_le_bytes).collect();
     let (mut wanted, mut ended) = (0, 0);
     for _ in 0..60 {
-        let (me, you) = (dice.below(nodes), dice.below(nodes));
+        let (me, you) = (rng.below(nodes), rng.below(nodes));
         let peer = net.peer(me, you);
         let near = [0, 1, 8, mtu - 72, mtu - 36, mtu - 24, mtu, 2 * mtu];
-        let len = match dice.below(3) {
-            0 => dice.below(CELL),
-            _ => (dice.pick(&near) + dice.below(3)).min(CELL),
+        let len = match rng.below(3) {
+            0 => rng.below(CELL),
+            _ => (rng.pick(&near) + rng.below(3)).min(CELL),
         };
-        let started = match dice.below(4) {
+        let started = match rng.below(4) {
             0 if next[you] < CELLS => {
                 let at = 64 + next[you] * CELL;
                 next[you] += 1;
-                let bytes = letter(dice.next(), len);
+                let bytes = letter(rng.next(), len);
                 model[you][at..at + len].copy_from_slice(&bytes);
-                let sync = dice.pick(&[Sync::No, Sync::Yes]);
-                let protocol = dice.pick(&[
+                let sync = rng.pick(&[Sync::No, Sync::Yes]);
+                let protocol = rng.pick(&[
                     RmaProtocol::EagerWrite,
                     RmaProtocol::LongCtsWrite,
                     RmaProtocol::LongReadWrite,
@@ -459,14 +459,14 @@ fn job(seed: u64, order: PacketOrder) {
                 net.put(me, peer, args)
             }
             1 => {
-                let at = 64 + CELLS * CELL + dice.below(CELLS * CELL - len);
+                let at = 64 + CELLS * CELL + rng.below(CELLS * CELL - len);
                 let mut room = vec![0; len];
                 let started = net.get(me, peer, &mut room, mems[you].iov(at, len));
                 gets.push((you, at, room));
                 started
             }
             2 => {
-                let n = dice.below(64);
+                let n = rng.below(64);
                 let word = &mut model[you][8..16];
                 let sum = u64::from_le_bytes((&*word).try_into().unwrap()) + n as u64;
                 word.copy_from_slice(&sum.to_le_bytes());
@@ -491,18 +491,18 @@ fn job(seed: u64, order: PacketOrder) {
             Started::Pending(_) => wanted += 1,
             Started::Failed(error) => panic!("{error}"),
         }
-        if dice.one_in(8) {
-            let behind = dice.pick(&[FenceScope::Packets, FenceScope::Memory]);
+        if rng.one_in(8) {
+            let behind = rng.pick(&[FenceScope::Packets, FenceScope::Memory]);
             net.at(me, |e, w| e.fence(w, peer, behind));
         }
-        for _ in 0..dice.below(6) {
+        for _ in 0..rng.below(6) {
             net.deliver_one();
             net.fetch_one();
         }
         for n in 0..nodes {
-            net.nodes[n].device.no_reg = dice.one_in(16).then_some(RegError::Full);
+            net.nodes[n].device.no_reg = rng.one_in(16).then_some(RegError::Full);
             net.resume(n);
-            ended += net.outs(n).len();
+            ended += net.events(n).len();
         }
     }
     for n in 0..nodes {
@@ -510,7 +510,7 @@ fn job(seed: u64, order: PacketOrder) {
     }
     net.settle();
     for n in 0..nodes {
-        for out in net.outs(n) {
+        for out in net.events(n) {
             assert!(matches!(out, EngineEvent::RmaDone { result: Ok(()), .. }), "{out:?}");
             ended += 1;
         }
@@ -550,7 +550,7 @@ fn jobs_on_an_ordered_wire() {
 #[test]
 fn made_up_requests() {
     let _seed = Seed(5);
-    let mut dice = Dice(5);
+    let mut rng = Rng(5);
     let mut net = Net::new(2, 5, Manner::CALM).with_rdma(600);
     let peer = net.peer(0, 1);
     net.meet(0, peer);
@@ -561,74 +561,74 @@ fn made_up_requests() {
     let key = net.nodes[1].engine.add_memory(middle).unwrap().0;
     let mut packet = vec![0; 1024];
     for _ in 0..30_000 {
-        let iovs: Vec<RmaIov> = (0..1 + dice.below(4))
+        let iovs: Vec<RmaIov> = (0..1 + rng.below(4))
             .map(|_| RmaIov {
-                addr: middle.addr().wrapping_add(dice.pick(&[0, 1, 500, 999, 1000, u64::MAX, 1 << 63])),
-                len: dice.pick(&[0u64, 1, 8, 500, 1000, 1001, u64::MAX / 4, u64::MAX]),
-                key: dice.pick(&[key, key, key, key ^ 1, 0]),
+                addr: middle.addr().wrapping_add(rng.pick(&[0, 1, 500, 999, 1000, u64::MAX, 1 << 63])),
+                len: rng.pick(&[0u64, 1, 8, 500, 1000, 1001, u64::MAX / 4, u64::MAX]),
+                key: rng.pick(&[key, key, key, key ^ 1, 0]),
             })
             .collect();
         let rma_iov = Iovs::try_from(iovs.as_slice()).unwrap();
-        let msg_length = rma_iov.total().unwrap_or(dice.next());
-        let id = dice.pick(&[0, 1, 1 << 31, (1 << 31) | (1 << 20), dice.0 as u32]);
-        let len = match dice.below(9) {
+        let msg_length = rma_iov.total().unwrap_or(rng.next());
+        let id = rng.pick(&[0, 1, 1 << 31, (1 << 31) | (1 << 20), rng.0 as u32]);
+        let len = match rng.below(9) {
             0 => {
-                let hdr = rtw::Eager { rma_iov, receipt: dice.one_in(2).then_some(id), ..Default::default() };
+                let hdr = rtw::Eager { rma_iov, receipt: rng.one_in(2).then_some(id), ..Default::default() };
                 hdr.write(&mut packet) + msg_length.min(800) as usize
             }
             1 => {
                 let hdr = rtw::LongCts { rma_iov, msg_length, send_id: id, ..Default::default() };
-                hdr.write(&mut packet) + dice.below(800)
+                hdr.write(&mut packet) + rng.below(800)
             }
             2 => {
-                let recv_length = dice.pick(&[0, 1, 5000, u32::MAX]);
-                let kind = dice.pick(&[rtr::ReadKind::Short, rtr::ReadKind::LongCts]);
+                let recv_length = rng.pick(&[0, 1, 5000, u32::MAX]);
+                let kind = rng.pick(&[rtr::ReadKind::Short, rtr::ReadKind::LongCts]);
                 rtr::Rtr { kind, rma_iov, msg_length, recv_id: id, recv_length, ..Default::default() }
                     .write(&mut packet)
             }
             3 => {
-                let recv_length = dice.pick(&[0, 1, u64::MAX]);
-                let of = dice.pick(&[crate::wire::ctl::CtsFor::Send, crate::wire::ctl::CtsFor::Read]);
+                let recv_length = rng.pick(&[0, 1, u64::MAX]);
+                let of = rng.pick(&[crate::wire::ctl::CtsFor::Send, crate::wire::ctl::CtsFor::Read]);
                 crate::wire::ctl::Cts { of, send_id: id, recv_id: id, recv_length, connid: None }
                     .write(&mut packet)
             }
             4 => {
-                let seg_offset = dice.pick(&[0, 1, 992, u64::MAX - 8]);
+                let seg_offset = rng.pick(&[0, 1, 992, u64::MAX - 8]);
                 let hdr = crate::wire::ctl::CtsData { recv_id: id, seg_length: 8, seg_offset, connid: None };
                 hdr.write(&mut packet) + 8
             }
             5 | 6 => {
-                let read_iov = if dice.one_in(2) { rma_iov } else { iovs[..1].try_into().unwrap() };
+                let read_iov = if rng.one_in(2) { rma_iov } else { iovs[..1].try_into().unwrap() };
                 rtw::LongRead { rma_iov, msg_length, send_id: id, read_iov, ..Default::default() }
                     .write(&mut packet)
             }
-            7 if dice.one_in(2) => {
+            7 if rng.one_in(2) => {
                 crate::wire::ctl::Eor { send_id: id, recv_id: id, connid: None }.write(&mut packet)
             }
             7 => crate::wire::ctl::ReadNack { send_id: id, recv_id: id, ..Default::default() }
                 .write(&mut packet),
             _ => {
                 let msg_id = net.nodes[1].engine.due(PeerId(0));
-                let kind = dice.pick(&[
+                let kind = rng.pick(&[
                     crate::wire::rta::RtaKind::Write,
                     crate::wire::rta::RtaKind::Fetch { recv_id: id },
                     crate::wire::rta::RtaKind::Compare { recv_id: id },
                     crate::wire::rta::RtaKind::DcWrite { send_id: id },
                 ]);
-                let (datatype, op) = (dice.below(22) as u32, dice.below(22) as u32);
+                let (datatype, op) = (rng.below(22) as u32, rng.below(22) as u32);
                 let hdr =
                     crate::wire::rta::Rta { kind, msg_id, rma_iov, datatype, op, opts: Default::default() };
-                hdr.write(&mut packet) + (msg_length.min(400) as usize) * (1 + dice.below(2))
+                hdr.write(&mut packet) + (msg_length.min(400) as usize) * (1 + rng.below(2))
             }
         };
         net.deliver(&Flight { from: 0, to: 1, bytes: packet[..len.min(1024)].to_vec() });
         net.flights.retain(|flight| flight.bytes.len() < 60);
-        if dice.one_in(4) {
+        if rng.one_in(4) {
             net.deliver_one();
             net.fetch_one();
         }
         net.flights.truncate(16);
-        net.outs(1);
+        net.events(1);
     }
     drop(net);
     assert!(arena[..1000].iter().chain(&arena[2000..]).all(|&b| b == 0x55), "out of bounds");

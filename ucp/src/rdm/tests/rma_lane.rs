@@ -19,14 +19,14 @@ fn met(manner: Manner, cfg: EngineConfig) -> (Net, PeerId) {
     net.recv(1, &mut room, exact(99), 0);
     net.send(0, peer, &[1], Some(99), Protocol::Eager);
     net.settle();
-    net.outs(0);
-    net.outs(1);
+    net.events(0);
+    net.events(1);
     net.nodes[0].device.rma_address = true;
     (net, peer)
 }
 
 fn received(net: &mut Net) -> Result<usize, OpError> {
-    match net.outs(1).as_slice() {
+    match net.events(1).as_slice() {
         [EngineEvent::RecvDone { result, .. }] => result.map(|status| status.len),
         outs => panic!("{outs:?}"),
     }
@@ -48,7 +48,7 @@ fn the_request_names_the_process_and_its_receiver_reads_there() {
         assert_eq!((net.fetches.len(), net.nodes[1].device.besides), (0, reads), "not by the wire");
         assert_eq!(received(&mut net), Ok(LEN));
         net.settle();
-        assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
+        assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
         assert_eq!((net.regs(), room), (0, bytes));
         assert_eq!(net.nodes[1].engine.stats().rare.reads, reads as u64);
     }
@@ -61,7 +61,7 @@ fn whatever_was_posted_and_however_full_the_wire_is() {
     for seed in 0..20 {
         let cfg = EngineConfig { runt_size: 3000, read_segment: 7000, ..EngineConfig::default() };
         let (mut net, peer) = met(Manner { full: 3, reorder: true, ..Manner::CALM }, cfg);
-        net.dice = Dice(seed);
+        net.rng = Rng(seed);
         let letters: Vec<Vec<u8>> = (0..12).map(|n| letter(n, 4000 + 3000 * n as usize)).collect();
         // A receive that is too short gets what fits.
         let room = |n: usize| if n == 5 { 3500 } else { letters[n].len() };
@@ -77,7 +77,7 @@ fn whatever_was_posted_and_however_full_the_wire_is() {
             net.recv(1, into, exact(n as u64), n as u64);
         }
         net.settle();
-        assert_eq!((net.outs(1).len(), net.outs(0).len(), net.regs()), (12, 12, 0), "seed {seed}");
+        assert_eq!((net.events(1).len(), net.events(0).len(), net.regs()), (12, 12, 0), "seed {seed}");
         for (letter, room) in letters.iter().zip(&rooms) {
             assert!(*room == letter[..room.len()], "seed {seed}");
         }
@@ -95,7 +95,7 @@ fn who_is_kept_out_is_asked_once() {
     net.send(0, peer, &bytes, Some(5), Protocol::LongRead);
     net.settle();
     assert_eq!((received(&mut net), room == bytes), (Ok(LEN), true));
-    assert_eq!((net.outs(0).len(), net.regs()), (1, 0));
+    assert_eq!((net.events(0).len(), net.regs()), (1, 0));
     assert!(!net.nodes[0].engine.can_read_us(peer), "its user asks, and sends the next in packets");
     assert_eq!(net.nodes[0].engine.stats().rare.nacks_received, 1);
 }
@@ -112,7 +112,7 @@ fn who_would_rather_have_packets_says_so_each_time() {
         net.send(0, peer, &bytes, Some(5), Protocol::LongRead);
         net.settle();
         assert_eq!((received(&mut net), room == bytes), (Ok(LEN), true));
-        assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
+        assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
         assert!(net.nodes[0].engine.can_read_us(peer), "it is not kept out");
         assert_eq!(net.nodes[0].device.answers.len(), n + 1);
     }
@@ -127,7 +127,7 @@ fn who_would_rather_have_packets_says_so_each_time() {
 fn some_are_declined_in_any_order() {
     for seed in 0..20 {
         let (mut net, peer) = met(Manner { full: 3, reorder: true, ..Manner::CALM }, EngineConfig::default());
-        net.dice = Dice(seed);
+        net.rng = Rng(seed);
         net.nodes[1].device.declines = 2;
         let letters: Vec<Vec<u8>> = (0..12).map(|n| letter(n, 4000 + 3000 * n as usize)).collect();
         let mut rooms: Vec<Vec<u8>> = letters.iter().map(|letter| vec![0; letter.len()]).collect();
@@ -142,7 +142,7 @@ fn some_are_declined_in_any_order() {
             net.recv(1, into, exact(n as u64), n as u64);
         }
         net.settle();
-        assert_eq!((net.outs(1).len(), net.outs(0).len(), net.regs()), (12, 12, 0), "seed {seed}");
+        assert_eq!((net.events(1).len(), net.events(0).len(), net.regs()), (12, 12, 0), "seed {seed}");
         assert!(letters == rooms, "seed {seed}");
         let declined = net.nodes[1].engine.stats().rare.declined;
         let answers = &net.nodes[0].device.answers;

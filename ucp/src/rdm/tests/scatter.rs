@@ -71,8 +71,8 @@ fn met(manner: Manner, most: u64) -> (Net, PeerId) {
     net.recv(1, &mut hello, exact(99), 0);
     net.send(0, peer, &[1], Some(99), Protocol::Eager);
     net.settle();
-    net.outs(0);
-    net.outs(1);
+    net.events(0);
+    net.events(1);
     (net, peer)
 }
 
@@ -104,7 +104,7 @@ fn received(
         _ => {}
     }
     let ends: Vec<_> =
-        net.outs(1).into_iter().filter(|out| matches!(out, EngineEvent::RecvDone { .. })).collect();
+        net.events(1).into_iter().filter(|out| matches!(out, EngineEvent::RecvDone { .. })).collect();
     match ends.as_slice() {
         [EngineEvent::RecvDone { user: 5, result }] => *result,
         ends => panic!("{ends:?}"),

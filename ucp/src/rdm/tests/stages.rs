@@ -29,7 +29,7 @@ fn met() -> (Net, PeerId) {
     net.recv(1, &mut room, exact(99), 0);
     assert_eq!(net.send(0, peer, &[1], Some(99), Protocol::Eager), Started::Done(()));
     net.settle();
-    assert_eq!(net.outs(1).len(), 1);
+    assert_eq!(net.events(1).len(), 1);
     (net, peer)
 }
 
@@ -58,7 +58,7 @@ fn eager_ends_in_the_call_and_names_its_sender_until_the_handshake() {
     net.deliver_one();
     assert_eq!(types(&net), [PktType::HANDSHAKE], "before anything else");
     let status = ok(&mut net, 1, 0, 5, 7);
-    assert_eq!(net.outs(1), [EngineEvent::RecvDone { user: 5, result: Ok(status) }]);
+    assert_eq!(net.events(1), [EngineEvent::RecvDone { user: 5, result: Ok(status) }]);
     assert_eq!(&room[..5], b"hello");
     net.settle();
     net.send(0, peer, b"hello", Some(7), Protocol::Eager);
@@ -110,7 +110,7 @@ fn delivery_complete_calls_for_the_handshake_first() {
     assert_eq!(net.resume(0), 0, "nothing to do but wait");
     net.settle();
     assert_eq!(net.nodes[1].engine.stats().rare.triggered, 1);
-    assert_eq!(net.outs(0).len(), 2);
+    assert_eq!(net.events(0).len(), 2);
     assert_eq!(&room[..4], b"sync");
 }
 
@@ -139,7 +139,7 @@ fn granted_data_waits_for_the_handshake() {
     net.deliver(&cts);
     assert_eq!(types(&net), [PktType::HANDSHAKE, PktType::HANDSHAKE]);
     net.settle();
-    assert_eq!((net.outs(0), net.outs(1).len()), (vec![sent(1)], 1));
+    assert_eq!((net.events(0), net.events(1).len()), (vec![sent(1)], 1));
     assert_eq!(room, bytes);
 }
 
@@ -202,7 +202,7 @@ fn every_protocol_expected_and_unexpected() {
                 let status = ok(&mut net, 1, 0, len, tag.unwrap_or(0));
                 if early {
                     assert!(
-                        protocol.sync() == Sync::No || net.outs(0).is_empty(),
+                        protocol.sync() == Sync::No || net.events(0).is_empty(),
                         "receipt before the receive"
                     );
                     match net.recv(1, &mut room, kind, 9) {
@@ -212,7 +212,7 @@ fn every_protocol_expected_and_unexpected() {
                     }
                     net.settle();
                 }
-                let outs = net.outs(1);
+                let outs = net.events(1);
                 assert!(
                     outs.iter().all(|o| *o == EngineEvent::RecvDone { user: 9, result: Ok(status) }),
                     "{outs:?}"
@@ -220,7 +220,7 @@ fn every_protocol_expected_and_unexpected() {
                 assert_eq!(outs.is_empty(), early && protocol.plain() != Protocol::LongCts);
                 assert_eq!(room, bytes, "{protocol:?} early: {early}");
                 let done_later = !matches!(protocol, Protocol::Eager | Protocol::Medium);
-                assert_eq!(net.outs(0), vec![sent(1); usize::from(done_later)]);
+                assert_eq!(net.events(0), vec![sent(1); usize::from(done_later)]);
                 // The letter of `met` was eager, too.
                 let before = u64::from(protocol == Protocol::Eager);
                 assert_eq!(net.nodes[1].engine.stats().received(protocol).msgs, 1 + before);
@@ -250,7 +250,7 @@ fn a_short_receive_is_cut_and_the_protocol_ends() {
             net.settle();
             match started {
                 Started::Failed(error) => assert_eq!(error, want),
-                _ => assert_eq!(net.outs(1), [EngineEvent::RecvDone { user: 9, result: Err(want) }]),
+                _ => assert_eq!(net.events(1), [EngineEvent::RecvDone { user: 9, result: Err(want) }]),
             }
             assert_eq!((&room[..60], &room[60..]), (&bytes[..60], &[0x55; 10][..]));
             assert!(
@@ -275,12 +275,12 @@ fn a_receive_is_cancelled_only_before_it_is_matched() {
             (0..packets).for_each(|_| {
                 net.deliver_one();
             });
-            let over = !net.outs(1).is_empty();
+            let over = !net.events(1).is_empty();
             let cancelled = net.nodes[1].engine.cancel_recv(op);
             assert_eq!(cancelled, packets == 0, "{protocol:?} after {packets}");
             assert!(!cancelled || !net.nodes[1].engine.cancel_recv(op), "only once");
             net.settle();
-            match net.outs(1).as_slice() {
+            match net.events(1).as_slice() {
                 // The room is the user's again, and the message waits for another receive.
                 [EngineEvent::RecvDone { user: 9, result: Err(OpError::Cancelled) }] => {
                     assert!(cancelled && room == [0x55].repeat(len))
@@ -308,7 +308,7 @@ fn a_send_is_cancelled_only_before_its_first_packet() {
         let Started::Pending(a) = net.send(0, peer, &bytes, Some(5), protocol) else { panic!() };
         let Started::Pending(b) = net.send(0, peer, b"next", Some(5), Protocol::Eager) else { panic!() };
         assert!(net.at(0, |e, w| e.cancel_send(w, a) && !e.cancel_send(w, a)));
-        assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Err(OpError::Cancelled) }]);
+        assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Err(OpError::Cancelled) }]);
         net.nodes[0].jammed = false;
         net.settle();
         assert!(!net.at(0, |e, w| e.cancel_send(w, b)));
@@ -350,12 +350,12 @@ fn what_finds_no_room_keeps_its_order() {
         net.recv(1, room, ANY, n as u64);
     }
     net.settle();
-    for out in net.outs(1) {
+    for out in net.events(1) {
         let EngineEvent::RecvDone { user, result: Ok(status) } = out else { panic!("{out:?}") };
         assert_eq!(user, status.tag);
         assert_eq!(rooms[user as usize][..status.len], bytes[..100 + user as usize * 700]);
     }
-    assert_eq!(net.outs(0).len(), 5);
+    assert_eq!(net.events(0).len(), 5);
 }
 
 // [M4.1]
@@ -467,7 +467,7 @@ fn last_words_of_a_peer_that_is_gone() {
     net.settle();
     assert!(matches!(net.recv(1, &mut rooms[1], exact(1), 1), Started::Done(_)), "it waited unexpected");
     assert_eq!(rooms, letters);
-    let outs = net.outs(1);
+    let outs = net.events(1);
     assert!(matches!(
         outs[..],
         [EngineEvent::PeerFailed { fault: PeerError::Gone, .. }, EngineEvent::RecvDone { result: Ok(_), .. }]
@@ -496,7 +496,7 @@ fn long_last_words_of_a_peer_that_is_gone() {
     assert!(matches!(net.recv(1, &mut rooms[1], exact(2), 2), Started::Done(_)));
     assert!(matches!(net.recv(1, &mut rooms[2], exact(3), 3), Started::Pending(_)));
     assert!(rooms[..2] == letters[..2]);
-    let outs = net.outs(1);
+    let outs = net.events(1);
     assert!(matches!(
         outs[..],
         [
@@ -509,7 +509,7 @@ fn long_last_words_of_a_peer_that_is_gone() {
     net.at(1, |e, w| e.on_wire_drained(w, wire));
     assert!(!net.nodes[1].engine.is_draining());
     let error = OpError::Peer(peer, PeerError::Gone);
-    assert_eq!(net.outs(1), [EngineEvent::RecvDone { user: 3, result: Err(error) }]);
+    assert_eq!(net.events(1), [EngineEvent::RecvDone { user: 3, result: Err(error) }]);
     assert_eq!(net.nodes[1].engine.held_bytes(), 0);
 }
 
@@ -532,14 +532,14 @@ fn granted_last_words_of_a_peer_that_is_gone() {
         net.at(1, |e, w| e.on_keepalive_error(w, back, PeerError::Gone));
         let failed = EngineEvent::PeerFailed { peer: back, fault: PeerError::Gone };
         if granted {
-            assert_eq!(net.outs(1), [failed]);
+            assert_eq!(net.events(1), [failed]);
             net.settle();
             let status = ok(&mut net, 1, 0, 20_000, 1);
-            assert_eq!(net.outs(1), [EngineEvent::RecvDone { user: 1, result: Ok(status) }]);
+            assert_eq!(net.events(1), [EngineEvent::RecvDone { user: 1, result: Ok(status) }]);
             assert!(room == bytes);
         } else {
             let error = OpError::Peer(back, PeerError::Gone);
-            assert_eq!(net.outs(1), [EngineEvent::RecvDone { user: 1, result: Err(error) }, failed]);
+            assert_eq!(net.events(1), [EngineEvent::RecvDone { user: 1, result: Err(error) }, failed]);
         }
     }
 }
@@ -578,7 +578,7 @@ fn probes_see_and_take() {
         assert_eq!(twice, Started::Failed(OpError::Unknown));
     }
     net.settle();
-    assert_eq!(net.outs(1).len(), 1);
+    assert_eq!(net.events(1).len(), 1);
     assert!(rooms.iter().all(|room| *room == letter(room.len() as u64, room.len())));
 }
 
@@ -605,7 +605,7 @@ fn a_failed_peer_ends_its_operations_and_no_others() {
     net.send(1, gone, &bytes, Some(1), Protocol::LongCts);
     net.send(1, stays, &bytes, Some(1), Protocol::LongCts);
     net.at(1, |e, w| e.on_peer_error(w, gone, PeerError::Gone));
-    let mut outs = net.outs(1);
+    let mut outs = net.events(1);
     assert_eq!(outs.pop(), Some(EngineEvent::PeerFailed { peer: gone, fault: PeerError::Gone }));
     let error = OpError::Peer(gone, PeerError::Gone);
     assert_eq!(
@@ -620,7 +620,7 @@ fn a_failed_peer_ends_its_operations_and_no_others() {
     assert!(net.nodes[1].engine.probe(exact(3), None, ProbeRemove::No).is_none(), "will never be whole");
     assert!(matches!(net.recv(1, &mut b, exact(2), 9), Started::Done(_)));
     net.at(1, |e, w| e.on_peer_error(w, gone, PeerError::Gone));
-    assert!(net.outs(1).is_empty(), "once");
+    assert!(net.events(1).is_empty(), "once");
     net.settle();
     assert_eq!(net.nodes[1].engine.held_bytes(), 0);
     assert_eq!(net.nodes[1].engine.peer_info(gone).unwrap().fault, Some(PeerError::Gone));
@@ -660,7 +660,7 @@ fn late_packets_of_a_failed_peer_leave_nothing_behind() {
     net.settle();
     let status = ok(&mut net, 1, 0, 100, 1);
     let failed = EngineEvent::PeerFailed { peer: back, fault: PeerError::Gone };
-    assert_eq!(net.outs(1), [failed, EngineEvent::RecvDone { user: 1, result: Ok(status) }]);
+    assert_eq!(net.events(1), [failed, EngineEvent::RecvDone { user: 1, result: Ok(status) }]);
     assert!(net.nodes[1].engine.is_flushed(None) && net.nodes[1].engine.held_bytes() == 0);
     assert!(net.nodes[1].engine.stats().rare.peer_failed > 1);
 }
@@ -683,10 +683,10 @@ fn what_a_peer_cannot_take_is_refused() {
     };
     let (mut net, _) = shake(0);
     let error = OpError::Unsupported;
-    assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Err(error) }]);
+    assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Err(error) }]);
     // In zero-copy receive mode, without a queue pair for it.
     let (mut net, peer) = shake(0xda);
-    assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 1, result: Err(error) }]);
+    assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Err(error) }]);
     assert_eq!(net.send(0, peer, b"x", None, Protocol::Eager), Started::Failed(error));
     assert_eq!(net.send(0, peer, b"x", Some(1), Protocol::Eager), Started::Failed(error));
     // [M3.4] Constant header length: the raw address for ever, no connid.
@@ -727,5 +727,5 @@ fn constant_header_length_is_asked_for_and_given() {
         net.settle();
     }
     assert!(lens.iter().all(|len| *len == lens[0]), "{lens:?}");
-    assert_eq!(net.outs(1).len(), 4);
+    assert_eq!(net.events(1).len(), 4);
 }

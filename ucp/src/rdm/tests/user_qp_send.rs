@@ -106,13 +106,13 @@ fn they_wait_for_room_and_for_the_handshake() {
     net.nodes[0].jammed = true;
     shake(&mut net, Some(QP), WORD);
     net.flights.clear();
-    assert!(net.nodes[0].device.headerless.is_empty() && net.outs(0).is_empty());
+    assert!(net.nodes[0].device.headerless.is_empty() && net.events(0).is_empty());
     net.nodes[0].jammed = false;
     while net.resume(0) > 0 {}
     net.flights.clear();
     let bytes: Vec<_> = sent(&mut net).into_iter().map(|(_, bytes, imm)| (bytes, imm)).collect();
     assert_eq!(bytes, [(b"first".to_vec(), None), (b"second".to_vec(), Some(9))]);
-    assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 7, result: Ok(()) }; 2]);
+    assert_eq!(net.events(0), [EngineEvent::SendDone { user: 7, result: Ok(()) }; 2]);
     // A peer of another kind gets packets, and those that ask for no tag need not have met it.
     let mut net = Net::with(2, 1, Manner::CALM, cfg);
     let peer = net.peer(0, 1);
@@ -121,7 +121,7 @@ fn they_wait_for_room_and_for_the_handshake() {
     let mut room = [0; 8];
     net.recv(1, &mut room, RecvKind::Untagged, 0);
     net.settle();
-    assert_eq!(net.outs(1).len(), 1);
+    assert_eq!(net.events(1).len(), 1);
     assert_eq!(&room, b"untagged");
 }
 
@@ -157,7 +157,7 @@ fn a_message_that_has_begun_in_packets_ends_with_an_error() {
     net.flights.clear();
     shake(&mut net, Some(QP), WORD);
     while net.resume(0) > 0 {}
-    assert_eq!(net.outs(0), [EngineEvent::SendDone { user: 7, result: Err(OpError::Unsupported) }]);
+    assert_eq!(net.events(0), [EngineEvent::SendDone { user: 7, result: Err(OpError::Unsupported) }]);
     assert_eq!(net.nodes[0].engine.peer_info(peer).unwrap().outstanding, 0);
 }
 
@@ -175,7 +175,7 @@ fn what_was_announced_before_the_handshake_ends_with_it() {
     assert_eq!(net.flights.len(), 2, "both are announced");
     shake(&mut net, Some(QP), WORD);
     let refused = OpError::TooLong { len: long.len(), max: net.manner.mtu };
-    let ends = net.outs(0);
+    let ends = net.events(0);
     assert_eq!(ends.len(), 2);
     assert!(
         ends.iter().all(|end| matches!(end, EngineEvent::SendDone { result, .. } if *result == Err(refused))),

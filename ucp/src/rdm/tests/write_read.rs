@@ -48,14 +48,14 @@ fn a_request_reads_and_an_eor() {
         assert_eq!((read_iov.total(), rtw.opts.cq_data, net.regs()), (Some(LEN as u64), Some(77), 1));
         net.deliver_one();
         assert_eq!((net.flights.len(), net.fetches.len(), net.regs()), (0, reads, 2));
-        assert!(net.outs(1).is_empty(), "not in place yet");
+        assert!(net.events(1).is_empty(), "not in place yet");
         while net.fetch_one() {}
         assert_eq!((net.flights.len(), net.regs()), (1, 1), "its own is released before it ends");
         let from = net.peer(1, 0);
-        assert_eq!(net.outs(1), [EngineEvent::RemoteWrite { from, len: LEN as u64, cq_data: 77 }]);
-        assert!(net.outs(0).is_empty(), "the writer's is still lent");
+        assert_eq!(net.events(1), [EngineEvent::RemoteWrite { from, len: LEN as u64, cq_data: 77 }]);
+        assert!(net.events(0).is_empty(), "the writer's is still lent");
         net.settle();
-        assert_eq!((net.outs(0).as_slice(), net.regs()), (&DONE[..], 0));
+        assert_eq!((net.events(0).as_slice(), net.regs()), (&DONE[..], 0));
         assert!(target.bytes[..8] == [0; 8] && target.bytes[8..] == bytes);
         let (asked, served) = (net.nodes[0].engine.stats(), net.nodes[1].engine.stats());
         assert_eq!(asked.asked(RmaProtocol::LongReadWrite).bytes, LEN as u64);
@@ -73,7 +73,7 @@ fn an_eor_acknowledges() {
     net.put(0, peer, PutArgs { sync: Sync::Yes, ..read_args(&bytes, target.iov(0, LEN)) });
     net.at(0, |e, w| e.request_acks(w, None));
     net.settle();
-    assert_eq!((net.outs(0).as_slice(), count(&net, 1, PktType::RECEIPT)), (&DONE[..], 0));
+    assert_eq!((net.events(0).as_slice(), count(&net, 1, PktType::RECEIPT)), (&DONE[..], 0));
     assert_eq!(target.bytes, bytes);
 }
 
@@ -87,12 +87,12 @@ fn only_with_a_peer_that_reads_and_not_before_it_said_so() {
     let first = ["0 EAGER_RTW", "1 HANDSHAKE", "0 HANDSHAKE", "0 LONGREAD_RTW"].map(String::from);
     assert_eq!(net.flow()[..4], first);
     net.settle();
-    assert_eq!((net.outs(0).as_slice(), &target.bytes), (&DONE[..], &bytes));
+    assert_eq!((net.events(0).as_slice(), &target.bytes), (&DONE[..], &bytes));
     // It does not read; nothing is registered for nothing.
     net.nodes[0].engine.set_features(peer, Features::DELIVERY_COMPLETE);
     net.put(0, peer, read_args(&bytes, target.iov(0, LEN)));
     assert_eq!((net.flow()[0].as_str(), net.regs()), ("0 DC_LONGCTS_RTW", 0));
-    assert_eq!(net.outs(0), DONE);
+    assert_eq!(net.events(0), DONE);
     // We do not, and it never was a question of the handshake.
     let mut net = Net::new(2, 1, Manner::CALM);
     net.in_order();
@@ -124,7 +124,7 @@ fn pieces_at_both_ends() {
         let remote = Iovs::try_from(remote.as_slice()).unwrap();
         net.put(0, peer, PutArgs { local, ..read_args(&[], remote) });
         net.settle();
-        assert_eq!((net.outs(0).as_slice(), net.regs()), (&DONE[..], 0));
+        assert_eq!((net.events(0).as_slice(), net.regs()), (&DONE[..], 0));
         assert_eq!(target.bytes[10..20], bytes[..10]);
         assert_eq!(target.bytes[5000..11_000], bytes[10..6010]);
         assert_eq!(target.bytes[200..2190], bytes[6010..]);
@@ -163,8 +163,8 @@ fn what_cannot_be_read_is_sent_from_the_first_byte() {
                 _ => PktType::DC_LONGCTS_RTW,
             };
             assert_eq!((count(&net, 1, PktType::READ_NACK), count(&net, 0, long)), (1, 1));
-            assert_eq!((net.outs(0).len(), net.regs(), count(&net, 1, PktType::EOR)), (2, 0, 0));
-            assert_eq!(net.outs(1).len(), 1, "its data, once");
+            assert_eq!((net.events(0).len(), net.regs(), count(&net, 1, PktType::EOR)), (2, 0, 0));
+            assert_eq!(net.events(1).len(), 1, "its data, once");
             assert!(target.bytes[..4] == [9; 4] && target.bytes[4..] == bytes[4..]);
             assert_eq!(net.nodes[0].engine.stats().asked(RmaProtocol::LongCtsWrite).msgs, 1);
             assert!(net.nodes.iter().all(|node| node.engine.is_flushed(None) && node.engine.quiet()));
@@ -183,7 +183,7 @@ fn a_peer_that_cannot_be_asked_again() {
     let (bytes, target) = (letter(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
     net.put(0, peer, read_args(&bytes, target.iov(0, LEN)));
     net.settle();
-    assert!(net.outs(0).is_empty() && net.nodes[1].engine.quiet());
+    assert!(net.events(0).is_empty() && net.nodes[1].engine.quiet());
     net.at(0, |e, w| e.on_peer_error(w, peer, PeerError::Gone));
     net.resume(0);
     assert_eq!(net.regs(), 0);
@@ -194,7 +194,7 @@ fn a_peer_that_cannot_be_asked_again() {
     let target = share(&mut net, 1, LEN, Access::WRITE);
     net.put(0, peer, PutArgs { sync: Sync::Yes, ..read_args(&bytes, target.iov(0, LEN)) });
     net.settle();
-    assert_eq!(net.outs(0), [EngineEvent::RmaDone { user: 1, result: Err(OpError::Unsupported) }]);
+    assert_eq!(net.events(0), [EngineEvent::RmaDone { user: 1, result: Err(OpError::Unsupported) }]);
 }
 
 // [M7.8]
@@ -232,7 +232,7 @@ fn a_peer_lost_at_any_step_leaves_nothing() {
                 assert_eq!(net.nodes[loser].device.live(), 0, "loser {loser} after {steps}");
                 assert!(net.nodes[loser].engine.quiet() && net.nodes[loser].engine.is_flushed(None));
                 let ends =
-                    net.outs(0).iter().filter(|out| matches!(out, EngineEvent::RmaDone { .. })).count();
+                    net.events(0).iter().filter(|out| matches!(out, EngineEvent::RmaDone { .. })).count();
                 assert!(ends <= 1 && (loser == 1 || ends == 1));
             }
         }
@@ -261,7 +261,7 @@ fn memory_taken_back_is_not_read_to() {
         assert!(target.bytes == before && net.nodes[1].engine.quiet());
         // Its writer is told, if there is anybody to tell.
         let told = [EngineEvent::RmaDone { user: 1, result: Err(OpError::Access(PeerId(0))) }];
-        assert_eq!(net.outs(0), if lost { &[][..] } else { &told[..] });
+        assert_eq!(net.events(0), if lost { &[][..] } else { &told[..] });
     }
 }
 
@@ -315,7 +315,7 @@ fn requests_and_ends_that_are_made_up() {
         net.deliver(&Flight { from: 2, to: 0, bytes: packet[..len].to_vec() });
     }
     assert_eq!(net.nodes[0].engine.stats().rare.bad_id, before + 2);
-    assert!(net.outs(0).is_empty());
+    assert!(net.events(0).is_empty());
     net.settle();
-    assert_eq!((net.outs(0).as_slice(), &long.bytes), (&DONE[..], &bytes));
+    assert_eq!((net.events(0).as_slice(), &long.bytes), (&DONE[..], &bytes));
 }

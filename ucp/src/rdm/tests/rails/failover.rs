@@ -71,11 +71,11 @@ fn the_first_nic_goes_and_nothing_else() {
         }
         let (long, short) = (letter(seed + 7, 40_000), letter(seed + 8, 8));
         let (mut got, mut old, one) = (vec![0; 40_000], vec![0; 8], 1u64.to_le_bytes());
-        let fatal = rig.dice.below(90);
-        let first = (rig.dice.below(2), 0);
+        let fatal = rig.rng.below(90);
+        let first = (rig.rng.below(2), 0);
         let mut turns = 0;
         let mut pass = |rig: &mut Rig, most: usize| {
-            for _ in 0..rig.dice.below(most) {
+            for _ in 0..rig.rng.below(most) {
                 rig.turn();
                 turns += 1;
                 if turns == fatal {
@@ -141,7 +141,7 @@ fn the_first_nic_goes_and_nothing_else() {
         }
         rig.settle();
         for (me, ends) in ends.iter_mut().enumerate() {
-            ends.ended(peers[me], rig.outs(me));
+            ends.ended(peers[me], rig.events(me));
             ends.0.sort_by_key(|(user, _)| *user);
             let users: Vec<u64> = ends.0.iter().map(|(user, _)| *user).collect();
             let ones = if me == 0 { 50..54 } else { 0..0 };
@@ -185,13 +185,13 @@ fn where_there_is_no_other_way_the_peer_is_lost() {
     rig.dead.push((1, 0));
     rig.send(0, peer, b"x", Protocol::Eager);
     rig.settle();
-    assert_eq!(rig.outs(0), [EngineEvent::PeerFailed { peer, fault: PeerError::Unreachable }]);
+    assert_eq!(rig.events(0), [EngineEvent::PeerFailed { peer, fault: PeerError::Unreachable }]);
     // Two lanes each, but nobody has agreed on them yet.
     let (mut rig, peer) = Rig::new([2, 2], 1);
     rig.dead.push((1, 0));
     rig.send(0, peer, b"x", Protocol::Eager);
     rig.settle();
-    assert_eq!(rig.outs(0), [EngineEvent::PeerFailed { peer, fault: PeerError::Unreachable }]);
+    assert_eq!(rig.events(0), [EngineEvent::PeerFailed { peer, fault: PeerError::Unreachable }]);
 }
 
 /// Who is found where: a pair that lost a NIC meets anew by others, whoever was closed by force stays so whichever way is
@@ -232,7 +232,7 @@ fn a_worker_is_one_sender_whichever_lane_it_comes_by() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let stranger = PeerId(99);
     // The other sends by its second NIC to our first one, as whoever has lost its first NIC does.
-    let (mine, theirs) = (addr(0, 0), addr(1, 1));
+    let (mine, remote_id) = (addr(0, 0), addr(1, 1));
     let back = rig.engines[1].add_peer(WireId(1), mine, source(&mine));
     rig.sides[1].set_path(back, 1, (0, 0));
     let mut rooms = [[0; 1]; 5];
@@ -251,7 +251,7 @@ fn a_worker_is_one_sender_whichever_lane_it_comes_by() {
     rig.send(1, PeerId(0), b"4", Protocol::Eager);
     rig.settle();
     assert_ne!(found.from, peer);
-    assert_eq!(rig.engines[0].peer_info(found.from).unwrap().addr, theirs);
+    assert_eq!(rig.engines[0].peer_info(found.from).unwrap().addr, remote_id);
     // Under either name, in the order of arrival.
     for (room, name) in [(third, peer), (fourth, found.from)] {
         assert!(matches!(recv(&mut rig, room, name, 12), Started::Done(_)));
@@ -262,7 +262,7 @@ fn a_worker_is_one_sender_whichever_lane_it_comes_by() {
     rig.send(1, back, b"5", Protocol::Eager);
     rig.settle();
     let ended: Vec<u64> =
-        rig.outs(0)
+        rig.events(0)
             .iter()
             .filter_map(|out| match out {
                 EngineEvent::RecvDone { user, result: Ok(_) }
@@ -285,13 +285,13 @@ fn whoever_is_closed_by_force_is_so_under_each_name() {
     rig.recv(0, &mut room);
     rig.send(1, back, b"2", Protocol::Eager);
     rig.settle();
-    let [EngineEvent::RecvDone { result: Ok(RecvStatus { from, .. }), .. }] = rig.outs(0)[..] else {
+    let [EngineEvent::RecvDone { result: Ok(RecvStatus { from, .. }), .. }] = rig.events(0)[..] else {
         panic!()
     };
     let long = [0; 70_000];
     assert!(matches!(rig.send(0, from, &long, Protocol::LongCts), Started::Pending(_)));
     rig.at(0, 0, |e, w| e.force_close(w, peer));
-    let outs = rig.outs(0);
+    let outs = rig.events(0);
     let failed = |peer| outs.contains(&EngineEvent::PeerFailed { peer, fault: PeerError::Gone });
     assert!(from != peer && failed(peer) && failed(from), "{outs:?}");
     assert!(outs.iter().any(|out| matches!(out, EngineEvent::SendDone { result: Err(_), .. })), "{outs:?}");
@@ -314,11 +314,11 @@ fn what_was_named_on_the_lane_that_is_lost_is_read_on_another() {
         rig.recv(1, &mut byte);
         rig.send(0, peer, b"x", Protocol::Eager);
         rig.settle();
-        rig.outs(1);
+        rig.events(1);
         // Shorter than what is worth several lanes.
         let (bytes, mut room) = (letter(seed, 5000), vec![0; 5000]);
         rig.send(0, peer, &bytes, Protocol::LongRead);
-        for _ in 0..rig.dice.below(12) {
+        for _ in 0..rig.rng.below(12) {
             rig.turn();
         }
         rig.dead.push((first, 0));
@@ -328,9 +328,9 @@ fn what_was_named_on_the_lane_that_is_lost_is_read_on_another() {
             rig.at(0, 0, |e, w| e.send_keepalive(w, peer));
             rig.at(1, 0, |e, w| e.send_keepalive(w, PeerId(0)));
         }
-        let outs = rig.outs(1);
+        let outs = rig.events(1);
         assert!(matches!(outs[..], [EngineEvent::RecvDone { result: Ok(_), .. }]), "{outs:?}");
-        assert_eq!((rig.outs(0), rig.regs()), (vec![EngineEvent::SendDone { user: 1, result: Ok(()) }], 0));
+        assert_eq!((rig.events(0), rig.regs()), (vec![EngineEvent::SendDone { user: 1, result: Ok(()) }], 0));
         assert!(room == bytes);
     }
 }
@@ -347,11 +347,11 @@ fn without_connids_there_is_no_other_way() {
         rig.recv(1, &mut room);
         rig.send(0, peer, b"x", Protocol::Eager);
         rig.settle();
-        rig.outs(1);
+        rig.events(1);
         rig.dead.push((1, 0));
         rig.send(0, peer, b"x", Protocol::Eager);
         rig.settle();
-        assert_eq!(rig.outs(0), [EngineEvent::PeerFailed { peer, fault: PeerError::Unreachable }]);
+        assert_eq!(rig.events(0), [EngineEvent::PeerFailed { peer, fault: PeerError::Unreachable }]);
     }
 }
 
@@ -381,11 +381,11 @@ fn a_lane_that_is_claimed_and_not_given_stays_whose_it_is() {
     packet[len] = b'!';
     let bytes = packet[..=len].to_vec();
     rig.at(1, 1, |e, w| e.on_packet(w, Nanos(0), WireId(1), source(&own), &bytes));
-    assert_eq!(rig.outs(1), []);
+    assert_eq!(rig.events(1), []);
     rig.flights.retain(|flight| flight.to.0 < 2);
     rig.send(0, peer, b"x", Protocol::Eager);
     rig.settle();
-    assert_eq!((rig.outs(1).len(), room), (1, *b"x"));
+    assert_eq!((rig.events(1).len(), room), (1, *b"x"));
 }
 
 /// The first NIC goes while the two workers are still making each other's acquaintance. Whatever had been said by then, what
@@ -402,8 +402,8 @@ fn a_loss_while_lanes_are_met_leaves_nobody_waiting() {
         let peers = [peer, PeerId(0)];
         let bytes = letter(seed, 70_000);
         let mut rooms = [vec![0; 70_000], vec![0; 70_000]];
-        let fatal = rig.dice.below(if seed % 4 == 0 { 200 } else { 60 });
-        let first = (rig.dice.below(2), 0);
+        let fatal = rig.rng.below(if seed % 4 == 0 { 200 } else { 60 });
+        let first = (rig.rng.below(2), 0);
         let mut begun = [false; 2];
         for turn in 0..400 {
             if turn == fatal {
@@ -430,7 +430,7 @@ fn a_loss_while_lanes_are_met_leaves_nobody_waiting() {
         }
         for (me, peer) in peers.into_iter().enumerate() {
             rig.at(me, 0, |e, w| (0..2).for_each(|nic| e.on_wire_drained(w, WireId(nic))));
-            for out in rig.outs(me) {
+            for out in rig.events(me) {
                 let end = match out {
                     EngineEvent::SendDone { result, .. } => result,
                     EngineEvent::RecvDone { result, .. } => result.map(drop),
@@ -470,22 +470,22 @@ fn a_further_nic_lost_early_costs_nothing() {
         let peers = [peer, PeerId(0)];
         let messages: Vec<(Protocol, Vec<u8>)> = (0..MESSAGES)
             .map(|n| {
-                let (protocol, len) = ROWS[rig.dice.below(ROWS.len())];
+                let (protocol, len) = ROWS[rig.rng.below(ROWS.len())];
                 (protocol, letter(seed * 100 + n as u64, len))
             })
             .collect();
         let mut rooms = vec![vec![vec![0; 70_000]; MESSAGES]; 2];
-        let fatal = rig.dice.below(if seed % 4 == 0 { 600 } else { 150 });
-        let lost = (rig.dice.below(2), 1);
+        let fatal = rig.rng.below(if seed % 4 == 0 { 600 } else { 150 });
+        let lost = (rig.rng.below(2), 1);
         let (mut sent, mut asked) = ([0; 2], [0; 2]);
         let mut outs = [Vec::new(), Vec::new()];
         for turn in 0..4000 {
             if turn == fatal {
                 rig.dead.push(lost);
             }
-            let me = rig.dice.below(2);
+            let me = rig.rng.below(2);
             let known = rig.engines[me].peer_info(peers[me]).is_some();
-            if known && sent[me] < MESSAGES && rig.dice.one_in(4) {
+            if known && sent[me] < MESSAGES && rig.rng.one_in(4) {
                 let (protocol, bytes) = &messages[sent[me]];
                 let user = sent[me] as u64;
                 let args = SendArgs {
@@ -501,7 +501,7 @@ fn a_further_nic_lost_early_costs_nothing() {
                 }
                 sent[me] += 1;
             }
-            if asked[me] < MESSAGES && rig.dice.one_in(4) {
+            if asked[me] < MESSAGES && rig.rng.one_in(4) {
                 let buf = lend_mut(&mut rooms[me][asked[me]]);
                 let user = 100 + asked[me] as u64;
                 let args = RecvArgs { buf, kind: ANY, from: None, user };
@@ -515,7 +515,7 @@ fn a_further_nic_lost_early_costs_nothing() {
         assert_eq!((sent, asked), ([MESSAGES; 2], [MESSAGES; 2]));
         rig.settle();
         for me in 0..2 {
-            outs[me].extend(rig.outs(me));
+            outs[me].extend(rig.events(me));
             let (mut sends, mut recvs) = (0, 0);
             for out in &outs[me] {
                 match out {

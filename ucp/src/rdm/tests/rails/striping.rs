@@ -56,7 +56,7 @@ fn granted_data_go_over_every_lane() {
             for (sent, came) in all_three(&mut rig, pair, LEN) {
                 assert!(sent == came, "{nics} {pair:?}");
             }
-            assert_eq!((ended_well(&rig.outs(from)), ended_well(&rig.outs(to))), (3, 1));
+            assert_eq!((ended_well(&rig.events(from)), ended_well(&rig.events(to))), (3, 1));
             let lanes = nics.min(4);
             for me in [from, to] {
                 let data = rig.data[me];
@@ -164,19 +164,19 @@ fn a_lost_lane_costs_no_byte() {
         let (local, remote, protocol) =
             (Scatter::one(lend_mut(&mut back)), Iovs::one(from), RmaProtocol::LongCtsRead);
         rig.at(0, 0, |e, w| e.get(w, peer, GetArgs { local, remote, protocol, user: 4 }));
-        for _ in 0..20 + rig.dice.below(400) {
+        for _ in 0..20 + rig.rng.below(400) {
             rig.turn();
         }
-        let nic = (rig.dice.below(2), rig.dice.below(nics));
+        let nic = (rig.rng.below(2), rig.rng.below(nics));
         rig.dead.push(nic);
         if nics == 4 {
-            for _ in 0..rig.dice.below(200) {
+            for _ in 0..rig.rng.below(200) {
                 rig.turn();
             }
             rig.dead.push((nic.0, (nic.1 + 1) % nics));
         }
         rig.settle();
-        let outs = [rig.outs(0), rig.outs(1)].concat();
+        let outs = [rig.events(0), rig.events(1)].concat();
         let unsure = rig.engines.iter().map(|e| e.stats().rare.unsure).sum::<u64>();
         assert_eq!(ended_well(&outs) as u64 + unsure, 6, "{outs:?}");
         assert!(rooms[1] == bytes[0] && rooms[0] == bytes[1]);
@@ -249,7 +249,7 @@ fn a_packet_that_is_gone_for_good_ends_the_message() {
     let lane = rig.flights.remove(at).peer;
     rig.at(0, 1, |e, w| e.on_send_error(w, lane, PeerError::Device(EfaStatus::UnknownPeer)));
     let error = OpError::Peer(peer, PeerError::Device(EfaStatus::UnknownPeer));
-    assert!(rig.outs(0).contains(&EngineEvent::SendDone { user: 1, result: Err(error) }));
+    assert!(rig.events(0).contains(&EngineEvent::SendDone { user: 1, result: Err(error) }));
     // A lane that was only met is done without.
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let lane = rig.engines[0].further_lanes(peer)[0];

@@ -284,7 +284,7 @@ fn mapped_memory_is_said_to_be() {
 /// What is explained is what happens, at the limits too.
 #[test]
 fn the_way_explained_is_the_way_taken() {
-    use ucp::select::{RmaOp, RmaVerdict, RmaWay};
+    use ucp::select::{RmaChoice, RmaOp, RmaVerdict};
     for t in [Target::packets("posix"), Target::packets("efa"), Target::alloc("efa"), Target::lent("efa")] {
         for len in
             [1, 4000, 8000, 8100, 8827, 8828, 8829, 8860, 8880, 8901, 8904, 8905, 30_000, 65_536, 1_000_000]
@@ -292,7 +292,7 @@ fn the_way_explained_is_the_way_taken() {
             for op in [RmaOp::Put, RmaOp::Get] {
                 let explain = || t.pair.ab.protocols().explain_rma(&t.rkey, op, None, len);
                 let before = t.pair.a.stats().asked;
-                let taken = explain().into_iter().find(|c| c.verdict == RmaVerdict::Taken).unwrap().way;
+                let taken = explain().into_iter().find(|c| c.verdict == RmaVerdict::Taken).unwrap().choice;
                 let mut done: Box<dyn FnMut() -> bool> = match op {
                     RmaOp::Put => {
                         let put = t.pair.ab.put(vec![1; len], t.at(0), &t.rkey);
@@ -305,7 +305,7 @@ fn the_way_explained_is_the_way_taken() {
                 };
                 t.pair.until(&mut done);
                 let after = t.pair.a.stats().asked;
-                let RmaWay::Protocol(row) = taken else { panic!("not mapped here") };
+                let RmaChoice::Protocol(row) = taken else { panic!("not mapped here") };
                 // The first operation may change the header, and with it the limit.
                 if len > 1 {
                     let n = row as usize;
@@ -344,7 +344,7 @@ fn a_long_put_with_data_tells_its_target() {
         let explain =
             t.pair.ab.protocols().explain_rma(&t.rkey, ucp::select::RmaOp::Put, Some(word), 900_000);
         let taken = explain.iter().find(|c| c.verdict == ucp::select::RmaVerdict::Taken);
-        assert_eq!(taken.map(|c| c.way.name()), Some(row.name()));
+        assert_eq!(taken.map(|c| c.choice.name()), Some(row.name()));
     }
 }
 

@@ -12,8 +12,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use common::{bytes, context, ends, spin};
-use ucp::select::rivals::By;
-use ucp::select::{Kind, Line, MemKind, Protocol, RmaOp, RmaVerdict, RmaWay, Sync, Verdict};
+use ucp::select::copy_method::CopyMethod;
+use ucp::select::{Kind, Line, MemKind, Protocol, RmaChoice, RmaOp, RmaVerdict, Sync, Verdict};
 use ucp::{
     ANY_TAG, Access, Address, Calibration, Config, Context, DeviceCosts, Ep, EpParams, Error, ErrorMode,
     Made, Rkey, RmaMethod, TAG_MASK_FULL, Worker,
@@ -192,7 +192,7 @@ fn memory_of_the_program_is_reached_without_its_help() {
     let ep = meet(&worker, ErrorMode::None);
     let (addr, rkey) = lent(&worker, &ep);
     let ways = ep.protocols().explain_rma(&rkey, RmaOp::Get, None, LENT);
-    assert_eq!((ways[1].way, ways[1].verdict), (RmaWay::Copied, RmaVerdict::Taken));
+    assert_eq!((ways[1].choice, ways[1].verdict), (RmaChoice::Kernel, RmaVerdict::Taken));
     let mut got = vec![0; LENT];
     ep.get_blocking(&mut got, addr, &rkey).unwrap();
     assert!(got[8..] == bytes(7, LENT)[8..], "bytes differ");
@@ -267,7 +267,7 @@ fn whoever_decides_they_come() {
                     assert_eq!((taken, rare.nacks_received), (Protocol::LongRead, 0), "{rare:?}");
                     assert_eq!(
                         ep.protocols().measured_copy_cost(LONG).map(|found| (found.packets, found.by)),
-                        Some((None, By::Kernel))
+                        Some((None, CopyMethod::Kernel))
                     );
                 }
                 ("packets", "packets") => {

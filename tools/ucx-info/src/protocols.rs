@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use tools_common::units::short_bytes;
 use ucp::select::{
-    AtomicVerdict, Candidate, Kind, Known, MemKind, RmaOp, RmaVerdict, RmaWay, RmaWays, Sync, Verdict,
+    AtomicVerdict, Candidate, Kind, MemKind, RemoteAccess, RmaCandidates, RmaChoice, RmaOp, RmaVerdict, Sync,
+    Verdict,
 };
 use ucp::{Address, AtomicOp, Context, Datatype, Ep, EpParams, Rkey, TransferKind, Worker};
 use ucs::config::Source;
@@ -177,8 +178,8 @@ fn connect_pair(source: Source, device: &str) -> Result<Endpoint, String> {
     let mut all = Vec::from(by_key(&named, "put", "get"));
     all.extend(registered.iter().flat_map(|key| by_key(key, "put, registered", "get, registered")));
     // Within one process the kernel never copies: ask for another process's memory.
-    let of_program = |op, len| ep.protocols().explain_known(Known::Copied, (op, Sync::No), None, len);
-    if of_program(RmaOp::Put, 1).iter().any(|c| c.way == RmaWay::Copied && c.ns.is_some()) {
+    let of_program = |op, len| ep.protocols().explain_known(RemoteAccess::Kernel, (op, Sync::No), None, len);
+    if of_program(RmaOp::Put, 1).iter().any(|c| c.choice == RmaChoice::Kernel && c.ns.is_some()) {
         all.push(rma("put, other process's", |len| of_program(RmaOp::Put, len)));
         all.push(rma("get, other process's", |len| of_program(RmaOp::Get, len)));
     }
@@ -214,15 +215,15 @@ fn exchange_handshakes(mine: &Worker, peer: &Worker, ep: &Ep) -> Result<(), Stri
 }
 
 /// Finds the sizes at which the method changes by bisection: each method has one range of sizes.
-fn rma(name: &'static str, ways: impl Fn(usize) -> RmaWays) -> Operation {
+fn rma(name: &'static str, ways: impl Fn(usize) -> RmaCandidates) -> Operation {
     const LONGEST: usize = 1 << 40;
     let taken = |len: usize| ways(len).into_iter().find(|c| c.verdict == RmaVerdict::Taken);
     let mut ranges = Vec::new();
     let mut from = 1;
     loop {
         let first = taken(from);
-        let way = first.map(|c| c.way);
-        let taken = |len: usize| taken(len).map(|c| c.way);
+        let way = first.map(|c| c.choice);
+        let taken = |len: usize| taken(len).map(|c| c.choice);
         let (mut same, mut other) = (from, LONGEST);
         while taken(other) != way && other - same > 1 {
             let mid = same + (other - same) / 2;
@@ -233,11 +234,11 @@ fn rma(name: &'static str, ways: impl Fn(usize) -> RmaWays) -> Operation {
         ranges.push(Range {
             from,
             to: (!last).then_some(same),
-            protocol: way.map_or("refused", RmaWay::name),
+            protocol: way.map_or("refused", RmaChoice::name),
             nsec: first.and_then(|c| c.ns),
-            emulated: matches!(way, Some(RmaWay::Protocol(row)) if row.is_emulated()),
+            emulated: matches!(way, Some(RmaChoice::Protocol(row)) if row.is_emulated()),
             rejected: rejected
-                .map(|c| Rejected { protocol: c.way.name(), nsec: c.ns, reason: c.verdict.to_string() })
+                .map(|c| Rejected { protocol: c.choice.name(), nsec: c.ns, reason: c.verdict.to_string() })
                 .collect(),
         });
         if last {
@@ -272,7 +273,9 @@ fn spread(ep: &Ep) -> Vec<StripingThreshold> {
     let mut all = Vec::new();
     for (of, kind) in kinds {
         let spread = ep.protocols().rail_plan(kind);
-        all.extend((1..).map_while(|rails| Some(StripingThreshold { of, from: spread.from(rails)?, rails })));
+        all.extend(
+            (1..).map_while(|rails| Some(StripingThreshold { of, from: spread.min_len(rails)?, rails })),
+        );
     }
     all
 }

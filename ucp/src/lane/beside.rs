@@ -18,7 +18,7 @@ use uct::api::{
 use crate::address::{Address, Entry};
 use crate::rdm::Piece;
 use crate::rdm::io::{PeerId, Remote, RmaAddress};
-use crate::select::rivals::{By, Figures, Offers, Referee, Rule};
+use crate::select::copy_method::{CopyMethod, CopyPolicy, CopyTimes, ReceiverTuner, SenderTuner};
 use crate::wire::RmaIov;
 
 use super::{Ep, Iface, Mem, Rkey};
@@ -31,7 +31,7 @@ pub(crate) struct Beside {
     /// What peers that read our memory have to know of us.
     here: RmaAddress,
     /// By what it is decided whether messages go this way.
-    rule: Rule,
+    rule: CopyPolicy,
     /// The counter of ticks, and the clock, as it was opened.
     opened: (u64, Instant),
     /// Peers that messages go to, or come from, that could go this way.
@@ -44,9 +44,9 @@ struct Known {
     /// Where it has said that its memory is, if it has.
     met: Option<Met>,
     /// What its messages take.
-    referee: Referee,
+    receiver: ReceiverTuner,
     /// How ours to it go.
-    offers: Offers,
+    sender: SenderTuner,
     /// When its last long packet had been taken in, ticks.
     last: u64,
 }
@@ -85,7 +85,12 @@ impl Reach {
 
 impl Beside {
     /// Opens the first of `found` that the system permits; `None` if it permits none.
-    pub(crate) fn open(found: &[TlResource], source: &Source, connid: u32, rule: Rule) -> Option<Beside> {
+    pub(crate) fn open(
+        found: &[TlResource],
+        source: &Source,
+        connid: u32,
+        rule: CopyPolicy,
+    ) -> Option<Beside> {
         // Nothing is to wait for a poll here.
         let source = &source.clone().with("UCX_CMA_BATCH", "1");
         let open = |r: &TlResource| {
@@ -162,7 +167,7 @@ impl Beside {
         if known.met.as_ref().is_none_or(|met| met.at != *way) {
             known.met = Some(self.meet(way));
         }
-        let met = known.met.as_ref().filter(|_| self.rule != Rule::Packets);
+        let met = known.met.as_ref().filter(|_| self.rule != CopyPolicy::Packets);
         let ep = met.and_then(|met| met.ep.as_ref()).ok_or(Error::Unreachable)?;
         let rkey = self.iface.md().rkey_from_mr_key(from.key, from.addr, to.len() as u64)?;
         let iov = Iov::new(to.ptr(), to.len(), None);
@@ -170,7 +175,7 @@ impl Beside {
         // SAFETY: the caller's promise; the transport needs no registration of ours.
         match unsafe { ep.get_zcopy(&[iov], from.addr, &rkey, Comp::None) }? {
             Sent::Done => {
-                known.referee.took_read(to.len(), ticks().wrapping_sub(begun));
+                known.receiver.record_read(to.len(), ticks().wrapping_sub(begun));
                 Ok(())
             }
             Sent::InProgress => Err(Error::Unreachable.into()),
@@ -193,7 +198,7 @@ impl Beside {
 
     /// Whether times of packets are of interest.
     pub(crate) fn measures(&self) -> bool {
-        self.rule == Rule::Auto
+        self.rule == CopyPolicy::Auto
     }
 
     /// A long packet of a peer has been taken in, from when until when in ticks. What was waited for it counts too, if it can have
@@ -205,33 +210,35 @@ impl Beside {
         let took = ended.wrapping_sub(begun);
         let since = ended.wrapping_sub(std::mem::replace(&mut known.last, ended));
         let time = if since <= took.saturating_mul(4) { since.max(took) } else { took.saturating_mul(2) };
-        known.referee.took_packet(len, time);
+        known.receiver.record_packet(len, time);
     }
 
     /// Whether a message that a peer has offered is to come in packets all the same.
     pub(crate) fn prefers_packets(&self, peer: PeerId, len: usize) -> bool {
-        let judge = |known: &mut Known| known.referee.judge(self.rule, len) == By::Packets;
+        let judge = |known: &mut Known| known.receiver.choose(self.rule, len) == CopyMethod::Packets;
         self.rule.is_open() && judge(self.peers.borrow_mut().entry(peer).or_default())
     }
 
     /// How the next message to a peer goes, where both ways are open; `said`: how it would by what is known beforehand.
-    pub(crate) fn next(&self, peer: PeerId, len: usize, said: By) -> By {
+    pub(crate) fn next(&self, peer: PeerId, len: usize, said: CopyMethod) -> CopyMethod {
         match self.rule {
-            Rule::Auto => self.peers.borrow_mut().entry(peer).or_default().offers.next(len, said),
+            CopyPolicy::Auto => self.peers.borrow_mut().entry(peer).or_default().sender.next(len, said),
             // As whether to read is.
-            Rule::Turns => self.peers.borrow_mut().entry(peer).or_default().referee.judge(self.rule, len),
-            Rule::Said => said,
-            Rule::Kernel => By::Kernel,
-            Rule::Packets => By::Packets,
+            CopyPolicy::Alternate => {
+                self.peers.borrow_mut().entry(peer).or_default().receiver.choose(self.rule, len)
+            }
+            CopyPolicy::Estimated => said,
+            CopyPolicy::Kernel => CopyMethod::Kernel,
+            CopyPolicy::Packets => CopyMethod::Packets,
         }
     }
 
     /// How such messages go at present.
-    pub(crate) fn now(&self, peer: PeerId, len: usize, said: By) -> By {
+    pub(crate) fn now(&self, peer: PeerId, len: usize, said: CopyMethod) -> CopyMethod {
         match self.rule {
-            Rule::Kernel => By::Kernel,
-            Rule::Packets => By::Packets,
-            _ => self.peers.borrow().get(&peer).and_then(|known| known.offers.now(len)).unwrap_or(said),
+            CopyPolicy::Kernel => CopyMethod::Kernel,
+            CopyPolicy::Packets => CopyMethod::Packets,
+            _ => self.peers.borrow().get(&peer).and_then(|known| known.sender.current(len)).unwrap_or(said),
         }
     }
 
@@ -239,7 +246,7 @@ impl Beside {
     pub(crate) fn answered(&self, peer: PeerId, len: usize, read: bool) {
         let mut peers = self.peers.borrow_mut();
         let Some(known) = peers.get_mut(&peer) else { return };
-        if read { known.offers.was_read(len) } else { known.offers.was_declined(len) }
+        if read { known.sender.on_read(len) } else { known.sender.on_declined(len) }
     }
 
     /// The peers of which anything is known.
@@ -250,13 +257,13 @@ impl Beside {
     }
 
     /// What messages of so many bytes from a peer take, in ns for each KiB, as far as it was measured.
-    pub(crate) fn figures(&self, peer: PeerId, len: usize) -> Option<Figures> {
+    pub(crate) fn figures(&self, peer: PeerId, len: usize) -> Option<CopyTimes> {
         let (ticks_then, then) = self.opened;
         let passed = ticks().wrapping_sub(ticks_then);
         let tick = then.elapsed().as_nanos() as f32 / passed.max(1) as f32;
-        let found = self.peers.borrow().get(&peer)?.referee.figures(len);
+        let found = self.peers.borrow().get(&peer)?.receiver.times(len);
         let ns = |ticks: f32| ticks * tick;
-        Some(Figures { packets: found.packets.map(ns), kernel: found.kernel.map(ns), by: found.by })
+        Some(CopyTimes { packets: found.packets.map(ns), kernel: found.kernel.map(ns), by: found.by })
     }
 
     /// The peer is gone, or its number will be another's.
@@ -325,7 +332,7 @@ mod tests {
     fn a_place_that_is_none_is_not_read() {
         let found = uct::any::resources(&Source::empty()).unwrap();
         let cma: Vec<TlResource> = found.into_iter().filter(|r| r.tl == "cma").collect();
-        let Some(beside) = Beside::open(&cma, &Source::empty(), 1, Rule::Auto) else { return };
+        let Some(beside) = Beside::open(&cma, &Source::empty(), 1, CopyPolicy::Auto) else { return };
         let word = 0x0102_0304_0506_0708u64;
         let mut room = [0u8; 8];
         let from = Remote { addr: (&raw const word).addr() as u64, key: 0 };

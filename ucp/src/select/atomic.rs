@@ -17,9 +17,9 @@ pub enum AtomicVerdict {
     /// No EFA device computes.
     NoDevice,
     /// Possible, but asks the target's processor.
-    Dearer,
+    UsesTargetCpu,
     /// Asks the peer's processor, which is refused.
-    Refused,
+    EmulationOff,
 }
 
 impl fmt::Display for AtomicVerdict {
@@ -29,8 +29,8 @@ impl fmt::Display for AtomicVerdict {
             AtomicVerdict::NotMapped => "the memory is not mapped in this process",
             AtomicVerdict::NotNative => "not an operation and type of this processor's atomics",
             AtomicVerdict::NoDevice => "no device of this transport computes",
-            AtomicVerdict::Dearer => "possible, but asks more of the target",
-            AtomicVerdict::Refused => "asks the peer's processor (UCX_EMULATION=n)",
+            AtomicVerdict::UsesTargetCpu => "possible, but asks more of the target",
+            AtomicVerdict::EmulationOff => "asks the peer's processor (UCX_EMULATION=n)",
         })
     }
 }
@@ -43,8 +43,8 @@ pub const fn explain_atomic(mapped: bool, native: bool, emulation: Emulation) ->
         (true, false) => AtomicVerdict::NotNative,
     };
     let by_packets = match (here, emulation) {
-        (_, Emulation::Refused) => AtomicVerdict::Refused,
-        (AtomicVerdict::Taken, _) => AtomicVerdict::Dearer,
+        (_, Emulation::Refused) => AtomicVerdict::EmulationOff,
+        (AtomicVerdict::Taken, _) => AtomicVerdict::UsesTargetCpu,
         _ => AtomicVerdict::Taken,
     };
     [here, AtomicVerdict::NoDevice, by_packets]

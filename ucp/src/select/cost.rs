@@ -30,15 +30,15 @@ impl Line {
     }
 
     /// With a number for whatever is none, or below zero.
-    pub(super) fn sane(self) -> Line {
-        Line::new(sane(self.fixed), sane_byte(self.per_byte))
+    pub(super) fn sanitized(self) -> Line {
+        Line::new(sanitized(self.fixed), sanitized_per_byte(self.per_byte))
     }
 
     fn plus(self, other: Line) -> Line {
         Line::new(self.fixed + other.fixed, self.per_byte + other.per_byte)
     }
 
-    fn later(self, ns: f64) -> Line {
+    fn plus_fixed(self, ns: f64) -> Line {
         Line::new(self.fixed + ns, self.per_byte)
     }
 
@@ -50,12 +50,12 @@ impl Line {
 
 /// Which memory of a peer's, as far as its device's work with it differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-pub enum Place {
+pub enum RemoteMem {
     /// The device's transport allocated it: a software device has it mapped.
-    Own,
+    Allocated,
     /// The program's, registered: a software device asks the kernel.
     #[default]
-    Other,
+    Registered,
 }
 
 /// What a wire costs: an interface's attributes, or what calibration measured in their place.
@@ -107,42 +107,42 @@ impl Default for Costs {
 }
 
 /// What both ends do for a read besides packets and copies, ns: places in tables, a queue, two ends.
-const READ_WORK: f64 = 150.0;
+const READ_OVERHEAD: f64 = 150.0;
 
 /// Nothing here takes longer, ns: some thirty years.
-const MOST: f64 = 1e18;
+const MAX_NS: f64 = 1e18;
 
 /// A number that a cost may be.
-fn sane(ns: f64) -> f64 {
-    if ns.is_nan() { 0.0 } else { ns.clamp(0.0, MOST) }
+fn sanitized(ns: f64) -> f64 {
+    if ns.is_nan() { 0.0 } else { ns.clamp(0.0, MAX_NS) }
 }
 
 /// The same of a cost for each byte.
-fn sane_byte(ns: f64) -> f64 {
-    sane(ns).min(1e9)
+fn sanitized_per_byte(ns: f64) -> f64 {
+    sanitized(ns).min(1e9)
 }
 
 impl Costs {
     /// With numbers for whatever is none, or below zero.
-    pub fn sane(self) -> Costs {
+    pub fn sanitized(self) -> Costs {
         Costs {
-            overhead: sane(self.overhead),
-            latency: sane(self.latency),
-            wire: sane_byte(self.wire),
+            overhead: sanitized(self.overhead),
+            latency: sanitized(self.latency),
+            wire: sanitized_per_byte(self.wire),
             shared: self.shared,
-            copy: sane_byte(self.copy),
-            copy_far: sane_byte(self.copy_far),
+            copy: sanitized_per_byte(self.copy),
+            copy_far: sanitized_per_byte(self.copy_far),
             cache: self.cache,
-            register: self.register.sane(),
-            put: self.put.map(Line::sane),
-            get: self.get.map(Line::sane),
+            register: self.register.sanitized(),
+            put: self.put.map(Line::sanitized),
+            get: self.get.map(Line::sanitized),
             window: self.window,
         }
     }
 
     /// The same where memory is the transport's own: it is registered already, and mapped.
-    pub fn own(self) -> Costs {
-        let own = Place::Own as usize;
+    pub fn for_allocated(self) -> Costs {
+        let own = RemoteMem::Allocated as usize;
         Costs { register: Line::default(), put: [self.put[own]; 2], get: [self.get[own]; 2], ..self }
     }
 
@@ -152,13 +152,13 @@ impl Costs {
     }
 
     /// The way back of a packet's room to its sender, ns per byte.
-    fn back(&self) -> f64 {
+    fn buffer_return(&self) -> f64 {
         if self.shared { self.wire } else { 0.0 }
     }
 
     /// One packet with data: copied into it, carried, copied out of it.
     fn packet(&self) -> Line {
-        Line::new(self.control(), self.back() + self.wire + 2.0 * self.copy)
+        Line::new(self.control(), self.buffer_return() + self.wire + 2.0 * self.copy)
     }
 
     /// Packets of `room` bytes one behind the other: the two ends work at the same time, so that the last packet alone is
@@ -166,29 +166,31 @@ impl Costs {
     fn packets(&self, room: usize) -> Line {
         let room = room.max(1) as f64;
         let each = self.overhead / room + self.copy + self.wire;
-        Line::new(self.control() + room * (self.back() + self.copy), each)
+        Line::new(self.control() + room * (self.buffer_return() + self.copy), each)
     }
 
     /// The same, as the receiver grants them.
-    fn granted(&self, room: usize) -> Line {
+    fn windowed(&self, room: usize) -> Line {
         let turn = self.control() + self.latency + self.overhead;
         let turns = match self.window {
             None => 0.0,
             Some(packets) => turn / (f64::from(packets.max(1)) * room.max(1) as f64),
         };
-        self.packets(room).later(turn).plus(Line::new(0.0, turns))
+        self.packets(room).plus_fixed(turn).plus(Line::new(0.0, turns))
     }
 
     /// A read of registered memory, asked for by one packet and answered by another.
     fn read(&self) -> Line {
         let registered = self.register.plus(self.register);
-        registered.plus(self.get[Place::Other as usize]).later(2.0 * self.control() + READ_WORK)
+        registered
+            .plus(self.get[RemoteMem::Registered as usize])
+            .plus_fixed(2.0 * self.control() + READ_OVERHEAD)
     }
 }
 
 /// A stretch of lengths, and the cost there.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Piece {
+pub struct Segment {
     /// Shortest, bytes.
     pub from: usize,
     /// Longest, bytes.
@@ -198,20 +200,20 @@ pub struct Piece {
 }
 
 /// The cost of one way over the lengths that it may be taken for: no piece, no way.
-pub type Curve = ArrayVec<Piece, 4>;
+pub type Curve = ArrayVec<Segment, 4>;
 
 /// A curve of one piece.
-pub(super) fn straight(line: Line, from: usize, to: usize) -> Curve {
-    (from <= to).then_some(Piece { from, to, line }).into_iter().collect()
+pub(super) fn one_line(line: Line, from: usize, to: usize) -> Curve {
+    (from <= to).then_some(Segment { from, to, line }).into_iter().collect()
 }
 
 /// One whose bytes are copied: steeper where they do not stay within the cache.
 pub(super) fn copied(costs: &Costs, line: Line, from: usize, to: usize) -> Curve {
     let far = (costs.copy_far - costs.copy).max(0.0);
-    let mut curve = straight(line, from, to.min(costs.cache));
+    let mut curve = one_line(line, from, to.min(costs.cache));
     let beyond = from.max(costs.cache.saturating_add(1));
     if costs.cache < usize::MAX {
-        curve.extend(straight(line.steeper(far, costs.cache), beyond, to));
+        curve.extend(one_line(line.steeper(far, costs.cache), beyond, to));
     }
     curve
 }
@@ -230,22 +232,22 @@ pub(super) fn message(costs: &Costs, row: Protocol, room: usize, runt: usize) ->
     };
     let line = match row.plain() {
         Protocol::Medium => costs.packets(room),
-        Protocol::LongCts => costs.granted(room),
+        Protocol::LongCts => costs.windowed(room),
         Protocol::LongRead => costs.read(),
         // The head goes while memory is registered.
         Protocol::RuntRead => {
             let read = costs.read();
             let head = costs.packets(room).at(runt) - costs.register.fixed;
-            read.later(head.max(0.0) - read.per_byte * runt as f64)
+            read.plus_fixed(head.max(0.0) - read.per_byte * runt as f64)
         }
         _ => costs.packet(),
     };
-    line.later(acked)
+    line.plus_fixed(acked)
 }
 
 /// Ways of a put or a get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Step {
+pub(super) enum RmaStep {
     /// One packet there.
     Packet,
     /// Packets as granted.
@@ -253,14 +255,14 @@ pub(super) enum Step {
     /// Read by the other end.
     Read,
     /// The device, from memory that is registered or copied into its buffers.
-    PutDirect(Place, Local),
+    PutDirect(RemoteMem, LocalMem),
     /// The same of a get.
-    GetDirect(Place, Local),
+    GetDirect(RemoteMem, LocalMem),
 }
 
 /// What the device needs of our own memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Local {
+pub(super) enum LocalMem {
     /// To be registered.
     Registered,
     /// To be copied.
@@ -268,35 +270,35 @@ pub(super) enum Local {
 }
 
 /// The cost of one way of a put or get: with the packet before it that asks, or the one behind it that acknowledges, if `turn`.
-pub(super) fn rma(costs: &Costs, step: Step, room: usize, turn: Turn) -> Line {
+pub(super) fn rma(costs: &Costs, step: RmaStep, room: usize, turn: ExtraPacket) -> Line {
     let line = match step {
-        Step::Packet => costs.packet(),
-        Step::Granted => costs.granted(room),
+        RmaStep::Packet => costs.packet(),
+        RmaStep::Granted => costs.windowed(room),
         // The target's memory is registered already.
-        Step::Read => costs.read().later(-costs.register.fixed),
-        Step::PutDirect(place, local) => local_cost(costs, local).plus(costs.put[place as usize]),
-        Step::GetDirect(place, local) => local_cost(costs, local).plus(costs.get[place as usize]),
+        RmaStep::Read => costs.read().plus_fixed(-costs.register.fixed),
+        RmaStep::PutDirect(place, local) => local_cost(costs, local).plus(costs.put[place as usize]),
+        RmaStep::GetDirect(place, local) => local_cost(costs, local).plus(costs.get[place as usize]),
     };
     match turn {
-        Turn::There => line,
-        Turn::AndBack => line.later(costs.control()),
+        ExtraPacket::No => line,
+        ExtraPacket::Yes => line.plus_fixed(costs.control()),
     }
 }
 
-fn local_cost(costs: &Costs, local: Local) -> Line {
+fn local_cost(costs: &Costs, local: LocalMem) -> Line {
     match local {
-        Local::Registered => costs.register,
-        Local::Copied => Line::new(0.0, costs.copy),
+        LocalMem::Registered => costs.register,
+        LocalMem::Copied => Line::new(0.0, costs.copy),
     }
 }
 
 /// Whether a packet more is needed than those with the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Turn {
+pub(super) enum ExtraPacket {
     /// No.
-    There,
+    No,
     /// Yes.
-    AndBack,
+    Yes,
 }
 
 #[cfg(test)]
@@ -332,7 +334,7 @@ mod tests {
     #[test]
     fn what_is_no_number_is_made_one() {
         let wild =
-            Costs { overhead: f64::NAN, latency: -1.0, wire: f64::INFINITY, ..Costs::default() }.sane();
+            Costs { overhead: f64::NAN, latency: -1.0, wire: f64::INFINITY, ..Costs::default() }.sanitized();
         assert_eq!((wild.overhead, wild.latency, wild.wire), (0.0, 0.0, 1e9));
         assert!(message(&wild, Protocol::LongCts, 0, 0).at(usize::MAX).is_finite());
     }

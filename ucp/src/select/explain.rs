@@ -4,9 +4,9 @@
 use std::fmt;
 
 use super::cost;
-use super::key::{Key, Reads, Takes};
-use super::rules::{Thresholds, capacity, curve, offers, rows};
+use super::key::{ReadSupport, RecvMode, SelectKey};
 use super::table::Table;
+use super::thresholds::{Thresholds, allowed_protocols, capacity, curve, rows};
 use crate::rdm::protocol::{Kind, Protocol, Sync};
 
 /// What became of one candidate for one size.
@@ -27,11 +27,11 @@ pub enum Verdict {
         max: usize,
     },
     /// The wire reads no memory of peers.
-    NoReadHere,
+    NoRdmaRead,
     /// The wire reads only memory that its transport has allocated.
     NotMapped,
     /// The peer's handshake says that it does not read ours.
-    NoReadThere,
+    PeerNoRdmaRead,
     /// Below the size from which messages are read.
     BelowRead {
         /// That size.
@@ -46,13 +46,13 @@ pub enum Verdict {
     /// A head is configured to travel in packets.
     RuntInstead,
     /// The peer takes messages in packets.
-    InPackets,
+    PacketsOnly,
     /// The peer is in zero-copy receive mode: it takes untagged messages as their bytes alone.
-    BytesAlone,
+    ZeroCopyRecv,
     /// Without headers there is neither a tag nor a completion at the receiver.
     NoHeaders,
     /// Estimated to be the fastest, but not found to be, as messages went.
-    Found,
+    MeasuredSlower,
     /// Possible, but the one taken is faster.
     Slower {
         /// What it would take, ns.
@@ -69,19 +69,19 @@ impl fmt::Display for Verdict {
             Verdict::TooLong { max } => write!(f, "one packet carries at most {max} bytes"),
             Verdict::OnePacket => f.write_str("not needed: one packet carries it"),
             Verdict::AboveLimit { max } => write!(f, "only up to {max} bytes without asking the receiver"),
-            Verdict::NoReadHere => f.write_str("the wire has no RDMA read"),
+            Verdict::NoRdmaRead => f.write_str("the wire has no RDMA read"),
             Verdict::NotMapped => f.write_str("the wire reads only memory from `mem_alloc`"),
-            Verdict::NoReadThere => f.write_str("the peer does not do RDMA reads"),
+            Verdict::PeerNoRdmaRead => f.write_str("the peer does not do RDMA reads"),
             Verdict::BelowRead { min } => write!(f, "only from {min} bytes on (UCX_MIN_READ)"),
             Verdict::Setting(key) => write!(f, "{key} wants another way for this size"),
             Verdict::NoRunt => f.write_str("no bytes travel ahead of the read (UCX_RUNT_SIZE)"),
             Verdict::NotSync => f.write_str("not for sends that end at the receiver"),
             Verdict::RuntInstead => f.write_str("part of the message travels at once (UCX_RUNT_SIZE)"),
-            Verdict::InPackets => f.write_str("the peer takes messages in packets"),
-            Verdict::BytesAlone => {
-                f.write_str("the peer is in zero-copy receive mode, and takes no packets with messages")
+            Verdict::PacketsOnly => f.write_str("the peer recv_mode messages in packets"),
+            Verdict::ZeroCopyRecv => {
+                f.write_str("the peer is in zero-copy receive mode, and recv_mode no packets with messages")
             }
-            Verdict::Found => f.write_str("slower, as was measured of late between the two"),
+            Verdict::MeasuredSlower => f.write_str("slower, as was measured of late between the two"),
             Verdict::NoHeaders => {
                 f.write_str("without headers there is neither a tag nor a completion at the receiver")
             }
@@ -103,26 +103,26 @@ pub struct Candidate {
 
 /// All candidates for a message of `len` bytes; exactly one is taken, or none if the peer is in zero-copy receive mode, where
 /// not every message can be sent.
-pub fn explain(key: &Key, limits: &Thresholds, len: usize) -> [Candidate; 6] {
-    let [a, b, c, d, e] = match key.peer.takes {
-        Takes::Packets => in_packets(key, limits, len),
-        Takes::BytesAlone => {
-            rows(key.sync).map(|row| Candidate { row, ns: None, verdict: Verdict::BytesAlone })
+pub fn explain(key: &SelectKey, limits: &Thresholds, len: usize) -> [Candidate; 6] {
+    let [a, b, c, d, e] = match key.peer.recv_mode {
+        RecvMode::Packets => in_packets(key, limits, len),
+        RecvMode::ZeroCopy => {
+            rows(key.sync).map(|row| Candidate { row, ns: None, verdict: Verdict::ZeroCopyRecv })
         }
     };
-    let verdict = match key.peer.takes {
-        Takes::Packets => Verdict::InPackets,
-        Takes::BytesAlone if key.kind != Kind::Untagged || key.sync == Sync::Yes => Verdict::NoHeaders,
-        Takes::BytesAlone if len > key.wire.mtu => Verdict::TooLong { max: key.wire.mtu },
-        Takes::BytesAlone => Verdict::Taken,
+    let verdict = match key.peer.recv_mode {
+        RecvMode::Packets => Verdict::PacketsOnly,
+        RecvMode::ZeroCopy if key.kind != Kind::Untagged || key.sync == Sync::Yes => Verdict::NoHeaders,
+        RecvMode::ZeroCopy if len > key.wire.mtu => Verdict::TooLong { max: key.wire.mtu },
+        RecvMode::ZeroCopy => Verdict::Taken,
     };
     [a, b, c, d, e, Candidate { row: Protocol::UserQp, ns: None, verdict }]
 }
 
 /// The same of those in packets, for a peer that takes them.
-fn in_packets(key: &Key, limits: &Thresholds, len: usize) -> [Candidate; 5] {
+fn in_packets(key: &SelectKey, limits: &Thresholds, len: usize) -> [Candidate; 5] {
     let taken = Table::new(key, limits).pick(len);
-    let offers = offers(key, limits);
+    let offers = allowed_protocols(key, limits);
     let offered = |row| offers.iter().any(|o| o.row == row && cost::at(&o.curve, len).is_some());
     let ns = |row| cost::at(&curve(key, limits, row, (0, usize::MAX)), len).map(|ns| ns as u64);
     let best = ns(taken).unwrap_or(0);
@@ -139,18 +139,18 @@ fn in_packets(key: &Key, limits: &Thresholds, len: usize) -> [Candidate; 5] {
 }
 
 /// Why a row cannot carry a message, whatever it costs and whatever a user wants.
-fn never(key: &Key, limits: &Thresholds, row: Protocol, len: usize) -> Option<Verdict> {
+fn never(key: &SelectKey, limits: &Thresholds, row: Protocol, len: usize) -> Option<Verdict> {
     let eager = capacity(key, Protocol::Eager.with(key.sync));
     let fits = (len <= eager).then_some(Verdict::OnePacket);
     let by_host = key.is_read_by_host() && len > 0;
     match row.plain() {
         Protocol::Eager => (len > eager).then_some(Verdict::TooLong { max: eager }),
         Protocol::Medium | Protocol::LongCts => fits,
-        _ if key.wire_reads() != Reads::Yes => Some(match key.wire.reads_own {
-            Reads::Yes => Verdict::NotMapped,
-            _ => Verdict::NoReadHere,
+        _ if key.wire_reads() != ReadSupport::Yes => Some(match key.wire.reads_own {
+            ReadSupport::Yes => Verdict::NotMapped,
+            _ => Verdict::NoRdmaRead,
         }),
-        _ if key.peer.reads == Reads::No => Some(Verdict::NoReadThere),
+        _ if key.peer.reads == ReadSupport::No => Some(Verdict::PeerNoRdmaRead),
         Protocol::RuntRead if limits.runt_size == 0 => Some(Verdict::NoRunt),
         Protocol::RuntRead if key.sync == Sync::Yes => Some(Verdict::NotSync),
         _ => fits.filter(|_| !by_host),
@@ -163,11 +163,13 @@ fn not_wanted(limits: &Thresholds, row: Protocol, len: usize) -> Verdict {
     match row {
         Protocol::LongRead | Protocol::RuntRead => match limits.min_read {
             Some(min) if len < min => Verdict::BelowRead { min },
-            None if limits.pushed().is_some_and(|max| len <= max) => Verdict::Setting(limits.pushed_by()),
+            None if limits.push_limit().is_some_and(|max| len <= max) => {
+                Verdict::Setting(limits.push_limit_key())
+            }
             _ => Verdict::RuntInstead,
         },
         _ if reads => Verdict::Setting("UCX_MIN_READ"),
         Protocol::Medium | Protocol::DcMedium => Verdict::AboveLimit { max: limits.medium_limit() },
-        _ => Verdict::Setting(limits.pushed_by()),
+        _ => Verdict::Setting(limits.push_limit_key()),
     }
 }

@@ -11,19 +11,21 @@ use crate::rdm::protocol::Sync;
 use crate::rdm::rma::RmaProtocol;
 use crate::wire::Features;
 
-use super::cost::{self, Place};
-use super::rma::{ByDevice, Mover, RmaOp, RmaTables, RmaWire, acknowledges, curve, kernel, one_packet};
-use super::rules::Thresholds;
+use super::cost::{self, RemoteMem};
+use super::rma::{
+    DeviceRdma, RmaBackend, RmaOp, RmaTables, RmaWire, acknowledges, curve, kernel, one_packet,
+};
+use super::thresholds::Thresholds;
 
 /// Who knows the remote memory beside the peer's engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Known {
+pub enum RemoteAccess {
     /// Nobody: the key is for packets.
-    Packets,
+    PacketsOnly,
     /// The peer's device.
-    Device(Place),
+    Device(RemoteMem),
     /// The kernel, which copies between the two processes.
-    Copied,
+    Kernel,
     /// This process has it mapped.
     Mapped,
 }
@@ -36,7 +38,7 @@ pub struct RmaKey {
     /// When a put is to be complete.
     pub sync: Sync,
     /// Who knows the memory.
-    pub known: Known,
+    pub access: RemoteAccess,
     /// Data for the target.
     pub cq_data: Option<u64>,
     /// The wire.
@@ -51,22 +53,22 @@ pub struct RmaKey {
 
 /// A way to go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RmaWay {
+pub enum RmaChoice {
     /// Copied by this processor.
     Mapped,
     /// Copied by the kernel: listed where this worker may ask it to.
-    Copied,
+    Kernel,
     /// By the engine.
     Protocol(RmaProtocol),
 }
 
-impl RmaWay {
+impl RmaChoice {
     /// Name as printed by tools.
     pub const fn name(self) -> &'static str {
         match self {
-            RmaWay::Mapped => "mapped",
-            RmaWay::Copied => "copied",
-            RmaWay::Protocol(row) => row.name(),
+            RmaChoice::Mapped => "mapped",
+            RmaChoice::Kernel => "copied",
+            RmaChoice::Protocol(row) => row.name(),
         }
     }
 }
@@ -81,11 +83,11 @@ pub enum RmaVerdict {
     /// The memory is mapped here, so that nobody else need copy it.
     NotNeeded,
     /// The memory is this process's, or its owner does not let the kernel read and write it for us.
-    NotLetIn,
+    KernelDenied,
     /// The device cannot, or the peer's does not know the memory.
     NoRdma,
     /// The peer's handshake says that its device does no such RDMA.
-    NoRdmaThere,
+    PeerNoRdma,
     /// Data for the target do not travel this way, or not as many, or not with a write as long.
     CqData,
     /// One packet carries at most so many bytes.
@@ -96,9 +98,9 @@ pub enum RmaVerdict {
     /// It fits one packet, so it goes in one if it goes by packets.
     OnePacket,
     /// The wire reads no memory of peers.
-    NoReadHere,
+    NoRdmaRead,
     /// The peer's handshake says that it does not read ours.
-    NoReadThere,
+    PeerNoRdmaRead,
     /// Below the size from which writes are read.
     BelowRead {
         /// That size.
@@ -109,7 +111,7 @@ pub enum RmaVerdict {
     /// The peer has not said that it acknowledges packets; the device's end of the operation is certain.
     NoAck,
     /// Possible, but the one taken asks less of the target.
-    Dearer,
+    UsesTargetCpu,
     /// Possible, but the one taken is faster.
     Slower {
         /// What it would take, ns.
@@ -118,14 +120,14 @@ pub enum RmaVerdict {
         best: u64,
     },
     /// Faster, but not by the quarter that the time of the target's processor is counted for.
-    AsksPeer {
+    TargetCpuNotWorthIt {
         /// What it would take, ns.
         ns: u64,
         /// What the one taken takes, ns.
         best: u64,
     },
     /// Asks the peer's processor, which is refused.
-    Refused,
+    EmulationOff,
 }
 
 impl fmt::Display for RmaVerdict {
@@ -134,25 +136,25 @@ impl fmt::Display for RmaVerdict {
             RmaVerdict::Taken => f.write_str("taken"),
             RmaVerdict::NotMapped => f.write_str("the memory is not mapped in this process"),
             RmaVerdict::NotNeeded => f.write_str("not needed: the memory is mapped in this process"),
-            RmaVerdict::NotLetIn => {
+            RmaVerdict::KernelDenied => {
                 f.write_str("the key does not let the kernel at memory of another process")
             }
             RmaVerdict::NoRdma => f.write_str("no RDMA: the device cannot, or the key does not name it"),
-            RmaVerdict::NoRdmaThere => f.write_str("the peer's device does no such RDMA"),
+            RmaVerdict::PeerNoRdma => f.write_str("the peer's device does no such RDMA"),
             RmaVerdict::CqData => f.write_str("does not carry these data for the target"),
             RmaVerdict::TooLong { max } => write!(f, "one packet carries at most {max} bytes"),
             RmaVerdict::OnePacket => f.write_str("not needed: one packet carries it"),
-            RmaVerdict::NoReadHere => f.write_str("the wire has no RDMA read"),
-            RmaVerdict::NoReadThere => f.write_str("the peer does not do RDMA reads"),
+            RmaVerdict::NoRdmaRead => f.write_str("the wire has no RDMA read"),
+            RmaVerdict::PeerNoRdmaRead => f.write_str("the peer does not do RDMA reads"),
             RmaVerdict::BelowRead { min } => write!(f, "only from {min} bytes on (UCX_MIN_READ_WRITE)"),
-            RmaVerdict::Setting(key) => write!(f, "{key} wants another way for this size"),
+            RmaVerdict::Setting(key) => write!(f, "{key} wants another choice for this size"),
             RmaVerdict::NoAck => f.write_str("the peer has not said that it acknowledges packets"),
-            RmaVerdict::Dearer => f.write_str("possible, but asks more of the target"),
+            RmaVerdict::UsesTargetCpu => f.write_str("possible, but asks more of the target"),
             RmaVerdict::Slower { ns, best } => write!(f, "slower: {ns} ns, {best} ns best"),
-            RmaVerdict::AsksPeer { ns, best } => {
+            RmaVerdict::TargetCpuNotWorthIt { ns, best } => {
                 write!(f, "asks the peer's processor, and saves too little: {ns} ns, {best} ns taken")
             }
-            RmaVerdict::Refused => f.write_str("asks the peer's processor (UCX_EMULATION=n)"),
+            RmaVerdict::EmulationOff => f.write_str("asks the peer's processor (UCX_EMULATION=n)"),
         }
     }
 }
@@ -161,7 +163,7 @@ impl fmt::Display for RmaVerdict {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RmaCandidate {
     /// The way.
-    pub way: RmaWay,
+    pub choice: RmaChoice,
     /// What the cost model says it would take, ns; `None` if it cannot carry the operation.
     pub ns: Option<u64>,
     /// Taken, or why not.
@@ -169,29 +171,29 @@ pub struct RmaCandidate {
 }
 
 /// The ways an operation can go, each with its verdict.
-pub type RmaWays = ArrayVec<RmaCandidate, 6>;
+pub type RmaCandidates = ArrayVec<RmaCandidate, 6>;
 
 impl RmaKey {
     /// Whether the device carries the operation by itself.
-    fn can_device(&self, len: usize) -> Result<Place, RmaVerdict> {
-        let Known::Device(place) = self.known else { return Err(RmaVerdict::NoRdma) };
+    fn can_device(&self, len: usize) -> Result<RemoteMem, RmaVerdict> {
+        let RemoteAccess::Device(place) = self.access else { return Err(RmaVerdict::NoRdma) };
         let can = match self.op {
             RmaOp::Put => direct_write(self.wire.rdma, self.features, len as u64, self.cq_data),
             RmaOp::Get => direct_read(self.wire.rdma, self.features),
         };
         can.map(|()| place).map_err(|why| match why {
             RdmaUnavailable::Local => RmaVerdict::NoRdma,
-            RdmaUnavailable::Remote => RmaVerdict::NoRdmaThere,
+            RdmaUnavailable::Remote => RmaVerdict::PeerNoRdma,
             RdmaUnavailable::CqData => RmaVerdict::CqData,
         })
     }
 
     /// The same as the tables are asked.
-    fn by_device(&self, len: usize) -> ByDevice {
+    fn by_device(&self, len: usize) -> DeviceRdma {
         match (self.can_device(len), self.op) {
-            (Err(_), _) => ByDevice::No,
-            (Ok(_), RmaOp::Put) if self.cq_data.is_some() || !acknowledges(self.features) => ByDevice::Only,
-            (Ok(place), _) => ByDevice::Also(place),
+            (Err(_), _) => DeviceRdma::No,
+            (Ok(_), RmaOp::Put) if self.cq_data.is_some() || !acknowledges(self.features) => DeviceRdma::Only,
+            (Ok(place), _) => DeviceRdma::Also(place),
         }
     }
 
@@ -202,9 +204,9 @@ impl RmaKey {
     /// Whether the target can read what it is sent.
     fn read_by_target(&self, len: usize) -> Result<(), RmaVerdict> {
         if self.wire.rdma.read == 0 {
-            Err(RmaVerdict::NoReadHere)
+            Err(RmaVerdict::NoRdmaRead)
         } else if direct_read(self.wire.rdma, self.features).is_err() {
-            Err(RmaVerdict::NoReadThere)
+            Err(RmaVerdict::PeerNoRdmaRead)
         } else if len <= self.one_packet() {
             Err(RmaVerdict::OnePacket)
         } else {
@@ -257,15 +259,15 @@ impl RmaKey {
     fn not_wanted(&self, row: RmaProtocol, taken: RmaProtocol, len: usize) -> Option<RmaVerdict> {
         let set = self.device_setting();
         match (row.is_emulated(), taken.is_emulated(), self.limits.min_read_write) {
-            (true, false, _) | (false, true, _) if self.cq_data.is_some() => Some(RmaVerdict::Dearer),
-            (true, false, _) if row == RmaProtocol::LongReadWrite => Some(RmaVerdict::Dearer),
-            (true, false, _) if self.by_device(len) == ByDevice::Only => Some(RmaVerdict::NoAck),
+            (true, false, _) | (false, true, _) if self.cq_data.is_some() => Some(RmaVerdict::UsesTargetCpu),
+            (true, false, _) if row == RmaProtocol::LongReadWrite => Some(RmaVerdict::UsesTargetCpu),
+            (true, false, _) if self.by_device(len) == DeviceRdma::Only => Some(RmaVerdict::NoAck),
             (true, false, _) | (false, true, _) if set.1.is_some() => Some(RmaVerdict::Setting(set.0)),
             (true, true, Some(min)) if row == RmaProtocol::LongReadWrite && len < min => {
                 Some(RmaVerdict::BelowRead { min })
             }
             (true, true, _) if row == RmaProtocol::LongReadWrite && self.can_device(len).is_ok() => {
-                Some(RmaVerdict::Dearer)
+                Some(RmaVerdict::UsesTargetCpu)
             }
             (true, true, Some(_)) => Some(RmaVerdict::Setting("UCX_MIN_READ_WRITE")),
             _ => None,
@@ -275,28 +277,30 @@ impl RmaKey {
 
 impl RmaKey {
     /// The way that is taken, if that is not refused.
-    fn taken(&self, tables: &RmaTables, len: usize) -> RmaWay {
-        match self.known {
-            Known::Mapped if self.cq_data.is_none() => RmaWay::Mapped,
-            Known::Copied
-                if self.cq_data.is_none() && tables.mover(self.op, self.sync, len) == Mover::Kernel =>
+    fn taken(&self, tables: &RmaTables, len: usize) -> RmaChoice {
+        match self.access {
+            RemoteAccess::Mapped if self.cq_data.is_none() => RmaChoice::Mapped,
+            RemoteAccess::Kernel
+                if self.cq_data.is_none()
+                    && tables.backend(self.op, self.sync, len) == RmaBackend::Kernel =>
             {
-                RmaWay::Copied
+                RmaChoice::Kernel
             }
-            _ => RmaWay::Protocol(self.row(tables, len)),
+            _ => RmaChoice::Protocol(self.row(tables, len)),
         }
     }
 
     /// What a way takes, ns, whether it is legal or not.
-    fn ns(&self, way: RmaWay, len: usize) -> Option<u64> {
-        let costs = self.wire.costs.sane();
-        let own = Place::Own as usize;
-        let ns = match (way, self.op) {
-            (RmaWay::Mapped, RmaOp::Put) => Some(costs.put[own].at(len)),
-            (RmaWay::Mapped, RmaOp::Get) => Some(costs.get[own].at(len)),
-            (RmaWay::Copied, op) => kernel(&self.wire, op).map(|line| line.at(len)),
-            (RmaWay::Protocol(row), _) => {
-                let place = if let Known::Device(place) = self.known { place } else { Place::Other };
+    fn ns(&self, choice: RmaChoice, len: usize) -> Option<u64> {
+        let costs = self.wire.costs.sanitized();
+        let own = RemoteMem::Allocated as usize;
+        let ns = match (choice, self.op) {
+            (RmaChoice::Mapped, RmaOp::Put) => Some(costs.put[own].at(len)),
+            (RmaChoice::Mapped, RmaOp::Get) => Some(costs.get[own].at(len)),
+            (RmaChoice::Kernel, op) => kernel(&self.wire, op).map(|line| line.at(len)),
+            (RmaChoice::Protocol(row), _) => {
+                let place =
+                    if let RemoteAccess::Device(place) = self.access { place } else { RemoteMem::Registered };
                 cost::at(&curve(&self.wire, row, place, self.sync, self.one_packet()), len)
             }
         };
@@ -304,24 +308,24 @@ impl RmaKey {
     }
 
     /// What became of a copy by this processor or by the kernel.
-    fn in_call(&self, way: RmaWay, taken: RmaWay, len: usize) -> RmaCandidate {
-        let can = match (way, self.known) {
-            (RmaWay::Mapped, Known::Mapped) | (RmaWay::Copied, Known::Copied) => Ok(()),
-            (RmaWay::Mapped, _) => Err(RmaVerdict::NotMapped),
-            (_, Known::Mapped) => Err(RmaVerdict::NotNeeded),
-            _ => Err(RmaVerdict::NotLetIn),
+    fn in_call(&self, choice: RmaChoice, taken: RmaChoice, len: usize) -> RmaCandidate {
+        let can = match (choice, self.access) {
+            (RmaChoice::Mapped, RemoteAccess::Mapped) | (RmaChoice::Kernel, RemoteAccess::Kernel) => Ok(()),
+            (RmaChoice::Mapped, _) => Err(RmaVerdict::NotMapped),
+            (_, RemoteAccess::Mapped) => Err(RmaVerdict::NotNeeded),
+            _ => Err(RmaVerdict::KernelDenied),
         };
-        let ns = can.ok().and_then(|()| self.ns(way, len));
+        let ns = can.ok().and_then(|()| self.ns(choice, len));
         let verdict = match can {
             Err(why) => why,
-            Ok(()) if taken == way => RmaVerdict::Taken,
+            Ok(()) if taken == choice => RmaVerdict::Taken,
             Ok(()) if self.cq_data.is_some() => RmaVerdict::CqData,
             Ok(()) => self.setting().unwrap_or_else(|| {
                 let best = self.ns(taken, len).unwrap_or(0);
                 RmaVerdict::Slower { ns: ns.unwrap_or(best).max(best), best }
             }),
         };
-        RmaCandidate { way, ns, verdict }
+        RmaCandidate { choice, ns, verdict }
     }
 
     /// What the user has said of who copies.
@@ -332,9 +336,9 @@ impl RmaKey {
 
     /// Why a row that could carry the operation is not taken where the kernel copies.
     fn not_by_kernel(&self, ns: Option<u64>, len: usize) -> RmaVerdict {
-        let best = self.ns(RmaWay::Copied, len).unwrap_or(0);
+        let best = self.ns(RmaChoice::Kernel, len).unwrap_or(0);
         self.setting().unwrap_or(match ns.unwrap_or(best) {
-            ns if ns < best => RmaVerdict::AsksPeer { ns, best },
+            ns if ns < best => RmaVerdict::TargetCpuNotWorthIt { ns, best },
             ns => RmaVerdict::Slower { ns, best },
         })
     }
@@ -342,36 +346,36 @@ impl RmaKey {
 
 /// All ways for an operation on one piece of `len` bytes; one is taken, unless emulation is refused and nothing else carries
 /// it. `tables` are those of the key's wire and limits.
-pub fn explain_rma(key: &RmaKey, tables: &RmaTables, len: usize) -> RmaWays {
+pub fn explain_rma(key: &RmaKey, tables: &RmaTables, len: usize) -> RmaCandidates {
     let row = key.row(tables, len);
     let taken = key.taken(tables, len);
     let refused = key.wire.emulation == Emulation::Refused && len > 0;
-    let best = key.ns(RmaWay::Protocol(row), len).unwrap_or(0);
+    let best = key.ns(RmaChoice::Protocol(row), len).unwrap_or(0);
     let of_row = |row: RmaProtocol| {
-        let way = RmaWay::Protocol(row);
+        let choice = RmaChoice::Protocol(row);
         let can = key.can(row, len);
-        let cost = can.ok().and_then(|()| key.ns(way, len));
+        let cost = can.ok().and_then(|()| key.ns(choice, len));
         let verdict = match can {
             Err(why) => why,
-            Ok(()) if refused && row.is_emulated() => RmaVerdict::Refused,
-            Ok(()) if taken == way => RmaVerdict::Taken,
-            Ok(()) if taken == RmaWay::Copied => key.not_by_kernel(cost, len),
-            Ok(()) if taken == RmaWay::Mapped => RmaVerdict::Dearer,
+            Ok(()) if refused && row.is_emulated() => RmaVerdict::EmulationOff,
+            Ok(()) if taken == choice => RmaVerdict::Taken,
+            Ok(()) if taken == RmaChoice::Kernel => key.not_by_kernel(cost, len),
+            Ok(()) if taken == RmaChoice::Mapped => RmaVerdict::UsesTargetCpu,
             Ok(()) => key.not_wanted(row, key.row(tables, len), len).unwrap_or({
                 let ns = cost.unwrap_or(best);
                 match ns < best && row.is_emulated() && !key.row(tables, len).is_emulated() {
-                    true => RmaVerdict::AsksPeer { ns, best },
+                    true => RmaVerdict::TargetCpuNotWorthIt { ns, best },
                     // The table was made for the longest header, so that a little beside the border is possible.
                     false => RmaVerdict::Slower { ns: ns.max(best), best },
                 }
             }),
         };
-        RmaCandidate { way, ns: cost, verdict }
+        RmaCandidate { choice, ns: cost, verdict }
     };
-    let mut ways = RmaWays::new();
-    ways.push(key.in_call(RmaWay::Mapped, taken, len));
-    if key.known == Known::Copied || key.wire.kernel.is_some() {
-        ways.push(key.in_call(RmaWay::Copied, taken, len));
+    let mut candidates = RmaCandidates::new();
+    candidates.push(key.in_call(RmaChoice::Mapped, taken, len));
+    if key.access == RemoteAccess::Kernel || key.wire.kernel.is_some() {
+        candidates.push(key.in_call(RmaChoice::Kernel, taken, len));
     }
     let rows: &[RmaProtocol] = match key.op {
         RmaOp::Put => &[
@@ -382,6 +386,6 @@ pub fn explain_rma(key: &RmaKey, tables: &RmaTables, len: usize) -> RmaWays {
         ],
         RmaOp::Get => &[RmaProtocol::DirectRead, RmaProtocol::ShortRead, RmaProtocol::LongCtsRead],
     };
-    ways.extend(rows.iter().map(|row| of_row(*row)));
-    ways
+    candidates.extend(rows.iter().map(|row| of_row(*row)));
+    candidates
 }

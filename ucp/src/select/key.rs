@@ -1,4 +1,4 @@
-//! What a choice of protocol depends on, as plain data: one [`Key`] gives one [`Table`](super::Table).
+//! What a choice of protocol depends on, as plain data: one [`SelectKey`] gives one [`Table`](super::Table).
 //! Filled in by `api` from its lanes and from the engine's view of the peer.
 
 use super::cost::{Costs, Line};
@@ -35,9 +35,9 @@ pub struct WireCaps {
     /// Longest packet, bytes.
     pub mtu: usize,
     /// Whether it reads memory of peers, whatever that is.
-    pub reads: Reads,
+    pub reads: ReadSupport,
     /// Whether it reads what the transport has allocated there ([`MemKind::Own`]).
-    pub reads_own: Reads,
+    pub reads_own: ReadSupport,
     /// What the kernel takes to read memory of another process, if it may be asked to ([`MemKind::Process`]).
     pub kernel: Option<Line>,
     /// What it costs.
@@ -46,7 +46,7 @@ pub struct WireCaps {
 
 /// Whether one side of a message can read the other's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-pub enum Reads {
+pub enum ReadSupport {
     /// No.
     #[default]
     No,
@@ -56,25 +56,25 @@ pub enum Reads {
     Yes,
 }
 
-impl Reads {
+impl ReadSupport {
     /// What a peer's handshake says of it, if that has arrived.
-    pub const fn of(features: Option<Features>) -> Reads {
+    pub const fn of(features: Option<Features>) -> ReadSupport {
         match features {
-            None => Reads::Unknown,
-            Some(features) if features.contains(Features::RDMA_READ) => Reads::Yes,
-            Some(_) => Reads::No,
+            None => ReadSupport::Unknown,
+            Some(features) if features.contains(Features::RDMA_READ) => ReadSupport::Yes,
+            Some(_) => ReadSupport::No,
         }
     }
 }
 
 /// In which form a peer takes messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-pub enum Takes {
+pub enum RecvMode {
     /// In packets, as far as is known.
     #[default]
     Packets,
     /// As their bytes alone: it is in zero-copy receive mode.
-    BytesAlone,
+    ZeroCopy,
 }
 
 /// What selection wants to know of a peer (see `Engine::peer_info`).
@@ -83,21 +83,21 @@ pub struct PeerCaps {
     /// Identity header in REQ packets to it.
     pub hdr: ReqHdr,
     /// Whether it reads our memory.
-    pub reads: Reads,
+    pub reads: ReadSupport,
     /// In which form it takes messages.
-    pub takes: Takes,
+    pub recv_mode: RecvMode,
 }
 
 impl Default for PeerCaps {
     /// Before the handshake.
     fn default() -> Self {
-        PeerCaps { hdr: ReqHdr::FIRST, reads: Reads::Unknown, takes: Takes::Packets }
+        PeerCaps { hdr: ReqHdr::FIRST, reads: ReadSupport::Unknown, recv_mode: RecvMode::Packets }
     }
 }
 
 /// Everything a choice depends on, except the size.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Key {
+pub struct SelectKey {
     /// Tagged or untagged send.
     pub kind: Kind,
     /// When it is to complete.
@@ -112,11 +112,11 @@ pub struct Key {
     pub peer: PeerCaps,
 }
 
-impl Key {
+impl SelectKey {
     /// Whether the wire reads such memory.
-    pub(super) fn wire_reads(&self) -> Reads {
+    pub(super) fn wire_reads(&self) -> ReadSupport {
         match self.mem {
-            MemKind::Process if self.wire.kernel.is_some() => Reads::Yes,
+            MemKind::Process if self.wire.kernel.is_some() => ReadSupport::Yes,
             MemKind::Host | MemKind::Process => self.wire.reads,
             MemKind::Own => self.wire.reads_own,
         }
@@ -125,7 +125,9 @@ impl Key {
     /// Whether the receiver's processor reads the message where it lies: the wire reads only what its transport has allocated,
     /// which it maps.
     pub(super) fn is_read_in_place(&self) -> bool {
-        self.mem == MemKind::Own && self.wire.reads != Reads::Yes && self.wire.reads_own == Reads::Yes
+        self.mem == MemKind::Own
+            && self.wire.reads != ReadSupport::Yes
+            && self.wire.reads_own == ReadSupport::Yes
     }
 
     /// Whether the receiver reads the message by itself, or has its kernel read it: that costs no turn of a device, and may pay
@@ -138,18 +140,20 @@ impl Key {
     /// What the wire costs with such memory.
     pub(super) fn costs(&self) -> Costs {
         match self.mem {
-            MemKind::Host => self.wire.costs.sane(),
+            MemKind::Host => self.wire.costs.sanitized(),
             MemKind::Process => match self.wire.kernel {
-                None => self.wire.costs.sane(),
+                None => self.wire.costs.sanitized(),
                 // It needs no registration.
-                Some(read) => Costs { register: Line::default(), get: [read; 2], ..self.wire.costs }.sane(),
+                Some(read) => {
+                    Costs { register: Line::default(), get: [read; 2], ..self.wire.costs }.sanitized()
+                }
             },
-            MemKind::Own => self.wire.costs.sane().own(),
+            MemKind::Own => self.wire.costs.sanitized().for_allocated(),
         }
     }
 
     /// A send of host memory without completion data.
-    pub fn new(kind: Kind, sync: Sync, wire: WireCaps, peer: PeerCaps) -> Key {
-        Key { kind, sync, mem: MemKind::Host, cq_data: CqData::No, wire, peer }
+    pub fn new(kind: Kind, sync: Sync, wire: WireCaps, peer: PeerCaps) -> SelectKey {
+        SelectKey { kind, sync, mem: MemKind::Host, cq_data: CqData::No, wire, peer }
     }
 }

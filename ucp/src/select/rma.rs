@@ -15,9 +15,9 @@ use crate::rdm::rma::{MAX_COPY, PacketOrder};
 use crate::wire::ctl::ReadRsp;
 use crate::wire::{Features, Opts, PktType, RmaIov, header_len};
 
-use super::cost::{self, Costs, Curve, Line, Local, Place, Step, Turn, copied, straight};
-use super::rules::Thresholds;
-use super::table::{Asks, Offer, Table};
+use super::cost::{self, Costs, Curve, ExtraPacket, Line, LocalMem, RemoteMem, RmaStep, copied, one_line};
+use super::table::{AllowedProtocol, Table, TargetCpu};
+use super::thresholds::Thresholds;
 
 /// What is to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -47,7 +47,7 @@ pub struct RmaWire {
 
 /// Who moves the bytes where the kernel reaches the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mover {
+pub enum RmaBackend {
     /// The kernel, within the call.
     Kernel,
     /// The engine, by packets.
@@ -62,46 +62,49 @@ pub struct RmaTables {
     put_packets: Table<RmaProtocol>,
     get: [Table<RmaProtocol>; 2],
     /// Where the kernel could do it: puts, by when they are complete, and gets.
-    kernel_put: [Table<Mover>; 2],
-    kernel_get: Table<Mover>,
+    kernel_put: [Table<RmaBackend>; 2],
+    kernel_get: Table<RmaBackend>,
 }
 
 /// Whether the device carries an operation, as far as device, key and peer are concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ByDevice {
+pub enum DeviceRdma {
     /// It cannot.
     No,
     /// It can, and shall: the peer has not said that it acknowledges packets, or the target is to be told something.
     Only,
     /// It can; so can packets.
-    Also(Place),
+    Also(RemoteMem),
 }
 
 impl RmaTables {
     /// Works out the tables for a wire.
     pub fn new(wire: &RmaWire, limits: &Thresholds) -> RmaTables {
         let put = |place, sync| {
-            let offers = offers(wire, limits, RmaOp::Put, Some(place), sync);
+            let offers = allowed_protocols(wire, limits, RmaOp::Put, Some(place), sync);
             Table::cheapest(&offers, RmaProtocol::DirectWrite)
         };
         let puts = |place| [Sync::No, Sync::Yes].map(|sync| put(place, sync));
         let get = |place| {
-            Table::cheapest(&offers(wire, limits, RmaOp::Get, Some(place), Sync::No), RmaProtocol::DirectRead)
+            Table::cheapest(
+                &allowed_protocols(wire, limits, RmaOp::Get, Some(place), Sync::No),
+                RmaProtocol::DirectRead,
+            )
         };
-        let packets = offers(wire, limits, RmaOp::Put, None, Sync::No);
-        let mover = |op, sync| Table::cheapest(&movers(wire, limits, op, sync), Mover::Kernel);
+        let packets = allowed_protocols(wire, limits, RmaOp::Put, None, Sync::No);
+        let backend = |op, sync| Table::cheapest(&backends(wire, limits, op, sync), RmaBackend::Kernel);
         RmaTables {
-            put: [puts(Place::Own), puts(Place::Other)],
+            put: [puts(RemoteMem::Allocated), puts(RemoteMem::Registered)],
             put_packets: Table::cheapest(&packets, RmaProtocol::EagerWrite),
-            get: [get(Place::Own), get(Place::Other)],
-            kernel_put: [Sync::No, Sync::Yes].map(|sync| mover(RmaOp::Put, sync)),
-            kernel_get: mover(RmaOp::Get, Sync::No),
+            get: [get(RemoteMem::Allocated), get(RemoteMem::Registered)],
+            kernel_put: [Sync::No, Sync::Yes].map(|sync| backend(RmaOp::Put, sync)),
+            kernel_get: backend(RmaOp::Get, Sync::No),
         }
     }
 
     /// Who does an operation on `len` bytes of memory that the kernel reaches. // HOT
     #[inline]
-    pub const fn mover(&self, op: RmaOp, sync: Sync, len: usize) -> Mover {
+    pub const fn backend(&self, op: RmaOp, sync: Sync, len: usize) -> RmaBackend {
         match op {
             RmaOp::Put => self.kernel_put[sync as usize].pick(len),
             RmaOp::Get => self.kernel_get.pick(len),
@@ -111,21 +114,21 @@ impl RmaTables {
     /// How a put of `len` bytes is asked for. The engine goes by one packet if an eager one fits, else as granted; and by
     /// packets if it turns out that the peer does not read. // HOT
     #[inline]
-    pub const fn put(&self, device: ByDevice, sync: Sync, len: usize) -> RmaProtocol {
+    pub const fn put(&self, device: DeviceRdma, sync: Sync, len: usize) -> RmaProtocol {
         match device {
-            ByDevice::No => self.put_packets.pick(len),
-            ByDevice::Only => RmaProtocol::DirectWrite,
-            ByDevice::Also(place) => self.put[place as usize][sync as usize].pick(len),
+            DeviceRdma::No => self.put_packets.pick(len),
+            DeviceRdma::Only => RmaProtocol::DirectWrite,
+            DeviceRdma::Also(place) => self.put[place as usize][sync as usize].pick(len),
         }
     }
 
     /// How a get of `len` bytes is asked for. // HOT
     #[inline]
-    pub const fn get(&self, device: ByDevice, len: usize) -> RmaProtocol {
+    pub const fn get(&self, device: DeviceRdma, len: usize) -> RmaProtocol {
         match device {
-            ByDevice::No => RmaProtocol::ShortRead,
-            ByDevice::Only => RmaProtocol::DirectRead,
-            ByDevice::Also(place) => self.get[place as usize].pick(len),
+            DeviceRdma::No => RmaProtocol::ShortRead,
+            DeviceRdma::Only => RmaProtocol::DirectRead,
+            DeviceRdma::Also(place) => self.get[place as usize].pick(len),
         }
     }
 }
@@ -153,54 +156,55 @@ pub(super) fn one_packet(op: RmaOp, mtu: usize, order: PacketOrder, hdr: ReqHdr,
 }
 
 /// What a way costs for any length that it could carry.
-pub(super) fn curve(wire: &RmaWire, row: RmaProtocol, place: Place, sync: Sync, one: usize) -> Curve {
-    let costs = wire.costs.sane();
-    let acked = if wire.order == PacketOrder::Kept && sync == Sync::No { Turn::There } else { Turn::AndBack };
+pub(super) fn curve(wire: &RmaWire, row: RmaProtocol, place: RemoteMem, sync: Sync, one: usize) -> Curve {
+    let costs = wire.costs.sanitized();
+    let acked =
+        if wire.order == PacketOrder::Kept && sync == Sync::No { ExtraPacket::No } else { ExtraPacket::Yes };
     let line = |step, turn| cost::rma(&costs, step, one, turn);
     match row {
-        RmaProtocol::EagerWrite => copied(&costs, line(Step::Packet, acked), 0, one),
-        RmaProtocol::ShortRead => copied(&costs, line(Step::Packet, Turn::AndBack), 0, one),
+        RmaProtocol::EagerWrite => copied(&costs, line(RmaStep::Packet, acked), 0, one),
+        RmaProtocol::ShortRead => copied(&costs, line(RmaStep::Packet, ExtraPacket::Yes), 0, one),
         RmaProtocol::LongCtsWrite => {
-            copied(&costs, line(Step::Granted, acked), one.saturating_add(1), usize::MAX)
+            copied(&costs, line(RmaStep::Granted, acked), one.saturating_add(1), usize::MAX)
         }
         // The grant goes to the target, whose answer to the request goes before it.
         RmaProtocol::LongCtsRead => {
-            copied(&costs, line(Step::Granted, Turn::AndBack), one.saturating_add(1), usize::MAX)
+            copied(&costs, line(RmaStep::Granted, ExtraPacket::Yes), one.saturating_add(1), usize::MAX)
         }
         RmaProtocol::LongReadWrite => {
-            straight(line(Step::Read, Turn::There), one.saturating_add(1), usize::MAX)
+            one_line(line(RmaStep::Read, ExtraPacket::No), one.saturating_add(1), usize::MAX)
         }
         RmaProtocol::DirectWrite if sync == Sync::Yes => {
-            straight(line(Step::PutDirect(place, Local::Registered), Turn::There), 0, usize::MAX)
+            one_line(line(RmaStep::PutDirect(place, LocalMem::Registered), ExtraPacket::No), 0, usize::MAX)
         }
-        RmaProtocol::DirectWrite => direct(line, |local| Step::PutDirect(place, local)),
-        RmaProtocol::DirectRead => direct(line, |local| Step::GetDirect(place, local)),
+        RmaProtocol::DirectWrite => direct(line, |local| RmaStep::PutDirect(place, local)),
+        RmaProtocol::DirectRead => direct(line, |local| RmaStep::GetDirect(place, local)),
         RmaProtocol::WriteAtomic | RmaProtocol::FetchAtomic | RmaProtocol::CompareAtomic => Curve::new(),
     }
 }
 
 /// By the device, through its own buffers as long as they suffice.
-fn direct(line: impl Fn(Step, Turn) -> cost::Line, step: impl Fn(Local) -> Step) -> Curve {
-    let mut all = straight(line(step(Local::Copied), Turn::There), 0, MAX_COPY);
-    all.extend(straight(line(step(Local::Registered), Turn::There), MAX_COPY + 1, usize::MAX));
+fn direct(line: impl Fn(RmaStep, ExtraPacket) -> cost::Line, step: impl Fn(LocalMem) -> RmaStep) -> Curve {
+    let mut all = one_line(line(step(LocalMem::Copied), ExtraPacket::No), 0, MAX_COPY);
+    all.extend(one_line(line(step(LocalMem::Registered), ExtraPacket::No), MAX_COPY + 1, usize::MAX));
     all
 }
 
 /// The stretch of `curve` between two lengths.
 fn within(curve: Curve, first: usize, last: usize) -> Curve {
-    let cut = curve.into_iter().map(|p| cost::Piece { from: p.from.max(first), to: p.to.min(last), ..p });
+    let cut = curve.into_iter().map(|p| cost::Segment { from: p.from.max(first), to: p.to.min(last), ..p });
     cut.filter(|p| p.from <= p.to).collect()
 }
 
 /// Every way of asking for an operation, where it may be taken, and for what it costs there. `device`: where the memory is, if
 /// the device knows it.
-fn offers(
+fn allowed_protocols(
     wire: &RmaWire,
     limits: &Thresholds,
     op: RmaOp,
-    device: Option<Place>,
+    device: Option<RemoteMem>,
     sync: Sync,
-) -> Vec<Offer<RmaProtocol>> {
+) -> Vec<AllowedProtocol<RmaProtocol>> {
     let (direct, short, long, most, set) = match op {
         RmaOp::Put => {
             let rows = (RmaProtocol::DirectWrite, RmaProtocol::EagerWrite, RmaProtocol::LongCtsWrite);
@@ -222,28 +226,32 @@ fn offers(
     };
     let mut all = Vec::new();
     if by_device.is_some() {
-        all.push(Offer { row: direct, curve: within(of(direct), from, usize::MAX), asks: Asks::No });
+        all.push(AllowedProtocol {
+            row: direct,
+            curve: within(of(direct), from, usize::MAX),
+            target_cpu: TargetCpu::Unused,
+        });
     }
     let to = if by_device.is_some() { packets_to } else { Some(usize::MAX) };
     let Some(to) = to else { return all };
-    let asks = if by_device.is_some() { Asks::Yes } else { Asks::No };
+    let target_cpu = if by_device.is_some() { TargetCpu::Used } else { TargetCpu::Unused };
     let read_from = limits.min_read_write.map(|from| from.max(one.saturating_add(1)));
     // Where our device writes by itself, its target need not read.
     let read = op == RmaOp::Put && by_device.is_none() && wire.rdma.read > 0;
     let unread = read_from.filter(|_| read).map_or(usize::MAX, |from| from.saturating_sub(1));
     let mut packets = of(short);
     packets.extend(of(long));
-    all.push(Offer { row: short, curve: within(packets, 0, to.min(unread)), asks });
+    all.push(AllowedProtocol { row: short, curve: within(packets, 0, to.min(unread)), target_cpu });
     if read {
         let row = RmaProtocol::LongReadWrite;
-        all.push(Offer { row, curve: within(of(row), read_from.unwrap_or(0), to), asks });
+        all.push(AllowedProtocol { row, curve: within(of(row), read_from.unwrap_or(0), to), target_cpu });
     }
     all
 }
 
 /// The kernel and the engine, where each may be taken, and for what it costs there. What a user has said of devices counts for
 /// the kernel too: neither asks the peer's processor.
-fn movers(wire: &RmaWire, limits: &Thresholds, op: RmaOp, sync: Sync) -> Vec<Offer<Mover>> {
+fn backends(wire: &RmaWire, limits: &Thresholds, op: RmaOp, sync: Sync) -> Vec<AllowedProtocol<RmaBackend>> {
     let Some(kernel) = kernel(wire, op) else { return Vec::new() };
     let set = match op {
         RmaOp::Put => limits.min_rdma_put,
@@ -254,13 +262,18 @@ fn movers(wire: &RmaWire, limits: &Thresholds, op: RmaOp, sync: Sync) -> Vec<Off
         Some(from) => (from, from.checked_sub(1)),
         None => (0, Some(usize::MAX)),
     };
-    let mut all =
-        vec![Offer { row: Mover::Kernel, curve: straight(kernel, from, usize::MAX), asks: Asks::No }];
+    let mut all = vec![AllowedProtocol {
+        row: RmaBackend::Kernel,
+        curve: one_line(kernel, from, usize::MAX),
+        target_cpu: TargetCpu::Unused,
+    }];
     if let Some(to) = packets_to {
-        all.extend(offers(wire, limits, op, None, sync).into_iter().map(|packets| Offer {
-            row: Mover::Engine,
-            curve: within(packets.curve, 0, to),
-            asks: Asks::Yes,
+        all.extend(allowed_protocols(wire, limits, op, None, sync).into_iter().map(|packets| {
+            AllowedProtocol {
+                row: RmaBackend::Engine,
+                curve: within(packets.curve, 0, to),
+                target_cpu: TargetCpu::Used,
+            }
         }));
     }
     all
@@ -269,5 +282,5 @@ fn movers(wire: &RmaWire, limits: &Thresholds, op: RmaOp, sync: Sync) -> Vec<Off
 /// What the kernel takes.
 pub(super) fn kernel(wire: &RmaWire, op: RmaOp) -> Option<Line> {
     let [put, get] = wire.kernel?;
-    Some(if op == RmaOp::Put { put } else { get }.sane())
+    Some(if op == RmaOp::Put { put } else { get }.sanitized())
 }

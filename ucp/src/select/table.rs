@@ -7,18 +7,18 @@ use super::cost::{self, Curve};
 use crate::rdm::protocol::Protocol;
 
 /// Most ranges of lengths that a table tells apart.
-const STEPS: usize = 8;
+const MAX_RANGES: usize = 8;
 
 /// A way that asks the peer's processor is taken only if it is faster by a quarter than one that leaves it alone: it
 /// costs time of two processors, and waits for the peer's next call of progress.
-pub(super) const ASKING: f64 = 4.0 / 3.0;
+pub(super) const TARGET_CPU_FACTOR: f64 = 4.0 / 3.0;
 
-/// Protocol by size for one [`Key`](super::Key), or for puts or gets of one kind.
+/// Protocol by size for one [`SelectKey`](super::Key), or for puts or gets of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Table<R = Protocol> {
     /// Longest of each range but the last; behind that, more than there is.
-    ends: [usize; STEPS - 1],
-    rows: [R; STEPS],
+    ends: [usize; MAX_RANGES - 1],
+    rows: [R; MAX_RANGES],
 }
 
 /// Sizes `from..=to` go by `row`.
@@ -34,48 +34,48 @@ pub struct Range<R = Protocol> {
 
 /// Whether a way asks the peer's processor for more than another would.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asks {
+pub(super) enum TargetCpu {
     /// No; or all ways do.
-    No,
+    Unused,
     /// Yes.
-    Yes,
+    Used,
 }
 
 /// One way, where it may be taken and for what it costs there.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Offer<R> {
+pub(super) struct AllowedProtocol<R> {
     pub row: R,
     pub curve: Curve,
-    pub asks: Asks,
+    pub target_cpu: TargetCpu,
 }
 
-impl<R: Copy> Offer<R> {
+impl<R: Copy> AllowedProtocol<R> {
     /// What counts when offers are compared; `None`: not for this length.
     pub fn score(&self, len: usize) -> Option<f64> {
         let cost = cost::at(&self.curve, len)?;
-        Some(if self.asks == Asks::Yes { cost * ASKING } else { cost })
+        Some(if self.target_cpu == TargetCpu::Used { cost * TARGET_CPU_FACTOR } else { cost })
     }
 }
 
-/// The best of `offers` for `len` bytes; of equals, the first. // Not for the hot path.
-pub(super) fn best<R: Copy>(offers: &[Offer<R>], len: usize) -> Option<usize> {
-    let scores = offers.iter().enumerate().filter_map(|(n, offer)| Some((n, offer.score(len)?)));
+/// The best of `allowed` for `len` bytes; of equals, the first. // Not for the hot path.
+pub(super) fn best<R: Copy>(allowed: &[AllowedProtocol<R>], len: usize) -> Option<usize> {
+    let scores = allowed.iter().enumerate().filter_map(|(n, protocol)| Some((n, protocol.score(len)?)));
     scores.reduce(|best, next| if next.1 < best.1 { next } else { best }).map(|(n, _)| n)
 }
 
 impl<R: Copy + PartialEq> Table<R> {
     /// All sizes by one row.
     pub fn of(row: R) -> Table<R> {
-        Table { ends: [usize::MAX; STEPS - 1], rows: [row; STEPS] }
+        Table { ends: [usize::MAX; MAX_RANGES - 1], rows: [row; MAX_RANGES] }
     }
 
-    /// For each length the cheapest of `offers`; `else_by` where there is none, or where a table has no room for more ranges:
+    /// For each length the cheapest of `allowed`; `fallback` where there is none, or where a table has no room for more ranges:
     /// it must be legal for everything that does not fit one packet.
-    pub(super) fn cheapest(offers: &[Offer<R>], else_by: R) -> Table<R> {
-        let row = |len: usize| best(offers, len).map_or(else_by, |n| offers[n].row);
+    pub(super) fn cheapest(allowed: &[AllowedProtocol<R>], fallback: R) -> Table<R> {
+        let row = |len: usize| best(allowed, len).map_or(fallback, |n| allowed[n].row);
         // Between neighbouring borders every cost is one line, so that two of them cross once at most.
-        let mut borders: Vec<usize> = offers.iter().flat_map(|o| &o.curve).map(|piece| piece.from).collect();
-        borders.extend(offers.iter().flat_map(|o| &o.curve).filter_map(|piece| piece.to.checked_add(1)));
+        let mut borders: Vec<usize> = allowed.iter().flat_map(|o| &o.curve).map(|piece| piece.from).collect();
+        borders.extend(allowed.iter().flat_map(|o| &o.curve).filter_map(|piece| piece.to.checked_add(1)));
         borders.push(0);
         borders.sort_unstable();
         borders.dedup();
@@ -88,21 +88,21 @@ impl<R: Copy + PartialEq> Table<R> {
                 if found.last().is_none_or(|(_, before)| *before != here) {
                     found.push((from, here));
                 }
-                match change(row, from, last) {
+                match next_change(row, from, last) {
                     Some(next) => from = next,
                     None => break,
                 }
             }
         }
-        let mut table = Table::of(else_by);
-        let few = found.len() <= STEPS;
-        for (n, (from, row)) in found.iter().enumerate().take(STEPS) {
+        let mut table = Table::of(fallback);
+        let few = found.len() <= MAX_RANGES;
+        for (n, (from, row)) in found.iter().enumerate().take(MAX_RANGES) {
             if n > 0 {
                 table.ends[n - 1] = from - 1;
             }
-            table.rows[n] = if few || n < STEPS - 1 { *row } else { else_by };
+            table.rows[n] = if few || n < MAX_RANGES - 1 { *row } else { fallback };
         }
-        let used = found.len().clamp(1, STEPS);
+        let used = found.len().clamp(1, MAX_RANGES);
         let last = table.rows[used - 1];
         table.rows[used..].fill(last);
         table
@@ -112,7 +112,7 @@ impl<R: Copy + PartialEq> Table<R> {
     #[inline]
     pub const fn pick(&self, len: usize) -> R {
         let mut n = 0;
-        while n < STEPS - 1 && len > self.ends[n] {
+        while n < MAX_RANGES - 1 && len > self.ends[n] {
             n += 1;
         }
         self.rows[n]
@@ -120,10 +120,10 @@ impl<R: Copy + PartialEq> Table<R> {
 
     /// The whole table: ascending, without gaps, from 0 to `usize::MAX`.
     pub fn ranges(&self) -> impl Iterator<Item = Range<R>> + use<R> {
-        let mut all = ArrayVec::<Range<R>, STEPS>::new();
+        let mut all = ArrayVec::<Range<R>, MAX_RANGES>::new();
         let mut from = 0;
-        for n in 0..STEPS {
-            let to = if n < STEPS - 1 { self.ends[n] } else { usize::MAX };
+        for n in 0..MAX_RANGES {
+            let to = if n < MAX_RANGES - 1 { self.ends[n] } else { usize::MAX };
             match all.last_mut() {
                 Some(last) if last.row == self.rows[n] => last.to = to,
                 _ => all.push(Range { from, to, row: self.rows[n] }),
@@ -146,7 +146,7 @@ impl Table<Protocol> {
 
 /// The first length behind `from`, up to `last`, that goes by another row: of the several lines that may become the lowest, the
 /// first to do so.
-fn change<R: Copy + PartialEq>(row: impl Fn(usize) -> R, from: usize, last: usize) -> Option<usize> {
+fn next_change<R: Copy + PartialEq>(row: impl Fn(usize) -> R, from: usize, last: usize) -> Option<usize> {
     let here = row(from);
     // The lowest of lines is a concave function: once left, a line does not come back.
     let (mut same, mut other) = (from, last);

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::rma::{RmaWire, one_packet};
-use super::rules::UNASKED_MAX;
+use super::thresholds::PUSH_MAX;
 use super::*;
 use crate::rdm::io::Rdma;
 use crate::rdm::rma::{PacketOrder, RmaProtocol};
@@ -17,15 +17,15 @@ use self::rma::{rma_key, taken};
 
 const MTU: usize = 8900;
 
-fn wire(reads: Reads) -> WireCaps {
+fn wire(reads: ReadSupport) -> WireCaps {
     WireCaps { mtu: 1000, reads, reads_own: reads, kernel: None, costs: Costs::default() }
 }
 
-fn key(sync: Sync, reads: Reads, peer: Reads) -> Key {
-    Key::new(Kind::Tagged, sync, wire(reads), PeerCaps { reads: peer, ..PeerCaps::default() })
+fn key(sync: Sync, reads: ReadSupport, peer: ReadSupport) -> SelectKey {
+    SelectKey::new(Kind::Tagged, sync, wire(reads), PeerCaps { reads: peer, ..PeerCaps::default() })
 }
 
-fn rows(key: &Key, limits: &Thresholds) -> Vec<(usize, Protocol)> {
+fn rows(key: &SelectKey, limits: &Thresholds) -> Vec<(usize, Protocol)> {
     let table = Table::new(key, limits);
     for range in table.ranges() {
         assert_eq!((table.pick(range.from), table.pick(range.to)), (range.row, range.row));
@@ -49,12 +49,12 @@ fn borders_of_the_wire() {
         (Tagged, Sync::Yes, Bare, MTU - 24),
     ];
     for (kind, sync, hdr, eager_max) in golden {
-        let wire = WireCaps { mtu: MTU, ..wire(Reads::No) };
-        let key = Key::new(kind, sync, wire, PeerCaps { hdr, ..PeerCaps::default() });
+        let wire = WireCaps { mtu: MTU, ..wire(ReadSupport::No) };
+        let key = SelectKey::new(kind, sync, wire, PeerCaps { hdr, ..PeerCaps::default() });
         let want = [
             (0, Protocol::Eager.with(sync)),
             (eager_max + 1, Protocol::Medium.with(sync)),
-            (UNASKED_MAX + 1, Protocol::LongCts.with(sync)),
+            (PUSH_MAX + 1, Protocol::LongCts.with(sync)),
         ];
         assert_eq!(rows(&key, &Thresholds::default()), want, "{kind:?} {sync:?} {hdr:?}");
         assert_eq!(Table::new(&key, &Thresholds::default()).eager_max(), eager_max);
@@ -63,7 +63,7 @@ fn borders_of_the_wire() {
 
 #[test]
 fn cq_data_takes_eight_bytes() {
-    let mut key = key(Sync::No, Reads::No, Reads::No);
+    let mut key = key(Sync::No, ReadSupport::No, ReadSupport::No);
     let without = Table::new(&key, &Thresholds::default()).eager_max();
     key.cq_data = CqData::Yes;
     assert_eq!(Table::new(&key, &Thresholds::default()).eager_max(), without - 8);
@@ -85,7 +85,7 @@ fn reading_begins_where_its_line_crosses_the_other() {
         get: [read; 2],
         ..Costs::default()
     };
-    let mut key = key(Sync::No, Reads::Yes, Reads::Yes);
+    let mut key = key(Sync::No, ReadSupport::Yes, ReadSupport::Yes);
     key.wire.costs = costs;
     // At 10 000 bytes both take the same, and the first one named is taken.
     let auto = Thresholds::default();
@@ -104,7 +104,7 @@ fn reading_begins_where_its_line_crosses_the_other() {
     (costs.register, costs.cache, costs.copy_far) = (Line::default(), 4000, 1.0);
     assert_eq!(rows(&key, &auto)[2], (7001, Protocol::LongRead));
     // A peer that does not read is sent everything.
-    key.peer.reads = Reads::No;
+    key.peer.reads = ReadSupport::No;
     assert!(rows(&key, &auto).iter().all(|(_, row)| *row != Protocol::LongRead));
 }
 
@@ -121,33 +121,38 @@ fn reading_without_a_device_begins_where_it_is_faster() {
         get: [Line::new(350.0, 0.0); 2],
         ..Costs::default()
     };
-    let wire = WireCaps { reads: Reads::No, costs, ..wire(Reads::Yes) };
-    let host = Key::new(Kind::Tagged, Sync::No, wire, PeerCaps { reads: Reads::Yes, ..PeerCaps::default() });
-    let own = Key { mem: MemKind::Own, ..host };
+    let wire = WireCaps { reads: ReadSupport::No, costs, ..wire(ReadSupport::Yes) };
+    let host = SelectKey::new(
+        Kind::Tagged,
+        Sync::No,
+        wire,
+        PeerCaps { reads: ReadSupport::Yes, ..PeerCaps::default() },
+    );
+    let own = SelectKey { mem: MemKind::Own, ..host };
     let auto = Thresholds::default();
     assert_eq!(rows(&own, &auto), [(0, Protocol::Eager), (501, Protocol::LongRead)]);
     assert_eq!(explain(&own, &auto, 400)[3].verdict, Verdict::Slower { ns: 500, best: 400 });
     assert_eq!(explain(&own, &auto, 600)[0].verdict, Verdict::Slower { ns: 600, best: 500 });
     // Where a packet's room has to come back before it is written, packets cost as much more.
     let shared = WireCaps { costs: Costs { shared: true, ..costs }, ..wire };
-    assert_eq!(rows(&Key { wire: shared, ..own }, &auto)[1], (251, Protocol::LongRead));
+    assert_eq!(rows(&SelectKey { wire: shared, ..own }, &auto)[1], (251, Protocol::LongRead));
     // Of other memory, and of what a device reads, a packet takes what it can.
     assert_eq!(rows(&host, &auto)[1], (945, Protocol::Medium));
-    let asks = |fixed| WireCaps { kernel: Some(Line::new(fixed - 150.0, 0.0)), ..wire };
-    let process = Key { mem: MemKind::Process, wire: asks(700.0), ..host };
+    let with_kernel = |fixed| WireCaps { kernel: Some(Line::new(fixed - 150.0, 0.0)), ..wire };
+    let process = SelectKey { mem: MemKind::Process, wire: with_kernel(700.0), ..host };
     assert_eq!(rows(&process, &auto), [(0, Protocol::Eager), (701, Protocol::LongRead)]);
     assert_eq!(explain(&process, &auto, 600)[3].verdict, Verdict::Slower { ns: 700, best: 600 });
-    let dear = Key { wire: asks(2000.0), ..process };
+    let dear = SelectKey { wire: with_kernel(2000.0), ..process };
     assert_eq!(
         rows(&dear, &auto),
         [(0, Protocol::Eager), (945, Protocol::Medium), (2001, Protocol::LongRead)]
     );
-    assert_eq!(rows(&Key { mem: MemKind::Host, ..process }, &auto)[1], (945, Protocol::Medium));
-    assert_eq!(rows(&Key { wire, ..process }, &auto)[1], (945, Protocol::Medium), "no kernel");
-    let device = WireCaps { reads: Reads::Yes, ..wire };
-    assert_eq!(rows(&Key { wire: device, ..own }, &auto)[1], (945, Protocol::LongRead));
+    assert_eq!(rows(&SelectKey { mem: MemKind::Host, ..process }, &auto)[1], (945, Protocol::Medium));
+    assert_eq!(rows(&SelectKey { wire, ..process }, &auto)[1], (945, Protocol::Medium), "no kernel");
+    let device = WireCaps { reads: ReadSupport::Yes, ..wire };
+    assert_eq!(rows(&SelectKey { wire: device, ..own }, &auto)[1], (945, Protocol::LongRead));
     // A peer that does not read, and what a user says.
-    let deaf = Key { peer: PeerCaps { reads: Reads::No, ..own.peer }, ..own };
+    let deaf = SelectKey { peer: PeerCaps { reads: ReadSupport::No, ..own.peer }, ..own };
     assert_eq!(rows(&deaf, &auto)[1], (945, Protocol::Medium));
     let read = |from| rows(&own, &Thresholds { min_read: Some(from), ..auto });
     assert_eq!(read(0), [(0, Protocol::Eager), (1, Protocol::LongRead)]);
@@ -163,7 +168,7 @@ fn reading_without_a_device_begins_where_it_is_faster() {
 
 #[test]
 fn what_a_user_says_counts_more_than_costs() {
-    let all = |limits: Thresholds| rows(&key(Sync::No, Reads::Yes, Reads::Yes), &limits);
+    let all = |limits: Thresholds| rows(&key(Sync::No, ReadSupport::Yes, ReadSupport::Yes), &limits);
     let auto = Thresholds { min_read: Some(usize::MAX), ..Thresholds::default() };
     let rndv = |from| all(Thresholds { rndv_thresh: Some(from), ..auto });
     assert_eq!(rndv(5000)[1..3], [(945, Protocol::Medium), (5000, Protocol::LongCts)]);
@@ -176,17 +181,20 @@ fn what_a_user_says_counts_more_than_costs() {
     assert_eq!(read(0), [(0, Protocol::Eager), (945, Protocol::LongRead)]);
     let runts = Thresholds { runt_size: 100, min_read: Some(2000), ..Thresholds::default() };
     assert_eq!(all(runts)[2], (2000, Protocol::RuntRead));
-    assert_eq!(rows(&key(Sync::Yes, Reads::Yes, Reads::Yes), &runts)[2], (2000, Protocol::LongRead));
+    assert_eq!(
+        rows(&key(Sync::Yes, ReadSupport::Yes, ReadSupport::Yes), &runts)[2],
+        (2000, Protocol::LongRead)
+    );
     // Pushed, if that is said, however long; read only if that is said too.
-    let pushed = Thresholds { medium_max: Some(1 << 40), ..Thresholds::default() };
-    assert_eq!(all(pushed)[..2], [(0, Protocol::Eager), (945, Protocol::Medium)]);
-    assert_eq!(all(Thresholds { min_read: Some(3000), ..pushed })[2], (3000, Protocol::LongRead));
+    let push_limit = Thresholds { medium_max: Some(1 << 40), ..Thresholds::default() };
+    assert_eq!(all(push_limit)[..2], [(0, Protocol::Eager), (945, Protocol::Medium)]);
+    assert_eq!(all(Thresholds { min_read: Some(3000), ..push_limit })[2], (3000, Protocol::LongRead));
 }
 
 /// libfabric's own defaults, by name.
 #[test]
 fn libfabrics_borders() {
-    let key = key(Sync::No, Reads::Yes, Reads::Unknown);
+    let key = key(Sync::No, ReadSupport::Yes, ReadSupport::Unknown);
     let want = [
         (0, Protocol::Eager),
         (945, Protocol::Medium),
@@ -198,7 +206,7 @@ fn libfabrics_borders() {
 
 #[test]
 fn one_is_taken_and_the_others_say_why() {
-    let mut key = key(Sync::Yes, Reads::Yes, Reads::Unknown);
+    let mut key = key(Sync::Yes, ReadSupport::Yes, ReadSupport::Unknown);
     key.wire.mtu = 4096;
     let limits = Thresholds { min_read: Some(1 << 20), ..Thresholds::default() };
     for len in [0, 1, 4032, 4033, 65536, 65537, 1 << 20, usize::MAX] {
@@ -220,14 +228,14 @@ fn one_is_taken_and_the_others_say_why() {
 /// To a peer in zero-copy receive mode there is one way, for the messages it takes.
 #[test]
 fn bytes_alone_for_who_takes_no_packets() {
-    let mut key = key(Sync::No, Reads::Yes, Reads::Yes);
+    let mut key = key(Sync::No, ReadSupport::Yes, ReadSupport::Yes);
     key.wire.mtu = 4096;
-    let all = |key: &Key, len| explain(key, &Thresholds::default(), len).map(|c| (c.row, c.verdict));
-    assert_eq!(all(&key, 8)[5], (Protocol::UserQp, Verdict::InPackets));
-    key.peer.takes = Takes::BytesAlone;
+    let all = |key: &SelectKey, len| explain(key, &Thresholds::default(), len).map(|c| (c.row, c.verdict));
+    assert_eq!(all(&key, 8)[5], (Protocol::UserQp, Verdict::PacketsOnly));
+    key.peer.recv_mode = RecvMode::ZeroCopy;
     assert_eq!(all(&key, 8)[5].1, Verdict::NoHeaders, "a tagged one");
     key.kind = Kind::Untagged;
-    assert!(all(&key, 8)[..5].iter().all(|(_, why)| *why == Verdict::BytesAlone));
+    assert!(all(&key, 8)[..5].iter().all(|(_, why)| *why == Verdict::ZeroCopyRecv));
     assert_eq!(all(&key, 4096)[5], (Protocol::UserQp, Verdict::Taken));
     assert_eq!(all(&key, 4097)[5].1, Verdict::TooLong { max: 4096 });
     key.sync = Sync::Yes;
@@ -255,9 +263,10 @@ fn any_costs() -> impl Strategy<Value = Costs> {
     let line = any_line;
     let four = (any_ns(), any_ns(), any_ns(), any_ns(), any_ns());
     let cache = prop_oneof![0..1usize << 24, any::<usize>()];
-    let ways = (line(), [line(), line()], [line(), line()], proptest::option::of(0..100u32), any::<bool>());
-    (four, cache, ways).prop_map(|((overhead, latency, wire, copy, copy_far), cache, ways)| {
-        let (register, put, get, window, shared) = ways;
+    let candidates =
+        (line(), [line(), line()], [line(), line()], proptest::option::of(0..100u32), any::<bool>());
+    (four, cache, candidates).prop_map(|((overhead, latency, wire, copy, copy_far), cache, candidates)| {
+        let (register, put, get, window, shared) = candidates;
         Costs { overhead, latency, wire, shared, copy, copy_far, cache, register, put, get, window }
     })
 }
@@ -293,7 +302,7 @@ proptest! {
         kernel in proptest::option::of(any_line()),
         lens in proptest::collection::vec(any_size(), 1..20),
     ) {
-        let reads = [Reads::No, Reads::Yes, Reads::Unknown];
+        let reads = [ReadSupport::No, ReadSupport::Yes, ReadSupport::Unknown];
         let peer = PeerCaps { reads: reads[theirs], ..PeerCaps::default() };
         let sync = if sync { Sync::Yes } else { Sync::No };
         // What is read of the message's kind of memory counts, not of the other.
@@ -303,13 +312,13 @@ proptest! {
             _ => (MemKind::Own, of_others, ours),
         };
         let wire = WireCaps { mtu, reads: reads[host], reads_own: reads[of_own], kernel, costs };
-        let key = Key { mem, ..Key::new(Kind::Tagged, sync, wire, peer) };
+        let key = SelectKey { mem, ..SelectKey::new(Kind::Tagged, sync, wire, peer) };
         let table = Table::new(&key, &limits);
         let eager = Protocol::Eager.with(sync).capacity(Kind::Tagged, peer.hdr, false, mtu);
-        let by_host = key.is_read_by_host() && reads[theirs] != Reads::No;
+        let by_host = key.is_read_by_host() && reads[theirs] != ReadSupport::No;
         let one = table.eager_max();
         prop_assert!(one == eager || by_host && one < eager);
-        let readable = reads[ours] == Reads::Yes || mem == MemKind::Process && kernel.is_some();
+        let readable = reads[ours] == ReadSupport::Yes || mem == MemKind::Process && kernel.is_some();
         let mut from = 0;
         let ranges: Vec<Range> = table.ranges().collect();
         for range in &ranges {
@@ -327,13 +336,13 @@ proptest! {
             }
             prop_assert_eq!(row, row.with(sync));
             if matches!(row, Protocol::LongRead | Protocol::RuntRead) {
-                prop_assert!(readable && reads[theirs] != Reads::No);
+                prop_assert!(readable && reads[theirs] != ReadSupport::No);
                 prop_assert!(limits.min_read.is_none_or(|min| len >= min));
                 prop_assert_eq!(row == Protocol::RuntRead, limits.runt_size > 0 && sync == Sync::No);
             }
             if row.plain() == Protocol::Medium {
                 let most = limits.rndv_thresh.map(|n| n.saturating_sub(1)).or(limits.medium_max);
-                prop_assert!(len <= most.unwrap_or(UNASKED_MAX));
+                prop_assert!(len <= most.unwrap_or(PUSH_MAX));
             }
             let taken: Vec<Candidate> =
                 explain(&key, &limits, len).into_iter().filter(|c| c.verdict == Verdict::Taken).collect();
@@ -368,11 +377,11 @@ proptest! {
             kernel,
         };
         let tables = RmaTables::new(&wire, &limits);
-        let place = if own { Place::Own } else { Place::Other };
+        let place = if own { RemoteMem::Allocated } else { RemoteMem::Registered };
         let one = one_packet(RmaOp::Put, mtu, wire.order, ReqHdr::FIRST, false);
         for len in lens.into_iter().flatten().chain([0, 1, one, one + 1]) {
             for sync in [Sync::No, Sync::Yes] {
-                let put = tables.put(ByDevice::Also(place), sync, len);
+                let put = tables.put(DeviceRdma::Also(place), sync, len);
                 if refused && write > 0 {
                     prop_assert_eq!(put, RmaProtocol::DirectWrite);
                 }
@@ -380,30 +389,30 @@ proptest! {
                     prop_assert_eq!(put == RmaProtocol::DirectWrite, len >= min);
                 }
                 prop_assert!(put != RmaProtocol::DirectWrite || write > 0);
-                let by_packets = tables.put(ByDevice::No, sync, len);
+                let by_packets = tables.put(DeviceRdma::No, sync, len);
                 prop_assert!(matches!(by_packets, RmaProtocol::EagerWrite | RmaProtocol::LongReadWrite));
                 if by_packets == RmaProtocol::LongReadWrite {
                     prop_assert!(read > 0 && len > one);
                     prop_assert!(limits.min_read_write.is_none_or(|min| len >= min));
                 }
                 for op in [RmaOp::Put, RmaOp::Get] {
-                    let copied = RmaKey { limits, known: Known::Copied, ..rma_key(&wire, op, sync) };
-                    let by_kernel = taken(&copied, len) == Some(RmaWay::Copied);
-                    prop_assert_eq!(by_kernel, tables.mover(op, sync, len) == Mover::Kernel);
+                    let copied = RmaKey { limits, access: RemoteAccess::Kernel, ..rma_key(&wire, op, sync) };
+                    let by_kernel = taken(&copied, len) == Some(RmaChoice::Kernel);
+                    prop_assert_eq!(by_kernel, tables.backend(op, sync, len) == RmaBackend::Kernel);
                     let set = if op == RmaOp::Put { limits.min_rdma_put } else { limits.min_rdma_get };
                     if refused || kernel.is_none() {
                         prop_assert!(by_kernel);
                     } else if let Some(min) = set {
                         prop_assert_eq!(by_kernel, len >= min);
                     }
-                    let key = RmaKey { limits, known: Known::Device(place), ..rma_key(&wire, op, sync) };
-                    let emulated = |way| matches!(way, Some(RmaWay::Protocol(row)) if row.is_emulated());
+                    let key = RmaKey { limits, access: RemoteAccess::Device(place), ..rma_key(&wire, op, sync) };
+                    let emulated = |choice| matches!(choice, Some(RmaChoice::Protocol(row)) if row.is_emulated());
                     let taken = taken(&key, len);
                     prop_assert!(taken.is_some() || refused);
                     prop_assert!(!(refused && len > 0 && emulated(taken)));
                 }
             }
-            let get = tables.get(ByDevice::Also(place), len);
+            let get = tables.get(DeviceRdma::Also(place), len);
             prop_assert!(get == RmaProtocol::ShortRead || (get == RmaProtocol::DirectRead && read > 0));
         }
     }

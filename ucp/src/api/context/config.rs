@@ -38,7 +38,7 @@ ucs::config_table! {
         /// where it can, or packets carry them. auto: by what was measured of late, between these two processes; said: by what
         /// transports say of themselves, or calibration has measured; kernel; packets; turns: the one and the other, for
         /// tests. UCX_MIN_READ counts more.
-        pub kernel_copy: crate::select::rivals::Rule = "auto", key "KERNEL_COPY";
+        pub kernel_copy: crate::select::copy_method::CopyPolicy = "auto", key "KERNEL_COPY";
         /// Whether protocols are chosen by what this machine was measured to cost, rather than by what transports say of
         /// themselves: at the first context the costs are measured, which takes some tens of ms, and kept in UCX_CACHE_DIR.
         pub calibrate: bool = "n", key "CALIBRATE";

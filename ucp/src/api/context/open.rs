@@ -13,7 +13,7 @@ use crate::lane::{Beside, Iface, Keep, Lane, LaneIdx, Regs, can_keep, rdma, sour
 use crate::rdm::rma::PacketOrder;
 use crate::rdm::{Emulation, Engine, EngineConfig, FirstContact, Grant, ReqLen, RetryPolicy};
 use crate::select::Thresholds;
-use crate::select::rivals::Rule;
+use crate::select::copy_method::CopyPolicy;
 use crate::wire::{Features, RawAddr, UserRecvQp};
 
 use crate::api::context::calibrate::{self, Calibration};
@@ -97,7 +97,7 @@ impl Context {
         let worker = self.worker_on(ifaces)?;
         // Who says from which length on messages are read leaves nothing open.
         let rule = match self.config.min_read.given() {
-            Some(_) if self.config.kernel_copy.is_open() => Rule::Said,
+            Some(_) if self.config.kernel_copy.is_open() => CopyPolicy::Estimated,
             _ => self.config.kernel_copy,
         };
         if let Some(beside) = Beside::open(&self.beside, &source, nonce(), rule) {

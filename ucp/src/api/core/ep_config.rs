@@ -11,11 +11,11 @@ use crate::lane::{LaneIdx, needs_alloc};
 use crate::rdm::io::{PeerId, Rdma};
 use crate::rdm::rma::PacketOrder;
 use crate::rdm::{EngineConfig, Protocol, SendBuf};
-use crate::select::rivals::By;
-use crate::select::rules::open_from;
+use crate::select::copy_method::CopyMethod;
+use crate::select::thresholds::kernel_choice_from;
 use crate::select::{
-    Costs, CqData, Key, Kind, Line, MemKind, PeerCaps, Place, Reads, RmaTables, RmaWire, Sync, Table,
-    Thresholds, WireCaps,
+    Costs, CqData, Kind, Line, MemKind, PeerCaps, ReadSupport, RemoteMem, RmaTables, RmaWire, SelectKey,
+    Sync, Table, Thresholds, WireCaps,
 };
 
 use crate::api::context::calibrate::Calibration;
@@ -37,7 +37,7 @@ pub(crate) struct Tables {
 struct Process {
     tables: [Table; 8],
     /// From which length on it is open whether it is.
-    open_from: [usize; 8],
+    kernel_choice_from: [usize; 8],
     /// How they go if it is.
     read: [Protocol; 8],
 }
@@ -66,7 +66,7 @@ impl Selection {
         let machine = Machine::look();
         let costs = lanes.map(|attr| {
             let said = costs(attr, machine);
-            calibration.map_or(said, |measured| measured.correct(attr, said)).sane()
+            calibration.map_or(said, |measured| measured.correct(attr, said)).sanitized()
         });
         Selection { costs: costs.collect(), kernel: None, made: Vec::new() }
     }
@@ -74,8 +74,8 @@ impl Selection {
     /// Beside them there is a way to memory of other processes, with these attributes.
     pub(crate) fn set_beside(&mut self, attr: &IfaceAttr, calibration: Option<&Calibration>) {
         let said = costs(attr, Machine::look());
-        let found = calibration.map_or(said, |measured| measured.correct(attr, said)).sane();
-        let other = Place::Other as usize;
+        let found = calibration.map_or(said, |measured| measured.correct(attr, said)).sanitized();
+        let other = RemoteMem::Registered as usize;
         self.kernel = Some([found.put[other], found.get[other]]);
     }
 }
@@ -127,12 +127,12 @@ pub(crate) fn table_index(kind: Kind, sync: Sync, cq_data: CqData) -> usize {
 }
 
 /// The keys of all tables of messages.
-pub(crate) fn keys(wire: WireCaps, peer: PeerCaps) -> [Key; 8] {
-    let mut all = [Key::new(Kind::Tagged, Sync::No, wire, peer); 8];
+pub(crate) fn keys(wire: WireCaps, peer: PeerCaps) -> [SelectKey; 8] {
+    let mut all = [SelectKey::new(Kind::Tagged, Sync::No, wire, peer); 8];
     for kind in [Kind::Tagged, Kind::Untagged] {
         for sync in [Sync::No, Sync::Yes] {
             for cq_data in [CqData::No, CqData::Yes] {
-                all[table_index(kind, sync, cq_data)] = Key { kind, sync, cq_data, ..all[0] };
+                all[table_index(kind, sync, cq_data)] = SelectKey { kind, sync, cq_data, ..all[0] };
             }
         }
     }
@@ -148,7 +148,7 @@ impl Tables {
         len: usize,
         is_own: impl FnOnce() -> bool,
         is_process: impl FnOnce() -> bool,
-        by: impl FnOnce(By) -> By,
+        by: impl FnOnce(CopyMethod) -> CopyMethod,
     ) -> Protocol {
         match (&self.own, &self.process) {
             (Some(own), _) if len > own[at].eager_max() && is_own() => own[at].pick(len),
@@ -163,20 +163,24 @@ impl Tables {
     }
 
     /// Who would move a message by what is known beforehand, if it is open who does.
-    pub(crate) fn said(&self, at: usize, len: usize) -> Option<By> {
-        let process = self.process.as_ref().filter(|process| len >= process.open_from[at])?;
-        Some(if process.tables[at].pick(len) == process.read[at] { By::Kernel } else { By::Packets })
+    pub(crate) fn said(&self, at: usize, len: usize) -> Option<CopyMethod> {
+        let process = self.process.as_ref().filter(|process| len >= process.kernel_choice_from[at])?;
+        Some(if process.tables[at].pick(len) == process.read[at] {
+            CopyMethod::Kernel
+        } else {
+            CopyMethod::Packets
+        })
     }
 
     /// From which length on it is open.
-    pub(crate) fn open_from(&self, at: usize) -> Option<usize> {
-        self.process.as_ref().map(|process| process.open_from[at]).filter(|from| *from < usize::MAX)
+    pub(crate) fn kernel_choice_from(&self, at: usize) -> Option<usize> {
+        self.process.as_ref().map(|process| process.kernel_choice_from[at]).filter(|from| *from < usize::MAX)
     }
 
     /// How a message goes by one of the two.
-    pub(crate) fn row_by(&self, at: usize, len: usize, by: By) -> Protocol {
+    pub(crate) fn row_by(&self, at: usize, len: usize, by: CopyMethod) -> Protocol {
         match (&self.process, by) {
-            (Some(process), By::Kernel) => process.read[at],
+            (Some(process), CopyMethod::Kernel) => process.read[at],
             _ => self.send[at].pick(len),
         }
     }
@@ -220,7 +224,7 @@ impl Core {
     /// What selection wants to know of the wire to a peer, for messages.
     pub(crate) fn wire_caps(&self, peer: PeerId) -> WireCaps {
         let RmaWire { mtu, rdma, costs, kernel, .. } = self.rma_wire(peer);
-        let reads = |rdma: Rdma| if rdma.read > 0 { Reads::Yes } else { Reads::No };
+        let reads = |rdma: Rdma| if rdma.read > 0 { ReadSupport::Yes } else { ReadSupport::No };
         WireCaps {
             mtu,
             reads: reads(rdma),
@@ -262,10 +266,10 @@ impl Core {
         // The header before the handshake is the longest: sizes chosen for it always fit.
         let wire = made.messages;
         let keys = keys(wire, PeerCaps::default());
-        let of = |mem| keys.map(|key| Table::new(&Key { mem, ..key }, limits));
+        let of = |mem| keys.map(|key| Table::new(&SelectKey { mem, ..key }, limits));
         let process = |_| Process {
             tables: of(MemKind::Process),
-            open_from: keys.map(|key| open_from(&key, limits)),
+            kernel_choice_from: keys.map(|key| kernel_choice_from(&key, limits)),
             read: keys.map(|key| limits.read_row().with(key.sync)),
         };
         let tables = Rc::new(Tables {

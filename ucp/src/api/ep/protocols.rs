@@ -4,9 +4,10 @@
 use crate::lane::Beside;
 use crate::rdm::SendBuf;
 use crate::rdm::features::wants_user_qp;
-use crate::select::rivals::{By, Figures};
+use crate::select::copy_method::{CopyMethod, CopyTimes};
 use crate::select::{
-    Candidate, CqData, Key, Kind, MemKind, PeerCaps, Protocol, Reads, Sync, Table, Takes, Verdict, explain,
+    Candidate, CqData, Kind, MemKind, PeerCaps, Protocol, ReadSupport, RecvMode, SelectKey, Sync, Table,
+    Verdict, explain,
 };
 
 use crate::api::core::ep_config::{keys, table_index};
@@ -36,7 +37,7 @@ impl Ep {
     }
 
     /// Who moves the next message of so many bytes out of the program's memory; `said`: who would by what is known beforehand.
-    pub(crate) fn mover(&self, len: usize, said: By) -> By {
+    pub(crate) fn mover(&self, len: usize, said: CopyMethod) -> CopyMethod {
         let core = self.worker().core_as_it_is();
         core.beside.as_ref().map_or(said, |beside| beside.next(self.peer(), len, said))
     }
@@ -51,7 +52,7 @@ pub struct EpProtocols<'a> {
 impl EpProtocols<'_> {
     /// What messages of so many bytes from the peer were measured to take here, by the kernel and by packets, in ns for each
     /// KiB; and which of them we want. `None`: none has come, or another way is the only one.
-    pub fn measured_copy_cost(&self, len: usize) -> Option<Figures> {
+    pub fn measured_copy_cost(&self, len: usize) -> Option<CopyTimes> {
         self.ep.worker().core().beside.as_ref()?.figures(self.ep.peer(), len)
     }
 
@@ -68,12 +69,14 @@ impl EpProtocols<'_> {
 
     /// The same of one that lies in such memory.
     pub fn explain_from(&self, mem: MemKind, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
-        let mut all = explain(&Key { mem, ..self.key(kind, sync) }, self.ep.worker().limits(), len);
+        let mut all = explain(&SelectKey { mem, ..self.key(kind, sync) }, self.ep.worker().limits(), len);
         if mem == MemKind::Process
             && let Some(taken) = self.found(table_index(kind, sync, CqData::No), len)
             && let Some(now) = all.iter().position(|candidate| candidate.row == taken)
         {
-            all.iter_mut().filter(|c| c.verdict == Verdict::Taken).for_each(|c| c.verdict = Verdict::Found);
+            all.iter_mut()
+                .filter(|c| c.verdict == Verdict::Taken)
+                .for_each(|c| c.verdict = Verdict::MeasuredSlower);
             all[now].verdict = Verdict::Taken;
         }
         all
@@ -84,7 +87,7 @@ impl EpProtocols<'_> {
     /// otherwise. `None`: it is settled.
     pub fn kernel_copy_from(&self, kind: Kind, sync: Sync) -> Option<usize> {
         let is_open = self.ep.worker().core().beside.as_ref().is_some_and(Beside::is_open);
-        self.ep.tables().open_from(table_index(kind, sync, CqData::No)).filter(|_| is_open)
+        self.ep.tables().kernel_choice_from(table_index(kind, sync, CqData::No)).filter(|_| is_open)
     }
 
     /// How such a message goes at present, if it is open.
@@ -105,14 +108,14 @@ impl EpProtocols<'_> {
         *self.ep.tables().table(table_index(kind, sync, CqData::No), mem)
     }
 
-    fn key(&self, kind: Kind, sync: Sync) -> Key {
+    fn key(&self, kind: Kind, sync: Sync) -> SelectKey {
         let core = self.ep.worker().core();
         let features = core.engine.peer_info(self.ep.peer()).and_then(|view| view.features);
-        let takes = match features {
-            Some(features) if wants_user_qp(features) => Takes::BytesAlone,
-            _ => Takes::Packets,
+        let recv_mode = match features {
+            Some(features) if wants_user_qp(features) => RecvMode::ZeroCopy,
+            _ => RecvMode::Packets,
         };
-        let peer = PeerCaps { reads: Reads::of(features), takes, ..PeerCaps::default() };
+        let peer = PeerCaps { reads: ReadSupport::of(features), recv_mode, ..PeerCaps::default() };
         keys(core.wire_caps(self.ep.peer()), peer)[table_index(kind, sync, CqData::No)]
     }
 }

@@ -7,7 +7,7 @@ use uct::api::Iface as _;
 use crate::lane::{Route, further, source};
 use crate::rdm::io::{PeerError, PeerId};
 use crate::rdm::{LaneRank, MAX_RAILS, PeerView, RailKeys, WireId};
-use crate::select::Spread;
+use crate::select::Striping;
 use crate::wire::RawAddr;
 
 use crate::address::Address;
@@ -96,14 +96,14 @@ impl Core {
 
 impl EpProtocols<'_> {
     /// Over how many NICs long messages go, or puts and gets. What fits a packet, or few, goes over one.
-    pub fn rail_plan(&self, of: TransferKind) -> Spread {
+    pub fn rail_plan(&self, of: TransferKind) -> Striping {
         let core = self.ep.worker().core();
         let (cfg, nics) = (core.engine.config(), 1 + self.ep.further_lanes().len());
         let (most, chunk) = match of {
             TransferKind::Messages => (cfg.rndv_rails, cfg.rndv_chunk),
             TransferKind::Rma => (cfg.rma_rails, cfg.rma_chunk),
         };
-        Spread { nics, most: usize::from(most), chunk }
+        Striping { nics, max_rails: usize::from(most), min_chunk: chunk }
     }
 
     /// The NICs that long transfers to this peer may go over: the first is the one that everything else takes. FenceScope them

@@ -12,7 +12,7 @@ use uct::api::{Access as WireAccess, AllocMethod, AllocReq, Iface as _, Md as _,
 use crate::lane::{self, LaneIdx, connid};
 use crate::rdm::io::PeerId;
 use crate::rdm::{Access, MemKey, Region};
-use crate::select::Place;
+use crate::select::RemoteMem;
 
 use crate::api::rma::rkey::Packer;
 use crate::api::worker::handle::Worker;
@@ -178,14 +178,14 @@ impl Mem {
             let lane = &core.lanes[usize::from(at.0)];
             if let Ok(key) = lane.iface.md().pack_rkey(mem) {
                 let own = mem.method() == Some(AllocMethod::Md);
-                let place = if own { Place::Own } else { Place::Other };
+                let place = if own { RemoteMem::Allocated } else { RemoteMem::Registered };
                 packer.lane(connid(&lane.raw), &key, lane::device_key(&lane.iface, mem), place);
             }
         }
         if let Some(mem) = &self.beside
             && let Some((connid, key)) = core.beside.as_ref().and_then(|beside| beside.key(mem))
         {
-            packer.lane(connid, &key, None, Place::Other);
+            packer.lane(connid, &key, None, RemoteMem::Registered);
         }
         packer.finish()
     }

@@ -20,7 +20,8 @@ use crate::rdm::{
 };
 use crate::select::rma::acknowledges;
 use crate::select::{
-    ByDevice, Known, Mover, Place, ReqHdr, RmaKey, RmaOp, RmaVerdict, RmaWay, RmaWays, Sync, explain_rma,
+    DeviceRdma, RemoteAccess, RemoteMem, ReqHdr, RmaBackend, RmaCandidates, RmaChoice, RmaKey, RmaOp,
+    RmaVerdict, Sync, explain_rma,
 };
 use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
@@ -109,16 +110,16 @@ impl EpProtocols<'_> {
     pub fn rma_method_for(&self, rkey: &Rkey, op: RmaOp, len: usize) -> RmaMethod {
         let ways = self.explain_rma(rkey, op, None, len);
         let taken = ways.iter().find(|candidate| candidate.verdict == RmaVerdict::Taken);
-        match taken.map(|candidate| candidate.way) {
-            Some(RmaWay::Mapped) => RmaMethod::Mapped,
-            Some(RmaWay::Copied) => RmaMethod::Copied,
-            Some(RmaWay::Protocol(row)) if !row.is_emulated() => RmaMethod::Rdma,
+        match taken.map(|candidate| candidate.choice) {
+            Some(RmaChoice::Mapped) => RmaMethod::Mapped,
+            Some(RmaChoice::Kernel) => RmaMethod::Copied,
+            Some(RmaChoice::Protocol(row)) if !row.is_emulated() => RmaMethod::Rdma,
             _ => RmaMethod::Emulated,
         }
     }
 
     /// How a put or get of `len` bytes would go, and why each other way is not taken.
-    pub fn explain_rma(&self, rkey: &Rkey, op: RmaOp, cq_data: Option<u64>, len: usize) -> RmaWays {
+    pub fn explain_rma(&self, rkey: &Rkey, op: RmaOp, cq_data: Option<u64>, len: usize) -> RmaCandidates {
         self.explain_put(rkey, (op, Sync::No), cq_data, len)
     }
 
@@ -129,12 +130,12 @@ impl EpProtocols<'_> {
         (op, sync): (RmaOp, Sync),
         cq_data: Option<u64>,
         len: usize,
-    ) -> RmaWays {
+    ) -> RmaCandidates {
         let known = match self.rma_method(rkey) {
-            RmaMethod::Mapped => Known::Mapped,
-            RmaMethod::Copied => Known::Copied,
-            _ if rkey.device().is_some() => Known::Device(rkey.place()),
-            _ => Known::Packets,
+            RmaMethod::Mapped => RemoteAccess::Mapped,
+            RmaMethod::Copied => RemoteAccess::Kernel,
+            _ if rkey.device().is_some() => RemoteAccess::Device(rkey.place()),
+            _ => RemoteAccess::PacketsOnly,
         };
         self.explain_known(known, (op, sync), cq_data, len)
     }
@@ -142,18 +143,18 @@ impl EpProtocols<'_> {
     /// The same of memory that would be known as `known` says, without a key.
     pub fn explain_known(
         &self,
-        known: Known,
+        known: RemoteAccess,
         (op, sync): (RmaOp, Sync),
         cq_data: Option<u64>,
         len: usize,
-    ) -> RmaWays {
+    ) -> RmaCandidates {
         let core = self.ep.worker().core();
         let peer = core.engine.peer_info(self.ep.peer());
         let hdr = peer.map_or(ReqHdr::FIRST, |peer| peer.hdr);
         let features = peer.and_then(|peer| peer.features);
         let wire = core.rma_wire(self.ep.peer());
         let limits = *self.ep.worker().limits();
-        let key = RmaKey { op, sync, known, cq_data, wire, limits, hdr, features };
+        let key = RmaKey { op, sync, access: known, cq_data, wire, limits, hdr, features };
         explain_rma(&key, self.ep.rma_tables(), len)
     }
 }
@@ -182,7 +183,7 @@ impl Ep {
         (op, sync, len): (RmaOp, Sync, usize),
     ) -> Option<(&'a lane::Ep, &'a lane::Rkey)> {
         let key = rkey.beside.as_ref()?;
-        if self.rma_tables().mover(op, sync, len) == Mover::Engine {
+        if self.rma_tables().backend(op, sync, len) == RmaBackend::Engine {
             return None;
         }
         let (ep, _) = self.reach(core).filter(|_| core.engine.may_bypass_queue(self.peer()))?;
@@ -228,7 +229,7 @@ impl Ep {
         let local = Gather::one(unsafe { SendBuf::new(buf, len) });
         let device = match rkey.device() {
             Some(_) => core.may_write(self, rkey.place(), len, params),
-            None => ByDevice::No,
+            None => DeviceRdma::No,
         };
         let row = self.rma_tables().put(device, params.sync, len);
         let key = rkey.device().filter(|_| row == RmaProtocol::DirectWrite).unwrap_or(rkey.key);
@@ -258,12 +259,12 @@ impl Ep {
             }
         }
         let one = local.len() == 1 && remote.len() == 1 || params.cq_data.is_none();
-        let place = remote.first().map_or(Place::Other, |piece| piece.rkey.place());
+        let place = remote.first().map_or(RemoteMem::Registered, |piece| piece.rkey.place());
         let device = self.worker().core().may_write(self, place, gather.len(), params);
         let row = self.rma_tables().put(device, params.sync, gather.len());
         let (remote, direct) =
             pieces(self.peer(), remote, Access::WRITE, one && row == RmaProtocol::DirectWrite)?;
-        let by_packets = self.rma_tables().put(ByDevice::No, params.sync, gather.len());
+        let by_packets = self.rma_tables().put(DeviceRdma::No, params.sync, gather.len());
         let row = if direct { RmaProtocol::DirectWrite } else { by_packets };
         self.worker().core().put(self, gather, remote, (row, None), params)
     }
@@ -301,7 +302,7 @@ impl Ep {
         }
         // SAFETY: the caller vouches for the bytes until the operation's end.
         let local = Scatter::one(unsafe { RecvBuf::new(buf, len) });
-        let device = rkey.device().map_or(ByDevice::No, |_| ByDevice::Also(rkey.place()));
+        let device = rkey.device().map_or(DeviceRdma::No, |_| DeviceRdma::Also(rkey.place()));
         let row = self.rma_tables().get(device, len);
         let key = rkey.device().filter(|_| row == RmaProtocol::DirectRead).unwrap_or(rkey.key);
         let iov = Iovs::one(RmaIov { addr: remote, len: len as u64, key });
@@ -329,8 +330,8 @@ impl Ep {
                 return Err(Error::Invalid);
             }
         }
-        let place = remote.first().map_or(Place::Other, |piece| piece.rkey.place());
-        let row = self.rma_tables().get(ByDevice::Also(place), scatter.len());
+        let place = remote.first().map_or(RemoteMem::Registered, |piece| piece.rkey.place());
+        let row = self.rma_tables().get(DeviceRdma::Also(place), scatter.len());
         let (remote, direct) = pieces(self.peer(), remote, Access::READ, row == RmaProtocol::DirectRead)?;
         let row = if direct { RmaProtocol::DirectRead } else { RmaProtocol::ShortRead };
         self.worker().core().get(self, scatter, remote, (row, None), params)
@@ -435,12 +436,12 @@ impl Worker {
 impl Core {
     /// Whether the device may carry a put to memory that it knows, and whether packets may as well. // HOT
     #[inline]
-    fn may_write(&self, ep: &Ep, place: Place, len: usize, p: &RmaParams) -> ByDevice {
+    fn may_write(&self, ep: &Ep, place: RemoteMem, len: usize, p: &RmaParams) -> DeviceRdma {
         let (rdma, features) = (self.engine.rdma(ep.peer()), self.engine.features(ep.peer()));
         match direct_write(rdma, features, len as u64, p.cq_data) {
-            Err(_) => ByDevice::No,
-            Ok(()) if p.cq_data.is_some() || !acknowledges(features) => ByDevice::Only,
-            Ok(()) => ByDevice::Also(place),
+            Err(_) => DeviceRdma::No,
+            Ok(()) if p.cq_data.is_some() || !acknowledges(features) => DeviceRdma::Only,
+            Ok(()) => DeviceRdma::Also(place),
         }
     }
 

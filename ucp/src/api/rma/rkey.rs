@@ -5,7 +5,7 @@ use uct::api::{DevKind, Iface as _, Md as _};
 
 use crate::lane;
 use crate::rdm::{Access, RailKeys};
-use crate::select::Place;
+use crate::select::RemoteMem;
 
 use crate::api::ep::handle::Ep;
 
@@ -40,7 +40,7 @@ pub struct Rkey {
     /// The number by which the peer's device knows it.
     device: Option<u64>,
     /// Whether the peer's device allocated it.
-    place: Place,
+    place: RemoteMem,
     /// The same on the peer's further lanes.
     pub(crate) rails: RailKeys,
     /// Fewest bytes that may go over those.
@@ -80,9 +80,9 @@ impl Packer {
 
     /// Adds the key of the lane that its peers know by `connid`.
     /// `word` is the number by which its device knows the memory, `place` whether it allocated that.
-    pub(crate) fn lane(&mut self, connid: u32, key: &[u8], word: Option<u64>, place: Place) {
+    pub(crate) fn lane(&mut self, connid: u32, key: &[u8], word: Option<u64>, place: RemoteMem) {
         let Ok(len) = u16::try_from(key.len()) else { return };
-        if place == Place::Own {
+        if place == RemoteMem::Allocated {
             self.0[OWN] |= own_bit(usize::from(self.0[6]));
         }
         self.0[6] += 1;
@@ -142,8 +142,8 @@ impl Ep {
         let connid = core.engine.peer_info(self.peer()).map(|peer| peer.addr.connid);
         let at = parts.lanes.iter().position(|(id, ..)| Some(*id) == connid);
         let place = match at {
-            Some(nth) if parts.own & own_bit(nth) != 0 => Place::Own,
-            _ => Place::Other,
+            Some(nth) if parts.own & own_bit(nth) != 0 => RemoteMem::Allocated,
+            _ => RemoteMem::Registered,
         };
         let own = at.map(|nth| &parts.lanes[nth]);
         let lane = own.and_then(|(_, key, _)| {
@@ -174,7 +174,7 @@ impl Rkey {
     pub fn from_key(key: u64) -> Rkey {
         let (access, rails) = (Access::all(), RailKeys::default());
         let (lane, beside, device) = (None, None, None);
-        let (place, rail_from, is_mapped) = (Place::Other, u64::MAX, false);
+        let (place, rail_from, is_mapped) = (RemoteMem::Registered, u64::MAX, false);
         Rkey { key, addr: 0, len: u64::MAX, access, lane, is_mapped, beside, device, place, rails, rail_from }
     }
 
@@ -208,7 +208,7 @@ impl Rkey {
 
     /// Which memory of the device's it is.
     #[inline]
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> RemoteMem {
         self.place
     }
 
@@ -239,8 +239,8 @@ mod tests {
     #[test]
     fn what_is_packed_is_read() {
         let mut packer = Packer::new(7, 0x1000, 64, Access::READ | Access::ATOMIC);
-        packer.lane(5, b"posix", None, Place::Other);
-        packer.lane(6, b"", Some(9), Place::Own);
+        packer.lane(5, b"posix", None, RemoteMem::Registered);
+        packer.lane(6, b"", Some(9), RemoteMem::Allocated);
         let bytes = packer.finish();
         let parts = read(&bytes).unwrap();
         assert_eq!((parts.key, parts.addr, parts.len), (7, 0x1000, 64));

@@ -12,7 +12,7 @@ use crate::rdm::io::PeerId;
 use crate::rdm::rma::RmaProtocol;
 use crate::rdm::stats::{PeerStats, Traffic};
 use crate::rdm::{PeerView, Protocol, RdmStats};
-use crate::select::rivals::{By, CLASSES, Figures, class_from};
+use crate::select::copy_method::{CopyMethod, CopyTimes, SIZE_CLASSES, size_class_min};
 use crate::wire::PktType;
 
 use crate::api::core::worker_core::Core;
@@ -24,7 +24,7 @@ pub struct Report {
     peers: Vec<(PeerId, PeerView, PeerStats)>,
     transports: Vec<&'static str>,
     /// What messages of a program's memory take, by peer and from which length on.
-    figures: Vec<(PeerId, usize, Figures)>,
+    figures: Vec<(PeerId, usize, CopyTimes)>,
     held: usize,
     unexpected: usize,
 }
@@ -44,11 +44,11 @@ impl Report {
 }
 
 /// What was measured of each class of lengths of which a message was read.
-fn figures(core: &Core) -> Vec<(PeerId, usize, Figures)> {
+fn figures(core: &Core) -> Vec<(PeerId, usize, CopyTimes)> {
     let Some(beside) = &core.beside else { return Vec::new() };
     let of = |peer: PeerId| {
-        (0..CLASSES).filter_map(move |class| {
-            let from = class_from(class);
+        (0..SIZE_CLASSES).filter_map(move |class| {
+            let from = size_class_min(class);
             Some((peer, from, beside.figures(peer, from).filter(|found| found.kernel.is_some())?))
         })
     };
@@ -93,7 +93,7 @@ impl fmt::Display for Report {
                     write!(f, " {name} {:.1} GB/s,", 1024.0 / ns)?;
                 }
             }
-            writeln!(f, " by {}", if found.by == By::Kernel { "the kernel" } else { "packets" })?;
+            writeln!(f, " by {}", if found.by == CopyMethod::Kernel { "the kernel" } else { "packets" })?;
         }
         writeln!(f, "  held: {} bytes, unexpected: {} bytes", self.held, self.unexpected)
     }

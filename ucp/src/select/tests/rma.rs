@@ -20,7 +20,7 @@ fn by_kernel() -> RmaWire {
     device(Line::new(2000.0, 0.06), Line::new(2000.0, 0.06))
 }
 
-const ALSO: ByDevice = ByDevice::Also(Place::Other);
+const ALSO: DeviceRdma = DeviceRdma::Also(RemoteMem::Registered);
 
 #[test]
 fn short_puts_go_by_packets_where_the_device_is_slow_to_begin() {
@@ -34,8 +34,9 @@ fn short_puts_go_by_packets_where_the_device_is_slow_to_begin() {
         assert!((1..border).all(|len| tables.put(ALSO, sync, len) == RmaProtocol::EagerWrite), "{border}");
         // The border is where packets stop being faster by a quarter.
         let key = |len| explain_rma(&rma_key(&wire, RmaOp::Put, sync), &tables, len);
-        let at = |len| key(len).into_iter().filter_map(|c| Some((c.way.name(), c.ns?))).collect::<Vec<_>>();
-        let cost = |len, name| at(len).into_iter().find(|(way, _)| *way == name).unwrap().1 as f64;
+        let at =
+            |len| key(len).into_iter().filter_map(|c| Some((c.choice.name(), c.ns?))).collect::<Vec<_>>();
+        let cost = |len, name| at(len).into_iter().find(|(choice, _)| *choice == name).unwrap().1 as f64;
         let ratio = cost(border, "direct_write") / cost(border, "longcts_write");
         assert!((1.32..=1.34).contains(&ratio), "{ratio} at {border}");
     }
@@ -44,8 +45,8 @@ fn short_puts_go_by_packets_where_the_device_is_slow_to_begin() {
         (RmaProtocol::ShortRead, RmaProtocol::DirectRead)
     );
     // Memory that the device has mapped, a device that asks nobody, a peer that has said nothing.
-    assert_eq!(tables.put(ByDevice::Also(Place::Own), Sync::No, 8), RmaProtocol::DirectWrite);
-    assert_eq!(tables.put(ByDevice::Only, Sync::No, 8), RmaProtocol::DirectWrite);
+    assert_eq!(tables.put(DeviceRdma::Also(RemoteMem::Allocated), Sync::No, 8), RmaProtocol::DirectWrite);
+    assert_eq!(tables.put(DeviceRdma::Only, Sync::No, 8), RmaProtocol::DirectWrite);
     let quick = RmaTables::new(&device(Line::new(60.0, 0.02), Line::new(60.0, 0.02)), &auto);
     assert_eq!(
         (quick.put(ALSO, Sync::No, 8), quick.get(ALSO, 8)),
@@ -88,7 +89,7 @@ fn settings_move_the_borders_of_the_device() {
     let from = |from| {
         let limits = Thresholds { min_read_write: Some(from), ..Thresholds::default() };
         let tables = RmaTables::new(&wire, &limits);
-        move |len| tables.put(ByDevice::No, Sync::No, len)
+        move |len| tables.put(DeviceRdma::No, Sync::No, len)
     };
     assert_eq!(
         (from(65_536)(65_535), from(65_536)(65_536)),
@@ -101,7 +102,7 @@ pub(super) fn rma_key(wire: &RmaWire, op: RmaOp, sync: Sync) -> RmaKey {
     RmaKey {
         op,
         sync,
-        known: Known::Device(Place::Other),
+        access: RemoteAccess::Device(RemoteMem::Registered),
         cq_data: None,
         wire: *wire,
         limits: Thresholds::default(),
@@ -110,25 +111,27 @@ pub(super) fn rma_key(wire: &RmaWire, op: RmaOp, sync: Sync) -> RmaKey {
     }
 }
 
-pub(super) fn taken(key: &RmaKey, len: usize) -> Option<RmaWay> {
-    let ways = explain_rma(key, &RmaTables::new(&key.wire, &key.limits), len);
-    let taken: Vec<RmaWay> = ways.iter().filter(|c| c.verdict == RmaVerdict::Taken).map(|c| c.way).collect();
-    assert!(taken.len() <= 1, "{ways:?}");
+pub(super) fn taken(key: &RmaKey, len: usize) -> Option<RmaChoice> {
+    let candidates = explain_rma(key, &RmaTables::new(&key.wire, &key.limits), len);
+    let taken: Vec<RmaChoice> =
+        candidates.iter().filter(|c| c.verdict == RmaVerdict::Taken).map(|c| c.choice).collect();
+    assert!(taken.len() <= 1, "{candidates:?}");
     taken.first().copied()
 }
 
 fn verdict(key: &RmaKey, len: usize, row: RmaProtocol) -> RmaVerdict {
-    let ways = explain_rma(key, &RmaTables::new(&key.wire, &key.limits), len);
-    ways.iter().find(|c| c.way == RmaWay::Protocol(row)).unwrap().verdict
+    let candidates = explain_rma(key, &RmaTables::new(&key.wire, &key.limits), len);
+    candidates.iter().find(|c| c.choice == RmaChoice::Protocol(row)).unwrap().verdict
 }
 
 /// With libfabric's borders: everything that does not depend on costs.
 #[test]
 fn the_first_way_that_can_is_taken() {
     use RmaProtocol::*;
-    let row = |row| Some(RmaWay::Protocol(row));
+    let row = |row| Some(RmaChoice::Protocol(row));
     let limits = Thresholds::LIBFABRIC;
-    let key = RmaKey { known: Known::Packets, limits, ..rma_key(&by_kernel(), RmaOp::Put, Sync::No) };
+    let key =
+        RmaKey { access: RemoteAccess::PacketsOnly, limits, ..rma_key(&by_kernel(), RmaOp::Put, Sync::No) };
     let one = one_packet(RmaOp::Put, MTU, PacketOrder::None, ReqHdr::FIRST, false);
     assert_eq!((taken(&key, one), taken(&key, one + 1)), (row(EagerWrite), row(LongCtsWrite)));
     assert_eq!((taken(&key, 65_535), taken(&key, 65_536)), (row(LongCtsWrite), row(LongReadWrite)));
@@ -136,12 +139,12 @@ fn the_first_way_that_can_is_taken() {
     assert_eq!(verdict(&key, one + 1, EagerWrite), RmaVerdict::TooLong { max: one });
     let deaf = RmaKey { features: Some(Features::empty()), ..key };
     assert_eq!(taken(&deaf, 65_536), row(LongCtsWrite));
-    assert_eq!(verdict(&deaf, 65_536, LongReadWrite), RmaVerdict::NoReadThere);
+    assert_eq!(verdict(&deaf, 65_536, LongReadWrite), RmaVerdict::PeerNoRdmaRead);
     let none = RmaKey { wire: RmaWire { rdma: Rdma::NONE, ..key.wire }, ..key };
-    assert_eq!(verdict(&none, 65_536, LongReadWrite), RmaVerdict::NoReadHere);
+    assert_eq!(verdict(&none, 65_536, LongReadWrite), RmaVerdict::NoRdmaRead);
     let get = RmaKey { op: RmaOp::Get, ..key };
     assert_eq!((taken(&get, 8875), taken(&get, 8876)), (row(ShortRead), row(LongCtsRead)));
-    let device = RmaKey { known: Known::Device(Place::Other), ..key };
+    let device = RmaKey { access: RemoteAccess::Device(RemoteMem::Registered), ..key };
     assert_eq!(taken(&device, 1), row(DirectWrite));
     assert_eq!(verdict(&device, 1, EagerWrite), RmaVerdict::Setting("UCX_MIN_RDMA_PUT"));
     assert_eq!(taken(&RmaKey { wire: none.wire, ..device }, 1), row(EagerWrite));
@@ -159,16 +162,16 @@ fn the_first_way_that_can_is_taken() {
     let deaf = RmaKey { features: Some(Features::RDMA_READ), ..device };
     assert_eq!(
         (taken(&deaf, 70_000), verdict(&deaf, 1, DirectWrite)),
-        (row(LongReadWrite), RmaVerdict::NoRdmaThere)
+        (row(LongReadWrite), RmaVerdict::PeerNoRdma)
     );
-    let mapped = RmaKey { known: Known::Mapped, ..get };
-    assert_eq!(taken(&mapped, 1 << 40), Some(RmaWay::Mapped));
-    let copied = RmaKey { known: Known::Copied, ..key };
-    assert_eq!(taken(&copied, 1), Some(RmaWay::Copied));
+    let mapped = RmaKey { access: RemoteAccess::Mapped, ..get };
+    assert_eq!(taken(&mapped, 1 << 40), Some(RmaChoice::Mapped));
+    let copied = RmaKey { access: RemoteAccess::Kernel, ..key };
+    assert_eq!(taken(&copied, 1), Some(RmaChoice::Kernel));
     assert_eq!(taken(&RmaKey { cq_data: Some(1), ..copied }, 1), row(EagerWrite));
     let wire = RmaWire { emulation: Emulation::Refused, ..key.wire };
     let strict = RmaKey { wire, ..key };
-    assert_eq!((taken(&strict, 1), verdict(&strict, 1, EagerWrite)), (None, RmaVerdict::Refused));
+    assert_eq!((taken(&strict, 1), verdict(&strict, 1, EagerWrite)), (None, RmaVerdict::EmulationOff));
     assert_eq!(taken(&RmaKey { wire, ..device }, 1), row(DirectWrite));
 }
 
@@ -189,7 +192,7 @@ fn the_kernel_copies_where_it_is_faster() {
     for op in [RmaOp::Put, RmaOp::Get] {
         let border = |wire: &RmaWire| {
             let tables = RmaTables::new(wire, &Thresholds::default());
-            let by_kernel = |len: &usize| tables.mover(op, Sync::No, *len) == Mover::Kernel;
+            let by_kernel = |len: &usize| tables.backend(op, Sync::No, *len) == RmaBackend::Kernel;
             let first = (0..1 << 24).step_by(64).find(by_kernel);
             assert!(
                 (first.unwrap_or(0)..1 << 24).step_by(4096).all(|len| by_kernel(&len) || first.is_none())
@@ -200,7 +203,7 @@ fn the_kernel_copies_where_it_is_faster() {
         assert!(8 < early && early < 4096 && 16_384 < late, "{op:?}: {early} {late}");
         assert_eq!(border(&quick_call), Some(0), "{op:?}");
         // By what the wire costs alone, and saying so.
-        let key = RmaKey { known: Known::Copied, ..rma_key(&slow_call, op, Sync::No) };
+        let key = RmaKey { access: RemoteAccess::Kernel, ..rma_key(&slow_call, op, Sync::No) };
         let (short, long) = match op {
             RmaOp::Put => (RmaProtocol::EagerWrite, RmaProtocol::LongCtsWrite),
             RmaOp::Get => (RmaProtocol::ShortRead, RmaProtocol::LongCtsRead),
@@ -209,29 +212,34 @@ fn the_kernel_copies_where_it_is_faster() {
         let [small, large] = [8, 1 << 20].map(|len| explain_rma(&key, &tables, len));
         assert_eq!(
             (taken(&key, 8), taken(&key, 1 << 20)),
-            (Some(RmaWay::Protocol(short)), Some(RmaWay::Copied))
+            (Some(RmaChoice::Protocol(short)), Some(RmaChoice::Kernel))
         );
         let RmaVerdict::Slower { ns: 1600, best } = small[1].verdict else { panic!("{:?}", small[1]) };
-        assert!(small[1].way == RmaWay::Copied && best < 400, "{best}");
+        assert!(small[1].choice == RmaChoice::Kernel && best < 400, "{best}");
         assert_eq!((large[1].ns, large[1].verdict), (Some(1600 + 62_914), RmaVerdict::Taken));
-        let RmaVerdict::AsksPeer { ns, best } = verdict(&key, late, long) else { panic!("{op:?} {late}") };
+        let RmaVerdict::TargetCpuNotWorthIt { ns, best } = verdict(&key, late, long) else {
+            panic!("{op:?} {late}")
+        };
         assert!(ns < best && best * 3 < ns * 4 + 4, "{ns} {best}");
         // What the user says counts for more; what asks the peer may be refused.
         let all = Thresholds { min_rdma_put: Some(0), min_rdma_get: Some(0), ..Thresholds::default() };
         let set = RmaKey { limits: all, ..key };
-        assert_eq!(taken(&set, 8), Some(RmaWay::Copied));
+        assert_eq!(taken(&set, 8), Some(RmaChoice::Kernel));
         assert!(
             matches!(verdict(&set, 8, short), RmaVerdict::Setting(name) if name.starts_with("UCX_MIN_RDMA_"))
         );
         let never = Thresholds { min_rdma_put: Some(usize::MAX), min_rdma_get: Some(usize::MAX), ..all };
-        assert_eq!(taken(&RmaKey { limits: never, ..key }, 1 << 30), Some(RmaWay::Protocol(long)));
+        assert_eq!(taken(&RmaKey { limits: never, ..key }, 1 << 30), Some(RmaChoice::Protocol(long)));
         let strict = RmaKey { wire: RmaWire { emulation: Emulation::Refused, ..key.wire }, ..key };
         assert_eq!(
             (taken(&strict, 8), verdict(&strict, 8, short)),
-            (Some(RmaWay::Copied), RmaVerdict::Refused)
+            (Some(RmaChoice::Kernel), RmaVerdict::EmulationOff)
         );
         // Memory that is mapped needs no kernel; of what no key lets in there is nothing to choose.
-        let of = |known| explain_rma(&RmaKey { known, ..key }, &tables, 1 << 20)[1].verdict;
-        assert_eq!((of(Known::Mapped), of(Known::Packets)), (RmaVerdict::NotNeeded, RmaVerdict::NotLetIn));
+        let of = |access| explain_rma(&RmaKey { access, ..key }, &tables, 1 << 20)[1].verdict;
+        assert_eq!(
+            (of(RemoteAccess::Mapped), of(RemoteAccess::PacketsOnly)),
+            (RmaVerdict::NotNeeded, RmaVerdict::KernelDenied)
+        );
     }
 }

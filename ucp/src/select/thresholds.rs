@@ -2,8 +2,8 @@
 //! Read by `table.rs`'s callers and `explain.rs` only.
 
 use super::cost::{self, Curve, copied};
-use super::key::{CqData, Key, Reads};
-use super::table::{Asks, Offer, Table};
+use super::key::{CqData, ReadSupport, SelectKey};
+use super::table::{AllowedProtocol, Table, TargetCpu};
 use crate::rdm::protocol::{Protocol, Sync};
 
 /// What a user has said of sizes at which protocols change; `None`: the cost model says.
@@ -29,12 +29,12 @@ pub struct Thresholds {
 
 /// Most bytes that are sent without being asked for unless a user says otherwise, whatever would be faster: a receiver that
 /// does not wait for them has to keep them (libfabric's limit between MEDIUM and LONGCTS for host memory).
-pub const UNASKED_MAX: usize = 65536;
+pub const PUSH_MAX: usize = 65536;
 
 impl Thresholds {
     /// libfabric's own borders: what its EFA provider has as defaults for memory of the processor.
     pub const LIBFABRIC: Thresholds = Thresholds {
-        medium_max: Some(UNASKED_MAX),
+        medium_max: Some(PUSH_MAX),
         rndv_thresh: None,
         min_read: Some(1 << 20),
         min_read_write: Some(65536),
@@ -44,13 +44,13 @@ impl Thresholds {
     };
 
     /// Largest message that is pushed in any case, if a user has said: none, if none is.
-    pub(super) fn pushed(&self) -> Option<usize> {
+    pub(super) fn push_limit(&self) -> Option<usize> {
         self.rndv_thresh.map(|from| from.saturating_sub(1)).or(self.medium_max)
     }
 
     /// Largest message that may be pushed.
     pub(super) fn medium_limit(&self) -> usize {
-        self.pushed().unwrap_or(UNASKED_MAX)
+        self.push_limit().unwrap_or(PUSH_MAX)
     }
 
     /// How a message is read.
@@ -58,29 +58,29 @@ impl Thresholds {
         if self.runt_size > 0 { Protocol::RuntRead } else { Protocol::LongRead }
     }
 
-    /// The name of the setting that [`Thresholds::pushed`] is from.
-    pub(super) fn pushed_by(&self) -> &'static str {
+    /// The name of the setting that [`Thresholds::push_limit`] is from.
+    pub(super) fn push_limit_key(&self) -> &'static str {
         if self.rndv_thresh.is_some() { "UCX_RNDV_THRESH" } else { "UCX_MAX_MEDIUM" }
     }
 }
 
 /// Payload room of one packet of `row`.
-pub(super) fn capacity(key: &Key, row: Protocol) -> usize {
+pub(super) fn capacity(key: &SelectKey, row: Protocol) -> usize {
     row.capacity(key.kind, key.peer.hdr, key.cq_data == CqData::Yes, key.wire.mtu)
 }
 
 /// The length from which on it is open whether the kernel reads a message or packets carry it: both can, and nobody has said.
-pub fn open_from(key: &Key, limits: &Thresholds) -> usize {
+pub fn kernel_choice_from(key: &SelectKey, limits: &Thresholds) -> usize {
     if limits.min_read.is_some() {
         return usize::MAX;
     }
     let one = capacity(key, Protocol::Eager.with(key.sync));
-    limits.pushed().unwrap_or(0).max(one).saturating_add(1)
+    limits.push_limit().unwrap_or(0).max(one).saturating_add(1)
 }
 
 /// Whether a message can be read, as far as is known.
-pub(super) fn both_read(key: &Key) -> bool {
-    key.wire_reads() == Reads::Yes && key.peer.reads != Reads::No
+pub(super) fn can_read(key: &SelectKey) -> bool {
+    key.wire_reads() == ReadSupport::Yes && key.peer.reads != ReadSupport::No
 }
 
 /// The rows of messages in the order in which equals are preferred.
@@ -91,16 +91,16 @@ pub(super) fn rows(sync: Sync) -> [Protocol; 5] {
 }
 
 /// The lengths for which the protocol and the user allow a row.
-fn allowed(key: &Key, limits: &Thresholds, row: Protocol) -> Option<(usize, usize)> {
+fn allowed_range(key: &SelectKey, limits: &Thresholds, row: Protocol) -> Option<(usize, usize)> {
     let eager = capacity(key, Protocol::Eager.with(key.sync));
     let first = eager.checked_add(1)?;
     // What fits one packet is read only without a device.
-    let by_host = key.is_read_by_host() && both_read(key);
+    let by_host = key.is_read_by_host() && can_read(key);
     let least = if by_host { 1 } else { first };
     // What a user has said of reading counts more than what he has said of pushing.
-    let read_from = limits.min_read.filter(|_| both_read(key)).map(|from| from.max(least));
+    let read_from = limits.min_read.filter(|_| can_read(key)).map(|from| from.max(least));
     let unread = read_from.map_or(usize::MAX, |from| from.saturating_sub(1));
-    let pushed = limits.pushed().unwrap_or(0);
+    let push_limit = limits.push_limit().unwrap_or(0);
     match row.plain() {
         Protocol::Eager => {
             let unasked = limits
@@ -110,37 +110,42 @@ fn allowed(key: &Key, limits: &Thresholds, row: Protocol) -> Option<(usize, usiz
             Some((0, eager.min(unread).min(unasked.unwrap_or(eager))))
         }
         Protocol::Medium => Some((first, limits.medium_limit().min(unread))),
-        Protocol::LongCts => Some((first.max(pushed.saturating_add(1)), unread)),
-        row if !both_read(key) || row != limits.read_row().with(key.sync) => None,
-        _ => Some((read_from.unwrap_or(least.max(pushed.saturating_add(1))), usize::MAX)),
+        Protocol::LongCts => Some((first.max(push_limit.saturating_add(1)), unread)),
+        row if !can_read(key) || row != limits.read_row().with(key.sync) => None,
+        _ => Some((read_from.unwrap_or(least.max(push_limit.saturating_add(1))), usize::MAX)),
     }
     .filter(|(from, to)| from <= to)
 }
 
 /// What `row` costs where it is possible at all, whatever a user has said.
-pub(super) fn curve(key: &Key, limits: &Thresholds, row: Protocol, (from, to): (usize, usize)) -> Curve {
+pub(super) fn curve(
+    key: &SelectKey,
+    limits: &Thresholds,
+    row: Protocol,
+    (from, to): (usize, usize),
+) -> Curve {
     let costs = key.costs();
     let room = capacity(key, Protocol::Medium.with(key.sync));
     let line = cost::message(&costs, row, room, limits.runt_size);
     let by_device = !key.is_read_by_host();
     match row {
-        Protocol::LongRead | Protocol::RuntRead if by_device => cost::straight(line, from, to),
+        Protocol::LongRead | Protocol::RuntRead if by_device => cost::one_line(line, from, to),
         _ => copied(&costs, line, from, to),
     }
 }
 
 /// Every row that may be taken, where, and for what it costs. Whether the receiver copies or reads, its processor is asked.
-pub(super) fn offers(key: &Key, limits: &Thresholds) -> Vec<Offer<Protocol>> {
+pub(super) fn allowed_protocols(key: &SelectKey, limits: &Thresholds) -> Vec<AllowedProtocol<Protocol>> {
     let offer = |row| {
-        let curve = curve(key, limits, row, allowed(key, limits, row)?);
-        Some(Offer { row, curve, asks: Asks::No })
+        let curve = curve(key, limits, row, allowed_range(key, limits, row)?);
+        Some(AllowedProtocol { row, curve, target_cpu: TargetCpu::Unused })
     };
     rows(key.sync).into_iter().filter_map(offer).collect()
 }
 
 impl Table {
     /// Works out the table for `key`.
-    pub fn new(key: &Key, limits: &Thresholds) -> Table {
-        Table::cheapest(&offers(key, limits), Protocol::LongCts.with(key.sync))
+    pub fn new(key: &SelectKey, limits: &Thresholds) -> Table {
+        Table::cheapest(&allowed_protocols(key, limits), Protocol::LongCts.with(key.sync))
     }
 }

@@ -1,0 +1,289 @@
+//! A sender and its receiver that send each other nothing: what a message takes is made up.
+
+use std::collections::VecDeque;
+
+use super::*;
+
+const LEN: usize = 65536;
+/// Bytes of a packet.
+const ROOM: usize = 16384;
+/// Bytes in whose course the first packets behind reads take another time.
+const RING: usize = 2 << 20;
+/// Reads behind packets that take longer.
+const COLD: usize = 2;
+
+/// What 64 KiB take, by the kernel, by the kernel behind packets, by packets, and by packets behind the kernel.
+#[derive(Clone, Copy, Debug)]
+struct Timing {
+    kernel: u64,
+    cold: u64,
+    packets: u64,
+    early: u64,
+}
+
+const CROSS_L3: Timing = Timing { kernel: 7800, cold: 19_000, packets: 15_500, early: 15_500 };
+const SAME_L3: Timing = Timing { kernel: 7500, cold: 12_000, packets: 4200, early: 4200 };
+/// The first packets behind the kernel are faster, or slower, than those that follow.
+const CROSS_L3_EARLY_FAST: Timing = Timing { early: 7000, ..CROSS_L3 };
+const SAME_L3_EARLY_SLOW: Timing = Timing { early: 11_000, ..SAME_L3 };
+const TIMINGS: [(Timing, CopyMethod); 4] = [
+    (CROSS_L3, CopyMethod::Kernel),
+    (SAME_L3, CopyMethod::Packets),
+    (CROSS_L3_EARLY_FAST, CopyMethod::Kernel),
+    (SAME_L3_EARLY_SLOW, CopyMethod::Packets),
+];
+
+struct Pair {
+    sender: SenderTuner,
+    receiver: ReceiverTuner,
+    /// Messages under way at a time, and those that are.
+    window: usize,
+    queue: VecDeque<CopyMethod>,
+    /// How messages went.
+    by: Vec<CopyMethod>,
+    time: u64,
+    /// Reads since packets, and bytes of packets since reads.
+    reads: usize,
+    bytes: usize,
+    rng: u64,
+}
+
+impl Default for Pair {
+    fn default() -> Self {
+        Pair::of(1)
+    }
+}
+
+impl Pair {
+    fn of(window: usize) -> Pair {
+        let (sender, receiver) = (SenderTuner::default(), ReceiverTuner::default());
+        let (queue, by) = (VecDeque::new(), Vec::new());
+        Pair { sender, receiver, window, queue, by, time: 0, reads: 0, bytes: 0, rng: 7 }
+    }
+
+    fn draw(&mut self, n: u64) -> u64 {
+        self.rng = self.rng.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.rng >> 33) % n
+    }
+
+    /// So many messages of `len` bytes.
+    fn send(&mut self, timing: Timing, estimate: CopyMethod, len: usize, count: usize, noise: u64) {
+        (0..count).for_each(|_| self.one(timing, estimate, len, noise));
+    }
+
+    /// One message more is sent. One time in `noise` is four times as long.
+    fn one(&mut self, timing: Timing, estimate: CopyMethod, len: usize, noise: u64) {
+        let next = self.sender.next(len, estimate);
+        self.queue.push_back(next);
+        if self.queue.len() < self.window {
+            return;
+        }
+        let offered = self.queue.pop_front() == Some(CopyMethod::Kernel);
+        let by = if offered { self.receiver.choose(CopyPolicy::Auto, len) } else { CopyMethod::Packets };
+        let scale = |time: u64, len: usize| time * len as u64 / LEN as u64;
+        let outlier = |pair: &mut Pair| if noise > 0 && pair.draw(noise) == 0 { 4 } else { 1 };
+        match by {
+            CopyMethod::Kernel => {
+                let time = scale(if self.reads < COLD { timing.cold } else { timing.kernel }, len);
+                (self.reads, self.bytes) = (self.reads + 1, 0);
+                self.time += time;
+                let outlier = outlier(self);
+                self.receiver.record_read(len, time * outlier);
+                self.sender.on_read(len);
+            }
+            CopyMethod::Packets => {
+                for _ in 0..len / ROOM {
+                    let early = self.bytes < RING;
+                    let time = scale(if early { timing.early } else { timing.packets }, ROOM);
+                    (self.reads, self.bytes) = (0, self.bytes + ROOM);
+                    self.time += time;
+                    let outlier = outlier(self);
+                    self.receiver.record_packet(ROOM, time * outlier);
+                }
+                if offered {
+                    self.sender.on_declined(len);
+                    self.time += 1000;
+                }
+            }
+        }
+        self.by.push(by);
+    }
+
+    /// Messages until `by` is what nearly all of the next ones take.
+    fn settles(&mut self, timing: Timing, by: CopyMethod) -> usize {
+        let seen = self.by.len();
+        self.send(timing, CopyMethod::Packets, LEN, 4000, 0);
+        let rest = &self.by[seen..];
+        let all = |from: usize| rest[from..from + 60].iter().filter(|way| **way == by).count() == 60;
+        (0..rest.len() - 60).find(|&n| all(n)).unwrap()
+    }
+
+    /// How many of the latest messages went this way.
+    fn latest(&self, count: usize, by: CopyMethod) -> usize {
+        self.by[self.by.len() - count..].iter().filter(|way| **way == by).count()
+    }
+}
+
+#[test]
+fn each_world_has_its_way_whatever_was_said() {
+    for (timing, best) in TIMINGS {
+        for estimate in [CopyMethod::Kernel, CopyMethod::Packets] {
+            for (len, window) in [(2 * ROOM, 1), (LEN, 1), (LEN, 32), (LEN, 100), (1 << 20, 1), (1 << 20, 32)]
+            {
+                let mut pair = Pair::of(window);
+                pair.send(timing, estimate, len, 10_000, 0);
+                let what = format!("{timing:?}, {estimate:?} estimate, {len} bytes, {window} at a time");
+                assert!(pair.latest(5000, best) >= 4800, "{what}: {}", pair.latest(5000, best));
+                assert_eq!(pair.receiver.times(len).by, best, "{what}");
+            }
+        }
+    }
+}
+
+/// What looking costs, in the long run: less than three in a hundred.
+#[test]
+fn to_look_costs_little() {
+    for (timing, best) in TIMINGS {
+        let best = if best == CopyMethod::Kernel { timing.kernel } else { timing.packets };
+        for window in [1, 32, 100] {
+            let mut pair = Pair::of(window);
+            pair.send(timing, CopyMethod::Packets, LEN, 4000, 0);
+            pair.time = 0;
+            pair.send(timing, CopyMethod::Packets, LEN, 20_000, 0);
+            let best = best * 20_000;
+            assert!(pair.time <= best + best / 33, "{timing:?}, {window}: {} and {best}", pair.time);
+        }
+    }
+}
+
+/// Some twenty milliseconds of these messages.
+#[test]
+fn a_change_is_noticed_soon() {
+    for window in [1, 32, 100] {
+        let mut pair = Pair::of(window);
+        assert!(pair.settles(SAME_L3, CopyMethod::Packets) < 200);
+        for _ in 0..10 {
+            let (far, near) =
+                (pair.settles(CROSS_L3, CopyMethod::Kernel), pair.settles(SAME_L3, CopyMethod::Packets));
+            assert!(far <= 600 && near <= 2700, "{window}: {far} and {near}");
+        }
+    }
+}
+
+/// One time in forty is four times as long: an interrupt, another process.
+#[test]
+fn chance_changes_nothing() {
+    for (timing, best) in TIMINGS {
+        let mut pair = Pair::default();
+        pair.send(timing, best, LEN, 20_000, 40);
+        assert!(pair.latest(15_000, best) >= 14_400, "{timing:?}: {}", pair.latest(15_000, best));
+    }
+}
+
+/// Two ways that take the same: whichever was taken stays.
+#[test]
+fn who_is_hardly_faster_is_not_taken_for_it() {
+    for estimate in [CopyMethod::Kernel, CopyMethod::Packets] {
+        let mut pair = Pair::default();
+        let mut changes = 0;
+        for n in 0..10_000 {
+            let kernel = 9000 + n % 300;
+            let timing = Timing { kernel, cold: 9300, packets: 9200 - n % 400, early: 9200 };
+            let before = pair.sender.current(LEN);
+            pair.one(timing, estimate, LEN, 0);
+            changes += u32::from(pair.sender.current(LEN) != before);
+        }
+        assert!(changes <= 3, "{estimate:?}: {changes}");
+    }
+}
+
+/// The first reads find memory that nobody has touched, and take ten times as long.
+#[test]
+fn a_bad_beginning_is_forgotten() {
+    let mut pair = Pair::default();
+    pair.send(Timing { kernel: 90_000, cold: 90_000, ..CROSS_L3 }, CopyMethod::Packets, LEN, 60, 0);
+    assert!(pair.settles(CROSS_L3, CopyMethod::Kernel) < 2000, "before the times of reads were old");
+}
+
+/// Lengths have their own way each: here the kernel has a long way to go before it begins.
+#[test]
+fn lengths_do_not_hinder_each_other() {
+    let mut pair = Pair::default();
+    let long = Timing { kernel: 2500, cold: 3000, ..SAME_L3 };
+    for _ in 0..2000 {
+        pair.one(SAME_L3, CopyMethod::Packets, 2 * ROOM, 0);
+        pair.one(long, CopyMethod::Packets, 1 << 20, 0);
+    }
+    assert_eq!(pair.sender.current(2 * ROOM), Some(CopyMethod::Packets));
+    assert_eq!(pair.sender.current(1 << 20), Some(CopyMethod::Kernel));
+}
+
+/// Of many on their way as the receiver changes its mind, each is declined, and no more are offered.
+#[test]
+fn those_under_way_are_declined_once() {
+    let mut sender = SenderTuner::default();
+    let (packet_trial, gap) =
+        (messages(PACKET_TRIAL_GAP.0, size_class(LEN)), messages(KERNEL_TRIAL_GAP.0, size_class(LEN)));
+    let all = |sender: &mut SenderTuner, count: u16, by| {
+        (0..count).all(|_| sender.next(LEN, CopyMethod::Kernel) == by)
+    };
+    assert!(all(&mut sender, packet_trial, CopyMethod::Kernel));
+    (0..packet_trial).for_each(|_| sender.on_declined(LEN));
+    assert!(all(&mut sender, gap, CopyMethod::Packets));
+    assert!(all(&mut sender, 1, CopyMethod::Kernel), "one is tried");
+    assert!(all(&mut sender, 1, CopyMethod::Packets), "and no other before its answer");
+    sender.on_read(LEN);
+    assert!(all(&mut sender, TRIAL_READS.into(), CopyMethod::Kernel), "and some more");
+    assert!(all(&mut sender, 1, CopyMethod::Packets));
+    let before = sender.clone();
+    (0..TRIAL_READS).for_each(|_| sender.on_read(LEN));
+    assert!(all(&mut sender, packet_trial, CopyMethod::Kernel));
+    let long = messages(PACKET_TRIAL_BYTES, size_class(LEN));
+    assert!(all(&mut sender, long, CopyMethod::Packets), "to see what these take");
+    assert!(all(&mut sender, packet_trial, CopyMethod::Kernel));
+    // One of them declined, and it was for nothing.
+    let mut sender = before;
+    sender.on_read(LEN);
+    sender.on_declined(LEN);
+    (1..TRIAL_READS).for_each(|_| sender.on_read(LEN));
+    assert!(all(&mut sender, 2 * gap, CopyMethod::Packets));
+    assert!(all(&mut sender, 1, CopyMethod::Kernel));
+}
+
+#[test]
+fn a_rule_may_be_set() {
+    use ucs::config::ConfigValue as _;
+    let mut receiver = ReceiverTuner::default();
+    for (rule, by) in [
+        (CopyPolicy::Kernel, CopyMethod::Kernel),
+        (CopyPolicy::Estimated, CopyMethod::Kernel),
+        (CopyPolicy::Packets, CopyMethod::Packets),
+    ] {
+        assert_eq!(receiver.choose(rule, LEN), by);
+        assert_eq!(CopyPolicy::parse(&rule.to_string().to_uppercase()), Some(rule));
+    }
+    let ways: Vec<CopyMethod> = (0..100).map(|_| receiver.choose(CopyPolicy::Alternate, LEN)).collect();
+    assert!(ways.contains(&CopyMethod::Kernel) && ways.contains(&CopyMethod::Packets));
+    assert_eq!(CopyPolicy::parse("sometimes"), None);
+}
+
+/// A receive into many short pieces: each costs a call.
+#[test]
+fn short_pieces_say_nothing_of_long_messages() {
+    let mut receiver = ReceiverTuner::default();
+    receiver.record_read(size_class_min(0) - 1, 1_000_000);
+    assert_eq!(receiver.times(size_class_min(0)).kernel, None);
+    receiver.record_read(size_class_min(0), 1600);
+    assert_eq!(receiver.times(size_class_min(0)).kernel, Some(100.0));
+}
+
+#[test]
+fn every_length_has_a_class() {
+    let of = |len: usize| size_class(len);
+    assert_eq!([0, 1, 16384, 32767, 32768, 65536, 1 << 20].map(of), [0, 0, 0, 0, 1, 2, 6]);
+    assert_eq!((of(1 << 21), of(usize::MAX)), (SIZE_CLASSES - 1, SIZE_CLASSES - 1));
+    assert!(
+        (0..SIZE_CLASSES).all(|n| size_class(size_class_min(n)) == n
+            && size_class(size_class_min(n) - 1) == n.saturating_sub(1))
+    );
+}

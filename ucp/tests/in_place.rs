@@ -131,7 +131,7 @@ fn both_kinds_of_memory_are_explained() {
     for mem in [MemKind::Host, MemKind::Own] {
         assert_eq!(pair.ab.protocols().table_from(mem, Kind::Tagged, Sync::No).pick(LEN), taken(mem));
     }
-    let why = pair.ab.explain(Kind::Tagged, Sync::No, LEN);
+    let why = pair.ab.protocols().explain(Kind::Tagged, Sync::No, LEN);
     assert_eq!(why.iter().find(|one| one.row == Protocol::LongRead).unwrap().verdict, Verdict::NotMapped);
     // Puts and gets have keys of their own: such memory is mapped for them, other memory goes by packets.
     let mem = pair.b.mem_alloc(LEN, Access::all()).unwrap();

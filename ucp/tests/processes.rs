@@ -15,8 +15,8 @@ use common::{bytes, context, ends, spin};
 use ucp::select::copy_method::CopyMethod;
 use ucp::select::{Kind, Line, MemKind, Protocol, RmaChoice, RmaOp, RmaVerdict, Sync, Verdict};
 use ucp::{
-    ANY_TAG, Access, Address, Calibration, Config, Context, DeviceCosts, Ep, EpParams, Error, ErrorMode,
-    Made, Rkey, RmaMethod, TAG_MASK_FULL, Worker,
+    ANY_TAG, Access, Address, Calibration, Config, Context, DeviceCosts, DeviceType, Ep, EpParams, Error,
+    ErrorMode, Rkey, RmaMethod, TAG_MASK_FULL, Worker,
 };
 use ucs::config::{Source, Table as _};
 
@@ -350,8 +350,8 @@ fn costs_decide_who_copies_memory_of_the_program() {
     let measured = source.clone().with("UCX_CALIBRATE", "y");
     let of_call = |ns: f64| {
         let (put, get) = ([Some(Line::new(ns, 0.01)); 2], [Some(Line::new(ns, 0.01)); 2]);
-        let (tl, dev, made) = ("cma".into(), "memory".into(), Made::Software);
-        let cma = DeviceCosts { tl, dev, made, overhead: None, register: None, put, get };
+        let (tl, dev, device_type) = ("cma".into(), "memory".into(), DeviceType::Software);
+        let cma = DeviceCosts { tl, dev, device_type, overhead: None, register: None, put, get };
         Calibration { copy: 0.02, copy_far: 0.02, across: None, devices: vec![cma] }
     };
     // By the kernel: none of the lengths, all, and whichever it is worth it for here.

@@ -41,8 +41,7 @@ fn work(family: &mut Family) -> Outcome {
         return Err(format!("{tl}/{dev} carries no active messages").into());
     }
 
-    // 3. Say what happens when a message comes: a handler for its id, called from progress and from nowhere
-    // else.
+    // 3. Set a handler for an id, called from progress only.
     let answered = Rc::new(Cell::new(false));
     let (seen, rank) = (answered.clone(), family.rank);
     let handler = move |am: Am<'_>| {

@@ -1,6 +1,5 @@
-//! Two processes, two cores, the `posix` transport: the figures by which its FIFO is tuned. `cargo run
-//! --release -p uct --example posix_bench [ROUNDS]` prints the best of some rounds; `ucx-perftest` is the
-//! tool for everything else. Starts itself as the second process.
+//! Two processes on two cores: figures for tuning the FIFO of `posix`, best of some rounds. `cargo run
+//! --release -p uct --example posix_bench [ROUNDS]`; `ucx-perftest` is the tool for the rest.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};

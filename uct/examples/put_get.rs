@@ -5,8 +5,7 @@
 //! cargo run -p uct --example put_get -- efa softefa0
 //! ```
 //!
-//! A key is all that a peer needs: whoever has it reaches the memory it names, inside its bounds and nowhere
-//! else. Every transport has zero-copy put and get, so this example uses these; short ones are in `pgas`.
+//! A key gives access to the memory it names, inside its bounds only. Short puts and gets are in `pgas`.
 
 #[path = "common/family.rs"]
 mod family;

@@ -1,10 +1,6 @@
-//! How fast the software device is by itself, between two processes: one-way time and rate of 28-byte
-//! messages, and the bandwidth of full datagrams and of RDMA. `cargo run --release --example soft_pingpong
+//! The software device alone, between two pinned processes: latency and rate of 28-byte messages, bandwidth
+//! of datagrams and RDMA; best and median of short rounds. `cargo run --release --example soft_pingpong
 //! [ROUNDS]`
-//!
-//! Starts itself again as the other side; each side is pinned to a processor of its own if there are two.
-//! Rounds are short and many; it shows the best and the median: what other programs take away is not the
-//! device's.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};

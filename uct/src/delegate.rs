@@ -1,15 +1,12 @@
-//! The methods that wrappers of an endpoint or an interface hand on unchanged, each written once. Used by
-//! `any` (a choice of transports), `wrap` (decorators) and `mt` (shared by threads). Holds signatures only:
-//! what reaches the wrapped object is up to the macro that each user passes in.
-//!
-//! A table calls `$method!` once for each method:
+//! Methods that wrappers hand on unchanged, each written once; used by `any`, `wrap` and `mt`. Each user
+//! passes a macro that reaches the wrapped object. A table calls `$method!` for each method:
 //!
 //! ```text
 //! [attributes] [unsafe?] name [generics] (arguments) return type; iov(..) remote(..) rkey(..) comp(..)
 //! ```
 //!
-//! The last four name the arguments that hold registrations, keys or a completion, which some wrappers
-//! translate. `$Mem`, `$Rkey` and `$Comp` are the types that the wrapper has for these.
+//! The last four name arguments that some wrappers translate. `$Mem`, `$Rkey`, `$Comp` are the wrapper's
+//! types.
 
 /// Sends of active messages: `api::Ep::am_short` and its kin that decorators may want to see.
 macro_rules! ep_sends {

@@ -1,36 +1,26 @@
 //! Low-level transports.
 //!
-//! `uct` moves bytes between processes and says truthfully what each wire can do. It knows nothing of tags,
-//! message ids or handshakes; that is `ucp`. A runtime that wants active messages, put/get and atomics
-//! without a protocol on top uses this crate directly.
+//! `uct` moves bytes between processes and says what each wire can do. Tags, message ids and handshakes are
+//! `ucp`'s. Runtimes that want active messages, put/get and atomics use this crate directly.
 //!
-//! # The contract in words
+//! # The contract
 //!
-//! Objects open as a chain: a *component* (a kind of memory domain) opens an [`api::Md`]; an [`api::Md`] and
-//! a worker open an [`api::Iface`] on one device with one transport; an interface connects [`api::Ep`]s.
-//!
-//! Data moves in three ways, and an interface says in its [`api::IfaceAttr`] which it has and up to what
-//! size:
+//! A *component* opens an [`api::Md`]; that and a worker open an [`api::Iface`] on one device with one
+//! transport; an interface connects [`api::Ep`]s. Data moves in three ways, with limits in
+//! [`api::IfaceAttr`]:
 //!
 //! * **short**: the bytes are in the call and are copied before it returns;
-//! * **bcopy**: the caller writes the bytes, by a closure, straight into the transport's buffer;
-//! * **zcopy**: the transport reads the caller's registered memory itself, and says later when it is done.
+//! * **bcopy**: a closure writes the bytes into the transport's buffer;
+//! * **zcopy**: the transport reads registered memory itself, and completes later.
 //!
-//! Every communication call answers one of four things ([`api::Outcome`]): *done* (the buffer is yours
-//! again),
-//! *in progress* (the completion fires once, from progress), *no resource* (nothing happened; progress and
-//! retry, or queue on the endpoint's pending queue) or an error that says who is to blame.
+//! Every call answers an [`api::Outcome`]: *done* (the buffer is free), *in progress* (the completion fires
+//! once, from progress), *no resource* (nothing happened; progress and retry, or queue) or an error with
+//! blame.
 //!
-//! # Active messages
+//! An active message is **its id byte followed by its data, contiguous in memory**, on every transport. On
+//! EFA the id is byte 0 of the datagram, so `ucp`'s packets are libfabric's. See [`api::Am`].
 //!
-//! On every transport an active message is **its id byte followed by its data, contiguous in memory**.
-//! Nothing else is added: on EFA the id is byte 0 of the datagram, which is what makes `ucp`'s packets
-//! libfabric's packets. See [`api::Am`].
-//!
-//! # Threads
-//!
-//! An interface and its endpoints belong to one thread; the types are neither `Send` nor `Sync`. [`mt`] has
-//! the same behind a gate, for several threads and for a thread that progresses while the program computes.
+//! Interfaces and endpoints belong to one thread; [`mt`] has shared ones, and a progress thread.
 
 #![deny(unsafe_code)]
 

@@ -1,6 +1,5 @@
-//! A worker groups interfaces: one call progresses all, one descriptor wakes for all. Used by programs that
-//! drive `uct` themselves and by the tools; `ucp` polls its interfaces directly. Belongs to one thread. Never
-//! polls an interface from within a poll.
+//! A worker groups interfaces: one call progresses all, one descriptor wakes for all. One thread. `ucp` polls
+//! its interfaces directly.
 
 use crate::api::{ArmStatus, Error, Events, Iface};
 use rustix::event::{PollFd, PollFlags};
@@ -11,7 +10,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use ucs::sys::fd::Epoll;
 
-/// What a worker asks of its members. Every [`Iface`] has it.
+/// Member of a worker. Every [`Iface`] is one.
 pub trait Progress {
     /// Takes in up to `max` events with the registered handlers; answers how many there were.
     fn progress(&self, max: usize) -> usize;
@@ -19,7 +18,7 @@ pub trait Progress {
     fn event_fd(&self) -> Result<BorrowedFd<'_>, Error>;
     /// Arms it for one wake-up; false: something is there already.
     fn arm(&self, events: Events) -> Result<bool, Error>;
-    /// The same for who can limit the time of its sleep.
+    /// Arms it for a sleep of limited time.
     fn arm_for(&self, events: Events) -> Result<ArmStatus, Error>;
 }
 
@@ -95,8 +94,7 @@ impl Worker {
         }
     }
 
-    /// A descriptor that is readable when a member's is. Made at the first call, over the members that have
-    /// one.
+    /// A descriptor that is readable when a member's is. Made at the first call.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         if self.epoll.get().is_none() {
             let epoll = Epoll::new().map_err(|errno| Error::Sys { call: "epoll_create", errno })?;
@@ -110,8 +108,8 @@ impl Worker {
         self.epoll.get().map(AsFd::as_fd).ok_or(Error::NoMemory)
     }
 
-    /// Arms every member for one wake-up. `Ok(false)`: something is there already, progress first. A member
-    /// that cannot wake anybody answers [`Error::Unsupported`]: the caller must poll.
+    /// Arms every member for one wake-up. `Ok(false)`: progress first. [`Error::Unsupported`]: the caller
+    /// must poll.
     pub fn arm(&self, events: Events) -> Result<bool, Error> {
         for member in self.members.borrow().iter().flatten() {
             if !member.arm(events)? {
@@ -133,11 +131,9 @@ impl Worker {
         Ok(all)
     }
 
-    /// Progresses until something has come, at most for `timeout` (`None`: however long it takes): up to
-    /// `spin` empty rounds first, then asleep on the descriptor of all members. Answers the events of the
-    /// round that found some, 0 at the timeout. While something waits for room of which no member's
-    /// descriptor tells, it looks for that at least once a millisecond; with a member that cannot wake
-    /// anybody at all it polls until then.
+    /// Progresses until events come, for at most `timeout`: up to `spin` empty rounds, then asleep. Answers
+    /// the round's events, 0 at the timeout. Looks at least once a millisecond for pending operations that no
+    /// descriptor reports; polls if a member cannot wake.
     pub fn wait(&self, max: usize, spin: u32, timeout: Option<Duration>) -> Result<usize, Error> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {

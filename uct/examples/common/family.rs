@@ -1,8 +1,5 @@
-//! What a launcher does for a real job: starts the processes of an example, and gives each the addresses of
-//! all. Shared by the examples. Nothing here is fast, and no measured or transported byte goes through it.
-//!
-//! The first process starts the others, which are the same program again. Each has a line to the first over a
-//! socket that has no file; a process that fails, or is killed, ends the family.
+//! A launcher for the examples: starts the processes and gives each the addresses of all, over sockets
+//! without a file. If one fails, all end.
 
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
@@ -25,7 +22,7 @@ const FAILED: u8 = 1;
 
 /// This process among its relatives.
 pub struct Family {
-    /// Its number, from 0.
+    /// Rank, from 0.
     pub rank: usize,
     /// How many there are.
     pub size: usize,

@@ -1,12 +1,9 @@
-//! A PGAS program on `uct` alone, in 2 to 64 processes.
+//! A PGAS program on `uct` alone, in 2 to 64 processes; the library is `shmem.rs`.
 //!
 //! ```text
 //! cargo run -p uct --example pgas            # four processes
 //! cargo run -p uct --example pgas -- 16
 //! ```
-//!
-//! The library is `shmem.rs`, short enough to read in one go; this file is what its user writes. Each step
-//! shows one operation and checks what came of it in every process; the first one prints.
 
 #[path = "../common/family.rs"]
 mod family;

@@ -1,20 +1,15 @@
-//! A partitioned global address space in two hundred lines: every process (PE) has a piece of memory that all others
-//! read and write. What OpenSHMEM calls symmetric heap, put, get, iput, fadd, swap, fence, quiet and barrier.
+//! A partitioned global address space in two hundred lines, with OpenSHMEM's operations.
 //!
-//! How it maps to `uct`:
-//!
-//! | here | there |
+//! | here | `uct` |
 //! |---|---|
 //! | the heap | one allocation of the memory domain, one key, given to everybody once |
-//! | an address | an offset in the heap, the same in every PE: `base of the PE + offset` is what `uct` wants |
+//! | an address | an offset in the heap; `base of the PE + offset` is the remote address |
 //! | `put`, `iput`, `get` | `put_short`, `get_short`, in pieces of at most what the attributes say |
 //! | `fadd`, `swap` | `atomic_fetch` |
-//! | `fence` | `Iface::fence`: what follows takes effect after what went before, at each target |
-//! | `quiet` | `Iface::flush`: everything has taken effect |
+//! | `fence`, `quiet` | `Iface::fence`, `Iface::flush` |
 //! | `barrier` | flags in the heap: log2(PEs) rounds of one put each |
 //!
-//! The heap holds 64-bit words. Others may write any of them at any moment, so they are read and written as atomics and
-//! no reference into the heap exists.
+//! Others may write any heap word at any time: words are accessed as atomics, without references.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -68,7 +63,7 @@ struct Way {
 
 /// This process, a PE among `npes`.
 pub struct Shmem {
-    /// Its number.
+    /// Number of this PE.
     pub me: usize,
     /// How many there are.
     pub npes: usize,
@@ -110,8 +105,7 @@ impl Shmem {
         Ok(shmem)
     }
 
-    /// `len` words of the heap, zero. All PEs allocate the same in the same order; that is all there is to
-    /// symmetry.
+    /// Allocates `len` zeroed words. All PEs allocate the same in the same order.
     pub fn alloc(&self, len: usize) -> Result<Sym, Box<dyn Error>> {
         let first = self.next.get();
         if self.heap.len() / WORD - first < len {
@@ -121,8 +115,7 @@ impl Shmem {
         Ok(Sym { first, len })
     }
 
-    /// Writes `words` to `to` in PE `pe`. Our buffer is free at once; when the words arrive is said by
-    /// `quiet`.
+    /// Writes `words` to `to` in PE `pe`; the buffer is free at once, arrival is up to `quiet`.
     pub fn put(&self, to: Sym, words: &[u64], pe: usize) -> Result<(), Box<dyn Error>> {
         assert!(words.len() <= to.len);
         let most = (self.iface.attr().put.max_short / WORD).max(1);
@@ -167,7 +160,7 @@ impl Shmem {
         self.fetch(AtomicOp::Swap, at, value, pe)
     }
 
-    /// What this PE writes after it is seen, at each other PE, after what it wrote before.
+    /// Orders writes to each other PE: later ones are seen after earlier ones.
     pub fn fence(&self) -> Result<(), Box<dyn Error>> {
         self.retry(|| self.iface.fence())
     }
@@ -177,10 +170,8 @@ impl Shmem {
         self.finish(|comp| self.iface.flush(comp))
     }
 
-    /// Waits for all PEs, and for everything they have written.
-    ///
-    /// In round k a PE tells the one 2^k further on that it is here, and waits to be told by the one 2^k
-    /// before: after log2(PEs) rounds it has heard, directly or not, of everybody.
+    /// Dissemination barrier: in round k a PE signals the one 2^k further on and waits for the one 2^k
+    /// before.
     pub fn barrier(&self) -> Result<(), Box<dyn Error>> {
         self.quiet()?;
         let count = self.rounds.get() + 1;
@@ -200,8 +191,7 @@ impl Shmem {
         while !wanted(self.read(at, 0)) {
             self.iface.progress(16);
             looks += 1;
-            // There may be more PEs than cores. Who yields makes way for anybody, mostly for another that
-            // waits; who sleeps for those that have something to do.
+            // There may be more PEs than cores: yielding lets another waiter run, sleeping lets a worker run.
             if looks < PATIENCE { std::thread::yield_now() } else { std::thread::sleep(NAP) }
         }
     }

@@ -1,5 +1,4 @@
-//! The enums, one variant per transport, and the macros that dispatch on them. The list of transports in this
-//! file is the only one; `md.rs`, `iface.rs` and `ep.rs` work for any list.
+//! The enums over all transports and the macros that dispatch on them. The only list of transports.
 
 use crate::api;
 use crate::efa::dev::soft::{Device, Inproc, Shm};
@@ -12,9 +11,8 @@ type EpOf<I> = <I as api::Iface>::Ep;
 type MemOf<I> = <MdOf<I> as api::Md>::Mem;
 type RkeyOf<I> = <MdOf<I> as api::Md>::Rkey;
 
-/// Defines the enums and two macros: `each!` runs a body with the object inside of any variant, `both!` with
-/// the objects inside of two enums of the same variant, or else a fallback. `$d` is a dollar sign for the
-/// inner macros. A transport with `if(...)` is there only under that condition.
+/// Defines the enums; `each!` runs a body on any variant, `both!` on two enums of the same variant, or a
+/// fallback. `$d` is a dollar sign for inner macros; `if(...)` makes a transport conditional.
 macro_rules! transports {
     ($d:tt: $($(#[$doc:meta])+ $Tl:ident($I:ty) $(if($when:meta))?;)+) => {
         /// A memory domain of some transport.
@@ -60,7 +58,7 @@ macro_rules! transports {
             };
         }
 
-        /// The same pieces of memory, with registrations of one transport; `None` if one is of another.
+        /// Registrations of one transport; `None` if one is of another.
         pub(super) trait MemOfTransport<'m>: Sized {
             fn of_any(mem: &'m Mem) -> Option<&'m Self>;
         }

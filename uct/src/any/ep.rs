@@ -41,7 +41,7 @@ fn list_of<'m, M: MemOfTransport<'m> + 'm>(
     iov.iter().map(piece_of).collect()
 }
 
-/// The same for remote pieces and their keys.
+/// Translates remote pieces and their keys to the endpoint's transport.
 fn remote_of<'k, E: RkeyOfTransport>(
     _ep: &E,
     remote: &[RemoteIov<'k, Rkey>],

@@ -11,16 +11,15 @@ use crate::posix;
 
 /// Something to do with an interface of whichever transport, compiled once for each.
 pub trait Visit {
-    /// What comes of it.
+    /// Result type.
     type Out;
     /// Does it.
     fn visit<I: api::Iface>(self, iface: I) -> Self::Out;
 }
 
 impl Iface {
-    /// The interface inside, if a message over it is a matter of a hundred instructions: what is done with
-    /// that one is worth to be compiled into its caller, and what with others is not. Of several copies side
-    /// by side, none has the registers that it needs. // HOT
+    /// The interface inside, if sending takes about a hundred instructions, so that inlining it pays. Several
+    /// inlined copies would lack registers. // HOT
     #[inline(always)]
     pub fn fast_iface(&self) -> Option<&posix::Iface> {
         match self {

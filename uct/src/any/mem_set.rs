@@ -1,5 +1,4 @@
-//! The same memory for several domains at a time: allocated by the one that must, registered with the others.
-//! Used by whoever drives several transports over one buffer. Does not talk to any device itself.
+//! One piece of memory registered with several domains.
 
 #![allow(unsafe_code)]
 
@@ -13,8 +12,7 @@ pub struct MemSet {
     order: Vec<usize>,
 }
 
-/// In which order domains register the same memory: first those that give keys only for memory they
-/// allocated, then those that allocate, then the rest.
+/// Order of registration: domains with keys only for their own memory, those that allocate, the rest.
 pub fn registration_order(mds: &[&Md]) -> Vec<usize> {
     let rank = |&n: &usize| {
         let attr = mds[n].attr();

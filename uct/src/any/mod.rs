@@ -1,8 +1,6 @@
-//! Transports chosen at run time: one enum over all of them for each kind of object, and the list of what
-//! there is. Used by `ucp` and by programs that take the transport's name from a user. Each call is one
-//! predictable branch and then the transport's own code, inlined; nothing is boxed.
+//! Transports chosen at run time: an enum over all of them per object; a call is one predictable branch.
 //!
-//! Adding a transport: a line in `dispatch.rs`, a row in `transports.rs`.
+//! Adding a transport: a line in `dispatch.rs`, an entry in `transports.rs`.
 
 mod dispatch;
 mod ep;

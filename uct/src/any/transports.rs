@@ -1,4 +1,4 @@
-//! What transports there are, on what devices, and how each is opened. Called once, at start-up.
+//! The transports, their devices on this machine, and how each is opened. Called at start-up.
 
 use super::Iface;
 use crate::api::{DevKind, OpenError, TlResource};
@@ -9,11 +9,11 @@ use ucs::config::{Source, Table, TableDesc};
 /// How one transport is found and opened.
 struct Transport {
     tl: &'static str,
-    /// Its devices on this machine.
+    /// Lists its devices on this machine.
     list: fn(&Source) -> Result<Vec<TlResource>, OpenError>,
     /// Opens an interface on one of them; the name has been looked up in the list.
     open: fn(&str, &Source) -> Result<Iface, OpenError>,
-    /// Its keys.
+    /// Configuration tables.
     tables: &'static [&'static TableDesc],
 }
 
@@ -61,7 +61,7 @@ fn efa_devices(source: &Source) -> Result<Vec<TlResource>, OpenError> {
     Ok(all)
 }
 
-/// Its memory has names where that of `posix` has: what one of them allocates the other can tell a peer of.
+/// Opens `cma` with the socket directory of `posix`, so that each can name the other's memory.
 fn open_cma(_: &str, source: &Source) -> Result<Iface, OpenError> {
     let mut config: cma::Config = load(source)?;
     if config.socket_dir.is_empty() {
@@ -124,8 +124,7 @@ pub fn resources(source: &Source) -> Result<Vec<TlResource>, OpenError> {
     Ok(all)
 }
 
-/// Opens an interface of transport `tl` on device `dev`, with the configuration in `source`. To progress it
-/// together with others, give it to a [`Worker`](crate::Worker).
+/// Opens an interface of transport `tl` on device `dev`. A [`Worker`](crate::Worker) progresses several.
 pub fn open(tl: &str, dev: &str, source: &Source) -> Result<Iface, OpenError> {
     let Some(transport) = TRANSPORTS.iter().find(|transport| transport.tl == tl) else {
         let known: Vec<_> = TRANSPORTS.iter().map(|transport| transport.tl).collect();
@@ -142,11 +141,8 @@ pub fn open(tl: &str, dev: &str, source: &Source) -> Result<Iface, OpenError> {
     Err(OpenError::UnknownDevice { transport: tl.into(), name: dev.into(), known: known.join(", ") })
 }
 
-/// The configuration for a user whose sink sends packets again that come back ([`Sink::on_rnr`]): unless it
-/// says otherwise, a device gives up on a receiver that is not ready after three tries, so that one such
-/// receiver does not take all of the send queue.
-///
-/// [`Sink::on_rnr`]: crate::api::Sink::on_rnr
+/// Configuration for a sink that resends returned packets (`Sink::on_rnr`): by default three RNR retries, so
+/// that one receiver does not block the send queue.
 pub fn with_rnr_resend(source: &Source) -> Source {
     const RETRIES: &str = "UCX_EFA_RNR_RETRY";
     match source.is_set(RETRIES) {
@@ -155,10 +151,7 @@ pub fn with_rnr_resend(source: &Source) -> Source {
     }
 }
 
-/// The configuration for a user that posts receives of its own memory ([`Iface::post_user_recv`]): unless it
-/// says otherwise, 256 of them at a time.
-///
-/// [`Iface::post_user_recv`]: crate::api::Iface::post_user_recv
+/// Configuration for users of `Iface::post_user_recv`: by default 256 receives at a time.
 pub fn with_user_receives(source: &Source) -> Source {
     const DEPTH: &str = "UCX_EFA_BARE_RX_QUEUE_LEN";
     match source.is_set(DEPTH) {
@@ -167,8 +160,7 @@ pub fn with_user_receives(source: &Source) -> Source {
     }
 }
 
-/// The configuration for a user to whom a send that finds no room is dearer than a cache that is missed, as
-/// it queues it: unless it says otherwise, a thread may send more to itself before it polls.
+/// Configuration for users that queue refused sends: by default a longer queue of `self`.
 pub fn with_deep_queues(source: &Source) -> Source {
     const BYTES: &str = "UCX_SELF_FIFO_BYTES";
     match source.is_set(BYTES) {

@@ -58,14 +58,14 @@ pub struct RecursiveLock {
 /// State shared by waiters.
 #[derive(Debug)]
 struct Waiters {
-    /// A thread that waits has looked and found the gate closed.
+    /// A thread that waits has looked and found the lock closed.
     waiting: AtomicBool,
     /// How often in a row way was given to those that wait: about, as several may at a time.
     yielded: AtomicU32,
 }
 
 impl RecursiveLock {
-    /// An open gate; in mode [`ThreadMode::Single`] it is `me`'s for ever.
+    /// An open lock; in mode [`ThreadMode::Single`] it is `me`'s for ever.
     pub fn new(mode: ThreadMode, me: ThreadKey) -> Self {
         let holder = if mode == ThreadMode::Single { me } else { UNLOCKED };
         RecursiveLock {
@@ -86,7 +86,7 @@ impl RecursiveLock {
     pub fn lock(&self, me: ThreadKey) -> LockResult {
         let holder = self.holder.load(Ordering::Relaxed);
         if holder == me {
-            // Ours alone: nobody else writes it while we hold the gate.
+            // Ours alone: nobody else writes it while we hold the lock.
             self.depth.store(self.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             return LockResult::Locked;
         }
@@ -163,7 +163,7 @@ mod tests {
     fn loom_excludes_other_threads_and_not_its_holder() {
         ucs::sync::model(|| {
             struct Guarded(RecursiveLock, UnsafeCell<u32>);
-            // SAFETY: the cell is touched by whoever holds the gate.
+            // SAFETY: the cell is touched by whoever holds the lock.
             unsafe impl Sync for Guarded {}
             // SAFETY: nothing in it is bound to a thread.
             unsafe impl Send for Guarded {}
@@ -174,7 +174,7 @@ mod tests {
                         return 0;
                     }
                     assert_eq!(guarded.0.lock(me), LockResult::Locked, "again");
-                    // SAFETY: we hold the gate.
+                    // SAFETY: we hold the lock.
                     guarded.1.with_mut(|n| unsafe { *n += 1 });
                     guarded.0.unlock();
                     // SAFETY: we still do.

@@ -1,5 +1,4 @@
-//! An endpoint of `self`: each send is one copy into the receiver's slot. Nothing is ever in progress: a call
-//! has done its work when it returns, so completions never fire.
+//! An endpoint of `self`: each send is one copy into the receiver's slot. Nothing is ever in progress.
 
 #![allow(unsafe_code)]
 

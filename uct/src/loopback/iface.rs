@@ -1,5 +1,4 @@
-//! The interface of `self`: a bounded queue of filled slots. Endpoints push into it, the owner's poll pops.
-//! Delivers from within a send only where the program lets it, never grows.
+//! The interface of `self`: a bounded queue of filled slots, pushed by endpoints, popped by the owner's poll.
 
 use super::queue::{Arrived, Queue};
 use super::slots::{Slots, TxSlot};
@@ -46,8 +45,7 @@ pub struct Iface {
     pub(super) inner: Handle,
 }
 
-/// What keeps an interface open: its own handles and endpoints. Those of others that lead to it only keep its
-/// memory.
+/// Keeps an interface open: its own handles and endpoints. Others' endpoints keep its memory only.
 pub(super) struct Handle(Rc<Inner>);
 
 impl Handle {
@@ -194,7 +192,7 @@ impl Inner {
         self.enqueue(slot, len, from)
     }
 
-    /// The same of what `pack` writes into `max` bytes; it may do what it likes. // HOT
+    /// Queues what `pack` writes into `max` bytes. // HOT
     #[inline(always)]
     pub(super) fn push_packed(
         &self,
@@ -330,7 +328,7 @@ impl Inner {
         events
     }
 
-    /// What waits for room is tried: at least one, however much comes in.
+    /// Dispatches pending operations: at least one, however much comes in.
     #[cold]
     fn dispatch_pending(&self, max: usize) -> usize {
         let done = self.pending.dispatch(max, TxRoom::PerEp);
@@ -449,8 +447,8 @@ impl api::Iface for Iface {
         Ok(self.arm_for(events)? == ArmStatus::Armed)
     }
 
-    /// Room is made by this thread, when it polls another interface: who sleeps on this one alone looks for
-    /// it now and then.
+    /// Room is made by this thread's polls of other interfaces, so a sleeper on this one alone looks now and
+    /// then.
     fn arm_for(&self, _events: Events) -> Result<ArmStatus, Error> {
         let (wake, waits) = (&self.inner.wake, self.inner.pending.waiting() > 0);
         wake.event()?.clear().map_err(|errno| Error::Sys { call: "read", errno })?;

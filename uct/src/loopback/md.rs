@@ -1,6 +1,4 @@
-//! Memory of `self`: the process' own, registered by writing it into a list of the thread. Opened with the
-//! interface. A remote key names a registration and dies with it: what it points to is never used after the
-//! registration is dropped, however long the key lives.
+//! Memory domain of `self`: registrations in a list of the thread. A key dies with its registration.
 
 #![allow(unsafe_code)]
 

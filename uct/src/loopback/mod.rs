@@ -1,12 +1,12 @@
-//! Transport `self`, device `memory`: interfaces of one thread. The transport to read first.
-//! A message is copied into a slot of the receiver's pool and queued; the receiver's poll delivers it, the
-//! send call itself only where the program has asked for that. Put, get and atomics act on the registered memory directly. No system calls on the data path.
+//! Transport `self`, device `memory`: interfaces of one thread. The transport to read first. A message is
+//! copied into a slot of the receiver's pool and delivered by its poll. Put, get and atomics act on memory
+//! directly. No system calls on the data path.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | `iface.rs` | taking messages in, poll, wake-up |
-//! | `queue.rs` | what has come, bounded in number and bytes |
-//! | `slots.rs` | where messages lie until they are delivered, or dropped by who kept them |
+//! | `iface.rs` | enqueue, poll, wake-up |
+//! | `queue.rs` | messages to poll, bounded in number and bytes |
+//! | `slots.rs` | memory of messages until they are delivered or released |
 //! | `ep.rs` | sending, and remote memory |
 //! | `md.rs` | memory, and keys that die with their registration |
 
@@ -31,9 +31,7 @@ pub const TL: &str = "self";
 /// Name of its one device.
 pub const DEV: &str = "memory";
 
-/// What an interface or a registration is called. Counted numbers would be those of other processes too,
-/// whose addresses and keys would then lead here. The system gives each process other bits; a child that was
-/// forked has its parent's, but not its pid.
+/// A new id of an interface or a registration, unique between processes and forked children too.
 fn new_id() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,4 @@
-//! What an interface of `self` has been sent and has not polled yet, in order. Endpoints push, the owner's
-//! poll pops; one thread, any of them in the midst of another. Never grows.
+//! Queue of messages sent and not yet polled, in order. One thread. Never grows.
 
 use std::cell::Cell;
 

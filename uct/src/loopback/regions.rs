@@ -1,6 +1,4 @@
-//! The registrations of a thread, and the numbers they go by, for all domains: two interfaces of a thread
-//! have a domain each. Made and closed by `md`, looked up by whoever has a number. Once as many have been
-//! open as ever are, nothing is allocated.
+//! Registrations of a thread by number, for all its domains. Reused, so that steady use allocates nothing.
 
 #![allow(unsafe_code)]
 
@@ -19,8 +17,7 @@ const SPARE: usize = 64;
 
 thread_local! {
     static REGISTRY: RefCell<Registry> = RefCell::default();
-    /// The next word. Words do not leave the thread's own packets, so that counting does, from where no other
-    /// thread does.
+    /// The next raw key. Keys stay in this thread's packets, so counting from a random start is enough.
     static NEXT_MR_KEY: Cell<u64> = Cell::new(super::new_id());
 }
 
@@ -36,10 +33,9 @@ struct Registry {
 pub(super) struct Region {
     window: Window,
     open: Cell<bool>,
-    /// What keeps memory of the domain's own mapped: let go of when the region is closed, by it and by
-    /// closures that are running on a part of it.
+    /// Keeps domain-allocated memory mapped until the region is closed and no closure runs on it.
     backing: RefCell<Option<Rc<Backing>>>,
-    /// Its numbers: none until somebody is to know it, as most memory is registered for its owner alone.
+    /// Numbers, issued on demand.
     key: Cell<Option<u64>>,
     mr_key: Cell<Option<u64>>,
 }
@@ -116,7 +112,7 @@ impl Region {
         self.backing.borrow().clone()
     }
 
-    /// What memory it is, or was.
+    /// The memory, registered or not.
     pub(super) fn any_window(&self) -> &Window {
         &self.window
     }

@@ -1,6 +1,5 @@
-//! Where messages of `self` lie: slots that a send takes and fills, and that are given back behind the
-//! handler, or when who kept the message drops it. The last one given back is the next that is taken, as its
-//! lines are in the nearest cache.
+//! Slots that hold messages of `self` from send to handler, or until a kept message is dropped. LIFO, for the
+//! cache.
 
 #![allow(unsafe_code)]
 
@@ -91,7 +90,7 @@ pub(super) struct TxSlot<'a> {
 }
 
 impl TxSlot<'_> {
-    /// Its bytes. // HOT
+    /// Bytes of the slot. // HOT
     #[inline(always)]
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: every number of the free list is a slot of the mapping, which starts zeroed; this one was

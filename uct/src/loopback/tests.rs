@@ -1,4 +1,4 @@
-//! What only `self` promises; the rest is in the conformance suite.
+//! Tests of what only `self` promises; the rest is in the conformance suite.
 
 #![allow(unsafe_code)]
 
@@ -327,8 +327,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Not a test: the other process of the next one. Has more interfaces and keys than that one can have
-/// numbered.
+/// The other process of the next test, with more interfaces and keys than that one can have numbered.
 #[test]
 #[ignore = "started by keys_of_another_process_are_rejected"]
 fn another_process() {

@@ -1,5 +1,5 @@
-//! Completions that any thread may hold: counted, with a callback, like those of the contract. LockGuard, an
-//! operation carries a token; this is where tokens become completions again. The model of the count is here.
+//! Completions that any thread may hold. Inside the lock, operations carry tokens. The loom model of the
+//! count is here.
 
 #![allow(unsafe_code)]
 
@@ -8,11 +8,10 @@ use std::cell::RefCell;
 use std::sync::PoisonError;
 use ucs::sync::{Arc, AtomicU32, Mutex, Ordering};
 
-/// What a completion calls, with the first error among its operations.
+/// Called with the first error among the operations.
 type Callback = Box<dyn FnMut(Result<(), Error>) + Send>;
 
-/// A completion shared by one or more operations, and by threads. Calls back when the last of them is locally
-/// complete, in whichever thread progresses the interface then.
+/// A completion shared by operations and threads; calls back in the thread that progresses the last one.
 pub struct Completion {
     count: AtomicU32,
     state: Mutex<State>,
@@ -24,8 +23,8 @@ struct State {
 }
 
 impl Completion {
-    /// Expects `count` operations; `callback` gets the first error among them, if any. It may send; it must
-    /// not progress, and must not touch this completion.
+    /// Expects `count` operations; `callback` gets the first error. It may send, not progress or touch this
+    /// completion.
     pub fn new(count: u32, callback: impl FnMut(Result<(), Error>) + Send + 'static) -> Arc<Self> {
         let state = State { result: Ok(()), callback: Box::new(callback) };
         Arc::new(Completion { count: AtomicU32::new(count), state: Mutex::new(state) })
@@ -41,8 +40,7 @@ impl Completion {
         self.count.load(Ordering::Acquire)
     }
 
-    /// One operation fewer: for a caller whose operation answered *done* or *no resource* after it was
-    /// counted. At zero the callback runs.
+    /// Counts down for an operation that was *done* or did not start. At zero the callback runs.
     pub fn update(&self, result: Result<(), Error>) {
         if result.is_err() {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,7 +63,7 @@ impl std::fmt::Debug for Completion {
     }
 }
 
-/// Completions of operations on their way, by token. LockGuard the gate.
+/// Completions of operations on their way, by token. Inside the lock.
 #[derive(Default)]
 pub(super) struct Tokens {
     table: RefCell<TokenTable>,
@@ -104,8 +102,7 @@ mod tests {
     use super::*;
     use ucs::sync::{UnsafeCell, model, thread};
 
-    /// Two threads end operations, one of them badly, while a third waits for its end: one callback, which
-    /// sees what each of them did, and the error.
+    /// Two threads end operations, one with an error; the one callback sees both effects and the error.
     #[test]
     fn loom_the_last_one_calls_back_and_sees_all() {
         model(|| {

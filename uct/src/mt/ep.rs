@@ -1,4 +1,4 @@
-//! An endpoint that threads share: the calls of the contract, each one inside the interface's gate.
+//! An endpoint that threads share: the calls of the contract, each one inside the interface's lock.
 
 #![allow(unsafe_code)]
 
@@ -152,7 +152,7 @@ impl Ep {
         Ok(self.ep.max_bcopy())
     }
 
-    /// See [`crate::api::Ep::am_short_packet`]; `pack` runs inside the gate. // HOT
+    /// See [`crate::api::Ep::am_short_packet`]; `pack` runs inside the lock. // HOT
     #[inline]
     pub fn am_short_packet(&self, max: usize, pack: impl Pack + Copy) -> Outcome<usize> {
         let _guard = self.shared.lock()?;
@@ -162,8 +162,7 @@ impl Ep {
         self.ep.am_short_packet(max, pack)
     }
 
-    /// See [`crate::api::Ep::pending_add`]; the operation runs inside the gate, in whichever thread
-    /// progresses.
+    /// See [`crate::api::Ep::pending_add`]; the operation runs inside the lock, in any progressing thread.
     pub fn pending_add(&self, op: Box<dyn FnMut() -> Retry + Send>) -> Result<PendingQueued, Error> {
         let _guard = self.shared.lock()?;
         let added = self.ep.pending_add(op);

@@ -1,4 +1,4 @@
-//! The interface behind its gate: opening, handlers, progress, memory, sleeping.
+//! The interface behind its lock: opening, handlers, progress, memory, sleeping.
 
 #![allow(unsafe_code)]
 
@@ -24,30 +24,29 @@ use ucs::config::Source;
 pub enum HandlerThread {
     /// Any that progresses the interface, a [`super::ProgressThread`] included.
     Any,
-    /// One that calls [`Iface::progress`] itself. What a progress thread takes in is kept for it: up to 128
-    /// messages or 4 MiB, then that thread takes in nothing more until somebody has called, and peers find no
-    /// resource.
+    /// Callers of [`Iface::progress`] only. A progress thread keeps up to 128 messages or 4 MiB for them,
+    /// then stops receiving, and peers find no resource.
     Caller,
 }
 
 /// A handler that any thread may call.
 pub type AmHandler = Box<dyn FnMut(Am<'_>) + Send>;
 
-/// What is shown every active message, in whichever thread it passes: see [`Iface::set_tracer`].
+/// Tracer of active messages: see [`Iface::set_tracer`].
 pub type Tracer = Box<dyn FnMut(TraceEvent<'_>) + Send>;
 
-/// Who progresses.
+/// Kind of thread that progresses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progressor {
     Caller,
     ProgressThread,
 }
 
-/// An interface that threads share. Cloning gives another handle to the same one, with news of its own
+/// An interface shared by threads. A clone is another handle with its own view of events
 /// ([`wait`](Iface::wait)).
 pub struct Iface {
     pub(super) shared: Arc<Shared>,
-    /// Events that were taken in by this handle, or that it has been told of. LockGuard the gate.
+    /// Events that were taken in by this handle, or that it has been told of. Inside the lock.
     seen: AtomicU64,
 }
 
@@ -67,7 +66,7 @@ impl std::fmt::Debug for Iface {
 const MOST_KEPT: usize = 128;
 const MOST_BYTES: usize = 4 << 20;
 
-/// The interface and all that is inside its gate.
+/// The interface and all that is inside its lock.
 pub(super) struct Shared {
     lock: RecursiveLock,
     /// Active messages are shown to `tracer`.
@@ -90,10 +89,9 @@ pub(super) struct Shared {
     pub(super) wakeup: Wakeup,
 }
 
-// SAFETY: the fields with interior mutability are used by whoever is inside the gate (what of `wakeup` is
-// used outside is locked or atomic); the attributes and the addresses never change. What `iface` shares is
-// shared with endpoints, memory and keys made here, which follow the same rule, and with no thread local
-// (`open` lets only such transports in). Handlers are `Send`.
+// SAFETY: fields with interior mutability are used inside the lock (`wakeup` is locked or atomic outside);
+// attributes and addresses never change. `iface` shares state only with objects made here, which follow the
+// same rule, and with no thread local (`open` lets only such transports in). Handlers are `Send`.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -137,9 +135,7 @@ impl Shared {
         }
     }
 
-    /// Goes in, having been refused once. Looks again less and less often: each look takes the gate's line
-    /// from who is at work inside, and each entry the lines behind it, so few of them with many operations
-    /// each cost least.
+    /// Waits for the lock with growing pauses: each look takes the lock's line from the holder.
     #[cold]
     fn wait_for_lock(&self, me: ThreadKey) -> LockGuard<'_> {
         let mut tries = 0u32;
@@ -170,8 +166,8 @@ impl Shared {
         }
     }
 
-    /// Goes in to give something back, which cannot be refused: waits whatever the mode. `None`: the
-    /// interface is another thread's, so what is dropped here is lost until the process ends.
+    /// Locks in order to drop something: waits in every mode. `None`: another thread's interface; the object
+    /// leaks.
     pub(super) fn lock_for_drop(&self) -> Option<LockGuard<'_>> {
         let me = this_thread();
         match self.lock.lock(me) {
@@ -234,7 +230,7 @@ impl Shared {
     }
 }
 
-/// What a poll tells, brought to handlers and completions.
+/// Sink that calls handlers and completions.
 struct HandlerSink<'a> {
     shared: &'a Shared,
     by: Progressor,
@@ -268,8 +264,7 @@ impl Sink for HandlerSink<'_> {
 }
 
 impl Iface {
-    /// Opens transport `tl` on device `dev` for threads as `mode` says. `self` is refused: it is one thread's
-    /// memory.
+    /// Opens transport `tl` on device `dev`. `self` is refused: it is one thread's memory.
     pub fn open(tl: &str, dev: &str, source: &Source, mode: ThreadMode) -> Result<Iface, OpenError> {
         let iface = any::open(tl, dev, source)?;
         if matches!(iface, any::Iface::Loopback(..)) {
@@ -300,7 +295,7 @@ impl Iface {
         Ok(Iface { shared: Arc::new(shared), seen: AtomicU64::new(0) })
     }
 
-    /// What it can do.
+    /// Attributes.
     pub fn attr(&self) -> &IfaceAttr {
         &self.shared.attr
     }
@@ -368,9 +363,8 @@ impl Iface {
         Ok(())
     }
 
-    /// Shows every active message from now on to `tracer`, in whichever thread it passes: sent by any
-    /// endpoint of this interface, received, dropped for want of a handler, or come back. `None` ends that.
-    /// The tracer must not use the interface.
+    /// Shows every active message to `tracer`, in any thread: sent, received, dropped or returned. `None`
+    /// ends it. The tracer must not use the interface.
     pub fn set_tracer(&self, tracer: Option<Tracer>) -> Result<(), Error> {
         let _guard = self.shared.lock()?;
         self.shared.traced.set(tracer.is_some());
@@ -383,16 +377,15 @@ impl Iface {
         Ok(())
     }
 
-    /// Takes in up to `max` events and calls handlers and completions; answers how many there were. While
-    /// another thread is inside, in mode [`ThreadMode::Multi`], there is nothing to do here: 0 at once; the
-    /// same, up to four times in a row, for one that waits to send, and to who calls from within a handler.
-    /// So 0 does not say that nothing has come.
+    /// Receives up to `max` events, calls handlers and completions, answers the events. 0 at once while
+    /// another thread holds the lock ([`ThreadMode::Multi`]), up to four times in a row for a waiting one,
+    /// and in a handler.
     #[inline]
     pub fn progress(&self, max: usize) -> Result<usize, Error> {
         self.progress_from(max, Progressor::Caller)
     }
 
-    /// The same; if nothing has come, what others have taken in since this handle was told the last time.
+    /// Progresses; if nothing came, answers events that others received since this handle last knew.
     #[inline]
     pub(super) fn progress_or_unseen(&self, max: usize) -> Result<usize, Error> {
         let shared = &*self.shared;
@@ -409,7 +402,7 @@ impl Iface {
         Ok(self.poll_locked(max, by))
     }
 
-    /// LockGuard the gate.
+    /// Inside the lock.
     #[inline]
     fn poll_locked(&self, max: usize, by: Progressor) -> usize {
         let shared = &*self.shared;
@@ -444,7 +437,7 @@ impl Iface {
         events
     }
 
-    /// LockGuard the gate.
+    /// Inside the lock.
     #[cold]
     fn poll_traced(&self, max: usize, sink: &mut HandlerSink<'_>) -> usize {
         let shared = &*self.shared;
@@ -452,7 +445,7 @@ impl Iface {
         shared.iface.poll(max, &mut TracedSink { tracer, table, then: sink })
     }
 
-    /// What was kept for callers, at most `max` of it.
+    /// Delivers up to `max` messages kept for callers.
     fn deliver_kept(&self, max: usize) -> usize {
         let (shared, mut events) = (&*self.shared, 0);
         let was_full = shared.keep_budget(1) == 0;
@@ -475,13 +468,13 @@ impl Iface {
         events
     }
 
-    /// Events that this handle has not been told of: it has now. LockGuard the gate.
+    /// Events that this handle has not been told of: it has now. Inside the lock.
     pub(super) fn take_unseen(&self) -> u64 {
         let count = self.shared.wakeup.count();
         count - self.seen.swap(count, Ordering::Relaxed)
     }
 
-    /// Whether there is something that this handle may not know of. LockGuard the gate.
+    /// Whether there is something that this handle may not know of. Inside the lock.
     pub(super) fn has_unseen(&self) -> bool {
         self.shared.kept_len.get() > 0 || self.shared.wakeup.count() != self.seen.load(Ordering::Relaxed)
     }
@@ -504,7 +497,7 @@ impl Iface {
 }
 
 impl Shared {
-    /// Refuses objects of another interface: its gate is not ours.
+    /// Refuses objects of another interface: its lock is not ours.
     #[inline]
     pub(super) fn check_same_iface(self: &Arc<Self>, other: &Arc<Self>) -> Result<(), Error> {
         if Arc::ptr_eq(self, other) {

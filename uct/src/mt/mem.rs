@@ -1,5 +1,4 @@
-//! Memory and keys of an interface that threads share: how they are had from it, and what they tell. Used and
-//! given back inside the gate.
+//! Memory and keys of a shared interface, used and dropped inside the lock.
 
 #![allow(unsafe_code)]
 
@@ -23,7 +22,7 @@ macro_rules! locked_object {
         }
 
         // SAFETY: what is inside shares state with its interface only, and is used and dropped inside its
-        // gate.
+        // lock.
         unsafe impl Send for $Outer {}
         // SAFETY: as above.
         unsafe impl Sync for $Outer {}
@@ -37,7 +36,7 @@ macro_rules! locked_object {
         impl Drop for $Outer {
             fn drop(&mut self) {
                 let Some(_guard) = self.shared.lock_for_drop() else { return };
-                // SAFETY: dropped once, here, inside the gate.
+                // SAFETY: dropped once, here, inside the lock.
                 unsafe { ManuallyDrop::drop(&mut self.$inner) };
             }
         }
@@ -77,7 +76,7 @@ impl Mem {
         self.mem.method()
     }
 
-    /// What it is registered for.
+    /// Registered access.
     pub fn access(&self) -> Access {
         self.mem.access()
     }
@@ -90,9 +89,9 @@ impl Rkey {
     }
 }
 
-/// What its memory domain does.
+/// Memory domain of the interface.
 impl Iface {
-    /// What its memory domain can do.
+    /// Attributes of the memory domain.
     pub fn md_attr(&self) -> &MdAttr {
         &self.shared.md_attr
     }
@@ -127,8 +126,7 @@ impl Iface {
         Ok(Rkey::new(self.shared.iface.md().unpack_rkey(packed)?, &self.shared))
     }
 
-    /// Whether all of a range lies in one piece of memory allocated here; see
-    /// [`crate::api::Md::has_allocated`].
+    /// Whether a range lies in one allocation made here; see [`crate::api::Md::has_allocated`].
     pub fn has_allocated(&self, addr: *const u8, len: usize) -> Result<bool, Error> {
         let _guard = self.shared.lock()?;
         Ok(self.shared.iface.md().has_allocated(addr, len))

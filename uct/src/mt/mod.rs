@@ -1,21 +1,16 @@
-//! Interfaces for several threads: the transports of this crate behind a gate, with types that are `Send` and `Sync`.
-//! For programs that share an interface between threads, or want a thread that progresses it while they compute. Who
-//! has one thread per interface uses the transports directly, which pay for nothing.
+//! Interfaces shared by threads: transports inside a lock, with `Send` and `Sync` types, and a progress
+//! thread. Programs with one thread per interface use the transports directly.
 //!
-//! The [`ThreadMode`] is chosen when an interface is opened:
-//!
-//! | mode | another thread | cost of a call |
+//! | mode, set when opened | another thread | cost of a call |
 //! |---|---|---|
 //! | [`ThreadMode::Single`] | gets an error | a compare |
 //! | [`ThreadMode::Serialized`] | may use it, but gets an error while one is inside | an exchange |
 //! | [`ThreadMode::Multi`] | may use it, and waits while one is inside | an exchange |
 //!
-//! Every interface has a gate of its own: interfaces progress in different threads without a common lock. Handlers and
-//! completions run inside, from `progress`; they may send on the same interface, whatever the mode.
+//! Each interface has its own lock. Handlers and completions run inside, and may send on the interface.
 //!
-//! Why this is sound: an interface is made here, by name, and everything that shares state with it (endpoints, memory,
-//! keys) is only ever reached through the gate; none of the transports that are let in keeps anything in thread locals.
-//! `self` does, since it is the memory of one thread, and is refused.
+//! Soundness: an interface is made here by name, and all that shares its state is reached only through the
+//! lock; no admitted transport keeps thread locals (`self` does, and is refused).
 
 mod comp;
 mod ep;

@@ -1,5 +1,5 @@
-//! Sleeping on a shared interface: by waiting, by its descriptor, and as a progress thread. What wakes is the
-//! interface's own descriptor, and news of what other threads do (`wakeup.rs`).
+//! Sleeping on a shared interface: by waiting, by descriptor, and as a progress thread. Woken by the
+//! interface's descriptor and by other threads (`wakeup.rs`).
 
 use super::Iface;
 use super::wakeup::{Sleeper, Wakeup};
@@ -21,10 +21,9 @@ pub(super) struct SleepPlan<'a> {
 }
 
 impl Iface {
-    /// Progresses until something has come, at most for `timeout` (`None`: however long it takes): `spin`
-    /// empty polls first, then asleep. Answers the events taken in, 0 at the timeout. What others have taken
-    /// in since the last wait by this handle counts too, since it may be what is waited for; so who waits
-    /// beside others has a handle of its own.
+    /// Progresses until events come, for at most `timeout`: `spin` empty polls, then asleep. Answers the
+    /// events, 0 at the timeout. Events that others received since this handle's last wait count too: one
+    /// handle per waiter.
     pub fn wait(&self, spin: u32, timeout: Option<Duration>) -> Result<usize, Error> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
@@ -45,15 +44,15 @@ impl Iface {
         }
     }
 
-    /// The descriptor that [`Iface::arm`] arms; several of them can be watched together, as a
-    /// [`Worker`](crate::Worker) does. It tells of what other threads take in, too.
+    /// The descriptor that [`Iface::arm`] arms, for a [`Worker`](crate::Worker), say. Also reports events
+    /// that others receive.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         let _guard = self.shared.lock()?;
         self.shared.wakeup.event_fd(self.shared.iface.event_fd()?)
     }
 
-    /// Arms the descriptor for one wake-up, of one thread: for several of them there is [`Iface::wait`].
-    /// `Ok(false)`: something is there already, progress first, or was taken in by others.
+    /// Arms the descriptor for one wake-up of one thread. `Ok(false)`: events are there or were received by
+    /// others.
     pub fn arm(&self, events: Events) -> Result<bool, Error> {
         let _guard = self.shared.lock()?;
         if self.has_something_unseen() || !self.shared.iface.arm(events)? {
@@ -93,8 +92,8 @@ impl Iface {
         self.plan_sleep(left, Wakeup::caller_sleeper)
     }
 
-    /// The same for a progress thread, which does not care for what is kept for callers unless that is too
-    /// much. Never waits for who is inside.
+    /// Prepares a progress thread's sleep, without waiting for the lock; kept messages wake it only when too
+    /// many.
     pub(super) fn plan_thread_sleep(&self) -> Result<Option<SleepPlan<'_>>, Error> {
         let shared = &*self.shared;
         let Some(_guard) = shared.try_lock()? else { return Ok(None) };
@@ -105,7 +104,7 @@ impl Iface {
         self.plan_sleep(None, Wakeup::thread_sleeper)
     }
 
-    /// LockGuard the gate.
+    /// Inside the lock.
     fn plan_sleep(
         &self,
         left: Option<Duration>,

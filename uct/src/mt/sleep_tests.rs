@@ -1,5 +1,4 @@
-//! Threads that sleep beside others: nobody misses what it waits for, and a progress thread ends whenever it
-//! is told to.
+//! Threads that sleep beside others: no event is missed, and a progress thread ends on request.
 
 #![allow(unsafe_code)]
 
@@ -196,7 +195,7 @@ fn messages_kept_for_callers_are_bounded() {
 fn a_progress_thread_ends_wherever_it_is_dropped() {
     let (a, b) = (open("posix"), open("posix"));
     let (there, back) = (connect(&a, &b), connect(&b, &a));
-    // While the dropping thread is inside: it spins in front of the gate, or sleeps.
+    // While the dropping thread is inside: it spins in front of the lock, or sleeps.
     for sleeps in [false, true] {
         let thread = b.spawn_progress().unwrap();
         if sleeps {

@@ -84,7 +84,7 @@ fn many_threads(tl: &str) {
     let answer = move |am: crate::api::Am<'_>| {
         let n = u64::from_le_bytes(am.data()[..8].try_into().unwrap());
         total.fetch_add(n, Ordering::Relaxed);
-        // From within: the gate lets its holder in again. What finds no room is counted instead.
+        // From within: the lock lets its holder in again. What finds no room is counted instead.
         if back.am_bcopy(2, |_| 0) == Err(Refused::NoResource) {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -283,7 +283,7 @@ fn an_endpoint_is_given_up_and_what_waited_comes_back() {
     assert_eq!(from.progress(8), Ok(0));
 }
 
-/// What a tracer was shown: which way, id, bytes, length.
+/// A traced message: kind, id, bytes, length.
 type TracedSink = (char, u8, Vec<u8>, usize);
 
 fn trace(iface: &Iface) -> Arc<Mutex<Vec<TracedSink>>> {

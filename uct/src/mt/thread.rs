@@ -1,5 +1,4 @@
-//! A thread that progresses interfaces while the program computes: what the wire does in software, and
-//! handlers that any thread may run. It sleeps on their descriptors when nothing comes.
+//! A thread that progresses interfaces while the program computes; sleeps on their descriptors when idle.
 
 use super::iface::Progressor;
 use super::sleep::sleep;
@@ -16,9 +15,8 @@ const BATCH: usize = 64;
 /// Empty rounds before it sleeps.
 const SPIN: u32 = 200;
 
-/// A progress thread. It ends when this is dropped, and is waited for; not in one of its handlers or
-/// completions, nor in one of its interfaces' in another thread, which may be what it waits for: then it ends
-/// soon.
+/// A progress thread, ended and joined on drop; not joined when dropped inside one of its interfaces, which
+/// it may wait for.
 #[derive(Debug)]
 pub struct ProgressThread {
     stop: Arc<Stop>,
@@ -35,8 +33,7 @@ struct Stop {
 }
 
 impl ProgressThread {
-    /// Starts a thread that progresses some interfaces. In mode [`ThreadMode::Multi`] only: it comes at any
-    /// time.
+    /// Starts a thread that progresses some interfaces; [`ThreadMode::Multi`] only.
     pub fn spawn<'a>(ifaces: impl IntoIterator<Item = &'a Iface>) -> Result<ProgressThread, OpenError> {
         let ifaces: Vec<Iface> = ifaces.into_iter().cloned().collect();
         if ifaces.iter().any(|iface| iface.mode() != ThreadMode::Multi) {

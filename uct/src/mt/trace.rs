@@ -1,6 +1,5 @@
-//! The tracer of active messages: every one that leaves or arrives is shown to a function, with its id and
-//! its bytes, and once more if it comes to nothing. As a decorator of interfaces of one thread; what threads
-//! share (`mt`) has a place for a tracer of its own, and shows by the same `TracedSends` and `TracedSink`.
+//! Tracer of active messages: shows every one sent or received with its bytes, and again if dropped or
+//! returned.
 
 #![allow(unsafe_code)]
 
@@ -8,7 +7,7 @@ use crate::api::{Am, Comp, Ep, EpTag, Error, Imm, Iov, Outcome, Sink, SrcAddr, U
 use crate::base::am::AmTable;
 use std::cell::RefCell;
 
-/// What happened to a message.
+/// Direction or fate of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TraceKind {
@@ -28,9 +27,9 @@ pub enum TraceKind {
 pub struct TraceEvent<'a> {
     /// Which way it kind.
     pub kind: TraceKind,
-    /// Its id.
+    /// Active message id.
     pub id: u8,
-    /// Its bytes after the id; of a zcopy, the header only.
+    /// Bytes after the id; of a zcopy, the header only.
     pub head: &'a [u8],
     /// All its bytes after the id.
     pub len: usize,
@@ -96,7 +95,7 @@ impl<E: Ep> TracedSends<'_, E> {
     }
 }
 
-/// What `pack` writes, and once more into `copy`.
+/// Packs as `pack` does and copies the bytes into `copy`.
 fn copied(pack: impl FnOnce(&mut [u8]) -> usize, copy: &mut Vec<u8>) -> impl FnOnce(&mut [u8]) -> usize {
     |slot| {
         let len = pack(slot);

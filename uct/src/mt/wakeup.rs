@@ -1,10 +1,8 @@
-//! Who sleeps while others are inside is told of what they do: of events that they take in, since a
-//! completion or a message kept for callers may be what the sleeper waits for, and of operations that begin
-//! to wait for room, which nobody else tells of. What the interface's own descriptor says is not enough:
-//! whoever looks first takes it back.
+//! Wakes sleepers when other threads receive events or queue operations: the interface's descriptor is not
+//! enough, since the first to look clears it.
 //!
-//! Sleepers say so inside the gate, where the others count and look for them: so one of the two sees the
-//! other. The descriptor stays readable until the last of them is up, so that none takes it from another one.
+//! Sleepers register inside the lock, where others count and look for them. The descriptor stays readable
+//! until the last of them is up.
 
 use crate::api::Error;
 use std::cell::Cell;
@@ -18,7 +16,7 @@ const FD_ARMED: u32 = 1 << 31;
 
 /// Of one interface.
 pub(super) struct Wakeup {
-    /// Events taken in so far, by whomever. LockGuard the gate.
+    /// Events taken in so far, by whomever. Inside the lock.
     count: Cell<u64>,
     /// Callers, who want to know of what others take in; and perhaps [`FD_ARMED`].
     callers: Sleepers,
@@ -30,7 +28,7 @@ pub(super) struct Wakeup {
 
 /// Where some of them sleep.
 struct Sleepers {
-    /// Who is to be woken.
+    /// Sleepers to wake.
     sleepers: AtomicU32,
     /// Held by who lies down and who gets up, for as long as that takes.
     sleep_lock: Mutex<()>,
@@ -96,13 +94,13 @@ impl Wakeup {
         Wakeup { count: Cell::new(0), callers, threads, armed_fd: OnceLock::new() }
     }
 
-    /// Events taken in so far. LockGuard the gate.
+    /// Events taken in so far. Inside the lock.
     #[inline]
     pub(super) fn count(&self) -> u64 {
         self.count.get()
     }
 
-    /// So many more were taken in. LockGuard the gate. // HOT
+    /// Counts received events. Inside the lock. // HOT
     #[inline]
     pub(super) fn count_events(&self, events: usize) {
         self.count.set(self.count.get() + events as u64);
@@ -111,7 +109,7 @@ impl Wakeup {
         }
     }
 
-    /// There is something to do or to see for all that sleep. LockGuard the gate.
+    /// There is something to do or to see for all that sleep. Inside the lock.
     pub(super) fn wake_all(&self) {
         self.wake_callers();
         self.threads.wake();
@@ -124,12 +122,12 @@ impl Wakeup {
         }
     }
 
-    /// A caller is about to sleep. LockGuard the gate, having looked that there is nothing to do.
+    /// A caller is about to sleep. Inside the lock, having looked that there is nothing to do.
     pub(super) fn caller_sleeper(&self) -> Result<Sleeper<'_>, Error> {
         self.callers.sleeper()
     }
 
-    /// The same of a progress thread.
+    /// Registers a progress thread that is about to sleep.
     pub(super) fn thread_sleeper(&self) -> Result<Sleeper<'_>, Error> {
         self.threads.sleeper()
     }
@@ -144,13 +142,12 @@ impl Wakeup {
         self.armed_fd.get().ok_or(Error::NoMemory)
     }
 
-    /// A descriptor for who is no [`Sleeper`]: readable if `own` is, which is the interface's, or there is
-    /// wakeup. LockGuard the gate.
+    /// Descriptor readable when `own`, the interface's, is or others received events. Inside the lock.
     pub(super) fn event_fd(&self, own: BorrowedFd<'_>) -> Result<BorrowedFd<'_>, Error> {
         self.armed_fd(own).map(|armed_fd| armed_fd.both.as_fd())
     }
 
-    /// That descriptor tells of news from now on, once. LockGuard the gate.
+    /// That descriptor tells of news from now on, once. Inside the lock.
     pub(super) fn arm(&self, own: BorrowedFd<'_>) -> Result<(), Error> {
         self.armed_fd(own)?.event.clear().map_err(failed("read"))?;
         self.callers.sleepers.fetch_or(FD_ARMED, Ordering::Relaxed);
@@ -169,8 +166,7 @@ impl Drop for Sleeper<'_> {
     fn drop(&mut self) {
         let _guard = self.group.sleep_lock();
         let before = self.group.sleepers.fetch_sub(1, Ordering::Relaxed);
-        // Who rings meanwhile is heard all the same: whoever gets up looks for news before it lies down
-        // again.
+        // A wake-up meanwhile is not lost: sleepers look for events before they sleep again.
         if before & !FD_ARMED == 1 {
             let _ = self.wake.clear();
         }

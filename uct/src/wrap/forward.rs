@@ -1,5 +1,4 @@
-//! What decorators hand on as it is: `inside()` of a decorator answers the object to call, or an error. Used
-//! inside `impl Iface` and `impl Ep` of the other files here; the signatures are in `delegate`.
+//! Macros for decorators: `inside()` answers the object to call, or an error. Signatures are in `delegate`.
 
 /// Defines a method as that of the object inside.
 macro_rules! forward {

@@ -1,6 +1,4 @@
-//! A thread mode around any interface: each call goes through the gate that `mt` has, whose cost is that of
-//! the mode. For who measures it, and for tests; threads share [`mt::Iface`](crate::mt::Iface), since these
-//! types stay with one thread.
+//! A thread mode around any interface of one thread, to measure what the lock of `mt` costs.
 
 #![allow(unsafe_code)]
 
@@ -53,13 +51,13 @@ impl<T> Drop for Guard<'_, T> {
 fn lock<'a, T>(inner: &'a T, lock: &'a RecursiveLock) -> Result<Guard<'a, T>, Error> {
     match lock.lock(this_thread()) {
         LockResult::Locked => Ok(Guard { inner, lock }),
-        // Not to be had: the gate is this value's own, and the value is one thread's.
+        // Not to be had: the lock is this value's own, and the value is one thread's.
         LockResult::Busy | LockResult::WrongThread => Err(Error::InvalidParam("another thread is inside")),
     }
 }
 
 impl<I: Iface> Locked<I> {
-    /// All calls of `inner` go through a gate in this mode.
+    /// All calls of `inner` go through a lock in this mode.
     pub fn new(inner: I, mode: ThreadMode) -> Self {
         Locked { inner, lock: Rc::new(RecursiveLock::new(mode, this_thread())) }
     }

@@ -1,6 +1,4 @@
-//! Decorators: an interface around another one, for who wants to see what passes, or to connect otherwise.
-//! Who does not wrap pays nothing. Used by programs and tools; any transport can be inside. Only `Paired`
-//! adds to what is sent.
+//! Decorators of interfaces: a thread mode, and connections between endpoints. Any transport can be inside.
 
 mod forward;
 mod locked;

@@ -1,12 +1,8 @@
-//! Connections from endpoint to endpoint over interfaces that connect to interfaces, for runtimes that set up
-//! their connections in pairs: make an endpoint, exchange addresses, join both. Any transport can be inside,
-//! the same at both ends.
+//! Endpoint-to-endpoint connections over interface-to-interface transports: create endpoints, exchange
+//! addresses, connect both.
 //!
-//! The wires here know interfaces. So each active message has in front, in [`PREFIX`] bytes, the number of
-//! the endpoint that it is for: one for an endpoint that is not there (any more) is counted and dropped, and
-//! of any other
-//! [`Paired::receiver`] says which one it is for. Puts, gets and atomics go by their keys, and messages without an id to
-//! their queue pair, as without this.
+//! Each active message starts with the number of its endpoint, [`PREFIX`] bytes; unknown numbers are counted
+//! and dropped, others shown by [`Paired::receiver`]. Other operations are unchanged.
 
 #![allow(unsafe_code)]
 
@@ -27,9 +23,8 @@ use ucs::coll::slots::{SlotId, Slots};
 /// Length of an endpoint address, bytes: its number, little endian.
 const EP_ADDR_LEN: usize = size_of::<u32>();
 
-/// Bytes in front of each active message: the number of the endpoint that it is for, little endian, or 0 for
-/// the interface. The message follows as it would be without: id, data. So the id of the wire is the number's
-/// first byte.
+/// Bytes before each active message: the endpoint's number, little endian, or 0 for the interface. The
+/// message with its id follows, so the wire's id is the number's first byte.
 pub const PREFIX: usize = EP_ADDR_LEN;
 
 /// Longest header of a zcopy: it goes with the prefix, in one piece.
@@ -51,8 +46,8 @@ struct Shared<I> {
     strays: Cell<u64>,
 }
 
-/// An endpoint of it. Until it is joined every operation but [`Ep::flush`] and [`Ep::fence`], which have
-/// nothing to wait for, answers [`Error::NotConnected`].
+/// An endpoint. Before it is connected, all but [`Ep::flush`] and [`Ep::fence`] answer
+/// [`Error::NotConnected`].
 pub struct PairedEp<I: Iface> {
     inner: OnceCell<I::Ep>,
     shared: Rc<Shared<I>>,
@@ -92,8 +87,7 @@ impl<I: Iface> Paired<I> {
         Paired { shared: Rc::new(shared) }
     }
 
-    /// In a handler, or a sink, that is told of a message: the tag of the endpoint that it came to. `None`:
-    /// it came to the interface, from an endpoint that is [connected](Iface::connect) to that.
+    /// Within a handler or sink: the tag of the receiving endpoint; `None` for the interface itself.
     pub fn receiver(&self) -> Option<EpTag> {
         self.shared.receiver.get()
     }
@@ -108,7 +102,7 @@ impl<I: Iface> Paired<I> {
         &self.shared.inner
     }
 
-    /// The same, which is always there.
+    /// The interface, always there.
     #[inline(always)]
     fn inside(&self) -> Result<&I, Error> {
         Ok(self.inner())
@@ -191,7 +185,7 @@ impl<I, S: Sink> Sink for PrefixSink<'_, I, S> {
 }
 
 impl<I: Iface> PairedEp<I> {
-    /// Its number among the endpoints of its interface: what [`Ep::ep_addr`] carries.
+    /// Number of the endpoint, as in [`Ep::ep_addr`].
     pub fn number(&self) -> u32 {
         self.number.raw()
     }
@@ -201,7 +195,7 @@ impl<I: Iface> PairedEp<I> {
         self.peer.get()
     }
 
-    /// What goes in front of a message: the peer's number, and the id.
+    /// Prefix of a message: the peer's number and the id.
     #[inline(always)]
     fn prefix(&self, id: u8) -> [u8; PREFIX + 1] {
         let [a, b, c, d] = self.peer.get().unwrap_or(0).to_le_bytes();
@@ -288,9 +282,7 @@ impl<I: Iface> Ep for PairedEp<I> {
         Ok(self.number().to_le_bytes().into_iter().collect())
     }
 
-    /// [`ConnectError::Malformed`]: one of the addresses is none. [`Error::InvalidParam`]: it is connected already.
-    /// Refused, it is as it was, and may be joined to another. Whether an endpoint of that address is there
-    /// only its interface knows: messages to one that is not come to nobody.
+    /// [`ConnectError::Malformed`]: a bad address. [`Error::InvalidParam`]: connected already. A refused endpoint stays usable. Whether the remote endpoint exists is not checked here.
     fn connect_to_ep(&self, device: &[u8], iface: &[u8], ep: &[u8]) -> Result<(), ConnectError> {
         let peer = ep.try_into().map(u32::from_le_bytes).map_err(|_| ConnectError::Malformed)?;
         if SlotId::from_raw(peer) == SlotId::NONE {

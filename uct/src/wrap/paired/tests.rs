@@ -1,4 +1,4 @@
-//! Who hears what is sent to an endpoint; the rest is in the conformance suite.
+//! Delivery to paired endpoints; the rest is in the conformance suite.
 
 #![allow(unsafe_code)]
 

@@ -1,47 +1,38 @@
-//! The commands of README.md's shell blocks, run as they stand there: whoever changes a program or an option has to change
-//! the README with it. Only the profile and the features differ (this test's: nothing is built twice), and a fixed TCP port.
-//! What a test cannot run here is listed with the step of `tests/run` that does.
+//! Runs the commands of the pages. A code block in language `sh` is marked: `sh run` blocks are run here as they stand, `sh long`
+//! blocks take minutes, `sh manual` blocks need another machine, a file, or a hand. Only the profile and the features differ (this
+//! test's, so that nothing is built twice), and the TCP port.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A command that takes longer than this hangs.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Limit for a command.
+const TIMEOUT: Duration = Duration::from_secs(600);
+/// Programs of the workspace that a command may begin with; they are built, and found on `PATH`.
+const PROGRAMS: [&str; 4] = ["ucx-perftest", "ucx-info", "efa-dump", "softefa"];
+/// Pages whose `run` blocks another test runs: `tests/examples.rs`.
+const ELSEWHERE: [&str; 1] = ["docs/examples.md"];
 
-enum How {
+/// How a block's commands are tested.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
     Run,
-    /// It is run; it may find something wrong with this machine (exit status 1), and says so.
-    Finds(&'static str),
-    /// It is a server: started before the next command, which it ends with.
-    Server,
-    /// It is run with the server before.
-    Client,
-    /// A step of `tests/run` runs it: it needs more than a toolchain, or is `tests/run` itself.
-    Step(&'static str),
+    Long,
+    Manual,
 }
 
-const COMMANDS: &[(&str, How)] = &[
-    ("cargo run --release --bin ucx-perftest -- --local", How::Run),
-    ("tests/run", How::Step("--list")),
-    ("cargo run --release --bin ucx-info -- -d", How::Run),
-    ("cargo run --release --bin ucx-info -- -e", How::Run),
-    ("cargo run --release --bin ucx-info -- --doctor", How::Finds("missing or broken")),
-    ("cargo run --release --bin ucx-info -- -c", How::Run),
-    ("ucx-perftest -t tag_lat &", How::Server),
-    ("ucx-perftest -t tag_lat localhost", How::Client),
-    ("cargo run -p ucp --example hello_tag", How::Run),
-    ("SOFTEFA_REORDER=0.1 UCX_TLS=efa cargo run -p ucp --example hello_tag", How::Run),
-    ("cargo build --release && target/release/versus", How::Step("versus")),
-    ("target/release/versus --against libfabric", How::Step("versus")),
-];
+/// A block of commands.
+#[derive(PartialEq, Eq, Debug)]
+struct Block {
+    kind: Kind,
+    commands: Vec<String>,
+}
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_path_buf()
 }
 
-/// What `cargo run TARGET` does with these variables, for programs of this profile: the target is built as this test was, and
-/// run.
+/// The shell command for `cargo run TARGET` with these variables: builds the target as this test was built, and runs it.
 fn run(vars: &str, target: &str, profile: &Path) -> String {
     let (target, args) = target.split_once(" -- ").unwrap_or((target, ""));
     let words: Vec<&str> = target.split_whitespace().filter(|&word| word != "--release").collect();
@@ -53,26 +44,56 @@ fn run(vars: &str, target: &str, profile: &Path) -> String {
     format!("cargo {build} && {vars} exec {}/{folder}{name} {args}", profile.display())
 }
 
-/// The lines of ```sh blocks, without what comes after `#`.
-fn commands(text: &str) -> Vec<String> {
-    let (mut all, mut inside) = (Vec::new(), false);
-    for line in text.lines() {
-        match line {
-            "```sh" => inside = true,
-            "```" => inside = false,
-            _ if inside => {
+/// The `sh` blocks of a page, their commands without what comes after ` #`. An unmarked block is an error.
+fn blocks(text: &str) -> Result<Vec<Block>, String> {
+    let (mut all, mut inside, mut fenced): (Vec<Block>, bool, bool) = (Vec::new(), false, false);
+    for (n, line) in text.lines().enumerate() {
+        let fence = line.trim_start().strip_prefix("```");
+        match fence.map(|info| info.split_whitespace().collect::<Vec<_>>()) {
+            Some(_) if fenced => (inside, fenced) = (false, false),
+            Some(info) if info.first() == Some(&"sh") => {
+                let kind = match info[1..] {
+                    ["run"] => Kind::Run,
+                    ["long"] => Kind::Long,
+                    ["manual"] => Kind::Manual,
+                    _ => {
+                        return Err(format!(
+                            "line {}: an `sh` block is marked run, long or manual: {line}",
+                            n + 1
+                        ));
+                    }
+                };
+                (inside, fenced) = (true, true);
+                all.push(Block { kind, commands: Vec::new() });
+            }
+            Some(_) => fenced = true,
+            None if inside => {
                 let command = line.split(" #").next().unwrap_or_default().trim();
                 if !command.is_empty() && !command.starts_with('#') {
-                    all.push(command.to_owned());
+                    all.last_mut().expect("inside a block").commands.push(command.to_owned());
                 }
             }
-            _ => {}
+            None => {}
         }
     }
-    all
+    Ok(all)
 }
 
-/// Killed, with everything it started, if it has not ended.
+/// All tracked pages except decisions: path and text.
+fn pages() -> Vec<(String, String)> {
+    let git = Command::new("git").current_dir(root()).args(["ls-files", "*.md"]).output();
+    let listed = git
+        .ok()
+        .filter(|out| out.status.success())
+        .map(|out| String::from_utf8_lossy(&out.stdout).into_owned());
+    let listed = listed.unwrap_or_else(|| "README.md".into());
+    let pages = listed.lines().filter(|name| !name.starts_with("docs/decisions/"));
+    pages
+        .filter_map(|name| Some((name.to_owned(), std::fs::read_to_string(root().join(name)).ok()?)))
+        .collect()
+}
+
+/// A process that is killed when dropped.
 struct Started(Child);
 
 impl Drop for Started {
@@ -83,7 +104,7 @@ impl Drop for Started {
 }
 
 impl Started {
-    /// By a shell, as a person would; `exec`, so that the shell is not between.
+    /// Starts a command by a shell, as a person would. `exec` replaces the shell, so that a kill reaches the program.
     fn new(command: &str, args: &str) -> Started {
         // This program is TARGET/PROFILE/deps/NAME.
         let me = std::env::current_exe().expect("this program");
@@ -92,8 +113,11 @@ impl Started {
         let command = command.trim_end_matches('&');
         let command = match command.split_once("cargo run ") {
             Some((vars, target)) => run(vars, target, &profile),
-            None => match command.find("ucx-") {
-                Some(at) => format!("{} exec {}{args}", &command[..at], &command[at..]),
+            None => match PROGRAMS.iter().find_map(|program| Some((program, command.find(program)?))) {
+                Some((program, at)) => {
+                    let build = suites::cargo::build(&profile, "--bin", program).join(" ");
+                    format!("cargo {build} && {} exec {}{args}", &command[..at], &command[at..])
+                }
                 None => command.to_owned(),
             },
         };
@@ -111,7 +135,7 @@ impl Started {
     }
 
     fn end(mut self, command: &str) -> (Option<i32>, String) {
-        // Read all along: a pipe that is full would stop the program.
+        // Read all along: a full pipe would stop the program.
         fn reader(mut from: impl std::io::Read + Send + 'static) -> std::thread::JoinHandle<String> {
             std::thread::spawn(move || {
                 let mut text = Vec::new();
@@ -121,7 +145,7 @@ impl Started {
         }
         let out = reader(self.0.stdout.take().expect("piped"));
         let err = reader(self.0.stderr.take().expect("piped"));
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let status = loop {
             match self.0.try_wait().expect("a child of ours") {
                 Some(status) => break status.code(),
@@ -133,7 +157,7 @@ impl Started {
     }
 }
 
-/// A port nobody listens on: the fixed one of the README belongs to whoever is at this machine.
+/// A free port instead of the page's fixed one, which another program may have.
 fn free_port() -> u16 {
     let probe = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     probe.local_addr().expect("it has one").port()
@@ -156,57 +180,57 @@ fn wait_listening(port: u16) {
     }
 }
 
-#[test]
-fn every_command_of_the_readme_works() {
-    let text = std::fs::read_to_string(root().join("README.md")).expect("README.md");
-    let written = commands(&text);
-    let steps = std::fs::read_to_string(root().join("tests/run")).expect("tests/run");
-    let gone: Vec<&str> =
-        COMMANDS.iter().map(|(c, _)| *c).filter(|c| !written.iter().any(|w| w == c)).collect();
-    assert!(gone.is_empty(), "no longer in README.md, take them off this test's list: {gone:#?}");
-    // The programs that the README takes for installed.
-    let installed = "cargo run --bin ucx-perftest -- --version";
-    let built = Started::new(installed, "").end(installed);
-    assert_eq!(built.0, Some(0), "{}", built.1);
+/// Runs the commands of a block in order. A command that ends in `&` is a server, and the next one its client.
+fn run_block(page: &str, commands: &[String]) {
     let (mut server, mut port) = (None, 0);
-    for command in &written {
-        let how = COMMANDS.iter().find(|(c, _)| c == command).map(|(_, how)| how);
-        let how =
-            how.unwrap_or_else(|| panic!("README.md has a command that this test does not know: {command}"));
-        match how {
-            How::Run => {
-                let (status, said) = Started::new(command, "").end(command);
-                assert_eq!(status, Some(0), "{command}:\n{said}");
-                assert!(!said.trim().is_empty(), "{command}: says nothing");
-            }
-            How::Finds(words) => {
-                let (status, said) = Started::new(command, "").end(command);
-                let fits = status == Some(0) || status == Some(1) && said.contains(words);
-                assert!(fits, "{command}: {status:?}\n{said}");
-            }
-            How::Server => {
-                port = free_port();
-                server = Some(Started::new(command, &format!(" -p {port}")));
-                wait_listening(port);
-            }
-            How::Client => {
-                let (status, said) = Started::new(command, &format!(" -p {port} -n 2000")).end(command);
-                assert_eq!(status, Some(0), "{command}:\n{said}");
-                let server = server.take().expect("a server before its client");
-                let (status, said) = server.end(command);
-                assert_eq!(status, Some(0), "the server of {command}:\n{said}");
-            }
-            How::Step(step) => {
-                let known =
-                    steps.contains(&format!("step_{step}()")) || steps.contains(&format!("\"{step}\""));
-                assert!(known, "tests/run has no step '{step}', which is said to run: {command}");
-            }
+    for command in commands {
+        if command.ends_with('&') {
+            port = free_port();
+            server = Some(Started::new(command, &format!(" -p {port}")));
+            wait_listening(port);
+            continue;
+        }
+        let args = if server.is_some() { format!(" -p {port} -n 2000") } else { String::new() };
+        let (status, said) = Started::new(command, &args).end(command);
+        // The doctor may find something wrong with this machine, and says so.
+        let found = command.contains("--doctor") && status == Some(1) && said.contains("missing or broken");
+        assert!(status == Some(0) || found, "{page}: {command}: {status:?}\n{said}");
+        assert!(!said.trim().is_empty(), "{page}: {command}: prints nothing");
+        if let Some(server) = server.take() {
+            let (status, said) = server.end(command);
+            assert_eq!(status, Some(0), "{page}: the server of {command}:\n{said}");
         }
     }
 }
 
 #[test]
-fn commands_are_found() {
-    let text = "a\n```sh\n# only a note\nx -y   # why\n\nz && w\n```\nnot this\n```text\nnor this\n```\n";
-    assert_eq!(commands(text), ["x -y", "z && w"]);
+fn run_blocks_work() {
+    let mut commands = 0;
+    for (page, text) in pages().iter().filter(|(page, _)| !ELSEWHERE.contains(&page.as_str())) {
+        for block in blocks(text).unwrap_or_else(|e| panic!("{page}: {e}")) {
+            if block.kind == Kind::Run {
+                run_block(page, &block.commands);
+                commands += block.commands.len();
+            }
+        }
+    }
+    assert!(commands > 3, "the README's commands are not found");
+}
+
+#[test]
+fn every_sh_block_is_marked() {
+    let wrong: Vec<String> =
+        pages().iter().filter_map(|(page, text)| Some(format!("{page}: {}", blocks(text).err()?))).collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn planted_blocks_are_found() {
+    let text = "a\n```sh run\n# only a note\nx -y   # why\n\nz && w\n```\nnot this\n```text\nnor this\n```\n```sh long\nl\n```\n";
+    let block = |kind, commands: &[&str]| Block {
+        kind,
+        commands: commands.iter().map(|c| (*c).to_owned()).collect(),
+    };
+    assert_eq!(blocks(text), Ok(vec![block(Kind::Run, &["x -y", "z && w"]), block(Kind::Long, &["l"])]));
+    assert!(blocks("```sh\nx\n```\n").is_err() && blocks("```sh now\nx\n```\n").is_err());
 }

@@ -267,24 +267,24 @@ impl Job {
             return Err(self
                 .fail(format!("worker {n}: {} requests left", sim_worker.worker.diagnostics().requests())));
         }
-        let mut census = sim_worker.worker.diagnostics().snapshot();
+        let mut snapshot = sim_worker.worker.diagnostics().snapshot();
         if unread {
             // Some of it was to be read from its sender's memory.
-            census.readings = census.readings.saturating_sub(census.unexpected);
-            (census.unexpected, census.held_bytes) = (0, 0);
-            census.early *= usize::from(sim_worker.nics.len() > 1);
+            snapshot.rma_reads = snapshot.rma_reads.saturating_sub(snapshot.unexpected);
+            (snapshot.unexpected, snapshot.held_bytes) = (0, 0);
+            snapshot.early *= usize::from(sim_worker.nics.len() > 1);
         }
-        if census != (EngineSnapshot { receives: idle, ..EngineSnapshot::EMPTY }) {
-            return Err(self.fail(format!("worker {n}: the engine holds {census:?}")));
+        if snapshot != (EngineSnapshot { receives: idle, ..EngineSnapshot::EMPTY }) {
+            return Err(self.fail(format!("worker {n}: the engine holds {snapshot:?}")));
         }
         let rare = sim_worker.worker.stats().rare;
         // Operations given up at one end may be on their way from the other.
-        let bereaved = rare.peers_failed + rare.peer_failed + rare.duplicate;
+        let peer_failed = rare.peers_failed + rare.peer_failed + rare.duplicate;
         // Doubly refused operations count twice, and packets resent over another NIC may have arrived.
         let twice = self.outcome.nic_down > 0 || self.workers.iter().any(|sim_worker| sim_worker.zcopy_recv);
         let nic_down = self.outcome.nic_down > 0;
         let late = rare.bad_id * u64::from(!self.has_losses(n) && !self.any_revoked() && !twice);
-        let denied = rare.bad_access * u64::from(!sim_worker.revocable.any_revoked());
+        let access_denied = rare.bad_access * u64::from(!sim_worker.revocable.any_revoked());
         let bad = rare.malformed
             + rare.unsupported * u64::from(!sim_worker.zcopy_recv)
             + rare.unknown_sender
@@ -294,7 +294,7 @@ impl Job {
             + rare.no_room;
         // With several NICs one may be lost, and its packets may arrive twice.
         let rails = self.params.nics > 1 && (nic_down || self.params.failing());
-        match bad + late + denied + bereaved * u64::from(!self.has_losses(n) && !rails) {
+        match bad + late + access_denied + peer_failed * u64::from(!self.has_losses(n) && !rails) {
             0 => Ok(()),
             _ => Err(self.fail(format!("worker {n}: packets that nobody should have sent: {rare:?}"))),
         }

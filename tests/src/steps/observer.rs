@@ -234,9 +234,10 @@ impl After {
     /// Checks that nothing is in flight except receives of active messages and complete messages of the dead
     /// peer.
     fn nothing_left(&self) {
-        let census = self.side.worker().diagnostics().snapshot();
-        let (receives, unexpected, held_bytes) = (census.receives, census.unexpected, census.held_bytes);
-        assert_eq!(census, EngineSnapshot { receives, unexpected, held_bytes, ..EngineSnapshot::EMPTY });
+        let snapshot = self.side.worker().diagnostics().snapshot();
+        let (receives, unexpected, held_bytes) =
+            (snapshot.receives, snapshot.unexpected, snapshot.held_bytes);
+        assert_eq!(snapshot, EngineSnapshot { receives, unexpected, held_bytes, ..EngineSnapshot::EMPTY });
         assert!([0, IDLE_RECEIVES].contains(&receives), "{receives} receives");
         assert_eq!(self.side.worker().diagnostics().registrations(), 0);
         // Names of queue pairs that the kernel would have removed with their owner.

@@ -2,7 +2,7 @@
 //!
 //! | Module | Contents |
 //! |---|---|
-//! | [`Status`], [`Blame`], [`Errno`] | result codes with the values of `ucs_status_t`, and whose fault an error is |
+//! | [`Status`], [`Blame`], [`Errno`] | result codes of `ucs_status_t`, and whose fault an error is |
 //! | [`config`] | one declaration per key; environment, file and overrides; errors that say what to write |
 //! | [`coll`] | slots with generation ids, ring, intrusive list, sequence window |
 //! | [`mem`] | pages, private and shared mappings, pools of fixed slots, long copies |

@@ -21,7 +21,6 @@ struct Side<I: Iface> {
     peer_mem: u64,
     rkey: <I::Md as Md>::Rkey,
     got: Count,
-    /// Messages that must have come by now.
     due: u64,
 }
 
@@ -164,7 +163,6 @@ impl<I: Iface> Side<I> {
         }
     }
 
-    /// Runs one kind of traffic and gives ns per iteration.
     fn timed(&mut self, role: Role, n: u64, run: impl Fn(&mut Self, u64)) -> f64 {
         run_barriered(self, role, n / 10, &run);
         run_barriered(self, role, n, &run)

@@ -20,7 +20,6 @@ use uct::api::{
 };
 use uct::config::Source;
 
-/// Bytes of the shared region.
 const LEN: usize = 1 << 16;
 
 fn main() -> ExitCode {
@@ -87,7 +86,6 @@ fn work(family: &mut Family) -> family::Outcome {
     Ok(())
 }
 
-/// Starts an operation, retrying while there is no room, and progresses until it is done.
 fn finish(iface: &uct::any::Iface, mut start: impl FnMut(Comp) -> Outcome) -> Result<(), Error> {
     // A completion counts operations down and calls back, from progress, when the last is done.
     let ended = Rc::new(Cell::new(None));

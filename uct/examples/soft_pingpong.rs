@@ -80,7 +80,6 @@ impl Side {
         format!("@{} {} {addr} {rkey}", self.dev.gid().iid(), self.qp.qpn())
     }
 
-    /// Learns who the other side is; answers its memory's address and key.
     fn meet(&mut self, line: &str) -> (u64, u32) {
         let n: Vec<u64> =
             line.trim().trim_start_matches('@').split(' ').map(|n| n.parse().unwrap()).collect();
@@ -111,7 +110,6 @@ impl Side {
         }
     }
 
-    /// Sends `count` messages by `post`, as many at a time as the queue takes.
     fn put_many(&self, count: usize, mut post: impl FnMut(u64) -> Result<(), PostError>) {
         let (mut out, mut sent, mut done) = ([Cqe::EMPTY; 32], 0, 0);
         while done < count {
@@ -128,7 +126,6 @@ impl Side {
     }
 }
 
-/// The two halves of each measurement, in one order on both sides. Sides wait for each other by messages.
 fn run(side: &Side, far: (u64, u32), first: bool, report: &mut dyn FnMut(&str, f64, usize, usize)) {
     let short = [7u8; SHORT];
     for _ in 0..rounds() {
@@ -185,7 +182,6 @@ fn pin(nth: usize) {
     }
 }
 
-/// How often each figure is taken: the number on the command line, if there is one.
 fn rounds() -> usize {
     std::env::args().find_map(|arg| arg.parse().ok()).unwrap_or(ROUNDS)
 }

@@ -8,7 +8,6 @@
 //! The last four name arguments that some wrappers translate. `$Mem`, `$Rkey`, `$Comp` are the wrapper's
 //! types.
 
-/// Sends of active messages: `api::Ep::am_short` and its kin that decorators may want to see.
 macro_rules! ep_sends {
     ($method:ident, $Mem:ty, $Comp:ty) => {
         $method! { [#[inline]] [] am_short [] (id: u8, header: u64, payload: &[u8]) $crate::api::Outcome;
@@ -68,7 +67,6 @@ macro_rules! ep_rma {
     };
 }
 
-/// Completion, order and connection.
 macro_rules! ep_control {
     ($method:ident, $Comp:ty) => {
         $method! { [] [] flush [] (comp: $Comp) $crate::api::Outcome; iov() remote() rkey() comp(comp) }
@@ -81,7 +79,6 @@ macro_rules! ep_control {
     };
 }
 
-/// The state of a connection that has been made.
 macro_rules! ep_connection {
     ($method:ident, $Comp:ty) => {
         $method! { [] [] ensure_connected [] () Result<(), $crate::api::ConnectError>;
@@ -92,7 +89,6 @@ macro_rules! ep_connection {
     };
 }
 
-/// Methods of an interface that may fail.
 macro_rules! iface_calls {
     ($method:ident, $Mem:ty, $Comp:ty) => {
         $method! { [] [] reachable [] (device: &[u8], iface: &[u8]) Result<(), $crate::api::ConnectError>;
@@ -108,7 +104,6 @@ macro_rules! iface_calls {
     };
 }
 
-/// Methods of an interface that cannot fail and need no lock.
 macro_rules! iface_facts {
     ($method:ident) => {
         $method! { device_addr() $crate::api::AddrBuf }

@@ -71,7 +71,6 @@ impl Worker {
     pub fn remove(&self, id: MemberId) -> Option<Rc<dyn Progress>> {
         let member = self.members.borrow_mut().get_mut(id.0)?.take()?;
         if let (Some(epoll), Ok(fd)) = (self.epoll.get(), member.event_fd()) {
-            // It may never have been watched: a member without a descriptor.
             let _ = epoll.remove(fd);
         }
         Some(member)
@@ -230,13 +229,11 @@ mod tests {
         sender.join().unwrap();
     }
 
-    /// Opens one of each transport.
     fn all() -> Vec<Rc<any::Iface>> {
         let open = |(tl, dev)| Rc::new(any::open(tl, dev, &Source::empty()).unwrap());
         [("self", "memory"), ("posix", "memory"), ("cma", "memory"), ("efa", "softefa0")].map(open).into()
     }
 
-    /// CPU time of this thread.
     fn cpu() -> Duration {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         Duration::new(now.tv_sec as u64, now.tv_nsec as u32)

@@ -1,9 +1,7 @@
 //! Growth policy for long-lived lists: by a sixteenth instead of twofold. For per-peer and per-endpoint
 //! lists.
 
-/// Growth, as a part of what there is.
 const FRACTION: usize = 16;
-/// Least growth, elements.
 const MIN_GROWTH: usize = 16;
 
 /// Makes room for one element more, and for a few that may follow.

@@ -7,9 +7,7 @@ pub struct Ring<T> {
     /// A power of two of them; `head..tail` (modulo their number) are `Some`.
     cells: Box<[Cell<Option<T>>]>,
     capacity: u32,
-    /// Free-running count of pops.
     head: Cell<u32>,
-    /// Free-running count of pushes.
     tail: Cell<u32>,
 }
 

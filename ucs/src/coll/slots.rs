@@ -40,7 +40,6 @@ impl fmt::Display for SlotId {
 /// Elements are kept in chunks of this many, allocated whole: growing never moves what is there.
 const CHUNK_SHIFT: u32 = 8;
 const CHUNK: usize = 1 << CHUNK_SHIFT;
-/// End of the free list.
 const NIL: u32 = u32::MAX;
 
 enum Body<T> {
@@ -71,7 +70,6 @@ pub const LOWER_ODD: u8 = 4;
 /// generations.
 pub struct Slots<T, const INDEX_BITS: u32 = 20, const HALF: u8 = WHOLE> {
     chunks: Vec<Box<Chunk<T>>>,
-    /// First free slot; they are used again last first.
     free: u32,
     len: u32,
     limit: u32,
@@ -171,7 +169,6 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         Some(id)
     }
 
-    /// Puts `value` into the first free slot, which must exist.
     #[inline]
     fn insert_free(&mut self, value: T) -> SlotId {
         let index = self.free;
@@ -184,7 +181,6 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         id
     }
 
-    /// Makes further slots; there is no free one. False at the limit.
     #[cold]
     fn grow(&mut self) -> bool {
         if self.len < self.limit {
@@ -193,7 +189,6 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         self.free != NIL
     }
 
-    /// Adds a chunk of slots, free as far as the limit goes, before those that are free already.
     fn add_chunk(&mut self) {
         let first = (self.chunks.len() * CHUNK) as u32;
         let last = (first + CHUNK as u32).min(self.limit) - 1;
@@ -353,7 +348,6 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         }
     }
 
-    /// The generation that follows.
     #[inline]
     const fn next_generation(generation: u32) -> u32 {
         let next = generation + 1;

@@ -19,7 +19,9 @@
 //! let config = PosixConfig::load(&source).unwrap();
 //! assert_eq!((config.fifo_size, config.seg_size), (1024, 8192));
 //! let err = PosixConfig::load(&Source::empty().with("UCX_POSIX_FIFO_SIZE", "100")).unwrap_err();
-//! assert_eq!(err.to_string(), "UCX_POSIX_FIFO_SIZE=100 (override): expected a number with optional k/m/g/t or inf, a power of two");
+//! let said = "UCX_POSIX_FIFO_SIZE=100 (override): expected a number \
+//!     with optional k/m/g/t or inf, a power of two";
+//! assert_eq!(err.to_string(), said);
 //! ```
 
 mod decl;

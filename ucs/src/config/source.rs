@@ -20,7 +20,6 @@ crate::config_table! {
     }
 }
 
-/// Names the file of settings.
 const FILE_KEY: &str = FileConfig::DESC.keys[0].name;
 
 /// Where a value came from.
@@ -216,7 +215,6 @@ impl Source {
     }
 }
 
-/// A TOML value in the form an environment variable would have.
 fn plain(value: &toml::Value) -> Option<String> {
     Some(match value {
         toml::Value::String(s) => s.clone(),
@@ -234,7 +232,6 @@ fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> Option<&'st
     known.map(|k| (distance(name, k), k)).filter(|(d, _)| *d <= limit).min_by_key(|(d, _)| *d).map(|(_, k)| k)
 }
 
-/// Edits (insert, delete, replace, swap of neighbours) from `a` to `b`.
 pub(super) fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut before = vec![0; b.len() + 1];

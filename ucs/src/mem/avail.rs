@@ -12,7 +12,6 @@ pub fn available() -> Option<u64> {
     [machine, group].into_iter().flatten().min()
 }
 
-/// `MemAvailable` plus free swap.
 fn machine(meminfo: &str) -> Option<u64> {
     let field = |name: &str| {
         let line = meminfo.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
@@ -21,7 +20,6 @@ fn machine(meminfo: &str) -> Option<u64> {
     Some(field("MemAvailable")? + field("SwapFree").unwrap_or(0))
 }
 
-/// The version 2 group of `/proc/self/cgroup`, relative to the mount.
 fn group_path(text: &str) -> Option<String> {
     Some(text.lines().find_map(|l| l.strip_prefix("0::/"))?.to_owned())
 }

@@ -10,7 +10,6 @@
 const LONG: usize = 2048;
 
 /// Copies `len` bytes; of long copies the last bytes are written last. // HOT
-///
 /// # Safety
 /// As for [`std::ptr::copy_nonoverlapping`], but others may write the source: then bytes are mixed.
 #[inline(always)]
@@ -25,7 +24,6 @@ pub unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
 }
 
 /// Copies `from` to `to`. // HOT
-///
 /// # Panics
 /// If they are not of one length.
 #[inline(always)]
@@ -49,13 +47,11 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
 }
 
 /// Two cache lines at a time, by aligned stores.
-///
 /// # Safety
 /// As for [`copy_long`], on a processor with AVX.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 unsafe fn copy_avx(from: *const u8, to: *mut u8, len: usize) {
-    /// Bytes of a turn of the loop, and of the tail.
     const STEP: usize = 128;
     const { assert!(LONG >= 32 + STEP) };
     let skip = 32 - (to as usize & 31);
@@ -106,7 +102,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Copies within fresh memory and looks at every byte, also of the surroundings.
     fn check(len: usize, from_at: usize, to_at: usize) {
         let from: Vec<u8> = (0..from_at + len + 64).map(|i| (i * 7 + i / 251) as u8).collect();
         let mut to = vec![0xa5; to_at + len + 64];

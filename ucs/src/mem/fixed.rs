@@ -20,7 +20,6 @@ unsafe impl Send for FixedMap {}
 // SAFETY: as above.
 unsafe impl Sync for FixedMap {}
 
-/// The length to map, if `at` is aligned for it.
 fn check_len(at: NonNull<u8>, len: usize, pages: Pages) -> Result<usize, MemError> {
     let unit = if pages == Pages::Huge2M { HUGE_2M } else { page_size() };
     let bad = MemError::BadLength { len };
@@ -187,7 +186,6 @@ mod tests {
                 let mut there = FixedMap::reserve(at, len, pages).unwrap();
                 let file = match SharedMem::create("fixed", len, opts) {
                     Ok(file) => file,
-                    // No huge pages here.
                     Err(e) if pages == Pages::Huge2M => {
                         assert!(matches!(e, MemError::Exhausted { .. } | MemError::Os { .. }), "{e}");
                         continue;

@@ -189,7 +189,6 @@ pub struct MapOpts {
     pub fill: Fill,
 }
 
-/// Rounds a length as `pages` needs it.
 fn mapped_len(len: usize, pages: Pages) -> Result<usize, MemError> {
     let unit = if pages == Pages::Huge2M { HUGE_2M } else { page_size() };
     match round_up(len, unit) {
@@ -223,7 +222,6 @@ impl Mapping {
             advise_huge(map.as_ptr(), len);
         }
         if opts.fill == Fill::Now {
-            // The flag of `mmap` says nothing of a failure.
             populate(map.as_ptr(), len)?;
         }
         Ok(map)
@@ -431,7 +429,6 @@ fn memfd(name: &str, pages: Pages) -> Result<OwnedFd, rustix::io::Errno> {
     }
 }
 
-/// The length of what a peer named, if it is a memory file that cannot shrink.
 fn check_segment(fd: &OwnedFd, min_len: usize) -> Result<usize, MemError> {
     let stat = rustix::fs::fstat(fd).map_err(|e| MemError::os("fstat", "shared memory", min_len, e))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {

@@ -5,7 +5,6 @@
 use super::map::{MapOpts, Mapping, MemError};
 use super::page::{CACHE_LINE, round_up};
 
-/// Index of a slot in use, or the end of the free list.
 const USED: u32 = u32::MAX;
 const NIL: u32 = u32::MAX - 1;
 
@@ -146,7 +145,6 @@ pub struct PoolStats {
 #[derive(Debug)]
 pub struct Pool {
     shape: PoolShape,
-    /// Distance between slots in bytes.
     stride: usize,
     chunk_shift: u32,
     chunks: Vec<Mapping>,

@@ -25,13 +25,11 @@ pub fn mapping_at(addr: usize) -> Option<MappingInfo> {
     find(BufReader::new(file), addr)
 }
 
-/// Bytes of the mapping at `addr` that have a page here, for tests.
 #[cfg(test)]
 pub(super) fn mapped_bytes(addr: usize) -> Option<usize> {
     field(BufReader::new(std::fs::File::open("/proc/self/smaps").ok()?), addr, "Rss:")
 }
 
-/// A number of the mapping that holds the byte at `addr`, for tests.
 #[cfg(test)]
 pub(super) fn field(smaps: impl BufRead, addr: usize, name: &str) -> Option<usize> {
     let mut inside = false;
@@ -66,7 +64,6 @@ fn find(smaps: impl BufRead, addr: usize) -> Option<MappingInfo> {
     found
 }
 
-/// Parses the first line of a mapping: `start-end rwxp offset dev inode name`.
 fn head(line: &str) -> Option<MappingInfo> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;

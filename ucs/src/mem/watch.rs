@@ -22,7 +22,6 @@ use crate::sys::fd::EventFd;
 use crate::sys::thread::spawn_masked;
 use rustix::event::{PollFd, PollFlags};
 
-/// Structures of linux/userfaultfd.h.
 #[repr(C)]
 struct Api {
     api: u64,
@@ -68,7 +67,6 @@ const WP_NOTHING: u64 = 2;
 const EVENT_REMAP: u8 = 0x14;
 const EVENT_REMOVE: u8 = 0x15;
 const EVENT_UNMAP: u8 = 0x16;
-/// `_IOWR(0xaa, nr, size)`.
 const fn iowr(nr: u64, size: usize) -> u64 {
     3 << 30 | (size as u64) << 16 | 0xaa << 8 | nr
 }
@@ -76,10 +74,8 @@ const UFFDIO_API: u64 = iowr(0x3f, size_of::<Api>());
 const UFFDIO_REGISTER: u64 = iowr(0, size_of::<Register>());
 const UFFDIO_WRITEPROTECT: u64 = iowr(6, size_of::<WriteProtect>());
 
-/// Bytes of the thread's stack.
 const STACK: usize = 64 << 10;
 
-/// State shared by the caches of a process.
 #[derive(Debug)]
 struct Shared {
     uffd: Arc<OwnedFd>,
@@ -194,7 +190,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread. Asks no allocator.
 fn listen(uffd: &OwnedFd, events: &UnmapEvents, stop: &EventFd) {
     loop {
         let mut fds =
@@ -212,9 +207,7 @@ fn listen(uffd: &OwnedFd, events: &UnmapEvents, stop: &EventFd) {
         let count = usize::try_from(got).unwrap_or(0) / size_of::<Msg>();
         for Msg { event, arg, .. } in &msgs[..count] {
             match *event {
-                // from, to, length
                 EVENT_REMAP => events.push(arg[0] as usize, arg[2] as usize),
-                // start, end
                 EVENT_REMOVE | EVENT_UNMAP => {
                     events.push(arg[0] as usize, arg[1].saturating_sub(arg[0]) as usize);
                 }

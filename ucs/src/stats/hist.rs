@@ -94,7 +94,6 @@ impl std::fmt::Debug for Hist {
 }
 
 impl Serialize for Hist {
-    /// A map from the lower edge of a bucket to its count.
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let mut map = s.serialize_map(None)?;
         for (low, _, n) in self.buckets() {

@@ -6,6 +6,5 @@ mod hist;
 pub use counter::Counters;
 pub use hist::Hist;
 
-// For the derive in `counters!`.
 #[doc(hidden)]
 pub use serde;

@@ -25,7 +25,6 @@ impl ProcId {
     pub fn current() -> ProcId {
         static ME: OnceLock<ProcId> = OnceLock::new();
         let pid = pid();
-        // After a fork it is another one.
         if let Some(me) = ME.get().filter(|me| me.pid == pid) {
             return *me;
         }

@@ -16,7 +16,6 @@ pub type Outcome = Result<(), Box<dyn Error>>;
 /// Tells the program that it is a member: `SOCKET RANK SIZE`.
 const PLACE: &str = "EXAMPLE_FAMILY";
 
-/// Kinds of lines between a member and the first process.
 const VALUE: u8 = 0;
 const FAILED: u8 = 1;
 
@@ -57,7 +56,6 @@ pub fn run(size: usize, work: impl FnOnce(&mut Family) -> Outcome) -> ExitCode {
     }
 }
 
-/// Members, ended at the latest when the first process ends.
 struct Members(Vec<Child>);
 
 impl Drop for Members {
@@ -114,7 +112,6 @@ fn first(size: usize) -> Outcome {
     Ok(())
 }
 
-/// The line of the next member, unless one ends before it has any.
 fn next(
     listener: &UnixListener,
     members: &mut Members,
@@ -151,13 +148,11 @@ fn member(place: &str, work: impl FnOnce(&mut Family) -> Outcome) -> Outcome {
                 return;
             }
         }
-        // Nobody to work for.
         std::process::exit(1);
     });
     let mut family = Family { rank: rank.into(), size, line, from };
     let ended = work(&mut family);
     if let Err(e) = &ended {
-        // The first process says it, once.
         write_frame(&mut family.line, FAILED, e.to_string().as_bytes())?;
         std::process::exit(1);
     }

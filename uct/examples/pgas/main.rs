@@ -16,7 +16,6 @@ use family::{Family, Outcome};
 use shmem::Shmem;
 use uct::config::Source;
 
-/// Words of each heap.
 const HEAP: usize = 1 << 16;
 
 fn main() -> ExitCode {
@@ -53,7 +52,6 @@ fn work(family: &mut Family) -> Outcome {
     let stream = stream(&pe)?;
     say(format!("put, fence, put: no flag came before its data, in {} rounds: {stream}", rounds(&pe)));
 
-    // A heap must stay until nobody reaches into it any more.
     pe.barrier()?;
     family.gather(&[])?;
     if ring && matrix && tickets && chain && stream {
@@ -63,7 +61,6 @@ fn work(family: &mut Family) -> Outcome {
     }
 }
 
-/// True if it is in every PE.
 fn everywhere(pe: &Shmem, mine: bool) -> Result<bool, Box<dyn Error>> {
     let all = pe.alloc(1)?;
     pe.fadd(all, u64::from(mine), 0)?;
@@ -71,7 +68,6 @@ fn everywhere(pe: &Shmem, mine: bool) -> Result<bool, Box<dyn Error>> {
     Ok(pe.get(all, 0)? == [pe.npes as u64])
 }
 
-/// Everybody tells its right neighbour its number, then reads everybody's.
 fn neighbours(pe: &Shmem) -> Result<bool, Box<dyn Error>> {
     let (left, own) = (pe.alloc(1)?, pe.alloc(1)?);
     pe.write(own, 0, pe.me as u64 + 100);
@@ -85,7 +81,6 @@ fn neighbours(pe: &Shmem) -> Result<bool, Box<dyn Error>> {
     everywhere(pe, good)
 }
 
-/// A matrix by rows at PE 0, written by columns.
 fn transpose(pe: &Shmem) -> Result<bool, Box<dyn Error>> {
     let n = pe.npes;
     let matrix = pe.alloc(n * n)?;
@@ -121,7 +116,6 @@ fn chain(pe: &Shmem) -> Result<bool, Box<dyn Error>> {
     everywhere(pe, (0..=pe.npes).all(|n| all[n] == u64::from(n != last)))
 }
 
-/// Fewer where many processes share the cores.
 fn rounds(pe: &Shmem) -> u64 {
     (800 / pe.npes as u64).max(10)
 }

@@ -30,7 +30,6 @@ const WORD: usize = 8;
 /// Words in front of the heap for the barrier: one a round, enough for 2^16 PEs.
 const FLAGS: usize = 16;
 
-/// Looks at a word before sleeping between two of them, and how long that is.
 const PATIENCE: u32 = 100;
 const NAP: Duration = Duration::from_micros(50);
 
@@ -54,7 +53,6 @@ impl Sym {
     }
 }
 
-/// The way to a PE and to its heap.
 struct Way {
     ep: Ep,
     rkey: Rkey,
@@ -227,7 +225,6 @@ impl Shmem {
         Ok(old.get())
     }
 
-    /// Does `op` until there is room for it.
     fn retry(&self, mut op: impl FnMut() -> Outcome) -> Result<(), Box<dyn Error>> {
         loop {
             match op() {
@@ -238,7 +235,6 @@ impl Shmem {
         }
     }
 
-    /// Does `op` and progresses until it has ended.
     fn finish(&self, op: impl Fn(Comp) -> Outcome) -> Result<(), Box<dyn Error>> {
         let ended = Rc::new(Cell::new(None));
         let tell = ended.clone();

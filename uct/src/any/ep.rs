@@ -9,7 +9,6 @@ use crate::api::{self, Comp, EpTag, Error, Iov, Outcome, Pack, Pending, PendingQ
 use crate::delegate::{ep_control, ep_rma, ep_sends};
 use arrayvec::ArrayVec;
 
-/// Longest iov list that fits the stack; no transport takes more.
 const MAX_IOV: usize = 32;
 
 /// Calls `go` with the list, with registrations of the transport that will use it. // HOT
@@ -41,7 +40,6 @@ fn list_of<'m, M: MemOfTransport<'m> + 'm>(
     iov.iter().map(piece_of).collect()
 }
 
-/// Translates remote pieces and their keys to the endpoint's transport.
 fn remote_of<'k, E: RkeyOfTransport>(
     _ep: &E,
     remote: &[RemoteIov<'k, Rkey>],
@@ -58,7 +56,6 @@ fn remote_of<'k, E: RkeyOfTransport>(
         .collect()
 }
 
-/// Defines a method as that of the endpoint inside, with registrations and keys of its transport.
 macro_rules! method {
     ([$($attr:tt)*] [] $name:ident [$($generics:tt)*] ($($arg:ident: $T:ty),*) $Ret:ty;
      iov() remote() rkey() comp($($comp:ident)?)) => {

@@ -34,7 +34,6 @@ impl Iface {
     }
 }
 
-/// Defines a method as that of the interface inside, with a registration of its transport.
 macro_rules! method {
     ([] [] $name:ident [] ($($arg:ident: $T:ty),*) $Ret:ty; iov() remote() rkey() comp($($comp:ident)?)) => {
         fn $name(&self, $($arg: $T),*) -> $Ret {
@@ -52,7 +51,6 @@ macro_rules! method {
     };
 }
 
-/// Defines a method without arguments as that of the interface inside.
 macro_rules! fact {
     ($name:ident() $Ret:ty) => {
         fn $name(&self) -> $Ret {

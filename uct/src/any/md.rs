@@ -6,7 +6,6 @@ use super::dispatch::{both, each};
 use super::{Md, Mem, Rkey};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr};
 
-/// A key or registration of one transport was used on another.
 pub(super) const WRONG_TRANSPORT: Error = Error::InvalidParam("memory or key of another transport");
 
 impl api::Md for Md {

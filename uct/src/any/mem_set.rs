@@ -44,7 +44,6 @@ impl MemSet {
     }
 
     /// Registers memory of the caller's with all domains.
-    ///
     /// # Safety
     /// As [`crate::api::Md::register`].
     pub unsafe fn register(mds: &[&Md], addr: *mut u8, len: usize, access: Access) -> Result<MemSet, Error> {

@@ -6,18 +6,13 @@ use crate::efa::dev::{nics, soft};
 use crate::{cma, efa, loopback, posix};
 use ucs::config::{Source, Table, TableDesc};
 
-/// How one transport is found and opened.
 struct Transport {
     tl: &'static str,
-    /// Lists its devices on this machine.
     list: fn(&Source) -> Result<Vec<TlResource>, OpenError>,
-    /// Opens an interface on one of them; the name has been looked up in the list.
     open: fn(&str, &Source) -> Result<Iface, OpenError>,
-    /// Configuration tables.
     tables: &'static [&'static TableDesc],
 }
 
-/// In the order that lists show.
 const TRANSPORTS: &[Transport] = &[
     Transport {
         tl: loopback::TL,
@@ -50,7 +45,6 @@ const TRANSPORTS: &[Transport] = &[
     },
 ];
 
-/// Devices of libibverbs first: a real NIC reaches everybody, a software device this host only.
 fn efa_devices(source: &Source) -> Result<Vec<TlResource>, OpenError> {
     let mut all = verbs_devices();
     let as_resource = |d: soft::SoftDevice| TlResource {

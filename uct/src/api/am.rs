@@ -126,7 +126,6 @@ impl RecvDesc {
     }
 
     /// A buffer of the transport's pool: the packet is the `len` bytes at `at`.
-    ///
     /// # Safety
     /// The bytes are initialised and valid while `owner` lives; nobody writes them until `slot` is released.
     pub unsafe fn from_pool(owner: Arc<dyn RecvDescOwner>, slot: u32, at: *const u8, len: usize) -> Self {

@@ -19,7 +19,6 @@ pub enum Comp {
     Handle(Rc<Completion>),
 }
 
-/// Called with the first error among the operations.
 type Callback = Box<dyn FnMut(Result<(), Error>)>;
 
 /// Counted completion: calls back when the last of its operations is locally complete. Reusable, also from
@@ -27,9 +26,7 @@ type Callback = Box<dyn FnMut(Result<(), Error>)>;
 pub struct Completion {
     count: Cell<u32>,
     status: Cell<Result<(), Error>>,
-    /// Out while it runs.
     callback: Cell<Option<Callback>>,
-    /// Completions during the callback.
     completed: RefCell<VecDeque<Result<(), Error>>>,
 }
 
@@ -118,7 +115,6 @@ impl std::fmt::Debug for Comp {
 mod tests {
     use super::*;
 
-    /// A completion of one operation that hands itself to its callback.
     fn with_itself(mut callback: impl FnMut(&Completion, Result<(), Error>) + 'static) -> Rc<Completion> {
         Rc::new_cyclic(|weak: &std::rc::Weak<Completion>| {
             let weak = weak.clone();

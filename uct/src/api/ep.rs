@@ -191,7 +191,6 @@ pub trait Ep {
     fn max_bcopy(&self) -> usize;
 
     /// Sends `header` followed by the bytes of `iov`, read in place.
-    ///
     /// # Safety
     /// The memory of `iov` stays valid and unchanged until the completion (or *done*).
     unsafe fn am_zcopy(&self, _id: u8, _header: &[u8], _iov: &[Iov<'_, Self::Mem>], _comp: Comp) -> Outcome {
@@ -216,7 +215,6 @@ pub trait Ep {
     }
 
     /// Writes the bytes of `iov` to remote memory.
-    ///
     /// # Safety
     /// As for [`Ep::am_zcopy`].
     unsafe fn put_zcopy(
@@ -247,7 +245,6 @@ pub trait Ep {
     }
 
     /// Reads remote memory into the blocks of `iov`.
-    ///
     /// # Safety
     /// The memory of `iov` stays valid, and is written by nobody else, until the completion.
     unsafe fn get_zcopy(
@@ -262,7 +259,6 @@ pub trait Ep {
 
     /// Writes the bytes of `iov` to the blocks of `remote`, equally long, with one completion. May fail
     /// half-way.
-    ///
     /// # Safety
     /// As for [`Ep::am_zcopy`].
     unsafe fn put_sgl(
@@ -275,7 +271,6 @@ pub trait Ep {
     }
 
     /// Reads the blocks of `remote` into those of `iov`; as [`Ep::put_sgl`].
-    ///
     /// # Safety
     /// As for [`Ep::get_zcopy`].
     unsafe fn get_sgl(
@@ -288,7 +283,6 @@ pub trait Ep {
     }
 
     /// [`Ep::put_zcopy`] of at most one piece; then the owner gets `imm` ([`super::Sink::on_imm`]).
-    ///
     /// # Safety
     /// As for [`Ep::am_zcopy`].
     unsafe fn put_imm(
@@ -308,7 +302,6 @@ pub trait Ep {
     }
 
     /// Does `op` on a remote word and stores the old value in `result`.
-    ///
     /// # Safety
     /// `result` stays valid for writes until the completion (or *done*).
     unsafe fn atomic_fetch<W: Word>(
@@ -324,7 +317,6 @@ pub trait Ep {
     }
 
     /// Stores `swap` in a remote word if it holds `compare`; the old value goes to `result` either way.
-    ///
     /// # Safety
     /// As for [`Ep::atomic_fetch`].
     unsafe fn atomic_cswap<W: Word>(
@@ -381,7 +373,6 @@ pub trait Ep {
     {
         self.pending_purge(each);
         match self.flush(comp) {
-            // Nothing goes to it, and nothing comes back.
             Err(Refused::Failed(Error::PeerDead)) => Ok(Sent::Done),
             flushed => flushed,
         }

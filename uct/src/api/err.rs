@@ -7,7 +7,6 @@ use ucs::{Blame, Errno, Status};
 /// An error of a communication call or completion. Small and `Copy`: it travels on the hot path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    // --- the caller -------------------------------------------------------------------------------
     /// This interface cannot do that; its attributes say so.
     #[error("{0} is not supported by this interface")]
     Unsupported(Op),
@@ -31,7 +30,6 @@ pub enum Error {
     /// The endpoint was made by [`super::Iface::create_ep`] and is not joined to another yet.
     #[error("endpoint is not connected yet")]
     NotConnected,
-    // --- the peer ---------------------------------------------------------------------------------
     /// The peer's address cannot be reached over this interface.
     #[error("peer is not reachable over this interface")]
     Unreachable,
@@ -47,11 +45,9 @@ pub enum Error {
     /// The peer's receive buffer is too small for the message.
     #[error("message is longer than the peer's receive buffer")]
     RemoteLength,
-    // --- the device -------------------------------------------------------------------------------
     /// The device reported a completion status that has no better name here (EFA status code).
     #[error("device completion status {0}")]
     Device(u8),
-    // --- resources --------------------------------------------------------------------------------
     /// Memory could not be had.
     #[error("out of memory (free some, use smaller sizes, or raise the container's or user's limit)")]
     NoMemory,
@@ -147,7 +143,6 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Memory that cannot be had for what begins the line.
     pub(crate) fn memory(what: impl std::fmt::Display, e: &MemError) -> OpenError {
         let why = format!("{what}: {e}");
         match e.errno() {

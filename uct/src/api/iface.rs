@@ -130,7 +130,6 @@ pub trait Iface: Sized {
 
     /// Posts a receive for one message of [`Ep::send_to_user_qp`], in any order of arrival. Always *in
     /// progress*; [`Sink::on_user_recv`] reports `token` (63 bits). Cannot be cancelled.
-    ///
     /// # Safety
     /// The memory stays valid, and is used by nobody else, until that report or the interface's end.
     unsafe fn post_user_recv(&self, _into: Iov<'_, <Self::Md as Md>::Mem>, _token: u64) -> Outcome {

@@ -180,7 +180,6 @@ pub trait Md {
     }
 
     /// Registers memory the caller owns.
-    ///
     /// # Safety
     /// The memory stays valid (for writes if `access` has any) until the registration is dropped and no
     /// closure packs into it; nobody holds a Rust reference to it while a peer may write it.

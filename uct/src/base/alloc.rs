@@ -11,13 +11,9 @@ use ucs::mem::{FixedMap, MapOpts, Mapping, MemError, Pages, SharedMem};
 /// Memory that gives itself back.
 #[derive(Debug)]
 pub enum Backing {
-    /// Anonymous pages.
     Map(Mapping),
-    /// A memory file.
     File(SharedMem),
-    /// Pages at an address that was asked for.
     Fixed(FixedMap),
-    /// A piece of the heap.
     Heap(Block),
 }
 
@@ -51,7 +47,6 @@ impl Drop for Block {
 }
 
 impl Backing {
-    /// First byte.
     pub fn as_ptr(&self) -> *mut u8 {
         match self {
             Backing::Map(map) => map.as_ptr(),

@@ -6,23 +6,17 @@
 use crate::api::{Am, AmHandler, EpTag, Error, Imm, ImmHandler, Keep, RecvDesc, Sink};
 use std::cell::{Cell, UnsafeCell};
 
-/// Called for failures that have no completion.
 pub type ErrorHandler = Box<dyn FnMut(EpTag, Error)>;
 
-/// No handler is running.
 const IDLE: u16 = u16::MAX;
 
-/// Handlers by active message id.
 pub struct AmTable {
     /// A writer has checked that the handler is not running; `dispatch` alone runs one at a time.
     handlers: Box<[UnsafeCell<Option<AmHandler>>; 256]>,
     on_error: Cell<Option<ErrorHandler>>,
     on_imm: Cell<Option<ImmHandler>>,
-    /// Id whose handler is running, or [`IDLE`].
     running: Cell<u16>,
-    /// Replacement of the running handler, set once it returns.
     replacement: Cell<Option<Option<AmHandler>>>,
-    /// Whether there is such a thing.
     has_replacement: Cell<bool>,
     dropped: Cell<u64>,
 }
@@ -65,7 +59,6 @@ impl AmTable {
         self.on_imm.set(handler);
     }
 
-    /// Messages dropped for want of a handler.
     pub fn dropped(&self) -> u64 {
         self.dropped.get()
     }
@@ -135,11 +128,9 @@ impl<H> Drop for Borrowed<'_, H> {
     }
 }
 
-/// A handler that is running, until this is dropped.
 struct Running<'a>(&'a AmTable);
 
 impl Running<'_> {
-    /// It has had its last message.
     #[cold]
     fn replace(&self, id: u16) {
         self.0.has_replacement.set(false);
@@ -159,7 +150,6 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Keeps a message by copying it.
 pub struct CopyOnKeep;
 
 impl Keep for CopyOnKeep {
@@ -255,7 +245,6 @@ mod tests {
             }
         }
         let (table, seen) = (Rc::new(AmTable::default()), Rc::new(Cell::new(0)));
-        // Removed while it runs, and then while it does not.
         for running in [true, false] {
             let (t, leaving) = (table.clone(), Leaving(table.clone(), seen.clone()));
             let handler = move |_: Am<'_>| {

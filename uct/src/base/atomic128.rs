@@ -2,7 +2,6 @@
 
 #![allow(unsafe_code)]
 
-/// Whether this CPU has them.
 #[inline]
 pub(super) fn present() -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -12,7 +11,6 @@ pub(super) fn present() -> bool {
 }
 
 /// Stores `new` if the word holds `old`; gives what it held. `None` without the instruction.
-///
 /// # Safety
 /// `at` must be aligned to 16 bytes, mapped for writing, and accessed by atomics only.
 #[inline]
@@ -49,7 +47,6 @@ pub(super) unsafe fn compare_exchange(at: *mut u128, old: u128, new: u128) -> Op
 }
 
 /// Replaces the word by `new` of what it holds; gives what it held. `None` without the instruction.
-///
 /// # Safety
 /// As for [`compare_exchange`].
 #[inline]

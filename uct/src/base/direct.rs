@@ -27,12 +27,10 @@ pub struct Range {
 }
 
 impl Range {
-    /// The owner's `remote..remote + len`.
     pub fn new(remote: u64, len: usize, access: Access) -> Self {
         Range { remote, len, access }
     }
 
-    /// First address, in the owner's terms, and length.
     pub fn range(&self) -> (u64, usize) {
         (self.remote, self.len)
     }
@@ -58,24 +56,20 @@ pub struct Window {
 
 impl Window {
     /// The owner's `remote..remote + len` is mapped at `local`.
-    ///
     /// # Safety
     /// `local` must be valid for reads and writes of `len` bytes as long as operations go through the window.
     pub unsafe fn new(remote: u64, len: usize, local: *mut u8, access: Access) -> Self {
         Window { bounds: Range::new(remote, len, access), local }
     }
 
-    /// First address, in the owner's terms, and length.
     pub fn range(&self) -> (u64, usize) {
         self.bounds.range()
     }
 
-    /// The stretch.
     pub fn bounds(&self) -> &Range {
         &self.bounds
     }
 
-    /// Allowed access.
     pub fn access(&self) -> Access {
         self.bounds.access
     }
@@ -88,7 +82,6 @@ impl Window {
 }
 
 /// Copies, with one store for a machine word: a reader that polls the word sees it whole. // HOT
-///
 /// # Safety
 /// As [`std::ptr::copy_nonoverlapping`].
 #[inline(always)]
@@ -151,7 +144,6 @@ pub fn get_bcopy(w: &Window, len: usize, unpack: impl FnOnce(&[u8]), remote: u64
 }
 
 /// `Ep::put_zcopy`.
-///
 /// # Safety
 /// The blocks of `list` must be valid for reads and outside the window.
 #[inline]
@@ -170,7 +162,6 @@ pub unsafe fn put_zcopy<M>(w: &Window, list: &[Iov<'_, M>], remote: u64) -> Outc
 }
 
 /// `Ep::get_zcopy`.
-///
 /// # Safety
 /// The blocks of `list` must be valid for writes, by nobody else, and outside the window.
 #[inline]
@@ -189,7 +180,6 @@ pub unsafe fn get_zcopy<M>(w: &Window, list: &[Iov<'_, M>], remote: u64) -> Outc
 }
 
 /// `Ep::put_sgl`; `window` finds what a key names.
-///
 /// # Safety
 /// As for [`put_zcopy`], with the windows of all keys.
 pub unsafe fn put_sgl<M, K>(
@@ -207,7 +197,6 @@ pub unsafe fn put_sgl<M, K>(
 }
 
 /// `Ep::get_sgl`; `window` finds what a key names.
-///
 /// # Safety
 /// As for [`get_zcopy`], with the windows of all keys.
 pub unsafe fn get_sgl<M, K>(
@@ -224,7 +213,6 @@ pub unsafe fn get_sgl<M, K>(
     Ok(Sent::Done)
 }
 
-/// Refuses a scatter list of which any part could not be done, before any is.
 fn checked_sgl<M, K>(
     list: &[Iov<'_, M>],
     remote: &[RemoteIov<'_, K>],
@@ -257,7 +245,6 @@ pub fn atomics() -> AtomicCaps {
     if atomic128::present() { caps.with(16, all, all) } else { caps }
 }
 
-/// The word at `remote`, checked for range, access and alignment.
 #[inline(always)]
 fn word<W: Word>(w: &Window, remote: u64) -> Result<*mut W, Refused> {
     let at = w.at(remote, W::BYTES, Access::REMOTE_ATOMIC)?.cast::<W>();
@@ -325,7 +312,6 @@ pub fn atomic_post<W: Word>(w: &Window, op: AtomicOp, value: W, remote: u64) -> 
 }
 
 /// `Ep::atomic_fetch`. // HOT
-///
 /// # Safety
 /// `result` must be valid for writes.
 #[inline]
@@ -343,7 +329,6 @@ pub unsafe fn atomic_fetch<W: Word>(
 }
 
 /// `Ep::atomic_cswap`. // HOT
-///
 /// # Safety
 /// `result` must be valid for writes.
 #[inline]
@@ -363,7 +348,6 @@ pub unsafe fn atomic_cswap<W: Word>(
 }
 
 /// Stores `swap` if the word holds `compare`; gives what it held. // HOT
-///
 /// # Safety
 /// `at` must be aligned and mapped, and accessed by atomics only.
 #[inline(always)]

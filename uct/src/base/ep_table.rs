@@ -19,7 +19,6 @@ pub struct EpTable {
 struct List {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
-    /// The peer was found dead.
     peer_failed: bool,
 }
 
@@ -31,7 +30,6 @@ struct Entry {
 }
 
 impl EpTable {
-    /// Enters an endpoint.
     pub fn insert(&self) -> EpIdx {
         let mut list = self.list.borrow_mut();
         let entry = Some(Entry { tag: EpTag::default(), after_failure: list.peer_failed });
@@ -43,19 +41,16 @@ impl EpTable {
         EpIdx(list.entries.len() as u32 - 1)
     }
 
-    /// Strikes an endpoint out.
     pub fn remove(&self, idx: EpIdx) {
         let mut list = self.list.borrow_mut();
         list.entries[idx.0 as usize] = None;
         list.free.push(idx.0);
     }
 
-    /// An endpoint's tag.
     pub fn tag(&self, idx: EpIdx) -> EpTag {
         self.list.borrow().entries[idx.0 as usize].map(|entry| entry.tag).unwrap_or_default()
     }
 
-    /// Changes an endpoint's tag.
     pub fn set_tag(&self, idx: EpIdx, tag: EpTag) {
         if let Some(entry) = &mut self.list.borrow_mut().entries[idx.0 as usize] {
             entry.tag = tag;
@@ -100,7 +95,6 @@ impl<P> FailedPeers<P> {
         notified
     }
 
-    /// Whether all have been told.
     pub fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
@@ -156,7 +150,6 @@ mod tests {
         assert_eq!((notify(2), notify(0)), (2, 0));
         eps.remove(all[2]);
         eps.remove(all[4]);
-        // Made while others are told: one with a number of its own, two with those of others.
         let late: Vec<EpIdx> = (0..3).map(|_| eps.insert()).collect();
         late.iter().for_each(|&idx| eps.set_tag(idx, EpTag(19)));
         assert_eq!((notify(1), notify(9), notify(9)), (1, 1, 0));

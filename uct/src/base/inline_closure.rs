@@ -4,7 +4,6 @@
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 
-/// Words a closure may have to lie in place.
 const WORDS: usize = 6;
 
 type Storage = MaybeUninit<[usize; WORDS]>;
@@ -27,7 +26,6 @@ impl InlineClosure {
         }
     }
 
-    /// Moves a value in that fits; `_apply` says what to do with it, and has no size.
     #[inline]
     fn in_place<T: 'static, A: FnOnce(T, &[u8]) + Copy + 'static>(value: T, _apply: A) -> Self {
         const { assert!(size_of::<A>() == 0) };

@@ -41,19 +41,13 @@ pub fn checked_sgl_len<M, K>(
 /// A stretch that is contiguous on both sides.
 #[derive(Debug)]
 pub struct Fragment<'a, M, K> {
-    /// Local side.
     pub addr: *mut u8,
-    /// Registration of the local side.
     pub mem: Option<&'a M>,
-    /// Remote side.
     pub remote: u64,
-    /// Key of the remote side.
     pub rkey: &'a K,
-    /// Bytes, never 0.
     pub len: usize,
 }
 
-/// Where a walk through a list of blocks is.
 #[derive(Clone, Copy, Default)]
 struct IovPosition {
     piece: usize,
@@ -62,7 +56,6 @@ struct IovPosition {
 }
 
 impl IovPosition {
-    /// Moves on by `by` bytes within the block of `len` bytes, one of `count`.
     fn advance(&mut self, by: usize, len: usize, count: usize) {
         self.offset += by;
         if self.offset == len {
@@ -77,15 +70,10 @@ impl IovPosition {
 /// A stretch that is contiguous on both sides, before anybody asks what registration and key it needs.
 #[derive(Clone, Copy, Debug)]
 pub struct RawFragment {
-    /// Local side.
     pub addr: *mut u8,
-    /// Number of the local piece.
     pub here: usize,
-    /// Remote side.
     pub remote: u64,
-    /// Number of the remote piece.
     pub there: usize,
-    /// Bytes, never 0.
     pub len: usize,
 }
 
@@ -144,7 +132,6 @@ pub fn fragments<'a, M, K>(
 }
 
 /// Copies the blocks, one after the other, to `to`. // HOT
-///
 /// # Safety
 /// Every block must be valid for reads, `to` for writes of their total length, and they must not overlap.
 #[inline]
@@ -162,7 +149,6 @@ pub unsafe fn gather<M>(iov: &[Iov<'_, M>], to: *mut u8) {
 }
 
 /// Copies contiguous bytes at `from` into the blocks. // HOT
-///
 /// # Safety
 /// Every block must be valid for writes, `from` for reads of their total length, and they must not overlap.
 #[inline]

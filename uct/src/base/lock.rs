@@ -30,17 +30,13 @@ pub fn this_thread() -> ThreadKey {
 /// How often in a row who can do without lets others in first, as they may not be running.
 const MAX_YIELDS: u32 = 4;
 
-/// Nobody is inside.
 const UNLOCKED: ThreadKey = 0;
 
 /// Result of [`RecursiveLock::lock`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockResult {
-    /// Inside, until [`RecursiveLock::unlock`].
     Locked,
-    /// Another thread is inside.
     Busy,
-    /// The interface is another thread's.
     WrongThread,
 }
 
@@ -55,7 +51,6 @@ pub struct RecursiveLock {
     waiters: CachePadded<Waiters>,
 }
 
-/// State shared by waiters.
 #[derive(Debug)]
 struct Waiters {
     /// A thread that waits has looked and found the lock closed.
@@ -76,7 +71,6 @@ impl RecursiveLock {
         }
     }
 
-    /// The mode.
     pub fn mode(&self) -> ThreadMode {
         self.mode
     }

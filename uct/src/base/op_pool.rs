@@ -13,7 +13,6 @@ struct Slots<T> {
     free: Vec<u32>,
     /// Out while it runs, so that it may start and end operations.
     on_complete: Option<OnComplete<T>>,
-    /// Ended while it ran.
     completed: VecDeque<(T, Result<(), Error>)>,
 }
 

@@ -9,19 +9,16 @@ use std::collections::VecDeque;
 /// The waiting operations of one interface.
 #[derive(Default)]
 pub struct Arbiter {
-    /// Operations queued in all queues.
     waiting: Cell<usize>,
     inner: RefCell<Inner>,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// Those with something in them or a turn: most endpoints never have one.
     queues: FxHashMap<QueueId, Queue>,
     /// Numbers given so far, and those that came back.
     next_id: u32,
     free: Vec<QueueId>,
-    /// Queues with something in them, in order of their ready. A queue is here at most once.
     ready: VecDeque<QueueId>,
 }
 
@@ -31,7 +28,6 @@ struct Queue {
     is_ready: bool,
     /// The first operation is off the queue and being tried.
     is_tried: bool,
-    /// The endpoint is gone.
     closed: bool,
 }
 
@@ -90,7 +86,6 @@ impl Arbiter {
         inner.queues.get(&id).is_some_and(|queue| !queue.ops.is_empty() && !queue.is_tried)
     }
 
-    /// Adds an operation behind those of the same endpoint.
     pub fn add(&self, id: QueueId, op: Pending) {
         let mut inner = self.inner.borrow_mut();
         inner.queues.entry(id).or_default().ops.push_back(op);
@@ -98,7 +93,6 @@ impl Arbiter {
         self.waiting.set(self.waiting.get() + 1);
     }
 
-    /// Takes all operations of an endpoint off its queue.
     pub fn take_all(&self, id: QueueId) -> VecDeque<Pending> {
         let ops = self.inner.borrow_mut().queues.get_mut(&id).map(|queue| std::mem::take(&mut queue.ops));
         let ops = ops.unwrap_or_default();
@@ -113,7 +107,6 @@ impl Arbiter {
         let mut refused = 0;
         while done < max {
             if refused > 0 && refused >= self.inner.borrow().ready.len() {
-                // Only refused ones are left.
                 break;
             }
             let Some((id, mut op)) = self.next() else { break };
@@ -136,7 +129,6 @@ impl Arbiter {
         done
     }
 
-    /// The operation whose turn it is, taken off its queue but still counted as waiting.
     fn next(&self) -> Option<(QueueId, Pending)> {
         let mut inner = self.inner.borrow_mut();
         loop {
@@ -193,7 +185,6 @@ impl Inner {
         }
     }
 
-    /// The queue's turn is over: another one if something is left.
     fn finish_turn(&mut self, id: QueueId) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         (queue.is_ready, queue.is_tried) = (false, false);

@@ -69,14 +69,11 @@ struct Entry<M> {
     mem: Rc<M>,
     len: usize,
     access: Access,
-    /// When it was last asked for.
     used: u64,
 }
 
 struct Entries<M> {
-    /// By first byte; entries do not overlap.
     at: BTreeMap<usize, Entry<M>>,
-    /// Entries that may be evicted, by last use.
     by_use: BTreeMap<u64, usize>,
     clock: u64,
     stats: CacheStats,
@@ -96,7 +93,6 @@ pub struct MemHandles<M> {
     /// By first byte, and a number apart from others that begin there.
     at: BTreeMap<(usize, u64), Rc<M>>,
     entered: u64,
-    /// Length of the longest there was.
     longest: usize,
 }
 
@@ -140,7 +136,6 @@ impl<M: Memory> MemHandles<M> {
     }
 }
 
-/// Whether a device has no more, or the user no more memory to lock.
 fn is_exhaustion(e: Error) -> bool {
     const MORE: [i32; 5] = [libc::ENOMEM, libc::ENOSPC, libc::EAGAIN, libc::EMFILE, libc::ENFILE];
     match e {
@@ -157,7 +152,6 @@ impl<M> Default for Entries<M> {
 }
 
 impl<M> Entries<M> {
-    /// The entry that covers the range and allows `access`.
     fn find(&mut self, addr: usize, len: usize, access: Access) -> Option<Rc<M>> {
         let (&start, entry) = self.at.range_mut(..=addr).next_back()?;
         if addr - start > entry.len || len > entry.len - (addr - start) || !entry.access.contains(access) {
@@ -187,7 +181,6 @@ impl<M> Entries<M> {
         self.stats.bytes -= entry.len;
     }
 
-    /// First bytes of the entries that overlap the range.
     fn overlapping(&self, start: usize, len: usize) -> Vec<usize> {
         let end = start.saturating_add(len);
         let before =
@@ -219,7 +212,6 @@ impl<D: Md> RegCache<D> {
     }
 
     /// Finds or makes a registration of the whole pages that covers `len` bytes and allows `access`.
-    ///
     /// # Safety
     /// As [`Md::register`], for those pages and while the result lives.
     pub unsafe fn get(&self, addr: NonNull<u8>, len: usize, access: Access) -> Result<Rc<D::Mem>, Error> {
@@ -353,7 +345,6 @@ impl<D: Md> RegCache<D> {
         while full(self.stats()) && self.evict_one() {}
     }
 
-    /// Drops the registration that was asked for longest ago and is used by nobody now.
     fn evict_one(&self) -> bool {
         let victim = {
             let mut own = self.own.borrow_mut();

@@ -8,7 +8,6 @@ use std::any::Any;
 use std::sync::Arc;
 use ucs::sync::{AtomicU32, Ordering};
 
-/// End of the list.
 const NIL: u32 = u32::MAX;
 
 /// A lock-free stack emptied only as a whole, so that early reuse (ABA) does no harm.
@@ -59,18 +58,15 @@ impl ReturnStack {
 /// The lending side of a pool of receive buffers.
 pub struct RecvDescPool {
     returns: ReturnStack,
-    /// Keeps the buffers mapped.
     _memory: Arc<dyn Any + Send + Sync>,
 }
 
 impl RecvDescPool {
-    /// For `count` buffers that lie in `memory`.
     pub fn new(count: u32, memory: Arc<dyn Any + Send + Sync>) -> Arc<Self> {
         Arc::new(RecvDescPool { returns: ReturnStack::new(count), _memory: memory })
     }
 
     /// Lends out buffer `slot`, whose packet of `len` bytes starts at `at`.
-    ///
     /// # Safety
     /// The packet lies in this pool's memory, initialised, and unwritten until [`RecvDescPool::reclaim`].
     pub unsafe fn lend(self: &Arc<Self>, slot: u32, at: *const u8, len: usize) -> RecvDesc {

@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-/// About what a sleep costs by itself.
 const MIN_SLEEP: Duration = Duration::from_micros(50);
 const MAX_SLEEP: Duration = Duration::from_millis(1);
 
@@ -17,7 +16,6 @@ impl Default for RetrySleep {
 }
 
 impl RetrySleep {
-    /// The time to sleep now; the next one is longer.
     pub fn take(&self) -> Duration {
         self.0.replace((self.0.get() * 2).min(MAX_SLEEP))
     }

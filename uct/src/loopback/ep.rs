@@ -49,7 +49,6 @@ impl Ep {
             let (head, body) = slot.split_at_mut(9);
             head[0] = id;
             head[1..].copy_from_slice(&header.to_le_bytes());
-            // The header is all there is, often.
             if !payload.is_empty() {
                 copy_slice(body, payload);
             }

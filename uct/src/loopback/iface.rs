@@ -88,13 +88,11 @@ pub(super) struct Inner {
     slots: Slots,
     /// A message is with who takes it in: nobody else is given one meanwhile.
     taking: Cell<bool>,
-    /// A message that nothing is before goes to its handler at once.
     deliver_on_send: Cell<bool>,
     pub(super) handlers: AmTable,
     pub(super) pending: Arbiter,
     wake: Wake,
     retry_sleep: RetrySleep,
-    /// [Handles](Handle) that there are.
     handles: Cell<usize>,
 }
 
@@ -176,7 +174,6 @@ impl Inner {
         IFACES.with_borrow(|all| all.get(&id).and_then(Weak::upgrade)).ok_or(ConnectError::Gone)
     }
 
-    /// Whether [`Inner::push`] would find a place now.
     pub(super) fn has_room(&self) -> bool {
         self.queue.has_room()
     }
@@ -241,7 +238,6 @@ impl Inner {
         self.handlers.dispatch(Am::new(packet, SrcAddr { node: from, port: 0 }, keep));
     }
 
-    /// Takes a word in that came along with a write.
     pub(super) fn push_imm(&self, imm: Imm) -> Outcome<()> {
         if !self.queue.push(Arrived::Imm(imm)) {
             return Err(self.refuse());
@@ -256,12 +252,10 @@ impl Inner {
         if self.is_closed() { Error::PeerDead.into() } else { api::Refused::NoResource }
     }
 
-    /// Whether all of its own handles and endpoints are gone.
     pub(super) fn is_closed(&self) -> bool {
         self.queue.is_closed()
     }
 
-    /// This interface as a sender.
     pub(super) fn source(&self) -> SrcAddr {
         SrcAddr { node: self.id, port: 0 }
     }
@@ -328,7 +322,6 @@ impl Inner {
         events
     }
 
-    /// Dispatches pending operations: at least one, however much comes in.
     #[cold]
     fn dispatch_pending(&self, max: usize) -> usize {
         let done = self.pending.dispatch(max, TxRoom::PerEp);

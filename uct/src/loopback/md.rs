@@ -9,7 +9,6 @@ use crate::base::alloc::{self, Backing, by_methods};
 use crate::base::direct::Window;
 use std::rc::Rc;
 
-/// Bytes of a packed key: the registration's number.
 const RKEY_LEN: usize = 8;
 
 /// The memory domain of `self`.

@@ -6,12 +6,9 @@ use ucs::coll::ring::Ring;
 
 use crate::api::Imm;
 
-/// Something that waits for a poll.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arrived {
-    /// A message of `len` bytes in a slot.
     Message { slot: u32, len: u32, from: u64 },
-    /// A word that came along with a write.
     Imm(Imm),
 }
 
@@ -24,7 +21,6 @@ impl Arrived {
     }
 }
 
-/// A queue of so many, and so many bytes.
 pub(super) struct Queue {
     ring: Ring<Arrived>,
     /// Bytes from which on nothing more is taken: none while something is being packed, or once it is closed.
@@ -78,7 +74,6 @@ impl Queue {
         Reservation { most_bytes: self.most_bytes.replace(0), queue: self }
     }
 
-    /// Nothing is taken any more.
     pub(super) fn close(&self) {
         self.most_bytes.set(0);
         self.is_closed.set(true);

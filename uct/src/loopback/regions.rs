@@ -12,7 +12,6 @@ use crate::api::Error;
 use crate::base::alloc::Backing;
 use crate::base::direct::Window;
 
-/// Most registrations that are kept to be used again.
 const SPARE: usize = 64;
 
 thread_local! {
@@ -28,7 +27,6 @@ struct Registry {
     spare: Vec<Rc<Region>>,
 }
 
-/// Registered memory, for as long as it is open.
 #[derive(Debug)]
 pub(super) struct Region {
     window: Window,
@@ -60,7 +58,6 @@ impl Region {
         Rc::new(region)
     }
 
-    /// The region is of no use from now on, to nobody.
     pub(super) fn close(self: &Rc<Self>) {
         self.open.set(false);
         self.backing.take();
@@ -107,12 +104,10 @@ impl Region {
         if self.open.get() { Ok(&self.window) } else { Err(Error::RemoteAccess) }
     }
 
-    /// Keeps memory of the domain's own mapped, even if the region is closed.
     pub(super) fn keep_mapped(&self) -> Option<Rc<Backing>> {
         self.backing.borrow().clone()
     }
 
-    /// The memory, registered or not.
     pub(super) fn any_window(&self) -> &Window {
         &self.window
     }

@@ -75,7 +75,6 @@ impl Slots {
         self.memory.as_ptr().wrapping_add(slot as usize * self.slot_len + OFFSET)
     }
 
-    /// Takes back what keepers have dropped.
     #[cold]
     fn reclaim(&self) {
         let back = self.pool.reclaim(|slot| self.give(slot));
@@ -83,7 +82,6 @@ impl Slots {
     }
 }
 
-/// A slot being filled; given back if the closure that fills it panics, or the message is refused.
 pub(super) struct TxSlot<'a> {
     slots: &'a Slots,
     slot: u32,
@@ -117,7 +115,6 @@ impl Drop for TxSlot<'_> {
     }
 }
 
-/// A message in its handler: gives the slot back at the end, unless it was kept.
 pub(super) struct Delivery<'a> {
     slots: &'a Slots,
     slot: u32,
@@ -134,7 +131,6 @@ impl Delivery<'_> {
         unsafe { std::slice::from_raw_parts(self.slots.at(self.slot), len) }
     }
 
-    /// The message stays queued, in its slot.
     pub(super) fn requeue(self) {
         std::mem::forget(self);
     }

@@ -29,7 +29,6 @@ fn nothing_is_delivered_inside_the_send() {
     assert_eq!(*got.borrow(), [[3, 1, 2, 3, 4, 5, 6, 7, 8, 9]]);
 }
 
-/// Each form of send, and the message that it delivers.
 fn all_forms(ep: &Ep) -> [Vec<u8>; 5] {
     assert_eq!(ep.am_short(3, 0x0807060504030201, &[]), Ok(Sent::Done));
     assert_eq!(ep.am_short(3, 1, b"payload"), Ok(Sent::Done));
@@ -60,7 +59,6 @@ fn messages_are_delivered_within_the_send_on_request() {
     assert!(kept.borrow().is_empty() && iface.progress(9) == 5);
 }
 
-/// No handler within a handler, and order, stay.
 #[test]
 fn what_a_handler_sends_waits_for_a_poll_in_order() {
     let (iface, ep) = pair(Default::default());
@@ -166,7 +164,6 @@ fn mr_keys_die_with_their_registration() {
     let mem = iface.md().alloc(&AllocReq::new(64, "test")).unwrap();
     let (word, at) = (iface.md().mr_key(&mem).unwrap(), mem.addr().addr() as u64);
     assert_eq!(iface.md().mr_key(&mem), Ok(word), "it has one");
-    // All interfaces of a thread reach its memory.
     let rkey = other.md().rkey_from_mr_key(word, at, 64).unwrap();
     assert_eq!(ep.put_short(&[1; 8], at + 56, &rkey), Ok(Sent::Done));
     assert_eq!(ep.put_short(&[1; 8], at + 57, &rkey), Err(Refused::Failed(Error::RemoteAccess)));
@@ -285,7 +282,6 @@ fn an_interface_may_close_while_a_message_to_it_is_packed() {
     assert_eq!(ep.am_short(1, 0, &[]), Err(Refused::Failed(Error::PeerDead)));
 }
 
-/// Polls the interface that calls it.
 struct Poller(Iface, Vec<u8>);
 
 impl Sink for Poller {

@@ -8,7 +8,6 @@ use std::cell::RefCell;
 use std::sync::PoisonError;
 use ucs::sync::{Arc, AtomicU32, Mutex, Ordering};
 
-/// Called with the first error among the operations.
 type Callback = Box<dyn FnMut(Result<(), Error>) + Send>;
 
 /// A completion shared by operations and threads; calls back in the thread that progresses the last one.
@@ -63,7 +62,6 @@ impl std::fmt::Debug for Completion {
     }
 }
 
-/// Completions of operations on their way, by token. Inside the lock.
 #[derive(Default)]
 pub(super) struct Tokens {
     table: RefCell<TokenTable>,
@@ -76,7 +74,6 @@ struct TokenTable {
 }
 
 impl Tokens {
-    /// A token for an operation that is about to start.
     pub(super) fn issue(&self, comp: Option<&Arc<Completion>>) -> Comp {
         let Some(comp) = comp else { return Comp::None };
         let mut table = self.table.borrow_mut();
@@ -88,7 +85,6 @@ impl Tokens {
         Comp::Token(u64::from(at))
     }
 
-    /// The operation is over, or did not start.
     pub(super) fn take(&self, token: u64) -> Option<Arc<Completion>> {
         let mut table = self.table.borrow_mut();
         let comp = table.all.get_mut(token as usize)?.take()?;

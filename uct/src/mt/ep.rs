@@ -13,7 +13,6 @@ use arrayvec::ArrayVec;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-/// Longest list of pieces; no transport takes more.
 const MAX_PIECES: usize = 32;
 
 locked_object! {
@@ -21,12 +20,10 @@ locked_object! {
     Ep, ep: any::Ep
 }
 
-/// Whether a completion will come.
 fn in_progress(sent: &Sent) -> bool {
     *sent == Sent::InProgress
 }
 
-/// The list as the transport takes it.
 fn inner_iov<'m>(
     shared: &Arc<Shared>,
     iov: &[Iov<'m, Mem>],
@@ -71,7 +68,6 @@ macro_rules! method {
     ([$($attr:tt)*] [unsafe] $name:ident [$($generics:tt)*] ($($arg:ident: $T:ty),*) $Ret:ty;
      iov($($iov:ident)?) remote($($remote:ident)?) rkey($($rkey:ident)?) comp($comp:ident)) => {
         #[doc = concat!("Calls [`", stringify!($name), "`](crate::api::Ep::", stringify!($name), ") inside the lock.")]
-        ///
         /// # Safety
         /// As there.
         $($attr)*
@@ -101,7 +97,6 @@ macro_rules! send {
     ([$($attr:tt)*] [unsafe] $name:ident [] ($($arg:ident: $T:ty),*) $Ret:ty;
      iov($iov:ident) remote() rkey() comp($comp:ident)) => {
         #[doc = concat!("Calls [`", stringify!($name), "`](crate::api::Ep::", stringify!($name), ") inside the lock.")]
-        ///
         /// # Safety
         /// As there.
         $($attr)*
@@ -122,7 +117,6 @@ macro_rules! send {
 }
 
 impl Ep {
-    /// For who is inside: what sends and shows it.
     #[cold]
     fn traced(&self) -> TracedSends<'_, any::Ep> {
         TracedSends { ep: &self.ep, tracer: &self.shared.tracer }
@@ -194,7 +188,6 @@ impl Ep {
     ) -> Outcome {
         self.pending_purge(each)?;
         match self.flush(comp) {
-            // Nothing goes to it, and nothing comes back.
             Err(Refused::Failed(Error::PeerDead)) => Ok(Sent::Done),
             flushed => flushed,
         }

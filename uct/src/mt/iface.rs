@@ -35,7 +35,6 @@ pub type AmHandler = Box<dyn FnMut(Am<'_>) + Send>;
 /// Tracer of active messages: see [`Iface::set_tracer`].
 pub type Tracer = Box<dyn FnMut(TraceEvent<'_>) + Send>;
 
-/// Kind of thread that progresses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progressor {
     Caller,
@@ -46,7 +45,6 @@ pub(super) enum Progressor {
 /// ([`wait`](Iface::wait)).
 pub struct Iface {
     pub(super) shared: Arc<Shared>,
-    /// Events that were taken in by this handle, or that it has been told of. Inside the lock.
     seen: AtomicU64,
 }
 
@@ -66,10 +64,8 @@ impl std::fmt::Debug for Iface {
 const MOST_KEPT: usize = 128;
 const MOST_BYTES: usize = 4 << 20;
 
-/// The interface and all that is inside its lock.
 pub(super) struct Shared {
     lock: RecursiveLock,
-    /// Active messages are shown to `tracer`.
     traced: Cell<bool>,
     attr: IfaceAttr,
     pub(super) md_attr: MdAttr,
@@ -78,9 +74,7 @@ pub(super) struct Shared {
     pub(super) iface: any::Iface,
     handlers: AmTable,
     pub(super) tokens: Tokens,
-    /// Ids whose handlers only callers' threads may run.
     for_callers: RefCell<Box<[bool; 256]>>,
-    /// Messages for them.
     kept: RefCell<VecDeque<(SrcAddr, RecvDesc)>>,
     kept_len: Cell<usize>,
     kept_bytes: Cell<usize>,
@@ -96,7 +90,6 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// Being inside.
 pub(super) struct LockGuard<'a>(&'a RecursiveLock);
 
 impl Drop for LockGuard<'_> {
@@ -106,11 +99,8 @@ impl Drop for LockGuard<'_> {
     }
 }
 
-/// Looks of who waits between two times it gives the core away.
 const YIELD_EVERY: u32 = 64;
-/// Most pauses between two of them.
 const MAX_PAUSES: u32 = 8;
-/// Pauses of who lets others in.
 const YIELD_PAUSES: u32 = 32;
 
 #[inline]
@@ -151,7 +141,6 @@ impl Shared {
         LockGuard(&self.lock)
     }
 
-    /// Goes in if nobody else is there.
     pub(super) fn try_lock(&self) -> Result<Option<LockGuard<'_>>, Error> {
         match self.lock.try_lock(this_thread()) {
             Some(LockResult::Locked) => Ok(Some(LockGuard(&self.lock))),
@@ -230,7 +219,6 @@ impl Shared {
     }
 }
 
-/// Sink that calls handlers and completions.
 struct HandlerSink<'a> {
     shared: &'a Shared,
     by: Progressor,
@@ -402,7 +390,6 @@ impl Iface {
         Ok(self.poll_locked(max, by))
     }
 
-    /// Inside the lock.
     #[inline]
     fn poll_locked(&self, max: usize, by: Progressor) -> usize {
         let shared = &*self.shared;
@@ -437,7 +424,6 @@ impl Iface {
         events
     }
 
-    /// Inside the lock.
     #[cold]
     fn poll_traced(&self, max: usize, sink: &mut HandlerSink<'_>) -> usize {
         let shared = &*self.shared;
@@ -445,7 +431,6 @@ impl Iface {
         shared.iface.poll(max, &mut TracedSink { tracer, table, then: sink })
     }
 
-    /// Delivers up to `max` messages kept for callers.
     fn deliver_kept(&self, max: usize) -> usize {
         let (shared, mut events) = (&*self.shared, 0);
         let was_full = shared.keep_budget(1) == 0;
@@ -462,19 +447,16 @@ impl Iface {
             events += 1;
         }
         if was_full {
-            // Progress threads may go on.
             shared.wakeup.wake_all();
         }
         events
     }
 
-    /// Events that this handle has not been told of: it has now. Inside the lock.
     pub(super) fn take_unseen(&self) -> u64 {
         let count = self.shared.wakeup.count();
         count - self.seen.swap(count, Ordering::Relaxed)
     }
 
-    /// Whether there is something that this handle may not know of. Inside the lock.
     pub(super) fn has_unseen(&self) -> bool {
         self.shared.kept_len.get() > 0 || self.shared.wakeup.count() != self.seen.load(Ordering::Relaxed)
     }

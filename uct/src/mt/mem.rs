@@ -103,7 +103,6 @@ impl Iface {
     }
 
     /// Registers memory the caller owns.
-    ///
     /// # Safety
     /// As [`crate::api::Md::register`].
     pub unsafe fn register(&self, addr: NonNull<u8>, len: usize, access: Access) -> Result<Mem, Error> {

@@ -8,15 +8,11 @@ use rustix::event::{PollFd, PollFlags};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// Events taken at a time.
 const BATCH: usize = 64;
 
-/// Where somebody is about to sleep.
 pub(super) struct SleepPlan<'a> {
     pub(super) sleeper: Sleeper<'a>,
-    /// The interface's own; none if what it tells is not to be taken in now.
     pub(super) own: Option<BorrowedFd<'a>>,
-    /// For how long, at most.
     pub(super) time: Option<Duration>,
 }
 
@@ -82,7 +78,6 @@ impl Iface {
         has_unseen
     }
 
-    /// Prepares the caller to sleep for `left` at most. `None`: there is something for it to do or to see.
     pub(super) fn plan_caller_sleep(&self, left: Option<Duration>) -> Result<Option<SleepPlan<'_>>, Error> {
         let shared = &*self.shared;
         let _guard = shared.lock()?;
@@ -104,7 +99,6 @@ impl Iface {
         self.plan_sleep(None, Wakeup::thread_sleeper)
     }
 
-    /// Inside the lock.
     fn plan_sleep(
         &self,
         left: Option<Duration>,
@@ -138,7 +132,6 @@ impl crate::worker::Progress for Iface {
     }
 }
 
-/// Waits until a descriptor of the plans is readable, or `stop` is, or the shortest of their times is over.
 pub(super) fn sleep(plans: &[SleepPlan<'_>], stop: Option<BorrowedFd<'_>>) -> Result<(), Error> {
     let told = plans.iter().flat_map(|plan| plan.own.into_iter().chain([plan.sleeper.fd()]));
     let mut polled: Vec<PollFd<'_>> =

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use ucs::config::Source;
 
-/// For something that must happen.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn open(tl: &str) -> Iface {
@@ -33,7 +32,6 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// Until its progress thread sleeps: long enough for 200 empty rounds on a machine that is not busy.
 fn let_it_sleep() {
     std::thread::sleep(Duration::from_millis(20));
 }
@@ -176,7 +174,6 @@ fn messages_kept_for_callers_are_bounded() {
         std::thread::yield_now();
     }
     assert!(sent >= 128 && thread.is_running());
-    // It goes on when somebody has called: all of it comes, kept or not.
     let more = std::thread::spawn(move || {
         for _ in 0..500 {
             while ep.am_bcopy(1, |_| 1000).is_err() {
@@ -209,7 +206,6 @@ fn a_progress_thread_ends_wherever_it_is_dropped() {
         assert_eq!(back.am_bcopy(1, pack), Ok(4));
         until("its end", || Arc::strong_count(&b.shared) == 2);
     }
-    // In a handler of its own.
     let place = Arc::new(Mutex::new(None::<ProgressThread>));
     let from = place.clone();
     let handler = move |_: Am<'_>| drop(from.lock().unwrap().take());
@@ -270,7 +266,6 @@ fn one_thread_and_one_descriptor_serve_several() {
     assert_eq!(worker.wait(8, 0, Some(TIMEOUT)), Ok(1));
     assert_eq!(got.load(Ordering::Relaxed), before + 1);
     sender.join().unwrap();
-    // What another thread takes in wakes a worker too.
     let beside = many[0].clone();
     let taker = std::thread::spawn(move || {
         let_it_sleep();

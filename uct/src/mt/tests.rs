@@ -71,7 +71,6 @@ fn serialized_refuses_concurrent_calls() {
     assert_eq!(iface.progress(1), Ok(1));
 }
 
-/// Threads send through one endpoint while others progress; handlers answer from within.
 fn many_threads(tl: &str) {
     const THREADS: u64 = 3;
     const EACH: u64 = 2000;
@@ -120,7 +119,6 @@ fn many_threads(tl: &str) {
     });
     let all = THREADS * EACH;
     assert_eq!(sum.load(Ordering::Relaxed), all * (all - 1) / 2);
-    // The handler owns an endpoint of its own interface.
     b.set_am_handler(1, HandlerThread::Any, None).unwrap();
 }
 
@@ -162,7 +160,6 @@ fn a_progress_thread_serves_while_the_owner_computes() {
                 });
             }
             while any.load(Ordering::Relaxed) <= round {
-                // `b` is not progressed here.
                 a.progress(16).unwrap();
                 std::thread::sleep(Duration::from_micros(50));
             }
@@ -202,13 +199,11 @@ fn a_handler_that_progresses_loses_no_message() {
         let until = std::time::Instant::now() + Duration::from_secs(10);
         while seen.load(Ordering::Relaxed) < COUNT && std::time::Instant::now() < until {
             a.progress(16).unwrap();
-            // What the thread took in meanwhile is kept, several at a time.
             std::thread::sleep(Duration::from_millis(1));
             b.progress(16).unwrap();
         }
         drop(thread);
         assert_eq!(seen.load(Ordering::Relaxed), COUNT, "{tl}");
-        // The handler owns a handle of its own interface.
         b.set_am_handler(1, HandlerThread::Caller, None).unwrap();
     }
 }
@@ -283,7 +278,6 @@ fn an_endpoint_is_given_up_and_what_waited_comes_back() {
     assert_eq!(from.progress(8), Ok(0));
 }
 
-/// A traced message: kind, id, bytes, length.
 type TracedSink = (char, u8, Vec<u8>, usize);
 
 fn trace(iface: &Iface) -> Arc<Mutex<Vec<TracedSink>>> {

@@ -10,9 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, ThreadId};
 use ucs::sys::fd::EventFd;
 
-/// Events taken at a time, so that callers get in between.
 const BATCH: usize = 64;
-/// Empty rounds before it sleeps.
 const SPIN: u32 = 200;
 
 /// A progress thread, ended and joined on drop; not joined when dropped inside one of its interfaces, which
@@ -25,7 +23,6 @@ pub struct ProgressThread {
     ifaces: Vec<Iface>,
 }
 
-/// That it is to end.
 #[derive(Debug)]
 struct Stop {
     now: AtomicBool,
@@ -40,7 +37,6 @@ impl ProgressThread {
             return Err(OpenError::Config("a progress thread needs thread mode multi".into()));
         }
         for iface in &ifaces {
-            // So that an interface that cannot wake anybody says so here.
             iface.event_fd()?;
         }
         let failed = |errno| OpenError::Op(Error::Sys { call: "eventfd", errno });

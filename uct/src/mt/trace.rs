@@ -25,7 +25,7 @@ pub enum TraceKind {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct TraceEvent<'a> {
-    /// Which way it kind.
+    /// Direction or fate.
     pub kind: TraceKind,
     /// Active message id.
     pub id: u8,
@@ -37,7 +37,6 @@ pub struct TraceEvent<'a> {
 
 pub(crate) type Tracer = Box<dyn FnMut(TraceEvent<'_>)>;
 
-/// An endpoint whose sends are shown.
 pub(crate) struct TracedSends<'a, E> {
     pub(crate) ep: &'a E,
     pub(crate) tracer: &'a RefCell<Tracer>,
@@ -63,7 +62,6 @@ impl<E: Ep> TracedSends<'_, E> {
     }
 
     pub(crate) fn am_bcopy(&self, id: u8, pack: impl FnOnce(&mut [u8]) -> usize) -> Outcome<usize> {
-        // The transport's buffer is out of sight once the call is over.
         let mut copy = Vec::new();
         let sent = self.ep.am_bcopy(id, copied(pack, &mut copy))?;
         self.sent(id, &copy, copy.len());
@@ -95,7 +93,6 @@ impl<E: Ep> TracedSends<'_, E> {
     }
 }
 
-/// Packs as `pack` does and copies the bytes into `copy`.
 fn copied(pack: impl FnOnce(&mut [u8]) -> usize, copy: &mut Vec<u8>) -> impl FnOnce(&mut [u8]) -> usize {
     |slot| {
         let len = pack(slot);
@@ -104,10 +101,8 @@ fn copied(pack: impl FnOnce(&mut [u8]) -> usize, copy: &mut Vec<u8>) -> impl FnO
     }
 }
 
-/// The sink behind which another one stands.
 pub(crate) struct TracedSink<'a, S> {
     pub(crate) tracer: &'a RefCell<Tracer>,
-    /// Where it hands messages to, if that may drop them.
     pub(crate) table: Option<&'a AmTable>,
     pub(crate) then: &'a mut S,
 }
@@ -117,7 +112,6 @@ impl<S> TracedSink<'_, S> {
         (self.tracer.borrow_mut())(TraceEvent { kind, id, head, len: head.len() });
     }
 
-    /// A packet that came back.
     fn returned(&self, ep: EpTag, packet: &[u8]) {
         if let Some((&id, head)) = packet.split_first() {
             self.show(TraceKind::Returned(ep), id, head);

@@ -14,35 +14,24 @@ use ucs::sys::fd::{Epoll, EventFd};
 /// Among those to be woken: somebody has armed the descriptor that is handed out.
 const FD_ARMED: u32 = 1 << 31;
 
-/// Of one interface.
 pub(super) struct Wakeup {
-    /// Events taken in so far, by whomever. Inside the lock.
     count: Cell<u64>,
-    /// Callers, who want to know of what others take in; and perhaps [`FD_ARMED`].
     callers: Sleepers,
-    /// Progress threads, who want to know of what there is to do.
     threads: Sleepers,
-    /// Made for the first who asks for a descriptor.
     armed_fd: OnceLock<ArmedFd>,
 }
 
-/// Where some of them sleep.
 struct Sleepers {
-    /// Sleepers to wake.
     sleepers: AtomicU32,
-    /// Held by who lies down and who gets up, for as long as that takes.
     sleep_lock: Mutex<()>,
-    /// Made by the first that sleeps.
     wake: OnceLock<EventFd>,
 }
 
-/// The interface's descriptor and one that tells of what others do, as one.
 struct ArmedFd {
     both: Epoll,
     event: EventFd,
 }
 
-/// Somebody who is about to sleep, until it is dropped.
 pub(super) struct Sleeper<'a> {
     group: &'a Sleepers,
     wake: &'a EventFd,
@@ -94,7 +83,6 @@ impl Wakeup {
         Wakeup { count: Cell::new(0), callers, threads, armed_fd: OnceLock::new() }
     }
 
-    /// Events taken in so far. Inside the lock.
     #[inline]
     pub(super) fn count(&self) -> u64 {
         self.count.get()
@@ -109,7 +97,6 @@ impl Wakeup {
         }
     }
 
-    /// There is something to do or to see for all that sleep. Inside the lock.
     pub(super) fn wake_all(&self) {
         self.wake_callers();
         self.threads.wake();
@@ -122,12 +109,10 @@ impl Wakeup {
         }
     }
 
-    /// A caller is about to sleep. Inside the lock, having looked that there is nothing to do.
     pub(super) fn caller_sleeper(&self) -> Result<Sleeper<'_>, Error> {
         self.callers.sleeper()
     }
 
-    /// Registers a progress thread that is about to sleep.
     pub(super) fn thread_sleeper(&self) -> Result<Sleeper<'_>, Error> {
         self.threads.sleeper()
     }
@@ -147,7 +132,6 @@ impl Wakeup {
         self.armed_fd(own).map(|armed_fd| armed_fd.both.as_fd())
     }
 
-    /// That descriptor tells of news from now on, once. Inside the lock.
     pub(super) fn arm(&self, own: BorrowedFd<'_>) -> Result<(), Error> {
         self.armed_fd(own)?.event.clear().map_err(failed("read"))?;
         self.callers.sleepers.fetch_or(FD_ARMED, Ordering::Relaxed);
@@ -156,7 +140,6 @@ impl Wakeup {
 }
 
 impl Sleeper<'_> {
-    /// Readable when there is wakeup.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }

@@ -1,6 +1,5 @@
 //! Macros for decorators: `inside()` answers the object to call, or an error. Signatures are in `delegate`.
 
-/// Defines a method as that of the object inside.
 macro_rules! forward {
     ([$($attr:tt)*] [] $name:ident [$($generics:tt)*] ($($arg:ident: $T:ty),*) $Ret:ty; $($_kinds:tt)*) => {
         $($attr)*
@@ -18,7 +17,6 @@ macro_rules! forward {
     };
 }
 
-/// Defines a method without arguments as that of the interface inside, which needs no lock.
 macro_rules! forward_fact {
     ($name:ident() $Ret:ty) => {
         fn $name(&self) -> $Ret {
@@ -27,7 +25,6 @@ macro_rules! forward_fact {
     };
 }
 
-/// Defines the methods of an `impl Iface` that no decorator changes.
 macro_rules! forward_iface {
     () => {
         fn md(&self) -> &I::Md {

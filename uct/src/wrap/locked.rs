@@ -24,7 +24,6 @@ pub struct LockedEp<E> {
     lock: Rc<RecursiveLock>,
 }
 
-/// Being inside, until dropped.
 struct Guard<'a, T> {
     inner: &'a T,
     lock: &'a RecursiveLock,

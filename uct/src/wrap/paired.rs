@@ -20,14 +20,12 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use ucs::coll::slots::{SlotId, Slots};
 
-/// Length of an endpoint address, bytes: its number, little endian.
 const EP_ADDR_LEN: usize = size_of::<u32>();
 
 /// Bytes before each active message: the endpoint's number, little endian, or 0 for the interface. The
 /// message with its id follows, so the wire's id is the number's first byte.
 pub const PREFIX: usize = EP_ADDR_LEN;
 
-/// Longest header of a zcopy: it goes with the prefix, in one piece.
 const MAX_HDR: usize = 256;
 
 /// An interface that connects endpoints to endpoints ([`Caps::CONNECT_TO_EP`]), and to interfaces as before.
@@ -39,9 +37,7 @@ struct Shared<I> {
     inner: I,
     attr: IfaceAttr,
     handlers: AmTable,
-    /// Endpoints that are there, by number, and what they are called.
     eps: RefCell<Slots<EpTag>>,
-    /// Whom the message is for that is being told.
     receiver: Cell<Option<EpTag>>,
     strays: Cell<u64>,
 }
@@ -102,7 +98,6 @@ impl<I: Iface> Paired<I> {
         &self.shared.inner
     }
 
-    /// The interface, always there.
     #[inline(always)]
     fn inside(&self) -> Result<&I, Error> {
         Ok(self.inner())
@@ -133,13 +128,11 @@ impl<I> Shared<I> {
     }
 }
 
-/// The sink behind which another one stands, which sees messages without what is in front of them.
 struct PrefixSink<'a, I, S> {
     shared: &'a Shared<I>,
     then: &'a mut S,
 }
 
-/// A packet of ours as its sender made it.
 fn strip_prefix(packet: &[u8]) -> &[u8] {
     packet.get(PREFIX..).unwrap_or_default()
 }
@@ -195,7 +188,6 @@ impl<I: Iface> PairedEp<I> {
         self.peer.get()
     }
 
-    /// Prefix of a message: the peer's number and the id.
     #[inline(always)]
     fn prefix(&self, id: u8) -> [u8; PREFIX + 1] {
         let [a, b, c, d] = self.peer.get().unwrap_or(0).to_le_bytes();
@@ -244,7 +236,6 @@ impl<I: Iface> Iface for Paired<I> {
     fn poll_one<T: RecvCallback>(&self, callback: T) -> PollOne {
         let shared = &*self.shared;
         self.inner().poll_one(|packet: &[u8], from: SrcAddr| {
-            // Of nobody's there is nothing to be wanted.
             let taken = !shared.receives(packet) || callback.on_packet(strip_prefix(packet), from);
             shared.receiver.set(None);
             taken
@@ -282,7 +273,8 @@ impl<I: Iface> Ep for PairedEp<I> {
         Ok(self.number().to_le_bytes().into_iter().collect())
     }
 
-    /// [`ConnectError::Malformed`]: a bad address. [`Error::InvalidParam`]: connected already. A refused endpoint stays usable. Whether the remote endpoint exists is not checked here.
+    /// [`ConnectError::Malformed`]: a bad address. [`Error::InvalidParam`]: connected already. A refused
+    /// endpoint stays usable. Whether the remote endpoint exists is not checked here.
     fn connect_to_ep(&self, device: &[u8], iface: &[u8], ep: &[u8]) -> Result<(), ConnectError> {
         let peer = ep.try_into().map(u32::from_le_bytes).map_err(|_| ConnectError::Malformed)?;
         if SlotId::from_raw(peer) == SlotId::NONE {

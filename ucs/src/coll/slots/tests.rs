@@ -136,7 +136,6 @@ fn halves_never_issue_the_same_id() {
     }
 }
 
-/// However a life ends, the next one in its slot has an id of the same half.
 #[test]
 fn ids_stay_in_their_half() {
     fn lives<const HALF: u8>(top: u32) {

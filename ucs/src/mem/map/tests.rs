@@ -8,7 +8,6 @@ use std::process::{Command, Stdio};
 
 use super::*;
 
-/// A memory file without seals.
 fn plain_memfd(len: u64) -> OwnedFd {
     let fd = rustix::fs::memfd_create(c"plain", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     File::from(fd.try_clone().unwrap()).set_len(len).unwrap();
@@ -116,13 +115,11 @@ fn huge_pages_or_a_clear_error() {
     for made in made {
         match made {
             Ok((len, at)) => assert_eq!((len, at % HUGE_2M), (HUGE_2M, 0)),
-            // No huge page pool here, or it is used up.
             Err(e) => assert_eq!(e.blame(), Blame::Resource, "{e}"),
         }
     }
 }
 
-/// Where the system gives them on advice: to a file that is filled at once, too.
 #[test]
 fn a_file_gets_transparent_huge_pages() {
     let choice = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";

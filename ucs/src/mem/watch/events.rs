@@ -18,7 +18,6 @@ pub struct UnmapEvents {
 #[derive(Debug)]
 struct Log {
     gone: Box<[(usize, usize); CAPACITY]>,
-    /// How many there have been.
     count: u64,
 }
 
@@ -122,7 +121,6 @@ mod tests {
                 thread::spawn(move || {
                     for n in 1..=2 {
                         events.begin();
-                        // The kernel's part: read, and he who waits goes on.
                         gone.store(n, Ordering::Release);
                         events.push(n as usize, 1);
                         events.end();

@@ -18,7 +18,6 @@ fn map(bytes: usize) -> (Mapping, NonNull<u8>) {
     (map, at)
 }
 
-/// Bytes gone of those that lie in a range: other tests of this process unmap watched memory too.
 fn gone(watch: &Watch, taken: &mut Cursor, at: NonNull<u8>, len: usize) -> usize {
     let (first, mut sum) = (at.addr().get(), 0);
     watch.drain(taken, |start, bytes| {
@@ -28,7 +27,6 @@ fn gone(watch: &Watch, taken: &mut Cursor, at: NonNull<u8>, len: usize) -> usize
     sum
 }
 
-/// Until what was here before, another test's, has been told of.
 fn wait_quiescent(watch: &Watch) {
     while !watch.is_quiescent() {
         std::thread::yield_now();
@@ -55,13 +53,11 @@ fn unmapping_is_told_to_everybody_before_it_returns() {
         assert_eq!(gone(&watch, &mut taken, at, 1 << 16), 0, "nothing is gone yet");
         let len = map.len();
         drop(map);
-        // And perhaps what another test has had there since.
         assert!(gone(&watch, &mut taken, at, len) >= len);
         assert!(gone(&other, &mut too, at, len) >= len);
     }
 }
 
-/// A new mapping over an old one, while no unmap is running, implies that the old one's end is reported.
 #[test]
 fn a_settled_watch_has_told_of_what_a_new_mapping_replaced() {
     let Some(watch) = watch() else { return };
@@ -70,7 +66,6 @@ fn a_settled_watch_has_told_of_what_a_new_mapping_replaced() {
         return skipped(NAME, why);
     }
     const LEN: usize = 1 << 20;
-    // How many watched mappings there have been at an address.
     let watched = Mutex::new(HashMap::<usize, usize>::new());
     let turn = || {
         let (mut taken, mut told) = (Cursor::default(), HashMap::<usize, usize>::new());

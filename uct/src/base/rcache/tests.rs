@@ -8,7 +8,6 @@ use crate::loopback;
 use proptest::prelude::*;
 use ucs::mem::{MapOpts, Mapping};
 
-/// One at a time: memory that one test unmaps makes the others' caches careful.
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 fn alone() -> std::sync::MutexGuard<'static, ()> {
@@ -109,7 +108,6 @@ fn overlapping_handles_are_found() {
     assert!(found(&handles, 5000, 1, RW, None));
 }
 
-/// A domain that refuses when it is told to.
 struct Refusing {
     md: loopback::Md,
     why: Rc<Cell<Option<Error>>>,

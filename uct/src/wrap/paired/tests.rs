@@ -16,7 +16,6 @@ fn join(ep: &EndEp, to: &End, peer: &[u8]) -> Result<(), ConnectError> {
     ep.connect_to_ep(&to.device_addr(), &to.iface_addr(), peer)
 }
 
-/// Messages, with the tags of those they came to.
 struct Received<'a>(&'a End, Vec<(Option<u64>, Vec<u8>)>);
 
 impl Sink for Received<'_> {

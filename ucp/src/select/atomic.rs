@@ -1,11 +1,11 @@
-//! How an atomic operation goes, and why not another way: a pure function of what is mapped, what this processor can, and what
-//! the user allows. Used by `api` to explain. Costs do not come into it: each way is only there where none before it is.
+//! Selection of the method of an atomic operation, with the reasons: a pure function of mapping, processor
+//! and settings. Used by `api` to explain. Methods have a fixed order; costs are not compared.
 
 use std::fmt;
 
 use crate::rdm::Emulation;
 
-/// Why an atomic goes one way and not another.
+/// Result for one method of an atomic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicVerdict {
     /// Chosen.
@@ -16,9 +16,9 @@ pub enum AtomicVerdict {
     NotNative,
     /// No EFA device computes.
     NoDevice,
-    /// Possible, but asks the target's processor.
+    /// Possible, but uses the target's processor.
     UsesTargetCpu,
-    /// Asks the peer's processor, which is refused.
+    /// Uses the peer's processor, which `UCX_EMULATION=n` forbids.
     EmulationOff,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for AtomicVerdict {
     }
 }
 
-/// The ways of an atomic, in the order they are tried: in mapped memory, by the device, by packets.
+/// Verdicts of the methods in order of preference: mapped memory, device, packets.
 pub const fn explain_atomic(mapped: bool, native: bool, emulation: Emulation) -> [AtomicVerdict; 3] {
     let here = match (mapped, native) {
         (true, true) => AtomicVerdict::Taken,

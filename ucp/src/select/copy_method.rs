@@ -1,49 +1,49 @@
-//! The kernel or packets, for a message out of a program's memory to another process of its host: by what both have taken
-//! lately. How far two processors are from each other decides it, which differs between machines and changes while a program
-//! runs. The receiver knows the times and is the [`ReceiverTuner`]; the sender keeps to what that has said in [`SenderTuner`], and tries
-//! the other way now and then. Used by `lane` only. Pure: times are handed in, in any unit that is the same for both ways.
+//! Copy-method tuner: chooses between a kernel copy and packets for messages between two processes of one
+//! host, by measured times. The result depends on the distance of the two processors and changes while a
+//! program runs. The receiver measures and decides ([`ReceiverTuner`]); the sender follows its answers and
+//! tries the other method now and then ([`SenderTuner`]). Used by `lane` only. Pure: times are handed in, in
+//! any unit that both methods share.
 
 use std::fmt;
 
-/// Lengths that are told apart: 16 KiB and more, 32 KiB and more, and so on.
+/// Number of size classes: 16 KiB and more, 32 KiB and more, and so on.
 pub const SIZE_CLASSES: usize = 8;
-/// The binary logarithm of the first.
 const FIRST_LOG2: u32 = 14;
 
-/// Which class a length is of.
+/// Size class of a length.
 pub const fn size_class(len: usize) -> usize {
     let log = (len | 1).ilog2().saturating_sub(FIRST_LOG2) as usize;
     if log < SIZE_CLASSES { log } else { SIZE_CLASSES - 1 }
 }
 
-/// The shortest length of a class.
+/// Shortest length of a size class.
 pub const fn size_class_min(class: usize) -> usize {
     1 << (FIRST_LOG2 as usize + class)
 }
 
-/// Who moves a message.
+/// How the bytes of a message are copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub enum CopyMethod {
     /// The receiver has the kernel read it.
     Kernel,
-    /// Both ends' processors copy it.
+    /// Both processors copy it through packets.
     #[default]
     Packets,
 }
 
-/// By what it is decided (`UCX_KERNEL_COPY`).
+/// How the copy method is chosen (`UCX_KERNEL_COPY`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub enum CopyPolicy {
-    /// What was measured as messages went.
+    /// By the times measured.
     #[default]
     Auto,
-    /// What transports say of themselves, or calibration has measured.
+    /// By the cost model: interface attributes or calibration.
     Estimated,
-    /// The kernel wherever it can.
+    /// Always the kernel, where it can.
     Kernel,
-    /// Packets.
+    /// Always packets.
     Packets,
-    /// By turns, whatever it takes: for tests.
+    /// Alternately, for tests.
     Alternate,
 }
 
@@ -56,7 +56,7 @@ impl CopyPolicy {
         ("turns", CopyPolicy::Alternate),
     ];
 
-    /// Whether it may change its mind from one message to the next.
+    /// Whether the choice may change from one message to the next.
     pub const fn is_open(self) -> bool {
         matches!(self, CopyPolicy::Auto | CopyPolicy::Alternate)
     }
@@ -79,57 +79,53 @@ impl ucs::config::ConfigValue for CopyPolicy {
     }
 }
 
-/// Bytes of packets whose times are one figure: packets come by fits and starts.
+/// Bytes of packets in one sample: single packets arrive in bursts.
 const SAMPLE_BYTES: usize = 1 << 16;
-/// Bytes of packets, none of them behind a read, after which their times are what they go on to be: the ring, of 1 MiB, has gone
-/// round twice. Before, they may come late, as nobody had the ring in his cache, or soon, as their sender has written them long
-/// before, and is ahead by a ring.
+/// Bytes of packets without a read in between after which their times are steady: two rounds of the 1 MiB
+/// ring. Earlier packets are slow (the ring is not cached) or fast (the sender wrote them long ago).
 const SETTLED_BYTES: usize = 2 << 20;
-/// Reads, in a row, after which the same is so of reads: the first ones find memory that nobody has touched, and fetch what later
-/// ones find in this processor's cache, if the sender has not written it anew.
+/// Consecutive reads after which their times are steady: the first ones read memory that is not in this
+/// processor's cache.
 const SETTLED_READS: u8 = 3;
-/// Offers in a row of a trial, and reads that are done for it without being compared with anything.
+/// Consecutive offers of one trial, and reads accepted for it without a comparison.
 const TRIAL_READS: u8 = 6;
-/// Messages that are declined before such a row is read all the same, so that the time of a read is not that of long ago: soon after
-/// a change, and later.
+/// Offers declined between two trials of the kernel: soon after a change, and later.
 const DECLINES_PER_TRIAL: (u8, u8) = (4, 32);
-/// How much faster the other way has to be, at least and at most.
+/// Minimum and maximum factor by which the other method must be faster.
 const MARGIN: (f32, f32) = (1.08, 1.3);
-/// Messages between two changes of mind by [`CopyPolicy::Alternate`].
+/// Messages between two changes of [`CopyPolicy::Alternate`].
 const ALTERNATE_RUN: u8 = 20;
 
-/// The receiver's half, for one peer: what messages of it take, and who is to move the next one.
+/// Receiver's half, one per peer: measures messages and chooses the method of the next one.
 #[derive(Clone, Debug)]
 pub struct ReceiverTuner {
-    /// What packets take for each KiB; 0: not known.
+    /// Time per KiB by packets; 0: unknown.
     packets: f32,
-    /// The run that has begun: its bytes and its time.
+    /// Bytes and time of the sample in progress.
     sample: (usize, u64),
-    /// Bytes of packets since the last read.
     settled: usize,
-    /// Reads since the last packet.
     reads_in_row: u8,
-    /// What the kernel takes to read a KiB, by class; 0: not known.
+    /// Time per KiB of a kernel read by size class; 0: unknown.
     kernel: [f32; SIZE_CLASSES],
-    /// Reads to come that are not compared with anything.
+    /// Reads to accept without a comparison.
     trial_reads: [u8; SIZE_CLASSES],
-    /// Messages to decline until the next such row, and what that begins from, by class.
+    /// Offers to decline until the next trial, and the value it restarts from.
     declines_left: [(u8, u8); SIZE_CLASSES],
-    /// Classes that go by packets.
+    /// Bit set of the size classes that go by packets.
     by_packets: u8,
-    /// How much faster the other way has to be: more for a while after each change of mind.
+    /// Factor by which the other method must be faster; grows with each change and decays.
     margin: f32,
     alternate: u8,
 }
 
-/// What a referee knows of a class of lengths: times for each KiB, in the unit they were handed in.
+/// Measured times of a size class per KiB, in the caller's unit.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct CopyTimes {
     /// By packets.
     pub packets: Option<f32>,
     /// By the kernel.
     pub kernel: Option<f32>,
-    /// Which is taken.
+    /// Method in use.
     pub by: CopyMethod,
 }
 
@@ -150,13 +146,12 @@ impl Default for ReceiverTuner {
     }
 }
 
-/// A time for each KiB.
 fn per_kib(time: u64, len: usize) -> f32 {
     time as f32 * 1024.0 / len.max(1) as f32
 }
 
 impl ReceiverTuner {
-    /// A long packet took so long to take in: the wait for it counts, as far as it was the sender's copy that was waited for.
+    /// Records the time of a long packet. Waiting counts as far as the sender was copying.
     pub fn record_packet(&mut self, len: usize, time: u64) {
         self.reads_in_row = 0;
         self.settled = self.settled.saturating_add(len);
@@ -167,13 +162,13 @@ impl ReceiverTuner {
         }
         self.sample = (0, 0);
         let took = per_kib(sum, bytes);
-        // Where the two ways go by turns nothing ever settles, and what is known must not stay for ever.
+        // Alternating methods never settle; the old value must still fade.
         let weight = if self.settled > SETTLED_BYTES { 0.5 } else { 1.0 / 512.0 };
         self.packets = if self.packets > 0.0 { self.packets + (took - self.packets) * weight } else { took };
     }
 
-    /// The kernel took so long to read a message. One that is shorter than those of the first class, or a piece of one, says
-    /// nothing of them.
+    /// Records the time of a kernel read. Lengths below the first size class, such as pieces of a message,
+    /// are ignored.
     pub fn record_read(&mut self, len: usize, time: u64) {
         let at = size_class(len);
         if len < size_class_min(at) {
@@ -182,14 +177,14 @@ impl ReceiverTuner {
         (self.sample, self.settled) = ((0, 0), 0);
         self.reads_in_row = self.reads_in_row.saturating_add(1);
         let (took, before) = (per_kib(time, len), self.kernel[at]);
-        // A time that is too long is chance's, which does not make it shorter.
+        // Outliers are always too long, so a shorter time weighs more.
         let weight = if took < before { 0.75 } else { 0.125 };
         let weight = if took < before || self.reads_in_row > SETTLED_READS { weight } else { 1.0 / 128.0 };
         self.kernel[at] =
             if before > 0.0 { before + (took.min(2.0 * before) - before) * weight } else { took };
     }
 
-    /// Who is to move a message of so many bytes that its sender has offered.
+    /// Chooses the method for an offered message of `len` bytes.
     pub fn choose(&mut self, rule: CopyPolicy, len: usize) -> CopyMethod {
         let at = size_class(len);
         match rule {
@@ -235,7 +230,7 @@ impl ReceiverTuner {
         CopyMethod::Packets
     }
 
-    /// What is known of lengths like this one.
+    /// Measured times for lengths of this class.
     pub fn times(&self, len: usize) -> CopyTimes {
         let at = size_class(len);
         CopyTimes {
@@ -246,41 +241,41 @@ impl ReceiverTuner {
     }
 }
 
-/// Bytes that go in packets in a row, for a figure, while messages are read.
+/// Consecutive bytes sent by packets in one trial of packets.
 const PACKET_TRIAL_BYTES: usize = SETTLED_BYTES + 8 * SAMPLE_BYTES;
-/// Bytes between two such looks, soon after a change and later.
+/// Bytes between two trials of packets: soon after a change, and later.
 const PACKET_TRIAL_GAP: (usize, usize) = (6 << 20, 160 << 20);
 /// Bytes between two trials of the kernel, likewise.
 const KERNEL_TRIAL_GAP: (usize, usize) = (1 << 20, 16 << 20);
 
-/// How many messages of a class so many bytes are.
 fn messages(bytes: usize, class: usize) -> u16 {
     bytes.div_ceil(size_class_min(class)).clamp(2, u16::MAX as usize) as u16
 }
 
-/// The sender's half, for one peer: whether to offer the next message to be read. Counts messages and asks no clock.
+/// Sender's half, one per peer: decides whether to offer the next message for a read. Counts messages and
+/// reads no clock.
 #[derive(Clone, Debug, Default)]
 pub struct SenderTuner {
-    /// Messages of each class until the other way is looked at again.
+    /// Messages until the next trial, by size class.
     until_trial: [u16; SIZE_CLASSES],
-    /// What that begins from.
+    /// Value `until_trial` restarts from.
     gap: [u16; SIZE_CLASSES],
-    /// Messages of a look that are to go in packets.
+    /// Messages of the current trial still to go by packets.
     packet_trial: [u16; SIZE_CLASSES],
-    /// Offers of a trial that are not answered.
+    /// Trial offers without an answer.
     trial_offers: [u8; SIZE_CLASSES],
-    /// Offers of a trial that are to be made at once.
+    /// Trial offers still to make.
     offers_left: [u8; SIZE_CLASSES],
-    /// Classes of which there has been a message.
+    /// Bit set of the size classes used so far.
     seen: u8,
-    /// Classes that are offered.
+    /// Bit set of the size classes that are offered.
     kernel: u8,
-    /// Classes of which the first offer of a trial has been read.
+    /// Bit set of the size classes whose first trial offer was read.
     first_read: u8,
 }
 
 impl SenderTuner {
-    /// How the next message of so many bytes goes; `estimate`: how it would by what is known beforehand.
+    /// Method for the next message of `len` bytes; `estimate` is the cost model's choice, used first.
     pub fn next(&mut self, len: usize, estimate: CopyMethod) -> CopyMethod {
         let at = size_class(len);
         let bit = 1 << at;
@@ -304,24 +299,24 @@ impl SenderTuner {
         }
         self.until_trial[at] = self.gap[at];
         if is_kernel {
-            // The receiver gets to know what packets take; if that is less, it declines what is offered next.
+            // The receiver measures the packets and declines the next offer if they are faster.
             self.lengthen(at, PACKET_TRIAL_GAP.1);
             self.packet_trial[at] = messages(PACKET_TRIAL_BYTES, at) - 1;
             return CopyMethod::Packets;
         }
         if self.trial_offers[at] > 0 && self.gap[at] < messages(KERNEL_TRIAL_GAP.1, at) {
-            // More are under way than lie between two trials.
+            // More offers are in flight than lie between two trials.
             self.lengthen(at, KERNEL_TRIAL_GAP.1);
             self.until_trial[at] = self.gap[at];
             return CopyMethod::Packets;
         }
-        // One that was never answered is forgotten.
+        // An offer that was never answered is forgotten.
         self.trial_offers[at] = 1;
         self.first_read &= !bit;
         CopyMethod::Kernel
     }
 
-    /// From now on this is the way.
+    /// Makes `by` the method of a size class.
     fn settle(&mut self, at: usize, by: CopyMethod) {
         let bit = 1 << at;
         let gap = match by {
@@ -338,7 +333,7 @@ impl SenderTuner {
         self.gap[at] = self.gap[at].saturating_mul(2).min(messages(most, at));
     }
 
-    /// The peer has read a message.
+    /// Records that the peer has read an offered message.
     pub fn on_read(&mut self, len: usize) {
         let at = size_class(len);
         let bit = 1 << at;
@@ -347,7 +342,7 @@ impl SenderTuner {
         }
         self.trial_offers[at] -= 1;
         if self.first_read & bit == 0 {
-            // Perhaps only to see what that takes: that it is the better way some more tell, in a row.
+            // The first read may be only a measurement; more offers in a row confirm it.
             self.first_read |= bit;
             self.offers_left[at] = TRIAL_READS;
         } else if self.trial_offers[at] == 0 && self.offers_left[at] == 0 {
@@ -356,7 +351,7 @@ impl SenderTuner {
         }
     }
 
-    /// The peer would rather have a message in packets.
+    /// Records that the peer declined an offered message.
     pub fn on_declined(&mut self, len: usize) {
         let at = size_class(len);
         if self.kernel & 1 << at != 0 {
@@ -369,7 +364,7 @@ impl SenderTuner {
         self.first_read &= !(1 << at);
     }
 
-    /// How messages of so many bytes go at present; `None`: there has been none.
+    /// Method in use for this length; `None` before the first message.
     pub fn current(&self, len: usize) -> Option<CopyMethod> {
         let bit = 1 << size_class(len);
         match (self.seen & bit, self.kernel & bit) {

@@ -1,9 +1,8 @@
-//! What a way to move bytes costs: nanoseconds as pieces of straight lines over the length, from a wire's attributes. Used by
-//! `message.rs` and `rma.rs`, which know what is legal; says nothing of that. Pure, and total: whatever a transport claims of
-//! itself, a cost is a number.
+//! Cost model: nanoseconds as piecewise linear functions of the length, from a wire's attributes. Used by
+//! `thresholds` and `rma`, which know what is legal. Pure and total: any attributes give a finite cost.
 //!
-//! A cost is the time of one operation with nothing else under way, until both ends are done with it: overheads, turns
-//! of the wire, bytes over it, copies, registrations. Constants that all ways have in common are left out.
+//! A cost is the time of one operation with nothing else in flight until both ends are done: overheads, round
+//! trips, bytes, copies, registrations. Constants that all methods share are left out.
 
 use arrayvec::ArrayVec;
 
@@ -19,7 +18,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// From its two parts.
+    /// Line with these two parts.
     pub const fn new(fixed: f64, per_byte: f64) -> Line {
         Line { fixed, per_byte }
     }
@@ -29,7 +28,7 @@ impl Line {
         self.fixed + self.per_byte * len as f64
     }
 
-    /// With a number for whatever is none, or below zero.
+    /// Replaces NaN and negative parts by numbers.
     pub(super) fn sanitized(self) -> Line {
         Line::new(sanitized(self.fixed), sanitized_per_byte(self.per_byte))
     }
@@ -42,52 +41,53 @@ impl Line {
         Line::new(self.fixed + ns, self.per_byte)
     }
 
-    /// With `more` ns for each byte beyond `from`.
+    /// Adds `more` ns for each byte beyond `from`.
     fn steeper(self, more: f64, from: usize) -> Line {
         Line::new(self.fixed - more * from as f64, self.per_byte + more)
     }
 }
 
-/// Which memory of a peer's, as far as its device's work with it differs.
+/// Kind of remote memory, as far as the device treats it differently.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub enum RemoteMem {
-    /// The device's transport allocated it: a software device has it mapped.
+    /// Allocated by the transport: a software device has it mapped.
     Allocated,
-    /// The program's, registered: a software device asks the kernel.
+    /// Registered by the program: a software device uses the kernel.
     #[default]
     Registered,
 }
 
-/// What a wire costs: an interface's attributes, or what calibration measured in their place.
+/// Costs of a wire: an interface's attributes, or calibration in their place.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Costs {
-    /// Work of a processor for a packet, at either end, ns.
+    /// Processor time of a packet at either end, ns.
     pub overhead: f64,
-    /// One way of a packet, ns.
+    /// One-way latency of a packet, ns.
     pub latency: f64,
-    /// The wire itself, ns per byte: between processors that share memory, fetching what the other has written.
+    /// Transfer time of the wire, ns per byte; for shared memory, fetching cache lines that another processor
+    /// wrote.
     pub wire: f64,
-    /// The wire is memory in both processors' caches: a packet's room has to come back from who has read it before it is
-    /// written again.
+    /// Whether the wire is shared memory: a packet buffer returns to the sender's cache before it is written
+    /// again.
     pub shared: bool,
-    /// A copy within the cache, ns per byte.
+    /// Copy within the cache, ns per byte.
     pub copy: f64,
-    /// A copy of what no cache holds, ns per byte.
+    /// Copy of uncached memory, ns per byte.
     pub copy_far: f64,
-    /// Longest run of bytes whose copies stay within the cache, bytes.
+    /// Longest message whose copies stay within the cache, bytes.
     pub cache: usize,
     /// Registration of memory.
     pub register: Line,
-    /// Put by the device, from post to completion: memory of its own, and other.
+    /// Put by the device, from post to completion, by [`RemoteMem`].
     pub put: [Line; 2],
-    /// Get by the device.
+    /// Get by the device, by [`RemoteMem`].
     pub get: [Line; 2],
     /// Packets granted at a time by a receiver (long-CTS); `None`: all at once.
     pub window: Option<u32>,
 }
 
 impl Default for Costs {
-    /// Of memory shared by two processors.
+    /// Costs of memory shared by two processors.
     fn default() -> Self {
         let copy = Line::new(20.0, 0.08);
         Costs {
@@ -106,24 +106,22 @@ impl Default for Costs {
     }
 }
 
-/// What both ends do for a read besides packets and copies, ns: places in tables, a queue, two ends.
+/// Bookkeeping of both ends for a read, ns.
 const READ_OVERHEAD: f64 = 150.0;
 
-/// Nothing here takes longer, ns: some thirty years.
+/// Upper limit of any cost, ns.
 const MAX_NS: f64 = 1e18;
 
-/// A number that a cost may be.
 fn sanitized(ns: f64) -> f64 {
     if ns.is_nan() { 0.0 } else { ns.clamp(0.0, MAX_NS) }
 }
 
-/// The same of a cost for each byte.
 fn sanitized_per_byte(ns: f64) -> f64 {
     sanitized(ns).min(1e9)
 }
 
 impl Costs {
-    /// With numbers for whatever is none, or below zero.
+    /// Replaces NaN and negative costs by numbers.
     pub fn sanitized(self) -> Costs {
         Costs {
             overhead: sanitized(self.overhead),
@@ -140,36 +138,36 @@ impl Costs {
         }
     }
 
-    /// The same where memory is the transport's own: it is registered already, and mapped.
+    /// Costs for memory that the transport allocated: it is registered already, and mapped.
     pub fn for_allocated(self) -> Costs {
         let own = RemoteMem::Allocated as usize;
         Costs { register: Line::default(), put: [self.put[own]; 2], get: [self.get[own]; 2], ..self }
     }
 
-    /// A packet without data: both processors' work, and one way.
+    /// Cost of a packet without data.
     fn control(&self) -> f64 {
         2.0 * self.overhead + self.latency
     }
 
-    /// The way back of a packet's room to its sender, ns per byte.
+    /// Return of a packet buffer to its sender, ns per byte.
     fn buffer_return(&self) -> f64 {
         if self.shared { self.wire } else { 0.0 }
     }
 
-    /// One packet with data: copied into it, carried, copied out of it.
+    /// One packet with data: copied in, transferred, copied out.
     fn packet(&self) -> Line {
         Line::new(self.control(), self.buffer_return() + self.wire + 2.0 * self.copy)
     }
 
-    /// Packets of `room` bytes one behind the other: the two ends work at the same time, so that the last packet alone is
-    /// waited for at the receiver.
+    /// Consecutive packets of `room` bytes: both ends work at the same time, so only the last packet is
+    /// waited for.
     fn packets(&self, room: usize) -> Line {
         let room = room.max(1) as f64;
         let each = self.overhead / room + self.copy + self.wire;
         Line::new(self.control() + room * (self.buffer_return() + self.copy), each)
     }
 
-    /// The same, as the receiver grants them.
+    /// Packets that the receiver grants window by window.
     fn windowed(&self, room: usize) -> Line {
         let turn = self.control() + self.latency + self.overhead;
         let turns = match self.window {
@@ -179,7 +177,7 @@ impl Costs {
         self.packets(room).plus_fixed(turn).plus(Line::new(0.0, turns))
     }
 
-    /// A read of registered memory, asked for by one packet and answered by another.
+    /// Read of registered memory, with a request and an answer packet.
     fn read(&self) -> Line {
         let registered = self.register.plus(self.register);
         registered
@@ -188,7 +186,7 @@ impl Costs {
     }
 }
 
-/// A stretch of lengths, and the cost there.
+/// A range of lengths, and the cost there.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Segment {
     /// Shortest, bytes.
@@ -199,15 +197,14 @@ pub struct Segment {
     pub line: Line,
 }
 
-/// The cost of one way over the lengths that it may be taken for: no piece, no way.
+/// Cost of a method over the lengths it is allowed for; empty if for none.
 pub type Curve = ArrayVec<Segment, 4>;
 
-/// A curve of one piece.
 pub(super) fn one_line(line: Line, from: usize, to: usize) -> Curve {
     (from <= to).then_some(Segment { from, to, line }).into_iter().collect()
 }
 
-/// One whose bytes are copied: steeper where they do not stay within the cache.
+/// Curve of a copy: steeper beyond the cache.
 pub(super) fn copied(costs: &Costs, line: Line, from: usize, to: usize) -> Curve {
     let far = (costs.copy_far - costs.copy).max(0.0);
     let mut curve = one_line(line, from, to.min(costs.cache));
@@ -218,13 +215,13 @@ pub(super) fn copied(costs: &Costs, line: Line, from: usize, to: usize) -> Curve
     curve
 }
 
-/// The cost of `len` bytes, ns; `None`: not this way.
+/// Cost of `len` bytes, ns; `None` outside the curve.
 pub(super) fn at(curve: &Curve, len: usize) -> Option<f64> {
     let piece = curve.iter().find(|piece| (piece.from..=piece.to).contains(&len))?;
     Some(piece.line.at(len))
 }
 
-/// How a message goes by `row`, in packets with room for `room` bytes, of which `runt` bytes go ahead of a read.
+/// Cost of a message by `row` in packets of `room` payload bytes, `runt` of them ahead of a read.
 pub(super) fn message(costs: &Costs, row: Protocol, room: usize, runt: usize) -> Line {
     let acked = match row {
         Protocol::DcEager | Protocol::DcMedium | Protocol::DcLongCts => costs.control(),
@@ -234,7 +231,7 @@ pub(super) fn message(costs: &Costs, row: Protocol, room: usize, runt: usize) ->
         Protocol::Medium => costs.packets(room),
         Protocol::LongCts => costs.windowed(room),
         Protocol::LongRead => costs.read(),
-        // The head goes while memory is registered.
+        // The head is sent while memory is registered.
         Protocol::RuntRead => {
             let read = costs.read();
             let head = costs.packets(room).at(runt) - costs.register.fixed;
@@ -245,31 +242,26 @@ pub(super) fn message(costs: &Costs, row: Protocol, room: usize, runt: usize) ->
     line.plus_fixed(acked)
 }
 
-/// Ways of a put or a get.
+/// Transfer step of a put or get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RmaStep {
-    /// One packet there.
     Packet,
-    /// Packets as granted.
     Granted,
     /// Read by the other end.
     Read,
-    /// The device, from memory that is registered or copied into its buffers.
+    /// By the device.
     PutDirect(RemoteMem, LocalMem),
-    /// The same of a get.
     GetDirect(RemoteMem, LocalMem),
 }
 
-/// What the device needs of our own memory.
+/// Use of local memory by the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LocalMem {
-    /// To be registered.
     Registered,
-    /// To be copied.
     Copied,
 }
 
-/// The cost of one way of a put or get: with the packet before it that asks, or the one behind it that acknowledges, if `turn`.
+/// Cost of a put or get; `turn`: with a request or acknowledgement besides.
 pub(super) fn rma(costs: &Costs, step: RmaStep, room: usize, turn: ExtraPacket) -> Line {
     let line = match step {
         RmaStep::Packet => costs.packet(),
@@ -292,12 +284,10 @@ fn local_cost(costs: &Costs, local: LocalMem) -> Line {
     }
 }
 
-/// Whether a packet more is needed than those with the bytes.
+/// Whether a packet is needed besides those with the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ExtraPacket {
-    /// No.
     No,
-    /// Yes.
     Yes,
 }
 

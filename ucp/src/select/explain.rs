@@ -1,5 +1,5 @@
-//! Why a size goes the way it goes: each candidate with its cost and verdict, as data for tools to print.
-//! Asks the same offers as the table, so that the two agree; a test holds them together.
+//! Reasons of a selection: each candidate with its cost and verdict, as data for tools to print. Uses the
+//! functions that build the table, so that the two agree; a test compares them.
 
 use std::fmt;
 
@@ -9,55 +9,55 @@ use super::table::Table;
 use super::thresholds::{Thresholds, allowed_protocols, capacity, curve, rows};
 use crate::rdm::protocol::{Kind, Protocol, Sync};
 
-/// What became of one candidate for one size.
+/// Result for one candidate at one size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Chosen.
     Taken,
     /// The message does not fit one packet of `max` payload bytes.
     TooLong {
-        /// Most bytes it can carry.
+        /// Most payload bytes of one packet.
         max: usize,
     },
-    /// It fits one packet, so it goes in one.
+    /// One packet carries the message.
     OnePacket,
-    /// Above the size up to which messages are sent without asking.
+    /// Above the largest size sent without rendezvous.
     AboveLimit {
-        /// That size.
+        /// The limit, bytes.
         max: usize,
     },
-    /// The wire reads no memory of peers.
+    /// The wire does not read memory of peers.
     NoRdmaRead,
-    /// The wire reads only memory that its transport has allocated.
+    /// The wire reads only memory that its transport allocated.
     NotMapped,
-    /// The peer's handshake says that it does not read ours.
+    /// The peer announced no RDMA read.
     PeerNoRdmaRead,
-    /// Below the size from which messages are read.
+    /// Below the read threshold.
     BelowRead {
-        /// That size.
+        /// The threshold, bytes.
         min: usize,
     },
-    /// A setting, named here, wants another way for this size.
+    /// The named setting selects another protocol for this size.
     Setting(&'static str),
-    /// No head is configured to travel in packets.
+    /// No runt is configured.
     NoRunt,
-    /// A head in packets does not go with a completion at the receiver.
+    /// A runt does not go with completion at the receiver.
     NotSync,
-    /// A head is configured to travel in packets.
+    /// A runt is configured.
     RuntInstead,
-    /// The peer takes messages in packets.
+    /// The peer receives packets.
     PacketsOnly,
-    /// The peer is in zero-copy receive mode: it takes untagged messages as their bytes alone.
+    /// The peer is in zero-copy receive mode: it takes untagged messages without headers.
     ZeroCopyRecv,
-    /// Without headers there is neither a tag nor a completion at the receiver.
+    /// Sends without headers have neither a tag nor completion at the receiver.
     NoHeaders,
-    /// Estimated to be the fastest, but not found to be, as messages went.
+    /// Estimated as the fastest, but measured to be slower.
     MeasuredSlower,
-    /// Possible, but the one taken is faster.
+    /// Possible, but the chosen one is faster.
     Slower {
-        /// What it would take, ns.
+        /// Estimated time, ns.
         ns: u64,
-        /// What the one taken takes, ns.
+        /// Estimated time of the chosen one, ns.
         best: u64,
     },
 }
@@ -90,19 +90,19 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// One candidate and its verdict.
+/// A candidate and its verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Candidate {
     /// The protocol.
     pub row: Protocol,
-    /// What the cost model says it would take, ns; `None` if it cannot carry the message at all.
+    /// Estimated time, ns; `None` if it cannot carry the message.
     pub ns: Option<u64>,
-    /// Taken, or why not.
+    /// Chosen, or why not.
     pub verdict: Verdict,
 }
 
-/// All candidates for a message of `len` bytes; exactly one is taken, or none if the peer is in zero-copy receive mode, where
-/// not every message can be sent.
+/// Explains all candidates for a message of `len` bytes. One is chosen, or none if the peer is in zero-copy
+/// receive mode and cannot take the message.
 pub fn explain(key: &SelectKey, limits: &Thresholds, len: usize) -> [Candidate; 6] {
     let [a, b, c, d, e] = match key.peer.recv_mode {
         RecvMode::Packets => in_packets(key, limits, len),
@@ -119,7 +119,7 @@ pub fn explain(key: &SelectKey, limits: &Thresholds, len: usize) -> [Candidate; 
     [a, b, c, d, e, Candidate { row: Protocol::UserQp, ns: None, verdict }]
 }
 
-/// The same of those in packets, for a peer that takes them.
+/// Candidates in packets, for a peer that receives packets.
 fn in_packets(key: &SelectKey, limits: &Thresholds, len: usize) -> [Candidate; 5] {
     let taken = Table::new(key, limits).pick(len);
     let offers = allowed_protocols(key, limits);
@@ -138,7 +138,7 @@ fn in_packets(key: &SelectKey, limits: &Thresholds, len: usize) -> [Candidate; 5
     })
 }
 
-/// Why a row cannot carry a message, whatever it costs and whatever a user wants.
+/// Why a protocol cannot carry a message, whatever cost and settings.
 fn never(key: &SelectKey, limits: &Thresholds, row: Protocol, len: usize) -> Option<Verdict> {
     let eager = capacity(key, Protocol::Eager.with(key.sync));
     let fits = (len <= eager).then_some(Verdict::OnePacket);
@@ -157,7 +157,7 @@ fn never(key: &SelectKey, limits: &Thresholds, row: Protocol, len: usize) -> Opt
     }
 }
 
-/// Why a row that could carry a message is not offered for it.
+/// Why a protocol that could carry a message is not allowed.
 fn not_wanted(limits: &Thresholds, row: Protocol, len: usize) -> Verdict {
     let reads = limits.min_read.is_some_and(|from| len >= from);
     match row {

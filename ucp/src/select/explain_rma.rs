@@ -1,5 +1,5 @@
-//! Why a put or get goes the way it goes: each way with its cost and verdict, as data for tools to print. Reads the tables
-//! that operations read, so that the two agree; a test holds them together.
+//! Reasons of the selection of a put or get: each candidate with its cost and verdict, as data for tools to
+//! print. Reads the tables that operations read, so that the two agree; a test compares them.
 
 use std::fmt;
 
@@ -17,48 +17,48 @@ use super::rma::{
 };
 use super::thresholds::Thresholds;
 
-/// Who knows the remote memory beside the peer's engine.
+/// Access to the remote memory without the peer's engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum RemoteAccess {
-    /// Nobody: the key is for packets.
+    /// Nothing: the key is for packets.
     PacketsOnly,
     /// The peer's device.
     Device(RemoteMem),
-    /// The kernel, which copies between the two processes.
+    /// The kernel, by copies between the two processes.
     Kernel,
-    /// This process has it mapped.
+    /// This process, which has it mapped.
     Mapped,
 }
 
-/// Everything the choice depends on, except the length.
+/// All inputs of the selection except the length.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RmaKey {
-    /// What is to be done.
+    /// Kind of operation.
     pub op: RmaOp,
-    /// When a put is to be complete.
+    /// When a put completes.
     pub sync: Sync,
-    /// Who knows the memory.
+    /// Access to the memory.
     pub access: RemoteAccess,
-    /// Data for the target.
+    /// Completion data for the target.
     pub cq_data: Option<u64>,
     /// The wire.
     pub wire: RmaWire,
-    /// What the user has said.
+    /// Thresholds set by the user.
     pub limits: Thresholds,
     /// Identity header of requests to the peer.
     pub hdr: ReqHdr,
-    /// What the peer's handshake has said, if it is here.
+    /// Features of the peer's handshake, if it has arrived.
     pub features: Option<Features>,
 }
 
-/// A way to go.
+/// A method of a put or get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RmaChoice {
-    /// Copied by this processor.
+    /// Copy by this processor.
     Mapped,
-    /// Copied by the kernel: listed where this worker may ask it to.
+    /// Copy by the kernel; listed if this worker may use it.
     Kernel,
-    /// By the engine.
+    /// A protocol of the engine.
     Protocol(RmaProtocol),
 }
 
@@ -73,60 +73,60 @@ impl RmaChoice {
     }
 }
 
-/// What became of one way.
+/// Result for one candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RmaVerdict {
     /// Chosen.
     Taken,
     /// The memory is not mapped here.
     NotMapped,
-    /// The memory is mapped here, so that nobody else need copy it.
+    /// The memory is mapped here; no other copy is needed.
     NotNeeded,
-    /// The memory is this process's, or its owner does not let the kernel read and write it for us.
+    /// The memory is this process's own, or its owner does not allow kernel copies.
     KernelDenied,
-    /// The device cannot, or the peer's does not know the memory.
+    /// The device cannot, or the peer's device does not know the memory.
     NoRdma,
-    /// The peer's handshake says that its device does no such RDMA.
+    /// The peer's device announced no such RDMA.
     PeerNoRdma,
-    /// Data for the target do not travel this way, or not as many, or not with a write as long.
+    /// The candidate cannot carry this completion data, or not with a write of this length.
     CqData,
-    /// One packet carries at most so many bytes.
+    /// Longer than one packet.
     TooLong {
-        /// Bytes.
+        /// Most payload bytes.
         max: usize,
     },
-    /// It fits one packet, so it goes in one if it goes by packets.
+    /// One packet carries it.
     OnePacket,
-    /// The wire reads no memory of peers.
+    /// The wire does not read memory of peers.
     NoRdmaRead,
-    /// The peer's handshake says that it does not read ours.
+    /// The peer announced no RDMA read.
     PeerNoRdmaRead,
-    /// Below the size from which writes are read.
+    /// Below the threshold for writes that are read.
     BelowRead {
-        /// That size.
+        /// The threshold, bytes.
         min: usize,
     },
-    /// A setting, named here, wants another way for this size.
+    /// The named setting selects another method for this size.
     Setting(&'static str),
-    /// The peer has not said that it acknowledges packets; the device's end of the operation is certain.
+    /// The peer has not announced acknowledgements of packets; the device's completion is certain.
     NoAck,
-    /// Possible, but the one taken asks less of the target.
+    /// Possible, but uses the target's processor more.
     UsesTargetCpu,
-    /// Possible, but the one taken is faster.
+    /// Possible, but the chosen one is faster.
     Slower {
-        /// What it would take, ns.
+        /// Estimated time, ns.
         ns: u64,
-        /// What the one taken takes, ns.
+        /// Estimated time of the chosen one, ns.
         best: u64,
     },
-    /// Faster, but not by the quarter that the time of the target's processor is counted for.
+    /// Faster, but by less than the margin for use of the target's processor.
     TargetCpuNotWorthIt {
-        /// What it would take, ns.
+        /// Estimated time, ns.
         ns: u64,
-        /// What the one taken takes, ns.
+        /// Estimated time of the chosen one, ns.
         best: u64,
     },
-    /// Asks the peer's processor, which is refused.
+    /// Uses the peer's processor, which `UCX_EMULATION=n` forbids.
     EmulationOff,
 }
 
@@ -159,22 +159,22 @@ impl fmt::Display for RmaVerdict {
     }
 }
 
-/// One way, and what became of it.
+/// A candidate and its verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RmaCandidate {
-    /// The way.
+    /// The method.
     pub choice: RmaChoice,
-    /// What the cost model says it would take, ns; `None` if it cannot carry the operation.
+    /// Estimated time, ns; `None` if it cannot carry the operation.
     pub ns: Option<u64>,
-    /// Taken, or why not.
+    /// Chosen, or why not.
     pub verdict: RmaVerdict,
 }
 
-/// The ways an operation can go, each with its verdict.
+/// Candidates of an operation with their verdicts.
 pub type RmaCandidates = ArrayVec<RmaCandidate, 6>;
 
 impl RmaKey {
-    /// Whether the device carries the operation by itself.
+    /// Whether the device can carry the operation.
     fn can_device(&self, len: usize) -> Result<RemoteMem, RmaVerdict> {
         let RemoteAccess::Device(place) = self.access else { return Err(RmaVerdict::NoRdma) };
         let can = match self.op {
@@ -188,7 +188,6 @@ impl RmaKey {
         })
     }
 
-    /// The same as the tables are asked.
     fn by_device(&self, len: usize) -> DeviceRdma {
         match (self.can_device(len), self.op) {
             (Err(_), _) => DeviceRdma::No,
@@ -201,7 +200,7 @@ impl RmaKey {
         one_packet(self.op, self.wire.mtu, self.wire.order, self.hdr, self.cq_data.is_some())
     }
 
-    /// Whether the target can read what it is sent.
+    /// Whether the target can read the source.
     fn read_by_target(&self, len: usize) -> Result<(), RmaVerdict> {
         if self.wire.rdma.read == 0 {
             Err(RmaVerdict::NoRdmaRead)
@@ -214,7 +213,7 @@ impl RmaKey {
         }
     }
 
-    /// Whether a row can carry the operation at all.
+    /// Whether a protocol can carry the operation.
     fn can(&self, row: RmaProtocol, len: usize) -> Result<(), RmaVerdict> {
         let max = self.one_packet();
         match row {
@@ -226,7 +225,7 @@ impl RmaKey {
         }
     }
 
-    /// The row that the engine ends up with when it is asked for what the tables say.
+    /// Protocol that the engine uses for what the tables say.
     fn row(&self, tables: &RmaTables, len: usize) -> RmaProtocol {
         let (short, long) = match self.op {
             RmaOp::Put => (RmaProtocol::EagerWrite, RmaProtocol::LongCtsWrite),
@@ -239,7 +238,7 @@ impl RmaKey {
             RmaOp::Get => tables.get(self.by_device(len), len),
         };
         match row {
-            // A target that is to be told something has to look anyway.
+            // A target that gets completion data must handle a packet anyway.
             RmaProtocol::DirectWrite if self.cq_data.is_some() && fits => by_packets,
             RmaProtocol::DirectWrite | RmaProtocol::DirectRead => row,
             RmaProtocol::LongReadWrite if self.can(row, len).is_ok() => row,
@@ -247,7 +246,7 @@ impl RmaKey {
         }
     }
 
-    /// The setting that says from which size on the peer's processor is left alone, and its value.
+    /// Name and value of the setting from which size on the device is used.
     fn device_setting(&self) -> (&'static str, Option<usize>) {
         match self.op {
             RmaOp::Put => ("UCX_MIN_RDMA_PUT", self.limits.min_rdma_put),
@@ -255,7 +254,7 @@ impl RmaKey {
         }
     }
 
-    /// Why a row that could carry the operation is not taken, though it may cost less.
+    /// Why a possible protocol is not chosen, though it may be cheaper.
     fn not_wanted(&self, row: RmaProtocol, taken: RmaProtocol, len: usize) -> Option<RmaVerdict> {
         let set = self.device_setting();
         match (row.is_emulated(), taken.is_emulated(), self.limits.min_read_write) {
@@ -276,7 +275,7 @@ impl RmaKey {
 }
 
 impl RmaKey {
-    /// The way that is taken, if that is not refused.
+    /// Method chosen, unless emulation is off.
     fn taken(&self, tables: &RmaTables, len: usize) -> RmaChoice {
         match self.access {
             RemoteAccess::Mapped if self.cq_data.is_none() => RmaChoice::Mapped,
@@ -290,7 +289,7 @@ impl RmaKey {
         }
     }
 
-    /// What a way takes, ns, whether it is legal or not.
+    /// Estimated time, ns, whether legal or not.
     fn ns(&self, choice: RmaChoice, len: usize) -> Option<u64> {
         let costs = self.wire.costs.sanitized();
         let own = RemoteMem::Allocated as usize;
@@ -307,7 +306,7 @@ impl RmaKey {
         ns.map(|ns| ns as u64)
     }
 
-    /// What became of a copy by this processor or by the kernel.
+    /// Verdict on a copy by this processor or by the kernel.
     fn in_call(&self, choice: RmaChoice, taken: RmaChoice, len: usize) -> RmaCandidate {
         let can = match (choice, self.access) {
             (RmaChoice::Mapped, RemoteAccess::Mapped) | (RmaChoice::Kernel, RemoteAccess::Kernel) => Ok(()),
@@ -328,13 +327,12 @@ impl RmaKey {
         RmaCandidate { choice, ns, verdict }
     }
 
-    /// What the user has said of who copies.
     fn setting(&self) -> Option<RmaVerdict> {
         let (key, set) = self.device_setting();
         set.map(|_| RmaVerdict::Setting(key))
     }
 
-    /// Why a row that could carry the operation is not taken where the kernel copies.
+    /// Why a possible protocol is not chosen over the kernel.
     fn not_by_kernel(&self, ns: Option<u64>, len: usize) -> RmaVerdict {
         let best = self.ns(RmaChoice::Kernel, len).unwrap_or(0);
         self.setting().unwrap_or(match ns.unwrap_or(best) {
@@ -344,8 +342,8 @@ impl RmaKey {
     }
 }
 
-/// All ways for an operation on one piece of `len` bytes; one is taken, unless emulation is refused and nothing else carries
-/// it. `tables` are those of the key's wire and limits.
+/// Explains all methods for one contiguous operation of `len` bytes; one is chosen, unless emulation is off
+/// and nothing else can carry it. `tables` belong to the key's wire and limits.
 pub fn explain_rma(key: &RmaKey, tables: &RmaTables, len: usize) -> RmaCandidates {
     let row = key.row(tables, len);
     let taken = key.taken(tables, len);
@@ -365,7 +363,7 @@ pub fn explain_rma(key: &RmaKey, tables: &RmaTables, len: usize) -> RmaCandidate
                 let ns = cost.unwrap_or(best);
                 match ns < best && row.is_emulated() && !key.row(tables, len).is_emulated() {
                     true => RmaVerdict::TargetCpuNotWorthIt { ns, best },
-                    // The table was made for the longest header, so that a little beside the border is possible.
+                    // The table assumes the longest header, so near the border a cheaper one is possible.
                     false => RmaVerdict::Slower { ns: ns.max(best), best },
                 }
             }),

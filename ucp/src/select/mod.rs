@@ -1,7 +1,7 @@
-//! Which protocol an operation takes: a pure function of operation, size, memory, wire, peer and configuration, worked out once
-//! into small tables. Used by `api` on every operation and printed by tools. Never touches a transport.
+//! Protocol selection: a pure function of operation, size, memory, wire, peer and configuration, worked out
+//! once into small tables. Used by `api` on every operation and printed by tools. Never touches a transport.
 //!
-//! `thresholds` and `rma` say what is legal, and what a user wants; `cost` what it costs; `table` takes the cheapest.
+//! `thresholds` and `rma` say what is allowed, `cost` estimates time, `table` takes the cheapest.
 
 pub mod atomic;
 pub mod copy_method;

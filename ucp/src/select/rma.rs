@@ -1,10 +1,10 @@
-//! How puts and gets go: tables by length for memory that the device knows and for memory that only packets name, worked out
-//! once for a wire from what each way costs. Used by `api` for every put and get; `explain_rma` says why.
+//! Selection of put and get protocols: tables by length for memory that the device knows and for memory
+//! reached by packets only, computed once for a wire from costs. Used by `api` for every put and get;
+//! `explain_rma` says why.
 //!
-//! What the kernel can copy between two processes is a choice before these: the kernel or packets, by what each takes.
-//!
-//! Tables are made before the peer has said anything. What it then turns out not to do is asked for at each operation
-//! ([`RmaTables::put`]), or the engine goes on by packets.
+//! Between two processes of one host, the choice of kernel or packets comes first. Tables are made before the
+//! peer's handshake; what it turns out not to support is checked at each operation ([`RmaTables::put`]), or
+//! the engine falls back to packets.
 
 use crate::rdm::Emulation;
 use crate::rdm::features::ReqHdr;
@@ -19,33 +19,33 @@ use super::cost::{self, Costs, Curve, ExtraPacket, Line, LocalMem, RemoteMem, Rm
 use super::table::{AllowedProtocol, Table, TargetCpu};
 use super::thresholds::Thresholds;
 
-/// What is to be done.
+/// Kind of RMA operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum RmaOp {
-    /// Write.
+    /// Remote write.
     Put,
-    /// Read.
+    /// Remote read.
     Get,
 }
 
-/// What a choice depends on that is the same for all puts and gets over a wire.
+/// Inputs of the selection that all puts and gets over a wire share.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RmaWire {
     /// Longest packet, bytes.
     pub mtu: usize,
-    /// What the wire's device can do.
+    /// RDMA capabilities of the wire's device.
     pub rdma: Rdma,
-    /// Whether it keeps order: where it does not, writes by packets are acknowledged one by one.
+    /// Whether it keeps packet order: without order, each write by packets is acknowledged.
     pub order: PacketOrder,
-    /// Whether the peer's processor may be asked.
+    /// Whether the peer's processor may be used.
     pub emulation: Emulation,
-    /// What it costs.
+    /// Cost model.
     pub costs: Costs,
-    /// What the kernel takes to write memory of another process, and to read it, if this worker may ask it to.
+    /// Costs of a kernel write and read of another process's memory, if this worker may use them.
     pub kernel: Option<[Line; 2]>,
 }
 
-/// Who moves the bytes where the kernel reaches the memory.
+/// Mover of the bytes of memory that the kernel can reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RmaBackend {
     /// The kernel, within the call.
@@ -54,31 +54,32 @@ pub enum RmaBackend {
     Engine,
 }
 
-/// Protocols of puts and gets by length.
+/// Put and get protocols by length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RmaTables {
-    /// Where the device could do it: by place, and by when it is complete.
+    /// Device-capable memory: by [`RemoteMem`] and completion.
     put: [[Table<RmaProtocol>; 2]; 2],
     put_packets: Table<RmaProtocol>,
     get: [Table<RmaProtocol>; 2],
-    /// Where the kernel could do it: puts, by when they are complete, and gets.
+    /// Kernel-capable memory: puts by completion, and gets.
     kernel_put: [Table<RmaBackend>; 2],
     kernel_get: Table<RmaBackend>,
 }
 
-/// Whether the device carries an operation, as far as device, key and peer are concerned.
+/// Whether the device can carry an operation, given device, key and peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeviceRdma {
-    /// It cannot.
+    /// No.
     No,
-    /// It can, and shall: the peer has not said that it acknowledges packets, or the target is to be told something.
+    /// Yes, and nothing else may: the peer has not announced acknowledgements, or the write carries data for
+    /// the target.
     Only,
-    /// It can; so can packets.
+    /// Yes, and packets can as well.
     Also(RemoteMem),
 }
 
 impl RmaTables {
-    /// Works out the tables for a wire.
+    /// Computes the tables for a wire.
     pub fn new(wire: &RmaWire, limits: &Thresholds) -> RmaTables {
         let put = |place, sync| {
             let offers = allowed_protocols(wire, limits, RmaOp::Put, Some(place), sync);
@@ -102,7 +103,7 @@ impl RmaTables {
         }
     }
 
-    /// Who does an operation on `len` bytes of memory that the kernel reaches. // HOT
+    /// Picks what moves `len` bytes of memory that the kernel reaches. // HOT
     #[inline]
     pub const fn backend(&self, op: RmaOp, sync: Sync, len: usize) -> RmaBackend {
         match op {
@@ -111,8 +112,8 @@ impl RmaTables {
         }
     }
 
-    /// How a put of `len` bytes is asked for. The engine goes by one packet if an eager one fits, else as granted; and by
-    /// packets if it turns out that the peer does not read. // HOT
+    /// Picks the protocol of a put. The engine replaces EAGER by LONGCTS beyond one packet, and a read by
+    /// packets if the peer does not read. // HOT
     #[inline]
     pub const fn put(&self, device: DeviceRdma, sync: Sync, len: usize) -> RmaProtocol {
         match device {
@@ -122,7 +123,7 @@ impl RmaTables {
         }
     }
 
-    /// How a get of `len` bytes is asked for. // HOT
+    /// Picks the protocol of a get. // HOT
     #[inline]
     pub const fn get(&self, device: DeviceRdma, len: usize) -> RmaProtocol {
         match device {
@@ -133,7 +134,7 @@ impl RmaTables {
     }
 }
 
-/// Whether a peer acknowledges packets, so that a put may go by them as well as by the device. // HOT
+/// Whether a peer acknowledges packets, so that a put may use them as well as the device. // HOT
 #[inline]
 pub const fn acknowledges(features: Option<Features>) -> bool {
     match features {
@@ -142,7 +143,7 @@ pub const fn acknowledges(features: Option<Features>) -> bool {
     }
 }
 
-/// Most bytes that go in one packet: of the request for a put, of the answer for a get.
+/// Payload of one packet: of a put's request, or of a get's response.
 pub(super) fn one_packet(op: RmaOp, mtu: usize, order: PacketOrder, hdr: ReqHdr, cq_data: bool) -> usize {
     match op {
         RmaOp::Get => mtu.saturating_sub(ReadRsp::LEN + 1),
@@ -155,7 +156,7 @@ pub(super) fn one_packet(op: RmaOp, mtu: usize, order: PacketOrder, hdr: ReqHdr,
     }
 }
 
-/// What a way costs for any length that it could carry.
+/// Cost of a protocol for any length it could carry.
 pub(super) fn curve(wire: &RmaWire, row: RmaProtocol, place: RemoteMem, sync: Sync, one: usize) -> Curve {
     let costs = wire.costs.sanitized();
     let acked =
@@ -167,7 +168,7 @@ pub(super) fn curve(wire: &RmaWire, row: RmaProtocol, place: RemoteMem, sync: Sy
         RmaProtocol::LongCtsWrite => {
             copied(&costs, line(RmaStep::Granted, acked), one.saturating_add(1), usize::MAX)
         }
-        // The grant goes to the target, whose answer to the request goes before it.
+        // The grant goes to the target; its response precedes it.
         RmaProtocol::LongCtsRead => {
             copied(&costs, line(RmaStep::Granted, ExtraPacket::Yes), one.saturating_add(1), usize::MAX)
         }
@@ -183,21 +184,19 @@ pub(super) fn curve(wire: &RmaWire, row: RmaProtocol, place: RemoteMem, sync: Sy
     }
 }
 
-/// By the device, through its own buffers as long as they suffice.
+/// Cost by the device, through its bounce buffers up to their size.
 fn direct(line: impl Fn(RmaStep, ExtraPacket) -> cost::Line, step: impl Fn(LocalMem) -> RmaStep) -> Curve {
     let mut all = one_line(line(step(LocalMem::Copied), ExtraPacket::No), 0, MAX_COPY);
     all.extend(one_line(line(step(LocalMem::Registered), ExtraPacket::No), MAX_COPY + 1, usize::MAX));
     all
 }
 
-/// The stretch of `curve` between two lengths.
 fn within(curve: Curve, first: usize, last: usize) -> Curve {
     let cut = curve.into_iter().map(|p| cost::Segment { from: p.from.max(first), to: p.to.min(last), ..p });
     cut.filter(|p| p.from <= p.to).collect()
 }
 
-/// Every way of asking for an operation, where it may be taken, and for what it costs there. `device`: where the memory is, if
-/// the device knows it.
+/// All allowed protocols with ranges and costs. `device`: kind of memory, if the device knows it.
 fn allowed_protocols(
     wire: &RmaWire,
     limits: &Thresholds,
@@ -215,7 +214,7 @@ fn allowed_protocols(
             (rows.0, rows.1, rows.2, wire.rdma.read, limits.min_rdma_get)
         }
     };
-    // The header before the handshake is the longest: what fits behind it always fits.
+    // The header before the handshake is the longest.
     let one = one_packet(op, wire.mtu, wire.order, ReqHdr::FIRST, false);
     let of = |row| curve(wire, row, device.unwrap_or_default(), sync, one);
     let by_device = device.filter(|_| most > 0);
@@ -249,8 +248,8 @@ fn allowed_protocols(
     all
 }
 
-/// The kernel and the engine, where each may be taken, and for what it costs there. What a user has said of devices counts for
-/// the kernel too: neither asks the peer's processor.
+/// Kernel and engine with ranges and costs. Settings for devices apply to the kernel too: neither uses the
+/// peer's processor.
 fn backends(wire: &RmaWire, limits: &Thresholds, op: RmaOp, sync: Sync) -> Vec<AllowedProtocol<RmaBackend>> {
     let Some(kernel) = kernel(wire, op) else { return Vec::new() };
     let set = match op {
@@ -279,7 +278,7 @@ fn backends(wire: &RmaWire, limits: &Thresholds, op: RmaOp, sync: Sync) -> Vec<A
     all
 }
 
-/// What the kernel takes.
+/// Cost of a kernel copy.
 pub(super) fn kernel(wire: &RmaWire, op: RmaOp) -> Option<Line> {
     let [put, get] = wire.kernel?;
     Some(if op == RmaOp::Put { put } else { get }.sanitized())

@@ -1,16 +1,16 @@
-//! Over how many NICs a long transfer goes side by side, and why not over more. Asked by `api` for tools; the engine
-//! computes with the same function.
+//! Striping of long transfers over NICs: how many are used, and why not more. Asked by `api` for tools; the
+//! engine computes with the same function.
 
 use std::fmt;
 
-/// What decides over how many NICs a transfer goes.
+/// Inputs of the number of NICs of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Striping {
-    /// NICs that both ends have.
+    /// Number of NICs that both ends have.
     pub nics: usize,
-    /// Most that may be used (`UCX_MAX_RNDV_RAILS`, `UCX_MAX_RMA_RAILS`).
+    /// Maximum number of NICs (`UCX_MAX_RNDV_RAILS`, `UCX_MAX_RMA_RAILS`).
     pub max_rails: usize,
-    /// Fewest bytes for each (`UCX_MIN_RNDV_CHUNK_SIZE`, `UCX_MIN_RMA_CHUNK_SIZE`).
+    /// Minimum bytes for each NIC (`UCX_MIN_RNDV_CHUNK_SIZE`, `UCX_MIN_RMA_CHUNK_SIZE`).
     pub min_chunk: u64,
 }
 
@@ -36,8 +36,7 @@ impl fmt::Display for StripingLimit {
 }
 
 impl Striping {
-    /// Over how many NICs `len` bytes go, where they are read or written in place, and what keeps them from going over
-    /// one more.
+    /// Number of NICs for `len` bytes that are read or written in place, and what prevents one more.
     pub fn rails_for(&self, len: u64) -> (usize, StripingLimit) {
         let rails = self.nics.min(self.max_rails).max(1);
         let used = crate::rdm::rails_for(len, self.min_chunk, rails);
@@ -49,7 +48,7 @@ impl Striping {
         (used, bound)
     }
 
-    /// Fewest bytes that go over `rails` NICs; `None` if nothing does.
+    /// Fewest bytes that use `rails` NICs; `None` if no length does.
     pub fn min_len(&self, rails: usize) -> Option<u64> {
         let there = rails >= 1 && rails <= self.nics.min(self.max_rails).max(1);
         there.then_some(if rails == 1 { 0 } else { self.min_chunk.saturating_mul(rails as u64) })

@@ -1,47 +1,45 @@
-//! The choice, worked out: a few limits and as many rows. `pick` is what an operation costs; `Table::cheapest` is where the
-//! limits come from.
+//! Selection tables: a few size limits and as many protocols. Operations call `pick`; `Table::cheapest`
+//! computes the limits.
 
 use arrayvec::ArrayVec;
 
 use super::cost::{self, Curve};
 use crate::rdm::protocol::Protocol;
 
-/// Most ranges of lengths that a table tells apart.
+/// Maximum number of ranges in a table.
 const MAX_RANGES: usize = 8;
 
-/// A way that asks the peer's processor is taken only if it is faster by a quarter than one that leaves it alone: it
-/// costs time of two processors, and waits for the peer's next call of progress.
+/// Factor on the cost of a method that uses the peer's processor: it takes the time of two processors and
+/// waits for the peer's next progress call.
 pub(super) const TARGET_CPU_FACTOR: f64 = 4.0 / 3.0;
 
-/// Protocol by size for one [`SelectKey`](super::Key), or for puts or gets of one kind.
+/// Protocol by size, for one [`SelectKey`](super::SelectKey) or for puts or gets of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Table<R = Protocol> {
-    /// Longest of each range but the last; behind that, more than there is.
+    /// Upper ends of all ranges but the last.
     ends: [usize; MAX_RANGES - 1],
     rows: [R; MAX_RANGES],
 }
 
-/// Sizes `from..=to` go by `row`.
+/// A range of sizes and its protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range<R = Protocol> {
     /// Smallest size, bytes.
     pub from: usize,
     /// Largest size, bytes.
     pub to: usize,
-    /// How they go.
+    /// Protocol of the range.
     pub row: R,
 }
 
-/// Whether a way asks the peer's processor for more than another would.
+/// Whether a method uses the peer's processor more than others do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TargetCpu {
-    /// No; or all ways do.
     Unused,
-    /// Yes.
     Used,
 }
 
-/// One way, where it may be taken and for what it costs there.
+/// A protocol, where it is allowed and its cost there.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct AllowedProtocol<R> {
     pub row: R,
@@ -50,30 +48,30 @@ pub(super) struct AllowedProtocol<R> {
 }
 
 impl<R: Copy> AllowedProtocol<R> {
-    /// What counts when offers are compared; `None`: not for this length.
+    /// Cost for comparisons; `None` where the protocol is not allowed.
     pub fn score(&self, len: usize) -> Option<f64> {
         let cost = cost::at(&self.curve, len)?;
         Some(if self.target_cpu == TargetCpu::Used { cost * TARGET_CPU_FACTOR } else { cost })
     }
 }
 
-/// The best of `allowed` for `len` bytes; of equals, the first. // Not for the hot path.
+/// Index of the cheapest protocol for `len` bytes; the first of equals. Not for the hot path.
 pub(super) fn best<R: Copy>(allowed: &[AllowedProtocol<R>], len: usize) -> Option<usize> {
     let scores = allowed.iter().enumerate().filter_map(|(n, protocol)| Some((n, protocol.score(len)?)));
     scores.reduce(|best, next| if next.1 < best.1 { next } else { best }).map(|(n, _)| n)
 }
 
 impl<R: Copy + PartialEq> Table<R> {
-    /// All sizes by one row.
+    /// Uses one protocol for all sizes.
     pub fn of(row: R) -> Table<R> {
         Table { ends: [usize::MAX; MAX_RANGES - 1], rows: [row; MAX_RANGES] }
     }
 
-    /// For each length the cheapest of `allowed`; `fallback` where there is none, or where a table has no room for more ranges:
-    /// it must be legal for everything that does not fit one packet.
+    /// Takes the cheapest of `allowed` for each length, and `fallback` where there is none or the table is
+    /// full: it must be legal for every message longer than one packet.
     pub(super) fn cheapest(allowed: &[AllowedProtocol<R>], fallback: R) -> Table<R> {
         let row = |len: usize| best(allowed, len).map_or(fallback, |n| allowed[n].row);
-        // Between neighbouring borders every cost is one line, so that two of them cross once at most.
+        // Between neighbouring borders each cost is one line, so two of them cross at most once.
         let mut borders: Vec<usize> = allowed.iter().flat_map(|o| &o.curve).map(|piece| piece.from).collect();
         borders.extend(allowed.iter().flat_map(|o| &o.curve).filter_map(|piece| piece.to.checked_add(1)));
         borders.push(0);
@@ -108,7 +106,7 @@ impl<R: Copy + PartialEq> Table<R> {
         table
     }
 
-    /// How `len` bytes go. // HOT
+    /// Picks the protocol for `len` bytes. // HOT
     #[inline]
     pub const fn pick(&self, len: usize) -> R {
         let mut n = 0;
@@ -144,11 +142,10 @@ impl Table<Protocol> {
     }
 }
 
-/// The first length behind `from`, up to `last`, that goes by another row: of the several lines that may become the lowest, the
-/// first to do so.
+/// First length in `from..=last` that uses another protocol than `from` does.
 fn next_change<R: Copy + PartialEq>(row: impl Fn(usize) -> R, from: usize, last: usize) -> Option<usize> {
     let here = row(from);
-    // The lowest of lines is a concave function: once left, a line does not come back.
+    // The minimum of lines is concave: a line that was left does not come back.
     let (mut same, mut other) = (from, last);
     if row(last) == here {
         return None;

@@ -1,5 +1,4 @@
-//! Tables against the model they come from: golden borders, crossings, what a user has said, and that any attributes at all
-//! give legal tables.
+//! Tables against the cost model: golden borders, crossings, settings, and legal tables for any attributes.
 
 use proptest::prelude::*;
 
@@ -33,7 +32,7 @@ fn rows(key: &SelectKey, limits: &Thresholds) -> Vec<(usize, Protocol)> {
     table.ranges().map(|r| (r.from, r.row)).collect()
 }
 
-/// Golden: the limits of RDM v4 for a packet of 8900 bytes (wire facts 5.2) and the limit of what is sent unasked.
+/// Limits of RDM v4 for a packet of 8900 bytes (wire facts 5.2) and the push limit.
 #[test]
 fn borders_of_the_wire() {
     use Kind::{Tagged, Untagged};
@@ -69,10 +68,10 @@ fn cq_data_takes_eight_bytes() {
     assert_eq!(Table::new(&key, &Thresholds::default()).eager_max(), without - 8);
 }
 
-/// A wire on which reading costs 10 000 ns and then nothing a byte, and packets 1 ns a byte: worked out by hand.
+/// Reading costs 10 000 ns and nothing per byte, packets 1 ns per byte: worked out by hand.
 #[test]
-fn reading_begins_where_its_line_crosses_the_other() {
-    // 150 ns are what both ends do besides.
+fn read_threshold_is_where_the_costs_cross() {
+    // 150 ns are the overhead of a read.
     let read = Line::new(9850.0, 0.0);
     let costs = Costs {
         overhead: 0.0,
@@ -97,27 +96,26 @@ fn reading_begins_where_its_line_crosses_the_other() {
     assert_eq!(slower[3].verdict, Verdict::Slower { ns: 10_000, best: 9000 });
     assert_eq!(slower[3].verdict.to_string(), "slower: 10000 ns, 9000 ns best");
     assert_eq!(explain(&key, &auto, 20_000)[1].verdict, Verdict::Slower { ns: 20_000, best: 10_000 });
-    // Registration at both ends shifts it, and memory that the cache does not hold.
+    // Registration and uncached memory shift the border.
     key.wire.costs.register = Line::new(2500.0, 0.0);
     assert_eq!(rows(&key, &auto)[2], (15_001, Protocol::LongRead));
     let costs = &mut key.wire.costs;
     (costs.register, costs.cache, costs.copy_far) = (Line::default(), 4000, 1.0);
     assert_eq!(rows(&key, &auto)[2], (7001, Protocol::LongRead));
-    // A peer that does not read is sent everything.
     key.peer.reads = ReadSupport::No;
     assert!(rows(&key, &auto).iter().all(|(_, row)| *row != Protocol::LongRead));
 }
 
-/// What a processor reads where it lies, or its kernel, is read below the length of a packet too: worked out by hand.
+/// Without a device, reading may begin below the length of a packet: worked out by hand.
 #[test]
-fn reading_without_a_device_begins_where_it_is_faster() {
+fn read_threshold_without_a_device() {
     let costs = Costs {
         overhead: 0.0,
         latency: 0.0,
         wire: 1.0,
         shared: false,
         copy: 0.0,
-        // 150 ns are what both ends do besides.
+        // 150 ns are the overhead of a read.
         get: [Line::new(350.0, 0.0); 2],
         ..Costs::default()
     };
@@ -133,7 +131,6 @@ fn reading_without_a_device_begins_where_it_is_faster() {
     assert_eq!(rows(&own, &auto), [(0, Protocol::Eager), (501, Protocol::LongRead)]);
     assert_eq!(explain(&own, &auto, 400)[3].verdict, Verdict::Slower { ns: 500, best: 400 });
     assert_eq!(explain(&own, &auto, 600)[0].verdict, Verdict::Slower { ns: 600, best: 500 });
-    // Where a packet's room has to come back before it is written, packets cost as much more.
     let shared = WireCaps { costs: Costs { shared: true, ..costs }, ..wire };
     assert_eq!(rows(&SelectKey { wire: shared, ..own }, &auto)[1], (251, Protocol::LongRead));
     // Of other memory, and of what a device reads, a packet takes what it can.
@@ -185,15 +182,13 @@ fn what_a_user_says_counts_more_than_costs() {
         rows(&key(Sync::Yes, ReadSupport::Yes, ReadSupport::Yes), &runts)[2],
         (2000, Protocol::LongRead)
     );
-    // Pushed, if that is said, however long; read only if that is said too.
     let push_limit = Thresholds { medium_max: Some(1 << 40), ..Thresholds::default() };
     assert_eq!(all(push_limit)[..2], [(0, Protocol::Eager), (945, Protocol::Medium)]);
     assert_eq!(all(Thresholds { min_read: Some(3000), ..push_limit })[2], (3000, Protocol::LongRead));
 }
 
-/// libfabric's own defaults, by name.
 #[test]
-fn libfabrics_borders() {
+fn libfabric_thresholds() {
     let key = key(Sync::No, ReadSupport::Yes, ReadSupport::Unknown);
     let want = [
         (0, Protocol::Eager),
@@ -225,9 +220,8 @@ fn one_is_taken_and_the_others_say_why() {
     assert_eq!(why(1 << 20, 4), Verdict::NoRunt);
 }
 
-/// To a peer in zero-copy receive mode there is one way, for the messages it takes.
 #[test]
-fn bytes_alone_for_who_takes_no_packets() {
+fn zero_copy_receive_mode_takes_only_payload() {
     let mut key = key(Sync::No, ReadSupport::Yes, ReadSupport::Yes);
     key.wire.mtu = 4096;
     let all = |key: &SelectKey, len| explain(key, &Thresholds::default(), len).map(|c| (c.row, c.verdict));
@@ -242,7 +236,6 @@ fn bytes_alone_for_who_takes_no_packets() {
     assert_eq!(all(&key, 8)[5].1, Verdict::NoHeaders, "one that is to be confirmed");
 }
 
-/// Any number a transport could claim, and some that none should.
 fn any_ns() -> impl Strategy<Value = f64> {
     prop_oneof![
         0.0..5000.0,
@@ -289,8 +282,8 @@ fn any_limits() -> impl Strategy<Value = Thresholds> {
 }
 
 proptest! {
-    /// Whatever the attributes: ranges ascend without a gap, one packet goes as one and nothing longer does, only who can
-    /// read does, and what a user has not asked for is not sent unasked.
+    /// For any attributes: ranges ascend without a gap, exactly what fits goes in one packet, only a peer
+    /// that can read does, and no push beyond the limit.
     #[test]
     fn any_attributes_give_a_legal_table(
         costs in any_costs(),
@@ -305,7 +298,6 @@ proptest! {
         let reads = [ReadSupport::No, ReadSupport::Yes, ReadSupport::Unknown];
         let peer = PeerCaps { reads: reads[theirs], ..PeerCaps::default() };
         let sync = if sync { Sync::Yes } else { Sync::No };
-        // What is read of the message's kind of memory counts, not of the other.
         let (mem, host, of_own) = match lies {
             0 => (MemKind::Host, ours, of_others),
             1 => (MemKind::Process, ours, of_others),
@@ -348,7 +340,7 @@ proptest! {
                 explain(&key, &limits, len).into_iter().filter(|c| c.verdict == Verdict::Taken).collect();
             prop_assert_eq!(taken.len(), 1);
             prop_assert_eq!(taken[0].row, row);
-            // None that could be taken for this length is cheaper, but for rounding.
+            // No possible candidate is cheaper, but for rounding.
             for c in explain(&key, &limits, len) {
                 if let Verdict::Slower { ns, best } = c.verdict {
                     prop_assert!(ns as f64 >= best as f64 * 0.999_999 - 1.0, "{:?} {}", c, len);
@@ -357,7 +349,6 @@ proptest! {
         }
     }
 
-    /// The same of puts and gets, by whatever the device says of itself.
     #[test]
     fn any_attributes_give_legal_puts_and_gets(
         costs in any_costs(),

@@ -1,38 +1,40 @@
-//! What a user has said, and what the wire can do: where a message may go by which row at all. Costs decide among what is left.
-//! Read by `table.rs`'s callers and `explain.rs` only.
+//! Size thresholds: which protocol may carry a message of which length, by the user's settings and the wire.
+//! Costs decide among what is allowed. Used by `table` and `explain`.
 
 use super::cost::{self, Curve, copied};
 use super::key::{CqData, ReadSupport, SelectKey};
 use super::table::{AllowedProtocol, Table, TargetCpu};
 use crate::rdm::protocol::{Protocol, Sync};
 
-/// What a user has said of sizes at which protocols change; `None`: the cost model says.
+/// Sizes at which protocols change, as set by the user; `None`: by the cost model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Thresholds {
     /// Largest message sent as MEDIUM, bytes (`UCX_MAX_MEDIUM`).
     pub medium_max: Option<usize>,
-    /// Size from which messages ask before they send: takes the place of `medium_max` when set (`UCX_RNDV_THRESH`). A
-    /// message that fits one packet is sent in one, unless its receiver reads it in place, or has the kernel read it.
+    /// Size from which messages use rendezvous: replaces `medium_max` when set (`UCX_RNDV_THRESH`). A message
+    /// that fits one packet still goes in one, unless the receiver reads it in place or by its kernel.
     pub rndv_thresh: Option<usize>,
-    /// Size from which the receiver reads a message, where both ends can (`UCX_MIN_READ`).
+    /// Size from which the receiver reads a message, if both ends can (`UCX_MIN_READ`).
     pub min_read: Option<usize>,
-    /// Size from which the target reads a write that goes by packets, where both ends can (`UCX_MIN_READ_WRITE`).
+    /// Size from which the target reads a write that is sent by packets, if both ends can
+    /// (`UCX_MIN_READ_WRITE`).
     pub min_read_write: Option<usize>,
-    /// Size from which the device does a put by itself, where it can, or the kernel in memory of another process
+    /// Size from which a put uses the device, or the kernel for memory of another process
     /// (`UCX_MIN_RDMA_PUT`).
     pub min_rdma_put: Option<usize>,
-    /// The same of a get (`UCX_MIN_RDMA_GET`).
+    /// Size from which a get uses the device, or the kernel for memory of another process
+    /// (`UCX_MIN_RDMA_GET`).
     pub min_rdma_get: Option<usize>,
-    /// Bytes of the head that travels in packets while the rest is read; 0: none (libfabric: `FI_EFA_RUNT_SIZE`).
+    /// Bytes sent by packets while the rest is read; 0: none (libfabric: `FI_EFA_RUNT_SIZE`).
     pub runt_size: usize,
 }
 
-/// Most bytes that are sent without being asked for unless a user says otherwise, whatever would be faster: a receiver that
-/// does not wait for them has to keep them (libfabric's limit between MEDIUM and LONGCTS for host memory).
+/// Most bytes sent without rendezvous by default: an unexpected message must be kept by its receiver
+/// (libfabric's limit between MEDIUM and LONGCTS for host memory).
 pub const PUSH_MAX: usize = 65536;
 
 impl Thresholds {
-    /// libfabric's own borders: what its EFA provider has as defaults for memory of the processor.
+    /// Thresholds of libfabric's EFA provider for host memory.
     pub const LIBFABRIC: Thresholds = Thresholds {
         medium_max: Some(PUSH_MAX),
         rndv_thresh: None,
@@ -43,33 +45,33 @@ impl Thresholds {
         runt_size: 0,
     };
 
-    /// Largest message that is pushed in any case, if a user has said: none, if none is.
+    /// Largest message sent without rendezvous, if the user has set it.
     pub(super) fn push_limit(&self) -> Option<usize> {
         self.rndv_thresh.map(|from| from.saturating_sub(1)).or(self.medium_max)
     }
 
-    /// Largest message that may be pushed.
+    /// Largest message sent as MEDIUM.
     pub(super) fn medium_limit(&self) -> usize {
         self.push_limit().unwrap_or(PUSH_MAX)
     }
 
-    /// How a message is read.
+    /// Protocol of a message that is read.
     pub fn read_row(&self) -> Protocol {
         if self.runt_size > 0 { Protocol::RuntRead } else { Protocol::LongRead }
     }
 
-    /// The name of the setting that [`Thresholds::push_limit`] is from.
+    /// Name of the setting behind [`Thresholds::push_limit`].
     pub(super) fn push_limit_key(&self) -> &'static str {
         if self.rndv_thresh.is_some() { "UCX_RNDV_THRESH" } else { "UCX_MAX_MEDIUM" }
     }
 }
 
-/// Payload room of one packet of `row`.
 pub(super) fn capacity(key: &SelectKey, row: Protocol) -> usize {
     row.capacity(key.kind, key.peer.hdr, key.cq_data == CqData::Yes, key.wire.mtu)
 }
 
-/// The length from which on it is open whether the kernel reads a message or packets carry it: both can, and nobody has said.
+/// Length from which measurement chooses between kernel and packets: both can carry it and no setting
+/// decides.
 pub fn kernel_choice_from(key: &SelectKey, limits: &Thresholds) -> usize {
     if limits.min_read.is_some() {
         return usize::MAX;
@@ -78,26 +80,26 @@ pub fn kernel_choice_from(key: &SelectKey, limits: &Thresholds) -> usize {
     limits.push_limit().unwrap_or(0).max(one).saturating_add(1)
 }
 
-/// Whether a message can be read, as far as is known.
+/// Whether the receiver can read the message, as far as is known.
 pub(super) fn can_read(key: &SelectKey) -> bool {
     key.wire_reads() == ReadSupport::Yes && key.peer.reads != ReadSupport::No
 }
 
-/// The rows of messages in the order in which equals are preferred.
+/// Protocols of messages in order of preference among equals.
 pub(super) fn rows(sync: Sync) -> [Protocol; 5] {
     let [eager, medium, long] =
         [Protocol::Eager, Protocol::Medium, Protocol::LongCts].map(|row| row.with(sync));
     [eager, medium, long, Protocol::LongRead, Protocol::RuntRead]
 }
 
-/// The lengths for which the protocol and the user allow a row.
+/// Range of lengths for which wire and settings allow a protocol.
 fn allowed_range(key: &SelectKey, limits: &Thresholds, row: Protocol) -> Option<(usize, usize)> {
     let eager = capacity(key, Protocol::Eager.with(key.sync));
     let first = eager.checked_add(1)?;
-    // What fits one packet is read only without a device.
+    // A message that fits one packet is read only without a device.
     let by_host = key.is_read_by_host() && can_read(key);
     let least = if by_host { 1 } else { first };
-    // What a user has said of reading counts more than what he has said of pushing.
+    // A read threshold takes precedence over a push limit.
     let read_from = limits.min_read.filter(|_| can_read(key)).map(|from| from.max(least));
     let unread = read_from.map_or(usize::MAX, |from| from.saturating_sub(1));
     let push_limit = limits.push_limit().unwrap_or(0);
@@ -117,7 +119,7 @@ fn allowed_range(key: &SelectKey, limits: &Thresholds, row: Protocol) -> Option<
     .filter(|(from, to)| from <= to)
 }
 
-/// What `row` costs where it is possible at all, whatever a user has said.
+/// Cost of `row` wherever it is possible, whatever the settings.
 pub(super) fn curve(
     key: &SelectKey,
     limits: &Thresholds,
@@ -134,7 +136,7 @@ pub(super) fn curve(
     }
 }
 
-/// Every row that may be taken, where, and for what it costs. Whether the receiver copies or reads, its processor is asked.
+/// All allowed protocols with their ranges and costs. All of them use the receiver's processor.
 pub(super) fn allowed_protocols(key: &SelectKey, limits: &Thresholds) -> Vec<AllowedProtocol<Protocol>> {
     let offer = |row| {
         let curve = curve(key, limits, row, allowed_range(key, limits, row)?);

@@ -1,4 +1,4 @@
-//! A sender and its receiver that send each other nothing: what a message takes is made up.
+//! The two tuners against each other, with invented times.
 
 use std::collections::VecDeque;
 
@@ -7,12 +7,12 @@ use super::*;
 const LEN: usize = 65536;
 /// Bytes of a packet.
 const ROOM: usize = 16384;
-/// Bytes in whose course the first packets behind reads take another time.
+/// Bytes after which packets behind reads have steady times.
 const RING: usize = 2 << 20;
 /// Reads behind packets that take longer.
 const COLD: usize = 2;
 
-/// What 64 KiB take, by the kernel, by the kernel behind packets, by packets, and by packets behind the kernel.
+/// Time of 64 KiB by the kernel, by the kernel after packets, by packets, and by packets after the kernel.
 #[derive(Clone, Copy, Debug)]
 struct Timing {
     kernel: u64,
@@ -23,7 +23,7 @@ struct Timing {
 
 const CROSS_L3: Timing = Timing { kernel: 7800, cold: 19_000, packets: 15_500, early: 15_500 };
 const SAME_L3: Timing = Timing { kernel: 7500, cold: 12_000, packets: 4200, early: 4200 };
-/// The first packets behind the kernel are faster, or slower, than those that follow.
+/// The first packets after kernel reads are faster, or slower, than later ones.
 const CROSS_L3_EARLY_FAST: Timing = Timing { early: 7000, ..CROSS_L3 };
 const SAME_L3_EARLY_SLOW: Timing = Timing { early: 11_000, ..SAME_L3 };
 const TIMINGS: [(Timing, CopyMethod); 4] = [
@@ -36,7 +36,7 @@ const TIMINGS: [(Timing, CopyMethod); 4] = [
 struct Pair {
     sender: SenderTuner,
     receiver: ReceiverTuner,
-    /// Messages under way at a time, and those that are.
+    /// Messages in flight at a time.
     window: usize,
     queue: VecDeque<CopyMethod>,
     /// How messages went.
@@ -66,12 +66,12 @@ impl Pair {
         (self.rng >> 33) % n
     }
 
-    /// So many messages of `len` bytes.
+    /// Sends `count` messages of `len` bytes.
     fn send(&mut self, timing: Timing, estimate: CopyMethod, len: usize, count: usize, noise: u64) {
         (0..count).for_each(|_| self.one(timing, estimate, len, noise));
     }
 
-    /// One message more is sent. One time in `noise` is four times as long.
+    /// Sends one message. One in `noise` takes four times as long.
     fn one(&mut self, timing: Timing, estimate: CopyMethod, len: usize, noise: u64) {
         let next = self.sender.next(len, estimate);
         self.queue.push_back(next);
@@ -109,7 +109,7 @@ impl Pair {
         self.by.push(by);
     }
 
-    /// Messages until `by` is what nearly all of the next ones take.
+    /// Number of messages until nearly all of the next ones use `by`.
     fn settles(&mut self, timing: Timing, by: CopyMethod) -> usize {
         let seen = self.by.len();
         self.send(timing, CopyMethod::Packets, LEN, 4000, 0);
@@ -118,7 +118,6 @@ impl Pair {
         (0..rest.len() - 60).find(|&n| all(n)).unwrap()
     }
 
-    /// How many of the latest messages went this way.
     fn latest(&self, count: usize, by: CopyMethod) -> usize {
         self.by[self.by.len() - count..].iter().filter(|way| **way == by).count()
     }
@@ -140,9 +139,8 @@ fn each_world_has_its_way_whatever_was_said() {
     }
 }
 
-/// What looking costs, in the long run: less than three in a hundred.
 #[test]
-fn to_look_costs_little() {
+fn trials_cost_less_than_three_percent() {
     for (timing, best) in TIMINGS {
         let best = if best == CopyMethod::Kernel { timing.kernel } else { timing.packets };
         for window in [1, 32, 100] {
@@ -156,9 +154,8 @@ fn to_look_costs_little() {
     }
 }
 
-/// Some twenty milliseconds of these messages.
 #[test]
-fn a_change_is_noticed_soon() {
+fn a_change_is_noticed_within_milliseconds() {
     for window in [1, 32, 100] {
         let mut pair = Pair::of(window);
         assert!(pair.settles(SAME_L3, CopyMethod::Packets) < 200);
@@ -170,9 +167,8 @@ fn a_change_is_noticed_soon() {
     }
 }
 
-/// One time in forty is four times as long: an interrupt, another process.
 #[test]
-fn chance_changes_nothing() {
+fn outliers_do_not_change_the_method() {
     for (timing, best) in TIMINGS {
         let mut pair = Pair::default();
         pair.send(timing, best, LEN, 20_000, 40);
@@ -180,9 +176,8 @@ fn chance_changes_nothing() {
     }
 }
 
-/// Two ways that take the same: whichever was taken stays.
 #[test]
-fn who_is_hardly_faster_is_not_taken_for_it() {
+fn nearly_equal_methods_do_not_alternate() {
     for estimate in [CopyMethod::Kernel, CopyMethod::Packets] {
         let mut pair = Pair::default();
         let mut changes = 0;
@@ -197,17 +192,15 @@ fn who_is_hardly_faster_is_not_taken_for_it() {
     }
 }
 
-/// The first reads find memory that nobody has touched, and take ten times as long.
 #[test]
-fn a_bad_beginning_is_forgotten() {
+fn slow_first_reads_are_forgotten() {
     let mut pair = Pair::default();
     pair.send(Timing { kernel: 90_000, cold: 90_000, ..CROSS_L3 }, CopyMethod::Packets, LEN, 60, 0);
     assert!(pair.settles(CROSS_L3, CopyMethod::Kernel) < 2000, "before the times of reads were old");
 }
 
-/// Lengths have their own way each: here the kernel has a long way to go before it begins.
 #[test]
-fn lengths_do_not_hinder_each_other() {
+fn size_classes_are_independent() {
     let mut pair = Pair::default();
     let long = Timing { kernel: 2500, cold: 3000, ..SAME_L3 };
     for _ in 0..2000 {
@@ -218,9 +211,8 @@ fn lengths_do_not_hinder_each_other() {
     assert_eq!(pair.sender.current(1 << 20), Some(CopyMethod::Kernel));
 }
 
-/// Of many on their way as the receiver changes its mind, each is declined, and no more are offered.
 #[test]
-fn those_under_way_are_declined_once() {
+fn offers_in_flight_are_declined_once() {
     let mut sender = SenderTuner::default();
     let (packet_trial, gap) =
         (messages(PACKET_TRIAL_GAP.0, size_class(LEN)), messages(KERNEL_TRIAL_GAP.0, size_class(LEN)));
@@ -241,7 +233,6 @@ fn those_under_way_are_declined_once() {
     let long = messages(PACKET_TRIAL_BYTES, size_class(LEN));
     assert!(all(&mut sender, long, CopyMethod::Packets), "to see what these take");
     assert!(all(&mut sender, packet_trial, CopyMethod::Kernel));
-    // One of them declined, and it was for nothing.
     let mut sender = before;
     sender.on_read(LEN);
     sender.on_declined(LEN);
@@ -267,9 +258,8 @@ fn a_rule_may_be_set() {
     assert_eq!(CopyPolicy::parse("sometimes"), None);
 }
 
-/// A receive into many short pieces: each costs a call.
 #[test]
-fn short_pieces_say_nothing_of_long_messages() {
+fn reads_of_short_pieces_are_ignored() {
     let mut receiver = ReceiverTuner::default();
     receiver.record_read(size_class_min(0) - 1, 1_000_000);
     assert_eq!(receiver.times(size_class_min(0)).kernel, None);

@@ -1,4 +1,4 @@
-//! Puts and gets: which way is taken, by what each costs and by what a user says, and what is said of the others.
+//! Puts and gets: the method chosen by costs and settings, and the verdicts on the others.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn device(put: Line, get: Line) -> RmaWire {
     }
 }
 
-/// A device that asks the kernel for memory it has not got mapped, as the software device does.
+/// A device that uses the kernel for memory that is not mapped, as the software device does.
 fn by_kernel() -> RmaWire {
     device(Line::new(2000.0, 0.06), Line::new(2000.0, 0.06))
 }
@@ -44,7 +44,6 @@ fn short_puts_go_by_packets_where_the_device_is_slow_to_begin() {
         (tables.get(ALSO, 8), tables.get(ALSO, 1 << 20)),
         (RmaProtocol::ShortRead, RmaProtocol::DirectRead)
     );
-    // Memory that the device has mapped, a device that asks nobody, a peer that has said nothing.
     assert_eq!(tables.put(DeviceRdma::Also(RemoteMem::Allocated), Sync::No, 8), RmaProtocol::DirectWrite);
     assert_eq!(tables.put(DeviceRdma::Only, Sync::No, 8), RmaProtocol::DirectWrite);
     let quick = RmaTables::new(&device(Line::new(60.0, 0.02), Line::new(60.0, 0.02)), &auto);
@@ -60,8 +59,7 @@ fn short_puts_go_by_packets_where_the_device_is_slow_to_begin() {
     );
 }
 
-/// Registration that costs more than a round of packets keeps short acknowledged puts off a device: one that is not
-/// waited for goes through the device's own buffers.
+/// Costly registration keeps short acknowledged puts off the device; others use its bounce buffers.
 #[test]
 fn registration_counts() {
     let mut wire = device(Line::new(300.0, 0.02), Line::new(300.0, 0.02));
@@ -124,9 +122,8 @@ fn verdict(key: &RmaKey, len: usize, row: RmaProtocol) -> RmaVerdict {
     candidates.iter().find(|c| c.choice == RmaChoice::Protocol(row)).unwrap().verdict
 }
 
-/// With libfabric's borders: everything that does not depend on costs.
 #[test]
-fn the_first_way_that_can_is_taken() {
+fn libfabric_thresholds_take_the_first_possible_method() {
     use RmaProtocol::*;
     let row = |row| Some(RmaChoice::Protocol(row));
     let limits = Thresholds::LIBFABRIC;
@@ -153,7 +150,6 @@ fn the_first_way_that_can_is_taken() {
     assert_eq!(taken(&auto, 1), row(EagerWrite));
     let old = RmaKey { features: Some(Features::RDMA_WRITE.union(Features::RDMA_READ)), ..auto };
     assert_eq!((taken(&old, 1), verdict(&old, 1, EagerWrite)), (row(DirectWrite), RmaVerdict::NoAck));
-    // A word travels with a write that is longer than a packet, 64 bits do not.
     let word = RmaKey { cq_data: Some(u32::MAX.into()), ..device };
     assert_eq!((taken(&word, one - 8), taken(&word, one - 7)), (row(EagerWrite), row(DirectWrite)));
     let long = RmaKey { cq_data: Some(1 << 32), ..device };
@@ -175,17 +171,14 @@ fn the_first_way_that_can_is_taken() {
     assert_eq!(taken(&RmaKey { wire, ..device }, 1), row(DirectWrite));
 }
 
-/// A wire of two processes of a host, and what the kernel takes to copy between them.
 fn processes(copy: f64, kernel: Line) -> RmaWire {
     let costs = Costs { copy, copy_far: copy, window: None, ..Costs::default() };
     let kernel = Some([kernel; 2]);
     RmaWire { rdma: Rdma::NONE, order: PacketOrder::Kept, costs, kernel, ..by_kernel() }
 }
 
-/// The kernel copies once and asks nobody, but a call of it takes its time: which of the two counts for more is a matter of what
-/// it costs here.
 #[test]
-fn the_kernel_copies_where_it_is_faster() {
+fn kernel_copies_where_it_is_faster() {
     let slow_call = processes(0.02, Line::new(1600.0, 0.06));
     let slow_copies = processes(0.5, Line::new(1600.0, 0.06));
     let quick_call = processes(0.02, Line::new(30.0, 0.02));
@@ -235,7 +228,6 @@ fn the_kernel_copies_where_it_is_faster() {
             (taken(&strict, 8), verdict(&strict, 8, short)),
             (Some(RmaChoice::Kernel), RmaVerdict::EmulationOff)
         );
-        // Memory that is mapped needs no kernel; of what no key lets in there is nothing to choose.
         let of = |access| explain_rma(&RmaKey { access, ..key }, &tables, 1 << 20)[1].verdict;
         assert_eq!(
             (of(RemoteAccess::Mapped), of(RemoteAccess::PacketsOnly)),

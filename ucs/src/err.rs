@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn resource_errors_are_told_apart() {
+    fn resource_errors_are_recognised() {
         assert!(Errno(libc::ENOSPC).is_resource());
         assert!(!Errno(libc::EINVAL).is_resource());
     }

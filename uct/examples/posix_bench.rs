@@ -128,7 +128,7 @@ impl<I: Iface> Side<I> {
     fn put_ping(&mut self, role: Role, n: u64) {
         // SAFETY: the memory is ours for as long as `mem` lives, aligned, and used by atomics only.
         let flag = unsafe { AtomicU64::from_ptr(self.mem.addr().cast()) };
-        // Who looks as fast as it can keeps the writer from the line.
+        // Polling at full speed keeps the writer from the line.
         let spin_hint = SpinHint::measured();
         for i in 1..=n {
             if role == Role::Server {

@@ -44,7 +44,7 @@ fn work(family: &mut Family) -> family::Outcome {
 
     let peer = 1 - family.rank;
     let ep = iface.connect(&devices[peer], &ifaces[peer])?;
-    // Some wires (EFA) want the target to know who comes: it does, once both sides have connected.
+    // Some wires (EFA) need the target to know the initiator: wait until both sides have connected.
     family.gather(&[])?;
     if family.rank == 1 {
         // Its memory is written and read, and it does not even look.

@@ -118,7 +118,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// [`Worker::arm`] for who can limit the time of its sleep: what waits for room need not keep it awake.
+    /// [`Worker::arm`] for a sleep of limited time, which pending operations need not prevent.
     pub fn arm_for(&self, events: Events) -> Result<ArmStatus, Error> {
         let mut all = ArmStatus::Armed;
         for member in self.members.borrow().iter().flatten() {

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_is_left_empty_and_growing_is_seldom() {
+    fn growth_is_rare_and_leaves_little_spare() {
         let (mut list, mut grown) = (Vec::new(), 0);
         for n in 0..100_000 {
             let before = list.capacity();

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_kept_or_refused() {
+    fn a_fixed_address_is_used_or_refused() {
         let probe = Mapping::new(1 << 16, MapOpts::default()).unwrap();
         let at = NonNull::new(probe.as_ptr()).unwrap();
         assert!(FixedMap::anon(at, 4096, MapOpts::default()).is_err(), "taken");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_for_what_is_filled_later_costs_nothing() {
+    fn reserving_costs_no_memory() {
         // More than any machine has, above where a sanitizer keeps its own.
         let len = 1 << 45;
         let at = NonNull::new(std::ptr::without_provenance_mut(0x1100_0000_0000)).unwrap();

@@ -62,7 +62,7 @@ const FEATURE_REMAP: u64 = 1 << 2;
 const FEATURE_REMOVE: u64 = 1 << 3;
 const FEATURE_UNMAP: u64 = 1 << 6;
 const MODE_WP: u64 = 2;
-/// Takes protection away, which is never there, and wakes nobody.
+/// Removes protection that is never set, and wakes no thread.
 const WP_NOTHING: u64 = 2;
 const EVENT_REMAP: u8 = 0x14;
 const EVENT_REMOVE: u8 = 0x15;

@@ -22,7 +22,7 @@ pub fn scalar_load(word: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_word_stays_what_it_is() {
+    fn scalar_load_keeps_the_value() {
         assert!([0, 1, u64::MAX, 1 << 63].iter().all(|&word| super::scalar_load(word) == word));
     }
 }

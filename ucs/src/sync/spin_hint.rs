@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// The longest hint that is worth its time.
 const MAX_HINT: Duration = Duration::from_nanos(30);
-/// Hints that are timed at once, and how often: who is interrupted meanwhile takes longer.
+/// Hints timed at once, and samples: an interrupted one takes longer.
 const HINTS: u32 = 64;
 const SAMPLES: usize = 8;
 

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn without_proc_an_eventfd_is_told_from_what_has_a_file() {
+    fn eventfds_are_recognised_without_proc() {
         assert!(is_anonymous_inode(&EventFd::new().unwrap().fd));
         let (pipe, _) = rustix::pipe::pipe().unwrap();
         let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();

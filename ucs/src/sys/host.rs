@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_tells() {
+    fn host_facts_are_available() {
         assert_eq!(boot_id().len(), 36);
         assert_ne!(pid_namespace(), 0);
         assert!(!hostname().is_empty() && kernel().starts_with("Linux "));

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_tell_who_is_at_the_other_end() {
+    fn peer_credentials_of_a_socket() {
         let (a, _b) = std::os::unix::net::UnixStream::pair().unwrap();
         let cred = PeerCred::of(&a).unwrap();
         assert_eq!((cred.pid, cred.is_same_user()), (Some(pid()), true));

@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_deaf_and_its_maker_is_not() {
+    fn signals_are_masked_in_the_new_thread_only() {
         let thread = spawn_masked("deaf", 1 << 16, || assert!(is_blocked(libc::SIGINT))).unwrap();
         thread.join().unwrap();
         assert!(!is_blocked(libc::SIGINT));

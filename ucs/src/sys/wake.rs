@@ -8,11 +8,11 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use crate::Errno;
 use crate::mem::MemError;
 
-/// The sleeper's end: readable once somebody has woken it.
+/// The sleeper's end: readable after a wake-up.
 #[derive(Debug)]
 pub struct WakePipe {
     read: OwnedFd,
-    /// Kept open: its number is what peers are told, and it keeps the pipe from looking closed.
+    /// Kept open: peers get its number, and the pipe does not look closed.
     write: OwnedFd,
 }
 
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn waking_the_dead_is_harmless() {
+    fn waking_a_closed_pipe_is_no_error() {
         let pipe = WakePipe::new().unwrap();
         let waker = Waker::open(std::process::id(), pipe.fd()).unwrap();
         drop(pipe);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_names_is_checked() {
+    fn peer_descriptors_are_checked() {
         let memory = crate::mem::SharedMem::create("not a pipe", 1, Default::default()).unwrap();
         let me = std::process::id();
         assert!(matches!(Waker::open(me, memory.fd()), Err(MemError::Refused { .. })));

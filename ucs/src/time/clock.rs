@@ -65,7 +65,7 @@ impl Clock for Monotonic {
     }
 }
 
-/// A clock that moves only when told to. Clones show the same time.
+/// A clock set by hand. Clones show the same time.
 #[derive(Clone, Debug, Default)]
 pub struct Virtual(Rc<Cell<Nanos>>);
 
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn virtual_moves_when_told() {
+    fn virtual_clock_is_set_by_hand() {
         let clock = Virtual::new(Nanos(5));
         let same = clock.clone();
         clock.advance(Duration::from_micros(1));

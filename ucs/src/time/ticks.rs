@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn go_on() {
+    fn ticks_advance() {
         let begun = ticks();
         std::thread::sleep(std::time::Duration::from_millis(2));
         assert!(ticks().wrapping_sub(begun) > 1000);

@@ -77,7 +77,7 @@ fn first(size: usize) -> Outcome {
         command.args(std::env::args_os().skip(1)).env(PLACE, format!("{socket} {rank} {size}"));
         members.0.push(command.spawn()?);
     }
-    // A thread for each member, so that whoever speaks, or falls silent, is heard at once.
+    // A thread for each member, so that messages and exits are seen at once.
     let (tell, heard) = channel();
     let mut lines: Vec<Option<UnixStream>> = (0..size).map(|_| None).collect();
     listener.set_nonblocking(true)?;
@@ -118,7 +118,7 @@ fn next(
     lines: &[Option<UnixStream>],
 ) -> Result<UnixStream, Box<dyn Error>> {
     loop {
-        // Looked at before the door: who has ended has knocked by now, or never will.
+        // Checked before accepting: an ended member has connected by now, or never will.
         let has_ended = |(child, line): (&mut Child, &Option<UnixStream>)| {
             line.is_none() && matches!(child.try_wait(), Ok(Some(_)))
         };

@@ -105,7 +105,7 @@ fn tickets(pe: &Shmem) -> Result<bool, Box<dyn Error>> {
     everywhere(pe, all.iter().all(|times| *times == 1))
 }
 
-/// The way in which a lock is queued for: who comes swaps its number in, and finds who came before.
+/// Queueing for a lock: a comer swaps its number in and finds its predecessor's.
 fn chain(pe: &Shmem) -> Result<bool, Box<dyn Error>> {
     let (last, found) = (pe.alloc(1)?, pe.alloc(pe.npes + 1)?);
     let before = pe.swap(last, pe.me as u64 + 1, 0)?;

@@ -11,7 +11,7 @@ fn by_name(tl: &str) -> Iface {
 }
 
 #[test]
-fn what_is_listed_opens() {
+fn listed_resources_open() {
     for found in resources(&Source::empty()).unwrap() {
         let iface = open(found.tl, &found.dev, &Source::empty()).unwrap();
         assert_eq!((iface.attr().tl, &iface.attr().dev), (found.tl, &found.dev));
@@ -19,7 +19,7 @@ fn what_is_listed_opens() {
 }
 
 #[test]
-fn unknown_names_are_told_with_what_there_is() {
+fn unknown_names_list_the_known_ones() {
     let none = Source::empty();
     let error = open("poxis", "memory", &none).err().unwrap();
     assert!(matches!(error, OpenError::UnknownTransport { .. }));

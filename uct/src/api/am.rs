@@ -200,7 +200,7 @@ pub trait Sink {
     fn on_am(&mut self, am: Am<'_>);
     /// An operation that was given [`super::Comp::Token`] has completed locally.
     fn on_comp(&mut self, token: u64, result: Result<(), Error>);
-    /// An operation nobody waits for failed on the endpoint that carries this tag.
+    /// An operation without a completion failed on the endpoint with this tag.
     fn on_ep_error(&mut self, ep: EpTag, error: Error);
     /// A packet sent by copy was returned after the device's RNR retries. The default reports an endpoint
     /// error.

@@ -29,7 +29,7 @@ bitflags! {
         const GET_ZCOPY = 1 << 8;
         /// Atomics, see [`AtomicCaps`].
         const ATOMIC = 1 << 9;
-        /// An active message tells who sent it ([`super::Am::source`]).
+        /// Active messages carry their source ([`super::Am::source`]).
         const AM_SOURCE = 1 << 10;
         /// Endpoints connect to an interface, one-sided.
         const CONNECT_TO_IFACE = 1 << 11;

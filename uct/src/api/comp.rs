@@ -10,7 +10,7 @@ use std::rc::Rc;
 /// *done*.
 #[derive(Clone, Default)]
 pub enum Comp {
-    /// Tell nobody; use flush. Errors go to the endpoint's error report.
+    /// No notification; use flush. Errors go to the endpoint's error report.
     #[default]
     None,
     /// Report this number to the sink of the poll that finds the completion.
@@ -65,7 +65,7 @@ impl Completion {
 
     fn call(&self, status: Result<(), Error>) {
         let Some(callback) = self.callback.take() else {
-            // Running: whoever called it goes on with this.
+            // Running: the caller's loop goes on with this.
             return self.completed.borrow_mut().push_back(status);
         };
         let mut running = Running { completion: self, callback: Some(callback) };

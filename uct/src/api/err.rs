@@ -1,4 +1,4 @@
-//! Errors of the data path, sorted by who is to blame, and errors of opening things, with text for people.
+//! Errors of the data path, sorted by blame, and errors of opening, with text for people.
 
 use super::Op;
 use ucs::mem::MemError;

@@ -25,7 +25,7 @@ bitflags! {
 pub enum ArmStatus {
     /// Not armed: something is there already, progress first.
     Busy,
-    /// Armed: the descriptor will tell of everything.
+    /// Armed: the descriptor reports all events.
     Armed,
     /// Armed; pending operations need progress after this time at the latest.
     ArmedFor(Duration),
@@ -42,7 +42,7 @@ impl ArmStatus {
         }
     }
 
-    /// The time to sleep for who wants to sleep for `left`, if at all.
+    /// Time to sleep, at most `left`; `None`: not at all.
     pub fn sleep_time(self, left: Option<Duration>) -> Option<Option<Duration>> {
         match self {
             ArmStatus::Busy => None,
@@ -167,7 +167,7 @@ pub trait Iface: Sized {
     fn arm(&self, _events: Events) -> Result<bool, Error> {
         Err(Error::Unsupported(Op::EventFd))
     }
-    /// [`Iface::arm`] for who can limit the time of its sleep: what waits for room need not keep it awake.
+    /// [`Iface::arm`] for a sleep of limited time, which pending operations need not prevent.
     fn arm_for(&self, events: Events) -> Result<ArmStatus, Error> {
         self.arm(events).map(|armed| if armed { ArmStatus::Armed } else { ArmStatus::Busy })
     }

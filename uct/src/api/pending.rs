@@ -3,7 +3,7 @@
 /// Result of a pending operation's attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retry {
-    /// It went out (or failed for good and has been told); take it off the queue.
+    /// Sent, or failed and reported; remove it.
     Done,
     /// Still no resource; keep it at the head.
     NoResource,

@@ -49,12 +49,12 @@ impl AmTable {
         drop(old);
     }
 
-    /// Registers or removes what is told of failures without a completion.
+    /// Sets or removes the handler of failures without a completion.
     pub fn set_error(&self, handler: Option<ErrorHandler>) {
         self.on_error.set(handler);
     }
 
-    /// Registers or removes what is told of words that come along with writes.
+    /// Sets or removes the handler of immediates.
     pub fn set_imm(&self, handler: Option<ImmHandler>) {
         self.on_imm.set(handler);
     }
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn so_do_those_of_errors_and_words_that_panic() {
+    fn error_and_immediate_handlers_survive_panics() {
         let table = AmTable::default();
         let seen = Rc::new(Cell::new(0));
         let (errors, words) = (seen.clone(), seen.clone());

@@ -25,7 +25,7 @@ struct List {
 #[derive(Clone, Copy)]
 struct Entry {
     tag: EpTag,
-    /// Made to somebody dead: whatever it is asked to do fails, and that is how it learns.
+    /// Created after the failure: its operations fail, so it is not notified.
     after_failure: bool,
 }
 
@@ -57,7 +57,7 @@ impl EpTable {
         }
     }
 
-    /// The first endpoint from number `at` on that is to be told: its tag, and the number behind its own.
+    /// The first endpoint from `at` on to notify: the number after its own, and its tag.
     fn from(&self, at: u32) -> Option<(u32, EpTag)> {
         let list = self.list.borrow();
         let later = list.entries.iter().zip(1..).skip(at as usize);
@@ -67,7 +67,7 @@ impl EpTable {
     }
 }
 
-/// Peers that are gone, whose endpoints are still to be told; and from which of them on.
+/// Failed peers whose endpoints are still to be notified, each with the next endpoint.
 pub struct FailedPeers<P>(RefCell<VecDeque<(Rc<P>, u32)>>);
 
 impl<P> Default for FailedPeers<P> {

@@ -27,7 +27,7 @@ pub fn this_thread() -> ThreadKey {
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
-/// How often in a row who can do without lets others in first, as they may not be running.
+/// Most yields in a row to waiters, which may not be running.
 const MAX_YIELDS: u32 = 4;
 
 const UNLOCKED: ThreadKey = 0;
@@ -80,7 +80,7 @@ impl RecursiveLock {
     pub fn lock(&self, me: ThreadKey) -> LockResult {
         let holder = self.holder.load(Ordering::Relaxed);
         if holder == me {
-            // Ours alone: nobody else writes it while we hold the lock.
+            // Only the holder writes it.
             self.depth.store(self.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             return LockResult::Locked;
         }
@@ -88,7 +88,7 @@ impl RecursiveLock {
             return LockResult::WrongThread;
         }
         if holder != UNLOCKED {
-            // Without an exchange, which would take the line from who is inside.
+            // Without an exchange, which would take the line from the holder.
             return LockResult::Busy;
         }
         // SYNC(gate): what the last holder did is ours to see.
@@ -98,7 +98,7 @@ impl RecursiveLock {
         }
     }
 
-    /// [`lock`](Self::lock) for who comes back until it is inside: those that can do without let it in first.
+    /// [`lock`](Self::lock) for a caller that retries until locked: `try_lock` callers yield to it.
     pub fn lock_waiting(&self, me: ThreadKey) -> LockResult {
         let result = self.lock(me);
         match result {
@@ -111,7 +111,7 @@ impl RecursiveLock {
         result
     }
 
-    /// [`lock`](Self::lock) for who can do without. `None`: somebody waits, who is let in first. // HOT
+    /// [`lock`](Self::lock) for a caller that need not lock. `None`: yielded to a waiter. // HOT
     #[inline]
     pub fn try_lock(&self, me: ThreadKey) -> Option<LockResult> {
         if self.waiters.waiting.load(Ordering::Relaxed) && self.yields_to_waiter(me) {
@@ -121,7 +121,7 @@ impl RecursiveLock {
         }
     }
 
-    /// Whether those that wait are let in first, by who is not inside itself.
+    /// Whether to yield to waiters; the holder does not.
     #[cold]
     fn yields_to_waiter(&self, me: ThreadKey) -> bool {
         let yielded = self.waiters.yielded.load(Ordering::Relaxed);

@@ -73,7 +73,7 @@ fn end<T>(slots: &RefCell<Slots<T>>, n: u32, result: Result<(), Error>) {
     s.completed.push_back((data, result));
     // The handle is free when its completion's callback, which we are in, has nothing left to do.
     let Some(on_complete) = s.on_complete.take() else {
-        // Running already: whoever called it goes on with this one.
+        // Running already: the caller's loop goes on with this one.
         return s.free.push(n);
     };
     drop(s);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_one_may_be_the_end_of_another() {
+    fn operations_may_end_within_callbacks() {
         let log = Rc::new(RefCell::new(Vec::new()));
         let seen = log.clone();
         let pool: Rc<RefCell<Option<Rc<OpPool<u32>>>>> = Rc::default();

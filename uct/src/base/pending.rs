@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_panics_takes_nobody_along() {
+    fn a_panicking_operation_leaves_others_queued() {
         let (arbiter, log) = (Arbiter::default(), Log::default());
         let (a, b) = (arbiter.open(), arbiter.open());
         arbiter.add(a, Box::new(|| panic!("no")));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_is_not_held_back_by_what_waits_behind_it() {
+    fn a_tried_operation_is_not_blocked_by_its_followers() {
         let (arbiter, seen) = (Rc::new(Arbiter::default()), Rc::new(Cell::new(None)));
         let a = arbiter.open();
         assert!(arbiter.is_empty(a) && !arbiter.holds_back(a));

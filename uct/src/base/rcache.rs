@@ -34,9 +34,9 @@ impl Default for Limits {
 /// How a cache learns that memory went away.
 #[derive(Debug)]
 pub enum Coherence {
-    /// The kernel tells.
+    /// The kernel reports unmaps.
     Kernel(Watch),
-    /// Nobody does, and this is why: registrations live as long as somebody uses them and are not kept.
+    /// Not available, for this reason: registrations are not kept after use.
     Unavailable(Errno),
 }
 
@@ -306,12 +306,12 @@ impl<D: Md> RegCache<D> {
         drop(gone);
     }
 
-    /// Drops what nobody uses.
+    /// Drops all unused registrations.
     pub fn shrink(&self) {
         while self.evict_one() {}
     }
 
-    /// Takes in what the kernel has told since last time; whether it was anything. // HOT
+    /// Applies the unmaps reported since last time; answers whether there were any. // HOT
     #[inline]
     fn catch_up(&self) -> bool {
         let mut changed = false;
@@ -329,7 +329,7 @@ impl<D: Md> RegCache<D> {
     /// Whether the kernel has reported every unmap that a mapping in use by now may have replaced.
     fn is_quiescent(&self) -> bool {
         let Coherence::Kernel(watch) = &self.coherence else { return false };
-        // Who unmaps waits for a thread of ours; it is not worth waiting for long.
+        // The unmapping thread waits for a thread of ours, so this is short.
         let wait = |n| {
             if n > 0 {
                 std::thread::yield_now();

@@ -93,7 +93,7 @@ mod tests {
 
     /// Two threads return buffers they have read; the owner writes what it takes back.
     #[test]
-    fn loom_what_is_given_back_is_ours_again() {
+    fn loom_returned_buffers_are_exclusive_again() {
         ucs::sync::model(|| {
             struct Pool(ReturnStack, [UnsafeCell<u32>; 2]);
             // SAFETY: each cell is read by its keeper until it is given back, and written by the taker

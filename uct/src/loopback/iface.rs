@@ -86,7 +86,7 @@ pub(super) struct Inner {
     md: Md,
     queue: Queue,
     slots: Slots,
-    /// A message is with who takes it in: nobody else is given one meanwhile.
+    /// A message is being delivered; no other is meanwhile.
     taking: Cell<bool>,
     deliver_on_send: Cell<bool>,
     pub(super) handlers: AmTable,
@@ -246,7 +246,7 @@ impl Inner {
         Ok(())
     }
 
-    /// There is no room: for now, or because nobody polls any more?
+    /// No room: for now, or because the interface is closed.
     #[cold]
     pub(super) fn refuse(&self) -> api::Refused {
         if self.is_closed() { Error::PeerDead.into() } else { api::Refused::NoResource }
@@ -260,7 +260,7 @@ impl Inner {
         SrcAddr { node: self.id, port: 0 }
     }
 
-    /// Something is in the queue: whoever sleeps on it wakes. // HOT
+    /// Wakes a sleeper after a push. // HOT
     #[inline]
     fn wake(&self) {
         if self.wake.armed.get() {
@@ -332,7 +332,7 @@ impl Inner {
     }
 }
 
-/// The oldest message is with who may take it; what it panics over is not shown again.
+/// The oldest message is being offered; dropped as taken also after a panic.
 struct Peek<'a> {
     queue: &'a Queue,
     taken: bool,
@@ -340,7 +340,7 @@ struct Peek<'a> {
 }
 
 impl Peek<'_> {
-    /// `None`: a message is with somebody already. // HOT
+    /// `None`: a message is being delivered already. // HOT
     #[inline(always)]
     fn begin(inner: &Inner) -> Option<Peek<'_>> {
         ReentryGuard::begin(&inner.taking).map(|taking| Peek {

@@ -23,7 +23,7 @@ thread_local! {
 #[derive(Default)]
 struct Registry {
     by_number: HashMap<u64, Rc<Region>, FxBuildHasher>,
-    /// Closed, and nobody else's.
+    /// Closed and unreferenced.
     spare: Vec<Rc<Region>>,
 }
 
@@ -67,7 +67,7 @@ impl Region {
             for number in [self.key.get(), self.mr_key.get()].into_iter().flatten() {
                 all.by_number.remove(&number);
             }
-            // Else somebody has a key to it, who is to find it closed.
+            // Else a key still refers to it, and must find it closed.
             if Rc::strong_count(self) == 1 && all.spare.len() < SPARE {
                 all.spare.push(self.clone());
             }

@@ -19,7 +19,7 @@ const OFFSET: usize = CACHE_LINE - 1;
 pub(super) struct Slots {
     memory: Arc<Mapping>,
     slot_len: usize,
-    /// Numbers of the slots that nobody has, each once: the first `left`.
+    /// Numbers of the free slots: the first `left`.
     free: Box<[Cell<u32>]>,
     left: Cell<usize>,
     kept: Cell<u32>,

@@ -50,7 +50,7 @@ fn messages_are_delivered_within_the_send_on_request() {
     let sent = all_forms(&ep);
     assert!(iface.is_idle() && iface.progress(9) == 0);
     assert!(kept.borrow().iter().map(|kept| kept.packet()).eq(&sent));
-    // They stay with who keeps them, whatever is sent after.
+    // Kept messages stay, whatever is sent after.
     all_forms(&ep);
     assert!(kept.borrow().iter().map(|kept| kept.packet()).eq(sent.iter().chain(&sent)));
     assert!(!iface.deliver_within_send(false));
@@ -193,7 +193,7 @@ fn poll_one_takes_one_message_or_leaves_it() {
                 from,
                 SrcAddr { node: u64::from_le_bytes(iface.iface_addr()[..].try_into().unwrap()), port: 0 }
             );
-            // It is with us: nobody else gets it, or its slot.
+            // No other consumer gets it, or its slot.
             assert!(iface.progress(9) == 0 && quiet(&iface));
             assert!(!full || ep.am_short(1, 0, b"c") == Err(Refused::NoResource));
             seen.borrow_mut().push(packet[9]);

@@ -161,7 +161,7 @@ impl Ep {
         let _guard = self.shared.lock()?;
         let added = self.ep.pending_add(op);
         if added == Ok(PendingQueued::Queued) {
-            // Who sleeps without a limit counts on nothing waiting.
+            // Sleepers without a limit assume that nothing is pending.
             self.shared.wakeup.wake_all();
         }
         added

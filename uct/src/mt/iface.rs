@@ -132,7 +132,7 @@ impl Shared {
         while self.lock.lock_waiting(me) != LockResult::Locked {
             tries += 1;
             if tries.is_multiple_of(YIELD_EVERY) {
-                // Who is inside may be waiting for a core.
+                // The holder may be waiting for a core.
                 std::thread::yield_now();
             } else {
                 pause(1 << tries.min(MAX_PAUSES.ilog2()));
@@ -177,7 +177,7 @@ impl Shared {
         self.traced.get()
     }
 
-    /// A message that was shown when it arrived: shown once more if nobody takes it.
+    /// Dispatches a traced message, and shows it again if it has no handler.
     #[cold]
     fn dispatch_traced(&self, am: Am<'_>) {
         let (source, packet, before) = (am.source(), am.packet(), self.handlers.dropped());
@@ -261,7 +261,7 @@ impl Iface {
             return Err(OpenError::Config(text));
         }
         let mut attr = iface.attr().clone();
-        // Receives without an id are told to sinks only, and handlers are all that threads have.
+        // User receives are reported to sinks only, and threads have handlers.
         attr.caps.remove(api::Caps::USER_RECV);
         let shared = Shared {
             lock: RecursiveLock::new(mode, this_thread()),
@@ -334,7 +334,7 @@ impl Iface {
         Ok(())
     }
 
-    /// Registers what is told of failures that have no completion.
+    /// Sets or removes the handler of failures that have no completion.
     pub fn set_error_handler(
         &self,
         handler: Option<Box<dyn FnMut(EpTag, Error) + Send>>,
@@ -344,7 +344,7 @@ impl Iface {
         Ok(())
     }
 
-    /// Registers what is told of words that come along with a peer's write.
+    /// Sets or removes the handler of immediates of a peer's writes.
     pub fn set_imm_handler(&self, handler: Option<Box<dyn FnMut(Imm) + Send>>) -> Result<(), Error> {
         let _guard = self.shared.lock()?;
         self.shared.handlers.set_imm(handler.map(|handler| handler as _));

@@ -58,7 +58,7 @@ impl Iface {
         Ok(true)
     }
 
-    /// [`Iface::arm`] for who can limit the time of its sleep: what waits for room need not keep it awake.
+    /// [`Iface::arm`] for a sleep of limited time, which pending operations need not prevent.
     pub fn arm_for(&self, events: Events) -> Result<ArmStatus, Error> {
         let _guard = self.shared.lock()?;
         if self.has_something_unseen() {
@@ -71,7 +71,7 @@ impl Iface {
         Ok(armed)
     }
 
-    /// Whether who is about to sleep is told instead that there is wakeup.
+    /// Whether there are unseen events, which count as seen from now on.
     fn has_something_unseen(&self) -> bool {
         let has_unseen = self.has_unseen();
         self.take_unseen();
@@ -93,7 +93,7 @@ impl Iface {
         let shared = &*self.shared;
         let Some(_guard) = shared.try_lock()? else { return Ok(None) };
         if shared.keep_budget(1) == 0 {
-            // Whoever takes some of it rings for it.
+            // A caller that takes some of it wakes the thread.
             return Ok(Some(SleepPlan { sleeper: shared.wakeup.thread_sleeper()?, own: None, time: None }));
         }
         self.plan_sleep(None, Wakeup::thread_sleeper)

@@ -59,7 +59,7 @@ fn a_pending_operation_wakes_a_sleeping_thread() {
 }
 
 #[test]
-fn who_waits_beside_a_progress_thread_has_something_unseen() {
+fn a_waiter_beside_a_progress_thread_is_woken() {
     const ROUNDS: usize = 300;
     for tl in ["posix", "efa"] {
         let (a, b) = (open(tl), open(tl));
@@ -165,7 +165,7 @@ fn messages_kept_for_callers_are_bounded() {
     let ep = connect(&a, &b);
     let mut sent = 0;
     let mut last = Instant::now();
-    // Until nobody has made room for a while. 64 messages fit into the queue itself.
+    // Until there was no room for a while. 64 messages fit into the queue itself.
     while last.elapsed() < Duration::from_millis(100) {
         if ep.am_bcopy(1, |_| 1000).is_ok() {
             (sent, last) = (sent + 1, Instant::now());

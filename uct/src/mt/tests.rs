@@ -261,7 +261,7 @@ fn completions_fire_once_in_whatever_thread() {
 }
 
 #[test]
-fn an_endpoint_is_given_up_and_what_waited_comes_back() {
+fn cancelling_an_endpoint_returns_pending_operations() {
     let (from, to) = (open("posix", ThreadMode::Multi), open("posix", ThreadMode::Multi));
     let ep = from.connect(&to.device_addr(), &to.iface_addr()).unwrap();
     assert_eq!(ep.is_connected(&to.device_addr(), &to.iface_addr()), Ok(true));
@@ -317,7 +317,7 @@ fn a_tracer_sees_what_passes_in_any_thread() {
             };
             b.set_am_handler(id, thread, Some(Box::new(handler))).unwrap();
         }
-        // Nobody takes ids 6 and 7: one is dropped by whatever thread takes it in, the other by who calls.
+        // Ids 6 and 7 have no handler: one is dropped by any thread, the other by a caller.
         b.set_am_handler(7, HandlerThread::Caller, None).unwrap();
         let thread = b.spawn_progress().unwrap();
         let packed = |slot: &mut [u8], bytes: &[u8]| {
@@ -376,7 +376,7 @@ fn a_tracer_sees_what_passes_in_any_thread() {
 }
 
 #[test]
-fn a_tracer_is_shown_what_comes_back() {
+fn a_tracer_sees_returned_messages() {
     let source = Source::empty().with("UCX_EFA_RNR_RETRY", "0");
     let hasty = Iface::open("efa", "softefa0", &source, ThreadMode::Multi).unwrap();
     let tiny = Source::empty().with("UCX_EFA_RX_QUEUE_LEN", "1").with("UCX_EFA_RX_SPARE", "0");

@@ -17,7 +17,7 @@ pub enum TraceKind {
     Received(SrcAddr),
     /// It arrived, and was dropped for want of a handler.
     Dropped(SrcAddr),
-    /// It came back to the endpoint with this tag: nobody took it, or nobody can say who did.
+    /// Returned to the endpoint with this tag: not received, or not known to be.
     Returned(EpTag),
 }
 

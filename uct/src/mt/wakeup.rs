@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use ucs::sync::{AtomicU32, Ordering};
 use ucs::sys::fd::{Epoll, EventFd};
 
-/// Among those to be woken: somebody has armed the descriptor that is handed out.
+/// Bit of the sleepers: the descriptor handed out is armed.
 const FD_ARMED: u32 = 1 << 31;
 
 pub(super) struct Wakeup {
@@ -66,7 +66,7 @@ impl Sleepers {
         Ok(Sleeper { group: self, wake })
     }
 
-    /// True if [`FD_ARMED`] is to be told too.
+    /// True if the armed descriptor is to be signalled too.
     #[cold]
     fn wake(&self) -> bool {
         let before = self.sleepers.fetch_and(!FD_ARMED, Ordering::Relaxed);
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_who_sleep_are_woken_and_the_last_one_up_clears() {
+    fn all_sleepers_are_woken_and_the_last_one_clears() {
         let wakeup = Wakeup::new();
         let is_readable = |fd: BorrowedFd<'_>| {
             let mut fds = [rustix::event::PollFd::from_borrowed_fd(fd, rustix::event::PollFlags::IN)];

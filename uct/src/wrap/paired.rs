@@ -111,7 +111,7 @@ impl<I: Iface> Paired<I> {
 }
 
 impl<I> Shared<I> {
-    /// Notes whom a packet is for; if there is nobody, it counts it and answers false. // HOT
+    /// Notes the receiving endpoint of a packet; counts it and answers false if there is none. // HOT
     #[inline]
     fn receives(&self, packet: &[u8]) -> bool {
         let number = packet.first_chunk().filter(|_| packet.len() > PREFIX).map(|n| u32::from_le_bytes(*n));
@@ -337,7 +337,7 @@ impl<I: Iface> Ep for PairedEp<I> {
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
         let ep = self.inside()?;
         let [prefix @ .., _] = self.prefix(0);
-        // So that what is refused is told in the caller's terms.
+        // So that errors are in the caller's terms.
         fits(max, 1 + self.max_bcopy())?;
         let sent = ep.am_packet(PREFIX + max, |slot| {
             slot[..PREFIX].copy_from_slice(&prefix);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn stale_and_foreign_ids_name_nothing() {
+fn stale_and_unknown_ids_are_rejected() {
     let mut slots: Slots<&str> = Slots::new();
     assert_eq!(slots.get(SlotId::from_raw(0)), None);
     let a = slots.insert("a").unwrap();
@@ -163,7 +163,7 @@ fn ids_stay_in_their_half() {
 }
 
 #[test]
-fn an_element_is_ended_where_it_is() {
+fn an_element_is_dropped_in_place() {
     let mut slots: Slots<String> = Slots::new();
     let a = slots.insert("a".into()).unwrap();
     let b = slots.insert("b".into()).unwrap();

@@ -81,7 +81,7 @@ fn nobody_can_resize_a_segment() {
 }
 
 #[test]
-fn what_a_peer_names_is_checked() {
+fn peer_descriptors_are_checked() {
     let pid = std::process::id();
     let refused = |e: Result<SharedMem, MemError>| match e {
         Err(MemError::Refused { why }) => why,
@@ -139,7 +139,7 @@ fn a_file_gets_transparent_huge_pages() {
 }
 
 #[test]
-fn what_is_mapped_to_be_read_is_read() {
+fn read_only_mappings_are_readable() {
     let mem = SharedMem::create("read", 5000, MapOpts::default()).unwrap();
     // SAFETY: ours alone.
     unsafe { mem.as_ptr().write_volatile(7) };

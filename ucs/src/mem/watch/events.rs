@@ -42,7 +42,7 @@ impl UnmapEvents {
         self.seq.load(Ordering::Acquire) != taken.seq
     }
 
-    /// UnmapEvents are about to be taken from the kernel, which then lets those go on who wait.
+    /// Events are about to be read from the kernel, which then releases the unmapping threads.
     pub fn begin(&self) {
         // SYNC(notice): odd before the kernel lets the thread that unmaps go on.
         self.seq.fetch_add(1, Ordering::AcqRel);
@@ -56,7 +56,7 @@ impl UnmapEvents {
         log.count += 1;
     }
 
-    /// They have been told, all of them.
+    /// All of them have been logged.
     pub fn end(&self) {
         self.seq.fetch_add(1, Ordering::Release);
     }
@@ -112,7 +112,7 @@ mod tests {
 
     /// An unmapping thread released by the kernel implies that its event is found.
     #[test]
-    fn loom_who_was_let_go_has_been_told_of() {
+    fn loom_a_released_unmap_is_visible() {
         model(|| {
             let events = Arc::new(UnmapEvents::new());
             let gone = Arc::new(AtomicU32::new(0));
@@ -138,9 +138,9 @@ mod tests {
         });
     }
 
-    /// More than are kept, while somebody takes them: he is told of each, or that everything went.
+    /// More events than the log holds: the reader gets each, or "everything".
     #[test]
-    fn loom_who_looks_seldom_is_told_that_everything_went() {
+    fn loom_overflow_is_reported_as_everything() {
         model(|| {
             let events = Arc::new(UnmapEvents::new());
             let listener = {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn loom_as_many_as_are_kept_are_told_one_by_one() {
+    fn loom_events_within_capacity_are_reported_singly() {
         model(|| {
             let events = UnmapEvents::new();
             let mut taken = Cursor::default();

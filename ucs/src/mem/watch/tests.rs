@@ -34,7 +34,7 @@ fn wait_quiescent(watch: &Watch) {
 }
 
 #[test]
-fn unmapping_is_told_to_everybody_before_it_returns() {
+fn unmapping_is_reported_before_it_returns() {
     let Some(watch) = watch() else { return };
     let other = Watch::open().unwrap();
     assert!(Arc::ptr_eq(&watch.0, &other.0), "a page has one watcher only");
@@ -59,7 +59,7 @@ fn unmapping_is_told_to_everybody_before_it_returns() {
 }
 
 #[test]
-fn a_settled_watch_has_told_of_what_a_new_mapping_replaced() {
+fn a_quiescent_watch_has_reported_replaced_mappings() {
     let Some(watch) = watch() else { return };
     let (probe, at) = map(page_size());
     if let Err(why) = watch.add(at, probe.len()) {

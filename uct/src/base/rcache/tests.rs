@@ -185,7 +185,7 @@ proptest! {
                 born.clear();
             }
         }
-        // What was in use may have been too much; what nobody uses is within the bounds after the next call.
+        // Registrations in use may exceed the limits; unused ones do not after the next call.
         drop(born);
         get(&cache, &memory, 23 * page_size(), 1);
         prop_assert!(cache.stats().bytes <= 12 * page_size() && cache.stats().count <= 6);

@@ -1,6 +1,6 @@
-//! Runs the commands of the pages. A code block in language `sh` is marked: `sh run` blocks are run here as they stand, `sh long`
-//! blocks take minutes, `sh manual` blocks need another machine, a file, or a hand. Only the profile and the features differ (this
-//! test's, so that nothing is built twice), and the TCP port.
+//! Runs the commands of the pages. A code block in language `sh` is marked: `sh run` blocks are run here as
+//! they stand, `sh long` blocks take minutes, `sh manual` blocks need another machine, a file, or a hand.
+//! Only the profile and the features differ (this test's, so that nothing is built twice), and the TCP port.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -32,7 +32,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_path_buf()
 }
 
-/// The shell command for `cargo run TARGET` with these variables: builds the target as this test was built, and runs it.
+/// The shell command for `cargo run TARGET` with these variables: builds the target as this test was built,
+/// and runs it.
 fn run(vars: &str, target: &str, profile: &Path) -> String {
     let (target, args) = target.split_once(" -- ").unwrap_or((target, ""));
     let words: Vec<&str> = target.split_whitespace().filter(|&word| word != "--release").collect();
@@ -104,7 +105,8 @@ impl Drop for Started {
 }
 
 impl Started {
-    /// Starts a command by a shell, as a person would. `exec` replaces the shell, so that a kill reaches the program.
+    /// Starts a command by a shell, as a person would. `exec` replaces the shell, so that a kill reaches the
+    /// program.
     fn new(command: &str, args: &str) -> Started {
         // This program is TARGET/PROFILE/deps/NAME.
         let me = std::env::current_exe().expect("this program");
@@ -180,7 +182,8 @@ fn wait_listening(port: u16) {
     }
 }
 
-/// Runs the commands of a block in order. A command that ends in `&` is a server, and the next one its client.
+/// Runs the commands of a block in order. A command that ends in `&` is a server, and the next one its
+/// client.
 fn run_block(page: &str, commands: &[String]) {
     let (mut server, mut port) = (None, 0);
     for command in commands {

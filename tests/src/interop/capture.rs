@@ -26,7 +26,6 @@ impl Id {
     }
 }
 
-/// A packet as `efa-dump` prints it.
 #[derive(Deserialize)]
 struct Record {
     seen: String,

@@ -35,7 +35,6 @@ pub enum Kind {
     Tagged,
 }
 
-/// Whether the two ends have met.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Contact {
     /// Each message is the first packet between two new endpoints.
@@ -83,7 +82,6 @@ impl Net {
     }
 }
 
-/// The RDMA capabilities that both ends use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Nic {
     /// Packets only.
@@ -125,7 +123,6 @@ const RDMA: (&str, &str) = ("FI_EFA_USE_DEVICE_RDMA", "1");
 const LIBFABRIC_PIECES: (&str, &str) = ("FI_EFA_INTER_READ_SEGMENT_SIZE", "400000");
 const OUR_PIECES: (&str, &str) = ("UCX_READ_SEGMENT", "300000");
 
-/// Whether something fits one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Length {
     Short,
@@ -232,7 +229,6 @@ impl What {
         }
     }
 
-    /// The RDMA capabilities that it needs.
     pub fn nic(self) -> Nic {
         match self {
             What::Message(Protocol::RuntRead, ..) => Nic::Runts,

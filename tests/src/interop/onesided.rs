@@ -154,7 +154,6 @@ impl Access {
         Access { len, cq_data: CqData::No, near: 1, far: 1 }
     }
 
-    /// Lengths of the pieces at the target.
     fn cuts(&self) -> Vec<usize> {
         let mut all: Vec<usize> = (1..self.far).map(|k| self.len * (k + 1) / 12).collect();
         all.push(self.len - all.iter().sum::<usize>());

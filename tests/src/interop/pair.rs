@@ -105,7 +105,6 @@ impl Pair {
         release.ok_or_else(|| wrong(Stack::Libfabric, "no release", &line))
     }
 
-    /// Sets an environment variable of processes started later.
     pub fn set(&mut self, key: &str, value: &str) {
         self.settings.push((key.into(), value.into()));
     }
@@ -152,7 +151,6 @@ impl Pair {
         }
     }
 
-    /// Closes both endpoints. No completion may be left.
     pub fn disconnect(&mut self) -> Result<(), PlayError> {
         for who in [Stack::Ours, Stack::Libfabric] {
             if let Some(line) = self.end(who).unclaimed_lines().first() {

@@ -32,7 +32,6 @@ pub struct Scenario {
     pub name: &'static str,
     pub about: &'static str,
     pub receivers: &'static [Stack],
-    /// Whether this release of libfabric has it.
     pub exists: fn((u64, u64)) -> bool,
     /// Packets that the receiver must have sent, by release of libfabric.
     pub answers: fn((u64, u64)) -> &'static [&'static str],

@@ -89,7 +89,6 @@ fn how(cell: &Cell, messages: usize, mut seen: BTreeMap<String, usize>) -> Optio
     }
 }
 
-/// Checks that no packet violates the protocol.
 pub fn check_violations(captures: &Captures, connected: &[(Id, Id)]) -> Result<(), String> {
     match captures.violations(connected).first() {
         None => Ok(()),

@@ -52,7 +52,6 @@ struct Receiving {
 }
 
 pub struct AmState {
-    /// Whether the handler of [`TOGGLED_ID`] is set.
     handler_set: bool,
     /// Messages given to handlers; checked after progress.
     arrived: Rc<RefCell<VecDeque<AmMessage>>>,
@@ -121,7 +120,6 @@ impl Job {
         (number, header, body)
     }
 
-    /// Sets or removes the handler of [`TOGGLED_ID`].
     pub(super) fn change_handler(&mut self, n: usize) {
         let SimWorker { ams, worker, .. } = &mut self.workers[n];
         ams.handler_set ^= true;

@@ -53,7 +53,6 @@ fn pieces(bufs: &[Vec<u8>]) -> Vec<Iov> {
     bufs.iter().map(|buf| Iov { addr: buf.as_ptr().cast_mut(), len: buf.len() }).collect()
 }
 
-/// The tag of a message without sync and data.
 fn plain_tag(params: &SendParams) -> Option<u64> {
     params.tag.filter(|_| params.sync == Sync::No && params.cq_data.is_none())
 }
@@ -155,7 +154,6 @@ impl SendOp {
         }
     }
 
-    /// The result of a send that is done.
     pub fn end(self) -> Option<Result<(), Error>> {
         match self {
             SendOp::Whole(request) => request.test().ok().map(|(end, _)| end),
@@ -192,7 +190,6 @@ fn zeroed(lens: &[usize]) -> Vec<Box<[u8]>> {
 }
 
 impl RecvOp {
-    /// Posts a receive into buffers of these lengths.
     pub fn post(worker: &Worker, what: Match, lens: &[usize]) -> RecvOp {
         match lens {
             [len] => RecvOp::Whole(worker.recv(what, vec![0; *len].into_boxed_slice())),

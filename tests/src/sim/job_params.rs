@@ -52,7 +52,6 @@ impl Default for Limits {
 /// One worker's device, and the features that it hides.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerParams {
-    /// The device's generation.
     pub generation: Generation,
     /// Features that the worker has and does not announce.
     pub withheld: Features,
@@ -70,9 +69,7 @@ pub struct JobParams {
     pub max_rdma: u32,
     /// Percent of closes that are by force, or give little time.
     pub force: u64,
-    /// Whether a worker dies.
     pub death: bool,
-    /// The network.
     pub faults: FaultPlan,
     /// Longest packet, bytes.
     pub mtu: u32,
@@ -96,7 +93,6 @@ pub struct JobParams {
     /// `UCX_READ_SEGMENT`.
     pub segment: usize,
     pub batch: usize,
-    /// Lengths of messages.
     pub sizes: Sizes,
     pub user_tags: u64,
     /// Percent of receives that name a whole tag.
@@ -109,17 +105,14 @@ pub struct JobParams {
     pub untagged: u64,
     /// Percent of receives that may be too short.
     pub short: u64,
-    /// Weight of sends.
+    /// Weights of random steps, from here to `rma`, `ams` and `streams`.
     pub send: u64,
-    /// Weight of receives.
     pub recv: u64,
-    /// Weight of progress.
     pub progress: u64,
     /// Weight of probes, cancels, flushes and closes.
     pub other: u64,
     /// Weight of one-sided operations.
     pub rma: u64,
-    /// Weight of active messages.
     pub ams: u64,
     /// Weight of stream operations.
     pub streams: u64,
@@ -136,7 +129,6 @@ pub struct JobParams {
     pub posted_recvs: u32,
     /// NICs of each worker that is not in zero-copy receive mode.
     pub nics: usize,
-    /// Whether a NIC fails.
     pub fail_nic: bool,
 }
 
@@ -146,7 +138,6 @@ impl JobParams {
         self.faults.fail > 0.0
     }
 
-    /// Draws the parameters of a seed.
     pub fn draw(rng: &mut Rng, limits: Limits) -> JobParams {
         let count = match limits.workers {
             0 => rng.range(2, 8) as usize,

@@ -34,7 +34,6 @@ pub struct Msg {
     pub tag: Option<u64>,
     pub len: usize,
     pub sent: StepNo,
-    /// Whether a receive has it.
     pub state: MsgState,
     /// A receiver in zero-copy receive mode may drop it.
     pub may_be_dropped: bool,
@@ -45,7 +44,6 @@ pub enum MsgState {
     Unmatched,
     /// Taken by a receive, by number.
     Matched(usize),
-    /// The send was cancelled or refused.
     Withdrawn,
 }
 
@@ -83,7 +81,6 @@ struct MultiPart {
 pub enum RecvState {
     Open,
     Got {
-        /// Number of the message.
         msg: usize,
         /// When its end was seen; `StepNo::MAX` while the message is only claimed.
         at: StepNo,
@@ -100,7 +97,6 @@ pub enum RecvState {
 }
 
 impl RecvRecord {
-    /// Whether it names the message.
     pub fn names(&self, msg: &Msg) -> bool {
         let kind = match (self.want, msg.tag) {
             (MatchSpec::Tagged { tag, mask }, Some(theirs)) => (tag ^ theirs) & mask == 0,
@@ -139,7 +135,6 @@ pub struct Model {
 }
 
 impl Model {
-    /// The model of a worker in zero-copy receive mode.
     pub fn unordered() -> Model {
         Model { unordered: true, ..Model::default() }
     }
@@ -170,22 +165,18 @@ impl Model {
         self.recs.len() - 1
     }
 
-    /// Number of the message `seq` of `sender`.
     pub fn find(&self, sender: usize, seq: u64) -> Option<usize> {
         self.msgs.iter().position(|m| (m.sender, m.seq) == (sender, seq))
     }
 
-    /// A message by number.
     pub fn msg(&self, n: usize) -> &Msg {
         &self.msgs[n]
     }
 
-    /// A receive by number.
     pub fn rec(&self, n: usize) -> &RecvRecord {
         &self.recs[n]
     }
 
-    /// Sets whether a message may be dropped.
     pub fn set_may_be_dropped(&mut self, msg: usize, may_be_dropped: bool) {
         self.msgs[msg].may_be_dropped = may_be_dropped;
     }
@@ -200,7 +191,6 @@ impl Model {
         Ok(())
     }
 
-    /// Whether any receive was too short.
     pub fn has_truncated(&self) -> bool {
         self.truncated > 0
     }
@@ -210,7 +200,6 @@ impl Model {
         self.waiting().filter(|m| !self.unordered || self.must_arrive(m)).skip(self.truncated)
     }
 
-    /// Number of open receives.
     pub fn open(&self) -> usize {
         self.recs.iter().filter(|r| r.end == RecvState::Open).count()
     }
@@ -244,7 +233,6 @@ impl Model {
         Ok(())
     }
 
-    /// Sets where the last message of a multi-receive lies.
     pub fn set_offset(&mut self, offset: usize) {
         if let Some(part) = self.parts.last_mut() {
             part.offset = offset;
@@ -264,7 +252,6 @@ impl Model {
         Ok(())
     }
 
-    /// Records a cancelled receive.
     pub fn cancelled(&mut self, rec: usize, at: StepNo) -> Result<(), Violation> {
         match &mut self.recs[rec] {
             RecvRecord { end: end @ RecvState::Open, .. } => *end = RecvState::Cancelled { at },
@@ -273,7 +260,6 @@ impl Model {
         Ok(())
     }
 
-    /// Records that a sender died or was lost.
     pub fn sender_lost(&mut self, sender: usize, at: StepNo) {
         self.lost_senders.push((sender, at));
     }
@@ -318,7 +304,6 @@ impl Model {
         m.state == MsgState::Unmatched && !m.may_be_dropped && !self.is_dead(m.sender)
     }
 
-    /// Records a cancelled or refused send.
     pub fn withdrawn(&mut self, msg: usize) -> Result<(), Violation> {
         match &mut self.msgs[msg] {
             Msg { state: state @ MsgState::Unmatched, .. } => *state = MsgState::Withdrawn,
@@ -378,7 +363,6 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a multi-receive matched `e` before `m`.
     fn is_placed_before(&self, e: &Msg, m: &Msg, by: usize) -> bool {
         let offset = |of: &Msg| {
             let part = self.parts.iter().find(|part| part.rec == by && self.msgs[part.msg] == *of);

@@ -12,12 +12,10 @@ const MAX_OPEN: usize = 3;
 const MAX_MESSAGES: u64 = 6;
 
 pub struct MultiRecvOp {
-    /// The number in the model.
     pub rec: usize,
     cancelled: Option<StepNo>,
     /// With less space left, it takes no more messages.
     least: usize,
-    /// Bytes up to the end of the last message.
     used: usize,
     /// None of its messages was lost.
     whole: bool,

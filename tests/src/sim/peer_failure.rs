@@ -30,7 +30,6 @@ impl Job {
         self.is_dead(a) || self.is_dead(b) || self.disconnected.contains(&pair(a, b))
     }
 
-    /// Whether a worker has lost any other.
     pub(super) fn has_losses(&self, n: usize) -> bool {
         (0..self.workers.len()).any(|other| self.is_lost(n, other))
     }
@@ -93,7 +92,6 @@ impl Job {
         (0..self.workers.len()).filter(|n| !self.is_dead(*n)).collect()
     }
 
-    /// Kills a worker with everything in flight.
     pub(super) fn kill_worker(&mut self) {
         let living = self.living();
         if living.len() <= LEFT {
@@ -182,12 +180,10 @@ impl Job {
         !is_first && !is_met_by && !sim_worker.peers.contains_key(&peer)
     }
 
-    /// Whether one of the two has lost a NIC.
     pub(super) fn has_lost_nic(&self, n: usize, who: usize) -> bool {
         self.workers[n].nic_down || self.workers[who].nic_down
     }
 
-    /// Fails a NIC of a worker with several.
     pub(super) fn fail_nic(&mut self) {
         let living: Vec<_> = self.living().into_iter().filter(|n| self.workers[*n].nics.len() > 1).collect();
         if living.is_empty() {

@@ -94,7 +94,6 @@ impl RevocableState {
         self.open.len()
     }
 
-    /// Whether any region was revoked.
     pub fn any_revoked(&self) -> bool {
         self.owned.iter().any(|region| region.mem.is_none())
     }

@@ -22,7 +22,6 @@ use uct::efa::{Config, Iface, Params};
 
 pub struct Sending {
     pub to: usize,
-    /// The message's number in the receiver's model.
     pub msg: usize,
     pub sync: bool,
     pub cancelled: bool,
@@ -51,7 +50,6 @@ const fn iid(n: usize, nic: usize) -> u64 {
 }
 
 pub struct Receiving {
-    /// The number in the model.
     pub rec: usize,
     /// When a cancel was granted; the end is reported later, by progress.
     pub cancelled: Option<StepNo>,
@@ -184,17 +182,14 @@ impl SimWorker {
         self.withheld.contains(Features::DELIVERY_COMPLETE)
     }
 
-    /// Whether it does not take active messages and streams.
     pub fn withholds_classes(&self) -> bool {
         self.zcopy_recv || self.withheld.contains(Features::CLASSES)
     }
 
-    /// The addresses of worker `n`'s NICs.
     pub fn gids(n: usize, nics: usize) -> impl Iterator<Item = Gid> {
         (0..nics).map(move |nic| Gid::link_local(iid(n, nic)))
     }
 
-    /// The state of the worker in one line.
     pub fn state(&self, n: usize) -> String {
         let views: Vec<String> = self
             .eps

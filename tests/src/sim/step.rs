@@ -32,7 +32,6 @@ const fn other_kinds(scope: Scope) -> u64 {
     }
 }
 
-/// The sender and number in a tag.
 pub fn of_tag(tag: u64) -> (usize, u64) {
     ((tag >> SENDER_SHIFT) as usize & 0xffff, tag & 0xffff_ffff)
 }
@@ -243,7 +242,6 @@ impl Job {
         lens
     }
 
-    /// Draws what a receive or probe names.
     pub(super) fn random_match(&mut self, n: usize) -> (MatchSpec, Option<usize>) {
         let from =
             self.rng.percent(self.params.from).then(|| self.rng.below(self.workers.len() as u64) as usize);

@@ -39,12 +39,10 @@ pub struct Stream {
     stream_starts: Vec<usize>,
     /// How far the receiver has read each, by its own ids.
     read: BTreeMap<PeerId, usize>,
-    /// The sender has used another NIC than the first.
     switched_nic: bool,
 }
 
 impl Stream {
-    /// Whether there is or was more than one stream.
     fn is_split(&self) -> bool {
         self.switched_nic || self.stream_starts.len() > 1
     }
@@ -71,7 +69,6 @@ impl Job {
         bytes
     }
 
-    /// Sends to a stream or receives from one.
     pub(super) fn step_stream(&mut self, n: usize) -> Result<(), Failed> {
         let other = self.any_worker();
         match self.rng.percent(50) {
@@ -283,7 +280,6 @@ impl Job {
         Ok(any)
     }
 
-    /// Cancels receives for which nothing comes any more.
     pub(super) fn cancel_stream_recvs(&mut self) -> Result<(), Failed> {
         for ((from, n), stream) in &mut self.streams {
             let Some(request) = &stream.receiving else { continue };

@@ -121,7 +121,6 @@ impl Sender {
         Ok(())
     }
 
-    /// Cancels the receives of credits that will not come.
     pub fn close(&mut self) -> Result<(), Failure> {
         for request in self.credits.drain(..) {
             match (request.cancel(), request.wait()) {

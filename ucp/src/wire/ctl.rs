@@ -1,7 +1,6 @@
 //! Control packets: CTS, CTSDATA, READRSP, EOR, ATOMRSP, RECEIPT, READ_NACK, PEER_ERROR.
 //!
-//! Each struct is what the engine fills in to send and what it gets when parsed. Ids in a received one are
-//! claims: the engine looks them up with owner and state.
+//! Ids in a received packet are not validated: the engine looks them up with owner and state.
 
 use super::base::{Base, CtlFlags, PktType, VERSION};
 use super::error::{ParseError, Section};
@@ -10,7 +9,6 @@ use super::reader::{Reader, put};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// CTS.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct CtsHdr {
@@ -22,7 +20,6 @@ struct CtsHdr {
 }
 
 layout! {
-    /// Fields of CTS.
     pub(super) const CTS: CtsHdr = 24 {
         connid: 4 @ 4, Hex, "which life of the queue pair sends, if flagged";
         send_id: 4 @ 8, Dec, "id of the side that sends the data";
@@ -42,7 +39,6 @@ struct CtsDataHdr {
 }
 
 layout! {
-    /// Fields of CTSDATA.
     pub(super) const CTSDATA: CtsDataHdr = 24 {
         recv_id: 4 @ 4, Dec, "id of the side that receives the data";
         seg_length: 8 @ 8, Dec, "bytes in this packet";
@@ -72,7 +68,6 @@ struct ReadRspHdr {
 }
 
 layout! {
-    /// Fields of READRSP.
     pub(super) const READRSP: ReadRspHdr = 24 {
         connid: 4 @ 4, Hex, "which life of the queue pair sends, if flagged";
         recv_id: 4 @ 8, Dec, "the requester's id";
@@ -92,7 +87,6 @@ struct EorShortHdr {
 
 const _: () = assert!(size_of::<EorShortHdr>() == 12 && std::mem::offset_of!(EorShortHdr, recv_id) == 8);
 
-/// EOR and READ_NACK.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct EorHdr {
@@ -103,7 +97,6 @@ struct EorHdr {
 }
 
 layout! {
-    /// Fields of EOR.
     pub(super) const EOR: EorHdr = 16 {
         send_id: 4 @ 4, Dec, "id of the side whose memory was read";
         recv_id: 4 @ 8, Dec, "id of the side that has read";
@@ -112,7 +105,6 @@ layout! {
 }
 
 layout! {
-    /// Fields of READ_NACK.
     pub(super) const READ_NACK: EorHdr = 16 {
         send_id: 4 @ 4, Dec, "id of the side whose memory was to be read";
         recv_id: 4 @ 8, Dec, "id of the side that cannot read";
@@ -120,7 +112,6 @@ layout! {
     }
 }
 
-/// ATOMRSP.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct AtomRspHdr {
@@ -132,7 +123,6 @@ struct AtomRspHdr {
 }
 
 layout! {
-    /// Fields of ATOMRSP.
     pub(super) const ATOMRSP: AtomRspHdr = 24 {
         connid: 4 @ 4, Hex, "which life of the queue pair sends, if flagged";
         reserved: 4 @ 8, Pad, "reserved; the responder's id from 1.10-1.13";
@@ -141,7 +131,6 @@ layout! {
     }
 }
 
-/// RECEIPT.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct ReceiptHdr {
@@ -152,7 +141,6 @@ struct ReceiptHdr {
 }
 
 layout! {
-    /// Fields of RECEIPT.
     pub(super) const RECEIPT: ReceiptHdr = 16 {
         send_id: 4 @ 4, Dec, "id given in the DC packet";
         msg_id: 4 @ 8, Dec, "msg_id of the DC packet; meaningless for RTW";
@@ -160,7 +148,6 @@ layout! {
     }
 }
 
-/// PEER_ERROR.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct PeerErrorHdr {
@@ -172,7 +159,6 @@ struct PeerErrorHdr {
 }
 
 layout! {
-    /// Fields of PEER_ERROR.
     pub(super) const PEER_ERROR: PeerErrorHdr = 20 {
         op_id: 4 @ 4, Dec, "what failed: see ref_kind";
         ref_kind: 4 @ 8, Dec, "op_id is 0: an operation id, 1: a msg_id, 2: a msg_id to be skipped";
@@ -209,7 +195,7 @@ fn has_connid(base: Base) -> bool {
     CtlFlags::from_bits_retain(base.flags.get()).contains(CtlFlags::CONNID)
 }
 
-/// What kind of transfer a CTS belongs to.
+/// Kind of transfer a CTS belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CtsFor {
     /// A message or a write.
@@ -230,7 +216,7 @@ pub struct Cts {
     pub recv_id: u32,
     /// Bytes granted behind those already granted.
     pub recv_length: u64,
-    /// Our connid; set it whenever it is known.
+    /// Connection id of the sender, if known.
     pub connid: Option<u32>,
 }
 
@@ -238,7 +224,7 @@ impl Cts {
     /// Bytes of the packet.
     pub const LEN: usize = size_of::<CtsHdr>();
 
-    /// Writes the packet to the start of `buf`; answers its length. Panics if `buf` is too short.
+    /// Writes the packet to `buf` and returns its length. Panics if `buf` is too short.
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let (mut base, connid) = base(PktType::CTS, self.connid);
         if self.of == CtsFor::Read {
@@ -281,8 +267,7 @@ impl CtsData {
         size_of::<CtsDataHdr>() + if connid.is_some() { size_of::<ConnidHdr>() } else { 0 }
     }
 
-    /// Writes the header to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is
-    /// shorter than the header.
+    /// Writes the header to `buf` and returns the offset of the payload. Panics if `buf` is too short.
     // HOT
     #[inline]
     pub fn write(&self, buf: &mut [u8]) -> usize {
@@ -330,7 +315,7 @@ pub struct ReadRsp {
     pub send_id: u32,
     /// Bytes in this packet.
     pub seg_length: u64,
-    /// Our connid; set it whenever it is known.
+    /// Connection id of the sender, if known.
     pub connid: Option<u32>,
 }
 
@@ -338,8 +323,7 @@ impl ReadRsp {
     /// Bytes of the header.
     pub const LEN: usize = size_of::<ReadRspHdr>();
 
-    /// Writes the header to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is
-    /// shorter than the header.
+    /// Writes the header to `buf` and returns the offset of the payload. Panics if `buf` is too short.
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let (base, connid) = base(PktType::READRSP, self.connid);
         let (recv_id, send_id) = (self.recv_id.into(), self.send_id.into());
@@ -363,7 +347,7 @@ pub struct Eor {
     pub send_id: u32,
     /// Id of the side that has read; for information.
     pub recv_id: u32,
-    /// Our connid; set it whenever it is known.
+    /// Connection id of the sender, if known.
     pub connid: Option<u32>,
 }
 
@@ -371,7 +355,7 @@ impl Eor {
     /// Bytes of the packet as we send it.
     pub const LEN: usize = size_of::<EorHdr>();
 
-    /// Writes the packet to the start of `buf`; answers its length. Panics if `buf` is too short.
+    /// Writes the packet to `buf` and returns its length. Panics if `buf` is too short.
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let (base, connid) = base(PktType::EOR, self.connid);
         put(buf, 0, &EorHdr { base, send_id: self.send_id.into(), recv_id: self.recv_id.into(), connid })
@@ -396,7 +380,7 @@ pub struct AtomRsp {
     pub recv_id: u32,
     /// Bytes of old values.
     pub seg_length: u64,
-    /// Our connid; set it whenever it is known.
+    /// Connection id of the sender, if known.
     pub connid: Option<u32>,
 }
 
@@ -404,8 +388,7 @@ impl AtomRsp {
     /// Bytes of the header.
     pub const LEN: usize = size_of::<AtomRspHdr>();
 
-    /// Writes the header to the start of `buf`; the old values go at the offset answered. Panics if `buf` is
-    /// shorter than the header.
+    /// Writes the header to `buf` and returns the offset of the old values. Panics if `buf` is too short.
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let (base, connid) = base(PktType::ATOMRSP, self.connid);
         let (recv_id, seg_length) = (self.recv_id.into(), self.seg_length.into());
@@ -439,7 +422,7 @@ pub struct Receipt {
     pub send_id: u32,
     /// The DC packet's msg_id, 0 for RTW.
     pub msg_id: u32,
-    /// Our connid; set it whenever it is known.
+    /// Connection id of the sender, if known.
     pub connid: Option<u32>,
 }
 
@@ -447,7 +430,7 @@ impl Receipt {
     /// Bytes of the packet.
     pub const LEN: usize = size_of::<ReceiptHdr>();
 
-    /// Writes the packet to the start of `buf`; answers its length. Panics if `buf` is too short.
+    /// Writes the packet to `buf` and returns its length. Panics if `buf` is too short.
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let (base, connid) = base(PktType::RECEIPT, self.connid);
         put(buf, 0, &ReceiptHdr { base, send_id: self.send_id.into(), msg_id: self.msg_id.into(), connid })
@@ -477,9 +460,10 @@ pub struct ReadNack {
     pub send_id: u32,
     /// Id of the side that cannot read.
     pub recv_id: u32,
-    /// It could, and would rather have this one message sent: an extension of ours, between processes of a host.
+    /// The receiver can read but prefers packets for this message: an extension of ours, between processes of
+    /// a host.
     pub not_now: bool,
-    /// Our connid; set it whenever it is known.
+    /// Connection id of the sender, if known.
     pub connid: Option<u32>,
 }
 
@@ -487,7 +471,7 @@ impl ReadNack {
     /// Bytes of the packet.
     pub const LEN: usize = size_of::<EorHdr>();
 
-    /// Writes the packet to the start of `buf`; answers its length. Panics if `buf` is too short.
+    /// Writes the packet to `buf` and returns its length. Panics if `buf` is too short.
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let flags = if self.not_now { CtlFlags::NOT_NOW } else { CtlFlags::empty() };
         let (base, connid) = flagged(PktType::READ_NACK, flags, self.connid);
@@ -503,7 +487,7 @@ impl ReadNack {
     }
 }
 
-/// What a PEER_ERROR is about.
+/// Subject of a PEER_ERROR.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorRef {
     /// The receiver's own operation id.
@@ -517,11 +501,11 @@ pub enum ErrorRef {
 /// The other side of an operation failed. Only for peers that announced [`super::Features::PEER_ERROR`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerError {
-    /// What failed.
+    /// The operation or message that failed.
     pub what: ErrorRef,
     /// The sender's error code.
     pub prov_errno: u32,
-    /// Our connid; set it whenever it is known.
+    /// Connection id of the sender, if known.
     pub connid: Option<u32>,
 }
 
@@ -529,7 +513,7 @@ impl PeerError {
     /// Bytes of the packet.
     pub const LEN: usize = size_of::<PeerErrorHdr>();
 
-    /// Writes the packet to the start of `buf`; answers its length. Panics if `buf` is too short.
+    /// Writes the packet to `buf` and returns its length. Panics if `buf` is too short.
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let (base, connid) = base(PktType::PEER_ERROR, self.connid);
         let (ref_kind, op_id) = match self.what {

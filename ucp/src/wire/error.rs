@@ -1,6 +1,4 @@
-//! Parse errors: which section of a received packet is wrong, and why.
-//!
-//! Returned by every parser of `wire` and reported by the engine and by tools.
+//! Parse errors, returned by every parser of `wire`.
 
 use super::base::PktType;
 use std::fmt;
@@ -56,17 +54,17 @@ impl fmt::Display for Section {
     }
 }
 
-/// Why a packet was turned away. Always the sender's fault, or the network's.
+/// Reason why a packet was rejected: an error of the sender or of the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ParseError {
-    /// A part does not fit into what is left of the packet.
+    /// A section is longer than the rest of the packet.
     #[error("{section} needs {need} bytes, {have} are left")]
     Truncated {
-        /// Which part.
+        /// The section.
         section: Section,
-        /// Its length.
+        /// Bytes needed.
         need: u64,
-        /// What is there.
+        /// Bytes present.
         have: usize,
     },
     /// Not protocol version 4.
@@ -98,9 +96,9 @@ pub enum ParseError {
     /// The payload is not what another field says: shorter than `seg_length`, or not the rma iovs' sum.
     #[error("payload of {claimed} bytes claimed, {have} there")]
     Length {
-        /// What the header says.
+        /// Bytes the header claims.
         claimed: u64,
-        /// What is there.
+        /// Bytes present.
         have: usize,
     },
     /// Bytes beyond the end of the message.

@@ -1,7 +1,4 @@
-//! HANDSHAKE: what a peer can do, wants, and is.
-//!
-//! Written once per peer by the engine and parsed when one arrives. When it is owed, the engine knows; what a
-//! missing bit means, its `quirks` know.
+//! HANDSHAKE packet: features, requests and identity of a peer.
 
 use super::base::{Base, PktType};
 use super::ctl::ConnidHdr;
@@ -16,8 +13,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const MAX_WORDS: usize = 4;
 
 bitflags! {
-    /// The first word of `extra_info`: what the sender can (features) and wants (requests). Unknown bits survive
-    /// and mean nothing.
+    /// The first word of `extra_info`: what the sender can (features) and wants (requests). Unknown bits
+    /// survive and mean nothing.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Features: u64 {
         /// Can read remote memory.
@@ -42,8 +39,8 @@ bitflags! {
         const PEER_ERROR = 1 << 9;
         /// Has several lanes and reads over them. Ours as the next one.
         const RAILS = 1 << 62;
-        /// Knows the message classes beyond the protocol (active messages, streams). Ours: libfabric ignores unknown
-        /// bits, and counts its own from the low end.
+        /// Knows the message classes beyond the protocol (active messages, streams). Ours: libfabric ignores
+        /// unknown bits, and counts its own from the low end.
         const CLASSES = 1 << 63;
         const _ = !0;
     }
@@ -76,7 +73,6 @@ struct HandshakeHdr {
 }
 
 layout! {
-    /// Fields of HANDSHAKE.
     pub(super) const FIELDS: HandshakeHdr = 8 {
         nextra_p3: 4 @ 4, Dec, "3 more than the 64-bit words of features that follow";
     }
@@ -92,7 +88,6 @@ struct PairHdr {
 
 const _: () = assert!(size_of::<PairHdr>() == 8 && std::mem::offset_of!(PairHdr, second) == 4);
 
-/// HMEM_P2P.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct P2pHdr {
@@ -107,7 +102,7 @@ const _: () = assert!(size_of::<P2pHdr>() == 8 && std::mem::offset_of!(P2pHdr, r
 pub struct UserRecvQp {
     /// Queue pair number.
     pub qpn: u32,
-    /// Its qkey.
+    /// Qkey of the queue pair.
     pub qkey: u32,
 }
 
@@ -136,7 +131,7 @@ impl Handshake {
     /// Bytes the longest one that is ever written takes.
     pub const MAX_LEN: usize = 8 + 8 * MAX_WORDS + 5 * 8;
 
-    /// What to send to every peer.
+    /// HANDSHAKE that is sent to every peer.
     // [M3.2]
     pub const fn new(features: Features, connid: u32, device_version: u32) -> Self {
         Handshake {
@@ -175,7 +170,7 @@ impl Handshake {
         &self.extra[..usize::from(self.nwords).min(MAX_WORDS)]
     }
 
-    /// Writes the packet to the start of `buf`; answers its length. Panics if `buf` is too short.
+    /// Writes the packet to `buf` and returns its length. Panics if `buf` is too short.
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let words = self.words();
         let base = Base::new(PktType::HANDSHAKE, self.flags().bits());
@@ -201,7 +196,8 @@ impl Handshake {
         at
     }
 
-    /// Words beyond the fourth are stepped over, optional headers we do not know are not reached: they come last.
+    /// Parses a HANDSHAKE. Words beyond the fourth are skipped; unknown optional headers come last and are
+    /// ignored.
     // [M3.3]
     pub(super) fn parse(packet: &[u8], base: Base) -> Result<Self, ParseError> {
         let mut from = Reader::new(packet);

@@ -1,6 +1,4 @@
-//! RMA iovs: pieces of remote memory, as values and on the wire.
-//!
-//! Used by every packet type that names remote memory.
+//! RMA iovs: descriptors of remote memory.
 
 use super::error::{ParseError, Section};
 use super::reader::{Reader, put};
@@ -112,7 +110,7 @@ impl Iovs {
         self.as_slice().iter().try_fold(0u64, |sum, iov| sum.checked_add(iov.len))
     }
 
-    /// Writes the pieces at `buf[at..]`; answers the offset behind them.
+    /// Writes the pieces at `buf[at..]`; returns the offset behind them.
     #[inline]
     pub(super) fn write(&self, buf: &mut [u8], mut at: usize) -> usize {
         for iov in self.as_slice() {
@@ -136,7 +134,7 @@ impl Iovs {
         Ok(iovs)
     }
 
-    /// Reads `count` rma iovs; answers them and the sum of their lengths, which counts whatever `msg_length` says.
+    /// Reads `count` rma iovs and the sum of their lengths, which replaces `msg_length`.
     #[inline]
     pub(super) fn read_rma(from: &mut Reader<'_>, count: u32) -> Result<(Self, u64), ParseError> {
         let iovs = Iovs::read(from, count, Section::RmaIov)?;

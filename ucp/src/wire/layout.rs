@@ -1,6 +1,4 @@
-//! Field lists of fixed headers, checked against the structs at compile time.
-//!
-//! Each header struct declares its list with `layout!` beside it; `table` collects them for printers and dissectors.
+//! Field lists of fixed headers, checked against the structs at compile time. `table` collects them.
 
 /// How a field is best shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +26,7 @@ pub struct Field {
     pub width: u8,
     /// How to show it.
     pub format: FieldFormat,
-    /// What it holds.
+    /// Meaning of the value.
     pub meaning: &'static str,
 }
 
@@ -48,9 +46,9 @@ pub(super) const fn width_of<H, F>(_: fn(&H) -> &F) -> usize {
     size_of::<F>()
 }
 
-/// Declares the field list of a header and refuses to compile unless the struct agrees: every field's offset and
-/// width, no gap, the size. Written as `name: width @ offset, Show, "meaning";`, behind the base header.
-/// `name as "other"` prints the field under another name.
+/// Declares the field list of a header and checks it against the struct: offsets, widths, no gap, the size.
+/// Written as `name: width @ offset, Format, "meaning";`, behind the base header. `name as "other"` renames a
+/// field.
 macro_rules! layout {
     (@name $field:ident) => { stringify!($field) };
     (@name $field:ident $label:literal) => { $label };

@@ -1,8 +1,5 @@
-//! The bytes of EFA RDM v4: every packet type, built in place and parsed once. No state, no I/O.
-//!
-//! The engine (`rdm`) writes packets with the builders of `rtm`, `rtw`, `rtr`, `rta`, `ctl` and `handshake` and
-//! takes received ones through [`parse`]; tools print them with [`Print`]. Nothing here depends on a peer's
-//! state, and nothing a peer sends makes it panic.
+//! Wire format of EFA RDM v4: builders write packets in place, [`parse`] checks received ones once, [`Print`]
+//! shows them. No state, no I/O, no panic on received bytes.
 
 pub mod base;
 pub mod ctl;

@@ -1,7 +1,4 @@
 //! Optional headers of REQ packets: raw address, cq data, connid, in this order.
-//!
-//! Used by the builders and parsers of `rtm`, `rtw`, `rtr` and `rta`. What they mean for who the sender is,
-//! the engine decides.
 
 use super::base::{MsgClass, ReqFlags};
 use super::error::{ParseError, Section};
@@ -10,8 +7,8 @@ use super::reader::{Reader, put};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// `addr_len` as written: libfabric since 1.13 sends 4 bytes more than the address has, and an endpoint with a
-/// constant header length counts on them.
+/// `addr_len` as written: libfabric since 1.13 sends 4 bytes more than the address has, and an endpoint with
+/// a constant header length counts on them.
 pub const RAW_ADDR_EMIT: usize = 36;
 
 /// The head of a raw address header: at least 32 bytes of address follow the length.
@@ -29,13 +26,13 @@ const _: () = assert!(std::mem::offset_of!(RawAddrHdr, addr) == 4);
 /// The optional headers of a REQ packet, to write or as read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Opts {
-    /// Who sends: until the peer's HANDSHAKE came, or forever if it asks for constant header length.
+    /// Sender's address: until the peer's HANDSHAKE came, or forever if it asks for constant header length.
     pub raw_addr: Option<RawAddr>,
     /// Completion data of the application.
     pub cq_data: Option<u64>,
-    /// Which life of the queue pair sends. Not together with `raw_addr`, which holds it already; accepted so.
+    /// Connection id of the sender. Written only without `raw_addr`, which contains it; accepted with both.
     pub connid: Option<u32>,
-    /// Whose message it is, of an RTM. No header: two flags.
+    /// Message class of an RTM: two flags, no header.
     pub class: MsgClass,
 }
 
@@ -55,13 +52,13 @@ impl Opts {
         Opts { connid: Some(connid), ..Opts::NONE }
     }
 
-    /// The same with cq data.
+    /// Adds completion data.
     #[inline]
     pub const fn with_cq_data(self, cq_data: u64) -> Self {
         Opts { cq_data: Some(cq_data), ..self }
     }
 
-    /// The same for another class of message.
+    /// Sets the message class.
     #[inline(always)]
     pub const fn of_class(self, class: MsgClass) -> Self {
         Opts { class, ..self }
@@ -99,7 +96,7 @@ impl Opts {
         flags
     }
 
-    /// Writes the headers at `buf[at..]`; answers the offset behind them.
+    /// Writes the headers at `buf[at..]`; returns the offset behind them.
     #[inline]
     pub(super) fn write(&self, buf: &mut [u8], mut at: usize) -> usize {
         if let Some(addr) = self.raw_addr {

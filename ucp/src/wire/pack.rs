@@ -1,15 +1,11 @@
-//! The way back: writes a parsed packet again, payload included.
-//!
-//! Called by tools that make or replay packets and by tests; the engine calls the builders themselves. Flags we
-//! do not know are not written.
+//! Writes a parsed packet again, payload included. Called by tools and tests; unknown flags are not written.
 
 use super::packet::Packet;
 use super::rtm::{self, Delivery, Rtm, RtmBody};
 use super::rtw::{self, Rtw, RtwBody};
 
 impl Packet<'_> {
-    /// Writes headers and payload to the start of `buf`; answers the length of the packet. Panics if `buf` is
-    /// too short.
+    /// Writes headers and payload to `buf`; returns the length of the packet. Panics if `buf` is too short.
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let at = match self {
             Packet::Rtm(rtm) => write_rtm(rtm, buf),

@@ -1,6 +1,4 @@
-//! A parsed packet of any type.
-//!
-//! Made by `parse`, taken apart by the engine and by tools. It borrows the payload; the headers are copies.
+//! A parsed packet of any type: copies of the headers, and the payload in place.
 
 use super::ctl::{AtomRsp, Cts, CtsData, Eor, PeerError, ReadNack, ReadRsp, Receipt};
 use super::handshake::Handshake;
@@ -31,7 +29,7 @@ pub enum Packet<'a> {
     Eor(Eor),
     /// Result of an atomic.
     AtomRsp(AtomRsp, &'a [u8]),
-    /// What the sender can.
+    /// Features of the sender.
     Handshake(Handshake),
     /// Delivery complete.
     Receipt(Receipt),

@@ -1,7 +1,7 @@
-//! The parser: turns received bytes into a checked [`Packet`], once.
+//! The packet parser.
 //!
-//! Called by the engine for every arriving packet. Headers are copied out, each field once, since packet memory may be
-//! shared with another process; only the payload stays where it is. Keeps no state and does not look at who sent the packet.
+//! Headers are copied out, each field once, because packet memory may be shared with another process; the
+//! payload stays in place. Keeps no state and does not look at the sender.
 
 use super::base::{Base, PktType, Tagged, VERSION};
 use super::ctl::{AtomRsp, Cts, CtsData, Eor, PeerError, ReadNack, ReadRsp, Receipt};
@@ -24,7 +24,7 @@ pub fn parse(packet: &[u8]) -> Result<Packet<'_>, ParseError> {
     }
 }
 
-/// The long way, for every type.
+/// Parser for every type.
 // HOT: CTSDATA and MEDIUM come this way.
 // [M1.1] [M1.2]
 pub(super) fn parse_general(packet: &[u8]) -> Result<Packet<'_>, ParseError> {

@@ -1,7 +1,5 @@
-//! Packets as text, from the table of types: one line for logs, several for people.
-//!
-//! Called by tools and tracing, never on the hot path. It takes any bytes: what does not parse is printed as far
-//! as it goes, with the reason.
+//! Packets as text. Called by tools and tracing; a packet that does not parse is printed as far as possible,
+//! with the reason.
 
 use super::base::{Base, CtlFlags, PktType, ReqFlags};
 use super::error::Section;
@@ -25,13 +23,13 @@ pub struct Print<'a>(pub &'a [u8]);
 /// A field of a packet as text, for programs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Item {
-    /// Its name; iovs have several items of one name.
+    /// Field name; iovs have several items of one name.
     pub name: &'static str,
-    /// Its value as printed.
+    /// Printed value.
     pub value: String,
 }
 
-/// All fields of a packet in the order they are printed, `flags` first; the last is `rejected` if it does not parse.
+/// Fields of a packet in printing order, `flags` first; the last is `rejected` if it does not parse.
 pub fn items(packet: &[u8]) -> Vec<Item> {
     let mut list = Vec::new();
     // Nothing that is put into a list fails.
@@ -63,13 +61,10 @@ fn print(packet: &[u8], target: Target<'_, '_>) -> fmt::Result {
     }
 }
 
-/// Where fields go.
+/// Output of the printer.
 enum Target<'f, 'b> {
-    /// One line.
     Line(&'f mut Formatter<'b>),
-    /// A line each.
     Lines(&'f mut Formatter<'b>),
-    /// Programs.
     List(&'f mut Vec<Item>),
 }
 
@@ -200,7 +195,6 @@ impl<T: fmt::LowerHex> fmt::Display for Hex<T> {
     }
 }
 
-/// The value of a field, shown as its row says.
 struct Value {
     value: u64,
     field: Field,

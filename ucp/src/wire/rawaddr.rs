@@ -1,7 +1,4 @@
-//! The raw address: how an EFA endpoint is named on the wire, in address vectors and in worker addresses.
-//!
-//! Used by the raw address header, by the engine to know peers apart and by the tools. It never resolves
-//! anything.
+//! The raw address of an EFA endpoint, as on the wire, in address vectors and in worker addresses.
 
 use core::net::Ipv6Addr;
 use std::fmt;
@@ -27,10 +24,9 @@ const _: () = assert!(std::mem::offset_of!(RawAddrBytes, pad) == 18);
 const _: () = assert!(std::mem::offset_of!(RawAddrBytes, connid) == 20);
 const _: () = assert!(std::mem::offset_of!(RawAddrBytes, reserved) == 24);
 
-/// Names one life of one endpoint: device, queue pair and connection id.
+/// Address of one incarnation of an endpoint: device, queue pair and connection id.
 ///
-/// Queue pair numbers are reused; the connid, which is the queue pair's real qkey, tells the old owner from the
-/// new. Two addresses are equal if these three are: what stood in the padding of a received one is gone.
+/// Queue pair numbers are reused; the connid, the queue pair's real qkey, tells incarnations apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct RawAddr {
     /// The device, in the form of an IPv6 address.

@@ -1,12 +1,9 @@
-//! Bytes in and out: the cursor that parsers take headers from, and the write of one header.
-//!
-//! Used by all parsers and builders of `wire`.
+//! Cursor for parsers, and `put` for builders.
 
 use super::error::{ParseError, Section};
 use zerocopy::{FromBytes, Immutable, IntoBytes, Unaligned};
 
-/// What is left of a packet while it is parsed. Every `take` copies out of packet memory, once: another
-/// process may be writing to it.
+/// Cursor over a packet. `take` copies each field out once: another process may be writing to the memory.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -39,13 +36,11 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// All that is left.
     #[inline(always)]
     pub fn rest(self) -> &'a [u8] {
         self.rest
     }
 
-    /// How much is left.
     #[inline(always)]
     pub fn left(&self) -> usize {
         self.rest.len()
@@ -57,8 +52,7 @@ fn truncated(section: Section, need: u64, have: usize) -> ParseError {
     ParseError::Truncated { section, need, have }
 }
 
-/// Writes `value` at `buf[at..]`; answers the offset behind it. Panics if it does not fit: the caller asked for
-/// the room.
+/// Writes `value` at `buf[at..]` and returns the offset behind it. Panics if `buf` is too short.
 #[inline(always)]
 pub(super) fn put<T: IntoBytes + Immutable>(buf: &mut [u8], at: usize, value: &T) -> usize {
     let end = at + size_of::<T>();

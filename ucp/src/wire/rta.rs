@@ -1,7 +1,4 @@
-//! Requests for atomics, and the numbers of operations and data types.
-//!
-//! The builder is called by the engine, the parser by `wire::parse` only. Nothing is computed here; which pairs of
-//! operation and type are allowed, the engine knows.
+//! RTA packets: atomics. Nothing is computed here, and pairs of operation and type are not checked.
 
 pub(super) mod hdr;
 mod ops;
@@ -43,11 +40,11 @@ pub enum RtaKind {
 /// The headers of an RTA, to write or as read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rta {
-    /// Which RTA.
+    /// Kind of RTA.
     pub kind: RtaKind,
-    /// Place in the sender's order, which messages share.
+    /// Sequence number, shared with messages.
     pub msg_id: u32,
-    /// Memory to operate on; lengths in bytes. Of a peer: addresses and keys are claims.
+    /// Memory to operate on; lengths in bytes. Not validated when parsed.
     pub rma_iov: Iovs,
     /// The number of a [`Datatype`]; an unknown one parses, so that the msg_id is not lost.
     pub datatype: u32,
@@ -68,8 +65,8 @@ impl Rta {
         AtomicOp::try_from(self.op).ok()
     }
 
-    /// Writes the headers to the start of `buf`; operands, and behind all of them the compare values, go at the
-    /// offset answered. Panics if `buf` is shorter than the headers.
+    /// Writes the headers to `buf`; returns the offset of the operands and compare values. Panics if `buf` is
+    /// too short.
     #[inline]
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let (ty, id) = match self.kind {

@@ -1,7 +1,6 @@
-//! Requests to message: the two-sided packets, tagged and not, with and without delivery complete.
+//! RTM packets: two-sided messages, tagged and untagged, with and without delivery complete.
 //!
-//! Builders are called by the engine's rooms to write into a slot of the wire; what the parser makes of such
-//! packets is [`Rtm`]. Which of them to send, `select` decides.
+//! The protocols call the builders to write into a buffer of the wire; the parser returns [`Rtm`].
 
 pub(super) mod hdr;
 pub(super) mod read;
@@ -17,13 +16,13 @@ use hdr::{DcEagerHdr, DcMediumHdr, EagerHdr, LongCtsHdr, LongReadHdr, MediumHdr,
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{Immutable, IntoBytes};
 
-/// Whether the sender wants to hear that the message has arrived.
+/// Completion semantics of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Delivery {
-    /// No: the plain packet types.
+    /// Plain packet types.
     #[default]
     Plain,
-    /// Yes, by a RECEIPT: the DC packet types.
+    /// Delivery complete: a RECEIPT follows (DC packet types).
     Complete,
 }
 
@@ -46,7 +45,7 @@ fn base(plain: PktType, tag: Option<u64>, opts: &Opts) -> Base {
     Base::new(PktType(plain.0 + tag.is_some() as u8), flags.bits())
 }
 
-/// Writes header, tag and options; answers the offset behind them.
+/// Writes header, tag and options; returns the offset behind them.
 #[inline(always)]
 fn write<H: IntoBytes + Immutable>(buf: &mut [u8], hdr: &H, tag: Option<u64>, opts: &Opts) -> usize {
     let mut at = put(buf, 0, hdr);
@@ -59,19 +58,18 @@ fn write<H: IntoBytes + Immutable>(buf: &mut [u8], hdr: &H, tag: Option<u64>, op
 /// EAGER or DC_EAGER: the message in one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Eager {
-    /// Place in the sender's order.
+    /// Sequence number of the message.
     pub msg_id: u32,
-    /// For a tagged message.
+    /// Tag, if the message has one.
     pub tag: Option<u64>,
-    /// The sender's id, if it wants a RECEIPT: makes it a DC packet.
+    /// Sender's id for the RECEIPT; selects the DC packet type.
     pub receipt: Option<u32>,
     /// Optional headers.
     pub opts: Opts,
 }
 
 impl Eager {
-    /// Writes the headers to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is
-    /// shorter than the headers.
+    /// Writes the headers to `buf` and returns the offset of the payload. Panics if `buf` is too short.
     // HOT
     #[inline]
     pub fn write(&self, buf: &mut [u8]) -> usize {
@@ -93,11 +91,11 @@ impl Eager {
 /// MEDIUM or DC_MEDIUM: one packet of a message in several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Medium {
-    /// Place in the sender's order, the same in all packets of the message.
+    /// Sequence number of the message, equal in all its packets.
     pub msg_id: u32,
-    /// For a tagged message.
+    /// Tag, if the message has one.
     pub tag: Option<u64>,
-    /// The sender's id, if it wants a RECEIPT: makes it a DC packet.
+    /// Sender's id for the RECEIPT; selects the DC packet type.
     pub receipt: Option<u32>,
     /// Bytes of the whole message.
     pub msg_length: u64,
@@ -108,8 +106,7 @@ pub struct Medium {
 }
 
 impl Medium {
-    /// Writes the headers to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is
-    /// shorter than the headers.
+    /// Writes the headers to `buf` and returns the offset of the payload. Panics if `buf` is too short.
     // HOT
     #[inline]
     pub fn write(&self, buf: &mut [u8]) -> usize {
@@ -133,9 +130,9 @@ impl Medium {
 /// LONGCTS or DC_LONGCTS: the first packet of a message under flow control.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LongCts {
-    /// Place in the sender's order.
+    /// Sequence number of the message.
     pub msg_id: u32,
-    /// For a tagged message.
+    /// Tag, if the message has one.
     pub tag: Option<u64>,
     /// Plain or DC.
     pub delivery: Delivery,
@@ -152,8 +149,7 @@ pub struct LongCts {
 }
 
 impl LongCts {
-    /// Writes the headers to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is
-    /// shorter than the headers.
+    /// Writes the headers to `buf` and returns the offset of the payload. Panics if `buf` is too short.
     #[inline]
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let plain = match self.delivery {
@@ -178,9 +174,9 @@ impl LongCts {
 /// LONGREAD: the receiver reads the whole message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LongRead {
-    /// Place in the sender's order.
+    /// Sequence number of the message.
     pub msg_id: u32,
-    /// For a tagged message.
+    /// Tag, if the message has one.
     pub tag: Option<u64>,
     /// Bytes of the whole message.
     pub msg_length: u64,
@@ -193,7 +189,7 @@ pub struct LongRead {
 }
 
 impl LongRead {
-    /// Writes the whole packet to the start of `buf`; answers its length. Panics if `buf` is too short.
+    /// Writes the whole packet to `buf` and returns its length. Panics if `buf` is too short.
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let hdr = LongReadHdr {
             base: base(PktType::LONGREAD_MSGRTM, self.tag, &self.opts),
@@ -210,9 +206,9 @@ impl LongRead {
 /// RUNTREAD: one packet of the head of a message whose tail the receiver reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RuntRead {
-    /// Place in the sender's order, the same in all packets of the message.
+    /// Sequence number of the message, equal in all its packets.
     pub msg_id: u32,
-    /// For a tagged message.
+    /// Tag, if the message has one.
     pub tag: Option<u64>,
     /// Bytes of the whole message.
     pub msg_length: u64,
@@ -229,8 +225,8 @@ pub struct RuntRead {
 }
 
 impl RuntRead {
-    /// Writes the headers and the read iovs to the start of `buf`; the payload goes at the offset answered.
-    /// Panics if `buf` is too short.
+    /// Writes headers and read iovs to `buf`; returns the offset of the payload. Panics if `buf` is too
+    /// short.
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let hdr = RuntHdr {
             base: base(PktType::RUNTREAD_MSGRTM, self.tag, &self.opts),
@@ -249,19 +245,19 @@ impl RuntRead {
 /// A parsed request to message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rtm<'a> {
-    /// One of the RTM types that travel.
+    /// Packet type, an RTM in use.
     pub ty: PktType,
     /// All flags, unknown ones too.
     pub flags: ReqFlags,
-    /// Place in the sender's order.
+    /// Sequence number of the message.
     pub msg_id: u32,
     /// The tag, if the type is tagged.
     pub tag: Option<u64>,
-    /// A RECEIPT is owed, carrying this id: the DC types.
+    /// Id that the RECEIPT must carry: the DC types.
     pub receipt: Option<u32>,
     /// Optional headers.
     pub opts: Opts,
-    /// What else the protocol says.
+    /// Fields of the protocol.
     pub body: RtmBody,
     /// Application bytes, still in packet memory.
     pub payload: &'a [u8],
@@ -299,7 +295,7 @@ pub enum RtmBody {
         msg_length: u64,
         /// The sender's id.
         send_id: u32,
-        /// A wish.
+        /// Packets the sender asks for.
         credit_request: u32,
         /// Fresh, or the answer to our READ_NACK.
         cause: Cause,

@@ -1,7 +1,4 @@
-//! Requests to read: emulated reads.
-//!
-//! The builder is called by the engine, the parser by `wire::parse` only. RTR packets carry no class flag, no
-//! msg_id and no payload.
+//! RTR packets: emulated reads. They have no family flag, no msg_id and no payload.
 
 use super::base::{Base, PktType, ReqFlags};
 use super::error::{ParseError, Section};
@@ -12,7 +9,6 @@ use super::reader::{Reader, put};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// SHORT_RTR and LONGCTS_RTR.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RtrHdr {
@@ -24,7 +20,6 @@ struct RtrHdr {
 }
 
 layout! {
-    /// Fields of SHORT_RTR and LONGCTS_RTR.
     pub(super) const FIELDS: RtrHdr = 24 {
         rma_iov_count: 4 @ 4, Dec, "pieces of memory to read from";
         msg_length: 8 @ 8, Dec, "bytes of the whole read";
@@ -46,9 +41,9 @@ pub enum ReadKind {
 /// SHORT_RTR or LONGCTS_RTR, to write or as read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rtr {
-    /// Which of the two.
+    /// Kind of read.
     pub kind: ReadKind,
-    /// Where to read. Of a peer: addresses and keys are claims.
+    /// Where to read. Not validated when parsed.
     pub rma_iov: Iovs,
     /// Bytes of the whole read: the rma iovs' sum. As read it is that sum, whatever the packet says.
     pub msg_length: u64,
@@ -61,7 +56,7 @@ pub struct Rtr {
 }
 
 impl Rtr {
-    /// Writes the whole packet to the start of `buf`; answers its length. Panics if `buf` is too short.
+    /// Writes the whole packet to `buf` and returns its length. Panics if `buf` is too short.
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let ty = match self.kind {
             ReadKind::Short => PktType::SHORT_RTR,

@@ -1,7 +1,5 @@
-//! Requests to write: emulated writes, and the trigger that makes a peer shake hands.
-//!
-//! Builders are called by the engine; `read` is called by the parser only. RTW packets carry no class flag
-//! and no msg_id. The rma iovs follow the fixed header, before the optional headers.
+//! RTW packets: emulated writes, and the trigger of a handshake. They have no family flag and no msg_id; the
+//! rma iovs stand between the fixed header and the optional headers.
 
 pub(super) mod hdr;
 pub(super) mod read;
@@ -19,7 +17,7 @@ use hdr::{DcEagerHdr, EagerHdr, LongHdr};
 use zerocopy::little_endian::U32;
 use zerocopy::{Immutable, IntoBytes};
 
-/// Writes header, rma iovs and options; answers the offset behind them.
+/// Writes header, rma iovs and options; returns the offset behind them.
 #[inline(always)]
 fn write<H: IntoBytes + Immutable>(buf: &mut [u8], hdr: &H, rma_iov: &Iovs, opts: &Opts) -> usize {
     let at = put(buf, 0, hdr);
@@ -32,22 +30,20 @@ fn write<H: IntoBytes + Immutable>(buf: &mut [u8], hdr: &H, rma_iov: &Iovs, opts
 pub struct Eager {
     /// Where to write; the lengths add up to the payload's.
     pub rma_iov: Iovs,
-    /// The sender's id, if it wants a RECEIPT: makes it a DC packet.
+    /// Sender's id for the RECEIPT; selects the DC packet type.
     pub receipt: Option<u32>,
     /// Optional headers.
     pub opts: Opts,
 }
 
 impl Eager {
-    /// The packet that does nothing but call for the peer's HANDSHAKE: no iov, no payload, the raw address.
-    /// 48 bytes.
+    /// The handshake trigger: no iov, no payload, the raw address; 48 bytes.
     #[inline]
     pub const fn trigger(from: RawAddr) -> Self {
         Eager { rma_iov: Iovs::NONE, receipt: None, opts: Opts::raw_addr(from) }
     }
 
-    /// Writes the headers to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is
-    /// shorter than the headers.
+    /// Writes the headers to `buf` and returns the offset of the payload. Panics if `buf` is too short.
     // HOT
     #[inline]
     pub fn write(&self, buf: &mut [u8]) -> usize {
@@ -85,8 +81,7 @@ pub struct LongCts {
 }
 
 impl LongCts {
-    /// Writes the headers to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is
-    /// shorter than the headers.
+    /// Writes the headers to `buf` and returns the offset of the payload. Panics if `buf` is too short.
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let ty = match self.delivery {
             Delivery::Plain => PktType::LONGCTS_RTW,
@@ -119,7 +114,7 @@ pub struct LongRead {
 }
 
 impl LongRead {
-    /// Writes the whole packet to the start of `buf`; answers its length. Panics if `buf` is too short.
+    /// Writes the whole packet to `buf` and returns its length. Panics if `buf` is too short.
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let hdr = LongHdr {
             base: Base::new(PktType::LONGREAD_RTW, self.opts.flags().bits()),
@@ -136,24 +131,24 @@ impl LongRead {
 /// A parsed request to write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rtw<'a> {
-    /// One of the RTW types that travel.
+    /// Packet type, an RTW in use.
     pub ty: PktType,
     /// All flags, unknown ones too.
     pub flags: ReqFlags,
-    /// Where to write: addresses and keys are claims.
+    /// Where to write. Not validated.
     pub rma_iov: Iovs,
-    /// A RECEIPT is owed, carrying this id: the DC types.
+    /// Id that the RECEIPT must carry: the DC types.
     pub receipt: Option<u32>,
     /// Optional headers.
     pub opts: Opts,
-    /// What else the protocol says.
+    /// Fields of the protocol.
     pub body: RtwBody,
     /// Application bytes, still in packet memory.
     pub payload: &'a [u8],
 }
 
 impl Rtw<'_> {
-    /// No iov at all: it only calls for a HANDSHAKE. Accept silently.
+    /// Whether it is a handshake trigger (no iov), which is accepted silently.
     #[inline]
     pub fn is_trigger(&self) -> bool {
         self.body == RtwBody::Eager && self.rma_iov.count() == 0
@@ -171,7 +166,7 @@ pub enum RtwBody {
         msg_length: u64,
         /// The sender's id.
         send_id: u32,
-        /// A wish.
+        /// Packets the sender asks for.
         credit_request: u32,
     },
     /// LONGREAD_RTW: `msg_length` is the rma iovs' sum.

@@ -1,13 +1,12 @@
-//! Request packets of a fixed header with a connid behind it and no other, written and read in one go: what the short forms of
-//! messages, writes and atomics ([`super::rtm::Short`], [`super::rtw::Short`], [`super::rta::Short`]) have in common. A
-//! packet with anything else behind its header, or nothing, is left to [`super::parse`].
+//! Request packets with a fixed header and a connid only: shared part of the fast paths
+//! [`super::rtm::Short`], [`super::rtw::Short`] and [`super::rta::Short`]. All other packets go through
+//! [`super::parse`].
 
 use super::base::{Base, PktType, ReqFlags, VERSION};
 use super::reader::put;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A fixed header, and connid.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct WithConnid<F> {
@@ -27,13 +26,13 @@ pub(super) fn base<F: Fixed>(own: ReqFlags) -> Base {
     Base::new(F::TY, own.union(ReqFlags::CONNID).bits())
 }
 
-/// Bytes of header and connid.
 #[inline(always)]
 pub(super) const fn wire_len<F: Fixed>() -> usize {
     size_of::<WithConnid<F>>()
 }
 
-/// Writes header and connid to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is shorter.
+/// Writes header and connid to the start of `buf`; the payload goes at the offset answered. Panics if `buf`
+/// is shorter.
 // HOT
 #[inline(always)]
 pub(super) fn write<F: Fixed>(buf: &mut [u8], fixed: F, connid: u32) -> usize {
@@ -46,7 +45,7 @@ const fn asked(flags: ReqFlags, version: u8, ty: u8) -> u32 {
     (flags.bits() as u32) << 16 | (version as u32) << 8 | ty as u32
 }
 
-/// What was read.
+/// A parsed packet of this kind.
 pub(super) struct Read<'a, F> {
     pub fixed: F,
     pub flags: ReqFlags,
@@ -59,7 +58,6 @@ pub(super) struct Read<'a, F> {
 #[inline(always)]
 pub(super) fn read<F: Fixed>(packet: &[u8]) -> Option<Read<'_, F>> {
     let (WithConnid { fixed, connid }, payload) = WithConnid::<F>::read_from_prefix(packet).ok()?;
-    // Type, version and flags are the first word.
     let word = u32::from_le_bytes(*packet.first_chunk()?);
     if word & asked(ReqFlags::RAW_ADDR.union(ReqFlags::CQ_DATA).union(ReqFlags::CONNID), 0xff, 0xff)
         != asked(ReqFlags::CONNID, VERSION, F::TY.0)

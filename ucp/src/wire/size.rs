@@ -1,6 +1,4 @@
-//! Header lengths and payload room of packets, by type and options.
-//!
-//! Used by `select` and by the protocols to fit messages into packets.
+//! Header lengths and payload capacity of packets, used by `select` and the protocols.
 
 use super::base::{PktType, Tagged};
 use super::iov::RmaIov;
@@ -8,10 +6,9 @@ use super::opt::Opts;
 use super::rtm::Delivery;
 use super::table::info;
 
-/// Bytes in front of the payload of a packet of this type with so many rma iovs and these options.
-///
-/// Not counted: the read iovs, which are the head of the payload, the feature words and optional headers of
-/// HANDSHAKE (see [`wire_len`](super::Handshake::wire_len)), the connid of CTSDATA (see [`super::ctl::CtsData::header_len`]).
+/// Bytes before the payload of a packet of this type. Not counted: read iovs, the variable part of HANDSHAKE
+/// (see [`wire_len`](super::Handshake::wire_len)), the connid of CTSDATA (see
+/// [`header_len`](super::ctl::CtsData::header_len)).
 #[inline]
 pub fn header_len(ty: PktType, rma_iovs: usize, opts: &Opts) -> usize {
     let info = info(ty);
@@ -20,7 +17,7 @@ pub fn header_len(ty: PktType, rma_iovs: usize, opts: &Opts) -> usize {
     usize::from(info.hdr_len) + iovs + opts
 }
 
-/// The longest message that travels as EAGER in a packet of `mtu` bytes; 0 if there is no room at all.
+/// Longest EAGER message in a packet of `mtu` bytes; 0 if nothing fits.
 #[inline]
 pub fn max_eager_payload(mtu: usize, tagged: Tagged, delivery: Delivery, opts: &Opts) -> usize {
     let ty = match (delivery, tagged) {
@@ -32,8 +29,7 @@ pub fn max_eager_payload(mtu: usize, tagged: Tagged, delivery: Delivery, opts: &
     mtu.saturating_sub(header_len(ty, 0, opts))
 }
 
-/// The most a single packet of this type holds behind its headers (read iovs counted as headers); 0 if there is
-/// no room at all.
+/// Longest payload of one packet of this type, read iovs counted as headers; 0 if nothing fits.
 #[inline]
 pub fn max_payload(mtu: usize, ty: PktType, rma_iovs: usize, read_iovs: usize, opts: &Opts) -> usize {
     mtu.saturating_sub(header_len(ty, rma_iovs, opts) + read_iovs * RmaIov::LEN)

@@ -1,7 +1,4 @@
-//! Completion status of an EFA device, as an enum: what ended one work request.
-//!
-//! Carried in the errors of the engine and of the public interface. It knows no transport; the lane layer maps a
-//! transport's errors to it.
+//! Completion status of an EFA device, carried in errors of the engine and of the public interface.
 
 use num_enum::{FromPrimitive, IntoPrimitive};
 use std::fmt;
@@ -25,7 +22,7 @@ pub enum EfaStatus {
     InvalidAh = 4,
     /// The local key does not cover the range or the access.
     InvalidLkey = 5,
-    /// Local length error: longer than the MTU or the device's RDMA limit; of a receive, shorter than the message.
+    /// Local length error: above the MTU or the RDMA limit; of a receive: shorter than the message.
     BadLength = 6,
     /// The remote key does not cover the range or the access.
     RemoteBadAddress = 7,

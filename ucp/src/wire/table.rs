@@ -1,14 +1,13 @@
-//! One row for each of the 256 packet types, built at compile time: name, length, class, fields.
+//! Table of the 256 packet types, built at compile time: name, length, family, fields.
 //!
-//! Read by the printer, by the size functions, by the dump tool and by whatever generates a dissector. The
-//! field lists are checked against the structs at compile time, see `layout!`.
+//! Read by the printer, the size functions, the dump tool and the dissector generator.
 
 use super::base::PktType;
 use super::handshake::Features;
 pub use super::layout::{Field, FieldFormat};
 use super::{ctl, handshake, rta, rtm, rtr, rtw};
 
-/// What kind of request, if one, a packet is.
+/// Family of a packet type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PktFamily {
     /// Request to message: two-sided.
@@ -50,16 +49,16 @@ pub enum Assignment {
     Unassigned,
 }
 
-/// What there is to know about a packet type without a packet.
+/// Static properties of a packet type.
 #[derive(Clone, Copy, Debug)]
 pub struct PktInfo {
-    /// The type this row is of.
+    /// Packet type.
     pub ty: PktType,
-    /// Its name; empty if it has none.
+    /// Name; empty if the number is not assigned.
     pub name: &'static str,
     /// Bytes of the fixed header, tag included, iovs and optional headers not.
     pub hdr_len: u16,
-    /// Its class.
+    /// Packet family.
     pub family: PktFamily,
     /// The last 8 bytes of the fixed header are a tag.
     pub tagged: bool,
@@ -69,11 +68,11 @@ pub struct PktInfo {
     pub read_iov: bool,
     /// Application bytes may follow.
     pub payload: bool,
-    /// Its receiver owes a RECEIPT.
+    /// The receiver must answer with a RECEIPT.
     pub dc: bool,
     /// Whether it may appear.
     pub assignment: Assignment,
-    /// What the receiver must have announced in its HANDSHAKE; empty for baseline packets.
+    /// Features the receiver must have announced; empty for baseline packets.
     pub needs: Features,
     /// The fields behind the base header, tag not included.
     pub fields: &'static [Field],
@@ -234,7 +233,7 @@ const KNOWN: &[PktInfo] = &[
     rtw(PktType::RUNTREAD_RTW, rtw::hdr::RUNTREAD).read_iov().payload().assignment(Assignment::NeverSent),
 ];
 
-/// A row for every value of byte 0.
+/// Properties of every packet type, by number.
 pub static TABLE: [PktInfo; 256] = build();
 
 const fn build() -> [PktInfo; 256] {
@@ -254,7 +253,7 @@ const fn build() -> [PktInfo; 256] {
     table
 }
 
-/// The row of a type.
+/// Properties of a packet type.
 #[inline]
 pub fn info(ty: PktType) -> &'static PktInfo {
     &TABLE[usize::from(ty.0)]

@@ -14,7 +14,6 @@ const ADDR: RawAddr = RawAddr {
     connid: 0x7a0b_0c0d,
 };
 
-/// The packet as bytes.
 fn bytes(packet: &Packet<'_>) -> Vec<u8> {
     let mut buf = vec![0xee; 512 + packet.payload().len()];
     let len = packet.write(&mut buf);
@@ -85,7 +84,7 @@ fn header_len_is_exact() {
     }
 }
 
-/// What the table says of a type is what its golden packets have.
+/// The table agrees with the golden packets.
 #[test]
 fn table_agrees_with_packets() {
     use rtm::RtmBody::{LongRead, RuntRead};

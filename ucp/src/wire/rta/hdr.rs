@@ -1,6 +1,4 @@
-//! The fixed header of RTA packets as a struct, and its field lists for the table.
-//!
-//! Used by the builder and the parser beside it, and by `table`. No logic.
+//! Fixed headers of RTA packets, and their field lists for the table.
 
 use crate::wire::base::Base;
 use crate::wire::layout::layout;
@@ -20,7 +18,6 @@ pub struct RtaHdr {
 }
 
 layout! {
-    /// Fields of WRITE_RTA.
     pub const WRITE: RtaHdr = 24 {
         msg_id: 4 @ 4, Dec, "place in the sender's order";
         rma_iov_count: 4 @ 8, Dec, "pieces of memory to operate on";
@@ -31,7 +28,6 @@ layout! {
 }
 
 layout! {
-    /// Fields of FETCH_RTA and COMPARE_RTA.
     pub const FETCH: RtaHdr = 24 {
         msg_id: 4 @ 4, Dec, "place in the sender's order";
         rma_iov_count: 4 @ 8, Dec, "pieces of memory to operate on";
@@ -42,7 +38,6 @@ layout! {
 }
 
 layout! {
-    /// Fields of DC_WRITE_RTA.
     pub const DC_WRITE: RtaHdr = 24 {
         msg_id: 4 @ 4, Dec, "place in the sender's order";
         rma_iov_count: 4 @ 8, Dec, "pieces of memory to operate on";

@@ -1,8 +1,6 @@
-//! FETCH_RTA on one piece with a connid behind it and nothing else, the packet of nearly every atomic with a result: written and
-//! read in one go.
+//! FETCH_RTA with one iov and a connid only: the fast path of fetching atomics.
 //!
-//! Called by the engine's `rooms::atomic`, which takes the general way for every other packet. What is written and read
-//! here is what [`super::Rta`] and [`crate::wire::parse`] write and read; a test compares them.
+//! Used by the atomic protocol. A test compares it with [`super::Rta`] and [`crate::wire::parse`].
 
 use super::hdr::RtaHdr;
 use super::ops::{AtomicOp, Datatype};
@@ -12,7 +10,6 @@ use crate::wire::short::{self, Fixed, Read};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Fixed header and piece.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct OneIov {
@@ -29,7 +26,7 @@ impl Fixed for OneIov {
 /// The headers of a short fetching atomic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Short {
-    /// Place in the sender's order.
+    /// Sequence number of the message.
     pub msg_id: u32,
     /// The requester's id.
     pub recv_id: u32,
@@ -39,7 +36,7 @@ pub struct Short {
     pub op: AtomicOp,
     /// The elements.
     pub iov: RmaIov,
-    /// Which life of the queue pair sends.
+    /// Connection id of the sender.
     pub connid: u32,
 }
 
@@ -50,8 +47,7 @@ impl Short {
         short::wire_len::<OneIov>()
     }
 
-    /// Writes the headers to the start of `buf`; the operands go at the offset answered. Panics if `buf` is shorter than
-    /// the headers.
+    /// Writes the headers to `buf` and returns the offset of the operands. Panics if `buf` is too short.
     // HOT
     #[inline(always)]
     pub fn write(&self, buf: &mut [u8]) -> usize {
@@ -66,8 +62,7 @@ impl Short {
         short::write(buf, OneIov { hdr, iov: self.iov.into() }, self.connid)
     }
 
-    /// The headers and the operands, if it is such a packet, of a type and an operation that there are. Whatever is
-    /// not, goes the long way.
+    /// Reads headers and operands; `None` for any other packet, or an unknown type or operation.
     // HOT
     #[inline(always)]
     pub fn read(packet: &[u8]) -> Option<(Short, &[u8])> {

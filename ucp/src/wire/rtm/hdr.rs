@@ -1,13 +1,10 @@
-//! The fixed headers of RTM packets as structs, and their field lists for the table.
-//!
-//! Used by the builders and the reader beside it, and by `table`. No logic.
+//! Fixed headers of RTM packets, and their field lists for the table.
 
 use crate::wire::base::Base;
 use crate::wire::layout::layout;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// EAGER.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct EagerHdr {
@@ -16,13 +13,11 @@ pub struct EagerHdr {
 }
 
 layout! {
-    /// Fields of EAGER.
     pub const EAGER: EagerHdr = 8 {
         msg_id: 4 @ 4, Dec, "place in the sender's order";
     }
 }
 
-/// MEDIUM.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct MediumHdr {
@@ -33,7 +28,6 @@ pub struct MediumHdr {
 }
 
 layout! {
-    /// Fields of MEDIUM.
     pub const MEDIUM: MediumHdr = 24 {
         msg_id: 4 @ 4, Dec, "place in the sender's order";
         msg_length: 8 @ 8, Dec, "bytes of the whole message";
@@ -41,7 +35,6 @@ layout! {
     }
 }
 
-/// LONGCTS and DC_LONGCTS.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct LongCtsHdr {
@@ -53,7 +46,6 @@ pub struct LongCtsHdr {
 }
 
 layout! {
-    /// Fields of LONGCTS and DC_LONGCTS.
     pub const LONGCTS: LongCtsHdr = 24 {
         msg_id: 4 @ 4, Dec, "place in the sender's order";
         msg_length: 8 @ 8, Dec, "bytes of the whole message";
@@ -62,7 +54,6 @@ layout! {
     }
 }
 
-/// LONGREAD.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct LongReadHdr {
@@ -74,7 +65,6 @@ pub struct LongReadHdr {
 }
 
 layout! {
-    /// Fields of LONGREAD.
     pub const LONGREAD: LongReadHdr = 24 {
         msg_id: 4 @ 4, Dec, "place in the sender's order";
         msg_length: 8 @ 8, Dec, "bytes of the whole message";
@@ -83,7 +73,6 @@ layout! {
     }
 }
 
-/// DC_EAGER.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct DcEagerHdr {
@@ -94,7 +83,6 @@ pub struct DcEagerHdr {
 }
 
 layout! {
-    /// Fields of DC_EAGER.
     pub const DC_EAGER: DcEagerHdr = 16 {
         msg_id: 4 @ 4, Dec, "place in the sender's order";
         send_id: 4 @ 8, Dec, "the sender's id, for the RECEIPT";
@@ -102,7 +90,6 @@ layout! {
     }
 }
 
-/// DC_MEDIUM.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct DcMediumHdr {
@@ -115,7 +102,6 @@ pub struct DcMediumHdr {
 }
 
 layout! {
-    /// Fields of DC_MEDIUM.
     pub const DC_MEDIUM: DcMediumHdr = 32 {
         msg_id: 4 @ 4, Dec, "place in the sender's order";
         send_id: 4 @ 8, Dec, "the sender's id, for the RECEIPT";
@@ -125,7 +111,6 @@ layout! {
     }
 }
 
-/// RUNTCTS and RUNTREAD.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RuntHdr {
@@ -139,7 +124,6 @@ pub struct RuntHdr {
 }
 
 layout! {
-    /// Fields of RUNTCTS, which nobody sends.
     pub const RUNTCTS: RuntHdr = 40 {
         msg_id: 4 @ 4, Dec, "place in the sender's order";
         msg_length: 8 @ 8, Dec, "bytes of the whole message";
@@ -151,7 +135,6 @@ layout! {
 }
 
 layout! {
-    /// Fields of RUNTREAD.
     pub const RUNTREAD: RuntHdr = 40 {
         msg_id: 4 @ 4, Dec, "place in the sender's order";
         msg_length: 8 @ 8, Dec, "bytes of the whole message";

@@ -1,7 +1,8 @@
-//! RTM packets taken apart: one function a layout, and the short way for plain eager packets.
+//! Parsers of RTM packets, called by `wire::parse` only: one function for each layout, and the fast path of
+//! EAGER.
 //!
-//! Called by `view` only. Each checks what its packet says about itself; every field is copied out once. Each
-//! builds the answer in place, inside [`Packet`]: moving it costs more than parsing it.
+//! Each checks what its packet says about itself, copies every field once and builds the result in place,
+//! inside [`Packet`]: moving it costs more than parsing it.
 
 use super::hdr::*;
 use super::{Cause, Delivery, Rtm, RtmBody};
@@ -14,7 +15,6 @@ use crate::wire::reader::Reader;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Unaligned};
 
-/// Fixed header, tag, options.
 #[inline(always)]
 fn read<H: FromBytes + Unaligned>(
     from: &mut Reader<'_>,
@@ -40,8 +40,7 @@ fn within(at: u64, len: usize, total: u64) -> Result<(), ParseError> {
     }
 }
 
-/// EAGER with at most a connid, the packet of packets: all in one go, without a word on what is wrong. Whatever
-/// it does not take goes the long way.
+/// Fast path for EAGER with at most a connid. `None`: use the general parser, which reports errors too.
 // HOT
 #[inline(always)]
 pub fn eager_fast(packet: &[u8]) -> Option<Rtm<'_>> {
@@ -66,7 +65,6 @@ pub fn eager_fast(packet: &[u8]) -> Option<Rtm<'_>> {
     Some(Rtm { ty, flags, msg_id, tag, receipt: None, opts, body: RtmBody::Eager, payload: from.rest() })
 }
 
-/// EAGER.
 // HOT
 #[inline(always)]
 pub fn eager<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, ParseError> {
@@ -86,7 +84,6 @@ pub fn eager<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<
     }))
 }
 
-/// MEDIUM.
 // HOT
 #[inline]
 pub fn medium<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, ParseError> {
@@ -108,7 +105,6 @@ pub fn medium<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet
     }))
 }
 
-/// DC_EAGER.
 pub fn dc_eager<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, ParseError> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
@@ -126,7 +122,6 @@ pub fn dc_eager<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Pack
     }))
 }
 
-/// DC_MEDIUM.
 pub fn dc_medium<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, ParseError> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
@@ -146,7 +141,6 @@ pub fn dc_medium<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Pac
     }))
 }
 
-/// LONGCTS and DC_LONGCTS.
 pub fn longcts<'a>(
     packet: &'a [u8],
     base: Base,
@@ -173,7 +167,6 @@ pub fn longcts<'a>(
     }))
 }
 
-/// LONGREAD.
 pub fn longread<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, ParseError> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
@@ -192,7 +185,6 @@ pub fn longread<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Pack
     }))
 }
 
-/// RUNTREAD.
 pub fn runtread<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, ParseError> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());

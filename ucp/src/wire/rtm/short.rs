@@ -1,14 +1,12 @@
-//! EAGER_TAGRTM with a connid behind it and nothing else, the packet of nearly every short message: written and read in one go.
+//! EAGER_TAGRTM with a connid only: the fast path of short tagged messages.
 //!
-//! Called by the engine's `rooms::eager`, which takes the general way for every other packet. What is written and read
-//! here is what [`super::Eager`] and [`crate::wire::parse`] write and read; a test compares them.
+//! Used by the eager protocol. A test compares it with [`super::Eager`] and [`crate::wire::parse`].
 
 use super::hdr::{EagerHdr, WithTag};
 use crate::wire::base::{MsgClass, PktType, ReqFlags};
 use crate::wire::short::{self, Fixed, Read};
 use zerocopy::little_endian::U64;
 
-/// Fixed header and tag.
 type Tagged = WithTag<EagerHdr>;
 
 impl Fixed for Tagged {
@@ -18,13 +16,13 @@ impl Fixed for Tagged {
 /// The headers of a short tagged message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Short {
-    /// Place in the sender's order.
+    /// Sequence number of the message.
     pub msg_id: u32,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: u64,
-    /// Which life of the queue pair sends.
+    /// Connection id of the sender.
     pub connid: u32,
-    /// Whose message it is.
+    /// Message class.
     pub class: MsgClass,
 }
 
@@ -35,8 +33,7 @@ impl Short {
         short::wire_len::<Tagged>()
     }
 
-    /// Writes the headers to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is shorter
-    /// than the headers.
+    /// Writes the headers to `buf` and returns the offset of the payload. Panics if `buf` is too short.
     // HOT
     #[inline(always)]
     pub fn write(&self, buf: &mut [u8]) -> usize {
@@ -45,7 +42,7 @@ impl Short {
         short::write(buf, WithTag { hdr, tag: U64::new(self.tag) }, self.connid)
     }
 
-    /// The headers and the payload, if it is such a packet. Whatever is not, goes the long way.
+    /// Reads headers and payload; `None` for any other packet.
     // HOT
     #[inline(always)]
     pub fn read(packet: &[u8]) -> Option<(Short, &[u8])> {

@@ -1,13 +1,10 @@
-//! The fixed headers of RTW packets as structs, and their field lists for the table.
-//!
-//! Used by the builders and the parser beside it, and by `table`. No logic.
+//! Fixed headers of RTW packets, and their field lists for the table.
 
 use crate::wire::base::Base;
 use crate::wire::layout::layout;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// EAGER_RTW.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct EagerHdr {
@@ -16,13 +13,11 @@ pub struct EagerHdr {
 }
 
 layout! {
-    /// Fields of EAGER_RTW.
     pub const EAGER: EagerHdr = 8 {
         rma_iov_count: 4 @ 4, Dec, "pieces of memory to write to; 0 is the handshake trigger";
     }
 }
 
-/// DC_EAGER_RTW.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct DcEagerHdr {
@@ -33,7 +28,6 @@ pub struct DcEagerHdr {
 }
 
 layout! {
-    /// Fields of DC_EAGER_RTW.
     pub const DC_EAGER: DcEagerHdr = 16 {
         rma_iov_count: 4 @ 4, Dec, "pieces of memory to write to";
         send_id: 4 @ 8, Dec, "the sender's id, for the RECEIPT";
@@ -41,7 +35,6 @@ layout! {
     }
 }
 
-/// LONGCTS_RTW, DC_LONGCTS_RTW and LONGREAD_RTW.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct LongHdr {
@@ -53,7 +46,6 @@ pub struct LongHdr {
 }
 
 layout! {
-    /// Fields of LONGCTS_RTW and DC_LONGCTS_RTW.
     pub const LONGCTS: LongHdr = 24 {
         rma_iov_count: 4 @ 4, Dec, "pieces of memory to write to";
         msg_length: 8 @ 8, Dec, "bytes of the whole write";
@@ -63,7 +55,6 @@ layout! {
 }
 
 layout! {
-    /// Fields of LONGREAD_RTW.
     pub const LONGREAD: LongHdr = 24 {
         rma_iov_count: 4 @ 4, Dec, "pieces of memory to write to";
         msg_length: 8 @ 8, Dec, "bytes of the whole write";
@@ -86,7 +77,6 @@ pub struct RuntHdr {
 }
 
 layout! {
-    /// Fields of RUNTCTS_RTW.
     pub const RUNTCTS: RuntHdr = 40 {
         rma_iov_count: 4 @ 4, Dec, "pieces of memory to write to";
         msg_length: 8 @ 8, Dec, "bytes of the whole write";
@@ -98,7 +88,6 @@ layout! {
 }
 
 layout! {
-    /// Fields of RUNTREAD_RTW.
     pub const RUNTREAD: RuntHdr = 40 {
         rma_iov_count: 4 @ 4, Dec, "pieces of memory to write to";
         msg_length: 8 @ 8, Dec, "bytes of the whole write";

@@ -12,7 +12,6 @@ use crate::wire::packet::Packet;
 use crate::wire::reader::Reader;
 use crate::wire::rtm::Delivery;
 
-/// EAGER_RTW and DC_EAGER_RTW.
 pub fn eager<'a>(packet: &'a [u8], base: Base, delivery: Delivery) -> Result<Packet<'a>, ParseError> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
@@ -40,7 +39,6 @@ pub fn eager<'a>(packet: &'a [u8], base: Base, delivery: Delivery) -> Result<Pac
     }))
 }
 
-/// LONGCTS_RTW and DC_LONGCTS_RTW.
 pub fn longcts<'a>(packet: &'a [u8], base: Base, delivery: Delivery) -> Result<Packet<'a>, ParseError> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
@@ -56,7 +54,6 @@ pub fn longcts<'a>(packet: &'a [u8], base: Base, delivery: Delivery) -> Result<P
     Ok(Packet::Rtw(Rtw { ty: PktType(base.ty), flags, rma_iov, receipt, opts, body, payload }))
 }
 
-/// LONGREAD_RTW.
 pub fn longread<'a>(packet: &'a [u8], base: Base) -> Result<Packet<'a>, ParseError> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());

@@ -1,8 +1,6 @@
-//! DC_EAGER_RTW of one piece with a connid behind it and nothing else, the packet of nearly every short write by packets: written
-//! and read in one go.
+//! DC_EAGER_RTW with one iov and a connid only: the fast path of short emulated writes.
 //!
-//! Called by the engine's `rooms::write`, which takes the general way for every other packet. What is written and read
-//! here is what [`super::Eager`] and [`crate::wire::parse`] write and read; a test compares them.
+//! Used by the write protocol. A test compares it with [`super::Eager`] and [`crate::wire::parse`].
 
 use super::hdr::DcEagerHdr;
 use crate::wire::base::{PktType, ReqFlags};
@@ -11,7 +9,6 @@ use crate::wire::short::{self, Fixed, Read};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Fixed header and piece.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct OneIov {
@@ -32,7 +29,7 @@ pub struct Short {
     pub send_id: u32,
     /// Where to write; as long as the payload.
     pub iov: RmaIov,
-    /// Which life of the queue pair sends.
+    /// Connection id of the sender.
     pub connid: u32,
 }
 
@@ -43,8 +40,7 @@ impl Short {
         short::wire_len::<OneIov>()
     }
 
-    /// Writes the headers to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is shorter
-    /// than the headers.
+    /// Writes the headers to `buf` and returns the offset of the payload. Panics if `buf` is too short.
     // HOT
     #[inline(always)]
     pub fn write(&self, buf: &mut [u8]) -> usize {
@@ -54,7 +50,7 @@ impl Short {
         short::write(buf, OneIov { hdr, iov: self.iov.into() }, self.connid)
     }
 
-    /// The headers and the payload, if it is such a packet. Whatever is not, goes the long way.
+    /// Reads headers and payload; `None` for any other packet.
     // HOT
     #[inline(always)]
     pub fn read(packet: &[u8]) -> Option<(Short, &[u8])> {

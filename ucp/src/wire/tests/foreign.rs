@@ -1,4 +1,4 @@
-//! What others send and we do not: it must be read all the same.
+//! Packets that other implementations send and this one does not, which must parse.
 
 use super::super::ctl::Eor;
 use super::super::rtr::Rtr;

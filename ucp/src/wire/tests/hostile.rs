@@ -1,4 +1,4 @@
-//! What a broken or hostile peer may send: nothing panics, and what is accepted hangs together.
+//! Broken and hostile packets: no panic, and whatever is accepted is consistent.
 
 use super::super::table::{Assignment, TABLE};
 use super::super::*;

@@ -31,7 +31,6 @@ fn payloads() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u8>(), 0..200)
 }
 
-/// There and back, and `header_len` right.
 fn check(packet: Packet<'_>) -> Result<(), TestCaseError> {
     let wire = bytes(&packet);
     prop_assert_eq!(parse(&wire), Ok(packet));

@@ -186,7 +186,7 @@ fn programs_that_cannot_be_preloaded_are_reported() {
         assert_eq!(out.status.code(), Some(3));
         assert!(text(&out.stderr).contains("statically linked"), "{}", text(&out.stderr));
         let (is_good, report) = doctor(&program, None);
-        assert!(!is_good && report.contains("statically linked") && report.contains("mend:"), "{report}");
+        assert!(!is_good && report.contains("statically linked") && report.contains("fix:"), "{report}");
     }
     let Some(program) = compile("setuid", &source, &[]) else { return };
     // Only root can make a program another user's.

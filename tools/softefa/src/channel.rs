@@ -77,13 +77,13 @@ impl ChannelObj {
 /// Takes a queue's event, unless another thread did.
 fn take_cq_event(obj: &CqObj) -> bool {
     let state = obj.context().lock();
-    let Some(row) = state.cqs.get(obj.id) else { return false };
-    let Some(fd) = row.cq.event_fd() else { return false };
+    let Some(cq_state) = state.cqs.get(obj.id) else { return false };
+    let Some(fd) = cq_state.cq.event_fd() else { return false };
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     let readable =
         rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0);
     if readable {
-        row.cq.take_event();
+        cq_state.cq.take_event();
     }
     readable
 }

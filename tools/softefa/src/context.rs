@@ -70,7 +70,7 @@ impl Context {
     /// polling. // HOT
     #[inline]
     pub fn wake_if_deferred(&self, state: &mut State, qp: SlotId) {
-        if state.qps.get(qp).is_some_and(|row| row.qp.has_deferred()) {
+        if state.qps.get(qp).is_some_and(|qp_state| qp_state.qp.has_deferred()) {
             self.progress.wake(state);
         }
     }

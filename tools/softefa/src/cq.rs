@@ -33,8 +33,8 @@ unsafe fn create(ctx: *mut IbvContext, params: &CqParams) -> Result<*mut CqObj, 
     let state = &mut *context.lock();
     let cq = state.dev.create_cq(params.cqe as u32, kind).map_err(|e| errno_of_open(&e))?;
     let depth = cq.depth();
-    let row = CqState::new(cq);
-    let id = state.cqs.insert(row).map_err(|_| libc::ENOMEM)?;
+    let cq_state = CqState::new(cq);
+    let id = state.cqs.insert(cq_state).map_err(|_| libc::ENOMEM)?;
     let base = IbvCq {
         context: ctx,
         channel: params.channel,
@@ -55,8 +55,8 @@ unsafe fn create(ctx: *mut IbvContext, params: &CqParams) -> Result<*mut CqObj, 
     };
     let obj = Box::into_raw(Box::new(obj));
     if let Some(channel) = channel
-        && let Some(row) = state.cqs.get(id)
-        && let Some(fd) = row.cq.event_fd()
+        && let Some(cq_state) = state.cqs.get(id)
+        && let Some(fd) = cq_state.cq.event_fd()
         && let Err(e) = channel.add(fd, obj)
     {
         state.cqs.remove(id);
@@ -125,9 +125,9 @@ fn remove(obj: &CqObj, channel: Option<&ChannelObj>) -> Result<(), Errno> {
     let mut state = obj.context().lock();
     match state.cqs.get(obj.id) {
         None => return Err(libc::EINVAL),
-        Some(row) if row.users > 0 => return Err(libc::EBUSY),
-        Some(row) => {
-            if let (Some(channel), Some(fd)) = (channel, row.cq.event_fd()) {
+        Some(cq_state) if cq_state.users > 0 => return Err(libc::EBUSY),
+        Some(cq_state) => {
+            if let (Some(channel), Some(fd)) = (channel, cq_state.cq.event_fd()) {
                 channel.remove(fd, obj);
             }
         }
@@ -160,10 +160,10 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut IbvCq, solicited_only: c_int) ->
     // SAFETY: by this function's contract.
     let obj = unsafe { CqObj::of(cq) };
     let state = &mut *obj.context().lock();
-    let Some(row) = state.cqs.get(obj.id) else { return libc::EINVAL };
-    row.cq.notify();
-    if row.has_batched() {
-        row.cq.signal();
+    let Some(cq_state) = state.cqs.get(obj.id) else { return libc::EINVAL };
+    cq_state.cq.notify();
+    if cq_state.has_batched() {
+        cq_state.cq.signal();
     }
     0
 }

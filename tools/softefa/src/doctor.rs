@@ -36,7 +36,7 @@ fn device() -> Finding {
 fn memory() -> Finding {
     match permissions::peer_memory() {
         Some(o) => Finding::Note(format!(
-            "memory of other processes: barred ({}), so the device has no RDMA, and long messages go in packets (mend: {})",
+            "memory of other processes: barred ({}), so the device has no RDMA, and long messages go in packets (fix: {})",
             o.what, o.remedy
         )),
         None => Finding::Good("memory of other processes: may be read and written".into()),
@@ -56,7 +56,7 @@ fn descriptors() -> Finding {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     match limit.current {
         Some(n) if n < 1024 => {
-            Finding::Note(format!("descriptors: {n}; large jobs need more (mend: ulimit -n 4096)"))
+            Finding::Note(format!("descriptors: {n}; large jobs need more (fix: ulimit -n 4096)"))
         }
         Some(n) => Finding::Good(format!("descriptors: {n}")),
         None => Finding::Good("descriptors: no limit".into()),
@@ -84,12 +84,12 @@ fn program(name: &OsStr) -> Vec<Finding> {
     let mut all = vec![match Preload::of(&binary) {
         Preload::Works => Finding::Good(format!("program: {}{by}", path.display())),
         Preload::Ignored(why) => Finding::Bad(format!(
-            "program: {}{by}: {why}, so nothing can be preloaded into it (mend: build it for 64-bit x86, linked dynamically; \
+            "program: {}{by}: {why}, so nothing can be preloaded into it (fix: build it for 64-bit x86, linked dynamically; \
              programs that it starts may find the device)",
             path.display()
         )),
         Preload::Blocked(why) => Finding::Bad(format!(
-            "program: {}{by}: {why}, so the system preloads nothing into it (mend: use a copy without that bit)",
+            "program: {}{by}: {why}, so the system preloads nothing into it (fix: use a copy without that bit)",
             path.display()
         )),
     }];
@@ -101,7 +101,7 @@ fn program(name: &OsStr) -> Vec<Finding> {
         let unsupported = loaded.unsupported_calls(&binary, &library);
         if !unsupported.is_empty() {
             all.push(Finding::Bad(format!(
-                "calls: {} (they would reach the real libibverbs, which knows nothing of this device; mend: use a build of the \
+                "calls: {} (they would reach the real libibverbs, which knows nothing of this device; fix: use a build of the \
                  program for {LATEST_KNOWN} or earlier)",
                 unsupported.join(", ")
             )));
@@ -112,11 +112,11 @@ fn program(name: &OsStr) -> Vec<Finding> {
 
 fn remedy(line: &str) -> &'static str {
     if line.contains("IBVERBS_") || line.contains("EFA_1") {
-        "the program was built for a later rdma-core than is here; mend: install that, or name its directory in LD_LIBRARY_PATH"
+        "the program was built for a later rdma-core than is here; fix: install that, or name its directory in LD_LIBRARY_PATH"
     } else if line.contains("libibverbs") || line.contains("libefa") {
-        "mend: apt-get install libibverbs1 ibverbs-providers"
+        "fix: apt-get install libibverbs1 ibverbs-providers"
     } else {
-        "mend: install the package that has it, or name its directory in LD_LIBRARY_PATH"
+        "fix: install the package that has it, or name its directory in LD_LIBRARY_PATH"
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reports what the loader finds for a program: libraries, missing ones, and verbs that we lack. Runs nothing of it.
+//! Reports what the loader finds for a program: libraries, missing ones, verbs that we lack. Runs nothing.
 
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol};

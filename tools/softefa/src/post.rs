@@ -72,9 +72,9 @@ pub unsafe extern "C" fn post_send(
     let mut failed = 0;
     // SAFETY: by this function's contract the list is valid.
     while let Some(one) = unsafe { wr.as_ref() } {
-        let row = state.qps.get(obj.id).filter(|_| obj.may_send()).ok_or(libc::EINVAL);
+        let qp_state = state.qps.get(obj.id).filter(|_| obj.may_send()).ok_or(libc::EINVAL);
         // SAFETY: as above.
-        let done = row.and_then(|row| unsafe { request(obj, one) }?.post(row));
+        let done = qp_state.and_then(|qp_state| unsafe { request(obj, one) }?.post(qp_state));
         if let Err(e) = done {
             // SAFETY: by this function's contract.
             unsafe { bad.write(wr) };
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn post_send(
 
 /// Posts one receive. Unsafe: `wr`'s list is valid. // HOT
 #[inline]
-unsafe fn receive(row: &QpState, wr: &IbvRecvWr) -> Result<(), Errno> {
+unsafe fn receive(qp_state: &QpState, wr: &IbvRecvWr) -> Result<(), Errno> {
     // SAFETY: by this function's contract.
     let given = unsafe { sge_list(wr.sg_list, wr.num_sge) }?;
     let mut list = [NO_SGE; MAX_RECV_SGE];
@@ -98,8 +98,8 @@ unsafe fn receive(row: &QpState, wr: &IbvRecvWr) -> Result<(), Errno> {
         *to = Sge { addr: sge.addr as *mut u8, len: sge.length, lkey: sge.lkey };
     }
     let done = match list {
-        [one] => row.qp.recv(wr.wr_id, *one),
-        list => row.qp.recv_sge_list(wr.wr_id, list),
+        [one] => qp_state.qp.recv(wr.wr_id, *one),
+        list => qp_state.qp.recv_sge_list(wr.wr_id, list),
     };
     done.map_err(post_errno)
 }
@@ -115,9 +115,9 @@ pub unsafe extern "C" fn post_recv(
     let state = obj.context().lock();
     // SAFETY: by this function's contract the list is valid.
     while let Some(one) = unsafe { wr.as_ref() } {
-        let row = state.qps.get(obj.id).filter(|_| obj.may_recv()).ok_or(libc::EINVAL);
+        let qp_state = state.qps.get(obj.id).filter(|_| obj.may_recv()).ok_or(libc::EINVAL);
         // SAFETY: as above.
-        let done = row.and_then(|row| unsafe { receive(row, one) });
+        let done = qp_state.and_then(|qp_state| unsafe { receive(qp_state, one) });
         if let Err(e) = done {
             // SAFETY: by this function's contract.
             unsafe { bad.write(wr) };

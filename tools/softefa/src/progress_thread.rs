@@ -115,7 +115,8 @@ fn run(state: &Mutex<State>) {
 
 /// Progresses deferred requests; returns whether some remain, or `None` to end.
 fn round(state: &mut State) -> Option<bool> {
-    let more = state.cqs.iter().fold(false, |more, (_, row)| row.cq.progress_for(ROUND_POLLS) || more);
+    let more =
+        state.cqs.iter().fold(false, |more, (_, cq_state)| cq_state.cq.progress_for(ROUND_POLLS) || more);
     state.thread.idle = !more;
     (!state.thread.stop).then_some(more)
 }

@@ -95,7 +95,7 @@ pub unsafe fn create_plain(
     cap.max_send_wr = qp.send_depth();
     cap.max_recv_wr = qp.recv_depth();
     cap.max_inline_data = context.attr.max_inline;
-    let row = QpState {
+    let qp_state = QpState {
         qp,
         pd: pd_obj.pd,
         datagram: kind == Kind::Datagram,
@@ -104,10 +104,10 @@ pub unsafe fn create_plain(
         recv_cq,
         attrs: QpAttrs { rnr_retry: init.rnr_retry, ..QpAttrs::default() },
     };
-    let id = state.insert_qp(row)?;
+    let id = state.insert_qp(qp_state)?;
     for cq in [send_cq, recv_cq] {
-        if let Some(row) = state.cqs.get_mut(cq) {
-            row.users += 1;
+        if let Some(cq_state) = state.cqs.get_mut(cq) {
+            cq_state.users += 1;
         }
     }
     pd_obj.add_user();
@@ -235,20 +235,20 @@ fn modify(obj: &QpObj, attr: &IbvQpAttr, mask: c_uint) -> Result<(), Errno> {
     if given & ATTR_RNR != 0 && !context.attr.rnr_retry {
         return Err(libc::EOPNOTSUPP);
     }
-    let row = state.qps.get_mut(obj.id).ok_or(libc::EINVAL)?;
+    let qp_state = state.qps.get_mut(obj.id).ok_or(libc::EINVAL)?;
     if given & ATTR_QKEY != 0 {
-        row.qp.set_qkey(attr.qkey);
-        row.attrs.qkey = attr.qkey;
+        qp_state.qp.set_qkey(attr.qkey);
+        qp_state.attrs.qkey = attr.qkey;
     }
     if given & ATTR_RNR != 0 {
-        row.qp.set_rnr_retry(attr.rnr_retry);
-        row.attrs.rnr_retry = attr.rnr_retry;
+        qp_state.qp.set_rnr_retry(attr.rnr_retry);
+        qp_state.attrs.rnr_retry = attr.rnr_retry;
     }
     if given & ATTR_SQ_PSN != 0 {
-        row.attrs.sq_psn = attr.sq_psn;
+        qp_state.attrs.sq_psn = attr.sq_psn;
     }
     if to == ERR {
-        row.qp.fail();
+        qp_state.qp.fail();
     }
     obj.set_state(to);
     Ok(())
@@ -264,7 +264,7 @@ unsafe extern "C" fn ibv_query_qp(
     // SAFETY: by this function's contract.
     let obj = unsafe { QpObj::of(qp) };
     let state = obj.state.load(Ordering::Relaxed).into();
-    let attrs = obj.context().lock().qps.get(obj.id).map(|row| row.attrs).unwrap_or_default();
+    let attrs = obj.context().lock().qps.get(obj.id).map(|qp_state| qp_state.attrs).unwrap_or_default();
     let value = IbvQpAttr {
         qp_state: state,
         cur_qp_state: state,
@@ -299,15 +299,15 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut IbvQp) -> c_int {
     let obj = unsafe { QpObj::of(qp) };
     {
         let mut state = obj.context().lock();
-        let Some(row) = state.remove_qp(obj.id) else { return ret_int(Err(libc::EINVAL)) };
-        for cq in [row.send_cq, row.recv_cq] {
+        let Some(qp_state) = state.remove_qp(obj.id) else { return ret_int(Err(libc::EINVAL)) };
+        for cq in [qp_state.send_cq, qp_state.recv_cq] {
             if let Some(cq) = state.cqs.get_mut(cq) {
                 cq.users -= 1;
-                cq.discard_qp(row.qp.qpn());
+                cq.discard_qp(qp_state.qp.qpn());
             }
         }
         // Dropped under the lock: device objects share unsynchronised counts.
-        drop(row);
+        drop(qp_state);
     }
     // SAFETY: the field was written when the object was made.
     let pd = unsafe { (*obj.ex.get()).base.pd };

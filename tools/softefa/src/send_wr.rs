@@ -93,12 +93,12 @@ impl SendWr {
 
     /// Checks as the driver does; a batch is posted whole or not at all. // HOT
     #[inline]
-    pub fn check(&self, row: &QpState, dev: &DevAttr) -> Result<(), Errno> {
+    pub fn check(&self, qp_state: &QpState, dev: &DevAttr) -> Result<(), Errno> {
         let fits = match (self.opcode, self.inline) {
             (WrOpcode::Send, Some(len)) => len <= dev.max_inline as usize,
             (WrOpcode::Send, None) => self.num_sge <= dev.max_send_sge as usize,
             (WrOpcode::Read | WrOpcode::Write, inline) => {
-                !row.datagram && inline.is_none() && self.num_sge <= 1
+                !qp_state.datagram && inline.is_none() && self.num_sge <= 1
             }
         };
         if fits && self.to.is_some() { Ok(()) } else { Err(libc::EINVAL) }
@@ -106,9 +106,9 @@ impl SendWr {
 
     /// Posts it to the device. RDMA was [checked](Self::check). // HOT
     #[inline]
-    pub fn post(&self, row: &QpState) -> Result<(), Errno> {
+    pub fn post(&self, qp_state: &QpState) -> Result<(), Errno> {
         let to = self.to.as_ref().ok_or(libc::EINVAL)?;
-        let qp = &row.qp;
+        let qp = &qp_state.qp;
         let done = match (self.opcode, self.inline) {
             (WrOpcode::Send, Some(len)) => qp.send_inline(to, self.wr_id, &self.bytes[..len], self.imm),
             (WrOpcode::Send, None) => qp.send(to, self.wr_id, &self.sge[..self.num_sge], self.imm),

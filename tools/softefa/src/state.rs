@@ -121,18 +121,18 @@ impl State {
         usize::from(qpn) & (self.by_qpn.len() - 1)
     }
 
-    pub fn insert_qp(&mut self, row: QpState) -> Result<SlotId, Errno> {
-        let slot = self.qpn_slot(row.qp.qpn());
-        let id = self.qps.insert(row).map_err(|_| libc::ENOMEM)?;
+    pub fn insert_qp(&mut self, qp_state: QpState) -> Result<SlotId, Errno> {
+        let slot = self.qpn_slot(qp_state.qp.qpn());
+        let id = self.qps.insert(qp_state).map_err(|_| libc::ENOMEM)?;
         self.by_qpn[slot] = id;
         Ok(id)
     }
 
     pub fn remove_qp(&mut self, id: SlotId) -> Option<QpState> {
-        let row = self.qps.remove(id)?;
-        let slot = self.qpn_slot(row.qp.qpn());
+        let qp_state = self.qps.remove(id)?;
+        let slot = self.qpn_slot(qp_state.qp.qpn());
         self.by_qpn[slot] = SlotId::NONE;
-        Some(row)
+        Some(qp_state)
     }
 
     // HOT

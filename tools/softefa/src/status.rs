@@ -44,14 +44,14 @@ pub fn wc_status(status: DevStatus) -> i32 {
 pub fn next_completion(state: &mut State, id: SlotId) -> Option<Completion> {
     loop {
         let cqe = state.cqs.get_mut(id)?.pop()?;
-        if let Some(row) = state.qp_by_number(cqe.qpn) {
-            return Some(completion(state, row, &cqe));
+        if let Some(qp_state) = state.qp_by_number(cqe.qpn) {
+            return Some(completion(state, qp_state, &cqe));
         }
     }
 }
 
-/// Converts `cqe`, a completion of `row`. // HOT
-pub fn completion(state: &State, row: &QpState, cqe: &Cqe) -> Completion {
+/// Converts `cqe`, a completion of `qp_state`. // HOT
+pub fn completion(state: &State, qp_state: &QpState, cqe: &Cqe) -> Completion {
     let receive = matches!(cqe.op, CqeOp::Recv | CqeOp::RecvWriteImm);
     let mut out = Completion::default();
     let wc = &mut out.wc;
@@ -69,9 +69,9 @@ pub fn completion(state: &State, row: &QpState, cqe: &Cqe) -> Completion {
     if receive {
         wc.byte_len = cqe.len;
         wc.src_qp = cqe.src_qpn.into();
-        wc.slid = state.ahs.number(row.pd, cqe.src_gid).unwrap_or(NO_AH);
+        wc.slid = state.ahs.number(qp_state.pd, cqe.src_gid).unwrap_or(NO_AH);
         out.sgid = cqe.src_gid.0;
-        out.unsolicited = cqe.op == CqeOp::RecvWriteImm && row.unsolicited;
+        out.unsolicited = cqe.op == CqeOp::RecvWriteImm && qp_state.unsolicited;
     }
     if let Some(imm) = cqe.imm {
         wc.imm_data = imm;

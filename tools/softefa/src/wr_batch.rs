@@ -115,12 +115,12 @@ fn post_all(obj: &QpObj, s: &WrBatch) -> Result<(), Errno> {
     }
     let context = obj.context();
     let state = &mut *context.lock();
-    let row = state.qps.get(obj.id).ok_or(libc::EINVAL)?;
-    s.list.iter().try_for_each(|request| request.check(row, &context.attr))?;
-    if ((row.qp.send_depth() - row.qp.in_flight()) as usize) < s.list.len() {
+    let qp_state = state.qps.get(obj.id).ok_or(libc::EINVAL)?;
+    s.list.iter().try_for_each(|request| request.check(qp_state, &context.attr))?;
+    if ((qp_state.qp.send_depth() - qp_state.qp.in_flight()) as usize) < s.list.len() {
         return Err(libc::ENOMEM);
     }
-    let done = s.list.iter().try_for_each(|request| request.post(row));
+    let done = s.list.iter().try_for_each(|request| request.post(qp_state));
     context.wake_if_deferred(state, obj.id);
     done
 }

@@ -103,7 +103,7 @@ impl<D: Dev> Inner<D> {
         if kind == OpKind::GetBcopy {
             let unpack = self.unpacks.borrow_mut()[slot as usize].take();
             if let (Some((len, unpack)), DevStatus::Ok) = (unpack, cqe.status) {
-                // SAFETY: the row is taken until `on_sent`, and the device is done with it.
+                // SAFETY: the slot is taken until `on_sent`, and the device is done with it.
                 unpack.call(unsafe { self.bounce.bytes(slot, len) });
             }
         }
@@ -139,7 +139,7 @@ impl<D: Dev> Inner<D> {
                 inline = self.tx.borrow().inline_copy(slot);
                 &inline[..len]
             }
-            // SAFETY: the row is taken until `finish`, and the device is done with it.
+            // SAFETY: the slot is taken until `finish`, and the device is done with it.
             PacketLocation::Buffer => unsafe { self.bounce.bytes(slot, len) },
         };
         let (kind, imm) = {

@@ -85,7 +85,7 @@ impl<D: Dev> Ep<D> {
         let iface = &*self.iface;
         let claim = self.claim(OpKind::Data, Comp::None)?;
         let slot = claim.slot();
-        // SAFETY: a claimed row has its buffer to itself until its completion.
+        // SAFETY: a claimed slot has its buffer to itself until its completion.
         let buf = unsafe { iface.bounce.bytes_mut(slot, len) };
         buf[0] = id;
         let mut at = 1;
@@ -129,12 +129,12 @@ pub(super) fn post_error(e: PostError) -> Refused {
 fn gather_sges<D: Dev>(iov: &[Iov<'_, Mem<D>>], max: usize) -> Result<Option<ArrayVec<Sge, MAX_SGE>>, Error> {
     let mut blocks = ArrayVec::<Sge, MAX_SGE>::new();
     let mut many = false;
-    for piece in iov.iter().filter(|piece| piece.total() > 0) {
-        let mem = piece.mem.ok_or(Error::BadLocalKey)?;
+    for part in iov.iter().filter(|part| part.total() > 0) {
+        let mem = part.mem.ok_or(Error::BadLocalKey)?;
         let (addr, len, count) =
-            piece.contiguous().map_or((piece.addr, piece.len, piece.count), |(a, l)| (a, l, 1));
+            part.contiguous().map_or((part.addr, part.len, part.count), |(a, l)| (a, l, 1));
         for n in 0..count {
-            let sge = mem.sge(addr.wrapping_add(n * piece.stride), len)?;
+            let sge = mem.sge(addr.wrapping_add(n * part.stride), len)?;
             let full = blocks.len() == max;
             match blocks.last_mut() {
                 Some(last)
@@ -199,8 +199,8 @@ impl<D: Dev> api::Ep for Ep<D> {
         let mut buf = [0u8; MAX_INLINE];
         buf[0] = id;
         let mut len = 1;
-        for piece in iov {
-            append(&mut buf, &mut len, piece);
+        for part in iov {
+            append(&mut buf, &mut len, part);
         }
         self.send_inline(claim, &buf, len)?;
         Ok(Sent::Done)
@@ -218,7 +218,7 @@ impl<D: Dev> api::Ep for Ep<D> {
             self.send_inline(claim, &buf, n)?;
             return Ok(n);
         }
-        // SAFETY: a claimed row has its buffer to itself until its completion.
+        // SAFETY: a claimed slot has its buffer to itself until its completion.
         let buf = unsafe { iface.bounce.bytes_mut(claim.slot(), max) };
         let n = check_packed(pack(buf), max)?;
         let wr_id = u64::from(claim.slot());
@@ -244,7 +244,7 @@ impl<D: Dev> api::Ep for Ep<D> {
         fits(max, limits.packet)?;
         let to = Dest { ah: self.to.ah, qpn: to.qpn, qkey: to.qkey };
         let claim = self.claim(OpKind::ToUserQp, Comp::None)?;
-        // SAFETY: a claimed row has its buffer to itself until its completion.
+        // SAFETY: a claimed slot has its buffer to itself until its completion.
         let buf = unsafe { iface.bounce.bytes_mut(claim.slot(), max) };
         let n = pack(buf);
         if n > max {
@@ -293,7 +293,7 @@ impl<D: Dev> api::Ep for Ep<D> {
         };
         let claim = self.claim(OpKind::Data, comp)?;
         let slot = claim.slot();
-        // SAFETY: a claimed row has its buffer to itself until its completion.
+        // SAFETY: a claimed slot has its buffer to itself until its completion.
         let buf = unsafe { iface.bounce.bytes_mut(slot, hdr_len) };
         buf[0] = id;
         buf[1..].copy_from_slice(header);

@@ -337,8 +337,8 @@ impl<D: Dev> api::Iface for Iface<D> {
         let Some(qp) = &self.inner.user_recv_qp else {
             return Err(Error::Unsupported(Op::PostUserRecv).into());
         };
-        let whole = into.contiguous().filter(|_| token & USER_RECV_BIT == 0);
-        let Some((addr, len)) = whole else {
+        let block = into.contiguous().filter(|_| token & USER_RECV_BIT == 0);
+        let Some((addr, len)) = block else {
             return Err(Error::InvalidParam("a token has 63 bits, and a receive one block").into());
         };
         qp.post(token, into.mem.ok_or(Error::BadLocalKey)?.sge(addr, len)?)

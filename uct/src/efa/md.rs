@@ -201,8 +201,8 @@ impl<D: Dev> Mem<D> {
     #[inline]
     pub(super) fn sge(&self, addr: *mut u8, len: usize) -> Result<Sge, Error> {
         let offset = (addr as usize).wrapping_sub(self.mr.addr() as usize);
-        let room = self.mr.len();
-        if offset <= room && len <= room - offset && u32::try_from(len).is_ok() {
+        let max_len = self.mr.len();
+        if offset <= max_len && len <= max_len - offset && u32::try_from(len).is_ok() {
             Ok(Sge { addr, len: len as u32, lkey: self.mr.lkey() })
         } else {
             Err(Error::BadLocalKey)

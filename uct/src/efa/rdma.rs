@@ -22,10 +22,10 @@ pub(super) enum RmaDir {
 
 /// The SGE of `iov`, if it is one contiguous block.
 fn single_sge<D: Dev>(iov: &[Iov<'_, Mem<D>>]) -> Result<Option<Sge>, Error> {
-    let mut pieces = iov.iter().filter(|piece| piece.total() > 0);
-    let (Some(piece), None) = (pieces.next(), pieces.next()) else { return Ok(None) };
-    let Some((addr, len)) = piece.contiguous() else { return Ok(None) };
-    piece.mem.ok_or(Error::BadLocalKey)?.sge(addr, len).map(Some)
+    let mut iovs = iov.iter().filter(|iov| iov.total() > 0);
+    let (Some(iov), None) = (iovs.next(), iovs.next()) else { return Ok(None) };
+    let Some((addr, len)) = iov.contiguous() else { return Ok(None) };
+    iov.mem.ok_or(Error::BadLocalKey)?.sge(addr, len).map(Some)
 }
 
 impl<D: Dev> Ep<D> {
@@ -51,7 +51,7 @@ impl<D: Dev> Ep<D> {
         let key = rkey.covering(remote, max)?;
         let claim = self.claim(OpKind::Data, Comp::None)?;
         let slot = claim.slot();
-        // SAFETY: a claimed row has its buffer to itself until its completion.
+        // SAFETY: a claimed slot has its buffer to itself until its completion.
         let len = pack(unsafe { iface.bounce.bytes_mut(slot, max) });
         if len > max {
             return Err(Error::InvalidParam("pack wrote more than it was given").into());

@@ -62,7 +62,7 @@ mod tests {
         assert!(groups.complete(a, 1, Ok(())).is_none());
         assert!(groups.complete(a, 1, Err(Error::PeerDead)).is_none());
         assert!(matches!(groups.complete(b, 1, Ok(())), Some((Comp::Token(2), Ok(())))));
-        assert_eq!(groups.add(1, Comp::None), b, "the row is used again");
+        assert_eq!(groups.add(1, Comp::None), b, "the slot is used again");
         let ended = groups.complete(a, 1, Err(Error::RemoteAccess));
         assert!(matches!(ended, Some((Comp::Token(1), Err(Error::PeerDead)))));
     }

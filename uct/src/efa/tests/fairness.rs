@@ -61,7 +61,7 @@ fn a_group_of_requests_is_not_starved_by_single_requests() {
         // SAFETY: both ends live to the end of the test.
         unsafe { ep.put_zcopy(&three(&mem), at, &key, Comp::Token(token)) }
     };
-    assert_eq!(put(1), Err(Refused::NoResource), "two rows are free");
+    assert_eq!(put(1), Err(Refused::NoResource), "two slots are free");
     let retry = move |sent: Outcome| match sent {
         Ok(_) => Retry::Done,
         Err(refused) => {
@@ -71,7 +71,7 @@ fn a_group_of_requests_is_not_starved_by_single_requests() {
     };
     let again = put.clone();
     let queued = ep.pending_add(Box::new(move || retry(again(1))));
-    assert_eq!(queued, Ok(PendingQueued::Queued), "two rows are not room for three");
+    assert_eq!(queued, Ok(PendingQueued::Queued), "two slots do not hold three");
     let queued = ep.pending_add(Box::new(move || retry(put(2))));
     assert_eq!(queued, Ok(PendingQueued::Queued));
     let mut greedy = Greedy { ep: &other, mem: &local, sent: 0, done: Vec::new() };
@@ -113,7 +113,7 @@ fn a_purged_operation_gives_up_its_reserved_slots() {
         });
         assert_eq!(ep.pending_add(op), Ok(PendingQueued::Queued));
         a.poll();
-        assert_eq!(other.am_short(1, 2, &[]), Err(Refused::NoResource), "the free row is kept for it");
+        assert_eq!(other.am_short(1, 2, &[]), Err(Refused::NoResource), "the free slot is reserved for it");
         assert_eq!(other.pending_add(Box::new(|| Retry::Done)), Ok(PendingQueued::Queued));
         other.pending_purge(&mut drop);
         let mut purged = 0;

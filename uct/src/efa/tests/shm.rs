@@ -80,7 +80,7 @@ fn a_packet_beyond_the_receivers_mtu_fails_at_once() {
 }
 
 #[test]
-fn is_quiet_holds_after_idle_polls_and_lets_upkeep_run() {
+fn is_idle_holds_after_idle_polls_and_lets_upkeep_run() {
     let (a, b) = (open(&Source::empty()), open(&Source::empty()));
     let ep = a.connect_raw(&b.raw_addr()).unwrap();
     let mut log = Log::default();

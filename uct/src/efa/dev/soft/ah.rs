@@ -55,14 +55,14 @@ impl AhTable {
             self.entries.get(*id).is_some_and(|&AhEntry { iid, pd: of, .. }| (of, iid) == (pd, gid.iid()))
         };
         if let Some(&id) = self.by_gid.find(hash(pd, gid.iid()), is_it) {
-            self.entries.get_mut(id).expect("index and rows agree").refs += 1;
+            self.entries.get_mut(id).expect("index and entries agree").refs += 1;
             return Ok((Ah(id), AhChange::RefCount));
         }
         let entry = AhEntry { pd, iid: gid.iid(), refs: 1 };
         let id = self.entries.insert(entry).map_err(|_| Error::Exhausted("address handles"))?;
         let entries = &self.entries;
         self.by_gid.insert_unique(hash(pd, gid.iid()), id, |&id| {
-            let &AhEntry { pd, iid, .. } = entries.get(id).expect("index and rows agree");
+            let &AhEntry { pd, iid, .. } = entries.get(id).expect("index and entries agree");
             hash(pd, iid)
         });
         Ok((Ah(id), AhChange::GidSet))

@@ -83,7 +83,7 @@ impl MrTableView {
         if index >= self.count {
             return None;
         }
-        // SAFETY: `index < count` and `count` rows lie inside the mapping (checked in `new`).
+        // SAFETY: `index < count` and `count` entries lie inside the mapping (checked in `new`).
         let at = unsafe { self.first.as_ptr().add(index) };
         // SAFETY: mapped while `_keep` lives, aligned, every bit pattern is a Row of atomics.
         Some(unsafe { &*at })

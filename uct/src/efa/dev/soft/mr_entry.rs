@@ -7,7 +7,7 @@ use ucs::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 #[repr(C, align(64))]
 #[derive(Default)]
 pub struct MrEntry {
-    /// Key while the entry is valid, else 0. SYNC(row): written last, with release; read first and again
+    /// Key while the entry is valid, else 0. SYNC(mr_entry): written last, with release; read first and again
     /// last.
     key: AtomicU32,
     access: AtomicU32,
@@ -57,7 +57,7 @@ impl MrEntry {
         self.addr.store(region.addr, Ordering::Relaxed);
         self.len.store(region.len, Ordering::Relaxed);
         self.off.store(off, Ordering::Relaxed);
-        // SYNC(row)
+        // SYNC(mr_entry)
         self.key.store(key, Ordering::Release);
     }
 
@@ -80,7 +80,7 @@ impl MrEntry {
             return false;
         }
         self.key.store(0, Ordering::Relaxed);
-        // SYNC(row): a reader of fields written after this sees the key gone.
+        // SYNC(mr_entry): a reader of fields written after this sees the key gone.
         fence(Ordering::Release);
         true
     }
@@ -100,7 +100,7 @@ impl MrEntry {
             pd: self.pd.load(Ordering::Relaxed),
             file: (fd >= 0).then_some((fd, off)),
         };
-        // SYNC(row)
+        // SYNC(mr_entry)
         fence(Ordering::Acquire);
         (self.key.load(Ordering::Relaxed) == key).then_some(region)
     }

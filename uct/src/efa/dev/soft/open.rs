@@ -81,7 +81,7 @@ fn why_no_rdma(config: &SoftConfig) -> Option<String> {
         Auto::Value(true) => None,
         Auto::Value(false) => Some("SOFTEFA_RDMA=n".into()),
         Auto::Auto => permissions::peer_memory()
-            .map(|o| format!("{} (mend: {}; or set SOFTEFA_RDMA=y: then RDMA fails)", o.what, o.remedy)),
+            .map(|o| format!("{} (fix: {}; or set SOFTEFA_RDMA=y: then RDMA fails)", o.what, o.remedy)),
     }
 }
 

@@ -116,11 +116,11 @@ fn a_message_lands_in_the_posted_receive() {
 fn a_receive_sge_list_is_filled_in_order() {
     let (_f, a, b) = default_pair();
     a.fill(0, b"abcdefghij");
-    let pieces = [b.sge(100, 4), b.sge(500, 0), b.sge(300, 8)];
+    let sges = [b.sge(100, 4), b.sge(500, 0), b.sge(300, 8)];
     // More often than buffers are allocated at once, with another receive in between.
     for i in 0..200u8 {
         a.fill(9, &[i]);
-        b.qp.recv_sge_list(7, &pieces).unwrap();
+        b.qp.recv_sge_list(7, &sges).unwrap();
         b.qp.recv(8, b.sge(0, 64)).unwrap();
         a.qp.send(&a.to(&b), 1, &[a.sge(0, 10)], None).unwrap();
         a.qp.send_inline(&a.to(&b), 2, b"xyz", None).unwrap();
@@ -133,10 +133,10 @@ fn a_receive_sge_list_is_filled_in_order() {
         );
     }
     // Longer than all SGEs; deregistered memory; a foreign key.
-    b.qp.recv_sge_list(7, &pieces).unwrap();
+    b.qp.recv_sge_list(7, &sges).unwrap();
     a.qp.send(&a.to(&b), 1, &[a.sge(0, 13)], None).unwrap();
     assert_eq!((a.status(), b.status()), (DevStatus::RemoteBadLength, DevStatus::BadLength));
-    b.qp.recv_sge_list(7, &pieces).unwrap();
+    b.qp.recv_sge_list(7, &sges).unwrap();
     a.qp.send(&a.to(&b), 1, &[a.sge(0, 12)], None).unwrap();
     assert_eq!((a.status(), b.status()), (DevStatus::Ok, DevStatus::Ok));
     let gone = b.dev.alloc_mr(&b.pd, 64, Access::LOCAL_WRITE).unwrap();
@@ -154,20 +154,20 @@ fn a_receive_sge_list_is_filled_in_order() {
 fn a_write_with_immediate_does_not_touch_the_receive_buffers() {
     let (_f, a, b) = default_pair();
     let (to, _back) = (a.to(&b), b.to(&a));
-    let pieces = [b.sge(100, 4), b.sge(300, 8)];
+    let sges = [b.sge(100, 4), b.sge(300, 8)];
     a.fill(0, b"abcdefghij");
-    b.qp.recv_sge_list(7, &pieces).unwrap();
+    b.qp.recv_sge_list(7, &sges).unwrap();
     a.qp.send(&to, 1, &[a.sge(0, 10)], None).unwrap();
     assert_eq!((a.status(), b.status()), (DevStatus::Ok, DevStatus::Ok));
     b.fill(100, &[0xEE; 300]);
-    b.qp.recv_sge_list(8, &pieces).unwrap();
+    b.qp.recv_sge_list(8, &sges).unwrap();
     a.qp.write(&to, 2, a.sge(0, 10), b.mr.addr() as u64, b.mr.rkey(), Some(42)).unwrap();
     assert_eq!(a.status(), DevStatus::Ok);
     let got = b.next_cqe();
     assert_eq!((got.wr_id, got.op, got.len, got.imm), (8, CqeOp::RecvWriteImm, 10, Some(42)));
     assert_eq!(b.bytes(100, 300), [0xEE; 300]);
     // The device buffer is used again.
-    b.qp.recv_sge_list(9, &pieces).unwrap();
+    b.qp.recv_sge_list(9, &sges).unwrap();
     a.qp.send(&to, 3, &[a.sge(0, 10)], None).unwrap();
     assert_eq!((a.status(), b.status(), b.bytes(300, 6)), (DevStatus::Ok, DevStatus::Ok, b"efghij".to_vec()));
 }

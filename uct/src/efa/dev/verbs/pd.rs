@@ -128,7 +128,7 @@ impl PdCore {
         t.by_gid.remove(&entry.gid);
         t.by_ahn[usize::from(entry.ahn)] = None;
         t.free.push(ah.0);
-        // SAFETY: made by `make_ah`, destroyed once: its row is emptied now.
+        // SAFETY: made by `make_ah`, destroyed once: its entry is emptied now.
         unsafe { ibv_destroy_ah(entry.ptr.as_ptr()) };
         *slot = None;
     }

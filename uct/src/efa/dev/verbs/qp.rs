@@ -299,7 +299,7 @@ impl QpCore {
             wr.next = first.wrapping_add(at + 1);
         }
         let mut bad = std::ptr::null_mut();
-        // SAFETY: a live queue pair; the list and its pieces live through the call.
+        // SAFETY: a live queue pair; the list and its SGEs live through the call.
         let refused = unsafe { ibv_post_recv(self.qp.as_ptr(), first, &mut bad) };
         if refused != 0 {
             tracing::debug!(qpn = self.qpn, errno = %Errno(refused), "receives refused");
@@ -433,7 +433,7 @@ impl DevQp for Qp {
     fn send(&self, to: &Dest<Ah>, wr_id: u64, sge: &[Sge], imm: Option<u32>) -> Result<(), PostError> {
         let core = &*self.core;
         if sge.len() > (core.ctx.attr.max_send_sge as usize).min(MAX_SGE) {
-            return Err(PostError::Invalid("more local pieces than the device gathers"));
+            return Err(PostError::Invalid("more SGEs than the device gathers"));
         }
         let Some(ah) = core.pd.ah(to.ah) else {
             return core.post_failed(wr_id, CqeOp::Send, DevStatus::InvalidAh);

@@ -194,10 +194,10 @@ fn script<D: Dev>(dev: impl Fn() -> D) -> Vec<String> {
     b.recv(2);
     record("inline with immediate", a.qp.send_inline(&to, 11, b"", Some(0x0102_0304)), 2);
     b.recv(3);
-    record("one piece", a.qp.send(&to, 12, &[a.sge(0, 500)], None), 2);
+    record("one SGE", a.qp.send(&to, 12, &[a.sge(0, 500)], None), 2);
     b.recv(4);
-    record("two pieces", a.qp.send(&to, 13, &[a.sge(0, 300), a.sge(900, 400)], Some(7)), 2);
-    record("too many pieces", a.qp.send(&to, 14, &[a.sge(0, 1); 9], None), 0);
+    record("two SGEs", a.qp.send(&to, 13, &[a.sge(0, 300), a.sge(900, 400)], Some(7)), 2);
+    record("too many SGEs", a.qp.send(&to, 14, &[a.sge(0, 1); 9], None), 0);
     record("inline too long", a.qp.send_inline(&to, 15, &vec![0; attr.max_inline as usize + 1], None), 0);
     record("longer than the MTU", a.qp.send(&to, 16, &[a.sge(0, attr.mtu as usize + 1)], None), 1);
     if attr.rnr_retry {

@@ -74,12 +74,12 @@ impl Msg<'_> {
     /// Copies the message to `to`. Unsafe: `to` is writable for `len()` bytes. // HOT
     #[inline]
     pub(super) unsafe fn copy_to(&self, to: *mut u8) {
-        // SAFETY: `to` has room for all pieces by this function's contract.
+        // SAFETY: `to` has room for both buffers by this function's contract.
         unsafe { self.bufs[0].copy_to(to) };
         if self.bufs[1].len > 0 {
-            // SAFETY: the first piece ends inside the room.
+            // SAFETY: the first buffer ends inside `to`.
             let next = unsafe { to.add(self.bufs[0].len as usize) };
-            // SAFETY: the rest of the room is as long as the second piece.
+            // SAFETY: the rest of `to` is as long as the second buffer.
             unsafe { self.bufs[1].copy_to(next) };
         }
     }

@@ -181,7 +181,7 @@ impl<L: Link> DevQp for Qp<L> {
             [] => [NO_SGE; 2],
             [a] => [a, NO_SGE],
             [a, b] if qp.dev.attr.max_send_sge >= 2 => [a, b],
-            _ => return Err(PostError::Invalid("more local pieces than the device gathers")),
+            _ => return Err(PostError::Invalid("more SGEs than the device gathers")),
         };
         qp.take_send_slot()?;
         let iid = qp.iid(to.ah);

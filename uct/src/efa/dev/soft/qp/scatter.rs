@@ -19,58 +19,57 @@ const CHUNK: usize = 64;
 pub(super) struct Scatter<L: Link> {
     chunks: Vec<Mr<L>>,
     of_key: FxHashMap<u32, usize>,
-    pieces: Vec<[Sge; MAX_RECV_SGE]>,
+    sges: Vec<[Sge; MAX_RECV_SGE]>,
     free: Vec<usize>,
-    room: usize,
+    dst: usize,
 }
 
 impl<L: Link> Scatter<L> {
-    pub(super) fn new(room: usize) -> Self {
+    pub(super) fn new(dst: usize) -> Self {
         Scatter {
             chunks: Vec::new(),
             of_key: FxHashMap::default(),
-            pieces: Vec::new(),
+            sges: Vec::new(),
             free: Vec::new(),
-            room: room.next_multiple_of(64),
+            dst: dst.next_multiple_of(64),
         }
     }
 
     fn grow(&mut self, qp: &QpCore<L>) -> Result<(), Error> {
         let dev = Device(Rc::clone(&qp.dev));
-        let chunk = dev.alloc_mr(&Pd(qp.pd), CHUNK * self.room, Access::LOCAL_WRITE)?;
+        let chunk = dev.alloc_mr(&Pd(qp.pd), CHUNK * self.dst, Access::LOCAL_WRITE)?;
         self.of_key.insert(chunk.lkey(), self.chunks.len());
         self.chunks.push(chunk);
-        let first = self.pieces.len();
-        self.pieces.resize(first + CHUNK, [super::post::NO_SGE; MAX_RECV_SGE]);
+        let first = self.sges.len();
+        self.sges.resize(first + CHUNK, [super::post::NO_SGE; MAX_RECV_SGE]);
         self.free.extend((first..first + CHUNK).rev());
         Ok(())
     }
 
     fn buffer(&self, slot: usize, len: u32) -> Sge {
         let chunk = &self.chunks[slot / CHUNK];
-        let addr = chunk.addr().wrapping_add(slot % CHUNK * self.room);
-        Sge { addr, len: len.min(self.room as u32), lkey: chunk.lkey() }
+        let addr = chunk.addr().wrapping_add(slot % CHUNK * self.dst);
+        Sge { addr, len: len.min(self.dst as u32), lkey: chunk.lkey() }
     }
 
     fn slot(&self, posted: &PostedRecv) -> Option<usize> {
         let chunk = *self.of_key.get(&posted.lkey)?;
         let offset = (posted.addr as usize).checked_sub(self.chunks[chunk].addr() as usize)?;
-        Some(chunk * CHUNK + offset / self.room)
+        Some(chunk * CHUNK + offset / self.dst)
     }
 }
 
 impl<L: Link> Qp<L> {
     /// Posts a receive of up to [`MAX_RECV_SGE`] SGEs, filled in order.
-    pub fn recv_sge_list(&self, wr_id: u64, pieces: &[Sge]) -> Result<(), PostError> {
+    pub fn recv_sge_list(&self, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
         let mut list = [super::post::NO_SGE; MAX_RECV_SGE];
-        match pieces {
+        match sges {
             [] => return self.recv(wr_id, list[0]),
             [one] => return self.recv(wr_id, *one),
             _ => {}
         }
-        let room =
-            list.get_mut(..pieces.len()).ok_or(PostError::Invalid("more pieces than a receive has"))?;
-        room.copy_from_slice(pieces);
+        let dst = list.get_mut(..sges.len()).ok_or(PostError::Invalid("more SGEs than a receive has"))?;
+        dst.copy_from_slice(sges);
         let qp = &*self.0;
         if qp.rx.outstanding() >= qp.recv_depth {
             return Err(PostError::Full);
@@ -87,7 +86,7 @@ impl<L: Link> Qp<L> {
             all.grow(qp).map_err(|_| PostError::Full)?;
         }
         let slot = all.free.pop().ok_or(PostError::Full)?;
-        all.pieces[slot] = list;
+        all.sges[slot] = list;
         let posted = self.recv(wr_id, all.buffer(slot, len));
         if posted.is_err() {
             all.free.push(slot);
@@ -111,14 +110,14 @@ impl<L: Link> QpCore<L> {
             return;
         };
         let from = all.buffer(slot, cqe.len);
-        let pieces = all.pieces[slot];
+        let sges = all.sges[slot];
         all.free.push(slot);
         // A write with immediate put nothing into the receive.
         if cqe.status != DevStatus::Ok || cqe.op != CqeOp::Recv {
             return;
         }
         let mut done = 0;
-        for sge in pieces {
+        for sge in sges {
             let len = sge.len.min(from.len - done);
             if len == 0 {
                 continue;

@@ -109,7 +109,7 @@ impl Shm {
             return Ok(remote);
         }
         let id = ProcId { pid: identity.pid, start: identity.start };
-        let watch = (id != ProcId::current()).then(|| PidFd::open(id)).transpose().map_err(|e| match e {
+        let pidfd = (id != ProcId::current()).then(|| PidFd::open(id)).transpose().map_err(|e| match e {
             WatchError::Gone { .. } => LookupError::NotFound,
             e @ WatchError::Os { errno, .. } => {
                 LookupError::Denied(format!("{e} ({})", lookup::remedy(errno)))
@@ -121,8 +121,8 @@ impl Shm {
         })?;
         let other_version =
             || LookupError::Denied(format!("process {} has a device of another version", identity.pid));
-        let (seg, rows) = DevSeg::attach(mem).ok_or_else(other_version)?;
-        let remote = Rc::new(RemoteDevice::new(identity.pid, watch, seg, rows));
+        let (seg, mrs) = DevSeg::attach(mem).ok_or_else(other_version)?;
+        let remote = Rc::new(RemoteDevice::new(identity.pid, pidfd, seg, mrs));
         let mut remotes = self.0.remotes.borrow_mut();
         remotes.retain(|_, r| r.strong_count() > 0);
         remotes.insert(key, Rc::downgrade(&remote));

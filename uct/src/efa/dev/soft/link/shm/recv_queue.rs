@@ -268,7 +268,7 @@ fn is_dead_pid(pid: u32) -> bool {
         Err(_) => return false,
     };
     match PidFd::open(ProcId { pid, start }) {
-        Ok(watch) => watch.is_dead(),
+        Ok(pidfd) => pidfd.is_dead(),
         Err(WatchError::Gone { .. }) => true,
         Err(WatchError::Os { .. }) => false,
     }

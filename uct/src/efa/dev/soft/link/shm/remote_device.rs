@@ -214,7 +214,7 @@ impl RemoteDevice {
         if len < op.len { TryOutcome::Partial(len) } else { TryOutcome::Done(DevStatus::Ok) }
     }
 
-    pub(super) fn copy_to_peer(&self, addr: u64, piece: &SendBuf<'_>) -> Result<(), DevStatus> {
-        self.copy(addr, piece.ptr.cast_mut(), piece.len, CopyDir::ToPeer)
+    pub(super) fn copy_to_peer(&self, addr: u64, src: &SendBuf<'_>) -> Result<(), DevStatus> {
+        self.copy(addr, src.ptr.cast_mut(), src.len, CopyDir::ToPeer)
     }
 }

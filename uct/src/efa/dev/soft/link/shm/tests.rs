@@ -132,20 +132,20 @@ fn a_slow_sender_is_waited_for() {
 #[test]
 fn messages_of_every_short_length_arrive_whole() {
     let (side, to, seg) = side();
-    let (from, room) = (side.mr.addr().wrapping_add(1 << 15), side.mr.addr());
+    let (from, dst) = (side.mr.addr().wrapping_add(1 << 15), side.mr.addr());
     for len in (1..=SHORT + 2).chain([SHORT, INLINE]) {
         let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + len) as u8).collect();
         // SAFETY: both halves of the region are this test's alone, and longer than the message.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), from, len) };
         // SAFETY: the same.
-        unsafe { std::ptr::write_bytes(room, 0xEE, len + 8) };
+        unsafe { std::ptr::write_bytes(dst, 0xEE, len + 8) };
         side.recv(3);
         let index = seg.hdr().head.word.load(Relaxed) as u32;
         side.qp.send(&to, 0, &[Sge { addr: from, len: len as u32, lkey: side.mr.lkey() }], None).unwrap();
         assert_eq!(seg.desc(index).src.load(Relaxed) & FLAG_INLINE != 0, len <= SHORT, "{len}");
         assert_eq!(side.received(2), [(3, len as u32, DevStatus::Ok)]);
         // SAFETY: as above; the receive is over.
-        let got = unsafe { std::slice::from_raw_parts(room, len + 8) };
+        let got = unsafe { std::slice::from_raw_parts(dst, len + 8) };
         assert_eq!(got[..len], bytes, "{len}");
         assert_eq!(got[len..], [0xEE; 8], "nothing behind a message of {len} bytes is written");
     }
@@ -393,9 +393,9 @@ fn messages_in_payload_slots_arrive_whole() {
     };
     let qp = dev.create_qp(&pd, &cq, &cq, &init).unwrap();
     let to = Dest { ah: dev.create_ah(&pd, dev.gid()).unwrap(), qpn: qp.qpn(), qkey: 1 };
-    let mut room = vec![0u8; N * LEN];
-    // SAFETY: `room` outlives the region, and is read only between arrivals.
-    let mr = unsafe { dev.reg_mr(&pd, room.as_mut_ptr(), N * LEN, Access::LOCAL_WRITE) }.unwrap();
+    let mut dst = vec![0u8; N * LEN];
+    // SAFETY: `dst` outlives the region, and is read only between arrivals.
+    let mr = unsafe { dev.reg_mr(&pd, dst.as_mut_ptr(), N * LEN, Access::LOCAL_WRITE) }.unwrap();
     let from = dev.alloc_mr(&pd, LEN, Access::LOCAL_WRITE).unwrap();
     let part = |i: usize| Sge { addr: mr.addr().wrapping_add(i * LEN), len: LEN as u32, lkey: mr.lkey() };
     let send = |n: usize| {
@@ -419,7 +419,7 @@ fn messages_in_payload_slots_arrive_whole() {
             if out[0].op == CqeOp::Recv {
                 let at = out[0].wr_id as usize;
                 assert_eq!((at, out[0].len as usize), (got % N, LEN));
-                // SAFETY: inside `room`, where nothing arrives before the receive is posted again.
+                // SAFETY: inside `dst`, where nothing arrives before the receive is posted again.
                 let bytes = unsafe { std::slice::from_raw_parts(mr.addr().wrapping_add(at * LEN), LEN) };
                 assert!(bytes.iter().enumerate().all(|(i, b)| *b == (got * 7 + i) as u8), "message {got}");
                 got += 1;

@@ -6,68 +6,13 @@
 use arrayvec::ArrayVec;
 use bitflags::bitflags;
 
+use crate::rdm::ids::WireId;
 use crate::rdm::op::Piece;
-use crate::rdm::types::{RecvStatus, WireId};
-use crate::wire::{EfaStatus, MAX_IOV, MsgClass, RawAddr, RmaIov, UserRecvQp};
+use crate::rdm::status::RecvStatus;
+use crate::wire::{MAX_IOV, MsgClass, RawAddr, RmaIov, UserRecvQp};
 
-/// A peer of this engine: an index that stays valid until the peer is removed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct PeerId(pub u32);
-
-/// Who sent a packet, as the wire knows it (see `uct::api::SrcAddr`).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
-pub struct Source {
-    /// Interface id, or the low eight bytes of the GID.
-    pub node: u64,
-    /// Queue pair number; 0 where there is none.
-    pub port: u32,
-}
-
-/// A number the engine gives a packet, read or write whose fate it wants to know; comes back in `Engine::on_sent`.
-/// 63 bits: the id of an operation, and which part of it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct TxToken(u64);
-
-impl TxToken {
-    /// Nobody waits for this packet. An error still makes the wire report the peer as failed.
-    pub const NONE: TxToken = TxToken(u32::MAX as u64);
-
-    /// Of an operation whose parts are not told apart.
-    #[inline]
-    pub const fn of(id: u32) -> TxToken {
-        TxToken(id as u64)
-    }
-
-    /// Of one part of an operation; `part` has 31 bits.
-    #[inline]
-    pub const fn part_of(id: u32, part: u32) -> TxToken {
-        TxToken((part as u64 & 0x7fff_ffff) << 32 | id as u64)
-    }
-
-    /// The operation.
-    #[inline]
-    pub const fn id(self) -> u32 {
-        self.0 as u32
-    }
-
-    /// The part; 0 where they are not told apart.
-    #[inline]
-    pub const fn part(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    /// As a number for the wire to keep.
-    #[inline]
-    pub const fn raw(self) -> u64 {
-        self.0
-    }
-
-    /// What a wire has kept.
-    #[inline]
-    pub const fn from_raw(raw: u64) -> TxToken {
-        TxToken(raw)
-    }
-}
+pub use super::ids::{PeerId, Source, TxToken};
+pub use super::status::PeerError;
 
 /// What became of a packet that was accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,68 +39,6 @@ pub enum NotPosted {
     Full,
     /// The peer cannot be reached any more.
     Peer(PeerError),
-}
-
-/// What is wrong with a peer, or with one packet to it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum PeerError {
-    /// Its process or queue pair is gone.
-    #[error("peer is gone")]
-    Gone,
-    /// Its address cannot be connected to.
-    #[error("peer is not reachable")]
-    Unreachable,
-    /// This process has no file descriptor left to reach it with.
-    #[error("no file descriptor left to reach the peer")]
-    NoDescriptor,
-    /// This process has no memory left to reach it with.
-    #[error("out of memory to reach the peer")]
-    NoMemory,
-    /// It has sent more messages than may be kept here until somebody receives them.
-    #[error("peer has sent more than may be kept unreceived")]
-    Flood,
-    /// The device ended a packet with this EFA completion status.
-    #[error("device completion status {0}")]
-    Device(EfaStatus),
-}
-
-impl PeerError {
-    /// What a wire without RDMA answers: the status of an operation that the devices do not have in common.
-    pub const NO_RDMA: PeerError = PeerError::Device(EfaStatus::FeatureMismatch);
-
-    /// The device refused the remote key, or what lies behind it: the operation's fault, not the peer's.
-    pub const ACCESS: PeerError = PeerError::Device(EfaStatus::RemoteBadAddress);
-    /// The peer had no receive for what arrives with a write, for as long as the device tried. Not the peer's end.
-    pub const NOT_READY: PeerError = PeerError::Device(EfaStatus::Rnr);
-
-    /// A message was longer than the receive that it used up.
-    pub const TOO_LONG: PeerError = PeerError::Device(EfaStatus::RemoteBadLength);
-
-    /// Whether it is our own queue pair that failed: nothing goes over this lane any more.
-    pub const fn is_local_lane(self) -> bool {
-        matches!(self, PeerError::Device(EfaStatus::Flushed | EfaStatus::QpInternal))
-    }
-
-    /// Whether it is a device on the way to the peer that failed, and the peer may be there all the same.
-    pub const fn is_lane_failure(self) -> bool {
-        self.is_local_lane() || matches!(self, PeerError::Unreachable)
-    }
-
-    /// The EFA completion status that says so.
-    pub const fn status(self) -> EfaStatus {
-        match self {
-            PeerError::Gone => EfaStatus::BadDestQpn,
-            PeerError::Unreachable | PeerError::NoDescriptor | PeerError::NoMemory | PeerError::Flood => {
-                EfaStatus::Unreachable
-            }
-            PeerError::Device(status) => status,
-        }
-    }
-
-    /// Whether it is the peer, or the way to it, that failed, not one operation.
-    pub const fn is_peer_failure(self) -> bool {
-        !matches!(self, PeerError::Device(_))
-    }
 }
 
 /// What a wire can do beside packets: told to the engine once, by `Engine::set_rdma`.

@@ -21,12 +21,14 @@
 
 mod flow;
 mod handlers;
+mod ids;
 mod op;
 mod peers;
 mod protocols;
 mod rails;
 mod send;
 mod snapshot;
+mod status;
 
 pub mod amo;
 pub mod features;
@@ -50,7 +52,7 @@ use ucs::time::Nanos;
 
 use crate::wire::rtm::Short;
 use crate::wire::{self, Features, MsgClass, Packet, ParseError, PktType, RawAddr};
-use io::{PeerError, PeerId, Rdma, ReceiveSink, Reg, Source, Wire};
+use io::{Rdma, ReceiveSink, Reg, Wire};
 use op::rma_ops::RmaOps;
 use op::rma_read::RmaRead;
 use op::rx::{RxEntry, RxOp, Unexpected};
@@ -64,26 +66,29 @@ use protocols::{
     atomic, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt, write,
     write_read, zcopy_recv,
 };
-use recv::held_packets::{HeldBytes, HeldPackets};
+use recv::held_bytes::HeldBytes;
+use recv::held_packets::HeldPackets;
 use recv::multi_recv::MultiRecv;
 use recv::receives::Queues;
-use recv::reorder::{MsgIdUse, Turn, turn};
+use recv::sequence::{MsgIdUse, Turn, turn};
 use rma::PacketOrder;
 use rma::mem::Regions;
 use stats::ByPeer;
 use trace::{DropReason, TraceEvent};
 
-pub use flow::backoff::RetryPolicy;
-pub use op::{ContigBuf, Gather, OpId, Payload, Piece, RecvBuf, RecvList, Scatter, SendBuf};
+pub use flow::retry::RetryPolicy;
+pub use ids::*;
+pub use op::{ContigBuf, Gather, Payload, Piece, RecvBuf, RecvList, Scatter, SendBuf};
+pub use peers::peer::FailedLane;
 pub use protocol::{Kind, Protocol, Sync};
 pub use protocols::zcopy_recv::UserRecvEnd;
-pub use rails::failover::FailedLane;
 pub use rails::rail_plan::{MAX_RAILS, rails_for};
 pub use rails::rail_set::LaneRank;
 pub use rma::mem::{Access, MemKey, Region};
 pub use rma::{AtomicArgs, GetArgs, PutArgs, RailKeys, RmaProtocol};
 pub use snapshot::EngineSnapshot;
 pub use stats::{PeerStats, RdmStats};
+pub use status::*;
 pub use trace::TraceEvents;
 pub use types::*;
 
@@ -148,7 +153,7 @@ struct WireState {
     order: PacketOrder,
     rdma: Rdma,
     /// Wires that long transfers take as well, in order.
-    rail_wires: rails::rail_set::RailList<WireId>,
+    rail_wires: rails::rail_plan::RailList<WireId>,
     /// Its queue pair has failed. Only looked at where there are rail_wires.
     down: bool,
 }
@@ -204,7 +209,7 @@ impl Engine {
             grant,
             order,
             rdma,
-            rail_wires: rails::rail_set::RailList::new(),
+            rail_wires: rails::rail_plan::RailList::new(),
             down: false,
         });
         WireId(u8::try_from(self.wires.len() - 1).expect("at most 256 wires"))

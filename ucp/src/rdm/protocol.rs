@@ -2,9 +2,11 @@
 //! rows (what happens when a packet type arrives). Read by `select` and `rows.rs`; holds no behaviour of its own.
 
 use crate::rdm::features::ReqHdr;
-use crate::rdm::io::{NotPosted, PeerError, PeerId};
-use crate::rdm::recv::reorder::{MsgIdUse, Turn};
-use crate::rdm::types::OpError;
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::NotPosted;
+use crate::rdm::recv::sequence::{MsgIdUse, Turn};
+use crate::rdm::status::OpError;
+use crate::rdm::status::PeerError;
 use crate::wire::{MsgClass, Packet, PktType};
 
 /// Kinds of message: they never match each other's receives.

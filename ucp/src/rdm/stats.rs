@@ -1,7 +1,7 @@
 //! What the engine counts: packets by type, messages and bytes by protocol, and everything out of the ordinary.
 //! Plain numbers of one engine, never reset; take a copy and subtract.
 
-use crate::rdm::io::PeerId;
+use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::Protocol;
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::trace::DropReason;

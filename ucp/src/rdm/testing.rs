@@ -5,13 +5,15 @@ use std::ops::Range;
 
 use ucs::time::Nanos;
 
+use crate::rdm::ids::WireId;
+use crate::rdm::ids::{PeerId, Source, TxToken};
 use crate::rdm::io::{
-    Flushed, NotPosted, PeerError, PeerId, Posted, Rdma, ReceiveSink, Reg, RegAccess, RegError, Remote,
-    RmaAddress, Source, TxToken, Wire,
+    Flushed, NotPosted, Posted, Rdma, ReceiveSink, Reg, RegAccess, RegError, Remote, RmaAddress, Wire,
 };
 use crate::rdm::op::{Piece, RecvBuf, SendBuf};
 use crate::rdm::protocol::{Protocol, Sync};
-use crate::rdm::types::{EngineConfig, EngineEvent, RecvArgs, RecvKind, SendArgs, Started, WireId};
+use crate::rdm::status::PeerError;
+use crate::rdm::types::{EngineConfig, EngineEvent, RecvArgs, RecvKind, SendArgs, Started};
 use crate::rdm::{Engine, RecvStatus};
 use crate::wire::{EfaStatus, RawAddr, RmaIov, UserRecvQp};
 

@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 
-use crate::rdm::io::{PeerError, PeerId, Source};
+use crate::rdm::ids::{PeerId, Source};
+use crate::rdm::status::PeerError;
 
 /// Why a packet was dropped. Each reason is also a counter of `RdmStats`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,17 +2,15 @@
 //! Used by `api` and `lane`; no behaviour here.
 
 use crate::rdm::features::ReqHdr;
-use crate::rdm::flow::backoff::RetryPolicy;
-use crate::rdm::io::{PeerError, PeerId, Rdma, Source};
-use crate::rdm::op::{OpId, RecvBuf, SendBuf};
+use crate::rdm::flow::retry::RetryPolicy;
+use crate::rdm::ids::{MsgHandle, OpId, PeerId, Source, WireId};
+use crate::rdm::io::Rdma;
+use crate::rdm::op::{RecvBuf, SendBuf};
 use crate::rdm::protocol::{Kind, Protocol, Sync};
 use crate::rdm::rails::rail_plan::MAX_RAILS;
 use crate::rdm::recv::matching::Pattern;
+use crate::rdm::status::{OpError, PeerError, RecvStatus};
 use crate::wire::{Features, MsgClass, RawAddr};
-
-/// One of the wires an engine serves: each has its own address.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct WireId(pub u8);
 
 /// How much of a long message is granted by one CTS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -262,67 +260,6 @@ pub enum EngineEvent {
     },
 }
 
-/// A message received.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RecvStatus {
-    /// Its bytes.
-    pub len: usize,
-    /// Its tag; 0 for untagged.
-    pub tag: u64,
-    /// Who sent it.
-    pub from: PeerId,
-    /// What came with it.
-    pub cq_data: Option<u64>,
-}
-
-/// Why an operation failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum OpError {
-    /// Caller: the receive is shorter than the message; its first `room` bytes were received.
-    #[error("message of {len} bytes cut to the {room} of its receive")]
-    Truncated {
-        /// Bytes of the message.
-        len: u64,
-        /// Bytes of the receive.
-        room: usize,
-    },
-    /// Caller: cancelled.
-    #[error("cancelled")]
-    Cancelled,
-    /// Caller: lengths that do not agree, or an operation that does not exist for this type.
-    #[error("arguments do not fit together")]
-    Invalid,
-    /// Peer: it takes no message longer than a packet.
-    #[error("message of {len} bytes is longer than the {max} the peer takes")]
-    TooLong {
-        /// Bytes of the message.
-        len: usize,
-        /// Most bytes of one.
-        max: usize,
-    },
-    /// Caller: only the peer's processor could do it, and [`Emulation::Refused`] was asked for.
-    #[error("only the peer's processor could do this, and emulation is refused")]
-    Emulated,
-    /// Caller: no such peer, or no such message.
-    #[error("no such peer or message")]
-    Unknown,
-    /// Peer: this one failed.
-    #[error("peer {}: {}", .0.0, .1)]
-    Peer(PeerId, PeerError),
-    /// Peer: its memory may not be reached like this.
-    #[error("remote key of peer {} does not allow this access", .0.0)]
-    Access(PeerId),
-    /// Peer: this one gave up its part of the operation, for this reason of its own.
-    #[error("peer {} gave the operation up (its code {})", .0.0, .1)]
-    Aborted(PeerId, u32),
-    /// Peer: it cannot do this (an old release, or its zero-copy receive mode).
-    #[error("not supported by the peer")]
-    Unsupported,
-    /// Resource: too many operations at a time.
-    #[error("too many operations at a time")]
-    NoResource,
-}
-
 /// Should a probe take the message out, so that only `recv_probed` can receive it?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProbeRemove {
@@ -331,10 +268,6 @@ pub enum ProbeRemove {
     /// Take it.
     Yes,
 }
-
-/// Names a message found by a probe.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct MsgHandle(pub(super) ucs::coll::slots::SlotId);
 
 /// A message found by a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

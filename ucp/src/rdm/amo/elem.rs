@@ -1,7 +1,6 @@
 //! Elements of atomic operations: every type with its few primitives, and the operations in terms of these, written
 //! once. Bytes are little endian, as everything on the wire. Used by `amo` only.
 
-use super::extended::Extended;
 use crate::wire::AtomicOp;
 
 /// A type of element of `N` bytes. Defaults are for what a type does not have; `has_type` keeps callers from them.
@@ -120,41 +119,3 @@ macro_rules! float {
     )*};
 }
 float!(f32 f64);
-
-/// Real part, then imaginary part.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Complex<T>(pub T, pub T);
-
-macro_rules! complex {
-    ($($T:ty)*) => {$(
-        impl Elem<{ 2 * size_of::<$T>() }> for Complex<$T> {
-            const ZERO: Self = Complex(<$T>::ZERO, <$T>::ZERO);
-            const ONE: Self = Complex(<$T>::ONE, <$T>::ZERO);
-            #[inline(always)]
-            fn of(bytes: [u8; 2 * size_of::<$T>()]) -> Self {
-                const HALF: usize = size_of::<$T>();
-                let (mut re, mut im) = ([0; HALF], [0; HALF]);
-                re.copy_from_slice(&bytes[..HALF]);
-                im.copy_from_slice(&bytes[HALF..]);
-                Complex(<$T>::of(re), <$T>::of(im))
-            }
-            #[inline(always)]
-            fn bytes(self) -> [u8; 2 * size_of::<$T>()] {
-                const HALF: usize = size_of::<$T>();
-                let mut bytes = [0; 2 * HALF];
-                bytes[..HALF].copy_from_slice(&Elem::bytes(self.0));
-                bytes[HALF..].copy_from_slice(&Elem::bytes(self.1));
-                bytes
-            }
-            #[inline(always)]
-            fn sum(self, with: Self) -> Self {
-                Complex(self.0 + with.0, self.1 + with.1)
-            }
-            #[inline(always)]
-            fn prod(self, with: Self) -> Self {
-                Complex(self.0 * with.0 - self.1 * with.1, self.0 * with.1 + self.1 * with.0)
-            }
-        }
-    )*};
-}
-complex!(f32 f64 Extended);

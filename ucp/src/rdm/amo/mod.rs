@@ -2,11 +2,13 @@
 //! element. Which pairs there are is wire facts 6.2 and 6.4 of RDM v4; the numbers are those of the wire. Pure: the
 //! memory is `mem`'s, the packets are `rooms::atomic`'s.
 
+mod complex;
 mod elem;
 mod extended;
 
 use crate::wire::{AtomicOp, Datatype};
-use elem::{Complex, Elem};
+use complex::Complex;
+use elem::Elem;
 use extended::Extended;
 
 /// Which packet carries an operation.

@@ -7,7 +7,8 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::features::ReqHdr;
-use crate::rdm::io::{NotPosted, PeerId, Posted, TxToken, Wire};
+use crate::rdm::ids::{PeerId, TxToken};
+use crate::rdm::io::{NotPosted, Posted, Wire};
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rma_op::{Job, is_rma_id};
 use crate::rdm::trace::DropReason;

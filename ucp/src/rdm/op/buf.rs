@@ -3,8 +3,6 @@
 
 use std::ptr::NonNull;
 
-use crate::rdm::op::pieces::RecvList;
-
 /// Copies `n` bytes; the commonest small message, one word, without a call. // HOT
 ///
 /// # Safety
@@ -381,6 +379,106 @@ impl RecvBuf {
         // has n bytes and is a slice of a packet, which is not the user's buffer.
         unsafe { copy(from.as_ptr(), to.as_ptr(), n) };
         self.len
+    }
+}
+
+/// Calls `each(piece, offset in the piece, offset in the run, bytes)` for the part of every piece that lies within
+/// `at..at + len`. Bytes behind the last piece are left out. // HOT
+#[inline]
+pub fn for_each_overlap(
+    lens: impl Iterator<Item = usize>,
+    at: u64,
+    len: usize,
+    mut each: impl FnMut(usize, usize, usize, usize),
+) {
+    let Ok(mut skip) = usize::try_from(at) else { return };
+    let mut done = 0;
+    for (piece, size) in lens.enumerate() {
+        if done == len {
+            return;
+        }
+        if skip >= size {
+            skip -= size;
+            continue;
+        }
+        let n = (size - skip).min(len - done);
+        each(piece, skip, done, n);
+        done += n;
+        skip = 0;
+    }
+}
+
+/// The piece that byte `at` of the run lies in, its number, and how far into it.
+pub fn piece_at(pieces: impl Iterator<Item = Piece>, at: u64) -> Option<(usize, Piece, usize)> {
+    let mut skip = usize::try_from(at).ok()?;
+    for (n, piece) in pieces.enumerate() {
+        if skip < piece.len() {
+            return Some((n, piece, skip));
+        }
+        skip -= piece.len();
+    }
+    None
+}
+
+/// Room for a message, in any number of pieces; kept by whoever posts the receive, until it ends.
+#[derive(Debug, Default)]
+pub struct RecvList {
+    /// None of them is empty, or a list.
+    pieces: Vec<RecvBuf>,
+    len: usize,
+}
+
+// SAFETY: of a shared list only addresses and lengths are read. What is written through them is promised by `RecvBuf::of_list`,
+// of whose buffers each is used by one thread at a time.
+unsafe impl Sync for RecvList {}
+
+impl RecvList {
+    /// No room.
+    pub const NONE: RecvList = RecvList { pieces: Vec::new(), len: 0 };
+
+    /// Takes these pieces instead of what it had; empty ones are left out. False: their lengths together overflow, or one is
+    /// a list itself.
+    pub fn fill(&mut self, pieces: impl Iterator<Item = RecvBuf>) -> bool {
+        self.pieces.clear();
+        self.len = 0;
+        for buf in pieces.filter(|buf| !buf.is_empty()) {
+            match self.len.checked_add(buf.len()) {
+                Some(len) if buf.piece().is_some() => self.len = len,
+                _ => return false,
+            }
+            self.pieces.push(buf);
+        }
+        true
+    }
+
+    /// The pieces, none of them empty.
+    #[inline]
+    pub fn pieces(&self) -> &[RecvBuf] {
+        &self.pieces
+    }
+
+    /// Bytes in all.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No room at all.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The piece that byte `at` of the run lies in, its number, and how far into it.
+    pub fn piece_at(&self, at: u64) -> Option<(usize, Piece, usize)> {
+        piece_at(self.pieces.iter().filter_map(RecvBuf::piece), at)
+    }
+
+    /// Writes `from` at offset `at` of the run; what lies behind the end is dropped.
+    pub(super) fn put(&self, at: u64, from: &[u8]) {
+        for_each_overlap(self.pieces.iter().map(RecvBuf::len), at, from.len(), |piece, to, out, n| {
+            self.pieces[piece].put_whole(to as u64, &from[out..out + n]);
+        });
     }
 }
 

@@ -12,6 +12,5 @@ pub mod rx;
 pub mod table;
 pub mod tx;
 
-pub use buf::{ContigBuf, Payload, Piece, RecvBuf, SendBuf};
-pub use pieces::{Gather, RecvList, Scatter, for_each_overlap, piece_at};
-pub use table::OpId;
+pub use buf::{ContigBuf, Payload, Piece, RecvBuf, RecvList, SendBuf};
+pub use pieces::{Gather, Scatter};

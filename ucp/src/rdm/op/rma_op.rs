@@ -3,15 +3,17 @@
 
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::io::{PeerId, Reg};
+use crate::rdm::ids::PeerId;
+use crate::rdm::ids::WireId;
+use crate::rdm::io::Reg;
 use crate::rdm::op::buf::RecvBuf;
 use crate::rdm::op::pieces::{Gather, Scatter};
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::rails::rail_plan::RailPlan;
-use crate::rdm::recv::held_packets::HeldBytes;
+use crate::rdm::recv::held_bytes::HeldBytes;
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::mem::Spans;
-use crate::rdm::types::{OpError, WireId};
+use crate::rdm::status::OpError;
 use crate::wire::{AtomicOp, Datatype, Iovs, MAX_IOV, RmaIov};
 
 /// Whether an id names a one-sided operation.

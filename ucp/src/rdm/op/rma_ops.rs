@@ -4,7 +4,7 @@
 
 use ucs::coll::slots::{SlotId, Slots, UPPER};
 
-use crate::rdm::io::PeerId;
+use crate::rdm::ids::PeerId;
 use crate::rdm::op::pieces::Gather;
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::rma::args::RmaProtocol;

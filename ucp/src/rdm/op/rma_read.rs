@@ -3,8 +3,10 @@
 
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::io::{PeerError, PeerId, Reg, Remote, RmaAddress};
-use crate::rdm::types::OpError;
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::{Reg, Remote, RmaAddress};
+use crate::rdm::status::OpError;
+use crate::rdm::status::PeerError;
 use crate::wire::{Iovs, MAX_IOV};
 
 use crate::rdm::rails::rail_plan::RailPlan;

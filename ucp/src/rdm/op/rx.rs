@@ -3,13 +3,13 @@
 
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::io::PeerId;
+use crate::rdm::ids::PeerId;
 use crate::rdm::op::buf::RecvBuf;
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::protocol::{Kind, Protocol};
-use crate::rdm::recv::held_packets::HeldBytes;
+use crate::rdm::recv::held_bytes::HeldBytes;
 use crate::rdm::recv::matching::{MatchEntry, Pattern};
-use crate::rdm::types::{OpError, RecvStatus};
+use crate::rdm::status::{OpError, RecvStatus};
 
 /// What a message says about itself in its first packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,11 +6,6 @@ use ucs::coll::slots::{LOWER, LOWER_EVEN, LOWER_ODD, SlotId, Slots};
 use crate::rdm::op::rx::RxOp;
 use crate::rdm::recv::matching::{MatchEntry, MatchStore};
 
-/// Names a pending send or receive. Sends and receives have separate tables: a send's id means nothing to
-/// `cancel_recv`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct OpId(pub(in crate::rdm) SlotId);
-
 /// One kind of operation by id. Up to about a million at a time. The ids of one-sided operations (`one`) have the top
 /// bit set, these have not.
 pub type Table<T> = Slots<T, 20, LOWER>;

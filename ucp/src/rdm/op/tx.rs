@@ -1,11 +1,12 @@
 //! A send that is not complete: waiting for room, between packets, for a grant or for a receipt.
 //! Driven by the rooms; owned by the engine's send table.
 
-use crate::rdm::io::{PeerId, Reg};
+use crate::rdm::ids::PeerId;
+use crate::rdm::ids::WireId;
+use crate::rdm::io::Reg;
 use crate::rdm::op::buf::SendBuf;
 use crate::rdm::protocol::{Kind, Protocol, Sync};
-use crate::rdm::rails::rail_set::RailList;
-use crate::rdm::types::WireId;
+use crate::rdm::rails::rail_plan::RailList;
 use crate::wire::MsgClass;
 
 /// How far a send has come.

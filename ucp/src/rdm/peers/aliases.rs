@@ -2,7 +2,7 @@
 //! comes by one that it did not come by before. A receive that takes messages of one peer takes them under each of these
 //! names, and a peer that is closed by force is so under each. Called where messages are matched and peers closed.
 
-use crate::rdm::io::{PeerId, Source};
+use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::peers::lookup::PeerLookup;
 use crate::rdm::peers::peer::{Peer, Peers};
 use crate::rdm::protocol::Kind;

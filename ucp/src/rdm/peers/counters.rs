@@ -3,7 +3,7 @@
 //! reads those gets both. Called for what takes the shortest way (`rooms::eager`, `Engine::take_short`), and never by anybody else.
 
 use crate::rdm::Engine;
-use crate::rdm::io::PeerId;
+use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::Protocol;
 use crate::rdm::stats::{PeerStats, RdmStats};
 use crate::wire::PktType;

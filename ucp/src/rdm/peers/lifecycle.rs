@@ -2,15 +2,19 @@
 //! and the dispatch; never on the hot path but for `identify`.
 
 use crate::rdm::Engine;
-use crate::rdm::io::{PeerError, PeerId, Source, Wire};
+use crate::rdm::ids::WireId;
+use crate::rdm::ids::{PeerId, Source};
+use crate::rdm::io::Wire;
 use crate::rdm::op::rx::{Role, RxOp, RxState, Unexpected};
 use crate::rdm::op::table::place;
 use crate::rdm::peers::peer::{PartialMsg, Peer, PeerFlags};
 use crate::rdm::protocol::{Kind, Protocol};
 use crate::rdm::protocols::peer_error::ABORTED;
 use crate::rdm::rma::args::PacketOrder;
+use crate::rdm::status::OpError;
+use crate::rdm::status::PeerError;
 use crate::rdm::trace::{DropReason, TraceEvent};
-use crate::rdm::types::{EngineEvent, OpError, PeerView, WireId};
+use crate::rdm::types::{EngineEvent, PeerView};
 use crate::wire::{Packet, RawAddr};
 use ucs::coll::slots::SlotId;
 use ucs::coll::window::seq_diff;

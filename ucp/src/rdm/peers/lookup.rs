@@ -6,8 +6,8 @@ use std::hash::BuildHasher;
 use hashbrown::{HashMap, HashTable};
 use rustc_hash::FxBuildHasher;
 
-use crate::rdm::io::{PeerId, Source};
-use crate::rdm::types::WireId;
+use crate::rdm::ids::WireId;
+use crate::rdm::ids::{PeerId, Source};
 
 /// Sources and their peers.
 #[derive(Debug, Default)]

@@ -9,13 +9,15 @@ use ucs::coll::growth;
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::features::ReqHdr;
-use crate::rdm::flow::backoff::BackOff;
-use crate::rdm::io::{PeerError, PeerId, Rdma, Source};
+use crate::rdm::flow::retry::BackOff;
+use crate::rdm::ids::WireId;
+use crate::rdm::ids::{PeerId, Source};
+use crate::rdm::io::Rdma;
 use crate::rdm::peers::counters::ShortCounters;
-use crate::rdm::rails::failover::FailedLane;
-use crate::rdm::rails::rail_set::RailList;
+use crate::rdm::rails::rail_plan::RailList;
 use crate::rdm::recv::reorder::ReorderWindow;
-use crate::rdm::types::{PeerView, WireId};
+use crate::rdm::status::PeerError;
+use crate::rdm::types::PeerView;
 use crate::wire::ctl::ErrorRef;
 use crate::wire::{Features, RawAddr, UserRecvQp};
 
@@ -107,6 +109,19 @@ pub struct Peer {
 struct Packed {
     node: u64,
     port: u32,
+}
+
+/// A way to a peer that was left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FailedLane {
+    /// Our wire.
+    pub wire: WireId,
+    /// The peer's lane.
+    pub addr: RawAddr,
+    /// Source of its packets there.
+    pub from: Source,
+    /// Why.
+    pub fault: PeerError,
 }
 
 /// What waits for a peer.

@@ -5,14 +5,17 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::io::{NotPosted, PeerError, PeerId, Posted, Reg, RegAccess, Remote, TxToken, Wire};
+use crate::rdm::ids::{PeerId, TxToken};
+use crate::rdm::io::{NotPosted, Posted, Reg, RegAccess, Remote, Wire};
 use crate::rdm::op::Piece;
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocol::SendProgress;
 use crate::rdm::rails::rail_set::{Direction, PiecePost};
 use crate::rdm::rma::args::RmaProtocol;
-use crate::rdm::types::{Emulation, OpError};
+use crate::rdm::status::OpError;
+use crate::rdm::status::PeerError;
+use crate::rdm::types::Emulation;
 use crate::wire::{PktType, header_len};
 
 pub(in crate::rdm) use crate::rdm::rma::args::MAX_COPY as COPY;

@@ -5,15 +5,17 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::features::supports_classes;
-use crate::rdm::io::{NotPosted, PacketWriter, PeerId, ReceiveSink, Wire};
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::{NotPosted, PacketWriter, ReceiveSink, Wire};
 use crate::rdm::op::Payload;
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::peers::aliases::Aliases;
 use crate::rdm::peers::peer::{Peer, PeerFlags};
 use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler, Protocol, SendProgress};
-use crate::rdm::recv::reorder::MsgIdUse;
-use crate::rdm::types::{EngineEvent, OpError, RecvStatus, SendArgs};
+use crate::rdm::recv::sequence::MsgIdUse;
+use crate::rdm::status::{OpError, RecvStatus};
+use crate::rdm::types::{EngineEvent, SendArgs};
 use crate::wire::rtm::{Eager, Rtm, Short};
 use crate::wire::{MsgClass, Packet, PktType};
 

@@ -3,7 +3,8 @@
 
 use crate::rdm::Engine;
 use crate::rdm::features::{ReqHdr, ours, wants_user_qp};
-use crate::rdm::io::{Flushed, NotPosted, PeerId, Wire};
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::{Flushed, NotPosted, Wire};
 use crate::rdm::peers::peer::{Peer, PeerFlags};
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler};
 use crate::rdm::trace::{DropReason, TraceEvent};

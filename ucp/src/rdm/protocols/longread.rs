@@ -4,7 +4,8 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::io::{NotPosted, PeerId, RegAccess, Wire};
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::{NotPosted, RegAccess, Wire};
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rma_op::is_rma_id;
 use crate::rdm::op::rma_read::RmaRead;
@@ -12,7 +13,7 @@ use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::peer::{Ctl, PartialMsg};
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress, Sync};
-use crate::rdm::recv::reorder::{MsgIdUse, Turn};
+use crate::rdm::recv::sequence::{MsgIdUse, Turn};
 use crate::rdm::trace::DropReason;
 use crate::wire::ctl::Eor;
 use crate::wire::rtm::{LongRead, Rtm, RtmBody, RuntRead};

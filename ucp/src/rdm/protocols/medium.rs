@@ -4,15 +4,16 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::io::{PeerId, Wire};
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::Wire;
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::peer::{PartialMsg, PeerFlags};
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
-use crate::rdm::recv::reorder::{MsgIdUse, Turn};
+use crate::rdm::recv::sequence::{MsgIdUse, Turn};
+use crate::rdm::status::OpError;
 use crate::rdm::trace::DropReason;
-use crate::rdm::types::OpError;
 use crate::wire::rtm::{Medium, Rtm, RtmBody};
 use crate::wire::{Packet, PktType};
 

@@ -5,14 +5,15 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::flow::window;
-use crate::rdm::io::{NotPosted, PeerId, TxToken, Wire};
+use crate::rdm::ids::{PeerId, TxToken};
+use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::op::rma_op::{Job, RmaOp, RmaState};
 use crate::rdm::peers::peer::Ctl;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, SendProgress};
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::mem::Access;
+use crate::rdm::status::OpError;
 use crate::rdm::trace::DropReason;
-use crate::rdm::types::OpError;
 use crate::wire::ctl::ReadRsp;
 use crate::wire::rtr::{ReadKind, Rtr};
 use crate::wire::{Packet, PktType, header_len};

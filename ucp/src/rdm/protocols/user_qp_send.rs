@@ -5,12 +5,14 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::io::{NotPosted, PeerError, PeerId, Wire};
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::{TxOp, TxState};
 use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
-use crate::rdm::types::OpError;
+use crate::rdm::status::OpError;
+use crate::rdm::status::PeerError;
 
 /// Sends the op at the head of its peer's queue, or says why that peer does not take it.
 // [M5.10] [M5.11]

@@ -6,14 +6,16 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::flow::window;
-use crate::rdm::io::{NotPosted, PeerId, Source, TxToken, Wire};
+use crate::rdm::ids::WireId;
+use crate::rdm::ids::{PeerId, Source, TxToken};
+use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::op::rma_ops::CompactRmaOp;
 use crate::rdm::peers::peer::{Ctl, PeerFlags};
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, SendProgress};
 use crate::rdm::rma::args::{PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::Access;
-use crate::rdm::types::{OpError, WireId};
+use crate::rdm::status::OpError;
 use crate::wire::rtw::{Eager, LongCts, Rtw, RtwBody, Short};
 use crate::wire::{Delivery, Features, Packet, PktType, header_len};
 

@@ -13,8 +13,8 @@ use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::mem::Access;
+use crate::rdm::status::OpError;
 use crate::rdm::trace::DropReason;
-use crate::rdm::types::OpError;
 use crate::wire::rtw::{LongRead, RtwBody};
 use crate::wire::{Features, Iovs, MAX_IOV, Packet, PktType, RmaIov, header_len};
 

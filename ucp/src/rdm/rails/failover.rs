@@ -9,29 +9,19 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::features::supports_failover;
-use crate::rdm::io::{NotPosted, PeerError, PeerId, Source, Wire};
+use crate::rdm::ids::WireId;
+use crate::rdm::ids::{PeerId, Source};
+use crate::rdm::io::{NotPosted, Wire};
 use crate::rdm::op::rma_op::{RmaOp, is_rma_id};
-use crate::rdm::peers::peer::{Ctl, Peer, PeerFlags, PeerQueue};
+use crate::rdm::peers::peer::{Ctl, FailedLane, Peer, PeerFlags, PeerQueue};
 use crate::rdm::protocol::Arrival;
-use crate::rdm::rails::rail_set::RailList;
+use crate::rdm::rails::rail_plan::RailList;
+use crate::rdm::status::OpError;
+use crate::rdm::status::PeerError;
 use crate::rdm::trace::{DropReason, TraceEvent};
-use crate::rdm::types::{OpError, WireId};
 use crate::wire::ctl::ErrorRef;
 use crate::wire::rtw::{self, RtwBody};
 use crate::wire::{self, Features, Opts, Packet, PktType, RawAddr, header_len};
-
-/// A way to a peer that was left.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FailedLane {
-    /// Our wire.
-    pub wire: WireId,
-    /// The peer's lane.
-    pub addr: RawAddr,
-    /// Source of its packets there.
-    pub from: Source,
-    /// Why.
-    pub fault: PeerError,
-}
 
 /// What two lanes of one worker are to each other, as the word that comes along says.
 mod role {

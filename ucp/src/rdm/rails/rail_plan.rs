@@ -3,11 +3,16 @@
 
 use arrayvec::ArrayVec;
 
-use crate::rdm::io::{PeerError, PeerId, Reg};
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::Reg;
+use crate::rdm::status::PeerError;
 
 /// Most rails of one transfer, the peer's own wire included: what a request names besides its memory fits the iovs that
 /// are left (RDM v4 11.4).
 pub const MAX_RAILS: usize = 4;
+
+/// Further rails of a peer.
+pub(in crate::rdm) type RailList<T> = ArrayVec<T, { MAX_RAILS - 1 }>;
 
 /// Pieces begin at multiples of this from the first byte on.
 const ALIGN: u64 = 4096;

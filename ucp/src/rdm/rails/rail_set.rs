@@ -7,17 +7,16 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::features::supports_rails;
-use crate::rdm::io::{NotPosted, PeerError, PeerId, Posted, Reg, RegAccess, Remote, Source, TxToken, Wire};
+use crate::rdm::ids::WireId;
+use crate::rdm::ids::{PeerId, Source, TxToken};
+use crate::rdm::io::{NotPosted, Posted, Reg, RegAccess, Remote, Wire};
 use crate::rdm::op::Piece;
 use crate::rdm::peers::peer::{Peer, PeerFlags};
 use crate::rdm::protocols::handshake;
-use crate::rdm::rails::rail_plan::{MAX_RAILS, RailPlan};
+use crate::rdm::rails::rail_plan::{MAX_RAILS, RailList, RailPlan};
 use crate::rdm::rma::args::RailKeys;
-use crate::rdm::types::WireId;
+use crate::rdm::status::PeerError;
 use crate::wire::{Features, Iovs, RawAddr, RmaIov};
-
-/// Further rails of a peer.
-pub(in crate::rdm) type RailList<T> = ArrayVec<T, { MAX_RAILS - 1 }>;
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,10 +6,12 @@ use arrayvec::ArrayVec;
 
 use crate::rdm::Engine;
 use crate::rdm::flow::window::{self, Segment};
-use crate::rdm::io::{NotPosted, PeerError, PeerId, Posted, Wire};
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::{NotPosted, Posted, Wire};
 use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocol::SendProgress;
 use crate::rdm::rails::rail_plan::{MAX_RAILS, rails_for};
+use crate::rdm::status::PeerError;
 use crate::wire::ctl::CtsData;
 use crate::wire::{self, Packet, PktType};
 

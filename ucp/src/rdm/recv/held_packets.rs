@@ -6,6 +6,7 @@
 use ucs::mem::copy_slice;
 
 use crate::rdm::op::rx::Unexpected;
+use crate::rdm::recv::held_bytes::HeldBytes;
 
 /// Sizes of buffers: less than half of one is wasted, beyond the smallest.
 const CLASSES: [usize; 11] = [32, 64, 128, 256, 512, 1024, 2048, 4096, 9216, 16_384, 65_536];
@@ -20,21 +21,6 @@ pub const WAITING: usize = 96;
 /// The size of the buffer that so many bytes are kept in.
 fn size_for(bytes: usize) -> usize {
     CLASSES.iter().copied().find(|&size| bytes <= size).unwrap_or(bytes)
-}
-
-/// Bytes copied out of a packet.
-#[derive(Debug, Default)]
-pub struct HeldBytes {
-    bytes: Box<[u8]>,
-    len: usize,
-}
-
-impl HeldBytes {
-    /// The bytes.
-    #[inline]
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
 }
 
 /// Where held bytes come from and go back to.

@@ -6,7 +6,7 @@ use ucs::coll::list::{Link, Links, List};
 use ucs::coll::slots::SlotId;
 use ucs::mem::pool::FreeList;
 
-use crate::rdm::io::PeerId;
+use crate::rdm::ids::PeerId;
 
 /// The mask that compares every bit.
 const TAG_MASK_FULL: u64 = !0;

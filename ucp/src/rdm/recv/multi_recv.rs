@@ -7,13 +7,16 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::io::{PeerId, Wire};
+use crate::rdm::ids::OpId;
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::Wire;
+use crate::rdm::op::RecvBuf;
 use crate::rdm::op::rx::{Role, RxOp};
 use crate::rdm::op::table::place;
-use crate::rdm::op::{OpId, RecvBuf};
 use crate::rdm::peers::aliases::Aliases;
 use crate::rdm::protocol::Kind;
-use crate::rdm::types::{EngineEvent, OpError, RecvArgs, Started};
+use crate::rdm::status::OpError;
+use crate::rdm::types::{EngineEvent, RecvArgs, Started};
 use crate::wire::rtm::{Rtm, RtmBody};
 
 /// A receive of many messages.

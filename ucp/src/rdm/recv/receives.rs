@@ -4,19 +4,21 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::io::{PeerId, Wire};
+use crate::rdm::ids::MsgHandle;
+use crate::rdm::ids::OpId;
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::Wire;
+use crate::rdm::op::RecvBuf;
 use crate::rdm::op::received_ranges::ReceivedRanges;
 use crate::rdm::op::rx::{Envelope, Role, RxEntry, RxOp, RxState, Segments, Unexpected};
 use crate::rdm::op::table::place;
-use crate::rdm::op::{OpId, RecvBuf};
 use crate::rdm::peers::aliases::Aliases;
 use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
 use crate::rdm::protocol::{Arrival, Kind, Protocol, Sync};
 use crate::rdm::recv::matching::{ExpectedQueue, MatchEntry, Pattern, UnexpectedQueue};
+use crate::rdm::status::{OpError, RecvStatus};
 use crate::rdm::trace::DropReason;
-use crate::rdm::types::{
-    EngineEvent, MsgHandle, OpError, ProbeRemove, Probed, RecvArgs, RecvKind, RecvStatus, Started,
-};
+use crate::rdm::types::{EngineEvent, ProbeRemove, Probed, RecvArgs, RecvKind, Started};
 use crate::wire::MsgClass;
 use crate::wire::rtm::Rtm;
 

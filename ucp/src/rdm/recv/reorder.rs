@@ -2,42 +2,10 @@
 //! compare; how far ahead a packet may be is not limited (rule R9 of the wire facts).
 
 use hashbrown::HashMap;
-use ucs::coll::window::seq_diff;
 
-use crate::rdm::recv::held_packets::{HeldBytes, HeldPackets};
-
-/// Whether several packets may carry one `msg_id`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MsgIdUse {
-    /// One packet a message: the id seen again is a duplicate.
-    Single,
-    /// The packets of a message in several (MEDIUM, RUNTREAD) share it.
-    Segments,
-    /// One packet a message, and later perhaps one that repeats it (LONGCTS after a READ_NACK).
-    Repeatable,
-}
-
-/// When a packet's turn is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turn {
-    /// It is the next: handle it.
-    Now,
-    /// Its id's turn has passed: a further packet of a message in several, or a duplicate.
-    Past,
-    /// Before its turn.
-    Early,
-}
-
-/// When is the turn of `msg_id`, if `next` is due? Ids wrap. // HOT
-// [M4.3]
-#[inline]
-pub const fn turn(next: u32, msg_id: u32) -> Turn {
-    match seq_diff(msg_id, next) {
-        0 => Turn::Now,
-        d if d < 0 => Turn::Past,
-        _ => Turn::Early,
-    }
-}
+use crate::rdm::recv::held_bytes::HeldBytes;
+use crate::rdm::recv::held_packets::HeldPackets;
+use crate::rdm::recv::sequence::MsgIdUse;
 
 #[derive(Debug)]
 struct Waiting {
@@ -100,15 +68,6 @@ impl ReorderWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    // [M4.4]
-    #[test]
-    fn turns_survive_the_wrap() {
-        assert_eq!(turn(7, 7), Turn::Now);
-        assert_eq!(turn(u32::MAX, 0), Turn::Early);
-        assert_eq!(turn(0, u32::MAX), Turn::Past);
-        assert_eq!(turn(5, 5 + 100_000), Turn::Early);
-    }
 
     #[test]
     fn only_packets_of_one_message_share_an_id() {

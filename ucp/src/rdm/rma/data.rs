@@ -5,7 +5,9 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::flow::window;
-use crate::rdm::io::{PeerId, Source, Wire};
+use crate::rdm::ids::WireId;
+use crate::rdm::ids::{PeerId, Source};
+use crate::rdm::io::Wire;
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::peers::peer::Ctl;
 use crate::rdm::protocol::{Arrival, SendProgress};
@@ -13,8 +15,9 @@ use crate::rdm::protocols::direct;
 use crate::rdm::rails::striping::{Granted, TransferKind};
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::mem::{Access, Spans};
+use crate::rdm::status::OpError;
 use crate::rdm::trace::DropReason;
-use crate::rdm::types::{EngineEvent, OpError, WireId};
+use crate::rdm::types::EngineEvent;
 use crate::wire::Iovs;
 use crate::wire::ctl::{Cts, CtsFor};
 

@@ -6,11 +6,13 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::features::ReqHdr;
-use crate::rdm::io::{PeerId, Source, TxToken, Wire};
+use crate::rdm::ids::WireId;
+use crate::rdm::ids::{PeerId, Source, TxToken};
+use crate::rdm::io::Wire;
 use crate::rdm::op::rma_ops::CompactRmaOp;
 use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocols::{atomic, receipt, write};
-use crate::rdm::types::{Emulation, WireId};
+use crate::rdm::types::Emulation;
 use crate::wire::PktType;
 
 impl Engine {

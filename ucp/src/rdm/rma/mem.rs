@@ -13,8 +13,9 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use ucs::coll::slots::{SlotId, Slots};
 
-use crate::rdm::op::{Piece, for_each_overlap, piece_at};
-use crate::rdm::types::WireId;
+use crate::rdm::ids::WireId;
+use crate::rdm::op::Piece;
+use crate::rdm::op::buf::{for_each_overlap, piece_at};
 use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
 bitflags! {

@@ -10,15 +10,19 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::amo;
-use crate::rdm::io::{PeerId, Wire};
+use crate::rdm::ids::OpId;
+use crate::rdm::ids::PeerId;
+use crate::rdm::ids::WireId;
+use crate::rdm::io::Wire;
+use crate::rdm::op::Gather;
 use crate::rdm::op::rma_op::{Ack, Atomic, Job, Operands, RmaOp, RmaState, is_rma_id};
-use crate::rdm::op::{Gather, OpId};
 use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocol::Sync;
 use crate::rdm::protocols::{atomic, write};
 use crate::rdm::rma::args::{AtomicArgs, FenceScope, GetArgs, PacketOrder, PutArgs, RailKeys, RmaProtocol};
 use crate::rdm::rma::mem::{MemKey, Region};
-use crate::rdm::types::{Emulation, OpError, Started, WireId};
+use crate::rdm::status::OpError;
+use crate::rdm::types::{Emulation, Started};
 use crate::wire::ctl::ErrorRef;
 use crate::wire::{AtomicOp, Iovs, RmaIov};
 

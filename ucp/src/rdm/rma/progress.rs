@@ -5,7 +5,8 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::features::{direct_read, direct_write};
-use crate::rdm::io::{PeerId, Wire};
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::Wire;
 use crate::rdm::op::rma_op::{Ack, Atomic, Job, RmaOp, RmaState};
 use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocol::SendProgress;
@@ -13,7 +14,8 @@ use crate::rdm::protocols::{atomic, direct, handshake, read, write, write_read};
 use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::rma::ops::FENCE;
 use crate::rdm::send::sends::Step;
-use crate::rdm::types::{Emulation, EngineEvent, OpError};
+use crate::rdm::status::OpError;
+use crate::rdm::types::{Emulation, EngineEvent};
 use crate::wire::Features;
 
 impl Engine {

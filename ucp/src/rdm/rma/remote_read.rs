@@ -7,7 +7,8 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::features::supports_rails;
-use crate::rdm::io::{NotPosted, PeerError, PeerId, Posted, RegAccess, TxToken, Wire};
+use crate::rdm::ids::{PeerId, TxToken};
+use crate::rdm::io::{NotPosted, Posted, RegAccess, Wire};
 use crate::rdm::op::Piece;
 use crate::rdm::op::rma_op::{Job, is_rma_id};
 use crate::rdm::op::rma_read::{RmaRead, Stop};
@@ -15,7 +16,8 @@ use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
 use crate::rdm::protocol::{Protocol, SendProgress};
 use crate::rdm::protocols::direct;
 use crate::rdm::rails::rail_set::{Direction, PiecePost};
-use crate::rdm::types::OpError;
+use crate::rdm::status::OpError;
+use crate::rdm::status::PeerError;
 use crate::wire::ctl::ErrorRef;
 use crate::wire::{Features, MAX_IOV};
 

@@ -2,7 +2,8 @@
 //! the way of all messages, over the transport of one thread. Called as a message is sent; never keeps one.
 
 use crate::rdm::Engine;
-use crate::rdm::io::{PeerId, ReceiveSink};
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::ReceiveSink;
 use crate::rdm::op::ContigBuf;
 use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocols::eager;

@@ -7,10 +7,12 @@ use ucs::time::Nanos;
 use crate::rdm::Engine;
 use crate::rdm::features::{ReqHdr, supports_classes};
 use crate::rdm::flow::window;
-use crate::rdm::io::{NotPosted, PeerError, PeerId, Posted, Reg, TxToken, Wire};
+use crate::rdm::ids::OpId;
+use crate::rdm::ids::{PeerId, TxToken};
+use crate::rdm::io::{NotPosted, Posted, Reg, Wire};
+use crate::rdm::op::Payload;
 use crate::rdm::op::rma_op::is_rma_id;
 use crate::rdm::op::tx::{TxOp, TxState};
-use crate::rdm::op::{OpId, Payload};
 use crate::rdm::peers::peer::{Ctl, Peer, PeerFlags};
 use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
 use crate::rdm::protocols::{
@@ -19,7 +21,9 @@ use crate::rdm::protocols::{
 };
 use crate::rdm::rails::failover;
 use crate::rdm::rma::ops::is_rma_entry;
-use crate::rdm::types::{EngineEvent, FirstContact, OpError, SendArgs, Started};
+use crate::rdm::status::OpError;
+use crate::rdm::status::PeerError;
+use crate::rdm::types::{EngineEvent, FirstContact, SendArgs, Started};
 use crate::wire::{Features, MsgClass, Opts, PktType, RawAddr};
 
 /// Sends that queue behind others until one of them looks whether there is room. To look and find none takes as long as to

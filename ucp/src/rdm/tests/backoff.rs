@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::rdm::io::{PeerError, PeerId};
+use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::status::PeerError;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
 use crate::wire::PktType;

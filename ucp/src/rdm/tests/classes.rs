@@ -4,6 +4,7 @@ use super::super::io::{PeerError, Rdma};
 use crate::rdm::EngineSnapshot;
 use crate::rdm::features::ours;
 use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::*;

@@ -10,6 +10,7 @@ use crate::rdm::rma::mem::{Access, Region};
 use crate::rdm::testing::*;
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::*;
+use crate::rdm::{ids::*, status::*};
 use crate::wire::{Features, Iovs, PktType, RawAddr, RmaIov};
 
 const BASE: u64 = 0x1000;

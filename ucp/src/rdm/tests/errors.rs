@@ -3,11 +3,14 @@
 
 use super::rma::{put_args, share};
 use crate::rdm::EngineSnapshot;
-use crate::rdm::io::{PeerError, PeerId, RegError};
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::RegError;
 use crate::rdm::op::{Gather, Scatter};
 use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::rma::args::{AtomicArgs, GetArgs, PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::Access;
+use crate::rdm::status::PeerError;
+use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::*;

@@ -5,8 +5,11 @@ use crate::wire::EfaStatus;
 use std::collections::HashMap;
 
 use crate::rdm::OpId;
-use crate::rdm::io::{PeerError, PeerId, RegError};
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::RegError;
 use crate::rdm::protocol::{Kind, Protocol, Sync};
+use crate::rdm::status::PeerError;
+use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
 

@@ -1,8 +1,10 @@
 //! More messages than anybody receives: what they cost is known, and when the wires may be left alone.
 
-use crate::rdm::io::{PeerError, PeerId};
+use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::rma::mem::{Access, Region};
+use crate::rdm::status::PeerError;
+use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
 

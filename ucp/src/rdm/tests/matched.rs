@@ -5,10 +5,11 @@
 use std::collections::VecDeque;
 
 use crate::rdm::OpId;
-use crate::rdm::io::PeerId;
+use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
+use crate::rdm::{ids::*, status::*};
 
 /// What a receive accepts, in the model's words.
 #[derive(Clone, Copy, Debug)]

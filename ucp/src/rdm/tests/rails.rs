@@ -12,6 +12,7 @@ use crate::rdm::rma::args::{GetArgs, PutArgs, RailKeys, RmaProtocol};
 use crate::rdm::rma::mem::{Access, Region as Memory};
 use crate::rdm::testing::{ANY, Rng, Seed, lend, lend_mut, letter, of_all, seeds};
 use crate::rdm::types::*;
+use crate::rdm::{ids::*, status::*};
 use crate::wire::rtm::RtmBody;
 use crate::wire::{self, EfaStatus, Iovs, MAX_IOV, Packet, PktType, RawAddr, RmaIov};
 

@@ -2,8 +2,11 @@
 //! and that no registration survives its message.
 
 use crate::rdm::EngineConfig;
-use crate::rdm::io::{PeerError, PeerId, RegError};
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::RegError;
 use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::status::PeerError;
+use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::*;

@@ -1,11 +1,14 @@
 //! One-sided operations between engines: each protocol packet by packet, whole jobs from seeds against a model of every
 //! byte, fences and acknowledgements, requests that ask for what they may not have, ends in the middle.
 
-use crate::rdm::io::{PeerError, PeerId, RegError};
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::RegError;
 use crate::rdm::op::{Gather, Scatter};
 use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::rma::args::{AtomicArgs, FenceScope, GetArgs, PacketOrder, PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::{Access, MemKey, Region};
+use crate::rdm::status::PeerError;
+use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::*;

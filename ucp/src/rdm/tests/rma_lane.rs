@@ -2,8 +2,9 @@
 //! and sent in packets once a receiver has said that it is kept out.
 
 use crate::rdm::EngineConfig;
-use crate::rdm::io::PeerId;
+use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
 use crate::wire::rtm::RtmBody;

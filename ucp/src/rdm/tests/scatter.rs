@@ -2,9 +2,12 @@
 //! and not a byte beside the pieces.
 
 use crate::rdm::EngineConfig;
-use crate::rdm::io::{PeerError, PeerId};
-use crate::rdm::op::{RecvBuf, RecvList};
+use crate::rdm::ids::PeerId;
+use crate::rdm::op::RecvBuf;
+use crate::rdm::op::buf::RecvList;
 use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::status::PeerError;
+use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
 use crate::wire::{Features, MAX_IOV, PktType};

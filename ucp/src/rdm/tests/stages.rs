@@ -1,10 +1,12 @@
 //! Each protocol stage by stage: what is on the wire, when an operation ends, what happens when it is disturbed.
 
-use crate::rdm::io::{PeerError, PeerId};
+use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::status::PeerError;
 use crate::rdm::testing::*;
 use crate::rdm::trace::{DropReason, TraceEvent};
 use crate::rdm::types::*;
+use crate::rdm::{ids::*, status::*};
 use crate::wire::{self, Packet, PktType, ReqFlags};
 
 const ROWS: [(Protocol, usize); 6] = [

@@ -1,7 +1,8 @@
 //! Messages to a peer in zero-copy receive mode: what goes out and where to, what is refused, what comes back.
 
-use crate::rdm::io::PeerId;
+use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::{Protocol, Sync};
+use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::types::*;
 use crate::wire::{self, Features, Handshake, PktType, UserRecvQp};

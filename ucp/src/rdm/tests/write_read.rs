@@ -2,11 +2,14 @@
 //! done, memory taken back and peers lost in the middle, and requests that ask for what they may not have.
 
 use super::rma::{put_args, share};
-use crate::rdm::io::{PeerError, PeerId, RegError};
+use crate::rdm::ids::PeerId;
+use crate::rdm::io::RegError;
 use crate::rdm::op::Gather;
 use crate::rdm::protocol::Sync;
 use crate::rdm::rma::args::{FenceScope, PutArgs, RmaProtocol};
 use crate::rdm::rma::mem::Access;
+use crate::rdm::status::PeerError;
+use crate::rdm::status::*;
 use crate::rdm::testing::*;
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::*;

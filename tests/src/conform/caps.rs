@@ -130,7 +130,7 @@ pub fn unreachable_peer_is_an_error<I: Iface>(p: &Pair<I>) {
     // A byte of the peer's identity in every kind of address.
     let byte = nobody.len().min(10) - 1;
     nobody[byte] ^= 0x5a;
-    let told = |e: &Error| matches!(e, Error::PeerDead | Error::Unreachable);
+    let is_peer_failure = |e: &Error| matches!(e, Error::PeerDead | Error::Unreachable);
     match p.a.connect(&p.b.device_addr(), &nobody) {
         // The reason is the peer, not missing resources.
         Err(why) => assert!(!matches!(why, ConnectError::Op(_)), "{why}"),
@@ -140,9 +140,9 @@ pub fn unreachable_peer_is_an_error<I: Iface>(p: &Pair<I>) {
             if asked.is_err() {
                 assert_eq!(asked, Err(ConnectError::Gone));
                 let sent = ep.am_packet(2, |_| unreachable!("there is nowhere to write"));
-                assert!(matches!(&sent, Err(Refused::Failed(e)) if told(e)), "{sent:?}");
+                assert!(matches!(&sent, Err(Refused::Failed(e)) if is_peer_failure(e)), "{sent:?}");
                 let checked = ep.check(Comp::None);
-                assert!(matches!(&checked, Err(Refused::Failed(e)) if told(e)), "{checked:?}");
+                assert!(matches!(&checked, Err(Refused::Failed(e)) if is_peer_failure(e)), "{checked:?}");
             }
         }
     }

@@ -208,15 +208,15 @@ pub fn ep_cancel_returns_pending<I: Iface>(p: &Pair<I>) {
     let mut back = 0;
     let end = ep.cancel(&mut |_| back += 1, Comp::Token(9)).unwrap();
     assert_eq!(back, waiting);
-    let told = usize::from(end == Sent::InProgress);
+    let completions = usize::from(end == Sent::InProgress);
     for _ in 0..200_000 {
-        if a.comps.len() + b.comps.len() >= told {
+        if a.comps.len() + b.comps.len() >= completions {
             break;
         }
         p.poll_both(&mut a, &mut b);
     }
     a.comps.append(&mut b.comps);
-    assert_eq!(a.comps, vec![(9, Ok(())); told]);
+    assert_eq!(a.comps, vec![(9, Ok(())); completions]);
     b.ams.append(&mut a.ams);
     p.arrived(&mut b, sent);
     p.retry(&mut a, &mut b, || send(&p.ab, 1, 1)).unwrap();

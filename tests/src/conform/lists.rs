@@ -128,7 +128,7 @@ pub fn implicit_puts_are_visible_after_flush<I: Iface>(p: &Pair<I>) {
     const LEN: usize = 1000;
     let local = p.a.md().alloc(&AllocReq::new(LEN, "local")).unwrap();
     let t = target(p, PUTS * LEN, Access::ALL);
-    for (round, told) in [(1, true), (2, false), (3, true)] {
+    for (round, by_comp) in [(1, true), (2, false), (3, true)] {
         rma::write(&local, 0, &[round; LEN]);
         let (mut a, mut b) = (Log::default(), Log::default());
         for n in 0..PUTS {
@@ -139,7 +139,7 @@ pub fn implicit_puts_are_visible_after_flush<I: Iface>(p: &Pair<I>) {
         }
         let by_ep = round == 1;
         let flush = |comp| if by_ep { p.ab.flush(comp) } else { p.a.flush(comp) };
-        if told {
+        if by_comp {
             assert_eq!(p.finish(flush), Ok(()));
         } else {
             while p.retry(&mut a, &mut b, || flush(Comp::None)).unwrap() != uct::api::Sent::Done {
@@ -262,8 +262,8 @@ pub fn counted_completion_reports_failure<I: Iface>(p: &Pair<I>) {
     let local = p.a.md().alloc(&AllocReq::new(64, "local")).unwrap();
     let iov = [Iov::new(local.addr(), 64, Some(&local))];
     let (good, bad) = (target(p, 64, Access::ALL), target(p, 64, Access::REMOTE_READ));
-    let told = Rc::new(RefCell::new(Vec::new()));
-    let log = told.clone();
+    let results = Rc::new(RefCell::new(Vec::new()));
+    let log = results.clone();
     let comp = Completion::new(3, move |result| log.borrow_mut().push(result));
     let (mut a, mut b) = (Log::default(), Log::default());
     for t in [&good, &bad, &good] {
@@ -276,11 +276,11 @@ pub fn counted_completion_reports_failure<I: Iface>(p: &Pair<I>) {
         }
     }
     for _ in 0..super::MAX_POLLS {
-        if !told.borrow().is_empty() {
+        if !results.borrow().is_empty() {
             break;
         }
         p.poll_both(&mut a, &mut b);
     }
-    assert_eq!(*told.borrow(), [Err(Error::RemoteAccess)]);
+    assert_eq!(*results.borrow(), [Err(Error::RemoteAccess)]);
     assert!(a.errors.is_empty() && b.errors.is_empty(), "told once");
 }

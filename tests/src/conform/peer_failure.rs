@@ -54,11 +54,11 @@ pub fn memory<I: Iface>(iface: &I) -> MemOf<I> {
 pub fn run_peer(tl: &str, dev: &str) {
     let iface = any::open(tl, dev, &Source::empty()).expect("the transport");
     let (mut driver, mem) = (Partner::parent(), memory(&iface));
-    driver.send(&describe(&iface, &mem)).expect("a survivor");
-    let (device, addr, ..): PeerInfo = driver.recv(TIMEOUT).expect("a survivor");
+    driver.send(&describe(&iface, &mem)).expect("the observer");
+    let (device, addr, ..): PeerInfo = driver.recv(TIMEOUT).expect("the observer");
     // RDMA needs a connected target.
-    let _back = iface.connect(&device, &addr).expect("the survivor");
-    driver.send(&()).expect("a survivor");
+    let _back = iface.connect(&device, &addr).expect("the observer");
+    driver.send(&()).expect("the observer");
     while !driver.is_gone() {
         if iface.progress(64) == 0 {
             std::thread::sleep(Duration::from_micros(100));

@@ -42,7 +42,7 @@ pub fn poll_one_and_poll_share_messages<I: Iface>(p: &Pair<I>) {
             0 => {
                 let is_wanted = look % 8 == 0;
                 let seen = RefCell::new(None);
-                let glance = p.b.poll_one(|packet: &[u8], _: SrcAddr| {
+                let polled = p.b.poll_one(|packet: &[u8], _: SrcAddr| {
                     *seen.borrow_mut() = Some(number(packet));
                     is_wanted
                 });
@@ -51,7 +51,7 @@ pub fn poll_one_and_poll_share_messages<I: Iface>(p: &Pair<I>) {
                     left.is_none() || seen.is_none() || left == seen,
                     "what was left is still the next one"
                 );
-                match glance {
+                match polled {
                     PollOne::Received { .. } => {
                         assert!(is_wanted);
                         got.borrow_mut().push(seen.expect("it was shown"));

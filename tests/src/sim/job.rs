@@ -149,7 +149,7 @@ impl Job {
                 quiet = 0;
             }
         }
-        Err(self.fail("does not come to rest"))
+        Err(self.fail("does not become idle"))
     }
 
     /// Advances time to the next timer; answers whether there was one. Timers of long closes do not count.
@@ -250,11 +250,11 @@ impl Job {
         let own = [
             ("sends", sim_worker.sends.len()),
             ("receives", sim_worker.recvs.len() - orphan_recvs),
-            ("receives of many", sim_worker.multi_recvs.len()),
+            ("multi-receives", sim_worker.multi_recvs.len()),
             ("probed messages", sim_worker.claimed.len()),
             ("flushes", sim_worker.flushes.len()),
             ("operations on memory", sim_worker.rma.open()),
-            ("operations on memory lent", sim_worker.revocable.open()),
+            ("operations on revocable memory", sim_worker.revocable.open()),
             ("active messages", sim_worker.ams.open()),
             ("bytes of held messages", sim_worker.worker.diagnostics().held_bytes() * usize::from(!unread)),
             ("registrations", sim_worker.worker.diagnostics().registrations() - orphan_recvs),

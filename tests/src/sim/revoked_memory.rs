@@ -128,9 +128,10 @@ impl Job {
         // SAFETY: the bytes stay where they are, and are looked at through the `Mem` only, until that is
         // dropped.
         let mem = unsafe { self.workers[n].worker.mem_map(buf.as_mut_ptr(), LEN, Access::all()) };
-        let mem = mem.map_err(|e: MemError| self.fail(format!("worker {n} cannot lend: {e}")))?;
+        let mem = mem.map_err(|e: MemError| self.fail(format!("worker {n} cannot map memory: {e}")))?;
         let (packed, addr, key) = (mem.pack_rkey(), mem.addr(), mem.key());
-        self.trace.record(&[60, n as u64, number as u64], format_args!("{}: {n} lends {number}", self.step));
+        self.trace
+            .record(&[60, n as u64, number as u64], format_args!("{}: {n} maps region {number}", self.step));
         self.workers[n].revocable.owned.push(RevocableMem {
             mem: Some(mem),
             buf,
@@ -168,7 +169,7 @@ impl Job {
         self.outcome.revoked_in_use += u64::from(users > 0);
         self.trace.record(
             &[61, n as u64, number as u64, users as u64],
-            format_args!("{}: {n} takes {number} back, which {users} are using", self.step),
+            format_args!("{}: {n} revokes region {number}, which {users} are using", self.step),
         );
     }
 
@@ -207,7 +208,7 @@ impl Job {
         let Use { by: n, to, region: number, ref rkey, .. } = *what;
         self.trace.record(
             &[62, n as u64, to as u64, number as u64],
-            format_args!("{}: {n} adds to loan {number} of {to}", self.step),
+            format_args!("{}: {n} adds to region {number} of {to}", self.step),
         );
         let region = &mut self.workers[to].revocable.owned[number];
         region.added += 1;
@@ -223,7 +224,7 @@ impl Job {
         let at = self.rng.below((CELL - len + 1) as u64) as usize;
         self.trace.record(
             &[63, n as u64, to as u64, number as u64, at as u64, len as u64],
-            format_args!("{}: {n} reads {len} bytes at {at} of loan {number} of {to}", self.step),
+            format_args!("{}: {n} reads {len} bytes at {at} of region {number} of {to}", self.step),
         );
         let remote = self.workers[to].revocable.owned[number].addr + (READ + at) as u64;
         let Some(ep) = &self.workers[n].eps[to] else { return Ok(()) };
@@ -244,7 +245,7 @@ impl Job {
         self.trace.record(
             &[64, n as u64, to as u64, number as u64, cell as u64, len as u64],
             format_args!(
-                "{}: {n} writes {len} bytes to cell {cell} of loan {number} of {to}, {sync:?}, {cq_data:x?}",
+                "{}: {n} writes {len} bytes to cell {cell} of region {number} of {to}, {sync:?}, {cq_data:x?}",
                 self.step
             ),
         );
@@ -298,7 +299,7 @@ impl Job {
             };
             self.trace.record(
                 &[65, n as u64, to as u64, region as u64, u64::from(end.is_ok())],
-                format_args!("{}: what {n} did on loan {region} of {to} ended {end:?}", self.step),
+                format_args!("{}: what {n} did on region {region} of {to} ended {end:?}", self.step),
             );
             match end {
                 Ok(()) => {}
@@ -309,7 +310,7 @@ impl Job {
                 Err(_) if self.is_uncertain(n, to) => {}
                 Err(error) => {
                     return Err(
-                        self.fail(format!("worker {n}: use of loan {region} of {to} ended {error:?}"))
+                        self.fail(format!("worker {n}: use of region {region} of {to} ended {error:?}"))
                     );
                 }
             }
@@ -325,7 +326,7 @@ impl Job {
         match region.bytes(WRITTEN + cell * CELL, want.len()) == want {
             true => Ok(()),
             false => {
-                Err(self.fail(format!("worker {n}: cell {cell} of loan {number} of {to} is not written")))
+                Err(self.fail(format!("worker {n}: cell {cell} of region {number} of {to} is not written")))
             }
         }
     }
@@ -341,7 +342,7 @@ impl Job {
         self.pattern_of(to, number, 0).fill(&mut want);
         match want[at..at + bytes.len()] == *bytes {
             true => Ok(()),
-            false => Err(self.fail(format!("worker {n}: what was read of loan {number} of {to} is wrong"))),
+            false => Err(self.fail(format!("worker {n}: what was read of region {number} of {to} is wrong"))),
         }
     }
 
@@ -350,7 +351,7 @@ impl Job {
         match found < region.word() && region.fetched.insert(found) {
             true => Ok(()),
             false => {
-                Err(self.fail(format!("worker {n}: found {found} in the word of loan {number} of {to}")))
+                Err(self.fail(format!("worker {n}: found {found} in the word of region {number} of {to}")))
             }
         }
     }
@@ -370,7 +371,7 @@ impl Job {
 
     fn check_revocable_mem(&self, n: usize, number: usize) -> Result<(), Failed> {
         let region = &self.workers[n].revocable.owned[number];
-        let wrong = |what: String| Err(self.fail(format!("loan {number} of {n}: {what}")));
+        let wrong = |what: String| Err(self.fail(format!("region {number} of {n}: {what}")));
         if let Some(at) = region.buf.iter().position(|byte| *byte != REVOKED_FILL) {
             return wrong(format!("byte {at} was written when it was taken back"));
         }

@@ -5,9 +5,9 @@ use crate::rdm::io::Rdma;
 use crate::wire::Features;
 use crate::wire::opt::RAW_ADDR_EMIT;
 
-/// What this engine truly does on a wire with this RDMA. libfabric 2.6 and later take bits 1, 3, 4 and 6 for granted.
-/// Without reads there is no runting either, for libfabric 1.16 to 1.18 take either bit for both (RDM v4 3.4); but the
-/// sender hears of it by READ_NACK.
+/// Features that this engine supports on a wire with this RDMA. libfabric 2.6 and later take bits 1, 3, 4 and
+/// 6 for granted. Without reads there is no runting either, for libfabric 1.16 to 1.18 take either bit for
+/// both (RDM v4 3.4); but the sender hears of it by READ_NACK.
 // [M3.10]
 pub const fn ours(rdma: Rdma) -> Features {
     let all = Features::DELIVERY_COMPLETE
@@ -30,8 +30,8 @@ pub enum RdmaUnavailable {
     Local,
     /// The peer's handshake says that its device does not take part.
     Remote,
-    /// The data for the target do not fit a word, or the write more than one operation, or the two devices take
-    /// words in different ways.
+    /// The data for the target do not fit a word, or the write more than one operation, or the two devices
+    /// take words in different ways.
     CqData,
 }
 
@@ -45,9 +45,9 @@ pub const fn direct_read(rdma: Rdma, features: Option<Features>) -> Result<(), R
     }
 }
 
-/// May our device write `len` bytes, as one piece if with `cq_data`, to memory of a peer with these features (`None`: it
-/// has not said)? A word for the target takes up one of its receives here; a peer with bit 8 does that in another way,
-/// and such two do not mix (libfabric 2.1 and later).
+/// May our device write `len` bytes, as one piece if with `cq_data`, to memory of a peer with these features
+/// (`None`: it has not said)? A word for the target takes up one of its receives here; a peer with bit 8 does
+/// that in another way, and such two do not mix (libfabric 2.1 and later).
 // [M8.9]
 pub const fn direct_write(
     rdma: Rdma,
@@ -107,8 +107,8 @@ impl ReqHdr {
     }
 }
 
-/// Is this peer in zero-copy receive mode (libfabric 1.22 to 2.5)? It takes no packet with a message then, only
-/// untagged messages without headers, on another queue pair.
+/// Is this peer in zero-copy receive mode (libfabric 1.22 to 2.5)? It takes no packet with a message then,
+/// only untagged messages without headers, on another queue pair.
 // [M5.10]
 pub const fn wants_user_qp(features: Features) -> bool {
     features.contains(Features::USER_RECV_QP)
@@ -131,8 +131,8 @@ pub const fn supports_rails(features: Features) -> bool {
     features.contains(Features::RAILS)
 }
 
-/// Can two workers of which one announces `ours` and the other `remote_id` go on over other lanes than those they met on? Each
-/// must know the other's packets there by their connid.
+/// Can two workers of which one announces `ours` and the other `remote_id` go on over other lanes than those
+/// they met on? Each must know the other's packets there by their connid.
 pub const fn supports_failover(ours: Features, remote_id: Features) -> bool {
     supports_rails(remote_id) && ours.intersection(remote_id).contains(Features::CONNID)
 }

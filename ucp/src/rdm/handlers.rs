@@ -1,5 +1,6 @@
-//! The 256 packet types and who handles each: the rooms' rows merged at compile time. Two rooms that claim one type
-//! do not compile. A new packet type is a row in its room; a new room is a line here and an arm in `Engine::enter`.
+//! The 256 packet types and who handles each: the rooms' rows merged at compile time. Two rooms that claim
+//! one type do not compile. A new packet type is a row in its room; a new room is a line here and an arm in
+//! `Engine::enter`.
 
 use crate::rdm::protocol::{HandlerKind, PacketHandler};
 use crate::rdm::protocols::{

@@ -1,4 +1,5 @@
-//! Names of what the engine deals with: peers, wires, sources of packets, operations, posted packets. Plain numbers.
+//! Names of what the engine deals with: peers, wires, sources of packets, operations, posted packets. Plain
+//! numbers.
 
 use ucs::coll::slots::SlotId;
 
@@ -10,7 +11,7 @@ pub struct PeerId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct WireId(pub u8);
 
-/// Who sent a packet, as the wire knows it (see `uct::api::SrcAddr`).
+/// Source of a packet, as the wire knows it (see `uct::api::SrcAddr`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
 pub struct Source {
     /// Interface id, or the low eight bytes of the GID.
@@ -19,8 +20,8 @@ pub struct Source {
     pub port: u32,
 }
 
-/// A number the engine gives a packet, read or write whose fate it wants to know; comes back in `Engine::on_sent`.
-/// 63 bits: the id of an operation, and which part of it.
+/// A number the engine gives a packet, read or write whose fate it wants to know; comes back in
+/// `Engine::on_sent`. 63 bits: the id of an operation, and which part of it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TxToken(u64);
 
@@ -58,7 +59,7 @@ impl TxToken {
         self.0
     }
 
-    /// What a wire has kept.
+    /// Restores the token from the number that the wire kept.
     #[inline]
     pub const fn from_raw(raw: u64) -> TxToken {
         TxToken(raw)

@@ -14,7 +14,7 @@ use crate::wire::{MAX_IOV, MsgClass, RawAddr, RmaIov, UserRecvQp};
 pub use super::ids::{PeerId, Source, TxToken};
 pub use super::status::PeerError;
 
-/// What became of a packet that was accepted.
+/// State of a packet that the wire accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Posted {
     /// It has left; `on_sent` will not be called.
@@ -23,7 +23,7 @@ pub enum Posted {
     Pending,
 }
 
-/// What [`Wire::flush_peer`] found.
+/// Result of [`Wire::flush_peer`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flushed {
     /// Nothing is on its way to the peer.
@@ -41,7 +41,7 @@ pub enum NotPosted {
     Peer(PeerError),
 }
 
-/// What a wire can do beside packets: told to the engine once, by `Engine::set_rdma`.
+/// RDMA capabilities of a wire: given to the engine once, by `Engine::set_rdma`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub struct Rdma {
     /// Longest RDMA read, bytes; 0 if there is none.
@@ -58,7 +58,7 @@ impl Rdma {
 }
 
 bitflags! {
-    /// What a registration is for. Our own device may always read it.
+    /// Access that a registration allows. Our own device may always read it.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
     pub struct RegAccess: u8 {
         /// Our reads write to it.
@@ -78,7 +78,7 @@ bitflags! {
 pub struct Reg {
     /// The wire's name for it.
     pub id: u32,
-    /// What peers name it by: in RDM v4 the device's remote key.
+    /// Key by which peers name the memory: in RDM v4 the device's remote key.
     pub key: u64,
 }
 
@@ -100,43 +100,45 @@ pub struct Remote {
     pub key: u64,
 }
 
-/// What [`Wire::rma_address`] says.
+/// Address of an RMA-only lane, as [`Wire::rma_address`] returns it.
 pub type RmaAddress = ArrayVec<RmaIov, { MAX_IOV - 1 }>;
 
 /// Where the engine notes at once what packets bring, instead of telling it in turn.
 pub trait ReceiveSink {
-    /// A receive, given to the engine with this `user`, has ended well. True: whoever posted it knows. False: it is told by
-    /// an [`EngineEvent`](crate::rdm::EngineEvent), in its turn. // HOT
+    /// A receive, given to the engine with this `user`, has ended well. True: whoever posted it knows. False:
+    /// it is told by an [`EngineEvent`](crate::rdm::EngineEvent), in its turn. // HOT
     #[inline]
     fn received(&mut self, _user: u64, _status: RecvStatus) -> bool {
         false
     }
 
-    /// A short message of one of our own classes is here in its turn, and nothing that came before it waits for a receive.
-    /// True: it has been taken as it is, and needs none. // HOT
+    /// A short message of one of our own classes is here in its turn, and nothing that came before it waits
+    /// for a receive. True: it has been taken as it is, and needs none. // HOT
     #[inline]
     fn deliver(&mut self, _class: MsgClass, _from: PeerId, _tag: u64, _payload: &[u8]) -> bool {
         false
     }
 }
 
-/// Who writes the packet of [`Wire::send_short`]: what is to be compiled into its caller, as a closure need not be.
+/// A writer of the packet of [`Wire::send_short`]: a type, to be compiled into its caller, as a closure need
+/// not be.
 pub trait PacketWriter: Copy {
-    /// Writes the packet to the start of `slot`, which has the room that was asked for, and answers its length.
+    /// Writes the packet to the start of `slot`, which has the room that was asked for, and answers its
+    /// length.
     fn fill(self, slot: &mut [u8]) -> usize;
 }
 
 /// A wire, or several, as the engine sees them.
 ///
-/// The engine keeps memory that it registers, reads to or writes from in place until the registration is released,
-/// which it does only when none of its reads and writes is under way.
+/// The engine keeps memory that it registers, reads to or writes from in place until the registration is
+/// released, which it does only when none of its reads and writes is under way.
 pub trait Wire: ReceiveSink {
     /// Longest packet to this peer, bytes.
     fn mtu(&self, to: PeerId) -> usize;
 
-    /// Sends one packet of at most `max` bytes: `fill` writes it into the wire's own buffer, which has at least
-    /// `max` bytes, and answers its length. [`NotPosted::Full`] comes before `fill` runs: nothing half-built,
-    /// nothing to undo. `max` is a close bound, so that small packets use small slots.
+    /// Sends one packet of at most `max` bytes: `fill` writes it into the wire's own buffer, which has at
+    /// least `max` bytes, and answers its length. [`NotPosted::Full`] comes before `fill` runs: nothing
+    /// half-built, nothing to undo. `max` is a close bound, so that small packets use small slots.
     fn send<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
         to: PeerId,
@@ -151,9 +153,10 @@ pub trait Wire: ReceiveSink {
         self.send(to, max, TxToken::NONE, |slot| fill.fill(slot))
     }
 
-    /// Sends bytes as they are, perhaps none, to another queue pair of this peer: what `fill` writes, at most `max` bytes,
-    /// with `imm` for its completion. As [`Wire::send`]; what comes back does so by `Engine::on_rnr_user_qp`.
-    /// [`PeerError::NO_RDMA`], before `fill` runs, on a wire that has no such queue pairs.
+    /// Sends bytes as they are, perhaps none, to another queue pair of this peer: what `fill` writes, at most
+    /// `max` bytes, with `imm` for its completion. As [`Wire::send`]; what comes back does so by
+    /// `Engine::on_rnr_user_qp`. [`PeerError::NO_RDMA`], before `fill` runs, on a wire that has no such queue
+    /// pairs.
     fn send_to_user_qp<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
         _to: PeerId,
@@ -165,8 +168,9 @@ pub trait Wire: ReceiveSink {
         Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 
-    /// Gives the device a receive for one headerless message: memory of ours, which lies in `reg`. `Engine::on_user_recv` tells
-    /// the end, with the same number. [`NotPosted::Full`]: the device has enough of them.
+    /// Gives the device a receive for one headerless message: memory of ours, which lies in `reg`.
+    /// `Engine::on_user_recv` tells the end, with the same number. [`NotPosted::Full`]: the device has enough
+    /// of them.
     fn post_user_recv(
         &mut self,
         _wire: WireId,
@@ -177,8 +181,8 @@ pub trait Wire: ReceiveSink {
         Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 
-    /// Asks to be told when everything sent to this peer so far has been delivered or handed back (`on_rnr`). Only
-    /// asked of wires that hand back.
+    /// Asks to be told when everything sent to this peer so far has been delivered or handed back (`on_rnr`).
+    /// Only asked of wires that hand back.
     fn flush_peer(&mut self, _to: PeerId) -> Flushed {
         Flushed::Now
     }
@@ -186,8 +190,8 @@ pub trait Wire: ReceiveSink {
     /// Makes a path to a peer that introduced itself by a raw address header (it is unknown to the lanes).
     fn connect(&mut self, peer: PeerId, from: Source, addr: &RawAddr) -> Result<(), PeerError>;
 
-    /// From now on packets to `peer` take the way of `onto`, another lane of the same worker, whose address is `addr`. What
-    /// is on its way on the old one may still come back.
+    /// From now on packets to `peer` take the way of `onto`, another lane of the same worker, whose address
+    /// is `addr`. What is on its way on the old one may still come back.
     fn reroute(&mut self, _peer: PeerId, _onto: PeerId, _addr: &RawAddr) -> Result<(), PeerError> {
         Err(PeerError::Unreachable)
     }
@@ -197,8 +201,8 @@ pub trait Wire: ReceiveSink {
         Err(RegError::Refused)
     }
 
-    /// Ends a registration, when none of our reads and writes uses it and no peer has a reason to: the wire may keep it for
-    /// the next one of the same memory, unless it was to be [`RegAccess::EXCLUSIVE`].
+    /// Ends a registration, when none of our reads and writes uses it and no peer has a reason to: the wire
+    /// may keep it for the next one of the same memory, unless it was to be [`RegAccess::EXCLUSIVE`].
     fn release(&mut self, _reg: Reg) {}
 
     /// Ends a registration whose key a peer may still use: from now on no device touches the memory by it.
@@ -206,9 +210,9 @@ pub trait Wire: ReceiveSink {
         self.release(reg);
     }
 
-    /// Reads as many bytes of a peer's memory as `to` has, which lies in `reg`, without the peer's code. At most
-    /// [`Rdma::read`] bytes, at least one. [`Posted::Pending`]: `on_sent` tells the end. A fault in the answer is this
-    /// operation's.
+    /// Reads as many bytes of a peer's memory as `to` has, which lies in `reg`, without the peer's code. At
+    /// most [`Rdma::read`] bytes, at least one. [`Posted::Pending`]: `on_sent` tells the end. A fault in the
+    /// answer is this operation's.
     fn read(
         &mut self,
         _peer: PeerId,
@@ -220,23 +224,24 @@ pub trait Wire: ReceiveSink {
         Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 
-    /// Where peers find memory that they are to read by another way than packets to them take: pieces of no length, which
-    /// requests carry behind the memory's own. `None` of memory that the wire itself reads.
+    /// Where peers find memory that they are to read by another way than packets to them take: pieces of no
+    /// length, which requests carry behind the memory's own. `None` of memory that the wire itself reads.
     fn rma_address(&self, _reg: &Reg) -> Option<RmaAddress> {
         None
     }
 
-    /// Whether a message of so many bytes that a peer has offered to be read by such a way is to come in packets all the same,
-    /// as that is faster. Asked once for each message that can be.
+    /// Whether a message of so many bytes that a peer has offered to be read by such a way is to come in
+    /// packets all the same, as that is faster. Asked once for each message that can be.
     fn prefers_packets(&mut self, _peer: PeerId, _len: usize, _way: &RmaAddress) -> bool {
         false
     }
 
-    /// What a peer has made of memory of ours that was offered so: it has read it, or would rather have this message in packets.
+    /// Reports what a peer did with memory that was offered through an RMA-only lane: it has read it, or
+    /// would rather have this message in packets.
     fn on_offer_result(&mut self, _peer: PeerId, _reg: &Reg, _len: usize, _read: bool) {}
 
-    /// Reads memory that a peer has named with such a way, by it, within the call. `None`, and nothing has happened: this wire
-    /// knows of no such ways, or they are none.
+    /// Reads memory that a peer has named with such a way, by it, within the call. `None`, and nothing has
+    /// happened: this wire knows of no such ways, or they are none.
     fn read_rma_lane(
         &mut self,
         _peer: PeerId,
@@ -247,8 +252,9 @@ pub trait Wire: ReceiveSink {
         None
     }
 
-    /// Writes bytes of ours, which lie in `reg`, to a peer's memory, without the peer's code; with `imm`, the peer gets
-    /// a completion with these 32 bits. At most [`Rdma::write`] bytes, at least one. Ends as [`Wire::read`] does.
+    /// Writes bytes of ours, which lie in `reg`, to a peer's memory, without the peer's code; with `imm`, the
+    /// peer gets a completion with these 32 bits. At most [`Rdma::write`] bytes, at least one. Ends as
+    /// [`Wire::read`] does.
     fn write(
         &mut self,
         _peer: PeerId,
@@ -261,8 +267,8 @@ pub trait Wire: ReceiveSink {
         Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 
-    /// Writes `len` bytes that `fill` copies into the wire's own buffer: our memory is free again at once, and needs no
-    /// registration. [`PeerError::NO_RDMA`], before `fill` runs, if they are too many for that.
+    /// Writes `len` bytes that `fill` copies into the wire's own buffer: our memory is free again at once,
+    /// and needs no registration. [`PeerError::NO_RDMA`], before `fill` runs, if they are too many for that.
     fn write_copy<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
         _peer: PeerId,

@@ -1,8 +1,9 @@
-//! The engine: EFA RDM v4 without I/O. It is told of packets and asked for operations, sends through [`io::Wire`],
-//! and hands out what is complete. No socket, clock, thread, log or transport; it builds without `uct`.
+//! The engine: EFA RDM v4 without I/O. It is told of packets and asked for operations, sends through
+//! [`io::Wire`], and hands out what is complete. No socket, clock, thread, log or transport; it builds
+//! without `uct`.
 //!
-//! Order of calls: `add_wire`, then anything. Whatever a call completes appears in [`Engine::take_event`], except what
-//! the call itself answers. `resume` is to be called whenever the wires may have room again.
+//! Order of calls: `add_wire`, then anything. Whatever a call completes appears in [`Engine::take_event`],
+//! except what the call itself answers. `resume` is to be called whenever the wires may have room again.
 //!
 //! | Step of a packet | Where |
 //! |---|---|
@@ -94,8 +95,8 @@ pub use types::*;
 
 /// The protocol state of one worker.
 ///
-/// What every poll asks comes first, then what every short message needs, then the rest: in this order in memory too. A
-/// program that serves many workers in turn has few cache lines of each.
+/// What every poll asks comes first, then what every short message needs, then the rest: in this order in
+/// memory too. A program that serves many workers in turn has few cache lines of each.
 #[repr(C)]
 pub struct Engine {
     /// Peers with work to do, each once.
@@ -106,7 +107,7 @@ pub struct Engine {
     draining: Vec<PeerId>,
     /// Registrations of operations that have ended; kept for its memory.
     unused_regs: Vec<Reg>,
-    /// The same of operations that failed.
+    /// Registrations of operations that failed.
     revoked_regs: Vec<Reg>,
     events: VecDeque<EngineEvent>,
     held_packets: HeldPackets,
@@ -127,7 +128,7 @@ pub struct Engine {
     wires: Vec<WireState>,
     /// Somebody has looked for a message in vain.
     arrivals_wanted: bool,
-    /// What waits of back-off are drawn from.
+    /// State of the random generator for back-off delays.
     rng: u64,
     /// The first peer that failed with something unfinished since [`Engine::take_failed_peer`].
     first_failed: Option<(PeerId, PeerError)>,
@@ -154,7 +155,7 @@ struct WireState {
     rdma: Rdma,
     /// Wires that long transfers take as well, in order.
     rail_wires: rails::rail_plan::RailList<WireId>,
-    /// Its queue pair has failed. Only looked at where there are rail_wires.
+    /// The queue pair has failed. Only looked at where there are rail_wires.
     down: bool,
 }
 
@@ -196,7 +197,7 @@ impl Engine {
         }
     }
 
-    /// Its limits.
+    /// Returns the engine's limits.
     pub fn config(&self) -> &EngineConfig {
         &self.cfg
     }
@@ -220,12 +221,13 @@ impl Engine {
         self.wires[usize::from(wire.0)].grant = grant;
     }
 
-    /// Says what `wire` can do beside packets; [`Rdma::NONE`] unless said. To be said before the first packet.
+    /// Says what `wire` can do beside packets; [`Rdma::NONE`] unless said. To be said before the first
+    /// packet.
     pub fn set_rdma(&mut self, wire: WireId, rdma: Rdma) {
         self.wires[usize::from(wire.0)].rdma = rdma;
     }
 
-    /// What a peer's HANDSHAKE has said, once it is here.
+    /// Returns the features of a peer's HANDSHAKE, once it has arrived.
     #[inline]
     pub fn features(&self, peer: PeerId) -> Option<Features> {
         let peer = self.peers.get(peer)?;
@@ -237,12 +239,13 @@ impl Engine {
         self.lookup.current(wire, from)
     }
 
-    /// What the wire of a peer can do beside packets.
+    /// Returns the RDMA capabilities of a peer's wire.
     pub fn rdma(&self, peer: PeerId) -> Rdma {
         self.peers.get(peer).map_or(Rdma::NONE, |peer| self.wires[usize::from(peer.wire.0)].rdma)
     }
 
-    /// A packet has arrived on `wire`. Whatever its bytes are, nothing worse happens than that it is dropped. // HOT
+    /// A packet has arrived on `wire`. Whatever its bytes are, nothing worse happens than that it is dropped.
+    /// // HOT
     // [M10.6]
     #[inline(always)]
     pub fn on_packet<W: Wire>(&mut self, w: &mut W, _now: Nanos, wire: WireId, from: Source, packet: &[u8]) {
@@ -251,8 +254,9 @@ impl Engine {
         }
     }
 
-    /// The commonest packet in its commonest case, in one go: a short tagged message, in its turn, of a peer that has
-    /// been heard before, with a receive posted for it. False, and nothing has happened: it is not that. // HOT
+    /// The commonest packet in its commonest case, in one go: a short tagged message, in its turn, of a peer
+    /// that has been heard before, with a receive posted for it. False, and nothing has happened: it is not
+    /// that. // HOT
     #[inline(always)]
     pub fn recv_short<I: ReceiveSink>(
         &mut self,
@@ -399,7 +403,8 @@ impl Engine {
             {
                 zcopy_recv::on_packet(self, w, a);
             }
-            // Messages that a failed peer has sent as a whole are welcome; whatever else needs it will never end.
+            // Messages that a failed peer has sent as a whole are welcome; whatever else needs it will never
+            // end.
             HandlerKind::Eager => eager::on_recv(self, w, a),
             HandlerKind::Medium if !self.peers[a.peer].flags.contains(PeerFlags::DRAINED) => {
                 medium::on_recv(self, w, a)
@@ -491,8 +496,8 @@ impl Engine {
         !self.queues[kind as usize].unexpected.is_empty()
     }
 
-    /// Nothing waits for room, for a time, for a wire to be quiet, or for memory: all there is to do is to take packets
-    /// in. // HOT
+    /// Nothing waits for room, for a time, for a wire to be quiet, or for memory: all there is to do is to
+    /// take packets in. // HOT
     #[inline(always)]
     pub fn is_idle(&self) -> bool {
         self.pending() == 0 && !self.is_over_limit()
@@ -505,7 +510,8 @@ impl Engine {
         peers | self.unused_regs.len() | self.revoked_regs.len()
     }
 
-    /// The same, and nothing is to be told, nor has an active message come that no receive has matched. // HOT
+    /// True if the engine is idle, no event waits to be taken, and no active message waits for a receive. //
+    /// HOT
     #[inline(always)]
     pub fn is_fully_idle(&self) -> bool {
         let told = self.events.len() | self.queues[Kind::Am as usize].unexpected.len();

@@ -1,5 +1,6 @@
-//! What a room offers to the rest of the engine: a send protocol (one way to send a message) as plain data, and packet
-//! rows (what happens when a packet type arrives). Read by `select` and `rows.rs`; holds no behaviour of its own.
+//! Types shared by protocols and the rest of the engine: a send protocol (one way to send a message) as plain
+//! data, and packet rows (what happens when a packet type arrives). Read by `select` and `rows.rs`; holds no
+//! behaviour of its own.
 
 use crate::rdm::features::ReqHdr;
 use crate::rdm::ids::PeerId;
@@ -72,7 +73,8 @@ pub enum Protocol {
     LongRead,
     /// [`Protocol::LongRead`], the head of the message in packets meanwhile.
     RuntRead,
-    /// Its bytes alone, to the queue pair that a peer in zero-copy receive mode named. The engine decides for it.
+    /// The bytes without a header, to the queue pair that a peer in zero-copy receive mode named. The engine
+    /// decides for it.
     UserQp,
 }
 
@@ -174,7 +176,7 @@ impl Protocol {
     }
 }
 
-/// Who handles a packet type.
+/// The file of `protocols` that handles a packet type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandlerKind {
     /// `rooms::eager`.
@@ -210,7 +212,7 @@ pub enum HandlerKind {
 pub struct PacketHandler {
     /// The type.
     pub ty: PktType,
-    /// Who handles it.
+    /// The handler.
     pub kind: HandlerKind,
     /// For packets with a `msg_id`: may several carry the same?
     pub order: Option<MsgIdUse>,
@@ -219,17 +221,17 @@ pub struct PacketHandler {
 /// A packet on its way into a room.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// Who sent it.
+    /// The sender.
     pub peer: PeerId,
-    /// Its protocol.
+    /// The handler of its type.
     pub handler: &'static PacketHandler,
-    /// What it says: claims, bounds-checked.
+    /// The parsed packet: lengths are checked, claims are not.
     pub packet: &'a Packet<'a>,
     /// `Turn::Now`, or `Turn::Past` for a further packet of a message in several.
     pub turn: Turn,
 }
 
-/// What became of an attempt to send the next packet of a send.
+/// Result of an attempt to send the next packet of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendProgress {
     /// A packet went out; more of this send follow at once.

@@ -1,5 +1,6 @@
-//! What an engine holds at this moment, counted: nothing is under way when all of it is zero. For tests that look for
-//! leaks and for people that look at a stuck job. Never called on the data path: it goes through all peers.
+//! Snapshot: counts of what an engine holds at this moment. Nothing is under way when all of it is zero. For
+//! tests that look for leaks and for people that look at a stuck job. Never called on the data path: it goes
+//! through all peers.
 
 use crate::rdm::Engine;
 use crate::rdm::peers::peer::PeerFlags;

@@ -1,5 +1,5 @@
-//! What the engine counts: packets by type, messages and bytes by protocol, and everything out of the ordinary.
-//! Plain numbers of one engine, never reset; take a copy and subtract.
+//! Counters of the engine: packets by type, messages and bytes by protocol, and everything out of the
+//! ordinary. Plain numbers of one engine, never reset; take a copy and subtract.
 
 use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::Protocol;
@@ -49,7 +49,8 @@ ucs::counters! {
         sent_again,
         /// Messages that came in packets and were passed on to receives that the device has.
         passed_on,
-        /// Messages to ourselves that went straight to where a receive wanted them: they are counted here alone.
+        /// Messages to ourselves that went straight to where a receive wanted them: they are counted here
+        /// alone.
         passed_to_self,
         /// RDMA reads posted.
         reads,
@@ -103,7 +104,7 @@ pub struct Traffic {
     pub bytes: u64,
 }
 
-/// What went to one peer and came from it. Bytes are of messages and one-sided operations, without headers.
+/// Traffic with one peer. Bytes are of messages and one-sided operations, without headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerStats {
     /// Packets sent.
@@ -192,7 +193,8 @@ pub struct RdmStats {
     pub received: [Traffic; 9],
     /// One-sided operations asked of peers, by [`RmaProtocol`] (in order of [`RmaProtocol::ALL`]).
     pub asked: [Traffic; 10],
-    /// One-sided operations done for peers by their packets, by [`RmaProtocol`] (in order of [`RmaProtocol::ALL`]).
+    /// One-sided operations done for peers by their packets, by [`RmaProtocol`] (in order of
+    /// [`RmaProtocol::ALL`]).
     pub served: [Traffic; 10],
     /// The rest.
     pub rare: Rare,
@@ -213,12 +215,12 @@ impl Default for RdmStats {
 }
 
 impl RdmStats {
-    /// What was sent by `protocol`.
+    /// Returns the traffic sent by `protocol`.
     pub fn sent(&self, protocol: Protocol) -> Traffic {
         self.sent[protocol as usize]
     }
 
-    /// What was received by `protocol`.
+    /// Returns the traffic received by `protocol`.
     pub fn received(&self, protocol: Protocol) -> Traffic {
         self.received[protocol as usize]
     }

@@ -3,13 +3,13 @@
 use super::ids::PeerId;
 use crate::wire::EfaStatus;
 
-/// What is wrong with a peer, or with one packet to it.
+/// Error of a peer, or of one packet to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PeerError {
-    /// Its process or queue pair is gone.
+    /// The peer's process or queue pair is gone.
     #[error("peer is gone")]
     Gone,
-    /// Its address cannot be connected to.
+    /// The peer's address cannot be connected to.
     #[error("peer is not reachable")]
     Unreachable,
     /// This process has no file descriptor left to reach it with.
@@ -27,12 +27,13 @@ pub enum PeerError {
 }
 
 impl PeerError {
-    /// What a wire without RDMA answers: the status of an operation that the devices do not have in common.
+    /// Answer of a wire without RDMA: the status of an operation that the devices do not have in common.
     pub const NO_RDMA: PeerError = PeerError::Device(EfaStatus::FeatureMismatch);
 
     /// The device refused the remote key, or what lies behind it: the operation's fault, not the peer's.
     pub const ACCESS: PeerError = PeerError::Device(EfaStatus::RemoteBadAddress);
-    /// The peer had no receive for what arrives with a write, for as long as the device tried. Not the peer's end.
+    /// The peer had no receive for what arrives with a write, for as long as the device tried. Not the peer's
+    /// end.
     pub const NOT_READY: PeerError = PeerError::Device(EfaStatus::Rnr);
 
     /// A message was longer than the receive that it used up.
@@ -116,12 +117,12 @@ pub enum OpError {
 /// A message received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecvStatus {
-    /// Its bytes.
+    /// Length of the message, bytes.
     pub len: usize,
-    /// Its tag; 0 for untagged.
+    /// Tag; 0 for an untagged message.
     pub tag: u64,
-    /// Who sent it.
+    /// The sender.
     pub from: PeerId,
-    /// What came with it.
+    /// Data of the sender for this completion.
     pub cq_data: Option<u64>,
 }

@@ -1,5 +1,6 @@
-//! What happened that is worth telling a person: peers that come and go, packets that were dropped and why. The
-//! engine writes no text; whoever drives it may take these and log them. A short ring: the oldest are forgotten.
+//! Trace events, for logs: peers that come and go, packets that were dropped and why.
+//! The engine writes no text; whoever drives it may take these and log them. A short ring: the oldest are
+//! forgotten.
 
 use std::collections::VecDeque;
 
@@ -15,9 +16,9 @@ pub enum DropReason {
     Unsupported,
     /// From nobody we know, and without a raw address.
     UnknownSender,
-    /// Its sender's address cannot be connected to, or there is no room for another peer.
+    /// The sender's address cannot be connected to, or there is no room for another peer.
     NoPath,
-    /// Its `msg_id` was seen already.
+    /// The `msg_id` was seen already.
     Duplicate,
     /// Repeats bytes of a message in several packets, or disagrees with its first packet.
     BadSegment,
@@ -29,7 +30,7 @@ pub enum DropReason {
     NoRoom,
     /// Names memory that it may not reach, or operands that do not fit what it asks for.
     BadAccess,
-    /// Its sender has failed and could not be answered.
+    /// The sender has failed and could not be answered.
     PeerFailed,
 }
 
@@ -40,9 +41,9 @@ pub enum TraceEvent {
     PeerFound(PeerId),
     /// A peer's queue pair number now belongs to another.
     PeerDisplaced {
-        /// Who had it.
+        /// The peer that had it.
         old: PeerId,
-        /// Who has it.
+        /// The peer that has it now.
         new: PeerId,
     },
     /// A peer's HANDSHAKE arrived.
@@ -51,16 +52,16 @@ pub enum TraceEvent {
     PeerFailed(PeerId, PeerError),
     /// A NIC on the way to a peer is lost: the peer goes on over another pair.
     PeerMoved(PeerId, PeerError),
-    /// An operation with a peer ended with this fault, and nobody can say whether it has taken effect: a NIC on its way was
-    /// lost. The peer goes on.
+    /// An operation with a peer ended with this fault, and nobody can say whether it has taken effect: a NIC
+    /// on its way was lost. The peer goes on.
     Unsure(PeerId, PeerError),
     /// A packet was dropped.
     Dropped {
         /// Why.
         why: DropReason,
-        /// Its type byte.
+        /// Type byte of the packet.
         ty: u8,
-        /// Who sent it.
+        /// Source of the packet.
         from: Source,
     },
 }

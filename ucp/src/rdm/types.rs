@@ -1,4 +1,4 @@
-//! What the engine is asked and what it answers: plain types of its public face. Read this with `Engine`.
+//! Arguments, results and configuration of the engine: plain types of its public face.
 //! Used by `api` and `lane`; no behaviour here.
 
 use crate::rdm::features::ReqHdr;
@@ -31,8 +31,8 @@ pub enum Emulation {
     Refused,
 }
 
-/// What happens to an untagged message to a peer whose HANDSHAKE has not come: it may be in zero-copy receive mode, and
-/// loses packets with messages then.
+/// Handling of an untagged message to a peer whose HANDSHAKE has not come: it may be in zero-copy receive
+/// mode, and loses packets with messages then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum FirstContact {
     /// It goes out: other peers take it, and know us by it.
@@ -48,7 +48,7 @@ pub enum ReqLen {
     /// As short as may be: the connid says who sends.
     #[default]
     Shortest,
-    /// The same for ever: its raw address says who sends, in the last packet as in the first.
+    /// Constant: the raw address names the sender, in the last packet as in the first.
     Constant,
 }
 
@@ -67,9 +67,11 @@ pub struct EngineConfig {
     pub runt_size: usize,
     /// Longest read of a message in one piece, bytes (libfabric: `FI_EFA_INTER_READ_SEGMENT_SIZE`).
     pub read_segment: u64,
-    /// What unexpected messages may cost before [`Engine::may_stop_polling`](crate::rdm::Engine::may_stop_polling) says so, bytes.
+    /// Memory that unexpected messages may use before
+    /// [`Engine::may_stop_polling`](crate::rdm::Engine::may_stop_polling) says so, bytes.
     pub unexpected_max: usize,
-    /// What they may cost whatever anybody waits for, bytes: a peer whose message would cost more [fails](PeerError::Flood).
+    /// Hard limit of the memory of unexpected messages, bytes: a peer whose message would cost more
+    /// [fails](PeerError::Flood).
     pub unexpected_hard_max: usize,
     /// Whether one-sided operations may go by packets.
     pub emulation: Emulation,
@@ -87,7 +89,7 @@ pub struct EngineConfig {
     pub rma_chunk: u64,
     /// Part of the keys of memory: differs between workers.
     pub nonce: u32,
-    /// What the REQ packets of peers carry once they have our HANDSHAKE.
+    /// Length of the headers that peers' REQ packets carry once they have our HANDSHAKE.
     pub req_len: ReqLen,
     /// Features that our HANDSHAKE leaves out, as if we were an older peer: others then take their fallbacks.
     pub withhold: Features,
@@ -121,21 +123,22 @@ impl Default for EngineConfig {
 /// A message to send.
 #[derive(Clone, Copy, Debug)]
 pub struct SendArgs {
-    /// Its bytes.
+    /// The bytes.
     pub buf: SendBuf,
-    /// Its tag; `None` for an untagged message.
+    /// The tag; `None` for an untagged message.
     pub tag: Option<u64>,
     /// When it is complete; a protocol that is delivery complete makes it [`Sync::Yes`] in any case.
     pub sync: Sync,
     /// Data for the receiver's completion.
     pub cq_data: Option<u64>,
-    /// How to send it (from `select`). A message that does not fit one packet goes as MEDIUM if `protocol` is eager.
+    /// How to send it (from `select`). A message that does not fit one packet goes as MEDIUM if `protocol` is
+    /// eager.
     pub protocol: Protocol,
     /// Comes back in [`EngineEvent::SendDone`].
     pub user: u64,
 }
 
-/// What a receive or a probe looks for.
+/// The messages that a receive or a probe looks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecvKind {
     /// A tagged message whose tag equals `tag` in the bits set in `mask`.
@@ -216,7 +219,7 @@ pub enum EngineEvent {
     RecvDone {
         /// As given.
         user: u64,
-        /// What was received.
+        /// Status of the message received.
         result: Result<RecvStatus, OpError>,
     },
     /// One message of a receive of many.
@@ -225,7 +228,7 @@ pub enum EngineEvent {
         user: u64,
         /// Where in the buffer it is.
         at: usize,
-        /// What was received.
+        /// Status of the message received.
         result: Result<RecvStatus, OpError>,
     },
     /// A receive of many messages: nothing more is written to its buffer.
@@ -248,7 +251,7 @@ pub enum EngineEvent {
         from: PeerId,
         /// Bytes.
         len: u64,
-        /// What it said with it.
+        /// Data that came with the write.
         cq_data: u64,
     },
     /// A peer. Its operations have ended with the fault; nothing can be sent to it any more.
@@ -276,26 +279,26 @@ pub struct Probed {
     pub handle: MsgHandle,
     /// Bytes of the whole message.
     pub len: u64,
-    /// Its tag; 0 for untagged.
+    /// Tag; 0 for an untagged message.
     pub tag: u64,
-    /// Who sent it.
+    /// The sender.
     pub from: PeerId,
 }
 
-/// What the engine knows of a peer.
+/// Public view of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerView {
     /// The wire it is on.
     pub wire: WireId,
-    /// Its address.
+    /// Address of the peer.
     pub addr: RawAddr,
-    /// What its packets carry as source.
+    /// Source of the peer's packets.
     pub from: Source,
     /// The feature word of its HANDSHAKE, once that has arrived.
     pub features: Option<Features>,
-    /// What our REQ packets to it carry: selection depends on it.
+    /// Identity header of our REQ packets to it: selection depends on it.
     pub hdr: ReqHdr,
-    /// What its wire can do beside packets.
+    /// RDMA capabilities of its wire.
     pub rdma: Rdma,
     /// Sends to it that are not complete.
     pub outstanding: u32,

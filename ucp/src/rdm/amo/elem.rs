@@ -1,18 +1,19 @@
-//! Elements of atomic operations: every type with its few primitives, and the operations in terms of these, written
-//! once. Bytes are little endian, as everything on the wire. Used by `amo` only.
+//! Elements of atomic operations: every type with its few primitives, and the operations in terms of these,
+//! written once. Bytes are little endian, as everything on the wire. Used by `amo` only.
 
 use crate::wire::AtomicOp;
 
-/// A type of element of `N` bytes. Defaults are for what a type does not have; `has_type` keeps callers from them.
+/// A type of element of `N` bytes. Defaults are for what a type does not have; `has_type` keeps callers from
+/// them.
 pub trait Elem<const N: usize>: Copy + PartialEq {
-    /// Its zero, the only value that is false.
+    /// The zero, the only value that is false.
     const ZERO: Self;
-    /// Its one, the value of true.
+    /// The one: the value of true.
     const ONE: Self;
 
     /// From its bytes.
     fn of(bytes: [u8; N]) -> Self;
-    /// Its bytes.
+    /// Returns the bytes of the element.
     fn bytes(self) -> [u8; N];
     /// Sum; integers wrap.
     fn sum(self, with: Self) -> Self;
@@ -28,7 +29,8 @@ pub trait Elem<const N: usize>: Copy + PartialEq {
     }
 
     // [M9.6]
-    /// What `op` makes of `old`, unless it leaves it; compare values stand on the left: `than op old`. // HOT
+    /// Applies `op` to `old`; `None` leaves it as it is. The compare values stand on the left: `than op old`.
+    /// // HOT
     #[inline(always)]
     fn compute(op: AtomicOp, old: Self, with: Self, than: Self) -> Option<Self> {
         use AtomicOp::*;

@@ -1,6 +1,6 @@
-//! The arithmetic of atomic operations: one definition of each operation for each type of element, on the bytes of one
-//! element. Which pairs there are is wire facts 6.2 and 6.4 of RDM v4; the numbers are those of the wire. Pure: the
-//! memory is `mem`'s, the packets are `rooms::atomic`'s.
+//! The arithmetic of atomic operations: one definition of each operation for each type of element, on the
+//! bytes of one element. Which pairs there are is wire facts 6.2 and 6.4 of RDM v4; the numbers are those of
+//! the wire. Pure: the memory is `mem`'s, the packets are `rooms::atomic`'s.
 
 mod complex;
 mod elem;
@@ -32,9 +32,9 @@ pub const fn has_form(op: AtomicOp, form: Form) -> bool {
     }
 }
 
-/// Whether `op` exists for elements of this type here. 128-bit integers are more than libfabric's provider takes, and long
-/// double and double complex more than some builds of it do; the 8- and 16-bit floats, which it names but does not take,
-/// are missing here too.
+/// Whether `op` exists for elements of this type here. 128-bit integers are more than libfabric's provider
+/// takes, and long double and double complex more than some builds of it do; the 8- and 16-bit floats, which
+/// it names but does not take, are missing here too.
 pub const fn has_type(op: AtomicOp, ty: Datatype) -> bool {
     use AtomicOp::*;
     use Datatype::*;
@@ -58,7 +58,8 @@ pub trait Elements {
     fn replace<const N: usize>(self, change: impl Fn([u8; N], [u8; N], [u8; N]) -> Option<[u8; N]>);
 }
 
-/// Does `op` on elements of type `ty`: one decision for all of them. A pair that [`has_type`] denies does nothing. // HOT
+/// Does `op` on elements of type `ty`: one decision for all of them. A pair that [`has_type`] denies does
+/// nothing. // HOT
 pub fn run(op: AtomicOp, ty: Datatype, on: impl Elements) {
     use Datatype::*;
     if !has_type(op, ty) {
@@ -103,9 +104,9 @@ fn each<T: Elem<N>, const N: usize>(op: AtomicOp, on: impl Elements) {
     }
 }
 
-/// Replaces the element `target` by what `op` makes of it. `operand` (and `compare`, for operations that compare) are
-/// elements of the same type; `Read` needs neither. Nothing happens to a pair that [`has_type`] denies, or without an
-/// operand.
+/// Replaces the element `target` by what `op` makes of it. `operand` (and `compare`, for operations that
+/// compare) are elements of the same type; `Read` needs neither. Nothing happens to a pair that [`has_type`]
+/// denies, or without an operand.
 pub fn apply(op: AtomicOp, ty: Datatype, target: &mut [u8], operand: &[u8], compare: &[u8]) {
     struct One<'a>(&'a mut [u8], &'a [u8], &'a [u8]);
     impl Elements for One<'_> {

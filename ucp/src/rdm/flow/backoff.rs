@@ -1,9 +1,10 @@
-//! Receivers that are not ready: packets that a device handed back are kept, tried again at once, and then after a time
-//! that doubles (RDM v4, wire facts 12). Meanwhile nothing else goes to that peer; other peers go on.
-//! Called by `lane` through the public methods, by `outgoing` when it is time, by `people` for peers that end.
+//! Receivers that are not ready: packets that a device handed back are kept, tried again at once, and then
+//! after a time that doubles (RDM v4, wire facts 12). Meanwhile nothing else goes to that peer; other peers
+//! go on. Called by `lane` through the public methods, by `outgoing` when it is time, by `people` for peers
+//! that end.
 //!
-//! One try is at most a burst of packets, and the next waits until the device has decided about all of them: a peer that
-//! takes nothing costs the wire no more than that, however much was sent to it before.
+//! One try is at most a burst of packets, and the next waits until the device has decided about all of them:
+//! a peer that takes nothing costs the wire no more than that, however much was sent to it before.
 
 use ucs::time::Nanos;
 
@@ -18,8 +19,8 @@ use crate::rdm::status::PeerError;
 use crate::wire::PktType;
 
 impl Engine {
-    /// A packet to `to` was accepted by the wire and could not be delivered, since the peer had no receive posted: it is
-    /// sent again, and nothing new before it. A packet to a failed peer is forgotten.
+    /// A packet to `to` was accepted by the wire and could not be delivered, since the peer had no receive
+    /// posted: it is sent again, and nothing new before it. A packet to a failed peer is forgotten.
     // [M10.5]
     #[cold]
     pub fn on_rnr(&mut self, now: Nanos, to: PeerId, packet: &[u8]) {
@@ -51,7 +52,8 @@ impl Engine {
         }
     }
 
-    /// A packet that came back from a way that is lost goes over the one that the peer takes now, before anything new.
+    /// A packet that came back from a way that is lost goes over the one that the peer takes now, before
+    /// anything new.
     #[cold]
     pub(in crate::rdm) fn resend_on_lane(&mut self, to: PeerId, packet: &[u8]) {
         self.stats.rare.sent_elsewhere += 1;

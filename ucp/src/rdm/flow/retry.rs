@@ -55,7 +55,7 @@ pub(in crate::rdm) enum ResendTo {
     UserQp(Option<u32>),
 }
 
-/// What has come back from one peer.
+/// Packets that one peer was not ready for, and the state of their retries.
 #[derive(Debug, Default)]
 pub struct BackOff {
     /// In the order in which they came back.

@@ -1,7 +1,7 @@
-//! Flow control of long-CTS, for messages, writes and reads: how many bytes a CTS grants and how many a CTSDATA
-//! carries (RDM v4, wire facts 5.5).
-//! A grant is a number of packets, or all that is missing on a wire that makes senders wait by itself.
-//! One grant at a time per message, the next when the last is used up exactly.
+//! Flow control of long-CTS, for messages, writes and reads: how many bytes a CTS grants and how many a
+//! CTSDATA carries (RDM v4, wire facts 5.5). A grant is a number of packets, or all that is missing on a wire
+//! that makes senders wait by itself. One grant at a time per message, the next when the last is used up
+//! exactly.
 
 use ucs::coll::slots::SlotId;
 
@@ -71,7 +71,7 @@ fn rx_cts(e: &mut Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> 
     (envelope.from == to && rxe.window == 0).then_some(owed)
 }
 
-/// The same of a write to us, or of a read of ours.
+/// Returns the fields of a CTS for a write to us, or for a read of ours.
 fn rma_cts(e: &Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
     let one = e.rma_ops.get(id).filter(|one| one.peer == to && one.window == 0)?;
     let of = match one.job {
@@ -120,9 +120,9 @@ pub(in crate::rdm) fn data_connid(e: &Engine, to: PeerId) -> Option<u32> {
     (peer.hdr() == ReqHdr::Connid).then(|| e.own(peer).connid)
 }
 
-/// Whether `len` bytes at `at` of `total` may be stored: within the window, and none of them twice. If so they are
-/// noted. A grant that went to a peer once more, as its way was lost (`moved`), may have counted twice: then the window is
-/// no bound. // HOT
+/// Whether `len` bytes at `at` of `total` may be stored: within the window, and none of them twice. If so
+/// they are noted. A grant that went to a peer once more, as its way was lost (`moved`), may have counted
+/// twice: then the window is no bound. // HOT
 #[inline]
 pub(in crate::rdm) fn admit(
     received: &mut ReceivedRanges,

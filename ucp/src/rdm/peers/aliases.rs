@@ -1,6 +1,7 @@
-//! Names of one worker: whoever has several NICs may be known by several of its lanes, each a peer of the engine, and perhaps
-//! comes by one that it did not come by before. A receive that takes messages of one peer takes them under each of these
-//! names, and a peer that is closed by force is so under each. Called where messages are matched and peers closed.
+//! Names of one worker: whoever has several NICs may be known by several of its lanes, each a peer of the
+//! engine, and perhaps comes by one that it did not come by before. A receive that takes messages of one peer
+//! takes them under each of these names, and a peer that is closed by force is so under each. Called where
+//! messages are matched and peers closed.
 
 use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::peers::lookup::PeerLookup;
@@ -9,7 +10,7 @@ use crate::rdm::protocol::Kind;
 use crate::rdm::recv::matching::Sender;
 use crate::rdm::{Engine, WireState};
 
-/// Who is who.
+/// Resolves the names (peers) under which one worker is known.
 #[derive(Clone, Copy)]
 pub(in crate::rdm) struct Aliases<'a> {
     peers: &'a Peers,
@@ -86,7 +87,7 @@ impl Engine {
         self.peers.iter().filter(other).map(|(other, _)| other).collect()
     }
 
-    /// Who is who, for messages of this kind.
+    /// Returns the aliases for messages of this kind.
     #[inline]
     pub(in crate::rdm) fn aliases(&self, kind: Kind) -> Aliases<'_> {
         Aliases::new(&self.peers, &self.lookup, &self.wires, kind)

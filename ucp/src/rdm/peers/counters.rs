@@ -1,6 +1,7 @@
-//! Short messages are counted by peer in four small numbers beside what else every packet reads of the peer: two additions a
-//! message, and no look at counters elsewhere. What gets too large is carried to the counters of the engine and of that peer; whoever
-//! reads those gets both. Called for what takes the shortest way (`rooms::eager`, `Engine::take_short`), and never by anybody else.
+//! Short messages are counted by peer in four small numbers beside what else every packet reads of the peer:
+//! two additions a message, and no look at counters elsewhere. What gets too large is carried to the counters
+//! of the engine and of that peer; whoever reads those gets both. Called for what takes the shortest way
+//! (`rooms::eager`, `Engine::take_short`), and never by anybody else.
 
 use crate::rdm::Engine;
 use crate::rdm::ids::PeerId;
@@ -8,7 +9,8 @@ use crate::rdm::protocol::Protocol;
 use crate::rdm::stats::{PeerStats, RdmStats};
 use crate::wire::PktType;
 
-/// Short tagged messages one way, as far as they are not in the counters: modulo 2^16, since there may be 100 000 peers.
+/// Short tagged messages one way, as far as they are not in the counters: modulo 2^16, since there may be 100
+/// 000 peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::rdm) struct ShortCounter {
     msgs: u16,
@@ -22,14 +24,14 @@ pub(in crate::rdm) struct ShortCounters {
     pub received: ShortCounter,
 }
 
-/// What is to be added to counters.
+/// An amount to add to the wide counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::rdm) struct Carry {
     msgs: u64,
     bytes: u64,
 }
 
-/// What a number has become less when it had got too large.
+/// Amount by which a 16-bit counter drops when it wraps.
 const CARRY: u64 = 1 << 16;
 
 impl ShortCounter {
@@ -54,7 +56,7 @@ impl ShortCounter {
     }
 }
 
-/// What short messages are, to the counters.
+/// Packet type under which short messages are counted.
 const TY: usize = PktType::EAGER_TAGRTM.0 as usize;
 const ROW: usize = Protocol::Eager as usize;
 
@@ -98,7 +100,7 @@ impl Engine {
         self.by_peer.of(to).add_sent(sum);
     }
 
-    /// The same of messages from it.
+    /// Adds a carry of messages received to the wide counters.
     #[cold]
     #[inline(never)]
     pub(in crate::rdm) fn carry_received(&mut self, from: PeerId, sum: Carry) {
@@ -106,20 +108,21 @@ impl Engine {
         self.by_peer.of(from).add_received(sum);
     }
 
-    /// The name goes to another peer, of which nothing is counted yet. What was of the one before it the engine keeps.
+    /// The name goes to another peer, of which nothing is counted yet. What was of the one before it the
+    /// engine keeps.
     pub(in crate::rdm) fn forget_counters(&mut self, peer: PeerId, before: ShortCounters) {
         self.stats.add(before);
         self.by_peer.forget(peer);
     }
 
-    /// What was counted since the engine was made. Goes over all peers.
+    /// Returns all counters since the engine was made. Goes over all peers.
     pub fn stats(&self) -> RdmStats {
         let mut all = self.stats.clone();
         self.peers.all_short_counters().for_each(|short| all.add(short));
         all
     }
 
-    /// What went to one peer and came from it since it was named.
+    /// Returns the traffic with one peer since it was added.
     pub fn peer_stats(&self, peer: PeerId) -> PeerStats {
         let mut its = self.by_peer.get(peer);
         let ShortCounters { sent, received } = self.peers.short(peer);

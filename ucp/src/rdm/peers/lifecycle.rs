@@ -1,5 +1,5 @@
-//! Peers as they come and go: named by the user, found by their first packet, failed, removed. Called by `api`, `lane`
-//! and the dispatch; never on the hot path but for `identify`.
+//! Peers as they come and go: named by the user, found by their first packet, failed, removed. Called by
+//! `api`, `lane` and the dispatch; never on the hot path but for `identify`.
 
 use crate::rdm::Engine;
 use crate::rdm::ids::WireId;
@@ -29,11 +29,11 @@ enum Ends {
 }
 
 impl Engine {
-    /// Names a peer: its wire, its address, and the source its packets will carry. The same address on the same wire
-    /// is the same peer, also if it has introduced itself before.
+    /// Names a peer: its wire, its address, and the source its packets will carry. The same address on the
+    /// same wire is the same peer, also if it has introduced itself before.
     ///
-    /// A peer whose source belonged to one with another connid takes that one's place (its queue pair is reused); the
-    /// old one stays usable until removed.
+    /// A peer whose source belonged to one with another connid takes that one's place (its queue pair is
+    /// reused); the old one stays usable until removed.
     // [M2.1]
     pub fn add_peer(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
         if let Some(known) = self.lookup.current(wire, from)
@@ -62,7 +62,7 @@ impl Engine {
         new
     }
 
-    /// Who sent this packet? Unknown senders that bring their address become peers. // HOT
+    /// Resolves the sender of a packet. Unknown senders that bring their address become peers. // HOT
     // [M2.3]
     #[inline]
     pub(in crate::rdm) fn identify<W: Wire>(
@@ -112,15 +112,16 @@ impl Engine {
         }
         self.stats.rare.peers_found += 1;
         self.trace.push(TraceEvent::PeerFound(peer));
-        // It may have sent its messages, flushed and ended: there is no way back to it, but they have arrived.
+        // It may have sent its messages, flushed and ended: there is no way back to it, but they have
+        // arrived.
         if let Err(fault) = connected {
             self.fail_peer(w, peer, fault);
         }
         Ok(peer)
     }
 
-    /// The wire says that a peer has failed, and has handed over what came of it: all its operations end with the
-    /// fault. Messages of it that are whole can still be received.
+    /// The wire says that a peer has failed, and has handed over what came of it: all its operations end with
+    /// the fault. Messages of it that are whole can still be received.
     pub fn on_peer_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) {
         if self.peers.get(peer).is_some() {
             self.draining.retain(|&draining| draining != peer);
@@ -129,27 +130,29 @@ impl Engine {
         }
     }
 
-    /// A peer was asked whether it lives, and does not. The wire may have more of it to hand over: what needs an answer ends
-    /// now, the rest when the wire has been [quiet](Engine::on_wire_drained).
+    /// A peer was asked whether it lives, and does not. The wire may have more of it to hand over: what needs
+    /// an answer ends now, the rest when the wire has been [quiet](Engine::on_wire_drained).
     pub fn on_keepalive_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) {
         if self.peers.get(peer).is_some() {
             self.fail_peer(w, peer, fault);
         }
     }
 
-    /// The wire says that a peer has failed, but may have more of it to hand over: what needs an answer ends now, the rest when
-    /// the wire has been [quiet](Engine::on_wire_drained). But when nothing was sent to it but our HANDSHAKE, and nothing here
-    /// waits for it, that is forgotten: it said what it had to say, and has left. If it is heard again, it has not, and is
-    /// greeted anew: it may be waiting for that.
+    /// The wire says that a peer has failed, but may have more of it to hand over: what needs an answer ends
+    /// now, the rest when the wire has been [quiet](Engine::on_wire_drained). But when nothing was sent to it
+    /// but our HANDSHAKE, and nothing here waits for it, that is forgotten: it said what it had to say, and
+    /// has left. If it is heard again, it has not, and is greeted anew: it may be waiting for that.
     // [M10.2]
     pub fn on_send_error<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
         let Some(peer) = self.peers.get(id) else { return };
-        // Its program's receive was shorter than our message: cut there, as any message is, and no end of the peer.
+        // Its program's receive was shorter than our message: cut there, as any message is, and no end of the
+        // peer.
         if fault == PeerError::TOO_LONG && peer.flags.contains(PeerFlags::USER_QP_ONLY) {
             self.stats.rare.truncated += 1;
             return;
         }
-        // What has come back may be a message that is complete here. A wire that keeps order hands nothing back.
+        // What has come back may be a message that is complete here. A wire that keeps order hands nothing
+        // back.
         let came_back = self.wires[usize::from(peer.wire.0)].order == PacketOrder::None;
         if came_back
             && peer.flags & (PeerFlags::UNCONFIRMED | PeerFlags::FORCE_CLOSED) == PeerFlags::UNCONFIRMED
@@ -161,7 +164,7 @@ impl Engine {
         self.fail_main_peer(w, id, fault);
     }
 
-    /// The same, found by a question, the failure of which says nothing about what was sent.
+    /// Handles an error found by a probe, which says nothing about what was sent.
     pub fn on_probe_error<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
         let Some(peer) = self.peers.get(id) else { return };
         let only_shook =
@@ -174,9 +177,9 @@ impl Engine {
         self.fail_peer(w, id, fault);
     }
 
-    /// The user is done with a peer, whatever it does and whichever lanes it comes by: what is under way ends, it is told as
-    /// far as it can be, and nothing of it is heard any more. Messages and streams of it that have come can still be received,
-    /// bodies of active messages cannot.
+    /// The user is done with a peer, whatever it does and whichever lanes it comes by: what is under way
+    /// ends, it is told as far as it can be, and nothing of it is heard any more. Messages and streams of it
+    /// that have come can still be received, bodies of active messages cannot.
     pub fn force_close<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let lost = self.first_failed;
         let others = self.other_aliases(id);
@@ -195,8 +198,8 @@ impl Engine {
         }
     }
 
-    /// Whether a receive, or something that the peer has begun, needs it: packets before their turn wait for those before
-    /// them.
+    /// Whether a receive, or something that the peer has begun, needs it: packets before their turn wait for
+    /// those before them.
     fn is_awaited(&self, id: PeerId) -> bool {
         let needs_it = |op: &RxOp| match op.state {
             RxState::Posted => op.want.only() == Some(id),
@@ -213,7 +216,8 @@ impl Engine {
             || self.rma_ops.iter().any(|(_, one)| one.peer == id)
     }
 
-    /// Somebody waits for what this peer sends in ways that the engine does not see: its loss is not forgotten.
+    /// Somebody waits for what this peer sends in ways that the engine does not see: its loss is not
+    /// forgotten.
     pub fn mark_awaited(&mut self, id: PeerId) {
         if self.peers.get(id).is_some() {
             self.peers[id].flags |= PeerFlags::REQUESTED;
@@ -237,8 +241,8 @@ impl Engine {
         !self.draining.is_empty()
     }
 
-    /// A wire has nothing to hand over: peers on it that have failed will not be heard any more, and messages of which
-    /// a part is missing end.
+    /// A wire has nothing to hand over: peers on it that have failed will not be heard any more, and messages
+    /// of which a part is missing end.
     #[cold]
     pub fn on_wire_drained<W: Wire>(&mut self, w: &mut W, wire: WireId) {
         let (silent, draining) =
@@ -294,8 +298,8 @@ impl Engine {
         self.events.push_back(EngineEvent::PeerFailed { peer: id, fault });
     }
 
-    /// Forgets a peer: what is under way with it ends as cancelled. Whole messages of it can still be received; its
-    /// name may be given to another peer once they are gone.
+    /// Forgets a peer: what is under way with it ends as cancelled. Whole messages of it can still be
+    /// received; its name may be given to another peer once they are gone.
     pub fn remove_peer<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let Some(peer) = self.peers.get(id) else { return };
         let left = peer.queue.as_ref().map(|queue| queue.failed_lanes.clone()).unwrap_or_default();
@@ -411,7 +415,8 @@ impl Engine {
         ids
     }
 
-    /// A stream ends where a piece of it is lost, matched (`lost`) or not: to the `broken` messages come those behind it.
+    /// A stream ends where a piece of it is lost, matched (`lost`) or not: to the `broken` messages come
+    /// those behind it.
     // [M11.7]
     pub(in crate::rdm) fn break_stream(&mut self, id: PeerId, mut lost: Vec<u32>, broken: &mut Vec<SlotId>) {
         let of_stream = |held: &Unexpected| held.kind == Kind::Stream && held.envelope.from == id;
@@ -427,7 +432,7 @@ impl Engine {
         broken.extend(more);
     }
 
-    /// What is known of a peer.
+    /// Returns the public view of a peer.
     pub fn peer_info(&self, peer: PeerId) -> Option<PeerView> {
         self.peers.get(peer).map(|peer| peer.view(self.wires[usize::from(peer.wire.0)].rdma))
     }
@@ -437,14 +442,14 @@ impl Engine {
         self.peers.get(peer)?.fault
     }
 
-    /// The first peer that has failed, since this was last asked, with something of ours that had not ended, was not
-    /// acknowledged, or came back. Not one that was cut off.
+    /// The first peer that has failed, since this was last asked, with something of ours that had not ended,
+    /// was not acknowledged, or came back. Not one that was cut off.
     pub fn take_failed_peer(&mut self) -> Option<(PeerId, PeerError)> {
         self.first_failed.take()
     }
 
-    /// True when everything sent to `peer` (to all, if `None`) has been acknowledged as far as its protocol asks, and
-    /// nothing is owed to it.
+    /// True when everything sent to `peer` (to all, if `None`) has been acknowledged as far as its protocol
+    /// asks, and nothing is owed to it.
     pub fn is_flushed(&self, peer: Option<PeerId>) -> bool {
         match peer {
             Some(id) => self.peers.get(id).is_none_or(Peer::is_idle) && !self.is_backed_off(peer),

@@ -1,5 +1,6 @@
-//! Who sent a packet: (wire, source, connid) to peer. Queue pair numbers are reused, so a source has one peer now and
-//! perhaps others before it, told apart by connid (RDM v4, wire facts 3.5). The last answer is tried first.
+//! Peer lookup: from (wire, source, connid) to peer. Queue pair numbers are reused, so a source has one peer
+//! now and perhaps others before it, told apart by connid (RDM v4, wire facts 3.5). The last answer is tried
+//! first.
 
 use std::hash::BuildHasher;
 

@@ -1,4 +1,5 @@
-//! Peers: how a packet's source is resolved to one, its state and queues, how it comes, fails and goes, its counters.
+//! Peers: how a packet's source is resolved to one, its state and queues, how it comes, fails and goes, its
+//! counters.
 
 pub(super) mod aliases;
 pub(super) mod counters;

@@ -1,5 +1,5 @@
-//! One peer: who it is, what it can, the two message counters, and the queues of what waits for it. The first half is
-//! small and read for every packet; the second is made when something first has to wait.
+//! One peer: who it is, what it can, the two message counters, and the queues of what waits for it. The first
+//! half is small and read for every packet; the second is made when something first has to wait.
 
 use std::collections::VecDeque;
 
@@ -22,14 +22,14 @@ use crate::wire::ctl::ErrorRef;
 use crate::wire::{Features, RawAddr, UserRecvQp};
 
 bitflags! {
-    /// What has happened between us and a peer.
+    /// State flags of a peer.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct PeerFlags: u32 {
         /// A packet of it has arrived: our HANDSHAKE is owed or sent, and not known to be lost.
         const SEEN = 1 << 0;
         /// Our HANDSHAKE is owed and has found no room yet.
         const HANDSHAKE_QUEUED = 1 << 1;
-        /// Its HANDSHAKE has arrived.
+        /// The peer's HANDSHAKE has arrived.
         const HANDSHAKE_RECEIVED = 1 << 2;
         /// A packet to it was accepted by the wire.
         const POSTED = 1 << 3;
@@ -47,7 +47,7 @@ bitflags! {
         const DRAINED = 1 << 9;
         /// It was not ready to receive: packets to it have come back, and nothing new goes out before them.
         const BACKED_OFF = 1 << 10;
-        /// What is started now cannot go out at once, or not in the usual way.
+        /// A new operation cannot be sent at once, or not in the usual way.
         const BLOCKED =
             Self::SENDS_QUEUED.bits() | Self::FAILED.bits() | Self::BACKED_OFF.bits() | Self::USER_QP_ONLY.bits();
         /// It failed, and a piece of its stream is lost: what came behind it is not delivered.
@@ -74,7 +74,7 @@ bitflags! {
 /// One peer. See the size test before adding to it.
 #[derive(Debug)]
 pub struct Peer {
-    /// What has happened.
+    /// State flags.
     pub flags: PeerFlags,
     /// The wire its packets take.
     pub wire: WireId,
@@ -89,17 +89,17 @@ pub struct Peer {
     /// Unexpected messages of it: its slot is not reused while there are any.
     pub unexpected: u32,
     from: Packed,
-    /// Its address; the connid tells it from others with the same source.
+    /// Address of the peer; the connid tells it from others with the same source.
     pub addr: RawAddr,
     /// Our own connid on its home wire, as our packets to it say.
     pub own_connid: u32,
     /// Short messages to it and from it.
     pub short: ShortCounters,
-    /// Its feature word, once met.
+    /// Feature word of the peer, valid once its HANDSHAKE has arrived.
     pub features: Features,
     /// Why it failed.
     pub fault: Option<PeerError>,
-    /// What waits.
+    /// Queues, allocated when something first has to wait.
     pub queue: Option<Box<PeerQueue>>,
 }
 
@@ -124,14 +124,15 @@ pub struct FailedLane {
     pub fault: PeerError,
 }
 
-/// What waits for a peer.
+/// Queues of a peer.
 #[derive(Debug, Default)]
 pub struct PeerQueue {
     /// Control packets, before everything else.
     pub ctl: VecDeque<Ctl>,
-    /// What it is to be told has ended here, if its HANDSHAKE says that it understands that.
+    /// Errors to send with PEER_ERROR once the HANDSHAKE says that the peer supports it.
     pub unsent_errors: Vec<(ErrorRef, u32)>,
-    /// Sends that have not got their `msg_id` or are between packets, in order. Ids of cancelled ones are stale.
+    /// Sends that have not got their `msg_id` or are between packets, in order. Ids of cancelled ones are
+    /// stale.
     pub sends: VecDeque<SlotId>,
     /// Long-CTS sends with a grant to use up, served in turn.
     pub grants: VecDeque<SlotId>,
@@ -139,7 +140,7 @@ pub struct PeerQueue {
     pub reads: VecDeque<SlotId>,
     /// Further lanes of its worker, as peers of their own.
     pub rails: RailList<PeerId>,
-    /// Who it is a further lane of.
+    /// The peer that this one is a further lane of.
     pub further_lane_of: Option<PeerId>,
     /// Lanes of which it has said that they are of the same worker.
     pub announced: RailList<RawAddr>,
@@ -157,7 +158,8 @@ pub struct PeerQueue {
     pub backoff: BackOff,
     /// One-sided operations of ours that have begun and are not over: fences wait for them.
     pub open_rma: u32,
-    /// Messages in several packets of which some have arrived, by `msg_id`: chosen by it, so the hash has a key.
+    /// Messages in several packets of which some have arrived, by `msg_id`: chosen by it, so the hash has a
+    /// key.
     pub partial_msgs: HashMap<u32, PartialMsg>,
 }
 
@@ -205,7 +207,7 @@ pub enum Ctl {
     },
     /// A PEER_ERROR.
     Error {
-        /// What has ended here.
+        /// The operation or message that has ended.
         what: ErrorRef,
         /// Why.
         code: u32,
@@ -245,7 +247,7 @@ impl Peer {
         Source { node: self.from.node, port: self.from.port }
     }
 
-    /// Its packets come from there now.
+    /// Sets the source of the peer's packets.
     pub fn set_from(&mut self, Source { node, port }: Source) {
         self.from = Packed { node, port };
     }
@@ -341,12 +343,12 @@ impl Peers {
         }
     }
 
-    /// What was counted of one, also if it is removed.
+    /// Returns the short counters of a peer, also of a removed one.
     pub fn short(&self, id: PeerId) -> ShortCounters {
         self.list.get(id.0 as usize).map_or_else(ShortCounters::default, |peer| peer.short)
     }
 
-    /// What was counted of each, removed ones too.
+    /// Iterates over the short counters of all peers, also of removed ones.
     pub fn all_short_counters(&self) -> impl Iterator<Item = ShortCounters> {
         self.list.iter().map(|peer| peer.short)
     }

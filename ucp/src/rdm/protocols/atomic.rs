@@ -1,6 +1,6 @@
-//! Atomics: WRITE_RTA, acknowledged by nobody, DC_WRITE_RTA, acknowledged by RECEIPT, FETCH_RTA and COMPARE_RTA,
-//! answered by ATOMRSP with the old values. They take their turn in the order of messages, and each fits one packet
-//! (RDM v4, wire facts 6).
+//! Atomics: WRITE_RTA, acknowledged by nobody, DC_WRITE_RTA, acknowledged by RECEIPT, FETCH_RTA and
+//! COMPARE_RTA, answered by ATOMRSP with the old values. They take their turn in the order of messages, and
+//! each fits one packet (RDM v4, wire facts 6).
 
 use ucs::coll::slots::SlotId;
 
@@ -70,8 +70,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     SendProgress::Done
 }
 
-/// Asks now, in one packet, if that is simple: one piece, to a peer that has been met, and nothing waits before it. `None`,
-/// and nothing has happened: it is not, or there is no room. // HOT
+/// Asks now, in one packet, if that is simple: one piece, to a peer that has been met, and nothing waits
+/// before it. `None`, and nothing has happened: it is not, or there is no room. // HOT
 // [M9.1]
 #[inline]
 pub(in crate::rdm) fn start_short<W: Wire>(
@@ -107,8 +107,8 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     Some(id)
 }
 
-/// A fetching atomic on one piece in its turn, sound, whose answer can go at once. False, and nothing has happened: it is
-/// something else. // HOT
+/// A fetching atomic on one piece in its turn, sound, whose answer can go at once. False, and nothing has
+/// happened: it is something else. // HOT
 #[inline]
 pub(in crate::rdm) fn take<W: Wire>(
     e: &mut Engine,
@@ -197,7 +197,7 @@ fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rta: &Rta, pa
     }
 }
 
-/// What a peer asks us to compute, checked.
+/// A checked request of a peer to compute.
 struct Computation<'a> {
     op: AtomicOp,
     ty: Datatype,
@@ -277,7 +277,7 @@ fn compute_and_answer<W: Wire>(
     e.by_peer.served(a.peer, protocol, len);
 }
 
-/// What came of an answer.
+/// Result of sending a response.
 enum Answered {
     /// It is computed and out.
     Yes,

@@ -1,6 +1,6 @@
-//! Writes and reads that the device does by itself: RDMA, no packet at all, nobody asked at the target. What is too long
-//! for one operation of the device is done in several. Needs a key that the peer's device knows, and that the two have
-//! met: a device does not answer to one it has never sent to (RDM v4, wire facts 7.2).
+//! Writes and reads that the device does by itself: RDMA, no packet at all, nobody asked at the target. What
+//! is too long for one operation of the device is done in several. Needs a key that the peer's device knows,
+//! and that the two have met: a device does not answer to one it has never sent to (RDM v4, wire facts 7.2).
 
 use ucs::coll::slots::SlotId;
 
@@ -26,8 +26,8 @@ enum Not {
     Unregistered,
 }
 
-/// Whether a write with data for its target is the device's: one that fits a packet is not, as the target has to look
-/// anyway; nor is one in pieces, as only one operation can bring the data.
+/// Whether a write with data for its target is the device's: one that fits a packet is not, as the target has
+/// to look anyway; nor is one in pieces, as only one operation can bring the data.
 pub(in crate::rdm) fn takes_data<W: Wire>(e: &Engine, w: &W, one: &RmaOp) -> bool {
     let Job::Put(local) = &one.job else { return false };
     let opts = e.opts(&e.peers[one.peer], one.cq_data);
@@ -90,8 +90,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     SendProgress::Done
 }
 
-/// Cuts the operation into pieces for several rails, which are posted from the queue of what goes on by turns; or it goes
-/// over one wire.
+/// Cuts the operation into pieces for several rails, which are posted from the queue of what goes on by
+/// turns; or it goes over one wire.
 fn start_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(one) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
     let (to, len, way, local) = (one.peer, one.len, way_of(one), local_of(one));
@@ -178,8 +178,8 @@ fn settle_stripes(e: &mut Engine, id: SlotId) {
     e.finish_rma(id, failed.map_or(Ok(()), Err));
 }
 
-/// The device has ended a piece of operation `id`: it is done, or goes over another rail. A key that the target's device
-/// refuses ends the operation.
+/// The device has ended a piece of operation `id`: it is done, or goes over another rail. A key that the
+/// target's device refuses ends the operation.
 fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: Result<(), PeerError>) {
     let Some(one) = e.rma_ops.get_mut(id) else { return };
     let (peer, detached, Some(mut rail_plan)) = (one.peer, one.detached, one.rail_plan.take()) else {
@@ -206,8 +206,8 @@ fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: R
     e.release_regs(w);
 }
 
-/// Memory cannot be registered, now or ever: all of it goes by packets, once no part is under way. What the device has
-/// done already is done once more, with the same bytes.
+/// Memory cannot be registered, now or ever: all of it goes by packets, once no part is under way. What the
+/// device has done already is done once more, with the same bytes.
 fn start_over<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(one) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
     if one.in_flight > 0 {
@@ -229,7 +229,8 @@ fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
     SendProgress::Sent
 }
 
-/// Hands one stretch to the device: what is contiguous at both ends, and at most `max` bytes. Answers how many.
+/// Hands one stretch to the device: what is contiguous at both ends, and at most `max` bytes. Answers how
+/// many.
 fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Posted, usize), Not> {
     let gone = Not::Posted(NotPosted::Peer(PeerError::NO_RDMA));
     let Some(one) = e.rma_ops.get_mut(id) else { return Err(gone) };
@@ -308,9 +309,9 @@ fn far_at(one: &RmaOp) -> (Remote, usize) {
     (Remote { addr: 0, key: 0 }, 0)
 }
 
-/// A word for the target found no receive there: the write goes by packets, which wait for the peer as all packets do, and
-/// bring the word themselves. The device may have written the bytes; they are written once more. It goes before all that is
-/// queued: a fence there waits for it.
+/// A word for the target found no receive there: the write goes by packets, which wait for the peer as all
+/// packets do, and bring the word themselves. The device may have written the bytes; they are written once
+/// more. It goes before all that is queued: a fence there waits for it.
 // [M8.10] [M10.5]
 #[cold]
 fn not_ready<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
@@ -374,8 +375,9 @@ pub(in crate::rdm) fn on_end<W: Wire>(
     e.release_regs(w);
 }
 
-/// Whether an operation that the device has failed is done once more, by packets: a NIC on its way is lost, the peer goes
-/// on over another, and the same bytes twice do no harm. A word for the target would come twice.
+/// Whether an operation that the device has failed is done once more, by packets: a NIC on its way is lost,
+/// the peer goes on over another, and the same bytes twice do no harm. A word for the target would come
+/// twice.
 // [M11.10]
 fn may_repeat(e: &Engine, id: SlotId, fault: PeerError) -> bool {
     let once = |one: &RmaOp| one.cq_data.is_none() && !one.detached;

@@ -1,5 +1,5 @@
-//! EAGER and DC_EAGER: a message in one packet. The short room, the one to read first.
-//! The sender writes header and payload into the wire's slot; the receiver copies once, into the user's buffer.
+//! EAGER and DC_EAGER: a message in one packet. The short room, the one to read first. The sender writes
+//! header and payload into the wire's slot; the receiver copies once, into the user's buffer.
 
 use ucs::coll::slots::SlotId;
 
@@ -30,7 +30,8 @@ const fn handler(ty: PktType) -> PacketHandler {
     PacketHandler { ty, kind: HandlerKind::Eager, order: Some(MsgIdUse::Single) }
 }
 
-/// A short tagged message. The peer, and not what its header has of it: so much less has to be kept until it is written.
+/// A short tagged message. The peer, and not what its header has of it: so much less has to be kept until it
+/// is written.
 #[derive(Clone, Copy)]
 struct ShortMessage<'a, B> {
     to: &'a Peer,
@@ -49,8 +50,8 @@ impl<B: Payload> PacketWriter for ShortMessage<'_, B> {
     }
 }
 
-/// Sends a tagged message now, if that is simple: its peer is in good health and has been met, and nothing waits before
-/// it. False, and nothing has happened: it is not, or there is no room. // HOT
+/// Sends a tagged message now, if that is simple: its peer is in good health and has been met, and nothing
+/// waits before it. False, and nothing has happened: it is not, or there is no room. // HOT
 // [M4.1] [M4.2]
 #[inline(always)]
 pub(in crate::rdm) fn start_short<W: Wire, B: Payload>(
@@ -78,8 +79,8 @@ pub(in crate::rdm) fn start_short<W: Wire, B: Payload>(
     true
 }
 
-/// Sends now, if it can be done in one go: nothing waits before it, and no receipt is wanted. `None`: it does not fit
-/// one packet. // HOT
+/// Sends now, if it can be done in one go: nothing waits before it, and no receipt is wanted. `None`: it does
+/// not fit one packet. // HOT
 // [M4.1] [M4.2]
 #[inline]
 pub(in crate::rdm) fn start<W: Wire>(
@@ -162,9 +163,9 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     }
 }
 
-/// A short tagged message in its turn: handed over as it is, if it is of a class that needs no receive, or received.
-/// False, and nothing has happened: no receive is posted for it, or there are receives of many messages, which want
-/// another look. // HOT
+/// A short tagged message in its turn: handed over as it is, if it is of a class that needs no receive, or
+/// received. False, and nothing has happened: no receive is posted for it, or there are receives of many
+/// messages, which want another look. // HOT
 // [M5.1] [M11.2]
 #[inline(always)]
 pub(in crate::rdm) fn take<I: ReceiveSink>(
@@ -214,8 +215,8 @@ pub(in crate::rdm) fn take<I: ReceiveSink>(
     true
 }
 
-/// Receives a tagged message into the receive that nearly always is the one, if there is room for all of it in one piece.
-/// Answers whose it was. // HOT
+/// Receives a tagged message into the receive that nearly always is the one, if there is room for all of it
+/// in one piece. Answers whose it was. // HOT
 #[inline(always)]
 fn take_first(e: &mut Engine, tag: u64, from: PeerId, payload: &[u8]) -> Option<u64> {
     let first = e.queues[Kind::Tagged as usize].expected.first(tag)?;
@@ -229,7 +230,8 @@ fn take_first(e: &mut Engine, tag: u64, from: PeerId, payload: &[u8]) -> Option<
     Some(user)
 }
 
-/// The same, when it is not the first of its list, or has several pieces or too little room. Answers the room that was there, too.
+/// Receives a tagged message whose receive is not the first of its list, or has several pieces or too little
+/// room. Answers the room that was there, too.
 #[inline(never)]
 fn take_elsewhere(
     e: &mut Engine,

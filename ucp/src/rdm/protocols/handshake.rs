@@ -1,5 +1,6 @@
-//! HANDSHAKE and the trigger that calls for it (RDM v4, wire facts 3). The first packet of a peer makes us owe one; it
-//! is sent once, before that packet is processed, or as soon as there is room. If it is lost, the next packet is a first one.
+//! HANDSHAKE and the trigger that calls for it (RDM v4, wire facts 3). The first packet of a peer makes us
+//! owe one; it is sent once, before that packet is processed, or as soon as there is room. If it is lost, the
+//! next packet is a first one.
 
 use crate::rdm::Engine;
 use crate::rdm::features::{ReqHdr, ours, wants_user_qp};
@@ -28,7 +29,8 @@ pub(in crate::rdm) fn queue_handshake<W: Wire>(e: &mut Engine, w: &mut W, id: Pe
     match push(e, w, id) {
         Ok(()) => {}
         Err(NotPosted::Full) => e.schedule(id),
-        // A peer that left may have sent more before: that it cannot be greeted now is as good as a lost HANDSHAKE.
+        // A peer that left may have sent more before: that it cannot be greeted now is as good as a lost
+        // HANDSHAKE.
         Err(NotPosted::Peer(fault)) => e.on_send_error(w, id, fault),
     }
 }
@@ -53,7 +55,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Re
     Ok(())
 }
 
-/// Calls for the peer's HANDSHAKE with an empty write, unless something was sent that will make it come anyway.
+/// Calls for the peer's HANDSHAKE with an empty write, unless something was sent that will make it come
+/// anyway.
 // [M3.8]
 pub(in crate::rdm) fn trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
     if e.peers[id].flags.contains(PeerFlags::POSTED) {
@@ -74,8 +77,8 @@ fn push_trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), No
 }
 
 impl Engine {
-    /// Whether something waits for a HANDSHAKE that this peer was given cause to send. It may have been lost: a
-    /// [nudge](Engine::send_keepalive) brings another.
+    /// Whether something waits for a HANDSHAKE that this peer was given cause to send. It may have been lost:
+    /// a [nudge](Engine::send_keepalive) brings another.
     pub fn awaits_handshake(&self, peer: PeerId) -> bool {
         let asked = |peer: &Peer| {
             peer.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::POSTED | PeerFlags::FAILED)
@@ -100,9 +103,8 @@ impl Engine {
         peer.flags.contains(PeerFlags::UNCONFIRMED) && !(ended && w.flush_peer(id) == Flushed::Now)
     }
 
-    /// Sends a peer an empty write, which says nothing: if the peer is dead, the wire will tell. For wires that cannot ask, and
-    /// for peers whose [HANDSHAKE is awaited](Engine::awaits_handshake).
-    /// False: no room.
+    /// Sends a peer an empty write, which says nothing: if the peer is dead, the wire will tell. For wires
+    /// that cannot ask, and for peers whose [HANDSHAKE is awaited](Engine::awaits_handshake). False: no room.
     pub fn send_keepalive<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> bool {
         if self.peers.get(peer).is_none_or(|peer| peer.flags.contains(PeerFlags::FAILED)) {
             return true;

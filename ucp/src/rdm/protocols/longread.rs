@@ -1,5 +1,6 @@
-//! LONGREAD and RUNTREAD: the receiver reads the sender's memory; of a RUNTREAD the head travels in packets meanwhile.
-//! EOR ends both, and writes that are read (`write_read`). How the reading goes is in `reading`; what follows if it cannot be done, in `read_nack`.
+//! LONGREAD and RUNTREAD: the receiver reads the sender's memory; of a RUNTREAD the head travels in packets
+//! meanwhile. EOR ends both, and writes that are read (`write_read`). How the reading goes is in `reading`;
+//! what follows if it cannot be done, in `read_nack`.
 
 use ucs::coll::slots::SlotId;
 

@@ -1,5 +1,5 @@
-//! MEDIUM and DC_MEDIUM: a message in several packets that are sent without asking. All carry the same `msg_id`; any
-//! of them may come first.
+//! MEDIUM and DC_MEDIUM: a message in several packets that are sent without asking. All carry the same
+//! `msg_id`; any of them may come first.
 
 use ucs::coll::slots::SlotId;
 

@@ -1,6 +1,6 @@
-//! PEER_ERROR: an operation has ended at one end, and the other is told, if it knows the packet (bit 9). A receiver names
-//! the sender's operation, a sender the receiver's, or before it knows that, its message. Without the packet the other
-//! end would wait for ever (RDM v4, wire facts 9.3).
+//! PEER_ERROR: an operation has ended at one end, and the other is told, if it knows the packet (bit 9). A
+//! receiver names the sender's operation, a sender the receiver's, or before it knows that, its message.
+//! Without the packet the other end would wait for ever (RDM v4, wire facts 9.3).
 
 use ucs::coll::slots::SlotId;
 
@@ -35,8 +35,8 @@ pub(in crate::rdm) const ABORTED: u32 = 4127;
 /// libfabric's code for a message that its receiver has no entry for.
 const NO_ROOM: u32 = 4108;
 
-/// Most errors that are kept for a peer that has not introduced itself. It is asked for that by our own HANDSHAKE, so only who
-/// means ill has more.
+/// Most errors that are kept for a peer that has not introduced itself. It is asked for that by our own
+/// HANDSHAKE, so only who means ill has more.
 const MAX_UNSENT_ERRORS: usize = 4096;
 
 /// Sends one.
@@ -128,8 +128,8 @@ impl Engine {
         }
     }
 
-    /// A packet of a peer that we have cut off. Who waits for an answer to it is told that there will be none; a peer that has
-    /// not met us is sent our HANDSHAKE first, for which it waits.
+    /// A packet of a peer that we have cut off. Who waits for an answer to it is told that there will be
+    /// none; a peer that has not met us is sent our HANDSHAKE first, for which it waits.
     // [M10.7]
     #[cold]
     pub(in crate::rdm) fn refuse_closed(&mut self, a: &Arrival<'_>) {
@@ -205,9 +205,9 @@ impl Engine {
         }
     }
 
-    /// Gives up a send, put or get of which something is out and something is not: the peer is told, its receive (if there
-    /// is one) ends with [`OpError::Aborted`], ours with `Cancelled`. False, and nothing happens: nothing is out yet
-    /// (cancel it), or all is, or the peer cannot be told.
+    /// Gives up a send, put or get of which something is out and something is not: the peer is told, its
+    /// receive (if there is one) ends with [`OpError::Aborted`], ours with `Cancelled`. False, and nothing
+    /// happens: nothing is out yet (cancel it), or all is, or the peer cannot be told.
     // [M10.3]
     pub fn abort<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
         if is_rma_id(op.0) { self.abort_rma(w, op.0) } else { self.abort_send(w, op.0) }

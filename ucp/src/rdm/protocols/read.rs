@@ -1,5 +1,6 @@
-//! Emulated reads: SHORT_RTR, answered by one READRSP, and LONGCTS_RTR, answered by a READRSP and CTSDATA as the
-//! requester grants. The first grant travels in the request; READRSP counts against it (RDM v4, wire facts 5.6).
+//! Emulated reads: SHORT_RTR, answered by one READRSP, and LONGCTS_RTR, answered by a READRSP and CTSDATA as
+//! the requester grants. The first grant travels in the request; READRSP counts against it (RDM v4, wire
+//! facts 5.6).
 
 use ucs::coll::slots::SlotId;
 

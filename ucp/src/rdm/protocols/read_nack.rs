@@ -1,5 +1,6 @@
-//! READ_NACK: a receiver that cannot read asks the sender to send (RDM v4 9.2). The sender answers with a LONGCTS that
-//! carries the ids of the first request and no data; what follows is long-CTS. Of a write, see `write_read`.
+//! READ_NACK: a receiver that cannot read asks the sender to send (RDM v4 9.2). The sender answers with a
+//! LONGCTS that carries the ids of the first request and no data; what follows is long-CTS. Of a write, see
+//! `write_read`.
 
 use ucs::coll::slots::SlotId;
 
@@ -47,7 +48,8 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     };
     op.state = TxState::Nacked;
     op.protocol = Protocol::LongCts.with(op.sync);
-    // A device may be able to the next time, which has to be asked about each memory; the system will not change its mind.
+    // A device may be able to the next time, which has to be asked about each memory; the system will not
+    // change its mind.
     // [M11.13] [M11.14]
     if let Some(reg) = &op.reg
         && w.rma_address(reg).is_some()
@@ -97,7 +99,8 @@ pub(in crate::rdm) fn push_reannouncement<W: Wire>(
 }
 
 impl Engine {
-    /// The answer to our READ_NACK: from here on the message is a long-CTS one, of which the head may have come.
+    /// The answer to our READ_NACK: from here on the message is a long-CTS one, of which the head may have
+    /// come.
     // [M7.6]
     pub(in crate::rdm) fn on_reannouncement<W: Wire>(
         &mut self,

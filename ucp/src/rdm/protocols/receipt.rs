@@ -1,5 +1,5 @@
-//! RECEIPT: the end of a delivery complete message. Owed by `incoming` when the last byte is in the user's buffer,
-//! queued by `outgoing` when there is no room.
+//! RECEIPT: the end of a delivery complete message. Owed by `incoming` when the last byte is in the user's
+//! buffer, queued by `outgoing` when there is no room.
 
 use ucs::coll::slots::SlotId;
 
@@ -29,7 +29,8 @@ pub(in crate::rdm) fn push<W: Wire>(
     e.post(w, to, PktType::RECEIPT, Receipt::LEN, |slot| hdr.write(slot))
 }
 
-/// The RECEIPT of a write or an atomic of ours that waits for it. False, and nothing has happened: it is another. // HOT
+/// The RECEIPT of a write or an atomic of ours that waits for it. False, and nothing has happened: it is
+/// another. // HOT
 #[inline]
 pub(in crate::rdm) fn take(e: &mut Engine, wire: WireId, from: Source, packet: &[u8]) -> bool {
     let Some(hdr) = Receipt::read(packet) else { return false };

@@ -1,6 +1,7 @@
-//! Headerless sends: untagged messages to peers in zero-copy receive mode (libfabric 1.22 to 2.5), whose device puts them
-//! into the program's receives itself (RDM v4 4.8; wire facts 11.3). The sending half; the receiving one is `inplace`.
-//! Called for every send to such a peer; it has no packet, no id and no order, and nobody acknowledges it.
+//! Headerless sends: untagged messages to peers in zero-copy receive mode (libfabric 1.22 to 2.5), whose
+//! device puts them into the program's receives itself (RDM v4 4.8; wire facts 11.3). The sending half; the
+//! receiving one is `inplace`. Called for every send to such a peer; it has no packet, no id and no order,
+//! and nobody acknowledges it.
 
 use ucs::coll::slots::SlotId;
 
@@ -50,8 +51,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 }
 
 impl Engine {
-    /// A peer has turned out to be in that mode: messages that were announced to it before that was known will never be
-    /// asked for, nor read. They end now.
+    /// A peer has turned out to be in that mode: messages that were announced to it before that was known
+    /// will never be asked for, nor read. They end now.
     // [M5.11]
     #[cold]
     pub(in crate::rdm) fn refuse_announced<W: Wire>(&mut self, w: &mut W, to: PeerId) {
@@ -67,8 +68,8 @@ impl Engine {
     }
 }
 
-/// A message to ourselves, who are in that mode: it joins those that came in packets, for two ways to the same receives could
-/// not be told apart there.
+/// A message to ourselves, who are in that mode: it joins those that came in packets, for two ways to the
+/// same receives could not be told apart there.
 fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(op) = e.tx.get(id) else { return SendProgress::Done };
     let (from, cq_data, buf) = (op.peer, op.cq_data, op.buf);
@@ -85,8 +86,8 @@ fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     SendProgress::Done
 }
 
-/// Whether the message can go at all: untagged, in one packet of nothing else, and without a RECEIPT, which nobody there
-/// would send.
+/// Whether the message can go at all: untagged, in one packet of nothing else, and without a RECEIPT, which
+/// nobody there would send.
 fn fits(op: &TxOp, max: usize) -> Result<(), OpError> {
     let begun = op.state != TxState::Queued;
     let sync = op.sync == Sync::Yes || op.protocol.sync() == Sync::Yes;

@@ -1,6 +1,6 @@
-//! Emulated writes: EAGER_RTW in one packet, LONGCTS_RTW with data as the target grants, and their DC forms, which are
-//! acknowledged by RECEIPT. They take no turn in the order of messages. An EAGER_RTW of no pieces is the trigger that
-//! calls for a HANDSHAKE (RDM v4, wire facts 3.3 and 7.1).
+//! Emulated writes: EAGER_RTW in one packet, LONGCTS_RTW with data as the target grants, and their DC forms,
+//! which are acknowledged by RECEIPT. They take no turn in the order of messages. An EAGER_RTW of no pieces
+//! is the trigger that calls for a HANDSHAKE (RDM v4, wire facts 3.3 and 7.1).
 
 use ucs::coll::slots::SlotId;
 
@@ -57,8 +57,9 @@ pub(in crate::rdm) fn start<W: Wire>(
     Some(posted)
 }
 
-/// Writes now, in one packet that the target acknowledges, if that is simple: one piece, to a peer that has been met and
-/// acknowledges, and nothing waits before it. `None`, and nothing has happened: it is not, or there is no room. // HOT
+/// Writes now, in one packet that the target acknowledges, if that is simple: one piece, to a peer that has
+/// been met and acknowledges, and nothing waits before it. `None`, and nothing has happened: it is not, or
+/// there is no room. // HOT
 // [M3.7] [M8.9]
 #[inline]
 pub(in crate::rdm) fn start_short<W: Wire>(

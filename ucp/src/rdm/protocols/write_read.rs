@@ -1,6 +1,7 @@
-//! LONGREAD_RTW: a write that the target reads out of the requester's memory, as RDMA reads go faster than packets
-//! and the target alone knows its pieces. EOR ends it; a target that cannot read says READ_NACK, and the write starts
-//! once more by long-CTS. Takes no turn in the order of messages (RDM v4, wire facts 7.1 and 9.2).
+//! LONGREAD_RTW: a write that the target reads out of the requester's memory, as RDMA reads go faster than
+//! packets and the target alone knows its pieces. EOR ends it; a target that cannot read says READ_NACK, and
+//! the write starts once more by long-CTS. Takes no turn in the order of messages (RDM v4, wire facts 7.1 and
+//! 9.2).
 
 use arrayvec::ArrayVec;
 use ucs::coll::slots::SlotId;

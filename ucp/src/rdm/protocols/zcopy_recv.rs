@@ -1,10 +1,11 @@
-//! Zero-copy receive mode, the receiving half: this end takes untagged messages alone, without headers, each put by the
-//! device where its receive is (RDM v4 4.8; wire facts 11.3, as libfabric 1.22 to 2.5). Our HANDSHAKE names the queue pair.
-//! Called by `recv`, by the wire for what the device has put there, and for every message that comes in packets.
+//! Zero-copy receive mode, the receiving half: this end takes untagged messages alone, without headers, each
+//! put by the device where its receive is (RDM v4 4.8; wire facts 11.3, as libfabric 1.22 to 2.5). Our
+//! HANDSHAKE names the queue pair. Called by `recv`, by the wire for what the device has put there, and for
+//! every message that comes in packets.
 //!
-//! Peers that know nothing of the mode, or not yet, send packets. What fits one is passed on through the device, by a send
-//! to ourselves, so that it meets receives in the same queue; one at a time, and who sent it is known from that. The rest is
-//! dropped, and its sender told if it can be.
+//! Peers that know nothing of the mode, or not yet, send packets. What fits one is passed on through the
+//! device, by a send to ourselves, so that it meets receives in the same queue; one at a time, and who sent
+//! it is known from that. The rest is dropped, and its sender told if it can be.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -59,23 +60,24 @@ pub(in crate::rdm) struct ZcopyRecv {
     wait: Duration,
 }
 
-/// What the device says of a receive that is over.
+/// Completion of a receive that the device had.
 #[derive(Clone, Copy, Debug)]
 pub struct UserRecvEnd {
-    /// Who sent the message.
+    /// Source of the message.
     pub from: Source,
     /// Bytes of the message, as far as the device says.
     pub len: usize,
-    /// What came with it.
+    /// Immediate data of the message.
     pub imm: Option<u32>,
     /// Whether it is there. [`PeerError::TOO_LONG`]: it was longer than its receive.
     pub result: Result<(), PeerError>,
 }
 
 impl Engine {
-    /// Enters zero-copy receive mode, before the first packet: receives are given to the device, by [`Wire::post_user_recv`]
-    /// of `wire`, which is the only one. Answers this worker's name as a peer of itself, for what is passed on alone: there is a
-    /// way to it, and no endpoint of the program's has to do with it.
+    /// Enters zero-copy receive mode, before the first packet: receives are given to the device, by
+    /// [`Wire::post_user_recv`] of `wire`, which is the only one. Answers this worker's name as a peer of
+    /// itself, for what is passed on alone: there is a way to it, and no endpoint of the program's has to do
+    /// with it.
     // [M5.12]
     pub fn enable_zcopy_recv(&mut self, wire: WireId, qp: UserRecvQp, from: Source) -> PeerId {
         let own = &self.wires[usize::from(wire.0)];
@@ -102,7 +104,8 @@ impl Engine {
         me
     }
 
-    /// Posts a receive to the device. It cannot be taken back, and can ask neither for a tag nor for a sender.
+    /// Posts a receive to the device. It cannot be taken back, and can ask neither for a tag nor for a
+    /// sender.
     // [M5.12] [M5.13]
     pub(in crate::rdm) fn post_user_recv<W: Wire>(&mut self, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
         let Some(mode) = &mut self.zcopy_recv else { return Started::Failed(OpError::Unsupported) };
@@ -266,8 +269,9 @@ impl Engine {
         }
     }
 
-    /// Whether what came back was on its way to ourselves: somebody else's message took the receive. It goes again when a
-    /// receive has ended, so that the device has another, or after a time: the end may be told before what came back.
+    /// Whether what came back was on its way to ourselves: somebody else's message took the receive. It goes
+    /// again when a receive has ended, so that the device has another, or after a time: the end may be told
+    /// before what came back.
     pub(in crate::rdm) fn forward_again(&mut self, now: Nanos, to: PeerId) -> bool {
         let Some(mode) = self.zcopy_recv.as_mut().filter(|mode| mode.me == to) else { return false };
         (mode.passing, mode.wait) = (false, self.cfg.retry.after(mode.wait, &mut self.rng));
@@ -337,7 +341,7 @@ pub(in crate::rdm) fn on_packet<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<
     e.queue_forward(w, envelope, rtm.payload);
 }
 
-/// What the sender calls the message, if it waits for an answer.
+/// Returns the sender's id of the message, if the sender waits for an answer.
 fn sender_id(rtm: &Rtm<'_>) -> Option<u32> {
     match rtm.body {
         RtmBody::LongCts { send_id, .. }

@@ -1,9 +1,10 @@
-//! Detours: a NIC on the way to a peer is lost, and the peer goes on over another pair of NICs of the same two workers
-//! (RDM v4 chapter 11). Called when packets come back undelivered, and for senders that come another way.
-//! Never repeats what would take effect twice: a packet without acknowledgement may have arrived.
+//! Detours: a NIC on the way to a peer is lost, and the peer goes on over another pair of NICs of the same
+//! two workers (RDM v4 chapter 11). Called when packets come back undelivered, and for senders that come
+//! another way. Never repeats what would take effect twice: a packet without acknowledgement may have
+//! arrived.
 //!
-//! The peer stays who it is: its packets carry the connid they always had, its messages go on counting, and its
-//! operations keep their ids. What changes is the wire they take.
+//! The peer stays who it is: its packets carry the connid they always had, its messages go on counting, and
+//! its operations keep their ids. What changes is the wire they take.
 
 use ucs::coll::slots::SlotId;
 
@@ -23,7 +24,7 @@ use crate::wire::ctl::ErrorRef;
 use crate::wire::rtw::{self, RtwBody};
 use crate::wire::{self, Features, Opts, Packet, PktType, RawAddr, header_len};
 
-/// What two lanes of one worker are to each other, as the word that comes along says.
+/// Relation between two lanes of one worker, as sent in the CQ data of the announcement.
 mod role {
     /// The lane named is the worker's first.
     pub const FIRST: u64 = 0;
@@ -33,7 +34,7 @@ mod role {
     pub const LOST: u64 = 2;
 }
 
-/// What becomes of a packet that nobody has acknowledged.
+/// Decision on a packet that was not acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Resend {
     /// A second one does no harm: it has a place in the order of messages, or the id of what it answers.
@@ -42,7 +43,7 @@ enum Resend {
     Unneeded,
     /// It would take effect twice: this operation of ours ends instead.
     EndOp(u32),
-    /// The same, and nobody waits for it any more.
+    /// It would take effect twice, and no operation waits for it any more.
     Unsafe,
 }
 
@@ -66,8 +67,8 @@ impl Resend {
 }
 
 impl Engine {
-    /// The way to a peer by `wire` is lost, which perhaps it does not take any more. It goes on over another if there is
-    /// one, and has failed if not.
+    /// The way to a peer by `wire` is lost, which perhaps it does not take any more. It goes on over another
+    /// if there is one, and has failed if not.
     #[cold]
     pub fn on_lane_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, wire: WireId, fault: PeerError) {
         self.mark_wire_down(wire, fault);
@@ -81,8 +82,9 @@ impl Engine {
         }
     }
 
-    /// A packet to `peer` has not been acknowledged, since the way by `wire` is lost. It goes another way, if there is one
-    /// and if it does no harm when it has arrived all the same; else what it was for ends with the fault.
+    /// A packet to `peer` has not been acknowledged, since the way by `wire` is lost. It goes another way, if
+    /// there is one and if it does no harm when it has arrived all the same; else what it was for ends with
+    /// the fault.
     // [M11.9] [M11.10]
     #[cold]
     pub fn on_packet_lost<W: Wire>(
@@ -114,8 +116,8 @@ impl Engine {
         }
     }
 
-    /// An operation of ours may have been carried out, or not: it ends with the fault. One that the target has answered has
-    /// arrived, and goes on.
+    /// An operation of ours may have been carried out, or not: it ends with the fault. One that the target
+    /// has answered has arrived, and goes on.
     fn end_uncertain<W: Wire>(&mut self, w: &mut W, peer: PeerId, id: SlotId, fault: PeerError) {
         let unsure = |one: &RmaOp| one.peer == peer && one.is_ours() && one.remote_id.is_none();
         if is_rma_id(id) && self.rma_ops.get(id).is_some_and(unsure) {
@@ -132,9 +134,9 @@ impl Engine {
         self.finish_rma(id, Err(OpError::Peer(peer, fault)));
     }
 
-    /// A peer answers an operation of ours that wants no such answer, or is over. If it ended as nobody could say whether it
-    /// had arrived, the peer's part in it, `remote_id`, is over as well. Else the answer has come twice, and the first one's data
-    /// may be on their way.
+    /// A peer answers an operation of ours that wants no such answer, or is over. If it ended as nobody could
+    /// say whether it had arrived, the peer's part in it, `remote_id`, is over as well. Else the answer has
+    /// come twice, and the first one's data may be on their way.
     #[cold]
     pub(in crate::rdm) fn on_late_answer<W: Wire>(
         &mut self,
@@ -155,7 +157,8 @@ impl Engine {
         self.wires[usize::from(wire.0)].down |= fault.is_local_lane();
     }
 
-    /// Whether a peer goes on after a fault of the way to it: over another lane, or because it does so already.
+    /// Whether a peer goes on after a fault of the way to it: over another lane, or because it does so
+    /// already.
     pub(in crate::rdm) fn survives(&self, peer: PeerId, fault: PeerError) -> bool {
         let moved = self.peers.get(peer).is_some() && self.has_failed_over(peer);
         fault.is_lane_failure() && (moved || self.next_lane(peer).is_some())
@@ -172,7 +175,8 @@ impl Engine {
         self.usable_lanes(id).next()
     }
 
-    /// The further lanes over which a peer takes us for who we are, but for those that it has left and the one it takes now.
+    /// The further lanes over which a peer takes us for who we are, but for those that it has left and the
+    /// one it takes now.
     pub(in crate::rdm) fn usable_lanes(&self, id: PeerId) -> impl Iterator<Item = PeerId> + '_ {
         let well = |peer: &&Peer| {
             peer.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED) == PeerFlags::HANDSHAKE_RECEIVED
@@ -195,7 +199,8 @@ impl Engine {
         })
     }
 
-    /// A peer was asked whether it lives, and the way to it by `wire` is lost: whether it takes another, now or already.
+    /// A peer was asked whether it lives, and the way to it by `wire` is lost: whether it takes another, now
+    /// or already.
     pub fn fail_over_from<W: Wire>(
         &mut self,
         w: &mut W,
@@ -207,7 +212,8 @@ impl Engine {
         known.wire != wire || self.try_failover(w, peer, fault)
     }
 
-    /// A peer was asked whether it lives, and the way to it is lost: it goes on over another, if there is one.
+    /// A peer was asked whether it lives, and the way to it is lost: it goes on over another, if there is
+    /// one.
     pub fn fail_over<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) -> bool {
         self.peers.get(peer).is_some() && self.try_failover(w, peer, fault)
     }
@@ -261,7 +267,8 @@ impl Engine {
         lanes.filter(|lane| lane.wire == peer.wire).map(|lane| lane.addr).next().unwrap_or(peer.addr)
     }
 
-    /// The way to a peer is lost, and there is no other: tells it over its further lanes, lest it go on over one of them.
+    /// The way to a peer is lost, and there is no other: tells it over its further lanes, lest it go on over
+    /// one of them.
     // [M11.9]
     pub(in crate::rdm) fn announce_lane_failure<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let Some(queue) = &self.peers[id].queue else { return };
@@ -288,7 +295,8 @@ impl Engine {
         self.peers.get(peer).and_then(|peer| peer.queue.as_ref()).map_or(&[], |queue| &queue.failed_lanes)
     }
 
-    /// Notes that `rail` is a further lane of the worker that `main` is a lane of. False: that was known, or cannot be.
+    /// Notes that `rail` is a further lane of the worker that `main` is a lane of. False: that was known, or
+    /// cannot be.
     pub(in crate::rdm) fn attach(&mut self, main: PeerId, rail: PeerId) -> bool {
         let (Some(first), Some(lane)) = (self.peers.get(main), self.peers.get(rail)) else { return false };
         let of = |peer: &Peer| peer.queue.as_ref().and_then(|queue| queue.further_lane_of);
@@ -307,8 +315,8 @@ impl Engine {
         true
     }
 
-    /// A lane has been met, or attached: tells its worker, over each of the two lanes of every pair that it belongs to, that
-    /// the other of ours is of the same worker.
+    /// A lane has been met, or attached: tells its worker, over each of the two lanes of every pair that it
+    /// belongs to, that the other of ours is of the same worker.
     // [M11.8]
     pub(in crate::rdm) fn announce_lanes<W: Wire>(&mut self, w: &mut W, lane: PeerId) {
         let Some(queue) = &self.peers[lane].queue else { return };
@@ -331,8 +339,8 @@ impl Engine {
         }
     }
 
-    /// A packet whose connid is not that of its source's peer: it names another lane of its worker, or it is of a peer that
-    /// goes on over this lane.
+    /// A packet whose connid is not that of its source's peer: it names another lane of its worker, or it is
+    /// of a peer that goes on over this lane.
     // [M11.8] [M11.9]
     pub(in crate::rdm) fn identify_by_lane<W: Wire>(
         &mut self,
@@ -358,7 +366,8 @@ impl Engine {
             self.control(w, lane, Ctl::LaneFailed(main));
             return Some(main);
         }
-        // It knows what the two are to each other, since it does that; we need not find out that the way is lost.
+        // It knows what the two are to each other, since it does that; we need not find out that the way is
+        // lost.
         let (addr, named) = (self.peers[main].addr, &mut self.peers[lane].queue_mut().announced);
         if !named.contains(&addr) {
             let _ = named.try_push(addr);
@@ -441,7 +450,8 @@ pub(in crate::rdm) fn push_lost<W: Wire>(
     push_announcement(e, w, to, other, Some(role::LOST))
 }
 
-/// The first packet that a peer gets over the way that we take from now on: it follows, or says that it is lost.
+/// The first packet that a peer gets over the way that we take from now on: it follows, or says that it is
+/// lost.
 // [M11.9]
 pub(in crate::rdm) fn push_moved<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId) -> Result<(), NotPosted> {
     push_announcement(e, w, to, to, None)

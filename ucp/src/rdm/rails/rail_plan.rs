@@ -1,5 +1,6 @@
-//! A long transfer spread over rails: the pieces it is cut into, which rail carries which, what is under way on each,
-//! and what has to be done once more because a rail was lost. Plain bookkeeping: `rails` drives it and owns no state.
+//! A long transfer spread over rails: the pieces it is cut into, which rail carries which, what is under way
+//! on each, and what has to be done once more because a rail was lost. Plain bookkeeping: `rails` drives it
+//! and owns no state.
 
 use arrayvec::ArrayVec;
 
@@ -7,8 +8,8 @@ use crate::rdm::ids::PeerId;
 use crate::rdm::io::Reg;
 use crate::rdm::status::PeerError;
 
-/// Most rails of one transfer, the peer's own wire included: what a request names besides its memory fits the iovs that
-/// are left (RDM v4 11.4).
+/// Most rails of one transfer, the peer's own wire included: what a request names besides its memory fits the
+/// iovs that are left (RDM v4 11.4).
 pub const MAX_RAILS: usize = 4;
 
 /// Further rails of a peer.
@@ -62,9 +63,9 @@ pub struct NextPiece {
     pub rail: usize,
     /// Which piece.
     pub nth: u32,
-    /// Its first byte.
+    /// First byte of the piece.
     pub at: u64,
-    /// Its bytes.
+    /// Length of the piece, bytes.
     pub len: u64,
 }
 
@@ -84,9 +85,9 @@ impl RailPlan {
         RailPlan { main, rails, from: 0, end: 0, piece: ALIGN, next: 0, again: Vec::new() }
     }
 
-    /// Cuts bytes `from..end` into one piece a rail, of at least `least` and at most `most` bytes. False: it is not worth
-    /// it, for want of bytes or of rails. Rails that `usable` does not want are left out; those beyond what there are
-    /// bytes for stand by.
+    /// Cuts bytes `from..end` into one piece a rail, of at least `least` and at most `most` bytes. False: it
+    /// is not worth it, for want of bytes or of rails. Rails that `usable` does not want are left out; those
+    /// beyond what there are bytes for stand by.
     pub fn cut(
         &mut self,
         from: u64,
@@ -100,7 +101,7 @@ impl RailPlan {
         rails_for(len, least, self.rails.len()) > 1 && self.share(from, end, least, most)
     }
 
-    /// The same over any number of rails, and of any bytes: for what one rail has failed already.
+    /// Cuts over any number of rails, without a least length: for what one rail has failed already.
     pub fn cut_again(&mut self, from: u64, end: u64, most: u64, usable: impl Fn(PeerId) -> bool) -> bool {
         self.rails.retain(|rail| usable(rail.peer));
         end > from && !self.rails.is_empty() && self.share(from, end, 1, most)
@@ -139,8 +140,8 @@ impl RailPlan {
         self.rails.len()
     }
 
-    /// The next piece and the idlest rail, of those not in `full` (a bit each). `None`: nothing is left to post, or every
-    /// rail has enough.
+    /// The next piece and the idlest rail, of those not in `full` (a bit each). `None`: nothing is left to
+    /// post, or every rail has enough.
     pub fn pick(&self, full: u8) -> Option<NextPiece> {
         if self.all_posted() {
             return None;
@@ -154,7 +155,7 @@ impl RailPlan {
         Some(NextPiece { rail, nth, at, len: self.piece.min(self.end - at) })
     }
 
-    /// What was picked is under way.
+    /// Notes that the picked piece was posted.
     pub fn posted(&mut self, pick: &NextPiece) {
         if self.again.last() == Some(&pick.nth) {
             self.again.pop();
@@ -257,7 +258,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is lost in whatever order: every byte goes once more than it is lost, as long as a rail lives.
+        /// Whatever is lost in whatever order: every byte goes once more than it is lost, as long as a rail
+        /// lives.
         #[test]
         fn every_byte_is_done(
             count in 2u32..5, len in 8192u64..200_000, most in 1u64..9, rng in prop::collection::vec(any::<u8>(), 200)

@@ -1,6 +1,7 @@
-//! Rails: further lanes of a peer's worker, over which long transfers go beside its own. Each is a peer of the engine by
-//! itself, introduced and met as any other (RDM v4 chapter 11), and carries RDMA only: order, matching and control
-//! packets stay with the peer it belongs to. Called by the rooms of what is read and written in place, and by `reading`.
+//! Rails: further lanes of a peer's worker, over which long transfers go beside its own. Each is a peer of
+//! the engine by itself, introduced and met as any other (RDM v4 chapter 11), and carries RDMA only: order,
+//! matching and control packets stay with the peer it belongs to. Called by the rooms of what is read and
+//! written in place, and by `reading`.
 
 use arrayvec::ArrayVec;
 use ucs::coll::slots::SlotId;
@@ -27,7 +28,7 @@ pub(in crate::rdm) enum Direction {
     Write,
 }
 
-/// What became of the next piece of a transfer.
+/// Result of posting the next piece of a transfer.
 pub(in crate::rdm) enum PiecePost {
     /// It is under way, or done.
     Posted(Posted),
@@ -66,8 +67,8 @@ impl Engine {
         }
     }
 
-    /// Tells which peers are further lanes of the worker that `to` is a lane of. They are introduced to it once `to` has
-    /// been met, if it knows of rails.
+    /// Tells which peers are further lanes of the worker that `to` is a lane of. They are introduced to it
+    /// once `to` has been met, if it knows of rails.
     pub fn set_peer_rails<W: Wire>(&mut self, w: &mut W, to: PeerId, rails: &[PeerId]) {
         let Some(peer) = self.peers.get(to) else { return };
         if rails.is_empty() || peer.flags.contains(PeerFlags::FAILED) {
@@ -82,8 +83,8 @@ impl Engine {
         self.trigger_rails(w, to);
     }
 
-    /// The ways to the memory of a put or get of one piece: the peer's own wire, by `key`, and its rails, by `keys` in the
-    /// order of [`Engine::set_peer_rails`].
+    /// The ways to the memory of a put or get of one piece: the peer's own wire, by `key`, and its rails, by
+    /// `keys` in the order of [`Engine::set_peer_rails`].
     pub(in crate::rdm) fn linked_rails(
         &self,
         to: PeerId,
@@ -139,8 +140,8 @@ impl Engine {
         1 + rails.iter().filter(|rail| self.is_rail(**rail, Direction::Read)).count()
     }
 
-    /// Calls for the HANDSHAKE of each rail of a peer that has not been called. One that finds no room is called by the
-    /// next long transfer.
+    /// Calls for the HANDSHAKE of each rail of a peer that has not been called. One that finds no room is
+    /// called by the next long transfer.
     // [M11.3]
     pub(in crate::rdm) fn trigger_rails<W: Wire>(&mut self, w: &mut W, to: PeerId) {
         let peer = &self.peers[to];
@@ -170,7 +171,8 @@ impl Engine {
         }
     }
 
-    /// Names the memory of a send for every wire that its receiver may read by; `iov` is the memory on the peer's own.
+    /// Names the memory of a send for every wire that its receiver may read by; `iov` is the memory on the
+    /// peer's own.
     // [M11.4]
     pub(in crate::rdm) fn offer_rails<W: Wire>(&mut self, w: &mut W, id: SlotId, iov: RmaIov) -> Iovs {
         let alone = Iovs::one(iov);
@@ -205,8 +207,8 @@ impl Engine {
         Iovs::try_from(all.as_slice()).unwrap_or(alone)
     }
 
-    /// The ways to read memory that a request of `from` names: the lane that the peer takes now, and those of the rails it
-    /// names that we have met. The memory itself is on the lane that is not named.
+    /// The ways to read memory that a request of `from` names: the lane that the peer takes now, and those of
+    /// the rails it names that we have met. The memory itself is on the lane that is not named.
     // [M11.5]
     pub(in crate::rdm) fn named_rails(&self, from: PeerId, iovs: &Iovs) -> Option<(RailPlan, u64)> {
         let peer = &self.peers[from];
@@ -253,7 +255,8 @@ impl Engine {
         self.peers[a].wire == self.peers[b].wire
     }
 
-    /// Cuts a transfer into pieces for its rails, of at least `least` bytes each. False: it goes as if there were none.
+    /// Cuts a transfer into pieces for its rails, of at least `least` bytes each. False: it goes as if there
+    /// were none.
     pub(in crate::rdm) fn cut_pieces(
         &self,
         rail_plan: &mut RailPlan,
@@ -315,8 +318,8 @@ impl Engine {
         rail_plan.rail(n).reg.is_some()
     }
 
-    /// Posts the next piece of a transfer to the idlest rail that has room. `local` is all of our memory, `remote` the
-    /// address of its first byte at the peer.
+    /// Posts the next piece of a transfer to the idlest rail that has room. `local` is all of our memory,
+    /// `remote` the address of its first byte at the peer.
     pub(in crate::rdm) fn post_stripe<W: Wire>(
         &mut self,
         w: &mut W,
@@ -366,8 +369,8 @@ impl Engine {
         }
     }
 
-    /// The wire has ended a piece. One that ended badly is to be posted again, over another rail. Answers the fault of
-    /// the peer itself.
+    /// The wire has ended a piece. One that ended badly is to be posted again, over another rail. Answers the
+    /// fault of the peer itself.
     // [M11.6]
     pub(in crate::rdm) fn end_stripe<W: Wire>(
         &mut self,
@@ -380,8 +383,8 @@ impl Engine {
         self.lose_rail(w, rail_plan, rail, result.err()?)
     }
 
-    /// A rail has failed a piece. The peer that it is fails with it, unless that is the peer itself: then the fault is
-    /// answered.
+    /// A rail has failed a piece. The peer that it is fails with it, unless that is the peer itself: then the
+    /// fault is answered.
     #[cold]
     fn lose_rail<W: Wire>(
         &mut self,

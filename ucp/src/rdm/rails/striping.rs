@@ -1,6 +1,7 @@
-//! Granted data abreast: the CTSDATA of a long message, write or read over several NICs of two workers that know each
-//! other's further lanes (RDM v4 chapter 11). Called by `longcts` and `onesided` for every packet, by `detour`, `backoff`
-//! and `people` for those that come back. Sends nothing else over a further lane: order, grants and ends stay on the first.
+//! Granted data abreast: the CTSDATA of a long message, write or read over several NICs of two workers that
+//! know each other's further lanes (RDM v4 chapter 11). Called by `longcts` and `onesided` for every packet,
+//! by `detour`, `backoff` and `people` for those that come back. Sends nothing else over a further lane:
+//! order, grants and ends stay on the first.
 
 use arrayvec::ArrayVec;
 
@@ -27,7 +28,7 @@ pub(in crate::rdm) enum TransferKind {
     Memory,
 }
 
-/// What is granted of an operation and not sent.
+/// The part of an operation that is granted and not sent.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rdm) struct Granted {
     /// Whose operation it is.
@@ -40,11 +41,11 @@ pub(in crate::rdm) struct Granted {
     pub window: u64,
     /// Bytes of the whole operation.
     pub total: u64,
-    /// What it is.
+    /// Kind of the operation.
     pub bulk: TransferKind,
 }
 
-/// What became of a packet of it.
+/// Result of posting one packet of a grant.
 pub(in crate::rdm) struct Sent {
     lane: PeerId,
     len: usize,
@@ -55,8 +56,8 @@ pub(in crate::rdm) struct Sent {
 type Lanes = ArrayVec<PeerId, MAX_RAILS>;
 
 impl Engine {
-    /// Sends the next packet of a grant, over the lane whose turn it is or else over one that has room. `fill` copies the
-    /// bytes. `None`: no packet holds any. // HOT
+    /// Sends the next packet of a grant, over the lane whose turn it is or else over one that has room.
+    /// `fill` copies the bytes. `None`: no packet holds any. // HOT
     // [M5.6] [M11.11]
     pub(in crate::rdm) fn post_granted<W: Wire>(
         &self,
@@ -127,8 +128,8 @@ impl Engine {
         self.peers.get(lane).is_some() && self.main_of(lane).is_some()
     }
 
-    /// The lanes that this operation goes over: the peer's own, and those further ones over which the peer takes us for who
-    /// we are, as far as there are bytes for each.
+    /// The lanes that this operation goes over: the peer's own, and those further ones over which the peer
+    /// takes us for who we are, as far as there are bytes for each.
     // [M11.11]
     #[inline(never)]
     fn lanes_for(&self, g: &Granted) -> Lanes {
@@ -142,7 +143,8 @@ impl Engine {
         [g.to].into_iter().chain(further).take(wanted.min(MAX_RAILS)).collect()
     }
 
-    /// Whose granted data come over this lane: those of the peer that it is a further lane of, if it is one. // HOT
+    /// Whose granted data come over this lane: those of the peer that it is a further lane of, if it is one.
+    /// // HOT
     // [M11.11]
     #[inline]
     pub(in crate::rdm) fn owner(&self, lane: PeerId) -> PeerId {
@@ -156,8 +158,8 @@ impl Engine {
         self.further_lanes(main).contains(&lane).then_some(main)
     }
 
-    /// A packet that a further lane was to carry goes over the first one, if it is granted data and its peer is there.
-    /// False: it is something else.
+    /// A packet that a further lane was to carry goes over the first one, if it is granted data and its peer
+    /// is there. False: it is something else.
     // [M11.12]
     #[cold]
     pub(in crate::rdm) fn resend_on_main_lane(&mut self, lane: PeerId, packet: &[u8]) -> bool {
@@ -173,8 +175,8 @@ impl Engine {
         true
     }
 
-    /// A packet over a further lane has failed, and not come back: if it held granted data, nobody knows what its peer has
-    /// got.
+    /// A packet over a further lane has failed, and not come back: if it held granted data, nobody knows what
+    /// its peer has got.
     #[cold]
     pub(in crate::rdm) fn fail_main_peer<W: Wire>(&mut self, w: &mut W, lane: PeerId, fault: PeerError) {
         if self.peers[lane].flags.contains(PeerFlags::UNCONFIRMED)

@@ -1,7 +1,9 @@
-//! Copies of packet bytes that must wait: out-of-order packets, unexpected messages, packets that came back. Memory
-//! follows what has really arrived, never what a header announces; buffers are kept by size for the next one.
+//! Copies of packet bytes that must wait: out-of-order packets, unexpected messages, packets that came back.
+//! Memory follows what has really arrived, never what a header announces; buffers are kept by size for the
+//! next one.
 //!
-//! What is counted is what it costs: a buffer counts with all its bytes, an unexpected message with its entry too.
+//! What is counted is what it costs: a buffer counts with all its bytes, an unexpected message with its entry
+//! too.
 
 use ucs::mem::copy_slice;
 
@@ -12,10 +14,10 @@ use crate::rdm::recv::held_bytes::HeldBytes;
 const CLASSES: [usize; 11] = [32, 64, 128, 256, 512, 1024, 2048, 4096, 9216, 16_384, 65_536];
 /// Most bytes of idle buffers kept.
 const KEEP: usize = 8 << 20;
-/// What an unexpected message costs beside its bytes: its entry, and its place in the queue.
+/// Overhead of an unexpected message, bytes: its entry, and its place in the queue.
 pub const ENTRY: usize = size_of::<Unexpected>() + 48;
 
-/// What a packet before its turn costs beside its bytes: its place among the others.
+/// Overhead of a packet in a reorder window, bytes: its place among the others.
 pub const WAITING: usize = 96;
 
 /// The size of the buffer that so many bytes are kept in.
@@ -27,11 +29,11 @@ fn size_for(bytes: usize) -> usize {
 #[derive(Debug)]
 #[repr(C)]
 pub struct HeldPackets {
-    /// What unexpected messages cost, and what they may cost: first, since every poll compares them.
+    /// Memory of unexpected messages and its limit: first, since every poll compares them.
     unexpected: usize,
     max: usize,
     in_use: usize,
-    /// What packets before their turn cost.
+    /// Memory of packets in reorder windows, bytes.
     early: usize,
     /// Bytes of all idle buffers.
     spare: usize,
@@ -133,7 +135,7 @@ impl HeldPackets {
         self.unexpected -= ENTRY;
     }
 
-    /// What packets before their turn cost now, bytes.
+    /// Returns the memory of packets in reorder windows, bytes.
     #[cfg(test)]
     pub const fn early(&self) -> usize {
         self.early
@@ -150,7 +152,7 @@ impl HeldPackets {
         self.unexpected > self.max
     }
 
-    /// What unexpected messages cost now, bytes.
+    /// Returns the memory of unexpected messages, bytes.
     #[inline(always)]
     pub const fn unexpected(&self) -> usize {
         self.unexpected

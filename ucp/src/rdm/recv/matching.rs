@@ -1,6 +1,6 @@
-//! Which receive gets which message: the oldest receive whose pattern fits, the oldest message that fits. Two queues,
-//! each held once for tagged and once for untagged messages; exact tags are found by bucket, patterns by walking.
-//! Knows names only; what they name is the rooms' business.
+//! Which receive gets which message: the oldest receive whose pattern fits, the oldest message that fits. Two
+//! queues, each held once for tagged and once for untagged messages; exact tags are found by bucket, patterns
+//! by walking. Knows names only; what they name is the rooms' business.
 
 use ucs::coll::list::{Link, Links, List};
 use ucs::coll::slots::SlotId;
@@ -11,7 +11,7 @@ use crate::rdm::ids::PeerId;
 /// The mask that compares every bit.
 const TAG_MASK_FULL: u64 = !0;
 
-/// What a receive accepts. An untagged receive has mask 0.
+/// The messages that a receive accepts. An untagged receive has mask 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pattern {
     /// Bits compared with the message's tag,
@@ -38,7 +38,7 @@ impl Pattern {
     }
 }
 
-/// Who sent a message, for receives that take those of one peer only.
+/// The sender of a message, for receives that take those of one peer only.
 pub trait Sender: Copy {
     /// Whether that is this peer, under whichever name.
     fn is(self, only: PeerId) -> bool;
@@ -85,7 +85,8 @@ impl Buckets {
     }
 }
 
-/// What a posted receive wants, and its place among the others: part of the receive, so that one look finds both.
+/// Match entry of a posted receive, with its link in the queue: part of the receive, so that one look finds
+/// both.
 #[derive(Clone, Copy, Debug)]
 pub struct MatchEntry {
     tag: u64,
@@ -101,14 +102,14 @@ pub struct MatchEntry {
 const ANYBODY: u32 = u32::MAX;
 
 impl MatchEntry {
-    /// What a receive of this pattern wants; it is in no queue yet.
+    /// Makes an entry for this pattern; it is in no queue yet.
     #[inline(always)]
     pub fn new(pattern: Pattern) -> MatchEntry {
         let from = pattern.from.map_or(ANYBODY, |peer| peer.0);
         MatchEntry { tag: pattern.tag, mask: pattern.mask, seq: 0, from, link: Link::new() }
     }
 
-    /// What it was made of.
+    /// Returns the pattern of the entry.
     pub fn pattern(&self) -> Pattern {
         Pattern { tag: self.tag, mask: self.mask, from: self.only() }
     }
@@ -127,9 +128,9 @@ impl MatchEntry {
 
 /// A store of posted receives, by index. [`ExpectedQueue`] only asks for indices that were pushed.
 pub trait MatchStore {
-    /// What the receive at `at` wants.
+    /// Returns the entry of the receive at `at`.
     fn want(&self, at: u32) -> &MatchEntry;
-    /// The same, to change its place.
+    /// Returns the entry of the receive at `at`, mutably.
     fn want_mut(&mut self, at: u32) -> &mut MatchEntry;
 }
 
@@ -173,8 +174,8 @@ impl ExpectedQueue {
         ExpectedQueue { buckets: Buckets::new(), exact: 0, wild: List::new(), seq: 0 }
     }
 
-    /// Appends a receive that is not there yet: `insert` puts it into the store, with what it wants as given, and answers
-    /// where. `None`, and nothing is appended, if it answers that. // HOT
+    /// Appends a receive that is not there yet: `insert` puts it into the store, with what it wants as given,
+    /// and answers where. `None`, and nothing is appended, if it answers that. // HOT
     #[inline(always)]
     pub fn push<S: MatchStore + ?Sized>(
         &mut self,
@@ -207,8 +208,8 @@ impl ExpectedQueue {
         Some(at)
     }
 
-    /// The receive that nearly always is the one for a message with this tag: the first of the only list that it can be in.
-    /// `None`: it may be in another, or in none. // HOT
+    /// The receive that nearly always is the one for a message with this tag: the first of the only list that
+    /// it can be in. `None`: it may be in another, or in none. // HOT
     #[inline(always)]
     pub fn first(&mut self, tag: u64) -> Option<First<'_>> {
         if !self.wild.is_empty() {
@@ -273,7 +274,8 @@ pub struct First<'a> {
 }
 
 impl First<'_> {
-    /// Takes it out, if it fits the message; `want` is its own. It has to leave the store as well then. // HOT
+    /// Takes it out, if it fits the message; `want` is its own. It has to leave the store as well then. //
+    /// HOT
     #[inline(always)]
     pub fn take(self, want: &MatchEntry, tag: u64, from: PeerId) -> Option<()> {
         // Its list is of receives that want one tag.

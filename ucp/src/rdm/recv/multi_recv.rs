@@ -1,8 +1,9 @@
-//! Receives of many messages: one posted buffer that takes message after message, each behind the one before, until less
-//! than a given room is left. Called by `api` through the public methods, by `incoming` when something matches.
+//! Receives of many messages: one posted buffer that takes message after message, each behind the one before,
+//! until less than a given room is left. Called by `api` through the public methods, by `incoming` when
+//! something matches.
 //!
-//! For every message that it matches, such a receive begins an ordinary one into its part of the buffer, so that the rooms
-//! know nothing of it.
+//! For every message that it matches, such a receive begins an ordinary one into its part of the buffer, so
+//! that the rooms know nothing of it.
 
 use ucs::coll::slots::SlotId;
 
@@ -31,16 +32,17 @@ pub struct MultiRecv {
     least: usize,
     /// Messages that are coming into it.
     live: u32,
-    /// Its entry among the posted receives; `None` once it takes no more.
+    /// The entry among the posted receives; `None` once it takes no more.
     posted: Option<SlotId>,
     /// How it ended, if by itself.
     end: Result<(), OpError>,
 }
 
 impl Engine {
-    /// Posts a receive that takes every message which matches, until less than `least` bytes (at least one) of its buffer
-    /// are left. Each message is told by an [`EngineEvent::MultiRecvMessage`]; [`EngineEvent::MultiRecvDone`] follows when the buffer is free again.
-    /// Those that have come already are taken at once.
+    /// Posts a receive that takes every message which matches, until less than `least` bytes (at least one)
+    /// of its buffer are left. Each message is told by an [`EngineEvent::MultiRecvMessage`];
+    /// [`EngineEvent::MultiRecvDone`] follows when the buffer is free again. Those that have come already are
+    /// taken at once.
     pub fn recv_multi<W: Wire>(&mut self, w: &mut W, r: RecvArgs, least: usize) -> Result<OpId, OpError> {
         if self.zcopy_recv.is_some() {
             return Err(OpError::Unsupported);

@@ -1,5 +1,5 @@
-//! The receiving half that rooms share: posting and cancelling receives, matching, messages that came too early,
-//! completion. Called by `api` through the public methods, by rooms through the others.
+//! The receiving half that rooms share: posting and cancelling receives, matching, messages that came too
+//! early, completion. Called by `api` through the public methods, by rooms through the others.
 
 use ucs::coll::slots::SlotId;
 
@@ -31,8 +31,8 @@ pub(in crate::rdm) struct Queues {
 }
 
 impl Engine {
-    /// Posts a receive, if that is all there is to do: no message of its kind waits for one. Else gives it back, and nothing
-    /// has happened: ask [`Engine::recv`]. // HOT
+    /// Posts a receive, if that is all there is to do: no message of its kind waits for one. Else gives it
+    /// back, and nothing has happened: ask [`Engine::recv`]. // HOT
     #[inline(always)]
     pub fn post_recv(&mut self, r: RecvArgs) -> Result<OpId, RecvArgs> {
         let kind = r.kind.kind();
@@ -55,7 +55,8 @@ impl Engine {
         Ok(OpId(posted.expect("the table is not full")))
     }
 
-    /// Enters a receive, made for what it wants, into its table and its queue. `None`: the table is full. // HOT
+    /// Enters a receive, made for what it wants, into its table and its queue. `None`: the table is full. //
+    /// HOT
     #[inline(always)]
     pub(in crate::rdm) fn post_expected(
         &mut self,
@@ -90,8 +91,9 @@ impl Engine {
         }
     }
 
-    /// Cancels a receive that no message has matched (one of many: it takes no more, those it has matched go on); its `EngineEvent` says `Cancelled`. False: one has, and the receive ends
-    /// with it, so that a cancel never loses a message (the rule of MPI and UCP); or it is complete.
+    /// Cancels a receive that no message has matched (one of many: it takes no more, those it has matched go
+    /// on); its `EngineEvent` says `Cancelled`. False: one has, and the receive ends with it, so that a
+    /// cancel never loses a message (the rule of MPI and UCP); or it is complete.
     // [M5.8]
     pub fn cancel_recv(&mut self, op: OpId) -> bool {
         let Some(rx) = self.rx.get(op.0) else { return false };
@@ -107,7 +109,8 @@ impl Engine {
         true
     }
 
-    /// What a receive waits for, if that is the data of an announced active message: it comes even if nobody wants it.
+    /// Returns what a receive waits for, if that is the data of an announced active message: it comes even if
+    /// nobody wants it.
     pub fn awaits_data(&self, op: OpId) -> Option<(RecvKind, Option<PeerId>)> {
         let rx = self.rx.get(op.0).filter(|rx| rx.kind == Kind::AmData && rx.state == RxState::Posted)?;
         let Pattern { tag, mask, from } = rx.want.pattern();
@@ -259,8 +262,8 @@ impl Engine {
         Some(id)
     }
 
-    /// Whether there is memory for one more packet of unexpected messages. If not, its sender is not heard any more: what it
-    /// sends next would go before what is refused.
+    /// Whether there is memory for one more packet of unexpected messages. If not, its sender is not heard
+    /// any more: what it sends next would go before what is refused.
     pub(in crate::rdm) fn reserve_unexpected(&mut self, a: &Arrival<'_>, rtm: &Rtm<'_>) -> bool {
         let fits = self.held_packets.has_room_for(rtm.payload.len(), self.cfg.unexpected_hard_max);
         if !fits {
@@ -349,14 +352,15 @@ impl Engine {
         self.held_packets.is_over_limit()
     }
 
-    /// What messages cost that no receive has matched, bytes.
+    /// Returns the memory of unexpected messages, bytes.
     pub fn unexpected_bytes(&self) -> usize {
         self.held_packets.unexpected()
     }
 
-    /// Whether the wires may be left alone, so that they hold senders back: unexpected messages cost more than they may,
-    /// and nobody here waits for anything that a packet could bring. No operation is under way, no memory is offered to
-    /// peers, and nobody has [asked](Engine::expect_arrivals), or looked for a message in vain, since the last call.
+    /// Whether the wires may be left alone, so that they hold senders back: unexpected messages cost more
+    /// than they may, and nobody here waits for anything that a packet could bring. No operation is under
+    /// way, no memory is offered to peers, and nobody has [asked](Engine::expect_arrivals), or looked for a
+    /// message in vain, since the last call.
     #[cold]
     pub fn may_stop_polling(&mut self) -> bool {
         let asked = std::mem::take(&mut self.arrivals_wanted);

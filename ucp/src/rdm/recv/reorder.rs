@@ -1,5 +1,5 @@
-//! The order of messages of one peer: the next `msg_id` due, and packets that came before their turn. In order is one
-//! compare; how far ahead a packet may be is not limited (rule R9 of the wire facts).
+//! The order of messages of one peer: the next `msg_id` due, and packets that came before their turn. In
+//! order is one compare; how far ahead a packet may be is not limited (rule R9 of the wire facts).
 
 use hashbrown::HashMap;
 
@@ -13,7 +13,8 @@ struct Waiting {
     share: MsgIdUse,
 }
 
-/// Packets of one peer that came early, by `msg_id`: chosen by it, so the hash has a key. Its memory is kept for reuse.
+/// Packets of one peer that came early, by `msg_id`: chosen by it, so the hash has a key. Its memory is kept
+/// for reuse.
 #[derive(Debug, Default)]
 pub struct ReorderWindow {
     chains: HashMap<u32, Vec<Waiting>>,
@@ -49,7 +50,8 @@ impl ReorderWindow {
         chain.push(Waiting { packet: hold.keep_early(&[]), share: MsgIdUse::Single });
     }
 
-    /// Takes all packets that carry `msg_id`, in order of arrival; each is handed back by [`HeldPackets::release_early`].
+    /// Takes all packets that carry `msg_id`, in order of arrival; each is handed back by
+    /// [`HeldPackets::release_early`].
     pub fn take(&mut self, msg_id: u32, out: &mut Vec<HeldBytes>) -> bool {
         let Some(mut chain) = self.chains.remove(&msg_id) else { return false };
         out.extend(chain.drain(..).map(|waiting| waiting.packet));

@@ -1,4 +1,5 @@
-//! Order of the messages of one peer: whether a `msg_id` is the next, past or early (RDM v4, rule R9 of the wire facts).
+//! Order of the messages of one peer: whether a `msg_id` is the next, past or early (RDM v4, rule R9 of the
+//! wire facts).
 
 use ucs::coll::window::seq_diff;
 
@@ -18,7 +19,7 @@ pub enum MsgIdUse {
 pub enum Turn {
     /// It is the next: handle it.
     Now,
-    /// Its id's turn has passed: a further packet of a message in several, or a duplicate.
+    /// The id has been seen: a further packet of a message in several, or a duplicate.
     Past,
     /// Before its turn.
     Early,

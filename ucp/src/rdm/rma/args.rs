@@ -1,5 +1,6 @@
-//! One-sided operations as they are asked for: what to write, read or compute, where, and by which protocol. Plain
-//! types of the engine's public face, as `ask` has them for messages; no behaviour beyond tables of names.
+//! One-sided operations as they are asked for: what to write, read or compute, where, and by which protocol.
+//! Plain types of the engine's public face, as `ask` has them for messages; no behaviour beyond tables of
+//! names.
 
 use crate::rdm::op::{Gather, Scatter};
 use crate::rdm::protocol::Sync;
@@ -63,7 +64,8 @@ impl RmaProtocol {
         }
     }
 
-    /// The protocol to go on by when no device does it, or none reads it: in one packet, or more if it does not fit.
+    /// The protocol to go on by when no device does it, or none reads it: in one packet, or more if it does
+    /// not fit.
     #[inline]
     pub const fn by_packets(self) -> RmaProtocol {
         match self {
@@ -79,7 +81,8 @@ impl RmaProtocol {
     }
 }
 
-/// Longest stretch that is copied rather than registered for the device, if the wire has buffers for it, bytes.
+/// Longest stretch that is copied rather than registered for the device, if the wire has buffers for it,
+/// bytes.
 pub const MAX_COPY: usize = 8192;
 
 /// How far a wire keeps the order of packets of one sender.
@@ -91,7 +94,7 @@ pub enum PacketOrder {
     None,
 }
 
-/// What a fence holds back.
+/// Operations that a fence orders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FenceScope {
     /// Operations by packets: where the wire keeps order, those before need not be acknowledged.
@@ -114,7 +117,8 @@ pub struct PutArgs {
     pub sync: Sync,
     /// Told to the target when all bytes are there.
     pub cq_data: Option<u64>,
-    /// How to do it (from `select`). A write that does not fit one packet goes by long-CTS if `protocol` is eager.
+    /// How to do it (from `select`). A write that does not fit one packet goes by long-CTS if `protocol` is
+    /// eager.
     pub protocol: RmaProtocol,
     /// Comes back in [`crate::rdm::EngineEvent::RmaDone`].
     pub user: u64,
@@ -136,14 +140,14 @@ pub struct GetArgs {
 /// An atomic operation on each of the elements of `remote`.
 #[derive(Debug)]
 pub struct AtomicArgs {
-    /// What to do.
+    /// The operation.
     pub op: AtomicOp,
     /// Type of the elements.
     pub ty: Datatype,
     /// The elements; each piece a multiple of the type's size.
     pub remote: Iovs,
-    /// One operand for each element; none for [`AtomicOp::Read`]. Operands and compare values of up to 32 bytes
-    /// together are copied in the call.
+    /// One operand for each element; none for [`AtomicOp::Read`]. Operands and compare values of up to 32
+    /// bytes together are copied in the call.
     pub operand: Gather,
     /// One compare value for each element, for the operations that compare; else none.
     pub compare: Gather,

@@ -1,5 +1,5 @@
-//! The bytes of one-sided operations at either end: which memory a request names, windows, data within them, and the end
-//! of what a peer has asked. Called by rooms and `outgoing`.
+//! The bytes of one-sided operations at either end: which memory a request names, windows, data within them,
+//! and the end of what a peer has asked. Called by rooms and `outgoing`.
 
 use ucs::coll::slots::SlotId;
 
@@ -188,8 +188,8 @@ impl Engine {
         self.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data: u64::from(word) });
     }
 
-    /// The target has acknowledged a write. It cannot do so before all is out: false if it says so nevertheless, or of
-    /// something else. // HOT
+    /// The target has acknowledged a write. It cannot do so before all is out: false if it says so
+    /// nevertheless, or of something else. // HOT
     #[inline]
     pub(in crate::rdm) fn acknowledged(&mut self, peer: PeerId, id: SlotId) -> bool {
         match self.rma_ops.get(id) {

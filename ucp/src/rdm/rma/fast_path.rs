@@ -1,6 +1,6 @@
-//! The commonest packets of one-sided operations in their commonest case, each in one go: writes and fetching atomics in
-//! one packet, and what answers them, of a peer that has been heard before. Called for every packet that is no short
-//! message. Whatever is not simple is left to the general way, untouched.
+//! The commonest packets of one-sided operations in their commonest case, each in one go: writes and fetching
+//! atomics in one packet, and what answers them, of a peer that has been heard before. Called for every
+//! packet that is no short message. Whatever is not simple is left to the general way, untouched.
 
 use ucs::coll::slots::SlotId;
 
@@ -35,7 +35,8 @@ impl Engine {
         }
     }
 
-    /// Who sent a packet with this connid, if that is simple: it has been heard, and is in good health. // HOT
+    /// Resolves the sender of a packet with this connid, if it has been seen and has not failed. //
+    /// HOT
     #[inline]
     pub(in crate::rdm) fn short_sender(
         &mut self,
@@ -56,8 +57,9 @@ impl Engine {
         self.by_peer.of(peer).rx_pkts += 1;
     }
 
-    /// Whether a request by packets to a peer may go out at once and simply, and the connid it carries then: the peer has
-    /// been met and asked something before, is in good health, nothing waits before it, and nobody objects. // HOT
+    /// Whether a request by packets to a peer may go out at once and simply, and the connid it carries then:
+    /// the peer has been met and asked something before, is in good health, nothing waits before it, and
+    /// nobody objects. // HOT
     #[inline]
     pub(in crate::rdm) fn short_request(&self, to: PeerId) -> Option<u32> {
         let peer = self.peers.get(to)?;
@@ -70,8 +72,8 @@ impl Engine {
         }
     }
 
-    /// Begins an operation with its only packet, of at most `max` bytes, which `fill` writes with the operation's id. `None`,
-    /// and nothing has happened: there is no room. // HOT
+    /// Begins an operation with its only packet, of at most `max` bytes, which `fill` writes with the
+    /// operation's id. `None`, and nothing has happened: there is no room. // HOT
     #[inline]
     pub(in crate::rdm) fn send_short_rma<W: Wire>(
         &mut self,

@@ -1,8 +1,9 @@
-//! Memory that peers may reach: regions by key, and the checked pieces of them that a request names. Nothing else in
-//! the engine writes or reads a region, and nothing here does without a check of key, range and rights.
+//! Memory that peers may reach: regions by key, and the checked pieces of them that a request names. Nothing
+//! else in the engine writes or reads a region, and nothing here does without a check of key, range and
+//! rights.
 //!
-//! A key of ours is a number above 32 bits, for packets only. Where a device has registered the region too, its
-//! 32-bit key names it as well, on that device's wire (RDM v4 6.4, wire facts).
+//! A key of ours is a number above 32 bits, for packets only. Where a device has registered the region too,
+//! its 32-bit key names it as well, on that device's wire (RDM v4 6.4, wire facts).
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use crate::rdm::op::buf::{for_each_overlap, piece_at};
 use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
 bitflags! {
-    /// What peers may do to a region.
+    /// Access that peers have to a region.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
     pub struct Access: u8 {
         /// Read it.
@@ -50,9 +51,10 @@ impl Region {
     /// The `len` bytes at `ptr`, for `access`. `None` if `ptr` is null or the range wraps.
     ///
     /// # Safety
-    /// They stay valid for reads, and for writes if `access` has more than [`Access::READ`], until the region is
-    /// removed from the engine or the engine is dropped; meanwhile nobody holds a Rust reference to bytes that a peer
-    /// may write, and whoever looks at them uses volatile or atomic accesses, or agrees with the peers on when.
+    /// They stay valid for reads, and for writes if `access` has more than [`Access::READ`], until the region
+    /// is removed from the engine or the engine is dropped; meanwhile nobody holds a Rust reference to bytes
+    /// that a peer may write, and whoever looks at them uses volatile or atomic accesses, or agrees with the
+    /// peers on when.
     pub unsafe fn new(ptr: *mut u8, len: usize, access: Access) -> Option<Region> {
         ptr.addr().checked_add(len)?;
         Some(Region { ptr: NonNull::new(ptr)?, len, access })
@@ -123,8 +125,8 @@ impl Regions {
         ((key >> 32) as u32 == self.nonce && self.slots.contains(id)).then_some(id)
     }
 
-    /// The memory that a request from `wire` names, if every piece of it is inside a region and `need` is allowed.
-    /// A piece without bytes needs no region. // HOT
+    /// The memory that a request from `wire` names, if every piece of it is inside a region and `need` is
+    /// allowed. A piece without bytes needs no region. // HOT
     // [M8.1] [M8.11]
     #[inline]
     pub fn resolve(&self, wire: WireId, iovs: &Iovs, need: Access) -> Option<Spans> {
@@ -137,7 +139,7 @@ impl Regions {
         Some(spans)
     }
 
-    /// The same of one piece. // HOT
+    /// Resolves one piece of memory. // HOT
     #[inline]
     pub fn resolve_one(&self, wire: WireId, iov: &RmaIov, need: Access) -> Option<Spans> {
         let mut spans = Spans { list: ArrayVec::new(), len: iov.len };
@@ -150,8 +152,8 @@ impl Regions {
     pub fn put(&self, wire: WireId, iov: &RmaIov, bytes: &[u8]) -> bool {
         match self.span(wire, iov, Access::WRITE) {
             Some(span) if span.len == bytes.len() => {
-                // SAFETY: the piece lies inside a region whose bytes may be written (`Region::new`), and has as many;
-                // `bytes` is packet memory, which is no region.
+                // SAFETY: the piece lies inside a region whose bytes may be written (`Region::new`), and has
+                // as many; `bytes` is packet memory, which is no region.
                 unsafe { copy(bytes.as_ptr(), span.ptr.as_ptr(), bytes.len()) };
                 true
             }
@@ -185,8 +187,8 @@ struct Span {
 // SAFETY: a piece of a `Region`, which may be used from any one thread.
 unsafe impl Send for Span {}
 
-/// Checked pieces of regions, as one run of bytes. Good until one of its regions is removed: the engine drops what
-/// [uses](Spans::uses) it then.
+/// Checked pieces of regions, as one run of bytes. Good until one of its regions is removed: the engine drops
+/// what [uses](Spans::uses) it then.
 #[derive(Clone, Debug)]
 pub struct Spans {
     list: ArrayVec<Span, MAX_IOV>,
@@ -217,8 +219,8 @@ impl Spans {
 
     /// The piece that byte `at` of the run lies in, for the device, its number, and how far into it.
     pub fn piece_at(&self, at: u64) -> Option<(usize, Piece, usize)> {
-        // SAFETY: the bytes of a region stay valid until it is removed (`Region::new`), and the engine releases what it
-        // has registered of it then (`Engine::remove_memory`).
+        // SAFETY: the bytes of a region stay valid until it is removed (`Region::new`), and the engine
+        // releases what it has registered of it then (`Engine::remove_memory`).
         let piece = |span: &Span| unsafe { Piece::new(span.ptr.as_ptr(), span.len) };
         piece_at(self.list.iter().filter_map(piece), at)
     }
@@ -229,8 +231,8 @@ impl Spans {
         for_each_overlap(self.lens(), at, from.len(), |piece, to, out, n| {
             // SAFETY: `to` + n <= the piece's length, by `for_each_overlap`.
             let to = unsafe { self.list[piece].ptr.add(to) };
-            // SAFETY: `resolve` put the piece inside a region, whose bytes may be written (`Region::new`); `from` is
-            // packet memory, which is no region, and has out + n bytes at least.
+            // SAFETY: `resolve` put the piece inside a region, whose bytes may be written (`Region::new`);
+            // `from` is packet memory, which is no region, and has out + n bytes at least.
             unsafe { copy(from[out..].as_ptr(), to.as_ptr(), n) };
         });
     }
@@ -249,11 +251,11 @@ impl Spans {
         done
     }
 
-    /// Replaces each element of `N` bytes by what `change` makes of it, of its operand in `with` and its compare value in
-    /// `than` (zeros where there is none), unless that is `None`. The elements as they were go to `old`, as many as fit;
-    /// what is left of a piece behind its last whole element is not touched. Aligned elements of up to 8 bytes change in
-    /// one step for every processor, so that this goes together with atomics by shared memory; others are safe among this
-    /// engine's requests only. // HOT
+    /// Replaces each element of `N` bytes by what `change` makes of it, of its operand in `with` and its
+    /// compare value in `than` (zeros where there is none), unless that is `None`. The elements as they were
+    /// go to `old`, as many as fit; what is left of a piece behind its last whole element is not touched.
+    /// Aligned elements of up to 8 bytes change in one step for every processor, so that this goes together
+    /// with atomics by shared memory; others are safe among this engine's requests only. // HOT
     #[inline]
     pub fn update<const N: usize>(
         &self,
@@ -297,8 +299,8 @@ impl Spans {
 unsafe fn exchange<const N: usize>(ptr: *mut u8, change: impl Fn([u8; N]) -> Option<[u8; N]>) -> [u8; N] {
     macro_rules! word {
         ($Atomic:ident, $Int:ty) => {{
-            // SAFETY: the caller vouches for alignment and validity; whoever else uses the word does so with atomics, or
-            // agrees with the peers on when (`Region::new`).
+            // SAFETY: the caller vouches for alignment and validity; whoever else uses the word does so with
+            // atomics, or agrees with the peers on when (`Region::new`).
             let word = unsafe { $Atomic::from_ptr(ptr.cast()) };
             let mut old = word.load(Ordering::Acquire);
             loop {
@@ -322,7 +324,7 @@ unsafe fn exchange<const N: usize>(ptr: *mut u8, change: impl Fn([u8; N]) -> Opt
     }
 }
 
-/// The same bytes where the compiler does not see that `A` is `B`.
+/// Converts between arrays of equal length where the compiler does not see that `A` is `B`.
 #[inline(always)]
 fn cut<const A: usize, const B: usize>(from: [u8; A]) -> [u8; B] {
     let mut to = [0; B];
@@ -345,7 +347,8 @@ unsafe fn rewrite<const N: usize>(ptr: *mut u8, change: impl Fn([u8; N]) -> Opti
     was
 }
 
-/// Copies `n` bytes; a word by one load and one store, so that a reader that polls the word sees it whole. // HOT
+/// Copies `n` bytes; a word by one load and one store, so that a reader that polls the word sees it whole. //
+/// HOT
 ///
 /// # Safety
 /// As for `std::ptr::copy_nonoverlapping`.

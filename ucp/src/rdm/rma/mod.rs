@@ -1,5 +1,5 @@
-//! One-sided operations: their arguments, how they start, move on and end, memory that peers may reach, and reads of a
-//! peer's memory.
+//! One-sided operations: their arguments, how they start, move on and end, memory that peers may reach, and
+//! reads of a peer's memory.
 
 pub mod args;
 mod data;

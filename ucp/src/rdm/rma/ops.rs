@@ -1,9 +1,9 @@
-//! What one-sided operations share at both ends: starting and cancelling them, their place in a peer's queue, fences
-//! and acknowledgements, windows of data, completion. Called by `api` through the public methods, by rooms and
-//! `outgoing` through the others.
+//! One-sided operations at both ends: starting and cancelling them, their place in a peer's queue,
+//! fences and acknowledgements, windows of data, completion. Called by `api` through the public methods, by
+//! rooms and `outgoing` through the others.
 //!
-//! A write without [`Sync::Yes`] is complete when its bytes may be reused. That it has reached the target's memory is
-//! known later: where the wire keeps order, from the acknowledgement of an empty write behind it
+//! A write without [`Sync::Yes`] is complete when its bytes may be reused. That it has reached the target's
+//! memory is known later: where the wire keeps order, from the acknowledgement of an empty write behind it
 //! ([`Engine::request_acks`]); elsewhere each write is acknowledged by itself, in the DC form of its packet.
 
 use ucs::coll::slots::SlotId;
@@ -35,13 +35,14 @@ impl Engine {
         self.regions.add(region)
     }
 
-    /// On `wire`, the region of `key` is also known by the device's key for it, which peers may name in packets.
+    /// On `wire`, the region of `key` is also known by the device's key for it, which peers may name in
+    /// packets.
     pub fn add_device_key(&mut self, key: MemKey, wire: WireId, device_key: u64) -> bool {
         self.regions.also(key, wire, device_key)
     }
 
-    /// Takes a region back: no request touches it from now on, nor does a device on behalf of one. What peers were doing
-    /// with it is dropped, and they are told if they know PEER_ERROR.
+    /// Takes a region back: no request touches it from now on, nor does a device on behalf of one. What peers
+    /// were doing with it is dropped, and they are told if they know PEER_ERROR.
     pub fn remove_memory<W: Wire>(&mut self, w: &mut W, key: MemKey) -> bool {
         let Some(region) = self.regions.remove(key) else { return false };
         let users: Vec<_> =
@@ -214,8 +215,8 @@ impl Engine {
         }
     }
 
-    /// Cancels an operation of which no packet has gone out; its `EngineEvent` says `Cancelled`. False: too late, but see
-    /// [`Engine::abort`].
+    /// Cancels an operation of which no packet has gone out; its `EngineEvent` says `Cancelled`. False: too
+    /// late, but see [`Engine::abort`].
     pub fn cancel_rma(&mut self, op: OpId) -> bool {
         match self.rma_ops.get(op.0) {
             Some(one) if one.state == RmaState::Queued && one.is_ours() && !one.notified => {
@@ -226,9 +227,9 @@ impl Engine {
         }
     }
 
-    /// One-sided operations (and atomics) started from now on take effect after those started before, at the target.
-    /// With [`FenceScope::Memory`] that holds for what other ways than packets do to the target's memory afterwards, once
-    /// [`Engine::may_bypass_queue`] allows it.
+    /// One-sided operations (and atomics) started from now on take effect after those started before, at the
+    /// target. With [`FenceScope::Memory`] that holds for what other ways than packets do to the target's
+    /// memory afterwards, once [`Engine::may_bypass_queue`] allows it.
     pub fn fence<W: Wire>(&mut self, w: &mut W, to: PeerId, behind: FenceScope) {
         if behind == FenceScope::Memory {
             self.request_acks(w, Some(to));
@@ -243,16 +244,16 @@ impl Engine {
         }
     }
 
-    /// Whether an operation by another way than packets may go ahead: nothing waits in the peer's queue, no fence
-    /// either. // HOT
+    /// Whether an operation by another way than packets may go ahead: nothing waits in the peer's queue, no
+    /// fence either. // HOT
     #[inline]
     pub fn may_bypass_queue(&self, to: PeerId) -> bool {
         self.peers.get(to).is_some_and(|peer| !peer.flags.intersects(PeerFlags::BLOCKED))
     }
 
-    /// Has every write that is complete at this end acknowledged by its target: by `to`, or by everybody if `None`.
-    /// The peer is [`idle`](Engine::is_flushed) when that has happened. A target that knows no acknowledgements (releases
-    /// before 1.12) gives none.
+    /// Has every write that is complete at this end acknowledged by its target: by `to`, or by everybody if
+    /// `None`. The peer is [`idle`](Engine::is_flushed) when that has happened. A target that knows no
+    /// acknowledgements (releases before 1.12) gives none.
     pub fn request_acks<W: Wire>(&mut self, w: &mut W, to: Option<PeerId>) {
         match to {
             Some(to) => self.request_ack(w, to),

@@ -1,5 +1,5 @@
-//! One-sided operations of ours as they move on: their turn in a peer's queue, the peer's consent, their end. Called by
-//! `outgoing` for queues, by rooms and `people` for ends.
+//! One-sided operations of ours as they move on: their turn in a peer's queue, the peer's consent, their end.
+//! Called by `outgoing` for queues, by rooms and `people` for ends.
 
 use ucs::coll::slots::SlotId;
 
@@ -65,8 +65,8 @@ impl Engine {
         }
     }
 
-    /// Acknowledged forms, and those by RDMA at either end, need the peer's consent, which its HANDSHAKE gives. `None`:
-    /// go on.
+    /// Acknowledged forms, and those by RDMA at either end, need the peer's consent, which its HANDSHAKE
+    /// gives. `None`: go on.
     // [M3.7] [M8.9]
     fn may_start_rma<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Option<SendProgress> {
         let one = self.rma_ops.get(op).filter(|one| one.state == RmaState::Queued)?;
@@ -103,8 +103,8 @@ impl Engine {
         })
     }
 
-    /// Whether a device is to carry the bytes of an operation, as far as the peer has said. Not the last word: memory may
-    /// turn out not to be registrable.
+    /// Whether a device is to carry the bytes of an operation, as far as the peer has said. Not the last
+    /// word: memory may turn out not to be registrable.
     fn by_device<W: Wire>(&self, w: &W, one: &RmaOp) -> bool {
         let (peer, rdma) = (&self.peers[one.peer], self.rdma(one.peer));
         let features = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED).then_some(peer.features);

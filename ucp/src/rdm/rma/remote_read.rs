@@ -1,7 +1,7 @@
-//! Reading a sender's memory in place: registers what is read to, posts reads within bounds, ends in EOR, in READ_NACK
-//! or in an error. Called by the rooms of read messages and writes, by what matches receives, and by `outgoing` when
-//! there is room. A receive never ends while the device may still write to it; memory that is taken back is not waited
-//! for, as the device loses its right to it at once.
+//! Reading a sender's memory in place: registers what is read to, posts reads within bounds, ends in EOR, in
+//! READ_NACK or in an error. Called by the rooms of read messages and writes, by what matches receives, and
+//! by `outgoing` when there is room. A receive never ends while the device may still write to it; memory that
+//! is taken back is not waited for, as the device loses its right to it at once.
 
 use ucs::coll::slots::SlotId;
 
@@ -67,7 +67,8 @@ impl Engine {
         self.drive(w, peer);
     }
 
-    /// Whether the wire would rather have a message in packets than read it by the way beside it, and the sender can be told.
+    /// Whether the wire would rather have a message in packets than read it by the way beside it, and the
+    /// sender can be told.
     // [M11.14]
     fn wants_packets<W: Wire>(&mut self, w: &mut W, id: SlotId, len: u64) -> bool {
         let Some(rma_read) = self.rma_reads.get(id).filter(|rma_read| rma_read.from == 0) else {
@@ -203,8 +204,8 @@ impl Engine {
         Some(if over { self.finish_if_idle(w, id) } else { SendProgress::Sent })
     }
 
-    /// The memory that the next byte of a reading goes to: which piece to register, its number, and how far into it. Of a list
-    /// of more pieces than are registered, none is: its number is [`MAX_IOV`].
+    /// The memory that the next byte of a reading goes to: which piece to register, its number, and how far
+    /// into it. Of a list of more pieces than are registered, none is: its number is [`MAX_IOV`].
     fn read_to(&self, rma_read: &RmaRead) -> Option<(usize, Piece, usize)> {
         let to = rma_read.to?;
         if is_rma_id(to) {
@@ -333,8 +334,8 @@ impl Engine {
         SendProgress::Done
     }
 
-    /// What could not be read over the peer's own lane is read once more over all that its request names. False: it names none,
-    /// or they have been tried.
+    /// Repeats over all rails a read that failed on the peer's own lane: over all that its request names.
+    /// False: it names none, or they have been tried.
     // [M11.6]
     fn retry_over_rails(&mut self, id: SlotId) -> bool {
         let Some(rma_read) = self.rma_reads.get(id) else { return false };
@@ -447,8 +448,8 @@ impl Engine {
         Some((rma_read, to))
     }
 
-    /// A message that nobody will receive, or whose receive ends now. False: the device still writes, and the receive
-    /// ends with `error` when it no longer does.
+    /// A message that nobody will receive, or whose receive ends now. False: the device still writes, and the
+    /// receive ends with `error` when it no longer does.
     pub(in crate::rdm) fn stop_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId, error: OpError) -> bool {
         match self.rma_reads.get_mut(id) {
             Some(rma_read) if rma_read.in_flight > 0 => {
@@ -462,7 +463,8 @@ impl Engine {
         }
     }
 
-    /// What follows from a read's fault: the peer is gone, or this memory cannot be read, perhaps as a NIC is lost.
+    /// Decides what follows from the error of a read: the peer is gone, or this memory cannot be read,
+    /// perhaps as a NIC is lost.
     fn stop_for(&self, peer: PeerId, fault: PeerError) -> Stop {
         if fault.is_peer_failure() && !self.survives(peer, fault) {
             Stop::PeerError(fault)
@@ -471,7 +473,8 @@ impl Engine {
         }
     }
 
-    /// The memory that a write is read to is taken back: the device loses its right to it now, whatever is under way.
+    /// The memory that a write is read to is taken back: the device loses its right to it now, whatever is
+    /// under way.
     pub(in crate::rdm) fn drop_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some(rma_read) = self.rma_reads.get_mut(id) else { return };
         rma_read.to = None;
@@ -488,8 +491,8 @@ impl Engine {
         self.peers.get(to).is_some_and(|peer| !peer.flags.contains(PeerFlags::READ_DENIED))
     }
 
-    /// Whether messages of this protocol, or writes to be read, may be announced to `to`: both ends read (RDM v4 3.4), and it can
-    /// tell us that it cannot, if it may leave the lane that our keys are of.
+    /// Whether messages of this protocol, or writes to be read, may be announced to `to`: both ends read (RDM
+    /// v4 3.4), and it can tell us that it cannot, if it may leave the lane that our keys are of.
     // [M3.7]
     pub(in crate::rdm) fn may_be_read(&self, to: PeerId, protocol: Protocol) -> bool {
         let peer = &self.peers[to];

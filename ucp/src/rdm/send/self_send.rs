@@ -1,5 +1,6 @@
-//! Messages to ourselves: one for which a receive is posted is copied to where that wants it, without a packet. Any other goes
-//! the way of all messages, over the transport of one thread. Called as a message is sent; never keeps one.
+//! Messages to ourselves: one for which a receive is posted is copied to where that wants it, without a
+//! packet. Any other goes the way of all messages, over the transport of one thread. Called as a message is
+//! sent; never keeps one.
 
 use crate::rdm::Engine;
 use crate::rdm::ids::PeerId;
@@ -11,8 +12,8 @@ use crate::wire::MsgClass;
 use crate::wire::rtm::Short;
 
 impl Engine {
-    /// Receives a tagged message that we send to ourselves. False, and nothing has happened: no receive is posted for it, or
-    /// something that was sent before has not come yet, behind which it has to stay.
+    /// Receives a tagged message that we send to ourselves. False, and nothing has happened: no receive is
+    /// posted for it, or something that was sent before has not come yet, behind which it has to stay.
     #[inline(never)]
     pub fn recv_from_self<I: ReceiveSink>(
         &mut self,

@@ -1,5 +1,6 @@
-//! The sending half that rooms share: starting and cancelling sends, the queues of each peer, who is next when there
-//! is room again, completion. Called by `api` through the public methods, by rooms through the others.
+//! The sending half that rooms share: starting and cancelling sends, the queues of each peer, who is next
+//! when there is room again, completion. Called by `api` through the public methods, by rooms through the
+//! others.
 
 use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
@@ -26,11 +27,11 @@ use crate::rdm::status::PeerError;
 use crate::rdm::types::{EngineEvent, FirstContact, SendArgs, Started};
 use crate::wire::{Features, MsgClass, Opts, PktType, RawAddr};
 
-/// Sends that queue behind others until one of them looks whether there is room. To look and find none takes as long as to
-/// queue.
+/// Sends that queue behind others until one of them looks whether there is room. To look and find none takes
+/// as long as to queue.
 const LOOK_EVERY: u32 = 8;
 
-/// What one step for a peer came to.
+/// Result of one step for a peer.
 pub(in crate::rdm) enum Step {
     /// A packet went out, or a send ended.
     Done,
@@ -41,15 +42,15 @@ pub(in crate::rdm) enum Step {
 }
 
 impl Engine {
-    /// Starts a send. An eager one that finds room is complete at once; what finds none, or must keep behind earlier
-    /// sends to the same peer, waits in the engine and goes on in [`resume`](Self::resume). // HOT
+    /// Starts a send. An eager one that finds room is complete at once; what finds none, or must keep behind
+    /// earlier sends to the same peer, waits in the engine and goes on in [`resume`](Self::resume). // HOT
     #[inline]
     pub fn send<W: Wire>(&mut self, w: &mut W, to: PeerId, s: SendArgs) -> Started<()> {
         self.send_class(w, to, MsgClass::Message, s)
     }
 
-    /// Sends a tagged message of this class that is wanted eager and without a receipt, if it can be done at once and
-    /// simply. False, and nothing has happened: ask [`Engine::send_class`]. // HOT
+    /// Sends a tagged message of this class that is wanted eager and without a receipt, if it can be done at
+    /// once and simply. False, and nothing has happened: ask [`Engine::send_class`]. // HOT
     #[inline(always)]
     pub fn send_short<W: Wire, B: Payload>(
         &mut self,
@@ -61,7 +62,8 @@ impl Engine {
         eager::start_short(self, w, to, (class, tag), body)
     }
 
-    /// Starts a send of this class; others than [`MsgClass::Message`] are tagged, and wait for the peer's HANDSHAKE. // HOT
+    /// Starts a send of this class; others than [`MsgClass::Message`] are tagged, and wait for the peer's
+    /// HANDSHAKE. // HOT
     #[inline]
     pub fn send_class<W: Wire>(
         &mut self,
@@ -95,8 +97,8 @@ impl Engine {
     fn send_queued<W: Wire>(&mut self, w: &mut W, to: PeerId, class: MsgClass, s: SendArgs) -> Started<()> {
         let peer = &self.peers[to];
         if peer.flags.contains(PeerFlags::SENDS_QUEUED) && peer.outstanding.is_multiple_of(LOOK_EVERY) {
-            // There may be room by now. A sender that only ever queues behind what it queued before would stay with the
-            // slower way for good.
+            // There may be room by now. A sender that only ever queues behind what it queued before would
+            // stay with the slower way for good.
             self.drive(w, to);
             if self.send_plain(w, to, class, &s) {
                 return Started::Done(());
@@ -153,8 +155,8 @@ impl Engine {
         }
     }
 
-    /// Cancels a send of which no packet has gone out; its `EngineEvent` says `Cancelled`. False: too late, but see
-    /// [`Engine::abort`].
+    /// Cancels a send of which no packet has gone out; its `EngineEvent` says `Cancelled`. False: too late,
+    /// but see [`Engine::abort`].
     pub fn cancel_send<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
         match self.tx.get(op.0) {
             Some(tx) if tx.state == TxState::Queued => {
@@ -165,8 +167,8 @@ impl Engine {
         }
     }
 
-    /// Goes on with what waited for room: each peer in turn, a bounded number of packets each. Answers how many
-    /// steps were done. One branch when nothing waits. // HOT
+    /// Goes on with what waited for room: each peer in turn, a bounded number of packets each. Answers how
+    /// many steps were done. One branch when nothing waits. // HOT
     #[inline]
     pub fn resume<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
         if !self.unused_regs.is_empty() || !self.revoked_regs.is_empty() {
@@ -192,8 +194,8 @@ impl Engine {
         steps
     }
 
-    /// The fate of what was accepted as pending and carried a token: RDMA, by the id of its operation or of the message
-    /// it reads. Packets are copied by the wire and carry [`TxToken::NONE`].
+    /// The fate of what was accepted as pending and carried a token: RDMA, by the id of its operation or of
+    /// the message it reads. Packets are copied by the wire and carry [`TxToken::NONE`].
     pub fn on_sent<W: Wire>(&mut self, w: &mut W, token: TxToken, result: Result<(), PeerError>) {
         let id = SlotId::from_raw(token.id());
         if !is_rma_id(id) {
@@ -219,7 +221,8 @@ impl Engine {
         self.cfg.burst as usize
     }
 
-    /// One step: reads alone, which no receive of the peer waits for, while it is not ready. Else our HANDSHAKE, then control packets, then new messages, granted data and reads by turns.
+    /// One step: reads alone, which no receive of the peer waits for, while it is not ready. Else our
+    /// HANDSHAKE, then control packets, then new messages, granted data and reads by turns.
     fn step<W: Wire>(&mut self, w: &mut W, id: PeerId, turn: u32) -> Step {
         let peer = &self.peers[id];
         if peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
@@ -253,7 +256,8 @@ impl Engine {
         Step::Idle
     }
 
-    /// A step for a peer that has failed: nothing, but one that we have cut off hears of what it asks for in vain.
+    /// A step for a peer that has failed: nothing, but one that we have cut off hears of what it asks for in
+    /// vain.
     // [M10.7]
     #[cold]
     fn step_cut_off<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
@@ -368,7 +372,8 @@ impl Engine {
         let turn_ends = window::ends_turn(sent, w.mtu(id));
         if let Some(queue) = &mut self.peers[id].queue {
             match push {
-                // By turns with the other granted sends, but not packet by packet: the caches like one message better.
+                // By turns with the other granted sends, but not packet by packet: the caches like one
+                // message better.
                 SendProgress::Sent if turn_ends => queue.grants.push_back(op),
                 SendProgress::Sent => queue.grants.push_front(op),
                 SendProgress::Full => queue.grants.push_front(op),
@@ -392,9 +397,8 @@ impl Engine {
         self.cfg.first_contact == FirstContact::Wait && !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED)
     }
 
-    /// What the peer's HANDSHAKE decides: delivery complete and our own classes need its consent, and untagged messages
-    /// may wait for it.
-    /// `None`: go on.
+    /// Checks what needs the peer's HANDSHAKE: delivery complete and our own classes need its consent, and
+    /// untagged messages may wait for it. `None`: go on.
     // [M3.7] [M11.1]
     fn may_start<W: Wire>(
         &mut self,

@@ -1,4 +1,5 @@
-//! Regions: no request, however its addresses and lengths are chosen, reaches a byte outside of what its key names.
+//! Regions: no request, however its addresses and lengths are chosen, reaches a byte outside of what its key
+//! names.
 
 use proptest::prelude::*;
 

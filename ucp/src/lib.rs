@@ -55,11 +55,15 @@ mod api;
 pub mod lane;
 pub mod rdm;
 pub mod select;
+#[cfg(feature = "lanes")]
+mod token;
 pub mod wire;
 
 #[cfg(feature = "lanes")]
 pub use address::{Address, AddressError};
 #[cfg(feature = "lanes")]
 pub use api::*;
+#[cfg(feature = "lanes")]
+pub use lane::ConnectError;
 pub use rdm::Access;
 pub use wire::{AtomicOp, Datatype};

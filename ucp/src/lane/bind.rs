@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use ucs::coll::growth;
 use uct::api::{
-    Caps, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _, Outcome, Pack,
+    Caps, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _, Outcome, Pack,
     Refused as WireRefused, Sent, UserQp,
 };
 
-use crate::api::Inlet;
 use crate::rdm::io::{
     Flushed, NotPosted, PacketWriter, PeerError, PeerId, Posted, ReceiveSink, Reg, RegAccess, RegError,
     Remote, RmaAddress, Source, TxToken, Wire,
@@ -17,8 +16,9 @@ use crate::rdm::io::{
 use crate::rdm::{Piece, RecvStatus, WireId};
 use crate::wire::{EfaStatus, MsgClass, RawAddr, UserRecvQp};
 
+use crate::token::CompletionToken;
+
 use super::regs::{Regs, needs_alloc};
-use super::rx::comp_of_settle;
 use super::{Beside, Ep, Lane, LaneIdx};
 
 /// The way to one peer.
@@ -115,19 +115,19 @@ impl Paths {
 }
 
 /// Lanes and paths together, lent to the engine for one call.
-pub(crate) struct Bound<'a> {
+pub(crate) struct Bound<'a, S> {
     pub lanes: &'a [Lane],
     pub paths: &'a mut Paths,
     pub regs: &'a mut Regs,
     /// The way to memory that no lane reaches.
     pub beside: Option<&'a Beside>,
     /// Where what comes is noted at once, while packets are taken in.
-    pub inlet: Option<Inlet<'a>>,
+    pub inlet: Option<S>,
     /// The lane whose packet the engine is looking at.
     pub receiving: LaneIdx,
 }
 
-impl ReceiveSink for Bound<'_> {
+impl<S: ReceiveSink> ReceiveSink for Bound<'_, S> {
     // HOT
     #[inline(always)]
     fn received(&mut self, user: u64, status: RecvStatus) -> bool {
@@ -171,7 +171,7 @@ fn sent(outcome: Outcome<usize>, paths: &mut Paths, to: PeerId) -> Result<Posted
     }
 }
 
-impl Wire for Bound<'_> {
+impl<S: ReceiveSink> Wire for Bound<'_, S> {
     #[inline(always)]
     fn mtu(&self, to: PeerId) -> usize {
         self.paths.get(to).map_or(0, Path::mtu)
@@ -235,7 +235,7 @@ impl Wire for Bound<'_> {
     }
 
     fn flush_peer(&mut self, to: PeerId) -> Flushed {
-        match self.paths.get(to).map(|path| path.ep.flush(comp_of_settle(to))) {
+        match self.paths.get(to).map(|path| path.ep.flush(CompletionToken::Drained(to).comp())) {
             Some(Ok(Sent::InProgress)) => Flushed::Later,
             _ => Flushed::Now,
         }
@@ -357,7 +357,7 @@ impl Wire for Bound<'_> {
         let rkey = lane.iface.md().rkey_from_mr_key(from.key, from.addr, to.len() as u64).map_err(refused)?;
         let iov = [Iov::new(to.ptr(), to.len(), mem)];
         // SAFETY: the piece lies in a registration that the engine keeps until the completion; nobody else writes it.
-        posted(unsafe { path.ep.get_zcopy(&iov, from.addr, &rkey, Comp::Token(token.raw())) })
+        posted(unsafe { path.ep.get_zcopy(&iov, from.addr, &rkey, CompletionToken::Engine(token).comp()) })
     }
 
     fn write(
@@ -372,7 +372,7 @@ impl Wire for Bound<'_> {
         let (path, lane, mem) = self.in_place(peer, reg)?;
         let rkey = lane.iface.md().rkey_from_mr_key(to.key, to.addr, from.len() as u64).map_err(refused)?;
         let iov = [Iov::new(from.ptr(), from.len(), mem)];
-        let comp = Comp::Token(token.raw());
+        let comp = CompletionToken::Engine(token).comp();
         posted(match imm {
             // SAFETY: the piece lies in a registration that the engine keeps until the completion, unchanged.
             None => unsafe { path.ep.put_zcopy(&iov, to.addr, &rkey, comp) },
@@ -415,12 +415,12 @@ impl Wire for Bound<'_> {
             // transport's own buffer.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.ptr(), len) };
         };
-        let comp = Comp::Token(token.raw());
+        let comp = CompletionToken::Engine(token).comp();
         posted(path.ep.get_bcopy(to.len(), take, from.addr, &rkey, comp))
     }
 }
 
-impl Bound<'_> {
+impl<S> Bound<'_, S> {
     /// The way to a peer and its lane, if so many bytes go through the lane's own buffers.
     fn short(&self, peer: PeerId, len: usize, cap: Caps) -> Result<(&Path, &Lane), NotPosted> {
         let path = self.paths.get(peer).ok_or(NotPosted::Peer(PeerError::Gone))?;
@@ -456,15 +456,6 @@ fn posted(outcome: Result<Sent, WireRefused>) -> Result<Posted, NotPosted> {
 #[cold]
 fn refused(e: Error) -> NotPosted {
     NotPosted::Peer(fault_of(e))
-}
-
-/// Why memory was not registered.
-#[cold]
-pub(super) fn no_reg(e: Error) -> RegError {
-    match e {
-        Error::Exhausted(_) | Error::NoMemory | Error::NoDescriptor => RegError::Full,
-        _ => RegError::Refused,
-    }
 }
 
 /// A transport's error as the engine's verdict about a peer.

@@ -6,6 +6,7 @@
 
 mod beside;
 mod bind;
+mod connect_error;
 mod pack;
 mod regs;
 mod rx;
@@ -17,10 +18,11 @@ use crate::rdm::WireId;
 
 pub(crate) use beside::{Beside, Reach};
 pub(crate) use bind::{Bound, Paths, fault_of};
+pub use connect_error::ConnectError;
 pub(crate) use pack::{AddrForm, RawBytes, connid, source};
 pub use regs::Keep;
 pub(crate) use regs::{Regs, can_keep, device_key, needs_alloc, rdma};
-pub(crate) use rx::{FlushEnd, Intake, Short, comp_of_check, comp_of_flush};
+pub(crate) use rx::{FlushEnd, Intake, Short};
 pub(crate) use wireup::{Route, further, routes, together};
 
 /// The interface type of every lane: a transport chosen at run time, called without indirection.

@@ -13,7 +13,6 @@ use uct::rcache::{CacheStats, Coherence, Limits, MemHandles, RegCache};
 use crate::rdm::Piece;
 use crate::rdm::io::{Rdma, Reg, RegAccess, RegError};
 
-use super::bind::no_reg;
 use super::{Iface, Lane, LaneIdx, Md, Mem};
 
 /// Whether registrations are kept for the next operation on the same memory (`UCX_RCACHE_ENABLE`).
@@ -323,5 +322,16 @@ pub(crate) fn rdma(iface: &Iface) -> Rdma {
         read: max(Caps::GET_ZCOPY, attr.get.max_zcopy),
         write: max(Caps::PUT_ZCOPY, attr.put.max_zcopy),
         write_imm: attr.has(Caps::PUT_ZCOPY | Caps::PUT_IMM),
+    }
+}
+
+/// Why memory was not registered.
+#[cold]
+fn no_reg(e: uct::api::Error) -> RegError {
+    match e {
+        uct::api::Error::Exhausted(_) | uct::api::Error::NoMemory | uct::api::Error::NoDescriptor => {
+            RegError::Full
+        }
+        _ => RegError::Refused,
     }
 }

@@ -1,41 +1,19 @@
 //! What a lane reports, handed on: packets, completions and failures go to the engine.
 //! The sink of `Iface::poll`. Never parses a packet and never runs user code.
 
+use crate::rdm::io::ReceiveSink;
 use std::num::NonZero;
 
 use ucs::coll::slots::SlotId;
 use ucs::time::{Nanos, ticks};
-use uct::api::{Am, Comp, DevKind, EpTag, Error, Iface as _, Imm, RecvCallback, Sink, UserRecv};
+use uct::api::{Am, DevKind, EpTag, Error, Iface as _, Imm, RecvCallback, Sink, UserRecv};
 
-use crate::api::Inlet;
-use crate::rdm::io::{PeerError, PeerId, Source, TxToken};
+use crate::rdm::io::{PeerError, PeerId, Source};
 use crate::rdm::{Engine, UserRecvEnd, WireId};
 
+use crate::token::CompletionToken;
+
 use super::{Beside, Bound, fault_of};
-
-/// Marks the completion tokens of flushes; the engine's have 63 bits.
-const FLUSH: u64 = 1 << 63;
-
-/// The completion that tells [`Intake`] that a lane's part of a flush has ended.
-pub(crate) fn comp_of_flush(id: SlotId) -> Comp {
-    Comp::Token(FLUSH | u64::from(id.raw()))
-}
-
-/// Marks the completion tokens by which the engine hears that a peer has nothing more under way.
-const SETTLED: u64 = 1 << 62;
-
-/// The completion that tells the engine so.
-pub(super) fn comp_of_settle(to: PeerId) -> Comp {
-    Comp::Token(SETTLED | u64::from(to.0))
-}
-
-/// Marks the completion tokens of the question whether a peer lives.
-const CHECKED: u64 = FLUSH | SETTLED;
-
-/// The completion of that question.
-pub(crate) fn comp_of_check(peer: PeerId) -> Comp {
-    Comp::Token(CHECKED | u64::from(peer.0))
-}
 
 /// Packets of so many bytes say how fast bytes come from their sender: a shorter one has its header to thank for its time.
 const LONG: usize = 4096;
@@ -47,22 +25,22 @@ pub(crate) struct FlushEnd {
 }
 
 /// One poll of one lane.
-pub(crate) struct Intake<'a> {
+pub(crate) struct Intake<'a, S> {
     pub engine: &'a mut Engine,
-    pub bound: Bound<'a>,
+    pub bound: Bound<'a, S>,
     pub wire: WireId,
     pub now: Nanos,
     pub flushed: &'a mut Vec<FlushEnd>,
 }
 
 /// A look at one lane for one short message.
-pub(crate) struct Short<'a> {
+pub(crate) struct Short<'a, S> {
     pub engine: &'a mut Engine,
-    pub inlet: Inlet<'a>,
+    pub inlet: S,
     pub wire: WireId,
 }
 
-impl RecvCallback for Short<'_> {
+impl<S: ReceiveSink> RecvCallback for Short<'_, S> {
     // HOT
     #[inline(always)]
     fn on_packet(mut self, packet: &[u8], from: uct::api::SrcAddr) -> bool {
@@ -71,7 +49,7 @@ impl RecvCallback for Short<'_> {
     }
 }
 
-impl Intake<'_> {
+impl<S> Intake<'_, S> {
     /// When a long packet's turn came, ticks, if that is of interest.
     #[inline(never)]
     fn begin(&self) -> Option<NonZero<u64>> {
@@ -93,7 +71,7 @@ impl Intake<'_> {
     }
 }
 
-impl Sink for Intake<'_> {
+impl<S: ReceiveSink> Sink for Intake<'_, S> {
     // HOT
     #[inline(always)]
     fn on_am(&mut self, am: Am<'_>) {
@@ -124,19 +102,20 @@ impl Sink for Intake<'_> {
     }
 
     fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
-        if token & CHECKED == CHECKED {
-            if let Err(error) = result {
-                let (peer, fault) = (PeerId(token as u32), fault_of(error));
-                if !self.engine.fail_over_from(&mut self.bound, peer, self.wire, fault) {
-                    self.engine.on_probe_error(&mut self.bound, peer, fault);
+        match CompletionToken::unpack(token) {
+            CompletionToken::Engine(token) => {
+                self.engine.on_sent(&mut self.bound, token, result.map_err(fault_of));
+            }
+            CompletionToken::Drained(peer) => self.engine.on_peer_flushed(self.now, peer),
+            CompletionToken::Flush(id) => self.flushed.push(FlushEnd { id, result }),
+            CompletionToken::PeerCheck(peer) => {
+                if let Err(error) = result {
+                    let fault = fault_of(error);
+                    if !self.engine.fail_over_from(&mut self.bound, peer, self.wire, fault) {
+                        self.engine.on_probe_error(&mut self.bound, peer, fault);
+                    }
                 }
             }
-        } else if token & FLUSH != 0 {
-            self.flushed.push(FlushEnd { id: SlotId::from_raw(token as u32), result });
-        } else if token & SETTLED != 0 {
-            self.engine.on_peer_flushed(self.now, PeerId(token as u32));
-        } else {
-            self.engine.on_sent(&mut self.bound, TxToken::from_raw(token), result.map_err(fault_of));
         }
     }
 

@@ -4,8 +4,8 @@
 
 use uct::api::{ConnectError as WireRefusal, DevKind, Iface as _, IfaceAttr};
 
+use super::connect_error::ConnectError;
 use crate::address::{Address, Entry};
-use crate::api::ConnectError;
 
 use super::{Lane, LaneIdx, RawBytes, rdma};
 

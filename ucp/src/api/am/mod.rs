@@ -2,5 +2,7 @@
 
 pub(crate) mod handlers;
 pub(crate) mod pool;
+pub(crate) mod queue;
 pub(crate) mod recv;
 pub(crate) mod send;
+pub(crate) mod tag;

@@ -5,8 +5,9 @@ use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use crate::api::am::recv::POSTED_LEN;
 use ucs::sync::scalar_load;
+
+use crate::api::am::tag::POSTED_LEN;
 
 /// Bytes of a chunk for messages that come in their turn.
 const CHUNK: usize = 32 << 10;

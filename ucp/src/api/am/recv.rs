@@ -9,29 +9,26 @@
 //! | packed and longer | into a buffer made when it comes |
 //! | announced | the handler gets the header and says where the data goes |
 
+use crate::api::worker::handle::Place;
 use std::cell::Cell;
 use std::rc::Rc;
+
+use crate::api::am::pool::AmBuf;
+use crate::api::am::queue::Come;
+use crate::api::am::send::{NOTICE, PACKED_MAX};
+use crate::api::am::tag::{Label, LabelKind, POSTED_LEN};
+use crate::api::core::error::Error;
+use crate::api::core::requests::{Callback, Ended, OpStatus, RequestId};
+use crate::api::ep::handle::Ep;
+use crate::api::request::buf::{Held, IoBufMut};
+use crate::api::request::handles::RecvRequest;
+use crate::api::tag::recv::{Match, TAG_MASK_FULL};
+use crate::api::worker::handle::{AmMessage, Worker};
 
 use crate::rdm::io::PeerId;
 use crate::rdm::{RecvKind, RecvStatus};
 use crate::wire::MsgClass;
 
-use crate::api::am::handlers::Come;
-use crate::api::am::pool::AmBuf;
-use crate::api::am::send::{Label, LabelKind, NOTICE, PACKED_MAX};
-use crate::api::core::error::Error;
-use crate::api::core::requests::{Callback, Ended, RequestId};
-use crate::api::ep::handle::Ep;
-use crate::api::ep::handle::OpStatus;
-use crate::api::request::buf::Held;
-use crate::api::request::buf::IoBufMut;
-use crate::api::request::handles::RecvRequest;
-use crate::api::tag::recv::{Match, TAG_MASK_FULL};
-use crate::api::worker::handle::WeakWorker;
-use crate::api::worker::handle::Worker;
-
-/// Longest packed message that fits a buffer posted in advance, bytes.
-pub(crate) const POSTED_LEN: usize = 8 << 10;
 /// Buffers posted in advance.
 const POSTED: usize = 32;
 
@@ -45,22 +42,6 @@ fn data_of(number: u64, from: PeerId) -> Match {
         kind: RecvKind::Class { class: MsgClass::AmData, tag: number, mask: TAG_MASK_FULL },
         from: Some(from),
     }
-}
-
-/// A posted receive.
-pub(crate) struct Place {
-    worker: WeakWorker,
-    room: Cell<Option<AmBuf>>,
-}
-
-/// An active message, as its handler gets it. It may be kept; its memory is reused when it is dropped.
-pub struct AmMessage {
-    pub(crate) worker: Worker,
-    /// Header, and data or [`Notice`].
-    buf: AmBuf,
-    tag: u64,
-    from: PeerId,
-    kind: LabelKind,
 }
 
 #[derive(Clone, Copy)]
@@ -186,7 +167,7 @@ impl Worker {
     /// without a handler are dropped.
     pub fn set_am_handler(&self, id: u16, handler: impl Fn(AmMessage) + 'static) {
         self.ams().set_handler(id, Some(Rc::new(handler)));
-        if !self.ams().on.replace(true) {
+        if !self.ams().queue.on.replace(true) {
             for _ in 0..POSTED {
                 let place = Rc::new(Place { worker: self.downgrade(), room: Cell::new(None) });
                 self.ams().posted.borrow_mut().push(place.clone());
@@ -204,7 +185,7 @@ impl Worker {
     /// later, by [`Worker::post_idle`].
     fn post(&self, place: Rc<Place>) -> bool {
         loop {
-            let mut room = self.ams().room();
+            let mut room = self.ams().queue.room();
             let at = room.as_mut_ptr();
             place.room.set(Some(room));
             let done = Callback { fun: on_packed, arg: Rc::as_ptr(&place).cast_mut().cast() };
@@ -270,7 +251,7 @@ impl Worker {
     /// Handles what was taken in. // HOT
     #[inline]
     pub(crate) fn handle_ams(&self) {
-        if self.ams().has_come() {
+        if self.ams().queue.has_come() {
             self.handle_come();
         }
     }
@@ -278,8 +259,8 @@ impl Worker {
     #[inline(never)]
     fn handle_come(&self) {
         // Asked anew each time: a handler may call `progress`, which goes on with the next one.
-        while let Some(come) = self.ams().next() {
-            if self.ams().has_come() {
+        while let Some(come) = self.ams().queue.next() {
+            if self.ams().queue.has_come() {
                 // That `progress` is to see them.
                 self.core().calm = false;
             }
@@ -290,7 +271,7 @@ impl Worker {
     /// Receives packed messages that fit no posted buffer. Answers how many there were.
     #[inline]
     pub(crate) fn take_large_ams(&self) -> usize {
-        match self.ams().on.get() {
+        match self.ams().queue.on.get() {
             true => self.look_for_large_ams(),
             false => 0,
         }

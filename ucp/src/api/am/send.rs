@@ -11,20 +11,16 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use crate::api::am::tag::{AM_MAX_HEADER, Label, LabelKind, POSTED_LEN};
+use crate::api::core::error::Error;
+use crate::api::core::requests::{Callback, OpStatus};
+use crate::api::ep::handle::Ep;
+use crate::api::request::buf::{Held, IoBuf};
+use crate::api::request::handles::SendRequest;
+
 use crate::rdm::SendBuf;
 use crate::wire::MsgClass;
 
-use crate::api::am::recv::POSTED_LEN;
-use crate::api::core::error::Error;
-use crate::api::core::requests::Callback;
-use crate::api::ep::handle::Ep;
-use crate::api::ep::handle::OpStatus;
-use crate::api::request::buf::Held;
-use crate::api::request::buf::IoBuf;
-use crate::api::request::handles::SendRequest;
-
-/// Longest header of an active message, bytes.
-pub const AM_MAX_HEADER: usize = 4096;
 /// Longest packed message, bytes: the receiver makes no room for more on a sender's word.
 pub(crate) const PACKED_MAX: usize = 64 << 10;
 /// Bytes behind the header of a message that announces data: its length and its number.
@@ -49,37 +45,6 @@ pub struct AmParams {
     pub how: AmProto,
     /// Called at the end, if it does not end in the call.
     pub done: Option<Callback>,
-}
-
-/// What the tag of an active message says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Label {
-    pub id: u16,
-    pub header_len: u16,
-    pub kind: LabelKind,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum LabelKind {
-    Packed,
-    Announced,
-}
-
-impl Label {
-    const ANNOUNCED: u64 = 1 << 63;
-    pub const LARGE: u64 = 1 << 62;
-
-    #[inline]
-    pub fn tag(self, packed_len: usize) -> u64 {
-        let large = if packed_len > POSTED_LEN { Label::LARGE } else { 0 };
-        let kind = if self.kind == LabelKind::Announced { Label::ANNOUNCED } else { 0 };
-        u64::from(self.id) | u64::from(self.header_len) << 16 | large | kind
-    }
-
-    pub fn of(tag: u64) -> Label {
-        let kind = if tag & Label::ANNOUNCED != 0 { LabelKind::Announced } else { LabelKind::Packed };
-        Label { id: tag as u16, header_len: (tag >> 16) as u16, kind }
-    }
 }
 
 /// An active message under way. A future of the result and the data's buffer. Dropping it lets the message go on.
@@ -257,23 +222,5 @@ impl Ep {
         }
         // SAFETY: this function's contract.
         unsafe { self.send_class_raw(MsgClass::AmData, number, data, params.done) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_survive_their_tag() {
-        for kind in [LabelKind::Packed, LabelKind::Announced] {
-            for (id, header_len) in [(0, 0), (u16::MAX, AM_MAX_HEADER as u16), (7, 1)] {
-                let label = Label { id, header_len, kind };
-                assert_eq!(Label::of(label.tag(5)), label);
-                assert_eq!(Label::of(label.tag(POSTED_LEN + 1)), label);
-                assert_eq!(label.tag(POSTED_LEN) & Label::LARGE, 0);
-                assert_ne!(label.tag(POSTED_LEN + 1) & Label::LARGE, 0);
-            }
-        }
     }
 }

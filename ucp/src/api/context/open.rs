@@ -9,20 +9,20 @@ use ucs::time::Clock;
 use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
 use uct::rcache::Limits;
 
+use crate::api::context::calibrate::{self, Calibration};
+use crate::api::context::config::{Config, choose, choose_beside};
+use crate::api::core::clock::Time;
+use crate::api::core::ep_config::Selection;
+use crate::api::core::report::Dump;
+use crate::api::core::worker_core::Core;
+use crate::api::worker::handle::Worker;
+
 use crate::lane::{Beside, Iface, Keep, Lane, LaneIdx, Regs, can_keep, rdma, source, together};
 use crate::rdm::rma::PacketOrder;
 use crate::rdm::{Emulation, Engine, EngineConfig, FirstContact, Grant, ReqLen, RetryPolicy};
 use crate::select::Thresholds;
 use crate::select::copy_method::CopyPolicy;
 use crate::wire::{Features, RawAddr, UserRecvQp};
-
-use crate::api::context::calibrate::{self, Calibration};
-use crate::api::context::config::{Config, choose, choose_beside};
-use crate::api::core::clock::Time;
-use crate::api::core::ep_config::Selection;
-use crate::api::core::worker_core::Core;
-use crate::api::worker::handle::Worker;
-use crate::api::worker::report::Dump;
 
 /// No packet of any transport costs more while it is kept, bytes.
 const MOST_OF_PACKET: usize = 32 << 10;

@@ -5,56 +5,51 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 
 use ucs::sys::{cpu, topo};
-use uct::api::{DevKind, Iface as _, IfaceAttr, Linear, Md as _, OrderKind};
-
-use crate::lane::{LaneIdx, needs_alloc};
-use crate::rdm::io::{PeerId, Rdma};
-use crate::rdm::rma::PacketOrder;
-use crate::rdm::{EngineConfig, Protocol, SendBuf};
-use crate::select::copy_method::CopyMethod;
-use crate::select::thresholds::kernel_choice_from;
-use crate::select::{
-    Costs, CqData, Kind, Line, MemKind, PeerCaps, ReadSupport, RemoteMem, RmaTables, RmaWire, SelectKey,
-    Sync, Table, Thresholds, WireCaps,
-};
+use uct::api::{DevKind, IfaceAttr, Linear};
 
 use crate::api::context::calibrate::Calibration;
-use crate::api::core::worker_core::Core;
+
+use crate::rdm::{EngineConfig, Protocol};
+use crate::select::copy_method::CopyMethod;
+use crate::select::{
+    Costs, CqData, Kind, Line, MemKind, PeerCaps, RemoteMem, RmaTables, RmaWire, SelectKey, Sync, Table,
+    WireCaps,
+};
 
 /// The tables of an endpoint.
 pub(crate) struct Tables {
     /// Messages, by [`table_index`].
     pub send: [Table; 8],
     /// The same out of memory that the lane's transport has allocated, where that makes a difference.
-    own: Option<Box<[Table; 8]>>,
+    pub(crate) own: Option<Box<[Table; 8]>>,
     /// The same out of other memory, where the kernel may be asked to read that.
-    process: Option<Box<Process>>,
+    pub(crate) process: Option<Box<Process>>,
     /// Puts and gets.
     pub rma: RmaTables,
 }
 
 /// Messages that the kernel may be asked to read.
-struct Process {
-    tables: [Table; 8],
+pub(crate) struct Process {
+    pub(crate) tables: [Table; 8],
     /// From which length on it is open whether it is.
-    kernel_choice_from: [usize; 8],
+    pub(crate) kernel_choice_from: [usize; 8],
     /// How they go if it is.
-    read: [Protocol; 8],
+    pub(crate) read: [Protocol; 8],
 }
 
 /// What tables are made from.
 #[derive(Clone, Copy, PartialEq)]
-struct Made {
-    messages: WireCaps,
-    rma: RmaWire,
+pub(crate) struct Made {
+    pub(crate) messages: WireCaps,
+    pub(crate) rma: RmaWire,
 }
 
 /// The tables made so far, and the costs of each lane.
 pub(crate) struct Selection {
-    costs: Vec<Costs>,
+    pub(crate) costs: Vec<Costs>,
     /// What the kernel takes to write and to read memory of other processes, if it may be asked to.
-    kernel: Option<[Line; 2]>,
-    made: Vec<(Made, Rc<Tables>)>,
+    pub(crate) kernel: Option<[Line; 2]>,
+    pub(crate) made: Vec<(Made, Rc<Tables>)>,
 }
 
 impl Selection {
@@ -207,78 +202,5 @@ impl Tables {
     /// Whether messages may go by the kernel at all.
     pub(crate) fn asks_kernel(&self) -> bool {
         self.process.is_some()
-    }
-}
-
-impl Core {
-    /// Whether a lane's transport has allocated memory.
-    pub(crate) fn is_own(&self, lane: Option<LaneIdx>, buf: &SendBuf) -> bool {
-        match (lane, buf.piece()) {
-            (Some(at), Some(piece)) => {
-                self.lanes[usize::from(at.0)].iface.md().has_allocated(piece.ptr(), piece.len())
-            }
-            _ => false,
-        }
-    }
-
-    /// What selection wants to know of the wire to a peer, for messages.
-    pub(crate) fn wire_caps(&self, peer: PeerId) -> WireCaps {
-        let RmaWire { mtu, rdma, costs, kernel, .. } = self.rma_wire(peer);
-        let reads = |rdma: Rdma| if rdma.read > 0 { ReadSupport::Yes } else { ReadSupport::No };
-        WireCaps {
-            mtu,
-            reads: reads(rdma),
-            reads_own: reads(self.engine.rdma(peer)),
-            kernel: kernel.map(|[_, get]| get),
-            costs,
-        }
-    }
-
-    /// The same for puts and gets.
-    pub(crate) fn rma_wire(&self, peer: PeerId) -> RmaWire {
-        let path = self.paths.get(peer);
-        let lane = path.map(|path| usize::from(path.lane.0));
-        let order = lane.map_or(OrderKind::Unordered, |at| self.lanes[at].iface.attr().order);
-        RmaWire {
-            mtu: path.map_or(0, |path| path.mtu()),
-            // What it reads of its own is read out of messages alone.
-            rdma: match lane {
-                Some(at) if needs_alloc(&self.lanes[at].iface) => Rdma::NONE,
-                _ => self.engine.rdma(peer),
-            },
-            order: if order == OrderKind::Ordered { PacketOrder::Kept } else { PacketOrder::None },
-            emulation: self.engine.emulation(),
-            costs: lane.and_then(|at| self.selection.costs.get(at).copied()).unwrap_or_default(),
-            // Beside a device of the network it reaches nobody.
-            kernel: self
-                .selection
-                .kernel
-                .filter(|_| lane.is_some_and(|at| self.lanes[at].iface.attr().kind == DevKind::Shm)),
-        }
-    }
-
-    /// The tables for a peer's endpoint, made now if no endpoint like it has been.
-    pub(crate) fn tables(&mut self, peer: PeerId, limits: &Thresholds) -> Rc<Tables> {
-        let made = Made { messages: self.wire_caps(peer), rma: self.rma_wire(peer) };
-        if let Some((_, tables)) = self.selection.made.iter().find(|(with, _)| *with == made) {
-            return tables.clone();
-        }
-        // The header before the handshake is the longest: sizes chosen for it always fit.
-        let wire = made.messages;
-        let keys = keys(wire, PeerCaps::default());
-        let of = |mem| keys.map(|key| Table::new(&SelectKey { mem, ..key }, limits));
-        let process = |_| Process {
-            tables: of(MemKind::Process),
-            kernel_choice_from: keys.map(|key| kernel_choice_from(&key, limits)),
-            read: keys.map(|key| limits.read_row().with(key.sync)),
-        };
-        let tables = Rc::new(Tables {
-            send: of(MemKind::Host),
-            own: (wire.reads != wire.reads_own).then(|| Box::new(of(MemKind::Own))),
-            process: wire.kernel.map(process).map(Box::new),
-            rma: RmaTables::new(&made.rma, limits),
-        });
-        self.selection.made.push((made, tables.clone()));
-        tables
     }
 }

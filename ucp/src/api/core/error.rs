@@ -2,14 +2,11 @@
 //! Every operation of this layer ends with `Ok` or one [`Error`]; the C face maps it by [`Error::status`].
 //! Never carries text on the data path: [`Error`] is small and `Copy`.
 
-use crate::wire::EfaStatus;
 use ucs::{Blame, Status};
-use uct::api::ConnectError as WireRefusal;
 
 use crate::rdm::OpError;
 use crate::rdm::io::{PeerError, PeerId};
-
-use crate::address::AddressError;
+use crate::wire::EfaStatus;
 
 /// How an operation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -202,50 +199,6 @@ impl std::fmt::Display for Who<'_> {
     }
 }
 
-/// Why no endpoint could be made to an address. One line that says what is wrong; never made on a hot path.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// The bytes are not an address.
-    #[error(transparent)]
-    Address(#[from] AddressError),
-    /// The two workers have no transport in common.
-    #[error("no transport in common: the peer has {theirs}; this worker has {ours} (see UCX_TLS)")]
-    NoCommonTransport {
-        /// The peer's transports, comma separated.
-        theirs: String,
-        /// Ours, comma separated.
-        ours: String,
-    },
-    /// There are common transports, but none reaches the peer.
-    #[error("peer is not reachable: {}", Tried(.tried))]
-    Unreachable {
-        /// Each common transport and why it does not reach the peer.
-        tried: Vec<(&'static str, WireRefusal)>,
-    },
-}
-
-impl ConnectError {
-    /// The status code of the C API.
-    pub fn status(&self) -> Status {
-        match self {
-            ConnectError::Address(_) => Status::InvalidAddr,
-            ConnectError::NoCommonTransport { .. } | ConnectError::Unreachable { .. } => Status::Unreachable,
-        }
-    }
-}
-
-/// Prints `posix: peer is on another host; efa: ...`.
-struct Tried<'a>(&'a [(&'static str, WireRefusal)]);
-
-impl std::fmt::Display for Tried<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (i, (tl, why)) in self.0.iter().enumerate() {
-            write!(f, "{}{tl}: {why}", if i > 0 { "; " } else { "" })?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,14 +242,5 @@ mod tests {
         assert_eq!(Device(None, EfaStatus::UnsupportedOp).to_string(), "a peer: device completion status 3");
         assert!(size_of::<Error>() <= 24, "{}", size_of::<Error>());
         assert_eq!(Error::from(OpError::Peer(PEER, PeerError::Gone)).to_string(), "peer 5 is gone");
-    }
-
-    #[test]
-    fn unreachable_lists_what_was_tried() {
-        let e = ConnectError::Unreachable {
-            tried: vec![("posix", WireRefusal::OtherHost), ("efa", WireRefusal::Gone)],
-        };
-        let text = e.to_string();
-        assert!(text.contains("posix: ") && text.contains("; efa: "), "{text}");
     }
 }

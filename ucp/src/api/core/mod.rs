@@ -2,7 +2,13 @@
 
 pub(crate) mod clock;
 pub(crate) mod ep_config;
+pub(crate) mod ep_state;
 pub(crate) mod error;
+pub(crate) mod flushes;
+pub(crate) mod keepalive;
+pub(crate) mod multi_recvs;
+pub(crate) mod process;
+pub(crate) mod report;
 pub(crate) mod requests;
 pub(crate) mod sink;
 pub(crate) mod staging;

@@ -11,19 +11,32 @@ use std::task::Waker;
 use ucs::coll::slots::SlotId;
 use ucs::sync::scalar_load;
 
+use crate::api::core::ep_state::EpState;
+use crate::api::core::error::Error;
+use crate::token::UserToken;
+
 use crate::rdm::io::PeerId;
 use crate::rdm::{OpId, RecvStatus};
-
-use crate::api::core::error::Error;
-use crate::api::ep::handle::EpState;
-use crate::api::stream::ops::OF_STREAM;
 
 /// What an operation ended with. A send's status has no meaning.
 pub(crate) type Ended = Result<RecvStatus, Error>;
 
+/// The status of an operation that received nothing.
+pub(crate) const NO_MESSAGE: RecvStatus =
+    RecvStatus { len: 0, tag: 0, from: PeerId(u32::MAX), cq_data: None };
+
 /// Names a running operation of one worker. Stale once the operation has been told and freed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RequestId(pub(crate) SlotId);
+
+/// How a `*_raw` call began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpStatus<T> {
+    /// It ended in the call: the buffer is free, no callback follows.
+    Done(T),
+    /// It runs; the request is to be freed by [`Worker::test`], [`Worker::wait_for`] or [`Worker::free`].
+    InProgress(RequestId),
+}
 
 /// A callback of the C kind: a function and the pointer it is called with. Called once, from progress.
 #[derive(Clone, Copy, Debug)]
@@ -273,10 +286,8 @@ impl Requests {
     /// if somebody is, or if it is not one of these. // HOT
     #[inline]
     pub(crate) fn note_received(&mut self, user: u64, status: RecvStatus) -> bool {
-        if user & OF_STREAM != 0 {
-            return false;
-        }
-        match self.slot(SlotId::from_raw(user as u32)) {
+        let UserToken::Request(id) = UserToken::unpack(user) else { return false };
+        match self.slot(id) {
             Some(slot @ Slot { stage: Stage::Running, .. }) => {
                 slot.stage = Stage::Ended(Ok(status));
                 true
@@ -370,7 +381,6 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::core::worker_core::NO_MESSAGE;
     use std::cell::Cell;
 
     fn begin(reqs: &mut Requests) -> SlotId {

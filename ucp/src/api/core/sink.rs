@@ -2,19 +2,19 @@
 //! called at, short active messages, and bytes of a stream that somebody waits for.
 //! Lent to the engine, or to its wire, by `core` for one poll. Runs no user code: handlers are called by `Worker::progress` behind it.
 
+use crate::api::am::queue::AmQueue;
+use crate::api::core::requests::Requests;
+use crate::api::stream::state::Streams;
+
 use crate::rdm::RecvStatus;
 use crate::rdm::io::{PeerId, ReceiveSink};
 use crate::wire::MsgClass;
-
-use crate::api::am::handlers::Ams;
-use crate::api::core::requests::Requests;
-use crate::api::stream::ops::Streams;
 
 /// The ways in.
 pub(crate) struct Inlet<'a> {
     pub reqs: &'a mut Requests,
     pub streams: &'a mut Streams,
-    pub ams: &'a Ams,
+    pub ams: &'a AmQueue,
 }
 
 impl ReceiveSink for Inlet<'_> {

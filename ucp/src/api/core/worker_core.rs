@@ -2,32 +2,35 @@
 //! Borrowed for the length of one call by `worker.rs`, `ep.rs` and `recv.rs`. Never runs user code: what has to be
 //! run is handed out as an [`Act`] for the caller to run with nothing borrowed.
 
+use crate::api::core::requests::NO_MESSAGE;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
+use ucs::time::Clock as _;
 
 use ucs::coll::slots::SlotId;
-use ucs::time::{Clock, Nanos};
+use ucs::time::Nanos;
 use uct::api::{DevKind, Ep as _, Iface as _, PollOne};
+
+use crate::api::am::queue::AmQueue;
+use crate::api::core::clock::Time;
+use crate::api::core::ep_config::Selection;
+use crate::api::core::ep_state::EpState;
+use crate::api::core::error::Error;
+use crate::api::core::flushes::Flush;
+use crate::api::core::keepalive::Alive;
+use crate::api::core::multi_recvs::Multis;
+use crate::api::core::process::process;
+use crate::api::core::report::{Dump, Report};
+use crate::api::core::requests::{Act, Ended, Requests, Role};
+use crate::api::core::sink::Inlet;
+use crate::api::mem::remote_writes::{RemoteWrite, RemoteWrites};
+use crate::api::stream::state::Streams;
+use crate::token::UserToken;
 
 use crate::lane::{Beside, Bound, FlushEnd, Intake, Lane, LaneIdx, Paths, Regs, Short, source};
 use crate::rdm::io::{PeerError, PeerId};
 use crate::rdm::{Engine, EngineEvent, Kind, RecvStatus};
 use crate::wire::RawAddr;
-
-use crate::api::am::handlers::Ams;
-use crate::api::core::clock::Time;
-use crate::api::core::ep_config::Selection;
-use crate::api::core::error::Error;
-use crate::api::core::requests::{Act, Ended, Requests, Role};
-use crate::api::core::sink::Inlet;
-use crate::api::ep::handle::EpState;
-use crate::api::mem::memory::{RemoteWrite, RemoteWrites};
-use crate::api::stream::ops::{OF_STREAM, Streams};
-use crate::api::tag::multi_recv::Multis;
-use crate::api::worker::flush::Flush;
-use crate::api::worker::handle::process;
-use crate::api::worker::keepalive::Alive;
-use crate::api::worker::report::{Dump, Report};
 
 /// Messages in a row of a lane that is looked at first, and one more: as many as one progress of UCX takes from a FIFO
 /// (`UCX_POSIX_FIFO_MAX_POLL`) before it looks at the next interface.
@@ -108,7 +111,7 @@ pub(crate) struct Core {
 impl Drop for Core {
     fn drop(&mut self) {
         if let Some(dump) = self.dump.take().filter(Dump::at_exit) {
-            dump.write(&Report::of(self));
+            dump.write(&self.report());
         }
     }
 }
@@ -149,9 +152,14 @@ impl Core {
         }
     }
 
+    /// Counters as they are now.
+    pub(crate) fn report(&self) -> Report {
+        Report::of(&self.engine, &self.lanes, self.beside.as_ref())
+    }
+
     /// The engine, and the wire to lend it.
     #[inline(always)]
-    pub(crate) fn split(&mut self) -> (&mut Engine, Bound<'_>, &mut Requests) {
+    pub(crate) fn split(&mut self) -> (&mut Engine, Bound<'_, Inlet<'_>>, &mut Requests) {
         let bound = Bound {
             lanes: &self.lanes,
             paths: &mut self.paths,
@@ -165,7 +173,7 @@ impl Core {
 
     /// Looks for one short message, on each lane until there is one: all there is to do in nearly every call. // HOT
     #[inline(always)]
-    pub(crate) fn look(&mut self, ams: &Ams) -> Look {
+    pub(crate) fn look(&mut self, ams: &AmQueue) -> Look {
         self.calls -= 1;
         if self.calls == 0 {
             return Look::More(Rest::All);
@@ -217,7 +225,7 @@ impl Core {
 
     /// The same look at a lane of another transport. // HOT
     #[inline(never)]
-    fn look_elsewhere(&mut self, at: usize, ams: &Ams) -> PollOne {
+    fn look_elsewhere(&mut self, at: usize, ams: &AmQueue) -> PollOne {
         let lane = &self.lanes[at];
         let inlet = Inlet { reqs: &mut self.reqs, streams: &mut self.streams, ams };
         lane.iface.poll_one(Short { engine: &mut self.engine, inlet, wire: lane.wire })
@@ -225,14 +233,14 @@ impl Core {
 
     /// Whether all there is to do is to take in what comes.
     #[inline(always)]
-    fn is_still(&self, ams: &Ams) -> bool {
+    fn is_still(&self, ams: &AmQueue) -> bool {
         // Also no message to handle: a handler may have called progress while others wait.
         self.engine.is_fully_idle() && self.flushes.is_empty() && self.streams.is_idle() && !ams.has_come()
     }
 
     /// What a look has left to do. Answers the number of events, those of the look among them.
     #[inline(never)]
-    pub(crate) fn poll(&mut self, rest: Rest, ams: &Ams) -> usize {
+    pub(crate) fn poll(&mut self, rest: Rest, ams: &AmQueue) -> usize {
         let mut events = match rest {
             Rest::All => return self.poll_all(ams),
             Rest::News => 1,
@@ -248,7 +256,7 @@ impl Core {
     }
 
     /// Takes in what this lane and the `left` ones behind it have; behind the last is the first. This one `had` events already.
-    fn poll_from(&mut self, lane: usize, had: usize, left: usize, ams: &Ams) -> usize {
+    fn poll_from(&mut self, lane: usize, had: usize, left: usize, ams: &AmQueue) -> usize {
         let mut events = had;
         if had < self.batch {
             events += self.poll_lane(lane, self.batch - had, self.now, ams);
@@ -263,7 +271,7 @@ impl Core {
     }
 
     /// Takes in what the lanes have, and sends what waited.
-    fn poll_all(&mut self, ams: &Ams) -> usize {
+    fn poll_all(&mut self, ams: &AmQueue) -> usize {
         let now = self.roughly_now();
         if self.engine.is_over_limit() && self.may_rest() {
             return 0;
@@ -300,7 +308,7 @@ impl Core {
 
     /// Takes in what one lane has, up to `max` events. Out of line, so that an empty poll stays small. // HOT
     #[inline(never)]
-    fn poll_lane(&mut self, at: usize, max: usize, now: Nanos, ams: &Ams) -> usize {
+    fn poll_lane(&mut self, at: usize, max: usize, now: Nanos, ams: &AmQueue) -> usize {
         let lane = &self.lanes[at];
         let bound = Bound {
             lanes: &self.lanes,
@@ -328,7 +336,7 @@ impl Core {
             }
             self.now = self.time.now();
             if let Some(dump) = self.dump.as_ref().filter(|dump| dump.is_called()) {
-                dump.write(&Report::of(self));
+                dump.write(&self.report());
             }
             if self.alive.is_due(self.now) {
                 self.call_again(self.now);
@@ -378,11 +386,13 @@ impl Core {
                 EngineEvent::SendDone { user, result } => {
                     self.end(user, result.map(|()| NO_MESSAGE).map_err(Error::from))
                 }
-                EngineEvent::RecvDone { user, result } if user & OF_STREAM != 0 => {
-                    self.stream_pulled(user, result);
-                    None
-                }
-                EngineEvent::RecvDone { user, result } => self.end(user, result.map_err(Error::from)),
+                EngineEvent::RecvDone { user, result } => match UserToken::unpack(user) {
+                    UserToken::Request(_) => self.end(user, result.map_err(Error::from)),
+                    UserToken::Stream(peer) => {
+                        self.stream_pulled(peer, result);
+                        None
+                    }
+                },
                 EngineEvent::MultiRecvMessage { user, at, result } => self.part_ended(user, at, result),
                 EngineEvent::MultiRecvDone { user, result } => self.multi_ended(user, result),
                 EngineEvent::RemoteWrite { from, len, cq_data } => {
@@ -498,7 +508,3 @@ impl Core {
         }
     }
 }
-
-/// The status of an operation that received nothing.
-pub(crate) const NO_MESSAGE: RecvStatus =
-    RecvStatus { len: 0, tag: 0, from: PeerId(u32::MAX), cq_data: None };

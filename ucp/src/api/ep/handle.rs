@@ -9,37 +9,23 @@ use arrayvec::ArrayVec;
 use ucs::time::Nanos;
 use uct::api::Iface as _;
 
-use crate::lane::{LaneIdx, Reach, routes};
+use crate::address::Address;
+use crate::api::core::ep_config::{Tables, table_index};
+use crate::api::core::ep_state::{EpState, ErrorMode, MAX_LANES, Rails};
+use crate::api::core::error::Error;
+use crate::api::core::flushes::Late;
+use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
+use crate::api::core::sink::Inlet;
+use crate::api::core::worker_core::{Ask, Core};
+use crate::api::request::buf::{Held, IoBuf};
+use crate::api::request::handles::{FlushRequest, SendRequest};
+use crate::api::worker::handle::Worker;
+
+use crate::lane::{ConnectError, LaneIdx, Reach, routes};
 use crate::rdm::io::PeerId;
 use crate::rdm::{ContigBuf, Payload, PeerView, SendArgs, SendBuf, Started as EngineStarted};
 use crate::select::{CqData, Kind, Protocol, RmaTables, Sync};
-
-use crate::address::Address;
-use crate::api::core::ep_config::{Tables, table_index};
-use crate::api::core::error::{ConnectError, Error};
-use crate::api::core::requests::{Callback, RequestId, Role};
-use crate::api::core::sink::Inlet;
-use crate::api::core::worker_core::{Ask, Core};
-use crate::api::ep::rails::Rails;
-use crate::api::request::buf::Held;
-use crate::api::request::buf::IoBuf;
-use crate::api::request::handles::{FlushRequest, SendRequest};
-use crate::api::worker::flush::Late;
-use crate::api::worker::handle::Worker;
 use crate::wire::MsgClass;
-
-/// Most lanes of one endpoint.
-const MAX_LANES: usize = 4;
-
-/// What happens when the peer of an endpoint fails.
-#[derive(Default)]
-pub enum ErrorMode {
-    /// Its operations end with the error; nobody is told besides.
-    #[default]
-    None,
-    /// The callback is told too, once, from progress.
-    Peer(Box<dyn FnMut(Error)>),
-}
 
 /// How an endpoint is made.
 #[derive(Default)]
@@ -71,70 +57,10 @@ pub struct SendParams {
     pub done: Option<Callback>,
 }
 
-/// How a `*_raw` call began.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OpStatus<T> {
-    /// It ended in the call: the buffer is free, no callback follows.
-    Done(T),
-    /// It runs; the request is to be freed by [`Worker::test`], [`Worker::wait_for`] or [`Worker::free`].
-    InProgress(RequestId),
-}
-
 /// The way to one peer. Dropping it leaves what was sent on its way.
 pub struct Ep {
     worker: Worker,
     state: Rc<EpState>,
-}
-
-/// What an endpoint's operations and the worker share.
-pub(crate) struct EpState {
-    /// The peer on the lane that messages take.
-    pub peer: PeerId,
-    /// Every lane that leads to it, cheapest first.
-    lanes: ArrayVec<LaneIdx, MAX_LANES>,
-    /// The way to memory of the peer's that is not mapped here, if it is a process of this host.
-    reach: Reach,
-    /// Further lanes of the peer, for long transfers.
-    rails: Rails,
-    /// Protocol by size.
-    tables: Rc<Tables>,
-    /// Why nothing can be sent, if so: closed, or failed.
-    refusal: Cell<Option<Error>>,
-    /// Tagged messages of fewer bytes may go by the short way: one packet, at once. None may once nothing can be sent.
-    short_below: Cell<usize>,
-    /// It leads to its own worker.
-    to_self: bool,
-    errors: RefCell<ErrorMode>,
-}
-
-impl EpState {
-    /// The peer's failure. `true` the first time, if somebody wants to hear of it.
-    pub(crate) fn fail(&self, error: Error) -> bool {
-        let first = self.failure().is_none();
-        if self.refusal.get().is_none() {
-            self.refuse(error);
-        }
-        first && matches!(&*self.errors.borrow(), ErrorMode::Peer(_))
-    }
-
-    /// From now on nothing can be sent.
-    fn refuse(&self, why: Error) {
-        self.refusal.set(Some(why));
-        self.short_below.set(0);
-    }
-
-    /// Why the peer is lost, if it is.
-    pub(crate) fn failure(&self) -> Option<Error> {
-        self.refusal.get().filter(|e| *e != Error::Closed)
-    }
-
-    /// Tells the user of the failure. The callback is user code.
-    pub(crate) fn tell(&self, error: Error) {
-        let taken = std::mem::take(&mut *self.errors.borrow_mut());
-        if let ErrorMode::Peer(mut call) = taken {
-            call(error);
-        }
-    }
 }
 
 impl Worker {
@@ -348,7 +274,8 @@ impl Ep {
         };
         let mut core = self.worker.core_as_it_is();
         let core = &mut *core;
-        let mut inlet = Inlet { reqs: &mut core.reqs, streams: &mut core.streams, ams: self.worker.ams() };
+        let mut inlet =
+            Inlet { reqs: &mut core.reqs, streams: &mut core.streams, ams: &self.worker.ams().queue };
         let passed = core.engine.recv_from_self(&mut inlet, self.state.peer, tag, message);
         core.calm &= !core.engine.has_events();
         passed

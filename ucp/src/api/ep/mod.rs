@@ -1,5 +1,6 @@
 //! Endpoints: sending, protocol queries, multi-rail.
 
+pub(crate) mod config;
 pub(crate) mod handle;
 pub(crate) mod protocols;
 pub(crate) mod rails;

@@ -1,6 +1,10 @@
 //! How messages to an endpoint go, by where they lie: what is taken, and why nothing else is. Asked by `ep` for messages that do
 //! not simply go in one packet, and by programs and tools.
 
+use crate::api::core::ep_config::{keys, table_index};
+use crate::api::core::worker_core::Core;
+use crate::api::ep::handle::Ep;
+
 use crate::lane::Beside;
 use crate::rdm::SendBuf;
 use crate::rdm::features::wants_user_qp;
@@ -9,10 +13,6 @@ use crate::select::{
     Candidate, CqData, Kind, MemKind, PeerCaps, Protocol, ReadSupport, RecvMode, SelectKey, Sync, Table,
     Verdict, explain,
 };
-
-use crate::api::core::ep_config::{keys, table_index};
-use crate::api::core::worker_core::Core;
-use crate::api::ep::handle::Ep;
 
 impl Ep {
     /// Which protocols operations to this peer take, and why.

@@ -1,22 +1,19 @@
 //! Several NICs: the further lanes of a worker that an endpoint's long transfers take beside its first one. Made by
 //! `Worker::connect`; what goes over them is the engine's affair (`rdm::rails`). Never on the way of a message.
 
-use arrayvec::ArrayVec;
 use uct::api::Iface as _;
 
-use crate::lane::{Route, further, source};
-use crate::rdm::io::{PeerError, PeerId};
-use crate::rdm::{LaneRank, MAX_RAILS, PeerView, RailKeys, WireId};
-use crate::select::Striping;
-use crate::wire::RawAddr;
-
 use crate::address::Address;
+use crate::api::core::ep_state::Rails;
 use crate::api::core::worker_core::{Ask, Core};
 use crate::api::ep::protocols::EpProtocols;
 use crate::api::rma::rkey::Parts;
 
-/// The further lanes of an endpoint, as peers of the engine.
-pub(crate) type Rails = ArrayVec<PeerId, { MAX_RAILS - 1 }>;
+use crate::lane::{Route, further, source};
+use crate::rdm::io::{PeerError, PeerId};
+use crate::rdm::{LaneRank, PeerView, RailKeys, WireId};
+use crate::select::Striping;
+use crate::wire::RawAddr;
 
 /// Which transfers [`EpProtocols::rail_plan`] is asked about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,18 +4,17 @@
 //!
 //! Peers read and write it while the program runs: there is no Rust reference to it, only pointers and copies.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 use uct::api::{Access as WireAccess, AllocMethod, AllocReq, Iface as _, Md as _, Memory as _};
 
-use crate::lane::{self, LaneIdx, connid};
-use crate::rdm::io::PeerId;
-use crate::rdm::{Access, MemKey, Region};
-use crate::select::RemoteMem;
-
+use crate::api::mem::remote_writes::RemoteWrite;
 use crate::api::rma::rkey::Packer;
 use crate::api::worker::handle::Worker;
+
+use crate::lane::{self, LaneIdx, connid};
+use crate::rdm::{Access, MemKey, Region};
+use crate::select::RemoteMem;
 
 /// Why memory could not be had, or could not be registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -267,39 +266,4 @@ fn wire_access(access: Access) -> WireAccess {
     all.set(WireAccess::REMOTE_WRITE, access.contains(Access::WRITE));
     all.set(WireAccess::REMOTE_ATOMIC, access.contains(Access::ATOMIC));
     all
-}
-
-/// A peer has written to our memory, and said so.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RemoteWrite {
-    /// Which peer.
-    pub from: PeerId,
-    /// Bytes it wrote.
-    pub len: u64,
-    /// What it said with it.
-    pub cq_data: u64,
-}
-
-/// Announced writes nobody has asked for yet. A peer decides how many there are, so there is a limit.
-#[derive(Default)]
-pub(crate) struct RemoteWrites {
-    queue: VecDeque<RemoteWrite>,
-    pub(crate) lost: u64,
-}
-
-impl RemoteWrites {
-    /// Most that are kept.
-    const MAX: usize = 1 << 20;
-
-    pub(crate) fn push(&mut self, write: RemoteWrite) {
-        if self.queue.len() < Self::MAX {
-            self.queue.push_back(write);
-        } else {
-            self.lost += 1;
-        }
-    }
-
-    fn take(&mut self) -> Option<RemoteWrite> {
-        self.queue.pop_front()
-    }
 }

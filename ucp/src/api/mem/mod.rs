@@ -1,3 +1,4 @@
 //! Memory that peers may reach.
 
 pub(crate) mod memory;
+pub(crate) mod remote_writes;

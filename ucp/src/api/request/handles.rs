@@ -10,13 +10,12 @@ use std::task::{Context, Poll};
 
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::RecvStatus;
-
 use crate::api::core::error::Error;
 use crate::api::core::requests::Ended;
-use crate::api::request::buf::Held;
-use crate::api::request::buf::IoBufMut;
+use crate::api::request::buf::{Held, IoBufMut};
 use crate::api::worker::handle::Worker;
+
+use crate::rdm::RecvStatus;
 
 /// What both request types are made of.
 struct Op<B: 'static> {
@@ -159,7 +158,7 @@ impl<B> Unpin for RecvRequest<B> {}
 impl<B: 'static> SendRequest<B> {
     pub(crate) fn ended(result: Result<(), Error>, buf: Held<B>) -> Self {
         SendRequest(Op {
-            state: State::Ended(result.map(|()| crate::api::core::worker_core::NO_MESSAGE)),
+            state: State::Ended(result.map(|()| crate::api::core::requests::NO_MESSAGE)),
             buf: Some(buf),
         })
     }
@@ -326,7 +325,7 @@ pub struct FlushRequest(Op<()>);
 impl FlushRequest {
     pub(crate) fn ended(result: Result<(), Error>) -> Self {
         FlushRequest(Op {
-            state: State::Ended(result.map(|()| crate::api::core::worker_core::NO_MESSAGE)),
+            state: State::Ended(result.map(|()| crate::api::core::requests::NO_MESSAGE)),
             buf: Some(Held::new(())),
         })
     }

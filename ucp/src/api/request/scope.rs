@@ -8,17 +8,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use ucs::coll::slots::SlotId;
 
-use crate::rdm::RecvStatus;
-use crate::select::Sync;
-
 use crate::api::core::error::Error;
-use crate::api::core::requests::{Ended, RequestId};
-use crate::api::ep::handle::Ep;
-use crate::api::ep::handle::{OpStatus, SendParams};
+use crate::api::core::requests::{Ended, OpStatus, RequestId};
+use crate::api::ep::handle::{Ep, SendParams};
 use crate::api::rma::put_get::{Iov, RmaParams};
 use crate::api::rma::rkey::Rkey;
 use crate::api::tag::recv::Match;
 use crate::api::worker::handle::Worker;
+
+use crate::rdm::RecvStatus;
+use crate::select::Sync;
 
 /// A time in which borrowed memory may be sent and received. See [`Worker::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
@@ -193,7 +192,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
 fn without_message(started: OpStatus<()>) -> OpStatus<RecvStatus> {
     match started {
-        OpStatus::Done(()) => OpStatus::Done(crate::api::core::worker_core::NO_MESSAGE),
+        OpStatus::Done(()) => OpStatus::Done(crate::api::core::requests::NO_MESSAGE),
         OpStatus::InProgress(id) => OpStatus::InProgress(id),
     }
 }

@@ -2,11 +2,22 @@
 //! Words in mapped memory are done by this processor where it can; everything else by the peer's, asked by packets. Both
 //! agree: the peer's engine uses the same processor's atomics on aligned words of up to 8 bytes.
 
+use crate::api::core::requests::NO_MESSAGE;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use uct::api::{AtomicOp as WordOp, AtomicOps, Comp, Ep as _, Iface as _, Sent, Word};
+
+use crate::api::core::error::Error;
+use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
+use crate::api::core::worker_core::Core;
+use crate::api::ep::handle::Ep;
+use crate::api::ep::protocols::EpProtocols;
+use crate::api::request::buf::Held;
+use crate::api::request::handles::RecvRequest;
+use crate::api::rma::put_get::{NOWHERE, RmaMethod};
+use crate::api::rma::rkey::Rkey;
 
 use crate::rdm::amo::{Form, has_form, has_type};
 use crate::rdm::{
@@ -14,17 +25,6 @@ use crate::rdm::{
 };
 use crate::select::{AtomicVerdict, Sync, explain_atomic};
 use crate::wire::{AtomicOp, Datatype, Iovs, RmaIov};
-
-use crate::api::core::error::Error;
-use crate::api::core::requests::{Callback, RequestId, Role};
-use crate::api::core::worker_core::{Core, NO_MESSAGE};
-use crate::api::ep::handle::Ep;
-use crate::api::ep::handle::OpStatus;
-use crate::api::ep::protocols::EpProtocols;
-use crate::api::request::buf::Held;
-use crate::api::request::handles::RecvRequest;
-use crate::api::rma::put_get::{NOWHERE, RmaMethod};
-use crate::api::rma::rkey::Rkey;
 
 /// Longest element that [`AtomicType`] has, bytes.
 const MAX: usize = 16;

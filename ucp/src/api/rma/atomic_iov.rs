@@ -1,15 +1,14 @@
 //! Atomic operations on lists: elements in several pieces of the peer's memory, operands and results in several of ours, as
 //! one operation. By packets, as EFA RDM v4 has it; single pieces are in `amo`.
 
+use crate::api::core::error::Error;
+use crate::api::core::requests::{Callback, OpStatus};
+use crate::api::ep::handle::Ep;
+use crate::api::rma::put_get::{Iov, RemoteIov, pieces};
+
 use crate::rdm::{Access, AtomicArgs, Gather, RecvBuf, RecvStatus, Scatter, SendBuf};
 use crate::select::Sync;
 use crate::wire::{AtomicOp, Datatype};
-
-use crate::api::core::error::Error;
-use crate::api::core::requests::Callback;
-use crate::api::ep::handle::Ep;
-use crate::api::ep::handle::OpStatus;
-use crate::api::rma::put_get::{Iov, RemoteIov, pieces};
 
 /// An atomic operation on lists. Each list has up to four pieces.
 #[derive(Clone, Copy, Debug)]

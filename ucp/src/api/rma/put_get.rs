@@ -5,10 +5,21 @@
 //! device do it where the device knows the key, and else asks the target by packets. A put ends when
 //! its bytes may be reused; it is in the target's memory at the end of a flush, or at its own end with [`Sync::Yes`].
 
+use crate::api::core::requests::NO_MESSAGE;
 use std::ptr::NonNull;
 
 use arrayvec::ArrayVec;
 use uct::api::{Comp, Ep as _, Iov as UctIov, Refused, Sent};
+
+use crate::api::core::error::Error;
+use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
+use crate::api::core::worker_core::Core;
+use crate::api::ep::handle::Ep;
+use crate::api::ep::protocols::EpProtocols;
+use crate::api::request::buf::{Held, IoBuf, IoBufMut};
+use crate::api::request::handles::{RecvRequest, SendRequest};
+use crate::api::rma::rkey::Rkey;
+use crate::api::worker::handle::Worker;
 
 use crate::lane;
 use crate::rdm::features::direct_write;
@@ -24,18 +35,6 @@ use crate::select::{
     RmaVerdict, Sync, explain_rma,
 };
 use crate::wire::{Iovs, MAX_IOV, RmaIov};
-
-use crate::api::core::error::Error;
-use crate::api::core::requests::{Callback, RequestId, Role};
-use crate::api::core::worker_core::{Core, NO_MESSAGE};
-use crate::api::ep::handle::Ep;
-use crate::api::ep::handle::OpStatus;
-use crate::api::ep::protocols::EpProtocols;
-use crate::api::request::buf::Held;
-use crate::api::request::buf::{IoBuf, IoBufMut};
-use crate::api::request::handles::{RecvRequest, SendRequest};
-use crate::api::rma::rkey::Rkey;
-use crate::api::worker::handle::Worker;
 
 /// How a put or get of the `*_raw` kind is done.
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,11 +3,11 @@
 
 use uct::api::{DevKind, Iface as _, Md as _};
 
+use crate::api::ep::handle::Ep;
+
 use crate::lane;
 use crate::rdm::{Access, RailKeys};
 use crate::select::RemoteMem;
-
-use crate::api::ep::handle::Ep;
 
 /// First bytes of a packed key, and the version of the packing.
 const MAGIC: [u8; 4] = *b"UCRK";

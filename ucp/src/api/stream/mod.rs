@@ -1,3 +1,4 @@
 //! Streams of bytes.
 
 pub(crate) mod ops;
+pub(crate) mod state;

@@ -2,53 +2,23 @@
 //! Called by programs through their endpoints; `core` calls `serve_streams` while somebody waits. Each send is a message of
 //! class `Stream` (rdm-v4, chapter 11); what a receive leaves of one is kept for the next.
 
-use std::collections::VecDeque;
-
-use hashbrown::HashMap;
-use rustc_hash::FxBuildHasher;
+use crate::api::stream::state::Pull;
 use ucs::coll::slots::SlotId;
+
+use crate::api::core::error::Error;
+use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
+use crate::api::core::worker_core::Core;
+use crate::api::ep::handle::Ep;
+use crate::api::request::buf::{Held, IoBuf, IoBufMut};
+use crate::api::request::handles::{RecvRequest, SendRequest};
+use crate::api::stream::state::{StreamRecvMode, Waiter};
 
 use crate::rdm::io::PeerId;
 use crate::rdm::{Kind, OpError, ProbeRemove, RecvBuf, RecvKind, RecvStatus, SendBuf, Started};
+use crate::token::UserToken;
 use crate::wire::MsgClass;
 
-use crate::api::core::error::Error;
-use crate::api::core::requests::{Callback, Ended, RequestId, Requests, Role};
-use crate::api::core::worker_core::Core;
-use crate::api::ep::handle::Ep;
-use crate::api::ep::handle::OpStatus;
-use crate::api::request::buf::Held;
-use crate::api::request::buf::{IoBuf, IoBufMut};
-use crate::api::request::handles::{RecvRequest, SendRequest};
-
-/// In `user` of a receive that belongs to a stream; the peer is in the low half.
-pub(crate) const OF_STREAM: u64 = 1 << 63;
-
 const KIND: RecvKind = RecvKind::Class { class: MsgClass::Stream, tag: 0, mask: 0 };
-
-/// When a receive from a stream is complete.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum StreamRecvMode {
-    /// With what there is, at least one byte.
-    Some,
-    /// With the buffer full.
-    WaitAll,
-}
-
-/// A receive from a stream.
-struct Waiter {
-    id: SlotId,
-    buf: RecvBuf,
-    len: usize,
-    filled: usize,
-    until: StreamRecvMode,
-}
-
-impl Waiter {
-    fn is_served(&self) -> bool {
-        self.filled == self.len || self.filled > 0 && self.until == StreamRecvMode::Some
-    }
-}
 
 /// Bytes of a peer's stream, in memory of the library's: what one send brought, or the rest of it.
 pub struct StreamData {
@@ -67,147 +37,6 @@ impl std::ops::Deref for StreamData {
 impl std::fmt::Debug for StreamData {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "StreamData({} bytes)", self.len())
-    }
-}
-
-/// A message of the stream that is being received.
-enum Pull {
-    /// Into the first waiter's buffer: so many bytes.
-    Direct(usize),
-    /// Into a buffer of ours: so many bytes.
-    Own(Vec<u8>, usize),
-}
-
-/// The stream from one peer.
-#[derive(Default)]
-struct Stream {
-    /// Bytes of a message that no receive has taken: from `at` on.
-    left: Vec<u8>,
-    at: usize,
-    pull: Option<Pull>,
-    waiters: VecDeque<Waiter>,
-    /// Why nothing more is received of it, beside the peer's failure.
-    failed: Option<Error>,
-    /// A piece was lost: nothing behind it is received.
-    broken: bool,
-}
-
-/// The streams of a worker.
-#[derive(Default)]
-pub(crate) struct Streams {
-    from: HashMap<PeerId, Stream, FxBuildHasher>,
-    /// Receives that are served and not settled.
-    ended: VecDeque<(SlotId, Ended)>,
-    /// Peers somebody waits for.
-    waited: Vec<PeerId>,
-}
-
-impl Streams {
-    /// Whether no end is to be told. // HOT
-    #[inline(always)]
-    pub(crate) fn is_idle(&self) -> bool {
-        self.ended.is_empty()
-    }
-
-    /// Whether somebody waits. // HOT
-    #[inline(always)]
-    pub(crate) fn is_waited_for(&self) -> bool {
-        !self.waited.is_empty()
-    }
-
-    /// Whether nobody waits and no end is to be told. // HOT
-    #[inline(always)]
-    pub(crate) fn is_settled(&self) -> bool {
-        self.ended.is_empty() && self.waited.is_empty()
-    }
-
-    /// Takes a message of the stream from `from` in, if somebody waits for nothing but it; what does not fit is left for the next
-    /// receive. // HOT
-    #[inline]
-    pub(crate) fn take_in(&mut self, from: PeerId, bytes: &[u8], reqs: &mut Requests) -> bool {
-        if self.waited.is_empty() {
-            return false;
-        }
-        let Some(stream) = self.from.get_mut(&from) else { return false };
-        let clear = stream.pull.is_none() && !stream.broken && stream.at == stream.left.len();
-        if !clear || stream.waiters.is_empty() || bytes.is_empty() {
-            return false;
-        }
-        stream.take(bytes);
-        stream.hand_out(from, &mut self.ended, reqs);
-        if stream.waiters.is_empty() {
-            self.waited.retain(|peer| *peer != from);
-        }
-        true
-    }
-
-    /// The next receive to settle.
-    pub(crate) fn next_ended(&mut self) -> Option<(SlotId, Ended)> {
-        self.ended.pop_front()
-    }
-}
-
-impl Stream {
-    /// Bytes of a message, from a packet: to the first waiter what he has room for, the rest is left. Nothing was left before.
-    #[inline]
-    fn take(&mut self, bytes: &[u8]) {
-        let Some(waiter) = self.waiters.front_mut() else { return };
-        let n = bytes.len().min(waiter.len - waiter.filled);
-        waiter.buf.put(waiter.filled as u64, &bytes[..n]);
-        waiter.filled += n;
-        self.left.clear();
-        self.left.extend_from_slice(&bytes[n..]);
-        self.at = 0;
-    }
-
-    /// Gives what is left to those who wait, and ends the ones that are served: in `reqs` those that nobody is called at, by
-    /// `ended` the others. // HOT
-    fn hand_out(&mut self, peer: PeerId, ended: &mut VecDeque<(SlotId, Ended)>, reqs: &mut Requests) {
-        // A buffer that a message is coming into is not touched meanwhile.
-        while !matches!(self.pull, Some(Pull::Direct(_)))
-            && let Some(waiter) = self.waiters.front_mut()
-        {
-            let left = &self.left[self.at..];
-            let n = left.len().min(waiter.len - waiter.filled);
-            waiter.buf.put(waiter.filled as u64, &left[..n]);
-            self.at += n;
-            waiter.filled += n;
-            if !waiter.is_served() && waiter.len > 0 {
-                break;
-            }
-            let status = RecvStatus { len: waiter.filled, tag: 0, from: peer, cq_data: None };
-            // They end in their order: those that are told of later hold back the rest.
-            if !ended.is_empty() || !reqs.note_received(u64::from(waiter.id.raw()), status) {
-                ended.push_back((waiter.id, Ok(status)));
-            }
-            self.waiters.pop_front();
-        }
-        if self.at == self.left.len() {
-            self.left.clear();
-            self.at = 0;
-        }
-    }
-
-    /// A pull has ended.
-    fn pulled(&mut self, result: Result<(), OpError>) {
-        match (self.pull.take(), result) {
-            (_, Err(error)) => {
-                self.failed = Some(error.into());
-                self.broken = true;
-            }
-            (Some(Pull::Direct(len)), Ok(())) => {
-                if let Some(waiter) = self.waiters.front_mut() {
-                    waiter.filled += len;
-                }
-            }
-            (Some(Pull::Own(mut bytes, len)), Ok(())) => {
-                // SAFETY: the engine has written `len` bytes into the vector's room, which is at least as long.
-                unsafe { bytes.set_len(len) };
-                self.left = bytes;
-                self.at = 0;
-            }
-            (None, Ok(())) => {}
-        }
     }
 }
 
@@ -287,12 +116,12 @@ impl Core {
             };
             stream.pull = Some(pull);
             let (engine, mut wire, _) = self.split();
-            let result = match engine.recv_probed(&mut wire, found.handle, buf, OF_STREAM | u64::from(peer.0))
-            {
-                Started::Done(_) => Ok(()),
-                Started::Failed(error) => Err(error),
-                Started::Pending(_) => return,
-            };
+            let result =
+                match engine.recv_probed(&mut wire, found.handle, buf, UserToken::Stream(peer).pack()) {
+                    Started::Done(_) => Ok(()),
+                    Started::Failed(error) => Err(error),
+                    Started::Pending(_) => return,
+                };
             self.pulled(peer, result);
         }
     }
@@ -346,7 +175,7 @@ impl Core {
         // SAFETY: `len` bytes at `to` belong to the vector in `pull`, which is not touched before the receive has ended.
         let buf = unsafe { RecvBuf::new(to, len) };
         let (engine, mut wire, _) = self.split();
-        let result = match engine.recv_probed(&mut wire, found.handle, buf, OF_STREAM | u64::from(peer.0)) {
+        let result = match engine.recv_probed(&mut wire, found.handle, buf, UserToken::Stream(peer).pack()) {
             Started::Done(_) => Ok(()),
             Started::Failed(error) => Err(error),
             Started::Pending(_) => return,
@@ -358,8 +187,7 @@ impl Core {
 
     /// The receive of a stream's message has ended.
     #[cold]
-    pub(crate) fn stream_pulled(&mut self, user: u64, result: Result<RecvStatus, OpError>) {
-        let peer = PeerId(user as u32);
+    pub(crate) fn stream_pulled(&mut self, peer: PeerId, result: Result<RecvStatus, OpError>) {
         self.pulled(peer, result.map(drop));
         self.serve_streams();
     }

@@ -1,22 +1,20 @@
 //! Receives of many messages into one buffer, each behind the one before: one posting for a whole burst.
 //! Made by [`Worker::recv_multi`]. Its buffer is the engine's until the last message in it has ended.
 
-use std::any::Any;
-use std::collections::VecDeque;
+use crate::api::core::multi_recvs::Parts;
 use std::future::Future;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use ucs::coll::slots::{SlotId, Slots};
-
-use crate::rdm::{OpError, OpId, RecvArgs, RecvBuf, RecvStatus};
+use ucs::coll::slots::SlotId;
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::Act;
 use crate::api::core::worker_core::Core;
-use crate::api::request::buf::Held;
-use crate::api::request::buf::IoBufMut;
+use crate::api::request::buf::{Held, IoBufMut};
 use crate::api::tag::recv::Match;
 use crate::api::worker::handle::Worker;
+
+use crate::rdm::{OpError, OpId, RecvArgs, RecvBuf, RecvStatus};
 
 /// One message of a [`MultiRecv`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,16 +43,6 @@ impl Part {
             Err(_) => 0,
         }
     }
-}
-
-/// What a worker keeps of one: shared by slot, as requests are.
-#[derive(Default)]
-pub(crate) struct Parts {
-    ended: VecDeque<(usize, Result<RecvStatus, Error>)>,
-    end: Option<Result<(), Error>>,
-    waker: Option<Waker>,
-    /// The buffer, once nobody asks any more.
-    orphan: Option<Box<dyn Any>>,
 }
 
 /// A receive of many messages. Dropping it cancels it; messages already matched to it go on into the buffer, which lives
@@ -218,6 +206,3 @@ impl Core {
         parts.waker.take().map(Act::Wake)
     }
 }
-
-/// All receives of many messages of a worker.
-pub(crate) type Multis = Slots<Parts>;

@@ -1,20 +1,18 @@
 //! Receiving: tagged and untagged, from anybody or from one peer; probing, and receiving what was probed.
 //! Called by programs. Checks arguments and calls the engine; keeps no message.
 
+use crate::api::core::error::Error;
+use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
+use crate::api::core::worker_core::Core;
+use crate::api::ep::handle::Ep;
+use crate::api::request::buf::{Held, IoBufMut};
+use crate::api::request::handles::RecvRequest;
+use crate::api::worker::handle::Worker;
+
 use crate::rdm::io::PeerId;
 use crate::rdm::{
     MsgHandle, OpId, ProbeRemove, RecvArgs, RecvBuf, RecvKind, RecvStatus, Started as EngineStarted,
 };
-
-use crate::api::core::error::Error;
-use crate::api::core::requests::{Callback, RequestId, Role};
-use crate::api::core::worker_core::Core;
-use crate::api::ep::handle::Ep;
-use crate::api::ep::handle::OpStatus;
-use crate::api::request::buf::Held;
-use crate::api::request::buf::IoBufMut;
-use crate::api::request::handles::RecvRequest;
-use crate::api::worker::handle::Worker;
 
 /// A mask that compares every bit of a tag.
 pub const TAG_MASK_FULL: u64 = u64::MAX;

@@ -5,20 +5,17 @@
 use std::convert::Infallible;
 use std::io::IoSliceMut;
 
-use crate::rdm::{RecvArgs, RecvBuf, RecvList, RecvStatus};
-
-use crate::api::am::recv::AmMessage;
 use crate::api::core::error::Error;
-use crate::api::core::requests::{Callback, Ended, RequestId};
+use crate::api::core::requests::{Callback, Ended, OpStatus, RequestId};
 use crate::api::ep::handle::Ep;
-use crate::api::ep::handle::OpStatus;
-use crate::api::request::buf::Held;
-use crate::api::request::buf::IoBufMut;
+use crate::api::request::buf::{Held, IoBufMut};
 use crate::api::request::handles::RecvRequest;
 use crate::api::rma::put_get::Iov;
-use crate::api::stream::ops::StreamRecvMode;
+use crate::api::stream::state::StreamRecvMode;
 use crate::api::tag::recv::{Match, Message};
-use crate::api::worker::handle::Worker;
+use crate::api::worker::handle::{AmMessage, Worker};
+
+use crate::rdm::{RecvArgs, RecvBuf, RecvList, RecvStatus};
 
 /// Where the rooms of containers are.
 fn rooms_of<B: IoBufMut>(bufs: &mut [B]) -> Vec<Iov> {

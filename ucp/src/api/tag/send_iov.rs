@@ -4,21 +4,18 @@
 
 use arrayvec::ArrayVec;
 
+use crate::api::am::send::{AmParams, AmProto, AmSend};
+use crate::api::core::error::Error;
+use crate::api::core::requests::{Callback, OpStatus};
+use crate::api::core::staging::Staged;
+use crate::api::ep::handle::{Ep, SendParams};
+use crate::api::request::buf::{Held, IoBuf};
+use crate::api::request::handles::SendRequest;
+use crate::api::rma::put_get::Iov;
+
 use crate::rdm::SendBuf;
 use crate::select::Sync;
 use crate::wire::MsgClass;
-
-use crate::api::am::send::AmProto;
-use crate::api::am::send::{AmParams, AmSend};
-use crate::api::core::error::Error;
-use crate::api::core::requests::Callback;
-use crate::api::core::staging::Staged;
-use crate::api::ep::handle::OpStatus;
-use crate::api::ep::handle::{Ep, SendParams};
-use crate::api::request::buf::Held;
-use crate::api::request::buf::IoBuf;
-use crate::api::request::handles::SendRequest;
-use crate::api::rma::put_get::Iov;
 
 /// Pieces of a message that need no memory of ours if it ends in the call that begins it.
 const FEW: usize = 16;

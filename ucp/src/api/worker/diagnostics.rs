@@ -3,6 +3,7 @@
 use uct::rcache::CacheStats;
 
 use crate::api::worker::handle::Worker;
+
 use crate::rdm::EngineSnapshot;
 use crate::rdm::io::PeerId;
 use crate::rdm::stats::PeerStats;

@@ -8,71 +8,16 @@ use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
 use uct::api::{Ep as _, Error as WireError, Iface as _, Outcome, Refused, Sent};
 
-use crate::lane::{comp_of_flush, fault_of};
-use crate::rdm::io::PeerId;
-
+use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
+use crate::api::core::flushes::{Flush, Late, Of, Stage};
+use crate::api::core::requests::NO_MESSAGE;
 use crate::api::core::requests::{Act, Role};
-use crate::api::core::worker_core::{Core, NO_MESSAGE};
-use crate::api::ep::handle::EpState;
+use crate::api::core::worker_core::Core;
 
-/// What is flushed, and how far it is.
-pub(crate) struct Flush {
-    id: SlotId,
-    of: Of,
-    stage: Stage,
-    deadline: Nanos,
-    late: Late,
-    result: Result<(), Error>,
-}
-
-/// What follows when the time is over.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Late {
-    /// Nothing: what was sent is still on its way.
-    GoOn,
-    /// The endpoint was to be closed: what it has under way ends.
-    GiveUp,
-}
-
-enum Of {
-    Worker,
-    /// The endpoint is kept until the end.
-    Ep(Rc<EpState>),
-}
-
-enum Stage {
-    /// The engine still has something to send, or to hear from the peer.
-    Protocol,
-    /// Lanes not asked yet (next index) and lanes that have not answered.
-    Lanes {
-        next: usize,
-        waiting: usize,
-    },
-    Ended,
-}
-
-impl Flush {
-    fn is_of_all(&self) -> bool {
-        matches!((&self.of, &self.stage), (Of::Worker, Stage::Protocol | Stage::Lanes { .. }))
-    }
-
-    fn peer(&self) -> Option<PeerId> {
-        match &self.of {
-            Of::Worker => None,
-            Of::Ep(ep) => Some(ep.peer),
-        }
-    }
-
-    pub(crate) fn deadline(&self) -> Nanos {
-        self.deadline
-    }
-
-    /// Whether a completion or room on a lane moves it on.
-    pub(crate) fn waits_for_lane(&self) -> bool {
-        matches!(self.stage, Stage::Lanes { .. })
-    }
-}
+use crate::lane::fault_of;
+use crate::rdm::io::PeerId;
+use crate::token::CompletionToken;
 
 impl Core {
     /// Starts a flush of one endpoint, or of all. With a deadline it ends by then, well or not.
@@ -184,7 +129,7 @@ impl Core {
         let further = self.engine.further_lanes(peer).iter().filter_map(|&lane| self.paths.get(lane));
         let further = further.map(|path| &path.ep);
         for ep in self.paths.left(peer).chain(further).chain([&path.ep]).skip(*next) {
-            let answer = ep.flush(comp_of_flush(id));
+            let answer = ep.flush(CompletionToken::Flush(id).comp());
             let is_main = std::ptr::eq(ep, &path.ep);
             // What the engine waited for has been acknowledged. That the peer has died since is told as the endpoint's failure.
             let has_died = matches!(answer, Err(Refused::Failed(WireError::PeerDead)));
@@ -203,7 +148,7 @@ impl Core {
 
     fn flush_lanes(&self, id: SlotId, next: &mut usize, waiting: &mut usize) -> Result<(), Error> {
         while let Some(lane) = self.lanes.get(*next) {
-            if !asked(None, lane.iface.flush(comp_of_flush(id)), waiting)? {
+            if !asked(None, lane.iface.flush(CompletionToken::Flush(id).comp()), waiting)? {
                 return Ok(());
             }
             *next += 1;

@@ -4,5 +4,5 @@ pub(crate) mod diagnostics;
 pub(crate) mod flush;
 pub(crate) mod handle;
 pub(crate) mod keepalive;
-pub(crate) mod report;
+pub(crate) mod progress;
 pub(crate) mod thread;

@@ -1,6 +1,7 @@
 //! Counters as text: what a worker has sent, received and dropped, by protocol, packet type and peer. Written when the
 //! worker ends or on a signal, if `UCX_STATS_DEST` says where; by [`Worker::report`] at any time. Counts nothing itself.
 
+use crate::select::copy_method::SIZE_CLASSES;
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
 use std::sync::Arc;
@@ -8,15 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ucs::stats::Counters;
 
+use crate::lane::{Beside, Lane};
 use crate::rdm::io::PeerId;
 use crate::rdm::rma::RmaProtocol;
 use crate::rdm::stats::{PeerStats, Traffic};
-use crate::rdm::{PeerView, Protocol, RdmStats};
-use crate::select::copy_method::{CopyMethod, CopyTimes, SIZE_CLASSES, size_class_min};
+use crate::rdm::{Engine, PeerView, Protocol, RdmStats};
+use crate::select::copy_method::{CopyMethod, CopyTimes, size_class_min};
 use crate::wire::PktType;
-
-use crate::api::core::worker_core::Core;
-use crate::api::worker::handle::Worker;
 
 /// What a worker has counted, printable. Rows of zeros are left out.
 pub struct Report {
@@ -30,22 +29,22 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn of(core: &Core) -> Report {
+    pub(crate) fn of(engine: &Engine, lanes: &[Lane], beside: Option<&Beside>) -> Report {
         use uct::api::Iface as _;
         Report {
-            stats: core.engine.stats(),
-            peers: core.engine.peers_with_stats().collect(),
-            transports: core.lanes.iter().map(|lane| lane.iface.attr().tl).collect(),
-            figures: figures(core),
-            held: core.engine.held_bytes(),
-            unexpected: core.engine.unexpected_bytes(),
+            stats: engine.stats(),
+            peers: engine.peers_with_stats().collect(),
+            transports: lanes.iter().map(|lane| lane.iface.attr().tl).collect(),
+            figures: figures(beside),
+            held: engine.held_bytes(),
+            unexpected: engine.unexpected_bytes(),
         }
     }
 }
 
 /// What was measured of each class of lengths of which a message was read.
-fn figures(core: &Core) -> Vec<(PeerId, usize, CopyTimes)> {
-    let Some(beside) = &core.beside else { return Vec::new() };
+fn figures(beside: Option<&Beside>) -> Vec<(PeerId, usize, CopyTimes)> {
+    let Some(beside) = beside else { return Vec::new() };
     let of = |peer: PeerId| {
         (0..SIZE_CLASSES).filter_map(move |class| {
             let from = size_class_min(class);
@@ -96,18 +95,6 @@ impl fmt::Display for Report {
             writeln!(f, " by {}", if found.by == CopyMethod::Kernel { "the kernel" } else { "packets" })?;
         }
         writeln!(f, "  held: {} bytes, unexpected: {} bytes", self.held, self.unexpected)
-    }
-}
-
-impl Worker {
-    /// What this worker has counted so far, as text.
-    pub fn report(&self) -> Report {
-        Report::of(&self.core())
-    }
-
-    /// What is known of a peer, also of one that has introduced itself and has no endpoint here. `None` once it is forgotten.
-    pub fn peer_view(&self, peer: PeerId) -> Option<PeerView> {
-        self.core().engine.peer_info(peer)
     }
 }
 

@@ -1,0 +1,103 @@
+//! Active messages that have come and wait for their handlers. Filled while packets are taken in; calls no handler.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use ucs::sync::scalar_load;
+
+use crate::api::am::pool::{AmBuf, AmPool};
+use crate::api::am::tag::POSTED_LEN;
+
+use crate::rdm::RecvStatus;
+use crate::rdm::io::PeerId;
+
+/// A message that has come.
+pub(crate) struct Come {
+    pub from: PeerId,
+    pub tag: u64,
+    /// Header and data.
+    pub buf: AmBuf,
+}
+
+impl Come {
+    /// A message that was received into the first bytes of `buf`.
+    pub(crate) fn of(status: &RecvStatus, buf: AmBuf) -> Come {
+        Come { from: status.from, tag: status.tag, buf: buf.cut(status.len) }
+    }
+}
+
+/// Messages that came whole and in order, and the memory that they lie in. Empty until the first handler is set.
+#[derive(Default)]
+pub(crate) struct AmQueue {
+    /// Set with the first handler: before, no message is delivered.
+    pub(crate) on: Cell<bool>,
+    pool: RefCell<AmPool>,
+    /// Number of messages to be handled, the first of them, and those behind it.
+    waiting: Cell<usize>,
+    first: Cell<Option<Come>>,
+    rest: RefCell<VecDeque<Come>>,
+}
+
+impl AmQueue {
+    /// Takes a message in, to be handled behind this poll; false if there has been no handler yet, or it is too long.
+    /// // HOT
+    #[inline]
+    pub(crate) fn take_in(&self, from: PeerId, tag: u64, payload: &[u8]) -> bool {
+        if !self.on.get() || payload.len() > POSTED_LEN {
+            return false;
+        }
+        let buf = AmBuf::of_word(payload).unwrap_or_else(|| self.pool.borrow_mut().copy(payload));
+        let come = Come { from, tag, buf };
+        match self.waiting.replace(self.waiting.get() + 1) {
+            0 => self.first.set(Some(come)),
+            _ => self.rest.borrow_mut().push_back(come),
+        }
+        true
+    }
+
+    /// Whether a message is to be handled. // HOT
+    #[inline(always)]
+    pub(crate) fn has_come(&self) -> bool {
+        self.waiting.get() > 0
+    }
+
+    /// The next message to handle. // HOT
+    #[inline]
+    pub(crate) fn next(&self) -> Option<Come> {
+        self.waiting.set(self.waiting.get().checked_sub(1)?);
+        match self.first.take() {
+            Some(Come { from, tag, buf }) => Some(Come {
+                from: PeerId(scalar_load(from.0.into()) as u32),
+                tag: scalar_load(tag),
+                buf: buf.apart(),
+            }),
+            None => self.rest.borrow_mut().pop_front(),
+        }
+    }
+
+    /// Room for a message of [`POSTED_LEN`] bytes.
+    pub(crate) fn room(&self) -> AmBuf {
+        self.pool.borrow_mut().room()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_out_as_they_came_in() {
+        let queue = AmQueue::default();
+        assert!(!queue.take_in(PeerId(1), 2, b"before the first handler"));
+        queue.on.set(true);
+        let bytes: Vec<u8> = (0..=POSTED_LEN).map(|n| n as u8).collect();
+        let lens = [0, 1, 7, 8, 9, POSTED_LEN];
+        lens.iter().for_each(|len| assert!(queue.take_in(PeerId(1), 2, &bytes[..*len])));
+        assert!(!queue.take_in(PeerId(1), 2, &bytes));
+        for len in lens {
+            let come = queue.next().unwrap();
+            assert_eq!((come.from, come.tag, come.buf.bytes()), (PeerId(1), 2, &bytes[..len]));
+        }
+        assert!(queue.next().is_none() && !queue.has_come());
+    }
+}

@@ -1,0 +1,90 @@
+//! Looks up or makes the protocol tables of an endpoint: from the attributes of its lane and the features of its peer.
+
+use std::rc::Rc;
+
+use uct::api::{DevKind, Iface as _, Md as _, OrderKind};
+
+use crate::api::core::ep_config::{Made, Process, Tables, keys};
+use crate::api::core::worker_core::Core;
+
+use crate::lane::{LaneIdx, needs_alloc};
+use crate::rdm::SendBuf;
+use crate::rdm::io::{PeerId, Rdma};
+use crate::rdm::rma::PacketOrder;
+use crate::select::thresholds::kernel_choice_from;
+use crate::select::{
+    MemKind, PeerCaps, ReadSupport, RmaTables, RmaWire, SelectKey, Table, Thresholds, WireCaps,
+};
+
+impl Core {
+    /// Whether a lane's transport has allocated memory.
+    pub(crate) fn is_own(&self, lane: Option<LaneIdx>, buf: &SendBuf) -> bool {
+        match (lane, buf.piece()) {
+            (Some(at), Some(piece)) => {
+                self.lanes[usize::from(at.0)].iface.md().has_allocated(piece.ptr(), piece.len())
+            }
+            _ => false,
+        }
+    }
+
+    /// What selection wants to know of the wire to a peer, for messages.
+    pub(crate) fn wire_caps(&self, peer: PeerId) -> WireCaps {
+        let RmaWire { mtu, rdma, costs, kernel, .. } = self.rma_wire(peer);
+        let reads = |rdma: Rdma| if rdma.read > 0 { ReadSupport::Yes } else { ReadSupport::No };
+        WireCaps {
+            mtu,
+            reads: reads(rdma),
+            reads_own: reads(self.engine.rdma(peer)),
+            kernel: kernel.map(|[_, get]| get),
+            costs,
+        }
+    }
+
+    /// The same for puts and gets.
+    pub(crate) fn rma_wire(&self, peer: PeerId) -> RmaWire {
+        let path = self.paths.get(peer);
+        let lane = path.map(|path| usize::from(path.lane.0));
+        let order = lane.map_or(OrderKind::Unordered, |at| self.lanes[at].iface.attr().order);
+        RmaWire {
+            mtu: path.map_or(0, |path| path.mtu()),
+            // What it reads of its own is read out of messages alone.
+            rdma: match lane {
+                Some(at) if needs_alloc(&self.lanes[at].iface) => Rdma::NONE,
+                _ => self.engine.rdma(peer),
+            },
+            order: if order == OrderKind::Ordered { PacketOrder::Kept } else { PacketOrder::None },
+            emulation: self.engine.emulation(),
+            costs: lane.and_then(|at| self.selection.costs.get(at).copied()).unwrap_or_default(),
+            // Beside a device of the network it reaches nobody.
+            kernel: self
+                .selection
+                .kernel
+                .filter(|_| lane.is_some_and(|at| self.lanes[at].iface.attr().kind == DevKind::Shm)),
+        }
+    }
+
+    /// The tables for a peer's endpoint, made now if no endpoint like it has been.
+    pub(crate) fn tables(&mut self, peer: PeerId, limits: &Thresholds) -> Rc<Tables> {
+        let made = Made { messages: self.wire_caps(peer), rma: self.rma_wire(peer) };
+        if let Some((_, tables)) = self.selection.made.iter().find(|(with, _)| *with == made) {
+            return tables.clone();
+        }
+        // The header before the handshake is the longest: sizes chosen for it always fit.
+        let wire = made.messages;
+        let keys = keys(wire, PeerCaps::default());
+        let of = |mem| keys.map(|key| Table::new(&SelectKey { mem, ..key }, limits));
+        let process = |_| Process {
+            tables: of(MemKind::Process),
+            kernel_choice_from: keys.map(|key| kernel_choice_from(&key, limits)),
+            read: keys.map(|key| limits.read_row().with(key.sync)),
+        };
+        let tables = Rc::new(Tables {
+            send: of(MemKind::Host),
+            own: (wire.reads != wire.reads_own).then(|| Box::new(of(MemKind::Own))),
+            process: wire.kernel.map(process).map(Box::new),
+            rma: RmaTables::new(&made.rma, limits),
+        });
+        self.selection.made.push((made, tables.clone()));
+        tables
+    }
+}

@@ -1,0 +1,64 @@
+//! Why an endpoint could not be made: the address is malformed, or no transport in common reaches the peer.
+
+use ucs::Status;
+use uct::api::ConnectError as WireRefusal;
+
+use crate::address::AddressError;
+
+/// Why no endpoint could be made to an address. One line that says what is wrong; never made on a hot path.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The bytes are not an address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The two workers have no transport in common.
+    #[error("no transport in common: the peer has {theirs}; this worker has {ours} (see UCX_TLS)")]
+    NoCommonTransport {
+        /// The peer's transports, comma separated.
+        theirs: String,
+        /// Ours, comma separated.
+        ours: String,
+    },
+    /// There are common transports, but none reaches the peer.
+    #[error("peer is not reachable: {}", Tried(.tried))]
+    Unreachable {
+        /// Each common transport and why it does not reach the peer.
+        tried: Vec<(&'static str, WireRefusal)>,
+    },
+}
+
+impl ConnectError {
+    /// The status code of the C API.
+    pub fn status(&self) -> Status {
+        match self {
+            ConnectError::Address(_) => Status::InvalidAddr,
+            ConnectError::NoCommonTransport { .. } | ConnectError::Unreachable { .. } => Status::Unreachable,
+        }
+    }
+}
+
+/// Prints `posix: peer is on another host; efa: ...`.
+struct Tried<'a>(&'a [(&'static str, WireRefusal)]);
+
+impl std::fmt::Display for Tried<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, (tl, why)) in self.0.iter().enumerate() {
+            write!(f, "{}{tl}: {why}", if i > 0 { "; " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unreachable_lists_what_was_tried() {
+        let e = ConnectError::Unreachable {
+            tried: vec![("posix", WireRefusal::OtherHost), ("efa", WireRefusal::Gone)],
+        };
+        let text = e.to_string();
+        assert!(text.contains("posix: ") && text.contains("; efa: "), "{text}");
+    }
+}

@@ -1,0 +1,120 @@
+//! Numbers that come back with a completion: of a lane ([`CompletionToken`]) and of the engine ([`UserToken`]). Each is packed into a
+//! word when an operation starts and unpacked at its end. Knows no operation.
+
+use ucs::coll::slots::SlotId;
+use uct::api::Comp;
+
+use crate::rdm::io::{PeerId, TxToken};
+
+/// Completion of an operation on a lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CompletionToken {
+    /// A send, read or write of the engine.
+    Engine(TxToken),
+    /// Everything sent to a peer before has been delivered.
+    Drained(PeerId),
+    /// Part of a flush.
+    Flush(SlotId),
+    /// A keepalive check of a peer.
+    PeerCheck(PeerId),
+}
+
+/// Position of the kind; the payload lies below.
+const KIND_SHIFT: u32 = 62;
+const PAYLOAD: u64 = (1 << KIND_SHIFT) - 1;
+
+impl CompletionToken {
+    /// The word that a transport carries.
+    #[inline(always)]
+    pub(crate) fn pack(self) -> u64 {
+        let (kind, payload) = match self {
+            CompletionToken::Engine(token) => (0, token.raw()),
+            CompletionToken::Drained(peer) => (1, u64::from(peer.0)),
+            CompletionToken::Flush(id) => (2, u64::from(id.raw())),
+            CompletionToken::PeerCheck(peer) => (3, u64::from(peer.0)),
+        };
+        debug_assert!(payload <= PAYLOAD, "{payload:#x}");
+        kind << KIND_SHIFT | payload
+    }
+
+    /// Reads a word made by [`CompletionToken::pack`].
+    #[inline(always)]
+    pub(crate) fn unpack(word: u64) -> CompletionToken {
+        match word >> KIND_SHIFT {
+            0 => CompletionToken::Engine(TxToken::from_raw(word)),
+            1 => CompletionToken::Drained(PeerId(word as u32)),
+            2 => CompletionToken::Flush(SlotId::from_raw(word as u32)),
+            _ => CompletionToken::PeerCheck(PeerId(word as u32)),
+        }
+    }
+
+    /// The completion that a transport is given.
+    #[inline(always)]
+    pub(crate) fn comp(self) -> Comp {
+        Comp::Token(self.pack())
+    }
+}
+
+/// User data of an operation of the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum UserToken {
+    /// A request of the program.
+    Request(SlotId),
+    /// The receive of the next message of a peer's stream.
+    Stream(PeerId),
+}
+
+const STREAM: u64 = 1 << 63;
+
+impl UserToken {
+    /// The word that the engine carries.
+    #[inline(always)]
+    pub(crate) fn pack(self) -> u64 {
+        match self {
+            UserToken::Request(id) => u64::from(id.raw()),
+            UserToken::Stream(peer) => STREAM | u64::from(peer.0),
+        }
+    }
+
+    /// Reads a word made by [`UserToken::pack`].
+    #[inline(always)]
+    pub(crate) fn unpack(word: u64) -> UserToken {
+        match word & STREAM {
+            0 => UserToken::Request(SlotId::from_raw(word as u32)),
+            _ => UserToken::Stream(PeerId(word as u32)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completion_tokens_round_trip() {
+        for n in [0, 1, 0x8000_0000, u32::MAX] {
+            let (peer, id) = (PeerId(n), SlotId::from_raw(n));
+            let tokens = [
+                CompletionToken::Engine(TxToken::from_raw(u64::from(n))),
+                CompletionToken::Drained(peer),
+                CompletionToken::Flush(id),
+                CompletionToken::PeerCheck(peer),
+            ];
+            for (k, token) in tokens.iter().enumerate() {
+                assert_eq!(CompletionToken::unpack(token.pack()), *token);
+                assert!(tokens[..k].iter().all(|other| other.pack() != token.pack()));
+            }
+        }
+        let long = CompletionToken::Engine(TxToken::from_raw(PAYLOAD));
+        assert_eq!(CompletionToken::unpack(long.pack()), long);
+    }
+
+    #[test]
+    fn user_tokens_round_trip() {
+        for n in [0, 1, 0x8000_0000, u32::MAX] {
+            for token in [UserToken::Request(SlotId::from_raw(n)), UserToken::Stream(PeerId(n))] {
+                assert_eq!(UserToken::unpack(token.pack()), token);
+            }
+        }
+    }
+}

@@ -25,7 +25,7 @@ fn one_more(worker: &Worker, into: *mut u8) -> Result<RequestId, Error> {
 }
 
 #[test]
-fn buffers_for_active_messages_are_posted_again_after_too_many_operations() {
+fn am_buffers_are_reposted_after_exhaustion() {
     let source = Source::empty().with("UCX_TLS", "posix").with("UCX_POSIX_SEG_SIZE", "4096");
     let worker = || Context::configured(source.clone()).unwrap().worker().unwrap();
     let pair = Pair::of(worker(), worker());

@@ -20,7 +20,7 @@ fn keep(worker: &Worker, id: u16) -> Rc<RefCell<Vec<AmMessage>>> {
     kept
 }
 
-fn headers_and_data_arrive(tls: &str) {
+fn am_headers_and_data_arrive(tls: &str) {
     let pair = Pair::on(tls);
     let kept = keep(&pair.b, 5);
     let mut number = 0;
@@ -61,7 +61,7 @@ fn headers_and_data_arrive(tls: &str) {
     assert_eq!((pair.a.diagnostics().requests(), pair.b.diagnostics().held_bytes()), (0, 0));
 }
 
-fn handlers_reply_and_messages_may_be_kept(tls: &str) {
+fn handlers_may_reply_and_keep_messages(tls: &str) {
     let pair = Pair::on(tls);
     let answers = keep(&pair.a, 9);
     let ep: Rc<RefCell<Option<ucp::Ep>>> = Rc::default();
@@ -92,7 +92,7 @@ fn handlers_reply_and_messages_may_be_kept(tls: &str) {
 
 /// Those that are handed over as they are, and those that take the long way: first ones, and some before the handler is
 /// there. One handler in five goes on with the next message before it ends.
-fn short_messages_come_in_order(tls: &str) {
+fn short_messages_arrive_in_order(tls: &str) {
     let pair = Pair::on(tls);
     let came = Rc::new(RefCell::new(Vec::new()));
     let send = |n: u64| {
@@ -124,7 +124,7 @@ fn short_messages_come_in_order(tls: &str) {
 }
 
 /// The data of a message without a header is sent as it lies.
-fn bare_messages_arrive(tls: &str) {
+fn messages_without_header_arrive(tls: &str) {
     let pair = Pair::on(tls);
     let kept = keep(&pair.b, 7);
     for len in [0, 1, 8, 2000, 8000, 100_000] {
@@ -146,7 +146,7 @@ fn bare_messages_arrive(tls: &str) {
     }
 }
 
-fn early_unhandled_and_unwanted(tls: &str) {
+fn messages_without_a_handler(tls: &str) {
     let pair = Pair::on(tls);
     // Before the first handler of the worker: it waits.
     pair.ab.am_send(1, b"early", "data").detach();
@@ -201,7 +201,7 @@ fn callbacks_may_use_the_worker(tls: &str) {
     pair.b.clear_am_handler(3);
 }
 
-fn progress_in_a_handler_finds_the_messages_behind_it(tls: &str) {
+fn nested_progress_delivers_later_messages(tls: &str) {
     const COUNT: u32 = 20;
     let pair = Pair::on(tls);
     // What follows goes out at once.
@@ -220,7 +220,7 @@ fn progress_in_a_handler_finds_the_messages_behind_it(tls: &str) {
     pair.b.clear_am_handler(4);
 }
 
-fn a_stream_has_no_borders(tls: &str) {
+fn stream_has_no_message_boundaries(tls: &str) {
     let pair = Pair::on(tls);
     let all = bytes(77, 2_000_000);
     // Cut one way, put together another.
@@ -286,7 +286,7 @@ fn a_stream_has_no_borders(tls: &str) {
 }
 
 /// Bytes in memory of the library's: what each send brought, in order; what waits has the first right to them.
-fn a_stream_can_be_taken(tls: &str) {
+fn stream_data_can_be_taken(tls: &str) {
     let pair = Pair::on(tls);
     assert_eq!(pair.ba.stream_recv_data().unwrap().as_deref(), None);
     for (n, len) in [1, 3000, 20_000, 200_000, 1_000_000, 5].into_iter().enumerate() {
@@ -318,7 +318,7 @@ fn a_stream_can_be_taken(tls: &str) {
 }
 
 /// Whoever gives up the data of an announced message loses it, and the sender is done with it all the same.
-fn data_that_is_given_up_holds_nobody(tls: &str) {
+fn dropped_stream_data_blocks_nobody(tls: &str) {
     let config = || Source::empty().with("UCX_TLS", tls).with("UCX_PROGRESS_BATCH", "1");
     let worker = || Context::configured(config()).unwrap().worker().unwrap();
     let a = worker();
@@ -343,7 +343,7 @@ fn data_that_is_given_up_holds_nobody(tls: &str) {
     assert_eq!((pair.b.diagnostics().held_bytes(), pair.b.diagnostics().snapshot().unexpected), (0, 0));
 }
 
-fn a_failed_peer_ends_its_stream(tls: &str) {
+fn failed_peer_ends_its_stream(tls: &str) {
     let pair = Pair::on(tls);
     pair.ab.stream_send("last words").detach();
     pair.settle();
@@ -359,17 +359,17 @@ fn a_failed_peer_ends_its_stream(tls: &str) {
 }
 
 on! {
-    [headers_and_data_arrive handlers_reply_and_messages_may_be_kept short_messages_come_in_order
-     bare_messages_arrive early_unhandled_and_unwanted callbacks_may_use_the_worker
-     progress_in_a_handler_finds_the_messages_behind_it a_stream_has_no_borders
-     a_stream_can_be_taken data_that_is_given_up_holds_nobody a_failed_peer_ends_its_stream]
+    [am_headers_and_data_arrive handlers_may_reply_and_keep_messages short_messages_arrive_in_order
+     messages_without_header_arrive messages_without_a_handler callbacks_may_use_the_worker
+     nested_progress_delivers_later_messages stream_has_no_message_boundaries
+     stream_data_can_be_taken dropped_stream_data_blocks_nobody failed_peer_ends_its_stream]
     loopback: "self",
     posix: "posix",
     efa: "efa",
 }
 
 /// What has not gone out can be taken back, and nobody hears of it; what may have been told of cannot.
-fn what_has_not_gone_out_is_cancelled(tls: &str) {
+fn unsent_operations_are_cancelled(tls: &str) {
     let pair = Pair::on(tls);
     let kept = keep(&pair.b, 5);
     // Nothing of these goes out before the two have met.
@@ -417,11 +417,11 @@ fn what_has_not_gone_out_is_cancelled(tls: &str) {
 }
 
 #[test]
-fn what_has_not_gone_out_is_cancelled_on_shared_memory() {
-    what_has_not_gone_out_is_cancelled("posix");
+fn unsent_operations_are_cancelled_on_shared_memory() {
+    unsent_operations_are_cancelled("posix");
 }
 
 #[test]
-fn what_has_not_gone_out_is_cancelled_on_efa() {
-    what_has_not_gone_out_is_cancelled("efa");
+fn unsent_operations_are_cancelled_on_efa() {
+    unsent_operations_are_cancelled("efa");
 }

@@ -284,7 +284,7 @@ fn death(how: How, victim: usize, k: u64) -> Vec<Result<(), Error>> {
 
 /// Prints, for each protocol and survivor, after how many packets of all a death does no harm any more.
 #[test]
-fn the_peer_dies_after_each_packet() {
+fn peer_dies_after_each_packet() {
     for &how in ALL {
         let total = deliveries(how);
         let mut first_well = [None; 2];
@@ -314,7 +314,7 @@ fn the_peer_dies_after_each_packet() {
 
 /// By force: everything ends, at the one who closes, whatever the other does. With time: everything arrives.
 #[test]
-fn an_endpoint_is_closed_after_each_packet() {
+fn endpoint_is_closed_after_each_packet() {
     for &how in ALL {
         for k in 0..=deliveries(how) {
             for force in [true, false] {
@@ -355,7 +355,7 @@ fn an_endpoint_is_closed_after_each_packet() {
 
 /// A device with no memory region to spare, and one that refuses every registration: all goes by packets.
 #[test]
-fn without_memory_regions_everything_goes_by_packets() {
+fn packets_replace_rma_without_memory_regions() {
     for &how in ALL {
         for refused in [false, true] {
             // Two for the interface, one for the memory that is offered.
@@ -385,7 +385,7 @@ fn flushed(rig: &Rig) -> Result<(), Error> {
 /// A flush of all says that a peer was lost with something unfinished: during it, or before it, once. The loss of one
 /// that has got all is no news to it.
 #[test]
-fn a_flush_of_all_tells_of_a_peer_lost_with_something_unfinished() {
+fn worker_flush_reports_a_failed_peer() {
     let kill = |rig: &mut Rig| {
         rig.fabric.kill(Gid::link_local(2));
         rig.dead = Some(1);
@@ -415,7 +415,7 @@ fn a_flush_of_all_tells_of_a_peer_lost_with_something_unfinished() {
 
 /// A short message is complete when the device has it: that it came back is told by the flush.
 #[test]
-fn a_flush_of_all_tells_of_a_short_message_that_came_back() {
+fn worker_flush_reports_a_returned_message() {
     for found_before in [true, false] {
         let mut rig = Rig::new(Eager, 1000);
         rig.fabric.kill(Gid::link_local(2));
@@ -431,7 +431,7 @@ fn a_flush_of_all_tells_of_a_short_message_that_came_back() {
 
 /// What the program gives up by closing an endpoint by force is no loss that a flush would tell of.
 #[test]
-fn a_flush_of_all_is_silent_about_what_was_given_up() {
+fn worker_flush_ignores_cancelled_operations() {
     let mut rig = Rig::new(EagerSync, 1000);
     let _ends = rig.start(EagerSync);
     assert_eq!(rig.eps[0].take().unwrap().close(CloseMode::Force).wait(), Ok(()));
@@ -441,7 +441,7 @@ fn a_flush_of_all_is_silent_about_what_was_given_up() {
 /// Nothing waits for the peer but a receive, and nothing is sent to it: it is asked once in each interval, however many there are.
 // [M10.2]
 #[test]
-fn a_silent_peer_is_found_within_the_interval() {
+fn keepalive_finds_a_silent_peer() {
     const PEERS: usize = 300;
     for (setting, interval) in [("100ms", 100_000_000), ("2s", 2_000_000_000)] {
         let fabric = Fabric::new(1, FaultPlan::NONE);
@@ -478,7 +478,7 @@ fn a_silent_peer_is_found_within_the_interval() {
 /// peer answers at last, or with an error when the peer is gone.
 // [M10.2]
 #[test]
-fn a_handshake_is_called_for_again_without_keep_alive() {
+fn handshake_is_requested_again_without_keepalive() {
     for dies in [false, true] {
         let fabric = Fabric::new(1, FaultPlan::NONE);
         let context = Context::configured(Source::empty().with("UCX_KEEPALIVE_INTERVAL", "0")).unwrap();

@@ -97,7 +97,7 @@ fn pump(a: &mut End, b: &mut End, backwards: bool) {
 }
 
 #[test]
-fn nothing_is_allocated_once_warm() {
+fn warm_engine_allocates_nothing() {
     let (mut a, mut b) = (end(1, 2), end(2, 1));
     let bytes = vec![7u8; 60_000];
     let mut room = vec![0u8; 60_000];

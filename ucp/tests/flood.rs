@@ -26,7 +26,7 @@ fn flood(pair: &Pair, count: u64) -> Vec<SendRequest<Vec<u8>>> {
     sends
 }
 
-fn a_program_that_waits_for_nothing_keeps_to_the_limit(tls: &str) {
+fn unexpected_messages_stay_below_the_limit(tls: &str) {
     let pair = pair(tls);
     let count = 4_000;
     let mut left = flood(&pair, count);
@@ -45,7 +45,7 @@ fn a_program_that_waits_for_nothing_keeps_to_the_limit(tls: &str) {
     assert_eq!((pair.b.diagnostics().unexpected_bytes(), pair.b.diagnostics().held_bytes()), (0, 0));
 }
 
-fn what_somebody_waits_for_arrives_through_the_flood(tls: &str) {
+fn expected_message_arrives_during_a_flood(tls: &str) {
     let pair = pair(tls);
     let left = flood(&pair, 2000);
     let last = pair.ab.tag_send(1 << 40, bytes(1, 100));
@@ -71,7 +71,7 @@ fn what_somebody_waits_for_arrives_through_the_flood(tls: &str) {
 }
 
 /// Whatever the program waits for: `UCX_UNEXP_MAX` is never passed. The peer that sends more fails with an error that says so.
-fn no_flood_costs_more_than_the_most(tls: &str) {
+fn flood_memory_is_bounded(tls: &str) {
     const MOST: usize = 2 << 20;
     let source =
         Source::empty().with("UCX_TLS", tls).with("UCX_UNEXP_MEM", "256k").with("UCX_UNEXP_MAX", "2m");
@@ -92,31 +92,31 @@ fn no_flood_costs_more_than_the_most(tls: &str) {
 }
 
 #[test]
-fn no_flood_costs_more_than_the_most_on_shared_memory() {
-    no_flood_costs_more_than_the_most("posix");
+fn flood_memory_is_bounded_on_shared_memory() {
+    flood_memory_is_bounded("posix");
 }
 
 #[test]
-fn no_flood_costs_more_than_the_most_on_efa() {
-    no_flood_costs_more_than_the_most("efa");
+fn flood_memory_is_bounded_on_efa() {
+    flood_memory_is_bounded("efa");
 }
 
 #[test]
-fn a_program_that_waits_for_nothing_keeps_to_the_limit_on_shared_memory() {
-    a_program_that_waits_for_nothing_keeps_to_the_limit("posix");
+fn unexpected_messages_stay_below_the_limit_on_shared_memory() {
+    unexpected_messages_stay_below_the_limit("posix");
 }
 
 #[test]
-fn a_program_that_waits_for_nothing_keeps_to_the_limit_on_efa() {
-    a_program_that_waits_for_nothing_keeps_to_the_limit("efa");
+fn unexpected_messages_stay_below_the_limit_on_efa() {
+    unexpected_messages_stay_below_the_limit("efa");
 }
 
 #[test]
-fn what_somebody_waits_for_arrives_on_shared_memory() {
-    what_somebody_waits_for_arrives_through_the_flood("posix");
+fn expected_message_arrives_on_shared_memory() {
+    expected_message_arrives_during_a_flood("posix");
 }
 
 #[test]
-fn what_somebody_waits_for_arrives_on_efa() {
-    what_somebody_waits_for_arrives_through_the_flood("efa");
+fn expected_message_arrives_on_efa() {
+    expected_message_arrives_during_a_flood("efa");
 }

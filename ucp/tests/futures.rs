@@ -33,7 +33,7 @@ fn messages_are_awaited(tls: &str) {
     assert_eq!(worker.diagnostics().requests(), 0);
 }
 
-fn a_future_dropped_half_way_loses_nothing(tls: &str) {
+fn dropped_future_loses_nothing(tls: &str) {
     let (worker, ep) = alone(tls);
     worker.block_on(async {
         for _ in 0..300 {
@@ -55,7 +55,7 @@ fn a_future_dropped_half_way_loses_nothing(tls: &str) {
 }
 
 on! {
-    [messages_are_awaited a_future_dropped_half_way_loses_nothing]
+    [messages_are_awaited dropped_future_loses_nothing]
     loopback: "self",
     posix: "posix",
     efa: "efa",

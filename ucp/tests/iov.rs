@@ -105,7 +105,7 @@ fn streams(tls: &str) {
 }
 
 /// Many at once, so that some wait for room: the lists that the library keeps for them come back.
-fn many_wait(tls: &str) {
+fn many_operations_wait(tls: &str) {
     let pair = Pair::on(tls);
     let (whole, pieces) = cut(1, &[8, 1000, 300]);
     for round in 0..3u64 {
@@ -126,7 +126,7 @@ fn many_wait(tls: &str) {
 }
 
 #[test]
-fn lengths_that_overflow_are_refused() {
+fn overflowing_lengths_are_rejected() {
     let pair = Pair::on("self");
     let piece = Iov { addr: std::ptr::NonNull::dangling().as_ptr(), len: usize::MAX };
     let params = SendParams { tag: Some(1), ..SendParams::default() };
@@ -136,7 +136,7 @@ fn lengths_that_overflow_are_refused() {
 }
 
 on! {
-    [tagged active_messages streams many_wait]
+    [tagged active_messages streams many_operations_wait]
     loopback: "self",
     posix: "posix",
     efa: "efa",

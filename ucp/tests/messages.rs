@@ -72,7 +72,7 @@ fn untagged_do_not_match_tagged(tls: &str) {
     assert_eq!(tagged.wait().1, b"tagged");
 }
 
-fn truncation_is_told_and_contained(tls: &str) {
+fn truncation_is_reported_and_contained(tls: &str) {
     let pair = Pair::on(tls);
     for len in [9, 8192, 30_000, 200_000] {
         for early in [true, false] {
@@ -98,7 +98,7 @@ fn truncation_is_told_and_contained(tls: &str) {
 }
 
 // [M6.1]
-fn sync_ends_after_the_match(tls: &str) {
+fn sync_send_completes_after_the_match(tls: &str) {
     let pair = Pair::on(tls);
     for len in [0, 100, 20_000, 300_000] {
         let send = pair.ab.tag_send_sync(5, bytes(5, len));
@@ -141,7 +141,7 @@ fn probes(tls: &str) {
     assert_eq!(pair.b.probe(Match::tagged(9, TAG_MASK_FULL)), None);
 }
 
-fn cancelled_and_dropped_receives_take_nothing(tls: &str) {
+fn cancelled_and_dropped_receives_match_nothing(tls: &str) {
     let pair = Pair::on(tls);
     let cancelled = pair.b.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(8));
     assert!(cancelled.cancel());
@@ -168,7 +168,7 @@ fn dropped_sends_arrive(tls: &str) {
     assert_eq!((pair.a.diagnostics().requests(), pair.b.diagnostics().requests()), (0, 0));
 }
 
-fn a_worker_sends_to_itself(tls: &str) {
+fn worker_sends_to_itself(tls: &str) {
     let context = common::context(common::ends(tls).0);
     let worker = context.worker().unwrap();
     let ep = worker.connect(&worker.address(), Default::default()).unwrap();
@@ -180,7 +180,7 @@ fn a_worker_sends_to_itself(tls: &str) {
     }
 }
 
-fn callbacks_may_do_everything(tls: &str) {
+fn callbacks_may_start_operations(tls: &str) {
     use std::cell::Cell;
     use std::rc::Rc;
     let pair = Rc::new(Pair::on(tls));
@@ -242,7 +242,7 @@ fn borrowed_and_immediate(tls: &str) {
 }
 
 /// The ids of a scope's operations come again: what has them then is nothing to the scope.
-fn a_scope_forgets_what_has_ended(tls: &str) {
+fn scope_drops_completed_requests(tls: &str) {
     let pair = Pair::on(tls);
     // Lives longer than the scope. More of them than a slot has ids.
     let rooms = vec![[0; 8]; 5000].leak();
@@ -267,7 +267,7 @@ fn a_scope_forgets_what_has_ended(tls: &str) {
 }
 
 /// Whoever has something to be told is not sent to sleep over it.
-fn ends_are_told_before_sleep(tls: &str) {
+fn completions_are_reported_before_sleep(tls: &str) {
     let pair = Pair::on(tls);
     pair.settle();
     let recv = pair.b.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(8));
@@ -302,10 +302,10 @@ fn flush_and_close(tls: &str) {
 }
 
 on! {
-    [all_sizes_arrive order_and_wildcards untagged_do_not_match_tagged truncation_is_told_and_contained
-     sync_ends_after_the_match probes cancelled_and_dropped_receives_take_nothing dropped_sends_arrive
-     a_worker_sends_to_itself callbacks_may_do_everything many_at_a_time borrowed_and_immediate
-     a_scope_forgets_what_has_ended ends_are_told_before_sleep flush_and_close]
+    [all_sizes_arrive order_and_wildcards untagged_do_not_match_tagged truncation_is_reported_and_contained
+     sync_send_completes_after_the_match probes cancelled_and_dropped_receives_match_nothing dropped_sends_arrive
+     worker_sends_to_itself callbacks_may_start_operations many_at_a_time borrowed_and_immediate
+     scope_drops_completed_requests completions_are_reported_before_sleep flush_and_close]
     loopback: "self",
     posix: "posix",
     efa: "efa",

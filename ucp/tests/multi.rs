@@ -8,7 +8,7 @@ use ucp::{ANY_TAG, Error, Match, TAG_MASK_FULL};
 
 const LENS: [usize; 5] = [0, 8, 1000, 20_000, 100_000];
 
-fn messages_come_out_whole(tls: &str) {
+fn multi_packet_messages_arrive_whole(tls: &str) {
     let pair = Pair::on(tls);
     let all: usize = LENS.iter().sum();
     let mut many = pair.b.recv_multi(Match::tagged(0, ANY_TAG), vec![0u8; all + 10], 11).unwrap();
@@ -36,7 +36,7 @@ fn messages_come_out_whole(tls: &str) {
     assert_eq!(pair.b.diagnostics().held_bytes(), 0);
 }
 
-fn cancelled_and_dropped_on_the_way(tls: &str) {
+fn requests_cancelled_in_flight(tls: &str) {
     let pair = Pair::on(tls);
     pair.meet();
     for drops in [false, true] {
@@ -69,7 +69,7 @@ fn cancelled_and_dropped_on_the_way(tls: &str) {
     assert_eq!((pair.b.diagnostics().requests(), pair.b.diagnostics().held_bytes()), (0, 0));
 }
 
-fn too_long_is_cut_and_told(tls: &str) {
+fn too_long_messages_are_truncated(tls: &str) {
     let pair = Pair::on(tls);
     let mut many = pair.b.recv_multi(Match::untagged(), vec![0u8; 100], 1).unwrap();
     let sends = [pair.ab.msg_send(bytes(1, 60)), pair.ab.msg_send(bytes(2, 60))];
@@ -97,7 +97,7 @@ fn too_long_is_cut_and_told(tls: &str) {
 }
 
 on! {
-    [messages_come_out_whole cancelled_and_dropped_on_the_way too_long_is_cut_and_told]
+    [multi_packet_messages_arrive_whole requests_cancelled_in_flight too_long_messages_are_truncated]
     loopback: "self",
     posix: "posix",
     efa: "soft",

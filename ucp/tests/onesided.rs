@@ -181,7 +181,7 @@ fn atomics(t: &Target) {
     assert_eq!((t.mem.word(800), f64::from_bits(t.mem.word(808))), (200, 50.0));
 }
 
-fn keys_that_do_not_fit(t: &Target) {
+fn wrong_keys_are_rejected(t: &Target) {
     let read_only = t.pair.b.mem_alloc(64, Access::READ).unwrap();
     let rkey = t.pair.ab.unpack_rkey(&read_only.pack_rkey()).unwrap();
     let at = read_only.addr();
@@ -237,13 +237,13 @@ macro_rules! on_lanes {
             use super::*;
 
             #[test]
-            fn memory_as_it_suits_the_lane() {
+            fn memory_is_allocated_for_the_lane() {
                 let t = Target::alloc(stringify!($lane).trim_end_matches('_'));
                 all_sizes(&t);
                 without_requests(&t);
                 pieces(&t);
                 atomics(&t);
-                keys_that_do_not_fit(&t);
+                wrong_keys_are_rejected(&t);
             }
 
             #[test]
@@ -254,7 +254,7 @@ macro_rules! on_lanes {
                 without_requests(&t);
                 pieces(&t);
                 atomics(&t);
-                keys_that_do_not_fit(&t);
+                wrong_keys_are_rejected(&t);
             }
 
             #[test]
@@ -267,7 +267,7 @@ macro_rules! on_lanes {
 on_lanes!(self_ posix efa);
 
 #[test]
-fn mapped_memory_is_said_to_be() {
+fn mapped_memory_is_reported() {
     let t = Target::alloc("posix");
     assert_eq!(t.pair.ab.protocols().rma_method(&t.rkey), RmaMethod::Mapped);
     let of = |op, ty| t.pair.ab.protocols().atomic_method(&t.rkey, op, ty);
@@ -283,7 +283,7 @@ fn mapped_memory_is_said_to_be() {
 
 /// What is explained is what happens, at the limits too.
 #[test]
-fn the_way_explained_is_the_way_taken() {
+fn explained_protocol_is_used() {
     use ucp::select::{RmaChoice, RmaOp, RmaVerdict};
     for t in [Target::packets("posix"), Target::packets("efa"), Target::alloc("efa"), Target::lent("efa")] {
         for len in
@@ -319,7 +319,7 @@ fn the_way_explained_is_the_way_taken() {
 /// A long put that has something to tell is told when it is there: a word goes with the device's write, more with a write
 /// that the target reads.
 #[test]
-fn a_long_put_with_data_tells_its_target() {
+fn long_put_with_data_notifies_its_target() {
     use ucp::rdm::RmaProtocol;
     use ucp::wire::PktType;
     for (word, row) in [(7, RmaProtocol::DirectWrite), (7 << 32, RmaProtocol::LongReadWrite)] {
@@ -351,7 +351,7 @@ fn a_long_put_with_data_tells_its_target() {
 /// Short puts and gets of the program's own memory go by packets, which are faster there than the kernel is; a setting, and
 /// strict mode, keep them on the device.
 #[test]
-fn what_packets_do_faster_they_do() {
+fn packets_are_used_where_faster() {
     use ucp::select::{RmaOp, RmaVerdict};
     let t = Target::lent("efa");
     assert_eq!(t.pair.ab.protocols().rma_method(&t.rkey), RmaMethod::Rdma);
@@ -389,7 +389,7 @@ fn what_packets_do_faster_they_do() {
 }
 
 #[test]
-fn a_device_asks_nobody() {
+fn device_rma_needs_no_peer_progress() {
     let t = Target::alloc("efa");
     assert_eq!(t.pair.ab.protocols().rma_method(&t.rkey), RmaMethod::Rdma);
     let of = |op| t.pair.ab.protocols().atomic_method(&t.rkey, op, ucp::Datatype::Uint64);
@@ -430,7 +430,7 @@ fn a_device_asks_nobody() {
 }
 
 #[test]
-fn a_key_outlives_its_memory_harmlessly() {
+fn key_may_outlive_its_memory() {
     for tls in ["posix", "self", "efa"] {
         let t = Target::alloc(tls);
         let Target { pair, mem, rkey, .. } = t;

@@ -57,7 +57,7 @@ fn per_peer(mut each: impl FnMut(u32)) -> usize {
 }
 
 #[test]
-fn a_named_peer() {
+fn memory_of_a_named_peer() {
     let mut engine = Engine::new(EngineConfig::default());
     let wire = engine.add_wire(addr(1 << 24));
     let each = per_peer(|n| {
@@ -69,7 +69,7 @@ fn a_named_peer() {
 
 /// It has sent a message, which was received, and its handshake, and got ours.
 #[test]
-fn a_peer_that_was_met() {
+fn memory_of_a_connected_peer() {
     let mut engine = Engine::new(EngineConfig::default());
     let wire = engine.add_wire(addr(1 << 24));
     let mut w = Sink([0; 1024]);
@@ -100,7 +100,7 @@ fn a_peer_that_was_met() {
 /// peer itself.
 #[cfg(feature = "lanes")]
 #[test]
-fn a_peer_of_a_worker() {
+fn memory_of_a_worker_peer() {
     use ucp::{Address, Context, EpParams};
     use ucs::config::Source;
     use uct::efa::dev::soft::{Fabric, FaultPlan, Profile};

@@ -180,7 +180,7 @@ fn lends(worker: &Worker, ep: &Ep, busy: Busy) {
 
 /// The kernel reads and writes the other process' own memory, while that sleeps.
 #[test]
-fn memory_of_the_program_is_reached_without_its_help() {
+fn cma_reaches_memory_of_a_busy_process() {
     if let Some(why) = uct::cma::unavailable_reason() {
         eprintln!("not tried: {why}");
         return;
@@ -209,7 +209,7 @@ fn memory_of_the_program_is_reached_without_its_help() {
 
 /// Long messages out of memory that no transport has allocated: their receiver has the kernel read them.
 #[test]
-fn messages_of_the_program_are_read_by_the_kernel() {
+fn long_messages_are_read_by_cma() {
     if let Some(why) = uct::cma::unavailable_reason() {
         eprintln!("not tried: {why}");
         return;
@@ -223,7 +223,7 @@ fn messages_of_the_program_are_read_by_the_kernel() {
 
 /// The receiver declines some of what it is offered, again and again: whichever way they go, messages come whole and in order.
 #[test]
-fn the_kernel_and_packets_take_turns() {
+fn cma_and_packets_keep_their_order() {
     if let Some(why) = uct::cma::unavailable_reason() {
         eprintln!("not tried: {why}");
         return;
@@ -243,7 +243,7 @@ fn the_kernel_and_packets_take_turns() {
 
 /// Who moves messages is decided by what they take, or by a setting, at the sender's end or at the receiver's.
 #[test]
-fn whoever_decides_they_come() {
+fn messages_arrive_by_either_method() {
     if let Some(why) = uct::cma::unavailable_reason() {
         eprintln!("not tried: {why}");
         return;
@@ -302,7 +302,7 @@ const KEPT_LEN: usize = 50_000;
 
 /// A receiver that the kernel does not let in says so once: that message and all behind it come in packets.
 #[test]
-fn who_is_kept_out_gets_messages_in_packets() {
+fn packets_replace_cma_without_permission() {
     if uct::cma::unavailable_reason().is_some() || !rustix::process::geteuid().is_root() {
         eprintln!("not tried: needs cma, and root to keep others out");
         return;
@@ -339,7 +339,7 @@ fn lent(worker: &Worker, ep: &Ep) -> (u64, Rkey) {
 /// Whether the kernel or the target's processor moves the bytes is a matter of what each costs: by the transports' own account,
 /// and by measured costs, where calls are next to nothing or dear. The bytes are the same.
 #[test]
-fn costs_decide_who_copies_memory_of_the_program() {
+fn costs_choose_the_copy_method() {
     if let Some(why) = uct::cma::unavailable_reason() {
         eprintln!("not tried: {why}");
         return;
@@ -406,7 +406,7 @@ fn is_nic_lost(rail: &ucp::Rail) -> bool {
 
 /// The other side loses its second NIC on the way: every message arrives all the same, and both sides know what happened.
 #[test]
-fn a_lost_nic_costs_no_message() {
+fn lost_nic_loses_no_message() {
     for nics in [2, 4] {
         let worker = context(&format!("efa*{nics}")).worker().unwrap();
         let mut child = start("exchange", &format!("efa*{nics}/1:150"), &worker);
@@ -427,7 +427,7 @@ fn a_lost_nic_costs_no_message() {
 /// One side loses the NIC on which the two have met: every message arrives all the same, in order, over another pair, and
 /// both sides know what happened.
 #[test]
-fn the_loss_of_the_first_nic_costs_no_message() {
+fn lost_first_nic_loses_no_message() {
     for (here, there) in [("efa*2", "efa*2/0:1000"), ("efa*2/0:1000", "efa*2"), ("efa*4/0:2000", "efa*4")] {
         exchange_between(here, there, |worker, ep| {
             let rails = ep.protocols().rails();
@@ -439,7 +439,7 @@ fn the_loss_of_the_first_nic_costs_no_message() {
     }
 }
 
-fn sleeps_until_a_message_comes(tls: &str) {
+fn message_wakes_a_sleeper(tls: &str) {
     let (here, there) = ends(tls);
     let worker = context(here).worker().unwrap();
     let mut child = start("late", there, &worker);
@@ -457,7 +457,7 @@ fn sleeps_until_a_message_comes(tls: &str) {
     assert!(child.wait().unwrap().success());
 }
 
-fn a_killed_peer_is_an_error(tls: &str) {
+fn killed_peer_is_an_error(tls: &str) {
     let (here, there) = ends(tls);
     let worker = context(here).worker().unwrap();
     let mut child = start("victim", there, &worker);
@@ -480,7 +480,7 @@ fn a_killed_peer_is_an_error(tls: &str) {
 }
 
 on! {
-    [both_ways sleeps_until_a_message_comes a_killed_peer_is_an_error]
+    [both_ways message_wakes_a_sleeper killed_peer_is_an_error]
     posix: "posix",
     efa: "efa",
     two_nics: "efa*2",

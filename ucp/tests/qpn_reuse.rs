@@ -28,9 +28,9 @@ fn message(life: u64, n: u64) -> Vec<u8> {
 }
 
 /// A process that does not outlive the test.
-struct Life(Child);
+struct Generation(Child);
 
-impl Drop for Life {
+impl Drop for Generation {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -38,7 +38,7 @@ impl Drop for Life {
 }
 
 /// Starts a process whose only queue pair has the GID and the number that all of them have.
-fn start(life: u64, worker: &Worker) -> Life {
+fn start(life: u64, worker: &Worker) -> Generation {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture"])
         .env(LIFE, life.to_string())
@@ -48,7 +48,7 @@ fn start(life: u64, worker: &Worker) -> Life {
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().write_all(&worker.address().pack()).unwrap();
-    Life(child)
+    Generation(child)
 }
 
 /// Not a test of its own: the other process.
@@ -111,7 +111,7 @@ fn receive_all(worker: &Worker, life: u64, from: PeerId) {
 }
 
 #[test]
-fn a_process_that_is_killed_and_another_in_its_place() {
+fn killed_process_is_replaced_under_its_address() {
     let worker = context("efa").worker().unwrap();
     let first = start(1, &worker);
     let to_first = meet(&worker);
@@ -166,7 +166,7 @@ fn rest(fabric: &Fabric, workers: &[&Worker]) {
 
 /// Packets of both are in the receiver's queue when it first looks.
 #[test]
-fn packets_of_both_lives_are_told_apart() {
+fn packets_of_both_processes_are_distinguished() {
     for met_before in [false, true] {
         let fabric = Fabric::new(1, FaultPlan::NONE);
         let receiver = life(&fabric, 1);
@@ -208,7 +208,7 @@ fn packets_of_both_lives_are_told_apart() {
 
 /// What is on its way to the first when that ends reaches nobody: its sender is told.
 #[test]
-fn packets_for_the_first_do_not_reach_the_second() {
+fn packets_for_the_first_process_are_dropped() {
     let plan = FaultPlan { delay: 1_000_000, ..FaultPlan::NONE };
     let fabric = Fabric::new(1, plan);
     let sender = life(&fabric, 1);
@@ -250,7 +250,7 @@ fn packets_for_the_first_do_not_reach_the_second() {
 /// The same from our side: a worker is closed and another opened in its place, with the same number and the same ids of its
 /// operations, while a peer still answers the first. No answer to the first ends anything of the second.
 #[test]
-fn answers_to_the_first_end_nothing_of_the_second() {
+fn stale_replies_complete_nothing() {
     let fabric = Fabric::new(1, FaultPlan { delay: 1_000_000, ..FaultPlan::NONE });
     let peer = life(&fabric, 1);
     let long = |life: u8| vec![life; 500_000];

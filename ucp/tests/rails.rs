@@ -60,7 +60,7 @@ fn put_and_get(pair: &Pair, seed: u64) {
 }
 
 #[test]
-fn messages_puts_and_gets_go_over_every_nic() {
+fn messages_and_rma_use_every_nic() {
     for (nics, used) in [("1", 1), ("2", 2), ("4", 4), ("6", 4)] {
         let pair = pair(&source(nics));
         let names: Vec<String> = (0..used).map(|nic| format!("softefa{nic}")).collect();
@@ -76,7 +76,7 @@ fn messages_puts_and_gets_go_over_every_nic() {
 }
 
 #[test]
-fn settings_say_which_nics_and_how_many() {
+fn nics_are_selected_by_config() {
     let named = pair(&source("4").with("UCX_NET_DEVICES", "softefa1,softefa3"));
     assert_eq!(devices(&named), ["softefa1", "softefa3"]);
     message(&named, 3);
@@ -100,7 +100,7 @@ fn settings_say_which_nics_and_how_many() {
 /// Workers with different numbers of NICs use what they have in common; one that knows the other by its raw address only,
 /// as a libfabric endpoint does, one.
 #[test]
-fn what_two_workers_have_in_common() {
+fn workers_use_their_common_nics() {
     let open = |nics| Context::configured(source(nics)).unwrap().worker().unwrap();
     let (a, b) = (open("2"), open("4"));
     let raw = ucp::Address::unpack(&b.address().efa_raw().unwrap()).unwrap();
@@ -117,7 +117,7 @@ fn what_two_workers_have_in_common() {
 /// One side's second NIC goes down with granted data on their way by it, whose ends are seen a few at a time: the bytes go by the
 /// first, the message arrives, and nobody is told of a failure.
 #[test]
-fn granted_data_that_a_lost_nic_carried_go_by_another() {
+fn granted_data_of_a_lost_nic_are_resent() {
     let slow = source("2").with("SOFTEFA_DELAY", "20").with("UCX_PROGRESS_BATCH", "1");
     let granted = slow.with("UCX_MIN_READ", "1g").with("UCX_MIN_RNDV_CHUNK_SIZE", "16k");
     let mut elsewhere = 0;

@@ -99,7 +99,7 @@ fn met(settings: &[(&str, &str)]) -> Option<Pair> {
 }
 
 #[test]
-fn the_same_buffers_are_registered_once() {
+fn same_buffer_is_registered_once() {
     let _alone = alone();
     let Some(pair) = met(&[]) else { return };
     let before = [pair.a.diagnostics().registration_cache(), pair.b.diagnostics().registration_cache()];
@@ -118,7 +118,7 @@ fn the_same_buffers_are_registered_once() {
 
 /// The other way round: each end maps anew where the old buffers were, and the bytes are the new ones.
 #[test]
-fn memory_that_was_unmapped_is_not_found() {
+fn unmapped_memory_is_invalidated() {
     let _alone = alone();
     let Some(pair) = met(&[]) else { return };
     let (mut from, mut into) = message(&pair, 0, Buf::new(), Buf::new());
@@ -140,7 +140,7 @@ fn memory_that_was_unmapped_is_not_found() {
 }
 
 #[test]
-fn bounds_hold_and_nothing_is_left() {
+fn rcache_limits_hold() {
     let _alone = alone();
     for (settings, most, bytes) in [
         ([("UCX_RCACHE_MAX_REGIONS", "3")], 3, 3 * LEN),
@@ -166,7 +166,7 @@ fn bounds_hold_and_nothing_is_left() {
 
 /// A put from a buffer and a get into it: one registration, which the device may write by from then on.
 #[test]
-fn puts_and_gets_share_it() {
+fn puts_and_gets_share_registrations() {
     let _alone = alone();
     let Some(pair) = met(&[]) else { return };
     let mem = pair.b.mem_alloc(LEN, Access::all()).unwrap();
@@ -251,7 +251,7 @@ fn mapped_memory_is_not_registered_again() {
 
 /// Who has not said that it has read a message loses its right to.
 #[test]
-fn a_failed_send_takes_its_key_back() {
+fn failed_send_releases_its_key() {
     let _alone = alone();
     let Some(pair) = met(&[]) else { return };
     let before = pair.a.diagnostics().registration_cache().count;
@@ -267,7 +267,7 @@ fn a_failed_send_takes_its_key_back() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn unsupported_settings_are_reported() {
     let source = Source::empty().with("UCX_TLS", "efa").with("UCX_RCACHE_ENABLE", "perhaps");
     let why = Context::configured(source).unwrap_err().to_string();
     assert!(why.contains("UCX_RCACHE_ENABLE") && why.contains("expected try or"), "{why}");

@@ -77,7 +77,7 @@ fn messages(tls: &str) {
 }
 
 /// Vectors are told how much of the message each of them has.
-fn vectors_end_where_the_message_does(tls: &str) {
+fn receive_vector_ends_with_the_message(tls: &str) {
     let pair = Pair::on(tls);
     let lens = |got: &[Vec<u8>]| got.iter().map(Vec::len).collect::<Vec<_>>();
     for len in [0usize, 5, 100, 150, 200] {
@@ -193,7 +193,7 @@ fn streams(tls: &str) {
 }
 
 /// Dropped, cancelled and left ones among many: the lists that the library keeps come back, and nothing is written late.
-fn many_wait(tls: &str) {
+fn many_operations_wait(tls: &str) {
     let pair = Pair::on(tls);
     for round in 0..3u64 {
         let mut recvs: Vec<_> =
@@ -212,7 +212,7 @@ fn many_wait(tls: &str) {
 }
 
 #[test]
-fn lengths_that_overflow_are_refused() {
+fn overflowing_lengths_are_rejected() {
     let pair = Pair::on("self");
     let piece = Iov { addr: std::ptr::NonNull::dangling().as_ptr(), len: usize::MAX };
     // SAFETY: nothing is written there: the receive is refused.
@@ -222,7 +222,7 @@ fn lengths_that_overflow_are_refused() {
 
 /// The device fills one piece.
 #[test]
-fn zero_copy_receives_are_of_one_piece() {
+fn zero_copy_receives_are_contiguous() {
     let source = [("UCX_TLS", "efa"), ("UCX_NET_DEVICES", "softefa0"), ("UCX_ZCOPY_RECV", "y")];
     let source = source.iter().fold(Source::empty(), |source, (key, value)| source.with(key, value));
     let worker = ucp::Context::configured(source).unwrap().worker().unwrap();
@@ -232,7 +232,7 @@ fn zero_copy_receives_are_of_one_piece() {
 }
 
 on! {
-    [messages vectors_end_where_the_message_does forms active_messages streams many_wait]
+    [messages receive_vector_ends_with_the_message forms active_messages streams many_operations_wait]
     loopback: "self",
     posix: "posix",
     cma: "posix,cma",

@@ -7,7 +7,7 @@ use ucp::{Access, Context, EpParams, TAG_MASK_FULL};
 use ucs::config::Source;
 
 #[test]
-fn each_peer_has_its_own_counters() {
+fn counters_are_per_peer() {
     let context = common::context("posix");
     let [a, b, c] = [(); 3].map(|()| context.worker().unwrap());
     let [ab, ac] = [&b, &c].map(|to| a.connect(&to.address(), EpParams::default()).unwrap());
@@ -30,7 +30,7 @@ fn each_peer_has_its_own_counters() {
 
 /// More of them than short messages are tallied for at a time.
 #[test]
-fn short_messages_of_many_peers_are_all_counted() {
+fn short_messages_of_many_peers_are_counted() {
     const PEERS: usize = 70;
     let context = common::context("posix");
     let hub = context.worker().unwrap();
@@ -87,7 +87,7 @@ fn puts_and_gets_are_counted_at_both_ends() {
 }
 
 #[test]
-fn a_report_is_written_when_the_worker_ends() {
+fn report_is_written_when_the_worker_ends() {
     let dir = std::env::temp_dir().join(format!("ucp-stats-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let dest = format!("file:{}/%p.txt", dir.display());
@@ -120,7 +120,7 @@ fn a_report_is_written_when_the_worker_ends() {
 }
 
 #[test]
-fn what_does_not_fit_is_said_when_the_worker_is_opened() {
+fn unsupported_stats_settings_are_reported() {
     let open = |key: &str, value: &str| {
         let source =
             Source::empty().with("UCX_TLS", "self").with("UCX_STATS_DEST", "stderr").with(key, value);

@@ -12,7 +12,7 @@ fn pair(tls: &str) -> Pair {
     Pair::of(context.worker().unwrap(), context.worker().unwrap())
 }
 
-fn only_what_needs_nobody_goes(tls: &str, means: RmaMethod) {
+fn operations_without_peer_progress(tls: &str, means: RmaMethod) {
     let pair = pair(tls);
     // They meet, so that a device may be used.
     let hello = pair.ab.tag_send_sync(0, "hello");
@@ -52,11 +52,11 @@ fn only_what_needs_nobody_goes(tls: &str, means: RmaMethod) {
 }
 
 #[test]
-fn only_what_needs_nobody_goes_on_shared_memory() {
-    only_what_needs_nobody_goes("posix", RmaMethod::Mapped);
+fn operations_without_peer_progress_on_shared_memory() {
+    operations_without_peer_progress("posix", RmaMethod::Mapped);
 }
 
 #[test]
-fn only_what_needs_nobody_goes_on_efa() {
-    only_what_needs_nobody_goes("efa", RmaMethod::Rdma);
+fn operations_without_peer_progress_on_efa() {
+    operations_without_peer_progress("efa", RmaMethod::Rdma);
 }

@@ -35,7 +35,7 @@ fn passed(worker: &Worker) -> u64 {
 const LONG: usize = 50_000;
 
 #[test]
-fn what_a_receive_waits_for_goes_from_memory_to_memory() {
+fn expected_message_is_copied_once() {
     let (worker, ep) = itself();
     let packets = || worker.stats().tx_pkts.iter().sum::<u64>();
     let before = packets();
@@ -54,7 +54,7 @@ fn what_a_receive_waits_for_goes_from_memory_to_memory() {
 }
 
 #[test]
-fn what_was_sent_before_comes_before() {
+fn order_is_kept_with_the_shortcut() {
     let (worker, ep) = itself();
     let first = worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(LONG));
     let second = worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(LONG));
@@ -67,7 +67,7 @@ fn what_was_sent_before_comes_before() {
 }
 
 #[test]
-fn no_receive_no_shortcut() {
+fn unexpected_message_takes_no_shortcut() {
     let (worker, ep) = itself();
     let send = ep.tag_send(1, message(1, LONG));
     let other = worker.tag_recv(2, TAG_MASK_FULL, Vec::with_capacity(LONG));
@@ -157,7 +157,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn each_receive_gets_the_message_that_the_rule_gives_it(steps in prop::collection::vec(step(), 1..60)) {
+    fn receives_match_like_the_model(steps in prop::collection::vec(step(), 1..60)) {
         let (worker, ep) = itself();
         let mut model = Model::default();
         let (mut sends, mut recvs) = (Vec::<(SendRequest<Vec<u8>>, usize)>::new(), Vec::<RecvRequest<Vec<u8>>>::new());

@@ -22,7 +22,7 @@ fn served(tls: &'static str, name: &str) -> WorkerThread<Mem> {
 }
 
 /// Atomics, puts and gets by packets, and a long message, while no thread of the target's but this one is in the library.
-fn what_is_emulated_is_served(tls: &'static str) {
+fn emulated_operations_are_served(tls: &'static str) {
     let served = served(tls, "served");
     let (address, key, at) =
         served.run(|worker, mem| (worker.address().pack(), mem.key(), mem.addr())).unwrap();
@@ -65,7 +65,7 @@ fn state(name: &str) -> Option<char> {
     })
 }
 
-fn it_sleeps_and_wakes_up(tls: &'static str) {
+fn progress_thread_sleeps_and_wakes(tls: &'static str) {
     let name = format!("naps {}", tls.replace('|', "-"));
     let served = served(tls, &name);
     let (address, key, at) =
@@ -86,14 +86,14 @@ fn it_sleeps_and_wakes_up(tls: &'static str) {
 }
 
 on! {
-    [what_is_emulated_is_served it_sleeps_and_wakes_up]
+    [emulated_operations_are_served progress_thread_sleeps_and_wakes]
     posix: "posix",
     efa: "efa",
     all: "all",
 }
 
 #[test]
-fn jobs_run_in_order_and_panics_go_where_they_belong() {
+fn jobs_run_in_order_and_panics_return_to_the_caller() {
     let served = served("posix", "jobs");
     let next = |x: u64, n: u64| x.wrapping_mul(3).wrapping_add(n);
     for n in 0..100u64 {
@@ -111,7 +111,7 @@ fn jobs_run_in_order_and_panics_go_where_they_belong() {
 }
 
 #[test]
-fn what_cannot_be_made_is_told() {
+fn failed_start_is_reported() {
     let failed = WorkerThread::<()>::spawn("none", || Err("no worker today"));
     assert!(matches!(failed, Err(SpawnError::Make("no worker today"))));
     let panicked =
@@ -120,7 +120,7 @@ fn what_cannot_be_made_is_told() {
 }
 
 #[test]
-fn a_job_does_not_wait_for_its_own_thread() {
+fn nested_job_does_not_deadlock() {
     let served = Arc::new(served("posix", "own"));
     let (again, done) = (served.clone(), Arc::new(AtomicBool::new(false)));
     let seen = done.clone();

@@ -49,7 +49,7 @@ fn take(pair: &Pair, mut receives: Vec<RecvRequest<Vec<u8>>>, from: &Ep) -> Vec<
 
 // [M5.10] [M5.12]
 #[test]
-fn messages_go_straight_to_receives_and_back() {
+fn messages_land_in_receives_directly() {
     let mode = [("UCX_ZCOPY_RECV", "y"), ("UCX_UNTAGGED_WAIT", "y")];
     let pair = pair(&mode, &mode[1..]);
     for (from, to, ep, back) in
@@ -77,7 +77,7 @@ fn messages_go_straight_to_receives_and_back() {
 /// The first message goes out before anything is known of the receiver, and peers of other kinds never know.
 // [M5.13]
 #[test]
-fn messages_in_packets_are_passed_on_with_their_sender_and_their_data() {
+fn packets_deliver_sender_and_data() {
     let old = Features::USER_RECV_QP.bits().to_string();
     for (receiver, mode) in
         [(&[][..], "knows later"), (&[("UCX_WITHHOLD_FEATURES", &old[..])][..], "never knows")]
@@ -118,7 +118,7 @@ fn messages_in_packets_are_passed_on_with_their_sender_and_their_data() {
 
 /// What such a worker sends, puts and gets goes as ever, by every protocol that needs an answer of the other end.
 #[test]
-fn a_worker_in_that_mode_sends_long_messages_and_reaches_memory() {
+fn zero_copy_worker_sends_long_messages_and_rma() {
     for keys in [
         &[("UCX_RNDV_THRESH", "0")][..],
         &[("UCX_MIN_READ", "0")],
@@ -160,7 +160,7 @@ fn receive_status(pair: &Pair, len: usize) -> ucp::rdm::RecvStatus {
 /// A sender that waits for delivery is told when its message has been received, not before.
 // [M5.13] [M6.1]
 #[test]
-fn a_message_in_a_packet_is_acknowledged_when_it_is_received() {
+fn receipt_follows_the_receive() {
     let old = Features::USER_RECV_QP.bits().to_string();
     let pair = pair(&[], &[("UCX_WITHHOLD_FEATURES", &old)]);
     let send = pair.ab.send(b"sync".to_vec(), &SendParams { sync: Sync::Yes, ..SendParams::default() });
@@ -175,7 +175,7 @@ fn a_message_in_a_packet_is_acknowledged_when_it_is_received() {
 
 // [M5.13]
 #[test]
-fn what_cannot_be_passed_on_is_refused() {
+fn unsupported_receives_are_rejected() {
     let old = Features::USER_RECV_QP.bits().to_string();
     let pair = pair(&[("UCX_RNDV_THRESH", "10k")], &[("UCX_WITHHOLD_FEATURES", &old)]);
     // So that they know each other.
@@ -197,7 +197,7 @@ fn what_cannot_be_passed_on_is_refused() {
 
 /// A receive shorter than its message is cut, and neither end loses the other.
 #[test]
-fn a_short_receive_is_an_error_of_its_own() {
+fn short_receive_has_its_own_error() {
     let pair = pair(&[("UCX_UNTAGGED_WAIT", "y")], &[]);
     for headerless in [true, false] {
         let short = pair.b.msg_recv(vec![0; 10]);
@@ -224,7 +224,7 @@ fn myself(worker: &Worker) -> Ep {
 }
 
 #[test]
-fn a_worker_in_that_mode_sends_to_itself() {
+fn zero_copy_worker_sends_to_itself() {
     let worker = worker(&[("UCX_ZCOPY_RECV", "y")]).unwrap();
     let me = myself(&worker);
     let mut sends: Vec<_> = (0..5).map(|n| me.send(vec![n; 50], &with_data(u64::MAX))).collect();
@@ -243,7 +243,7 @@ fn a_worker_in_that_mode_sends_to_itself() {
 
 /// What waits to be passed on counts as any message that nobody receives: who sends more than `UCX_UNEXP_MAX` fails.
 #[test]
-fn messages_that_wait_to_be_passed_on_are_bounded() {
+fn undelivered_messages_are_bounded() {
     let old = Features::USER_RECV_QP.bits().to_string();
     let pair = pair(&[], &[("UCX_WITHHOLD_FEATURES", &old), BOUNDS[0], BOUNDS[1]]);
     // A worker that may wait for something does not rest.
@@ -270,7 +270,7 @@ const BOUNDS: [(&str, &str); 2] = [("UCX_UNEXP_MEM", "256k"), ("UCX_UNEXP_MAX", 
 
 /// Our own messages to ourselves count too. They wait for room, and none is lost.
 #[test]
-fn messages_to_ourselves_wait_for_room() {
+fn messages_to_self_wait_for_room() {
     let worker = worker(&[("UCX_ZCOPY_RECV", "y"), BOUNDS[0], BOUNDS[1]]).unwrap();
     let me = myself(&worker);
     let met = me.tag_send_sync(1, b"met, and refused".to_vec());
@@ -294,7 +294,7 @@ fn messages_to_ourselves_wait_for_room() {
 
 /// What a program does to its endpoint to itself is its own affair: messages of others are passed on as before.
 #[test]
-fn closing_the_way_to_ourselves_costs_nobody_else() {
+fn closing_the_endpoint_to_self_affects_no_other() {
     let old = Features::USER_RECV_QP.bits().to_string();
     let pair = pair(&[], &[("UCX_WITHHOLD_FEATURES", &old)]);
     let me = myself(&pair.b);
@@ -320,7 +320,7 @@ fn closing_the_way_to_ourselves_costs_nobody_else() {
 
 /// Receives that are posted when a worker ends are never written to again: their memory outlives the device's use of it.
 #[test]
-fn a_worker_ends_with_receives_posted() {
+fn worker_ends_with_posted_receives() {
     let pair = pair(&[("UCX_UNTAGGED_WAIT", "y")], &[]);
     let receives = post(&pair.b, 20);
     let send = pair.ab.msg_send(b"one of them".to_vec());
@@ -336,7 +336,7 @@ fn a_worker_ends_with_receives_posted() {
 }
 
 #[test]
-fn a_worker_that_cannot_is_not_made() {
+fn unsupported_mode_is_rejected() {
     let two = worker(&[("UCX_ZCOPY_RECV", "y"), ("SOFTEFA_DEVICES", "2"), ("UCX_NET_DEVICES", "all")]);
     assert!(two.unwrap_err().to_string().contains("one NIC and no other transport, not 2"));
     let none = worker(&[("UCX_ZCOPY_RECV", "y"), ("UCX_TLS", "posix")]);

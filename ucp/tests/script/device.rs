@@ -22,7 +22,7 @@ const LENT: usize = 4;
 pub const READ: u8 = 0x77;
 
 /// An RDMA operation under way.
-pub struct Flying {
+pub struct InFlight {
     token: TxToken,
     /// Where a read puts its bytes.
     into: Option<Piece>,
@@ -41,7 +41,7 @@ pub struct Out {
 }
 
 /// A receive of our own memory that the device has.
-pub struct Lent {
+pub struct PostedBuffer {
     into: Piece,
     reg: u32,
     /// The engine's number.
@@ -53,13 +53,13 @@ pub struct Device {
     /// Packets sent, the latest last.
     pub sent: Vec<Vec<u8>>,
     /// Operations that have not ended.
-    pub flying: Vec<Flying>,
+    pub flying: Vec<InFlight>,
     /// What was sent last and has neither arrived nor come back.
     pub out: Vec<Out>,
     /// Peers of which the engine waits for the end of what is under way.
     pub settling: Vec<PeerId>,
     /// Receives that have not ended.
-    pub lent: Vec<Lent>,
+    pub lent: Vec<PostedBuffer>,
     regs: Vec<Option<(Piece, RegAccess)>>,
     posts: u32,
     /// One post in so many finds no room; 0: none does.
@@ -123,7 +123,7 @@ impl Device {
     ) -> Result<Posted, NotPosted> {
         assert!(len > 0 && len <= RDMA, "an RDMA operation of {len} bytes");
         self.room()?;
-        self.flying.push(Flying { token, into, reg });
+        self.flying.push(InFlight { token, into, reg });
         Ok(Posted::Pending)
     }
 
@@ -141,7 +141,7 @@ impl Device {
 
     /// Ends a receive of our own memory with a message of `len` bytes; answers its number, and as many bytes as it has taken.
     pub fn receive(&mut self, nth: usize, len: usize) -> (u32, usize) {
-        let Lent { into, reg, receive } = self.lent.swap_remove(nth);
+        let PostedBuffer { into, reg, receive } = self.lent.swap_remove(nth);
         assert!(self.regs[reg as usize].is_some(), "released under a receive");
         let len = len.min(into.len());
         // SAFETY: the engine has lent the piece until this receive is over, and looks at it only then.
@@ -152,7 +152,7 @@ impl Device {
     /// Ends an operation as the device would; answers what the engine is to be told. Of a read that is well, all bytes are
     /// written.
     pub fn land(&mut self, nth: usize, result: Result<(), PeerError>) -> (TxToken, Result<(), PeerError>) {
-        let Flying { token, into, reg } = self.flying.swap_remove(nth);
+        let InFlight { token, into, reg } = self.flying.swap_remove(nth);
         if let Some(reg) = reg {
             assert!(self.regs[reg as usize].is_some(), "released under an operation");
         }
@@ -198,7 +198,7 @@ impl Wire for Device {
         if self.lent.len() == LENT {
             return Err(NotPosted::Full);
         }
-        self.lent.push(Lent { into, reg: reg.id, receive });
+        self.lent.push(PostedBuffer { into, reg: reg.id, receive });
         Ok(())
     }
 

@@ -332,7 +332,7 @@ impl Live {
                 3 => self.engine.on_wire_drained(&mut self.device, self.wire),
                 4 => self.engine.on_imm(self.wire, source(step & 3), u64::from(step), 1),
                 5 => self.engine.remove_peer(&mut self.device, self.peers[1]),
-                6 => self.hand_back(usize::from(script.byte()?)),
+                6 => self.return_buffer(usize::from(script.byte()?)),
                 7 => self.settled(),
                 8 | 9 => {
                     let (nth, len, how) = (script.byte()?, script.word()?, script.byte()?);
@@ -345,7 +345,7 @@ impl Live {
     }
 
     /// Something that was sent has found no receive.
-    fn hand_back(&mut self, nth: usize) {
+    fn return_buffer(&mut self, nth: usize) {
         if self.device.out.is_empty() {
             return;
         }
@@ -404,7 +404,7 @@ impl Live {
     }
 
     /// Everybody fails and the device ends everything: then nothing is under way any more.
-    fn wind_up(&mut self) {
+    fn finish(&mut self) {
         while !self.device.flying.is_empty() {
             let (token, result) = self.device.land(0, Err(PeerError::Gone));
             self.engine.on_sent(&mut self.device, token, result);
@@ -462,6 +462,6 @@ pub fn run(script: &[u8], allocated: impl Fn() -> usize) {
         assert!(costs <= may, "{costs} bytes allocated, {} have come", live.come);
         assert!(live.engine.held_bytes() <= live.come, "more is held than has come");
     }
-    live.wind_up();
+    live.finish();
     live.look();
 }

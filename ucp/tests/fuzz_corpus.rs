@@ -9,9 +9,9 @@ fn run(input: &[u8]) {
 }
 
 /// Small, seeded, good enough to mix (splitmix64).
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -30,18 +30,18 @@ fn corpus() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn every_input_of_the_corpus() {
+fn corpus_inputs_run() {
     let corpus = corpus();
     assert!(corpus.len() > 100, "{} inputs: the corpus is not where it should be", corpus.len());
     corpus.iter().for_each(|input| run(input));
 }
 
 #[test]
-fn scripts_of_pieces_of_the_corpus() {
+fn recombined_corpus_inputs_run() {
     let corpus = corpus();
     let seeds = std::env::var("FUZZED_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
     for seed in 0..seeds {
-        let mut dice = Dice(seed);
+        let mut dice = Rng(seed);
         let mut input = vec![dice.below(256) as u8];
         for _ in 0..1 + dice.below(6) {
             let from = &corpus[dice.below(corpus.len())];

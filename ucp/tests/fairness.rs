@@ -14,7 +14,7 @@ const LOOKS: u32 = 17;
 
 /// A lane that has a message at every look does not keep all looks from the other one.
 #[test]
-fn no_lane_waits_behind_one_that_always_has_something() {
+fn busy_lane_does_not_starve_others() {
     for (often, once) in [("posix", "efa"), ("efa", "posix"), ("posix", "self"), ("self", "posix")] {
         let a = context(&format!("{often},{once}")).worker().unwrap();
         let peer = |tls: &str| if tls == "self" { a.clone() } else { context(tls).worker().unwrap() };

@@ -19,9 +19,9 @@ const WORKERS: usize = 4;
 const MESSAGES: u64 = 60;
 
 /// A small generator: the same numbers from the same seed, for ever.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn roll(&mut self, below: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -31,7 +31,7 @@ impl Dice {
 }
 
 /// A worker on a device of its own. The packet size is the network's: the same for all.
-fn worker(context: &Context, fabric: &Fabric, nth: u64, mtu: u32, dice: &mut Dice) -> Worker {
+fn worker(context: &Context, fabric: &Fabric, nth: u64, mtu: u32, dice: &mut Rng) -> Worker {
     let mut profile = Profile::small();
     profile.attr.mtu = mtu;
     let mut params = Params { connid: Some(dice.roll(1 << 30) as u32), ..Params::default() };
@@ -42,7 +42,7 @@ fn worker(context: &Context, fabric: &Fabric, nth: u64, mtu: u32, dice: &mut Dic
     context.worker_on(vec![Iface::from(iface)]).unwrap()
 }
 
-/// One worker's side of the conversation with everybody, itself included.
+/// One worker's side of the exchange with everybody, itself included.
 struct Side {
     worker: Worker,
     eps: Vec<Ep>,
@@ -58,14 +58,14 @@ fn tag(from: usize, n: u64) -> u64 {
 }
 
 fn length(tag: u64, to: usize) -> usize {
-    let mut dice = Dice((tag + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ to as u64);
+    let mut dice = Rng((tag + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ to as u64);
     let spread = [10, 2000, 20_000, 200_000][dice.roll(4) as usize];
     dice.roll(spread) as usize
 }
 
 impl Side {
     /// Sends, receives and checks something, as the dice fall. `true`: nothing is left to do.
-    fn act(&mut self, me: usize, dice: &mut Dice) -> bool {
+    fn act(&mut self, me: usize, dice: &mut Rng) -> bool {
         for to in 0..WORKERS {
             if self.sent[to] < MESSAGES && self.sends.len() < 20 && dice.roll(3) == 0 {
                 let tag = tag(me, self.sent[to]);
@@ -98,8 +98,8 @@ impl Side {
     }
 }
 
-fn conversation(seed: u64) {
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+fn exchange(seed: u64) {
+    let mut dice = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let fabric = Fabric::new(seed, FaultPlan::ROUGH);
     let context = Context::configured(Source::empty()).unwrap();
     let mtu = [1500, 4096, 8900][dice.roll(3) as usize];
@@ -147,14 +147,14 @@ fn conversation(seed: u64) {
 }
 
 #[test]
-fn every_message_arrives_once_and_in_order() {
+fn messages_arrive_once_and_in_order() {
     let number = |key: &str| std::env::var(key).ok().and_then(|v| v.parse::<u64>().ok());
     let seeds = match number("UCP_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("UCP_SEEDS").unwrap_or(20),
     };
     for seed in seeds {
-        if let Err(panic) = std::panic::catch_unwind(|| conversation(seed)) {
+        if let Err(panic) = std::panic::catch_unwind(|| exchange(seed)) {
             eprintln!("seed {seed} failed: UCP_SEED={seed} replays it");
             std::panic::resume_unwind(panic);
         }
@@ -162,7 +162,7 @@ fn every_message_arrives_once_and_in_order() {
 }
 
 #[test]
-fn a_peer_that_is_not_ready_holds_up_nobody_else() {
+fn rnr_peer_delays_nobody_else() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let source = Source::empty().with("UCX_RNR_WAIT", "10us").with("UCX_RNR_MAX_WAIT", "200us");
     let context = Context::configured(source).unwrap();
@@ -199,10 +199,10 @@ fn a_peer_that_is_not_ready_holds_up_nobody_else() {
 }
 
 #[test]
-fn a_bare_raw_address_is_enough() {
+fn raw_address_is_enough() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let context = Context::configured(Source::empty()).unwrap();
-    let mut dice = Dice(3);
+    let mut dice = Rng(3);
     let (a, b) =
         (worker(&context, &fabric, 0, 8900, &mut dice), worker(&context, &fabric, 1, 8900, &mut dice));
     let raw = b.address().efa_raw().unwrap();
@@ -221,10 +221,10 @@ fn a_bare_raw_address_is_enough() {
 }
 
 #[test]
-fn a_dead_peer_ends_what_waits_for_it() {
+fn dead_peer_fails_pending_operations() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let context = Context::configured(Source::empty()).unwrap();
-    let mut dice = Dice(3);
+    let mut dice = Rng(3);
     let (a, b) =
         (worker(&context, &fabric, 0, 8900, &mut dice), worker(&context, &fabric, 1, 8900, &mut dice));
     let ep = a.connect(&b.address(), EpParams::default()).unwrap();
@@ -241,10 +241,10 @@ fn a_dead_peer_ends_what_waits_for_it() {
 /// Whatever an operation is waiting for when its peer dies, it ends with an error that says which peer; so do flush and
 /// close, and operations with others go on.
 #[test]
-fn every_operation_with_a_dead_peer_ends_with_an_error_that_names_it() {
+fn operations_with_a_dead_peer_name_it() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let context = Context::configured(Source::empty()).unwrap();
-    let mut dice = Dice(3);
+    let mut dice = Rng(3);
     let [a, b, c] = [0, 1, 2].map(|nth| worker(&context, &fabric, nth, 8900, &mut dice));
     let (to_b, to_c) =
         (a.connect(&b.address(), EpParams::default()), a.connect(&c.address(), EpParams::default()));
@@ -309,10 +309,10 @@ fn every_operation_with_a_dead_peer_ends_with_an_error_that_names_it() {
 }
 
 #[test]
-fn a_flush_with_a_limit_ends_by_then_and_ends_nothing_else() {
+fn flush_timeout_ends_only_the_flush() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let context = Context::configured(Source::empty()).unwrap();
-    let mut dice = Dice(3);
+    let mut dice = Rng(3);
     let [a, b] = [0, 1].map(|nth| worker(&context, &fabric, nth, 8900, &mut dice));
     let ep = a.connect(&b.address(), EpParams::default()).unwrap();
     let send = ep.tag_send_sync(1, bytes(1, 100_000));
@@ -329,10 +329,10 @@ fn a_flush_with_a_limit_ends_by_then_and_ends_nothing_else() {
 }
 
 #[test]
-fn a_flush_that_is_late_does_not_end_the_close_behind_it() {
+fn late_flush_does_not_end_a_later_close() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let context = Context::configured(Source::empty()).unwrap();
-    let mut dice = Dice(3);
+    let mut dice = Rng(3);
     let [a, b] = [0, 1].map(|nth| worker(&context, &fabric, nth, 8900, &mut dice));
     let ep = a.connect(&b.address(), EpParams::default()).unwrap();
     let send = ep.tag_send_sync(1, bytes(1, 100_000));
@@ -346,10 +346,10 @@ fn a_flush_that_is_late_does_not_end_the_close_behind_it() {
 }
 
 #[test]
-fn closing_takes_no_longer_than_allowed() {
+fn close_ends_within_its_timeout() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let context = Context::configured(Source::empty()).unwrap();
-    let mut dice = Dice(3);
+    let mut dice = Rng(3);
     let (a, b) =
         (worker(&context, &fabric, 0, 8900, &mut dice), worker(&context, &fabric, 1, 8900, &mut dice));
     let ep = a.connect(&b.address(), EpParams::default()).unwrap();
@@ -370,12 +370,12 @@ fn closing_takes_no_longer_than_allowed() {
 }
 
 #[test]
-fn interfaces_that_cannot_carry_messages_are_refused() {
+fn unsuitable_interfaces_are_rejected() {
     let context = Context::configured(Source::empty()).unwrap();
     let error = context.worker_on(Vec::new()).unwrap_err();
     assert!(error.to_string().contains("1 to 255 interfaces"), "{error}");
     let fabric = Fabric::new(1, FaultPlan::NONE);
-    let worker = worker(&context, &fabric, 0, 8900, &mut Dice(3));
+    let worker = worker(&context, &fabric, 0, 8900, &mut Rng(3));
     assert_eq!(worker.lanes().len(), 1);
     let posix = common::context("posix").worker().unwrap();
     let error = posix.connect(&worker.address(), EpParams::default()).err().unwrap();

@@ -39,7 +39,7 @@ fn filled(pair: &Pair, access: Access) -> (Mem, Vec<u8>) {
 }
 
 #[test]
-fn memory_of_the_transport_is_read_in_place() {
+fn transport_memory_is_read_directly() {
     let pair = Pair::on("posix");
     let (mem, all) = filled(&pair, Access::READ);
     let kinds = [
@@ -69,7 +69,7 @@ fn memory_of_the_transport_is_read_in_place() {
 }
 
 #[test]
-fn other_memory_is_sent() {
+fn other_memory_is_sent_in_packets() {
     let pair = Pair::on("posix");
     let params = SendParams { tag: Some(3), ..SendParams::default() };
     // No right for peers to read it: they are not let in for a message either.
@@ -85,7 +85,7 @@ fn other_memory_is_sent() {
 }
 
 #[test]
-fn within_a_thread_all_memory_is_read() {
+fn all_memory_is_read_within_a_thread() {
     let pair = Pair::on("self");
     let of = |len: usize, tag| {
         let (send, recv) =
@@ -106,7 +106,7 @@ fn within_a_thread_all_memory_is_read() {
 }
 
 #[test]
-fn new_memory_takes_the_place_of_freed() {
+fn reused_addresses_are_read_correctly() {
     let pair = Pair::on("posix");
     let params = SendParams { tag: Some(3), ..SendParams::default() };
     for round in 0..6 {
@@ -121,7 +121,7 @@ fn new_memory_takes_the_place_of_freed() {
 }
 
 #[test]
-fn both_kinds_of_memory_are_explained() {
+fn explain_covers_both_kinds_of_memory() {
     let pair = Pair::on("posix");
     let taken = |mem| {
         let all = pair.ab.protocols().explain_from(mem, Kind::Tagged, Sync::No, LEN);

@@ -105,7 +105,7 @@ fn worker(context: &Context, peer: &Peer) -> (Worker, Ep) {
 
 // [M5.10] [M5.11]
 #[test]
-fn messages_wait_for_the_handshake_then_for_receives_and_come_as_they_are() {
+fn messages_wait_for_handshake_and_receives() {
     let mut peer = Peer::new();
     let source = Source::empty().with("UCX_TLS", "efa").with("UCX_NET_DEVICES", "softefa0");
     let context = Context::configured(source.with("UCX_UNTAGGED_WAIT", "y")).unwrap();
@@ -142,7 +142,7 @@ fn messages_wait_for_the_handshake_then_for_receives_and_come_as_they_are() {
 
 /// Unless it is asked to wait, the first message goes as a packet: what other peers want.
 #[test]
-fn without_the_setting_the_first_message_is_a_packet() {
+fn first_message_is_a_packet_by_default() {
     let mut peer = Peer::new();
     let (worker, ep) = worker(&context("soft"), &peer);
     ep.msg_send(b"first".to_vec()).wait().0.unwrap();

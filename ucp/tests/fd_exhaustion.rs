@@ -9,14 +9,14 @@ use common::{Pair, bytes};
 use ucp::TAG_MASK_FULL;
 
 /// All descriptors that the process may have.
-fn hoard() -> Vec<File> {
+fn exhaust_fds() -> Vec<File> {
     let files: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     assert!(File::open("/dev/null").is_err());
     files
 }
 
 #[test]
-fn a_moment_without_descriptors_ends_nothing() {
+fn temporary_fd_exhaustion_fails_nothing() {
     // So that there are few to take.
     let limit = rustix::process::Rlimit { current: Some(128), maximum: Some(128) };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
@@ -24,7 +24,7 @@ fn a_moment_without_descriptors_ends_nothing() {
     let second = Pair::on("posix");
 
     // The sender cannot attach its peer.
-    let all = hoard();
+    let all = exhaust_fds();
     let send = first.ab.tag_send(1, bytes(1, 20_000));
     let recv = first.b.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(20_000));
     for _ in 0..2000 {
@@ -38,7 +38,7 @@ fn a_moment_without_descriptors_ends_nothing() {
 
     // The receiver cannot attach the sender, which waits for its answer.
     second.ab.tag_send_blocking(1, b"by the sender's own way").unwrap();
-    let all = hoard();
+    let all = exhaust_fds();
     let send = second.ab.tag_send_sync(2, bytes(2, 100_000));
     let recv = second.b.tag_recv(2, TAG_MASK_FULL, Vec::with_capacity(100_000));
     for _ in 0..2000 {

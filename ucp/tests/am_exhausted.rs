@@ -1,5 +1,5 @@
-//! As many operations as a worker has numbers for, while active messages come: the buffers posted for those are posted again
-//! once there are fewer. One test, since it takes much memory.
+//! Exhaustion of operation ids while active messages arrive: their buffers are posted again once ids are
+//! free. One test, since it takes much memory.
 
 mod common;
 
@@ -10,14 +10,14 @@ use common::Pair;
 use ucp::{AmProto, Context, Error, Match, OpStatus, RequestId, TAG_MASK_FULL, Worker};
 use ucs::config::Source;
 
-/// More than there are buffers.
+/// More messages than buffers.
 const MESSAGES: usize = 100;
-/// Two packets, and less than a buffer has room for.
+/// Two packets, shorter than a buffer.
 const LEN: usize = 6000;
 
-/// A receive that nothing comes for.
+/// Posts a receive that nothing matches.
 fn one_more(worker: &Worker, into: *mut u8) -> Result<RequestId, Error> {
-    // SAFETY: the memory is never freed, nobody looks at it, and receives of one worker may share it.
+    // SAFETY: the memory is never freed nor read, and receives of one worker may share it.
     match unsafe { worker.recv_raw(into, 1, Match::tagged(77, TAG_MASK_FULL), None) }? {
         OpStatus::InProgress(id) => Ok(id),
         OpStatus::Done(_) => unreachable!("nobody has sent that"),
@@ -36,7 +36,7 @@ fn am_buffers_are_reposted_after_exhaustion() {
     pair.b.set_am_handler(4, move |message| {
         assert_eq!(message.data(), Some(&[9; LEN][..]));
         count.set(count.get() + 1);
-        // The number that this very message has given back.
+        // The id that this message has released.
         while grasp.get()
             && let Ok(id) = one_more(&b, into)
         {
@@ -61,7 +61,7 @@ fn am_buffers_are_reposted_after_exhaustion() {
     send(MESSAGES);
     let held = 3 + MESSAGES - come.get();
     assert!(held > 0, "there are fewer buffers than messages");
-    // What waits comes, and so does what is sent later.
+    // Waiting messages arrive, and later ones too.
     greedy.set(false);
     for id in running.borrow_mut().drain(..) {
         pair.b.cancel(id);

@@ -1,4 +1,4 @@
-//! Active messages and streams between two workers of one thread, on every kind of lane, byte for byte.
+//! Active messages and streams between two workers of one thread, on every lane, byte for byte.
 
 #[macro_use]
 mod common;
@@ -12,7 +12,7 @@ use ucs::config::Source;
 
 const SIZES: [usize; 9] = [0, 1, 8, 4000, 8100, 8192, 20_000, 65_000, 500_000];
 
-/// Keeps what comes for handler `id`.
+/// Keeps what arrives for handler `id`.
 fn keep(worker: &Worker, id: u16) -> Rc<RefCell<Vec<AmMessage>>> {
     let kept = Rc::new(RefCell::new(Vec::new()));
     let to = kept.clone();
@@ -73,7 +73,7 @@ fn handlers_may_reply_and_keep_messages(tls: &str) {
         ep.am_send(9, message.header(), Vec::new()).detach();
         kept_in.borrow_mut().push(message);
     });
-    // More than there are buffers posted, all kept until the end.
+    // More messages than posted buffers, all kept until the end.
     for n in 0..200u64 {
         pair.ab.am_send(4, &n.to_le_bytes(), n.to_le_bytes().to_vec()).detach();
     }
@@ -90,8 +90,8 @@ fn handlers_may_reply_and_keep_messages(tls: &str) {
     assert!(seen.iter().copied().eq(0..200));
 }
 
-/// Those that are handed over as they are, and those that take the long way: first ones, and some before the handler is
-/// there. One handler in five goes on with the next message before it ends.
+/// Messages delivered on the short path and on the general one, some before the handler exists. One handler
+/// in five progresses the worker.
 fn short_messages_arrive_in_order(tls: &str) {
     let pair = Pair::on(tls);
     let came = Rc::new(RefCell::new(Vec::new()));
@@ -119,11 +119,10 @@ fn short_messages_arrive_in_order(tls: &str) {
     }
     pair.until(|| came.borrow().len() == 1000);
     assert!(came.borrow().iter().copied().eq(0..1000), "{:?}", came.borrow());
-    // It holds the worker.
+    // The handler holds the worker.
     pair.b.clear_am_handler(4);
 }
 
-/// The data of a message without a header is sent as it lies.
 fn messages_without_header_arrive(tls: &str) {
     let pair = Pair::on(tls);
     let kept = keep(&pair.b, 7);
@@ -148,13 +147,13 @@ fn messages_without_header_arrive(tls: &str) {
 
 fn messages_without_a_handler(tls: &str) {
     let pair = Pair::on(tls);
-    // Before the first handler of the worker: it waits.
+    // Waits for the first handler of the worker.
     pair.ab.am_send(1, b"early", "data").detach();
     pair.settle();
     let kept = keep(&pair.b, 1);
     pair.until(|| !kept.borrow().is_empty());
     assert_eq!(kept.borrow()[0].header(), b"early");
-    // Without a handler: dropped; the send ends all the same, also when its data was never asked for.
+    // Without a handler it is dropped; the send completes, also if its data was never fetched.
     for len in [10, 300_000] {
         let mut send = pair.ab.am_send(2, b"?", vec![1; len]);
         pair.until(|| send.is_done());
@@ -204,7 +203,7 @@ fn callbacks_may_use_the_worker(tls: &str) {
 fn nested_progress_delivers_later_messages(tls: &str) {
     const COUNT: u32 = 20;
     let pair = Pair::on(tls);
-    // What follows goes out at once.
+    // Later sends go out at once.
     pair.meet();
     let seen = Rc::new(Cell::new(0));
     let (worker, counted, outer) = (pair.b.clone(), seen.clone(), Cell::new(true));
@@ -223,7 +222,7 @@ fn nested_progress_delivers_later_messages(tls: &str) {
 fn stream_has_no_message_boundaries(tls: &str) {
     let pair = Pair::on(tls);
     let all = bytes(77, 2_000_000);
-    // Cut one way, put together another.
+    // Sent in some pieces, received in others.
     let mut cuts = [1usize, 10, 0, 5000, 8192, 70_000, 300_000, 3].into_iter().cycle();
     let mut sends = Vec::new();
     let mut at = 0;
@@ -253,7 +252,7 @@ fn stream_has_no_message_boundaries(tls: &str) {
     assert!(got == all);
     pair.until(|| sends.iter().all(|send| send.is_done()));
     sends.into_iter().for_each(|send| assert_eq!(send.wait().0, Ok(())));
-    // Both ways, receives first, several at a time, one cancelled.
+    // Both directions, receives first, several at a time, one cancelled.
     let first = pair.ab.stream_recv(vec![0; 4].into_boxed_slice());
     let second = pair.ab.stream_recv(vec![0; 4].into_boxed_slice());
     let third = pair.ab.stream_recv_full(vec![0; 4].into_boxed_slice());
@@ -263,7 +262,7 @@ fn stream_has_no_message_boundaries(tls: &str) {
     pair.until(|| first.is_done() && third.is_done());
     assert_eq!((&first.wait().1[..], &third.wait().1[..]), (&b"abcd"[..], &b"efgh"[..]));
     drop(send);
-    // A stream, messages and active messages do not mix.
+    // Streams, tagged and active messages do not mix.
     let kept = keep(&pair.b, 0);
     pair.ab.stream_send("stream").detach();
     pair.ab.tag_send(0, "message").detach();
@@ -285,7 +284,7 @@ fn stream_has_no_message_boundaries(tls: &str) {
     );
 }
 
-/// Bytes in memory of the library's: what each send brought, in order; what waits has the first right to them.
+/// Data taken in the library's memory: each send's, in order; waiting receives come first.
 fn stream_data_can_be_taken(tls: &str) {
     let pair = Pair::on(tls);
     assert_eq!(pair.ba.stream_recv_data().unwrap().as_deref(), None);
@@ -302,7 +301,7 @@ fn stream_data_can_be_taken(tls: &str) {
         });
         assert!(got == sent, "{len} bytes");
     }
-    // The rest of what a receive has left, and nothing while one waits.
+    // The rest of a receive, and nothing while one waits.
     pair.ab.stream_send("abcdef").detach();
     let four = pair.ba.stream_recv_full(vec![0; 4].into_boxed_slice());
     pair.until(|| four.is_done());
@@ -317,7 +316,7 @@ fn stream_data_can_be_taken(tls: &str) {
     assert_eq!(&waits.wait().1[..2], b"gh");
 }
 
-/// Whoever gives up the data of an announced message loses it, and the sender is done with it all the same.
+/// Dropping the data of an announced message loses it, and the send completes.
 fn dropped_stream_data_blocks_nobody(tls: &str) {
     let config = || Source::empty().with("UCX_TLS", tls).with("UCX_PROGRESS_BATCH", "1");
     let worker = || Context::configured(config()).unwrap().worker().unwrap();
@@ -368,11 +367,11 @@ on! {
     efa: "efa",
 }
 
-/// What has not gone out can be taken back, and nobody hears of it; what may have been told of cannot.
+/// An operation not sent yet can be cancelled; one that may have been announced cannot.
 fn unsent_operations_are_cancelled(tls: &str) {
     let pair = Pair::on(tls);
     let kept = keep(&pair.b, 5);
-    // Nothing of these goes out before the two have met.
+    // Nothing of these is sent before the handshake.
     let packed = [
         pair.ab.am_send(5, b"first", bytes(1, 100)),
         pair.ab.am_send(5, b"", bytes(2, 100)),

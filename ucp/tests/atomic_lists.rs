@@ -1,5 +1,6 @@
-//! Atomic operations on lists ([`Ep::atomic_iov_raw`]) on every lane: elements, operands and results cut in different places,
-//! with and without result, compared, read; neighbours are not touched; what does not fit is refused before anything is sent.
+//! Atomic operations on lists ([`Ep::atomic_iov_raw`]) on every lane: elements, operands and results cut
+//! differently, with and without result. Neighbours stay untouched; invalid lists are rejected before
+//! anything is sent.
 
 #[macro_use]
 mod common;
@@ -8,9 +9,8 @@ use common::Pair;
 use ucp::select::Sync;
 use ucp::{Access, AtomicIovParams, AtomicOp, Datatype, Error, Iov, Mem, OpStatus, RemoteIov, Rkey};
 
-/// Words of the target's memory.
 const WORDS: usize = 16;
-/// Which of them the lists name: two pieces.
+/// Words that the lists name: two pieces.
 const NAMED: [usize; 5] = [1, 2, 7, 8, 9];
 
 struct Rig {
@@ -19,7 +19,7 @@ struct Rig {
     rkey: Rkey,
 }
 
-/// Cuts words into pieces of so many.
+/// Cuts words into pieces of these lengths.
 fn cut(words: &mut [u64], lens: &[usize]) -> Vec<Iov> {
     let mut at = words.as_mut_ptr();
     let piece = |len: &usize| {
@@ -43,13 +43,13 @@ impl Rig {
         RemoteIov { addr: self.mem.addr() + 8 * word as u64, len: words * 8, rkey: &self.rkey }
     }
 
-    /// On the named words; what the call or the operation ends with.
+    /// Runs an operation on the named words, and returns the error of the call or of its completion.
     fn run(&self, params: &AtomicIovParams<'_>) -> Result<(), Error> {
         self.run_on(&[self.remote(1, 2), self.remote(7, 3)], params)
     }
 
     fn run_on(&self, remote: &[RemoteIov<'_>], params: &AtomicIovParams<'_>) -> Result<(), Error> {
-        // SAFETY: the callers keep what the pieces name, and do not look at it, until this ends.
+        // SAFETY: the callers keep the pieces until this returns, and do not read them.
         match unsafe { self.pair.ab.atomic_iov_raw(remote, params) }? {
             OpStatus::Done(_) => Ok(()),
             OpStatus::InProgress(id) => {
@@ -68,7 +68,6 @@ impl Rig {
     }
 }
 
-/// An operation without lists of ours.
 const NOTHING: AtomicIovParams<'static> = AtomicIovParams {
     op: AtomicOp::Sum,
     ty: Datatype::Uint64,
@@ -85,19 +84,19 @@ fn lists(tls: &str) {
     assert_eq!(rig.words(), model);
     let (mut with, mut than, mut old) = ([1, 2, 3, 4, 5], [0; 5], [0; 5]);
 
-    // The old values come back, in the order of the elements.
+    // The old values arrive in the order of the elements.
     let (operand, result) = (cut(&mut with, &[1, 4]), cut(&mut old, &[2, 2, 1]));
     rig.run(&AtomicIovParams { operand: &operand, result: Some(&result), ..NOTHING }).unwrap();
     assert_eq!(old, NAMED.map(|n| model[n]));
     NAMED.iter().zip(with).for_each(|(n, more)| model[*n] += more);
     assert_eq!(rig.words(), model);
 
-    // Without result; with acknowledgement it is done when it ends.
+    // Without result; complete once acknowledged.
     rig.run(&AtomicIovParams { operand: &operand, ..NOTHING }).unwrap();
     NAMED.iter().zip(with).for_each(|(n, more)| model[*n] += more);
     assert_eq!(rig.words(), model);
 
-    // Each element is compared with its own: the third is not what it is said to be.
+    // Each element has its own comparand: the third does not match.
     than.copy_from_slice(&NAMED.map(|n| model[n]));
     than[2] += 1;
     let compare = cut(&mut than, &[3, 2]);
@@ -131,7 +130,7 @@ fn refusals(tls: &str) {
         "compares nothing"
     );
     assert_eq!(rig.words(), before);
-    // A key of packets does not say where it ends: its owner does.
+    // A key for packets does not tell its bounds: the owner checks.
     let beyond = [rig.remote(1, 2), rig.remote(WORDS - 2, 3)];
     assert_eq!(rig.run_on(&beyond, &whole), Err(Error::RemoteAccess(rig.pair.ab.peer())));
     assert_eq!(rig.words(), before, "all or nothing");

@@ -1,6 +1,6 @@
-//! Everything that can go wrong in the middle of every protocol, packet by packet: the peer dies after each, in either
-//! role; the endpoint is closed after each; memory regions run out, or are refused. Each has one outcome, which
-//! docs/ucp.md lists ("When something goes wrong"): it is checked here, and that nothing is left.
+//! Failures in the middle of every protocol, packet by packet: the peer dies after each, in either role; the
+//! endpoint is closed after each; memory regions run out, or are refused. docs/ucp.md lists the outcomes
+//! ("When something goes wrong"); they are checked here, and that nothing is left.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,13 +17,13 @@ use uct::efa::dev::soft::{Fabric, FaultPlan, Profile};
 use uct::efa::{Iface, Params};
 
 const LEN: usize = 20_000;
-/// More than any operation here takes.
+/// More rounds of progress than any operation takes.
 const ROUNDS: usize = 20_000;
 
-/// Names each way once: the type, and the list of all.
+/// Names each kind of operation once: the type, and the list of all.
 macro_rules! ways {
     ($($way:ident)*) => {
-        /// Every way in which two workers do something together, by the protocol that it takes.
+        /// The kinds of operations between two workers, by protocol.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         enum How {
             $($way),*
@@ -54,12 +54,12 @@ impl How {
         }
     }
 
-    /// Both ends have an end to look at, not only the initiator.
+    /// Whether the target has a completion too.
     fn is_two_sided(self) -> bool {
         (self as usize) < PutEager as usize
     }
 
-    /// The initiator does not end before the target has done its part.
+    /// Whether the initiator's completion waits for the target.
     fn is_answered(self) -> bool {
         !matches!(
             self,
@@ -68,7 +68,7 @@ impl How {
     }
 }
 
-/// Tells the end of an operation, once there is one.
+/// The result of an operation, once it is complete.
 type End = Box<dyn FnMut() -> Option<Result<(), Error>>>;
 
 fn end_of_send(request: SendRequest<Vec<u8>>) -> End {
@@ -113,7 +113,7 @@ impl Rig {
         let eps = [connect(0, 1), connect(1, 0)];
         let mem = workers[1].mem_alloc(LEN, Access::all()).unwrap();
         let rig = Rig { fabric, workers, eps, mem, dead: None };
-        // They have met: what each packet of an operation is does not depend on the first contact.
+        // After the handshake the packets of an operation are always the same.
         let hello = rig.workers[1].tag_recv(1, ANY_TAG, Vec::with_capacity(1));
         rig.eps[0].as_ref().unwrap().tag_send_blocking(1, b"x").unwrap();
         let mut ends = vec![(1, end_of_recv(hello))];
@@ -121,11 +121,11 @@ impl Rig {
         rig
     }
 
-    /// Starts it; answers the ends there are to look at, and at whom.
+    /// Starts an operation; returns its completions with their workers.
     fn start(&self, how: How) -> Vec<(usize, End)> {
         let ep = self.eps[0].as_ref().unwrap();
         let bytes = vec![5; if matches!(how, Eager | EagerSync | PutEager) { 100 } else { LEN }];
-        // From this peer: one from anybody would wait for others.
+        // From this peer: a receive from anybody would wait for others.
         let from = Match::tagged(7, TAG_MASK_FULL).from(self.eps[1].as_ref().unwrap());
         let recv = || (1, end_of_recv(self.workers[1].recv(from, Vec::with_capacity(LEN))));
         let packets = Rkey::from_key(self.mem.key());
@@ -184,8 +184,8 @@ impl Rig {
         (0..2).filter(|n| self.dead != Some(*n))
     }
 
-    /// Progress of the living until nothing happens any more, also when they have asked for each other. Answers what has
-    /// ended, by index. `each` is called between steps.
+    /// Progresses the living until nothing happens any more. Returns the results, by index. `each` is called
+    /// between steps.
     fn drive(&self, ends: &mut [(usize, End)], each: &mut dyn FnMut()) -> Vec<Option<Result<(), Error>>> {
         let mut outcomes = vec![None; ends.len()];
         let (mut quiet, mut asked) = (0, false);
@@ -212,7 +212,8 @@ impl Rig {
         panic!("does not come to rest");
     }
 
-    /// Nothing is under way at a worker, but receives that wait for active messages and whole messages of the dead.
+    /// Checks that a worker has nothing in flight, except buffers for active messages and whole messages of
+    /// the dead.
     fn nothing_left(&self, n: usize, what: &str) {
         let worker = &self.workers[n];
         let census = worker.diagnostics().snapshot();
@@ -240,20 +241,20 @@ fn deliveries(how: How) -> u64 {
     rig.fabric.delivered() - before
 }
 
-/// The peer dies after `k` deliveries. What ends at the survivor?
+/// Kills the peer after `k` deliveries. Returns the survivor's results.
 fn death(how: How, victim: usize, k: u64) -> Vec<Result<(), Error>> {
     let mut rig = Rig::new(how, 1000);
     let survivor = 1 - victim;
     rig.fabric.kill_after(Gid::link_local(1 + victim as u64), k);
     let mut ends = rig.start(how);
     rig.dead = Some(victim);
-    // The victim lives until it is killed: it makes progress as long as its device does.
+    // The victim progresses as long as its device lives.
     let workers = rig.workers.clone();
     let mut alive = || {
         workers[victim].progress();
     };
     let outcomes = rig.drive(&mut ends, &mut alive);
-    // If all of it took fewer deliveries: then now.
+    // Now, if the operation took fewer deliveries.
     rig.fabric.kill(Gid::link_local(1 + victim as u64));
     rig.drive(&mut [], &mut || {});
     let what = format!("{how:?}: worker {victim} dies after {k}");
@@ -261,7 +262,7 @@ fn death(how: How, victim: usize, k: u64) -> Vec<Result<(), Error>> {
     let mut told = Vec::new();
     for ((who, _), outcome) in ends.iter().zip(outcomes) {
         if *who == survivor {
-            // An active message that never came has no handler to be told.
+            // An active message that never arrived has no handler to call.
             let announced = matches!(how, Am | AmRendezvous) && survivor == 1;
             match outcome {
                 Some(Ok(())) => told.push(Ok(())),
@@ -274,7 +275,7 @@ fn death(how: How, victim: usize, k: u64) -> Vec<Result<(), Error>> {
         }
     }
     rig.nothing_left(survivor, &what);
-    // Who waited for nothing may not know of it before the next packet; from then on everything ends at once.
+    // A survivor without pending operations may notice by the next packet only; then everything fails.
     let ep = rig.eps[survivor].as_ref().unwrap();
     ep.tag_send(8, vec![0; 8]).detach();
     rig.drive(&mut [], &mut || {});
@@ -282,7 +283,7 @@ fn death(how: How, victim: usize, k: u64) -> Vec<Result<(), Error>> {
     told
 }
 
-/// Prints, for each protocol and survivor, after how many packets of all a death does no harm any more.
+/// Prints, for each protocol and survivor, after how many packets a death does no harm.
 #[test]
 fn peer_dies_after_each_packet() {
     for &how in ALL {
@@ -312,7 +313,7 @@ fn peer_dies_after_each_packet() {
     }
 }
 
-/// By force: everything ends, at the one who closes, whatever the other does. With time: everything arrives.
+/// Forced: everything completes at the closing side. With a timeout: everything arrives.
 #[test]
 fn endpoint_is_closed_after_each_packet() {
     for &how in ALL {
@@ -342,7 +343,7 @@ fn endpoint_is_closed_after_each_packet() {
                         (Some(Ok(())), _) => {}
                         (Some(Err(Error::PeerGone(p))), true) if *who == 0 && p == peer => {}
                         (Some(Err(Error::Cancelled)), true) if *who == 0 => {}
-                        // The other is told of what it has begun to receive; what has not begun, it goes on waiting for.
+                        // The other side fails what it began to receive and keeps waiting for the rest.
                         (None | Some(Err(_)), true) if *who == 1 => {}
                         other => panic!("{what}: at {who}: {other:?}"),
                     }
@@ -353,12 +354,12 @@ fn endpoint_is_closed_after_each_packet() {
     }
 }
 
-/// A device with no memory region to spare, and one that refuses every registration: all goes by packets.
+/// Without free memory regions, or with refused registrations, packets are used.
 #[test]
 fn packets_replace_rma_without_memory_regions() {
     for &how in ALL {
         for refused in [false, true] {
-            // Two for the interface, one for the memory that is offered.
+            // Two for the interface, one for the offered memory.
             let rig = Rig::new(how, if refused { 1000 } else { 3 });
             if refused {
                 rig.fabric.refuse_registrations(1.0);
@@ -372,7 +373,7 @@ fn packets_replace_rma_without_memory_regions() {
     }
 }
 
-/// How a flush of all that worker 0 sent ends.
+/// The result of a flush of worker 0.
 fn flushed(rig: &Rig) -> Result<(), Error> {
     let mut flush = Some(rig.workers[0].flush());
     let end: End = Box::new(move || match flush.as_mut()?.is_done() {
@@ -382,8 +383,7 @@ fn flushed(rig: &Rig) -> Result<(), Error> {
     rig.drive(&mut [(0, end)], &mut || {})[0].expect("a flush ends")
 }
 
-/// A flush of all says that a peer was lost with something unfinished: during it, or before it, once. The loss of one
-/// that has got all is no news to it.
+/// A worker flush reports a peer lost with unfinished operations, during it or before it, once.
 #[test]
 fn worker_flush_reports_a_failed_peer() {
     let kill = |rig: &mut Rig| {
@@ -413,7 +413,7 @@ fn worker_flush_reports_a_failed_peer() {
     }
 }
 
-/// A short message is complete when the device has it: that it came back is told by the flush.
+/// A short message is complete when the device has it; the flush reports that it was returned.
 #[test]
 fn worker_flush_reports_a_returned_message() {
     for found_before in [true, false] {
@@ -429,7 +429,7 @@ fn worker_flush_reports_a_returned_message() {
     }
 }
 
-/// What the program gives up by closing an endpoint by force is no loss that a flush would tell of.
+/// Operations given up by a forced close are no loss for a flush.
 #[test]
 fn worker_flush_ignores_cancelled_operations() {
     let mut rig = Rig::new(EagerSync, 1000);
@@ -438,7 +438,7 @@ fn worker_flush_ignores_cancelled_operations() {
     assert_eq!(flushed(&rig), Ok(()));
 }
 
-/// Nothing waits for the peer but a receive, and nothing is sent to it: it is asked once in each interval, however many there are.
+/// With nothing but a receive pending, the peer is checked once in each interval.
 // [M10.2]
 #[test]
 fn keepalive_finds_a_silent_peer() {
@@ -474,8 +474,8 @@ fn keepalive_finds_a_silent_peer() {
     }
 }
 
-/// Without keep-alive: what waits for the HANDSHAKE of a peer that says nothing calls for it again, so that it ends when the
-/// peer answers at last, or with an error when the peer is gone.
+/// Without keepalive, operations that wait for a HANDSHAKE request it again: they complete when the peer
+/// answers at last, or fail when it is gone.
 // [M10.2]
 #[test]
 fn handshake_is_requested_again_without_keepalive() {

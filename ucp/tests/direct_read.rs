@@ -1,5 +1,5 @@
-//! Messages out of memory that the transport has allocated, on lanes that read such memory only: read in place, once its owner
-//! has said where it is, and sent in packets before; other memory always is.
+//! Messages from memory that the transport allocated, on lanes that read only such memory: read directly once
+//! its owner has said where it is, and sent in packets before; other memory always is sent in packets.
 
 mod common;
 
@@ -10,7 +10,7 @@ use ucp::{Access, Mem, OpStatus, Rkey, RmaMethod, SendParams, TAG_MASK_FULL};
 
 const LEN: usize = 300_000;
 
-/// Sends `len` bytes at offset `from`, in one of the ways there are; answers what came.
+/// Sends `len` bytes at offset `from` and returns the received message.
 fn send(pair: &Pair, mem: &Mem, (from, len): (usize, usize), params: &SendParams) -> Vec<u8> {
     assert!(from + len <= mem.len());
     let recv = match params.tag {
@@ -18,7 +18,7 @@ fn send(pair: &Pair, mem: &Mem, (from, len): (usize, usize), params: &SendParams
         None => pair.b.msg_recv(vec![0; len]),
     };
     let at = mem.as_ptr().wrapping_add(from);
-    // SAFETY: inside the memory, which nobody writes until both ends are done.
+    // SAFETY: inside the memory, which nobody writes until both sides are complete.
     let id = match unsafe { pair.ab.send_raw(at, len, params) }.unwrap() {
         OpStatus::Done(()) => None,
         OpStatus::InProgress(id) => Some(id),
@@ -27,7 +27,7 @@ fn send(pair: &Pair, mem: &Mem, (from, len): (usize, usize), params: &SendParams
     recv.wait().1
 }
 
-/// How many messages this side has sent in a way.
+/// Messages that this side has sent by a protocol.
 fn sent(pair: &Pair, row: Protocol) -> u64 {
     pair.a.stats().sent(row).msgs
 }
@@ -47,7 +47,7 @@ fn transport_memory_is_read_directly() {
         SendParams::default(),
         SendParams { tag: Some(4), sync: Sync::Yes, cq_data: Some(5), ..SendParams::default() },
     ];
-    // The first ones go before the peer's handshake, and before the owner's fd server has said where the memory is.
+    // The first ones precede the handshake and the reply of the owner's fd server.
     while sent(&pair, Protocol::LongRead) == 0 {
         assert_eq!(send(&pair, &mem, (0, LEN), &kinds[0]), all);
     }
@@ -63,7 +63,7 @@ fn transport_memory_is_read_directly() {
         (sent(&pair, Protocol::LongRead), pair.a.stats().rare.nacks_received),
         (before.0 + reads, before.1)
     );
-    // It is the message's bytes as they are when it is sent.
+    // The message has the bytes at the time of the send.
     mem.write(10, &[9; 20]);
     assert_eq!(send(&pair, &mem, (10, 50_000), &kinds[0])[..20], [9; 20]);
 }
@@ -72,7 +72,7 @@ fn transport_memory_is_read_directly() {
 fn other_memory_is_sent_in_packets() {
     let pair = Pair::on("posix");
     let params = SendParams { tag: Some(3), ..SendParams::default() };
-    // No right for peers to read it: they are not let in for a message either.
+    // Without the right to read it, peers do not read it for messages either.
     let (mem, all) = filled(&pair, Access::WRITE);
     for _ in 0..5 {
         assert_eq!(send(&pair, &mem, (0, LEN), &params), all);
@@ -93,7 +93,7 @@ fn all_memory_is_read_within_a_thread() {
         pair.until(|| send.is_done() && recv.is_done());
         assert!(recv.wait().1 == bytes(tag, len), "{len}");
     };
-    // The first one goes before the handshake.
+    // The first one precedes the handshake.
     of(LEN, 1);
     let before = sent(&pair, Protocol::LongRead);
     let lens = [20_000, 65_536, 65_537, LEN];
@@ -133,7 +133,7 @@ fn explain_covers_both_kinds_of_memory() {
     }
     let why = pair.ab.protocols().explain(Kind::Tagged, Sync::No, LEN);
     assert_eq!(why.iter().find(|one| one.row == Protocol::LongRead).unwrap().verdict, Verdict::NotMapped);
-    // Puts and gets have keys of their own: such memory is mapped for them, other memory goes by packets.
+    // Puts and gets have their own keys: such memory is mapped, other memory uses packets.
     let mem = pair.b.mem_alloc(LEN, Access::all()).unwrap();
     assert_eq!(mem.device_key("posix"), None);
     assert_eq!(

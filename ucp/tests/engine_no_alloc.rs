@@ -1,5 +1,5 @@
-//! Once warm, the engine allocates nothing: not for eager, medium or long-CTS messages, expected or not, in order or
-//! not. Not covered: lists of pieces, which MEDIUM out of order and unexpected MEDIUM allocate per message.
+//! A warm engine allocates nothing for eager, medium and long-CTS messages, expected or not, in order or not.
+//! Not covered: iovs of MEDIUM out of order and of unexpected MEDIUM, which allocate per message.
 
 mod counting;
 
@@ -11,7 +11,7 @@ use ucs::time::Nanos;
 const MTU: usize = 1024;
 const DEPTH: usize = 256;
 
-/// A queue of packets in memory that was allocated before.
+/// A queue of packets in memory allocated before.
 struct Line {
     bytes: Vec<u8>,
     lens: Vec<usize>,
@@ -76,7 +76,7 @@ fn end(me: u8, you: u8) -> End {
     End { engine, line: Line::new(), peer, source: source(me) }
 }
 
-/// Everything that is on its way, to and fro, until nothing is; backwards if asked.
+/// Delivers everything in flight until nothing is; in reverse order if asked.
 fn pump(a: &mut End, b: &mut End, backwards: bool) {
     loop {
         for turn in 0..2 {
@@ -106,13 +106,13 @@ fn warm_engine_allocates_nothing() {
     let mut round = |expected: bool, backwards: bool, row: Protocol, len: usize| {
         for n in 0..4u64 {
             let kind = RecvKind::Tagged { tag: n, mask: !0 };
-            // SAFETY: `room` outlives both engines; what the four receives write is not looked at.
+            // SAFETY: `room` outlives both engines; the receives' bytes are not read.
             let buf = unsafe { RecvBuf::new(room.as_mut_ptr(), len) };
             let args = RecvArgs { buf, kind, from: None, user: n };
             if expected {
                 b.engine.recv(&mut b.line, args);
             }
-            // SAFETY: `bytes` outlives both engines and does not change.
+            // SAFETY: `bytes` outlives both engines and is constant.
             let buf = unsafe { SendBuf::new(bytes.as_ptr(), len) };
             let send = SendArgs { buf, tag: Some(n), sync: Sync::No, cq_data: None, protocol: row, user: n };
             a.engine.send(&mut a.line, a.peer, send);

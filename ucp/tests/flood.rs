@@ -1,5 +1,5 @@
-//! A sender that is faster than its receiver, which does not receive: memory stays within `UCX_UNEXP_MEM`, the wire holds
-//! the sender back, nothing is lost, and whoever waits for a message gets it whatever lies before it.
+//! A sender faster than a receiver that posts nothing: memory stays within `UCX_UNEXP_MEM`, flow control
+//! holds the sender back, nothing is lost, and an expected message still arrives.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn unexpected_messages_stay_below_the_limit(tls: &str) {
     let count = 4_000;
     let mut left = flood(&pair, count);
     let cost = pair.b.diagnostics().unexpected_bytes();
-    // A batch may have been under way when the limit was reached.
+    // A batch may have been in progress when the limit was reached.
     assert!(cost > LIMIT && cost < LIMIT + 64 * 8192, "{cost} bytes");
     assert!(!left.is_empty(), "the sender is held back");
     assert!(pair.b.stats().rare.rests > 0);
@@ -56,7 +56,7 @@ fn expected_message_arrives_during_a_flood(tls: &str) {
     last.wait().0.unwrap();
     left.into_iter().for_each(|send| send.wait().0.unwrap());
 
-    // Looking for it is waiting, too.
+    // A probe counts as waiting, too.
     let left = flood(&pair, 1000);
     let last = pair.ab.tag_send(1 << 41, bytes(1, 100));
     pair.until(|| pair.b.probe(Match::tagged(1 << 41, TAG_MASK_FULL)).is_some());
@@ -70,7 +70,7 @@ fn expected_message_arrives_during_a_flood(tls: &str) {
     assert!(count >= 2001, "{count}");
 }
 
-/// Whatever the program waits for: `UCX_UNEXP_MAX` is never passed. The peer that sends more fails with an error that says so.
+/// `UCX_UNEXP_MAX` is never exceeded, whatever is expected; the peer that sends more fails with an error.
 fn flood_memory_is_bounded(tls: &str) {
     const MOST: usize = 2 << 20;
     let source =

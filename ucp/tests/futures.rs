@@ -21,7 +21,7 @@ fn messages_are_awaited(tls: &str) {
     worker.block_on(async {
         for len in [0, 8, 9000, 100_000] {
             let recv = worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(len));
-            // The send ends only after the receive has the message; both are driven by the same executor.
+            // The send completes after the receive has the message; one executor drives both.
             let (sent, message) = ep.tag_send_sync(1, bytes(1, len)).await;
             assert_eq!(sent, Ok(()));
             let (status, got) = recv.await;
@@ -60,7 +60,7 @@ on! {
     posix: "posix",
     efa: "efa",
     all: "all",
-    // Through libibverbs: under `softefa run`, see `tests/run verbs`.
+    // On libibverbs: under `softefa run`, see `tests/run verbs`.
     #[cfg(feature = "verbs")]
     verbs: "verbs",
 }

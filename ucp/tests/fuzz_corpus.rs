@@ -1,5 +1,5 @@
-//! The scripts of the fuzzer without the fuzzer: every input of the kept corpus, and thousands that are made of pieces of
-//! them, from a fixed seed. `FUZZED_SEEDS=n` tries as many.
+//! The fuzzer's scripts without the fuzzer: every input of the corpus, and thousands recombined of their
+//! pieces, from a fixed seed. `FUZZED_SEEDS=n` sets the number.
 
 mod counting;
 mod script;
@@ -8,7 +8,7 @@ fn run(input: &[u8]) {
     script::run(input, counting::bytes);
 }
 
-/// Small, seeded, good enough to mix (splitmix64).
+/// A random generator (splitmix64).
 struct Rng(u64);
 
 impl Rng {
@@ -21,7 +21,7 @@ impl Rng {
     }
 }
 
-/// What the fuzzer has found to be worth keeping, in the order of its names.
+/// The corpus, in the order of file names.
 fn corpus() -> Vec<Vec<u8>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/engine");
     let mut names: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -47,7 +47,7 @@ fn recombined_corpus_inputs_run() {
             let from = &corpus[dice.below(corpus.len())];
             let at = dice.below(from.len());
             input.extend(&from[at..at + dice.below(from.len() - at + 1)]);
-            // Operations of the engine's own, and answers to them.
+            // Operations of the engine's own, and replies to them.
             for _ in 0..dice.below(12) {
                 let step = 5 + dice.below(15) + 20 * dice.below(12);
                 input.extend([

@@ -1,4 +1,4 @@
-//! Messages, active messages and streams of several pieces of memory, by every protocol, on every kind of lane.
+//! Messages, active messages and streams of several pieces of memory, by every protocol, on every lane.
 
 #[macro_use]
 mod common;
@@ -10,7 +10,7 @@ use common::{Pair, bytes};
 use ucp::select::Sync;
 use ucp::{AM_MAX_HEADER, AmProto, Error, Iov, SendParams, TAG_MASK_FULL};
 
-/// Bytes of the pieces; together from nothing to what is long on every lane.
+/// Lengths of the pieces: from empty to what is long on every lane.
 const CUTS: [&[usize]; 8] = [
     &[],
     &[0, 0],
@@ -89,7 +89,7 @@ fn streams(tls: &str) {
         let (whole, pieces) = cut(n as u64, lens);
         let list: Vec<Iov> =
             pieces.iter().map(|b| Iov { addr: b.as_ptr().cast_mut(), len: b.len() }).collect();
-        // SAFETY: `pieces` lives until the flush below has ended.
+        // SAFETY: `pieces` lives until the flush below is complete.
         let started = unsafe { pair.ab.stream_send_iov_raw(&list, None) }.unwrap();
         let mut got = Vec::new();
         while got.len() < whole.len() {
@@ -104,7 +104,7 @@ fn streams(tls: &str) {
     }
 }
 
-/// Many at once, so that some wait for room: the lists that the library keeps for them come back.
+/// So many at once that some wait for room: the library's lists for them are reused.
 fn many_operations_wait(tls: &str) {
     let pair = Pair::on(tls);
     let (whole, pieces) = cut(1, &[8, 1000, 300]);
@@ -130,7 +130,7 @@ fn overflowing_lengths_are_rejected() {
     let pair = Pair::on("self");
     let piece = Iov { addr: std::ptr::NonNull::dangling().as_ptr(), len: usize::MAX };
     let params = SendParams { tag: Some(1), ..SendParams::default() };
-    // SAFETY: nothing of it is read.
+    // SAFETY: rejected, so nothing is read.
     let refused = unsafe { pair.ab.send_iov_raw(&[piece, piece], &params) };
     assert_eq!(refused, Err(Error::Invalid));
 }

@@ -1,4 +1,4 @@
-//! Two workers of one thread on every kind of lane: everything a program can do with messages, byte for byte.
+//! Tagged messages between two workers of one thread on every lane: every kind of call, byte for byte.
 
 #[macro_use]
 mod common;
@@ -16,7 +16,7 @@ fn all_sizes_arrive(tls: &str) {
     for (n, len) in SIZES.into_iter().enumerate() {
         let tag = n as u64;
         let sent = bytes(tag, len);
-        // Expected: the receive is there first.
+        // Expected: the receive comes first.
         let recv = pair.b.tag_recv(tag, TAG_MASK_FULL, Vec::with_capacity(len));
         let send = pair.ab.tag_send(tag, sent.clone());
         pair.until(|| recv.is_done() && send.is_done());
@@ -26,7 +26,7 @@ fn all_sizes_arrive(tls: &str) {
         let (result, back) = send.wait();
         assert_eq!(result, Ok(()));
         assert!(back == sent);
-        // Unexpected: the message is there first, the other way, from a shared buffer.
+        // Unexpected: the message comes first, in the other direction, from a shared buffer.
         let send = pair.ba.tag_send(tag, std::rc::Rc::<[u8]>::from(sent.as_slice()));
         pair.until(|| pair.a.probe(Match::tagged(tag, TAG_MASK_FULL)).is_some());
         let recv = pair.a.tag_recv(tag, TAG_MASK_FULL, vec![0; len].into_boxed_slice());
@@ -46,7 +46,7 @@ fn order_and_wildcards(tls: &str) {
     let pair = Pair::on(tls);
     let sends: Vec<_> = (0..500u64).map(|n| pair.ab.tag_send(n, n.to_le_bytes().to_vec())).collect();
     for n in 0..500u64 {
-        // Alternately any tag, the low bit only, and exactly this one: always the oldest that is left.
+        // Any tag, the low bit only, and exactly this one, in turn: always the oldest left.
         let (tag, mask) = [(0xdead, ANY_TAG), (n, 1), (n, TAG_MASK_FULL)][n as usize % 3];
         let recv = pair.b.tag_recv(tag, mask, Vec::with_capacity(8));
         pair.until(|| recv.is_done());
@@ -90,7 +90,7 @@ fn truncation_is_reported_and_contained(tls: &str) {
             assert_eq!(send.wait().0, Ok(()));
         }
     }
-    // The pair is as good as before.
+    // The pair still works.
     let recv = pair.b.tag_recv(2, TAG_MASK_FULL, Vec::with_capacity(3));
     pair.ab.tag_send(2, "end").detach();
     pair.until(|| recv.is_done());
@@ -133,7 +133,7 @@ fn probes(tls: &str) {
         assert!(recv.wait().1 == bytes(7, len));
         assert!(other.cancel());
     }
-    // A probed message that is dropped is gone, and its sender is done.
+    // A probed message that is dropped is gone, and its send completes.
     let send = pair.ab.tag_send_sync(9, bytes(9, 100_000));
     pair.until(|| pair.b.probe(Match::tagged(9, TAG_MASK_FULL)).is_some());
     drop(pair.b.mprobe(Match::tagged(9, TAG_MASK_FULL)));
@@ -185,7 +185,7 @@ fn callbacks_may_start_operations(tls: &str) {
     use std::rc::Rc;
     let pair = Rc::new(Pair::on(tls));
     let rounds = Rc::new(Cell::new(0u64));
-    /// Answers each message by one a byte longer, until there were a hundred.
+    /// Answers each message by one a byte longer, a hundred times.
     fn bounce(pair: Rc<Pair>, rounds: Rc<Cell<u64>>) {
         let (p, r) = (pair.clone(), rounds.clone());
         pair.b.tag_recv(0, ANY_TAG, Vec::with_capacity(1000)).then(move |status, buf| {
@@ -230,7 +230,7 @@ fn borrowed_and_immediate(tls: &str) {
         assert_eq!(recv.wait().map(|s| s.len), Ok(3000));
     });
     assert!(back == out);
-    // A scope gives up what never comes when its function panics.
+    // A scope cancels what is pending when its function panics.
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         pair.b.scope(|scope| {
             let _ = scope.tag_recv(99, TAG_MASK_FULL, &mut back);
@@ -241,10 +241,10 @@ fn borrowed_and_immediate(tls: &str) {
     assert_eq!(pair.b.diagnostics().requests(), 0);
 }
 
-/// The ids of a scope's operations come again: what has them then is nothing to the scope.
+/// Ids of a scope's operations are reused: the new operations do not belong to the scope.
 fn scope_drops_completed_requests(tls: &str) {
     let pair = Pair::on(tls);
-    // Lives longer than the scope. More of them than a slot has ids.
+    // Outlives the scope. More than a slot has ids.
     let rooms = vec![[0; 8]; 5000].leak();
     let mut outer = None;
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -266,7 +266,7 @@ fn scope_drops_completed_requests(tls: &str) {
     assert_eq!(outer.wait().1, b"for it");
 }
 
-/// Whoever has something to be told is not sent to sleep over it.
+/// A worker with unreported completions does not sleep.
 fn completions_are_reported_before_sleep(tls: &str) {
     let pair = Pair::on(tls);
     pair.settle();
@@ -294,7 +294,7 @@ fn flush_and_close(tls: &str) {
     let close = ab.close(ucp::CloseMode::Flush(std::time::Duration::from_secs(60)));
     common::spin(&[&a, &b], &mut || close.is_done());
     assert_eq!(close.wait(), Ok(()));
-    // Closing one endpoint leaves another to the same peer alone.
+    // Closing one endpoint does not affect another to the same peer.
     second.tag_send(8, "still here").detach();
     let recv = b.tag_recv(8, TAG_MASK_FULL, Vec::with_capacity(16));
     common::spin(&[&a, &b], &mut || recv.is_done());
@@ -310,7 +310,7 @@ on! {
     posix: "posix",
     efa: "efa",
     all: "all",
-    // Through libibverbs, and between that and the native device: under `softefa run`, see `tests/run verbs`.
+    // On libibverbs, and between that and the native device: under `softefa run`, see `tests/run verbs`.
     #[cfg(feature = "verbs")]
     verbs: "verbs",
     #[cfg(feature = "verbs")]

@@ -1,4 +1,4 @@
-//! One buffer for many messages, on every kind of lane: short and long, taken out, cancelled, dropped on the way.
+//! One buffer for many messages, on every lane: short and long, taken out, cancelled, dropped in flight.
 
 #[macro_use]
 mod common;
@@ -24,7 +24,7 @@ fn multi_packet_messages_arrive_whole(tls: &str) {
             assert!(!std::mem::replace(&mut seen[status.tag as usize], true), "once");
         }
     }
-    // Too little is left: the next one is for somebody else.
+    // Too little room is left: the next message is for another receive.
     assert!(many.is_done() && many.wait_next().is_none() && !many.cancel());
     sends.into_iter().for_each(|send| send.wait().0.unwrap());
     pair.ab.tag_send(9, bytes(9, 10)).wait().0.unwrap();
@@ -42,7 +42,7 @@ fn requests_cancelled_in_flight(tls: &str) {
     for drops in [false, true] {
         let mut many = pair.b.recv_multi(Match::tagged(1, TAG_MASK_FULL), vec![0u8; 300_000], 1000).unwrap();
         let send = pair.ab.tag_send_sync(1, bytes(1, 250_000));
-        // Matched, and on its way.
+        // Matched, and in flight.
         for _ in 0..50 {
             pair.a.progress();
             pair.b.progress();
@@ -58,7 +58,7 @@ fn requests_cancelled_in_flight(tls: &str) {
         }
         pair.until(|| send.is_done());
         assert_eq!(send.wait().0, Ok(()));
-        // What it does not take any more is there for others.
+        // Messages that it does not take stay for others.
         let later = pair.ab.tag_send(1, bytes(2, 10));
         let recv = pair.b.tag_recv(1, TAG_MASK_FULL, vec![0; 10]);
         pair.until(|| recv.is_done());
@@ -80,7 +80,7 @@ fn too_long_messages_are_truncated(tls: &str) {
     let other = pair.b.recv_multi(Match::untagged(), vec![0u8; 100], 1).unwrap();
     assert!(other.bytes(&parts[0]).is_empty(), "another buffer's");
     sends.into_iter().for_each(|send| send.wait().0.unwrap());
-    // As a future: all that come, until it is used up.
+    // As a future: all messages until it is used up.
     let mut third = pair.b.recv_multi(Match::tagged(3, TAG_MASK_FULL), vec![0u8; 30], 10).unwrap();
     let sends: Vec<_> = (0..3).map(|_| pair.ab.tag_send(3, bytes(3, 10))).collect();
     pair.settle();

@@ -1,4 +1,4 @@
-//! The hot path allocates nothing: counted, on every kind of lane, once traffic is steady.
+//! The hot path allocates nothing: counted on every lane once traffic is steady.
 
 mod common;
 mod counting;
@@ -6,7 +6,7 @@ mod counting;
 use common::Pair;
 use ucp::{Match, OpStatus, SendParams, TAG_MASK_FULL};
 
-/// Allocations of this thread in 1000 rounds of `round`, after as many to get warm.
+/// Allocations of this thread in 1000 rounds, after as many to warm up.
 fn in_steady_state(mut round: impl FnMut()) -> u64 {
     (0..1000).for_each(|_| round());
     let before = counting::count();
@@ -14,7 +14,7 @@ fn in_steady_state(mut round: impl FnMut()) -> u64 {
     counting::count() - before
 }
 
-/// Two who have met: what a first message makes, it makes when the other has a core for it, not when it is warm.
+/// A pair after its handshake: the allocations of a first message depend on when the other thread runs.
 fn met(tls: &str) -> Pair {
     let pair = Pair::on(tls);
     pair.meet();
@@ -25,10 +25,10 @@ fn raw(tls: &str, len: usize) {
     let pair = met(tls);
     let (out, mut room) = (vec![1u8; len], vec![0u8; len]);
     let count = in_steady_state(|| {
-        // SAFETY: `room` lives until the loop below has seen the end.
+        // SAFETY: `room` lives until the loop below has seen the completion.
         let recv = unsafe { pair.b.recv_raw(room.as_mut_ptr(), len, Match::tagged(1, TAG_MASK_FULL), None) };
         let params = SendParams { tag: Some(1), ..SendParams::default() };
-        // SAFETY: `out` lives until the loop below has seen the end.
+        // SAFETY: `out` lives until the loop below has seen the completion.
         let send = unsafe { pair.ab.send_raw(out.as_ptr(), len, &params) };
         let Ok(OpStatus::InProgress(recv)) = recv else { panic!("nothing was there to receive: {recv:?}") };
         let mut send = match send.unwrap() {

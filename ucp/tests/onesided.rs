@@ -1,5 +1,5 @@
-//! Put, get and atomics between two workers of one thread on every kind of lane, with memory that is mapped and memory
-//! that only packets reach: every byte, every form of the calls, flushes and fences, keys that do not fit.
+//! Put, get and atomics between two workers of one thread on every lane, with memory that is mapped and
+//! memory that only packets reach: every form of the calls, flushes and fences, and wrong keys.
 
 mod common;
 
@@ -16,12 +16,12 @@ struct Target {
     pair: Pair,
     mem: Mem,
     rkey: Rkey,
-    /// Behind `mem` if that was not allocated: kept, not looked at.
+    /// Backs `mem` if that was not allocated; not read.
     _own: Option<Box<[u64]>>,
 }
 
 impl Target {
-    /// Memory as it suits the lane.
+    /// Memory as the lane allocates it.
     fn alloc(tls: &str) -> Target {
         let pair = Pair::on(tls);
         let mem = pair.b.mem_alloc(LEN, Access::all()).unwrap();
@@ -29,14 +29,14 @@ impl Target {
         Target { pair, mem, rkey, _own: None }
     }
 
-    /// Memory of the program's, by a key that names all that can reach it.
+    /// Memory of the program, with a complete key.
     fn lent(tls: &str) -> Target {
         let mut target = Target::packets(tls);
         target.rkey = target.pair.ab.unpack_rkey(&target.mem.pack_rkey()).unwrap();
         target
     }
 
-    /// The same, by its packet key alone.
+    /// Memory of the program, by its packet key alone.
     fn packets(tls: &str) -> Target {
         let mut own = vec![0u64; LEN / 8].into_boxed_slice();
         let pair = Pair::on(tls);
@@ -87,11 +87,11 @@ fn without_requests(t: &Target) {
     let sent = bytes(5, 100_000);
     let mut got = vec![0u8; 100_000];
     for (n, chunk) in sent.chunks(1000).enumerate() {
-        // SAFETY: `sent` is not touched before the flush has ended.
+        // SAFETY: `sent` is unchanged until the flush is complete.
         unsafe { t.pair.ab.put_nbi(chunk.as_ptr(), chunk.len(), t.at(n * 1000), &t.rkey) }.unwrap();
     }
     t.pair.ab.fence();
-    // SAFETY: `got` is not touched before the flush has ended.
+    // SAFETY: `got` is not read before the flush is complete.
     unsafe { t.pair.ab.get_nbi(got.as_mut_ptr(), got.len(), t.at(0), &t.rkey) }.unwrap();
     let flush = t.pair.a.flush();
     t.pair.until(|| flush.is_done());
@@ -111,7 +111,7 @@ fn pieces(t: &Target) {
     );
     let base = sent.as_mut_ptr();
     let local = [Iov { addr: base, len: 10 }, Iov { addr: base.wrapping_add(10), len: 8990 }];
-    // SAFETY: `sent` lives, unchanged, until the flush has ended.
+    // SAFETY: `sent` is unchanged until the flush is complete.
     let started = unsafe { t.pair.ab.put_iov_raw(&local, &remote, &params) }.unwrap();
     if let OpStatus::InProgress(id) = started {
         t.pair.a.free(id);
@@ -129,7 +129,7 @@ fn pieces(t: &Target) {
     let mut got = vec![0u8; 9000];
     let base = got.as_mut_ptr();
     let local = [Iov { addr: base, len: 1 }, Iov { addr: base.wrapping_add(1), len: 8999 }];
-    // SAFETY: `got` lives, untouched, until the operation has ended.
+    // SAFETY: `got` is not read before the operation is complete.
     match unsafe { t.pair.ab.get_iov_raw(&local, &remote, &RmaParams::default()) }.unwrap() {
         OpStatus::Done(_) => {}
         OpStatus::InProgress(id) => {
@@ -170,7 +170,7 @@ fn atomics(t: &Target) {
     add(t, 32, u128::MAX - 1, 4, 2);
     add(t, 48, 1.5f32, 2.25, 3.75);
     add(t, 56, 1e300f64, 1e300, 2e300);
-    // Not aligned: by packets, whatever the lane.
+    // Unaligned: by packets on every lane.
     add(t, 65, 40_000u32, 2, 40_002);
     t.mem.write(800, &[0; 16]);
     for _ in 0..100 {
@@ -198,7 +198,7 @@ fn wrong_keys_are_rejected(t: &Target) {
     let get = t.pair.ab.get(vec![7; 64].into_boxed_slice(), at, &rkey);
     t.pair.until(|| get.is_done());
     assert_eq!(&get.wait().1[..], [0; 64]);
-    // What the target checks by itself: nobody answers, and nothing is written.
+    // The target checks these itself: no reply, and nothing is written.
     let wrong = Rkey::from_key(t.mem.key() ^ 1);
     let put = t.pair.ab.put(vec![1; 8], t.at(0), &wrong);
     put.detach();
@@ -274,14 +274,14 @@ fn mapped_memory_is_reported() {
     assert_eq!(of(AtomicOp::Sum, ucp::Datatype::Uint64), Some(RmaMethod::Mapped));
     assert_eq!(of(AtomicOp::Sum, ucp::Datatype::Double), Some(RmaMethod::Emulated));
     assert_eq!(of(AtomicOp::BitOr, ucp::Datatype::Double), None);
-    // Nobody progresses the target: the data is there all the same.
+    // Nobody progresses the target, and the data arrives.
     t.pair.ab.put_blocking(&[9; 100], t.at(0), &t.rkey).unwrap();
     assert_eq!(t.pair.ab.atomic_fetch_blocking(AtomicOp::Sum, 1u64, t.at(200), &t.rkey), Ok(0));
     t.holds(0, &[9; 100]);
     assert_eq!(t.mem.word(200), 1);
 }
 
-/// What is explained is what happens, at the limits too.
+/// The explained protocol is used, at the thresholds too.
 #[test]
 fn explained_protocol_is_used() {
     use ucp::select::{RmaChoice, RmaOp, RmaVerdict};
@@ -306,7 +306,7 @@ fn explained_protocol_is_used() {
                 t.pair.until(&mut done);
                 let after = t.pair.a.stats().asked;
                 let RmaChoice::Protocol(row) = taken else { panic!("not mapped here") };
-                // The first operation may change the header, and with it the limit.
+                // The first operation may change the header, and so the threshold.
                 if len > 1 {
                     let n = row as usize;
                     assert_eq!(after[n].msgs, before[n].msgs + 1, "{} bytes, {op:?}: {}", len, row.name());
@@ -316,8 +316,8 @@ fn explained_protocol_is_used() {
     }
 }
 
-/// A long put that has something to tell is told when it is there: a word goes with the device's write, more with a write
-/// that the target reads.
+/// A long put with data notifies its target: one word goes with the device's write, more with a write that
+/// the target reads.
 #[test]
 fn long_put_with_data_notifies_its_target() {
     use ucp::rdm::RmaProtocol;
@@ -348,8 +348,8 @@ fn long_put_with_data_notifies_its_target() {
     }
 }
 
-/// Short puts and gets of the program's own memory go by packets, which are faster there than the kernel is; a setting, and
-/// strict mode, keep them on the device.
+/// Short puts and gets of the program's own memory use packets, which are faster there than the kernel; a
+/// setting, and strict mode, keep them on the device.
 #[test]
 fn packets_are_used_where_faster() {
     use ucp::select::{RmaOp, RmaVerdict};
@@ -394,7 +394,7 @@ fn device_rma_needs_no_peer_progress() {
     assert_eq!(t.pair.ab.protocols().rma_method(&t.rkey), RmaMethod::Rdma);
     let of = |op| t.pair.ab.protocols().atomic_method(&t.rkey, op, ucp::Datatype::Uint64);
     assert_eq!(of(AtomicOp::Sum), Some(RmaMethod::Emulated));
-    // The two must have met.
+    // Needs the handshake.
     let first = t.pair.ab.put(vec![1; 8], t.at(0), &t.rkey);
     t.pair.until(|| first.is_done());
     drop(first);
@@ -420,7 +420,7 @@ fn device_rma_needs_no_peer_progress() {
     assert_eq!(row(ucp::rdm::RmaProtocol::DirectWrite), (4, 305_016));
     assert_eq!(row(ucp::rdm::RmaProtocol::DirectRead), (2, 305_000));
     assert!(t.pair.b.stats().served.iter().all(|served| served.msgs == 0));
-    // A key that the device does not know any more ends the operation, if it was a long one, and nothing else.
+    // An unknown key fails the operation, if it was a long one, and nothing else.
     let Target { pair, mem, rkey, .. } = t;
     let at = mem.addr();
     drop(mem);
@@ -438,14 +438,14 @@ fn key_may_outlive_its_memory() {
         drop(mem);
         let by_packets = pair.ab.put(vec![1; 8], at, &Rkey::from_key(rkey_of(&rkey)));
         by_packets.detach();
-        // The first packet between the two: on `posix` it waits for a thread that hands out descriptors.
+        // The first packet on `posix` waits for the fd server.
         pair.until(|| pair.b.stats().rare.bad_access > 0);
         pair.settle();
         assert_eq!(pair.b.stats().rare.bad_access, 1, "{tls}");
     }
 }
 
-/// The packet key, out of the text for people: programs have no business with it.
+/// The packet key, from the debug text: programs do not need it.
 fn rkey_of(rkey: &Rkey) -> u64 {
     let text = format!("{rkey:?}");
     let hex = text.split("key: 0x").nth(1).and_then(|rest| rest.split(',').next()).unwrap();

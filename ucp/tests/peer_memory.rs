@@ -1,5 +1,5 @@
-//! What a peer costs that is known and quiet, in allocated bytes: named by its address, and met by a handshake. Counted by
-//! the allocator over ten thousand of them, in the engine alone and in a worker on the software device.
+//! Allocated bytes of a known, quiet peer: named by its address, or after a handshake. Counted over ten
+//! thousand of them, in the engine alone and in a worker on the software device.
 
 mod counting;
 
@@ -8,11 +8,11 @@ use ucp::rdm::{Engine, EngineConfig};
 use ucp::wire::{Features, Handshake, Opts, RawAddr, rtm};
 use ucs::time::Nanos;
 
-/// Most bytes that a quiet peer may cost in the engine.
+/// Most bytes of a quiet peer in the engine.
 const MOST: usize = 256;
 const PEERS: u32 = 10_000;
 
-/// Takes packets and forgets them.
+/// A device that drops packets.
 struct Sink([u8; 1024]);
 
 impl ReceiveSink for Sink {}
@@ -49,7 +49,7 @@ fn source(n: u32) -> Source {
     Source { node: u64::from(n + 1), port: 7 }
 }
 
-/// Growth per peer, bytes, of what `each` does for every one of them.
+/// Growth in bytes per peer of what `each` does.
 fn per_peer(mut each: impl FnMut(u32)) -> usize {
     let before = counting::bytes();
     (0..PEERS).for_each(&mut each);
@@ -67,7 +67,7 @@ fn memory_of_a_named_peer() {
     assert!((100..=MOST).contains(&each), "{each} bytes");
 }
 
-/// It has sent a message, which was received, and its handshake, and got ours.
+/// A message, received, and both handshakes.
 #[test]
 fn memory_of_a_connected_peer() {
     let mut engine = Engine::new(EngineConfig::default());
@@ -83,7 +83,7 @@ fn memory_of_a_connected_peer() {
         engine.on_packet(&mut w, Nanos(0), wire, source(n), &packet[..len]);
         let found =
             engine.probe(ucp::rdm::RecvKind::Tagged { tag: 1, mask: !0 }, None, ucp::rdm::ProbeRemove::Yes);
-        // SAFETY: no byte is written to a buffer without any.
+        // SAFETY: nothing is written to an empty buffer.
         let room = unsafe { ucp::rdm::RecvBuf::new(std::ptr::NonNull::dangling().as_ptr(), 0) };
         let handle = found.expect("a message").handle;
         let done = engine.recv_probed(&mut w, handle, room, 1);
@@ -96,8 +96,7 @@ fn memory_of_a_connected_peer() {
     assert!((100..=MOST).contains(&each), "{each} bytes");
 }
 
-/// With an open way to it: the lane's path, an endpoint of the `efa` transport and its address handle cost more than the
-/// peer itself.
+/// With an open lane, whose endpoint and address handle cost more than the peer itself.
 #[cfg(feature = "lanes")]
 #[test]
 fn memory_of_a_worker_peer() {
@@ -114,7 +113,7 @@ fn memory_of_a_worker_peer() {
     let worker = context.worker_on(vec![iface.into()]).unwrap();
     let known = |n: u32| {
         let address = Address::unpack(&addr(n).to_bytes()).unwrap();
-        // The endpoint is dropped; the peer stays known, and the way to it open.
+        // The endpoint is dropped; the peer and its lane stay.
         drop(worker.connect(&address, EpParams::default()).unwrap());
     };
     let each = per_peer(known);
@@ -122,6 +121,6 @@ fn memory_of_a_worker_peer() {
     assert!((100..=WORKER_MOST).contains(&each), "{each} bytes");
 }
 
-/// The same with an open way.
+/// With an open lane.
 #[cfg(feature = "lanes")]
 const WORKER_MOST: usize = 256;

@@ -1,6 +1,5 @@
-//! Two processes: traffic both ways byte for byte, sleeping until a message comes, and a peer that is killed.
-//!
-//! The second process is this test binary again, running only [`child`] with a role in its environment.
+//! Two processes: traffic in both directions, sleeping until a message arrives, and a peer that is killed.
+//! The second process is this test binary, running only [`child`] with a role in its environment.
 
 #[macro_use]
 mod common;
@@ -23,7 +22,7 @@ use ucs::config::{Source, Table as _};
 const ROLE: &str = "UCP_TEST_ROLE";
 const MESSAGES: u64 = 3000;
 
-/// Starts the second process on the same transports and gives it `worker`'s address.
+/// Starts the second process on the same transports with `worker`'s address.
 fn start(role: &str, tls: &str, worker: &Worker) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture"])
@@ -36,7 +35,7 @@ fn start(role: &str, tls: &str, worker: &Worker) -> Child {
     child
 }
 
-/// Not a test of its own: the second process.
+/// The second process; not a test of its own.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -58,7 +57,7 @@ fn child() {
         "exile" => {
             let mut room = vec![0; KEPT_LEN];
             worker.tag_recv_blocking(1, TAG_MASK_FULL, &mut room).unwrap();
-            // From here on this thread is nobody, whom the kernel lets into no memory of root's.
+            // From here on this thread has another user, who may not reach root's memory.
             let nobody = rustix::process::Uid::from_raw(65534);
             rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
             for n in 0..KEPT {
@@ -68,7 +67,7 @@ fn child() {
             ep.tag_send_blocking(2, &worker.stats().rare.nacks_sent.to_le_bytes()).unwrap();
             ep.flush().wait().unwrap();
         }
-        // Until it is killed.
+        // Runs until it is killed.
         "victim" => loop {
             worker.progress();
         },
@@ -76,7 +75,7 @@ fn child() {
     }
 }
 
-/// Waits for the child's address and makes an endpoint to it.
+/// Waits for the child's address and connects to it.
 fn meet(worker: &Worker, errors: ErrorMode) -> Ep {
     worker.connect(&child_address(worker), EpParams { errors }).unwrap()
 }
@@ -92,7 +91,7 @@ fn length(n: u64) -> usize {
     (bytes(n, 8).iter().fold(0, |a, b| a * 256 + usize::from(*b)) % spread).min(1 << 20)
 }
 
-/// Sends [`MESSAGES`] of mixed lengths, a window at a time, and checks as many that come in order from the other side.
+/// Sends [`MESSAGES`] of mixed lengths, a window at a time, and checks as many from the other side.
 fn exchange(worker: &Worker, ep: &Ep, side: u64) {
     let seed = |side: u64, n: u64| n * 2 + side;
     let mut sends = Vec::new();
@@ -128,8 +127,8 @@ fn both_ways(tls: &str) {
     exchange_between(here, there, |_, _| {});
 }
 
-/// Messages both ways between two processes, each on its own transports, until the other one has ended well; `look` is called
-/// before that, as of one that has ended only its end is known.
+/// Messages in both directions between two processes on given transports, until the other has exited well;
+/// `look` is called before that, since of an exited process only its end is known.
 fn exchange_between(here: &str, there: &str, look: impl FnOnce(&Worker, &Ep)) {
     let worker = context(here).worker().unwrap();
     let mut child = start("exchange", there, &worker);
@@ -145,21 +144,19 @@ fn exchange_between(here: &str, there: &str, look: impl FnOnce(&Worker, &Ep)) {
 
 const LENT: usize = 300_000;
 
-/// What a lender does meanwhile.
+/// The activity of a process that lends memory.
 #[derive(PartialEq)]
 enum Busy {
-    /// No progress.
     Asleep,
-    /// Progress.
     Polling,
 }
 
-/// Lends memory that no transport has allocated until it has been written to, and looks at it.
+/// Lends memory that no transport allocated until it has been written, and checks it.
 fn lends(worker: &Worker, ep: &Ep, busy: Busy) {
     let mut room = bytes(7, LENT);
     room[..8].fill(0);
     let at = room.as_mut_ptr();
-    // SAFETY: `room` outlives the registration, and is looked at by way of that only.
+    // SAFETY: `room` outlives the registration, and is read through it only.
     let mem = unsafe { worker.mem_map(at, LENT, Access::all()) }.unwrap();
     let told = [mem.pack_rkey(), mem.addr().to_le_bytes().to_vec()].concat();
     ep.tag_send_blocking(1, &told).unwrap();
@@ -178,7 +175,7 @@ fn lends(worker: &Worker, ep: &Ep, busy: Busy) {
     drop(mem);
 }
 
-/// The kernel reads and writes the other process' own memory, while that sleeps.
+/// The kernel reads and writes another process's own memory, while that sleeps.
 #[test]
 fn cma_reaches_memory_of_a_busy_process() {
     if let Some(why) = uct::cma::unavailable_reason() {
@@ -200,14 +197,14 @@ fn cma_reaches_memory_of_a_busy_process() {
     ep.put_blocking(&bytes(8, LENT)[8..], addr + 8, &rkey).unwrap();
     ep.put_blocking(&1u64.to_le_bytes(), addr, &rkey).unwrap();
     assert!(child.wait().unwrap().success());
-    // Nothing of it was a packet.
+    // Nothing was sent in packets.
     let stats = worker.stats();
     assert!(stats.asked.iter().all(|traffic| traffic.msgs == 0), "{:?}", stats.asked);
-    // Whoever has gone has no memory.
+    // A process that has exited has no memory.
     assert!(ep.get_blocking(&mut got, addr, &rkey).is_err());
 }
 
-/// Long messages out of memory that no transport has allocated: their receiver has the kernel read them.
+/// Long messages from memory that no transport allocated: the receiver has the kernel read them.
 #[test]
 fn long_messages_are_read_by_cma() {
     if let Some(why) = uct::cma::unavailable_reason() {
@@ -221,7 +218,7 @@ fn long_messages_are_read_by_cma() {
     });
 }
 
-/// The receiver declines some of what it is offered, again and again: whichever way they go, messages come whole and in order.
+/// The receiver refuses some offers to read, repeatedly: by either method messages arrive whole and in order.
 #[test]
 fn cma_and_packets_keep_their_order() {
     if let Some(why) = uct::cma::unavailable_reason() {
@@ -241,7 +238,7 @@ fn cma_and_packets_keep_their_order() {
     });
 }
 
-/// Who moves messages is decided by what they take, or by a setting, at the sender's end or at the receiver's.
+/// Costs, or a setting on either side, decide who moves messages.
 #[test]
 fn messages_arrive_by_either_method() {
     if let Some(why) = uct::cma::unavailable_reason() {
@@ -277,7 +274,7 @@ fn messages_arrive_by_either_method() {
                         "{rare:?}"
                     );
                 }
-                // It says so for good.
+                // The refusal is permanent.
                 ("kernel", _) => {
                     assert!(sent(Protocol::LongRead) < 20 && rare.nacks_received < 20, "{rare:?}")
                 }
@@ -293,14 +290,14 @@ fn messages_arrive_by_either_method() {
     }
 }
 
-/// A length that does not go without asking.
+/// A length that needs a rendezvous.
 const LONG: usize = 200_000;
 
-/// Messages to one that is kept out, and their length.
+/// Messages to a process that the kernel does not admit, and their length.
 const KEPT: u64 = 20;
 const KEPT_LEN: usize = 50_000;
 
-/// A receiver that the kernel does not let in says so once: that message and all behind it come in packets.
+/// A receiver that the kernel does not admit refuses once: that message and all later ones come in packets.
 #[test]
 fn packets_replace_cma_without_permission() {
     if uct::cma::unavailable_reason().is_some() || !rustix::process::geteuid().is_root() {
@@ -326,7 +323,7 @@ fn packets_replace_cma_without_permission() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Where the lender's memory is, and its key.
+/// Address and key of the lender's memory.
 fn lent(worker: &Worker, ep: &Ep) -> (u64, Rkey) {
     let (status, told) = worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(4096)).wait();
     let len = status.unwrap().len;
@@ -336,8 +333,8 @@ fn lent(worker: &Worker, ep: &Ep) -> (u64, Rkey) {
     (u64::from_le_bytes(addr.try_into().unwrap()), rkey)
 }
 
-/// Whether the kernel or the target's processor moves the bytes is a matter of what each costs: by the transports' own account,
-/// and by measured costs, where calls are next to nothing or dear. The bytes are the same.
+/// Whether the kernel or the target's processor moves bytes depends on their costs: as the transports
+/// estimate them, or measured, with system calls nearly free or expensive. The bytes are the same.
 #[test]
 fn costs_choose_the_copy_method() {
     if let Some(why) = uct::cma::unavailable_reason() {
@@ -354,7 +351,7 @@ fn costs_choose_the_copy_method() {
         let cma = DeviceCosts { tl, dev, device_type, overhead: None, register: None, put, get };
         Calibration { copy: 0.02, copy_far: 0.02, across: None, devices: vec![cma] }
     };
-    // By the kernel: none of the lengths, all, and whichever it is worth it for here.
+    // By the kernel: no length, all, and those for which it pays here.
     let cases = [(&measured, Some(1e9), 0..0), (&measured, Some(1.0), 0..LENS.len()), (&source, None, 0..0)];
     for (source, call, sure) in cases {
         if let Some(call) = call {
@@ -386,10 +383,10 @@ fn costs_choose_the_copy_method() {
             assert_eq!(asked() - before, u64::from(!get), "{call:?} {len}");
             assert!(got == data, "{call:?} {len}: bytes differ");
         }
-        // The lender checks the whole of it.
+        // The lender checks all of it.
         ep.put_blocking(&bytes(8, LENT)[8..], addr + 8, &rkey).unwrap();
         ep.flush().wait().unwrap();
-        // It leaves when it sees this.
+        // The lender exits when it sees this.
         ep.put_blocking(&1u64.to_le_bytes(), addr, &rkey).unwrap();
         while child.try_wait().unwrap().is_none() {
             worker.progress();
@@ -399,12 +396,12 @@ fn costs_choose_the_copy_method() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Whether a NIC was lost. The other process has ended by now, which may have been noticed too: that is no NIC's loss.
+/// Whether a NIC was lost. The exit of the other process, which may have been noticed, is no such loss.
 fn is_nic_lost(rail: &ucp::Rail) -> bool {
     rail.fault.is_some_and(|fault| fault != ucp::rdm::io::PeerError::Gone)
 }
 
-/// The other side loses its second NIC on the way: every message arrives all the same, and both sides know what happened.
+/// The other side loses its second NIC meanwhile: every message arrives, and both sides report it.
 #[test]
 fn lost_nic_loses_no_message() {
     for nics in [2, 4] {
@@ -424,8 +421,8 @@ fn lost_nic_loses_no_message() {
     }
 }
 
-/// One side loses the NIC on which the two have met: every message arrives all the same, in order, over another pair, and
-/// both sides know what happened.
+/// One side loses the NIC of the handshake: every message arrives in order over another pair, and both sides
+/// report it.
 #[test]
 fn lost_first_nic_loses_no_message() {
     for (here, there) in [("efa*2", "efa*2/0:1000"), ("efa*2/0:1000", "efa*2"), ("efa*4/0:2000", "efa*4")] {
@@ -467,7 +464,7 @@ fn killed_peer_is_an_error(tls: &str) {
     ep.tag_send_blocking(5, b"first").unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
-    // Sends into the void are accepted until something notices: queues fill, or the device says so.
+    // Sends to the dead are accepted until queues fill or the device reports it.
     let mut sends: Vec<_> = (0..10_000).map(|n| ep.tag_send(n, bytes(n, 100))).collect();
     let large = ep.tag_send(5, bytes(5, 500_000));
     spin(&[&worker], &mut || large.is_done() && sends.iter_mut().all(|s| s.is_done()));
@@ -485,7 +482,7 @@ on! {
     efa: "efa",
     two_nics: "efa*2",
     four_nics: "efa*4",
-    // Through libibverbs, and between that and the native device: under `softefa run`, see `tests/run verbs`.
+    // On libibverbs, and between that and the native device: under `softefa run`, see `tests/run verbs`.
     #[cfg(feature = "verbs")]
     verbs: "verbs",
     #[cfg(feature = "verbs")]

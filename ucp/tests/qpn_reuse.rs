@@ -1,8 +1,7 @@
-//! Queue pair numbers that are used again: a worker ends, and another one opens with the same GID and number. Nothing of the
-//! first is taken for something of the second, at either end: the second is a new peer, told from the first by its connid.
-//!
-//! Between processes, the first of which is killed (the second process is this test binary again, running only [`child`]),
-//! and on devices of one thread, with packets of the first under way when the second opens.
+//! Reused queue pair numbers: a worker ends, and another opens with the same GID and number. The second is a
+//! new peer, distinguished by its connid; nothing of the first is taken for something of the second, at
+//! either end. Between processes, the first of which is killed (the second process is this test binary,
+//! running only [`child`]), and on devices of one thread, with packets in flight.
 
 mod common;
 
@@ -20,14 +19,14 @@ use uct::efa::{Iface, Params};
 const LIFE: &str = "UCP_TEST_LIFE";
 const GID: &str = "SOFTEFA_GID";
 const MESSAGES: u64 = 20;
-/// The number that is used again.
+/// The reused number.
 const QPN: u16 = 77;
 
 fn message(life: u64, n: u64) -> Vec<u8> {
     bytes(life << 32 | n, [10, 3000, 40_000][n as usize % 3])
 }
 
-/// A process that does not outlive the test.
+/// A process that is killed with the test.
 struct Generation(Child);
 
 impl Drop for Generation {
@@ -37,7 +36,7 @@ impl Drop for Generation {
     }
 }
 
-/// Starts a process whose only queue pair has the GID and the number that all of them have.
+/// Starts a process whose only queue pair has the reused GID and number.
 fn start(life: u64, worker: &Worker) -> Generation {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture"])
@@ -51,7 +50,7 @@ fn start(life: u64, worker: &Worker) -> Generation {
     Generation(child)
 }
 
-/// Not a test of its own: the other process.
+/// The other process; not a test of its own.
 #[test]
 fn child() {
     let Ok(life) = std::env::var(LIFE) else { return };
@@ -69,7 +68,7 @@ fn child() {
     sends.into_iter().for_each(|send| send.wait().0.unwrap());
     ep.flush().wait().unwrap();
     if life == 1 {
-        // Until it is killed.
+        // Runs until it is killed.
         loop {
             worker.progress();
         }
@@ -95,7 +94,7 @@ fn addr(ep: &Ep) -> RawAddr {
     ep.peer_view().unwrap().addr
 }
 
-/// The second has the first's place, and another connid.
+/// Checks that the second has the first's address and another connid.
 fn same_place(first: RawAddr, second: RawAddr) {
     assert_eq!((first.gid, first.qpn), (second.gid, second.qpn), "not the number that was to be used again");
     assert_ne!(first.connid, second.connid);
@@ -116,7 +115,7 @@ fn killed_process_is_replaced_under_its_address() {
     let first = start(1, &worker);
     let to_first = meet(&worker);
     receive_all(&worker, 1, to_first.peer());
-    // Nobody receives it, and nobody sends what the other waits for.
+    // Never received, and the awaited message is never sent.
     let pending = to_first.tag_send_sync(8, bytes(8, 300_000));
     let posted =
         worker.recv(Match::tagged(7, TAG_MASK_FULL).from(&to_first), vec![0; 100].into_boxed_slice());
@@ -126,7 +125,7 @@ fn killed_process_is_replaced_under_its_address() {
     let to_second = meet(&worker);
     same_place(addr(&to_first), addr(&to_second));
     assert_ne!(to_first.peer(), to_second.peer());
-    // On the way to the first, to a queue pair that the second has now.
+    // In flight to the first, whose queue pair the second has now.
     let mut late: Vec<_> = (0..10).map(|n| to_first.tag_send_sync(9, bytes(n, 100))).collect();
     receive_all(&worker, 2, to_second.peer());
     spin(&[&worker], &mut || posted.is_done() && late.iter_mut().all(|send| send.is_done()));
@@ -143,7 +142,7 @@ fn killed_process_is_replaced_under_its_address() {
     assert_eq!(worker.stats().rare.unknown_sender, 0);
 }
 
-/// A worker on a device of its own, with the number that all of them have.
+/// A worker on a device of its own, with the reused number.
 fn life(fabric: &Fabric, iid: u64) -> Worker {
     let context = Context::configured(Source::empty().with("UCX_KEEPALIVE_INTERVAL", "0")).unwrap();
     fabric.set_next_qpn(QPN);
@@ -155,7 +154,7 @@ fn connect(from: &Worker, to: &Worker) -> Ep {
     from.connect(&to.address(), EpParams::default()).unwrap()
 }
 
-/// Until nothing moves.
+/// Progresses until nothing moves.
 fn rest(fabric: &Fabric, workers: &[&Worker]) {
     let mut quiet = 0;
     while quiet < 3 {
@@ -164,7 +163,7 @@ fn rest(fabric: &Fabric, workers: &[&Worker]) {
     }
 }
 
-/// Packets of both are in the receiver's queue when it first looks.
+/// Packets of both are in the receiver's queue when it first polls.
 #[test]
 fn packets_of_both_processes_are_distinguished() {
     for met_before in [false, true] {
@@ -206,7 +205,7 @@ fn packets_of_both_processes_are_distinguished() {
     }
 }
 
-/// What is on its way to the first when that ends reaches nobody: its sender is told.
+/// Packets in flight to the first reach nobody, and their sends fail.
 #[test]
 fn packets_for_the_first_process_are_dropped() {
     let plan = FaultPlan { delay: 1_000_000, ..FaultPlan::NONE };
@@ -216,7 +215,7 @@ fn packets_for_the_first_process_are_dropped() {
     let to_first = connect(&sender, &first);
     to_first.tag_send(5, "hello").detach();
     rest(&fabric, &[&sender, &first]);
-    // One that is complete when it is out, one that is not, a request.
+    // A send complete at once, one that is not, a request.
     to_first.tag_send(5, "too late").detach();
     let sync = to_first.tag_send_sync(5, "too late");
     let long = to_first.tag_send(5, vec![0; 500_000]);
@@ -236,7 +235,7 @@ fn packets_for_the_first_process_are_dropped() {
         (None, 0, 0)
     );
 
-    // The second is a peer like any other.
+    // The second is an ordinary peer.
     to_second.tag_send(5, "for the second").detach();
     rest(&fabric, &[&sender, &second]);
     assert_eq!(second.tag_recv(5, TAG_MASK_FULL, vec![0; 20]).wait().1, b"for the second");
@@ -247,8 +246,8 @@ fn packets_for_the_first_process_are_dropped() {
     assert_eq!((status.unwrap().from, &got[..]), (to_second.peer(), &b"and back"[..]));
 }
 
-/// The same from our side: a worker is closed and another opened in its place, with the same number and the same ids of its
-/// operations, while a peer still answers the first. No answer to the first ends anything of the second.
+/// A worker is replaced by another with the same number and operation ids, while a peer still replies to the
+/// first. No reply to the first completes anything of the second.
 #[test]
 fn stale_replies_complete_nothing() {
     let fabric = Fabric::new(1, FaultPlan { delay: 1_000_000, ..FaultPlan::NONE });
@@ -266,7 +265,7 @@ fn stale_replies_complete_nothing() {
     let first = life(&fabric, 2);
     let place = addr(&connect(&peer, &first));
     drop(start(&first, 1));
-    // The first's messages wait at the peer; their answers are on their way when the second is there.
+    // The first's messages wait at the peer; their replies are in flight when the second opens.
     let mut rooms = [peer.tag_recv(2, TAG_MASK_FULL, vec![0; 100]), peer.tag_recv(3, TAG_MASK_FULL, long(0))];
     peer.progress();
     drop(first);

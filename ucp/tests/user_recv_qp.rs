@@ -1,5 +1,5 @@
-//! Headerless sends through a worker and its lane: the peer is played by a bare device, which shakes hands as libfabric 1.22
-//! does in zero-copy receive mode, and posts its receives to a queue pair of their own.
+//! Headerless sends of a worker. The peer is a bare device that performs the handshake of libfabric 1.22 in
+//! zero-copy receive mode and posts its receives to a queue pair of their own.
 
 mod common;
 
@@ -18,7 +18,7 @@ const QKEY: u32 = 0x77;
 const SLOT: usize = 8192;
 const SLOTS: usize = 8;
 
-/// Packets that have come to the main queue pair.
+/// Packets received by the main queue pair.
 #[derive(Default)]
 struct Packets(Vec<Vec<u8>>);
 
@@ -32,7 +32,6 @@ impl Sink for Packets {
     }
 }
 
-/// The peer.
 struct Peer {
     main: Iface<Soft>,
     qp: <Soft as Dev>::Qp,
@@ -82,20 +81,20 @@ impl Peer {
         uct::api::Ep::am_packet(&ep, hdr.wire_len(), |slot| hdr.write(slot)).unwrap();
     }
 
-    /// What its program has received.
+    /// Messages received by the peer's program.
     fn take(&self, into: &mut Vec<(Vec<u8>, Option<u32>)>) {
         let mut cqes = [Cqe::EMPTY; SLOTS];
         let got = self.cq.poll(&mut cqes);
         for cqe in &cqes[..got] {
             assert_eq!((cqe.status, cqe.op), (DevStatus::Ok, CqeOp::Recv));
             let at = self.mr.addr().wrapping_add(cqe.wr_id as usize * SLOT);
-            // SAFETY: the slot lies in the registration, and its receive is over.
+            // SAFETY: the slot lies in the registration, and its receive is complete.
             into.push((unsafe { std::slice::from_raw_parts(at, cqe.len as usize) }.to_vec(), cqe.imm));
         }
     }
 }
 
-/// A worker that knows of the peer's address alone.
+/// A worker that knows only the peer's address.
 fn worker(context: &Context, peer: &Peer) -> (Worker, Ep) {
     let worker = context.worker().unwrap();
     let address = Address::unpack(&peer.main.raw_addr().pack()).unwrap();
@@ -119,7 +118,7 @@ fn messages_wait_for_handshake_and_receives() {
     assert!(peer.packets.0.iter().all(|packet| packet[0] == PktType::EAGER_RTW.0), "only the trigger");
     assert!(sends.iter_mut().all(|send| !send.is_done()));
     peer.shake(&worker.address());
-    // Nothing is posted: the device hands back what is sent, and it goes again.
+    // Nothing is posted: the device returns the sends, and they are repeated.
     spin(&[&worker], &mut || worker.stats().rare.sent_again > 2);
     peer.post();
     let mut came = Vec::new();
@@ -130,7 +129,7 @@ fn messages_wait_for_handshake_and_receives() {
     came.sort();
     assert_eq!(came, [(Vec::new(), Some(0xffff_fffe)), (b"first".to_vec(), None)]);
     sends.into_iter().for_each(|send| send.wait().0.unwrap());
-    // What does not go that way is refused.
+    // Other operations are rejected.
     let (tagged, _) = ep.tag_send(1, vec![0; 8]).wait();
     assert_eq!(tagged, Err(Error::Unsupported));
     let (long, _) = ep.msg_send(vec![0; 100_000]).wait();
@@ -140,7 +139,7 @@ fn messages_wait_for_handshake_and_receives() {
     assert_eq!(messages, 0, "no packet with a message ever came");
 }
 
-/// Unless it is asked to wait, the first message goes as a packet: what other peers want.
+/// By default the first message is a packet, as other peers need.
 #[test]
 fn first_message_is_a_packet_by_default() {
     let mut peer = Peer::new();

@@ -1,5 +1,5 @@
-//! What the tests of this folder share: pairs of workers on each kind of lane, bytes that can be checked, and waiting
-//! with an end.
+//! Shared parts of these tests: pairs of workers on each lane, verifiable bytes, and waiting with a time
+//! limit.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ucp::{Context, Ep, EpParams, Worker};
 use ucs::config::Source;
 
-/// Functions of the lanes' names as tests: a module of them for each kind of lane. Where a test begins with `#[macro_use]`.
+/// Generates a module of tests for each kind of lane. The test's file begins with `#[macro_use]`.
 #[allow(unused_macros, reason = "each test uses its part")]
 macro_rules! on {
     ($tests:tt $($(#[$attr:meta])* $name:ident: $tls:literal,)+) => {$(
@@ -33,7 +33,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// On the transports of [`ends`].
+    /// A pair on the transports of [`ends`].
     pub fn on(tls: &str) -> Pair {
         let (first, second) = ends(tls);
         let context = context(first);
@@ -47,13 +47,13 @@ impl Pair {
         Pair { a, b, ab, ba }
     }
 
-    /// Progress on both until `done` answers true.
+    /// Progresses both until `done` returns true.
     pub fn until(&self, mut done: impl FnMut() -> bool) {
         spin(&[&self.a, &self.b], &mut done);
     }
 
-    /// A message each way, and all that follows from it: each knows what the other can do, and neither waits for a thread of
-    /// the other any more, which may take any time to get a core.
+    /// Exchanges a message each way and all that follows: both have the handshake, and neither waits for a
+    /// thread of the other.
     pub fn meet(&self) {
         for (ep, to) in [(&self.ab, &self.b), (&self.ba, &self.a)] {
             let hello = to.tag_recv(0, ucp::TAG_MASK_FULL, Vec::with_capacity(1));
@@ -64,7 +64,7 @@ impl Pair {
         self.settle();
     }
 
-    /// Progress on both until nothing happens for a while. For two who have met: see [`meet`](Pair::meet).
+    /// Progresses both until nothing happens for a while; call [`meet`](Pair::meet) before.
     pub fn settle(&self) {
         let mut quiet = 0;
         while quiet < 1000 {
@@ -73,22 +73,22 @@ impl Pair {
     }
 }
 
-/// What each end is on: `ONE|OTHER`, or one word for both. See [`context`] for the words.
+/// The transports of each end: `ONE|OTHER`, or one word for both. See [`context`].
 pub fn ends(tls: &str) -> (&str, &str) {
     tls.split_once('|').unwrap_or((tls, tls))
 }
 
-/// A context on a `UCX_TLS` value, on `efa*` and what [`several_nics`] takes, on `verbs` (`efa` on a device of libibverbs) or on `soft` (`efa` on the software
-/// device of this process).
+/// A context for a `UCX_TLS` value, or for `efa*` with what [`several_nics`] takes, `verbs` (`efa` on a
+/// device of libibverbs) or `soft` (`efa` on the software device of this process).
 pub fn context(tls: &str) -> Context {
     let source = match tls {
         "verbs" => Source::empty().with("UCX_TLS", "efa").with("UCX_NET_DEVICES", &verbs_device()),
-        // Whatever it costs, the kernel reads what does not fit 4 KiB.
+        // The kernel reads what does not fit 4 KiB, at any cost.
         "kernel" => Source::empty().with("UCX_TLS", "posix,cma").with("UCX_MIN_READ", "4k"),
         "soft" => Source::empty().with("UCX_TLS", "efa").with("UCX_NET_DEVICES", "softefa0"),
         tls => match (tls.strip_prefix("efa*"), tls.strip_prefix("copy-")) {
             (Some(nics), _) => several_nics(nics),
-            // Who moves what does not fit a packet: the kernel, packets, or the one and the other.
+            // The kernel, packets, or both move what does not fit a packet.
             (_, Some(rule)) => Source::empty().with("UCX_TLS", "posix,cma").with("UCX_KERNEL_COPY", rule),
             _ => Source::empty().with("UCX_TLS", tls),
         },
@@ -96,8 +96,8 @@ pub fn context(tls: &str) -> Context {
     Context::configured(source).unwrap()
 }
 
-/// `efa` on several software NICs, of which one may go down after so many packets: `4`, `4/1:300`. Messages are read, and
-/// spread over NICs, from smaller sizes on than by default.
+/// `efa` on several software NICs, one of which may fail after some packets: `4`, `4/1:300`. Reads and
+/// striping begin at smaller sizes than by default.
 fn several_nics(words: &str) -> Source {
     let (nics, down) = words.split_once('/').unwrap_or((words, ""));
     let keys = [
@@ -111,7 +111,7 @@ fn several_nics(words: &str) -> Source {
     keys.iter().fold(Source::empty(), |source, (key, value)| source.with(key, value))
 }
 
-/// What `UCX_NET_DEVICES` names, or else the first device of libibverbs: those have a port in their names.
+/// The device that `UCX_NET_DEVICES` names, or the first one of libibverbs.
 fn verbs_device() -> String {
     let found = uct::any::resources(&Source::empty()).unwrap();
     let mut verbs = found.into_iter().map(|r| r.dev).filter(|dev| dev.contains(':'));
@@ -120,7 +120,7 @@ fn verbs_device() -> String {
     device.expect("no EFA device in libibverbs: run this under `softefa run` (`tests/run verbs` does)")
 }
 
-/// Progress until `done`; a hang becomes a failure.
+/// Progresses until `done`; a hang becomes a failure.
 pub fn spin(workers: &[&Worker], done: &mut dyn FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -131,7 +131,7 @@ pub fn spin(workers: &[&Worker], done: &mut dyn FnMut() -> bool) {
     }
 }
 
-/// `len` bytes that depend on `seed` at every place.
+/// `len` bytes that depend on `seed` and offset.
 pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)

@@ -1,5 +1,5 @@
-//! The system's allocator, counting for each thread what it hands out. Used by tests of what is allocated, and by the fuzz
-//! target; a program that has this module has this allocator. Never changes what is allocated.
+//! An allocator that counts what each thread allocates, for tests and the fuzz target. It passes
+//! everything on to the system's allocator.
 #![allow(dead_code, reason = "each test looks at one of the two")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -31,7 +31,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes that this thread has allocated and not given back.
+/// Bytes allocated by this thread and not freed.
 pub fn bytes() -> usize {
     BYTES.get()
 }

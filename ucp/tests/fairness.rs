@@ -1,18 +1,17 @@
-//! A worker on several lanes: each has its turn, however much another brings.
+//! Fairness between the lanes of a worker: each is polled, however busy another is.
 
 mod common;
 
 use common::{context, spin};
 use ucp::{EpParams, TAG_MASK_FULL, Worker};
 
-/// Tags of the peer that always has something, and of the one that has not.
+/// Tags of the busy peer and of the rare one.
 const OFTEN: u64 = 1;
 const ONCE: u64 = 2;
 
-/// Most looks that come in a row to one lane before another has had its turn (docs/ucp.md: 16), and that turn.
+/// Most polls of one lane in a row before another is polled (docs/ucp.md: 16), and that poll.
 const LOOKS: u32 = 17;
 
-/// A lane that has a message at every look does not keep all looks from the other one.
 #[test]
 fn busy_lane_does_not_starve_others() {
     for (often, once) in [("posix", "efa"), ("efa", "posix"), ("posix", "self"), ("self", "posix")] {
@@ -22,7 +21,7 @@ fn busy_lane_does_not_starve_others() {
         let ep = |from: &Worker| from.connect(&a.address(), EpParams::default()).unwrap();
         let (often, once) = (ep(&busy), ep(&other));
         let until = |mut done: &dyn Fn() -> bool| spin(&[&a, &busy, &other], &mut done);
-        // All have been heard of.
+        // All handshakes are complete.
         for (ep, tag) in [(&often, OFTEN), (&once, ONCE)].into_iter().cycle().take(6) {
             let recv = a.tag_recv(tag, TAG_MASK_FULL, vec![0; 8]);
             ep.tag_send(tag, vec![7; 8]).detach();
@@ -32,7 +31,7 @@ fn busy_lane_does_not_starve_others() {
         for round in 0..600 {
             let rare = a.tag_recv(ONCE, TAG_MASK_FULL, vec![0; 8]);
             once.tag_send(ONCE, vec![8; 8]).detach();
-            // Takes in that earlier ones have been sent.
+            // Processes the completions of earlier sends.
             other.progress();
             for look in 0.. {
                 assert!(look < LOOKS, "{round}: a message from {other:?} was not looked at");

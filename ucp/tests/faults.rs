@@ -1,6 +1,6 @@
-//! Four workers of one thread on a network that delays, reorders and refuses as a seed says, with short queues: every
-//! message arrives once, whole, and in the order of its sender. A failing seed is printed; `UCP_SEED=n` replays it,
-//! `UCP_SEEDS=n` tries as many.
+//! Four workers of one thread on a network that delays, reorders and refuses by a seed, with short queues:
+//! every message arrives once, whole, and in its sender's order. A failing seed is printed; `UCP_SEED=n`
+//! replays it, `UCP_SEEDS=n` sets their number.
 
 mod common;
 
@@ -18,7 +18,7 @@ use uct::efa::{self, Params};
 const WORKERS: usize = 4;
 const MESSAGES: u64 = 60;
 
-/// A small generator: the same numbers from the same seed, for ever.
+/// A random generator, stable for ever.
 struct Rng(u64);
 
 impl Rng {
@@ -30,7 +30,7 @@ impl Rng {
     }
 }
 
-/// A worker on a device of its own. The packet size is the network's: the same for all.
+/// A worker on a device of its own. The packet size is the network's.
 fn worker(context: &Context, fabric: &Fabric, nth: u64, mtu: u32, dice: &mut Rng) -> Worker {
     let mut profile = Profile::small();
     profile.attr.mtu = mtu;
@@ -42,7 +42,7 @@ fn worker(context: &Context, fabric: &Fabric, nth: u64, mtu: u32, dice: &mut Rng
     context.worker_on(vec![Iface::from(iface)]).unwrap()
 }
 
-/// One worker's side of the exchange with everybody, itself included.
+/// The exchange of one worker with everybody, itself included.
 struct Side {
     worker: Worker,
     eps: Vec<Ep>,
@@ -52,7 +52,7 @@ struct Side {
     recvs: Vec<RecvRequest<Vec<u8>>>,
 }
 
-/// Says who sent a message and which one of his to me it is.
+/// The tag of the n-th message from a sender.
 fn tag(from: usize, n: u64) -> u64 {
     (from as u64) << 32 | n
 }
@@ -64,7 +64,7 @@ fn length(tag: u64, to: usize) -> usize {
 }
 
 impl Side {
-    /// Sends, receives and checks something, as the dice fall. `true`: nothing is left to do.
+    /// Sends, receives and checks at random. True: nothing is left to do.
     fn act(&mut self, me: usize, dice: &mut Rng) -> bool {
         for to in 0..WORKERS {
             if self.sent[to] < MESSAGES && self.sends.len() < 20 && dice.roll(3) == 0 {
@@ -83,8 +83,8 @@ impl Side {
         if due < MESSAGES * WORKERS as u64 && self.recvs.len() < 8 && dice.roll(2) == 0 {
             self.recvs.push(self.worker.recv(Match::tagged(0, ANY_TAG), Vec::with_capacity(200_000)));
         }
-        // Receives match in the order of their posting, but a long message may end after a short one behind it: the
-        // order that counts is that of the receives.
+        // Receives match in posting order, but a long message may complete after a short one behind it: the
+        // order of the receives counts.
         while !self.recvs.is_empty() && self.recvs[0].is_done() {
             let (status, message) = self.recvs.remove(0).wait();
             let status = status.unwrap();
@@ -174,7 +174,7 @@ fn rnr_peer_delays_nobody_else() {
         context.worker_on(vec![Iface::from(efa::Iface::open(device, &params).unwrap())]).unwrap()
     });
     let [ab, ac] = [&b, &c].map(|to| a.connect(&to.address(), EpParams::default()).unwrap());
-    // The first peer makes no progress: of these, eight find a receive, and the send queue has room for 16.
+    // The first peer makes no progress: eight of these find a receive, and the send queue has room for 16.
     let mut sends: Vec<_> = (0..100).map(|n| ab.tag_send(n, bytes(n, 500))).collect();
     for n in 0..200 {
         let send = ac.tag_send_sync(n, bytes(n, 5000));
@@ -212,7 +212,7 @@ fn raw_address_is_enough() {
     common::spin(&[&a, &b], &mut || send.is_done() && recv.is_done());
     let (status, message) = recv.wait();
     assert!(message == bytes(1, 50_000));
-    // The receiver made no endpoint: it learned of the sender from the packets, and has it by the same name later.
+    // The receiver made no endpoint: it knows the sender from its packets, later under the same peer id.
     let back =
         b.connect(&Address::unpack(&a.address().efa_raw().unwrap()).unwrap(), EpParams::default()).unwrap();
     assert_eq!(status.map(|s| s.from), Ok(back.peer()));
@@ -231,15 +231,15 @@ fn dead_peer_fails_pending_operations() {
     let send = ep.tag_send_sync(1, bytes(1, 100_000));
     common::spin(&[&a, &b], &mut || b.probe(Match::tagged(1, ANY_TAG)).is_some());
     fabric.kill(Gid::link_local(2));
-    // Nothing tells of a death but the next packet.
+    // Only the next packet notices the death.
     ep.tag_send(2, "are you there?").detach();
     common::spin(&[&a], &mut || send.is_done());
     assert_eq!(send.wait().0, Err(Error::PeerGone(ep.peer())));
     assert_eq!(ep.tag_send(3, "no").wait().0, Err(Error::PeerGone(ep.peer())));
 }
 
-/// Whatever an operation is waiting for when its peer dies, it ends with an error that says which peer; so do flush and
-/// close, and operations with others go on.
+/// Whatever an operation waits for when its peer dies, it fails with an error that names the peer; so do
+/// flush and close. Operations with others go on.
 #[test]
 fn operations_with_a_dead_peer_name_it() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
@@ -250,10 +250,10 @@ fn operations_with_a_dead_peer_name_it() {
         (a.connect(&b.address(), EpParams::default()), a.connect(&c.address(), EpParams::default()));
     let (ep, other) = (to_b.unwrap(), to_c.unwrap());
     let mem = b.mem_alloc(100_000, Access::all()).unwrap();
-    // By this key packets do it, so that the target has to answer.
+    // This key uses packets, so the target has to answer.
     let rkey = ucp::Rkey::from_key(mem.key());
     let at = mem.addr();
-    // Met, so that every protocol can start; then the peer goes on no more.
+    // After the handshake every protocol can start; then the peer stops progressing.
     let hello = ep.tag_send_sync(0, "hello");
     let heard = b.tag_recv(0, ANY_TAG, vec![0; 8]);
     common::spin(&[&a, &b], &mut || heard.is_done());
@@ -294,12 +294,11 @@ fn operations_with_a_dead_peer_name_it() {
     let after = many();
     common::spin(&[&a], &mut || after.is_done());
     assert_eq!(after.finish().0, Err(gone), "nothing of it can come");
-    // From now on nothing even starts.
+    // From here on no operation starts.
     assert_eq!(ep.tag_send(8, "no").wait().0, Err(gone));
     assert_eq!(ep.put(vec![1], at, &rkey).wait().0, Err(gone));
     assert_eq!(ep.flush().wait(), Err(gone));
     assert_eq!(ep.close(CloseMode::Flush(std::time::Duration::from_secs(30))).wait(), Err(gone));
-    // Others go on.
     let sent = other.tag_send_sync(1, bytes(1, 50_000));
     let heard = c.tag_recv(1, ANY_TAG, vec![0; 50_000]);
     common::spin(&[&a, &c], &mut || heard.is_done());
@@ -360,7 +359,7 @@ fn close_ends_within_its_timeout() {
     assert!(send.wait().0.is_err());
     assert_eq!(close.wait(), Err(Error::TimedOut(Some(peer))));
     assert_eq!(a.diagnostics().requests(), 0);
-    // By force there is nothing to wait for.
+    // A forced close waits for nothing.
     let ep = b.connect(&a.address(), EpParams::default()).unwrap();
     let send = ep.tag_send_sync(1, bytes(1, 100_000));
     let close = ep.close(CloseMode::Force);

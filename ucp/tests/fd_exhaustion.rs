@@ -1,5 +1,5 @@
-//! A moment without descriptors: what needs one waits, at both ends, and goes on when there are some. One test, since it
-//! takes those of the whole process.
+//! Temporary exhaustion of descriptors: operations that need one wait, on both sides, and go on later. One
+//! test, since it takes those of the whole process.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::fs::File;
 use common::{Pair, bytes};
 use ucp::TAG_MASK_FULL;
 
-/// All descriptors that the process may have.
+/// Takes all descriptors that the process may have.
 fn exhaust_fds() -> Vec<File> {
     let files: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     assert!(File::open("/dev/null").is_err());
@@ -17,7 +17,7 @@ fn exhaust_fds() -> Vec<File> {
 
 #[test]
 fn temporary_fd_exhaustion_fails_nothing() {
-    // So that there are few to take.
+    // Keeps their number small.
     let limit = rustix::process::Rlimit { current: Some(128), maximum: Some(128) };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
     let first = Pair::on("posix");

@@ -104,7 +104,7 @@ fn streams(tls: &str) {
     }
 }
 
-/// So many at once that some wait for room: the library's lists for them are reused.
+/// With many at once some wait for room, and the library's lists for them are reused.
 fn many_operations_wait(tls: &str) {
     let pair = Pair::on(tls);
     let (whole, pieces) = cut(1, &[8, 1000, 300]);

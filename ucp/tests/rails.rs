@@ -1,5 +1,5 @@
-//! Long transfers over several software NICs: which NICs an endpoint has, that the bytes go over all of them, and the
-//! settings that say over how many.
+//! Long transfers over several software NICs: which NICs an endpoint has, that the bytes use all of them, and
+//! the settings for their number.
 
 mod common;
 
@@ -67,7 +67,7 @@ fn messages_and_rma_use_every_nic() {
         assert_eq!(devices(&pair), names);
         assert_eq!(pair.ab.transports().len(), nics.parse::<usize>().unwrap().min(4), "each lane once");
         message(&pair, 1);
-        // With one NIC nothing is cut.
+        // With one NIC nothing is striped.
         let cut = if used > 1 { used } else { 0 };
         assert_eq!((pieces(&pair.a), pieces(&pair.b)), (0, cut));
         put_and_get(&pair, 2);
@@ -97,8 +97,8 @@ fn nics_are_selected_by_config() {
     assert_eq!((pieces(&coarse.a), pieces(&coarse.b)), (0, 3), "as many as there are chunks");
 }
 
-/// Workers with different numbers of NICs use what they have in common; one that knows the other by its raw address only,
-/// as a libfabric endpoint does, one.
+/// Workers with different numbers of NICs use those in common; a worker that knows the other by its raw
+/// address only, as a libfabric endpoint does, uses one.
 #[test]
 fn workers_use_their_common_nics() {
     let open = |nics| Context::configured(source(nics)).unwrap().worker().unwrap();
@@ -114,8 +114,8 @@ fn workers_use_their_common_nics() {
     assert_eq!(pieces(&pair.b), 2);
 }
 
-/// One side's second NIC goes down with granted data on their way by it, whose ends are seen a few at a time: the bytes go by the
-/// first, the message arrives, and nobody is told of a failure.
+/// A NIC fails with granted data in flight, whose completions arrive a few at a time: the bytes use the other
+/// NIC, the message arrives, and no failure is reported.
 #[test]
 fn granted_data_of_a_lost_nic_are_resent() {
     let slow = source("2").with("SOFTEFA_DELAY", "20").with("UCX_PROGRESS_BATCH", "1");

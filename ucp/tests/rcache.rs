@@ -1,5 +1,5 @@
-//! Registrations that are kept: the same buffer is registered once, memory that was unmapped never again, bounds hold,
-//! and nothing is left. On the software device of this process; `tests/run verbs` has the same by libibverbs.
+//! The registration cache: a buffer is registered once, unmapped memory is invalidated, limits hold, and
+//! nothing is left. On the software device of this process; `tests/run verbs` has the same on libibverbs.
 
 mod common;
 
@@ -10,14 +10,14 @@ use ucs::mem::{MapOpts, Mapping};
 
 const LEN: usize = 256 << 10;
 
-/// One at a time: memory that one test unmaps makes the others' caches careful.
+/// Serialises the tests: memory unmapped by one invalidates the caches of others.
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Memory of its own, which goes back to the system at its end.
+/// A mapping that is unmapped at its end.
 struct Buf(Mapping);
 
 impl Buf {
@@ -32,12 +32,12 @@ impl Buf {
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping has as many bytes and is borrowed alone.
+        // SAFETY: the mapping has as many bytes and is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr(), LEN) }
     }
 }
 
-// SAFETY: the mapping stays where it is until it is dropped.
+// SAFETY: the mapping does not move.
 unsafe impl IoBuf for Buf {
     fn bytes(&self) -> &[u8] {
         // SAFETY: the mapping has as many bytes, zeroed at first.
@@ -54,8 +54,7 @@ unsafe impl IoBufMut for Buf {
     unsafe fn set_filled(&mut self, _len: usize) {}
 }
 
-/// A pair on software devices, whose messages of [`LEN`] are read; `None` where the system does not tell of memory that
-/// goes.
+/// A pair on software devices that reads messages of [`LEN`]; `None` where unmapped memory is not reported.
 fn pair(settings: &[(&str, &str)]) -> Option<Pair> {
     let device = std::env::var("UCX_NET_DEVICES").unwrap_or_else(|_| "softefa0".into());
     let keys = [
@@ -78,7 +77,7 @@ fn pair(settings: &[(&str, &str)]) -> Option<Pair> {
     Some(Pair::of(open()?, open()?))
 }
 
-/// One message; the buffers come back, and the bytes are those of `seed`.
+/// Sends one message, checks the bytes, and returns the buffers.
 fn message(pair: &Pair, seed: u64, mut from: Buf, into: Buf) -> (Buf, Buf) {
     from.bytes_mut().copy_from_slice(&bytes(seed, LEN));
     let recv = pair.b.tag_recv(seed, TAG_MASK_FULL, into);
@@ -90,7 +89,7 @@ fn message(pair: &Pair, seed: u64, mut from: Buf, into: Buf) -> (Buf, Buf) {
     (from, into)
 }
 
-/// The peers have met, so that the next message is read.
+/// A pair after its handshake, so that the next message is read.
 fn met(settings: &[(&str, &str)]) -> Option<Pair> {
     let pair = pair(settings)?;
     message(&pair, 1000, Buf::new(), Buf::new());
@@ -116,7 +115,7 @@ fn same_buffer_is_registered_once() {
     assert_eq!((pair.a.stats().rare.nacks_received, pair.b.stats().rare.reads >= 20), (0, true));
 }
 
-/// The other way round: each end maps anew where the old buffers were, and the bytes are the new ones.
+/// In the other direction: both sides map anew where the old buffers were, and the bytes are the new ones.
 #[test]
 fn unmapped_memory_is_invalidated() {
     let _alone = alone();
@@ -164,7 +163,7 @@ fn rcache_limits_hold() {
     }
 }
 
-/// A put from a buffer and a get into it: one registration, which the device may write by from then on.
+/// A put from a buffer and a get into it: one registration, writable from then on.
 #[test]
 fn puts_and_gets_share_registrations() {
     let _alone = alone();
@@ -192,10 +191,10 @@ fn puts_and_gets_share_registrations() {
     assert_eq!((now.misses - before.misses, now.hits - before.hits), (2, 18), "{now:?}");
 }
 
-/// A piece of memory that a worker has mapped.
+/// Memory that a worker has mapped.
 struct Mapped(*mut u8);
 
-// SAFETY: the memory stays where it is until the test's end, and has as many bytes.
+// SAFETY: the memory has as many bytes and does not move before the test's end.
 unsafe impl IoBuf for Mapped {
     fn bytes(&self) -> &[u8] {
         // SAFETY: as above; nobody writes it while the slice lives.
@@ -212,8 +211,8 @@ unsafe impl IoBufMut for Mapped {
     unsafe fn set_filled(&mut self, _len: usize) {}
 }
 
-/// What the program has registered is not registered once more by what it sends out of it and receives into it, whether
-/// registrations are kept or not; and once it is let go of, it is not used.
+/// Memory that the program has registered is not registered again for sends and receives, with or without the
+/// cache, nor used after its release.
 #[test]
 fn mapped_memory_is_not_registered_again() {
     let _alone = alone();
@@ -249,7 +248,7 @@ fn mapped_memory_is_not_registered_again() {
     }
 }
 
-/// Who has not said that it has read a message loses its right to.
+/// A reader that has not confirmed loses its right to read.
 #[test]
 fn failed_send_releases_its_key() {
     let _alone = alone();

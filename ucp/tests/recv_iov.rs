@@ -1,4 +1,4 @@
-//! Receives into several pieces of memory, of what comes in one piece, by every protocol, on every kind of lane.
+//! Receives into several pieces of memory of contiguous messages, by every protocol, on every lane.
 
 #[macro_use]
 mod common;
@@ -15,7 +15,7 @@ use ucp::{
 };
 use ucs::config::Source;
 
-/// Room of the pieces; together from nothing to what is long on every lane.
+/// Lengths of the pieces: from empty to what is long on every lane.
 const CUTS: [&[usize]; 9] = [
     &[],
     &[0, 0],
@@ -32,7 +32,7 @@ fn rooms(lens: &[usize]) -> Vec<Box<[u8]>> {
     lens.iter().map(|len| vec![0xee; *len].into_boxed_slice()).collect()
 }
 
-/// Every message is as long as the pieces, shorter by half, or longer by one.
+/// Each message is as long as the pieces, half as long, or longer by one.
 fn messages(tls: &str) {
     let pair = Pair::on(tls);
     for (n, lens) in CUTS.iter().enumerate() {
@@ -76,7 +76,7 @@ fn messages(tls: &str) {
     );
 }
 
-/// Vectors are told how much of the message each of them has.
+/// Every vector gets the length that it received.
 fn receive_vector_ends_with_the_message(tls: &str) {
     let pair = Pair::on(tls);
     let lens = |got: &[Vec<u8>]| got.iter().map(Vec::len).collect::<Vec<_>>();
@@ -95,11 +95,11 @@ type Ended = Result<RecvStatus, Error>;
 
 unsafe fn note(arg: *mut (), _: RequestId, ended: Ended) {
     let cell: *const Cell<Option<Ended>> = arg.cast();
-    // SAFETY: the test keeps the cell until its call has been seen.
+    // SAFETY: the test keeps the cell until the call is seen.
     unsafe { &*cell }.set(Some(ended));
 }
 
-/// With a callback, in a scope, blocking, after a probe; the list is the caller's again after the call.
+/// With a callback, in a scope, blocking, after a probe; the caller may reuse the list after the call.
 fn forms(tls: &str) {
     let pair = Pair::on(tls);
     let whole = bytes(7, 150_000);
@@ -108,7 +108,7 @@ fn forms(tls: &str) {
     let end: Cell<Option<Ended>> = Cell::new(None);
     let done = Callback { fun: note, arg: std::ptr::from_ref(&end).cast_mut().cast() };
     let list: Vec<Iov> = bufs.iter_mut().map(|b| Iov { addr: b.as_mut_ptr(), len: b.len() }).collect();
-    // SAFETY: rooms and cell live, untouched, until the end has been told below.
+    // SAFETY: buffers and cell live, unread, until the completion below.
     let started = unsafe { pair.b.recv_iov_raw(&list, what, Some(done)) }.unwrap();
     drop(list);
     let OpStatus::InProgress(id) = started else { panic!("nothing has come") };
@@ -186,13 +186,14 @@ fn streams(tls: &str) {
         assert!(len > 0 && (until == StreamRecvMode::Some || len == lens.iter().sum::<usize>()));
         assert!(got.concat()[..len] == *rest.split_off(..len).unwrap(), "{lens:?}");
     }
-    // One piece goes on where several ended.
+    // One piece continues where several ended.
     let recv = pair.ba.stream_recv_full(vec![0; rest.len()].into_boxed_slice());
     pair.until(|| recv.is_done() && send.is_done() && more.is_done());
     assert!(*recv.wait().1 == *rest);
 }
 
-/// Dropped, cancelled and left ones among many: the lists that the library keeps come back, and nothing is written late.
+/// Dropped, cancelled and pending receives among many: the library's lists are reused, and nothing is written
+/// late.
 fn many_operations_wait(tls: &str) {
     let pair = Pair::on(tls);
     for round in 0..3u64 {
@@ -215,19 +216,18 @@ fn many_operations_wait(tls: &str) {
 fn overflowing_lengths_are_rejected() {
     let pair = Pair::on("self");
     let piece = Iov { addr: std::ptr::NonNull::dangling().as_ptr(), len: usize::MAX };
-    // SAFETY: nothing is written there: the receive is refused.
+    // SAFETY: rejected, so nothing is written.
     let refused = unsafe { pair.b.recv_iov_raw(&[piece, piece], Match::untagged(), None) };
     assert!(matches!(refused, Err(Error::Invalid)));
 }
 
-/// The device fills one piece.
 #[test]
 fn zero_copy_receives_are_contiguous() {
     let source = [("UCX_TLS", "efa"), ("UCX_NET_DEVICES", "softefa0"), ("UCX_ZCOPY_RECV", "y")];
     let source = source.iter().fold(Source::empty(), |source, (key, value)| source.with(key, value));
     let worker = ucp::Context::configured(source).unwrap().worker().unwrap();
     assert_eq!(worker.recv_iov(Match::untagged(), rooms(&[100, 100])).wait().0, Err(Error::Unsupported));
-    // Pieces of which one has any room are one piece.
+    // Pieces of which one is not empty are one piece.
     assert!(worker.recv_iov(Match::untagged(), rooms(&[0, 100])).test().is_err());
 }
 

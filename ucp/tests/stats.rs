@@ -1,4 +1,4 @@
-//! What is counted, by protocol, packet type and peer, and where it is written.
+//! Counters by protocol, packet type and peer, and where they are reported.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn counters_are_per_peer() {
         common::spin(&[&a, worker], &mut || send.is_done() && recv.is_done());
     }
     let (to_b, to_c) = (a.diagnostics().peer_stats(ab.peer()), a.diagnostics().peer_stats(ac.peer()));
-    // The last packet may still be under way: what was received has its end before.
+    // The last packet may be in flight: a receive completes before it.
     common::spin(&[&b], &mut || b.diagnostics().peer_stats(ba.peer()).rx_pkts >= to_b.tx_pkts);
     let of_a = b.diagnostics().peer_stats(ba.peer());
     assert_eq!((to_b.tx_bytes, to_b.rx_bytes, to_c.tx_bytes, of_a.rx_bytes), (50_100, 0, 7, 50_100));
@@ -28,7 +28,7 @@ fn counters_are_per_peer() {
     assert_eq!(to_b.tx_pkts + to_c.tx_pkts, all, "every packet is some peer's");
 }
 
-/// More of them than short messages are tallied for at a time.
+/// More peers than have counters of short messages at a time.
 #[test]
 fn short_messages_of_many_peers_are_counted() {
     const PEERS: usize = 70;
@@ -39,7 +39,7 @@ fn short_messages_of_many_peers_are_counted() {
         others.iter().map(|to| hub.connect(&to.address(), EpParams::default()).unwrap()).collect();
     let back: Vec<_> =
         others.iter().map(|of| of.connect(&hub.address(), EpParams::default()).unwrap()).collect();
-    // They meet, so that the next messages take the short way.
+    // After the handshake messages take the short path.
     let rounds = 3;
     for round in 0..=rounds {
         for (n, (ep, worker)) in eps.iter().zip(&others).enumerate() {

@@ -1,4 +1,5 @@
-//! `UCX_EMULATION=n`: what only the peer's processor could do fails at once, with an error that says so; the rest goes on.
+//! `UCX_EMULATION=n`: operations that need the peer's processor fail at once, with an error that says so;
+//! others work.
 
 mod common;
 
@@ -14,7 +15,7 @@ fn pair(tls: &str) -> Pair {
 
 fn operations_without_peer_progress(tls: &str, means: RmaMethod) {
     let pair = pair(tls);
-    // They meet, so that a device may be used.
+    // The device can be used after the handshake.
     let hello = pair.ab.tag_send_sync(0, "hello");
     let heard = pair.b.tag_recv(0, ucp::TAG_MASK_FULL, vec![0; 8]);
     pair.until(|| hello.is_done() && heard.is_done());

@@ -1,5 +1,4 @@
-//! Messages of a worker to itself: which receive gets which is as if each had gone over a wire, also of those that went from
-//! memory to memory.
+//! Messages of a worker to itself: matching is as over a wire, also for those copied from memory to memory.
 
 use std::cell::RefCell;
 
@@ -11,7 +10,7 @@ use ucp::{
 };
 use ucs::config::Source;
 
-/// A worker, and the way to itself, over which a message has gone.
+/// A worker and an endpoint to itself that has carried a message.
 fn itself() -> (Worker, Ep) {
     let context = Context::configured(Source::empty().with("UCX_TLS", "self")).unwrap();
     let worker = context.worker().unwrap();
@@ -22,7 +21,6 @@ fn itself() -> (Worker, Ep) {
     (worker, ep)
 }
 
-/// A message that can be told from others.
 fn message(n: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (n * 31 + at * 7 + at / 251) as u8).collect()
 }
@@ -31,7 +29,6 @@ fn passed(worker: &Worker) -> u64 {
     worker.stats().rare.passed_to_self
 }
 
-/// Longer than one packet.
 const LONG: usize = 50_000;
 
 #[test]
@@ -78,7 +75,7 @@ fn unexpected_message_takes_no_shortcut() {
     other.cancel();
 }
 
-/// Callbacks run from progress, with the end that a message over a wire would have had.
+/// Callbacks run from progress, with the result that a message over a wire would have.
 #[test]
 fn callbacks_run_from_progress() {
     thread_local!(static ENDS: RefCell<Vec<Result<usize, Error>>> = const { RefCell::new(Vec::new()) });
@@ -99,7 +96,7 @@ fn callbacks_run_from_progress() {
             OpStatus::Done(_) => unreachable!("nothing was sent"),
         }
         let bytes = message(3, LONG);
-        // SAFETY: of a message that is over when the call returns nothing is needed.
+        // SAFETY: a message that is complete when the call returns needs nothing.
         let sent = unsafe {
             ep.send_raw(bytes.as_ptr(), LONG, &SendParams { tag: Some(1), ..SendParams::default() })
         };
@@ -128,14 +125,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Receives and messages by the rule: the oldest that fits.
+/// The reference model: receives and messages match oldest first.
 #[derive(Default)]
 struct Model {
-    /// Of receives that have none: number, tag, mask.
+    /// Unmatched receives: number, tag, mask.
     posted: Vec<(usize, u64, u64)>,
-    /// Of messages that have none: number, tag.
+    /// Unmatched messages: number, tag.
     arrived: Vec<(usize, u64)>,
-    /// Message by receive.
+    /// Pairs of receive and message.
     pairs: Vec<(usize, usize)>,
 }
 
@@ -174,7 +171,7 @@ proptest! {
                 Step::Progress => _ = worker.progress(),
             }
         }
-        // What has no partner gets one.
+        // Matches what is left.
         for (_, tag) in model.arrived.clone() {
             model.recv(recvs.len(), tag, TAG_MASK_FULL);
             recvs.push(worker.tag_recv(tag, TAG_MASK_FULL, Vec::with_capacity(60_000)));

@@ -1,4 +1,4 @@
-//! A worker on a thread of its own serves what the wire emulates while its program computes.
+//! A worker with a progress thread serves emulated operations while its program computes.
 
 #[macro_use]
 mod common;
@@ -21,7 +21,7 @@ fn served(tls: &'static str, name: &str) -> WorkerThread<Mem> {
     WorkerThread::spawn(name, make).unwrap()
 }
 
-/// Atomics, puts and gets by packets, and a long message, while no thread of the target's but this one is in the library.
+/// Atomics, puts and gets by packets, and a long message, served by the target's progress thread alone.
 fn emulated_operations_are_served(tls: &'static str) {
     let served = served(tls, "served");
     let (address, key, at) =
@@ -56,7 +56,7 @@ fn emulated_operations_are_served(tls: &'static str) {
     served.join();
 }
 
-/// The state of the thread of this name, as `/proc` has it.
+/// The state of a thread by name, from `/proc`.
 fn state(name: &str) -> Option<char> {
     std::fs::read_dir("/proc/self/task").unwrap().find_map(|task| {
         let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
@@ -128,7 +128,7 @@ fn nested_job_does_not_deadlock() {
         .run(move |_, _| {
             assert_eq!(again.run(|_, _| ()), Err(JobError::OwnThread));
             again.post(move |_, _| seen.store(true, Ordering::Relaxed)).unwrap();
-            // Perhaps the last handle goes here: nobody waits for himself.
+            // The last handle may be dropped here: a thread does not wait for itself.
             drop(again);
         })
         .unwrap();

@@ -1,5 +1,5 @@
-//! Zero-copy receive mode, both ends ours, on the software device: what goes straight to receives, what comes in packets
-//! from who does not know of the mode, and what is refused.
+//! Zero-copy receive mode between two of our workers on the software device: messages that land in receives
+//! directly, packets from senders that do not know of the mode, and unsupported operations.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn worker(keys: &[(&str, &str)]) -> Result<Worker, uct::api::OpenError> {
     ucp::Context::configured(source).and_then(|context| context.worker())
 }
 
-/// A sender, and a receiver in that mode that posts up to four receives at a time.
+/// A sender, and a receiver in the mode that posts up to four receives.
 fn pair(sender: &[(&str, &str)], receiver: &[(&str, &str)]) -> Pair {
     let mode = [("UCX_ZCOPY_RECV", "y"), ("UCX_EFA_BARE_RX_QUEUE_LEN", "4")];
     let receiver: Vec<_> = mode.iter().chain(receiver).copied().collect();
@@ -32,7 +32,7 @@ fn post(worker: &Worker, n: usize) -> Vec<RecvRequest<Vec<u8>>> {
     (0..n).map(|_| worker.msg_recv(vec![0; 9000])).collect()
 }
 
-/// What receives got, sorted: the data say which is which.
+/// Received messages, sorted by their data.
 fn take(pair: &Pair, mut receives: Vec<RecvRequest<Vec<u8>>>, from: &Ep) -> Vec<(Option<u64>, Vec<u8>)> {
     pair.until(|| receives.iter_mut().all(|receive| receive.is_done()));
     let got = receives.into_iter().map(|receive| {
@@ -74,7 +74,7 @@ fn messages_land_in_receives_directly() {
     assert_eq!((pair.a.diagnostics().registrations(), pair.b.diagnostics().registrations()), (0, 0));
 }
 
-/// The first message goes out before anything is known of the receiver, and peers of other kinds never know.
+/// The first message precedes the handshake, and some peers never know of the mode.
 // [M5.13]
 #[test]
 fn packets_deliver_sender_and_data() {
@@ -86,9 +86,9 @@ fn packets_deliver_sender_and_data() {
         let (mut sent, mut sends) = (Vec::new(), Vec::new());
         for n in 0..10u64 {
             let letter = bytes(n, 1 + n as usize * 800);
-            // 64 bits of data fit a packet, and only there.
+            // 64 bits of data fit a packet only.
             let data = if n == 0 || !receiver.is_empty() { n << 40 } else { n };
-            // Those without a packet wait here until there are receives.
+            // Sends without a packet wait here for receives.
             sends.push(pair.ab.send(letter.clone(), &with_data(data)));
             sent.push((Some(data), letter));
             pair.settle();
@@ -116,7 +116,7 @@ fn packets_deliver_sender_and_data() {
     }
 }
 
-/// What such a worker sends, puts and gets goes as ever, by every protocol that needs an answer of the other end.
+/// Sends, puts and gets of such a worker use the usual protocols.
 #[test]
 fn zero_copy_worker_sends_long_messages_and_rma() {
     for keys in [
@@ -157,7 +157,7 @@ fn receive_status(pair: &Pair, len: usize) -> ucp::rdm::RecvStatus {
     ucp::rdm::RecvStatus { len, tag: 1, from: pair.ab.peer(), cq_data: None }
 }
 
-/// A sender that waits for delivery is told when its message has been received, not before.
+/// A synchronous send completes when its message has been received.
 // [M5.13] [M6.1]
 #[test]
 fn receipt_follows_the_receive() {
@@ -178,7 +178,7 @@ fn receipt_follows_the_receive() {
 fn unsupported_receives_are_rejected() {
     let old = Features::USER_RECV_QP.bits().to_string();
     let pair = pair(&[("UCX_RNDV_THRESH", "10k")], &[("UCX_WITHHOLD_FEATURES", &old)]);
-    // So that they know each other.
+    // Completes the handshake.
     pair.ab.msg_send(b"first".to_vec()).wait().0.unwrap();
     take(&pair, post(&pair.b, 1), &pair.ba);
     let long = pair.ab.msg_send(vec![1; 100_000]);
@@ -188,14 +188,14 @@ fn unsupported_receives_are_rejected() {
     pair.ab.tag_send(5, b"tagged".to_vec()).wait().0.unwrap();
     pair.until(|| pair.b.stats().rare.unsupported == before + 1);
     assert_eq!((pair.b.diagnostics().snapshot().unexpected, pair.b.diagnostics().unexpected_bytes()), (0, 0));
-    // The other end of such messages.
+    // The receive fails as well.
     let refused = |receive: RecvRequest<Vec<u8>>| receive.wait().0 == Err(Error::Unsupported);
     assert!(refused(pair.b.tag_recv(5, !0, vec![0; 8])));
     assert!(refused(pair.b.recv(Match::untagged().from(&pair.ba), vec![0; 8])));
     assert!(pair.b.msg_recv(Vec::new()).wait().0.is_err(), "a receive of nothing has no memory");
 }
 
-/// A receive shorter than its message is cut, and neither end loses the other.
+/// A receive shorter than its message is truncated, and the connection stays.
 #[test]
 fn short_receive_has_its_own_error() {
     let pair = pair(&[("UCX_UNTAGGED_WAIT", "y")], &[]);
@@ -207,7 +207,7 @@ fn short_receive_has_its_own_error() {
                 pair.until(|| send.is_done());
                 send.wait().0.unwrap();
             }
-            // By ourselves: as whatever is passed on.
+            // Messages to self are delivered like packets.
             false => drop(myself(&pair.b).msg_send(vec![1; 100])),
         }
         let (status, _) = short.wait();
@@ -241,12 +241,12 @@ fn zero_copy_worker_sends_to_itself() {
     sends.into_iter().for_each(|send| send.wait().0.unwrap());
 }
 
-/// What waits to be passed on counts as any message that nobody receives: who sends more than `UCX_UNEXP_MAX` fails.
+/// Undelivered messages count as unexpected: a sender beyond `UCX_UNEXP_MAX` fails.
 #[test]
 fn undelivered_messages_are_bounded() {
     let old = Features::USER_RECV_QP.bits().to_string();
     let pair = pair(&[], &[("UCX_WITHHOLD_FEATURES", &old), BOUNDS[0], BOUNDS[1]]);
-    // A worker that may wait for something does not rest.
+    // A worker that may expect something does not sleep.
     let _mem = pair.b.mem_alloc(64, ucp::Access::all()).unwrap();
     pair.until(|| {
         pair.ab.msg_send(vec![2; 3000]).detach();
@@ -259,7 +259,7 @@ fn undelivered_messages_are_bounded() {
     );
     let fault = pair.b.peer_view(pair.ba.peer()).and_then(|view| view.fault);
     assert_eq!(fault, Some(ucp::rdm::io::PeerError::Flood));
-    // What was kept can be received.
+    // Kept messages can be received.
     let mut receives = post(&pair.b, 100);
     pair.until(|| receives.iter_mut().all(|receive| receive.is_done()));
     assert!(pair.b.diagnostics().unexpected_bytes() < MOST - 100 * 3000);
@@ -268,7 +268,7 @@ fn undelivered_messages_are_bounded() {
 const MOST: usize = 2 << 20;
 const BOUNDS: [(&str, &str); 2] = [("UCX_UNEXP_MEM", "256k"), ("UCX_UNEXP_MAX", "2m")];
 
-/// Our own messages to ourselves count too. They wait for room, and none is lost.
+/// Messages to self count too. They wait for room, and none is lost.
 #[test]
 fn messages_to_self_wait_for_room() {
     let worker = worker(&[("UCX_ZCOPY_RECV", "y"), BOUNDS[0], BOUNDS[1]]).unwrap();
@@ -292,7 +292,7 @@ fn messages_to_self_wait_for_room() {
     assert_eq!((worker.diagnostics().unexpected_bytes(), worker.stats().rare.no_room), (0, 0));
 }
 
-/// What a program does to its endpoint to itself is its own affair: messages of others are passed on as before.
+/// A failing endpoint to self does not affect messages of others.
 #[test]
 fn closing_the_endpoint_to_self_affects_no_other() {
     let old = Features::USER_RECV_QP.bits().to_string();
@@ -314,11 +314,11 @@ fn closing_the_endpoint_to_self_affects_no_other() {
     pair.until(|| pair.b.stats().rare.passed_on >= 4 && pair.b.diagnostics().unexpected_bytes() == 0);
     let got = receives.iter_mut().filter_map(|receive| receive.is_done().then_some(())).count();
     assert!(got >= 3, "{got}");
-    // The others are not to be taken back, and end with their worker.
+    // The others cannot be cancelled, and end with their worker.
     drop(receives);
 }
 
-/// Receives that are posted when a worker ends are never written to again: their memory outlives the device's use of it.
+/// Posted receives of a closed worker are never written again: their memory outlives the device's use.
 #[test]
 fn worker_ends_with_posted_receives() {
     let pair = pair(&[("UCX_UNTAGGED_WAIT", "y")], &[]);

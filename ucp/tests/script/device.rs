@@ -1,6 +1,6 @@
-//! The wire under a script: takes packets and keeps the last ones, refuses now and then, and does RDMA in memory. A
-//! registration is looked at whenever it is used, so that an operation outside of it, or after its end, is a failure. What it
-//! has sent it may hand back, once, and receives of our own memory end as the script says.
+//! A scripted device: takes packets and keeps the last ones, refuses now and then, and does RDMA in memory.
+//! Registrations are checked at every use. It may return what it has sent, once; receives of user memory end
+//! as the script says.
 
 use ucp::rdm::io::{
     Flushed, NotPosted, PeerError, PeerId, Posted, Rdma, ReceiveSink, Reg, RegAccess, RegError, Remote,
@@ -9,62 +9,57 @@ use ucp::rdm::io::{
 use ucp::rdm::{Piece, WireId};
 use ucp::wire::{RawAddr, UserRecvQp};
 
-/// Longest packet.
 pub const MTU: usize = 1024;
-/// Longest RDMA operation, and longest one through the wire's own buffers.
+/// Longest RDMA operation, and longest one through the device's own buffers.
 pub const RDMA: usize = 700;
 const COPY: usize = 64;
-/// Packets kept.
 const SENT: usize = 16;
-/// Receives that it takes at a time.
+/// Most receives at a time.
 const LENT: usize = 4;
-/// What RDMA reads from anybody's memory.
+/// Every byte that RDMA reads from peers.
 pub const READ: u8 = 0x77;
 
-/// An RDMA operation under way.
+/// An RDMA operation in flight.
 pub struct InFlight {
     token: TxToken,
-    /// Where a read puts its bytes.
+    /// Target of a read.
     into: Option<Piece>,
-    /// The registration it uses.
+    /// The registration in use.
     reg: Option<u32>,
 }
 
-/// Bytes under way that may come back.
+/// A send in flight that may be returned.
 pub struct Out {
-    /// Whom they are for.
     pub to: PeerId,
-    /// All of them.
     pub bytes: Vec<u8>,
-    /// They have no header; the word that goes with them.
+    /// Of a send without header: its immediate word.
     pub bare: Option<Option<u32>>,
 }
 
-/// A receive of our own memory that the device has.
+/// A receive of user memory.
 pub struct PostedBuffer {
     into: Piece,
     reg: u32,
-    /// The engine's number.
+    /// Number of the receive in the engine.
     pub receive: u32,
 }
 
-/// The wire and its device.
 pub struct Device {
     /// Packets sent, the latest last.
     pub sent: Vec<Vec<u8>>,
-    /// Operations that have not ended.
+    /// Operations in flight.
     pub flying: Vec<InFlight>,
-    /// What was sent last and has neither arrived nor come back.
+    /// The last sends, neither arrived nor returned.
     pub out: Vec<Out>,
-    /// Peers of which the engine waits for the end of what is under way.
+    /// Peers whose sends in flight the engine waits for.
     pub settling: Vec<PeerId>,
-    /// Receives that have not ended.
+    /// Receives in flight.
     pub lent: Vec<PostedBuffer>,
     regs: Vec<Option<(Piece, RegAccess)>>,
     posts: u32,
-    /// One post in so many finds no room; 0: none does.
+    /// One post in so many finds no room; 0: none.
     full_every: u32,
-    /// One registration in so many is refused; 0: none is.
+    /// One registration in so many is refused; 0: none.
     refuse_every: u32,
     packet: Vec<u8>,
 }
@@ -85,12 +80,12 @@ impl Device {
         }
     }
 
-    /// What the engine is to know of it.
+    /// The device's limits for the engine.
     pub fn rdma() -> Rdma {
         Rdma { read: RDMA as u64, write: RDMA as u64, write_imm: true }
     }
 
-    /// Registrations that live.
+    /// Live registrations.
     pub fn live(&self) -> usize {
         self.regs.iter().flatten().count()
     }
@@ -134,30 +129,29 @@ impl Device {
         self.out.push(Out { to, bytes: self.packet[..len].to_vec(), bare });
     }
 
-    /// Whether something is under way to a peer.
+    /// Whether a send to a peer is in flight.
     pub fn is_busy(&self, to: PeerId) -> bool {
         self.out.iter().any(|out| out.to == to)
     }
 
-    /// Ends a receive of our own memory with a message of `len` bytes; answers its number, and as many bytes as it has taken.
+    /// Completes a receive of user memory with a message of `len` bytes; returns its number and length.
     pub fn receive(&mut self, nth: usize, len: usize) -> (u32, usize) {
         let PostedBuffer { into, reg, receive } = self.lent.swap_remove(nth);
         assert!(self.regs[reg as usize].is_some(), "released under a receive");
         let len = len.min(into.len());
-        // SAFETY: the engine has lent the piece until this receive is over, and looks at it only then.
+        // SAFETY: the engine has lent the piece until this receive is complete.
         unsafe { std::ptr::write_bytes(into.ptr(), READ, len) };
         (receive, len)
     }
 
-    /// Ends an operation as the device would; answers what the engine is to be told. Of a read that is well, all bytes are
-    /// written.
+    /// Completes an operation; returns what to report. A successful read has written all bytes.
     pub fn land(&mut self, nth: usize, result: Result<(), PeerError>) -> (TxToken, Result<(), PeerError>) {
         let InFlight { token, into, reg } = self.flying.swap_remove(nth);
         if let Some(reg) = reg {
             assert!(self.regs[reg as usize].is_some(), "released under an operation");
         }
         if let (Some(into), Ok(())) = (into, result) {
-            // SAFETY: the engine has lent the piece until this operation is over, and looks at it only then.
+            // SAFETY: the engine has lent the piece until this operation is complete.
             unsafe { std::ptr::write_bytes(into.ptr(), READ, into.len()) };
         }
         (token, result)

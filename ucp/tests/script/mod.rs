@@ -1,11 +1,10 @@
-//! A live engine under a script of bytes: packets of any bytes from a known peer, another one and strangers, packets of its
-//! own sent back to it, between operations of every kind, ends of RDMA, packets that come back, receives without headers,
-//! cancels, failures. The fuzzer and the property test
-//! run the same.
+//! A live engine under a script of bytes: packets of any bytes from a known peer, another one and strangers,
+//! its own packets sent back, between operations of every kind, RDMA completions, returned packets, receives
+//! without headers, cancels, failures. Run by the fuzzer and by a property test.
 //!
-//! What must hold: no panic; nothing is written outside of what was lent, nor to memory that may only be read; the device
-//! is used within live registrations only; nothing ends twice; what is held is bounded by what has come; and when all
-//! peers have failed, nothing is left.
+//! Invariants: no panic; nothing is written outside of lent memory, nor to read-only memory; the device is
+//! used within live registrations only; nothing completes twice; held memory is bounded by what has arrived;
+//! and when all peers have failed, nothing is left.
 
 mod device;
 
@@ -26,13 +25,12 @@ use ucs::time::Nanos;
 const GUARD: usize = 64;
 const ROOM: usize = 3000;
 const FILL: u8 = 0x55;
-/// What the engine may cost beyond what has come: its tables, and the script's own buffers.
+/// Bytes that the engine may use regardless of input: its tables, and the script's buffers.
 const FIXED: usize = 4 << 20;
-/// What a byte that has come may cost: the smallest packet that is kept takes a slot, a buffer of 128 bytes and places
-/// in queues.
+/// Bytes that a received byte may cost: the smallest kept packet takes a slot, a buffer of 128 bytes and
+/// queue entries.
 const PER_BYTE: usize = 64;
 
-/// The script.
 struct Script<'a>(&'a [u8]);
 
 impl<'a> Script<'a> {
@@ -53,8 +51,8 @@ impl<'a> Script<'a> {
     }
 }
 
-/// An engine, its wire, and everything that was lent to it. Dropped in this order: nobody writes to what is lent once the
-/// engine is gone.
+/// An engine, its device, and the memory lent to it. Dropped in this order: nobody writes to lent memory once
+/// the engine is gone.
 struct Live {
     engine: Engine,
     device: Device,
@@ -67,7 +65,7 @@ struct Live {
     taken: Option<MsgHandle>,
     ended: HashSet<u64>,
     next: u64,
-    /// Bytes of packets that have come.
+    /// Bytes of packets received.
     come: usize,
     rooms: Vec<Vec<u8>>,
     letter: Vec<u8>,
@@ -116,11 +114,11 @@ impl Live {
         let mut keys = Vec::new();
         for (n, memory) in shared.iter_mut().enumerate() {
             let access = [Access::all(), Access::READ][n];
-            // SAFETY: the vectors outlive the engine, and are looked at only after it is dropped.
+            // SAFETY: the vectors outlive the engine, and are read only after it is dropped.
             let region = unsafe { Region::new(memory[GUARD..].as_mut_ptr(), ROOM, access) };
             let key = region.and_then(|region| engine.add_memory(region));
             keys.extend(key);
-            // The device's key is known to the engine too: any peer may guess it.
+            // The engine knows the device's key too: a peer may guess it.
             key.map(|key| engine.add_device_key(key, wire, 5 + n as u64));
         }
         Live {
@@ -146,18 +144,18 @@ impl Live {
         self.engine.on_packet(&mut self.device, Nanos(self.next), self.wire, source(from), bytes);
     }
 
-    /// Room that is lent.
+    /// A receive buffer.
     fn room(&mut self, len: usize) -> RecvBuf {
         let mut room = vec![FILL; len + 2 * GUARD];
-        // SAFETY: the vector's bytes stay where they are, untouched, and outlive the engine.
+        // SAFETY: the vector does not move, is not used, and outlives the engine.
         let buf = unsafe { RecvBuf::new(room[GUARD..].as_mut_ptr(), len) };
         self.rooms.push(room);
         buf
     }
 
-    /// Bytes that are lent.
+    /// A send buffer.
     fn lend(&self, len: usize) -> SendBuf {
-        // SAFETY: the letter outlives the engine and does not change.
+        // SAFETY: the bytes outlive the engine and are constant.
         unsafe { SendBuf::new(self.letter.as_ptr(), len.min(self.letter.len())) }
     }
 
@@ -168,7 +166,7 @@ impl Live {
         }
     }
 
-    /// Memory of a peer, in one piece or two. Whose it is, its device says, which is not here.
+    /// Memory of a peer, in one piece or two.
     fn remote(len: usize, step: u8) -> Iovs {
         let iov = |at: usize, len: usize| RmaIov { addr: 0x10_0000 + at as u64, len: len as u64, key: 9 };
         let half = len / 2;
@@ -177,7 +175,7 @@ impl Live {
         Iovs::try_from(list.as_slice()).expect("two fit")
     }
 
-    /// One step; `None` at the end of the script.
+    /// Runs one step; `None` at the end of the script.
     fn step(&mut self, script: &mut Script<'_>) -> Option<()> {
         let step = script.byte()?;
         self.next += 1;
@@ -187,13 +185,13 @@ impl Live {
                 let from = [2, 2, 3, 77, 99][usize::from(n)];
                 let len = script.byte()?;
                 let mut packet = script.bytes(usize::from(len)).to_vec();
-                // Half of the packets get past the first look.
+                // Half of the packets have a valid header.
                 if step & 0x80 == 0 && packet.len() > 1 {
                     packet[1] = 4;
                 }
                 self.packet(from, &packet);
             }
-            // What the engine has said itself comes back, with a byte changed or without: ids are of live operations.
+            // The engine's own packets come back, with a byte changed or not: their ids are live.
             n @ 5..=7 => {
                 let (nth, at, with) = (script.byte()?, script.word()?, script.byte()?);
                 if let Some(sent) = self.device.sent.iter().rev().nth(usize::from(nth) % 16) {
@@ -205,7 +203,7 @@ impl Live {
                     self.packet([2, 2, 3][usize::from(n) - 5], &packet);
                 }
             }
-            // A peer that floods: one message after the other, numbered.
+            // A flooding peer: one numbered message after the other.
             8 => {
                 let (times, len) = (script.byte()?, script.byte()?);
                 let mut packet = script.bytes(usize::from(len)).to_vec();
@@ -344,7 +342,7 @@ impl Live {
         Some(())
     }
 
-    /// Something that was sent has found no receive.
+    /// Returns a send that found no receive.
     fn return_buffer(&mut self, nth: usize) {
         if self.device.out.is_empty() {
             return;
@@ -357,20 +355,20 @@ impl Live {
         }
     }
 
-    /// All that was under way to a peer has arrived.
+    /// Completes the sends in flight to a peer.
     fn settled(&mut self) {
         let Some(to) = self.device.settling.pop() else { return };
         self.device.out.retain(|out| out.to != to);
         self.engine.on_peer_flushed(Nanos(self.next), to);
     }
 
-    /// A receive of our own memory ends.
+    /// Completes a receive of user memory.
     fn receive(&mut self, nth: usize, len: usize, how: u8) {
         if self.device.lent.is_empty() {
             return;
         }
         let nth = nth % self.device.lent.len();
-        // Only what is under way to ourselves comes from us.
+        // Only sends in flight to ourselves come from us.
         let to_me = self.device.out.iter().position(|out| Some(out.to) == self.me && out.bare.is_some());
         let from = match (how & 3, to_me) {
             (0, Some(at)) => {
@@ -403,7 +401,7 @@ impl Live {
         }
     }
 
-    /// Everybody fails and the device ends everything: then nothing is under way any more.
+    /// Fails every peer and completes everything: nothing is in flight afterwards.
     fn finish(&mut self) {
         while !self.device.flying.is_empty() {
             let (token, result) = self.device.land(0, Err(PeerError::Gone));
@@ -430,13 +428,13 @@ impl Live {
         self.engine.resume(&mut self.device, Nanos::NEVER);
         self.take_outs();
         let census = self.engine.snapshot();
-        // Receives that name nobody may wait on, and whole messages of the dead for a receive.
+        // Receives from anybody may wait on, and whole messages of the dead for a receive.
         let (receives, unexpected, held_bytes) = (census.receives, census.unexpected, census.held_bytes);
         assert_eq!(census, EngineSnapshot { receives, unexpected, held_bytes, ..EngineSnapshot::EMPTY });
         assert_eq!(self.device.live(), 0, "registrations are left");
     }
 
-    /// What is lent is looked at when nobody writes to it any more.
+    /// Checks the lent memory, which nobody writes any more.
     fn look(self) {
         let Live { engine, rooms, shared, .. } = self;
         drop(engine);
@@ -448,7 +446,7 @@ impl Live {
     }
 }
 
-/// Runs a script. `allocated` answers the bytes allocated by this thread at the moment.
+/// Runs a script. `allocated` returns the bytes allocated by this thread.
 pub fn run(script: &[u8], allocated: impl Fn() -> usize) {
     let before = allocated();
     let mut script = Script(script);

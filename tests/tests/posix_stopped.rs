@@ -323,11 +323,11 @@ fn stopped_sender_is_answered_after_it_continues() {
     }
     let start = clock.now();
     signal(&sync_sender, Signal::CONT);
-    let mut heard = None;
-    while heard.is_none() {
+    let mut received = None;
+    while received.is_none() {
         own.progress();
         assert!(clock.since(start) < RESUME_LIMIT);
-        heard = sync_sender.try_recv::<()>().unwrap();
+        received = sync_sender.try_recv::<()>().unwrap();
     }
     assert_eq!(come.wait().1, vec![5; 100]);
 }
@@ -542,6 +542,6 @@ fn process_without_descriptors_still_answers() {
     let start = clock.now();
     stopped.send(&()).unwrap();
     while ep.am_short(1, 0, &[]).is_err() {
-        assert!(clock.since(start) < RESUME_LIMIT, "the door stays shut");
+        assert!(clock.since(start) < RESUME_LIMIT, "nothing is accepted");
     }
 }

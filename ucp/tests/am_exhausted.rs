@@ -31,13 +31,13 @@ fn am_buffers_are_reposted_after_exhaustion() {
     let pair = Pair::of(worker(), worker());
     let into: *mut u8 = Box::leak(Box::new(0));
     let running = Rc::new(RefCell::new(Vec::new()));
-    let (come, greedy) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
-    let (count, grasp, ids, b) = (come.clone(), greedy.clone(), running.clone(), pair.b.clone());
+    let (come, posting) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
+    let (count, keep_posting, ids, b) = (come.clone(), posting.clone(), running.clone(), pair.b.clone());
     pair.b.set_am_handler(4, move |message| {
         assert_eq!(message.data(), Some(&[9; LEN][..]));
         count.set(count.get() + 1);
         // The id that this message has released.
-        while grasp.get()
+        while keep_posting.get()
             && let Ok(id) = one_more(&b, into)
         {
             ids.borrow_mut().push(id);
@@ -56,13 +56,13 @@ fn am_buffers_are_reposted_after_exhaustion() {
             running.borrow_mut().push(id);
         }
     };
-    greedy.set(true);
+    posting.set(true);
     fill();
     send(MESSAGES);
     let held = 3 + MESSAGES - come.get();
     assert!(held > 0, "there are fewer buffers than messages");
     // Waiting messages arrive, and later ones too.
-    greedy.set(false);
+    posting.set(false);
     for id in running.borrow_mut().drain(..) {
         pair.b.cancel(id);
         pair.b.free(id);

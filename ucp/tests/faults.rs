@@ -31,13 +31,13 @@ impl Rng {
 }
 
 /// A worker on a device of its own. The packet size is the network's.
-fn worker(context: &Context, fabric: &Fabric, nth: u64, mtu: u32, dice: &mut Rng) -> Worker {
+fn worker(context: &Context, fabric: &Fabric, nth: u64, mtu: u32, rng: &mut Rng) -> Worker {
     let mut profile = Profile::small();
     profile.attr.mtu = mtu;
-    let mut params = Params { connid: Some(dice.roll(1 << 30) as u32), ..Params::default() };
-    params.config.tx_queue_len = [4, 16, 256][dice.roll(3) as usize];
-    params.config.rx_queue_len = [8, 64, 512][dice.roll(3) as usize];
-    params.config.rnr_retry = [0, 3, 7][dice.roll(3) as usize];
+    let mut params = Params { connid: Some(rng.roll(1 << 30) as u32), ..Params::default() };
+    params.config.tx_queue_len = [4, 16, 256][rng.roll(3) as usize];
+    params.config.rx_queue_len = [8, 64, 512][rng.roll(3) as usize];
+    params.config.rnr_retry = [0, 3, 7][rng.roll(3) as usize];
     let iface = efa::Iface::open(fabric.open(1 + nth, profile).unwrap(), &params).unwrap();
     context.worker_on(vec![Iface::from(iface)]).unwrap()
 }
@@ -58,19 +58,19 @@ fn tag(from: usize, n: u64) -> u64 {
 }
 
 fn length(tag: u64, to: usize) -> usize {
-    let mut dice = Rng((tag + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ to as u64);
-    let spread = [10, 2000, 20_000, 200_000][dice.roll(4) as usize];
-    dice.roll(spread) as usize
+    let mut rng = Rng((tag + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ to as u64);
+    let spread = [10, 2000, 20_000, 200_000][rng.roll(4) as usize];
+    rng.roll(spread) as usize
 }
 
 impl Side {
     /// Sends, receives and checks at random. True: nothing is left to do.
-    fn act(&mut self, me: usize, dice: &mut Rng) -> bool {
+    fn act(&mut self, me: usize, rng: &mut Rng) -> bool {
         for to in 0..WORKERS {
-            if self.sent[to] < MESSAGES && self.sends.len() < 20 && dice.roll(3) == 0 {
+            if self.sent[to] < MESSAGES && self.sends.len() < 20 && rng.roll(3) == 0 {
                 let tag = tag(me, self.sent[to]);
                 let message = bytes(tag + to as u64, length(tag, to));
-                let send = match dice.roll(4) {
+                let send = match rng.roll(4) {
                     0 => self.eps[to].tag_send_sync(tag, message),
                     _ => self.eps[to].tag_send(tag, message),
                 };
@@ -80,7 +80,7 @@ impl Side {
         }
         self.sends.retain_mut(|send| !send.is_done());
         let due: u64 = self.got.iter().sum::<u64>() + self.recvs.len() as u64;
-        if due < MESSAGES * WORKERS as u64 && self.recvs.len() < 8 && dice.roll(2) == 0 {
+        if due < MESSAGES * WORKERS as u64 && self.recvs.len() < 8 && rng.roll(2) == 0 {
             self.recvs.push(self.worker.recv(Match::tagged(0, ANY_TAG), Vec::with_capacity(200_000)));
         }
         // Receives match in posting order, but a long message may complete after a short one behind it: the
@@ -99,12 +99,12 @@ impl Side {
 }
 
 fn exchange(seed: u64) {
-    let mut dice = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let fabric = Fabric::new(seed, FaultPlan::ROUGH);
     let context = Context::configured(Source::empty()).unwrap();
-    let mtu = [1500, 4096, 8900][dice.roll(3) as usize];
+    let mtu = [1500, 4096, 8900][rng.roll(3) as usize];
     let workers: Vec<Worker> =
-        (0..WORKERS).map(|nth| worker(&context, &fabric, nth as u64, mtu, &mut dice)).collect();
+        (0..WORKERS).map(|nth| worker(&context, &fabric, nth as u64, mtu, &mut rng)).collect();
     let addresses: Vec<Address> = workers.iter().map(Worker::address).collect();
     let mut sides: Vec<Side> = workers
         .iter()
@@ -122,10 +122,10 @@ fn exchange(seed: u64) {
         let mut done = true;
         let before: Vec<_> = sides.iter().map(|s| (s.got, s.sent)).collect();
         for (me, side) in sides.iter_mut().enumerate() {
-            for _ in 0..dice.roll(4) {
+            for _ in 0..rng.roll(4) {
                 side.worker.progress();
             }
-            done &= side.act(me, &mut dice);
+            done &= side.act(me, &mut rng);
         }
         if done {
             break;
@@ -202,9 +202,8 @@ fn rnr_peer_delays_nobody_else() {
 fn raw_address_is_enough() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let context = Context::configured(Source::empty()).unwrap();
-    let mut dice = Rng(3);
-    let (a, b) =
-        (worker(&context, &fabric, 0, 8900, &mut dice), worker(&context, &fabric, 1, 8900, &mut dice));
+    let mut rng = Rng(3);
+    let (a, b) = (worker(&context, &fabric, 0, 8900, &mut rng), worker(&context, &fabric, 1, 8900, &mut rng));
     let raw = b.address().efa_raw().unwrap();
     let ep = a.connect(&Address::unpack(&raw).unwrap(), EpParams::default()).unwrap();
     let recv = b.tag_recv(1, ANY_TAG, Vec::with_capacity(50_000));
@@ -224,9 +223,8 @@ fn raw_address_is_enough() {
 fn dead_peer_fails_pending_operations() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let context = Context::configured(Source::empty()).unwrap();
-    let mut dice = Rng(3);
-    let (a, b) =
-        (worker(&context, &fabric, 0, 8900, &mut dice), worker(&context, &fabric, 1, 8900, &mut dice));
+    let mut rng = Rng(3);
+    let (a, b) = (worker(&context, &fabric, 0, 8900, &mut rng), worker(&context, &fabric, 1, 8900, &mut rng));
     let ep = a.connect(&b.address(), EpParams::default()).unwrap();
     let send = ep.tag_send_sync(1, bytes(1, 100_000));
     common::spin(&[&a, &b], &mut || b.probe(Match::tagged(1, ANY_TAG)).is_some());
@@ -244,8 +242,8 @@ fn dead_peer_fails_pending_operations() {
 fn operations_with_a_dead_peer_name_it() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let context = Context::configured(Source::empty()).unwrap();
-    let mut dice = Rng(3);
-    let [a, b, c] = [0, 1, 2].map(|nth| worker(&context, &fabric, nth, 8900, &mut dice));
+    let mut rng = Rng(3);
+    let [a, b, c] = [0, 1, 2].map(|nth| worker(&context, &fabric, nth, 8900, &mut rng));
     let (to_b, to_c) =
         (a.connect(&b.address(), EpParams::default()), a.connect(&c.address(), EpParams::default()));
     let (ep, other) = (to_b.unwrap(), to_c.unwrap());
@@ -311,8 +309,8 @@ fn operations_with_a_dead_peer_name_it() {
 fn flush_timeout_ends_only_the_flush() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let context = Context::configured(Source::empty()).unwrap();
-    let mut dice = Rng(3);
-    let [a, b] = [0, 1].map(|nth| worker(&context, &fabric, nth, 8900, &mut dice));
+    let mut rng = Rng(3);
+    let [a, b] = [0, 1].map(|nth| worker(&context, &fabric, nth, 8900, &mut rng));
     let ep = a.connect(&b.address(), EpParams::default()).unwrap();
     let send = ep.tag_send_sync(1, bytes(1, 100_000));
     for (flush, of) in [
@@ -331,8 +329,8 @@ fn flush_timeout_ends_only_the_flush() {
 fn late_flush_does_not_end_a_later_close() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let context = Context::configured(Source::empty()).unwrap();
-    let mut dice = Rng(3);
-    let [a, b] = [0, 1].map(|nth| worker(&context, &fabric, nth, 8900, &mut dice));
+    let mut rng = Rng(3);
+    let [a, b] = [0, 1].map(|nth| worker(&context, &fabric, nth, 8900, &mut rng));
     let ep = a.connect(&b.address(), EpParams::default()).unwrap();
     let send = ep.tag_send_sync(1, bytes(1, 100_000));
     let (peer, flush) = (ep.peer(), ep.flush_within(std::time::Duration::from_millis(5)));
@@ -348,9 +346,8 @@ fn late_flush_does_not_end_a_later_close() {
 fn close_ends_within_its_timeout() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let context = Context::configured(Source::empty()).unwrap();
-    let mut dice = Rng(3);
-    let (a, b) =
-        (worker(&context, &fabric, 0, 8900, &mut dice), worker(&context, &fabric, 1, 8900, &mut dice));
+    let mut rng = Rng(3);
+    let (a, b) = (worker(&context, &fabric, 0, 8900, &mut rng), worker(&context, &fabric, 1, 8900, &mut rng));
     let ep = a.connect(&b.address(), EpParams::default()).unwrap();
     // The peer never makes progress, so it never receives this.
     let send = ep.tag_send_sync(1, bytes(1, 100_000));

@@ -41,27 +41,21 @@ fn recombined_corpus_inputs_run() {
     let corpus = corpus();
     let seeds = std::env::var("FUZZED_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
     for seed in 0..seeds {
-        let mut dice = Rng(seed);
-        let mut input = vec![dice.below(256) as u8];
-        for _ in 0..1 + dice.below(6) {
-            let from = &corpus[dice.below(corpus.len())];
-            let at = dice.below(from.len());
-            input.extend(&from[at..at + dice.below(from.len() - at + 1)]);
+        let mut rng = Rng(seed);
+        let mut input = vec![rng.below(256) as u8];
+        for _ in 0..1 + rng.below(6) {
+            let from = &corpus[rng.below(corpus.len())];
+            let at = rng.below(from.len());
+            input.extend(&from[at..at + rng.below(from.len() - at + 1)]);
             // Operations of the engine's own, and replies to them.
-            for _ in 0..dice.below(12) {
-                let step = 5 + dice.below(15) + 20 * dice.below(12);
-                input.extend([
-                    step as u8,
-                    dice.below(16) as u8,
-                    dice.below(256) as u8,
-                    dice.below(8) as u8,
-                    0,
-                ]);
+            for _ in 0..rng.below(12) {
+                let step = 5 + rng.below(15) + 20 * rng.below(12);
+                input.extend([step as u8, rng.below(16) as u8, rng.below(256) as u8, rng.below(8) as u8, 0]);
             }
         }
-        for _ in 0..dice.below(4) {
-            let at = dice.below(input.len());
-            input[at] = dice.below(256) as u8;
+        for _ in 0..rng.below(4) {
+            let at = rng.below(input.len());
+            input[at] = rng.below(256) as u8;
         }
         if let Err(panic) = std::panic::catch_unwind(|| run(&input)) {
             eprintln!("seed {seed} failed: {} bytes", input.len());

@@ -59,11 +59,12 @@ fn messages_land_in_receives_directly() {
         let mut sent = Vec::new();
         for (n, len) in [0, 1, 8, 31, 32, 33, 100, 4096, 8000, 8500, 3, 5].into_iter().enumerate() {
             let data = (n % 3 > 0).then_some(n as u64);
-            let (letter, params) = (bytes(n as u64, len), SendParams { cq_data: data, ..Default::default() });
-            let send = ep.send(letter.clone(), &params);
+            let (message, params) =
+                (bytes(n as u64, len), SendParams { cq_data: data, ..Default::default() });
+            let send = ep.send(message.clone(), &params);
             pair.until(|| send.is_done());
             send.wait().0.unwrap();
-            sent.push((data, letter));
+            sent.push((data, message));
         }
         sent.sort();
         assert_eq!(take(&pair, receives, back), sent);
@@ -85,12 +86,12 @@ fn packets_deliver_sender_and_data() {
         let pair = pair(&[], receiver);
         let (mut sent, mut sends) = (Vec::new(), Vec::new());
         for n in 0..10u64 {
-            let letter = bytes(n, 1 + n as usize * 800);
+            let message = bytes(n, 1 + n as usize * 800);
             // 64 bits of data fit a packet only.
             let data = if n == 0 || !receiver.is_empty() { n << 40 } else { n };
             // Sends without a packet wait here for receives.
-            sends.push(pair.ab.send(letter.clone(), &with_data(data)));
-            sent.push((Some(data), letter));
+            sends.push(pair.ab.send(message.clone(), &with_data(data)));
+            sent.push((Some(data), message));
             pair.settle();
         }
         let census = pair.b.diagnostics().snapshot();
@@ -127,22 +128,22 @@ fn zero_copy_worker_sends_long_messages_and_rma() {
         &[("UCX_MIN_READ_WRITE", "0"), ("UCX_MIN_RDMA_PUT", "inf")],
     ] {
         let pair = pair(&[], keys);
-        let letter = bytes(7, 50_000);
-        let receive = pair.a.tag_recv(1, !0, vec![0; letter.len()]);
-        let send = pair.ba.tag_send_sync(1, letter.clone());
+        let message = bytes(7, 50_000);
+        let receive = pair.a.tag_recv(1, !0, vec![0; message.len()]);
+        let send = pair.ba.tag_send_sync(1, message.clone());
         pair.until(|| send.is_done());
         send.wait().0.unwrap();
         assert!(receive.wait() == (Ok(receive_status(&pair, letter.len())), letter.clone()), "{keys:?}");
         let mem = pair.a.mem_alloc(letter.len(), ucp::Access::all()).unwrap();
         let rkey = ucp::Rkey::from_key(mem.key());
         let params = ucp::RmaParams { sync: Sync::Yes, ..Default::default() };
-        let put = pair.ba.put_with(letter.clone(), mem.addr(), &rkey, &params);
+        let put = pair.ba.put_with(message.clone(), mem.addr(), &rkey, &params);
         pair.until(|| put.is_done());
         put.wait().0.unwrap();
-        let get = pair.ba.get(vec![0; letter.len()].into_boxed_slice(), mem.addr(), &rkey);
+        let get = pair.ba.get(vec![0; message.len()].into_boxed_slice(), mem.addr(), &rkey);
         pair.until(|| get.is_done());
         let (end, got) = get.wait();
-        assert!(end.is_ok() && got[..] == letter[..], "{keys:?}: {end:?}");
+        assert!(end.is_ok() && got[..] == message[..], "{keys:?}: {end:?}");
         drop(mem);
         pair.settle();
         assert_eq!(

@@ -380,17 +380,17 @@ fn kill_parent(
     let (survivor, _) = listener.accept().unwrap();
     survivor.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut lines = BufReader::new(survivor).lines();
-    let mut hear = || lines.next().map(|line| line.expect("it says something"));
-    let sockets = vec![hear().unwrap(), hear().unwrap()];
+    let mut next_line = || lines.next().map(|line| line.expect("a line"));
+    let sockets = vec![next_line().unwrap(), next_line().unwrap()];
     std::thread::sleep(Duration::from_micros(rng.below(6000)));
     check_sockets_exist(&sockets);
     let (killed, killed_at) = (clock.now(), Instant::now());
     drop(victim);
-    assert_eq!(hear().as_deref(), Some("notified"), "{traffic:?}");
+    assert_eq!(next_line().as_deref(), Some("notified"), "{traffic:?}");
     let notified = killed_at.elapsed();
     assert!(clock.since(killed) <= NOTIFY_LIMIT, "{traffic:?}: notified after {notified:?}");
-    assert_eq!(hear().as_deref(), Some("done"), "{traffic:?}");
-    assert_eq!(hear(), None, "it ends");
+    assert_eq!(next_line().as_deref(), Some("done"), "{traffic:?}");
+    assert_eq!(next_line(), None, "it ends");
     let left =
         Leftovers::default().since(TIMEOUT, |name| sockets.iter().any(|socket| name.ends_with(socket)));
     assert_eq!((left, dir.files()), (Vec::new(), 0), "{traffic:?}");

@@ -103,7 +103,7 @@ pub fn poll_reports_at_most_max() {
         assert_eq!((polled(|| posix.poll(1, &mut seen)), seen.failed_eps.len()), (1, n));
     }
     assert_eq!(posix.poll(0, &mut seen), 0);
-    assert_eq!(posix.arm(uct::api::Events::all()), Ok(false), "there is more to tell");
+    assert_eq!(posix.arm(uct::api::Events::all()), Ok(false), "more to report");
     // All endpoints fail, notified or not. Dropped and later ones are not notified.
     assert_eq!(eps[99].am_bcopy(1, |_| 4), Err(Refused::Failed(Error::PeerDead)));
     drop(eps.swap_remove(50));

@@ -68,7 +68,7 @@ struct Live {
     /// Bytes of packets received.
     come: usize,
     rooms: Vec<Vec<u8>>,
-    letter: Vec<u8>,
+    payload: Vec<u8>,
     shared: Vec<Vec<u8>>,
 }
 
@@ -134,7 +134,7 @@ impl Live {
             next: 0,
             come: 0,
             rooms: Vec::new(),
-            letter: vec![7; 1 << 16],
+            payload: vec![7; 1 << 16],
             shared,
         }
     }
@@ -156,7 +156,7 @@ impl Live {
     /// A send buffer.
     fn lend(&self, len: usize) -> SendBuf {
         // SAFETY: the bytes outlive the engine and are constant.
-        unsafe { SendBuf::new(self.letter.as_ptr(), len.min(self.letter.len())) }
+        unsafe { SendBuf::new(self.payload.as_ptr(), len.min(self.payload.len())) }
     }
 
     fn started<T>(&mut self, started: Started<T>) {

@@ -308,7 +308,7 @@ mod tests {
         let mut reported = Reported::default();
         assert_eq!((p.a.poll(3, &mut reported), p.a.poll(0, &mut reported)), (3, 0));
         assert_eq!((p.remote_mem(), reported.0.as_slice()), ([7; 10].as_slice(), oks(0..3).as_slice()));
-        assert_eq!(p.ep.flush(Comp::None), Ok(Sent::InProgress), "seven have not been told");
+        assert_eq!(p.ep.flush(Comp::None), Ok(Sent::InProgress), "seven are not reported");
         assert_eq!(p.ep.flush(Comp::Token(10)), Ok(Sent::InProgress));
         assert_eq!((p.a.poll(64, &mut reported), p.a.is_idle()), (8, true));
         assert_eq!(reported.0, oks(0..11));
@@ -323,7 +323,7 @@ mod tests {
             assert_eq!(p.put(&[1], n, Comp::None), Ok(Sent::InProgress));
             assert_eq!(p.remote_mem()[..4], if n < 3 { [0; 4] } else { [1; 4] });
         }
-        assert!(p.a.is_idle(), "nobody is to be told");
+        assert!(p.a.is_idle(), "nothing to report");
         assert_eq!(p.put(&[2; 60], 0, Comp::None), Ok(Sent::InProgress));
         assert_eq!(p.put(&[3; 60], 60, Comp::None), Ok(Sent::InProgress));
         assert_eq!((p.remote_mem()[59], p.remote_mem()[60], p.remote_mem()[120]), (2, 3, 0));

@@ -95,8 +95,8 @@ fn memory_allocated_by_posix_is_mapped() {
     use ucs::config::Source;
     let dir = std::env::temp_dir().join(format!("uct-cma-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
-    let place = dir.to_str().expect("a name in UTF-8");
-    for source in [Source::empty(), Source::empty().with("UCX_POSIX_SOCKET_DIR", place)] {
+    let dir_name = dir.to_str().expect("a name in UTF-8");
+    for source in [Source::empty(), Source::empty().with("UCX_POSIX_SOCKET_DIR", dir_name)] {
         let open = |tl| any::open(tl, "memory", &source).unwrap();
         let (owner, posix, peer) = (open("cma"), open("posix"), open("cma"));
         let set = any::MemSet::alloc(&[owner.md(), posix.md()], &AllocReq::new(8192, "test")).unwrap();
@@ -188,7 +188,7 @@ fn peer_failures_are_reported_up_to_max() {
     child.wait().unwrap();
     let mut reported = Reported::default();
     assert_eq!(here.poll(1, &mut reported), 1);
-    assert_eq!(std::mem::take(&mut reported.0), [WAITING], "the process is no more, whoever has heard of it");
+    assert_eq!(std::mem::take(&mut reported.0), [WAITING], "the process is gone, notified or not");
     assert_eq!(eps[5].flush(Comp::None), Err(Error::PeerDead.into()));
     while reported.0.is_empty() {
         assert!(here.poll(1, &mut reported) <= 1);
@@ -196,7 +196,7 @@ fn peer_failures_are_reported_up_to_max() {
     }
     assert_eq!(reported.0, [0]);
     assert_eq!((here.poll(0, &mut reported), here.is_idle()), (0, false));
-    assert_eq!(here.arm(Default::default()), Ok(false), "there is more to be told");
+    assert_eq!(here.arm(Default::default()), Ok(false), "more to report");
     eps.pop();
     for n in 1..MANY - 1 {
         assert!(!here.is_idle());
@@ -247,7 +247,7 @@ fn addresses_are_verified() {
         a.connect(&device, &iface).err()
     };
     assert_eq!(changed(8), Some(ConnectError::Gone), "another key");
-    assert_eq!(changed(16), Some(ConnectError::Gone), "another place");
+    assert_eq!(changed(16), Some(ConnectError::Gone), "another key address");
     assert_eq!(changed(3), Some(ConnectError::Gone), "no such pid");
     let ep = a.connect(&device, &iface).unwrap();
     assert_eq!(changed(16), None, "the process is known now");

@@ -468,7 +468,7 @@ mod tests {
                     seen[entry as usize] = true;
                 }
             }
-            assert!(seen.iter().all(|seen| *seen), "{cells} cells: each place is gone to");
+            assert!(seen.iter().all(|seen| *seen), "{cells} cells: each entry is used");
         }
     }
 

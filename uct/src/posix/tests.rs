@@ -235,7 +235,7 @@ fn send_to_a_closed_interface_fails() {
 #[test]
 fn ping_pong_delays_polls() {
     let exchange = |setting: &str, a_sends: usize, send: &dyn Fn(&Ep, u64)| {
-        const TURNS: usize = 3000;
+        const ROUNDS: usize = 3000;
         const SLOW: usize = 1200;
         let source = Source::empty().with("UCX_POSIX_HOLD_OFF", setting);
         let (a, b) = (open(&source), open(&source));
@@ -243,34 +243,34 @@ fn ping_pong_delays_polls() {
         let (ab, ba) = (to(&a, &b), to(&b, &a));
         assert_eq!((ab.ensure_connected(), ba.ensure_connected()), (Ok(()), Ok(())));
         let (at_a, at_b) = (collect(&a, 1), collect(&b, 1));
-        for turn in 0..TURNS {
-            (0..a_sends).for_each(|_| send(&ab, turn as u64));
+        for round in 0..ROUNDS {
+            (0..a_sends).for_each(|_| send(&ab, round as u64));
             // Answers are slow at first; when they come at once, the first poll still sees each.
             let sent = Instant::now();
-            while turn < SLOW && sent.elapsed() < Duration::from_micros(100) {}
-            assert_eq!((b.progress(16), at_b.borrow().len()), (a_sends, (turn + 1) * a_sends));
-            send(&ba, turn as u64);
-            assert_eq!((a.progress(16), at_a.borrow().len()), (1, turn + 1));
+            while round < SLOW && sent.elapsed() < Duration::from_micros(100) {}
+            assert_eq!((b.progress(16), at_b.borrow().len()), (a_sends, (round + 1) * a_sends));
+            send(&ba, round as u64);
+            assert_eq!((a.progress(16), at_a.borrow().len()), (1, round + 1));
         }
         let received: Vec<_> = at_a
             .borrow()
             .iter()
             .map(|received| u64::from_le_bytes(received[..8].try_into().unwrap()))
             .collect();
-        assert!(received.into_iter().eq(0..TURNS as u64));
+        assert!(received.into_iter().eq(0..ROUNDS as u64));
         (a.delays_polls(), b.delays_polls())
     };
-    let packet = |ep: &Ep, turn: u64| {
+    let packet = |ep: &Ep, round: u64| {
         let packet = |slot: &mut [u8]| {
             slot[0] = 1;
-            slot[1..9].copy_from_slice(&turn.to_le_bytes());
+            slot[1..9].copy_from_slice(&round.to_le_bytes());
             9
         };
         assert_eq!(ep.am_short_packet(9, packet), Ok(9));
     };
-    let short = |ep: &Ep, turn: u64| assert_eq!(ep.am_short(1, turn, &[]), Ok(Sent::Done));
-    let short_iov = |ep: &Ep, turn: u64| {
-        let bytes = turn.to_le_bytes();
+    let short = |ep: &Ep, round: u64| assert_eq!(ep.am_short(1, round, &[]), Ok(Sent::Done));
+    let short_iov = |ep: &Ep, round: u64| {
+        let bytes = round.to_le_bytes();
         assert_eq!(ep.am_short_iov(1, &[&bytes[..3], &bytes[3..]]), Ok(Sent::Done));
     };
     for send in [&packet as &dyn Fn(&Ep, u64), &short, &short_iov] {
@@ -311,7 +311,7 @@ fn fetched_segment_of_a_closed_interface_is_rejected() {
     let [to_kept, to_closed] =
         [&kept, &closed].map(|to| writer.connect(&to.device_addr(), &to.iface_addr()).unwrap());
     assert_eq!(to_kept.ensure_connected(), Ok(()));
-    assert_eq!(writer.peers_without_query(), 0, "asked with the other");
+    assert_eq!(writer.peers_without_query(), 0, "queried with the other");
     drop(closed);
     assert_eq!(to_closed.am_short(1, 0, &[]), Err(Refused::Failed(Error::PeerDead)));
     assert_eq!(to_closed.ensure_connected(), Err(ConnectError::Gone));
@@ -378,7 +378,7 @@ fn operation_queued_by_a_closure_is_not_overtaken() {
     for max in [16, 4000] {
         let by = Rc::downgrade(&ep);
         let packed = ep.am_packet(max, |slot| {
-            assert_eq!(ep.am_short(5, 1, &[]), Err(Refused::NoResource), "its place is not taken yet");
+            assert_eq!(ep.am_short(5, 1, &[]), Err(Refused::NoResource), "the closure is packing");
             let op = move || match by.upgrade().unwrap().am_short(5, 1, &[]) {
                 Ok(_) => Retry::Done,
                 Err(_) => Retry::NoResource,
@@ -428,7 +428,7 @@ fn writer_entries_are_bounded_and_reused() {
     let sent = first(|| other.am_short(1, 0, &[]));
     assert!(matches!(sent, Err(Refused::Failed(Error::Exhausted(_)))));
     drop((ep, again));
-    assert_eq!(other.ensure_connected(), Ok(()), "asked again, since it may pass");
+    assert_eq!(other.ensure_connected(), Ok(()), "retried, since it may pass");
 }
 
 #[test]
@@ -444,7 +444,7 @@ fn corrupt_fifo_words_are_survived() {
             for n in 0..200 {
                 seg.head().store(head, Relaxed);
                 seg.tail().store(tail, Relaxed);
-                (0..256).for_each(|place| seg.slot_entry(place).store(slot, Relaxed));
+                (0..256).for_each(|entry| seg.slot_entry(entry).store(slot, Relaxed));
                 let _ = ep.am_short(1, n, &[]);
                 let _ = ep.am_packet(4000, |room| room.len());
                 ep.link().unwrap().has_room(&ep);
@@ -527,16 +527,16 @@ fn poll_one_takes_or_leaves_one_message() {
         assert_eq!(ep.am_short(5, n, &[]), Ok(Sent::Done));
     }
     let seen = RefCell::new(Vec::new());
-    let glance = |wanted: bool| {
+    let poll_one = |wanted: bool| {
         iface.poll_one(|packet: &[u8], _| {
             seen.borrow_mut().push(packet.to_vec());
             wanted
         })
     };
-    assert_eq!(glance(true), PollOne::Received { more: true });
-    assert_eq!(glance(false), PollOne::NeedsPoll);
+    assert_eq!(poll_one(true), PollOne::Received { more: true });
+    assert_eq!(poll_one(false), PollOne::NeedsPoll);
     assert_eq!((iface.progress(1), got.borrow().len()), (1, 1), "a poll gets what was left");
-    assert_eq!(glance(true), PollOne::Received { more: false });
+    assert_eq!(poll_one(true), PollOne::Received { more: false });
     assert_eq!(iface.poll_one(never), PollOne::Empty);
     let packet = |n: u64| [&[5][..], &n.to_le_bytes()].concat();
     assert_eq!(*seen.borrow(), [packet(0), packet(1), packet(2)]);
@@ -566,7 +566,7 @@ fn poll_one_takes_or_leaves_one_message() {
     for n in 0..1000u64 {
         assert_eq!(ep.am_short(5, n, &[]), Ok(Sent::Done), "{n}");
         while iface.poll_one(|p: &[u8], _| p == packet(n)) != (PollOne::Received { more: false }) {
-            assert_eq!(iface.progress(0), 0, "now and then it looks around instead");
+            assert_eq!(iface.progress(0), 0, "now and then it does housekeeping instead");
         }
     }
     let polls = (0..5000).take_while(|_| iface.poll_one(never) == PollOne::Empty).count();

@@ -73,7 +73,7 @@ pub fn wait_readable(socket: &OwnedFd, timeout: Duration) -> Result<(), ConnectE
 pub fn send_request(socket: &OwnedFd, names: &[Name], keep_open: KeepOpen) -> Result<(), ConnectError> {
     let request = Request::new(names, keep_open);
     rustix::io::retry_on_intr(|| rustix::net::send(socket, request.as_bytes(), SendFlags::NOSIGNAL))
-        .map_err(connect_error("ask a peer's fd server"))?;
+        .map_err(connect_error("query a peer's fd server"))?;
     Ok(())
 }
 
@@ -96,7 +96,7 @@ pub fn receive_reply(socket: &OwnedFd, names: &[Name]) -> Result<Option<Replies>
     };
     let message = match rustix::io::retry_on_intr(attempt) {
         Err(Errno::AGAIN) => return Ok(None),
-        message => message.map_err(connect_error("hear a peer's fd server"))?,
+        message => message.map_err(connect_error("receive from a peer's fd server"))?,
     };
     let mut fds = ancillary.drain().flat_map(|message| match message {
         RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<_>>(),

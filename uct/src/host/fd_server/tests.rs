@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 impl FdServer {
     fn fetch(&self, name: Name) -> Result<Fetched, ConnectError> {
         match self.wait(self.query([name], TIMEOUT)?, TIMEOUT)? {
-            QueryResult::Answered(mut all) => all.pop().expect("one was asked for").1,
+            QueryResult::Answered(mut all) => all.pop().expect("one was queried").1,
             QueryResult::Pending(_) => Err(ConnectError::NoAnswer),
         }
     }
@@ -144,7 +144,7 @@ fn unanswered_query_does_not_block() {
     assert!(!query.is_overdue() && start.elapsed() < TIMEOUT);
     let accept = || rustix::net::accept_with(&listener, rustix::net::SocketFlags::NONBLOCK).ok();
     let client = accept().unwrap();
-    assert!(accept().is_none(), "asked once");
+    assert!(accept().is_none(), "queried once");
     // Fills the backlog; the next query is sent when one connection is accepted.
     let waiting: Vec<_> = std::iter::from_fn(|| client::connect(server.namespace(), key).unwrap()).collect();
     let QueryResult::Pending(late) =
@@ -193,7 +193,7 @@ fn query_is_repeated_after_a_hangup() {
         }
         drop(client);
         let QueryResult::Pending(again) = server.wait(query, Duration::from_millis(5)).unwrap() else {
-            panic!("it has said nothing")
+            panic!("no reply was sent")
         };
         query = again;
     }
@@ -251,10 +251,7 @@ fn stale_sockets_are_removed_and_others_are_kept() {
     }
     let server = FdServer::get(namespace).unwrap();
     assert!(!mine.exists());
-    assert!(
-        std::path::Path::new(&theirs).exists(),
-        "of another host: whether it lives cannot be told from here"
-    );
+    assert!(std::path::Path::new(&theirs).exists(), "of another host: whether it lives is unknown here");
     assert_eq!(dir.names().len(), 5);
     drop(server);
 }

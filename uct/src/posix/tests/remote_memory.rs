@@ -79,7 +79,7 @@ fn mr_key_names_the_whole_allocation() {
     let (owner, reader) = (open(), open());
     let all = memory(owner.md(), 5000);
     let word = owner.md().mr_key(&all).unwrap();
-    assert_eq!(reader.md().rkey_from_mr_key(word, 0, 0).err(), Some(Error::NotReady), "nobody was asked yet");
+    assert_eq!(reader.md().rkey_from_mr_key(word, 0, 0).err(), Some(Error::NotReady), "no query yet");
     let (key, from) = (by_mr_key(reader.md(), word).unwrap(), all.addr().addr() as u64);
     assert_eq!(api::Rkey::range(&key), (from, 5000));
     assert_eq!(get(&reader, &owner, from + 300, 3, &key), Ok(vec![44, 45, 46]));

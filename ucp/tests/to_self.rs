@@ -87,7 +87,8 @@ fn callbacks_run_from_progress() {
     let (mut enough, mut little) = (vec![0u8; LONG], vec![7u8; 100]);
     let mut ids = Vec::new();
     for buf in [&mut enough, &mut little] {
-        // SAFETY: the buffers outlive the receives, which end below, and are looked at behind that; the callback takes anything.
+        // SAFETY: the buffers outlive the receives, which complete below, and are read afterwards; the
+        // callback takes any argument.
         let started = unsafe {
             worker.recv_raw(buf.as_mut_ptr(), buf.len(), Match::tagged(1, TAG_MASK_FULL), Some(callback))
         };

@@ -1,5 +1,5 @@
 //! Everything that a peer's age or its feature word changes in what we send it. Pure functions of the word;
-//! `peer.rs` keeps their answers. Nothing else in the engine looks at feature bits.
+//! `peers::peer` keeps their answers. Nothing else in the engine looks at feature bits.
 
 use crate::rdm::io::Rdma;
 use crate::wire::Features;

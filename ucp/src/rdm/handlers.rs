@@ -1,6 +1,6 @@
-//! The 256 packet types and who handles each: the rooms' rows merged at compile time. Two rooms that claim
-//! one type do not compile. A new packet type is a row in its room; a new room is a line here and an arm in
-//! `Engine::enter`.
+//! Handler table: the protocol that handles each of the 256 packet types, merged from the protocols'
+//! `HANDLERS` at compile time. Two protocols that claim one type do not compile. A new packet type is an
+//! entry in its protocol; a new protocol is a line here and an arm in `Engine::dispatch`.
 
 use crate::rdm::protocol::{HandlerKind, PacketHandler};
 use crate::rdm::protocols::{
@@ -9,7 +9,7 @@ use crate::rdm::protocols::{
 };
 use crate::wire::PktType;
 
-const ROOMS: [&[PacketHandler]; 12] = [
+const PROTOCOLS: [&[PacketHandler]; 12] = [
     &eager::HANDLERS,
     &medium::HANDLERS,
     &longcts::HANDLERS,
@@ -25,7 +25,7 @@ const ROOMS: [&[PacketHandler]; 12] = [
 ];
 
 /// The handler of each packet type, by its type byte.
-pub static TABLE: [PacketHandler; 256] = merge(&ROOMS);
+pub static TABLE: [PacketHandler; 256] = merge(&PROTOCOLS);
 
 const fn merge(rooms: &[&[PacketHandler]]) -> [PacketHandler; 256] {
     let mut table = [PacketHandler { ty: PktType(0), kind: HandlerKind::None, order: None }; 256];

@@ -168,7 +168,7 @@ pub trait Wire: ReceiveSink {
         Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 
-    /// Gives the device a receive for one headerless message: memory of ours, which lies in `reg`.
+    /// Gives the device a receive for one message without a header: memory of ours, which lies in `reg`.
     /// `Engine::on_user_recv` tells the end, with the same number. [`NotPosted::Full`]: the device has enough
     /// of them.
     fn post_user_recv(

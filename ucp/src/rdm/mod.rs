@@ -1,24 +1,24 @@
-//! The engine: EFA RDM v4 without I/O. It is told of packets and asked for operations, sends through
-//! [`io::Wire`], and hands out what is complete. No socket, clock, thread, log or transport; it builds
-//! without `uct`.
+//! The engine: EFA RDM v4 without I/O. It takes packets and requests for operations, sends through
+//! [`io::Wire`], and hands out [`EngineEvent`]s. It uses no socket, clock, thread, log or transport, and
+//! builds without `uct`.
 //!
-//! Order of calls: `add_wire`, then anything. Whatever a call completes appears in [`Engine::take_event`],
-//! except what the call itself answers. `resume` is to be called whenever the wires may have room again.
+//! Order of calls: `add_wire`, then anything. A call returns what it completes itself; everything else comes
+//! from [`Engine::take_event`]. Call `resume` whenever the wires may have room again.
 //!
 //! | Step of a packet | Where |
 //! |---|---|
-//! | parsed, once | `wire::parse` |
-//! | from whom | `ident`, `people` |
-//! | first of its peer: HANDSHAKE owed | `rooms::handshake` |
-//! | whose type | `rows` |
-//! | its turn | `order` |
-//! | what it means | `rooms` |
-//! | which receive | `matching`, `incoming` |
-//! | come back: its receiver was not ready | `backoff` |
-//! | read in place, over several wires | `reading`, `rails` |
-//! | granted data, over several wires | `flow`, `abreast` |
-//! | come back: a NIC on the way is lost | `detour` |
-//! | which memory | `mem`, `onesided` |
+//! | parse | `wire::parse` |
+//! | resolve the sender | `peers` |
+//! | queue our HANDSHAKE on a peer's first packet | `protocols::handshake` |
+//! | find the handler of its type | `handlers` |
+//! | keep the order of messages | `recv::reorder` |
+//! | handle it | `protocols` |
+//! | match a receive | `recv` |
+//! | send again when the receiver was not ready | `flow::backoff` |
+//! | read a peer's memory | `rma::remote_read` |
+//! | grant and send long data, also over several lanes | `flow::window`, `rails` |
+//! | go on over another lane after a NIC was lost | `rails::failover` |
+//! | resolve memory that a request names | `rma::mem` |
 
 mod flow;
 mod handlers;
@@ -155,7 +155,7 @@ struct WireState {
     rdma: Rdma,
     /// Wires that long transfers take as well, in order.
     rail_wires: rails::rail_plan::RailList<WireId>,
-    /// The queue pair has failed. Only looked at where there are rail_wires.
+    /// The queue pair has failed. Only looked at where there are rail wires.
     down: bool,
 }
 
@@ -397,7 +397,7 @@ impl Engine {
     fn dispatch<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
         match a.handler.kind {
             _ if self.peers[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => self.refuse_closed(a),
-            // What these rooms have of our own messages (CTS, CTSDATA, EOR) is as ever.
+            // What these protocols have of our own messages (CTS, CTSDATA, EOR) is as ever.
             HandlerKind::Eager | HandlerKind::Medium | HandlerKind::LongCts | HandlerKind::LongRead
                 if self.zcopy_recv.is_some() && matches!(a.packet, Packet::Rtm(_)) =>
             {
@@ -523,7 +523,7 @@ impl Engine {
         self.trace.take()
     }
 
-    /// Whether some room of this engine handles packets of this type; others are counted and dropped.
+    /// Whether a protocol of this engine handles packets of this type; others are counted and dropped.
     pub fn handles(ty: PktType) -> bool {
         handlers::TABLE[usize::from(ty.0)].kind != HandlerKind::None
     }

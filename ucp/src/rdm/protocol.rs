@@ -1,5 +1,5 @@
 //! Types shared by protocols and the rest of the engine: a send protocol (one way to send a message) as plain
-//! data, and packet rows (what happens when a packet type arrives). Read by `select` and `rows.rs`; holds no
+//! data, and packet rows (what happens when a packet type arrives). Read by `select` and `handlers`; holds no
 //! behaviour of its own.
 
 use crate::rdm::features::ReqHdr;
@@ -179,29 +179,29 @@ impl Protocol {
 /// The file of `protocols` that handles a packet type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandlerKind {
-    /// `rooms::eager`.
+    /// `protocols::eager`.
     Eager,
-    /// `rooms::medium`.
+    /// `protocols::medium`.
     Medium,
-    /// `rooms::longcts`.
+    /// `protocols::longcts`.
     LongCts,
-    /// `rooms::longread`.
+    /// `protocols::longread`.
     LongRead,
-    /// `rooms::readnack`.
+    /// `protocols::readnack`.
     ReadNack,
-    /// `rooms::peererror`.
+    /// `protocols::peererror`.
     PeerError,
-    /// `rooms::handshake`.
+    /// `protocols::handshake`.
     Handshake,
-    /// `rooms::receipt`.
+    /// `protocols::receipt`.
     Receipt,
-    /// `rooms::write`.
+    /// `protocols::write`.
     Write,
-    /// `rooms::writeread`.
+    /// `protocols::writeread`.
     WriteRead,
-    /// `rooms::read`.
+    /// `protocols::read`.
     Read,
-    /// `rooms::atomic`.
+    /// `protocols::atomic`.
     Atomic,
     /// Nobody: counted and dropped.
     None,
@@ -218,7 +218,7 @@ pub struct PacketHandler {
     pub order: Option<MsgIdUse>,
 }
 
-/// A packet on its way into a room.
+/// A packet on its way into a protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// The sender.

@@ -69,7 +69,7 @@ impl Engine {
         for (_, peer) in self.peers.iter() {
             census.owed += usize::from(peer.flags.contains(PeerFlags::HANDSHAKE_QUEUED));
             let Some(queue) = &peer.queue else { continue };
-            // What a peer is to hear that was cut off is no longer anybody's.
+            // What a peer is to hear that was closed by force is no longer anybody's.
             let told = peer.flags.contains(PeerFlags::FORCE_CLOSED);
             census.owed += queue.ctl.len() + if told { 0 } else { queue.unsent_errors.len() };
             census.early += usize::from(!queue.reorder.is_empty());

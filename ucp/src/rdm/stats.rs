@@ -11,7 +11,7 @@ ucs::counters! {
     pub struct Rare {
         /// Packets that did not parse.
         malformed,
-        /// Packets of a type no room handles.
+        /// Packets of a type no protocol handles.
         unsupported,
         /// Packets from nobody known, without a raw address.
         unknown_sender,

@@ -12,7 +12,7 @@ use crate::rdm::status::PeerError;
 pub enum DropReason {
     /// Does not parse.
     Malformed,
-    /// A type that no room handles (reserved, not implemented, or not ours to receive).
+    /// A type that no protocol handles (reserved, not implemented, or not ours to receive).
     Unsupported,
     /// From nobody we know, and without a raw address.
     UnknownSender,

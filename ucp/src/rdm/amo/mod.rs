@@ -1,6 +1,6 @@
 //! The arithmetic of atomic operations: one definition of each operation for each type of element, on the
 //! bytes of one element. Which pairs there are is wire facts 6.2 and 6.4 of RDM v4; the numbers are those of
-//! the wire. Pure: the memory is `mem`'s, the packets are `rooms::atomic`'s.
+//! the wire. Pure: the memory is `mem`'s, the packets are `protocols::atomic`'s.
 
 mod complex;
 mod elem;

@@ -1,6 +1,6 @@
 //! Receivers that are not ready: packets that a device handed back are kept, tried again at once, and then
 //! after a time that doubles (RDM v4, wire facts 12). Meanwhile nothing else goes to that peer; other peers
-//! go on. Called by `lane` through the public methods, by `outgoing` when it is time, by `people` for peers
+//! go on. Called by `lane` through the public methods, by `send` when it is time, by `peers` for peers
 //! that end.
 //!
 //! One try is at most a burst of packets, and the next waits until the device has decided about all of them:
@@ -27,7 +27,7 @@ impl Engine {
         self.on_returned(now, to, packet, ResendTo::MainQp);
     }
 
-    /// As [`Engine::on_rnr`], for a headerless message and the word that went with it.
+    /// As [`Engine::on_rnr`], for a message without a header and the word that went with it.
     // [M5.11]
     #[cold]
     pub fn on_rnr_user_qp(&mut self, now: Nanos, to: PeerId, data: &[u8], imm: Option<u32>) {
@@ -38,7 +38,7 @@ impl Engine {
 
     fn on_returned(&mut self, now: Nanos, to: PeerId, packet: &[u8], way: ResendTo) {
         let Some(peer) = self.peers.get(to) else { return };
-        // Who was cut off, and is there, waits for what it is told.
+        // Who was closed by force, and is there, waits for what it is told.
         let told = [PktType::PEER_ERROR.0, PktType::HANDSHAKE.0];
         let told = way == ResendTo::MainQp && packet.first().is_some_and(|ty| told.contains(ty));
         if peer.flags.contains(PeerFlags::FAILED) && !(told && peer.flags.contains(PeerFlags::FORCE_CLOSED)) {
@@ -175,7 +175,7 @@ impl Engine {
     pub fn is_backed_off(&self, peer: Option<PeerId>) -> bool {
         match peer {
             Some(id) => {
-                // What one is told that was cut off is nobody's affair any more.
+                // What one is told that was closed by force is nobody's affair any more.
                 let away = |peer: &Peer| {
                     peer.flags & (PeerFlags::BACKED_OFF | PeerFlags::FORCE_CLOSED) == PeerFlags::BACKED_OFF
                 };
@@ -186,7 +186,7 @@ impl Engine {
         }
     }
 
-    /// Whether anything waits to be tried again that is more than a word to who was cut off.
+    /// Whether anything waits to be tried again that is more than a word to who was closed by force.
     pub(in crate::rdm) fn is_any_backed_off(&self) -> bool {
         self.backed_off.iter().any(|&away| !self.peers[away].flags.contains(PeerFlags::FORCE_CLOSED))
     }

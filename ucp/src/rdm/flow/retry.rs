@@ -51,7 +51,7 @@ fn draw(rng: &mut u64) -> u64 {
 pub(in crate::rdm) enum ResendTo {
     /// A packet: to the peer's main queue pair.
     MainQp,
-    /// A headerless message with this word: to its other one.
+    /// A message without a header with this word: to its other one.
     UserQp(Option<u32>),
 }
 

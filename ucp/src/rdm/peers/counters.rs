@@ -1,7 +1,7 @@
 //! Short messages are counted by peer in four small numbers beside what else every packet reads of the peer:
 //! two additions a message, and no look at counters elsewhere. What gets too large is carried to the counters
 //! of the engine and of that peer; whoever reads those gets both. Called for what takes the shortest way
-//! (`rooms::eager`, `Engine::take_short`), and never by anybody else.
+//! (`protocols::eager`, `Engine::take_short`), and never by anybody else.
 
 use crate::rdm::Engine;
 use crate::rdm::ids::PeerId;
@@ -92,7 +92,7 @@ impl PeerStats {
 }
 
 impl Engine {
-    /// Takes to the counters what the tally of a peer has had too much, of messages to it.
+    /// Takes to the counters what the short counters of a peer has had too much, of messages to it.
     #[cold]
     #[inline(never)]
     pub(in crate::rdm) fn carry_sent(&mut self, to: PeerId, sum: Carry) {

@@ -141,7 +141,7 @@ impl Engine {
     /// The wire says that a peer has failed, but may have more of it to hand over: what needs an answer ends
     /// now, the rest when the wire has been [quiet](Engine::on_wire_drained). But when nothing was sent to it
     /// but our HANDSHAKE, and nothing here waits for it, that is forgotten: it said what it had to say, and
-    /// has left. If it is heard again, it has not, and is greeted anew: it may be waiting for that.
+    /// has left. If it is heard again, it has not, and is sent a HANDSHAKE again: it may be waiting for that.
     // [M10.2]
     pub fn on_send_error<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
         let Some(peer) = self.peers.get(id) else { return };
@@ -443,7 +443,7 @@ impl Engine {
     }
 
     /// The first peer that has failed, since this was last asked, with something of ours that had not ended,
-    /// was not acknowledged, or came back. Not one that was cut off.
+    /// was not acknowledged, or came back. Not one that was closed by force.
     pub fn take_failed_peer(&mut self) -> Option<(PeerId, PeerError)> {
         self.first_failed.take()
     }

@@ -287,7 +287,7 @@ impl Peer {
     /// Our HANDSHAKE and control packets have all gone out, and every send is complete.
     pub fn is_idle(&self) -> bool {
         let quiet = self.queue.as_ref().is_none_or(|queue| queue.ctl.is_empty());
-        // What one is told that was cut off is nobody's affair any more.
+        // What one is told that was closed by force is nobody's affair any more.
         let busy = if self.flags.contains(PeerFlags::FORCE_CLOSED) {
             PeerFlags::empty()
         } else {

@@ -154,7 +154,7 @@ pub(in crate::rdm) fn take_answer(e: &mut Engine, wire: WireId, from: Source, pa
     true
 }
 
-/// Any packet of this room.
+/// Handles a packet of this protocol.
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     match a.packet {
         Packet::Rta(rta, payload) => on_request(e, w, a, rta, payload),

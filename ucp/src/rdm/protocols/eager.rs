@@ -1,5 +1,5 @@
-//! EAGER and DC_EAGER: a message in one packet. The short room, the one to read first. The sender writes
-//! header and payload into the wire's slot; the receiver copies once, into the user's buffer.
+//! EAGER and DC_EAGER: a message in one packet. The shortest protocol, the one to read first. The sender
+//! writes header and payload into the wire's slot; the receiver copies once, into the user's buffer.
 
 use ucs::coll::slots::SlotId;
 
@@ -50,7 +50,7 @@ impl<B: Payload> PacketWriter for ShortMessage<'_, B> {
     }
 }
 
-/// Sends a tagged message now, if that is simple: its peer is in good health and has been met, and nothing
+/// Sends a tagged message now, if that is simple: its peer is in working order and has been met, and nothing
 /// waits before it. False, and nothing has happened: it is not, or there is no room. // HOT
 // [M4.1] [M4.2]
 #[inline(always)]

@@ -119,7 +119,7 @@ impl Engine {
     }
 }
 
-/// A HANDSHAKE. The trigger is room `write`'s, and has done its work by having arrived.
+/// A HANDSHAKE. The trigger belongs to `write`, and has done its work by having arrived.
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     match a.packet {
         Packet::Handshake(shake) => {

@@ -118,7 +118,7 @@ pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) 
     SendProgress::Done
 }
 
-/// Any packet of this room.
+/// Handles a packet of this protocol.
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     match a.packet {
         Packet::Rtm(rtm) => on_rtm(e, w, a, rtm),

@@ -1,6 +1,6 @@
 //! LONGREAD and RUNTREAD: the receiver reads the sender's memory; of a RUNTREAD the head travels in packets
-//! meanwhile. EOR ends both, and writes that are read (`write_read`). How the reading goes is in `reading`;
-//! what follows if it cannot be done, in `read_nack`.
+//! meanwhile. EOR ends both, and writes that are read (`write_read`). How the RMA read goes is in
+//! `remote_read`; what follows if it cannot be done, in `read_nack`.
 
 use ucs::coll::slots::SlotId;
 
@@ -169,7 +169,7 @@ fn push_runt<W: Wire>(
     SendProgress::Done
 }
 
-/// Any packet of this room.
+/// Handles a packet of this protocol.
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     match a.packet {
         Packet::Rtm(rtm) => on_rtm(e, w, a, rtm),

@@ -1,5 +1,5 @@
-//! One room per subprotocol: all that its packet types mean, at both ends. Rooms never call rooms; what they
-//! share is in `incoming`, `outgoing`, `onesided`, `reading` and `flow`.
+//! One room per subprotocol: all that its packet types mean, at both ends. Rooms never call protocols; what
+//! they share is in `recv`, `send`, `rma`, `remote_read` and `flow`.
 
 pub(super) mod atomic;
 pub(super) mod direct;

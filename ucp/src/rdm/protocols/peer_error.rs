@@ -128,8 +128,8 @@ impl Engine {
         }
     }
 
-    /// A packet of a peer that we have cut off. Who waits for an answer to it is told that there will be
-    /// none; a peer that has not met us is sent our HANDSHAKE first, for which it waits.
+    /// A packet of a peer that we have closed by force. Who waits for an answer to it is told that there will
+    /// be none; a peer that has not met us is sent our HANDSHAKE first, for which it waits.
     // [M10.7]
     #[cold]
     pub(in crate::rdm) fn refuse_closed(&mut self, a: &Arrival<'_>) {
@@ -151,7 +151,7 @@ impl Engine {
         self.schedule(a.peer);
     }
 
-    /// A packet for which there is no room: its sender is cut off now, and told so.
+    /// A packet for which there is no room: its sender is closed by force now, and told so.
     #[cold]
     pub(in crate::rdm) fn refuse_over_limit(&mut self, a: &Arrival<'_>) {
         self.peers[a.peer].flags |= PeerFlags::FORCE_CLOSED;

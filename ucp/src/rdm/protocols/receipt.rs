@@ -1,5 +1,5 @@
-//! RECEIPT: the end of a delivery complete message. Owed by `incoming` when the last byte is in the user's
-//! buffer, queued by `outgoing` when there is no room.
+//! RECEIPT: the end of a delivery complete message. Owed by `recv` when the last byte is in the user's
+//! buffer, queued by `send` when there is no room.
 
 use ucs::coll::slots::SlotId;
 

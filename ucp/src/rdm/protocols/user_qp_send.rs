@@ -1,6 +1,6 @@
 //! Headerless sends: untagged messages to peers in zero-copy receive mode (libfabric 1.22 to 2.5), whose
 //! device puts them into the program's receives itself (RDM v4 4.8; wire facts 11.3). The sending half; the
-//! receiving one is `inplace`. Called for every send to such a peer; it has no packet, no id and no order,
+//! receiving one is `zcopy_recv`. Called for every send to such a peer; it has no packet, no id and no order,
 //! and nobody acknowledges it.
 
 use ucs::coll::slots::SlotId;

@@ -1,7 +1,7 @@
 //! Rails: further lanes of a peer's worker, over which long transfers go beside its own. Each is a peer of
 //! the engine by itself, introduced and met as any other (RDM v4 chapter 11), and carries RDMA only: order,
-//! matching and control packets stay with the peer it belongs to. Called by the rooms of what is read and
-//! written in place, and by `reading`.
+//! matching and control packets stay with the peer it belongs to. Called by the protocols of what is read and
+//! written in place, and by `remote_read`.
 
 use arrayvec::ArrayVec;
 use ucs::coll::slots::SlotId;

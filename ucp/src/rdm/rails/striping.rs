@@ -1,6 +1,6 @@
 //! Granted data abreast: the CTSDATA of a long message, write or read over several NICs of two workers that
-//! know each other's further lanes (RDM v4 chapter 11). Called by `longcts` and `onesided` for every packet,
-//! by `detour`, `backoff` and `people` for those that come back. Sends nothing else over a further lane:
+//! know each other's further lanes (RDM v4 chapter 11). Called by `longcts` and `rma` for every packet,
+//! by `failover`, `backoff` and `peers` for those that come back. Sends nothing else over a further lane:
 //! order, grants and ends stay on the first.
 
 use arrayvec::ArrayVec;

@@ -1,6 +1,6 @@
 //! Which receive gets which message: the oldest receive whose pattern fits, the oldest message that fits. Two
 //! queues, each held once for tagged and once for untagged messages; exact tags are found by bucket, patterns
-//! by walking. Knows names only; what they name is the rooms' business.
+//! by walking. Knows names only; what they name is the protocols' business.
 
 use ucs::coll::list::{Link, Links, List};
 use ucs::coll::slots::SlotId;

@@ -1,9 +1,9 @@
 //! Receives of many messages: one posted buffer that takes message after message, each behind the one before,
-//! until less than a given room is left. Called by `api` through the public methods, by `incoming` when
+//! until less than a given room is left. Called by `api` through the public methods, by `recv` when
 //! something matches.
 //!
 //! For every message that it matches, such a receive begins an ordinary one into its part of the buffer, so
-//! that the rooms know nothing of it.
+//! that the protocols know nothing of it.
 
 use ucs::coll::slots::SlotId;
 

@@ -1,5 +1,5 @@
-//! The receiving half that rooms share: posting and cancelling receives, matching, messages that came too
-//! early, completion. Called by `api` through the public methods, by rooms through the others.
+//! The receiving half that protocols share: posting and cancelling receives, matching, messages that came too
+//! early, completion. Called by `api` through the public methods, by protocols through the others.
 
 use ucs::coll::slots::SlotId;
 
@@ -274,7 +274,7 @@ impl Engine {
 
     /// The receive `id` has matched a message of which more packets come.
     pub(in crate::rdm) fn begin(&mut self, id: SlotId, envelope: Envelope, received: ReceivedRanges) {
-        // There is a place: every inflow belongs to one receive, and both tables hold as many.
+        // There is a place: every receive entry belongs to one receive, and both tables hold as many.
         let Ok(rxe) =
             self.rx_entries.insert(RxEntry { envelope, received, window: 0, rma_read: None, nack: false })
         else {

@@ -1,5 +1,5 @@
 //! One-sided operations as they are asked for: what to write, read or compute, where, and by which protocol.
-//! Plain types of the engine's public face, as `ask` has them for messages; no behaviour beyond tables of
+//! Plain types of the engine's public face, as `types` has them for messages; no behaviour beyond tables of
 //! names.
 
 use crate::rdm::op::{Gather, Scatter};

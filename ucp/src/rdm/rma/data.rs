@@ -1,5 +1,5 @@
 //! The bytes of one-sided operations at either end: which memory a request names, windows, data within them,
-//! and the end of what a peer has asked. Called by rooms and `outgoing`.
+//! and the end of what a peer has asked. Called by protocols and `send`.
 
 use ucs::coll::slots::SlotId;
 

@@ -58,7 +58,7 @@ impl Engine {
     }
 
     /// Whether a request by packets to a peer may go out at once and simply, and the connid it carries then:
-    /// the peer has been met and asked something before, is in good health, nothing waits before it, and
+    /// the peer has been met and asked something before, is in working order, nothing waits before it, and
     /// nobody objects. // HOT
     #[inline]
     pub(in crate::rdm) fn short_request(&self, to: PeerId) -> Option<u32> {

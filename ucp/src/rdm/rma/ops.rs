@@ -1,6 +1,6 @@
 //! One-sided operations at both ends: starting and cancelling them, their place in a peer's queue,
 //! fences and acknowledgements, windows of data, completion. Called by `api` through the public methods, by
-//! rooms and `outgoing` through the others.
+//! protocols and `send` through the others.
 //!
 //! A write without [`Sync::Yes`] is complete when its bytes may be reused. That it has reached the target's
 //! memory is known later: where the wire keeps order, from the acknowledgement of an empty write behind it

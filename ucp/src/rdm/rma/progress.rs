@@ -1,5 +1,5 @@
 //! One-sided operations of ours as they move on: their turn in a peer's queue, the peer's consent, their end.
-//! Called by `outgoing` for queues, by rooms and `people` for ends.
+//! Called by `send` for queues, by protocols and `peers` for ends.
 
 use ucs::coll::slots::SlotId;
 

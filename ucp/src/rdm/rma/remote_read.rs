@@ -1,6 +1,6 @@
 //! Reading a sender's memory in place: registers what is read to, posts reads within bounds, ends in EOR, in
-//! READ_NACK or in an error. Called by the rooms of read messages and writes, by what matches receives, and
-//! by `outgoing` when there is room. A receive never ends while the device may still write to it; memory that
+//! READ_NACK or in an error. Called by the protocols of read messages and writes, by what matches receives,
+//! and by `send` when there is room. A receive never ends while the device may still write to it; memory that
 //! is taken back is not waited for, as the device loses its right to it at once.
 
 use ucs::coll::slots::SlotId;
@@ -25,7 +25,7 @@ use crate::wire::{Features, MAX_IOV};
 const IN_FLIGHT: u32 = 4;
 
 impl Engine {
-    /// The message of `reading` has been matched by receive `rx`, which follows it.
+    /// The message of `remote_read` has been matched by receive `rx`, which follows it.
     pub(in crate::rdm) fn start_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId, rx: SlotId) {
         let Some((op, rxe)) = self.rxe(rx) else { return };
         rxe.rma_read = Some(id);
@@ -89,7 +89,7 @@ impl Engine {
         }
     }
 
-    /// Posts the next read of the reading at the head of a peer's queue, or does what ends it.
+    /// Posts the next read of the RMA read at the head of a peer's queue, or does what ends it.
     // [M7.1]
     pub(in crate::rdm) fn push_rma_read<W: Wire>(
         &mut self,
@@ -204,7 +204,7 @@ impl Engine {
         Some(if over { self.finish_if_idle(w, id) } else { SendProgress::Sent })
     }
 
-    /// The memory that the next byte of a reading goes to: which piece to register, its number, and how far
+    /// The memory that the next byte of an RMA read goes to: which piece to register, its number, and how far
     /// into it. Of a list of more pieces than are registered, none is: its number is [`MAX_IOV`].
     fn read_to(&self, rma_read: &RmaRead) -> Option<(usize, Piece, usize)> {
         let to = rma_read.to?;
@@ -226,7 +226,7 @@ impl Engine {
         Some((0, room, rma_read.at as usize - from))
     }
 
-    /// Posts the next piece of a reading over several rails.
+    /// Posts the next piece of an RMA read over several rails.
     fn push_striped<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
         let Some(rma_read) = self.rma_reads.get_mut(id) else { return SendProgress::Done };
         let (Some(rx), Some(mut rail_plan)) = (rma_read.to, rma_read.rail_plan.take()) else {
@@ -304,7 +304,7 @@ impl Engine {
         }
     }
 
-    /// Ends a reading of which nothing more is to be posted, once nothing is under way.
+    /// Ends an RMA read of which nothing more is to be posted, once nothing is under way.
     fn finish_if_idle<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
         let Some(rma_read) = self.rma_reads.get(id) else { return SendProgress::Done };
         if rma_read.in_flight > 0 {
@@ -438,7 +438,7 @@ impl Engine {
         self.fail_rx(rx, error);
     }
 
-    /// Takes a reading out, its registrations released first. Answers what it was for.
+    /// Takes an RMA read out, its registrations released first. Answers what it was for.
     fn take_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Option<(RmaRead, SlotId)> {
         let mut rma_read = self.rma_reads.remove(id)?;
         rma_read.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));

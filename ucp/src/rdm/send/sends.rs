@@ -1,5 +1,5 @@
-//! The sending half that rooms share: starting and cancelling sends, the queues of each peer, who is next
-//! when there is room again, completion. Called by `api` through the public methods, by rooms through the
+//! The sending half that protocols share: starting and cancelling sends, the queues of each peer, who is next
+//! when there is room again, completion. Called by `api` through the public methods, by protocols through the
 //! others.
 
 use ucs::coll::slots::SlotId;
@@ -256,8 +256,8 @@ impl Engine {
         Step::Idle
     }
 
-    /// A step for a peer that has failed: nothing, but one that we have cut off hears of what it asks for in
-    /// vain.
+    /// A step for a peer that has failed: nothing, but one that we have closed by force hears of what it asks
+    /// for in vain.
     // [M10.7]
     #[cold]
     fn step_cut_off<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {

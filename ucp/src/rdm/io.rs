@@ -32,7 +32,7 @@ pub enum Flushed {
     Later,
 }
 
-/// Why the wire took nothing. The fill closure was not called.
+/// Reason why the wire took nothing. The fill closure was not called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotPosted {
     /// No room now; try again after progress.
@@ -41,7 +41,7 @@ pub enum NotPosted {
     Peer(PeerError),
 }
 
-/// RDMA capabilities of a wire: given to the engine once, by `Engine::set_rdma`.
+/// RDMA capabilities of a wire, given to the engine once by `Engine::set_rdma`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub struct Rdma {
     /// Longest RDMA read, bytes; 0 if there is none.
@@ -82,7 +82,7 @@ pub struct Reg {
     pub key: u64,
 }
 
-/// Why nothing was registered.
+/// Reason why nothing was registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegError {
     /// Too many registrations, or too much memory, for now.
@@ -91,7 +91,7 @@ pub enum RegError {
     Refused,
 }
 
-/// Memory of a peer, by an address and a key that it has told us: a claim, which its device checks.
+/// Memory of a peer, by an address and a key that it sent: a claim, which its device checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remote {
     /// First byte.
@@ -103,17 +103,17 @@ pub struct Remote {
 /// Address of an RMA-only lane, as [`Wire::rma_address`] returns it.
 pub type RmaAddress = ArrayVec<RmaIov, { MAX_IOV - 1 }>;
 
-/// Where the engine notes at once what packets bring, instead of telling it in turn.
+/// A sink that takes completed receives at once, without an [`EngineEvent`](super::EngineEvent).
 pub trait ReceiveSink {
-    /// A receive, given to the engine with this `user`, has ended well. True: whoever posted it knows. False:
-    /// it is told by an [`EngineEvent`](crate::rdm::EngineEvent), in its turn. // HOT
+    /// Reports that the receive posted with this `user` has ended well. False: an
+    /// [`EngineEvent`](super::EngineEvent) reports it. // HOT
     #[inline]
     fn received(&mut self, _user: u64, _status: RecvStatus) -> bool {
         false
     }
 
-    /// A short message of one of our own classes is here in its turn, and nothing that came before it waits
-    /// for a receive. True: it has been taken as it is, and needs none. // HOT
+    /// Delivers a short message of a class of our own, in order, when no earlier one waits for a receive.
+    /// True: it was taken and needs no receive. // HOT
     #[inline]
     fn deliver(&mut self, _class: MsgClass, _from: PeerId, _tag: u64, _payload: &[u8]) -> bool {
         false
@@ -128,10 +128,8 @@ pub trait PacketWriter: Copy {
     fn fill(self, slot: &mut [u8]) -> usize;
 }
 
-/// A wire, or several, as the engine sees them.
-///
-/// The engine keeps memory that it registers, reads to or writes from in place until the registration is
-/// released, which it does only when none of its reads and writes is under way.
+/// One or several wires, as the engine sees them. Memory that the engine registers stays in use by it until
+/// it releases the registration, which it does only when none of its reads and writes is under way.
 pub trait Wire: ReceiveSink {
     /// Longest packet to this peer, bytes.
     fn mtu(&self, to: PeerId) -> usize;
@@ -147,16 +145,15 @@ pub trait Wire: ReceiveSink {
         fill: F,
     ) -> Result<Posted, NotPosted>;
 
-    /// [`Wire::send`], for packets that are mostly short, and that nobody is told the end of.
+    /// Sends a packet as [`Wire::send`] does; for short packets without a completion.
     #[inline]
     fn send_short<F: PacketWriter>(&mut self, to: PeerId, max: usize, fill: F) -> Result<Posted, NotPosted> {
         self.send(to, max, TxToken::NONE, |slot| fill.fill(slot))
     }
 
-    /// Sends bytes as they are, perhaps none, to another queue pair of this peer: what `fill` writes, at most
-    /// `max` bytes, with `imm` for its completion. As [`Wire::send`]; what comes back does so by
-    /// `Engine::on_rnr_user_qp`. [`PeerError::NO_RDMA`], before `fill` runs, on a wire that has no such queue
-    /// pairs.
+    /// Sends at most `max` bytes without a header to the user receive QP of a peer, with `imm` for its
+    /// completion. What comes back does so by `Engine::on_rnr_user_qp`. Fails with [`PeerError::NO_RDMA`],
+    /// before `fill` runs, on a wire without such queue pairs.
     fn send_to_user_qp<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
         _to: PeerId,
@@ -168,9 +165,9 @@ pub trait Wire: ReceiveSink {
         Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 
-    /// Gives the device a receive for one message without a header: memory of ours, which lies in `reg`.
-    /// `Engine::on_user_recv` tells the end, with the same number. [`NotPosted::Full`]: the device has enough
-    /// of them.
+    /// Posts a receive for one message without a header: memory of ours, which lies in `reg`.
+    /// `Engine::on_user_recv` reports its end, with the same number. [`NotPosted::Full`]: the device has
+    /// enough of them.
     fn post_user_recv(
         &mut self,
         _wire: WireId,
@@ -181,17 +178,17 @@ pub trait Wire: ReceiveSink {
         Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 
-    /// Asks to be told when everything sent to this peer so far has been delivered or handed back (`on_rnr`).
-    /// Only asked of wires that hand back.
+    /// Asks for `Engine::on_peer_flushed` when everything sent to this peer so far is delivered or handed
+    /// back. Only called on wires that hand packets back.
     fn flush_peer(&mut self, _to: PeerId) -> Flushed {
         Flushed::Now
     }
 
-    /// Makes a path to a peer that introduced itself by a raw address header (it is unknown to the lanes).
+    /// Connects to a peer that introduced itself by a raw address header.
     fn connect(&mut self, peer: PeerId, from: Source, addr: &RawAddr) -> Result<(), PeerError>;
 
-    /// From now on packets to `peer` take the way of `onto`, another lane of the same worker, whose address
-    /// is `addr`. What is on its way on the old one may still come back.
+    /// Sends packets to `peer` over `onto` from now on, another lane of the same worker, whose address is
+    /// `addr`. Packets in flight on the old lane may still come back.
     fn reroute(&mut self, _peer: PeerId, _onto: PeerId, _addr: &RawAddr) -> Result<(), PeerError> {
         Err(PeerError::Unreachable)
     }
@@ -201,11 +198,11 @@ pub trait Wire: ReceiveSink {
         Err(RegError::Refused)
     }
 
-    /// Ends a registration, when none of our reads and writes uses it and no peer has a reason to: the wire
-    /// may keep it for the next one of the same memory, unless it was to be [`RegAccess::EXCLUSIVE`].
+    /// Ends a registration that neither our operations nor a peer use. The wire may keep it for the next one
+    /// of the same memory, unless it is [`RegAccess::EXCLUSIVE`].
     fn release(&mut self, _reg: Reg) {}
 
-    /// Ends a registration whose key a peer may still use: from now on no device touches the memory by it.
+    /// Ends a registration whose key a peer may still use: no device accesses the memory by it from now on.
     fn revoke(&mut self, reg: Reg) {
         self.release(reg);
     }
@@ -224,24 +221,23 @@ pub trait Wire: ReceiveSink {
         Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 
-    /// Where peers find memory that they are to read by another way than packets to them take: pieces of no
-    /// length, which requests carry behind the memory's own. `None` of memory that the wire itself reads.
+    /// Returns the address by which peers read this memory over an RMA-only lane: pieces of no length, which
+    /// requests carry behind the memory's own. `None` for memory that the wire itself reads.
     fn rma_address(&self, _reg: &Reg) -> Option<RmaAddress> {
         None
     }
 
-    /// Whether a message of so many bytes that a peer has offered to be read by such a way is to come in
-    /// packets all the same, as that is faster. Asked once for each message that can be.
+    /// Returns true if a message of `len` bytes offered over an RMA-only lane is faster in packets. Called
+    /// once for each message that could be read so.
     fn prefers_packets(&mut self, _peer: PeerId, _len: usize, _way: &RmaAddress) -> bool {
         false
     }
 
-    /// Reports what a peer did with memory that was offered through an RMA-only lane: it has read it, or
-    /// would rather have this message in packets.
+    /// Reports that a peer has read memory offered over an RMA-only lane, or asked for packets instead.
     fn on_offer_result(&mut self, _peer: PeerId, _reg: &Reg, _len: usize, _read: bool) {}
 
-    /// Reads memory that a peer has named with such a way, by it, within the call. `None`, and nothing has
-    /// happened: this wire knows of no such ways, or they are none.
+    /// Reads a peer's memory over the RMA-only lane that it named, within the call. `None`: the wire has no
+    /// such lane, and nothing has happened.
     fn read_rma_lane(
         &mut self,
         _peer: PeerId,
@@ -279,7 +275,7 @@ pub trait Wire: ReceiveSink {
         Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 
-    /// Most bytes of one [`Wire::read_copy`] from this peer; 0: there is none.
+    /// Most bytes of one [`Wire::read_copy`] from this peer; 0 if there is none.
     fn read_copy_max(&self, _peer: PeerId) -> usize {
         0
     }

@@ -19,15 +19,15 @@ use crate::rdm::status::PeerError;
 use crate::wire::PktType;
 
 impl Engine {
-    /// A packet to `to` was accepted by the wire and could not be delivered, since the peer had no receive
-    /// posted: it is sent again, and nothing new before it. A packet to a failed peer is forgotten.
+    /// Takes back a packet that the peer had no receive for (RNR). It is sent again before anything new. A
+    /// packet to a failed peer is dropped.
     // [M10.5]
     #[cold]
     pub fn on_rnr(&mut self, now: Nanos, to: PeerId, packet: &[u8]) {
         self.on_returned(now, to, packet, ResendTo::MainQp);
     }
 
-    /// As [`Engine::on_rnr`], for a message without a header and the word that went with it.
+    /// Takes back a message without a header, as [`Engine::on_rnr`] does.
     // [M5.11]
     #[cold]
     pub fn on_rnr_user_qp(&mut self, now: Nanos, to: PeerId, data: &[u8], imm: Option<u32>) {
@@ -52,8 +52,7 @@ impl Engine {
         }
     }
 
-    /// A packet that came back from a way that is lost goes over the one that the peer takes now, before
-    /// anything new.
+    /// Queues a packet that came back from a failed lane, before anything new, for the peer's current lane.
     #[cold]
     pub(in crate::rdm) fn resend_on_lane(&mut self, to: PeerId, packet: &[u8]) {
         self.stats.rare.sent_elsewhere += 1;
@@ -74,7 +73,8 @@ impl Engine {
         }
     }
 
-    /// All that was sent to `to` before [`Wire::flush_peer`] has been delivered or handed back.
+    /// Continues the back-off of `to`: all that was sent to it before [`Wire::flush_peer`] is delivered or
+    /// handed back.
     #[cold]
     pub fn on_peer_flushed(&mut self, now: Nanos, to: PeerId) {
         let retry = self.cfg.retry;
@@ -99,7 +99,7 @@ impl Engine {
         }
     }
 
-    /// Tries again at the peers whose time has come. Answers how many packets were sent.
+    /// Sends again to the peers whose delay is over. Returns the number of packets sent.
     #[cold]
     pub(in crate::rdm) fn resend_due<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
         let mut sent = 0;
@@ -158,7 +158,7 @@ impl Engine {
         sent
     }
 
-    /// The peer's end ends its back-off. What a further lane did not get to carry goes over the first.
+    /// Ends the back-off of a peer that ends. Data of a further lane goes over the main one.
     pub(in crate::rdm) fn end_backoff(&mut self, to: PeerId) {
         if self.peers[to].flags.contains(PeerFlags::BACKED_OFF) {
             self.peers[to].flags.remove(PeerFlags::BACKED_OFF);
@@ -171,7 +171,7 @@ impl Engine {
         }
     }
 
-    /// Whether packets to this peer (to anybody, if `None`) have come back and not been delivered since.
+    /// True if packets to this peer (to any, if `None`) have come back and not been delivered since.
     pub fn is_backed_off(&self, peer: Option<PeerId>) -> bool {
         match peer {
             Some(id) => {
@@ -186,18 +186,18 @@ impl Engine {
         }
     }
 
-    /// Whether anything waits to be tried again that is more than a word to who was closed by force.
+    /// True if packets wait to be sent again, other than errors to peers closed by force.
     pub(in crate::rdm) fn is_any_backed_off(&self) -> bool {
         self.backed_off.iter().any(|&away| !self.peers[away].flags.contains(PeerFlags::FORCE_CLOSED))
     }
 
-    /// Whether times passed to the engine have to be exact: some peer's wait is measured. // HOT
+    /// True if the engine needs exact times: some peer's delay is measured. // HOT
     #[inline(always)]
     pub fn needs_time(&self) -> bool {
         !self.backed_off.is_empty()
     }
 
-    /// When [`Engine::resume`] must be called at the latest, if ever.
+    /// Returns the latest time of the next [`Engine::resume`], if there is one.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let waiting = self.backed_off.iter().filter_map(|&to| self.peers[to].queue.as_ref());
         waiting.filter(|queue| queue.backoff.tried.is_none()).map(|queue| queue.backoff.until).min()

@@ -19,7 +19,7 @@ use crate::wire::{Packet, RawAddr};
 use ucs::coll::slots::SlotId;
 use ucs::coll::window::seq_diff;
 
-/// Which operations end with a peer.
+/// Operations that end with a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ends {
     /// Those for which something would have to be sent to it.
@@ -120,8 +120,8 @@ impl Engine {
         Ok(peer)
     }
 
-    /// The wire says that a peer has failed, and has handed over what came of it: all its operations end with
-    /// the fault. Messages of it that are whole can still be received.
+    /// Fails a peer of which nothing more can arrive: all its operations end with the error. Whole messages
+    /// of it can still be received.
     pub fn on_peer_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) {
         if self.peers.get(peer).is_some() {
             self.draining.retain(|&draining| draining != peer);
@@ -130,18 +130,17 @@ impl Engine {
         }
     }
 
-    /// A peer was asked whether it lives, and does not. The wire may have more of it to hand over: what needs
-    /// an answer ends now, the rest when the wire has been [quiet](Engine::on_wire_drained).
+    /// Fails a peer that did not answer a keepalive. What needs an answer ends now, the rest when the wire
+    /// has [drained](Engine::on_wire_drained).
     pub fn on_keepalive_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) {
         if self.peers.get(peer).is_some() {
             self.fail_peer(w, peer, fault);
         }
     }
 
-    /// The wire says that a peer has failed, but may have more of it to hand over: what needs an answer ends
-    /// now, the rest when the wire has been [quiet](Engine::on_wire_drained). But when nothing was sent to it
-    /// but our HANDSHAKE, and nothing here waits for it, that is forgotten: it said what it had to say, and
-    /// has left. If it is heard again, it has not, and is sent a HANDSHAKE again: it may be waiting for that.
+    /// Handles a send error: fails the peer, of which more may arrive until the wire has
+    /// [drained](Engine::on_wire_drained). If only our HANDSHAKE was sent to it and nothing waits for it, the
+    /// error is ignored and the next packet of the peer makes us send a HANDSHAKE again.
     // [M10.2]
     pub fn on_send_error<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
         let Some(peer) = self.peers.get(id) else { return };
@@ -177,9 +176,9 @@ impl Engine {
         self.fail_peer(w, id, fault);
     }
 
-    /// The user is done with a peer, whatever it does and whichever lanes it comes by: what is under way
-    /// ends, it is told as far as it can be, and nothing of it is heard any more. Messages and streams of it
-    /// that have come can still be received, bodies of active messages cannot.
+    /// Closes a peer under all its aliases: operations end, the peer is notified as far as possible, its
+    /// further packets are dropped. Messages and stream data that have arrived can still be received, bodies
+    /// of active messages cannot.
     pub fn force_close<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let lost = self.first_failed;
         let others = self.other_aliases(id);
@@ -198,8 +197,8 @@ impl Engine {
         }
     }
 
-    /// Whether a receive, or something that the peer has begun, needs it: packets before their turn wait for
-    /// those before them.
+    /// True if a receive, or an operation of the peer, waits for its packets; packets in its reorder window
+    /// count.
     fn is_awaited(&self, id: PeerId) -> bool {
         let needs_it = |op: &RxOp| match op.state {
             RxState::Posted => op.want.only() == Some(id),
@@ -216,15 +215,15 @@ impl Engine {
             || self.rma_ops.iter().any(|(_, one)| one.peer == id)
     }
 
-    /// Somebody waits for what this peer sends in ways that the engine does not see: its loss is not
-    /// forgotten.
+    /// Notes that the caller waits for this peer in a way that the engine does not see, so that its loss is
+    /// reported.
     pub fn mark_awaited(&mut self, id: PeerId) {
         if self.peers.get(id).is_some() {
             self.peers[id].flags |= PeerFlags::REQUESTED;
         }
     }
 
-    /// Why nothing of this peer can come any more, if so.
+    /// Returns the error after which nothing of this peer can arrive any more.
     #[cold]
     pub fn drain_error(&self, id: PeerId) -> Option<OpError> {
         let peer = self.peers.get(id)?;
@@ -235,14 +234,14 @@ impl Engine {
         }
     }
 
-    /// Whether [`Engine::on_wire_drained`] has anything to do. // HOT
+    /// True if [`Engine::on_wire_drained`] has anything to do. // HOT
     #[inline(always)]
     pub fn is_draining(&self) -> bool {
         !self.draining.is_empty()
     }
 
-    /// A wire has nothing to hand over: peers on it that have failed will not be heard any more, and messages
-    /// of which a part is missing end.
+    /// Ends the draining of failed peers on a wire that has nothing more to hand over: their incomplete
+    /// messages end.
     #[cold]
     pub fn on_wire_drained<W: Wire>(&mut self, w: &mut W, wire: WireId) {
         let (silent, draining) =
@@ -262,7 +261,7 @@ impl Engine {
         }
     }
 
-    /// Nothing can be sent to a peer any more. What it has sent may be on its way to us.
+    /// Fails a peer: nothing can be sent to it any more, packets of it may still arrive.
     #[cold]
     pub(in crate::rdm) fn fail_peer<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
         self.fail(w, id, fault, Ends::NeedAnswer);
@@ -298,8 +297,8 @@ impl Engine {
         self.events.push_back(EngineEvent::PeerFailed { peer: id, fault });
     }
 
-    /// Forgets a peer: what is under way with it ends as cancelled. Whole messages of it can still be
-    /// received; its name may be given to another peer once they are gone.
+    /// Removes a peer: its operations end as cancelled. Whole messages of it can still be received; its slot
+    /// is reused once they are gone.
     pub fn remove_peer<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let Some(peer) = self.peers.get(id) else { return };
         let left = peer.queue.as_ref().map(|queue| queue.failed_lanes.clone()).unwrap_or_default();
@@ -316,7 +315,7 @@ impl Engine {
         }
     }
 
-    /// Ends the operations that need this peer, and drops what has come of messages that will not be whole.
+    /// Ends the operations that need this peer, and drops its incomplete messages.
     fn end_ops<W: Wire>(&mut self, w: &mut W, id: PeerId, error: OpError, which: Ends) {
         let ends = |protocol: Protocol| {
             which == Ends::All || !matches!(protocol, Protocol::Medium | Protocol::DcMedium)
@@ -437,19 +436,19 @@ impl Engine {
         self.peers.get(peer).map(|peer| peer.view(self.wires[usize::from(peer.wire.0)].rdma))
     }
 
-    /// Why a peer is lost, if it is.
+    /// Returns the error of a failed peer.
     pub fn peer_error(&self, peer: PeerId) -> Option<PeerError> {
         self.peers.get(peer)?.fault
     }
 
-    /// The first peer that has failed, since this was last asked, with something of ours that had not ended,
-    /// was not acknowledged, or came back. Not one that was closed by force.
+    /// Takes the first peer that failed with unfinished or unacknowledged operations since the last call.
+    /// Peers closed by force do not count.
     pub fn take_failed_peer(&mut self) -> Option<(PeerId, PeerError)> {
         self.first_failed.take()
     }
 
-    /// True when everything sent to `peer` (to all, if `None`) has been acknowledged as far as its protocol
-    /// asks, and nothing is owed to it.
+    /// True when everything sent to `peer` (to all, if `None`) is acknowledged as far as its protocol asks,
+    /// and no control packet is queued.
     pub fn is_flushed(&self, peer: Option<PeerId>) -> bool {
         match peer {
             Some(id) => self.peers.get(id).is_none_or(Peer::is_idle) && !self.is_backed_off(peer),

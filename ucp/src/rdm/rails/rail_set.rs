@@ -42,7 +42,7 @@ pub(in crate::rdm) enum PiecePost {
     Failed(PeerError),
 }
 
-/// How good a way to a worker is, best first.
+/// Rank of a lane to a worker, best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LaneRank {
     /// By it something has gone to the worker already, and the two have not lost each other.
@@ -59,7 +59,7 @@ const fn named_key(connid: u32, qpn: u16, key: u32) -> u64 {
 }
 
 impl Engine {
-    /// These wires carry long transfers together: their order says which goes with which of a peer's.
+    /// Groups wires that carry long transfers together; their order says which pairs with which of a peer's.
     pub fn set_rails(&mut self, wires: &[WireId]) {
         for (n, wire) in wires.iter().enumerate() {
             let rail_wires = (1..wires.len().min(MAX_RAILS)).map(|k| wires[(n + k) % wires.len()]);
@@ -67,8 +67,8 @@ impl Engine {
         }
     }
 
-    /// Tells which peers are further lanes of the worker that `to` is a lane of. They are introduced to it
-    /// once `to` has been met, if it knows of rails.
+    /// Sets the further lanes of the worker that `to` is a lane of. They get a trigger once `to` has sent its
+    /// HANDSHAKE, if it supports rails.
     pub fn set_peer_rails<W: Wire>(&mut self, w: &mut W, to: PeerId, rails: &[PeerId]) {
         let Some(peer) = self.peers.get(to) else { return };
         if rails.is_empty() || peer.flags.contains(PeerFlags::FAILED) {
@@ -83,8 +83,8 @@ impl Engine {
         self.trigger_rails(w, to);
     }
 
-    /// The ways to the memory of a put or get of one piece: the peer's own wire, by `key`, and its rails, by
-    /// `keys` in the order of [`Engine::set_peer_rails`].
+    /// Returns the rails for a put or get of one piece: the peer's own wire by `key`, the others by `keys` in
+    /// the order of [`Engine::set_peer_rails`].
     pub(in crate::rdm) fn linked_rails(
         &self,
         to: PeerId,
@@ -109,7 +109,7 @@ impl Engine {
         keys[at]
     }
 
-    /// How good it is to go by `wire` to the lane at `addr`, if there are others.
+    /// Ranks the lane at `addr` over `wire`, among several to one worker.
     pub fn lane_rank(&self, wire: WireId, addr: &RawAddr, from: Source) -> LaneRank {
         let own = &self.wires[usize::from(wire.0)];
         if own.rail_wires.is_empty() {

@@ -31,8 +31,8 @@ pub(in crate::rdm) struct Queues {
 }
 
 impl Engine {
-    /// Posts a receive, if that is all there is to do: no message of its kind waits for one. Else gives it
-    /// back, and nothing has happened: ask [`Engine::recv`]. // HOT
+    /// Posts a receive if no message of its kind waits for one. Otherwise returns it, and nothing has
+    /// happened: call [`Engine::recv`]. // HOT
     #[inline(always)]
     pub fn post_recv(&mut self, r: RecvArgs) -> Result<OpId, RecvArgs> {
         let kind = r.kind.kind();
@@ -72,7 +72,7 @@ impl Engine {
         posted
     }
 
-    /// Posts a receive. A message that has come already and is whole completes it at once.
+    /// Posts a receive. A message that has arrived as a whole completes it at once.
     pub fn recv<W: Wire>(&mut self, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
         if self.zcopy_recv.is_some() {
             return self.post_user_recv(w, r);
@@ -91,9 +91,9 @@ impl Engine {
         }
     }
 
-    /// Cancels a receive that no message has matched (one of many: it takes no more, those it has matched go
-    /// on); its `EngineEvent` says `Cancelled`. False: one has, and the receive ends with it, so that a
-    /// cancel never loses a message (the rule of MPI and UCP); or it is complete.
+    /// Cancels a receive that no message has matched; its event says `Cancelled`. False: a message has
+    /// matched, so that a cancel never loses one (the rule of MPI and UCP), or the receive is complete. A
+    /// multi-receive takes no more messages; those it has matched go on.
     // [M5.8]
     pub fn cancel_recv(&mut self, op: OpId) -> bool {
         let Some(rx) = self.rx.get(op.0) else { return false };
@@ -122,7 +122,7 @@ impl Engine {
         self.rx.get(op.0).is_some_and(|rx| matches!(rx.state, RxState::Posted))
     }
 
-    /// The oldest message that a receive with these arguments would get, if it has come.
+    /// Finds the oldest message that has arrived and that a receive with these arguments would get.
     pub fn probe(&mut self, kind: RecvKind, from: Option<PeerId>, take: ProbeRemove) -> Option<Probed> {
         let Some(id) = self.find_unexpected(kind.kind(), &kind.pattern(from)) else {
             self.arrivals_wanted = true;
@@ -138,7 +138,7 @@ impl Engine {
         Some(Probed { handle: MsgHandle(id), len, tag, from })
     }
 
-    /// The oldest message that has come and fits.
+    /// Finds the oldest unexpected message that fits.
     #[inline]
     pub(in crate::rdm) fn find_unexpected(&self, kind: Kind, pattern: &Pattern) -> Option<SlotId> {
         let unexpected = &self.queues[kind as usize].unexpected;
@@ -146,7 +146,7 @@ impl Engine {
         unexpected.find(pattern, |from| aliases.sender(from))
     }
 
-    /// Receives a message that a probe has taken out.
+    /// Receives a message that a probe has removed from the queue.
     pub fn recv_probed<W: Wire>(
         &mut self,
         w: &mut W,
@@ -160,7 +160,7 @@ impl Engine {
         }
     }
 
-    /// A receive takes a message that came before it.
+    /// Receives a message that arrived before its receive.
     pub(in crate::rdm) fn recv_unexpected<W: Wire>(
         &mut self,
         w: &mut W,
@@ -224,7 +224,7 @@ impl Engine {
         self.rx.id_at(at as usize)
     }
 
-    /// Keeps the first packet of a message that no receive has matched.
+    /// Keeps the first packet of an unexpected message.
     // [M5.9]
     pub(in crate::rdm) fn hold_unexpected(
         &mut self,
@@ -346,7 +346,7 @@ impl Engine {
         self.stats.rare.truncated += u64::from(truncated);
     }
 
-    /// Whether unexpected messages cost more than they may. // HOT
+    /// True if unexpected messages use more memory than their limit. // HOT
     #[inline(always)]
     pub fn is_over_limit(&self) -> bool {
         self.held_packets.is_over_limit()
@@ -357,10 +357,9 @@ impl Engine {
         self.held_packets.unexpected()
     }
 
-    /// Whether the wires may be left alone, so that they hold senders back: unexpected messages cost more
-    /// than they may, and nobody here waits for anything that a packet could bring. No operation is under
-    /// way, no memory is offered to peers, and nobody has [asked](Engine::expect_arrivals), or looked for a
-    /// message in vain, since the last call.
+    /// True if the wires may be left unpolled, so that they hold senders back: unexpected messages use more
+    /// than their limit, no operation is under way, no memory is offered, and nobody has called
+    /// [`Engine::expect_arrivals`] or probed in vain since the last call.
     #[cold]
     pub fn may_stop_polling(&mut self) -> bool {
         let asked = std::mem::take(&mut self.arrivals_wanted);
@@ -375,7 +374,7 @@ impl Engine {
         rests
     }
 
-    /// Somebody waits for whatever comes: the wires are not left alone the next time.
+    /// Notes that the caller waits for packets: the wires keep being polled.
     pub fn expect_arrivals(&mut self) {
         self.arrivals_wanted = true;
     }

@@ -42,15 +42,15 @@ pub(in crate::rdm) enum Step {
 }
 
 impl Engine {
-    /// Starts a send. An eager one that finds room is complete at once; what finds none, or must keep behind
-    /// earlier sends to the same peer, waits in the engine and goes on in [`resume`](Self::resume). // HOT
+    /// Starts a send. An eager one that finds room is complete at once; others wait in the engine and go on
+    /// in [`resume`](Self::resume). // HOT
     #[inline]
     pub fn send<W: Wire>(&mut self, w: &mut W, to: PeerId, s: SendArgs) -> Started<()> {
         self.send_class(w, to, MsgClass::Message, s)
     }
 
-    /// Sends a tagged message of this class that is wanted eager and without a receipt, if it can be done at
-    /// once and simply. False, and nothing has happened: ask [`Engine::send_class`]. // HOT
+    /// Sends a short tagged message without a receipt, if that can be done at once. False: nothing has
+    /// happened, call [`Engine::send_class`]. // HOT
     #[inline(always)]
     pub fn send_short<W: Wire, B: Payload>(
         &mut self,
@@ -155,8 +155,8 @@ impl Engine {
         }
     }
 
-    /// Cancels a send of which no packet has gone out; its `EngineEvent` says `Cancelled`. False: too late,
-    /// but see [`Engine::abort`].
+    /// Cancels a send of which no packet has gone out; its event says `Cancelled`. False: too late, but see
+    /// [`Engine::abort`].
     pub fn cancel_send<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
         match self.tx.get(op.0) {
             Some(tx) if tx.state == TxState::Queued => {
@@ -167,8 +167,8 @@ impl Engine {
         }
     }
 
-    /// Goes on with what waited for room: each peer in turn, a bounded number of packets each. Answers how
-    /// many steps were done. One branch when nothing waits. // HOT
+    /// Continues what waited for room: each peer in turn, a bounded number of packets each. Returns the
+    /// number of steps done. // HOT
     #[inline]
     pub fn resume<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
         if !self.unused_regs.is_empty() || !self.revoked_regs.is_empty() {
@@ -194,8 +194,8 @@ impl Engine {
         steps
     }
 
-    /// The fate of what was accepted as pending and carried a token: RDMA, by the id of its operation or of
-    /// the message it reads. Packets are copied by the wire and carry [`TxToken::NONE`].
+    /// Reports the end of an RDMA operation that was accepted as pending with this token. Packets are copied
+    /// and carry [`TxToken::NONE`].
     pub fn on_sent<W: Wire>(&mut self, w: &mut W, token: TxToken, result: Result<(), PeerError>) {
         let id = SlotId::from_raw(token.id());
         if !is_rma_id(id) {
@@ -205,7 +205,7 @@ impl Engine {
         }
     }
 
-    /// Does up to a burst of steps for `peer`, and puts it in the list if there is more to do.
+    /// Does up to a burst of steps for `peer`, and schedules it again if there is more to do.
     pub(in crate::rdm) fn drive<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> usize {
         for step in 0..self.cfg.burst {
             match self.step(w, peer, step) {
@@ -495,7 +495,7 @@ impl Engine {
         }
     }
 
-    /// Notes that there is work for a peer, to be done in [`resume`](Self::resume).
+    /// Schedules a peer for [`resume`](Self::resume).
     #[inline]
     pub(in crate::rdm) fn schedule(&mut self, id: PeerId) {
         let flags = &mut self.peers[id].flags;

@@ -133,8 +133,8 @@ fn zero_copy_worker_sends_long_messages_and_rma() {
         let send = pair.ba.tag_send_sync(1, message.clone());
         pair.until(|| send.is_done());
         send.wait().0.unwrap();
-        assert!(receive.wait() == (Ok(receive_status(&pair, letter.len())), letter.clone()), "{keys:?}");
-        let mem = pair.a.mem_alloc(letter.len(), ucp::Access::all()).unwrap();
+        assert!(receive.wait() == (Ok(receive_status(&pair, message.len())), message.clone()), "{keys:?}");
+        let mem = pair.a.mem_alloc(message.len(), ucp::Access::all()).unwrap();
         let rkey = ucp::Rkey::from_key(mem.key());
         let params = ucp::RmaParams { sync: Sync::Yes, ..Default::default() };
         let put = pair.ba.put_with(message.clone(), mem.addr(), &rkey, &params);

@@ -244,8 +244,7 @@ impl Engine {
         self.peers.get(peer).map_or(Rdma::NONE, |peer| self.wires[usize::from(peer.wire.0)].rdma)
     }
 
-    /// A packet has arrived on `wire`. Whatever its bytes are, nothing worse happens than that it is dropped.
-    /// // HOT
+    /// Handles a packet that has arrived on `wire`. Malformed packets are counted and dropped. // HOT
     // [M10.6]
     #[inline(always)]
     pub fn on_packet<W: Wire>(&mut self, w: &mut W, _now: Nanos, wire: WireId, from: Source, packet: &[u8]) {
@@ -254,9 +253,8 @@ impl Engine {
         }
     }
 
-    /// The commonest packet in its commonest case, in one go: a short tagged message, in its turn, of a peer
-    /// that has been heard before, with a receive posted for it. False, and nothing has happened: it is not
-    /// that. // HOT
+    /// Fast path for a short tagged message in order, of a known peer, with a posted receive. False: it is
+    /// another packet, and nothing has happened. // HOT
     #[inline(always)]
     pub fn recv_short<I: ReceiveSink>(
         &mut self,
@@ -288,7 +286,7 @@ impl Engine {
         true
     }
 
-    /// Any packet, in any case. Out of line, so that the short way needs little stack.
+    /// Handles any packet. Out of line, so that the fast path needs little stack.
     #[inline(never)]
     fn on_packet_general<W: Wire>(&mut self, w: &mut W, wire: WireId, from: Source, packet: &[u8]) {
         // Matched by reference: a parsed packet is large, and moving it would cost more than parsing it.
@@ -325,7 +323,7 @@ impl Engine {
         }
     }
 
-    /// A packet of the message order: now, later, or never. // HOT
+    /// Handles, keeps or drops a packet of the message order. // HOT
     #[inline]
     fn on_ordered<W: Wire>(
         &mut self,
@@ -368,7 +366,7 @@ impl Engine {
         }
     }
 
-    /// Handles kept packets whose turn has come.
+    /// Dispatches packets of the reorder window that are in order now.
     fn dispatch_in_order<W: Wire>(&mut self, w: &mut W, peer: PeerId) {
         let mut due = std::mem::take(&mut self.in_order_buf);
         loop {
@@ -442,7 +440,8 @@ impl Engine {
         self.count_drop(why, a.handler.ty.0, from);
     }
 
-    /// A packet of a peer that has failed: bytes of a message that needs nothing more of it are welcome.
+    /// Handles a packet of a failed peer: bytes of a message that needs nothing more of it are received, the
+    /// rest is dropped.
     #[cold]
     fn recv_from_failed<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
         let peer = &self.peers[a.peer];
@@ -478,32 +477,32 @@ impl Engine {
         self.trace.push(TraceEvent::Dropped { why, ty, from });
     }
 
-    /// The next completion, in the order they happened. // HOT
+    /// Takes the oldest event. // HOT
     #[inline]
     pub fn take_event(&mut self) -> Option<EngineEvent> {
         self.events.pop_front()
     }
 
-    /// Whether something is complete that nobody has taken out. // HOT
+    /// True if events wait to be taken. // HOT
     #[inline(always)]
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// Whether a message of this kind has come that no receive has matched. // HOT
+    /// True if an unexpected message of this kind waits. // HOT
     #[inline(always)]
     pub fn has_unexpected(&self, kind: Kind) -> bool {
         !self.queues[kind as usize].unexpected.is_empty()
     }
 
-    /// Nothing waits for room, for a time, for a wire to be quiet, or for memory: all there is to do is to
-    /// take packets in. // HOT
+    /// True if nothing waits for room, a deadline, a draining wire or memory: the engine only needs packets.
+    /// // HOT
     #[inline(always)]
     pub fn is_idle(&self) -> bool {
         self.pending() == 0 && !self.is_over_limit()
     }
 
-    /// Zero if nothing waits. One branch for all of them: every poll passes here. // HOT
+    /// Zero if nothing waits: one branch for all, since every poll asks. // HOT
     #[inline(always)]
     fn pending(&self) -> usize {
         let peers = self.scheduled.len() | self.backed_off.len() | self.draining.len();
@@ -518,17 +517,17 @@ impl Engine {
         told | self.pending() == 0 && !self.is_over_limit()
     }
 
-    /// The next thing worth telling a person.
+    /// Takes the oldest trace event.
     pub fn take_trace_event(&mut self) -> Option<TraceEvent> {
         self.trace.take()
     }
 
-    /// Whether a protocol of this engine handles packets of this type; others are counted and dropped.
+    /// True if this engine handles packets of this type; others are counted and dropped.
     pub fn handles(ty: PktType) -> bool {
         handlers::TABLE[usize::from(ty.0)].kind != HandlerKind::None
     }
 
-    /// Whether something waits for room on a wire: `resume` has work once there is some.
+    /// True if something waits for room on a wire.
     #[inline]
     pub fn waits_for_room(&self) -> bool {
         !self.scheduled.is_empty()
@@ -542,7 +541,7 @@ impl Engine {
         })
     }
 
-    /// Bytes held of messages and packets that wait for a receive or for their turn.
+    /// Bytes held of unexpected messages and reorder windows.
     pub fn held_bytes(&self) -> usize {
         self.held_packets.in_use()
     }

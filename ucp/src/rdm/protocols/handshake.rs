@@ -18,7 +18,7 @@ const fn handler(ty: PktType) -> PacketHandler {
     PacketHandler { ty, kind: HandlerKind::Handshake, order: None }
 }
 
-/// The peer was heard for the first time, or for the first time since our HANDSHAKE was lost: we owe one.
+/// Queues our HANDSHAKE on a peer's first packet, or on the first since ours was lost.
 // [M3.1]
 #[cold]
 pub(in crate::rdm) fn queue_handshake<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
@@ -55,8 +55,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Re
     Ok(())
 }
 
-/// Calls for the peer's HANDSHAKE with an empty write, unless something was sent that will make it come
-/// anyway.
+/// Requests the peer's HANDSHAKE with an empty write, unless a packet was sent that brings it anyway.
 // [M3.8]
 pub(in crate::rdm) fn trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
     if e.peers[id].flags.contains(PeerFlags::POSTED) {
@@ -77,8 +76,8 @@ fn push_trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), No
 }
 
 impl Engine {
-    /// Whether something waits for a HANDSHAKE that this peer was given cause to send. It may have been lost:
-    /// a [nudge](Engine::send_keepalive) brings another.
+    /// True if an operation waits for a HANDSHAKE of this peer that may have been lost:
+    /// [`send_keepalive`](Engine::send_keepalive) brings another.
     pub fn awaits_handshake(&self, peer: PeerId) -> bool {
         let asked = |peer: &Peer| {
             peer.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::POSTED | PeerFlags::FAILED)
@@ -103,8 +102,7 @@ impl Engine {
         peer.flags.contains(PeerFlags::UNCONFIRMED) && !(ended && w.flush_peer(id) == Flushed::Now)
     }
 
-    /// Sends a peer an empty write, which says nothing: if the peer is dead, the wire will tell. For wires
-    /// that cannot ask, and for peers whose [HANDSHAKE is awaited](Engine::awaits_handshake). False: no room.
+    /// Sends an empty write: the wire reports an error if the peer is dead. False: no room.
     pub fn send_keepalive<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> bool {
         if self.peers.get(peer).is_none_or(|peer| peer.flags.contains(PeerFlags::FAILED)) {
             return true;

@@ -95,7 +95,7 @@ pub(in crate::rdm) fn requester_id(packet: &Packet<'_>) -> Option<u32> {
 }
 
 impl Engine {
-    /// Tells a peer that something has ended here, if it understands that.
+    /// Sends PEER_ERROR, if the peer supports it.
     // [M10.3]
     pub(in crate::rdm) fn send_error<W: Wire>(
         &mut self,
@@ -151,7 +151,7 @@ impl Engine {
         self.schedule(a.peer);
     }
 
-    /// A packet for which there is no room: its sender is closed by force now, and told so.
+    /// Drops a packet that exceeds the memory limit, and closes its sender, which gets an error.
     #[cold]
     pub(in crate::rdm) fn refuse_over_limit(&mut self, a: &Arrival<'_>) {
         self.peers[a.peer].flags |= PeerFlags::FORCE_CLOSED;
@@ -194,7 +194,7 @@ impl Engine {
         peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && supports_peer_error(peer.features)
     }
 
-    /// Does not do what a peer asks for: reported here, and to the peer if it understands that.
+    /// Refuses a request of a peer: counted here, and reported to a peer that supports PEER_ERROR.
     // [M8.1]
     #[cold]
     pub(in crate::rdm) fn refuse_request<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, why: DropReason) {
@@ -205,15 +205,15 @@ impl Engine {
         }
     }
 
-    /// Gives up a send, put or get of which something is out and something is not: the peer is told, its
-    /// receive (if there is one) ends with [`OpError::Aborted`], ours with `Cancelled`. False, and nothing
-    /// happens: nothing is out yet (cancel it), or all is, or the peer cannot be told.
+    /// Aborts a send, put or get that is partly sent: the peer's receive ends with [`OpError::Aborted`], ours
+    /// with `Cancelled`. False, and nothing happens: nothing or everything is sent, or the peer does not
+    /// support PEER_ERROR.
     // [M10.3]
     pub fn abort<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
         if is_rma_id(op.0) { self.abort_rma(w, op.0) } else { self.abort_send(w, op.0) }
     }
 
-    /// Gives up everything of ours that is under way with a peer, as far as it can be told.
+    /// Aborts all operations of ours with a peer, as far as it supports PEER_ERROR.
     pub fn abort_all<W: Wire>(&mut self, w: &mut W, peer: PeerId) {
         let sends = self.tx.iter().filter(|(_, op)| op.peer == peer).map(|(id, _)| id);
         let ones = self.rma_ops.iter().filter(|(_, one)| one.peer == peer).map(|(id, _)| id);
@@ -329,7 +329,7 @@ impl Engine {
         behind.into_iter().for_each(|id| self.drop_unexpected(w, id, OpError::Aborted(from, ABORTED)));
     }
 
-    /// Nothing more is received of a peer's stream: what has come of it is dropped, and so is what comes.
+    /// Ends a peer's stream: what has arrived of it and what arrives is dropped.
     // [M11.7]
     pub fn end_stream<W: Wire>(&mut self, w: &mut W, from: PeerId) {
         self.drop_all_unexpected(w, from, Kind::Stream);

@@ -67,8 +67,8 @@ impl Resend {
 }
 
 impl Engine {
-    /// The way to a peer by `wire` is lost, which perhaps it does not take any more. It goes on over another
-    /// if there is one, and has failed if not.
+    /// Handles the loss of the lane to a peer by `wire`, if the peer still uses it: fails over to another
+    /// lane, or fails the peer.
     #[cold]
     pub fn on_lane_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, wire: WireId, fault: PeerError) {
         self.mark_wire_down(wire, fault);
@@ -82,9 +82,8 @@ impl Engine {
         }
     }
 
-    /// A packet to `peer` has not been acknowledged, since the way by `wire` is lost. It goes another way, if
-    /// there is one and if it does no harm when it has arrived all the same; else what it was for ends with
-    /// the fault.
+    /// Handles a packet that was not acknowledged, since the lane by `wire` failed. It goes over another lane
+    /// if a duplicate does no harm; otherwise its operation ends with the error.
     // [M11.9] [M11.10]
     #[cold]
     pub fn on_packet_lost<W: Wire>(
@@ -116,8 +115,7 @@ impl Engine {
         }
     }
 
-    /// An operation of ours may have been carried out, or not: it ends with the fault. One that the target
-    /// has answered has arrived, and goes on.
+    /// Ends an operation of ours that may have taken effect. One that the target has answered goes on.
     fn end_uncertain<W: Wire>(&mut self, w: &mut W, peer: PeerId, id: SlotId, fault: PeerError) {
         let unsure = |one: &RmaOp| one.peer == peer && one.is_ours() && one.remote_id.is_none();
         if is_rma_id(id) && self.rma_ops.get(id).is_some_and(unsure) {
@@ -152,31 +150,29 @@ impl Engine {
         }
     }
 
-    /// Nothing goes over this wire any more, if that is what the fault says.
+    /// Marks a wire down if its queue pair has failed.
     pub(in crate::rdm) fn mark_wire_down(&mut self, wire: WireId, fault: PeerError) {
         self.wires[usize::from(wire.0)].down |= fault.is_local_lane();
     }
 
-    /// Whether a peer goes on after a fault of the way to it: over another lane, or because it does so
-    /// already.
+    /// True if the peer goes on after this error: over another lane, or because it has failed over already.
     pub(in crate::rdm) fn survives(&self, peer: PeerId, fault: PeerError) -> bool {
         let moved = self.peers.get(peer).is_some() && self.has_failed_over(peer);
         fault.is_lane_failure() && (moved || self.next_lane(peer).is_some())
     }
 
-    /// Whether a peer has left the pair of NICs it was met on.
+    /// True if a peer has left the pair of NICs it was met on.
     #[inline]
     pub(in crate::rdm) fn has_failed_over(&self, peer: PeerId) -> bool {
         self.peers[peer].wire != self.peers[peer].home
     }
 
-    /// The further lane that a peer goes on over if its way is lost.
+    /// The lane that a peer would fail over to.
     pub(in crate::rdm) fn next_lane(&self, id: PeerId) -> Option<PeerId> {
         self.usable_lanes(id).next()
     }
 
-    /// The further lanes over which a peer takes us for who we are, but for those that it has left and the
-    /// one it takes now.
+    /// Further lanes over which the peer knows us, without failed ones and the one in use.
     pub(in crate::rdm) fn usable_lanes(&self, id: PeerId) -> impl Iterator<Item = PeerId> + '_ {
         let well = |peer: &&Peer| {
             peer.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED) == PeerFlags::HANDSHAKE_RECEIVED
@@ -199,8 +195,7 @@ impl Engine {
         })
     }
 
-    /// A peer was asked whether it lives, and the way to it by `wire` is lost: whether it takes another, now
-    /// or already.
+    /// Fails a peer over if it still uses `wire`. True if it uses another lane afterwards.
     pub fn fail_over_from<W: Wire>(
         &mut self,
         w: &mut W,
@@ -212,13 +207,12 @@ impl Engine {
         known.wire != wire || self.try_failover(w, peer, fault)
     }
 
-    /// A peer was asked whether it lives, and the way to it is lost: it goes on over another, if there is
-    /// one.
+    /// Fails a peer over to another lane; false if there is none.
     pub fn fail_over<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) -> bool {
         self.peers.get(peer).is_some() && self.try_failover(w, peer, fault)
     }
 
-    /// Goes on over another lane. False: there is none.
+    /// Fails a peer over if the error is of its lane. False: there is no other lane.
     pub(in crate::rdm) fn try_failover<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) -> bool {
         if !fault.is_lane_failure() {
             return false;
@@ -231,7 +225,7 @@ impl Engine {
         false
     }
 
-    /// From now on the peer is where `rail` is. False: there is no way, and the rail is none any more.
+    /// Moves a peer to the lane `rail`. False: it cannot be reached, and the rail has failed.
     fn move_to_lane<W: Wire>(&mut self, w: &mut W, id: PeerId, rail: PeerId, fault: PeerError) -> bool {
         let (wire, from, addr) = {
             let lane = &self.peers[rail];
@@ -257,7 +251,7 @@ impl Engine {
         true
     }
 
-    /// The lane of its worker that a peer takes now.
+    /// Address of the lane that a peer uses now.
     pub(in crate::rdm) fn current_lane(&self, peer: &Peer) -> RawAddr {
         if peer.wire == peer.home {
             return peer.addr;
@@ -267,8 +261,7 @@ impl Engine {
         lanes.filter(|lane| lane.wire == peer.wire).map(|lane| lane.addr).next().unwrap_or(peer.addr)
     }
 
-    /// The way to a peer is lost, and there is no other: tells it over its further lanes, lest it go on over
-    /// one of them.
+    /// Tells a peer over its further lanes that we lost the way to it and have no other.
     // [M11.9]
     pub(in crate::rdm) fn announce_lane_failure<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let Some(queue) = &self.peers[id].queue else { return };
@@ -290,13 +283,12 @@ impl Engine {
         self.lookup.insert(wire, from, id, |old| peers[old].addr.connid);
     }
 
-    /// The ways to a peer that were left, oldest first.
+    /// Lanes to a peer that failed, oldest first.
     pub fn failed_lanes(&self, peer: PeerId) -> &[FailedLane] {
         self.peers.get(peer).and_then(|peer| peer.queue.as_ref()).map_or(&[], |queue| &queue.failed_lanes)
     }
 
-    /// Notes that `rail` is a further lane of the worker that `main` is a lane of. False: that was known, or
-    /// cannot be.
+    /// Notes that `rail` is a further lane of `main`. False: that was known, or is impossible.
     pub(in crate::rdm) fn attach(&mut self, main: PeerId, rail: PeerId) -> bool {
         let (Some(first), Some(lane)) = (self.peers.get(main), self.peers.get(rail)) else { return false };
         let of = |peer: &Peer| peer.queue.as_ref().and_then(|queue| queue.further_lane_of);
@@ -315,8 +307,8 @@ impl Engine {
         true
     }
 
-    /// A lane has been met, or attached: tells its worker, over each of the two lanes of every pair that it
-    /// belongs to, that the other of ours is of the same worker.
+    /// Announces to a worker, over both lanes of each pair, that the other lane of ours is of the same
+    /// worker.
     // [M11.8]
     pub(in crate::rdm) fn announce_lanes<W: Wire>(&mut self, w: &mut W, lane: PeerId) {
         let Some(queue) = &self.peers[lane].queue else { return };
@@ -339,8 +331,8 @@ impl Engine {
         }
     }
 
-    /// A packet whose connid is not that of its source's peer: it names another lane of its worker, or it is
-    /// of a peer that goes on over this lane.
+    /// Identifies the sender of a packet whose connid is not that of its source's peer: it announces a lane,
+    /// or its peer has failed over to this one.
     // [M11.8] [M11.9]
     pub(in crate::rdm) fn identify_by_lane<W: Wire>(
         &mut self,
@@ -382,7 +374,7 @@ impl Engine {
         Some(main)
     }
 
-    /// A trigger of a peer that goes on over this lane: perhaps it says that it could not.
+    /// Handles a trigger of a peer that has failed over: it may say that the peer could not follow.
     // [M11.9]
     pub(in crate::rdm) fn on_trigger<W: Wire>(&mut self, w: &mut W, from: PeerId, opts: &Opts) {
         let is_its = opts.raw_addr == Some(self.peers[from].addr);
@@ -391,7 +383,7 @@ impl Engine {
         }
     }
 
-    /// One lane says that another is of the same worker. It is believed when both say so.
+    /// Notes an announced lane. It is attached when both lanes have announced each other.
     fn on_lane_announced<W: Wire>(
         &mut self,
         w: &mut W,
@@ -427,7 +419,7 @@ impl Engine {
     }
 }
 
-/// Tells the peer `to` that the lane of ours that `other` was met on is of the same worker as its own.
+/// Announces to `to` that the lane of ours that `other` was met on is of the same worker.
 // [M11.8]
 pub(in crate::rdm) fn push_lane<W: Wire>(
     e: &mut Engine,
@@ -439,7 +431,7 @@ pub(in crate::rdm) fn push_lane<W: Wire>(
     push_announcement(e, w, to, other, Some(if is_further { role::FURTHER } else { role::FIRST }))
 }
 
-/// Tells the peer `to` that we have lost the way to `other`, which is the first lane of its worker.
+/// Announces to `to` that we have lost the way to `other`, the first lane of its worker.
 // [M11.9]
 pub(in crate::rdm) fn push_lost<W: Wire>(
     e: &mut Engine,
@@ -450,8 +442,7 @@ pub(in crate::rdm) fn push_lost<W: Wire>(
     push_announcement(e, w, to, other, Some(role::LOST))
 }
 
-/// The first packet that a peer gets over the way that we take from now on: it follows, or says that it is
-/// lost.
+/// Sends the first packet over the new lane: the peer follows, or answers that it cannot.
 // [M11.9]
 pub(in crate::rdm) fn push_moved<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId) -> Result<(), NotPosted> {
     push_announcement(e, w, to, to, None)

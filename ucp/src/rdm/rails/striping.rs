@@ -19,7 +19,7 @@ use crate::wire::{self, Packet, PktType};
 /// Packets in a protocol over one lane: few enough that a window of 32 keeps four lanes busy.
 const RUN: u64 = 8;
 
-/// Whose settings say over how many lanes.
+/// Kind of a transfer: selects the settings of striping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::rdm) enum TransferKind {
     /// A message's.
@@ -117,13 +117,13 @@ impl Engine {
         !self.further_lanes(to).is_empty()
     }
 
-    /// The further lanes of a peer: peers of their own.
+    /// Further lanes of a peer, as peers of their own.
     #[inline]
     pub fn further_lanes(&self, to: PeerId) -> &[PeerId] {
         self.peers.get(to).and_then(|peer| peer.queue.as_ref()).map_or(&[], |queue| &queue.rails)
     }
 
-    /// Whether this peer is a further lane of another.
+    /// True if this peer is a further lane of another.
     pub fn is_further_lane(&self, lane: PeerId) -> bool {
         self.peers.get(lane).is_some() && self.main_of(lane).is_some()
     }

@@ -30,7 +30,7 @@ use crate::wire::{AtomicOp, Iovs, RmaIov};
 pub(in crate::rdm) const FENCE: SlotId = SlotId::NONE;
 
 impl Engine {
-    /// Lets peers reach a region by packets. `None`: too many regions.
+    /// Offers a region to peers, by packets. `None`: too many regions.
     pub fn add_memory(&mut self, region: Region) -> Option<MemKey> {
         self.regions.add(region)
     }
@@ -41,8 +41,8 @@ impl Engine {
         self.regions.also(key, wire, device_key)
     }
 
-    /// Takes a region back: no request touches it from now on, nor does a device on behalf of one. What peers
-    /// were doing with it is dropped, and they are told if they know PEER_ERROR.
+    /// Withdraws a region: no request and no device accesses it from now on. Operations of peers that use it
+    /// end with an error.
     pub fn remove_memory<W: Wire>(&mut self, w: &mut W, key: MemKey) -> bool {
         let Some(region) = self.regions.remove(key) else { return false };
         let users: Vec<_> =
@@ -64,7 +64,7 @@ impl Engine {
         self.cfg.emulation
     }
 
-    /// Starts a write. // HOT
+    /// Starts a put. // HOT
     #[inline]
     pub fn put<W: Wire>(&mut self, w: &mut W, to: PeerId, p: PutArgs) -> Started<()> {
         let Some(peer) = self.peers.get(to) else { return Started::Failed(OpError::Unknown) };
@@ -91,7 +91,7 @@ impl Engine {
         self.start_rma(w, to, one)
     }
 
-    /// Starts an RDMA write of one piece that may go over the peer's rails as well, by these keys.
+    /// Starts an RDMA write of one piece that may use the peer's rails, by these keys.
     pub fn put_striped<W: Wire>(
         &mut self,
         w: &mut W,
@@ -111,7 +111,7 @@ impl Engine {
         self.start_rma(w, to, one)
     }
 
-    /// Starts an RDMA read of one piece that may go over the peer's rails as well, by these keys.
+    /// Starts an RDMA read of one piece that may use the peer's rails, by these keys.
     pub fn get_striped<W: Wire>(
         &mut self,
         w: &mut W,
@@ -141,7 +141,7 @@ impl Engine {
         one.rail_plan = self.linked_rails(to, key, keys);
     }
 
-    /// Starts a read.
+    /// Starts a get.
     pub fn get<W: Wire>(&mut self, w: &mut W, to: PeerId, g: GetArgs) -> Started<()> {
         let len = g.local.len() as u64;
         if g.remote.count() == 0 || g.remote.total() != Some(len) {
@@ -215,8 +215,8 @@ impl Engine {
         }
     }
 
-    /// Cancels an operation of which no packet has gone out; its `EngineEvent` says `Cancelled`. False: too
-    /// late, but see [`Engine::abort`].
+    /// Cancels an operation of which no packet has gone out; its event says `Cancelled`. False: too late, but
+    /// see [`Engine::abort`].
     pub fn cancel_rma(&mut self, op: OpId) -> bool {
         match self.rma_ops.get(op.0) {
             Some(one) if one.state == RmaState::Queued && one.is_ours() && !one.notified => {
@@ -227,9 +227,9 @@ impl Engine {
         }
     }
 
-    /// One-sided operations (and atomics) started from now on take effect after those started before, at the
-    /// target. With [`FenceScope::Memory`] that holds for what other ways than packets do to the target's
-    /// memory afterwards, once [`Engine::may_bypass_queue`] allows it.
+    /// Orders one-sided operations and atomics at the target: those started from now on take effect after
+    /// those before. With [`FenceScope::Memory`] this includes RMA that bypasses packets, once
+    /// [`Engine::may_bypass_queue`] allows it.
     pub fn fence<W: Wire>(&mut self, w: &mut W, to: PeerId, behind: FenceScope) {
         if behind == FenceScope::Memory {
             self.request_acks(w, Some(to));
@@ -244,16 +244,15 @@ impl Engine {
         }
     }
 
-    /// Whether an operation by another way than packets may go ahead: nothing waits in the peer's queue, no
-    /// fence either. // HOT
+    /// True if an operation that uses no packets may go ahead: the peer's queue holds neither operations nor
+    /// fences. // HOT
     #[inline]
     pub fn may_bypass_queue(&self, to: PeerId) -> bool {
         self.peers.get(to).is_some_and(|peer| !peer.flags.intersects(PeerFlags::BLOCKED))
     }
 
-    /// Has every write that is complete at this end acknowledged by its target: by `to`, or by everybody if
-    /// `None`. The peer is [`idle`](Engine::is_flushed) when that has happened. A target that knows no
-    /// acknowledgements (releases before 1.12) gives none.
+    /// Requests an acknowledgement of every write that is complete here, from `to` or from all peers.
+    /// [`Engine::is_flushed`] tells when it has arrived. Targets before libfabric 1.12 give none.
     pub fn request_acks<W: Wire>(&mut self, w: &mut W, to: Option<PeerId>) {
         match to {
             Some(to) => self.request_ack(w, to),

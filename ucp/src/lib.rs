@@ -1,7 +1,8 @@
-//! Protocols: EFA RDM v4 over `uct`, with tag matching and protocol selection.
+//! Protocol layer: EFA RDM v4 over `uct`, with tag matching and protocol selection.
 //!
-//! A program makes a [`Context`], from it a [`Worker`] for each thread, and [`Ep`]s to the workers of others, by their
-//! [`Address`]. Then it sends, receives, and calls [`Worker::progress`]:
+//! A program creates a [`Context`], one [`Worker`] per thread, and [`Ep`]s to other workers by their
+//! [`Address`]. It
+//! sends, receives, and calls [`Worker::progress`]:
 //!
 //! ```no_run
 //! use ucp::{Address, Context, TAG_MASK_FULL, EpParams};
@@ -24,28 +25,27 @@
 //!
 //! | Form | Memory | For |
 //! |---|---|---|
-//! | [`Ep::tag_send`], [`Worker::tag_recv`] | the request owns the buffer and gives it back; dropping it is safe at any time | most programs, `async` |
-//! | [`Worker::scope`], [`Ep::tag_send_blocking`] | borrowed slices; the call returns when the engine is done with them | numerical code |
-//! | [`Ep::send_raw`], [`Worker::recv_raw`] | pointer and length, `unsafe`; a plain callback | the C face, runtimes |
+//! | [`Ep::tag_send`], [`Worker::tag_recv`] | the request owns the buffer; dropping it is always safe | most programs |
+//! | [`Worker::scope`], [`Ep::tag_send_blocking`] | borrowed slices; the call returns at completion | numerical code |
+//! | [`Ep::send_raw`], [`Worker::recv_raw`] | pointer and length, `unsafe`; plain callback | the C API, runtimes |
 //!
-//! No form allocates per operation once traffic is steady.
+//! No form allocates per operation in steady state.
 //!
-//! # Where things are
+//! # Modules, in the order in which a message passes them when it is sent
 //!
-//! A message goes down this list when it is sent and up when it arrives:
-//!
-//! | Room | What happens there |
+//! | Module | Task |
 //! |---|---|
-//! | `api` (re-exported here) | arguments checked, a request's slot taken |
-//! | [`select`] | size → protocol, by a table worked out when the endpoint was made |
-//! | [`rdm`] | the engine: message ids, matching, windows, receipts; sees no transport |
-//! | [`wire`] | packet headers written and read |
-//! | [`lane`] | peer → endpoint of a `uct` interface; arrivals → engine |
+//! | `api` (re-exported here) | checks arguments, allocates the request |
+//! | [`select`] | maps size to protocol, by a table computed when the endpoint was created |
+//! | [`rdm`] | the engine: message ids, matching, windows, receipts; independent of transports |
+//! | [`wire`] | reads and writes packet headers |
+//! | [`lane`] | connects peers to endpoints of `uct` interfaces, and arrivals to the engine |
 //!
 //! # Threads
 //!
-//! A worker belongs to one thread; its types are neither `Send` nor `Sync`. Use one worker per thread. A [`WorkerThread`] is a
-//! worker on a thread of its own, which serves its peers while the program computes.
+//! A worker belongs to one thread; its types are neither `Send` nor `Sync`. A [`WorkerThread`] runs a worker
+//! on its own
+//! thread, which serves peers while the program computes.
 
 #[cfg(feature = "lanes")]
 mod address;

@@ -1,5 +1,6 @@
-//! Public interface of the library: contexts, workers, endpoints, requests, messages, RMA.
-//! Checks arguments, then calls selection, the engine and the lanes. Never reads or writes a packet.
+//! Public interface: contexts, workers, endpoints, requests, messages, RMA. Checks arguments, then calls
+//! selection,
+//! the engine and the lanes. Never reads or writes a packet.
 
 mod am;
 mod context;

@@ -1,8 +1,8 @@
-//! Memory that peers may reach: allocated or registered with every lane and with the engine, and told to peers as a packed
-//! remote key. Messages, puts and gets of this worker out of such memory, and into it, use its registrations. Keys are read by
-//! `rkey.rs` at the other end. Also the queue of writes that came with data for this worker.
+//! Memory that peers may access: allocated, or registered with every lane and the engine, and packed as a
+//! remote key.
+//! Local operations on such memory use its registrations.
 //!
-//! Peers read and write it while the program runs: there is no Rust reference to it, only pointers and copies.
+//! Peers access it concurrently: there is no Rust reference to it, only pointers and copies.
 
 use std::rc::Rc;
 
@@ -16,38 +16,41 @@ use crate::lane::{self, LaneIdx, connid};
 use crate::rdm::{Access, MemKey, Region};
 use crate::select::RemoteMem;
 
-/// Why memory could not be had, or could not be registered.
+/// Error of allocating or registering memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MemError {
     /// The range is empty, wraps, or starts at 0.
     #[error("no memory there")]
     BadRange,
-    /// More registrations than this worker has keys for.
+    /// The worker has no free keys.
     #[error("too many registrations")]
     TooMany,
-    /// A transport refused.
+    /// A transport failed to allocate or register.
     #[error(transparent)]
     Wire(#[from] uct::api::Error),
 }
 
-/// Memory of this worker that peers with its remote key may reach. Dropping it takes it back: what peers do with the key
-/// from then on has no effect here, once operations of this worker that use the memory have ended. Only those whose kernel copies for them (`cma`) are not kept from it by that: a peer
-/// that the system lets in needs no key at all.
+/// Memory of this worker that peers with its remote key may access. Dropping it revokes the key once local
+/// operations
+/// on the memory have ended. Exception: peers that copy by their kernel (`cma`) need no key, so access
+/// remains
+/// possible for them.
 pub struct Mem {
     worker: Worker,
     key: MemKey,
     addr: *mut u8,
     len: usize,
     access: Access,
-    /// Registrations by lane. The first owns the memory, if it was allocated, so it is dropped last.
+    /// Registrations by lane. The first owns memory that was allocated, so it is dropped last.
     regs: Vec<(LaneIdx, Rc<lane::Mem>)>,
-    /// For processes of this host that cannot map it.
+    /// Registration for kernel copies by local processes that cannot map the memory.
     beside: Option<lane::Mem>,
 }
 
 impl Worker {
-    /// Allocates `len` zeroed bytes that peers may reach, in the way that suits the fastest lane: peers on this host map
-    /// them. With [`Access::READ`] they also read long messages in place that this worker sends out of them.
+    /// Allocates `len` zeroed bytes that peers may access, from the fastest lane that can; local peers map
+    /// them. With
+    /// [`Access::READ`] peers also read long messages directly out of them.
     pub fn mem_alloc(&self, len: usize, access: Access) -> Result<Mem, MemError> {
         if len == 0 {
             return Err(MemError::BadRange);
@@ -65,18 +68,20 @@ impl Worker {
         }
         let (at, mem) = first?;
         let addr = mem.addr();
-        // SAFETY: the allocation has `len` bytes and lives in the `Mem` that is made, until the region is removed. Nobody
-        // gets a reference to it.
+        // SAFETY: the allocation has `len` bytes and lives in the new `Mem` until its region is removed; no
+        // reference to it
+        // exists.
         unsafe { self.map(addr, len, access, vec![(at, mem)]) }
     }
 
-    /// Lets peers reach `len` bytes at `addr` that the caller owns. Where a lane cannot, packets do it.
+    /// Registers `len` bytes at `addr` for access by peers. Packets serve lanes that cannot register memory.
     ///
     /// # Safety
-    /// `addr..addr + len` stays valid for reads, and for writes if `access` has more than [`Access::READ`], until the
-    /// result is dropped; meanwhile nobody holds a Rust reference to bytes that a peer may write.
+    /// `addr..addr + len` stays valid for reads, and for writes if `access` has more than [`Access::READ`],
+    /// until the
+    /// result is dropped. Meanwhile nobody holds a Rust reference to bytes that a peer may write.
     pub unsafe fn mem_map(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, MemError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller's contract.
         unsafe { self.map(addr, len, access, Vec::new()) }
     }
 
@@ -92,7 +97,7 @@ impl Worker {
         if len == 0 {
             return Err(MemError::BadRange);
         }
-        // SAFETY: the caller's promise is that of a region.
+        // SAFETY: the caller's contract includes that of a region.
         let region = unsafe { Region::new(addr, len, access) }.ok_or(MemError::BadRange)?;
         let mut core = self.core();
         for (at, lane) in core.lanes.iter().enumerate() {
@@ -100,13 +105,13 @@ impl Worker {
             if !lane.iface.md().attr().can_register || regs.iter().any(|(done, _)| *done == at) {
                 continue;
             }
-            // SAFETY: the caller's promise is that of a registration.
+            // SAFETY: the caller's contract includes that of a registration.
             match unsafe { lane.iface.md().register(addr, len, wire_access(access)) } {
                 Ok(mem) => regs.push((at, Rc::new(mem))),
                 Err(why) => tracing::debug!(tl = lane.iface.attr().tl, len, "memory goes by packets: {why}"),
             }
         }
-        // SAFETY: the caller's promise is that of a registration.
+        // SAFETY: as above.
         let reg = |beside: &lane::Beside| unsafe { beside.register(addr, len, wire_access(access)) };
         let beside = core.beside.as_ref().and_then(reg);
         let key = core.engine.add_memory(region).ok_or(MemError::TooMany)?;
@@ -121,45 +126,46 @@ impl Worker {
         Ok(Mem { worker: self.clone(), key, addr, len, access, regs, beside })
     }
 
-    /// The next write of a peer that came with data for this worker, once its bytes are in place.
+    /// Takes the next completed remote write that carried data for this worker, in order of completion.
     pub fn take_remote_write(&self) -> Option<RemoteWrite> {
         self.core().written.take()
     }
 }
 
 impl Mem {
-    /// First byte. Peers may change what is there at any time: use volatile or atomic accesses, or agree with them.
+    /// First byte. Peers may change the memory at any time: use volatile or atomic accesses, or synchronize
+    /// with them.
     pub fn as_ptr(&self) -> *mut u8 {
         self.addr
     }
 
-    /// First address, as peers name it.
+    /// First address, as used by peers.
     pub fn addr(&self) -> u64 {
         self.addr.expose_provenance() as u64
     }
 
-    /// Bytes.
+    /// Length, bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Never true: there is at least one byte.
+    /// Always false: the length is at least one byte.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// What peers may do.
+    /// Access permitted to peers.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// The key by which packets name it: what a peer with another library than this one needs, with an address.
+    /// Key of the memory in packets. A peer with another library needs it and an address.
     pub fn key(&self) -> u64 {
         self.key.0
     }
 
-    /// The key by which the device of transport `tl` knows it, if it does: what a peer with another library than this one
-    /// needs for RDMA.
+    /// Key of the memory at the device of transport `tl`, if it has one. A peer with another library needs it
+    /// for RDMA.
     pub fn device_key(&self, tl: &str) -> Option<u64> {
         let core = self.worker.core();
         self.regs.iter().find_map(|(at, mem)| {
@@ -168,8 +174,7 @@ impl Mem {
         })
     }
 
-    /// The remote key, for any peer of this worker: to be sent to it by any means, and read there by
-    /// [`super::Ep::unpack_rkey`].
+    /// Packs the remote key, for any peer of this worker. The peer unpacks it by [`super::Ep::unpack_rkey`].
     pub fn pack_rkey(&self) -> Vec<u8> {
         let core = self.worker.core();
         let mut packer = Packer::new(self.key.0, self.addr(), self.len as u64, self.access);
@@ -189,26 +194,29 @@ impl Mem {
         packer.finish()
     }
 
-    /// Copies bytes in, at offset `at`. A peer that looks at the same time sees some of them, but a word of 8 bytes whole.
+    /// Copies `bytes` to offset `at`. A concurrent reader may see a part of them, but aligned 8-byte words
+    /// are written
+    /// whole.
     ///
     /// # Panics
-    /// If they do not fit.
+    /// If the range is out of bounds.
     pub fn write(&self, at: usize, bytes: &[u8]) {
         let to = self.range(at, bytes.len());
         if bytes.len() == 8 && to.addr().is_multiple_of(8) {
-            // SAFETY: eight aligned bytes of this memory (checked); peers use them by copies and atomics only.
+            // SAFETY: eight aligned bytes of this memory (checked); peers access them by copies and atomics
+            // only.
             let word = unsafe { std::sync::atomic::AtomicU64::from_ptr(to.cast()) };
             let value = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
             return word.store(value, std::sync::atomic::Ordering::Release);
         }
-        // SAFETY: the range is inside this memory (checked), of which there are no references.
+        // SAFETY: the range is inside this memory (checked), to which no references exist.
         unsafe { ucs::mem::copy_bytes(bytes.as_ptr(), to, bytes.len()) };
     }
 
-    /// Copies bytes out, from offset `at`.
+    /// Copies bytes at offset `at` to `out`.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If the range is out of bounds.
     pub fn read(&self, at: usize, out: &mut [u8]) {
         let from = self.range(at, out.len());
         if out.len() == 8 && from.addr().is_multiple_of(8) {
@@ -217,14 +225,14 @@ impl Mem {
             let value = word.load(std::sync::atomic::Ordering::Acquire);
             return out.copy_from_slice(&value.to_ne_bytes());
         }
-        // SAFETY: the range is inside this memory (checked); `out` is borrowed alone.
+        // SAFETY: the range is inside this memory (checked); `out` is borrowed exclusively.
         unsafe { ucs::mem::copy_bytes(from, out.as_mut_ptr(), out.len()) };
     }
 
-    /// The word of 8 bytes at offset `at`.
+    /// Reads the 8-byte word at offset `at`.
     ///
     /// # Panics
-    /// If it is not inside.
+    /// If the range is out of bounds.
     pub fn word(&self, at: usize) -> u64 {
         let mut bytes = [0; 8];
         self.read(at, &mut bytes);

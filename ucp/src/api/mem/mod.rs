@@ -1,4 +1,4 @@
-//! Memory that peers may reach.
+//! Memory that peers may access.
 
 pub(crate) mod memory;
 pub(crate) mod remote_writes;

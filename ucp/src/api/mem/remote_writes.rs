@@ -1,21 +1,21 @@
-//! Announced remote writes that the program has not asked for yet.
+//! Queue of remote writes with data, until the program takes them.
 
 use std::collections::VecDeque;
 
 use crate::rdm::io::PeerId;
 
-/// A peer has written to our memory, and said so.
+/// Completed write of a peer to local memory that carried data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteWrite {
-    /// Which peer.
+    /// Writing peer.
     pub from: PeerId,
-    /// Bytes it wrote.
+    /// Bytes written.
     pub len: u64,
-    /// What it said with it.
+    /// Data sent with the write.
     pub cq_data: u64,
 }
 
-/// Announced writes nobody has asked for yet. A peer decides how many there are, so there is a limit.
+/// Bounded queue of remote writes: the peer decides how many there are.
 #[derive(Default)]
 pub(crate) struct RemoteWrites {
     pub(crate) queue: VecDeque<RemoteWrite>,
@@ -23,7 +23,7 @@ pub(crate) struct RemoteWrites {
 }
 
 impl RemoteWrites {
-    /// Most that are kept.
+    /// Capacity; further writes are counted as lost.
     const MAX: usize = 1 << 20;
 
     pub(crate) fn push(&mut self, write: RemoteWrite) {

@@ -1,6 +1,7 @@
-//! Atomic operations on a peer's memory, typed: without a result, with the old value, and with a compare value.
-//! Words in mapped memory are done by this processor where it can; everything else by the peer's, asked by packets. Both
-//! agree: the peer's engine uses the same processor's atomics on aligned words of up to 8 bytes.
+//! Typed atomic operations on a peer's memory: without result, fetching, and compare.
+//! The local processor executes them on words in mapped memory where it can; otherwise the peer executes
+//! them,
+//! requested by packets. Both use the processor's atomics on aligned words of up to 8 bytes, so they agree.
 
 use crate::api::core::requests::NO_MESSAGE;
 use std::future::Future;
@@ -26,16 +27,16 @@ use crate::rdm::{
 use crate::select::{AtomicVerdict, Sync, explain_atomic};
 use crate::wire::{AtomicOp, Datatype, Iovs, RmaIov};
 
-/// Longest element that [`AtomicType`] has, bytes.
+/// Size of the longest [`AtomicType`], bytes.
 const MAX: usize = 16;
 
-/// A type of element for atomic operations.
+/// Element type of atomic operations.
 pub trait AtomicType: Copy + 'static {
-    /// Its number on the wire.
+    /// Datatype number on the wire.
     const TYPE: Datatype;
-    /// Its bytes, little endian; those behind its size are zero.
+    /// Little-endian bytes, padded with zeros.
     fn to_bytes(self) -> [u8; MAX];
-    /// From its bytes.
+    /// Inverse of [`to_bytes`](Self::to_bytes).
     fn from_bytes(bytes: [u8; MAX]) -> Self;
 }
 
@@ -61,24 +62,24 @@ types! {
     i128 = Int128, u128 = Uint128, f32 = Float, f64 = Double,
 }
 
-/// An atomic of the `*_raw` kind: `count` elements side by side.
+/// Parameters of [`Ep::atomic_raw`]: one operation on `count` contiguous elements.
 #[derive(Clone, Copy, Debug)]
 pub struct AtomicParams {
-    /// What to do.
+    /// Operation.
     pub op: AtomicOp,
-    /// Type of the elements.
+    /// Element type.
     pub ty: Datatype,
-    /// Elements.
+    /// Number of elements.
     pub count: usize,
-    /// An operand for each; of no meaning for [`AtomicOp::Read`].
+    /// One operand per element; unused by [`AtomicOp::Read`].
     pub operand: *const u8,
-    /// A compare value for each, for operations that compare.
+    /// One compare value per element, for compare operations.
     pub compare: *const u8,
-    /// Where the old values go; null for an operation without result.
+    /// Receives the old values; null for an operation without result.
     pub result: *mut u8,
-    /// When one without result is complete.
+    /// When an operation without result is complete.
     pub sync: Sync,
-    /// Called at the end, if it does not end in the call.
+    /// Called at completion, unless the operation completes in the call.
     pub done: Option<Callback>,
 }
 
@@ -92,7 +93,7 @@ impl AtomicParams {
     }
 }
 
-/// An atomic that is to bring an old value. A future of it.
+/// Running atomic operation, a future of the old value.
 #[must_use = "the operation is done, but nobody sees the old value"]
 pub struct FetchRequest<T: AtomicType> {
     request: RecvRequest<Box<[u8]>>,
@@ -108,12 +109,12 @@ impl<T: AtomicType> FetchRequest<T> {
         })
     }
 
-    /// Whether it has ended.
+    /// Whether the operation has completed.
     pub fn is_done(&mut self) -> bool {
         self.request.is_done()
     }
 
-    /// Makes progress until the old value is there.
+    /// Makes progress until the old value has arrived.
     pub fn wait(self) -> Result<T, Error> {
         let (result, bytes) = self.request.wait();
         Self::value(result, &bytes)
@@ -131,7 +132,8 @@ impl<T: AtomicType> Future for FetchRequest<T> {
 }
 
 impl EpProtocols<'_> {
-    /// How `op` on elements of this type, in memory of this key, is carried out; `None` if there is no such operation.
+    /// Method for `op` on elements of type `ty` in the memory of `rkey`; `None` if the operation does not
+    /// exist.
     pub fn atomic_method(&self, rkey: &Rkey, op: AtomicOp, ty: Datatype) -> Option<RmaMethod> {
         Some(match self.native_atomic(op, ty)? && self.rma_method(rkey) == RmaMethod::Mapped {
             true => RmaMethod::Mapped,
@@ -139,14 +141,15 @@ impl EpProtocols<'_> {
         })
     }
 
-    /// Why it is carried out so: in mapped memory, by the device, by packets, in this order. With `UCX_EMULATION=n` perhaps
-    /// none is taken, and the operation fails.
+    /// Verdicts on mapped memory, device and packets, in this order. With `UCX_EMULATION=n` none may be
+    /// taken: the
+    /// operation then fails.
     pub fn explain_atomic(&self, rkey: &Rkey, op: AtomicOp, ty: Datatype) -> Option<[AtomicVerdict; 3]> {
         let mapped = self.rma_method(rkey) == RmaMethod::Mapped;
         Some(explain_atomic(mapped, self.native_atomic(op, ty)?, self.ep.worker().core().engine.emulation()))
     }
 
-    /// Whether this processor has it on mapped memory; `None` if there is no such operation.
+    /// Whether the processor supports the operation on mapped memory; `None` if the operation does not exist.
     fn native_atomic(&self, op: AtomicOp, ty: Datatype) -> Option<bool> {
         let form = [Form::Write, Form::Fetch, Form::Compare].into_iter().find(|form| has_form(op, *form))?;
         if !has_type(op, ty) {
@@ -164,12 +167,13 @@ impl EpProtocols<'_> {
 }
 
 impl Ep {
-    /// Does `params.op` on each of `params.count` elements of the peer's memory at `remote`. // HOT
+    /// Executes `params.op` on `params.count` elements of the peer's memory at `remote`. // HOT
     ///
     /// # Safety
-    /// `operand` and `compare` are valid for reads of the elements' bytes, `result` for writes of them, where the
-    /// operation has them; unless the call answers *done* or an error, until the operation's end, all unchanged and
-    /// touched by nobody else. `params.done` may be called with its argument.
+    /// `operand` and `compare` are readable, `result` is writable, where the operation uses them. Unless the
+    /// call returns
+    /// *done* or an error, they stay so until completion and nobody else accesses them.
+    /// `params.done` may be called with its argument.
     pub unsafe fn atomic_raw(
         &self,
         remote: u64,
@@ -187,14 +191,14 @@ impl Ep {
         }
         let mut core = self.worker().core();
         if params.count == 1
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's contract.
             && unsafe { self.native(&core, remote, rkey, params, form) }
         {
             return Ok(OpStatus::Done(RecvStatus { len, ..NO_MESSAGE }));
         }
         let some = |wanted: bool| if wanted { len } else { 0 };
         let operand_len = some(params.op != AtomicOp::Read);
-        // SAFETY: the caller vouches for the bytes until the operation's end.
+        // SAFETY: the caller keeps the bytes valid until completion.
         let operand = Gather::one(unsafe { SendBuf::new(params.operand, operand_len) });
         // SAFETY: as above.
         let compare = Gather::one(unsafe { SendBuf::new(params.compare, some(form == Form::Compare)) });
@@ -207,7 +211,7 @@ impl Ep {
         core.atomic(self, args, len, params.done)
     }
 
-    /// Does it here and now, if this processor can; false otherwise.
+    /// Executes the operation with a local atomic instruction. Returns false if this processor cannot.
     ///
     /// # Safety
     /// As for [`Ep::atomic_raw`].
@@ -224,16 +228,17 @@ impl Ep {
                 let at = std::ptr::NonNull::from(&mut old);
                 let with = match p.op {
                     AtomicOp::Read => 0,
-                    // SAFETY: the caller vouches for the operand.
+                    // SAFETY: the caller passes a readable operand.
                     _ => unsafe { p.operand.cast::<$W>().read_unaligned() },
                 };
                 let sent = match op {
                     Some(op) => {
-                        // SAFETY: `old` lives until the end of this call, and mapped memory is done within it.
+                        // SAFETY: `old` outlives this call, and operations on mapped memory complete within
+                        // it.
                         unsafe { ep.atomic_fetch::<$W>(op, with, at, remote, key, Comp::None) }
                     }
                     None => {
-                        // SAFETY: the caller vouches for the compare value.
+                        // SAFETY: the caller passes a readable compare value.
                         let than = unsafe { p.compare.cast::<$W>().read_unaligned() };
                         // SAFETY: as above.
                         unsafe { ep.atomic_cswap::<$W>(than, with, at, remote, key, Comp::None) }
@@ -243,7 +248,7 @@ impl Ep {
                     return false;
                 }
                 if !p.result.is_null() {
-                    // SAFETY: the caller vouches for the result.
+                    // SAFETY: the caller passes a writable result.
                     unsafe { p.result.cast::<$W>().write_unaligned(old) };
                 }
                 debug_assert_eq!(<$W as Word>::BYTES, p.ty.size());
@@ -257,7 +262,7 @@ impl Ep {
         }
     }
 
-    /// Does `op` on the peer's element at `remote`, without a result: a flush tells that it is done.
+    /// Starts `op` on the peer's element at `remote`, without result. A flush completes it.
     pub fn atomic_post<T: AtomicType>(
         &self,
         op: AtomicOp,
@@ -267,7 +272,7 @@ impl Ep {
     ) -> Result<(), Error> {
         let bytes = value.to_bytes();
         let params = AtomicParams { operand: bytes.as_ptr(), ..one::<T>(op) };
-        // SAFETY: an operand as short as this is copied in the call; there is no result.
+        // SAFETY: the call copies short operands, and there is no result.
         let started = unsafe { self.atomic_raw(remote, rkey, &params) }?;
         if let OpStatus::InProgress(id) = started {
             self.worker().free(id);
@@ -275,7 +280,7 @@ impl Ep {
         Ok(())
     }
 
-    /// Does `op` on the peer's element at `remote`; ends with its old value.
+    /// Executes `op` on the peer's element at `remote` and returns the old value.
     pub fn atomic_fetch<T: AtomicType>(
         &self,
         op: AtomicOp,
@@ -286,7 +291,7 @@ impl Ep {
         self.fetch(op, value, value, remote, rkey)
     }
 
-    /// Does `op`, one of those that compare, on the peer's element at `remote`; ends with its old value.
+    /// Executes a compare operation on the peer's element at `remote` and returns the old value.
     /// [`AtomicOp::CompareSwap`] stores `value` if the element equals `compare`.
     pub fn atomic_compare<T: AtomicType>(
         &self,
@@ -312,7 +317,7 @@ impl Ep {
         let (value, compare) = (value.to_bytes(), compare.to_bytes());
         let params =
             AtomicParams { operand: value.as_ptr(), compare: compare.as_ptr(), result, ..one::<T>(op) };
-        // SAFETY: operands as short as these are copied in the call; the request keeps the room for the result.
+        // SAFETY: the call copies short operands, and the request keeps the result buffer.
         let request = match unsafe { self.atomic_raw(remote, rkey, &params) } {
             Ok(OpStatus::Done(status)) => RecvRequest::ended(Ok(status), held),
             Ok(OpStatus::InProgress(id)) => RecvRequest::running(self.worker().clone(), id.0, held),
@@ -321,7 +326,8 @@ impl Ep {
         FetchRequest { request, of: std::marker::PhantomData }
     }
 
-    /// Does `op` on the peer's element at `remote` and makes progress until its old value is there. Allocates nothing.
+    /// Executes `op` as [`Ep::atomic_fetch`] and makes progress until the old value has arrived. Does not
+    /// allocate.
     pub fn atomic_fetch_blocking<T: AtomicType>(
         &self,
         op: AtomicOp,
@@ -332,7 +338,8 @@ impl Ep {
         self.atomic_compare_blocking(op, value, value, remote, rkey)
     }
 
-    /// As [`Ep::atomic_compare`], making progress until the old value is there. Allocates nothing.
+    /// Executes `op` as [`Ep::atomic_compare`] and makes progress until the old value has arrived. Does not
+    /// allocate.
     pub fn atomic_compare_blocking<T: AtomicType>(
         &self,
         op: AtomicOp,
@@ -349,8 +356,8 @@ impl Ep {
             result: old.as_mut_ptr(),
             ..one::<T>(op)
         };
-        // SAFETY: everything is in this frame until `wait_borrowed` has seen the operation's end, which it does even
-        // when a callback panics.
+        // SAFETY: all buffers are in this frame, and `wait_borrowed` returns or unwinds only after
+        // completion.
         if let OpStatus::InProgress(id) = unsafe { self.atomic_raw(remote, rkey, &params) }? {
             self.worker().wait_borrowed(id.0)?;
         }
@@ -378,7 +385,6 @@ impl Core {
     }
 }
 
-/// One element, without operands.
 const fn one<T: AtomicType>(op: AtomicOp) -> AtomicParams {
     AtomicParams {
         op,
@@ -392,7 +398,7 @@ const fn one<T: AtomicType>(op: AtomicOp) -> AtomicParams {
     }
 }
 
-/// The processor's operation on a word (`None`: compare and swap) and the capability it needs, for those it has.
+/// Word operation (`None`: compare and swap) and required capability of `op`, where the processor has it.
 fn native_op(op: AtomicOp, ty: Datatype, form: Form) -> Option<(Option<WordOp>, AtomicOps)> {
     use Datatype::{Int32, Int64, Uint32, Uint64};
     if !matches!(ty, Int32 | Uint32 | Int64 | Uint64) {

@@ -1,5 +1,6 @@
-//! Atomic operations on lists: elements in several pieces of the peer's memory, operands and results in several of ours, as
-//! one operation. By packets, as EFA RDM v4 has it; single pieces are in `amo`.
+//! Atomic operations on lists: elements, operands and results in up to four pieces each. Always by packets,
+//! as in
+//! EFA RDM v4. Contiguous elements are in `atomic`.
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus};
@@ -10,33 +11,32 @@ use crate::rdm::{Access, AtomicArgs, Gather, RecvBuf, RecvStatus, Scatter, SendB
 use crate::select::Sync;
 use crate::wire::{AtomicOp, Datatype};
 
-/// An atomic operation on lists. Each list has up to four pieces.
+/// Parameters of [`Ep::atomic_iov_raw`]. Each list has up to four pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct AtomicIovParams<'a> {
-    /// What to do.
+    /// Operation.
     pub op: AtomicOp,
-    /// Type of the elements.
+    /// Element type.
     pub ty: Datatype,
-    /// The operands, one for each element; empty for [`AtomicOp::Read`].
+    /// One operand per element; empty for [`AtomicOp::Read`].
     pub operand: &'a [Iov],
-    /// The values to compare with, one for each element; empty for operations that do not compare.
+    /// One compare value per element; empty for other operations.
     pub compare: &'a [Iov],
-    /// Where the old values go; `None`: nobody wants them.
+    /// Receives the old values; `None`: they are not returned.
     pub result: Option<&'a [Iov]>,
-    /// When one without result is complete; one with a result is when that is there.
+    /// When an operation without result is complete.
     pub sync: Sync,
-    /// Called at the end, if it does not end in the call.
+    /// Called at completion, unless the operation completes in the call.
     pub done: Option<Callback>,
 }
 
 impl Ep {
-    /// Does `params.op` on each element of the pieces of the peer's memory, up to four, each a multiple of the type's size.
-    /// Elements, operands and results stand to each other by their place in their lists. Carried by packets on every wire.
+    /// Executes `params.op` on each element of up to four pieces of the peer's memory. Each piece is a
+    /// multiple of the
+    /// element size. The n-th element uses the n-th operand and result.
     ///
     /// # Safety
-    /// The pieces of `operand` and `compare` are valid for reads, those of `result` for writes; unless the call answers
-    /// *done* or an error, until the operation's end, all unchanged and touched by nobody else. `params.done` may be called
-    /// with its argument.
+    /// As for [`Ep::atomic_raw`], for every piece.
     pub unsafe fn atomic_iov_raw(
         &self,
         remote: &[RemoteIov<'_>],
@@ -45,11 +45,11 @@ impl Ep {
         self.usable()?;
         let (remote, _) = pieces(self.peer(), remote, Access::ATOMIC, false)?;
         let len = remote.total().and_then(|len| usize::try_from(len).ok()).ok_or(Error::Invalid)?;
-        // SAFETY: the caller vouches for the operands until the operation's end.
+        // SAFETY: the caller keeps the operands valid until completion.
         let operand = unsafe { gather(params.operand) }?;
         // SAFETY: as above.
         let compare = unsafe { gather(params.compare) }?;
-        // SAFETY: the caller vouches for the room as well.
+        // SAFETY: the caller keeps the result pieces valid until completion.
         let result = params.result.map(|list| unsafe { scatter(list) }).transpose()?;
         let args = AtomicArgs {
             op: params.op,
@@ -70,7 +70,7 @@ impl Ep {
 unsafe fn gather(list: &[Iov]) -> Result<Gather, Error> {
     let mut all = Gather::EMPTY;
     for piece in list {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         let buf = unsafe { SendBuf::new(piece.addr, piece.len) };
         if !all.push(buf) {
             return Err(Error::Invalid);
@@ -84,7 +84,7 @@ unsafe fn gather(list: &[Iov]) -> Result<Gather, Error> {
 unsafe fn scatter(list: &[Iov]) -> Result<Scatter, Error> {
     let mut all = Scatter::EMPTY;
     for piece in list {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         let buf = unsafe { RecvBuf::new(piece.addr, piece.len) };
         if !all.push(buf) {
             return Err(Error::Invalid);

@@ -1,9 +1,12 @@
-//! Put and get: reading and writing a peer's memory, in the forms that messages have: owned buffers, borrowed slices,
-//! pointers with a callback, and without any request at all until a flush.
+//! Put and get: writing and reading a peer's memory. Forms: owned buffers, borrowed slices, raw pointers with
+//! a
+//! callback, and without a request until a flush.
 //!
-//! Memory that this process has mapped is copied to and from at once; all else goes through the engine, which has the
-//! device do it where the device knows the key, and else asks the target by packets. A put ends when
-//! its bytes may be reused; it is in the target's memory at the end of a flush, or at its own end with [`Sync::Yes`].
+//! Mapped memory is copied within the call. Other memory goes through the engine: by the device if it knows
+//! the key,
+//! else by packets. A put completes when its buffer may be reused; the bytes are in the target's memory after
+//! a flush,
+//! or at completion with [`Sync::Yes`].
 
 use crate::api::core::requests::NO_MESSAGE;
 use std::ptr::NonNull;
@@ -36,61 +39,61 @@ use crate::select::{
 };
 use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
-/// How a put or get of the `*_raw` kind is done.
+/// Parameters of a `*_raw` put or get.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RmaParams {
     /// When a put is complete.
     pub sync: Sync,
-    /// 64 bits for the target, which hears of the put when all bytes are in place ([`Worker::take_remote_write`]).
+    /// 64 bits delivered to the target after the bytes of the put ([`Worker::take_remote_write`]).
     pub cq_data: Option<u64>,
-    /// Called at the end, if it does not end in the call.
+    /// Called at completion, unless the operation completes in the call.
     pub done: Option<Callback>,
 }
 
-/// A piece of this process' memory.
+/// Piece of local memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Iov {
     /// First byte.
     pub addr: *mut u8,
-    /// Bytes.
+    /// Length, bytes.
     pub len: usize,
 }
 
-/// A piece of a peer's memory.
+/// Piece of a peer's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteIov<'a> {
-    /// First address, in its owner's terms.
+    /// First address, as in the owner's process.
     pub addr: u64,
-    /// Bytes.
+    /// Length, bytes.
     pub len: usize,
-    /// Its key.
+    /// Remote key of the memory.
     pub rkey: &'a Rkey,
 }
 
-/// How operations on a piece of memory are carried out.
+/// Method that carries out one-sided operations on a piece of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RmaMethod {
-    /// This processor does it, in memory that both processes have mapped.
+    /// The local processor accesses memory that both processes have mapped.
     Mapped,
-    /// The kernel does it, called by this processor; the peer's processor is not asked.
+    /// The kernel copies, called by the local processor. Does not involve the peer's processor.
     Copied,
-    /// The device does it; the peer's processor is not asked.
+    /// The device transfers. Does not involve the peer's processor.
     Rdma,
-    /// The peer's processor does it, asked by packets.
+    /// The peer's processor executes the operation, requested by packets.
     Emulated,
 }
 
 impl RmaMethod {
-    /// Whether the peer must make progress for it.
+    /// Whether the operation needs progress at the peer.
     pub fn is_emulated(self) -> bool {
         self == RmaMethod::Emulated
     }
 }
 
 impl EpProtocols<'_> {
-    /// Who can carry out puts and gets on memory of this key at best. Where that is the device or the kernel, those that are
-    /// cheaper by packets are asked of the peer's processor all the same, unless `UCX_EMULATION=n` or `UCX_MIN_RDMA_PUT` and
-    /// `UCX_MIN_RDMA_GET` keep them from it: [`Ep::means_of`].
+    /// Best method for memory of `rkey`. Operations that are cheaper by packets still go by packets, unless
+    /// `UCX_EMULATION=n`, `UCX_MIN_RDMA_PUT` or `UCX_MIN_RDMA_GET` exclude that: see
+    /// [`Self::rma_method_for`].
     pub fn rma_method(&self, rkey: &Rkey) -> RmaMethod {
         let core = self.ep.worker().core();
         let rdma = core.engine.rdma(self.ep.peer());
@@ -105,7 +108,7 @@ impl EpProtocols<'_> {
         }
     }
 
-    /// How a put or get of `len` bytes is carried out.
+    /// Method for a put or get of `len` bytes.
     pub fn rma_method_for(&self, rkey: &Rkey, op: RmaOp, len: usize) -> RmaMethod {
         let ways = self.explain_rma(rkey, op, None, len);
         let taken = ways.iter().find(|candidate| candidate.verdict == RmaVerdict::Taken);
@@ -117,12 +120,11 @@ impl EpProtocols<'_> {
         }
     }
 
-    /// How a put or get of `len` bytes would go, and why each other way is not taken.
+    /// Verdict on every method for a put or get of `len` bytes.
     pub fn explain_rma(&self, rkey: &Rkey, op: RmaOp, cq_data: Option<u64>, len: usize) -> RmaCandidates {
         self.explain_put(rkey, (op, Sync::No), cq_data, len)
     }
 
-    /// The same of a put that is complete when `sync` says, or of a get.
     fn explain_put(
         &self,
         rkey: &Rkey,
@@ -139,7 +141,7 @@ impl EpProtocols<'_> {
         self.explain_known(known, (op, sync), cq_data, len)
     }
 
-    /// The same of memory that would be known as `known` says, without a key.
+    /// Verdict on every method for memory described by `known`, without a remote key.
     pub fn explain_known(
         &self,
         known: RemoteAccess,
@@ -159,7 +161,8 @@ impl EpProtocols<'_> {
 }
 
 impl Ep {
-    /// The lane's endpoint and key, for an operation that the lane does within the call and that nothing holds back. // HOT
+    /// Lane endpoint and key, if the lane completes the operation within the call and no fence is pending. //
+    /// HOT
     #[inline]
     pub(crate) fn at_once<'a>(
         &self,
@@ -173,7 +176,7 @@ impl Ep {
         Some((&core.paths.get(self.peer())?.ep, key))
     }
 
-    /// The same for what the kernel copies within the call, if that is the better way for this length. // HOT
+    /// Kernel-copy endpoint and key, if that is the best method for this length. // HOT
     #[inline]
     fn by_call<'a>(
         &'a self,
@@ -192,8 +195,9 @@ impl Ep {
     /// Writes `len` bytes at `buf` to the peer's memory at `remote`. // HOT
     ///
     /// # Safety
-    /// Unless the call answers *done* or an error, `buf..buf + len` stays valid and unchanged until the operation's
-    /// end, and `params.done` may be called with its argument.
+    /// Unless the call returns *done* or an error, `buf..buf + len` stays valid and unchanged until
+    /// completion, and
+    /// `params.done` may be called with its argument.
     #[inline]
     pub unsafe fn put_raw(
         &self,
@@ -214,17 +218,16 @@ impl Ep {
                 .or_else(|| self.by_call(&core, rkey, (RmaOp::Put, params.sync, len)))
         {
             let iov = UctIov::new(buf, len, None);
-            // SAFETY: the caller vouches for the bytes.
+            // SAFETY: the caller passes readable bytes.
             match unsafe { ep.put_zcopy(&[iov], remote, key, Comp::None) } {
                 Ok(Sent::Done) => return Ok(OpStatus::Done(())),
                 Err(Refused::Failed(uct::api::Error::RemoteAccess)) => {
                     return Err(Error::RemoteAccess(self.peer()));
                 }
-                // By packets, then.
                 _ => {}
             }
         }
-        // SAFETY: the caller vouches for the bytes until the operation's end.
+        // SAFETY: the caller keeps the bytes valid until completion.
         let local = Gather::one(unsafe { SendBuf::new(buf, len) });
         let device = match rkey.device() {
             Some(_) => core.may_write(self, rkey.place(), len, params),
@@ -237,7 +240,7 @@ impl Ep {
         core.put(self, local, iov, (row, rails), params)
     }
 
-    /// Writes pieces of memory, as one run of bytes, to pieces of the peer's memory: up to four on either side, of the same
+    /// Writes local pieces, as one run of bytes, to pieces of the peer's memory: up to four each, of equal
     /// total length.
     ///
     /// # Safety
@@ -251,7 +254,7 @@ impl Ep {
         self.usable()?;
         let mut gather = Gather::EMPTY;
         for piece in local {
-            // SAFETY: the caller vouches for the bytes until the operation's end.
+            // SAFETY: the caller keeps the bytes valid until completion.
             let buf = unsafe { SendBuf::new(piece.addr, piece.len) };
             if !gather.push(buf) {
                 return Err(Error::Invalid);
@@ -271,8 +274,9 @@ impl Ep {
     /// Reads `len` bytes of the peer's memory at `remote` into `buf`. // HOT
     ///
     /// # Safety
-    /// Unless the call answers *done* or an error, `buf..buf + len` stays valid for writes, and is touched by nobody
-    /// else, until the operation's end, and `params.done` may be called with its argument.
+    /// Unless the call returns *done* or an error, `buf..buf + len` stays valid for writes, accessed by
+    /// nobody else, until
+    /// completion, and `params.done` may be called with its argument.
     #[inline]
     pub unsafe fn get_raw(
         &self,
@@ -290,7 +294,7 @@ impl Ep {
         let by_call = || self.by_call(&core, rkey, (RmaOp::Get, Sync::No, len));
         if let Some((ep, key)) = self.at_once(&core, rkey).or_else(by_call) {
             let iov = UctIov::new(buf, len, None);
-            // SAFETY: the caller vouches for the bytes.
+            // SAFETY: the caller passes writable bytes.
             match unsafe { ep.get_zcopy(&[iov], remote, key, Comp::None) } {
                 Ok(Sent::Done) => return Ok(OpStatus::Done(RecvStatus { len, ..NO_MESSAGE })),
                 Err(Refused::Failed(uct::api::Error::RemoteAccess)) => {
@@ -299,7 +303,7 @@ impl Ep {
                 _ => {}
             }
         }
-        // SAFETY: the caller vouches for the bytes until the operation's end.
+        // SAFETY: the caller keeps the buffer valid until completion.
         let local = Scatter::one(unsafe { RecvBuf::new(buf, len) });
         let device = rkey.device().map_or(DeviceRdma::No, |_| DeviceRdma::Also(rkey.place()));
         let row = self.rma_tables().get(device, len);
@@ -309,7 +313,7 @@ impl Ep {
         core.get(self, local, iov, (row, rails), params)
     }
 
-    /// Reads pieces of the peer's memory, as one run of bytes, into pieces of memory: up to four on either side, of the same
+    /// Reads pieces of the peer's memory, as one run of bytes, into local pieces: up to four each, of equal
     /// total length.
     ///
     /// # Safety
@@ -323,7 +327,7 @@ impl Ep {
         self.usable()?;
         let mut scatter = Scatter::EMPTY;
         for piece in local {
-            // SAFETY: the caller vouches for the bytes until the operation's end.
+            // SAFETY: the caller keeps the buffer valid until completion.
             let buf = unsafe { RecvBuf::new(piece.addr, piece.len) };
             if !scatter.push(buf) {
                 return Err(Error::Invalid);
@@ -336,18 +340,19 @@ impl Ep {
         self.worker().core().get(self, scatter, remote, (row, None), params)
     }
 
-    /// Writes to the peer's memory. Ends when the buffer may be reused.
+    /// Writes to the peer's memory. Completes when the buffer may be reused.
     pub fn put<B: IoBuf>(&self, buf: B, remote: u64, rkey: &Rkey) -> SendRequest<B> {
         self.put_with(buf, remote, rkey, &RmaParams::default())
     }
 
-    /// Writes to the peer's memory as `params` say, but for `params.done`: who made the request is told of its end.
+    /// Writes to the peer's memory as `params` specify. Ignores `params.done`: the request reports
+    /// completion.
     pub fn put_with<B: IoBuf>(&self, buf: B, remote: u64, rkey: &Rkey, params: &RmaParams) -> SendRequest<B> {
         let params = &RmaParams { done: None, ..*params };
         let held = Held::new(buf);
         let (at, len) = held.bytes();
-        // SAFETY: the request keeps the container until the operation's end, and `IoBuf` promises that its bytes
-        // neither move nor change meanwhile.
+        // SAFETY: the request keeps the container until completion; `IoBuf` bytes neither move nor change
+        // meanwhile.
         match unsafe { self.put_raw(at, len, remote, rkey, params) } {
             Ok(OpStatus::Done(())) => SendRequest::ended(Ok(()), held),
             Ok(OpStatus::InProgress(id)) => SendRequest::running(self.worker().clone(), id.0, held),
@@ -355,12 +360,11 @@ impl Ep {
         }
     }
 
-    /// Reads from the peer's memory, as many bytes as the container has room for.
+    /// Reads from the peer's memory as many bytes as the container has room for.
     pub fn get<B: IoBufMut>(&self, buf: B, remote: u64, rkey: &Rkey) -> RecvRequest<B> {
         let mut held = Held::new(buf);
         let (at, len) = held.room();
-        // SAFETY: the request keeps the container until the operation's end, and `IoBufMut` promises that its room
-        // stays where it is meanwhile.
+        // SAFETY: the request keeps the container until completion; `IoBufMut` room does not move meanwhile.
         match unsafe { self.get_raw(at, len, remote, rkey, &RmaParams::default()) } {
             Ok(OpStatus::Done(status)) => RecvRequest::ended(Ok(status), held),
             Ok(OpStatus::InProgress(id)) => RecvRequest::running(self.worker().clone(), id.0, held),
@@ -371,15 +375,14 @@ impl Ep {
     /// Writes borrowed bytes and makes progress until they may be reused.
     pub fn put_blocking(&self, bytes: &[u8], remote: u64, rkey: &Rkey) -> Result<(), Error> {
         let params = RmaParams::default();
-        // SAFETY: `bytes` is borrowed until `wait_borrowed` has seen the operation's end, which it does even when a
-        // callback panics.
+        // SAFETY: `bytes` is borrowed until `wait_borrowed` returns or unwinds, both only after completion.
         match unsafe { self.put_raw(bytes.as_ptr(), bytes.len(), remote, rkey, &params) }? {
             OpStatus::Done(()) => Ok(()),
             OpStatus::InProgress(id) => self.worker().wait_borrowed(id.0).map(drop),
         }
     }
 
-    /// Reads into borrowed memory, making progress until the bytes are there.
+    /// Reads into borrowed memory and makes progress until the bytes have arrived.
     pub fn get_blocking(&self, out: &mut [u8], remote: u64, rkey: &Rkey) -> Result<(), Error> {
         let params = RmaParams::default();
         // SAFETY: as in `put_blocking`.
@@ -389,12 +392,12 @@ impl Ep {
         }
     }
 
-    /// Writes without a request: a flush of this endpoint or of the worker tells that it is done.
+    /// Writes without a request. A flush of the endpoint or worker completes the put.
     ///
     /// # Safety
-    /// `buf..buf + len` stays valid and unchanged until such a flush has ended.
+    /// `buf..buf + len` stays valid and unchanged until that flush has ended.
     pub unsafe fn put_nbi(&self, buf: *const u8, len: usize, remote: u64, rkey: &Rkey) -> Result<(), Error> {
-        // SAFETY: the caller's promise reaches further than this call's.
+        // SAFETY: the caller's contract covers the time until completion.
         let started = unsafe { self.put_raw(buf, len, remote, rkey, &RmaParams::default()) }?;
         if let OpStatus::InProgress(id) = started {
             self.worker().free(id);
@@ -402,12 +405,12 @@ impl Ep {
         Ok(())
     }
 
-    /// Reads without a request: a flush of this endpoint or of the worker tells that the bytes are there.
+    /// Reads without a request. A flush of the endpoint or worker completes the get.
     ///
     /// # Safety
-    /// `buf..buf + len` stays valid for writes, and is touched by nobody else, until such a flush has ended.
+    /// `buf..buf + len` stays valid for writes, accessed by nobody else, until that flush has ended.
     pub unsafe fn get_nbi(&self, buf: *mut u8, len: usize, remote: u64, rkey: &Rkey) -> Result<(), Error> {
-        // SAFETY: the caller's promise reaches further than this call's.
+        // SAFETY: the caller's contract covers the time until completion.
         let started = unsafe { self.get_raw(buf, len, remote, rkey, &RmaParams::default()) }?;
         if let OpStatus::InProgress(id) = started {
             self.worker().free(id);
@@ -415,15 +418,14 @@ impl Ep {
         Ok(())
     }
 
-    /// One-sided operations to this peer that are started from now on take effect after those started before.
+    /// Orders one-sided operations to this peer: later ones take effect after earlier ones.
     pub fn fence(&self) {
         self.worker().core().fence(self.peer());
     }
 }
 
 impl Worker {
-    /// One-sided operations to any peer that are started from now on take effect after those to the same peer that were
-    /// started before.
+    /// Orders one-sided operations to each peer: later ones take effect after earlier ones to the same peer.
     pub fn fence(&self) {
         let mut core = self.core();
         for peer in core.peers() {
@@ -493,10 +495,10 @@ impl Core {
         }
     }
 
-    /// FenceScope what was started to `peer` by packets comes what is started by any way.
+    /// Orders later operations to `peer`, by any method, after earlier ones by packets.
     fn fence(&mut self, peer: crate::rdm::io::PeerId) {
         if let Some(path) = self.paths.get(peer) {
-            // It only orders stores, or the lane has nothing to order.
+            // A failure means that the lane has nothing to order.
             let _ = path.ep.fence();
         }
         let (engine, mut wire, _) = self.split();
@@ -511,7 +513,7 @@ impl Core {
     }
 }
 
-/// Pieces of a peer's memory for one operation, with the device's keys if it knows all of them and `direct` is wanted.
+/// Remote pieces of one operation, with the device's keys if it knows all of them and `direct` is set.
 pub(crate) fn pieces(
     peer: PeerId,
     remote: &[RemoteIov<'_>],
@@ -532,5 +534,4 @@ pub(crate) fn pieces(
     Ok((iovs, direct))
 }
 
-/// Where nothing goes.
 pub(crate) const NOWHERE: *mut u8 = NonNull::dangling().as_ptr();

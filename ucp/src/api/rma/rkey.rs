@@ -1,5 +1,6 @@
-//! Remote keys: what an owner of memory packs for its peers, and what a peer makes of the bytes, which are a claim.
-//! Packed by `mem.rs`, used by `rma.rs` and `amo.rs`. A key has a part for packets and one for each lane of its owner.
+//! Remote keys: packed by the owner of memory (`mem::memory`), unpacked and checked by a peer, used by
+//! `put_get` and
+//! `atomic`. A packed key has a part for packets and one for each lane of its owner.
 
 use uct::api::{DevKind, Iface as _, Md as _};
 
@@ -9,64 +10,61 @@ use crate::lane;
 use crate::rdm::{Access, RailKeys};
 use crate::select::RemoteMem;
 
-/// First bytes of a packed key, and the version of the packing.
+/// Magic of a packed key.
 const MAGIC: [u8; 4] = *b"UCRK";
 const VERSION: u8 = 1;
-/// Stands for the number of a device that does not know the memory.
+/// Device key of a lane whose device does not know the memory.
 const NO_WORD: u64 = u64::MAX;
-/// Magic, version, access, number of lanes, which of them allocated the memory, key, address, length.
+/// Bytes of magic, version, access, number of lanes, allocating lanes, key, address, length.
 const HEADER: usize = 32;
-/// Where it says which lanes allocated the memory: a bit for each of the first eight.
+/// Offset of the byte with a bit for each of the first eight lanes: whether it allocated the memory.
 const OWN: usize = 7;
 
-/// The bit of lane number `nth`; of those without one nothing is said.
 fn own_bit(nth: usize) -> u8 {
     1u8.checked_shl(nth as u32).unwrap_or(0)
 }
 
-/// Memory of a peer, to be read, written or computed on by endpoints to that peer.
+/// Remote key: lets endpoints to the owner read, write or compute on the owner's memory.
 pub struct Rkey {
-    /// Names the memory in packets.
     pub(crate) key: u64,
     addr: u64,
     len: u64,
     access: Access,
-    /// The lane's own key: memory that is mapped, or reached by the device.
+    /// Key of the lane that maps the memory or whose device reaches it.
     lane: Option<lane::Rkey>,
-    /// Whether it is mapped, so that the lane does everything within the call.
+    /// Whether the memory is mapped, so that the lane completes operations within the call.
     is_mapped: bool,
-    /// The key for the kernel, where the memory is not mapped.
+    /// Kernel-copy key, if the memory is not mapped.
     pub(crate) beside: Option<lane::Rkey>,
-    /// The number by which the peer's device knows it.
+    /// Key of the peer's device.
     device: Option<u64>,
-    /// Whether the peer's device allocated it.
+    /// Whether the peer's device allocated the memory.
     place: RemoteMem,
-    /// The same on the peer's further lanes.
+    /// Device keys on the peer's further lanes.
     pub(crate) rails: RailKeys,
-    /// Fewest bytes that may go over those.
+    /// Shortest operation that may use the further lanes, bytes.
     pub(crate) rail_from: u64,
 }
 
-/// Why bytes are not a remote key.
+/// Error of unpacking a remote key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RkeyError {
-    /// They do not look like one.
+    /// The bytes are not a remote key.
     #[error("not a remote key ({len} bytes)")]
     NotAKey {
-        /// Bytes given.
+        /// Length of the input, bytes.
         len: usize,
     },
-    /// The peer's library packs keys another way.
+    /// The peer's library uses another packing version.
     #[error(
         "remote key has version {theirs}, this library reads version {VERSION}: run the same version on both sides"
     )]
     Version {
-        /// Version found.
+        /// Version of the key.
         theirs: u8,
     },
 }
 
-/// Writes a packed key.
 pub(crate) struct Packer(Vec<u8>);
 
 impl Packer {
@@ -78,8 +76,9 @@ impl Packer {
         Packer(out)
     }
 
-    /// Adds the key of the lane that its peers know by `connid`.
-    /// `word` is the number by which its device knows the memory, `place` whether it allocated that.
+    /// Adds the key of the lane with this `connid`. `word` is the device key; `place` says whether the device
+    /// allocated
+    /// the memory.
     pub(crate) fn lane(&mut self, connid: u32, key: &[u8], word: Option<u64>, place: RemoteMem) {
         let Ok(len) = u16::try_from(key.len()) else { return };
         if place == RemoteMem::Allocated {
@@ -97,15 +96,14 @@ impl Packer {
     }
 }
 
-/// A packed key, taken apart.
+/// Fields of a packed key.
 pub(crate) struct Parts<'a> {
     key: u64,
     addr: u64,
     len: u64,
     access: Access,
-    /// Connid, key and device's number of each lane.
+    /// Connid, key and device key of each lane.
     pub lanes: Vec<(u32, &'a [u8], Option<u64>)>,
-    /// Lanes that allocated it.
     own: u8,
 }
 
@@ -134,8 +132,8 @@ fn read(bytes: &[u8]) -> Result<Parts<'_>, RkeyError> {
 }
 
 impl Ep {
-    /// Reads a remote key of the peer's memory. Memory that this worker can map is mapped now, and stays so as long as the
-    /// key lives.
+    /// Unpacks a remote key of the peer's memory. Maps the memory, if this worker can, for the lifetime of
+    /// the key.
     pub fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, RkeyError> {
         let parts = read(packed)?;
         let core = self.worker().core();
@@ -170,7 +168,7 @@ impl Ep {
 }
 
 impl Rkey {
-    /// The key of a peer with another library: any address, as the peer says.
+    /// Remote key for packets, from a peer with another library. Covers all addresses; the peer checks them.
     pub fn from_key(key: u64) -> Rkey {
         let (access, rails) = (Access::all(), RailKeys::default());
         let (lane, beside, device) = (None, None, None);
@@ -178,41 +176,38 @@ impl Rkey {
         Rkey { key, addr: 0, len: u64::MAX, access, lane, is_mapped, beside, device, place, rails, rail_from }
     }
 
-    /// The key by which the device of a peer with another library knows its memory; its packets know the memory by the
-    /// same key, as libfabric's do.
+    /// Remote key for device and packets, from a peer with libfabric, which uses one key for both.
     pub fn from_device_key(key: u64) -> Rkey {
         Rkey { device: Some(key), ..Rkey::from_key(key) }
     }
 
-    /// First address of the memory, in its owner's terms, and bytes.
+    /// First address, as in the owner's process, and length in bytes.
     pub fn range(&self) -> (u64, u64) {
         (self.addr, self.len)
     }
 
-    /// What its owner allows.
+    /// Permitted kinds of access.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// The lane's key, if the lane does everything within the call: the memory is mapped here. // HOT
+    /// Lane key of mapped memory, on which the lane completes operations within the call. // HOT
     #[inline]
     pub(crate) fn mapped(&self) -> Option<&lane::Rkey> {
         if self.is_mapped { self.lane.as_ref() } else { None }
     }
 
-    /// The key for reads and writes by the device, if the device knows the memory.
     #[inline]
     pub(crate) fn device(&self) -> Option<u64> {
         self.device
     }
 
-    /// Which memory of the device's it is.
     #[inline]
     pub(crate) fn place(&self) -> RemoteMem {
         self.place
     }
 
-    /// Whether `len` bytes at `remote` are inside, and `need` is allowed. // HOT
+    /// Whether `len` bytes at `remote` are in range and `need` is permitted. // HOT
     #[inline]
     pub(crate) fn covers(&self, remote: u64, len: u64, need: Access) -> bool {
         let offset = remote.wrapping_sub(self.addr);

@@ -33,8 +33,8 @@ fn over(tls: &str) -> Result<(), Box<dyn Error>> {
     println!("UCX_TLS={tls}:");
     for range in ep.protocols().table(Kind::Tagged, Sync::No).ranges() {
         match range.to {
-            usize::MAX => println!("  from {:>7} bytes: {}", range.from, range.row.name()),
-            to => println!("  {:>7} to {to:>7} bytes: {}", range.from, range.row.name()),
+            usize::MAX => println!("  from {:>7} bytes: {}", range.from, range.protocol.name()),
+            to => println!("  {:>7} to {to:>7} bytes: {}", range.from, range.protocol.name()),
         }
     }
 

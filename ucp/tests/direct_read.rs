@@ -125,14 +125,17 @@ fn explain_covers_both_kinds_of_memory() {
     let pair = Pair::on("posix");
     let taken = |mem| {
         let all = pair.ab.protocols().explain_from(mem, Kind::Tagged, Sync::No, LEN);
-        all.into_iter().find(|one| one.verdict == Verdict::Taken).unwrap().row
+        all.into_iter().find(|one| one.verdict == Verdict::Taken).unwrap().protocol
     };
     assert_eq!((taken(MemKind::Host), taken(MemKind::Own)), (Protocol::LongCts, Protocol::LongRead));
     for mem in [MemKind::Host, MemKind::Own] {
         assert_eq!(pair.ab.protocols().table_from(mem, Kind::Tagged, Sync::No).pick(LEN), taken(mem));
     }
     let why = pair.ab.protocols().explain(Kind::Tagged, Sync::No, LEN);
-    assert_eq!(why.iter().find(|one| one.row == Protocol::LongRead).unwrap().verdict, Verdict::NotMapped);
+    assert_eq!(
+        why.iter().find(|one| one.protocol == Protocol::LongRead).unwrap().verdict,
+        Verdict::NotMapped
+    );
     // Puts and gets have their own keys: such memory is mapped, other memory uses packets.
     let mem = pair.b.mem_alloc(LEN, Access::all()).unwrap();
     assert_eq!(mem.device_key("posix"), None);

@@ -253,7 +253,8 @@ fn messages_arrive_by_either_method() {
             let (stats, rare) = (worker.stats(), worker.stats().rare);
             let sent = |row| stats.sent(row).msgs;
             let taken = ep.protocols().explain_from(MemKind::Process, Kind::Tagged, Sync::No, LONG);
-            let taken = taken.into_iter().find(|candidate| candidate.verdict == Verdict::Taken).unwrap().row;
+            let taken =
+                taken.into_iter().find(|candidate| candidate.verdict == Verdict::Taken).unwrap().protocol;
             assert_eq!((rare.declined, rare.read_errors), (rare.nacks_sent, 0), "{here} {there}: {rare:?}");
             match (here, there) {
                 ("kernel", "kernel") => {

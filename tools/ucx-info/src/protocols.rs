@@ -287,12 +287,15 @@ fn operation(ep: &Ep, name: &'static str, mem: MemKind, (kind, sync): (Kind, Syn
             .explain_from(mem, kind, sync, r.from)
             .into_iter()
             .partition(|c| c.verdict == Verdict::Taken);
-        let rejected =
-            |c: &Candidate| Rejected { protocol: c.row.name(), nsec: c.ns, reason: c.verdict.to_string() };
+        let rejected = |c: &Candidate| Rejected {
+            protocol: c.protocol.name(),
+            nsec: c.ns,
+            reason: c.verdict.to_string(),
+        };
         Range {
             from: r.from,
             to: (r.to < usize::MAX).then_some(r.to),
-            protocol: taken.first().map_or("none", |c| c.row.name()),
+            protocol: taken.first().map_or("none", |c| c.protocol.name()),
             nsec: taken.first().and_then(|c| c.ns),
             emulated: false,
             rejected: others.iter().map(rejected).collect(),

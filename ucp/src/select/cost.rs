@@ -221,13 +221,13 @@ pub(super) fn at(curve: &Curve, len: usize) -> Option<f64> {
     Some(piece.line.at(len))
 }
 
-/// Cost of a message by `row` in packets of `room` payload bytes, `runt` of them ahead of a read.
-pub(super) fn message(costs: &Costs, row: Protocol, room: usize, runt: usize) -> Line {
-    let acked = match row {
+/// Cost of a message by `protocol` in packets of `room` payload bytes, `runt` of them ahead of a read.
+pub(super) fn message(costs: &Costs, protocol: Protocol, room: usize, runt: usize) -> Line {
+    let acked = match protocol {
         Protocol::DcEager | Protocol::DcMedium | Protocol::DcLongCts => costs.control(),
         _ => 0.0,
     };
-    let line = match row.plain() {
+    let line = match protocol.plain() {
         Protocol::Medium => costs.packets(room),
         Protocol::LongCts => costs.windowed(room),
         Protocol::LongRead => costs.read(),
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn more_turns_cost_more() {
         let costs = Costs { window: Some(32), ..Costs::default() };
-        let of = |row| message(&costs, row, 8000, 0).at(40_000);
+        let of = |protocol| message(&costs, protocol, 8000, 0).at(40_000);
         assert!(of(Protocol::Medium) < of(Protocol::LongCts));
         assert!(
             of(Protocol::Medium) < of(Protocol::DcMedium) && of(Protocol::LongCts) < of(Protocol::DcLongCts)

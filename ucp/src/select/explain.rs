@@ -6,7 +6,7 @@ use std::fmt;
 use super::cost;
 use super::key::{ReadSupport, RecvMode, SelectKey};
 use super::table::Table;
-use super::thresholds::{Thresholds, allowed_protocols, capacity, curve, rows};
+use super::thresholds::{Thresholds, allowed_protocols, capacity, curve, message_protocols};
 use crate::rdm::protocol::{Kind, Protocol, Sync};
 
 /// Result for one candidate at one size.
@@ -94,7 +94,7 @@ impl fmt::Display for Verdict {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Candidate {
     /// The protocol.
-    pub row: Protocol,
+    pub protocol: Protocol,
     /// Estimated time, ns; `None` if it cannot carry the message.
     pub ns: Option<u64>,
     /// Chosen, or why not.
@@ -106,9 +106,11 @@ pub struct Candidate {
 pub fn explain(key: &SelectKey, limits: &Thresholds, len: usize) -> [Candidate; 6] {
     let [a, b, c, d, e] = match key.peer.recv_mode {
         RecvMode::Packets => in_packets(key, limits, len),
-        RecvMode::ZeroCopy => {
-            rows(key.sync).map(|row| Candidate { row, ns: None, verdict: Verdict::ZeroCopyRecv })
-        }
+        RecvMode::ZeroCopy => message_protocols(key.sync).map(|protocol| Candidate {
+            protocol,
+            ns: None,
+            verdict: Verdict::ZeroCopyRecv,
+        }),
     };
     let verdict = match key.peer.recv_mode {
         RecvMode::Packets => Verdict::PacketsOnly,
@@ -116,34 +118,35 @@ pub fn explain(key: &SelectKey, limits: &Thresholds, len: usize) -> [Candidate; 
         RecvMode::ZeroCopy if len > key.wire.mtu => Verdict::TooLong { max: key.wire.mtu },
         RecvMode::ZeroCopy => Verdict::Taken,
     };
-    [a, b, c, d, e, Candidate { row: Protocol::UserQp, ns: None, verdict }]
+    [a, b, c, d, e, Candidate { protocol: Protocol::UserQp, ns: None, verdict }]
 }
 
 /// Candidates in packets, for a peer that receives packets.
 fn in_packets(key: &SelectKey, limits: &Thresholds, len: usize) -> [Candidate; 5] {
     let taken = Table::new(key, limits).pick(len);
     let offers = allowed_protocols(key, limits);
-    let offered = |row| offers.iter().any(|o| o.row == row && cost::at(&o.curve, len).is_some());
-    let ns = |row| cost::at(&curve(key, limits, row, (0, usize::MAX)), len).map(|ns| ns as u64);
+    let offered =
+        |protocol| offers.iter().any(|o| o.protocol == protocol && cost::at(&o.curve, len).is_some());
+    let ns = |protocol| cost::at(&curve(key, limits, protocol, (0, usize::MAX)), len).map(|ns| ns as u64);
     let best = ns(taken).unwrap_or(0);
-    rows(key.sync).map(|row| {
-        let impossible = never(key, limits, row, len);
+    message_protocols(key.sync).map(|protocol| {
+        let impossible = never(key, limits, protocol, len);
         let verdict = match impossible {
-            _ if row == taken => Verdict::Taken,
+            _ if protocol == taken => Verdict::Taken,
             Some(why) => why,
-            None if offered(row) => Verdict::Slower { ns: ns(row).unwrap_or(best), best },
-            None => not_wanted(limits, row, len),
+            None if offered(protocol) => Verdict::Slower { ns: ns(protocol).unwrap_or(best), best },
+            None => not_wanted(limits, protocol, len),
         };
-        Candidate { row, ns: if impossible.is_none() { ns(row) } else { None }, verdict }
+        Candidate { protocol, ns: if impossible.is_none() { ns(protocol) } else { None }, verdict }
     })
 }
 
 /// Why a protocol cannot carry a message, whatever cost and settings.
-fn never(key: &SelectKey, limits: &Thresholds, row: Protocol, len: usize) -> Option<Verdict> {
+fn never(key: &SelectKey, limits: &Thresholds, protocol: Protocol, len: usize) -> Option<Verdict> {
     let eager = capacity(key, Protocol::Eager.with(key.sync));
     let fits = (len <= eager).then_some(Verdict::OnePacket);
     let by_host = key.is_read_by_host() && len > 0;
-    match row.plain() {
+    match protocol.plain() {
         Protocol::Eager => (len > eager).then_some(Verdict::TooLong { max: eager }),
         Protocol::Medium | Protocol::LongCts => fits,
         _ if key.wire_reads() != ReadSupport::Yes => Some(match key.wire.reads_own {
@@ -158,9 +161,9 @@ fn never(key: &SelectKey, limits: &Thresholds, row: Protocol, len: usize) -> Opt
 }
 
 /// Why a protocol that could carry a message is not allowed.
-fn not_wanted(limits: &Thresholds, row: Protocol, len: usize) -> Verdict {
+fn not_wanted(limits: &Thresholds, protocol: Protocol, len: usize) -> Verdict {
     let reads = limits.min_read.is_some_and(|from| len >= from);
-    match row {
+    match protocol {
         Protocol::LongRead | Protocol::RuntRead => match limits.min_read {
             Some(min) if len < min => Verdict::BelowRead { min },
             None if limits.push_limit().is_some_and(|max| len <= max) => {

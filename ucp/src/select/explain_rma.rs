@@ -68,7 +68,7 @@ impl RmaChoice {
         match self {
             RmaChoice::Mapped => "mapped",
             RmaChoice::Kernel => "copied",
-            RmaChoice::Protocol(row) => row.name(),
+            RmaChoice::Protocol(protocol) => protocol.name(),
         }
     }
 }
@@ -214,9 +214,9 @@ impl RmaKey {
     }
 
     /// Whether a protocol can carry the operation.
-    fn can(&self, row: RmaProtocol, len: usize) -> Result<(), RmaVerdict> {
+    fn can(&self, protocol: RmaProtocol, len: usize) -> Result<(), RmaVerdict> {
         let max = self.one_packet();
-        match row {
+        match protocol {
             RmaProtocol::DirectWrite | RmaProtocol::DirectRead => self.can_device(len).map(drop),
             RmaProtocol::EagerWrite | RmaProtocol::ShortRead if len > max => Err(RmaVerdict::TooLong { max }),
             RmaProtocol::LongCtsWrite | RmaProtocol::LongCtsRead if len <= max => Err(RmaVerdict::OnePacket),
@@ -226,22 +226,22 @@ impl RmaKey {
     }
 
     /// Protocol that the engine uses for what the tables say.
-    fn row(&self, tables: &RmaTables, len: usize) -> RmaProtocol {
+    fn protocol(&self, tables: &RmaTables, len: usize) -> RmaProtocol {
         let (short, long) = match self.op {
             RmaOp::Put => (RmaProtocol::EagerWrite, RmaProtocol::LongCtsWrite),
             RmaOp::Get => (RmaProtocol::ShortRead, RmaProtocol::LongCtsRead),
         };
         let fits = len <= self.one_packet();
         let by_packets = if fits { short } else { long };
-        let row = match self.op {
+        let protocol = match self.op {
             RmaOp::Put => tables.put(self.by_device(len), self.sync, len),
             RmaOp::Get => tables.get(self.by_device(len), len),
         };
-        match row {
+        match protocol {
             // A target that gets completion data must handle a packet anyway.
             RmaProtocol::DirectWrite if self.cq_data.is_some() && fits => by_packets,
-            RmaProtocol::DirectWrite | RmaProtocol::DirectRead => row,
-            RmaProtocol::LongReadWrite if self.can(row, len).is_ok() => row,
+            RmaProtocol::DirectWrite | RmaProtocol::DirectRead => protocol,
+            RmaProtocol::LongReadWrite if self.can(protocol, len).is_ok() => protocol,
             _ => by_packets,
         }
     }
@@ -255,17 +255,17 @@ impl RmaKey {
     }
 
     /// Why a possible protocol is not chosen, though it may be cheaper.
-    fn not_wanted(&self, row: RmaProtocol, taken: RmaProtocol, len: usize) -> Option<RmaVerdict> {
+    fn not_wanted(&self, protocol: RmaProtocol, taken: RmaProtocol, len: usize) -> Option<RmaVerdict> {
         let set = self.device_setting();
-        match (row.is_emulated(), taken.is_emulated(), self.limits.min_read_write) {
+        match (protocol.is_emulated(), taken.is_emulated(), self.limits.min_read_write) {
             (true, false, _) | (false, true, _) if self.cq_data.is_some() => Some(RmaVerdict::UsesTargetCpu),
-            (true, false, _) if row == RmaProtocol::LongReadWrite => Some(RmaVerdict::UsesTargetCpu),
+            (true, false, _) if protocol == RmaProtocol::LongReadWrite => Some(RmaVerdict::UsesTargetCpu),
             (true, false, _) if self.by_device(len) == DeviceRdma::Only => Some(RmaVerdict::NoAck),
             (true, false, _) | (false, true, _) if set.1.is_some() => Some(RmaVerdict::Setting(set.0)),
-            (true, true, Some(min)) if row == RmaProtocol::LongReadWrite && len < min => {
+            (true, true, Some(min)) if protocol == RmaProtocol::LongReadWrite && len < min => {
                 Some(RmaVerdict::BelowRead { min })
             }
-            (true, true, _) if row == RmaProtocol::LongReadWrite && self.can_device(len).is_ok() => {
+            (true, true, _) if protocol == RmaProtocol::LongReadWrite && self.can_device(len).is_ok() => {
                 Some(RmaVerdict::UsesTargetCpu)
             }
             (true, true, Some(_)) => Some(RmaVerdict::Setting("UCX_MIN_READ_WRITE")),
@@ -285,7 +285,7 @@ impl RmaKey {
             {
                 RmaChoice::Kernel
             }
-            _ => RmaChoice::Protocol(self.row(tables, len)),
+            _ => RmaChoice::Protocol(self.protocol(tables, len)),
         }
     }
 
@@ -297,10 +297,10 @@ impl RmaKey {
             (RmaChoice::Mapped, RmaOp::Put) => Some(costs.put[own].at(len)),
             (RmaChoice::Mapped, RmaOp::Get) => Some(costs.get[own].at(len)),
             (RmaChoice::Kernel, op) => kernel(&self.wire, op).map(|line| line.at(len)),
-            (RmaChoice::Protocol(row), _) => {
+            (RmaChoice::Protocol(protocol), _) => {
                 let place =
                     if let RemoteAccess::Device(place) = self.access { place } else { RemoteMem::Registered };
-                cost::at(&curve(&self.wire, row, place, self.sync, self.one_packet()), len)
+                cost::at(&curve(&self.wire, protocol, place, self.sync, self.one_packet()), len)
             }
         };
         ns.map(|ns| ns as u64)
@@ -345,23 +345,23 @@ impl RmaKey {
 /// Explains all methods for one contiguous operation of `len` bytes; one is chosen, unless emulation is off
 /// and nothing else can carry it. `tables` belong to the key's wire and limits.
 pub fn explain_rma(key: &RmaKey, tables: &RmaTables, len: usize) -> RmaCandidates {
-    let row = key.row(tables, len);
+    let protocol = key.protocol(tables, len);
     let taken = key.taken(tables, len);
     let refused = key.wire.emulation == Emulation::Refused && len > 0;
-    let best = key.ns(RmaChoice::Protocol(row), len).unwrap_or(0);
-    let of_row = |row: RmaProtocol| {
-        let choice = RmaChoice::Protocol(row);
-        let can = key.can(row, len);
+    let best = key.ns(RmaChoice::Protocol(protocol), len).unwrap_or(0);
+    let of_protocol = |protocol: RmaProtocol| {
+        let choice = RmaChoice::Protocol(protocol);
+        let can = key.can(protocol, len);
         let cost = can.ok().and_then(|()| key.ns(choice, len));
         let verdict = match can {
             Err(why) => why,
-            Ok(()) if refused && row.is_emulated() => RmaVerdict::EmulationOff,
+            Ok(()) if refused && protocol.is_emulated() => RmaVerdict::EmulationOff,
             Ok(()) if taken == choice => RmaVerdict::Taken,
             Ok(()) if taken == RmaChoice::Kernel => key.not_by_kernel(cost, len),
             Ok(()) if taken == RmaChoice::Mapped => RmaVerdict::UsesTargetCpu,
-            Ok(()) => key.not_wanted(row, key.row(tables, len), len).unwrap_or({
+            Ok(()) => key.not_wanted(protocol, key.protocol(tables, len), len).unwrap_or({
                 let ns = cost.unwrap_or(best);
-                match ns < best && row.is_emulated() && !key.row(tables, len).is_emulated() {
+                match ns < best && protocol.is_emulated() && !key.protocol(tables, len).is_emulated() {
                     true => RmaVerdict::TargetCpuNotWorthIt { ns, best },
                     // The table assumes the longest header, so near the border a cheaper one is possible.
                     false => RmaVerdict::Slower { ns: ns.max(best), best },
@@ -375,7 +375,7 @@ pub fn explain_rma(key: &RmaKey, tables: &RmaTables, len: usize) -> RmaCandidate
     if key.access == RemoteAccess::Kernel || key.wire.kernel.is_some() {
         candidates.push(key.in_call(RmaChoice::Kernel, taken, len));
     }
-    let rows: &[RmaProtocol] = match key.op {
+    let protocols: &[RmaProtocol] = match key.op {
         RmaOp::Put => &[
             RmaProtocol::DirectWrite,
             RmaProtocol::EagerWrite,
@@ -384,6 +384,6 @@ pub fn explain_rma(key: &RmaKey, tables: &RmaTables, len: usize) -> RmaCandidate
         ],
         RmaOp::Get => &[RmaProtocol::DirectRead, RmaProtocol::ShortRead, RmaProtocol::LongCtsRead],
     };
-    candidates.extend(rows.iter().map(|row| of_row(*row)));
+    candidates.extend(protocols.iter().map(|protocol| of_protocol(*protocol)));
     candidates
 }

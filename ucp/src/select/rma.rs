@@ -157,12 +157,18 @@ pub(super) fn one_packet(op: RmaOp, mtu: usize, order: PacketOrder, hdr: ReqHdr,
 }
 
 /// Cost of a protocol for any length it could carry.
-pub(super) fn curve(wire: &RmaWire, row: RmaProtocol, place: RemoteMem, sync: Sync, one: usize) -> Curve {
+pub(super) fn curve(
+    wire: &RmaWire,
+    protocol: RmaProtocol,
+    place: RemoteMem,
+    sync: Sync,
+    one: usize,
+) -> Curve {
     let costs = wire.costs.sanitized();
     let acked =
         if wire.order == PacketOrder::Kept && sync == Sync::No { ExtraPacket::No } else { ExtraPacket::Yes };
     let line = |step, turn| cost::rma(&costs, step, one, turn);
-    match row {
+    match protocol {
         RmaProtocol::EagerWrite => copied(&costs, line(RmaStep::Packet, acked), 0, one),
         RmaProtocol::ShortRead => copied(&costs, line(RmaStep::Packet, ExtraPacket::Yes), 0, one),
         RmaProtocol::LongCtsWrite => {
@@ -206,17 +212,17 @@ fn allowed_protocols(
 ) -> Vec<AllowedProtocol<RmaProtocol>> {
     let (direct, short, long, most, set) = match op {
         RmaOp::Put => {
-            let rows = (RmaProtocol::DirectWrite, RmaProtocol::EagerWrite, RmaProtocol::LongCtsWrite);
-            (rows.0, rows.1, rows.2, wire.rdma.write, limits.min_rdma_put)
+            let protocols = (RmaProtocol::DirectWrite, RmaProtocol::EagerWrite, RmaProtocol::LongCtsWrite);
+            (protocols.0, protocols.1, protocols.2, wire.rdma.write, limits.min_rdma_put)
         }
         RmaOp::Get => {
-            let rows = (RmaProtocol::DirectRead, RmaProtocol::ShortRead, RmaProtocol::LongCtsRead);
-            (rows.0, rows.1, rows.2, wire.rdma.read, limits.min_rdma_get)
+            let protocols = (RmaProtocol::DirectRead, RmaProtocol::ShortRead, RmaProtocol::LongCtsRead);
+            (protocols.0, protocols.1, protocols.2, wire.rdma.read, limits.min_rdma_get)
         }
     };
     // The header before the handshake is the longest.
     let one = one_packet(op, wire.mtu, wire.order, ReqHdr::FIRST, false);
-    let of = |row| curve(wire, row, device.unwrap_or_default(), sync, one);
+    let of = |protocol| curve(wire, protocol, device.unwrap_or_default(), sync, one);
     let by_device = device.filter(|_| most > 0);
     let (from, packets_to) = match set {
         _ if by_device.is_some() && wire.emulation == Emulation::Refused => (0, None),
@@ -226,7 +232,7 @@ fn allowed_protocols(
     let mut all = Vec::new();
     if by_device.is_some() {
         all.push(AllowedProtocol {
-            row: direct,
+            protocol: direct,
             curve: within(of(direct), from, usize::MAX),
             target_cpu: TargetCpu::Unused,
         });
@@ -240,10 +246,14 @@ fn allowed_protocols(
     let unread = read_from.filter(|_| read).map_or(usize::MAX, |from| from.saturating_sub(1));
     let mut packets = of(short);
     packets.extend(of(long));
-    all.push(AllowedProtocol { row: short, curve: within(packets, 0, to.min(unread)), target_cpu });
+    all.push(AllowedProtocol { protocol: short, curve: within(packets, 0, to.min(unread)), target_cpu });
     if read {
-        let row = RmaProtocol::LongReadWrite;
-        all.push(AllowedProtocol { row, curve: within(of(row), read_from.unwrap_or(0), to), target_cpu });
+        let protocol = RmaProtocol::LongReadWrite;
+        all.push(AllowedProtocol {
+            protocol,
+            curve: within(of(protocol), read_from.unwrap_or(0), to),
+            target_cpu,
+        });
     }
     all
 }
@@ -262,14 +272,14 @@ fn backends(wire: &RmaWire, limits: &Thresholds, op: RmaOp, sync: Sync) -> Vec<A
         None => (0, Some(usize::MAX)),
     };
     let mut all = vec![AllowedProtocol {
-        row: RmaBackend::Kernel,
+        protocol: RmaBackend::Kernel,
         curve: one_line(kernel, from, usize::MAX),
         target_cpu: TargetCpu::Unused,
     }];
     if let Some(to) = packets_to {
         all.extend(allowed_protocols(wire, limits, op, None, sync).into_iter().map(|packets| {
             AllowedProtocol {
-                row: RmaBackend::Engine,
+                protocol: RmaBackend::Engine,
                 curve: within(packets.curve, 0, to),
                 target_cpu: TargetCpu::Used,
             }

@@ -18,7 +18,7 @@ pub(super) const TARGET_CPU_FACTOR: f64 = 4.0 / 3.0;
 pub struct Table<R = Protocol> {
     /// Upper ends of all ranges but the last.
     ends: [usize; MAX_RANGES - 1],
-    rows: [R; MAX_RANGES],
+    protocols: [R; MAX_RANGES],
 }
 
 /// A range of sizes and its protocol.
@@ -29,7 +29,7 @@ pub struct Range<R = Protocol> {
     /// Largest size, bytes.
     pub to: usize,
     /// Protocol of the range.
-    pub row: R,
+    pub protocol: R,
 }
 
 /// Whether a method uses the peer's processor more than others do.
@@ -42,7 +42,7 @@ pub(super) enum TargetCpu {
 /// A protocol, where it is allowed and its cost there.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct AllowedProtocol<R> {
-    pub row: R,
+    pub protocol: R,
     pub curve: Curve,
     pub target_cpu: TargetCpu,
 }
@@ -63,14 +63,14 @@ pub(super) fn best<R: Copy>(allowed: &[AllowedProtocol<R>], len: usize) -> Optio
 
 impl<R: Copy + PartialEq> Table<R> {
     /// Uses one protocol for all sizes.
-    pub fn of(row: R) -> Table<R> {
-        Table { ends: [usize::MAX; MAX_RANGES - 1], rows: [row; MAX_RANGES] }
+    pub fn of(protocol: R) -> Table<R> {
+        Table { ends: [usize::MAX; MAX_RANGES - 1], protocols: [protocol; MAX_RANGES] }
     }
 
     /// Takes the cheapest of `allowed` for each length, and `fallback` where there is none or the table is
     /// full: it must be legal for every message longer than one packet.
     pub(super) fn cheapest(allowed: &[AllowedProtocol<R>], fallback: R) -> Table<R> {
-        let row = |len: usize| best(allowed, len).map_or(fallback, |n| allowed[n].row);
+        let protocol = |len: usize| best(allowed, len).map_or(fallback, |n| allowed[n].protocol);
         // Between neighbouring borders each cost is one line, so two of them cross at most once.
         let mut borders: Vec<usize> = allowed.iter().flat_map(|o| &o.curve).map(|piece| piece.from).collect();
         borders.extend(allowed.iter().flat_map(|o| &o.curve).filter_map(|piece| piece.to.checked_add(1)));
@@ -82,11 +82,11 @@ impl<R: Copy + PartialEq> Table<R> {
             let last = borders.get(n + 1).map_or(usize::MAX, |next| next - 1);
             let mut from = first;
             loop {
-                let here = row(from);
+                let here = protocol(from);
                 if found.last().is_none_or(|(_, before)| *before != here) {
                     found.push((from, here));
                 }
-                match next_change(row, from, last) {
+                match next_change(protocol, from, last) {
                     Some(next) => from = next,
                     None => break,
                 }
@@ -94,15 +94,15 @@ impl<R: Copy + PartialEq> Table<R> {
         }
         let mut table = Table::of(fallback);
         let few = found.len() <= MAX_RANGES;
-        for (n, (from, row)) in found.iter().enumerate().take(MAX_RANGES) {
+        for (n, (from, protocol)) in found.iter().enumerate().take(MAX_RANGES) {
             if n > 0 {
                 table.ends[n - 1] = from - 1;
             }
-            table.rows[n] = if few || n < MAX_RANGES - 1 { *row } else { fallback };
+            table.protocols[n] = if few || n < MAX_RANGES - 1 { *protocol } else { fallback };
         }
         let used = found.len().clamp(1, MAX_RANGES);
-        let last = table.rows[used - 1];
-        table.rows[used..].fill(last);
+        let last = table.protocols[used - 1];
+        table.protocols[used..].fill(last);
         table
     }
 
@@ -113,7 +113,7 @@ impl<R: Copy + PartialEq> Table<R> {
         while n < MAX_RANGES - 1 && len > self.ends[n] {
             n += 1;
         }
-        self.rows[n]
+        self.protocols[n]
     }
 
     /// The whole table: ascending, without gaps, from 0 to `usize::MAX`.
@@ -123,8 +123,8 @@ impl<R: Copy + PartialEq> Table<R> {
         for n in 0..MAX_RANGES {
             let to = if n < MAX_RANGES - 1 { self.ends[n] } else { usize::MAX };
             match all.last_mut() {
-                Some(last) if last.row == self.rows[n] => last.to = to,
-                _ => all.push(Range { from, to, row: self.rows[n] }),
+                Some(last) if last.protocol == self.protocols[n] => last.to = to,
+                _ => all.push(Range { from, to, protocol: self.protocols[n] }),
             }
             if to == usize::MAX {
                 break;
@@ -143,16 +143,20 @@ impl Table<Protocol> {
 }
 
 /// First length in `from..=last` that uses another protocol than `from` does.
-fn next_change<R: Copy + PartialEq>(row: impl Fn(usize) -> R, from: usize, last: usize) -> Option<usize> {
-    let here = row(from);
+fn next_change<R: Copy + PartialEq>(
+    protocol: impl Fn(usize) -> R,
+    from: usize,
+    last: usize,
+) -> Option<usize> {
+    let here = protocol(from);
     // The minimum of lines is concave: a line that was left does not come back.
     let (mut same, mut other) = (from, last);
-    if row(last) == here {
+    if protocol(last) == here {
         return None;
     }
     while other - same > 1 {
         let mid = same + (other - same) / 2;
-        if row(mid) == here { same = mid } else { other = mid }
+        if protocol(mid) == here { same = mid } else { other = mid }
     }
     Some(other)
 }

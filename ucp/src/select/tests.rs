@@ -27,9 +27,9 @@ fn key(sync: Sync, reads: ReadSupport, peer: ReadSupport) -> SelectKey {
 fn rows(key: &SelectKey, limits: &Thresholds) -> Vec<(usize, Protocol)> {
     let table = Table::new(key, limits);
     for range in table.ranges() {
-        assert_eq!((table.pick(range.from), table.pick(range.to)), (range.row, range.row));
+        assert_eq!((table.pick(range.from), table.pick(range.to)), (range.protocol, range.protocol));
     }
-    table.ranges().map(|r| (r.from, r.row)).collect()
+    table.ranges().map(|r| (r.from, r.protocol)).collect()
 }
 
 /// Limits of RDM v4 for a packet of 8900 bytes (wire facts 5.2) and the push limit.
@@ -103,7 +103,7 @@ fn read_threshold_is_where_the_costs_cross() {
     (costs.register, costs.cache, costs.copy_far) = (Line::default(), 4000, 1.0);
     assert_eq!(rows(&key, &auto)[2], (7001, Protocol::LongRead));
     key.peer.reads = ReadSupport::No;
-    assert!(rows(&key, &auto).iter().all(|(_, row)| *row != Protocol::LongRead));
+    assert!(rows(&key, &auto).iter().all(|(_, protocol)| *protocol != Protocol::LongRead));
 }
 
 /// Without a device, reading may begin below the length of a packet: worked out by hand.
@@ -164,7 +164,7 @@ fn read_threshold_without_a_device() {
 }
 
 #[test]
-fn what_a_user_says_counts_more_than_costs() {
+fn settings_take_precedence_over_costs() {
     let all = |limits: Thresholds| rows(&key(Sync::No, ReadSupport::Yes, ReadSupport::Yes), &limits);
     let auto = Thresholds { min_read: Some(usize::MAX), ..Thresholds::default() };
     let rndv = |from| all(Thresholds { rndv_thresh: Some(from), ..auto });
@@ -200,14 +200,14 @@ fn libfabric_thresholds() {
 }
 
 #[test]
-fn one_is_taken_and_the_others_say_why() {
+fn exactly_one_candidate_is_taken() {
     let mut key = key(Sync::Yes, ReadSupport::Yes, ReadSupport::Unknown);
     key.wire.mtu = 4096;
     let limits = Thresholds { min_read: Some(1 << 20), ..Thresholds::default() };
     for len in [0, 1, 4032, 4033, 65536, 65537, 1 << 20, usize::MAX] {
         let all = explain(&key, &limits, len);
         let taken: Vec<Protocol> =
-            all.iter().filter(|c| c.verdict == Verdict::Taken).map(|c| c.row).collect();
+            all.iter().filter(|c| c.verdict == Verdict::Taken).map(|c| c.protocol).collect();
         assert_eq!(taken, [Table::new(&key, &limits).pick(len)], "{len}");
         assert!(all.iter().all(|c| c.verdict != Verdict::Taken || c.ns.is_some()));
     }
@@ -224,7 +224,8 @@ fn one_is_taken_and_the_others_say_why() {
 fn zero_copy_receive_mode_takes_only_payload() {
     let mut key = key(Sync::No, ReadSupport::Yes, ReadSupport::Yes);
     key.wire.mtu = 4096;
-    let all = |key: &SelectKey, len| explain(key, &Thresholds::default(), len).map(|c| (c.row, c.verdict));
+    let all =
+        |key: &SelectKey, len| explain(key, &Thresholds::default(), len).map(|c| (c.protocol, c.verdict));
     assert_eq!(all(&key, 8)[5], (Protocol::UserQp, Verdict::PacketsOnly));
     key.peer.recv_mode = RecvMode::ZeroCopy;
     assert_eq!(all(&key, 8)[5].1, Verdict::NoHeaders, "a tagged one");
@@ -321,25 +322,25 @@ proptest! {
         prop_assert_eq!(from, 0, "up to the last length");
         let borders = ranges.iter().flat_map(|r| [r.from, r.to]);
         for len in borders.chain(lens.into_iter().flatten()) {
-            let row = table.pick(len);
-            prop_assert!(len <= eager || row.plain() != Protocol::Eager, "{} bytes", len);
-            if len <= eager && row.plain() != Protocol::Eager {
-                prop_assert!(by_host && len > 0 && matches!(row, Protocol::LongRead | Protocol::RuntRead));
+            let protocol = table.pick(len);
+            prop_assert!(len <= eager || protocol.plain() != Protocol::Eager, "{} bytes", len);
+            if len <= eager && protocol.plain() != Protocol::Eager {
+                prop_assert!(by_host && len > 0 && matches!(protocol, Protocol::LongRead | Protocol::RuntRead));
             }
-            prop_assert_eq!(row, row.with(sync));
-            if matches!(row, Protocol::LongRead | Protocol::RuntRead) {
+            prop_assert_eq!(protocol, protocol.with(sync));
+            if matches!(protocol, Protocol::LongRead | Protocol::RuntRead) {
                 prop_assert!(readable && reads[theirs] != ReadSupport::No);
                 prop_assert!(limits.min_read.is_none_or(|min| len >= min));
-                prop_assert_eq!(row == Protocol::RuntRead, limits.runt_size > 0 && sync == Sync::No);
+                prop_assert_eq!(protocol == Protocol::RuntRead, limits.runt_size > 0 && sync == Sync::No);
             }
-            if row.plain() == Protocol::Medium {
+            if protocol.plain() == Protocol::Medium {
                 let most = limits.rndv_thresh.map(|n| n.saturating_sub(1)).or(limits.medium_max);
                 prop_assert!(len <= most.unwrap_or(PUSH_MAX));
             }
             let taken: Vec<Candidate> =
                 explain(&key, &limits, len).into_iter().filter(|c| c.verdict == Verdict::Taken).collect();
             prop_assert_eq!(taken.len(), 1);
-            prop_assert_eq!(taken[0].row, row);
+            prop_assert_eq!(taken[0].protocol, protocol);
             // No possible candidate is cheaper, but for rounding.
             for c in explain(&key, &limits, len) {
                 if let Verdict::Slower { ns, best } = c.verdict {
@@ -397,7 +398,7 @@ proptest! {
                         prop_assert_eq!(by_kernel, len >= min);
                     }
                     let key = RmaKey { limits, access: RemoteAccess::Device(place), ..rma_key(&wire, op, sync) };
-                    let emulated = |choice| matches!(choice, Some(RmaChoice::Protocol(row)) if row.is_emulated());
+                    let emulated = |choice| matches!(choice, Some(RmaChoice::Protocol(protocol)) if protocol.is_emulated());
                     let taken = taken(&key, len);
                     prop_assert!(taken.is_some() || refused);
                     prop_assert!(!(refused && len > 0 && emulated(taken)));

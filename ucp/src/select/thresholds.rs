@@ -56,7 +56,7 @@ impl Thresholds {
     }
 
     /// Protocol of a message that is read.
-    pub fn read_row(&self) -> Protocol {
+    pub fn read_protocol(&self) -> Protocol {
         if self.runt_size > 0 { Protocol::RuntRead } else { Protocol::LongRead }
     }
 
@@ -66,8 +66,8 @@ impl Thresholds {
     }
 }
 
-pub(super) fn capacity(key: &SelectKey, row: Protocol) -> usize {
-    row.capacity(key.kind, key.peer.hdr, key.cq_data == CqData::Yes, key.wire.mtu)
+pub(super) fn capacity(key: &SelectKey, protocol: Protocol) -> usize {
+    protocol.capacity(key.kind, key.peer.hdr, key.cq_data == CqData::Yes, key.wire.mtu)
 }
 
 /// Length from which measurement chooses between kernel and packets: both can carry it and no setting
@@ -86,14 +86,14 @@ pub(super) fn can_read(key: &SelectKey) -> bool {
 }
 
 /// Protocols of messages in order of preference among equals.
-pub(super) fn rows(sync: Sync) -> [Protocol; 5] {
+pub(super) fn message_protocols(sync: Sync) -> [Protocol; 5] {
     let [eager, medium, long] =
-        [Protocol::Eager, Protocol::Medium, Protocol::LongCts].map(|row| row.with(sync));
+        [Protocol::Eager, Protocol::Medium, Protocol::LongCts].map(|protocol| protocol.with(sync));
     [eager, medium, long, Protocol::LongRead, Protocol::RuntRead]
 }
 
 /// Range of lengths for which wire and settings allow a protocol.
-fn allowed_range(key: &SelectKey, limits: &Thresholds, row: Protocol) -> Option<(usize, usize)> {
+fn allowed_range(key: &SelectKey, limits: &Thresholds, protocol: Protocol) -> Option<(usize, usize)> {
     let eager = capacity(key, Protocol::Eager.with(key.sync));
     let first = eager.checked_add(1)?;
     // A message that fits one packet is read only without a device.
@@ -103,7 +103,7 @@ fn allowed_range(key: &SelectKey, limits: &Thresholds, row: Protocol) -> Option<
     let read_from = limits.min_read.filter(|_| can_read(key)).map(|from| from.max(least));
     let unread = read_from.map_or(usize::MAX, |from| from.saturating_sub(1));
     let push_limit = limits.push_limit().unwrap_or(0);
-    match row.plain() {
+    match protocol.plain() {
         Protocol::Eager => {
             let unasked = limits
                 .rndv_thresh
@@ -113,24 +113,24 @@ fn allowed_range(key: &SelectKey, limits: &Thresholds, row: Protocol) -> Option<
         }
         Protocol::Medium => Some((first, limits.medium_limit().min(unread))),
         Protocol::LongCts => Some((first.max(push_limit.saturating_add(1)), unread)),
-        row if !can_read(key) || row != limits.read_row().with(key.sync) => None,
+        protocol if !can_read(key) || protocol != limits.read_protocol().with(key.sync) => None,
         _ => Some((read_from.unwrap_or(least.max(push_limit.saturating_add(1))), usize::MAX)),
     }
     .filter(|(from, to)| from <= to)
 }
 
-/// Cost of `row` wherever it is possible, whatever the settings.
+/// Cost of `protocol` wherever it is possible, whatever the settings.
 pub(super) fn curve(
     key: &SelectKey,
     limits: &Thresholds,
-    row: Protocol,
+    protocol: Protocol,
     (from, to): (usize, usize),
 ) -> Curve {
     let costs = key.costs();
     let room = capacity(key, Protocol::Medium.with(key.sync));
-    let line = cost::message(&costs, row, room, limits.runt_size);
+    let line = cost::message(&costs, protocol, room, limits.runt_size);
     let by_device = !key.is_read_by_host();
-    match row {
+    match protocol {
         Protocol::LongRead | Protocol::RuntRead if by_device => cost::one_line(line, from, to),
         _ => copied(&costs, line, from, to),
     }
@@ -138,11 +138,11 @@ pub(super) fn curve(
 
 /// All allowed protocols with their ranges and costs. All of them use the receiver's processor.
 pub(super) fn allowed_protocols(key: &SelectKey, limits: &Thresholds) -> Vec<AllowedProtocol<Protocol>> {
-    let offer = |row| {
-        let curve = curve(key, limits, row, allowed_range(key, limits, row)?);
-        Some(AllowedProtocol { row, curve, target_cpu: TargetCpu::Unused })
+    let offer = |protocol| {
+        let curve = curve(key, limits, protocol, allowed_range(key, limits, protocol)?);
+        Some(AllowedProtocol { protocol, curve, target_cpu: TargetCpu::Unused })
     };
-    rows(key.sync).into_iter().filter_map(offer).collect()
+    message_protocols(key.sync).into_iter().filter_map(offer).collect()
 }
 
 impl Table {

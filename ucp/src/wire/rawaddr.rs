@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_in_padding_is_forgotten() {
+    fn padding_is_ignored() {
         let mut bytes = ADDR.to_bytes();
         bytes[18] = 0xaa;
         bytes[31] = 0xbb;

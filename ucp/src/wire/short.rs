@@ -41,7 +41,7 @@ pub(super) fn write<F: Fixed>(buf: &mut [u8], fixed: F, connid: u32) -> usize {
 
 /// The first word of a packet.
 #[inline(always)]
-const fn asked(flags: ReqFlags, version: u8, ty: u8) -> u32 {
+const fn first_word(flags: ReqFlags, version: u8, ty: u8) -> u32 {
     (flags.bits() as u32) << 16 | (version as u32) << 8 | ty as u32
 }
 
@@ -59,8 +59,8 @@ pub(super) struct Read<'a, F> {
 pub(super) fn read<F: Fixed>(packet: &[u8]) -> Option<Read<'_, F>> {
     let (WithConnid { fixed, connid }, payload) = WithConnid::<F>::read_from_prefix(packet).ok()?;
     let word = u32::from_le_bytes(*packet.first_chunk()?);
-    if word & asked(ReqFlags::RAW_ADDR.union(ReqFlags::CQ_DATA).union(ReqFlags::CONNID), 0xff, 0xff)
-        != asked(ReqFlags::CONNID, VERSION, F::TY.0)
+    if word & first_word(ReqFlags::RAW_ADDR.union(ReqFlags::CQ_DATA).union(ReqFlags::CONNID), 0xff, 0xff)
+        != first_word(ReqFlags::CONNID, VERSION, F::TY.0)
     {
         return None;
     }

@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_those_of_the_facts() {
+    fn header_lengths_match_the_specification() {
         let want: &[(u8, u16)] = &[
             (3, 24),
             (4, 24),
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_at_its_place_and_fields_tile_the_header() {
+    fn fields_cover_the_header() {
         for (at, info) in TABLE.iter().enumerate() {
             assert_eq!(usize::from(info.ty.0), at);
             assert_eq!(info.name.is_empty(), info.assignment == Assignment::Unassigned);

@@ -76,7 +76,7 @@ impl Core {
         let process = |_| Process {
             tables: of(MemKind::Process),
             kernel_choice_from: keys.map(|key| kernel_choice_from(&key, limits)),
-            read: keys.map(|key| limits.read_row().with(key.sync)),
+            read: keys.map(|key| limits.read_protocol().with(key.sync)),
         };
         let tables = Rc::new(Tables {
             send: of(MemKind::Host),

@@ -72,7 +72,7 @@ impl EpProtocols<'_> {
         let mut all = explain(&SelectKey { mem, ..self.key(kind, sync) }, self.ep.worker().limits(), len);
         if mem == MemKind::Process
             && let Some(taken) = self.found(table_index(kind, sync, CqData::No), len)
-            && let Some(now) = all.iter().position(|candidate| candidate.row == taken)
+            && let Some(now) = all.iter().position(|candidate| candidate.protocol == taken)
         {
             all.iter_mut()
                 .filter(|c| c.verdict == Verdict::Taken)

@@ -23,7 +23,7 @@ fn by_kernel() -> RmaWire {
 const ALSO: DeviceRdma = DeviceRdma::Also(RemoteMem::Registered);
 
 #[test]
-fn short_puts_go_by_packets_where_the_device_is_slow_to_begin() {
+fn short_puts_use_packets_where_the_device_starts_slowly() {
     let (wire, auto) = (by_kernel(), Thresholds::default());
     let tables = RmaTables::new(&wire, &auto);
     for sync in [Sync::No, Sync::Yes] {
@@ -61,7 +61,7 @@ fn short_puts_go_by_packets_where_the_device_is_slow_to_begin() {
 
 /// Costly registration keeps short acknowledged puts off the device; others use its bounce buffers.
 #[test]
-fn registration_counts() {
+fn registration_cost_counts() {
     let mut wire = device(Line::new(300.0, 0.02), Line::new(300.0, 0.02));
     wire.costs.register = Line::new(20_000.0, 0.0);
     let tables = RmaTables::new(&wire, &Thresholds::default());
@@ -117,58 +117,58 @@ pub(super) fn taken(key: &RmaKey, len: usize) -> Option<RmaChoice> {
     taken.first().copied()
 }
 
-fn verdict(key: &RmaKey, len: usize, row: RmaProtocol) -> RmaVerdict {
+fn verdict(key: &RmaKey, len: usize, protocol: RmaProtocol) -> RmaVerdict {
     let candidates = explain_rma(key, &RmaTables::new(&key.wire, &key.limits), len);
-    candidates.iter().find(|c| c.choice == RmaChoice::Protocol(row)).unwrap().verdict
+    candidates.iter().find(|c| c.choice == RmaChoice::Protocol(protocol)).unwrap().verdict
 }
 
 #[test]
 fn libfabric_thresholds_take_the_first_possible_method() {
     use RmaProtocol::*;
-    let row = |row| Some(RmaChoice::Protocol(row));
+    let protocol = |protocol| Some(RmaChoice::Protocol(protocol));
     let limits = Thresholds::LIBFABRIC;
     let key =
         RmaKey { access: RemoteAccess::PacketsOnly, limits, ..rma_key(&by_kernel(), RmaOp::Put, Sync::No) };
     let one = one_packet(RmaOp::Put, MTU, PacketOrder::None, ReqHdr::FIRST, false);
-    assert_eq!((taken(&key, one), taken(&key, one + 1)), (row(EagerWrite), row(LongCtsWrite)));
-    assert_eq!((taken(&key, 65_535), taken(&key, 65_536)), (row(LongCtsWrite), row(LongReadWrite)));
+    assert_eq!((taken(&key, one), taken(&key, one + 1)), (protocol(EagerWrite), protocol(LongCtsWrite)));
+    assert_eq!((taken(&key, 65_535), taken(&key, 65_536)), (protocol(LongCtsWrite), protocol(LongReadWrite)));
     assert_eq!(verdict(&key, 65_535, LongReadWrite), RmaVerdict::BelowRead { min: 65_536 });
     assert_eq!(verdict(&key, one + 1, EagerWrite), RmaVerdict::TooLong { max: one });
     let deaf = RmaKey { features: Some(Features::empty()), ..key };
-    assert_eq!(taken(&deaf, 65_536), row(LongCtsWrite));
+    assert_eq!(taken(&deaf, 65_536), protocol(LongCtsWrite));
     assert_eq!(verdict(&deaf, 65_536, LongReadWrite), RmaVerdict::PeerNoRdmaRead);
     let none = RmaKey { wire: RmaWire { rdma: Rdma::NONE, ..key.wire }, ..key };
     assert_eq!(verdict(&none, 65_536, LongReadWrite), RmaVerdict::NoRdmaRead);
     let get = RmaKey { op: RmaOp::Get, ..key };
-    assert_eq!((taken(&get, 8875), taken(&get, 8876)), (row(ShortRead), row(LongCtsRead)));
+    assert_eq!((taken(&get, 8875), taken(&get, 8876)), (protocol(ShortRead), protocol(LongCtsRead)));
     let device = RmaKey { access: RemoteAccess::Device(RemoteMem::Registered), ..key };
-    assert_eq!(taken(&device, 1), row(DirectWrite));
+    assert_eq!(taken(&device, 1), protocol(DirectWrite));
     assert_eq!(verdict(&device, 1, EagerWrite), RmaVerdict::Setting("UCX_MIN_RDMA_PUT"));
-    assert_eq!(taken(&RmaKey { wire: none.wire, ..device }, 1), row(EagerWrite));
+    assert_eq!(taken(&RmaKey { wire: none.wire, ..device }, 1), protocol(EagerWrite));
     // One that does not acknowledge packets, though they would be faster.
     let auto = RmaKey { limits: Thresholds::default(), ..device };
-    assert_eq!(taken(&auto, 1), row(EagerWrite));
+    assert_eq!(taken(&auto, 1), protocol(EagerWrite));
     let old = RmaKey { features: Some(Features::RDMA_WRITE.union(Features::RDMA_READ)), ..auto };
-    assert_eq!((taken(&old, 1), verdict(&old, 1, EagerWrite)), (row(DirectWrite), RmaVerdict::NoAck));
+    assert_eq!((taken(&old, 1), verdict(&old, 1, EagerWrite)), (protocol(DirectWrite), RmaVerdict::NoAck));
     let word = RmaKey { cq_data: Some(u32::MAX.into()), ..device };
-    assert_eq!((taken(&word, one - 8), taken(&word, one - 7)), (row(EagerWrite), row(DirectWrite)));
+    assert_eq!((taken(&word, one - 8), taken(&word, one - 7)), (protocol(EagerWrite), protocol(DirectWrite)));
     let long = RmaKey { cq_data: Some(1 << 32), ..device };
-    assert_eq!(taken(&long, one), row(LongCtsWrite));
+    assert_eq!(taken(&long, one), protocol(LongCtsWrite));
     assert_eq!(verdict(&long, one, DirectWrite), RmaVerdict::CqData);
     let deaf = RmaKey { features: Some(Features::RDMA_READ), ..device };
     assert_eq!(
         (taken(&deaf, 70_000), verdict(&deaf, 1, DirectWrite)),
-        (row(LongReadWrite), RmaVerdict::PeerNoRdma)
+        (protocol(LongReadWrite), RmaVerdict::PeerNoRdma)
     );
     let mapped = RmaKey { access: RemoteAccess::Mapped, ..get };
     assert_eq!(taken(&mapped, 1 << 40), Some(RmaChoice::Mapped));
     let copied = RmaKey { access: RemoteAccess::Kernel, ..key };
     assert_eq!(taken(&copied, 1), Some(RmaChoice::Kernel));
-    assert_eq!(taken(&RmaKey { cq_data: Some(1), ..copied }, 1), row(EagerWrite));
+    assert_eq!(taken(&RmaKey { cq_data: Some(1), ..copied }, 1), protocol(EagerWrite));
     let wire = RmaWire { emulation: Emulation::Refused, ..key.wire };
     let strict = RmaKey { wire, ..key };
     assert_eq!((taken(&strict, 1), verdict(&strict, 1, EagerWrite)), (None, RmaVerdict::EmulationOff));
-    assert_eq!(taken(&RmaKey { wire, ..device }, 1), row(DirectWrite));
+    assert_eq!(taken(&RmaKey { wire, ..device }, 1), protocol(DirectWrite));
 }
 
 fn processes(copy: f64, kernel: Line) -> RmaWire {

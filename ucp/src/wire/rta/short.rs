@@ -95,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn writes_what_the_general_way_writes(
+        fn writes_like_the_general_builder(
             ids: (u32, u32),
             place: (u64, u64, u64),
             datatype in 0u32..20,
@@ -112,13 +112,13 @@ mod tests {
         }
 
         #[test]
-        fn reads_what_the_general_way_reads(
+        fn reads_like_the_general_parser(
             mut packet in prop::collection::vec(any::<u8>(), 0..90),
-            honest in prop::bool::weighted(0.9),
+            valid_base in prop::bool::weighted(0.9),
             flags in prop::sample::select(vec![0x0020u16, 0x8020, 0x0000, 0x8024, 0x0021, 0x0022]),
             numbers in (0u32..3, 0u32..22, 0u32..22),
         ) {
-            if honest && packet.len() >= 48 {
+            if valid_base && packet.len() >= 48 {
                 packet[..2].copy_from_slice(&[PktType::FETCH_RTA.0, VERSION]);
                 packet[2..4].copy_from_slice(&flags.to_le_bytes());
                 for (at, number) in [(8, numbers.0), (12, numbers.1), (16, numbers.2)] {
@@ -126,7 +126,7 @@ mod tests {
                 }
             }
             if let Some((short, operands)) = Short::read(&packet) {
-                let Ok(Packet::Rta(rta, payload)) = parse(&packet) else { panic!("the general way refuses it") };
+                let Ok(Packet::Rta(rta, payload)) = parse(&packet) else { panic!("the general parser rejects it") };
                 let want = general(&short);
                 prop_assert_eq!((rta.opts.raw_addr, rta.opts.cq_data), (None, None));
                 prop_assert_eq!((Rta { opts: want.opts, ..rta }, rta.opts.connid), (want, Some(short.connid)));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_the_packets_it_is_for() {
+    fn reads_what_it_writes() {
         let connid = 7;
         let iov = RmaIov { addr: 1, len: 8, key: 2 };
         let (datatype, op) = (Datatype::Uint64, AtomicOp::Sum);

@@ -62,7 +62,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn writes_what_the_general_way_writes(msg_id: u32, tag: u64, connid: u32, class in 0u16..4) {
+        fn writes_like_the_general_builder(msg_id: u32, tag: u64, connid: u32, class in 0u16..4) {
             let class = MsgClass::of(ReqFlags::from_bits_retain(class << 8));
             let short = Short { msg_id, tag, connid, class };
             let opts = Opts { connid: Some(connid), class, ..Opts::NONE };
@@ -73,17 +73,17 @@ mod tests {
         }
 
         #[test]
-        fn reads_what_the_general_way_reads(
+        fn reads_like_the_general_parser(
             mut packet in prop::collection::vec(any::<u8>(), 0..40),
-            honest in prop::bool::weighted(0.9),
+            valid_base in prop::bool::weighted(0.9),
             flags in prop::sample::select(vec![0x0008u16, 0x000c, 0x0108, 0x8008, 0x0009, 0x000a]),
         ) {
-            if honest && packet.len() >= 4 {
+            if valid_base && packet.len() >= 4 {
                 packet[..2].copy_from_slice(&[PktType::EAGER_TAGRTM.0, VERSION]);
                 packet[2..4].copy_from_slice(&flags.to_le_bytes());
             }
             if let Some((short, payload)) = Short::read(&packet) {
-                let Ok(Packet::Rtm(rtm)) = parse(&packet) else { panic!("the general way refuses it") };
+                let Ok(Packet::Rtm(rtm)) = parse(&packet) else { panic!("the general parser rejects it") };
                 let opts = Opts { connid: Some(short.connid), class: short.class, ..Opts::NONE };
                 let Rtm { ty, msg_id, tag, receipt, body, .. } = rtm;
                 prop_assert_eq!((ty, msg_id, tag), (PktType::EAGER_TAGRTM, short.msg_id, Some(short.tag)));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_the_packets_it_is_for() {
+    fn reads_what_it_writes() {
         let connid = 7;
         let short = Short { msg_id: 3, tag: 9, connid, class: MsgClass::Message };
         let mut packet = [0xaa; 28];

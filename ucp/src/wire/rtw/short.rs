@@ -71,7 +71,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn writes_what_the_general_way_writes(send_id: u32, addr: u64, len: u64, key: u64, connid: u32) {
+        fn writes_like_the_general_builder(send_id: u32, addr: u64, len: u64, key: u64, connid: u32) {
             let iov = RmaIov { addr, len, key };
             let opts = Opts { connid: Some(connid), ..Opts::NONE };
             let eager = Eager { rma_iov: Iovs::one(iov), receipt: Some(send_id), opts };
@@ -81,14 +81,14 @@ mod tests {
         }
 
         #[test]
-        fn reads_what_the_general_way_reads(
+        fn reads_like_the_general_parser(
             mut packet in prop::collection::vec(any::<u8>(), 0..80),
-            honest in prop::bool::weighted(0.9),
+            valid_base in prop::bool::weighted(0.9),
             flags in prop::sample::select(vec![0x0000u16, 0x8000, 0x0010, 0x8004, 0x0001, 0x0002]),
             pieces in 0u32..3,
             fits in prop::bool::weighted(0.9),
         ) {
-            if honest && packet.len() >= 40 {
+            if valid_base && packet.len() >= 40 {
                 packet[..2].copy_from_slice(&[PktType::DC_EAGER_RTW.0, VERSION]);
                 packet[2..4].copy_from_slice(&flags.to_le_bytes());
                 packet[4..8].copy_from_slice(&pieces.to_le_bytes());
@@ -99,7 +99,7 @@ mod tests {
                 }
             }
             if let Some((short, payload)) = Short::read(&packet) {
-                let Ok(Packet::Rtw(rtw)) = parse(&packet) else { panic!("the general way refuses it") };
+                let Ok(Packet::Rtw(rtw)) = parse(&packet) else { panic!("the general parser rejects it") };
                 prop_assert_eq!((rtw.ty, rtw.rma_iov), (PktType::DC_EAGER_RTW, Iovs::one(short.iov)));
                 prop_assert_eq!((rtw.receipt, rtw.opts.connid), (Some(short.send_id), Some(short.connid)));
                 prop_assert_eq!((rtw.opts.raw_addr, rtw.opts.cq_data), (None, None));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_the_packets_it_is_for() {
+    fn reads_what_it_writes() {
         let connid = 7;
         let short = Short { send_id: 3, iov: RmaIov { addr: 1, len: 8, key: 2 }, connid };
         let mut packet = [0xaa; 60];

@@ -75,7 +75,7 @@ fn msg_length_of_one_sided_packets_does_not_count() {
 }
 
 #[test]
-fn unknown_atomic_keeps_its_place_in_the_order() {
+fn unknown_atomic_keeps_its_msg_id() {
     let packet = from_hex(&format!("4a042000 04030201 01000000 63000000 64000000 00000000 {IOV_HEX}"));
     let Ok(Packet::Rta(rta, _)) = parse(&packet) else { panic!("rejected") };
     assert_eq!((rta.msg_id, rta.op(), rta.datatype()), (0x0102_0304, None, None));

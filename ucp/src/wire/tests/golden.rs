@@ -704,7 +704,7 @@ fn handshakes() -> Vec<Golden> {
 }
 
 #[test]
-fn every_type_that_travels_is_here() {
+fn every_type_in_use_has_golden_bytes() {
     let have: BTreeSet<u8> = all().iter().map(|golden| golden.bytes()[0]).collect();
     let want: BTreeSet<u8> =
         TABLE.iter().filter(|info| info.assignment == Assignment::InUse).map(|info| info.ty.0).collect();

@@ -16,8 +16,8 @@ fn without_flags(mut packet: Packet<'_>) -> Packet<'_> {
     packet
 }
 
-/// The short way and the long way agree; what is accepted means the same when written again.
-fn hangs_together(wire: &[u8]) {
+/// Fast path and general parser agree; an accepted packet is the same when written and parsed again.
+fn is_consistent(wire: &[u8]) {
     assert_eq!(parse(wire), parse::parse_general(wire));
     let Ok(packet) = parse(wire) else { return };
     assert!(packet.payload().len() < wire.len());
@@ -49,7 +49,7 @@ fn one_byte_wrong() {
             for value in [0x00, 0x01, 0x05, 0x7f, 0x80, 0xff] {
                 let mut wrong = wire.clone();
                 wrong[at] = value;
-                hangs_together(&wrong);
+                is_consistent(&wrong);
                 let _ = (Print(&wrong).to_string(), format!("{:#}", Print(&wrong)));
             }
         }
@@ -61,7 +61,7 @@ proptest! {
 
     #[test]
     fn random_bytes(wire in prop::collection::vec(any::<u8>(), 0..256)) {
-        hangs_together(&wire);
+        is_consistent(&wire);
         let _ = Print(&wire).to_string();
     }
 
@@ -84,7 +84,7 @@ proptest! {
         head.extend(flags.to_le_bytes());
         let len = wire.len().min(head.len());
         wire[..len].copy_from_slice(&head[..len]);
-        hangs_together(&wire);
+        is_consistent(&wire);
         let _ = format!("{:#}", Print(&wire));
     }
 }
@@ -95,7 +95,7 @@ fn reject(hex: &str) -> ParseError {
 
 // [M1.2]
 #[test]
-fn types_that_never_travel() {
+fn types_not_in_use_are_rejected() {
     for info in &TABLE {
         let mut wire = [0; 128];
         wire[..2].copy_from_slice(&[info.ty.0, VERSION]);
@@ -150,7 +150,7 @@ fn too_many_iovs() {
 
 // [M1.5]
 #[test]
-fn lengths_that_lie() {
+fn inconsistent_lengths_are_rejected() {
     let range = |offset, len, total| ParseError::Range { offset, len, total };
     // Medium: the segment ends behind the message; its offset wraps.
     let medium = |offset: &str| reject(&format!("42040400 00000000 0a00000000000000 {offset} 6869"));
@@ -195,7 +195,7 @@ fn lengths_that_lie() {
 }
 
 #[test]
-fn options_that_lie() {
+fn inconsistent_options_are_rejected() {
     let addr = "00".repeat(32);
     assert_eq!(reject(&format!("40040500 00000000 1f000000 {addr}")), ParseError::AddrLen(31));
     assert_eq!(reject(&format!("40040500 00000000 00000000 {addr}")), ParseError::AddrLen(0));
@@ -214,7 +214,7 @@ fn options_that_lie() {
 }
 
 #[test]
-fn handshakes_that_lie() {
+fn inconsistent_handshakes_are_rejected() {
     assert_eq!(reject("09040000 02000000"), ParseError::ExtraCount(2));
     let extra = |need, have| ParseError::Truncated { section: Section::Extra, need, have };
     assert_eq!(reject("09040000 04000000 00000000"), extra(8, 4));

@@ -33,7 +33,7 @@ pub(in crate::rdm) const fn ends_turn(sent: usize, mtu: usize) -> bool {
     }
 }
 
-/// Bytes to grant to `to` when `missing` are.
+/// Bytes to grant to `to` when `missing` are outstanding.
 pub(in crate::rdm) fn grant<W: Wire>(e: &Engine, w: &W, to: PeerId, missing: u64) -> u64 {
     let credits = u64::from(e.cfg.cts_credits.max(1));
     match e.wires[usize::from(e.peers[to].wire.0)].grant {
@@ -42,7 +42,7 @@ pub(in crate::rdm) fn grant<W: Wire>(e: &Engine, w: &W, to: PeerId, missing: u64
     }
 }
 
-/// Sends the grant that receive, write or read `id` owes its sender; nothing if it is gone.
+/// Sends the CTS of receive, write or read `id`; nothing if it is gone.
 pub(in crate::rdm) fn push_cts<W: Wire>(
     e: &mut Engine,
     w: &mut W,
@@ -120,9 +120,8 @@ pub(in crate::rdm) fn data_connid(e: &Engine, to: PeerId) -> Option<u32> {
     (peer.hdr() == ReqHdr::Connid).then(|| e.own(peer).connid)
 }
 
-/// Whether `len` bytes at `at` of `total` may be stored: within the window, and none of them twice. If so
-/// they are noted. A grant that went to a peer once more, as its way was lost (`moved`), may have counted
-/// twice: then the window is no bound. // HOT
+/// Checks that `len` bytes at `at` of `total` lie in the window and none of them is a duplicate, and notes
+/// them. After a failover (`moved`) a grant may have been sent twice: then the window is no bound. // HOT
 #[inline]
 pub(in crate::rdm) fn admit(
     received: &mut ReceivedRanges,

@@ -252,7 +252,7 @@ impl Peer {
         self.from = Packed { node, port };
     }
 
-    /// Identity header of our REQ packets.
+    /// Returns the identity header of our REQ packets to this peer.
     #[inline]
     pub fn hdr(&self) -> ReqHdr {
         match self.flags & (PeerFlags::CONNID_HEADER | PeerFlags::NO_HEADER) {
@@ -262,19 +262,19 @@ impl Peer {
         }
     }
 
-    /// They carry this one from now on.
+    /// Sets the identity header of our REQ packets to this peer.
     pub fn set_hdr(&mut self, hdr: ReqHdr) {
         self.flags.set(PeerFlags::CONNID_HEADER, hdr == ReqHdr::Connid);
         self.flags.set(PeerFlags::NO_HEADER, hdr == ReqHdr::Bare);
     }
 
-    /// The queues, made if need be.
+    /// Returns the queues, allocated if missing.
     #[inline]
     pub fn queue_mut(&mut self) -> &mut PeerQueue {
         self.queue.get_or_insert_default()
     }
 
-    /// Whether it is but a further lane of a peer: what it carries another can carry.
+    /// True if this peer is a further lane of another, which can carry what it carries.
     pub fn is_further_lane(&self) -> bool {
         self.further_lane_of().is_some()
     }
@@ -296,7 +296,7 @@ impl Peer {
         quiet && self.outstanding == 0 && !self.flags.intersects(busy)
     }
 
-    /// For the outside.
+    /// Returns the public view.
     pub fn view(&self, rdma: Rdma) -> PeerView {
         PeerView {
             wire: self.wire,
@@ -319,7 +319,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Peers there are.
+    /// Number of peers.
     pub fn len(&self) -> usize {
         self.list.len() - self.free.len()
     }

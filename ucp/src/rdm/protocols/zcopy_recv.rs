@@ -74,10 +74,8 @@ pub struct UserRecvEnd {
 }
 
 impl Engine {
-    /// Enters zero-copy receive mode, before the first packet: receives are given to the device, by
-    /// [`Wire::post_user_recv`] of `wire`, which is the only one. Answers this worker's name as a peer of
-    /// itself, for what is passed on alone: there is a way to it, and no endpoint of the program's has to do
-    /// with it.
+    /// Enters zero-copy receive mode, before the first packet: receives are posted to the device of `wire`,
+    /// the only one. Returns this worker as a peer of itself, over which messages in packets are forwarded.
     // [M5.12]
     pub fn enable_zcopy_recv(&mut self, wire: WireId, qp: UserRecvQp, from: Source) -> PeerId {
         let own = &self.wires[usize::from(wire.0)];
@@ -104,8 +102,7 @@ impl Engine {
         me
     }
 
-    /// Posts a receive to the device. It cannot be taken back, and can ask neither for a tag nor for a
-    /// sender.
+    /// Posts a receive to the device. It cannot be cancelled and selects neither tag nor sender.
     // [M5.12] [M5.13]
     pub(in crate::rdm) fn post_user_recv<W: Wire>(&mut self, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
         let Some(mode) = &mut self.zcopy_recv else { return Started::Failed(OpError::Unsupported) };
@@ -141,7 +138,7 @@ impl Engine {
         Started::Pending(OpId(id))
     }
 
-    /// Gives receives to the device, as many as it has room for.
+    /// Posts as many waiting receives to the device as it has room for.
     fn post_waiting<W: Wire>(&mut self, w: &mut W) {
         while let Some(mode) = &mut self.zcopy_recv
             && let Some(&id) = mode.waiting.front()
@@ -169,7 +166,7 @@ impl Engine {
         }
     }
 
-    /// The device is done with a receive.
+    /// Handles the completion of a receive that the device had.
     // [M5.12]
     pub fn on_user_recv<W: Wire>(&mut self, w: &mut W, wire: WireId, receive: u32, end: UserRecvEnd) {
         let id = SlotId::from_raw(receive);
@@ -223,7 +220,7 @@ impl Engine {
         }
     }
 
-    /// A receive ends, and its registration.
+    /// Ends a receive and its registration.
     fn end_user_recv<W: Wire>(&mut self, w: &mut W, id: SlotId, result: Result<RecvStatus, OpError>) {
         let Some(op) = self.rx.remove(id) else { return };
         if let (RxState::OnDevice(reg), Some(mode)) = (op.state, &mut self.zcopy_recv)
@@ -237,7 +234,7 @@ impl Engine {
         }
     }
 
-    /// Sends the oldest message that came in packets to ourselves, if the device has a receive for it.
+    /// Forwards the oldest message that came in packets to ourselves, if the device has a receive for it.
     // [M5.13]
     pub(in crate::rdm) fn forward_next<W: Wire>(&mut self, w: &mut W) {
         let Some(mode) = &mut self.zcopy_recv else { return };
@@ -257,7 +254,7 @@ impl Engine {
         }
     }
 
-    /// A peer has failed. If it is our own queue pair, what came in packets cannot be passed on any more.
+    /// Drops messages to be forwarded when our own queue pair has failed.
     #[cold]
     pub(in crate::rdm) fn drop_forwards(&mut self, failed: PeerId) {
         if self.zcopy_recv.as_ref().is_none_or(|mode| mode.me != failed) {
@@ -269,9 +266,8 @@ impl Engine {
         }
     }
 
-    /// Whether what came back was on its way to ourselves: somebody else's message took the receive. It goes
-    /// again when a receive has ended, so that the device has another, or after a time: the end may be told
-    /// before what came back.
+    /// Handles a forwarded message that came back: another message took the receive. It is sent again after
+    /// the next receive or a delay.
     pub(in crate::rdm) fn forward_again(&mut self, now: Nanos, to: PeerId) -> bool {
         let Some(mode) = self.zcopy_recv.as_mut().filter(|mode| mode.me == to) else { return false };
         (mode.passing, mode.wait) = (false, self.cfg.retry.after(mode.wait, &mut self.rng));
@@ -296,7 +292,7 @@ impl Engine {
         self.zcopy_recv.as_ref().is_some_and(|mode| self.peers[mode.me].from() == self.peers[to].from())
     }
 
-    /// Keeps a message until it can be passed on.
+    /// Keeps a message until it can be forwarded.
     pub(in crate::rdm) fn queue_forward<W: Wire>(&mut self, w: &mut W, envelope: Envelope, bytes: &[u8]) {
         let Some(mode) = &mut self.zcopy_recv else { return };
         if self.peers[mode.me].fault.is_some() {

@@ -20,7 +20,7 @@ use crate::rdm::status::OpError;
 use crate::rdm::types::{EngineEvent, RecvArgs, Started};
 use crate::wire::rtm::{Rtm, RtmBody};
 
-/// A receive of many messages.
+/// A multi-receive: one buffer for many messages.
 #[derive(Debug)]
 pub struct MultiRecv {
     buf: RecvBuf,
@@ -39,10 +39,9 @@ pub struct MultiRecv {
 }
 
 impl Engine {
-    /// Posts a receive that takes every message which matches, until less than `least` bytes (at least one)
-    /// of its buffer are left. Each message is told by an [`EngineEvent::MultiRecvMessage`];
-    /// [`EngineEvent::MultiRecvDone`] follows when the buffer is free again. Those that have come already are
-    /// taken at once.
+    /// Posts a receive that takes every matching message until less than `least` bytes (at least one) of its
+    /// buffer are left. Each message is an [`EngineEvent::MultiRecvMessage`]; [`EngineEvent::MultiRecvDone`]
+    /// follows when the buffer is free again.
     pub fn recv_multi<W: Wire>(&mut self, w: &mut W, r: RecvArgs, least: usize) -> Result<OpId, OpError> {
         if self.zcopy_recv.is_some() {
             return Err(OpError::Unsupported);
@@ -123,7 +122,7 @@ impl Engine {
         Some((buf, Role::Part(id, at)))
     }
 
-    /// It takes no more messages.
+    /// Closes a multi-receive: it takes no more messages.
     pub(in crate::rdm) fn close_multi(&mut self, id: SlotId, end: Result<(), OpError>) {
         let Some(multi) = self.multi_recvs.get_mut(id) else { return };
         let Some(posted) = multi.posted.take() else { return };

@@ -25,7 +25,7 @@ use crate::wire::{Features, MAX_IOV};
 const IN_FLIGHT: u32 = 4;
 
 impl Engine {
-    /// The message of `remote_read` has been matched by receive `rx`, which follows it.
+    /// Starts the RMA read of a message that receive `rx` has matched.
     pub(in crate::rdm) fn start_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId, rx: SlotId) {
         let Some((op, rxe)) = self.rxe(rx) else { return };
         rxe.rma_read = Some(id);
@@ -53,7 +53,7 @@ impl Engine {
         self.drive(w, peer);
     }
 
-    /// A peer's write `one` to our memory is to be read.
+    /// Starts the RMA read of a peer's write to our memory.
     // [M8.8]
     pub(in crate::rdm) fn start_read_of_write<W: Wire>(&mut self, w: &mut W, id: SlotId, one: SlotId) {
         let (Some(write), Some(rma_read)) = (self.rma_ops.get_mut(one), self.rma_reads.get_mut(id)) else {
@@ -89,7 +89,7 @@ impl Engine {
         }
     }
 
-    /// Posts the next read of the RMA read at the head of a peer's queue, or does what ends it.
+    /// Posts the next read at the head of a peer's queue, or finishes it.
     // [M7.1]
     pub(in crate::rdm) fn push_rma_read<W: Wire>(
         &mut self,
@@ -173,7 +173,7 @@ impl Engine {
         }
     }
 
-    /// Reads the next stretch by the way beside the wire that its owner has named, if it has.
+    /// Reads the next piece over the RMA-only lane that its owner named, if there is one.
     // [M11.13]
     fn push_rma_lane<W: Wire>(&mut self, w: &mut W, to: PeerId, id: SlotId) -> Option<SendProgress> {
         let rma_read = self.rma_reads.get(id)?;
@@ -226,7 +226,7 @@ impl Engine {
         Some((0, room, rma_read.at as usize - from))
     }
 
-    /// Posts the next piece of an RMA read over several rails.
+    /// Posts the next piece of a read over several rails.
     fn push_striped<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
         let Some(rma_read) = self.rma_reads.get_mut(id) else { return SendProgress::Done };
         let (Some(rx), Some(mut rail_plan)) = (rma_read.to, rma_read.rail_plan.take()) else {
@@ -264,7 +264,7 @@ impl Engine {
         }
     }
 
-    /// The wire has ended a read. What failed on one rail is read over another.
+    /// Handles the end of a read. What failed on one rail is read over another.
     pub(in crate::rdm) fn on_read<W: Wire>(
         &mut self,
         w: &mut W,
@@ -304,7 +304,7 @@ impl Engine {
         }
     }
 
-    /// Ends an RMA read of which nothing more is to be posted, once nothing is under way.
+    /// Finishes a read of which nothing more is to be posted, once nothing is in flight.
     fn finish_if_idle<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
         let Some(rma_read) = self.rma_reads.get(id) else { return SendProgress::Done };
         if rma_read.in_flight > 0 {
@@ -355,7 +355,7 @@ impl Engine {
         true
     }
 
-    /// All of it is read: EOR. The message is whole unless packets of it are missing.
+    /// Sends EOR after a complete read. The message is whole unless packets of it are missing.
     // [M7.2]
     fn end_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some((rma_read, rx)) = self.take_rma_read(w, id) else { return };
@@ -373,7 +373,7 @@ impl Engine {
         }
     }
 
-    /// All of a peer's write is in our memory: EOR.
+    /// Sends EOR after a peer's write was read as a whole.
     // [M8.8]
     fn end_read_of_write<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some(one) = self.rma_ops.remove(id) else { return };
@@ -382,7 +382,7 @@ impl Engine {
         self.written(w, one.peer, one.protocol, one.len, one.cq_data, None);
     }
 
-    /// The sender shall send: at once, or when the bytes in packets have come.
+    /// Asks the sender for packets: at once, or when the bytes sent as packets have arrived.
     // [M7.5] [M7.6]
     fn nack_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId, not_now: bool) {
         let Some((rma_read, rx)) = self.take_rma_read(w, id) else { return };
@@ -404,7 +404,8 @@ impl Engine {
         }
     }
 
-    /// The sender cannot be asked to send: both ends give up, if the sender can be told.
+    /// Ends a read whose sender does not support READ_NACK; the sender gets an error if it supports
+    /// PEER_ERROR.
     fn refuse_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let (peer, to) = match self.rma_reads.get(id) {
             Some(rma_read) => (rma_read.peer, rma_read.to.unwrap_or(SlotId::NONE)),
@@ -438,7 +439,7 @@ impl Engine {
         self.fail_rx(rx, error);
     }
 
-    /// Takes an RMA read out, its registrations released first. Answers what it was for.
+    /// Removes a read and releases its registrations. Returns what it was for.
     fn take_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Option<(RmaRead, SlotId)> {
         let mut rma_read = self.rma_reads.remove(id)?;
         rma_read.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
@@ -448,8 +449,8 @@ impl Engine {
         Some((rma_read, to))
     }
 
-    /// A message that nobody will receive, or whose receive ends now. False: the device still writes, and the
-    /// receive ends with `error` when it no longer does.
+    /// Stops a read. False: the device still writes, and the receive ends with `error` once it no longer
+    /// does.
     pub(in crate::rdm) fn stop_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId, error: OpError) -> bool {
         match self.rma_reads.get_mut(id) {
             Some(rma_read) if rma_read.in_flight > 0 => {
@@ -473,8 +474,7 @@ impl Engine {
         }
     }
 
-    /// The memory that a write is read to is taken back: the device loses its right to it now, whatever is
-    /// under way.
+    /// Drops the read of a write whose memory is withdrawn: its registrations end at once.
     pub(in crate::rdm) fn drop_rma_read<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some(rma_read) = self.rma_reads.get_mut(id) else { return };
         rma_read.to = None;
@@ -486,7 +486,7 @@ impl Engine {
         }
     }
 
-    /// Whether a peer has never been kept out of our memory by the way beside its wire.
+    /// True if a peer has never been denied a read over the RMA-only lane.
     pub fn can_read_us(&self, to: PeerId) -> bool {
         self.peers.get(to).is_some_and(|peer| !peer.flags.contains(PeerFlags::READ_DENIED))
     }

@@ -5,7 +5,7 @@
 use crate::rdm::Engine;
 use crate::rdm::peers::peer::PeerFlags;
 
-/// Operations, messages and packets that an engine holds.
+/// Counts of the operations, messages and packets that an engine holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineSnapshot {
     /// Sends that are not complete.

@@ -7,7 +7,7 @@ use ucs::time::Nanos;
 
 use crate::rdm::recv::held_bytes::HeldBytes;
 
-/// How long a receiver that is not ready is left alone.
+/// Delays between retries to a receiver that is not ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RetryPolicy {
     /// The wait after the second try in vain; zero: drawn between 40 and 120 µs, as libfabric does.
@@ -26,7 +26,7 @@ impl RetryPolicy {
     /// Bounds of a first wait that is drawn, ns.
     const DRAWN: (u64, u64) = (40_000, 120_000);
 
-    /// The wait after `before`; zero stands for the try that is made at once.
+    /// Returns the delay that follows `before`; zero stands for the first retry, which is immediate.
     pub(in crate::rdm) fn after(&self, before: Duration, rng: &mut u64) -> Duration {
         let next = match before {
             Duration::ZERO if self.first_delay.is_zero() => {
@@ -40,13 +40,13 @@ impl RetryPolicy {
     }
 }
 
-/// A step of a linear congruential generator: waits of several senders shall differ, no more.
+/// Steps a linear congruential generator, so that the delays of several senders differ.
 fn draw(rng: &mut u64) -> u64 {
     *rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *rng >> 33
 }
 
-/// Where something that came back goes again.
+/// Queue pair to which a returned packet is sent again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::rdm) enum ResendTo {
     /// A packet: to the peer's main queue pair.

@@ -25,48 +25,48 @@ bitflags! {
     /// State flags of a peer.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct PeerFlags: u32 {
-        /// A packet of it has arrived: our HANDSHAKE is owed or sent, and not known to be lost.
+        /// A packet of it has arrived, and our HANDSHAKE is queued or sent and not known to be lost.
         const SEEN = 1 << 0;
-        /// Our HANDSHAKE is owed and has found no room yet.
+        /// Our HANDSHAKE waits for room.
         const HANDSHAKE_QUEUED = 1 << 1;
         /// The peer's HANDSHAKE has arrived.
         const HANDSHAKE_RECEIVED = 1 << 2;
-        /// A packet to it was accepted by the wire.
+        /// The wire has accepted a packet to it.
         const POSTED = 1 << 3;
-        /// Sends to it wait in the queue: later ones queue behind them.
+        /// Sends to it are queued: later ones queue behind them.
         const SENDS_QUEUED = 1 << 4;
         /// It is in the engine's list of peers with work.
         const SCHEDULED = 1 << 5;
-        /// Packets of it wait for their turn.
+        /// Its reorder window holds packets.
         const REORDERING = 1 << 6;
         /// It failed.
         const FAILED = 1 << 7;
         /// The slot is free.
         const REMOVED = 1 << 8;
-        /// It failed, and nothing more of it can come.
+        /// It failed, and nothing more of it can arrive.
         const DRAINED = 1 << 9;
-        /// It was not ready to receive: packets to it have come back, and nothing new goes out before them.
+        /// It was not ready to receive: packets to it came back, and nothing new goes out before them.
         const BACKED_OFF = 1 << 10;
         /// A new operation cannot be sent at once, or not in the usual way.
         const BLOCKED =
             Self::SENDS_QUEUED.bits() | Self::FAILED.bits() | Self::BACKED_OFF.bits() | Self::USER_QP_ONLY.bits();
-        /// It failed, and a piece of its stream is lost: what came behind it is not delivered.
+        /// A piece of its stream is lost: what follows is not delivered.
         const STREAM_BROKEN = 1 << 11;
-        /// It takes messages without headers only.
+        /// It is in zero-copy receive mode: it takes messages without a header only.
         const USER_QP_ONLY = 1 << 12;
-        /// The user has closed it by force: nothing of it is heard any more.
+        /// The user has closed it by force: its packets are refused.
         const FORCE_CLOSED = 1 << 13;
-        /// A packet to it other than our HANDSHAKE was accepted by the wire.
+        /// The wire has accepted a packet to it other than our HANDSHAKE.
         const REQUESTED = 1 << 15;
-        /// Writes to it are complete here of which nobody has said that they have arrived.
+        /// Writes to it are complete here and not acknowledged.
         const UNACKED = 1 << 14;
-        /// Something of ours was sent to it that is not known to be delivered.
+        /// Something sent to it is not known to be delivered.
         const UNCONFIRMED = 1 << 16;
-        /// It could not read our memory by the way beside its wire.
+        /// It could not read our memory over the RMA-only lane.
         const READ_DENIED = 1 << 17;
         /// Our REQ packets to it carry our connid; see [`Peer::hdr`].
         const CONNID_HEADER = 1 << 18;
-        /// They carry nothing that says who sends.
+        /// Our REQ packets to it carry no identity header.
         const NO_HEADER = 1 << 19;
     }
 }

@@ -51,8 +51,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 }
 
 impl Engine {
-    /// A peer has turned out to be in that mode: messages that were announced to it before that was known
-    /// will never be asked for, nor read. They end now.
+    /// Ends announced messages to a peer that turned out to be in zero-copy receive mode: it will neither
+    /// grant nor read them.
     // [M5.11]
     #[cold]
     pub(in crate::rdm) fn refuse_announced<W: Wire>(&mut self, w: &mut W, to: PeerId) {

@@ -41,7 +41,7 @@ impl ReorderWindow {
         true
     }
 
-    /// The message with this id does not come, whatever has come of it: its turn passes without it.
+    /// Marks a message that will not arrive: its place in the order is passed over.
     pub fn skip(&mut self, hold: &mut HeldPackets, msg_id: u32) {
         let spare = &mut self.spare;
         let chain = self.chains.entry(msg_id).or_insert_with(|| spare.pop().unwrap_or_default());

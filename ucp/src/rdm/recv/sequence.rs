@@ -3,7 +3,7 @@
 
 use ucs::coll::window::seq_diff;
 
-/// Whether several packets may carry one `msg_id`.
+/// Use of one `msg_id` by several packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MsgIdUse {
     /// One packet a message: the id seen again is a duplicate.
@@ -14,7 +14,7 @@ pub enum MsgIdUse {
     Repeatable,
 }
 
-/// When a packet's turn is.
+/// Position of a packet in the order of its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
     /// It is the next: handle it.
@@ -25,7 +25,7 @@ pub enum Turn {
     Early,
 }
 
-/// When is the turn of `msg_id`, if `next` is due? Ids wrap. // HOT
+/// Compares `msg_id` with the expected id `next`. Ids wrap. // HOT
 // [M4.3]
 #[inline]
 pub const fn turn(next: u32, msg_id: u32) -> Turn {

@@ -12,8 +12,8 @@ use crate::wire::MsgClass;
 use crate::wire::rtm::Short;
 
 impl Engine {
-    /// Receives a tagged message that we send to ourselves. False, and nothing has happened: no receive is
-    /// posted for it, or something that was sent before has not come yet, behind which it has to stay.
+    /// Delivers a tagged message to a posted receive of this worker. False, and nothing has happened: no
+    /// receive is posted for it, or an earlier message has not arrived yet.
     #[inline(never)]
     pub fn recv_from_self<I: ReceiveSink>(
         &mut self,

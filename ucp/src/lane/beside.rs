@@ -1,7 +1,7 @@
-//! The transport that carries no messages and serves beside one of this host that does: memory of the peer's process that is
-//! not mapped here is copied by the kernel. Puts and gets, so that the peer need not make progress; and long messages, out of
-//! their sender's memory. Opened by `api::context`, used within `put`, `get` and what comes in by `bind`. Never polled: nothing
-//! it does is under way when a call returns.
+//! A transport that reads and writes the memory of other processes of this host (CMA), used beside a lane
+//! that carries packets. It serves puts and gets without progress by the peer, and long messages read from
+//! their sender's memory. Opened by `api::context`; called by `put`, `get` and the receive path in `bind`.
+//! Never polled: an operation has ended when its call returns.
 
 use std::cell::{OnceCell, RefCell};
 use std::time::Instant;
@@ -23,56 +23,50 @@ use crate::wire::RmaIov;
 
 use super::{Ep, Iface, Mem, Rkey};
 
-/// An interface for memory alone.
+/// A memory-only interface, and the state of its peers.
 pub(crate) struct Beside {
     iface: Iface,
     /// Names its keys among those of the worker's lanes.
     connid: u32,
-    /// What peers that read our memory have to know of us.
+    /// The address that peers need to read our memory.
     here: RmaAddress,
-    /// By what it is decided whether messages go this way.
+    /// The configured choice between packets and copies (`CopyPolicy`).
     rule: CopyPolicy,
-    /// The counter of ticks, and the clock, as it was opened.
+    /// Tick counter and clock at opening; converts ticks to time.
     opened: (u64, Instant),
-    /// Peers that messages go to, or come from, that could go this way.
     peers: RefCell<HashMap<PeerId, Known, FxBuildHasher>>,
 }
 
-/// What is known of a peer.
 #[derive(Default)]
 struct Known {
-    /// Where it has said that its memory is, if it has.
+    /// The address at which the peer's memory is read, once it has sent one.
     met: Option<Met>,
-    /// What its messages take.
     receiver: ReceiverTuner,
-    /// How ours to it go.
     sender: SenderTuner,
-    /// When its last long packet had been taken in, ticks.
+    /// When its last long packet had been received, ticks.
     last: u64,
 }
 
-/// A peer, where it says it is.
 struct Met {
     at: RmaAddress,
-    /// `None`: it does not let us in.
+    /// `None` if the peer denies access.
     ep: Option<Ep>,
 }
 
-/// The way to one peer's memory, made when it is first wanted.
+/// An endpoint to one peer's memory, opened on first use.
 pub(crate) struct Reach {
-    /// Where the peer is. `None` if that is no other process of this host, or has no such transport.
+    /// The peer's address. `None` if it is this process, is on another host, or lacks this transport.
     to: Option<Box<Entry>>,
-    /// `None` once it has turned out that it does not let us in.
+    /// `None` inside once the peer has denied access.
     ep: OnceCell<Option<Ep>>,
 }
 
 impl Reach {
-    /// No way.
     pub(crate) fn none() -> Reach {
         Reach { to: None, ep: OnceCell::new() }
     }
 
-    /// The endpoint and the peer's name for its keys. The first call asks the system.
+    /// Returns the endpoint and the connection id of the peer's keys. The first call opens the endpoint.
     pub(crate) fn get(&self, beside: Option<&Beside>) -> Option<(&Ep, u32)> {
         let to = self.to.as_ref()?;
         let ep = match self.ep.get() {
@@ -84,14 +78,14 @@ impl Reach {
 }
 
 impl Beside {
-    /// Opens the first of `found` that the system permits; `None` if it permits none.
+    /// Opens the first resource of `found` that the system permits; `None` if it permits none.
     pub(crate) fn open(
         found: &[TlResource],
         source: &Source,
         connid: u32,
         rule: CopyPolicy,
     ) -> Option<Beside> {
-        // Nothing is to wait for a poll here.
+        // Batching would leave operations pending until a poll, which never comes.
         let source = &source.clone().with("UCX_CMA_BATCH", "1");
         let open = |r: &TlResource| {
             let iface = uct::any::open(r.tl, &r.dev, source);
@@ -104,12 +98,11 @@ impl Beside {
         })
     }
 
-    /// What it says of itself.
     pub(crate) fn attr(&self) -> &IfaceAttr {
         self.iface.attr()
     }
 
-    /// What the worker's address says of it.
+    /// Returns the entry of this transport in the worker's address.
     pub(crate) fn entry(&self) -> Entry {
         Entry {
             tl: ArrayVec::try_from(self.iface.attr().tl.as_bytes()).unwrap_or_default(),
@@ -119,8 +112,8 @@ impl Beside {
         }
     }
 
-    /// A way to the memory of the worker at `address`, if it is in another process that lets us in. `lane` is the lane to
-    /// it: only beside one of this host is this any better; `here` is our own process.
+    /// Returns access to the memory of the worker at `address`. Empty unless `lane`, the lane to that worker,
+    /// is in shared memory and the worker is another process than `here`.
     pub(crate) fn reach(&self, lane: &Iface, here: u64, address: &Address) -> Reach {
         if lane.attr().kind != DevKind::Shm || address.process == here {
             return Reach::none();
@@ -135,18 +128,18 @@ impl Beside {
         ep.inspect_err(|why| tracing::debug!("memory of a peer goes by packets: {why}")).ok()
     }
 
-    /// What the requests say of memory of ours that peers are to read: its key, and where we are. `None`: too much for a request.
+    /// Registers memory for peers to read and returns its key. `None` if our address does not fit a request.
     pub(crate) fn offer(&self, piece: Piece) -> Option<u64> {
         if self.here.is_empty() {
             return None;
         }
-        // SAFETY: the memory is the sender's to give until its message has been read, as its maker promised; nothing keeps
-        // the registration, of which only the name is used.
+        // SAFETY: the caller keeps the piece valid until its message has been read. The registration itself
+        // is not kept; only its key is used.
         let mem = unsafe { self.register(piece.ptr(), piece.len(), uct::api::Access::REMOTE_READ) }?;
         self.iface.md().mr_key(&mem).ok()
     }
 
-    /// Where we are, for readers of what was offered.
+    /// Returns the address that requests carry for readers of offered memory.
     pub(crate) fn here(&self) -> &RmaAddress {
         &self.here
     }
@@ -154,7 +147,7 @@ impl Beside {
     /// Reads memory that a peer has offered.
     ///
     /// # Safety
-    /// The piece is valid for writes, and nobody else's until the call returns.
+    /// The piece is valid for writes, and no one else uses it until the call returns.
     pub(crate) unsafe fn read(
         &self,
         peer: PeerId,
@@ -191,19 +184,19 @@ impl Beside {
         Met { at: way.clone(), ep }
     }
 
-    /// Whether a message may go another way than the one before.
+    /// Whether the copy method may change from one message to the next.
     pub(crate) fn is_open(&self) -> bool {
         self.rule.is_open()
     }
 
-    /// Whether times of packets are of interest.
+    /// Whether packet times are measured.
     pub(crate) fn measures(&self) -> bool {
         self.rule == CopyPolicy::Auto
     }
 
-    /// A long packet of a peer has been taken in, from when until when in ticks. What was waited for it counts too, if it can have
-    /// been the sender's copy that was waited for, and is taken for one like ours if it was longer: a program that looks in late,
-    /// or sends late, says nothing.
+    /// Notes that a long packet was received between the ticks `begun` and `ended`. The wait before it counts
+    /// as well, if it may have been the sender's copy; a longer wait is taken as one copy of our own speed,
+    /// since it says only that the program polled or sent late.
     pub(crate) fn took_packet(&self, peer: PeerId, len: usize, begun: u64, ended: u64) {
         let mut peers = self.peers.borrow_mut();
         let known = peers.entry(peer).or_default();
@@ -213,17 +206,16 @@ impl Beside {
         known.receiver.record_packet(len, time);
     }
 
-    /// Whether a message that a peer has offered is to come in packets all the same.
+    /// Decides whether a message that a peer has offered shall come in packets instead.
     pub(crate) fn prefers_packets(&self, peer: PeerId, len: usize) -> bool {
         let judge = |known: &mut Known| known.receiver.choose(self.rule, len) == CopyMethod::Packets;
         self.rule.is_open() && judge(self.peers.borrow_mut().entry(peer).or_default())
     }
 
-    /// How the next message to a peer goes, where both ways are open; `said`: how it would by what is known beforehand.
+    /// Chooses the copy method of the next message to a peer; `said` is the choice by static estimates.
     pub(crate) fn next(&self, peer: PeerId, len: usize, said: CopyMethod) -> CopyMethod {
         match self.rule {
             CopyPolicy::Auto => self.peers.borrow_mut().entry(peer).or_default().sender.next(len, said),
-            // As whether to read is.
             CopyPolicy::Alternate => {
                 self.peers.borrow_mut().entry(peer).or_default().receiver.choose(self.rule, len)
             }
@@ -233,7 +225,7 @@ impl Beside {
         }
     }
 
-    /// How such messages go at present.
+    /// Returns the copy method in use at present, without advancing the choice.
     pub(crate) fn now(&self, peer: PeerId, len: usize, said: CopyMethod) -> CopyMethod {
         match self.rule {
             CopyPolicy::Kernel => CopyMethod::Kernel,
@@ -242,21 +234,20 @@ impl Beside {
         }
     }
 
-    /// What a peer has made of an offer.
+    /// Notes whether a peer read an offered message.
     pub(crate) fn answered(&self, peer: PeerId, len: usize, read: bool) {
         let mut peers = self.peers.borrow_mut();
         let Some(known) = peers.get_mut(&peer) else { return };
         if read { known.sender.on_read(len) } else { known.sender.on_declined(len) }
     }
 
-    /// The peers of which anything is known.
     pub(crate) fn known(&self) -> Vec<PeerId> {
         let mut all: Vec<PeerId> = self.peers.borrow().keys().copied().collect();
         all.sort_unstable();
         all
     }
 
-    /// What messages of so many bytes from a peer take, in ns for each KiB, as far as it was measured.
+    /// Returns the measured times of messages of `len` bytes from a peer, ns per KiB.
     pub(crate) fn figures(&self, peer: PeerId, len: usize) -> Option<CopyTimes> {
         let (ticks_then, then) = self.opened;
         let passed = ticks().wrapping_sub(ticks_then);
@@ -266,12 +257,12 @@ impl Beside {
         Some(CopyTimes { packets: found.packets.map(ns), kernel: found.kernel.map(ns), by: found.by })
     }
 
-    /// The peer is gone, or its number will be another's.
+    /// Drops all state of a peer; its id may be reused.
     pub(crate) fn forget(&self, peer: PeerId) {
         self.peers.borrow_mut().remove(&peer);
     }
 
-    /// Lets peers reach memory.
+    /// Registers memory for access by peers.
     ///
     /// # Safety
     /// As for [`uct::api::Md::register`].
@@ -280,18 +271,17 @@ impl Beside {
         unsafe { self.iface.md().register(addr, len, access) }.ok()
     }
 
-    /// The key of registered memory, and by what name it goes.
+    /// Returns the connection id and the packed key of registered memory.
     pub(crate) fn key(&self, mem: &Mem) -> Option<(u32, uct::api::AddrBuf)> {
         Some((self.connid, self.iface.md().pack_rkey(mem).ok()?))
     }
 
-    /// Reads a peer's key.
     pub(crate) fn unpack(&self, key: &[u8]) -> Option<Rkey> {
         self.iface.md().unpack_rkey(key).ok()
     }
 }
 
-/// An address as pieces of no length, 16 bytes in each; none if it is longer than they can be.
+/// Encodes an address as iovs of length 0, 16 bytes in each; empty if it does not fit.
 fn named(address: &[u8]) -> RmaAddress {
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     let mut way = RmaAddress::new();
@@ -304,7 +294,7 @@ fn named(address: &[u8]) -> RmaAddress {
     way
 }
 
-/// The address that was named, with zeros behind it.
+/// Decodes the address from its iovs, padded with zeros.
 fn told(way: &RmaAddress) -> AddrBuf {
     way.iter().flat_map(|part| [part.addr, part.key]).flat_map(u64::to_le_bytes).collect()
 }
@@ -327,7 +317,7 @@ mod tests {
         assert!(named(&[1; 49]).is_empty(), "too long for a request");
     }
 
-    /// What a peer says of where its memory is, is a claim.
+    /// The address in a request is unverified input.
     #[test]
     fn a_place_that_is_none_is_not_read() {
         let found = uct::any::resources(&Source::empty()).unwrap();
@@ -336,17 +326,17 @@ mod tests {
         let word = 0x0102_0304_0506_0708u64;
         let mut room = [0u8; 8];
         let from = Remote { addr: (&raw const word).addr() as u64, key: 0 };
-        // SAFETY: `room` lives as long as the piece is used.
+        // SAFETY: `room` outlives the piece.
         let piece = unsafe { Piece::new(room.as_mut_ptr(), 8) }.unwrap();
         let read = |way: &RmaAddress, from: Remote| {
-            // SAFETY: `room` is ours, and looked at after the call.
+            // SAFETY: `room` is ours and is read after the call only.
             unsafe { beside.read(PeerId(1), piece, from, way) }
         };
         let none = |addr, key| [RmaIov { addr, len: 0, key }].into_iter().collect::<RmaAddress>();
         for way in [none(0, 0), none(u64::MAX, u64::MAX), none(1, 1), none(std::process::id().into(), 7)] {
             assert!(read(&way, from).is_err(), "{way:?}");
         }
-        // The right process with a key that is another's, and with its own.
+        // The right process, first with a foreign key, then with its own.
         assert!(read(beside.here(), from).is_err());
         let key =
             beside.iface.md().mr_key(&beside.iface.md().alloc(&uct::api::AllocReq::new(8, "test")).unwrap());

@@ -1,5 +1,5 @@
-//! The engine's window onto uct: which endpoint leads to which peer, and packets written straight into it.
-//! Implements `rdm::io::Wire`. Never decides about protocols, never looks into a packet.
+//! Implements `rdm::io::Wire` on uct: maps peers to endpoints and writes packets into the transport's
+//! buffers. Makes no protocol decision and never parses a packet.
 
 use std::time::{Duration, Instant};
 
@@ -21,12 +21,10 @@ use crate::token::CompletionToken;
 use super::regs::{Regs, needs_alloc};
 use super::{Beside, Ep, Lane, LaneIdx};
 
-/// The way to one peer.
+/// The endpoint to one peer.
 pub(crate) struct Path {
     pub ep: Ep,
-    /// Longest packet, bytes.
     mtu: u32,
-    /// The lane it is on.
     pub lane: LaneIdx,
 }
 
@@ -37,17 +35,17 @@ impl Path {
     }
 }
 
-/// The ways to all peers, by peer id.
+/// Endpoints of all peers, by peer id.
 #[derive(Default)]
 pub(crate) struct Paths {
     by_peer: Vec<Option<Path>>,
-    /// Ways that were left because a NIC was lost: what is on its way there still comes back.
+    /// Endpoints abandoned after a NIC failure. Packets sent on them may still come back.
     left: Vec<(PeerId, Ep)>,
-    /// Peers that there is no memory or descriptor for, and since when. Nearly always none.
+    /// Peers whose sends fail for want of memory or descriptors, and since when. Nearly always empty.
     short: Vec<(PeerId, Instant)>,
 }
 
-/// How long a shortage at this end may last: what needs the peer waits meanwhile, then it fails.
+/// Longest local shortage; sends to the peer wait meanwhile, then the peer fails.
 const SHORT_FOR: Duration = Duration::from_secs(1);
 
 impl Paths {
@@ -56,7 +54,7 @@ impl Paths {
         self.by_peer.get(peer.0 as usize)?.as_ref()
     }
 
-    /// Sets the way to a peer, replacing the one there was.
+    /// Sets the endpoint of a peer, replacing any earlier one.
     pub(crate) fn set(&mut self, peer: PeerId, lane: LaneIdx, ep: Ep) {
         let at = peer.0 as usize;
         while self.by_peer.len() <= at {
@@ -67,7 +65,7 @@ impl Paths {
         self.by_peer[at] = Some(Path { ep, mtu, lane });
     }
 
-    /// Why nothing was sent to a peer: nothing yet, while there is a shortage here.
+    /// Maps an error of the endpoint: a local shortage delays the send until [`SHORT_FOR`] has passed.
     #[cold]
     #[inline(never)]
     fn not_sent(&mut self, to: PeerId, e: Error) -> NotPosted {
@@ -75,7 +73,7 @@ impl Paths {
             return refused(e);
         }
         let now = Instant::now();
-        // One that has passed and comes again is another one.
+        // A shortage that has ended and returns later counts anew.
         self.short.retain(|(_, since)| now - *since < 2 * SHORT_FOR);
         match self.short.iter().find(|(peer, _)| *peer == to) {
             Some((_, since)) if now - *since >= SHORT_FOR => refused(e),
@@ -88,24 +86,23 @@ impl Paths {
         }
     }
 
-    /// The peer takes another way from now on, and keeps the one it leaves.
+    /// Moves a peer to another endpoint and keeps the old one among those abandoned.
     fn change(&mut self, peer: PeerId, lane: LaneIdx, ep: Ep) {
         let old = self.by_peer.get_mut(peer.0 as usize).and_then(Option::take);
         self.left.extend(old.map(|path| (peer, path.ep)));
         self.set(peer, lane, ep);
     }
 
-    /// The ways that a peer has left, oldest first.
+    /// Returns the abandoned endpoints of a peer, oldest first.
     pub(crate) fn left(&self, peer: PeerId) -> impl Iterator<Item = &Ep> {
         self.left.iter().filter(move |(of, _)| *of == peer).map(|(_, ep)| ep)
     }
 
-    /// One more than the largest number of a peer that there is, or was, a way to.
+    /// Returns the upper bound of peer ids that have or had an endpoint.
     pub(crate) fn slots(&self) -> usize {
         self.by_peer.len()
     }
 
-    /// Forgets the way to a peer.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         if let Some(path) = self.by_peer.get_mut(peer.0 as usize) {
             *path = None;
@@ -114,16 +111,16 @@ impl Paths {
     }
 }
 
-/// Lanes and paths together, lent to the engine for one call.
+/// Lanes and endpoints, lent to the engine for one call.
 pub(crate) struct Bound<'a, S> {
     pub lanes: &'a [Lane],
     pub paths: &'a mut Paths,
     pub regs: &'a mut Regs,
-    /// The way to memory that no lane reaches.
+    /// Access to peers' memory where no lane has it.
     pub beside: Option<&'a Beside>,
-    /// Where what comes is noted at once, while packets are taken in.
+    /// Receives completions at once while packets are handled.
     pub inlet: Option<S>,
-    /// The lane whose packet the engine is looking at.
+    /// The lane whose packet the engine is handling.
     pub receiving: LaneIdx,
 }
 
@@ -141,12 +138,11 @@ impl<S: ReceiveSink> ReceiveSink for Bound<'_, S> {
     }
 }
 
-/// A packet for an endpoint to pack, as the engine fills it.
 #[derive(Clone, Copy)]
 struct Packed<F>(F);
 
 impl<F: PacketWriter> Pack for Packed<F> {
-    // The engine writes headers and copies bytes.
+    // The engine only writes headers and copies bytes.
     const MAY_SEND: bool = false;
 
     // HOT
@@ -156,12 +152,12 @@ impl<F: PacketWriter> Pack for Packed<F> {
     }
 }
 
-/// Whether it is this end that has not what is needed, perhaps for a moment only.
+/// Whether the error is a local shortage that may pass.
 fn is_shortage(e: &Error) -> bool {
     matches!(e, Error::NoDescriptor | Error::NoMemory | Error::Exhausted(_))
 }
 
-/// What has become of a packet. It is copied in the call, so its end is its acceptance: no token is ever pending. // HOT
+/// Maps the outcome of a packet. It is copied within the call, so no token is ever pending. // HOT
 #[inline(always)]
 fn sent(outcome: Outcome<usize>, paths: &mut Paths, to: PeerId) -> Result<Posted, NotPosted> {
     match outcome {
@@ -229,8 +225,8 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
             return Err(NotPosted::Peer(PeerError::NO_RDMA));
         };
         let iov = Iov::new(into.ptr(), into.len(), mem);
-        // SAFETY: the engine keeps the piece and its registration until the end, which it is told; nobody else touches it, as
-        // whoever posted the receive promised, until then or until lanes and engine are gone.
+        // SAFETY: the engine keeps the piece and its registration until the completion, or until lanes and
+        // engine are dropped. The poster of the receive promised that nobody else touches it meanwhile.
         posted(unsafe { lane.iface.post_user_recv(iov, u64::from(receive)) }).map(drop)
     }
 
@@ -245,8 +241,8 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         let raw = addr.to_bytes();
         let lane = &self.lanes[usize::from(self.receiving.0)];
         let (device, iface) = lane.form.addrs(&raw, &lane.device);
-        // An answer is owed at once: who cannot have it is to be known now. Who does not answer, for it may be stopped, has it
-        // later, and so it is for want of a descriptor.
+        // A refusal must be known at once. A peer that does not answer may be stopped, and a shortage may
+        // pass: both are retried later.
         let connected = |ep: Ep| match ep.begin_connecting() {
             Ok(_) => Ok(ep),
             Err(ConnectError::Op(e)) if is_shortage(&e) => Ok(ep),
@@ -284,8 +280,8 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
     fn register(&mut self, wire: WireId, piece: Piece, for_what: RegAccess) -> Result<Reg, RegError> {
         let lane = self.lanes.iter().position(|lane| lane.wire == wire).ok_or(RegError::Refused)?;
         let at = LaneIdx(lane as u8);
-        // SAFETY: a piece stays valid until its registration is released, as its maker promised; the user of a buffer
-        // holds no reference to it while its operation lasts.
+        // SAFETY: the maker of the piece keeps it valid until its registration is released; the user of a
+        // buffer holds no reference to it while its operation lasts.
         match unsafe { self.regs.register(self.lanes, at, piece, for_what) } {
             Err(RegError::Refused)
                 if for_what == RegAccess::REMOTE_READ && needs_alloc(&self.lanes[lane].iface) =>
@@ -313,11 +309,11 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
             return None;
         }
         let Some(beside) = self.beside else { return Some(Err(NotPosted::Peer(PeerError::NO_RDMA))) };
-        // SAFETY: the engine reads to the buffer of a receive, which nobody else writes before that has ended.
+        // SAFETY: the engine reads into the buffer of a receive, which nobody else writes before its end.
         let read = unsafe { beside.read(peer, to, from, way) };
         Some(read.map_err(|why| match why {
             WireRefused::NoResource => NotPosted::Full,
-            // Whether the peer has died the lane says.
+            // The lane detects the death of a peer, not this transport.
             WireRefused::Failed(Error::Unreachable | Error::PeerDead) => NotPosted::Peer(PeerError::NO_RDMA),
             WireRefused::Failed(e) => refused(e),
         }))
@@ -325,7 +321,8 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
 
     fn prefers_packets(&mut self, peer: PeerId, len: usize, _way: &RmaAddress) -> bool {
         let Some(beside) = self.beside else { return false };
-        // The names of other lanes say nothing of the kernel; and what fits a packet is offered for another reason.
+        // Only lanes whose keys the kernel does not know need this; messages that fit a packet are offered
+        // for another reason.
         let is_open =
             |path: &Path| len > path.mtu() && needs_alloc(&self.lanes[usize::from(path.lane.0)].iface);
         self.paths.get(peer).is_some_and(is_open) && beside.prefers_packets(peer, len)
@@ -356,7 +353,8 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         let (path, lane, mem) = self.in_place(peer, reg)?;
         let rkey = lane.iface.md().rkey_from_mr_key(from.key, from.addr, to.len() as u64).map_err(refused)?;
         let iov = [Iov::new(to.ptr(), to.len(), mem)];
-        // SAFETY: the piece lies in a registration that the engine keeps until the completion; nobody else writes it.
+        // SAFETY: the piece lies in a registration that the engine keeps until the completion; nobody else
+        // writes it.
         posted(unsafe { path.ep.get_zcopy(&iov, from.addr, &rkey, CompletionToken::Engine(token).comp()) })
     }
 
@@ -374,7 +372,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         let iov = [Iov::new(from.ptr(), from.len(), mem)];
         let comp = CompletionToken::Engine(token).comp();
         posted(match imm {
-            // SAFETY: the piece lies in a registration that the engine keeps until the completion, unchanged.
+            // SAFETY: the piece lies in a registration that the engine keeps unchanged until the completion.
             None => unsafe { path.ep.put_zcopy(&iov, to.addr, &rkey, comp) },
             // SAFETY: as above.
             Some(imm) => unsafe { path.ep.put_imm(&iov, to.addr, &rkey, imm, comp) },
@@ -411,8 +409,8 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         let rkey = lane.iface.md().rkey_from_mr_key(from.key, from.addr, to.len() as u64).map_err(refused)?;
         let take = move |bytes: &[u8]| {
             let len = bytes.len().min(to.len());
-            // SAFETY: the engine keeps the piece until the completion, and nobody else writes it; `bytes` is the
-            // transport's own buffer.
+            // SAFETY: the engine keeps the piece until the completion and nobody else writes it; `bytes` is
+            // the transport's own buffer.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.ptr(), len) };
         };
         let comp = CompletionToken::Engine(token).comp();
@@ -421,7 +419,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
 }
 
 impl<S> Bound<'_, S> {
-    /// The way to a peer and its lane, if so many bytes go through the lane's own buffers.
+    /// Returns a peer's endpoint and lane, if the lane's own buffers take `len` bytes.
     fn short(&self, peer: PeerId, len: usize, cap: Caps) -> Result<(&Path, &Lane), NotPosted> {
         let path = self.paths.get(peer).ok_or(NotPosted::Peer(PeerError::Gone))?;
         let lane = &self.lanes[usize::from(path.lane.0)];
@@ -433,17 +431,16 @@ impl<S> Bound<'_, S> {
         }
     }
 
-    /// The way to a peer, its lane, and what that knows our memory by, if it has to know it.
+    /// Returns a peer's endpoint, its lane, and the local registration there, if the lane needs one.
     fn in_place(&self, peer: PeerId, reg: &Reg) -> Result<(&Path, &Lane, Option<&super::Mem>), NotPosted> {
         let path = self.paths.get(peer).ok_or(NotPosted::Peer(PeerError::Gone))?;
-        // A registration of the lane that the peer has left is of no use on the one it takes now.
+        // A registration on the lane that the peer has left is of no use on its present one.
         let reg = self.regs.get(reg.id).filter(|(lane, _)| *lane == path.lane);
         let (lane, mem) = reg.ok_or(NotPosted::Peer(PeerError::NO_RDMA))?;
         Ok((path, &self.lanes[usize::from(lane.0)], mem))
     }
 }
 
-/// What a wire did with a read or a write.
 fn posted(outcome: Result<Sent, WireRefused>) -> Result<Posted, NotPosted> {
     match outcome {
         Ok(Sent::Done) => Ok(Posted::Done),
@@ -458,7 +455,7 @@ fn refused(e: Error) -> NotPosted {
     NotPosted::Peer(fault_of(e))
 }
 
-/// A transport's error as the engine's verdict about a peer.
+/// Maps a transport's error to the engine's error of a peer.
 #[cold]
 pub(crate) fn fault_of(e: Error) -> PeerError {
     match e {
@@ -467,7 +464,7 @@ pub(crate) fn fault_of(e: Error) -> PeerError {
         Error::NoDescriptor => PeerError::NoDescriptor,
         Error::NoMemory | Error::Exhausted(_) => PeerError::NoMemory,
         Error::Device(code) => PeerError::Device(code.into()),
-        // The remaining ones have a completion status of the EFA device too.
+        // The remaining errors have a completion status of the EFA device too.
         Error::RemoteAccess => PeerError::Device(EfaStatus::RemoteBadAddress),
         Error::NotReady => PeerError::Device(EfaStatus::Rnr),
         Error::RemoteLength => PeerError::Device(EfaStatus::RemoteBadLength),

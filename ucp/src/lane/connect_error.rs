@@ -1,11 +1,11 @@
-//! Why an endpoint could not be made: the address is malformed, or no transport in common reaches the peer.
+//! Errors of connecting: the address is malformed, or no common transport reaches the peer.
 
 use ucs::Status;
 use uct::api::ConnectError as WireRefusal;
 
 use crate::address::AddressError;
 
-/// Why no endpoint could be made to an address. One line that says what is wrong; never made on a hot path.
+/// Why an endpoint could not be created. Displays as one line; never built on a hot path.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The bytes are not an address.

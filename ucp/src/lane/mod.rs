@@ -1,8 +1,6 @@
-//! Lanes: the engine's wires, made of uct interfaces and endpoints.
+//! Lanes: the engine's wires, made of uct interfaces and endpoints. A worker has one lane per interface. A
+//! peer of the engine is one remote interface on one lane; an endpoint of the API may hold several peers.
 //! Opened by `api::context`, polled by `api::worker`. Makes no protocol decision and keeps no message.
-//!
-//! A worker has a list of lanes, one for each interface. A peer of the engine is one remote interface on one
-//! lane; an endpoint of the API may hold several peers.
 
 mod beside;
 mod bind;
@@ -27,36 +25,29 @@ pub(crate) use wireup::{Route, further, routes, together};
 
 /// The interface type of every lane: a transport chosen at run time, called without indirection.
 pub type Iface = uct::any::Iface;
-/// Its endpoints.
 pub(crate) type Ep = <Iface as uct::api::Iface>::Ep;
 
-/// Its memory domain.
 pub(crate) type Md = <Iface as uct::api::Iface>::Md;
-/// Its registered memory.
 pub(crate) type Mem = <<Iface as uct::api::Iface>::Md as uct::api::Md>::Mem;
-/// Its unpacked remote keys.
 pub(crate) type Rkey = <<Iface as uct::api::Iface>::Md as uct::api::Md>::Rkey;
 
-/// A lane of a worker.
+/// Index of a lane of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct LaneIdx(pub u8);
 
 /// An interface that serves as a wire of the engine.
 pub(crate) struct Lane {
     pub iface: Iface,
-    /// The engine's name for it.
     pub wire: WireId,
-    /// Its raw address.
     pub raw: RawBytes,
-    /// How its interface address stands to the raw one.
     pub form: AddrForm,
-    /// Its device, for in-band connecting.
+    /// Device address, for in-band connecting.
     pub device: AddrBuf,
 }
 
 impl Lane {
-    /// Looks an interface over: its form of address and its raw address, with `nonce` as connection id where the
-    /// transport has none of its own.
+    /// Returns the address form and the raw address of an interface. `nonce` is the connection id where the
+    /// transport has none.
     pub(crate) fn identity(iface: &Iface, nonce: u32) -> Result<(AddrForm, RawBytes), OpenError> {
         let attr = iface.attr();
         AddrForm::of(attr).and_then(|form| Some((form, form.raw(&iface.iface_addr(), nonce)?))).ok_or_else(

@@ -1,9 +1,8 @@
-//! Raw addresses: every lane has one, 32 bytes in EFA's form, so that the raw address header of RDM v4 lets an
-//! unknown sender be connected back in-band on any wire.
-//! Called when lanes are opened and peers connected. Does no I/O.
+//! Raw addresses: 32 bytes per lane in EFA's form, so that the raw address header of RDM v4 connects an
+//! unknown sender in-band on any wire. Called when lanes are opened and peers connected. Does no I/O.
 //!
-//! A transport whose interface address is 32 bytes (EFA) has its raw address already. One with an 8-byte interface
-//! id gets the form: GID = link-local prefix and the id, queue pair number 0, connection id drawn at random.
+//! EFA's interface address is a raw address. A transport with an 8-byte interface id gets one: GID =
+//! link-local prefix and id, queue pair number 0, random connection id.
 
 use uct::api::{AddrBuf, IfaceAttr};
 
@@ -11,23 +10,22 @@ use crate::rdm::io::Source;
 
 /// Length of a raw address, bytes.
 pub(crate) const RAW_LEN: usize = 32;
-/// `fe80::/64`.
 const LINK_LOCAL: [u8; 8] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
 
 /// GID 16 bytes, queue pair number 2, pad 2, connection id 4, reserved 8 (RDM v4 1.6).
 pub(crate) type RawBytes = [u8; RAW_LEN];
 
-/// How a transport's interface address stands to its raw address.
+/// How a transport's interface address maps to its raw address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AddrForm {
-    /// It is the raw address.
+    /// The two are equal.
     Raw,
-    /// It is an 8-byte id, little endian.
+    /// The interface address is an 8-byte id, little endian.
     Id,
 }
 
 impl AddrForm {
-    /// The form of an interface's addresses; `None` if this layer cannot introduce such an interface in-band.
+    /// Returns the form of an interface's addresses; `None` if it cannot be connected in-band.
     pub(crate) fn of(attr: &IfaceAttr) -> Option<AddrForm> {
         match attr.iface_addr_len {
             RAW_LEN => Some(AddrForm::Raw),
@@ -36,7 +34,7 @@ impl AddrForm {
         }
     }
 
-    /// The raw address of an interface address.
+    /// Builds the raw address of an interface address.
     pub(crate) fn raw(self, iface: &[u8], connid: u32) -> Option<RawBytes> {
         match self {
             AddrForm::Raw => iface.try_into().ok(),
@@ -51,8 +49,8 @@ impl AddrForm {
         }
     }
 
-    /// Device and interface address of a raw address that a packet brought. `own_device` is the receiving lane's
-    /// device: a wire whose addresses carry no device part reaches its own device only.
+    /// Splits a raw address that a packet brought into device and interface address. `own_device` is the
+    /// receiving lane's device: a wire without device addresses reaches that one only.
     pub(crate) fn addrs(self, raw: &RawBytes, own_device: &AddrBuf) -> (AddrBuf, AddrBuf) {
         match self {
             AddrForm::Raw => (raw[..16].iter().copied().collect(), raw.iter().copied().collect()),
@@ -61,7 +59,7 @@ impl AddrForm {
     }
 }
 
-/// What packets of the interface with this raw address carry as their source.
+/// Returns the source that packets of this interface carry.
 pub(crate) fn source(raw: &RawBytes) -> Source {
     let [.., a, b, c, d, e, f, g, h] = *raw.first_chunk::<16>().expect("a raw address has 32 bytes");
     Source {
@@ -70,7 +68,6 @@ pub(crate) fn source(raw: &RawBytes) -> Source {
     }
 }
 
-/// The connection id in a raw address.
 pub(crate) fn connid(raw: &RawBytes) -> u32 {
     u32::from_le_bytes([raw[20], raw[21], raw[22], raw[23]])
 }

@@ -1,7 +1,7 @@
-//! Memory that the engine has registered on lanes, by the number it knows it by: for one operation, or out of a lane's
-//! cache of registrations, where the kernel tells when memory goes and registering costs something. What lies in memory that
-//! the program has registered itself is not registered again.
-//! Filled and emptied through `bind`, owned by the worker's core. Never keeps what peers may not reach any more.
+//! Memory registrations of the engine on the lanes, by id. A registration serves one operation, or comes from
+//! a lane's cache where the kernel reports unmapping and registering is costly, or belongs to the program.
+//! Filled and emptied through `bind`, owned by the worker's core. Never keeps memory that peers may no longer
+//! reach.
 
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -15,15 +15,15 @@ use crate::rdm::io::{Rdma, Reg, RegAccess, RegError};
 
 use super::{Iface, Lane, LaneIdx, Md, Mem};
 
-/// Whether registrations are kept for the next operation on the same memory (`UCX_RCACHE_ENABLE`).
+/// Whether registrations are cached for later operations on the same memory (`UCX_RCACHE_ENABLE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Keep {
-    /// Each operation registers for itself.
+    /// Registers for each operation.
     No,
-    /// Where registering costs more than looking, and the kernel tells when memory goes.
+    /// Caches where registering costs more than a lookup and the kernel reports unmapping.
     #[default]
     Try,
-    /// On every lane; a worker that cannot is not made.
+    /// Caches on every lane; creating the worker fails where that is impossible.
     Yes,
 }
 
@@ -50,27 +50,25 @@ impl ucs::config::ConfigValue for Keep {
     }
 }
 
-/// What registering has to cost for a cache to be worth its look, nanoseconds: about what the system call takes that says
-/// whether memory is going just now.
+/// Least cost of registering that makes a cache worthwhile, ns: about the system call that checks for
+/// unmapped memory.
 const WORTH: f64 = 1000.0;
 
-/// A registration in use.
 enum Held {
-    /// Of one operation.
+    /// For one operation.
     Own(Mem),
-    /// The cache or the program has it too, perhaps, and other operations.
+    /// Shared with the cache, the program or other operations.
     Kept(Rc<Mem>),
-    /// Nothing of the lane's: peers read the memory by another way.
+    /// No registration of the lane: peers read the memory by another transport.
     Beside,
-    /// Nothing, as the lane takes memory of its own process as it is.
+    /// No registration: the lane accepts any memory of its own process.
     Unneeded,
 }
 
-/// The cache of a lane.
 enum Cache {
-    /// Nothing has been registered yet.
+    /// Undecided until the first registration.
     Unknown,
-    /// Not worth it, not wanted or not possible.
+    /// Not worthwhile, not wanted or not possible.
     None,
     Is(Box<RegCache<Md>>),
 }
@@ -78,18 +76,16 @@ enum Cache {
 /// Registrations of a worker.
 pub(crate) struct Regs {
     all: Slots<(LaneIdx, Held)>,
-    /// By lane.
     caches: Vec<Cache>,
-    /// By lane: what the program holds.
+    /// By lane: registrations that the program holds.
     handles: Vec<MemHandles<Mem>>,
-    /// Registrations that operations made.
+    /// Registrations made for operations.
     made: u64,
     keep: Keep,
     limits: Limits,
 }
 
 impl Regs {
-    /// None yet.
     pub(crate) fn new(keep: Keep, limits: Limits) -> Regs {
         Regs { all: Slots::default(), caches: Vec::new(), handles: Vec::new(), made: 0, keep, limits }
     }
@@ -97,8 +93,8 @@ impl Regs {
     /// Registers memory on a lane.
     ///
     /// # Safety
-    /// The piece stays valid until its registration is released; whoever uses the memory holds no reference to what the
-    /// device may write meanwhile.
+    /// The piece stays valid until its registration is released. Users of the memory hold no reference to
+    /// what the device may write meanwhile.
     pub(super) unsafe fn register(
         &mut self,
         lanes: &[Lane],
@@ -111,7 +107,7 @@ impl Regs {
             return self.note(lane, Held::Unneeded, 0);
         }
         let access = access(for_what);
-        // Memory that is taken back has to be out of the device's reach at once, whoever else uses its pages.
+        // Revocable memory must be out of the device's reach at once, whatever else shares its pages.
         let held = match NonNull::new(piece.ptr()).filter(|_| !for_what.contains(RegAccess::EXCLUSIVE)) {
             // SAFETY: the caller's promise.
             Some(at) => unsafe { self.shared(lanes, lane, at, piece.len(), access) },
@@ -125,7 +121,7 @@ impl Regs {
                 Held::Own(unsafe { md.register(piece.ptr(), piece.len(), access) }.map_err(no_reg)?)
             }
         };
-        // Memory that only we touch needs no name.
+        // Memory that only we touch needs no key.
         let key = match held.mem() {
             Some(mem) if for_what.intersects(RegAccess::REMOTE_READ | RegAccess::REMOTE_WRITE) => {
                 md.mr_key(mem).map_err(no_reg)?
@@ -135,7 +131,7 @@ impl Regs {
         self.note(lane, held, key)
     }
 
-    /// A registration that others have too: of the program's, or from the cache.
+    /// Returns a shared registration: the program's own, or one of the cache.
     ///
     /// # Safety
     /// As for [`Regs::register`].
@@ -151,12 +147,12 @@ impl Regs {
         if let Some(mem) = handles.and_then(|handles| handles.find(at.addr().get(), len, access)) {
             return Some(mem.clone());
         }
-        // SAFETY: the caller's promise; the other bytes of its pages are as valid, and the device writes only where the
-        // engine tells it to.
+        // SAFETY: the caller's promise covers the piece; the rest of its pages is as valid, and the device
+        // writes only where the engine tells it to.
         self.cache(lanes, lane).and_then(|cache| unsafe { cache.get(at, len, access) }.ok())
     }
 
-    /// Makes known what the program has registered on a lane: until [`Regs::disown`].
+    /// Adds a registration of the program on a lane, until [`Regs::disown`].
     pub(crate) fn own(&mut self, lane: LaneIdx, mem: &Rc<Mem>) {
         let at = usize::from(lane.0);
         if self.handles.len() <= at {
@@ -165,14 +161,14 @@ impl Regs {
         self.handles[at].insert(mem.clone());
     }
 
-    /// The program is about to let go of it. Operations that use it keep it until their end.
+    /// Removes a registration of the program. Operations that use it keep it until their end.
     pub(crate) fn disown(&mut self, lane: LaneIdx, mem: &Rc<Mem>) {
         if let Some(handles) = self.handles.get_mut(usize::from(lane.0)) {
             handles.remove(mem);
         }
     }
 
-    /// Notes memory that peers of a lane are to read by another way, by this key.
+    /// Records memory that peers of a lane read by another transport, with its key.
     pub(super) fn offer(&mut self, lane: LaneIdx, key: u64) -> Result<Reg, RegError> {
         self.note(lane, Held::Beside, key)
     }
@@ -182,7 +178,7 @@ impl Regs {
         Ok(Reg { id, key })
     }
 
-    /// Whether it is such memory.
+    /// Whether peers read this memory by another transport.
     pub(super) fn is_beside(&self, id: u32) -> bool {
         matches!(self.all.get(SlotId::from_raw(id)), Some((_, Held::Beside)))
     }
@@ -220,7 +216,7 @@ impl Regs {
         }
     }
 
-    /// The lane that memory is for, and its registration there, if it needs one.
+    /// Returns the lane of a registration, and the lane's handle if it needs one.
     pub(super) fn get(&self, id: u32) -> Option<(LaneIdx, Option<&Mem>)> {
         match self.all.get(SlotId::from_raw(id))? {
             (_, Held::Beside) => None,
@@ -228,17 +224,16 @@ impl Regs {
         }
     }
 
-    /// How many are in use.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Registrations that operations have made so far, in caches or for themselves.
+    /// Returns how many registrations operations have made, cached or not.
     pub(crate) fn made(&self) -> u64 {
         self.made + self.cache_stats().misses
     }
 
-    /// What the caches of all lanes did, together.
+    /// Sums the cache statistics of all lanes.
     pub(crate) fn cache_stats(&self) -> CacheStats {
         let mut sum = CacheStats::default();
         for cache in &self.caches {
@@ -254,13 +249,13 @@ impl Regs {
         sum
     }
 
-    /// Ends one. It may be kept for the next operation.
+    /// Releases a registration. The cache may keep it.
     pub(super) fn remove(&mut self, id: u32) {
         self.all.remove(SlotId::from_raw(id));
     }
 
-    /// Ends one whose key a peer may still use. Another operation on the same memory, if there is one, keeps it until its
-    /// own end.
+    /// Releases a registration whose key a peer may still use. Other operations on the same memory keep it
+    /// until their end.
     pub(super) fn revoke(&mut self, id: u32) {
         if let Some((lane, Held::Kept(mem))) = self.all.remove(SlotId::from_raw(id))
             && let Some(Cache::Is(cache)) = self.caches.get(usize::from(lane.0))
@@ -280,7 +275,7 @@ impl Held {
     }
 }
 
-/// Whether the kernel tells when memory goes; why not.
+/// Checks whether the kernel reports unmapped memory.
 pub(crate) fn can_keep() -> Result<(), ucs::Errno> {
     match Coherence::open() {
         Coherence::Kernel(_) => Ok(()),
@@ -288,7 +283,6 @@ pub(crate) fn can_keep() -> Result<(), ucs::Errno> {
     }
 }
 
-/// The engine's use of memory in the words of the lanes.
 fn access(for_what: RegAccess) -> Access {
     let mut access = Access::LOCAL_READ;
     access.set(Access::LOCAL_WRITE, for_what.intersects(RegAccess::LOCAL_WRITE | RegAccess::REMOTE_WRITE));
@@ -297,18 +291,18 @@ fn access(for_what: RegAccess) -> Access {
     access
 }
 
-/// Whether a lane reaches only memory that it has allocated itself: peers read messages out of that, while puts and gets go by
-/// the keys of `api::rkey`, which map it.
+/// Whether a lane exposes only memory that it has allocated itself. Peers read messages from that; puts and
+/// gets map it through the keys of `api::rkey`.
 pub(crate) fn needs_alloc(iface: &Iface) -> bool {
     iface.md().attr().rkey_needs_alloc
 }
 
-/// The word by which a lane's device knows memory in puts and gets, if it does.
+/// Returns the key by which a lane's device knows memory in puts and gets, if it has one.
 pub(crate) fn device_key(iface: &Iface, mem: &Mem) -> Option<u64> {
     if needs_alloc(iface) { None } else { iface.md().mr_key(mem).ok() }
 }
 
-/// What a lane can do beside packets: only with keys that RDM v4 can carry.
+/// Returns the RDMA abilities of a lane; none if RDM v4 cannot carry its keys.
 pub(crate) fn rdma(iface: &Iface) -> Rdma {
     let attr = iface.attr();
     if !attr.has(Caps::MR_KEY) {

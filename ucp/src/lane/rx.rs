@@ -1,5 +1,5 @@
-//! What a lane reports, handed on: packets, completions and failures go to the engine.
-//! The sink of `Iface::poll`. Never parses a packet and never runs user code.
+//! The sink of `Iface::poll`: forwards packets, completions and failures of a lane to the engine. Never
+//! parses a packet and never runs user code.
 
 use crate::rdm::io::ReceiveSink;
 use std::num::NonZero;
@@ -15,16 +15,16 @@ use crate::token::CompletionToken;
 
 use super::{Beside, Bound, fault_of};
 
-/// Packets of so many bytes say how fast bytes come from their sender: a shorter one has its header to thank for its time.
+/// Shortest packet whose time tells the copy bandwidth, bytes; headers dominate shorter ones.
 const LONG: usize = 4096;
 
-/// A lane's part of a flush has ended.
+/// The end of a lane's part of a flush.
 pub(crate) struct FlushEnd {
     pub id: SlotId,
     pub result: Result<(), Error>,
 }
 
-/// One poll of one lane.
+/// The sink for one poll of one lane.
 pub(crate) struct Intake<'a, S> {
     pub engine: &'a mut Engine,
     pub bound: Bound<'a, S>,
@@ -33,7 +33,7 @@ pub(crate) struct Intake<'a, S> {
     pub flushed: &'a mut Vec<FlushEnd>,
 }
 
-/// A look at one lane for one short message.
+/// The sink for a fast poll of one lane for a short message.
 pub(crate) struct Short<'a, S> {
     pub engine: &'a mut Engine,
     pub inlet: S,
@@ -50,7 +50,7 @@ impl<S: ReceiveSink> RecvCallback for Short<'_, S> {
 }
 
 impl<S> Intake<'_, S> {
-    /// When a long packet's turn came, ticks, if that is of interest.
+    /// Returns the ticks at which a long packet is handled, if times are measured.
     #[inline(never)]
     fn begin(&self) -> Option<NonZero<u64>> {
         let lane = &self.bound.lanes[usize::from(self.bound.receiving.0)];
@@ -59,7 +59,6 @@ impl<S> Intake<'_, S> {
         if is_host && self.bound.beside.is_some_and(measures) { NonZero::new(ticks()) } else { None }
     }
 
-    /// It has been taken in.
     #[inline(never)]
     fn took(&mut self, from: Source, len: usize, begun: NonZero<u64>) {
         let ended = ticks();

@@ -1,6 +1,5 @@
-//! Which lane leads to a peer: every lane that has its transport in common and reaches it, cheapest first.
-//! Called when an endpoint is made. Looks at attributes, never at what a transport is called (a name only says
-//! how an address is to be read).
+//! Lane selection: every lane that shares a transport with the peer and reaches it, cheapest first. Called
+//! when an endpoint is created. Decides by attributes; a transport's name only says how to parse an address.
 
 use uct::api::{ConnectError as WireRefusal, DevKind, Iface as _, IfaceAttr};
 
@@ -9,10 +8,10 @@ use crate::address::{Address, Entry};
 
 use super::{Lane, LaneIdx, RawBytes, rdma};
 
-/// Bytes of the message by which lanes are compared: latency counts, and bandwidth a little.
+/// Message size by which lanes are compared, bytes: latency dominates, bandwidth counts a little.
 const TYPICAL: f64 = 1024.0;
 
-/// A lane and the remote interface it leads to.
+/// A lane and the remote interface that it reaches.
 pub(crate) struct Route<'a> {
     pub lane: LaneIdx,
     pub entry: &'a Entry,
@@ -20,7 +19,7 @@ pub(crate) struct Route<'a> {
     cost: f64,
 }
 
-/// All routes to `address` from the process `here`, cheapest first; ties go to the lane opened first.
+/// Returns all routes to `address` from the process `here`, cheapest first; ties go to the lane opened first.
 pub(crate) fn routes<'a>(
     lanes: &[Lane],
     here: u64,
@@ -58,8 +57,8 @@ pub(crate) fn routes<'a>(
     Err(ConnectError::Unreachable { tried })
 }
 
-/// The ways by further lanes that go beside `main`: the lanes of its kind that read and write memory, each with one of the
-/// peer's. Both sides count from the pair of `main` on, so that they pair the same.
+/// Returns the further routes beside `main`: lanes of its kind with RDMA, each paired with a lane of the
+/// peer. Both sides count from the pair of `main`, so that they pair alike.
 pub(crate) fn further<'a>(lanes: &[Lane], main: &Route<'a>, address: &'a Address) -> Vec<Route<'a>> {
     let ours = together(lanes, main.lane);
     let tl = main.entry.tl();
@@ -78,8 +77,8 @@ pub(crate) fn further<'a>(lanes: &[Lane], main: &Route<'a>, address: &'a Address
     (1..ours.len().min(theirs.len())).filter_map(pair).collect()
 }
 
-/// The lanes that carry long transfers together with `lane`, itself included, in the worker's order: of one transport, on a
-/// network, and with RDMA.
+/// Returns the lanes that share long transfers with `lane`, itself included, in the worker's order: network
+/// lanes of one transport with RDMA.
 pub(crate) fn together(lanes: &[Lane], lane: LaneIdx) -> Vec<LaneIdx> {
     let tl = lanes[usize::from(lane.0)].iface.attr().tl;
     let goes = |lane: &Lane| {
@@ -90,7 +89,6 @@ pub(crate) fn together(lanes: &[Lane], lane: LaneIdx) -> Vec<LaneIdx> {
     all.map(|(at, _)| LaneIdx(at as u8)).collect()
 }
 
-/// Estimated time of a typical message, ns.
 fn cost(attr: &IfaceAttr) -> f64 {
     attr.latency.fixed + 2.0 * attr.overhead + TYPICAL / attr.bandwidth.max(1.0) * 1e9
 }

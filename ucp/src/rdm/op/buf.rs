@@ -1,18 +1,18 @@
-//! User memory behind two fences: read-only for sends, write-only for receives. All copies between packets and user
+//! Access to user memory: read-only for sends, write-only for receives. All copies between packets and user
 //! buffers go through here, bounds-checked; the rest of the engine holds no pointer.
 
 use std::ptr::NonNull;
 
-/// Copies `n` bytes; the commonest small message, one word, without a call. // HOT
+/// Copies `n` bytes; one word, the commonest small message, without a call. // HOT
 ///
 /// # Safety
 /// As for `std::ptr::copy_nonoverlapping`.
 #[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     if n == 8 {
-        // SAFETY: eight bytes may be read by the caller's promise.
+        // SAFETY: the caller promised eight readable bytes.
         let word = unsafe { from.cast::<u64>().read_unaligned() };
-        // SAFETY: eight bytes may be written by the caller's promise.
+        // SAFETY: the caller promised eight writable bytes.
         unsafe { to.cast::<u64>().write_unaligned(word) };
     } else {
         // SAFETY: the caller's promise.
@@ -20,7 +20,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     }
 }
 
-/// Bytes lent to the wire, to be registered, read to or written from in place.
+/// Contiguous bytes that the wire registers, reads from or writes to in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
     ptr: NonNull<u8>,
@@ -28,36 +28,36 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// No bytes.
+    /// An empty piece.
     pub const EMPTY: Piece = Piece { ptr: NonNull::dangling(), len: 0 };
 
-    /// The `len` bytes at `ptr`; `None` if `ptr` is null.
+    /// Names the `len` bytes at `ptr`; `None` if `ptr` is null.
     ///
     /// # Safety
-    /// They stay valid for what they are registered for, until the registration is released or the wire is gone.
+    /// They stay valid for their registered uses until the registration is released or the wire dropped.
     pub unsafe fn new(ptr: *mut u8, len: usize) -> Option<Piece> {
         Some(Piece { ptr: NonNull::new(ptr)?, len })
     }
 
-    /// First byte.
+    /// Address of the first byte.
     #[inline]
     pub const fn ptr(self) -> *mut u8 {
         self.ptr.as_ptr()
     }
 
-    /// Bytes in all.
+    /// Length, bytes.
     #[inline]
     pub const fn len(self) -> usize {
         self.len
     }
 
-    /// No bytes at all.
+    /// Whether the length is 0.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// The piece of it from `at` on, of at most `len` bytes.
+    /// Returns the subrange from `at` on, of at most `len` bytes.
     #[inline]
     pub fn part(self, at: usize, len: usize) -> Piece {
         let at = at.min(self.len);
@@ -67,31 +67,29 @@ impl Piece {
     }
 }
 
-/// Bytes a send reads from: in one piece, or in a list of pieces, as one run.
+/// Source bytes of a send: one piece, or a list of pieces taken as one run.
 #[derive(Clone, Copy, Debug)]
 pub struct SendBuf {
     /// The bytes, or the list.
     ptr: NonNull<u8>,
-    /// Bytes in all.
     len: usize,
-    /// Pieces in the list; 0: there is none.
+    /// Pieces in the list; 0: no list.
     pieces: usize,
 }
 
-// SAFETY: `new` and `of_list` promise that the bytes may be read until the operation is over, from whichever thread drives the
-// engine.
+// SAFETY: `new` and `of_list` promise that any thread may read the bytes until the operation is over.
 unsafe impl Send for SendBuf {}
 
 impl SendBuf {
-    /// No bytes.
+    /// An empty buffer.
     pub const EMPTY: SendBuf = SendBuf { ptr: NonNull::dangling(), len: 0, pieces: 0 };
 
-    /// The `len` bytes at `ptr`.
+    /// Names the `len` bytes at `ptr`.
     ///
     /// # Safety
-    /// They stay readable and unchanged, from any thread, until the operation they are given to is over: its call
-    /// answered `Done` or `Failed`, or `cancel_send` answered true, or its `EngineEvent` was taken, or the engine and its wires are dropped.
-    /// If `len` is 0, `ptr` may be anything.
+    /// They stay readable and unchanged, from any thread, until the operation is over: its call returned
+    /// `Done` or `Failed`, `cancel_send` returned true, its `EngineEvent` was taken, or the engine and its
+    /// wires were dropped. If `len` is 0, `ptr` may be anything.
     #[inline]
     pub unsafe fn new(ptr: *const u8, len: usize) -> SendBuf {
         match NonNull::new(ptr.cast_mut()) {
@@ -100,10 +98,10 @@ impl SendBuf {
         }
     }
 
-    /// The bytes of the pieces in `list`, one behind the other. `None`: their lengths together overflow.
+    /// Joins the pieces of `list` into one run. `None` if the total length overflows.
     ///
     /// # Safety
-    /// As for [`SendBuf::new`], of the list as well; its pieces were made by that.
+    /// As for [`SendBuf::new`], for the list as well; its pieces were made by that.
     #[inline]
     pub unsafe fn of_list(list: &[SendBuf]) -> Option<SendBuf> {
         let len = list.iter().try_fold(0usize, |len, piece| len.checked_add(piece.len))?;
@@ -114,26 +112,25 @@ impl SendBuf {
         }
     }
 
-    /// Bytes in all.
+    /// Total length, bytes.
     #[inline]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// No bytes at all.
+    /// Whether the length is 0.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bytes in place, for the wire: the operation's until it is over, so a registration ends before it. `None`: they
-    /// are in several.
+    /// Returns the bytes for use in place by the wire, valid until the operation ends. `None` for a list.
     #[inline]
     pub const fn piece(&self) -> Option<Piece> {
         if self.pieces == 0 { Some(Piece { ptr: self.ptr, len: self.len }) } else { None }
     }
 
-    /// Copies the bytes from `at` on to `to`: as many as there are and as fit. Answers how many. // HOT
+    /// Copies the bytes from `at` on to `to`, up to the end of either. Returns how many. // HOT
     #[inline]
     pub fn copy_to(&self, at: usize, to: &mut [u8]) -> usize {
         match self.whole() {
@@ -142,16 +139,16 @@ impl SendBuf {
         }
     }
 
-    /// The bytes, if they are in one piece. // HOT
+    /// Returns the bytes if they are contiguous. // HOT
     #[inline(always)]
     pub const fn whole(&self) -> Option<ContigBuf> {
         if self.pieces == 0 { Some(ContigBuf { ptr: self.ptr.as_ptr(), len: self.len }) } else { None }
     }
 
-    /// The same of a list. // HOT
+    /// Copies from a list as [`SendBuf::copy_to`] does. // HOT
     #[inline(never)]
     fn gather(&self, at: usize, to: &mut [u8]) -> usize {
-        // SAFETY: `of_list` promised a list of so many pieces that stays where it is, unchanged, as long as the bytes do.
+        // SAFETY: `of_list` promised a list of so many pieces that stays unchanged as long as the bytes do.
         let list = unsafe { std::slice::from_raw_parts(self.ptr.cast::<SendBuf>().as_ptr(), self.pieces) };
         let (mut skip, mut done) = (at, 0);
         for piece in list {
@@ -169,7 +166,7 @@ impl SendBuf {
     }
 }
 
-/// Bytes a send reads from, in one piece: a [`SendBuf`] that is no list, and small enough for registers.
+/// Contiguous source bytes: a [`SendBuf`] that is no list, small enough for registers.
 #[derive(Clone, Copy, Debug)]
 pub struct ContigBuf {
     ptr: *const u8,
@@ -177,7 +174,7 @@ pub struct ContigBuf {
 }
 
 impl ContigBuf {
-    /// The `len` bytes at `ptr`. // HOT
+    /// Names the `len` bytes at `ptr`. // HOT
     ///
     /// # Safety
     /// As for [`SendBuf::new`].
@@ -187,7 +184,7 @@ impl ContigBuf {
         ContigBuf { ptr, len }
     }
 
-    /// They, while the message is sent. Nobody changes them meanwhile: neither does its receiver, if that is here.
+    /// Returns the bytes while the message is sent. Nobody changes them meanwhile, not even a local receiver.
     #[inline]
     pub(in crate::rdm) fn bytes(&self) -> &[u8] {
         if self.len == 0 {
@@ -205,18 +202,18 @@ impl ContigBuf {
         }
         // SAFETY: n > 0 means at < len, so the sum stays inside the user's buffer.
         let from = unsafe { self.ptr.add(at) };
-        // SAFETY: `SendBuf::new` promised `len` readable bytes and at + n <= len; `to` has n bytes and is a slice of a packet,
-        // which never overlaps memory that the user promised to leave unchanged.
+        // SAFETY: `SendBuf::new` promised `len` readable bytes and at + n <= len; `to` has n bytes of a
+        // packet, which never overlaps user memory.
         unsafe { copy(from, to.as_mut_ptr(), n) };
         n
     }
 }
 
-/// Bytes that go into one packet.
+/// Source bytes of one packet.
 pub trait Payload: Copy {
-    /// How many.
+    /// Length, bytes.
     fn size(&self) -> usize;
-    /// Copies them to `to`: as many as fit. Answers how many. // HOT
+    /// Copies as many bytes to `to` as fit. Returns how many. // HOT
     fn copy_all(self, to: &mut [u8]) -> usize;
 }
 
@@ -242,16 +239,16 @@ impl Payload for SendBuf {
     }
 }
 
-/// Bytes a receive writes to: in one piece, or in a list of pieces, as one run.
+/// Destination bytes of a receive: one piece, or a list of pieces taken as one run.
 #[derive(Debug)]
 pub struct RecvBuf {
     /// The bytes, or the list.
     ptr: NonNull<u8>,
-    /// Bytes of the one piece; 0: it is a list. So the short way, which asks whether there is room for a byte, asks no more.
+    /// Bytes of the one piece; 0: a list. The fast path thus needs no further test than that of the room.
     len: usize,
 }
 
-/// Room for so many bytes at the beginning of a receive's: see [`RecvBuf::spot`]. Used while the receive is looked at.
+/// Destination for the first bytes of a receive; see [`RecvBuf::contig_target`]. Used at once.
 #[derive(Debug)]
 pub(in crate::rdm) struct WriteTarget {
     ptr: NonNull<u8>,
@@ -263,29 +260,27 @@ impl WriteTarget {
     #[inline(always)]
     pub(in crate::rdm) fn fill(self, from: &[u8]) {
         let n = self.len.min(from.len());
-        // SAFETY: `RecvBuf::new` promised at least `len` writable bytes that nobody else touches during this call; `from` has n bytes
-        // and is a slice of a packet, which is not the user's buffer.
+        // SAFETY: `RecvBuf::new` promised `len` writable bytes that nobody else touches during this call;
+        // `from` has n bytes of a packet, which is not the user's buffer.
         unsafe { copy(from.as_ptr(), self.ptr.as_ptr(), n) };
     }
 }
 
-/// The list of no pieces.
 static NOWHERE: RecvList = RecvList::NONE;
 
-// SAFETY: `new` and `of_list` promise that the bytes may be written until the operation is over, from whichever thread drives
-// the engine.
+// SAFETY: `new` and `of_list` promise that any thread may write the bytes until the operation is over.
 unsafe impl Send for RecvBuf {}
 
 impl RecvBuf {
-    /// No bytes: everything put here is dropped.
+    /// An empty buffer: drops everything written to it.
     pub const EMPTY: RecvBuf = RecvBuf { ptr: NonNull::from_ref(&NOWHERE).cast(), len: 0 };
 
-    /// The `len` bytes at `ptr`.
+    /// Names the `len` bytes at `ptr`.
     ///
     /// # Safety
-    /// They stay writable, from any thread, and nobody but other receives of the engine writes them, and nobody reads
-    /// them, until the operation they are given to is over: its call answered `Done` or `Failed`, or its `EngineEvent` was
-    /// taken, or the engine and its wires are dropped. If `len` is 0, `ptr` may be anything.
+    /// They stay writable, from any thread, nobody reads them and only receives of the engine write them,
+    /// until the operation is over: its call returned `Done` or `Failed`, its `EngineEvent` was taken, or the
+    /// engine and its wires were dropped. If `len` is 0, `ptr` may be anything.
     #[inline]
     pub unsafe fn new(ptr: *mut u8, len: usize) -> RecvBuf {
         match NonNull::new(ptr) {
@@ -294,10 +289,10 @@ impl RecvBuf {
         }
     }
 
-    /// The bytes of the pieces in `list`, one behind the other.
+    /// Joins the pieces of `list` into one run.
     ///
     /// # Safety
-    /// As for [`RecvBuf::new`], of each piece; the list stays where it is, unchanged, as long.
+    /// As for [`RecvBuf::new`], for each piece; the list stays unchanged as long.
     #[inline]
     pub unsafe fn of_list(list: &RecvList) -> RecvBuf {
         match list.pieces() {
@@ -306,51 +301,52 @@ impl RecvBuf {
         }
     }
 
-    /// The pieces, if it is a list.
+    /// Returns the pieces of a list; `None` if the buffer is contiguous.
     #[inline]
     pub fn list(&self) -> Option<&RecvList> {
         if self.len > 0 {
             return None;
         }
-        // SAFETY: of length 0 are `EMPTY`, which points to a static list, and what `of_list` makes, which promised that the list
-        // stays.
+        // SAFETY: length 0 means `EMPTY`, which points to a static list, or `of_list`, which promised that
+        // the list stays.
         Some(unsafe { self.ptr.cast::<RecvList>().as_ref() })
     }
 
-    /// Bytes in all.
+    /// Total length, bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.list().map_or(self.len, RecvList::len)
     }
 
-    /// No bytes at all.
+    /// Whether the length is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes in place, for the wire: the operation's until it is over, so a registration ends before it. `None`: there are
-    /// none, or they are in several pieces.
+    /// Returns the bytes for use in place by the wire, valid until the operation ends. `None` if empty or a
+    /// list.
     #[inline]
     pub const fn piece(&self) -> Option<Piece> {
         if self.len > 0 { Some(Piece { ptr: self.ptr, len: self.len }) } else { None }
     }
 
-    /// `len` of the bytes from `at` on, as far as there are any in one piece, under the same promise. The parts of one buffer
-    /// that are in use at a time do not overlap.
+    /// Returns at most `len` of the contiguous bytes from `at` on, under the same promise. Parts of one
+    /// buffer that are in use at a time do not overlap.
     pub(crate) fn part(&self, at: usize, len: usize) -> RecvBuf {
         let part = self.piece().map(|piece| piece.part(at, len)).filter(|part| !part.is_empty());
         part.map_or(RecvBuf::EMPTY, |Piece { ptr, len }| RecvBuf { ptr, len })
     }
 
-    /// Where all of `len` bytes go that are in one piece. `None`: there is no room for them, or it is in several. // HOT
+    /// Returns the destination of `len` contiguous bytes. `None` if they do not fit or the buffer is a list.
+    /// // HOT
     #[inline(always)]
     pub(in crate::rdm) fn contig_target(&self, len: usize) -> Option<WriteTarget> {
-        // A list is of length 0 here, and no byte is written to it.
+        // A list has length 0 here, so no byte is written to it.
         if len <= self.len { Some(WriteTarget { ptr: self.ptr, len }) } else { None }
     }
 
-    /// Writes `from` at offset `at`; what lies behind the end is dropped. Answers how many bytes there are in all. // HOT
+    /// Writes `from` at offset `at`, up to the end. Returns the total length. // HOT
     // [M5.7]
     #[inline]
     pub fn put(&mut self, at: u64, from: &[u8]) -> usize {
@@ -360,7 +356,7 @@ impl RecvBuf {
         self.put_whole(at, from)
     }
 
-    /// The same, to a list. Nothing is written behind the end of one piece.
+    /// Writes to a list as [`RecvBuf::put`] does, never past the end of a piece.
     #[inline(never)]
     fn scatter(&mut self, at: u64, from: &[u8]) -> usize {
         let Some(list) = self.list() else { return self.len };
@@ -368,22 +364,22 @@ impl RecvBuf {
         list.len()
     }
 
-    /// The same, to bytes in one piece; to a list, nothing. // HOT
+    /// Writes to contiguous bytes as [`RecvBuf::put`] does; nothing for a list. // HOT
     #[inline(always)]
     pub(super) fn put_whole(&self, at: u64, from: &[u8]) -> usize {
         let at = at.min(self.len as u64) as usize;
         let n = from.len().min(self.len - at);
-        // SAFETY: at <= len, so the sum stays inside the user's buffer, or one past it; of a list nothing is added.
+        // SAFETY: at <= len, so the sum stays inside the user's buffer, or one past it; for a list it adds 0.
         let to = unsafe { self.ptr.add(at) };
-        // SAFETY: `new` promised `len` writable bytes that nobody else touches during this call, and at + n <= len, of a list 0; `from`
-        // has n bytes and is a slice of a packet, which is not the user's buffer.
+        // SAFETY: `new` promised `len` writable bytes that nobody else touches during this call, and at + n
+        // <= len (0 for a list); `from` has n bytes of a packet, which is not the user's buffer.
         unsafe { copy(from.as_ptr(), to.as_ptr(), n) };
         self.len
     }
 }
 
-/// Calls `each(piece, offset in the piece, offset in the run, bytes)` for the part of every piece that lies within
-/// `at..at + len`. Bytes behind the last piece are left out. // HOT
+/// Calls `each(piece, offset in the piece, offset in the run, bytes)` for the overlap of every piece with
+/// `at..at + len`. Bytes past the last piece are left out. // HOT
 #[inline]
 pub fn for_each_overlap(
     lens: impl Iterator<Item = usize>,
@@ -420,24 +416,24 @@ pub fn piece_at(pieces: impl Iterator<Item = Piece>, at: u64) -> Option<(usize, 
     None
 }
 
-/// Room for a message, in any number of pieces; kept by whoever posts the receive, until it ends.
+/// Destination of a message, in any number of pieces. The poster of the receive keeps it until the end.
 #[derive(Debug, Default)]
 pub struct RecvList {
-    /// None of them is empty, or a list.
+    /// None is empty or a list.
     pieces: Vec<RecvBuf>,
     len: usize,
 }
 
-// SAFETY: of a shared list only addresses and lengths are read. What is written through them is promised by `RecvBuf::of_list`,
-// of whose buffers each is used by one thread at a time.
+// SAFETY: a shared list is only read for addresses and lengths. Writes through them are covered by
+// `RecvBuf::of_list`, whose buffers are each used by one thread at a time.
 unsafe impl Sync for RecvList {}
 
 impl RecvList {
-    /// No room.
+    /// An empty list.
     pub const NONE: RecvList = RecvList { pieces: Vec::new(), len: 0 };
 
-    /// Takes these pieces instead of what it had; empty ones are left out. False: their lengths together overflow, or one is
-    /// a list itself.
+    /// Replaces the pieces; empty ones are left out. False if the total length overflows or a piece is a
+    /// list.
     pub fn fill(&mut self, pieces: impl Iterator<Item = RecvBuf>) -> bool {
         self.pieces.clear();
         self.len = 0;
@@ -451,30 +447,30 @@ impl RecvList {
         true
     }
 
-    /// The pieces, none of them empty.
+    /// Returns the pieces, none of them empty.
     #[inline]
     pub fn pieces(&self) -> &[RecvBuf] {
         &self.pieces
     }
 
-    /// Bytes in all.
+    /// Total length, bytes.
     #[inline]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// No room at all.
+    /// Whether the length is 0.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The piece that byte `at` of the run lies in, its number, and how far into it.
+    /// Returns the number of the piece that holds byte `at` of the run, the piece, and the offset into it.
     pub fn piece_at(&self, at: u64) -> Option<(usize, Piece, usize)> {
         piece_at(self.pieces.iter().filter_map(RecvBuf::piece), at)
     }
 
-    /// Writes `from` at offset `at` of the run; what lies behind the end is dropped.
+    /// Writes `from` at offset `at` of the run, up to the end.
     pub(super) fn put(&self, at: u64, from: &[u8]) {
         for_each_overlap(self.pieces.iter().map(RecvBuf::len), at, from.len(), |piece, to, out, n| {
             self.pieces[piece].put_whole(to as u64, &from[out..out + n]);
@@ -489,7 +485,7 @@ mod tests {
     #[test]
     fn copies_stay_inside() {
         let bytes = [1u8, 2, 3, 4];
-        // SAFETY: `bytes` survives the buffer.
+        // SAFETY: `bytes` outlives the buffer.
         let buf = unsafe { SendBuf::new(bytes.as_ptr(), 4) };
         let mut to = [0u8; 3];
         assert_eq!(buf.copy_to(2, &mut to), 2);

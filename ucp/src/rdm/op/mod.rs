@@ -1,6 +1,5 @@
-//! Operations: what the user asked for and is not yet complete. `tx` and `rx` are their states, `table` names them
-//! with ids that may travel, `buf` is the only way to user memory (`pieces` makes lists of it), `cover` knows which
-//! bytes have arrived, `one` is the state of one-sided operations and `ones` their table, `stripes` spreads long ones over rails.
+//! Operations that are not complete: states (`tx`, `rx`, `rma_op`), tables with ids that may travel (`table`,
+//! `rma_ops`), access to user memory (`buf`, `pieces`), received bytes (`received_ranges`).
 
 pub mod buf;
 pub mod pieces;

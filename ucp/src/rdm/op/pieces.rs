@@ -1,10 +1,10 @@
-//! User memory in several pieces, as one run of bytes: what a write gathers and a read scatters to, up to [`MAX_IOV`] pieces, and
-//! what a message is received into, any number. The copies themselves are those of `buf`.
+//! User memory in several pieces, taken as one run of bytes: sources of writes and destinations of reads, up
+//! to [`MAX_IOV`] pieces, and destinations of messages, any number. `buf` makes the copies.
 
 use crate::rdm::op::buf::{Piece, RecvBuf, SendBuf, for_each_overlap, piece_at};
 use crate::wire::MAX_IOV;
 
-/// Bytes to write, from up to four pieces of memory.
+/// Source bytes of a write, in up to four pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct Gather {
     list: [SendBuf; MAX_IOV],
@@ -13,10 +13,10 @@ pub struct Gather {
 }
 
 impl Gather {
-    /// No bytes.
+    /// An empty list.
     pub const EMPTY: Gather = Gather { list: [SendBuf::EMPTY; MAX_IOV], count: 0, len: 0 };
 
-    /// One piece, which is no list.
+    /// Wraps one contiguous buffer.
     #[inline]
     pub const fn one(buf: SendBuf) -> Gather {
         debug_assert!(buf.piece().is_some());
@@ -37,29 +37,29 @@ impl Gather {
         true
     }
 
-    /// The pieces.
+    /// Returns the pieces.
     pub fn pieces(&self) -> &[SendBuf] {
         &self.list[..usize::from(self.count).min(MAX_IOV)]
     }
 
-    /// Bytes in all.
+    /// Total length, bytes.
     #[inline]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// No bytes at all.
+    /// Whether the length is 0.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The piece that byte `at` of the run lies in, its number, and how far into it.
+    /// Returns the number of the piece that holds byte `at` of the run, the piece, and the offset into it.
     pub fn piece_at(&self, at: u64) -> Option<(usize, Piece, usize)> {
         piece_at(self.pieces().iter().filter_map(SendBuf::piece), at)
     }
 
-    /// Copies the bytes from `at` on to `to`: as many as there are and as fit. Answers how many. // HOT
+    /// Copies the bytes from `at` on to `to`, up to the end of either. Returns how many. // HOT
     #[inline]
     pub fn copy_to(&self, at: usize, to: &mut [u8]) -> usize {
         if self.count <= 1 {
@@ -74,7 +74,7 @@ impl Gather {
     }
 }
 
-/// Room for bytes to read, in up to four pieces of memory.
+/// Destination bytes of a read, in up to four pieces.
 #[derive(Debug)]
 pub struct Scatter {
     list: [RecvBuf; MAX_IOV],
@@ -83,10 +83,10 @@ pub struct Scatter {
 }
 
 impl Scatter {
-    /// No room.
+    /// An empty list.
     pub const EMPTY: Scatter = Scatter { list: [const { RecvBuf::EMPTY }; MAX_IOV], count: 0, len: 0 };
 
-    /// One piece.
+    /// Wraps one buffer.
     #[inline]
     pub fn one(buf: RecvBuf) -> Scatter {
         let mut scatter = Scatter::EMPTY;
@@ -107,38 +107,38 @@ impl Scatter {
         true
     }
 
-    /// The piece, if it is one.
+    /// Returns the only piece; `None` if there are more.
     #[inline]
     pub fn into_one(self) -> Option<RecvBuf> {
         let [first, ..] = self.list;
         (self.count == 1).then_some(first)
     }
 
-    /// Bytes in all.
+    /// Total length, bytes.
     #[inline]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// How many pieces there are.
+    /// Number of pieces.
     #[inline]
     pub const fn pieces(&self) -> usize {
         self.count as usize
     }
 
-    /// No room at all.
+    /// Whether the length is 0.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The piece that byte `at` of the run lies in, its number, and how far into it.
+    /// Returns the number of the piece that holds byte `at` of the run, the piece, and the offset into it.
     pub fn piece_at(&self, at: u64) -> Option<(usize, Piece, usize)> {
         let list = &self.list[..usize::from(self.count).min(MAX_IOV)];
         piece_at(list.iter().map(|buf| buf.piece().unwrap_or(Piece::EMPTY)), at)
     }
 
-    /// Writes `from` at offset `at` of the run; what lies behind the end is dropped. // HOT
+    /// Writes `from` at offset `at` of the run, up to the end. // HOT
     #[inline]
     pub fn put(&mut self, at: u64, from: &[u8]) {
         if self.count <= 1 {
@@ -170,10 +170,10 @@ mod tests {
             let (mut gather, mut scatter, mut from) = (Gather::EMPTY, Scatter::EMPTY, 0);
             let base = target.as_mut_ptr();
             for &len in &lens {
-                // SAFETY: within `source`, which survives the run.
+                // SAFETY: within `source`, which outlives the run.
                 let piece = unsafe { SendBuf::new(source[from..].as_ptr(), len) };
                 prop_assert!(gather.push(piece));
-                // SAFETY: within `target`, which is not looked at before the run is over.
+                // SAFETY: within `target`, which is not read before the run is over.
                 let room = unsafe { RecvBuf::new(base.wrapping_add(from), len) };
                 prop_assert!(scatter.push(room));
                 from += len;

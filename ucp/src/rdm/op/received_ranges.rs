@@ -1,31 +1,29 @@
-//! Which bytes of a message have arrived. Segments come in any order; one that overlaps what is there is refused,
+//! The received bytes of a message. Segments come in any order; one that overlaps received bytes is refused,
 //! so a message never completes with a hole. In-order arrival costs a compare and an add.
 
-/// UnexpectedQueue bytes of one message: `0..low`, and islands above it.
+/// Received bytes of one message: `0..low`, and islands above it.
 #[derive(Debug, Default)]
 pub struct ReceivedRanges {
     low: u64,
     arrived: u64,
-    /// Ascending, disjoint, not touching each other nor `low`.
+    /// Ascending, disjoint, touching neither each other nor `low`.
     islands: Vec<(u64, u64)>,
 }
 
-/// Most islands kept: more than any window of packets can make, few enough to bound what a peer costs us.
+/// Most islands kept: more than any window of packets can make, few enough to bound the cost of a peer.
 const MAX_ISLANDS: usize = 65536;
 
 impl ReceivedRanges {
-    /// Nothing has arrived.
     pub const fn new() -> ReceivedRanges {
         ReceivedRanges { low: 0, arrived: 0, islands: Vec::new() }
     }
 
-    /// Bytes arrived.
     #[inline]
     pub const fn bytes(&self) -> u64 {
         self.arrived
     }
 
-    /// Adds `len` bytes at `at`; false (and nothing changed) if some of them are there already. // HOT
+    /// Adds `len` bytes at `at`; false, with nothing changed, if any of them have been received. // HOT
     #[inline]
     pub fn add(&mut self, at: u64, len: u64) -> bool {
         if at == self.low && self.islands.is_empty() {
@@ -36,7 +34,7 @@ impl ReceivedRanges {
         self.add_apart(at, len)
     }
 
-    /// Whether some of `len` bytes at `at` are there already.
+    /// Whether any of `len` bytes at `at` have been received.
     #[cold]
     pub fn touches(&self, at: u64, len: u64) -> bool {
         let end = at.saturating_add(len);
@@ -49,7 +47,6 @@ impl ReceivedRanges {
         if len == 0 {
             return true;
         }
-        // First island that ends behind `at`.
         let i = self.islands.partition_point(|&(_, to)| to <= at);
         if at < self.low || self.islands.get(i).is_some_and(|&(from, _)| from < end) {
             return false;

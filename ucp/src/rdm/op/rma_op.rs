@@ -1,5 +1,5 @@
-//! A one-sided operation under way, at either end: what a requester waits for, and what a target has been asked and not
-//! yet answered. Driven by the rooms; owned by the engine's table of one-sided operations.
+//! A one-sided operation in progress, at the requester or at the target. Driven by the protocols; owned by
+//! the engine's table of one-sided operations.
 
 use ucs::coll::slots::SlotId;
 
@@ -22,40 +22,39 @@ pub const fn is_rma_id(id: SlotId) -> bool {
     id.raw() >> 31 == 1
 }
 
-/// How far a one-sided operation has come.
+/// State of a one-sided operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RmaState {
     /// In the peer's queue, no packet out: may be cancelled.
     Queued,
-    /// The request is out; data follow as granted, or come.
+    /// The request is out; data follow as granted, or arrive.
     Moving,
-    /// All is out; only the acknowledgement, the end or the result is missing.
+    /// All data are sent; only the acknowledgement, the end or the result is missing.
     AllOut,
-    /// The target reads the bytes of a write out of the requester's memory. So at both ends.
+    /// The target reads the bytes of a write from the requester's memory. The state of both ends.
     BeingRead,
-    /// The target cannot read them: the write is to be started once more, by long-CTS.
+    /// The target cannot read them: the write restarts by long-CTS.
     Nacked,
 }
 
-/// Whether the target is to acknowledge a write.
+/// Whether the target acknowledges a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ack {
-    /// No: something else tells its end, or nothing needs to.
+    /// No: its end is known otherwise, or need not be.
     No,
-    /// If it can: the caller does not wait for it, only a flush does.
+    /// If the peer can: only a flush waits for it.
     IfAble,
     /// Yes: the caller waits for it.
     Wanted,
 }
 
-/// What it is, and with what memory.
+/// The kind of operation, and its memory.
 #[derive(Debug)]
 pub enum Job {
     /// We write these bytes to a peer.
     Put(Gather),
-    /// We read a peer's bytes to here.
+    /// We read a peer's bytes into this memory.
     Get(Scatter),
-    /// We ask a peer to compute.
     Atomic(Atomic),
     /// A peer writes these bytes of ours.
     Store(Spans),
@@ -65,38 +64,30 @@ pub enum Job {
     Answer(HeldBytes),
 }
 
-/// What to compute, and with what.
+/// An atomic operation and its operands.
 #[derive(Debug)]
 pub struct Atomic {
-    /// The operation.
     pub op: AtomicOp,
-    /// Type of the elements.
     pub ty: Datatype,
-    /// Operands, and behind them compare values.
     pub operands: Operands,
-    /// Where the old values go.
+    /// Destination of the old values.
     pub result: Option<Scatter>,
 }
 
 /// The operands of an atomic, then its compare values.
 #[derive(Debug)]
 pub enum Operands {
-    /// Few bytes: copied when it was asked for.
-    Here {
-        /// Both, one behind the other.
-        bytes: [u8; Operands::FEW],
-        /// Bytes of them.
-        len: u8,
-    },
+    /// Few bytes, copied at the call.
+    Here { bytes: [u8; Operands::FEW], len: u8 },
     /// The caller's memory.
     There(Gather, Gather),
 }
 
 impl Operands {
-    /// Bytes that are copied rather than lent.
+    /// Most bytes that are copied rather than referenced.
     pub const FEW: usize = 32;
 
-    /// Of an operation that is asked for.
+    /// Copies or references the operands of a new operation.
     #[inline]
     pub fn take(operand: &Gather, compare: &Gather) -> Operands {
         let len = operand.len().saturating_add(compare.len());
@@ -109,7 +100,7 @@ impl Operands {
         Operands::Here { bytes, len: len as u8 }
     }
 
-    /// Bytes in all.
+    /// Total length, bytes.
     #[inline]
     pub fn len(&self) -> usize {
         match self {
@@ -118,7 +109,7 @@ impl Operands {
         }
     }
 
-    /// Copies them all; answers how many bytes they are. `to` is long enough. // HOT
+    /// Copies all bytes to `to`, which is long enough; returns how many. // HOT
     #[inline]
     pub fn copy_to(&self, to: &mut [u8]) -> usize {
         match self {
@@ -135,70 +126,60 @@ impl Operands {
     }
 }
 
-/// One operation. What a [compact](RmaOp::compact) one uses comes first, in one line.
+/// A one-sided operation. The fields that a [compact](RmaOp::compact) one uses come first, in one cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct RmaOp {
-    /// Returned with the completion; a target's is not used.
+    /// Returned with the completion; unused at a target.
     pub user: u64,
-    /// Bytes in all.
     pub len: u64,
-    /// Where the old values go that a compact atomic fetches.
+    /// Destination of the old values of a compact atomic.
     pub result: Option<RecvBuf>,
-    /// The other end.
     pub peer: PeerId,
-    /// By which protocol.
     pub protocol: RmaProtocol,
-    /// How far it is.
     pub state: RmaState,
-    /// Is the target to acknowledge it?
     pub ack: Ack,
-    /// The caller has been told of the end, or does not want to be.
+    /// The caller has been notified of the end, or does not want to be.
     pub notified: bool,
-    /// Out of the peer's queue and counted there, for fences.
+    /// Has left the peer's queue and is counted there, for fences.
     pub fence_counted: bool,
-    /// Its peer does not count it any more.
+    /// The peer no longer counts it.
     pub detached: bool,
-    /// Ours, and its only packet is out: it waits for what ends it, and uses nothing of what follows here, which is as in one
-    /// that has not begun.
+    /// Ours, with its only packet out. The fields after this one are unused and as in a new operation.
     pub compact: bool,
-    /// Nobody uses it any more: what follows is of who did.
+    /// The slot is free, and the fields after this one are left from its last use.
     pub(super) stale: bool,
     /// In the peer's queue of grants.
     pub in_data_queue: bool,
-    /// RDMA operations on their way: the device uses the caller's memory until they end.
+    /// RDMA operations in flight: the device uses the caller's memory until they end.
     pub in_flight: u32,
-    /// What to do.
     pub job: Job,
     /// The target's memory, at the requester.
     pub remote: Iovs,
-    /// Bytes that we have sent.
     pub sent: u64,
-    /// Bytes that have come.
     pub received: ReceivedRanges,
-    /// Bytes granted, to us or by us, and not yet on their way or here.
+    /// Bytes granted, to us or by us, and not yet sent or received.
     pub window: u64,
     /// The other end's id, once known.
     pub remote_id: Option<u32>,
-    /// Data for the target's completion.
+    /// Immediate data for the target's completion.
     pub cq_data: Option<u64>,
-    /// The wire that the device has begun it on.
+    /// The wire on which the device began it.
     pub wire: Option<WireId>,
-    /// What is read for it, at the target.
+    /// The read of its data, at the target.
     pub rma_read: Option<SlotId>,
     /// Registrations of the local pieces, by their number.
     pub regs: [Option<Reg>; MAX_IOV],
-    /// `remote` names one piece by the key of the lane that the peer has gone on over; this is the one of its first lane,
-    /// which packets name.
+    /// Key on the peer's first lane, which packets carry, if `remote` holds the key of its failover lane.
     pub first_key: Option<u64>,
-    /// How it is spread over rails, if it may be; `sent` and `regs` are not used once it is cut.
+    /// Split over rails, if allowed; `sent` and `regs` are unused once it is cut.
     pub rail_plan: Option<Box<RailPlan>>,
-    /// How it will end, when nothing flies any more.
+    /// The result of a failed operation, kept until nothing is in flight.
     pub failed: Option<OpError>,
 }
 
 impl RmaOp {
-    /// One that has not begun.
+    /// Creates an operation that has not begun.
     #[inline]
     pub fn new(peer: PeerId, job: Job, protocol: RmaProtocol, len: u64) -> RmaOp {
         RmaOp {
@@ -232,7 +213,7 @@ impl RmaOp {
         }
     }
 
-    /// No device carries it, over however many lanes: it goes on by packets.
+    /// Switches to packets, since no device can carry it.
     pub fn go_by_packets(&mut self) {
         self.protocol = self.protocol.by_packets();
         self.rail_plan = None;
@@ -241,18 +222,18 @@ impl RmaOp {
         }
     }
 
-    /// Whether we asked for it, rather than the peer.
+    /// Whether we are the requester.
     #[inline]
     pub fn is_ours(&self) -> bool {
         self.compact || matches!(self.job, Job::Put(_) | Job::Get(_) | Job::Atomic(_))
     }
 
-    /// Whether it uses this region of ours on behalf of a peer.
+    /// Whether a peer accesses this region of ours by it.
     pub fn uses(&self, region: SlotId) -> bool {
         matches!(&self.job, Job::Store(spans) | Job::Load(spans) if spans.uses(region))
     }
 
-    /// Copies bytes that we send, from `at` on. // HOT
+    /// Copies bytes to send, from `at` on. // HOT
     #[inline]
     pub fn copy_to(&self, at: u64, to: &mut [u8]) -> usize {
         match &self.job {
@@ -262,7 +243,7 @@ impl RmaOp {
         }
     }
 
-    /// Stores bytes that have come for `at`. // HOT
+    /// Stores received bytes at `at`. // HOT
     #[inline]
     pub fn put(&mut self, at: u64, from: &[u8]) {
         match &mut self.job {

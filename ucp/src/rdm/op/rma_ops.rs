@@ -1,6 +1,6 @@
-//! The table of one-sided operations. A [compact](RmaOp::compact) one, whose only packet is out, is written in place and uses the
-//! first line of its slot only: what is made for lists, grants and rails is many times as long, and would go through the caches
-//! with every word that is put.
+//! The table of one-sided operations. A [compact](RmaOp::compact) operation, whose only packet is out,
+//! touches the first cache line of its slot only; the state for lists, grants and rails is many times as
+//! long.
 
 use ucs::coll::slots::{SlotId, Slots, UPPER};
 
@@ -9,52 +9,44 @@ use crate::rdm::op::pieces::Gather;
 use crate::rdm::op::rma_op::{Ack, Job, RmaOp, RmaState};
 use crate::rdm::rma::args::RmaProtocol;
 
-/// Slots are made so many at a time; they never move.
+/// Slots are allocated in chunks and never move.
 const CHUNK: usize = 64;
 
 type Ids = Slots<(), 20, UPPER>;
 
-/// What is kept of an operation whose only packet is out.
+/// The fields of an operation whose only packet is out.
 #[derive(Debug)]
 pub struct CompactRmaOp {
-    /// Whom it was sent.
     pub peer: PeerId,
-    /// Returned with the completion.
     pub user: u64,
-    /// By which protocol.
     pub protocol: RmaProtocol,
-    /// Is the target to acknowledge it?
     pub ack: Ack,
-    /// Bytes in all.
     pub len: u64,
 }
 
-/// One-sided operations by id. Their ids have the top bit set, those of sends and receives have not: one word names
-/// either in control packets and queues.
+/// One-sided operations by id. Their ids have the top bit set, unlike those of sends and receives, so control
+/// packets and queues name either kind with one word.
 pub struct RmaOps {
     ids: Ids,
-    /// By the index of their id. In a slot that is free, all is as in [`RmaOp::blank`] but for the fields of a compact one, or the
-    /// slot is [`stale`](RmaOp::stale).
+    /// By the index of their id. A free slot equals [`RmaOp::blank`] but for the fields of a compact
+    /// operation, or is [`stale`](RmaOp::stale).
     chunks: Vec<Box<[RmaOp]>>,
 }
 
 impl RmaOps {
-    /// None.
     pub const fn new() -> RmaOps {
         RmaOps { ids: Slots::new(), chunks: Vec::new() }
     }
 
-    /// Number of operations.
     pub const fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether there is none.
     pub const fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// Takes one up; `None`: there is no room. // HOT
+    /// Adds an operation; `None` if the table is full. // HOT
     #[inline]
     pub fn insert(&mut self, one: RmaOp) -> Option<SlotId> {
         let id = self.ids.insert(()).ok()?;
@@ -62,7 +54,7 @@ impl RmaOps {
         Some(id)
     }
 
-    /// Takes a compact one up; `None`: there is no room. // HOT
+    /// Adds a compact operation; `None` if the table is full. // HOT
     #[inline]
     pub fn insert_compact(&mut self, compact: CompactRmaOp) -> Option<SlotId> {
         let id = self.ids.insert(()).ok()?;
@@ -77,25 +69,24 @@ impl RmaOps {
         Some(id)
     }
 
-    /// The operation with this id, if there is one. // HOT
+    /// Returns the operation with this id. // HOT
     #[inline]
     pub fn get(&self, id: SlotId) -> Option<&RmaOp> {
         self.ids.contains(id).then(|| self.at(id))
     }
 
-    /// The same, to change it. // HOT
+    /// Returns the operation with this id, mutably. // HOT
     #[inline]
     pub fn get_mut(&mut self, id: SlotId) -> Option<&mut RmaOp> {
         let index = Ids::index_of(id);
         self.ids.contains(id).then(|| &mut self.chunks[index / CHUNK][index % CHUNK])
     }
 
-    /// Takes one out.
     pub fn remove(&mut self, id: SlotId) -> Option<RmaOp> {
         self.ids.remove(id).map(|()| std::mem::replace(self.slot(id), RmaOp::blank()))
     }
 
-    /// Drops one; false: there is none. // HOT
+    /// Drops an operation; false if there is none. // HOT
     #[inline]
     pub fn discard(&mut self, id: SlotId) -> bool {
         if !self.ids.discard(id) {
@@ -108,19 +99,18 @@ impl RmaOps {
         true
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (SlotId, &RmaOp)> {
         self.ids.iter().map(|(id, ())| (id, self.at(id)))
     }
 
-    /// What an id names that is given out.
+    /// Returns the slot of a live id.
     #[inline]
     fn at(&self, id: SlotId) -> &RmaOp {
         let index = Ids::index_of(id);
         &self.chunks[index / CHUNK][index % CHUNK]
     }
 
-    /// The slot of an id that has just been given out, or taken back.
+    /// Returns the slot of an id that has just been allocated or freed.
     #[inline]
     fn slot(&mut self, id: SlotId) -> &mut RmaOp {
         let index = Ids::index_of(id);
@@ -139,12 +129,11 @@ impl RmaOps {
 }
 
 impl RmaOp {
-    /// What a slot holds that nobody has used.
     fn blank() -> RmaOp {
         RmaOp::new(PeerId(0), Job::Put(Gather::EMPTY), RmaProtocol::EagerWrite, 0)
     }
 
-    /// Ends its use of a slot: what it owned is freed, the rest is left as it is.
+    /// Frees the slot's owned memory and leaves the other fields as they are.
     fn release_owned(&mut self) {
         self.rail_plan = None;
         self.received = Default::default();

@@ -1,5 +1,5 @@
-//! A message, or a write to us, that is read from its sender's memory: where from, how far, and what is under way. Made
-//! when its first packet comes, matched or not; driven by `reading`, owned by the engine's table of rma_reads.
+//! A message, or a write to us, that is read from its sender's memory. Created when its first packet comes,
+//! matched or not; driven by `reading`, owned by the engine's table of reads.
 
 use ucs::coll::slots::SlotId;
 
@@ -11,48 +11,42 @@ use crate::wire::{Iovs, MAX_IOV};
 
 use crate::rdm::rails::rail_plan::RailPlan;
 
-/// One message, or write, being read.
 #[derive(Debug)]
 pub struct RmaRead {
-    /// Whose memory it is.
     pub peer: PeerId,
-    /// What it is for, once there is that: a receive, or a write of the peer's to our memory. Their ids differ.
+    /// The receive, or the peer's write to our memory, whose data are read. Their ids differ.
     pub to: Option<SlotId>,
-    /// The whole message in the sender's memory: a claim.
+    /// The whole message in the sender's memory, as its unverified request says.
     pub iov: Iovs,
-    /// Bytes that come in packets: the read begins behind them.
+    /// Bytes that come in packets; the read begins after them.
     pub from: u64,
-    /// Where the next read begins.
     pub at: u64,
-    /// Where reading ends: the message's end, or the receive's if that is shorter.
+    /// End of the read: the message's end, or the receive's if that is shorter.
     pub end: u64,
-    /// Reads that the wire has not ended.
     pub in_flight: u32,
-    /// In its peer's queue of reads to post.
     pub queued: bool,
-    /// The memory that is read to, piece by piece.
+    /// Registrations of the destination, by piece.
     pub regs: [Option<Reg>; MAX_IOV],
-    /// How it is spread over rails, if it is; `at` and `regs` are not used then.
+    /// Split over rails; `at` and `regs` are unused then.
     pub rail_plan: Option<Box<(RailPlan, u64)>>,
-    /// Nothing more is to be read: the rest comes by long-CTS, or the receive ends.
+    /// Nothing more is read: the rest comes by long-CTS, or the receive ends.
     pub stop: Option<Stop>,
 }
 
-/// Why a reading stops.
+/// Why a read stops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// We cannot read: the sender shall send.
+    /// We cannot read: the sender must send the data.
     Nack,
-    /// The sender shall send this one all the same.
+    /// We could read, but the sender is asked to send this one.
     Declined,
-    /// A read found the peer failed.
+    /// A read found that the peer has failed.
     PeerError(PeerError),
-    /// The receive ends with this.
     Fail(OpError),
 }
 
 impl RmaRead {
-    /// One of which nothing has been read, and that is for nobody yet.
+    /// Creates a read that has not begun and has no destination yet.
     pub fn new(peer: PeerId, iov: Iovs, from: u64) -> RmaRead {
         RmaRead {
             peer,
@@ -69,7 +63,7 @@ impl RmaRead {
         }
     }
 
-    /// No read is left to post.
+    /// Whether no read is left to post.
     pub fn all_posted(&self) -> bool {
         match &self.rail_plan {
             Some(rail_plan) => rail_plan.0.all_posted(),
@@ -77,7 +71,7 @@ impl RmaRead {
         }
     }
 
-    /// The way beside the wire that its owner has named, if any piece says of one.
+    /// Returns the address that the sender has named for reads by another transport, if any.
     pub fn rma_address(&self) -> Option<RmaAddress> {
         if self.iov.count() < 2 {
             return None;
@@ -87,7 +81,7 @@ impl RmaRead {
         (!way.is_empty()).then_some(way)
     }
 
-    /// The sender's memory at `self.at`, and how many bytes there are in one piece.
+    /// Returns the sender's memory at `self.at` and the bytes left in that piece.
     pub fn next(&self) -> Option<(Remote, u64)> {
         let mut skip = self.at;
         for iov in self.iov.as_slice() {

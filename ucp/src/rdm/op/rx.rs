@@ -1,5 +1,5 @@
-//! A receive that is not complete, and a message that no receive has matched. Both hold the state of the protocol
-//! that brings the bytes; owned by the engine's tables.
+//! A receive that is not complete, and a message that no receive has matched. Both hold the state of the
+//! protocol that brings the bytes; owned by the engine's tables.
 
 use ucs::coll::slots::SlotId;
 
@@ -11,110 +11,92 @@ use crate::rdm::recv::held_bytes::HeldBytes;
 use crate::rdm::recv::matching::{MatchEntry, Pattern};
 use crate::rdm::status::{OpError, RecvStatus};
 
-/// What a message says about itself in its first packet.
+/// The header of a message, from its first packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
-    /// Bytes of the whole message.
     pub len: u64,
-    /// Its tag; 0 for untagged messages.
+    /// The tag; 0 for untagged messages.
     pub tag: u64,
-    /// Who sent it.
     pub from: PeerId,
-    /// Its place in the sender's order.
+    /// Position in the sender's order.
     pub msg_id: u32,
-    /// How it travels.
     pub protocol: Protocol,
-    /// Data for the completion.
+    /// Immediate data for the completion.
     pub cq_data: Option<u64>,
     /// The sender's id (LONGCTS, and every protocol that wants a RECEIPT).
     pub send_id: u32,
 }
 
-/// How far a receive has come.
+/// State of a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RxState {
     /// Not matched: in the queue of expected messages.
     Posted,
-    /// Matched by a message in several packets, which this [`RxEntry`] follows.
+    /// Matched by a message in several packets, which this [`RxEntry`] tracks.
     Matched(SlotId),
-    /// Given to the device, which fills it with a message of its own choice: by this registration.
+    /// Posted to the device by this registration; the device chooses the message.
     OnDevice(SlotId),
 }
 
-/// What a receive is part of.
+/// Relation of a receive to a multi-message receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// Nothing: it receives one message.
     Single,
-    /// It stands for this receive of many messages, and receives none itself.
+    /// Stands for this multi-message receive, and receives nothing itself.
     Multi(SlotId),
-    /// It receives one of the messages of that receive, at this offset of its buffer.
+    /// Receives one message of that receive, at this offset of its buffer.
     Part(SlotId, usize),
 }
 
-/// One receive. Small: most never see more than one packet.
+/// A receive. Small, since most see one packet only.
 #[derive(Debug)]
 pub struct RxOp {
-    /// Where the bytes go.
     pub buf: RecvBuf,
-    /// Returned with the completion.
     pub user: u64,
-    /// Which messages match, and its place in the queue while none has.
+    /// The messages that match, and the position in the queue while none has.
     pub want: MatchEntry,
-    /// How far it is.
     pub state: RxState,
-    /// Tagged or not.
     pub kind: Kind,
-    /// Alone, or of a receive of many messages.
     pub role: Role,
 }
 
-/// A matched message whose bytes are coming in several packets.
+/// A matched message whose bytes come in several packets.
 #[derive(Debug)]
 pub struct RxEntry {
-    /// The message.
     pub envelope: Envelope,
-    /// Which bytes have arrived.
     pub received: ReceivedRanges,
-    /// LONGCTS: bytes granted and not yet arrived.
+    /// LONGCTS: bytes granted and not yet received.
     pub window: u64,
-    /// What is read of it.
     pub rma_read: Option<SlotId>,
-    /// It cannot be read: the sender was asked, or will be, to send it.
+    /// Cannot be read: the sender was asked, or will be, to send it.
     pub nack: bool,
 }
 
 impl RxEntry {
-    /// Whether the sender waits for nothing: what is missing has been sent, or will be, unless it ends.
+    /// Whether the sender needs nothing more from us: the missing bytes are sent, or will be.
     pub fn is_all_sent(&self) -> bool {
         match self.envelope.protocol.plain() {
             Protocol::Medium => true,
             Protocol::LongCts => self.envelope.len - self.received.bytes() <= self.window,
-            // What is read of it has been; the rest comes in packets.
             Protocol::RuntRead => self.rma_read.is_none() && !self.nack,
             _ => false,
         }
     }
 }
 
-/// A message no receive has matched yet.
+/// A message that no receive has matched yet.
 #[derive(Debug)]
 pub struct Unexpected {
-    /// What its first packet said.
     pub envelope: Envelope,
-    /// Tagged or not.
     pub kind: Kind,
-    /// Its place in the queue of unexpected messages; `None` once a probe has taken it out.
+    /// Position in the queue of unexpected messages; `None` once a probe has removed it.
     pub queued: Option<u32>,
-    /// Bytes so far, with their offsets.
     pub segments: Segments,
-    /// Which bytes have arrived.
     pub received: ReceivedRanges,
-    /// What is to be read of it.
     pub rma_read: Option<SlotId>,
 }
 
-/// Pieces of a message, held. One piece, the common case, needs no list.
+/// Held pieces of a message. One piece, the common case, needs no list.
 #[derive(Debug)]
 pub enum Segments {
     /// The only packet, or the first.
@@ -124,7 +106,6 @@ pub enum Segments {
 }
 
 impl Segments {
-    /// Adds a piece.
     pub fn push(&mut self, at: u64, held: HeldBytes) {
         match self {
             Segments::Many(list) => list.push((at, held)),
@@ -139,7 +120,7 @@ impl Segments {
         }
     }
 
-    /// Hands out every piece.
+    /// Calls `each` with every piece.
     pub fn drain(self, mut each: impl FnMut(u64, HeldBytes)) {
         match self {
             Segments::One(at, held) => each(at, held),
@@ -149,18 +130,18 @@ impl Segments {
 }
 
 impl RxOp {
-    /// A receive that has not matched, queued for what it wants.
+    /// Creates an unmatched receive.
     #[inline(always)]
     pub fn posted(buf: RecvBuf, user: u64, want: MatchEntry, kind: Kind) -> RxOp {
         RxOp { buf, user, want, state: RxState::Posted, kind, role: Role::Single }
     }
 
-    /// A receive of a message that is here, or has begun to come: no other will match.
+    /// Creates a receive of a message that has arrived or begun to, so that no other can match.
     pub fn begun(buf: RecvBuf, user: u64, kind: Kind) -> RxOp {
         RxOp::posted(buf, user, MatchEntry::new(Pattern::ANY), kind)
     }
 
-    /// Names what follows the message, once matched.
+    /// Returns the id of the [`RxEntry`] of a matched receive.
     #[inline]
     pub fn rxe(&self) -> Option<SlotId> {
         match self.state {
@@ -171,7 +152,7 @@ impl RxOp {
 }
 
 impl Envelope {
-    /// What the user hears of it, when its receive has `room` bytes.
+    /// Returns the result for the user of a receive of `room` bytes.
     #[inline]
     pub fn status(&self, room: usize) -> Result<RecvStatus, OpError> {
         if self.len > room as u64 {

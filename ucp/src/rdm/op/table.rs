@@ -1,28 +1,27 @@
-//! Names of operations. The same 32 bits are the user's [`OpId`] and the `send_id` or `recv_id` on the wire; a
-//! generation inside tells a stale or invented one from a live one.
+//! Ids of operations. One 32-bit value is the user's [`OpId`] and the `send_id` or `recv_id` on the wire; a
+//! generation inside tells stale or invented ids from live ones.
 
 use ucs::coll::slots::{LOWER, LOWER_EVEN, LOWER_ODD, SlotId, Slots};
 
 use crate::rdm::op::rx::RxOp;
 use crate::rdm::recv::matching::{MatchEntry, MatchStore};
 
-/// One kind of operation by id. Up to about a million at a time. The ids of one-sided operations (`one`) have the top
-/// bit set, these have not.
+/// Operations of one kind by id, up to about a million at a time. The top bit of an id tells one-sided
+/// operations (set) from these (clear).
 pub type Table<T> = Slots<T, 20, LOWER>;
 
-/// Sends by id. A PEER_ERROR names a send or a receive by nothing but its id, so the two have none in common.
+/// Sends by id. Sends and receives share no id, since a PEER_ERROR names either by its id alone.
 pub type Sends<T> = Slots<T, 20, LOWER_EVEN>;
 
-/// Receives by id.
 pub type Receives<T> = Slots<T, 20, LOWER_ODD>;
 
-/// The number of a receive in its table: what the queues of posted ones name it by.
+/// Returns the index of a receive in its table, by which the queues of posted receives name it.
 #[inline(always)]
 pub fn place(receive: SlotId) -> u32 {
     Receives::<()>::index_of(receive) as u32
 }
 
-/// Queues ask for receives that they have been given, and that leave the table only after the queue.
+/// Queues only ask for receives that were queued, and that leave the table after the queue.
 impl MatchStore for Receives<RxOp> {
     #[inline(always)]
     fn want(&self, at: u32) -> &MatchEntry {

@@ -1,5 +1,5 @@
-//! A send that is not complete: waiting for room, between packets, for a grant or for a receipt.
-//! Driven by the rooms; owned by the engine's send table.
+//! A send that is not complete: waiting for room, between packets, for a grant or for a receipt. Driven by
+//! the protocols; owned by the engine's send table.
 
 use crate::rdm::ids::PeerId;
 use crate::rdm::ids::WireId;
@@ -9,7 +9,7 @@ use crate::rdm::protocol::{Kind, Protocol, Sync};
 use crate::rdm::rails::rail_plan::RailList;
 use crate::wire::MsgClass;
 
-/// How far a send has come.
+/// State of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TxState {
     /// In the peer's send queue, no packet out, no `msg_id` taken: may be cancelled.
@@ -24,49 +24,38 @@ pub enum TxState {
     Exposed,
     /// RUNTREAD: EOR has come, packets of the head are not out yet.
     Ended,
-    /// The receiver cannot read: it is to be announced once more, as LONGCTS.
+    /// The receiver cannot read: the message restarts as LONGCTS.
     Nacked,
 }
 
-/// One send.
 #[derive(Debug)]
 pub struct TxOp {
-    /// The bytes.
     pub buf: SendBuf,
-    /// Returned with the completion.
     pub user: u64,
-    /// Tag of a tagged message.
     pub tag: Option<u64>,
-    /// Whose message it is.
     pub class: MsgClass,
-    /// Data for the receiver's completion.
+    /// Immediate data for the receiver's completion.
     pub cq_data: Option<u64>,
-    /// Bytes the wire has taken.
+    /// Bytes that the wire has accepted.
     pub sent: usize,
     /// Bytes of the current grant not yet sent.
     pub window: usize,
-    /// To whom.
     pub peer: PeerId,
     /// Valid once a packet is out.
     pub msg_id: u32,
-    /// The receiver's id, once its CTS has told it.
+    /// The receiver's id, once its CTS has come.
     pub recv_id: Option<u32>,
-    /// How it is sent.
     pub protocol: Protocol,
-    /// When it is complete.
     pub sync: Sync,
     /// Registered for the receiver to read.
     pub reg: Option<Reg>,
-    /// The same on further wires.
+    /// Registrations on further wires.
     pub rails: Option<Box<RailList<(WireId, Reg)>>>,
-    /// How far it is.
     pub state: TxState,
-    /// In the peer's data queue.
     pub in_data_queue: bool,
 }
 
 impl TxOp {
-    /// Which queue of the receiver it is for.
     #[inline]
     pub fn kind(&self) -> Kind {
         Kind::of(self.tag, self.class)

@@ -1,9 +1,7 @@
-//! What a worker takes for the time: the system's monotonic clock, or one that it is given, so that a simulation decides
-//! when a back-off, a close or a question to a peer is due. Read by `core` and by whoever sets a deadline; moves nothing.
+//! Clock of a worker: the system's monotonic clock, or one that a simulation provides.
 
 use ucs::time::{Clock, Monotonic, Nanos};
 
-/// The clock of one worker.
 pub(crate) enum Time {
     System,
     Given(Box<dyn Clock>),

@@ -1,5 +1,5 @@
-//! Protocol tables, one set for each endpoint configuration: endpoints that differ in nothing share them. Costs of the lanes
-//! come from their attributes, or from calibration. Made when an endpoint is, read by every operation.
+//! Protocol tables by endpoint configuration, shared by endpoints of equal configuration. Lane costs come
+//! from lane attributes or calibration.
 
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -16,44 +16,41 @@ use crate::select::{
     WireCaps,
 };
 
-/// The tables of an endpoint.
 pub(crate) struct Tables {
-    /// Messages, by [`table_index`].
+    /// For messages, by [`table_index`].
     pub send: [Table; 8],
-    /// The same out of memory that the lane's transport has allocated, where that makes a difference.
+    /// For messages in memory allocated by the lane's transport, if that makes a difference.
     pub(crate) own: Option<Box<[Table; 8]>>,
-    /// The same out of other memory, where the kernel may be asked to read that.
+    /// For other memory, if the peer's kernel may read it.
     pub(crate) process: Option<Box<Process>>,
-    /// Puts and gets.
     pub rma: RmaTables,
 }
 
-/// Messages that the kernel may be asked to read.
+/// Protocols for messages that the peer's kernel may read.
 pub(crate) struct Process {
     pub(crate) tables: [Table; 8],
-    /// From which length on it is open whether it is.
+    /// Length from which the copy method is decided per message, by measured cost.
     pub(crate) kernel_choice_from: [usize; 8],
-    /// How they go if it is.
+    /// Protocol of a message that the kernel reads.
     pub(crate) read: [Protocol; 8],
 }
 
-/// What tables are made from.
+/// Key of a set of tables.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Made {
     pub(crate) messages: WireCaps,
     pub(crate) rma: RmaWire,
 }
 
-/// The tables made so far, and the costs of each lane.
+/// Cache of tables, and costs of each lane.
 pub(crate) struct Selection {
     pub(crate) costs: Vec<Costs>,
-    /// What the kernel takes to write and to read memory of other processes, if it may be asked to.
+    /// Cost of writing and reading memory of other processes by the kernel, if available.
     pub(crate) kernel: Option<[Line; 2]>,
     pub(crate) made: Vec<(Made, Rc<Tables>)>,
 }
 
 impl Selection {
-    /// For lanes with these attributes.
     pub(crate) fn new<'a>(
         lanes: impl Iterator<Item = &'a IfaceAttr>,
         calibration: Option<&Calibration>,
@@ -66,7 +63,7 @@ impl Selection {
         Selection { costs: costs.collect(), kernel: None, made: Vec::new() }
     }
 
-    /// Beside them there is a way to memory of other processes, with these attributes.
+    /// Sets the costs of kernel copies from an interface with these attributes.
     pub(crate) fn set_beside(&mut self, attr: &IfaceAttr, calibration: Option<&Calibration>) {
         let said = costs(attr, Machine::look());
         let found = calibration.map_or(said, |measured| measured.correct(attr, said)).sanitized();
@@ -75,10 +72,10 @@ impl Selection {
     }
 }
 
-/// What is the same for all lanes.
+/// Properties common to all lanes.
 #[derive(Clone, Copy)]
 struct Machine {
-    /// Longest run of bytes whose copies stay within the caches of one processor.
+    /// Longest copy that stays within the caches of one processor, bytes.
     cache: usize,
 }
 
@@ -88,14 +85,14 @@ impl Machine {
         let cache = CACHE.get_or_init(|| {
             let own =
                 topo::caches(cpu::current()).into_iter().filter(|c| c.level == 2).map(|c| c.bytes).max();
-            // Source and destination of a copy share it.
+            // Source and destination of a copy share the cache.
             own.map_or(Costs::default().cache, |bytes| bytes as usize / 2)
         });
         Machine { cache: *cache }
     }
 }
 
-/// What a lane costs by its own account.
+/// Costs of a lane by its attributes.
 fn costs(attr: &IfaceAttr, machine: Machine) -> Costs {
     let line = |l: Linear| Line::new(l.fixed, l.per_byte);
     let window = (attr.kind == DevKind::Net).then_some(EngineConfig::default().cts_credits);
@@ -113,7 +110,7 @@ fn costs(attr: &IfaceAttr, machine: Machine) -> Costs {
     }
 }
 
-/// Which table is a message's. // HOT
+/// Index of the table for a kind of message. // HOT
 #[inline]
 pub(crate) fn table_index(kind: Kind, sync: Sync, cq_data: CqData) -> usize {
     usize::from(kind == Kind::Untagged)
@@ -121,7 +118,6 @@ pub(crate) fn table_index(kind: Kind, sync: Sync, cq_data: CqData) -> usize {
         | usize::from(cq_data == CqData::Yes) << 2
 }
 
-/// The keys of all tables of messages.
 pub(crate) fn keys(wire: WireCaps, peer: PeerCaps) -> [SelectKey; 8] {
     let mut all = [SelectKey::new(Kind::Tagged, Sync::No, wire, peer); 8];
     for kind in [Kind::Tagged, Kind::Untagged] {
@@ -135,7 +131,7 @@ pub(crate) fn keys(wire: WireCaps, peer: PeerCaps) -> [SelectKey; 8] {
 }
 
 impl Tables {
-    /// How a message goes. Where it lies is asked only if that makes a difference. // HOT
+    /// Protocol of a message. Looks up the kind of memory only if that makes a difference. // HOT
     #[inline]
     pub(crate) fn row(
         &self,
@@ -157,7 +153,7 @@ impl Tables {
         }
     }
 
-    /// Who would move a message by what is known beforehand, if it is open who does.
+    /// Copy method by estimated cost, if the method is decided per message.
     pub(crate) fn said(&self, at: usize, len: usize) -> Option<CopyMethod> {
         let process = self.process.as_ref().filter(|process| len >= process.kernel_choice_from[at])?;
         Some(if process.tables[at].pick(len) == process.read[at] {
@@ -167,12 +163,12 @@ impl Tables {
         })
     }
 
-    /// From which length on it is open.
+    /// Length from which the copy method is decided per message.
     pub(crate) fn kernel_choice_from(&self, at: usize) -> Option<usize> {
         self.process.as_ref().map(|process| process.kernel_choice_from[at]).filter(|from| *from < usize::MAX)
     }
 
-    /// How a message goes by one of the two.
+    /// Protocol of a message for the given copy method.
     pub(crate) fn row_by(&self, at: usize, len: usize, by: CopyMethod) -> Protocol {
         match (&self.process, by) {
             (Some(process), CopyMethod::Kernel) => process.read[at],
@@ -180,7 +176,7 @@ impl Tables {
         }
     }
 
-    /// Longest message that goes in one packet wherever it lies, bytes; `None`: not even an empty one.
+    /// Longest message sent in one packet from any memory, bytes; `None` if there is none.
     pub(crate) fn short_max(&self, at: usize) -> Option<usize> {
         let send = &self.send[at];
         let special = [self.own.as_deref(), self.process.as_ref().map(|process| &process.tables)];
@@ -189,7 +185,6 @@ impl Tables {
         (send.pick(0) == Protocol::Eager).then_some(all)
     }
 
-    /// Protocol by size of messages out of such memory.
     pub(crate) fn table(&self, at: usize, lies: MemKind) -> &Table {
         let special = match lies {
             MemKind::Host => None,
@@ -199,7 +194,7 @@ impl Tables {
         special.map_or(&self.send[at], |tables| &tables[at])
     }
 
-    /// Whether messages may go by the kernel at all.
+    /// Whether the peer's kernel may read any message.
     pub(crate) fn asks_kernel(&self) -> bool {
         self.process.is_some()
     }

@@ -1,6 +1,4 @@
-//! Errors of operations, sorted by who is to blame, and errors of connecting, with text for people.
-//! Every operation of this layer ends with `Ok` or one [`Error`]; the C face maps it by [`Error::status`].
-//! Never carries text on the data path: [`Error`] is small and `Copy`.
+//! Errors of operations. [`Error`] is small and `Copy`; [`Error::status`] maps it to the C API.
 
 use ucs::{Blame, Status};
 
@@ -8,11 +6,11 @@ use crate::rdm::OpError;
 use crate::rdm::io::{PeerError, PeerId};
 use crate::wire::EfaStatus;
 
-/// How an operation failed.
+/// Error of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     // --- the caller -------------------------------------------------------------------------------
-    /// The message was longer than the receive buffer: what fitted was written, the rest is lost.
+    /// The message exceeds the receive buffer: the part that fits was written, the rest is lost.
     #[error("message of {len} bytes does not fit the buffer of {room}")]
     Truncated {
         /// Length of the message, bytes.
@@ -20,29 +18,27 @@ pub enum Error {
         /// Length of the buffer, bytes.
         room: usize,
     },
-    /// Cancelled on request.
+    /// The operation was cancelled on request.
     #[error("cancelled")]
     Cancelled,
-    /// Arguments that do not fit together: lengths that differ, an operation that the type does not have, memory that
-    /// the key does not name.
+    /// Invalid arguments: lengths differ, the type lacks the operation, or the key does not cover the memory.
     #[error("invalid arguments")]
     Invalid,
-    /// Only the peer's processor could do this operation, and `UCX_EMULATION=n` refuses that: [`Ep::means`](super::Ep::means)
-    /// says so beforehand.
+    /// Only packets could carry the operation, and `UCX_EMULATION=n` excludes them.
     #[error("only the peer's processor could do this, and emulation is refused (UCX_EMULATION)")]
     EmulationDisabled,
-    /// The header of an active message is longer than may be.
+    /// The header of an active message is too long.
     #[error("header of {len} bytes is longer than {max}")]
     HeaderTooLong {
-        /// Its length, bytes.
+        /// Length of the header, bytes.
         len: usize,
-        /// The most there may be, bytes.
+        /// Longest permitted header, bytes.
         max: usize,
     },
-    /// The endpoint has been closed.
+    /// The endpoint is closed.
     #[error("endpoint is closed")]
     Closed,
-    /// The probed message was received already, or its sender failed.
+    /// The probed message was already received, or its sender failed.
     #[error("no such probed message")]
     NoMessage,
     // --- the peer ---------------------------------------------------------------------------------
@@ -52,42 +48,42 @@ pub enum Error {
     /// The address of this peer cannot be reached.
     #[error("peer {} is not reachable", .0.0)]
     Unreachable(PeerId),
-    /// This peer, or where all were waited for one of them, did not answer in the time given.
+    /// This peer, or some peer, did not answer in time.
     #[error("{} did not answer in time", Who(.0))]
     TimedOut(Option<PeerId>),
-    /// The remote key of this peer does not allow this: another range, or another kind of access.
+    /// The remote key of this peer does not permit the range or the kind of access.
     #[error("remote key of peer {} does not allow this access", .0.0)]
     RemoteAccess(PeerId),
-    /// This peer gave up its part of the operation; the code is its own (libfabric: `prov_errno`).
+    /// This peer aborted its part of the operation, with its own code (libfabric: `prov_errno`).
     #[error("peer {} gave the operation up (its code {})", .0.0, .1)]
     Aborted(PeerId, u32),
-    /// It takes no message longer than a packet: it is set up to receive in another way.
+    /// The peer is in a receive mode that accepts single packets only.
     #[error("message of {len} bytes is longer than the {max} the peer takes")]
     TooLong {
         /// Length of the message, bytes.
         len: usize,
-        /// Most bytes of one.
+        /// Longest permitted message, bytes.
         max: usize,
     },
-    /// It cannot do this: an old release, or one set up to receive in another way.
+    /// The peer's release or receive mode does not support the operation.
     #[error("not supported by the peer")]
     Unsupported,
     // --- the device -------------------------------------------------------------------------------
-    /// The device ended what was under way to this peer (to none in particular, if `None`) with this EFA completion status.
+    /// The device failed operations to this peer, or to none in particular, with this EFA completion status.
     #[error("{}: device completion status {}", Who(.0), .1)]
     Device(Option<PeerId>, EfaStatus),
     // --- resources --------------------------------------------------------------------------------
-    /// More operations are running than this worker has numbers for.
+    /// The worker has too many operations in progress.
     #[error("too many operations are running")]
     Exhausted,
-    /// This process, or the system, has no file descriptor left to reach this peer with.
+    /// The process or system has no free file descriptor to reach this peer.
     #[error("no file descriptor left to reach peer {} with (raise the limit, see `ulimit -n`)", .0.0)]
     NoDescriptor(PeerId),
-    /// This peer has sent more than may be kept here until somebody receives it (`UCX_UNEXP_MAX`): nothing of it is heard any
-    /// more.
+    /// This peer exceeded the memory limit of unexpected messages (`UCX_UNEXP_MAX`): nothing more is received
+    /// from it.
     #[error("peer {} has sent more than may be kept unreceived (UCX_UNEXP_MAX)", .0.0)]
     OverLimit(PeerId),
-    /// Memory to reach this peer with could not be had.
+    /// Memory to reach this peer could not be allocated.
     #[error(
         "out of memory to reach peer {} with (free some, use smaller sizes, or raise the container's or user's limit)",
         .0.0
@@ -96,7 +92,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Who has to act.
+    /// Party that has to act.
     pub fn blame(self) -> Blame {
         use Error::*;
         match self {
@@ -119,7 +115,7 @@ impl Error {
         }
     }
 
-    /// The status code of the C API.
+    /// Status code in the C API.
     pub fn status(self) -> Status {
         use Error::*;
         match self {
@@ -142,8 +138,8 @@ impl Error {
 }
 
 impl Error {
-    /// The peer that it is about, by the number that [`Ep::peer`](super::Ep::peer) has; `None` where it is the caller's own
-    /// affair, or where no peer in particular was spoken to.
+    /// Peer of the error, numbered as by [`Ep::peer`](super::Ep::peer); `None` if no particular peer is
+    /// involved.
     pub fn peer(self) -> Option<PeerId> {
         use Error::*;
         match self {
@@ -154,7 +150,6 @@ impl Error {
         }
     }
 
-    /// The failure of a peer.
     pub(crate) fn of_peer(peer: PeerId, fault: PeerError) -> Self {
         match fault {
             PeerError::Gone => Error::PeerGone(peer),
@@ -187,7 +182,7 @@ impl From<OpError> for Error {
     }
 }
 
-/// Prints `peer 5`, or `a peer`.
+/// Formats as `peer 5` or `a peer`.
 struct Who<'a>(&'a Option<PeerId>);
 
 impl std::fmt::Display for Who<'_> {

@@ -1,4 +1,4 @@
-//! Flushes under way: scope, stage and deadline of each. Moved on by `worker::flush`.
+//! Running flushes: scope, stage and deadline of each. Advanced by `worker::flush`.
 
 use std::rc::Rc;
 
@@ -10,7 +10,6 @@ use crate::api::core::error::Error;
 
 use crate::rdm::io::PeerId;
 
-/// What is flushed, and how far it is.
 pub(crate) struct Flush {
     pub(crate) id: SlotId,
     pub(crate) of: Of,
@@ -20,25 +19,24 @@ pub(crate) struct Flush {
     pub(crate) result: Result<(), Error>,
 }
 
-/// What follows when the time is over.
+/// Action at the deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Late {
-    /// Nothing: what was sent is still on its way.
+    /// Ends only the flush; the data remains in flight.
     GoOn,
-    /// The endpoint was to be closed: what it has under way ends.
+    /// Aborts the operations of the endpoint, which is being closed.
     GiveUp,
 }
 
 pub(crate) enum Of {
     Worker,
-    /// The endpoint is kept until the end.
     Ep(Rc<EpState>),
 }
 
 pub(crate) enum Stage {
-    /// The engine still has something to send, or to hear from the peer.
+    /// The engine has packets to send or acknowledgements to receive.
     Protocol,
-    /// Lanes not asked yet (next index) and lanes that have not answered.
+    /// Next lane to flush, and number of lanes whose flush is pending.
     Lanes {
         next: usize,
         waiting: usize,
@@ -62,7 +60,7 @@ impl Flush {
         self.deadline
     }
 
-    /// Whether a completion or room on a lane moves it on.
+    /// Whether lane completions or free lane resources advance the flush.
     pub(crate) fn waits_for_lane(&self) -> bool {
         matches!(self.stage, Stage::Lanes { .. })
     }

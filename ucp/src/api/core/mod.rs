@@ -1,4 +1,4 @@
-//! State of a worker below its public handles: the request table, endpoint state and configuration, errors.
+//! State of a worker below its public handles: request table, endpoint state and configuration, errors.
 
 pub(crate) mod clock;
 pub(crate) mod ep_config;

@@ -1,4 +1,4 @@
-//! Receives of many messages that are under way or not picked up: what has ended in each.
+//! Completed parts of multi-receives, until the program takes them.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -10,15 +10,13 @@ use crate::api::core::error::Error;
 
 use crate::rdm::RecvStatus;
 
-/// What a worker keeps of one: shared by slot, as requests are.
 #[derive(Default)]
 pub(crate) struct Parts {
     pub(crate) ended: VecDeque<(usize, Result<RecvStatus, Error>)>,
     pub(crate) end: Option<Result<(), Error>>,
     pub(crate) waker: Option<Waker>,
-    /// The buffer, once nobody asks any more.
+    /// Buffer of a dropped request, kept until the receive ends.
     pub(crate) orphan: Option<Box<dyn Any>>,
 }
 
-/// All receives of many messages of a worker.
 pub(crate) type Multis = Slots<Parts>;

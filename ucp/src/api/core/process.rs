@@ -1,7 +1,7 @@
 //! Identity of this process, for addresses.
 
-/// This process, as no other process of its host has ever been: interfaces that live in one process only are reachable
-/// from the same process only.
+/// Identifier of this process, never reused on its host. Intra-process interfaces are reachable only if it is
+/// equal.
 pub(crate) fn process() -> u64 {
     use std::hash::{Hash, Hasher};
     let me = ucs::sys::proc::ProcId::current();

@@ -1,5 +1,5 @@
-//! Counters as text: what a worker has sent, received and dropped, by protocol, packet type and peer. Written when the
-//! worker ends or on a signal, if `UCX_STATS_DEST` says where; by [`Worker::report`] at any time. Counts nothing itself.
+//! Report of a worker's counters by protocol, packet type and peer. Written at exit or on a signal to
+//! `UCX_STATS_DEST`, or by [`Worker::report`].
 
 use crate::select::copy_method::SIZE_CLASSES;
 use std::fmt::{self, Write as _};
@@ -17,12 +17,12 @@ use crate::rdm::{Engine, PeerView, Protocol, RdmStats};
 use crate::select::copy_method::{CopyMethod, CopyTimes, size_class_min};
 use crate::wire::PktType;
 
-/// What a worker has counted, printable. Rows of zeros are left out.
+/// Printable counters of a worker. Omits rows of zeros.
 pub struct Report {
     stats: RdmStats,
     peers: Vec<(PeerId, PeerView, PeerStats)>,
     transports: Vec<&'static str>,
-    /// What messages of a program's memory take, by peer and from which length on.
+    /// Measured copy costs by peer and lower bound of the message length.
     figures: Vec<(PeerId, usize, CopyTimes)>,
     held: usize,
     unexpected: usize,
@@ -42,7 +42,7 @@ impl Report {
     }
 }
 
-/// What was measured of each class of lengths of which a message was read.
+/// Measured costs of each size class in which the kernel read a message.
 fn figures(beside: Option<&Beside>) -> Vec<(PeerId, usize, CopyTimes)> {
     let Some(beside) = beside else { return Vec::new() };
     let of = |peer: PeerId| {
@@ -98,25 +98,24 @@ impl fmt::Display for Report {
     }
 }
 
-/// Where reports go.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Dest {
     Stdout,
     Stderr,
-    /// Appended to.
+    /// Path of a file to append to.
     File(String),
 }
 
-/// When and where a worker writes its report by itself.
+/// Destination and triggers of automatic reports.
 pub(crate) struct Dump {
     dest: Dest,
     at_exit: bool,
-    /// Set by the signal, if one is asked for.
+    /// Flag set by the signal handler.
     signalled: Option<Arc<AtomicBool>>,
 }
 
 impl Dump {
-    /// As `UCX_STATS_DEST` and `UCX_STATS_TRIGGER` say; `None` without a destination. An error says what does not fit.
+    /// Parses `UCX_STATS_DEST` and `UCX_STATS_TRIGGER`; `None` without a destination.
     pub(crate) fn new(dest: &str, trigger: &str) -> Result<Option<Dump>, String> {
         let dest = match dest {
             "" => return Ok(None),
@@ -149,17 +148,16 @@ impl Dump {
         Ok(Some(dump))
     }
 
-    /// Whether the signal has come since the last call.
+    /// Whether the signal has arrived since the last call.
     pub(crate) fn is_called(&self) -> bool {
         self.signalled.as_ref().is_some_and(|flag| flag.swap(false, Ordering::Relaxed))
     }
 
-    /// Whether the end of the worker is to be reported.
     pub(crate) fn at_exit(&self) -> bool {
         self.at_exit
     }
 
-    /// Writes a report, whole; what cannot be written is logged.
+    /// Writes a whole report. Logs a failure.
     pub(crate) fn write(&self, report: &Report) {
         let text = report.to_string();
         let written = match &self.dest {
@@ -177,7 +175,6 @@ impl Dump {
     }
 }
 
-/// The signals that are free for programs.
 fn signal(name: &str) -> Result<i32, String> {
     match name.trim_start_matches("SIG") {
         "USR1" => Ok(signal_hook::consts::SIGUSR1),

@@ -1,8 +1,5 @@
-//! Running operations: a table of reused slots, one for each operation that did not finish in its call.
-//! Filled by send and receive, settled by `Worker::progress`, read through the request types of `op.rs`.
-//! Never runs user code itself: settling answers an [`Act`], which the worker runs with nothing borrowed.
-//!
-//! Every message passes here three times, when it is started, noted and tested: each is one look at one slot.
+//! Request table: reused slots, one for each operation that did not complete in its call. Never runs user
+//! code: completing an operation returns an [`Act`], which the worker runs with nothing borrowed.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -18,51 +15,51 @@ use crate::token::UserToken;
 use crate::rdm::io::PeerId;
 use crate::rdm::{OpId, RecvStatus};
 
-/// What an operation ended with. A send's status has no meaning.
+/// Result of an operation. The status of a send has no meaning.
 pub(crate) type Ended = Result<RecvStatus, Error>;
 
-/// The status of an operation that received nothing.
+/// Status of an operation that received nothing.
 pub(crate) const NO_MESSAGE: RecvStatus =
     RecvStatus { len: 0, tag: 0, from: PeerId(u32::MAX), cq_data: None };
 
-/// Names a running operation of one worker. Stale once the operation has been told and freed.
+/// Identifies a running operation of one worker until its request is freed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RequestId(pub(crate) SlotId);
 
-/// How a `*_raw` call began.
+/// Status of an operation after a `*_raw` call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpStatus<T> {
-    /// It ended in the call: the buffer is free, no callback follows.
+    /// The operation completed in the call: the buffer is free, no callback follows.
     Done(T),
-    /// It runs; the request is to be freed by [`Worker::test`], [`Worker::wait_for`] or [`Worker::free`].
+    /// The operation is running. [`Worker::test`], [`Worker::wait_for`] or [`Worker::free`] frees the
+    /// request.
     InProgress(RequestId),
 }
 
-/// A callback of the C kind: a function and the pointer it is called with. Called once, from progress.
+/// C-style completion callback. Progress calls it once.
 #[derive(Clone, Copy, Debug)]
 pub struct Callback {
-    /// Called with `arg`, the operation and its end (a send's [`RecvStatus`] is empty).
+    /// Function, called with `arg`, the operation and its result (a send's [`RecvStatus`] is empty).
     pub fun: unsafe fn(arg: *mut (), request: RequestId, ended: Result<RecvStatus, Error>),
-    /// Handed to `fun`.
+    /// First argument of `fun`.
     pub arg: *mut (),
 }
 
-/// Which half of the engine runs an operation: decides how it is cancelled.
+/// Kind of operation, which decides how it is cancelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     Send(OpId),
-    /// A send that a message before it has announced: it is not given up.
+    /// Send announced by an earlier message; cannot be cancelled.
     Announced,
     Recv(OpId),
-    /// A one-sided operation, and its bytes.
+    /// One-sided operation and its length in bytes.
     One(OpId, usize),
-    /// A receive from the stream of this peer: the worker's own.
+    /// Receive from the stream of this peer; belongs to the worker, not the engine.
     Stream(PeerId),
-    /// A flush or close: the worker's own, not the engine's.
+    /// Flush or close; belongs to the worker, not the engine.
     Flush,
 }
 
-/// Who hears of the end.
 enum Notify {
     Nobody,
     Waker(Waker),
@@ -70,40 +67,40 @@ enum Notify {
     Boxed(Box<dyn FnOnce(Ended)>),
 }
 
-/// Where an operation is. Plain, so that changing it drops nothing.
+/// State of a slot. `Copy`, so that changing it runs no destructor.
 #[derive(Clone, Copy)]
 enum Stage {
-    /// Nothing: the slot waits for its next operation.
+    /// Free.
     Idle,
-    /// Running; somebody holds its id, and is not to be called.
+    /// Running, without notification.
     Running,
-    /// Running; somebody holds its id, and is called at its end.
+    /// Running; completion notifies.
     Called,
-    /// Running; nobody asks for it any more. Freed at its end, with the buffer it kept alive.
+    /// Running, and its request was dropped; completion frees the slot and the kept buffer.
     Detached,
-    /// Ended, to be picked up.
+    /// Completed, not yet taken.
     Ended(Ended),
 }
 
 struct Slot {
-    /// The operation's id, or if it is idle that of the next one. No other names the slot.
+    /// Id of the operation, or of the next one if the slot is free.
     id: SlotId,
-    /// While it is idle: the slot that is used after this one.
+    /// Next slot in the free list.
     next: u32,
     role: Role,
     stage: Stage,
-    /// [`Notify::Nobody`] but while it is called or detached.
+    /// Set only in the stages `Called` and `Detached`.
     notify: Notify,
-    /// The buffer that a detached operation keeps alive.
+    /// Buffer of a detached operation.
     kept: Option<Box<dyn Any>>,
 }
 
 impl Slot {
-    /// The operation is over: its id is stale from now on. // HOT
+    /// Marks the slot free and its id stale. // HOT
     #[inline(always)]
     fn rest(&mut self, next: u32) {
         debug_assert!(matches!(self.notify, Notify::Nobody) && self.kept.is_none());
-        // The generation in the high bits counts reuses; 0 is left out, so that no id is 0.
+        // The high bits are a generation that skips 0, so that no id is 0.
         let id = self.id.raw().wrapping_add(1 << INDEX_BITS);
         self.id = SlotId::from_raw(if id >> INDEX_BITS == 0 { id | 1 << INDEX_BITS } else { id });
         self.stage = Stage::Idle;
@@ -111,11 +108,9 @@ impl Slot {
     }
 }
 
-/// Bits of an id that name the slot; the others count its reuses.
+/// Bits of an id that index the slot; the others are its generation.
 const INDEX_BITS: u32 = 20;
-/// No slot.
 const NONE: u32 = u32::MAX;
-/// Slots made at a time.
 const CHUNK: u32 = 256;
 
 #[inline(always)]
@@ -123,7 +118,7 @@ const fn index(id: SlotId) -> u32 {
     id.raw() & ((1 << INDEX_BITS) - 1)
 }
 
-/// A status that has just been noted, read word by word. // HOT
+/// Copies a recently stored status by scalar loads. // HOT
 #[inline(always)]
 fn word_by_word(status: &RecvStatus) -> RecvStatus {
     RecvStatus {
@@ -134,15 +129,14 @@ fn word_by_word(status: &RecvStatus) -> RecvStatus {
     }
 }
 
-/// What settling an operation asks the worker to do.
+/// Action that the worker runs after completing an operation.
 #[must_use]
 pub(crate) enum Act {
     Wake(Waker),
     Raw(Callback, RequestId, Ended),
     Boxed(Box<dyn FnOnce(Ended)>, Ended),
-    /// Tell endpoints that their peer has failed.
     Failed(Vec<Rc<EpState>>, Error),
-    /// Drop a buffer that outlived its request; its destructor is user code.
+    /// Drops the buffer of a detached operation, whose destructor is user code.
     Free(#[allow(dead_code)] Box<dyn Any>),
 }
 
@@ -151,8 +145,8 @@ impl Act {
     pub(crate) fn run(self) {
         match self {
             Act::Wake(waker) => waker.wake(),
-            // SAFETY: whoever gave the callback vouched (in the contract of the unsafe `*_raw` calls) that it may
-            // be called once with its argument when the operation ends.
+            // SAFETY: the contract of the unsafe `*_raw` calls permits calling it once with its argument at
+            // completion.
             Act::Raw(call, id, ended) => unsafe { (call.fun)(call.arg, id, ended) },
             Act::Boxed(call, ended) => call(ended),
             Act::Failed(eps, error) => eps.iter().for_each(|ep| ep.tell(error)),
@@ -161,10 +155,10 @@ impl Act {
     }
 }
 
-/// All running and unclaimed operations of a worker.
+/// Running and completed operations of a worker, until they are freed.
 pub(crate) struct Requests {
     slots: Vec<Slot>,
-    /// The idle slot that is used next, which names the one after it. An operation that ends in its call leaves it idle.
+    /// Head of the free list. An operation that completes in its call leaves it unchanged.
     idle: u32,
     running: usize,
 }
@@ -190,7 +184,7 @@ impl Requests {
         self.idle = first;
     }
 
-    /// The slot of a live id, or of the next operation's. // HOT
+    /// Slot of a valid id, or of the next operation. // HOT
     #[inline(always)]
     fn slot(&mut self, id: SlotId) -> Option<&mut Slot> {
         match self.slots.get_mut(index(id) as usize) {
@@ -199,7 +193,7 @@ impl Requests {
         }
     }
 
-    /// The id that the next operation will have if it does not end in its call. // HOT
+    /// Id of the next operation. // HOT
     #[inline]
     pub(crate) fn next_id(&mut self) -> Result<SlotId, Error> {
         match self.slots.get(self.idle as usize) {
@@ -217,7 +211,7 @@ impl Requests {
         Ok(self.slots[self.idle as usize].id)
     }
 
-    /// The operation is over and nobody asks for it. // HOT
+    // HOT
     #[inline]
     fn free(&mut self, id: SlotId) {
         let next = self.idle;
@@ -227,7 +221,7 @@ impl Requests {
         self.running -= 1;
     }
 
-    /// The operation that was given [`Requests::next_id`] is running. // HOT
+    /// Starts the operation whose id is [`Requests::next_id`]. // HOT
     #[inline]
     pub(crate) fn start(&mut self, role: Role, call: Option<Callback>) -> SlotId {
         let slot =
@@ -243,12 +237,11 @@ impl Requests {
         slot.id
     }
 
-    /// How many operations are running or unclaimed.
     pub(crate) fn len(&self) -> usize {
         self.running
     }
 
-    /// The operation has ended. // HOT
+    /// Completes an operation. // HOT
     #[inline]
     pub(crate) fn settle(&mut self, id: SlotId, ended: Ended) -> Option<Act> {
         let slot = self.slot(id)?;
@@ -282,8 +275,8 @@ impl Requests {
         }
     }
 
-    /// Notes that the receive which the engine knows by `user` has ended well, if nobody is to be called at that; false
-    /// if somebody is, or if it is not one of these. // HOT
+    /// Completes the receive with engine token `user` if nobody is to be notified. Otherwise returns false.
+    /// // HOT
     #[inline]
     pub(crate) fn note_received(&mut self, user: u64, status: RecvStatus) -> bool {
         let UserToken::Request(id) = UserToken::unpack(user) else { return false };
@@ -296,7 +289,7 @@ impl Requests {
         }
     }
 
-    /// The end of an operation, if it has one; frees its slot. // HOT
+    /// Takes the result of a completed operation and frees its slot. // HOT
     #[inline(always)]
     pub(crate) fn take(&mut self, id: SlotId) -> Option<Ended> {
         let next = self.idle;
@@ -312,7 +305,7 @@ impl Requests {
         Some(ended)
     }
 
-    /// Whether the operation has ended and not been picked up. // HOT
+    /// Whether the operation has completed and its result was not taken. // HOT
     #[inline(always)]
     pub(crate) fn has_ended(&self, id: SlotId) -> bool {
         self.look(id).is_some_and(|slot| matches!(slot.stage, Stage::Ended(_)))
@@ -323,12 +316,12 @@ impl Requests {
         self.slots.get(index(id) as usize).filter(|slot| slot.id == id)
     }
 
-    /// Whether `id` names an operation of this table that runs or is unclaimed.
+    /// Whether `id` names a running or completed operation.
     pub(crate) fn knows(&self, id: SlotId) -> bool {
         self.look(id).is_some_and(|slot| !matches!(slot.stage, Stage::Idle))
     }
 
-    /// What the operation is, while it runs.
+    /// Kind of a running operation.
     pub(crate) fn role(&self, id: SlotId) -> Option<Role> {
         match self.look(id)? {
             Slot { stage: Stage::Idle | Stage::Ended(_), .. } => None,
@@ -336,7 +329,7 @@ impl Requests {
         }
     }
 
-    /// Wakes `waker` at the operation's end, which must not have come yet.
+    /// Makes completion of a running operation wake `waker`.
     pub(crate) fn wake_at_end(&mut self, id: SlotId, waker: &Waker) {
         let Some(slot) = self.slot(id) else { return };
         debug_assert!(matches!(slot.stage, Stage::Running | Stage::Called));
@@ -347,7 +340,7 @@ impl Requests {
         slot.stage = Stage::Called;
     }
 
-    /// Calls `call` at the operation's end, which must not have come yet, and frees the slot then.
+    /// Makes completion of a running operation call `call` and free the slot.
     pub(crate) fn call_at_end(&mut self, id: SlotId, call: Box<dyn FnOnce(Ended)>) {
         if let Some(slot) = self.slot(id) {
             debug_assert!(matches!(slot.stage, Stage::Running | Stage::Called));
@@ -356,8 +349,8 @@ impl Requests {
         }
     }
 
-    /// Nobody asks for the operation any more. If it runs, `buf` is kept until its end; if it has ended, the slot is
-    /// freed and `buf` comes back to be dropped. A raw callback is still called.
+    /// Drops the request. Keeps `buf` while the operation runs; returns it if the operation has completed. A
+    /// raw callback is still called.
     pub(crate) fn detach(&mut self, id: SlotId, buf: Option<Box<dyn Any>>) -> Option<Box<dyn Any>> {
         let Some(slot) = self.slot(id) else { return buf };
         match slot.stage {
@@ -411,7 +404,6 @@ mod tests {
         assert_eq!(reqs.take(id), Some(Ok(NO_MESSAGE)));
         assert!(!reqs.knows(id));
         assert_eq!(reqs.take(id), None);
-        // The slot's next operation is another one.
         let next = begin(&mut reqs);
         assert!(next != id && reqs.take(id).is_none());
     }

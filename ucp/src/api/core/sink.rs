@@ -1,6 +1,5 @@
-//! What is noted at once while packets are taken in, instead of being told in turn: the ends of receives that nobody is
-//! called at, short active messages, and bytes of a stream that somebody waits for.
-//! Lent to the engine, or to its wire, by `core` for one poll. Runs no user code: handlers are called by `Worker::progress` behind it.
+//! Completions handled while packets are received, without engine events: receives without notification,
+//! short active messages, stream data. Runs no user code.
 
 use crate::api::am::queue::AmQueue;
 use crate::api::core::requests::Requests;
@@ -10,7 +9,6 @@ use crate::rdm::RecvStatus;
 use crate::rdm::io::{PeerId, ReceiveSink};
 use crate::wire::MsgClass;
 
-/// The ways in.
 pub(crate) struct Inlet<'a> {
     pub reqs: &'a mut Requests,
     pub streams: &'a mut Streams,

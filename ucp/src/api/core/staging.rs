@@ -1,5 +1,5 @@
-//! Memory of ours that operations use until they end, because the caller's goes with the call: headers, and lists of pieces.
-//! Filled by `am_send`, `iov` and `recv_iov` when an operation does not end in its call. Dropped after the engine, which reads it.
+//! Buffers that the worker owns for running operations: headers, and lists of pieces. Dropped after the
+//! engine, which reads them.
 
 use std::cell::{Cell, RefCell};
 
@@ -7,10 +7,10 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::SendBuf;
 
-/// Staged ones kept for reuse.
+/// Most buffers kept for reuse.
 const SPARE: usize = 64;
 
-/// What one send reads from.
+/// Buffer of one send.
 #[derive(Default)]
 pub(crate) struct Staged {
     bytes: Vec<u8>,
@@ -18,35 +18,34 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
-    /// Its bytes. They stay where they are as long as it is kept.
+    /// Contents; their address is stable while the buffer is kept.
     pub(crate) fn buf(&self) -> Option<SendBuf> {
-        // SAFETY: a vector's memory stays where it is while nobody grows it; whoever has this keeps it until the end of
-        // the operation, and vouched for the pieces until then.
+        // SAFETY: the vector does not grow while in use; the user keeps it, and the pieces valid, until
+        // completion.
         unsafe { SendBuf::of_list(&self.list) }
     }
 }
 
-/// What a worker has staged of one sort.
 #[derive(Default)]
 pub(crate) struct Staging<T> {
     spare: RefCell<Vec<T>>,
     out: RefCell<Vec<(SlotId, T)>>,
-    /// With so many out, those that have ended are looked for.
+    /// Number of buffers in use from which completed ones are collected.
     sweep_at: Cell<usize>,
 }
 
 impl Staging<Staged> {
-    /// A copy of `head`, and `pieces` behind it.
+    /// Stages a copy of `head`, followed by `pieces`.
     ///
     /// # Safety
-    /// The bytes of `pieces` stay valid as long as the copy is used.
+    /// The bytes of `pieces` stay valid while the result is in use.
     pub(crate) unsafe fn stage(&self, head: &[u8], pieces: impl Iterator<Item = SendBuf>) -> Staged {
         let mut staged = self.take();
         staged.bytes.clear();
         staged.bytes.extend_from_slice(head);
         staged.list.clear();
         if !head.is_empty() {
-            // SAFETY: the bytes are its own, and nobody changes them while they are used.
+            // SAFETY: the buffer owns the bytes and does not change them while in use.
             staged.list.push(unsafe { SendBuf::new(staged.bytes.as_ptr(), head.len()) });
         }
         staged.list.extend(pieces);
@@ -55,12 +54,11 @@ impl Staging<Staged> {
 }
 
 impl<T: Default> Staging<T> {
-    /// One that nobody uses, perhaps filled.
+    /// Takes an unused buffer, with unspecified contents.
     pub(crate) fn take(&self) -> T {
         self.spare.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Takes back what an operation that has ended used.
     pub(crate) fn recycle(&self, staged: T) {
         let mut spare = self.spare.borrow_mut();
         if spare.len() < SPARE {
@@ -68,7 +66,7 @@ impl<T: Default> Staging<T> {
         }
     }
 
-    /// Keeps what is staged until its operation has ended; `runs` says whether one still runs.
+    /// Keeps a buffer until its operation completes, as reported by `runs`.
     pub(crate) fn keep(&self, id: SlotId, staged: T, runs: impl Fn(SlotId) -> bool) {
         let mut out = self.out.borrow_mut();
         if out.len() >= self.sweep_at.get() {
@@ -94,7 +92,6 @@ mod tests {
             let mut out = [0; 12];
             assert_eq!(staged.buf().unwrap().copy_to(0, &mut out), 9);
             assert_eq!(&out[..9], b"head data");
-            // The last ten run.
             staging.keep(SlotId::from_raw(n), staged, |id| id.raw() + 10 > n);
         }
         assert!(staging.out.borrow().len() <= 64 + 10);

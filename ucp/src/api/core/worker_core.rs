@@ -1,6 +1,5 @@
-//! The state of a worker: engine, lanes, running operations, and the one function that moves them on.
-//! Borrowed for the length of one call by `worker.rs`, `ep.rs` and `recv.rs`. Never runs user code: what has to be
-//! run is handed out as an [`Act`] for the caller to run with nothing borrowed.
+//! State and progress of a worker: engine, lanes, running operations. Borrowed for one call at a time. Never
+//! runs user code: returns an [`Act`], which the caller runs with nothing borrowed.
 
 use crate::api::core::requests::NO_MESSAGE;
 use std::rc::{Rc, Weak};
@@ -32,77 +31,73 @@ use crate::rdm::io::{PeerError, PeerId};
 use crate::rdm::{Engine, EngineEvent, Kind, RecvStatus};
 use crate::wire::RawAddr;
 
-/// Messages in a row of a lane that is looked at first, and one more: as many as one progress of UCX takes from a FIFO
-/// (`UCX_POSIX_FIFO_MAX_POLL`) before it looks at the next interface.
+/// Consecutive messages of one lane, less one, before the next lane is polled first: as UCX's
+/// `UCX_POSIX_FIFO_MAX_POLL`.
 const ROW: u32 = 15;
-/// Progress calls between two readings of the clock while the engine waits for no deadline.
+/// Progress calls between two readings of the clock while the engine has no deadline.
 const CLOCK_EVERY: u32 = 256;
 
-/// What a look at the lanes came to.
+/// Result of a fast poll.
 pub(crate) enum Look {
-    /// There is nothing to do.
     Nothing,
-    /// A message was taken, of which nobody is to be told. Other lanes may have some.
+    /// Received a message without notification. Other lanes may have more.
     Taken,
-    /// Something is left to do: [`Core::poll`] does it.
+    /// Work remains for [`Core::poll`].
     More(Rest),
 }
 
-/// What a look at the lanes left to do.
+/// Work that a fast poll leaves.
 pub(crate) enum Rest {
-    /// Everything: it has not begun.
+    /// The whole poll.
     All,
-    /// A lane, which has `had` so many events, and those behind it that were not looked at, `left` in number.
+    /// A lane, its events so far, and the number of following lanes not yet polled.
     From { lane: usize, had: usize, left: usize },
-    /// What a message that was taken has brought about.
+    /// The events of a received message.
     News,
 }
 
-/// When a new peer is asked whether it is there.
+/// When a new peer is sent a HANDSHAKE request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ask {
-    /// As its endpoint is made: there is another way to take instead.
+    /// At connection, since another lane could serve instead.
     Now,
     /// With the first message.
     Later,
 }
 
-/// Everything a worker owns. Fields drop in order: nobody writes user memory once engine and lanes are gone. They lie in
-/// this order too: what polls and short messages need is together, behind the engine.
+/// State of a worker. Fields drop in order: buffers outlive engine and lanes. The layout keeps fields of
+/// polls and short messages together.
 #[repr(C)]
 pub(crate) struct Core {
     pub engine: Engine,
     pub paths: Paths,
     pub lanes: Vec<Lane>,
-    /// At the last look there was nothing to do but to take in what comes, and since then nobody has had the core but who
-    /// leaves it so: see [`Worker::core_as_it_is`](super::Worker::core_as_it_is).
+    /// Whether only arrivals can cause work: set by a poll, cleared by every borrow but
+    /// [`Worker::core_as_it_is`](super::Worker::core_as_it_is).
     pub calm: bool,
     /// Progress calls until the next reading of the clock.
     calls: u32,
-    /// The lane that is looked at first: the last that had something, as what comes next mostly comes there, or after [`ROW`] messages
-    /// of one lane the one behind it.
+    /// Lane polled first: the last with a message, or after [`ROW`] messages the one behind it.
     first: usize,
-    /// Messages that may still come from that lane before others are looked at first.
+    /// Messages left to that lane before the next is polled first.
     row: u32,
     pub reqs: Requests,
     pub flushes: Vec<Flush>,
     pub streams: Streams,
     now: Nanos,
     pub batch: usize,
-    /// This process, as addresses have it.
+    /// Identifier of this process in addresses.
     pub process: u64,
-    /// For memory of processes of this host that is not mapped here.
+    /// Kernel access to memory of processes on this host.
     pub beside: Option<Beside>,
-    /// After the lanes: memory is registered as long as a device may touch it.
+    /// Dropped after the lanes: memory stays registered while a device may access it.
     pub regs: Regs,
     pub eps: Vec<Weak<EpState>>,
     pub flushed: Vec<FlushEnd>,
-    /// After engine and lanes: buffers of receives that nobody asks for.
+    /// Dropped after engine and lanes, which write to buffers of dropped requests.
     pub multis: Multis,
     pub alive: Alive,
-    /// Writes of peers that came with data for us, until somebody asks.
     pub written: RemoteWrites,
-    /// Protocols by size, as made so far.
     pub selection: Selection,
     dump: Option<Dump>,
     time: Time,
@@ -152,12 +147,10 @@ impl Core {
         }
     }
 
-    /// Counters as they are now.
     pub(crate) fn report(&self) -> Report {
         Report::of(&self.engine, &self.lanes, self.beside.as_ref())
     }
 
-    /// The engine, and the wire to lend it.
     #[inline(always)]
     pub(crate) fn split(&mut self) -> (&mut Engine, Bound<'_, Inlet<'_>>, &mut Requests) {
         let bound = Bound {
@@ -171,7 +164,7 @@ impl Core {
         (&mut self.engine, bound, &mut self.reqs)
     }
 
-    /// Looks for one short message, on each lane until there is one: all there is to do in nearly every call. // HOT
+    /// Polls for one short message, lane by lane: the whole work of most progress calls. // HOT
     #[inline(always)]
     pub(crate) fn look(&mut self, ams: &AmQueue) -> Look {
         self.calls -= 1;
@@ -202,7 +195,7 @@ impl Core {
             };
             match glance {
                 PollOne::Empty => {}
-                // Whoever waits for this message is let go on at once.
+                // Returns at once for the latency of whoever waits for this message.
                 PollOne::Received { more: false } => {
                     self.stay(at);
                     let news = self.engine.has_events() || !self.streams.is_settled();
@@ -214,7 +207,7 @@ impl Core {
         }
     }
 
-    /// A lane had a message: it is looked at first the next time, unless that has been so for a while. // HOT
+    /// Polls this lane first the next time, for at most [`ROW`] messages in a row. // HOT
     #[inline(always)]
     fn stay(&mut self, at: usize) {
         match self.row {
@@ -223,7 +216,7 @@ impl Core {
         }
     }
 
-    /// The same look at a lane of another transport. // HOT
+    /// Polls a lane of a transport without inlined fast path. // HOT
     #[inline(never)]
     fn look_elsewhere(&mut self, at: usize, ams: &AmQueue) -> PollOne {
         let lane = &self.lanes[at];
@@ -231,14 +224,14 @@ impl Core {
         lane.iface.poll_one(Short { engine: &mut self.engine, inlet, wire: lane.wire })
     }
 
-    /// Whether all there is to do is to take in what comes.
+    /// Whether only arrivals can cause work.
     #[inline(always)]
     fn is_still(&self, ams: &AmQueue) -> bool {
-        // Also no message to handle: a handler may have called progress while others wait.
+        // A handler may have called progress while other active messages wait.
         self.engine.is_fully_idle() && self.flushes.is_empty() && self.streams.is_idle() && !ams.has_come()
     }
 
-    /// What a look has left to do. Answers the number of events, those of the look among them.
+    /// Does the work that a fast poll left. Returns the number of events, including those of the fast poll.
     #[inline(never)]
     pub(crate) fn poll(&mut self, rest: Rest, ams: &AmQueue) -> usize {
         let mut events = match rest {
@@ -255,7 +248,7 @@ impl Core {
         events
     }
 
-    /// Takes in what this lane and the `left` ones behind it have; behind the last is the first. This one `had` events already.
+    /// Polls `lane`, which had `had` events, and the `left` lanes after it, cyclically.
     fn poll_from(&mut self, lane: usize, had: usize, left: usize, ams: &AmQueue) -> usize {
         let mut events = had;
         if had < self.batch {
@@ -270,7 +263,7 @@ impl Core {
         events
     }
 
-    /// Takes in what the lanes have, and sends what waited.
+    /// Polls all lanes and resumes queued sends.
     fn poll_all(&mut self, ams: &AmQueue) -> usize {
         let now = self.roughly_now();
         if self.engine.is_over_limit() && self.may_rest() {
@@ -292,21 +285,20 @@ impl Core {
         events
     }
 
-    /// Sends what waited, as far as there is room.
     #[inline(never)]
     fn resume(&mut self, now: Nanos) -> usize {
         let (engine, mut wire, _) = self.split();
         engine.resume(&mut wire, now)
     }
 
-    /// Whether the lanes may be left alone: see [`Engine::may_rest`].
+    /// Whether polling may pause: see [`Engine::may_stop_polling`].
     #[cold]
     fn may_rest(&mut self) -> bool {
         let streams = self.streams.is_idle() && !self.streams.is_waited_for();
         self.flushes.is_empty() && streams && self.engine.may_stop_polling()
     }
 
-    /// Takes in what one lane has, up to `max` events. Out of line, so that an empty poll stays small. // HOT
+    /// Polls one lane for up to `max` events. Out of line, so that an empty poll stays small. // HOT
     #[inline(never)]
     fn poll_lane(&mut self, at: usize, max: usize, now: Nanos, ams: &AmQueue) -> usize {
         let lane = &self.lanes[at];
@@ -327,7 +319,7 @@ impl Core {
         taken
     }
 
-    /// The time, to within some progress calls: exact only while the engine waits for a deadline.
+    /// Time of the last clock reading; exact only while the engine has a deadline.
     #[inline]
     fn roughly_now(&mut self) -> Nanos {
         if self.calls == 0 || self.engine.needs_time() {
@@ -346,7 +338,7 @@ impl Core {
         self.now
     }
 
-    /// Whether no operation has ended, and no message come, that somebody is to be told of. // HOT
+    /// Whether no completion or message needs notification. // HOT
     #[inline(always)]
     pub(crate) fn has_nothing_to_tell(&self) -> bool {
         let engine = &self.engine;
@@ -354,23 +346,23 @@ impl Core {
         quiet && self.streams.is_idle() && self.flushes.is_empty()
     }
 
-    /// Whether the next progress has something to tell, or to end, though nothing comes.
+    /// Whether progress has events to deliver without further arrivals.
     pub(crate) fn has_ends(&self) -> bool {
         let engine = &self.engine;
         engine.has_events() || engine.is_draining() || !self.streams.is_idle() || !self.flushed.is_empty()
     }
 
-    /// The time, exactly.
+    /// Exact time.
     pub(crate) fn now(&self) -> Nanos {
         self.time.now()
     }
 
-    /// Somebody slept: the next progress reads the clock.
+    /// Makes the next progress read the clock, after a sleep.
     pub(crate) fn woke(&mut self) {
         self.calls = 1;
     }
 
-    /// Settles ended operations until one of them has something to run. `None`: all are settled. // HOT
+    /// Completes operations until one has an action to run; `None` when all are complete. // HOT
     #[inline]
     pub(crate) fn next_act(&mut self) -> Option<Act> {
         while let Some(out) = self.engine.take_event() {
@@ -408,7 +400,6 @@ impl Core {
         if self.streams.is_idle() { None } else { self.next_stream_act() }
     }
 
-    /// Settles receives from streams until one of them has something to run.
     #[cold]
     fn next_stream_act(&mut self) -> Option<Act> {
         while let Some((id, ended)) = self.streams.next_ended() {
@@ -424,7 +415,7 @@ impl Core {
         self.reqs.settle(SlotId::from_raw(user as u32), ended)
     }
 
-    /// A peer is lost: its endpoints answer with the error from now on, and those that asked are told.
+    /// Makes the endpoints of a failed peer refuse operations, and notifies them.
     #[cold]
     fn peer_failed(&mut self, peer: PeerId, fault: PeerError) -> Option<Act> {
         let error = Error::of_peer(peer, fault);
@@ -435,7 +426,7 @@ impl Core {
             .filter_map(Weak::upgrade)
             .filter(|ep| ep.peer == peer && ep.fail(error))
             .collect();
-        // What a further lane was to carry comes back by its path, and goes another way.
+        // Operations of a failed further lane fall back to another lane.
         if !self.engine.is_further_lane(peer) {
             self.paths.forget(peer);
         }
@@ -452,7 +443,7 @@ impl Core {
         Some(Act::Failed(hit, error))
     }
 
-    /// Makes the peer known to the engine and the way to it to the lanes; answers the peer it already is, if so.
+    /// Adds a peer to engine and lanes. Returns the existing peer if there is one.
     pub(crate) fn add_peer(
         &mut self,
         route: &crate::lane::Route<'_>,
@@ -461,7 +452,7 @@ impl Core {
         let lane = &self.lanes[usize::from(route.lane.0)];
         let ep = lane.iface.connect(&route.entry.device, &route.entry.iface)?;
         if ask == Ask::Now {
-            // Who has not answered yet is there.
+            // A peer in handshake is reachable.
             ep.begin_connecting()?;
         }
         let addr = RawAddr::from_bytes(&route.raw);
@@ -472,7 +463,7 @@ impl Core {
         Ok(peer)
     }
 
-    /// Whether a peer is this worker, over the transport of its thread.
+    /// Whether a peer is this worker, by loopback.
     pub(crate) fn is_self(&self, peer: PeerId) -> bool {
         let Some(path) = self.paths.get(peer) else { return false };
         let iface = &self.lanes[usize::from(path.lane.0)].iface;
@@ -480,12 +471,12 @@ impl Core {
             && path.ep.is_connected(&iface.device_addr(), &iface.iface_addr())
     }
 
-    /// Whether something may be waiting for room on a lane.
+    /// Whether an operation may be waiting for lane resources.
     pub(crate) fn waits_for_room(&self) -> bool {
         self.engine.waits_for_room() || self.flushes.iter().any(Flush::waits_for_lane)
     }
 
-    /// When the engine, or a close, wants to be called even if nothing happens.
+    /// Earliest deadline of the engine, a flush or a close.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         let closes = self.flushes.iter().map(Flush::deadline).filter(|at| *at != Nanos::NEVER);
         let alive = self.alive.due().filter(|_| self.paths.slots() > 0);
@@ -493,7 +484,7 @@ impl Core {
         closes.chain(self.engine.next_deadline()).chain(alive).chain(call).min()
     }
 
-    /// Asks the engine to give an operation up. `true`: it will end with [`Error::Cancelled`].
+    /// Cancels an operation. Returns true if it completes with [`Error::Cancelled`].
     pub(crate) fn cancel(&mut self, id: SlotId) -> bool {
         match self.reqs.role(id) {
             Some(Role::Send(op)) => {

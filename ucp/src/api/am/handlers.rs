@@ -1,5 +1,4 @@
-//! What a worker keeps for active messages: handlers, and the messages that were handed over and are to be handled.
-//! Used by `am` and, while packets are taken in, by `inlet`. Calls no handler.
+//! Active-message state of a worker: handlers, queue and posted receives. Calls no handler.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,25 +8,22 @@ use rustc_hash::FxBuildHasher;
 
 use crate::api::am::queue::AmQueue;
 
-/// Numbers of handlers that are found by an index.
+/// Handlers with a number below this are in a vector, the others in a hash map.
 const LOW: usize = 256;
 
 pub(crate) type Handler<M> = Rc<dyn Fn(M)>;
 
-/// Handlers, by number.
 struct Handlers<M> {
-    /// The first [`LOW`].
     low: Vec<Option<Handler<M>>>,
     high: HashMap<u16, Handler<M>, FxBuildHasher>,
 }
 
-/// What a worker keeps for active messages. Nothing, until the first handler is set.
 pub(crate) struct AmHandlers<M, P> {
     pub(crate) queue: AmQueue,
     handlers: RefCell<Handlers<M>>,
-    /// Receives posted in advance; `arg` of their callbacks points to one.
+    /// Posted receives. The `arg` of their callback points to one of these.
     pub(crate) posted: RefCell<Vec<Rc<P>>>,
-    /// Those among them that could not be posted, as too many operations were running.
+    /// Receives that wait to be posted again because too many operations were running.
     pub(crate) idle: RefCell<Vec<Rc<P>>>,
     pub(crate) next_number: Cell<u64>,
 }
@@ -45,7 +41,7 @@ impl<M, P> Default for AmHandlers<M, P> {
 }
 
 impl<M, P> AmHandlers<M, P> {
-    /// The handler of messages with this number. // HOT
+    /// Returns handler number `id`. // HOT
     #[inline(always)]
     pub(crate) fn handler(&self, id: u16) -> Option<Handler<M>> {
         let handlers = self.handlers.borrow();
@@ -55,7 +51,7 @@ impl<M, P> AmHandlers<M, P> {
         }
     }
 
-    /// Sets or takes away the handler of messages with this number.
+    /// Sets handler number `id`; `None` removes it.
     pub(crate) fn set_handler(&self, id: u16, handler: Option<Handler<M>>) {
         let mut handlers = self.handlers.borrow_mut();
         let at = usize::from(id);
@@ -70,7 +66,7 @@ impl<M, P> AmHandlers<M, P> {
             }
             std::mem::replace(&mut handlers.low[at], handler)
         };
-        // What it has captured is user code's, and may use the worker.
+        // Dropping the old handler runs user code, which may use the worker.
         drop(handlers);
         drop(old);
     }

@@ -1,5 +1,5 @@
-//! Memory of active messages: chunks on which messages are copied side by side, and used again when all of a chunk are gone.
-//! Used by `ams` and `am`. A message that is kept keeps its chunk, at most [`CHUNK`] bytes, from being used.
+//! Memory pool of active messages: copies messages one after another into chunks of [`CHUNK`] bytes.
+//! A chunk is reused when all its messages are dropped, so one kept message keeps its whole chunk.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -9,20 +9,19 @@ use ucs::sync::scalar_load;
 
 use crate::api::am::tag::POSTED_LEN;
 
-/// Bytes of a chunk for messages that come in their turn.
 const CHUNK: usize = 32 << 10;
-/// Chunks looked at before a new one is made.
+/// Chunks checked for reuse before a new one is allocated.
 const LOOK: usize = 4;
-/// Chunks of either kind that are known, in use or not; of more than these, the oldest go with their messages.
+/// Limit of each chunk list; beyond it the oldest chunk is freed with its last message.
 const KNOWN: usize = 96;
 
-/// A stretch of memory. Parts of it are written while nobody has them, and only read afterwards.
+/// Memory of messages. A part is written before its first reader exists, then only read.
 struct Chunk(Box<[UnsafeCell<u8>]>);
 
 impl Chunk {
     fn of(bytes: Box<[u8]>) -> Rc<Chunk> {
         let bytes = Box::into_raw(bytes) as *mut [UnsafeCell<u8>];
-        // SAFETY: the box's own memory; a cell is laid out as what it holds.
+        // SAFETY: the pointer comes from the box above, and `UnsafeCell<u8>` has the layout of `u8`.
         Rc::new(Chunk(unsafe { Box::from_raw(bytes) }))
     }
 
@@ -36,59 +35,56 @@ impl Chunk {
     }
 }
 
-/// The bytes of one message. Nobody else has them.
+/// The bytes of one message; no other buffer covers them.
 pub(crate) struct AmBuf {
-    /// Where they are, unless that is `word`.
     chunk: Option<Rc<Chunk>>,
-    /// A message of one word, the commonest; else where it begins on its chunk.
+    /// The message itself if `chunk` is `None`, otherwise its offset there.
     word: u64,
     len: u32,
 }
 
-/// Bytes of a message that is kept without a chunk.
 const WORD: usize = size_of::<u64>();
 
 impl AmBuf {
-    /// A message's own memory. At most 4 GiB of it are used.
+    /// Wraps a message that has memory of its own; uses at most 4 GiB of it.
     pub(crate) fn own(bytes: Box<[u8]>) -> AmBuf {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         AmBuf { chunk: Some(Chunk::of(bytes)), word: 0, len }
     }
 
-    /// A copy of a message, if it has [`WORD`] bytes. // HOT
+    /// Copies a message of exactly [`WORD`] bytes; `None` for other lengths. // HOT
     #[inline(always)]
     pub(crate) fn of_word(message: &[u8]) -> Option<AmBuf> {
         let word = message.try_into().ok()?;
         Some(AmBuf { chunk: None, word: u64::from_ne_bytes(word), len: WORD as u32 })
     }
 
-    /// The bytes. // HOT
+    /// Returns the message. // HOT
     #[inline(always)]
     pub(crate) fn bytes(&self) -> &[u8] {
         let at = match &self.chunk {
             Some(chunk) => chunk.at(self.word as usize).cast_const(),
             None => std::ptr::from_ref(&self.word).cast(),
         };
-        // SAFETY: `len` bytes there are initialised and this message's: on the chunk (`copy`, `room`, `own`, `cut`), where they
-        // are written through `as_mut_ptr` only, whose users say that they hold no reference; or the word, then at most as
-        // long as that (`of_word`, `cut`).
+        // SAFETY: `len` bytes there are initialised. On a chunk, they are written only through `as_mut_ptr`,
+        // whose callers hold no reference; in `word`, `len` is at most `WORD`.
         unsafe { std::slice::from_raw_parts(at, self.len as usize) }
     }
 
-    /// The same, read word by word. // HOT
+    /// Reloads the fields one by one; one wide load right behind their stores would stall. // HOT
     #[inline(always)]
     pub(crate) fn apart(self) -> AmBuf {
         let AmBuf { chunk, word, len } = self;
         AmBuf { chunk, word: scalar_load(word), len: scalar_load(len.into()) as u32 }
     }
 
-    /// Bytes. // HOT
+    /// Length in bytes. // HOT
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// First byte of [room](AmPool::room), for a receive to write to; nobody looks at the bytes meanwhile.
+    /// Returns the first byte of a buffer from [`AmPool::room`], to receive into while no reader exists.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         match &self.chunk {
             Some(chunk) => chunk.at(self.word as usize),
@@ -96,27 +92,25 @@ impl AmBuf {
         }
     }
 
-    /// Its first `len` bytes.
     pub(crate) fn cut(self, len: usize) -> AmBuf {
         let len = (self.len as usize).min(len) as u32;
         AmBuf { len, ..self }
     }
 }
 
-/// The chunks of a worker.
 #[derive(Default)]
 pub(crate) struct AmPool {
-    /// The one that is filled, and how far.
+    /// Chunk being filled, and the bytes used of it.
     open: Option<Rc<Chunk>>,
     filled: usize,
-    /// Those that were filled, the oldest first.
+    /// Filled chunks, oldest first.
     full: VecDeque<Rc<Chunk>>,
-    /// Those for one message each.
+    /// Chunks of [`POSTED_LEN`] bytes, for one message each.
     single: VecDeque<Rc<Chunk>>,
 }
 
 impl AmPool {
-    /// A copy of a message of at most [`POSTED_LEN`] bytes. // HOT
+    /// Copies a message of at most [`POSTED_LEN`] bytes. // HOT
     #[inline]
     pub(crate) fn copy(&mut self, message: &[u8]) -> AmBuf {
         let len = message.len();
@@ -127,13 +121,11 @@ impl AmPool {
         };
         let (chunk, at) = (chunk.clone(), self.filled);
         self.filled += len;
-        // SAFETY: at + len <= CHUNK, and nobody has these bytes: the chunk was nobody's when its filling began; a packet lies on
-        // no chunk.
+        // SAFETY: at + len <= CHUNK, no buffer covers these bytes yet, and packets do not lie on chunks.
         unsafe { ucs::mem::copy_bytes(message.as_ptr(), chunk.at(at), len) };
         AmBuf { chunk: Some(chunk), word: at as u64, len: len as u32 }
     }
 
-    /// The open chunk is full: an empty one takes its place.
     #[cold]
     fn turn(&mut self) -> &Rc<Chunk> {
         self.filled = 0;
@@ -148,7 +140,7 @@ impl AmPool {
         self.open.insert(next)
     }
 
-    /// Room for a message of [`POSTED_LEN`] bytes, alone on a chunk.
+    /// Reserves [`POSTED_LEN`] bytes on a chunk of their own.
     pub(crate) fn room(&mut self) -> AmBuf {
         let chunk = vacant(&mut self.single).unwrap_or_else(|| Chunk::zeroed(POSTED_LEN));
         note(&mut self.single, chunk.clone());
@@ -163,7 +155,7 @@ fn note(chunks: &mut VecDeque<Rc<Chunk>>, chunk: Rc<Chunk>) {
     chunks.push_back(chunk);
 }
 
-/// Takes out a chunk that nobody else has, if one of the first ones is such.
+/// Removes and returns a chunk without messages, if the first [`LOOK`] have one.
 fn vacant(chunks: &mut VecDeque<Rc<Chunk>>) -> Option<Rc<Chunk>> {
     for _ in 0..LOOK.min(chunks.len()) {
         let chunk = chunks.pop_front()?;
@@ -211,7 +203,7 @@ mod tests {
     #[test]
     fn what_was_received_is_cut_out() {
         let mut buf = AmPool::default().room();
-        // SAFETY: the buf has room for them, and nobody looks.
+        // SAFETY: the buffer has more than 5 bytes, and no reference to them exists.
         unsafe { buf.as_mut_ptr().copy_from_nonoverlapping(b"hello".as_ptr(), 5) };
         assert_eq!((buf.len(), buf.cut(5).bytes()), (POSTED_LEN, &b"hello"[..]));
         assert_eq!(AmBuf::own(vec![7; 3].into()).cut(9).bytes(), [7; 3]);

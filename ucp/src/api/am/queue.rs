@@ -1,4 +1,4 @@
-//! Active messages that have come and wait for their handlers. Filled while packets are taken in; calls no handler.
+//! Queue of received active messages whose handlers are still to be called. Calls no handler.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,36 +11,33 @@ use crate::api::am::tag::POSTED_LEN;
 use crate::rdm::RecvStatus;
 use crate::rdm::io::PeerId;
 
-/// A message that has come.
 pub(crate) struct Come {
     pub from: PeerId,
     pub tag: u64,
-    /// Header and data.
+    /// Header, then data.
     pub buf: AmBuf,
 }
 
 impl Come {
-    /// A message that was received into the first bytes of `buf`.
     pub(crate) fn of(status: &RecvStatus, buf: AmBuf) -> Come {
         Come { from: status.from, tag: status.tag, buf: buf.cut(status.len) }
     }
 }
 
-/// Messages that came whole and in order, and the memory that they lie in. Empty until the first handler is set.
+/// Received messages in order, and the pool with their bytes.
 #[derive(Default)]
 pub(crate) struct AmQueue {
-    /// Set with the first handler: before, no message is delivered.
+    /// Set with the first handler; no message is accepted before.
     pub(crate) on: Cell<bool>,
     pool: RefCell<AmPool>,
-    /// Number of messages to be handled, the first of them, and those behind it.
+    /// Number of queued messages. The oldest is in `first`, the others in `rest`.
     waiting: Cell<usize>,
     first: Cell<Option<Come>>,
     rest: RefCell<VecDeque<Come>>,
 }
 
 impl AmQueue {
-    /// Takes a message in, to be handled behind this poll; false if there has been no handler yet, or it is too long.
-    /// // HOT
+    /// Queues a message; false if there is no handler yet or it is longer than [`POSTED_LEN`]. // HOT
     #[inline]
     pub(crate) fn take_in(&self, from: PeerId, tag: u64, payload: &[u8]) -> bool {
         if !self.on.get() || payload.len() > POSTED_LEN {
@@ -55,13 +52,13 @@ impl AmQueue {
         true
     }
 
-    /// Whether a message is to be handled. // HOT
+    /// Whether a message is queued. // HOT
     #[inline(always)]
     pub(crate) fn has_come(&self) -> bool {
         self.waiting.get() > 0
     }
 
-    /// The next message to handle. // HOT
+    /// Removes and returns the oldest message. // HOT
     #[inline]
     pub(crate) fn next(&self) -> Option<Come> {
         self.waiting.set(self.waiting.get().checked_sub(1)?);
@@ -75,7 +72,6 @@ impl AmQueue {
         }
     }
 
-    /// Room for a message of [`POSTED_LEN`] bytes.
     pub(crate) fn room(&self) -> AmBuf {
         self.pool.borrow_mut().room()
     }

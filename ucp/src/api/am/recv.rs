@@ -1,13 +1,6 @@
-//! Active messages: a header and data that call a handler at the receiver, by number. This half receives; `am_send` sends.
-//! Called by programs. Uses tagged messages of the classes `Am` and `AmData` (rdm-v4, chapter 11), which other endpoints
-//! never see.
-//!
-//! | Message | How it comes in |
-//! |---|---|
-//! | one packet in its turn | copied beside others ([`super::am_pool`]) |
-//! | up to 8 KiB in any other case | into a buffer posted in advance |
-//! | packed and longer | into a buffer made when it comes |
-//! | announced | the handler gets the header and says where the data goes |
+//! Receives active messages: calls the handler that the sender names by number. Message classes `Am` and
+//! `AmData` (rdm-v4, chapter 11). A message in one packet is copied into the pool, others of up to 8 KiB go
+//! into posted buffers, longer ones into a buffer of their own. The handler says where announced data goes.
 
 use crate::api::worker::handle::Place;
 use std::cell::Cell;
@@ -29,10 +22,10 @@ use crate::rdm::io::PeerId;
 use crate::rdm::{RecvKind, RecvStatus};
 use crate::wire::MsgClass;
 
-/// Buffers posted in advance.
+/// Number of posted receives.
 const POSTED: usize = 32;
 
-/// Receives for packed messages: `LARGE` or not.
+/// Matches packed messages: [`Label::LARGE`] ones or the others (0).
 const fn packed(large: u64) -> Match {
     Match { kind: RecvKind::Class { class: MsgClass::Am, tag: large, mask: Label::LARGE }, from: None }
 }
@@ -51,30 +44,29 @@ struct Notice {
 }
 
 impl AmMessage {
-    /// The number of the handler.
+    /// Number of the handler.
     pub fn id(&self) -> u16 {
         Label::of(self.tag).id
     }
 
-    /// Who sent it.
+    /// Sender.
     pub fn from(&self) -> PeerId {
         self.from
     }
 
-    /// Header, and what is behind it. // HOT
+    /// Splits the message into the header and the bytes behind it. // HOT
     #[inline]
     pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
-        // Their lengths were compared before the handler was called.
         self.buf.bytes().split_at(usize::from(Label::of(self.tag).header_len))
     }
 
-    /// The header. // HOT
+    /// Header bytes. // HOT
     #[inline]
     pub fn header(&self) -> &[u8] {
         self.parts().0
     }
 
-    /// The data, if it has come with the header; `None` if it has to be received by [`AmMessage::recv`]. // HOT
+    /// Data that came with the header; `None` if [`AmMessage::recv`] has to receive it. // HOT
     #[inline]
     pub fn data(&self) -> Option<&[u8]> {
         match self.kind {
@@ -83,7 +75,7 @@ impl AmMessage {
         }
     }
 
-    /// Bytes of data, here or to be received.
+    /// Length of the data in bytes, received or not.
     pub fn data_len(&self) -> u64 {
         self.notice().map_or(self.parts().1.len() as u64, |notice| notice.len)
     }
@@ -97,12 +89,12 @@ impl AmMessage {
         Some(Notice { len: u64::from_le_bytes(*len), number: u64::from_le_bytes(*number) })
     }
 
-    /// An endpoint to the sender. `None` if it has failed or there is no way back to it.
+    /// Returns an endpoint to the sender; `None` if the peer has failed or its address is unknown.
     pub fn reply_ep(&self) -> Option<Ep> {
         self.worker.ep_to(self.from)
     }
 
-    /// The data goes into no room: the sender's operation ends.
+    /// Receives the announced data into an empty buffer, so that the sender's operation completes.
     #[cold]
     fn discard(&self) {
         if let Some(notice) = self.notice() {
@@ -110,15 +102,15 @@ impl AmMessage {
         }
     }
 
-    /// What matches the data, if it has to be received: from now on by the caller.
+    /// Returns the match of data that is still to be received; the caller then has to receive it.
     pub(crate) fn claim(&mut self) -> Option<Match> {
         let notice = self.notice()?;
-        // Nothing is left to be discarded.
+        // Keeps `drop` from discarding the data.
         self.kind = LabelKind::Packed;
         Some(data_of(notice.number, self.from))
     }
 
-    /// How a receive of data that is here ends, in `room` bytes.
+    /// Result of receiving data that came with the header into `room` bytes.
     pub(crate) fn end_in(&self, room: usize) -> Ended {
         let len = self.parts().1.len();
         match len <= room {
@@ -127,8 +119,8 @@ impl AmMessage {
         }
     }
 
-    /// Receives the data into `buf`, whether it has come already or not. Data that is longer ends with
-    /// [`Error::Truncated`]. A message that is dropped without this discards its data, and so does a receive that is cancelled.
+    /// Receives the data into `buf`. Longer data ends with [`Error::Truncated`]. Dropping the message
+    /// instead, or cancelling the receive, discards the data.
     pub fn recv<B: IoBufMut>(mut self, buf: B) -> RecvRequest<B> {
         if let Some(data) = self.claim() {
             return self.worker.recv(data, buf);
@@ -137,8 +129,7 @@ impl AmMessage {
         let (at, room) = held.room();
         let data = self.parts().1;
         let n = data.len().min(room);
-        // SAFETY: `room` bytes at `at` are the container's own and valid for writes; it is ours alone, so that it does
-        // not overlap the message.
+        // SAFETY: `room` bytes at `at` are valid for writes, and the container does not overlap the message.
         unsafe { ucs::mem::copy_bytes(data.as_ptr(), at, n) };
         RecvRequest::ended(self.end_in(room), held)
     }
@@ -162,9 +153,9 @@ impl std::fmt::Debug for AmMessage {
 }
 
 impl Worker {
-    /// Calls `handler` from progress for each active message with this number that comes; it may start operations. The
-    /// handler there was is replaced. Messages that come before the worker's first handler wait for it; later ones
-    /// without a handler are dropped.
+    /// Sets the handler of active messages with number `id`, replacing the old one. Progress calls it for
+    /// each message; it may start operations. Messages that arrive before the worker's first handler wait for
+    /// it; later messages without a handler are dropped.
     pub fn set_am_handler(&self, id: u16, handler: impl Fn(AmMessage) + 'static) {
         self.ams().set_handler(id, Some(Rc::new(handler)));
         if !self.ams().queue.on.replace(true) {
@@ -176,25 +167,25 @@ impl Worker {
         }
     }
 
-    /// Takes a handler away.
+    /// Removes handler number `id`.
     pub fn clear_am_handler(&self, id: u16) {
         self.ams().set_handler(id, None);
     }
 
-    /// Posts the buffer of a place; what waits already is handled at once. False: too many operations are running, so it is posted
-    /// later, by [`Worker::post_idle`].
+    /// Posts a receive into a new buffer; delivers messages that have already arrived. Returns false if too
+    /// many operations are running; [`Worker::post_idle`] then posts it later.
     fn post(&self, place: Rc<Place>) -> bool {
         loop {
             let mut room = self.ams().queue.room();
             let at = room.as_mut_ptr();
             place.room.set(Some(room));
             let done = Callback { fun: on_packed, arg: Rc::as_ptr(&place).cast_mut().cast() };
-            // SAFETY: the room lies in the place until the receive has ended; the worker keeps the place, and drops
-            // it after the engine. `done` is called with the place, from progress, while the worker lives.
+            // SAFETY: `place` keeps the buffer until the receive has ended, and the worker keeps `place`
+            // until it has dropped the engine. `done` is called from progress, with `place`, while the worker
+            // lives.
             match unsafe { self.recv_raw(at, POSTED_LEN, packed(0), Some(done)) } {
                 Ok(OpStatus::Done(status)) => self.take_packed(&place, Ok(status)),
                 Ok(OpStatus::InProgress(_)) => return true,
-                // Cut, or of a failed peer; the next one may be well.
                 Err(Error::Truncated { .. }) => {}
                 Err(Error::Exhausted) => {
                     place.room.take();
@@ -206,12 +197,12 @@ impl Worker {
         }
     }
 
-    /// Posts the places that could not be, until one cannot still. A worker of its own: as long as no reference to one escapes from
-    /// what progress calls, compilers hand progress the worker's state itself, and it has a register more.
+    /// Posts the idle receives until one fails. Takes a worker by value: no reference to the worker escapes,
+    /// so that the compiler keeps a register free in progress.
     #[cold]
     #[inline(never)]
     fn post_idle(self) {
-        // One by one: what is handled meanwhile may come here too.
+        // Not a drain: a handler may call this function again.
         loop {
             let place = self.ams().idle.borrow_mut().pop();
             if !place.is_some_and(|place| self.post(place)) {
@@ -226,8 +217,7 @@ impl Worker {
         }
     }
 
-    /// Hands a packed message to its handler. Inline, and the message is put together in its place: moved from one to another by
-    /// words of another size, it would be waited for each time. // HOT
+    /// Calls the handler of a message. Inline: moving the freshly written message would stall. // HOT
     #[inline(always)]
     fn deliver(&self, Come { from, tag, buf }: Come) {
         let Label { id, header_len, kind } = Label::of(tag);
@@ -241,14 +231,14 @@ impl Worker {
         match self.ams().handler(id) {
             Some(handler) => handler(AmMessage { worker: self.clone(), buf, tag, from, kind }),
             None => {
-                // Dropped as a message, so that data it has announced is let go.
+                // Dropping the message discards announced data.
                 drop(AmMessage { worker: self.clone(), buf, tag, from, kind });
                 ill(from, id, "without a handler");
             }
         }
     }
 
-    /// Handles what was taken in. // HOT
+    /// Calls the handlers of queued messages. // HOT
     #[inline]
     pub(crate) fn handle_ams(&self) {
         if self.ams().queue.has_come() {
@@ -258,17 +248,16 @@ impl Worker {
 
     #[inline(never)]
     fn handle_come(&self) {
-        // Asked anew each time: a handler may call `progress`, which goes on with the next one.
+        // A handler may call `progress`, which continues with the next message.
         while let Some(come) = self.ams().queue.next() {
             if self.ams().queue.has_come() {
-                // That `progress` is to see them.
                 self.core().calm = false;
             }
             self.deliver(come);
         }
     }
 
-    /// Receives packed messages that fit no posted buffer. Answers how many there were.
+    /// Receives packed messages longer than the posted buffers, and returns their number.
     #[inline]
     pub(crate) fn take_large_ams(&self) -> usize {
         match self.ams().queue.on.get() {
@@ -300,19 +289,18 @@ impl Worker {
     }
 }
 
-/// A message that nobody gets.
 #[cold]
 fn ill(from: PeerId, id: u16, why: &str) {
     tracing::debug!(peer = from.0, id, "active message {why} dropped");
 }
 
-/// A packed message has come.
+/// Callback of a posted receive.
 ///
 /// # Safety
 /// `arg` is a [`Place`] of a worker that is in progress.
 unsafe fn on_packed(arg: *mut (), request: RequestId, ended: Ended) {
     let place: *const Place = arg.cast();
-    // SAFETY: the worker keeps its places until it is dropped, and made `arg` by `Rc::as_ptr`.
+    // SAFETY: `arg` comes from `Rc::as_ptr`, and the worker keeps its places until it is dropped.
     unsafe { Rc::increment_strong_count(place) };
     // SAFETY: as above; the count was raised for this.
     let place = unsafe { Rc::from_raw(place) };

@@ -1,11 +1,6 @@
-//! Sending active messages: header and data gathered into one packet where they fit, announced where they do not.
-//! Called by programs. How they are received is in `am`.
-//!
-//! | Message | How |
-//! |---|---|
-//! | header and data of up to 8 KiB and a packet | one message, gathered into the packet |
-//! | up to 64 KiB, if asked for ([`AmProto::Eager`]) | one message, gathered into as many packets as it takes |
-//! | longer | the header announces it; the data, straight from its buffer, goes to whoever receives it |
+//! Active messages, sending side; `am::recv` receives. Header and data of up to 8 KiB and a packet travel in
+//! one packet, up to 64 KiB with [`AmProto::Eager`] in several. Longer data is announced by a message with
+//! the header, and sent from the caller's buffer when the handler receives it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,55 +16,54 @@ use crate::api::request::handles::SendRequest;
 use crate::rdm::SendBuf;
 use crate::wire::MsgClass;
 
-/// Longest packed message, bytes: the receiver makes no room for more on a sender's word.
+/// Longest packed message in bytes; the receiver drops longer ones.
 pub(crate) const PACKED_MAX: usize = 64 << 10;
-/// Bytes behind the header of a message that announces data: its length and its number.
+/// Bytes behind the header of a message that announces data: its length (u64) and number (u64).
 pub(crate) const NOTICE: usize = 16;
 
-/// How the data of an active message travels.
+/// Protocol of an active message's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AmProto {
-    /// With the header if both fit one packet, otherwise as by [`AmProto::Rendezvous`].
+    /// With the header if both fit one packet, otherwise [`AmProto::Rendezvous`].
     #[default]
     Auto,
-    /// With the header, up to 64 KiB together; longer ones as by [`AmProto::Rendezvous`].
+    /// With the header, up to 64 KiB together, otherwise [`AmProto::Rendezvous`].
     Eager,
-    /// When the receiver has said where to: the handler gets the header, and calls [`AmMessage::recv`](super::AmMessage::recv).
+    /// Sent when the handler, which gets only the header, calls [`AmMessage::recv`](super::AmMessage::recv).
     Rendezvous,
 }
 
-/// An active message of the `*_raw` kind.
+/// Parameters of [`Ep::am_send_raw`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AmParams {
-    /// How its data travels.
+    /// Protocol of the data.
     pub how: AmProto,
-    /// Called at the end, if it does not end in the call.
+    /// Called when the operation ends, unless it ends within the call.
     pub done: Option<Callback>,
 }
 
-/// An active message under way. A future of the result and the data's buffer. Dropping it lets the message go on.
+/// An active message being sent. A future of the result and the buffer. Dropping it lets the send continue.
 #[must_use = "an active message may still be under way: wait for it, await it, or detach it"]
 pub struct AmSend<B: 'static>(pub(crate) SendRequest<B>);
 
 impl<B: 'static> AmSend<B> {
-    /// Whether it has ended: the buffer may be reused.
+    /// Whether the operation has ended and the buffer may be reused.
     pub fn is_done(&mut self) -> bool {
         self.0.is_done()
     }
 
-    /// Makes progress until it has ended.
+    /// Makes progress until the operation ends.
     pub fn wait(self) -> (Result<(), Error>, B) {
         self.0.wait()
     }
 
-    /// Asks for it to be given up. `true`: nothing of it has gone out, and nothing will; it ends as cancelled. `false`: it
-    /// goes on, or has ended. One whose data is announced ([`AmProto::Rendezvous`], or too long for a packet) always goes on:
-    /// the peer's handler may have been told of it.
+    /// Cancels the operation if no byte has been sent: returns true, and it ends as cancelled. Returns false
+    /// if it continues or has ended. An announced message always continues: its handler may have been called.
     pub fn cancel(&self) -> bool {
         self.0.cancel()
     }
 
-    /// Lets it go on without anybody asking for its end.
+    /// Lets the operation continue; its result is dropped.
     pub fn detach(self) {
         self.0.detach();
     }
@@ -84,27 +78,26 @@ impl<B: 'static> Future for AmSend<B> {
 }
 
 impl Ep {
-    /// Sends an active message: `header`, which is copied, and `data`, to the peer's handler `id`. Ends when the data's buffer
-    /// may be reused. Headers longer than [`AM_MAX_HEADER`] are refused.
+    /// Sends `header`, which is copied, and `data` to handler `id` of the peer. Ends when the buffer may be
+    /// reused. A header longer than [`AM_MAX_HEADER`] is [`Error::HeaderTooLong`].
     pub fn am_send<B: IoBuf>(&self, id: u16, header: &[u8], data: B) -> AmSend<B> {
         self.am_send_with(AmProto::Auto, id, header, data)
     }
 
-    /// The same, with a say in how the data travels.
+    /// Sends an active message like [`Ep::am_send`], with a chosen protocol.
     pub fn am_send_with<B: IoBuf>(&self, how: AmProto, id: u16, header: &[u8], data: B) -> AmSend<B> {
         let held = Held::new(data);
         let (at, len) = held.bytes();
-        // SAFETY: the request keeps the container until the operation's end, and `IoBuf` promises that its bytes
-        // neither move nor change meanwhile.
+        // SAFETY: the request keeps the container until the end, and `IoBuf` fixes its bytes.
         let started = unsafe { self.am_send_raw(id, header, at, len, &AmParams { how, done: None }) };
         AmSend(self.owned(started, held))
     }
 
-    /// Sends an active message of `header`, which is copied, and the `len` bytes at `data`. // HOT
+    /// Sends `header`, which is copied, and `len` bytes at `data` to handler `id` of the peer. // HOT
     ///
     /// # Safety
-    /// Unless the call answers *done* or an error, `data..data + len` stays valid and unchanged until the operation's
-    /// end, and `params.done` may be called with its argument.
+    /// Unless the call returns *done* or an error, `data..data + len` stays valid and unchanged until the
+    /// operation ends, and `params.done` may be called with its argument.
     #[inline]
     pub unsafe fn am_send_raw(
         &self,
@@ -116,7 +109,6 @@ impl Ep {
     ) -> Result<OpStatus<()>, Error> {
         // SAFETY: the caller vouches for the bytes until the operation's end.
         let data = unsafe { SendBuf::new(data, len) };
-        // Data alone, and short: one packet, by one call.
         if header.is_empty()
             && len <= POSTED_LEN
             && params.how != AmProto::Rendezvous
@@ -133,11 +125,8 @@ impl Ep {
         unsafe { self.start_am(id, header, data, params) }
     }
 
-    /// Starts an active message. // HOT
-    ///
     /// # Safety
-    /// `data` stays valid, as [`SendBuf::new`] has it, until the operation's end, and `params.done` may be called with its
-    /// argument.
+    /// `data` stays valid and unchanged until the operation ends; `params.done` may be called with its argument. // HOT
     #[inline]
     pub(crate) unsafe fn start_am(
         &self,
@@ -159,11 +148,11 @@ impl Ep {
             // SAFETY: this function's contract.
             return unsafe { self.send_class_raw(MsgClass::Am, tag, data, params.done) };
         }
-        // SAFETY: this function's contract; the header outlives the call, and is copied if the send outlives that.
+        // SAFETY: this function's contract; the header is copied if the send outlives the call.
         unsafe { self.send_behind(tag, header, data, params.done) }
     }
 
-    /// Most bytes of header and data that travel in one message. // HOT
+    /// Limit of header and data in one message, bytes. // HOT
     #[inline]
     fn packed_max(&self, how: AmProto) -> usize {
         match how {
@@ -173,7 +162,7 @@ impl Ep {
         }
     }
 
-    /// Sends `data` behind `header`, which is kept if need be, as one message. // HOT
+    /// Sends `data` behind `header`, which is copied if the send outlives the call. // HOT
     ///
     /// # Safety
     /// As for [`Ep::start_am`].
@@ -196,7 +185,7 @@ impl Ep {
         unsafe { self.send_lent(MsgClass::Am, tag, header, &[data], done) }
     }
 
-    /// Tells of data, and sends it to whoever receives it.
+    /// Sends a message that announces `data`, then starts the send of `data`.
     ///
     /// # Safety
     /// As for [`Ep::start_am`].
@@ -215,7 +204,7 @@ impl Ep {
         head.extend_from_slice(&(data.len() as u64).to_le_bytes());
         head.extend_from_slice(&number.to_le_bytes());
         let label = Label { id, header_len: header.len() as u16, kind: LabelKind::Announced };
-        // SAFETY: nothing but the head, which outlives the call, and is copied if the send outlives that.
+        // SAFETY: `head` outlives the call, and is copied if the send outlives that.
         let told = unsafe { self.send_behind(label.tag(head.len()), &head, SendBuf::EMPTY, None) }?;
         if let OpStatus::InProgress(id) = told {
             self.worker().free(id);

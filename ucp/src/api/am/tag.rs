@@ -1,12 +1,11 @@
-//! Tag of an active message: handler number, length of the header, and whether the data is packed or announced.
+//! Tag of an active message: handler number, header length, and whether the data is packed or announced.
 
-/// Longest packed message that fits a buffer posted in advance, bytes.
+/// Longest packed message that fits a posted buffer, bytes.
 pub(crate) const POSTED_LEN: usize = 8 << 10;
 
 /// Longest header of an active message, bytes.
 pub const AM_MAX_HEADER: usize = 4096;
 
-/// What the tag of an active message says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Label {
     pub id: u16,

@@ -1,6 +1,5 @@
-//! Buffers that an operation owns while it runs, and gets back to its caller with the result.
-//! Implemented for the standard containers; used by the owned forms of send and receive.
-//! Never copies and never moves the bytes: what the engine is given is the container's own memory.
+//! Containers that an operation owns while it runs and returns with the result. The bytes are neither copied
+//! nor moved: the engine uses the container's own memory.
 
 use std::mem::MaybeUninit;
 use std::rc::Rc;
@@ -9,34 +8,33 @@ use std::sync::Arc;
 /// A container whose bytes can be sent while an operation owns it.
 ///
 /// # Safety
-/// The slice that [`bytes`](IoBuf::bytes) answers must stay at its address with its contents unchanged for as
-/// long as the container exists and is neither borrowed nor consumed, even when the container itself is moved.
+/// The slice of [`bytes`](IoBuf::bytes) keeps its address and contents while the container exists and is
+/// neither borrowed nor consumed, even if the container is moved.
 pub unsafe trait IoBuf: 'static {
-    /// The bytes to send.
+    /// Bytes to send.
     fn bytes(&self) -> &[u8];
 }
 
 /// A container that can be received into while an operation owns it.
 ///
 /// # Safety
-/// The room that [`room`](IoBufMut::room) answers must be valid for writes, at a fixed address, for as long as
-/// the container exists and is neither borrowed nor consumed, even when the container itself is moved.
+/// The memory of [`room`](IoBufMut::room) stays valid for writes at one address while the container exists
+/// and is neither borrowed nor consumed, even if the container is moved.
 pub unsafe trait IoBufMut: 'static {
-    /// First byte and length of the room for a message. The bytes need not be initialised.
+    /// Address and length in bytes of the memory for a message; it may be uninitialised.
     fn room(&mut self) -> (*mut u8, usize);
 
-    /// Tells the container that the first `len` bytes of its room now hold a message.
+    /// Tells the container that the first `len` bytes of its memory hold a message.
     ///
     /// # Safety
-    /// `len` is at most the room's length, and these bytes have been written.
+    /// `len` is at most the memory's length, and these bytes have been written.
     unsafe fn set_filled(&mut self, len: usize);
 }
 
 macro_rules! read_only {
     ($($ty:ty)*) => {$(
-        // SAFETY: the bytes live on the heap (or for ever), apart from the container, which only points at them;
-        // nobody can write them without borrowing or consuming the container. A reference-counted container gives
-        // out a mutable reference only while it is the sole owner, and the operation owns one count.
+        // SAFETY: the bytes are on the heap or static, and only a borrow or the end of the container changes
+        // them. A counted container is mutable only while its count is one, and the operation owns one.
         unsafe impl IoBuf for $ty {
             fn bytes(&self) -> &[u8] {
                 self.as_ref()
@@ -53,7 +51,7 @@ unsafe impl<const N: usize> IoBuf for &'static [u8; N] {
     }
 }
 
-/// A vector's room is its capacity; after a message its length is the message's.
+/// Receives into the vector's capacity; a message sets the vector's length.
 // SAFETY: the allocation is on the heap and stays where it is until the vector is grown, shrunk or dropped.
 unsafe impl IoBufMut for Vec<u8> {
     fn room(&mut self) -> (*mut u8, usize) {
@@ -62,7 +60,7 @@ unsafe impl IoBufMut for Vec<u8> {
 
     unsafe fn set_filled(&mut self, len: usize) {
         debug_assert!(len <= self.capacity());
-        // SAFETY: the caller vouches that `len` bytes were written, and `len` is within the capacity.
+        // SAFETY: the caller vouches that `len` bytes, within the capacity, were written.
         unsafe { self.set_len(len) };
     }
 }
@@ -76,10 +74,8 @@ unsafe impl IoBufMut for Box<[u8]> {
     unsafe fn set_filled(&mut self, _len: usize) {}
 }
 
-/// A container lent to a running operation: moved about without being looked at, so that moving it asserts nothing
-/// about the memory the engine is writing.
-///
-/// Dropping it drops nothing: whoever holds it says when the operation is over, by [`Held::back`].
+/// A container lent to a running operation. Moving it asserts nothing about the memory that the engine
+/// writes. Dropping it leaks the container: the holder calls [`Held::back`] when the operation has ended.
 pub(crate) struct Held<B>(MaybeUninit<B>);
 
 impl<B> Held<B> {
@@ -87,15 +83,15 @@ impl<B> Held<B> {
         Held(MaybeUninit::new(buf))
     }
 
-    /// The container again.
+    /// Returns the container.
     pub(crate) fn back(self) -> B {
-        // SAFETY: `new` is the only constructor and initialises it; `self` is consumed, so it is read once.
+        // SAFETY: `new`, the only constructor, initialises it, and `self` is consumed.
         unsafe { self.0.assume_init() }
     }
 }
 
 impl<B: IoBuf> Held<B> {
-    /// Where the bytes are. Called before the operation starts.
+    /// Address and length of the bytes. Called before the operation starts.
     pub(crate) fn bytes(&self) -> (*const u8, usize) {
         // SAFETY: initialised, see `back`.
         let buf = unsafe { self.0.assume_init_ref() };
@@ -105,7 +101,7 @@ impl<B: IoBuf> Held<B> {
 }
 
 impl<B: IoBufMut> Held<B> {
-    /// Where the room is. Called before the operation starts.
+    /// Address and length of the memory. Called before the operation starts.
     pub(crate) fn room(&mut self) -> (*mut u8, usize) {
         // SAFETY: initialised, see `back`.
         let buf = unsafe { self.0.assume_init_mut() };

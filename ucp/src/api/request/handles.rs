@@ -1,8 +1,8 @@
-//! Owned operations: a request that holds the caller's buffer while it runs and gives it back with the result.
-//! Made by the safe send and receive calls. Dropping one never frees memory that the engine still uses.
+//! Requests that hold the caller's buffer while the operation runs and return it with the result. Dropping
+//! one never frees memory that the engine still uses.
 //!
-//! Three ways to learn of the end: poll ([`SendRequest::test`]), callback ([`SendRequest::then`]), `await` (both are
-//! futures). All need somebody to call `Worker::progress`.
+//! The end can be polled ([`SendRequest::test`]), awaited, or reported to a callback ([`SendRequest::then`]).
+//! All need calls of `Worker::progress`.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,22 +17,23 @@ use crate::api::worker::handle::Worker;
 
 use crate::rdm::RecvStatus;
 
-/// What both request types are made of.
+/// State of an operation and its buffer, common to all requests.
 struct Op<B: 'static> {
     state: State,
-    /// `Some` until the buffer has been given back.
+    /// `None` once the buffer has been returned.
     buf: Option<Held<B>>,
 }
 
 enum State {
     Ended(Ended),
     Running(Worker, SlotId),
-    /// Its end has been picked up.
+    /// The result has been taken.
     Told,
 }
 
 impl<B: 'static> Op<B> {
-    /// Whether it has ended. Its end stays where it was noted: moved so soon, it would be waited for.
+    /// Whether the operation has ended. Leaves the result in place: loading it right after the store would
+    /// stall.
     // HOT
     #[inline]
     fn is_done(&self) -> bool {
@@ -42,7 +43,7 @@ impl<B: 'static> Op<B> {
         }
     }
 
-    /// The end, if it has come: once. The buffer is still inside.
+    /// Takes the result if the operation has ended; `None` the second time. The buffer stays.
     // HOT
     #[inline]
     fn take(&mut self) -> Option<Ended> {
@@ -55,7 +56,7 @@ impl<B: 'static> Op<B> {
         Some(ended)
     }
 
-    /// The buffer; the operation has ended.
+    /// Takes the buffer of an ended operation.
     fn back(&mut self) -> B {
         self.buf.take().expect("request was polled after its end").back()
     }
@@ -88,7 +89,6 @@ impl<B: 'static> Op<B> {
         }
     }
 
-    /// Calls `then` at the end, from progress; at once if it has come.
     fn then(mut self, then: impl FnOnce(Ended, B) + 'static) {
         if let Some(ended) = self.take() {
             let buf = self.back();
@@ -99,7 +99,7 @@ impl<B: 'static> Op<B> {
             let call = Box::new(move |ended: Ended| then(ended, buf.back()));
             worker.core().reqs.call_at_end(*id, call);
         }
-        // The slot belongs to the callback now.
+        // Keeps `drop` from detaching the slot, which the callback owns now.
         self.state = State::Told;
     }
 
@@ -123,7 +123,7 @@ impl<B: 'static> Drop for Op<B> {
     }
 }
 
-/// The buffer of an operation nobody asks for any more. Dropped when the operation has ended.
+/// Buffer of a detached operation, dropped when the operation has ended.
 struct Orphan<B>(Option<Held<B>>);
 
 impl<B> Drop for Orphan<B> {
@@ -132,26 +132,24 @@ impl<B> Drop for Orphan<B> {
     }
 }
 
-/// A send that owns its buffer. A future of the result and the buffer.
-///
-/// Dropping it lets the send go on; the buffer lives until its end.
+/// A send that owns its buffer. A future of the result and the buffer. Dropping it lets the send continue.
 #[must_use = "a send may still be running: wait for it, await it, or detach it"]
 pub struct SendRequest<B: 'static>(Op<B>);
 
 /// A receive that owns its buffer. A future of the result and the buffer.
 ///
-/// Dropping it cancels it, so that a message not yet matched to it is not lost; a matched one goes on into the buffer,
-/// which lives until its end. [`RecvRequest::detach`] lets it wait on instead.
+/// Dropping it cancels it unless a message has been matched; the buffer then lives until that message has
+/// arrived. [`RecvRequest::detach`] lets it wait instead.
 #[must_use = "a receive does nothing for you unless you wait for it, await it, or give it a callback"]
 pub struct RecvRequest<B: 'static> {
     op: Op<B>,
     fill: Fill<B>,
 }
 
-/// Tells a container, or a list of them, that the first bytes of its room hold a message: so many, all of them written.
+/// `set_filled` of a container or a list of them.
 type Fill<B> = unsafe fn(&mut B, usize);
 
-// The buffer is never pinned: it is looked at only by moving it out.
+// The buffer is never pinned; it is only moved out.
 impl<B> Unpin for SendRequest<B> {}
 impl<B> Unpin for RecvRequest<B> {}
 
@@ -167,12 +165,12 @@ impl<B: 'static> SendRequest<B> {
         SendRequest(Op { state: State::Running(worker, id), buf: Some(buf) })
     }
 
-    /// Whether it has ended.
+    /// Whether the operation has ended.
     pub fn is_done(&self) -> bool {
         self.0.is_done()
     }
 
-    /// Result and buffer if it has ended, otherwise the request again.
+    /// Returns the result and the buffer if the operation has ended, otherwise the request.
     pub fn test(mut self) -> Result<(Result<(), Error>, B), Self> {
         match self.0.take() {
             Some(ended) => Ok((ended.map(drop), self.0.back())),
@@ -180,23 +178,23 @@ impl<B: 'static> SendRequest<B> {
         }
     }
 
-    /// Makes progress until it has ended.
+    /// Makes progress until the operation ends.
     pub fn wait(mut self) -> (Result<(), Error>, B) {
         (self.0.wait().map(drop), self.0.back())
     }
 
-    /// Asks for it to be given up. `true`: nothing of it has gone out, and nothing will; it ends as cancelled. `false`: it
-    /// cannot be cancelled any more, and goes on, or has ended. Holds for messages, streams, puts and atomics alike.
+    /// Cancels the operation if nothing of it has been sent: returns true, and it ends as cancelled. Returns
+    /// false if it continues or has ended. Applies to messages, streams, puts and atomics.
     pub fn cancel(&self) -> bool {
         self.0.cancel()
     }
 
-    /// Calls `then` from progress when it has ended; at once if it has. Costs an allocation.
+    /// Calls `then` from progress when the operation ends, or at once if it has ended. Allocates.
     pub fn then(self, then: impl FnOnce(Result<(), Error>, B) + 'static) {
         self.0.then(move |ended, buf| then(ended.map(drop), buf));
     }
 
-    /// Lets it go on without anybody asking for its end.
+    /// Lets the operation continue; its result is dropped.
     pub fn detach(mut self) {
         self.0.detach();
     }
@@ -221,7 +219,6 @@ impl<B: IoBufMut> RecvRequest<B> {
 }
 
 impl<B: IoBufMut> RecvRequest<Vec<B>> {
-    /// The same, of a list of containers, whose rooms are one behind the other.
     pub(crate) fn ended_in(ended: Ended, bufs: Held<Vec<B>>) -> Self {
         RecvRequest { op: Op { state: State::Ended(ended), buf: Some(bufs) }, fill: fill_list }
     }
@@ -232,24 +229,24 @@ impl<B: IoBufMut> RecvRequest<Vec<B>> {
 }
 
 /// # Safety
-/// As for [`IoBufMut::set_filled`], of the rooms as one run.
+/// As for [`IoBufMut::set_filled`], with the containers' memory as one run.
 unsafe fn fill_list<B: IoBufMut>(bufs: &mut Vec<B>, len: usize) {
     let mut left = len;
     for buf in bufs {
         let n = buf.room().1.min(left);
-        // SAFETY: of the run `len` bytes have been written, and these are the next `n` of them.
+        // SAFETY: `len` bytes of the run have been written, and these are the next `n` of them.
         unsafe { buf.set_filled(n) };
         left -= n;
     }
 }
 
 impl<B: 'static> RecvRequest<B> {
-    /// Whether it has ended.
+    /// Whether the operation has ended.
     pub fn is_done(&self) -> bool {
         self.op.is_done()
     }
 
-    /// Result and buffer if it has ended, otherwise the request again.
+    /// Returns the result and the buffer if the operation has ended, otherwise the request.
     pub fn test(mut self) -> Result<(Result<RecvStatus, Error>, B), Self> {
         match self.op.take() {
             Some(ended) => Ok((ended, filled(ended, self.op.back(), self.fill))),
@@ -257,19 +254,19 @@ impl<B: 'static> RecvRequest<B> {
         }
     }
 
-    /// Makes progress until it has ended.
+    /// Makes progress until the operation ends.
     pub fn wait(mut self) -> (Result<RecvStatus, Error>, B) {
         let ended = self.op.wait();
         (ended, filled(ended, self.op.back(), self.fill))
     }
 
-    /// Gives it up. `true`: it will end as cancelled, having taken no message. `false`: a message has been matched to
-    /// it, with which it ends, or it has ended.
+    /// Cancels the receive: returns true, and it ends as cancelled and takes no message. Returns false if a
+    /// message has been matched to it, with which it ends, or if it has ended.
     pub fn cancel(&self) -> bool {
         self.op.cancel()
     }
 
-    /// Calls `then` from progress when it has ended; at once if it has. Costs an allocation.
+    /// Calls `then` from progress when the operation ends, or at once if it has ended. Allocates.
     pub fn then(mut self, then: impl FnOnce(Result<RecvStatus, Error>, B) + 'static) {
         let fill = self.fill;
         if let Some(op) = self.release() {
@@ -277,12 +274,12 @@ impl<B: 'static> RecvRequest<B> {
         }
     }
 
-    /// Lets it wait on without anybody asking for its end.
+    /// Lets the receive wait for its message; the result is dropped.
     pub fn detach(mut self) {
         self.op.detach();
     }
 
-    /// The operation, leaving nothing behind for `drop` to cancel.
+    /// Moves the operation out, so that `drop` does not cancel it.
     fn release(&mut self) -> Option<Op<B>> {
         let state = std::mem::replace(&mut self.op.state, State::Told);
         let buf = self.op.buf.take()?;
@@ -305,15 +302,15 @@ impl<B: 'static> Future for RecvRequest<B> {
     }
 }
 
-/// The buffer, told how long the message in it is.
+/// Tells the buffer the length of its message, and returns it.
 fn filled<B>(ended: Ended, mut buf: B, fill: Fill<B>) -> B {
     let len = match ended {
         Ok(status) => status.len,
-        // What fitted was written.
+        // The receive has filled the buffer.
         Err(Error::Truncated { room, .. }) => room,
         Err(_) => return buf,
     };
-    // SAFETY: the engine has written `len` bytes of the room, which is at least as long.
+    // SAFETY: the engine has written `len` bytes, and the memory is at least as long.
     unsafe { fill(&mut buf, len) };
     buf
 }
@@ -334,23 +331,23 @@ impl FlushRequest {
         FlushRequest(Op { state: State::Running(worker, id), buf: Some(Held::new(())) })
     }
 
-    /// Whether it has ended.
+    /// Whether the operation has ended.
     pub fn is_done(&self) -> bool {
         self.0.is_done()
     }
 
-    /// Makes progress until it has ended.
+    /// Makes progress until the operation ends.
     pub fn wait(mut self) -> Result<(), Error> {
         self.0.wait().map(drop)
     }
 
-    /// Stops waiting: it ends as cancelled, what it waited for goes on, and an endpoint that was being closed stays
-    /// closed. False: it has ended.
+    /// Stops waiting: returns true, and the request ends as cancelled. The flushed operations continue, and a
+    /// closing endpoint stays closed. Returns false if the request has ended.
     pub fn cancel(&self) -> bool {
         self.0.cancel()
     }
 
-    /// Calls `then` from progress when it has ended; at once if it has.
+    /// Calls `then` from progress when the operation ends, or at once if it has ended.
     pub fn then(self, then: impl FnOnce(Result<(), Error>) + 'static) {
         self.0.then(move |ended, ()| then(ended.map(drop)));
     }

@@ -1,5 +1,5 @@
-//! Borrowed buffers: operations on slices that end before the borrow does, because the scope does not return before.
-//! The model is `std::thread::scope`. Never leaves a running operation behind, not even when user code panics.
+//! Operations on borrowed buffers. As `std::thread::scope`, a scope returns only when all its operations have
+//! ended, even if user code panics.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -19,16 +19,16 @@ use crate::api::worker::handle::Worker;
 use crate::rdm::RecvStatus;
 use crate::select::Sync;
 
-/// A time in which borrowed memory may be sent and received. See [`Worker::scope`].
+/// Starts operations on borrowed memory, see [`Worker::scope`]. Panics if an endpoint is of another worker.
 pub struct Scope<'scope, 'env: 'scope> {
     worker: &'env Worker,
-    /// Operations begun in this scope whose ends nobody has seen.
+    /// Operations of this scope whose results have not been taken.
     begun: RefCell<Vec<SlotId>>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
-/// An operation on borrowed memory. Dropping it leaves it to the end of the scope.
+/// An operation on borrowed memory. Dropping it leaves the wait to the end of the scope.
 #[must_use = "the scope waits for it, but nobody sees its result"]
 pub struct ScopedRequest<'scope, T> {
     worker: &'scope Worker,
@@ -43,8 +43,8 @@ enum State {
 }
 
 impl Worker {
-    /// Runs `f`, which may start operations on memory that outlives the scope, and makes progress until all of them
-    /// have ended. If `f` panics, receives that found no message are cancelled and the others are waited for.
+    /// Runs `f`, which can start operations on memory that outlives the scope, and makes progress until all
+    /// have ended. If `f` panics, unmatched receives are cancelled and other operations are waited for.
     ///
     /// ```no_run
     /// # fn f(worker: &ucp::Worker, ep: &ucp::Ep) {
@@ -71,7 +71,7 @@ impl Worker {
         value.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Waits for the end of an operation on borrowed memory, whatever callbacks do meanwhile.
+    /// Waits for the end of an operation on borrowed memory, even if a callback panics.
     pub(crate) fn wait_borrowed(&self, id: SlotId) -> Ended {
         match self.see_out(id) {
             (ended, None) => ended,
@@ -79,8 +79,8 @@ impl Worker {
         }
     }
 
-    /// The end of an operation, and the first panic of a callback on the way there: that one gives the operation up if
-    /// it can be, and waits on all the same, because the engine still uses the memory.
+    /// Waits for the end of an operation; returns it and the first panic of a callback meanwhile. A panic
+    /// cancels the operation, but the wait continues, as the engine may still use the memory.
     fn see_out(&self, id: SlotId) -> (Ended, Option<Box<dyn Any + Send>>) {
         let mut first = None;
         loop {
@@ -96,22 +96,22 @@ impl Worker {
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Sends a tagged message from borrowed memory.
+    /// Sends a tagged message; ends when `bytes` may be reused.
     pub fn tag_send(&'scope self, ep: &Ep, tag: u64, bytes: &'scope [u8]) -> ScopedRequest<'scope, ()> {
         self.send(ep, bytes, &SendParams { tag: Some(tag), ..SendParams::default() })
     }
 
-    /// Sends a tagged message from borrowed memory; ends when it is in the receiver's buffer.
+    /// Sends a tagged message; ends when the receiver's buffer holds it.
     pub fn tag_send_sync(&'scope self, ep: &Ep, tag: u64, bytes: &'scope [u8]) -> ScopedRequest<'scope, ()> {
         self.send(ep, bytes, &SendParams { tag: Some(tag), sync: Sync::Yes, ..SendParams::default() })
     }
 
-    /// Sends an untagged message from borrowed memory.
+    /// Sends an untagged message; ends when `bytes` may be reused.
     pub fn msg_send(&'scope self, ep: &Ep, bytes: &'scope [u8]) -> ScopedRequest<'scope, ()> {
         self.send(ep, bytes, &SendParams::default())
     }
 
-    /// Writes borrowed bytes to a peer's memory; ends when they may be reused.
+    /// Writes `bytes` to address `remote` of a peer's memory; ends when `bytes` may be reused.
     pub fn put(
         &'scope self,
         ep: &Ep,
@@ -126,7 +126,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(started.map(without_message))
     }
 
-    /// Reads a peer's memory into borrowed memory, as many bytes as there is room for.
+    /// Reads `out.len()` bytes at address `remote` of a peer's memory.
     pub fn get(
         &'scope self,
         ep: &Ep,
@@ -140,7 +140,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.begin(unsafe { ep.get_raw(out.as_mut_ptr(), out.len(), remote, rkey, &params) })
     }
 
-    /// Receives a tagged message into borrowed memory.
+    /// Receives a message whose tag equals `tag` in the bits of `mask`.
     pub fn tag_recv(
         &'scope self,
         tag: u64,
@@ -150,14 +150,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.recv(Match::tagged(tag, mask), buf)
     }
 
-    /// Receives a message that matches into borrowed memory.
+    /// Receives a message that matches `what`.
     pub fn recv(&'scope self, what: Match, buf: &'scope mut [u8]) -> ScopedRequest<'scope, RecvStatus> {
         // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
         let started = unsafe { self.worker.recv_raw(buf.as_mut_ptr(), buf.len(), what, None) };
         self.begin(started)
     }
 
-    /// Receives a message that matches into several pieces of borrowed memory, one behind the other.
+    /// Receives a message that matches `what` into several buffers, filled in order.
     pub fn recv_iov(
         &'scope self,
         what: Match,
@@ -203,7 +203,7 @@ impl<T> ScopedRequest<'_, T> {
             State::Ended(ended) => ended,
             State::Running(id) => {
                 let ended = self.worker.wait_borrowed(id);
-                // The id may be another operation's soon.
+                // Another operation may get the same id.
                 let mut begun = self.begun.borrow_mut();
                 if let Some(at) = begun.iter().rposition(|&begun| begun == id) {
                     begun.swap_remove(at);
@@ -214,7 +214,7 @@ impl<T> ScopedRequest<'_, T> {
         }
     }
 
-    /// Whether it has ended.
+    /// Whether the operation has ended.
     pub fn is_done(&self) -> bool {
         match self.state {
             State::Ended(_) => true,
@@ -222,7 +222,7 @@ impl<T> ScopedRequest<'_, T> {
         }
     }
 
-    /// Asks for it to be given up.
+    /// Cancels the operation; returns false if it continues or has ended.
     pub fn cancel(&self) -> bool {
         matches!(self.state, State::Running(id) if self.worker.cancel(RequestId(id)))
     }
@@ -236,7 +236,7 @@ impl ScopedRequest<'_, ()> {
 }
 
 impl ScopedRequest<'_, RecvStatus> {
-    /// Makes progress until the message is there.
+    /// Makes progress until the bytes have been received.
     pub fn wait(mut self) -> Result<RecvStatus, Error> {
         self.end()
     }

@@ -1,6 +1,5 @@
-//! Streams: bytes in order between two workers, without the borders of the sends that brought them.
-//! Called by programs through their endpoints; `core` calls `serve_streams` while somebody waits. Each send is a message of
-//! class `Stream` (rdm-v4, chapter 11); what a receive leaves of one is kept for the next.
+//! Stream operations of endpoints: bytes in order between two workers, without message boundaries. Each send
+//! is a message of class `Stream` (rdm-v4, chapter 11). Bytes that a receive leaves are kept for the next.
 
 use crate::api::stream::state::Pull;
 use ucs::coll::slots::SlotId;
@@ -20,7 +19,7 @@ use crate::wire::MsgClass;
 
 const KIND: RecvKind = RecvKind::Class { class: MsgClass::Stream, tag: 0, mask: 0 };
 
-/// Bytes of a peer's stream, in memory of the library's: what one send brought, or the rest of it.
+/// Bytes of a peer's stream in memory of the library: those of one send, or the rest of them.
 pub struct StreamData {
     bytes: Vec<u8>,
     at: usize,
@@ -41,7 +40,7 @@ impl std::fmt::Debug for StreamData {
 }
 
 impl Core {
-    /// Queues a receive into `buf`, which its request keeps until it is settled.
+    /// Queues a receive. Its request keeps the memory of `buf` until the receive ends.
     pub(crate) fn start_stream_recv(
         &mut self,
         peer: PeerId,
@@ -65,7 +64,7 @@ impl Core {
         Ok(id)
     }
 
-    /// Serves whoever waits for a stream.
+    /// Serves the waiting receives of all streams.
     #[cold]
     pub(crate) fn serve_streams(&mut self) {
         let mut at = 0;
@@ -91,7 +90,7 @@ impl Core {
                 false => self.engine.probe(KIND, Some(peer), ProbeRemove::Yes),
             };
             let Some(found) = found else {
-                // What has come of a peer that has failed can still be received.
+                // Bytes received before the peer failed can still be read.
                 let lost = || self.engine.drain_error(peer).map(Error::from);
                 if let Some(error) = stream.failed.or_else(lost) {
                     let gone = stream.waiters.drain(..).map(|waiter| (waiter.id, Err(error)));
@@ -100,7 +99,7 @@ impl Core {
                 }
                 return;
             };
-            // A length that no memory has room for ends the stream, not this process.
+            // Failed allocation for a length from the wire ends only the stream.
             let len = usize::try_from(found.len).unwrap_or(usize::MAX);
             let whole = waiter.buf.piece().is_some();
             let (buf, pull) = if whole && len <= waiter.len - waiter.filled {
@@ -111,7 +110,8 @@ impl Core {
                     stream.failed = Some(Error::Exhausted);
                     continue;
                 }
-                // SAFETY: `len` bytes there belong to the vector in `pull`, which is not touched before the receive has ended.
+                // SAFETY: the `len` bytes belong to the vector in `pull`, untouched until the receive has
+                // ended.
                 (unsafe { RecvBuf::new(bytes.as_mut_ptr(), len) }, Pull::Own(bytes, len))
             };
             stream.pull = Some(pull);
@@ -126,7 +126,7 @@ impl Core {
         }
     }
 
-    /// Takes what the next message of a stream has, or starts to receive it into memory of ours.
+    /// Returns the bytes of the next message, or starts to receive it.
     fn take_of_stream(&mut self, peer: PeerId) -> Result<Option<StreamData>, Error> {
         self.engine.mark_awaited(peer);
         let stream = self.streams.from.entry(peer).or_default();
@@ -151,7 +151,7 @@ impl Core {
         }
     }
 
-    /// Somebody has been told why a stream has ended: nothing more comes of it.
+    /// Ends a stream whose error has been returned: nothing more is received from it.
     fn break_stream(&mut self, peer: PeerId, error: Error) {
         if let Some(stream) = self.streams.from.get_mut(&peer) {
             (stream.broken, stream.failed) = (true, Some(error));
@@ -160,7 +160,7 @@ impl Core {
         engine.end_stream(&mut wire, peer);
     }
 
-    /// Receives the next message of a stream, if there is one, into memory of ours.
+    /// Receives the next message, if there is one, into a vector.
     fn pull_of_stream(&mut self, peer: PeerId) {
         let Some(found) = self.engine.probe(KIND, Some(peer), ProbeRemove::Yes) else { return };
         let Some(stream) = self.streams.from.get_mut(&peer) else { return };
@@ -172,7 +172,7 @@ impl Core {
         }
         let to = bytes.as_mut_ptr();
         stream.pull = Some(Pull::Own(bytes, len));
-        // SAFETY: `len` bytes at `to` belong to the vector in `pull`, which is not touched before the receive has ended.
+        // SAFETY: the `len` bytes belong to the vector in `pull`, untouched until the receive has ended.
         let buf = unsafe { RecvBuf::new(to, len) };
         let (engine, mut wire, _) = self.split();
         let result = match engine.recv_probed(&mut wire, found.handle, buf, UserToken::Stream(peer).pack()) {
@@ -185,14 +185,14 @@ impl Core {
         }
     }
 
-    /// The receive of a stream's message has ended.
+    /// Handles the end of the receive that `Stream::pull` describes.
     #[cold]
     pub(crate) fn stream_pulled(&mut self, peer: PeerId, result: Result<RecvStatus, OpError>) {
         self.pulled(peer, result.map(drop));
         self.serve_streams();
     }
 
-    /// A message of a stream is received, or lost: then so is what is behind it.
+    /// Notes the end of a message's receive. A failure also ends the stream, as bytes are missing.
     fn pulled(&mut self, peer: PeerId, result: Result<(), OpError>) {
         if let Some(stream) = self.streams.from.get_mut(&peer) {
             stream.pulled(result);
@@ -203,7 +203,7 @@ impl Core {
         }
     }
 
-    /// Gives a receive up that has got nothing yet.
+    /// Cancels a receive that holds no bytes yet; false if it holds some or is unknown.
     pub(crate) fn cancel_stream(&mut self, peer: PeerId, id: SlotId) -> bool {
         let Some(stream) = self.streams.from.get_mut(&peer) else { return false };
         let Some(at) = stream.waiters.iter().position(|waiter| waiter.id == id) else { return false };
@@ -218,14 +218,12 @@ impl Core {
 }
 
 impl Ep {
-    /// Sends bytes to the peer's stream. Ends when the buffer may be reused. Nothing is sent of an empty one.
-    ///
-    /// [`SendRequest::cancel`] takes all of its bytes out of the stream while none has gone out.
+    /// Sends bytes to the peer's stream. Ends when the buffer may be reused. An empty buffer sends nothing.
+    /// [`SendRequest::cancel`] removes all of its bytes from the stream if none has been sent.
     pub fn stream_send<B: IoBuf>(&self, buf: B) -> SendRequest<B> {
         let held = Held::new(buf);
         let (at, len) = held.bytes();
-        // SAFETY: the request keeps the container until the operation's end, and `IoBuf` promises that its bytes
-        // neither move nor change meanwhile.
+        // SAFETY: the request keeps the container until the end, and `IoBuf` fixes its bytes.
         let started = unsafe { self.stream_send_raw(at, len, None) };
         self.owned(started, held)
     }
@@ -233,8 +231,8 @@ impl Ep {
     /// Sends `len` bytes at `buf` to the peer's stream. // HOT
     ///
     /// # Safety
-    /// Unless the call answers *done* or an error, `buf..buf + len` stays valid and unchanged until the operation's
-    /// end, and `done` may be called with its argument.
+    /// Unless the call returns *done* or an error, `buf..buf + len` stays valid and unchanged until the
+    /// operation ends, and `done` may be called with its argument.
     #[inline]
     pub unsafe fn stream_send_raw(
         &self,
@@ -249,7 +247,7 @@ impl Ep {
     }
 
     /// # Safety
-    /// `buf` stays valid, as [`SendBuf::new`] has it, until the operation's end, and `done` may be called with its argument.
+    /// `buf` stays valid and unchanged until the operation ends, and `done` may be called with its argument.
     #[inline]
     pub(crate) unsafe fn start_stream_send(
         &self,
@@ -263,11 +261,12 @@ impl Ep {
         unsafe { self.send_class_raw(MsgClass::Stream, 0, buf, done) }
     }
 
-    /// Receives from the peer's stream into `len` bytes at `buf`. It ends by progress, also if the bytes have come. // HOT
+    /// Receives from the peer's stream into `len` bytes at `buf`. Only progress ends it, even if the bytes
+    /// are there. // HOT
     ///
     /// # Safety
-    /// Unless the call answers an error, `buf..buf + len` stays valid for writes, and is touched by nobody else but other
-    /// receives of this worker, until the operation's end, and `done` may be called with its argument.
+    /// Unless the call returns an error, until the operation ends `buf..buf + len` stays valid for writes, is
+    /// used only by receives of this worker, and `done` may be called with its argument.
     pub unsafe fn stream_recv_raw(
         &self,
         buf: *mut u8,
@@ -280,8 +279,8 @@ impl Ep {
         self.worker().core().start_stream_recv(self.peer(), buf, until, done).map(RequestId)
     }
 
-    /// Receives from the peer's stream: as many bytes as there are and fit, at least one. Receives are served in the order
-    /// in which they were started.
+    /// Receives the available bytes that fit from the peer's stream, at least one. Receives are served in the
+    /// order in which they start.
     pub fn stream_recv<B: IoBufMut>(&self, buf: B) -> RecvRequest<B> {
         self.stream_recv_until(buf, StreamRecvMode::Some)
     }
@@ -291,8 +290,9 @@ impl Ep {
         self.stream_recv_until(buf, StreamRecvMode::WaitAll)
     }
 
-    /// Takes bytes of the peer's stream as they have come, in memory of the library's: what the next send brought. `None`:
-    /// nothing has come yet, or receives that were started before wait for it; progress brings more.
+    /// Returns received bytes of the peer's stream, those of one send, in memory of the library. `None`: none
+    /// has arrived, or an earlier receive waits for them; progress brings more. Fails once the stream has
+    /// failed.
     pub fn stream_recv_data(&self) -> Result<Option<StreamData>, Error> {
         self.worker().core().take_of_stream(self.peer())
     }
@@ -300,7 +300,7 @@ impl Ep {
     fn stream_recv_until<B: IoBufMut>(&self, buf: B, until: StreamRecvMode) -> RecvRequest<B> {
         let mut held = Held::new(buf);
         let (at, len) = held.room();
-        // SAFETY: the request keeps the container until the receive is settled; `IoBufMut` promises that its room stays.
+        // SAFETY: the request keeps the container until the receive ends; `IoBufMut` fixes its memory.
         let buf = unsafe { RecvBuf::new(at, len) };
         let started = self.worker().core().start_stream_recv(self.peer(), buf, until, None);
         match started {

@@ -1,4 +1,4 @@
-//! Streams of a worker by peer: bytes that have come and receives that wait. Holds no reference to the worker.
+//! State of a worker's streams by peer: unread bytes and waiting receives. Holds no reference to the worker.
 
 use std::collections::VecDeque;
 
@@ -12,16 +12,15 @@ use crate::api::core::requests::{Ended, Requests};
 use crate::rdm::io::PeerId;
 use crate::rdm::{OpError, RecvBuf, RecvStatus};
 
-/// When a receive from a stream is complete.
+/// Condition that completes a receive from a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamRecvMode {
-    /// With what there is, at least one byte.
+    /// At least one byte has been received.
     Some,
-    /// With the buffer full.
+    /// The buffer is full.
     WaitAll,
 }
 
-/// A receive from a stream.
 pub(crate) struct Waiter {
     pub(crate) id: SlotId,
     pub(crate) buf: RecvBuf,
@@ -36,59 +35,58 @@ impl Waiter {
     }
 }
 
-/// A message of the stream that is being received.
+/// Destination of a stream message that is being received, and the message's length in bytes.
 pub(crate) enum Pull {
-    /// Into the first waiter's buffer: so many bytes.
+    /// The buffer of the first waiter.
     Direct(usize),
-    /// Into a buffer of ours: so many bytes.
+    /// A vector of its own.
     Own(Vec<u8>, usize),
 }
 
 /// The stream from one peer.
 #[derive(Default)]
 pub(crate) struct Stream {
-    /// Bytes of a message that no receive has taken: from `at` on.
+    /// Received bytes; those from `at` on are unread.
     pub(crate) left: Vec<u8>,
     pub(crate) at: usize,
     pub(crate) pull: Option<Pull>,
     pub(crate) waiters: VecDeque<Waiter>,
-    /// Why nothing more is received of it, beside the peer's failure.
+    /// Reason of the end of the stream, other than the peer's failure.
     pub(crate) failed: Option<Error>,
-    /// A piece was lost: nothing behind it is received.
+    /// Set when a message was lost: nothing more is received.
     pub(crate) broken: bool,
 }
 
-/// The streams of a worker.
 #[derive(Default)]
 pub(crate) struct Streams {
     pub(crate) from: HashMap<PeerId, Stream, FxBuildHasher>,
-    /// Receives that are served and not settled.
+    /// Results of receives whose requests have not been completed.
     pub(crate) ended: VecDeque<(SlotId, Ended)>,
-    /// Peers somebody waits for.
+    /// Peers whose streams have waiting receives.
     pub(crate) waited: Vec<PeerId>,
 }
 
 impl Streams {
-    /// Whether no end is to be told. // HOT
+    /// Whether no result is pending. // HOT
     #[inline(always)]
     pub(crate) fn is_idle(&self) -> bool {
         self.ended.is_empty()
     }
 
-    /// Whether somebody waits. // HOT
+    /// Whether a receive waits. // HOT
     #[inline(always)]
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.waited.is_empty()
     }
 
-    /// Whether nobody waits and no end is to be told. // HOT
+    /// Whether no receive waits and no result is pending. // HOT
     #[inline(always)]
     pub(crate) fn is_settled(&self) -> bool {
         self.ended.is_empty() && self.waited.is_empty()
     }
 
-    /// Takes a message of the stream from `from` in, if somebody waits for nothing but it; what does not fit is left for the next
-    /// receive. // HOT
+    /// Gives a message to the waiting receive if nothing precedes it, and keeps the rest for the next; false
+    /// if not taken. // HOT
     #[inline]
     pub(crate) fn take_in(&mut self, from: PeerId, bytes: &[u8], reqs: &mut Requests) -> bool {
         if self.waited.is_empty() {
@@ -107,14 +105,13 @@ impl Streams {
         true
     }
 
-    /// The next receive to settle.
     pub(crate) fn next_ended(&mut self) -> Option<(SlotId, Ended)> {
         self.ended.pop_front()
     }
 }
 
 impl Stream {
-    /// Bytes of a message, from a packet: to the first waiter what he has room for, the rest is left. Nothing was left before.
+    /// Copies a message into the first waiter's buffer and keeps the rest. Requires that no byte is unread.
     #[inline]
     pub(crate) fn take(&mut self, bytes: &[u8]) {
         let Some(waiter) = self.waiters.front_mut() else { return };
@@ -126,15 +123,15 @@ impl Stream {
         self.at = 0;
     }
 
-    /// Gives what is left to those who wait, and ends the ones that are served: in `reqs` those that nobody is called at, by
-    /// `ended` the others. // HOT
+    /// Gives unread bytes to the waiters and completes the served ones: in `reqs` those without a callback,
+    /// through `ended` the others. // HOT
     pub(crate) fn hand_out(
         &mut self,
         peer: PeerId,
         ended: &mut VecDeque<(SlotId, Ended)>,
         reqs: &mut Requests,
     ) {
-        // A buffer that a message is coming into is not touched meanwhile.
+        // A buffer that the engine is writing to is not touched.
         while !matches!(self.pull, Some(Pull::Direct(_)))
             && let Some(waiter) = self.waiters.front_mut()
         {
@@ -147,7 +144,7 @@ impl Stream {
                 break;
             }
             let status = RecvStatus { len: waiter.filled, tag: 0, from: peer, cq_data: None };
-            // They end in their order: those that are told of later hold back the rest.
+            // Keeps the order: a pending result holds back all later ones.
             if !ended.is_empty() || !reqs.note_received(u64::from(waiter.id.raw()), status) {
                 ended.push_back((waiter.id, Ok(status)));
             }
@@ -159,7 +156,7 @@ impl Stream {
         }
     }
 
-    /// A pull has ended.
+    /// Handles the end of the receive in `pull`.
     pub(crate) fn pulled(&mut self, result: Result<(), OpError>) {
         match (self.pull.take(), result) {
             (_, Err(error)) => {
@@ -172,7 +169,7 @@ impl Stream {
                 }
             }
             (Some(Pull::Own(mut bytes, len)), Ok(())) => {
-                // SAFETY: the engine has written `len` bytes into the vector's room, which is at least as long.
+                // SAFETY: the engine has written `len` bytes, and the capacity is at least `len`.
                 unsafe { bytes.set_len(len) };
                 self.left = bytes;
                 self.at = 0;

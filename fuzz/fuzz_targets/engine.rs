@@ -1,4 +1,4 @@
-//! A live engine under a script: see `ucp/tests/script`, which says what must hold and is run by `cargo test` as well.
+//! Runs scripts against an engine; `ucp/tests/script` defines them, and `cargo test` runs them too.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

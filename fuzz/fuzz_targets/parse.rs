@@ -1,4 +1,4 @@
-//! Any bytes as a packet: parsed, printed, listed; nothing panics, and a packet that parses is printed as one.
+//! Parses, prints and lists arbitrary bytes: no panic, and the printer agrees with the parser.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

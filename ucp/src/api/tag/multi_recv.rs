@@ -1,5 +1,5 @@
-//! Receives of many messages into one buffer, each behind the one before: one posting for a whole burst.
-//! Made by [`Worker::recv_multi`]. Its buffer is the engine's until the last message in it has ended.
+//! Receives of many messages into one buffer, one after another, made by [`Worker::recv_multi`]. The engine
+//! uses the buffer until the last message in it has ended.
 
 use crate::api::core::multi_recvs::Parts;
 use std::future::Future;
@@ -25,17 +25,16 @@ pub struct Part {
 }
 
 impl Part {
-    /// Where in the buffer its bytes start.
+    /// Offset of the first byte in the buffer, bytes.
     pub fn offset(&self) -> usize {
         self.at
     }
 
-    /// Length, tag and sender; [`Error::Truncated`] if it was longer than what was left.
+    /// Length, tag and sender; [`Error::Truncated`] if the message was longer than the rest of the buffer.
     pub fn status(&self) -> Result<RecvStatus, Error> {
         self.status
     }
 
-    /// Bytes written.
     fn len(&self) -> usize {
         match self.status {
             Ok(status) => status.len,
@@ -45,8 +44,8 @@ impl Part {
     }
 }
 
-/// A receive of many messages. Dropping it cancels it; messages already matched to it go on into the buffer, which lives
-/// until their end, and are lost.
+/// A receive of many messages. Dropping it cancels it and loses its messages; the buffer lives until those
+/// already matched have arrived.
 #[must_use = "messages are lost unless they are taken out"]
 pub struct MultiRecv<B: IoBufMut> {
     worker: Worker,
@@ -57,9 +56,9 @@ pub struct MultiRecv<B: IoBufMut> {
 }
 
 impl Worker {
-    /// Receives every message that matches into `buf`, one behind the other, until less than `least` bytes are left: with
-    /// the length of the longest message as `least`, none is ever cut. Messages come out by [`MultiRecv::next_message`] in the
-    /// order in which they end.
+    /// Receives messages that match `what` into `buf`, one after another, until less than `least` bytes are
+    /// left. No message is truncated if `least` is the longest length. [`MultiRecv::next_message`] returns
+    /// messages in the order in which they end.
     pub fn recv_multi<B: IoBufMut>(
         &self,
         what: Match,
@@ -73,8 +72,8 @@ impl Worker {
             return Err((Error::Exhausted, held.back()));
         };
         let (engine, mut wire, _) = core.split();
-        // SAFETY: the handle keeps the container until the operation's end, as does `Drop` after it, and `IoBufMut`
-        // promises that its room stays where it is meanwhile. Parts that have ended are read only.
+        // SAFETY: the handle, and `Drop` after it, keep the container until the end, and `IoBufMut` fixes its
+        // memory. Messages that have ended are only read.
         let buf = unsafe { RecvBuf::new(at, len) };
         let args = RecvArgs { buf, kind: what.kind, from: what.from, user: u64::from(id.raw()) };
         match engine.recv_multi(&mut wire, args, least) {
@@ -90,13 +89,14 @@ impl Worker {
 }
 
 impl<B: IoBufMut> MultiRecv<B> {
-    /// The next message that has come. Makes no progress.
+    /// Returns the next message that has ended. Makes no progress.
     pub fn try_next(&mut self) -> Option<Part> {
         let (at, status) = self.worker.core().multis.get_mut(self.id)?.ended.pop_front()?;
         Some(Part { of: self.id, at, status })
     }
 
-    /// The next message, with progress until it has come. `None`: the buffer takes no more, and all are told.
+    /// Makes progress until a message has ended, and returns it. `None`: all messages have been returned, and
+    /// no more are received.
     pub fn wait_next(&mut self) -> Option<Part> {
         let id = self.id;
         self.worker.run_until(|core| {
@@ -106,7 +106,7 @@ impl<B: IoBufMut> MultiRecv<B> {
         self.try_next()
     }
 
-    /// The next message: a future of what [`MultiRecv::wait_next`] answers.
+    /// Future of the result of [`MultiRecv::wait_next`].
     pub fn next_message(&mut self) -> impl Future<Output = Option<Part>> {
         std::future::poll_fn(|cx| self.poll_next(cx))
     }
@@ -122,30 +122,30 @@ impl<B: IoBufMut> MultiRecv<B> {
         Poll::Pending
     }
 
-    /// The bytes of a message; none if it is another buffer's.
+    /// Returns the bytes of a message; none if `part` belongs to another buffer.
     pub fn bytes(&self, part: &Part) -> &[u8] {
         if part.of != self.id || part.len() == 0 {
             return &[];
         }
-        // SAFETY: the engine has said that the part, which lies in the buffer, has ended.
+        // SAFETY: `part` lies within the buffer.
         let at = unsafe { self.at.add(part.at) };
-        // SAFETY: the engine has written `len` bytes there and never writes them again; the container is not given back,
-        // and not looked at by anybody else, while `self` lives.
+        // SAFETY: the engine has written `len` bytes there and will not again; `self` keeps the container.
         unsafe { std::slice::from_raw_parts(at, part.len()) }
     }
 
-    /// Whether it takes no more messages, and all it took have ended; [`MultiRecv::try_next`] may still have some.
+    /// Whether all messages have ended and no more are received. [`MultiRecv::try_next`] may still return
+    /// some.
     pub fn is_done(&self) -> bool {
         self.worker.core().multis.get(self.id).is_none_or(|parts| parts.end.is_some())
     }
 
-    /// It takes no more messages; those matched already go on. `false`: it took none any more before.
+    /// Stops matching messages; those already matched continue. Returns false if it had already stopped.
     pub fn cancel(&mut self) -> bool {
         self.op.take().is_some_and(|op| self.worker.core().engine.cancel_recv(op))
     }
 
-    /// Takes no more messages, waits for those matched already, and gives the buffer back, all of it filled. Messages not
-    /// taken out are lost. An error if the receive ended by one.
+    /// Cancels, waits for matched messages, and returns the buffer with its whole length. Messages not
+    /// returned before are lost. Returns the error that ended the receive, if any.
     pub fn finish(mut self) -> (Result<(), Error>, B) {
         let cancelled = self.cancel();
         let id = self.id;
@@ -161,7 +161,7 @@ impl<B: IoBufMut> Drop for MultiRecv<B> {
         let Some(held) = self.buf.take() else { return };
         self.cancel();
         let mut core = self.worker.core();
-        // What was cancelled is told by progress: until then the entry, and the buffer with it, stay.
+        // Progress reports the end; until then the entry keeps the buffer.
         match core.multis.get_mut(self.id) {
             Some(parts) if parts.end.is_none() => parts.orphan = Some(Box::new(Orphan(Some(held)))),
             _ => {
@@ -173,7 +173,7 @@ impl<B: IoBufMut> Drop for MultiRecv<B> {
     }
 }
 
-/// A buffer nobody asks for any more. Dropped when the operation has ended.
+/// Buffer of a dropped receive, dropped when the operation has ended.
 struct Orphan<B>(Option<Held<B>>);
 
 impl<B> Drop for Orphan<B> {
@@ -183,7 +183,7 @@ impl<B> Drop for Orphan<B> {
 }
 
 impl Core {
-    /// A message of a receive of many has ended.
+    /// Queues a message that has ended.
     pub(crate) fn part_ended(
         &mut self,
         user: u64,
@@ -195,7 +195,7 @@ impl Core {
         parts.waker.take().map(Act::Wake)
     }
 
-    /// A receive of many takes no more, and nothing is written to its buffer.
+    /// Ends the receive: nothing more is written to its buffer.
     pub(crate) fn multi_ended(&mut self, user: u64, result: Result<usize, OpError>) -> Option<Act> {
         let id = SlotId::from_raw(user as u32);
         let parts = self.multis.get_mut(id)?;

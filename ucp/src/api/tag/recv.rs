@@ -1,5 +1,5 @@
-//! Receiving: tagged and untagged, from anybody or from one peer; probing, and receiving what was probed.
-//! Called by programs. Checks arguments and calls the engine; keeps no message.
+//! Receives and probes of tagged and untagged messages, from any peer or one. Checks arguments and calls the
+//! engine; stores no message.
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
@@ -14,41 +14,41 @@ use crate::rdm::{
     MsgHandle, OpId, ProbeRemove, RecvArgs, RecvBuf, RecvKind, RecvStatus, Started as EngineStarted,
 };
 
-/// A mask that compares every bit of a tag.
+/// Mask that compares all bits of a tag.
 pub const TAG_MASK_FULL: u64 = u64::MAX;
-/// A mask that compares none: any tag matches.
+/// Mask that compares no bit: any tag matches.
 pub const ANY_TAG: u64 = 0;
 
-/// Which messages a receive or probe takes.
+/// Messages that a receive or probe accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Match {
     /// Tagged with a mask, or untagged.
     pub kind: RecvKind,
-    /// From this peer only.
+    /// Sender; `None` accepts every peer.
     pub from: Option<PeerId>,
 }
 
 impl Match {
-    /// Tagged messages whose tag agrees with `tag` in the bits of `mask`, from anybody.
+    /// Matches tags equal to `tag` in the bits of `mask`, from any peer.
     pub const fn tagged(tag: u64, mask: u64) -> Match {
         Match { kind: RecvKind::Tagged { tag, mask }, from: None }
     }
 
-    /// Untagged messages from anybody.
+    /// Matches untagged messages from any peer.
     pub const fn untagged() -> Match {
         Match { kind: RecvKind::Untagged, from: None }
     }
 
-    /// The same, from one peer only.
+    /// Restricts the match to the peer of `ep`.
     pub fn from(self, ep: &Ep) -> Match {
         Match { from: Some(ep.peer()), ..self }
     }
 }
 
-/// What a probe found: the message's length, tag and sender. It stays where it is.
+/// Length, tag and sender of a probed message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
-    /// Length, bytes.
+    /// Length in bytes.
     pub len: u64,
     /// Tag; 0 if untagged.
     pub tag: u64,
@@ -56,7 +56,7 @@ pub struct Envelope {
     pub from: PeerId,
 }
 
-/// A message taken off the queue by [`Worker::mprobe`]: nobody else can receive it. Dropping it discards it.
+/// A message removed from the queue by [`Worker::mprobe`]. Dropping it discards the message.
 #[must_use = "a probed message is lost unless it is received"]
 pub struct Message {
     pub(crate) worker: Worker,
@@ -65,12 +65,12 @@ pub struct Message {
 }
 
 impl Worker {
-    /// Receives a message that matches into `len` bytes at `buf`. // HOT
+    /// Receives a message that matches `what` into `len` bytes at `buf`. // HOT
     ///
     /// # Safety
-    /// Unless the call answers *done* or an error, `buf..buf + len` stays valid for writes, and is touched by nobody
-    /// else, until the operation's end, and `done` may be called with its argument. Receives of one worker may share
-    /// memory; what is in it then is a mixture.
+    /// Unless the call returns *done* or an error, until the operation ends `buf..buf + len` stays valid for
+    /// writes, is used only by receives of this worker (which mix their bytes), and `done` may be called with
+    /// its argument.
     #[inline]
     pub unsafe fn recv_raw(
         &self,
@@ -90,12 +90,11 @@ impl Worker {
         }
     }
 
-    /// Receives a message that matches.
+    /// Receives a message that matches `what`. A longer message ends with [`Error::Truncated`].
     pub fn recv<B: IoBufMut>(&self, what: Match, buf: B) -> RecvRequest<B> {
         let mut held = Held::new(buf);
         let (at, len) = held.room();
-        // SAFETY: the request keeps the container until the operation's end, and `IoBufMut` promises that its room
-        // stays where it is meanwhile.
+        // SAFETY: the request keeps the container until the end, and `IoBufMut` fixes its memory.
         let started = unsafe { self.recv_raw(at, len, what, None) };
         self.owned(started, held)
     }
@@ -112,7 +111,7 @@ impl Worker {
         }
     }
 
-    /// Receives a tagged message whose tag agrees with `tag` in the bits of `mask` ([`TAG_MASK_FULL`], [`ANY_TAG`]).
+    /// Receives a message with a tag equal to `tag` in the bits of `mask` ([`TAG_MASK_FULL`], [`ANY_TAG`]).
     pub fn tag_recv<B: IoBufMut>(&self, tag: u64, mask: u64, buf: B) -> RecvRequest<B> {
         self.recv(Match::tagged(tag, mask), buf)
     }
@@ -122,29 +121,27 @@ impl Worker {
         self.recv(Match::untagged(), buf)
     }
 
-    /// Receives a tagged message into borrowed memory, making progress until it is there.
+    /// Receives a tagged message into borrowed memory, making progress until it has arrived.
     pub fn tag_recv_blocking(&self, tag: u64, mask: u64, buf: &mut [u8]) -> Result<RecvStatus, Error> {
-        // SAFETY: `buf` is borrowed until `wait_borrowed` has seen the operation's end, which it does even when a
-        // callback panics.
+        // SAFETY: `wait_borrowed` returns after the operation's end, even if a callback panics.
         match unsafe { self.recv_raw(buf.as_mut_ptr(), buf.len(), Match::tagged(tag, mask), None) }? {
             OpStatus::Done(status) => Ok(status),
             OpStatus::InProgress(id) => self.wait_borrowed(id.0),
         }
     }
 
-    /// The oldest unexpected message that matches, left where it is. Makes no progress.
+    /// Finds the oldest unexpected message that matches, and leaves it in the queue. Makes no progress.
     pub fn probe(&self, what: Match) -> Option<Envelope> {
         let found = self.core().engine.probe(what.kind, what.from, ProbeRemove::No)?;
         Some(Envelope { len: found.len, tag: found.tag, from: found.from })
     }
 
-    /// Throws away the oldest unexpected message that matches, unread; its sender's operation ends as if it had been received.
-    /// Answers what it was.
+    /// Discards the oldest unexpected message that matches; its send completes as if received.
     pub fn discard(&self, what: Match) -> Option<Envelope> {
         self.mprobe(what).map(|message| message.envelope())
     }
 
-    /// Takes the oldest unexpected message that matches off the queue, to be received by [`Message::recv`].
+    /// Removes the oldest unexpected message that matches from the queue; [`Message::recv`] receives it.
     pub fn mprobe(&self, what: Match) -> Option<Message> {
         let found = self.core().engine.probe(what.kind, what.from, ProbeRemove::Yes)?;
         let envelope = Envelope { len: found.len, tag: found.tag, from: found.from };
@@ -153,15 +150,15 @@ impl Worker {
 }
 
 impl Message {
-    /// Its length, tag and sender.
+    /// Length, tag and sender.
     pub fn envelope(&self) -> Envelope {
         self.envelope
     }
 
-    /// Throws it away, unread; its sender's operation ends as if it had been received. So does dropping it.
+    /// Discards the message, as dropping it does; its send completes as if received.
     pub fn discard(self) {}
 
-    /// Receives it.
+    /// Receives the message. A longer message than the buffer ends with [`Error::Truncated`].
     pub fn recv<B: IoBufMut>(mut self, buf: B) -> RecvRequest<B> {
         let mut held = Held::new(buf);
         let (at, len) = held.room();
@@ -171,7 +168,7 @@ impl Message {
         self.worker.clone().owned(started, held)
     }
 
-    /// Receives it into `len` bytes at `buf`.
+    /// Receives the message into `len` bytes at `buf`.
     ///
     /// # Safety
     /// As for [`Worker::recv_raw`].
@@ -186,7 +183,7 @@ impl Message {
         self.start(buf, done)
     }
 
-    /// Receives it into `buf`, which is promised until the operation's end.
+    /// Receives the message into `buf`, which stays valid until the operation ends.
     pub(crate) fn start(
         &mut self,
         buf: RecvBuf,
@@ -207,8 +204,8 @@ impl Message {
 }
 
 impl Core {
-    /// Cancels a receive. The data of an active message is on its way all the same: then it goes into no room, so that its
-    /// sender's operation ends.
+    /// Cancels a receive. Announced data of an active message is received into an empty buffer instead, so
+    /// that the send completes.
     pub(crate) fn cancel_recv(&mut self, op: OpId) -> bool {
         let Some((kind, from)) = self.engine.awaits_data(op) else { return self.engine.cancel_recv(op) };
         let Ok(user) = self.reqs.next_id() else { return false };
@@ -222,7 +219,7 @@ impl Core {
         true
     }
 
-    /// Posts a receive under the next request's id, or receives what has come.
+    /// Posts a receive with the next request id, or receives an unexpected message.
     #[inline(never)]
     pub(crate) fn recv(
         &mut self,

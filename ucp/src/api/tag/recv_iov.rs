@@ -1,6 +1,6 @@
-//! Receives into several pieces of memory, as one run of bytes: messages, what was probed, data of active messages, streams.
-//! Called by programs, as `recv`, `am` and `stream` are for one piece. Packets are scattered as they come, and up to four pieces
-//! are read into in place; nothing is copied twice. The list itself is the caller's again after the call.
+//! Receives of messages, active-message data and stream bytes into several pieces of memory, filled in order.
+//! Packets are scattered on arrival, and RMA reads write up to four pieces directly. The caller may reuse the
+//! list of pieces after the call.
 
 use std::convert::Infallible;
 use std::io::IoSliceMut;
@@ -17,13 +17,12 @@ use crate::api::worker::handle::{AmMessage, Worker};
 
 use crate::rdm::{RecvArgs, RecvBuf, RecvList, RecvStatus};
 
-/// Where the rooms of containers are.
 fn rooms_of<B: IoBufMut>(bufs: &mut [B]) -> Vec<Iov> {
     let piece = |(addr, len)| Iov { addr, len };
     bufs.iter_mut().map(|buf| piece(buf.room())).collect()
 }
 
-/// Makes `list` name the pieces. [`Error::Invalid`]: their lengths overflow together.
+/// Sets `list` to `pieces`; [`Error::Invalid`] if the sum of their lengths overflows.
 ///
 /// # Safety
 /// As for [`RecvBuf::new`], of each piece.
@@ -34,8 +33,8 @@ unsafe fn fill(list: &mut RecvList, pieces: &[Iov]) -> Result<(), Error> {
 }
 
 impl Worker {
-    /// Receives a message that matches into `pieces`, one behind the other, of any number. What is longer than all of them ends
-    /// with [`Error::Truncated`], and fills them. Not for workers in zero-copy receive mode ([`Error::Unsupported`]).
+    /// Receives a message that matches `what` into `pieces`, filled in order. A longer message ends with
+    /// [`Error::Truncated`]. [`Error::Unsupported`] on a worker in zero-copy receive mode.
     ///
     /// # Safety
     /// As for [`Worker::recv_raw`], of every piece.
@@ -54,29 +53,27 @@ impl Worker {
         unsafe { self.lend_rooms(pieces, start) }
     }
 
-    /// The same into containers, which come back at the end: each is told how much of the message is in it.
+    /// Receives a message that matches `what` into containers, filled in order; each learns its own length.
     pub fn recv_iov<B: IoBufMut>(&self, what: Match, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
         let pieces = rooms_of(&mut bufs);
         let held = Held::new(bufs);
-        // SAFETY: the request keeps the containers until the operation's end, and `IoBufMut` promises that their rooms
-        // stay where they are meanwhile.
+        // SAFETY: the request keeps the containers until the end, and `IoBufMut` fixes their memory.
         let started = unsafe { self.recv_iov_raw(&pieces, what, None) };
         self.owned_list(started, held)
     }
 
-    /// The same into borrowed memory, making progress until the message is there.
+    /// Receives a message into borrowed memory, making progress until it has arrived.
     pub fn recv_iov_blocking(&self, what: Match, bufs: &mut [IoSliceMut<'_>]) -> Result<RecvStatus, Error> {
         let piece = |buf: &mut IoSliceMut<'_>| Iov { addr: buf.as_mut_ptr(), len: buf.len() };
         let pieces: Vec<Iov> = bufs.iter_mut().map(piece).collect();
-        // SAFETY: the slices are borrowed until `wait_borrowed` has seen the operation's end, which it does even when a
-        // callback panics.
+        // SAFETY: `wait_borrowed` returns after the operation's end, even if a callback panics.
         match unsafe { self.recv_iov_raw(&pieces, what, None) }? {
             OpStatus::Done(status) => Ok(status),
             OpStatus::InProgress(id) => self.wait_borrowed(id.0),
         }
     }
 
-    /// Starts an operation that writes to `pieces`, whose list is kept until its end.
+    /// Starts an operation that writes to `pieces`, and keeps their list until it ends.
     ///
     /// # Safety
     /// As for [`RecvBuf::new`], of each piece, until the end of what `start` starts.
@@ -88,7 +85,7 @@ impl Worker {
         let mut list = self.rooms().take();
         // SAFETY: this function's contract.
         let filled = unsafe { fill(&mut list, pieces) };
-        // SAFETY: as above; the list lies in its box, which is kept until the operation's end.
+        // SAFETY: as above; the list is boxed and kept until the operation's end.
         let started = filled.and_then(|()| start(unsafe { RecvBuf::of_list(&list) }));
         match started {
             Ok(OpStatus::InProgress(id)) => {
@@ -114,7 +111,7 @@ impl Worker {
 }
 
 impl Message {
-    /// Receives it into `pieces`, one behind the other.
+    /// Receives the message into `pieces`, filled in order.
     ///
     /// # Safety
     /// As for [`Worker::recv_iov_raw`].
@@ -128,7 +125,7 @@ impl Message {
         unsafe { worker.lend_rooms(pieces, |buf| self.start(buf, done)) }
     }
 
-    /// Receives it into containers, which come back at the end.
+    /// Receives the message into containers, filled in order.
     pub fn recv_iov<B: IoBufMut>(self, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
         let pieces = rooms_of(&mut bufs);
         let (worker, held) = (self.worker.clone(), Held::new(bufs));
@@ -139,14 +136,14 @@ impl Message {
 }
 
 impl AmMessage {
-    /// Receives the data into containers, one behind the other. Otherwise as [`AmMessage::recv`].
+    /// Receives the data into containers, filled in order; otherwise like [`AmMessage::recv`].
     pub fn recv_iov<B: IoBufMut>(mut self, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
         if let Some(data) = self.claim() {
             return self.worker.recv_iov(data, bufs);
         }
         let (pieces, mut list) = (rooms_of(&mut bufs), RecvList::NONE);
         let held = Held::new(bufs);
-        // SAFETY: the containers are held as long as this call, in which all is written that will be.
+        // SAFETY: `held` keeps the containers for this call, and nothing is written later.
         let ended: Ended = unsafe { fill(&mut list, &pieces) }.and_then(|()| {
             // SAFETY: as above.
             let room = unsafe { RecvBuf::of_list(&list) }.put(0, self.parts().1);
@@ -157,10 +154,10 @@ impl AmMessage {
 }
 
 impl Ep {
-    /// Receives from the peer's stream into `pieces`, one behind the other. Otherwise as [`Ep::stream_recv_raw`].
+    /// Receives stream bytes into `pieces`, filled in order; otherwise like [`Ep::stream_recv_raw`].
     ///
     /// # Safety
-    /// As there, of every piece.
+    /// As for [`Ep::stream_recv_raw`], of every piece.
     pub unsafe fn stream_recv_iov_raw(
         &self,
         pieces: &[Iov],
@@ -176,7 +173,7 @@ impl Ep {
         Ok(id)
     }
 
-    /// The same into containers, which come back at the end.
+    /// Receives stream bytes into containers, filled in order.
     pub fn stream_recv_iov<B: IoBufMut>(
         &self,
         mut bufs: Vec<B>,

@@ -1,6 +1,5 @@
-//! Messages of several pieces of memory, as one run of bytes: gathered into packets, never copied before.
-//! Called by programs, as `ep` and `am_send` are for one piece, and by `am_send` for headers. A message that takes more than
-//! a packet and that the peer would read in place is sent by packets instead.
+//! Sends of several pieces of memory as one message, gathered into packets without a copy before. A message
+//! of several packets is never read by RMA.
 
 use arrayvec::ArrayVec;
 
@@ -17,11 +16,11 @@ use crate::rdm::SendBuf;
 use crate::select::Sync;
 use crate::wire::MsgClass;
 
-/// Pieces of a message that need no memory of ours if it ends in the call that begins it.
+/// Most pieces of a message whose list needs no allocation if the send ends within the call.
 const FEW: usize = 16;
 
 /// # Safety
-/// As for [`SendBuf::new`], of each piece.
+/// As for [`SendBuf::new`].
 unsafe fn stage(piece: &Iov) -> SendBuf {
     // SAFETY: this function's contract.
     unsafe { SendBuf::new(piece.addr, piece.len) }
@@ -33,15 +32,15 @@ fn piece_of<B: IoBuf>(buf: &B) -> Iov {
 }
 
 impl Ep {
-    /// Sends the bytes of `pieces`, one behind the other, as one message. The list itself is the caller's again after the call.
-    /// Lengths that overflow together are [`Error::Invalid`].
+    /// Sends the bytes of `pieces` in order as one message. The caller may reuse the list after the call.
+    /// [`Error::Invalid`] if the sum of the lengths overflows.
     ///
     /// # Safety
-    /// Unless the call answers *done* or an error, the bytes of every piece stay valid and unchanged until the operation's
-    /// end, and `params.done` may be called with its argument.
+    /// Unless the call returns *done* or an error, the bytes of every piece stay valid and unchanged until
+    /// the operation ends, and `params.done` may be called with its argument.
     pub unsafe fn send_iov_raw(&self, pieces: &[Iov], params: &SendParams) -> Result<OpStatus<()>, Error> {
         if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
-            // SAFETY: the caller vouches for the bytes, at least as long as this call lasts.
+            // SAFETY: the caller vouches for the bytes during this call.
             && unsafe { self.gather_now(MsgClass::Message, tag, pieces) }?
         {
             return Ok(OpStatus::Done(()));
@@ -54,19 +53,17 @@ impl Ep {
         self.borrow(staged, |buf| unsafe { self.send_any(buf, params) })
     }
 
-    /// The same of containers, which come back at the end.
+    /// Sends the bytes of containers in order as one message. Ignores `params.done`.
     pub fn send_iov<B: IoBuf>(&self, bufs: Vec<B>, params: &SendParams) -> SendRequest<Vec<B>> {
         let params = &SendParams { done: None, ..*params };
         let pieces: Vec<Iov> = bufs.iter().map(piece_of).collect();
         let held = Held::new(bufs);
-        // SAFETY: the request keeps the containers until the operation's end, and `IoBuf` promises that their bytes
-        // neither move nor change meanwhile.
+        // SAFETY: the request keeps the containers until the end, and `IoBuf` fixes their bytes.
         let started = unsafe { self.send_iov_raw(&pieces, params) };
         self.owned(started, held)
     }
 
-    /// Sends an active message of `header`, which is copied, and the bytes of `pieces`, one behind the other. Otherwise as
-    /// [`Ep::am_send_raw`].
+    /// Sends an active message with the bytes of `pieces` in order; otherwise like [`Ep::am_send_raw`].
     ///
     /// # Safety
     /// As for [`Ep::send_iov_raw`].
@@ -85,7 +82,7 @@ impl Ep {
         self.borrow(staged, |buf| unsafe { self.start_am(id, header, buf, params) })
     }
 
-    /// The same of containers, which come back at the end.
+    /// Sends an active message with the bytes of containers in order; otherwise like [`Ep::am_send_with`].
     pub fn am_send_iov<B: IoBuf>(
         &self,
         how: AmProto,
@@ -100,7 +97,7 @@ impl Ep {
         AmSend(self.owned(started, held))
     }
 
-    /// Sends the bytes of `pieces`, one behind the other, to the peer's stream. Otherwise as [`Ep::stream_send_raw`].
+    /// Sends the bytes of `pieces` in order to the peer's stream; otherwise like [`Ep::stream_send_raw`].
     ///
     /// # Safety
     /// As for [`Ep::send_iov_raw`].
@@ -117,10 +114,10 @@ impl Ep {
         self.borrow(staged, |buf| unsafe { self.start_stream_send(buf, done) })
     }
 
-    /// Sends a message of this class, a copy of `head` and `pieces` behind it, that could not be sent at once.
+    /// Sends a copy of `head` and then `pieces`, when the message could not be sent at once.
     ///
     /// # Safety
-    /// The bytes of the pieces stay valid until the operation's end, and `done` may be called with its argument.
+    /// As for [`Ep::send_iov_raw`].
     #[inline(never)]
     pub(crate) unsafe fn send_lent(
         &self,
@@ -136,7 +133,7 @@ impl Ep {
         self.borrow(staged, |buf| unsafe { self.send_class_raw(class, tag, buf, done) })
     }
 
-    /// Starts an operation that reads what is staged, which is kept until its end.
+    /// Starts an operation that reads `staged`, and keeps that until it ends.
     fn borrow(
         &self,
         staged: Staged,
@@ -153,10 +150,10 @@ impl Ep {
         started
     }
 
-    /// Sends a tagged message of few pieces within the call, in one packet, if that can be done. // HOT
+    /// Sends a message of few pieces in one packet within the call; false if that is impossible. // HOT
     ///
     /// # Safety
-    /// The bytes of the pieces are valid as long as the call lasts.
+    /// The bytes of the pieces are valid during the call.
     unsafe fn gather_now(&self, class: MsgClass, tag: u64, pieces: &[Iov]) -> Result<bool, Error> {
         let mut list = ArrayVec::<SendBuf, FEW>::new();
         for piece in pieces {
@@ -165,7 +162,7 @@ impl Ep {
                 return Ok(false);
             }
         }
-        // SAFETY: the list lives as long as this call, in which the send ends or does not begin.
+        // SAFETY: the list outlives this call, in which the send ends or does not start.
         let buf = unsafe { SendBuf::of_list(&list) }.ok_or(Error::Invalid)?;
         Ok(self.send_short_list(class, tag, buf))
     }

@@ -1,5 +1,5 @@
-//! Several engines in one thread over a network of queues whose every turn comes from a seed: order, lack of room,
-//! when a queue is served. For tests only.
+//! Engines in one thread over a simulated network of queues. Order, lack of room and service come from a
+//! seed. For tests only.
 
 use std::ops::Range;
 
@@ -17,7 +17,6 @@ use crate::rdm::types::{EngineConfig, EngineEvent, RecvArgs, RecvKind, SendArgs,
 use crate::rdm::{Engine, RecvStatus};
 use crate::wire::{EfaStatus, RawAddr, RmaIov, UserRecvQp};
 
-/// Small, seeded, good enough to shuffle (splitmix64).
 #[derive(Clone)]
 pub struct Rng(pub u64);
 
@@ -43,12 +42,13 @@ impl Rng {
     }
 }
 
-/// Of the seeds of a test the first n-th part, where the environment says `SEEDS_PART=n`: under a sanitizer a whole test takes minutes.
+/// Returns the first n-th part of the seeds, if `SEEDS_PART=n` is set: a whole test is slow under a
+/// sanitizer.
 pub fn seeds(all: Range<u64>) -> Range<u64> {
     all.start..all.start + (all.end - all.start).div_ceil(part())
 }
 
-/// What [`seeds`] have to come to, if all come to `many`.
+/// Scales the expected total `many` by the same part as [`seeds`].
 pub fn of_all(many: u64) -> u64 {
     many / part()
 }
@@ -71,15 +71,13 @@ impl Drop for Seed {
     }
 }
 
-/// How the network behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
     pub mtu: usize,
     /// One in so many sends finds no room; 0: never.
     pub full: usize,
-    /// Packets overtake each other.
     pub reorder: bool,
-    /// One in so many packets finds its receiver not ready and comes back; 0: never.
+    /// One in so many packets comes back because its receiver is not ready; 0: never.
     pub unready: usize,
 }
 
@@ -87,7 +85,6 @@ impl Manner {
     pub const CALM: Manner = Manner { mtu: 1024, full: 0, reorder: false, unready: 0 };
 }
 
-/// A packet on its way.
 #[derive(Clone, Debug)]
 pub struct Flight {
     pub from: usize,
@@ -99,46 +96,43 @@ pub struct Node {
     pub engine: Engine,
     pub addr: RawAddr,
     pub wire: WireId,
-    /// Node of each peer.
     pub paths: Vec<usize>,
-    /// The wire of this node refuses everything.
+    /// The wire of this node refuses every send.
     pub jammed: bool,
-    /// This node has no receive posted: what arrives goes back.
+    /// This node has no receive posted: packets to it come back.
     pub shut: bool,
     pub device: Device,
 }
 
-/// The registrations of a node, and how its device treats it.
+/// Registrations and device settings of a node.
 #[derive(Default)]
 pub struct Device {
     /// By number; the key is the number with the node above it.
     pub regs: Vec<Option<(Piece, RegAccess)>>,
-    /// Answers every registration.
+    /// Result of every registration.
     pub no_reg: Option<RegError>,
     /// Registrations may end under reads, which fail then.
     pub revoke: bool,
-    /// Ends reads with this.
+    /// Result of every read.
     pub fault: Option<PeerError>,
-    /// What its memory is registered for is read by another way than its wire.
+    /// Memory is read by another transport than the wire.
     pub rma_address: bool,
-    /// It is not let in by such ways.
+    /// Other transports deny access.
     pub kept_out: bool,
-    /// Reads by such ways.
+    /// Reads by another transport.
     pub besides: usize,
-    /// One in so many messages that could be read so is declined; 0: none.
+    /// One in so many offers is declined; 0: none.
     pub declines: usize,
-    /// What peers have made of offers: lengths, and whether they read.
+    /// Results of offers: lengths, and whether the peer read.
     pub answers: Vec<(usize, bool)>,
-    /// Longest read by its own buffers; 0: none.
+    /// Longest read through the device's own buffers; 0: none.
     pub copies: usize,
-    /// Headerless messages it has sent: where to, bytes, word.
+    /// Headerless messages sent: destination, bytes, immediate data.
     pub headerless: Vec<(UserRecvQp, Vec<u8>, Option<u32>)>,
 }
 
-/// Stands for the device's own buffers.
 const OWN: u32 = u32::MAX;
 
-/// A read under way.
 pub struct Fetch {
     pub me: usize,
     pub from: usize,
@@ -149,12 +143,10 @@ pub struct Fetch {
 }
 
 impl Device {
-    /// Registrations not released.
     pub fn live(&self) -> usize {
         self.regs.iter().flatten().count()
     }
 
-    /// Whether `len` bytes at `addr` lie in registration `n`, which is for this use.
     fn holds(&self, n: usize, addr: u64, len: usize, what: RegAccess) -> bool {
         self.regs.get(n).copied().flatten().is_some_and(|(piece, of)| {
             let at = addr.wrapping_sub(piece.ptr() as u64);
@@ -167,16 +159,15 @@ pub struct Net {
     pub nodes: Vec<Node>,
     pub flights: Vec<Flight>,
     pub fetches: Vec<Fetch>,
-    /// Who waits for the end of what is on its way to whom: a node, its peer, the node that is.
+    /// Pending notifications that a peer has nothing in flight: waiting node, its peer, the peer's node.
     pub settles: Vec<(usize, PeerId, usize)>,
     pub now: Nanos,
     pub rng: Rng,
     pub manner: Manner,
-    /// A node that has ended: nobody can connect to it any more.
     pub gone: Option<usize>,
 }
 
-/// The wire of one node, for the time of one call.
+/// The wire of one node during one call.
 pub struct Port<'a> {
     me: usize,
     paths: &'a mut Vec<usize>,
@@ -320,7 +311,7 @@ impl Wire for Port<'_> {
             return Some(Err(NotPosted::Full));
         }
         let source = std::ptr::with_exposed_provenance::<u8>(from.addr as usize);
-        // SAFETY: the test keeps what its nodes send until the send is over, and room until the receive is.
+        // SAFETY: the test keeps sent bytes until the send is over, and room until the receive is.
         unsafe { std::ptr::copy(source, to.ptr(), to.len()) };
         self.device.besides += 1;
         Some(Ok(()))
@@ -406,7 +397,7 @@ impl Net {
         }
     }
 
-    /// The engine of node `me`, and its wire.
+    /// Calls with the engine of node `me` and its wire.
     pub fn at<T>(&mut self, me: usize, call: impl FnOnce(&mut Engine, &mut Port<'_>) -> T) -> T {
         let addrs: Vec<RawAddr> = self.nodes.iter().map(|n| n.addr).collect();
         let node = &mut self.nodes[me];
@@ -426,7 +417,6 @@ impl Net {
         call(&mut node.engine, &mut port)
     }
 
-    /// Node `you` as a peer of node `me`.
     pub fn peer(&mut self, me: usize, you: usize) -> PeerId {
         let addr = self.nodes[you].addr;
         let node = &mut self.nodes[me];
@@ -435,12 +425,11 @@ impl Net {
         peer
     }
 
-    /// A peer of `me` as a node.
     pub fn node_of(&self, me: usize, peer: PeerId) -> usize {
         self.nodes[me].paths[peer.0 as usize]
     }
 
-    /// Hands one packet to its receiver; false if there is none.
+    /// Delivers one packet; false if there is none.
     pub fn deliver_one(&mut self) -> bool {
         if self.flights.is_empty() {
             return false;
@@ -465,7 +454,7 @@ impl Net {
         true
     }
 
-    /// The receiver was not ready: the sender hears of it.
+    /// Returns a packet to its sender, since the receiver was not ready.
     fn hand_back(&mut self, flight: &Flight) {
         let paths = &self.nodes[flight.from].paths;
         let peer = paths.iter().position(|&node| node == flight.to).expect("sent to a peer");
@@ -500,7 +489,7 @@ impl Net {
             None if !allowed => Err(PeerError::Device(EfaStatus::RemoteBadAddress)),
             None => {
                 let source = std::ptr::with_exposed_provenance::<u8>(remote.addr as usize);
-                // SAFETY: both lie in registrations that are not released, of buffers that the test keeps.
+                // SAFETY: both lie in live registrations of buffers that the test keeps.
                 unsafe { std::ptr::copy(source, to.ptr(), to.len()) };
                 Ok(())
             }
@@ -509,7 +498,6 @@ impl Net {
         true
     }
 
-    /// Registrations not released, of all nodes.
     pub fn regs(&self) -> usize {
         self.nodes.iter().map(|node| node.device.live()).sum()
     }
@@ -527,17 +515,17 @@ impl Net {
         self.at(me, |e, w| e.resume(w, now))
     }
 
-    /// Time goes on to the next moment that an engine waits for; false if none does.
+    /// Advances time to the next deadline of an engine; false if there is none.
     pub fn wait(&mut self) -> bool {
         let next = self.nodes.iter().filter_map(|node| node.engine.next_deadline()).min();
         self.now = self.now.max(next.unwrap_or_default());
         next.is_some()
     }
 
-    /// Runs until nothing moves any more. Not while a node is shut: its peers would try for ever.
+    /// Runs until nothing moves. Does not end while a node is shut, since its peers retry for ever.
     pub fn settle(&mut self) {
         let mut still = 0;
-        // With wires that are full now and then, nothing moving once proves nothing.
+        // A single idle round proves nothing while wires are full at random.
         while still < 50 {
             let mut moved = false;
             while self.deliver_one() || self.fetch_one() {
@@ -594,13 +582,13 @@ pub fn lend(bytes: &[u8]) -> SendBuf {
     unsafe { SendBuf::new(bytes.as_ptr(), bytes.len()) }
 }
 
-/// Lends room to an engine; the test keeps it, and does not look into it, until the operation is over.
+/// Lends room to an engine; the test leaves it alone until the operation is over.
 pub fn lend_mut(bytes: &mut [u8]) -> RecvBuf {
     // SAFETY: tests declare their buffers before the `Net` that uses them, or keep them beside it.
     unsafe { RecvBuf::new(bytes.as_mut_ptr(), bytes.len()) }
 }
 
-/// `len` bytes that tell whose message they are and where in it each stands.
+/// Makes `len` bytes that identify their message and position.
 pub fn letter(key: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng(key.wrapping_mul(0x1234_5678_9abc_def1));
     let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| rng.next().to_le_bytes()).collect();

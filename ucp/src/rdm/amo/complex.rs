@@ -3,7 +3,6 @@
 use super::elem::Elem;
 use super::extended::Extended;
 
-/// Real part, then imaginary part.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Complex<T>(pub T, pub T);
 

@@ -11,15 +11,12 @@ pub trait Elem<const N: usize>: Copy + PartialEq {
     /// The one: the value of true.
     const ONE: Self;
 
-    /// From its bytes.
     fn of(bytes: [u8; N]) -> Self;
     /// Returns the bytes of the element.
     fn bytes(self) -> [u8; N];
-    /// Sum; integers wrap.
     fn sum(self, with: Self) -> Self;
-    /// Product; integers wrap.
     fn prod(self, with: Self) -> Self;
-    /// Smaller; false if they have no order.
+    /// Whether self is smaller; false for types without order.
     fn less(self, _than: Self) -> bool {
         false
     }

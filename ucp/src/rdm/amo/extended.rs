@@ -9,10 +9,10 @@ use rustc_apfloat::ieee::X87DoubleExtended;
 
 use super::elem::Elem;
 
-/// Bytes that mean something.
+/// Bytes in use.
 const LEN: usize = 10;
 
-/// One number, as it lies in memory. Results keep the meaningless bytes of their left operand.
+/// One number, as in memory. Results keep the unused bytes of their left operand.
 #[derive(Clone, Copy, Debug)]
 pub struct Extended([u8; 16]);
 
@@ -50,7 +50,7 @@ impl Mul for Extended {
     }
 }
 
-/// As numbers: both zeros are the same, and no NaN is.
+/// Compares as numbers: the two zeros are equal, and no NaN equals anything.
 impl PartialEq for Extended {
     fn eq(&self, with: &Self) -> bool {
         self.value() == with.value()

@@ -11,14 +11,14 @@ use complex::Complex;
 use elem::Elem;
 use extended::Extended;
 
-/// Which packet carries an operation.
+/// Packet form of an atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// Without result.
     Write,
-    /// With the old value as result.
+    /// Returns the old value.
     Fetch,
-    /// With a compare value and the old value as result.
+    /// Takes a compare value and returns the old value.
     Compare,
 }
 
@@ -52,9 +52,10 @@ pub const fn has_type(op: AtomicOp, ty: Datatype) -> bool {
     }
 }
 
-/// Elements that an operation is to be done on, wherever they are.
+/// The elements that an operation changes.
 pub trait Elements {
-    /// Replaces each by what `change` makes of it, its operand and its compare value, unless that is `None`.
+    /// Replaces each element by the result of `change` on it, its operand and its compare value, unless
+    /// `None`.
     fn replace<const N: usize>(self, change: impl Fn([u8; N], [u8; N], [u8; N]) -> Option<[u8; N]>);
 }
 
@@ -86,7 +87,7 @@ pub fn run(op: AtomicOp, ty: Datatype, on: impl Elements) {
     }
 }
 
-/// A loop for each operation, so that nothing is decided within it.
+/// Has one loop per operation, so that nothing is dispatched within.
 #[inline]
 fn each<T: Elem<N>, const N: usize>(op: AtomicOp, on: impl Elements) {
     macro_rules! loops {

@@ -35,7 +35,7 @@ const OPS: [AtomicOp; 19] = {
 fn int_model(op: AtomicOp, signed: bool, width: u32, old: u128, with: u128, than: u128) -> u128 {
     use AtomicOp::*;
     let mask = if width == 128 { u128::MAX } else { (1 << width) - 1 };
-    // Order of signed numbers is that of unsigned ones with the sign bit turned.
+    // Flipping the sign bit maps signed order to unsigned order.
     let rank = |v: u128| if signed { (v & mask) ^ (1 << (width - 1)) } else { v & mask };
     let (o, w, t) = (rank(old), rank(with), rank(than));
     let new = match op {
@@ -191,12 +191,11 @@ fn complex_numbers() {
     assert_eq!(run(AtomicOp::LogicXor, (0.0, 2.0), (3.0, 0.0), zero), bytes(0.0, 0.0));
     assert_eq!(run(AtomicOp::CompareSwap, (1.0, 2.0), (7.0, 8.0), (1.0, 2.0)), bytes(7.0, 8.0));
     assert_eq!(run(AtomicOp::CompareSwap, (1.0, 2.0), (7.0, 8.0), (1.0, 0.0)), bytes(1.0, 2.0));
-    // No order, so nothing happens.
     assert!(!has_type(AtomicOp::Min, Datatype::DoubleComplex));
     assert_eq!(run(AtomicOp::Min, (9.0, 9.0), (1.0, 1.0), zero), bytes(9.0, 9.0));
 }
 
-/// Values as C has them (tests/c/long_double.c compares many more where there is a C compiler).
+/// Values as C has them; tests/c/long_double.c compares many more.
 #[test]
 fn long_double_numbers() {
     use AtomicOp::*;

@@ -26,22 +26,22 @@ use crate::wire::{self, Features, Opts, Packet, PktType, RawAddr, header_len};
 
 /// Relation between two lanes of one worker, as sent in the CQ data of the announcement.
 mod role {
-    /// The lane named is the worker's first.
+    /// The named lane is the worker's first.
     pub const FIRST: u64 = 0;
-    /// The lane named is a further one.
+    /// The named lane is a further one.
     pub const FURTHER: u64 = 1;
-    /// The lane named is the worker's first, by which it has lost the peer.
+    /// The named lane is the worker's first, on which it has lost the peer.
     pub const LOST: u64 = 2;
 }
 
 /// Decision on a packet that was not acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Resend {
-    /// A second one does no harm: it has a place in the order of messages, or the id of what it answers.
+    /// A duplicate does no harm: the packet has a message id, or the id of the operation it answers.
     Safe,
-    /// Nobody misses it.
+    /// Not needed any more.
     Unneeded,
-    /// It would take effect twice: this operation of ours ends instead.
+    /// A duplicate would take effect twice: this operation of ours ends instead.
     EndOp(u32),
     /// It would take effect twice, and no operation waits for it any more.
     Unsafe,
@@ -74,7 +74,7 @@ impl Engine {
         self.mark_wire_down(wire, fault);
         let Some(known) = self.peers.get(peer) else { return };
         if known.wire == wire && !self.try_failover(w, peer, fault) {
-            // What a further lane was to carry comes back, and goes another way.
+            // Packets of a lost further lane come back and are sent elsewhere.
             match self.main_of(peer) {
                 Some(_) => self.on_probe_error(w, peer, fault),
                 None => self.on_send_error(w, peer, fault),
@@ -96,7 +96,6 @@ impl Engine {
         if self.peers.get(peer).is_some()
             && let Some(main) = self.main_of(peer)
         {
-            // It may be this way that it takes now.
             self.on_lane_error(w, main, wire, fault);
         }
         self.on_lane_error(w, peer, wire, fault);
@@ -125,7 +124,6 @@ impl Engine {
         }
     }
 
-    /// Ends an operation that may have taken effect, though its peer goes on.
     pub(in crate::rdm) fn finish_uncertain(&mut self, id: SlotId, peer: PeerId, fault: PeerError) {
         self.stats.rare.unsure += 1;
         self.trace.push(TraceEvent::Unsure(peer, fault));
@@ -182,7 +180,7 @@ impl Engine {
         known.into_iter().flat_map(move |(peer, queue)| {
             queue.rails.iter().copied().filter(move |&rail| {
                 let Some(lane) = self.peers.get(rail) else { return false };
-                // It takes us for who we are there only if it has said, over either, that it knows.
+                // The peer identifies us there only if one of the two lanes was announced on the other.
                 let knows = |of: &PeerQueue| {
                     of.announced.contains(&peer.addr) || queue.announced.contains(&lane.addr)
                 };
@@ -239,7 +237,6 @@ impl Engine {
         let there = self.current_lane(peer);
         let left = FailedLane { wire: peer.wire, addr: there, from: peer.from(), fault };
         let peer = &mut self.peers[id];
-        // There are no more of them than rails.
         let _ = peer.queue_mut().failed_lanes.try_push(left);
         peer.wire = wire;
         peer.set_from(from);
@@ -277,7 +274,7 @@ impl Engine {
         }
     }
 
-    /// Packets of this source are the peer's, unless their connid says something else.
+    /// Attributes packets of this source to the peer, unless their connid names another.
     fn add_source(&mut self, id: PeerId, wire: WireId, from: Source) {
         let peers = &self.peers;
         self.lookup.insert(wire, from, id, |old| peers[old].addr.connid);
@@ -354,12 +351,11 @@ impl Engine {
             return None;
         }
         if self.peers[main].flags.contains(PeerFlags::FAILED) {
-            // We could not follow, and it does not know.
+            // We cannot follow, and the peer does not know that.
             self.control(w, lane, Ctl::LaneFailed(main));
             return Some(main);
         }
-        // It knows what the two are to each other, since it does that; we need not find out that the way is
-        // lost.
+        // The peer has failed over, so it knows both lanes; we need not detect the loss ourselves.
         let (addr, named) = (self.peers[main].addr, &mut self.peers[lane].queue_mut().announced);
         if !named.contains(&addr) {
             let _ = named.try_push(addr);
@@ -412,7 +408,6 @@ impl Engine {
             role::FURTHER => (lane, other),
             _ => return,
         };
-        // Whoever knew it before has said so already.
         if self.attach(main, rail) {
             self.announce_lanes(w, rail);
         }
@@ -448,7 +443,7 @@ pub(in crate::rdm) fn push_moved<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId)
     push_announcement(e, w, to, to, None)
 }
 
-/// A trigger with the address of the lane of ours that `other` was met on, and what it is.
+/// Writes a trigger with the address of our lane on which `other` was met, and its role.
 fn push_announcement<W: Wire>(
     e: &mut Engine,
     w: &mut W,
@@ -460,7 +455,7 @@ fn push_announcement<W: Wire>(
     let mut hdr = rtw::Eager::trigger(*e.own(peer));
     hdr.opts.cq_data = role;
     let len = header_len(PktType::EAGER_RTW, 0, &hdr.opts);
-    // As with any trigger, its loss is none.
+    // The loss of a trigger does no harm.
     let sent = e.is_unflushed(w, to);
     e.post(w, to, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
     e.peers[to].flags.set(PeerFlags::UNCONFIRMED, sent);

@@ -12,56 +12,49 @@ use crate::rdm::status::PeerError;
 /// iovs that are left (RDM v4 11.4).
 pub const MAX_RAILS: usize = 4;
 
-/// Further rails of a peer.
 pub(in crate::rdm) type RailList<T> = ArrayVec<T, { MAX_RAILS - 1 }>;
 
-/// Pieces begin at multiples of this from the first byte on.
+/// Alignment of pieces from the first byte on.
 const ALIGN: u64 = 4096;
 
-/// Over how many of `rails` rails `len` bytes go, if each is to carry at least `least`.
+/// Returns over how many of `rails` rails to send `len` bytes, at least `least` bytes each.
 pub fn rails_for(len: u64, least: u64, rails: usize) -> usize {
     let wanted = usize::try_from(len / least.max(1)).unwrap_or(usize::MAX);
     rails.min(wanted).max(1)
 }
 
-/// Pieces under way on one rail at a time, of one transfer.
+/// Most pieces in flight on one rail, per transfer.
 const PER_RAIL: u8 = 4;
 
-/// One way to the peer's memory.
+/// One lane to the peer's memory.
 #[derive(Debug)]
 pub struct Rail {
-    /// The peer as this wire knows it: another lane of the same worker.
+    /// The peer of that lane, of the same worker.
     pub peer: PeerId,
-    /// The key of the peer's memory there.
+    /// Key of the peer's memory there.
     pub key: u64,
-    /// Our memory there.
     pub reg: Option<Reg>,
     in_flight: u8,
     failed: Option<PeerError>,
 }
 
-/// A transfer and its pieces.
 #[derive(Debug)]
 pub struct RailPlan {
-    /// Whose transfer it is.
     main: PeerId,
     rails: ArrayVec<Rail, MAX_RAILS>,
     from: u64,
     end: u64,
     /// Bytes of every piece but the last.
     piece: u64,
-    /// The first piece that has never been posted.
+    /// First piece that has never been posted.
     next: u32,
     /// Pieces whose rail was lost.
     again: Vec<u32>,
 }
 
-/// The next piece, and the rail for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NextPiece {
-    /// Which rail.
     pub rail: usize,
-    /// Which piece.
     pub nth: u32,
     /// First byte of the piece.
     pub at: u64,
@@ -70,14 +63,14 @@ pub struct NextPiece {
 }
 
 impl NextPiece {
-    /// Names piece and rail in a token.
+    /// Encodes piece and rail for a token.
     pub fn part(&self) -> u32 {
         self.nth << 2 | self.rail as u32
     }
 }
 
 impl RailPlan {
-    /// A transfer that may use these rails, the first of which is the peer's own wire.
+    /// Creates a plan over these rails, the first of which is the peer's own wire.
     pub fn new(rails: impl IntoIterator<Item = (PeerId, u64)>) -> RailPlan {
         let rail = |(peer, key)| Rail { peer, key, reg: None, in_flight: 0, failed: None };
         let rails: ArrayVec<Rail, MAX_RAILS> = rails.into_iter().take(MAX_RAILS).map(rail).collect();
@@ -113,7 +106,7 @@ impl RailPlan {
         let share = len.div_ceil(busy as u64).next_multiple_of(ALIGN);
         self.piece = share.min(most);
         (self.from, self.end) = (from, end);
-        // A part is 31 bits with its rail.
+        // A token encodes piece and rail in 31 bits.
         self.piece > 0 && len / self.piece < 1 << 28
     }
 
@@ -121,12 +114,12 @@ impl RailPlan {
         (self.end - self.from).div_ceil(self.piece) as u32
     }
 
-    /// Nothing is left to post.
+    /// Whether nothing is left to post.
     pub fn all_posted(&self) -> bool {
         self.next == self.pieces() && self.again.is_empty()
     }
 
-    /// If no rail is left: why the last one is not.
+    /// Returns the last rail's error if no rail is left.
     pub fn lost(&self) -> Option<PeerError> {
         let mut why = None;
         for rail in &self.rails {
@@ -135,7 +128,7 @@ impl RailPlan {
         why
     }
 
-    /// How many rails there are, lost ones included.
+    /// Number of rails, lost ones included.
     pub fn rails(&self) -> usize {
         self.rails.len()
     }
@@ -165,7 +158,8 @@ impl RailPlan {
         self.rails[pick.rail].in_flight += 1;
     }
 
-    /// A part has ended; if with a fault, its rail is lost and it will be picked again. Answers the rail.
+    /// Notes the end of a piece and returns its rail. An error loses the rail, and the piece will be picked
+    /// again.
     pub fn ended(&mut self, part: u32, result: Result<(), PeerError>) -> Option<usize> {
         let (nth, n) = (part >> 2, (part & 3) as usize);
         let rail = self.rails.get_mut(n)?;
@@ -177,32 +171,28 @@ impl RailPlan {
         Some(n)
     }
 
-    /// The peer whose transfer it is.
     pub fn main(&self) -> PeerId {
         self.main
     }
 
-    /// Nothing more goes over this rail.
+    /// Marks a rail lost.
     pub fn lose(&mut self, rail: usize, why: PeerError) {
         self.rails[rail].failed = Some(why);
     }
 
-    /// A rail.
     pub fn rail(&self, n: usize) -> &Rail {
         &self.rails[n]
     }
 
-    /// A rail, to be registered on.
     pub fn rail_mut(&mut self, n: usize) -> &mut Rail {
         &mut self.rails[n]
     }
 
-    /// First byte and bytes of all.
+    /// Returns the first byte and the length of the whole transfer.
     pub fn range(&self) -> (u64, u64) {
         (self.from, self.end - self.from)
     }
 
-    /// Takes out the registrations.
     pub fn take_regs(&mut self) -> impl Iterator<Item = Reg> {
         self.rails.iter_mut().filter_map(|rail| rail.reg.take())
     }

@@ -19,41 +19,36 @@ use crate::rdm::rma::args::RailKeys;
 use crate::rdm::status::PeerError;
 use crate::wire::{Features, Iovs, RawAddr, RmaIov};
 
-/// Which way the bytes go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::rdm) enum Direction {
-    /// To us.
     Read,
-    /// To the peer.
     Write,
 }
 
 /// Result of posting the next piece of a transfer.
 pub(in crate::rdm) enum PiecePost {
-    /// It is under way, or done.
     Posted(Posted),
-    /// There is none, or every rail has enough for now.
+    /// No piece is left, or every rail has enough in flight.
     Enough,
-    /// No rail had room.
     Full,
-    /// No rail is left, and this was the last one's fault.
+    /// No rail is left; the last one's error.
     Lost(PeerError),
-    /// The peer itself is not reachable any more.
+    /// The peer itself cannot be reached any more.
     Failed(PeerError),
 }
 
 /// Rank of a lane to a worker, best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LaneRank {
-    /// By it something has gone to the worker already, and the two have not lost each other.
+    /// In use to the worker already, without a loss.
     Known,
-    /// Nothing is known that speaks against it.
+    /// Nothing speaks against it.
     Any,
     /// Our NIC there is lost, or the worker's.
     Lost,
 }
 
-/// How a request names memory on a further lane: whose lane it is, and the device's key.
+/// Encodes the name of memory on a further lane: the lane's connid and QP number, and the device's key.
 const fn named_key(connid: u32, qpn: u16, key: u32) -> u64 {
     (connid as u16 as u64) << 48 | (qpn as u64) << 32 | key as u64
 }
@@ -99,7 +94,7 @@ impl Engine {
         Some(Box::new(RailPlan::new(all)))
     }
 
-    /// The key of a peer's memory on the lane it takes now, if that is known.
+    /// Returns the key of a peer's memory on its present lane, if known.
     pub(in crate::rdm) fn key_there(&self, peer: &Peer, key: u64, keys: &RailKeys) -> Option<u64> {
         if peer.wire == peer.home {
             return Some(key);
@@ -120,12 +115,12 @@ impl Engine {
         };
         let peer = &self.peers[id];
         if peer.flags.contains(PeerFlags::FAILED) {
-            // Who was closed by force, or has gone, is still found: it was no NIC that was lost.
+            // A peer that was force-closed or has exited keeps its lane: no NIC was lost.
             let stays = peer.flags.contains(PeerFlags::FORCE_CLOSED)
                 || !peer.fault.is_some_and(PeerError::is_lane_failure);
             return if stays { LaneRank::Any } else { LaneRank::Lost };
         }
-        // Whoever has gone on over another lane, or will, is still found by its first one.
+        // A peer that has failed over, or can, is still found by its first lane.
         match peer.wire != wire || self.next_lane(id).is_some() || !own.down {
             true if peer.flags.contains(PeerFlags::POSTED) && !peer.is_further_lane() => LaneRank::Known,
             true => LaneRank::Any,
@@ -133,7 +128,7 @@ impl Engine {
         }
     }
 
-    /// The rails of a peer that could carry something now, itself included.
+    /// Returns how many rails of a peer are usable now, its own wire included.
     pub fn rails(&self, to: PeerId) -> usize {
         let rails =
             self.peers.get(to).and_then(|peer| peer.queue.as_ref()).map_or(&[][..], |queue| &queue.rails);
@@ -159,7 +154,7 @@ impl Engine {
         }
     }
 
-    /// Whether a piece may go over this peer as a rail.
+    /// Whether this peer may carry pieces as a rail.
     fn is_rail(&self, rail: PeerId, way: Direction) -> bool {
         let Some(peer) = self.peers.get(rail) else { return false };
         let rdma = self.wires[usize::from(peer.wire.0)].rdma;
@@ -237,7 +232,7 @@ impl Engine {
             }
         }
         if key_here.is_some() {
-            // The sender takes another lane already.
+            // The sender has failed over already.
             let known = peer.queue.as_ref().map_or(&[][..], |queue| &queue.rails).iter().copied();
             let mut others = known.filter(|rail| rails.iter().all(|(named, _)| named != rail));
             let other =
@@ -268,7 +263,7 @@ impl Engine {
         rail_plan.cut(from, end, least, most, |rail| self.is_rail(rail, way))
     }
 
-    /// Cuts a read that has failed on one rail anew, for whichever are left. False: there is none.
+    /// Cuts a read that one rail has failed for the remaining rails. False if there is none.
     pub(in crate::rdm) fn cut_pieces_again(&self, rail_plan: &mut RailPlan, (from, end): (u64, u64)) -> bool {
         let most = self.longest_piece(rail_plan, Direction::Read);
         rail_plan.cut_again(from, end, most, |rail| self.is_rail(rail, Direction::Read))
@@ -282,7 +277,7 @@ impl Engine {
         }
     }
 
-    /// Registers our memory on the wire of every rail. Answers how many rails that leaves.
+    /// Registers our memory on the wire of every rail. Returns how many rails remain.
     pub(in crate::rdm) fn register_stripes<W: Wire>(
         &mut self,
         w: &mut W,
@@ -399,7 +394,7 @@ impl Engine {
             return None;
         }
         if rail == rail_plan.main() {
-            // Where there is another way, the first packet that comes back finds it.
+            // If another lane exists, the first packet that comes back moves the peer to it.
             return (fault.is_peer_failure() && !self.survives(rail, fault)).then_some(fault);
         }
         self.fail_peer(w, rail, fault);

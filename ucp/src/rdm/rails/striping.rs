@@ -16,30 +16,25 @@ use crate::rdm::status::PeerError;
 use crate::wire::ctl::CtsData;
 use crate::wire::{self, Packet, PktType};
 
-/// Packets in a protocol over one lane: few enough that a window of 32 keeps four lanes busy.
+/// Consecutive packets on one lane: few enough that a window of 32 keeps four lanes busy.
 const RUN: u64 = 8;
 
 /// Kind of a transfer: selects the settings of striping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::rdm) enum TransferKind {
-    /// A message's.
     Message,
-    /// A write's or read's.
     Memory,
 }
 
 /// The part of an operation that is granted and not sent.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rdm) struct Granted {
-    /// Whose operation it is.
     pub to: PeerId,
     /// The receiver's id, from its CTS.
     pub recv_id: u32,
-    /// The first byte that is not sent.
+    /// First byte not sent.
     pub at: u64,
-    /// Bytes granted from there on.
     pub window: u64,
-    /// Bytes of the whole operation.
     pub total: u64,
     /// Kind of the operation.
     pub bulk: TransferKind,
@@ -52,7 +47,7 @@ pub(in crate::rdm) struct Sent {
     result: Result<Posted, NotPosted>,
 }
 
-/// The lanes that carry the data of one operation, the peer's own first.
+/// The lanes that carry one operation, the peer's own first.
 type Lanes = ArrayVec<PeerId, MAX_RAILS>;
 
 impl Engine {
@@ -91,7 +86,7 @@ impl Engine {
         sent
     }
 
-    /// Notes what became of a packet of a grant to `to`. Answers its bytes, or what follows. // HOT
+    /// Notes the result of a packet of a grant to `to`. Returns its bytes, or the error. // HOT
     #[inline]
     pub(in crate::rdm) fn note_granted<W: Wire>(
         &mut self,
@@ -151,7 +146,7 @@ impl Engine {
         self.main_of(lane).unwrap_or(lane)
     }
 
-    /// The peer that this one is a further lane of.
+    /// Returns the peer that this one is a further lane of.
     #[inline]
     pub(in crate::rdm) fn main_of(&self, lane: PeerId) -> Option<PeerId> {
         let main = self.peers[lane].further_lane_of()?;

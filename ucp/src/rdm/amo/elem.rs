@@ -3,16 +3,13 @@
 
 use crate::wire::AtomicOp;
 
-/// A type of element of `N` bytes. Defaults are for what a type does not have; `has_type` keeps callers from
-/// them.
+/// An element type of `N` bytes. Defaults stand for missing primitives; `has_type` keeps callers from them.
 pub trait Elem<const N: usize>: Copy + PartialEq {
-    /// The zero, the only value that is false.
+    /// Zero, the only value that is false.
     const ZERO: Self;
-    /// The one: the value of true.
     const ONE: Self;
 
     fn of(bytes: [u8; N]) -> Self;
-    /// Returns the bytes of the element.
     fn bytes(self) -> [u8; N];
     fn sum(self, with: Self) -> Self;
     fn prod(self, with: Self) -> Self;
@@ -26,8 +23,8 @@ pub trait Elem<const N: usize>: Copy + PartialEq {
     }
 
     // [M9.6]
-    /// Applies `op` to `old`; `None` leaves it as it is. The compare values stand on the left: `than op old`.
-    /// // HOT
+    /// Returns the new value of `old`, or `None` if unchanged. Compare values stand on the left: `than op
+    /// old`. // HOT
     #[inline(always)]
     fn compute(op: AtomicOp, old: Self, with: Self, than: Self) -> Option<Self> {
         use AtomicOp::*;

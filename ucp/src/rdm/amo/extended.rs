@@ -1,5 +1,5 @@
-//! `long double` of x86-64: the 80-bit extended format of the x87 in 16 bytes, of which the last six mean
-//! nothing. Its arithmetic is LLVM's, in software, since this language has none. Used by `amo` only.
+//! `long double` of x86-64: the 80-bit format of the x87 in 16 bytes, the last six unused. Arithmetic is
+//! LLVM's software implementation, since Rust has none. Used by `amo` only.
 
 use std::cmp::Ordering;
 use std::ops::{Add, Mul, Sub};

@@ -32,9 +32,8 @@ pub const fn has_form(op: AtomicOp, form: Form) -> bool {
     }
 }
 
-/// Whether `op` exists for elements of this type here. 128-bit integers are more than libfabric's provider
-/// takes, and long double and double complex more than some builds of it do; the 8- and 16-bit floats, which
-/// it names but does not take, are missing here too.
+/// Whether `op` is supported for this element type. Extensions over libfabric's provider: 128-bit integers,
+/// and in some of its builds long double and double complex. Missing as there: 8- and 16-bit floats.
 pub const fn has_type(op: AtomicOp, ty: Datatype) -> bool {
     use AtomicOp::*;
     use Datatype::*;
@@ -59,8 +58,8 @@ pub trait Elements {
     fn replace<const N: usize>(self, change: impl Fn([u8; N], [u8; N], [u8; N]) -> Option<[u8; N]>);
 }
 
-/// Does `op` on elements of type `ty`: one decision for all of them. A pair that [`has_type`] denies does
-/// nothing. // HOT
+/// Does `op` on elements of type `ty`, dispatched once for all. Nothing for a pair that [`has_type`] denies.
+/// // HOT
 pub fn run(op: AtomicOp, ty: Datatype, on: impl Elements) {
     use Datatype::*;
     if !has_type(op, ty) {
@@ -105,9 +104,9 @@ fn each<T: Elem<N>, const N: usize>(op: AtomicOp, on: impl Elements) {
     }
 }
 
-/// Replaces the element `target` by what `op` makes of it. `operand` (and `compare`, for operations that
-/// compare) are elements of the same type; `Read` needs neither. Nothing happens to a pair that [`has_type`]
-/// denies, or without an operand.
+/// Replaces the element `target` by the result of `op`. `operand`, and `compare` for operations that compare,
+/// are elements of the same type; `Read` needs neither. Nothing for a pair that [`has_type`] denies, or
+/// without an operand.
 pub fn apply(op: AtomicOp, ty: Datatype, target: &mut [u8], operand: &[u8], compare: &[u8]) {
     struct One<'a>(&'a mut [u8], &'a [u8], &'a [u8]);
     impl Elements for One<'_> {

@@ -1,5 +1,5 @@
-//! Every operation on every type against a model written another way: integers by arithmetic in the wider
-//! numbers of the mathematicians, floats by the text of the rules.
+//! Every operation on every type against an independent model: integers by wider arithmetic, floats by the
+//! text of the rules.
 
 use proptest::prelude::*;
 
@@ -30,8 +30,7 @@ const OPS: [AtomicOp; 19] = {
     ]
 };
 
-/// The model of integers: bits of the result from bits of the operands, `signed` numbers of `width` bits. No
-/// operation of the width itself is used.
+/// Models integer operations on `width` bits without any operation of that width.
 fn int_model(op: AtomicOp, signed: bool, width: u32, old: u128, with: u128, than: u128) -> u128 {
     use AtomicOp::*;
     let mask = if width == 128 { u128::MAX } else { (1 << width) - 1 };

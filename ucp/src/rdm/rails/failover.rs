@@ -1,10 +1,7 @@
-//! Detours: a NIC on the way to a peer is lost, and the peer goes on over another pair of NICs of the same
-//! two workers (RDM v4 chapter 11). Called when packets come back undelivered, and for senders that come
-//! another way. Never repeats what would take effect twice: a packet without acknowledgement may have
-//! arrived.
-//!
-//! The peer stays who it is: its packets carry the connid they always had, its messages go on counting, and
-//! its operations keep their ids. What changes is the wire they take.
+//! Failover: when a NIC on the path to a peer is lost, the peer continues over another pair of NICs of the
+//! same two workers (RDM v4 chapter 11). Called for packets that come back undelivered, and for senders that
+//! arrive over another lane. The peer keeps its connid, message ids and operation ids; only the wire changes.
+//! Nothing that would take effect twice is sent again, since an unacknowledged packet may have arrived.
 
 use ucs::coll::slots::SlotId;
 
@@ -24,7 +21,7 @@ use crate::wire::ctl::ErrorRef;
 use crate::wire::rtw::{self, RtwBody};
 use crate::wire::{self, Features, Opts, Packet, PktType, RawAddr, header_len};
 
-/// Relation between two lanes of one worker, as sent in the CQ data of the announcement.
+/// Relations between two lanes of one worker, as announced on the wire.
 mod role {
     /// The named lane is the worker's first.
     pub const FIRST: u64 = 0;
@@ -34,7 +31,7 @@ mod role {
     pub const LOST: u64 = 2;
 }
 
-/// Decision on a packet that was not acknowledged.
+/// Whether an unacknowledged packet may be sent again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Resend {
     /// A duplicate does no harm: the packet has a message id, or the id of the operation it answers.
@@ -43,7 +40,7 @@ enum Resend {
     Unneeded,
     /// A duplicate would take effect twice: this operation of ours ends instead.
     EndOp(u32),
-    /// It would take effect twice, and no operation waits for it any more.
+    /// A duplicate would take effect twice, and no operation waits for it any more.
     Unsafe,
 }
 
@@ -67,8 +64,8 @@ impl Resend {
 }
 
 impl Engine {
-    /// Handles the loss of the lane to a peer by `wire`, if the peer still uses it: fails over to another
-    /// lane, or fails the peer.
+    /// Handles the loss of the lane to a peer by `wire`, which may be one it has left already. The peer moves
+    /// to another lane, or fails if there is none.
     #[cold]
     pub fn on_lane_error<W: Wire>(&mut self, w: &mut W, peer: PeerId, wire: WireId, fault: PeerError) {
         self.mark_wire_down(wire, fault);
@@ -82,8 +79,8 @@ impl Engine {
         }
     }
 
-    /// Handles a packet that was not acknowledged, since the lane by `wire` failed. It goes over another lane
-    /// if a duplicate does no harm; otherwise its operation ends with the error.
+    /// Handles a packet to `peer` that was not acknowledged because the lane by `wire` was lost. Sends it
+    /// over another lane if a duplicate does no harm; otherwise its operation ends with the error.
     // [M11.9] [M11.10]
     #[cold]
     pub fn on_packet_lost<W: Wire>(
@@ -130,9 +127,9 @@ impl Engine {
         self.finish_rma(id, Err(OpError::Peer(peer, fault)));
     }
 
-    /// A peer answers an operation of ours that wants no such answer, or is over. If it ended as nobody could
-    /// say whether it had arrived, the peer's part in it, `remote_id`, is over as well. Else the answer has
-    /// come twice, and the first one's data may be on their way.
+    /// Handles a peer's answer to an operation of ours that expects none or is over. If the operation ended
+    /// as uncertain, the peer's part `remote_id` ends too. Otherwise the answer is a duplicate, and the data
+    /// of the first may be in flight.
     #[cold]
     pub(in crate::rdm) fn on_late_answer<W: Wire>(
         &mut self,
@@ -148,24 +145,24 @@ impl Engine {
         }
     }
 
-    /// Marks a wire down if its queue pair has failed.
+    /// Marks a wire unusable if the error is one of our NIC.
     pub(in crate::rdm) fn mark_wire_down(&mut self, wire: WireId, fault: PeerError) {
         self.wires[usize::from(wire.0)].down |= fault.is_local_lane();
     }
 
-    /// True if the peer goes on after this error: over another lane, or because it has failed over already.
+    /// Whether a peer continues after this error, over another lane or because it has moved already.
     pub(in crate::rdm) fn survives(&self, peer: PeerId, fault: PeerError) -> bool {
         let moved = self.peers.get(peer).is_some() && self.has_failed_over(peer);
         fault.is_lane_failure() && (moved || self.next_lane(peer).is_some())
     }
 
-    /// True if a peer has left the pair of NICs it was met on.
+    /// Whether a peer has left the pair of NICs on which it was met.
     #[inline]
     pub(in crate::rdm) fn has_failed_over(&self, peer: PeerId) -> bool {
         self.peers[peer].wire != self.peers[peer].home
     }
 
-    /// The lane that a peer would fail over to.
+    /// Returns the further lane that a peer would fail over to.
     pub(in crate::rdm) fn next_lane(&self, id: PeerId) -> Option<PeerId> {
         self.usable_lanes(id).next()
     }
@@ -205,12 +202,12 @@ impl Engine {
         known.wire != wire || self.try_failover(w, peer, fault)
     }
 
-    /// Fails a peer over to another lane; false if there is none.
+    /// Fails a peer over after a liveness check lost the lane. False if there is no other lane.
     pub fn fail_over<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: PeerError) -> bool {
         self.peers.get(peer).is_some() && self.try_failover(w, peer, fault)
     }
 
-    /// Fails a peer over if the error is of its lane. False: there is no other lane.
+    /// Fails over to another lane; false if there is none.
     pub(in crate::rdm) fn try_failover<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) -> bool {
         if !fault.is_lane_failure() {
             return false;
@@ -223,7 +220,7 @@ impl Engine {
         false
     }
 
-    /// Moves a peer to the lane `rail`. False: it cannot be reached, and the rail has failed.
+    /// Moves the peer to the lane of `rail`. False if it cannot be reached; then it is no rail any more.
     fn move_to_lane<W: Wire>(&mut self, w: &mut W, id: PeerId, rail: PeerId, fault: PeerError) -> bool {
         let (wire, from, addr) = {
             let lane = &self.peers[rail];
@@ -248,7 +245,7 @@ impl Engine {
         true
     }
 
-    /// Address of the lane that a peer uses now.
+    /// Returns the lane of its worker that a peer uses now.
     pub(in crate::rdm) fn current_lane(&self, peer: &Peer) -> RawAddr {
         if peer.wire == peer.home {
             return peer.addr;
@@ -280,12 +277,12 @@ impl Engine {
         self.lookup.insert(wire, from, id, |old| peers[old].addr.connid);
     }
 
-    /// Lanes to a peer that failed, oldest first.
+    /// Returns the abandoned lanes of a peer, oldest first.
     pub fn failed_lanes(&self, peer: PeerId) -> &[FailedLane] {
         self.peers.get(peer).and_then(|peer| peer.queue.as_ref()).map_or(&[], |queue| &queue.failed_lanes)
     }
 
-    /// Notes that `rail` is a further lane of `main`. False: that was known, or is impossible.
+    /// Records `rail` as a further lane of the worker of `main`. False if known already, or impossible.
     pub(in crate::rdm) fn attach(&mut self, main: PeerId, rail: PeerId) -> bool {
         let (Some(first), Some(lane)) = (self.peers.get(main), self.peers.get(rail)) else { return false };
         let of = |peer: &Peer| peer.queue.as_ref().and_then(|queue| queue.further_lane_of);
@@ -304,8 +301,8 @@ impl Engine {
         true
     }
 
-    /// Announces to a worker, over both lanes of each pair, that the other lane of ours is of the same
-    /// worker.
+    /// Announces a lane that was met or attached: over both lanes of every pair that it belongs to, the peer
+    /// hears that our other lane is of the same worker.
     // [M11.8]
     pub(in crate::rdm) fn announce_lanes<W: Wire>(&mut self, w: &mut W, lane: PeerId) {
         let Some(queue) = &self.peers[lane].queue else { return };
@@ -328,8 +325,8 @@ impl Engine {
         }
     }
 
-    /// Identifies the sender of a packet whose connid is not that of its source's peer: it announces a lane,
-    /// or its peer has failed over to this one.
+    /// Identifies the sender of a packet whose connid is not that of its source's peer: it announces another
+    /// lane of its worker, or belongs to a peer that has failed over to this lane.
     // [M11.8] [M11.9]
     pub(in crate::rdm) fn identify_by_lane<W: Wire>(
         &mut self,
@@ -370,7 +367,7 @@ impl Engine {
         Some(main)
     }
 
-    /// Handles a trigger of a peer that has failed over: it may say that the peer could not follow.
+    /// Handles a trigger of a peer that has failed over to this lane, which may report that it could not.
     // [M11.9]
     pub(in crate::rdm) fn on_trigger<W: Wire>(&mut self, w: &mut W, from: PeerId, opts: &Opts) {
         let is_its = opts.raw_addr == Some(self.peers[from].addr);
@@ -379,7 +376,7 @@ impl Engine {
         }
     }
 
-    /// Notes an announced lane. It is attached when both lanes have announced each other.
+    /// Handles a lane's claim that another lane is of the same worker. It counts once both have made it.
     fn on_lane_announced<W: Wire>(
         &mut self,
         w: &mut W,
@@ -414,7 +411,7 @@ impl Engine {
     }
 }
 
-/// Announces to `to` that the lane of ours that `other` was met on is of the same worker.
+/// Tells the peer `to` that our lane on which `other` was met is of the same worker as its own.
 // [M11.8]
 pub(in crate::rdm) fn push_lane<W: Wire>(
     e: &mut Engine,
@@ -426,7 +423,7 @@ pub(in crate::rdm) fn push_lane<W: Wire>(
     push_announcement(e, w, to, other, Some(if is_further { role::FURTHER } else { role::FIRST }))
 }
 
-/// Announces to `to` that we have lost the way to `other`, the first lane of its worker.
+/// Tells the peer `to` that we have lost the lane to `other`, the first lane of its worker.
 // [M11.9]
 pub(in crate::rdm) fn push_lost<W: Wire>(
     e: &mut Engine,
@@ -437,7 +434,7 @@ pub(in crate::rdm) fn push_lost<W: Wire>(
     push_announcement(e, w, to, other, Some(role::LOST))
 }
 
-/// Sends the first packet over the new lane: the peer follows, or answers that it cannot.
+/// Writes the first packet to a peer over its new lane, which lets it follow or report a loss.
 // [M11.9]
 pub(in crate::rdm) fn push_moved<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId) -> Result<(), NotPosted> {
     push_announcement(e, w, to, to, None)

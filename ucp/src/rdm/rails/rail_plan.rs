@@ -1,6 +1,5 @@
-//! A long transfer spread over rails: the pieces it is cut into, which rail carries which, what is under way
-//! on each, and what has to be done once more because a rail was lost. Plain bookkeeping: `rails` drives it
-//! and owns no state.
+//! The plan of a long transfer over several rails: its pieces, which rail carries which, what is in flight on
+//! each, and what a lost rail has to repeat. Plain bookkeeping, driven by `rail_set`.
 
 use arrayvec::ArrayVec;
 
@@ -8,8 +7,8 @@ use crate::rdm::ids::PeerId;
 use crate::rdm::io::Reg;
 use crate::rdm::status::PeerError;
 
-/// Most rails of one transfer, the peer's own wire included: what a request names besides its memory fits the
-/// iovs that are left (RDM v4 11.4).
+/// Most rails of one transfer, the peer's own wire included: as many as a request has iovs left for (RDM v4
+/// 11.4).
 pub const MAX_RAILS: usize = 4;
 
 pub(in crate::rdm) type RailList<T> = ArrayVec<T, { MAX_RAILS - 1 }>;
@@ -56,9 +55,7 @@ pub struct RailPlan {
 pub struct NextPiece {
     pub rail: usize,
     pub nth: u32,
-    /// First byte of the piece.
     pub at: u64,
-    /// Length of the piece, bytes.
     pub len: u64,
 }
 
@@ -78,9 +75,8 @@ impl RailPlan {
         RailPlan { main, rails, from: 0, end: 0, piece: ALIGN, next: 0, again: Vec::new() }
     }
 
-    /// Cuts bytes `from..end` into one piece a rail, of at least `least` and at most `most` bytes. False: it
-    /// is not worth it, for want of bytes or of rails. Rails that `usable` does not want are left out; those
-    /// beyond what there are bytes for stand by.
+    /// Cuts bytes `from..end` into one piece per rail, of `least` to `most` bytes each. Drops rails that are
+    /// not `usable`; rails without a piece stand by. False if there are too few bytes or rails.
     pub fn cut(
         &mut self,
         from: u64,
@@ -94,7 +90,7 @@ impl RailPlan {
         rails_for(len, least, self.rails.len()) > 1 && self.share(from, end, least, most)
     }
 
-    /// Cuts over any number of rails, without a least length: for what one rail has failed already.
+    /// Cuts the bytes that one rail has failed over any number of rails, with no least size.
     pub fn cut_again(&mut self, from: u64, end: u64, most: u64, usable: impl Fn(PeerId) -> bool) -> bool {
         self.rails.retain(|rail| usable(rail.peer));
         end > from && !self.rails.is_empty() && self.share(from, end, 1, most)
@@ -133,8 +129,8 @@ impl RailPlan {
         self.rails.len()
     }
 
-    /// The next piece and the idlest rail, of those not in `full` (a bit each). `None`: nothing is left to
-    /// post, or every rail has enough.
+    /// Picks the next piece and the idlest rail not in `full` (one bit each). `None` if nothing is left to
+    /// post or every rail has enough in flight.
     pub fn pick(&self, full: u8) -> Option<NextPiece> {
         if self.all_posted() {
             return None;
@@ -148,7 +144,7 @@ impl RailPlan {
         Some(NextPiece { rail, nth, at, len: self.piece.min(self.end - at) })
     }
 
-    /// Notes that the picked piece was posted.
+    /// Notes that the picked piece is in flight.
     pub fn posted(&mut self, pick: &NextPiece) {
         if self.again.last() == Some(&pick.nth) {
             self.again.pop();
@@ -248,8 +244,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is lost in whatever order: every byte goes once more than it is lost, as long as a rail
-        /// lives.
+        /// Under any losses in any order, every byte is sent once more than it is lost, while a rail is left.
         #[test]
         fn every_byte_is_done(
             count in 2u32..5, len in 8192u64..200_000, most in 1u64..9, rng in prop::collection::vec(any::<u8>(), 200)

@@ -1,7 +1,6 @@
-//! Rails: further lanes of a peer's worker, over which long transfers go beside its own. Each is a peer of
-//! the engine by itself, introduced and met as any other (RDM v4 chapter 11), and carries RDMA only: order,
-//! matching and control packets stay with the peer it belongs to. Called by the protocols of what is read and
-//! written in place, and by `remote_read`.
+//! Rails: further lanes of a peer's worker that carry long transfers beside its own. Each is a peer of the
+//! engine of its own, connected like any other (RDM v4 chapter 11). It carries RDMA only: order, matching and
+//! control packets stay on the first lane. Called by the RMA protocols and by `remote_read`.
 
 use arrayvec::ArrayVec;
 use ucs::coll::slots::SlotId;
@@ -37,7 +36,7 @@ pub(in crate::rdm) enum PiecePost {
     Failed(PeerError),
 }
 
-/// Rank of a lane to a worker, best first.
+/// Quality of a lane to a worker, best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LaneRank {
     /// In use to the worker already, without a loss.
@@ -54,7 +53,7 @@ const fn named_key(connid: u32, qpn: u16, key: u32) -> u64 {
 }
 
 impl Engine {
-    /// Groups wires that carry long transfers together; their order says which pairs with which of a peer's.
+    /// Declares the wires that share long transfers. Their order pairs them with a peer's.
     pub fn set_rails(&mut self, wires: &[WireId]) {
         for (n, wire) in wires.iter().enumerate() {
             let rail_wires = (1..wires.len().min(MAX_RAILS)).map(|k| wires[(n + k) % wires.len()]);
@@ -62,8 +61,8 @@ impl Engine {
         }
     }
 
-    /// Sets the further lanes of the worker that `to` is a lane of. They get a trigger once `to` has sent its
-    /// HANDSHAKE, if it supports rails.
+    /// Declares the peers that are further lanes of the worker of `to`. They are announced to it once `to`
+    /// has been met, if it supports rails.
     pub fn set_peer_rails<W: Wire>(&mut self, w: &mut W, to: PeerId, rails: &[PeerId]) {
         let Some(peer) = self.peers.get(to) else { return };
         if rails.is_empty() || peer.flags.contains(PeerFlags::FAILED) {
@@ -78,8 +77,8 @@ impl Engine {
         self.trigger_rails(w, to);
     }
 
-    /// Returns the rails for a put or get of one piece: the peer's own wire by `key`, the others by `keys` in
-    /// the order of [`Engine::set_peer_rails`].
+    /// Plans a put or get of one piece: the peer's own wire with `key`, and its rails with `keys`, in the
+    /// order of [`Engine::set_peer_rails`].
     pub(in crate::rdm) fn linked_rails(
         &self,
         to: PeerId,
@@ -104,7 +103,7 @@ impl Engine {
         keys[at]
     }
 
-    /// Ranks the lane at `addr` over `wire`, among several to one worker.
+    /// Ranks the lane by `wire` to `addr` among alternatives.
     pub fn lane_rank(&self, wire: WireId, addr: &RawAddr, from: Source) -> LaneRank {
         let own = &self.wires[usize::from(wire.0)];
         if own.rail_wires.is_empty() {
@@ -135,8 +134,8 @@ impl Engine {
         1 + rails.iter().filter(|rail| self.is_rail(**rail, Direction::Read)).count()
     }
 
-    /// Calls for the HANDSHAKE of each rail of a peer that has not been called. One that finds no room is
-    /// called by the next long transfer.
+    /// Requests the HANDSHAKE of each rail of a peer not yet asked. One without room is asked by the next
+    /// long transfer.
     // [M11.3]
     pub(in crate::rdm) fn trigger_rails<W: Wire>(&mut self, w: &mut W, to: PeerId) {
         let peer = &self.peers[to];
@@ -166,7 +165,7 @@ impl Engine {
         }
     }
 
-    /// Names the memory of a send for every wire that its receiver may read by; `iov` is the memory on the
+    /// Names the memory of a send on every wire that its receiver may read by; `iov` is the memory on the
     /// peer's own.
     // [M11.4]
     pub(in crate::rdm) fn offer_rails<W: Wire>(&mut self, w: &mut W, id: SlotId, iov: RmaIov) -> Iovs {
@@ -202,8 +201,8 @@ impl Engine {
         Iovs::try_from(all.as_slice()).unwrap_or(alone)
     }
 
-    /// The ways to read memory that a request of `from` names: the lane that the peer takes now, and those of
-    /// the rails it names that we have met. The memory itself is on the lane that is not named.
+    /// Plans the read of memory that a request of `from` names: its present lane, and those named rails that
+    /// we have met. The lane without a name holds `iovs` itself.
     // [M11.5]
     pub(in crate::rdm) fn named_rails(&self, from: PeerId, iovs: &Iovs) -> Option<(RailPlan, u64)> {
         let peer = &self.peers[from];
@@ -250,8 +249,7 @@ impl Engine {
         self.peers[a].wire == self.peers[b].wire
     }
 
-    /// Cuts a transfer into pieces for its rails, of at least `least` bytes each. False: it goes as if there
-    /// were none.
+    /// Cuts a transfer into pieces of at least `least` bytes for its rails. False: it goes over one lane.
     pub(in crate::rdm) fn cut_pieces(
         &self,
         rail_plan: &mut RailPlan,
@@ -313,7 +311,7 @@ impl Engine {
         rail_plan.rail(n).reg.is_some()
     }
 
-    /// Posts the next piece of a transfer to the idlest rail that has room. `local` is all of our memory,
+    /// Posts the next piece of a transfer to the idlest rail with room. `local` is all of our memory,
     /// `remote` the address of its first byte at the peer.
     pub(in crate::rdm) fn post_stripe<W: Wire>(
         &mut self,
@@ -364,8 +362,8 @@ impl Engine {
         }
     }
 
-    /// The wire has ended a piece. One that ended badly is to be posted again, over another rail. Answers the
-    /// fault of the peer itself.
+    /// Handles the end of a piece; a failed one will be posted to another rail. Returns an error of the peer
+    /// itself.
     // [M11.6]
     pub(in crate::rdm) fn end_stripe<W: Wire>(
         &mut self,
@@ -378,8 +376,8 @@ impl Engine {
         self.lose_rail(w, rail_plan, rail, result.err()?)
     }
 
-    /// A rail has failed a piece. The peer that it is fails with it, unless that is the peer itself: then the
-    /// fault is answered.
+    /// Handles a rail that has failed a piece. Its peer fails with it; if that is the transfer's own peer,
+    /// returns the error instead.
     #[cold]
     fn lose_rail<W: Wire>(
         &mut self,

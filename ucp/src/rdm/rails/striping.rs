@@ -1,7 +1,6 @@
-//! Granted data abreast: the CTSDATA of a long message, write or read over several NICs of two workers that
-//! know each other's further lanes (RDM v4 chapter 11). Called by `longcts` and `rma` for every packet,
-//! by `failover`, `backoff` and `peers` for those that come back. Sends nothing else over a further lane:
-//! order, grants and ends stay on the first.
+//! Striping of granted data: CTSDATA of a long message, write or read over several NICs of two workers that
+//! know each other's further lanes (RDM v4 chapter 11). Called for every packet of a grant and for those that
+//! come back. Further lanes carry nothing else: order, grants and ends stay on the first.
 
 use arrayvec::ArrayVec;
 
@@ -19,14 +18,14 @@ use crate::wire::{self, Packet, PktType};
 /// Consecutive packets on one lane: few enough that a window of 32 keeps four lanes busy.
 const RUN: u64 = 8;
 
-/// Kind of a transfer: selects the settings of striping.
+/// Kind of transfer, which selects the setting for the number of lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::rdm) enum TransferKind {
     Message,
     Memory,
 }
 
-/// The part of an operation that is granted and not sent.
+/// The granted and unsent part of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rdm) struct Granted {
     pub to: PeerId,
@@ -36,11 +35,9 @@ pub(in crate::rdm) struct Granted {
     pub at: u64,
     pub window: u64,
     pub total: u64,
-    /// Kind of the operation.
     pub bulk: TransferKind,
 }
 
-/// Result of posting one packet of a grant.
 pub(in crate::rdm) struct Sent {
     lane: PeerId,
     len: usize,
@@ -51,8 +48,8 @@ pub(in crate::rdm) struct Sent {
 type Lanes = ArrayVec<PeerId, MAX_RAILS>;
 
 impl Engine {
-    /// Sends the next packet of a grant, over the lane whose turn it is or else over one that has room.
-    /// `fill` copies the bytes. `None`: no packet holds any. // HOT
+    /// Sends the next packet of a grant over the lane whose turn it is, else over one that has room. `fill`
+    /// copies the bytes. `None` if no packet holds any. // HOT
     // [M5.6] [M11.11]
     pub(in crate::rdm) fn post_granted<W: Wire>(
         &self,
@@ -112,19 +109,19 @@ impl Engine {
         !self.further_lanes(to).is_empty()
     }
 
-    /// Further lanes of a peer, as peers of their own.
+    /// Returns the further lanes of a peer, which are peers of their own.
     #[inline]
     pub fn further_lanes(&self, to: PeerId) -> &[PeerId] {
         self.peers.get(to).and_then(|peer| peer.queue.as_ref()).map_or(&[], |queue| &queue.rails)
     }
 
-    /// True if this peer is a further lane of another.
+    /// Whether this peer is a further lane of another.
     pub fn is_further_lane(&self, lane: PeerId) -> bool {
         self.peers.get(lane).is_some() && self.main_of(lane).is_some()
     }
 
-    /// The lanes that this operation goes over: the peer's own, and those further ones over which the peer
-    /// takes us for who we are, as far as there are bytes for each.
+    /// Returns the lanes for an operation: the peer's own, and further ones on which the peer identifies us,
+    /// as far as there are bytes for each.
     // [M11.11]
     #[inline(never)]
     fn lanes_for(&self, g: &Granted) -> Lanes {
@@ -138,8 +135,7 @@ impl Engine {
         [g.to].into_iter().chain(further).take(wanted.min(MAX_RAILS)).collect()
     }
 
-    /// Whose granted data come over this lane: those of the peer that it is a further lane of, if it is one.
-    /// // HOT
+    /// Returns the peer whose granted data arrive on this lane: the first lane if it is a further one. // HOT
     // [M11.11]
     #[inline]
     pub(in crate::rdm) fn owner(&self, lane: PeerId) -> PeerId {
@@ -153,8 +149,8 @@ impl Engine {
         self.further_lanes(main).contains(&lane).then_some(main)
     }
 
-    /// A packet that a further lane was to carry goes over the first one, if it is granted data and its peer
-    /// is there. False: it is something else.
+    /// Sends a packet of a lost further lane over the first lane. False if it is not granted data or the peer
+    /// is gone.
     // [M11.12]
     #[cold]
     pub(in crate::rdm) fn resend_on_main_lane(&mut self, lane: PeerId, packet: &[u8]) -> bool {
@@ -170,8 +166,8 @@ impl Engine {
         true
     }
 
-    /// A packet over a further lane has failed, and not come back: if it held granted data, nobody knows what
-    /// its peer has got.
+    /// Fails the peer of a further lane whose packet failed and did not come back: if it held granted data,
+    /// the peer's bytes are unknown.
     #[cold]
     pub(in crate::rdm) fn fail_main_peer<W: Wire>(&mut self, w: &mut W, lane: PeerId, fault: PeerError) {
         if self.peers[lane].flags.contains(PeerFlags::UNCONFIRMED)

@@ -1,11 +1,8 @@
-//! Ping-pong with `async`: requests are futures, buffers travel with them, and any executor will do.
+//! Ping-pong with `async`: requests are futures that own their buffers. `cargo run -p ucp --example
+//! async_ping`
 //!
-//! ```text
-//! cargo run -p ucp --example async_ping
-//! ```
-//!
-//! Two threads, each with its own worker. `Worker::block_on` is the executor here; another one works as well, as long
-//! as somebody calls `Worker::progress` (its `event_fd` says when).
+//! Two threads run a worker each. `Worker::block_on` is the executor here. Any other works if something calls
+//! `Worker::progress`; the worker's `event_fd` tells when.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -46,7 +43,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A worker of this thread, and an endpoint to the other's.
+/// Opens this thread's worker and an endpoint to the other's.
 fn open(to: &Sender<Vec<u8>>, from: &Receiver<Vec<u8>>) -> Result<(Worker, Ep), Box<dyn Error>> {
     let worker = Context::new()?.worker()?;
     to.send(worker.address().pack())?;
@@ -55,7 +52,7 @@ fn open(to: &Sender<Vec<u8>>, from: &Receiver<Vec<u8>>) -> Result<(Worker, Ep), 
 }
 
 async fn ask(worker: &Worker, ep: &Ep) -> Result<(), ucp::Error> {
-    // One buffer each way for all rounds: a request owns its buffer and gives it back.
+    // A request owns its buffer and returns it, so one buffer each way serves all rounds.
     let (mut out, mut back) = (vec![0u8; 8], Vec::with_capacity(8));
     for round in 0..ROUNDS {
         out[..4].copy_from_slice(&round.to_le_bytes());

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! cargo run -p ucp --example hello_tag                 # both sides, as two processes
-//! UCX_TLS=efa cargo run -p ucp --example hello_tag     # the same over the software EFA device
+//! UCX_TLS=efa cargo run -p ucp --example hello_tag     # over the software EFA device
 //! ```
 //!
-//! Addresses travel out of band, here through the child's standard input. A real job uses its launcher for that.
+//! Addresses travel out of band: here through the child's standard input, in a job through its launcher.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -20,7 +20,6 @@ fn main() -> ExitCode {
         Some("child") => child(),
         _ => parent(),
     };
-    // Errors are meant to be read: each says what is wrong and what to do.
     done.map_or_else(
         |e| {
             eprintln!("hello_tag: {e}");
@@ -36,7 +35,7 @@ fn parent() -> Result<(), Box<dyn Error>> {
     let mut child = Command::new(std::env::current_exe()?).arg("child").stdin(Stdio::piped()).spawn()?;
     child.stdin.take().ok_or("no pipe")?.write_all(&worker.address().pack())?;
 
-    // Room for a message. A child that fails never sends one, so this looks after it while it waits.
+    // A child that fails never sends, so the loop checks on it while it waits.
     let greeting = worker.tag_recv(GREETING, TAG_MASK_FULL, Vec::with_capacity(64));
     while !greeting.is_done() {
         worker.progress();
@@ -51,7 +50,6 @@ fn parent() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Reads the parent's address and sends to it. The parent needs no endpoint to receive.
 fn child() -> Result<(), Box<dyn Error>> {
     let mut packed = Vec::new();
     std::io::stdin().read_to_end(&mut packed)?;
@@ -60,7 +58,7 @@ fn child() -> Result<(), Box<dyn Error>> {
 
     let text = format!("hello from process {} over {}", std::process::id(), ep.transports()[0]);
     ep.tag_send_blocking(GREETING, text.as_bytes())?;
-    // What was sent may still be on its way: a flush says when it has left.
+    // A flush ends when what was sent has left.
     ep.flush().wait()?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The ping-pong of the OpenFabrics tutorial, step by step, on this library.
+//! The ping-pong of the OpenFabrics tutorial on this library.
 //!
 //! ```text
 //! cargo run -p ucp --example ping_pong                     # 8 bytes, 10000 times
@@ -7,15 +7,15 @@
 //!
 //! | the tutorial's step | here |
 //! |---|---|
-//! | `fi_getinfo`, `fi_fabric`, `fi_domain`: what there is, and opening it | [`Context`]; `UCX_TLS` in the place of hints |
-//! | `fi_cq_open` twice, `fi_av_open`, `fi_endpoint`, `fi_ep_bind`, `fi_enable` | `Context::worker`: one object has them all |
+//! | `fi_getinfo`, `fi_fabric`, `fi_domain` | [`Context`]; `UCX_TLS` instead of hints |
+//! | `fi_cq_open` twice, `fi_av_open`, `fi_endpoint`, `fi_ep_bind`, `fi_enable` | `Context::worker` |
 //! | `fi_getname` | `Worker::address` |
 //! | `fi_av_insert` | `Worker::connect` |
 //! | `fi_send`, `fi_recv` | `Ep::msg_send`, `Worker::msg_recv` |
-//! | `wait_for_comp` on a completion queue | `wait` on the request: it makes progress |
+//! | `wait_for_comp` on a completion queue | `wait` on the request, which makes progress |
 //!
-//! As in the tutorial, the client knows the server's address beforehand; the server learns the client's from its first
-//! message, and acknowledges when it is ready.
+//! As in the tutorial, the client is given the server's address. The server learns the client's from its
+//! first message, and acknowledges when it is ready.
 
 #[path = "../../uct/examples/common/family.rs"]
 mod family;
@@ -26,7 +26,6 @@ use std::time::Instant;
 use family::{Family, Outcome};
 use ucp::{Address, Context, Ep, EpParams, Worker};
 
-/// Longest first message.
 const MAX_CTRL: usize = 1024;
 
 fn main() -> ExitCode {
@@ -43,7 +42,7 @@ fn main() -> ExitCode {
 
 fn work(family: &mut Family, size: usize, rounds: usize) -> Outcome {
     let worker = Context::new()?.worker()?;
-    // What the tutorial takes from its command line: the server's address. The client's is not told this way.
+    // The tutorial takes the server's address from the command line.
     let server = if family.rank == 0 { worker.address().pack() } else { Vec::new() };
     let server = family.gather(&server)?.swap_remove(0);
     let ep = match family.rank {
@@ -56,13 +55,13 @@ fn work(family: &mut Family, size: usize, rounds: usize) -> Outcome {
         let each = start.elapsed().as_secs_f64() * 1e6 / rounds as f64 / 2.0;
         println!("{rounds} round trips of {size} bytes over {}: {each:.3} us each way", ep.transports()[0]);
     }
-    // What was sent last may still be on its way.
+    // A flush ends when what was sent has left.
     ep.flush().wait()?;
     family.gather(&[])?;
     Ok(())
 }
 
-/// The client says who it is, and waits until the server knows it.
+/// Sends the client's address and waits for the server's acknowledgement.
 fn meet_server(worker: &Worker, server: &Address) -> Result<Ep, Box<dyn std::error::Error>> {
     let ep = worker.connect(server, EpParams::default())?;
     let ready = worker.msg_recv(Vec::with_capacity(1));
@@ -71,7 +70,7 @@ fn meet_server(worker: &Worker, server: &Address) -> Result<Ep, Box<dyn std::err
     Ok(ep)
 }
 
-/// The server waits for a client, and answers when it can reach it.
+/// Waits for a client's address, connects and acknowledges.
 fn meet_client(worker: &Worker) -> Result<Ep, Box<dyn std::error::Error>> {
     let (status, client) = worker.msg_recv(Vec::with_capacity(MAX_CTRL)).wait();
     status?;
@@ -83,7 +82,7 @@ fn meet_client(worker: &Worker) -> Result<Ep, Box<dyn std::error::Error>> {
 fn ping_pong(worker: &Worker, ep: &Ep, client: bool, size: usize, rounds: usize) -> Result<(), ucp::Error> {
     let (mut out, mut room) = (vec![0u8; size], Vec::with_capacity(size));
     for round in 0..rounds {
-        // A receive is posted before its message can come: then the bytes go straight to their place.
+        // The receive is posted before its message can come, so the bytes go straight into the buffer.
         let answer = worker.msg_recv(room);
         if client {
             out.fill(round as u8);

@@ -1,12 +1,10 @@
-//! Two processes, one memory: a child adds to a counter and writes into the memory of its parent, which never calls a
-//! receive.
+//! Two processes, one memory: a child adds to a counter and writes a text in the memory of its parent, which
+//! never posts a receive. Address and remote key travel through the child's standard input.
 //!
 //! ```text
 //! cargo run -p ucp --example remote_counter                 # both sides, as two processes
-//! UCX_TLS=efa cargo run -p ucp --example remote_counter     # the same over the software EFA device
+//! UCX_TLS=efa cargo run -p ucp --example remote_counter     # over the software EFA device
 //! ```
-//!
-//! The address and the remote key travel out of band, here through the child's standard input.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -14,7 +12,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use ucp::{Access, Address, AtomicOp, Context, EpParams, RmaMethod};
 
-/// Layout of the shared memory: a counter, a word that says "done", and a text.
+/// Layout of the shared memory: a counter, a flag word, and a text.
 const COUNTER: usize = 0;
 const DONE: usize = 8;
 const TEXT: usize = 16;
@@ -34,7 +32,7 @@ fn main() -> ExitCode {
     )
 }
 
-/// Shares memory and waits until the child has set a word of it.
+/// Shares memory and waits until the child has set its flag word.
 fn parent() -> Result<(), Box<dyn Error>> {
     let worker = Context::new()?.worker()?;
     let mem = worker.mem_alloc(LEN, Access::all())?;
@@ -48,7 +46,7 @@ fn parent() -> Result<(), Box<dyn Error>> {
     }
     drop(pipe);
 
-    // Where memory is not mapped, the child's requests come as packets, which progress takes in.
+    // Where memory is not mapped, the child's requests are packets that progress handles.
     while mem.word(DONE) == 0 {
         worker.progress();
         if child.try_wait()?.is_some_and(|status| !status.success()) {
@@ -64,7 +62,6 @@ fn parent() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes, adds and reads in the parent's memory.
 fn child() -> Result<(), Box<dyn Error>> {
     let mut parts = [const { Vec::new() }; 3];
     for part in &mut parts {
@@ -89,10 +86,10 @@ fn child() -> Result<(), Box<dyn Error>> {
     };
     let text = format!("a text over {}, written {how}, when the counter was {old}", ep.transports()[0]);
     ep.put_blocking(text.as_bytes(), at + TEXT as u64, &rkey)?;
-    // The word that says so must not overtake the text.
+    // The flag word must not overtake the text.
     ep.fence();
     ep.put_blocking(&(text.len() as u64).to_le_bytes(), at + DONE as u64, &rkey)?;
-    // At the end of a flush, everything is in the parent's memory.
+    // After a flush, everything is in the parent's memory.
     ep.flush().wait()?;
     Ok(())
 }

@@ -1,11 +1,5 @@
-//! The same program over two transports, and what the library chose for each size on either.
-//!
-//! ```text
-//! cargo run -p ucp --example two_transports
-//! ```
-//!
-//! Nothing in the code below knows a transport: the choice is configuration (`UCX_TLS`), made from what interfaces say
-//! about themselves.
+//! One program over two transports, and the protocols that the library chose for each size. The code names no
+//! transport; configuration (`UCX_TLS`) does. `cargo run -p ucp --example two_transports`
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -24,7 +18,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Two workers of this thread talk over the transports of `tls`.
+/// Runs two workers of this thread over the transports of `tls`.
 fn over(tls: &str) -> Result<(), Box<dyn Error>> {
     let context = Context::configured(Source::from_env()?.with("UCX_TLS", tls))?;
     let (a, b) = (context.worker()?, context.worker()?);

@@ -1,11 +1,9 @@
-//! MPI's matching rules, one after the other, in some processes.
+//! MPI's matching rules one by one, written against the library in `mpi.rs`. The first process prints.
 //!
 //! ```text
 //! cargo run -p ucp --example mpi             # four processes
 //! UCX_TLS=efa cargo run -p ucp --example mpi -- 8
 //! ```
-//!
-//! The library is `mpi.rs`; this file is what its user writes. The first process prints.
 
 #[path = "../../../uct/examples/common/family.rs"]
 mod family;
@@ -54,7 +52,7 @@ fn work(family: &mut Family) -> Outcome {
 
 fn ring(comm: &Comm) -> Result<(), Box<dyn Error>> {
     let (right, left) = ((comm.rank + 1) % comm.size, (comm.rank + comm.size - 1) % comm.size);
-    // Long and short: a long one waits for its receiver, so the receive is posted first.
+    // A long send waits for its receiver, so the receive is posted first.
     for len in [8, 300_000] {
         let from_left = comm.irecv(Source::Rank(left), Tag::Is(1), len);
         let to_right = comm.isend(vec![comm.rank as u8; len], right, 1);
@@ -68,7 +66,7 @@ fn ring(comm: &Comm) -> Result<(), Box<dyn Error>> {
 fn order(comm: &Comm) -> Result<(), Box<dyn Error>> {
     const MANY: u32 = 100;
     if comm.rank > 0 {
-        // Sizes that take different protocols must not overtake one another.
+        // Messages of these lengths take different protocols and still must not overtake one another.
         let len = |n: u32| if n % 10 == 9 { 100_000 } else { 4 };
         let message = |n: u32| [n.to_le_bytes().to_vec(), vec![0; len(n) - 4]].concat();
         let all: Vec<_> = (0..MANY).map(|n| comm.isend(message(n), 0, 2)).collect();
@@ -91,7 +89,7 @@ fn wildcards(comm: &Comm) -> Result<(), Box<dyn Error>> {
     let mut seen = vec![false; comm.size];
     for _ in 1..comm.size {
         let found = comm.probe(Source::Any, Tag::Any);
-        // The source and tag found, exactly: another message may have come meanwhile.
+        // Receives exactly the message found, since others may have come meanwhile.
         let (status, bytes) = comm.recv(Source::Rank(found.source), Tag::Is(found.tag), found.len)?;
         assert_eq!(status, found);
         assert_eq!((bytes.len(), status.tag), (len(status.source), 100 + status.source as u32));
@@ -106,7 +104,7 @@ fn communicators(comm: &Comm) -> Result<(), Box<dyn Error>> {
     if peer == comm.rank {
         return Ok(());
     }
-    // Sent in one order, received in the other: each is taken by the receive of its own communicator.
+    // Sent in one order and received in the other: each receive matches within its communicator.
     let sends = [comm.isend(vec![1], peer, 3), other.isend(vec![2], peer, 3)];
     let second = other.recv(Source::Any, Tag::Is(3), 1)?.1;
     let first = comm.recv(Source::Any, Tag::Is(3), 1)?.1;
@@ -118,7 +116,7 @@ fn synchronous(comm: &Comm) -> Result<(), Box<dyn Error>> {
     match comm.rank {
         0 => {
             let mut sending = comm.issend(vec![5; 8], 1, 4);
-            // The other side has the message, but has not asked for it: it says so here.
+            // The peer says here that it has not posted the receive yet.
             comm.recv(Source::Rank(1), Tag::Is(5), 0)?;
             assert!(!sending.is_done(), "nobody has matched it");
             comm.send(&[], 1, 6)?;

@@ -1,17 +1,16 @@
-//! How MPI's matching and progress map to this library: the mapping of the OpenFabrics tutorial, in two hundred lines.
+//! Maps MPI's matching and progress to this library, as in the OpenFabrics tutorial.
 //!
 //! | MPI | here |
 //! |---|---|
 //! | communicator, source and tag of a message | 64 bits of tag, see [`bits`] |
 //! | `MPI_ANY_SOURCE`, `MPI_ANY_TAG` | bits that the receive's mask leaves out |
-//! | `MPI_Send` of a short message | `tag_inject`: gone when the call returns, nothing to wait for |
-//! | `MPI_Isend`, `MPI_Irecv` | `tag_send`, `tag_recv`; the request owns its buffer and gives it back |
+//! | `MPI_Send` of a short message | `tag_inject`: done when the call returns |
+//! | `MPI_Isend`, `MPI_Irecv` | `tag_send`, `tag_recv`; the request owns its buffer and returns it |
 //! | `MPI_Ssend` | `tag_send_sync`: ends when the receiver has matched it |
 //! | `MPI_Iprobe`, `MPI_Mprobe`, `MPI_Mrecv` | `probe`, `mprobe`, `Message::recv` |
-//! | progress | every call that waits progresses everything of the worker, not only what it waits for |
+//! | progress | every call that waits progresses the whole worker |
 //!
-//! Messages of one sender that match the same receive are taken in the order in which they were sent: the engine
-//! promises it, so nothing is done here.
+//! The engine delivers a sender's messages in order, as MPI demands.
 
 use std::error::Error;
 use std::rc::Rc;
@@ -20,36 +19,29 @@ use ucp::{Address, Context, Ep, EpParams, Match, RecvRequest, SendRequest, Worke
 
 use crate::family::Family;
 
-/// Whose message a receive takes.
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
-    /// Anybody's of the communicator.
     Any,
-    /// This rank's.
     Rank(usize),
 }
 
-/// Which tag a receive takes.
 #[derive(Clone, Copy, Debug)]
 pub enum Tag {
-    /// Any.
     Any,
-    /// This one.
     Is(u32),
 }
 
-/// What is known of a message.
+/// Envelope of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// Its sender, as a rank of the communicator.
+    /// Rank of the sender in the communicator.
     pub source: usize,
-    /// Its tag.
     pub tag: u32,
-    /// Its length, bytes.
+    /// Length, bytes.
     pub len: usize,
 }
 
-/// The tag of a message on the wire: communicator (16 bits), sender (16), the program's tag (32).
+/// The tag on the wire: communicator (16 bits), sender (16), the program's tag (32).
 mod bits {
     use super::{Source, Status, Tag};
 
@@ -57,7 +49,7 @@ mod bits {
         u64::from(comm) << 48 | (source as u64) << 32 | u64::from(tag)
     }
 
-    /// What a receive wants: bits, and which of them count. A communicator's number always counts.
+    /// Returns the tag bits and the mask of a receive. The mask always covers the communicator.
     pub fn wanted(comm: u16, source: Source, tag: Tag) -> (u64, u64) {
         let (source, source_mask) = match source {
             Source::Any => (0, 0),
@@ -75,32 +67,28 @@ mod bits {
     }
 }
 
-/// What all communicators of a process share: the worker and the ways to the others.
+/// State shared by all communicators of a process: the worker and an endpoint per process.
 struct World {
     worker: Worker,
     eps: Vec<Ep>,
 }
 
-/// Processes that talk among themselves: messages of one communicator never match receives of another.
+/// A communicator. Messages of one never match receives of another.
 #[derive(Clone)]
 pub struct Comm {
     world: Rc<World>,
     id: u16,
-    /// This process's rank.
     pub rank: usize,
-    /// How many there are.
     pub size: usize,
 }
 
-/// A send under way.
 pub struct Sending(SendRequest<Vec<u8>>);
 
-/// A receive under way.
 pub struct Receiving(RecvRequest<Vec<u8>>);
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// `MPI_Init`: opens a worker and learns everybody's address.
+/// `MPI_Init`: opens a worker and connects to all processes.
 pub fn init(family: &mut Family) -> Result<Comm> {
     let worker = Context::new()?.worker()?;
     let mut eps = Vec::with_capacity(family.size);
@@ -111,12 +99,12 @@ pub fn init(family: &mut Family) -> Result<Comm> {
 }
 
 impl Comm {
-    /// `MPI_Comm_dup`. Everybody calls it in the same order, so everybody gives it the same number.
+    /// `MPI_Comm_dup`. All processes call it in the same order, with the same number.
     pub fn dup(&self, id: u16) -> Comm {
         Comm { id, ..self.clone() }
     }
 
-    /// Transport that leads to `rank`.
+    /// Name of the transport that leads to `rank`.
     pub fn transport(&self, rank: usize) -> &'static str {
         self.world.eps[rank].transports()[0]
     }
@@ -126,33 +114,28 @@ impl Comm {
         let bits = bits::of(self.id, self.rank, tag);
         match self.world.eps[to].tag_inject(bits, bytes) {
             Ok(()) => Ok(()),
-            // It was long, or there was no room at that moment: the request has a copy.
+            // The message was long or found no room; the request holds a copy of it.
             Err(request) => Ok(request.wait().0?),
         }
     }
 
-    /// `MPI_Isend`.
     pub fn isend(&self, bytes: Vec<u8>, to: usize, tag: u32) -> Sending {
         Sending(self.world.eps[to].tag_send(bits::of(self.id, self.rank, tag), bytes))
     }
 
-    /// `MPI_Issend`: ends when the receiver has matched it.
     pub fn issend(&self, bytes: Vec<u8>, to: usize, tag: u32) -> Sending {
         Sending(self.world.eps[to].tag_send_sync(bits::of(self.id, self.rank, tag), bytes))
     }
 
-    /// `MPI_Irecv` of at most `room` bytes.
     pub fn irecv(&self, from: Source, tag: Tag, room: usize) -> Receiving {
         let (bits, mask) = bits::wanted(self.id, from, tag);
         Receiving(self.world.worker.tag_recv(bits, mask, Vec::with_capacity(room)))
     }
 
-    /// `MPI_Recv`.
     pub fn recv(&self, from: Source, tag: Tag, room: usize) -> Result<(Status, Vec<u8>)> {
         self.irecv(from, tag, room).wait()
     }
 
-    /// `MPI_Iprobe`: what a receive would take, left where it is.
     pub fn iprobe(&self, from: Source, tag: Tag) -> Option<Status> {
         let (bits, mask) = bits::wanted(self.id, from, tag);
         self.world.worker.progress();
@@ -160,7 +143,6 @@ impl Comm {
         Some(bits::status(found.tag, found.len as usize))
     }
 
-    /// `MPI_Probe`.
     pub fn probe(&self, from: Source, tag: Tag) -> Status {
         loop {
             if let Some(status) = self.iprobe(from, tag) {
@@ -170,8 +152,7 @@ impl Comm {
         }
     }
 
-    /// `MPI_Mprobe` and `MPI_Mrecv`: takes a message off the queue, so that no other receive can have it, then receives
-    /// it into a buffer of just its size.
+    /// `MPI_Mprobe` and `MPI_Mrecv`: claims a message, then receives it into a buffer of its size.
     pub fn mrecv(&self, from: Source, tag: Tag) -> Result<(Status, Vec<u8>)> {
         let (bits, mask) = bits::wanted(self.id, from, tag);
         loop {
@@ -184,8 +165,8 @@ impl Comm {
         }
     }
 
-    /// `MPI_Barrier`: log2(size) rounds of an empty message each way. Collectives talk in a communicator of their own
-    /// behind each: a program that receives from anybody, with any tag, must not find their messages.
+    /// `MPI_Barrier`: log2(size) rounds of an empty message each way. Collectives use a hidden communicator,
+    /// so that a receive from any source with any tag cannot match their messages.
     pub fn barrier(&self) -> Result<()> {
         const HIDDEN: u16 = 1 << 15;
         let hidden = self.dup(self.id | HIDDEN);
@@ -198,26 +179,24 @@ impl Comm {
         Ok(())
     }
 
-    /// Nothing of this process is on its way any more. Part of `MPI_Finalize`.
+    /// Waits until everything sent has left; part of `MPI_Finalize`.
     pub fn flush(&self) -> Result<()> {
         Ok(self.world.worker.flush().wait()?)
     }
 }
 
 impl Sending {
-    /// `MPI_Test`, without the end. Progresses nothing: something else must.
+    /// `MPI_Test` without completion. Makes no progress itself.
     pub fn is_done(&mut self) -> bool {
         self.0.is_done()
     }
 
-    /// `MPI_Wait`.
     pub fn wait(self) -> Result<()> {
         Ok(self.0.wait().0?)
     }
 }
 
 impl Receiving {
-    /// `MPI_Wait`.
     pub fn wait(self) -> Result<(Status, Vec<u8>)> {
         let (status, bytes) = self.0.wait();
         let status = status?;

@@ -25,7 +25,7 @@ const PROTOCOLS: [&[PacketHandler]; 12] = [
 ];
 
 /// The handler of each packet type, by its type byte.
-pub static TABLE: [PacketHandler; 256] = merge(&PROTOCOLS);
+pub(in crate::rdm) static TABLE: [PacketHandler; 256] = merge(&PROTOCOLS);
 
 const fn merge(rooms: &[&[PacketHandler]]) -> [PacketHandler; 256] {
     let mut table = [PacketHandler { ty: PktType(0), kind: HandlerKind::None, order: None }; 256];

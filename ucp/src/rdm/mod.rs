@@ -95,23 +95,23 @@ pub use types::*;
 
 /// The protocol state of one worker.
 ///
-/// What every poll asks comes first, then what every short message needs, then the rest: in this order in
-/// memory too. A program that serves many workers in turn has few cache lines of each.
+/// Field order in memory: first what every poll reads, then what every short message reads, then the rest. A
+/// program that serves many workers in turn has few cache lines of each.
 #[repr(C)]
 pub struct Engine {
-    /// Peers with work to do, each once.
+    /// Peers with work, each once.
     scheduled: VecDeque<PeerId>,
     /// Peers that were not ready, each once.
     backed_off: Vec<PeerId>,
-    /// Peers that failed and of which something may still come.
+    /// Failed peers of which packets may still arrive.
     draining: Vec<PeerId>,
-    /// Registrations of operations that have ended; kept for its memory.
+    /// Registrations of ended operations, to be released.
     unused_regs: Vec<Reg>,
-    /// Registrations of operations that failed.
+    /// Registrations of failed operations, to be revoked.
     revoked_regs: Vec<Reg>,
     events: VecDeque<EngineEvent>,
     held_packets: HeldPackets,
-    /// In zero-copy receive mode.
+    /// State of zero-copy receive mode.
     zcopy_recv: Option<Box<ZcopyRecv>>,
     lookup: PeerLookup,
     peers: Peers,
@@ -126,19 +126,19 @@ pub struct Engine {
     regions: Regions,
     unexpected: Slots<Unexpected, 24>,
     wires: Vec<WireState>,
-    /// Somebody has looked for a message in vain.
+    /// The caller waits for packets, or probed in vain.
     arrivals_wanted: bool,
     /// State of the random generator for back-off delays.
     rng: u64,
     /// The first peer that failed with something unfinished since [`Engine::take_failed_peer`].
     first_failed: Option<(PeerId, PeerError)>,
-    /// A peer whose message there was no memory for, until it has failed.
+    /// A peer over its memory limit, until it has failed.
     over_limit_peer: Option<PeerId>,
-    /// The send whose call is under way, and its result if it ended therein: answered, not queued.
+    /// The send whose call is in progress, and its result if it ended in the call.
     in_call: Option<(SlotId, Option<Result<(), OpError>>)>,
-    /// Packets whose turn has come, while they are handled; kept for its memory.
+    /// Packets of a reorder window while they are dispatched; kept for its memory.
     in_order_buf: Vec<HeldBytes>,
-    /// Old values of an atomic while it is computed; kept for its memory.
+    /// Old values of an atomic while it computes; kept for its memory.
     old_values: Vec<u8>,
     cfg: EngineConfig,
     stats: RdmStats,
@@ -146,21 +146,21 @@ pub struct Engine {
     trace: TraceEvents,
 }
 
-/// A wire as the engine knows it.
+/// State of a wire.
 struct WireState {
     /// Our address on it.
     me: RawAddr,
     grant: Grant,
     order: PacketOrder,
     rdma: Rdma,
-    /// Wires that long transfers take as well, in order.
+    /// Wires of the same rail set, in order.
     rail_wires: rails::rail_plan::RailList<WireId>,
-    /// The queue pair has failed. Only looked at where there are rail wires.
+    /// The queue pair has failed. Only used with rail wires.
     down: bool,
 }
 
 impl Engine {
-    /// An engine that serves no wire and knows nobody.
+    /// Makes an engine without wires and peers.
     pub fn new(cfg: EngineConfig) -> Engine {
         Engine {
             cfg: EngineConfig { burst: cfg.burst.max(2), ..cfg },
@@ -216,13 +216,12 @@ impl Engine {
         WireId(u8::try_from(self.wires.len() - 1).expect("at most 256 wires"))
     }
 
-    /// Says how much senders on `wire` may be granted at once; [`Grant::Window`] unless said.
+    /// Sets how much a CTS grants to senders on `wire`; [`Grant::Window`] by default.
     pub fn set_grant(&mut self, wire: WireId, grant: Grant) {
         self.wires[usize::from(wire.0)].grant = grant;
     }
 
-    /// Says what `wire` can do beside packets; [`Rdma::NONE`] unless said. To be said before the first
-    /// packet.
+    /// Sets the RDMA capabilities of `wire`; [`Rdma::NONE`] by default. Call it before the first packet.
     pub fn set_rdma(&mut self, wire: WireId, rdma: Rdma) {
         self.wires[usize::from(wire.0)].rdma = rdma;
     }
@@ -234,7 +233,7 @@ impl Engine {
         peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED).then_some(peer.features)
     }
 
-    /// The peer that packets from here are of now.
+    /// Returns the peer that has this source now.
     pub fn peer_at(&mut self, wire: WireId, from: Source) -> Option<PeerId> {
         self.lookup.current(wire, from)
     }
@@ -274,7 +273,7 @@ impl Engine {
         sender.next_rx = hdr.msg_id.wrapping_add(1);
         let carry = sender.short.received.count(payload.len());
         if !eager::take(self, to, peer, &hdr, payload) {
-            // Its turn comes again, by another way.
+            // The general path handles it again.
             let sender = &mut self.peers[peer];
             sender.next_rx = hdr.msg_id;
             sender.short.received.take_back(payload.len());
@@ -289,7 +288,7 @@ impl Engine {
     /// Handles any packet. Out of line, so that the fast path needs little stack.
     #[inline(never)]
     fn on_packet_general<W: Wire>(&mut self, w: &mut W, wire: WireId, from: Source, packet: &[u8]) {
-        // Matched by reference: a parsed packet is large, and moving it would cost more than parsing it.
+        // By reference: a parsed packet is large, and a move costs more than the parse.
         let parsed = wire::parse(packet);
         let parsed = match &parsed {
             Ok(parsed) => parsed,
@@ -344,7 +343,7 @@ impl Engine {
             Turn::Past if share != MsgIdUse::Single => self.dispatch(w, a),
             // [M4.5]
             Turn::Past => self.drop_packet(a, DropReason::Duplicate),
-            // What is missing before it will not come any more.
+            // The messages before it will not arrive.
             Turn::Early if self.peers[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => {
                 self.refuse_closed(a)
             }
@@ -395,14 +394,13 @@ impl Engine {
     fn dispatch<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
         match a.handler.kind {
             _ if self.peers[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => self.refuse_closed(a),
-            // What these protocols have of our own messages (CTS, CTSDATA, EOR) is as ever.
+            // Packets about our own messages (CTS, CTSDATA, EOR) are handled as in normal mode.
             HandlerKind::Eager | HandlerKind::Medium | HandlerKind::LongCts | HandlerKind::LongRead
                 if self.zcopy_recv.is_some() && matches!(a.packet, Packet::Rtm(_)) =>
             {
                 zcopy_recv::on_packet(self, w, a);
             }
-            // Messages that a failed peer has sent as a whole are welcome; whatever else needs it will never
-            // end.
+            // Whole messages of a failed peer are received; others would never end.
             HandlerKind::Eager => eager::on_recv(self, w, a),
             HandlerKind::Medium if !self.peers[a.peer].flags.contains(PeerFlags::DRAINED) => {
                 medium::on_recv(self, w, a)
@@ -461,7 +459,7 @@ impl Engine {
         }
     }
 
-    /// Drops a packet that needs its sender, which has failed. A stream ends before a piece that is lost so.
+    /// Drops a packet that needs its failed sender. A stream breaks at a piece lost this way.
     // [M11.7]
     #[cold]
     fn drop_of_failed(&mut self, a: &Arrival<'_>) {
@@ -509,8 +507,8 @@ impl Engine {
         peers | self.unused_regs.len() | self.revoked_regs.len()
     }
 
-    /// True if the engine is idle, no event waits to be taken, and no active message waits for a receive. //
-    /// HOT
+    /// True if the engine is idle, no event waits to be taken, and no active message waits for a receive.
+    /// // HOT
     #[inline(always)]
     pub fn is_fully_idle(&self) -> bool {
         let told = self.events.len() | self.queues[Kind::Am as usize].unexpected.len();
@@ -533,7 +531,7 @@ impl Engine {
         !self.scheduled.is_empty()
     }
 
-    /// Every peer, with what was counted of it.
+    /// Iterates over all peers with their counters.
     pub fn peers_with_stats(&self) -> impl Iterator<Item = (PeerId, PeerView, PeerStats)> {
         self.peers.iter().map(|(id, peer)| {
             let view = peer.view(self.wires[usize::from(peer.wire.0)].rdma);

@@ -1,6 +1,5 @@
-//! Types shared by protocols and the rest of the engine: a send protocol (one way to send a message) as plain
-//! data, and packet rows (what happens when a packet type arrives). Read by `select` and `handlers`; holds no
-//! behaviour of its own.
+//! Types shared by protocols and the engine: the protocol of a send, the handler of a packet type, and send
+//! progress. Read by `select` and `handlers`; plain data.
 
 use crate::rdm::features::ReqHdr;
 use crate::rdm::ids::PeerId;
@@ -10,7 +9,7 @@ use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
 use crate::wire::{MsgClass, Packet, PktType};
 
-/// Kinds of message: they never match each other's receives.
+/// Kind of a message: only receives of the same kind match it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -18,7 +17,7 @@ pub enum Kind {
     Tagged = MsgClass::Message as u8,
     /// An active message ([`MsgClass::Am`]). This and the following two carry a tag as well.
     Am = MsgClass::Am as u8,
-    /// The data of one ([`MsgClass::AmData`]).
+    /// Data of an announced active message ([`MsgClass::AmData`]).
     AmData = MsgClass::AmData as u8,
     /// A piece of a stream ([`MsgClass::Stream`]).
     Stream = MsgClass::Stream as u8,
@@ -27,10 +26,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// How many there are.
+    /// Number of kinds.
     pub const COUNT: usize = 5;
 
-    /// The kind of a message with this tag and class. Without a tag there is no class. // HOT
+    /// Returns the kind of a message with this tag and class. Untagged messages have no class. // HOT
     #[inline(always)]
     pub const fn of(tag: Option<u64>, class: MsgClass) -> Kind {
         match (tag, class) {
@@ -43,25 +42,25 @@ impl Kind {
     }
 }
 
-/// When a send is complete.
+/// Completion semantics of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub enum Sync {
-    /// When the buffer may be reused.
+    /// Complete when the buffer may be reused.
     #[default]
     No,
-    /// When the data is in the receiver's buffer (delivery complete).
+    /// Complete when the data is in the receiver's buffer (delivery complete).
     Yes,
 }
 
-/// A way to send a message. The `Dc` half asks the receiver for a RECEIPT.
+/// Protocol of a message. The `Dc` variants ask the receiver for a RECEIPT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Protocol {
     /// One packet.
     Eager,
-    /// Several packets at once, without asking.
+    /// Several packets without a grant.
     Medium,
-    /// First packet, then as the receiver grants (CTS).
+    /// First packet, then data as the receiver grants (CTS).
     LongCts,
     /// [`Protocol::Eager`], delivery complete.
     DcEager,
@@ -69,12 +68,12 @@ pub enum Protocol {
     DcMedium,
     /// [`Protocol::LongCts`], delivery complete.
     DcLongCts,
-    /// The receiver reads the message, and says when it has: as good as delivery complete.
+    /// The receiver reads the message and sends EOR: as good as delivery complete.
     LongRead,
-    /// [`Protocol::LongRead`], the head of the message in packets meanwhile.
+    /// [`Protocol::LongRead`] with the head of the message in packets.
     RuntRead,
-    /// The bytes without a header, to the queue pair that a peer in zero-copy receive mode named. The engine
-    /// decides for it.
+    /// Bytes without a header, to the user receive QP of a peer in zero-copy receive mode. Chosen by the
+    /// engine.
     UserQp,
 }
 
@@ -92,7 +91,7 @@ impl Protocol {
         Protocol::UserQp,
     ];
 
-    /// The protocol of the same protocol for this kind of completion.
+    /// Returns the variant for this completion.
     #[inline]
     pub const fn with(self, sync: Sync) -> Protocol {
         match (self.plain(), sync) {
@@ -105,14 +104,14 @@ impl Protocol {
         }
     }
 
-    /// The protocol without its completion kind.
+    /// Returns the variant without delivery complete.
     #[inline]
     pub const fn plain(self) -> Protocol {
         match self {
             Protocol::Eager | Protocol::DcEager => Protocol::Eager,
             Protocol::Medium | Protocol::DcMedium => Protocol::Medium,
             Protocol::LongCts | Protocol::DcLongCts => Protocol::LongCts,
-            // Not for a caller to choose.
+            // The engine chooses it, not the caller.
             Protocol::UserQp => Protocol::Eager,
             protocol => protocol,
         }
@@ -178,75 +177,62 @@ impl Protocol {
 
 /// The file of `protocols` that handles a packet type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum HandlerKind {
-    /// `protocols::eager`.
+pub(in crate::rdm) enum HandlerKind {
     Eager,
-    /// `protocols::medium`.
     Medium,
-    /// `protocols::longcts`.
     LongCts,
-    /// `protocols::longread`.
     LongRead,
-    /// `protocols::readnack`.
     ReadNack,
-    /// `protocols::peererror`.
     PeerError,
-    /// `protocols::handshake`.
     Handshake,
-    /// `protocols::receipt`.
     Receipt,
-    /// `protocols::write`.
     Write,
-    /// `protocols::writeread`.
     WriteRead,
-    /// `protocols::read`.
     Read,
-    /// `protocols::atomic`.
     Atomic,
-    /// Nobody: counted and dropped.
+    /// No handler: counted and dropped.
     None,
 }
 
-/// One packet type: whose it is, and whether it takes a turn in its sender's order.
+/// Handler of one packet type, and its part in the message order.
 #[derive(Clone, Copy, Debug)]
-pub struct PacketHandler {
-    /// The type.
+pub(in crate::rdm) struct PacketHandler {
     pub ty: PktType,
     /// The handler.
     pub kind: HandlerKind,
-    /// For packets with a `msg_id`: may several carry the same?
+    /// For packets with a `msg_id`: how several may use the same.
     pub order: Option<MsgIdUse>,
 }
 
-/// A packet on its way into a protocol.
+/// A parsed packet on its way to its handler.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrival<'a> {
+pub(in crate::rdm) struct Arrival<'a> {
     /// The sender.
     pub peer: PeerId,
     /// The handler of its type.
     pub handler: &'static PacketHandler,
     /// The parsed packet: lengths are checked, claims are not.
     pub packet: &'a Packet<'a>,
-    /// `Turn::Now`, or `Turn::Past` for a further packet of a message in several.
+    /// `Turn::Now`, or `Turn::Past` for a further packet of a message.
     pub turn: Turn,
 }
 
 /// Result of an attempt to send the next packet of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SendProgress {
-    /// A packet went out; more of this send follow at once.
+pub(in crate::rdm) enum SendProgress {
+    /// A packet went out; more of this send follow.
     Sent,
-    /// The last packet that needs no answer went out: the send leaves the queue.
+    /// The last packet that needs no answer went out: the send leaves its queue.
     Done,
     /// No room; nothing changed.
     Full,
-    /// It waits for the peer's HANDSHAKE.
+    /// The send waits for the peer's HANDSHAKE.
     AwaitHandshake,
-    /// Another protocol must carry it on.
+    /// Another protocol has to continue it.
     Switch(Protocol),
-    /// It cannot be sent.
+    /// The send failed.
     Fail(OpError),
-    /// Nothing can be sent to its peer any more.
+    /// The peer failed.
     PeerFailed(PeerError),
 }
 

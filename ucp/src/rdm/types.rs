@@ -12,43 +12,43 @@ use crate::rdm::recv::matching::Pattern;
 use crate::rdm::status::{OpError, PeerError, RecvStatus};
 use crate::wire::{Features, MsgClass, RawAddr};
 
-/// How much of a long message is granted by one CTS.
+/// Amount of a long message that one CTS grants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Grant {
-    /// [`EngineConfig::cts_credits`] packets: what a wire has receive buffers for is bounded.
+    /// [`EngineConfig::cts_credits`] packets, as the wire has a bounded number of receive buffers.
     Window,
-    /// All that is missing: the wire itself makes senders wait for room, so a window would only cost time.
+    /// All that is missing: the wire itself applies back-pressure, so a window would only cost time.
     Whole,
 }
 
-/// Whether the peer's processor may be asked to do what is one-sided.
+/// Policy for one-sided operations that no device does: whether the peer's processor may do them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum Emulation {
-    /// Where no device does it.
+    /// Emulated where no device does it.
     #[default]
     Allowed,
-    /// Never: such an operation fails with [`OpError::Emulated`], before anything of it is sent.
+    /// Fails with [`OpError::Emulated`], before anything is sent.
     Refused,
 }
 
-/// Handling of an untagged message to a peer whose HANDSHAKE has not come: it may be in zero-copy receive
-/// mode, and loses packets with messages then.
+/// Handling of an untagged message to a peer whose HANDSHAKE has not arrived. In zero-copy receive mode such
+/// a peer loses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum FirstContact {
-    /// It goes out: other peers take it, and know us by it.
+    /// Sent at once.
     #[default]
     Send,
-    /// It waits for the HANDSHAKE.
+    /// Waits for the HANDSHAKE.
     Wait,
 }
 
-/// How long the headers of a peer's REQ packets are.
+/// Length of the headers of a peer's REQ packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReqLen {
-    /// As short as may be: the connid says who sends.
+    /// Shortest: the connid names the sender.
     #[default]
     Shortest,
-    /// Constant: the raw address names the sender, in the last packet as in the first.
+    /// Constant: the raw address names the sender in every packet.
     Constant,
 }
 
@@ -59,9 +59,9 @@ pub struct EngineConfig {
     pub cts_credits: u32,
     /// Vendor part id sent in HANDSHAKE.
     pub device_version: u32,
-    /// Most peers, those that introduce themselves included.
+    /// Most peers, including those that introduced themselves.
     pub max_peers: u32,
-    /// Packets sent to one peer before the next one's turn.
+    /// Packets sent to one peer before the next one is served.
     pub burst: u32,
     /// Bytes of the head of a RUNTREAD message; 0: there are none (libfabric: `FI_EFA_RUNT_SIZE`).
     pub runt_size: usize,
@@ -73,11 +73,9 @@ pub struct EngineConfig {
     /// Hard limit of the memory of unexpected messages, bytes: a peer whose message would cost more
     /// [fails](PeerError::Flood).
     pub unexpected_hard_max: usize,
-    /// Whether one-sided operations may go by packets.
     pub emulation: Emulation,
     /// Whether untagged messages wait for their peer's HANDSHAKE.
     pub first_contact: FirstContact,
-    /// How long a receiver that is not ready is left alone.
     pub retry: RetryPolicy,
     /// Most rails of one message; 1: only the peer's own wire.
     pub rndv_rails: u8,
@@ -87,11 +85,11 @@ pub struct EngineConfig {
     pub rma_rails: u8,
     /// Fewest bytes of a put or get that go over one rail.
     pub rma_chunk: u64,
-    /// Part of the keys of memory: differs between workers.
+    /// High half of memory keys: differs between workers.
     pub nonce: u32,
     /// Length of the headers that peers' REQ packets carry once they have our HANDSHAKE.
     pub req_len: ReqLen,
-    /// Features that our HANDSHAKE leaves out, as if we were an older peer: others then take their fallbacks.
+    /// Features that our HANDSHAKE leaves out, so that peers use their fallbacks.
     pub withhold: Features,
 }
 
@@ -127,14 +125,13 @@ pub struct SendArgs {
     pub buf: SendBuf,
     /// The tag; `None` for an untagged message.
     pub tag: Option<u64>,
-    /// When it is complete; a protocol that is delivery complete makes it [`Sync::Yes`] in any case.
+    /// Completion; a delivery complete protocol implies [`Sync::Yes`].
     pub sync: Sync,
     /// Data for the receiver's completion.
     pub cq_data: Option<u64>,
-    /// How to send it (from `select`). A message that does not fit one packet goes as MEDIUM if `protocol` is
-    /// eager.
+    /// Protocol (from `select`). An eager one becomes MEDIUM if the message does not fit one packet.
     pub protocol: Protocol,
-    /// Comes back in [`EngineEvent::SendDone`].
+    /// Returned in [`EngineEvent::SendDone`].
     pub user: u64,
 }
 
@@ -143,26 +140,25 @@ pub struct SendArgs {
 pub enum RecvKind {
     /// A tagged message whose tag equals `tag` in the bits set in `mask`.
     Tagged {
-        /// Bits wanted,
+        /// Bits to match.
         tag: u64,
-        /// where this is set.
+        /// Mask of the bits that are compared.
         mask: u64,
     },
     /// An untagged message.
     Untagged,
     /// A message of one of our own classes.
     Class {
-        /// Which; [`MsgClass::Message`] stands for tagged messages.
         class: MsgClass,
-        /// Bits wanted,
+        /// Bits to match.
         tag: u64,
-        /// where this is set.
+        /// Mask of the bits that are compared.
         mask: u64,
     },
 }
 
 impl RecvKind {
-    /// Which of the two queues.
+    /// Returns the matching queue.
     #[inline]
     pub const fn kind(self) -> Kind {
         match self {
@@ -190,94 +186,94 @@ pub struct RecvArgs {
     pub kind: RecvKind,
     /// Only messages of this peer match.
     pub from: Option<PeerId>,
-    /// Comes back in [`EngineEvent::RecvDone`].
+    /// Returned in [`EngineEvent::RecvDone`].
     pub user: u64,
 }
 
-/// How an operation began.
+/// Result of starting an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Started<T> {
-    /// It is complete; no [`EngineEvent`] follows.
+    /// Complete; no [`EngineEvent`] follows.
     Done(T),
-    /// It goes on; exactly one [`EngineEvent`] follows.
+    /// In progress; exactly one [`EngineEvent`] follows.
     Pending(OpId),
-    /// It failed; no [`EngineEvent`] follows.
+    /// Failed; no [`EngineEvent`] follows.
     Failed(OpError),
 }
 
-/// Something came to its end.
+/// Event of the engine: an operation or a peer came to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EngineEvent {
-    /// A send.
+    /// A send ended.
     SendDone {
-        /// As given.
+        /// User value of the operation.
         user: u64,
-        /// How it ended.
+        /// Result.
         result: Result<(), OpError>,
     },
-    /// A receive.
+    /// A receive ended.
     RecvDone {
-        /// As given.
+        /// User value of the operation.
         user: u64,
         /// Status of the message received.
         result: Result<RecvStatus, OpError>,
     },
-    /// One message of a receive of many.
+    /// One message of a multi-receive arrived.
     MultiRecvMessage {
-        /// As given.
+        /// User value of the operation.
         user: u64,
-        /// Where in the buffer it is.
+        /// Offset in the buffer.
         at: usize,
         /// Status of the message received.
         result: Result<RecvStatus, OpError>,
     },
-    /// A receive of many messages: nothing more is written to its buffer.
+    /// A multi-receive ended: nothing more is written to its buffer.
     MultiRecvDone {
-        /// As given.
+        /// User value of the operation.
         user: u64,
-        /// Bytes of the buffer used, when little enough was left; an error if it was ended before that.
+        /// Bytes of the buffer used; an error if it ended early.
         result: Result<usize, OpError>,
     },
-    /// A one-sided operation.
+    /// A one-sided operation ended.
     RmaDone {
-        /// As given.
+        /// User value of the operation.
         user: u64,
-        /// How it ended.
+        /// Result.
         result: Result<(), OpError>,
     },
-    /// A peer has written to our memory, and said so.
+    /// A peer has written to our memory, with data for a completion.
     RemoteWrite {
-        /// Which peer.
+        /// The peer.
         from: PeerId,
-        /// Bytes.
+        /// Bytes written.
         len: u64,
         /// Data that came with the write.
         cq_data: u64,
     },
-    /// A peer. Its operations have ended with the fault; nothing can be sent to it any more.
+    /// A peer failed. Its operations have ended with the error; nothing can be sent to it any more.
     PeerFailed {
-        /// Which.
+        /// The peer.
         peer: PeerId,
-        /// Why.
+        /// The error.
         fault: PeerError,
     },
 }
 
-/// Should a probe take the message out, so that only `recv_probed` can receive it?
+/// Whether a probe removes the message, so that only `recv_probed` can receive it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProbeRemove {
-    /// Leave it for any receive.
+    /// Leaves it for any receive.
     No,
-    /// Take it.
+    /// Removes it.
     Yes,
 }
 
 /// A message found by a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Probed {
-    /// To receive it by; only good after [`Take::Yes`].
+    /// Handle to receive it by; valid only if it was removed.
     pub handle: MsgHandle,
-    /// Bytes of the whole message.
+    /// Length of the message, bytes.
     pub len: u64,
     /// Tag; 0 for an untagged message.
     pub tag: u64,
@@ -300,8 +296,8 @@ pub struct PeerView {
     pub hdr: ReqHdr,
     /// RDMA capabilities of its wire.
     pub rdma: Rdma,
-    /// Sends to it that are not complete.
+    /// Incomplete sends to it.
     pub outstanding: u32,
-    /// Why it failed, if it did.
+    /// Error, if it failed.
     pub fault: Option<PeerError>,
 }

@@ -1,5 +1,5 @@
-//! One peer: who it is, what it can, the two message counters, and the queues of what waits for it. The first
-//! half is small and read for every packet; the second is made when something first has to wait.
+//! Peer state: identity, features, message counters and flags, which every packet reads, and the queues,
+//! which are allocated when something first has to wait.
 
 use std::collections::VecDeque;
 
@@ -71,14 +71,14 @@ bitflags! {
     }
 }
 
-/// One peer. See the size test before adding to it.
+/// State of one peer. The size test below bounds it.
 #[derive(Debug)]
 pub struct Peer {
     /// State flags.
     pub flags: PeerFlags,
-    /// The wire its packets take.
+    /// Wire of its packets now.
     pub wire: WireId,
-    /// The wire it was met on: our packets carry our connid there, whichever way they go.
+    /// Wire on which it was met: our packets carry our connid there, also after a failover.
     pub home: WireId,
     /// `msg_id` of our next message to it.
     pub next_tx: u32,
@@ -91,9 +91,8 @@ pub struct Peer {
     from: Packed,
     /// Address of the peer; the connid tells it from others with the same source.
     pub addr: RawAddr,
-    /// Our own connid on its home wire, as our packets to it say.
+    /// Our connid on the home wire.
     pub own_connid: u32,
-    /// Short messages to it and from it.
     pub short: ShortCounters,
     /// Feature word of the peer, valid once its HANDSHAKE has arrived.
     pub features: Features,
@@ -103,7 +102,7 @@ pub struct Peer {
     pub queue: Option<Box<PeerQueue>>,
 }
 
-/// A [`Source`] without its gap.
+/// A [`Source`] without padding.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, packed(4))]
 struct Packed {
@@ -111,16 +110,16 @@ struct Packed {
     port: u32,
 }
 
-/// A way to a peer that was left.
+/// A failed lane to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FailedLane {
     /// Our wire.
     pub wire: WireId,
-    /// The peer's lane.
+    /// Address of the lane.
     pub addr: RawAddr,
-    /// Source of its packets there.
+    /// Source of its packets.
     pub from: Source,
-    /// Why.
+    /// Error that ended it.
     pub fault: PeerError,
 }
 
@@ -131,98 +130,79 @@ pub struct PeerQueue {
     pub ctl: VecDeque<Ctl>,
     /// Errors to send with PEER_ERROR once the HANDSHAKE says that the peer supports it.
     pub unsent_errors: Vec<(ErrorRef, u32)>,
-    /// Sends that have not got their `msg_id` or are between packets, in order. Ids of cancelled ones are
-    /// stale.
+    /// Sends that have no `msg_id` yet or are between packets, in order. Ids of cancelled ones are stale.
     pub sends: VecDeque<SlotId>,
     /// Long-CTS sends with a grant to use up, served in turn.
     pub grants: VecDeque<SlotId>,
-    /// Messages being read of which a read is to be posted, by turns.
+    /// RMA reads with a read to post, served in turn.
     pub reads: VecDeque<SlotId>,
     /// Further lanes of its worker, as peers of their own.
     pub rails: RailList<PeerId>,
     /// The peer that this one is a further lane of.
     pub further_lane_of: Option<PeerId>,
-    /// Lanes of which it has said that they are of the same worker.
+    /// Lanes that the peer announced as its own.
     pub announced: RailList<RawAddr>,
-    /// The ways it has left because a NIC was lost, oldest first.
+    /// Failed lanes, oldest first.
     pub failed_lanes: RailList<FailedLane>,
-    /// Operations of ours that ended when a way was lost, though it may have begun them.
+    /// Operations that ended with a failed lane and may have taken effect.
     pub uncertain_ops: Vec<SlotId>,
     /// Messages of ours that it may be reading.
     pub exposed: u32,
-    /// Where it takes messages without headers, if it does.
+    /// User receive QP, if the peer has one.
     pub user_qp: Option<UserRecvQp>,
-    /// Packets before their turn.
     pub reorder: ReorderWindow,
-    /// Packets of ours that came back.
     pub backoff: BackOff,
     /// One-sided operations of ours that have begun and are not over: fences wait for them.
     pub open_rma: u32,
-    /// Messages in several packets of which some have arrived, by `msg_id`: chosen by it, so the hash has a
-    /// key.
+    /// Messages of which some packets have arrived, by `msg_id`. The peer chooses it, so the hash has a key.
     pub partial_msgs: HashMap<u32, PartialMsg>,
 }
 
-/// Where further packets of a message belong.
+/// Destination of further packets of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PartialMsg {
-    /// To this receive.
     Rx(SlotId),
-    /// To this unexpected message.
     Unexpected(SlotId),
 }
 
 /// A control packet that waits for room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ctl {
-    /// The grant of this receive, write or read.
+    /// CTS of this receive, write or read.
     Cts(SlotId),
-    /// The first data, or all, of a read of our memory.
+    /// First data of a response to a read.
     ReadRsp(SlotId),
-    /// The old values of an atomic.
+    /// Response to an atomic.
     AtomRsp(SlotId),
-    /// A READ_NACK.
     ReadNack {
-        /// The sender's id.
         send_id: u32,
-        /// Ours.
         recv_id: u32,
-        /// It is for this message alone.
+        /// The receiver declines this message only.
         not_now: bool,
     },
-    /// This send, announced once more after a READ_NACK.
+    /// A send announced again after a READ_NACK.
     Reannounce(SlotId),
-    /// That the lane this peer is and that of another peer are of one worker: ours.
+    /// Announcement that the lane of this peer and that of another are of one worker: ours.
     AnnounceLane(PeerId),
-    /// That our packets come another way from now on.
+    /// Announcement that our packets use another lane from now on.
     LaneChanged,
-    /// That the way to this peer, of which it is a further lane, is lost.
+    /// Announcement that the lane to this peer, of which it is a further lane, has failed.
     LaneFailed(PeerId),
-    /// An EOR.
     Eor {
-        /// The sender's id.
         send_id: u32,
-        /// Ours.
         recv_id: u32,
     },
-    /// A PEER_ERROR.
     Error {
-        /// The operation or message that has ended.
         what: ErrorRef,
-        /// Why.
         code: u32,
     },
-    /// A RECEIPT.
     Receipt {
-        /// The sender's id.
         send_id: u32,
-        /// The message's id.
         msg_id: u32,
     },
 }
 
 impl Peer {
-    /// A peer nobody has heard of yet.
     pub fn new(wire: WireId, addr: RawAddr, from: Source, own_connid: u32) -> Peer {
         Peer {
             flags: PeerFlags::empty(),
@@ -242,7 +222,6 @@ impl Peer {
         }
     }
 
-    /// Source of its packets.
     pub fn from(&self) -> Source {
         Source { node: self.from.node, port: self.from.port }
     }
@@ -279,15 +258,14 @@ impl Peer {
         self.further_lane_of().is_some()
     }
 
-    /// The peer that it is a further lane of.
     pub fn further_lane_of(&self) -> Option<PeerId> {
         self.queue.as_ref()?.further_lane_of
     }
 
-    /// Our HANDSHAKE and control packets have all gone out, and every send is complete.
+    /// True if our HANDSHAKE and all control packets are sent and every send is complete.
     pub fn is_idle(&self) -> bool {
         let quiet = self.queue.as_ref().is_none_or(|queue| queue.ctl.is_empty());
-        // What one is told that was closed by force is nobody's affair any more.
+        // Errors to a peer closed by force do not count.
         let busy = if self.flags.contains(PeerFlags::FORCE_CLOSED) {
             PeerFlags::empty()
         } else {
@@ -311,7 +289,7 @@ impl Peer {
     }
 }
 
-/// All peers, by dense number.
+/// All peers, by index.
 #[derive(Debug, Default)]
 pub struct Peers {
     list: Vec<Peer>,
@@ -319,7 +297,6 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Number of peers.
     pub fn len(&self) -> usize {
         self.list.len() - self.free.len()
     }
@@ -329,7 +306,7 @@ impl Peers {
         self.list.len() as u32
     }
 
-    /// Adds one. Answers what was counted of the one whose slot it has now: nothing, if it is a new one.
+    /// Adds a peer. Returns the short counters of the removed peer whose slot it takes.
     pub fn add(&mut self, peer: Peer) -> (PeerId, ShortCounters) {
         match self.free.pop() {
             Some(id) => {
@@ -353,31 +330,30 @@ impl Peers {
         self.list.iter().map(|peer| peer.short)
     }
 
-    /// Lets the slot of a removed peer be used again.
+    /// Makes the slot of a removed peer available.
     pub fn free(&mut self, id: PeerId) {
         self.free.push(id);
     }
 
-    /// A peer, unless there is none of that name. // HOT
+    /// Returns a peer that is not removed. // HOT
     #[inline]
     pub fn get(&self, id: PeerId) -> Option<&Peer> {
         self.list.get(id.0 as usize).filter(|peer| !peer.flags.contains(PeerFlags::REMOVED))
     }
 
-    /// The slot of this number, if there is one: perhaps of a removed peer. // HOT
+    /// Returns a slot, perhaps of a removed peer. // HOT
     #[inline]
     pub fn get_mut(&mut self, id: PeerId) -> Option<&mut Peer> {
         self.list.get_mut(id.0 as usize)
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (PeerId, &Peer)> {
         let all = self.list.iter().enumerate().map(|(n, peer)| (PeerId(n as u32), peer));
         all.filter(|(_, peer)| !peer.flags.contains(PeerFlags::REMOVED))
     }
 }
 
-/// For names the engine itself has looked up: they name a slot, if perhaps a removed peer.
+/// Indexes slots that the engine has looked up, perhaps of removed peers.
 impl std::ops::Index<PeerId> for Peers {
     type Output = Peer;
     #[inline]

@@ -274,8 +274,8 @@ pub struct First<'a> {
 }
 
 impl First<'_> {
-    /// Takes it out, if it fits the message; `want` is its own. It has to leave the store as well then. //
-    /// HOT
+    /// Takes it out, if it fits the message; `want` is its own. It has to leave the store as well then.
+    /// // HOT
     #[inline(always)]
     pub fn take(self, want: &MatchEntry, tag: u64, from: PeerId) -> Option<()> {
         // Its list is of receives that want one tag.

@@ -1,5 +1,5 @@
-//! The receiving half that protocols share: posting and cancelling receives, matching, messages that came too
-//! early, completion. Called by `api` through the public methods, by protocols through the others.
+//! Receives: posting, cancelling, matching, unexpected messages and completion. Called by `api` and by
+//! protocols.
 
 use ucs::coll::slots::SlotId;
 
@@ -22,7 +22,7 @@ use crate::rdm::types::{EngineEvent, ProbeRemove, Probed, RecvArgs, RecvKind, St
 use crate::wire::MsgClass;
 use crate::wire::rtm::Rtm;
 
-/// The two queues of one kind of message.
+/// Queues of one kind of message.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(in crate::rdm) struct Queues {
@@ -55,8 +55,7 @@ impl Engine {
         Ok(OpId(posted.expect("the table is not full")))
     }
 
-    /// Enters a receive, made for what it wants, into its table and its queue. `None`: the table is full. //
-    /// HOT
+    /// Inserts a receive into its table and queue. `None`: the table is full. // HOT
     #[inline(always)]
     pub(in crate::rdm) fn post_expected(
         &mut self,
@@ -109,7 +108,7 @@ impl Engine {
         true
     }
 
-    /// Returns what a receive waits for, if that is the data of an announced active message: it comes even if
+    /// Returns what a receive of the data of an announced active message waits for: the data arrives even if
     /// nobody wants it.
     pub fn awaits_data(&self, op: OpId) -> Option<(RecvKind, Option<PeerId>)> {
         let rx = self.rx.get(op.0).filter(|rx| rx.kind == Kind::AmData && rx.state == RxState::Posted)?;
@@ -206,12 +205,12 @@ impl Engine {
         Started::Pending(OpId(rx))
     }
 
-    /// Where further packets of a message in several go, if some are missing.
+    /// Returns the entry for further packets of a message.
     fn partial_msg(&mut self, envelope: &Envelope) -> Option<&mut PartialMsg> {
         self.peers[envelope.from].queue.as_mut()?.partial_msgs.get_mut(&envelope.msg_id)
     }
 
-    /// The receive that gets this message of this peer: out of the queue, still in the table. // HOT
+    /// Takes the receive that matches this message out of its queue; it stays in the table. // HOT
     // [M11.2]
     #[inline]
     pub(in crate::rdm) fn take_expected(&mut self, rtm: &Rtm<'_>, from: PeerId) -> Option<SlotId> {
@@ -262,8 +261,8 @@ impl Engine {
         Some(id)
     }
 
-    /// Whether there is memory for one more packet of unexpected messages. If not, its sender is not heard
-    /// any more: what it sends next would go before what is refused.
+    /// Checks the memory limit for one more packet of unexpected messages. If it is reached, the sender is
+    /// closed, as its next message would overtake the dropped one.
     pub(in crate::rdm) fn reserve_unexpected(&mut self, a: &Arrival<'_>, rtm: &Rtm<'_>) -> bool {
         let fits = self.held_packets.has_room_for(rtm.payload.len(), self.cfg.unexpected_hard_max);
         if !fits {
@@ -272,9 +271,9 @@ impl Engine {
         fits
     }
 
-    /// The receive `id` has matched a message of which more packets come.
+    /// Makes a receive entry for receive `id`, which has matched a message with more packets to come.
     pub(in crate::rdm) fn begin(&mut self, id: SlotId, envelope: Envelope, received: ReceivedRanges) {
-        // There is a place: every receive entry belongs to one receive, and both tables hold as many.
+        // It fits: each entry belongs to one receive, and both tables hold as many.
         let Ok(rxe) =
             self.rx_entries.insert(RxEntry { envelope, received, window: 0, rma_read: None, nack: false })
         else {
@@ -285,7 +284,7 @@ impl Engine {
         }
     }
 
-    /// A receive that has matched a message in several packets, and what follows that. // HOT
+    /// Returns a matched receive and its receive entry. // HOT
     #[inline]
     pub(in crate::rdm) fn rxe(&mut self, id: SlotId) -> Option<(&mut RxOp, &mut RxEntry)> {
         let op = self.rx.get_mut(id)?;
@@ -293,7 +292,7 @@ impl Engine {
         Some((op, rxe))
     }
 
-    /// All bytes of the message that `id` receives have come. // HOT
+    /// Completes receive `id`: all bytes have arrived. // HOT
     #[inline]
     pub(in crate::rdm) fn finish_rx<W: Wire>(&mut self, w: &mut W, id: SlotId, envelope: &Envelope) {
         let Some(op) = self.rx.remove(id) else { return };
@@ -303,7 +302,7 @@ impl Engine {
         self.end_rx(w, op, envelope);
     }
 
-    /// A matched receive ends with an error.
+    /// Ends a matched receive with an error.
     pub(in crate::rdm) fn fail_rx(&mut self, id: SlotId, error: OpError) {
         let Some(op) = self.rx.remove(id) else { return };
         if let Some(rxe) = op.rxe() {
@@ -312,7 +311,7 @@ impl Engine {
         self.notify_rx_end(&op, Err(error));
     }
 
-    /// A receive has left its table: whoever posted it is told. // HOT
+    /// Reports the end of a receive that has left its table. // HOT
     #[inline]
     pub(in crate::rdm) fn notify_rx_end(&mut self, op: &RxOp, result: Result<RecvStatus, OpError>) {
         match op.role {
@@ -321,7 +320,7 @@ impl Engine {
         }
     }
 
-    /// A receive that has left its table ends with this message. // HOT
+    /// Ends a receive that has left its table with this message. // HOT
     #[inline]
     pub(in crate::rdm) fn end_rx<W: Wire>(&mut self, w: &mut W, op: RxOp, envelope: &Envelope) {
         let result = envelope.status(op.buf.len());
@@ -379,7 +378,7 @@ impl Engine {
         self.arrivals_wanted = true;
     }
 
-    /// One unexpected message less of this peer.
+    /// Notes that an unexpected message of this peer is gone.
     pub(in crate::rdm) fn forget_unexpected(&mut self, from: PeerId) {
         self.held_packets.forget_message();
         let peer = &mut self.peers[from];

@@ -35,8 +35,8 @@ impl Engine {
         }
     }
 
-    /// Resolves the sender of a packet with this connid, if it has been seen and has not failed. //
-    /// HOT
+    /// Resolves the sender of a packet with this connid, if it has been seen and has not failed.
+    /// // HOT
     #[inline]
     pub(in crate::rdm) fn short_sender(
         &mut self,

@@ -347,8 +347,8 @@ unsafe fn rewrite<const N: usize>(ptr: *mut u8, change: impl Fn([u8; N]) -> Opti
     was
 }
 
-/// Copies `n` bytes; a word by one load and one store, so that a reader that polls the word sees it whole. //
-/// HOT
+/// Copies `n` bytes; a word by one load and one store, so that a reader that polls the word sees it whole.
+/// // HOT
 ///
 /// # Safety
 /// As for `std::ptr::copy_nonoverlapping`.

@@ -1,6 +1,5 @@
-//! The sending half that protocols share: starting and cancelling sends, the queues of each peer, who is next
-//! when there is room again, completion. Called by `api` through the public methods, by protocols through the
-//! others.
+//! Sends: starting, cancelling, the queues of each peer, resuming and completion. Called by `api` and by
+//! protocols.
 
 use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
@@ -27,17 +26,15 @@ use crate::rdm::status::PeerError;
 use crate::rdm::types::{EngineEvent, FirstContact, SendArgs, Started};
 use crate::wire::{Features, MsgClass, Opts, PktType, RawAddr};
 
-/// Sends that queue behind others until one of them looks whether there is room. To look and find none takes
-/// as long as to queue.
+/// Queued sends between two checks for room; a check in vain costs as much as queueing.
 const LOOK_EVERY: u32 = 8;
 
 /// Result of one step for a peer.
 pub(in crate::rdm) enum Step {
-    /// A packet went out, or a send ended.
+    /// A packet was sent, or a send ended.
     Done,
-    /// Nothing to do, or nothing that can be done before the peer answers.
+    /// Nothing to do before the peer answers.
     Idle,
-    /// No room.
     Full,
 }
 
@@ -62,8 +59,8 @@ impl Engine {
         eager::start_short(self, w, to, (class, tag), body)
     }
 
-    /// Starts a send of this class; others than [`MsgClass::Message`] are tagged, and wait for the peer's
-    /// HANDSHAKE. // HOT
+    /// Starts a send of this class; classes other than [`MsgClass::Message`] are tagged and wait for the
+    /// peer's HANDSHAKE. // HOT
     #[inline]
     pub fn send_class<W: Wire>(
         &mut self,
@@ -78,7 +75,7 @@ impl Engine {
         if self.send_plain(w, to, class, &s) { Started::Done(()) } else { self.send_queued(w, to, class, s) }
     }
 
-    /// Sends in one packet and in this call, if nothing speaks against it. // HOT
+    /// Sends in one packet within the call, if possible. // HOT
     #[inline]
     fn send_plain<W: Wire>(&mut self, w: &mut W, to: PeerId, class: MsgClass, s: &SendArgs) -> bool {
         let peer = &self.peers[to];
@@ -97,8 +94,7 @@ impl Engine {
     fn send_queued<W: Wire>(&mut self, w: &mut W, to: PeerId, class: MsgClass, s: SendArgs) -> Started<()> {
         let peer = &self.peers[to];
         if peer.flags.contains(PeerFlags::SENDS_QUEUED) && peer.outstanding.is_multiple_of(LOOK_EVERY) {
-            // There may be room by now. A sender that only ever queues behind what it queued before would
-            // stay with the slower way for good.
+            // There may be room by now: a sender that only queues would stay on the slow path for good.
             self.drive(w, to);
             if self.send_plain(w, to, class, &s) {
                 return Started::Done(());
@@ -221,8 +217,8 @@ impl Engine {
         self.cfg.burst as usize
     }
 
-    /// One step: reads alone, which no receive of the peer waits for, while it is not ready. Else our
-    /// HANDSHAKE, then control packets, then new messages, granted data and reads by turns.
+    /// Does one step: while the peer is backed off, reads only, which need no receive of it. Otherwise our
+    /// HANDSHAKE, then control packets, then new messages, granted data and reads in turn.
     fn step<W: Wire>(&mut self, w: &mut W, id: PeerId, turn: u32) -> Step {
         let peer = &self.peers[id];
         if peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
@@ -256,8 +252,7 @@ impl Engine {
         Step::Idle
     }
 
-    /// A step for a peer that has failed: nothing, but one that we have closed by force hears of what it asks
-    /// for in vain.
+    /// Does one step for a failed peer: a peer closed by force still gets errors for its requests.
     // [M10.7]
     #[cold]
     fn step_cut_off<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
@@ -280,7 +275,6 @@ impl Engine {
             Some(Ok(())) => Step::Done,
             Some(Err(NotPosted::Full)) => Step::Full,
             Some(Err(NotPosted::Peer(_))) => {
-                // It is not there any more.
                 self.peers[id].flags.remove(PeerFlags::HANDSHAKE_QUEUED);
                 Step::Idle
             }
@@ -372,8 +366,7 @@ impl Engine {
         let turn_ends = window::ends_turn(sent, w.mtu(id));
         if let Some(queue) = &mut self.peers[id].queue {
             match push {
-                // By turns with the other granted sends, but not packet by packet: the caches like one
-                // message better.
+                // Granted sends take turns, but not packet by packet: caches prefer one message.
                 SendProgress::Sent if turn_ends => queue.grants.push_back(op),
                 SendProgress::Sent => queue.grants.push_front(op),
                 SendProgress::Full => queue.grants.push_front(op),
@@ -391,7 +384,7 @@ impl Engine {
         }
     }
 
-    /// Whether an untagged message to this peer must not go out yet. // HOT
+    /// True if an untagged message must wait for the peer's HANDSHAKE. // HOT
     #[inline(always)]
     fn waits_for_handshake(&self, peer: &Peer) -> bool {
         self.cfg.first_contact == FirstContact::Wait && !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED)
@@ -425,7 +418,7 @@ impl Engine {
         (!peer.features.contains(needs)).then_some(SendProgress::Fail(OpError::Unsupported))
     }
 
-    /// A send that left its queue: a failed one is over, and so is its peer if that is to blame.
+    /// Ends a send that left its queue with a failure, and its peer if that is to blame.
     fn ended<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId, push: SendProgress) -> Step {
         match push {
             SendProgress::PeerFailed(fault) | SendProgress::Fail(OpError::Peer(_, fault)) => {
@@ -449,7 +442,7 @@ impl Engine {
         }
     }
 
-    /// Whether a control packet may go to a peer now: nothing goes before it. // HOT
+    /// True if a control packet may be sent to the peer now. // HOT
     #[inline]
     pub(in crate::rdm) fn may_control(&self, id: PeerId) -> bool {
         let peer = &self.peers[id];
@@ -505,7 +498,7 @@ impl Engine {
         }
     }
 
-    /// Hands one packet to the wire. // HOT
+    /// Posts one packet. // HOT
     #[inline]
     pub(in crate::rdm) fn post<W: Wire, F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
@@ -519,7 +512,7 @@ impl Engine {
         self.posted(to, ty, sent)
     }
 
-    /// Notes what the wire did with a packet. // HOT
+    /// Counts a posted packet and updates the peer's flags. // HOT
     #[inline]
     pub(in crate::rdm) fn posted(
         &mut self,
@@ -549,7 +542,7 @@ impl Engine {
         }
     }
 
-    /// The optional headers of a REQ packet (rule R5 of the wire facts). // HOT
+    /// Returns the optional headers of a REQ packet (rule R5 of the wire facts). // HOT
     #[inline]
     pub(in crate::rdm) fn opts(&self, peer: &Peer, cq_data: Option<u64>) -> Opts {
         let own = self.own(peer);
@@ -560,13 +553,13 @@ impl Engine {
         }
     }
 
-    /// Our address on the wire that this peer was met on.
+    /// Returns our address on the home wire of this peer.
     #[inline]
     pub(in crate::rdm) fn own(&self, peer: &Peer) -> &RawAddr {
         &self.wires[usize::from(peer.home.0)].me
     }
 
-    /// The last byte of a send has been taken by the wire: it is complete unless it waits for a RECEIPT.
+    /// Notes that the wire has taken the last byte of a send: it is complete unless it waits for a RECEIPT.
     pub(in crate::rdm) fn all_sent<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some(op) = self.tx.get_mut(id) else { return };
         op.state = TxState::AllOut;
@@ -579,12 +572,12 @@ impl Engine {
         }
     }
 
-    /// A send is over. Its ids in queues are stale from now on.
+    /// Ends a send. Its ids in queues become stale.
     // [M7.3]
     pub(in crate::rdm) fn finish_tx<W: Wire>(&mut self, w: &mut W, id: SlotId, result: Result<(), OpError>) {
         match result {
             Ok(()) => self.revoke_send_regs(w, id, W::release),
-            // The peer has not said that it has read it all.
+            // The peer may still read it.
             Err(_) => self.revoke_send_regs(w, id, W::revoke),
         }
         let Some(op) = self.tx.remove(id) else { return };

@@ -44,8 +44,7 @@
 //! # Threads
 //!
 //! A worker belongs to one thread; its types are neither `Send` nor `Sync`. A [`WorkerThread`] runs a worker
-//! on its own
-//! thread, which serves peers while the program computes.
+//! on its own thread, which serves peers while the program computes.
 
 #[cfg(feature = "lanes")]
 mod address;

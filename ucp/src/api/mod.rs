@@ -1,6 +1,5 @@
 //! Public interface: contexts, workers, endpoints, requests, messages, RMA. Checks arguments, then calls
-//! selection,
-//! the engine and the lanes. Never reads or writes a packet.
+//! selection, the engine and the lanes. Never reads or writes a packet.
 
 mod am;
 mod context;

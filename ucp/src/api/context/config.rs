@@ -1,6 +1,5 @@
-//! Configuration of contexts and workers, and the choice of transports and devices by `UCX_TLS` and
-//! `UCX_NET_DEVICES`.
-//! Read once, when a context is made. Never guesses: a name that means nothing here is an error that lists what does.
+//! Configuration, and the choice of transports and devices by `UCX_TLS` and `UCX_NET_DEVICES`. An unknown
+//! name is an error that lists the known ones.
 
 use std::time::Duration;
 
@@ -10,103 +9,104 @@ ucs::config_table! {
     /// Contexts, workers and protocol choice.
     pub struct Config, prefix "UCX_" {
         /// Transports to use: a comma list of names and aliases, or with a leading ^ the ones not to use.
-        /// Aliases: all, shm (memory shared on this host), self or loopback (within the process), srd (efa), net.
+        /// Aliases: all, shm (memory shared on this host), self or loopback (within the process), srd (efa),
+        /// net.
         pub tls: String = "all", key "TLS";
-        /// Network devices to use: a comma list, with a leading ^ the ones not to use, or all. Software devices that stand in
-        /// for hardware are used beside it only by name.
+        /// Network devices to use: a comma list, with a leading ^ the ones not to use, or all. Software
+        /// devices are used beside hardware only if named.
         pub net_devices: String = "all", key "NET_DEVICES";
-        /// Length from which a message is announced and then pulled, in windows (long-CTS) or by reading it, instead of pushed.
+        /// Length from which the receiver controls the transfer (long-CTS or read) instead of the sender
+        /// pushing it.
         pub rndv_thresh: ucs::config::Auto<usize> = "auto", key "RNDV_THRESH", unit "bytes";
         /// Longest message sent in several packets without asking the receiver, unless UCX_RNDV_THRESH is set
-        /// (libfabric: FI_EFA_INTER_MAX_MEDIUM_MESSAGE_SIZE). auto: at most 64k, and no longer than that is the cheapest.
+        /// (libfabric: FI_EFA_INTER_MAX_MEDIUM_MESSAGE_SIZE). auto: while it is the cheapest, at most 64k.
         pub max_medium: ucs::config::Auto<usize> = "auto", key "MAX_MEDIUM", unit "bytes";
-        /// Length from which the receiver reads a message out of the sender's memory, where both ends can
-        /// (libfabric: FI_EFA_INTER_MIN_READ_MESSAGE_SIZE). inf: never. auto: where it is the cheapest.
+        /// Length from which the receiver reads a message from the sender's memory, if both ends can
+        /// (libfabric: FI_EFA_INTER_MIN_READ_MESSAGE_SIZE). inf: never. auto: from where it is the cheapest.
         pub min_read: ucs::config::Auto<usize> = "auto", key "MIN_READ", unit "bytes";
-        /// Bytes of such a message that travel in packets meanwhile; 0: none (libfabric: FI_EFA_RUNT_SIZE).
+        /// Bytes sent in packets ahead of a message that is read. 0: none (libfabric: FI_EFA_RUNT_SIZE).
         pub runt_size: usize = "0", key "RUNT_SIZE", unit "bytes";
-        /// Length from which the target reads a put that the device does not do by itself, where both ends can
-        /// (libfabric: FI_EFA_INTER_MIN_READ_WRITE_SIZE). inf: never. auto: where it is the cheapest.
+        /// Length from which the target reads a put that the device does not carry, if both ends can
+        /// (libfabric: FI_EFA_INTER_MIN_READ_WRITE_SIZE). inf: never. auto: from where it is the cheapest.
         pub min_read_write: ucs::config::Auto<usize> = "auto", key "MIN_READ_WRITE", unit "bytes";
-        /// Length from which the device does a put by itself, where it can, or the kernel in memory of another process;
-        /// shorter ones go by packets. 0: always.
-        /// inf: never. auto: where it is cheaper, the time of the peer's processor included.
+        /// Length from which the device or the kernel carries a put, where it can; shorter puts go by
+        /// packets. 0: always. inf: never. auto: from where it is cheaper, including the time of the peer's
+        /// processor.
         pub min_rdma_put: ucs::config::Auto<usize> = "auto", key "MIN_RDMA_PUT", unit "bytes";
-        /// The same of a get.
+        /// Length from which the device or the kernel carries a get; values as for UCX_MIN_RDMA_PUT.
         pub min_rdma_get: ucs::config::Auto<usize> = "auto", key "MIN_RDMA_GET", unit "bytes";
-        /// Whether the kernel copies long messages out of memory that no transport has allocated to another process of this host,
-        /// where it can, or packets carry them. auto: by what was measured of late, between these two processes; said: by what
-        /// transports say of themselves, or calibration has measured; kernel; packets; turns: the one and the other, for
-        /// tests. UCX_MIN_READ counts more.
+        /// Method for long messages to processes of this host, out of memory that no transport allocated.
+        /// auto: the faster one as measured; said: by estimated or calibrated cost; kernel; packets; turns:
+        /// alternates, for tests. UCX_MIN_READ takes precedence.
         pub kernel_copy: crate::select::copy_method::CopyPolicy = "auto", key "KERNEL_COPY";
-        /// Whether protocols are chosen by what this machine was measured to cost, rather than by what transports say of
-        /// themselves: at the first context the costs are measured, which takes some tens of ms, and kept in UCX_CACHE_DIR.
+        /// Choose protocols by measured costs of this machine instead of the transports' estimates. The first
+        /// context measures for some tens of ms and saves the costs in UCX_CACHE_DIR.
         pub calibrate: bool = "n", key "CALIBRATE";
-        /// Where measured costs are kept; empty: ucx in $XDG_CACHE_HOME, or in $HOME/.cache.
+        /// Directory of measured costs. Empty: ucx in $XDG_CACHE_HOME, or in $HOME/.cache.
         pub cache_dir: String = "", key "CACHE_DIR";
-        /// Longest piece read at a time (libfabric: FI_EFA_INTER_READ_SEGMENT_SIZE).
+        /// Longest single read (libfabric: FI_EFA_INTER_READ_SEGMENT_SIZE).
         pub read_segment: usize = "1g", key "READ_SEGMENT", unit "bytes", range 1..=1073741824;
-        /// What messages that nobody has received yet may cost: from here on a worker whose program waits for nothing takes
-        /// no more packets from its transports, so that senders have to wait. inf: no limit.
+        /// Memory of unexpected messages from which a worker stops receiving while the program waits for
+        /// nothing, so that senders wait. inf: no limit.
         pub unexp_mem: usize = "256m", key "UNEXP_MEM", unit "bytes";
-        /// What they may cost at most, also while the program waits for something that may be behind them: a peer whose
-        /// message would cost more fails, with an error that says so. Never less than UCX_UNEXP_MEM and one poll of full
-        /// packets. inf: no limit.
+        /// Most memory of unexpected messages: a peer that exceeds it fails with an error. At least
+        /// UCX_UNEXP_MEM and one poll of full packets. inf: no limit.
         pub unexp_max: usize = "1g", key "UNEXP_MAX", unit "bytes";
-        /// Whether peers are asked for constant header length (bit 2 of the HANDSHAKE): each of their requests then carries their
-        /// address, 36 bytes, so that requests of a kind have one length from the first to the last. Costs those bytes, and the
-        /// shortest way of a short message.
+        /// Ask peers for constant header length (bit 2 of the HANDSHAKE): every request carries the sender's
+        /// address of 36 bytes. Costs those bytes, and the fast path of short messages.
         pub const_hdr: bool = "n", key "CONST_HDR";
-        /// Where a worker writes what it has counted: stdout, stderr or file:PATH (appended; %p is the process id). Empty:
-        /// nowhere.
+        /// Destination of a worker's counters: stdout, stderr or file:PATH (appended; %p is the process id).
+        /// Empty: none.
         pub stats_dest: String = "", key "STATS_DEST";
-        /// When: exit (the worker's end), signal:USR1 or signal:USR2 (from progress), or both, separated by a comma.
+        /// Time of writing counters: exit (the worker's end), signal:USR1 or signal:USR2, or both,
+        /// comma-separated.
         pub stats_trigger: String = "exit", key "STATS_TRIGGER";
-        /// Whether puts, gets and atomics that neither mapped memory, nor the kernel, nor a device carries may be done by the
-        /// peer's processor, asked by packets. n: they fail.
+        /// Let the peer's processor execute puts, gets and atomics that mapped memory, kernel and device
+        /// cannot. n: they fail.
         pub emulation: bool = "y", key "EMULATION";
-        /// Whether an untagged message to a peer whose HANDSHAKE has not come waits for it: a libfabric receiver of 1.22 to 2.5
-        /// that takes untagged messages alone may be in zero-copy receive mode, and loses what comes before we know.
+        /// Delay untagged messages until the peer's HANDSHAKE arrives: libfabric 1.22 to 2.5 in zero-copy
+        /// receive mode loses untagged messages that arrive before.
         pub untagged_wait: bool = "n", key "UNTAGGED_WAIT";
-        /// Zero-copy receive mode, as libfabric 1.22 to 2.5 have it: untagged messages of at most a packet are put by the device
-        /// where their receives are; nothing else is received. For workers on one NIC and no other transport.
+        /// Zero-copy receive mode, as in libfabric 1.22 to 2.5: the device places untagged messages of at
+        /// most one packet in their receive buffers; nothing else is received. Needs one NIC and no other
+        /// transport.
         pub zcopy_recv: bool = "n", key "ZCOPY_RECV";
-        /// A receiver that is not ready is tried again at once, then after this time, then after twice as long, and so on.
-        /// 0: between 40 and 120 microseconds, drawn (libfabric: FI_EFA_TIMEOUT_INTERVAL).
+        /// First delay before resending to a receiver that is not ready, after an immediate try; doubles with
+        /// each try. 0: random, 40 to 120 microseconds (libfabric: FI_EFA_TIMEOUT_INTERVAL).
         pub rnr_wait: Duration = "0", key "RNR_WAIT";
-        /// Longest time between two tries (libfabric: FI_EFA_MAX_TIMEOUT).
+        /// Longest delay between two such tries (libfabric: FI_EFA_MAX_TIMEOUT).
         pub rnr_max_wait: Duration = "1s", key "RNR_MAX_WAIT";
-        /// Most NICs that a long message goes over side by side.
+        /// Most NICs that a long message uses in parallel.
         pub max_rndv_rails: u8 = "4", key "MAX_RNDV_RAILS", range 1..=4;
-        /// Fewest bytes of a long message that go over one of several NICs: one of less than twice as many goes over one.
+        /// Fewest bytes of a long message per NIC: a message shorter than twice this uses one NIC.
         pub min_rndv_chunk: usize = "128k", key "MIN_RNDV_CHUNK_SIZE", unit "bytes", range 4096..=1073741824;
-        /// Most NICs that a long put or get goes over side by side.
+        /// Most NICs that a long put or get uses in parallel.
         pub max_rma_rails: u8 = "4", key "MAX_RMA_RAILS", range 1..=4;
-        /// Fewest bytes of a put or get that go over one of several NICs.
+        /// Fewest bytes of a put or get per NIC: an operation shorter than twice this uses one NIC.
         pub min_rma_chunk: usize = "128k", key "MIN_RMA_CHUNK_SIZE", unit "bytes", range 4096..=1073741824;
-        /// Whether registrations of the memory of long messages, puts and gets are kept for the next one: y, n, or try, where
-        /// registering costs something and the system tells when memory goes (userfaultfd).
+        /// Cache memory registrations of long messages, puts and gets: y, n, or try (if registration is
+        /// costly and the system reports unmapped memory by userfaultfd).
         pub rcache: crate::lane::Keep = "try", key "RCACHE_ENABLE";
-        /// Most registrations that are kept, on each transport.
+        /// Most cached registrations per transport.
         pub rcache_regions: usize = "4096", key "RCACHE_MAX_REGIONS";
-        /// Most bytes in them, on each transport.
+        /// Most bytes in cached registrations per transport.
         pub rcache_size: usize = "1g", key "RCACHE_MAX_SIZE", unit "bytes";
-        /// Bits of the HANDSHAKE's feature word that are not announced, as by an older peer, so that peers take their
-        /// fallbacks: for tests and for the search for faults.
+        /// Bits of the HANDSHAKE's feature word not to announce, so that peers use fallbacks. For tests and
+        /// debugging.
         pub withhold_features: u64 = "0", key "WITHHOLD_FEATURES";
         /// Most events taken from one transport in one call of progress.
         pub progress_batch: usize = "32", key "PROGRESS_BATCH", unit "events", range 1..=4096;
-        /// How often the peers of endpoints are asked whether they live; 0 never. Less than half of a second by default, so that who
-        /// only waits is told of a death within one, also if there is no room for the first question. Without it, an operation that waits for
-        /// the answer of a peer that it has met does not learn of its death until something is sent to it. A HANDSHAKE that
-        /// something waits for is called for again all the same, after 1 s and then more and more seldom.
+        /// Interval of checking the peers of endpoints; 0: never. The default detects a dead peer within a
+        /// second. Without checks, an operation that waits for a known peer detects its death only at the
+        /// next send. An awaited HANDSHAKE is requested again in any case, after 1 s and at growing
+        /// intervals.
         pub keepalive: Duration = "400ms", key "KEEPALIVE_INTERVAL";
         /// Empty progress calls before a blocking wait goes to sleep.
         pub spin: u32 = "4096", key "SPIN", unit "calls";
     }
 }
 
-/// The transports on devices that `config` asks for, out of those there are, in the order of `found`.
+/// Selects the resources that `config` asks for, in the order of `found`.
 pub(crate) fn choose(found: &[TlResource], config: &Config) -> Result<Vec<TlResource>, OpenError> {
     let tls = List::read(&config.tls);
     let devices = List::read(&config.net_devices);
@@ -123,7 +123,7 @@ pub(crate) fn choose(found: &[TlResource], config: &Config) -> Result<Vec<TlReso
     let mut chosen: Vec<TlResource> = found
         .iter()
         .filter(|r| tls.allows(|name| named(name, r)))
-        // One without messages (`cma`) is no lane by itself; naming it does no harm.
+        // Transports without messages (`cma`) may be named, but are no lanes.
         .filter(|r| r.has_am)
         .filter(|r| r.kind != DevKind::Net || devices.allows(|name| name == "all" || r.dev == name))
         .cloned()
@@ -142,14 +142,14 @@ pub(crate) fn choose(found: &[TlResource], config: &Config) -> Result<Vec<TlReso
     Ok(chosen)
 }
 
-/// Those that carry no messages (`cma`) and that `config` does not exclude: they serve beside others.
+/// Selects the permitted transports without messages (`cma`), which serve beside lanes.
 pub(crate) fn choose_beside(found: &[TlResource], config: &Config) -> Vec<TlResource> {
     let tls = List::read(&config.tls);
     let wanted = found.iter().filter(|r| !r.has_am && tls.allows(|name| named(name, r)));
     wanted.cloned().collect()
 }
 
-/// Whether a word of `UCX_TLS` means this transport.
+/// Whether a name or alias of `UCX_TLS` means this transport.
 fn named(word: &str, r: &TlResource) -> bool {
     match word {
         "all" => true,
@@ -183,7 +183,7 @@ fn unknown_device(name: &str, found: &[TlResource]) -> OpenError {
     }
 }
 
-/// A comma list that names what is wanted, or after `^` what is not.
+/// Comma list of permitted names, or after `^` of denied ones.
 struct List<'a> {
     names: Vec<&'a str>,
     deny: bool,
@@ -196,7 +196,6 @@ impl<'a> List<'a> {
         List { names: text.split(',').map(str::trim).filter(|n| !n.is_empty()).collect(), deny }
     }
 
-    /// Whether it wants this one by name.
     fn wants(&self, name: &str) -> bool {
         !self.deny && self.names.contains(&name)
     }

@@ -1,5 +1,4 @@
-//! Contexts: configuration and the choice of transports, from which workers are made.
-//! Where a program starts. Opens nothing itself; a worker opens its own interfaces.
+//! Contexts: configuration and transports, from which workers are made. Opens no device; workers do.
 
 use std::sync::Arc;
 
@@ -24,10 +23,10 @@ use crate::select::Thresholds;
 use crate::select::copy_method::CopyPolicy;
 use crate::wire::{Features, RawAddr, UserRecvQp};
 
-/// No packet of any transport costs more while it is kept, bytes.
+/// Most memory that one held packet of any transport costs, bytes.
 const MOST_OF_PACKET: usize = 32 << 10;
 
-/// What workers have in common: configuration, transports and devices.
+/// Configuration, transports and devices, common to its workers.
 ///
 /// ```no_run
 /// let context = ucp::Context::new()?;
@@ -40,20 +39,20 @@ pub struct Context {
     source: Source,
     config: Config,
     chosen: Vec<TlResource>,
-    /// Those for memory alone.
+    /// RMA-only transports.
     beside: Vec<TlResource>,
-    /// What this machine was measured to cost, if that was asked for.
     calibration: Option<Arc<Calibration>>,
 }
 
 impl Context {
-    /// Configured by the environment (`UCX_TLS`, `UCX_NET_DEVICES`, ...) and the file `UCX_CONFIG_FILE` names.
+    /// Creates a context from the environment (`UCX_TLS`, `UCX_NET_DEVICES`, ...) and the file named by
+    /// `UCX_CONFIG_FILE`.
     pub fn new() -> Result<Context, OpenError> {
         let source = Source::from_env().map_err(|e| OpenError::Config(e.to_string()))?;
         Context::configured(source)
     }
 
-    /// Configured by `source` alone.
+    /// Creates a context from `source` alone.
     pub fn configured(source: Source) -> Result<Context, OpenError> {
         let config = Config::load(&source).map_err(|e| OpenError::Config(e.to_string()))?;
         let found = uct::any::resources(&source)?;
@@ -63,39 +62,39 @@ impl Context {
         Ok(Context { source, config, chosen, beside, calibration })
     }
 
-    /// The keys that this layer and the transports read, for `ucx-info -c` and for finding misspelt ones.
+    /// Configuration keys of this layer and the transports, for `ucx-info -c` and for finding misspelt keys.
     pub fn tables() -> Vec<&'static TableDesc> {
         [&Config::DESC].into_iter().chain(uct::any::tables()).collect()
     }
 
-    /// Transports and devices that its workers open.
+    /// Transports and devices that workers open.
     pub fn resources(&self) -> &[TlResource] {
         &self.chosen
     }
 
-    /// Transports for memory alone, that serve beside one of those: the first that the system permits.
+    /// RMA-only transports, of which workers open the first that the system permits.
     pub fn rma_only_resources(&self) -> &[TlResource] {
         &self.beside
     }
 
-    /// The configuration in force.
+    /// Configuration in force.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What this machine was measured to cost, with `UCX_CALIBRATE=y`.
+    /// Measured costs, with `UCX_CALIBRATE=y`.
     pub fn calibration(&self) -> Option<&Calibration> {
         self.calibration.as_deref()
     }
 
-    /// A worker with an interface on each of [`Context::resources`], owned by the calling thread.
+    /// Creates a worker of the calling thread, with an interface on each of [`Context::resources`].
     pub fn worker(&self) -> Result<Worker, OpenError> {
         let source = uct::any::with_deep_queues(&uct::any::with_rnr_resend(&self.source));
         let source = if self.config.zcopy_recv { uct::any::with_user_receives(&source) } else { source };
         let open = |r: &TlResource| uct::any::open(r.tl, &r.dev, &source);
         let ifaces = self.chosen.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let worker = self.worker_on(ifaces)?;
-        // Who says from which length on messages are read leaves nothing open.
+        // An explicit UCX_MIN_READ excludes the choice by measured cost.
         let rule = match self.config.min_read.given() {
             Some(_) if self.config.kernel_copy.is_open() => CopyPolicy::Estimated,
             _ => self.config.kernel_copy,
@@ -108,15 +107,14 @@ impl Context {
         Ok(worker)
     }
 
-    /// A worker on interfaces opened by the caller: a simulation's, or a chosen device's. Their active message ids
-    /// all belong to the worker.
+    /// Creates a worker on interfaces that the caller opened. The worker uses all their active message ids.
     pub fn worker_on(&self, ifaces: Vec<Iface>) -> Result<Worker, OpenError> {
         self.worker_by(ifaces, Time::System, nonce())
     }
 
-    /// As [`Context::worker_on`], in a time of its own: `clock` says when deadlines are over and waits have ended, `seed` all
-    /// that would be drawn at random. The same calls are then the same run. [`Worker::wait`] sleeps in real time all the
-    /// same; simulations go by [`Worker::next_timer`].
+    /// Creates a worker as [`Context::worker_on`], with its own `clock` for deadlines and `seed` for random
+    /// numbers: equal calls give equal runs. [`Worker::wait`] still sleeps in real time; simulations use
+    /// [`Worker::next_timer`].
     pub fn worker_simulated(
         &self,
         ifaces: Vec<Iface>,
@@ -127,7 +125,7 @@ impl Context {
     }
 
     fn worker_by(&self, mut ifaces: Vec<Iface>, time: Time, nonce: u32) -> Result<Worker, OpenError> {
-        // What is fast and often used is polled first.
+        // Fast transports are polled first.
         ifaces.sort_by_key(|iface| match iface.attr().kind {
             DevKind::Shm => 0,
             DevKind::Loopback => 1,
@@ -149,7 +147,7 @@ impl Context {
             min_rdma_get: self.config.min_rdma_get.given(),
             runt_size: self.config.runt_size,
         };
-        // A worker at rest has looked at its limit before its last poll.
+        // A worker checks its limit before a poll, so one poll may exceed it.
         let poll = self.config.progress_batch * MOST_OF_PACKET;
         let mut engine = Engine::new(EngineConfig {
             nonce,
@@ -181,7 +179,7 @@ impl Context {
             }
             let (form, raw) = Lane::identity(&iface, another(nonce, at))?;
             let wire = engine.add_wire(RawAddr::from_bytes(&raw));
-            // Memory that both sides map makes senders wait when it is full and loses nothing.
+            // Mapped memory blocks the sender when full and loses nothing.
             if iface.attr().kind != DevKind::Net {
                 engine.set_grant(wire, Grant::Whole);
             }
@@ -217,7 +215,7 @@ impl Context {
     }
 }
 
-/// Enters zero-copy receive mode. What comes in packets is passed on to ourselves, so there is a way to ourselves.
+/// Enters zero-copy receive mode. Packets are forwarded to this worker itself, hence the endpoint to itself.
 fn receive_in_place(core: &mut Core) -> Result<(), String> {
     let [lane] = &core.lanes[..] else {
         let lanes = core.lanes.len();
@@ -239,7 +237,7 @@ fn receive_in_place(core: &mut Core) -> Result<(), String> {
     Ok(())
 }
 
-/// Tells the engine which lanes carry long transfers together.
+/// Tells the engine which lanes form a rail set.
 fn set_rails(engine: &mut Engine, lanes: &[Lane]) {
     let mut done: Vec<LaneIdx> = Vec::new();
     for at in (0..lanes.len()).map(|at| LaneIdx(at as u8)) {
@@ -252,7 +250,7 @@ fn set_rails(engine: &mut Engine, lanes: &[Lane]) {
     }
 }
 
-/// One descriptor over those of all lanes; `None` if a lane has none.
+/// Epoll set of the event descriptors of all lanes; `None` if a lane has none.
 fn event_set(lanes: &[Lane]) -> Option<Epoll> {
     let all = Epoll::new().ok()?;
     for (at, lane) in lanes.iter().enumerate() {
@@ -264,12 +262,12 @@ fn event_set(lanes: &[Lane]) -> Option<Epoll> {
     Some(all)
 }
 
-/// Other 31 bits for each lane.
+/// Derives a nonce for each lane.
 fn another(nonce: u32, at: usize) -> u32 {
     (nonce ^ (at as u32 + 1).wrapping_mul(0x9e37_79b9)) >> 1
 }
 
-/// 31 random bits: tells two lives of one interface id apart. No secret.
+/// 31 random bits that distinguish incarnations of an interface id. Not a secret.
 fn nonce() -> u32 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     (RandomState::new().build_hasher().finish() as u32) >> 1

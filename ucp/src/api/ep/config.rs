@@ -1,4 +1,4 @@
-//! Looks up or makes the protocol tables of an endpoint: from the attributes of its lane and the features of its peer.
+//! Looks up or makes the protocol tables of an endpoint, from its lane's attributes and its peer's features.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use crate::select::{
 };
 
 impl Core {
-    /// Whether a lane's transport has allocated memory.
+    /// Whether the lane's transport allocated the memory of `buf`.
     pub(crate) fn is_own(&self, lane: Option<LaneIdx>, buf: &SendBuf) -> bool {
         match (lane, buf.piece()) {
             (Some(at), Some(piece)) => {
@@ -27,7 +27,7 @@ impl Core {
         }
     }
 
-    /// What selection wants to know of the wire to a peer, for messages.
+    /// Properties of the wire to a peer that select message protocols.
     pub(crate) fn wire_caps(&self, peer: PeerId) -> WireCaps {
         let RmaWire { mtu, rdma, costs, kernel, .. } = self.rma_wire(peer);
         let reads = |rdma: Rdma| if rdma.read > 0 { ReadSupport::Yes } else { ReadSupport::No };
@@ -40,14 +40,14 @@ impl Core {
         }
     }
 
-    /// The same for puts and gets.
+    /// Properties of the wire to a peer that select put and get protocols.
     pub(crate) fn rma_wire(&self, peer: PeerId) -> RmaWire {
         let path = self.paths.get(peer);
         let lane = path.map(|path| usize::from(path.lane.0));
         let order = lane.map_or(OrderKind::Unordered, |at| self.lanes[at].iface.attr().order);
         RmaWire {
             mtu: path.map_or(0, |path| path.mtu()),
-            // What it reads of its own is read out of messages alone.
+            // Reads that need allocated memory serve messages only.
             rdma: match lane {
                 Some(at) if needs_alloc(&self.lanes[at].iface) => Rdma::NONE,
                 _ => self.engine.rdma(peer),
@@ -55,7 +55,7 @@ impl Core {
             order: if order == OrderKind::Ordered { PacketOrder::Kept } else { PacketOrder::None },
             emulation: self.engine.emulation(),
             costs: lane.and_then(|at| self.selection.costs.get(at).copied()).unwrap_or_default(),
-            // Beside a device of the network it reaches nobody.
+            // Kernel copies reach only processes that shared memory reaches.
             kernel: self
                 .selection
                 .kernel
@@ -63,13 +63,13 @@ impl Core {
         }
     }
 
-    /// The tables for a peer's endpoint, made now if no endpoint like it has been.
+    /// Tables of a peer's endpoint; makes them for the first such endpoint.
     pub(crate) fn tables(&mut self, peer: PeerId, limits: &Thresholds) -> Rc<Tables> {
         let made = Made { messages: self.wire_caps(peer), rma: self.rma_wire(peer) };
         if let Some((_, tables)) = self.selection.made.iter().find(|(with, _)| *with == made) {
             return tables.clone();
         }
-        // The header before the handshake is the longest: sizes chosen for it always fit.
+        // The header is longest before the handshake: sizes chosen for it always fit.
         let wire = made.messages;
         let keys = keys(wire, PeerCaps::default());
         let of = |mem| keys.map(|key| Table::new(&SelectKey { mem, ..key }, limits));

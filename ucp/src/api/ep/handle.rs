@@ -1,5 +1,4 @@
-//! Endpoints: a peer to send to, and everything that is sent.
-//! Made by `Worker::connect`. Checks arguments, looks the protocol up, calls the engine; keeps no message.
+//! Endpoints and sending. Checks arguments, looks up the protocol, calls the engine; stores no message.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -27,45 +26,45 @@ use crate::rdm::{ContigBuf, Payload, PeerView, SendArgs, SendBuf, Started as Eng
 use crate::select::{CqData, Kind, Protocol, RmaTables, Sync};
 use crate::wire::MsgClass;
 
-/// How an endpoint is made.
+/// Parameters of [`Worker::connect`].
 #[derive(Default)]
 pub struct EpParams {
-    /// What happens when the peer fails.
+    /// Handling of a failure of the peer.
     pub errors: ErrorMode,
 }
 
-/// How to end an endpoint.
+/// Mode of closing an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CloseMode {
-    /// Let what was sent arrive, but take at most this long; after that, as by force.
+    /// Flushes for at most this long, then forces.
     Flush(Duration),
-    /// Now. The peer counts as failed at this worker: every unfinished operation with it ends with an error, also of
-    /// other endpoints to it.
+    /// Aborts at once. The worker treats the peer as failed: all operations with it, on any endpoint, end
+    /// with an error.
     Force,
 }
 
-/// A send of the `*_raw` kind.
+/// Parameters of a `*_raw` send.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SendParams {
-    /// The tag, or `None` for an untagged message.
+    /// Tag; `None` for an untagged message.
     pub tag: Option<u64>,
-    /// When it is complete.
+    /// When the send is complete.
     pub sync: Sync,
     /// 64 bits for the receiver's status.
     pub cq_data: Option<u64>,
-    /// Called at the end, if it does not end in the call.
+    /// Called at completion, unless the send completes in the call.
     pub done: Option<Callback>,
 }
 
-/// The way to one peer. Dropping it leaves what was sent on its way.
+/// Endpoint to one peer. Dropping it does not cancel sends.
 pub struct Ep {
     worker: Worker,
     state: Rc<EpState>,
 }
 
 impl Worker {
-    /// An endpoint to the worker at `address`. One side is enough: the peer can receive, and learns of this worker
-    /// from its first packet.
+    /// Creates an endpoint to the worker at `address`. The peer needs none: it learns of this worker from the
+    /// first packet.
     pub fn connect(&self, address: &Address, params: EpParams) -> Result<Ep, ConnectError> {
         let mut core = self.core();
         let mut routes = routes(&core.lanes, core.process, address)?;
@@ -98,7 +97,7 @@ impl Worker {
         Ok(self.make_ep(&mut core, peer, (lanes, rails, reach), params))
     }
 
-    /// An endpoint to a peer that has introduced itself.
+    /// Creates an endpoint to a peer that has sent its address.
     pub(crate) fn ep_to(&self, peer: PeerId) -> Option<Ep> {
         let mut core = self.core();
         let view = core.engine.peer_info(peer).filter(|view| view.fault.is_none())?;
@@ -138,62 +137,62 @@ impl Worker {
 }
 
 impl Ep {
-    /// The worker it belongs to.
+    /// Worker of the endpoint.
     pub fn worker(&self) -> &Worker {
         &self.worker
     }
 
-    /// The peer's number at this worker: what [`crate::rdm::RecvStatus::from`] names.
+    /// Number of the peer at this worker, as in [`crate::rdm::RecvStatus::from`].
     pub fn peer(&self) -> PeerId {
         self.state.peer
     }
 
-    /// The way to the peer's memory by the kernel.
+    /// Kernel access to the peer's memory.
     pub(crate) fn reach(&self, core: &Core) -> Option<(&crate::lane::Ep, u32)> {
         self.state.reach.get(core.beside.as_ref())
     }
 
-    /// The peer's further lanes.
     pub(crate) fn further_lanes(&self) -> &Rails {
         &self.state.rails
     }
 
-    /// The lane that operations to the peer take.
+    /// Lane that carries messages.
     #[inline]
     pub(crate) fn lane(&self) -> Option<LaneIdx> {
         self.state.lanes.first().copied()
     }
 
-    /// Why nothing can be started, if so. // HOT
+    /// Error with which the endpoint refuses operations. // HOT
     #[inline]
     pub(crate) fn usable(&self) -> Result<(), Error> {
         self.state.refusal.get().map_or(Ok(()), Err)
     }
 
-    /// Transports that lead to the peer, cheapest first; messages take the first.
+    /// Transports that reach the peer, cheapest first; messages take the first.
     pub fn transports(&self) -> Vec<&'static str> {
         let core = self.worker.core();
         self.state.lanes.iter().map(|at| core.lanes[usize::from(at.0)].iface.attr().tl).collect()
     }
 
-    /// What the engine knows of the peer: handshake, features, what is outstanding. `None` once it is forgotten.
+    /// Engine's view of the peer: handshake, features, outstanding operations. `None` once the peer is
+    /// removed.
     pub fn peer_view(&self) -> Option<PeerView> {
         self.worker.core().engine.peer_info(self.state.peer)
     }
 
-    /// Protocols by size. // HOT
+    // HOT
     #[inline]
     pub(crate) fn tables(&self) -> &Tables {
         &self.state.tables
     }
 
-    /// Protocol by size for puts and gets. // HOT
+    // HOT
     #[inline]
     pub(crate) fn rma_tables(&self) -> &RmaTables {
         &self.state.tables.rma
     }
 
-    /// Longest tagged message that goes in one packet, bytes. // HOT
+    /// Longest tagged message sent in one packet, bytes. // HOT
     #[inline]
     pub(crate) fn eager_max(&self) -> usize {
         self.state.tables.send[table_index(Kind::Tagged, Sync::No, CqData::No)].eager_max()
@@ -202,8 +201,8 @@ impl Ep {
     /// Sends `len` bytes at `buf`. // HOT
     ///
     /// # Safety
-    /// Unless the call answers *done* or an error, `buf..buf + len` stays valid and unchanged until the operation's
-    /// end, and `params.done` may be called with its argument.
+    /// Unless the call returns *done* or an error, `buf..buf + len` stays valid and unchanged until
+    /// completion, and `params.done` may be called with its argument.
     #[inline]
     pub unsafe fn send_raw(
         &self,
@@ -212,25 +211,26 @@ impl Ep {
         params: &SendParams,
     ) -> Result<OpStatus<()>, Error> {
         if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params {
-            // SAFETY: the caller vouches for the bytes until the operation's end.
+            // SAFETY: the caller keeps the bytes valid until completion.
             let whole = unsafe { ContigBuf::new(buf, len) };
             if self.send_short(MsgClass::Message, tag, whole) {
                 return Ok(OpStatus::Done(()));
             }
         }
-        // SAFETY: the same contract.
+        // SAFETY: as above.
         let buf = unsafe { SendBuf::new(buf, len) };
-        // SAFETY: the same contract.
+        // SAFETY: as above.
         unsafe { self.send_any(buf, params) }
     }
 
-    /// Sends a short tagged message at once, if that is simple. False, and nothing has happened: it is not. // HOT
+    /// Tries to send a short tagged message within the call. Returns false, without effect, if that fails. //
+    /// HOT
     #[inline(always)]
     pub(crate) fn send_short<B: Payload>(&self, class: MsgClass, tag: u64, body: B) -> bool {
         body.size() < self.state.short_below.get() && self.send_at_once(class, tag, body)
     }
 
-    /// The same of one that is to go in one packet, wherever it lies. // HOT
+    // HOT
     #[inline(always)]
     fn send_at_once<B: Payload>(&self, class: MsgClass, tag: u64, body: B) -> bool {
         let mut core = self.worker.core_as_it_is();
@@ -238,13 +238,13 @@ impl Ep {
         engine.send_short(&mut wire, self.state.peer, (class, tag), body)
     }
 
-    /// The same of bytes in several pieces.
+    /// Tries [`Ep::send_short`] with bytes in several pieces.
     #[inline(never)]
     pub(crate) fn send_short_list(&self, class: MsgClass, tag: u64, list: SendBuf) -> bool {
         self.send_short(class, tag, list)
     }
 
-    /// Sends whatever it is.
+    /// Sends any message.
     ///
     /// # Safety
     /// As for [`Ep::begin`].
@@ -261,12 +261,11 @@ impl Ep {
             if params.cq_data.is_some() { CqData::Yes } else { CqData::No },
         );
         let at = table_index(kind, params.sync, cq);
-        // SAFETY: this function's contract is that of `begin`.
+        // SAFETY: the caller's contract.
         unsafe { self.begin(buf, at, MsgClass::Message, params) }
     }
 
-    /// Hands a message that is not short to a receive of our own worker that is posted for it. False, and nothing has happened: it
-    /// is to be sent.
+    /// Copies a message to a posted receive of this worker. Returns false, without effect, if there is none.
     #[inline(never)]
     fn pass_to_self(&self, buf: &SendBuf, params: &SendParams) -> bool {
         let (Some(tag), None, Some(message)) = (params.tag, params.cq_data, buf.whole()) else {
@@ -281,12 +280,12 @@ impl Ep {
         passed
     }
 
-    /// Sends a plain tagged message that fits one packet in one, wherever it lies.
+    /// Sends a tagged message in one packet.
     ///
     /// # Safety
     /// As for [`Ep::begin`].
     unsafe fn send_packet(&self, tag: u64, bytes: &[u8], params: &SendParams) -> Result<OpStatus<()>, Error> {
-        // SAFETY: the caller vouches for the bytes until the operation's end.
+        // SAFETY: the caller keeps the bytes valid until completion.
         let buf = unsafe { SendBuf::new(bytes.as_ptr(), bytes.len()) };
         self.usable()?;
         if let Some(whole) = buf.whole()
@@ -294,12 +293,12 @@ impl Ep {
         {
             return Ok(OpStatus::Done(()));
         }
-        // SAFETY: the same contract.
+        // SAFETY: as above.
         unsafe { self.begin_by(Protocol::Eager, buf, MsgClass::Message, params) }
     }
 
     /// # Safety
-    /// `buf` stays valid, as [`SendBuf::new`] has it, until the operation's end, and `params.done` may be called with its
+    /// `buf` stays valid, as by [`SendBuf::new`], until completion, and `params.done` may be called with its
     /// argument.
     unsafe fn begin(
         &self,
@@ -313,14 +312,14 @@ impl Ep {
             self.state.tables.row(at, buf.len(), is_own, is_process, |said| self.mover(buf.len(), said));
         if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
             && row == Protocol::Eager
-            // Else it was tried a moment ago.
+            // Shorter messages have already tried this.
             && buf.len() >= self.state.short_below.get()
             && let Some(whole) = buf.whole()
             && self.send_at_once(class, tag, whole)
         {
             return Ok(OpStatus::Done(()));
         }
-        // SAFETY: the same contract.
+        // SAFETY: the caller's contract.
         unsafe { self.begin_by(row, buf, class, params) }
     }
 
@@ -354,21 +353,22 @@ impl Ep {
         }
     }
 
-    /// Sends a message as `params` say, but for `params.done`: who made the request is told of its end.
+    /// Sends a message as `params` specify. Ignores `params.done`: the request reports completion.
     pub fn send<B: IoBuf>(&self, buf: B, params: &SendParams) -> SendRequest<B> {
         let params = &SendParams { done: None, ..*params };
         let held = Held::new(buf);
         let (at, len) = held.bytes();
-        // SAFETY: the request keeps the container until the operation's end, and `IoBuf` promises that its bytes
-        // neither move nor change meanwhile.
+        // SAFETY: the request keeps the container until completion; `IoBuf` bytes neither move nor change
+        // meanwhile.
         let started = unsafe { self.send_raw(at, len, params) };
         self.owned(started, held)
     }
 
-    /// Sends a message of one of our own classes. // HOT
+    /// Sends a message of an internal class. // HOT
     ///
     /// # Safety
-    /// `buf` stays valid, as [`SendBuf::new`] has it, until the operation's end, and `done` may be called with its argument.
+    /// `buf` stays valid, as by [`SendBuf::new`], until completion, and `done` may be called with its
+    /// argument.
     #[inline]
     pub(crate) unsafe fn send_class_raw(
         &self,
@@ -384,7 +384,7 @@ impl Ep {
         if sent {
             return Ok(OpStatus::Done(()));
         }
-        // SAFETY: the same contract.
+        // SAFETY: the caller's contract.
         unsafe { self.send_class_any(class, tag, buf, done) }
     }
 
@@ -403,11 +403,11 @@ impl Ep {
         }
         let at = table_index(Kind::Tagged, Sync::No, CqData::No);
         let params = SendParams { tag: Some(tag), done, ..SendParams::default() };
-        // SAFETY: this function's contract is that of `begin`.
+        // SAFETY: the caller's contract.
         unsafe { self.begin(buf, at, class, &params) }
     }
 
-    /// The owned form of what has been started.
+    /// Owned request for a started send.
     pub(crate) fn owned<B>(&self, started: Result<OpStatus<()>, Error>, held: Held<B>) -> SendRequest<B> {
         match started {
             Ok(OpStatus::Done(())) => SendRequest::ended(Ok(()), held),
@@ -416,28 +416,27 @@ impl Ep {
         }
     }
 
-    /// Sends a tagged message. Ends when the buffer may be reused.
+    /// Sends a tagged message. Completes when the buffer may be reused.
     pub fn tag_send<B: IoBuf>(&self, tag: u64, buf: B) -> SendRequest<B> {
         self.send(buf, &SendParams { tag: Some(tag), ..SendParams::default() })
     }
 
-    /// Sends a tagged message. Ends when it has been matched and is in the receiver's buffer.
+    /// Sends a tagged message. Completes when it was matched and is in the receiver's buffer.
     pub fn tag_send_sync<B: IoBuf>(&self, tag: u64, buf: B) -> SendRequest<B> {
         self.send(buf, &SendParams { tag: Some(tag), sync: Sync::Yes, ..SendParams::default() })
     }
 
-    /// Sends an untagged message: matched by [`Worker::msg_recv`] in order of arrival.
+    /// Sends an untagged message. [`Worker::msg_recv`] matches in order of arrival.
     pub fn msg_send<B: IoBuf>(&self, buf: B) -> SendRequest<B> {
         self.send(buf, &SendParams::default())
     }
 
-    /// Sends a copy of borrowed bytes. A short message goes out at once and nothing is copied twice; `Err` is the
-    /// request that owns the copy of one that could not.
+    /// Sends borrowed bytes. If a packet cannot go out within the call, returns a request that owns a copy.
     pub fn tag_inject(&self, tag: u64, bytes: &[u8]) -> Result<(), SendRequest<Box<[u8]>>> {
         let params = SendParams { tag: Some(tag), ..SendParams::default() };
         if bytes.len() <= self.protocols().table(Kind::Tagged, Sync::No).eager_max() {
-            // SAFETY: if the send does not end in this call, it is cancelled below before `bytes` goes out of
-            // scope; one packet is either sent whole or still wholly waiting, so cancelling succeeds.
+            // SAFETY: a send that does not complete here is cancelled below; a single packet that waits can
+            // be cancelled.
             match unsafe { self.send_packet(tag, bytes, &params) } {
                 Ok(OpStatus::Done(())) => return Ok(()),
                 Ok(OpStatus::InProgress(id)) => {
@@ -454,22 +453,21 @@ impl Ep {
     /// Sends borrowed bytes and makes progress until they may be reused.
     pub fn tag_send_blocking(&self, tag: u64, bytes: &[u8]) -> Result<(), Error> {
         let params = SendParams { tag: Some(tag), ..SendParams::default() };
-        // SAFETY: `bytes` is borrowed until `wait_borrowed` has seen the operation's end, which it does even when a
-        // callback panics.
+        // SAFETY: `bytes` is borrowed until `wait_borrowed` returns or unwinds, both only after completion.
         match unsafe { self.send_raw(bytes.as_ptr(), bytes.len(), &params) }? {
             OpStatus::Done(()) => Ok(()),
             OpStatus::InProgress(id) => self.worker.wait_borrowed(id.0).map(drop),
         }
     }
 
-    /// Ends when everything sent to this peer has been handed over and acknowledged as its protocol asks; with the error of
-    /// the peer ([`Error::PeerGone`], [`Error::Unreachable`]) if it is lost, before or during the flush.
+    /// Completes when everything sent to this peer was handed over and acknowledged as its protocol requires.
+    /// Fails with [`Error::PeerGone`] or [`Error::Unreachable`] if the peer is lost, before or during the
+    /// flush.
     pub fn flush(&self) -> FlushRequest {
         self.flush_until(Nanos::NEVER, Late::GoOn)
     }
 
-    /// The same, but ends within the time given, whatever the peer does: [`Error::TimedOut`] says that not everything has
-    /// arrived yet. It is still on its way.
+    /// Flushes within the time limit. [`Error::TimedOut`]: data is still in flight.
     pub fn flush_within(&self, limit: Duration) -> FlushRequest {
         let now = self.worker.core().now();
         self.flush_until(now + limit, Late::GoOn)
@@ -483,8 +481,8 @@ impl Ep {
         }
     }
 
-    /// Closes the endpoint: nothing more can be sent. Ends within the time given, whatever the peer does;
-    /// [`Error::TimedOut`] says that not everything arrived.
+    /// Closes the endpoint: further sends fail. Ends within the time limit of `how`.
+    /// [`Error::TimedOut`]: not everything arrived.
     pub fn close(self, how: CloseMode) -> FlushRequest {
         match how {
             CloseMode::Flush(within) if self.state.failure().is_none() => {
@@ -504,7 +502,7 @@ impl Ep {
 }
 
 impl crate::api::core::worker_core::Core {
-    /// Ends the unfinished operations to a peer with an error.
+    /// Aborts operations to a peer.
     pub(crate) fn give_up(&mut self, peer: PeerId) {
         let (engine, mut wire, _) = self.split();
         engine.force_close(&mut wire, peer);

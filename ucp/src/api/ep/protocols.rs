@@ -1,5 +1,4 @@
-//! How messages to an endpoint go, by where they lie: what is taken, and why nothing else is. Asked by `ep` for messages that do
-//! not simply go in one packet, and by programs and tools.
+//! Protocol choice of an endpoint by kind of memory, and its explanation for programs and tools.
 
 use crate::api::core::ep_config::{keys, table_index};
 use crate::api::core::worker_core::Core;
@@ -15,59 +14,59 @@ use crate::select::{
 };
 
 impl Ep {
-    /// Which protocols operations to this peer take, and why.
+    /// Queries of the protocols that operations to this peer take.
     pub fn protocols(&self) -> EpProtocols<'_> {
         EpProtocols { ep: self }
     }
 
-    /// Whether the peer may have the kernel read messages out of our memory: it lets us into its own, so that we expect the same
-    /// of ours, and it has not said that it is kept out.
+    /// Whether the peer's kernel may read local memory: ours reads the peer's, and the peer reports no
+    /// obstacle.
     fn lets_kernel_read(&self, core: &Core) -> bool {
         self.tables().asks_kernel() && core.engine.can_read_us(self.peer()) && self.reach(core).is_some()
     }
 
-    /// Whether a message lies in memory of the lane's transport.
+    /// Whether the lane's transport allocated the message's memory.
     pub(crate) fn is_own(&self, buf: &SendBuf) -> bool {
         self.worker().core_as_it_is().is_own(self.lane(), buf)
     }
 
-    /// Whether the kernel may read it where it lies, in one piece.
+    /// Whether the kernel may read the message in place, which must be in one piece.
     pub(crate) fn is_of_process(&self, buf: &SendBuf) -> bool {
         buf.piece().is_some() && self.lets_kernel_read(&self.worker().core_as_it_is())
     }
 
-    /// Who moves the next message of so many bytes out of the program's memory; `said`: who would by what is known beforehand.
+    /// Copy method for the next message of `len` bytes; `said` is the estimate.
     pub(crate) fn mover(&self, len: usize, said: CopyMethod) -> CopyMethod {
         let core = self.worker().core_as_it_is();
         core.beside.as_ref().map_or(said, |beside| beside.next(self.peer(), len, said))
     }
 }
 
-/// Protocol choice of one endpoint: how operations would be carried out, by which lanes, and why. See [`Ep::protocols`].
+/// Protocol queries of one endpoint. See [`Ep::protocols`].
 #[derive(Clone, Copy)]
 pub struct EpProtocols<'a> {
     pub(crate) ep: &'a Ep,
 }
 
 impl EpProtocols<'_> {
-    /// What messages of so many bytes from the peer were measured to take here, by the kernel and by packets, in ns for each
-    /// KiB; and which of them we want. `None`: none has come, or another way is the only one.
+    /// Measured cost of messages of `len` bytes from the peer, by kernel and by packets, in ns per KiB, and
+    /// the preferred method. `None` without messages or without a choice.
     pub fn measured_copy_cost(&self, len: usize) -> Option<CopyTimes> {
         self.ep.worker().core().beside.as_ref()?.figures(self.ep.peer(), len)
     }
 
-    /// What memory of the program's is towards this peer.
+    /// Kind of memory that this process's own memory is for the peer.
     fn of_program(&self, core: &Core) -> MemKind {
         if self.ep.lets_kernel_read(core) { MemKind::Process } else { MemKind::Host }
     }
 
-    /// How a message of `len` bytes of this kind would go, and why each other way was not taken.
+    /// Verdict on each protocol for a message of `len` bytes.
     pub fn explain(&self, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
         let mem = self.of_program(&self.ep.worker().core());
         self.explain_from(mem, kind, sync, len)
     }
 
-    /// The same of one that lies in such memory.
+    /// Verdict on each protocol for a message of `len` bytes in memory of kind `mem`.
     pub fn explain_from(&self, mem: MemKind, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
         let mut all = explain(&SelectKey { mem, ..self.key(kind, sync) }, self.ep.worker().limits(), len);
         if mem == MemKind::Process
@@ -82,28 +81,27 @@ impl EpProtocols<'_> {
         all
     }
 
-    /// From which length on the kernel and packets are both possible for messages of this kind out of memory that no transport has
-    /// allocated, and what either takes decides which of them it is: as was measured of late, unless `UCX_KERNEL_COPY` says
-    /// otherwise. `None`: it is settled.
+    /// Length from which messages in memory of the program use kernel or packets by measured cost; `None` if
+    /// `UCX_KERNEL_COPY` or the lack of one of them decides.
     pub fn kernel_copy_from(&self, kind: Kind, sync: Sync) -> Option<usize> {
         let is_open = self.ep.worker().core().beside.as_ref().is_some_and(Beside::is_open);
         self.ep.tables().kernel_choice_from(table_index(kind, sync, CqData::No)).filter(|_| is_open)
     }
 
-    /// How such a message goes at present, if it is open.
+    /// Protocol by measured cost, where that decides.
     fn found(&self, at: usize, len: usize) -> Option<Protocol> {
         let said = self.ep.tables().said(at, len)?;
         let core = self.ep.worker().core();
         Some(self.ep.tables().row_by(at, len, core.beside.as_ref()?.now(self.ep.peer(), len, said)))
     }
 
-    /// Protocol by size for messages of this kind.
+    /// Protocol by size for a kind of message.
     pub fn table(&self, kind: Kind, sync: Sync) -> Table {
         let mem = self.of_program(&self.ep.worker().core());
         self.table_from(mem, kind, sync)
     }
 
-    /// The same of those that lie in such memory.
+    /// Protocol by size for a kind of message in memory of kind `mem`.
     pub fn table_from(&self, mem: MemKind, kind: Kind, sync: Sync) -> Table {
         *self.ep.tables().table(table_index(kind, sync, CqData::No), mem)
     }

@@ -1,5 +1,5 @@
-//! Several NICs: the further lanes of a worker that an endpoint's long transfers take beside its first one. Made by
-//! `Worker::connect`; what goes over them is the engine's affair (`rdm::rails`). Never on the way of a message.
+//! Multi-rail: further lanes for long transfers of an endpoint. Set up by `Worker::connect`, used by
+//! `rdm::rails`.
 
 use uct::api::Iface as _;
 
@@ -15,25 +15,25 @@ use crate::rdm::{LaneRank, PeerView, RailKeys, WireId};
 use crate::select::Striping;
 use crate::wire::RawAddr;
 
-/// Which transfers [`EpProtocols::rail_plan`] is asked about.
+/// Kind of transfer of a [`EpProtocols::rail_plan`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransferKind {
-    /// Long messages, which their receiver reads or has sent to it as it grants.
+    /// Long messages, read by the receiver or sent as it grants.
     Messages,
-    /// Puts and gets that the device does, and long ones by packets.
+    /// Puts and gets by the device, and long ones by packets.
     Rma,
 }
 
-/// A NIC that long transfers of an endpoint may go over.
+/// NIC for long transfers of an endpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rail {
-    /// Our device.
+    /// Local device.
     pub device: String,
-    /// The peer's lane.
+    /// Address of the peer's lane.
     pub peer: RawAddr,
-    /// Whether the two lanes have met: until then it carries nothing. The first one always carries what there is.
+    /// Whether the lanes have completed a handshake. A further lane carries nothing before.
     pub met: bool,
-    /// Why it is lost, if it is.
+    /// Error of a failed lane.
     pub fault: Option<PeerError>,
 }
 
@@ -48,7 +48,7 @@ impl std::fmt::Display for Rail {
 }
 
 impl Core {
-    /// Makes the further lanes of a peer known to the engine. One that cannot be connected to is left out.
+    /// Adds the further lanes of a peer to the engine. Skips lanes that cannot connect.
     pub(crate) fn add_rails(&mut self, peer: PeerId, main: &Route<'_>, address: &Address) -> Rails {
         let mut rails = Rails::new();
         for route in further(&self.lanes, main, address).into_iter().take(rails.capacity()) {
@@ -65,14 +65,12 @@ impl Core {
         rails
     }
 
-    /// How good a route is, beside its cost: one by which the two go on is better than another, and one of which a NIC was
-    /// lost is taken only if there is no other.
+    /// Rank of a route apart from its cost: prefers the lane in use after failover, avoids failed lanes.
     pub(crate) fn rank(&self, route: &Route<'_>) -> LaneRank {
         let wire = self.lanes[usize::from(route.lane.0)].wire;
         self.engine.lane_rank(wire, &RawAddr::from_bytes(&route.raw), source(&route.raw))
     }
 
-    /// The keys of a peer's memory on its further lanes.
     pub(crate) fn rail_keys(&self, rails: &Rails, parts: &Parts<'_>) -> RailKeys {
         std::array::from_fn(|n| {
             let connid = self.engine.peer_info(*rails.get(n)?)?.addr.connid;
@@ -81,7 +79,7 @@ impl Core {
         })
     }
 
-    /// Fewest bytes of a put or get that may go over several lanes of a peer.
+    /// Shortest put or get that may use several lanes, bytes.
     pub(crate) fn rail_from(&self, keys: &RailKeys) -> u64 {
         if keys.iter().all(Option::is_none) {
             u64::MAX
@@ -92,7 +90,7 @@ impl Core {
 }
 
 impl EpProtocols<'_> {
-    /// Over how many NICs long messages go, or puts and gets. What fits a packet, or few, goes over one.
+    /// Number of NICs for long transfers. A transfer of few packets takes one.
     pub fn rail_plan(&self, of: TransferKind) -> Striping {
         let core = self.ep.worker().core();
         let (cfg, nics) = (core.engine.config(), 1 + self.ep.further_lanes().len());
@@ -103,8 +101,7 @@ impl EpProtocols<'_> {
         Striping { nics, max_rails: usize::from(most), min_chunk: chunk }
     }
 
-    /// The NICs that long transfers to this peer may go over: the first is the one that everything else takes. FenceScope them
-    /// are those that the peer has left because they, or the peer's, were lost.
+    /// NICs for long transfers to this peer. The first carries everything else; failed lanes come last.
     pub fn rails(&self) -> Vec<Rail> {
         let core = self.ep.worker().core();
         let view = |peer: PeerId| core.engine.peer_info(peer);
@@ -118,7 +115,7 @@ impl EpProtocols<'_> {
         };
         let Some(main) = view(self.ep.peer()) else { return Vec::new() };
         let further = self.ep.further_lanes().iter().filter_map(|&peer| view(peer));
-        // A peer that goes on over a further lane is where that is.
+        // After failover, the peer's address is that of the further lane in use.
         let (taken, others): (Vec<_>, Vec<_>) = further.partition(|view| view.wire == main.wire);
         let first = PeerView { addr: taken.first().map_or(main.addr, |view| view.addr), ..main };
         let left = core.engine.failed_lanes(self.ep.peer()).iter().filter_map(|left| {

@@ -1,6 +1,5 @@
 //! Memory that peers may access: allocated, or registered with every lane and the engine, and packed as a
-//! remote key.
-//! Local operations on such memory use its registrations.
+//! remote key. Local operations on such memory use its registrations.
 //!
 //! Peers access it concurrently: there is no Rust reference to it, only pointers and copies.
 
@@ -31,10 +30,8 @@ pub enum MemError {
 }
 
 /// Memory of this worker that peers with its remote key may access. Dropping it revokes the key once local
-/// operations
-/// on the memory have ended. Exception: peers that copy by their kernel (`cma`) need no key, so access
-/// remains
-/// possible for them.
+/// operations on the memory have ended. Exception: peers that copy by their kernel (`cma`) need no key, so
+/// access remains possible for them.
 pub struct Mem {
     worker: Worker,
     key: MemKey,
@@ -69,8 +66,7 @@ impl Worker {
         let (at, mem) = first?;
         let addr = mem.addr();
         // SAFETY: the allocation has `len` bytes and lives in the new `Mem` until its region is removed; no
-        // reference to it
-        // exists.
+        // reference to it exists.
         unsafe { self.map(addr, len, access, vec![(at, mem)]) }
     }
 
@@ -78,8 +74,7 @@ impl Worker {
     ///
     /// # Safety
     /// `addr..addr + len` stays valid for reads, and for writes if `access` has more than [`Access::READ`],
-    /// until the
-    /// result is dropped. Meanwhile nobody holds a Rust reference to bytes that a peer may write.
+    /// until the result is dropped. Meanwhile nobody holds a Rust reference to bytes that a peer may write.
     pub unsafe fn mem_map(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, MemError> {
         // SAFETY: the caller's contract.
         unsafe { self.map(addr, len, access, Vec::new()) }
@@ -195,8 +190,7 @@ impl Mem {
     }
 
     /// Copies `bytes` to offset `at`. A concurrent reader may see a part of them, but aligned 8-byte words
-    /// are written
-    /// whole.
+    /// are written whole.
     ///
     /// # Panics
     /// If the range is out of bounds.

@@ -1,7 +1,6 @@
-//! Typed atomic operations on a peer's memory: without result, fetching, and compare.
-//! The local processor executes them on words in mapped memory where it can; otherwise the peer executes
-//! them,
-//! requested by packets. Both use the processor's atomics on aligned words of up to 8 bytes, so they agree.
+//! Typed atomic operations on a peer's memory: without result, fetching, and compare. The local processor
+//! executes them on words in mapped memory where it can; otherwise the peer executes them, requested by
+//! packets. Both use the processor's atomics on aligned words of up to 8 bytes, so they agree.
 
 use crate::api::core::requests::NO_MESSAGE;
 use std::future::Future;
@@ -142,8 +141,7 @@ impl EpProtocols<'_> {
     }
 
     /// Verdicts on mapped memory, device and packets, in this order. With `UCX_EMULATION=n` none may be
-    /// taken: the
-    /// operation then fails.
+    /// taken: the operation then fails.
     pub fn explain_atomic(&self, rkey: &Rkey, op: AtomicOp, ty: Datatype) -> Option<[AtomicVerdict; 3]> {
         let mapped = self.rma_method(rkey) == RmaMethod::Mapped;
         Some(explain_atomic(mapped, self.native_atomic(op, ty)?, self.ep.worker().core().engine.emulation()))
@@ -171,8 +169,7 @@ impl Ep {
     ///
     /// # Safety
     /// `operand` and `compare` are readable, `result` is writable, where the operation uses them. Unless the
-    /// call returns
-    /// *done* or an error, they stay so until completion and nobody else accesses them.
+    /// call returns *done* or an error, they stay so until completion and nobody else accesses them.
     /// `params.done` may be called with its argument.
     pub unsafe fn atomic_raw(
         &self,

@@ -1,6 +1,5 @@
 //! Atomic operations on lists: elements, operands and results in up to four pieces each. Always by packets,
-//! as in
-//! EFA RDM v4. Contiguous elements are in `atomic`.
+//! as in EFA RDM v4. Contiguous elements are in `atomic`.
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus};
@@ -32,8 +31,7 @@ pub struct AtomicIovParams<'a> {
 
 impl Ep {
     /// Executes `params.op` on each element of up to four pieces of the peer's memory. Each piece is a
-    /// multiple of the
-    /// element size. The n-th element uses the n-th operand and result.
+    /// multiple of the element size. The n-th element uses the n-th operand and result.
     ///
     /// # Safety
     /// As for [`Ep::atomic_raw`], for every piece.

@@ -1,12 +1,9 @@
 //! Put and get: writing and reading a peer's memory. Forms: owned buffers, borrowed slices, raw pointers with
-//! a
-//! callback, and without a request until a flush.
+//! a callback, and without a request until a flush.
 //!
 //! Mapped memory is copied within the call. Other memory goes through the engine: by the device if it knows
-//! the key,
-//! else by packets. A put completes when its buffer may be reused; the bytes are in the target's memory after
-//! a flush,
-//! or at completion with [`Sync::Yes`].
+//! the key, else by packets. A put completes when its buffer may be reused; the bytes are in the target's
+//! memory after a flush, or at completion with [`Sync::Yes`].
 
 use crate::api::core::requests::NO_MESSAGE;
 use std::ptr::NonNull;
@@ -196,8 +193,7 @@ impl Ep {
     ///
     /// # Safety
     /// Unless the call returns *done* or an error, `buf..buf + len` stays valid and unchanged until
-    /// completion, and
-    /// `params.done` may be called with its argument.
+    /// completion, and `params.done` may be called with its argument.
     #[inline]
     pub unsafe fn put_raw(
         &self,
@@ -275,8 +271,7 @@ impl Ep {
     ///
     /// # Safety
     /// Unless the call returns *done* or an error, `buf..buf + len` stays valid for writes, accessed by
-    /// nobody else, until
-    /// completion, and `params.done` may be called with its argument.
+    /// nobody else, until completion, and `params.done` may be called with its argument.
     #[inline]
     pub unsafe fn get_raw(
         &self,

@@ -1,6 +1,5 @@
 //! Remote keys: packed by the owner of memory (`mem::memory`), unpacked and checked by a peer, used by
-//! `put_get` and
-//! `atomic`. A packed key has a part for packets and one for each lane of its owner.
+//! `put_get` and `atomic`. A packed key has a part for packets and one for each lane of its owner.
 
 use uct::api::{DevKind, Iface as _, Md as _};
 
@@ -77,8 +76,7 @@ impl Packer {
     }
 
     /// Adds the key of the lane with this `connid`. `word` is the device key; `place` says whether the device
-    /// allocated
-    /// the memory.
+    /// allocated the memory.
     pub(crate) fn lane(&mut self, connid: u32, key: &[u8], word: Option<u64>, place: RemoteMem) {
         let Ok(len) = u16::try_from(key.len()) else { return };
         if place == RemoteMem::Allocated {

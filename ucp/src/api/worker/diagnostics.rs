@@ -1,4 +1,4 @@
-//! What a worker holds at this moment, for tests, tools and bug reports. Reads the core and changes nothing.
+//! Snapshot of a worker's resources for tests, tools and bug reports.
 
 use uct::rcache::CacheStats;
 
@@ -9,61 +9,62 @@ use crate::rdm::io::PeerId;
 use crate::rdm::stats::PeerStats;
 
 impl Worker {
-    /// Resources in use and counters by peer, for tests and bug reports.
+    /// Resources in use and counters by peer.
     pub fn diagnostics(&self) -> Diagnostics<'_> {
         Diagnostics { worker: self }
     }
 }
 
-/// Resources of a worker in use, and counters by peer. See [`Worker::diagnostics`].
+/// Resources in use and counters by peer of a worker. See [`Worker::diagnostics`].
 #[derive(Clone, Copy)]
 pub struct Diagnostics<'a> {
     worker: &'a Worker,
 }
 
 impl Diagnostics<'_> {
-    /// Bytes held of messages that nobody has received yet, and of packets that wait for their turn.
+    /// Memory of unexpected messages and of reordered packets, bytes.
     pub fn held_bytes(&self) -> usize {
         self.worker.core().engine.held_bytes()
     }
 
-    /// What messages cost that nobody has received yet, bytes: what `UCX_UNEXP_MEM` limits.
+    /// Memory of unexpected messages, bytes, as limited by `UCX_UNEXP_MEM`.
     pub fn unexpected_bytes(&self) -> usize {
         self.worker.core().engine.unexpected_bytes()
     }
 
-    /// Everything that the protocol engine holds at this moment.
+    /// Contents of the protocol engine.
     pub fn snapshot(&self) -> EngineSnapshot {
         self.worker.core().engine.snapshot()
     }
 
-    /// Memory that is registered for messages under way.
+    /// Memory regions registered for running operations.
     pub fn registrations(&self) -> usize {
         self.worker.core().regs.len()
     }
 
-    /// Registrations that messages, puts and gets have made so far: those that did not find their memory registered, by
-    /// [`Worker::mem_map`] and [`Worker::mem_alloc`] or in a cache.
+    /// Registrations made so far by operations on memory that neither [`Worker::mem_map`],
+    /// [`Worker::mem_alloc`] nor a
+    /// cache had registered.
     pub fn registrations_made(&self) -> u64 {
         self.worker.core().regs.made()
     }
 
-    /// What the caches of registrations of all transports did, together, and what they hold.
+    /// Counters and contents of the registration caches of all transports.
     pub fn registration_cache(&self) -> CacheStats {
         self.worker.core().regs.cache_stats()
     }
 
-    /// Operations that are running, or have ended and not been picked up.
+    /// Operations that are running, or completed and not yet freed.
     pub fn requests(&self) -> usize {
         self.worker.core().reqs.len()
     }
 
-    /// What went to one peer and came from it.
+    /// Traffic to and from a peer.
     pub fn peer_stats(&self, peer: PeerId) -> PeerStats {
         self.worker.core().engine.peer_stats(peer)
     }
 
-    /// Announced writes that were forgotten since nobody asked for a million of them.
+    /// Remote writes discarded because the queue of [`Worker::take_remote_write`] was full.
     pub fn lost_remote_writes(&self) -> u64 {
         self.worker.core().written.lost
     }

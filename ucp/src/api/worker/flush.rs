@@ -1,6 +1,5 @@
-//! Flush and close: operations that end when everything before them has ended.
-//! OpStatus by `Ep::flush`, `Worker::flush` and `Ep::close`; moved on by progress, which skips this file while
-//! none runs. Reads the clock only while a close has a deadline.
+//! Flush and close: operations that complete when all earlier ones have. Started by `Ep::flush`,
+//! `Worker::flush` and `Ep::close`; advanced by progress.
 
 use std::rc::Rc;
 
@@ -20,7 +19,7 @@ use crate::rdm::io::PeerId;
 use crate::token::CompletionToken;
 
 impl Core {
-    /// Starts a flush of one endpoint, or of all. With a deadline it ends by then, well or not.
+    /// Starts a flush of one endpoint, or of all. Ends by the deadline.
     pub(crate) fn start_flush(
         &mut self,
         of: Option<Rc<EpState>>,
@@ -32,7 +31,7 @@ impl Core {
         let peer = of.as_ref().map(|ep| ep.peer);
         let (engine, mut wire, _) = self.split();
         engine.request_acks(&mut wire, peer);
-        // What was lost before, and no flush of all has told, this one tells; another one under way tells it as well.
+        // A flush of all reports earlier losses that no such flush has reported.
         let result = match of {
             None if !self.flushes.iter().any(Flush::is_of_all) => self.take_loss().map_or(Ok(()), Err),
             _ => Ok(()),
@@ -42,12 +41,12 @@ impl Core {
         Ok(id)
     }
 
-    /// The error of a peer that has failed with something unfinished, once.
+    /// Takes the error of a peer that failed with unfinished operations.
     fn take_loss(&mut self) -> Option<Error> {
         self.engine.take_failed_peer().map(|(peer, fault)| Error::of_peer(peer, fault))
     }
 
-    /// Moves every flush on. Those that ended are settled by [`Core::next_flush_act`].
+    /// Advances all flushes. [`Core::next_flush_act`] completes them.
     #[cold]
     pub(crate) fn poll_flushes(&mut self) {
         let mut flushes = std::mem::take(&mut self.flushes);
@@ -79,7 +78,7 @@ impl Core {
 
     fn advance(&self, flush: &mut Flush) {
         let peer = flush.peer();
-        // The engine knows of a failure first: what its end has taken off the peer's list was not acknowledged.
+        // Check the engine first: it drops the packets of a failed peer without acknowledgement.
         if let (Some(peer), false) = (peer, matches!(flush.stage, Stage::Ended))
             && let Some(fault) = self.engine.peer_error(peer)
         {
@@ -98,7 +97,7 @@ impl Core {
                 flush.result = Err(error);
                 flush.stage = Stage::Ended;
             } else if *waiting == 0 && *next == usize::MAX {
-                // What the lanes have handed back meanwhile is not delivered.
+                // A backed-off peer's packets, returned by the lane, are not delivered.
                 let back = self.engine.is_backed_off(peer);
                 flush.stage = if back { Stage::Protocol } else { Stage::Ended };
             }
@@ -112,7 +111,7 @@ impl Core {
         }
     }
 
-    /// Flushes the uct endpoint of a peer. `next` is `usize::MAX` once it has been asked.
+    /// Flushes the uct endpoint of a peer. `next` is `usize::MAX` afterwards.
     fn flush_path(
         &self,
         peer: PeerId,
@@ -124,14 +123,14 @@ impl Core {
             return Ok(());
         }
         let Some(path) = self.paths.get(peer) else { return Err(Error::PeerGone(peer)) };
-        // What is on its way where the peer does not go any more may come back, and so may what its further lanes carry. That
-        // one of those is lost is not the peer's end.
+        // After failover, packets on the old lane and on further lanes may come back; their failure is not
+        // the peer's.
         let further = self.engine.further_lanes(peer).iter().filter_map(|&lane| self.paths.get(lane));
         let further = further.map(|path| &path.ep);
         for ep in self.paths.left(peer).chain(further).chain([&path.ep]).skip(*next) {
             let answer = ep.flush(CompletionToken::Flush(id).comp());
             let is_main = std::ptr::eq(ep, &path.ep);
-            // What the engine waited for has been acknowledged. That the peer has died since is told as the endpoint's failure.
+            // The engine has all acknowledgements; the endpoint reports a later death.
             let has_died = matches!(answer, Err(Refused::Failed(WireError::PeerDead)));
             if has_died || !is_main && matches!(answer, Err(Refused::Failed(_))) {
                 *next += 1;
@@ -157,7 +156,7 @@ impl Core {
         Ok(())
     }
 
-    /// Settles one ended flush. Answers `None` when none has ended, or `Some(None)` when nothing has to be run.
+    /// Completes one ended flush. Returns `None` if there is none, `Some(None)` if there is nothing to run.
     #[cold]
     pub(crate) fn next_flush_act(&mut self) -> Option<Option<Act>> {
         let at = self.flushes.iter().position(|f| matches!(f.stage, Stage::Ended))?;
@@ -165,7 +164,6 @@ impl Core {
         Some(self.reqs.settle(flush.id, flush.result.map(|()| NO_MESSAGE)))
     }
 
-    /// Ends a flush early.
     pub(crate) fn cancel_flush(&mut self, id: SlotId) -> bool {
         match self.flushes.iter_mut().find(|f| f.id == id && !matches!(f.stage, Stage::Ended)) {
             Some(flush) => {
@@ -178,7 +176,7 @@ impl Core {
     }
 }
 
-/// Whether the transport took the flush; counts it if it will answer later.
+/// Whether the transport took the flush; counts it as waiting if it completes later.
 fn asked(peer: Option<PeerId>, answer: Outcome, waiting: &mut usize) -> Result<bool, Error> {
     match answer {
         Ok(Sent::Done) => Ok(true),
@@ -191,7 +189,7 @@ fn asked(peer: Option<PeerId>, answer: Outcome, waiting: &mut usize) -> Result<b
     }
 }
 
-/// A wire's failure to flush: a peer's, if it was to flush what went to one.
+/// Converts a transport's error of a flush.
 fn of_wire(peer: Option<PeerId>, e: WireError) -> Error {
     match (peer, fault_of(e)) {
         (Some(peer), fault) => Error::of_peer(peer, fault),

@@ -1,5 +1,5 @@
-//! Handle of a worker: shared state and access to its core. Also the types that refer to a worker and that its state refers to:
-//! received active messages and the receives posted for them.
+//! Handle of a worker, and the types that refer to a worker and that its state refers to: active messages and
+//! receives posted for them.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::{Rc, Weak};
@@ -16,7 +16,8 @@ use crate::rdm::RecvList;
 use crate::rdm::io::PeerId;
 use crate::select::Thresholds;
 
-/// A communication context of one thread: lanes, peers, messages. Cheap to clone; clones are the same worker.
+/// Communication context of one thread: lanes, peers, messages. Clones are cheap and refer to the same
+/// worker.
 ///
 /// Neither `Send` nor `Sync`.
 #[derive(Clone)]
@@ -28,35 +29,33 @@ pub(crate) struct Inner {
     pub(crate) core: RefCell<Core>,
     /// Dropped after the engine, which writes into its buffers.
     pub(crate) ams: AmHandlers<AmMessage, Place>,
-    /// Likewise: the engine reads what they lend.
+    /// Dropped after the engine, which reads it.
     pub(crate) staging: Staging<Staged>,
-    /// Likewise: it looks there for the pieces that a message goes into.
+    /// Dropped after the engine, which reads it.
     pub(crate) rooms: Staging<Box<RecvList>>,
     pub(crate) events: Option<Epoll>,
     pub(crate) limits: Thresholds,
     pub(crate) spin: u32,
 }
 
-/// A worker that is not kept by this.
 pub(crate) struct WeakWorker(Weak<Inner>);
 
 impl WeakWorker {
-    /// The worker, if there still is one.
     pub(crate) fn upgrade(&self) -> Option<Worker> {
         Some(Worker { inner: self.0.upgrade()? })
     }
 }
 
-/// A posted receive.
+/// Posted receive of an active message.
 pub(crate) struct Place {
     pub(crate) worker: WeakWorker,
     pub(crate) room: Cell<Option<AmBuf>>,
 }
 
-/// An active message, as its handler gets it. It may be kept; its memory is reused when it is dropped.
+/// Received active message. A handler may keep it; dropping it recycles its memory.
 pub struct AmMessage {
     pub(crate) worker: Worker,
-    /// Header, and data or [`Notice`].
+    /// Header, followed by data or [`Notice`].
     pub(crate) buf: AmBuf,
     pub(crate) tag: u64,
     pub(crate) from: PeerId,
@@ -78,7 +77,7 @@ impl Worker {
         }
     }
 
-    /// The core, to do anything with: the next progress looks for what may have come of it.
+    /// Core for any use. The next progress runs a full poll.
     #[inline(always)]
     pub(crate) fn core(&self) -> RefMut<'_, Core> {
         let mut core = self.inner.core.borrow_mut();
@@ -86,14 +85,13 @@ impl Worker {
         core
     }
 
-    /// The core, for who leaves nothing to do that there was not: no operation waits, ends or has a deadline because of it, and
-    /// no message is held. Short messages, receives that are posted, and looks at ends. // HOT
+    /// Core for uses that leave no work: no operation waits, ends or gets a deadline, and no message is held.
+    /// For example short sends, posting of receives, and completion checks. // HOT
     #[inline(always)]
     pub(crate) fn core_as_it_is(&self) -> RefMut<'_, Core> {
         self.inner.core.borrow_mut()
     }
 
-    /// What is kept for active messages.
     #[inline]
     pub(crate) fn ams(&self) -> &AmHandlers<AmMessage, Place> {
         &self.inner.ams
@@ -107,7 +105,6 @@ impl Worker {
         &self.inner.rooms
     }
 
-    /// The worker, without keeping it.
     pub(crate) fn downgrade(&self) -> WeakWorker {
         WeakWorker(Rc::downgrade(&self.inner))
     }

@@ -1,5 +1,5 @@
-//! Looks after peers that say nothing: a peer that died after the last packet to it was accepted would be waited for
-//! for ever. Called by progress when the clock was read; asks the transports, decides nothing itself.
+//! Keepalive: asks transports whether silent peers live, since an operation would otherwise wait forever for
+//! a peer that died after accepting the last packet.
 
 use ucs::time::Nanos;
 use uct::api::{Ep as _, Error as WireError, Refused};
@@ -12,7 +12,7 @@ use crate::rdm::io::PeerId;
 use crate::token::CompletionToken;
 
 impl Core {
-    /// Calls for the HANDSHAKEs that something waits for once more, if it is time.
+    /// Requests awaited HANDSHAKEs again, if due.
     // [M10.2]
     pub(crate) fn call_again(&mut self, now: Nanos) {
         if now < self.alive.call {
@@ -34,8 +34,7 @@ impl Core {
         }
     }
 
-    /// Asks the transports whether peers still live, if it is time. An answer that comes later comes as the endpoint's
-    /// failure.
+    /// Checks some peers, if due. Later answers arrive as endpoint failures.
     pub(crate) fn look_after_peers(&mut self, now: Nanos) {
         let Some(every) = self.alive.every.filter(|_| now >= self.alive.next) else { return };
         let peers = self.paths.slots();
@@ -49,8 +48,8 @@ impl Core {
         }
     }
 
-    /// Asks of every peer that there is a way to: also those that have introduced themselves by a message, the rest of
-    /// which may never come. False: there was no room to ask all; the next call goes on with the others.
+    /// Checks every connected peer, also peers without endpoint. Returns false if resources ran out: the next
+    /// call continues.
     pub(crate) fn check_peers(&mut self) -> bool {
         while self.alive.asked < self.paths.slots() {
             if !self.check_peer(PeerId(self.alive.asked as u32)) {
@@ -62,10 +61,10 @@ impl Core {
         true
     }
 
-    /// Whether there was room to ask.
+    /// Checks a peer. Returns false if resources ran out.
     fn check_peer(&mut self, peer: PeerId) -> bool {
         let Some(path) = self.paths.get(peer) else { return true };
-        // A device would answer for a peer that has not: that is asked itself.
+        // A device would answer for its process: before the handshake, ask the process.
         if self.engine.awaits_handshake(peer) {
             let (engine, mut wire, _) = self.split();
             return engine.send_keepalive(&mut wire, peer);

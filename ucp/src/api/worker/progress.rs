@@ -1,6 +1,5 @@
-//! Workers: progress, waiting, and what a worker knows about itself.
-//! One thread owns a worker; whoever uses it calls [`Worker::progress`]. Never blocks outside the `wait` calls, never
-//! runs user code while its own state is borrowed.
+//! Workers: progress, waiting, queries. Never blocks outside the `wait` calls, never runs user code while its
+//! state is borrowed.
 
 use crate::rdm::PeerView;
 use crate::rdm::io::PeerId;
@@ -30,19 +29,19 @@ use crate::lane::{Beside, connid};
 use crate::rdm::trace::TraceEvent;
 use crate::rdm::{RdmStats, RecvStatus};
 
-/// What a wait found.
+/// Result of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitStatus {
-    /// There is something to progress, or there may be.
+    /// There may be something to progress.
     Ready,
-    /// The time is over.
+    /// The timeout expired.
     TimedOut,
 }
 
 impl Worker {
-    /// Takes in what has arrived, sends what waited, and tells ended operations: callbacks are called and wakers
-    /// woken from here and from nowhere else. Answers how much happened; 0 means nothing did. A call that has taken one short message
-    /// ends with it: what has come on other lanes is looked for first by the next. // HOT
+    /// Receives arrivals, sends queued packets, and completes operations: only here are callbacks called and
+    /// wakers woken. Returns the number of events, 0 if idle. Ends after one short message; the next call
+    /// polls other lanes first. // HOT
     ///
     /// A callback may start operations and may call `progress`.
     pub fn progress(&self) -> usize {
@@ -57,23 +56,23 @@ impl Worker {
         }
     }
 
-    /// The same, behind a look that left something to do.
+    /// Completes [`Worker::progress`] after a fast poll that left work.
     #[inline(never)]
     fn progress_on(&self, rest: Rest) -> usize {
         let mut core = self.core();
         let events = core.poll(rest, &self.ams().queue);
         let rests = core.has_nothing_to_tell();
         drop(core);
-        // Those that were handed over came before whatever the engine has to tell.
+        // Delivered active messages precede engine events.
         self.handle_ams();
         if rests { events } else { events + self.tell() }
     }
 
-    /// Tells the ends of operations, and looks for active messages that have to be received. Answers how much there was.
+    /// Completes operations and receives announced active messages. Returns the number of events.
     #[inline(never)]
     fn tell(&self) -> usize {
         let mut core = self.core();
-        // An end is something that happened, also if nobody is called at it.
+        // A completion counts as an event even without a callback.
         let mut events = usize::from(core.engine.has_events());
         while let Some(act) = core.next_act() {
             drop(core);
@@ -101,7 +100,7 @@ impl Worker {
         }
     }
 
-    /// Makes progress until `end` answers something. Sleeps when nothing happens for long.
+    /// Makes progress until `end` returns a value. Sleeps after many empty polls.
     pub(crate) fn run_until<T>(&self, mut end: impl FnMut(&mut Core) -> Option<T>) -> T {
         let mut idle = 0;
         loop {
@@ -112,7 +111,7 @@ impl Worker {
         }
     }
 
-    /// One progress call; after many empty ones in a row, a rest until something may have happened.
+    /// Makes progress once. Waits after many empty calls in a row.
     fn progress_or_rest(&self, idle: &mut u32) {
         if self.progress() > 0 {
             *idle = 0;
@@ -126,20 +125,20 @@ impl Worker {
         }
     }
 
-    /// The descriptor that becomes readable after [`Worker::arm`] when any lane has something: for poll, epoll or an
-    /// async runtime's reactor. `Unsupported` lanes make it fail.
+    /// Descriptor for poll, epoll or an async reactor: becomes readable after [`Worker::arm`] when a lane has
+    /// an event. `None` if a lane has no descriptor.
     pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.events.as_ref().map(AsFd::as_fd)
     }
 
-    /// Arms [`Worker::event_fd`] for one wake-up. `false`: there is something to progress already (or a lane cannot
-    /// wake anybody); progress and try again.
+    /// Arms [`Worker::event_fd`] for one wakeup. `false`: call progress and try again, as there may be
+    /// something to do.
     pub fn arm(&self) -> bool {
         let core = self.core();
         if self.inner.events.is_none() || core.has_ends() || self.ams().queue.has_come() {
             return false;
         }
-        // What waits for room on a lane that cannot tell when there is some needs polling.
+        // Some lanes cannot signal free resources and need polling.
         let waits = core.waits_for_room();
         core.lanes.iter().all(|lane| {
             let tells = lane.iface.attr().has(Caps::EVENT_SEND);
@@ -148,8 +147,8 @@ impl Worker {
         })
     }
 
-    /// How long the worker can do without progress while nothing comes: until a back-off ends, a close is over, or peers are
-    /// to be looked after. `None`: for ever. For programs that wait on [`Worker::event_fd`] themselves.
+    /// Longest time without progress while nothing arrives: until a back-off, close or keepalive check is
+    /// due; `None`: unlimited. For programs that wait on [`Worker::event_fd`].
     pub fn next_timer(&self) -> Option<Duration> {
         let core = self.core();
         core.next_deadline().map(|at| at.since(core.now()))
@@ -167,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// The same on a set of descriptors that has [`Worker::event_fd`], if there is one.
+    /// Sleeps as [`Worker::wait`], on a set that includes [`Worker::event_fd`].
     pub(crate) fn wait_on(
         &self,
         events: &Epoll,
@@ -190,7 +189,8 @@ impl Worker {
         }
     }
 
-    /// Runs a future to its end, with progress between its polls. Other tasks may hold requests of this worker.
+    /// Runs a future to completion, with progress between its polls. Other tasks may hold requests of this
+    /// worker.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let flag = Arc::new(Flag(AtomicBool::new(true)));
         let waker = Waker::from(flag.clone());
@@ -207,7 +207,7 @@ impl Worker {
         }
     }
 
-    /// The address by which peers make endpoints to this worker.
+    /// Address by which peers connect to this worker.
     pub fn address(&self) -> Address {
         let core = self.core();
         let entries = core.lanes.iter().map(|lane| Entry {
@@ -220,7 +220,7 @@ impl Worker {
         Address { process: core.process, entries: entries.chain(beside).collect() }
     }
 
-    /// The attributes of every lane, in the order in which they have their turns.
+    /// Attributes of every lane, in polling order.
     pub fn lanes(&self) -> Vec<IfaceAttr> {
         self.core().lanes.iter().map(|lane| lane.iface.attr().clone()).collect()
     }
@@ -230,33 +230,33 @@ impl Worker {
         self.core().engine.stats()
     }
 
-    /// The next thing worth telling a person: peers found and lost, packets dropped and why.
+    /// Takes the next trace event: peers found and lost, packets dropped and why.
     pub fn take_trace_event(&self) -> Option<TraceEvent> {
         self.core().engine.take_trace_event()
     }
 
-    /// Asks of every peer whether it lives, as is done by the clock (`UCX_KEEPALIVE_INTERVAL`) for some at a time. The answers
-    /// come by progress: operations with a dead peer end with an error. False: there was no room to ask all; after some
-    /// progress, the next call goes on with the others.
+    /// Checks whether every peer lives, as the timer of `UCX_KEEPALIVE_INTERVAL` does for some at a time.
+    /// Progress ends operations with dead peers. Returns false if resources ran out: after progress, the next
+    /// call continues.
     pub fn check_peers(&self) -> bool {
         self.core().check_peers()
     }
 
-    /// Ends when everything sent so far, to anybody, has been handed over and acknowledged as its protocol asks.
+    /// Completes when everything sent to any peer was handed over and acknowledged as its protocol requires.
+    /// On `posix` and `self` a message is handed over once it is in shared memory.
     ///
-    /// With [`Error::PeerGone`] or [`Error::Unreachable`] if a peer was lost of which that cannot be said: during the flush, or
-    /// before it and after the last flush of this worker. Everything with the other peers has then ended as it should; of
-    /// several lost ones the first is named. A peer that had got everything, or that was closed by [`CloseMode::Force`], is no
-    /// loss. (UCX ends such a flush well.) On `posix` and `self` a message is handed over once it lies in the memory that
-    /// both share.
+    /// Fails with the first [`Error::PeerGone`] or [`Error::Unreachable`] of a peer lost with unfinished
+    /// operations since the last flush of this worker; operations with other peers have completed. Peers
+    /// closed by
+    /// [`CloseMode::Force`] do
+    /// not count. (UCX reports success instead.)
     ///
     /// [`CloseMode::Force`]: super::CloseMode::Force
     pub fn flush(&self) -> FlushRequest {
         self.flush_until(Nanos::NEVER)
     }
 
-    /// The same, but ends within the time given: [`Error::TimedOut`] says that not everything has arrived yet. It is still
-    /// on its way.
+    /// Flushes within the time limit. [`Error::TimedOut`]: data is still in flight.
     pub fn flush_within(&self, limit: Duration) -> FlushRequest {
         let now = self.core().now();
         self.flush_until(now + limit)
@@ -270,31 +270,31 @@ impl Worker {
         }
     }
 
-    /// The end of an operation started by a `*_raw` call, once it has come; the request is freed by this.
+    /// Takes the result of a completed `*_raw` operation and frees its request.
     // HOT
     #[inline(always)]
     pub fn test(&self, request: RequestId) -> Option<Result<RecvStatus, Error>> {
         self.core_as_it_is().reqs.take(request.0)
     }
 
-    /// Whether a request of a `*_raw` call still runs, or has ended and not been freed.
+    /// Whether a `*_raw` request is running, or completed and not freed.
     pub fn knows(&self, request: RequestId) -> bool {
         self.core().reqs.knows(request.0)
     }
 
-    /// Asks for an operation to be given up. `true`: it will end with [`Error::Cancelled`].
+    /// Cancels an operation. Returns true if it will end with [`Error::Cancelled`].
     pub fn cancel(&self, request: RequestId) -> bool {
         self.core().cancel(request.0)
     }
 
-    /// Nobody asks for this request any more; it is freed now or when it ends. Its callback is still called. The
-    /// buffer must stay valid until the end all the same.
+    /// Drops a request: freed now or at completion. The callback is still called, and the buffer must stay
+    /// valid until completion.
     pub fn free(&self, request: RequestId) {
         self.core().reqs.detach(request.0, None);
     }
 
-    /// Makes progress until a request of a `*_raw` call has ended, and frees it. A request this worker does not know
-    /// ends with [`Error::Cancelled`] at once.
+    /// Makes progress until a `*_raw` request completes, and frees it. Returns [`Error::Cancelled`] for an
+    /// unknown request.
     pub fn wait_for(&self, request: RequestId) -> Result<RecvStatus, Error> {
         self.run_until(|core| match core.reqs.knows(request.0) {
             true => core.reqs.take(request.0),
@@ -309,7 +309,7 @@ impl std::fmt::Debug for Worker {
     }
 }
 
-/// The waker of `block_on`: may be woken from any thread.
+/// Waker of `block_on`, usable from any thread.
 struct Flag(AtomicBool);
 
 impl Wake for Flag {
@@ -319,12 +319,12 @@ impl Wake for Flag {
 }
 
 impl Worker {
-    /// What this worker has counted so far, as text.
+    /// Printable counters of this worker.
     pub fn report(&self) -> Report {
         self.core().report()
     }
 
-    /// What is known of a peer, also of one that has introduced itself and has no endpoint here. `None` once it is forgotten.
+    /// Engine's view of a peer, also of one without endpoint. `None` once the peer is removed.
     pub fn peer_view(&self, peer: PeerId) -> Option<PeerView> {
         self.core().engine.peer_info(peer)
     }

@@ -1,5 +1,4 @@
-//! A worker on a thread of its own: it serves its peers while the program computes, and does what other threads ask it
-//! for. Never shares the worker: what is done with it is done on its thread.
+//! Worker on its own thread: serves peers while the program computes, and runs jobs of other threads.
 
 use std::any::Any;
 use std::io;
@@ -12,20 +11,19 @@ use ucs::sys::fd::{Epoll, EventFd};
 
 use crate::api::worker::handle::Worker;
 
-/// Empty progress calls before it sleeps.
+/// Empty progress calls before the thread sleeps.
 const SPIN: u32 = 1000;
 
 type Panic = Box<dyn Any + Send>;
 type Job<T> = Box<dyn FnOnce(&Worker, &mut T) + Send>;
 
-/// A worker that makes progress on a thread of its own, with whatever belongs to it: endpoints, memory, requests.
+/// Worker that makes progress on its own thread, with its endpoints, memory and requests.
 ///
-/// Some operations need the target's processor: atomics on `efa`, puts and gets by packets, messages that are longer than one
-/// packet, active messages (`docs/ucp.md` says which). A program that computes for long without progress would keep its peers
-/// waiting; this thread does not. It sleeps when nothing comes, and wakes up for what comes.
+/// Operations that need the target's processor (see `docs/ucp.md`) proceed while the program computes:
+/// atomics on `efa`, puts and gets by packets, long messages, active messages. The thread sleeps when idle.
 ///
-/// The worker and what belongs to it never leave their thread, so none of it need be `Send`: `make` makes them there, and
-/// [`run`](Self::run) goes there. The handle is `Send` and `Sync`.
+/// The worker stays on its thread and need not be `Send`: `make` creates it there, and [`run`](Self::run)
+/// runs jobs there. The handle is `Send` and `Sync`.
 ///
 /// ```no_run
 /// use ucp::{Access, Context, WorkerThread};
@@ -36,43 +34,43 @@ type Job<T> = Box<dyn FnOnce(&Worker, &mut T) + Send>;
 ///     Ok::<_, Box<dyn std::error::Error + Send + Sync>>((worker, mem))
 /// })?;
 /// let (address, rkey) = served.run(|worker, mem| (worker.address().pack(), mem.pack_rkey()))?;
-/// // The peers that get these may put, get, add and swap from now on, whatever this thread does.
+/// // Peers with these may now put, get, add and swap, whatever this thread does.
 /// # let _ = (address, rkey);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct WorkerThread<T> {
-    /// `None` once it is to end.
+    /// `None` once the thread is to end.
     jobs: Option<Sender<Job<T>>>,
     bell: Arc<EventFd>,
     id: ThreadId,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Why there is no such thread.
+/// Error of [`WorkerThread::spawn`].
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError<E> {
-    /// The system has none, or no descriptor for it.
+    /// The system could not provide a thread or descriptor.
     #[error("cannot start a worker's thread: {0}")]
     Sys(#[from] io::Error),
-    /// The worker could not be made.
+    /// The worker could not be created.
     #[error("cannot make the thread's worker: {0}")]
     Make(E),
 }
 
-/// Why a thread does not do what it was asked for.
+/// Error of running a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum JobError {
-    /// It has ended: a posted job, a callback or a handler has panicked.
+    /// The thread has ended: a posted job, a callback or a handler panicked.
     #[error("the worker's thread has ended")]
     Ended,
-    /// It is the calling thread, which would wait for itself.
+    /// The calling thread is the worker's own, which would wait for itself.
     #[error("a job cannot wait for another one of its own thread")]
     OwnThread,
 }
 
 impl<T: 'static> WorkerThread<T> {
-    /// Starts a thread of this name, which makes a worker and what belongs to it, and serves it until the handle is dropped.
-    /// A panic of `make` goes on here.
+    /// Starts a thread that makes a worker and serves it until the handle is dropped. Propagates a panic of
+    /// `make`.
     pub fn spawn<E: Send + 'static>(
         name: &str,
         make: impl FnOnce() -> Result<(Worker, T), E> + Send + 'static,
@@ -85,12 +83,11 @@ impl<T: 'static> WorkerThread<T> {
         let heard = bell.clone();
         let body = move || {
             let ready = make().map_err(SpawnError::Make).and_then(|(worker, own)| {
-                // A worker that cannot wake anybody does not let itself be armed either, so that nobody sleeps.
+                // A worker without descriptor cannot be armed either, so the thread does not sleep.
                 let added = worker.event_fd().map_or(Ok(()), |fd| events.add(fd, 1));
                 added.map_err(io::Error::from)?;
                 Ok((worker, own))
             });
-            // Whoever waits for this holds the other end.
             match ready {
                 Ok((worker, own)) => {
                     _ = tell.send(Ok(()));
@@ -111,8 +108,8 @@ impl<T: 'static> WorkerThread<T> {
         }
     }
 
-    /// Runs `f` on the worker's thread, between two calls of progress, and waits for what it answers. While it runs, nothing is
-    /// served but by itself (a wait of its own makes progress). A panic of `f` goes on here, and the thread goes on too.
+    /// Runs `f` on the worker's thread between two calls of progress and returns its result. Meanwhile only
+    /// waits inside `f` make progress. Propagates a panic of `f`; the thread continues.
     pub fn run<R: Send + 'static>(
         &self,
         f: impl FnOnce(&Worker, &mut T) -> R + Send + 'static,
@@ -123,7 +120,6 @@ impl<T: 'static> WorkerThread<T> {
         let (tell, answer) = sync_channel::<Result<R, Panic>>(1);
         self.post(move |worker, own| {
             let done = catch_unwind(AssertUnwindSafe(|| f(worker, own)));
-            // Whoever asked waits, or has panicked.
             _ = tell.send(done);
         })?;
         match answer.recv() {
@@ -133,8 +129,8 @@ impl<T: 'static> WorkerThread<T> {
         }
     }
 
-    /// Has `f` run on the worker's thread, and does not wait for it. Jobs are run in the order in which one thread asks for
-    /// them. If `f` panics, the thread ends; [`WorkerThread::join`] tells.
+    /// Queues `f` for the worker's thread without waiting. Jobs of one thread run in order. A panic of `f`
+    /// ends the thread; [`WorkerThread::join`] reports it.
     pub fn post(&self, f: impl FnOnce(&Worker, &mut T) + Send + 'static) -> Result<(), JobError> {
         let jobs = self.jobs.as_ref().ok_or(JobError::Ended)?;
         jobs.send(Box::new(f)).map_err(|_| JobError::Ended)?;
@@ -142,7 +138,7 @@ impl<T: 'static> WorkerThread<T> {
         Ok(())
     }
 
-    /// Ends the thread, when it has done what it was asked for, and drops its worker. A panic that has ended it goes on here.
+    /// Ends the thread after its queued jobs and drops the worker. Propagates a panic that ended the thread.
     pub fn join(mut self) {
         if let Err(panic) = self.end() {
             resume_unwind(panic);
@@ -152,7 +148,7 @@ impl<T: 'static> WorkerThread<T> {
 
 impl<T> WorkerThread<T> {
     fn ring(&self) {
-        // Fails only for want of the descriptor, which we hold.
+        // Signalling an open descriptor does not fail.
         _ = self.bell.signal();
     }
 
@@ -160,7 +156,7 @@ impl<T> WorkerThread<T> {
         self.jobs = None;
         self.ring();
         match self.thread.take() {
-            // A job drops its own thread's handle: it ends after the job.
+            // A job may drop the handle of its own thread, which then ends after the job.
             Some(thread) if thread.thread().id() != thread::current().id() => thread.join(),
             _ => Ok(()),
         }
@@ -175,7 +171,7 @@ impl<T> Drop for WorkerThread<T> {
     }
 }
 
-/// Progress and jobs until there is no handle any more.
+/// Makes progress and runs jobs until the handle is dropped.
 fn serve<T>(worker: &Worker, mut own: T, jobs: &Receiver<Job<T>>, events: &Epoll, bell: &EventFd) {
     let mut idle = 0;
     loop {
@@ -197,7 +193,7 @@ fn serve<T>(worker: &Worker, mut own: T, jobs: &Receiver<Job<T>>, events: &Epoll
             continue;
         }
         idle = 0;
-        // A job that was posted before this has rung; one that is posted later rings for the next time.
+        // Jobs posted so far have signalled; later ones signal again.
         if worker.wait_on(events, None).is_err() {
             thread::yield_now();
         }

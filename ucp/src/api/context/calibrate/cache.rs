@@ -1,6 +1,5 @@
-//! Measured costs as a file: a line of text for each number, headed by what they are good for. Read and written by
-//! `calibrate` alone. What is there was written by anybody: it is checked, and a bad or an old file is an error that says
-//! so.
+//! File of measured costs: text lines with one number each, behind a key. The file is untrusted: parsing
+//! checks it.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,26 +12,25 @@ use crate::select::Line;
 use super::super::config::Config;
 use super::{Calibration, DeviceCosts, DeviceType};
 
-/// First line of the file.
 const MAGIC: &str = "ucx-calibration 1";
-/// Longest file that is read, bytes.
+/// Longest accepted file, bytes.
 const MOST: u64 = 1 << 16;
 
-/// What measured costs are good for: one boot of one kernel on one kind of processor, and this version of the library.
+/// Validity of measured costs: boot, kernel, processor and library version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Key {
-    /// Random text of the boot.
+    /// Random id of the boot.
     pub boot: String,
     /// Kernel version.
     pub kernel: String,
-    /// Model of the processor.
+    /// Processor model.
     pub cpu: String,
-    /// Version of this library.
+    /// Library version.
     pub version: String,
 }
 
 impl Key {
-    /// This machine's.
+    /// Key of this machine.
     pub fn here() -> Key {
         let version = env!("CARGO_PKG_VERSION").into();
         Key { boot: host::boot_id(), kernel: host::kernel(), cpu: topo::cpu_model(), version }
@@ -44,37 +42,36 @@ impl Key {
     }
 }
 
-/// Why there are no measured costs in the cache, or none can be kept.
+/// Error of reading or writing the cache.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CacheError {
-    /// Nothing has been kept yet.
+    /// The file does not exist.
     #[error("nothing is kept in {}", .0.display())]
     None(PathBuf),
-    /// Neither is a directory set nor is there a home to put one in.
+    /// Neither a cache directory nor a home directory is set.
     #[error("no place for measured costs: set UCX_CACHE_DIR, XDG_CACHE_HOME or HOME")]
     NoPlace,
-    /// Measured in another boot, on another machine, or by another version.
+    /// The costs were measured in another boot, on another machine, or by another version.
     #[error("{} is not of this boot, kernel, processor and version", .0.display())]
     Stale(PathBuf),
-    /// Not such a file, or a damaged one.
+    /// The file is not a calibration file, or damaged.
     #[error("{} is not a file of measured costs (line {line})", .file.display())]
     Bad {
-        /// Which file.
+        /// File.
         file: PathBuf,
-        /// Which line, from 1.
+        /// Line, from 1.
         line: usize,
     },
-    /// The system refused.
+    /// The system reported an error.
     #[error("{}: {why}", .file.display())]
     Io {
-        /// Which file.
+        /// File.
         file: PathBuf,
-        /// What it said.
+        /// Text of the error.
         why: String,
     },
 }
 
-/// Where measured costs are kept.
 pub(super) fn file(config: &Config) -> Result<PathBuf, CacheError> {
     let set = |name| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let dir = match config.cache_dir.as_str() {
@@ -84,7 +81,6 @@ pub(super) fn file(config: &Config) -> Result<PathBuf, CacheError> {
     Ok(dir.ok_or(CacheError::NoPlace)?.join("calibration"))
 }
 
-/// Reads them.
 pub(super) fn load(file: &Path, key: &Key) -> Result<Calibration, CacheError> {
     let io = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::NotFound => CacheError::None(file.into()),
@@ -101,7 +97,7 @@ pub(super) fn load(file: &Path, key: &Key) -> Result<Calibration, CacheError> {
     })
 }
 
-/// Writes them, all or nothing.
+/// Writes the file atomically.
 pub(super) fn save(file: &Path, key: &Key, costs: &Calibration) -> Result<(), CacheError> {
     let io = |e: std::io::Error| CacheError::Io { file: file.into(), why: e.to_string() };
     if let Some(dir) = file.parent() {
@@ -115,13 +111,12 @@ pub(super) fn save(file: &Path, key: &Key, costs: &Calibration) -> Result<(), Ca
     })
 }
 
-/// Names of the lines of a device, in the order in which they are written.
+/// Names of a device's lines, in their order in the file.
 const LINES: [&str; 5] = ["register", "put_allocated", "put_registered", "get_allocated", "get_registered"];
 
 pub(super) fn text(key: &Key, costs: &Calibration) -> String {
     let mut out = format!("{MAGIC}\n{}", key.lines());
     let mut put = |line: String| {
-        // Writing to a string cannot fail.
         let _ = writeln!(out, "{line}");
     };
     put(format!("copy {}", costs.copy));
@@ -147,7 +142,7 @@ pub(super) fn text(key: &Key, costs: &Calibration) -> String {
 #[derive(PartialEq, Debug)]
 pub(super) enum Wrong {
     Stale,
-    /// This line, from 1.
+    /// Number of the bad line, from 1.
     Line(usize),
 }
 
@@ -165,7 +160,7 @@ pub(super) fn parse(text: &str, key: &Key) -> Result<Calibration, Wrong> {
             return Err(Wrong::Line(skipped + n + 1));
         }
     }
-    // A file that was cut has no end; one without copies is none.
+    // A truncated file has no end line.
     let whole = ended && costs.copy.is_finite() && costs.copy_far.is_finite();
     if whole { Ok(costs) } else { Err(Wrong::Line(text.lines().count())) }
 }
@@ -210,7 +205,7 @@ fn read_line(line: &str, costs: &mut Calibration, ended: &mut bool) -> Option<()
     words.next().is_none().then_some(())
 }
 
-/// A time: not negative, and shorter than an hour.
+/// Parses a time in ns: not negative, shorter than an hour.
 fn number(words: &mut SplitWhitespace<'_>) -> Option<f64> {
     let number: f64 = words.next()?.parse().ok()?;
     (0.0..3.6e12).contains(&number).then_some(number)

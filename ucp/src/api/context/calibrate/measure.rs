@@ -1,6 +1,5 @@
-//! The measurements: copies, the way from one processor to another, and for each transport with a device or the kernel behind
-//! it a message, a registration, puts and gets between two interfaces of this process. Called once, by `calibrate`. Each
-//! figure is the best of a few tries within a time; nothing waits for longer.
+//! Measurements: copies, processor to processor, and for each transport messages, registrations, puts and
+//! gets between two interfaces of this process. Each result is the best of a few tries within a time limit.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,18 +17,17 @@ use crate::select::Line;
 
 use super::{Calibration, DeviceCosts, DeviceType};
 
-/// Most time for one figure.
+/// Time limit of one measurement.
 const SHARE: Duration = Duration::from_millis(2);
-/// Tries for one figure, if the time suffices.
+/// Most tries of one measurement.
 const TRIES: usize = 24;
-/// A short and a long transfer, bytes.
+/// Sizes of a short and a long transfer, bytes.
 const SHORT: usize = 8;
 const LONG: usize = 1 << 18;
-/// A block that caches hold, and one that they do not.
+/// Sizes of a block within caches and of one beyond, bytes.
 const NEAR: usize = 1 << 16;
 const FAR: usize = 4 << 20;
 
-/// Everything, for the resources that are wanted.
 pub(super) fn all<'a>(found: impl IntoIterator<Item = &'a TlResource>) -> Calibration {
     let mut devices: Vec<DeviceCosts> = Vec::new();
     for resource in found.into_iter().filter(|r| is_wanted(r)) {
@@ -41,12 +39,12 @@ pub(super) fn all<'a>(found: impl IntoIterator<Item = &'a TlResource>) -> Calibr
     Calibration { copy: copy(NEAR), copy_far: copy(FAR), across: across(), devices }
 }
 
-/// Whether a transport has something to measure: others are but the processor's copies.
+/// Whether a transport is measured: others only copy by the processor.
 pub(super) fn is_wanted(r: &TlResource) -> bool {
     r.kind == DevKind::Net || !r.has_am
 }
 
-/// The shortest of several tries, ns; `None`: one of them did not work.
+/// Shortest of several tries, ns; `None` if one failed.
 fn best(mut once: impl FnMut() -> Option<Duration>) -> Option<f64> {
     let end = Instant::now() + SHARE;
     let mut least = once()?;
@@ -59,13 +57,13 @@ fn best(mut once: impl FnMut() -> Option<Duration>) -> Option<f64> {
     Some(least.as_nanos() as f64)
 }
 
-/// The line through two points: `short` and `long` ns for so many bytes.
+/// Line through two points: `short` and `long` ns for the two sizes.
 fn fit(short: f64, long: f64, (from, to): (usize, usize)) -> Line {
     let per_byte = ((long - short) / (to - from) as f64).max(0.0);
     Line::new((short - per_byte * from as f64).max(0.0), per_byte)
 }
 
-/// Copying a block of so many bytes, ns per byte.
+/// Cost of copying a block, ns per byte.
 fn copy(bytes: usize) -> f64 {
     let (from, mut to) = (vec![1u8; bytes], vec![2u8; bytes]);
     let once = || {
@@ -76,7 +74,7 @@ fn copy(bytes: usize) -> f64 {
     best(once).unwrap_or(0.0) / bytes as f64
 }
 
-/// From one processor to another: this thread and one beside it hand a block to and fro.
+/// Cost from one processor to another: two threads pass a block to and fro.
 fn across() -> Option<Line> {
     if ucs::sys::CpuSet::allowed().is_ok_and(|cpus| cpus.len() < 2) {
         return None;
@@ -94,7 +92,7 @@ fn across() -> Option<Line> {
     done.map(|()| Line::new(word, (fetch / NEAR as f64 - near).max(0.0)))
 }
 
-/// What two threads pass between them: whose turn it is, and a block.
+/// State shared by the two threads: turn and block.
 struct Hands {
     turn: AtomicUsize,
     stop: AtomicBool,
@@ -109,12 +107,11 @@ impl Default for Hands {
 }
 
 impl Hands {
-    /// Words that are handed over before a block is.
+    /// Words passed before each block.
     const WORDS: usize = 64;
-    /// Rounds.
     const ROUNDS: usize = 16;
 
-    /// The other thread: answers each turn of the first; writes the block when the words are over.
+    /// Second thread: answers each word, then writes the block.
     fn other(&self) {
         for turn in 0..Self::ROUNDS * (Self::WORDS + 1) {
             while self.turn.load(Ordering::Acquire) != 2 * turn + 1 {
@@ -130,7 +127,7 @@ impl Hands {
         }
     }
 
-    /// `None`: the other thread did not get a processor in time.
+    /// First thread. `None` if the second got no processor in time.
     fn measure(&self, end: Instant, word: &mut f64, fetch: &mut f64) -> Option<()> {
         let mut turn = 0;
         let mut hand_over = || {
@@ -161,7 +158,7 @@ impl Hands {
     }
 }
 
-/// Two interfaces of one device, connected both ways: a device answers to none that it does not know.
+/// Two connected interfaces of one device.
 struct Pair {
     a: Iface,
     b: Iface,
@@ -170,7 +167,7 @@ struct Pair {
 }
 
 fn device(resource: &TlResource) -> Option<DeviceCosts> {
-    // As it is without the user's settings: faults asked for are no cost of the machine.
+    // Without user settings: injected faults are no cost of the machine.
     let source = Source::empty();
     let open = || uct::any::open(resource.tl, &resource.dev, &source).ok();
     let (a, b) = (open()?, open()?);
@@ -192,7 +189,7 @@ fn device(resource: &TlResource) -> Option<DeviceCosts> {
         get: [None; 2],
     };
     let mut near = vec![1u8; LONG];
-    // SAFETY: `near` outlives the registration, and only transfers that have ended by then touch it.
+    // SAFETY: `near` outlives the registration, and all transfers end before.
     let local = unsafe { pair.a.md().register(near.as_mut_ptr(), LONG, Access::ALL) }.ok()?;
     let mut far = vec![2u8; LONG];
     // SAFETY: as above, of `far`.
@@ -213,7 +210,7 @@ enum Way {
 }
 
 impl Pair {
-    /// Progress at both ends until `done`; `None`: not in time.
+    /// Makes progress at both ends until `done`; `None` on timeout.
     fn until(&self, mut done: impl FnMut(usize) -> bool) -> Option<()> {
         let end = Instant::now() + SHARE;
         loop {
@@ -227,7 +224,7 @@ impl Pair {
         }
     }
 
-    /// A message from one end to the other: half of it is each end's.
+    /// Processor cost of a message at one end: half of both.
     fn message(&self) -> Option<f64> {
         self.b.set_am_handler(0, Some(Box::new(|_| {})));
         let once = || {
@@ -245,13 +242,13 @@ impl Pair {
         whole.map(|ns| ns / 2.0)
     }
 
-    /// Registration of some memory, and its end.
+    /// Cost of registration and deregistration.
     fn registration(&self) -> Option<Line> {
         let mut memory = vec![0u8; LONG];
         let mut of = |len: usize| {
             best(|| {
                 let begun = Instant::now();
-                // SAFETY: the memory outlives the registration, which nobody uses.
+                // SAFETY: the memory outlives the registration, which is unused.
                 drop(unsafe { self.a.md().register(memory.as_mut_ptr(), len, Access::ALL) }.ok()?);
                 Some(begun.elapsed())
             })
@@ -259,7 +256,7 @@ impl Pair {
         Some(fit(of(4096)?, of(LONG)?, (4096, LONG)))
     }
 
-    /// Transfers between `local` and memory of the other end.
+    /// Cost of transfers between `local` and `remote` memory.
     fn transfers(&self, local: &Mem, remote: &Mem, way: Way) -> Option<Line> {
         let packed = self.b.md().pack_rkey(remote).ok()?;
         let rkey = self.a.md().unpack_rkey(&packed).ok()?;
@@ -271,8 +268,7 @@ impl Pair {
         let iov = [Iov::new(local.addr(), len, Some(local))];
         let begun = Instant::now();
         let started: Outcome = match way {
-            // SAFETY: both are memory of this process that lives until the transfer's end, which is waited for; nobody
-            // holds a reference to it.
+            // SAFETY: both buffers outlive the transfer, which is waited for; no references to them exist.
             Way::Put => unsafe { self.ab.put_zcopy(&iov, at, rkey, Comp::None) },
             // SAFETY: as above.
             Way::Get => unsafe { self.ab.get_zcopy(&iov, at, rkey, Comp::None) },

@@ -1,5 +1,5 @@
-//! What this machine was measured to cost, in place of what transports say of themselves. Asked for by `UCX_CALIBRATE`; made or
-//! read when a context is, used when tables of protocols are. Never consulted by an operation.
+//! Calibration: measured costs in place of the transports' own estimates, by `UCX_CALIBRATE`. Loaded or
+//! measured by a context, used when protocol tables are made.
 
 mod cache;
 mod measure;
@@ -12,66 +12,66 @@ use crate::api::context::config::Config;
 
 pub use cache::{CacheError, Key};
 
-/// Measured costs: of the processors, and of devices.
+/// Measured costs of processors and devices.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Calibration {
-    /// A copy within the cache, ns per byte.
+    /// Copy within the cache, ns per byte.
     pub copy: f64,
-    /// A copy of what no cache holds, ns per byte.
+    /// Copy of uncached memory, ns per byte.
     pub copy_far: f64,
-    /// From one processor to another: a word, ns, and fetching what the other has written, ns per byte. `None`: this process
-    /// has one processor only, or they were too busy.
+    /// Transfer between processors: ns per word, and ns per fetched byte. `None` with a single or busy
+    /// processor.
     pub across: Option<Line>,
-    /// Of each transport that works through a device or the kernel.
+    /// Transports that use a device or the kernel.
     pub devices: Vec<DeviceCosts>,
 }
 
-/// Whether a device is made of this host's processors.
+/// Implementation of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeviceType {
     /// Hardware, with a wire of its own.
     Hardware,
-    /// Software: what it carries, processors carry.
+    /// Software on the host's processors.
     Software,
 }
 
-/// Measured costs of a transport on a device; `None` where it has no such operation, or it did not work.
+/// Measured costs of a transport on a device; `None` for missing or failing operations.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DeviceCosts {
     /// Transport.
     pub tl: String,
     /// Device.
     pub dev: String,
-    /// What it is made of.
+    /// Implementation of the device.
     pub device_type: DeviceType,
-    /// Work of a processor for a message, at either end, ns.
+    /// Processor time per message at either end, ns.
     pub overhead: Option<f64>,
-    /// Registration, and its end.
+    /// Registration and deregistration, ns.
     pub register: Option<Line>,
-    /// Put to memory of its own, and to other memory.
+    /// Put to memory allocated by the device, and to registered memory, ns.
     pub put: [Option<Line>; 2],
-    /// Get from memory of its own, and from other memory.
+    /// Get from memory allocated by the device, and from registered memory, ns.
     pub get: [Option<Line>; 2],
 }
 
 impl Calibration {
-    /// Measures, with what is there on this machine and `found` names. Takes some tens of ms; more where processors are busy.
+    /// Measures this machine and the devices in `found`. Takes some tens of ms, more on busy processors.
     pub fn measure<'a>(found: impl IntoIterator<Item = &'a TlResource>) -> Calibration {
         measure::all(found)
     }
 
-    /// Reads what an earlier process has measured.
+    /// Loads the costs measured by an earlier process.
     pub fn load(config: &Config) -> Result<Calibration, CacheError> {
         cache::load(&cache::file(config)?, &Key::here())
     }
 
-    /// Keeps it for later processes; answers where.
+    /// Saves the costs for later processes. Returns the path.
     pub fn save(&self, config: &Config) -> Result<std::path::PathBuf, CacheError> {
         let file = cache::file(config)?;
         cache::save(&file, &Key::here(), self).map(|()| file)
     }
 
-    /// An interface's costs with what was measured in their place.
+    /// Replaces the costs of an interface by measured ones.
     pub fn correct(&self, attr: &IfaceAttr, costs: Costs) -> Costs {
         let mut costs = Costs { copy: self.copy, copy_far: self.copy_far, ..costs };
         if let (DevKind::Shm, Some(across)) = (attr.kind, self.across) {
@@ -94,13 +94,13 @@ impl Calibration {
         costs
     }
 
-    /// Whether it has what these resources need.
+    /// Whether the costs of all these resources are present.
     fn covers<'a>(&self, found: impl IntoIterator<Item = &'a TlResource>) -> bool {
         found.into_iter().filter(|r| measure::is_wanted(r)).all(|r| self.devices.iter().any(|d| d.tl == r.tl))
     }
 }
 
-/// What a context uses: from the cache if it is good, else measured, and kept.
+/// Costs for a context: from the cache if valid, else measured and saved.
 pub(crate) fn of<'a>(
     config: &Config,
     found: impl Iterator<Item = &'a TlResource> + Clone,

@@ -1,4 +1,4 @@
-//! Costs as a file and back; files that are bad or of another machine; what is corrected by them.
+//! Tests of the cost file, of rejected files, and of corrected costs.
 
 use proptest::prelude::*;
 use ucs::config::{Source, Table as _};
@@ -55,7 +55,6 @@ fn another_machines_is_stale() {
     }
 }
 
-/// A file cut anywhere is bad, and so is one with a number that is none.
 #[test]
 fn a_damaged_file_is_bad() {
     let whole = text(&key(), &some());
@@ -80,7 +79,6 @@ fn a_damaged_file_is_bad() {
 }
 
 proptest! {
-    /// Whatever is in the file, reading it ends, and says nothing that is not a number.
     #[test]
     fn anything_may_be_in_the_file(lines in proptest::collection::vec("(end|copy|copy_far|across|device|overhead|put_allocated|get_registered|x)( (0.1|nan|-3|efa|software|1e9)){0,4}", 0..12)) {
         let head = text(&key(), &Calibration { devices: Vec::new(), across: None, ..some() });
@@ -112,11 +110,9 @@ fn measured_costs_take_the_place_of_attributes() {
     assert_eq!((after.latency, after.wire), (80.0, 0.03));
     assert_eq!(after.put, [before.put[0], Line::new(1700.0, 0.06)]);
     assert_eq!(after.get, [Line::new(90.0, 0.02), before.get[1]]);
-    // Another NIC of the kind costs the same; another transport is none of it.
     assert_eq!(some().correct(&attr("efa", "softefa3"), before), after);
     let copies = Costs { copy: 0.015, copy_far: 0.07, ..before };
     assert_eq!(some().correct(&attr("posix", "memory"), before), copies);
-    // But memory that processes share is nothing but what lies between processors.
     let shared = IfaceAttr { kind: DevKind::Shm, ..attr("posix", "memory") };
     assert_eq!(some().correct(&shared, before), Costs { latency: 80.0, wire: 0.03, ..copies });
     let mut hardware = some();
@@ -124,7 +120,6 @@ fn measured_costs_take_the_place_of_attributes() {
     assert_eq!(hardware.correct(&attr("efa", "softefa0"), before).latency, before.latency);
 }
 
-/// A context measures once, and the next one reads what is kept; a damaged file is measured again.
 #[test]
 fn contexts_keep_what_they_measure() {
     let dir = std::env::temp_dir().join(format!("ucx-calibration-{}", std::process::id()));
@@ -139,7 +134,7 @@ fn contexts_keep_what_they_measure() {
     let measured = context().calibration().unwrap().clone();
     assert!(measured.copy > 0.0 && measured.devices.iter().any(|d| d.tl == "efa" && d.overhead > Some(0.0)));
     assert_eq!(Calibration::load(&config), Ok(measured.clone()));
-    // What is kept is used: no two measurements are the same to the last digit of each figure.
+    // No two measurements have equal digits in each figure.
     assert_eq!(context().calibration(), Some(&measured));
     let file = dir.join("calibration");
     std::fs::write(&file, "ucx-calibration 1\nnonsense").unwrap();

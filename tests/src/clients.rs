@@ -18,7 +18,6 @@ pub fn have(program: &str) -> bool {
     found
 }
 
-/// Whether a TCP port has a listener.
 fn is_listening(port: u16) -> bool {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|p| std::fs::read_to_string(p).unwrap_or_default());
     let (place, listening) = (format!(":{port:04X}"), "0A");

@@ -43,7 +43,6 @@ fn all(dir: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A file that holds tests, by its name or folder.
 fn is_test(name: &str) -> bool {
     name.ends_with("/tests.rs")
         || name.ends_with("/testing.rs")
@@ -76,8 +75,7 @@ fn refuse(dir: &str, words: &[&str], why: &str) {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
-/// The engine, the wire and selection do no I/O and know no clock: time, randomness and the network are
-/// inputs.
+/// Time, randomness and the network are inputs of the engine, the wire and selection.
 #[test]
 fn engine_does_no_io() {
     const WORLD: &[&str] = &[
@@ -97,12 +95,10 @@ fn engine_does_no_io() {
     }
 }
 
-/// Sources below `dir` that are not tests.
 fn product(dir: &str) -> Vec<Source> {
     all(dir).into_iter().filter(|(name, _)| !is_test(name)).collect()
 }
 
-/// Refuses the imports of sources for which `forbidden` holds of the file's module and the import's path.
 fn refuse_imports(sources: &[Source], why: &str, forbidden: impl Fn(&[String], &[&str]) -> bool) {
     let mut found = Vec::new();
     for (name, text) in sources {
@@ -117,8 +113,7 @@ fn refuse_imports(sources: &[Source], why: &str, forbidden: impl Fn(&[String], &
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
-/// Whether a path leads from the root of `ucp` to something else than `below`; what the root re-exports is of
-/// `api`.
+/// Whether a path leaves `below`; what the root of `ucp` re-exports is of `api`.
 fn leaves(path: &[&str], below: &[&str]) -> bool {
     matches!(path, ["crate", first, ..] if !below.contains(first)) || matches!(path, ["ucp", ..])
 }
@@ -139,8 +134,7 @@ fn imports_point_down() {
     }
 }
 
-/// Transports do not import each other; what several of them need stands in `uct/src/host` or `uct/src/base`,
-/// below them.
+/// What several transports need stands in `uct/src/host` or `uct/src/base`, below them.
 #[test]
 fn transports_do_not_import_each_other() {
     const TRANSPORTS: [&str; 4] = ["posix", "cma", "efa", "loopback"];
@@ -167,7 +161,6 @@ fn protocols_do_not_import_each_other() {
     });
 }
 
-/// Refuses import circles among the files of the given folders of a crate.
 fn refuse_circles(dirs: &[&str]) {
     let mut found = Vec::new();
     for dir in dirs {
@@ -189,8 +182,7 @@ fn refuse_circles(dirs: &[&str]) {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
-/// The folders below are free of circles of imports: each of their files can be read after those that it
-/// imports.
+/// Each file can be read after those that it imports.
 #[test]
 fn folders_have_no_import_circles() {
     refuse_circles(&["ucp/src/wire", "ucp/src/select", "uct/src/posix", "uct/src/base"]);
@@ -246,8 +238,7 @@ fn planted_upward_import_is_refused() {
     refuse_imports(&planted, "planted", |_, path| leaves(path, &ENGINE));
 }
 
-/// Files whose text is checked for retired names: sources, scripts and documents, but decisions, the change
-/// log and the list itself.
+/// Sources, scripts and documents, but decisions, the change log and the list itself.
 fn texts() -> Option<Vec<Source>> {
     let git = std::process::Command::new("git").current_dir(root()).args(["ls-files"]).output();
     let listed = git.ok().filter(|out| out.status.success())?;
@@ -265,7 +256,6 @@ fn texts() -> Option<Vec<Source>> {
     Some(listed.lines().filter(is_kept).filter_map(read).collect())
 }
 
-/// Names of the vocabulary's left column do not come back.
 #[test]
 fn retired_names_are_gone() {
     let list = fs::read_to_string(root().join("tests/tests/retired_names.txt")).expect("the list");
@@ -346,8 +336,7 @@ fn files_stay_short() {
     assert!(long.is_empty(), "\n{}", long.join("\n"));
 }
 
-/// Programs print by `tools_common::out`, which ends the program when the reader of its output goes away
-/// (`head`); `println!` would panic.
+/// `println!` panics when the reader of the output (`head`) goes away; `tools_common::out` does not.
 #[test]
 fn programs_print_through_tools_common() {
     for dir in ["tools", "perf"] {
@@ -355,7 +344,6 @@ fn programs_print_through_tools_common() {
     }
 }
 
-/// `unsafe` stands only in the modules listed here.
 #[test]
 fn unsafe_is_fenced() {
     const FENCE: &[&str] = &[
@@ -430,7 +418,6 @@ fn every_loom_model_is_run() {
     );
 }
 
-/// Every source file opens with a `//!` header.
 #[test]
 fn every_file_has_a_header() {
     let mut mute = Vec::new();
@@ -444,7 +431,6 @@ fn every_file_has_a_header() {
     assert!(mute.is_empty(), "files without an opening line:\n{}", mute.join("\n"));
 }
 
-/// The targets of relative links in the README and the docs exist.
 #[test]
 fn links_resolve() {
     let root = root();

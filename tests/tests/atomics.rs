@@ -126,7 +126,6 @@ fn writer(who: u32) {
     line.recv::<()>(TIMEOUT).unwrap();
 }
 
-/// Checks the final words of a width, given the sum of the values swapped out.
 fn check<W: Word>(at: *const u8, swapped: u64) {
     let word = |n: usize| {
         let at = at.wrapping_add(n * LINE as usize).cast::<W>();

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Builds an example; answers its path.
 fn build(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     // This program is TARGET/PROFILE/deps/NAME.
@@ -24,7 +23,6 @@ fn build(name: &str) -> PathBuf {
 /// Limit for an example with more processes than processors.
 const FAMILY_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Runs a program to its end with only these settings.
 fn run(program: &Path, vars: &[(&str, &str)]) -> Output {
     run_with(program, "", vars)
 }
@@ -73,7 +71,6 @@ impl Drop for Spawned {
     }
 }
 
-/// The output of a run that must succeed.
 fn expect_success(program: &Path, vars: &[(&str, &str)]) -> String {
     expect_success_with(program, "", vars)
 }
@@ -248,7 +245,6 @@ fn mpi() {
     check_refusal(&program, "1", &[], "'1' is not a number of processes from 2 to 64");
 }
 
-/// Killing one process of a family ends all.
 #[test]
 fn killing_one_process_ends_all() {
     let program = build("pgas");
@@ -278,7 +274,6 @@ fn killing_one_process_ends_all() {
     }
 }
 
-/// Killing a process before it is connected to the first ends all.
 #[test]
 fn killing_an_unconnected_process_ends_all() {
     let program = build("pgas");

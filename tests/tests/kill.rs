@@ -42,8 +42,7 @@ impl Pair {
         Pair { parent, child_pid }
     }
 
-    /// Waits for the end; answers the parent's exit code and the standard error of both. Kills the parent if
-    /// it hangs.
+    /// Returns the parent's exit code and the standard error of both. Kills the parent if it hangs.
     fn end(mut self) -> (Option<i32>, String) {
         let deadline = Instant::now() + TIMEOUT;
         let code = loop {

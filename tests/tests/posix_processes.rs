@@ -241,8 +241,7 @@ fn victim() {
     });
 }
 
-/// A writer killed between claim and publish: the reader goes on, later messages arrive, writers to the dead
-/// process fail, and nothing is left in /dev/shm or among socket names.
+/// A writer is killed between claim and publish: the reader goes on, and later messages arrive.
 fn killed_writers_leave_nothing() {
     let before = Leftovers::now(leftovers::of_this_project);
     let iface = open();
@@ -328,8 +327,7 @@ fn cma_death_wakes_a_sleeper() {
     assert_eq!(ep.check(Comp::None), Err(Refused::Failed(Error::PeerDead)));
 }
 
-/// Processes that may neither copy each other's memory nor trace each other can use `posix`: memory is shared
-/// because its owner hands it out.
+/// Memory is shared because its owner hands it out, so no permission to trace is needed.
 fn posix_needs_no_ptrace_permission() {
     const NAME: &str = "posix_needs_no_ptrace_permission";
     let dir = clients::folder(env!("CARGO_TARGET_TMPDIR"));

@@ -91,7 +91,6 @@ fn signal(to: &Partner, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-/// Stops all threads of a process.
 fn stop(stopped: &Partner) {
     signal(stopped, Signal::STOP);
     let tasks = format!("/proc/{}/task", stopped.pid().unwrap());
@@ -115,7 +114,6 @@ impl Sink for Seen {
     fn on_ep_error(&mut self, _ep: EpTag, _error: Error) {}
 }
 
-/// Sends back what arrives, until the connection ends.
 fn echo(iface: Iface) {
     let (mut line, mut seen) = (Partner::parent(), Seen::default());
     line.send(&contact_of(&iface)).unwrap();
@@ -293,7 +291,6 @@ fn worker_keeps_working_with_others() {
     sends.into_iter().for_each(|send| assert_eq!(send.wait().0, Ok(())));
 }
 
-/// Sends synchronously.
 fn sync_sender() {
     let (mut line, worker) = (Partner::parent(), worker());
     line.send(&worker.address().pack()).unwrap();
@@ -384,7 +381,6 @@ fn killed_stopped_peer_is_dead() {
     assert_eq!(refused, Err(Refused::Failed(Error::PeerDead)));
 }
 
-/// Memory: address, packed key, MR key.
 type Owned = (u64, Vec<u8>, u64);
 
 /// Memory of transport `tl`, filled with its number, until the connection ends.

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Limit for a command.
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// Programs of the workspace that a command may begin with; they are built, and found on `PATH`.
 const PROGRAMS: [&str; 4] = ["ucx-perftest", "ucx-info", "efa-dump", "softefa"];
@@ -21,7 +20,6 @@ enum Kind {
     Manual,
 }
 
-/// A block of commands.
 #[derive(PartialEq, Eq, Debug)]
 struct Block {
     kind: Kind,
@@ -32,8 +30,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_path_buf()
 }
 
-/// The shell command for `cargo run TARGET` with these variables: builds the target as this test was built,
-/// and runs it.
+/// The shell command for `cargo run TARGET`: builds the target as this test was built, and runs it.
 fn run(vars: &str, target: &str, profile: &Path) -> String {
     let (target, args) = target.split_once(" -- ").unwrap_or((target, ""));
     let words: Vec<&str> = target.split_whitespace().filter(|&word| word != "--release").collect();
@@ -105,8 +102,7 @@ impl Drop for Started {
 }
 
 impl Started {
-    /// Starts a command by a shell, as a person would. `exec` replaces the shell, so that a kill reaches the
-    /// program.
+    /// Starts a command by a shell; `exec` replaces the shell, so that a kill reaches the program.
     fn new(command: &str, args: &str) -> Started {
         // This program is TARGET/PROFILE/deps/NAME.
         let me = std::env::current_exe().expect("this program");
@@ -182,8 +178,7 @@ fn wait_listening(port: u16) {
     }
 }
 
-/// Runs the commands of a block in order. A command that ends in `&` is a server, and the next one its
-/// client.
+/// Runs a block's commands in order. One that ends in `&` is a server of the next one.
 fn run_block(page: &str, commands: &[String]) {
     let (mut server, mut port) = (None, 0);
     for command in commands {

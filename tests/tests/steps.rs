@@ -84,8 +84,7 @@ impl Wire {
         Run::start(self.name, self.dir.to_str().unwrap(), op, failing)
     }
 
-    /// Ends the process with the role `failing` at each step; answers from which step on the other's
-    /// operation succeeds after a kill, in words.
+    /// Ends process `failing` at each step; answers from which on the other's operation succeeds.
     fn end_each(&mut self, op: Op, failing: Role, all: bool) -> String {
         let what = format!("{op:?} on {}, {} ends", self.name, failing.name());
         let snapshots = self.start(op, failing).snapshots();

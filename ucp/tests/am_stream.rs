@@ -12,7 +12,6 @@ use ucs::config::Source;
 
 const SIZES: [usize; 9] = [0, 1, 8, 4000, 8100, 8192, 20_000, 65_000, 500_000];
 
-/// Keeps what arrives for handler `id`.
 fn keep(worker: &Worker, id: u16) -> Rc<RefCell<Vec<AmMessage>>> {
     let kept = Rc::new(RefCell::new(Vec::new()));
     let to = kept.clone();
@@ -90,8 +89,7 @@ fn handlers_may_reply_and_keep_messages(tls: &str) {
     assert!(seen.iter().copied().eq(0..200));
 }
 
-/// Messages delivered on the short path and on the general one, some before the handler exists. One handler
-/// in five progresses the worker.
+/// On the short path and the general one, some before the handler, which may progress the worker.
 fn short_messages_arrive_in_order(tls: &str) {
     let pair = Pair::on(tls);
     let came = Rc::new(RefCell::new(Vec::new()));

@@ -23,7 +23,6 @@ const ROUNDS: usize = 20_000;
 /// Names each kind of operation once: the type, and the list of all.
 macro_rules! ways {
     ($($way:ident)*) => {
-        /// The kinds of operations between two workers, by protocol.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         enum How {
             $($way),*
@@ -54,7 +53,6 @@ impl How {
         }
     }
 
-    /// Whether the target has a completion too.
     fn is_two_sided(self) -> bool {
         (self as usize) < PutEager as usize
     }
@@ -68,7 +66,6 @@ impl How {
     }
 }
 
-/// The result of an operation, once it is complete.
 type End = Box<dyn FnMut() -> Option<Result<(), Error>>>;
 
 fn end_of_send(request: SendRequest<Vec<u8>>) -> End {
@@ -184,8 +181,7 @@ impl Rig {
         (0..2).filter(|n| self.dead != Some(*n))
     }
 
-    /// Progresses the living until nothing happens any more. Returns the results, by index. `each` is called
-    /// between steps.
+    /// Progresses the living until nothing happens; calls `each` between steps. Returns the results.
     fn drive(&self, ends: &mut [(usize, End)], each: &mut dyn FnMut()) -> Vec<Option<Result<(), Error>>> {
         let mut outcomes = vec![None; ends.len()];
         let (mut quiet, mut asked) = (0, false);
@@ -212,8 +208,7 @@ impl Rig {
         panic!("does not come to rest");
     }
 
-    /// Checks that a worker has nothing in flight, except buffers for active messages and whole messages of
-    /// the dead.
+    /// Checks that nothing is in flight except active message buffers and whole messages of the dead.
     fn nothing_left(&self, n: usize, what: &str) {
         let worker = &self.workers[n];
         let census = worker.diagnostics().snapshot();
@@ -228,7 +223,6 @@ impl Rig {
     }
 }
 
-/// Deliveries that an operation takes.
 fn deliveries(how: How) -> u64 {
     let rig = Rig::new(how, 1000);
     let before = rig.fabric.delivered();
@@ -373,7 +367,6 @@ fn packets_replace_rma_without_memory_regions() {
     }
 }
 
-/// The result of a flush of worker 0.
 fn flushed(rig: &Rig) -> Result<(), Error> {
     let mut flush = Some(rig.workers[0].flush());
     let end: End = Box::new(move || match flush.as_mut()?.is_done() {
@@ -474,8 +467,7 @@ fn keepalive_finds_a_silent_peer() {
     }
 }
 
-/// Without keepalive, operations that wait for a HANDSHAKE request it again: they complete when the peer
-/// answers at last, or fail when it is gone.
+/// Operations that wait for a HANDSHAKE request it again: they complete with it, or fail with the peer.
 // [M10.2]
 #[test]
 fn handshake_is_requested_again_without_keepalive() {

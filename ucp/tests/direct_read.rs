@@ -27,7 +27,6 @@ fn send(pair: &Pair, mem: &Mem, (from, len): (usize, usize), params: &SendParams
     recv.wait().1
 }
 
-/// Messages that this side has sent by a protocol.
 fn sent(pair: &Pair, row: Protocol) -> u64 {
     pair.a.stats().sent(row).msgs
 }

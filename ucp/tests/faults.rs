@@ -52,7 +52,6 @@ struct Side {
     recvs: Vec<RecvRequest<Vec<u8>>>,
 }
 
-/// The tag of the n-th message from a sender.
 fn tag(from: usize, n: u64) -> u64 {
     (from as u64) << 32 | n
 }
@@ -236,8 +235,7 @@ fn dead_peer_fails_pending_operations() {
     assert_eq!(ep.tag_send(3, "no").wait().0, Err(Error::PeerGone(ep.peer())));
 }
 
-/// Whatever an operation waits for when its peer dies, it fails with an error that names the peer; so do
-/// flush and close. Operations with others go on.
+/// Whatever an operation waits for, it fails; so do flush and close. Operations with others go on.
 #[test]
 fn operations_with_a_dead_peer_name_it() {
     let fabric = Fabric::new(1, FaultPlan::NONE);

@@ -8,7 +8,6 @@ use std::fs::File;
 use common::{Pair, bytes};
 use ucp::TAG_MASK_FULL;
 
-/// Takes all descriptors that the process may have.
 fn exhaust_fds() -> Vec<File> {
     let files: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     assert!(File::open("/dev/null").is_err());

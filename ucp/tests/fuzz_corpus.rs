@@ -8,7 +8,6 @@ fn run(input: &[u8]) {
     script::run(input, counting::bytes);
 }
 
-/// A random generator (splitmix64).
 struct Rng(u64);
 
 impl Rng {

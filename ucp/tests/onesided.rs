@@ -11,7 +11,6 @@ const SIZES: [usize; 16] =
     [0, 1, 7, 8, 9, 63, 64, 500, 4000, 8164, 8192, 8876, 8900, 20_000, 65_537, 1_000_000];
 const LEN: usize = 1 << 20;
 
-/// A pair, and memory of its second worker.
 struct Target {
     pair: Pair,
     mem: Mem,
@@ -316,8 +315,7 @@ fn explained_protocol_is_used() {
     }
 }
 
-/// A long put with data notifies its target: one word goes with the device's write, more with a write that
-/// the target reads.
+/// One word goes with the device's write, more with a write that the target reads.
 #[test]
 fn long_put_with_data_notifies_its_target() {
     use ucp::rdm::RmaProtocol;
@@ -348,8 +346,7 @@ fn long_put_with_data_notifies_its_target() {
     }
 }
 
-/// Short puts and gets of the program's own memory use packets, which are faster there than the kernel; a
-/// setting, and strict mode, keep them on the device.
+/// Packets are faster there than the kernel; a setting, and strict mode, keep such puts on the device.
 #[test]
 fn packets_are_used_where_faster() {
     use ucp::select::{RmaOp, RmaVerdict};

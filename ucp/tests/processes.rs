@@ -75,7 +75,6 @@ fn child() {
     }
 }
 
-/// Waits for the child's address and connects to it.
 fn meet(worker: &Worker, errors: ErrorMode) -> Ep {
     worker.connect(&child_address(worker), EpParams { errors }).unwrap()
 }
@@ -127,8 +126,7 @@ fn both_ways(tls: &str) {
     exchange_between(here, there, |_, _| {});
 }
 
-/// Messages in both directions between two processes on given transports, until the other has exited well;
-/// `look` is called before that, since of an exited process only its end is known.
+/// Exchanges messages on given transports until the other has exited; `look` is called before that.
 fn exchange_between(here: &str, there: &str, look: impl FnOnce(&Worker, &Ep)) {
     let worker = context(here).worker().unwrap();
     let mut child = start("exchange", there, &worker);
@@ -144,7 +142,6 @@ fn exchange_between(here: &str, there: &str, look: impl FnOnce(&Worker, &Ep)) {
 
 const LENT: usize = 300_000;
 
-/// The activity of a process that lends memory.
 #[derive(PartialEq)]
 enum Busy {
     Asleep,
@@ -324,7 +321,6 @@ fn packets_replace_cma_without_permission() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Address and key of the lender's memory.
 fn lent(worker: &Worker, ep: &Ep) -> (u64, Rkey) {
     let (status, told) = worker.tag_recv(1, TAG_MASK_FULL, Vec::with_capacity(4096)).wait();
     let len = status.unwrap().len;
@@ -334,8 +330,7 @@ fn lent(worker: &Worker, ep: &Ep) -> (u64, Rkey) {
     (u64::from_le_bytes(addr.try_into().unwrap()), rkey)
 }
 
-/// Whether the kernel or the target's processor moves bytes depends on their costs: as the transports
-/// estimate them, or measured, with system calls nearly free or expensive. The bytes are the same.
+/// Costs, estimated or measured, decide whether the kernel or the target moves the same bytes.
 #[test]
 fn costs_choose_the_copy_method() {
     if let Some(why) = uct::cma::unavailable_reason() {
@@ -422,8 +417,7 @@ fn lost_nic_loses_no_message() {
     }
 }
 
-/// One side loses the NIC of the handshake: every message arrives in order over another pair, and both sides
-/// report it.
+/// The NIC of the handshake is lost: every message arrives in order over another pair; both report it.
 #[test]
 fn lost_first_nic_loses_no_message() {
     for (here, there) in [("efa*2", "efa*2/0:1000"), ("efa*2/0:1000", "efa*2"), ("efa*4/0:2000", "efa*4")] {

@@ -19,7 +19,6 @@ use uct::efa::{Iface, Params};
 const LIFE: &str = "UCP_TEST_LIFE";
 const GID: &str = "SOFTEFA_GID";
 const MESSAGES: u64 = 20;
-/// The reused number.
 const QPN: u16 = 77;
 
 fn message(life: u64, n: u64) -> Vec<u8> {
@@ -246,8 +245,7 @@ fn packets_for_the_first_process_are_dropped() {
     assert_eq!((status.unwrap().from, &got[..]), (to_second.peer(), &b"and back"[..]));
 }
 
-/// A worker is replaced by another with the same number and operation ids, while a peer still replies to the
-/// first. No reply to the first completes anything of the second.
+/// A worker with the same number and operation ids replaces another, to which a peer still replies.
 #[test]
 fn stale_replies_complete_nothing() {
     let fabric = Fabric::new(1, FaultPlan { delay: 1_000_000, ..FaultPlan::NONE });

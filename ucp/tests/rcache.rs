@@ -77,7 +77,6 @@ fn pair(settings: &[(&str, &str)]) -> Option<Pair> {
     Some(Pair::of(open()?, open()?))
 }
 
-/// Sends one message, checks the bytes, and returns the buffers.
 fn message(pair: &Pair, seed: u64, mut from: Buf, into: Buf) -> (Buf, Buf) {
     from.bytes_mut().copy_from_slice(&bytes(seed, LEN));
     let recv = pair.b.tag_recv(seed, TAG_MASK_FULL, into);
@@ -191,7 +190,6 @@ fn puts_and_gets_share_registrations() {
     assert_eq!((now.misses - before.misses, now.hits - before.hits), (2, 18), "{now:?}");
 }
 
-/// Memory that a worker has mapped.
 struct Mapped(*mut u8);
 
 // SAFETY: the memory has as many bytes and does not move before the test's end.
@@ -211,8 +209,7 @@ unsafe impl IoBufMut for Mapped {
     unsafe fn set_filled(&mut self, _len: usize) {}
 }
 
-/// Memory that the program has registered is not registered again for sends and receives, with or without the
-/// cache, nor used after its release.
+/// Neither for sends nor for receives, with or without the cache; nor is it used after its release.
 #[test]
 fn mapped_memory_is_not_registered_again() {
     let _alone = alone();

@@ -192,8 +192,7 @@ fn streams(tls: &str) {
     assert!(*recv.wait().1 == *rest);
 }
 
-/// Dropped, cancelled and pending receives among many: the library's lists are reused, and nothing is written
-/// late.
+/// Dropped, cancelled and pending receives: the library's lists are reused, nothing is written late.
 fn many_operations_wait(tls: &str) {
     let pair = Pair::on(tls);
     for round in 0..3u64 {

@@ -59,7 +59,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// The path of a program beside this one.
 fn beside(name: &str) -> Result<PathBuf, String> {
     let me = std::env::current_exe().map_err(|e| e.to_string())?;
     let path = me.with_file_name(name);

@@ -8,7 +8,6 @@ use uct::api::{
     SrcAddr,
 };
 
-/// Sends a message of each size by `send` and compares what arrives.
 fn each_size<I: Iface>(p: &Pair<I>, max: usize, send: impl Fn(&mut Log, &mut Log, u8, &[u8])) {
     let (mut at_a, mut at_b) = (Log::default(), Log::default());
     let mut sent = Vec::new();

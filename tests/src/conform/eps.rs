@@ -14,7 +14,6 @@ fn connect_more<I: Iface>(p: &Pair<I>, count: usize) -> Vec<Rc<I::Ep>> {
     (0..count).map(|_| Rc::new(p.a.connect(&device, &iface).unwrap())).collect()
 }
 
-/// Sends the number of an endpoint and of its message.
 fn send<E: Ep>(ep: &E, who: usize, n: u32) -> uct::api::Outcome<usize> {
     ep.am_packet(6, |slot| {
         (slot[0], slot[1]) = (1, who as u8);
@@ -23,7 +22,6 @@ fn send<E: Ep>(ep: &E, who: usize, n: u32) -> uct::api::Outcome<usize> {
     })
 }
 
-/// The message numbers of each endpoint in order of arrival.
 fn numbers_by_ep(log: &Log, count: usize) -> Vec<Vec<u32>> {
     let mut of = vec![Vec::new(); count];
     for (packet, _) in &log.ams {

@@ -10,7 +10,6 @@ fn supports_pending<I: Iface>(p: &Pair<I>) -> bool {
     p.a.attr().has(Caps::AM_BCOPY | Caps::CONNECT_TO_IFACE | Caps::PENDING)
 }
 
-/// Sends a message of two bytes: its id and a number.
 fn send<E: Ep>(ep: &E, id: u8, n: u8) -> Outcome<usize> {
     ep.am_packet(6, |slot| {
         (slot[0], slot[1]) = (id, n);
@@ -18,7 +17,6 @@ fn send<E: Ep>(ep: &E, id: u8, n: u8) -> Outcome<usize> {
     })
 }
 
-/// A pending operation that sends such a message and counts.
 fn pending_send<E: Ep + 'static>(ep: &Rc<E>, id: u8, n: u8, done: &Rc<Cell<u32>>) -> Pending {
     let (by, done) = (Rc::downgrade(ep), done.clone());
     Box::new(move || {

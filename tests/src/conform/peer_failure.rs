@@ -29,7 +29,6 @@ type MemOf<I> = <<I as Iface>::Md as Md>::Mem;
 pub struct FailingPeer<I: Iface> {
     pair: Pair<I>,
     eps: Vec<Rc<I::Ep>>,
-    /// Address and key of the peer's memory, if it has any.
     remote: Option<(u64, KeyOf<I>)>,
     local: MemOf<I>,
     kill: RefCell<Option<Box<dyn FnOnce()>>>,
@@ -110,7 +109,6 @@ impl<I: Iface> FailingPeer<I> {
         kill();
     }
 
-    /// Starts the `n`th operation of those that the interface has.
     fn nth_op(&self, ep: &I::Ep, n: usize, comp: Comp) -> Outcome {
         let send = || {
             let pack = |slot: &mut [u8]| {
@@ -142,7 +140,6 @@ impl<I: Iface> FailingPeer<I> {
         }
     }
 
-    /// Runs operations on every endpoint, which must succeed.
     fn warm_up(&self) {
         let mut log = Log::default();
         for n in 0..12 {

@@ -9,10 +9,8 @@ use uct::api::{
 
 /// Longest transfer tried where the interface has no limit.
 const LONG: usize = 100_000;
-/// Guard bytes on either side of what is written.
 const GUARD: usize = 64;
 
-/// Memory of `b`, and its key at `a`.
 pub(super) struct Target<I: Iface> {
     pub mem: <I::Md as Md>::Mem,
     pub rkey: <I::Md as Md>::Rkey,
@@ -133,7 +131,6 @@ pub fn get_of_every_size<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// Runs an operation of `a` to its end, and answers its result, completion, or endpoint error.
 fn run_to_end<I: Iface>(p: &Pair<I>, mut call: impl FnMut(Comp) -> Outcome) -> Result<(), Error> {
     let (mut at_a, mut at_b) = (Log::default(), Log::default());
     let sent = p.retry(&mut at_a, &mut at_b, || call(Comp::Token(1)))?;
@@ -154,7 +151,6 @@ fn run_to_end<I: Iface>(p: &Pair<I>, mut call: impl FnMut(Comp) -> Outcome) -> R
     at_a.comps.first().map_or(Ok(()), |(_, result)| *result)
 }
 
-/// Writes `len` bytes at `at` by every method.
 fn each_put_method<I: Iface>(
     p: &Pair<I>,
     t: &Target<I>,
@@ -315,7 +311,6 @@ fn blocks(len: usize, seed: u64) -> Vec<(usize, usize, usize, usize)> {
     all
 }
 
-/// The offsets of the blocks' bytes, in order.
 fn offsets(blocks: &[(usize, usize, usize, usize)]) -> Vec<usize> {
     let block = |at: usize, len: usize| at..at + len;
     blocks

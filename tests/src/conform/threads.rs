@@ -81,8 +81,7 @@ impl SharedPair {
         done.unwrap()
     }
 
-    /// Runs an operation to its end. [`SharedPair::on_both_threads`] checks for later calls of its
-    /// completion.
+    /// Runs an operation; [`SharedPair::on_both_threads`] checks for later calls of its completion.
     fn finish(&self, mut call: impl FnMut(Option<&Arc<Completion>>) -> Outcome) -> Ended {
         let fired = Arc::new(AtomicU32::new(0));
         let count = fired.clone();
@@ -113,7 +112,6 @@ impl SharedPair {
         }
     }
 
-    /// Memory of `b`, its key at `a`, and its address.
     fn target(&self, len: usize) -> (Mem, Rkey, u64) {
         let mem = self.b.alloc(&AllocReq::new(len, "target")).unwrap();
         let rkey = self.a.unpack_rkey(&self.b.pack_rkey(&mem).unwrap()).unwrap();

@@ -67,7 +67,6 @@ fn message(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Msg {
     msg
 }
 
-/// Exchanges small messages until both ends have the other's HANDSHAKE.
 fn exchange_handshakes(pair: &mut Pair, cell: &Cell) -> Result<(), PlayError> {
     for from in [cell.sender, cell.sender.other(), cell.sender] {
         let mut msg = pair.msg(8);
@@ -79,7 +78,6 @@ fn exchange_handshakes(pair: &mut Pair, cell: &Cell) -> Result<(), PlayError> {
     Ok(())
 }
 
-/// Sends many messages at a time, matched by tag in reverse, or in order.
 fn burst(pair: &mut Pair, cell: &Cell) -> Result<usize, PlayError> {
     let count = if cell.what.nic() == Nic::Packets { 24 } else { 8 };
     let lens: Vec<usize> = cell.sizes().into_iter().cycle().take(count).collect();

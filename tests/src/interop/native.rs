@@ -35,7 +35,6 @@ enum Op {
     AtomicRun(AtomicRun),
 }
 
-/// A worker, its endpoints and operations, which are dropped before it.
 struct NativeEnd {
     ops: Vec<(String, Op)>,
     claimed: HashMap<String, Message>,
@@ -127,7 +126,6 @@ fn length(line: &Line) -> Result<usize, String> {
     line.number_at(2).map(|len| len as usize).ok_or_else(|| "no length".into())
 }
 
-/// The match criteria of a receive or peek: untagged unless a tag is given.
 fn matches(line: &Line) -> Match {
     match line.number("tag") {
         Some(tag) => Match::tagged(tag, !line.number("ignore").unwrap_or(0)),
@@ -222,7 +220,6 @@ impl NativeEnd {
         Ok(())
     }
 
-    /// Answers the features of a peer's HANDSHAKE, which may be in flight.
     fn features(&self, line: &Line) -> Result<String, String> {
         let (ep, until) = (self.to(line)?, Instant::now() + HANDSHAKE_TIMEOUT);
         while ep.peer_view().is_some_and(|view| view.features.is_none()) && Instant::now() < until {

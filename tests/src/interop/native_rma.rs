@@ -9,7 +9,6 @@ use ucp::{
 use super::control::{Line, bytes, sum, values};
 
 pub const GUARD_BYTE: u8 = 0xa5;
-/// Guard bytes behind each piece.
 const GUARD: usize = 64;
 
 /// Memory that the other end may access, by name.

@@ -8,17 +8,13 @@ use super::matrix::{Atomic, Cell, Contact, CqData, Delivery, Length, What};
 use super::pair::{Pair, PlayError, wrong};
 use super::process::{ProcessError, Stack};
 
-/// Guard bytes around the memory of an operation.
 const MARGIN: usize = 32;
 const SEVERAL: usize = 5;
 /// Pieces at the target of an atomic on lists: first element and count, not in order of address.
 const FAR: [(usize, usize); 3] = [(3, 2), (2, 1), (0, 2)];
-/// Pieces at the initiator.
 const NEAR: usize = 2;
-/// Datatypes on which atomics on lists are tried.
 const LISTED: [u64; 3] = [1, 7, 9];
 
-/// How the elements of an atomic operation lie.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Elements {
     Run(usize),
@@ -144,7 +140,6 @@ const LISTS: [(usize, usize); 6] = [(4, 1), (1, 4), (3, 2), (4, 4), (2, 3), (2, 
 struct Access {
     len: usize,
     cq_data: CqData,
-    /// Pieces at the initiator.
     near: usize,
     far: usize,
 }
@@ -253,7 +248,6 @@ fn compares(cell: &Cell) -> bool {
     cell.what == What::Atomic(Atomic::Compare)
 }
 
-/// Plays every operation on every datatype that both ends have, on one element and on several.
 fn atomics(pair: &mut Pair, cell: &Cell) -> Result<usize, PlayError> {
     let (verb, ops): (_, &[u64]) = match cell.what {
         What::Atomic(Atomic::Compare) => ("compare", &[12, 13, 14, 15, 16, 17, 18]),

@@ -154,7 +154,6 @@ impl Scenario {
     }
 }
 
-/// Lengths that go by each protocol.
 const LENS: [usize; 3] = [100, 20_000, 300_000];
 
 fn pause() {

@@ -64,7 +64,6 @@ pub fn verify(captures: &Captures, played: &Played) -> Outcome {
     Ok(Passed { messages: played.messages, by })
 }
 
-/// The protocol by which the messages were sent, if it is allowed.
 fn how(cell: &Cell, messages: usize, mut seen: BTreeMap<String, usize>) -> Option<Via> {
     let mut by_itself = seen.remove(&cell.what.packet()).unwrap_or(0);
     match cell.what {

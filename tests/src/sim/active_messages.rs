@@ -18,7 +18,6 @@ const TOGGLED_ID: u16 = IDS as u16;
 /// Bytes of a header that name the sender and the message.
 const LABEL: usize = 16;
 const HEADER: u64 = 180;
-/// Sends in flight, at most.
 const MAX_OPEN: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +78,6 @@ fn set_handler(worker: &Worker, id: u16, arrived: &Rc<RefCell<VecDeque<AmMessage
 }
 
 impl Job {
-    /// Sends an active message from `n` to a random worker.
     pub(super) fn send_am(&mut self, n: usize) -> Result<(), Failed> {
         if self.workers[n].ams.sending.len() >= MAX_OPEN {
             return Ok(());
@@ -98,7 +96,6 @@ impl Job {
         self.reap_ams(n)
     }
 
-    /// Draws a message; answers its number, header and body.
     fn new_am(&mut self, n: usize, to: usize) -> (usize, Vec<u8>, Vec<u8>) {
         let number = self.ams.len();
         let len = self.params.sizes.draw(&mut self.rng);
@@ -268,7 +265,6 @@ impl Job {
         check.map_err(|e| self.fail(format!("worker {n}: message {number} is damaged: {e}")))
     }
 
-    /// Checks that every message arrived, was refused, or belongs to a lost pair.
     pub(super) fn check_ams(&mut self) -> Result<(), Failed> {
         for (number, message) in self.ams.iter().enumerate() {
             let lost = message.state == AmStatus::Sent && !self.is_lost(message.from, message.to);

@@ -16,7 +16,6 @@ pub const AREA: usize = 64;
 const HEADERS: usize = 200;
 
 impl Job {
-    /// Starts an operation on elements of the area that worker `n` has at `to`.
     pub(super) fn start_atomic_list(&mut self, n: usize, to: usize) -> Result<(), Failed> {
         let ty = self.type_of(n, to);
         let (op, form) = self.operation(ty);

@@ -40,7 +40,6 @@ pub struct PendingAtomic {
 }
 
 impl Job {
-    /// Starts an operation on the slot that worker `n` has at `to`.
     pub(super) fn start_atomic(&mut self, n: usize, to: usize) -> Result<(), Failed> {
         let ty = self.type_of(n, to);
         let (op, form) = self.operation(ty);
@@ -129,7 +128,6 @@ impl Job {
         }
     }
 
-    /// Draws an operation and a form that the type has.
     pub(super) fn operation(&mut self, ty: Datatype) -> (AtomicOp, Form) {
         loop {
             let op = AtomicOp::try_from(self.rng.below(19) as u32);

@@ -203,7 +203,6 @@ impl Job {
         self.words.get(&word).copied()
     }
 
-    /// Checks length and bytes of a received message, and tells the model.
     fn matched(
         &mut self,
         n: usize,

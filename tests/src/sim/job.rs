@@ -195,7 +195,6 @@ impl Job {
         Err(self.fail("messages keep waiting though everything is received"))
     }
 
-    /// Checks that nothing is left, and the models.
     fn finish(mut self) -> Result<Outcome, Failed> {
         for n in self.living() {
             self.check_idle(n)?;
@@ -240,8 +239,7 @@ impl Job {
         Ok(self.outcome)
     }
 
-    /// Checks that worker `n` has no operation, request, buffer or registration left, and got no wrong
-    /// packet.
+    /// Checks that worker `n` has nothing left, and got no wrong packet.
     fn check_idle(&self, n: usize) -> Result<(), Failed> {
         let sim_worker = &self.workers[n];
         let orphan_recvs = self.orphan_recvs(n);

@@ -371,7 +371,6 @@ impl Model {
         offset(e).zip(offset(m)).is_some_and(|(e, m)| e <= m)
     }
 
-    /// When the receive of a message was seen.
     fn completed_at(&self, n: usize, by: usize) -> Option<StepNo> {
         match self.recs[by] {
             RecvRecord { multi: true, .. } => {

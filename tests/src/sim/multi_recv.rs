@@ -92,7 +92,6 @@ impl Job {
         );
     }
 
-    /// Cancels all that are open. In an idle job each can be cancelled.
     pub(super) fn cancel_all_multi_recvs(&mut self, n: usize) -> Result<(), Failed> {
         for at in 0..self.workers[n].multi_recvs.len() {
             self.cancel_multi_recv(n, at);
@@ -107,7 +106,6 @@ impl Job {
         Ok(())
     }
 
-    /// Checks arrived messages, and multi-receives that have ended.
     pub(super) fn reap_multi_recvs(&mut self, n: usize) -> Result<(), Failed> {
         let mut at = 0;
         while at < self.workers[n].multi_recvs.len() {

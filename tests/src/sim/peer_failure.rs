@@ -34,7 +34,6 @@ impl Job {
         (0..self.workers.len()).any(|other| self.is_lost(n, other))
     }
 
-    /// Whether a worker has lost any other, or cannot tell what it has written to one.
     pub(super) fn is_uncertain_of_any(&self, n: usize) -> bool {
         (0..self.workers.len()).any(|other| self.is_uncertain(n, other))
     }
@@ -63,7 +62,6 @@ impl Job {
         }
     }
 
-    /// Living workers that `n` has lost.
     fn disconnected_from(&self, n: usize) -> impl Iterator<Item = usize> {
         let other = move |&(a, b): &(usize, usize)| match (a == n, b == n) {
             (true, _) => Some(b),
@@ -144,8 +142,7 @@ impl Job {
         Ok(())
     }
 
-    /// Records that `n` cannot tell whether its writes to `to` over a failed NIC arrived. Other operations of
-    /// the pair go on.
+    /// Records that `n` cannot tell whether its writes to `to` over a failed NIC arrived.
     fn mark_uncertain(&mut self, n: usize, to: usize) -> Result<(), Failed> {
         if !self.has_lost_nic(n, to) && !self.params.failing() {
             return Err(self.fail(format!("worker {n} is unsure of {to}, and no NIC was lost")));
@@ -161,8 +158,7 @@ impl Job {
         self.is_lost(n, to) || self.uncertain.contains(&(n, to))
     }
 
-    /// Disconnects worker `n` from all senders: its device failed a loopback request, so packets are passed
-    /// on no more.
+    /// Disconnects worker `n`, whose device failed a loopback request, from all senders.
     fn lose_all_senders(&mut self, n: usize) {
         for other in (0..self.workers.len()).filter(|other| *other != n) {
             if !self.is_lost(n, other) {
@@ -198,13 +194,11 @@ impl Job {
         self.outcome.nic_down += 1;
     }
 
-    /// Whether an unconfirmed write of `n` may have met revoked memory of `who`: then the device reports it
-    /// to the endpoint.
+    /// Whether an unconfirmed write of `n` may have met revoked memory of `who`.
     fn has_unconfirmed_write(&self, n: usize, who: usize) -> bool {
         self.workers[n].revocable.unconfirmed_to.contains(&who) && self.workers[who].revocable.any_revoked()
     }
 
-    /// Records that two workers expect nothing more of each other.
     pub(super) fn disconnect(&mut self, a: usize, b: usize) {
         self.disconnected.insert(pair(a, b));
         self.outcome.disconnected += 1;
@@ -215,7 +209,6 @@ impl Job {
         }
     }
 
-    /// Closes the endpoint of `n` to `to` by force.
     pub(super) fn close_by_force(&mut self, n: usize, to: usize) -> Result<(), Failed> {
         if self.workers[n].eps[to].is_none() && !self.reconnect(n, to)? {
             return Ok(());

@@ -23,7 +23,6 @@ impl Job {
         }
     }
 
-    /// Checks what a probe for a tagged message found; answers the message's number.
     fn check_envelope(
         &self,
         n: usize,

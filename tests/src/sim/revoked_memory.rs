@@ -18,7 +18,6 @@ const WORD: usize = 0;
 const READ: usize = 64;
 const WRITTEN: usize = READ + CELL;
 const LEN: usize = WRITTEN + CELLS * CELL;
-/// Contents of revoked memory.
 const REVOKED_FILL: u8 = 0xdb;
 /// Regions mapped and uses in flight of a worker, at most.
 const MAX_MAPPED: usize = 2;
@@ -40,7 +39,6 @@ pub struct RevocableMem {
     added: u64,
     /// Old values that additions have returned.
     fetched: BTreeSet<u64>,
-    /// Contents when it was revoked.
     final_bytes: Vec<u8>,
 }
 
@@ -104,7 +102,6 @@ impl RevocableState {
 }
 
 impl Job {
-    /// Maps memory, revokes some, or uses another worker's.
     pub(super) fn step_revocable(&mut self, n: usize) -> Result<(), Failed> {
         match self.rng.below(8) {
             0 => self.map_memory(n),

@@ -177,7 +177,6 @@ impl RmaState {
 }
 
 impl Job {
-    /// Starts an operation of worker `n` on a random worker's memory.
     pub(super) fn start_rma(&mut self, n: usize) -> Result<(), Failed> {
         if self.workers[n].rma.open() >= MAX_OPEN {
             return Ok(());
@@ -488,7 +487,6 @@ impl Job {
         (implicit_gets, cells)
     }
 
-    /// Checks that the operations covered by a flush took effect.
     pub(super) fn check_flush_covered(
         &mut self,
         n: usize,
@@ -539,7 +537,6 @@ impl Job {
         }
     }
 
-    /// Checks every byte, each ticket and each announced write of an idle job.
     pub(super) fn check_memory(&mut self) -> Result<(), Failed> {
         for n in 0..self.workers.len() {
             if self.is_dead(n) {

@@ -44,7 +44,6 @@ pub struct Flushing {
 /// Memory regions that a worker needs for itself: its interface's buffers and its memory.
 const OWN_REGIONS: u32 = 3;
 
-/// Interface id of NIC `nic` of worker `n`.
 const fn iid(n: usize, nic: usize) -> u64 {
     0xa000 + n as u64 + nic as u64 * 0x100
 }

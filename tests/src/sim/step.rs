@@ -203,7 +203,6 @@ impl Job {
         self.reap_sends(n)
     }
 
-    /// Draws a form for a send of `len` bytes, and the lengths of its pieces.
     pub(super) fn send_form(&mut self, len: usize) -> (SendForm, Vec<usize>) {
         let ways = [
             SendForm::Whole,
@@ -404,7 +403,6 @@ impl Job {
         Ok(())
     }
 
-    /// Orders later operations behind earlier ones.
     fn fence(&mut self, n: usize) -> Result<(), Failed> {
         Worker::fence(&self.workers[n].worker);
         self.trace.record(&[8, n as u64, u64::MAX], format_args!("{}: {n} fences", self.step));

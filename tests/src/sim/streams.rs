@@ -32,8 +32,7 @@ pub struct Stream {
     recv_cancelled: bool,
     /// A receive ended with the death of the sender.
     ended: bool,
-    /// The sender's id of its receiver in the last send. A peer met anew by another NIC has another id, and
-    /// another stream.
+    /// Receiver's id in the last send: a peer met anew by another NIC has another id, and stream.
     receiver: Option<PeerId>,
     /// Offsets at which these streams begin.
     stream_starts: Vec<usize>,
@@ -182,14 +181,12 @@ impl Job {
         view.is_none_or(|view| Some(view.addr.gid) == first && view.wire == WireId(0))
     }
 
-    /// Whether the stream may be incomplete or in several parts: the pair is lost, or met anew by another
-    /// NIC.
+    /// Whether the stream may be incomplete: the pair is lost, or met anew by another NIC.
     fn is_split(&self, from: usize, n: usize) -> bool {
         let split = || self.streams.get(&(from, n)).is_some_and(Stream::is_split);
         self.is_lost(from, n) || self.has_lost_nic(from, n) && split()
     }
 
-    /// Checks the stream operations of worker `n` that have ended.
     pub(super) fn reap_streams(&mut self, n: usize) -> Result<(), Failed> {
         for other in 0..self.workers.len() {
             if let Some(stream) = self.streams.get_mut(&(n, other)) {
@@ -295,7 +292,6 @@ impl Job {
         Ok(())
     }
 
-    /// Cancels the latest send to one stream, and the receive from another.
     pub(super) fn cancel_stream(&mut self, n: usize) {
         let (to, from) = (self.any_worker(), self.any_worker());
         let mut granted = 0;

@@ -18,8 +18,7 @@ impl Job {
         self.workers[n].zcopy_recv
     }
 
-    /// Whether a message may be dropped though its send ends well: a tagged one, or one in several packets,
-    /// sent before the mode was known.
+    /// Whether a sent message may be dropped: a tagged or long one, sent before the mode was known.
     pub(super) fn may_be_dropped(&self, to: usize, len: usize, row: Protocol, params: &SendParams) -> bool {
         let reads = self.params.min_read.is_some_and(|min| len >= min);
         let short = row.plain() == Protocol::Eager && len + HEADER <= self.params.mtu as usize;
@@ -98,8 +97,7 @@ impl Job {
         Ok(())
     }
 
-    /// Receives waiting messages, and sends a message to each posted receive, which cannot be cancelled in
-    /// this mode.
+    /// Receives waiting messages, and sends to each posted receive, which cannot be cancelled.
     pub(super) fn consume_posted_recvs(&mut self) -> Result<(), Failed> {
         for _ in 0..MAX_ROUNDS {
             // Messages of a lost peer that was met anew stay: see `check_idle`.

@@ -76,8 +76,7 @@ impl Run {
         events
     }
 
-    /// Progresses both once, and calls `each` after each half; answers the events, or `None` if `each`
-    /// stopped it.
+    /// Progresses both once. Returns the events, or `None` if `each`, called after each half, stopped it.
     fn progress_once(&mut self, each: &mut dyn FnMut(&Snapshot) -> bool) -> Option<usize> {
         let there = self.ask(Command::Progress);
         if !each(&self.now) {
@@ -88,7 +87,6 @@ impl Run {
         each(&self.now).then_some(there + here)
     }
 
-    /// Progresses both until nothing moves; shows every snapshot.
     fn run_until_quiet(&mut self, each: &mut dyn FnMut(&Snapshot)) {
         let (start, mut quiet) = (Instant::now(), 0);
         while quiet < QUIET {
@@ -231,8 +229,7 @@ impl After {
         }
     }
 
-    /// Checks that nothing is in flight except receives of active messages and complete messages of the dead
-    /// peer.
+    /// Checks that only receives of active messages and complete messages of the dead are in flight.
     fn nothing_left(&self) {
         let snapshot = self.side.worker().diagnostics().snapshot();
         let (receives, unexpected, held_bytes) =

@@ -115,7 +115,6 @@ fn connect(worker: &Worker, address: &[u8]) -> Result<(Ep, Failed), Failure> {
     Ok((worker.connect(&address, EpParams { errors })?, failed))
 }
 
-/// Lengths at which the protocol of tagged messages changes, plain and sync.
 fn thresholds(ep: &Ep) -> Vec<usize> {
     let mut thresholds = Vec::new();
     for sync in [Sync::No, Sync::Yes] {

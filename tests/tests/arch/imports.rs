@@ -133,7 +133,6 @@ fn tokens(text: &str) -> Vec<(usize, Token)> {
     all
 }
 
-/// Position behind the bracket that closes the one at `open`.
 fn closing(tokens: &[(usize, Token)], open: usize) -> usize {
     let mut depth = 0;
     for (i, (_, token)) in tokens.iter().enumerate().skip(open) {

@@ -23,7 +23,6 @@ const MEMORY: usize = 4096;
 /// Kinds of operations of [`Side::step`].
 const STEPS: usize = 8;
 
-/// The traffic between the two processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Traffic {
     /// Messages in both directions on `posix`.
@@ -253,7 +252,6 @@ impl Side {
 }
 
 impl Side {
-    /// Checks that later operations and checks fail too.
     fn check_later_operations(&mut self) {
         let start = Instant::now();
         for n in 0..6 {
@@ -365,7 +363,6 @@ fn kill_child(
     (notified, sockets)
 }
 
-/// Kills the parent of the survivor.
 fn kill_parent(
     traffic: Traffic,
     dir: &Dir,

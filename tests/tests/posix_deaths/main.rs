@@ -75,7 +75,6 @@ fn open(tl: &str, dir: &str) -> Iface {
     any::open(tl, device, &Source::empty().with("UCX_POSIX_SOCKET_DIR", dir)).unwrap()
 }
 
-/// A directory for sockets, removed with the test.
 struct Dir(PathBuf);
 
 impl Dir {

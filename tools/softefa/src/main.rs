@@ -103,7 +103,6 @@ struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// Keys set by options.
     fn keys(&self) -> Vec<(&'static str, String)> {
         let generation = self.generation.map(|n| format!("efa{}", n - 1));
         let all = [

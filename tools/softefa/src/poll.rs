@@ -79,8 +79,7 @@ unsafe extern "C" fn end_poll(cq: *mut IbvCqEx) {
     unsafe { CqObj::of(cq) }.current.unlock();
 }
 
-/// The current entry. Unsafe: the caller has locked the queue, and drops the reference before the poll goes
-/// on.
+/// The current entry. Unsafe: the queue is locked, and the reference dropped before the poll goes on.
 #[inline]
 unsafe fn current<'a>(cq: *mut IbvCqEx) -> &'a Completion {
     // SAFETY: by this function's contract.

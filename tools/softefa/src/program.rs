@@ -52,7 +52,6 @@ pub enum Preload {
     Blocked(&'static str),
 }
 
-/// First bytes of a file, and the file; `None` if it cannot be read.
 fn read_head(path: &Path) -> Option<(File, Vec<u8>)> {
     let mut file = File::open(path).ok()?;
     let mut head = Vec::new();
@@ -104,7 +103,6 @@ fn inspect(file: &File, head: &[u8]) -> Preload {
     Preload::Works
 }
 
-/// Whether a 64-bit ELF file names no dynamic loader.
 fn is_static(head: &[u8]) -> bool {
     let number = |at: usize, len: usize| -> Option<usize> {
         let bytes = head.get(at..at.checked_add(len)?)?;

@@ -51,8 +51,7 @@ impl GroupConfig {
         self.procs * self.threads
     }
 
-    /// The core of a member: one each if there are enough. Otherwise neighbours share one, so that the two
-    /// members of a pair, half the group apart, do not.
+    /// The core of a member. Where neighbours share one, the two members of a pair do not.
     fn pin(&self, rank: u32) -> Option<usize> {
         let (pins, rank, members) = match &self.pins {
             Pins::None => return None,

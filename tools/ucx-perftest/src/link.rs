@@ -10,7 +10,6 @@ use crate::fail::Failure;
 pub enum Side {
     /// Answers, receives, is the target.
     Server,
-    /// Starts, sends, measures.
     Client,
     /// Loopback.
     Both,

@@ -146,8 +146,7 @@ fn plan(cli: &Cli, report: &mut Report) -> Result<Plan, Failure> {
     Ok(Plan { specs })
 }
 
-/// Runs each part of a plan by `run`, which starts the sides anew. A test that fails while it runs is
-/// reported, and the part goes on behind it.
+/// Runs each part by `run`, which starts the sides anew, and goes on behind a test that fails.
 fn each_part(
     plan: &Plan,
     report: &mut Report,
@@ -232,8 +231,7 @@ fn launched_cores(cli: &Cli, pmix: &Pmix, procs: u32, threads: u32) -> Result<Co
     Ok(group::core_sharing_of(&all, threads))
 }
 
-/// Runs one of the processes that a launcher started with the same command line. The first has the group's
-/// server.
+/// Runs one of the processes that a launcher started alike. The first has the group's server.
 fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
     let pmix = Pmix::init()?;
     let (proc, procs) = (pmix.rank(), pmix.size()?);

@@ -19,8 +19,7 @@ static RAMP: [u8; 2 * ROW] = {
     ramp
 };
 
-/// Row number `row` of a message. Its first byte depends on number and offset, so that misplaced bytes are
-/// found.
+/// Row `row` of a message. Its first byte depends on number and offset: misplaced bytes are found.
 fn row(seq: u64, row: usize) -> &'static [u8] {
     let mixed = seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
     let first = (mixed as u8).wrapping_add((row as u8).wrapping_mul(31));

@@ -272,14 +272,12 @@ impl Report {
         banner(spec).iter().for_each(out::line);
     }
 
-    /// Ends a banner that is not followed by column titles.
     fn end_banner(&self) {
         if self.format == Format::Columns && !self.quiet {
             out::line(BOX);
         }
     }
 
-    /// Prints column titles once, and the label of each test.
     fn print_header(&mut self, spec: &Spec) {
         match self.format {
             Format::Columns => {
@@ -422,7 +420,6 @@ impl Figures {
     }
 }
 
-/// A cell of CSV, quoted if need be.
 fn cell(word: &str) -> String {
     if word.contains([',', '"']) { format!("\"{}\"", word.replace('"', "\"\"")) } else { word.to_owned() }
 }

@@ -41,7 +41,6 @@ cuda_sleep     -I -E sleep  -t tag_lat -m cuda -T 2
 sleeps         -I -E sleep  -t tag_lat
 ";
 
-/// Tests that can be run, in the order of the file.
 const DONE: [&str; 5] = ["iov_lat", "threads_lat", "bw_registered", "stream", "sleeps"];
 
 /// Errors of the others.

@@ -125,7 +125,6 @@ impl Drop for Spawned {
     }
 }
 
-/// Reads until `wanted` is there, or to the end.
 fn read_until(from: &mut impl Read, wanted: &str) -> String {
     let (mut all, mut buf) = (Vec::new(), [0; 512]);
     loop {
@@ -140,7 +139,6 @@ fn read_until(from: &mut impl Read, wanted: &str) -> String {
     }
 }
 
-/// A long test prints a row per second.
 #[test]
 fn long_test_prints_progress() {
     for test in [
@@ -159,7 +157,6 @@ fn long_test_prints_progress() {
     }
 }
 
-/// On a terminal a test that prints only at its end shows progress.
 #[test]
 fn progress_line_is_shown_on_a_terminal() {
     let line = format!(

@@ -45,7 +45,6 @@ fn many_processes_of_several_threads() {
     assert_eq!((&value["seats"], &value["iterations"]), (&6.into(), &1800.into()), "{}", ran.out);
 }
 
-/// Each process has a core of its own and sees no other.
 #[test]
 fn processes_bound_to_own_cores_do_not_yield() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {

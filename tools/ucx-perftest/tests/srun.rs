@@ -126,8 +126,7 @@ impl Cluster {
         self.running.push(command.spawn().unwrap());
     }
 
-    /// Waits until no job is left: a job started while slurmctld still hears of the end of another may not
-    /// start at all.
+    /// A job started while slurmctld still hears of the end of another may not start at all.
     fn wait_until_idle(&self) {
         let deadline = Instant::now() + READY_TIMEOUT;
         while stdout_of(self.command("squeue").arg("-h")).is_some_and(|jobs| !jobs.is_empty())

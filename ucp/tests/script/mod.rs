@@ -144,7 +144,6 @@ impl Live {
         self.engine.on_packet(&mut self.device, Nanos(self.next), self.wire, source(from), bytes);
     }
 
-    /// A receive buffer.
     fn room(&mut self, len: usize) -> RecvBuf {
         let mut room = vec![FILL; len + 2 * GUARD];
         // SAFETY: the vector does not move, is not used, and outlives the engine.
@@ -153,7 +152,6 @@ impl Live {
         buf
     }
 
-    /// A send buffer.
     fn lend(&self, len: usize) -> SendBuf {
         // SAFETY: the bytes outlive the engine and are constant.
         unsafe { SendBuf::new(self.payload.as_ptr(), len.min(self.payload.len())) }

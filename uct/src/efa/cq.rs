@@ -127,8 +127,7 @@ impl<D: Dev> Inner<D> {
         done.comp.fire(Ok(()), |token, result| sink.on_comp(token, result));
     }
 
-    /// Returns an undelivered packet to the sink. The slot is still taken, so that a send by the sink cannot
-    /// overwrite the packet.
+    /// Returns an undelivered packet to the sink, whose sends cannot overwrite it: the slot stays taken.
     #[cold]
     fn return_packet<S: Sink>(&self, slot: u32, status: DevStatus, sink: &mut S) -> bool {
         let Some((tag, location, len)) = self.tx.borrow().packet(slot) else { return false };

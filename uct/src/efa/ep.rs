@@ -266,8 +266,7 @@ impl<D: Dev> api::Ep for Ep<D> {
         self.iface.attr.am.max_bcopy
     }
 
-    /// Sends the header from the slot's buffer and the blocks in place; copies what is short or has many
-    /// blocks.
+    /// Sends the header from the slot's buffer and the blocks in place; copies short or many blocks.
     unsafe fn am_zcopy(&self, id: u8, header: &[u8], iov: &[Iov<'_, Mem<D>>], comp: Comp) -> Outcome {
         let (iface, limits) = (&*self.iface, &self.iface.limits);
         if limits.iov == 0 {
@@ -378,8 +377,7 @@ impl<D: Dev> api::Ep for Ep<D> {
         self.iface.tx.borrow_mut().flush(Some(self.idx), &comp)
     }
 
-    /// Always *done*: further operations answer *no resource* until all earlier ones to this peer have
-    /// completed.
+    /// Always *done*: operations find *no resource* until all earlier ones to this peer have completed.
     fn fence(&self) -> Outcome {
         self.iface.tx.borrow_mut().fence(Some(self.idx));
         Ok(Sent::Done)

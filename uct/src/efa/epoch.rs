@@ -95,8 +95,7 @@ impl Epochs {
         }
     }
 
-    /// Answers *done* if nothing is outstanding; else fires `comp` when all that is outstanding has
-    /// completed.
+    /// Answers *done* if nothing is outstanding; else fires `comp` when all of it has completed.
     pub(super) fn flush(&mut self, comp: &Comp) -> Outcome {
         if self.is_idle() {
             return Ok(Sent::Done);

@@ -104,7 +104,6 @@ impl Side<Simulated> {
     }
 }
 
-/// Polls both until nothing happens for a while.
 fn settle<N: Network>(net: &N, a: &mut Side<N::A>, b: &mut Side<N::B>) {
     let mut quiet = 0;
     while quiet < 64 {

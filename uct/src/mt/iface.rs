@@ -155,8 +155,7 @@ impl Shared {
         }
     }
 
-    /// Locks in order to drop something: waits in every mode. `None`: another thread's interface; the object
-    /// leaks.
+    /// Locks to drop something: waits in every mode. `None`: another thread's interface; the object leaks.
     pub(super) fn lock_for_drop(&self) -> Option<LockGuard<'_>> {
         let me = this_thread();
         match self.lock.lock(me) {

@@ -87,8 +87,7 @@ impl Iface {
         self.plan_sleep(left, Wakeup::caller_sleeper)
     }
 
-    /// Prepares a progress thread's sleep, without waiting for the lock; kept messages wake it only when too
-    /// many.
+    /// Prepares a progress thread's sleep without waiting; kept messages wake it only when too many.
     pub(super) fn plan_thread_sleep(&self) -> Result<Option<SleepPlan<'_>>, Error> {
         let shared = &*self.shared;
         let Some(_guard) = shared.try_lock()? else { return Ok(None) };

@@ -284,8 +284,7 @@ impl Inner {
         peers_without_query.take(MAX_NAMES - 1).map(|peer| peer.name()).collect()
     }
 
-    /// Fetches a peer's segment from its fd server, by a new query if none is open. The query covers other
-    /// peers of the process too, as waking their fd server takes most of the time.
+    /// Fetches a peer's segment from its fd server, with the process's other peers: waking it is slow.
     fn fetch(
         &self,
         peer: &Peer,

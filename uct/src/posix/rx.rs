@@ -241,8 +241,7 @@ impl Rx {
         PollOne::Received { more: fifo::peek(self.seg().cell(ticket + 1).word(), ticket + 1).is_some() }
     }
 
-    /// The next message: ticket, cell, and upper half of its word. An error if there is none, which counts as
-    /// a poll, or if housekeeping is due.
+    /// The next message: ticket, cell, word's upper half. An error if there is none or housekeeping is due.
     #[inline(always)]
     fn peek(&self) -> Result<(u64, CellRef<'_>, u32), PollOne> {
         let ticket = self.next.get();

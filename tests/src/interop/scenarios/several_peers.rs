@@ -6,7 +6,6 @@ use crate::interop::process::{EndProcess, Stack};
 
 const SENDERS: [Stack; 3] = [Stack::Ours, Stack::Libfabric, Stack::Libfabric];
 const EACH: usize = 30;
-/// Lengths of each protocol.
 const LENS: [usize; 5] = [0, 100, 8900, 20_000, 300_000];
 
 fn seed(who: usize, nth: usize) -> u64 {
@@ -93,7 +92,6 @@ fn all(senders: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..EACH).flat_map(move |nth| (0..senders).map(move |who| (who, nth)))
 }
 
-/// Sender `who`, by its number as a peer.
 fn sender_process(pair: &mut Pair, first: Stack, who: usize) -> &mut EndProcess {
     match who {
         0 => pair.end(first),

@@ -52,7 +52,6 @@ struct RunSettings {
     target: String,
 }
 
-/// A result, and the run it is of.
 struct Point {
     run: String,
     test: Test,
@@ -164,8 +163,7 @@ impl Point {
     }
 }
 
-/// Latency and bandwidth, each if there is any. A test has one colour in all runs, a run one dash pattern in
-/// all tests.
+/// Latency and bandwidth, each if any. A test has one colour in all runs, a run one dash pattern.
 fn panels(points: &[Point]) -> Vec<Panel> {
     let mut runs: Vec<&str> = Vec::new();
     for point in points {
@@ -200,11 +198,9 @@ fn panels(points: &[Point]) -> Vec<Panel> {
     panels
 }
 
-/// Values by size of each run.
 type ByRun<'a> = BTreeMap<&'a str, BTreeMap<usize, f64>>;
 
-/// Groups points by the name of their test and what differs among these. No result is lost: a second one of
-/// the same name, run and size gets a name of its own.
+/// Groups points by test and what differs. A second result of one name, run and size is named apart.
 fn name_points<'a>(points: Vec<&'a Point>) -> BTreeMap<String, ByRun<'a>> {
     let mut by_words: BTreeMap<String, Vec<&Point>> = BTreeMap::new();
     points.into_iter().for_each(|p| by_words.entry(p.words()).or_default().push(p));

@@ -125,8 +125,7 @@ fn number_label(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A linear axis from 0 with given ticks: that of `plotters` does not take ticks and a label formatter
-/// together.
+/// A linear axis from 0: that of `plotters` does not take ticks and a label formatter together.
 struct Linear {
     high: f64,
     ticks: Vec<f64>,

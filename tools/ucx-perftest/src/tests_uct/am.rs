@@ -33,8 +33,7 @@ impl Message {
     }
 }
 
-/// Calls `$run!(send)` with the sending closure of the data path, so that each path has compiled loops of its
-/// own.
+/// Calls `$run!(send)` with the data path's sending closure, so that each path has loops of its own.
 macro_rules! by_path {
     ($ctx:ident, $path:expr, $run:expr) => {{
         let mut message = Message::new($ctx)?;

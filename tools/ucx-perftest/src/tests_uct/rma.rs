@@ -92,8 +92,7 @@ fn lat_loop<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) ->
     Ok(())
 }
 
-/// Waits for the whole message: an unordered network may bring its last byte first. If it never comes, the
-/// wait times out.
+/// An unordered network may bring the last byte first. If the rest never comes, the wait times out.
 fn wait_for<I: Iface>(ctx: &mut TestContext<'_, I>, bytes: &[u8]) -> Result<(), Failure> {
     while ctx.target.read(0, bytes.len()) != bytes {
         ctx.poll()?;

@@ -30,8 +30,7 @@ pub struct ServerThread {
     shared: Arc<Shared>,
     clients: HashMap<u64, Client>,
     next_token: u64,
-    /// A descriptor kept for a client that connects when the process has none left. While it is in use
-    /// nothing is accepted; clients wait in the backlog.
+    /// Kept for a client that connects when none is left; while it is in use, clients wait in the backlog.
     spare: Option<EventFd>,
 }
 

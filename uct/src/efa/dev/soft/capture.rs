@@ -142,8 +142,7 @@ pub(super) struct Capture {
 }
 
 impl Capture {
-    /// Opens the file that a value of `SOFTEFA_PCAP` names, or shares it if open: `%p` is replaced by the
-    /// process id, which is appended if missing.
+    /// Opens or shares the file `SOFTEFA_PCAP` names: `%p` is the process id, appended if missing.
     pub(super) fn open(
         name: &str,
         gid: Gid,

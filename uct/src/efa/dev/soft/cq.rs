@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
-/// A completion in the ring.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub(super) wr_id: u64,

@@ -67,8 +67,7 @@ const LAST_GENERATION: u32 = 0xff;
 const RECYCLE_AFTER: usize = 64;
 
 impl MrTableView {
-    /// A view of the entries that start `offset` bytes into `keep`. Panics if they do not fit, or are not
-    /// aligned.
+    /// Views the entries from `offset` bytes into `keep`. Panics if they do not fit, or are not aligned.
     pub(super) fn new(keep: Memory, offset: usize, count: usize) -> MrTableView {
         assert!(offset.is_multiple_of(64) && count <= 1 << INDEX_BITS);
         let end = count.checked_mul(64).and_then(|n| n.checked_add(offset));

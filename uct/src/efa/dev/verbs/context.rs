@@ -65,7 +65,6 @@ impl ListedDevice<'_> {
         unsafe { &*self.raw() }
     }
 
-    /// Device name, such as `rdmap0s31`.
     pub(super) fn name(&self) -> String {
         // SAFETY: a listed device.
         let name = unsafe { ibv_get_device_name(self.raw()) };
@@ -81,7 +80,6 @@ impl ListedDevice<'_> {
         text(&self.fields().dev_name)
     }
 
-    /// Directory in sysfs.
     pub(super) fn sysfs(&self) -> PathBuf {
         text(&self.fields().ibdev_path).into()
     }

@@ -121,7 +121,6 @@ impl Dev for Device {
         Ok(Pd(Rc::new(PdCore::new(&self.0)?)))
     }
 
-    /// Allocates zeroed pages.
     fn alloc_mr(&self, pd: &Pd, len: usize, access: Access) -> Result<Mr, Error> {
         if len == 0 {
             return Err(Error::InvalidParam("a memory region has at least one byte"));

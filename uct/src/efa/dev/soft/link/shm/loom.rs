@@ -128,8 +128,7 @@ fn model(bound: usize, test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// Two senders and receives posted one by one around the ring: each message arrives once and whole, in the
-/// receive its sender saw.
+/// Receives are posted around the ring; each message arrives once, in the receive its sender saw.
 #[test]
 fn ring_model_two_senders_one_owner() {
     model(3, || {

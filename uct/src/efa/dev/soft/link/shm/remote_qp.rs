@@ -240,8 +240,7 @@ impl ShmRemoteQp {
         TryOutcome::Done(DevStatus::Ok)
     }
 
-    /// Sends by the receive WQE, where receives differ. It is valid only if the claim succeeds. `Err`: the
-    /// head moved.
+    /// Sends by the receive WQE, which is valid only if the claim succeeds. `Err`: the head moved.
     fn send_by_wqe(&self, from: Sender, msg: &Msg<'_>, word: u64) -> Result<TryOutcome, u64> {
         let head = &self.seg.hdr().head;
         let len = msg.len();

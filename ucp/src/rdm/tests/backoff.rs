@@ -1,4 +1,5 @@
-//! Receivers that are not ready: what comes back goes again, at growing intervals, and nobody else suffers.
+//! Receivers that are not ready: returned packets go again at growing intervals, and other peers do not
+//! suffer.
 
 use std::time::Duration;
 
@@ -22,7 +23,6 @@ fn net(burst: u32) -> (Net, PeerId, PeerId) {
     (net, shut, open)
 }
 
-/// Delivers, or hands back, all that is on its way.
 fn land(net: &mut Net) {
     while net.deliver_one() {}
 }
@@ -62,7 +62,7 @@ fn a_packet_that_came_back_goes_again_at_once_and_then_after_a_growing_time() {
     assert_eq!((net.events(1).len(), room[0]), (1, b'x'));
     assert!(net.nodes[0].engine.is_flushed(None));
     assert_eq!((rare(&net).not_ready, rare(&net).sent_again), (10, 10));
-    // Who was ready again starts from the beginning.
+    // A peer that was ready again restarts at the first delay.
     net.nodes[1].shut = true;
     net.send(0, shut, b"y", Some(2), Protocol::Eager);
     land(&mut net);
@@ -136,7 +136,7 @@ fn control_packets_come_back_and_go_again_too() {
         let (bytes, mut room) = (letter(1, len), vec![0; len]);
         net.recv(1, &mut room, exact(1), 5);
         assert!(matches!(net.send(0, peer, &bytes, Some(1), protocol), Started::Pending(_)), "{protocol:?}");
-        // Whatever the receiver answers, from its HANDSHAKE on, finds the sender not ready twice.
+        // The receiver's answers, from its HANDSHAKE on, find the sender not ready twice.
         net.nodes[0].shut = true;
         for _ in 0..2 {
             net.resume(1);
@@ -165,7 +165,6 @@ fn the_end_of_a_peer_ends_its_back_off() {
         let engine = &net.nodes[0].engine;
         assert!(engine.next_deadline().is_none() && !engine.needs_time() && engine.is_flushed(None));
         assert_eq!(engine.held_bytes(), 0);
-        // What comes back of it now belongs to nobody.
         let now = net.now;
         net.at(0, |e, _| e.on_rnr(now, shut, b"x"));
         net.at(0, |e, _| e.on_peer_flushed(now, shut));

@@ -48,8 +48,8 @@ fn each_class_goes_to_its_own_receives_in_every_protocol() {
     }
 }
 
-/// A piece of a stream that is dropped with its peer, half of it here: what comes of the other half is that peer's, no
-/// mistake.
+/// A half-received stream piece is dropped with its peer; the rest of it, arriving later, is no protocol
+/// error.
 // [M11.7]
 #[test]
 fn the_rest_of_a_piece_that_was_dropped_is_of_who_failed() {
@@ -59,7 +59,7 @@ fn the_rest_of_a_piece_that_was_dropped_is_of_who_failed() {
     net.meet(0, peer);
     send(&mut net, MsgClass::Stream, &first, Protocol::LongCts);
     send(&mut net, MsgClass::Stream, &second, Protocol::Medium);
-    // The first is announced, and waits for a receive; of the second one packet has come.
+    // The first is announced and waits for a receive; of the second one packet has come.
     (0..2).for_each(|_| assert!(net.deliver_one()));
     assert_eq!(net.nodes[1].engine.snapshot().unexpected, 2);
     let sender = net.peer(1, 0);
@@ -82,7 +82,7 @@ fn a_peer_that_does_not_know_classes_never_sees_one() {
     let mut net = Net::new(2, 1, Manner::CALM);
     assert!(matches!(send(&mut net, MsgClass::Am, b"am", Protocol::Eager), Started::Pending(_)));
     net.deliver_one();
-    // The HANDSHAKE of an endpoint that has all but our bit.
+    // The HANDSHAKE of an endpoint with every feature but ours.
     let at = net.flights.iter().position(|f| f.bytes[0] == PktType::HANDSHAKE.0).unwrap();
     let word = ours(Rdma::NONE).difference(Features::CLASSES).bits().to_le_bytes();
     net.flights[at].bytes[8..16].copy_from_slice(&word);
@@ -109,7 +109,8 @@ fn the_class_travels_in_two_flags() {
     }
 }
 
-/// Its sender gives the middle piece of three up: the first can be received, the last cannot, and who waits is told.
+/// The sender cancels the second of three pieces: the first is received, the last is not, and the waiter gets
+/// an error.
 // [M11.7]
 #[test]
 fn a_stream_ends_before_the_piece_that_is_given_up() {
@@ -133,7 +134,7 @@ fn a_stream_ends_before_the_piece_that_is_given_up() {
     assert_eq!(net.nodes[1].engine.snapshot(), EngineSnapshot::EMPTY);
 }
 
-/// What comes of a peer that was closed by force is dropped, also what is whole.
+/// Packets of a force-closed peer are dropped, even whole messages.
 // [M10.1]
 #[test]
 fn who_was_closed_by_force_is_not_heard_any_more() {
@@ -155,7 +156,7 @@ fn who_was_closed_by_force_is_not_heard_any_more() {
     assert!(engine.stats().dropped(DropReason::PeerFailed) >= 3);
 }
 
-/// The middle piece of three is not whole when its sender dies: the first can be received, the last cannot.
+/// The sender dies within the second of three pieces: the first is received, the last is not.
 // [M11.7]
 #[test]
 fn a_stream_ends_before_the_piece_that_is_lost() {
@@ -182,7 +183,6 @@ fn a_stream_ends_before_the_piece_that_is_lost() {
         let begun = net.at(1, |e, w| e.recv_probed(w, first.handle, lend_mut(room), 8));
         assert!(matches!(begun, Started::Done(status) if status.len == 3), "{begun:?}");
         assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::No)), None);
-        // Nor what is on its way yet.
         let flights = std::mem::take(&mut net.flights);
         flights.iter().filter(|flight| flight.to == 1).for_each(|flight| net.deliver(flight));
         assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::No)), None);
@@ -192,7 +192,7 @@ fn a_stream_ends_before_the_piece_that_is_lost() {
     }
 }
 
-/// A packet that came before its turn is not kept when its sender can say nothing more.
+/// A packet ahead of its turn is not kept once its sender is gone.
 #[test]
 fn nothing_waits_for_the_dead() {
     let mut net = Net::new(2, 1, Manner::CALM);
@@ -211,8 +211,8 @@ fn nothing_waits_for_the_dead() {
     assert!(net.nodes[1].engine.stats().rare.peer_failed > 0);
 }
 
-/// A wire tells of a death before it hands over what had come: the receive that was posted for it gets it, and none that
-/// is posted when there is nothing more waits for ever.
+/// A wire may report a death before it delivers what had arrived: a posted receive gets that, and no later
+/// receive waits for ever.
 #[test]
 fn receives_wait_for_what_the_wire_still_has() {
     let mut net = Net::new(2, 1, Manner::CALM);

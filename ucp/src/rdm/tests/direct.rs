@@ -1,5 +1,5 @@
-//! RDMA as the engine sees it: a device of the test's own, with bounds, that ends operations when the test says so. The
-//! caller's memory is in use until the last part has ended, whatever happens to the peer meanwhile.
+//! RDMA over a simulated device with bounds, which ends operations when the test says so. The caller's memory
+//! is in use until the last part has ended, whatever happens to the peer.
 
 use crate::rdm::Engine;
 use crate::rdm::io::*;
@@ -21,22 +21,17 @@ enum What {
     Read(Piece),
 }
 
-/// The device, and the only memory it knows.
 struct Device {
     mem: Vec<u8>,
-    /// Longest operation.
     max: usize,
     full: bool,
     in_flight: Vec<(TxToken, Remote, What)>,
-    /// What came with writes for the target.
+    /// Immediate data of writes.
     words: Vec<u32>,
-    /// Registrations that live.
     regs: usize,
-    /// So many can be registered.
     most_regs: usize,
 }
 
-/// A wire with the device beside it.
 struct Both<'a, 'p> {
     port: &'a mut Port<'p>,
     device: &'a mut Device,
@@ -118,7 +113,6 @@ struct Pair {
 }
 
 impl Pair {
-    /// Two nodes that have met.
     fn new(max: usize) -> Pair {
         let mut net = Net::new(2, 1, Manner::CALM);
         let rdma = Rdma { read: max as u64, write: max as u64, write_imm: true };
@@ -170,7 +164,6 @@ impl Pair {
         })
     }
 
-    /// Ends the operation at `n`, as the device does.
     fn land(&mut self, n: usize) {
         let (token, far, what) = self.device.in_flight.remove(n);
         let len = match &what {
@@ -181,12 +174,13 @@ impl Pair {
         let range = at..at.saturating_add(len);
         let result = match (self.device.mem.get_mut(range), far.key, what) {
             (Some(mem), KEY, What::Write(from)) => {
-                // SAFETY: the test keeps what it lends until the operation is over, and `mem` has as many bytes.
+                // SAFETY: the test keeps what it lends until the operation is over, and `mem` has as many
+                // bytes.
                 unsafe { std::ptr::copy_nonoverlapping(from.ptr(), mem.as_mut_ptr(), mem.len()) };
                 Ok(())
             }
             (Some(mem), KEY, What::Read(into)) => {
-                // SAFETY: as above, the other way round.
+                // SAFETY: as above, in the other direction.
                 unsafe { std::ptr::copy_nonoverlapping(mem.as_ptr(), into.ptr(), mem.len()) };
                 Ok(())
             }
@@ -232,7 +226,6 @@ fn long_ones_are_cut_at_the_limit_and_at_pieces() {
     assert_eq!((pair.net.events(0).len(), room), (1, bytes));
     assert!(pair.net.nodes[0].engine.is_flushed(None) && pair.net.nodes[0].engine.quiet());
     assert_eq!(pair.device.regs, 0);
-    // No bytes: no operation of the device either.
     assert_eq!(pair.put(&[], iovs(&[(0, 0)])), Started::Done(()));
 }
 
@@ -309,7 +302,7 @@ fn memory_that_cannot_be_registered_goes_by_packets() {
 }
 
 // [M8.9]
-/// A peer whose handshake lacks the bit is asked by packets, in one direction as in the other.
+/// A peer without the feature bit is asked by packets, in either direction.
 #[test]
 fn peers_that_do_not_say_so_are_asked_by_packets() {
     for bits in [Features::RDMA_READ, Features::RDMA_WRITE] {
@@ -328,7 +321,7 @@ fn peers_that_do_not_say_so_are_asked_by_packets() {
 }
 
 // [M8.10]
-/// Data for the target travel with a write of the device if they fit, and it is one that does not fit a packet.
+/// Immediate data travel with a device write if they fit, and the message does not fit a packet.
 #[test]
 fn a_word_for_the_target_goes_along() {
     let bytes = letter(3, 5000);
@@ -340,7 +333,6 @@ fn a_word_for_the_target_goes_along() {
     pair.land(0);
     assert_eq!((pair.net.events(0).len(), pair.device.regs), (1, 0));
     assert_eq!(pair.device.mem, bytes);
-    // The target's device tells its engine.
     let (wire, from) = (pair.net.nodes[1].wire, source(&address(0)));
     pair.net.nodes[1].engine.on_imm(wire, from, 5000, 0xdead_beef);
     let writer = pair.net.peer(1, 0);
@@ -368,16 +360,16 @@ fn a_word_for_the_target_goes_along() {
 }
 
 // [M8.10]
-/// A word that finds no receive at the target, which the device gives up in the end: neither operation nor peer fails, bytes
-/// and word come by packets, before what a fence keeps behind them. Where these are refused, the operation fails, and the
-/// peer does not.
+/// Immediate data that find no receive at the target are given up by the device. Data and word then come by
+/// packets, ahead of what a fence holds back; where packets are refused, the operation fails and the peer
+/// does not.
 #[test]
 fn a_word_that_finds_no_receive_comes_by_packets() {
     let (allowed, refused) = (Emulation::Allowed, Emulation::Refused);
     for (emulation, fenced) in [(allowed, false), (allowed, true), (refused, false), (refused, true)] {
         let mut pair = Pair::new(8000);
         let (bytes, mut room) = (letter(3, 5000), vec![0; 5000]);
-        // SAFETY: the test keeps `room`, and looks at it when all is over.
+        // SAFETY: the test keeps `room`, and reads it when all is over.
         let region = unsafe { Region::new(room.as_mut_ptr(), room.len(), Access::all()) }.unwrap();
         let (wire, target) = (pair.net.nodes[1].wire, &mut pair.net.nodes[1].engine);
         let key = target.add_memory(region).unwrap();
@@ -403,7 +395,7 @@ fn a_word_that_finds_no_receive_comes_by_packets() {
     }
 }
 
-/// The first piece is with the device when the second one cannot be registered.
+/// The second piece cannot be registered while the device has the first.
 #[test]
 fn memory_of_which_a_part_cannot_be_registered_goes_by_packets() {
     let mut pair = Pair::new(100);

@@ -1,5 +1,5 @@
-//! PEER_ERROR in all its kinds, sent and received, and HANDSHAKEs that nobody takes: what ends at one end ends at the
-//! other, once, and what a peer makes up ends nothing.
+//! PEER_ERROR in all its kinds, sent and received, and missing HANDSHAKEs: an operation ends once at both
+//! ends, and forged errors end nothing.
 
 use super::rma::{put_args, share};
 use crate::rdm::EngineSnapshot;
@@ -36,7 +36,7 @@ fn heard(net: &Net, node: usize) -> u64 {
     net.nodes[node].engine.stats().rare.errors_received
 }
 
-/// A PEER_ERROR that `from` makes up for `to`.
+/// Forges a PEER_ERROR from `from` to `to`.
 fn forge(net: &mut Net, from: usize, to: usize, what: ErrorRef, prov_errno: u32) {
     let mut bytes = vec![0; ctl::PeerError::LEN];
     ctl::PeerError { what, prov_errno, connid: None }.write(&mut bytes);
@@ -53,7 +53,7 @@ fn nothing_left(net: &mut Net) {
     assert_eq!(net.regs(), 0);
 }
 
-/// A message behind the one in question arrives: no id is waited for.
+/// A later message arrives, so no id is waited for.
 fn still_works(net: &mut Net, peer: PeerId) {
     let mut room = [0; 2];
     net.recv(1, &mut room, exact(4), 9);
@@ -64,7 +64,7 @@ fn still_works(net: &mut Net, peer: PeerId) {
     net.events(1);
 }
 
-/// Whose request comes before its HANDSHAKE is told as well, once that says that it may be.
+/// A requester whose HANDSHAKE is missing gets the refusal once its HANDSHAKE permits it.
 // [M8.1] [M10.3]
 #[test]
 fn a_refusal_waits_for_the_handshake() {
@@ -87,7 +87,7 @@ fn a_refusal_waits_for_the_handshake() {
     }
 }
 
-/// Who never introduces itself is kept no more for than that.
+/// A peer that never sends a HANDSHAKE has a bounded number of refusals kept for it.
 #[test]
 fn refusals_of_a_peer_that_is_silent_are_bounded() {
     let mut net = Net::new(2, 1, Manner::CALM);
@@ -115,7 +115,6 @@ fn what_a_target_refuses_ends_at_the_requester() {
         let (bytes, mut room, mut old) = (letter(1, LEN), [0; 80], [0; 8]);
         let far = |at, len| wire::Iovs::one(wire::RmaIov { len, ..target.at(at, 0) });
         let mut wanted = 0;
-        // A put that waits for its arrival, one in several packets, one to be read, a get in one packet and in several.
         for (len, protocol) in [
             (8, RmaProtocol::EagerWrite),
             (LEN, RmaProtocol::LongCtsWrite),
@@ -195,7 +194,7 @@ fn memory_taken_back_ends_what_peers_do_with_it() {
     }
 }
 
-/// A reader that can neither read nor ask for the data says so.
+/// A receiver that can neither read nor ask for the data says so.
 // [M10.3]
 #[test]
 fn a_message_that_can_neither_be_read_nor_sent_ends_at_both_ends() {
@@ -214,8 +213,8 @@ fn a_message_that_can_neither_be_read_nor_sent_ends_at_both_ends() {
     still_works(&mut net, peer);
 }
 
-/// A send is given up after any number of steps, on a calm network and on one that reorders, with its receive posted or
-/// not: both ends end once, nothing is kept, and the next message arrives.
+/// A send is cancelled after any number of steps, with and without reordering and a posted receive: both ends
+/// end once, nothing is kept, and the next message arrives.
 // [M10.3] [M10.4]
 #[test]
 fn sends_given_up_at_every_step() {
@@ -258,14 +257,13 @@ fn sends_given_up_at_every_step() {
                         [EngineEvent::RecvDone { user: 7, result: Err(OpError::Aborted(..)) }] => {
                             assert!(posted, "{why}")
                         }
-                        // All of it was read, and EOR on its way.
+                        // All of it was read, and EOR is in flight.
                         [EngineEvent::RecvDone { user: 7, result: Ok(_) }] => {
                             assert!(
                                 matches!(protocol, Protocol::LongRead | Protocol::RuntRead) && room == bytes,
                                 "{why}"
                             );
                         }
-                        // The receive waits for another message with this tag.
                         [] => {}
                         _ => panic!("{why}"),
                     }
@@ -291,7 +289,7 @@ fn sends_given_up_at_every_step() {
     assert!(cancelled > 300, "{cancelled} on their way");
 }
 
-/// So are puts and gets under way.
+/// Puts and gets are cancelled in flight.
 #[test]
 fn puts_and_gets_given_up_on_their_way() {
     for get in [false, true] {
@@ -318,7 +316,7 @@ fn puts_and_gets_given_up_on_their_way() {
     }
 }
 
-/// Both ways to name a message, in and before its turn: the id is stepped over, and what comes of it later is dropped.
+/// A message is skipped by either name, in and before its turn; its late packets are dropped.
 // [M10.4]
 #[test]
 fn ids_are_stepped_over() {
@@ -332,7 +330,7 @@ fn ids_are_stepped_over() {
         for text in [b"zero", b"once", b"twos", b"last"] {
             net.send(0, peer, text, Some(1), Protocol::Eager);
         }
-        // The third is skipped before it comes, the first when it is due, the second in between.
+        // The third is skipped before it comes, the first in its turn, the second in between.
         let [zero, one, two, last] = net.flights.split_off(0).try_into().unwrap();
         net.deliver(&last);
         if n == 1 {
@@ -347,7 +345,7 @@ fn ids_are_stepped_over() {
         net.deliver(&two);
         assert_eq!(net.nodes[1].engine.stats().dropped(DropReason::Duplicate), 2);
         assert_eq!((heard(&net, 1), net.nodes[1].engine.held_bytes()), (2, 0));
-        // Of a message that is whole nothing ends, nor twice.
+        // A complete message is not ended, nor ended twice.
         forge(&mut net, 0, 1, what(due.wrapping_add(1)), 5);
         forge(&mut net, 0, 1, what(due), 5);
         assert_eq!(net.nodes[1].engine.stats().dropped(DropReason::BadId), 2);
@@ -356,7 +354,7 @@ fn ids_are_stepped_over() {
     }
 }
 
-/// Only the peer that has a part in it ends an operation, and only by its own number.
+/// Only the peer that takes part in an operation can end it, and only by its own id.
 // [M1.6] [M10.4]
 #[test]
 fn made_up_errors_end_nothing() {
@@ -369,7 +367,6 @@ fn made_up_errors_end_nothing() {
     let Started::Pending(send) = net.send(0, peer, &bytes, Some(1), Protocol::LongCts) else { panic!() };
     let Started::Pending(put) = net.put(0, peer, put_args(&bytes, target.iov(0, LEN))) else { panic!() };
     assert_ne!(send.0.raw(), recv.0.raw(), "sends and receives have no id in common");
-    // A receive that nothing has matched is nobody's.
     forge(&mut net, 0, 1, ErrorRef::Op(recv.0.raw()), 1);
     net.deliver_one();
     for id in [send.0.raw(), put.0.raw(), recv.0.raw()] {
@@ -382,7 +379,7 @@ fn made_up_errors_end_nothing() {
     assert!(net.events(0).is_empty() && net.events(1).is_empty());
     let bad = |net: &Net, node: usize| net.nodes[node].engine.stats().dropped(DropReason::BadId);
     assert_eq!((bad(&net, 0), bad(&net, 1)), (5, 4));
-    // A storm of them leaves the conversation as it is.
+    // Random errors leave the connection intact.
     let mut rng = Rng(3);
     for _ in 0..2000 {
         let id = rng.next() as u32;
@@ -410,7 +407,7 @@ fn a_handshake_that_nobody_takes_is_forgotten() {
     net.at(1, |e, w| e.on_send_error(w, writer, PeerError::Gone));
     assert_eq!((net.events(1).len(), net.nodes[1].engine.stats().rare.handshakes_lost), (0, 1));
     assert_eq!(net.nodes[1].engine.peer_info(writer).unwrap().fault, None);
-    // If somebody waits for the peer, or something else was sent to it, it has failed.
+    // If the peer is waited for, or was sent anything else, it has failed.
     for asks in [false, true] {
         let mut net = Net::new(2, 1, Manner::CALM);
         let peer = net.peer(0, 1);
@@ -430,7 +427,8 @@ fn a_handshake_that_nobody_takes_is_forgotten() {
     }
 }
 
-/// Who is cut off and not ready to hear of it hears of it later; a flush does not wait for that, and when it is gone nobody does.
+/// A peer that is cut off but not ready is told later. A flush does not wait for that; if the peer has gone,
+/// it is dropped.
 // [M10.5] [M10.7]
 #[test]
 fn what_a_cut_off_peer_is_told_comes_back_and_is_told_again() {
@@ -474,8 +472,8 @@ fn what_a_cut_off_peer_is_told_comes_back_and_is_told_again() {
     }
 }
 
-/// A message has come and the one before it has not: whether its sender is there any more is something that somebody waits for,
-/// and when it is not, the message is not kept.
+/// A message waits for the one before it. Its sender is checked for liveness, and the message is dropped if
+/// it is dead.
 // [M10.2]
 #[test]
 fn what_waits_for_its_turn_ends_with_its_sender() {
@@ -498,14 +496,15 @@ fn what_waits_for_its_turn_ends_with_its_sender() {
 }
 
 // [M3.1] [M10.2]
-/// A sender that waits for a HANDSHAKE that was lost lives, as a further packet of it shows, and is sent another.
+/// A sender waiting for a lost HANDSHAKE sends another packet, which shows that it lives, and gets another
+/// HANDSHAKE.
 #[test]
 fn a_lost_handshake_is_sent_again_to_who_is_heard_again() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
     let mut room = [0; 2];
     net.recv(1, &mut room, ANY, 0);
-    // A receipt needs the peer's consent, so this waits.
+    // A receipt needs the peer's consent, so this send waits.
     let args = SendArgs {
         buf: lend(b"hi"),
         tag: Some(1),
@@ -524,7 +523,6 @@ fn a_lost_handshake_is_sent_again_to_who_is_heard_again() {
         net.settle();
         assert!(net.events(0).is_empty());
         assert_eq!(net.nodes[1].engine.stats().rare.handshakes_lost, lost);
-        // What keep-alive does.
         assert!(net.nodes[0].engine.awaits_handshake(peer));
         assert!(net.at(0, |e, w| e.send_keepalive(w, peer)));
         net.deliver_one();

@@ -1,5 +1,5 @@
-//! Whole conversations from a seed, on networks that reorder and refuse: every message arrives once, unharmed, in the
-//! order of its sender, and every operation ends once.
+//! Random exchanges on networks that reorder and refuse: every message arrives once, intact and in order, and
+//! every operation ends once.
 
 use crate::wire::EfaStatus;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ struct Sent {
     to: usize,
     kind: Kind,
     tag: u64,
-    /// Place among all messages of its sender.
+    /// Position among all messages of its sender.
     seq: usize,
     sync: bool,
     bytes: Vec<u8>,
@@ -39,13 +39,13 @@ struct Talk {
     rng: Rng,
     sent: Vec<Sent>,
     posted: Vec<Posted>,
-    /// (from, to, kind, tag) -> place of the last message and of the receive that got it.
+    /// (from, to, kind, tag) -> positions of the last message and of the receive that got it.
     last: HashMap<(usize, usize, Kind, u64), (usize, usize)>,
 }
 
 const ROWS: [Protocol; 5] =
     [Protocol::Eager, Protocol::Medium, Protocol::LongCts, Protocol::LongRead, Protocol::RuntRead];
-/// The letter's number is the low part of the tag, its class the high part.
+/// The tag holds the message number in its low part and the class in its high part.
 const CLASS: u64 = 0xff << 56;
 
 impl Talk {
@@ -54,7 +54,7 @@ impl Talk {
         if !seed.is_multiple_of(4) {
             net = net.with_rdma(700 + seed * 37 % 5000);
         }
-        // One node may be unable to register, or to read.
+        // One node may be unable to register or to read.
         match seed % 8 {
             1 => net.nodes[0].device.no_reg = Some(RegError::Full),
             2 => net.nodes[nodes - 1].device.fault = Some(PeerError::Device(EfaStatus::RemoteBadAddress)),
@@ -144,7 +144,7 @@ impl Talk {
             Err(OpError::Cancelled) => sent.cancelled = true,
             Err(error) => panic!("send {number}: {error}"),
         }
-        // The engine may not read it from now on: if it does, the letter arrives damaged.
+        // The engine may not read the buffer any more; if it does, the message arrives damaged.
         sent.bytes.fill(0xdd);
     }
 
@@ -153,7 +153,7 @@ impl Talk {
         assert!(!std::mem::replace(&mut posted.done, true), "receive {seq} ended twice");
         let status = match result {
             Ok(status) => status,
-            // Whose it was is not told: find the letter by its first bytes where they tell.
+            // The status does not name the message, so it is found by its first bytes.
             Err(OpError::Truncated { len, room }) => {
                 assert!(len > room as u64 && room == posted.bytes.len());
                 return self.recv_cut(seq, len as usize);
@@ -185,8 +185,8 @@ impl Talk {
         sent.received = true;
     }
 
-    /// Looks at everything that has ended: receives before sends, since an acknowledgement may be taken out of one
-    /// node before the receive it is about is taken out of another.
+    /// Checks all events, receives before sends: one node's acknowledgement may be taken before the other's
+    /// receive.
     fn take_outs(&mut self) {
         let outs: Vec<EngineEvent> = (0..self.net.nodes.len()).flat_map(|me| self.net.events(me)).collect();
         for out in &outs {
@@ -253,7 +253,7 @@ impl Talk {
         self.net
     }
 
-    /// Receives what is left, and cancels what got nothing.
+    /// Receives what is left, and cancels receives that got nothing.
     fn sweep(&mut self, most: usize) {
         for n in 0..self.posted.len() {
             let at = self.posted[n].at;

@@ -1,4 +1,4 @@
-//! More messages than anybody receives: what they cost is known, and when the wires may be left alone.
+//! More messages than are received: their cost is bounded, and wires are paused.
 
 use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::{Protocol, Sync};
@@ -96,7 +96,7 @@ fn whoever_waits_for_something_does_not_rest() {
     assert!(net.nodes[1].engine.may_stop_polling());
 
     let mut bytes = vec![0u8; 64];
-    // SAFETY: nobody names the region's key, and the bytes outlive it.
+    // SAFETY: the region's key is not given out, and the bytes outlive it.
     let region = unsafe { Region::new(bytes.as_mut_ptr(), bytes.len(), Access::all()) }.unwrap();
     let key = net.nodes[1].engine.add_memory(region).unwrap();
     assert!(!net.nodes[1].engine.may_stop_polling(), "peers may want this memory");
@@ -104,7 +104,7 @@ fn whoever_waits_for_something_does_not_rest() {
     assert!(net.nodes[1].engine.may_stop_polling());
 }
 
-/// The limit is one: whatever waits here, messages that nobody receives never cost more. Who sends too many fails, and only
+/// Unreceived messages of any kind never cost more than the limit. A peer that exceeds it fails, and only
 /// that one.
 #[test]
 fn no_flood_costs_more_than_the_most() {
@@ -143,7 +143,6 @@ fn no_flood_costs_more_than_the_most() {
             !outs.iter().any(|out| matches!(out, EngineEvent::RecvDone { user: 2, .. })),
             "nothing overtakes what was refused"
         );
-        // Others are heard, and what is kept can be received.
         net.send(2, quiet, b"hello", Some(777), Protocol::Eager);
         net.settle();
         assert!(
@@ -157,7 +156,7 @@ fn no_flood_costs_more_than_the_most() {
     }
 }
 
-/// A message that never comes, and all that follow it: they cost no more than the most either, and their sender fails.
+/// Messages behind a missing one cost no more than the limit either, and their sender fails.
 #[test]
 fn packets_before_their_turn_cost_no_more_than_the_most() {
     const MOST: usize = 40_000;
@@ -186,7 +185,7 @@ fn packets_before_their_turn_cost_no_more_than_the_most() {
     }
 }
 
-/// Who is cut off for that and waits for an answer gets one, to what was refused and to whatever it sends later.
+/// A peer cut off for a flood gets an answer to what was refused and to later requests.
 // [M10.7]
 #[test]
 fn who_is_cut_off_for_a_flood_is_told() {
@@ -227,7 +226,7 @@ fn who_is_cut_off_for_a_flood_is_told() {
     }
 }
 
-/// The same for a peer that is cut off before the two have met: it waits for the HANDSHAKE first.
+/// A peer cut off before the handshake gets its answer after its HANDSHAKE.
 // [M10.7]
 #[test]
 fn who_is_cut_off_before_they_have_met_is_told() {

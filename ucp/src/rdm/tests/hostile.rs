@@ -1,5 +1,5 @@
-//! Bytes from a peer that means ill, or from nobody: nothing panics, nothing outside the user's rooms is written, no
-//! operation ends twice, and the honest traffic of others still arrives.
+//! Bytes of malicious peers and of strangers: no panic, no write outside the user's buffers, no operation
+//! ends twice, and honest traffic arrives.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::wire::rtm::Medium;
 
 const GUARD: usize = 64;
 
-/// A live engine under mutated copies of packets that are on their way to it.
+/// An engine receives mutated copies of the packets in flight to it.
 fn storm(seed: u64) {
     let _seed = Seed(seed);
     let mut rng = Rng(seed ^ 0xbad);
@@ -93,7 +93,6 @@ fn mutate(flight: &mut Flight, rng: &mut Rng) {
             0 => bytes.truncate(rng.below(bytes.len() + 1)),
             1 => bytes.extend(letter(rng.next(), rng.below(40))),
             2 if !bytes.is_empty() => bytes[0] = rng.next() as u8,
-            // Header fields are where the harm is.
             3 if bytes.len() >= 48 => {
                 let at = rng.below(40);
                 bytes[at..at + 8]
@@ -140,7 +139,7 @@ fn noise() {
     }
 }
 
-/// Ids are only good from the peer they were given to, in the state they were given for.
+/// An id is valid only from its peer and in its state.
 // [M1.6]
 #[test]
 fn stolen_ids_are_refused() {
@@ -163,7 +162,7 @@ fn stolen_ids_are_refused() {
     let len = Receipt { send_id, ..Receipt::default() }.write(&mut packet);
     forge(&mut net, 0, len, &packet);
     assert_eq!(net.nodes[0].engine.stats().rare.bad_id, 2);
-    // From the right peer, but nobody can have received what was not sent.
+    // The right peer, but data that were never sent cannot have been received.
     net.deliver(&Flight { from: 1, to: 0, bytes: packet[..len].to_vec() });
     assert_eq!(net.nodes[0].engine.stats().rare.bad_id, 3);
     assert!(net.flights.is_empty() && net.events(0).is_empty());
@@ -190,7 +189,7 @@ fn stolen_ids_are_refused() {
     assert_eq!(type_count(PktType::RECEIPT), 1);
 }
 
-/// Further packets of a message that bring nothing cost nothing, however many there are.
+/// Empty segments of a message are not kept.
 // [M5.3]
 #[test]
 fn empty_segments_are_not_kept() {
@@ -209,7 +208,7 @@ fn empty_segments_are_not_kept() {
     assert_eq!(net.nodes[1].engine.held_bytes(), held);
 }
 
-/// A RECEIPT only counts from the receiver of that very message, and a window binds its sender.
+/// A RECEIPT counts only from the receiver of that message, and a window binds its sender.
 // [M5.6]
 // [M6.2]
 #[test]

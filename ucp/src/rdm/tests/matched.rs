@@ -1,6 +1,6 @@
-//! Matching against a model that is two lists and no more: receives of one message and of many, filters by tag, mask and
-//! source, probes that look and that claim, claimed messages received and thrown away, cancels, receives too short.
-//! The network is calm and everything is delivered between two steps, so that the model needs no time.
+//! Matching against a model of two lists: receives of one and of many messages, filters by tag, mask and
+//! source, probes, claimed messages, cancels, short receives. The network delivers everything between two
+//! steps, so the model needs no time.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,6 @@ use crate::rdm::testing::*;
 use crate::rdm::types::*;
 use crate::rdm::{ids::*, status::*};
 
-/// What a receive accepts, in the model's words.
 #[derive(Clone, Copy, Debug)]
 struct MatchStore {
     tagged: bool,
@@ -41,7 +40,7 @@ struct Msg {
     bytes: Vec<u8>,
 }
 
-/// A posted receive: `many` is the least room left for another message and the bytes used.
+/// A posted receive. `many` holds the least room for another message and the bytes used.
 struct Posted {
     user: u64,
     op: OpId,
@@ -50,7 +49,6 @@ struct Posted {
     many: Option<(usize, usize)>,
 }
 
-/// What the model says must be told of a receive.
 #[derive(Clone, PartialEq, Eq, Debug, PartialOrd, Ord)]
 enum Told {
     RmaOp { user: u64, got: Result<usize, &'static str> },
@@ -64,7 +62,7 @@ struct Game {
     posted: Vec<Posted>,
     /// Receives that have ended for the model; the engine may still write to their buffers.
     over: Vec<Posted>,
-    /// What has to be where once all has arrived: the receive, the offset, the bytes.
+    /// Expected bytes: the receive, the offset, the content.
     written: Vec<(u64, usize, Vec<u8>)>,
     unexpected: VecDeque<Msg>,
     claimed: Vec<(MsgHandle, Msg)>,
@@ -82,7 +80,6 @@ impl Game {
         let mut net = Net::with(3, seed, Manner::CALM, cfg).with_rdma(4096);
         for from in [1, 2] {
             let (me, you) = (net.peer(from, RECEIVER), net.peer(RECEIVER, from));
-            // They meet, so that every protocol is remote_id.
             net.send(from, me, b"", Some(77), Protocol::Eager);
             net.send(RECEIVER, you, b"", Some(77), Protocol::Eager);
             net.settle();
@@ -146,7 +143,6 @@ impl Game {
         }
     }
 
-    /// The model's receive `n` gets a message.
     fn model_match(&mut self, n: usize, msg: &Msg) {
         let posted = &mut self.posted[n];
         let user = posted.user;
@@ -184,7 +180,6 @@ impl Game {
             posted.many = Some((least, 0));
             posted.op = self.net.at(RECEIVER, |e, w| e.recv_multi(w, args, least)).unwrap();
             self.posted.push(posted);
-            // It takes what there is, as long as it takes anything.
             while let Some(n) = self.posted.iter().position(|posted| posted.user == user)
                 && let Some(at) = self.unexpected.iter().position(|msg| wants.fits(msg))
             {
@@ -235,7 +230,7 @@ impl Game {
         }
     }
 
-    /// Receives a claimed message, or throws it away: that is a receive without room.
+    /// Receives a claimed message, or discards it by a receive without room.
     fn take_claimed(&mut self) {
         if self.claimed.is_empty() {
             return;
@@ -281,7 +276,7 @@ impl Game {
         self.over.push(posted);
     }
 
-    /// Everything that is on its way arrives; engine and model agree on what was told, and on the bytes.
+    /// Delivers everything, then compares notifications and bytes of engine and model.
     fn settle(&mut self) {
         self.net.settle();
         let outs = self.net.events(RECEIVER);
@@ -339,7 +334,6 @@ impl Game {
         while !self.claimed.is_empty() {
             self.take_claimed();
         }
-        // Whatever is left is thrown away, and every sender is told of the end.
         for kind in [ANY, RecvKind::Untagged] {
             while let Some(found) = self.net.nodes[RECEIVER].engine.probe(kind, None, ProbeRemove::Yes) {
                 self.net.at(RECEIVER, |e, w| e.recv_probed(w, found.handle, lend_mut(&mut []), 0));
@@ -377,7 +371,7 @@ fn word(error: &OpError) -> &'static str {
     }
 }
 
-/// The name of a receive that is over: nothing is cancelled by it.
+/// Returns the id of a finished receive, which cancels nothing.
 fn no_op(net: &mut Net) -> OpId {
     let Started::Pending(op) = net.recv(RECEIVER, &mut [], exact(u64::MAX), 0) else { panic!() };
     assert!(net.nodes[RECEIVER].engine.cancel_recv(op));
@@ -399,7 +393,6 @@ fn messages_lie_one_behind_the_other_until_too_little_is_left() {
     let peer = net.peer(0, 1);
     let letters = [100, 3000, 0, 50, 700].map(|len| letter(len as u64, len));
     let rows = [Protocol::Eager, Protocol::Medium, Protocol::Eager, Protocol::Eager, Protocol::Eager];
-    // The first two have come before the receive is posted.
     let send = |net: &mut Net, n: usize| net.send(0, peer, &letters[n], Some(n as u64), rows[n]);
     send(&mut net, 0);
     send(&mut net, 1);

@@ -1,4 +1,4 @@
-//! The engine as a whole: stages of each protocol one by one, whole conversations from seeds, hostile packets.
+//! Tests of the whole engine: each protocol step by step, random exchanges, hostile packets.
 
 mod backoff;
 mod classes;

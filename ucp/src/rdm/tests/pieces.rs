@@ -1,4 +1,4 @@
-//! Messages of several pieces: on the wire they are those of one piece, byte for byte.
+//! Messages of several pieces equal those of one piece on the wire, byte for byte.
 
 use crate::rdm::op::SendBuf;
 use crate::rdm::protocol::{Protocol, Sync};
@@ -7,11 +7,11 @@ use crate::rdm::types::*;
 use crate::wire::PktType;
 use proptest::prelude::*;
 
-/// Every packet, in both directions, until the message of `buf` has been received; the receiver's bytes.
+/// Returns all packets of the message `buf`, in both directions, and the received bytes.
 fn packets(buf: SendBuf, protocol: Protocol) -> (Vec<Vec<u8>>, Vec<u8>) {
     let mut net = Net::new(2, 1, Manner::CALM).with_rdma(1 << 20);
     let peer = net.peer(0, 1);
-    // They meet first: only then is anything read.
+    // Nothing is read before the handshake.
     let (mut hello, mut room) = ([0], vec![0; buf.len()]);
     net.recv(1, &mut hello, exact(99), 0);
     net.send(0, peer, &[1], Some(99), Protocol::Eager);
@@ -46,7 +46,7 @@ proptest! {
         let mut rest = &whole[..];
         let mut list: Vec<SendBuf> = lens.iter().map(|len| lend(rest.split_off(..*len).unwrap())).collect();
         list.push(lend(rest));
-        // SAFETY: the list and its bytes outlive the conversation.
+        // SAFETY: the list and its bytes outlive the exchange.
         let buf = unsafe { SendBuf::of_list(&list) }.unwrap();
         let (ours, got) = packets(buf, protocol);
         let (plain, _) = packets(lend(&whole), protocol);

@@ -1,6 +1,5 @@
-//! Long transfers over several lanes: what a request names, which lane carries what, what happens when one is lost. Two
-//! workers with several devices each, on a network whose every turn comes from a seed; a device serves only those that
-//! its owner knows, as EFA does.
+//! Long transfers over several lanes: the names in a request, the spread over lanes, lost lanes. Two workers
+//! with several devices on a seeded network; a device serves only known peers, as EFA does.
 
 use ucs::time::Nanos;
 
@@ -21,7 +20,6 @@ mod striping;
 
 const LEN: usize = 200_000;
 const CHUNK: u64 = 8192;
-/// One device of one worker.
 type Nic = (usize, usize);
 
 enum What {
@@ -42,15 +40,12 @@ struct Region {
     piece: Piece,
 }
 
-/// What a worker's engine sees of the world.
 struct Side {
     me: usize,
     addrs: Vec<Vec<RawAddr>>,
     paths: Vec<Option<(usize, Nic)>>,
     regs: Vec<Option<Region>>,
-    /// Devices that register nothing.
     unwilling: Vec<usize>,
-    /// No room now and then.
     full: Rng,
     rough: bool,
     out: Vec<Flight>,
@@ -94,7 +89,6 @@ impl Side {
     }
 }
 
-/// A side while a packet is handled that came in on `nic`.
 struct Port<'a> {
     side: &'a mut Side,
     nic: usize,
@@ -192,13 +186,12 @@ struct Rig {
     sides: Vec<Side>,
     flights: Vec<Flight>,
     rng: Rng,
-    /// Devices that are no more.
     dead: Vec<Nic>,
-    /// Whether packets that a dead device was to carry may have arrived.
+    /// Whether packets of a dead device may still arrive.
     late: bool,
-    /// RDMA operations ended well, by device.
+    /// Successful RDMA operations, by device.
     done: Vec<[u32; 8]>,
-    /// CTSDATA delivered, by the device that sent it.
+    /// CTSDATA delivered, by sending device.
     data: Vec<[u32; 8]>,
 }
 
@@ -213,13 +206,13 @@ fn source(addr: &RawAddr) -> Source {
 }
 
 impl Rig {
-    /// Two workers, each with so many devices, of which the first has made an endpoint to the other.
+    /// Creates two workers with so many devices each; the first has an endpoint to the other.
     fn new(nics: [usize; 2], seed: u64) -> (Rig, PeerId) {
         let cfg = EngineConfig { rndv_chunk: CHUNK, rma_chunk: CHUNK, ..EngineConfig::default() };
         Rig::made(nics, seed, |_| cfg)
     }
 
-    /// The same, each as its `cfg` says.
+    /// Creates two workers with a configuration each.
     fn made(nics: [usize; 2], seed: u64, cfg: impl Fn(usize) -> EngineConfig) -> (Rig, PeerId) {
         let addrs: Vec<Vec<RawAddr>> =
             (0..2).map(|host| (0..nics[host]).map(|nic| addr(host, nic)).collect()).collect();
@@ -263,7 +256,7 @@ impl Rig {
         (rig, peers[0])
     }
 
-    /// The same, after a first message.
+    /// Creates two workers that have exchanged a message.
     fn met(nics: [usize; 2], seed: u64) -> (Rig, PeerId) {
         let (mut rig, peer) = Rig::new(nics, seed);
         let mut byte = [0; 1];
@@ -303,7 +296,6 @@ impl Rig {
         self.sides.iter().map(|side| side.regs.iter().flatten().count()).sum()
     }
 
-    /// What a device says of an operation, and its effect.
     fn carry_out(&mut self, flight: &Flight) -> Result<(), PeerError> {
         let (from, to) = (flight.from, flight.to);
         if self.dead.contains(&from) {
@@ -312,7 +304,7 @@ impl Rig {
         if self.dead.contains(&to) {
             return Err(PeerError::Unreachable);
         }
-        // The target's device knows whom its owner has connected to.
+        // The target's device knows the peers its owner has connected to.
         if !self.sides[to.0].paths.contains(&Some((to.1, from))) {
             return Err(PeerError::Device(EfaStatus::UnknownPeer));
         }
@@ -334,7 +326,7 @@ impl Rig {
             What::Read { .. } => (far, near.ptr()),
             _ => (near.ptr(), far),
         };
-        // SAFETY: both ends lie in registrations that are not released, of buffers that the test keeps.
+        // SAFETY: both ends lie in live registrations of buffers that the test keeps.
         unsafe { std::ptr::copy(source, target, near.len()) };
         self.done[from.0][from.1] += 1;
         Ok(())
@@ -354,7 +346,6 @@ impl Rig {
         let (me, nic) = flight.from;
         match &flight.what {
             What::Packet(bytes) if let Some(fault) = result.err().filter(|fault| fault.is_lane_failure()) => {
-                // Some arrive, and nobody hears of it.
                 if self.late && self.rng.one_in(2) {
                     self.arrive(&flight, bytes);
                 }
@@ -368,7 +359,7 @@ impl Rig {
         }
     }
 
-    /// One turn of the network or of an engine, whichever the rng say.
+    /// Runs one random step of the network or of an engine.
     fn turn(&mut self) {
         match self.rng.below(3) {
             0 => {
@@ -394,7 +385,7 @@ impl Rig {
         }
     }
 
-    /// Memory of `host` that peers may reach: its key on each device.
+    /// Registers memory of `host` for peers; returns its key on each device.
     fn expose(&mut self, host: usize, bytes: &mut [u8]) -> (RmaIov, RailKeys) {
         let (piece, len) = (lend_mut(bytes).piece().expect("not empty"), bytes.len() as u64);
         let addr = piece.ptr().expose_provenance() as u64;
@@ -451,7 +442,7 @@ fn a_long_message_is_read_over_every_lane() {
     for nics in [2, 3, 4, 6] {
         for back in [false, true] {
             let (mut rig, peer) = Rig::met([nics, nics], 1);
-            // The one that was found may send as well: its peer is the first it has.
+            // The receiver's side may send as well: its peer is the first it has.
             let (from, to, peer) = if back { (1, 0, PeerId(0)) } else { (0, 1, peer) };
             let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
             rig.recv(to, &mut room);
@@ -516,7 +507,7 @@ fn what_is_short_goes_over_one_lane() {
     assert_eq!(rig.done[0][..2], [1, 0]);
 }
 
-/// A name that nobody has, one of a life before, or one of a lane that was not met: the message is read without it.
+/// Unknown, outdated and unmet lane names in a request are skipped.
 // [M11.5]
 #[test]
 fn a_name_that_is_not_known_is_passed_over() {
@@ -532,7 +523,7 @@ fn a_name_that_is_not_known_is_passed_over() {
         assert!(room == bytes);
         assert_eq!(rig.done[1][..2], [1, 0], "{wrong}");
     }
-    // Met by the first lane only: the other's introduction is still on its way.
+    // Only the first lane was met; the other's introduction is in flight.
     let (mut rig, peer) = Rig::new([2, 2], 1);
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     rig.send(0, peer, b"x", Protocol::Eager);
@@ -549,7 +540,7 @@ fn a_name_that_is_not_known_is_passed_over() {
     assert!(room == bytes && rig.regs() == 0);
 }
 
-/// A wrong key on one lane fails only what goes there; on all, the message is sent instead.
+/// A wrong key on one lane fails only its pieces; on all lanes, the message is sent instead.
 // [M11.6]
 #[test]
 fn a_lane_that_refuses_is_done_without() {
@@ -558,7 +549,6 @@ fn a_lane_that_refuses_is_done_without() {
         let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
         rig.recv(1, &mut room);
         rig.send(0, peer, &bytes, Protocol::LongRead);
-        // The sender's registrations, the last of which is the second lane's.
         let count = rig.sides[0].regs.len();
         for n in 0..wrong {
             let region = rig.sides[0].regs[count - 1 - n].as_mut().unwrap();
@@ -608,7 +598,6 @@ fn a_lane_that_registers_nothing_is_done_without() {
     rig.settle();
     assert!(far == bytes);
     assert_eq!((rig.done[0][1], rig.engines[0].stats().rare.striped), (0, 1));
-    // With one left, as if there were no rails.
     rig.sides[0].unwilling = vec![1, 2];
     rig.put(peer, &bytes, there);
     rig.settle();
@@ -628,7 +617,7 @@ fn a_key_that_is_refused_ends_a_put() {
     assert!(rig.engines[0].is_flushed(None));
 }
 
-/// A device of either worker dies somewhere in the middle, perhaps the first: all bytes arrive.
+/// A device of either worker dies during a transfer, perhaps the first: all bytes arrive.
 // [M11.6] [M11.9]
 #[test]
 fn a_lost_device_costs_no_byte() {

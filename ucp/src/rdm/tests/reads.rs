@@ -1,5 +1,5 @@
-//! Messages that the receiver reads: what is on the wire, when each side ends, what happens when reading cannot be done,
-//! and that no registration survives its message.
+//! Messages that the receiver reads: packets, ends of both sides, fallback when reading fails; no
+//! registration outlives its message.
 
 use crate::rdm::EngineConfig;
 use crate::rdm::ids::PeerId;
@@ -16,7 +16,7 @@ use crate::wire::{self, EfaStatus, Iovs, Opts, Packet, PktType, RmaIov};
 const LEN: usize = 50_000;
 const RUNT: usize = 3000;
 
-/// A pair that has shaken hands and reads, `most` bytes at a time.
+/// Creates a pair that has shaken hands and reads, `most` bytes at a time.
 fn met(most: u64, manner: Manner) -> (Net, PeerId) {
     let cfg = EngineConfig { runt_size: RUNT, ..EngineConfig::default() };
     let mut net = Net::with(2, 1, manner, cfg).with_rdma(most);
@@ -218,8 +218,8 @@ fn a_sender_that_cannot_register_sends() {
     }
 }
 
-/// Either side loses the other after any number of steps: each operation ends once, no registration is left, and a
-/// receive ends only when the device no longer writes to it.
+/// Either side loses the other after any number of steps: each operation ends once, no registration is left,
+/// and a receive ends only when the device no longer writes to it.
 // [M7.3]
 #[test]
 fn a_peer_lost_at_any_step_leaves_nothing() {
@@ -291,7 +291,7 @@ fn reading_from_oneself() {
     assert_eq!(net.nodes[0].engine.stats().received(Protocol::RuntRead).bytes, LEN as u64);
 }
 
-/// libfabric before 1.20 waits until its message has been read, and knows nothing else.
+/// libfabric before 1.20 knows no READ_NACK: it waits until its message has been read.
 // [M7.5]
 #[test]
 fn without_registrations_a_peer_without_nack_is_read_by_copies() {

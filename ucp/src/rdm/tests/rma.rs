@@ -1,5 +1,5 @@
-//! One-sided operations between engines: each protocol packet by packet, whole jobs from seeds against a model of every
-//! byte, fences and acknowledgements, requests that ask for what they may not have, ends in the middle.
+//! One-sided operations between engines: each protocol packet by packet, random jobs against a model of every
+//! byte, fences, acknowledgements, refused requests, lost peers.
 
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::RegError;
@@ -23,7 +23,7 @@ pub(super) struct Shared {
 
 pub(super) fn share(net: &mut Net, node: usize, len: usize, access: Access) -> Shared {
     let mut bytes = vec![0u8; len];
-    // SAFETY: tests keep the vector beside the net, and look at it between calls only, in the same thread.
+    // SAFETY: tests keep the vector beside the net, and read it between calls only, in the same thread.
     let region = unsafe { Region::new(bytes.as_mut_ptr(), len, access) }.unwrap();
     let key = net.nodes[node].engine.add_memory(region).unwrap();
     Shared { addr: region.addr(), bytes, key }
@@ -59,7 +59,7 @@ impl Net {
         self.at(me, |e, w| e.get(w, to, args))
     }
 
-    /// The packets that travel until all is quiet, as (from, name).
+    /// Runs until idle and returns the packets sent, as (from, name).
     pub(super) fn flow(&mut self) -> Vec<String> {
         let mut seen = Vec::new();
         loop {
@@ -80,7 +80,6 @@ impl Net {
         }
     }
 
-    /// Handshakes in both directions.
     pub(super) fn meet(&mut self, me: usize, to: PeerId) {
         let mut byte = [0; 1];
         let you = self.node_of(me, to);
@@ -99,7 +98,7 @@ fn writes_packet_by_packet() {
     let peer = net.peer(0, 1);
     let target = share(&mut net, 1, 10_000, Access::all());
     let bytes = letter(1, 5000);
-    // Acknowledged each by itself, which needs the handshake.
+    // Each is acknowledged by itself, which needs the handshake.
     assert!(matches!(net.put(0, peer, put_args(&bytes[..100], target.iov(8, 100))), Started::Pending(_)));
     assert_eq!(
         net.flow(),
@@ -147,7 +146,6 @@ fn writes_on_an_ordered_wire_are_acknowledged_together() {
     net.at(0, |e, w| e.request_acks(w, None));
     assert!(net.flights.is_empty(), "nothing to ask for");
     assert_eq!(target.bytes[300..5300], bytes);
-    // The caller can wait for the target by itself.
     let args = PutArgs { sync: Sync::Yes, cq_data: Some(44), ..put_args(&bytes[..5], target.iov(0, 5)) };
     assert!(matches!(net.put(0, peer, args), Started::Pending(_)));
     assert_eq!(net.flow(), ["0 DC_EAGER_RTW", "1 RECEIPT"].map(String::from));
@@ -163,7 +161,7 @@ fn reads_packet_by_packet() {
     let peer = net.peer(0, 1);
     let mut source = share(&mut net, 1, 9000, Access::READ);
     source.bytes.copy_from_slice(&letter(4, 9000));
-    // 999 is the longest short one: strictly less than the room of a READRSP.
+    // 999 is the longest short read: strictly less than the room of a READRSP.
     let mut room = vec![0; 999];
     assert!(matches!(net.get(0, peer, &mut room, source.iov(10, 999)), Started::Pending(_)));
     assert_eq!(net.flow(), ["0 SHORT_RTR", "1 HANDSHAKE", "1 READRSP", "0 HANDSHAKE"].map(String::from));
@@ -214,14 +212,12 @@ fn pieces_on_both_sides_and_nothing_at_all() {
     net.settle();
     assert_eq!((net.events(0).len(), room), (1, bytes.clone()));
     assert_eq!(target.bytes[5000..8000], bytes[10..3010]);
-    // Empty ones name no memory at all.
     let none = Iovs::one(RmaIov { addr: 5, len: 0, key: 0 });
     let sync = PutArgs { sync: Sync::Yes, ..put_args(&[], none) };
     net.put(0, peer, sync);
     net.get(0, peer, &mut [], none);
     net.settle();
     assert_eq!(net.events(0).len(), 2);
-    // Lengths that do not agree, and the form of the trigger, are the caller's mistakes.
     let invalid = Started::Failed(OpError::Invalid);
     assert_eq!(net.put(0, peer, put_args(&bytes[..3], target.iov(0, 4))), invalid);
     assert_eq!(net.put(0, peer, put_args(&[], Iovs::NONE)), invalid);
@@ -260,7 +256,7 @@ fn atomics_packet_by_packet_and_in_order() {
         ..atomic(AtomicOp::CompareSwap, Datatype::Uint64, at)
     };
     net.at(0, |e, w| e.atomic(w, peer, swap));
-    // The other way round on the wire; the order of the messages holds.
+    // Reversed on the wire; the order of the messages holds.
     net.flights.reverse();
     assert_eq!(net.flow(), ["0 COMPARE_RTA", "0 FETCH_RTA", "1 ATOMRSP", "1 ATOMRSP"].map(String::from));
     assert_eq!((u64::from_le_bytes(old), u64::from_le_bytes(older), word(&target, 8)), (2, 3, 9));
@@ -302,13 +298,12 @@ fn fences_hold_what_comes_after() {
         }
     }
     assert_eq!((net.events(0).len(), room), (3, flag));
-    // Nothing under way: nothing to hold.
     net.at(0, |e, w| e.fence(w, peer, FenceScope::Packets));
     assert_eq!(net.put(0, peer, put_args(&flag, target.iov(0, 8))), Started::Done(()));
 }
 
 // [M8.1]
-/// A request that is not within the rights of its key, or that makes no sense, changes nothing and is answered by nobody.
+/// A request beyond the rights of its key, or malformed, changes nothing and gets no answer.
 #[test]
 fn requests_out_of_reach_are_dropped() {
     let mut net = Net::new(2, 1, Manner::CALM);
@@ -333,13 +328,13 @@ fn requests_out_of_reach_are_dropped() {
     net.settle();
     assert_eq!(net.nodes[1].engine.stats().dropped(DropReason::BadAccess), 6);
     assert_eq!((&read_only.bytes, &write_only.bytes), (&vec![0; 64], &vec![0; 64]));
-    // An atomic that is refused has had its turn all the same.
+    // A refused atomic still takes its turn in the order.
     let mut room = [0; 2];
     net.recv(1, &mut room, exact(4), 9);
     net.send(0, peer, b"ok", Some(4), Protocol::Eager);
     net.settle();
     assert_eq!(&room, b"ok");
-    // The end of the peer is the end of what it never answered.
+    // The failure of the peer ends what it never answered.
     net.events(0);
     net.at(0, |e, w| e.on_peer_error(w, peer, PeerError::Gone));
     let ends = net
@@ -387,7 +382,7 @@ fn cancelled_before_the_first_packet() {
     assert_eq!(target.bytes, vec![0; 64]);
 }
 
-/// A peer of an old release: no acknowledgements, so writes go without, and waiting for one fails.
+/// An old peer acknowledges nothing: writes go without, and waiting for one fails.
 #[test]
 fn peers_that_acknowledge_nothing() {
     let mut net = Net::new(2, 1, Manner::CALM);
@@ -405,8 +400,8 @@ fn peers_that_acknowledge_nothing() {
 }
 
 // [M8.7]
-/// Every node writes and reads cells of its own in every other node's memory, adds to words shared by all and takes
-/// tickets from one, on a network that reorders and refuses.
+/// Every node writes and reads its own cells in all other memories, adds to shared words and draws tickets
+/// from one, on a network that reorders and refuses.
 fn job(seed: u64, order: PacketOrder) {
     let _seed = Seed(seed);
     let mut rng = Rng(!seed);
@@ -426,7 +421,7 @@ fn job(seed: u64, order: PacketOrder) {
     }
     const CELL: usize = 16 << 10;
     const CELLS: usize = 24;
-    // Words first, then cells that are written, then cells that are read.
+    // Layout: words, then written cells, then read cells.
     let mut mems: Vec<Shared> =
         (0..nodes).map(|n| share(&mut net, n, 64 + 2 * CELLS * CELL, Access::all())).collect();
     for (n, mem) in mems.iter_mut().enumerate() {
@@ -549,7 +544,7 @@ fn jobs_on_an_ordered_wire() {
 }
 
 // [M8.1] [M9.2] [M9.4]
-/// Requests and data made up by an enemy: none changes a byte outside of the region, none crashes anything.
+/// Forged requests and data change no byte outside the region, and crash nothing.
 #[test]
 fn made_up_requests() {
     let _seed = Seed(5);
@@ -559,7 +554,7 @@ fn made_up_requests() {
     net.meet(0, peer);
     let mut arena = vec![0x55u8; 3000];
     let base = arena.as_mut_ptr();
-    // SAFETY: the middle of the arena, which is looked at when the net is gone.
+    // SAFETY: the middle of the arena, which is read after the net is dropped.
     let middle = unsafe { Region::new(base.wrapping_add(1000), 1000, Access::all()) }.unwrap();
     let key = net.nodes[1].engine.add_memory(middle).unwrap().0;
     let mut packet = vec![0; 1024];

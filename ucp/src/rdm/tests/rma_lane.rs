@@ -1,5 +1,5 @@
-//! Messages out of memory that the wire does not read but another way does: read within the call, by as many reads as it takes,
-//! and sent in packets once a receiver has said that it is kept out.
+//! Messages in memory that another transport reads instead of the wire: read within the call, by as many
+//! reads as it takes, and sent in packets once the receiver reports that it is denied access.
 
 use crate::rdm::EngineConfig;
 use crate::rdm::ids::PeerId;
@@ -12,7 +12,7 @@ use crate::wire::{self, Packet, PktType};
 
 const LEN: usize = 50_000;
 
-/// A pair that has shaken hands, of which node 0 has memory that its wire does not read.
+/// Creates a pair that has shaken hands; the wire does not read node 0's memory.
 fn met(manner: Manner, cfg: EngineConfig) -> (Net, PeerId) {
     let mut net = Net::with(2, 1, manner, cfg).with_rdma(1 << 30);
     let peer = net.peer(0, 1);
@@ -64,7 +64,6 @@ fn whatever_was_posted_and_however_full_the_wire_is() {
         let (mut net, peer) = met(Manner { full: 3, reorder: true, ..Manner::CALM }, cfg);
         net.rng = Rng(seed);
         let letters: Vec<Vec<u8>> = (0..12).map(|n| letter(n, 4000 + 3000 * n as usize)).collect();
-        // A receive that is too short gets what fits.
         let room = |n: usize| if n == 5 { 3500 } else { letters[n].len() };
         let mut rooms: Vec<Vec<u8>> = (0..12).map(|n| vec![0; room(n)]).collect();
         for (n, into) in rooms.iter_mut().enumerate().take(6) {
@@ -153,7 +152,7 @@ fn some_are_declined_in_any_order() {
     }
 }
 
-/// What is known to be a choice only by its flag: one that older peers of ours do not set, or see.
+/// A declined offer is told from a failure by a flag, which our older peers neither set nor see.
 #[test]
 fn a_refusal_for_good_is_none_for_now() {
     let (mut net, peer) = met(Manner::CALM, EngineConfig::default());

@@ -1,5 +1,5 @@
-//! Messages received into several pieces of memory: the bytes, the length and the end that one piece gets, by every protocol,
-//! and not a byte beside the pieces.
+//! Messages received into several pieces of memory: same bytes, length and end as with one piece, by every
+//! protocol, and no byte beside the pieces.
 
 use crate::rdm::EngineConfig;
 use crate::rdm::ids::PeerId;
@@ -23,11 +23,9 @@ const ROWS: [Protocol; 8] = [
     Protocol::LongRead,
     Protocol::RuntRead,
 ];
-/// What lies between the pieces.
 const GAP: usize = 3;
 const BLANK: u8 = 0xee;
 
-/// Memory with pieces of these lengths in it, and what names them.
 struct Room {
     lens: Vec<usize>,
     bytes: Vec<u8>,
@@ -49,11 +47,11 @@ impl Room {
     }
 
     fn buf(&self) -> RecvBuf {
-        // SAFETY: tests keep the room beside the engines, and look into it when the receive is over.
+        // SAFETY: tests keep the room beside the engines, and read it when the receive is over.
         unsafe { RecvBuf::of_list(&self.list) }
     }
 
-    /// The pieces as one run; what is between them is as it was.
+    /// Returns the pieces as one run, and checks that the gaps are untouched.
     fn run(&self) -> Vec<u8> {
         let (mut run, mut rest) = (Vec::new(), &self.bytes[..]);
         for &len in &self.lens {
@@ -65,7 +63,7 @@ impl Room {
     }
 }
 
-/// A pair that has met, whose receiver reads at most `most` bytes at a time.
+/// Creates a pair that has met, whose receiver reads at most `most` bytes at a time.
 fn met(manner: Manner, most: u64) -> (Net, PeerId) {
     let cfg = EngineConfig { runt_size: 3000, ..EngineConfig::default() };
     let mut net = Net::with(2, 7, manner, cfg).with_rdma(most);
@@ -79,7 +77,7 @@ fn met(manner: Manner, most: u64) -> (Net, PeerId) {
     (net, peer)
 }
 
-/// What the receiver hears of a message that goes by `protocol`, received before it comes or after.
+/// Returns the receiver's event for a message by `protocol`, received before it comes or after.
 fn received(
     net: &mut Net,
     peer: PeerId,
@@ -145,7 +143,6 @@ proptest! {
     }
 }
 
-/// Packets of a type that the receiver has sent.
 fn sent(net: &Net, ty: PktType) -> u64 {
     net.nodes[1].engine.stats().tx_pkts[usize::from(ty.0)]
 }
@@ -167,7 +164,6 @@ fn few_pieces_are_read_into_in_place_and_many_are_sent() {
     }
 }
 
-/// Also by a wire that copies little at a time.
 #[test]
 fn a_sender_that_must_be_read_fills_any_number_of_pieces() {
     for copies in [1 << 20, 100, 1] {

@@ -1,4 +1,4 @@
-//! Each protocol stage by stage: what is on the wire, when an operation ends, what happens when it is disturbed.
+//! Each protocol step by step: packets, ends of operations, disturbances.
 
 use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::{Protocol, Sync};
@@ -24,7 +24,6 @@ fn pair() -> (Net, PeerId) {
     (net, peer)
 }
 
-/// A pair that has shaken hands.
 fn met() -> (Net, PeerId) {
     let (mut net, peer) = pair();
     let mut room = [0; 1];
@@ -223,7 +222,7 @@ fn every_protocol_expected_and_unexpected() {
                 assert_eq!(room, bytes, "{protocol:?} early: {early}");
                 let done_later = !matches!(protocol, Protocol::Eager | Protocol::Medium);
                 assert_eq!(net.events(0), vec![sent(1); usize::from(done_later)]);
-                // The letter of `met` was eager, too.
+                // The message of `met` was eager, too.
                 let before = u64::from(protocol == Protocol::Eager);
                 assert_eq!(net.nodes[1].engine.stats().received(protocol).msgs, 1 + before);
                 assert_eq!(net.nodes[0].engine.stats().sent(protocol).bytes, len as u64 + before);
@@ -283,7 +282,7 @@ fn a_receive_is_cancelled_only_before_it_is_matched() {
             assert!(!cancelled || !net.nodes[1].engine.cancel_recv(op), "only once");
             net.settle();
             match net.events(1).as_slice() {
-                // The room is the user's again, and the message waits for another receive.
+                // The buffer is the user's again, and the message waits for another receive.
                 [EngineEvent::RecvDone { user: 9, result: Err(OpError::Cancelled) }] => {
                     assert!(cancelled && room == [0x55].repeat(len))
                 }
@@ -395,7 +394,6 @@ fn duplicates_are_dropped() {
     }
     let rare = net.nodes[1].engine.stats().rare;
     assert_eq!((rare.duplicate, rare.bad_segment, rare.unexpected), (3, 1, 2));
-    // Before their turn as well.
     net.send(0, peer, b"next", Some(1), Protocol::Eager);
     net.send(0, peer, b"then", Some(1), Protocol::Eager);
     let later: Vec<Flight> = net.flights.drain(..).collect();
@@ -418,7 +416,7 @@ fn a_queue_pair_number_is_reused() {
     net.send(0, peer, b"old life", Some(1), Protocol::Eager);
     let late = net.flights.pop().unwrap();
     let old = net.peer(1, 0);
-    // Node 0 dies and comes back with the same address but for the connid.
+    // Node 0 restarts with the same address but for the connid.
     let mut reborn = Net::new(1, 0, Manner::CALM).nodes.remove(0);
     reborn.addr.connid += 77;
     reborn.engine = crate::rdm::Engine::new(EngineConfig::default());
@@ -454,7 +452,7 @@ fn strangers_must_introduce_themselves() {
     assert_eq!(net.nodes[1].engine.stats().rare.unsupported, 1);
 }
 
-/// A process that has sent, flushed and ended is no less heard: its whole messages arrive, in order.
+/// A process that has sent, flushed and exited is still received: its complete messages arrive, in order.
 #[test]
 fn last_words_of_a_peer_that_is_gone() {
     let mut net = Net::new(2, 1, Manner::CALM);
@@ -479,7 +477,8 @@ fn last_words_of_a_peer_that_is_gone() {
     assert_eq!(net.nodes[1].engine.held_bytes(), 0);
 }
 
-/// So are messages of several packets. One of which a part is missing ends when the wire has nothing more.
+/// Messages of several packets arrive after their sender has exited. An incomplete one ends when the wire has
+/// nothing more.
 #[test]
 fn long_last_words_of_a_peer_that_is_gone() {
     let mut net = Net::new(2, 1, Manner::CALM);
@@ -515,8 +514,8 @@ fn long_last_words_of_a_peer_that_is_gone() {
     assert_eq!(net.nodes[1].engine.held_bytes(), 0);
 }
 
-/// Of a message in windows the last one may be on its way when its sender is found dead: it was sent, so it is received.
-/// One that waits for a window ends at once.
+/// A windowed message whose last window was sent before its sender exited is received. One that waits for a
+/// window ends at once.
 #[test]
 fn granted_last_words_of_a_peer_that_is_gone() {
     for granted in [true, false] {
@@ -592,7 +591,7 @@ fn a_failed_peer_ends_its_operations_and_no_others() {
     let back = net.peer(0, 1);
     let bytes = letter(1, 40_000);
     let (mut a, mut b, mut c) = (vec![0; 40_000], vec![0; 8], vec![0; 8]);
-    // Under way in both directions, posted for that peer alone, unexpected whole and in part.
+    // In flight in both directions, posted for that peer alone, unexpected whole and in part.
     net.recv(1, &mut a, exact(1), 1);
     net.send(0, back, &bytes, Some(1), Protocol::LongCts);
     net.send(0, back, b"whole", Some(2), Protocol::Eager);
@@ -667,7 +666,7 @@ fn late_packets_of_a_failed_peer_leave_nothing_behind() {
     assert!(net.nodes[1].engine.stats().rare.peer_failed > 1);
 }
 
-/// A peer of an old release, or one in zero-copy receive mode, as its feature word tells.
+/// Sends that an old peer, or one in zero-copy receive mode, cannot take are refused by its feature word.
 #[test]
 fn what_a_peer_cannot_take_is_refused() {
     let shake = |features: u64| {
@@ -686,7 +685,6 @@ fn what_a_peer_cannot_take_is_refused() {
     let (mut net, _) = shake(0);
     let error = OpError::Unsupported;
     assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Err(error) }]);
-    // In zero-copy receive mode, without a queue pair for it.
     let (mut net, peer) = shake(0xda);
     assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Err(error) }]);
     assert_eq!(net.send(0, peer, b"x", None, Protocol::Eager), Started::Failed(error));
@@ -699,7 +697,7 @@ fn what_a_peer_cannot_take_is_refused() {
     assert!(rtm.opts.raw_addr == Some(address(0)) && rtm.opts.connid.is_none());
 }
 
-/// Who asks for constant header length gets it, in every request. The other tests, whose engines do not ask, see short headers.
+/// A peer that asks for constant header length gets it in every request. Engines of other tests do not ask.
 // [M3.11]
 #[test]
 fn constant_header_length_is_asked_for_and_given() {

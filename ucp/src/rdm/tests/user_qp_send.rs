@@ -1,4 +1,4 @@
-//! Messages to a peer in zero-copy receive mode: what goes out and where to, what is refused, what comes back.
+//! Messages to a peer in zero-copy receive mode: packets and destinations, refusals, returned messages.
 
 use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::{Protocol, Sync};
@@ -8,10 +8,8 @@ use crate::rdm::types::*;
 use crate::wire::{self, Features, Handshake, PktType, UserRecvQp};
 
 const QP: UserRecvQp = UserRecvQp { qpn: 0x22, qkey: 0x33 };
-/// libfabric 1.22 in that mode.
 const WORD: u64 = 0xda;
 
-/// The peer's HANDSHAKE arrives.
 fn shake(net: &mut Net, qp: Option<UserRecvQp>, word: u64) {
     let mut bytes = vec![0; 64];
     let mut hdr = Handshake::new(Features::from_bits_retain(word), 1001, 0xefa2);
@@ -21,7 +19,7 @@ fn shake(net: &mut Net, qp: Option<UserRecvQp>, word: u64) {
     net.deliver(&Flight { from: 1, to: 0, bytes });
 }
 
-/// A pair of which the second end is such a peer, and has been met.
+/// Creates a pair whose second node is such a peer, and has been met.
 fn met() -> (Net, PeerId) {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
@@ -56,14 +54,13 @@ fn untagged_messages_go_as_they_are_to_the_queue_pair_that_the_peer_named() {
     assert!(engine.is_flushed(None) && engine.stats().tx_pkts[usize::from(PktType::EAGER_MSGRTM.0)] == 0);
 }
 
-/// They take no message id: what does, begins with 0.
+/// Headerless messages take no message id, so the next packet message has id 0.
 // [M5.10] [M4.1]
 #[test]
 fn they_take_no_message_id() {
     let (mut net, peer) = met();
     assert_eq!(net.send_args(0, peer, args(b"one", None)), Started::Done(()));
     assert_eq!(sent(&mut net).len(), 1);
-    // It says that it has left that mode.
     shake(&mut net, None, WORD & !0x80);
     net.flights.clear();
     assert_eq!(net.send_args(0, peer, args(b"two", None)), Started::Done(()));
@@ -93,7 +90,7 @@ fn what_such_a_peer_cannot_take_is_refused_at_once() {
     assert!(engine.is_flushed(None) && engine.peer_info(peer).unwrap().fault.is_none());
 }
 
-/// Without room they wait, in their order; so does a wait for the HANDSHAKE, if that is asked for.
+/// Without room, messages wait in order, as they do for the HANDSHAKE if configured.
 // [M3.8] [M5.10]
 #[test]
 fn they_wait_for_room_and_for_the_handshake() {
@@ -114,7 +111,7 @@ fn they_wait_for_room_and_for_the_handshake() {
     let bytes: Vec<_> = sent(&mut net).into_iter().map(|(_, bytes, imm)| (bytes, imm)).collect();
     assert_eq!(bytes, [(b"first".to_vec(), None), (b"second".to_vec(), Some(9))]);
     assert_eq!(net.events(0), [EngineEvent::SendDone { user: 7, result: Ok(()) }; 2]);
-    // A peer of another kind gets packets, and those that ask for no tag need not have met it.
+    // A peer of another kind gets packets; requests without tag need no handshake.
     let mut net = Net::with(2, 1, Manner::CALM, cfg);
     let peer = net.peer(0, 1);
     assert_eq!(net.send(0, peer, b"tagged", Some(1), Protocol::Eager), Started::Done(()));
@@ -126,7 +123,8 @@ fn they_wait_for_room_and_for_the_handshake() {
     assert_eq!(&room, b"untagged");
 }
 
-/// The program has posted no receive: the device hands the message back, and it goes again with its word.
+/// The program has posted no receive: the device returns the message, and it is sent again with its immediate
+/// data.
 // [M5.11] [M10.5]
 #[test]
 fn what_comes_back_goes_again_as_it_was() {
@@ -144,7 +142,7 @@ fn what_comes_back_goes_again_as_it_was() {
     assert!(net.nodes[0].engine.is_flushed(None) && net.nodes[0].engine.held_bytes() == 0);
 }
 
-/// A message between its packets when the peer turns out to be one that takes none is an error, and not half a message.
+/// A message partly sent in packets ends with an error when the peer turns out to take none.
 // [M5.11]
 #[test]
 fn a_message_that_has_begun_in_packets_ends_with_an_error() {
@@ -162,7 +160,8 @@ fn a_message_that_has_begun_in_packets_ends_with_an_error() {
     assert_eq!(net.nodes[0].engine.peer_info(peer).unwrap().outstanding, 0);
 }
 
-/// A long message that was announced before the peer's mode was known ends when that is: nobody will ask for it.
+/// A long message announced before the peer's mode was known ends with the HANDSHAKE, since no one will ask
+/// for it.
 // [M5.11]
 #[test]
 fn what_was_announced_before_the_handshake_ends_with_it() {

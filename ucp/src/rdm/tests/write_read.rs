@@ -1,5 +1,5 @@
-//! Writes that the target reads (LONGREAD_RTW): what is on the wire, when each side ends, what follows if reading cannot be
-//! done, memory taken back and peers lost in the middle, and requests that ask for what they may not have.
+//! Writes that the target reads (LONGREAD_RTW): packets, ends of both sides, fallback when reading fails,
+//! revoked memory, lost peers, forged requests.
 
 use super::rma::{put_args, share};
 use crate::rdm::ids::PeerId;
@@ -18,7 +18,7 @@ use crate::wire::{self, EfaStatus, Features, Iovs, Opts, Packet, PktType, RmaIov
 
 const LEN: usize = 50_000;
 
-/// A pair (and somebody else) that has shaken hands and reads, `most` bytes at a time.
+/// Creates a pair, and a third node, that has shaken hands and reads, `most` bytes at a time.
 fn met(most: u64, manner: Manner) -> (Net, PeerId) {
     let mut net = Net::new(3, 1, manner).with_rdma(most);
     let peer = net.peer(0, 1);
@@ -67,7 +67,7 @@ fn a_request_reads_and_an_eor() {
     }
 }
 
-/// EOR is as good as a RECEIPT: neither a flush nor a synchronous write asks for more.
+/// EOR serves as RECEIPT: neither a flush nor a synchronous write asks for more.
 #[test]
 fn an_eor_acknowledges() {
     let (mut net, peer) = met(1 << 30, Manner { reorder: true, ..Manner::CALM });
@@ -91,19 +91,16 @@ fn only_with_a_peer_that_reads_and_not_before_it_said_so() {
     assert_eq!(net.flow()[..4], first);
     net.settle();
     assert_eq!((net.events(0).as_slice(), &target.bytes), (&DONE[..], &bytes));
-    // It does not read; nothing is registered for nothing.
     net.nodes[0].engine.set_features(peer, Features::DELIVERY_COMPLETE);
     net.put(0, peer, read_args(&bytes, target.iov(0, LEN)));
     assert_eq!((net.flow()[0].as_str(), net.regs()), ("0 DC_LONGCTS_RTW", 0));
     assert_eq!(net.events(0), DONE);
-    // We do not, and it never was a question of the handshake.
     let mut net = Net::new(2, 1, Manner::CALM);
     net.in_order();
     let peer = net.peer(0, 1);
     let target = share(&mut net, 1, LEN, Access::WRITE);
     net.put(0, peer, read_args(&bytes, target.iov(0, LEN)));
     assert_eq!(net.flow()[0], "0 LONGCTS_RTW");
-    // What fits one packet goes in one.
     let (mut net, peer) = met(1 << 30, Manner::CALM);
     let target = share(&mut net, 1, LEN, Access::WRITE);
     net.put(0, peer, read_args(&bytes[..100], target.iov(0, 100)));
@@ -111,7 +108,7 @@ fn only_with_a_peer_that_reads_and_not_before_it_said_so() {
     assert_eq!(net.flow().iter().filter(|pkt| *pkt == "0 DC_EAGER_RTW").count(), 2);
 }
 
-/// Pieces at both ends, each longer than one read, in any order; the target's are not the writer's.
+/// Several pieces at both ends, cut differently, each longer than one read, in any order.
 #[test]
 fn pieces_at_both_ends() {
     for reorder in [false, true] {
@@ -157,7 +154,6 @@ fn what_cannot_be_read_is_sent_from_the_first_byte() {
             let (bytes, target) = (letter(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
             let args = PutArgs { sync, cq_data: Some(5), ..read_args(&bytes, target.iov(0, LEN)) };
             net.put(0, peer, args);
-            // What is behind a fence stays behind.
             net.at(0, |e, w| e.fence(w, peer, FenceScope::Packets));
             net.put(0, peer, put_args(&[9; 4], target.iov(0, 4)));
             net.settle();
@@ -190,7 +186,7 @@ fn a_peer_that_cannot_be_asked_again() {
     net.at(0, |e, w| e.on_peer_error(w, peer, PeerError::Gone));
     net.resume(0);
     assert_eq!(net.regs(), 0);
-    // The writer wants to know of the arrival, which a target without RECEIPT cannot tell after a READ_NACK.
+    // A target without RECEIPT cannot tell of the arrival after a READ_NACK.
     let (mut net, peer) = met(1 << 30, Manner::CALM);
     net.nodes[0].engine.set_features(peer, Features::RDMA_READ);
     net.nodes[1].device.no_reg = Some(RegError::Full);
@@ -211,8 +207,8 @@ fn a_writer_that_cannot_register_sends() {
     assert_eq!(target.bytes, bytes);
 }
 
-/// Either side loses the other after any number of steps: the write ends once, no registration is left, and the writer's
-/// memory is not lent any more.
+/// Either side loses the other after any number of steps: the write ends once, no registration is left, and
+/// the writer's memory is no longer lent.
 #[test]
 fn a_peer_lost_at_any_step_leaves_nothing() {
     for loser in [0, 1] {
@@ -242,7 +238,8 @@ fn a_peer_lost_at_any_step_leaves_nothing() {
     }
 }
 
-/// Memory that is taken back while a device reads to it: the device loses it at once, also if the peer was lost before.
+/// Memory revoked while a device reads into it is out of the device's reach at once, also if the peer was
+/// lost before.
 #[test]
 fn memory_taken_back_is_not_read_to() {
     for lost in [false, true] {
@@ -262,7 +259,6 @@ fn memory_taken_back_is_not_read_to() {
         let before = target.bytes.clone();
         net.settle();
         assert!(target.bytes == before && net.nodes[1].engine.quiet());
-        // Its writer is told, if there is anybody to tell.
         let told = [EngineEvent::RmaDone { user: 1, result: Err(OpError::Access(PeerId(0))) }];
         assert_eq!(net.events(0), if lost { &[][..] } else { &told[..] });
     }
@@ -290,14 +286,12 @@ fn requests_and_ends_that_are_made_up() {
     let stats = net.nodes[1].engine.stats();
     assert_eq!((stats.dropped(DropReason::BadSegment), stats.dropped(DropReason::BadAccess)), (1, 2));
     assert!(net.fetches.is_empty() && net.regs() == 0);
-    // A key that nobody has is refused by the device; nobody has announced such a write.
+    // The device refuses the unknown key; such a write was never announced.
     claim(&mut net, target.iov(0, 100), RmaIov { addr: u64::MAX - 8, len: 100, key: u64::MAX });
     net.settle();
     assert_eq!((count(&net, 1, PktType::READ_NACK), net.regs()), (1, 0));
-    // It knows of no such writes: three refusals and the READ_NACK.
     assert_eq!(net.nodes[0].engine.stats().dropped(DropReason::BadId), 4);
     assert!(target.bytes.iter().all(|&byte| byte == 0));
-    // Nothing to read is read at once.
     claim(&mut net, Iovs::one(RmaIov { addr: 0, len: 0, key: 0 }), far(0));
     assert_eq!(count(&net, 1, PktType::EOR), 1);
     net.settle();

@@ -1,5 +1,5 @@
-//! The pair of NICs that two workers have met on is lost in the middle of everything: whatever was asked for ends once,
-//! with its bytes, or with an error that names the peer where nobody can say whether it has taken effect.
+//! Loss of the pair of NICs that two workers have met on: every operation ends once, with its bytes, or with
+//! an error that names the peer where the effect is uncertain.
 
 use super::*;
 use crate::rdm::rma::args::AtomicArgs;
@@ -15,7 +15,6 @@ const ROWS: [(Protocol, usize); 5] = [
     (Protocol::RuntRead, 60_000),
 ];
 
-/// Which operations of a kind are asked for, and how they end.
 #[derive(Default)]
 struct Ends(Vec<(u64, Result<(), OpError>)>);
 
@@ -35,7 +34,6 @@ impl Ends {
                     self.0.push((user, result))
                 }
                 EngineEvent::RecvDone { user, result } => self.0.push((user, result.map(drop))),
-                // A further lane.
                 EngineEvent::PeerFailed { peer, .. } if peer != mine => {}
                 other => panic!("{other:?}"),
             }
@@ -43,8 +41,8 @@ impl Ends {
     }
 }
 
-/// Messages of every protocol both ways, puts, gets and atomics by packets, while the first NIC of one of the two goes
-/// down; of three, sometimes a second one goes later.
+/// Messages of every protocol both ways, puts, gets and atomics by packets, while the first NIC of one worker
+/// dies; of three NICs, sometimes a second one dies later.
 // [M11.8] [M11.9] [M11.10]
 #[test]
 fn the_first_nic_goes_and_nothing_else() {
@@ -177,7 +175,7 @@ fn the_first_nic_goes_and_nothing_else() {
     assert!(enough, "{moved} moves, {again} packets, {unsure} unsure");
 }
 
-/// Without a further lane that both know, the loss is the peer's end, as it was.
+/// Without a further lane that both know, the loss fails the peer.
 // [M11.9]
 #[test]
 fn where_there_is_no_other_way_the_peer_is_lost() {
@@ -186,7 +184,7 @@ fn where_there_is_no_other_way_the_peer_is_lost() {
     rig.send(0, peer, b"x", Protocol::Eager);
     rig.settle();
     assert_eq!(rig.events(0), [EngineEvent::PeerFailed { peer, fault: PeerError::Unreachable }]);
-    // Two lanes each, but nobody has agreed on them yet.
+    // Two lanes each, not agreed on yet.
     let (mut rig, peer) = Rig::new([2, 2], 1);
     rig.dead.push((1, 0));
     rig.send(0, peer, b"x", Protocol::Eager);
@@ -194,8 +192,8 @@ fn where_there_is_no_other_way_the_peer_is_lost() {
     assert_eq!(rig.events(0), [EngineEvent::PeerFailed { peer, fault: PeerError::Unreachable }]);
 }
 
-/// Who is found where: a pair that lost a NIC meets anew by others, whoever was closed by force stays so whichever way is
-/// tried, and a pair that has met anew goes on that way.
+/// A pair that lost a NIC reconnects by others and stays there. A force-closed peer stays closed on every
+/// lane.
 #[test]
 fn only_a_lost_nic_is_gone_around() {
     let there = addr(1, 0);
@@ -207,7 +205,6 @@ fn only_a_lost_nic_is_gone_around() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
     rig.at(0, 0, |e, w| e.force_close(w, peer));
     assert_eq!(rank(&rig, 0), LaneRank::Any, "closed by force");
-    // By the other NIC the two have met anew: that is where it is.
     rig.engines[0].add_peer(WireId(1), there, source(&there));
     rig.sides[0].set_path(PeerId(2), 1, (1, 0));
     rig.send(0, PeerId(2), b"x", Protocol::Eager);
@@ -225,13 +222,12 @@ fn only_a_lost_nic_is_gone_around() {
     assert_eq!(rank(&rig, 0), LaneRank::Known, "it goes on over another");
 }
 
-/// Whoever comes by a lane that it did not come by before is still who it is, to a receive that takes its messages only: posted
-/// before or after them, for one message or many.
+/// Receives from one peer match its messages on any lane, posted before or after, for one message or many.
 #[test]
 fn a_worker_is_one_sender_whichever_lane_it_comes_by() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let stranger = PeerId(99);
-    // The other sends by its second NIC to our first one, as whoever has lost its first NIC does.
+    // The peer sends from its second NIC to our first, as after losing its first.
     let (mine, remote_id) = (addr(0, 0), addr(1, 1));
     let back = rig.engines[1].add_peer(WireId(1), mine, source(&mine));
     rig.sides[1].set_path(back, 1, (0, 0));
@@ -252,7 +248,6 @@ fn a_worker_is_one_sender_whichever_lane_it_comes_by() {
     rig.settle();
     assert_ne!(found.from, peer);
     assert_eq!(rig.engines[0].peer_info(found.from).unwrap().addr, remote_id);
-    // Under either name, in the order of arrival.
     for (room, name) in [(third, peer), (fourth, found.from)] {
         assert!(matches!(recv(&mut rig, room, name, 12), Started::Done(_)));
     }
@@ -274,7 +269,7 @@ fn a_worker_is_one_sender_whichever_lane_it_comes_by() {
     assert_eq!(rooms, [[0], *b"2", *b"3", *b"4", *b"5"]);
 }
 
-/// Closed by force is a worker, not a lane: also what it sent by another, and is to be sent there, ends.
+/// A forced close covers all lanes of a worker, in both directions.
 #[test]
 fn whoever_is_closed_by_force_is_so_under_each_name() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
@@ -298,8 +293,8 @@ fn whoever_is_closed_by_force_is_so_under_each_name() {
     assert_eq!(rig.engines[0].snapshot(), EngineSnapshot::EMPTY);
 }
 
-/// A message that names one lane, by a sender that cannot be asked to send it: its receiver has left that lane, and reads it by
-/// the one it takes now, whichever of the two has been the first to leave.
+/// A message names one lane, and its sender cannot be asked to send it. The receiver has left that lane and
+/// reads by its present one, whichever side left first.
 // [M11.5] [M11.6]
 #[test]
 fn what_was_named_on_the_lane_that_is_lost_is_read_on_another() {
@@ -315,7 +310,6 @@ fn what_was_named_on_the_lane_that_is_lost_is_read_on_another() {
         rig.send(0, peer, b"x", Protocol::Eager);
         rig.settle();
         rig.events(1);
-        // Shorter than what is worth several lanes.
         let (bytes, mut room) = (letter(seed, 5000), vec![0; 5000]);
         rig.send(0, peer, &bytes, Protocol::LongRead);
         for _ in 0..rig.rng.below(12) {
@@ -335,7 +329,8 @@ fn what_was_named_on_the_lane_that_is_lost_is_read_on_another() {
     }
 }
 
-/// Who says no connid would be taken for somebody else on another lane: two of which one does not announce it lose each other.
+/// A peer without connid cannot be identified on another lane: if either of two sends none, they lose each
+/// other.
 // [M11.8]
 #[test]
 fn without_connids_there_is_no_other_way() {
@@ -355,7 +350,7 @@ fn without_connids_there_is_no_other_way() {
     }
 }
 
-/// A stranger says that a lane is its own, which its owner does not: nothing comes of it.
+/// A stranger's claim on a lane whose owner does not confirm it has no effect.
 // [M11.8]
 #[test]
 fn a_lane_that_is_claimed_and_not_given_stays_whose_it_is() {
@@ -368,7 +363,8 @@ fn a_lane_that_is_claimed_and_not_given_stays_whose_it_is() {
         hdr.write(packet)
     };
     rig.sides.iter_mut().for_each(|side| side.addrs.resize(8, vec![own, own]));
-    // It introduces itself on the second lane, says that the first lane of the other is its first one, and sends as that.
+    // The stranger introduces itself on the second lane, names the other's first lane as its first, and sends
+    // as that.
     for (named, role) in [(own, None), (first, Some(0))] {
         let len = say(named, role, &mut packet);
         let bytes = packet[..len].to_vec();
@@ -388,8 +384,8 @@ fn a_lane_that_is_claimed_and_not_given_stays_whose_it_is() {
     assert_eq!((rig.events(1).len(), room), (1, *b"x"));
 }
 
-/// The first NIC goes while the two workers are still making each other's acquaintance. Whatever had been said by then, what
-/// is under way ends on both sides, well or with an error that names the peer, once each has looked whether the other is there.
+/// The first NIC dies during the handshakes of the lanes. Every operation ends on both sides, well or with an
+/// error that names the peer, once each has checked the other for liveness.
 // [M11.9]
 #[test]
 fn a_loss_while_lanes_are_met_leaves_nobody_waiting() {
@@ -410,7 +406,6 @@ fn a_loss_while_lanes_are_met_leaves_nobody_waiting() {
                 rig.dead.push(first);
             }
             for me in 0..2 {
-                // The other has no name for the first before it has heard it.
                 if !begun[me] && rig.engines[me].peer_info(peers[me]).is_some() {
                     begun[me] = true;
                     rig.send(me, peers[me], &bytes, Protocol::LongCts);
@@ -454,8 +449,8 @@ fn a_loss_while_lanes_are_met_leaves_nobody_waiting() {
     assert!(well > of_all(500) && ill > of_all(1000), "{well} well, {ill} ill");
 }
 
-/// A further NIC goes early, while the two workers are still making each other's acquaintance, or later: what they have met on is
-/// there, so every message arrives, once and in order, and nobody is told of a failure.
+/// A further NIC dies during the handshakes or later. The first lane stays, so every message arrives once, in
+/// order and without an error.
 // [M11.6] [M11.12]
 #[test]
 fn a_further_nic_lost_early_costs_nothing() {

@@ -1,20 +1,20 @@
-//! Granted data over several NICs: which lanes carry them and for whom, and what becomes of them when one is lost, is not
-//! ready, or speaks for somebody else.
+//! Granted data over several NICs: choice of lanes, and lanes that are lost, not ready, or claimed by another
+//! worker.
 
 use super::*;
 use crate::rdm::trace::DropReason;
 use crate::wire::ctl::CtsData;
 use crate::wire::{EfaStatus, Features};
 
-/// Who sends, who receives, and the sender's name for the receiver.
+/// The sending and the receiving worker, and the sender's id of the receiver.
 type Pair = (usize, usize, PeerId);
 
 fn pairs(peer: PeerId) -> [Pair; 2] {
     [(0, 1, peer), (1, 0, PeerId(0))]
 }
 
-/// A message, a write and a read of `len` bytes, each by packets, from `from` to `to`. Answers the bytes that were sent and those
-/// that have come.
+/// Transfers `len` bytes from `from` to `to` by a message, a write and a read in packets. Returns the bytes
+/// sent and received.
 fn all_three(rig: &mut Rig, (from, to, peer): Pair, len: usize) -> [(Vec<u8>, Vec<u8>); 3] {
     let [message, write, read] = [11, 12, 13].map(|key| letter(key, len));
     let (mut room, mut far, mut near, mut back) = (vec![0; len], vec![0; len], read.clone(), vec![0; len]);
@@ -71,7 +71,7 @@ fn granted_data_go_over_every_lane() {
     }
 }
 
-/// Only data go over a further lane, under that lane's own connid.
+/// A further lane carries data only, under its own connid.
 // [M11.11]
 #[test]
 fn a_further_lane_carries_data_in_its_own_name() {
@@ -95,8 +95,8 @@ fn a_further_lane_carries_data_in_its_own_name() {
     assert!(seen[0] > 10 && seen[1] > 10 && room == bytes);
 }
 
-/// To a peer with one lane, one that does not know of rails or of connids, as libfabric does not, by one's own settings, and
-/// when it would not pay.
+/// One lane carries everything for a peer with one lane, a peer without rails or connids such as libfabric,
+/// by configuration, and for short transfers.
 // [M11.11]
 #[test]
 fn others_get_it_all_over_one_lane() {
@@ -131,8 +131,8 @@ fn others_get_it_all_over_one_lane() {
     assert!(rig.data[0][0] > 0 && rig.data[0][1] == 0, "one run");
 }
 
-/// Any NIC of either worker goes in the middle, perhaps two, perhaps with packets that have arrived all the same: the bytes of
-/// messages come exactly once, those of writes and reads too, unless their request may be lost.
+/// One or two NICs of either worker die during transfers, perhaps after their packets arrived: message bytes
+/// come exactly once, those of writes and reads unless their request may be lost.
 // [M11.11] [M11.12]
 #[test]
 fn a_lost_lane_costs_no_byte() {
@@ -194,8 +194,7 @@ fn a_lost_lane_costs_no_byte() {
     assert!(enough, "{elsewhere} {abreast} {twice}");
 }
 
-/// A lane that was not ready has kept packets back when it is lost, and others come back later, when nothing more is expected
-/// of it: all go over the first.
+/// Packets held back by a lane that was not ready, and packets that come back late, go over the first lane.
 // [M11.12]
 #[test]
 fn what_a_lane_has_kept_back_goes_over_the_first() {
@@ -232,7 +231,7 @@ fn what_a_lane_has_kept_back_goes_over_the_first() {
     assert!(rig.engines[0].stats().rare.sent_elsewhere >= 4);
 }
 
-/// One that has not come back may have been data: then nobody knows what is missing, and the peer is lost.
+/// A packet that never comes back may have been data, so the peer fails.
 // [M11.12]
 #[test]
 fn a_packet_that_is_gone_for_good_ends_the_message() {
@@ -250,7 +249,6 @@ fn a_packet_that_is_gone_for_good_ends_the_message() {
     rig.at(0, 1, |e, w| e.on_send_error(w, lane, PeerError::Device(EfaStatus::UnknownPeer)));
     let error = OpError::Peer(peer, PeerError::Device(EfaStatus::UnknownPeer));
     assert!(rig.events(0).contains(&EngineEvent::SendDone { user: 1, result: Err(error) }));
-    // A lane that was only met is done without.
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let lane = rig.engines[0].further_lanes(peer)[0];
     rig.at(0, 1, |e, w| e.on_send_error(w, lane, PeerError::Device(EfaStatus::UnknownPeer)));
@@ -260,7 +258,7 @@ fn a_packet_that_is_gone_for_good_ends_the_message() {
     );
 }
 
-/// Data over a lane that is nobody's further one name operations of its own peer, and of no other.
+/// Data on a lane that is nobody's further one name operations of its own peer only.
 // [M11.11]
 #[test]
 fn a_lane_speaks_for_its_own_worker_alone() {
@@ -268,7 +266,6 @@ fn a_lane_speaks_for_its_own_worker_alone() {
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     rig.recv(1, &mut room);
     rig.send(0, peer, &bytes, Protocol::LongCts);
-    // A stranger introduces itself on the second lane.
     let own = addr(7, 1);
     rig.sides.iter_mut().for_each(|side| side.addrs.resize(8, vec![own, own]));
     let mut packet = vec![0; 2000];

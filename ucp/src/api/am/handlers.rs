@@ -8,7 +8,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::api::am::queue::AmQueue;
 
-/// Handlers with a number below this are in a vector, the others in a hash map.
+/// Lowest handler number that is in the hash map instead of the vector.
 const LOW: usize = 256;
 
 pub(crate) type Handler<M> = Rc<dyn Fn(M)>;
@@ -51,7 +51,6 @@ impl<M, P> AmHandlers<M, P> {
         }
     }
 
-    /// Sets handler number `id`; `None` removes it.
     pub(crate) fn set_handler(&self, id: u16, handler: Option<Handler<M>>) {
         let mut handlers = self.handlers.borrow_mut();
         let at = usize::from(id);

@@ -1,5 +1,4 @@
-//! Memory pool of active messages: copies messages one after another into chunks of [`CHUNK`] bytes.
-//! A chunk is reused when all its messages are dropped, so one kept message keeps its whole chunk.
+//! Memory pool of active messages, copied one after another into chunks that are reused when empty.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -46,7 +45,7 @@ pub(crate) struct AmBuf {
 const WORD: usize = size_of::<u64>();
 
 impl AmBuf {
-    /// Wraps a message that has memory of its own; uses at most 4 GiB of it.
+    /// Wraps the memory of a message; at most 4 GiB of it are used.
     pub(crate) fn own(bytes: Box<[u8]>) -> AmBuf {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         AmBuf { chunk: Some(Chunk::of(bytes)), word: 0, len }
@@ -66,8 +65,7 @@ impl AmBuf {
             Some(chunk) => chunk.at(self.word as usize).cast_const(),
             None => std::ptr::from_ref(&self.word).cast(),
         };
-        // SAFETY: `len` bytes there are initialised. On a chunk, they are written only through `as_mut_ptr`,
-        // whose callers hold no reference; in `word`, `len` is at most `WORD`.
+        // SAFETY: `len` bytes there are initialised, and nobody writes through `as_mut_ptr` meanwhile.
         unsafe { std::slice::from_raw_parts(at, self.len as usize) }
     }
 
@@ -100,10 +98,8 @@ impl AmBuf {
 
 #[derive(Default)]
 pub(crate) struct AmPool {
-    /// Chunk being filled, and the bytes used of it.
     open: Option<Rc<Chunk>>,
     filled: usize,
-    /// Filled chunks, oldest first.
     full: VecDeque<Rc<Chunk>>,
     /// Chunks of [`POSTED_LEN`] bytes, for one message each.
     single: VecDeque<Rc<Chunk>>,

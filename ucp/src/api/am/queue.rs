@@ -14,7 +14,6 @@ use crate::rdm::io::PeerId;
 pub(crate) struct Come {
     pub from: PeerId,
     pub tag: u64,
-    /// Header, then data.
     pub buf: AmBuf,
 }
 
@@ -30,7 +29,7 @@ pub(crate) struct AmQueue {
     /// Set with the first handler; no message is accepted before.
     pub(crate) on: Cell<bool>,
     pool: RefCell<AmPool>,
-    /// Number of queued messages. The oldest is in `first`, the others in `rest`.
+    /// Length of the queue: one message in `first`, the others in `rest`.
     waiting: Cell<usize>,
     first: Cell<Option<Come>>,
     rest: RefCell<VecDeque<Come>>,

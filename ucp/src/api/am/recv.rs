@@ -1,6 +1,5 @@
-//! Receives active messages: calls the handler that the sender names by number. Message classes `Am` and
-//! `AmData` (rdm-v4, chapter 11). A message in one packet is copied into the pool, others of up to 8 KiB go
-//! into posted buffers, longer ones into a buffer of their own. The handler says where announced data goes.
+//! Receives active messages (rdm-v4, chapter 11) and calls their handlers. Messages in one packet are copied
+//! into the pool, others of up to 8 KiB go into posted buffers, longer ones into buffers of their own.
 
 use crate::api::worker::handle::Place;
 use std::cell::Cell;
@@ -22,7 +21,6 @@ use crate::rdm::io::PeerId;
 use crate::rdm::{RecvKind, RecvStatus};
 use crate::wire::MsgClass;
 
-/// Number of posted receives.
 const POSTED: usize = 32;
 
 /// Matches packed messages: [`Label::LARGE`] ones or the others (0).
@@ -110,7 +108,7 @@ impl AmMessage {
         Some(data_of(notice.number, self.from))
     }
 
-    /// Result of receiving data that came with the header into `room` bytes.
+    /// Result of receiving data that is already here into `room` bytes.
     pub(crate) fn end_in(&self, room: usize) -> Ended {
         let len = self.parts().1.len();
         match len <= room {
@@ -119,7 +117,7 @@ impl AmMessage {
         }
     }
 
-    /// Receives the data into `buf`. Longer data ends with [`Error::Truncated`]. Dropping the message
+    /// Receives the data into `buf`; longer data ends with [`Error::Truncated`]. Dropping the message
     /// instead, or cancelling the receive, discards the data.
     pub fn recv<B: IoBufMut>(mut self, buf: B) -> RecvRequest<B> {
         if let Some(data) = self.claim() {
@@ -153,9 +151,8 @@ impl std::fmt::Debug for AmMessage {
 }
 
 impl Worker {
-    /// Sets the handler of active messages with number `id`, replacing the old one. Progress calls it for
-    /// each message; it may start operations. Messages that arrive before the worker's first handler wait for
-    /// it; later messages without a handler are dropped.
+    /// Sets the handler of number `id`, called from progress; it may start operations. Messages that arrive
+    /// before the worker's first handler wait for it; later ones without a handler are dropped.
     pub fn set_am_handler(&self, id: u16, handler: impl Fn(AmMessage) + 'static) {
         self.ams().set_handler(id, Some(Rc::new(handler)));
         if !self.ams().queue.on.replace(true) {
@@ -172,17 +169,15 @@ impl Worker {
         self.ams().set_handler(id, None);
     }
 
-    /// Posts a receive into a new buffer; delivers messages that have already arrived. Returns false if too
-    /// many operations are running; [`Worker::post_idle`] then posts it later.
+    /// Posts a receive after delivering what has arrived; false if too many operations are running.
     fn post(&self, place: Rc<Place>) -> bool {
         loop {
             let mut room = self.ams().queue.room();
             let at = room.as_mut_ptr();
             place.room.set(Some(room));
             let done = Callback { fun: on_packed, arg: Rc::as_ptr(&place).cast_mut().cast() };
-            // SAFETY: `place` keeps the buffer until the receive has ended, and the worker keeps `place`
-            // until it has dropped the engine. `done` is called from progress, with `place`, while the worker
-            // lives.
+            // SAFETY: `place` keeps the buffer, and the worker keeps `place`, until after the engine is
+            // dropped. `done` is called from progress, with `place`, while the worker lives.
             match unsafe { self.recv_raw(at, POSTED_LEN, packed(0), Some(done)) } {
                 Ok(OpStatus::Done(status)) => self.take_packed(&place, Ok(status)),
                 Ok(OpStatus::InProgress(_)) => return true,
@@ -197,8 +192,7 @@ impl Worker {
         }
     }
 
-    /// Posts the idle receives until one fails. Takes a worker by value: no reference to the worker escapes,
-    /// so that the compiler keeps a register free in progress.
+    /// Posts the idle receives until one fails. By value: an escaping reference costs progress a register.
     #[cold]
     #[inline(never)]
     fn post_idle(self) {
@@ -231,7 +225,6 @@ impl Worker {
         match self.ams().handler(id) {
             Some(handler) => handler(AmMessage { worker: self.clone(), buf, tag, from, kind }),
             None => {
-                // Dropping the message discards announced data.
                 drop(AmMessage { worker: self.clone(), buf, tag, from, kind });
                 ill(from, id, "without a handler");
             }
@@ -248,7 +241,7 @@ impl Worker {
 
     #[inline(never)]
     fn handle_come(&self) {
-        // A handler may call `progress`, which continues with the next message.
+        // A handler may call `progress`, which then takes the next message.
         while let Some(come) = self.ams().queue.next() {
             if self.ams().queue.has_come() {
                 self.core().calm = false;
@@ -294,10 +287,7 @@ fn ill(from: PeerId, id: u16, why: &str) {
     tracing::debug!(peer = from.0, id, "active message {why} dropped");
 }
 
-/// Callback of a posted receive.
-///
-/// # Safety
-/// `arg` is a [`Place`] of a worker that is in progress.
+/// Handles the end of a posted receive. Safety: `arg` is a [`Place`] of a worker that is in progress.
 unsafe fn on_packed(arg: *mut (), request: RequestId, ended: Ended) {
     let place: *const Place = arg.cast();
     // SAFETY: `arg` comes from `Rc::as_ptr`, and the worker keeps its places until it is dropped.

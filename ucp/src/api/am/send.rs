@@ -1,6 +1,5 @@
-//! Active messages, sending side; `am::recv` receives. Header and data of up to 8 KiB and a packet travel in
-//! one packet, up to 64 KiB with [`AmProto::Eager`] in several. Longer data is announced by a message with
-//! the header, and sent from the caller's buffer when the handler receives it.
+//! Sends active messages: in one packet up to 8 KiB, in several up to 64 KiB ([`AmProto::Eager`]). A longer
+//! one is announced with its header; its data is sent from the caller's buffer when the handler receives it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +17,7 @@ use crate::wire::MsgClass;
 
 /// Longest packed message in bytes; the receiver drops longer ones.
 pub(crate) const PACKED_MAX: usize = 64 << 10;
-/// Bytes behind the header of a message that announces data: its length (u64) and number (u64).
+/// Bytes that announce data, behind the header: length and number, each u64.
 pub(crate) const NOTICE: usize = 16;
 
 /// Protocol of an active message's data.
@@ -57,8 +56,8 @@ impl<B: 'static> AmSend<B> {
         self.0.wait()
     }
 
-    /// Cancels the operation if no byte has been sent: returns true, and it ends as cancelled. Returns false
-    /// if it continues or has ended. An announced message always continues: its handler may have been called.
+    /// Cancels the operation if no byte has been sent (true; it ends as cancelled). Returns false if it
+    /// continues or has ended; an announced message always continues, as its handler may have been called.
     pub fn cancel(&self) -> bool {
         self.0.cancel()
     }
@@ -78,8 +77,8 @@ impl<B: 'static> Future for AmSend<B> {
 }
 
 impl Ep {
-    /// Sends `header`, which is copied, and `data` to handler `id` of the peer. Ends when the buffer may be
-    /// reused. A header longer than [`AM_MAX_HEADER`] is [`Error::HeaderTooLong`].
+    /// Sends a copy of `header`, and `data`, to handler `id` of the peer; ends when the buffer may be reused.
+    /// [`Error::HeaderTooLong`] if `header` exceeds [`AM_MAX_HEADER`].
     pub fn am_send<B: IoBuf>(&self, id: u16, header: &[u8], data: B) -> AmSend<B> {
         self.am_send_with(AmProto::Auto, id, header, data)
     }
@@ -93,8 +92,7 @@ impl Ep {
         AmSend(self.owned(started, held))
     }
 
-    /// Sends `header`, which is copied, and `len` bytes at `data` to handler `id` of the peer. // HOT
-    ///
+    /// Sends a copy of `header` and `len` bytes at `data` to handler `id` of the peer. // HOT
     /// # Safety
     /// Unless the call returns *done* or an error, `data..data + len` stays valid and unchanged until the
     /// operation ends, and `params.done` may be called with its argument.
@@ -125,8 +123,7 @@ impl Ep {
         unsafe { self.start_am(id, header, data, params) }
     }
 
-    /// # Safety
-    /// `data` stays valid and unchanged until the operation ends; `params.done` may be called with its argument. // HOT
+    /// Starts a message. Safety: as for [`Ep::am_send_raw`]. // HOT
     #[inline]
     pub(crate) unsafe fn start_am(
         &self,
@@ -162,10 +159,7 @@ impl Ep {
         }
     }
 
-    /// Sends `data` behind `header`, which is copied if the send outlives the call. // HOT
-    ///
-    /// # Safety
-    /// As for [`Ep::start_am`].
+    /// Sends `data` behind a copy of `header`. Safety: as for [`Ep::am_send_raw`]. // HOT
     #[inline]
     unsafe fn send_behind(
         &self,
@@ -185,10 +179,7 @@ impl Ep {
         unsafe { self.send_lent(MsgClass::Am, tag, header, &[data], done) }
     }
 
-    /// Sends a message that announces `data`, then starts the send of `data`.
-    ///
-    /// # Safety
-    /// As for [`Ep::start_am`].
+    /// Announces `data`, then starts its send. Safety: as for [`Ep::am_send_raw`].
     #[inline(never)]
     unsafe fn announce(
         &self,

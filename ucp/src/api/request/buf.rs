@@ -1,12 +1,10 @@
-//! Containers that an operation owns while it runs and returns with the result. The bytes are neither copied
-//! nor moved: the engine uses the container's own memory.
+//! Containers that an operation owns while it runs and returns with the result; their bytes do not move.
 
 use std::mem::MaybeUninit;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// A container whose bytes can be sent while an operation owns it.
-///
 /// # Safety
 /// The slice of [`bytes`](IoBuf::bytes) keeps its address and contents while the container exists and is
 /// neither borrowed nor consumed, even if the container is moved.
@@ -16,16 +14,14 @@ pub unsafe trait IoBuf: 'static {
 }
 
 /// A container that can be received into while an operation owns it.
-///
 /// # Safety
 /// The memory of [`room`](IoBufMut::room) stays valid for writes at one address while the container exists
 /// and is neither borrowed nor consumed, even if the container is moved.
 pub unsafe trait IoBufMut: 'static {
-    /// Address and length in bytes of the memory for a message; it may be uninitialised.
+    /// Address and length in bytes of the writable memory; it may be uninitialised.
     fn room(&mut self) -> (*mut u8, usize);
 
     /// Tells the container that the first `len` bytes of its memory hold a message.
-    ///
     /// # Safety
     /// `len` is at most the memory's length, and these bytes have been written.
     unsafe fn set_filled(&mut self, len: usize);
@@ -83,7 +79,6 @@ impl<B> Held<B> {
         Held(MaybeUninit::new(buf))
     }
 
-    /// Returns the container.
     pub(crate) fn back(self) -> B {
         // SAFETY: `new`, the only constructor, initialises it, and `self` is consumed.
         unsafe { self.0.assume_init() }
@@ -91,7 +86,6 @@ impl<B> Held<B> {
 }
 
 impl<B: IoBuf> Held<B> {
-    /// Address and length of the bytes. Called before the operation starts.
     pub(crate) fn bytes(&self) -> (*const u8, usize) {
         // SAFETY: initialised, see `back`.
         let buf = unsafe { self.0.assume_init_ref() };
@@ -101,7 +95,6 @@ impl<B: IoBuf> Held<B> {
 }
 
 impl<B: IoBufMut> Held<B> {
-    /// Address and length of the memory. Called before the operation starts.
     pub(crate) fn room(&mut self) -> (*mut u8, usize) {
         // SAFETY: initialised, see `back`.
         let buf = unsafe { self.0.assume_init_mut() };

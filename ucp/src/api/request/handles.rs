@@ -1,8 +1,5 @@
-//! Requests that hold the caller's buffer while the operation runs and return it with the result. Dropping
-//! one never frees memory that the engine still uses.
-//!
-//! The end can be polled ([`SendRequest::test`]), awaited, or reported to a callback ([`SendRequest::then`]).
-//! All need calls of `Worker::progress`.
+//! Requests that hold the caller's buffer while the operation runs. They can be polled, awaited, or given a
+//! callback; all need `Worker::progress`. Dropping one never frees memory that the engine still uses.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,10 +14,8 @@ use crate::api::worker::handle::Worker;
 
 use crate::rdm::RecvStatus;
 
-/// State of an operation and its buffer, common to all requests.
 struct Op<B: 'static> {
     state: State,
-    /// `None` once the buffer has been returned.
     buf: Option<Held<B>>,
 }
 
@@ -32,9 +27,7 @@ enum State {
 }
 
 impl<B: 'static> Op<B> {
-    /// Whether the operation has ended. Leaves the result in place: loading it right after the store would
-    /// stall.
-    // HOT
+    /// Whether the operation has ended. The result stays: loading it behind its store would stall. // HOT
     #[inline]
     fn is_done(&self) -> bool {
         match &self.state {
@@ -43,8 +36,7 @@ impl<B: 'static> Op<B> {
         }
     }
 
-    /// Takes the result if the operation has ended; `None` the second time. The buffer stays.
-    // HOT
+    /// Takes the result, once, if the operation has ended. // HOT
     #[inline]
     fn take(&mut self) -> Option<Ended> {
         let ended = match &self.state {
@@ -56,7 +48,6 @@ impl<B: 'static> Op<B> {
         Some(ended)
     }
 
-    /// Takes the buffer of an ended operation.
     fn back(&mut self) -> B {
         self.buf.take().expect("request was polled after its end").back()
     }
@@ -99,7 +90,7 @@ impl<B: 'static> Op<B> {
             let call = Box::new(move |ended: Ended| then(ended, buf.back()));
             worker.core().reqs.call_at_end(*id, call);
         }
-        // Keeps `drop` from detaching the slot, which the callback owns now.
+        // The callback owns the slot now.
         self.state = State::Told;
     }
 
@@ -136,10 +127,8 @@ impl<B> Drop for Orphan<B> {
 #[must_use = "a send may still be running: wait for it, await it, or detach it"]
 pub struct SendRequest<B: 'static>(Op<B>);
 
-/// A receive that owns its buffer. A future of the result and the buffer.
-///
-/// Dropping it cancels it unless a message has been matched; the buffer then lives until that message has
-/// arrived. [`RecvRequest::detach`] lets it wait instead.
+/// A receive that owns its buffer. A future of the result and the buffer. Dropping it cancels it unless a
+/// message has been matched, which then still arrives; [`RecvRequest::detach`] lets it wait instead.
 #[must_use = "a receive does nothing for you unless you wait for it, await it, or give it a callback"]
 pub struct RecvRequest<B: 'static> {
     op: Op<B>,
@@ -183,8 +172,8 @@ impl<B: 'static> SendRequest<B> {
         (self.0.wait().map(drop), self.0.back())
     }
 
-    /// Cancels the operation if nothing of it has been sent: returns true, and it ends as cancelled. Returns
-    /// false if it continues or has ended. Applies to messages, streams, puts and atomics.
+    /// Cancels a message, stream send, put or atomic if none of it has been sent; true if it ends as
+    /// cancelled.
     pub fn cancel(&self) -> bool {
         self.0.cancel()
     }
@@ -228,8 +217,7 @@ impl<B: IoBufMut> RecvRequest<Vec<B>> {
     }
 }
 
-/// # Safety
-/// As for [`IoBufMut::set_filled`], with the containers' memory as one run.
+/// Safety: as for [`IoBufMut::set_filled`], with the containers' memory as one run.
 unsafe fn fill_list<B: IoBufMut>(bufs: &mut Vec<B>, len: usize) {
     let mut left = len;
     for buf in bufs {
@@ -260,8 +248,7 @@ impl<B: 'static> RecvRequest<B> {
         (ended, filled(ended, self.op.back(), self.fill))
     }
 
-    /// Cancels the receive: returns true, and it ends as cancelled and takes no message. Returns false if a
-    /// message has been matched to it, with which it ends, or if it has ended.
+    /// Cancels the receive unless a message has been matched to it; true if it ends as cancelled.
     pub fn cancel(&self) -> bool {
         self.op.cancel()
     }
@@ -302,7 +289,6 @@ impl<B: 'static> Future for RecvRequest<B> {
     }
 }
 
-/// Tells the buffer the length of its message, and returns it.
 fn filled<B>(ended: Ended, mut buf: B, fill: Fill<B>) -> B {
     let len = match ended {
         Ok(status) => status.len,
@@ -341,8 +327,8 @@ impl FlushRequest {
         self.0.wait().map(drop)
     }
 
-    /// Stops waiting: returns true, and the request ends as cancelled. The flushed operations continue, and a
-    /// closing endpoint stays closed. Returns false if the request has ended.
+    /// Stops waiting; true if the request ends as cancelled. Operations continue, a closing endpoint stays
+    /// closed.
     pub fn cancel(&self) -> bool {
         self.0.cancel()
     }

@@ -1,5 +1,4 @@
-//! Operations on borrowed buffers. As `std::thread::scope`, a scope returns only when all its operations have
-//! ended, even if user code panics.
+//! Operations on borrowed buffers; like `std::thread::scope`, a scope waits for them even after a panic.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -71,7 +70,6 @@ impl Worker {
         value.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Waits for the end of an operation on borrowed memory, even if a callback panics.
     pub(crate) fn wait_borrowed(&self, id: SlotId) -> Ended {
         match self.see_out(id) {
             (ended, None) => ended,
@@ -79,8 +77,7 @@ impl Worker {
         }
     }
 
-    /// Waits for the end of an operation; returns it and the first panic of a callback meanwhile. A panic
-    /// cancels the operation, but the wait continues, as the engine may still use the memory.
+    /// Waits for the end, and returns it with the first panic of a callback; a panic cancels the operation.
     fn see_out(&self, id: SlotId) -> (Ended, Option<Box<dyn Any + Send>>) {
         let mut first = None;
         loop {

@@ -1,5 +1,4 @@
-//! Stream operations of endpoints: bytes in order between two workers, without message boundaries. Each send
-//! is a message of class `Stream` (rdm-v4, chapter 11). Bytes that a receive leaves are kept for the next.
+//! Streams: ordered bytes without boundaries. Each send is a message of class `Stream` (rdm-v4, chapter 11).
 
 use crate::api::stream::state::Pull;
 use ucs::coll::slots::SlotId;
@@ -40,7 +39,6 @@ impl std::fmt::Debug for StreamData {
 }
 
 impl Core {
-    /// Queues a receive. Its request keeps the memory of `buf` until the receive ends.
     pub(crate) fn start_stream_recv(
         &mut self,
         peer: PeerId,
@@ -64,7 +62,6 @@ impl Core {
         Ok(id)
     }
 
-    /// Serves the waiting receives of all streams.
     #[cold]
     pub(crate) fn serve_streams(&mut self) {
         let mut at = 0;
@@ -90,7 +87,6 @@ impl Core {
                 false => self.engine.probe(KIND, Some(peer), ProbeRemove::Yes),
             };
             let Some(found) = found else {
-                // Bytes received before the peer failed can still be read.
                 let lost = || self.engine.drain_error(peer).map(Error::from);
                 if let Some(error) = stream.failed.or_else(lost) {
                     let gone = stream.waiters.drain(..).map(|waiter| (waiter.id, Err(error)));
@@ -99,7 +95,7 @@ impl Core {
                 }
                 return;
             };
-            // Failed allocation for a length from the wire ends only the stream.
+            // A length from the wire may exceed the memory; that fails only the stream.
             let len = usize::try_from(found.len).unwrap_or(usize::MAX);
             let whole = waiter.buf.piece().is_some();
             let (buf, pull) = if whole && len <= waiter.len - waiter.filled {
@@ -110,8 +106,7 @@ impl Core {
                     stream.failed = Some(Error::Exhausted);
                     continue;
                 }
-                // SAFETY: the `len` bytes belong to the vector in `pull`, untouched until the receive has
-                // ended.
+                // SAFETY: the `len` bytes are of the vector in `pull`, unused until the receive ends.
                 (unsafe { RecvBuf::new(bytes.as_mut_ptr(), len) }, Pull::Own(bytes, len))
             };
             stream.pull = Some(pull);
@@ -160,7 +155,6 @@ impl Core {
         engine.end_stream(&mut wire, peer);
     }
 
-    /// Receives the next message, if there is one, into a vector.
     fn pull_of_stream(&mut self, peer: PeerId) {
         let Some(found) = self.engine.probe(KIND, Some(peer), ProbeRemove::Yes) else { return };
         let Some(stream) = self.streams.from.get_mut(&peer) else { return };
@@ -185,14 +179,12 @@ impl Core {
         }
     }
 
-    /// Handles the end of the receive that `Stream::pull` describes.
     #[cold]
     pub(crate) fn stream_pulled(&mut self, peer: PeerId, result: Result<RecvStatus, OpError>) {
         self.pulled(peer, result.map(drop));
         self.serve_streams();
     }
 
-    /// Notes the end of a message's receive. A failure also ends the stream, as bytes are missing.
     fn pulled(&mut self, peer: PeerId, result: Result<(), OpError>) {
         if let Some(stream) = self.streams.from.get_mut(&peer) {
             stream.pulled(result);
@@ -203,7 +195,7 @@ impl Core {
         }
     }
 
-    /// Cancels a receive that holds no bytes yet; false if it holds some or is unknown.
+    /// Cancels a receive if it holds no bytes.
     pub(crate) fn cancel_stream(&mut self, peer: PeerId, id: SlotId) -> bool {
         let Some(stream) = self.streams.from.get_mut(&peer) else { return false };
         let Some(at) = stream.waiters.iter().position(|waiter| waiter.id == id) else { return false };
@@ -218,8 +210,7 @@ impl Core {
 }
 
 impl Ep {
-    /// Sends bytes to the peer's stream. Ends when the buffer may be reused. An empty buffer sends nothing.
-    /// [`SendRequest::cancel`] removes all of its bytes from the stream if none has been sent.
+    /// Sends bytes to the peer's stream; ends when the buffer may be reused. An empty buffer sends nothing.
     pub fn stream_send<B: IoBuf>(&self, buf: B) -> SendRequest<B> {
         let held = Held::new(buf);
         let (at, len) = held.bytes();
@@ -229,7 +220,6 @@ impl Ep {
     }
 
     /// Sends `len` bytes at `buf` to the peer's stream. // HOT
-    ///
     /// # Safety
     /// Unless the call returns *done* or an error, `buf..buf + len` stays valid and unchanged until the
     /// operation ends, and `done` may be called with its argument.
@@ -246,8 +236,7 @@ impl Ep {
         unsafe { self.start_stream_send(buf, done) }
     }
 
-    /// # Safety
-    /// `buf` stays valid and unchanged until the operation ends, and `done` may be called with its argument.
+    /// Starts a send. Safety: as for [`Ep::stream_send_raw`].
     #[inline]
     pub(crate) unsafe fn start_stream_send(
         &self,
@@ -261,9 +250,7 @@ impl Ep {
         unsafe { self.send_class_raw(MsgClass::Stream, 0, buf, done) }
     }
 
-    /// Receives from the peer's stream into `len` bytes at `buf`. Only progress ends it, even if the bytes
-    /// are there. // HOT
-    ///
+    /// Receives stream bytes into `len` bytes at `buf`; ends only from progress. // HOT
     /// # Safety
     /// Unless the call returns an error, until the operation ends `buf..buf + len` stays valid for writes, is
     /// used only by receives of this worker, and `done` may be called with its argument.
@@ -279,20 +266,18 @@ impl Ep {
         self.worker().core().start_stream_recv(self.peer(), buf, until, done).map(RequestId)
     }
 
-    /// Receives the available bytes that fit from the peer's stream, at least one. Receives are served in the
-    /// order in which they start.
+    /// Receives available stream bytes, at least one. Receives are served in the order in which they start.
     pub fn stream_recv<B: IoBufMut>(&self, buf: B) -> RecvRequest<B> {
         self.stream_recv_until(buf, StreamRecvMode::Some)
     }
 
-    /// Receives from the peer's stream until the buffer is full.
+    /// Receives stream bytes until the buffer is full.
     pub fn stream_recv_full<B: IoBufMut>(&self, buf: B) -> RecvRequest<B> {
         self.stream_recv_until(buf, StreamRecvMode::WaitAll)
     }
 
-    /// Returns received bytes of the peer's stream, those of one send, in memory of the library. `None`: none
-    /// has arrived, or an earlier receive waits for them; progress brings more. Fails once the stream has
-    /// failed.
+    /// Returns stream bytes of one send in memory of the library. `None`: none has arrived, or an earlier
+    /// receive waits for them. Makes no progress. Fails if the peer or the stream has failed.
     pub fn stream_recv_data(&self) -> Result<Option<StreamData>, Error> {
         self.worker().core().take_of_stream(self.peer())
     }

@@ -43,7 +43,6 @@ pub(crate) enum Pull {
     Own(Vec<u8>, usize),
 }
 
-/// The stream from one peer.
 #[derive(Default)]
 pub(crate) struct Stream {
     /// Received bytes; those from `at` on are unread.
@@ -53,16 +52,15 @@ pub(crate) struct Stream {
     pub(crate) waiters: VecDeque<Waiter>,
     /// Reason of the end of the stream, other than the peer's failure.
     pub(crate) failed: Option<Error>,
-    /// Set when a message was lost: nothing more is received.
+    /// Set when a message was lost.
     pub(crate) broken: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Streams {
     pub(crate) from: HashMap<PeerId, Stream, FxBuildHasher>,
-    /// Results of receives whose requests have not been completed.
     pub(crate) ended: VecDeque<(SlotId, Ended)>,
-    /// Peers whose streams have waiting receives.
+    /// Peers with waiting receives.
     pub(crate) waited: Vec<PeerId>,
 }
 
@@ -73,20 +71,19 @@ impl Streams {
         self.ended.is_empty()
     }
 
-    /// Whether a receive waits. // HOT
+    /// Whether a receive is waiting. // HOT
     #[inline(always)]
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.waited.is_empty()
     }
 
-    /// Whether no receive waits and no result is pending. // HOT
+    /// Whether no receive is waiting and no result is pending. // HOT
     #[inline(always)]
     pub(crate) fn is_settled(&self) -> bool {
         self.ended.is_empty() && self.waited.is_empty()
     }
 
-    /// Gives a message to the waiting receive if nothing precedes it, and keeps the rest for the next; false
-    /// if not taken. // HOT
+    /// Gives a message to the waiting receive, if nothing precedes it, and keeps the rest. // HOT
     #[inline]
     pub(crate) fn take_in(&mut self, from: PeerId, bytes: &[u8], reqs: &mut Requests) -> bool {
         if self.waited.is_empty() {
@@ -111,7 +108,7 @@ impl Streams {
 }
 
 impl Stream {
-    /// Copies a message into the first waiter's buffer and keeps the rest. Requires that no byte is unread.
+    /// Copies a message into the first waiter's buffer and keeps the rest. All earlier bytes have been read.
     #[inline]
     pub(crate) fn take(&mut self, bytes: &[u8]) {
         let Some(waiter) = self.waiters.front_mut() else { return };
@@ -123,15 +120,14 @@ impl Stream {
         self.at = 0;
     }
 
-    /// Gives unread bytes to the waiters and completes the served ones: in `reqs` those without a callback,
-    /// through `ended` the others. // HOT
+    /// Gives unread bytes to waiters; served ones end in `reqs`, or in `ended` with a callback. // HOT
     pub(crate) fn hand_out(
         &mut self,
         peer: PeerId,
         ended: &mut VecDeque<(SlotId, Ended)>,
         reqs: &mut Requests,
     ) {
-        // A buffer that the engine is writing to is not touched.
+        // Only the engine writes to the buffer of a direct receive.
         while !matches!(self.pull, Some(Pull::Direct(_)))
             && let Some(waiter) = self.waiters.front_mut()
         {
@@ -156,7 +152,6 @@ impl Stream {
         }
     }
 
-    /// Handles the end of the receive in `pull`.
     pub(crate) fn pulled(&mut self, result: Result<(), OpError>) {
         match (self.pull.take(), result) {
             (_, Err(error)) => {

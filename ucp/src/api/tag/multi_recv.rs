@@ -1,5 +1,4 @@
-//! Receives of many messages into one buffer, one after another, made by [`Worker::recv_multi`]. The engine
-//! uses the buffer until the last message in it has ended.
+//! Receives of many messages into one buffer, which the engine uses until the last of them has ended.
 
 use crate::api::core::multi_recvs::Parts;
 use std::future::Future;
@@ -44,8 +43,7 @@ impl Part {
     }
 }
 
-/// A receive of many messages. Dropping it cancels it and loses its messages; the buffer lives until those
-/// already matched have arrived.
+/// A receive of many messages. Dropping it cancels it; the buffer lives until matched messages have arrived.
 #[must_use = "messages are lost unless they are taken out"]
 pub struct MultiRecv<B: IoBufMut> {
     worker: Worker,
@@ -56,9 +54,8 @@ pub struct MultiRecv<B: IoBufMut> {
 }
 
 impl Worker {
-    /// Receives messages that match `what` into `buf`, one after another, until less than `least` bytes are
-    /// left. No message is truncated if `least` is the longest length. [`MultiRecv::next_message`] returns
-    /// messages in the order in which they end.
+    /// Receives messages that match `what` into `buf`, one after another, until fewer than `least` bytes are
+    /// left; none is truncated if `least` is the longest length. Messages are returned in the order they end.
     pub fn recv_multi<B: IoBufMut>(
         &self,
         what: Match,
@@ -72,8 +69,7 @@ impl Worker {
             return Err((Error::Exhausted, held.back()));
         };
         let (engine, mut wire, _) = core.split();
-        // SAFETY: the handle, and `Drop` after it, keep the container until the end, and `IoBufMut` fixes its
-        // memory. Messages that have ended are only read.
+        // SAFETY: the handle, then `Drop`, keep the container to the end; ended messages are only read.
         let buf = unsafe { RecvBuf::new(at, len) };
         let args = RecvArgs { buf, kind: what.kind, from: what.from, user: u64::from(id.raw()) };
         match engine.recv_multi(&mut wire, args, least) {
@@ -95,8 +91,7 @@ impl<B: IoBufMut> MultiRecv<B> {
         Some(Part { of: self.id, at, status })
     }
 
-    /// Makes progress until a message has ended, and returns it. `None`: all messages have been returned, and
-    /// no more are received.
+    /// Makes progress until it can return a message; `None` if no more come.
     pub fn wait_next(&mut self) -> Option<Part> {
         let id = self.id;
         self.worker.run_until(|core| {
@@ -106,7 +101,7 @@ impl<B: IoBufMut> MultiRecv<B> {
         self.try_next()
     }
 
-    /// Future of the result of [`MultiRecv::wait_next`].
+    /// Returns a future of the result of [`MultiRecv::wait_next`].
     pub fn next_message(&mut self) -> impl Future<Output = Option<Part>> {
         std::future::poll_fn(|cx| self.poll_next(cx))
     }
@@ -133,19 +128,18 @@ impl<B: IoBufMut> MultiRecv<B> {
         unsafe { std::slice::from_raw_parts(at, part.len()) }
     }
 
-    /// Whether all messages have ended and no more are received. [`MultiRecv::try_next`] may still return
-    /// some.
+    /// Whether no more messages arrive; [`MultiRecv::try_next`] may still return some.
     pub fn is_done(&self) -> bool {
         self.worker.core().multis.get(self.id).is_none_or(|parts| parts.end.is_some())
     }
 
-    /// Stops matching messages; those already matched continue. Returns false if it had already stopped.
+    /// Stops matching messages; those already matched still arrive. False if it had already stopped.
     pub fn cancel(&mut self) -> bool {
         self.op.take().is_some_and(|op| self.worker.core().engine.cancel_recv(op))
     }
 
-    /// Cancels, waits for matched messages, and returns the buffer with its whole length. Messages not
-    /// returned before are lost. Returns the error that ended the receive, if any.
+    /// Cancels, waits for matched messages, and returns the buffer with its whole length, and the error that
+    /// ended the receive, if any. Messages not returned before are lost.
     pub fn finish(mut self) -> (Result<(), Error>, B) {
         let cancelled = self.cancel();
         let id = self.id;
@@ -183,7 +177,6 @@ impl<B> Drop for Orphan<B> {
 }
 
 impl Core {
-    /// Queues a message that has ended.
     pub(crate) fn part_ended(
         &mut self,
         user: u64,
@@ -195,7 +188,6 @@ impl Core {
         parts.waker.take().map(Act::Wake)
     }
 
-    /// Ends the receive: nothing more is written to its buffer.
     pub(crate) fn multi_ended(&mut self, user: u64, result: Result<usize, OpError>) -> Option<Act> {
         let id = SlotId::from_raw(user as u32);
         let parts = self.multis.get_mut(id)?;

@@ -1,5 +1,4 @@
-//! Receives and probes of tagged and untagged messages, from any peer or one. Checks arguments and calls the
-//! engine; stores no message.
+//! Receives and probes of tagged and untagged messages, from any peer or one. Stores no message.
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
@@ -66,11 +65,9 @@ pub struct Message {
 
 impl Worker {
     /// Receives a message that matches `what` into `len` bytes at `buf`. // HOT
-    ///
     /// # Safety
     /// Unless the call returns *done* or an error, until the operation ends `buf..buf + len` stays valid for
-    /// writes, is used only by receives of this worker (which mix their bytes), and `done` may be called with
-    /// its argument.
+    /// writes, is used only by receives of this worker, and `done` may be called with its argument.
     #[inline]
     pub unsafe fn recv_raw(
         &self,
@@ -169,7 +166,6 @@ impl Message {
     }
 
     /// Receives the message into `len` bytes at `buf`.
-    ///
     /// # Safety
     /// As for [`Worker::recv_raw`].
     pub unsafe fn recv_raw(
@@ -183,7 +179,7 @@ impl Message {
         self.start(buf, done)
     }
 
-    /// Receives the message into `buf`, which stays valid until the operation ends.
+    /// Starts the receive; `buf` stays valid until it ends.
     pub(crate) fn start(
         &mut self,
         buf: RecvBuf,
@@ -204,8 +200,7 @@ impl Message {
 }
 
 impl Core {
-    /// Cancels a receive. Announced data of an active message is received into an empty buffer instead, so
-    /// that the send completes.
+    /// Cancels a receive. Active-message data goes into an empty buffer instead, so that its send completes.
     pub(crate) fn cancel_recv(&mut self, op: OpId) -> bool {
         let Some((kind, from)) = self.engine.awaits_data(op) else { return self.engine.cancel_recv(op) };
         let Ok(user) = self.reqs.next_id() else { return false };
@@ -219,7 +214,6 @@ impl Core {
         true
     }
 
-    /// Posts a receive with the next request id, or receives an unexpected message.
     #[inline(never)]
     pub(crate) fn recv(
         &mut self,

@@ -1,6 +1,4 @@
-//! Receives of messages, active-message data and stream bytes into several pieces of memory, filled in order.
-//! Packets are scattered on arrival, and RMA reads write up to four pieces directly. The caller may reuse the
-//! list of pieces after the call.
+//! Receives into several pieces of memory, in order. RMA reads write up to four pieces directly.
 
 use std::convert::Infallible;
 use std::io::IoSliceMut;
@@ -22,10 +20,7 @@ fn rooms_of<B: IoBufMut>(bufs: &mut [B]) -> Vec<Iov> {
     bufs.iter_mut().map(|buf| piece(buf.room())).collect()
 }
 
-/// Sets `list` to `pieces`; [`Error::Invalid`] if the sum of their lengths overflows.
-///
-/// # Safety
-/// As for [`RecvBuf::new`], of each piece.
+/// Sets `list` to `pieces`, if the sum of their lengths does not overflow. Safety: as for [`RecvBuf::new`].
 unsafe fn fill(list: &mut RecvList, pieces: &[Iov]) -> Result<(), Error> {
     // SAFETY: this function's contract.
     let rooms = pieces.iter().map(|piece| unsafe { RecvBuf::new(piece.addr, piece.len) });
@@ -33,9 +28,8 @@ unsafe fn fill(list: &mut RecvList, pieces: &[Iov]) -> Result<(), Error> {
 }
 
 impl Worker {
-    /// Receives a message that matches `what` into `pieces`, filled in order. A longer message ends with
+    /// Receives a message that matches `what` into `pieces`, filled in order; a longer one ends with
     /// [`Error::Truncated`]. [`Error::Unsupported`] on a worker in zero-copy receive mode.
-    ///
     /// # Safety
     /// As for [`Worker::recv_raw`], of every piece.
     pub unsafe fn recv_iov_raw(
@@ -73,10 +67,7 @@ impl Worker {
         }
     }
 
-    /// Starts an operation that writes to `pieces`, and keeps their list until it ends.
-    ///
-    /// # Safety
-    /// As for [`RecvBuf::new`], of each piece, until the end of what `start` starts.
+    /// Starts a write to `pieces` and keeps their list. Safety: as for [`Worker::recv_raw`].
     unsafe fn lend_rooms<T>(
         &self,
         pieces: &[Iov],
@@ -112,7 +103,6 @@ impl Worker {
 
 impl Message {
     /// Receives the message into `pieces`, filled in order.
-    ///
     /// # Safety
     /// As for [`Worker::recv_iov_raw`].
     pub unsafe fn recv_iov_raw(
@@ -155,7 +145,6 @@ impl AmMessage {
 
 impl Ep {
     /// Receives stream bytes into `pieces`, filled in order; otherwise like [`Ep::stream_recv_raw`].
-    ///
     /// # Safety
     /// As for [`Ep::stream_recv_raw`], of every piece.
     pub unsafe fn stream_recv_iov_raw(

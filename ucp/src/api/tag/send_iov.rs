@@ -1,5 +1,4 @@
-//! Sends of several pieces of memory as one message, gathered into packets without a copy before. A message
-//! of several packets is never read by RMA.
+//! Sends of several pieces of memory as one message, gathered into packets; never read by RMA.
 
 use arrayvec::ArrayVec;
 
@@ -16,11 +15,10 @@ use crate::rdm::SendBuf;
 use crate::select::Sync;
 use crate::wire::MsgClass;
 
-/// Most pieces of a message whose list needs no allocation if the send ends within the call.
+/// Most pieces that need no allocation if the send ends within the call.
 const FEW: usize = 16;
 
-/// # Safety
-/// As for [`SendBuf::new`].
+/// Safety: as for [`SendBuf::new`].
 unsafe fn stage(piece: &Iov) -> SendBuf {
     // SAFETY: this function's contract.
     unsafe { SendBuf::new(piece.addr, piece.len) }
@@ -32,9 +30,7 @@ fn piece_of<B: IoBuf>(buf: &B) -> Iov {
 }
 
 impl Ep {
-    /// Sends the bytes of `pieces` in order as one message. The caller may reuse the list after the call.
-    /// [`Error::Invalid`] if the sum of the lengths overflows.
-    ///
+    /// Sends `pieces` in order as one message. [`Error::Invalid`] if the sum of their lengths overflows.
     /// # Safety
     /// Unless the call returns *done* or an error, the bytes of every piece stay valid and unchanged until
     /// the operation ends, and `params.done` may be called with its argument.
@@ -64,7 +60,6 @@ impl Ep {
     }
 
     /// Sends an active message with the bytes of `pieces` in order; otherwise like [`Ep::am_send_raw`].
-    ///
     /// # Safety
     /// As for [`Ep::send_iov_raw`].
     pub unsafe fn am_send_iov_raw(
@@ -98,7 +93,6 @@ impl Ep {
     }
 
     /// Sends the bytes of `pieces` in order to the peer's stream; otherwise like [`Ep::stream_send_raw`].
-    ///
     /// # Safety
     /// As for [`Ep::send_iov_raw`].
     pub unsafe fn stream_send_iov_raw(
@@ -114,10 +108,7 @@ impl Ep {
         self.borrow(staged, |buf| unsafe { self.start_stream_send(buf, done) })
     }
 
-    /// Sends a copy of `head` and then `pieces`, when the message could not be sent at once.
-    ///
-    /// # Safety
-    /// As for [`Ep::send_iov_raw`].
+    /// Sends a copy of `head`, then `pieces`, and keeps their list. Safety: as for [`Ep::send_iov_raw`].
     #[inline(never)]
     pub(crate) unsafe fn send_lent(
         &self,
@@ -133,7 +124,7 @@ impl Ep {
         self.borrow(staged, |buf| unsafe { self.send_class_raw(class, tag, buf, done) })
     }
 
-    /// Starts an operation that reads `staged`, and keeps that until it ends.
+    /// Starts an operation that reads `staged`, and keeps `staged` until it ends.
     fn borrow(
         &self,
         staged: Staged,
@@ -150,10 +141,7 @@ impl Ep {
         started
     }
 
-    /// Sends a message of few pieces in one packet within the call; false if that is impossible. // HOT
-    ///
-    /// # Safety
-    /// The bytes of the pieces are valid during the call.
+    /// Sends one packet within the call, if possible. Safety: `pieces` is valid during the call. // HOT
     unsafe fn gather_now(&self, class: MsgClass, tag: u64, pieces: &[Iov]) -> Result<bool, Error> {
         let mut list = ArrayVec::<SendBuf, FEW>::new();
         for piece in pieces {

@@ -1,13 +1,13 @@
-//! Everything that a peer's age or its feature word changes in what we send it. Pure functions of the word;
-//! `peers::peer` keeps their answers. Nothing else in the engine looks at feature bits.
+//! Features: what a peer's release and its feature word change in what we send it. Pure functions of the
+//! word; no other file looks at feature bits.
 
 use crate::rdm::io::Rdma;
 use crate::wire::Features;
 use crate::wire::opt::RAW_ADDR_EMIT;
 
-/// Features that this engine supports on a wire with this RDMA. libfabric 2.6 and later take bits 1, 3, 4 and
-/// 6 for granted. Without reads there is no runting either, for libfabric 1.16 to 1.18 take either bit for
-/// both (RDM v4 3.4); but the sender hears of it by READ_NACK.
+/// Returns the features of this engine on a wire with this RDMA. libfabric 2.6 and later take bits 1, 3, 4
+/// and 6 for granted. Without reads there is no runting, as libfabric 1.16 to 1.18 take either bit for both
+/// (RDM v4 3.4).
 // [M3.10]
 pub const fn ours(rdma: Rdma) -> Features {
     let all = Features::DELIVERY_COMPLETE
@@ -19,23 +19,23 @@ pub const fn ours(rdma: Rdma) -> Features {
         0 => all,
         _ => all.union(Features::RDMA_READ).union(Features::RUNT_READ),
     };
-    // A peer that writes may send a word along: it has to be told.
+    // A peer may send immediate data only if we announce it.
     if rdma.write > 0 && rdma.write_imm { all.union(Features::RDMA_WRITE) } else { all }
 }
 
-/// Why the device does not do a write or a read by itself.
+/// Reason why no device does a write or read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RdmaUnavailable {
     /// Our device cannot.
     Local,
-    /// The peer's handshake says that its device does not take part.
+    /// The peer's HANDSHAKE does not offer it.
     Remote,
-    /// The data for the target do not fit a word, or the write more than one operation, or the two devices
-    /// take words in different ways.
+    /// The data for the target exceed 32 bits, the write needs several operations, or the two devices handle
+    /// immediate data differently.
     CqData,
 }
 
-/// May our device read memory of a peer with these features (`None`: it has not said)?
+/// Checks that our device may read memory of a peer with these features; `None` before its HANDSHAKE.
 // [M8.9]
 pub const fn direct_read(rdma: Rdma, features: Option<Features>) -> Result<(), RdmaUnavailable> {
     match features {
@@ -45,9 +45,9 @@ pub const fn direct_read(rdma: Rdma, features: Option<Features>) -> Result<(), R
     }
 }
 
-/// May our device write `len` bytes, as one piece if with `cq_data`, to memory of a peer with these features
-/// (`None`: it has not said)? A word for the target takes up one of its receives here; a peer with bit 8 does
-/// that in another way, and such two do not mix (libfabric 2.1 and later).
+/// Checks that our device may write `len` bytes, in one piece if with `cq_data`, to a peer with these
+/// features; `None` before its HANDSHAKE. Immediate data use up a receive of the target, except at a peer
+/// with bit 8; the two ways do not mix (libfabric 2.1 and later).
 // [M8.9]
 pub const fn direct_write(
     rdma: Rdma,
@@ -69,14 +69,14 @@ pub const fn direct_write(
     }
 }
 
-/// Which identity header a REQ packet carries (the two are never sent together).
+/// Identity header of a REQ packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum ReqHdr {
-    /// Raw address: until the peer's HANDSHAKE arrived, or for ever when it asked for constant headers.
+    /// Raw address: until the peer's HANDSHAKE, or always if the peer asked for constant headers.
     RawAddr,
-    /// Connid: the peer asked for it.
+    /// Connid: at the peer's request.
     Connid,
-    /// Neither: a peer too old to know connid.
+    /// None: the peer is too old for connids.
     Bare,
 }
 
@@ -84,7 +84,7 @@ impl ReqHdr {
     /// Before the peer's HANDSHAKE.
     pub const FIRST: ReqHdr = ReqHdr::RawAddr;
 
-    /// After a HANDSHAKE with these features (rule R5 of the wire facts).
+    /// Returns the header after a HANDSHAKE with these features (rule R5 of the wire facts).
     // [M3.4] [M3.5]
     pub const fn after(features: Features) -> ReqHdr {
         if features.contains(Features::CONST_HDR_LEN) {
@@ -96,7 +96,7 @@ impl ReqHdr {
         }
     }
 
-    /// Bytes it adds to a REQ packet.
+    /// Returns the bytes that it adds to a REQ packet.
     #[inline]
     pub const fn wire_len(self) -> usize {
         match self {
@@ -107,32 +107,31 @@ impl ReqHdr {
     }
 }
 
-/// Is this peer in zero-copy receive mode (libfabric 1.22 to 2.5)? It takes no packet with a message then,
-/// only untagged messages without headers, on another queue pair.
+/// True if the peer is in zero-copy receive mode (libfabric 1.22 to 2.5): it takes untagged messages without
+/// a header only, on its user receive QP.
 // [M5.10]
 pub const fn wants_user_qp(features: Features) -> bool {
     features.contains(Features::USER_RECV_QP)
 }
 
-/// May this peer be told what has failed here?
+/// True if the peer supports PEER_ERROR.
 // [M10.3]
 pub const fn supports_peer_error(features: Features) -> bool {
     features.contains(Features::PEER_ERROR)
 }
 
-/// May messages of our own classes be sent to this peer?
+/// True if the peer supports our own message classes.
 #[inline]
 pub const fn supports_classes(features: Features) -> bool {
     features.contains(Features::CLASSES)
 }
 
-/// Does this peer take, and name, further lanes of one worker?
+/// True if the peer supports further lanes of one worker.
 pub const fn supports_rails(features: Features) -> bool {
     features.contains(Features::RAILS)
 }
 
-/// Can two workers of which one announces `ours` and the other `remote_id` go on over other lanes than those
-/// they met on? Each must know the other's packets there by their connid.
+/// True if two workers with these features can fail over: each must identify the other's packets by connid.
 pub const fn supports_failover(ours: Features, remote_id: Features) -> bool {
     supports_rails(remote_id) && ours.intersection(remote_id).contains(Features::CONNID)
 }

@@ -1,7 +1,5 @@
-//! The engine's only window to the world: what it may ask of a wire, what it is told, what it hands out.
-//!
-//! Implemented by `lane::bind` over real transports and by the test pair over queues. Nothing here names a
-//! transport.
+//! Interface of the engine to the outside: the wires it sends by, and the sink for completed receives.
+//! Implemented by `lane::bind` over real transports, and by queues in tests.
 
 use arrayvec::ArrayVec;
 use bitflags::bitflags;
@@ -17,18 +15,18 @@ pub use super::status::PeerError;
 /// State of a packet that the wire accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Posted {
-    /// It has left; `on_sent` will not be called.
+    /// It has left the wire; `on_sent` is not called.
     Done,
-    /// The wire still holds it; if it carried a token, `on_sent` is called once.
+    /// The wire holds it; if it carries a token, `on_sent` is called once.
     Pending,
 }
 
 /// Result of [`Wire::flush_peer`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flushed {
-    /// Nothing is on its way to the peer.
+    /// Nothing is in flight to the peer.
     Now,
-    /// Something is; `Engine::on_peer_flushed` is called once it is not any more.
+    /// Packets are in flight; `Engine::on_peer_flushed` is called once they are not.
     Later,
 }
 
@@ -37,7 +35,7 @@ pub enum Flushed {
 pub enum NotPosted {
     /// No room now; try again after progress.
     Full,
-    /// The peer cannot be reached any more.
+    /// The peer failed.
     Peer(PeerError),
 }
 
@@ -48,12 +46,12 @@ pub struct Rdma {
     pub read: u64,
     /// Longest RDMA write, bytes; 0 if there is none.
     pub write: u64,
-    /// Whether a write may carry 32 bits for the target's completion.
+    /// True if a write may carry 32 bits of immediate data.
     pub write_imm: bool,
 }
 
 impl Rdma {
-    /// Packets only.
+    /// No RDMA.
     pub const NONE: Rdma = Rdma { read: 0, write: 0, write_imm: false };
 }
 
@@ -67,16 +65,16 @@ bitflags! {
         const REMOTE_READ = 2;
         /// Peers write it.
         const REMOTE_WRITE = 4;
-        /// It may be released while one of our reads still writes to it, which is to end that at once.
+        /// Not shared: a release while one of our reads still writes to it ends that access at once.
         const EXCLUSIVE = 8;
     }
 }
 
-/// A registration: made by [`Wire::register`], ended by [`Wire::release`], once.
+/// A registration: made by [`Wire::register`], ended once by [`Wire::release`].
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "a registration has to be released"]
 pub struct Reg {
-    /// The wire's name for it.
+    /// Number of the registration on its wire.
     pub id: u32,
     /// Key by which peers name the memory: in RDM v4 the device's remote key.
     pub key: u64,
@@ -85,9 +83,9 @@ pub struct Reg {
 /// Reason why nothing was registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegError {
-    /// Too many registrations, or too much memory, for now.
+    /// Too many registrations, or too much memory, at present.
     Full,
-    /// Not this memory, not for this use, or not on this wire.
+    /// Not possible for this memory, this access or this wire.
     Refused,
 }
 
@@ -120,11 +118,10 @@ pub trait ReceiveSink {
     }
 }
 
-/// A writer of the packet of [`Wire::send_short`]: a type, to be compiled into its caller, as a closure need
-/// not be.
+/// A writer of the packet of [`Wire::send_short`]: a type, so that it is inlined into its caller, unlike a
+/// closure.
 pub trait PacketWriter: Copy {
-    /// Writes the packet to the start of `slot`, which has the room that was asked for, and answers its
-    /// length.
+    /// Writes the packet to the start of `slot`, which has the requested room, and returns its length.
     fn fill(self, slot: &mut [u8]) -> usize;
 }
 
@@ -134,9 +131,9 @@ pub trait Wire: ReceiveSink {
     /// Longest packet to this peer, bytes.
     fn mtu(&self, to: PeerId) -> usize;
 
-    /// Sends one packet of at most `max` bytes: `fill` writes it into the wire's own buffer, which has at
-    /// least `max` bytes, and answers its length. [`NotPosted::Full`] comes before `fill` runs: nothing
-    /// half-built, nothing to undo. `max` is a close bound, so that small packets use small slots.
+    /// Sends one packet of at most `max` bytes: `fill` writes it into the wire's buffer of at least `max`
+    /// bytes and returns its length. [`NotPosted::Full`] is returned before `fill` runs. `max` is a close
+    /// bound, so that small packets use small slots.
     fn send<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
         to: PeerId,
@@ -207,9 +204,9 @@ pub trait Wire: ReceiveSink {
         self.release(reg);
     }
 
-    /// Reads as many bytes of a peer's memory as `to` has, which lies in `reg`, without the peer's code. At
-    /// most [`Rdma::read`] bytes, at least one. [`Posted::Pending`]: `on_sent` tells the end. A fault in the
-    /// answer is this operation's.
+    /// Reads `to.len()` bytes of a peer's memory into `to`, which lies in `reg`: at least one, at most
+    /// [`Rdma::read`]. After [`Posted::Pending`], `on_sent` reports the end. An error in the result concerns
+    /// this operation only.
     fn read(
         &mut self,
         _peer: PeerId,
@@ -248,9 +245,8 @@ pub trait Wire: ReceiveSink {
         None
     }
 
-    /// Writes bytes of ours, which lie in `reg`, to a peer's memory, without the peer's code; with `imm`, the
-    /// peer gets a completion with these 32 bits. At most [`Rdma::write`] bytes, at least one. Ends as
-    /// [`Wire::read`] does.
+    /// Writes bytes of ours, which lie in `reg`, to a peer's memory: at least one, at most [`Rdma::write`].
+    /// With `imm` the peer gets a completion with these 32 bits. Ends as [`Wire::read`] does.
     fn write(
         &mut self,
         _peer: PeerId,
@@ -263,8 +259,8 @@ pub trait Wire: ReceiveSink {
         Err(NotPosted::Peer(PeerError::NO_RDMA))
     }
 
-    /// Writes `len` bytes that `fill` copies into the wire's own buffer: our memory is free again at once,
-    /// and needs no registration. [`PeerError::NO_RDMA`], before `fill` runs, if they are too many for that.
+    /// Writes `len` bytes that `fill` copies into the wire's buffer, without a registration. Fails with
+    /// [`PeerError::NO_RDMA`], before `fill` runs, if they are too many.
     fn write_copy<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
         _peer: PeerId,
@@ -280,8 +276,8 @@ pub trait Wire: ReceiveSink {
         0
     }
 
-    /// Reads by way of the wire's own buffer: `to` needs no registration, but is written until `on_sent`.
-    /// [`PeerError::NO_RDMA`] if the bytes are too many for that.
+    /// Reads through the wire's buffer: `to` needs no registration, but is written until `on_sent`. Fails
+    /// with [`PeerError::NO_RDMA`] if the bytes are too many.
     fn read_copy(
         &mut self,
         _peer: PeerId,

@@ -1,5 +1,5 @@
-//! Counters of the engine: packets by type, messages and bytes by protocol, and everything out of the
-//! ordinary. Plain numbers of one engine, never reset; take a copy and subtract.
+//! Counters of one engine: packets by type, messages and bytes by protocol, and rare events. Never reset:
+//! take a copy and subtract.
 
 use crate::rdm::ids::PeerId;
 use crate::rdm::protocol::Protocol;
@@ -7,13 +7,13 @@ use crate::rdm::rma::args::RmaProtocol;
 use crate::rdm::trace::DropReason;
 
 ucs::counters! {
-    /// Things that happen seldom, or should.
+    /// Rare events.
     pub struct Rare {
         /// Packets that did not parse.
         malformed,
         /// Packets of a type no protocol handles.
         unsupported,
-        /// Packets from nobody known, without a raw address.
+        /// Packets from an unknown sender, without a raw address.
         unknown_sender,
         /// Packets whose sender cannot be connected to.
         no_path,
@@ -25,62 +25,61 @@ ucs::counters! {
         bad_id,
         /// Data beyond the window granted.
         bad_window,
-        /// Messages dropped since there is no room for another unexpected one.
+        /// Messages dropped, as the table of unexpected messages was full.
         no_room,
-        /// Requests to write, read or compute that name memory out of their reach, or do not make sense.
+        /// Requests that name memory they may not access, or operands that do not fit.
         bad_access,
         /// Packets of failed peers that would need an answer.
         peer_failed,
-        /// Packets that came before their turn and were kept.
+        /// Packets kept in a reorder window.
         out_of_order,
-        /// Messages that came before their receive was posted.
+        /// Unexpected messages.
         unexpected,
-        /// Those of them that came when unexpected messages cost more than they may already.
+        /// Unexpected messages that arrived over the memory limit.
         over_limit,
-        /// Times the wires were left alone for that reason.
+        /// Times that polling stopped for that reason.
         rests,
-        /// Receives shorter than their message.
+        /// Receives shorter than their message (truncated).
         truncated,
         /// Times the wire had no room.
         full,
-        /// Packets handed back since their receiver was not ready.
+        /// Packets handed back, as the receiver was not ready (RNR).
         not_ready,
-        /// Packets sent again after that.
+        /// Packets sent again after RNR.
         sent_again,
-        /// Messages that came in packets and were passed on to receives that the device has.
+        /// Messages in packets that were forwarded to user receives (zero-copy receive mode).
         passed_on,
-        /// Messages to ourselves that went straight to where a receive wanted them: they are counted here
-        /// alone.
+        /// Messages to this worker itself that were copied straight into a posted receive; counted here only.
         passed_to_self,
         /// RDMA reads posted.
         reads,
         /// RDMA reads that the device ended with an error.
         read_errors,
-        /// Messages read, and puts and gets done, over several rails.
+        /// Transfers over several rails.
         striped,
-        /// Pieces of long transfers posted to one rail or another.
+        /// Pieces of transfers posted to rails.
         pieces,
-        /// Packets of granted data that went over a further lane.
+        /// CTSDATA packets sent over a further lane.
         data_abreast,
-        /// Times that a rail failed a piece, which went over another then.
+        /// Pieces that failed on one rail and went over another.
         rails_lost,
-        /// Peers that went on over another pair of NICs, as remote_id was lost.
+        /// Peers that failed over to another pair of NICs.
         peers_moved,
-        /// Packets that a lost NIC has handed back, to be sent over another.
+        /// Packets sent again after a failover.
         sent_elsewhere,
-        /// Operations that ended with an error since a NIC was lost, and may have taken effect.
+        /// Operations that ended with a lane and may have taken effect.
         unsure,
         /// READ_NACKs sent: messages that we could not read.
         nacks_sent,
-        /// Those of them that came of a choice: packets were faster.
+        /// READ_NACKs sent by choice, as packets were faster.
         declined,
         /// READ_NACKs received: messages of ours that were sent after all.
         nacks_received,
-        /// PEER_ERRORs sent: operations of peers that ended here.
+        /// PEER_ERRORs sent.
         errors_sent,
         /// PEER_ERRORs received that named an operation or a message.
         errors_received,
-        /// HANDSHAKEs that could not be delivered, to peers that nothing else was sent to.
+        /// HANDSHAKEs not delivered, to peers that got nothing else.
         handshakes_lost,
         /// Triggers (empty EAGER_RTW) sent.
         triggers,
@@ -117,14 +116,15 @@ pub struct PeerStats {
     pub rx_bytes: u64,
 }
 
-/// Counters by peer, in pieces made when one of their peers is first counted: a quiet peer costs nothing.
+/// Counters by peer, in blocks allocated when one of their peers is first counted: a quiet peer costs
+/// nothing.
 #[derive(Debug, Default)]
 pub(super) struct ByPeer(Vec<Option<Box<[PeerStats; ByPeer::PIECE]>>>);
 
 impl ByPeer {
     const PIECE: usize = 16;
 
-    /// A peer's counters, to add to. // HOT
+    /// Returns a peer's counters for update. // HOT
     #[inline]
     pub(super) fn of(&mut self, peer: PeerId) -> &mut PeerStats {
         let (piece, at) = (peer.0 as usize / Self::PIECE, peer.0 as usize % Self::PIECE);
@@ -144,7 +144,7 @@ impl ByPeer {
         self.0[piece] = Some(Box::default());
     }
 
-    /// A peer's counters; zeros if nothing was counted.
+    /// Returns a peer's counters; zeros if nothing was counted.
     pub(super) fn get(&self, peer: PeerId) -> PeerStats {
         let piece = self.0.get(peer.0 as usize / Self::PIECE).and_then(Option::as_ref);
         piece.map_or_else(PeerStats::default, |piece| piece[peer.0 as usize % Self::PIECE])
@@ -172,7 +172,7 @@ impl ByPeer {
         }
     }
 
-    /// The name goes to another peer.
+    /// Resets the counters of a slot that goes to another peer.
     pub(super) fn forget(&mut self, peer: PeerId) {
         if self.get(peer) != PeerStats::default() {
             *self.of(peer) = PeerStats::default();
@@ -191,9 +191,9 @@ pub struct RdmStats {
     pub sent: [Traffic; 9],
     /// Messages received, by [`Protocol`] (in order of [`Protocol::ALL`]).
     pub received: [Traffic; 9],
-    /// One-sided operations asked of peers, by [`RmaProtocol`] (in order of [`RmaProtocol::ALL`]).
+    /// One-sided operations of ours, by [`RmaProtocol`] (in order of [`RmaProtocol::ALL`]).
     pub asked: [Traffic; 10],
-    /// One-sided operations done for peers by their packets, by [`RmaProtocol`] (in order of
+    /// One-sided operations served for peers by packets, by [`RmaProtocol`] (in order of
     /// [`RmaProtocol::ALL`]).
     pub served: [Traffic; 10],
     /// The rest.
@@ -225,12 +225,12 @@ impl RdmStats {
         self.received[protocol as usize]
     }
 
-    /// One-sided operations asked of peers by `protocol`.
+    /// Returns our one-sided operations by `protocol`.
     pub fn asked(&self, protocol: RmaProtocol) -> Traffic {
         self.asked[protocol as usize]
     }
 
-    /// One-sided operations done for peers by `protocol`.
+    /// Returns the one-sided operations served for peers by `protocol`.
     pub fn served(&self, protocol: RmaProtocol) -> Traffic {
         self.served[protocol as usize]
     }
@@ -251,7 +251,7 @@ impl RdmStats {
         traffic.bytes += bytes;
     }
 
-    /// Packets dropped for `why`.
+    /// Returns the number of packets dropped for `why`.
     pub fn dropped(&self, why: DropReason) -> u64 {
         let mut copy = self.rare;
         *counter(&mut copy, why)

@@ -73,9 +73,11 @@ pub struct EngineConfig {
     /// Hard limit of the memory of unexpected messages, bytes: a peer whose message would cost more
     /// [fails](PeerError::Flood).
     pub unexpected_hard_max: usize,
+    /// Policy for one-sided operations that no device does.
     pub emulation: Emulation,
     /// Whether untagged messages wait for their peer's HANDSHAKE.
     pub first_contact: FirstContact,
+    /// Delays between retries to a receiver that is not ready.
     pub retry: RetryPolicy,
     /// Most rails of one message; 1: only the peer's own wire.
     pub rndv_rails: u8,
@@ -149,6 +151,7 @@ pub enum RecvKind {
     Untagged,
     /// A message of one of our own classes.
     Class {
+        /// Class of the message.
         class: MsgClass,
         /// Bits to match.
         tag: u64,

@@ -1,10 +1,6 @@
-//! Receivers that are not ready: packets that a device handed back are kept, tried again at once, and then
-//! after a time that doubles (RDM v4, wire facts 12). Meanwhile nothing else goes to that peer; other peers
-//! go on. Called by `lane` through the public methods, by `send` when it is time, by `peers` for peers
-//! that end.
-//!
-//! One try is at most a burst of packets, and the next waits until the device has decided about all of them:
-//! a peer that takes nothing costs the wire no more than that, however much was sent to it before.
+//! Back-off from receivers that are not ready (RNR): returned packets are sent again at once, then after a
+//! delay that doubles (RDM v4, wire facts 12). Meanwhile nothing else goes to that peer. A retry is one burst
+//! at most, and the next waits until all of it is decided, which bounds the load of an unresponsive peer.
 
 use ucs::time::Nanos;
 
@@ -38,7 +34,7 @@ impl Engine {
 
     fn on_returned(&mut self, now: Nanos, to: PeerId, packet: &[u8], way: ResendTo) {
         let Some(peer) = self.peers.get(to) else { return };
-        // Who was closed by force, and is there, waits for what it is told.
+        // A peer closed by force still gets its errors.
         let told = [PktType::PEER_ERROR.0, PktType::HANDSHAKE.0];
         let told = way == ResendTo::MainQp && packet.first().is_some_and(|ty| told.contains(ty));
         if peer.flags.contains(PeerFlags::FAILED) && !(told && peer.flags.contains(PeerFlags::FORCE_CLOSED)) {
@@ -104,7 +100,7 @@ impl Engine {
     pub(in crate::rdm) fn resend_due<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
         let mut sent = 0;
         for n in (0..self.backed_off.len()).rev() {
-            // A fault ends a peer's back-off, and with it its place in the list.
+            // An error ends the back-off and removes the list entry.
             let Some(&to) = self.backed_off.get(n) else { continue };
             let back = &self.peers[to].queue_mut().backoff;
             if back.tried.is_none() && now >= back.until && !self.forward_now(w, to) {
@@ -175,7 +171,7 @@ impl Engine {
     pub fn is_backed_off(&self, peer: Option<PeerId>) -> bool {
         match peer {
             Some(id) => {
-                // What one is told that was closed by force is nobody's affair any more.
+                // Errors to a peer closed by force do not count.
                 let away = |peer: &Peer| {
                     peer.flags & (PeerFlags::BACKED_OFF | PeerFlags::FORCE_CLOSED) == PeerFlags::BACKED_OFF
                 };

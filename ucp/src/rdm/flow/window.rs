@@ -1,7 +1,5 @@
-//! Flow control of long-CTS, for messages, writes and reads: how many bytes a CTS grants and how many a
-//! CTSDATA carries (RDM v4, wire facts 5.5). A grant is a number of packets, or all that is missing on a wire
-//! that makes senders wait by itself. One grant at a time per message, the next when the last is used up
-//! exactly.
+//! Windows of long-CTS, for messages, writes and reads: the bytes that a CTS grants and a CTSDATA carries
+//! (RDM v4, wire facts 5.5). One grant at a time per message; the next follows when it is used up exactly.
 
 use ucs::coll::slots::SlotId;
 
@@ -16,16 +14,16 @@ use crate::rdm::types::Grant;
 use crate::wire::PktType;
 use crate::wire::ctl::{Cts, CtsData, CtsFor};
 
-/// Bytes of a CTSDATA: room for its connid header is left whether or not it is sent, as libfabric counts.
+/// Payload of a CTSDATA: room for the connid header is left in any case, as in libfabric.
 #[inline]
 pub(in crate::rdm) const fn data_per_packet(mtu: usize) -> usize {
     mtu.saturating_sub(CtsData::header_len(Some(0)))
 }
 
-/// Packets of a granted message sent in a protocol while others are granted too.
+/// Packets of a granted message sent before the next granted message has its turn.
 const TURN: usize = 32;
 
-/// Whether, with `sent` bytes out, it is the turn of the next granted message.
+/// True if the turn of the next granted message has come.
 pub(in crate::rdm) const fn ends_turn(sent: usize, mtu: usize) -> bool {
     match data_per_packet(mtu) {
         0 => true,
@@ -63,7 +61,7 @@ pub(in crate::rdm) fn push_cts<W: Wire>(
     Ok(())
 }
 
-/// The sender's id of a message whose window is used up, and the bytes missing.
+/// Returns the fields of a CTS for a message whose window is used up.
 fn rx_cts(e: &mut Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
     let (_, rxe) = e.rxe(id)?;
     let envelope = &rxe.envelope;
@@ -83,7 +81,7 @@ fn rma_cts(e: &Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
     Some((one.remote_id?, one.len - one.received.bytes(), of))
 }
 
-/// Where a CTSDATA goes and what it holds.
+/// Header fields of a CTSDATA.
 #[derive(Clone, Copy)]
 pub(in crate::rdm) struct Segment {
     pub to: PeerId,
@@ -91,12 +89,11 @@ pub(in crate::rdm) struct Segment {
     pub recv_id: u32,
     /// Offset in the message.
     pub at: u64,
-    /// Bytes.
     pub len: usize,
 }
 
 impl Segment {
-    /// Sends it: `fill` copies the bytes. Answers what the wire did, for `Engine::posted`. // HOT
+    /// Sends it: `fill` copies the bytes. Returns the wire's result, for `Engine::posted`. // HOT
     #[inline]
     pub fn send<W: Wire>(
         self,
@@ -113,7 +110,7 @@ impl Segment {
     }
 }
 
-/// Our connid in CTSDATA to `to`, if that peer asks for it.
+/// Returns our connid for CTSDATA to `to`, if that peer asks for it.
 #[inline]
 pub(in crate::rdm) fn data_connid(e: &Engine, to: PeerId) -> Option<u32> {
     let peer = &e.peers[to];
@@ -135,7 +132,7 @@ pub(in crate::rdm) fn admit(
     if at.checked_add(len).is_none_or(|end| end > total) || beyond && !received.touches(at, len) {
         return Err(DropReason::BadWindow);
     }
-    // One that a lost lane has brought after all comes twice, perhaps when the window is used up.
+    // A duplicate from a failed lane may arrive after the window is used up.
     if beyond || !received.add(at, len) {
         return Err(DropReason::BadSegment);
     }

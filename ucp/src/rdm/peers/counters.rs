@@ -1,7 +1,6 @@
-//! Short messages are counted by peer in four small numbers beside what else every packet reads of the peer:
-//! two additions a message, and no look at counters elsewhere. What gets too large is carried to the counters
-//! of the engine and of that peer; whoever reads those gets both. Called for what takes the shortest way
-//! (`protocols::eager`, `Engine::take_short`), and never by anybody else.
+//! Counters of short messages by peer: two 16-bit numbers each way, next to what every packet reads of the
+//! peer. Overflow is carried to the wide counters of engine and peer; readers get the sum. Only used by
+//! `protocols::eager` and `Engine::recv_short`.
 
 use crate::rdm::Engine;
 use crate::rdm::ids::PeerId;
@@ -9,15 +8,14 @@ use crate::rdm::protocol::Protocol;
 use crate::rdm::stats::{PeerStats, RdmStats};
 use crate::wire::PktType;
 
-/// Short tagged messages one way, as far as they are not in the counters: modulo 2^16, since there may be 100
-/// 000 peers.
+/// Short tagged messages one way, modulo 2^16.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::rdm) struct ShortCounter {
     msgs: u16,
     bytes: u16,
 }
 
-/// Both ways, between us and one peer.
+/// Short counters of both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::rdm) struct ShortCounters {
     pub sent: ShortCounter,
@@ -35,7 +33,7 @@ pub(in crate::rdm) struct Carry {
 const CARRY: u64 = 1 << 16;
 
 impl ShortCounter {
-    /// One more. If a number has got too large: what it has become less, for the counters. // HOT
+    /// Counts a message. Returns the carry if a number has overflowed. // HOT
     #[inline(always)]
     pub(in crate::rdm) fn count(&mut self, len: usize) -> Option<Carry> {
         self.msgs = self.msgs.wrapping_add(1);
@@ -45,7 +43,7 @@ impl ShortCounter {
         (msgs | bytes != 0).then_some(Carry { msgs, bytes })
     }
 
-    /// One less: the last one, of `len` bytes, which was not taken after all.
+    /// Takes back the last message, of `len` bytes.
     pub(in crate::rdm) fn take_back(&mut self, len: usize) {
         self.msgs = self.msgs.wrapping_sub(1);
         self.bytes = self.bytes.wrapping_sub(len as u16);
@@ -92,7 +90,7 @@ impl PeerStats {
 }
 
 impl Engine {
-    /// Takes to the counters what the short counters of a peer has had too much, of messages to it.
+    /// Adds a carry of messages sent to the wide counters.
     #[cold]
     #[inline(never)]
     pub(in crate::rdm) fn carry_sent(&mut self, to: PeerId, sum: Carry) {
@@ -108,8 +106,7 @@ impl Engine {
         self.by_peer.of(from).add_received(sum);
     }
 
-    /// The name goes to another peer, of which nothing is counted yet. What was of the one before it the
-    /// engine keeps.
+    /// Resets the counters of a slot for another peer; the engine keeps the sum of the old one.
     pub(in crate::rdm) fn forget_counters(&mut self, peer: PeerId, before: ShortCounters) {
         self.stats.add(before);
         self.by_peer.forget(peer);

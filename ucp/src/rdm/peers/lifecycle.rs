@@ -1,5 +1,5 @@
-//! Peers as they come and go: named by the user, found by their first packet, failed, removed. Called by
-//! `api`, `lane` and the dispatch; never on the hot path but for `identify`.
+//! Peer lifecycle: adding, identifying, failing, draining, closing and removing peers. Only `identify` is on
+//! the hot path.
 
 use crate::rdm::Engine;
 use crate::rdm::ids::WireId;
@@ -22,18 +22,15 @@ use ucs::coll::window::seq_diff;
 /// Operations that end with a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ends {
-    /// Those for which something would have to be sent to it.
+    /// Those that need to send to it.
     NeedAnswer,
-    /// All.
     All,
 }
 
 impl Engine {
-    /// Names a peer: its wire, its address, and the source its packets will carry. The same address on the
-    /// same wire is the same peer, also if it has introduced itself before.
-    ///
-    /// A peer whose source belonged to one with another connid takes that one's place (its queue pair is
-    /// reused); the old one stays usable until removed.
+    /// Adds a peer: its wire, address, and the source of its packets. The same address on the same wire is
+    /// the same peer, also if it introduced itself before. A peer takes over the source of one with another
+    /// connid (its queue pair number was reused); the old one stays usable until removed.
     // [M2.1]
     pub fn add_peer(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
         if let Some(known) = self.lookup.current(wire, from)
@@ -112,8 +109,7 @@ impl Engine {
         }
         self.stats.rare.peers_found += 1;
         self.trace.push(TraceEvent::PeerFound(peer));
-        // It may have sent its messages, flushed and ended: there is no way back to it, but they have
-        // arrived.
+        // It may have sent, flushed and exited: its messages have arrived.
         if let Err(fault) = connected {
             self.fail_peer(w, peer, fault);
         }
@@ -144,14 +140,12 @@ impl Engine {
     // [M10.2]
     pub fn on_send_error<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
         let Some(peer) = self.peers.get(id) else { return };
-        // Its program's receive was shorter than our message: cut there, as any message is, and no end of the
-        // peer.
+        // The message was longer than the user receive: truncated, not an error of the peer.
         if fault == PeerError::TOO_LONG && peer.flags.contains(PeerFlags::USER_QP_ONLY) {
             self.stats.rare.truncated += 1;
             return;
         }
-        // What has come back may be a message that is complete here. A wire that keeps order hands nothing
-        // back.
+        // A returned packet may be of a completed message. Ordered wires return nothing.
         let came_back = self.wires[usize::from(peer.wire.0)].order == PacketOrder::None;
         if came_back
             && peer.flags & (PeerFlags::UNCONFIRMED | PeerFlags::FORCE_CLOSED) == PeerFlags::UNCONFIRMED
@@ -184,7 +178,7 @@ impl Engine {
         let others = self.other_aliases(id);
         self.force_close_with(w, id, PeerError::Gone);
         others.into_iter().for_each(|other| self.force_close_with(w, other, PeerError::Gone));
-        // What is given up is not lost.
+        // Operations aborted here do not count as lost.
         self.first_failed = lost;
     }
 
@@ -229,7 +223,7 @@ impl Engine {
         let peer = self.peers.get(id)?;
         match peer.fault {
             Some(fault) => peer.flags.contains(PeerFlags::DRAINED).then_some(OpError::Peer(id, fault)),
-            // It lives, but has given a part of its stream up.
+            // Alive, but it has aborted a part of its stream.
             None => peer.flags.contains(PeerFlags::STREAM_BROKEN).then_some(OpError::Aborted(id, ABORTED)),
         }
     }
@@ -271,7 +265,6 @@ impl Engine {
     fn fail<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError, which: Ends) {
         let peer = &mut self.peers[id];
         if peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
-            // It is not there to be told so either.
             return self.end_backoff(id);
         }
         let unfinished =
@@ -383,7 +376,7 @@ impl Engine {
                 queue.sends.clear();
                 queue.grants.clear();
                 queue.reads.clear();
-                // What comes of those that have ended is nobody's.
+                // Packets of ended messages are dropped.
                 queue.partial_msgs.retain(|_, part| match *part {
                     PartialMsg::Rx(rx) => self.rx.get(rx).is_some(),
                     PartialMsg::Unexpected(held) => self.unexpected.get(held).is_some(),
@@ -394,14 +387,14 @@ impl Engine {
         peer.flags.remove(PeerFlags::REORDERING);
         if let Some(mut queue) = peer.queue.take() {
             queue.reorder.clear(&mut self.held_packets);
-            // What a further lane was to carry may still come back.
+            // Data that the further lane was to carry may still come back.
             if queue.further_lane_of.is_some() {
                 peer.queue_mut().further_lane_of = queue.further_lane_of;
             }
         }
     }
 
-    /// The first pieces of a peer's stream that receives have begun, of these.
+    /// Returns the `msg_id`s of the stream pieces among these receives.
     fn of_stream(&mut self, receives: &[SlotId]) -> Vec<u32> {
         let mut ids = Vec::new();
         for &id in receives {
@@ -414,8 +407,8 @@ impl Engine {
         ids
     }
 
-    /// A stream ends where a piece of it is lost, matched (`lost`) or not: to the `broken` messages come
-    /// those behind it.
+    /// Breaks a stream where a piece is lost, matched (`lost`) or not: the messages behind it are added to
+    /// `broken`.
     // [M11.7]
     pub(in crate::rdm) fn break_stream(&mut self, id: PeerId, mut lost: Vec<u32>, broken: &mut Vec<SlotId>) {
         let of_stream = |held: &Unexpected| held.kind == Kind::Stream && held.envelope.from == id;

@@ -1,6 +1,5 @@
-//! Atomics: WRITE_RTA, acknowledged by nobody, DC_WRITE_RTA, acknowledged by RECEIPT, FETCH_RTA and
-//! COMPARE_RTA, answered by ATOMRSP with the old values. They take their turn in the order of messages, and
-//! each fits one packet (RDM v4, wire facts 6).
+//! Atomics: WRITE_RTA, DC_WRITE_RTA (acknowledged by RECEIPT), FETCH_RTA and COMPARE_RTA (answered by ATOMRSP
+//! with the old values). They are in order with messages, and each fits one packet (RDM v4, wire facts 6).
 
 use ucs::coll::slots::SlotId;
 
@@ -70,8 +69,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     SendProgress::Done
 }
 
-/// Asks now, in one packet, if that is simple: one piece, to a peer that has been met, and nothing waits
-/// before it. `None`, and nothing has happened: it is not, or there is no room. // HOT
+/// Fast path: sends a fetching atomic of one piece to a known peer with nothing queued. `None`: not possible,
+/// and nothing has happened. // HOT
 // [M9.1]
 #[inline]
 pub(in crate::rdm) fn start_short<W: Wire>(
@@ -87,7 +86,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     if max > mtu || AtomRsp::LEN as u64 + iov.len >= mtu as u64 {
         return None;
     }
-    // Once it is out, only the room for the old values is needed.
+    // After the send only the result buffer is needed.
     a.result.as_ref().filter(|result| result.pieces() == 1)?;
     let one = CompactRmaOp {
         peer: to,
@@ -107,8 +106,8 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     Some(id)
 }
 
-/// A fetching atomic on one piece in its turn, sound, whose answer can go at once. False, and nothing has
-/// happened: it is something else. // HOT
+/// Fast path: serves a valid fetching atomic of one piece, in order. False: not possible, and nothing has
+/// happened. // HOT
 #[inline]
 pub(in crate::rdm) fn take<W: Wire>(
     e: &mut Engine,
@@ -142,7 +141,8 @@ pub(in crate::rdm) fn take<W: Wire>(
     true
 }
 
-/// Old values for an atomic of ours. False, and nothing has happened: it is something else. // HOT
+/// Fast path: takes the response to an atomic of ours. False: it is another packet, and nothing has happened.
+/// // HOT
 #[inline]
 pub(in crate::rdm) fn take_answer(e: &mut Engine, wire: WireId, from: Source, packet: &[u8]) -> bool {
     let Some((hdr, payload)) = AtomRsp::read(packet) else { return false };
@@ -163,7 +163,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     }
 }
 
-/// A peer asks us to compute. Its turn in the order is over, whatever comes of it.
+/// Serves a request. Its `msg_id` is used up in any case.
 fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rta: &Rta, payload: &[u8]) {
     let (form, protocol) = match rta.kind {
         RtaKind::Write | RtaKind::DcWrite { .. } => (Form::Write, RmaProtocol::WriteAtomic),
@@ -202,12 +202,12 @@ struct Computation<'a> {
     op: AtomicOp,
     ty: Datatype,
     spans: &'a Spans,
-    /// An operand for each element, then perhaps a compare value for each.
+    /// One operand per element, then one compare value per element.
     payload: &'a [u8],
 }
 
 impl Computation<'_> {
-    /// Whether operands and pieces fit together.
+    /// True if the lengths of operands and pieces agree.
     // [M9.2]
     #[inline]
     fn is_sound(&self, form: Form) -> bool {
@@ -220,13 +220,13 @@ impl Computation<'_> {
         operands && self.spans.lens().all(|piece| piece.is_multiple_of(self.ty.size()))
     }
 
-    /// Whether the old values fit one packet.
+    /// True if the old values fit one packet.
     #[inline]
     fn has_room(&self, mtu: usize) -> bool {
         (AtomRsp::LEN as u64).saturating_add(self.spans.len()) < mtu as u64
     }
 
-    /// Computes on every element, in order; as many old values as fit go to `old`. // HOT
+    /// Computes on every element, in order; writes as many old values as fit to `old`. // HOT
     fn compute(&self, old: &mut [u8]) {
         struct On<'a>(&'a Spans, (&'a [u8], &'a [u8]), &'a mut [u8]);
         impl Elements for On<'_> {
@@ -241,7 +241,7 @@ impl Computation<'_> {
     }
 }
 
-/// Computes, and answers the old values: straight into the packet, if it can go at once.
+/// Computes and responds: straight into the packet, if it can be sent now.
 fn compute_and_answer<W: Wire>(
     e: &mut Engine,
     w: &mut W,
@@ -257,7 +257,7 @@ fn compute_and_answer<W: Wire>(
         Answered::Yes => {}
         Answered::Lost(fault) => return e.fail_peer(w, a.peer, fault),
         Answered::No => {
-            // Nothing is computed that could not be answered.
+            // Reserved first, so that nothing is computed without a response.
             let mut one = RmaOp::new(a.peer, Job::Answer(Default::default()), protocol, len);
             one.remote_id = Some(recv_id);
             let Some(id) = e.insert_served(w, a, one) else { return };
@@ -279,15 +279,15 @@ fn compute_and_answer<W: Wire>(
 
 /// Result of sending a response.
 enum Answered {
-    /// It is computed and out.
+    /// Computed and sent.
     Yes,
     /// Nothing has happened.
     No,
-    /// It is computed, but the peer is lost.
+    /// Computed, but the peer failed.
     Lost(PeerError),
 }
 
-/// Computes while the answer is written. A wire that takes nothing says so before. // HOT
+/// Computes while the packet is written; a wire without room reports that before. // HOT
 // [M9.3]
 #[inline]
 fn send_answer<W: Wire>(
@@ -314,7 +314,7 @@ fn send_answer<W: Wire>(
     }
 }
 
-/// Sends old values.
+/// Sends a queued response.
 pub(in crate::rdm) fn push_answer<W: Wire>(
     e: &mut Engine,
     w: &mut W,
@@ -335,14 +335,14 @@ pub(in crate::rdm) fn push_answer<W: Wire>(
     Ok(())
 }
 
-/// Old values for an atomic of ours.
+/// Handles a response to an atomic of ours.
 fn on_answer(e: &mut Engine, a: &Arrival<'_>, hdr: &AtomRsp, payload: &[u8]) {
     if let Err(why) = settle(e, a.peer, hdr, payload) {
         e.drop_packet(a, why);
     }
 }
 
-/// Ends the atomic that these old values are for, if there is one. // HOT
+/// Ends the atomic that these old values belong to. // HOT
 #[inline]
 fn settle(e: &mut Engine, peer: PeerId, hdr: &AtomRsp, payload: &[u8]) -> Result<(), DropReason> {
     let id = SlotId::from_raw(hdr.recv_id);

@@ -1,6 +1,6 @@
-//! Writes and reads that the device does by itself: RDMA, no packet at all, nobody asked at the target. What
-//! is too long for one operation of the device is done in several. Needs a key that the peer's device knows,
-//! and that the two have met: a device does not answer to one it has never sent to (RDM v4, wire facts 7.2).
+//! RDMA writes and reads: no packet, and no work at the target. Long ones take several device operations.
+//! They need a key of the peer's device and a completed handshake, as a device answers only peers it has sent
+//! to (RDM v4, wire facts 7.2).
 
 use ucs::coll::slots::SlotId;
 
@@ -20,14 +20,14 @@ use crate::wire::{PktType, header_len};
 
 pub(in crate::rdm) use crate::rdm::rma::args::MAX_COPY as COPY;
 
-/// Why a stretch was not posted.
+/// Reason why a piece was not posted.
 enum Not {
     Posted(NotPosted),
     Unregistered,
 }
 
-/// Whether a write with data for its target is the device's: one that fits a packet is not, as the target has
-/// to look anyway; nor is one in pieces, as only one operation can bring the data.
+/// True if the device does a write with data for its target: not if it fits a packet, as the target has to
+/// poll anyway, nor in several pieces, as only one operation brings the data.
 pub(in crate::rdm) fn takes_data<W: Wire>(e: &Engine, w: &W, one: &RmaOp) -> bool {
     let Job::Put(local) = &one.job else { return false };
     let opts = e.opts(&e.peers[one.peer], one.cq_data);
@@ -38,7 +38,7 @@ pub(in crate::rdm) fn takes_data<W: Wire>(e: &Engine, w: &W, one: &RmaOp) -> boo
         && header.saturating_add(one.len) > w.mtu(one.peer) as u64
 }
 
-/// Posts the next stretch of the operation at the head of its peer's queue.
+/// Posts the next piece of the operation at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(one) = e.rma_ops.get(id) else { return SendProgress::Done };
     let to = one.peer;
@@ -55,7 +55,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         return SendProgress::Done;
     }
     if one.state == RmaState::Moving && one.wire != Some(wire) {
-        // The key is another device's.
+        // The key is of another device.
         return start_over(e, w, id);
     }
     if one.rail_plan.is_some() && one.state == RmaState::Queued {
@@ -90,8 +90,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     SendProgress::Done
 }
 
-/// Cuts the operation into pieces for several rails, which are posted from the queue of what goes on by
-/// turns; or it goes over one wire.
+/// Cuts the operation into pieces for several rails, which the grant queue posts in turn; or uses one wire.
 fn start_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(one) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
     let (to, len, way, local) = (one.peer, one.len, way_of(one), local_of(one));
@@ -116,7 +115,7 @@ fn way_of(one: &RmaOp) -> Direction {
     if one.protocol == RmaProtocol::DirectWrite { Direction::Write } else { Direction::Read }
 }
 
-/// The caller's memory, of which there is one piece.
+/// Returns the caller's memory, which is one piece.
 fn local_of(one: &RmaOp) -> Option<Piece> {
     let first = match &one.job {
         Job::Put(local) => local.piece_at(0),
@@ -163,7 +162,7 @@ pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotI
     push
 }
 
-/// Ends an operation over several rails if nothing of it flies and nothing is left to post, or will be.
+/// Ends a striped operation if nothing is in flight and nothing is left to post.
 fn settle_stripes(e: &mut Engine, id: SlotId) {
     let Some(one) = e.rma_ops.get(id) else { return };
     let over = one.rail_plan.as_ref().is_none_or(|rail_plan| rail_plan.all_posted());
@@ -178,8 +177,7 @@ fn settle_stripes(e: &mut Engine, id: SlotId) {
     e.finish_rma(id, failed.map_or(Ok(()), Err));
 }
 
-/// The device has ended a piece of operation `id`: it is done, or goes over another rail. A key that the
-/// target's device refuses ends the operation.
+/// Handles the end of a piece: done, or posted over another rail. A refused key ends the operation.
 fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: Result<(), PeerError>) {
     let Some(one) = e.rma_ops.get_mut(id) else { return };
     let (peer, detached, Some(mut rail_plan)) = (one.peer, one.detached, one.rail_plan.take()) else {
@@ -206,8 +204,8 @@ fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: R
     e.release_regs(w);
 }
 
-/// Memory cannot be registered, now or ever: all of it goes by packets, once no part is under way. What the
-/// device has done already is done once more, with the same bytes.
+/// Starts over by packets when memory cannot be registered, once nothing is in flight. The device's part is
+/// repeated with the same bytes.
 fn start_over<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(one) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
     if one.in_flight > 0 {
@@ -218,7 +216,7 @@ fn start_over<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     by_packets(e, id)
 }
 
-/// Goes on by packets: the target knows the device's key there too.
+/// Continues by packets: the target accepts the device's key there too.
 fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
     if e.cfg.emulation == Emulation::Refused {
         return SendProgress::Fail(OpError::Emulated);
@@ -229,8 +227,7 @@ fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
     SendProgress::Sent
 }
 
-/// Hands one stretch to the device: what is contiguous at both ends, and at most `max` bytes. Answers how
-/// many.
+/// Posts one piece that is contiguous at both ends, at most `max` bytes. Returns its length.
 fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Posted, usize), Not> {
     let gone = Not::Posted(NotPosted::Peer(PeerError::NO_RDMA));
     let Some(one) = e.rma_ops.get_mut(id) else { return Err(gone) };
@@ -261,7 +258,7 @@ fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Pos
     posted.map(|posted| (posted, stretch.len())).map_err(Not::Posted)
 }
 
-/// By the wire's buffers. A write that the caller wants to see ended by the device has no such end.
+/// Copies through the wire's buffers; not for a write whose caller waits for the device's completion.
 fn copied<W: Wire>(
     w: &mut W,
     one: &RmaOp,
@@ -296,7 +293,7 @@ fn in_place<W: Wire>(
     }
 }
 
-/// The target's memory that the next byte goes to or comes from, and how much of it is in one piece.
+/// Returns the target memory of the next byte, and the contiguous length.
 fn far_at(one: &RmaOp) -> (Remote, usize) {
     let mut skip = one.sent;
     for iov in one.remote.as_slice() {
@@ -309,9 +306,8 @@ fn far_at(one: &RmaOp) -> (Remote, usize) {
     (Remote { addr: 0, key: 0 }, 0)
 }
 
-/// A word for the target found no receive there: the write goes by packets, which wait for the peer as all
-/// packets do, and bring the word themselves. The device may have written the bytes; they are written once
-/// more. It goes before all that is queued: a fence there waits for it.
+/// Repeats by packets a write whose immediate data found no receive at the target. It goes before all that is
+/// queued, as a fence there waits for it.
 // [M8.10] [M10.5]
 #[cold]
 fn not_ready<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
@@ -328,7 +324,7 @@ fn not_ready<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
     e.drive(w, to);
 }
 
-/// The device has ended a part of operation `id`. When the last part has ended, so has the operation.
+/// Handles the end of an RDMA operation. The last one ends the request.
 pub(in crate::rdm) fn on_end<W: Wire>(
     e: &mut Engine,
     w: &mut W,
@@ -361,7 +357,7 @@ pub(in crate::rdm) fn on_end<W: Wire>(
         Some(OpError::Peer(peer, fault)) if in_flight == 0 && e.survives(peer, fault) => {
             e.finish_uncertain(id, peer, fault);
         }
-        // What is not posted yet need not be any more: its id in the queue is stale then.
+        // An id left in the queue becomes stale.
         Some(error) if in_flight == 0 => e.finish_rma(id, Err(error)),
         None if in_flight == 0 && all_sent => e.finish_rma(id, Ok(())),
         _ => {}
@@ -375,9 +371,8 @@ pub(in crate::rdm) fn on_end<W: Wire>(
     e.release_regs(w);
 }
 
-/// Whether an operation that the device has failed is done once more, by packets: a NIC on its way is lost,
-/// the peer goes on over another, and the same bytes twice do no harm. A word for the target would come
-/// twice.
+/// True if a failed operation is repeated by packets: the peer fails over, and writing the same bytes twice
+/// does no harm. Immediate data would arrive twice.
 // [M11.10]
 fn may_repeat(e: &Engine, id: SlotId, fault: PeerError) -> bool {
     let once = |one: &RmaOp| one.cq_data.is_none() && !one.detached;
@@ -385,7 +380,7 @@ fn may_repeat(e: &Engine, id: SlotId, fault: PeerError) -> bool {
         && e.cfg.emulation == Emulation::Allowed
 }
 
-/// Does an operation once more, by packets; nothing of it is under way.
+/// Repeats an operation by packets; nothing of it is in flight.
 #[cold]
 fn repeat<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
     let Some(one) = e.rma_ops.get_mut(id) else { return };

@@ -1,6 +1,6 @@
-//! HANDSHAKE and the trigger that calls for it (RDM v4, wire facts 3). The first packet of a peer makes us
-//! owe one; it is sent once, before that packet is processed, or as soon as there is room. If it is lost, the
-//! next packet is a first one.
+//! HANDSHAKE, and the trigger that requests it (RDM v4, wire facts 3). It is sent once, on the first packet
+//! of a peer and before that is handled, or as soon as there is room. If it is lost, the peer's next packet
+//! counts as the first.
 
 use crate::rdm::Engine;
 use crate::rdm::features::{ReqHdr, ours, wants_user_qp};
@@ -29,13 +29,12 @@ pub(in crate::rdm) fn queue_handshake<W: Wire>(e: &mut Engine, w: &mut W, id: Pe
     match push(e, w, id) {
         Ok(()) => {}
         Err(NotPosted::Full) => e.schedule(id),
-        // A peer that left may have sent more before: that it cannot be greeted now is as good as a lost
-        // HANDSHAKE.
+        // A peer that left may have sent more: the HANDSHAKE counts as lost.
         Err(NotPosted::Peer(fault)) => e.on_send_error(w, id, fault),
     }
 }
 
-/// Sends the HANDSHAKE that is owed.
+/// Sends the queued HANDSHAKE.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
     let peer = &e.peers[id];
     let wire = &e.wires[usize::from(peer.wire.0)];
@@ -67,7 +66,7 @@ pub(in crate::rdm) fn trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) ->
 fn push_trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
     let hdr = rtw::Eager::trigger(*e.own(&e.peers[id]));
     let len = crate::wire::header_len(PktType::EAGER_RTW, 0, &hdr.opts);
-    // It says nothing, so that its loss is none; it may be the loss of what went before.
+    // The loss of a trigger is no error; the loss of earlier packets is.
     let sent = e.is_unflushed(w, id);
     e.post(w, id, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
     e.peers[id].flags.set(PeerFlags::UNCONFIRMED, sent);
@@ -88,14 +87,14 @@ impl Engine {
         self.peers.get(peer).is_some_and(|peer| asked(peer) && (peer.outstanding > 0 || unsent_errors(peer)))
     }
 
-    /// The peers whose HANDSHAKE something waits for: each once for every operation under way with it.
+    /// Iterates over peers whose HANDSHAKE operations wait for, once per operation.
     pub fn awaited_handshakes(&self) -> impl Iterator<Item = PeerId> + '_ {
         let of_sends = self.tx.iter().map(|(_, op)| op.peer);
         let of_others = self.rma_ops.iter().map(|(_, one)| one.peer);
         of_sends.chain(of_others).filter(|&peer| self.awaits_handshake(peer))
     }
 
-    /// Whether something of ours may be on its way to this peer.
+    /// True if packets of ours may be in flight to this peer.
     pub(in crate::rdm) fn is_unflushed<W: Wire>(&self, w: &mut W, id: PeerId) -> bool {
         let peer = &self.peers[id];
         let ended = peer.outstanding == 0 && !peer.flags.contains(PeerFlags::BACKED_OFF);
@@ -117,7 +116,7 @@ impl Engine {
     }
 }
 
-/// A HANDSHAKE. The trigger belongs to `write`, and has done its work by having arrived.
+/// Handles a HANDSHAKE. (`write` handles triggers.)
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     match a.packet {
         Packet::Handshake(shake) => {
@@ -139,7 +138,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     }
 }
 
-/// Where messages without headers go, if the peer takes no others. One that names no queue pair gets none.
+/// Notes the user receive QP of a peer in zero-copy receive mode. Without one, nothing can be sent to it.
 // [M5.10]
 fn learn_user_qp(peer: &mut Peer, shake: &Handshake) {
     let wanted = wants_user_qp(peer.features);

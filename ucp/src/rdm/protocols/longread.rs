@@ -1,6 +1,5 @@
-//! LONGREAD and RUNTREAD: the receiver reads the sender's memory; of a RUNTREAD the head travels in packets
-//! meanwhile. EOR ends both, and writes that are read (`write_read`). How the RMA read goes is in
-//! `remote_read`; what follows if it cannot be done, in `read_nack`.
+//! LONGREAD and RUNTREAD: the receiver reads the sender's memory, of a RUNTREAD all but the head, which comes
+//! in packets. EOR ends both, and writes that are read (`write_read`).
 
 use ucs::coll::slots::SlotId;
 
@@ -32,7 +31,7 @@ const fn handler(ty: PktType, order: Option<MsgIdUse>) -> PacketHandler {
     PacketHandler { ty, kind: HandlerKind::LongRead, order }
 }
 
-/// Sends the next packet of the op at the head of its peer's queue.
+/// Sends the next packet of the send at the head of its peer's queue.
 // [M3.7]
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(op) = e.tx.get(id) else { return SendProgress::Done };
@@ -50,12 +49,12 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         }
     }
     let header = protocol.header_len(op.kind(), e.peers[to].hdr(), op.cq_data.is_some());
-    // HandlerKind for what names the memory, and for a byte.
+    // Room for the memory's name and one byte.
     let room = w.mtu(to).saturating_sub(header + 1) / RmaIov::LEN;
     if room == 0 {
         return instead;
     }
-    // What lies in several pieces is sent, which gathers it.
+    // Several pieces are sent in packets, which gather them.
     let Some(piece) = buf.piece() else { return instead };
     let wire = e.peers[to].wire;
     let Some(op) = e.tx.get_mut(id) else { return SendProgress::Done };
@@ -87,7 +86,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     }
 }
 
-/// One runting message to a peer at a time, with a head shorter than itself.
+/// One runting message to a peer at a time, with a head shorter than the message.
 // [M7.9]
 fn may_runt(e: &Engine, to: PeerId, id: SlotId, len: usize) -> bool {
     let own = u32::from(e.tx.get(id).is_some_and(|op| op.reg.is_some()));
@@ -206,7 +205,7 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
     };
     let mut received = ReceivedRanges::new();
     received.add(at, rtm.payload.len() as u64);
-    // A message whose head is all of it is not read.
+    // A message that is all head is not read.
     let rma_read = match runt == len && protocol == Protocol::RuntRead {
         true => None,
         false => match e.rma_reads.insert(RmaRead::new(a.peer, iov, runt)) {
@@ -245,7 +244,7 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
     }
 }
 
-/// A further packet of a message's head.
+/// Handles a further packet of a message's head.
 fn on_further<W: Wire>(
     e: &mut Engine,
     w: &mut W,
@@ -281,12 +280,12 @@ fn on_further<W: Wire>(
             if arrived == msg_length {
                 e.finish_rx(w, id, &envelope);
             } else if nack && arrived == runt {
-                // Its place in `parts` is kept for the LONGCTS that follows.
+                // The entry is kept for the LONGCTS that follows.
                 let (send_id, recv_id) = (envelope.send_id, id.raw());
                 let nack = Ctl::ReadNack { send_id, recv_id, not_now: false };
                 return e.control(w, a.peer, nack);
             }
-            // While it is read, the head is what has arrived; afterwards, all is.
+            // During the read the head has arrived; after it, everything.
             arrived == msg_length || rma_read.is_some() && arrived == runt
         }
         Some(PartialMsg::Unexpected(_)) if !e.reserve_unexpected(a, rtm) => return,
@@ -307,7 +306,7 @@ fn on_further<W: Wire>(
     }
 }
 
-/// Whether the head ends where the first packet said: what is read lies behind it.
+/// True if the head ends where the first packet said.
 fn runt_agrees(e: &mut Engine, part: Option<PartialMsg>, runt: u64) -> bool {
     let rma_read = match part {
         Some(PartialMsg::Rx(id)) => e.rxe(id).and_then(|(_, rxe)| rxe.rma_read),
@@ -317,7 +316,7 @@ fn runt_agrees(e: &mut Engine, part: Option<PartialMsg>, runt: u64) -> bool {
     rma_read.and_then(|rma_read| e.rma_reads.get(rma_read)).is_none_or(|rma_read| rma_read.from == runt)
 }
 
-/// The receiver has read one of our messages.
+/// Ends a message or write that the peer has read.
 // [M7.2]
 fn on_eor<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, eor: &Eor) {
     let id = SlotId::from_raw(eor.send_id);
@@ -354,7 +353,7 @@ pub(in crate::rdm) fn push_eor<W: Wire>(
 }
 
 impl Engine {
-    /// A message that was read is over.
+    /// Completes a message that was read.
     fn finish_read_send<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some(op) = self.tx.get(id) else { return };
         let (protocol, len, to) = (op.protocol, op.buf.len(), op.peer);

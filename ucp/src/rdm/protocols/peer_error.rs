@@ -1,6 +1,6 @@
-//! PEER_ERROR: an operation has ended at one end, and the other is told, if it knows the packet (bit 9). A
-//! receiver names the sender's operation, a sender the receiver's, or before it knows that, its message.
-//! Without the packet the other end would wait for ever (RDM v4, wire facts 9.3).
+//! PEER_ERROR: reports to the other end that an operation has ended here, if it supports the packet (bit 9).
+//! A receiver names the sender's operation; a sender names the receiver's, or its message before it knows
+//! that (RDM v4, wire facts 9.3).
 
 use ucs::coll::slots::SlotId;
 
@@ -27,19 +27,19 @@ use crate::wire::{Packet, PktType};
 pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
     [PacketHandler { ty: PktType::PEER_ERROR, kind: HandlerKind::PeerError, order: None }];
 
-/// libfabric's code for memory that a request may not reach.
+/// libfabric's code for an access violation.
 const NO_ACCESS: u32 = 4111;
-/// libfabric's code for an operation that its peer has given up.
+/// libfabric's code for an aborted operation.
 pub(in crate::rdm) const ABORTED: u32 = 4127;
 
-/// libfabric's code for a message that its receiver has no entry for.
+/// libfabric's code for a message without a receive entry.
 const NO_ROOM: u32 = 4108;
 
-/// Most errors that are kept for a peer that has not introduced itself. It is asked for that by our own
-/// HANDSHAKE, so only who means ill has more.
+/// Most errors kept for a peer whose HANDSHAKE is missing. Our HANDSHAKE brings it, so only a hostile peer
+/// has more.
 const MAX_UNSENT_ERRORS: usize = 4096;
 
-/// Sends one.
+/// Sends a PEER_ERROR.
 pub(in crate::rdm) fn push<W: Wire>(
     e: &mut Engine,
     w: &mut W,
@@ -53,7 +53,7 @@ pub(in crate::rdm) fn push<W: Wire>(
     Ok(())
 }
 
-/// A peer has ended its part of an operation, or does not send a message.
+/// Ends the operation or message that a PEER_ERROR names.
 // [M10.4]
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     let Packet::PeerError(hdr) = a.packet else { return };
@@ -71,7 +71,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     }
 }
 
-/// The requester's id of what a packet asks for, if it would hear of the end by it.
+/// Returns the requester's id of a request, if it would accept a PEER_ERROR by it.
 pub(in crate::rdm) fn requester_id(packet: &Packet<'_>) -> Option<u32> {
     match packet {
         Packet::Rtm(rtm) => match rtm.body {
@@ -107,7 +107,7 @@ impl Engine {
         let code = if matches!(why, OpError::Access(_)) { NO_ACCESS } else { ABORTED };
         let peer = &mut self.peers[to];
         if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
-            // A request may be faster than the HANDSHAKE of who asks.
+            // A request may overtake its sender's HANDSHAKE.
             let waits = !peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED)
                 && peer.queue_mut().unsent_errors.len() < MAX_UNSENT_ERRORS;
             if waits {
@@ -118,7 +118,7 @@ impl Engine {
         }
     }
 
-    /// Tells a peer that has just introduced itself what has ended here before.
+    /// Sends the errors that waited for the peer's HANDSHAKE.
     // [M10.3]
     pub(in crate::rdm) fn send_unsent_errors<W: Wire>(&mut self, w: &mut W, to: PeerId) {
         let Some(queue) = &mut self.peers[to].queue else { return };
@@ -128,8 +128,8 @@ impl Engine {
         }
     }
 
-    /// A packet of a peer that we have closed by force. Who waits for an answer to it is told that there will
-    /// be none; a peer that has not met us is sent our HANDSHAKE first, for which it waits.
+    /// Refuses a packet of a peer closed by force: an error if it waits for an answer, after our HANDSHAKE if
+    /// it has not got that.
     // [M10.7]
     #[cold]
     pub(in crate::rdm) fn refuse_closed(&mut self, a: &Arrival<'_>) {
@@ -143,7 +143,7 @@ impl Engine {
             let flood = self.peers[a.peer].fault == Some(PeerError::Flood);
             self.note_refused(a, if flood { NO_ROOM } else { ABORTED });
             let peer = &mut self.peers[a.peer];
-            // Also who calls for it again.
+            // Also after a repeated trigger.
             if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
                 peer.flags |= PeerFlags::SEEN | PeerFlags::HANDSHAKE_QUEUED;
             }
@@ -168,7 +168,7 @@ impl Engine {
         }
     }
 
-    /// The next that a peer is to hear of what it has been refused.
+    /// Sends the next waiting error of a peer closed by force.
     pub(in crate::rdm) fn push_unsent_error<W: Wire>(
         &mut self,
         w: &mut W,
@@ -252,7 +252,7 @@ impl Engine {
         true
     }
 
-    /// Ends what `id` names of ours, if the peer has a part in it and may know the id.
+    /// Ends our operation `id`, if the peer takes part in it and may know the id.
     fn end_named<W: Wire>(&mut self, w: &mut W, from: PeerId, id: SlotId, error: OpError) -> bool {
         if is_rma_id(id) {
             return self.end_named_rma(w, from, id, error);
@@ -270,7 +270,7 @@ impl Engine {
 
     fn end_named_rma<W: Wire>(&mut self, w: &mut W, from: PeerId, id: SlotId, error: OpError) -> bool {
         let Some(one) = self.rma_ops.get(id) else { return false };
-        // What a device does by itself no peer can know of, nor what is not out, nor the number of an answer.
+        // The peer cannot know of RDMA operations, of unsent ones, or of the id of a response.
         let unknown = one.in_flight > 0 || one.detached || one.state == RmaState::Queued;
         if one.peer != from || unknown || matches!(one.job, Job::Answer(_)) {
             return false;
@@ -286,7 +286,7 @@ impl Engine {
         true
     }
 
-    /// Ends the message with this id, wherever it has come; one that has not come is not waited for.
+    /// Ends a message, however much of it has arrived; one that has not is skipped.
     fn end_message<W: Wire>(&mut self, w: &mut W, from: PeerId, msg_id: u32, error: OpError) -> bool {
         let turn = turn(self.peers[from].next_rx, msg_id);
         if turn != Turn::Past {
@@ -321,7 +321,7 @@ impl Engine {
         true
     }
 
-    /// A message is given up that is, or may be, a piece of the peer's stream: that ends before it.
+    /// Breaks a peer's stream before a message that is, or may be, a piece of it.
     // [M11.7]
     fn end_stream_before<W: Wire>(&mut self, w: &mut W, from: PeerId, msg_id: u32) {
         let mut behind = Vec::new();
@@ -338,14 +338,14 @@ impl Engine {
         }
     }
 
-    /// Drops the messages of one kind that have come of a peer and that nobody has received.
+    /// Drops a peer's unexpected messages of one kind.
     pub(in crate::rdm) fn drop_all_unexpected<W: Wire>(&mut self, w: &mut W, from: PeerId, kind: Kind) {
         let is_one = |held: &Unexpected| held.kind == kind && held.envelope.from == from;
         let all: Vec<_> = self.unexpected.iter().filter(|(_, held)| is_one(held)).map(|(id, _)| id).collect();
         all.into_iter().for_each(|id| self.drop_unexpected(w, id, OpError::Cancelled));
     }
 
-    /// A message of this peer that has come, but not as a whole.
+    /// Finds an incomplete message of this peer.
     fn find_message(&self, from: PeerId, msg_id: u32) -> Option<PartialMsg> {
         let parts =
             self.peers[from].queue.as_ref().and_then(|queue| queue.partial_msgs.get(&msg_id).copied());
@@ -365,7 +365,7 @@ impl Engine {
         parts.or_else(matched).or_else(held)
     }
 
-    /// The rest of a message that a receive has matched does not come.
+    /// Ends a matched receive whose message is aborted.
     fn fail_matched<W: Wire>(&mut self, w: &mut W, rx: SlotId, error: OpError) {
         let Some((_, rxe)) = self.rxe(rx) else { return };
         let (from, msg_id, rma_read) = (rxe.envelope.from, rxe.envelope.msg_id, rxe.rma_read);
@@ -376,7 +376,7 @@ impl Engine {
         self.fail_rx(rx, error);
     }
 
-    /// The rest of a message that nobody has received does not come.
+    /// Drops an unexpected message that is aborted.
     fn drop_unexpected<W: Wire>(&mut self, w: &mut W, id: SlotId, error: OpError) {
         let Some(held) = self.unexpected.remove(id) else { return };
         let (from, msg_id) = (held.envelope.from, held.envelope.msg_id);

@@ -1,7 +1,6 @@
-//! Headerless sends: untagged messages to peers in zero-copy receive mode (libfabric 1.22 to 2.5), whose
-//! device puts them into the program's receives itself (RDM v4 4.8; wire facts 11.3). The sending half; the
-//! receiving one is `zcopy_recv`. Called for every send to such a peer; it has no packet, no id and no order,
-//! and nobody acknowledges it.
+//! Sends to a user receive QP: untagged messages without a header to peers in zero-copy receive mode
+//! (libfabric 1.22 to 2.5; RDM v4 4.8; wire facts 11.3). They have no id, order or acknowledgement.
+//! `zcopy_recv` is the other end.
 
 use ucs::coll::slots::SlotId;
 
@@ -15,7 +14,7 @@ use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
 use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
 
-/// Sends the op at the head of its peer's queue, or says why that peer does not take it.
+/// Sends the message at the head of its peer's queue, or fails if the peer does not take it.
 // [M5.10] [M5.11]
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(op) = e.tx.get_mut(id) else { return SendProgress::Done };
@@ -68,12 +67,12 @@ impl Engine {
     }
 }
 
-/// A message to ourselves, who are in that mode: it joins those that came in packets, for two ways to the
-/// same receives could not be told apart there.
+/// Queues a message to ourselves behind those that came in packets, as two ways to the same receives could
+/// not be told apart.
 fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(op) = e.tx.get(id) else { return SendProgress::Done };
     let (from, cq_data, buf) = (op.peer, op.cq_data, op.buf);
-    // As a message of anybody else; ours can wait.
+    // The limit of unexpected messages applies.
     if !e.held_packets.has_room_for(buf.len(), e.cfg.unexpected_hard_max) {
         return SendProgress::Full;
     }
@@ -86,8 +85,7 @@ fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     SendProgress::Done
 }
 
-/// Whether the message can go at all: untagged, in one packet of nothing else, and without a RECEIPT, which
-/// nobody there would send.
+/// Checks that the message is untagged, fits one packet and wants no RECEIPT.
 fn fits(op: &TxOp, max: usize) -> Result<(), OpError> {
     let begun = op.state != TxState::Queued;
     let sync = op.sync == Sync::Yes || op.protocol.sync() == Sync::Yes;

@@ -1,6 +1,6 @@
 //! Emulated writes: EAGER_RTW in one packet, LONGCTS_RTW with data as the target grants, and their DC forms,
-//! which are acknowledged by RECEIPT. They take no turn in the order of messages. An EAGER_RTW of no pieces
-//! is the trigger that calls for a HANDSHAKE (RDM v4, wire facts 3.3 and 7.1).
+//! acknowledged by RECEIPT. They are not in order with messages. An EAGER_RTW without pieces is the trigger
+//! (RDM v4, wire facts 3.3 and 7.1).
 
 use ucs::coll::slots::SlotId;
 
@@ -30,7 +30,7 @@ const fn handler(ty: PktType) -> PacketHandler {
     PacketHandler { ty, kind: HandlerKind::Write, order: None }
 }
 
-/// Writes now, if it can be done in one packet that nobody waits for. `None`: it does not fit one. // HOT
+/// Writes in one packet without acknowledgement. `None`: it does not fit. // HOT
 #[inline]
 pub(in crate::rdm) fn start<W: Wire>(
     e: &mut Engine,
@@ -57,9 +57,8 @@ pub(in crate::rdm) fn start<W: Wire>(
     Some(posted)
 }
 
-/// Writes now, in one packet that the target acknowledges, if that is simple: one piece, to a peer that has
-/// been met and acknowledges, and nothing waits before it. `None`, and nothing has happened: it is not, or
-/// there is no room. // HOT
+/// Fast path: writes one piece in one acknowledged packet to a known peer with nothing queued. `None`: not
+/// possible, and nothing has happened. // HOT
 // [M3.7] [M8.9]
 #[inline]
 pub(in crate::rdm) fn start_short<W: Wire>(
@@ -80,7 +79,6 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     if max > w.mtu(to) {
         return None;
     }
-    // Nothing of it is needed again but who waits for it.
     let one = CompactRmaOp { peer: to, user: p.user, protocol: RmaProtocol::EagerWrite, ack, len: iov.len };
     e.send_short_rma(w, (PktType::DC_EAGER_RTW, max), one, |send_id, slot| {
         let at = Short { send_id, ..hdr }.write(slot);
@@ -88,7 +86,8 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     })
 }
 
-/// A short write to memory that may be written. False, and nothing has happened: it is something else. // HOT
+/// Fast path: takes a short write to writable memory. False: it is another packet, and nothing has happened.
+/// // HOT
 #[inline]
 pub(in crate::rdm) fn take<W: Wire>(
     e: &mut Engine,
@@ -107,7 +106,7 @@ pub(in crate::rdm) fn take<W: Wire>(
     true
 }
 
-/// Sends the first, or only, packet of the write at the head of its peer's queue.
+/// Sends the first or only packet of the write at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(one) = e.rma_ops.get(id) else { return SendProgress::Done };
     let to = one.peer;
@@ -136,7 +135,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     let header = header_len(long, one.remote.count(), &opts);
     let capacity = mtu.saturating_sub(header);
     if one.len <= capacity as u64 {
-        // The first packet must not be the whole write; what fits here fits one of the other kind.
+        // The first packet must not be the whole write: it fits an eager one.
         return turn_to(e, id, RmaProtocol::EagerWrite);
     }
     if window::data_per_packet(mtu) == 0 {
@@ -165,7 +164,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     SendProgress::Done
 }
 
-/// Goes on by another protocol.
+/// Continues by another protocol.
 fn turn_to(e: &mut Engine, id: SlotId, protocol: RmaProtocol) -> SendProgress {
     match e.rma_ops.get_mut(id) {
         Some(one) if one.protocol != protocol => {
@@ -176,7 +175,7 @@ fn turn_to(e: &mut Engine, id: SlotId, protocol: RmaProtocol) -> SendProgress {
     }
 }
 
-/// A peer writes to us. // HOT
+/// Serves a write of a peer. // HOT
 #[inline]
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     let Packet::Rtw(rtw) = a.packet else { return };
@@ -206,7 +205,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     }
 }
 
-/// The rest of a write comes as we grant it.
+/// Begins a write whose data follow as we grant.
 fn begin<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtw: &Rtw<'_>, mut one: RmaOp, send_id: u32) {
     one.state = RmaState::Moving;
     one.remote_id = Some(send_id);

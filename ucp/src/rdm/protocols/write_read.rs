@@ -1,7 +1,5 @@
-//! LONGREAD_RTW: a write that the target reads out of the requester's memory, as RDMA reads go faster than
-//! packets and the target alone knows its pieces. EOR ends it; a target that cannot read says READ_NACK, and
-//! the write starts once more by long-CTS. Takes no turn in the order of messages (RDM v4, wire facts 7.1 and
-//! 9.2).
+//! LONGREAD_RTW: a write that the target reads from the requester's memory. EOR ends it; after a READ_NACK it
+//! starts over by long-CTS. Not in order with messages (RDM v4, wire facts 7.1 and 9.2).
 
 use arrayvec::ArrayVec;
 use ucs::coll::slots::SlotId;
@@ -50,7 +48,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     SendProgress::Done
 }
 
-/// Goes on by packets: as one if it fits, else by long-CTS.
+/// Continues by packets.
 fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
     if let Some(one) = e.rma_ops.get_mut(id) {
         one.go_by_packets();
@@ -58,7 +56,7 @@ fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
     SendProgress::Sent
 }
 
-/// Registers the pieces of a write that have not been yet. Answers where they are.
+/// Registers the pieces of a write that are not registered yet. Returns their names.
 fn expose<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Result<Iovs, RegError> {
     let Some(one) = e.rma_ops.get_mut(id) else { return Err(RegError::Refused) };
     let Job::Put(local) = &one.job else { return Err(RegError::Refused) };
@@ -75,7 +73,7 @@ fn expose<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Result<Iovs, RegErr
     Iovs::try_from(list.as_slice()).map_err(|_| RegError::Refused)
 }
 
-/// A peer lets us read what it writes to us.
+/// Serves a write that we read.
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     let Packet::Rtw(rtw) = a.packet else { return };
     let RtwBody::LongRead { send_id, read_iov, .. } = rtw.body else { return };
@@ -99,7 +97,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 }
 
 impl Engine {
-    /// The target has read one of our writes: its bytes are in the target's memory.
+    /// Ends one of our writes that the target has read.
     // [M8.8]
     pub(in crate::rdm) fn on_rma_eor(&mut self, a: &Arrival<'_>, id: SlotId) {
         let Some((protocol, len)) = self.being_read(a, id) else {
@@ -110,7 +108,7 @@ impl Engine {
         self.finish_rma(id, Ok(()));
     }
 
-    /// The target cannot read one of our writes: it starts once more, before all that waits.
+    /// Starts a write over that the target cannot read, before all that waits.
     // [M7.7]
     pub(in crate::rdm) fn on_rma_nack<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, id: SlotId) {
         if self.being_read(a, id).is_none() {
@@ -132,7 +130,7 @@ impl Engine {
         self.drive(w, a.peer);
     }
 
-    /// One of our writes that the sender of this packet may be reading.
+    /// Finds one of our writes that this peer may be reading.
     fn being_read(&self, a: &Arrival<'_>, id: SlotId) -> Option<(RmaProtocol, u64)> {
         let one = self.rma_ops.get(id)?;
         let ours = one.is_ours() && one.peer == a.peer && one.state == RmaState::BeingRead;

@@ -1,11 +1,7 @@
-//! Zero-copy receive mode, the receiving half: this end takes untagged messages alone, without headers, each
-//! put by the device where its receive is (RDM v4 4.8; wire facts 11.3, as libfabric 1.22 to 2.5). Our
-//! HANDSHAKE names the queue pair. Called by `recv`, by the wire for what the device has put there, and for
-//! every message that comes in packets.
-//!
-//! Peers that know nothing of the mode, or not yet, send packets. What fits one is passed on through the
-//! device, by a send to ourselves, so that it meets receives in the same queue; one at a time, and who sent
-//! it is known from that. The rest is dropped, and its sender told if it can be.
+//! Zero-copy receive mode, receiving end: this worker takes untagged messages without a header, which the
+//! device puts into posted receives (RDM v4 4.8; wire facts 11.3, as libfabric 1.22 to 2.5). Our HANDSHAKE
+//! names the user receive QP. Messages that come in packets nevertheless are forwarded, one at a time, by a
+//! send to ourselves if they fit one packet, and otherwise dropped with a PEER_ERROR.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -32,31 +28,29 @@ use crate::wire::ctl::ErrorRef;
 use crate::wire::rtm::{Rtm, RtmBody};
 use crate::wire::{Features, MsgClass, Packet, UserRecvQp};
 
-/// A sender unknown to us: one that we have removed.
+/// Sender of a message from a removed peer.
 const NOBODY: PeerId = PeerId(u32::MAX);
 
-/// The mode's state; a worker not in that mode has none.
+/// State of the mode.
 #[derive(Debug)]
 pub(in crate::rdm) struct ZcopyRecv {
-    /// The only wire of the worker.
     wire: WireId,
-    /// Where peers send to.
+    /// User receive QP of this worker.
     pub qp: UserRecvQp,
     /// This worker as a peer of itself.
     me: PeerId,
-    /// Registrations of posted receives.
     regs: Slots<Reg>,
-    /// Receives that the device has had no room for.
+    /// Receives that wait for room in the device.
     waiting: VecDeque<SlotId>,
-    /// Receives that the device has.
+    /// Number of receives that the device has.
     lent: u32,
-    /// Messages that came in packets, in the order of their coming.
+    /// Messages to forward, oldest first.
     passed: VecDeque<(Envelope, HeldBytes)>,
-    /// The first of them is on its way to ourselves.
+    /// The first of them is in flight.
     passing: bool,
-    /// It came back, and waits.
+    /// It came back and waits for its delay.
     waits: bool,
-    /// How long it waited last.
+    /// Last delay.
     wait: Duration,
 }
 
@@ -69,7 +63,7 @@ pub struct UserRecvEnd {
     pub len: usize,
     /// Immediate data of the message.
     pub imm: Option<u32>,
-    /// Whether it is there. [`PeerError::TOO_LONG`]: it was longer than its receive.
+    /// Result. [`PeerError::TOO_LONG`]: the message was longer than its receive.
     pub result: Result<(), PeerError>,
 }
 
@@ -178,7 +172,7 @@ impl Engine {
             self.backed_off.retain(|&away| away != me);
         }
         let room = op.buf.len();
-        // Our own queue pair sends there what came in packets, and nothing else.
+        // Messages from our own queue pair are forwarded ones.
         let mine = end.from == self.peers[mode.me].from();
         let passed = if mine { mode.passed.pop_front() } else { None };
         mode.passing &= passed.is_none();
@@ -191,7 +185,7 @@ impl Engine {
             (Ok(()), None) => {
                 Ok(RecvStatus { len: end.len.min(room), tag: 0, from, cq_data: end.imm.map(u64::from) })
             }
-            // The device need not say by how much.
+            // The device may not report by how much.
             (Err(PeerError::TOO_LONG), None) => {
                 Err(OpError::Truncated { len: end.len.max(room + 1) as u64, room })
             }
@@ -278,7 +272,7 @@ impl Engine {
         true
     }
 
-    /// Whether this is the wait of what is on its way to ourselves, which is over.
+    /// Forwards again if the delay of a forwarded message is over.
     pub(in crate::rdm) fn forward_now<W: Wire>(&mut self, w: &mut W, to: PeerId) -> bool {
         let Some(mode) = self.zcopy_recv.as_mut().filter(|mode| mode.me == to) else { return false };
         mode.waits = false;
@@ -287,7 +281,7 @@ impl Engine {
         true
     }
 
-    /// Whether messages to this peer are messages to ourselves, in this mode.
+    /// True if the peer is this worker, in this mode.
     pub(in crate::rdm) fn is_zcopy_self(&self, to: PeerId) -> bool {
         self.zcopy_recv.as_ref().is_some_and(|mode| self.peers[mode.me].from() == self.peers[to].from())
     }
@@ -306,7 +300,7 @@ impl Engine {
     }
 }
 
-/// A message in packets, in its turn.
+/// Handles a message that came in packets.
 // [M5.13]
 #[cold]
 pub(in crate::rdm) fn on_packet<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
@@ -315,7 +309,7 @@ pub(in crate::rdm) fn on_packet<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<
         matches!(rtm.body, RtmBody::Eager) && rtm.tag.is_none() && rtm.opts.class == MsgClass::Message;
     if !whole {
         e.drop_packet(a, DropReason::Unsupported);
-        // Once for a message, of however many packets.
+        // Once per message.
         if let Some(id) = sender_id(rtm).filter(|_| a.turn != Turn::Past) {
             e.send_error(w, a.peer, ErrorRef::Op(id), OpError::Unsupported);
         }

@@ -1,6 +1,5 @@
-//! Which receive gets which message: the oldest receive whose pattern fits, the oldest message that fits. Two
-//! queues, each held once for tagged and once for untagged messages; exact tags are found by bucket, patterns
-//! by walking. Knows names only; what they name is the protocols' business.
+//! Message matching: the oldest receive that fits a message, the oldest message that fits a receive. Exact
+//! tags are found by hash bucket, masked ones by a walk.
 
 use ucs::coll::list::{Link, Links, List};
 use ucs::coll::slots::SlotId;
@@ -8,15 +7,14 @@ use ucs::mem::pool::FreeList;
 
 use crate::rdm::ids::PeerId;
 
-/// The mask that compares every bit.
 const TAG_MASK_FULL: u64 = !0;
 
 /// The messages that a receive accepts. An untagged receive has mask 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pattern {
-    /// Bits compared with the message's tag,
+    /// Bits to compare.
     pub tag: u64,
-    /// where this is set.
+    /// Mask of the bits that are compared.
     pub mask: u64,
     /// Only from this peer.
     pub from: Option<PeerId>,
@@ -26,7 +24,7 @@ impl Pattern {
     /// Every tag, any sender.
     pub const ANY: Pattern = Pattern { tag: 0, mask: 0, from: None };
 
-    /// Does a message fit?
+    /// True if a message matches.
     #[inline]
     pub fn fits(&self, tag: u64, from: impl Sender) -> bool {
         (tag ^ self.tag) & self.mask == 0 && self.from.is_none_or(|only| from.is(only))
@@ -40,7 +38,7 @@ impl Pattern {
 
 /// The sender of a message, for receives that take those of one peer only.
 pub trait Sender: Copy {
-    /// Whether that is this peer, under whichever name.
+    /// True if this is the peer `only`, under any of its aliases.
     fn is(self, only: PeerId) -> bool;
 }
 
@@ -70,7 +68,7 @@ impl Buckets {
         (tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 
-    /// True when `len` elements ask for more lists: time to [`grow`](Self::grow) and insert all anew.
+    /// True if `len` elements ask for more lists: [`grow`](Self::grow) and insert all anew.
     #[inline]
     fn crowded(&self, len: usize) -> bool {
         len >= self.lists.len() * 2
@@ -98,7 +96,7 @@ pub struct MatchEntry {
     link: Link,
 }
 
-/// No peer has this number: it is the end of the table's.
+/// The end of the peer table: no peer has this number.
 const ANYBODY: u32 = u32::MAX;
 
 impl MatchEntry {
@@ -114,7 +112,7 @@ impl MatchEntry {
         Pattern { tag: self.tag, mask: self.mask, from: self.only() }
     }
 
-    /// The only peer whose messages it takes, if it is one.
+    /// Returns the only peer whose messages match, if there is one.
     #[inline]
     pub fn only(&self) -> Option<PeerId> {
         if self.from == ANYBODY { None } else { Some(PeerId(self.from)) }
@@ -145,7 +143,7 @@ impl MatchStore for Vec<MatchEntry> {
     }
 }
 
-/// A store, as its lists see it.
+/// A store as the intrusive lists see it.
 struct Chain<'a, S: ?Sized>(&'a mut S);
 
 impl<S: MatchStore + ?Sized> Links for Chain<'_, S> {
@@ -169,13 +167,13 @@ pub struct ExpectedQueue {
 }
 
 impl ExpectedQueue {
-    /// None posted.
+    /// Makes an empty queue.
     pub fn new() -> ExpectedQueue {
         ExpectedQueue { buckets: Buckets::new(), exact: 0, wild: List::new(), seq: 0 }
     }
 
-    /// Appends a receive that is not there yet: `insert` puts it into the store, with what it wants as given,
-    /// and answers where. `None`, and nothing is appended, if it answers that. // HOT
+    /// Appends a receive: `insert` puts it into the store with the entry given and returns its index. If it
+    /// returns `None`, nothing is appended. // HOT
     #[inline(always)]
     pub fn push<S: MatchStore + ?Sized>(
         &mut self,
@@ -200,7 +198,7 @@ impl ExpectedQueue {
         Some(at)
     }
 
-    /// Takes out the oldest receive that fits a message.
+    /// Removes the oldest receive that matches a message.
     #[inline(never)]
     pub fn take<S: MatchStore + ?Sized>(&mut self, all: &mut S, tag: u64, from: impl Sender) -> Option<u32> {
         let at = self.find(all, tag, from)?;
@@ -208,8 +206,8 @@ impl ExpectedQueue {
         Some(at)
     }
 
-    /// The receive that nearly always is the one for a message with this tag: the first of the only list that
-    /// it can be in. `None`: it may be in another, or in none. // HOT
+    /// Returns the first receive of the only list that can match this tag, nearly always the right one.
+    /// `None`: other lists have to be searched. // HOT
     #[inline(always)]
     pub fn first(&mut self, tag: u64) -> Option<First<'_>> {
         if !self.wild.is_empty() {
@@ -221,7 +219,7 @@ impl ExpectedQueue {
         Some(First { at, list, exact: &mut self.exact })
     }
 
-    /// The oldest receive that fits a message, left where it is.
+    /// Finds the oldest receive that matches a message.
     pub fn find<S: MatchStore + ?Sized>(&self, all: &mut S, tag: u64, from: impl Sender) -> Option<u32> {
         let chain = &Chain(all);
         let fits = |&at: &u32| chain.0.want(at).fits(tag, from);
@@ -237,7 +235,7 @@ impl ExpectedQueue {
         }
     }
 
-    /// Takes out the receive at `at`, which is in this queue.
+    /// Removes the receive at `at`, which is in this queue.
     pub fn remove<S: MatchStore + ?Sized>(&mut self, all: &mut S, at: u32) {
         let MatchEntry { tag, mask, .. } = *all.want(at);
         if mask == TAG_MASK_FULL {
@@ -255,7 +253,7 @@ impl ExpectedQueue {
         for list in &mut self.buckets.lists {
             exact.extend(std::iter::from_fn(|| list.pop_front(&mut Chain(all))));
         }
-        // Within a bucket the order is that of posting; buckets merge and split, so restore it.
+        // Buckets merge and split, so the posting order within each is restored.
         exact.sort_unstable_by_key(|&at| all.want(at).seq);
         self.buckets.grow();
         for at in exact {
@@ -265,20 +263,20 @@ impl ExpectedQueue {
     }
 }
 
-/// The first of some receives that one list has; see [`ExpectedQueue::first`].
+/// The first receive of a list; see [`ExpectedQueue::first`].
 pub struct First<'a> {
-    /// Which.
+    /// Index in the store.
     pub at: u32,
     list: &'a mut List,
     exact: &'a mut usize,
 }
 
 impl First<'_> {
-    /// Takes it out, if it fits the message; `want` is its own. It has to leave the store as well then.
-    /// // HOT
+    /// Removes it from the queue if it matches; `want` is its entry. The caller then removes it from the
+    /// store. // HOT
     #[inline(always)]
     pub fn take(self, want: &MatchEntry, tag: u64, from: PeerId) -> Option<()> {
-        // Its list is of receives that want one tag.
+        // All receives of the list want one tag.
         if want.tag != tag || want.from != ANYBODY && want.from != from.0 {
             return None;
         }
@@ -301,11 +299,11 @@ struct Came {
     op: SlotId,
 }
 
-/// Messages of one kind that no receive has matched, in order of arrival.
+/// Unexpected messages of one kind, in order of arrival.
 #[derive(Debug)]
 #[repr(C)]
 pub struct UnexpectedQueue {
-    /// First: whether it is empty is asked by every receive.
+    /// First: every receive asks whether it is empty.
     all: List,
     buckets: Buckets,
     came: Vec<Came>,
@@ -315,7 +313,7 @@ pub struct UnexpectedQueue {
 }
 
 impl UnexpectedQueue {
-    /// None arrived.
+    /// Makes an empty queue.
     pub fn new() -> UnexpectedQueue {
         UnexpectedQueue {
             came: Vec::new(),
@@ -333,13 +331,13 @@ impl UnexpectedQueue {
         self.all.is_empty()
     }
 
-    /// Messages there are.
+    /// Number of messages.
     #[inline]
     pub const fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Appends a message; answers its place, to remove it by.
+    /// Appends a message; returns the index to remove it by.
     pub fn push(&mut self, tag: u64, from: PeerId, op: SlotId) -> u32 {
         let at = self.free.take().unwrap_or_else(|| self.grow());
         if self.buckets.crowded(self.all.len()) {
@@ -352,7 +350,7 @@ impl UnexpectedQueue {
         at
     }
 
-    /// The oldest message that fits, left where it is; `who` says who a message's sender is.
+    /// Finds the oldest message that matches; `who` resolves a sender's aliases.
     pub fn find<F: Sender>(&self, pattern: &Pattern, who: impl Fn(PeerId) -> F) -> Option<SlotId> {
         if self.all.is_empty() {
             return None;
@@ -370,7 +368,7 @@ impl UnexpectedQueue {
         Some(self.came[at as usize].op)
     }
 
-    /// Takes out the message at `at`, a place given by [`push`](Self::push) and not removed since.
+    /// Removes the message at `at`, an index from [`push`](Self::push).
     pub fn remove(&mut self, at: u32) {
         let bucket = self.buckets.of(self.came[at as usize].tag);
         self.buckets.lists[bucket].remove(self.by_tag.as_mut_slice(), at);

@@ -1,13 +1,11 @@
-//! One-sided operations as they are asked for: what to write, read or compute, where, and by which protocol.
-//! Plain types of the engine's public face, as `types` has them for messages; no behaviour beyond tables of
-//! names.
+//! Arguments and protocols of one-sided operations: plain types of the engine's interface.
 
 use crate::rdm::op::{Gather, Scatter};
 use crate::rdm::protocol::Sync;
 use crate::rdm::rails::rail_plan::MAX_RAILS;
 use crate::wire::{AtomicOp, Datatype, Iovs};
 
-/// A way to carry out a one-sided operation.
+/// Protocol of a one-sided operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum RmaProtocol {
@@ -25,11 +23,11 @@ pub enum RmaProtocol {
     LongCtsRead,
     /// RDMA read: no packet at all.
     DirectRead,
-    /// Atomic without result (WRITE_RTA).
+    /// Atomic without a result (WRITE_RTA).
     WriteAtomic,
-    /// Atomic that answers the old values (FETCH_RTA, ATOMRSP).
+    /// Atomic that returns the old values (FETCH_RTA, ATOMRSP).
     FetchAtomic,
-    /// Compare and swap kind of atomic (COMPARE_RTA, ATOMRSP).
+    /// Atomic that compares and returns the old values (COMPARE_RTA, ATOMRSP).
     CompareAtomic,
 }
 
@@ -64,8 +62,7 @@ impl RmaProtocol {
         }
     }
 
-    /// The protocol to go on by when no device does it, or none reads it: in one packet, or more if it does
-    /// not fit.
+    /// Returns the protocol to use when no device does it: one packet, or more if it does not fit.
     #[inline]
     pub const fn by_packets(self) -> RmaProtocol {
         match self {
@@ -75,69 +72,67 @@ impl RmaProtocol {
         }
     }
 
-    /// Whether the target's processor takes part: everything but RDMA.
+    /// True if the target's processor takes part: all but RDMA.
     pub const fn is_emulated(self) -> bool {
         !matches!(self, RmaProtocol::DirectWrite | RmaProtocol::DirectRead)
     }
 }
 
-/// Longest stretch that is copied rather than registered for the device, if the wire has buffers for it,
-/// bytes.
+/// Longest piece that is copied rather than registered, if the wire has buffers for it, bytes.
 pub const MAX_COPY: usize = 8192;
 
-/// How far a wire keeps the order of packets of one sender.
+/// Packet order of a wire, per sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PacketOrder {
-    /// They arrive as sent: one acknowledgement stands for all before it.
+    /// In order: one acknowledgement covers all packets before it.
     Kept,
-    /// They may overtake each other: each write is acknowledged by itself.
+    /// Unordered: each write is acknowledged by itself.
     None,
 }
 
 /// Operations that a fence orders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FenceScope {
-    /// Operations by packets: where the wire keeps order, those before need not be acknowledged.
+    /// Operations by packets: on an ordered wire, earlier ones need no acknowledgement.
     Packets,
-    /// Others too.
+    /// All operations.
     Memory,
 }
 
 /// Keys of a piece of a peer's memory on its further lanes, in the order of `Engine::set_peer_rails`.
 pub type RailKeys = [Option<u64>; MAX_RAILS - 1];
 
-/// A write.
+/// Arguments of a put.
 #[derive(Clone, Copy, Debug)]
 pub struct PutArgs {
     /// The bytes.
     pub local: Gather,
-    /// Where they go; as long as `local`.
+    /// Target memory; as long as `local`.
     pub remote: Iovs,
-    /// When it is complete: the bytes may be reused, or they are in the target's memory.
+    /// Completion: bytes reusable, or in the target's memory.
     pub sync: Sync,
-    /// Told to the target when all bytes are there.
+    /// Data for a completion at the target once all bytes are there.
     pub cq_data: Option<u64>,
-    /// How to do it (from `select`). A write that does not fit one packet goes by long-CTS if `protocol` is
-    /// eager.
+    /// Protocol (from `select`). An eager write that does not fit one packet goes by long-CTS.
     pub protocol: RmaProtocol,
-    /// Comes back in [`crate::rdm::EngineEvent::RmaDone`].
+    /// Returned in [`crate::rdm::EngineEvent::RmaDone`].
     pub user: u64,
 }
 
-/// A read.
+/// Arguments of a get.
 #[derive(Debug)]
 pub struct GetArgs {
-    /// Where the bytes go; as long as `remote`.
+    /// Destination; as long as `remote`.
     pub local: Scatter,
-    /// Where they are.
+    /// Source memory.
     pub remote: Iovs,
-    /// How to do it (from `select`).
+    /// Protocol (from `select`).
     pub protocol: RmaProtocol,
-    /// Comes back in [`crate::rdm::EngineEvent::RmaDone`].
+    /// Returned in [`crate::rdm::EngineEvent::RmaDone`].
     pub user: u64,
 }
 
-/// An atomic operation on each of the elements of `remote`.
+/// Arguments of an atomic on each element of `remote`.
 #[derive(Debug)]
 pub struct AtomicArgs {
     /// The operation.
@@ -146,15 +141,15 @@ pub struct AtomicArgs {
     pub ty: Datatype,
     /// The elements; each piece a multiple of the type's size.
     pub remote: Iovs,
-    /// One operand for each element; none for [`AtomicOp::Read`]. Operands and compare values of up to 32
-    /// bytes together are copied in the call.
+    /// One operand per element; none for [`AtomicOp::Read`]. Up to 32 bytes of operands and compare values
+    /// are copied in the call.
     pub operand: Gather,
-    /// One compare value for each element, for the operations that compare; else none.
+    /// One compare value per element, for operations that compare.
     pub compare: Gather,
     /// The old values; `None` for an operation without result.
     pub result: Option<Scatter>,
-    /// When one without result is complete; one with a result is when that is there.
+    /// Completion of an operation without a result.
     pub sync: Sync,
-    /// Comes back in [`crate::rdm::EngineEvent::RmaDone`].
+    /// Returned in [`crate::rdm::EngineEvent::RmaDone`].
     pub user: u64,
 }

@@ -1,5 +1,5 @@
-//! The bytes of one-sided operations at either end: which memory a request names, windows, data within them,
-//! and the end of what a peer has asked. Called by protocols and `send`.
+//! Data of one-sided operations: memory that requests name, windows, data within them, and the end of served
+//! requests.
 
 use ucs::coll::slots::SlotId;
 
@@ -22,7 +22,7 @@ use crate::wire::Iovs;
 use crate::wire::ctl::{Cts, CtsFor};
 
 impl Engine {
-    /// The memory a request names, or a refusal.
+    /// Resolves the memory of a request, or refuses it.
     pub(in crate::rdm) fn resolve_request<W: Wire>(
         &mut self,
         w: &mut W,
@@ -37,7 +37,7 @@ impl Engine {
         spans
     }
 
-    /// Sends one packet of the grant of `id`. Only called once the peer's HANDSHAKE has arrived.
+    /// Sends one packet of the grant of `id`, after the peer's HANDSHAKE.
     pub(in crate::rdm) fn push_rma_data<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
         let Some(one) = self.rma_ops.get(id) else { return SendProgress::Done };
         if one.rail_plan.is_some() {
@@ -75,7 +75,7 @@ impl Engine {
         SendProgress::Done
     }
 
-    /// The other end grants a window: for our write, or for a read that we answer.
+    /// Handles a grant for our write, or for a read that we serve.
     pub(in crate::rdm) fn on_rma_cts<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
         let id = SlotId::from_raw(cts.send_id);
         let one = match self.rma_ops.get_mut(id) {
@@ -102,7 +102,7 @@ impl Engine {
         self.drive(w, a.peer);
     }
 
-    /// Bytes within a window that we granted, of a write to us or of our read, by whichever packet. // HOT
+    /// Takes data within a granted window, of a write to us or of our read. // HOT
     pub(in crate::rdm) fn recv_rma_data<W: Wire>(
         &mut self,
         w: &mut W,
@@ -141,14 +141,14 @@ impl Engine {
         }
     }
 
-    /// A write to us in several packets is whole.
+    /// Ends a write to us in several packets.
     fn stored<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some(one) = self.rma_ops.remove(id) else { return };
         let receipt = (one.ack == Ack::Wanted).then_some(one.remote_id).flatten();
         self.written(w, one.peer, one.protocol, one.len, one.cq_data, receipt);
     }
 
-    /// All bytes of a write to us are in place.
+    /// Completes a write to us.
     pub(in crate::rdm) fn written<W: Wire>(
         &mut self,
         w: &mut W,
@@ -169,12 +169,12 @@ impl Engine {
         }
     }
 
-    /// The device of `wire` has put bytes of a peer's into our memory, and a word for us came with them.
+    /// Handles immediate data of a peer's RDMA write to our memory.
     // [M8.10]
     pub fn on_imm(&mut self, wire: WireId, from: Source, len: u64, word: u32) {
         match self.lookup.current(wire, from) {
             Some(peer) => {
-                // Words come from a further lane only when the peer has gone on over it.
+                // From a further lane only after a failover.
                 let of = self.peers[peer].queue.as_ref().and_then(|queue| queue.further_lane_of);
                 self.written_by_device(of.unwrap_or(peer), len, word);
             }
@@ -188,8 +188,7 @@ impl Engine {
         self.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data: u64::from(word) });
     }
 
-    /// The target has acknowledged a write. It cannot do so before all is out: false if it says so
-    /// nevertheless, or of something else. // HOT
+    /// Handles the acknowledgement of a write. False: the operation does not expect one. // HOT
     #[inline]
     pub(in crate::rdm) fn acknowledged(&mut self, peer: PeerId, id: SlotId) -> bool {
         match self.rma_ops.get(id) {
@@ -201,7 +200,7 @@ impl Engine {
         }
     }
 
-    /// Keeps what a peer has asked of us until it is done; `None` (and a refusal) if there is no room.
+    /// Keeps a request until it is served; `None` after a refusal for lack of room.
     pub(in crate::rdm) fn insert_served<W: Wire>(
         &mut self,
         w: &mut W,

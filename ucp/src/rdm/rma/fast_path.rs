@@ -1,6 +1,5 @@
-//! The commonest packets of one-sided operations in their commonest case, each in one go: writes and fetching
-//! atomics in one packet, and what answers them, of a peer that has been heard before. Called for every
-//! packet that is no short message. Whatever is not simple is left to the general way, untouched.
+//! Fast path of one-sided operations: writes and fetching atomics in one packet, and their responses, of
+//! known peers. Everything else takes the general path, untouched.
 
 use ucs::coll::slots::SlotId;
 
@@ -16,7 +15,7 @@ use crate::rdm::types::Emulation;
 use crate::wire::PktType;
 
 impl Engine {
-    /// Handles such a packet. False, and nothing has happened: it is none. // HOT
+    /// Handles such a packet. False: it is another one, and nothing has happened. // HOT
     // [M10.6]
     #[inline(never)]
     pub(in crate::rdm) fn recv_short_rma<W: Wire>(
@@ -57,9 +56,8 @@ impl Engine {
         self.by_peer.of(peer).rx_pkts += 1;
     }
 
-    /// Whether a request by packets to a peer may go out at once and simply, and the connid it carries then:
-    /// the peer has been met and asked something before, is in working order, nothing waits before it, and
-    /// nobody objects. // HOT
+    /// Returns the connid for a request that may be sent at once: the peer is known, has not failed, and
+    /// nothing is queued to it. // HOT
     #[inline]
     pub(in crate::rdm) fn short_request(&self, to: PeerId) -> Option<u32> {
         let peer = self.peers.get(to)?;
@@ -72,8 +70,8 @@ impl Engine {
         }
     }
 
-    /// Begins an operation with its only packet, of at most `max` bytes, which `fill` writes with the
-    /// operation's id. `None`, and nothing has happened: there is no room. // HOT
+    /// Starts an operation with its only packet, of at most `max` bytes, which `fill` writes. `None`: no
+    /// room, and nothing has happened. // HOT
     #[inline]
     pub(in crate::rdm) fn send_short_rma<W: Wire>(
         &mut self,

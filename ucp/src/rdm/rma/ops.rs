@@ -1,10 +1,7 @@
-//! One-sided operations at both ends: starting and cancelling them, their place in a peer's queue,
-//! fences and acknowledgements, windows of data, completion. Called by `api` through the public methods, by
-//! protocols and `send` through the others.
-//!
-//! A write without [`Sync::Yes`] is complete when its bytes may be reused. That it has reached the target's
-//! memory is known later: where the wire keeps order, from the acknowledgement of an empty write behind it
-//! ([`Engine::request_acks`]); elsewhere each write is acknowledged by itself, in the DC form of its packet.
+//! One-sided operations: start, cancel, fences and acknowledgements. A write without [`Sync::Yes`] is
+//! complete when its bytes may be reused. On an ordered wire the acknowledgement of an empty write behind it
+//! ([`Engine::request_acks`]) tells that it has arrived; elsewhere each write is acknowledged by itself, in
+//! the DC form of its packet.
 
 use ucs::coll::slots::SlotId;
 
@@ -26,7 +23,7 @@ use crate::rdm::types::{Emulation, Started};
 use crate::wire::ctl::ErrorRef;
 use crate::wire::{AtomicOp, Iovs, RmaIov};
 
-/// Stands in a peer's queue for a fence.
+/// Entry of a fence in a peer's queue.
 pub(in crate::rdm) const FENCE: SlotId = SlotId::NONE;
 
 impl Engine {
@@ -35,8 +32,7 @@ impl Engine {
         self.regions.add(region)
     }
 
-    /// On `wire`, the region of `key` is also known by the device's key for it, which peers may name in
-    /// packets.
+    /// Lets peers name the region of `key` by the device's key too, in packets on `wire`.
     pub fn add_device_key(&mut self, key: MemKey, wire: WireId, device_key: u64) -> bool {
         self.regions.also(key, wire, device_key)
     }
@@ -59,7 +55,7 @@ impl Engine {
         true
     }
 
-    /// Whether one-sided operations may go by packets.
+    /// Returns the policy for one-sided operations that no device does.
     pub fn emulation(&self) -> Emulation {
         self.cfg.emulation
     }
@@ -129,7 +125,7 @@ impl Engine {
         self.start_rma(w, to, one)
     }
 
-    /// Names the ways that an operation on one piece of memory may take.
+    /// Plans the rails of an operation on one piece.
     fn plan_rma_rails(&self, to: PeerId, one: &mut RmaOp, iov: RmaIov, keys: &RailKeys) {
         let Some(key) = self.peers.get(to).and_then(|peer| self.key_there(peer, iov.key, keys)) else {
             return;
@@ -152,7 +148,7 @@ impl Engine {
         self.start_rma(w, to, one)
     }
 
-    /// Starts an atomic operation. It takes its place in the order of messages to `to`.
+    /// Starts an atomic, which is in order with messages to `to`.
     pub fn atomic<W: Wire>(&mut self, w: &mut W, to: PeerId, mut a: AtomicArgs) -> Started<()> {
         let (form, protocol) = match (&a.result, a.compare.is_empty()) {
             (None, true) => (amo::Form::Write, RmaProtocol::WriteAtomic),
@@ -205,7 +201,7 @@ impl Engine {
             return Started::Pending(OpId(id));
         }
         peer.flags |= PeerFlags::SENDS_QUEUED;
-        // A completion callback never runs in here, so calls are not nested.
+        // No callback runs in here, so calls do not nest.
         self.in_call = (!told).then_some((id, None));
         self.drive(w, to);
         match self.in_call.take() {
@@ -270,13 +266,13 @@ impl Engine {
         }
         let mut one = RmaOp::new(to, Job::Put(Gather::EMPTY), RmaProtocol::EagerWrite, 0);
         (one.remote, one.ack, one.notified) = (Iovs::one(RmaIov::default()), Ack::IfAble, true);
-        // Without a slot, the flag stays and a later flush tries again.
+        // Without a slot the flag stays, and a later flush tries again.
         if !matches!(self.start_rma(w, to, one), Started::Failed(OpError::NoResource)) {
             self.peers[to].flags.remove(PeerFlags::UNACKED);
         }
     }
 
-    /// Says whether `wire` keeps the order of packets; [`PacketOrder::None`] unless said.
+    /// Sets the packet order of `wire`; [`PacketOrder::None`] by default.
     pub fn set_packet_order(&mut self, wire: WireId, order: PacketOrder) {
         self.wires[usize::from(wire.0)].order = order;
     }
@@ -295,7 +291,7 @@ impl Engine {
     }
 }
 
-/// Whether an entry of a peer's queue is for [`Engine::step_rma`].
+/// True if an entry of a peer's queue is a one-sided operation or a fence.
 #[inline]
 pub(in crate::rdm) const fn is_rma_entry(op: SlotId) -> bool {
     is_rma_id(op) || op.raw() == FENCE.raw()

@@ -1,5 +1,4 @@
-//! One-sided operations of ours as they move on: their turn in a peer's queue, the peer's consent, their end.
-//! Called by `send` for queues, by protocols and `peers` for ends.
+//! Progress of our one-sided operations: their turn in a peer's queue, the features they need, their end.
 
 use ucs::coll::slots::SlotId;
 
@@ -19,7 +18,7 @@ use crate::rdm::types::{Emulation, EngineEvent};
 use crate::wire::Features;
 
 impl Engine {
-    /// One step for the one-sided operation, or fence, at the head of a peer's queue.
+    /// Does one step for the operation or fence at the head of a peer's queue.
     pub(in crate::rdm) fn step_rma<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Step {
         let Some(one) = self.rma_ops.get(op) else {
             let waits = op == FENCE && self.peers[id].queue.as_ref().is_some_and(|queue| queue.open_rma > 0);
@@ -65,8 +64,7 @@ impl Engine {
         }
     }
 
-    /// Acknowledged forms, and those by RDMA at either end, need the peer's consent, which its HANDSHAKE
-    /// gives. `None`: go on.
+    /// Checks what needs the peer's HANDSHAKE: acknowledged forms and RDMA. `None`: go on.
     // [M3.7] [M8.9]
     fn may_start_rma<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Option<SendProgress> {
         let one = self.rma_ops.get(op).filter(|one| one.state == RmaState::Queued)?;
@@ -77,7 +75,7 @@ impl Engine {
         let refused = self.cfg.emulation == Emulation::Refused;
         let peer = &self.peers[id];
         let one = self.rma_ops.get_mut(op)?;
-        // What flushes send for themselves is nobody's operation; what has no bytes asks nobody.
+        // Flush writes are not emulation, nor are operations without bytes.
         if refused && !one.notified && one.len > 0 && (one.protocol.is_emulated() || !by_device) {
             return Some(SendProgress::Fail(OpError::Emulated));
         }
@@ -103,12 +101,11 @@ impl Engine {
         })
     }
 
-    /// Whether a device is to carry the bytes of an operation, as far as the peer has said. Not the last
-    /// word: memory may turn out not to be registrable.
+    /// True if a device is to carry the bytes, as far as the peer has said. Registration may still fail.
     fn by_device<W: Wire>(&self, w: &W, one: &RmaOp) -> bool {
         let (peer, rdma) = (&self.peers[one.peer], self.rdma(one.peer));
         let features = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED).then_some(peer.features);
-        // The key is that of the device it was met on, unless it is known on the one it has now.
+        // The key is of the home device, unless one of the current device is known.
         let key_fits = !self.has_failed_over(one.peer)
             || one.first_key.is_some()
             || one.protocol == RmaProtocol::LongReadWrite;
@@ -119,13 +116,13 @@ impl Engine {
                     (one.cq_data.is_none() || direct::takes_data(self, w, one))
                         && direct_write(rdma, features, one.len, one.cq_data).is_ok()
                 }
-                // Who reads is the target, so it says the same bit, and we do.
+                // The target reads, but announces the same bit as we do.
                 RmaProtocol::DirectRead | RmaProtocol::LongReadWrite => direct_read(rdma, features).is_ok(),
                 _ => false,
             }
     }
 
-    /// An operation that left its queue: a failed one is over, and so is its peer if that is to blame.
+    /// Ends an operation that left its queue with a failure, and its peer if that is to blame.
     pub(in crate::rdm) fn rma_left_queue<W: Wire>(
         &mut self,
         w: &mut W,
@@ -143,7 +140,7 @@ impl Engine {
         Step::Done
     }
 
-    /// The last byte of a write, or the request of an atomic, has been taken by the wire. // HOT
+    /// Notes that the wire has taken the last byte of a write, or the request of an atomic. // HOT
     pub(in crate::rdm) fn rma_all_sent(&mut self, id: SlotId) {
         let Some(one) = self.rma_ops.get_mut(id) else { return };
         one.state = RmaState::AllOut;
@@ -162,7 +159,7 @@ impl Engine {
         }
     }
 
-    /// The caller's part of an operation is over; the acknowledgement is still to come.
+    /// Completes an operation for the caller; the acknowledgement is still to come.
     fn tell(&mut self, id: SlotId) {
         let Some(one) = self.rma_ops.get_mut(id) else { return };
         if !std::mem::replace(&mut one.notified, true) {
@@ -178,10 +175,10 @@ impl Engine {
         }
     }
 
-    /// An operation is over. Its ids in queues are stale from now on.
+    /// Ends an operation. Its ids in queues become stale.
     pub(in crate::rdm) fn finish_rma(&mut self, id: SlotId, result: Result<(), OpError>) {
         let Some(one) = self.rma_ops.get_mut(id) else { return };
-        // A peer that reads one of our writes has not said that it has read it all.
+        // A peer may still read it.
         let ended = if result.is_ok() { &mut self.unused_regs } else { &mut self.revoked_regs };
         if !one.compact {
             ended.extend(one.regs.iter_mut().filter_map(Option::take));
@@ -209,13 +206,13 @@ impl Engine {
         }
     }
 
-    /// Releases what ended operations had registered. Before anybody is told of their end.
+    /// Releases registrations of ended operations, before their events are taken.
     pub(in crate::rdm) fn release_regs<W: Wire>(&mut self, w: &mut W) {
         self.unused_regs.drain(..).for_each(|reg| w.release(reg));
         self.revoked_regs.drain(..).for_each(|reg| w.revoke(reg));
     }
 
-    /// Everything under way with a peer, at either end, is over.
+    /// Ends all operations with a peer, at either end.
     pub(in crate::rdm) fn end_rma_ops<W: Wire>(&mut self, w: &mut W, peer: PeerId, error: OpError) {
         let ids: Vec<_> = self.rma_ops.iter().filter(|(_, one)| one.peer == peer).map(|(id, _)| id).collect();
         for id in ids {
@@ -224,7 +221,7 @@ impl Engine {
                 continue;
             }
             if one.in_flight > 0 {
-                // The device still uses the caller's memory: the end is told when it does not any more.
+                // The device still uses the caller's memory: the event follows later.
                 one.detached = true;
                 one.failed.get_or_insert(error);
                 self.peers[peer].outstanding -= 1;
@@ -232,7 +229,7 @@ impl Engine {
             }
             let rma_read = one.rma_read;
             if rma_read.is_some_and(|rma_read| !self.stop_rma_read(w, rma_read, error)) {
-                // The device still writes to our memory: kept, so that it is found when that is taken back.
+                // The device still writes to our memory: kept until that is withdrawn.
                 if let Some(one) = self.rma_ops.get_mut(id) {
                     one.detached = true;
                 }
@@ -245,7 +242,7 @@ impl Engine {
         }
     }
 
-    /// An answer that nobody waits for any more.
+    /// Drops a response that the peer does not wait for any more.
     pub(in crate::rdm) fn drop_response(&mut self, id: SlotId) {
         if let Some(RmaOp { job: Job::Answer(bytes), .. }) = self.rma_ops.remove(id) {
             self.held_packets.release(bytes);

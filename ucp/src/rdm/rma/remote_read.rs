@@ -1,7 +1,6 @@
-//! Reading a sender's memory in place: registers what is read to, posts reads within bounds, ends in EOR, in
-//! READ_NACK or in an error. Called by the protocols of read messages and writes, by what matches receives,
-//! and by `send` when there is room. A receive never ends while the device may still write to it; memory that
-//! is taken back is not waited for, as the device loses its right to it at once.
+//! Reads of a peer's memory, of messages and of writes to us: registers the destination, posts reads, and
+//! ends in EOR, READ_NACK or an error. A receive never ends while the device may still write to it. Withdrawn
+//! memory is not waited for, as its registration ends at once.
 
 use ucs::coll::slots::SlotId;
 
@@ -21,7 +20,7 @@ use crate::rdm::status::PeerError;
 use crate::wire::ctl::ErrorRef;
 use crate::wire::{Features, MAX_IOV};
 
-/// Reads of one message, or write, under way at a time.
+/// Reads in flight of one message or write.
 const IN_FLIGHT: u32 = 4;
 
 impl Engine {
@@ -67,8 +66,8 @@ impl Engine {
         self.drive(w, peer);
     }
 
-    /// Whether the wire would rather have a message in packets than read it by the way beside it, and the
-    /// sender can be told.
+    /// True if the wire prefers packets to reading this message over the RMA-only lane, and the sender
+    /// supports READ_NACK.
     // [M11.14]
     fn wants_packets<W: Wire>(&mut self, w: &mut W, id: SlotId, len: u64) -> bool {
         let Some(rma_read) = self.rma_reads.get(id).filter(|rma_read| rma_read.from == 0) else {
@@ -120,17 +119,17 @@ impl Engine {
             && max > 0
         {
             let of_peer = rma_read.to.is_some_and(is_rma_id);
-            // Memory that the program may take back while it is read to.
+            // The program may withdraw this memory during the read.
             let alone = if of_peer { RegAccess::EXCLUSIVE } else { RegAccess::empty() };
             *place = w.register(wire, piece, RegAccess::LOCAL_WRITE | alone).ok();
         }
         let reg = rma_read.regs.get(n).and_then(Option::as_ref);
         let peer = &self.peers[to];
         let met = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED);
-        // It can only wait until its memory has been read (libfabric before 1.20).
+        // Such a sender waits until its memory is read (libfabric before 1.20).
         let must = met && !peer.features.contains(Features::READ_NACK);
         let next = match rma_read.next() {
-            // Its HANDSHAKE says whether it can be asked to send.
+            // The HANDSHAKE tells whether the sender supports READ_NACK.
             Some(_) if reg.is_none() && !met && max > 0 => return SendProgress::AwaitHandshake,
             next => next.filter(|_| reg.is_some() || must && max > 0),
         };
@@ -144,7 +143,7 @@ impl Engine {
         let posted = match reg {
             Some(reg) => w.read(to, piece.part(into, len as usize), reg, remote, token),
             None => {
-                // One byte that the wire does not copy is its answer too.
+                // If the wire does not copy even one byte, its error ends the read.
                 let most = direct::COPY.min(w.mtu(to)).min(w.read_copy_max(to));
                 len = len.min(most.max(1) as u64);
                 w.read_copy(to, piece.part(into, len as usize), remote, token)
@@ -204,8 +203,8 @@ impl Engine {
         Some(if over { self.finish_if_idle(w, id) } else { SendProgress::Sent })
     }
 
-    /// The memory that the next byte of an RMA read goes to: which piece to register, its number, and how far
-    /// into it. Of a list of more pieces than are registered, none is: its number is [`MAX_IOV`].
+    /// Returns the destination of the next byte: the number of the piece to register, the piece, and the
+    /// offset in it. Lists with too many pieces are not registered: the number is [`MAX_IOV`].
     fn read_to(&self, rma_read: &RmaRead) -> Option<(usize, Piece, usize)> {
         let to = rma_read.to?;
         if is_rma_id(to) {
@@ -290,7 +289,7 @@ impl Engine {
         rma_read.stop = rma_read.stop.or(stop);
         if rma_read.stop.is_some() || rma_read.all_posted() {
             match self.finish_if_idle(w, id) {
-                // What waits for the peer's HANDSHAKE stays queued.
+                // It waits for the peer's HANDSHAKE.
                 SendProgress::AwaitHandshake => self.queue_rma_read(id),
                 SendProgress::Sent => {
                     self.queue_rma_read(id);
@@ -313,7 +312,6 @@ impl Engine {
         let (peer, stop) = (rma_read.peer, rma_read.stop);
         match stop {
             None => self.end_rma_read(w, id),
-            // Ends the receive too.
             Some(Stop::PeerError(fault)) => self.fail_peer(w, peer, fault),
             Some(Stop::Fail(error)) => self.fail_rma_read(w, id, error),
             Some(Stop::Declined) => self.nack_rma_read(w, id, true),
@@ -334,13 +332,13 @@ impl Engine {
         SendProgress::Done
     }
 
-    /// Repeats over all rails a read that failed on the peer's own lane: over all that its request names.
-    /// False: it names none, or they have been tried.
+    /// Repeats a read that failed on the peer's own lane over all rails that the request names. False: it
+    /// names none, or they were tried.
     // [M11.6]
     fn retry_over_rails(&mut self, id: SlotId) -> bool {
         let Some(rma_read) = self.rma_reads.get(id) else { return false };
         let range = (rma_read.from, rma_read.end);
-        // A receive into several pieces is read over one lane.
+        // Receives in several pieces use one lane.
         let whole = rma_read.to.and_then(|rx| self.rx.get(rx)).is_some_and(|op| op.buf.piece().is_some());
         if rma_read.rail_plan.is_some() || rma_read.to.is_none_or(is_rma_id) || !whole {
             return false;
@@ -464,8 +462,7 @@ impl Engine {
         }
     }
 
-    /// Decides what follows from the error of a read: the peer is gone, or this memory cannot be read,
-    /// perhaps as a NIC is lost.
+    /// Decides what an error of a read means: the peer failed, or its memory cannot be read.
     fn stop_for(&self, peer: PeerId, fault: PeerError) -> Stop {
         if fault.is_peer_failure() && !self.survives(peer, fault) {
             Stop::PeerError(fault)
@@ -491,8 +488,8 @@ impl Engine {
         self.peers.get(to).is_some_and(|peer| !peer.flags.contains(PeerFlags::READ_DENIED))
     }
 
-    /// Whether messages of this protocol, or writes to be read, may be announced to `to`: both ends read (RDM
-    /// v4 3.4), and it can tell us that it cannot, if it may leave the lane that our keys are of.
+    /// True if messages of this protocol, or writes to be read, may be announced to `to`: both ends read (RDM
+    /// v4 3.4), and READ_NACK is possible if the peer may fail over.
     // [M3.7]
     pub(in crate::rdm) fn may_be_read(&self, to: PeerId, protocol: Protocol) -> bool {
         let peer = &self.peers[to];

@@ -1,8 +1,7 @@
 //! Protocol layer: EFA RDM v4 over `uct`, with tag matching and protocol selection.
 //!
 //! A program creates a [`Context`], one [`Worker`] per thread, and [`Ep`]s to other workers by their
-//! [`Address`]. It
-//! sends, receives, and calls [`Worker::progress`]:
+//! [`Address`]. It sends, receives, and calls [`Worker::progress`]:
 //!
 //! ```no_run
 //! use ucp::{Address, Context, TAG_MASK_FULL, EpParams};
@@ -25,9 +24,9 @@
 //!
 //! | Form | Memory | For |
 //! |---|---|---|
-//! | [`Ep::tag_send`], [`Worker::tag_recv`] | the request owns the buffer; dropping it is always safe | most programs |
-//! | [`Worker::scope`], [`Ep::tag_send_blocking`] | borrowed slices; the call returns at completion | numerical code |
-//! | [`Ep::send_raw`], [`Worker::recv_raw`] | pointer and length, `unsafe`; plain callback | the C API, runtimes |
+//! | [`Ep::tag_send`], [`Worker::tag_recv`] | the request owns the buffer and may be dropped | most programs |
+//! | [`Worker::scope`], [`Ep::tag_send_blocking`] | borrowed until the call returns | numerical code |
+//! | [`Ep::send_raw`], [`Worker::recv_raw`] | pointer, length, plain callback | the C API, runtimes |
 //!
 //! No form allocates per operation in steady state.
 //!

@@ -1,5 +1,4 @@
-//! Public interface: contexts, workers, endpoints, requests, messages, RMA. Checks arguments, then calls
-//! selection, the engine and the lanes. Never reads or writes a packet.
+//! Public interface: checks arguments, then calls selection, engine and lanes. Never touches a packet.
 
 mod am;
 mod context;

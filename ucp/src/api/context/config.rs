@@ -1,5 +1,4 @@
-//! Configuration, and the choice of transports and devices by `UCX_TLS` and `UCX_NET_DEVICES`. An unknown
-//! name is an error that lists the known ones.
+//! Configuration, and the choice of transports and devices by `UCX_TLS` and `UCX_NET_DEVICES`.
 
 use std::time::Duration;
 
@@ -9,14 +8,12 @@ ucs::config_table! {
     /// Contexts, workers and protocol choice.
     pub struct Config, prefix "UCX_" {
         /// Transports to use: a comma list of names and aliases, or with a leading ^ the ones not to use.
-        /// Aliases: all, shm (memory shared on this host), self or loopback (within the process), srd (efa),
-        /// net.
+        /// Aliases: all, shm (memory shared on this host), self or loopback (this process), srd (efa), net.
         pub tls: String = "all", key "TLS";
         /// Network devices to use: a comma list, with a leading ^ the ones not to use, or all. Software
         /// devices are used beside hardware only if named.
         pub net_devices: String = "all", key "NET_DEVICES";
-        /// Length from which the receiver controls the transfer (long-CTS or read) instead of the sender
-        /// pushing it.
+        /// Length from which the receiver controls the transfer (long-CTS or read), not the sender.
         pub rndv_thresh: ucs::config::Auto<usize> = "auto", key "RNDV_THRESH", unit "bytes";
         /// Longest message sent in several packets without asking the receiver, unless UCX_RNDV_THRESH is set
         /// (libfabric: FI_EFA_INTER_MAX_MEDIUM_MESSAGE_SIZE). auto: while it is the cheapest, at most 64k.
@@ -29,15 +26,14 @@ ucs::config_table! {
         /// Length from which the target reads a put that the device does not carry, if both ends can
         /// (libfabric: FI_EFA_INTER_MIN_READ_WRITE_SIZE). inf: never. auto: from where it is the cheapest.
         pub min_read_write: ucs::config::Auto<usize> = "auto", key "MIN_READ_WRITE", unit "bytes";
-        /// Length from which the device or the kernel carries a put, where it can; shorter puts go by
-        /// packets. 0: always. inf: never. auto: from where it is cheaper, including the time of the peer's
-        /// processor.
+        /// Length from which the device or the kernel carries a put, where it can; else packets do. 0:
+        /// always. inf: never. auto: from where it is cheaper, counting the peer's processor.
         pub min_rdma_put: ucs::config::Auto<usize> = "auto", key "MIN_RDMA_PUT", unit "bytes";
         /// Length from which the device or the kernel carries a get; values as for UCX_MIN_RDMA_PUT.
         pub min_rdma_get: ucs::config::Auto<usize> = "auto", key "MIN_RDMA_GET", unit "bytes";
-        /// Method for long messages to processes of this host, out of memory that no transport allocated.
-        /// auto: the faster one as measured; said: by estimated or calibrated cost; kernel; packets; turns:
-        /// alternates, for tests. UCX_MIN_READ takes precedence.
+        /// Copy method of long messages on this host out of memory that no transport allocated. auto: as
+        /// measured; said: as estimated or calibrated; kernel; packets; turns: alternating, for tests.
+        /// UCX_MIN_READ takes precedence.
         pub kernel_copy: crate::select::copy_method::CopyPolicy = "auto", key "KERNEL_COPY";
         /// Choose protocols by measured costs of this machine instead of the transports' estimates. The first
         /// context measures for some tens of ms and saves the costs in UCX_CACHE_DIR.
@@ -55,21 +51,19 @@ ucs::config_table! {
         /// Ask peers for constant header length (bit 2 of the HANDSHAKE): every request carries the sender's
         /// address of 36 bytes. Costs those bytes, and the fast path of short messages.
         pub const_hdr: bool = "n", key "CONST_HDR";
-        /// Destination of a worker's counters: stdout, stderr or file:PATH (appended; %p is the process id).
-        /// Empty: none.
+        /// Destination of a worker's counters: stdout, stderr or file:PATH (appended; %p: process id). Empty:
+        /// none.
         pub stats_dest: String = "", key "STATS_DEST";
-        /// Time of writing counters: exit (the worker's end), signal:USR1 or signal:USR2, or both,
-        /// comma-separated.
+        /// Time of writing counters: exit (the worker's end), signal:USR1, signal:USR2, or a comma list of
+        /// these.
         pub stats_trigger: String = "exit", key "STATS_TRIGGER";
-        /// Let the peer's processor execute puts, gets and atomics that mapped memory, kernel and device
-        /// cannot. n: they fail.
+        /// Let the peer's processor execute puts, gets and atomics where nothing else can. n: they fail.
         pub emulation: bool = "y", key "EMULATION";
         /// Delay untagged messages until the peer's HANDSHAKE arrives: libfabric 1.22 to 2.5 in zero-copy
         /// receive mode loses untagged messages that arrive before.
         pub untagged_wait: bool = "n", key "UNTAGGED_WAIT";
-        /// Zero-copy receive mode, as in libfabric 1.22 to 2.5: the device places untagged messages of at
-        /// most one packet in their receive buffers; nothing else is received. Needs one NIC and no other
-        /// transport.
+        /// Zero-copy receive mode, as in libfabric 1.22 to 2.5: the device places untagged messages of one
+        /// packet in their receive buffers. Nothing else is received. Needs one NIC and no other transport.
         pub zcopy_recv: bool = "n", key "ZCOPY_RECV";
         /// First delay before resending to a receiver that is not ready, after an immediate try; doubles with
         /// each try. 0: random, 40 to 120 microseconds (libfabric: FI_EFA_TIMEOUT_INTERVAL).
@@ -91,15 +85,13 @@ ucs::config_table! {
         pub rcache_regions: usize = "4096", key "RCACHE_MAX_REGIONS";
         /// Most bytes in cached registrations per transport.
         pub rcache_size: usize = "1g", key "RCACHE_MAX_SIZE", unit "bytes";
-        /// Bits of the HANDSHAKE's feature word not to announce, so that peers use fallbacks. For tests and
-        /// debugging.
+        /// Bits of the HANDSHAKE's feature word not to announce, so that peers use fallbacks. For tests.
         pub withhold_features: u64 = "0", key "WITHHOLD_FEATURES";
         /// Most events taken from one transport in one call of progress.
         pub progress_batch: usize = "32", key "PROGRESS_BATCH", unit "events", range 1..=4096;
         /// Interval of checking the peers of endpoints; 0: never. The default detects a dead peer within a
-        /// second. Without checks, an operation that waits for a known peer detects its death only at the
-        /// next send. An awaited HANDSHAKE is requested again in any case, after 1 s and at growing
-        /// intervals.
+        /// second. An operation that waits for an unchecked peer learns of its death only at the next send.
+        /// An awaited HANDSHAKE is requested again in any case, after 1 s and at growing intervals.
         pub keepalive: Duration = "400ms", key "KEEPALIVE_INTERVAL";
         /// Empty progress calls before a blocking wait goes to sleep.
         pub spin: u32 = "4096", key "SPIN", unit "calls";
@@ -149,7 +141,6 @@ pub(crate) fn choose_beside(found: &[TlResource], config: &Config) -> Vec<TlReso
     wanted.cloned().collect()
 }
 
-/// Whether a name or alias of `UCX_TLS` means this transport.
 fn named(word: &str, r: &TlResource) -> bool {
     match word {
         "all" => true,

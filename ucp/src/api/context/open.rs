@@ -39,14 +39,12 @@ pub struct Context {
     source: Source,
     config: Config,
     chosen: Vec<TlResource>,
-    /// RMA-only transports.
     beside: Vec<TlResource>,
     calibration: Option<Arc<Calibration>>,
 }
 
 impl Context {
-    /// Creates a context from the environment (`UCX_TLS`, `UCX_NET_DEVICES`, ...) and the file named by
-    /// `UCX_CONFIG_FILE`.
+    /// Creates a context from the environment (`UCX_TLS`, ...) and the file named by `UCX_CONFIG_FILE`.
     pub fn new() -> Result<Context, OpenError> {
         let source = Source::from_env().map_err(|e| OpenError::Config(e.to_string()))?;
         Context::configured(source)
@@ -113,7 +111,7 @@ impl Context {
     }
 
     /// Creates a worker as [`Context::worker_on`], with its own `clock` for deadlines and `seed` for random
-    /// numbers: equal calls give equal runs. [`Worker::wait`] still sleeps in real time; simulations use
+    /// numbers: equal calls give equal runs. [`Worker::wait`] sleeps in real time; use
     /// [`Worker::next_timer`].
     pub fn worker_simulated(
         &self,
@@ -125,7 +123,6 @@ impl Context {
     }
 
     fn worker_by(&self, mut ifaces: Vec<Iface>, time: Time, nonce: u32) -> Result<Worker, OpenError> {
-        // Fast transports are polled first.
         ifaces.sort_by_key(|iface| match iface.attr().kind {
             DevKind::Shm => 0,
             DevKind::Loopback => 1,
@@ -215,7 +212,7 @@ impl Context {
     }
 }
 
-/// Enters zero-copy receive mode. Packets are forwarded to this worker itself, hence the endpoint to itself.
+/// Enters zero-copy receive mode. The worker forwards packets to itself, hence the endpoint to itself.
 fn receive_in_place(core: &mut Core) -> Result<(), String> {
     let [lane] = &core.lanes[..] else {
         let lanes = core.lanes.len();
@@ -237,7 +234,6 @@ fn receive_in_place(core: &mut Core) -> Result<(), String> {
     Ok(())
 }
 
-/// Tells the engine which lanes form a rail set.
 fn set_rails(engine: &mut Engine, lanes: &[Lane]) {
     let mut done: Vec<LaneIdx> = Vec::new();
     for at in (0..lanes.len()).map(|at| LaneIdx(at as u8)) {
@@ -250,7 +246,7 @@ fn set_rails(engine: &mut Engine, lanes: &[Lane]) {
     }
 }
 
-/// Epoll set of the event descriptors of all lanes; `None` if a lane has none.
+/// Epoll set over all lanes; `None` if a lane has no descriptor.
 fn event_set(lanes: &[Lane]) -> Option<Epoll> {
     let all = Epoll::new().ok()?;
     for (at, lane) in lanes.iter().enumerate() {

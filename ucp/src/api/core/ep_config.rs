@@ -1,5 +1,5 @@
-//! Protocol tables by endpoint configuration, shared by endpoints of equal configuration. Lane costs come
-//! from lane attributes or calibration.
+//! Protocol tables, shared by endpoints of equal configuration. Lane costs come from attributes or
+//! calibration.
 
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -26,26 +26,21 @@ pub(crate) struct Tables {
     pub rma: RmaTables,
 }
 
-/// Protocols for messages that the peer's kernel may read.
 pub(crate) struct Process {
     pub(crate) tables: [Table; 8],
     /// Length from which the copy method is decided per message, by measured cost.
     pub(crate) kernel_choice_from: [usize; 8],
-    /// Protocol of a message that the kernel reads.
     pub(crate) read: [Protocol; 8],
 }
 
-/// Key of a set of tables.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Made {
     pub(crate) messages: WireCaps,
     pub(crate) rma: RmaWire,
 }
 
-/// Cache of tables, and costs of each lane.
 pub(crate) struct Selection {
     pub(crate) costs: Vec<Costs>,
-    /// Cost of writing and reading memory of other processes by the kernel, if available.
     pub(crate) kernel: Option<[Line; 2]>,
     pub(crate) made: Vec<(Made, Rc<Tables>)>,
 }
@@ -63,7 +58,6 @@ impl Selection {
         Selection { costs: costs.collect(), kernel: None, made: Vec::new() }
     }
 
-    /// Sets the costs of kernel copies from an interface with these attributes.
     pub(crate) fn set_beside(&mut self, attr: &IfaceAttr, calibration: Option<&Calibration>) {
         let said = costs(attr, Machine::look());
         let found = calibration.map_or(said, |measured| measured.correct(attr, said)).sanitized();
@@ -72,7 +66,6 @@ impl Selection {
     }
 }
 
-/// Properties common to all lanes.
 #[derive(Clone, Copy)]
 struct Machine {
     /// Longest copy that stays within the caches of one processor, bytes.
@@ -92,7 +85,6 @@ impl Machine {
     }
 }
 
-/// Costs of a lane by its attributes.
 fn costs(attr: &IfaceAttr, machine: Machine) -> Costs {
     let line = |l: Linear| Line::new(l.fixed, l.per_byte);
     let window = (attr.kind == DevKind::Net).then_some(EngineConfig::default().cts_credits);
@@ -110,7 +102,7 @@ fn costs(attr: &IfaceAttr, machine: Machine) -> Costs {
     }
 }
 
-/// Index of the table for a kind of message. // HOT
+// HOT
 #[inline]
 pub(crate) fn table_index(kind: Kind, sync: Sync, cq_data: CqData) -> usize {
     usize::from(kind == Kind::Untagged)
@@ -163,12 +155,10 @@ impl Tables {
         })
     }
 
-    /// Length from which the copy method is decided per message.
     pub(crate) fn kernel_choice_from(&self, at: usize) -> Option<usize> {
         self.process.as_ref().map(|process| process.kernel_choice_from[at]).filter(|from| *from < usize::MAX)
     }
 
-    /// Protocol of a message for the given copy method.
     pub(crate) fn row_by(&self, at: usize, len: usize, by: CopyMethod) -> Protocol {
         match (&self.process, by) {
             (Some(process), CopyMethod::Kernel) => process.read[at],
@@ -194,7 +184,6 @@ impl Tables {
         special.map_or(&self.send[at], |tables| &tables[at])
     }
 
-    /// Whether the peer's kernel may read any message.
     pub(crate) fn asks_kernel(&self) -> bool {
         self.process.is_some()
     }

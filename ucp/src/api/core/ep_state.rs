@@ -32,17 +32,13 @@ pub(crate) struct EpState {
     pub peer: PeerId,
     /// Lanes to the peer, cheapest first.
     pub(crate) lanes: ArrayVec<LaneIdx, MAX_LANES>,
-    /// Kernel access to the memory of a peer on this host.
     pub(crate) reach: Reach,
-    /// Further lanes for long transfers.
     pub(crate) rails: Rails,
     pub(crate) tables: Rc<Tables>,
     /// Error of every send, once the endpoint is closed or failed.
     pub(crate) refusal: Cell<Option<Error>>,
-    /// Tagged messages shorter than this may take the fast path: one packet, within the call. 0 once sends
-    /// are refused.
+    /// Bound below which tagged messages may go as one packet within the call; 0 once sends are refused.
     pub(crate) short_below: Cell<usize>,
-    /// Whether the peer is this worker.
     pub(crate) to_self: bool,
     pub(crate) errors: RefCell<ErrorMode>,
 }
@@ -57,13 +53,11 @@ impl EpState {
         first && matches!(&*self.errors.borrow(), ErrorMode::Peer(_))
     }
 
-    /// Makes every further send fail with `why`.
     pub(crate) fn refuse(&self, why: Error) {
         self.refusal.set(Some(why));
         self.short_below.set(0);
     }
 
-    /// Error of the failed peer.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.refusal.get().filter(|e| *e != Error::Closed)
     }

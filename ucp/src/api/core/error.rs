@@ -79,8 +79,7 @@ pub enum Error {
     /// The process or system has no free file descriptor to reach this peer.
     #[error("no file descriptor left to reach peer {} with (raise the limit, see `ulimit -n`)", .0.0)]
     NoDescriptor(PeerId),
-    /// This peer exceeded the memory limit of unexpected messages (`UCX_UNEXP_MAX`): nothing more is received
-    /// from it.
+    /// This peer exceeded the memory of unexpected messages (`UCX_UNEXP_MAX`): its packets are dropped.
     #[error("peer {} has sent more than may be kept unreceived (UCX_UNEXP_MAX)", .0.0)]
     OverLimit(PeerId),
     /// Memory to reach this peer could not be allocated.
@@ -139,7 +138,7 @@ impl Error {
 
 impl Error {
     /// Peer of the error, numbered as by [`Ep::peer`](super::Ep::peer); `None` if no particular peer is
-    /// involved.
+    /// concerned.
     pub fn peer(self) -> Option<PeerId> {
         use Error::*;
         match self {
@@ -182,7 +181,6 @@ impl From<OpError> for Error {
     }
 }
 
-/// Formats as `peer 5` or `a peer`.
 struct Who<'a>(&'a Option<PeerId>);
 
 impl std::fmt::Display for Who<'_> {

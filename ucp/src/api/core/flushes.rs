@@ -19,7 +19,6 @@ pub(crate) struct Flush {
     pub(crate) result: Result<(), Error>,
 }
 
-/// Action at the deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Late {
     /// Ends only the flush; the data remains in flight.
@@ -60,7 +59,6 @@ impl Flush {
         self.deadline
     }
 
-    /// Whether lane completions or free lane resources advance the flush.
     pub(crate) fn waits_for_lane(&self) -> bool {
         matches!(self.stage, Stage::Lanes { .. })
     }

@@ -7,22 +7,19 @@ use ucs::time::Nanos;
 /// Most peers checked at a time; the next check continues with the next peers.
 pub(crate) const CHECKS: usize = 128;
 
-/// First delay before an awaited HANDSHAKE is requested again, also without keepalive: the peer may have lost
-/// it, or be dead, which only a packet to it shows.
+/// First delay before an awaited HANDSHAKE is requested again: the peer may have lost it, or be dead.
 pub(crate) const CALL_AGAIN: Duration = Duration::from_secs(1);
 
-/// Longest delay between two such requests; each delay is twice the one before.
+/// Longest such delay; each is twice the one before.
 pub(crate) const CALL_SELDOM: Duration = Duration::from_secs(64);
 
 pub(crate) struct Alive {
-    /// Keepalive interval; `None`: disabled.
     pub(crate) every: Option<Duration>,
     pub(crate) next: Nanos,
     /// Time of the next HANDSHAKE request, and delay to the one after it.
     pub(crate) call: Nanos,
     pub(crate) pace: Duration,
     pub(crate) at: usize,
-    /// Peers checked so far by [`Core::check_peers`] in this round.
     pub(crate) asked: usize,
 }
 
@@ -33,12 +30,10 @@ impl Alive {
         Alive { every, next, call: now + CALL_AGAIN, pace: CALL_AGAIN, at: 0, asked: 0 }
     }
 
-    /// Whether a check or a HANDSHAKE request is due.
     pub(crate) fn is_due(&self, now: Nanos) -> bool {
         now >= self.next.min(self.call)
     }
 
-    /// Time of the next check; `None` if disabled.
     pub(crate) fn due(&self) -> Option<Nanos> {
         self.every.map(|_| self.next)
     }

@@ -15,7 +15,6 @@ pub(crate) struct Parts {
     pub(crate) ended: VecDeque<(usize, Result<RecvStatus, Error>)>,
     pub(crate) end: Option<Result<(), Error>>,
     pub(crate) waker: Option<Waker>,
-    /// Buffer of a dropped request, kept until the receive ends.
     pub(crate) orphan: Option<Box<dyn Any>>,
 }
 

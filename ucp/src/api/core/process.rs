@@ -1,7 +1,6 @@
 //! Identity of this process, for addresses.
 
-/// Identifier of this process, never reused on its host. Intra-process interfaces are reachable only if it is
-/// equal.
+/// Identifier of this process, never reused on its host: tells whether a peer is in the same process.
 pub(crate) fn process() -> u64 {
     use std::hash::{Hash, Hasher};
     let me = ucs::sys::proc::ProcId::current();

@@ -1,5 +1,4 @@
-//! Report of a worker's counters by protocol, packet type and peer. Written at exit or on a signal to
-//! `UCX_STATS_DEST`, or by [`Worker::report`].
+//! Report of a worker's counters, at exit or on a signal to `UCX_STATS_DEST`, or by [`Worker::report`].
 
 use crate::select::copy_method::SIZE_CLASSES;
 use std::fmt::{self, Write as _};
@@ -42,7 +41,6 @@ impl Report {
     }
 }
 
-/// Measured costs of each size class in which the kernel read a message.
 fn figures(beside: Option<&Beside>) -> Vec<(PeerId, usize, CopyTimes)> {
     let Some(beside) = beside else { return Vec::new() };
     let of = |peer: PeerId| {
@@ -106,16 +104,13 @@ enum Dest {
     File(String),
 }
 
-/// Destination and triggers of automatic reports.
 pub(crate) struct Dump {
     dest: Dest,
     at_exit: bool,
-    /// Flag set by the signal handler.
     signalled: Option<Arc<AtomicBool>>,
 }
 
 impl Dump {
-    /// Parses `UCX_STATS_DEST` and `UCX_STATS_TRIGGER`; `None` without a destination.
     pub(crate) fn new(dest: &str, trigger: &str) -> Result<Option<Dump>, String> {
         let dest = match dest {
             "" => return Ok(None),
@@ -157,7 +152,6 @@ impl Dump {
         self.at_exit
     }
 
-    /// Writes a whole report. Logs a failure.
     pub(crate) fn write(&self, report: &Report) {
         let text = report.to_string();
         let written = match &self.dest {

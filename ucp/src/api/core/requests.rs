@@ -1,5 +1,5 @@
-//! Request table: reused slots, one for each operation that did not complete in its call. Never runs user
-//! code: completing an operation returns an [`Act`], which the worker runs with nothing borrowed.
+//! Request table: reused slots, one for each operation that did not complete in its call. Completing an
+//! operation returns an [`Act`], user code that the worker runs with nothing borrowed.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -18,7 +18,6 @@ use crate::rdm::{OpId, RecvStatus};
 /// Result of an operation. The status of a send has no meaning.
 pub(crate) type Ended = Result<RecvStatus, Error>;
 
-/// Status of an operation that received nothing.
 pub(crate) const NO_MESSAGE: RecvStatus =
     RecvStatus { len: 0, tag: 0, from: PeerId(u32::MAX), cq_data: None };
 
@@ -31,8 +30,7 @@ pub struct RequestId(pub(crate) SlotId);
 pub enum OpStatus<T> {
     /// The operation completed in the call: the buffer is free, no callback follows.
     Done(T),
-    /// The operation is running. [`Worker::test`], [`Worker::wait_for`] or [`Worker::free`] frees the
-    /// request.
+    /// The operation is running. [`Worker::test`], [`Worker::wait_for`] or [`Worker::free`] ends the request.
     InProgress(RequestId),
 }
 
@@ -45,7 +43,6 @@ pub struct Callback {
     pub arg: *mut (),
 }
 
-/// Kind of operation, which decides how it is cancelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     Send(OpId),
@@ -83,15 +80,12 @@ enum Stage {
 }
 
 struct Slot {
-    /// Id of the operation, or of the next one if the slot is free.
     id: SlotId,
-    /// Next slot in the free list.
     next: u32,
     role: Role,
     stage: Stage,
     /// Set only in the stages `Called` and `Detached`.
     notify: Notify,
-    /// Buffer of a detached operation.
     kept: Option<Box<dyn Any>>,
 }
 
@@ -145,8 +139,7 @@ impl Act {
     pub(crate) fn run(self) {
         match self {
             Act::Wake(waker) => waker.wake(),
-            // SAFETY: the contract of the unsafe `*_raw` calls permits calling it once with its argument at
-            // completion.
+            // SAFETY: the contract of the unsafe `*_raw` calls permits one call with this argument.
             Act::Raw(call, id, ended) => unsafe { (call.fun)(call.arg, id, ended) },
             Act::Boxed(call, ended) => call(ended),
             Act::Failed(eps, error) => eps.iter().for_each(|ep| ep.tell(error)),
@@ -158,7 +151,6 @@ impl Act {
 /// Running and completed operations of a worker, until they are freed.
 pub(crate) struct Requests {
     slots: Vec<Slot>,
-    /// Head of the free list. An operation that completes in its call leaves it unchanged.
     idle: u32,
     running: usize,
 }
@@ -193,7 +185,7 @@ impl Requests {
         }
     }
 
-    /// Id of the next operation. // HOT
+    // HOT
     #[inline]
     pub(crate) fn next_id(&mut self) -> Result<SlotId, Error> {
         match self.slots.get(self.idle as usize) {
@@ -241,7 +233,7 @@ impl Requests {
         self.running
     }
 
-    /// Completes an operation. // HOT
+    // HOT
     #[inline]
     pub(crate) fn settle(&mut self, id: SlotId, ended: Ended) -> Option<Act> {
         let slot = self.slot(id)?;
@@ -275,8 +267,7 @@ impl Requests {
         }
     }
 
-    /// Completes the receive with engine token `user` if nobody is to be notified. Otherwise returns false.
-    /// // HOT
+    /// Completes the receive with token `user`, or returns false if somebody is to be notified. // HOT
     #[inline]
     pub(crate) fn note_received(&mut self, user: u64, status: RecvStatus) -> bool {
         let UserToken::Request(id) = UserToken::unpack(user) else { return false };
@@ -305,7 +296,7 @@ impl Requests {
         Some(ended)
     }
 
-    /// Whether the operation has completed and its result was not taken. // HOT
+    // HOT
     #[inline(always)]
     pub(crate) fn has_ended(&self, id: SlotId) -> bool {
         self.look(id).is_some_and(|slot| matches!(slot.stage, Stage::Ended(_)))
@@ -316,12 +307,10 @@ impl Requests {
         self.slots.get(index(id) as usize).filter(|slot| slot.id == id)
     }
 
-    /// Whether `id` names a running or completed operation.
     pub(crate) fn knows(&self, id: SlotId) -> bool {
         self.look(id).is_some_and(|slot| !matches!(slot.stage, Stage::Idle))
     }
 
-    /// Kind of a running operation.
     pub(crate) fn role(&self, id: SlotId) -> Option<Role> {
         match self.look(id)? {
             Slot { stage: Stage::Idle | Stage::Ended(_), .. } => None,
@@ -329,7 +318,6 @@ impl Requests {
         }
     }
 
-    /// Makes completion of a running operation wake `waker`.
     pub(crate) fn wake_at_end(&mut self, id: SlotId, waker: &Waker) {
         let Some(slot) = self.slot(id) else { return };
         debug_assert!(matches!(slot.stage, Stage::Running | Stage::Called));
@@ -340,7 +328,6 @@ impl Requests {
         slot.stage = Stage::Called;
     }
 
-    /// Makes completion of a running operation call `call` and free the slot.
     pub(crate) fn call_at_end(&mut self, id: SlotId, call: Box<dyn FnOnce(Ended)>) {
         if let Some(slot) = self.slot(id) {
             debug_assert!(matches!(slot.stage, Stage::Running | Stage::Called));
@@ -349,8 +336,7 @@ impl Requests {
         }
     }
 
-    /// Drops the request. Keeps `buf` while the operation runs; returns it if the operation has completed. A
-    /// raw callback is still called.
+    /// Drops the request. Keeps `buf` until completion, or returns it. A raw callback is still called.
     pub(crate) fn detach(&mut self, id: SlotId, buf: Option<Box<dyn Any>>) -> Option<Box<dyn Any>> {
         let Some(slot) = self.slot(id) else { return buf };
         match slot.stage {

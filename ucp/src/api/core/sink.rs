@@ -1,5 +1,4 @@
-//! Completions handled while packets are received, without engine events: receives without notification,
-//! short active messages, stream data. Runs no user code.
+//! Completions handled while packets are received, without engine events. Runs no user code.
 
 use crate::api::am::queue::AmQueue;
 use crate::api::core::requests::Requests;

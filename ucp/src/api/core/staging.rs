@@ -1,5 +1,4 @@
-//! Buffers that the worker owns for running operations: headers, and lists of pieces. Dropped after the
-//! engine, which reads them.
+//! Headers and lists of pieces that running operations read. Dropped after the engine.
 
 use std::cell::{Cell, RefCell};
 
@@ -7,10 +6,8 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::SendBuf;
 
-/// Most buffers kept for reuse.
 const SPARE: usize = 64;
 
-/// Buffer of one send.
 #[derive(Default)]
 pub(crate) struct Staged {
     bytes: Vec<u8>,
@@ -20,8 +17,7 @@ pub(crate) struct Staged {
 impl Staged {
     /// Contents; their address is stable while the buffer is kept.
     pub(crate) fn buf(&self) -> Option<SendBuf> {
-        // SAFETY: the vector does not grow while in use; the user keeps it, and the pieces valid, until
-        // completion.
+        // SAFETY: the vector does not grow while in use; the user keeps it until completion.
         unsafe { SendBuf::of_list(&self.list) }
     }
 }
@@ -30,15 +26,11 @@ impl Staged {
 pub(crate) struct Staging<T> {
     spare: RefCell<Vec<T>>,
     out: RefCell<Vec<(SlotId, T)>>,
-    /// Number of buffers in use from which completed ones are collected.
     sweep_at: Cell<usize>,
 }
 
 impl Staging<Staged> {
-    /// Stages a copy of `head`, followed by `pieces`.
-    ///
-    /// # Safety
-    /// The bytes of `pieces` stay valid while the result is in use.
+    /// Stages a copy of `head`, followed by `pieces`. Unsafe: the pieces stay valid while the result is used.
     pub(crate) unsafe fn stage(&self, head: &[u8], pieces: impl Iterator<Item = SendBuf>) -> Staged {
         let mut staged = self.take();
         staged.bytes.clear();
@@ -54,7 +46,6 @@ impl Staging<Staged> {
 }
 
 impl<T: Default> Staging<T> {
-    /// Takes an unused buffer, with unspecified contents.
     pub(crate) fn take(&self) -> T {
         self.spare.borrow_mut().pop().unwrap_or_default()
     }

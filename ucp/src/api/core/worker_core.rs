@@ -1,5 +1,5 @@
-//! State and progress of a worker: engine, lanes, running operations. Borrowed for one call at a time. Never
-//! runs user code: returns an [`Act`], which the caller runs with nothing borrowed.
+//! State and progress of a worker. Never runs user code: returns an [`Act`], which the caller runs with
+//! nothing borrowed.
 
 use crate::api::core::requests::NO_MESSAGE;
 use std::rc::{Rc, Weak};
@@ -31,8 +31,7 @@ use crate::rdm::io::{PeerError, PeerId};
 use crate::rdm::{Engine, EngineEvent, Kind, RecvStatus};
 use crate::wire::RawAddr;
 
-/// Consecutive messages of one lane, less one, before the next lane is polled first: as UCX's
-/// `UCX_POSIX_FIFO_MAX_POLL`.
+/// Consecutive messages of one lane before the next is polled first, as UCX's `UCX_POSIX_FIFO_MAX_POLL`.
 const ROW: u32 = 15;
 /// Progress calls between two readings of the clock while the engine has no deadline.
 const CLOCK_EVERY: u32 = 256;
@@ -56,7 +55,6 @@ pub(crate) enum Rest {
     News,
 }
 
-/// When a new peer is sent a HANDSHAKE request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ask {
     /// At connection, since another lane could serve instead.
@@ -65,21 +63,18 @@ pub(crate) enum Ask {
     Later,
 }
 
-/// State of a worker. Fields drop in order: buffers outlive engine and lanes. The layout keeps fields of
-/// polls and short messages together.
+/// State of a worker. Fields drop in order: buffers outlive engine and lanes.
 #[repr(C)]
 pub(crate) struct Core {
     pub engine: Engine,
     pub paths: Paths,
     pub lanes: Vec<Lane>,
-    /// Whether only arrivals can cause work: set by a poll, cleared by every borrow but
-    /// [`Worker::core_as_it_is`](super::Worker::core_as_it_is).
+    /// Whether only arrivals can cause work. Every borrow but
+    /// [`Worker::core_as_it_is`](super::Worker::core_as_it_is) clears it.
     pub calm: bool,
-    /// Progress calls until the next reading of the clock.
     calls: u32,
     /// Lane polled first: the last with a message, or after [`ROW`] messages the one behind it.
     first: usize,
-    /// Messages left to that lane before the next is polled first.
     row: u32,
     pub reqs: Requests,
     pub flushes: Vec<Flush>,
@@ -207,7 +202,7 @@ impl Core {
         }
     }
 
-    /// Polls this lane first the next time, for at most [`ROW`] messages in a row. // HOT
+    // HOT
     #[inline(always)]
     fn stay(&mut self, at: usize) {
         match self.row {
@@ -231,7 +226,7 @@ impl Core {
         self.engine.is_fully_idle() && self.flushes.is_empty() && self.streams.is_idle() && !ams.has_come()
     }
 
-    /// Does the work that a fast poll left. Returns the number of events, including those of the fast poll.
+    /// Does the work that a fast poll left. Returns the number of events, including the fast poll's.
     #[inline(never)]
     pub(crate) fn poll(&mut self, rest: Rest, ams: &AmQueue) -> usize {
         let mut events = match rest {
@@ -263,7 +258,6 @@ impl Core {
         events
     }
 
-    /// Polls all lanes and resumes queued sends.
     fn poll_all(&mut self, ams: &AmQueue) -> usize {
         let now = self.roughly_now();
         if self.engine.is_over_limit() && self.may_rest() {
@@ -291,7 +285,6 @@ impl Core {
         engine.resume(&mut wire, now)
     }
 
-    /// Whether polling may pause: see [`Engine::may_stop_polling`].
     #[cold]
     fn may_rest(&mut self) -> bool {
         let streams = self.streams.is_idle() && !self.streams.is_waited_for();
@@ -352,12 +345,10 @@ impl Core {
         engine.has_events() || engine.is_draining() || !self.streams.is_idle() || !self.flushed.is_empty()
     }
 
-    /// Exact time.
     pub(crate) fn now(&self) -> Nanos {
         self.time.now()
     }
 
-    /// Makes the next progress read the clock, after a sleep.
     pub(crate) fn woke(&mut self) {
         self.calls = 1;
     }
@@ -463,7 +454,6 @@ impl Core {
         Ok(peer)
     }
 
-    /// Whether a peer is this worker, by loopback.
     pub(crate) fn is_self(&self, peer: PeerId) -> bool {
         let Some(path) = self.paths.get(peer) else { return false };
         let iface = &self.lanes[usize::from(path.lane.0)].iface;
@@ -476,7 +466,6 @@ impl Core {
         self.engine.waits_for_room() || self.flushes.iter().any(Flush::waits_for_lane)
     }
 
-    /// Earliest deadline of the engine, a flush or a close.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         let closes = self.flushes.iter().map(Flush::deadline).filter(|at| *at != Nanos::NEVER);
         let alive = self.alive.due().filter(|_| self.paths.slots() > 0);

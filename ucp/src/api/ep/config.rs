@@ -17,7 +17,6 @@ use crate::select::{
 };
 
 impl Core {
-    /// Whether the lane's transport allocated the memory of `buf`.
     pub(crate) fn is_own(&self, lane: Option<LaneIdx>, buf: &SendBuf) -> bool {
         match (lane, buf.piece()) {
             (Some(at), Some(piece)) => {
@@ -27,7 +26,6 @@ impl Core {
         }
     }
 
-    /// Properties of the wire to a peer that select message protocols.
     pub(crate) fn wire_caps(&self, peer: PeerId) -> WireCaps {
         let RmaWire { mtu, rdma, costs, kernel, .. } = self.rma_wire(peer);
         let reads = |rdma: Rdma| if rdma.read > 0 { ReadSupport::Yes } else { ReadSupport::No };
@@ -40,7 +38,6 @@ impl Core {
         }
     }
 
-    /// Properties of the wire to a peer that select put and get protocols.
     pub(crate) fn rma_wire(&self, peer: PeerId) -> RmaWire {
         let path = self.paths.get(peer);
         let lane = path.map(|path| usize::from(path.lane.0));
@@ -63,7 +60,7 @@ impl Core {
         }
     }
 
-    /// Tables of a peer's endpoint; makes them for the first such endpoint.
+    /// Cached tables of a peer's endpoint.
     pub(crate) fn tables(&mut self, peer: PeerId, limits: &Thresholds) -> Rc<Tables> {
         let made = Made { messages: self.wire_caps(peer), rma: self.rma_wire(peer) };
         if let Some((_, tables)) = self.selection.made.iter().find(|(with, _)| *with == made) {

@@ -38,8 +38,7 @@ pub struct EpParams {
 pub enum CloseMode {
     /// Flushes for at most this long, then forces.
     Flush(Duration),
-    /// Aborts at once. The worker treats the peer as failed: all operations with it, on any endpoint, end
-    /// with an error.
+    /// Aborts at once. All operations with the peer, on any endpoint of the worker, end with an error.
     Force,
 }
 
@@ -63,8 +62,7 @@ pub struct Ep {
 }
 
 impl Worker {
-    /// Creates an endpoint to the worker at `address`. The peer needs none: it learns of this worker from the
-    /// first packet.
+    /// Creates an endpoint to the worker at `address`. The peer learns of this worker from its first packet.
     pub fn connect(&self, address: &Address, params: EpParams) -> Result<Ep, ConnectError> {
         let mut core = self.core();
         let mut routes = routes(&core.lanes, core.process, address)?;
@@ -156,7 +154,6 @@ impl Ep {
         &self.state.rails
     }
 
-    /// Lane that carries messages.
     #[inline]
     pub(crate) fn lane(&self) -> Option<LaneIdx> {
         self.state.lanes.first().copied()
@@ -174,8 +171,7 @@ impl Ep {
         self.state.lanes.iter().map(|at| core.lanes[usize::from(at.0)].iface.attr().tl).collect()
     }
 
-    /// Engine's view of the peer: handshake, features, outstanding operations. `None` once the peer is
-    /// removed.
+    /// Engine's view of the peer: handshake, features, outstanding operations. `None` once it is removed.
     pub fn peer_view(&self) -> Option<PeerView> {
         self.worker.core().engine.peer_info(self.state.peer)
     }
@@ -223,8 +219,7 @@ impl Ep {
         unsafe { self.send_any(buf, params) }
     }
 
-    /// Tries to send a short tagged message within the call. Returns false, without effect, if that fails. //
-    /// HOT
+    /// Tries to send a short message within the call. Returns false if nothing was sent. // HOT
     #[inline(always)]
     pub(crate) fn send_short<B: Payload>(&self, class: MsgClass, tag: u64, body: B) -> bool {
         body.size() < self.state.short_below.get() && self.send_at_once(class, tag, body)
@@ -238,16 +233,12 @@ impl Ep {
         engine.send_short(&mut wire, self.state.peer, (class, tag), body)
     }
 
-    /// Tries [`Ep::send_short`] with bytes in several pieces.
     #[inline(never)]
     pub(crate) fn send_short_list(&self, class: MsgClass, tag: u64, list: SendBuf) -> bool {
         self.send_short(class, tag, list)
     }
 
-    /// Sends any message.
-    ///
-    /// # Safety
-    /// As for [`Ep::begin`].
+    /// Unsafe: as for [`Ep::begin`].
     #[inline(never)]
     pub(crate) unsafe fn send_any(&self, buf: SendBuf, params: &SendParams) -> Result<OpStatus<()>, Error> {
         if let Some(error) = self.state.refusal.get() {
@@ -265,7 +256,7 @@ impl Ep {
         unsafe { self.begin(buf, at, MsgClass::Message, params) }
     }
 
-    /// Copies a message to a posted receive of this worker. Returns false, without effect, if there is none.
+    /// Copies a message to a posted receive of this worker. Returns false if there is none.
     #[inline(never)]
     fn pass_to_self(&self, buf: &SendBuf, params: &SendParams) -> bool {
         let (Some(tag), None, Some(message)) = (params.tag, params.cq_data, buf.whole()) else {
@@ -280,10 +271,7 @@ impl Ep {
         passed
     }
 
-    /// Sends a tagged message in one packet.
-    ///
-    /// # Safety
-    /// As for [`Ep::begin`].
+    /// Sends a tagged message in one packet. Unsafe: as for [`Ep::begin`].
     unsafe fn send_packet(&self, tag: u64, bytes: &[u8], params: &SendParams) -> Result<OpStatus<()>, Error> {
         // SAFETY: the caller keeps the bytes valid until completion.
         let buf = unsafe { SendBuf::new(bytes.as_ptr(), bytes.len()) };
@@ -297,9 +285,7 @@ impl Ep {
         unsafe { self.begin_by(Protocol::Eager, buf, MsgClass::Message, params) }
     }
 
-    /// # Safety
-    /// `buf` stays valid, as by [`SendBuf::new`], until completion, and `params.done` may be called with its
-    /// argument.
+    /// Unsafe: `buf` stays valid until completion, and `params.done` may be called with its argument.
     unsafe fn begin(
         &self,
         buf: SendBuf,
@@ -323,8 +309,7 @@ impl Ep {
         unsafe { self.begin_by(row, buf, class, params) }
     }
 
-    /// # Safety
-    /// As for [`Ep::begin`].
+    /// Unsafe: as for [`Ep::begin`].
     unsafe fn begin_by(
         &self,
         row: Protocol,
@@ -358,17 +343,12 @@ impl Ep {
         let params = &SendParams { done: None, ..*params };
         let held = Held::new(buf);
         let (at, len) = held.bytes();
-        // SAFETY: the request keeps the container until completion; `IoBuf` bytes neither move nor change
-        // meanwhile.
+        // SAFETY: the request keeps the container until completion; `IoBuf` bytes do not move or change.
         let started = unsafe { self.send_raw(at, len, params) };
         self.owned(started, held)
     }
 
-    /// Sends a message of an internal class. // HOT
-    ///
-    /// # Safety
-    /// `buf` stays valid, as by [`SendBuf::new`], until completion, and `done` may be called with its
-    /// argument.
+    /// Sends a message of an internal class. Unsafe: as for [`Ep::begin`]. // HOT
     #[inline]
     pub(crate) unsafe fn send_class_raw(
         &self,
@@ -388,8 +368,7 @@ impl Ep {
         unsafe { self.send_class_any(class, tag, buf, done) }
     }
 
-    /// # Safety
-    /// As for [`Ep::send_class_raw`].
+    /// Unsafe: as for [`Ep::begin`].
     #[inline(never)]
     unsafe fn send_class_any(
         &self,
@@ -407,7 +386,6 @@ impl Ep {
         unsafe { self.begin(buf, at, class, &params) }
     }
 
-    /// Owned request for a started send.
     pub(crate) fn owned<B>(&self, started: Result<OpStatus<()>, Error>, held: Held<B>) -> SendRequest<B> {
         match started {
             Ok(OpStatus::Done(())) => SendRequest::ended(Ok(()), held),
@@ -435,8 +413,7 @@ impl Ep {
     pub fn tag_inject(&self, tag: u64, bytes: &[u8]) -> Result<(), SendRequest<Box<[u8]>>> {
         let params = SendParams { tag: Some(tag), ..SendParams::default() };
         if bytes.len() <= self.protocols().table(Kind::Tagged, Sync::No).eager_max() {
-            // SAFETY: a send that does not complete here is cancelled below; a single packet that waits can
-            // be cancelled.
+            // SAFETY: a send that does not complete here is one waiting packet, and is cancelled below.
             match unsafe { self.send_packet(tag, bytes, &params) } {
                 Ok(OpStatus::Done(())) => return Ok(()),
                 Ok(OpStatus::InProgress(id)) => {
@@ -461,8 +438,7 @@ impl Ep {
     }
 
     /// Completes when everything sent to this peer was handed over and acknowledged as its protocol requires.
-    /// Fails with [`Error::PeerGone`] or [`Error::Unreachable`] if the peer is lost, before or during the
-    /// flush.
+    /// Fails with [`Error::PeerGone`] or [`Error::Unreachable`] if the peer is or gets lost.
     pub fn flush(&self) -> FlushRequest {
         self.flush_until(Nanos::NEVER, Late::GoOn)
     }
@@ -481,8 +457,8 @@ impl Ep {
         }
     }
 
-    /// Closes the endpoint: further sends fail. Ends within the time limit of `how`.
-    /// [`Error::TimedOut`]: not everything arrived.
+    /// Closes the endpoint: further sends fail. Ends with [`Error::TimedOut`] if not everything arrived in
+    /// time.
     pub fn close(self, how: CloseMode) -> FlushRequest {
         match how {
             CloseMode::Flush(within) if self.state.failure().is_none() => {
@@ -502,7 +478,6 @@ impl Ep {
 }
 
 impl crate::api::core::worker_core::Core {
-    /// Aborts operations to a peer.
     pub(crate) fn give_up(&mut self, peer: PeerId) {
         let (engine, mut wire, _) = self.split();
         engine.force_close(&mut wire, peer);

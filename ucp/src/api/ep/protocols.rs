@@ -19,13 +19,11 @@ impl Ep {
         EpProtocols { ep: self }
     }
 
-    /// Whether the peer's kernel may read local memory: ours reads the peer's, and the peer reports no
-    /// obstacle.
+    /// Whether the peer's kernel may read local memory: judged by ours, unless the peer reports otherwise.
     fn lets_kernel_read(&self, core: &Core) -> bool {
         self.tables().asks_kernel() && core.engine.can_read_us(self.peer()) && self.reach(core).is_some()
     }
 
-    /// Whether the lane's transport allocated the message's memory.
     pub(crate) fn is_own(&self, buf: &SendBuf) -> bool {
         self.worker().core_as_it_is().is_own(self.lane(), buf)
     }
@@ -55,7 +53,6 @@ impl EpProtocols<'_> {
         self.ep.worker().core().beside.as_ref()?.figures(self.ep.peer(), len)
     }
 
-    /// Kind of memory that this process's own memory is for the peer.
     fn of_program(&self, core: &Core) -> MemKind {
         if self.ep.lets_kernel_read(core) { MemKind::Process } else { MemKind::Host }
     }
@@ -88,7 +85,6 @@ impl EpProtocols<'_> {
         self.ep.tables().kernel_choice_from(table_index(kind, sync, CqData::No)).filter(|_| is_open)
     }
 
-    /// Protocol by measured cost, where that decides.
     fn found(&self, at: usize, len: usize) -> Option<Protocol> {
         let said = self.ep.tables().said(at, len)?;
         let core = self.ep.worker().core();

@@ -1,5 +1,4 @@
-//! Multi-rail: further lanes for long transfers of an endpoint. Set up by `Worker::connect`, used by
-//! `rdm::rails`.
+//! Multi-rail: further lanes for long transfers of an endpoint (see `rdm::rails`).
 
 use uct::api::Iface as _;
 
@@ -48,7 +47,7 @@ impl std::fmt::Display for Rail {
 }
 
 impl Core {
-    /// Adds the further lanes of a peer to the engine. Skips lanes that cannot connect.
+    /// Adds the further lanes of a peer. Skips lanes that cannot connect.
     pub(crate) fn add_rails(&mut self, peer: PeerId, main: &Route<'_>, address: &Address) -> Rails {
         let mut rails = Rails::new();
         for route in further(&self.lanes, main, address).into_iter().take(rails.capacity()) {

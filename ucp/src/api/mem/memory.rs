@@ -1,7 +1,5 @@
-//! Memory that peers may access: allocated, or registered with every lane and the engine, and packed as a
-//! remote key. Local operations on such memory use its registrations.
-//!
-//! Peers access it concurrently: there is no Rust reference to it, only pointers and copies.
+//! Memory that peers may access, registered with every lane and the engine. Peers access it concurrently:
+//! there is no Rust reference to it, only pointers and copies.
 
 use std::rc::Rc;
 
@@ -30,24 +28,22 @@ pub enum MemError {
 }
 
 /// Memory of this worker that peers with its remote key may access. Dropping it revokes the key once local
-/// operations on the memory have ended. Exception: peers that copy by their kernel (`cma`) need no key, so
-/// access remains possible for them.
+/// operations have ended; peers that copy by their kernel (`cma`) need no key.
 pub struct Mem {
     worker: Worker,
     key: MemKey,
     addr: *mut u8,
     len: usize,
     access: Access,
-    /// Registrations by lane. The first owns memory that was allocated, so it is dropped last.
+    /// Registrations by lane. The first owns allocated memory and is dropped last.
     regs: Vec<(LaneIdx, Rc<lane::Mem>)>,
-    /// Registration for kernel copies by local processes that cannot map the memory.
+    /// Registration for kernel copies.
     beside: Option<lane::Mem>,
 }
 
 impl Worker {
-    /// Allocates `len` zeroed bytes that peers may access, from the fastest lane that can; local peers map
-    /// them. With
-    /// [`Access::READ`] peers also read long messages directly out of them.
+    /// Allocates `len` zeroed bytes that peers may access, from the fastest lane that can. Local peers map
+    /// them. With [`Access::READ`] peers read long messages directly from them.
     pub fn mem_alloc(&self, len: usize, access: Access) -> Result<Mem, MemError> {
         if len == 0 {
             return Err(MemError::BadRange);
@@ -65,8 +61,7 @@ impl Worker {
         }
         let (at, mem) = first?;
         let addr = mem.addr();
-        // SAFETY: the allocation has `len` bytes and lives in the new `Mem` until its region is removed; no
-        // reference to it exists.
+        // SAFETY: the allocation lives in the new `Mem` until its region is removed; no reference exists.
         unsafe { self.map(addr, len, access, vec![(at, mem)]) }
     }
 
@@ -80,8 +75,7 @@ impl Worker {
         unsafe { self.map(addr, len, access, Vec::new()) }
     }
 
-    /// # Safety
-    /// As for [`Worker::mem_map`].
+    /// Unsafe: as for [`Worker::mem_map`].
     unsafe fn map(
         &self,
         addr: *mut u8,
@@ -128,8 +122,7 @@ impl Worker {
 }
 
 impl Mem {
-    /// First byte. Peers may change the memory at any time: use volatile or atomic accesses, or synchronize
-    /// with them.
+    /// First byte. Peers may change the memory at any time: use volatile or atomic accesses.
     pub fn as_ptr(&self) -> *mut u8 {
         self.addr
     }
@@ -159,8 +152,7 @@ impl Mem {
         self.key.0
     }
 
-    /// Key of the memory at the device of transport `tl`, if it has one. A peer with another library needs it
-    /// for RDMA.
+    /// Key of the memory for RDMA by the device of transport `tl`, for peers with another library.
     pub fn device_key(&self, tl: &str) -> Option<u64> {
         let core = self.worker.core();
         self.regs.iter().find_map(|(at, mem)| {
@@ -189,16 +181,11 @@ impl Mem {
         packer.finish()
     }
 
-    /// Copies `bytes` to offset `at`. A concurrent reader may see a part of them, but aligned 8-byte words
-    /// are written whole.
-    ///
-    /// # Panics
-    /// If the range is out of bounds.
+    /// Copies `bytes` to offset `at`. Writes an aligned 8-byte word atomically. Panics if out of bounds.
     pub fn write(&self, at: usize, bytes: &[u8]) {
         let to = self.range(at, bytes.len());
         if bytes.len() == 8 && to.addr().is_multiple_of(8) {
-            // SAFETY: eight aligned bytes of this memory (checked); peers access them by copies and atomics
-            // only.
+            // SAFETY: eight aligned bytes of this memory (checked); peers use only copies and atomics.
             let word = unsafe { std::sync::atomic::AtomicU64::from_ptr(to.cast()) };
             let value = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
             return word.store(value, std::sync::atomic::Ordering::Release);
@@ -207,10 +194,8 @@ impl Mem {
         unsafe { ucs::mem::copy_bytes(bytes.as_ptr(), to, bytes.len()) };
     }
 
-    /// Copies bytes at offset `at` to `out`.
-    ///
-    /// # Panics
-    /// If the range is out of bounds.
+    /// Copies bytes at offset `at` to `out`. Reads an aligned 8-byte word atomically. Panics if out of
+    /// bounds.
     pub fn read(&self, at: usize, out: &mut [u8]) {
         let from = self.range(at, out.len());
         if out.len() == 8 && from.addr().is_multiple_of(8) {
@@ -223,10 +208,7 @@ impl Mem {
         unsafe { ucs::mem::copy_bytes(from, out.as_mut_ptr(), out.len()) };
     }
 
-    /// Reads the 8-byte word at offset `at`.
-    ///
-    /// # Panics
-    /// If the range is out of bounds.
+    /// Reads the 8-byte word at offset `at`. Panics if it is out of bounds.
     pub fn word(&self, at: usize) -> u64 {
         let mut bytes = [0; 8];
         self.read(at, &mut bytes);

@@ -1,6 +1,5 @@
-//! Typed atomic operations on a peer's memory: without result, fetching, and compare. The local processor
-//! executes them on words in mapped memory where it can; otherwise the peer executes them, requested by
-//! packets. Both use the processor's atomics on aligned words of up to 8 bytes, so they agree.
+//! Typed atomic operations on a peer's memory. The local processor executes them on mapped words where it
+//! can, else the peer, requested by packets. Both use the processor's atomics, so they agree.
 
 use crate::api::core::requests::NO_MESSAGE;
 use std::future::Future;
@@ -131,8 +130,8 @@ impl<T: AtomicType> Future for FetchRequest<T> {
 }
 
 impl EpProtocols<'_> {
-    /// Method for `op` on elements of type `ty` in the memory of `rkey`; `None` if the operation does not
-    /// exist.
+    /// Method for `op` on elements of type `ty` in the memory of `rkey`; `None` if there is no such
+    /// operation.
     pub fn atomic_method(&self, rkey: &Rkey, op: AtomicOp, ty: Datatype) -> Option<RmaMethod> {
         Some(match self.native_atomic(op, ty)? && self.rma_method(rkey) == RmaMethod::Mapped {
             true => RmaMethod::Mapped,
@@ -141,13 +140,12 @@ impl EpProtocols<'_> {
     }
 
     /// Verdicts on mapped memory, device and packets, in this order. With `UCX_EMULATION=n` none may be
-    /// taken: the operation then fails.
+    /// taken.
     pub fn explain_atomic(&self, rkey: &Rkey, op: AtomicOp, ty: Datatype) -> Option<[AtomicVerdict; 3]> {
         let mapped = self.rma_method(rkey) == RmaMethod::Mapped;
         Some(explain_atomic(mapped, self.native_atomic(op, ty)?, self.ep.worker().core().engine.emulation()))
     }
 
-    /// Whether the processor supports the operation on mapped memory; `None` if the operation does not exist.
     fn native_atomic(&self, op: AtomicOp, ty: Datatype) -> Option<bool> {
         let form = [Form::Write, Form::Fetch, Form::Compare].into_iter().find(|form| has_form(op, *form))?;
         if !has_type(op, ty) {
@@ -208,10 +206,8 @@ impl Ep {
         core.atomic(self, args, len, params.done)
     }
 
-    /// Executes the operation with a local atomic instruction. Returns false if this processor cannot.
-    ///
-    /// # Safety
-    /// As for [`Ep::atomic_raw`].
+    /// Executes the operation with a local atomic instruction, or returns false. Unsafe: as for
+    /// [`Ep::atomic_raw`].
     #[inline]
     unsafe fn native(&self, core: &Core, remote: u64, rkey: &Rkey, p: &AtomicParams, form: Form) -> bool {
         if !remote.is_multiple_of(p.ty.size() as u64) {
@@ -230,8 +226,7 @@ impl Ep {
                 };
                 let sent = match op {
                     Some(op) => {
-                        // SAFETY: `old` outlives this call, and operations on mapped memory complete within
-                        // it.
+                        // SAFETY: `old` outlives this call, which completes operations on mapped memory.
                         unsafe { ep.atomic_fetch::<$W>(op, with, at, remote, key, Comp::None) }
                     }
                     None => {
@@ -323,8 +318,7 @@ impl Ep {
         FetchRequest { request, of: std::marker::PhantomData }
     }
 
-    /// Executes `op` as [`Ep::atomic_fetch`] and makes progress until the old value has arrived. Does not
-    /// allocate.
+    /// Executes `op` as [`Ep::atomic_fetch`] and makes progress until the old value has arrived.
     pub fn atomic_fetch_blocking<T: AtomicType>(
         &self,
         op: AtomicOp,
@@ -335,8 +329,7 @@ impl Ep {
         self.atomic_compare_blocking(op, value, value, remote, rkey)
     }
 
-    /// Executes `op` as [`Ep::atomic_compare`] and makes progress until the old value has arrived. Does not
-    /// allocate.
+    /// Executes `op` as [`Ep::atomic_compare`] and makes progress until the old value has arrived.
     pub fn atomic_compare_blocking<T: AtomicType>(
         &self,
         op: AtomicOp,
@@ -353,8 +346,7 @@ impl Ep {
             result: old.as_mut_ptr(),
             ..one::<T>(op)
         };
-        // SAFETY: all buffers are in this frame, and `wait_borrowed` returns or unwinds only after
-        // completion.
+        // SAFETY: all buffers are in this frame, and `wait_borrowed` ends only after completion.
         if let OpStatus::InProgress(id) = unsafe { self.atomic_raw(remote, rkey, &params) }? {
             self.worker().wait_borrowed(id.0)?;
         }
@@ -395,7 +387,7 @@ const fn one<T: AtomicType>(op: AtomicOp) -> AtomicParams {
     }
 }
 
-/// Word operation (`None`: compare and swap) and required capability of `op`, where the processor has it.
+/// Word operation (`None`: compare and swap) and the capability that it needs.
 fn native_op(op: AtomicOp, ty: Datatype, form: Form) -> Option<(Option<WordOp>, AtomicOps)> {
     use Datatype::{Int32, Int64, Uint32, Uint64};
     if !matches!(ty, Int32 | Uint32 | Int64 | Uint64) {

@@ -1,5 +1,4 @@
-//! Atomic operations on lists: elements, operands and results in up to four pieces each. Always by packets,
-//! as in EFA RDM v4. Contiguous elements are in `atomic`.
+//! Atomic operations on lists of up to four pieces. Always by packets, as in EFA RDM v4.
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus};
@@ -30,8 +29,8 @@ pub struct AtomicIovParams<'a> {
 }
 
 impl Ep {
-    /// Executes `params.op` on each element of up to four pieces of the peer's memory. Each piece is a
-    /// multiple of the element size. The n-th element uses the n-th operand and result.
+    /// Executes `params.op` on each element of up to four pieces of the peer's memory, with the n-th operand
+    /// and result. Each piece is a multiple of the element size.
     ///
     /// # Safety
     /// As for [`Ep::atomic_raw`], for every piece.
@@ -63,8 +62,7 @@ impl Ep {
     }
 }
 
-/// # Safety
-/// As for [`SendBuf::new`], of every piece.
+/// Unsafe: as for [`SendBuf::new`], of every piece.
 unsafe fn gather(list: &[Iov]) -> Result<Gather, Error> {
     let mut all = Gather::EMPTY;
     for piece in list {
@@ -77,8 +75,7 @@ unsafe fn gather(list: &[Iov]) -> Result<Gather, Error> {
     Ok(all)
 }
 
-/// # Safety
-/// As for [`RecvBuf::new`], of every piece.
+/// Unsafe: as for [`RecvBuf::new`], of every piece.
 unsafe fn scatter(list: &[Iov]) -> Result<Scatter, Error> {
     let mut all = Scatter::EMPTY;
     for piece in list {

@@ -1,9 +1,6 @@
-//! Put and get: writing and reading a peer's memory. Forms: owned buffers, borrowed slices, raw pointers with
-//! a callback, and without a request until a flush.
-//!
-//! Mapped memory is copied within the call. Other memory goes through the engine: by the device if it knows
-//! the key, else by packets. A put completes when its buffer may be reused; the bytes are in the target's
-//! memory after a flush, or at completion with [`Sync::Yes`].
+//! Put and get on a peer's memory. Mapped memory is copied within the call; other operations go through the
+//! engine, by the device if it knows the key, else by packets. A put completes when its buffer may be reused;
+//! the bytes are in the target's memory after a flush, or at completion with [`Sync::Yes`].
 
 use crate::api::core::requests::NO_MESSAGE;
 use std::ptr::NonNull;
@@ -88,8 +85,7 @@ impl RmaMethod {
 }
 
 impl EpProtocols<'_> {
-    /// Best method for memory of `rkey`. Operations that are cheaper by packets still go by packets, unless
-    /// `UCX_EMULATION=n`, `UCX_MIN_RDMA_PUT` or `UCX_MIN_RDMA_GET` exclude that: see
+    /// Best method for memory of `rkey`. Operations may still go by packets where that is cheaper: see
     /// [`Self::rma_method_for`].
     pub fn rma_method(&self, rkey: &Rkey) -> RmaMethod {
         let core = self.ep.worker().core();
@@ -158,8 +154,7 @@ impl EpProtocols<'_> {
 }
 
 impl Ep {
-    /// Lane endpoint and key, if the lane completes the operation within the call and no fence is pending. //
-    /// HOT
+    /// Lane endpoint and key, if the lane completes the operation within the call. // HOT
     #[inline]
     pub(crate) fn at_once<'a>(
         &self,
@@ -236,8 +231,7 @@ impl Ep {
         core.put(self, local, iov, (row, rails), params)
     }
 
-    /// Writes local pieces, as one run of bytes, to pieces of the peer's memory: up to four each, of equal
-    /// total length.
+    /// Writes local pieces to pieces of the peer's memory: up to four each, of equal total length.
     ///
     /// # Safety
     /// As for [`Ep::put_raw`], for every piece.
@@ -308,8 +302,7 @@ impl Ep {
         core.get(self, local, iov, (row, rails), params)
     }
 
-    /// Reads pieces of the peer's memory, as one run of bytes, into local pieces: up to four each, of equal
-    /// total length.
+    /// Reads pieces of the peer's memory into local pieces: up to four each, of equal total length.
     ///
     /// # Safety
     /// As for [`Ep::get_raw`], for every piece.
@@ -340,14 +333,12 @@ impl Ep {
         self.put_with(buf, remote, rkey, &RmaParams::default())
     }
 
-    /// Writes to the peer's memory as `params` specify. Ignores `params.done`: the request reports
-    /// completion.
+    /// Writes to the peer's memory as `params` specify. Ignores `params.done`.
     pub fn put_with<B: IoBuf>(&self, buf: B, remote: u64, rkey: &Rkey, params: &RmaParams) -> SendRequest<B> {
         let params = &RmaParams { done: None, ..*params };
         let held = Held::new(buf);
         let (at, len) = held.bytes();
-        // SAFETY: the request keeps the container until completion; `IoBuf` bytes neither move nor change
-        // meanwhile.
+        // SAFETY: the request keeps the container until completion; `IoBuf` bytes do not move or change.
         match unsafe { self.put_raw(at, len, remote, rkey, params) } {
             Ok(OpStatus::Done(())) => SendRequest::ended(Ok(()), held),
             Ok(OpStatus::InProgress(id)) => SendRequest::running(self.worker().clone(), id.0, held),
@@ -430,7 +421,7 @@ impl Worker {
 }
 
 impl Core {
-    /// Whether the device may carry a put to memory that it knows, and whether packets may as well. // HOT
+    // HOT
     #[inline]
     fn may_write(&self, ep: &Ep, place: RemoteMem, len: usize, p: &RmaParams) -> DeviceRdma {
         let (rdma, features) = (self.engine.rdma(ep.peer()), self.engine.features(ep.peer()));
@@ -493,7 +484,6 @@ impl Core {
     /// Orders later operations to `peer`, by any method, after earlier ones by packets.
     fn fence(&mut self, peer: crate::rdm::io::PeerId) {
         if let Some(path) = self.paths.get(peer) {
-            // A failure means that the lane has nothing to order.
             let _ = path.ep.fence();
         }
         let (engine, mut wire, _) = self.split();

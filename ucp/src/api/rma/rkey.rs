@@ -1,5 +1,4 @@
-//! Remote keys: packed by the owner of memory (`mem::memory`), unpacked and checked by a peer, used by
-//! `put_get` and `atomic`. A packed key has a part for packets and one for each lane of its owner.
+//! Remote keys. A packed key has a part for packets and one for each lane of the memory's owner.
 
 use uct::api::{DevKind, Iface as _, Md as _};
 
@@ -9,14 +8,13 @@ use crate::lane;
 use crate::rdm::{Access, RailKeys};
 use crate::select::RemoteMem;
 
-/// Magic of a packed key.
 const MAGIC: [u8; 4] = *b"UCRK";
 const VERSION: u8 = 1;
 /// Device key of a lane whose device does not know the memory.
 const NO_WORD: u64 = u64::MAX;
-/// Bytes of magic, version, access, number of lanes, allocating lanes, key, address, length.
+/// Bytes before the lanes: magic, version, access, number and origin of lanes, key, address, length.
 const HEADER: usize = 32;
-/// Offset of the byte with a bit for each of the first eight lanes: whether it allocated the memory.
+/// Offset of the bit set of lanes, of the first eight, that allocated the memory.
 const OWN: usize = 7;
 
 fn own_bit(nth: usize) -> u8 {
@@ -31,17 +29,13 @@ pub struct Rkey {
     access: Access,
     /// Key of the lane that maps the memory or whose device reaches it.
     lane: Option<lane::Rkey>,
-    /// Whether the memory is mapped, so that the lane completes operations within the call.
     is_mapped: bool,
     /// Kernel-copy key, if the memory is not mapped.
     pub(crate) beside: Option<lane::Rkey>,
-    /// Key of the peer's device.
     device: Option<u64>,
-    /// Whether the peer's device allocated the memory.
     place: RemoteMem,
-    /// Device keys on the peer's further lanes.
     pub(crate) rails: RailKeys,
-    /// Shortest operation that may use the further lanes, bytes.
+    /// Shortest operation that may use several lanes, bytes.
     pub(crate) rail_from: u64,
 }
 
@@ -75,8 +69,7 @@ impl Packer {
         Packer(out)
     }
 
-    /// Adds the key of the lane with this `connid`. `word` is the device key; `place` says whether the device
-    /// allocated the memory.
+    /// Adds a lane. `word` is the device key; `place` says whether the device allocated the memory.
     pub(crate) fn lane(&mut self, connid: u32, key: &[u8], word: Option<u64>, place: RemoteMem) {
         let Ok(len) = u16::try_from(key.len()) else { return };
         if place == RemoteMem::Allocated {
@@ -94,7 +87,6 @@ impl Packer {
     }
 }
 
-/// Fields of a packed key.
 pub(crate) struct Parts<'a> {
     key: u64,
     addr: u64,
@@ -130,8 +122,7 @@ fn read(bytes: &[u8]) -> Result<Parts<'_>, RkeyError> {
 }
 
 impl Ep {
-    /// Unpacks a remote key of the peer's memory. Maps the memory, if this worker can, for the lifetime of
-    /// the key.
+    /// Unpacks a remote key of the peer's memory. Maps the memory, if possible, while the key lives.
     pub fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, RkeyError> {
         let parts = read(packed)?;
         let core = self.worker().core();

@@ -42,9 +42,7 @@ impl Diagnostics<'_> {
         self.worker.core().regs.len()
     }
 
-    /// Registrations made so far by operations on memory that neither [`Worker::mem_map`],
-    /// [`Worker::mem_alloc`] nor a
-    /// cache had registered.
+    /// Registrations made so far by operations on memory that was not registered or cached.
     pub fn registrations_made(&self) -> u64 {
         self.worker.core().regs.made()
     }

@@ -1,5 +1,4 @@
-//! Flush and close: operations that complete when all earlier ones have. Started by `Ep::flush`,
-//! `Worker::flush` and `Ep::close`; advanced by progress.
+//! Flush and close: operations that complete when all earlier ones have.
 
 use std::rc::Rc;
 
@@ -19,7 +18,6 @@ use crate::rdm::io::PeerId;
 use crate::token::CompletionToken;
 
 impl Core {
-    /// Starts a flush of one endpoint, or of all. Ends by the deadline.
     pub(crate) fn start_flush(
         &mut self,
         of: Option<Rc<EpState>>,
@@ -41,12 +39,10 @@ impl Core {
         Ok(id)
     }
 
-    /// Takes the error of a peer that failed with unfinished operations.
     fn take_loss(&mut self) -> Option<Error> {
         self.engine.take_failed_peer().map(|(peer, fault)| Error::of_peer(peer, fault))
     }
 
-    /// Advances all flushes. [`Core::next_flush_act`] completes them.
     #[cold]
     pub(crate) fn poll_flushes(&mut self) {
         let mut flushes = std::mem::take(&mut self.flushes);
@@ -123,8 +119,7 @@ impl Core {
             return Ok(());
         }
         let Some(path) = self.paths.get(peer) else { return Err(Error::PeerGone(peer)) };
-        // After failover, packets on the old lane and on further lanes may come back; their failure is not
-        // the peer's.
+        // After failover, packets on the old and further lanes may come back; their loss is not the peer's.
         let further = self.engine.further_lanes(peer).iter().filter_map(|&lane| self.paths.get(lane));
         let further = further.map(|path| &path.ep);
         for ep in self.paths.left(peer).chain(further).chain([&path.ep]).skip(*next) {
@@ -189,7 +184,6 @@ fn asked(peer: Option<PeerId>, answer: Outcome, waiting: &mut usize) -> Result<b
     }
 }
 
-/// Converts a transport's error of a flush.
 fn of_wire(peer: Option<PeerId>, e: WireError) -> Error {
     match (peer, fault_of(e)) {
         (Some(peer), fault) => Error::of_peer(peer, fault),

@@ -1,5 +1,4 @@
-//! Handle of a worker, and the types that refer to a worker and that its state refers to: active messages and
-//! receives posted for them.
+//! Handle of a worker, with received active messages and receives posted for them.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::{Rc, Weak};
@@ -16,10 +15,7 @@ use crate::rdm::RecvList;
 use crate::rdm::io::PeerId;
 use crate::select::Thresholds;
 
-/// Communication context of one thread: lanes, peers, messages. Clones are cheap and refer to the same
-/// worker.
-///
-/// Neither `Send` nor `Sync`.
+/// Communication context of one thread. Clones refer to the same worker. Neither `Send` nor `Sync`.
 #[derive(Clone)]
 pub struct Worker {
     pub(crate) inner: Rc<Inner>,
@@ -29,9 +25,8 @@ pub(crate) struct Inner {
     pub(crate) core: RefCell<Core>,
     /// Dropped after the engine, which writes into its buffers.
     pub(crate) ams: AmHandlers<AmMessage, Place>,
-    /// Dropped after the engine, which reads it.
+    /// Dropped after the engine, which reads them.
     pub(crate) staging: Staging<Staged>,
-    /// Dropped after the engine, which reads it.
     pub(crate) rooms: Staging<Box<RecvList>>,
     pub(crate) events: Option<Epoll>,
     pub(crate) limits: Thresholds,
@@ -85,8 +80,7 @@ impl Worker {
         core
     }
 
-    /// Core for uses that leave no work: no operation waits, ends or gets a deadline, and no message is held.
-    /// For example short sends, posting of receives, and completion checks. // HOT
+    /// Core for uses that leave no work for progress, such as short sends and completion checks. // HOT
     #[inline(always)]
     pub(crate) fn core_as_it_is(&self) -> RefMut<'_, Core> {
         self.inner.core.borrow_mut()
@@ -109,7 +103,6 @@ impl Worker {
         WeakWorker(Rc::downgrade(&self.inner))
     }
 
-    /// Whether both are the same worker.
     pub(crate) fn is(&self, other: &Worker) -> bool {
         Rc::ptr_eq(&self.inner, &other.inner)
     }

@@ -1,5 +1,4 @@
-//! Keepalive: asks transports whether silent peers live, since an operation would otherwise wait forever for
-//! a peer that died after accepting the last packet.
+//! Keepalive: asks transports whether silent peers that operations wait for still live.
 
 use ucs::time::Nanos;
 use uct::api::{Ep as _, Error as WireError, Refused};
@@ -12,7 +11,6 @@ use crate::rdm::io::PeerId;
 use crate::token::CompletionToken;
 
 impl Core {
-    /// Requests awaited HANDSHAKEs again, if due.
     // [M10.2]
     pub(crate) fn call_again(&mut self, now: Nanos) {
         if now < self.alive.call {
@@ -48,8 +46,7 @@ impl Core {
         }
     }
 
-    /// Checks every connected peer, also peers without endpoint. Returns false if resources ran out: the next
-    /// call continues.
+    /// Checks every connected peer. Returns false if resources ran out: the next call continues.
     pub(crate) fn check_peers(&mut self) -> bool {
         while self.alive.asked < self.paths.slots() {
             if !self.check_peer(PeerId(self.alive.asked as u32)) {

@@ -1,5 +1,4 @@
-//! Workers: progress, waiting, queries. Never blocks outside the `wait` calls, never runs user code while its
-//! state is borrowed.
+//! Progress, waiting and queries. User code runs only while the worker's state is not borrowed.
 
 use crate::rdm::PeerView;
 use crate::rdm::io::PeerId;
@@ -39,11 +38,9 @@ pub enum WaitStatus {
 }
 
 impl Worker {
-    /// Receives arrivals, sends queued packets, and completes operations: only here are callbacks called and
-    /// wakers woken. Returns the number of events, 0 if idle. Ends after one short message; the next call
-    /// polls other lanes first. // HOT
-    ///
-    /// A callback may start operations and may call `progress`.
+    /// Receives arrivals, sends queued packets, completes operations. Only here are callbacks called and
+    /// wakers woken; callbacks may call `progress`. Returns the number of events. Ends after one short
+    /// message: the next call polls other lanes first. // HOT
     pub fn progress(&self) -> usize {
         let look = self.core_as_it_is().look(&self.ams().queue);
         match look {
@@ -111,7 +108,6 @@ impl Worker {
         }
     }
 
-    /// Makes progress once. Waits after many empty calls in a row.
     fn progress_or_rest(&self, idle: &mut u32) {
         if self.progress() > 0 {
             *idle = 0;
@@ -125,14 +121,13 @@ impl Worker {
         }
     }
 
-    /// Descriptor for poll, epoll or an async reactor: becomes readable after [`Worker::arm`] when a lane has
-    /// an event. `None` if a lane has no descriptor.
+    /// Descriptor for poll or epoll: becomes readable after [`Worker::arm`] when a lane has an event. `None`
+    /// if a lane has no descriptor.
     pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.events.as_ref().map(AsFd::as_fd)
     }
 
-    /// Arms [`Worker::event_fd`] for one wakeup. `false`: call progress and try again, as there may be
-    /// something to do.
+    /// Arms [`Worker::event_fd`] for one wakeup. False if there may be something to do: call progress again.
     pub fn arm(&self) -> bool {
         let core = self.core();
         if self.inner.events.is_none() || core.has_ends() || self.ams().queue.has_come() {
@@ -147,8 +142,8 @@ impl Worker {
         })
     }
 
-    /// Longest time without progress while nothing arrives: until a back-off, close or keepalive check is
-    /// due; `None`: unlimited. For programs that wait on [`Worker::event_fd`].
+    /// Time until the next back-off, close or keepalive check is due, for programs that wait on
+    /// [`Worker::event_fd`].
     pub fn next_timer(&self) -> Option<Duration> {
         let core = self.core();
         core.next_deadline().map(|at| at.since(core.now()))
@@ -166,7 +161,6 @@ impl Worker {
         }
     }
 
-    /// Sleeps as [`Worker::wait`], on a set that includes [`Worker::event_fd`].
     pub(crate) fn wait_on(
         &self,
         events: &Epoll,
@@ -189,8 +183,7 @@ impl Worker {
         }
     }
 
-    /// Runs a future to completion, with progress between its polls. Other tasks may hold requests of this
-    /// worker.
+    /// Runs a future to completion, with progress between its polls.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let flag = Arc::new(Flag(AtomicBool::new(true)));
         let waker = Waker::from(flag.clone());
@@ -235,9 +228,8 @@ impl Worker {
         self.core().engine.take_trace_event()
     }
 
-    /// Checks whether every peer lives, as the timer of `UCX_KEEPALIVE_INTERVAL` does for some at a time.
-    /// Progress ends operations with dead peers. Returns false if resources ran out: after progress, the next
-    /// call continues.
+    /// Checks at once whether every peer lives (see `UCX_KEEPALIVE_INTERVAL`); progress ends operations with
+    /// dead peers. Returns false if resources ran out: after progress, the next call continues.
     pub fn check_peers(&self) -> bool {
         self.core().check_peers()
     }
@@ -246,12 +238,8 @@ impl Worker {
     /// On `posix` and `self` a message is handed over once it is in shared memory.
     ///
     /// Fails with the first [`Error::PeerGone`] or [`Error::Unreachable`] of a peer lost with unfinished
-    /// operations since the last flush of this worker; operations with other peers have completed. Peers
-    /// closed by
-    /// [`CloseMode::Force`] do
-    /// not count. (UCX reports success instead.)
-    ///
-    /// [`CloseMode::Force`]: super::CloseMode::Force
+    /// operations since the last flush of this worker; all others have completed. Peers closed by force do
+    /// not count. (UCX reports success.)
     pub fn flush(&self) -> FlushRequest {
         self.flush_until(Nanos::NEVER)
     }
@@ -287,14 +275,12 @@ impl Worker {
         self.core().cancel(request.0)
     }
 
-    /// Drops a request: freed now or at completion. The callback is still called, and the buffer must stay
-    /// valid until completion.
+    /// Drops a request. The callback is still called; the buffer must stay valid until completion.
     pub fn free(&self, request: RequestId) {
         self.core().reqs.detach(request.0, None);
     }
 
-    /// Makes progress until a `*_raw` request completes, and frees it. Returns [`Error::Cancelled`] for an
-    /// unknown request.
+    /// Makes progress until a `*_raw` request completes, and frees it. [`Error::Cancelled`]: unknown request.
     pub fn wait_for(&self, request: RequestId) -> Result<RecvStatus, Error> {
         self.run_until(|core| match core.reqs.knows(request.0) {
             true => core.reqs.take(request.0),
@@ -309,7 +295,6 @@ impl std::fmt::Debug for Worker {
     }
 }
 
-/// Waker of `block_on`, usable from any thread.
 struct Flag(AtomicBool);
 
 impl Wake for Flag {

@@ -11,16 +11,14 @@ use ucs::sys::fd::{Epoll, EventFd};
 
 use crate::api::worker::handle::Worker;
 
-/// Empty progress calls before the thread sleeps.
 const SPIN: u32 = 1000;
 
 type Panic = Box<dyn Any + Send>;
 type Job<T> = Box<dyn FnOnce(&Worker, &mut T) + Send>;
 
-/// Worker that makes progress on its own thread, with its endpoints, memory and requests.
-///
-/// Operations that need the target's processor (see `docs/ucp.md`) proceed while the program computes:
-/// atomics on `efa`, puts and gets by packets, long messages, active messages. The thread sleeps when idle.
+/// Worker that makes progress on its own thread, with its endpoints, memory and requests. Operations that
+/// need the target's processor (see `docs/ucp.md`) proceed while the program computes. The thread sleeps when
+/// idle.
 ///
 /// The worker stays on its thread and need not be `Send`: `make` creates it there, and [`run`](Self::run)
 /// runs jobs there. The handle is `Send` and `Sync`.
@@ -39,7 +37,6 @@ type Job<T> = Box<dyn FnOnce(&Worker, &mut T) + Send>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct WorkerThread<T> {
-    /// `None` once the thread is to end.
     jobs: Option<Sender<Job<T>>>,
     bell: Arc<EventFd>,
     id: ThreadId,
@@ -69,7 +66,7 @@ pub enum JobError {
 }
 
 impl<T: 'static> WorkerThread<T> {
-    /// Starts a thread that makes a worker and serves it until the handle is dropped. Propagates a panic of
+    /// Starts a thread that makes a worker and serves it until the handle is dropped. Propagates panics of
     /// `make`.
     pub fn spawn<E: Send + 'static>(
         name: &str,
@@ -108,8 +105,8 @@ impl<T: 'static> WorkerThread<T> {
         }
     }
 
-    /// Runs `f` on the worker's thread between two calls of progress and returns its result. Meanwhile only
-    /// waits inside `f` make progress. Propagates a panic of `f`; the thread continues.
+    /// Runs `f` on the worker's thread and returns its result; only waits inside `f` make progress meanwhile.
+    /// Propagates a panic of `f`; the thread continues.
     pub fn run<R: Send + 'static>(
         &self,
         f: impl FnOnce(&Worker, &mut T) -> R + Send + 'static,
@@ -148,7 +145,6 @@ impl<T: 'static> WorkerThread<T> {
 
 impl<T> WorkerThread<T> {
     fn ring(&self) {
-        // Signalling an open descriptor does not fail.
         _ = self.bell.signal();
     }
 
@@ -171,7 +167,6 @@ impl<T> Drop for WorkerThread<T> {
     }
 }
 
-/// Makes progress and runs jobs until the handle is dropped.
 fn serve<T>(worker: &Worker, mut own: T, jobs: &Receiver<Job<T>>, events: &Epoll, bell: &EventFd) {
     let mut idle = 0;
     loop {

@@ -1,5 +1,4 @@
-//! File of measured costs: text lines with one number each, behind a key. The file is untrusted: parsing
-//! checks it.
+//! File of measured costs: text lines behind a key. Parsing checks the untrusted contents.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,6 @@ use super::super::config::Config;
 use super::{Calibration, DeviceCosts, DeviceType};
 
 const MAGIC: &str = "ucx-calibration 1";
-/// Longest accepted file, bytes.
 const MOST: u64 = 1 << 16;
 
 /// Validity of measured costs: boot, kernel, processor and library version.
@@ -97,7 +95,6 @@ pub(super) fn load(file: &Path, key: &Key) -> Result<Calibration, CacheError> {
     })
 }
 
-/// Writes the file atomically.
 pub(super) fn save(file: &Path, key: &Key, costs: &Calibration) -> Result<(), CacheError> {
     let io = |e: std::io::Error| CacheError::Io { file: file.into(), why: e.to_string() };
     if let Some(dir) = file.parent() {
@@ -111,7 +108,6 @@ pub(super) fn save(file: &Path, key: &Key, costs: &Calibration) -> Result<(), Ca
     })
 }
 
-/// Names of a device's lines, in their order in the file.
 const LINES: [&str; 5] = ["register", "put_allocated", "put_registered", "get_allocated", "get_registered"];
 
 pub(super) fn text(key: &Key, costs: &Calibration) -> String {
@@ -160,7 +156,6 @@ pub(super) fn parse(text: &str, key: &Key) -> Result<Calibration, Wrong> {
             return Err(Wrong::Line(skipped + n + 1));
         }
     }
-    // A truncated file has no end line.
     let whole = ended && costs.copy.is_finite() && costs.copy_far.is_finite();
     if whole { Ok(costs) } else { Err(Wrong::Line(text.lines().count())) }
 }

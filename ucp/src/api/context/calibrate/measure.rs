@@ -1,5 +1,5 @@
-//! Measurements: copies, processor to processor, and for each transport messages, registrations, puts and
-//! gets between two interfaces of this process. Each result is the best of a few tries within a time limit.
+//! Measurements of copies, and of transport operations between two interfaces of this process. Each result is
+//! the best of a few tries within a time limit.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,7 +19,6 @@ use super::{Calibration, DeviceCosts, DeviceType};
 
 /// Time limit of one measurement.
 const SHARE: Duration = Duration::from_millis(2);
-/// Most tries of one measurement.
 const TRIES: usize = 24;
 /// Sizes of a short and a long transfer, bytes.
 const SHORT: usize = 8;
@@ -44,7 +43,6 @@ pub(super) fn is_wanted(r: &TlResource) -> bool {
     r.kind == DevKind::Net || !r.has_am
 }
 
-/// Shortest of several tries, ns; `None` if one failed.
 fn best(mut once: impl FnMut() -> Option<Duration>) -> Option<f64> {
     let end = Instant::now() + SHARE;
     let mut least = once()?;
@@ -57,7 +55,6 @@ fn best(mut once: impl FnMut() -> Option<Duration>) -> Option<f64> {
     Some(least.as_nanos() as f64)
 }
 
-/// Line through two points: `short` and `long` ns for the two sizes.
 fn fit(short: f64, long: f64, (from, to): (usize, usize)) -> Line {
     let per_byte = ((long - short) / (to - from) as f64).max(0.0);
     Line::new((short - per_byte * from as f64).max(0.0), per_byte)
@@ -92,7 +89,6 @@ fn across() -> Option<Line> {
     done.map(|()| Line::new(word, (fetch / NEAR as f64 - near).max(0.0)))
 }
 
-/// State shared by the two threads: turn and block.
 struct Hands {
     turn: AtomicUsize,
     stop: AtomicBool,
@@ -210,7 +206,6 @@ enum Way {
 }
 
 impl Pair {
-    /// Makes progress at both ends until `done`; `None` on timeout.
     fn until(&self, mut done: impl FnMut(usize) -> bool) -> Option<()> {
         let end = Instant::now() + SHARE;
         loop {
@@ -242,7 +237,6 @@ impl Pair {
         whole.map(|ns| ns / 2.0)
     }
 
-    /// Cost of registration and deregistration.
     fn registration(&self) -> Option<Line> {
         let mut memory = vec![0u8; LONG];
         let mut of = |len: usize| {
@@ -256,7 +250,6 @@ impl Pair {
         Some(fit(of(4096)?, of(LONG)?, (4096, LONG)))
     }
 
-    /// Cost of transfers between `local` and `remote` memory.
     fn transfers(&self, local: &Mem, remote: &Mem, way: Way) -> Option<Line> {
         let packed = self.b.md().pack_rkey(remote).ok()?;
         let rkey = self.a.md().unpack_rkey(&packed).ok()?;

@@ -1,5 +1,4 @@
-//! Calibration: measured costs in place of the transports' own estimates, by `UCX_CALIBRATE`. Loaded or
-//! measured by a context, used when protocol tables are made.
+//! Calibration: measured costs, by `UCX_CALIBRATE`, in place of the transports' own estimates.
 
 mod cache;
 mod measure;
@@ -19,8 +18,7 @@ pub struct Calibration {
     pub copy: f64,
     /// Copy of uncached memory, ns per byte.
     pub copy_far: f64,
-    /// Transfer between processors: ns per word, and ns per fetched byte. `None` with a single or busy
-    /// processor.
+    /// Between processors: ns per word, and ns per fetched byte. `None` with a single or busy processor.
     pub across: Option<Line>,
     /// Transports that use a device or the kernel.
     pub devices: Vec<DeviceCosts>,
@@ -94,13 +92,11 @@ impl Calibration {
         costs
     }
 
-    /// Whether the costs of all these resources are present.
     fn covers<'a>(&self, found: impl IntoIterator<Item = &'a TlResource>) -> bool {
         found.into_iter().filter(|r| measure::is_wanted(r)).all(|r| self.devices.iter().any(|d| d.tl == r.tl))
     }
 }
 
-/// Costs for a context: from the cache if valid, else measured and saved.
 pub(crate) fn of<'a>(
     config: &Config,
     found: impl Iterator<Item = &'a TlResource> + Clone,

@@ -106,7 +106,6 @@ fn measured_costs_take_the_place_of_attributes() {
     let before = Costs::default();
     let after = some().correct(&attr("efa", "softefa0"), before);
     assert_eq!((after.overhead, after.copy, after.copy_far), (61.5, 0.015, 0.07));
-    // A software device's wire is the way between processors.
     assert_eq!((after.latency, after.wire), (80.0, 0.03));
     assert_eq!(after.put, [before.put[0], Line::new(1700.0, 0.06)]);
     assert_eq!(after.get, [Line::new(90.0, 0.02), before.get[1]]);
@@ -134,7 +133,6 @@ fn contexts_keep_what_they_measure() {
     let measured = context().calibration().unwrap().clone();
     assert!(measured.copy > 0.0 && measured.devices.iter().any(|d| d.tl == "efa" && d.overhead > Some(0.0)));
     assert_eq!(Calibration::load(&config), Ok(measured.clone()));
-    // No two measurements have equal digits in each figure.
     assert_eq!(context().calibration(), Some(&measured));
     let file = dir.join("calibration");
     std::fs::write(&file, "ucx-calibration 1\nnonsense").unwrap();

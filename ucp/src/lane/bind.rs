@@ -1,6 +1,7 @@
 //! Implements `rdm::io::Wire` on uct: maps peers to endpoints and writes packets into the transport's
 //! buffers. Makes no protocol decision and never parses a packet.
 
+use crate::rdm::LocalError;
 use std::time::{Duration, Instant};
 
 use ucs::coll::growth;
@@ -471,8 +472,26 @@ pub(crate) fn fault_of(e: Error) -> PeerError {
         Error::TooLong { .. } => PeerError::Device(EfaStatus::BadLength),
         Error::BadLocalKey => PeerError::Device(EfaStatus::InvalidLkey),
         Error::Cancelled => PeerError::Device(EfaStatus::Flushed),
-        Error::Unsupported(_) | Error::InvalidParam(_) | Error::NotConnected | Error::Sys { .. } => {
-            PeerError::Device(EfaStatus::QpInternal)
+        Error::NotConnected => PeerError::Device(EfaStatus::QpInternal),
+        // Mistakes at this end: the lane and the peer are well.
+        Error::Unsupported(_) => PeerError::Local(LocalError::Unsupported),
+        Error::InvalidParam(_) => PeerError::Local(LocalError::InvalidParam),
+        Error::Sys { .. } => PeerError::Local(LocalError::System),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_caller_are_no_lane_failures() {
+        let sys = Error::Sys { call: "test", errno: ucs::Errno(22) };
+        for error in [Error::Unsupported(uct::api::Op::AmShort), Error::InvalidParam("test"), sys] {
+            let fault = fault_of(error);
+            assert!(fault.is_local() && !fault.is_local_lane() && !fault.is_lane_failure(), "{fault}");
+            assert!(!fault.is_peer_failure(), "{fault}");
         }
+        assert!(fault_of(Error::Device(2)).is_local_lane());
     }
 }

@@ -24,6 +24,24 @@ pub enum PeerError {
     /// The device ended a packet with this EFA completion status.
     #[error("device completion status {0}")]
     Device(EfaStatus),
+    /// The transport refused the operation before the device had it. Neither the peer nor a lane failed.
+    #[error("{0}")]
+    Local(LocalError),
+}
+
+/// Why a transport refused an operation at this end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LocalError {
+    /// The transport does not have the operation.
+    #[error("the transport does not support the operation")]
+    Unsupported,
+    /// The arguments do not fit together.
+    #[error("the transport refused the arguments")]
+    InvalidParam,
+    /// A system call failed.
+    #[error("a system call of the transport failed")]
+    System,
 }
 
 impl PeerError {
@@ -57,12 +75,19 @@ impl PeerError {
                 EfaStatus::Unreachable
             }
             PeerError::Device(status) => status,
+            PeerError::Local(LocalError::Unsupported) => EfaStatus::UnsupportedOp,
+            PeerError::Local(LocalError::InvalidParam | LocalError::System) => EfaStatus::QpInternal,
         }
     }
 
     /// Whether it is the peer, or the way to it, that failed, not one operation.
     pub const fn is_peer_failure(self) -> bool {
-        !matches!(self, PeerError::Device(_))
+        !matches!(self, PeerError::Device(_) | PeerError::Local(_))
+    }
+
+    /// Whether the operation was refused at this end, so that only it has failed.
+    pub const fn is_local(self) -> bool {
+        matches!(self, PeerError::Local(_))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Errors of operations. [`Error`] is small and `Copy`; [`Error::status`] maps it to the C API.
 
+use crate::rdm::LocalError;
 use ucs::{Blame, Status};
 
 use crate::rdm::OpError;
@@ -72,6 +73,9 @@ pub enum Error {
     /// The device failed operations to this peer, or to none in particular, with this EFA completion status.
     #[error("{}: device completion status {}", Who(.0), .1)]
     Device(Option<PeerId>, EfaStatus),
+    /// The transport refused the operation to this peer at this end. Lane and peer are well.
+    #[error("operation with peer {}: {}", .0.0, .1)]
+    Local(PeerId, LocalError),
     // --- resources --------------------------------------------------------------------------------
     /// The worker has too many operations in progress.
     #[error("too many operations are running")]
@@ -109,6 +113,8 @@ impl Error {
             | Aborted(..)
             | TooLong { .. }
             | Unsupported => Blame::Peer,
+            Local(_, LocalError::System) => Blame::Device,
+            Local(..) => Blame::Caller,
             Device(..) => Blame::Device,
             Exhausted | NoDescriptor(_) | NoMemory(_) | OverLimit(_) => Blame::Resource,
         }
@@ -130,6 +136,9 @@ impl Error {
             TimedOut(_) => Status::EndpointTimeout,
             RemoteAccess(_) | Aborted(..) => Status::Rejected,
             Unsupported => Status::Unsupported,
+            Local(_, LocalError::Unsupported) => Status::Unsupported,
+            Local(_, LocalError::InvalidParam) => Status::InvalidParam,
+            Local(..) => Status::IoError,
             Device(..) => Status::IoError,
             Exhausted | NoDescriptor(_) | NoMemory(_) | OverLimit(_) => Status::NoMemory,
         }
@@ -144,6 +153,7 @@ impl Error {
         match self {
             PeerGone(peer) | Unreachable(peer) | RemoteAccess(peer) | Aborted(peer, _) => Some(peer),
             OverLimit(peer) | NoDescriptor(peer) | NoMemory(peer) => Some(peer),
+            Local(peer, _) => Some(peer),
             TimedOut(peer) | Device(peer, _) => peer,
             _ => None,
         }
@@ -157,6 +167,7 @@ impl Error {
             PeerError::NoMemory => Error::NoMemory(peer),
             PeerError::Flood => Error::OverLimit(peer),
             PeerError::Device(code) => Error::Device(Some(peer), code),
+            PeerError::Local(why) => Error::Local(peer, why),
         }
     }
 }

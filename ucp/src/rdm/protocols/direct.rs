@@ -183,8 +183,10 @@ fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: R
     let (peer, detached, Some(mut rail_plan)) = (one.peer, one.detached, one.rail_plan.take()) else {
         return;
     };
-    if result == Err(PeerError::ACCESS) {
-        one.failed.get_or_insert(OpError::Access(peer));
+    match result {
+        Err(PeerError::ACCESS) => _ = one.failed.get_or_insert(OpError::Access(peer)),
+        Err(fault) if fault.is_local() => _ = one.failed.get_or_insert(OpError::Peer(peer, fault)),
+        _ => {}
     }
     let lost = e.end_stripe(w, &mut rail_plan, part, result);
     let Some(one) = e.rma_ops.get_mut(id) else { return };
@@ -364,6 +366,7 @@ pub(in crate::rdm) fn on_end<W: Wire>(
     }
     if let (Err(fault), false) = (result, detached)
         && fault != PeerError::ACCESS
+        && !fault.is_local()
         && !e.survives(peer, fault)
     {
         e.fail_peer(w, peer, fault);

@@ -386,6 +386,9 @@ impl Engine {
         n: usize,
         fault: PeerError,
     ) -> Option<PeerError> {
+        if fault.is_local() {
+            return None;
+        }
         self.stats.rare.rails_lost += 1;
         let rail = rail_plan.rail(n).peer;
         if !fault.is_peer_failure() && !fault.is_local_lane() {

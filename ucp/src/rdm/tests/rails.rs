@@ -187,6 +187,8 @@ struct Rig {
     flights: Vec<Flight>,
     rng: Rng,
     dead: Vec<Nic>,
+    /// Error of every RDMA operation, instead of its effect.
+    refusal: Option<PeerError>,
     /// Whether packets of a dead device may still arrive.
     late: bool,
     /// Successful RDMA operations, by device.
@@ -240,6 +242,7 @@ impl Rig {
             flights: Vec::new(),
             rng: Rng(seed),
             dead: Vec::new(),
+            refusal: None,
             late: false,
             done: vec![[0; 8]; 2],
             data: vec![[0; 8]; 2],
@@ -298,6 +301,9 @@ impl Rig {
 
     fn carry_out(&mut self, flight: &Flight) -> Result<(), PeerError> {
         let (from, to) = (flight.from, flight.to);
+        if let (Some(error), What::Read { .. } | What::Write { .. }) = (self.refusal, &flight.what) {
+            return Err(error);
+        }
         if self.dead.contains(&from) {
             return Err(PeerError::Device(EfaStatus::Flushed));
         }

@@ -4,7 +4,7 @@
 use super::*;
 use crate::rdm::rma::args::AtomicArgs;
 use crate::rdm::testing::exact;
-use crate::rdm::{EngineSnapshot, LaneRank};
+use crate::rdm::{EngineSnapshot, LaneRank, LocalError};
 use crate::wire::{AtomicOp, Datatype, Features};
 
 const ROWS: [(Protocol, usize); 5] = [
@@ -534,4 +534,43 @@ fn a_further_nic_lost_early_costs_nothing() {
         assert_eq!(rig.regs(), 0);
     }
     assert!(lost_on_way > of_all(100), "{lost_on_way}");
+}
+
+/// An operation that the transport refuses at this end ends with that cause; no rail goes down, and the peer stays.
+#[test]
+fn an_error_of_the_caller_fails_no_rail() {
+    for (len, why) in [
+        (100, LocalError::Unsupported),
+        (LEN, LocalError::Unsupported),
+        (100, LocalError::InvalidParam),
+        (LEN, LocalError::System),
+    ] {
+        let (mut rig, peer) = Rig::met([2, 2], 1);
+        let (bytes, mut far, mut back) = (vec![7; len], vec![0; len], vec![0; len]);
+        let there = rig.expose(1, &mut far);
+        rig.refusal = Some(PeerError::Local(why));
+        let error = OpError::Peer(peer, PeerError::Local(why));
+        rig.put(peer, &bytes, there);
+        rig.settle();
+        assert_eq!(
+            rig.events(0),
+            [EngineEvent::RmaDone { user: 3, result: Err(error) }],
+            "put of {len}: {why}"
+        );
+        rig.get(peer, &mut back, there);
+        rig.settle();
+        assert_eq!(
+            rig.events(0),
+            [EngineEvent::RmaDone { user: 4, result: Err(error) }],
+            "get of {len}: {why}"
+        );
+        rig.refusal = None;
+        assert_eq!(rig.engines[0].peer_info(peer).unwrap().fault, None);
+        assert!(rig.engines[0].failed_lanes(peer).is_empty());
+        assert_eq!(rig.engines[0].stats().rare.rails_lost, 0);
+        rig.put(peer, &bytes, there);
+        rig.settle();
+        assert_eq!(rig.events(0), [EngineEvent::RmaDone { user: 3, result: Ok(()) }]);
+        assert!(far == bytes);
+    }
 }

@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_comes_back_as_it_was_named() {
+    fn address_survives_encoding() {
         for len in 0..=48u8 {
             let address: Vec<u8> = (1..=len).collect();
             let way = named(&address);
@@ -319,7 +319,7 @@ mod tests {
 
     /// The address in a request is unverified input.
     #[test]
-    fn a_place_that_is_none_is_not_read() {
+    fn invalid_address_is_not_read() {
         let found = uct::any::resources(&Source::empty()).unwrap();
         let cma: Vec<TlResource> = found.into_iter().filter(|r| r.tl == "cma").collect();
         let Some(beside) = Beside::open(&cma, &Source::empty(), 1, CopyPolicy::Auto) else { return };

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_name_what_was_put_there_and_go_stale() {
+    fn ids_go_stale_on_removal() {
         let mut ones = RmaOps::new();
         let ids: Vec<_> = (0..200).map(|user| ones.insert_compact(compact(user)).unwrap()).collect();
         assert!(ids.iter().all(|&id| is_rma_id(id)));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_brief_one_inherits_nothing() {
+    fn compact_operation_inherits_nothing() {
         let mut ones = RmaOps::new();
         for by_remove in [false, true] {
             let mut long =
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_brief_one_uses_one_line() {
+    fn compact_operation_uses_one_cache_line() {
         use std::mem::offset_of;
         assert_eq!(align_of::<RmaOp>(), 64);
         for end in

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rail_gets_more_than_its_fill() {
+    fn no_rail_gets_more_than_its_limit() {
         let mut rail_plan = rails(2);
         assert!(rail_plan.cut(0, 1 << 20, 4096, 4096, |_| true));
         let picks: Vec<_> = std::iter::from_fn(|| {
@@ -246,7 +246,7 @@ mod tests {
     proptest! {
         /// Under any losses in any order, every byte is sent once more than it is lost, while a rail is left.
         #[test]
-        fn every_byte_is_done(
+        fn every_byte_is_sent(
             count in 2u32..5, len in 8192u64..200_000, most in 1u64..9, rng in prop::collection::vec(any::<u8>(), 200)
         ) {
             let mut rail_plan = rails(count);

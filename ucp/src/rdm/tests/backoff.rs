@@ -33,7 +33,7 @@ fn rare(net: &Net) -> crate::rdm::stats::Rare {
 
 // [M10.5]
 #[test]
-fn a_packet_that_came_back_goes_again_at_once_and_then_after_a_growing_time() {
+fn returned_packet_is_retried_with_growing_delay() {
     let (mut net, shut, _) = net(16);
     assert_eq!(net.send(0, shut, b"x", Some(1), Protocol::Eager), Started::Done(()));
     land(&mut net);
@@ -71,7 +71,7 @@ fn a_packet_that_came_back_goes_again_at_once_and_then_after_a_growing_time() {
 
 // [M10.5]
 #[test]
-fn nothing_new_goes_to_who_is_not_ready_and_others_go_on() {
+fn unready_peer_gets_no_new_packets_and_others_continue() {
     let (mut net, shut, open) = net(16);
     net.send(0, shut, b"x", Some(1), Protocol::Eager);
     land(&mut net);
@@ -102,7 +102,7 @@ fn nothing_new_goes_to_who_is_not_ready_and_others_go_on() {
 }
 
 #[test]
-fn a_flood_that_came_back_is_tried_a_burst_at_a_time() {
+fn returned_packets_are_retried_in_bursts() {
     let (mut net, shut, _) = net(4);
     for n in 0..100 {
         net.send(0, shut, &letter(n, 64), Some(n), Protocol::Eager);
@@ -127,7 +127,7 @@ fn a_flood_that_came_back_is_tried_a_burst_at_a_time() {
 }
 
 #[test]
-fn control_packets_come_back_and_go_again_too() {
+fn returned_control_packets_are_retried() {
     for (protocol, len) in
         [(Protocol::DcEager, 10), (Protocol::LongCts, 50_000), (Protocol::DcLongCts, 50_000)]
     {
@@ -153,7 +153,7 @@ fn control_packets_come_back_and_go_again_too() {
 }
 
 #[test]
-fn the_end_of_a_peer_ends_its_back_off() {
+fn failed_peer_ends_its_backoff() {
     for removed in [false, true] {
         let (mut net, shut, _) = net(16);
         net.send(0, shut, b"x", Some(1), Protocol::Eager);

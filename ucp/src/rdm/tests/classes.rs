@@ -52,7 +52,7 @@ fn each_class_goes_to_its_own_receives_in_every_protocol() {
 /// error.
 // [M11.7]
 #[test]
-fn the_rest_of_a_piece_that_was_dropped_is_of_who_failed() {
+fn rest_of_a_dropped_piece_is_no_protocol_error() {
     let (first, second) = (letter(1, 50_000), letter(2, 5000));
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
@@ -113,7 +113,7 @@ fn the_class_travels_in_two_flags() {
 /// an error.
 // [M11.7]
 #[test]
-fn a_stream_ends_before_the_piece_that_is_given_up() {
+fn stream_ends_before_a_cancelled_piece() {
     let any = RecvKind::Class { class: MsgClass::Stream, tag: 0, mask: 0 };
     let mut net = Net::new(2, 1, Manner::CALM);
     send(&mut net, MsgClass::Stream, b"one", Protocol::Eager);
@@ -134,10 +134,9 @@ fn a_stream_ends_before_the_piece_that_is_given_up() {
     assert_eq!(net.nodes[1].engine.snapshot(), EngineSnapshot::EMPTY);
 }
 
-/// Packets of a force-closed peer are dropped, even whole messages.
 // [M10.1]
 #[test]
-fn who_was_closed_by_force_is_not_heard_any_more() {
+fn packets_of_a_force_closed_peer_are_dropped() {
     let mut net = Net::new(2, 1, Manner::CALM);
     send(&mut net, MsgClass::Message, b"first", Protocol::Eager);
     net.settle();
@@ -156,10 +155,9 @@ fn who_was_closed_by_force_is_not_heard_any_more() {
     assert!(engine.stats().dropped(DropReason::PeerFailed) >= 3);
 }
 
-/// The sender dies within the second of three pieces: the first is received, the last is not.
 // [M11.7]
 #[test]
-fn a_stream_ends_before_the_piece_that_is_lost() {
+fn stream_ends_before_an_incomplete_piece() {
     let any = RecvKind::Class { class: MsgClass::Stream, tag: 0, mask: 0 };
     for matched in [false, true] {
         let mut net = Net::new(2, 1, Manner::CALM);
@@ -192,9 +190,8 @@ fn a_stream_ends_before_the_piece_that_is_lost() {
     }
 }
 
-/// A packet ahead of its turn is not kept once its sender is gone.
 #[test]
-fn nothing_waits_for_the_dead() {
+fn out_of_order_packet_of_a_dead_peer_is_dropped() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let sender = net.peer(1, 0);
     let peer = net.peer(0, 1);
@@ -214,7 +211,7 @@ fn nothing_waits_for_the_dead() {
 /// A wire may report a death before it delivers what had arrived: a posted receive gets that, and no later
 /// receive waits for ever.
 #[test]
-fn receives_wait_for_what_the_wire_still_has() {
+fn receive_gets_what_a_dead_peer_had_sent() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let (sender, peer) = (net.peer(1, 0), net.peer(0, 1));
     net.send(0, peer, b"first", Some(1), Protocol::Eager);

@@ -200,7 +200,7 @@ fn iovs(list: &[(u64, u64)]) -> Iovs {
 }
 
 #[test]
-fn long_ones_are_cut_at_the_limit_and_at_pieces() {
+fn long_operations_are_split_at_the_limit_and_at_pieces() {
     let mut pair = Pair::new(100);
     let bytes = letter(3, 250);
     assert!(matches!(pair.put(&bytes, iovs(&[(10, 130), (500, 120)])), Started::Pending(_)));
@@ -230,7 +230,7 @@ fn long_ones_are_cut_at_the_limit_and_at_pieces() {
 }
 
 #[test]
-fn a_full_device_is_asked_again() {
+fn full_device_is_retried() {
     let mut pair = Pair::new(100);
     let bytes = letter(3, 150);
     pair.device.full = true;
@@ -263,7 +263,7 @@ fn a_refused_part_fails_the_whole_when_the_rest_has_ended() {
 }
 
 #[test]
-fn memory_is_the_devices_until_the_end_even_if_the_peer_is_gone() {
+fn device_keeps_memory_until_the_end_after_peer_loss() {
     let mut pair = Pair::new(100);
     let mut room = vec![0; 150];
     pair.get(&mut room, iovs(&[(0, 150)]));
@@ -302,9 +302,8 @@ fn memory_that_cannot_be_registered_goes_by_packets() {
 }
 
 // [M8.9]
-/// A peer without the feature bit is asked by packets, in either direction.
 #[test]
-fn peers_that_do_not_say_so_are_asked_by_packets() {
+fn peer_without_rdma_feature_gets_packets() {
     for bits in [Features::RDMA_READ, Features::RDMA_WRITE] {
         let mut pair = Pair::new(100);
         let (peer, bytes, mut room) = (pair.peer, letter(3, 50), [0; 50]);
@@ -321,9 +320,8 @@ fn peers_that_do_not_say_so_are_asked_by_packets() {
 }
 
 // [M8.10]
-/// Immediate data travel with a device write if they fit, and the message does not fit a packet.
 #[test]
-fn a_word_for_the_target_goes_along() {
+fn immediate_data_travel_with_the_device_write() {
     let bytes = letter(3, 5000);
     let whole = iovs(&[(0, 5000)]);
     let mut pair = Pair::new(8000);
@@ -364,7 +362,7 @@ fn a_word_for_the_target_goes_along() {
 /// packets, ahead of what a fence holds back; where packets are refused, the operation fails and the peer
 /// does not.
 #[test]
-fn a_word_that_finds_no_receive_comes_by_packets() {
+fn immediate_data_without_a_receive_go_by_packets() {
     let (allowed, refused) = (Emulation::Allowed, Emulation::Refused);
     for (emulation, fenced) in [(allowed, false), (allowed, true), (refused, false), (refused, true)] {
         let mut pair = Pair::new(8000);
@@ -395,9 +393,8 @@ fn a_word_that_finds_no_receive_comes_by_packets() {
     }
 }
 
-/// The second piece cannot be registered while the device has the first.
 #[test]
-fn memory_of_which_a_part_cannot_be_registered_goes_by_packets() {
+fn partly_unregistrable_memory_goes_by_packets() {
     let mut pair = Pair::new(100);
     pair.device.most_regs = 1;
     let bytes = letter(3, 150);

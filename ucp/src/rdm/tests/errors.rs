@@ -64,10 +64,9 @@ fn still_works(net: &mut Net, peer: PeerId) {
     net.events(1);
 }
 
-/// A requester whose HANDSHAKE is missing gets the refusal once its HANDSHAKE permits it.
 // [M8.1] [M10.3]
 #[test]
-fn a_refusal_waits_for_the_handshake() {
+fn refusal_waits_for_the_handshake() {
     for knows in [true, false] {
         let withhold = if knows { Features::empty() } else { Features::PEER_ERROR };
         let cfg = EngineConfig { withhold, ..EngineConfig::default() };
@@ -87,9 +86,8 @@ fn a_refusal_waits_for_the_handshake() {
     }
 }
 
-/// A peer that never sends a HANDSHAKE has a bounded number of refusals kept for it.
 #[test]
-fn refusals_of_a_peer_that_is_silent_are_bounded() {
+fn refusals_kept_for_a_silent_peer_are_bounded() {
     let mut net = Net::new(2, 1, Manner::CALM);
     net.peer(0, 1);
     let peer = net.peer(1, 0);
@@ -103,7 +101,7 @@ fn refusals_of_a_peer_that_is_silent_are_bounded() {
 
 // [M8.1] [M10.3] [M10.4]
 #[test]
-fn what_a_target_refuses_ends_at_the_requester() {
+fn operation_refused_by_target_ends_at_requester() {
     for knows in [true, false] {
         let (mut net, peer) = met(Manner { reorder: true, ..Manner::CALM });
         let requester = net.peer(1, 0);
@@ -169,7 +167,7 @@ fn what_a_target_refuses_ends_at_the_requester() {
 
 // [M10.3] [M10.4]
 #[test]
-fn memory_taken_back_ends_what_peers_do_with_it() {
+fn revoked_memory_ends_the_operations_of_peers() {
     for protocol in [RmaProtocol::LongCtsWrite, RmaProtocol::LongReadWrite, RmaProtocol::ShortRead] {
         let (mut net, peer) = met(Manner::CALM);
         let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
@@ -194,10 +192,9 @@ fn memory_taken_back_ends_what_peers_do_with_it() {
     }
 }
 
-/// A receiver that can neither read nor ask for the data says so.
 // [M10.3]
 #[test]
-fn a_message_that_can_neither_be_read_nor_sent_ends_at_both_ends() {
+fn message_neither_readable_nor_sendable_ends_at_both_ends() {
     let (mut net, peer) = met(Manner::CALM);
     let sender = net.peer(1, 0);
     let old = net.nodes[1].engine.features(sender).unwrap() - Features::READ_NACK;
@@ -217,7 +214,7 @@ fn a_message_that_can_neither_be_read_nor_sent_ends_at_both_ends() {
 /// end once, nothing is kept, and the next message arrives.
 // [M10.3] [M10.4]
 #[test]
-fn sends_given_up_at_every_step() {
+fn sends_cancelled_at_every_step_end_once() {
     let mut cancelled = 0;
     for protocol in [
         Protocol::Medium,
@@ -289,9 +286,8 @@ fn sends_given_up_at_every_step() {
     assert!(cancelled > 300, "{cancelled} on their way");
 }
 
-/// Puts and gets are cancelled in flight.
 #[test]
-fn puts_and_gets_given_up_on_their_way() {
+fn puts_and_gets_cancelled_in_flight_end_once() {
     for get in [false, true] {
         let (mut net, peer) = met(Manner::CALM);
         let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
@@ -316,10 +312,9 @@ fn puts_and_gets_given_up_on_their_way() {
     }
 }
 
-/// A message is skipped by either name, in and before its turn; its late packets are dropped.
 // [M10.4]
 #[test]
-fn ids_are_stepped_over() {
+fn skipped_message_ids_do_not_block_the_order() {
     for (n, what) in [ErrorRef::Skip, ErrorRef::Msg].into_iter().enumerate() {
         let (mut net, peer) = met(Manner::CALM);
         let due = net.nodes[1].engine.due(PeerId(0));
@@ -354,10 +349,9 @@ fn ids_are_stepped_over() {
     }
 }
 
-/// Only the peer that takes part in an operation can end it, and only by its own id.
 // [M1.6] [M10.4]
 #[test]
-fn made_up_errors_end_nothing() {
+fn forged_peer_errors_end_nothing() {
     let (mut net, peer) = met(Manner::CALM);
     net.peer(0, 2);
     net.peer(1, 2);
@@ -393,7 +387,7 @@ fn made_up_errors_end_nothing() {
 
 // [M10.2]
 #[test]
-fn a_handshake_that_nobody_takes_is_forgotten() {
+fn undeliverable_handshake_fails_only_an_awaited_peer() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
     let mut room = [0; 2];
@@ -431,7 +425,7 @@ fn a_handshake_that_nobody_takes_is_forgotten() {
 /// it is dropped.
 // [M10.5] [M10.7]
 #[test]
-fn what_a_cut_off_peer_is_told_comes_back_and_is_told_again() {
+fn refusal_to_a_cut_off_peer_is_retried() {
     for gone in [false, true] {
         let (mut net, peer) = met(Manner::CALM);
         let other = net.peer(1, 0);
@@ -472,11 +466,9 @@ fn what_a_cut_off_peer_is_told_comes_back_and_is_told_again() {
     }
 }
 
-/// A message waits for the one before it. Its sender is checked for liveness, and the message is dropped if
-/// it is dead.
 // [M10.2]
 #[test]
-fn what_waits_for_its_turn_ends_with_its_sender() {
+fn out_of_order_message_is_dropped_with_its_dead_sender() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
     net.send(0, peer, b"1", Some(1), Protocol::Eager);
@@ -499,7 +491,7 @@ fn what_waits_for_its_turn_ends_with_its_sender() {
 /// A sender waiting for a lost HANDSHAKE sends another packet, which shows that it lives, and gets another
 /// HANDSHAKE.
 #[test]
-fn a_lost_handshake_is_sent_again_to_who_is_heard_again() {
+fn lost_handshake_is_sent_again_when_the_peer_sends() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
     let mut room = [0; 2];
@@ -540,7 +532,7 @@ fn a_lost_handshake_is_sent_again_to_who_is_heard_again() {
 }
 
 #[test]
-fn the_packet_is_the_one_of_the_table() {
+fn peer_error_packet_matches_the_specification() {
     let (mut net, peer) = met(Manner::CALM);
     let target = share(&mut net, 1, 8, Access::READ);
     net.put(0, peer, PutArgs { sync: Sync::Yes, ..put_args(&[1; 8], target.iov(0, 8)) });

@@ -320,7 +320,7 @@ fn four_on_a_network_that_reorders_and_refuses() {
 }
 
 #[test]
-fn alone_with_itself() {
+fn one_node_with_itself() {
     talks(300..360, 1, 40, 10_000, Manner { mtu: 256, full: 4, reorder: true, ..Manner::CALM });
 }
 
@@ -330,7 +330,7 @@ fn with_the_smallest_packets() {
 }
 
 #[test]
-fn large_packets_large_letters() {
+fn large_packets_large_messages() {
     talks(500..520, 2, 40, 300_000, Manner { mtu: 8928, full: 6, reorder: true, ..Manner::CALM });
 }
 

@@ -23,7 +23,7 @@ fn flooded() -> (Net, PeerId) {
 }
 
 #[test]
-fn what_unexpected_messages_cost_is_counted_and_given_back() {
+fn memory_of_unexpected_messages_is_counted_and_released() {
     let (mut net, peer) = flooded();
     let long = letter(7, 5000);
     assert!(matches!(
@@ -58,7 +58,7 @@ fn a_removed_peers_messages_count_until_they_are_received() {
 }
 
 #[test]
-fn whoever_waits_for_something_does_not_rest() {
+fn engine_that_waits_keeps_polling() {
     let (mut net, _) = flooded();
     let back = net.peer(1, 0);
     assert!(net.nodes[1].engine.may_stop_polling() && net.nodes[1].engine.may_stop_polling());
@@ -104,10 +104,8 @@ fn whoever_waits_for_something_does_not_rest() {
     assert!(net.nodes[1].engine.may_stop_polling());
 }
 
-/// Unreceived messages of any kind never cost more than the limit. A peer that exceeds it fails, and only
-/// that one.
 #[test]
-fn no_flood_costs_more_than_the_most() {
+fn unexpected_messages_never_exceed_the_memory_limit() {
     const MOST: usize = 40_000;
     for (len, protocol) in [(400, Protocol::Eager), (9000, Protocol::Medium), (9000, Protocol::LongCts)] {
         let cfg =
@@ -156,9 +154,8 @@ fn no_flood_costs_more_than_the_most() {
     }
 }
 
-/// Messages behind a missing one cost no more than the limit either, and their sender fails.
 #[test]
-fn packets_before_their_turn_cost_no_more_than_the_most() {
+fn out_of_order_packets_never_exceed_the_memory_limit() {
     const MOST: usize = 40_000;
     let cfg = EngineConfig { unexpected_max: LIMIT, unexpected_hard_max: MOST, ..EngineConfig::default() };
     for protocol in [Protocol::Eager, Protocol::Medium] {
@@ -185,10 +182,9 @@ fn packets_before_their_turn_cost_no_more_than_the_most() {
     }
 }
 
-/// A peer cut off for a flood gets an answer to what was refused and to later requests.
 // [M10.7]
 #[test]
-fn who_is_cut_off_for_a_flood_is_told() {
+fn peer_cut_off_for_a_flood_gets_an_error() {
     const ROOM: usize = 40_000;
     for protocol in [Protocol::Eager, Protocol::LongCts] {
         let cfg =
@@ -226,10 +222,9 @@ fn who_is_cut_off_for_a_flood_is_told() {
     }
 }
 
-/// A peer cut off before the handshake gets its answer after its HANDSHAKE.
 // [M10.7]
 #[test]
-fn who_is_cut_off_before_they_have_met_is_told() {
+fn peer_cut_off_before_the_handshake_gets_an_error() {
     let mut net = Net::with(2, 1, Manner::CALM, EngineConfig::default());
     let (to, back) = (net.peer(0, 1), net.peer(1, 0));
     net.at(1, |e, w| e.force_close(w, back));

@@ -139,7 +139,6 @@ fn noise() {
     }
 }
 
-/// An id is valid only from its peer and in its state.
 // [M1.6]
 #[test]
 fn stolen_ids_are_refused() {
@@ -189,7 +188,6 @@ fn stolen_ids_are_refused() {
     assert_eq!(type_count(PktType::RECEIPT), 1);
 }
 
-/// Empty segments of a message are not kept.
 // [M5.3]
 #[test]
 fn empty_segments_are_not_kept() {
@@ -208,11 +206,10 @@ fn empty_segments_are_not_kept() {
     assert_eq!(net.nodes[1].engine.held_bytes(), held);
 }
 
-/// A RECEIPT counts only from the receiver of that message, and a window binds its sender.
 // [M5.6]
 // [M6.2]
 #[test]
-fn receipts_and_windows_bind() {
+fn receipt_counts_only_from_the_receiver_and_window_binds_its_sender() {
     let cfg = EngineConfig { cts_credits: 1, ..EngineConfig::default() };
     let mut net = Net::with(3, 1, Manner::CALM, cfg);
     let (peer, thief) = (net.peer(0, 1), net.peer(2, 0));

@@ -388,7 +388,7 @@ fn matching_agrees_with_two_lists() {
 }
 
 #[test]
-fn messages_lie_one_behind_the_other_until_too_little_is_left() {
+fn multi_receive_packs_messages_until_too_little_room_is_left() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
     let letters = [100, 3000, 0, 50, 700].map(|len| letter(len as u64, len));

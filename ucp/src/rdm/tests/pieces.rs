@@ -38,7 +38,7 @@ fn packets(buf: SendBuf, protocol: Protocol) -> (Vec<Vec<u8>>, Vec<u8>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn a_list_goes_as_one_piece_does(
+    fn list_equals_one_piece_on_the_wire(
         lens in prop::collection::vec(0usize..9000, 1..8),
         protocol in prop::sample::select(vec![Protocol::Eager, Protocol::DcEager, Protocol::Medium, Protocol::LongCts, Protocol::DcLongCts]),
     ) {
@@ -56,7 +56,7 @@ proptest! {
 }
 
 #[test]
-fn a_list_that_would_be_read_is_sent() {
+fn list_is_sent_instead_of_read() {
     let whole = letter(5, 50_000);
     let (first, second) = whole.split_at(20_000);
     let list = [lend(first), lend(second)];

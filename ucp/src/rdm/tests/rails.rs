@@ -483,7 +483,7 @@ fn a_long_message_is_read_over_every_lane() {
 
 // [M11.3] [M11.4]
 #[test]
-fn a_peer_with_one_lane_is_told_of_one() {
+fn peer_with_one_lane_gets_one_name() {
     for nics in [[1, 3], [3, 1]] {
         let (mut rig, peer) = Rig::met(nics, 1);
         let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
@@ -496,7 +496,7 @@ fn a_peer_with_one_lane_is_told_of_one() {
 }
 
 #[test]
-fn what_is_short_goes_over_one_lane() {
+fn short_transfer_uses_one_lane() {
     let (mut rig, peer) = Rig::met([4, 4], 1);
     let len = 2 * CHUNK as usize - 1;
     let (bytes, mut room) = (letter(1, len), vec![0; len]);
@@ -513,10 +513,9 @@ fn what_is_short_goes_over_one_lane() {
     assert_eq!(rig.done[0][..2], [1, 0]);
 }
 
-/// Unknown, outdated and unmet lane names in a request are skipped.
 // [M11.5]
 #[test]
-fn a_name_that_is_not_known_is_passed_over() {
+fn unknown_lane_name_is_skipped() {
     for wrong in 0..3 {
         let (mut rig, peer) = Rig::met([2, 2], 1);
         let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
@@ -546,10 +545,9 @@ fn a_name_that_is_not_known_is_passed_over() {
     assert!(room == bytes && rig.regs() == 0);
 }
 
-/// A wrong key on one lane fails only its pieces; on all lanes, the message is sent instead.
 // [M11.6]
 #[test]
-fn a_lane_that_refuses_is_done_without() {
+fn refusing_lane_is_left_out() {
     for wrong in [1, 2] {
         let (mut rig, peer) = Rig::met([2, 2], 1);
         let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
@@ -595,7 +593,7 @@ fn puts_and_gets_go_over_every_lane() {
 }
 
 #[test]
-fn a_lane_that_registers_nothing_is_done_without() {
+fn lane_without_registrations_is_left_out() {
     let (mut rig, peer) = Rig::met([3, 3], 1);
     let (bytes, mut far) = (letter(1, LEN), vec![0; LEN]);
     let there = rig.expose(1, &mut far);
@@ -623,10 +621,9 @@ fn a_key_that_is_refused_ends_a_put() {
     assert!(rig.engines[0].is_flushed(None));
 }
 
-/// A device of either worker dies during a transfer, perhaps the first: all bytes arrive.
 // [M11.6] [M11.9]
 #[test]
-fn a_lost_device_costs_no_byte() {
+fn lost_device_loses_no_byte() {
     let (mut lost, mut moved) = (0, 0);
     for seed in seeds(0..400) {
         let _seed = Seed(seed);

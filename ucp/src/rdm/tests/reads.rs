@@ -143,7 +143,7 @@ fn synchronous_messages_never_runt_and_end_by_eor() {
 
 // [M7.4]
 #[test]
-fn of_a_message_too_long_what_fits_is_read() {
+fn read_stops_at_the_end_of_a_short_receive() {
     for protocol in [Protocol::LongRead, Protocol::RuntRead] {
         for space in [0, 100, RUNT, RUNT + 1, LEN - 1] {
             let (mut net, peer) = met(1 << 30, Manner { reorder: true, ..Manner::CALM });
@@ -161,7 +161,7 @@ fn of_a_message_too_long_what_fits_is_read() {
 
 // [M7.5] [M7.6]
 #[test]
-fn what_cannot_be_read_is_sent() {
+fn unreadable_message_is_sent() {
     let disturb: [fn(&mut Net); 4] = [
         |net| net.nodes[1].device.no_reg = Some(RegError::Full),
         |net| net.nodes[1].device.no_reg = Some(RegError::Refused),
@@ -294,7 +294,7 @@ fn reading_from_oneself() {
 /// libfabric before 1.20 knows no READ_NACK: it waits until its message has been read.
 // [M7.5]
 #[test]
-fn without_registrations_a_peer_without_nack_is_read_by_copies() {
+fn peer_without_nack_is_read_through_device_buffers() {
     for (copies, end) in [(8192, Ok(LEN)), (0, Err(OpError::Unsupported))] {
         for protocol in [Protocol::LongRead, Protocol::RuntRead] {
             let (mut net, peer) = met(20_000, Manner::CALM);

@@ -303,9 +303,8 @@ fn fences_hold_what_comes_after() {
 }
 
 // [M8.1]
-/// A request beyond the rights of its key, or malformed, changes nothing and gets no answer.
 #[test]
-fn requests_out_of_reach_are_dropped() {
+fn requests_beyond_the_rights_of_their_key_are_dropped() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
     let read_only = share(&mut net, 1, 64, Access::READ);
@@ -346,7 +345,7 @@ fn requests_out_of_reach_are_dropped() {
 }
 
 #[test]
-fn memory_taken_back_is_not_touched() {
+fn revoked_memory_is_not_touched() {
     let mut net = Net::with(2, 1, Manner::CALM, EngineConfig { cts_credits: 1, ..EngineConfig::default() });
     let peer = net.peer(0, 1);
     let target = share(&mut net, 1, 9000, Access::all());
@@ -382,9 +381,8 @@ fn cancelled_before_the_first_packet() {
     assert_eq!(target.bytes, vec![0; 64]);
 }
 
-/// An old peer acknowledges nothing: writes go without, and waiting for one fails.
 #[test]
-fn peers_that_acknowledge_nothing() {
+fn writes_to_a_peer_without_acknowledgements_end_at_once() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
     let target = share(&mut net, 1, 64, Access::all());
@@ -544,9 +542,8 @@ fn jobs_on_an_ordered_wire() {
 }
 
 // [M8.1] [M9.2] [M9.4]
-/// Forged requests and data change no byte outside the region, and crash nothing.
 #[test]
-fn made_up_requests() {
+fn forged_requests_change_nothing_outside_the_region() {
     let _seed = Seed(5);
     let mut rng = Rng(5);
     let mut net = Net::new(2, 5, Manner::CALM).with_rdma(600);

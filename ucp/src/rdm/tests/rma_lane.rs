@@ -57,7 +57,7 @@ fn the_request_names_the_process_and_its_receiver_reads_there() {
 
 // [M11.13]
 #[test]
-fn whatever_was_posted_and_however_full_the_wire_is() {
+fn messages_arrive_for_any_receive_on_a_full_wire() {
     let protocol = |n: usize| if n % 3 == 2 { Protocol::RuntRead } else { Protocol::LongRead };
     for seed in 0..20 {
         let cfg = EngineConfig { runt_size: 3000, read_segment: 7000, ..EngineConfig::default() };
@@ -86,7 +86,7 @@ fn whatever_was_posted_and_however_full_the_wire_is() {
 
 // [M11.13]
 #[test]
-fn who_is_kept_out_is_asked_once() {
+fn receiver_denied_access_gets_one_offer() {
     let (mut net, peer) = met(Manner::CALM, EngineConfig::default());
     net.nodes[1].device.kept_out = true;
     assert!(net.nodes[0].engine.can_read_us(peer));
@@ -102,7 +102,7 @@ fn who_is_kept_out_is_asked_once() {
 
 // [M11.14]
 #[test]
-fn who_would_rather_have_packets_says_so_each_time() {
+fn receiver_declines_each_offer_it_does_not_want() {
     let (mut net, peer) = met(Manner::CALM, EngineConfig::default());
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     for (n, declines) in [1, 0, 1].into_iter().enumerate() {
@@ -154,7 +154,7 @@ fn some_are_declined_in_any_order() {
 
 /// A declined offer is told from a failure by a flag, which our older peers neither set nor see.
 #[test]
-fn a_refusal_for_good_is_none_for_now() {
+fn declined_offer_and_failed_read_are_told_apart() {
     let (mut net, peer) = met(Manner::CALM, EngineConfig::default());
     net.nodes[1].device.kept_out = true;
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
@@ -165,9 +165,8 @@ fn a_refusal_for_good_is_none_for_now() {
     assert_eq!(net.nodes[0].device.answers, []);
 }
 
-/// A message that fits one packet, and cannot be read, goes in one.
 #[test]
-fn what_fits_a_packet_is_not_asked_for_twice() {
+fn message_that_fits_a_packet_goes_in_one() {
     for (sync, ty) in [(Sync::No, PktType::EAGER_TAGRTM), (Sync::Yes, PktType::DC_EAGER_TAGRTM)] {
         let (mut net, peer) = met(Manner::CALM, EngineConfig::default());
         let args =

@@ -116,7 +116,7 @@ fn delivery_complete_calls_for_the_handshake_first() {
 }
 
 #[test]
-fn no_trigger_where_a_packet_went_before() {
+fn packet_replaces_the_trigger() {
     let (mut net, peer) = pair();
     net.send(0, peer, b"a", Some(1), Protocol::Eager);
     net.send(0, peer, b"b", Some(1), Protocol::DcEager);
@@ -325,7 +325,7 @@ fn a_send_is_cancelled_only_before_its_first_packet() {
 
 // [M4.2]
 #[test]
-fn what_finds_no_room_keeps_its_order() {
+fn sends_without_room_keep_their_order() {
     let (mut net, peer) = met();
     let bytes = letter(3, 3000);
     net.nodes[0].jammed = true;
@@ -439,7 +439,7 @@ fn a_queue_pair_number_is_reused() {
 
 // [M2.4]
 #[test]
-fn strangers_must_introduce_themselves() {
+fn unknown_sender_needs_the_raw_address_header() {
     let (mut net, peer) = met();
     net.send(0, peer, b"x", Some(1), Protocol::Eager);
     let known = net.flights.pop().unwrap();
@@ -452,9 +452,8 @@ fn strangers_must_introduce_themselves() {
     assert_eq!(net.nodes[1].engine.stats().rare.unsupported, 1);
 }
 
-/// A process that has sent, flushed and exited is still received: its complete messages arrive, in order.
 #[test]
-fn last_words_of_a_peer_that_is_gone() {
+fn messages_of_an_exited_peer_arrive_in_order() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
     let letters = [5, 50].map(|len| letter(len as u64, len));
@@ -477,10 +476,8 @@ fn last_words_of_a_peer_that_is_gone() {
     assert_eq!(net.nodes[1].engine.held_bytes(), 0);
 }
 
-/// Messages of several packets arrive after their sender has exited. An incomplete one ends when the wire has
-/// nothing more.
 #[test]
-fn long_last_words_of_a_peer_that_is_gone() {
+fn long_messages_of_an_exited_peer_arrive_if_complete() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
     let letters = [1, 2, 3].map(|n| letter(n, 20_000));
@@ -517,7 +514,7 @@ fn long_last_words_of_a_peer_that_is_gone() {
 /// A windowed message whose last window was sent before its sender exited is received. One that waits for a
 /// window ends at once.
 #[test]
-fn granted_last_words_of_a_peer_that_is_gone() {
+fn granted_messages_of_an_exited_peer_arrive_if_sent() {
     for granted in [true, false] {
         let (mut net, peer) = met();
         let back = net.peer(1, 0);
@@ -546,7 +543,7 @@ fn granted_last_words_of_a_peer_that_is_gone() {
 }
 
 #[test]
-fn probes_see_and_take() {
+fn probes_peek_and_claim() {
     let (mut net, peer) = met();
     let letters = [10, 3000, 9000].map(|len| letter(len as u64, len));
     for (tag, bytes) in [1, 1, 2].into_iter().zip(&letters) {
@@ -666,9 +663,8 @@ fn late_packets_of_a_failed_peer_leave_nothing_behind() {
     assert!(net.nodes[1].engine.stats().rare.peer_failed > 1);
 }
 
-/// Sends that an old peer, or one in zero-copy receive mode, cannot take are refused by its feature word.
 #[test]
-fn what_a_peer_cannot_take_is_refused() {
+fn sends_that_a_peer_does_not_support_are_refused() {
     let shake = |features: u64| {
         let (mut net, peer) = pair();
         net.manner.mtu = 256;

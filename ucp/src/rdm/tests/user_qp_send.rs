@@ -39,7 +39,7 @@ fn sent(net: &mut Net) -> Vec<(UserRecvQp, Vec<u8>, Option<u32>)> {
 
 // [M5.10]
 #[test]
-fn untagged_messages_go_as_they_are_to_the_queue_pair_that_the_peer_named() {
+fn untagged_messages_go_headerless_to_the_user_qp() {
     let (mut net, peer) = met();
     let long = letter(1, net.manner.mtu);
     assert_eq!(net.send_args(0, peer, args(b"bytes", None)), Started::Done(()));
@@ -54,10 +54,9 @@ fn untagged_messages_go_as_they_are_to_the_queue_pair_that_the_peer_named() {
     assert!(engine.is_flushed(None) && engine.stats().tx_pkts[usize::from(PktType::EAGER_MSGRTM.0)] == 0);
 }
 
-/// Headerless messages take no message id, so the next packet message has id 0.
 // [M5.10] [M4.1]
 #[test]
-fn they_take_no_message_id() {
+fn headerless_messages_take_no_message_id() {
     let (mut net, peer) = met();
     assert_eq!(net.send_args(0, peer, args(b"one", None)), Started::Done(()));
     assert_eq!(sent(&mut net).len(), 1);
@@ -70,7 +69,7 @@ fn they_take_no_message_id() {
 
 // [M5.11]
 #[test]
-fn what_such_a_peer_cannot_take_is_refused_at_once() {
+fn unsupported_sends_are_refused_at_once() {
     let (mut net, peer) = met();
     let bytes = letter(1, net.manner.mtu + 1);
     let max = net.manner.mtu;
@@ -90,10 +89,9 @@ fn what_such_a_peer_cannot_take_is_refused_at_once() {
     assert!(engine.is_flushed(None) && engine.peer_info(peer).unwrap().fault.is_none());
 }
 
-/// Without room, messages wait in order, as they do for the HANDSHAKE if configured.
 // [M3.8] [M5.10]
 #[test]
-fn they_wait_for_room_and_for_the_handshake() {
+fn headerless_messages_wait_for_room_and_handshake() {
     let cfg = EngineConfig { first_contact: FirstContact::Wait, ..EngineConfig::default() };
     let mut net = Net::with(2, 1, Manner::CALM, cfg);
     let peer = net.peer(0, 1);
@@ -127,7 +125,7 @@ fn they_wait_for_room_and_for_the_handshake() {
 /// data.
 // [M5.11] [M10.5]
 #[test]
-fn what_comes_back_goes_again_as_it_was() {
+fn returned_message_is_sent_again_unchanged() {
     let (mut net, peer) = met();
     assert_eq!(net.send_args(0, peer, args(b"back", Some(5))), Started::Done(()));
     let (qp, bytes, imm) = sent(&mut net).remove(0);
@@ -142,10 +140,9 @@ fn what_comes_back_goes_again_as_it_was() {
     assert!(net.nodes[0].engine.is_flushed(None) && net.nodes[0].engine.held_bytes() == 0);
 }
 
-/// A message partly sent in packets ends with an error when the peer turns out to take none.
 // [M5.11]
 #[test]
-fn a_message_that_has_begun_in_packets_ends_with_an_error() {
+fn message_begun_in_packets_ends_with_an_error() {
     let mut net = Net::new(2, 1, Manner { full: 2, ..Manner::CALM });
     let peer = net.peer(0, 1);
     let bytes = letter(1, 20_000);
@@ -164,7 +161,7 @@ fn a_message_that_has_begun_in_packets_ends_with_an_error() {
 /// for it.
 // [M5.11]
 #[test]
-fn what_was_announced_before_the_handshake_ends_with_it() {
+fn message_announced_before_the_handshake_ends_with_it() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
     let long = letter(1, 50_000);

@@ -67,7 +67,6 @@ fn a_request_reads_and_an_eor() {
     }
 }
 
-/// EOR serves as RECEIPT: neither a flush nor a synchronous write asks for more.
 #[test]
 fn an_eor_acknowledges() {
     let (mut net, peer) = met(1 << 30, Manner { reorder: true, ..Manner::CALM });
@@ -82,7 +81,7 @@ fn an_eor_acknowledges() {
 
 // [M3.7] [M3.8] [M8.9]
 #[test]
-fn only_with_a_peer_that_reads_and_not_before_it_said_so() {
+fn target_reads_only_after_its_handshake_allows_it() {
     let mut net = Net::new(2, 1, Manner::CALM).with_rdma(1 << 30);
     let peer = net.peer(0, 1);
     let (bytes, target) = (letter(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
@@ -108,9 +107,8 @@ fn only_with_a_peer_that_reads_and_not_before_it_said_so() {
     assert_eq!(net.flow().iter().filter(|pkt| *pkt == "0 DC_EAGER_RTW").count(), 2);
 }
 
-/// Several pieces at both ends, cut differently, each longer than one read, in any order.
 #[test]
-fn pieces_at_both_ends() {
+fn pieces_at_both_ends_are_read_in_any_order() {
     for reorder in [false, true] {
         let (mut net, peer) = met(900, Manner { reorder, full: 5, ..Manner::CALM });
         let (bytes, target) = (letter(9, 8000), share(&mut net, 1, 20_000, Access::WRITE));
@@ -134,7 +132,7 @@ fn pieces_at_both_ends() {
 
 // [M7.5] [M7.7]
 #[test]
-fn what_cannot_be_read_is_sent_from_the_first_byte() {
+fn unreadable_write_is_sent_from_the_first_byte() {
     let disturb: [fn(&mut Net); 4] = [
         |net| net.nodes[1].device.no_reg = Some(RegError::Full),
         |net| net.nodes[1].device.no_reg = Some(RegError::Refused),
@@ -173,7 +171,7 @@ fn what_cannot_be_read_is_sent_from_the_first_byte() {
 
 // [M7.5]
 #[test]
-fn a_peer_that_cannot_be_asked_again() {
+fn target_without_read_nack_keeps_nothing() {
     // The target may not say READ_NACK: the write never ends, but the target keeps nothing of it.
     let (mut net, peer) = met(1 << 30, Manner::CALM);
     let back = net.peer(1, 0);
@@ -238,10 +236,8 @@ fn a_peer_lost_at_any_step_leaves_nothing() {
     }
 }
 
-/// Memory revoked while a device reads into it is out of the device's reach at once, also if the peer was
-/// lost before.
 #[test]
-fn memory_taken_back_is_not_read_to() {
+fn revoked_memory_is_not_read_into() {
     for lost in [false, true] {
         let (mut net, peer) = met(9000, Manner::CALM);
         let back = net.peer(1, 0);
@@ -266,7 +262,7 @@ fn memory_taken_back_is_not_read_to() {
 
 // [M1.6] [M7.10] [M8.1]
 #[test]
-fn requests_and_ends_that_are_made_up() {
+fn forged_requests_and_ends_change_nothing() {
     let (mut net, peer) = met(1 << 30, Manner::CALM);
     let target = share(&mut net, 1, 100, Access::WRITE);
     let read_only = share(&mut net, 1, 100, Access::READ);

@@ -45,7 +45,7 @@ impl Ends {
 /// dies; of three NICs, sometimes a second one dies later.
 // [M11.8] [M11.9] [M11.10]
 #[test]
-fn the_first_nic_goes_and_nothing_else() {
+fn only_uncertain_operations_fail_with_the_first_nic() {
     let (mut moved, mut again, mut unsure) = (0, 0, 0);
     for seed in seeds(0..300) {
         let _seed = Seed(seed);
@@ -175,10 +175,9 @@ fn the_first_nic_goes_and_nothing_else() {
     assert!(enough, "{moved} moves, {again} packets, {unsure} unsure");
 }
 
-/// Without a further lane that both know, the loss fails the peer.
 // [M11.9]
 #[test]
-fn where_there_is_no_other_way_the_peer_is_lost() {
+fn peer_without_another_lane_fails() {
     let (mut rig, peer) = Rig::met([1, 2], 1);
     rig.dead.push((1, 0));
     rig.send(0, peer, b"x", Protocol::Eager);
@@ -195,7 +194,7 @@ fn where_there_is_no_other_way_the_peer_is_lost() {
 /// A pair that lost a NIC reconnects by others and stays there. A force-closed peer stays closed on every
 /// lane.
 #[test]
-fn only_a_lost_nic_is_gone_around() {
+fn only_a_lost_nic_is_replaced() {
     let there = addr(1, 0);
     let rank = |rig: &Rig, nic| rig.engines[0].lane_rank(WireId(nic), &there, source(&there));
     let (rig, _) = Rig::new([2, 2], 1);
@@ -222,9 +221,8 @@ fn only_a_lost_nic_is_gone_around() {
     assert_eq!(rank(&rig, 0), LaneRank::Known, "it goes on over another");
 }
 
-/// Receives from one peer match its messages on any lane, posted before or after, for one message or many.
 #[test]
-fn a_worker_is_one_sender_whichever_lane_it_comes_by() {
+fn worker_is_one_sender_on_any_lane() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let stranger = PeerId(99);
     // The peer sends from its second NIC to our first, as after losing its first.
@@ -269,9 +267,8 @@ fn a_worker_is_one_sender_whichever_lane_it_comes_by() {
     assert_eq!(rooms, [[0], *b"2", *b"3", *b"4", *b"5"]);
 }
 
-/// A forced close covers all lanes of a worker, in both directions.
 #[test]
-fn whoever_is_closed_by_force_is_so_under_each_name() {
+fn force_close_covers_every_lane_of_the_worker() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let mine = addr(0, 0);
     let back = rig.engines[1].add_peer(WireId(1), mine, source(&mine));
@@ -297,7 +294,7 @@ fn whoever_is_closed_by_force_is_so_under_each_name() {
 /// reads by its present one, whichever side left first.
 // [M11.5] [M11.6]
 #[test]
-fn what_was_named_on_the_lane_that_is_lost_is_read_on_another() {
+fn memory_named_on_a_lost_lane_is_read_on_another() {
     for (seed, first) in (0..40).flat_map(|seed| [(seed, 0), (seed, 1)]) {
         let _seed = Seed(seed);
         let cfg = |host| EngineConfig {
@@ -333,7 +330,7 @@ fn what_was_named_on_the_lane_that_is_lost_is_read_on_another() {
 /// other.
 // [M11.8]
 #[test]
-fn without_connids_there_is_no_other_way() {
+fn failover_needs_connids() {
     for me in 0..2 {
         let withhold = |host| if host == me { Features::CONNID } else { Features::empty() };
         let cfg = |host| EngineConfig { withhold: withhold(host), ..EngineConfig::default() };
@@ -353,7 +350,7 @@ fn without_connids_there_is_no_other_way() {
 /// A stranger's claim on a lane whose owner does not confirm it has no effect.
 // [M11.8]
 #[test]
-fn a_lane_that_is_claimed_and_not_given_stays_whose_it_is() {
+fn unconfirmed_lane_claim_has_no_effect() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let (first, own) = (addr(0, 0), addr(7, 1));
     let mut packet = vec![0; 200];
@@ -388,7 +385,7 @@ fn a_lane_that_is_claimed_and_not_given_stays_whose_it_is() {
 /// error that names the peer, once each has checked the other for liveness.
 // [M11.9]
 #[test]
-fn a_loss_while_lanes_are_met_leaves_nobody_waiting() {
+fn nic_loss_during_handshakes_ends_every_operation() {
     let (mut well, mut ill) = (0, 0);
     for seed in seeds(0..800) {
         let _seed = Seed(seed);
@@ -453,7 +450,7 @@ fn a_loss_while_lanes_are_met_leaves_nobody_waiting() {
 /// order and without an error.
 // [M11.6] [M11.12]
 #[test]
-fn a_further_nic_lost_early_costs_nothing() {
+fn losing_a_further_nic_loses_no_message() {
     const MESSAGES: usize = 12;
     let mut lost_on_way = 0;
     for seed in seeds(0..800) {

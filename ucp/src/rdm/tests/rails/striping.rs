@@ -71,10 +71,9 @@ fn granted_data_go_over_every_lane() {
     }
 }
 
-/// A further lane carries data only, under its own connid.
 // [M11.11]
 #[test]
-fn a_further_lane_carries_data_in_its_own_name() {
+fn further_lane_carries_only_data_under_its_own_connid() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     rig.recv(1, &mut room);
@@ -99,7 +98,7 @@ fn a_further_lane_carries_data_in_its_own_name() {
 /// by configuration, and for short transfers.
 // [M11.11]
 #[test]
-fn others_get_it_all_over_one_lane() {
+fn peer_without_striping_gets_all_over_one_lane() {
     let chunk = EngineConfig { rndv_chunk: CHUNK, rma_chunk: CHUNK, ..EngineConfig::default() };
     let withheld = |bits| {
         move |host| EngineConfig { withhold: if host == 1 { bits } else { Features::empty() }, ..chunk }
@@ -135,7 +134,7 @@ fn others_get_it_all_over_one_lane() {
 /// come exactly once, those of writes and reads unless their request may be lost.
 // [M11.11] [M11.12]
 #[test]
-fn a_lost_lane_costs_no_byte() {
+fn lost_lane_loses_no_byte() {
     let (mut elsewhere, mut abreast, mut twice) = (0, 0, 0);
     for seed in seeds(0..400) {
         let _seed = Seed(seed);
@@ -194,10 +193,9 @@ fn a_lost_lane_costs_no_byte() {
     assert!(enough, "{elsewhere} {abreast} {twice}");
 }
 
-/// Packets held back by a lane that was not ready, and packets that come back late, go over the first lane.
 // [M11.12]
 #[test]
-fn what_a_lane_has_kept_back_goes_over_the_first() {
+fn packets_held_by_a_lost_lane_go_over_the_first() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     rig.recv(1, &mut room);
@@ -234,7 +232,7 @@ fn what_a_lane_has_kept_back_goes_over_the_first() {
 /// A packet that never comes back may have been data, so the peer fails.
 // [M11.12]
 #[test]
-fn a_packet_that_is_gone_for_good_ends_the_message() {
+fn packet_lost_for_good_fails_the_peer() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     rig.recv(1, &mut room);
@@ -258,10 +256,9 @@ fn a_packet_that_is_gone_for_good_ends_the_message() {
     );
 }
 
-/// Data on a lane that is nobody's further one name operations of its own peer only.
 // [M11.11]
 #[test]
-fn a_lane_speaks_for_its_own_worker_alone() {
+fn further_lane_data_name_only_operations_of_its_own_worker() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     rig.recv(1, &mut room);

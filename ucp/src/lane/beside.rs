@@ -1,7 +1,6 @@
-//! A transport that reads and writes the memory of other processes of this host (CMA), used beside a lane
-//! that carries packets. It serves puts and gets without progress by the peer, and long messages read from
-//! their sender's memory. Opened by `api::context`; called by `put`, `get` and the receive path in `bind`.
-//! Never polled: an operation has ended when its call returns.
+//! A transport that reads and writes the memory of other processes of this host (CMA), beside a lane that
+//! carries packets. Opened by `api::context`; serves puts, gets and long messages. Never polled: an operation
+//! has ended when its call returns.
 
 use std::cell::{OnceCell, RefCell};
 use std::time::Instant;
@@ -112,8 +111,8 @@ impl Beside {
         }
     }
 
-    /// Returns access to the memory of the worker at `address`. Empty unless `lane`, the lane to that worker,
-    /// is in shared memory and the worker is another process than `here`.
+    /// Returns access to the memory of the worker at `address`; empty if it is not another process of this
+    /// host.
     pub(crate) fn reach(&self, lane: &Iface, here: u64, address: &Address) -> Reach {
         if lane.attr().kind != DevKind::Shm || address.process == here {
             return Reach::none();
@@ -133,8 +132,7 @@ impl Beside {
         if self.here.is_empty() {
             return None;
         }
-        // SAFETY: the caller keeps the piece valid until its message has been read. The registration itself
-        // is not kept; only its key is used.
+        // SAFETY: the caller keeps the piece valid until its message has been read; only the key is kept.
         let mem = unsafe { self.register(piece.ptr(), piece.len(), uct::api::Access::REMOTE_READ) }?;
         self.iface.md().mr_key(&mem).ok()
     }
@@ -194,9 +192,8 @@ impl Beside {
         self.rule == CopyPolicy::Auto
     }
 
-    /// Notes that a long packet was received between the ticks `begun` and `ended`. The wait before it counts
-    /// as well, if it may have been the sender's copy; a longer wait is taken as one copy of our own speed,
-    /// since it says only that the program polled or sent late.
+    /// Notes that a long packet was received between two ticks. A short wait before it may have been the
+    /// sender's copy and counts; a longer one says only that the program polled or sent late.
     pub(crate) fn took_packet(&self, peer: PeerId, len: usize, begun: u64, ended: u64) {
         let mut peers = self.peers.borrow_mut();
         let known = peers.entry(peer).or_default();

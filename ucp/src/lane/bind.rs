@@ -226,8 +226,8 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
             return Err(NotPosted::Peer(PeerError::NO_RDMA));
         };
         let iov = Iov::new(into.ptr(), into.len(), mem);
-        // SAFETY: the engine keeps the piece and its registration until the completion, or until lanes and
-        // engine are dropped. The poster of the receive promised that nobody else touches it meanwhile.
+        // SAFETY: the engine keeps the registration until the completion; the poster keeps others off the
+        // memory.
         posted(unsafe { lane.iface.post_user_recv(iov, u64::from(receive)) }).map(drop)
     }
 
@@ -242,8 +242,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         let raw = addr.to_bytes();
         let lane = &self.lanes[usize::from(self.receiving.0)];
         let (device, iface) = lane.form.addrs(&raw, &lane.device);
-        // A refusal must be known at once. A peer that does not answer may be stopped, and a shortage may
-        // pass: both are retried later.
+        // Only a refusal must be known now; silence and shortages are retried later.
         let connected = |ep: Ep| match ep.begin_connecting() {
             Ok(_) => Ok(ep),
             Err(ConnectError::Op(e)) if is_shortage(&e) => Ok(ep),
@@ -281,8 +280,8 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
     fn register(&mut self, wire: WireId, piece: Piece, for_what: RegAccess) -> Result<Reg, RegError> {
         let lane = self.lanes.iter().position(|lane| lane.wire == wire).ok_or(RegError::Refused)?;
         let at = LaneIdx(lane as u8);
-        // SAFETY: the maker of the piece keeps it valid until its registration is released; the user of a
-        // buffer holds no reference to it while its operation lasts.
+        // SAFETY: the piece is valid until its registration is released; its user holds no reference
+        // meanwhile.
         match unsafe { self.regs.register(self.lanes, at, piece, for_what) } {
             Err(RegError::Refused)
                 if for_what == RegAccess::REMOTE_READ && needs_alloc(&self.lanes[lane].iface) =>
@@ -322,8 +321,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
 
     fn prefers_packets(&mut self, peer: PeerId, len: usize, _way: &RmaAddress) -> bool {
         let Some(beside) = self.beside else { return false };
-        // Only lanes whose keys the kernel does not know need this; messages that fit a packet are offered
-        // for another reason.
+        // Lanes that reach all memory read it themselves. Messages that fit a packet have another reason.
         let is_open =
             |path: &Path| len > path.mtu() && needs_alloc(&self.lanes[usize::from(path.lane.0)].iface);
         self.paths.get(peer).is_some_and(is_open) && beside.prefers_packets(peer, len)
@@ -354,8 +352,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         let (path, lane, mem) = self.in_place(peer, reg)?;
         let rkey = lane.iface.md().rkey_from_mr_key(from.key, from.addr, to.len() as u64).map_err(refused)?;
         let iov = [Iov::new(to.ptr(), to.len(), mem)];
-        // SAFETY: the piece lies in a registration that the engine keeps until the completion; nobody else
-        // writes it.
+        // SAFETY: the engine keeps the piece's registration until the completion; nobody else writes it.
         posted(unsafe { path.ep.get_zcopy(&iov, from.addr, &rkey, CompletionToken::Engine(token).comp()) })
     }
 
@@ -410,8 +407,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         let rkey = lane.iface.md().rkey_from_mr_key(from.key, from.addr, to.len() as u64).map_err(refused)?;
         let take = move |bytes: &[u8]| {
             let len = bytes.len().min(to.len());
-            // SAFETY: the engine keeps the piece until the completion and nobody else writes it; `bytes` is
-            // the transport's own buffer.
+            // SAFETY: the engine keeps the piece until the completion; `bytes` is the transport's own buffer.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.ptr(), len) };
         };
         let comp = CompletionToken::Engine(token).comp();

@@ -1,6 +1,5 @@
-//! Lanes: the engine's wires, made of uct interfaces and endpoints. A worker has one lane per interface. A
-//! peer of the engine is one remote interface on one lane; an endpoint of the API may hold several peers.
-//! Opened by `api::context`, polled by `api::worker`. Makes no protocol decision and keeps no message.
+//! Lanes: the engine's wires, one per uct interface of a worker. A peer of the engine is one remote interface
+//! on one lane; an endpoint may hold several peers. Makes no protocol decision and keeps no message.
 
 mod beside;
 mod bind;
@@ -46,8 +45,7 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Returns the address form and the raw address of an interface. `nonce` is the connection id where the
-    /// transport has none.
+    /// Returns an interface's address form and raw address; `nonce` is the connection id if it has none.
     pub(crate) fn identity(iface: &Iface, nonce: u32) -> Result<(AddrForm, RawBytes), OpenError> {
         let attr = iface.attr();
         AddrForm::of(attr).and_then(|form| Some((form, form.raw(&iface.iface_addr(), nonce)?))).ok_or_else(

@@ -1,8 +1,6 @@
 //! Raw addresses: 32 bytes per lane in EFA's form, so that the raw address header of RDM v4 connects an
-//! unknown sender in-band on any wire. Called when lanes are opened and peers connected. Does no I/O.
-//!
-//! EFA's interface address is a raw address. A transport with an 8-byte interface id gets one: GID =
-//! link-local prefix and id, queue pair number 0, random connection id.
+//! unknown sender in-band on any wire. An 8-byte interface id is wrapped: GID = link-local prefix and id,
+//! queue pair number 0, random connection id.
 
 use uct::api::{AddrBuf, IfaceAttr};
 
@@ -49,8 +47,8 @@ impl AddrForm {
         }
     }
 
-    /// Splits a raw address that a packet brought into device and interface address. `own_device` is the
-    /// receiving lane's device: a wire without device addresses reaches that one only.
+    /// Splits a raw address into device and interface address. A wire without device addresses uses
+    /// `own_device`.
     pub(crate) fn addrs(self, raw: &RawBytes, own_device: &AddrBuf) -> (AddrBuf, AddrBuf) {
         match self {
             AddrForm::Raw => (raw[..16].iter().copied().collect(), raw.iter().copied().collect()),

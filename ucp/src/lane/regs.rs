@@ -1,7 +1,5 @@
-//! Memory registrations of the engine on the lanes, by id. A registration serves one operation, or comes from
-//! a lane's cache where the kernel reports unmapping and registering is costly, or belongs to the program.
-//! Filled and emptied through `bind`, owned by the worker's core. Never keeps memory that peers may no longer
-//! reach.
+//! Memory registrations of the engine on the lanes, by id. Each serves one operation, comes from a lane's
+//! cache, or belongs to the program. Never keeps memory that peers may no longer reach.
 
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -50,8 +48,7 @@ impl ucs::config::ConfigValue for Keep {
     }
 }
 
-/// Least cost of registering that makes a cache worthwhile, ns: about the system call that checks for
-/// unmapped memory.
+/// Least cost of registering that makes a cache worthwhile, ns: about one system call.
 const WORTH: f64 = 1000.0;
 
 enum Held {
@@ -147,8 +144,7 @@ impl Regs {
         if let Some(mem) = handles.and_then(|handles| handles.find(at.addr().get(), len, access)) {
             return Some(mem.clone());
         }
-        // SAFETY: the caller's promise covers the piece; the rest of its pages is as valid, and the device
-        // writes only where the engine tells it to.
+        // SAFETY: the caller's promise; in the rest of its pages the device writes nothing.
         self.cache(lanes, lane).and_then(|cache| unsafe { cache.get(at, len, access) }.ok())
     }
 
@@ -254,8 +250,8 @@ impl Regs {
         self.all.remove(SlotId::from_raw(id));
     }
 
-    /// Releases a registration whose key a peer may still use. Other operations on the same memory keep it
-    /// until their end.
+    /// Releases a registration whose key a peer may use. Other operations on the memory keep it until their
+    /// end.
     pub(super) fn revoke(&mut self, id: u32) {
         if let Some((lane, Held::Kept(mem))) = self.all.remove(SlotId::from_raw(id))
             && let Some(Cache::Is(cache)) = self.caches.get(usize::from(lane.0))
@@ -291,8 +287,7 @@ fn access(for_what: RegAccess) -> Access {
     access
 }
 
-/// Whether a lane exposes only memory that it has allocated itself. Peers read messages from that; puts and
-/// gets map it through the keys of `api::rkey`.
+/// Whether a lane exposes only memory that it has allocated itself; `api::rkey` maps that for puts and gets.
 pub(crate) fn needs_alloc(iface: &Iface) -> bool {
     iface.md().attr().rkey_needs_alloc
 }

@@ -57,8 +57,8 @@ pub(crate) fn routes<'a>(
     Err(ConnectError::Unreachable { tried })
 }
 
-/// Returns the further routes beside `main`: lanes of its kind with RDMA, each paired with a lane of the
-/// peer. Both sides count from the pair of `main`, so that they pair alike.
+/// Returns the routes beside `main`: RDMA lanes of its kind, paired with the peer's in an order both sides
+/// share.
 pub(crate) fn further<'a>(lanes: &[Lane], main: &Route<'a>, address: &'a Address) -> Vec<Route<'a>> {
     let ours = together(lanes, main.lane);
     let tl = main.entry.tl();
@@ -77,8 +77,7 @@ pub(crate) fn further<'a>(lanes: &[Lane], main: &Route<'a>, address: &'a Address
     (1..ours.len().min(theirs.len())).filter_map(pair).collect()
 }
 
-/// Returns the lanes that share long transfers with `lane`, itself included, in the worker's order: network
-/// lanes of one transport with RDMA.
+/// Returns the RDMA network lanes of the transport of `lane`, itself included, in the worker's order.
 pub(crate) fn together(lanes: &[Lane], lane: LaneIdx) -> Vec<LaneIdx> {
     let tl = lanes[usize::from(lane.0)].iface.attr().tl;
     let goes = |lane: &Lane| {

@@ -1,5 +1,4 @@
-//! Engines in one thread over a simulated network of queues. Order, lack of room and service come from a
-//! seed. For tests only.
+//! Engines in one thread over a simulated network of queues, driven by a seed. For tests only.
 
 use std::ops::Range;
 
@@ -42,8 +41,7 @@ impl Rng {
     }
 }
 
-/// Returns the first n-th part of the seeds, if `SEEDS_PART=n` is set: a whole test is slow under a
-/// sanitizer.
+/// Returns the first n-th part of the seeds if `SEEDS_PART=n` is set, for slow sanitizer runs.
 pub fn seeds(all: Range<u64>) -> Range<u64> {
     all.start..all.start + (all.end - all.start).div_ceil(part())
 }

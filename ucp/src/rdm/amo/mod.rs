@@ -53,13 +53,11 @@ pub const fn has_type(op: AtomicOp, ty: Datatype) -> bool {
 
 /// The elements that an operation changes.
 pub trait Elements {
-    /// Replaces each element by the result of `change` on it, its operand and its compare value, unless
-    /// `None`.
+    /// Replaces each element by `change(element, operand, compare value)`, unless `None`.
     fn replace<const N: usize>(self, change: impl Fn([u8; N], [u8; N], [u8; N]) -> Option<[u8; N]>);
 }
 
-/// Does `op` on elements of type `ty`, dispatched once for all. Nothing for a pair that [`has_type`] denies.
-/// // HOT
+/// Does `op` on all elements, dispatched once. Nothing for a pair that [`has_type`] denies. // HOT
 pub fn run(op: AtomicOp, ty: Datatype, on: impl Elements) {
     use Datatype::*;
     if !has_type(op, ty) {
@@ -104,9 +102,8 @@ fn each<T: Elem<N>, const N: usize>(op: AtomicOp, on: impl Elements) {
     }
 }
 
-/// Replaces the element `target` by the result of `op`. `operand`, and `compare` for operations that compare,
-/// are elements of the same type; `Read` needs neither. Nothing for a pair that [`has_type`] denies, or
-/// without an operand.
+/// Replaces the element `target` by the result of `op`. `Read` needs no operand, `compare` serves operations
+/// that compare. Nothing for a pair that [`has_type`] denies, or without an operand.
 pub fn apply(op: AtomicOp, ty: Datatype, target: &mut [u8], operand: &[u8], compare: &[u8]) {
     struct One<'a>(&'a mut [u8], &'a [u8], &'a [u8]);
     impl Elements for One<'_> {

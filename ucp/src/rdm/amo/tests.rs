@@ -1,5 +1,5 @@
-//! Every operation on every type against an independent model: integers by wider arithmetic, floats by the
-//! text of the rules.
+//! Every operation on every type against a model: integers by wider arithmetic, floats by the text of the
+//! rules.
 
 use proptest::prelude::*;
 

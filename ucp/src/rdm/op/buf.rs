@@ -202,8 +202,7 @@ impl ContigBuf {
         }
         // SAFETY: n > 0 means at < len, so the sum stays inside the user's buffer.
         let from = unsafe { self.ptr.add(at) };
-        // SAFETY: `SendBuf::new` promised `len` readable bytes and at + n <= len; `to` has n bytes of a
-        // packet, which never overlaps user memory.
+        // SAFETY: at + n <= len readable bytes; `to` is part of a packet, which never overlaps user memory.
         unsafe { copy(from, to.as_mut_ptr(), n) };
         n
     }
@@ -260,8 +259,7 @@ impl WriteTarget {
     #[inline(always)]
     pub(in crate::rdm) fn fill(self, from: &[u8]) {
         let n = self.len.min(from.len());
-        // SAFETY: `RecvBuf::new` promised `len` writable bytes that nobody else touches during this call;
-        // `from` has n bytes of a packet, which is not the user's buffer.
+        // SAFETY: `len` writable bytes that nobody else touches now; `from` is part of a packet.
         unsafe { copy(from.as_ptr(), self.ptr.as_ptr(), n) };
     }
 }
@@ -307,8 +305,7 @@ impl RecvBuf {
         if self.len > 0 {
             return None;
         }
-        // SAFETY: length 0 means `EMPTY`, which points to a static list, or `of_list`, which promised that
-        // the list stays.
+        // SAFETY: length 0 means `EMPTY`, a static list, or a list that `of_list` promised to stay.
         Some(unsafe { self.ptr.cast::<RecvList>().as_ref() })
     }
 
@@ -324,22 +321,19 @@ impl RecvBuf {
         self.len() == 0
     }
 
-    /// Returns the bytes for use in place by the wire, valid until the operation ends. `None` if empty or a
-    /// list.
+    /// Returns the bytes for the wire, valid until the operation ends. `None` if empty or a list.
     #[inline]
     pub const fn piece(&self) -> Option<Piece> {
         if self.len > 0 { Some(Piece { ptr: self.ptr, len: self.len }) } else { None }
     }
 
-    /// Returns at most `len` of the contiguous bytes from `at` on, under the same promise. Parts of one
-    /// buffer that are in use at a time do not overlap.
+    /// Returns at most `len` contiguous bytes from `at` on. Parts in use at a time must not overlap.
     pub(crate) fn part(&self, at: usize, len: usize) -> RecvBuf {
         let part = self.piece().map(|piece| piece.part(at, len)).filter(|part| !part.is_empty());
         part.map_or(RecvBuf::EMPTY, |Piece { ptr, len }| RecvBuf { ptr, len })
     }
 
-    /// Returns the destination of `len` contiguous bytes. `None` if they do not fit or the buffer is a list.
-    /// // HOT
+    /// Returns the destination of `len` bytes; `None` if they do not fit or it is a list. // HOT
     #[inline(always)]
     pub(in crate::rdm) fn contig_target(&self, len: usize) -> Option<WriteTarget> {
         // A list has length 0 here, so no byte is written to it.
@@ -371,8 +365,8 @@ impl RecvBuf {
         let n = from.len().min(self.len - at);
         // SAFETY: at <= len, so the sum stays inside the user's buffer, or one past it; for a list it adds 0.
         let to = unsafe { self.ptr.add(at) };
-        // SAFETY: `new` promised `len` writable bytes that nobody else touches during this call, and at + n
-        // <= len (0 for a list); `from` has n bytes of a packet, which is not the user's buffer.
+        // SAFETY: at + n <= len writable bytes (0 for a list) that nobody else touches now; `from` is part of
+        // a packet.
         unsafe { copy(from.as_ptr(), to.as_ptr(), n) };
         self.len
     }
@@ -424,16 +418,14 @@ pub struct RecvList {
     len: usize,
 }
 
-// SAFETY: a shared list is only read for addresses and lengths. Writes through them are covered by
-// `RecvBuf::of_list`, whose buffers are each used by one thread at a time.
+// SAFETY: sharing reads addresses and lengths only; `RecvBuf::of_list` covers writes through them.
 unsafe impl Sync for RecvList {}
 
 impl RecvList {
     /// An empty list.
     pub const NONE: RecvList = RecvList { pieces: Vec::new(), len: 0 };
 
-    /// Replaces the pieces; empty ones are left out. False if the total length overflows or a piece is a
-    /// list.
+    /// Replaces the pieces, without empty ones. False if the length overflows or a piece is a list.
     pub fn fill(&mut self, pieces: impl Iterator<Item = RecvBuf>) -> bool {
         self.pieces.clear();
         self.len = 0;

@@ -1,5 +1,5 @@
-//! User memory in several pieces, taken as one run of bytes: sources of writes and destinations of reads, up
-//! to [`MAX_IOV`] pieces, and destinations of messages, any number. `buf` makes the copies.
+//! User memory in up to [`MAX_IOV`] pieces, taken as one run of bytes: sources of writes, destinations of
+//! reads.
 
 use crate::rdm::op::buf::{Piece, RecvBuf, SendBuf, for_each_overlap, piece_at};
 use crate::wire::MAX_IOV;

@@ -1,5 +1,4 @@
-//! A one-sided operation in progress, at the requester or at the target. Driven by the protocols; owned by
-//! the engine's table of one-sided operations.
+//! A one-sided operation in progress, at the requester or the target. Owned by the engine's table of them.
 
 use ucs::coll::slots::SlotId;
 

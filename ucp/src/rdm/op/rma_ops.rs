@@ -1,6 +1,5 @@
-//! The table of one-sided operations. A [compact](RmaOp::compact) operation, whose only packet is out,
-//! touches the first cache line of its slot only; the state for lists, grants and rails is many times as
-//! long.
+//! The table of one-sided operations. A [compact](RmaOp::compact) one touches only the first cache line of
+//! its slot; the state for lists, grants and rails is many times as long.
 
 use ucs::coll::slots::{SlotId, Slots, UPPER};
 
@@ -24,12 +23,11 @@ pub struct CompactRmaOp {
     pub len: u64,
 }
 
-/// One-sided operations by id. Their ids have the top bit set, unlike those of sends and receives, so control
-/// packets and queues name either kind with one word.
+/// One-sided operations by id. The top bit of an id tells them from sends and receives.
 pub struct RmaOps {
     ids: Ids,
-    /// By the index of their id. A free slot equals [`RmaOp::blank`] but for the fields of a compact
-    /// operation, or is [`stale`](RmaOp::stale).
+    /// By index of the id. A free slot is [blank](RmaOp::blank) but for compact fields, or
+    /// [stale](RmaOp::stale).
     chunks: Vec<Box<[RmaOp]>>,
 }
 

@@ -1,5 +1,4 @@
-//! A message, or a write to us, that is read from its sender's memory. Created when its first packet comes,
-//! matched or not; driven by `remote_read`, owned by the engine's table of reads.
+//! A message, or a write to us, that is read from its sender's memory. Created by its first packet.
 
 use ucs::coll::slots::SlotId;
 

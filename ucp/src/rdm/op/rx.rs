@@ -1,5 +1,4 @@
-//! A receive that is not complete, and a message that no receive has matched. Both hold the state of the
-//! protocol that brings the bytes; owned by the engine's tables.
+//! Incomplete receives, and messages that no receive has matched. Owned by the engine's tables.
 
 use ucs::coll::slots::SlotId;
 

@@ -6,8 +6,7 @@ use ucs::coll::slots::{LOWER, LOWER_EVEN, LOWER_ODD, SlotId, Slots};
 use crate::rdm::op::rx::RxOp;
 use crate::rdm::recv::matching::{MatchEntry, MatchStore};
 
-/// Operations of one kind by id, up to about a million at a time. The top bit of an id tells one-sided
-/// operations (set) from these (clear).
+/// Operations of one kind by id, about a million at most. The top bit, set for one-sided ones, is clear.
 pub type Table<T> = Slots<T, 20, LOWER>;
 
 /// Sends by id. Sends and receives share no id, since a PEER_ERROR names either by its id alone.

@@ -1,5 +1,4 @@
-//! A send that is not complete: waiting for room, between packets, for a grant or for a receipt. Driven by
-//! the protocols; owned by the engine's send table.
+//! A send that is not complete: waiting for room, between packets, for a grant or for a receipt.
 
 use crate::rdm::ids::PeerId;
 use crate::rdm::ids::WireId;

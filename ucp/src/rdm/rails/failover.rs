@@ -1,7 +1,6 @@
 //! Failover: when a NIC on the path to a peer is lost, the peer continues over another pair of NICs of the
-//! same two workers (RDM v4 chapter 11). Called for packets that come back undelivered, and for senders that
-//! arrive over another lane. The peer keeps its connid, message ids and operation ids; only the wire changes.
-//! Nothing that would take effect twice is sent again, since an unacknowledged packet may have arrived.
+//! same two workers (RDM v4 chapter 11), with its connid, message ids and operation ids. Nothing that would
+//! take effect twice is sent again, since an unacknowledged packet may have arrived.
 
 use ucs::coll::slots::SlotId;
 
@@ -301,8 +300,7 @@ impl Engine {
         true
     }
 
-    /// Announces a lane that was met or attached: over both lanes of every pair that it belongs to, the peer
-    /// hears that our other lane is of the same worker.
+    /// Tells a lane's worker, over both lanes of each pair, that our other lane is of the same worker.
     // [M11.8]
     pub(in crate::rdm) fn announce_lanes<W: Wire>(&mut self, w: &mut W, lane: PeerId) {
         let Some(queue) = &self.peers[lane].queue else { return };

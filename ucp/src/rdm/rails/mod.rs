@@ -1,5 +1,4 @@
-//! Multi-rail: long transfers over several lanes of a peer, and failover when a lane is lost (RDM v4 chapter
-//! 11).
+//! Multi-rail transfers over several lanes of a peer, and failover of lost lanes (RDM v4 chapter 11).
 
 pub(super) mod failover;
 pub(super) mod rail_plan;

@@ -1,5 +1,4 @@
-//! The plan of a long transfer over several rails: its pieces, which rail carries which, what is in flight on
-//! each, and what a lost rail has to repeat. Plain bookkeeping, driven by `rail_set`.
+//! The plan of a transfer over rails: pieces, their rails, what is in flight, what a lost rail has to repeat.
 
 use arrayvec::ArrayVec;
 
@@ -7,8 +6,7 @@ use crate::rdm::ids::PeerId;
 use crate::rdm::io::Reg;
 use crate::rdm::status::PeerError;
 
-/// Most rails of one transfer, the peer's own wire included: as many as a request has iovs left for (RDM v4
-/// 11.4).
+/// Most rails of one transfer, the peer's own included: a request has iovs left for so many (RDM v4 11.4).
 pub const MAX_RAILS: usize = 4;
 
 pub(in crate::rdm) type RailList<T> = ArrayVec<T, { MAX_RAILS - 1 }>;
@@ -129,8 +127,7 @@ impl RailPlan {
         self.rails.len()
     }
 
-    /// Picks the next piece and the idlest rail not in `full` (one bit each). `None` if nothing is left to
-    /// post or every rail has enough in flight.
+    /// Picks a piece and the idlest rail not in `full` (a bit each). `None`: all posted, or enough in flight.
     pub fn pick(&self, full: u8) -> Option<NextPiece> {
         if self.all_posted() {
             return None;
@@ -154,8 +151,7 @@ impl RailPlan {
         self.rails[pick.rail].in_flight += 1;
     }
 
-    /// Notes the end of a piece and returns its rail. An error loses the rail, and the piece will be picked
-    /// again.
+    /// Notes the end of a piece and returns its rail. An error loses the rail and repeats the piece.
     pub fn ended(&mut self, part: u32, result: Result<(), PeerError>) -> Option<usize> {
         let (nth, n) = (part >> 2, (part & 3) as usize);
         let rail = self.rails.get_mut(n)?;

@@ -1,6 +1,5 @@
-//! Rails: further lanes of a peer's worker that carry long transfers beside its own. Each is a peer of the
-//! engine of its own, connected like any other (RDM v4 chapter 11). It carries RDMA only: order, matching and
-//! control packets stay on the first lane. Called by the RMA protocols and by `remote_read`.
+//! Rails: further lanes of a peer's worker, each a peer of the engine of its own (RDM v4 chapter 11). They
+//! carry RDMA of long transfers only: order, matching and control packets stay on the first lane.
 
 use arrayvec::ArrayVec;
 use ucs::coll::slots::SlotId;
@@ -61,8 +60,7 @@ impl Engine {
         }
     }
 
-    /// Declares the peers that are further lanes of the worker of `to`. They are announced to it once `to`
-    /// has been met, if it supports rails.
+    /// Declares the further lanes of the worker of `to`; announced once `to` is met, if it supports rails.
     pub fn set_peer_rails<W: Wire>(&mut self, w: &mut W, to: PeerId, rails: &[PeerId]) {
         let Some(peer) = self.peers.get(to) else { return };
         if rails.is_empty() || peer.flags.contains(PeerFlags::FAILED) {
@@ -77,8 +75,7 @@ impl Engine {
         self.trigger_rails(w, to);
     }
 
-    /// Plans a put or get of one piece: the peer's own wire with `key`, and its rails with `keys`, in the
-    /// order of [`Engine::set_peer_rails`].
+    /// Plans a put or get over the peer's own wire with `key`, and its rails with `keys`, in their set order.
     pub(in crate::rdm) fn linked_rails(
         &self,
         to: PeerId,
@@ -134,8 +131,7 @@ impl Engine {
         1 + rails.iter().filter(|rail| self.is_rail(**rail, Direction::Read)).count()
     }
 
-    /// Requests the HANDSHAKE of each rail of a peer not yet asked. One without room is asked by the next
-    /// long transfer.
+    /// Requests the HANDSHAKE of each rail not yet asked. Without room, the next long transfer retries.
     // [M11.3]
     pub(in crate::rdm) fn trigger_rails<W: Wire>(&mut self, w: &mut W, to: PeerId) {
         let peer = &self.peers[to];
@@ -165,8 +161,7 @@ impl Engine {
         }
     }
 
-    /// Names the memory of a send on every wire that its receiver may read by; `iov` is the memory on the
-    /// peer's own.
+    /// Names the memory of a send on every wire that the receiver may read by; `iov` is on the peer's own.
     // [M11.4]
     pub(in crate::rdm) fn offer_rails<W: Wire>(&mut self, w: &mut W, id: SlotId, iov: RmaIov) -> Iovs {
         let alone = Iovs::one(iov);
@@ -311,8 +306,8 @@ impl Engine {
         rail_plan.rail(n).reg.is_some()
     }
 
-    /// Posts the next piece of a transfer to the idlest rail with room. `local` is all of our memory,
-    /// `remote` the address of its first byte at the peer.
+    /// Posts the next piece to the idlest rail with room. `local` is all of our memory, `remote` its address
+    /// there.
     pub(in crate::rdm) fn post_stripe<W: Wire>(
         &mut self,
         w: &mut W,
@@ -362,8 +357,7 @@ impl Engine {
         }
     }
 
-    /// Handles the end of a piece; a failed one will be posted to another rail. Returns an error of the peer
-    /// itself.
+    /// Handles the end of a piece; a failed one goes to another rail. Returns an error of the peer itself.
     // [M11.6]
     pub(in crate::rdm) fn end_stripe<W: Wire>(
         &mut self,
@@ -376,8 +370,7 @@ impl Engine {
         self.lose_rail(w, rail_plan, rail, result.err()?)
     }
 
-    /// Handles a rail that has failed a piece. Its peer fails with it; if that is the transfer's own peer,
-    /// returns the error instead.
+    /// Fails the peer of a rail that failed a piece; returns the error if that is the transfer's own peer.
     #[cold]
     fn lose_rail<W: Wire>(
         &mut self,

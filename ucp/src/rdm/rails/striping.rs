@@ -1,6 +1,5 @@
-//! Striping of granted data: CTSDATA of a long message, write or read over several NICs of two workers that
-//! know each other's further lanes (RDM v4 chapter 11). Called for every packet of a grant and for those that
-//! come back. Further lanes carry nothing else: order, grants and ends stay on the first.
+//! Striping of granted data: CTSDATA of a long message, write or read over several lanes (RDM v4 chapter 11).
+//! Further lanes carry nothing else: order, grants and ends stay on the first.
 
 use arrayvec::ArrayVec;
 
@@ -48,8 +47,7 @@ pub(in crate::rdm) struct Sent {
 type Lanes = ArrayVec<PeerId, MAX_RAILS>;
 
 impl Engine {
-    /// Sends the next packet of a grant over the lane whose turn it is, else over one that has room. `fill`
-    /// copies the bytes. `None` if no packet holds any. // HOT
+    /// Sends the next packet of a grant over the next lane with room; `None` if no packet holds data. // HOT
     // [M5.6] [M11.11]
     pub(in crate::rdm) fn post_granted<W: Wire>(
         &self,
@@ -120,8 +118,7 @@ impl Engine {
         self.peers.get(lane).is_some() && self.main_of(lane).is_some()
     }
 
-    /// Returns the lanes for an operation: the peer's own, and further ones on which the peer identifies us,
-    /// as far as there are bytes for each.
+    /// Returns the lanes of an operation: the peer's own, and further ones while there are bytes for each.
     // [M11.11]
     #[inline(never)]
     fn lanes_for(&self, g: &Granted) -> Lanes {
@@ -149,8 +146,7 @@ impl Engine {
         self.further_lanes(main).contains(&lane).then_some(main)
     }
 
-    /// Sends a packet of a lost further lane over the first lane. False if it is not granted data or the peer
-    /// is gone.
+    /// Sends a packet of a lost further lane over the first. False if not granted data, or the peer is gone.
     // [M11.12]
     #[cold]
     pub(in crate::rdm) fn resend_on_main_lane(&mut self, lane: PeerId, packet: &[u8]) -> bool {
@@ -166,8 +162,7 @@ impl Engine {
         true
     }
 
-    /// Fails the peer of a further lane whose packet failed and did not come back: if it held granted data,
-    /// the peer's bytes are unknown.
+    /// Fails the main peer if a further lane's packet is lost: which bytes it has is unknown.
     #[cold]
     pub(in crate::rdm) fn fail_main_peer<W: Wire>(&mut self, w: &mut W, lane: PeerId, fault: PeerError) {
         if self.peers[lane].flags.contains(PeerFlags::UNCONFIRMED)

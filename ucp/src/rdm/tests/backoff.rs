@@ -1,5 +1,4 @@
-//! Receivers that are not ready: returned packets go again at growing intervals, and other peers do not
-//! suffer.
+//! Receivers that are not ready: growing retry intervals, and no effect on other peers.
 
 use std::time::Duration;
 

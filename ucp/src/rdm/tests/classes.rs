@@ -48,8 +48,7 @@ fn each_class_goes_to_its_own_receives_in_every_protocol() {
     }
 }
 
-/// A half-received stream piece is dropped with its peer; the rest of it, arriving later, is no protocol
-/// error.
+/// A half-received stream piece is dropped with its peer; packets of the rest arrive later.
 // [M11.7]
 #[test]
 fn rest_of_a_dropped_piece_is_no_protocol_error() {
@@ -109,8 +108,7 @@ fn the_class_travels_in_two_flags() {
     }
 }
 
-/// The sender cancels the second of three pieces: the first is received, the last is not, and the waiter gets
-/// an error.
+/// The sender cancels the second of three pieces: the first is received, waiters get an error.
 // [M11.7]
 #[test]
 fn stream_ends_before_a_cancelled_piece() {
@@ -208,8 +206,7 @@ fn out_of_order_packet_of_a_dead_peer_is_dropped() {
     assert!(net.nodes[1].engine.stats().rare.peer_failed > 0);
 }
 
-/// A wire may report a death before it delivers what had arrived: a posted receive gets that, and no later
-/// receive waits for ever.
+/// A wire may report a death before it delivers what had arrived. No later receive waits for ever.
 #[test]
 fn receive_gets_what_a_dead_peer_had_sent() {
     let mut net = Net::new(2, 1, Manner::CALM);

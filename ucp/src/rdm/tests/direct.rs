@@ -1,5 +1,5 @@
-//! RDMA over a simulated device with bounds, which ends operations when the test says so. The caller's memory
-//! is in use until the last part has ended, whatever happens to the peer.
+//! RDMA over a simulated device that ends operations on demand. It uses the caller's memory until the last
+//! part ends.
 
 use crate::rdm::Engine;
 use crate::rdm::io::*;
@@ -174,8 +174,7 @@ impl Pair {
         let range = at..at.saturating_add(len);
         let result = match (self.device.mem.get_mut(range), far.key, what) {
             (Some(mem), KEY, What::Write(from)) => {
-                // SAFETY: the test keeps what it lends until the operation is over, and `mem` has as many
-                // bytes.
+                // SAFETY: the test keeps what it lends until the operation ends; `mem` has as many bytes.
                 unsafe { std::ptr::copy_nonoverlapping(from.ptr(), mem.as_mut_ptr(), mem.len()) };
                 Ok(())
             }
@@ -358,9 +357,8 @@ fn immediate_data_travel_with_the_device_write() {
 }
 
 // [M8.10]
-/// Immediate data that find no receive at the target are given up by the device. Data and word then come by
-/// packets, ahead of what a fence holds back; where packets are refused, the operation fails and the peer
-/// does not.
+/// The device gives up on immediate data without a receive. Data and word then come by packets, ahead of a
+/// fence; where packets are refused, the operation fails and the peer does not.
 #[test]
 fn immediate_data_without_a_receive_go_by_packets() {
     let (allowed, refused) = (Emulation::Allowed, Emulation::Refused);

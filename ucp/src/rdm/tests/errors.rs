@@ -1,5 +1,4 @@
-//! PEER_ERROR in all its kinds, sent and received, and missing HANDSHAKEs: an operation ends once at both
-//! ends, and forged errors end nothing.
+//! PEER_ERROR of all kinds and lost HANDSHAKEs: operations end once at both ends, forged errors end nothing.
 
 use super::rma::{put_args, share};
 use crate::rdm::EngineSnapshot;
@@ -210,8 +209,7 @@ fn message_neither_readable_nor_sendable_ends_at_both_ends() {
     still_works(&mut net, peer);
 }
 
-/// A send is cancelled after any number of steps, with and without reordering and a posted receive: both ends
-/// end once, nothing is kept, and the next message arrives.
+/// After any number of steps, with and without reordering and a posted receive; the next message arrives.
 // [M10.3] [M10.4]
 #[test]
 fn sends_cancelled_at_every_step_end_once() {
@@ -421,8 +419,7 @@ fn undeliverable_handshake_fails_only_an_awaited_peer() {
     }
 }
 
-/// A peer that is cut off but not ready is told later. A flush does not wait for that; if the peer has gone,
-/// it is dropped.
+/// A flush does not wait for the refusal. If the peer has gone, it is dropped.
 // [M10.5] [M10.7]
 #[test]
 fn refusal_to_a_cut_off_peer_is_retried() {
@@ -488,8 +485,7 @@ fn out_of_order_message_is_dropped_with_its_dead_sender() {
 }
 
 // [M3.1] [M10.2]
-/// A sender waiting for a lost HANDSHAKE sends another packet, which shows that it lives, and gets another
-/// HANDSHAKE.
+/// A packet of a peer that waits for a lost HANDSHAKE shows that it lives.
 #[test]
 fn lost_handshake_is_sent_again_when_the_peer_sends() {
     let mut net = Net::new(2, 1, Manner::CALM);

@@ -1,5 +1,4 @@
-//! Random exchanges on networks that reorder and refuse: every message arrives once, intact and in order, and
-//! every operation ends once.
+//! Random exchanges on unreliable networks: messages arrive once, intact, in order; operations end once.
 
 use crate::wire::EfaStatus;
 use std::collections::HashMap;
@@ -185,8 +184,7 @@ impl Talk {
         sent.received = true;
     }
 
-    /// Checks all events, receives before sends: one node's acknowledgement may be taken before the other's
-    /// receive.
+    /// Checks all events, receives before sends, since an acknowledgement may come out before its receive.
     fn take_outs(&mut self) {
         let outs: Vec<EngineEvent> = (0..self.net.nodes.len()).flat_map(|me| self.net.events(me)).collect();
         for out in &outs {

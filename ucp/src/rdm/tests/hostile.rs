@@ -1,5 +1,4 @@
-//! Bytes of malicious peers and of strangers: no panic, no write outside the user's buffers, no operation
-//! ends twice, and honest traffic arrives.
+//! Malicious packets: no panic, no write outside user buffers, no double end; honest traffic arrives.
 
 use std::collections::HashSet;
 

@@ -1,6 +1,5 @@
-//! Matching against a model of two lists: receives of one and of many messages, filters by tag, mask and
-//! source, probes, claimed messages, cancels, short receives. The network delivers everything between two
-//! steps, so the model needs no time.
+//! Matching against a model of two lists: filters, multi-receives, probes, claims, cancels, short receives.
+//! The network delivers everything between two steps, so the model needs no time.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,4 @@
-//! Long transfers over several lanes: the names in a request, the spread over lanes, lost lanes. Two workers
-//! with several devices on a seeded network; a device serves only known peers, as EFA does.
+//! Long transfers over several lanes on a seeded network: names in requests, spread, lost lanes.
 
 use ucs::time::Nanos;
 

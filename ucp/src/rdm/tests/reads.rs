@@ -1,5 +1,4 @@
-//! Messages that the receiver reads: packets, ends of both sides, fallback when reading fails; no
-//! registration outlives its message.
+//! Messages that the receiver reads: packets, ends, fallback when reading fails; no registration stays.
 
 use crate::rdm::EngineConfig;
 use crate::rdm::ids::PeerId;
@@ -218,8 +217,7 @@ fn a_sender_that_cannot_register_sends() {
     }
 }
 
-/// Either side loses the other after any number of steps: each operation ends once, no registration is left,
-/// and a receive ends only when the device no longer writes to it.
+/// Each operation ends once, and a receive only when the device no longer writes to it.
 // [M7.3]
 #[test]
 fn a_peer_lost_at_any_step_leaves_nothing() {

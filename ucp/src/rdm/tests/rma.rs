@@ -1,5 +1,4 @@
-//! One-sided operations between engines: each protocol packet by packet, random jobs against a model of every
-//! byte, fences, acknowledgements, refused requests, lost peers.
+//! One-sided operations: protocols by packet, random jobs against a model, fences, refusals, lost peers.
 
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::RegError;
@@ -398,8 +397,7 @@ fn writes_to_a_peer_without_acknowledgements_end_at_once() {
 }
 
 // [M8.7]
-/// Every node writes and reads its own cells in all other memories, adds to shared words and draws tickets
-/// from one, on a network that reorders and refuses.
+/// Every node accesses its own cells and shared words in all other memories, on an unreliable network.
 fn job(seed: u64, order: PacketOrder) {
     let _seed = Seed(seed);
     let mut rng = Rng(!seed);

@@ -1,5 +1,4 @@
-//! Messages in memory that another transport reads instead of the wire: read within the call, by as many
-//! reads as it takes, and sent in packets once the receiver reports that it is denied access.
+//! Messages read by another transport than the wire, or sent in packets to a receiver denied access.
 
 use crate::rdm::EngineConfig;
 use crate::rdm::ids::PeerId;

@@ -1,5 +1,4 @@
-//! Messages received into several pieces of memory: same bytes, length and end as with one piece, by every
-//! protocol, and no byte beside the pieces.
+//! Receives into several pieces equal receives into one, by every protocol; no byte beside the pieces.
 
 use crate::rdm::EngineConfig;
 use crate::rdm::ids::PeerId;

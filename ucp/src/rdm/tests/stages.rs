@@ -511,8 +511,7 @@ fn long_messages_of_an_exited_peer_arrive_if_complete() {
     assert_eq!(net.nodes[1].engine.held_bytes(), 0);
 }
 
-/// A windowed message whose last window was sent before its sender exited is received. One that waits for a
-/// window ends at once.
+/// The last window was sent before the sender exited. A message that waits for a window ends at once.
 #[test]
 fn granted_messages_of_an_exited_peer_arrive_if_sent() {
     for granted in [true, false] {

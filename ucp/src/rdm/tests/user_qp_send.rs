@@ -121,8 +121,7 @@ fn headerless_messages_wait_for_room_and_handshake() {
     assert_eq!(&room, b"untagged");
 }
 
-/// The program has posted no receive: the device returns the message, and it is sent again with its immediate
-/// data.
+/// The program has posted no receive, so the device returns the message.
 // [M5.11] [M10.5]
 #[test]
 fn returned_message_is_sent_again_unchanged() {
@@ -157,8 +156,7 @@ fn message_begun_in_packets_ends_with_an_error() {
     assert_eq!(net.nodes[0].engine.peer_info(peer).unwrap().outstanding, 0);
 }
 
-/// A long message announced before the peer's mode was known ends with the HANDSHAKE, since no one will ask
-/// for it.
+/// A long message waits for a grant, which a peer of that mode never sends.
 // [M5.11]
 #[test]
 fn message_announced_before_the_handshake_ends_with_it() {

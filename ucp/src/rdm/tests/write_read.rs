@@ -1,5 +1,5 @@
-//! Writes that the target reads (LONGREAD_RTW): packets, ends of both sides, fallback when reading fails,
-//! revoked memory, lost peers, forged requests.
+//! Writes that the target reads (LONGREAD_RTW): packets, ends, fallback, revoked memory, lost peers,
+//! forgeries.
 
 use super::rma::{put_args, share};
 use crate::rdm::ids::PeerId;
@@ -205,8 +205,7 @@ fn a_writer_that_cannot_register_sends() {
     assert_eq!(target.bytes, bytes);
 }
 
-/// Either side loses the other after any number of steps: the write ends once, no registration is left, and
-/// the writer's memory is no longer lent.
+/// Each write ends once, and no registration is left.
 #[test]
 fn a_peer_lost_at_any_step_leaves_nothing() {
     for loser in [0, 1] {

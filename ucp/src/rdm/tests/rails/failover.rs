@@ -1,5 +1,4 @@
-//! Loss of the pair of NICs that two workers have met on: every operation ends once, with its bytes, or with
-//! an error that names the peer where the effect is uncertain.
+//! Loss of a NIC: each operation ends once, with its bytes or, where uncertain, an error that names the peer.
 
 use super::*;
 use crate::rdm::rma::args::AtomicArgs;
@@ -41,8 +40,7 @@ impl Ends {
     }
 }
 
-/// Messages of every protocol both ways, puts, gets and atomics by packets, while the first NIC of one worker
-/// dies; of three NICs, sometimes a second one dies later.
+/// All kinds of operations run both ways while a first NIC dies; of three, sometimes a second one later.
 // [M11.8] [M11.9] [M11.10]
 #[test]
 fn only_uncertain_operations_fail_with_the_first_nic() {
@@ -191,8 +189,7 @@ fn peer_without_another_lane_fails() {
     assert_eq!(rig.events(0), [EngineEvent::PeerFailed { peer, fault: PeerError::Unreachable }]);
 }
 
-/// A pair that lost a NIC reconnects by others and stays there. A force-closed peer stays closed on every
-/// lane.
+/// A pair that lost a NIC reconnects by others. A force-closed peer stays closed on every lane.
 #[test]
 fn only_a_lost_nic_is_replaced() {
     let there = addr(1, 0);
@@ -290,8 +287,7 @@ fn force_close_covers_every_lane_of_the_worker() {
     assert_eq!(rig.engines[0].snapshot(), EngineSnapshot::EMPTY);
 }
 
-/// A message names one lane, and its sender cannot be asked to send it. The receiver has left that lane and
-/// reads by its present one, whichever side left first.
+/// The sender cannot be asked to send; either side may have left the named lane first.
 // [M11.5] [M11.6]
 #[test]
 fn memory_named_on_a_lost_lane_is_read_on_another() {
@@ -326,8 +322,7 @@ fn memory_named_on_a_lost_lane_is_read_on_another() {
     }
 }
 
-/// A peer without connid cannot be identified on another lane: if either of two sends none, they lose each
-/// other.
+/// A peer without connid cannot be identified on another lane.
 // [M11.8]
 #[test]
 fn failover_needs_connids() {
@@ -360,8 +355,7 @@ fn unconfirmed_lane_claim_has_no_effect() {
         hdr.write(packet)
     };
     rig.sides.iter_mut().for_each(|side| side.addrs.resize(8, vec![own, own]));
-    // The stranger introduces itself on the second lane, names the other's first lane as its first, and sends
-    // as that.
+    // The stranger names the other's first lane as its own first, and sends as that.
     for (named, role) in [(own, None), (first, Some(0))] {
         let len = say(named, role, &mut packet);
         let bytes = packet[..len].to_vec();
@@ -381,8 +375,7 @@ fn unconfirmed_lane_claim_has_no_effect() {
     assert_eq!((rig.events(1).len(), room), (1, *b"x"));
 }
 
-/// The first NIC dies during the handshakes of the lanes. Every operation ends on both sides, well or with an
-/// error that names the peer, once each has checked the other for liveness.
+/// Each side ends every operation once it has checked the other for liveness.
 // [M11.9]
 #[test]
 fn nic_loss_during_handshakes_ends_every_operation() {
@@ -446,8 +439,7 @@ fn nic_loss_during_handshakes_ends_every_operation() {
     assert!(well > of_all(500) && ill > of_all(1000), "{well} well, {ill} ill");
 }
 
-/// A further NIC dies during the handshakes or later. The first lane stays, so every message arrives once, in
-/// order and without an error.
+/// A further NIC dies during the handshakes or later; the first lane stays.
 // [M11.6] [M11.12]
 #[test]
 fn losing_a_further_nic_loses_no_message() {

@@ -1,5 +1,4 @@
-//! Granted data over several NICs: choice of lanes, and lanes that are lost, not ready, or claimed by another
-//! worker.
+//! Granted data over several NICs: choice of lanes, and lanes lost, not ready, or claimed by others.
 
 use super::*;
 use crate::rdm::trace::DropReason;
@@ -13,8 +12,7 @@ fn pairs(peer: PeerId) -> [Pair; 2] {
     [(0, 1, peer), (1, 0, PeerId(0))]
 }
 
-/// Transfers `len` bytes from `from` to `to` by a message, a write and a read in packets. Returns the bytes
-/// sent and received.
+/// Transfers `len` bytes by a message, a write and a read in packets; returns bytes sent and received.
 fn all_three(rig: &mut Rig, (from, to, peer): Pair, len: usize) -> [(Vec<u8>, Vec<u8>); 3] {
     let [message, write, read] = [11, 12, 13].map(|key| letter(key, len));
     let (mut room, mut far, mut near, mut back) = (vec![0; len], vec![0; len], read.clone(), vec![0; len]);
@@ -94,8 +92,7 @@ fn further_lane_carries_only_data_under_its_own_connid() {
     assert!(seen[0] > 10 && seen[1] > 10 && room == bytes);
 }
 
-/// One lane carries everything for a peer with one lane, a peer without rails or connids such as libfabric,
-/// by configuration, and for short transfers.
+/// One lane serves peers without rails or connids such as libfabric, configuration, and short transfers.
 // [M11.11]
 #[test]
 fn peer_without_striping_gets_all_over_one_lane() {
@@ -130,8 +127,8 @@ fn peer_without_striping_gets_all_over_one_lane() {
     assert!(rig.data[0][0] > 0 && rig.data[0][1] == 0, "one run");
 }
 
-/// One or two NICs of either worker die during transfers, perhaps after their packets arrived: message bytes
-/// come exactly once, those of writes and reads unless their request may be lost.
+/// One or two NICs die, perhaps after their packets arrived: message bytes come exactly once, those of writes
+/// and reads unless their request may be lost.
 // [M11.11] [M11.12]
 #[test]
 fn lost_lane_loses_no_byte() {

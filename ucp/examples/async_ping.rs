@@ -43,7 +43,6 @@ fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Opens this thread's worker and an endpoint to the other's.
 fn open(to: &Sender<Vec<u8>>, from: &Receiver<Vec<u8>>) -> Result<(Worker, Ep), Box<dyn Error>> {
     let worker = Context::new()?.worker()?;
     to.send(worker.address().pack())?;

@@ -34,10 +34,8 @@ pub enum Tag {
 /// Envelope of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// Rank of the sender in the communicator.
     pub source: usize,
     pub tag: u32,
-    /// Length, bytes.
     pub len: usize,
 }
 

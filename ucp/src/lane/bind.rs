@@ -22,7 +22,6 @@ use crate::token::CompletionToken;
 use super::regs::{Regs, needs_alloc};
 use super::{Beside, Ep, Lane, LaneIdx};
 
-/// The endpoint to one peer.
 pub(crate) struct Path {
     pub ep: Ep,
     mtu: u32,
@@ -30,7 +29,6 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// Longest packet, bytes.
     pub(crate) fn mtu(&self) -> usize {
         self.mtu as usize
     }
@@ -55,7 +53,6 @@ impl Paths {
         self.by_peer.get(peer.0 as usize)?.as_ref()
     }
 
-    /// Sets the endpoint of a peer, replacing any earlier one.
     pub(crate) fn set(&mut self, peer: PeerId, lane: LaneIdx, ep: Ep) {
         let at = peer.0 as usize;
         while self.by_peer.len() <= at {
@@ -94,7 +91,6 @@ impl Paths {
         self.set(peer, lane, ep);
     }
 
-    /// Returns the abandoned endpoints of a peer, oldest first.
     pub(crate) fn left(&self, peer: PeerId) -> impl Iterator<Item = &Ep> {
         self.left.iter().filter(move |(of, _)| *of == peer).map(|(_, ep)| ep)
     }
@@ -153,7 +149,6 @@ impl<F: PacketWriter> Pack for Packed<F> {
     }
 }
 
-/// Whether the error is a local shortage that may pass.
 fn is_shortage(e: &Error) -> bool {
     matches!(e, Error::NoDescriptor | Error::NoMemory | Error::Exhausted(_))
 }

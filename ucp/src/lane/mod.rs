@@ -30,11 +30,9 @@ pub(crate) type Md = <Iface as uct::api::Iface>::Md;
 pub(crate) type Mem = <<Iface as uct::api::Iface>::Md as uct::api::Md>::Mem;
 pub(crate) type Rkey = <<Iface as uct::api::Iface>::Md as uct::api::Md>::Rkey;
 
-/// Index of a lane of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct LaneIdx(pub u8);
 
-/// An interface that serves as a wire of the engine.
 pub(crate) struct Lane {
     pub iface: Iface,
     pub wire: WireId,

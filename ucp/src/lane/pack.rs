@@ -6,7 +6,6 @@ use uct::api::{AddrBuf, IfaceAttr};
 
 use crate::rdm::io::Source;
 
-/// Length of a raw address, bytes.
 pub(crate) const RAW_LEN: usize = 32;
 const LINK_LOCAL: [u8; 8] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
 
@@ -32,7 +31,6 @@ impl AddrForm {
         }
     }
 
-    /// Builds the raw address of an interface address.
     pub(crate) fn raw(self, iface: &[u8], connid: u32) -> Option<RawBytes> {
         match self {
             AddrForm::Raw => iface.try_into().ok(),

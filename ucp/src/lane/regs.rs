@@ -70,7 +70,6 @@ enum Cache {
     Is(Box<RegCache<Md>>),
 }
 
-/// Registrations of a worker.
 pub(crate) struct Regs {
     all: Slots<(LaneIdx, Held)>,
     caches: Vec<Cache>,
@@ -229,7 +228,6 @@ impl Regs {
         self.made + self.cache_stats().misses
     }
 
-    /// Sums the cache statistics of all lanes.
     pub(crate) fn cache_stats(&self) -> CacheStats {
         let mut sum = CacheStats::default();
         for cache in &self.caches {
@@ -314,7 +312,6 @@ pub(crate) fn rdma(iface: &Iface) -> Rdma {
     }
 }
 
-/// Why memory was not registered.
 #[cold]
 fn no_reg(e: uct::api::Error) -> RegError {
     match e {

@@ -11,7 +11,6 @@ use super::{Lane, LaneIdx, RawBytes, rdma};
 /// Message size by which lanes are compared, bytes: latency dominates, bandwidth counts a little.
 const TYPICAL: f64 = 1024.0;
 
-/// A lane and the remote interface that it reaches.
 pub(crate) struct Route<'a> {
     pub lane: LaneIdx,
     pub entry: &'a Entry,

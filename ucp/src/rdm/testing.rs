@@ -58,7 +58,6 @@ fn part() -> u64 {
     }
 }
 
-/// Prints the seed if the test fails.
 pub struct Seed(pub u64);
 
 impl Drop for Seed {
@@ -102,16 +101,13 @@ pub struct Node {
     pub device: Device,
 }
 
-/// Registrations and device settings of a node.
 #[derive(Default)]
 pub struct Device {
     /// By number; the key is the number with the node above it.
     pub regs: Vec<Option<(Piece, RegAccess)>>,
-    /// Result of every registration.
     pub no_reg: Option<RegError>,
     /// Registrations may end under reads, which fail then.
     pub revoke: bool,
-    /// Result of every read.
     pub fault: Option<PeerError>,
     /// Memory is read by another transport than the wire.
     pub rma_address: bool,
@@ -165,7 +161,6 @@ pub struct Net {
     pub gone: Option<usize>,
 }
 
-/// The wire of one node during one call.
 pub struct Port<'a> {
     me: usize,
     paths: &'a mut Vec<usize>,
@@ -395,7 +390,6 @@ impl Net {
         }
     }
 
-    /// Calls with the engine of node `me` and its wire.
     pub fn at<T>(&mut self, me: usize, call: impl FnOnce(&mut Engine, &mut Port<'_>) -> T) -> T {
         let addrs: Vec<RawAddr> = self.nodes.iter().map(|n| n.addr).collect();
         let node = &mut self.nodes[me];
@@ -427,7 +421,6 @@ impl Net {
         self.nodes[me].paths[peer.0 as usize]
     }
 
-    /// Delivers one packet; false if there is none.
     pub fn deliver_one(&mut self) -> bool {
         if self.flights.is_empty() {
             return false;
@@ -452,7 +445,6 @@ impl Net {
         true
     }
 
-    /// Returns a packet to its sender, since the receiver was not ready.
     fn hand_back(&mut self, flight: &Flight) {
         let paths = &self.nodes[flight.from].paths;
         let peer = paths.iter().position(|&node| node == flight.to).expect("sent to a peer");
@@ -468,7 +460,6 @@ impl Net {
         self
     }
 
-    /// Ends one read; false if there is none.
     pub fn fetch_one(&mut self) -> bool {
         if self.fetches.is_empty() {
             return false;

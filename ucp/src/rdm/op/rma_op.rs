@@ -21,7 +21,6 @@ pub const fn is_rma_id(id: SlotId) -> bool {
     id.raw() >> 31 == 1
 }
 
-/// State of a one-sided operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RmaState {
     /// In the peer's queue, no packet out: may be cancelled.
@@ -63,13 +62,11 @@ pub enum Job {
     Answer(HeldBytes),
 }
 
-/// An atomic operation and its operands.
 #[derive(Debug)]
 pub struct Atomic {
     pub op: AtomicOp,
     pub ty: Datatype,
     pub operands: Operands,
-    /// Destination of the old values.
     pub result: Option<Scatter>,
 }
 
@@ -148,7 +145,6 @@ pub struct RmaOp {
     pub compact: bool,
     /// The slot is free, and the fields after this one are left from its last use.
     pub(super) stale: bool,
-    /// In the peer's queue of grants.
     pub in_data_queue: bool,
     /// RDMA operations in flight: the device uses the caller's memory until they end.
     pub in_flight: u32,
@@ -159,11 +155,8 @@ pub struct RmaOp {
     pub received: ReceivedRanges,
     /// Bytes granted, to us or by us, and not yet sent or received.
     pub window: u64,
-    /// The other end's id, once known.
     pub remote_id: Option<u32>,
-    /// Immediate data for the target's completion.
     pub cq_data: Option<u64>,
-    /// The wire on which the device began it.
     pub wire: Option<WireId>,
     /// The read of its data, at the target.
     pub rma_read: Option<SlotId>,
@@ -178,7 +171,6 @@ pub struct RmaOp {
 }
 
 impl RmaOp {
-    /// Creates an operation that has not begun.
     #[inline]
     pub fn new(peer: PeerId, job: Job, protocol: RmaProtocol, len: u64) -> RmaOp {
         RmaOp {
@@ -221,7 +213,6 @@ impl RmaOp {
         }
     }
 
-    /// Whether we are the requester.
     #[inline]
     pub fn is_ours(&self) -> bool {
         self.compact || matches!(self.job, Job::Put(_) | Job::Get(_) | Job::Atomic(_))

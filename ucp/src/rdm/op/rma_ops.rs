@@ -13,7 +13,6 @@ const CHUNK: usize = 64;
 
 type Ids = Slots<(), 20, UPPER>;
 
-/// The fields of an operation whose only packet is out.
 #[derive(Debug)]
 pub struct CompactRmaOp {
     pub peer: PeerId,
@@ -101,7 +100,6 @@ impl RmaOps {
         self.ids.iter().map(|(id, ())| (id, self.at(id)))
     }
 
-    /// Returns the slot of a live id.
     #[inline]
     fn at(&self, id: SlotId) -> &RmaOp {
         let index = Ids::index_of(id);

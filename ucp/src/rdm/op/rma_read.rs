@@ -32,14 +32,12 @@ pub struct RmaRead {
     pub stop: Option<Stop>,
 }
 
-/// Why a read stops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
     /// We cannot read: the sender must send the data.
     Nack,
     /// We could read, but the sender is asked to send this one.
     Declined,
-    /// A read found that the peer has failed.
     PeerError(PeerError),
     Fail(OpError),
 }
@@ -62,7 +60,6 @@ impl RmaRead {
         }
     }
 
-    /// Whether no read is left to post.
     pub fn all_posted(&self) -> bool {
         match &self.rail_plan {
             Some(rail_plan) => rail_plan.0.all_posted(),

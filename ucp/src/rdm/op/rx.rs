@@ -20,13 +20,11 @@ pub struct Envelope {
     /// Position in the sender's order.
     pub msg_id: u32,
     pub protocol: Protocol,
-    /// Immediate data for the completion.
     pub cq_data: Option<u64>,
     /// The sender's id (LONGCTS, and every protocol that wants a RECEIPT).
     pub send_id: u32,
 }
 
-/// State of a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RxState {
     /// Not matched: in the queue of expected messages.
@@ -119,7 +117,6 @@ impl Segments {
         }
     }
 
-    /// Calls `each` with every piece.
     pub fn drain(self, mut each: impl FnMut(u64, HeldBytes)) {
         match self {
             Segments::One(at, held) => each(at, held),
@@ -129,7 +126,6 @@ impl Segments {
 }
 
 impl RxOp {
-    /// Creates an unmatched receive.
     #[inline(always)]
     pub fn posted(buf: RecvBuf, user: u64, want: MatchEntry, kind: Kind) -> RxOp {
         RxOp { buf, user, want, state: RxState::Posted, kind, role: Role::Single }

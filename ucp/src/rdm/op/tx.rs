@@ -8,7 +8,6 @@ use crate::rdm::protocol::{Kind, Protocol, Sync};
 use crate::rdm::rails::rail_plan::RailList;
 use crate::wire::MsgClass;
 
-/// State of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TxState {
     /// In the peer's send queue, no packet out, no `msg_id` taken: may be cancelled.
@@ -33,7 +32,6 @@ pub struct TxOp {
     pub user: u64,
     pub tag: Option<u64>,
     pub class: MsgClass,
-    /// Immediate data for the receiver's completion.
     pub cq_data: Option<u64>,
     /// Bytes that the wire has accepted.
     pub sent: usize,
@@ -46,7 +44,6 @@ pub struct TxOp {
     pub recv_id: Option<u32>,
     pub protocol: Protocol,
     pub sync: Sync,
-    /// Registered for the receiver to read.
     pub reg: Option<Reg>,
     /// Registrations on further wires.
     pub rails: Option<Box<RailList<(WireId, Reg)>>>,

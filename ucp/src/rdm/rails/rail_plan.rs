@@ -23,7 +23,6 @@ pub fn rails_for(len: u64, least: u64, rails: usize) -> usize {
 /// Most pieces in flight on one rail, per transfer.
 const PER_RAIL: u8 = 4;
 
-/// One lane to the peer's memory.
 #[derive(Debug)]
 pub struct Rail {
     /// The peer of that lane, of the same worker.
@@ -45,7 +44,6 @@ pub struct RailPlan {
     piece: u64,
     /// First piece that has never been posted.
     next: u32,
-    /// Pieces whose rail was lost.
     again: Vec<u32>,
 }
 
@@ -108,7 +106,6 @@ impl RailPlan {
         (self.end - self.from).div_ceil(self.piece) as u32
     }
 
-    /// Whether nothing is left to post.
     pub fn all_posted(&self) -> bool {
         self.next == self.pieces() && self.again.is_empty()
     }
@@ -122,7 +119,6 @@ impl RailPlan {
         why
     }
 
-    /// Number of rails, lost ones included.
     pub fn rails(&self) -> usize {
         self.rails.len()
     }
@@ -141,7 +137,6 @@ impl RailPlan {
         Some(NextPiece { rail, nth, at, len: self.piece.min(self.end - at) })
     }
 
-    /// Notes that the picked piece is in flight.
     pub fn posted(&mut self, pick: &NextPiece) {
         if self.again.last() == Some(&pick.nth) {
             self.again.pop();
@@ -167,7 +162,6 @@ impl RailPlan {
         self.main
     }
 
-    /// Marks a rail lost.
     pub fn lose(&mut self, rail: usize, why: PeerError) {
         self.rails[rail].failed = Some(why);
     }

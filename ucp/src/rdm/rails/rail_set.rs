@@ -23,7 +23,6 @@ pub(in crate::rdm) enum Direction {
     Write,
 }
 
-/// Result of posting the next piece of a transfer.
 pub(in crate::rdm) enum PiecePost {
     Posted(Posted),
     /// No piece is left, or every rail has enough in flight.
@@ -31,7 +30,6 @@ pub(in crate::rdm) enum PiecePost {
     Full,
     /// No rail is left; the last one's error.
     Lost(PeerError),
-    /// The peer itself cannot be reached any more.
     Failed(PeerError),
 }
 
@@ -149,7 +147,6 @@ impl Engine {
         }
     }
 
-    /// Whether this peer may carry pieces as a rail.
     fn is_rail(&self, rail: PeerId, way: Direction) -> bool {
         let Some(peer) = self.peers.get(rail) else { return false };
         let rdma = self.wires[usize::from(peer.wire.0)].rdma;
@@ -226,7 +223,6 @@ impl Engine {
             }
         }
         if key_here.is_some() {
-            // The sender has failed over already.
             let known = peer.queue.as_ref().map_or(&[][..], |queue| &queue.rails).iter().copied();
             let mut others = known.filter(|rail| rails.iter().all(|(named, _)| named != rail));
             let other =

@@ -28,9 +28,7 @@ pub(in crate::rdm) enum TransferKind {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rdm) struct Granted {
     pub to: PeerId,
-    /// The receiver's id, from its CTS.
     pub recv_id: u32,
-    /// First byte not sent.
     pub at: u64,
     pub window: u64,
     pub total: u64,
@@ -139,7 +137,6 @@ impl Engine {
         self.main_of(lane).unwrap_or(lane)
     }
 
-    /// Returns the peer that this one is a further lane of.
     #[inline]
     pub(in crate::rdm) fn main_of(&self, lane: PeerId) -> Option<PeerId> {
         let main = self.peers[lane].further_lane_of()?;

@@ -12,7 +12,6 @@ use crate::wire::PktType;
 const FIRST: Duration = Duration::from_micros(100);
 const MOST: Duration = Duration::from_millis(5);
 
-/// Node 0 with peers 1 and 2, of which 1 has no receive posted.
 fn net(burst: u32) -> (Net, PeerId, PeerId) {
     let retry = crate::rdm::RetryPolicy { first_delay: FIRST, max_delay: MOST };
     let cfg = EngineConfig { burst, retry, ..EngineConfig::default() };
@@ -61,7 +60,6 @@ fn returned_packet_is_retried_with_growing_delay() {
     assert_eq!((net.events(1).len(), room[0]), (1, b'x'));
     assert!(net.nodes[0].engine.is_flushed(None));
     assert_eq!((rare(&net).not_ready, rare(&net).sent_again), (10, 10));
-    // A peer that was ready again restarts at the first delay.
     net.nodes[1].shut = true;
     net.send(0, shut, b"y", Some(2), Protocol::Eager);
     land(&mut net);

@@ -26,7 +26,6 @@ struct Device {
     max: usize,
     full: bool,
     in_flight: Vec<(TxToken, Remote, What)>,
-    /// Immediate data of writes.
     words: Vec<u32>,
     regs: usize,
     most_regs: usize,

@@ -18,7 +18,6 @@ use crate::wire::{self, AtomicOp, Datatype, Features, Packet, PktType};
 
 const LEN: usize = 20_000;
 
-/// Three nodes, of which the first two have met, and read.
 fn met(manner: Manner) -> (Net, PeerId) {
     let cfg = EngineConfig { runt_size: 3000, cts_credits: 2, ..EngineConfig::default() };
     let mut net = Net::with(3, 1, manner, cfg).with_rdma(4000);
@@ -35,7 +34,6 @@ fn heard(net: &Net, node: usize) -> u64 {
     net.nodes[node].engine.stats().rare.errors_received
 }
 
-/// Forges a PEER_ERROR from `from` to `to`.
 fn forge(net: &mut Net, from: usize, to: usize, what: ErrorRef, prov_errno: u32) {
     let mut bytes = vec![0; ctl::PeerError::LEN];
     ctl::PeerError { what, prov_errno, connid: None }.write(&mut bytes);
@@ -371,7 +369,6 @@ fn forged_peer_errors_end_nothing() {
     assert!(net.events(0).is_empty() && net.events(1).is_empty());
     let bad = |net: &Net, node: usize| net.nodes[node].engine.stats().dropped(DropReason::BadId);
     assert_eq!((bad(&net, 0), bad(&net, 1)), (5, 4));
-    // Random errors leave the connection intact.
     let mut rng = Rng(3);
     for _ in 0..2000 {
         let id = rng.next() as u32;

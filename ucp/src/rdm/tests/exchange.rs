@@ -17,7 +17,6 @@ struct Sent {
     to: usize,
     kind: Kind,
     tag: u64,
-    /// Position among all messages of its sender.
     seq: usize,
     sync: bool,
     bytes: Vec<u8>,
@@ -251,7 +250,6 @@ impl Talk {
         self.net
     }
 
-    /// Receives what is left, and cancels receives that got nothing.
     fn sweep(&mut self, most: usize) {
         for n in 0..self.posted.len() {
             let at = self.posted[n].at;

@@ -213,7 +213,6 @@ impl Rig {
         Rig::made(nics, seed, |_| cfg)
     }
 
-    /// Creates two workers with a configuration each.
     fn made(nics: [usize; 2], seed: u64, cfg: impl Fn(usize) -> EngineConfig) -> (Rig, PeerId) {
         let addrs: Vec<Vec<RawAddr>> =
             (0..2).map(|host| (0..nics[host]).map(|nic| addr(host, nic)).collect()).collect();
@@ -258,7 +257,6 @@ impl Rig {
         (rig, peers[0])
     }
 
-    /// Creates two workers that have exchanged a message.
     fn met(nics: [usize; 2], seed: u64) -> (Rig, PeerId) {
         let (mut rig, peer) = Rig::new(nics, seed);
         let mut byte = [0; 1];
@@ -364,7 +362,6 @@ impl Rig {
         }
     }
 
-    /// Runs one random step of the network or of an engine.
     fn turn(&mut self) {
         match self.rng.below(3) {
             0 => {

@@ -15,7 +15,6 @@ use crate::wire::{self, EfaStatus, Iovs, Opts, Packet, PktType, RmaIov};
 const LEN: usize = 50_000;
 const RUNT: usize = 3000;
 
-/// Creates a pair that has shaken hands and reads, `most` bytes at a time.
 fn met(most: u64, manner: Manner) -> (Net, PeerId) {
     let cfg = EngineConfig { runt_size: RUNT, ..EngineConfig::default() };
     let mut net = Net::with(2, 1, manner, cfg).with_rdma(most);

@@ -13,7 +13,6 @@ use crate::rdm::trace::DropReason;
 use crate::rdm::types::*;
 use crate::wire::{AtomicOp, Datatype, Features, Iovs, PktType, RmaIov, rtr, rtw};
 
-/// Memory of one node, lent to its engine as a region.
 pub(super) struct Shared {
     pub bytes: Vec<u8>,
     addr: u64,
@@ -97,7 +96,6 @@ fn writes_packet_by_packet() {
     let peer = net.peer(0, 1);
     let target = share(&mut net, 1, 10_000, Access::all());
     let bytes = letter(1, 5000);
-    // Each is acknowledged by itself, which needs the handshake.
     assert!(matches!(net.put(0, peer, put_args(&bytes[..100], target.iov(8, 100))), Started::Pending(_)));
     assert_eq!(
         net.flow(),

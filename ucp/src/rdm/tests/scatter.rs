@@ -62,7 +62,6 @@ impl Room {
     }
 }
 
-/// Creates a pair that has met, whose receiver reads at most `most` bytes at a time.
 fn met(manner: Manner, most: u64) -> (Net, PeerId) {
     let cfg = EngineConfig { runt_size: 3000, ..EngineConfig::default() };
     let mut net = Net::with(2, 7, manner, cfg).with_rdma(most);

@@ -222,7 +222,6 @@ fn every_protocol_expected_and_unexpected() {
                 assert_eq!(room, bytes, "{protocol:?} early: {early}");
                 let done_later = !matches!(protocol, Protocol::Eager | Protocol::Medium);
                 assert_eq!(net.events(0), vec![sent(1); usize::from(done_later)]);
-                // The message of `met` was eager, too.
                 let before = u64::from(protocol == Protocol::Eager);
                 assert_eq!(net.nodes[1].engine.stats().received(protocol).msgs, 1 + before);
                 assert_eq!(net.nodes[0].engine.stats().sent(protocol).bytes, len as u64 + before);

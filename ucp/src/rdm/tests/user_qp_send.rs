@@ -19,7 +19,6 @@ fn shake(net: &mut Net, qp: Option<UserRecvQp>, word: u64) {
     net.deliver(&Flight { from: 1, to: 0, bytes });
 }
 
-/// Creates a pair whose second node is such a peer, and has been met.
 fn met() -> (Net, PeerId) {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);

@@ -18,7 +18,6 @@ use crate::wire::{self, EfaStatus, Features, Iovs, Opts, Packet, PktType, RmaIov
 
 const LEN: usize = 50_000;
 
-/// Creates a pair, and a third node, that has shaken hands and reads, `most` bytes at a time.
 fn met(most: u64, manner: Manner) -> (Net, PeerId) {
     let mut net = Net::new(3, 1, manner).with_rdma(most);
     let peer = net.peer(0, 1);

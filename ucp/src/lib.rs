@@ -24,7 +24,7 @@
 //!
 //! | Form | Memory | For |
 //! |---|---|---|
-//! | [`Ep::tag_send`], [`Worker::tag_recv`] | the request owns the buffer and may be dropped | most programs |
+//! | [`Ep::tag_send`], [`Worker::tag_recv`] | the request owns the buffer, may be dropped | most programs |
 //! | [`Worker::scope`], [`Ep::tag_send_blocking`] | borrowed until the call returns | numerical code |
 //! | [`Ep::send_raw`], [`Worker::recv_raw`] | pointer, length, plain callback | the C API, runtimes |
 //!

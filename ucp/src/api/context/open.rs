@@ -110,9 +110,8 @@ impl Context {
         self.worker_by(ifaces, Time::System, nonce())
     }
 
-    /// Creates a worker as [`Context::worker_on`], with its own `clock` for deadlines and `seed` for random
-    /// numbers: equal calls give equal runs. [`Worker::wait`] sleeps in real time; use
-    /// [`Worker::next_timer`].
+    /// Creates a worker as [`Context::worker_on`], with its own `clock` and `seed`: equal calls give equal
+    /// runs. [`Worker::wait`] sleeps in real time; simulations use [`Worker::next_timer`].
     pub fn worker_simulated(
         &self,
         ifaces: Vec<Iface>,

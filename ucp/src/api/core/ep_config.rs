@@ -1,5 +1,4 @@
-//! Protocol tables, shared by endpoints of equal configuration. Lane costs come from attributes or
-//! calibration.
+//! Protocol tables, shared by endpoints of equal configuration. Lane costs may be calibrated.
 
 use std::rc::Rc;
 use std::sync::OnceLock;

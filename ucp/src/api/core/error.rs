@@ -10,7 +10,6 @@ use crate::wire::EfaStatus;
 /// Error of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    // --- the caller -------------------------------------------------------------------------------
     /// The message exceeds the receive buffer: the part that fits was written, the rest is lost.
     #[error("message of {len} bytes does not fit the buffer of {room}")]
     Truncated {
@@ -42,14 +41,13 @@ pub enum Error {
     /// The probed message was already received, or its sender failed.
     #[error("no such probed message")]
     NoMessage,
-    // --- the peer ---------------------------------------------------------------------------------
     /// The process or queue pair of this peer ([`Ep::peer`](super::Ep::peer)) is gone.
     #[error("peer {} is gone", .0.0)]
     PeerGone(PeerId),
     /// The address of this peer cannot be reached.
     #[error("peer {} is not reachable", .0.0)]
     Unreachable(PeerId),
-    /// This peer, or some peer, did not answer in time.
+    /// This peer (`None`: at least one peer) did not answer in time.
     #[error("{} did not answer in time", Who(.0))]
     TimedOut(Option<PeerId>),
     /// The remote key of this peer does not permit the range or the kind of access.
@@ -69,14 +67,12 @@ pub enum Error {
     /// The peer's release or receive mode does not support the operation.
     #[error("not supported by the peer")]
     Unsupported,
-    // --- the device -------------------------------------------------------------------------------
     /// The device failed operations to this peer, or to none in particular, with this EFA completion status.
     #[error("{}: device completion status {}", Who(.0), .1)]
     Device(Option<PeerId>, EfaStatus),
     /// The transport refused the operation to this peer at this end. Lane and peer are well.
     #[error("operation with peer {}: {}", .0.0, .1)]
     Local(PeerId, LocalError),
-    // --- resources --------------------------------------------------------------------------------
     /// The worker has too many operations in progress.
     #[error("too many operations are running")]
     Exhausted,
@@ -146,8 +142,7 @@ impl Error {
 }
 
 impl Error {
-    /// Peer of the error, numbered as by [`Ep::peer`](super::Ep::peer); `None` if no particular peer is
-    /// concerned.
+    /// Peer of the error, as numbered by [`Ep::peer`](super::Ep::peer); `None`: no peer in particular.
     pub fn peer(self) -> Option<PeerId> {
         use Error::*;
         match self {

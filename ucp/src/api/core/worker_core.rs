@@ -1,5 +1,4 @@
-//! State and progress of a worker. Never runs user code: returns an [`Act`], which the caller runs with
-//! nothing borrowed.
+//! State and progress of a worker. Never runs user code: returns it as [`Act`], run with nothing borrowed.
 
 use crate::api::core::requests::NO_MESSAGE;
 use std::rc::{Rc, Weak};
@@ -31,7 +30,7 @@ use crate::rdm::io::{PeerError, PeerId};
 use crate::rdm::{Engine, EngineEvent, Kind, RecvStatus};
 use crate::wire::RawAddr;
 
-/// Consecutive messages of one lane before the next is polled first, as UCX's `UCX_POSIX_FIFO_MAX_POLL`.
+/// Consecutive messages of one lane, less one, before the next is polled first (`UCX_POSIX_FIFO_MAX_POLL`).
 const ROW: u32 = 15;
 /// Progress calls between two readings of the clock while the engine has no deadline.
 const CLOCK_EVERY: u32 = 256;
@@ -69,8 +68,7 @@ pub(crate) struct Core {
     pub engine: Engine,
     pub paths: Paths,
     pub lanes: Vec<Lane>,
-    /// Whether only arrivals can cause work. Every borrow but
-    /// [`Worker::core_as_it_is`](super::Worker::core_as_it_is) clears it.
+    /// Whether only arrivals can cause work. Cleared by borrows except [`super::Worker::core_as_it_is`].
     pub calm: bool,
     calls: u32,
     /// Lane polled first: the last with a message, or after [`ROW`] messages the one behind it.
@@ -190,7 +188,6 @@ impl Core {
             };
             match glance {
                 PollOne::Empty => {}
-                // Returns at once for the latency of whoever waits for this message.
                 PollOne::Received { more: false } => {
                     self.stay(at);
                     let news = self.engine.has_events() || !self.streams.is_settled();

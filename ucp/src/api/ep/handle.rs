@@ -409,7 +409,7 @@ impl Ep {
         self.send(buf, &SendParams::default())
     }
 
-    /// Sends borrowed bytes. If a packet cannot go out within the call, returns a request that owns a copy.
+    /// Sends borrowed bytes. If they cannot go out within the call, returns a request that owns a copy.
     pub fn tag_inject(&self, tag: u64, bytes: &[u8]) -> Result<(), SendRequest<Box<[u8]>>> {
         let params = SendParams { tag: Some(tag), ..SendParams::default() };
         if bytes.len() <= self.protocols().table(Kind::Tagged, Sync::No).eager_max() {

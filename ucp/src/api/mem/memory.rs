@@ -28,7 +28,7 @@ pub enum MemError {
 }
 
 /// Memory of this worker that peers with its remote key may access. Dropping it revokes the key once local
-/// operations have ended; peers that copy by their kernel (`cma`) need no key.
+/// operations have ended, but does not stop kernel copies (`cma`), which need no key.
 pub struct Mem {
     worker: Worker,
     key: MemKey,
@@ -181,7 +181,7 @@ impl Mem {
         packer.finish()
     }
 
-    /// Copies `bytes` to offset `at`. Writes an aligned 8-byte word atomically. Panics if out of bounds.
+    /// Copies `bytes` to offset `at`. An aligned 8-byte word is written whole. Panics if out of bounds.
     pub fn write(&self, at: usize, bytes: &[u8]) {
         let to = self.range(at, bytes.len());
         if bytes.len() == 8 && to.addr().is_multiple_of(8) {
@@ -194,8 +194,7 @@ impl Mem {
         unsafe { ucs::mem::copy_bytes(bytes.as_ptr(), to, bytes.len()) };
     }
 
-    /// Copies bytes at offset `at` to `out`. Reads an aligned 8-byte word atomically. Panics if out of
-    /// bounds.
+    /// Copies bytes at offset `at` to `out`. An aligned 8-byte word is read whole. Panics if out of bounds.
     pub fn read(&self, at: usize, out: &mut [u8]) {
         let from = self.range(at, out.len());
         if out.len() == 8 && from.addr().is_multiple_of(8) {

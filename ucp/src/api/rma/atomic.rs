@@ -1,5 +1,6 @@
 //! Typed atomic operations on a peer's memory. The local processor executes them on mapped words where it
-//! can, else the peer, requested by packets. Both use the processor's atomics, so they agree.
+//! can, else the peer, requested by packets. Both use the same instructions, so they are atomic to each
+//! other.
 
 use crate::api::core::requests::NO_MESSAGE;
 use std::future::Future;
@@ -130,8 +131,7 @@ impl<T: AtomicType> Future for FetchRequest<T> {
 }
 
 impl EpProtocols<'_> {
-    /// Method for `op` on elements of type `ty` in the memory of `rkey`; `None` if there is no such
-    /// operation.
+    /// Method for `op` on elements of type `ty` in the memory of `rkey`; `None`: no such operation.
     pub fn atomic_method(&self, rkey: &Rkey, op: AtomicOp, ty: Datatype) -> Option<RmaMethod> {
         Some(match self.native_atomic(op, ty)? && self.rma_method(rkey) == RmaMethod::Mapped {
             true => RmaMethod::Mapped,
@@ -139,8 +139,7 @@ impl EpProtocols<'_> {
         })
     }
 
-    /// Verdicts on mapped memory, device and packets, in this order. With `UCX_EMULATION=n` none may be
-    /// taken.
+    /// Verdicts on mapped memory, device and packets, in this order. `UCX_EMULATION=n` may exclude all.
     pub fn explain_atomic(&self, rkey: &Rkey, op: AtomicOp, ty: Datatype) -> Option<[AtomicVerdict; 3]> {
         let mapped = self.rma_method(rkey) == RmaMethod::Mapped;
         Some(explain_atomic(mapped, self.native_atomic(op, ty)?, self.ep.worker().core().engine.emulation()))
@@ -206,8 +205,7 @@ impl Ep {
         core.atomic(self, args, len, params.done)
     }
 
-    /// Executes the operation with a local atomic instruction, or returns false. Unsafe: as for
-    /// [`Ep::atomic_raw`].
+    /// Executes the operation by an instruction, or returns false. Unsafe: as for [`Ep::atomic_raw`].
     #[inline]
     unsafe fn native(&self, core: &Core, remote: u64, rkey: &Rkey, p: &AtomicParams, form: Form) -> bool {
         if !remote.is_multiple_of(p.ty.size() as u64) {

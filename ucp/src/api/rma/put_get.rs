@@ -1,6 +1,6 @@
-//! Put and get on a peer's memory. Mapped memory is copied within the call; other operations go through the
-//! engine, by the device if it knows the key, else by packets. A put completes when its buffer may be reused;
-//! the bytes are in the target's memory after a flush, or at completion with [`Sync::Yes`].
+//! Put and get on a peer's memory: by a copy within the call if it is mapped, else by the engine. A put
+//! completes when its buffer may be reused; the bytes are in the target's memory after a flush, or with
+//! [`Sync::Yes`].
 
 use crate::api::core::requests::NO_MESSAGE;
 use std::ptr::NonNull;

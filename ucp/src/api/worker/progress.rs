@@ -69,7 +69,6 @@ impl Worker {
     #[inline(never)]
     fn tell(&self) -> usize {
         let mut core = self.core();
-        // A completion counts as an event even without a callback.
         let mut events = usize::from(core.engine.has_events());
         while let Some(act) = core.next_act() {
             drop(core);
@@ -121,8 +120,8 @@ impl Worker {
         }
     }
 
-    /// Descriptor for poll or epoll: becomes readable after [`Worker::arm`] when a lane has an event. `None`
-    /// if a lane has no descriptor.
+    /// Descriptor that becomes readable after [`Worker::arm`] at an event; `None` if a lane has no
+    /// descriptor.
     pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.events.as_ref().map(AsFd::as_fd)
     }
@@ -142,8 +141,7 @@ impl Worker {
         })
     }
 
-    /// Time until the next back-off, close or keepalive check is due, for programs that wait on
-    /// [`Worker::event_fd`].
+    /// Time until a back-off, close or check is due, for programs that wait on [`Worker::event_fd`].
     pub fn next_timer(&self) -> Option<Duration> {
         let core = self.core();
         core.next_deadline().map(|at| at.since(core.now()))

@@ -17,8 +17,7 @@ type Panic = Box<dyn Any + Send>;
 type Job<T> = Box<dyn FnOnce(&Worker, &mut T) + Send>;
 
 /// Worker that makes progress on its own thread, with its endpoints, memory and requests. Operations that
-/// need the target's processor (see `docs/ucp.md`) proceed while the program computes. The thread sleeps when
-/// idle.
+/// need the target's processor (see `docs/ucp.md`) proceed while the program computes. Sleeps when idle.
 ///
 /// The worker stays on its thread and need not be `Send`: `make` creates it there, and [`run`](Self::run)
 /// runs jobs there. The handle is `Send` and `Sync`.
@@ -66,8 +65,7 @@ pub enum JobError {
 }
 
 impl<T: 'static> WorkerThread<T> {
-    /// Starts a thread that makes a worker and serves it until the handle is dropped. Propagates panics of
-    /// `make`.
+    /// Starts a thread that makes a worker and serves it until the handle drops. Propagates panics of `make`.
     pub fn spawn<E: Send + 'static>(
         name: &str,
         make: impl FnOnce() -> Result<(Worker, T), E> + Send + 'static,

@@ -1,5 +1,4 @@
-//! Measurements of copies, and of transport operations between two interfaces of this process. Each result is
-//! the best of a few tries within a time limit.
+//! Measurements of processors and transports: each is the best of a few tries within a time limit.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

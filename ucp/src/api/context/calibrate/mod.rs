@@ -76,7 +76,6 @@ impl Calibration {
             (costs.latency, costs.wire) = (across.fixed, across.per_byte);
         }
         let of_tl = || self.devices.iter().filter(|d| d.tl == attr.tl);
-        // NICs of one kind cost the same.
         let Some(device) = of_tl().find(|d| d.dev == attr.dev).or_else(|| of_tl().next()) else {
             return costs;
         };

@@ -116,7 +116,7 @@ impl Job {
         while let Some(event) = self.workers[n].worker.take_trace_event() {
             let (peer, fault, lost) = match event {
                 TraceEvent::PeerFailed(peer, fault) => (peer, fault, true),
-                TraceEvent::Unsure(peer, fault) => (peer, fault, false),
+                TraceEvent::Uncertain(peer, fault) => (peer, fault, false),
                 _ => continue,
             };
             let Some(who) = self.worker_of_peer(n, peer) else {

@@ -27,24 +27,24 @@ const PROTOCOLS: [&[PacketHandler]; 12] = [
 /// The handler of each packet type, by its type byte.
 pub(in crate::rdm) static TABLE: [PacketHandler; 256] = merge(&PROTOCOLS);
 
-const fn merge(rooms: &[&[PacketHandler]]) -> [PacketHandler; 256] {
+const fn merge(lists: &[&[PacketHandler]]) -> [PacketHandler; 256] {
     let mut table = [PacketHandler { ty: PktType(0), kind: HandlerKind::None, order: None }; 256];
     let mut ty = 0;
     while ty < 256 {
         table[ty].ty = PktType(ty as u8);
         ty += 1;
     }
-    let mut room = 0;
-    while room < rooms.len() {
-        let mut row = 0;
-        while row < rooms[room].len() {
-            let new = rooms[room][row];
+    let mut list = 0;
+    while list < lists.len() {
+        let mut at = 0;
+        while at < lists[list].len() {
+            let new = lists[list][at];
             let old = &mut table[new.ty.0 as usize];
             assert!(matches!(old.kind, HandlerKind::None), "two protocols claim one packet type");
             *old = new;
-            row += 1;
+            at += 1;
         }
-        room += 1;
+        list += 1;
     }
     table
 }

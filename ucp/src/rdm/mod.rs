@@ -306,10 +306,10 @@ impl Engine {
         }
         let handler = &handlers::TABLE[usize::from(ty)];
         match (handler.order, parsed.msg_id()) {
-            (Some(share), Some(msg_id)) => {
+            (Some(id_use), Some(msg_id)) => {
                 let turn = turn(self.peers[peer].next_rx, msg_id);
                 let arrival = Arrival { peer, handler, packet: parsed, turn };
-                self.on_ordered(w, &arrival, share, msg_id, packet);
+                self.on_ordered(w, &arrival, id_use, msg_id, packet);
             }
             _ => {
                 let peer = if matches!(parsed, Packet::CtsData(..)) { self.owner(peer) } else { peer };
@@ -317,7 +317,7 @@ impl Engine {
             }
         }
         if let Some(over_limit_peer) = self.over_limit_peer.take() {
-            self.force_close_with(w, over_limit_peer, PeerError::Flood);
+            self.force_close_with(w, over_limit_peer, PeerError::OverLimit);
             self.schedule(over_limit_peer);
         }
     }
@@ -328,7 +328,7 @@ impl Engine {
         &mut self,
         w: &mut W,
         a: &Arrival<'_>,
-        share: MsgIdUse,
+        id_use: MsgIdUse,
         msg_id: u32,
         bytes: &[u8],
     ) {
@@ -340,7 +340,7 @@ impl Engine {
                     self.dispatch_in_order(w, a.peer);
                 }
             }
-            Turn::Past if share != MsgIdUse::Single => self.dispatch(w, a),
+            Turn::Past if id_use != MsgIdUse::Single => self.dispatch(w, a),
             // [M4.5]
             Turn::Past => self.drop_packet(a, DropReason::Duplicate),
             // The messages before it will not arrive.
@@ -356,7 +356,7 @@ impl Engine {
             Turn::Early => {
                 let from = &mut self.peers[a.peer];
                 from.flags |= PeerFlags::REORDERING;
-                if from.queue_mut().reorder.keep(&mut self.held_packets, msg_id, share, bytes) {
+                if from.queue_mut().reorder.keep(&mut self.held_packets, msg_id, id_use, bytes) {
                     self.stats.rare.out_of_order += 1;
                 } else {
                     self.drop_packet(a, DropReason::Duplicate);

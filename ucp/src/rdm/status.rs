@@ -20,7 +20,7 @@ pub enum PeerError {
     NoMemory,
     /// It has sent more messages than may be kept here until somebody receives them.
     #[error("peer has sent more than may be kept unreceived")]
-    Flood,
+    OverLimit,
     /// The device ended a packet with this EFA completion status.
     #[error("device completion status {0}")]
     Device(EfaStatus),
@@ -71,7 +71,7 @@ impl PeerError {
     pub const fn status(self) -> EfaStatus {
         match self {
             PeerError::Gone => EfaStatus::BadDestQpn,
-            PeerError::Unreachable | PeerError::NoDescriptor | PeerError::NoMemory | PeerError::Flood => {
+            PeerError::Unreachable | PeerError::NoDescriptor | PeerError::NoMemory | PeerError::OverLimit => {
                 EfaStatus::Unreachable
             }
             PeerError::Device(status) => status,

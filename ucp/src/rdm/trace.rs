@@ -54,7 +54,7 @@ pub enum TraceEvent {
     PeerMoved(PeerId, PeerError),
     /// An operation with a peer ended with this fault, and nobody can say whether it has taken effect: a NIC
     /// on its way was lost. The peer goes on.
-    Unsure(PeerId, PeerError),
+    Uncertain(PeerId, PeerError),
     /// A packet was dropped.
     Dropped {
         /// Why.

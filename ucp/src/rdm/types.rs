@@ -71,7 +71,7 @@ pub struct EngineConfig {
     /// [`Engine::may_stop_polling`](crate::rdm::Engine::may_stop_polling) says so, bytes.
     pub unexpected_max: usize,
     /// Hard limit of the memory of unexpected messages, bytes: a peer whose message would cost more
-    /// [fails](PeerError::Flood).
+    /// [fails](PeerError::OverLimit).
     pub unexpected_hard_max: usize,
     /// Policy for one-sided operations that no device does.
     pub emulation: Emulation,

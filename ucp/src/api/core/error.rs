@@ -160,7 +160,7 @@ impl Error {
             PeerError::Unreachable => Error::Unreachable(peer),
             PeerError::NoDescriptor => Error::NoDescriptor(peer),
             PeerError::NoMemory => Error::NoMemory(peer),
-            PeerError::Flood => Error::OverLimit(peer),
+            PeerError::OverLimit => Error::OverLimit(peer),
             PeerError::Device(code) => Error::Device(Some(peer), code),
             PeerError::Local(why) => Error::Local(peer, why),
         }
@@ -233,7 +233,7 @@ mod tests {
             PeerError::Unreachable,
             PeerError::NoDescriptor,
             PeerError::NoMemory,
-            PeerError::Flood,
+            PeerError::OverLimit,
         ];
         for fault in faults.into_iter().chain((0..16).map(|n| PeerError::Device(EfaStatus::from(n)))) {
             assert_eq!(Error::of_peer(PEER, fault).peer(), Some(PEER), "{fault}");

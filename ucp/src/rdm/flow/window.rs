@@ -53,8 +53,8 @@ pub(in crate::rdm) fn push_cts<W: Wire>(
     let connid = Some(e.own(&e.peers[to]).connid);
     let hdr = Cts { of, send_id, recv_id: id.raw(), recv_length: grant, connid };
     e.post(w, to, PktType::CTS, Cts::LEN, |slot| hdr.write(slot))?;
-    if let Some(one) = e.rma_ops.get_mut(id) {
-        one.window = grant;
+    if let Some(rma) = e.rma_ops.get_mut(id) {
+        rma.window = grant;
     } else if let Some((_, rxe)) = e.rxe(id) {
         rxe.window = grant;
     }
@@ -71,14 +71,14 @@ fn rx_cts(e: &mut Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> 
 
 /// Returns the fields of a CTS for a write to us, or for a read of ours.
 fn rma_cts(e: &Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
-    let one = e.rma_ops.get(id).filter(|one| one.peer == to && one.window == 0)?;
-    let of = match one.job {
+    let rma = e.rma_ops.get(id).filter(|rma| rma.peer == to && rma.window == 0)?;
+    let of = match rma.job {
         Job::Store(_) => CtsFor::Send,
         // [M8.6]
         Job::Get(_) => CtsFor::Read,
         _ => return None,
     };
-    Some((one.remote_id?, one.len - one.received.bytes(), of))
+    Some((rma.remote_id?, rma.len - rma.received.bytes(), of))
 }
 
 /// Header fields of a CTSDATA.

@@ -45,9 +45,9 @@ impl RmaOps {
 
     /// Adds an operation; `None` if the table is full. // HOT
     #[inline]
-    pub fn insert(&mut self, one: RmaOp) -> Option<SlotId> {
+    pub fn insert(&mut self, rma: RmaOp) -> Option<SlotId> {
         let id = self.ids.insert(()).ok()?;
-        *self.slot(id) = one;
+        *self.slot(id) = rma;
         Some(id)
     }
 
@@ -55,14 +55,14 @@ impl RmaOps {
     #[inline]
     pub fn insert_compact(&mut self, compact: CompactRmaOp) -> Option<SlotId> {
         let id = self.ids.insert(()).ok()?;
-        let one = self.slot(id);
-        if one.stale {
-            *one = RmaOp::blank();
+        let rma = self.slot(id);
+        if rma.stale {
+            *rma = RmaOp::blank();
         }
-        (one.peer, one.user, one.protocol, one.len) =
+        (rma.peer, rma.user, rma.protocol, rma.len) =
             (compact.peer, compact.user, compact.protocol, compact.len);
-        (one.ack, one.notified, one.result) = (compact.ack, compact.ack == Ack::IfAble, None);
-        (one.state, one.fence_counted, one.detached, one.compact) = (RmaState::AllOut, true, false, true);
+        (rma.ack, rma.notified, rma.result) = (compact.ack, compact.ack == Ack::IfAble, None);
+        (rma.state, rma.fence_counted, rma.detached, rma.compact) = (RmaState::AllOut, true, false, true);
         Some(id)
     }
 
@@ -89,9 +89,9 @@ impl RmaOps {
         if !self.ids.discard(id) {
             return false;
         }
-        let one = self.slot(id);
-        if !one.compact {
-            one.release_owned();
+        let rma = self.slot(id);
+        if !rma.compact {
+            rma.release_owned();
         }
         true
     }
@@ -162,7 +162,7 @@ mod tests {
         assert!(ones.discard(ids[7]) && !ones.discard(ids[7]));
         assert!(ones.get(ids[7]).is_none() && ones.remove(ids[7]).is_none());
         assert_eq!(ones.remove(ids[8]).unwrap().user, 8);
-        assert_eq!(ones.iter().map(|(_, one)| one.user).sum::<u64>(), (0..200).sum::<u64>() - 7 - 8);
+        assert_eq!(ones.iter().map(|(_, rma)| rma.user).sum::<u64>(), (0..200).sum::<u64>() - 7 - 8);
     }
 
     #[test]

@@ -206,7 +206,7 @@ impl Engine {
         self.peers[id].flags.contains(PeerFlags::REORDERING)
             || self.rx.iter().any(|(_, op)| needs_it(op))
             || self.unexpected.iter().any(|(_, held)| is_broken(held))
-            || self.rma_ops.iter().any(|(_, one)| one.peer == id)
+            || self.rma_ops.iter().any(|(_, rma)| rma.peer == id)
     }
 
     /// Notes that the caller waits for this peer in a way that the engine does not see, so that its loss is
@@ -447,7 +447,7 @@ impl Engine {
             Some(id) => self.peers.get(id).is_none_or(Peer::is_idle) && !self.is_backed_off(peer),
             None => {
                 self.tx.is_empty()
-                    && (self.rma_ops.is_empty() || !self.rma_ops.iter().any(|(_, one)| one.is_ours()))
+                    && (self.rma_ops.is_empty() || !self.rma_ops.iter().any(|(_, rma)| rma.is_ours()))
                     && !self.is_any_backed_off()
                     && (self.scheduled.is_empty() || self.peers.iter().all(|(_, p)| p.is_idle()))
             }

@@ -38,10 +38,10 @@ const fn rta(ty: PktType) -> PacketHandler {
 
 /// Sends the request at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(one) = e.rma_ops.get(id) else { return SendProgress::Done };
-    let Job::Atomic(what) = &one.job else { return SendProgress::Done };
-    let to = one.peer;
-    let (kind, ty) = match (one.protocol, one.ack) {
+    let Some(rma) = e.rma_ops.get(id) else { return SendProgress::Done };
+    let Job::Atomic(what) = &rma.job else { return SendProgress::Done };
+    let to = rma.peer;
+    let (kind, ty) = match (rma.protocol, rma.ack) {
         (RmaProtocol::FetchAtomic, _) => (RtaKind::Fetch { recv_id: id.raw() }, PktType::FETCH_RTA),
         (RmaProtocol::CompareAtomic, _) => (RtaKind::Compare { recv_id: id.raw() }, PktType::COMPARE_RTA),
         (_, Ack::No) => (RtaKind::Write, PktType::WRITE_RTA),
@@ -50,9 +50,9 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     let msg_id = e.peers[to].next_tx;
     let opts = e.opts(&e.peers[to], None);
     let (datatype, op) = (what.ty.into(), what.op.into());
-    let hdr = Rta { kind, msg_id, rma_iov: one.remote, datatype, op, opts };
-    let max = header_len(ty, one.remote.count(), &opts) + what.operands.len();
-    let answer = AtomRsp::LEN as u64 + one.len;
+    let hdr = Rta { kind, msg_id, rma_iov: rma.remote, datatype, op, opts };
+    let max = header_len(ty, rma.remote.count(), &opts) + what.operands.len();
+    let answer = AtomRsp::LEN as u64 + rma.len;
     if max > w.mtu(to) || answer >= w.mtu(to) as u64 {
         return SendProgress::Fail(OpError::Invalid);
     }
@@ -88,19 +88,19 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     }
     // After the send only the result buffer is needed.
     a.result.as_ref().filter(|result| result.pieces() == 1)?;
-    let one = CompactRmaOp {
+    let rma = CompactRmaOp {
         peer: to,
         user: a.user,
         protocol: RmaProtocol::FetchAtomic,
         ack: Ack::No,
         len: iov.len,
     };
-    let id = e.send_short_rma(w, (PktType::FETCH_RTA, max), one, |recv_id, slot| {
+    let id = e.send_short_rma(w, (PktType::FETCH_RTA, max), rma, |recv_id, slot| {
         let at = Short { recv_id, ..hdr }.write(slot);
         at + a.operand.copy_to(0, &mut slot[at..])
     })?;
-    if let Some(one) = e.rma_ops.get_mut(id) {
-        one.result = a.result.take().and_then(Scatter::into_one);
+    if let Some(rma) = e.rma_ops.get_mut(id) {
+        rma.result = a.result.take().and_then(Scatter::into_one);
     }
     e.peers[to].next_tx = msg_id.wrapping_add(1);
     Some(id)
@@ -258,17 +258,17 @@ fn compute_and_answer<W: Wire>(
         Answered::Lost(fault) => return e.fail_peer(w, a.peer, fault),
         Answered::No => {
             // Reserved first, so that nothing is computed without a response.
-            let mut one = RmaOp::new(a.peer, Job::Answer(Default::default()), protocol, len);
-            one.remote_id = Some(recv_id);
-            let Some(id) = e.insert_served(w, a, one) else { return };
+            let mut rma = RmaOp::new(a.peer, Job::Answer(Default::default()), protocol, len);
+            rma.remote_id = Some(recv_id);
+            let Some(id) = e.insert_served(w, a, rma) else { return };
             let mut old = std::mem::take(&mut e.old_values);
             old.clear();
             old.resize(len as usize, 0);
             computation.compute(&mut old);
             let held = e.held_packets.keep(&old);
             e.old_values = old;
-            if let Some(one) = e.rma_ops.get_mut(id) {
-                one.job = Job::Answer(held);
+            if let Some(rma) = e.rma_ops.get_mut(id) {
+                rma.job = Job::Answer(held);
             }
             e.control(w, a.peer, Ctl::AtomRsp(id));
         }
@@ -346,12 +346,12 @@ fn on_answer(e: &mut Engine, a: &Arrival<'_>, hdr: &AtomRsp, payload: &[u8]) {
 #[inline]
 fn settle(e: &mut Engine, peer: PeerId, hdr: &AtomRsp, payload: &[u8]) -> Result<(), DropReason> {
     let id = SlotId::from_raw(hdr.recv_id);
-    let one = match e.rma_ops.get_mut(id) {
-        Some(one) if one.peer == peer && one.state == RmaState::AllOut => one,
+    let rma = match e.rma_ops.get_mut(id) {
+        Some(rma) if rma.peer == peer && rma.state == RmaState::AllOut => rma,
         _ => return Err(DropReason::BadId),
     };
-    let fits = payload.len() as u64 == one.len;
-    match (&mut one.result, &mut one.job) {
+    let fits = payload.len() as u64 == rma.len;
+    match (&mut rma.result, &mut rma.job) {
         (Some(result), _) if fits => _ = result.put(0, payload),
         (None, Job::Atomic(Atomic { result: Some(result), .. })) if fits => result.put(0, payload),
         (Some(_), _) | (None, Job::Atomic(Atomic { result: Some(_), .. })) => {

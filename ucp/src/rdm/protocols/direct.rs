@@ -28,40 +28,40 @@ enum Not {
 
 /// True if the device does a write with data for its target: not if it fits a packet, as the target has to
 /// poll anyway, nor in several pieces, as only one operation brings the data.
-pub(in crate::rdm) fn takes_data<W: Wire>(e: &Engine, w: &W, one: &RmaOp) -> bool {
-    let Job::Put(local) = &one.job else { return false };
-    let opts = e.opts(&e.peers[one.peer], one.cq_data);
-    let header = header_len(PktType::DC_EAGER_RTW, one.remote.count(), &opts) as u64;
+pub(in crate::rdm) fn takes_data<W: Wire>(e: &Engine, w: &W, rma: &RmaOp) -> bool {
+    let Job::Put(local) = &rma.job else { return false };
+    let opts = e.opts(&e.peers[rma.peer], rma.cq_data);
+    let header = header_len(PktType::DC_EAGER_RTW, rma.remote.count(), &opts) as u64;
     let one_piece = |lens: &mut dyn Iterator<Item = u64>| lens.filter(|&len| len > 0).count() == 1;
     one_piece(&mut local.pieces().iter().map(|buf| buf.len() as u64))
-        && one_piece(&mut one.remote.as_slice().iter().map(|iov| iov.len))
-        && header.saturating_add(one.len) > w.mtu(one.peer) as u64
+        && one_piece(&mut rma.remote.as_slice().iter().map(|iov| iov.len))
+        && header.saturating_add(rma.len) > w.mtu(rma.peer) as u64
 }
 
 /// Posts the next piece of the operation at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(one) = e.rma_ops.get(id) else { return SendProgress::Done };
-    let to = one.peer;
+    let Some(rma) = e.rma_ops.get(id) else { return SendProgress::Done };
+    let to = rma.peer;
     let wire = e.peers[to].wire;
     let rdma = e.wires[usize::from(wire.0)].rdma;
-    let max = if one.protocol == RmaProtocol::DirectWrite { rdma.write } else { rdma.read };
-    if one.len > 0 && max == 0 {
+    let max = if rma.protocol == RmaProtocol::DirectWrite { rdma.write } else { rdma.read };
+    if rma.len > 0 && max == 0 {
         return by_packets(e, id);
     }
-    if one.failed.is_some() {
-        if let Some(one) = e.rma_ops.get_mut(id) {
-            one.state = RmaState::AllOut;
+    if rma.failed.is_some() {
+        if let Some(rma) = e.rma_ops.get_mut(id) {
+            rma.state = RmaState::AllOut;
         }
         return SendProgress::Done;
     }
-    if one.state == RmaState::Moving && one.wire != Some(wire) {
+    if rma.state == RmaState::Moving && rma.wire != Some(wire) {
         // The key is of another device.
         return start_over(e, w, id);
     }
-    if one.rail_plan.is_some() && one.state == RmaState::Queued {
+    if rma.rail_plan.is_some() && rma.state == RmaState::Queued {
         return start_stripes(e, w, id);
     }
-    if one.sent < one.len {
+    if rma.sent < rma.len {
         let posted = match post(e, w, id, max) {
             Ok(posted) => posted,
             Err(Not::Unregistered) => return start_over(e, w, id),
@@ -70,17 +70,17 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
             }
             Err(Not::Posted(refused)) => return refused.into(),
         };
-        let Some(one) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
-        (one.state, one.wire) = (RmaState::Moving, Some(wire));
-        one.sent += posted.1 as u64;
-        one.in_flight += u32::from(posted.0 == Posted::Pending);
-        if one.sent < one.len {
+        let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
+        (rma.state, rma.wire) = (RmaState::Moving, Some(wire));
+        rma.sent += posted.1 as u64;
+        rma.in_flight += u32::from(posted.0 == Posted::Pending);
+        if rma.sent < rma.len {
             return SendProgress::Sent;
         }
     }
-    let Some(one) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
-    one.state = RmaState::AllOut;
-    let (protocol, len, over, peer) = (one.protocol, one.len, one.in_flight == 0, one.peer);
+    let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
+    rma.state = RmaState::AllOut;
+    let (protocol, len, over, peer) = (rma.protocol, rma.len, rma.in_flight == 0, rma.peer);
     e.stats.count_rma(protocol, len);
     e.by_peer.asked(peer, protocol, len);
     if over {
@@ -92,9 +92,9 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 
 /// Cuts the operation into pieces for several rails, which the grant queue posts in turn; or uses one wire.
 fn start_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(one) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
-    let (to, len, way, local) = (one.peer, one.len, way_of(one), local_of(one));
-    let (Some(mut rail_plan), Some(local)) = (one.rail_plan.take(), local) else { return SendProgress::Sent };
+    let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
+    let (to, len, way, local) = (rma.peer, rma.len, direction_of(rma), local_of(rma));
+    let (Some(mut rail_plan), Some(local)) = (rma.rail_plan.take(), local) else { return SendProgress::Sent };
     e.trigger_rails(w, to);
     let cut = e.cut_pieces(&mut rail_plan, (0, len), way, e.cfg.rma_chunk);
     if !cut || e.register_stripes(w, &mut rail_plan, way, local) < 2 {
@@ -102,22 +102,22 @@ fn start_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress
         return SendProgress::Sent;
     }
     e.stats.rare.striped += 1;
-    if let Some(one) = e.rma_ops.get_mut(id) {
-        one.rail_plan = Some(rail_plan);
-        one.state = RmaState::Moving;
-        one.in_data_queue = true;
+    if let Some(rma) = e.rma_ops.get_mut(id) {
+        rma.rail_plan = Some(rail_plan);
+        rma.state = RmaState::Moving;
+        rma.in_data_queue = true;
     }
     e.peers[to].queue_mut().grants.push_back(id);
     SendProgress::Done
 }
 
-fn way_of(one: &RmaOp) -> Direction {
-    if one.protocol == RmaProtocol::DirectWrite { Direction::Write } else { Direction::Read }
+fn direction_of(rma: &RmaOp) -> Direction {
+    if rma.protocol == RmaProtocol::DirectWrite { Direction::Write } else { Direction::Read }
 }
 
 /// Returns the caller's memory, which is one piece.
-fn local_of(one: &RmaOp) -> Option<Piece> {
-    let first = match &one.job {
+fn local_of(rma: &RmaOp) -> Option<Piece> {
+    let first = match &rma.job {
         Job::Put(local) => local.piece_at(0),
         Job::Get(local) => local.piece_at(0),
         _ => None,
@@ -127,36 +127,36 @@ fn local_of(one: &RmaOp) -> Option<Piece> {
 
 /// Posts the next piece of an operation over several rails.
 pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(one) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
-    let (way, remote) = (way_of(one), one.remote.as_slice().first().map_or(0, |iov| iov.addr));
-    if one.failed.is_some() {
-        one.in_data_queue = false;
+    let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
+    let (way, remote) = (direction_of(rma), rma.remote.as_slice().first().map_or(0, |iov| iov.addr));
+    if rma.failed.is_some() {
+        rma.in_data_queue = false;
         return SendProgress::Done;
     }
-    let (Some(local), Some(mut rail_plan)) = (local_of(one), one.rail_plan.take()) else {
+    let (Some(local), Some(mut rail_plan)) = (local_of(rma), rma.rail_plan.take()) else {
         return SendProgress::Done;
     };
     let striped = e.post_stripe(w, &mut rail_plan, id, way, (local, remote));
-    let Some(one) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
+    let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
     let over = rail_plan.all_posted();
-    one.rail_plan = Some(rail_plan);
+    rma.rail_plan = Some(rail_plan);
     let push = match striped {
         PiecePost::Posted(how) => {
-            one.in_flight += u32::from(how == Posted::Pending);
+            rma.in_flight += u32::from(how == Posted::Pending);
             if over { SendProgress::Done } else { SendProgress::Sent }
         }
         PiecePost::Enough => SendProgress::Done,
         PiecePost::Full => SendProgress::Full,
         PiecePost::Lost(fault) => {
-            one.failed.get_or_insert(OpError::Peer(one.peer, fault));
+            rma.failed.get_or_insert(OpError::Peer(rma.peer, fault));
             SendProgress::Done
         }
-        PiecePost::Failed(fault) => SendProgress::Fail(OpError::Peer(one.peer, fault)),
+        PiecePost::Failed(fault) => SendProgress::Fail(OpError::Peer(rma.peer, fault)),
     };
     if matches!(push, SendProgress::Sent | SendProgress::Full) {
         return push;
     }
-    one.in_data_queue = false;
+    rma.in_data_queue = false;
     settle_stripes(e, id);
     e.release_regs(w);
     push
@@ -164,10 +164,10 @@ pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotI
 
 /// Ends a striped operation if nothing is in flight and nothing is left to post.
 fn settle_stripes(e: &mut Engine, id: SlotId) {
-    let Some(one) = e.rma_ops.get(id) else { return };
-    let over = one.rail_plan.as_ref().is_none_or(|rail_plan| rail_plan.all_posted());
-    let (protocol, len, failed, peer) = (one.protocol, one.len, one.failed, one.peer);
-    if one.in_flight > 0 || !over && failed.is_none() {
+    let Some(rma) = e.rma_ops.get(id) else { return };
+    let over = rma.rail_plan.as_ref().is_none_or(|rail_plan| rail_plan.all_posted());
+    let (protocol, len, failed, peer) = (rma.protocol, rma.len, rma.failed, rma.peer);
+    if rma.in_flight > 0 || !over && failed.is_none() {
         return;
     }
     if failed.is_none() {
@@ -179,23 +179,23 @@ fn settle_stripes(e: &mut Engine, id: SlotId) {
 
 /// Handles the end of a piece: done, or posted over another rail. A refused key ends the operation.
 fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: Result<(), PeerError>) {
-    let Some(one) = e.rma_ops.get_mut(id) else { return };
-    let (peer, detached, Some(mut rail_plan)) = (one.peer, one.detached, one.rail_plan.take()) else {
+    let Some(rma) = e.rma_ops.get_mut(id) else { return };
+    let (peer, detached, Some(mut rail_plan)) = (rma.peer, rma.detached, rma.rail_plan.take()) else {
         return;
     };
     match result {
-        Err(PeerError::ACCESS) => _ = one.failed.get_or_insert(OpError::Access(peer)),
-        Err(fault) if fault.is_local() => _ = one.failed.get_or_insert(OpError::Peer(peer, fault)),
+        Err(PeerError::ACCESS) => _ = rma.failed.get_or_insert(OpError::Access(peer)),
+        Err(fault) if fault.is_local() => _ = rma.failed.get_or_insert(OpError::Peer(peer, fault)),
         _ => {}
     }
     let lost = e.end_stripe(w, &mut rail_plan, part, result);
-    let Some(one) = e.rma_ops.get_mut(id) else { return };
+    let Some(rma) = e.rma_ops.get_mut(id) else { return };
     if let Some(fault) = lost {
-        one.failed.get_or_insert(OpError::Peer(peer, fault));
+        rma.failed.get_or_insert(OpError::Peer(peer, fault));
     }
-    let more = !rail_plan.all_posted() && one.failed.is_none();
-    one.rail_plan = Some(rail_plan);
-    if more && !std::mem::replace(&mut one.in_data_queue, true) {
+    let more = !rail_plan.all_posted() && rma.failed.is_none();
+    rma.rail_plan = Some(rail_plan);
+    if more && !std::mem::replace(&mut rma.in_data_queue, true) {
         e.peers[peer].queue_mut().grants.push_back(id);
         e.drive(w, peer);
     }
@@ -209,12 +209,12 @@ fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: R
 /// Starts over by packets when memory cannot be registered, once nothing is in flight. The device's part is
 /// repeated with the same bytes.
 fn start_over<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(one) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
-    if one.in_flight > 0 {
+    let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
+    if rma.in_flight > 0 {
         return SendProgress::Full;
     }
-    (one.sent, one.state) = (0, RmaState::Queued);
-    one.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
+    (rma.sent, rma.state) = (0, RmaState::Queued);
+    rma.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
     by_packets(e, id)
 }
 
@@ -223,8 +223,8 @@ fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
     if e.cfg.emulation == Emulation::Refused {
         return SendProgress::Fail(OpError::Emulated);
     }
-    if let Some(one) = e.rma_ops.get_mut(id) {
-        one.go_by_packets();
+    if let Some(rma) = e.rma_ops.get_mut(id) {
+        rma.go_by_packets();
     }
     SendProgress::Sent
 }
@@ -232,73 +232,73 @@ fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
 /// Posts one piece that is contiguous at both ends, at most `max` bytes. Returns its length.
 fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Posted, usize), Not> {
     let gone = Not::Posted(NotPosted::Peer(PeerError::NO_RDMA));
-    let Some(one) = e.rma_ops.get_mut(id) else { return Err(gone) };
-    let (to, token) = (one.peer, TxToken::of(id.raw()));
-    let (far, room) = far_at(one);
-    let local = match &one.job {
-        Job::Put(local) => local.piece_at(one.sent),
-        Job::Get(local) => local.piece_at(one.sent),
+    let Some(rma) = e.rma_ops.get_mut(id) else { return Err(gone) };
+    let (to, token) = (rma.peer, TxToken::of(id.raw()));
+    let (remote, room) = remote_at(rma);
+    let local = match &rma.job {
+        Job::Put(local) => local.piece_at(rma.sent),
+        Job::Get(local) => local.piece_at(rma.sent),
         _ => None,
     };
     let Some((n, piece, at)) = local else { return Err(gone) };
     let stretch = piece.part(at, room.min(usize::try_from(max).unwrap_or(usize::MAX)));
-    if stretch.len() <= COPY && one.regs[n].is_none() && one.cq_data.is_none() {
-        match copied(w, one, to, stretch, far, token) {
+    if stretch.len() <= COPY && rma.regs[n].is_none() && rma.cq_data.is_none() {
+        match post_copied(w, rma, to, stretch, remote, token) {
             Ok(posted) => return Ok((posted, stretch.len())),
             Err(NotPosted::Peer(PeerError::NO_RDMA)) => {}
             Err(refused) => return Err(Not::Posted(refused)),
         }
     }
-    if one.regs[n].is_none() {
+    if rma.regs[n].is_none() {
         let for_what =
-            if matches!(one.job, Job::Get(_)) { RegAccess::LOCAL_WRITE } else { RegAccess::empty() };
+            if matches!(rma.job, Job::Get(_)) { RegAccess::LOCAL_WRITE } else { RegAccess::empty() };
         let reg = w.register(e.peers[to].wire, piece, for_what).map_err(|_| Not::Unregistered)?;
-        one.regs[n] = Some(reg);
+        rma.regs[n] = Some(reg);
     }
-    let Some(reg) = &one.regs[n] else { return Err(gone) };
-    let posted = in_place(w, one, to, stretch, reg, far, token);
+    let Some(reg) = &rma.regs[n] else { return Err(gone) };
+    let posted = post_registered(w, rma, to, stretch, reg, remote, token);
     posted.map(|posted| (posted, stretch.len())).map_err(Not::Posted)
 }
 
 /// Copies through the wire's buffers; not for a write whose caller waits for the device's completion.
-fn copied<W: Wire>(
+fn post_copied<W: Wire>(
     w: &mut W,
-    one: &RmaOp,
+    rma: &RmaOp,
     to: PeerId,
     stretch: Piece,
-    far: Remote,
+    remote: Remote,
     token: TxToken,
 ) -> Result<Posted, NotPosted> {
-    match &one.job {
-        Job::Put(local) if one.ack != Ack::Wanted => {
-            w.write_copy(to, stretch.len(), |slot| local.copy_to(one.sent as usize, slot), far)?;
+    match &rma.job {
+        Job::Put(local) if rma.ack != Ack::Wanted => {
+            w.write_copy(to, stretch.len(), |slot| local.copy_to(rma.sent as usize, slot), remote)?;
             Ok(Posted::Done)
         }
-        Job::Get(_) => w.read_copy(to, stretch, far, token),
+        Job::Get(_) => w.read_copy(to, stretch, remote, token),
         _ => Err(NotPosted::Peer(PeerError::NO_RDMA)),
     }
 }
 
-fn in_place<W: Wire>(
+fn post_registered<W: Wire>(
     w: &mut W,
-    one: &RmaOp,
+    rma: &RmaOp,
     to: PeerId,
     stretch: Piece,
     reg: &Reg,
-    far: Remote,
+    remote: Remote,
     token: TxToken,
 ) -> Result<Posted, NotPosted> {
-    match one.job {
+    match rma.job {
         // With a word for the target it is one stretch. [M8.10]
-        Job::Put(_) => w.write(to, stretch, reg, far, one.cq_data.map(|word| word as u32), token),
-        _ => w.read(to, stretch, reg, far, token),
+        Job::Put(_) => w.write(to, stretch, reg, remote, rma.cq_data.map(|word| word as u32), token),
+        _ => w.read(to, stretch, reg, remote, token),
     }
 }
 
 /// Returns the target memory of the next byte, and the contiguous length.
-fn far_at(one: &RmaOp) -> (Remote, usize) {
-    let mut skip = one.sent;
-    for iov in one.remote.as_slice() {
+fn remote_at(rma: &RmaOp) -> (Remote, usize) {
+    let mut skip = rma.sent;
+    for iov in rma.remote.as_slice() {
         if skip < iov.len {
             let room = usize::try_from(iov.len - skip).unwrap_or(usize::MAX);
             return (Remote { addr: iov.addr.wrapping_add(skip), key: iov.key }, room);
@@ -313,11 +313,11 @@ fn far_at(one: &RmaOp) -> (Remote, usize) {
 // [M8.10] [M10.5]
 #[cold]
 fn not_ready<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
-    let Some(one) = e.rma_ops.get_mut(id) else { return };
-    let to = one.peer;
-    (one.sent, one.state) = (0, RmaState::Queued);
-    e.unused_regs.extend(one.regs.iter_mut().filter_map(Option::take));
-    one.go_by_packets();
+    let Some(rma) = e.rma_ops.get_mut(id) else { return };
+    let to = rma.peer;
+    (rma.sent, rma.state) = (0, RmaState::Queued);
+    e.unused_regs.extend(rma.regs.iter_mut().filter_map(Option::take));
+    rma.go_by_packets();
     e.stats.rare.not_ready += 1;
     e.release_regs(w);
     let peer = &mut e.peers[to];
@@ -334,13 +334,13 @@ pub(in crate::rdm) fn on_end<W: Wire>(
     part: u32,
     result: Result<(), PeerError>,
 ) {
-    let Some(one) = e.rma_ops.get_mut(id) else { return };
-    one.in_flight = one.in_flight.saturating_sub(1);
-    if one.rail_plan.is_some() {
+    let Some(rma) = e.rma_ops.get_mut(id) else { return };
+    rma.in_flight = rma.in_flight.saturating_sub(1);
+    if rma.rail_plan.is_some() {
         return on_piece(e, w, id, part, result);
     }
-    let (peer, all_sent) = (one.peer, one.state == RmaState::AllOut);
-    if result == Err(PeerError::NOT_READY) && one.cq_data.is_some() && !one.detached {
+    let (peer, all_sent) = (rma.peer, rma.state == RmaState::AllOut);
+    if result == Err(PeerError::NOT_READY) && rma.cq_data.is_some() && !rma.detached {
         return match e.cfg.emulation {
             Emulation::Allowed => not_ready(e, w, id),
             Emulation::Refused => {
@@ -351,9 +351,9 @@ pub(in crate::rdm) fn on_end<W: Wire>(
     }
     if let Err(fault) = result {
         let why = if fault == PeerError::ACCESS { OpError::Access(peer) } else { OpError::Peer(peer, fault) };
-        one.failed.get_or_insert(why);
+        rma.failed.get_or_insert(why);
     }
-    let (in_flight, failed, detached) = (one.in_flight, one.failed, one.detached);
+    let (in_flight, failed, detached) = (rma.in_flight, rma.failed, rma.detached);
     match failed {
         Some(OpError::Peer(_, fault)) if in_flight == 0 && may_repeat(e, id, fault) => repeat(e, w, id),
         Some(OpError::Peer(peer, fault)) if in_flight == 0 && e.survives(peer, fault) => {
@@ -378,20 +378,20 @@ pub(in crate::rdm) fn on_end<W: Wire>(
 /// does no harm. Immediate data would arrive twice.
 // [M11.10]
 fn may_repeat(e: &Engine, id: SlotId, fault: PeerError) -> bool {
-    let once = |one: &RmaOp| one.cq_data.is_none() && !one.detached;
-    e.rma_ops.get(id).is_some_and(|one| once(one) && e.survives(one.peer, fault))
+    let once = |rma: &RmaOp| rma.cq_data.is_none() && !rma.detached;
+    e.rma_ops.get(id).is_some_and(|rma| once(rma) && e.survives(rma.peer, fault))
         && e.cfg.emulation == Emulation::Allowed
 }
 
 /// Repeats an operation by packets; nothing of it is in flight.
 #[cold]
 fn repeat<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
-    let Some(one) = e.rma_ops.get_mut(id) else { return };
-    (one.failed, one.sent) = (None, 0);
-    e.unused_regs.extend(one.regs.iter_mut().filter_map(Option::take));
-    one.go_by_packets();
-    let (to, queued) = (one.peer, one.state != RmaState::AllOut);
-    one.state = RmaState::Queued;
+    let Some(rma) = e.rma_ops.get_mut(id) else { return };
+    (rma.failed, rma.sent) = (None, 0);
+    e.unused_regs.extend(rma.regs.iter_mut().filter_map(Option::take));
+    rma.go_by_packets();
+    let (to, queued) = (rma.peer, rma.state != RmaState::AllOut);
+    rma.state = RmaState::Queued;
     if !queued {
         let peer = &mut e.peers[to];
         peer.flags |= PeerFlags::SENDS_QUEUED;

@@ -90,7 +90,7 @@ impl Engine {
     /// Iterates over peers whose HANDSHAKE operations wait for, once per operation.
     pub fn awaited_handshakes(&self) -> impl Iterator<Item = PeerId> + '_ {
         let of_sends = self.tx.iter().map(|(_, op)| op.peer);
-        let of_others = self.rma_ops.iter().map(|(_, one)| one.peer);
+        let of_others = self.rma_ops.iter().map(|(_, rma)| rma.peer);
         of_sends.chain(of_others).filter(|&peer| self.awaits_handshake(peer))
     }
 

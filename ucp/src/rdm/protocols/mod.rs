@@ -1,5 +1,5 @@
-//! One room per subprotocol: all that its packet types mean, at both ends. Rooms never call protocols; what
-//! they share is in `recv`, `send`, `rma`, `remote_read` and `flow`.
+//! Protocols: one file per sub-protocol, with all that its packet types mean at both ends. They never import each other;
+//! shared code is in `recv`, `send`, `rma`, `flow` and `rails`.
 
 pub(super) mod atomic;
 pub(super) mod direct;

@@ -140,7 +140,7 @@ impl Engine {
             peer.flags |= PeerFlags::HANDSHAKE_RECEIVED;
         } else {
             self.drop_packet(a, DropReason::PeerFailed);
-            let flood = self.peers[a.peer].fault == Some(PeerError::Flood);
+            let flood = self.peers[a.peer].fault == Some(PeerError::OverLimit);
             self.note_refused(a, if flood { NO_ROOM } else { ABORTED });
             let peer = &mut self.peers[a.peer];
             // Also after a repeated trigger.
@@ -216,7 +216,7 @@ impl Engine {
     /// Aborts all operations of ours with a peer, as far as it supports PEER_ERROR.
     pub fn abort_all<W: Wire>(&mut self, w: &mut W, peer: PeerId) {
         let sends = self.tx.iter().filter(|(_, op)| op.peer == peer).map(|(id, _)| id);
-        let ones = self.rma_ops.iter().filter(|(_, one)| one.peer == peer).map(|(id, _)| id);
+        let ones = self.rma_ops.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id);
         for id in sends.chain(ones).collect::<Vec<_>>() {
             self.abort(w, OpId(id));
         }
@@ -240,10 +240,10 @@ impl Engine {
     }
 
     fn abort_rma<W: Wire>(&mut self, w: &mut W, id: SlotId) -> bool {
-        let Some(one) = self.rma_ops.get(id) else { return false };
-        let under_way = one.state == RmaState::Moving && one.is_ours() && !one.notified && one.in_flight == 0;
-        let (Some(remote_id), true) = (one.remote_id, under_way) else { return false };
-        let to = one.peer;
+        let Some(rma) = self.rma_ops.get(id) else { return false };
+        let under_way = rma.state == RmaState::Moving && rma.is_ours() && !rma.notified && rma.in_flight == 0;
+        let (Some(remote_id), true) = (rma.remote_id, under_way) else { return false };
+        let to = rma.peer;
         if !self.can_send_error(to) {
             return false;
         }
@@ -269,16 +269,16 @@ impl Engine {
     }
 
     fn end_named_rma<W: Wire>(&mut self, w: &mut W, from: PeerId, id: SlotId, error: OpError) -> bool {
-        let Some(one) = self.rma_ops.get(id) else { return false };
+        let Some(rma) = self.rma_ops.get(id) else { return false };
         // The peer cannot know of RDMA operations, of unsent ones, or of the id of a response.
-        let unknown = one.in_flight > 0 || one.detached || one.state == RmaState::Queued;
-        if one.peer != from || unknown || matches!(one.job, Job::Answer(_)) {
+        let unknown = rma.in_flight > 0 || rma.detached || rma.state == RmaState::Queued;
+        if rma.peer != from || unknown || matches!(rma.job, Job::Answer(_)) {
             return false;
         }
-        let rma_read = one.rma_read;
+        let rma_read = rma.rma_read;
         if rma_read.is_some_and(|rma_read| !self.stop_rma_read(w, rma_read, error)) {
-            if let Some(one) = self.rma_ops.get_mut(id) {
-                one.detached = true;
+            if let Some(rma) = self.rma_ops.get_mut(id) {
+                rma.detached = true;
             }
             return true;
         }

@@ -28,8 +28,8 @@ const fn handler(ty: PktType) -> PacketHandler {
 
 /// Sends the request of the read at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(one) = e.rma_ops.get(id) else { return SendProgress::Done };
-    let (to, len) = (one.peer, one.len);
+    let Some(rma) = e.rma_ops.get(id) else { return SendProgress::Done };
+    let (to, len) = (rma.peer, rma.len);
     // Strictly less: that is how libfabric tells the two.
     let short = len < w.mtu(to).saturating_sub(ReadRsp::LEN) as u64;
     let (kind, ty, protocol) = match short {
@@ -47,7 +47,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     };
     let hdr = Rtr {
         kind,
-        rma_iov: one.remote,
+        rma_iov: rma.remote,
         msg_length: len,
         recv_id: id.raw(),
         recv_length: u32::try_from(window).unwrap_or(u32::MAX),
@@ -57,10 +57,10 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     if let Err(refused) = e.post(w, to, ty, max, |slot| hdr.write(slot)) {
         return refused.into();
     }
-    if let Some(one) = e.rma_ops.get_mut(id) {
-        one.protocol = protocol;
-        one.window = window;
-        one.state = RmaState::Moving;
+    if let Some(rma) = e.rma_ops.get_mut(id) {
+        rma.protocol = protocol;
+        rma.window = window;
+        rma.state = RmaState::Moving;
     }
     SendProgress::Done
 }
@@ -87,11 +87,11 @@ fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtr: &Rtr) {
     if (rtr.kind == ReadKind::Short && len > room) || (window == 0 && len > 0) {
         return e.refuse_request(w, a, DropReason::BadWindow);
     }
-    let mut one = RmaOp::new(a.peer, Job::Load(spans), protocol, len);
-    one.state = RmaState::Moving;
-    one.remote_id = Some(rtr.recv_id);
-    one.window = window;
-    if let Some(id) = e.insert_served(w, a, one) {
+    let mut rma = RmaOp::new(a.peer, Job::Load(spans), protocol, len);
+    rma.state = RmaState::Moving;
+    rma.remote_id = Some(rtr.recv_id);
+    rma.window = window;
+    if let Some(id) = e.insert_served(w, a, rma) {
         e.control(w, a.peer, Ctl::ReadRsp(id));
     }
 }
@@ -103,31 +103,31 @@ pub(in crate::rdm) fn push_answer<W: Wire>(
     to: PeerId,
     id: SlotId,
 ) -> Result<(), NotPosted> {
-    let Some(one) = e.rma_ops.get(id) else { return Ok(()) };
+    let Some(rma) = e.rma_ops.get(id) else { return Ok(()) };
     let room = w.mtu(to).saturating_sub(ReadRsp::LEN);
-    let len = room.min(usize::try_from(one.window).unwrap_or(usize::MAX));
+    let len = room.min(usize::try_from(rma.window).unwrap_or(usize::MAX));
     let hdr = ReadRsp {
-        recv_id: one.remote_id.unwrap_or(0),
+        recv_id: rma.remote_id.unwrap_or(0),
         send_id: id.raw(),
         seg_length: len as u64,
         connid: Some(e.own(&e.peers[to]).connid),
     };
     let sent = w.send(to, ReadRsp::LEN + len, TxToken::NONE, |slot| {
         let at = hdr.write(slot);
-        at + one.copy_to(0, &mut slot[at..at + len])
+        at + rma.copy_to(0, &mut slot[at..at + len])
     });
     e.posted(to, PktType::READRSP, sent)?;
-    let Some(one) = e.rma_ops.get_mut(id) else { return Ok(()) };
-    one.sent = len as u64;
+    let Some(rma) = e.rma_ops.get_mut(id) else { return Ok(()) };
+    rma.sent = len as u64;
     // [M8.5]
-    one.window -= len as u64;
-    let (protocol, total, peer) = (one.protocol, one.len, one.peer);
-    if one.sent == total {
+    rma.window -= len as u64;
+    let (protocol, total, peer) = (rma.protocol, rma.len, rma.peer);
+    if rma.sent == total {
         e.rma_ops.remove(id);
         e.stats.count_served(protocol, total);
         e.by_peer.served(peer, protocol, total);
-    } else if one.window > 0 {
-        one.in_data_queue = true;
+    } else if rma.window > 0 {
+        rma.in_data_queue = true;
         e.peers[to].queue_mut().grants.push_back(id);
         e.schedule(to);
     }
@@ -138,8 +138,8 @@ pub(in crate::rdm) fn push_answer<W: Wire>(
 fn on_answer<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &ReadRsp, payload: &[u8]) {
     let id = SlotId::from_raw(hdr.recv_id);
     match e.rma_ops.get_mut(id) {
-        Some(one) if one.peer == a.peer && matches!(one.job, Job::Get(_)) && one.remote_id.is_none() => {
-            one.remote_id = Some(hdr.send_id);
+        Some(rma) if rma.peer == a.peer && matches!(rma.job, Job::Get(_)) && rma.remote_id.is_none() => {
+            rma.remote_id = Some(hdr.send_id);
         }
         _ => return e.on_late_answer(w, a, id, hdr.send_id),
     }

@@ -79,8 +79,8 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     if max > w.mtu(to) {
         return None;
     }
-    let one = CompactRmaOp { peer: to, user: p.user, protocol: RmaProtocol::EagerWrite, ack, len: iov.len };
-    e.send_short_rma(w, (PktType::DC_EAGER_RTW, max), one, |send_id, slot| {
+    let rma = CompactRmaOp { peer: to, user: p.user, protocol: RmaProtocol::EagerWrite, ack, len: iov.len };
+    e.send_short_rma(w, (PktType::DC_EAGER_RTW, max), rma, |send_id, slot| {
         let at = Short { send_id, ..hdr }.write(slot);
         at + p.local.copy_to(0, &mut slot[at..])
     })
@@ -108,19 +108,19 @@ pub(in crate::rdm) fn take<W: Wire>(
 
 /// Sends the first or only packet of the write at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(one) = e.rma_ops.get(id) else { return SendProgress::Done };
-    let to = one.peer;
-    let opts = e.opts(&e.peers[to], one.cq_data);
-    let acked = one.ack != Ack::No;
+    let Some(rma) = e.rma_ops.get(id) else { return SendProgress::Done };
+    let to = rma.peer;
+    let opts = e.opts(&e.peers[to], rma.cq_data);
+    let acked = rma.ack != Ack::No;
     let mtu = w.mtu(to);
     let eager = if acked { PktType::DC_EAGER_RTW } else { PktType::EAGER_RTW };
-    let max = header_len(eager, one.remote.count(), &opts) as u64;
+    let max = header_len(eager, rma.remote.count(), &opts) as u64;
     // [M8.2]
-    if one.protocol == RmaProtocol::EagerWrite && max.saturating_add(one.len) <= mtu as u64 {
-        let hdr = Eager { rma_iov: one.remote, receipt: acked.then_some(id.raw()), opts };
-        let sent = w.send(to, max as usize + one.len as usize, TxToken::NONE, |slot| {
+    if rma.protocol == RmaProtocol::EagerWrite && max.saturating_add(rma.len) <= mtu as u64 {
+        let hdr = Eager { rma_iov: rma.remote, receipt: acked.then_some(id.raw()), opts };
+        let sent = w.send(to, max as usize + rma.len as usize, TxToken::NONE, |slot| {
             let at = hdr.write(slot);
-            at + one.copy_to(0, &mut slot[at..])
+            at + rma.copy_to(0, &mut slot[at..])
         });
         if let Err(refused) = e.posted(to, eager, sent) {
             return refused.into();
@@ -132,9 +132,9 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         true => (PktType::DC_LONGCTS_RTW, Delivery::Complete),
         false => (PktType::LONGCTS_RTW, Delivery::Plain),
     };
-    let header = header_len(long, one.remote.count(), &opts);
+    let header = header_len(long, rma.remote.count(), &opts);
     let capacity = mtu.saturating_sub(header);
-    if one.len <= capacity as u64 {
+    if rma.len <= capacity as u64 {
         // The first packet must not be the whole write: it fits an eager one.
         return turn_to(e, id, RmaProtocol::EagerWrite);
     }
@@ -142,24 +142,24 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         return SendProgress::Fail(OpError::Unsupported);
     }
     let hdr = LongCts {
-        rma_iov: one.remote,
+        rma_iov: rma.remote,
         delivery,
-        msg_length: one.len,
+        msg_length: rma.len,
         send_id: id.raw(),
         credit_request: e.cfg.cts_credits,
         opts,
     };
     let sent = w.send(to, header + capacity, TxToken::NONE, |slot| {
         let at = hdr.write(slot);
-        at + one.copy_to(0, &mut slot[at..at + capacity])
+        at + rma.copy_to(0, &mut slot[at..at + capacity])
     });
     if let Err(refused) = e.posted(to, long, sent) {
         return refused.into();
     }
-    if let Some(one) = e.rma_ops.get_mut(id) {
-        one.protocol = RmaProtocol::LongCtsWrite;
-        one.sent = capacity as u64;
-        one.state = RmaState::Moving;
+    if let Some(rma) = e.rma_ops.get_mut(id) {
+        rma.protocol = RmaProtocol::LongCtsWrite;
+        rma.sent = capacity as u64;
+        rma.state = RmaState::Moving;
     }
     SendProgress::Done
 }
@@ -167,8 +167,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 /// Continues by another protocol.
 fn turn_to(e: &mut Engine, id: SlotId, protocol: RmaProtocol) -> SendProgress {
     match e.rma_ops.get_mut(id) {
-        Some(one) if one.protocol != protocol => {
-            one.protocol = protocol;
+        Some(rma) if rma.protocol != protocol => {
+            rma.protocol = protocol;
             SendProgress::Sent
         }
         _ => SendProgress::Fail(OpError::Unsupported),
@@ -197,8 +197,8 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
                 return e.written(w, a.peer, RmaProtocol::LongCtsWrite, spans.len(), cq_data, rtw.receipt);
             }
             // [M8.3]
-            let one = RmaOp::new(a.peer, Job::Store(spans.clone()), RmaProtocol::LongCtsWrite, spans.len());
-            begin(e, w, a, rtw, one, send_id);
+            let rma = RmaOp::new(a.peer, Job::Store(spans.clone()), RmaProtocol::LongCtsWrite, spans.len());
+            begin(e, w, a, rtw, rma, send_id);
         }
         // A protocol of `write_read`.
         RtwBody::LongRead { .. } => {}
@@ -206,13 +206,13 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 }
 
 /// Begins a write whose data follow as we grant.
-fn begin<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtw: &Rtw<'_>, mut one: RmaOp, send_id: u32) {
-    one.state = RmaState::Moving;
-    one.remote_id = Some(send_id);
-    one.cq_data = rtw.opts.cq_data;
-    one.ack = if rtw.receipt.is_some() { Ack::Wanted } else { Ack::No };
-    one.received.add(0, rtw.payload.len() as u64);
-    if let Some(id) = e.insert_served(w, a, one) {
+fn begin<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtw: &Rtw<'_>, mut rma: RmaOp, send_id: u32) {
+    rma.state = RmaState::Moving;
+    rma.remote_id = Some(send_id);
+    rma.cq_data = rtw.opts.cq_data;
+    rma.ack = if rtw.receipt.is_some() { Ack::Wanted } else { Ack::No };
+    rma.received.add(0, rtw.payload.len() as u64);
+    if let Some(id) = e.insert_served(w, a, rma) {
         e.control(w, a.peer, Ctl::Cts(id));
     }
 }

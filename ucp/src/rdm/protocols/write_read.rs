@@ -23,8 +23,8 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
 /// Sends the request of the write at the head of its peer's queue.
 // [M8.8]
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
-    let Some(one) = e.rma_ops.get(id) else { return SendProgress::Done };
-    let (to, remote, len, cq_data) = (one.peer, one.remote, one.len, one.cq_data);
+    let Some(rma) = e.rma_ops.get(id) else { return SendProgress::Done };
+    let (to, remote, len, cq_data) = (rma.peer, rma.remote, rma.len, rma.cq_data);
     let opts = e.opts(&e.peers[to], cq_data);
     let header = header_len(PktType::LONGREAD_RTW, remote.count(), &opts);
     let max = header + MAX_IOV * RmaIov::LEN;
@@ -42,27 +42,27 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     if let Err(refused) = e.post(w, to, PktType::LONGREAD_RTW, max, |slot| hdr.write(slot)) {
         return refused.into();
     }
-    if let Some(one) = e.rma_ops.get_mut(id) {
-        one.state = RmaState::BeingRead;
+    if let Some(rma) = e.rma_ops.get_mut(id) {
+        rma.state = RmaState::BeingRead;
     }
     SendProgress::Done
 }
 
 /// Continues by packets.
 fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
-    if let Some(one) = e.rma_ops.get_mut(id) {
-        one.go_by_packets();
+    if let Some(rma) = e.rma_ops.get_mut(id) {
+        rma.go_by_packets();
     }
     SendProgress::Sent
 }
 
 /// Registers the pieces of a write that are not registered yet. Returns their names.
 fn expose<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Result<Iovs, RegError> {
-    let Some(one) = e.rma_ops.get_mut(id) else { return Err(RegError::Refused) };
-    let Job::Put(local) = &one.job else { return Err(RegError::Refused) };
-    let wire = e.peers[one.peer].wire;
+    let Some(rma) = e.rma_ops.get_mut(id) else { return Err(RegError::Refused) };
+    let Job::Put(local) = &rma.job else { return Err(RegError::Refused) };
+    let wire = e.peers[rma.peer].wire;
     let mut list = ArrayVec::<RmaIov, MAX_IOV>::new();
-    for (buf, reg) in local.pieces().iter().zip(&mut one.regs).filter(|(buf, _)| !buf.is_empty()) {
+    for (buf, reg) in local.pieces().iter().zip(&mut rma.regs).filter(|(buf, _)| !buf.is_empty()) {
         let piece = buf.piece().ok_or(RegError::Refused)?;
         let key = match reg {
             Some(reg) => reg.key,
@@ -86,11 +86,11 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     let Ok(rma_read) = e.rma_reads.insert(RmaRead::new(a.peer, read_iov, 0)) else {
         return e.refuse_request(w, a, DropReason::NoRoom);
     };
-    let mut one = RmaOp::new(a.peer, Job::Store(spans), RmaProtocol::LongReadWrite, len);
-    one.state = RmaState::BeingRead;
-    one.remote_id = Some(send_id);
-    one.cq_data = rtw.opts.cq_data;
-    match e.insert_served(w, a, one) {
+    let mut rma = RmaOp::new(a.peer, Job::Store(spans), RmaProtocol::LongReadWrite, len);
+    rma.state = RmaState::BeingRead;
+    rma.remote_id = Some(send_id);
+    rma.cq_data = rtw.opts.cq_data;
+    match e.insert_served(w, a, rma) {
         Some(id) => e.start_read_of_write(w, rma_read, id),
         None => drop(e.rma_reads.remove(rma_read)),
     }
@@ -117,11 +117,11 @@ impl Engine {
         self.stats.rare.nacks_received += 1;
         self.revoke_rma_regs(w, id);
         let acknowledges = self.peers[a.peer].features.contains(Features::DELIVERY_COMPLETE);
-        let Some(one) = self.rma_ops.get_mut(id) else { return };
-        (one.state, one.protocol) = (RmaState::Nacked, RmaProtocol::LongCtsWrite);
-        match one.ack {
+        let Some(rma) = self.rma_ops.get_mut(id) else { return };
+        (rma.state, rma.protocol) = (RmaState::Nacked, RmaProtocol::LongCtsWrite);
+        match rma.ack {
             Ack::Wanted if !acknowledges => return self.finish_rma(id, Err(OpError::Unsupported)),
-            Ack::IfAble if !acknowledges => one.ack = Ack::No,
+            Ack::IfAble if !acknowledges => rma.ack = Ack::No,
             _ => {}
         }
         let peer = &mut self.peers[a.peer];
@@ -132,14 +132,14 @@ impl Engine {
 
     /// Finds one of our writes that this peer may be reading.
     fn being_read(&self, a: &Arrival<'_>, id: SlotId) -> Option<(RmaProtocol, u64)> {
-        let one = self.rma_ops.get(id)?;
-        let ours = one.is_ours() && one.peer == a.peer && one.state == RmaState::BeingRead;
-        ours.then_some((one.protocol, one.len))
+        let rma = self.rma_ops.get(id)?;
+        let ours = rma.is_ours() && rma.peer == a.peer && rma.state == RmaState::BeingRead;
+        ours.then_some((rma.protocol, rma.len))
     }
 
     /// Ends the target's right to read a write.
     fn revoke_rma_regs<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(one) = self.rma_ops.get_mut(id) else { return };
-        one.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
+        let Some(rma) = self.rma_ops.get_mut(id) else { return };
+        rma.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
     }
 }

@@ -112,7 +112,7 @@ impl Engine {
 
     /// Ends an operation of ours that may have taken effect. One that the target has answered goes on.
     fn end_uncertain<W: Wire>(&mut self, w: &mut W, peer: PeerId, id: SlotId, fault: PeerError) {
-        let unsure = |one: &RmaOp| one.peer == peer && one.is_ours() && one.remote_id.is_none();
+        let unsure = |rma: &RmaOp| rma.peer == peer && rma.is_ours() && rma.remote_id.is_none();
         if is_rma_id(id) && self.rma_ops.get(id).is_some_and(unsure) {
             self.peers[peer].queue_mut().uncertain_ops.push(id);
             self.finish_uncertain(id, peer, fault);
@@ -122,7 +122,7 @@ impl Engine {
 
     pub(in crate::rdm) fn finish_uncertain(&mut self, id: SlotId, peer: PeerId, fault: PeerError) {
         self.stats.rare.unsure += 1;
-        self.trace.push(TraceEvent::Unsure(peer, fault));
+        self.trace.push(TraceEvent::Uncertain(peer, fault));
         self.finish_rma(id, Err(OpError::Peer(peer, fault)));
     }
 

@@ -10,7 +10,7 @@ use crate::rdm::recv::sequence::MsgIdUse;
 #[derive(Debug)]
 struct Waiting {
     packet: HeldBytes,
-    share: MsgIdUse,
+    id_use: MsgIdUse,
 }
 
 /// Packets of one peer that came early, by `msg_id`: chosen by it, so the hash has a key. Its memory is kept
@@ -30,14 +30,16 @@ impl ReorderWindow {
 
     /// Keeps a copy of an early packet; false if its id is taken by a packet it may not share it with.
     // [M4.4]
-    pub fn keep(&mut self, hold: &mut HeldPackets, msg_id: u32, share: MsgIdUse, packet: &[u8]) -> bool {
+    pub fn keep(&mut self, hold: &mut HeldPackets, msg_id: u32, id_use: MsgIdUse, packet: &[u8]) -> bool {
         let spare = &mut self.spare;
         let chain = self.chains.entry(msg_id).or_insert_with(|| spare.pop().unwrap_or_default());
-        if chain.first().is_some_and(|first| first.share != MsgIdUse::Segments || share != MsgIdUse::Segments)
+        if chain
+            .first()
+            .is_some_and(|first| first.id_use != MsgIdUse::Segments || id_use != MsgIdUse::Segments)
         {
             return false;
         }
-        chain.push(Waiting { packet: hold.keep_early(packet), share });
+        chain.push(Waiting { packet: hold.keep_early(packet), id_use });
         true
     }
 
@@ -47,7 +49,7 @@ impl ReorderWindow {
         let chain = self.chains.entry(msg_id).or_insert_with(|| spare.pop().unwrap_or_default());
         chain.drain(..).for_each(|waiting| hold.release_early(waiting.packet));
         // No packet parses from no bytes; and nothing may share the id with it.
-        chain.push(Waiting { packet: hold.keep_early(&[]), share: MsgIdUse::Single });
+        chain.push(Waiting { packet: hold.keep_early(&[]), id_use: MsgIdUse::Single });
     }
 
     /// Takes all packets that carry `msg_id`, in order of arrival; each is handed back by

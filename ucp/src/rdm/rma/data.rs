@@ -39,32 +39,32 @@ impl Engine {
 
     /// Sends one packet of the grant of `id`, after the peer's HANDSHAKE.
     pub(in crate::rdm) fn push_rma_data<W: Wire>(&mut self, w: &mut W, id: SlotId) -> SendProgress {
-        let Some(one) = self.rma_ops.get(id) else { return SendProgress::Done };
-        if one.rail_plan.is_some() {
+        let Some(rma) = self.rma_ops.get(id) else { return SendProgress::Done };
+        if rma.rail_plan.is_some() {
             return direct::push_stripes(self, w, id);
         }
-        let (to, at) = (one.peer, one.sent);
-        let recv_id = one.remote_id.unwrap_or(0);
-        let (window, total, bulk) = (one.window, one.len, TransferKind::Memory);
+        let (to, at) = (rma.peer, rma.sent);
+        let recv_id = rma.remote_id.unwrap_or(0);
+        let (window, total, bulk) = (rma.window, rma.len, TransferKind::Memory);
         let granted = Granted { to, recv_id, at, window, total, bulk };
-        let Some(sent) = self.post_granted(w, granted, |slot| one.copy_to(at, slot)) else {
+        let Some(sent) = self.post_granted(w, granted, |slot| rma.copy_to(at, slot)) else {
             return SendProgress::Fail(OpError::Unsupported);
         };
         let len = match self.note_granted(w, to, sent) {
             Ok(len) => len,
             Err(push) => return push,
         };
-        let Some(one) = self.rma_ops.get_mut(id) else { return SendProgress::Done };
-        one.sent += len as u64;
-        one.window -= len as u64;
-        if one.window > 0 {
+        let Some(rma) = self.rma_ops.get_mut(id) else { return SendProgress::Done };
+        rma.sent += len as u64;
+        rma.window -= len as u64;
+        if rma.window > 0 {
             return SendProgress::Sent;
         }
-        one.in_data_queue = false;
-        if one.sent == one.len {
-            match one.job {
+        rma.in_data_queue = false;
+        if rma.sent == rma.len {
+            match rma.job {
                 Job::Load(_) => {
-                    let (protocol, len, peer) = (one.protocol, one.len, one.peer);
+                    let (protocol, len, peer) = (rma.protocol, rma.len, rma.peer);
                     self.rma_ops.remove(id);
                     self.stats.count_served(protocol, len);
                     self.by_peer.served(peer, protocol, len);
@@ -78,11 +78,11 @@ impl Engine {
     /// Handles a grant for our write, or for a read that we serve.
     pub(in crate::rdm) fn on_rma_cts<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
         let id = SlotId::from_raw(cts.send_id);
-        let one = match self.rma_ops.get_mut(id) {
-            Some(one) if one.peer == a.peer && one.state == RmaState::Moving => one,
+        let rma = match self.rma_ops.get_mut(id) {
+            Some(rma) if rma.peer == a.peer && rma.state == RmaState::Moving => rma,
             _ => return self.on_late_answer(w, a, id, cts.recv_id),
         };
-        let of = match one.job {
+        let of = match rma.job {
             Job::Put(_) => CtsFor::Send,
             Job::Load(_) => CtsFor::Read,
             _ => return self.drop_packet(a, DropReason::BadId),
@@ -93,9 +93,9 @@ impl Engine {
         if cts.recv_length == 0 {
             return self.drop_packet(a, DropReason::BadWindow);
         }
-        one.window = cts.recv_length.min(one.len - one.sent);
-        one.remote_id = Some(cts.recv_id);
-        if !std::mem::replace(&mut one.in_data_queue, true) {
+        rma.window = cts.recv_length.min(rma.len - rma.sent);
+        rma.remote_id = Some(cts.recv_id);
+        if !std::mem::replace(&mut rma.in_data_queue, true) {
             self.peers[a.peer].queue_mut().grants.push_back(id);
         }
         self.trigger_rails(w, a.peer);
@@ -112,40 +112,40 @@ impl Engine {
         payload: &[u8],
     ) {
         let moved = self.has_failed_over(a.peer);
-        let one = match self.rma_ops.get_mut(id) {
-            Some(one) if one.peer == a.peer && one.state == RmaState::Moving => one,
+        let rma = match self.rma_ops.get_mut(id) {
+            Some(rma) if rma.peer == a.peer && rma.state == RmaState::Moving => rma,
             _ => return self.drop_packet(a, DropReason::BadId),
         };
-        if !matches!(one.job, Job::Get(_) | Job::Store(_)) {
+        if !matches!(rma.job, Job::Get(_) | Job::Store(_)) {
             return self.drop_packet(a, DropReason::BadId);
         }
         let len = payload.len() as u64;
         // [M8.7]: data of a read need not wait for its READRSP.
-        if let Err(why) = window::admit(&mut one.received, &mut one.window, one.len, at, len, moved) {
+        if let Err(why) = window::admit(&mut rma.received, &mut rma.window, rma.len, at, len, moved) {
             return self.drop_packet(a, why);
         }
-        one.put(at, payload);
-        if one.received.bytes() == one.len {
-            return match one.job {
+        rma.put(at, payload);
+        if rma.received.bytes() == rma.len {
+            return match rma.job {
                 Job::Store(_) => self.stored(w, id),
                 _ => {
-                    let (protocol, len) = (one.protocol, one.len);
+                    let (protocol, len) = (rma.protocol, rma.len);
                     self.stats.count_rma(protocol, len);
                     self.by_peer.asked(a.peer, protocol, len);
                     self.finish_rma(id, Ok(()));
                 }
             };
         }
-        if one.window == 0 && len > 0 && one.remote_id.is_some() {
+        if rma.window == 0 && len > 0 && rma.remote_id.is_some() {
             self.control(w, a.peer, Ctl::Cts(id));
         }
     }
 
     /// Ends a write to us in several packets.
     fn stored<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(one) = self.rma_ops.remove(id) else { return };
-        let receipt = (one.ack == Ack::Wanted).then_some(one.remote_id).flatten();
-        self.written(w, one.peer, one.protocol, one.len, one.cq_data, receipt);
+        let Some(rma) = self.rma_ops.remove(id) else { return };
+        let receipt = (rma.ack == Ack::Wanted).then_some(rma.remote_id).flatten();
+        self.written(w, rma.peer, rma.protocol, rma.len, rma.cq_data, receipt);
     }
 
     /// Completes a write to us.
@@ -192,7 +192,7 @@ impl Engine {
     #[inline]
     pub(in crate::rdm) fn acknowledged(&mut self, peer: PeerId, id: SlotId) -> bool {
         match self.rma_ops.get(id) {
-            Some(one) if one.peer == peer && one.state == RmaState::AllOut && one.ack != Ack::No => {
+            Some(rma) if rma.peer == peer && rma.state == RmaState::AllOut && rma.ack != Ack::No => {
                 self.finish_rma(id, Ok(()));
                 true
             }
@@ -205,9 +205,9 @@ impl Engine {
         &mut self,
         w: &mut W,
         a: &Arrival<'_>,
-        one: RmaOp,
+        rma: RmaOp,
     ) -> Option<SlotId> {
-        let id = self.rma_ops.insert(one);
+        let id = self.rma_ops.insert(rma);
         if id.is_none() {
             self.refuse_request(w, a, DropReason::NoRoom);
         }

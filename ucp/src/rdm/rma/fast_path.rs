@@ -77,11 +77,11 @@ impl Engine {
         &mut self,
         w: &mut W,
         (ty, max): (PktType, usize),
-        one: CompactRmaOp,
+        rma: CompactRmaOp,
         fill: impl FnOnce(u32, &mut [u8]) -> usize,
     ) -> Option<SlotId> {
-        let (to, protocol, len) = (one.peer, one.protocol, one.len);
-        let id = self.rma_ops.insert_compact(one)?;
+        let (to, protocol, len) = (rma.peer, rma.protocol, rma.len);
+        let id = self.rma_ops.insert_compact(rma)?;
         if w.send(to, max, TxToken::NONE, |slot| fill(id.raw(), slot)).is_err() {
             self.rma_ops.discard(id);
             return None;

@@ -42,14 +42,14 @@ impl Engine {
     pub fn remove_memory<W: Wire>(&mut self, w: &mut W, key: MemKey) -> bool {
         let Some(region) = self.regions.remove(key) else { return false };
         let users: Vec<_> =
-            self.rma_ops.iter().filter(|(_, one)| one.uses(region)).map(|(id, _)| id).collect();
+            self.rma_ops.iter().filter(|(_, rma)| rma.uses(region)).map(|(id, _)| id).collect();
         for id in users {
-            let Some(one) = self.rma_ops.remove(id) else { continue };
-            if let Some(rma_read) = one.rma_read {
+            let Some(rma) = self.rma_ops.remove(id) else { continue };
+            if let Some(rma_read) = rma.rma_read {
                 self.drop_rma_read(w, rma_read);
             }
-            if let (Some(remote_id), false) = (one.remote_id, one.detached) {
-                self.send_error(w, one.peer, ErrorRef::Op(remote_id), OpError::Access(one.peer));
+            if let (Some(remote_id), false) = (rma.remote_id, rma.detached) {
+                self.send_error(w, rma.peer, ErrorRef::Op(remote_id), OpError::Access(rma.peer));
             }
         }
         true
@@ -81,10 +81,10 @@ impl Engine {
         {
             return if ack == Ack::Wanted { Started::Pending(OpId(id)) } else { Started::Done(()) };
         }
-        let mut one = RmaOp::new(to, Job::Put(p.local), p.protocol, p.local.len() as u64);
-        one.ack = ack;
-        (one.user, one.remote, one.cq_data) = (p.user, p.remote, p.cq_data);
-        self.start_rma(w, to, one)
+        let mut rma = RmaOp::new(to, Job::Put(p.local), p.protocol, p.local.len() as u64);
+        rma.ack = ack;
+        (rma.user, rma.remote, rma.cq_data) = (p.user, p.remote, p.cq_data);
+        self.start_rma(w, to, rma)
     }
 
     /// Starts an RDMA write of one piece that may use the peer's rails, by these keys.
@@ -100,11 +100,11 @@ impl Engine {
         if p.protocol != RmaProtocol::DirectWrite || p.cq_data.is_some() || !whole {
             return self.put(w, to, p);
         }
-        let mut one = RmaOp::new(to, Job::Put(p.local), p.protocol, iov.len);
-        one.ack = self.ack(to, p.sync);
-        (one.user, one.remote) = (p.user, p.remote);
-        self.plan_rma_rails(to, &mut one, *iov, keys);
-        self.start_rma(w, to, one)
+        let mut rma = RmaOp::new(to, Job::Put(p.local), p.protocol, iov.len);
+        rma.ack = self.ack(to, p.sync);
+        (rma.user, rma.remote) = (p.user, p.remote);
+        self.plan_rma_rails(to, &mut rma, *iov, keys);
+        self.start_rma(w, to, rma)
     }
 
     /// Starts an RDMA read of one piece that may use the peer's rails, by these keys.
@@ -119,22 +119,22 @@ impl Engine {
         if g.protocol != RmaProtocol::DirectRead || iov.len != g.local.len() as u64 || g.local.pieces() != 1 {
             return self.get(w, to, g);
         }
-        let mut one = RmaOp::new(to, Job::Get(g.local), g.protocol, iov.len);
-        (one.user, one.remote) = (g.user, g.remote);
-        self.plan_rma_rails(to, &mut one, *iov, keys);
-        self.start_rma(w, to, one)
+        let mut rma = RmaOp::new(to, Job::Get(g.local), g.protocol, iov.len);
+        (rma.user, rma.remote) = (g.user, g.remote);
+        self.plan_rma_rails(to, &mut rma, *iov, keys);
+        self.start_rma(w, to, rma)
     }
 
     /// Plans the rails of an operation on one piece.
-    fn plan_rma_rails(&self, to: PeerId, one: &mut RmaOp, iov: RmaIov, keys: &RailKeys) {
+    fn plan_rma_rails(&self, to: PeerId, rma: &mut RmaOp, iov: RmaIov, keys: &RailKeys) {
         let Some(key) = self.peers.get(to).and_then(|peer| self.key_there(peer, iov.key, keys)) else {
             return;
         };
         if self.has_failed_over(to) {
-            one.first_key = Some(iov.key);
-            one.remote = Iovs::one(RmaIov { key, ..iov });
+            rma.first_key = Some(iov.key);
+            rma.remote = Iovs::one(RmaIov { key, ..iov });
         }
-        one.rail_plan = self.linked_rails(to, key, keys);
+        rma.rail_plan = self.linked_rails(to, key, keys);
     }
 
     /// Starts a get.
@@ -143,9 +143,9 @@ impl Engine {
         if g.remote.count() == 0 || g.remote.total() != Some(len) {
             return Started::Failed(OpError::Invalid);
         }
-        let mut one = RmaOp::new(to, Job::Get(g.local), g.protocol, len);
-        (one.user, one.remote) = (g.user, g.remote);
-        self.start_rma(w, to, one)
+        let mut rma = RmaOp::new(to, Job::Get(g.local), g.protocol, len);
+        (rma.user, rma.remote) = (g.user, g.remote);
+        self.start_rma(w, to, rma)
     }
 
     /// Starts an atomic, which is in order with messages to `to`.
@@ -181,18 +181,18 @@ impl Engine {
             return Started::Pending(OpId(id));
         }
         let (op, ty, operands, result) = (a.op, a.ty, Operands::take(&a.operand, &a.compare), a.result);
-        let mut one = RmaOp::new(to, Job::Atomic(Atomic { op, ty, operands, result }), protocol, len);
-        (one.user, one.remote, one.ack) = (a.user, a.remote, ack);
-        self.start_rma(w, to, one)
+        let mut rma = RmaOp::new(to, Job::Atomic(Atomic { op, ty, operands, result }), protocol, len);
+        (rma.user, rma.remote, rma.ack) = (a.user, a.remote, ack);
+        self.start_rma(w, to, rma)
     }
 
-    fn start_rma<W: Wire>(&mut self, w: &mut W, to: PeerId, one: RmaOp) -> Started<()> {
+    fn start_rma<W: Wire>(&mut self, w: &mut W, to: PeerId, rma: RmaOp) -> Started<()> {
         let Some(peer) = self.peers.get(to) else { return Started::Failed(OpError::Unknown) };
         if let Some(fault) = peer.fault {
             return Started::Failed(OpError::Peer(to, fault));
         }
-        let told = one.notified;
-        let Some(id) = self.rma_ops.insert(one) else { return Started::Failed(OpError::NoResource) };
+        let told = rma.notified;
+        let Some(id) = self.rma_ops.insert(rma) else { return Started::Failed(OpError::NoResource) };
         let peer = &mut self.peers[to];
         peer.outstanding += 1;
         peer.queue_mut().sends.push_back(id);
@@ -215,7 +215,7 @@ impl Engine {
     /// see [`Engine::abort`].
     pub fn cancel_rma(&mut self, op: OpId) -> bool {
         match self.rma_ops.get(op.0) {
-            Some(one) if one.state == RmaState::Queued && one.is_ours() && !one.notified => {
+            Some(rma) if rma.state == RmaState::Queued && rma.is_ours() && !rma.notified => {
                 self.finish_rma(op.0, Err(OpError::Cancelled));
                 true
             }
@@ -264,10 +264,10 @@ impl Engine {
         if self.peers.get(to).is_none_or(|peer| !peer.flags.contains(PeerFlags::UNACKED)) {
             return;
         }
-        let mut one = RmaOp::new(to, Job::Put(Gather::EMPTY), RmaProtocol::EagerWrite, 0);
-        (one.remote, one.ack, one.notified) = (Iovs::one(RmaIov::default()), Ack::IfAble, true);
+        let mut rma = RmaOp::new(to, Job::Put(Gather::EMPTY), RmaProtocol::EagerWrite, 0);
+        (rma.remote, rma.ack, rma.notified) = (Iovs::one(RmaIov::default()), Ack::IfAble, true);
         // Without a slot the flag stays, and a later flush tries again.
-        if !matches!(self.start_rma(w, to, one), Started::Failed(OpError::NoResource)) {
+        if !matches!(self.start_rma(w, to, rma), Started::Failed(OpError::NoResource)) {
             self.peers[to].flags.remove(PeerFlags::UNACKED);
         }
     }

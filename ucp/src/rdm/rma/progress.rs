@@ -20,7 +20,7 @@ use crate::wire::Features;
 impl Engine {
     /// Does one step for the operation or fence at the head of a peer's queue.
     pub(in crate::rdm) fn step_rma<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Step {
-        let Some(one) = self.rma_ops.get(op) else {
+        let Some(rma) = self.rma_ops.get(op) else {
             let waits = op == FENCE && self.peers[id].queue.as_ref().is_some_and(|queue| queue.open_rma > 0);
             if waits {
                 return Step::Idle;
@@ -28,10 +28,10 @@ impl Engine {
             self.pop_send(id);
             return Step::Done;
         };
-        let queued = one.protocol;
+        let queued = rma.protocol;
         let push = match self.may_start_rma(w, id, op) {
             Some(push) => push,
-            None => match self.rma_ops.get(op).map_or(queued, |one| one.protocol) {
+            None => match self.rma_ops.get(op).map_or(queued, |rma| rma.protocol) {
                 RmaProtocol::EagerWrite | RmaProtocol::LongCtsWrite => write::push(self, w, op),
                 RmaProtocol::ShortRead | RmaProtocol::LongCtsRead => read::push(self, w, op),
                 RmaProtocol::WriteAtomic | RmaProtocol::FetchAtomic | RmaProtocol::CompareAtomic => {
@@ -48,8 +48,8 @@ impl Engine {
             SendProgress::PeerFailed(fault) if self.try_failover(w, id, fault) => Step::Done,
             SendProgress::Done | SendProgress::Fail(_) | SendProgress::PeerFailed(_) => {
                 self.pop_send(id);
-                if let Some(one) = self.rma_ops.get_mut(op)
-                    && !std::mem::replace(&mut one.fence_counted, true)
+                if let Some(rma) = self.rma_ops.get_mut(op)
+                    && !std::mem::replace(&mut rma.fence_counted, true)
                 {
                     self.peers[id].queue_mut().open_rma += 1;
                 }
@@ -67,21 +67,21 @@ impl Engine {
     /// Checks what needs the peer's HANDSHAKE: acknowledged forms and RDMA. `None`: go on.
     // [M3.7] [M8.9]
     fn may_start_rma<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Option<SendProgress> {
-        let one = self.rma_ops.get(op).filter(|one| one.state == RmaState::Queued)?;
-        if one.len == 0 && one.cq_data.is_none() && !one.protocol.is_emulated() {
+        let rma = self.rma_ops.get(op).filter(|rma| rma.state == RmaState::Queued)?;
+        if rma.len == 0 && rma.cq_data.is_none() && !rma.protocol.is_emulated() {
             return None;
         }
-        let by_device = self.by_device(w, one);
+        let by_device = self.by_device(w, rma);
         let refused = self.cfg.emulation == Emulation::Refused;
         let peer = &self.peers[id];
-        let one = self.rma_ops.get_mut(op)?;
+        let rma = self.rma_ops.get_mut(op)?;
         // Flush writes are not emulation, nor are operations without bytes.
-        if refused && !one.notified && one.len > 0 && (one.protocol.is_emulated() || !by_device) {
+        if refused && !rma.notified && rma.len > 0 && (rma.protocol.is_emulated() || !by_device) {
             return Some(SendProgress::Fail(OpError::Emulated));
         }
         if !by_device {
-            one.go_by_packets();
-            if one.ack == Ack::No {
+            rma.go_by_packets();
+            if rma.ack == Ack::No {
                 return None;
             }
         }
@@ -89,10 +89,10 @@ impl Engine {
             if by_device || peer.features.contains(Features::DELIVERY_COMPLETE) {
                 return None;
             }
-            if one.ack == Ack::Wanted {
+            if rma.ack == Ack::Wanted {
                 return Some(SendProgress::Fail(OpError::Unsupported));
             }
-            one.ack = Ack::No;
+            rma.ack = Ack::No;
             return None;
         }
         Some(match handshake::trigger(self, w, id) {
@@ -102,19 +102,19 @@ impl Engine {
     }
 
     /// True if a device is to carry the bytes, as far as the peer has said. Registration may still fail.
-    fn by_device<W: Wire>(&self, w: &W, one: &RmaOp) -> bool {
-        let (peer, rdma) = (&self.peers[one.peer], self.rdma(one.peer));
+    fn by_device<W: Wire>(&self, w: &W, rma: &RmaOp) -> bool {
+        let (peer, rdma) = (&self.peers[rma.peer], self.rdma(rma.peer));
         let features = peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED).then_some(peer.features);
         // The key is of the home device, unless one of the current device is known.
-        let key_fits = !self.has_failed_over(one.peer)
-            || one.first_key.is_some()
-            || one.protocol == RmaProtocol::LongReadWrite;
-        one.len > 0
+        let key_fits = !self.has_failed_over(rma.peer)
+            || rma.first_key.is_some()
+            || rma.protocol == RmaProtocol::LongReadWrite;
+        rma.len > 0
             && key_fits
-            && match one.protocol {
+            && match rma.protocol {
                 RmaProtocol::DirectWrite => {
-                    (one.cq_data.is_none() || direct::takes_data(self, w, one))
-                        && direct_write(rdma, features, one.len, one.cq_data).is_ok()
+                    (rma.cq_data.is_none() || direct::takes_data(self, w, rma))
+                        && direct_write(rdma, features, rma.len, rma.cq_data).is_ok()
                 }
                 // The target reads, but announces the same bit as we do.
                 RmaProtocol::DirectRead | RmaProtocol::LongReadWrite => direct_read(rdma, features).is_ok(),
@@ -142,10 +142,10 @@ impl Engine {
 
     /// Notes that the wire has taken the last byte of a write, or the request of an atomic. // HOT
     pub(in crate::rdm) fn rma_all_sent(&mut self, id: SlotId) {
-        let Some(one) = self.rma_ops.get_mut(id) else { return };
-        one.state = RmaState::AllOut;
-        let (protocol, len, ack, peer) = (one.protocol, one.len, one.ack, one.peer);
-        let waits = matches!(&one.job, Job::Atomic(Atomic { result: Some(_), .. }));
+        let Some(rma) = self.rma_ops.get_mut(id) else { return };
+        rma.state = RmaState::AllOut;
+        let (protocol, len, ack, peer) = (rma.protocol, rma.len, rma.ack, rma.peer);
+        let waits = matches!(&rma.job, Job::Atomic(Atomic { result: Some(_), .. }));
         self.stats.count_rma(protocol, len);
         self.by_peer.asked(peer, protocol, len);
         match ack {
@@ -161,9 +161,9 @@ impl Engine {
 
     /// Completes an operation for the caller; the acknowledgement is still to come.
     fn tell(&mut self, id: SlotId) {
-        let Some(one) = self.rma_ops.get_mut(id) else { return };
-        if !std::mem::replace(&mut one.notified, true) {
-            let user = one.user;
+        let Some(rma) = self.rma_ops.get_mut(id) else { return };
+        if !std::mem::replace(&mut rma.notified, true) {
+            let user = rma.user;
             self.answer(id, user, Ok(()));
         }
     }
@@ -177,15 +177,15 @@ impl Engine {
 
     /// Ends an operation. Its ids in queues become stale.
     pub(in crate::rdm) fn finish_rma(&mut self, id: SlotId, result: Result<(), OpError>) {
-        let Some(one) = self.rma_ops.get_mut(id) else { return };
+        let Some(rma) = self.rma_ops.get_mut(id) else { return };
         // A peer may still read it.
         let ended = if result.is_ok() { &mut self.unused_regs } else { &mut self.revoked_regs };
-        if !one.compact {
-            ended.extend(one.regs.iter_mut().filter_map(Option::take));
-            ended.extend(one.rail_plan.iter_mut().flat_map(|rail_plan| rail_plan.take_regs()));
+        if !rma.compact {
+            ended.extend(rma.regs.iter_mut().filter_map(Option::take));
+            ended.extend(rma.rail_plan.iter_mut().flat_map(|rail_plan| rail_plan.take_regs()));
         }
-        let (ours, detached, counted, told) = (one.is_ours(), one.detached, one.fence_counted, one.notified);
-        let (id_of_peer, user) = (one.peer, one.user);
+        let (ours, detached, counted, told) = (rma.is_ours(), rma.detached, rma.fence_counted, rma.notified);
+        let (id_of_peer, user) = (rma.peer, rma.user);
         self.rma_ops.discard(id);
         if !ours {
             return;
@@ -214,28 +214,28 @@ impl Engine {
 
     /// Ends all operations with a peer, at either end.
     pub(in crate::rdm) fn end_rma_ops<W: Wire>(&mut self, w: &mut W, peer: PeerId, error: OpError) {
-        let ids: Vec<_> = self.rma_ops.iter().filter(|(_, one)| one.peer == peer).map(|(id, _)| id).collect();
+        let ids: Vec<_> = self.rma_ops.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id).collect();
         for id in ids {
-            let Some(one) = self.rma_ops.get_mut(id) else { continue };
-            if one.detached {
+            let Some(rma) = self.rma_ops.get_mut(id) else { continue };
+            if rma.detached {
                 continue;
             }
-            if one.in_flight > 0 {
+            if rma.in_flight > 0 {
                 // The device still uses the caller's memory: the event follows later.
-                one.detached = true;
-                one.failed.get_or_insert(error);
+                rma.detached = true;
+                rma.failed.get_or_insert(error);
                 self.peers[peer].outstanding -= 1;
                 continue;
             }
-            let rma_read = one.rma_read;
+            let rma_read = rma.rma_read;
             if rma_read.is_some_and(|rma_read| !self.stop_rma_read(w, rma_read, error)) {
                 // The device still writes to our memory: kept until that is withdrawn.
-                if let Some(one) = self.rma_ops.get_mut(id) {
-                    one.detached = true;
+                if let Some(rma) = self.rma_ops.get_mut(id) {
+                    rma.detached = true;
                 }
                 continue;
             }
-            match self.rma_ops.get(id).map(|one| &one.job) {
+            match self.rma_ops.get(id).map(|rma| &rma.job) {
                 Some(Job::Answer(_)) => self.drop_response(id),
                 _ => self.finish_rma(id, Err(error)),
             }

@@ -54,12 +54,12 @@ impl Engine {
 
     /// Starts the RMA read of a peer's write to our memory.
     // [M8.8]
-    pub(in crate::rdm) fn start_read_of_write<W: Wire>(&mut self, w: &mut W, id: SlotId, one: SlotId) {
-        let (Some(write), Some(rma_read)) = (self.rma_ops.get_mut(one), self.rma_reads.get_mut(id)) else {
+    pub(in crate::rdm) fn start_read_of_write<W: Wire>(&mut self, w: &mut W, id: SlotId, rma: SlotId) {
+        let (Some(write), Some(rma_read)) = (self.rma_ops.get_mut(rma), self.rma_reads.get_mut(id)) else {
             return;
         };
         write.rma_read = Some(id);
-        rma_read.to = Some(one);
+        rma_read.to = Some(rma);
         rma_read.end = write.len;
         let peer = rma_read.peer;
         self.queue_rma_read(id);
@@ -374,10 +374,10 @@ impl Engine {
     /// Sends EOR after a peer's write was read as a whole.
     // [M8.8]
     fn end_read_of_write<W: Wire>(&mut self, w: &mut W, id: SlotId) {
-        let Some(one) = self.rma_ops.remove(id) else { return };
-        let send_id = one.remote_id.unwrap_or(0);
-        self.control(w, one.peer, Ctl::Eor { send_id, recv_id: id.raw() });
-        self.written(w, one.peer, one.protocol, one.len, one.cq_data, None);
+        let Some(rma) = self.rma_ops.remove(id) else { return };
+        let send_id = rma.remote_id.unwrap_or(0);
+        self.control(w, rma.peer, Ctl::Eor { send_id, recv_id: id.raw() });
+        self.written(w, rma.peer, rma.protocol, rma.len, rma.cq_data, None);
     }
 
     /// Asks the sender for packets: at once, or when the bytes sent as packets have arrived.
@@ -386,7 +386,7 @@ impl Engine {
         let Some((rma_read, rx)) = self.take_rma_read(w, id) else { return };
         if is_rma_id(rx) {
             // What comes instead is a write of its own. [M7.7]
-            let send_id = self.rma_ops.remove(rx).and_then(|one| one.remote_id).unwrap_or(0);
+            let send_id = self.rma_ops.remove(rx).and_then(|rma| rma.remote_id).unwrap_or(0);
             let nack = Ctl::ReadNack { send_id, recv_id: rx.raw(), not_now };
             return self.control(w, rma_read.peer, nack);
         }
@@ -410,7 +410,7 @@ impl Engine {
             None => return,
         };
         let send_id = match is_rma_id(to) {
-            true => self.rma_ops.get(to).and_then(|one| one.remote_id),
+            true => self.rma_ops.get(to).and_then(|rma| rma.remote_id),
             false => self.rxe(to).map(|(_, rxe)| rxe.envelope.send_id),
         };
         self.fail_rma_read(w, id, OpError::Unsupported);

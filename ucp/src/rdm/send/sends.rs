@@ -359,7 +359,7 @@ impl Engine {
             return Step::Idle;
         };
         let (push, sent) = if is_rma_id(op) {
-            (self.push_rma_data(w, op), self.rma_ops.get(op).map_or(0, |one| one.sent as usize))
+            (self.push_rma_data(w, op), self.rma_ops.get(op).map_or(0, |rma| rma.sent as usize))
         } else {
             (longcts::push_data(self, w, op), self.tx.get(op).map_or(0, |tx| tx.sent))
         };

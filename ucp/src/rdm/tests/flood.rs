@@ -130,13 +130,15 @@ fn unexpected_messages_never_exceed_the_memory_limit() {
         }
         net.send(0, flooded, b"too late", Some(777), Protocol::Eager);
         net.settle();
-        let flood = OpError::Peer(over_limit_peer, PeerError::Flood);
+        let flood = OpError::Peer(over_limit_peer, PeerError::OverLimit);
         let outs = net.events(1);
         assert!(
             outs.contains(&EngineEvent::RecvDone { user: 1, result: Err(flood) }),
             "{protocol:?}: {outs:?}"
         );
-        assert!(outs.contains(&EngineEvent::PeerFailed { peer: over_limit_peer, fault: PeerError::Flood }));
+        assert!(
+            outs.contains(&EngineEvent::PeerFailed { peer: over_limit_peer, fault: PeerError::OverLimit })
+        );
         assert!(
             !outs.iter().any(|out| matches!(out, EngineEvent::RecvDone { user: 2, .. })),
             "nothing overtakes what was refused"
@@ -175,7 +177,7 @@ fn out_of_order_packets_never_exceed_the_memory_limit() {
         assert!((MOST / 2..=MOST).contains(&most), "{protocol:?}: {most}");
         assert!(
             net.events(1)
-                .contains(&EngineEvent::PeerFailed { peer: over_limit_peer, fault: PeerError::Flood }),
+                .contains(&EngineEvent::PeerFailed { peer: over_limit_peer, fault: PeerError::OverLimit }),
             "{protocol:?}"
         );
         assert!(net.nodes[1].engine.held_bytes() <= 3, "what waited is given back: all but the first");
@@ -208,7 +210,7 @@ fn peer_cut_off_for_a_flood_gets_an_error() {
         }
         net.settle();
         assert!(
-            net.events(1).contains(&EngineEvent::PeerFailed { peer: back, fault: PeerError::Flood }),
+            net.events(1).contains(&EngineEvent::PeerFailed { peer: back, fault: PeerError::OverLimit }),
             "{protocol:?}"
         );
         let told = |outs: &[EngineEvent], user| {

@@ -37,7 +37,7 @@ bitflags! {
         const SENDS_QUEUED = 1 << 4;
         /// It is in the engine's list of peers with work.
         const SCHEDULED = 1 << 5;
-        /// Its reorder window holds packets.
+        /// The reorder window holds packets.
         const REORDERING = 1 << 6;
         /// It failed.
         const FAILED = 1 << 7;

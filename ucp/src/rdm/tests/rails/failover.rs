@@ -525,7 +525,8 @@ fn losing_a_further_nic_loses_no_message() {
     assert!(lost_on_way > of_all(100), "{lost_on_way}");
 }
 
-/// An operation that the transport refuses at this end ends with that cause; no rail goes down, and the peer stays.
+/// An operation that the transport refuses at this end ends with that cause; no rail goes down, and the peer
+/// stays.
 #[test]
 fn an_error_of_the_caller_fails_no_rail() {
     for (len, why) in [

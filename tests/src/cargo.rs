@@ -3,8 +3,7 @@
 
 use std::path::Path;
 
-/// Arguments of cargo that build a program (`kind` is `--bin` or `--example`) into `profile`, a target
-/// folder's `debug` or `release`.
+/// Arguments of cargo that build program `name` into `profile`; `kind` is `--bin` or `--example`.
 pub fn build(profile: &Path, kind: &str, name: &str) -> Vec<String> {
     let mut args = vec!["build", "--quiet", "--workspace", kind, name];
     if kind == "--bin" {

@@ -21,8 +21,7 @@ impl Leftovers {
         Leftovers(names)
     }
 
-    /// Names that are new since then. Waits up to `timeout` for them to vanish, as killed processes may take
-    /// a moment.
+    /// New names since then. Waits up to `timeout` for them to vanish: killed processes take a moment.
     pub fn since(&self, timeout: Duration, ours: impl Fn(&str) -> bool) -> Vec<String> {
         let deadline = Instant::now() + timeout;
         loop {

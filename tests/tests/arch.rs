@@ -1,6 +1,5 @@
-//! Tests of the architecture: which module may import which, which names are retired, how long a file may
-//! grow, where `unsafe` may stand. `arch/imports.rs` reads imports, `arch/retired.rs` the list of retired
-//! names.
+//! Tests of the architecture: imports between modules, retired names, length of files, places of `unsafe`.
+//! `arch/imports.rs` reads imports, `arch/retired.rs` the list of retired names.
 
 #[path = "arch/imports.rs"]
 mod imports;

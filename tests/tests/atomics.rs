@@ -1,6 +1,5 @@
-//! Every atomic operation on words of every width, by two processes on the same words at the same time,
-//! against a model. Each writer owns every other bit, and finds its own bits as it left them. No test
-//! harness: the program starts itself again as a writer (`suites::partner`).
+//! Every atomic operation on words of every width, by two processes at the same time, against a model: each
+//! writer owns every other bit. The program starts itself again as a writer (`suites::partner`).
 
 use std::ptr::NonNull;
 use std::time::Duration;

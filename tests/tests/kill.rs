@@ -117,8 +117,7 @@ fn kill_and_check(tls: &str, victim: Victim, how: rustix::process::Signal) {
     }
     let (code, stderr) = pair.end();
     let took = clock.since(killed);
-    // The transport must have reported it, not the pipe or a timeout. Both processes share the standard
-    // error.
+    // The transport must have reported it, not the pipe or a timeout; both share the standard error.
     let is_notified = stderr.contains(" is gone") || stderr.contains(" is not reachable");
     match victim {
         Victim::Child => assert!(code == Some(1) && is_notified, "{code:?}: {stderr}"),

@@ -1,7 +1,5 @@
-//! A process that is stopped before anything was sent to it, on `posix`: others go on meanwhile, and with it
-//! once it continues; if it stays stopped it becomes unreachable, without blame on a device. Also a process
-//! without free descriptors. No test harness: the program starts itself again in other roles
-//! (`suites::partner`).
+//! A stopped process on `posix`: others go on, and with it once it continues; if it stays stopped it becomes
+//! unreachable. Also a process without free descriptors. The program starts itself again in other roles.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, socket};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};

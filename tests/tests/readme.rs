@@ -1,6 +1,5 @@
-//! Runs the commands of the pages. A code block in language `sh` is marked: `sh run` blocks are run here as
-//! they stand, `sh long` blocks take minutes, `sh manual` blocks need another machine, a file, or a hand.
-//! Only the profile and the features differ (this test's, so that nothing is built twice), and the TCP port.
+//! Runs the commands of the pages. `sh run` blocks are run as they stand, with this test's profile and
+//! features; `sh long` blocks take minutes, `sh manual` blocks need another machine, a file, or a hand.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

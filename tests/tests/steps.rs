@@ -1,6 +1,5 @@
-//! A process fails at every step of every protocol, on both wires and in both roles; the outcomes are the
-//! table of `docs/deaths.md`. `STEPS=all` tries every way to end at every step, not only SIGKILL;
-//! `STEPS=write` writes the table. No test harness: the program starts itself again as the failing process.
+//! A process fails at every step of every protocol; the outcomes are the table of `docs/deaths.md`.
+//! `STEPS=all` tries every way to end at every step, not only SIGKILL; `STEPS=write` writes the table.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

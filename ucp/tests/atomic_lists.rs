@@ -1,6 +1,5 @@
-//! Atomic operations on lists ([`Ep::atomic_iov_raw`]) on every lane: elements, operands and results cut
-//! differently, with and without result. Neighbours stay untouched; invalid lists are rejected before
-//! anything is sent.
+//! Atomic operations on lists ([`Ep::atomic_iov_raw`]) on every lane, elements, operands and results cut
+//! differently. Neighbours stay untouched; invalid lists are rejected before anything is sent.
 
 #[macro_use]
 mod common;

@@ -1,6 +1,5 @@
-//! Failures in the middle of every protocol, packet by packet: the peer dies after each, in either role; the
-//! endpoint is closed after each; memory regions run out, or are refused. docs/ucp.md lists the outcomes
-//! ("When something goes wrong"); they are checked here, and that nothing is left.
+//! Failures after each packet of every protocol: a peer dies, the endpoint is closed, memory regions run out
+//! or are refused. docs/ucp.md ("When something goes wrong") has the outcomes; nothing may be left.
 
 use std::cell::RefCell;
 use std::rc::Rc;

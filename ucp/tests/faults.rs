@@ -1,6 +1,5 @@
-//! Four workers of one thread on a network that delays, reorders and refuses by a seed, with short queues:
-//! every message arrives once, whole, and in its sender's order. A failing seed is printed; `UCP_SEED=n`
-//! replays it, `UCP_SEEDS=n` sets their number.
+//! Four workers on a network that delays, reorders and refuses by a seed: every message arrives once, whole,
+//! and in its sender's order. `UCP_SEED=n` replays a failing seed, `UCP_SEEDS=n` sets their number.
 
 mod common;
 

@@ -1,7 +1,6 @@
 //! Reused queue pair numbers: a worker ends, and another opens with the same GID and number. The second is a
-//! new peer, distinguished by its connid; nothing of the first is taken for something of the second, at
-//! either end. Between processes, the first of which is killed (the second process is this test binary,
-//! running only [`child`]), and on devices of one thread, with packets in flight.
+//! new peer, distinguished by its connid; nothing of the first is taken for something of the second. Between
+//! processes, the first of which is killed (the second is this binary, running [`child`]), and in one thread.
 
 mod common;
 

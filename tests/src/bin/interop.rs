@@ -1,6 +1,5 @@
-//! The interop matrix against libfabric's EFA provider: compiles the C end, plays cells and scenarios with
-//! it, prints tables. `--only WORDS` plays a part; `--write docs/interop.md` writes the tables into that
-//! page.
+//! The interop matrix against libfabric's EFA provider: compiles the C end, plays cells and scenarios, prints
+//! tables. `--only WORDS` plays a part; `--write docs/interop.md` writes the tables into that page.
 
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};

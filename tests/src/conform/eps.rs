@@ -34,8 +34,7 @@ fn can_send<I: Iface>(p: &Pair<I>) -> bool {
     p.a.attr().has(Caps::AM_BCOPY | Caps::CONNECT_TO_IFACE)
 }
 
-/// Messages of many endpoints between two interfaces all arrive, in each endpoint's order, while some
-/// endpoints are dropped; each endpoint has its own tag.
+/// Messages of many endpoints arrive in each one's order, with its tag, while some are dropped.
 pub fn many_endpoints<I: Iface>(p: &Pair<I>) {
     if !can_send(p) {
         return;

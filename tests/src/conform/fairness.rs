@@ -36,8 +36,7 @@ fn fill<E: Ep>(ep: &E) -> usize {
     (0..1 << 20).take_while(|_| send(ep, 1, 0).is_ok()).count()
 }
 
-/// A send does not overtake the pending operations of its endpoint on an ordered transport, whatever other
-/// endpoints send.
+/// On an ordered transport a send does not overtake pending operations of its endpoint.
 pub fn pending_is_not_overtaken<I: Iface>(p: &Pair<I>)
 where
     I::Ep: 'static,

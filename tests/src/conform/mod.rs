@@ -1,6 +1,5 @@
-//! Conformance of transports: each capability that an interface claims works as `uct::api` says, and each one
-//! that it does not claim answers *unsupported*. `tests/conform/conform.rs` instantiates the cases for each
-//! transport. Sees `uct::api` only.
+//! Conformance of transports: each capability that an interface claims works as `uct::api` says, and each
+//! other one answers *unsupported*. `tests/conform/conform.rs` instantiates the cases for each transport.
 
 pub mod am;
 pub mod amo;
@@ -147,8 +146,7 @@ impl<I: Iface> Pair<I> {
         assert!(at_a.errors.is_empty() && at_b.errors.is_empty(), "{:?} {:?}", at_a.errors, at_b.errors);
     }
 
-    /// Runs an operation of `a` to its end. Its completion must fire exactly once if it answered *in
-    /// progress*, and not at all otherwise.
+    /// Runs an operation of `a`. Its completion fires exactly once if it answered *in progress*, else never.
     pub fn finish(&self, mut call: impl FnMut(Comp) -> Outcome) -> Result<(), Error> {
         const TOKEN: u64 = 0x70c3;
         let (mut at_a, mut at_b) = (Log::default(), Log::default());

@@ -55,8 +55,7 @@ pub fn invalid_pack_length_is_rejected<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// A pack callback may send, also to the same peer; neither message harms the other, however long the reader
-/// polls.
+/// A pack callback may send, also to the same peer; neither message harms the other.
 pub fn pack_callback_may_send<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::AM_BCOPY) {
         return;

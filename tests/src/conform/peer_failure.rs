@@ -1,6 +1,5 @@
 //! Peer failure on transports with [`Caps::PEER_FAILURE`]: each endpoint to the failed peer fails, operations
-//! in flight and pending ones end once, and others are not affected. The peer is a process that is killed, or
-//! the transport's equivalent. Instantiated in `tests/conform/conform.rs`.
+//! in flight and pending ones end once, and others are not affected. The peer is a process that is killed.
 
 use super::{Log, MAX_POLLS, Pair, rma};
 use crate::partner::Partner;
@@ -186,8 +185,7 @@ fn is_death(e: Error) {
     assert!(matches!(e, Error::PeerDead | Error::Unreachable), "{e:?}");
 }
 
-/// Every endpoint to a failed peer fails, by its operations or by the error handler, and so do all later
-/// operations.
+/// Every endpoint to a failed peer is notified or fails, and so do all later operations.
 pub fn every_endpoint_is_notified<I: Iface>(m: &FailingPeer<I>) {
     let mut log = Log::default();
     m.kill();

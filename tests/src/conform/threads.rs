@@ -1,6 +1,5 @@
-//! Shared interfaces ([`uct::mt`]): two threads use one interface and one endpoint, each with its own
-//! messages and memory, and with shared words and completions. Both make progress. Instantiated in
-//! `tests/conform/conform.rs`. Sees `uct::mt` only.
+//! Shared interfaces ([`uct::mt`]): two threads use one interface and endpoint, with own and shared memory,
+//! and both make progress. Instantiated in `tests/conform/conform.rs`. Sees `uct::mt` only.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};

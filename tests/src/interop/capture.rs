@@ -142,8 +142,7 @@ impl Captures {
         flows.filter_map(|flow| self.flows.get(&flow)).flat_map(|flow| flow.violations.clone()).collect()
     }
 
-    /// Counts the messages and operations of these flows by their first packet. (Those without a message id
-    /// begin with one packet.)
+    /// Counts messages and operations of these flows by their first packet.
     pub fn begun(&self, flows: &[(Id, Id)]) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         for flow in flows.iter().filter_map(|flow| self.flows.get(flow)) {
@@ -158,8 +157,7 @@ impl Captures {
         all
     }
 
-    /// The number of requests of a flow if each has its sender's address; else a description of the first
-    /// without.
+    /// The number of requests of a flow if each has its sender's address; else the first without.
     pub fn addressed(&self, flow: (Id, Id)) -> Result<usize, String> {
         let Some(flow) = self.flows.get(&flow) else { return Ok(0) };
         match flow.bare.first() {

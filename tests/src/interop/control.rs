@@ -1,6 +1,5 @@
 //! The control language of the matrix: steps, answers, and the bytes both ends agree on. The C end in
-//! `tests/interop` speaks it too. Used by the driver and the native end. Never trusts a line: missing words
-//! are `None`.
+//! `tests/interop` speaks it too. Never trusts a line: missing words are `None`.
 
 /// A line: a name, then words and `key=value` pairs in any order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -74,8 +73,7 @@ fn extended(number: u8) -> [u8; 16] {
     bytes
 }
 
-/// Elements of an atomic datatype (by its number on the wire, up to long double complex) with small whole
-/// values.
+/// Elements of an atomic datatype (wire number, up to long double complex) with small whole values.
 pub fn values(len: usize, ty: u64, seed: u64) -> Vec<u8> {
     let element = |k: u64| {
         let v = mix(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(k)) % 9;

@@ -21,11 +21,9 @@ pub enum Protocol {
     RuntRead,
 }
 
-/// Delivery semantics asked for by the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Delivery {
     Plain,
-    /// Delivery complete.
     Complete,
 }
 
@@ -43,7 +41,6 @@ pub enum Contact {
     After,
 }
 
-/// How the network behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Net {
     Ordered,
@@ -84,7 +81,6 @@ impl Net {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Nic {
-    /// Packets only.
     Packets,
     /// RDMA read, no RDMA write.
     Reads,
@@ -140,7 +136,6 @@ pub enum CqData {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Atomic {
     Write,
-    /// Delivery complete.
     ConfirmedWrite,
     Fetch,
     Compare,
@@ -153,9 +148,7 @@ pub enum What {
     /// Writes that the target reads out of the writer's memory.
     LongReadWrite(Delivery),
     Read(Length),
-    /// Reads by the device.
     DirectRead,
-    /// Writes by the device.
     DirectWrite(CqData),
     Atomic(Atomic),
 }
@@ -297,8 +290,7 @@ impl Cell {
         }
     }
 
-    /// The packets that its messages may begin with instead at first contact, when the other device's
-    /// features are unknown.
+    /// Packets its messages may begin with at first contact, when the other's features are unknown.
     pub fn before_handshake(&self) -> Vec<String> {
         match self.what {
             _ if self.contact == Contact::After => Vec::new(),

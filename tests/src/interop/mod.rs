@@ -1,6 +1,5 @@
-//! Interop with libfabric: a matrix of messages, one-sided operations and scenarios, each end played once by
-//! `ucp` and once by libfabric's EFA provider. Results are checked at both ends and on the wire. Run by the
-//! binary `interop`; `tests/interop` has the C end and the control language.
+//! Interop with libfabric: a matrix of operations and scenarios, each end played once by `ucp` and once by
+//! libfabric's EFA provider, checked at both ends and on the wire. `tests/interop` has the C end.
 
 mod capture;
 mod control;

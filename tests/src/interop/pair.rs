@@ -50,7 +50,6 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Starts both processes; captures go to `dir`.
     pub fn start(
         programs: &Programs,
         dir: &Path,
@@ -130,7 +129,6 @@ impl Pair {
         &self.addresses[who as usize]
     }
 
-    /// Opens an endpoint at each end and exchanges the addresses.
     pub fn connect(&mut self) -> Result<(), PlayError> {
         let ours = self.open(Stack::Ours)?;
         let theirs = self.open(Stack::Libfabric)?;
@@ -187,7 +185,6 @@ impl Pair {
         Msg { len, nth: self.nth, ..Msg::default() }
     }
 
-    /// Posts the receive of a message into `room` bytes.
     pub fn post_recv(&mut self, to: Stack, msg: &Msg, room: usize) -> Result<(), PlayError> {
         let tag = msg.tag.map_or_else(String::new, |tag| format!(" tag={tag:#x}"));
         let parts = parts(if to == Stack::Ours { msg.pieces } else { msg.parts });
@@ -209,7 +206,6 @@ impl Pair {
         if line.word(0) == Some("done") { Ok(()) } else { Err(wrong(from, "send failed", &line)) }
     }
 
-    /// Waits for the receive to end, and checks the message.
     pub fn received(&mut self, to: Stack, msg: &Msg) -> Result<(), PlayError> {
         let line = self.end(to).ended(&format!("r{}", msg.nth))?;
         check(to, msg, &line, Some("0"))

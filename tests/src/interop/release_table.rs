@@ -9,8 +9,7 @@ pub struct Column {
     pub words: Vec<(String, String)>,
 }
 
-/// Puts a column into the table, in place of one with the same head. Rows come in the order of `rows`; others
-/// are dropped.
+/// Puts a column into the table, in place of one with the same head; drops rows not in `rows`.
 pub fn merge(table: &str, rows: &[String], column: Column) -> String {
     let mut columns = read(table);
     match columns.iter_mut().find(|old| old.head == column.head) {

@@ -1,6 +1,5 @@
-//! Plays the matrix. One pair of processes for each network connects anew for every cell (at first contact,
-//! for every message); then the captures are compared with what the cell says. As many pairs play at a time
-//! as there are processors. Called by the `interop` binary.
+//! Plays the matrix. One pair of processes for each network connects anew for every cell; then the captures
+//! are compared with what the cell says. As many pairs play at a time as there are processors.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;

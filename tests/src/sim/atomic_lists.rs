@@ -1,6 +1,5 @@
-//! Atomics on lists: each worker has an area in the memory of every worker, and operates on elements anywhere
-//! in it, in up to four pieces at either side. Atomics are ordered, so each old value is known beforehand.
-//! Started by `rma`; ends are checked by `atomics`.
+//! Atomics on lists: each worker has an area in the memory of every worker, and operates on up to four pieces
+//! of it. They are ordered, so each old value is known. Started by `rma`; `atomics` checks the ends.
 
 use super::Failed;
 use super::atomics::PendingAtomic;

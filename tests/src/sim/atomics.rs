@@ -1,6 +1,5 @@
-//! Atomics: each worker has a slot in the memory of every worker, of one type in a run, and applies every
-//! operation of the type to it. Atomics are ordered, so each old value is known beforehand. Called by `rma`.
-//! Lists are in `atomic_lists`, shared sums in `rma`.
+//! Atomics: each worker applies every operation to a slot in the memory of every worker, of one type in a
+//! run. They are ordered, so each old value is known. Called by `rma`, which has shared sums.
 
 use super::Failed;
 use super::job::Job;

@@ -59,8 +59,7 @@ impl Job {
                 continue;
             }
             let Sending { to, msg, sync, cancelled, row, request } = self.workers[n].sends.remove(at);
-            // A sync send to a peer without acknowledgements ends well only if the receiver reads the
-            // message.
+            // A sync send to a peer without acknowledgements ends well only if the receiver reads it.
             let refuses = sync && self.workers[to].withholds_dc();
             // Also if it was to be packets, and was read when more was known of the peer.
             let len = self.workers[to].model.msg(msg).len;

@@ -1,6 +1,5 @@
-//! The forms of a send and of a receive: one piece of memory or several; a request, a callback or an id. For
-//! messages, active messages and streams. Used by `step`, `active_messages` and `streams`. Does not know what
-//! is sent.
+//! The forms of a send and of a receive: one piece of memory or several; a request, a callback or an id. Used
+//! by `step`, `active_messages` and `streams`.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -26,7 +25,6 @@ pub enum SendOp {
     },
 }
 
-/// How a send is started and how its end is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendForm {
     Whole,

@@ -1,6 +1,5 @@
 //! A job of one seed: takes random steps until everything is sent, runs until idle, receives what is left,
-//! and checks that nothing is left anywhere. Calls `step` and `completions`; never starts or ends an
-//! operation itself.
+//! and checks that nothing is left anywhere. Operations are started and ended by `step` and `completions`.
 
 use super::active_messages::AmRecord;
 use super::job_params::{JobParams, Limits};
@@ -92,7 +91,6 @@ impl Job {
         Ok(job)
     }
 
-    /// Runs the job from the first step to the last check.
     pub fn run(mut self) -> Result<Outcome, Failed> {
         for from in 0..self.workers.len() {
             for to in 0..self.workers.len() {
@@ -101,8 +99,7 @@ impl Job {
                 }
             }
         }
-        // A round may send nothing (windows full of sends that wait for a receive); the next one starts with
-        // empty windows.
+        // Windows full of waiting sends may send nothing; the next round starts with empty ones.
         let total = self.limits.messages * self.workers.len() as u64;
         for _ in 0..=total {
             for _ in 0..total * STEPS_PER_MESSAGE {

@@ -273,8 +273,7 @@ impl Model {
         self.lost_senders.iter().any(|(lost, at)| *lost == m.sender && e.sent <= *at && *at <= m.sent)
     }
 
-    /// Records a receive that ended by a sender's loss. It may have been any lost sender's, unless it names
-    /// one.
+    /// Records a receive ended by the loss of a sender: any lost one, unless it names one.
     pub fn ended_by_loss(&mut self, rec: usize) -> Result<(), Violation> {
         match &mut self.recs[rec] {
             RecvRecord { end: end @ RecvState::Open, from, .. }

@@ -33,8 +33,7 @@ impl Job {
             return Ok(());
         }
         let longest = self.params.sizes.max().max(WORD);
-        // A message may be truncated if less space is left than the longest message, but at least a word,
-        // which identifies it.
+        // With less space left a message may be truncated; a word always fits, to identify it.
         let least = *self.rng.pick(&[WORD, longest / 2, longest]).max(&WORD);
         let room = self.rng.range(least as u64, longest as u64 * MAX_MESSAGES) as usize;
         let what = self.matching(n, want, from);

@@ -52,8 +52,7 @@ impl Job {
                 let gave_up = self.workers[n].closing_early.iter().any(|who| self.is_lost(n, *who));
                 gave_up || self.disconnected_from(n).next().is_some()
             }
-            // A forced close revokes memory that is being read; a sender without READ_NACK cannot be asked to
-            // send.
+            // A forced close revokes memory being read; a sender without READ_NACK cannot be asked to send.
             Error::Unsupported => {
                 let deaf = |who: usize| self.workers[who].withheld.contains(Features::READ_NACK);
                 self.disconnected_from(n).any(deaf)

@@ -9,8 +9,7 @@ use std::time::Duration;
 /// Time without a command after which the observer is taken for dead.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Runs until told to exit, or killed. `words`: transport, directory of sockets, and operation and role as
-/// JSON.
+/// Runs until told to exit, or killed. `words`: transport, socket directory, operation and role as JSON.
 pub fn run(words: &[String]) {
     let [wire, dir, op, role] = words else { panic!("failing WIRE DIR HOW ROLE, not {words:?}") };
     let (op, role): (Op, Role) = (serde_json::from_str(op).unwrap(), serde_json::from_str(role).unwrap());

@@ -111,8 +111,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Describes what has happened since `before`, such as `target sent CTS`; `failing` is the failing
-    /// process's role.
+    /// Describes what has happened since `before`, such as `target sent CTS`.
     pub fn since(&self, before: &Snapshot, failing: Role) -> String {
         let sides =
             [(failing, &before.failing, &self.failing), (failing.other(), &before.observer, &self.observer)];

@@ -38,8 +38,7 @@ pub enum Notification {
 }
 
 impl Run {
-    /// Starts the other process and both parts of the operation. The other one has the role `failing`.
-    /// Sockets of `posix` are files in `dir`.
+    /// Starts the other process, with role `failing`, and both parts. Sockets of `posix` are in `dir`.
     pub fn start(wire: &str, dir: &str, op: Op, failing: Role) -> Run {
         let [op_word, role_word] = [serde_json::to_string(&op), serde_json::to_string(&failing)];
         let args = ["failing".into(), wire.into(), dir.into(), op_word.unwrap(), role_word.unwrap()];

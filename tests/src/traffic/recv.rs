@@ -113,8 +113,7 @@ impl Receiver {
                 self.waiting = Some(posting);
                 return Ok(false);
             };
-            // Earlier blocks have all their receives posted, so the oldest unexpected message is the first of
-            // this block.
+            // Earlier blocks have all receives posted: the oldest unexpected message is this block's first.
             let first = self.block.messages[0];
             if (found.tag, found.len, found.from) != (first.tag, first.len as u64, ep.peer()) {
                 return Err(Failure::wrong("probe", &first, None, &found));

@@ -7,11 +7,8 @@ use ucp::select::Protocol;
 /// Messages by protocol, as the engine counted them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BySend {
-    /// Eager.
     pub eager: u64,
-    /// Medium.
     pub medium: u64,
-    /// Long-CTS.
     pub long: u64,
 }
 

@@ -1,6 +1,5 @@
-//! One process of a run: opens a worker, exchanges addresses over the pipe, runs both halves to their end,
-//! and checks that nothing is left. A partner that is gone or a run that stands still becomes a [`Failure`]
-//! within seconds.
+//! One process of a run: opens a worker, exchanges addresses over the pipe, runs both halves, and checks that
+//! nothing is left. A partner that is gone or a run that stands still becomes a [`Failure`] within seconds.
 
 use super::plan::Plan;
 use super::recv::Receiver;

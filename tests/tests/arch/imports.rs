@@ -1,6 +1,5 @@
-//! Reads the imports of Rust sources: `use` trees and inline `crate::`, `super::` and `self::` paths. Test
-//! code does not count. Used by the tests of `arch.rs`; reads text only, so that its own tests can plant
-//! sources.
+//! Reads the imports of Rust sources, except test code: `use` trees and inline `crate::`, `super::` and
+//! `self::` paths. Used by `arch.rs`; reads text only, so that its own tests can plant sources.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

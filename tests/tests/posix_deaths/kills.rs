@@ -1,6 +1,5 @@
 //! More than a hundred times `kill -9` at random moments on `posix`, `cma` and the software device: of a
-//! child or the parent of the survivor, during connection, messages, and one-sided operations that the victim
-//! takes no part in.
+//! child or the parent of the survivor, during connection, messages, and one-sided operations.
 
 use crate::{Dir, NOTIFY_LIMIT, Seen, TIMEOUT, contact_of, open, send_some, socket_of};
 use std::io::{BufRead, BufReader, Write};

@@ -1,7 +1,6 @@
-//! Deaths of processes on `posix`, `cma` and the software device: killed at random moments (`kills.rs`), with
-//! nothing else going on (`notification.rs`), while the survivor waits (`waits.rs`), after sending, and in
+//! Deaths of processes on `posix`, `cma` and the software device, also while the survivor waits and in
 //! containers that share a directory only. The survivor is notified, has what was sent, and nothing is left.
-//! No test harness: the program starts itself again in other roles (`suites::partner`).
+//! The program starts itself again in other roles (`suites::partner`).
 
 mod kills;
 mod notification;

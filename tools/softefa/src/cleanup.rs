@@ -1,6 +1,5 @@
 //! A process that removes the sysfs tree once the program has ended, however it ended. Started by `run`
-//! before it becomes the program; no child of the program, so a program that waits for any child does not
-//! meet it.
+//! before it becomes the program; no child of it, so a program that waits for any child does not meet it.
 
 use crate::sysfs_tree::SysfsTree;
 use rustix::event::{PollFd, PollFlags};

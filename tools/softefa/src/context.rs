@@ -40,8 +40,7 @@ impl Context {
         Ok(whole.cast::<u8>().wrapping_add(offset_of!(Context, verbs.context)).cast())
     }
 
-    /// The context of a pointer from [`Context::open`]. Unsafe: it is not closed; the reference is not kept
-    /// beyond the verb.
+    /// The context of a pointer from [`Context::open`]. Unsafe: it is open, and not kept beyond the verb.
     #[inline]
     pub unsafe fn of<'a>(ctx: *mut IbvContext) -> &'a Context {
         let whole = ctx.cast::<u8>().wrapping_sub(offset_of!(Context, verbs.context)).cast::<Context>();

@@ -1,6 +1,5 @@
-//! A thread that progresses deferred requests while the program does not poll, as a NIC would: delayed by
-//! faults, at a receiver that is not ready, or long RDMA. Started by the first deferred request; takes no
-//! completions.
+//! A thread that progresses deferred requests while the program does not poll, as a NIC would. Started by the
+//! first deferred request; takes no completions.
 
 use crate::split_lock::SplitLock;
 use crate::state::State;

@@ -59,8 +59,7 @@ fn check_ops(ops: u64, kind: Kind, dev: &DevAttr) -> Result<(), Errno> {
     if ops & !can == 0 { Ok(()) } else { Err(libc::EOPNOTSUPP) }
 }
 
-/// Creates a queue pair from `attr`, writing back capacities. Unsafe: `pd` and the queues are ours, of one
-/// context.
+/// Creates a queue pair; writes back capacities. Unsafe: `pd` and the queues are ours, of one context.
 pub unsafe fn create_plain(
     pd: *mut IbvPd,
     attr: &mut IbvQpInitAttr,

@@ -17,8 +17,7 @@ pub unsafe fn copy_out<T: Copy>(to: *mut T, inlen: u32, value: T) {
     unsafe { std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), to.cast::<u8>(), n) };
 }
 
-/// Reads a structure of `inlen` bytes; unknown fields must be zero. Unsafe: `from` is readable, `T` all
-/// integers.
+/// Reads `inlen` bytes; unknown fields must be zero. Unsafe: `from` is readable, `T` all integers.
 pub unsafe fn copy_in<T: Copy + Default>(from: *const T, inlen: u32) -> Result<T, Errno> {
     let len = inlen as usize;
     let mut value = T::default();

@@ -41,8 +41,7 @@ impl<T> SplitLock<T> {
         self.locked.store(false, Ordering::Release);
     }
 
-    /// The value. Unsafe: the caller holds the lock, and drops the reference before it unlocks or calls
-    /// again.
+    /// The value. Unsafe: the lock is held, and the reference dropped before unlock or another call.
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "the flag makes it exclusive")]
     pub unsafe fn value(&self) -> &mut T {

@@ -405,7 +405,6 @@ pub struct LineArgs {
     pub loopback: bool,
 }
 
-/// A test, or why it cannot be run.
 #[derive(Debug)]
 pub struct TestEntry {
     pub label: Option<String>,

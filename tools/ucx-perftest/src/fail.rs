@@ -2,14 +2,12 @@
 
 use tools_common::boot::BootError;
 
-/// Name of this program in errors.
 pub const TOOL: &str = "ucx-perftest";
 
 pub const USAGE: u8 = 129;
 /// Exit status for a failed run: -1, as `ucx_perftest` has it.
 pub const FAILED: u8 = 255;
 
-/// Why a run ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The command line, a batch file or a configuration value is wrong.

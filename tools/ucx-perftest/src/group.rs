@@ -1,6 +1,5 @@
-//! Groups: several processes with several threads each, all measuring at once. Each thread is a member, with
-//! a connection to the group's server and an interface or worker of its own. Nothing is shared while a loop
-//! runs.
+//! Groups: several processes with several threads each, all measuring at once. Each thread is a member with a
+//! connection to the group's server and an interface or worker of its own; loops share nothing.
 
 use std::thread;
 
@@ -35,7 +34,6 @@ pub enum Pins {
 /// Size of a group, and this process's part of it.
 #[derive(Clone, Debug)]
 pub struct GroupConfig {
-    /// Host of the group's server.
     pub host: String,
     pub port: u16,
     pub proc: u32,
@@ -73,8 +71,7 @@ pub fn compare_cores(cores: usize, members: u32) -> CoreSharing {
     if cores >= members as usize { CoreSharing::Dedicated } else { CoreSharing::Shared }
 }
 
-/// Whether all members on this host have a core each: `threads` members in each process, which may run on
-/// these cores.
+/// Whether all members on this host have a core each: `threads` in each process on these cores.
 pub fn core_sharing_of(procs: &[CpuList], threads: u32) -> CoreSharing {
     let mut all: Vec<usize> = procs.iter().flat_map(CpuList::as_slice).copied().collect();
     all.sort_unstable();
@@ -106,8 +103,7 @@ impl ServerThread {
     }
 }
 
-/// Runs the members of this process. The last one prints by `report`. `plan` is what the group measures; the
-/// member that has one shares it with all.
+/// Runs the members of this process; the last prints by `report`. A member with a `plan` shares it.
 pub fn run(
     group: &GroupConfig,
     plan: Option<&[Spec]>,

@@ -18,8 +18,7 @@ pub struct Peer(Child);
 
 pub type Peers = Arc<Mutex<Vec<Peer>>>;
 
-/// The cores of server and client: those of `-c`, else two allowed ones that are not hardware threads of one
-/// core.
+/// The cores of server and client: `-c`, or two allowed ones that are not threads of one core.
 pub fn cores(asked: Option<&CpuList>) -> Result<(CpuList, CpuList), Failure> {
     if let Some(list) = asked {
         return Ok(list.halves());

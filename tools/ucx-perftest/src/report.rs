@@ -39,7 +39,6 @@ pub enum Format {
     None,
 }
 
-/// Transport of a test; known once interfaces are open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsedTransport {
     pub transport: String,
@@ -128,7 +127,6 @@ impl TestResult {
     }
 }
 
-/// The part of the output that this process prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     All,
@@ -252,7 +250,6 @@ impl Report {
         }
     }
 
-    /// Prints the description and titles of a test.
     pub fn begin_test(&mut self, spec: &Spec) {
         self.outcome.started += 1;
         if self.output != Output::Results {

@@ -139,7 +139,6 @@ pub enum Passive {
     Idle,
 }
 
-/// Tag of receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TagMatch {
     Exact,
@@ -161,7 +160,6 @@ pub enum Validate {
     Yes,
 }
 
-/// When memory gets its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pages {
     Now,
@@ -169,7 +167,6 @@ pub enum Pages {
     Lazy,
 }
 
-/// Memory of messages in high-level tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Memory {
     /// Of the program (`--own`); the default for the local side of one-sided tests.
@@ -202,7 +199,6 @@ pub enum Histogram {
     Yes,
 }
 
-/// One test with all its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     pub names: Vec<String>,

@@ -1,6 +1,5 @@
-//! Start by `srun`, which gives ranks by PMIx, on a Slurm cluster of this host: munged, slurmctld and slurmd
-//! in the foreground, with ports and a folder of their own. Skipped without Slurm; the step `srun` of
-//! `tests/run` installs it.
+//! Start by `srun`, which gives ranks by PMIx, on a Slurm cluster of this host with ports and a folder of its
+//! own. Skipped without Slurm; the step `srun` of `tests/run` installs it.
 
 mod common;
 use common::{Ran, program};

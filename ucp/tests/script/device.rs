@@ -1,6 +1,5 @@
-//! A scripted device: takes packets and keeps the last ones, refuses now and then, and does RDMA in memory.
-//! Registrations are checked at every use. It may return what it has sent, once; receives of user memory end
-//! as the script says.
+//! A scripted device: keeps the last packets, may return each once, refuses now and then, and does RDMA in
+//! memory. Registrations are checked at every use; receives of user memory end as the script says.
 
 use ucp::rdm::io::{
     Flushed, NotPosted, PeerError, PeerId, Posted, Rdma, ReceiveSink, Reg, RegAccess, RegError, Remote,

@@ -318,8 +318,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         }
     }
 
-    /// Runs `f` on the element and [renews](Self::renew) it if `f` answers: one look-up. `None` if stale or
-    /// unanswered.
+    /// Runs `f` on the element and [renews](Self::renew) it if `f` answers. `None`: stale or unanswered.
     // HOT
     #[inline]
     pub fn renew_if<R>(&mut self, id: SlotId, f: impl FnOnce(&mut T) -> Option<R>) -> Option<(SlotId, R)> {

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use super::decl::TableDesc;
 
-/// Lists faults of declarations: duplicate keys, refused defaults, bad names, missing help. Empty when all is
-/// well.
+/// Lists faults of declarations: duplicate keys, refused defaults, bad names, missing help.
 pub fn lint(tables: &[&TableDesc]) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let mut wrong = Vec::new();

@@ -191,8 +191,7 @@ impl Source {
         self.values.contains_key(key)
     }
 
-    /// Keys set that no table declares, by name. Tools stop on these, so that a typo does not leave a default
-    /// in force.
+    /// Keys set that no table declares, by name. Tools stop on these: a typo must not pass unnoticed.
     pub fn unknown_keys(&self, tables: &[&TableDesc]) -> Vec<UnknownKey> {
         let known = || tables.iter().flat_map(|t| t.keys).map(|k| k.name).chain([FILE_KEY]);
         self.values

@@ -293,8 +293,7 @@ impl SharedMem {
         Ok(SharedMem { map, fd })
     }
 
-    /// Maps the segment that process `pid` holds as descriptor `fd`: a memory file sealed against shrinking,
-    /// of at least `min_len` bytes.
+    /// Maps descriptor `fd` of process `pid`: a memory file sealed against shrinking, of `min_len` bytes.
     pub fn open_proc(pid: u32, fd: RawFd, min_len: usize) -> Result<SharedMem, MemError> {
         let path = format!("/proc/{pid}/fd/{fd}");
         // NONBLOCK: opening a peer's FIFO or terminal must not block or bind to us.
@@ -394,8 +393,7 @@ impl From<SharedMem> for SharedMap {
 /// Lengths below this are not worth asking the system how much memory is left.
 const MIN_CHECKED_LEN: usize = 16 << 20;
 
-/// Refuses to fill more than the machine or container has left: the kernel would kill. Huge pages answer
-/// themselves.
+/// Refuses to fill more than is left: the kernel would kill. Huge pages answer themselves.
 pub(super) fn check_room(what: &'static str, len: usize, opts: MapOpts) -> Result<(), MemError> {
     if len < MIN_CHECKED_LEN || opts.fill == Fill::Lazy || opts.pages == Pages::Huge2M {
         return Ok(());

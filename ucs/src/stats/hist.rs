@@ -46,8 +46,7 @@ impl Hist {
         }
     }
 
-    /// Upper bound of quantile `q` (0 to 1): its bucket's upper edge, at most [`max`](Self::max). 0 when
-    /// empty.
+    /// Upper bound of quantile `q` (0 to 1): its bucket's edge, at most [`max`](Self::max). 0 when empty.
     pub fn quantile(&self, q: f64) -> u64 {
         let rank = (q.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;

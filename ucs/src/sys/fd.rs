@@ -100,8 +100,7 @@ impl Epoll {
         Ok(epoll::delete(&self.fd, fd)?)
     }
 
-    /// Waits for readable descriptors, appends at most 32 tokens and answers their number. A signal ends it
-    /// with none.
+    /// Waits for readable descriptors; appends at most 32 tokens, answers their number: 0 after a signal.
     pub fn wait(&self, tokens: &mut Vec<u64>, timeout: Option<Duration>) -> Result<usize, Errno> {
         let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 32];
         let timeout = timeout.map(|t| Timespec {

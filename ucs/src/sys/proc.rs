@@ -44,8 +44,7 @@ pub fn pid() -> u32 {
     std::process::id()
 }
 
-/// Start time of `pid` in ticks since boot; `None` if there is no such process. An error says only that it
-/// cannot be read.
+/// Start time of `pid` in ticks since boot; `None`: no such process. An error: it cannot be read.
 pub fn start_time(pid: u32) -> Result<Option<u64>, Errno> {
     match fs::read_to_string(format!("/proc/{pid}/stat")).map_err(Errno::from) {
         Ok(stat) => Ok(start_in(&stat)),
@@ -144,8 +143,7 @@ impl PidFd {
         }
     }
 
-    /// Watches the process at the other end of a unix socket (the listener, for a connecting side). `None`:
-    /// kernels before 6.5.
+    /// Watches the process at the other end of a unix socket (or its listener). `None`: before Linux 6.5.
     pub fn of_socket(socket: impl AsFd) -> Result<Option<PidFd>, Errno> {
         let mut fd: libc::c_int = -1;
         let mut len = size_of::<libc::c_int>() as libc::socklen_t;

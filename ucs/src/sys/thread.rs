@@ -8,8 +8,7 @@ use std::thread::{Builder, JoinHandle};
 
 use crate::Errno;
 
-/// Starts `body` on a thread with `stack` bytes that takes no signal: the program's handlers run on its own
-/// threads.
+/// Starts `body` on a thread with `stack` bytes that takes no signal: those are the program's.
 pub fn spawn_masked(
     name: &str,
     stack: usize,

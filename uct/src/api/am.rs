@@ -24,8 +24,7 @@ pub trait Keep {
     fn keep(&self, packet: &[u8]) -> RecvDesc;
 }
 
-/// A receive descriptor: a message that outlives its handler. Any thread may drop it, which returns the
-/// buffer.
+/// A message that outlives its handler. Dropping it, on any thread, returns the buffer.
 pub struct RecvDesc {
     bytes: RecvDescBytes,
 }
@@ -202,8 +201,7 @@ pub trait Sink {
     fn on_comp(&mut self, token: u64, result: Result<(), Error>);
     /// An operation without a completion failed on the endpoint with this tag.
     fn on_ep_error(&mut self, ep: EpTag, error: Error);
-    /// A packet sent by copy was returned after the device's RNR retries. The default reports an endpoint
-    /// error.
+    /// A packet sent by copy was returned after the device's RNR retries. By default an endpoint error.
     fn on_rnr(&mut self, ep: EpTag, _packet: &[u8]) {
         self.on_ep_error(ep, Error::NotReady);
     }
@@ -216,8 +214,7 @@ pub trait Sink {
     fn on_lost(&mut self, ep: EpTag, error: Error, _packet: &[u8]) {
         self.on_ep_error(ep, error);
     }
-    /// A receive posted by [`super::Iface::post_user_recv`] with this token has ended; its memory is free
-    /// again.
+    /// A receive of [`super::Iface::post_user_recv`] with this token has ended; its memory is free again.
     fn on_user_recv(&mut self, _token: u64, _bare: UserRecv) {}
     /// A peer's write with an immediate has arrived, with its bytes. Ignored by default.
     fn on_imm(&mut self, _imm: Imm) {}

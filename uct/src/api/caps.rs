@@ -39,8 +39,7 @@ bitflags! {
         const PENDING = 1 << 13;
         /// `event_fd`/`arm` signal arrivals.
         const EVENT_RECV = 1 << 14;
-        /// `event_fd`/`arm` signal local completions and room to send. Without: see
-        /// [`super::Iface::arm_for`].
+        /// `event_fd`/`arm` signal local completions and room to send. Without: [`super::Iface::arm_for`].
         const EVENT_SEND = 1 << 15;
         /// A dead peer is reported as an error completion.
         const PEER_FAILURE = 1 << 16;
@@ -212,8 +211,7 @@ impl Linear {
     }
 }
 
-/// Time of a zero-copy put or get, without local registration. Memory allocated by the transport may be
-/// faster.
+/// Time of a zero-copy put or get, without local registration. Transport memory may be faster.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct RmaPerf {
     /// Put to memory that the transport allocated ([`super::AllocMethod::Md`]).
@@ -268,8 +266,7 @@ pub struct TlResource {
     pub description: String,
     /// Whether it carries active messages; one that does not serves beside one that does.
     pub has_am: bool,
-    /// A software device in place of hardware, on this host only: not used by default where there is
-    /// hardware.
+    /// A software device in place of hardware, on this host only: no default where there is hardware.
     pub is_software: bool,
 }
 

@@ -6,8 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Notification of local completion of an operation that answered *in progress*; unused if it answered
-/// *done*.
+/// Notification of local completion of an operation that answered *in progress*; unused if *done*.
 #[derive(Clone, Default)]
 pub enum Comp {
     /// No notification; use flush. Errors go to the endpoint's error report.

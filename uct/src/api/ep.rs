@@ -98,8 +98,7 @@ macro_rules! unsupported {
 
 /// Writer of a packet of [`Ep::am_short_packet`]: a closure, or a type to be inlined.
 pub trait Pack {
-    /// Whether packing may send (see [`Ep::am_bcopy`]). If false, a send on the same endpoint may lose the
-    /// message.
+    /// Whether packing may send (see [`Ep::am_bcopy`]). If false, such a send may lose the message.
     const MAY_SEND: bool = true;
 
     /// Writes the packet to the start of `slot`; answers its length.

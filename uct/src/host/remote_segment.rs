@@ -1,6 +1,5 @@
-//! Memory of other processes, mapped here and shared by the keys that name it. Segments named by MR keys,
-//! which own nothing, are cached. The owners are watched until they die: a process that only puts and gets
-//! sends nothing by which a death could be noticed.
+//! Memory of other processes, mapped here and shared by the keys that name it; segments named by MR keys are
+//! cached. Owners are watched: a process that only puts and gets sends nothing that shows a death.
 
 #![allow(unsafe_code)]
 
@@ -232,8 +231,7 @@ impl RemoteSegments {
         self.insert_segment(name, fetched)
     }
 
-    /// Takes the processes that have died, which are watched no longer, to be
-    /// [forgotten](RemoteSegments::forget).
+    /// Takes the dead processes, watched no longer, to be [forgotten](RemoteSegments::forget).
     pub fn take_dead(&self) -> Vec<(ProcKey, Arc<ProcWatch>)> {
         self.watches.borrow_mut().extract_if(|_, watch| watch.is_dead()).collect()
     }

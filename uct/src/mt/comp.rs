@@ -22,8 +22,7 @@ struct State {
 }
 
 impl Completion {
-    /// Expects `count` operations; `callback` gets the first error. It may send, not progress or touch this
-    /// completion.
+    /// Expects `count` operations; `callback` gets the first error. It may send, not progress or touch this.
     pub fn new(count: u32, callback: impl FnMut(Result<(), Error>) + Send + 'static) -> Arc<Self> {
         let state = State { result: Ok(()), callback: Box::new(callback) };
         Arc::new(Completion { count: AtomicU32::new(count), state: Mutex::new(state) })

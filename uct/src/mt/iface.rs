@@ -41,8 +41,7 @@ pub(super) enum Progressor {
     ProgressThread,
 }
 
-/// An interface shared by threads. A clone is another handle with its own view of events
-/// ([`wait`](Iface::wait)).
+/// An interface shared by threads. A clone has its own view of events ([`wait`](Iface::wait)).
 pub struct Iface {
     pub(super) shared: Arc<Shared>,
     seen: AtomicU64,

@@ -40,15 +40,13 @@ impl Iface {
         }
     }
 
-    /// The descriptor that [`Iface::arm`] arms, for a [`Worker`](crate::Worker), say. Also reports events
-    /// that others receive.
+    /// The descriptor that [`Iface::arm`] arms; also reports events that others receive.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         let _guard = self.shared.lock()?;
         self.shared.wakeup.event_fd(self.shared.iface.event_fd()?)
     }
 
-    /// Arms the descriptor for one wake-up of one thread. `Ok(false)`: events are there or were received by
-    /// others.
+    /// Arms the descriptor for one wake-up of one thread. `Ok(false)`: events are there, or were.
     pub fn arm(&self, events: Events) -> Result<bool, Error> {
         let _guard = self.shared.lock()?;
         if self.has_something_unseen() || !self.shared.iface.arm(events)? {

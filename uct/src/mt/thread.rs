@@ -13,8 +13,7 @@ use ucs::sys::fd::EventFd;
 const BATCH: usize = 64;
 const SPIN: u32 = 200;
 
-/// A progress thread, ended and joined on drop; not joined when dropped inside one of its interfaces, which
-/// it may wait for.
+/// A progress thread, ended and joined on drop, except when dropped inside one of its interfaces.
 #[derive(Debug)]
 pub struct ProgressThread {
     stop: Arc<Stop>,

@@ -123,8 +123,7 @@ pub fn disarm(state: &AtomicU32) -> bool {
     state.fetch_and(!ARMED, Ordering::SeqCst) & ARMED != 0
 }
 
-/// Raises the flag that makes writers wake the reader, whose next ticket is `ticket`. False if one has been
-/// claimed meanwhile: the reader must poll again instead of sleeping.
+/// Raises the flag that makes writers wake the reader. False if its next, `ticket`, is claimed: poll.
 pub fn arm(state: &AtomicU32, head: &AtomicU64, ticket: u64) -> bool {
     // SYNC(arm): store, then load, both SeqCst; a writer exchanges the head, then loads. One sees the other.
     state.fetch_or(ARMED, Ordering::SeqCst);

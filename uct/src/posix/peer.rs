@@ -1,6 +1,5 @@
-//! The writing side: a peer as this interface knows it, shared by all endpoints to it. The first packet
-//! attaches its segment. Called by `ep.rs`. Nothing blocks; whether the peer lives is checked only when its
-//! FIFO is full.
+//! The writing side: a peer as this interface knows it, shared by all its endpoints. The first packet
+//! attaches its segment. Nothing blocks; whether the peer lives is checked only when its FIFO is full.
 
 #![allow(unsafe_code)]
 

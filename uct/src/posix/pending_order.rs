@@ -1,6 +1,5 @@
-//! The order of sends to a peer while endpoints wait for room: no send overtakes what is queued on its own
-//! endpoint. `peer.rs` asks only when its cached tail says full, and keeps the tail so while anybody waits:
-//! sends that find room pay nothing.
+//! The order of sends to a peer while endpoints wait for room: no send overtakes its own endpoint's queue.
+//! `peer.rs` asks only while its cached tail says full, as it does while anybody waits: others pay nothing.
 
 use crate::base::pending::{Arbiter, QueueId};
 use std::cell::RefCell;

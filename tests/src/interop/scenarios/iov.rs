@@ -6,8 +6,7 @@ use crate::interop::process::Stack;
 
 const LENS: [usize; 4] = [100, 20_000, 300_000, (1 << 20) + 7];
 
-/// Receives each length into one, three and seven pieces of odd lengths: expected or not, tagged or not,
-/// delivery complete or not; then truncated.
+/// Each length into one, three and seven odd pieces: expected or not, tagged or not; then truncated.
 pub fn into_pieces(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     let from = to.other();
     for (key, value) in Nic::Reads.settings() {

@@ -8,8 +8,7 @@ use crate::interop::process::Stack;
 /// HANDSHAKE bit of ends that know PEER_ERROR: releases of libfabric after 2.6.0.
 const PEER_ERROR: u64 = 1 << 9;
 
-/// libfabric reads revoked memory. If it knows PEER_ERROR the read fails; else it must not be told, and
-/// waits. Messages go on either way.
+/// If libfabric knows PEER_ERROR its read of revoked memory fails; else it waits. Messages go on.
 pub fn read_of_revoked_memory(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     let from = to.other();
     pair.connect()?;

@@ -99,8 +99,7 @@ fn sender_process(pair: &mut Pair, first: Stack, who: usize) -> &mut EndProcess 
     }
 }
 
-/// The receiver's packets are half as long as the sender's. Nothing in the protocol tells one end the other's
-/// MTU.
+/// The receiver's packets are half as long as the sender's; the protocol tells no end the other's MTU.
 pub fn mtus(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     let from = to.other();
     pair.set("SOFTEFA_MTU", "4096");

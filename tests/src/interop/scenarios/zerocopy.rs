@@ -12,8 +12,7 @@ pub fn exists(release: (u64, u64)) -> bool {
 /// HANDSHAKE bit by which a receiver asks for it.
 const USER_RECV_QP: u64 = 1 << 7;
 
-/// Messages of every length, with and without data, expected and not; messages that the receiver rejects; and
-/// messages the other way.
+/// Messages of every length, with and without data, expected and not, or rejected; and back.
 pub fn headerless(pair: &mut Pair, to: Stack) -> Result<(), PlayError> {
     // Messages sent before the HANDSHAKE has come would be lost.
     pair.set("UCX_UNTAGGED_WAIT", "y");

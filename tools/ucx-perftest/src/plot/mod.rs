@@ -1,6 +1,5 @@
-//! `--plot FILE.svg`: results of this run and of saved ones (lines of `--json`) over the message size,
-//! latency on the left, bandwidth on the right. Tests differ by colour, runs by dash pattern. Called by
-//! `main` after all measurements.
+//! `--plot FILE.svg`: latency and bandwidth of this run and of saved ones (lines of `--json`) over the
+//! message size. Tests differ by colour, runs by dash pattern. Called by `main` after all measurements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

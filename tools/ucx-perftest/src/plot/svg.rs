@@ -23,7 +23,6 @@ pub enum Axis {
     Bandwidth,
 }
 
-/// One diagram.
 pub struct Panel {
     pub axis: Axis,
     pub curves: Vec<Curve>,
@@ -150,7 +149,6 @@ impl Ranged for Linear {
 
 type DrawError<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
 
-/// Draws all panels side by side.
 pub fn draw(panels: &[Panel]) -> Result<String, String> {
     let legend = panels.iter().map(|panel| panel.curves.len()).max().unwrap_or(0);
     // A long legend makes the picture higher instead of hiding curves.

@@ -17,7 +17,6 @@ use crate::spec::{Spec, Validate};
 const MSG: u16 = 1;
 const HEADER: u8 = 0x5a;
 
-/// State of the handler.
 pub struct AmReceiver {
     received: Cell<u64>,
     has_pending: Cell<bool>,
@@ -50,7 +49,6 @@ impl<'a> AmIo<'a> {
 }
 
 impl AmReceiver {
-    /// Registers the handler of the worker.
     pub fn register(spec: &Spec, worker: &Worker) -> Result<Rc<AmReceiver>, Failure> {
         let (checks, into) = (spec.validate == Validate::Yes, ScatterBuffer::of_receiver(spec)?);
         let receiver = Rc::new(AmReceiver {

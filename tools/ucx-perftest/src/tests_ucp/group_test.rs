@@ -29,7 +29,6 @@ pub struct GroupTest<'a> {
 }
 
 impl GroupTest<'_> {
-    /// Buffers for a window.
     pub fn buffers(&self) -> Result<WindowBuffers, Failure> {
         let sharing = match self.spec.validate {
             Validate::Yes => Sharing::PerSlot,

@@ -1,6 +1,5 @@
-//! Copies a received message out of the library's memory: for `-y`, and into the pieces of `-D iov` where the
-//! API delivers data in the library's memory (`am`, and `stream` with `-r recv_data`). The copy is part of
-//! the measurement.
+//! Copies a received message out of the library's memory, as part of the measurement: for `-y`, and into the
+//! pieces of `-D iov` where the API delivers data there (`am`, and `stream` with `-r recv_data`).
 
 use crate::fail::Failure;
 use crate::page_buffer::zeros;

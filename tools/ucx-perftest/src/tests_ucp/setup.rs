@@ -51,7 +51,6 @@ pub fn message_path(spec: &Spec) -> &'static str {
     }
 }
 
-/// Transport and protocol of messages of this size.
 pub fn tag_path(spec: &Spec, worker: &Worker, ep: &Ep) -> UsedTransport {
     let from = |mem| ep.protocols().table_from(mem, Kind::Tagged, sync(spec));
     let table = match (spec.memory, spec.layout) {

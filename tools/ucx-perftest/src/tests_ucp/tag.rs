@@ -162,8 +162,7 @@ impl TagTest<'_> {
         {
             return self.ping_pong_single((sends, to), (recvs, from), iters, &params);
         }
-        // The clock is read while the message travels, as `ucx_perftest` does: a sample is the time from send
-        // to send.
+        // Read while the message travels, as `ucx_perftest` does: a sample is from send to send.
         for seq in 0..iters {
             if first {
                 self.number(sends, 0, seq);

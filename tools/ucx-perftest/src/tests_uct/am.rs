@@ -162,8 +162,7 @@ fn ping_pong<'r, I: Iface>(
     Ok(())
 }
 
-/// Messages in one direction. The receiver confirms them now and then, so the rate is that of delivered
-/// messages.
+/// Messages in one direction, confirmed now and then: the rate is that of delivered ones.
 pub fn stream<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
     ctx.events.msgs.set(0);
     ctx.events.credit = 0;

@@ -1,6 +1,5 @@
-//! One interface and many peers: active messages with credits from each receiver, puts, gets and atomics.
-//! Operations go to the targets in turn. A message begins with its number, which includes the sender's rank;
-//! each sender has its own range in a target's memory.
+//! One interface and many peers, whose targets take turns: active messages with credits, puts, gets, atomics.
+//! A message begins with its number, which includes the sender's rank; each sender has its own target range.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;

@@ -60,8 +60,7 @@ impl<M: Md> Drop for RegisteredMemory<M> {
 }
 
 impl<M: Md> RegisteredMemory<M> {
-    /// At least `len` zero bytes, registered for all access; allocated by the memory domain or by the
-    /// program.
+    /// At least `len` zero bytes, registered for all access; allocated by the domain or the program.
     pub fn new(md: &M, len: usize, whose: Target, pages: Pages) -> Result<Self, Failure> {
         if whose == Target::Own {
             return RegisteredMemory::of_program(md, len.max(64), pages);

@@ -30,8 +30,7 @@ pub fn device(tl: &str, asked: Option<&str>, source: &Source) -> Result<String, 
     Ok(devices.pop().unwrap_or_default())
 }
 
-/// Opens transport `tl` on device `dev` and runs `job`. For several threads the interface is the type-erased
-/// one behind a lock, to compile these loops once.
+/// Runs `job` on an interface; for several threads a type-erased one, to compile these loops once.
 pub fn with_iface<J: Job>(
     tl: &str,
     dev: &str,

@@ -9,7 +9,6 @@ use std::sync::Mutex;
 /// Two-process runs spin: one at a time is faster than all at once on a small machine.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// The program, in an environment without settings.
 pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ucx-perftest"));
     for (name, _) in std::env::vars_os() {

@@ -45,8 +45,7 @@ fn gid_kind(iid: u64) -> GidKind {
     }
 }
 
-/// A generated interface id, unique on this host: pid, and random bits against reuse of pids. The low four
-/// bits are for the device number.
+/// A generated interface id, unique on this host: pid, random bits, four low bits for the device.
 pub fn software_iid(host: HostId, pid: u32, random: u64) -> u64 {
     let pid = u64::from(pid) & ((1 << PID_BITS) - 1);
     SOFTWARE << 56 | u64::from(host.0) << HOST_AT | pid << PID_AT | (random & 0xffff) << 4

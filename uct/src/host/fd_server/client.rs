@@ -19,8 +19,7 @@ use std::time::Duration;
 use ucs::sys::{PeerCred, PidFd};
 use zerocopy::IntoBytes;
 
-/// How long a reply is polled for before the caller sleeps: a running fd server is quicker, and sleeping
-/// takes as long as the whole query.
+/// How long a reply is polled for before the caller sleeps, which takes as long as the whole query.
 pub const SPIN_TIME: Duration = Duration::from_micros(50);
 /// Pause between two attempts to connect when the backlog is full.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(1);

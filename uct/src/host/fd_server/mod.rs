@@ -204,8 +204,7 @@ impl FdServer {
         self.shared.watches.is_dead(owner)
     }
 
-    /// Whether a process once seen in this namespace still lives. If in doubt, it does: a wrong "alive" costs
-    /// time, a wrong "dead" messages.
+    /// Whether a process once seen here still lives; yes if in doubt: a wrong "dead" costs messages.
     pub fn is_alive(&self, owner: ProcKey) -> bool {
         // The watch first: the socket may have been removed by a clean-up of the directory.
         let find_watch = || self.shared.watches.find(owner).map(|watch| !watch.check());

@@ -1,6 +1,5 @@
 //! The poll interval: how many polls pass between two rounds of housekeeping, in which `rx.rs` looks for dead
-//! peers. Rare for a program that polls all the time, so that polls cost no more; frequent for one that polls
-//! now and then.
+//! peers: rare for a program that polls all the time, frequent for one that polls now and then.
 
 use super::tick_duration::TickDuration;
 use std::cell::Cell;

@@ -206,8 +206,7 @@ impl<L: Link> Cq<L> {
         }
     }
 
-    /// Progresses deferred requests as `polls` polls would, without taking entries; returns whether some
-    /// remain. For programs that stop polling while hardware would go on.
+    /// Progresses deferred requests as `polls` polls would, taking no entries; returns whether some remain.
     pub fn progress_for(&self, polls: u32) -> bool {
         let cq = &*self.0;
         if cq.deferred.get() == 0 || !cq.link.alive() {

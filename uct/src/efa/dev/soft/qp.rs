@@ -118,8 +118,7 @@ impl<L: Link> Qp<L> {
         Qp(core)
     }
 
-    /// Moves the queue pair to the error state: everything outstanding, and everything posted later,
-    /// completes as flushed. Peers find it gone.
+    /// Moves the queue pair to the error state: all requests complete as flushed; peers find it gone.
     pub fn fail(&self) {
         self.0.fail();
     }
@@ -129,8 +128,7 @@ impl<L: Link> Qp<L> {
         self.0.rx.set_qkey(qkey);
     }
 
-    /// Changes the RNR retry count: 0 to 6, or 7 for ever. No effect without the device capability, or on UD,
-    /// which sends once.
+    /// Changes the RNR retry count: 0 to 6, or 7 for ever. No effect without the capability, or on UD.
     pub fn set_rnr_retry(&self, retries: u8) {
         if self.0.dev.attr.rnr_retry && self.0.kind == QpKind::Srd {
             self.0.rnr_retry.set(retries.min(7));

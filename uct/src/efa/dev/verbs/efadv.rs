@@ -40,8 +40,7 @@ pub struct DeviceAttr {
     pub max_rdma_size: u32,
 }
 
-/// `struct efadv_qp_init_attr`. Fields after `driver_qp_type` are reserved in rdma-core 44 and must be zero
-/// there.
+/// `struct efadv_qp_init_attr`. rdma-core 44 reserves fields after `driver_qp_type`: zero there.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct QpInitAttr {

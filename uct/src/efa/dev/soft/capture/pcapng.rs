@@ -1,6 +1,5 @@
-//! A pcapng writer: one section, one interface, enhanced packet blocks.
-//!
-//! Only whole blocks are written, so a killed process leaves a valid file.
+//! A pcapng writer: one section, one interface, enhanced packet blocks. Only whole blocks are written, so a
+//! killed process leaves a valid file.
 
 use super::{CaptureHdr, Direction, LINKTYPE};
 use std::fs::File;

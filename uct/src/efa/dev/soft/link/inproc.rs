@@ -175,8 +175,7 @@ impl Fabric {
         }
     }
 
-    /// Makes devices refuse this fraction of registrations from now on, drawn from the seed, as hardware does
-    /// with memory that cannot be pinned.
+    /// Makes devices refuse this fraction of registrations from now on, drawn from the seed.
     pub fn refuse_registrations(&self, probability: f64) {
         let rng = ChaCha8Rng::seed_from_u64(self.0.seed ^ 0x5e);
         *self.0.registration_faults.borrow_mut() = Some((probability, rng));

@@ -19,8 +19,7 @@ fn effective(status: &str) -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-/// Problem that denies access to other processes' memory, which RDMA on ordinary memory needs. Messages and
-/// allocated memory do without.
+/// Problem that denies access to other processes' memory, needed for RDMA on ordinary memory.
 pub fn peer_memory() -> Option<Problem> {
     if let Err(errno) = read_own_memory() {
         let what = format!("process_vm_readv: {errno}; a seccomp filter forbids it");

@@ -71,8 +71,7 @@ pub fn sign_claim(claimer: &AtomicU32, before: &AtomicU32, me: u32, word: u64, r
     before.store(signature((word >> 32) as u32, index, ring), Ordering::Relaxed);
 }
 
-/// Process of claim `index`, claimed and not published: from its own signature, the head, or the next
-/// claim's. `None`: not signed yet.
+/// Process of claim `index`, not published yet, from signatures or the head. `None`: not signed yet.
 pub fn claimer(
     head: &AtomicU64,
     index: u32,

@@ -1,6 +1,5 @@
-//! Layout of shared segments: one per device (keys, known GIDs) and one per queue pair (receive ring).
-//! Written by the owner, checked at attach. Every field is an atomic, since another process may change it at
-//! any time, and is bounds-checked.
+//! Layout of shared segments: one per device (keys, known GIDs) and one per queue pair (receive ring). Fields
+//! are atomics that another process may change at any time, checked at attach and bounds-checked.
 
 #![allow(unsafe_code)]
 

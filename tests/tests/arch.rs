@@ -50,7 +50,6 @@ fn is_test(name: &str) -> bool {
         || name.contains("/testing/")
 }
 
-/// Lines of code: neither comments nor the tests at a file's end.
 fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines()
         .enumerate()
@@ -133,7 +132,7 @@ fn imports_point_down() {
     }
 }
 
-/// What several transports need stands in `uct/src/host` or `uct/src/base`, below them.
+/// Code that several transports need stands in `uct/src/host` or `uct/src/base`, below them.
 #[test]
 fn transports_do_not_import_each_other() {
     const TRANSPORTS: [&str; 4] = ["posix", "cma", "efa", "loopback"];

@@ -283,7 +283,6 @@ fn killing_an_unconnected_process_ends_all() {
         let mut first = Spawned(command.spawn().unwrap());
         let until = Instant::now() + TIMEOUT;
         let victim = loop {
-            // Just started.
             if let Some(ninth) = children_of(first.0.id()).into_iter().nth(8) {
                 break ninth;
             }

@@ -37,7 +37,6 @@ impl Pair {
             .spawn()
             .expect("traffic starts");
         let child_pid = wait_for("the second process", || child_of(parent.id()));
-        // Both have done some work of their own.
         wait_for("traffic", || (cpu_ticks(parent.id())? > 30 && cpu_ticks(child_pid)? > 30).then_some(()));
         Pair { parent, child_pid }
     }

@@ -68,7 +68,6 @@ fn contact_of(iface: &Iface) -> Contact {
     (iface.device_addr().to_vec(), iface.iface_addr().to_vec(), Vec::new(), 0)
 }
 
-/// Counts messages, and checks the order of each writer.
 struct Check {
     next: [u64; 2],
     sources: [Option<SrcAddr>; 2],

@@ -218,7 +218,6 @@ fn peer_with_custom_slots_is_not_waited_for() {
     assert_eq!(seen.0, [7]);
 }
 
-/// Echoes tagged messages, until the connection ends.
 fn worker_echo() {
     let (mut line, worker) = (Partner::parent(), worker());
     line.send(&worker.address().pack()).unwrap();
@@ -243,7 +242,6 @@ fn start_worker(own: &Worker, role: &str) -> (Partner, Address) {
     (partner, Address::unpack(&address).unwrap())
 }
 
-/// Exchanges messages with a live process; no call takes long.
 fn exchange(worker: &Worker, to_live: &ucp::Ep, clock: &Clock, times: usize) {
     for n in 0..times {
         let back = worker.tag_recv(2, TAG_MASK_FULL, Vec::with_capacity(100));

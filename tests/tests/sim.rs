@@ -65,8 +65,7 @@ fn seeds_that_once_failed() {
     for seed in [4400, 6022, 11_232, 15_743] {
         run(seed, Limits { scope: Scope::Mixed, ..Limits::default() });
     }
-    // Receives into many pieces from a sender whose READ_NACK is not known; into pieces and over another NIC
-    // than announced, from a sender without it.
+    // Receives into many pieces, or over another NIC than announced, from senders without READ_NACK.
     for seed in [3091, 5054, 5426] {
         run(seed, Limits { scope: Scope::RecvIov, ..Limits::default() });
     }

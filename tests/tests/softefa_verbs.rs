@@ -126,7 +126,6 @@ fn a_delayed_packet_moves_without_polls_of_its_sender() {
     scenes(&["--delay", "20000"], &["held"]);
 }
 
-/// Kills a receiver while a sender waits for it.
 fn killed_peer(options: &[&str]) {
     let Some(client) = client() else { return };
     let mut victim = start(options, &[client, "victim"]);

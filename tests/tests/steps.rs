@@ -50,7 +50,6 @@ fn main() {
 
 struct Wire {
     name: &'static str,
-    /// Directory of the sockets of `posix`.
     dir: PathBuf,
     ended: u64,
     rows: Vec<String>,

@@ -10,7 +10,6 @@ fn traffic(args: &[&str], env: &[(&str, &str)]) -> Output {
         .expect("traffic starts")
 }
 
-/// Runs traffic, which must pass; answers its JSON.
 fn passes(args: &[&str], env: &[(&str, &str)]) -> serde_json::Value {
     let out = traffic(&[&["--unpinned", "--json"], args].concat(), env);
     assert!(out.status.success(), "{args:?} {env:?}: {}", String::from_utf8_lossy(&out.stderr));

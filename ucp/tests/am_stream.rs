@@ -162,7 +162,6 @@ fn messages_without_a_handler(tls: &str) {
     kept.borrow_mut().clear();
     pair.until(|| send.is_done());
     assert_eq!(send.wait().0, Ok(()));
-    // Too short a buffer; too long a header.
     for len in [100, 100_000] {
         let mut send = pair.ab.am_send(1, b"", vec![7; len]);
         pair.until(|| !kept.borrow().is_empty());
@@ -250,7 +249,6 @@ fn stream_has_no_message_boundaries(tls: &str) {
     assert!(got == all);
     pair.until(|| sends.iter().all(|send| send.is_done()));
     sends.into_iter().for_each(|send| assert_eq!(send.wait().0, Ok(())));
-    // Both directions, receives first, several at a time, one cancelled.
     let first = pair.ab.stream_recv(vec![0; 4].into_boxed_slice());
     let second = pair.ab.stream_recv(vec![0; 4].into_boxed_slice());
     let third = pair.ab.stream_recv_full(vec![0; 4].into_boxed_slice());
@@ -260,7 +258,6 @@ fn stream_has_no_message_boundaries(tls: &str) {
     pair.until(|| first.is_done() && third.is_done());
     assert_eq!((&first.wait().1[..], &third.wait().1[..]), (&b"abcd"[..], &b"efgh"[..]));
     drop(send);
-    // Streams, tagged and active messages do not mix.
     let kept = keep(&pair.b, 0);
     pair.ab.stream_send("stream").detach();
     pair.ab.tag_send(0, "message").detach();
@@ -299,7 +296,6 @@ fn stream_data_can_be_taken(tls: &str) {
         });
         assert!(got == sent, "{len} bytes");
     }
-    // The rest of a receive, and nothing while one waits.
     pair.ab.stream_send("abcdef").detach();
     let four = pair.ba.stream_recv_full(vec![0; 4].into_boxed_slice());
     pair.until(|| four.is_done());

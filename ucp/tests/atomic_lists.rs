@@ -42,7 +42,6 @@ impl Rig {
         RemoteIov { addr: self.mem.addr() + 8 * word as u64, len: words * 8, rkey: &self.rkey }
     }
 
-    /// Runs an operation on the named words, and returns the error of the call or of its completion.
     fn run(&self, params: &AtomicIovParams<'_>) -> Result<(), Error> {
         self.run_on(&[self.remote(1, 2), self.remote(7, 3)], params)
     }
@@ -90,7 +89,6 @@ fn lists(tls: &str) {
     NAMED.iter().zip(with).for_each(|(n, more)| model[*n] += more);
     assert_eq!(rig.words(), model);
 
-    // Without result; complete once acknowledged.
     rig.run(&AtomicIovParams { operand: &operand, ..NOTHING }).unwrap();
     NAMED.iter().zip(with).for_each(|(n, more)| model[*n] += more);
     assert_eq!(rig.words(), model);

@@ -117,7 +117,6 @@ impl Rig {
         rig
     }
 
-    /// Starts an operation; returns its completions with their workers.
     fn start(&self, how: How) -> Vec<(usize, End)> {
         let ep = self.eps[0].as_ref().unwrap();
         let bytes = vec![5; if matches!(how, Eager | EagerSync | PutEager) { 100 } else { LEN }];
@@ -234,7 +233,6 @@ fn deliveries(how: How) -> u64 {
     rig.fabric.delivered() - before
 }
 
-/// Kills the peer after `k` deliveries. Returns the survivor's results.
 fn death(how: How, victim: usize, k: u64) -> Vec<Result<(), Error>> {
     let mut rig = Rig::new(how, 1000);
     let survivor = 1 - victim;
@@ -247,7 +245,6 @@ fn death(how: How, victim: usize, k: u64) -> Vec<Result<(), Error>> {
         workers[victim].progress();
     };
     let outcomes = rig.drive(&mut ends, &mut alive);
-    // Now, if the operation took fewer deliveries.
     rig.fabric.kill(Gid::link_local(1 + victim as u64));
     rig.drive(&mut [], &mut || {});
     let what = format!("{how:?}: worker {victim} dies after {k}");

@@ -10,7 +10,6 @@ use ucp::{Access, Mem, OpStatus, Rkey, RmaMethod, SendParams, TAG_MASK_FULL};
 
 const LEN: usize = 300_000;
 
-/// Sends `len` bytes at offset `from` and returns the received message.
 fn send(pair: &Pair, mem: &Mem, (from, len): (usize, usize), params: &SendParams) -> Vec<u8> {
     assert!(from + len <= mem.len());
     let recv = match params.tag {

@@ -76,7 +76,6 @@ fn end(me: u8, you: u8) -> End {
     End { engine, line: Line::new(), peer, source: source(me) }
 }
 
-/// Delivers everything in flight until nothing is; in reverse order if asked.
 fn pump(a: &mut End, b: &mut End, backwards: bool) {
     loop {
         for turn in 0..2 {

@@ -17,7 +17,6 @@ use uct::efa::{self, Params};
 const WORKERS: usize = 4;
 const MESSAGES: u64 = 60;
 
-/// A random generator, stable for ever.
 struct Rng(u64);
 
 impl Rng {
@@ -81,8 +80,7 @@ impl Side {
         if due < MESSAGES * WORKERS as u64 && self.recvs.len() < 8 && rng.roll(2) == 0 {
             self.recvs.push(self.worker.recv(Match::tagged(0, ANY_TAG), Vec::with_capacity(200_000)));
         }
-        // Receives match in posting order, but a long message may complete after a short one behind it: the
-        // order of the receives counts.
+        // A long message may complete after a short one behind it: the order of receives counts.
         while !self.recvs.is_empty() && self.recvs[0].is_done() {
             let (status, message) = self.recvs.remove(0).wait();
             let status = status.unwrap();

@@ -20,7 +20,6 @@ impl Rng {
     }
 }
 
-/// The corpus, in the order of file names.
 fn corpus() -> Vec<Vec<u8>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/engine");
     let mut names: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();

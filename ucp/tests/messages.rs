@@ -16,7 +16,6 @@ fn all_sizes_arrive(tls: &str) {
     for (n, len) in SIZES.into_iter().enumerate() {
         let tag = n as u64;
         let sent = bytes(tag, len);
-        // Expected: the receive comes first.
         let recv = pair.b.tag_recv(tag, TAG_MASK_FULL, Vec::with_capacity(len));
         let send = pair.ab.tag_send(tag, sent.clone());
         pair.until(|| recv.is_done() && send.is_done());
@@ -90,7 +89,6 @@ fn truncation_is_reported_and_contained(tls: &str) {
             assert_eq!(send.wait().0, Ok(()));
         }
     }
-    // The pair still works.
     let recv = pair.b.tag_recv(2, TAG_MASK_FULL, Vec::with_capacity(3));
     pair.ab.tag_send(2, "end").detach();
     pair.until(|| recv.is_done());
@@ -125,7 +123,6 @@ fn probes(tls: &str) {
         assert!(pair.b.probe(Match::tagged(7, TAG_MASK_FULL).from(&pair.ba)).is_some());
         let message = pair.b.mprobe(Match::tagged(7, TAG_MASK_FULL)).unwrap();
         assert_eq!(message.envelope(), seen);
-        // Taken: nobody else finds it.
         assert_eq!(pair.b.probe(Match::tagged(7, TAG_MASK_FULL)), None);
         let other = pair.b.tag_recv(7, TAG_MASK_FULL, Vec::with_capacity(len));
         let recv = message.recv(Vec::with_capacity(len));

@@ -42,7 +42,6 @@ fn requests_cancelled_in_flight(tls: &str) {
     for drops in [false, true] {
         let mut many = pair.b.recv_multi(Match::tagged(1, TAG_MASK_FULL), vec![0u8; 300_000], 1000).unwrap();
         let send = pair.ab.tag_send_sync(1, bytes(1, 250_000));
-        // Matched, and in flight.
         for _ in 0..50 {
             pair.a.progress();
             pair.b.progress();

@@ -20,7 +20,6 @@ struct Target {
 }
 
 impl Target {
-    /// Memory as the lane allocates it.
     fn alloc(tls: &str) -> Target {
         let pair = Pair::on(tls);
         let mem = pair.b.mem_alloc(LEN, Access::all()).unwrap();
@@ -169,7 +168,6 @@ fn atomics(t: &Target) {
     add(t, 32, u128::MAX - 1, 4, 2);
     add(t, 48, 1.5f32, 2.25, 3.75);
     add(t, 56, 1e300f64, 1e300, 2e300);
-    // Unaligned: by packets on every lane.
     add(t, 65, 40_000u32, 2, 40_002);
     t.mem.write(800, &[0; 16]);
     for _ in 0..100 {

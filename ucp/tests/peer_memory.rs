@@ -67,7 +67,6 @@ fn memory_of_a_named_peer() {
     assert!((100..=MOST).contains(&each), "{each} bytes");
 }
 
-/// A message, received, and both handshakes.
 #[test]
 fn memory_of_a_connected_peer() {
     let mut engine = Engine::new(EngineConfig::default());

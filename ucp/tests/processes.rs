@@ -22,7 +22,6 @@ use ucs::config::{Source, Table as _};
 const ROLE: &str = "UCP_TEST_ROLE";
 const MESSAGES: u64 = 3000;
 
-/// Starts the second process on the same transports with `worker`'s address.
 fn start(role: &str, tls: &str, worker: &Worker) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture"])
@@ -194,7 +193,6 @@ fn cma_reaches_memory_of_a_busy_process() {
     ep.put_blocking(&bytes(8, LENT)[8..], addr + 8, &rkey).unwrap();
     ep.put_blocking(&1u64.to_le_bytes(), addr, &rkey).unwrap();
     assert!(child.wait().unwrap().success());
-    // Nothing was sent in packets.
     let stats = worker.stats();
     assert!(stats.asked.iter().all(|traffic| traffic.msgs == 0), "{:?}", stats.asked);
     // A process that has exited has no memory.

@@ -92,7 +92,6 @@ fn addr(ep: &Ep) -> RawAddr {
     ep.peer_view().unwrap().addr
 }
 
-/// Checks that the second has the first's address and another connid.
 fn same_place(first: RawAddr, second: RawAddr) {
     assert_eq!((first.gid, first.qpn), (second.gid, second.qpn), "not the number that was to be used again");
     assert_ne!(first.connid, second.connid);
@@ -152,7 +151,6 @@ fn connect(from: &Worker, to: &Worker) -> Ep {
     from.connect(&to.address(), EpParams::default()).unwrap()
 }
 
-/// Progresses until nothing moves.
 fn rest(fabric: &Fabric, workers: &[&Worker]) {
     let mut quiet = 0;
     while quiet < 3 {

@@ -17,7 +17,6 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// A mapping that is unmapped at its end.
 struct Buf(Mapping);
 
 impl Buf {
@@ -88,7 +87,6 @@ fn message(pair: &Pair, seed: u64, mut from: Buf, into: Buf) -> (Buf, Buf) {
     (from, into)
 }
 
-/// A pair after its handshake, so that the next message is read.
 fn met(settings: &[(&str, &str)]) -> Option<Pair> {
     let pair = pair(settings)?;
     message(&pair, 1000, Buf::new(), Buf::new());

@@ -172,7 +172,6 @@ proptest! {
                 Step::Progress => _ = worker.progress(),
             }
         }
-        // Matches what is left.
         for (_, tag) in model.arrived.clone() {
             model.recv(recvs.len(), tag, TAG_MASK_FULL);
             recvs.push(worker.tag_recv(tag, TAG_MASK_FULL, Vec::with_capacity(60_000)));

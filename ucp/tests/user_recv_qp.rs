@@ -18,7 +18,6 @@ const QKEY: u32 = 0x77;
 const SLOT: usize = 8192;
 const SLOTS: usize = 8;
 
-/// Packets received by the main queue pair.
 #[derive(Default)]
 struct Packets(Vec<Vec<u8>>);
 
@@ -94,7 +93,6 @@ impl Peer {
     }
 }
 
-/// A worker that knows only the peer's address.
 fn worker(context: &Context, peer: &Peer) -> (Worker, Ep) {
     let worker = context.worker().unwrap();
     let address = Address::unpack(&peer.main.raw_addr().pack()).unwrap();

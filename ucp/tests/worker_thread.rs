@@ -56,7 +56,6 @@ fn emulated_operations_are_served(tls: &'static str) {
     served.join();
 }
 
-/// The state of a thread by name, from `/proc`.
 fn state(name: &str) -> Option<char> {
     std::fs::read_dir("/proc/self/task").unwrap().find_map(|task| {
         let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;

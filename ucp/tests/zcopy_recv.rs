@@ -158,7 +158,6 @@ fn receive_status(pair: &Pair, len: usize) -> ucp::rdm::RecvStatus {
     ucp::rdm::RecvStatus { len, tag: 1, from: pair.ab.peer(), cq_data: None }
 }
 
-/// A synchronous send completes when its message has been received.
 // [M5.13] [M6.1]
 #[test]
 fn receipt_follows_the_receive() {
@@ -179,7 +178,6 @@ fn receipt_follows_the_receive() {
 fn unsupported_receives_are_rejected() {
     let old = Features::USER_RECV_QP.bits().to_string();
     let pair = pair(&[("UCX_RNDV_THRESH", "10k")], &[("UCX_WITHHOLD_FEATURES", &old)]);
-    // Completes the handshake.
     pair.ab.msg_send(b"first".to_vec()).wait().0.unwrap();
     take(&pair, post(&pair.b, 1), &pair.ba);
     let long = pair.ab.msg_send(vec![1; 100_000]);

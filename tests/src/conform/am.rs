@@ -312,7 +312,6 @@ pub fn kept_messages_are_unchanged<I: Iface>(p: &Pair<I>) {
         seen.sort_unstable();
         want.sort_unstable();
         assert!(seen == want, "kept messages changed");
-        // Every other one first, in the other direction.
         let mut odd = false;
         keeper.0.retain(|_| {
             odd = !odd;

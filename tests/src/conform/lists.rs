@@ -222,7 +222,6 @@ pub fn user_qp_messages_land_in_posted_memory<I: Iface>(p: &Pair<I>) {
     const LEN: usize = 1000;
     let into = p.b.md().alloc(&AllocReq::new(4 * LEN, "posted")).unwrap();
     for (n, want) in [Some(7), None, Some(u32::MAX)].into_iter().enumerate() {
-        // The third in blocks that follow each other.
         let (len, count) = if n == 2 { (LEN / 4, 4) } else { (LEN, 1) };
         let addr = into.addr().wrapping_add(n * LEN);
         let list = Iov { addr, len, stride: len, count, mem: Some(&into) };

@@ -63,7 +63,6 @@ pub fn poll_is_bounded<I: Iface>(p: &Pair<I>) {
             let mut b = Log::default();
             (p.tick)();
             if !p.same {
-                // Sent messages may need it.
                 p.a.poll(1, &mut Log::default());
             }
             let events = p.b.poll(max, &mut b);

@@ -340,7 +340,6 @@ pub fn strides_and_scatter_lists<I: Iface>(p: &Pair<I>) {
                 mem: Some(&local),
             })
             .collect();
-        // Alternates two keys.
         let remote: Vec<_> = theirs
             .iter()
             .enumerate()

@@ -118,7 +118,6 @@ impl Captures {
         if record.seen != "out" || record.status != 0 || asks {
             return;
         }
-        // Messages, writes, reads, atomics.
         if ["RTM", "_RTW", "_RTR", "_RTA"].iter().any(|end| record.name.ends_with(end)) {
             match record.fields.raw_addr {
                 Some(_) => flow.addressed += 1,

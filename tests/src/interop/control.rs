@@ -54,7 +54,6 @@ fn mix(x: u64) -> u64 {
     x ^ x >> 31
 }
 
-/// The message bytes of a seed.
 pub fn bytes(len: usize, seed: u64) -> Vec<u8> {
     let word = |n: usize| mix(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(n as u64)).to_le_bytes();
     let mut all: Vec<u8> = (0..len.div_ceil(8)).flat_map(word).collect();

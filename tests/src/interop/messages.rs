@@ -6,7 +6,6 @@ use super::onesided;
 use super::pair::{Msg, Pair, PlayError};
 use super::process::Stack;
 
-/// Plays one cell; answers its number of messages or operations.
 pub fn play(pair: &mut Pair, cell: &Cell) -> Result<usize, PlayError> {
     let mut messages = 0;
     match cell.contact {

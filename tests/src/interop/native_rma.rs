@@ -76,7 +76,6 @@ pub fn sync(line: &Line) -> ucp::select::Sync {
     if line.has("dc") { ucp::select::Sync::Yes } else { ucp::select::Sync::No }
 }
 
-/// An atomic operation on any number of elements.
 pub struct AtomicRun {
     verb: &'static str,
     result: *mut [u8],
@@ -175,7 +174,6 @@ impl AtomicRun {
     }
 }
 
-/// A write or read with several pieces at either side.
 pub struct ListOp {
     verb: &'static str,
     /// All pieces, the first one last, with guard bytes behind each.

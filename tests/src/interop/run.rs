@@ -129,7 +129,6 @@ impl Plan {
 
     fn work(&self, task: &Task, hand: &Sender<Result<Notification, PlayError>>) -> Result<(), PlayError> {
         let say = |notification| {
-            // As above.
             let _ = hand.send(Ok(notification));
         };
         match task {

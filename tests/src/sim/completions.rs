@@ -109,7 +109,6 @@ impl Job {
         Ok(())
     }
 
-    /// Removes a message that was never sent from the model.
     fn withdraw(&mut self, to: usize, msg: usize) -> Result<(), Failed> {
         let withdrawn = self.workers[to].model.withdrawn(msg);
         withdrawn.map_err(|e| self.violation(to, e))?;

@@ -15,7 +15,6 @@ use uct::efa::dev::soft::Fabric;
 
 /// Random steps of all workers together, per message of a round.
 const STEPS_PER_MESSAGE: u64 = 40;
-/// Receives that active messages keep posted.
 const IDLE_REQUESTS: usize = 32;
 /// Longer than any back-off.
 const MAX_TIMER: Duration = Duration::from_secs(10);

@@ -19,8 +19,7 @@ pub enum Scope {
     MultiRecv,
     /// Adds revoked memory, every form of a send, and cancelled active messages and streams.
     Forms,
-    /// Adds atomics on lists, received stream data, discarded messages, detached sends, cancelled flushes and
-    /// removed handlers.
+    /// Adds atomics on lists, received stream data, discards, detached sends, cancelled flushes.
     AtomicLists,
     /// Adds workers in zero-copy receive mode.
     ZcopyRecv,

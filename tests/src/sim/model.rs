@@ -61,7 +61,6 @@ impl MsgState {
 pub struct RecvRecord {
     pub want: MatchSpec,
     pub from: Option<usize>,
-    /// Buffer size, bytes.
     pub room: usize,
     /// A multi-receive, open until its buffer is used up.
     pub multi: bool,
@@ -153,7 +152,6 @@ impl Model {
         self.msgs.len() - 1
     }
 
-    /// Records a posted receive; answers its number.
     pub fn posted(&mut self, want: MatchSpec, from: Option<usize>, room: usize) -> usize {
         self.recs.push(RecvRecord { want, from, room, multi: false, end: RecvState::Open });
         self.recs.len() - 1
@@ -195,7 +193,6 @@ impl Model {
         self.truncated > 0
     }
 
-    /// Messages that an idle worker can receive.
     pub fn to_receive(&self) -> impl Iterator<Item = &Msg> {
         self.waiting().filter(|m| !self.unordered || self.must_arrive(m)).skip(self.truncated)
     }

@@ -78,7 +78,6 @@ struct Use {
     len: usize,
 }
 
-/// A worker's regions, and its uses of others'.
 #[derive(Default)]
 pub struct RevocableState {
     open: Vec<PendingUse>,

@@ -32,7 +32,6 @@ const WRITTEN: usize = AREAS + MAX_WORKERS * AREA;
 const READ: usize = WRITTEN + CELLS * CELL;
 const LEN: usize = READ + CELL;
 const MAX_OPEN: usize = 8;
-/// Pieces of one side of an operation, at most.
 pub const PIECES: usize = 4;
 
 enum PendingRma<R> {
@@ -115,7 +114,6 @@ enum PutState {
     Cancelled,
 }
 
-/// A worker's memory, and its operations on others'.
 pub struct RmaState {
     puts: Vec<PendingPut>,
     gets: Vec<PendingGet>,

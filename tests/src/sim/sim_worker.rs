@@ -30,7 +30,6 @@ pub struct Sending {
 }
 
 pub struct Flushing {
-    /// The receiver; `None`: all.
     pub of: Option<usize>,
     /// It may end before everything has.
     pub limited: bool,
@@ -86,7 +85,6 @@ pub struct SimWorker {
     /// NICs; others meet the worker by the first.
     pub nics: Vec<Device<Inproc>>,
     pub nic_down: bool,
-    /// Features it does not announce.
     pub withheld: Features,
     pub seq: u64,
     pub address: Address,
@@ -176,7 +174,6 @@ impl SimWorker {
         })
     }
 
-    /// Whether it does not announce delivery complete.
     pub fn withholds_dc(&self) -> bool {
         self.withheld.contains(Features::DELIVERY_COMPLETE)
     }

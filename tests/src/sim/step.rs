@@ -23,7 +23,6 @@ pub(super) const WORD: usize = 8;
 const LONG: Duration = Duration::from_secs(1 << 30);
 const MAX_OPEN: usize = 24;
 
-/// The number of kinds of rare steps in a scope.
 const fn other_kinds(scope: Scope) -> u64 {
     match scope {
         Scope::First | Scope::MultiRecv => 11,
@@ -364,7 +363,6 @@ impl Job {
             }
         }
         self.cancel_all_multi_recvs(n)?;
-        // Progress reports the end of a cancelled operation.
         self.progress(n).map(drop)
     }
 

@@ -14,7 +14,6 @@ use ucp::{AmProto, AtomicOp, Error, Match, TAG_MASK_FULL};
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Rounds without an event after which nothing moves any more.
 const QUIET: u32 = 4;
-/// Receives that active messages keep posted.
 const IDLE_RECEIVES: usize = 32;
 
 /// A run of an operation between this process and another.

@@ -207,7 +207,6 @@ impl Run {
                 }
             }
         };
-        // Both have everything: nothing may come any more.
         let mut idle = 0;
         while idle < 1000 {
             idle = if self.worker.progress() > 0 { 0 } else { idle + 1 };

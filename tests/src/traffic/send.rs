@@ -59,7 +59,6 @@ impl Sender {
         self.ended == self.plan.total() && self.credits_got == self.plan.total() / CREDIT_EVERY
     }
 
-    /// Starts and completes what it can; answers whether anything moved.
     pub fn step(&mut self, worker: &Worker, ep: &Ep) -> Result<bool, Failure> {
         let before = (self.started, self.ended, self.credits_got);
         self.take_credits(worker)?;

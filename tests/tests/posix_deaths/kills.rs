@@ -186,7 +186,6 @@ impl Side {
         done(if begun == Ok(Sent::InProgress) { ep.flush(Comp::None) } else { begun })
     }
 
-    /// Runs operations and polls until `end` is true.
     fn run_traffic(&mut self, mut end: impl FnMut(&Seen) -> bool) {
         for n in 0.. {
             if end(&self.seen) {

@@ -206,7 +206,6 @@ fn tagged_messages_of_an_exited_process_arrive() {
     let worker = context.worker().unwrap();
     let mut partner = Partner::start(&["exiting-tag-sender".into()]).unwrap();
     partner.send(&worker.address().pack()).unwrap();
-    // Nothing is progressed here until it has exited.
     assert!(partner.exited_ok());
     for len in [100, 20_000, 8, 60_000] {
         let (got, buf) = worker.block_on(worker.tag_recv(7, ucp::TAG_MASK_FULL, Vec::with_capacity(60_000)));

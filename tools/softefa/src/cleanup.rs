@@ -10,7 +10,6 @@ use ucs::sys::{PidFd, ProcId, proc};
 /// Time between two checks where the kernel has no pidfds.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Starts the cleanup process, which takes over the tree.
 pub fn start(tree: SysfsTree) -> io::Result<()> {
     let me = ProcId::current();
     // SAFETY: this program has one thread, so the child may do whatever this process may.

@@ -11,7 +11,6 @@ const VERBS: [&str; 3] = ["ibv_", "_ibv_", "efadv_"];
 /// Calls between the parts of rdma-core.
 const INTERNAL: &str = "ibv_cmd_";
 
-/// Libraries of a program, as the loader finds them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LoadedLibs {
     pub found: Vec<PathBuf>,

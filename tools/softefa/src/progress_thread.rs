@@ -43,7 +43,6 @@ impl ProgressThread {
         lock(&self.0)
     }
 
-    /// Starts or wakes the thread.
     #[cold]
     pub fn wake(&self, state: &mut State) {
         let thread = &mut state.thread;

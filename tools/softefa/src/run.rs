@@ -19,7 +19,6 @@ const NOT_FOUND: u8 = 127;
 /// Exit status for a program that cannot be run.
 const NOT_RUN: u8 = 126;
 
-/// Reason why the program does not run.
 pub struct RunError {
     pub code: u8,
     pub text: String,

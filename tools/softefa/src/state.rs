@@ -26,7 +26,6 @@ impl CqState {
         CqState { cq, batch: [Cqe::EMPTY; BATCH], next: 0, end: 0, users: 0 }
     }
 
-    /// Whether there are completions polled and not yet shown.
     pub fn has_batched(&self) -> bool {
         self.next != self.end
     }
@@ -77,7 +76,6 @@ pub struct QpAttrs {
     pub rnr_retry: u8,
 }
 
-/// State of the progress thread.
 #[derive(Default)]
 pub struct ThreadState {
     /// The thread, and its process: a forked child has none.

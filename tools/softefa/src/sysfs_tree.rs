@@ -7,7 +7,6 @@ use ucs::sys::{ProcId, proc};
 
 const PREFIX: &str = "softefa-sys";
 
-/// A tree that is removed on drop.
 pub struct SysfsTree(PathBuf);
 
 impl SysfsTree {

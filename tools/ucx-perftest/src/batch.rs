@@ -9,7 +9,8 @@ use crate::spec::{self, Banner};
 
 const MAX_FILES: usize = 32;
 
-/// The tests of the command line and all batch files; one that cannot be run here has the reason.
+/// The tests of the command line and all batch files. Unknown options and values are an error; a test that
+/// cannot be run here becomes an entry with the reason, and the others run. `looped`: the run has `-l`.
 pub fn entries(args: &TestArgs, files: &[impl AsRef<Path>], looped: bool) -> Result<Vec<TestEntry>, Failure> {
     if files.len() > MAX_FILES {
         return Err(Failure::Usage(format!("-b: at most {MAX_FILES} files")));

@@ -26,7 +26,6 @@ impl CpuList {
         CpuList(vec![cpu])
     }
 
-    /// The cores that this thread may run on.
     pub fn allowed() -> Result<CpuList, CpuError> {
         CpuSet::allowed().map(|set| CpuList(set.as_slice().to_vec()))
     }

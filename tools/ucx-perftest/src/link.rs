@@ -21,7 +21,6 @@ impl Side {
         self != Side::Server
     }
 
-    /// Whether this side receives.
     pub fn is_passive(self) -> bool {
         self != Side::Client
     }

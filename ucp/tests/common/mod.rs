@@ -96,8 +96,7 @@ pub fn context(tls: &str) -> Context {
     Context::configured(source).unwrap()
 }
 
-/// `efa` on several software NICs, one of which may fail after some packets: `4`, `4/1:300`. Reads and
-/// striping begin at smaller sizes than by default.
+/// `efa` on several software NICs, of which one may fail after some packets: `4`, `4/1:300`.
 fn several_nics(words: &str) -> Source {
     let (nics, down) = words.split_once('/').unwrap_or((words, ""));
     let keys = [

@@ -21,9 +21,7 @@ pub const READ: u8 = 0x77;
 /// An RDMA operation in flight.
 pub struct InFlight {
     token: TxToken,
-    /// Target of a read.
     into: Option<Piece>,
-    /// The registration in use.
     reg: Option<u32>,
 }
 

@@ -27,8 +27,7 @@ const ROOM: usize = 3000;
 const FILL: u8 = 0x55;
 /// Bytes that the engine may use regardless of input: its tables, and the script's buffers.
 const FIXED: usize = 4 << 20;
-/// Bytes that a received byte may cost: the smallest kept packet takes a slot, a buffer of 128 bytes and
-/// queue entries.
+/// A received byte's cost: the smallest kept packet takes a slot, 128 bytes and queue entries.
 const PER_BYTE: usize = 64;
 
 struct Script<'a>(&'a [u8]);
@@ -51,8 +50,7 @@ impl<'a> Script<'a> {
     }
 }
 
-/// An engine, its device, and the memory lent to it. Dropped in this order: nobody writes to lent memory once
-/// the engine is gone.
+/// Dropped in this order: nobody writes to lent memory once the engine is gone.
 struct Live {
     engine: Engine,
     device: Device,
@@ -353,14 +351,12 @@ impl Live {
         }
     }
 
-    /// Completes the sends in flight to a peer.
     fn settled(&mut self) {
         let Some(to) = self.device.settling.pop() else { return };
         self.device.out.retain(|out| out.to != to);
         self.engine.on_peer_flushed(Nanos(self.next), to);
     }
 
-    /// Completes a receive of user memory.
     fn receive(&mut self, nth: usize, len: usize, how: u8) {
         if self.device.lent.is_empty() {
             return;

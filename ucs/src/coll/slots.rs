@@ -3,8 +3,7 @@
 
 use std::fmt;
 
-/// Id of an element: slot index low, generation high. Zero is never issued ([`SlotId::NONE`]). Any `u32` may
-/// be a `SlotId`; [`Slots::get`] checks it.
+/// Id of an element: slot index low, generation high; never zero ([`SlotId::NONE`]), checked at use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SlotId(u32);
 

@@ -36,7 +36,6 @@ fn vars(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
     pairs.iter().map(|(k, v)| (k.into(), v.into())).collect()
 }
 
-/// A file that goes away with the test.
 struct Temp(PathBuf);
 
 impl Temp {

@@ -345,8 +345,7 @@ pub trait Ep {
     /// Takes all waiting operations off the queue and hands each to `each`.
     fn pending_purge(&self, _each: &mut dyn FnMut(Pending)) {}
 
-    /// Connects now what [`connect`](super::Iface::connect) deferred; waits for the peer up to the
-    /// transport's time ([`ConnectError::NoAnswer`]).
+    /// Connects now if deferred; waits for the peer up to the transport's time ([`ConnectError::NoAnswer`]).
     fn ensure_connected(&self) -> Result<(), ConnectError> {
         Ok(())
     }

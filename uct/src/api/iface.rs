@@ -107,8 +107,7 @@ pub trait Iface: Sized {
         Err(Error::Unsupported(Op::ConnectToEp))
     }
 
-    /// Sets or removes the handler of an id, for [`Iface::progress`]. Messages without one are counted and
-    /// dropped.
+    /// Sets or removes the handler of an id, for [`Iface::progress`]. Other messages are counted and dropped.
     fn set_am_handler(&self, id: u8, handler: Option<AmHandler>);
     /// Lets messages within one thread go to their handler inside the send call; answers whether they will.
     /// Handlers may then run in any `am_*` call of this thread. What a handler sends, and what follows it,

@@ -215,14 +215,12 @@ pub trait Md {
         Err(Error::Unsupported(Op::RemoteKey))
     }
 
-    /// The key of `len` bytes at `addr` by a peer's word, checked at use. [`Error::NotReady`]: the peer is
-    /// being asked.
+    /// The key of `len` bytes at `addr` by a peer's word, checked at use. [`Error::NotReady`]: it is asked.
     fn rkey_from_mr_key(&self, _key: u64, _addr: u64, _len: u64) -> Result<Self::Rkey, Error> {
         Err(Error::Unsupported(Op::RemoteKey))
     }
 
-    /// Local pointer to `len` mapped bytes of the peer, valid while the key lives. Use raw copies or atomics
-    /// only.
+    /// Local pointer to `len` mapped bytes of the peer while the key lives: for raw copies and atomics.
     fn rkey_ptr(&self, _rkey: &Self::Rkey, _remote: u64, _len: usize) -> Option<*mut u8> {
         None
     }

@@ -116,8 +116,7 @@ impl<D: Dev> Inner<D> {
         Ok(())
     }
 
-    /// Completes a request of `group`: posts more of a multi-WR operation, or after a failure gives up the
-    /// rest. Returns the completion and result of the last request.
+    /// Completes a request of `group`; posts more, unless one failed. Returns the last one's result.
     #[cold]
     pub(super) fn group_member_done(
         &self,

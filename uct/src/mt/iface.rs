@@ -349,8 +349,7 @@ impl Iface {
         Ok(())
     }
 
-    /// Shows every active message to `tracer`, in any thread: sent, received, dropped or returned. `None`
-    /// ends it. The tracer must not use the interface.
+    /// Shows active messages to `tracer`, in any thread, until `None`. It must not use the interface.
     pub fn set_tracer(&self, tracer: Option<Tracer>) -> Result<(), Error> {
         let _guard = self.shared.lock()?;
         self.shared.traced.set(tracer.is_some());

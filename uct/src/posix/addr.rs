@@ -4,19 +4,16 @@
 use crate::api::{AddrBuf, ConnectError};
 use crate::host::fd_server::{Name, SocketNamespace};
 
-/// Packs an interface address.
 pub fn pack(name: Name) -> AddrBuf {
     name.0.to_le_bytes().into_iter().collect()
 }
 
-/// Reads a peer's interface address.
 pub fn unpack(iface: &[u8]) -> Result<Name, ConnectError> {
     let bytes = iface.try_into().map_err(|_| ConnectError::Malformed)?;
     let name = Name(u64::from_le_bytes(bytes));
     if name.owner().0 == 0 { Err(ConnectError::Malformed) } else { Ok(name) }
 }
 
-/// Packs a device address.
 pub fn pack_device(namespace: &SocketNamespace) -> AddrBuf {
     namespace.device_id().to_le_bytes().into_iter().collect()
 }

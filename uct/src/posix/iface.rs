@@ -236,8 +236,7 @@ impl Inner {
         self.rx.on_sent(to, ticket, tx_line);
     }
 
-    /// Attaches a peer's segment if it is not yet, waiting for its fd server for at most `wait`. `None` if
-    /// it has not answered; [`ConnectError::Silent`] once the answer timeout is over.
+    /// Attaches a peer's segment, waiting for at most `wait`. `None`: no answer; an error once it is overdue.
     pub(super) fn attach<'a>(
         &self,
         peer: &'a Peer,

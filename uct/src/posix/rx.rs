@@ -186,8 +186,7 @@ impl Rx {
     /// Calls `on_peer_failed` when peers have died and all they sent is read. // HOT
     #[inline(always)]
     pub fn poll<S: Sink>(&self, max: usize, sink: &mut S, on_peer_failed: impl FnOnce(&mut S)) -> usize {
-        // Inline, since an empty poll is latency of the next message. A delayed poll looks at the cell as
-        // well: 0 has to mean that nothing has arrived.
+        // Inline: an empty poll is latency. A delayed poll looks at the cell too: 0 means no arrival.
         let ticket = self.next.get();
         let word = self.seg().cell(ticket).word();
         if self.tuning.is_delaying() {

@@ -48,7 +48,6 @@ const HEIGHT: u32 = 400;
 const LEGEND_LINE: usize = 20;
 const MAX_TICKS: usize = 8;
 
-/// Range and ticks of an axis.
 struct Scale {
     low: f64,
     high: f64,

@@ -2,7 +2,6 @@
 
 use tools_common::meter::Bin;
 
-/// Characters of the longest bar.
 const WIDTH: usize = 50;
 
 pub fn lines(bins: &[Bin]) -> Vec<String> {

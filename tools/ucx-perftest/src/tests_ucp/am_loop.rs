@@ -78,8 +78,7 @@ impl AmLoop<'_> {
                 let mut slot = 0;
                 for seq in 0..iters {
                     if self.side == Side::Both {
-                        // A long message ends only when its receive is posted, which this side does while it
-                        // polls.
+                        // A long message ends once its receive is posted: this side does that while it polls.
                         self.until(channel, (seq + 1).saturating_sub(window as u64))?;
                     }
                     self.send(channel, slots, slot, seq)?;

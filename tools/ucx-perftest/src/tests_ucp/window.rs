@@ -130,7 +130,6 @@ impl WindowBuffers {
         Ok(buffers)
     }
 
-    /// The message in an idle buffer.
     pub fn received(&mut self, slot: usize) -> Cow<'_, [u8]> {
         if self.ranges.is_empty() {
             return Cow::Borrowed(self.bytes(slot));

@@ -146,8 +146,7 @@ fn ping_pong<'r, I: Iface>(
     mut send: impl FnMut(&mut TestContext<'r, I>, u64) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let first = ctx.side == Side::Client;
-    // The clock is read while the message travels, as `ucx_perftest` does: a sample is the time from send to
-    // send.
+    // Read while the message travels, as `ucx_perftest` does: a sample is from send to send.
     for seq in 0..iters {
         if first {
             send(ctx, seq)?;

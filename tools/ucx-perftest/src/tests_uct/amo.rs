@@ -35,8 +35,7 @@ pub fn add_lat<I: Iface>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(),
 fn add_loop<I: Iface, W: Word>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), Failure> {
     let (to, one) = (ctx.remote.0, W::from_u64(1));
     let first = ctx.side != Side::Server;
-    // The clock is read while the addition travels, as `ucx_perftest` does: a sample is the time from post to
-    // post.
+    // Read while the addition travels, as `ucx_perftest` does: a sample is from post to post.
     for seq in 0..iters {
         let want = W::from_u64(seq + 1).to_u64();
         if first {

@@ -29,7 +29,6 @@ pub struct Events {
     pub msgs: Rc<Cell<u64>>,
     pub credit: u64,
     pub free: Vec<u32>,
-    /// Completed operations with a slot.
     pub ended: u64,
     flushed: bool,
     error: Option<Failure>,
@@ -151,8 +150,7 @@ impl<'a, I: Iface> TestContext<'a, I> {
         };
         let (side, counter, backoff) = (link.side(), IterationCounter::new(show), Backoff::new(link));
         if side == Side::Both && spec.validate != Validate::Yes && iface.deliver_within_send(true) {
-            // UCX also delivers a message to itself within the send. A validating run takes messages from
-            // polls.
+            // UCX also delivers a message to itself within the send. Validation needs polls.
             let msgs = events.msgs.clone();
             iface.set_am_handler(MSG, Some(Box::new(move |_| msgs.set(msgs.get() + 1))));
         }

@@ -102,8 +102,7 @@ pub enum CqeOp {
     Write,
     /// A message arrived and consumed a receive.
     Recv,
-    /// A write with immediate arrived; it consumed a receive, unless the queue pair takes them unsolicited
-    /// (`wr_id` 0).
+    /// A write with immediate arrived; it consumed a receive unless taken unsolicited (`wr_id` 0).
     RecvWriteImm,
 }
 
@@ -271,8 +270,7 @@ pub trait DevMr {
     fn lkey(&self) -> u32;
     /// Remote key.
     fn rkey(&self) -> u32;
-    /// Keeps the bytes mapped for readers that outlive the registration. `None`: the memory goes with it, or
-    /// is the caller's.
+    /// Keeps the bytes mapped beyond the registration. `None`: the memory goes with it, or is the caller's.
     fn backing(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
@@ -280,8 +278,7 @@ pub trait DevMr {
 
 /// A completion queue.
 pub trait DevCq {
-    /// Moves up to `out.len()` entries into `out` and returns their number. Drives what the device does in
-    /// software.
+    /// Moves up to `out.len()` entries into `out`; returns their number. Drives a software device.
     fn poll(&self, out: &mut [Cqe]) -> usize;
     /// Returns `true` if a poll would find nothing, and then counts as one. `false` is always correct.
     fn is_idle(&self) -> bool {
@@ -373,8 +370,7 @@ pub trait Dev: Clone + 'static {
     ) -> Result<Self::Mr, crate::api::Error>;
     /// Creates a completion queue of at least `depth` entries.
     fn create_cq(&self, depth: u32, channel: Channel) -> Result<Self::Cq, OpenError>;
-    /// Creates a queue pair, ready to use, that completes sends to one queue and receives to another or the
-    /// same.
+    /// Creates a queue pair, ready to use; sends and receives may complete to one queue.
     fn create_qp(
         &self,
         pd: &Self::Pd,

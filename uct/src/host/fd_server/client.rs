@@ -87,8 +87,7 @@ pub fn receive_reply(socket: &OwnedFd, names: &[Name]) -> Result<Option<Replies>
         let mut room = [IoSliceMut::new(&mut bytes)];
         rustix::net::recvmsg(socket, &mut room, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
     };
-    // The server replies and hangs up. A receive without waiting checks for a packet, then for the end; if
-    // both arrive in between, it reports the end only, and the next finds the packet.
+    // The receive may miss a packet that arrives with the hang-up; the next one finds it.
     let attempt = || match receive()? {
         eof if eof.bytes == 0 => receive(),
         reply => Ok(reply),

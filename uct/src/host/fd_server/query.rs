@@ -63,8 +63,7 @@ impl FdServer {
         }
     }
 
-    /// Connects and sends. `None`: to be tried again. A server that hangs up while its process lives is short
-    /// of something, or has closed its socket, which the next attempt shows.
+    /// Connects and sends. `None`: try again. A server that hangs up is short of something, or closed.
     fn send_query(&self, names: &[Name]) -> Result<Option<(OwnedFd, WatchMethod)>, ConnectError> {
         let owner = names.first().ok_or(ConnectError::Malformed)?.owner();
         let Some(socket) = client::connect(&self.namespace, owner)? else { return Ok(None) };

@@ -110,8 +110,7 @@ fn one_query_covers_many_names() {
     assert!(server.query([], TIMEOUT).is_err());
 }
 
-/// If a packet and a hang-up arrive during a non-blocking receive, the kernel may report the hang-up only:
-/// once in thousands of replies, if the sides do not run at the same time.
+/// A hang-up during a non-blocking receive may hide a packet: once in thousands of replies.
 #[test]
 fn every_query_is_answered() {
     let server = FdServer::get(SocketNamespace::new("").unwrap()).unwrap();

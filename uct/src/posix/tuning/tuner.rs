@@ -72,7 +72,6 @@ impl DelayTuner {
         });
     }
 
-    /// Ends the ping-pong; the choice stays.
     pub fn pause(&self) {
         self.is_cycle_complete.set(false);
         self.current.set(self.chosen.get());
@@ -102,8 +101,7 @@ mod tests {
         (*state >> 33) % below
     }
 
-    /// Runs two peers through `blocks`. `time` is the length of a block by both delays, plus up to `noise`
-    /// percent; one of fifty takes ten times as long. Returns both choices and the mean of the last 1000.
+    /// `noise` is in percent. Returns both choices and the mean block of the last 1000.
     fn simulate(
         peers: &[DelayTuner; 2],
         blocks: std::ops::Range<u64>,

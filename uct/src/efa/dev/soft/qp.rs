@@ -118,7 +118,7 @@ impl<L: Link> Qp<L> {
         Qp(core)
     }
 
-    /// Moves the queue pair to the error state: all requests complete as flushed; peers find it gone.
+    /// Moves the queue pair to the error state: requests now and later are flushed; peers find it gone.
     pub fn fail(&self) {
         self.0.fail();
     }

@@ -15,7 +15,6 @@ use ucs::Errno;
 /// The only port of an EFA device.
 pub(super) const PORT: u8 = 1;
 
-/// Device list, freed on drop.
 pub(super) struct DeviceList {
     first: *mut *mut ibv_device,
     len: usize,

@@ -36,7 +36,6 @@ struct RawCq {
     ctx: Rc<Context>,
 }
 
-/// A completion channel, destroyed on drop.
 struct EventChannel {
     ptr: NonNull<ibv_comp_channel>,
     _ctx: Rc<Context>,
@@ -240,7 +239,6 @@ impl EventChannel {
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 
-    /// Takes and acknowledges all events.
     fn drain(&self) {
         let (mut cq, mut user) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: a live channel, both places writable; it does not block.

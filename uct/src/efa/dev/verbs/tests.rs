@@ -148,7 +148,6 @@ impl<D: Dev> Endpoint<D> {
     }
 }
 
-/// Polls until `count` completions came, and a little longer; sorts them.
 fn completions<D: Dev>(ends: &[&Endpoint<D>], count: usize) -> Vec<Cqe> {
     let mut all = Vec::new();
     let (mut more, mut polls) = (100, 0u32);

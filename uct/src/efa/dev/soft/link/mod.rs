@@ -134,8 +134,7 @@ pub trait RecvQueue {
     fn post(&self, posted: PostedRecv);
     /// Receives posted and not yet completed.
     fn outstanding(&self) -> u32;
-    /// Moves completions of arrivals into `out`; passes each, with the receive it consumed, to `inspect`,
-    /// which may change it.
+    /// Moves completions of arrivals into `out`; `inspect` sees, and may change, each with its receive.
     fn poll(&self, out: &mut [Cqe], inspect: &mut impl FnMut(&mut Cqe, Option<&PostedRecv>)) -> usize;
     /// Whether `poll` would find something.
     fn ready(&self) -> bool;

@@ -69,7 +69,6 @@ impl Side {
     }
 }
 
-/// Enough polls for any upkeep.
 const MANY: usize = 10_000;
 
 /// A process id that is no longer in use.

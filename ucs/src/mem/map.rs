@@ -293,7 +293,7 @@ impl SharedMem {
         Ok(SharedMem { map, fd })
     }
 
-    /// Maps descriptor `fd` of process `pid`: a memory file sealed against shrinking, of `min_len` bytes.
+    /// Maps descriptor `fd` of process `pid`: a memory file of at least `min_len` bytes that cannot shrink.
     pub fn open_proc(pid: u32, fd: RawFd, min_len: usize) -> Result<SharedMem, MemError> {
         let path = format!("/proc/{pid}/fd/{fd}");
         // NONBLOCK: opening a peer's FIFO or terminal must not block or bind to us.

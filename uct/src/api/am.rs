@@ -187,7 +187,7 @@ pub struct UserRecv {
 /// Handler of immediates of a peer's writes. Rules as for [`AmHandler`].
 pub type ImmHandler = Box<dyn FnMut(Imm)>;
 
-/// Handler of one active message id, called from progress or sends. It may send, not progress.
+/// Handler of one active message id, called from progress, or sends if allowed. It may send, not progress.
 pub type AmHandler = Box<dyn FnMut(Am<'_>)>;
 
 /// Receiver of all events of an interface: the fast path of [`super::Iface::poll`], without boxed handlers.

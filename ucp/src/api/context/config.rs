@@ -21,8 +21,7 @@ ucs::config_table! {
         /// Length from which the receiver reads a message from the sender's memory, if both ends can
         /// (libfabric: FI_EFA_INTER_MIN_READ_MESSAGE_SIZE). inf: never. auto: from where it is the cheapest.
         pub min_read: ucs::config::Auto<usize> = "auto", key "MIN_READ", unit "bytes";
-        /// Bytes of a message sent in packets while the receiver reads the rest. 0: none (libfabric:
-        /// FI_EFA_RUNT_SIZE).
+        /// Bytes of a message sent while the receiver reads the rest. 0: none (libfabric: FI_EFA_RUNT_SIZE).
         pub runt_size: usize = "0", key "RUNT_SIZE", unit "bytes";
         /// Length from which the target reads a put that the device does not carry, if both ends can
         /// (libfabric: FI_EFA_INTER_MIN_READ_WRITE_SIZE). inf: never. auto: from where it is the cheapest.
@@ -32,9 +31,8 @@ ucs::config_table! {
         pub min_rdma_put: ucs::config::Auto<usize> = "auto", key "MIN_RDMA_PUT", unit "bytes";
         /// Length from which the device or the kernel carries a get; values as for UCX_MIN_RDMA_PUT.
         pub min_rdma_get: ucs::config::Auto<usize> = "auto", key "MIN_RDMA_GET", unit "bytes";
-        /// Copy method on this host for long messages in memory that no transport allocated. auto: as
-        /// measured; said: as estimated; kernel; packets; turns: alternating, for tests. UCX_MIN_READ takes
-        /// precedence.
+        /// Copy method on this host of long messages in memory that no transport allocated. auto: as
+        /// measured; said: as estimated; kernel; packets; turns: alternating, for tests. UCX_MIN_READ wins.
         pub kernel_copy: crate::select::copy_method::CopyPolicy = "auto", key "KERNEL_COPY";
         /// Choose protocols by measured costs of this machine instead of the transports' estimates. The first
         /// context measures for some tens of ms and saves the costs in UCX_CACHE_DIR.
@@ -52,8 +50,8 @@ ucs::config_table! {
         /// Ask peers for constant header length (bit 2 of the HANDSHAKE): every request carries the sender's
         /// address of 36 bytes. Costs those bytes, and the fast path of short messages.
         pub const_hdr: bool = "n", key "CONST_HDR";
-        /// Destination of a worker's counters: stdout, stderr, file:PATH (appended; %p: process id). Empty:
-        /// none.
+        /// Where a worker writes counters: stdout, stderr, file:PATH (appended; %p: process id). Empty:
+        /// nowhere.
         pub stats_dest: String = "", key "STATS_DEST";
         /// Time of writing counters: exit (the worker's end), signal:USR1, signal:USR2, or a comma list.
         pub stats_trigger: String = "exit", key "STATS_TRIGGER";

@@ -457,8 +457,7 @@ impl Ep {
         }
     }
 
-    /// Closes the endpoint: further sends fail. Ends with [`Error::TimedOut`] if not everything arrived in
-    /// time.
+    /// Closes the endpoint: further sends fail. [`Error::TimedOut`]: not everything arrived in time.
     pub fn close(self, how: CloseMode) -> FlushRequest {
         match how {
             CloseMode::Flush(within) if self.state.failure().is_none() => {

@@ -1,6 +1,5 @@
 //! Typed atomic operations on a peer's memory. The local processor executes them on mapped words where it
-//! can, else the peer, requested by packets. Both use the same instructions, so they are atomic to each
-//! other.
+//! can, else the peer by packets. Both use the same instructions, so they agree.
 
 use crate::api::core::requests::NO_MESSAGE;
 use std::future::Future;

@@ -1,6 +1,5 @@
 //! Put and get on a peer's memory: by a copy within the call if it is mapped, else by the engine. A put
-//! completes when its buffer may be reused; the bytes are in the target's memory after a flush, or with
-//! [`Sync::Yes`].
+//! completes when its buffer may be reused, or with [`Sync::Yes`] when the target has the bytes.
 
 use crate::api::core::requests::NO_MESSAGE;
 use std::ptr::NonNull;

@@ -120,8 +120,7 @@ impl Worker {
         }
     }
 
-    /// Descriptor that becomes readable after [`Worker::arm`] at an event; `None` if a lane has no
-    /// descriptor.
+    /// Descriptor that becomes readable after [`Worker::arm`] at an event; `None` if a lane lacks one.
     pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.events.as_ref().map(AsFd::as_fd)
     }

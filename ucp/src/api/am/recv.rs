@@ -12,7 +12,7 @@ use crate::api::am::tag::{Label, LabelKind, POSTED_LEN};
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, Ended, OpStatus, RequestId};
 use crate::api::ep::handle::Ep;
-use crate::api::request::buf::{Held, IoBufMut};
+use crate::api::request::buf::{IoBufMut, LentBuf};
 use crate::api::request::handles::RecvRequest;
 use crate::api::tag::recv::{Match, TAG_MASK_FULL};
 use crate::api::worker::handle::{AmMessage, Worker};
@@ -123,13 +123,13 @@ impl AmMessage {
         if let Some(data) = self.claim() {
             return self.worker.recv(data, buf);
         }
-        let mut held = Held::new(buf);
-        let (at, room) = held.room();
+        let mut lent = LentBuf::new(buf);
+        let (at, room) = lent.room();
         let data = self.parts().1;
         let n = data.len().min(room);
         // SAFETY: `room` bytes at `at` are valid for writes, and the container does not overlap the message.
         unsafe { ucs::mem::copy_bytes(data.as_ptr(), at, n) };
-        RecvRequest::ended(self.end_in(room), held)
+        RecvRequest::ended(self.end_in(room), lent)
     }
 }
 
@@ -244,7 +244,7 @@ impl Worker {
         // A handler may call `progress`, which then takes the next message.
         while let Some(come) = self.ams().queue.next() {
             if self.ams().queue.has_come() {
-                self.core().calm = false;
+                self.core().idle = false;
             }
             self.deliver(come);
         }

@@ -9,7 +9,7 @@ use crate::api::am::tag::{AM_MAX_HEADER, Label, LabelKind, POSTED_LEN};
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus};
 use crate::api::ep::handle::Ep;
-use crate::api::request::buf::{Held, IoBuf};
+use crate::api::request::buf::{IoBuf, LentBuf};
 use crate::api::request::handles::SendRequest;
 
 use crate::rdm::SendBuf;
@@ -85,11 +85,11 @@ impl Ep {
 
     /// Sends an active message like [`Ep::am_send`], with a chosen protocol.
     pub fn am_send_with<B: IoBuf>(&self, how: AmProto, id: u16, header: &[u8], data: B) -> AmSend<B> {
-        let held = Held::new(data);
-        let (at, len) = held.bytes();
+        let lent = LentBuf::new(data);
+        let (at, len) = lent.bytes();
         // SAFETY: the request keeps the container until the end, and `IoBuf` fixes its bytes.
         let started = unsafe { self.am_send_raw(id, header, at, len, &AmParams { how, done: None }) };
-        AmSend(self.owned(started, held))
+        AmSend(self.make_request(started, lent))
     }
 
     /// Sends a copy of `header` and `len` bytes at `data` to handler `id` of the peer. // HOT

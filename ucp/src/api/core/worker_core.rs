@@ -68,8 +68,8 @@ pub(crate) struct Core {
     pub engine: Engine,
     pub paths: Paths,
     pub lanes: Vec<Lane>,
-    /// Whether only arrivals can cause work. Cleared by borrows except [`super::Worker::core_as_it_is`].
-    pub calm: bool,
+    /// Whether only arrivals can cause work. Cleared by borrows except [`super::Worker::core_keep_idle`].
+    pub idle: bool,
     calls: u32,
     /// Lane polled first: the last with a message, or after [`ROW`] messages the one behind it.
     first: usize,
@@ -133,7 +133,7 @@ impl Core {
             dump,
             time,
             now,
-            calm: false,
+            idle: false,
             first: 0,
             row: ROW,
             calls: CLOCK_EVERY,
@@ -164,9 +164,9 @@ impl Core {
         if self.calls == 0 {
             return Look::More(Rest::All);
         }
-        if !self.calm {
-            self.calm = self.is_still(ams);
-            if !self.calm {
+        if !self.idle {
+            self.idle = self.is_still(ams);
+            if !self.idle {
                 return Look::More(Rest::All);
             }
         }

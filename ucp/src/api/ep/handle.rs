@@ -16,7 +16,7 @@ use crate::api::core::flushes::Late;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
 use crate::api::core::sink::Inlet;
 use crate::api::core::worker_core::{Ask, Core};
-use crate::api::request::buf::{Held, IoBuf};
+use crate::api::request::buf::{IoBuf, LentBuf};
 use crate::api::request::handles::{FlushRequest, SendRequest};
 use crate::api::worker::handle::Worker;
 
@@ -228,7 +228,7 @@ impl Ep {
     // HOT
     #[inline(always)]
     fn send_at_once<B: Payload>(&self, class: MsgClass, tag: u64, body: B) -> bool {
-        let mut core = self.worker.core_as_it_is();
+        let mut core = self.worker.core_keep_idle();
         let (engine, mut wire, _) = core.split();
         engine.send_short(&mut wire, self.state.peer, (class, tag), body)
     }
@@ -262,12 +262,12 @@ impl Ep {
         let (Some(tag), None, Some(message)) = (params.tag, params.cq_data, buf.whole()) else {
             return false;
         };
-        let mut core = self.worker.core_as_it_is();
+        let mut core = self.worker.core_keep_idle();
         let core = &mut *core;
         let mut inlet =
             Inlet { reqs: &mut core.reqs, streams: &mut core.streams, ams: &self.worker.ams().queue };
         let passed = core.engine.recv_from_self(&mut inlet, self.state.peer, tag, message);
-        core.calm &= !core.engine.has_events();
+        core.idle &= !core.engine.has_events();
         passed
     }
 
@@ -341,11 +341,11 @@ impl Ep {
     /// Sends a message as `params` specify. Ignores `params.done`: the request reports completion.
     pub fn send<B: IoBuf>(&self, buf: B, params: &SendParams) -> SendRequest<B> {
         let params = &SendParams { done: None, ..*params };
-        let held = Held::new(buf);
-        let (at, len) = held.bytes();
+        let lent = LentBuf::new(buf);
+        let (at, len) = lent.bytes();
         // SAFETY: the request keeps the container until completion; `IoBuf` bytes do not move or change.
         let started = unsafe { self.send_raw(at, len, params) };
-        self.owned(started, held)
+        self.make_request(started, lent)
     }
 
     /// Sends a message of an internal class. Unsafe: as for [`Ep::begin`]. // HOT
@@ -386,11 +386,15 @@ impl Ep {
         unsafe { self.begin(buf, at, class, &params) }
     }
 
-    pub(crate) fn owned<B>(&self, started: Result<OpStatus<()>, Error>, held: Held<B>) -> SendRequest<B> {
+    pub(crate) fn make_request<B>(
+        &self,
+        started: Result<OpStatus<()>, Error>,
+        lent: LentBuf<B>,
+    ) -> SendRequest<B> {
         match started {
-            Ok(OpStatus::Done(())) => SendRequest::ended(Ok(()), held),
-            Ok(OpStatus::InProgress(id)) => SendRequest::running(self.worker.clone(), id.0, held),
-            Err(e) => SendRequest::ended(Err(e), held),
+            Ok(OpStatus::Done(())) => SendRequest::ended(Ok(()), lent),
+            Ok(OpStatus::InProgress(id)) => SendRequest::running(self.worker.clone(), id.0, lent),
+            Err(e) => SendRequest::ended(Err(e), lent),
         }
     }
 
@@ -421,7 +425,7 @@ impl Ep {
                     assert!(cancelled, "a one-packet send that waits can be cancelled");
                     self.worker.free(id);
                 }
-                Err(e) => return Err(SendRequest::ended(Err(e), Held::new(bytes.into()))),
+                Err(e) => return Err(SendRequest::ended(Err(e), LentBuf::new(bytes.into()))),
             }
         }
         Err(self.send(bytes.into(), &params))

@@ -25,17 +25,17 @@ impl Ep {
     }
 
     pub(crate) fn is_own(&self, buf: &SendBuf) -> bool {
-        self.worker().core_as_it_is().is_own(self.lane(), buf)
+        self.worker().core_keep_idle().is_own(self.lane(), buf)
     }
 
     /// Whether the kernel may read the message in place, which must be in one piece.
     pub(crate) fn is_of_process(&self, buf: &SendBuf) -> bool {
-        buf.piece().is_some() && self.lets_kernel_read(&self.worker().core_as_it_is())
+        buf.piece().is_some() && self.lets_kernel_read(&self.worker().core_keep_idle())
     }
 
     /// Copy method for the next message of `len` bytes; `said` is the estimate.
     pub(crate) fn mover(&self, len: usize, said: CopyMethod) -> CopyMethod {
-        let core = self.worker().core_as_it_is();
+        let core = self.worker().core_keep_idle();
         core.beside.as_ref().map_or(said, |beside| beside.next(self.peer(), len, said))
     }
 }

@@ -71,34 +71,49 @@ unsafe impl IoBufMut for Box<[u8]> {
 }
 
 /// A container lent to a running operation. Moving it asserts nothing about the memory that the engine
-/// writes. Dropping it leaks the container: the holder calls [`Held::back`] when the operation has ended.
-pub(crate) struct Held<B>(MaybeUninit<B>);
+/// writes. Dropping it leaks the container; call [`LentBuf::into_inner`] when the operation has ended.
+pub(crate) struct LentBuf<B>(MaybeUninit<B>);
 
-impl<B> Held<B> {
+impl<B> LentBuf<B> {
     pub(crate) fn new(buf: B) -> Self {
-        Held(MaybeUninit::new(buf))
+        LentBuf(MaybeUninit::new(buf))
     }
 
-    pub(crate) fn back(self) -> B {
+    pub(crate) fn into_inner(self) -> B {
         // SAFETY: `new`, the only constructor, initialises it, and `self` is consumed.
         unsafe { self.0.assume_init() }
     }
 }
 
-impl<B: IoBuf> Held<B> {
+impl<B: IoBuf> LentBuf<B> {
     pub(crate) fn bytes(&self) -> (*const u8, usize) {
-        // SAFETY: initialised, see `back`.
+        // SAFETY: initialised, see `into_inner`.
         let buf = unsafe { self.0.assume_init_ref() };
         let bytes = buf.bytes();
         (bytes.as_ptr(), bytes.len())
     }
 }
 
-impl<B: IoBufMut> Held<B> {
+impl<B: IoBufMut> LentBuf<B> {
     pub(crate) fn room(&mut self) -> (*mut u8, usize) {
-        // SAFETY: initialised, see `back`.
+        // SAFETY: initialised, see `into_inner`.
         let buf = unsafe { self.0.assume_init_mut() };
         buf.room()
+    }
+}
+
+/// Buffer of an operation that continues without its request, dropped when the operation has ended.
+pub(crate) struct DetachedBuf<B>(Option<LentBuf<B>>);
+
+impl<B> DetachedBuf<B> {
+    pub(crate) fn new(buf: LentBuf<B>) -> Self {
+        DetachedBuf(Some(buf))
+    }
+}
+
+impl<B> Drop for DetachedBuf<B> {
+    fn drop(&mut self) {
+        drop(self.0.take().map(LentBuf::into_inner));
     }
 }
 
@@ -107,11 +122,11 @@ mod tests {
     use super::*;
 
     fn sent<B: IoBuf>(buf: B) -> Vec<u8> {
-        let held = Held::new(buf);
-        let before = held.bytes();
-        let moved = Box::new(held);
+        let lent = LentBuf::new(buf);
+        let before = lent.bytes();
+        let moved = Box::new(lent);
         assert_eq!(before, moved.bytes());
-        moved.back().bytes().to_vec()
+        moved.into_inner().bytes().to_vec()
     }
 
     #[test]
@@ -127,12 +142,12 @@ mod tests {
 
     #[test]
     fn a_vectors_length_follows_the_message() {
-        let mut held = Held::new(Vec::<u8>::with_capacity(16));
-        let (at, room) = held.room();
+        let mut lent = LentBuf::new(Vec::<u8>::with_capacity(16));
+        let (at, room) = lent.room();
         assert!(room >= 16);
         // SAFETY: `at` is the start of at least 16 bytes of the vector's own allocation.
         unsafe { at.write_bytes(5, 3) };
-        let mut buf = held.back();
+        let mut buf = lent.into_inner();
         // SAFETY: three bytes were written just now.
         unsafe { buf.set_filled(3) };
         assert_eq!(buf, [5, 5, 5]);

@@ -9,21 +9,21 @@ use ucs::coll::slots::SlotId;
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::Ended;
-use crate::api::request::buf::{Held, IoBufMut};
+use crate::api::request::buf::{DetachedBuf, IoBufMut, LentBuf};
 use crate::api::worker::handle::Worker;
 
 use crate::rdm::RecvStatus;
 
 struct Op<B: 'static> {
     state: State,
-    buf: Option<Held<B>>,
+    buf: Option<LentBuf<B>>,
 }
 
 enum State {
     Ended(Ended),
     Running(Worker, SlotId),
     /// The result has been taken.
-    Told,
+    Taken,
 }
 
 impl<B: 'static> Op<B> {
@@ -31,8 +31,8 @@ impl<B: 'static> Op<B> {
     #[inline]
     fn is_done(&self) -> bool {
         match &self.state {
-            State::Ended(_) | State::Told => true,
-            State::Running(worker, id) => worker.core_as_it_is().reqs.has_ended(*id),
+            State::Ended(_) | State::Taken => true,
+            State::Running(worker, id) => worker.core_keep_idle().reqs.has_ended(*id),
         }
     }
 
@@ -41,15 +41,15 @@ impl<B: 'static> Op<B> {
     fn take(&mut self) -> Option<Ended> {
         let ended = match &self.state {
             State::Ended(ended) => *ended,
-            State::Running(worker, id) => worker.core_as_it_is().reqs.take(*id)?,
-            State::Told => return None,
+            State::Running(worker, id) => worker.core_keep_idle().reqs.take(*id)?,
+            State::Taken => return None,
         };
-        self.state = State::Told;
+        self.state = State::Taken;
         Some(ended)
     }
 
-    fn back(&mut self) -> B {
-        self.buf.take().expect("request was polled after its end").back()
+    fn take_buf(&mut self) -> B {
+        self.buf.take().expect("request was polled after its end").into_inner()
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
@@ -67,38 +67,38 @@ impl<B: 'static> Op<B> {
         let ended = match &self.state {
             State::Running(worker, id) => worker.run_until(|core| core.reqs.take(*id)),
             State::Ended(ended) => *ended,
-            State::Told => unreachable!("whoever is told of the end has given the request up"),
+            State::Taken => unreachable!("wait consumes the request, so its result is still there"),
         };
-        self.state = State::Told;
+        self.state = State::Taken;
         ended
     }
 
     fn cancel(&self) -> bool {
         match &self.state {
             State::Running(worker, id) => worker.core().cancel(*id),
-            State::Ended(_) | State::Told => false,
+            State::Ended(_) | State::Taken => false,
         }
     }
 
     fn then(mut self, then: impl FnOnce(Ended, B) + 'static) {
         if let Some(ended) = self.take() {
-            let buf = self.back();
+            let buf = self.take_buf();
             return then(ended, buf);
         }
         let buf = self.buf.take().expect("buffer is inside until the end");
         if let State::Running(worker, id) = &self.state {
-            let call = Box::new(move |ended: Ended| then(ended, buf.back()));
+            let call = Box::new(move |ended: Ended| then(ended, buf.into_inner()));
             worker.core().reqs.call_at_end(*id, call);
         }
         // The callback owns the slot now.
-        self.state = State::Told;
+        self.state = State::Taken;
     }
 
     fn detach(&mut self) {
         let State::Running(worker, id) = &self.state else { return };
-        let buf = self.buf.take().map(|held| Box::new(Orphan(Some(held))) as Box<dyn std::any::Any>);
+        let buf = self.buf.take().map(|lent| Box::new(DetachedBuf::new(lent)) as Box<dyn std::any::Any>);
         let dropped = worker.core().reqs.detach(*id, buf);
-        self.state = State::Told;
+        self.state = State::Taken;
         drop(dropped);
     }
 }
@@ -108,18 +108,9 @@ impl<B: 'static> Drop for Op<B> {
         if self.take().is_none() {
             self.detach();
         }
-        if let Some(held) = self.buf.take() {
-            drop(held.back());
+        if let Some(lent) = self.buf.take() {
+            drop(lent.into_inner());
         }
-    }
-}
-
-/// Buffer of a detached operation, dropped when the operation has ended.
-struct Orphan<B>(Option<Held<B>>);
-
-impl<B> Drop for Orphan<B> {
-    fn drop(&mut self) {
-        drop(self.0.take().map(Held::back));
     }
 }
 
@@ -132,25 +123,25 @@ pub struct SendRequest<B: 'static>(Op<B>);
 #[must_use = "a receive does nothing for you unless you wait for it, await it, or give it a callback"]
 pub struct RecvRequest<B: 'static> {
     op: Op<B>,
-    fill: Fill<B>,
+    set_filled: SetFilled<B>,
 }
 
 /// `set_filled` of a container or a list of them.
-type Fill<B> = unsafe fn(&mut B, usize);
+type SetFilled<B> = unsafe fn(&mut B, usize);
 
 // The buffer is never pinned; it is only moved out.
 impl<B> Unpin for SendRequest<B> {}
 impl<B> Unpin for RecvRequest<B> {}
 
 impl<B: 'static> SendRequest<B> {
-    pub(crate) fn ended(result: Result<(), Error>, buf: Held<B>) -> Self {
+    pub(crate) fn ended(result: Result<(), Error>, buf: LentBuf<B>) -> Self {
         SendRequest(Op {
             state: State::Ended(result.map(|()| crate::api::core::requests::NO_MESSAGE)),
             buf: Some(buf),
         })
     }
 
-    pub(crate) fn running(worker: Worker, id: SlotId, buf: Held<B>) -> Self {
+    pub(crate) fn running(worker: Worker, id: SlotId, buf: LentBuf<B>) -> Self {
         SendRequest(Op { state: State::Running(worker, id), buf: Some(buf) })
     }
 
@@ -162,14 +153,14 @@ impl<B: 'static> SendRequest<B> {
     /// Returns the result and the buffer if the operation has ended, otherwise the request.
     pub fn test(mut self) -> Result<(Result<(), Error>, B), Self> {
         match self.0.take() {
-            Some(ended) => Ok((ended.map(drop), self.0.back())),
+            Some(ended) => Ok((ended.map(drop), self.0.take_buf())),
             None => Err(self),
         }
     }
 
     /// Makes progress until the operation ends.
     pub fn wait(mut self) -> (Result<(), Error>, B) {
-        (self.0.wait().map(drop), self.0.back())
+        (self.0.wait().map(drop), self.0.take_buf())
     }
 
     /// Cancels a message, stream send, put or atomic if none of it has been sent; true if it ends as
@@ -193,32 +184,38 @@ impl<B: 'static> Future for SendRequest<B> {
     type Output = (Result<(), Error>, B);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(cx).map(|ended| (ended.map(drop), self.0.back()))
+        self.0.poll(cx).map(|ended| (ended.map(drop), self.0.take_buf()))
     }
 }
 
 impl<B: IoBufMut> RecvRequest<B> {
-    pub(crate) fn ended(ended: Ended, buf: Held<B>) -> Self {
-        RecvRequest { op: Op { state: State::Ended(ended), buf: Some(buf) }, fill: B::set_filled }
+    pub(crate) fn ended(ended: Ended, buf: LentBuf<B>) -> Self {
+        RecvRequest { op: Op { state: State::Ended(ended), buf: Some(buf) }, set_filled: B::set_filled }
     }
 
-    pub(crate) fn running(worker: Worker, id: SlotId, buf: Held<B>) -> Self {
-        RecvRequest { op: Op { state: State::Running(worker, id), buf: Some(buf) }, fill: B::set_filled }
+    pub(crate) fn running(worker: Worker, id: SlotId, buf: LentBuf<B>) -> Self {
+        RecvRequest {
+            op: Op { state: State::Running(worker, id), buf: Some(buf) },
+            set_filled: B::set_filled,
+        }
     }
 }
 
 impl<B: IoBufMut> RecvRequest<Vec<B>> {
-    pub(crate) fn ended_in(ended: Ended, bufs: Held<Vec<B>>) -> Self {
-        RecvRequest { op: Op { state: State::Ended(ended), buf: Some(bufs) }, fill: fill_list }
+    pub(crate) fn ended_list(ended: Ended, bufs: LentBuf<Vec<B>>) -> Self {
+        RecvRequest { op: Op { state: State::Ended(ended), buf: Some(bufs) }, set_filled: set_filled_list }
     }
 
-    pub(crate) fn running_in(worker: Worker, id: SlotId, bufs: Held<Vec<B>>) -> Self {
-        RecvRequest { op: Op { state: State::Running(worker, id), buf: Some(bufs) }, fill: fill_list }
+    pub(crate) fn running_list(worker: Worker, id: SlotId, bufs: LentBuf<Vec<B>>) -> Self {
+        RecvRequest {
+            op: Op { state: State::Running(worker, id), buf: Some(bufs) },
+            set_filled: set_filled_list,
+        }
     }
 }
 
 /// Safety: as for [`IoBufMut::set_filled`], with the containers' memory as one run.
-unsafe fn fill_list<B: IoBufMut>(bufs: &mut Vec<B>, len: usize) {
+unsafe fn set_filled_list<B: IoBufMut>(bufs: &mut Vec<B>, len: usize) {
     let mut left = len;
     for buf in bufs {
         let n = buf.room().1.min(left);
@@ -237,7 +234,7 @@ impl<B: 'static> RecvRequest<B> {
     /// Returns the result and the buffer if the operation has ended, otherwise the request.
     pub fn test(mut self) -> Result<(Result<RecvStatus, Error>, B), Self> {
         match self.op.take() {
-            Some(ended) => Ok((ended, filled(ended, self.op.back(), self.fill))),
+            Some(ended) => Ok((ended, with_len_set(ended, self.op.take_buf(), self.set_filled))),
             None => Err(self),
         }
     }
@@ -245,7 +242,7 @@ impl<B: 'static> RecvRequest<B> {
     /// Makes progress until the operation ends.
     pub fn wait(mut self) -> (Result<RecvStatus, Error>, B) {
         let ended = self.op.wait();
-        (ended, filled(ended, self.op.back(), self.fill))
+        (ended, with_len_set(ended, self.op.take_buf(), self.set_filled))
     }
 
     /// Cancels the receive unless a message has been matched to it; true if it ends as cancelled.
@@ -255,9 +252,9 @@ impl<B: 'static> RecvRequest<B> {
 
     /// Calls `then` from progress when the operation ends, or at once if it has ended. Allocates.
     pub fn then(mut self, then: impl FnOnce(Result<RecvStatus, Error>, B) + 'static) {
-        let fill = self.fill;
-        if let Some(op) = self.release() {
-            op.then(move |ended, buf| then(ended, filled(ended, buf, fill)));
+        let set_filled = self.set_filled;
+        if let Some(op) = self.take_op() {
+            op.then(move |ended, buf| then(ended, with_len_set(ended, buf, set_filled)));
         }
     }
 
@@ -267,8 +264,8 @@ impl<B: 'static> RecvRequest<B> {
     }
 
     /// Moves the operation out, so that `drop` does not cancel it.
-    fn release(&mut self) -> Option<Op<B>> {
-        let state = std::mem::replace(&mut self.op.state, State::Told);
+    fn take_op(&mut self) -> Option<Op<B>> {
+        let state = std::mem::replace(&mut self.op.state, State::Taken);
         let buf = self.op.buf.take()?;
         Some(Op { state, buf: Some(buf) })
     }
@@ -284,12 +281,12 @@ impl<B: 'static> Future for RecvRequest<B> {
     type Output = (Result<RecvStatus, Error>, B);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let fill = self.fill;
-        self.op.poll(cx).map(|ended| (ended, filled(ended, self.op.back(), fill)))
+        let set_filled = self.set_filled;
+        self.op.poll(cx).map(|ended| (ended, with_len_set(ended, self.op.take_buf(), set_filled)))
     }
 }
 
-fn filled<B>(ended: Ended, mut buf: B, fill: Fill<B>) -> B {
+fn with_len_set<B>(ended: Ended, mut buf: B, set_filled: SetFilled<B>) -> B {
     let len = match ended {
         Ok(status) => status.len,
         // The receive has filled the buffer.
@@ -297,7 +294,7 @@ fn filled<B>(ended: Ended, mut buf: B, fill: Fill<B>) -> B {
         Err(_) => return buf,
     };
     // SAFETY: the engine has written `len` bytes, and the memory is at least as long.
-    unsafe { fill(&mut buf, len) };
+    unsafe { set_filled(&mut buf, len) };
     buf
 }
 
@@ -309,12 +306,12 @@ impl FlushRequest {
     pub(crate) fn ended(result: Result<(), Error>) -> Self {
         FlushRequest(Op {
             state: State::Ended(result.map(|()| crate::api::core::requests::NO_MESSAGE)),
-            buf: Some(Held::new(())),
+            buf: Some(LentBuf::new(())),
         })
     }
 
     pub(crate) fn running(worker: Worker, id: SlotId) -> Self {
-        FlushRequest(Op { state: State::Running(worker, id), buf: Some(Held::new(())) })
+        FlushRequest(Op { state: State::Running(worker, id), buf: Some(LentBuf::new(())) })
     }
 
     /// Whether the operation has ended.

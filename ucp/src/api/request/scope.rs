@@ -22,16 +22,16 @@ use crate::select::Sync;
 pub struct Scope<'scope, 'env: 'scope> {
     worker: &'env Worker,
     /// Operations of this scope whose results have not been taken.
-    begun: RefCell<Vec<SlotId>>,
+    running: RefCell<Vec<SlotId>>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
 /// An operation on borrowed memory. Dropping it leaves the wait to the end of the scope.
-#[must_use = "the scope waits for it, but nobody sees its result"]
+#[must_use = "the result is lost unless you wait for it"]
 pub struct ScopedRequest<'scope, T> {
     worker: &'scope Worker,
-    begun: &'scope RefCell<Vec<SlotId>>,
+    running: &'scope RefCell<Vec<SlotId>>,
     state: State,
     out: PhantomData<T>,
 }
@@ -56,13 +56,13 @@ impl Worker {
     /// # }
     /// ```
     pub fn scope<'env, R>(&'env self, f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
-        let scope = Scope { worker: self, begun: RefCell::default(), scope: PhantomData, env: PhantomData };
+        let scope = Scope { worker: self, running: RefCell::default(), scope: PhantomData, env: PhantomData };
         let mut value = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-        for id in scope.begun.take() {
+        for id in scope.running.take() {
             if value.is_err() {
                 self.core().cancel(id);
             }
-            let (_, panic) = self.see_out(id);
+            let (_, panic) = self.wait_catching_panics(id);
             if let (Some(panic), Ok(_)) = (panic, &value) {
                 value = Err(panic);
             }
@@ -71,14 +71,14 @@ impl Worker {
     }
 
     pub(crate) fn wait_borrowed(&self, id: SlotId) -> Ended {
-        match self.see_out(id) {
+        match self.wait_catching_panics(id) {
             (ended, None) => ended,
             (_, Some(panic)) => resume_unwind(panic),
         }
     }
 
     /// Waits for the end, and returns it with the first panic of a callback; a panic cancels the operation.
-    fn see_out(&self, id: SlotId) -> (Ended, Option<Box<dyn Any + Send>>) {
+    fn wait_catching_panics(&self, id: SlotId) -> (Ended, Option<Box<dyn Any + Send>>) {
         let mut first = None;
         loop {
             match catch_unwind(AssertUnwindSafe(|| self.wait_for(RequestId(id)))) {
@@ -120,7 +120,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let params = RmaParams::default();
         // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
         let started = unsafe { ep.put_raw(bytes.as_ptr(), bytes.len(), remote, rkey, &params) };
-        self.begin(started.map(without_message))
+        self.track(started.map(with_empty_status))
     }
 
     /// Reads `out.len()` bytes at address `remote` of a peer's memory.
@@ -134,7 +134,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         assert!(ep.worker().is(self.worker), "the endpoint belongs to another worker");
         let params = RmaParams::default();
         // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
-        self.begin(unsafe { ep.get_raw(out.as_mut_ptr(), out.len(), remote, rkey, &params) })
+        self.track(unsafe { ep.get_raw(out.as_mut_ptr(), out.len(), remote, rkey, &params) })
     }
 
     /// Receives a message whose tag equals `tag` in the bits of `mask`.
@@ -151,7 +151,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub fn recv(&'scope self, what: Match, buf: &'scope mut [u8]) -> ScopedRequest<'scope, RecvStatus> {
         // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
         let started = unsafe { self.worker.recv_raw(buf.as_mut_ptr(), buf.len(), what, None) };
-        self.begin(started)
+        self.track(started)
     }
 
     /// Receives a message that matches `what` into several buffers, filled in order.
@@ -164,30 +164,30 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let pieces: Vec<Iov> = bufs.into_iter().map(piece).collect();
         // SAFETY: the slices are borrowed for 'scope, and `Worker::scope` waits for the operation's end.
         let started = unsafe { self.worker.recv_iov_raw(&pieces, what, None) };
-        self.begin(started)
+        self.track(started)
     }
 
     fn send(&'scope self, ep: &Ep, bytes: &'scope [u8], params: &SendParams) -> ScopedRequest<'scope, ()> {
         assert!(ep.worker().is(self.worker), "the endpoint belongs to another worker");
         // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
         let started = unsafe { ep.send_raw(bytes.as_ptr(), bytes.len(), params) };
-        self.begin(started.map(without_message))
+        self.track(started.map(with_empty_status))
     }
 
-    fn begin<T>(&'scope self, started: Result<OpStatus<RecvStatus>, Error>) -> ScopedRequest<'scope, T> {
+    fn track<T>(&'scope self, started: Result<OpStatus<RecvStatus>, Error>) -> ScopedRequest<'scope, T> {
         let state = match started {
             Ok(OpStatus::Done(status)) => State::Ended(Ok(status)),
             Err(e) => State::Ended(Err(e)),
             Ok(OpStatus::InProgress(RequestId(id))) => {
-                self.begun.borrow_mut().push(id);
+                self.running.borrow_mut().push(id);
                 State::Running(id)
             }
         };
-        ScopedRequest { worker: self.worker, begun: &self.begun, state, out: PhantomData }
+        ScopedRequest { worker: self.worker, running: &self.running, state, out: PhantomData }
     }
 }
 
-fn without_message(started: OpStatus<()>) -> OpStatus<RecvStatus> {
+fn with_empty_status(started: OpStatus<()>) -> OpStatus<RecvStatus> {
     match started {
         OpStatus::Done(()) => OpStatus::Done(crate::api::core::requests::NO_MESSAGE),
         OpStatus::InProgress(id) => OpStatus::InProgress(id),
@@ -195,15 +195,15 @@ fn without_message(started: OpStatus<()>) -> OpStatus<RecvStatus> {
 }
 
 impl<T> ScopedRequest<'_, T> {
-    fn end(&mut self) -> Ended {
+    fn wait_end(&mut self) -> Ended {
         match self.state {
             State::Ended(ended) => ended,
             State::Running(id) => {
                 let ended = self.worker.wait_borrowed(id);
                 // Another operation may get the same id.
-                let mut begun = self.begun.borrow_mut();
-                if let Some(at) = begun.iter().rposition(|&begun| begun == id) {
-                    begun.swap_remove(at);
+                let mut running = self.running.borrow_mut();
+                if let Some(at) = running.iter().rposition(|&other| other == id) {
+                    running.swap_remove(at);
                 }
                 self.state = State::Ended(ended);
                 ended
@@ -228,13 +228,13 @@ impl<T> ScopedRequest<'_, T> {
 impl ScopedRequest<'_, ()> {
     /// Makes progress until the bytes may be reused.
     pub fn wait(mut self) -> Result<(), Error> {
-        self.end().map(drop)
+        self.wait_end().map(drop)
     }
 }
 
 impl ScopedRequest<'_, RecvStatus> {
     /// Makes progress until the bytes have been received.
     pub fn wait(mut self) -> Result<RecvStatus, Error> {
-        self.end()
+        self.wait_end()
     }
 }

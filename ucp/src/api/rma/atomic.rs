@@ -13,7 +13,7 @@ use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
 use crate::api::core::worker_core::Core;
 use crate::api::ep::handle::Ep;
 use crate::api::ep::protocols::EpProtocols;
-use crate::api::request::buf::Held;
+use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::RecvRequest;
 use crate::api::rma::put_get::{NOWHERE, RmaMethod};
 use crate::api::rma::rkey::Rkey;
@@ -301,16 +301,16 @@ impl Ep {
         remote: u64,
         rkey: &Rkey,
     ) -> FetchRequest<T> {
-        let mut held = Held::new(vec![0u8; T::TYPE.size()].into_boxed_slice());
-        let (result, _) = held.room();
+        let mut lent = LentBuf::new(vec![0u8; T::TYPE.size()].into_boxed_slice());
+        let (result, _) = lent.room();
         let (value, compare) = (value.to_bytes(), compare.to_bytes());
         let params =
             AtomicParams { operand: value.as_ptr(), compare: compare.as_ptr(), result, ..one::<T>(op) };
         // SAFETY: the call copies short operands, and the request keeps the result buffer.
         let request = match unsafe { self.atomic_raw(remote, rkey, &params) } {
-            Ok(OpStatus::Done(status)) => RecvRequest::ended(Ok(status), held),
-            Ok(OpStatus::InProgress(id)) => RecvRequest::running(self.worker().clone(), id.0, held),
-            Err(e) => RecvRequest::ended(Err(e), held),
+            Ok(OpStatus::Done(status)) => RecvRequest::ended(Ok(status), lent),
+            Ok(OpStatus::InProgress(id)) => RecvRequest::running(self.worker().clone(), id.0, lent),
+            Err(e) => RecvRequest::ended(Err(e), lent),
         };
         FetchRequest { request, of: std::marker::PhantomData }
     }

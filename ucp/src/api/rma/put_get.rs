@@ -12,7 +12,7 @@ use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
 use crate::api::core::worker_core::Core;
 use crate::api::ep::handle::Ep;
 use crate::api::ep::protocols::EpProtocols;
-use crate::api::request::buf::{Held, IoBuf, IoBufMut};
+use crate::api::request::buf::{IoBuf, IoBufMut, LentBuf};
 use crate::api::request::handles::{RecvRequest, SendRequest};
 use crate::api::rma::rkey::Rkey;
 use crate::api::worker::handle::Worker;
@@ -335,25 +335,25 @@ impl Ep {
     /// Writes to the peer's memory as `params` specify. Ignores `params.done`.
     pub fn put_with<B: IoBuf>(&self, buf: B, remote: u64, rkey: &Rkey, params: &RmaParams) -> SendRequest<B> {
         let params = &RmaParams { done: None, ..*params };
-        let held = Held::new(buf);
-        let (at, len) = held.bytes();
+        let lent = LentBuf::new(buf);
+        let (at, len) = lent.bytes();
         // SAFETY: the request keeps the container until completion; `IoBuf` bytes do not move or change.
         match unsafe { self.put_raw(at, len, remote, rkey, params) } {
-            Ok(OpStatus::Done(())) => SendRequest::ended(Ok(()), held),
-            Ok(OpStatus::InProgress(id)) => SendRequest::running(self.worker().clone(), id.0, held),
-            Err(e) => SendRequest::ended(Err(e), held),
+            Ok(OpStatus::Done(())) => SendRequest::ended(Ok(()), lent),
+            Ok(OpStatus::InProgress(id)) => SendRequest::running(self.worker().clone(), id.0, lent),
+            Err(e) => SendRequest::ended(Err(e), lent),
         }
     }
 
     /// Reads from the peer's memory as many bytes as the container has room for.
     pub fn get<B: IoBufMut>(&self, buf: B, remote: u64, rkey: &Rkey) -> RecvRequest<B> {
-        let mut held = Held::new(buf);
-        let (at, len) = held.room();
+        let mut lent = LentBuf::new(buf);
+        let (at, len) = lent.room();
         // SAFETY: the request keeps the container until completion; `IoBufMut` room does not move meanwhile.
         match unsafe { self.get_raw(at, len, remote, rkey, &RmaParams::default()) } {
-            Ok(OpStatus::Done(status)) => RecvRequest::ended(Ok(status), held),
-            Ok(OpStatus::InProgress(id)) => RecvRequest::running(self.worker().clone(), id.0, held),
-            Err(e) => RecvRequest::ended(Err(e), held),
+            Ok(OpStatus::Done(status)) => RecvRequest::ended(Ok(status), lent),
+            Ok(OpStatus::InProgress(id)) => RecvRequest::running(self.worker().clone(), id.0, lent),
+            Err(e) => RecvRequest::ended(Err(e), lent),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
 use crate::api::core::worker_core::Core;
 use crate::api::ep::handle::Ep;
-use crate::api::request::buf::{Held, IoBuf, IoBufMut};
+use crate::api::request::buf::{IoBuf, IoBufMut, LentBuf};
 use crate::api::request::handles::{RecvRequest, SendRequest};
 use crate::api::stream::state::{StreamRecvMode, Waiter};
 
@@ -212,11 +212,11 @@ impl Core {
 impl Ep {
     /// Sends bytes to the peer's stream; ends when the buffer may be reused. An empty buffer sends nothing.
     pub fn stream_send<B: IoBuf>(&self, buf: B) -> SendRequest<B> {
-        let held = Held::new(buf);
-        let (at, len) = held.bytes();
+        let lent = LentBuf::new(buf);
+        let (at, len) = lent.bytes();
         // SAFETY: the request keeps the container until the end, and `IoBuf` fixes its bytes.
         let started = unsafe { self.stream_send_raw(at, len, None) };
-        self.owned(started, held)
+        self.make_request(started, lent)
     }
 
     /// Sends `len` bytes at `buf` to the peer's stream. // HOT
@@ -283,14 +283,14 @@ impl Ep {
     }
 
     fn stream_recv_until<B: IoBufMut>(&self, buf: B, until: StreamRecvMode) -> RecvRequest<B> {
-        let mut held = Held::new(buf);
-        let (at, len) = held.room();
+        let mut lent = LentBuf::new(buf);
+        let (at, len) = lent.room();
         // SAFETY: the request keeps the container until the receive ends; `IoBufMut` fixes its memory.
         let buf = unsafe { RecvBuf::new(at, len) };
         let started = self.worker().core().start_stream_recv(self.peer(), buf, until, None);
         match started {
-            Ok(id) => RecvRequest::running(self.worker().clone(), id, held),
-            Err(error) => RecvRequest::ended(Err(error), held),
+            Ok(id) => RecvRequest::running(self.worker().clone(), id, lent),
+            Err(error) => RecvRequest::ended(Err(error), lent),
         }
     }
 }

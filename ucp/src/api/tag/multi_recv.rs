@@ -9,7 +9,7 @@ use ucs::coll::slots::SlotId;
 use crate::api::core::error::Error;
 use crate::api::core::requests::Act;
 use crate::api::core::worker_core::Core;
-use crate::api::request::buf::{Held, IoBufMut};
+use crate::api::request::buf::{DetachedBuf, IoBufMut, LentBuf};
 use crate::api::tag::recv::Match;
 use crate::api::worker::handle::Worker;
 
@@ -50,7 +50,7 @@ pub struct MultiRecv<B: IoBufMut> {
     id: SlotId,
     op: Option<OpId>,
     at: *const u8,
-    buf: Option<Held<B>>,
+    buf: Option<LentBuf<B>>,
 }
 
 impl Worker {
@@ -62,11 +62,11 @@ impl Worker {
         buf: B,
         least: usize,
     ) -> Result<MultiRecv<B>, (Error, B)> {
-        let mut held = Held::new(buf);
-        let (at, len) = held.room();
+        let mut lent = LentBuf::new(buf);
+        let (at, len) = lent.room();
         let mut core = self.core();
         let Ok(id) = core.multis.insert(Parts::default()) else {
-            return Err((Error::Exhausted, held.back()));
+            return Err((Error::Exhausted, lent.into_inner()));
         };
         let (engine, mut wire, _) = core.split();
         // SAFETY: the handle, then `Drop`, keep the container to the end; ended messages are only read.
@@ -74,11 +74,11 @@ impl Worker {
         let args = RecvArgs { buf, kind: what.kind, from: what.from, user: u64::from(id.raw()) };
         match engine.recv_multi(&mut wire, args, least) {
             Ok(op) => {
-                Ok(MultiRecv { worker: self.clone(), id, op: Some(op), at: at.cast_const(), buf: Some(held) })
+                Ok(MultiRecv { worker: self.clone(), id, op: Some(op), at: at.cast_const(), buf: Some(lent) })
             }
             Err(e) => {
                 core.multis.remove(id);
-                Err((e.into(), held.back()))
+                Err((e.into(), lent.into_inner()))
             }
         }
     }
@@ -145,34 +145,25 @@ impl<B: IoBufMut> MultiRecv<B> {
         let id = self.id;
         self.worker.run_until(|core| core.multis.get(id).is_none_or(|p| p.end.is_some()).then_some(()));
         let end = self.worker.core().multis.remove(id).and_then(|parts| parts.end).unwrap_or(Ok(()));
-        let buf = self.buf.take().expect("given back once").back();
+        let buf = self.buf.take().expect("given back once").into_inner();
         (if cancelled { Ok(()) } else { end }, buf)
     }
 }
 
 impl<B: IoBufMut> Drop for MultiRecv<B> {
     fn drop(&mut self) {
-        let Some(held) = self.buf.take() else { return };
+        let Some(lent) = self.buf.take() else { return };
         self.cancel();
         let mut core = self.worker.core();
         // Progress reports the end; until then the entry keeps the buffer.
         match core.multis.get_mut(self.id) {
-            Some(parts) if parts.end.is_none() => parts.orphan = Some(Box::new(Orphan(Some(held)))),
+            Some(parts) if parts.end.is_none() => parts.orphan = Some(Box::new(DetachedBuf::new(lent))),
             _ => {
                 core.multis.remove(self.id);
                 drop(core);
-                drop(held.back());
+                drop(lent.into_inner());
             }
         }
-    }
-}
-
-/// Buffer of a dropped receive, dropped when the operation has ended.
-struct Orphan<B>(Option<Held<B>>);
-
-impl<B> Drop for Orphan<B> {
-    fn drop(&mut self) {
-        drop(self.0.take().map(Held::back));
     }
 }
 

@@ -4,7 +4,7 @@ use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
 use crate::api::core::worker_core::Core;
 use crate::api::ep::handle::Ep;
-use crate::api::request::buf::{Held, IoBufMut};
+use crate::api::request::buf::{IoBufMut, LentBuf};
 use crate::api::request::handles::RecvRequest;
 use crate::api::worker::handle::Worker;
 
@@ -76,7 +76,7 @@ impl Worker {
         what: Match,
         done: Option<Callback>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
-        let mut core = self.core_as_it_is();
+        let mut core = self.core_keep_idle();
         let user = u64::from(core.reqs.next_id()?.raw());
         // SAFETY: the caller vouches for the memory until the operation's end.
         let buf = unsafe { RecvBuf::new(buf, len) };
@@ -89,22 +89,22 @@ impl Worker {
 
     /// Receives a message that matches `what`. A longer message ends with [`Error::Truncated`].
     pub fn recv<B: IoBufMut>(&self, what: Match, buf: B) -> RecvRequest<B> {
-        let mut held = Held::new(buf);
-        let (at, len) = held.room();
+        let mut lent = LentBuf::new(buf);
+        let (at, len) = lent.room();
         // SAFETY: the request keeps the container until the end, and `IoBufMut` fixes its memory.
         let started = unsafe { self.recv_raw(at, len, what, None) };
-        self.owned(started, held)
+        self.make_request(started, lent)
     }
 
-    pub(crate) fn owned<B: IoBufMut>(
+    pub(crate) fn make_request<B: IoBufMut>(
         &self,
         started: Result<OpStatus<RecvStatus>, Error>,
-        held: Held<B>,
+        lent: LentBuf<B>,
     ) -> RecvRequest<B> {
         match started {
-            Ok(OpStatus::Done(status)) => RecvRequest::ended(Ok(status), held),
-            Ok(OpStatus::InProgress(id)) => RecvRequest::running(self.clone(), id.0, held),
-            Err(e) => RecvRequest::ended(Err(e), held),
+            Ok(OpStatus::Done(status)) => RecvRequest::ended(Ok(status), lent),
+            Ok(OpStatus::InProgress(id)) => RecvRequest::running(self.clone(), id.0, lent),
+            Err(e) => RecvRequest::ended(Err(e), lent),
         }
     }
 
@@ -157,12 +157,12 @@ impl Message {
 
     /// Receives the message. A longer message than the buffer ends with [`Error::Truncated`].
     pub fn recv<B: IoBufMut>(mut self, buf: B) -> RecvRequest<B> {
-        let mut held = Held::new(buf);
-        let (at, len) = held.room();
+        let mut lent = LentBuf::new(buf);
+        let (at, len) = lent.room();
         // SAFETY: as in `Worker::recv`.
         let buf = unsafe { RecvBuf::new(at, len) };
         let started = self.start(buf, None);
-        self.worker.clone().owned(started, held)
+        self.worker.clone().make_request(started, lent)
     }
 
     /// Receives the message into `len` bytes at `buf`.
@@ -220,7 +220,7 @@ impl Core {
         args: RecvArgs,
         done: Option<Callback>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
-        self.calm = false;
+        self.idle = false;
         let (engine, mut wire, reqs) = self.split();
         match engine.recv(&mut wire, args) {
             EngineStarted::Done(status) => Ok(OpStatus::Done(status)),

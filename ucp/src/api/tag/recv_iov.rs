@@ -6,7 +6,7 @@ use std::io::IoSliceMut;
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, Ended, OpStatus, RequestId};
 use crate::api::ep::handle::Ep;
-use crate::api::request::buf::{Held, IoBufMut};
+use crate::api::request::buf::{IoBufMut, LentBuf};
 use crate::api::request::handles::RecvRequest;
 use crate::api::rma::put_get::Iov;
 use crate::api::stream::state::StreamRecvMode;
@@ -50,10 +50,10 @@ impl Worker {
     /// Receives a message that matches `what` into containers, filled in order; each learns its own length.
     pub fn recv_iov<B: IoBufMut>(&self, what: Match, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
         let pieces = rooms_of(&mut bufs);
-        let held = Held::new(bufs);
+        let lent = LentBuf::new(bufs);
         // SAFETY: the request keeps the containers until the end, and `IoBufMut` fixes their memory.
         let started = unsafe { self.recv_iov_raw(&pieces, what, None) };
-        self.owned_list(started, held)
+        self.make_list_request(started, lent)
     }
 
     /// Receives a message into borrowed memory, making progress until it has arrived.
@@ -88,15 +88,15 @@ impl Worker {
         started
     }
 
-    fn owned_list<B: IoBufMut>(
+    fn make_list_request<B: IoBufMut>(
         &self,
         started: Result<OpStatus<RecvStatus>, Error>,
-        held: Held<Vec<B>>,
+        lent: LentBuf<Vec<B>>,
     ) -> RecvRequest<Vec<B>> {
         match started {
-            Ok(OpStatus::Done(status)) => RecvRequest::ended_in(Ok(status), held),
-            Ok(OpStatus::InProgress(id)) => RecvRequest::running_in(self.clone(), id.0, held),
-            Err(e) => RecvRequest::ended_in(Err(e), held),
+            Ok(OpStatus::Done(status)) => RecvRequest::ended_list(Ok(status), lent),
+            Ok(OpStatus::InProgress(id)) => RecvRequest::running_list(self.clone(), id.0, lent),
+            Err(e) => RecvRequest::ended_list(Err(e), lent),
         }
     }
 }
@@ -118,10 +118,10 @@ impl Message {
     /// Receives the message into containers, filled in order.
     pub fn recv_iov<B: IoBufMut>(self, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
         let pieces = rooms_of(&mut bufs);
-        let (worker, held) = (self.worker.clone(), Held::new(bufs));
+        let (worker, lent) = (self.worker.clone(), LentBuf::new(bufs));
         // SAFETY: as in `Worker::recv_iov`.
         let started = unsafe { self.recv_iov_raw(&pieces, None) };
-        worker.owned_list(started, held)
+        worker.make_list_request(started, lent)
     }
 }
 
@@ -132,14 +132,14 @@ impl AmMessage {
             return self.worker.recv_iov(data, bufs);
         }
         let (pieces, mut list) = (rooms_of(&mut bufs), RecvList::NONE);
-        let held = Held::new(bufs);
-        // SAFETY: `held` keeps the containers for this call, and nothing is written later.
+        let lent = LentBuf::new(bufs);
+        // SAFETY: `lent` keeps the containers for this call, and nothing is written later.
         let ended: Ended = unsafe { fill(&mut list, &pieces) }.and_then(|()| {
             // SAFETY: as above.
             let room = unsafe { RecvBuf::of_list(&list) }.put(0, self.parts().1);
             self.end_in(room)
         });
-        RecvRequest::ended_in(ended, held)
+        RecvRequest::ended_list(ended, lent)
     }
 }
 
@@ -169,9 +169,9 @@ impl Ep {
         until: StreamRecvMode,
     ) -> RecvRequest<Vec<B>> {
         let pieces = rooms_of(&mut bufs);
-        let held = Held::new(bufs);
+        let lent = LentBuf::new(bufs);
         // SAFETY: as in `Worker::recv_iov`.
         let started = unsafe { self.stream_recv_iov_raw(&pieces, until, None) };
-        self.worker().owned_list(started.map(OpStatus::InProgress), held)
+        self.worker().make_list_request(started.map(OpStatus::InProgress), lent)
     }
 }

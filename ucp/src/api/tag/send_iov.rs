@@ -7,7 +7,7 @@ use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus};
 use crate::api::core::staging::Staged;
 use crate::api::ep::handle::{Ep, SendParams};
-use crate::api::request::buf::{Held, IoBuf};
+use crate::api::request::buf::{IoBuf, LentBuf};
 use crate::api::request::handles::SendRequest;
 use crate::api::rma::put_get::Iov;
 
@@ -53,10 +53,10 @@ impl Ep {
     pub fn send_iov<B: IoBuf>(&self, bufs: Vec<B>, params: &SendParams) -> SendRequest<Vec<B>> {
         let params = &SendParams { done: None, ..*params };
         let pieces: Vec<Iov> = bufs.iter().map(piece_of).collect();
-        let held = Held::new(bufs);
+        let lent = LentBuf::new(bufs);
         // SAFETY: the request keeps the containers until the end, and `IoBuf` fixes their bytes.
         let started = unsafe { self.send_iov_raw(&pieces, params) };
-        self.owned(started, held)
+        self.make_request(started, lent)
     }
 
     /// Sends an active message with the bytes of `pieces` in order; otherwise like [`Ep::am_send_raw`].
@@ -86,10 +86,10 @@ impl Ep {
         bufs: Vec<B>,
     ) -> AmSend<Vec<B>> {
         let pieces: Vec<Iov> = bufs.iter().map(piece_of).collect();
-        let held = Held::new(bufs);
+        let lent = LentBuf::new(bufs);
         // SAFETY: as in `send_iov`.
         let started = unsafe { self.am_send_iov_raw(id, header, &pieces, &AmParams { how, done: None }) };
-        AmSend(self.owned(started, held))
+        AmSend(self.make_request(started, lent))
     }
 
     /// Sends the bytes of `pieces` in order to the peer's stream; otherwise like [`Ep::stream_send_raw`].

@@ -76,13 +76,13 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn core(&self) -> RefMut<'_, Core> {
         let mut core = self.inner.core.borrow_mut();
-        core.calm = false;
+        core.idle = false;
         core
     }
 
     /// Core for uses that leave no work for progress, such as short sends and completion checks. // HOT
     #[inline(always)]
-    pub(crate) fn core_as_it_is(&self) -> RefMut<'_, Core> {
+    pub(crate) fn core_keep_idle(&self) -> RefMut<'_, Core> {
         self.inner.core.borrow_mut()
     }
 

@@ -42,7 +42,7 @@ impl Worker {
     /// wakers woken; callbacks may call `progress`. Returns the number of events. Ends after one short
     /// message: the next call polls other lanes first. // HOT
     pub fn progress(&self) -> usize {
-        let look = self.core_as_it_is().look(&self.ams().queue);
+        let look = self.core_keep_idle().look(&self.ams().queue);
         match look {
             Look::Nothing => 0,
             Look::Taken => {
@@ -100,7 +100,7 @@ impl Worker {
     pub(crate) fn run_until<T>(&self, mut end: impl FnMut(&mut Core) -> Option<T>) -> T {
         let mut idle = 0;
         loop {
-            if let Some(value) = end(&mut self.core_as_it_is()) {
+            if let Some(value) = end(&mut self.core_keep_idle()) {
                 return value;
             }
             self.progress_or_rest(&mut idle);
@@ -259,7 +259,7 @@ impl Worker {
     // HOT
     #[inline(always)]
     pub fn test(&self, request: RequestId) -> Option<Result<RecvStatus, Error>> {
-        self.core_as_it_is().reqs.take(request.0)
+        self.core_keep_idle().reqs.take(request.0)
     }
 
     /// Whether a `*_raw` request is running, or completed and not freed.

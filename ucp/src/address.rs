@@ -56,6 +56,7 @@ pub struct Address {
 
 /// Why bytes are not the address of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AddressError {
     /// Neither a packed worker address nor a 32-byte EFA raw address.
     #[error("not a worker address ({len} bytes)")]

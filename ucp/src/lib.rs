@@ -45,6 +45,8 @@
 //! A worker belongs to one thread; its types are neither `Send` nor `Sync`. A [`WorkerThread`] runs a worker
 //! on its own thread, which serves peers while the program computes.
 
+#![cfg_attr(not(test), deny(unsafe_code))]
+
 #[cfg(feature = "lanes")]
 mod address;
 #[cfg(feature = "lanes")]
@@ -63,5 +65,7 @@ pub use address::{Address, AddressError};
 pub use api::*;
 #[cfg(feature = "lanes")]
 pub use lane::ConnectError;
-pub use rdm::Access;
+pub use rdm::io::PeerId;
+pub use rdm::{Access, RecvStatus};
+pub use ucs::config::Source;
 pub use wire::{AtomicOp, Datatype};

@@ -2,6 +2,8 @@
 //! carries packets. Opened by `api::context`; serves puts, gets and long messages. Never polled: an operation
 //! has ended when its call returns.
 
+#![allow(unsafe_code)]
+
 use std::cell::{OnceCell, RefCell};
 use std::time::Instant;
 

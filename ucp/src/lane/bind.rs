@@ -1,6 +1,8 @@
 //! Implements `rdm::io::Wire` on uct: maps peers to endpoints and writes packets into the transport's
 //! buffers. Makes no protocol decision and never parses a packet.
 
+#![allow(unsafe_code)]
+
 use crate::rdm::LocalError;
 use std::time::{Duration, Instant};
 
@@ -20,7 +22,7 @@ use crate::wire::{EfaStatus, MsgClass, RawAddr, UserRecvQp};
 use crate::token::CompletionToken;
 
 use super::regs::{Regs, needs_alloc};
-use super::{Beside, Ep, Lane, LaneIdx};
+use super::{Beside, Ep, LaneIdx, WorkerIface};
 
 pub(crate) struct Path {
     pub ep: Ep,
@@ -110,13 +112,13 @@ impl Paths {
 
 /// Lanes and endpoints, lent to the engine for one call.
 pub(crate) struct Bound<'a, S> {
-    pub lanes: &'a [Lane],
+    pub lanes: &'a [WorkerIface],
     pub paths: &'a mut Paths,
     pub regs: &'a mut Regs,
     /// Access to peers' memory where no lane has it.
     pub beside: Option<&'a Beside>,
     /// Receives completions at once while packets are handled.
-    pub inlet: Option<S>,
+    pub sink: Option<S>,
     /// The lane whose packet the engine is handling.
     pub receiving: LaneIdx,
 }
@@ -125,13 +127,13 @@ impl<S: ReceiveSink> ReceiveSink for Bound<'_, S> {
     // HOT
     #[inline(always)]
     fn received(&mut self, user: u64, status: RecvStatus) -> bool {
-        self.inlet.as_mut().is_some_and(|inlet| inlet.received(user, status))
+        self.sink.as_mut().is_some_and(|sink| sink.received(user, status))
     }
 
     // HOT
     #[inline]
     fn deliver(&mut self, class: MsgClass, from: PeerId, tag: u64, payload: &[u8]) -> bool {
-        self.inlet.as_mut().is_some_and(|inlet| inlet.deliver(class, from, tag, payload))
+        self.sink.as_mut().is_some_and(|sink| sink.deliver(class, from, tag, payload))
     }
 }
 
@@ -412,7 +414,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
 
 impl<S> Bound<'_, S> {
     /// Returns a peer's endpoint and lane, if the lane's own buffers take `len` bytes.
-    fn short(&self, peer: PeerId, len: usize, cap: Caps) -> Result<(&Path, &Lane), NotPosted> {
+    fn short(&self, peer: PeerId, len: usize, cap: Caps) -> Result<(&Path, &WorkerIface), NotPosted> {
         let path = self.paths.get(peer).ok_or(NotPosted::Peer(PeerError::Gone))?;
         let lane = &self.lanes[usize::from(path.lane.0)];
         let attr = lane.iface.attr();
@@ -424,7 +426,11 @@ impl<S> Bound<'_, S> {
     }
 
     /// Returns a peer's endpoint, its lane, and the local registration there, if the lane needs one.
-    fn in_place(&self, peer: PeerId, reg: &Reg) -> Result<(&Path, &Lane, Option<&super::Mem>), NotPosted> {
+    fn in_place(
+        &self,
+        peer: PeerId,
+        reg: &Reg,
+    ) -> Result<(&Path, &WorkerIface, Option<&super::Mem>), NotPosted> {
         let path = self.paths.get(peer).ok_or(NotPosted::Peer(PeerError::Gone))?;
         // A registration on the lane that the peer has left is of no use on its present one.
         let reg = self.regs.get(reg.id).filter(|(lane, _)| *lane == path.lane);

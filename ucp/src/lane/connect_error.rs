@@ -7,6 +7,7 @@ use crate::address::AddressError;
 
 /// Why an endpoint could not be created. Displays as one line; never built on a hot path.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// The bytes are not an address.
     #[error(transparent)]

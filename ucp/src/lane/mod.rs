@@ -33,7 +33,7 @@ pub(crate) type Rkey = <<Iface as uct::api::Iface>::Md as uct::api::Md>::Rkey;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct LaneIdx(pub u8);
 
-pub(crate) struct Lane {
+pub(crate) struct WorkerIface {
     pub iface: Iface,
     pub wire: WireId,
     pub raw: RawBytes,
@@ -42,7 +42,7 @@ pub(crate) struct Lane {
     pub device: AddrBuf,
 }
 
-impl Lane {
+impl WorkerIface {
     /// Returns an interface's address form and raw address; `nonce` is the connection id if it has none.
     pub(crate) fn identity(iface: &Iface, nonce: u32) -> Result<(AddrForm, RawBytes), OpenError> {
         let attr = iface.attr();

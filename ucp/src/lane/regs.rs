@@ -1,6 +1,8 @@
 //! Memory registrations of the engine on the lanes, by id. Each serves one operation, comes from a lane's
 //! cache, or belongs to the program. Never keeps memory that peers may no longer reach.
 
+#![allow(unsafe_code)]
+
 use std::ptr::NonNull;
 use std::rc::Rc;
 
@@ -11,7 +13,7 @@ use uct::rcache::{CacheStats, Coherence, Limits, MemHandles, RegCache};
 use crate::rdm::Piece;
 use crate::rdm::io::{Rdma, Reg, RegAccess, RegError};
 
-use super::{Iface, Lane, LaneIdx, Md, Mem};
+use super::{Iface, LaneIdx, Md, Mem, WorkerIface};
 
 /// Whether registrations are cached for later operations on the same memory (`UCX_RCACHE_ENABLE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -93,7 +95,7 @@ impl Regs {
     /// what the device may write meanwhile.
     pub(super) unsafe fn register(
         &mut self,
-        lanes: &[Lane],
+        lanes: &[WorkerIface],
         lane: LaneIdx,
         piece: Piece,
         for_what: RegAccess,
@@ -133,7 +135,7 @@ impl Regs {
     /// As for [`Regs::register`].
     unsafe fn shared(
         &mut self,
-        lanes: &[Lane],
+        lanes: &[WorkerIface],
         lane: LaneIdx,
         at: NonNull<u8>,
         len: usize,
@@ -178,7 +180,7 @@ impl Regs {
         matches!(self.all.get(SlotId::from_raw(id)), Some((_, Held::Beside)))
     }
 
-    fn cache(&mut self, lanes: &[Lane], lane: LaneIdx) -> Option<&RegCache<Md>> {
+    fn cache(&mut self, lanes: &[WorkerIface], lane: LaneIdx) -> Option<&RegCache<Md>> {
         let at = usize::from(lane.0);
         if self.caches.len() <= at {
             self.caches.resize_with(lanes.len(), || Cache::Unknown);

@@ -36,7 +36,7 @@ pub(crate) struct Intake<'a, S> {
 /// The sink for a fast poll of one lane for a short message.
 pub(crate) struct Short<'a, S> {
     pub engine: &'a mut Engine,
-    pub inlet: S,
+    pub sink: S,
     pub wire: WireId,
 }
 
@@ -45,7 +45,7 @@ impl<S: ReceiveSink> RecvCallback for Short<'_, S> {
     #[inline(always)]
     fn on_packet(mut self, packet: &[u8], from: uct::api::SrcAddr) -> bool {
         let from = Source { node: from.node, port: from.port };
-        self.engine.recv_short(&mut self.inlet, self.wire, from, packet)
+        self.engine.recv_short(&mut self.sink, self.wire, from, packet)
     }
 }
 

@@ -6,7 +6,7 @@ use uct::api::{ConnectError as WireRefusal, DevKind, Iface as _, IfaceAttr};
 use super::connect_error::ConnectError;
 use crate::address::{Address, Entry};
 
-use super::{Lane, LaneIdx, RawBytes, rdma};
+use super::{LaneIdx, RawBytes, WorkerIface, rdma};
 
 /// Message size by which lanes are compared, bytes: latency dominates, bandwidth counts a little.
 const TYPICAL: f64 = 1024.0;
@@ -20,7 +20,7 @@ pub(crate) struct Route<'a> {
 
 /// Returns all routes to `address` from the process `here`, cheapest first; ties go to the lane opened first.
 pub(crate) fn routes<'a>(
-    lanes: &[Lane],
+    lanes: &[WorkerIface],
     here: u64,
     address: &'a Address,
 ) -> Result<Vec<Route<'a>>, ConnectError> {
@@ -58,7 +58,7 @@ pub(crate) fn routes<'a>(
 
 /// Returns the routes beside `main`: RDMA lanes of its kind, paired with the peer's in an order both sides
 /// share.
-pub(crate) fn further<'a>(lanes: &[Lane], main: &Route<'a>, address: &'a Address) -> Vec<Route<'a>> {
+pub(crate) fn further<'a>(lanes: &[WorkerIface], main: &Route<'a>, address: &'a Address) -> Vec<Route<'a>> {
     let ours = together(lanes, main.lane);
     let tl = main.entry.tl();
     let theirs: Vec<&Entry> = address.entries.iter().filter(|entry| entry.tl() == tl).collect();
@@ -77,9 +77,9 @@ pub(crate) fn further<'a>(lanes: &[Lane], main: &Route<'a>, address: &'a Address
 }
 
 /// Returns the RDMA network lanes of the transport of `lane`, itself included, in the worker's order.
-pub(crate) fn together(lanes: &[Lane], lane: LaneIdx) -> Vec<LaneIdx> {
+pub(crate) fn together(lanes: &[WorkerIface], lane: LaneIdx) -> Vec<LaneIdx> {
     let tl = lanes[usize::from(lane.0)].iface.attr().tl;
-    let goes = |lane: &Lane| {
+    let goes = |lane: &WorkerIface| {
         let attr = lane.iface.attr();
         attr.tl == tl && attr.kind == DevKind::Net && rdma(&lane.iface).read > 0
     };

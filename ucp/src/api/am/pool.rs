@@ -1,5 +1,7 @@
 //! Memory pool of active messages, copied one after another into chunks that are reused when empty.
 
+#![allow(unsafe_code)]
+
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::rc::Rc;

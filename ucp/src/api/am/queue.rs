@@ -11,15 +11,15 @@ use crate::api::am::tag::POSTED_LEN;
 use crate::rdm::RecvStatus;
 use crate::rdm::io::PeerId;
 
-pub(crate) struct Come {
+pub(crate) struct ReceivedAm {
     pub from: PeerId,
     pub tag: u64,
     pub buf: AmBuf,
 }
 
-impl Come {
-    pub(crate) fn of(status: &RecvStatus, buf: AmBuf) -> Come {
-        Come { from: status.from, tag: status.tag, buf: buf.cut(status.len) }
+impl ReceivedAm {
+    pub(crate) fn of(status: &RecvStatus, buf: AmBuf) -> ReceivedAm {
+        ReceivedAm { from: status.from, tag: status.tag, buf: buf.cut(status.len) }
     }
 }
 
@@ -31,8 +31,8 @@ pub(crate) struct AmQueue {
     pool: RefCell<AmPool>,
     /// Length of the queue: one message in `first`, the others in `rest`.
     waiting: Cell<usize>,
-    first: Cell<Option<Come>>,
-    rest: RefCell<VecDeque<Come>>,
+    first: Cell<Option<ReceivedAm>>,
+    rest: RefCell<VecDeque<ReceivedAm>>,
 }
 
 impl AmQueue {
@@ -43,7 +43,7 @@ impl AmQueue {
             return false;
         }
         let buf = AmBuf::of_word(payload).unwrap_or_else(|| self.pool.borrow_mut().copy(payload));
-        let come = Come { from, tag, buf };
+        let come = ReceivedAm { from, tag, buf };
         match self.waiting.replace(self.waiting.get() + 1) {
             0 => self.first.set(Some(come)),
             _ => self.rest.borrow_mut().push_back(come),
@@ -53,16 +53,16 @@ impl AmQueue {
 
     /// Whether a message is queued. // HOT
     #[inline(always)]
-    pub(crate) fn has_come(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.get() > 0
     }
 
     /// Removes and returns the oldest message. // HOT
     #[inline]
-    pub(crate) fn next(&self) -> Option<Come> {
+    pub(crate) fn next(&self) -> Option<ReceivedAm> {
         self.waiting.set(self.waiting.get().checked_sub(1)?);
         match self.first.take() {
-            Some(Come { from, tag, buf }) => Some(Come {
+            Some(ReceivedAm { from, tag, buf }) => Some(ReceivedAm {
                 from: PeerId(scalar_load(from.0.into()) as u32),
                 tag: scalar_load(tag),
                 buf: buf.apart(),
@@ -93,6 +93,6 @@ mod tests {
             let come = queue.next().unwrap();
             assert_eq!((come.from, come.tag, come.buf.bytes()), (PeerId(1), 2, &bytes[..len]));
         }
-        assert!(queue.next().is_none() && !queue.has_come());
+        assert!(queue.next().is_none() && !queue.is_waiting());
     }
 }

@@ -1,14 +1,16 @@
 //! Receives active messages (rdm-v4, chapter 11) and calls their handlers. Messages in one packet are copied
 //! into the pool, others of up to 8 KiB go into posted buffers, longer ones into buffers of their own.
 
-use crate::api::worker::handle::Place;
+#![allow(unsafe_code)]
+
+use crate::api::worker::handle::PostedRecv;
 use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::api::am::pool::AmBuf;
-use crate::api::am::queue::Come;
+use crate::api::am::queue::ReceivedAm;
 use crate::api::am::send::{NOTICE, PACKED_MAX};
-use crate::api::am::tag::{Label, LabelKind, POSTED_LEN};
+use crate::api::am::tag::{AmKind, AmTag, POSTED_LEN};
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, Ended, OpStatus, RequestId};
 use crate::api::ep::handle::Ep;
@@ -23,9 +25,9 @@ use crate::wire::MsgClass;
 
 const POSTED: usize = 32;
 
-/// Matches packed messages: [`Label::LARGE`] ones or the others (0).
+/// Matches packed messages: [`AmTag::LARGE`] ones or the others (0).
 const fn packed(large: u64) -> Match {
-    Match { kind: RecvKind::Class { class: MsgClass::Am, tag: large, mask: Label::LARGE }, from: None }
+    Match { kind: RecvKind::Class { class: MsgClass::Am, tag: large, mask: AmTag::LARGE }, from: None }
 }
 
 fn data_of(number: u64, from: PeerId) -> Match {
@@ -44,7 +46,7 @@ struct Notice {
 impl AmMessage {
     /// Number of the handler.
     pub fn id(&self) -> u16 {
-        Label::of(self.tag).id
+        AmTag::of(self.tag).id
     }
 
     /// Sender.
@@ -55,7 +57,7 @@ impl AmMessage {
     /// Splits the message into the header and the bytes behind it. // HOT
     #[inline]
     pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
-        self.buf.bytes().split_at(usize::from(Label::of(self.tag).header_len))
+        self.buf.bytes().split_at(usize::from(AmTag::of(self.tag).header_len))
     }
 
     /// Header bytes. // HOT
@@ -68,8 +70,8 @@ impl AmMessage {
     #[inline]
     pub fn data(&self) -> Option<&[u8]> {
         match self.kind {
-            LabelKind::Packed => Some(self.parts().1),
-            LabelKind::Announced => None,
+            AmKind::Packed => Some(self.parts().1),
+            AmKind::Announced => None,
         }
     }
 
@@ -79,7 +81,7 @@ impl AmMessage {
     }
 
     fn notice(&self) -> Option<Notice> {
-        if self.kind == LabelKind::Packed {
+        if self.kind == AmKind::Packed {
             return None;
         }
         let (len, rest) = self.parts().1.split_first_chunk()?;
@@ -104,7 +106,7 @@ impl AmMessage {
     pub(crate) fn claim(&mut self) -> Option<Match> {
         let notice = self.notice()?;
         // Keeps `drop` from discarding the data.
-        self.kind = LabelKind::Packed;
+        self.kind = AmKind::Packed;
         Some(data_of(notice.number, self.from))
     }
 
@@ -136,7 +138,7 @@ impl AmMessage {
 impl Drop for AmMessage {
     #[inline]
     fn drop(&mut self) {
-        if self.kind == LabelKind::Announced {
+        if self.kind == AmKind::Announced {
             self.discard();
         }
     }
@@ -154,11 +156,11 @@ impl Worker {
     /// Sets the handler of number `id`, called from progress; it may start operations. Messages that arrive
     /// before the worker's first handler wait for it; later ones without a handler are dropped.
     pub fn set_am_handler(&self, id: u16, handler: impl Fn(AmMessage) + 'static) {
-        self.ams().set_handler(id, Some(Rc::new(handler)));
-        if !self.ams().queue.on.replace(true) {
+        self.am_handlers().set_handler(id, Some(Rc::new(handler)));
+        if !self.am_handlers().queue.on.replace(true) {
             for _ in 0..POSTED {
-                let place = Rc::new(Place { worker: self.downgrade(), room: Cell::new(None) });
-                self.ams().posted.borrow_mut().push(place.clone());
+                let place = Rc::new(PostedRecv { worker: self.downgrade(), room: Cell::new(None) });
+                self.am_handlers().posted.borrow_mut().push(place.clone());
                 self.post(place);
             }
         }
@@ -166,13 +168,13 @@ impl Worker {
 
     /// Removes handler number `id`.
     pub fn clear_am_handler(&self, id: u16) {
-        self.ams().set_handler(id, None);
+        self.am_handlers().set_handler(id, None);
     }
 
     /// Posts a receive after delivering what has arrived; false if too many operations are running.
-    fn post(&self, place: Rc<Place>) -> bool {
+    fn post(&self, place: Rc<PostedRecv>) -> bool {
         loop {
-            let mut room = self.ams().queue.room();
+            let mut room = self.am_handlers().queue.room();
             let at = room.as_mut_ptr();
             place.room.set(Some(room));
             let done = Callback { fun: on_packed, arg: Rc::as_ptr(&place).cast_mut().cast() };
@@ -184,7 +186,7 @@ impl Worker {
                 Err(Error::Truncated { .. }) => {}
                 Err(Error::Exhausted) => {
                     place.room.take();
-                    self.ams().idle.borrow_mut().push(place);
+                    self.am_handlers().idle.borrow_mut().push(place);
                     return false;
                 }
                 Err(_) => return true,
@@ -198,31 +200,31 @@ impl Worker {
     fn post_idle(self) {
         // Not a drain: a handler may call this function again.
         loop {
-            let place = self.ams().idle.borrow_mut().pop();
+            let place = self.am_handlers().idle.borrow_mut().pop();
             if !place.is_some_and(|place| self.post(place)) {
                 return;
             }
         }
     }
 
-    fn take_packed(&self, place: &Place, ended: Ended) {
+    fn take_packed(&self, place: &PostedRecv, ended: Ended) {
         if let (Some(room), Ok(status)) = (place.room.take(), ended) {
-            self.deliver(Come::of(&status, room));
+            self.deliver(ReceivedAm::of(&status, room));
         }
     }
 
     /// Calls the handler of a message. Inline: moving the freshly written message would stall. // HOT
     #[inline(always)]
-    fn deliver(&self, Come { from, tag, buf }: Come) {
-        let Label { id, header_len, kind } = Label::of(tag);
+    fn deliver(&self, ReceivedAm { from, tag, buf }: ReceivedAm) {
+        let AmTag { id, header_len, kind } = AmTag::of(tag);
         let behind = match kind {
-            LabelKind::Packed => 0,
-            LabelKind::Announced => NOTICE,
+            AmKind::Packed => 0,
+            AmKind::Announced => NOTICE,
         };
         if usize::from(header_len) + behind > buf.len() {
             return ill(from, id, "malformed");
         }
-        match self.ams().handler(id) {
+        match self.am_handlers().handler(id) {
             Some(handler) => handler(AmMessage { worker: self.clone(), buf, tag, from, kind }),
             None => {
                 drop(AmMessage { worker: self.clone(), buf, tag, from, kind });
@@ -234,7 +236,7 @@ impl Worker {
     /// Calls the handlers of queued messages. // HOT
     #[inline]
     pub(crate) fn handle_ams(&self) {
-        if self.ams().queue.has_come() {
+        if self.am_handlers().queue.is_waiting() {
             self.handle_come();
         }
     }
@@ -242,8 +244,8 @@ impl Worker {
     #[inline(never)]
     fn handle_come(&self) {
         // A handler may call `progress`, which then takes the next message.
-        while let Some(come) = self.ams().queue.next() {
-            if self.ams().queue.has_come() {
+        while let Some(come) = self.am_handlers().queue.next() {
+            if self.am_handlers().queue.is_waiting() {
                 self.core().idle = false;
             }
             self.deliver(come);
@@ -253,18 +255,18 @@ impl Worker {
     /// Receives packed messages longer than the posted buffers, and returns their number.
     #[inline]
     pub(crate) fn take_large_ams(&self) -> usize {
-        match self.ams().queue.on.get() {
+        match self.am_handlers().queue.on.get() {
             true => self.look_for_large_ams(),
             false => 0,
         }
     }
 
     fn look_for_large_ams(&self) -> usize {
-        if !self.ams().idle.borrow().is_empty() {
+        if !self.am_handlers().idle.borrow().is_empty() {
             self.clone().post_idle();
         }
         let mut found = 0;
-        while let Some(message) = self.mprobe(packed(Label::LARGE)) {
+        while let Some(message) = self.mprobe(packed(AmTag::LARGE)) {
             found += 1;
             let len = message.envelope().len;
             if len > PACKED_MAX as u64 {
@@ -274,7 +276,7 @@ impl Worker {
             let worker = self.downgrade();
             message.recv(vec![0; len as usize].into_boxed_slice()).then(move |ended, bytes| {
                 if let (Some(worker), Ok(status)) = (worker.upgrade(), ended) {
-                    worker.deliver(Come::of(&status, AmBuf::own(bytes)));
+                    worker.deliver(ReceivedAm::of(&status, AmBuf::own(bytes)));
                 }
             });
         }
@@ -287,9 +289,9 @@ fn ill(from: PeerId, id: u16, why: &str) {
     tracing::debug!(peer = from.0, id, "active message {why} dropped");
 }
 
-/// Handles the end of a posted receive. Safety: `arg` is a [`Place`] of a worker that is in progress.
+/// Handles the end of a posted receive. Safety: `arg` is a [`PostedRecv`] of a worker that is in progress.
 unsafe fn on_packed(arg: *mut (), request: RequestId, ended: Ended) {
-    let place: *const Place = arg.cast();
+    let place: *const PostedRecv = arg.cast();
     // SAFETY: `arg` comes from `Rc::as_ptr`, and the worker keeps its places until it is dropped.
     unsafe { Rc::increment_strong_count(place) };
     // SAFETY: as above; the count was raised for this.

@@ -1,11 +1,13 @@
 //! Sends active messages: in one packet up to 8 KiB, in several up to 64 KiB ([`AmProto::Eager`]). A longer
 //! one is announced with its header; its data is sent from the caller's buffer when the handler receives it.
 
+#![allow(unsafe_code)]
+
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::api::am::tag::{AM_MAX_HEADER, Label, LabelKind, POSTED_LEN};
+use crate::api::am::tag::{AM_MAX_HEADER, AmKind, AmTag, POSTED_LEN};
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus};
 use crate::api::ep::handle::Ep;
@@ -113,7 +115,7 @@ impl Ep {
             && let Some(whole) = data.whole()
             && self.send_short(
                 MsgClass::Am,
-                Label { id, header_len: 0, kind: LabelKind::Packed }.tag(len),
+                AmTag { id, header_len: 0, kind: AmKind::Packed }.tag(len),
                 whole,
             )
         {
@@ -140,7 +142,7 @@ impl Ep {
             // SAFETY: this function's contract.
             return unsafe { self.announce(id, header, data, params) };
         }
-        let tag = Label { id, header_len: header.len() as u16, kind: LabelKind::Packed }.tag(both);
+        let tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Packed }.tag(both);
         if header.is_empty() {
             // SAFETY: this function's contract.
             return unsafe { self.send_class_raw(MsgClass::Am, tag, data, params.done) };
@@ -188,13 +190,13 @@ impl Ep {
         data: SendBuf,
         params: &AmParams,
     ) -> Result<OpStatus<()>, Error> {
-        let ams = self.worker().ams();
+        let ams = self.worker().am_handlers();
         let number = ams.next_number.replace(ams.next_number.get().wrapping_add(1));
         let mut head = Vec::with_capacity(header.len() + NOTICE);
         head.extend_from_slice(header);
         head.extend_from_slice(&(data.len() as u64).to_le_bytes());
         head.extend_from_slice(&number.to_le_bytes());
-        let label = Label { id, header_len: header.len() as u16, kind: LabelKind::Announced };
+        let label = AmTag { id, header_len: header.len() as u16, kind: AmKind::Announced };
         // SAFETY: `head` outlives the call, and is copied if the send outlives that.
         let told = unsafe { self.send_behind(label.tag(head.len()), &head, SendBuf::EMPTY, None) }?;
         if let OpStatus::InProgress(id) = told {

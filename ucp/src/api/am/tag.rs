@@ -7,32 +7,32 @@ pub(crate) const POSTED_LEN: usize = 8 << 10;
 pub const AM_MAX_HEADER: usize = 4096;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Label {
+pub(crate) struct AmTag {
     pub id: u16,
     pub header_len: u16,
-    pub kind: LabelKind,
+    pub kind: AmKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum LabelKind {
+pub(crate) enum AmKind {
     Packed,
     Announced,
 }
 
-impl Label {
+impl AmTag {
     const ANNOUNCED: u64 = 1 << 63;
     pub const LARGE: u64 = 1 << 62;
 
     #[inline]
     pub fn tag(self, packed_len: usize) -> u64 {
-        let large = if packed_len > POSTED_LEN { Label::LARGE } else { 0 };
-        let kind = if self.kind == LabelKind::Announced { Label::ANNOUNCED } else { 0 };
+        let large = if packed_len > POSTED_LEN { AmTag::LARGE } else { 0 };
+        let kind = if self.kind == AmKind::Announced { AmTag::ANNOUNCED } else { 0 };
         u64::from(self.id) | u64::from(self.header_len) << 16 | large | kind
     }
 
-    pub fn of(tag: u64) -> Label {
-        let kind = if tag & Label::ANNOUNCED != 0 { LabelKind::Announced } else { LabelKind::Packed };
-        Label { id: tag as u16, header_len: (tag >> 16) as u16, kind }
+    pub fn of(tag: u64) -> AmTag {
+        let kind = if tag & AmTag::ANNOUNCED != 0 { AmKind::Announced } else { AmKind::Packed };
+        AmTag { id: tag as u16, header_len: (tag >> 16) as u16, kind }
     }
 }
 
@@ -42,13 +42,13 @@ mod tests {
 
     #[test]
     fn labels_survive_their_tag() {
-        for kind in [LabelKind::Packed, LabelKind::Announced] {
+        for kind in [AmKind::Packed, AmKind::Announced] {
             for (id, header_len) in [(0, 0), (u16::MAX, AM_MAX_HEADER as u16), (7, 1)] {
-                let label = Label { id, header_len, kind };
-                assert_eq!(Label::of(label.tag(5)), label);
-                assert_eq!(Label::of(label.tag(POSTED_LEN + 1)), label);
-                assert_eq!(label.tag(POSTED_LEN) & Label::LARGE, 0);
-                assert_ne!(label.tag(POSTED_LEN + 1) & Label::LARGE, 0);
+                let label = AmTag { id, header_len, kind };
+                assert_eq!(AmTag::of(label.tag(5)), label);
+                assert_eq!(AmTag::of(label.tag(POSTED_LEN + 1)), label);
+                assert_eq!(label.tag(POSTED_LEN) & AmTag::LARGE, 0);
+                assert_ne!(label.tag(POSTED_LEN + 1) & AmTag::LARGE, 0);
             }
         }
     }

@@ -11,12 +11,12 @@ use uct::rcache::Limits;
 use crate::api::context::calibrate::{self, Calibration};
 use crate::api::context::config::{Config, choose, choose_beside};
 use crate::api::core::clock::Time;
-use crate::api::core::ep_config::Selection;
+use crate::api::core::ep_config::EpConfigs;
 use crate::api::core::report::Dump;
-use crate::api::core::worker_core::Core;
+use crate::api::core::worker_core::WorkerCore;
 use crate::api::worker::handle::Worker;
 
-use crate::lane::{Beside, Iface, Keep, Lane, LaneIdx, Regs, can_keep, rdma, source, together};
+use crate::lane::{Beside, Iface, Keep, LaneIdx, Regs, WorkerIface, can_keep, rdma, source, together};
 use crate::rdm::rma::PacketOrder;
 use crate::rdm::{Emulation, Engine, EngineConfig, FirstContact, Grant, ReqLen, RetryPolicy};
 use crate::select::Thresholds;
@@ -173,7 +173,7 @@ impl Context {
                     attr.tl
                 )));
             }
-            let (form, raw) = Lane::identity(&iface, another(nonce, at))?;
+            let (form, raw) = WorkerIface::identity(&iface, another(nonce, at))?;
             let wire = engine.add_wire(RawAddr::from_bytes(&raw));
             // Mapped memory blocks the sender when full and loses nothing.
             if iface.attr().kind != DevKind::Net {
@@ -183,7 +183,7 @@ impl Context {
                 engine.set_packet_order(wire, PacketOrder::Kept);
             }
             engine.set_rdma(wire, rdma(&iface));
-            lanes.push(Lane { wire, raw, form, device: iface.device_addr(), iface });
+            lanes.push(WorkerIface { wire, raw, form, device: iface.device_addr(), iface });
         }
         if self.config.max_rndv_rails.max(self.config.max_rma_rails) > 1 {
             set_rails(&mut engine, &lanes);
@@ -199,11 +199,11 @@ impl Context {
         let dump =
             Dump::new(&self.config.stats_dest, &self.config.stats_trigger).map_err(OpenError::Config)?;
         let attrs = lanes.iter().map(|lane| lane.iface.attr());
-        let selection = Selection::new(attrs, self.calibration.as_deref());
+        let selection = EpConfigs::new(attrs, self.calibration.as_deref());
         let (batch, keepalive) = (self.config.progress_batch, self.config.keepalive);
         let kept = Limits { count: self.config.rcache_regions, bytes: self.config.rcache_size };
         let regs = Regs::new(self.config.rcache, kept);
-        let mut core = Core::new(engine, (lanes, regs), batch, keepalive, (selection, dump, time));
+        let mut core = WorkerCore::new(engine, (lanes, regs), batch, keepalive, (selection, dump, time));
         if self.config.zcopy_recv {
             receive_in_place(&mut core).map_err(OpenError::Config)?;
         }
@@ -212,7 +212,7 @@ impl Context {
 }
 
 /// Enters zero-copy receive mode. The worker forwards packets to itself, hence the endpoint to itself.
-fn receive_in_place(core: &mut Core) -> Result<(), String> {
+fn receive_in_place(core: &mut WorkerCore) -> Result<(), String> {
     let [lane] = &core.lanes[..] else {
         let lanes = core.lanes.len();
         return Err(format!(
@@ -233,7 +233,7 @@ fn receive_in_place(core: &mut Core) -> Result<(), String> {
     Ok(())
 }
 
-fn set_rails(engine: &mut Engine, lanes: &[Lane]) {
+fn set_rails(engine: &mut Engine, lanes: &[WorkerIface]) {
     let mut done: Vec<LaneIdx> = Vec::new();
     for at in (0..lanes.len()).map(|at| LaneIdx(at as u8)) {
         let all = together(lanes, at);
@@ -246,7 +246,7 @@ fn set_rails(engine: &mut Engine, lanes: &[Lane]) {
 }
 
 /// Epoll set over all lanes; `None` if a lane has no descriptor.
-fn event_set(lanes: &[Lane]) -> Option<Epoll> {
+fn event_set(lanes: &[WorkerIface]) -> Option<Epoll> {
     let all = Epoll::new().ok()?;
     for (at, lane) in lanes.iter().enumerate() {
         if !lane.iface.attr().has(Caps::EVENT_RECV) {

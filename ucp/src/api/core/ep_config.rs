@@ -15,7 +15,7 @@ use crate::select::{
     WireCaps,
 };
 
-pub(crate) struct Tables {
+pub(crate) struct EpConfig {
     /// For messages, by [`table_index`].
     pub send: [Table; 8],
     /// For messages in memory allocated by the lane's transport, if that makes a difference.
@@ -33,18 +33,18 @@ pub(crate) struct Process {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) struct Made {
+pub(crate) struct EpConfigKey {
     pub(crate) messages: WireCaps,
     pub(crate) rma: RmaWire,
 }
 
-pub(crate) struct Selection {
+pub(crate) struct EpConfigs {
     pub(crate) costs: Vec<Costs>,
     pub(crate) kernel: Option<[Line; 2]>,
-    pub(crate) made: Vec<(Made, Rc<Tables>)>,
+    pub(crate) made: Vec<(EpConfigKey, Rc<EpConfig>)>,
 }
 
-impl Selection {
+impl EpConfigs {
     pub(crate) fn new<'a>(
         lanes: impl Iterator<Item = &'a IfaceAttr>,
         calibration: Option<&Calibration>,
@@ -54,7 +54,7 @@ impl Selection {
             let said = costs(attr, machine);
             calibration.map_or(said, |measured| measured.correct(attr, said)).sanitized()
         });
-        Selection { costs: costs.collect(), kernel: None, made: Vec::new() }
+        EpConfigs { costs: costs.collect(), kernel: None, made: Vec::new() }
     }
 
     pub(crate) fn set_beside(&mut self, attr: &IfaceAttr, calibration: Option<&Calibration>) {
@@ -121,7 +121,7 @@ pub(crate) fn keys(wire: WireCaps, peer: PeerCaps) -> [SelectKey; 8] {
     all
 }
 
-impl Tables {
+impl EpConfig {
     /// Protocol of a message. Looks up the kind of memory only if that makes a difference. // HOT
     #[inline]
     pub(crate) fn row(

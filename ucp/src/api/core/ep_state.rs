@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use arrayvec::ArrayVec;
 
-use crate::api::core::ep_config::Tables;
+use crate::api::core::ep_config::EpConfig;
 use crate::api::core::error::Error;
 
 use crate::lane::{LaneIdx, Reach};
@@ -34,7 +34,7 @@ pub(crate) struct EpState {
     pub(crate) lanes: ArrayVec<LaneIdx, MAX_LANES>,
     pub(crate) reach: Reach,
     pub(crate) rails: Rails,
-    pub(crate) tables: Rc<Tables>,
+    pub(crate) tables: Rc<EpConfig>,
     /// Error of every send, once the endpoint is closed or failed.
     pub(crate) refusal: Cell<Option<Error>>,
     /// Bound below which tagged messages may go as one packet within the call; 0 once sends are refused.

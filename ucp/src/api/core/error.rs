@@ -9,6 +9,7 @@ use crate::wire::EfaStatus;
 
 /// Error of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The message exceeds the receive buffer: the part that fits was written, the rest is lost.
     #[error("message of {len} bytes does not fit the buffer of {room}")]

@@ -12,22 +12,22 @@ use crate::rdm::io::PeerId;
 
 pub(crate) struct Flush {
     pub(crate) id: SlotId,
-    pub(crate) of: Of,
+    pub(crate) of: FlushScope,
     pub(crate) stage: Stage,
     pub(crate) deadline: Nanos,
-    pub(crate) late: Late,
+    pub(crate) late: OnTimeout,
     pub(crate) result: Result<(), Error>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Late {
+pub(crate) enum OnTimeout {
     /// Ends only the flush; the data remains in flight.
     GoOn,
     /// Aborts the operations of the endpoint, which is being closed.
     GiveUp,
 }
 
-pub(crate) enum Of {
+pub(crate) enum FlushScope {
     Worker,
     Ep(Rc<EpState>),
 }
@@ -45,13 +45,13 @@ pub(crate) enum Stage {
 
 impl Flush {
     pub(crate) fn is_of_all(&self) -> bool {
-        matches!((&self.of, &self.stage), (Of::Worker, Stage::Protocol | Stage::Lanes { .. }))
+        matches!((&self.of, &self.stage), (FlushScope::Worker, Stage::Protocol | Stage::Lanes { .. }))
     }
 
     pub(crate) fn peer(&self) -> Option<PeerId> {
         match &self.of {
-            Of::Worker => None,
-            Of::Ep(ep) => Some(ep.peer),
+            FlushScope::Worker => None,
+            FlushScope::Ep(ep) => Some(ep.peer),
         }
     }
 

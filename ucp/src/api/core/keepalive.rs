@@ -13,7 +13,7 @@ pub(crate) const CALL_AGAIN: Duration = Duration::from_secs(1);
 /// Longest such delay; each is twice the one before.
 pub(crate) const CALL_SELDOM: Duration = Duration::from_secs(64);
 
-pub(crate) struct Alive {
+pub(crate) struct KeepaliveTimers {
     pub(crate) every: Option<Duration>,
     pub(crate) next: Nanos,
     /// Time of the next HANDSHAKE request, and delay to the one after it.
@@ -23,11 +23,11 @@ pub(crate) struct Alive {
     pub(crate) asked: usize,
 }
 
-impl Alive {
-    pub(crate) fn new(every: Duration, now: Nanos) -> Alive {
+impl KeepaliveTimers {
+    pub(crate) fn new(every: Duration, now: Nanos) -> KeepaliveTimers {
         let every = (!every.is_zero()).then_some(every);
         let next = every.map_or(Nanos::NEVER, |every| now + every);
-        Alive { every, next, call: now + CALL_AGAIN, pace: CALL_AGAIN, at: 0, asked: 0 }
+        KeepaliveTimers { every, next, call: now + CALL_AGAIN, pace: CALL_AGAIN, at: 0, asked: 0 }
     }
 
     pub(crate) fn is_due(&self, now: Nanos) -> bool {

@@ -18,4 +18,4 @@ pub(crate) struct Parts {
     pub(crate) orphan: Option<Box<dyn Any>>,
 }
 
-pub(crate) type Multis = Slots<Parts>;
+pub(crate) type MultiRecvs = Slots<Parts>;

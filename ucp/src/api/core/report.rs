@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ucs::stats::Counters;
 
-use crate::lane::{Beside, Lane};
+use crate::lane::{Beside, WorkerIface};
 use crate::rdm::io::PeerId;
 use crate::rdm::rma::RmaProtocol;
 use crate::rdm::stats::{PeerStats, Traffic};
@@ -28,7 +28,7 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn of(engine: &Engine, lanes: &[Lane], beside: Option<&Beside>) -> Report {
+    pub(crate) fn of(engine: &Engine, lanes: &[WorkerIface], beside: Option<&Beside>) -> Report {
         use uct::api::Iface as _;
         Report {
             stats: engine.stats(),

@@ -1,5 +1,7 @@
 //! Request table: reused slots, one for each operation that did not complete in its call. Completing an
-//! operation returns an [`Act`], user code that the worker runs with nothing borrowed.
+//! operation returns an [`Action`], user code that the worker runs with nothing borrowed.
+
+#![allow(unsafe_code)]
 
 use std::any::Any;
 use std::rc::Rc;
@@ -125,7 +127,7 @@ fn word_by_word(status: &RecvStatus) -> RecvStatus {
 
 /// Action that the worker runs after completing an operation.
 #[must_use]
-pub(crate) enum Act {
+pub(crate) enum Action {
     Wake(Waker),
     Raw(Callback, RequestId, Ended),
     Boxed(Box<dyn FnOnce(Ended)>, Ended),
@@ -134,16 +136,16 @@ pub(crate) enum Act {
     Free(#[allow(dead_code)] Box<dyn Any>),
 }
 
-impl Act {
+impl Action {
     /// Runs user code: nothing of the worker may be borrowed.
     pub(crate) fn run(self) {
         match self {
-            Act::Wake(waker) => waker.wake(),
+            Action::Wake(waker) => waker.wake(),
             // SAFETY: the contract of the unsafe `*_raw` calls permits one call with this argument.
-            Act::Raw(call, id, ended) => unsafe { (call.fun)(call.arg, id, ended) },
-            Act::Boxed(call, ended) => call(ended),
-            Act::Failed(eps, error) => eps.iter().for_each(|ep| ep.tell(error)),
-            Act::Free(buf) => drop(buf),
+            Action::Raw(call, id, ended) => unsafe { (call.fun)(call.arg, id, ended) },
+            Action::Boxed(call, ended) => call(ended),
+            Action::Failed(eps, error) => eps.iter().for_each(|ep| ep.tell(error)),
+            Action::Free(buf) => drop(buf),
         }
     }
 }
@@ -235,7 +237,7 @@ impl Requests {
 
     // HOT
     #[inline]
-    pub(crate) fn settle(&mut self, id: SlotId, ended: Ended) -> Option<Act> {
+    pub(crate) fn settle(&mut self, id: SlotId, ended: Ended) -> Option<Action> {
         let slot = self.slot(id)?;
         match slot.stage {
             Stage::Running => {
@@ -246,11 +248,11 @@ impl Requests {
                 slot.stage = Stage::Ended(ended);
                 match std::mem::replace(&mut slot.notify, Notify::Nobody) {
                     Notify::Nobody => None,
-                    Notify::Waker(waker) => Some(Act::Wake(waker)),
-                    Notify::Raw(call) => Some(Act::Raw(call, RequestId(id), ended)),
+                    Notify::Waker(waker) => Some(Action::Wake(waker)),
+                    Notify::Raw(call) => Some(Action::Raw(call, RequestId(id), ended)),
                     Notify::Boxed(call) => {
                         self.free(id);
-                        Some(Act::Boxed(call, ended))
+                        Some(Action::Boxed(call, ended))
                     }
                 }
             }
@@ -259,8 +261,8 @@ impl Requests {
                 let notify = std::mem::replace(&mut slot.notify, Notify::Nobody);
                 self.free(id);
                 match notify {
-                    Notify::Raw(call) => Some(Act::Raw(call, RequestId(id), ended)),
-                    _ => buf.map(Act::Free),
+                    Notify::Raw(call) => Some(Action::Raw(call, RequestId(id), ended)),
+                    _ => buf.map(Action::Free),
                 }
             }
             Stage::Ended(_) | Stage::Idle => None,

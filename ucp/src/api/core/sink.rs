@@ -8,13 +8,13 @@ use crate::rdm::RecvStatus;
 use crate::rdm::io::{PeerId, ReceiveSink};
 use crate::wire::MsgClass;
 
-pub(crate) struct Inlet<'a> {
+pub(crate) struct CompletionSink<'a> {
     pub reqs: &'a mut Requests,
     pub streams: &'a mut Streams,
     pub ams: &'a AmQueue,
 }
 
-impl ReceiveSink for Inlet<'_> {
+impl ReceiveSink for CompletionSink<'_> {
     // HOT
     #[inline(always)]
     fn received(&mut self, user: u64, status: RecvStatus) -> bool {

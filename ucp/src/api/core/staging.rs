@@ -1,5 +1,7 @@
 //! Headers and lists of pieces that running operations read. Dropped after the engine.
 
+#![allow(unsafe_code)]
+
 use std::cell::{Cell, RefCell};
 
 use ucs::coll::slots::SlotId;

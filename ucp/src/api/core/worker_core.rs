@@ -1,4 +1,4 @@
-//! State and progress of a worker. Never runs user code: returns it as [`Act`], run with nothing borrowed.
+//! State and progress of a worker. Never runs user code: returns it as [`Action`], run with nothing borrowed.
 
 use crate::api::core::requests::NO_MESSAGE;
 use std::rc::{Rc, Weak};
@@ -11,21 +11,21 @@ use uct::api::{DevKind, Ep as _, Iface as _, PollOne};
 
 use crate::api::am::queue::AmQueue;
 use crate::api::core::clock::Time;
-use crate::api::core::ep_config::Selection;
+use crate::api::core::ep_config::EpConfigs;
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
 use crate::api::core::flushes::Flush;
-use crate::api::core::keepalive::Alive;
-use crate::api::core::multi_recvs::Multis;
+use crate::api::core::keepalive::KeepaliveTimers;
+use crate::api::core::multi_recvs::MultiRecvs;
 use crate::api::core::process::process;
 use crate::api::core::report::{Dump, Report};
-use crate::api::core::requests::{Act, Ended, Requests, Role};
-use crate::api::core::sink::Inlet;
+use crate::api::core::requests::{Action, Ended, Requests, Role};
+use crate::api::core::sink::CompletionSink;
 use crate::api::mem::remote_writes::{RemoteWrite, RemoteWrites};
 use crate::api::stream::state::Streams;
 use crate::token::UserToken;
 
-use crate::lane::{Beside, Bound, FlushEnd, Intake, Lane, LaneIdx, Paths, Regs, Short, source};
+use crate::lane::{Beside, Bound, FlushEnd, Intake, LaneIdx, Paths, Regs, Short, WorkerIface, source};
 use crate::rdm::io::{PeerError, PeerId};
 use crate::rdm::{Engine, EngineEvent, Kind, RecvStatus};
 use crate::wire::RawAddr;
@@ -36,26 +36,26 @@ const ROW: u32 = 15;
 const CLOCK_EVERY: u32 = 256;
 
 /// Result of a fast poll.
-pub(crate) enum Look {
+pub(crate) enum FastPoll {
     Nothing,
     /// Received a message without notification. Other lanes may have more.
     Taken,
-    /// Work remains for [`Core::poll`].
-    More(Rest),
+    /// Work remains for [`WorkerCore::poll`].
+    More(PollRest),
 }
 
 /// Work that a fast poll leaves.
-pub(crate) enum Rest {
+pub(crate) enum PollRest {
     /// The whole poll.
     All,
     /// A lane, its events so far, and the number of following lanes not yet polled.
     From { lane: usize, had: usize, left: usize },
     /// The events of a received message.
-    News,
+    Events,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ask {
+pub(crate) enum ConnectCheck {
     /// At connection, since another lane could serve instead.
     Now,
     /// With the first message.
@@ -64,10 +64,10 @@ pub(crate) enum Ask {
 
 /// State of a worker. Fields drop in order: buffers outlive engine and lanes.
 #[repr(C)]
-pub(crate) struct Core {
+pub(crate) struct WorkerCore {
     pub engine: Engine,
     pub paths: Paths,
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<WorkerIface>,
     /// Whether only arrivals can cause work. Cleared by borrows except [`super::Worker::core_keep_idle`].
     pub idle: bool,
     calls: u32,
@@ -88,15 +88,15 @@ pub(crate) struct Core {
     pub eps: Vec<Weak<EpState>>,
     pub flushed: Vec<FlushEnd>,
     /// Dropped after engine and lanes, which write to buffers of dropped requests.
-    pub multis: Multis,
-    pub alive: Alive,
+    pub multis: MultiRecvs,
+    pub keepalive: KeepaliveTimers,
     pub written: RemoteWrites,
-    pub selection: Selection,
+    pub selection: EpConfigs,
     dump: Option<Dump>,
     time: Time,
 }
 
-impl Drop for Core {
+impl Drop for WorkerCore {
     fn drop(&mut self) {
         if let Some(dump) = self.dump.take().filter(Dump::at_exit) {
             dump.write(&self.report());
@@ -104,16 +104,16 @@ impl Drop for Core {
     }
 }
 
-impl Core {
+impl WorkerCore {
     pub(crate) fn new(
         engine: Engine,
-        (lanes, regs): (Vec<Lane>, Regs),
+        (lanes, regs): (Vec<WorkerIface>, Regs),
         batch: usize,
         keepalive: Duration,
-        (selection, dump, time): (Selection, Option<Dump>, Time),
+        (selection, dump, time): (EpConfigs, Option<Dump>, Time),
     ) -> Self {
         let now = time.now();
-        Core {
+        WorkerCore {
             engine,
             paths: Paths::default(),
             lanes,
@@ -125,9 +125,9 @@ impl Core {
             flushes: Vec::new(),
             flushed: Vec::new(),
             streams: Streams::default(),
-            multis: Multis::new(),
+            multis: MultiRecvs::new(),
             batch,
-            alive: Alive::new(keepalive, now),
+            keepalive: KeepaliveTimers::new(keepalive, now),
             written: RemoteWrites::default(),
             selection,
             dump,
@@ -145,13 +145,13 @@ impl Core {
     }
 
     #[inline(always)]
-    pub(crate) fn split(&mut self) -> (&mut Engine, Bound<'_, Inlet<'_>>, &mut Requests) {
+    pub(crate) fn split(&mut self) -> (&mut Engine, Bound<'_, CompletionSink<'_>>, &mut Requests) {
         let bound = Bound {
             lanes: &self.lanes,
             paths: &mut self.paths,
             regs: &mut self.regs,
             beside: self.beside.as_ref(),
-            inlet: None,
+            sink: None,
             receiving: LaneIdx(0),
         };
         (&mut self.engine, bound, &mut self.reqs)
@@ -159,21 +159,21 @@ impl Core {
 
     /// Polls for one short message, lane by lane: the whole work of most progress calls. // HOT
     #[inline(always)]
-    pub(crate) fn look(&mut self, ams: &AmQueue) -> Look {
+    pub(crate) fn look(&mut self, ams: &AmQueue) -> FastPoll {
         self.calls -= 1;
         if self.calls == 0 {
-            return Look::More(Rest::All);
+            return FastPoll::More(PollRest::All);
         }
         if !self.idle {
             self.idle = self.is_still(ams);
             if !self.idle {
-                return Look::More(Rest::All);
+                return FastPoll::More(PollRest::All);
             }
         }
         let mut left = self.lanes.len();
         loop {
             if left == 0 {
-                return Look::Nothing;
+                return FastPoll::Nothing;
             }
             left -= 1;
             let at = self.first;
@@ -181,8 +181,8 @@ impl Core {
             let lane = &self.lanes[at];
             let glance = match lane.iface.fast_iface() {
                 Some(iface) => {
-                    let inlet = Inlet { reqs: &mut self.reqs, streams: &mut self.streams, ams };
-                    iface.poll_one(Short { engine: &mut self.engine, inlet, wire: lane.wire })
+                    let sink = CompletionSink { reqs: &mut self.reqs, streams: &mut self.streams, ams };
+                    iface.poll_one(Short { engine: &mut self.engine, sink, wire: lane.wire })
                 }
                 None => self.look_elsewhere(at, ams),
             };
@@ -191,10 +191,12 @@ impl Core {
                 PollOne::Received { more: false } => {
                     self.stay(at);
                     let news = self.engine.has_events() || !self.streams.is_settled();
-                    return if news { Look::More(Rest::News) } else { Look::Taken };
+                    return if news { FastPoll::More(PollRest::Events) } else { FastPoll::Taken };
                 }
-                PollOne::Received { more: true } => return Look::More(Rest::From { lane: at, had: 1, left }),
-                PollOne::NeedsPoll => return Look::More(Rest::From { lane: at, had: 0, left }),
+                PollOne::Received { more: true } => {
+                    return FastPoll::More(PollRest::From { lane: at, had: 1, left });
+                }
+                PollOne::NeedsPoll => return FastPoll::More(PollRest::From { lane: at, had: 0, left }),
             }
         }
     }
@@ -212,24 +214,24 @@ impl Core {
     #[inline(never)]
     fn look_elsewhere(&mut self, at: usize, ams: &AmQueue) -> PollOne {
         let lane = &self.lanes[at];
-        let inlet = Inlet { reqs: &mut self.reqs, streams: &mut self.streams, ams };
-        lane.iface.poll_one(Short { engine: &mut self.engine, inlet, wire: lane.wire })
+        let sink = CompletionSink { reqs: &mut self.reqs, streams: &mut self.streams, ams };
+        lane.iface.poll_one(Short { engine: &mut self.engine, sink, wire: lane.wire })
     }
 
     /// Whether only arrivals can cause work.
     #[inline(always)]
     fn is_still(&self, ams: &AmQueue) -> bool {
         // A handler may have called progress while other active messages wait.
-        self.engine.is_fully_idle() && self.flushes.is_empty() && self.streams.is_idle() && !ams.has_come()
+        self.engine.is_fully_idle() && self.flushes.is_empty() && self.streams.is_idle() && !ams.is_waiting()
     }
 
     /// Does the work that a fast poll left. Returns the number of events, including the fast poll's.
     #[inline(never)]
-    pub(crate) fn poll(&mut self, rest: Rest, ams: &AmQueue) -> usize {
+    pub(crate) fn poll(&mut self, rest: PollRest, ams: &AmQueue) -> usize {
         let mut events = match rest {
-            Rest::All => return self.poll_all(ams),
-            Rest::News => 1,
-            Rest::From { lane, had, left } => self.poll_from(lane, had, left, ams),
+            PollRest::All => return self.poll_all(ams),
+            PollRest::Events => 1,
+            PollRest::From { lane, had, left } => self.poll_from(lane, had, left, ams),
         };
         if events > 0 && self.streams.is_waited_for() {
             self.serve_streams();
@@ -297,7 +299,7 @@ impl Core {
             paths: &mut self.paths,
             regs: &mut self.regs,
             beside: self.beside.as_ref(),
-            inlet: Some(Inlet { reqs: &mut self.reqs, streams: &mut self.streams, ams }),
+            sink: Some(CompletionSink { reqs: &mut self.reqs, streams: &mut self.streams, ams }),
             receiving: LaneIdx(at as u8),
         };
         let mut intake =
@@ -320,7 +322,7 @@ impl Core {
             if let Some(dump) = self.dump.as_ref().filter(|dump| dump.is_called()) {
                 dump.write(&self.report());
             }
-            if self.alive.is_due(self.now) {
+            if self.keepalive.is_due(self.now) {
                 self.call_again(self.now);
                 self.look_after_peers(self.now);
             }
@@ -352,7 +354,7 @@ impl Core {
 
     /// Completes operations until one has an action to run; `None` when all are complete. // HOT
     #[inline]
-    pub(crate) fn next_act(&mut self) -> Option<Act> {
+    pub(crate) fn next_action(&mut self) -> Option<Action> {
         while let Some(out) = self.engine.take_event() {
             let act = match out {
                 EngineEvent::RmaDone { user, result } => {
@@ -385,11 +387,11 @@ impl Core {
                 return act;
             }
         }
-        if self.streams.is_idle() { None } else { self.next_stream_act() }
+        if self.streams.is_idle() { None } else { self.next_stream_action() }
     }
 
     #[cold]
-    fn next_stream_act(&mut self) -> Option<Act> {
+    fn next_stream_action(&mut self) -> Option<Action> {
         while let Some((id, ended)) = self.streams.next_ended() {
             if let Some(act) = self.reqs.settle(id, ended) {
                 return Some(act);
@@ -399,13 +401,13 @@ impl Core {
     }
 
     #[inline]
-    fn end(&mut self, user: u64, ended: Ended) -> Option<Act> {
+    fn end(&mut self, user: u64, ended: Ended) -> Option<Action> {
         self.reqs.settle(SlotId::from_raw(user as u32), ended)
     }
 
     /// Makes the endpoints of a failed peer refuse operations, and notifies them.
     #[cold]
-    fn peer_failed(&mut self, peer: PeerId, fault: PeerError) -> Option<Act> {
+    fn peer_failed(&mut self, peer: PeerId, fault: PeerError) -> Option<Action> {
         let error = Error::of_peer(peer, fault);
         self.eps.retain(|ep| ep.strong_count() > 0);
         let hit: Vec<Rc<EpState>> = self
@@ -428,18 +430,18 @@ impl Core {
             tracing::debug!(peer = peer.0, "peer without an endpoint failed: {fault}");
             return None;
         }
-        Some(Act::Failed(hit, error))
+        Some(Action::Failed(hit, error))
     }
 
     /// Adds a peer to engine and lanes. Returns the existing peer if there is one.
     pub(crate) fn add_peer(
         &mut self,
         route: &crate::lane::Route<'_>,
-        ask: Ask,
+        check: ConnectCheck,
     ) -> Result<PeerId, uct::api::ConnectError> {
         let lane = &self.lanes[usize::from(route.lane.0)];
         let ep = lane.iface.connect(&route.entry.device, &route.entry.iface)?;
-        if ask == Ask::Now {
+        if check == ConnectCheck::Now {
             // A peer in handshake is reachable.
             ep.begin_connecting()?;
         }
@@ -465,8 +467,8 @@ impl Core {
 
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         let closes = self.flushes.iter().map(Flush::deadline).filter(|at| *at != Nanos::NEVER);
-        let alive = self.alive.due().filter(|_| self.paths.slots() > 0);
-        let call = self.engine.awaited_handshakes().next().map(|_| self.alive.call());
+        let alive = self.keepalive.due().filter(|_| self.paths.slots() > 0);
+        let call = self.engine.awaited_handshakes().next().map(|_| self.keepalive.call());
         closes.chain(self.engine.next_deadline()).chain(alive).chain(call).min()
     }
 

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use uct::api::{DevKind, Iface as _, Md as _, OrderKind};
 
-use crate::api::core::ep_config::{Made, Process, Tables, keys};
-use crate::api::core::worker_core::Core;
+use crate::api::core::ep_config::{EpConfig, EpConfigKey, Process, keys};
+use crate::api::core::worker_core::WorkerCore;
 
 use crate::lane::{LaneIdx, needs_alloc};
 use crate::rdm::SendBuf;
@@ -16,7 +16,7 @@ use crate::select::{
     MemKind, PeerCaps, ReadSupport, RmaTables, RmaWire, SelectKey, Table, Thresholds, WireCaps,
 };
 
-impl Core {
+impl WorkerCore {
     pub(crate) fn is_own(&self, lane: Option<LaneIdx>, buf: &SendBuf) -> bool {
         match (lane, buf.piece()) {
             (Some(at), Some(piece)) => {
@@ -61,8 +61,8 @@ impl Core {
     }
 
     /// Cached tables of a peer's endpoint.
-    pub(crate) fn tables(&mut self, peer: PeerId, limits: &Thresholds) -> Rc<Tables> {
-        let made = Made { messages: self.wire_caps(peer), rma: self.rma_wire(peer) };
+    pub(crate) fn tables(&mut self, peer: PeerId, limits: &Thresholds) -> Rc<EpConfig> {
+        let made = EpConfigKey { messages: self.wire_caps(peer), rma: self.rma_wire(peer) };
         if let Some((_, tables)) = self.selection.made.iter().find(|(with, _)| *with == made) {
             return tables.clone();
         }
@@ -75,7 +75,7 @@ impl Core {
             kernel_choice_from: keys.map(|key| kernel_choice_from(&key, limits)),
             read: keys.map(|key| limits.read_protocol().with(key.sync)),
         };
-        let tables = Rc::new(Tables {
+        let tables = Rc::new(EpConfig {
             send: of(MemKind::Host),
             own: (wire.reads != wire.reads_own).then(|| Box::new(of(MemKind::Own))),
             process: wire.kernel.map(process).map(Box::new),

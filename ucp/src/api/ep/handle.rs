@@ -1,5 +1,7 @@
 //! Endpoints and sending. Checks arguments, looks up the protocol, calls the engine; stores no message.
 
+#![allow(unsafe_code)]
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,13 +11,13 @@ use ucs::time::Nanos;
 use uct::api::Iface as _;
 
 use crate::address::Address;
-use crate::api::core::ep_config::{Tables, table_index};
+use crate::api::core::ep_config::{EpConfig, table_index};
 use crate::api::core::ep_state::{EpState, ErrorMode, MAX_LANES, Rails};
 use crate::api::core::error::Error;
-use crate::api::core::flushes::Late;
+use crate::api::core::flushes::OnTimeout;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
-use crate::api::core::sink::Inlet;
-use crate::api::core::worker_core::{Ask, Core};
+use crate::api::core::sink::CompletionSink;
+use crate::api::core::worker_core::{ConnectCheck, WorkerCore};
 use crate::api::request::buf::{IoBuf, LentBuf};
 use crate::api::request::handles::{FlushRequest, SendRequest};
 use crate::api::worker::handle::Worker;
@@ -72,7 +74,9 @@ impl Worker {
         let mut lanes = ArrayVec::new();
         for route in &routes {
             if peer.is_none() {
-                match core.add_peer(route, if routes.len() > 1 { Ask::Now } else { Ask::Later }) {
+                match core
+                    .add_peer(route, if routes.len() > 1 { ConnectCheck::Now } else { ConnectCheck::Later })
+                {
                     Ok(id) => {
                         rails = core.add_rails(id, route, address);
                         peer = Some(id);
@@ -107,7 +111,7 @@ impl Worker {
 
     fn make_ep(
         &self,
-        core: &mut Core,
+        core: &mut WorkerCore,
         peer: PeerId,
         (lanes, rails, reach): (ArrayVec<LaneIdx, MAX_LANES>, Rails, Reach),
         params: EpParams,
@@ -146,7 +150,7 @@ impl Ep {
     }
 
     /// Kernel access to the peer's memory.
-    pub(crate) fn reach(&self, core: &Core) -> Option<(&crate::lane::Ep, u32)> {
+    pub(crate) fn reach(&self, core: &WorkerCore) -> Option<(&crate::lane::Ep, u32)> {
         self.state.reach.get(core.beside.as_ref())
     }
 
@@ -178,7 +182,7 @@ impl Ep {
 
     // HOT
     #[inline]
-    pub(crate) fn tables(&self) -> &Tables {
+    pub(crate) fn tables(&self) -> &EpConfig {
         &self.state.tables
     }
 
@@ -264,9 +268,12 @@ impl Ep {
         };
         let mut core = self.worker.core_keep_idle();
         let core = &mut *core;
-        let mut inlet =
-            Inlet { reqs: &mut core.reqs, streams: &mut core.streams, ams: &self.worker.ams().queue };
-        let passed = core.engine.recv_from_self(&mut inlet, self.state.peer, tag, message);
+        let mut sink = CompletionSink {
+            reqs: &mut core.reqs,
+            streams: &mut core.streams,
+            ams: &self.worker.am_handlers().queue,
+        };
+        let passed = core.engine.recv_from_self(&mut sink, self.state.peer, tag, message);
         core.idle &= !core.engine.has_events();
         passed
     }
@@ -444,16 +451,16 @@ impl Ep {
     /// Completes when everything sent to this peer was handed over and acknowledged as its protocol requires.
     /// Fails with [`Error::PeerGone`] or [`Error::Unreachable`] if the peer is or gets lost.
     pub fn flush(&self) -> FlushRequest {
-        self.flush_until(Nanos::NEVER, Late::GoOn)
+        self.flush_until(Nanos::NEVER, OnTimeout::GoOn)
     }
 
     /// Flushes within the time limit. [`Error::TimedOut`]: data is still in flight.
     pub fn flush_within(&self, limit: Duration) -> FlushRequest {
         let now = self.worker.core().now();
-        self.flush_until(now + limit, Late::GoOn)
+        self.flush_until(now + limit, OnTimeout::GoOn)
     }
 
-    fn flush_until(&self, deadline: Nanos, late: Late) -> FlushRequest {
+    fn flush_until(&self, deadline: Nanos, late: OnTimeout) -> FlushRequest {
         let started = self.worker.core().start_flush(Some(self.state.clone()), deadline, late);
         match started {
             Ok(id) => FlushRequest::running(self.worker.clone(), id),
@@ -466,7 +473,7 @@ impl Ep {
         match how {
             CloseMode::Flush(within) if self.state.failure().is_none() => {
                 let now = self.worker.core().now();
-                let request = self.flush_until(now + within, Late::GiveUp);
+                let request = self.flush_until(now + within, OnTimeout::GiveUp);
                 self.state.refuse(Error::Closed);
                 request
             }
@@ -480,7 +487,7 @@ impl Ep {
     }
 }
 
-impl crate::api::core::worker_core::Core {
+impl crate::api::core::worker_core::WorkerCore {
     pub(crate) fn give_up(&mut self, peer: PeerId) {
         let (engine, mut wire, _) = self.split();
         engine.force_close(&mut wire, peer);

@@ -1,7 +1,7 @@
 //! Protocol choice of an endpoint by kind of memory, and its explanation for programs and tools.
 
 use crate::api::core::ep_config::{keys, table_index};
-use crate::api::core::worker_core::Core;
+use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::handle::Ep;
 
 use crate::lane::Beside;
@@ -20,7 +20,7 @@ impl Ep {
     }
 
     /// Whether the peer's kernel may read local memory: judged by ours, unless the peer reports otherwise.
-    fn lets_kernel_read(&self, core: &Core) -> bool {
+    fn lets_kernel_read(&self, core: &WorkerCore) -> bool {
         self.tables().asks_kernel() && core.engine.can_read_us(self.peer()) && self.reach(core).is_some()
     }
 
@@ -53,7 +53,7 @@ impl EpProtocols<'_> {
         self.ep.worker().core().beside.as_ref()?.figures(self.ep.peer(), len)
     }
 
-    fn of_program(&self, core: &Core) -> MemKind {
+    fn of_program(&self, core: &WorkerCore) -> MemKind {
         if self.ep.lets_kernel_read(core) { MemKind::Process } else { MemKind::Host }
     }
 

@@ -4,7 +4,7 @@ use uct::api::Iface as _;
 
 use crate::address::Address;
 use crate::api::core::ep_state::Rails;
-use crate::api::core::worker_core::{Ask, Core};
+use crate::api::core::worker_core::{ConnectCheck, WorkerCore};
 use crate::api::ep::protocols::EpProtocols;
 use crate::api::rma::rkey::Parts;
 
@@ -46,12 +46,12 @@ impl std::fmt::Display for Rail {
     }
 }
 
-impl Core {
+impl WorkerCore {
     /// Adds the further lanes of a peer. Skips lanes that cannot connect.
     pub(crate) fn add_rails(&mut self, peer: PeerId, main: &Route<'_>, address: &Address) -> Rails {
         let mut rails = Rails::new();
         for route in further(&self.lanes, main, address).into_iter().take(rails.capacity()) {
-            match self.add_peer(&route, Ask::Now) {
+            match self.add_peer(&route, ConnectCheck::Now) {
                 Ok(rail) => rails.push(rail),
                 Err(why) => {
                     let device = &self.lanes[usize::from(route.lane.0)].iface.attr().dev;

@@ -1,6 +1,8 @@
 //! Memory that peers may access, registered with every lane and the engine. Peers access it concurrently:
 //! there is no Rust reference to it, only pointers and copies.
 
+#![allow(unsafe_code)]
+
 use std::rc::Rc;
 
 use uct::api::{Access as WireAccess, AllocMethod, AllocReq, Iface as _, Md as _, Memory as _};
@@ -15,6 +17,7 @@ use crate::select::RemoteMem;
 
 /// Error of allocating or registering memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum MemError {
     /// The range is empty, wraps, or starts at 0.
     #[error("no memory there")]

@@ -1,5 +1,7 @@
 //! Containers that an operation owns while it runs and returns with the result; their bytes do not move.
 
+#![allow(unsafe_code)]
+
 use std::mem::MaybeUninit;
 use std::rc::Rc;
 use std::sync::Arc;

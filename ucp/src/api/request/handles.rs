@@ -1,6 +1,8 @@
 //! Requests that hold the caller's buffer while the operation runs. They can be polled, awaited, or given a
 //! callback; all need `Worker::progress`. Dropping one never frees memory that the engine still uses.
 
+#![allow(unsafe_code)]
+
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};

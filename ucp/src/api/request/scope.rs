@@ -1,5 +1,7 @@
 //! Operations on borrowed buffers; like `std::thread::scope`, a scope waits for them even after a panic.
 
+#![allow(unsafe_code)]
+
 use std::any::Any;
 use std::cell::RefCell;
 use std::marker::PhantomData;

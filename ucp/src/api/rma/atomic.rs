@@ -1,6 +1,8 @@
 //! Typed atomic operations on a peer's memory. The local processor executes them on mapped words where it
 //! can, else the peer by packets. Both use the same instructions, so they agree.
 
+#![allow(unsafe_code)]
+
 use crate::api::core::requests::NO_MESSAGE;
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +12,7 @@ use uct::api::{AtomicOp as WordOp, AtomicOps, Comp, Ep as _, Iface as _, Sent, W
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
-use crate::api::core::worker_core::Core;
+use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::handle::Ep;
 use crate::api::ep::protocols::EpProtocols;
 use crate::api::request::buf::LentBuf;
@@ -206,7 +208,14 @@ impl Ep {
 
     /// Executes the operation by an instruction, or returns false. Unsafe: as for [`Ep::atomic_raw`].
     #[inline]
-    unsafe fn native(&self, core: &Core, remote: u64, rkey: &Rkey, p: &AtomicParams, form: Form) -> bool {
+    unsafe fn native(
+        &self,
+        core: &WorkerCore,
+        remote: u64,
+        rkey: &Rkey,
+        p: &AtomicParams,
+        form: Form,
+    ) -> bool {
         if !remote.is_multiple_of(p.ty.size() as u64) {
             return false;
         }
@@ -351,7 +360,7 @@ impl Ep {
     }
 }
 
-impl Core {
+impl WorkerCore {
     pub(crate) fn atomic(
         &mut self,
         ep: &Ep,

@@ -1,5 +1,7 @@
 //! Atomic operations on lists of up to four pieces. Always by packets, as in EFA RDM v4.
 
+#![allow(unsafe_code)]
+
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus};
 use crate::api::ep::handle::Ep;

@@ -1,6 +1,8 @@
 //! Put and get on a peer's memory: by a copy within the call if it is mapped, else by the engine. A put
 //! completes when its buffer may be reused, or with [`Sync::Yes`] when the target has the bytes.
 
+#![allow(unsafe_code)]
+
 use crate::api::core::requests::NO_MESSAGE;
 use std::ptr::NonNull;
 
@@ -9,7 +11,7 @@ use uct::api::{Comp, Ep as _, Iov as UctIov, Refused, Sent};
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
-use crate::api::core::worker_core::Core;
+use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::handle::Ep;
 use crate::api::ep::protocols::EpProtocols;
 use crate::api::request::buf::{IoBuf, IoBufMut, LentBuf};
@@ -157,7 +159,7 @@ impl Ep {
     #[inline]
     pub(crate) fn at_once<'a>(
         &self,
-        core: &'a Core,
+        core: &'a WorkerCore,
         rkey: &'a Rkey,
     ) -> Option<(&'a lane::Ep, &'a lane::Rkey)> {
         let key = rkey.mapped()?;
@@ -171,7 +173,7 @@ impl Ep {
     #[inline]
     fn by_call<'a>(
         &'a self,
-        core: &Core,
+        core: &WorkerCore,
         rkey: &'a Rkey,
         (op, sync, len): (RmaOp, Sync, usize),
     ) -> Option<(&'a lane::Ep, &'a lane::Rkey)> {
@@ -419,7 +421,7 @@ impl Worker {
     }
 }
 
-impl Core {
+impl WorkerCore {
     // HOT
     #[inline]
     fn may_write(&self, ep: &Ep, place: RemoteMem, len: usize, p: &RmaParams) -> DeviceRdma {

@@ -41,6 +41,7 @@ pub struct Rkey {
 
 /// Error of unpacking a remote key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RkeyError {
     /// The bytes are not a remote key.
     #[error("not a remote key ({len} bytes)")]

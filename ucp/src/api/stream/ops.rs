@@ -1,11 +1,13 @@
 //! Streams: ordered bytes without boundaries. Each send is a message of class `Stream` (rdm-v4, chapter 11).
 
+#![allow(unsafe_code)]
+
 use crate::api::stream::state::Pull;
 use ucs::coll::slots::SlotId;
 
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
-use crate::api::core::worker_core::Core;
+use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::handle::Ep;
 use crate::api::request::buf::{IoBuf, IoBufMut, LentBuf};
 use crate::api::request::handles::{RecvRequest, SendRequest};
@@ -38,7 +40,7 @@ impl std::fmt::Debug for StreamData {
     }
 }
 
-impl Core {
+impl WorkerCore {
     pub(crate) fn start_stream_recv(
         &mut self,
         peer: PeerId,

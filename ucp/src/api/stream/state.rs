@@ -1,5 +1,7 @@
 //! State of a worker's streams by peer: unread bytes and waiting receives. Holds no reference to the worker.
 
+#![allow(unsafe_code)]
+
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;

@@ -1,5 +1,7 @@
 //! Receives of many messages into one buffer, which the engine uses until the last of them has ended.
 
+#![allow(unsafe_code)]
+
 use crate::api::core::multi_recvs::Parts;
 use std::future::Future;
 use std::task::{Context, Poll};
@@ -7,8 +9,8 @@ use std::task::{Context, Poll};
 use ucs::coll::slots::SlotId;
 
 use crate::api::core::error::Error;
-use crate::api::core::requests::Act;
-use crate::api::core::worker_core::Core;
+use crate::api::core::requests::Action;
+use crate::api::core::worker_core::WorkerCore;
 use crate::api::request::buf::{DetachedBuf, IoBufMut, LentBuf};
 use crate::api::tag::recv::Match;
 use crate::api::worker::handle::Worker;
@@ -167,25 +169,25 @@ impl<B: IoBufMut> Drop for MultiRecv<B> {
     }
 }
 
-impl Core {
+impl WorkerCore {
     pub(crate) fn part_ended(
         &mut self,
         user: u64,
         at: usize,
         result: Result<RecvStatus, OpError>,
-    ) -> Option<Act> {
+    ) -> Option<Action> {
         let parts = self.multis.get_mut(SlotId::from_raw(user as u32))?;
         parts.ended.push_back((at, result.map_err(Error::from)));
-        parts.waker.take().map(Act::Wake)
+        parts.waker.take().map(Action::Wake)
     }
 
-    pub(crate) fn multi_ended(&mut self, user: u64, result: Result<usize, OpError>) -> Option<Act> {
+    pub(crate) fn multi_ended(&mut self, user: u64, result: Result<usize, OpError>) -> Option<Action> {
         let id = SlotId::from_raw(user as u32);
         let parts = self.multis.get_mut(id)?;
         if parts.orphan.is_some() {
-            return self.multis.remove(id)?.orphan.map(Act::Free);
+            return self.multis.remove(id)?.orphan.map(Action::Free);
         }
         parts.end = Some(result.map(drop).map_err(Error::from));
-        parts.waker.take().map(Act::Wake)
+        parts.waker.take().map(Action::Wake)
     }
 }

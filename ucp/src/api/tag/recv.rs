@@ -1,8 +1,10 @@
 //! Receives and probes of tagged and untagged messages, from any peer or one. Stores no message.
 
+#![allow(unsafe_code)]
+
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus, RequestId, Role};
-use crate::api::core::worker_core::Core;
+use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::handle::Ep;
 use crate::api::request::buf::{IoBufMut, LentBuf};
 use crate::api::request::handles::RecvRequest;
@@ -199,7 +201,7 @@ impl Message {
     }
 }
 
-impl Core {
+impl WorkerCore {
     /// Cancels a receive. Active-message data goes into an empty buffer instead, so that its send completes.
     pub(crate) fn cancel_recv(&mut self, op: OpId) -> bool {
         let Some((kind, from)) = self.engine.awaits_data(op) else { return self.engine.cancel_recv(op) };

@@ -1,5 +1,7 @@
 //! Receives into several pieces of memory, in order. RMA reads write up to four pieces directly.
 
+#![allow(unsafe_code)]
+
 use std::convert::Infallible;
 use std::io::IoSliceMut;
 

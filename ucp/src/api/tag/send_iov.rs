@@ -1,5 +1,7 @@
 //! Sends of several pieces of memory as one message, gathered into packets; never read by RMA.
 
+#![allow(unsafe_code)]
+
 use arrayvec::ArrayVec;
 
 use crate::api::am::send::{AmParams, AmProto, AmSend};

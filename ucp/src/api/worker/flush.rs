@@ -8,21 +8,21 @@ use uct::api::{Ep as _, Error as WireError, Iface as _, Outcome, Refused, Sent};
 
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
-use crate::api::core::flushes::{Flush, Late, Of, Stage};
+use crate::api::core::flushes::{Flush, FlushScope, OnTimeout, Stage};
 use crate::api::core::requests::NO_MESSAGE;
-use crate::api::core::requests::{Act, Role};
-use crate::api::core::worker_core::Core;
+use crate::api::core::requests::{Action, Role};
+use crate::api::core::worker_core::WorkerCore;
 
 use crate::lane::fault_of;
 use crate::rdm::io::PeerId;
 use crate::token::CompletionToken;
 
-impl Core {
+impl WorkerCore {
     pub(crate) fn start_flush(
         &mut self,
         of: Option<Rc<EpState>>,
         deadline: Nanos,
-        late: Late,
+        late: OnTimeout,
     ) -> Result<SlotId, Error> {
         self.reqs.next_id()?;
         let id = self.reqs.start(Role::Flush, None);
@@ -34,7 +34,7 @@ impl Core {
             None if !self.flushes.iter().any(Flush::is_of_all) => self.take_loss().map_or(Ok(()), Err),
             _ => Ok(()),
         };
-        let of = of.map_or(Of::Worker, Of::Ep);
+        let of = of.map_or(FlushScope::Worker, FlushScope::Ep);
         self.flushes.push(Flush { id, of, stage: Stage::Protocol, deadline, late, result });
         Ok(id)
     }
@@ -61,9 +61,9 @@ impl Core {
         }
         for flush in &mut flushes {
             self.advance(flush);
-            if let (Of::Ep(ep), Stage::Ended, Err(Error::TimedOut(_))) =
+            if let (FlushScope::Ep(ep), Stage::Ended, Err(Error::TimedOut(_))) =
                 (&flush.of, &flush.stage, flush.result)
-                && flush.late == Late::GiveUp
+                && flush.late == OnTimeout::GiveUp
             {
                 self.give_up(ep.peer);
             }
@@ -153,7 +153,7 @@ impl Core {
 
     /// Completes one ended flush. Returns `None` if there is none, `Some(None)` if there is nothing to run.
     #[cold]
-    pub(crate) fn next_flush_act(&mut self) -> Option<Option<Act>> {
+    pub(crate) fn next_flush_action(&mut self) -> Option<Option<Action>> {
         let at = self.flushes.iter().position(|f| matches!(f.stage, Stage::Ended))?;
         let flush = self.flushes.remove(at);
         Some(self.reqs.settle(flush.id, flush.result.map(|()| NO_MESSAGE)))

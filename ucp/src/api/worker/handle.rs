@@ -7,9 +7,9 @@ use ucs::sys::fd::Epoll;
 
 use crate::api::am::handlers::AmHandlers;
 use crate::api::am::pool::AmBuf;
-use crate::api::am::tag::LabelKind;
+use crate::api::am::tag::AmKind;
 use crate::api::core::staging::{Staged, Staging};
-use crate::api::core::worker_core::Core;
+use crate::api::core::worker_core::WorkerCore;
 
 use crate::rdm::RecvList;
 use crate::rdm::io::PeerId;
@@ -22,9 +22,9 @@ pub struct Worker {
 }
 
 pub(crate) struct Inner {
-    pub(crate) core: RefCell<Core>,
+    pub(crate) core: RefCell<WorkerCore>,
     /// Dropped after the engine, which writes into its buffers.
-    pub(crate) ams: AmHandlers<AmMessage, Place>,
+    pub(crate) am_handlers: AmHandlers<AmMessage, PostedRecv>,
     /// Dropped after the engine, which reads them.
     pub(crate) staging: Staging<Staged>,
     pub(crate) rooms: Staging<Box<RecvList>>,
@@ -42,7 +42,7 @@ impl WeakWorker {
 }
 
 /// Posted receive of an active message.
-pub(crate) struct Place {
+pub(crate) struct PostedRecv {
     pub(crate) worker: WeakWorker,
     pub(crate) room: Cell<Option<AmBuf>>,
 }
@@ -54,15 +54,15 @@ pub struct AmMessage {
     pub(crate) buf: AmBuf,
     pub(crate) tag: u64,
     pub(crate) from: PeerId,
-    pub(crate) kind: LabelKind,
+    pub(crate) kind: AmKind,
 }
 
 impl Worker {
-    pub(crate) fn new(core: Core, events: Option<Epoll>, limits: Thresholds, spin: u32) -> Self {
+    pub(crate) fn new(core: WorkerCore, events: Option<Epoll>, limits: Thresholds, spin: u32) -> Self {
         Worker {
             inner: Rc::new(Inner {
                 core: RefCell::new(core),
-                ams: AmHandlers::default(),
+                am_handlers: AmHandlers::default(),
                 staging: Staging::default(),
                 rooms: Staging::default(),
                 events,
@@ -74,7 +74,7 @@ impl Worker {
 
     /// Core for any use. The next progress runs a full poll.
     #[inline(always)]
-    pub(crate) fn core(&self) -> RefMut<'_, Core> {
+    pub(crate) fn core(&self) -> RefMut<'_, WorkerCore> {
         let mut core = self.inner.core.borrow_mut();
         core.idle = false;
         core
@@ -82,13 +82,13 @@ impl Worker {
 
     /// Core for uses that leave no work for progress, such as short sends and completion checks. // HOT
     #[inline(always)]
-    pub(crate) fn core_keep_idle(&self) -> RefMut<'_, Core> {
+    pub(crate) fn core_keep_idle(&self) -> RefMut<'_, WorkerCore> {
         self.inner.core.borrow_mut()
     }
 
     #[inline]
-    pub(crate) fn ams(&self) -> &AmHandlers<AmMessage, Place> {
-        &self.inner.ams
+    pub(crate) fn am_handlers(&self) -> &AmHandlers<AmMessage, PostedRecv> {
+        &self.inner.am_handlers
     }
 
     pub(crate) fn staging(&self) -> &Staging<Staged> {

@@ -3,27 +3,27 @@
 use ucs::time::Nanos;
 use uct::api::{Ep as _, Error as WireError, Refused};
 
-use crate::api::core::keepalive::{Alive, CALL_AGAIN, CALL_SELDOM, CHECKS};
-use crate::api::core::worker_core::Core;
+use crate::api::core::keepalive::{CALL_AGAIN, CALL_SELDOM, CHECKS, KeepaliveTimers};
+use crate::api::core::worker_core::WorkerCore;
 
 use crate::lane::fault_of;
 use crate::rdm::io::PeerId;
 use crate::token::CompletionToken;
 
-impl Core {
+impl WorkerCore {
     // [M10.2]
     pub(crate) fn call_again(&mut self, now: Nanos) {
-        if now < self.alive.call {
+        if now < self.keepalive.call {
             return;
         }
         let mut awaited: Vec<PeerId> = self.engine.awaited_handshakes().collect();
         awaited.sort_unstable();
         awaited.dedup();
-        self.alive.pace = match awaited.is_empty() {
+        self.keepalive.pace = match awaited.is_empty() {
             true => CALL_AGAIN,
-            false => (self.alive.pace * 2).min(CALL_SELDOM),
+            false => (self.keepalive.pace * 2).min(CALL_SELDOM),
         };
-        self.alive.call = now + self.alive.pace;
+        self.keepalive.call = now + self.keepalive.pace;
         let (engine, mut wire, _) = self.split();
         for peer in awaited.into_iter().take(CHECKS) {
             if !engine.send_keepalive(&mut wire, peer) {
@@ -34,27 +34,27 @@ impl Core {
 
     /// Checks some peers, if due. Later answers arrive as endpoint failures.
     pub(crate) fn look_after_peers(&mut self, now: Nanos) {
-        let Some(every) = self.alive.every.filter(|_| now >= self.alive.next) else { return };
+        let Some(every) = self.keepalive.every.filter(|_| now >= self.keepalive.next) else { return };
         let peers = self.paths.slots();
-        self.alive.next = now + Alive::turn(every, peers);
+        self.keepalive.next = now + KeepaliveTimers::turn(every, peers);
         for _ in 0..CHECKS.min(peers) {
-            let peer = (self.alive.at + 1) % peers;
+            let peer = (self.keepalive.at + 1) % peers;
             if !self.check_peer(PeerId(peer as u32)) {
                 return;
             }
-            self.alive.at = peer;
+            self.keepalive.at = peer;
         }
     }
 
     /// Checks every connected peer. Returns false if resources ran out: the next call continues.
     pub(crate) fn check_peers(&mut self) -> bool {
-        while self.alive.asked < self.paths.slots() {
-            if !self.check_peer(PeerId(self.alive.asked as u32)) {
+        while self.keepalive.asked < self.paths.slots() {
+            if !self.check_peer(PeerId(self.keepalive.asked as u32)) {
                 return false;
             }
-            self.alive.asked += 1;
+            self.keepalive.asked += 1;
         }
-        self.alive.asked = 0;
+        self.keepalive.asked = 0;
         true
     }
 

@@ -17,10 +17,10 @@ use uct::api::{Caps, Events, Iface as _, IfaceAttr};
 
 use crate::address::{Address, Entry};
 use crate::api::core::error::Error;
-use crate::api::core::flushes::Late;
+use crate::api::core::flushes::OnTimeout;
 use crate::api::core::report::Report;
 use crate::api::core::requests::RequestId;
-use crate::api::core::worker_core::{Core, Look, Rest};
+use crate::api::core::worker_core::{FastPoll, PollRest, WorkerCore};
 use crate::api::request::handles::FlushRequest;
 use crate::api::worker::handle::Worker;
 
@@ -42,22 +42,22 @@ impl Worker {
     /// wakers woken; callbacks may call `progress`. Returns the number of events. Ends after one short
     /// message: the next call polls other lanes first. // HOT
     pub fn progress(&self) -> usize {
-        let look = self.core_keep_idle().look(&self.ams().queue);
+        let look = self.core_keep_idle().look(&self.am_handlers().queue);
         match look {
-            Look::Nothing => 0,
-            Look::Taken => {
+            FastPoll::Nothing => 0,
+            FastPoll::Taken => {
                 self.handle_ams();
                 1
             }
-            Look::More(rest) => self.progress_on(rest),
+            FastPoll::More(rest) => self.progress_on(rest),
         }
     }
 
     /// Completes [`Worker::progress`] after a fast poll that left work.
     #[inline(never)]
-    fn progress_on(&self, rest: Rest) -> usize {
+    fn progress_on(&self, rest: PollRest) -> usize {
         let mut core = self.core();
-        let events = core.poll(rest, &self.ams().queue);
+        let events = core.poll(rest, &self.am_handlers().queue);
         let rests = core.has_nothing_to_tell();
         drop(core);
         // Delivered active messages precede engine events.
@@ -70,7 +70,7 @@ impl Worker {
     fn tell(&self) -> usize {
         let mut core = self.core();
         let mut events = usize::from(core.engine.has_events());
-        while let Some(act) = core.next_act() {
+        while let Some(act) = core.next_action() {
             drop(core);
             act.run();
             events += 1;
@@ -88,7 +88,7 @@ impl Worker {
     fn end_flushes(&self) -> usize {
         let mut events = 0;
         loop {
-            let Some(act) = self.core().next_flush_act() else { return events };
+            let Some(act) = self.core().next_flush_action() else { return events };
             events += 1;
             if let Some(act) = act {
                 act.run();
@@ -97,7 +97,7 @@ impl Worker {
     }
 
     /// Makes progress until `end` returns a value. Sleeps after many empty polls.
-    pub(crate) fn run_until<T>(&self, mut end: impl FnMut(&mut Core) -> Option<T>) -> T {
+    pub(crate) fn run_until<T>(&self, mut end: impl FnMut(&mut WorkerCore) -> Option<T>) -> T {
         let mut idle = 0;
         loop {
             if let Some(value) = end(&mut self.core_keep_idle()) {
@@ -128,7 +128,7 @@ impl Worker {
     /// Arms [`Worker::event_fd`] for one wakeup. False if there may be something to do: call progress again.
     pub fn arm(&self) -> bool {
         let core = self.core();
-        if self.inner.events.is_none() || core.has_ends() || self.ams().queue.has_come() {
+        if self.inner.events.is_none() || core.has_ends() || self.am_handlers().queue.is_waiting() {
             return false;
         }
         // Some lanes cannot signal free resources and need polling.
@@ -248,7 +248,7 @@ impl Worker {
     }
 
     fn flush_until(&self, deadline: Nanos) -> FlushRequest {
-        let started = self.core().start_flush(None, deadline, Late::GoOn);
+        let started = self.core().start_flush(None, deadline, OnTimeout::GoOn);
         match started {
             Ok(id) => FlushRequest::running(self.clone(), id),
             Err(e) => FlushRequest::ended(Err(e)),

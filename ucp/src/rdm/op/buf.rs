@@ -1,6 +1,8 @@
 //! Access to user memory: read-only for sends, write-only for receives. All copies between packets and user
 //! buffers go through here, bounds-checked; the rest of the engine holds no pointer.
 
+#![allow(unsafe_code)]
+
 use std::ptr::NonNull;
 
 /// Copies `n` bytes; one word, the commonest small message, without a call. // HOT

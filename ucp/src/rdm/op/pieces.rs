@@ -1,6 +1,8 @@
 //! User memory in up to [`MAX_IOV`] pieces, taken as one run of bytes: sources of writes, destinations of
 //! reads.
 
+#![allow(unsafe_code)]
+
 use crate::rdm::op::buf::{Piece, RecvBuf, SendBuf, for_each_overlap, piece_at};
 use crate::wire::MAX_IOV;
 

@@ -5,6 +5,8 @@
 //! A key of ours is a number above 32 bits, for packets only. Where a device has registered the region too,
 //! its 32-bit key names it as well, on that device's wire (RDM v4 6.4, wire facts).
 
+#![allow(unsafe_code)]
+
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 

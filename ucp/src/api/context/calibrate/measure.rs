@@ -1,5 +1,7 @@
 //! Measurements of processors and transports: each is the best of a few tries within a time limit.
 
+#![allow(unsafe_code)]
+
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

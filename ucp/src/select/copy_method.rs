@@ -50,7 +50,7 @@ pub enum CopyPolicy {
 impl CopyPolicy {
     const NAMES: [(&str, CopyPolicy); 5] = [
         ("auto", CopyPolicy::Auto),
-        ("estimate", CopyPolicy::Estimated),
+        ("said", CopyPolicy::Estimated),
         ("kernel", CopyPolicy::Kernel),
         ("packets", CopyPolicy::Packets),
         ("turns", CopyPolicy::Alternate),

@@ -2,7 +2,6 @@
 //!
 //! A table stands between two comments; the first names the file (`ucx.json`) and the beginnings of rows to
 //! show:
-//!
 //! ```text
 //! <!-- figures: ucx; only: uct am_lat | ucp tag_lat 8 B -->
 //! ...

@@ -73,7 +73,6 @@ fn refuse(dir: &str, words: &[&str], why: &str) {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
-/// Time, randomness and the network are inputs of the engine, the wire and selection.
 #[test]
 fn engine_does_no_io() {
     const WORLD: &[&str] = &[
@@ -119,7 +118,6 @@ fn leaves(path: &[&str], below: &[&str]) -> bool {
 /// Modules and root re-exports that the engine may import.
 const ENGINE: [&str; 6] = ["wire", "rdm", "select", "Access", "AtomicOp", "Datatype"];
 
-/// Imports point down: `ucs` <- `uct` <- `ucp`, and within `ucp` the engine is below `lane` and `api`.
 #[test]
 fn imports_point_down() {
     refuse_imports(&product("ucs/src"), "ucs is below uct and ucp", |_, path| {
@@ -130,9 +128,10 @@ fn imports_point_down() {
         let why = "the engine is below lane, api and uct";
         refuse_imports(&product(dir), why, |_, path| leaves(path, &ENGINE) || matches!(path, ["uct", ..]));
     }
+    let below_lane = [&ENGINE[..], &["lane", "address", "token"]].concat();
+    refuse_imports(&product("ucp/src/lane"), "lane is below api", |_, path| leaves(path, &below_lane));
 }
 
-/// Code that several transports need stands in `uct/src/host` or `uct/src/base`, below them.
 #[test]
 fn transports_do_not_import_each_other() {
     const TRANSPORTS: [&str; 4] = ["posix", "cma", "efa", "loopback"];
@@ -146,7 +145,13 @@ fn transports_do_not_import_each_other() {
     }
 }
 
-/// Protocols do not import each other; what two of them share lies beneath them.
+#[test]
+fn comments_keep_the_rules() {
+    let prose = std::process::Command::new("tests/prose").current_dir(root()).arg("--check").output();
+    let prose = prose.expect("tests/prose runs");
+    assert!(prose.status.success(), "\n{}", String::from_utf8_lossy(&prose.stdout));
+}
+
 #[test]
 fn protocols_do_not_import_each_other() {
     let sources = product("ucp/src/rdm/protocols");
@@ -180,10 +185,17 @@ fn refuse_circles(dirs: &[&str]) {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
-/// Each file can be read after those that it imports.
 #[test]
 fn folders_have_no_import_circles() {
-    refuse_circles(&["ucp/src/wire", "ucp/src/select", "uct/src/posix", "uct/src/base"]);
+    refuse_circles(&[
+        "ucp/src/wire",
+        "ucp/src/select",
+        "ucp/src/rdm",
+        "ucp/src/api",
+        "ucp/src/lane",
+        "uct/src/posix",
+        "uct/src/base",
+    ]);
 }
 
 #[test]
@@ -279,7 +291,6 @@ fn planted_retired_names_are_found() {
     assert!(retired::parse("Planted").is_err() && retired::parse("two words -> x").is_err());
 }
 
-/// Cores, traces and profiles that programs leave behind are not committed.
 #[test]
 fn program_droppings_are_not_committed() {
     let git = std::process::Command::new("git").current_dir(root()).args(["ls-files"]).output();
@@ -298,7 +309,6 @@ fn program_droppings_are_not_committed() {
     assert!(found.is_empty(), "dropped by a program, and committed: {found:?}");
 }
 
-/// The engine is built alone too: tests that use lanes have to say so.
 #[test]
 fn tests_with_lanes_require_the_feature() {
     let manifest = fs::read_to_string(root().join("ucp/Cargo.toml")).unwrap();
@@ -318,7 +328,6 @@ fn tests_with_lanes_require_the_feature() {
     assert!(with > 5 && without > 1, "{with} {without}");
 }
 
-/// A longer file cannot be held in the head.
 #[test]
 fn files_stay_short() {
     const MOST: usize = 800;
@@ -334,7 +343,6 @@ fn files_stay_short() {
     assert!(long.is_empty(), "\n{}", long.join("\n"));
 }
 
-/// `println!` panics when the reader of the output (`head`) goes away; `tools_common::out` does not.
 #[test]
 fn programs_print_through_tools_common() {
     for dir in ["tools", "perf"] {
@@ -403,7 +411,6 @@ fn unsafe_is_fenced() {
     assert!(found.is_empty(), "unsafe outside the fence:\n{}", found.join("\n"));
 }
 
-/// `tests/run loom` selects models by name: each has `loom` in its own or its file's.
 #[test]
 fn every_loom_model_is_run() {
     let (mut models, mut missed) = (0, Vec::new());

@@ -298,7 +298,6 @@ fn killing_an_unconnected_process_ends_all() {
     }
 }
 
-/// Benches of single parts run one round and print a figure for each.
 #[test]
 fn benches_of_single_parts() {
     let text = expect_success_with(&build("posix_bench"), "1", &[]);
@@ -327,7 +326,6 @@ fn is_running(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z')
 }
 
-/// Every command of the examples page works, and no example is missing from it.
 #[test]
 fn commands_of_the_examples_page_work() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

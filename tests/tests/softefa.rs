@@ -47,7 +47,6 @@ fn fi_pingpong_on_every_generation() {
     }
 }
 
-/// A delayed packet must move although its sender does not poll: fi_pingpong waits on a socket between sizes.
 #[test]
 fn fi_pingpong_on_a_rough_network() {
     if !have("fi_pingpong") {
@@ -128,7 +127,6 @@ fn bad_input_is_reported_in_one_line() {
     check(&[], &["fi_no_such_program"], 127, "apt-get install libfabric-bin");
 }
 
-/// Forgotten dashes before the program, library not built, missing folder of the capture.
 #[test]
 fn common_mistakes_are_reported_with_a_remedy() {
     let out = Command::new(softefa()).args(["run", "fi_pingpong", "-p", "efa"]).output().unwrap();

@@ -64,7 +64,6 @@ fn the_character_device_can_be_statted() {
     scenes(&[], &["files"]);
 }
 
-/// Four threads post on one queue pair while a fifth polls; with delays, the progress thread works too.
 #[test]
 fn threads_share_a_queue_pair() {
     scenes(&[], &["threads"]);

@@ -1,5 +1,4 @@
 //! Two processes, one message: the smallest program with tagged messages.
-//!
 //! ```text
 //! cargo run -p ucp --example hello_tag                 # both sides, as two processes
 //! UCX_TLS=efa cargo run -p ucp --example hello_tag     # over the software EFA device

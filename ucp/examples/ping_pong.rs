@@ -1,5 +1,4 @@
 //! The ping-pong of the OpenFabrics tutorial on this library.
-//!
 //! ```text
 //! cargo run -p ucp --example ping_pong                     # 8 bytes, 10000 times
 //! UCX_TLS=efa cargo run -p ucp --example ping_pong -- 65536 1000

@@ -1,6 +1,5 @@
 //! Two processes, one memory: a child adds to a counter and writes a text in the memory of its parent, which
 //! never posts a receive. Address and remote key travel through the child's standard input.
-//!
 //! ```text
 //! cargo run -p ucp --example remote_counter                 # both sides, as two processes
 //! UCX_TLS=efa cargo run -p ucp --example remote_counter     # over the software EFA device

@@ -14,7 +14,8 @@ const MAX_TL: usize = 16;
 const MAX_ENTRIES: usize = 16;
 /// Length of a bare EFA raw address.
 const RAW_LEN: usize = 32;
-/// First bytes of a packed address. An EFA raw address starts with a GID, `fe80...`, and never looks like this.
+/// First bytes of a packed address. An EFA raw address starts with a GID, `fe80...`, and never looks like
+/// this.
 const MAGIC: [u8; 4] = *b"UCPA";
 /// Version of the packing.
 const VERSION: u8 = 1;
@@ -45,8 +46,8 @@ impl Entry {
 
 /// The address of a worker: every transport it can be reached over.
 ///
-/// Packed with [`Address::pack`], sent to the peer by any means, and read there with [`Address::unpack`], which
-/// takes a bare 32-byte EFA raw address too (what libfabric's `fi_getname` answers).
+/// Packed with [`Address::pack`], sent to the peer by any means, and read there with [`Address::unpack`],
+/// which takes a bare 32-byte EFA raw address too (what libfabric's `fi_getname` answers).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address {
     /// Which process the worker lives in; 0 if unknown.
@@ -155,7 +156,8 @@ impl Address {
         self.entries.iter().map(Entry::tl)
     }
 
-    /// The 32-byte EFA raw address in it, if the worker has an EFA lane: what libfabric's address vector takes.
+    /// The 32-byte EFA raw address in it, if the worker has an EFA lane: what libfabric's address vector
+    /// takes.
     pub fn efa_raw(&self) -> Option<[u8; RAW_LEN]> {
         self.entries.iter().find_map(|e| e.iface.as_slice().try_into().ok())
     }

@@ -2,10 +2,8 @@
 //!
 //! A program creates a [`Context`], one [`Worker`] per thread, and [`Ep`]s to other workers by their
 //! [`Address`]. It sends, receives, and calls [`Worker::progress`]:
-//!
 //! ```no_run
 //! use ucp::{Address, Context, TAG_MASK_FULL, EpParams};
-//!
 //! # fn exchange(mine: Vec<u8>) -> Vec<u8> { mine }
 //! let worker = Context::new()?.worker()?;
 //! let theirs = exchange(worker.address().pack());             // by any means outside this library
@@ -19,7 +17,6 @@
 //! # drop(buf);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//!
 //! # Three forms of every operation
 //!
 //! | Form | Memory | For |
@@ -29,7 +26,6 @@
 //! | [`Ep::send_raw`], [`Worker::recv_raw`] | pointer, length, plain callback | the C API, runtimes |
 //!
 //! No form allocates per operation in steady state.
-//!
 //! # Modules, in the order in which a message passes them when it is sent
 //!
 //! | Module | Task |
@@ -39,7 +35,6 @@
 //! | [`rdm`] | the engine: message ids, matching, windows, receipts; independent of transports |
 //! | [`wire`] | reads and writes packet headers |
 //! | [`lane`] | connects peers to endpoints of `uct` interfaces, and arrivals to the engine |
-//!
 //! # Threads
 //!
 //! A worker belongs to one thread; its types are neither `Send` nor `Sync`. A [`WorkerThread`] runs a worker

@@ -1,5 +1,6 @@
-//! Numbers that come back with a completion: of a lane ([`CompletionToken`]) and of the engine ([`UserToken`]). Each is packed into a
-//! word when an operation starts and unpacked at its end. Knows no operation.
+//! Numbers that come back with a completion: of a lane ([`CompletionToken`]) and of the engine
+//! ([`UserToken`]). Each is packed into a word when an operation starts and unpacked at its end. Knows no
+//! operation.
 
 use ucs::coll::slots::SlotId;
 use uct::api::Comp;

@@ -273,7 +273,6 @@ fn death(how: How, victim: usize, k: u64) -> Vec<Result<(), Error>> {
     told
 }
 
-/// Prints, for each protocol and survivor, after how many packets a death does no harm.
 #[test]
 fn peer_dies_after_each_packet() {
     for &how in ALL {
@@ -303,7 +302,6 @@ fn peer_dies_after_each_packet() {
     }
 }
 
-/// Forced: everything completes at the closing side. With a timeout: everything arrives.
 #[test]
 fn endpoint_is_closed_after_each_packet() {
     for &how in ALL {
@@ -344,7 +342,6 @@ fn endpoint_is_closed_after_each_packet() {
     }
 }
 
-/// Without free memory regions, or with refused registrations, packets are used.
 #[test]
 fn packets_replace_rma_without_memory_regions() {
     for &how in ALL {
@@ -372,7 +369,6 @@ fn flushed(rig: &Rig) -> Result<(), Error> {
     rig.drive(&mut [(0, end)], &mut || {})[0].expect("a flush ends")
 }
 
-/// A worker flush reports a peer lost with unfinished operations, during it or before it, once.
 #[test]
 fn worker_flush_reports_a_failed_peer() {
     let kill = |rig: &mut Rig| {
@@ -402,7 +398,6 @@ fn worker_flush_reports_a_failed_peer() {
     }
 }
 
-/// A short message is complete when the device has it; the flush reports that it was returned.
 #[test]
 fn worker_flush_reports_a_returned_message() {
     for found_before in [true, false] {

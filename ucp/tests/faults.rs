@@ -232,7 +232,6 @@ fn dead_peer_fails_pending_operations() {
     assert_eq!(ep.tag_send(3, "no").wait().0, Err(Error::PeerGone(ep.peer())));
 }
 
-/// Whatever an operation waits for, it fails; so do flush and close. Operations with others go on.
 #[test]
 fn operations_with_a_dead_peer_name_it() {
     let fabric = Fabric::new(1, FaultPlan::NONE);

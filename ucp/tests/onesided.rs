@@ -278,7 +278,6 @@ fn mapped_memory_is_reported() {
     assert_eq!(t.mem.word(200), 1);
 }
 
-/// The explained protocol is used, at the thresholds too.
 #[test]
 fn explained_protocol_is_used() {
     use ucp::select::{RmaChoice, RmaOp, RmaVerdict};
@@ -313,7 +312,6 @@ fn explained_protocol_is_used() {
     }
 }
 
-/// One word goes with the device's write, more with a write that the target reads.
 #[test]
 fn long_put_with_data_notifies_its_target() {
     use ucp::rdm::RmaProtocol;
@@ -344,7 +342,6 @@ fn long_put_with_data_notifies_its_target() {
     }
 }
 
-/// Packets are faster there than the kernel; a setting, and strict mode, keep such puts on the device.
 #[test]
 fn packets_are_used_where_faster() {
     use ucp::select::{RmaOp, RmaVerdict};

@@ -34,7 +34,6 @@ fn start(role: &str, tls: &str, worker: &Worker) -> Child {
     child
 }
 
-/// The second process; not a test of its own.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -171,7 +170,6 @@ fn lends(worker: &Worker, ep: &Ep, busy: Busy) {
     drop(mem);
 }
 
-/// The kernel reads and writes another process's own memory, while that sleeps.
 #[test]
 fn cma_reaches_memory_of_a_busy_process() {
     if let Some(why) = uct::cma::unavailable_reason() {
@@ -199,7 +197,6 @@ fn cma_reaches_memory_of_a_busy_process() {
     assert!(ep.get_blocking(&mut got, addr, &rkey).is_err());
 }
 
-/// Long messages from memory that no transport allocated: the receiver has the kernel read them.
 #[test]
 fn long_messages_are_read_by_cma() {
     if let Some(why) = uct::cma::unavailable_reason() {
@@ -213,7 +210,6 @@ fn long_messages_are_read_by_cma() {
     });
 }
 
-/// The receiver refuses some offers to read, repeatedly: by either method messages arrive whole and in order.
 #[test]
 fn cma_and_packets_keep_their_order() {
     if let Some(why) = uct::cma::unavailable_reason() {
@@ -233,7 +229,6 @@ fn cma_and_packets_keep_their_order() {
     });
 }
 
-/// Costs, or a setting on either side, decide who moves messages.
 #[test]
 fn messages_arrive_by_either_method() {
     if let Some(why) = uct::cma::unavailable_reason() {
@@ -293,7 +288,6 @@ const LONG: usize = 200_000;
 const KEPT: u64 = 20;
 const KEPT_LEN: usize = 50_000;
 
-/// A receiver that the kernel does not admit refuses once: that message and all later ones come in packets.
 #[test]
 fn packets_replace_cma_without_permission() {
     if uct::cma::unavailable_reason().is_some() || !rustix::process::geteuid().is_root() {
@@ -328,7 +322,6 @@ fn lent(worker: &Worker, ep: &Ep) -> (u64, Rkey) {
     (u64::from_le_bytes(addr.try_into().unwrap()), rkey)
 }
 
-/// Costs, estimated or measured, decide whether the kernel or the target moves the same bytes.
 #[test]
 fn costs_choose_the_copy_method() {
     if let Some(why) = uct::cma::unavailable_reason() {
@@ -395,7 +388,6 @@ fn is_nic_lost(rail: &ucp::Rail) -> bool {
     rail.fault.is_some_and(|fault| fault != ucp::rdm::io::PeerError::Gone)
 }
 
-/// The other side loses its second NIC meanwhile: every message arrives, and both sides report it.
 #[test]
 fn lost_nic_loses_no_message() {
     for nics in [2, 4] {
@@ -415,7 +407,6 @@ fn lost_nic_loses_no_message() {
     }
 }
 
-/// The NIC of the handshake is lost: every message arrives in order over another pair; both report it.
 #[test]
 fn lost_first_nic_loses_no_message() {
     for (here, there) in [("efa*2", "efa*2/0:1000"), ("efa*2/0:1000", "efa*2"), ("efa*4/0:2000", "efa*4")] {

@@ -48,7 +48,6 @@ fn start(life: u64, worker: &Worker) -> Generation {
     Generation(child)
 }
 
-/// The other process; not a test of its own.
 #[test]
 fn child() {
     let Ok(life) = std::env::var(LIFE) else { return };
@@ -159,7 +158,6 @@ fn rest(fabric: &Fabric, workers: &[&Worker]) {
     }
 }
 
-/// Packets of both are in the receiver's queue when it first polls.
 #[test]
 fn packets_of_both_processes_are_distinguished() {
     for met_before in [false, true] {
@@ -201,7 +199,6 @@ fn packets_of_both_processes_are_distinguished() {
     }
 }
 
-/// Packets in flight to the first reach nobody, and their sends fail.
 #[test]
 fn packets_for_the_first_process_are_dropped() {
     let plan = FaultPlan { delay: 1_000_000, ..FaultPlan::NONE };
@@ -242,7 +239,6 @@ fn packets_for_the_first_process_are_dropped() {
     assert_eq!((status.unwrap().from, &got[..]), (to_second.peer(), &b"and back"[..]));
 }
 
-/// A worker with the same number and operation ids replaces another, to which a peer still replies.
 #[test]
 fn stale_replies_complete_nothing() {
     let fabric = Fabric::new(1, FaultPlan { delay: 1_000_000, ..FaultPlan::NONE });

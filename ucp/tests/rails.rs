@@ -97,7 +97,6 @@ fn nics_are_selected_by_config() {
     assert_eq!((pieces(&coarse.a), pieces(&coarse.b)), (0, 3), "as many as there are chunks");
 }
 
-/// A worker known by its raw address only, as a libfabric endpoint is, uses one NIC.
 #[test]
 fn workers_use_their_common_nics() {
     let open = |nics| Context::configured(source(nics)).unwrap().worker().unwrap();
@@ -113,7 +112,6 @@ fn workers_use_their_common_nics() {
     assert_eq!(pieces(&pair.b), 2);
 }
 
-/// A NIC fails with granted data in flight: they use the other NIC, and the message arrives.
 #[test]
 fn granted_data_of_a_lost_nic_are_resent() {
     let slow = source("2").with("SOFTEFA_DELAY", "20").with("UCX_PROGRESS_BATCH", "1");

@@ -112,7 +112,6 @@ fn same_buffer_is_registered_once() {
     assert_eq!((pair.a.stats().rare.nacks_received, pair.b.stats().rare.reads >= 20), (0, true));
 }
 
-/// In the other direction: both sides map anew where the old buffers were, and the bytes are the new ones.
 #[test]
 fn unmapped_memory_is_invalidated() {
     let _alone = alone();
@@ -160,7 +159,6 @@ fn rcache_limits_hold() {
     }
 }
 
-/// A put from a buffer and a get into it: one registration, writable from then on.
 #[test]
 fn puts_and_gets_share_registrations() {
     let _alone = alone();
@@ -207,7 +205,6 @@ unsafe impl IoBufMut for Mapped {
     unsafe fn set_filled(&mut self, _len: usize) {}
 }
 
-/// Neither for sends nor for receives, with or without the cache; nor is it used after its release.
 #[test]
 fn mapped_memory_is_not_registered_again() {
     let _alone = alone();
@@ -243,7 +240,6 @@ fn mapped_memory_is_not_registered_again() {
     }
 }
 
-/// A reader that has not confirmed loses its right to read.
 #[test]
 fn failed_send_releases_its_key() {
     let _alone = alone();

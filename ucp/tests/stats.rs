@@ -28,7 +28,6 @@ fn counters_are_per_peer() {
     assert_eq!(to_b.tx_pkts + to_c.tx_pkts, all, "every packet is some peer's");
 }
 
-/// More peers than have counters of short messages at a time.
 #[test]
 fn short_messages_of_many_peers_are_counted() {
     const PEERS: usize = 70;

@@ -75,7 +75,6 @@ fn unexpected_message_takes_no_shortcut() {
     other.cancel();
 }
 
-/// Callbacks run from progress, with the result that a message over a wire would have.
 #[test]
 fn callbacks_run_from_progress() {
     thread_local!(static ENDS: RefCell<Vec<Result<usize, Error>>> = const { RefCell::new(Vec::new()) });

@@ -137,7 +137,6 @@ fn messages_wait_for_handshake_and_receives() {
     assert_eq!(messages, 0, "no packet with a message ever came");
 }
 
-/// By default the first message is a packet, as other peers need.
 #[test]
 fn first_message_is_a_packet_by_default() {
     let mut peer = Peer::new();

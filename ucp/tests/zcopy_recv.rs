@@ -117,7 +117,6 @@ fn packets_deliver_sender_and_data() {
     }
 }
 
-/// Sends, puts and gets of such a worker use the usual protocols.
 #[test]
 fn zero_copy_worker_sends_long_messages_and_rma() {
     for keys in [
@@ -194,7 +193,6 @@ fn unsupported_receives_are_rejected() {
     assert!(pair.b.msg_recv(Vec::new()).wait().0.is_err(), "a receive of nothing has no memory");
 }
 
-/// A receive shorter than its message is truncated, and the connection stays.
 #[test]
 fn short_receive_has_its_own_error() {
     let pair = pair(&[("UCX_UNTAGGED_WAIT", "y")], &[]);
@@ -240,7 +238,6 @@ fn zero_copy_worker_sends_to_itself() {
     sends.into_iter().for_each(|send| send.wait().0.unwrap());
 }
 
-/// Undelivered messages count as unexpected: a sender beyond `UCX_UNEXP_MAX` fails.
 #[test]
 fn undelivered_messages_are_bounded() {
     let old = Features::USER_RECV_QP.bits().to_string();
@@ -267,7 +264,6 @@ fn undelivered_messages_are_bounded() {
 const MOST: usize = 2 << 20;
 const BOUNDS: [(&str, &str); 2] = [("UCX_UNEXP_MEM", "256k"), ("UCX_UNEXP_MAX", "2m")];
 
-/// Messages to self count too. They wait for room, and none is lost.
 #[test]
 fn messages_to_self_wait_for_room() {
     let worker = worker(&[("UCX_ZCOPY_RECV", "y"), BOUNDS[0], BOUNDS[1]]).unwrap();
@@ -291,7 +287,6 @@ fn messages_to_self_wait_for_room() {
     assert_eq!((worker.diagnostics().unexpected_bytes(), worker.stats().rare.no_room), (0, 0));
 }
 
-/// A failing endpoint to self does not affect messages of others.
 #[test]
 fn closing_the_endpoint_to_self_affects_no_other() {
     let old = Features::USER_RECV_QP.bits().to_string();
@@ -317,7 +312,6 @@ fn closing_the_endpoint_to_self_affects_no_other() {
     drop(receives);
 }
 
-/// Posted receives of a closed worker are never written again: their memory outlives the device's use.
 #[test]
 fn worker_ends_with_posted_receives() {
     let pair = pair(&[("UCX_UNTAGGED_WAIT", "y")], &[]);

@@ -1,5 +1,4 @@
 //! Two processes, one active message: the smallest program on `uct`.
-//!
 //! ```text
 //! cargo run -p uct --example hello
 //! cargo run -p uct --example hello -- efa softefa0     # another transport and device: see ucx-info -d

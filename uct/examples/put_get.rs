@@ -1,5 +1,4 @@
 //! One process reads and writes another's memory; the other one does nothing.
-//!
 //! ```text
 //! cargo run -p uct --example put_get
 //! cargo run -p uct --example put_get -- efa softefa0

@@ -1,6 +1,5 @@
 //! Methods that wrappers hand on unchanged, each written once; used by `any`, `wrap` and `mt`. Each user
 //! passes a macro that reaches the wrapped object. A table calls `$method!` for each method:
-//!
 //! ```text
 //! [attributes] [unsafe?] name [generics] (arguments) return type; iov(..) remote(..) rkey(..) comp(..)
 //! ```

@@ -2,7 +2,6 @@
 //!
 //! `uct` moves bytes between processes and says what each wire can do. Tags, message ids and handshakes are
 //! `ucp`'s. Runtimes that want active messages, put/get and atomics use this crate directly.
-//!
 //! # The contract
 //!
 //! A *component* opens an [`api::Md`]; that and a worker open an [`api::Iface`] on one device with one

@@ -202,7 +202,6 @@ mod tests {
     }
 
     proptest! {
-        /// A correct receiver gives each receive its message, however arrivals and posts interleave.
         #[test]
         fn matching_does_not_depend_on_timing(seed in any::<u64>(), times in any::<u64>()) {
             let plan = plan(seed, 64 * 6);

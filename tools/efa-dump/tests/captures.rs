@@ -167,7 +167,6 @@ fn planted_violations_are_found() {
     planted(9, &|p| p[8] &= !2, "the peer has not announced DELIVERY_COMPLETE");
 }
 
-/// Run by `killed_writer_leaves_readable_file`: sends until it is killed.
 #[test]
 fn sender_process() {
     let Ok(path) = std::env::var(CHILD) else { return };

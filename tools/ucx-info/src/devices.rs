@@ -148,11 +148,7 @@ fn capabilities(attr: &IfaceAttr) -> Vec<Attribute> {
         (attr.order == OrderKind::Ordered).into(),
     ));
     let has_source = attr.has(Caps::AM_SOURCE);
-    attributes.push(attribute(
-        "am has_source source",
-        if has_source { "yes" } else { "no" },
-        has_source.into(),
-    ));
+    attributes.push(attribute("am tells source", if has_source { "yes" } else { "no" }, has_source.into()));
     let ways = [(Caps::CONNECT_TO_EP, "to ep"), (Caps::CONNECT_TO_IFACE, "to iface")];
     attributes.push(names("connection", attr, &ways));
     attributes.push(attribute(

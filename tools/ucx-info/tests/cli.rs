@@ -142,7 +142,6 @@ fn options_of_ucx_info_are_accepted() {
     fails_with("-y -t posix", &[], "-t is for -d, which is not asked for (see ucx-info -h)");
 }
 
-/// Each command of the page works, and each option is on it.
 #[test]
 fn commands_of_the_page_work() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/info.md");

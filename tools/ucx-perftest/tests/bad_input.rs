@@ -158,7 +158,6 @@ fn missing_resources_are_errors_without_abort() {
     );
 }
 
-/// There is address space for the program, but not for a message of this length.
 #[test]
 fn missing_memory_for_messages_is_an_error() {
     for test in ["am_bw", "put_bw", "put_lat", "get -D bcopy", "get"] {
@@ -205,7 +204,6 @@ fn bad_configuration_is_refused() {
     assert_eq!((ran.status, ran.err.lines().count()), (255, 1));
 }
 
-/// One member cannot be pinned: the others do not wait for it.
 #[test]
 fn missing_core_of_one_member_ends_all() {
     for how in ["-l -T 2", "-l -T 3", "--local -T 2", "--local --procs 2"] {
@@ -247,7 +245,6 @@ fn missing_shared_memory_is_an_error() {
     assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{}", ran.err);
 }
 
-/// The error names descriptors whatever call runs out of them, and no peer is reported dead.
 #[test]
 fn missing_descriptors_are_an_error() {
     for line in ["am_lat -x posix", "am_lat -x efa", "tag_lat -x posix", "tag_lat -x efa"] {
@@ -351,7 +348,6 @@ fn two_threads() -> String {
     plan.unwrap_or_else(|| panic!("{received}")).to_owned()
 }
 
-/// Labels of a client cannot send commands to the server's terminal.
 #[test]
 fn control_characters_of_a_client_are_removed() {
     let server = Server::start("");

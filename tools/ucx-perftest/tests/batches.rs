@@ -116,7 +116,6 @@ fn test_failing_while_running_leaves_others() {
     assert_eq!(labels(&ran.out), ["a", "c"]);
 }
 
-/// Longer than a line of the out-of-band connection may be.
 #[test]
 fn batch_longer_than_a_line_is_sent_in_chunks() {
     let name = "n".repeat(4000);

@@ -1,5 +1,4 @@
 //! MPI's matching rules one by one, written against the library in `mpi.rs`. The first process prints.
-//!
 //! ```text
 //! cargo run -p ucp --example mpi             # four processes
 //! UCX_TLS=efa cargo run -p ucp --example mpi -- 8

@@ -145,7 +145,6 @@ impl Beside {
     }
 
     /// Reads memory that a peer has offered.
-    ///
     /// # Safety
     /// The piece is valid for writes, and no one else uses it until the call returns.
     pub(crate) unsafe fn read(
@@ -262,7 +261,6 @@ impl Beside {
     }
 
     /// Registers memory for access by peers.
-    ///
     /// # Safety
     /// As for [`uct::api::Md::register`].
     pub(crate) unsafe fn register(&self, addr: *mut u8, len: usize, access: uct::api::Access) -> Option<Mem> {
@@ -316,7 +314,6 @@ mod tests {
         assert!(named(&[1; 49]).is_empty(), "too long for a request");
     }
 
-    /// The address in a request is unverified input.
     #[test]
     fn invalid_address_is_not_read() {
         let found = uct::any::resources(&Source::empty()).unwrap();

@@ -89,7 +89,6 @@ impl Regs {
     }
 
     /// Registers memory on a lane.
-    ///
     /// # Safety
     /// The piece stays valid until its registration is released. Users of the memory hold no reference to
     /// what the device may write meanwhile.
@@ -130,7 +129,6 @@ impl Regs {
     }
 
     /// Returns a shared registration: the program's own, or one of the cache.
-    ///
     /// # Safety
     /// As for [`Regs::register`].
     unsafe fn shared(

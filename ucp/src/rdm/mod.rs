@@ -117,7 +117,6 @@ pub struct Engine {
     peers: Peers,
     rx: Receives<RxOp>,
     multi_recvs: Slots<MultiRecv>,
-    /// By [`Kind`].
     queues: [Queues; Kind::COUNT],
     tx: Sends<TxOp>,
     rx_entries: Table<RxEntry>,
@@ -146,7 +145,6 @@ pub struct Engine {
     trace: TraceEvents,
 }
 
-/// State of a wire.
 struct WireState {
     /// Our address on it.
     me: RawAddr,

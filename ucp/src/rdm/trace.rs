@@ -1,6 +1,5 @@
-//! Trace events, for logs: peers that come and go, packets that were dropped and why.
-//! The engine writes no text; whoever drives it may take these and log them. A short ring: the oldest are
-//! forgotten.
+//! Trace events, for logs: peers that come and go, packets that were dropped and why. The engine writes no
+//! text; whoever drives it may take these and log them. A short ring: the oldest are forgotten.
 
 use std::collections::VecDeque;
 

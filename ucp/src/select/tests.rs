@@ -32,7 +32,6 @@ fn rows(key: &SelectKey, limits: &Thresholds) -> Vec<(usize, Protocol)> {
     table.ranges().map(|r| (r.from, r.protocol)).collect()
 }
 
-/// Limits of RDM v4 for a packet of 8900 bytes (wire facts 5.2) and the push limit.
 #[test]
 fn borders_of_the_wire() {
     use Kind::{Tagged, Untagged};
@@ -68,7 +67,6 @@ fn cq_data_takes_eight_bytes() {
     assert_eq!(Table::new(&key, &Thresholds::default()).eager_max(), without - 8);
 }
 
-/// Reading costs 10 000 ns and nothing per byte, packets 1 ns per byte: worked out by hand.
 #[test]
 fn read_threshold_is_where_the_costs_cross() {
     // 150 ns are the overhead of a read.
@@ -106,7 +104,6 @@ fn read_threshold_is_where_the_costs_cross() {
     assert!(rows(&key, &auto).iter().all(|(_, protocol)| *protocol != Protocol::LongRead));
 }
 
-/// Without a device, reading may begin below the length of a packet: worked out by hand.
 #[test]
 fn read_threshold_without_a_device() {
     let costs = Costs {

@@ -39,7 +39,6 @@ pub(super) fn write<F: Fixed>(buf: &mut [u8], fixed: F, connid: u32) -> usize {
     put(buf, 0, &WithConnid { fixed, connid: connid.into() })
 }
 
-/// The first word of a packet.
 #[inline(always)]
 const fn first_word(flags: ReqFlags, version: u8, ty: u8) -> u32 {
     (flags.bits() as u32) << 16 | (version as u32) << 8 | ty as u32

@@ -21,7 +21,6 @@ fn bytes(packet: &Packet<'_>) -> Vec<u8> {
     buf
 }
 
-/// The lengths of the largest eager messages, RDM v4 5.2 (wire facts).
 #[test]
 fn largest_eager() {
     const MTU: usize = 8928;
@@ -49,7 +48,6 @@ fn largest_eager() {
     assert_eq!(ctl::CtsData::header_len(Some(1)), 32);
 }
 
-/// `header_len` is what the builders write, for every golden packet.
 #[test]
 fn header_len_is_exact() {
     for golden in golden::all() {
@@ -84,7 +82,6 @@ fn header_len_is_exact() {
     }
 }
 
-/// The table agrees with the golden packets.
 #[test]
 fn table_agrees_with_packets() {
     use rtm::RtmBody::{LongRead, RuntRead};
@@ -118,7 +115,6 @@ fn table_agrees_with_packets() {
     }
 }
 
-/// RDM v4 3.1 (wire facts).
 #[test]
 fn features_needed() {
     let needs = |ty| table::info(ty).needs.bits();

@@ -196,7 +196,6 @@ macro_rules! config_table {
 }
 
 /// Declares an enum whose values a user writes by name, implementing [`ConfigValue`] and `Display`.
-///
 /// ```
 /// ucs::config_enum! {
 ///     /// How to send.

@@ -1,7 +1,6 @@
 //! Configuration: each key is declared once, with default, help, unit and range; values come from the
 //! environment, a file, or an override, and a bad one is an error that says what to write. Used at open by
 //! every layer; `ucx-info -c` prints the same tables. Never read on a hot path.
-//!
 //! ```
 //! ucs::config_table! {
 //!     /// Shared-memory transport.

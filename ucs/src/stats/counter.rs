@@ -22,7 +22,6 @@ pub trait Counters: Copy + Default {
 }
 
 /// Declares a struct of `u64` counters.
-///
 /// ```
 /// ucs::counters! {
 ///     /// Counters of one worker.

@@ -1,5 +1,4 @@
 //! A PGAS program on `uct` alone, in 2 to 64 processes; the library is `shmem.rs`.
-//!
 //! ```text
 //! cargo run -p uct --example pgas            # four processes
 //! cargo run -p uct --example pgas -- 16

@@ -91,7 +91,6 @@ mod tests {
     use super::*;
     use ucs::sync::{Arc, UnsafeCell, thread};
 
-    /// Two threads return buffers they have read; the owner writes what it takes back.
     #[test]
     fn loom_returned_buffers_are_exclusive_again() {
         ucs::sync::model(|| {
@@ -129,7 +128,6 @@ mod tests {
         });
     }
 
-    /// A number returned again and again while another is pushed is neither lost nor doubled.
     #[test]
     fn loom_numbers_may_return_early() {
         ucs::sync::model(|| {

@@ -361,7 +361,6 @@ mod tests {
         assert_eq!(p.remote_mem[8..16], [9; 8]);
     }
 
-    /// The failing operation is the first, the last, or between.
     #[test]
     fn only_failing_operations_report_errors() {
         const FIVES: &[u8] = &[5; 8];

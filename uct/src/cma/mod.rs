@@ -9,7 +9,6 @@
 //! | `batch.rs` | operations that wait to be done by one system call |
 //! | `md.rs` | registered and allocated memory, and keys |
 //! | `iface.rs`, `ep.rs` | the interface and the endpoint |
-//!
 //! # Identity of the peer
 //!
 //! The system calls name a process by its pid, and pids are reused. So an address carries a random key and

@@ -49,7 +49,6 @@ fn unallocated_memory_is_reached_by_syscall() {
     assert_eq!(back, bytes);
 }
 
-/// Operations nested in a closure of bcopy use another buffer than the closure's.
 #[test]
 fn bcopy_closures_may_put_and_get() {
     let (a, b, ep) = pair();
@@ -260,7 +259,6 @@ fn addresses_are_verified() {
     assert_eq!(a.connect(&device, &iface[1..]).err(), Some(ConnectError::Malformed));
 }
 
-/// Prints the time: a process is verified only once.
 #[test]
 fn endpoints_share_the_process_state() {
     const MANY: usize = 500;

@@ -175,7 +175,6 @@ mod tests {
     }
 
     proptest! {
-        /// Against a simple model: a flush is done as soon as each operation issued before it is.
         #[test]
         fn a_flush_waits_for_exactly_the_operations_before_it(
             start in any::<u32>(),

@@ -97,7 +97,6 @@ mod tests {
     use super::*;
     use ucs::sync::{UnsafeCell, model, thread};
 
-    /// Two threads end operations, one with an error; the one callback sees both effects and the error.
     #[test]
     fn loom_the_last_one_calls_back_and_sees_all() {
         model(|| {

@@ -14,14 +14,12 @@
 //! | `iface.rs`, `ep.rs` | the interface and the endpoint |
 //!
 //! Memory that peers map and the fd server are in `host/`, which `cma` uses too.
-//!
 //! # A message
 //!
 //! A writer claims a ticket by one compare-and-swap on the head. It writes the packet into the cell or, if it
 //! is longer than `seg::INLINE` bytes, into the slot bound to the cell, and publishes it by a store of the
 //! cell's word. The reader polls one word. A packet of up to 48 bytes travels in one cache line, word and
 //! sender included.
-//!
 //! # A writer that dies
 //!
 //! Before each claim a writer stores the ticket in its entry of the writer table. When the reader finds a
@@ -29,7 +27,6 @@
 //! The winner of the claim is among them until it has published; the losers move on to another ticket as soon
 //! as they run. If none of them is alive, the reader skips the ticket. Time plays no part, so a live writer
 //! never loses its ticket.
-//!
 //! # A reader that dies
 //!
 //! The kernel notifies the fd server, which raises the alarm of every interface that has attached the dead
@@ -38,7 +35,6 @@
 //! those that only touch its memory, which stays mapped while a key exists.
 //! [`Ep::check`](crate::api::Ep::check) and [`Ep::flush`](crate::api::Ep::flush) know at once. A closed
 //! interface of a live process is noticed by the next send.
-//!
 //! # What is trusted
 //!
 //! Processes of the same user: whoever may open the segment may write any of it. Nothing read from a peer's

@@ -1,7 +1,6 @@
 //! Layout of an interface's segment, and raw access to its parts. Made by `rx.rs`, attached by `peer.rs`.
 //! Never makes a reference to packet bytes: atomics and raw pointers only, inside the mapping whatever the
 //! segment contains.
-//!
 //! ```text
 //! 0      Header     constant after creation, except `state`
 //! 128    head       next ticket to claim; written by writers

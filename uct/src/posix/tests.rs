@@ -487,7 +487,6 @@ fn quiet_interface_still_does_housekeeping() {
     assert!(iface.is_idle());
 }
 
-/// Several times: the first nested poll must not end the protection from the second.
 #[test]
 fn nested_polls_deliver_nothing() {
     let (iface, ep) = pair();

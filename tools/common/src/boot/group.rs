@@ -305,7 +305,7 @@ mod tests {
                 let all = member.allgather(&"x".repeat(MAX_LINE / 2), || 0).unwrap();
                 assert!(all.iter().all(|values| values.len() == MAX_LINE / 2));
                 let text = member.allgather(&"x".repeat(MAX_LINE), || 0).unwrap_err().to_string();
-                assert!(text.ends_with("which max_recv 1048576: ask for less at once"), "{text}");
+                assert!(text.ends_with("which takes 1048576: ask for less at once"), "{text}");
             })
         };
         let all: Vec<_> = members(port, 3).into_iter().map(work).collect();

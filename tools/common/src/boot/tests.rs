@@ -78,11 +78,11 @@ fn watch_sees_close_behind_unread_messages() {
 
 #[test]
 fn port_in_use_and_absent_server_are_errors() {
-    let received = Listener::any(TOOL, Family::V4, 0).unwrap();
-    let port = received.port();
+    let listener = Listener::any(TOOL, Family::V4, 0).unwrap();
+    let port = listener.port();
     let text = Listener::any(TOOL, Family::V4, port).err().unwrap().to_string();
-    assert_eq!(text, format!("TCP port {port} is received: choose another with -p on both sides"));
-    drop(received);
+    assert_eq!(text, format!("TCP port {port} is taken: choose another with -p on both sides"));
+    drop(listener);
     let text = Connection::connect(TOOL, "127.0.0.1", port).err().unwrap().to_string();
     assert_eq!(
         text,

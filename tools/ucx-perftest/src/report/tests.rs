@@ -58,7 +58,6 @@ fn column_titles_equal_those_of_ucx_perftest() {
     assert!(text.contains("|     Test     | # iterations | 99.9%ile |"), "{text}");
 }
 
-/// Banners as UCX's `ucx_perftest` prints them.
 #[test]
 fn banners_equal_those_of_ucx_perftest() {
     let of = |line: &str| {

@@ -9,7 +9,6 @@ pub trait MessageIo {
     /// Prepares for `count` messages and resets the count.
     fn expect(&mut self, count: u64) -> Result<(), Failure>;
     /// Sends one message. HOT
-    ///
     /// # Safety
     /// The bytes stay unchanged until the send has ended.
     unsafe fn send(&mut self, message: Message<'_>) -> Result<OpStatus<()>, ucp::Error>;

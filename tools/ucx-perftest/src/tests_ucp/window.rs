@@ -233,7 +233,6 @@ impl WindowBuffers {
     }
 
     /// Sends an idle buffer by `begin`. HOT
-    ///
     /// # Safety
     /// `begin` starts an operation of the window's worker that reads these bytes, and passes them to nothing
     /// else.

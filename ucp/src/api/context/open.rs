@@ -27,7 +27,6 @@ use crate::wire::{Features, RawAddr, UserRecvQp};
 const MOST_OF_PACKET: usize = 32 << 10;
 
 /// Configuration, transports and devices, common to its workers.
-///
 /// ```no_run
 /// let context = ucp::Context::new()?;
 /// let worker = context.worker()?;

@@ -199,7 +199,6 @@ impl Ep {
     }
 
     /// Sends `len` bytes at `buf`. // HOT
-    ///
     /// # Safety
     /// Unless the call returns *done* or an error, `buf..buf + len` stays valid and unchanged until
     /// completion, and `params.done` may be called with its argument.

@@ -69,7 +69,6 @@ impl Worker {
     }
 
     /// Registers `len` bytes at `addr` for access by peers. Packets serve lanes that cannot register memory.
-    ///
     /// # Safety
     /// `addr..addr + len` stays valid for reads, and for writes if `access` has more than [`Access::READ`],
     /// until the result is dropped. Meanwhile nobody holds a Rust reference to bytes that a peer may write.

@@ -46,7 +46,6 @@ enum State {
 impl Worker {
     /// Runs `f`, which can start operations on memory that outlives the scope, and makes progress until all
     /// have ended. If `f` panics, unmatched receives are cancelled and other operations are waited for.
-    ///
     /// ```no_run
     /// # fn f(worker: &ucp::Worker, ep: &ucp::Ep) {
     /// let (out, mut back) = ([1u8; 100], [0u8; 100]);

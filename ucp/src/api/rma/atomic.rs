@@ -164,7 +164,6 @@ impl EpProtocols<'_> {
 
 impl Ep {
     /// Executes `params.op` on `params.count` elements of the peer's memory at `remote`. // HOT
-    ///
     /// # Safety
     /// `operand` and `compare` are readable, `result` is writable, where the operation uses them. Unless the
     /// call returns *done* or an error, they stay so until completion and nobody else accesses them.

@@ -33,7 +33,6 @@ pub struct AtomicIovParams<'a> {
 impl Ep {
     /// Executes `params.op` on each element of up to four pieces of the peer's memory, with the n-th operand
     /// and result. Each piece is a multiple of the element size.
-    ///
     /// # Safety
     /// As for [`Ep::atomic_raw`], for every piece.
     pub unsafe fn atomic_iov_raw(

@@ -186,7 +186,6 @@ impl Ep {
     }
 
     /// Writes `len` bytes at `buf` to the peer's memory at `remote`. // HOT
-    ///
     /// # Safety
     /// Unless the call returns *done* or an error, `buf..buf + len` stays valid and unchanged until
     /// completion, and `params.done` may be called with its argument.
@@ -233,7 +232,6 @@ impl Ep {
     }
 
     /// Writes local pieces to pieces of the peer's memory: up to four each, of equal total length.
-    ///
     /// # Safety
     /// As for [`Ep::put_raw`], for every piece.
     pub unsafe fn put_iov_raw(
@@ -263,7 +261,6 @@ impl Ep {
     }
 
     /// Reads `len` bytes of the peer's memory at `remote` into `buf`. // HOT
-    ///
     /// # Safety
     /// Unless the call returns *done* or an error, `buf..buf + len` stays valid for writes, accessed by
     /// nobody else, until completion, and `params.done` may be called with its argument.
@@ -304,7 +301,6 @@ impl Ep {
     }
 
     /// Reads pieces of the peer's memory into local pieces: up to four each, of equal total length.
-    ///
     /// # Safety
     /// As for [`Ep::get_raw`], for every piece.
     pub unsafe fn get_iov_raw(
@@ -380,7 +376,6 @@ impl Ep {
     }
 
     /// Writes without a request. A flush of the endpoint or worker completes the put.
-    ///
     /// # Safety
     /// `buf..buf + len` stays valid and unchanged until that flush has ended.
     pub unsafe fn put_nbi(&self, buf: *const u8, len: usize, remote: u64, rkey: &Rkey) -> Result<(), Error> {
@@ -393,7 +388,6 @@ impl Ep {
     }
 
     /// Reads without a request. A flush of the endpoint or worker completes the get.
-    ///
     /// # Safety
     /// `buf..buf + len` stays valid for writes, accessed by nobody else, until that flush has ended.
     pub unsafe fn get_nbi(&self, buf: *mut u8, len: usize, remote: u64, rkey: &Rkey) -> Result<(), Error> {

@@ -21,7 +21,6 @@ type Job<T> = Box<dyn FnOnce(&Worker, &mut T) + Send>;
 ///
 /// The worker stays on its thread and need not be `Send`: `make` creates it there, and [`run`](Self::run)
 /// runs jobs there. The handle is `Send` and `Sync`.
-///
 /// ```no_run
 /// use ucp::{Access, Context, WorkerThread};
 ///

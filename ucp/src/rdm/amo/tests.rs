@@ -194,7 +194,6 @@ fn complex_numbers() {
     assert_eq!(run(AtomicOp::Min, (9.0, 9.0), (1.0, 1.0), zero), bytes(9.0, 9.0));
 }
 
-/// Values as C has them; tests/c/long_double.c compares many more.
 #[test]
 fn long_double_numbers() {
     use AtomicOp::*;

@@ -6,7 +6,6 @@
 use std::ptr::NonNull;
 
 /// Copies `n` bytes; one word, the commonest small message, without a call. // HOT
-///
 /// # Safety
 /// As for `std::ptr::copy_nonoverlapping`.
 #[inline(always)]
@@ -34,7 +33,6 @@ impl Piece {
     pub const EMPTY: Piece = Piece { ptr: NonNull::dangling(), len: 0 };
 
     /// Names the `len` bytes at `ptr`; `None` if `ptr` is null.
-    ///
     /// # Safety
     /// They stay valid for their registered uses until the registration is released or the wire dropped.
     pub unsafe fn new(ptr: *mut u8, len: usize) -> Option<Piece> {
@@ -87,7 +85,6 @@ impl SendBuf {
     pub const EMPTY: SendBuf = SendBuf { ptr: NonNull::dangling(), len: 0, pieces: 0 };
 
     /// Names the `len` bytes at `ptr`.
-    ///
     /// # Safety
     /// They stay readable and unchanged, from any thread, until the operation is over: its call returned
     /// `Done` or `Failed`, `cancel_send` returned true, its `EngineEvent` was taken, or the engine and its
@@ -101,7 +98,6 @@ impl SendBuf {
     }
 
     /// Joins the pieces of `list` into one run. `None` if the total length overflows.
-    ///
     /// # Safety
     /// As for [`SendBuf::new`], for the list as well; its pieces were made by that.
     #[inline]
@@ -177,7 +173,6 @@ pub struct ContigBuf {
 
 impl ContigBuf {
     /// Names the `len` bytes at `ptr`. // HOT
-    ///
     /// # Safety
     /// As for [`SendBuf::new`].
     #[inline(always)]
@@ -276,7 +271,6 @@ impl RecvBuf {
     pub const EMPTY: RecvBuf = RecvBuf { ptr: NonNull::from_ref(&NOWHERE).cast(), len: 0 };
 
     /// Names the `len` bytes at `ptr`.
-    ///
     /// # Safety
     /// They stay writable, from any thread, nobody reads them and only receives of the engine write them,
     /// until the operation is over: its call returned `Done` or `Failed`, its `EngineEvent` was taken, or the
@@ -290,7 +284,6 @@ impl RecvBuf {
     }
 
     /// Joins the pieces of `list` into one run.
-    ///
     /// # Safety
     /// As for [`RecvBuf::new`], for each piece; the list stays unchanged as long.
     #[inline]

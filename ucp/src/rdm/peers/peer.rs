@@ -373,7 +373,6 @@ impl std::ops::IndexMut<PeerId> for Peers {
 mod tests {
     use super::*;
 
-    /// 100 000 quiet peers must stay below 13 MB.
     #[test]
     fn a_quiet_peer_is_small() {
         assert!(size_of::<Peer>() <= 104, "{}", size_of::<Peer>());

@@ -234,7 +234,6 @@ mod tests {
     }
 
     proptest! {
-        /// Under any losses in any order, every byte is sent once more than it is lost, while a rail is left.
         #[test]
         fn every_byte_is_sent(
             count in 2u32..5, len in 8192u64..200_000, most in 1u64..9, rng in prop::collection::vec(any::<u8>(), 200)

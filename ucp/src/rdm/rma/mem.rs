@@ -51,7 +51,6 @@ unsafe impl Send for Region {}
 
 impl Region {
     /// The `len` bytes at `ptr`, for `access`. `None` if `ptr` is null or the range wraps.
-    ///
     /// # Safety
     /// They stay valid for reads, and for writes if `access` has more than [`Access::READ`], until the region
     /// is removed from the engine or the engine is dropped; meanwhile nobody holds a Rust reference to bytes
@@ -294,7 +293,6 @@ impl Spans {
 }
 
 /// Replaces an element in one step; answers what it was. // HOT
-///
 /// # Safety
 /// `ptr` is aligned to `N` bytes and valid for reads and writes of them; `N` is 1, 2, 4 or 8.
 #[inline(always)]
@@ -335,7 +333,6 @@ fn cut<const A: usize, const B: usize>(from: [u8; A]) -> [u8; B] {
 }
 
 /// Replaces an element, not for others who do so at the same time; answers what it was.
-///
 /// # Safety
 /// `ptr` is valid for reads and writes of `N` bytes.
 #[inline(always)]
@@ -351,7 +348,6 @@ unsafe fn rewrite<const N: usize>(ptr: *mut u8, change: impl Fn([u8; N]) -> Opti
 
 /// Copies `n` bytes; a word by one load and one store, so that a reader that polls the word sees it whole.
 /// // HOT
-///
 /// # Safety
 /// As for `std::ptr::copy_nonoverlapping`.
 #[inline(always)]

@@ -206,7 +206,6 @@ fn out_of_order_packet_of_a_dead_peer_is_dropped() {
     assert!(net.nodes[1].engine.stats().rare.peer_failed > 0);
 }
 
-/// A wire may report a death before it delivers what had arrived. No later receive waits for ever.
 #[test]
 fn receive_gets_what_a_dead_peer_had_sent() {
     let mut net = Net::new(2, 1, Manner::CALM);

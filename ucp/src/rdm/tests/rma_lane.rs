@@ -151,7 +151,6 @@ fn some_are_declined_in_any_order() {
     }
 }
 
-/// A declined offer is told from a failure by a flag, which our older peers neither set nor see.
 #[test]
 fn declined_offer_and_failed_read_are_told_apart() {
     let (mut net, peer) = met(Manner::CALM, EngineConfig::default());

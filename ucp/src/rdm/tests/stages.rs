@@ -510,7 +510,6 @@ fn long_messages_of_an_exited_peer_arrive_if_complete() {
     assert_eq!(net.nodes[1].engine.held_bytes(), 0);
 }
 
-/// The last window was sent before the sender exited. A message that waits for a window ends at once.
 #[test]
 fn granted_messages_of_an_exited_peer_arrive_if_sent() {
     for granted in [true, false] {

@@ -204,7 +204,6 @@ fn a_writer_that_cannot_register_sends() {
     assert_eq!(target.bytes, bytes);
 }
 
-/// Each write ends once, and no registration is left.
 #[test]
 fn a_peer_lost_at_any_step_leaves_nothing() {
     for loser in [0, 1] {

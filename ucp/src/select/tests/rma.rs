@@ -59,7 +59,6 @@ fn short_puts_use_packets_where_the_device_starts_slowly() {
     );
 }
 
-/// Costly registration keeps short acknowledged puts off the device; others use its bounce buffers.
 #[test]
 fn registration_cost_counts() {
     let mut wire = device(Line::new(300.0, 0.02), Line::new(300.0, 0.02));

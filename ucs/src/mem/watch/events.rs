@@ -110,7 +110,6 @@ mod tests {
         all
     }
 
-    /// An unmapping thread released by the kernel implies that its event is found.
     #[test]
     fn loom_a_released_unmap_is_visible() {
         model(|| {
@@ -138,7 +137,6 @@ mod tests {
         });
     }
 
-    /// More events than the log holds: the reader gets each, or "everything".
     #[test]
     fn loom_overflow_is_reported_as_everything() {
         model(|| {

@@ -157,7 +157,6 @@ fn only_exhaustion_evicts() {
 }
 
 proptest! {
-    /// Whatever is found covers the request and lies where nothing went away since.
     #[test]
     fn found_registrations_are_valid(steps in prop::collection::vec((0u8..4, 0usize..16, 1usize..5), 1..80)) {
         let _alone = alone();

@@ -358,7 +358,6 @@ pub trait Dev: Clone + 'static {
     /// Allocates and registers memory of the kind the device is fastest on.
     fn alloc_mr(&self, pd: &Self::Pd, len: usize, access: Access) -> Result<Self::Mr, crate::api::Error>;
     /// Registers memory of the caller.
-    ///
     /// # Safety
     /// As for [`crate::api::Md::register`].
     unsafe fn reg_mr(

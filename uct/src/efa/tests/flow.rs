@@ -318,7 +318,6 @@ fn random_runs_lose_nothing_and_replay() {
     assert_ne!(traces[41], traces[42]);
 }
 
-/// Receives posted after the failure would be flushed for ever.
 #[test]
 fn a_flushed_queue_pair_gets_no_more_receives() {
     let fabric = Fabric::new(3, FaultPlan::NONE);

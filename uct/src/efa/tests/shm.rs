@@ -56,7 +56,6 @@ fn a_reordering_device_with_tiny_queues_loses_nothing() {
     assert_eq!(log.errors, []);
 }
 
-/// The longer packet is an error at its sender and a lost receive at the other end; both go on.
 #[test]
 fn a_packet_beyond_the_receivers_mtu_fails_at_once() {
     let source = Source::empty();

@@ -110,7 +110,6 @@ fn one_query_covers_many_names() {
     assert!(server.query([], TIMEOUT).is_err());
 }
 
-/// A hang-up during a non-blocking receive may hide a packet: once in thousands of replies.
 #[test]
 fn every_query_is_answered() {
     let server = FdServer::get(SocketNamespace::new("").unwrap()).unwrap();
@@ -126,7 +125,6 @@ fn every_query_is_answered() {
     });
 }
 
-/// A process that does not reply is queried once, also when its backlog is full.
 #[test]
 fn unanswered_query_does_not_block() {
     let server = FdServer::get(SocketNamespace::new("").unwrap()).unwrap();
@@ -171,7 +169,6 @@ fn unanswered_query_does_not_block() {
     }
 }
 
-/// A live process that hangs up has nothing to give now, and is not dead.
 #[test]
 fn query_is_repeated_after_a_hangup() {
     let server = FdServer::get(SocketNamespace::new("").unwrap()).unwrap();

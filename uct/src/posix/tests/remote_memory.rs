@@ -117,7 +117,6 @@ fn mr_key_cache_is_bounded() {
     drop(held);
 }
 
-/// Memory is mapped writable only if its owner allows it.
 #[test]
 fn key_grants_no_more_than_the_owner() {
     let (owner, reader) = (open(), open());

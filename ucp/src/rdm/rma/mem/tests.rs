@@ -83,7 +83,6 @@ fn edge(base: u64) -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    /// The region lies between two fences of bytes that must never change, nor be read.
     #[test]
     fn hostile_iovs_stay_inside(
         picks in prop::collection::vec((edge(1 << 20), edge(0), 0usize..4), 1..5),

@@ -189,7 +189,6 @@ fn peer_without_another_lane_fails() {
     assert_eq!(rig.events(0), [EngineEvent::PeerFailed { peer, fault: PeerError::Unreachable }]);
 }
 
-/// A pair that lost a NIC reconnects by others. A force-closed peer stays closed on every lane.
 #[test]
 fn only_a_lost_nic_is_replaced() {
     let there = addr(1, 0);

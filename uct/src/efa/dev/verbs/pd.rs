@@ -171,7 +171,6 @@ pub struct Mr {
 
 impl Mr {
     /// Registers `len` bytes at `addr`, of which the region owns `memory`.
-    ///
     /// # Safety
     /// The memory stays mapped, and is used as the access rights allow, until the region is dropped.
     pub(super) unsafe fn new(

@@ -23,7 +23,6 @@ use ucs::sys::Waker;
 
 /// Operations between two liveness checks.
 const LIVENESS_INTERVAL: u32 = 64;
-/// Validity of a liveness check.
 const LIVENESS_VALID: Duration = Duration::from_millis(5);
 const LIVENESS_MISSES: u32 = 256;
 

@@ -295,7 +295,6 @@ fn a_reused_pid_is_not_copied_from_or_to() {
     assert_eq!((local, theirs), ([1; 64], vec![9; 64]));
 }
 
-/// Keys have 24 bits, so each is reused one day: a peer's old mapping must not be.
 #[test]
 fn a_reused_key_maps_the_new_memory() {
     let (side, to, _) = side();
@@ -357,7 +356,6 @@ fn a_dead_claimer_of_a_failed_queue_pair_keeps_no_receive() {
     assert_eq!(side.received(MANY), flushed);
 }
 
-/// A sender's cached credit is older than the receive that its message would get.
 #[test]
 fn a_shorter_receive_refuses_a_longer_message() {
     let (side, to, _seg) = side();
@@ -374,7 +372,6 @@ fn a_shorter_receive_refuses_a_longer_message() {
     assert_eq!(side.received(2), [(1, 7, DevStatus::Ok)]);
 }
 
-/// Receives in memory that senders cannot map use payload slots: recycled ones first, then the others.
 #[test]
 fn messages_in_payload_slots_arrive_whole() {
     const N: usize = 256;
@@ -429,7 +426,6 @@ fn messages_in_payload_slots_arrive_whole() {
     assert_eq!(got, sent);
 }
 
-/// The sender read the flag between its claim and its message, just before it was set.
 #[test]
 fn a_sleeper_with_an_unpublished_claim_wakes_by_timer() {
     let (side, _, seg) = side_with(Channel::With);
@@ -447,7 +443,6 @@ fn a_sleeper_with_an_unpublished_claim_wakes_by_timer() {
     assert_eq!(side.received(2), [(1, 3, DevStatus::Ok)]);
 }
 
-/// Two sleepers that wake each other: arming while the other sends must not miss the message.
 #[test]
 fn no_wakeup_is_lost_between_two_sleepers() {
     const ROUNDS: u64 = 2000;
@@ -510,7 +505,6 @@ fn lookup_process() {
     println!("\nfound {found}.");
 }
 
-/// The name is found, in the common network namespace, but its pid means nothing here.
 #[test]
 fn another_pid_namespace_is_denied() {
     let (side, ..) = side();
@@ -548,7 +542,6 @@ fn qp_names_are_unique_and_vanish() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Attaching accepts no layout that leaves the mapping.
     #[test]
     fn attaching_rejects_or_bounds_any_header(pokes in proptest::collection::vec((0usize..32, any::<u32>(), any::<bool>()), 0..4)) {
         let identity = QpIdentity { iid: 1, qpn: 2, pid: 3, start: 4, dev_fd: 5, qkey: 6, pd: 7, wake_fd: -1, mtu: 128, kind: QpKind::Srd };

@@ -79,7 +79,7 @@ impl Scale {
         let below = |t: &f64| *t <= low * 1.001;
         let above = |t: &f64| *t >= high * 0.999;
         let [fine, coarse] = [&[1.0, 2.0, 5.0][..], &[1.0]].map(|steps| {
-            let start = series(steps).filter(below).next_back().unwrap_or(low);
+            let start = series(steps).rfind(below).unwrap_or(low);
             let end = series(steps).find(above).unwrap_or(high);
             series(steps).filter(|t| (start * 0.999..=end * 1.001).contains(t)).collect::<Vec<f64>>()
         });

@@ -34,7 +34,7 @@ pub enum Scope {
 /// The size of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Workers, at most [`MAX_WORKERS`]; 0 draws two to eight.
+    /// Workers, at most `MAX_WORKERS`; 0 draws two to eight.
     pub workers: usize,
     /// Messages each worker sends, to any worker including itself.
     pub messages: u64,

@@ -116,7 +116,7 @@ pub enum OpError {
         /// Most bytes of one.
         max: usize,
     },
-    /// Caller: only the peer's processor could do it, and [`Emulation::Refused`] was asked for.
+    /// Caller: only the peer's processor could do it, and `Emulation::Refused` was asked for.
     #[error("only the peer's processor could do this, and emulation is refused")]
     Emulated,
     /// Caller: no such peer, or no such message.

@@ -30,7 +30,7 @@ pub enum AmProto {
     Auto,
     /// With the header, up to 64 KiB together, otherwise [`AmProto::Rendezvous`].
     Eager,
-    /// Sent when the handler, which gets only the header, calls [`AmMessage::recv`](super::AmMessage::recv).
+    /// Sent when the handler, which gets only the header, calls [`AmMessage::recv`](crate::AmMessage::recv).
     Rendezvous,
 }
 

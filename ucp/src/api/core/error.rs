@@ -42,7 +42,7 @@ pub enum Error {
     /// The probed message was already received, or its sender failed.
     #[error("no such probed message")]
     NoMessage,
-    /// The process or queue pair of this peer ([`Ep::peer`](super::Ep::peer)) is gone.
+    /// The process or queue pair of this peer ([`Ep::peer`](crate::Ep::peer)) is gone.
     #[error("peer {} is gone", .0.0)]
     PeerGone(PeerId),
     /// The address of this peer cannot be reached.
@@ -143,7 +143,7 @@ impl Error {
 }
 
 impl Error {
-    /// Peer of the error, as numbered by [`Ep::peer`](super::Ep::peer); `None`: no peer in particular.
+    /// Peer of the error, as numbered by [`Ep::peer`](crate::Ep::peer); `None`: no peer in particular.
     pub fn peer(self) -> Option<PeerId> {
         use Error::*;
         match self {

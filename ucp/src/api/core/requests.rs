@@ -32,7 +32,7 @@ pub struct RequestId(pub(crate) SlotId);
 pub enum OpStatus<T> {
     /// The operation completed in the call: the buffer is free, no callback follows.
     Done(T),
-    /// The operation is running. [`Worker::test`], [`Worker::wait_for`] or [`Worker::free`] ends the request.
+    /// The operation is running. `Worker::test`, `wait_for` or `free` ends the request.
     InProgress(RequestId),
 }
 

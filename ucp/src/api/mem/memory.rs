@@ -163,7 +163,7 @@ impl Mem {
         })
     }
 
-    /// Packs the remote key, for any peer of this worker. The peer unpacks it by [`super::Ep::unpack_rkey`].
+    /// Packs the remote key, for any peer of this worker. The peer unpacks it by [`crate::Ep::unpack_rkey`].
     pub fn pack_rkey(&self) -> Vec<u8> {
         let core = self.worker.core();
         let mut packer = Packer::new(self.key.0, self.addr(), self.len as u64, self.access);

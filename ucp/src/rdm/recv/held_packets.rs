@@ -2,8 +2,8 @@
 //! Memory follows what has really arrived, never what a header announces; buffers are kept by size for the
 //! next one.
 //!
-//! What is counted is what it costs: a buffer counts with all its bytes, an unexpected message with its entry
-//! too.
+//! The count is the cost in memory: a buffer counts with all its bytes, an unexpected message with its
+//! entry too.
 
 use ucs::mem::copy_slice;
 

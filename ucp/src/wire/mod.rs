@@ -1,4 +1,4 @@
-//! Wire format of EFA RDM v4: builders write packets in place, [`parse()`] checks received ones once, [`Print`]
+//! Wire format of EFA RDM v4: builders write in place, [`parse()`] checks received ones once, [`Print`]
 //! shows them. No state, no I/O, no panic on received bytes.
 
 pub mod base;

@@ -8,14 +8,14 @@ use rustc_hash::FxBuildHasher;
 
 use crate::api::am::queue::AmQueue;
 
-/// Lowest handler number that is in the hash map instead of the vector.
-const LOW: usize = 256;
+/// Handlers with lower numbers are in the vector, the others in the hash map.
+const DIRECT_IDS: usize = 256;
 
 pub(crate) type Handler<M> = Rc<dyn Fn(M)>;
 
 struct Handlers<M> {
-    low: Vec<Option<Handler<M>>>,
-    high: HashMap<u16, Handler<M>, FxBuildHasher>,
+    direct: Vec<Option<Handler<M>>>,
+    by_id: HashMap<u16, Handler<M>, FxBuildHasher>,
 }
 
 pub(crate) struct AmHandlers<M, P> {
@@ -32,7 +32,7 @@ impl<M, P> Default for AmHandlers<M, P> {
     fn default() -> Self {
         AmHandlers {
             queue: AmQueue::default(),
-            handlers: RefCell::new(Handlers { low: Vec::new(), high: HashMap::default() }),
+            handlers: RefCell::new(Handlers { direct: Vec::new(), by_id: HashMap::default() }),
             posted: RefCell::default(),
             idle: RefCell::default(),
             next_number: Cell::new(0),
@@ -45,25 +45,25 @@ impl<M, P> AmHandlers<M, P> {
     #[inline(always)]
     pub(crate) fn handler(&self, id: u16) -> Option<Handler<M>> {
         let handlers = self.handlers.borrow();
-        match handlers.low.get(usize::from(id)) {
+        match handlers.direct.get(usize::from(id)) {
             Some(handler) => handler.clone(),
-            None => handlers.high.get(&id).cloned(),
+            None => handlers.by_id.get(&id).cloned(),
         }
     }
 
     pub(crate) fn set_handler(&self, id: u16, handler: Option<Handler<M>>) {
         let mut handlers = self.handlers.borrow_mut();
         let at = usize::from(id);
-        let old = if at >= LOW {
+        let old = if at >= DIRECT_IDS {
             match handler {
-                Some(handler) => handlers.high.insert(id, handler),
-                None => handlers.high.remove(&id),
+                Some(handler) => handlers.by_id.insert(id, handler),
+                None => handlers.by_id.remove(&id),
             }
         } else {
-            if at >= handlers.low.len() {
-                handlers.low.resize(at + 1, None);
+            if at >= handlers.direct.len() {
+                handlers.direct.resize(at + 1, None);
             }
-            std::mem::replace(&mut handlers.low[at], handler)
+            std::mem::replace(&mut handlers.direct[at], handler)
         };
         // Dropping the old handler runs user code, which may use the worker.
         drop(handlers);
@@ -76,9 +76,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handlers_are_found_by_their_number_alone() {
+    fn handler_lookup_by_number() {
         let ams = AmHandlers::<(), ()>::default();
-        let ids = [0, 1, LOW as u16 - 1, LOW as u16, u16::MAX];
+        let ids = [0, 1, DIRECT_IDS as u16 - 1, DIRECT_IDS as u16, u16::MAX];
         let handlers: Vec<Handler<()>> = ids.iter().map(|_| Rc::new(|_| {}) as Handler<()>).collect();
         ids.iter().zip(&handlers).for_each(|(id, handler)| ams.set_handler(*id, Some(handler.clone())));
         for id in 0..=u16::MAX {

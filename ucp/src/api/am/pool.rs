@@ -12,9 +12,9 @@ use crate::api::am::tag::POSTED_LEN;
 
 const CHUNK: usize = 32 << 10;
 /// Chunks checked for reuse before a new one is allocated.
-const LOOK: usize = 4;
+const REUSE_SCAN: usize = 4;
 /// Limit of each chunk list; beyond it the oldest chunk is freed with its last message.
-const KNOWN: usize = 96;
+const MAX_CHUNKS: usize = 96;
 
 /// Memory of messages. A part is written before its first reader exists, then only read.
 struct Chunk(Box<[UnsafeCell<u8>]>);
@@ -48,14 +48,14 @@ const WORD: usize = size_of::<u64>();
 
 impl AmBuf {
     /// Wraps the memory of a message; at most 4 GiB of it are used.
-    pub(crate) fn own(bytes: Box<[u8]>) -> AmBuf {
+    pub(crate) fn from_box(bytes: Box<[u8]>) -> AmBuf {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         AmBuf { chunk: Some(Chunk::of(bytes)), word: 0, len }
     }
 
     /// Copies a message of exactly [`WORD`] bytes; `None` for other lengths. // HOT
     #[inline(always)]
-    pub(crate) fn of_word(message: &[u8]) -> Option<AmBuf> {
+    pub(crate) fn try_inline(message: &[u8]) -> Option<AmBuf> {
         let word = message.try_into().ok()?;
         Some(AmBuf { chunk: None, word: u64::from_ne_bytes(word), len: WORD as u32 })
     }
@@ -73,7 +73,7 @@ impl AmBuf {
 
     /// Reloads the fields one by one; one wide load right behind their stores would stall. // HOT
     #[inline(always)]
-    pub(crate) fn apart(self) -> AmBuf {
+    pub(crate) fn scalar_reload(self) -> AmBuf {
         let AmBuf { chunk, word, len } = self;
         AmBuf { chunk, word: scalar_load(word), len: scalar_load(len.into()) as u32 }
     }
@@ -84,7 +84,7 @@ impl AmBuf {
         self.len as usize
     }
 
-    /// Returns the first byte of a buffer from [`AmPool::room`], to receive into while no reader exists.
+    /// Returns the first byte of a buffer from [`AmPool::reserve`], to receive into while no reader exists.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         match &self.chunk {
             Some(chunk) => chunk.at(self.word as usize),
@@ -92,7 +92,7 @@ impl AmBuf {
         }
     }
 
-    pub(crate) fn cut(self, len: usize) -> AmBuf {
+    pub(crate) fn truncate(self, len: usize) -> AmBuf {
         let len = (self.len as usize).min(len) as u32;
         AmBuf { len, ..self }
     }
@@ -100,11 +100,11 @@ impl AmBuf {
 
 #[derive(Default)]
 pub(crate) struct AmPool {
-    open: Option<Rc<Chunk>>,
-    filled: usize,
+    current: Option<Rc<Chunk>>,
+    used: usize,
     full: VecDeque<Rc<Chunk>>,
     /// Chunks of [`POSTED_LEN`] bytes, for one message each.
-    single: VecDeque<Rc<Chunk>>,
+    single_message_chunks: VecDeque<Rc<Chunk>>,
 }
 
 impl AmPool {
@@ -113,49 +113,49 @@ impl AmPool {
     pub(crate) fn copy(&mut self, message: &[u8]) -> AmBuf {
         let len = message.len();
         assert!(len <= POSTED_LEN);
-        let chunk = match &self.open {
-            Some(chunk) if self.filled + len <= CHUNK => chunk,
-            _ => self.turn(),
+        let chunk = match &self.current {
+            Some(chunk) if self.used + len <= CHUNK => chunk,
+            _ => self.next_chunk(),
         };
-        let (chunk, at) = (chunk.clone(), self.filled);
-        self.filled += len;
+        let (chunk, at) = (chunk.clone(), self.used);
+        self.used += len;
         // SAFETY: at + len <= CHUNK, no buffer covers these bytes yet, and packets do not lie on chunks.
         unsafe { ucs::mem::copy_bytes(message.as_ptr(), chunk.at(at), len) };
         AmBuf { chunk: Some(chunk), word: at as u64, len: len as u32 }
     }
 
     #[cold]
-    fn turn(&mut self) -> &Rc<Chunk> {
-        self.filled = 0;
-        let next = match self.open.take() {
+    fn next_chunk(&mut self) -> &Rc<Chunk> {
+        self.used = 0;
+        let next = match self.current.take() {
             Some(chunk) if Rc::strong_count(&chunk) == 1 => chunk,
             Some(chunk) => {
-                note(&mut self.full, chunk);
-                vacant(&mut self.full).unwrap_or_else(|| Chunk::zeroed(CHUNK))
+                push_bounded(&mut self.full, chunk);
+                take_free(&mut self.full).unwrap_or_else(|| Chunk::zeroed(CHUNK))
             }
             None => Chunk::zeroed(CHUNK),
         };
-        self.open.insert(next)
+        self.current.insert(next)
     }
 
     /// Reserves [`POSTED_LEN`] bytes on a chunk of their own.
-    pub(crate) fn room(&mut self) -> AmBuf {
-        let chunk = vacant(&mut self.single).unwrap_or_else(|| Chunk::zeroed(POSTED_LEN));
-        note(&mut self.single, chunk.clone());
+    pub(crate) fn reserve(&mut self) -> AmBuf {
+        let chunk = take_free(&mut self.single_message_chunks).unwrap_or_else(|| Chunk::zeroed(POSTED_LEN));
+        push_bounded(&mut self.single_message_chunks, chunk.clone());
         AmBuf { chunk: Some(chunk), word: 0, len: POSTED_LEN as u32 }
     }
 }
 
-fn note(chunks: &mut VecDeque<Rc<Chunk>>, chunk: Rc<Chunk>) {
-    if chunks.len() == KNOWN {
+fn push_bounded(chunks: &mut VecDeque<Rc<Chunk>>, chunk: Rc<Chunk>) {
+    if chunks.len() == MAX_CHUNKS {
         chunks.pop_front();
     }
     chunks.push_back(chunk);
 }
 
-/// Removes and returns a chunk without messages, if the first [`LOOK`] have one.
-fn vacant(chunks: &mut VecDeque<Rc<Chunk>>) -> Option<Rc<Chunk>> {
-    for _ in 0..LOOK.min(chunks.len()) {
+/// Removes and returns a chunk without messages, if the first [`REUSE_SCAN`] have one.
+fn take_free(chunks: &mut VecDeque<Rc<Chunk>>) -> Option<Rc<Chunk>> {
+    for _ in 0..REUSE_SCAN.min(chunks.len()) {
         let chunk = chunks.pop_front()?;
         if Rc::strong_count(&chunk) == 1 {
             return Some(chunk);
@@ -176,7 +176,7 @@ mod tests {
             let (mut pool, mut kept) = (AmPool::default(), Vec::<(AmBuf, Vec<u8>)>::new());
             for (len, byte, gone) in steps {
                 let bytes: Vec<u8> = (0..len).map(|n| byte.wrapping_add(n as u8)).collect();
-                kept.push((AmBuf::of_word(&bytes).unwrap_or_else(|| pool.copy(&bytes)), bytes));
+                kept.push((AmBuf::try_inline(&bytes).unwrap_or_else(|| pool.copy(&bytes)), bytes));
                 if gone < kept.len() {
                     kept.swap_remove(gone);
                 }
@@ -192,20 +192,25 @@ mod tests {
         let mut pool = AmPool::default();
         for _ in 0..1000 {
             let bufs: Vec<AmBuf> = (0..20).map(|_| pool.copy(&[1; 5000])).collect();
-            let rooms = [pool.room(), pool.room()];
-            drop((bufs, rooms));
+            let reserved = [pool.reserve(), pool.reserve()];
+            drop((bufs, reserved));
         }
-        assert!(pool.full.len() + pool.single.len() <= 12, "{} {}", pool.full.len(), pool.single.len());
+        assert!(
+            pool.full.len() + pool.single_message_chunks.len() <= 12,
+            "{} {}",
+            pool.full.len(),
+            pool.single_message_chunks.len()
+        );
     }
 
     #[test]
-    fn what_was_received_is_cut_out() {
-        let mut buf = AmPool::default().room();
+    fn truncate_keeps_the_received_bytes() {
+        let mut buf = AmPool::default().reserve();
         // SAFETY: the buffer has more than 5 bytes, and no reference to them exists.
         unsafe { buf.as_mut_ptr().copy_from_nonoverlapping(b"hello".as_ptr(), 5) };
-        assert_eq!((buf.len(), buf.cut(5).bytes()), (POSTED_LEN, &b"hello"[..]));
-        assert_eq!(AmBuf::own(vec![7; 3].into()).cut(9).bytes(), [7; 3]);
-        assert_eq!(AmBuf::of_word(b"a word..").unwrap().cut(6).bytes(), b"a word");
-        assert!(AmBuf::of_word(b"less").is_none());
+        assert_eq!((buf.len(), buf.truncate(5).bytes()), (POSTED_LEN, &b"hello"[..]));
+        assert_eq!(AmBuf::from_box(vec![7; 3].into()).truncate(9).bytes(), [7; 3]);
+        assert_eq!(AmBuf::try_inline(b"a word..").unwrap().truncate(6).bytes(), b"a word");
+        assert!(AmBuf::try_inline(b"less").is_none());
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct ReceivedAm {
 
 impl ReceivedAm {
     pub(crate) fn of(status: &RecvStatus, buf: AmBuf) -> ReceivedAm {
-        ReceivedAm { from: status.from, tag: status.tag, buf: buf.cut(status.len) }
+        ReceivedAm { from: status.from, tag: status.tag, buf: buf.truncate(status.len) }
     }
 }
 
@@ -27,7 +27,7 @@ impl ReceivedAm {
 #[derive(Default)]
 pub(crate) struct AmQueue {
     /// Set with the first handler; no message is accepted before.
-    pub(crate) on: Cell<bool>,
+    pub(crate) enabled: Cell<bool>,
     pool: RefCell<AmPool>,
     /// Length of the queue: one message in `first`, the others in `rest`.
     waiting: Cell<usize>,
@@ -38,22 +38,22 @@ pub(crate) struct AmQueue {
 impl AmQueue {
     /// Queues a message; false if there is no handler yet or it is longer than [`POSTED_LEN`]. // HOT
     #[inline]
-    pub(crate) fn take_in(&self, from: PeerId, tag: u64, payload: &[u8]) -> bool {
-        if !self.on.get() || payload.len() > POSTED_LEN {
+    pub(crate) fn try_push(&self, from: PeerId, tag: u64, payload: &[u8]) -> bool {
+        if !self.enabled.get() || payload.len() > POSTED_LEN {
             return false;
         }
-        let buf = AmBuf::of_word(payload).unwrap_or_else(|| self.pool.borrow_mut().copy(payload));
-        let come = ReceivedAm { from, tag, buf };
+        let buf = AmBuf::try_inline(payload).unwrap_or_else(|| self.pool.borrow_mut().copy(payload));
+        let message = ReceivedAm { from, tag, buf };
         match self.waiting.replace(self.waiting.get() + 1) {
-            0 => self.first.set(Some(come)),
-            _ => self.rest.borrow_mut().push_back(come),
+            0 => self.first.set(Some(message)),
+            _ => self.rest.borrow_mut().push_back(message),
         }
         true
     }
 
     /// Whether a message is queued. // HOT
     #[inline(always)]
-    pub(crate) fn is_waiting(&self) -> bool {
+    pub(crate) fn has_messages(&self) -> bool {
         self.waiting.get() > 0
     }
 
@@ -65,14 +65,14 @@ impl AmQueue {
             Some(ReceivedAm { from, tag, buf }) => Some(ReceivedAm {
                 from: PeerId(scalar_load(from.0.into()) as u32),
                 tag: scalar_load(tag),
-                buf: buf.apart(),
+                buf: buf.scalar_reload(),
             }),
             None => self.rest.borrow_mut().pop_front(),
         }
     }
 
-    pub(crate) fn room(&self) -> AmBuf {
-        self.pool.borrow_mut().room()
+    pub(crate) fn reserve(&self) -> AmBuf {
+        self.pool.borrow_mut().reserve()
     }
 }
 
@@ -81,18 +81,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_come_out_as_they_came_in() {
+    fn queue_is_fifo() {
         let queue = AmQueue::default();
-        assert!(!queue.take_in(PeerId(1), 2, b"before the first handler"));
-        queue.on.set(true);
+        assert!(!queue.try_push(PeerId(1), 2, b"before the first handler"));
+        queue.enabled.set(true);
         let bytes: Vec<u8> = (0..=POSTED_LEN).map(|n| n as u8).collect();
         let lens = [0, 1, 7, 8, 9, POSTED_LEN];
-        lens.iter().for_each(|len| assert!(queue.take_in(PeerId(1), 2, &bytes[..*len])));
-        assert!(!queue.take_in(PeerId(1), 2, &bytes));
+        lens.iter().for_each(|len| assert!(queue.try_push(PeerId(1), 2, &bytes[..*len])));
+        assert!(!queue.try_push(PeerId(1), 2, &bytes));
         for len in lens {
-            let come = queue.next().unwrap();
-            assert_eq!((come.from, come.tag, come.buf.bytes()), (PeerId(1), 2, &bytes[..len]));
+            let message = queue.next().unwrap();
+            assert_eq!((message.from, message.tag, message.buf.bytes()), (PeerId(1), 2, &bytes[..len]));
         }
-        assert!(queue.next().is_none() && !queue.is_waiting());
+        assert!(queue.next().is_none() && !queue.has_messages());
     }
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use crate::api::am::pool::AmBuf;
 use crate::api::am::queue::ReceivedAm;
-use crate::api::am::send::{NOTICE, PACKED_MAX};
+use crate::api::am::send::{PACKED_MAX, RTS_LEN};
 use crate::api::am::tag::{AmKind, AmTag, POSTED_LEN};
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, Ended, OpStatus, RequestId};
@@ -25,12 +25,15 @@ use crate::wire::MsgClass;
 
 const POSTED: usize = 32;
 
-/// Matches packed messages: [`AmTag::LARGE`] ones or the others (0).
+/// Matches packed messages: [`AmTag::EXCEEDS_POSTED`] ones or the others (0).
 const fn packed(large: u64) -> Match {
-    Match { kind: RecvKind::Class { class: MsgClass::Am, tag: large, mask: AmTag::LARGE }, from: None }
+    Match {
+        kind: RecvKind::Class { class: MsgClass::Am, tag: large, mask: AmTag::EXCEEDS_POSTED },
+        from: None,
+    }
 }
 
-fn data_of(number: u64, from: PeerId) -> Match {
+fn data_match(number: u64, from: PeerId) -> Match {
     Match {
         kind: RecvKind::Class { class: MsgClass::AmData, tag: number, mask: TAG_MASK_FULL },
         from: Some(from),
@@ -38,7 +41,7 @@ fn data_of(number: u64, from: PeerId) -> Match {
 }
 
 #[derive(Clone, Copy)]
-struct Notice {
+struct Rts {
     len: u64,
     number: u64,
 }
@@ -46,7 +49,7 @@ struct Notice {
 impl AmMessage {
     /// Number of the handler.
     pub fn id(&self) -> u16 {
-        AmTag::of(self.tag).id
+        AmTag::decode(self.tag).id
     }
 
     /// Sender.
@@ -57,7 +60,7 @@ impl AmMessage {
     /// Splits the message into the header and the bytes behind it. // HOT
     #[inline]
     pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
-        self.buf.bytes().split_at(usize::from(AmTag::of(self.tag).header_len))
+        self.buf.bytes().split_at(usize::from(AmTag::decode(self.tag).header_len))
     }
 
     /// Header bytes. // HOT
@@ -71,22 +74,22 @@ impl AmMessage {
     pub fn data(&self) -> Option<&[u8]> {
         match self.kind {
             AmKind::Packed => Some(self.parts().1),
-            AmKind::Announced => None,
+            AmKind::Rendezvous => None,
         }
     }
 
     /// Length of the data in bytes, received or not.
     pub fn data_len(&self) -> u64 {
-        self.notice().map_or(self.parts().1.len() as u64, |notice| notice.len)
+        self.rts().map_or(self.parts().1.len() as u64, |rts| rts.len)
     }
 
-    fn notice(&self) -> Option<Notice> {
+    fn rts(&self) -> Option<Rts> {
         if self.kind == AmKind::Packed {
             return None;
         }
         let (len, rest) = self.parts().1.split_first_chunk()?;
         let number = rest.first_chunk()?;
-        Some(Notice { len: u64::from_le_bytes(*len), number: u64::from_le_bytes(*number) })
+        Some(Rts { len: u64::from_le_bytes(*len), number: u64::from_le_bytes(*number) })
     }
 
     /// Returns an endpoint to the sender; `None` if the peer has failed or its address is unknown.
@@ -97,21 +100,21 @@ impl AmMessage {
     /// Receives the announced data into an empty buffer, so that the sender's operation completes.
     #[cold]
     fn discard(&self) {
-        if let Some(notice) = self.notice() {
-            self.worker.recv(data_of(notice.number, self.from), Vec::new()).detach();
+        if let Some(rts) = self.rts() {
+            self.worker.recv(data_match(rts.number, self.from), Vec::new()).detach();
         }
     }
 
     /// Returns the match of data that is still to be received; the caller then has to receive it.
-    pub(crate) fn claim(&mut self) -> Option<Match> {
-        let notice = self.notice()?;
+    pub(crate) fn take_data_match(&mut self) -> Option<Match> {
+        let rts = self.rts()?;
         // Keeps `drop` from discarding the data.
         self.kind = AmKind::Packed;
-        Some(data_of(notice.number, self.from))
+        Some(data_match(rts.number, self.from))
     }
 
     /// Result of receiving data that is already here into `room` bytes.
-    pub(crate) fn end_in(&self, room: usize) -> Ended {
+    pub(crate) fn inline_recv_result(&self, room: usize) -> Ended {
         let len = self.parts().1.len();
         match len <= room {
             true => Ok(RecvStatus { len, tag: 0, from: self.from, cq_data: None }),
@@ -122,7 +125,7 @@ impl AmMessage {
     /// Receives the data into `buf`; longer data ends with [`Error::Truncated`]. Dropping the message
     /// instead, or cancelling the receive, discards the data.
     pub fn recv<B: IoBufMut>(mut self, buf: B) -> RecvRequest<B> {
-        if let Some(data) = self.claim() {
+        if let Some(data) = self.take_data_match() {
             return self.worker.recv(data, buf);
         }
         let mut lent = LentBuf::new(buf);
@@ -131,14 +134,14 @@ impl AmMessage {
         let n = data.len().min(room);
         // SAFETY: `room` bytes at `at` are valid for writes, and the container does not overlap the message.
         unsafe { ucs::mem::copy_bytes(data.as_ptr(), at, n) };
-        RecvRequest::ended(self.end_in(room), lent)
+        RecvRequest::ended(self.inline_recv_result(room), lent)
     }
 }
 
 impl Drop for AmMessage {
     #[inline]
     fn drop(&mut self) {
-        if self.kind == AmKind::Announced {
+        if self.kind == AmKind::Rendezvous {
             self.discard();
         }
     }
@@ -157,11 +160,11 @@ impl Worker {
     /// before the worker's first handler wait for it; later ones without a handler are dropped.
     pub fn set_am_handler(&self, id: u16, handler: impl Fn(AmMessage) + 'static) {
         self.am_handlers().set_handler(id, Some(Rc::new(handler)));
-        if !self.am_handlers().queue.on.replace(true) {
+        if !self.am_handlers().queue.enabled.replace(true) {
             for _ in 0..POSTED {
-                let place = Rc::new(PostedRecv { worker: self.downgrade(), room: Cell::new(None) });
-                self.am_handlers().posted.borrow_mut().push(place.clone());
-                self.post(place);
+                let posted = Rc::new(PostedRecv { worker: self.downgrade(), buf: Cell::new(None) });
+                self.am_handlers().posted.borrow_mut().push(posted.clone());
+                self.post(posted);
             }
         }
     }
@@ -172,21 +175,21 @@ impl Worker {
     }
 
     /// Posts a receive after delivering what has arrived; false if too many operations are running.
-    fn post(&self, place: Rc<PostedRecv>) -> bool {
+    fn post(&self, posted: Rc<PostedRecv>) -> bool {
         loop {
-            let mut room = self.am_handlers().queue.room();
-            let at = room.as_mut_ptr();
-            place.room.set(Some(room));
-            let done = Callback { fun: on_packed, arg: Rc::as_ptr(&place).cast_mut().cast() };
-            // SAFETY: `place` keeps the buffer, and the worker keeps `place`, until after the engine is
-            // dropped. `done` is called from progress, with `place`, while the worker lives.
+            let mut buf = self.am_handlers().queue.reserve();
+            let at = buf.as_mut_ptr();
+            posted.buf.set(Some(buf));
+            let done = Callback { fun: on_posted_recv_done, arg: Rc::as_ptr(&posted).cast_mut().cast() };
+            // SAFETY: `posted` keeps the buffer, and the worker keeps `posted`, until after the engine is
+            // dropped. `done` is called from progress, with `posted`, while the worker lives.
             match unsafe { self.recv_raw(at, POSTED_LEN, packed(0), Some(done)) } {
-                Ok(OpStatus::Done(status)) => self.take_packed(&place, Ok(status)),
+                Ok(OpStatus::Done(status)) => self.deliver_posted(&posted, Ok(status)),
                 Ok(OpStatus::InProgress(_)) => return true,
                 Err(Error::Truncated { .. }) => {}
                 Err(Error::Exhausted) => {
-                    place.room.take();
-                    self.am_handlers().idle.borrow_mut().push(place);
+                    posted.buf.take();
+                    self.am_handlers().idle.borrow_mut().push(posted);
                     return false;
                 }
                 Err(_) => return true,
@@ -200,35 +203,35 @@ impl Worker {
     fn post_idle(self) {
         // Not a drain: a handler may call this function again.
         loop {
-            let place = self.am_handlers().idle.borrow_mut().pop();
-            if !place.is_some_and(|place| self.post(place)) {
+            let posted = self.am_handlers().idle.borrow_mut().pop();
+            if !posted.is_some_and(|posted| self.post(posted)) {
                 return;
             }
         }
     }
 
-    fn take_packed(&self, place: &PostedRecv, ended: Ended) {
-        if let (Some(room), Ok(status)) = (place.room.take(), ended) {
-            self.deliver(ReceivedAm::of(&status, room));
+    fn deliver_posted(&self, posted: &PostedRecv, ended: Ended) {
+        if let (Some(buf), Ok(status)) = (posted.buf.take(), ended) {
+            self.deliver(ReceivedAm::of(&status, buf));
         }
     }
 
     /// Calls the handler of a message. Inline: moving the freshly written message would stall. // HOT
     #[inline(always)]
     fn deliver(&self, ReceivedAm { from, tag, buf }: ReceivedAm) {
-        let AmTag { id, header_len, kind } = AmTag::of(tag);
-        let behind = match kind {
+        let AmTag { id, header_len, kind } = AmTag::decode(tag);
+        let trailer_len = match kind {
             AmKind::Packed => 0,
-            AmKind::Announced => NOTICE,
+            AmKind::Rendezvous => RTS_LEN,
         };
-        if usize::from(header_len) + behind > buf.len() {
-            return ill(from, id, "malformed");
+        if usize::from(header_len) + trailer_len > buf.len() {
+            return log_dropped(from, id, "malformed");
         }
         match self.am_handlers().handler(id) {
             Some(handler) => handler(AmMessage { worker: self.clone(), buf, tag, from, kind }),
             None => {
                 drop(AmMessage { worker: self.clone(), buf, tag, from, kind });
-                ill(from, id, "without a handler");
+                log_dropped(from, id, "no handler");
             }
         }
     }
@@ -236,47 +239,47 @@ impl Worker {
     /// Calls the handlers of queued messages. // HOT
     #[inline]
     pub(crate) fn handle_ams(&self) {
-        if self.am_handlers().queue.is_waiting() {
-            self.handle_come();
+        if self.am_handlers().queue.has_messages() {
+            self.run_handlers();
         }
     }
 
     #[inline(never)]
-    fn handle_come(&self) {
+    fn run_handlers(&self) {
         // A handler may call `progress`, which then takes the next message.
-        while let Some(come) = self.am_handlers().queue.next() {
-            if self.am_handlers().queue.is_waiting() {
+        while let Some(message) = self.am_handlers().queue.next() {
+            if self.am_handlers().queue.has_messages() {
                 self.core().idle = false;
             }
-            self.deliver(come);
+            self.deliver(message);
         }
     }
 
     /// Receives packed messages longer than the posted buffers, and returns their number.
     #[inline]
-    pub(crate) fn take_large_ams(&self) -> usize {
-        match self.am_handlers().queue.on.get() {
-            true => self.look_for_large_ams(),
+    pub(crate) fn recv_large_ams(&self) -> usize {
+        match self.am_handlers().queue.enabled.get() {
+            true => self.probe_large_ams(),
             false => 0,
         }
     }
 
-    fn look_for_large_ams(&self) -> usize {
+    fn probe_large_ams(&self) -> usize {
         if !self.am_handlers().idle.borrow().is_empty() {
             self.clone().post_idle();
         }
         let mut found = 0;
-        while let Some(message) = self.mprobe(packed(AmTag::LARGE)) {
+        while let Some(message) = self.mprobe(packed(AmTag::EXCEEDS_POSTED)) {
             found += 1;
             let len = message.envelope().len;
             if len > PACKED_MAX as u64 {
-                tracing::debug!(len, "active message too long, dropped");
+                tracing::debug!(len, "dropped an active message: too long");
                 continue;
             }
             let worker = self.downgrade();
             message.recv(vec![0; len as usize].into_boxed_slice()).then(move |ended, bytes| {
                 if let (Some(worker), Ok(status)) = (worker.upgrade(), ended) {
-                    worker.deliver(ReceivedAm::of(&status, AmBuf::own(bytes)));
+                    worker.deliver(ReceivedAm::of(&status, AmBuf::from_box(bytes)));
                 }
             });
         }
@@ -285,19 +288,19 @@ impl Worker {
 }
 
 #[cold]
-fn ill(from: PeerId, id: u16, why: &str) {
-    tracing::debug!(peer = from.0, id, "active message {why} dropped");
+fn log_dropped(from: PeerId, id: u16, why: &str) {
+    tracing::debug!(peer = from.0, id, "dropped an active message: {why}");
 }
 
 /// Handles the end of a posted receive. Safety: `arg` is a [`PostedRecv`] of a worker that is in progress.
-unsafe fn on_packed(arg: *mut (), request: RequestId, ended: Ended) {
-    let place: *const PostedRecv = arg.cast();
-    // SAFETY: `arg` comes from `Rc::as_ptr`, and the worker keeps its places until it is dropped.
-    unsafe { Rc::increment_strong_count(place) };
+unsafe fn on_posted_recv_done(arg: *mut (), request: RequestId, ended: Ended) {
+    let posted: *const PostedRecv = arg.cast();
+    // SAFETY: `arg` comes from `Rc::as_ptr`, and the worker keeps its posted receives until it is dropped.
+    unsafe { Rc::increment_strong_count(posted) };
     // SAFETY: as above; the count was raised for this.
-    let place = unsafe { Rc::from_raw(place) };
-    let Some(worker) = place.worker.upgrade() else { return };
+    let posted = unsafe { Rc::from_raw(posted) };
+    let Some(worker) = posted.worker.upgrade() else { return };
     worker.free(request);
-    worker.take_packed(&place, ended);
-    worker.post(place);
+    worker.deliver_posted(&posted, ended);
+    worker.post(posted);
 }

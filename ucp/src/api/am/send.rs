@@ -19,8 +19,8 @@ use crate::wire::MsgClass;
 
 /// Longest packed message in bytes; the receiver drops longer ones.
 pub(crate) const PACKED_MAX: usize = 64 << 10;
-/// Bytes that announce data, behind the header: length and number, each u64.
-pub(crate) const NOTICE: usize = 16;
+/// Length of an [`Rts`](super::recv) behind the header: data length and number, each u64, bytes.
+pub(crate) const RTS_LEN: usize = 16;
 
 /// Protocol of an active message's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -115,7 +115,7 @@ impl Ep {
             && let Some(whole) = data.whole()
             && self.send_short(
                 MsgClass::Am,
-                AmTag { id, header_len: 0, kind: AmKind::Packed }.tag(len),
+                AmTag { id, header_len: 0, kind: AmKind::Packed }.encode(len),
                 whole,
             )
         {
@@ -140,15 +140,15 @@ impl Ep {
         let both = header.len().saturating_add(data.len());
         if both > self.packed_max(params.how) {
             // SAFETY: this function's contract.
-            return unsafe { self.announce(id, header, data, params) };
+            return unsafe { self.send_rts(id, header, data, params) };
         }
-        let tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Packed }.tag(both);
+        let tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Packed }.encode(both);
         if header.is_empty() {
             // SAFETY: this function's contract.
             return unsafe { self.send_class_raw(MsgClass::Am, tag, data, params.done) };
         }
         // SAFETY: this function's contract; the header is copied if the send outlives the call.
-        unsafe { self.send_behind(tag, header, data, params.done) }
+        unsafe { self.send_with_header(tag, header, data, params.done) }
     }
 
     /// Limit of header and data in one message, bytes. // HOT
@@ -163,7 +163,7 @@ impl Ep {
 
     /// Sends `data` behind a copy of `header`. Safety: as for [`Ep::am_send_raw`]. // HOT
     #[inline]
-    unsafe fn send_behind(
+    unsafe fn send_with_header(
         &self,
         tag: u64,
         header: &[u8],
@@ -178,12 +178,12 @@ impl Ep {
             return Ok(OpStatus::Done(()));
         }
         // SAFETY: this function's contract.
-        unsafe { self.send_lent(MsgClass::Am, tag, header, &[data], done) }
+        unsafe { self.send_staged(MsgClass::Am, tag, header, &[data], done) }
     }
 
-    /// Announces `data`, then starts its send. Safety: as for [`Ep::am_send_raw`].
+    /// Sends the RTS of `data`, then starts the send of `data`. Safety: as for [`Ep::am_send_raw`].
     #[inline(never)]
-    unsafe fn announce(
+    unsafe fn send_rts(
         &self,
         id: u16,
         header: &[u8],
@@ -192,14 +192,14 @@ impl Ep {
     ) -> Result<OpStatus<()>, Error> {
         let ams = self.worker().am_handlers();
         let number = ams.next_number.replace(ams.next_number.get().wrapping_add(1));
-        let mut head = Vec::with_capacity(header.len() + NOTICE);
+        let mut head = Vec::with_capacity(header.len() + RTS_LEN);
         head.extend_from_slice(header);
         head.extend_from_slice(&(data.len() as u64).to_le_bytes());
         head.extend_from_slice(&number.to_le_bytes());
-        let label = AmTag { id, header_len: header.len() as u16, kind: AmKind::Announced };
+        let am_tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Rendezvous };
         // SAFETY: `head` outlives the call, and is copied if the send outlives that.
-        let told = unsafe { self.send_behind(label.tag(head.len()), &head, SendBuf::EMPTY, None) }?;
-        if let OpStatus::InProgress(id) = told {
+        let sent = unsafe { self.send_with_header(am_tag.encode(head.len()), &head, SendBuf::EMPTY, None) }?;
+        if let OpStatus::InProgress(id) = sent {
             self.worker().free(id);
         }
         // SAFETY: this function's contract.

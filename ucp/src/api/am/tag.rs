@@ -1,4 +1,4 @@
-//! Tag of an active message: handler number, header length, and whether the data is packed or announced.
+//! Tag of an active message: handler number, header length, and the way of the data (packed or rendezvous).
 
 /// Longest packed message that fits a posted buffer, bytes.
 pub(crate) const POSTED_LEN: usize = 8 << 10;
@@ -16,22 +16,22 @@ pub(crate) struct AmTag {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AmKind {
     Packed,
-    Announced,
+    Rendezvous,
 }
 
 impl AmTag {
-    const ANNOUNCED: u64 = 1 << 63;
-    pub const LARGE: u64 = 1 << 62;
+    const RENDEZVOUS: u64 = 1 << 63;
+    pub const EXCEEDS_POSTED: u64 = 1 << 62;
 
     #[inline]
-    pub fn tag(self, packed_len: usize) -> u64 {
-        let large = if packed_len > POSTED_LEN { AmTag::LARGE } else { 0 };
-        let kind = if self.kind == AmKind::Announced { AmTag::ANNOUNCED } else { 0 };
-        u64::from(self.id) | u64::from(self.header_len) << 16 | large | kind
+    pub fn encode(self, packed_len: usize) -> u64 {
+        let exceeds = if packed_len > POSTED_LEN { AmTag::EXCEEDS_POSTED } else { 0 };
+        let kind = if self.kind == AmKind::Rendezvous { AmTag::RENDEZVOUS } else { 0 };
+        u64::from(self.id) | u64::from(self.header_len) << 16 | exceeds | kind
     }
 
-    pub fn of(tag: u64) -> AmTag {
-        let kind = if tag & AmTag::ANNOUNCED != 0 { AmKind::Announced } else { AmKind::Packed };
+    pub fn decode(tag: u64) -> AmTag {
+        let kind = if tag & AmTag::RENDEZVOUS != 0 { AmKind::Rendezvous } else { AmKind::Packed };
         AmTag { id: tag as u16, header_len: (tag >> 16) as u16, kind }
     }
 }
@@ -41,14 +41,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_survive_their_tag() {
-        for kind in [AmKind::Packed, AmKind::Announced] {
+    fn am_tag_round_trips() {
+        for kind in [AmKind::Packed, AmKind::Rendezvous] {
             for (id, header_len) in [(0, 0), (u16::MAX, AM_MAX_HEADER as u16), (7, 1)] {
-                let label = AmTag { id, header_len, kind };
-                assert_eq!(AmTag::of(label.tag(5)), label);
-                assert_eq!(AmTag::of(label.tag(POSTED_LEN + 1)), label);
-                assert_eq!(label.tag(POSTED_LEN) & AmTag::LARGE, 0);
-                assert_ne!(label.tag(POSTED_LEN + 1) & AmTag::LARGE, 0);
+                let am_tag = AmTag { id, header_len, kind };
+                assert_eq!(AmTag::decode(am_tag.encode(5)), am_tag);
+                assert_eq!(AmTag::decode(am_tag.encode(POSTED_LEN + 1)), am_tag);
+                assert_eq!(am_tag.encode(POSTED_LEN) & AmTag::EXCEEDS_POSTED, 0);
+                assert_ne!(am_tag.encode(POSTED_LEN + 1) & AmTag::EXCEEDS_POSTED, 0);
             }
         }
     }

@@ -25,8 +25,8 @@ impl ReceiveSink for CompletionSink<'_> {
     #[inline(always)]
     fn deliver(&mut self, class: MsgClass, from: PeerId, tag: u64, payload: &[u8]) -> bool {
         match class {
-            MsgClass::Am => self.ams.take_in(from, tag, payload),
-            MsgClass::Stream => self.streams.take_in(from, payload, self.reqs),
+            MsgClass::Am => self.ams.try_push(from, tag, payload),
+            MsgClass::Stream => self.streams.try_deliver(from, payload, self.reqs),
             MsgClass::Message | MsgClass::AmData => false,
         }
     }

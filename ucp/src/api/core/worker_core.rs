@@ -222,7 +222,10 @@ impl WorkerCore {
     #[inline(always)]
     fn is_still(&self, ams: &AmQueue) -> bool {
         // A handler may have called progress while other active messages wait.
-        self.engine.is_fully_idle() && self.flushes.is_empty() && self.streams.is_idle() && !ams.is_waiting()
+        self.engine.is_fully_idle()
+            && self.flushes.is_empty()
+            && self.streams.is_idle()
+            && !ams.has_messages()
     }
 
     /// Does the work that a fast poll left. Returns the number of events, including the fast poll's.

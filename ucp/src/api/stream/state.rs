@@ -87,7 +87,7 @@ impl Streams {
 
     /// Gives a message to the waiting receive, if nothing precedes it, and keeps the rest. // HOT
     #[inline]
-    pub(crate) fn take_in(&mut self, from: PeerId, bytes: &[u8], reqs: &mut Requests) -> bool {
+    pub(crate) fn try_deliver(&mut self, from: PeerId, bytes: &[u8], reqs: &mut Requests) -> bool {
         if self.waited.is_empty() {
             return false;
         }

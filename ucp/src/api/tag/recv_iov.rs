@@ -130,7 +130,7 @@ impl Message {
 impl AmMessage {
     /// Receives the data into containers, filled in order; otherwise like [`AmMessage::recv`].
     pub fn recv_iov<B: IoBufMut>(mut self, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
-        if let Some(data) = self.claim() {
+        if let Some(data) = self.take_data_match() {
             return self.worker.recv_iov(data, bufs);
         }
         let (pieces, mut list) = (rooms_of(&mut bufs), RecvList::NONE);
@@ -139,7 +139,7 @@ impl AmMessage {
         let ended: Ended = unsafe { fill(&mut list, &pieces) }.and_then(|()| {
             // SAFETY: as above.
             let room = unsafe { RecvBuf::of_list(&list) }.put(0, self.parts().1);
-            self.end_in(room)
+            self.inline_recv_result(room)
         });
         RecvRequest::ended_list(ended, lent)
     }

@@ -18,7 +18,7 @@ use crate::select::Sync;
 use crate::wire::MsgClass;
 
 /// Most pieces that need no allocation if the send ends within the call.
-const FEW: usize = 16;
+const INLINE_PIECES: usize = 16;
 
 /// Safety: as for [`SendBuf::new`].
 unsafe fn stage(piece: &Iov) -> SendBuf {
@@ -39,7 +39,7 @@ impl Ep {
     pub unsafe fn send_iov_raw(&self, pieces: &[Iov], params: &SendParams) -> Result<OpStatus<()>, Error> {
         if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
             // SAFETY: the caller vouches for the bytes during this call.
-            && unsafe { self.gather_now(MsgClass::Message, tag, pieces) }?
+            && unsafe { self.try_send_short_iov(MsgClass::Message, tag, pieces) }?
         {
             return Ok(OpStatus::Done(()));
         }
@@ -48,7 +48,7 @@ impl Ep {
         // SAFETY: as above.
         let staged = unsafe { self.worker().staging().stage(&[], list) };
         // SAFETY: as above, and what is staged is kept as long.
-        self.borrow(staged, |buf| unsafe { self.send_any(buf, params) })
+        self.with_staged(staged, |buf| unsafe { self.send_any(buf, params) })
     }
 
     /// Sends the bytes of containers in order as one message. Ignores `params.done`.
@@ -76,7 +76,7 @@ impl Ep {
         // SAFETY: as above.
         let staged = unsafe { self.worker().staging().stage(&[], list) };
         // SAFETY: as above, and what is staged is kept as long.
-        self.borrow(staged, |buf| unsafe { self.start_am(id, header, buf, params) })
+        self.with_staged(staged, |buf| unsafe { self.start_am(id, header, buf, params) })
     }
 
     /// Sends an active message with the bytes of containers in order; otherwise like [`Ep::am_send_with`].
@@ -107,12 +107,12 @@ impl Ep {
         // SAFETY: as above.
         let staged = unsafe { self.worker().staging().stage(&[], list) };
         // SAFETY: as above, and what is staged is kept as long.
-        self.borrow(staged, |buf| unsafe { self.start_stream_send(buf, done) })
+        self.with_staged(staged, |buf| unsafe { self.start_stream_send(buf, done) })
     }
 
     /// Sends a copy of `head`, then `pieces`, and keeps their list. Safety: as for [`Ep::send_iov_raw`].
     #[inline(never)]
-    pub(crate) unsafe fn send_lent(
+    pub(crate) unsafe fn send_staged(
         &self,
         class: MsgClass,
         tag: u64,
@@ -123,11 +123,11 @@ impl Ep {
         // SAFETY: the caller vouches for the bytes until the operation's end.
         let staged = unsafe { self.worker().staging().stage(head, pieces.iter().copied()) };
         // SAFETY: as above, and what is staged is kept as long.
-        self.borrow(staged, |buf| unsafe { self.send_class_raw(class, tag, buf, done) })
+        self.with_staged(staged, |buf| unsafe { self.send_class_raw(class, tag, buf, done) })
     }
 
     /// Starts an operation that reads `staged`, and keeps `staged` until it ends.
-    fn borrow(
+    fn with_staged(
         &self,
         staged: Staged,
         start: impl FnOnce(SendBuf) -> Result<OpStatus<()>, Error>,
@@ -144,8 +144,8 @@ impl Ep {
     }
 
     /// Sends one packet within the call, if possible. Safety: `pieces` is valid during the call. // HOT
-    unsafe fn gather_now(&self, class: MsgClass, tag: u64, pieces: &[Iov]) -> Result<bool, Error> {
-        let mut list = ArrayVec::<SendBuf, FEW>::new();
+    unsafe fn try_send_short_iov(&self, class: MsgClass, tag: u64, pieces: &[Iov]) -> Result<bool, Error> {
+        let mut list = ArrayVec::<SendBuf, INLINE_PIECES>::new();
         for piece in pieces {
             // SAFETY: this function's contract.
             if list.try_push(unsafe { stage(piece) }).is_err() {

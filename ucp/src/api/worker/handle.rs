@@ -44,13 +44,13 @@ impl WeakWorker {
 /// Posted receive of an active message.
 pub(crate) struct PostedRecv {
     pub(crate) worker: WeakWorker,
-    pub(crate) room: Cell<Option<AmBuf>>,
+    pub(crate) buf: Cell<Option<AmBuf>>,
 }
 
 /// Received active message. A handler may keep it; dropping it recycles its memory.
 pub struct AmMessage {
     pub(crate) worker: Worker,
-    /// Header, followed by data or [`Notice`].
+    /// Header, followed by data or [`Rts`].
     pub(crate) buf: AmBuf,
     pub(crate) tag: u64,
     pub(crate) from: PeerId,

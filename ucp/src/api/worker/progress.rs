@@ -81,7 +81,7 @@ impl Worker {
         if flushes {
             events += self.end_flushes();
         }
-        events + self.take_large_ams()
+        events + self.recv_large_ams()
     }
 
     #[cold]
@@ -128,7 +128,7 @@ impl Worker {
     /// Arms [`Worker::event_fd`] for one wakeup. False if there may be something to do: call progress again.
     pub fn arm(&self) -> bool {
         let core = self.core();
-        if self.inner.events.is_none() || core.has_ends() || self.am_handlers().queue.is_waiting() {
+        if self.inner.events.is_none() || core.has_ends() || self.am_handlers().queue.has_messages() {
             return false;
         }
         // Some lanes cannot signal free resources and need polling.

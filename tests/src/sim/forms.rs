@@ -86,7 +86,7 @@ impl SendOp {
 
     pub fn am(
         ep: &Ep,
-        (form, how): (SendForm, AmProto),
+        (form, proto): (SendForm, AmProto),
         id: u16,
         header: &[u8],
         bytes: Vec<u8>,
@@ -94,12 +94,12 @@ impl SendOp {
     ) -> SendOp {
         match form {
             SendForm::Whole | SendForm::Callback | SendForm::Immediate | SendForm::Detached => {
-                SendOp::Am(ep.am_send_with(how, id, header, bytes))
+                SendOp::Am(ep.am_send_with(proto, id, header, bytes))
             }
-            SendForm::Iov => SendOp::AmIov(ep.am_send_iov(how, id, header, split(&bytes, lens))),
+            SendForm::Iov => SendOp::AmIov(ep.am_send_iov(proto, id, header, split(&bytes, lens))),
             SendForm::Id => {
                 let bufs = split(&bytes, lens);
-                let params = AmParams { how, done: None };
+                let params = AmParams { proto, done: None };
                 // SAFETY: the bytes are kept with the id, unchanged, until the end.
                 let started = unsafe { ep.am_send_iov_raw(id, header, &pieces(&bufs), &params) };
                 SendOp::started(started, bufs)

@@ -29,8 +29,8 @@ pub(crate) struct AmQueue {
     /// Set with the first handler; no message is accepted before.
     pub(crate) enabled: Cell<bool>,
     pool: RefCell<AmPool>,
-    /// Length of the queue: one message in `first`, the others in `rest`.
-    waiting: Cell<usize>,
+    /// Messages: one in `first`, the others in `rest`.
+    len: Cell<usize>,
     first: Cell<Option<ReceivedAm>>,
     rest: RefCell<VecDeque<ReceivedAm>>,
 }
@@ -44,7 +44,7 @@ impl AmQueue {
         }
         let buf = AmBuf::try_inline(payload).unwrap_or_else(|| self.pool.borrow_mut().copy(payload));
         let message = ReceivedAm { from, tag, buf };
-        match self.waiting.replace(self.waiting.get() + 1) {
+        match self.len.replace(self.len.get() + 1) {
             0 => self.first.set(Some(message)),
             _ => self.rest.borrow_mut().push_back(message),
         }
@@ -54,13 +54,13 @@ impl AmQueue {
     /// Whether a message is queued. // HOT
     #[inline(always)]
     pub(crate) fn has_messages(&self) -> bool {
-        self.waiting.get() > 0
+        self.len.get() > 0
     }
 
     /// Removes and returns the oldest message. // HOT
     #[inline]
     pub(crate) fn next(&self) -> Option<ReceivedAm> {
-        self.waiting.set(self.waiting.get().checked_sub(1)?);
+        self.len.set(self.len.get().checked_sub(1)?);
         match self.first.take() {
             Some(ReceivedAm { from, tag, buf }) => Some(ReceivedAm {
                 from: PeerId(scalar_load(from.0.into()) as u32),

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use crate::api::am::pool::AmBuf;
 use crate::api::am::queue::ReceivedAm;
-use crate::api::am::send::{PACKED_MAX, RTS_LEN};
+use crate::api::am::send::{EAGER_MAX, RTS_LEN};
 use crate::api::am::tag::{AmKind, AmTag, POSTED_LEN};
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, Ended, OpStatus, RequestId};
@@ -23,10 +23,10 @@ use crate::rdm::io::PeerId;
 use crate::rdm::{RecvKind, RecvStatus};
 use crate::wire::MsgClass;
 
-const POSTED: usize = 32;
+const POSTED_RECVS: usize = 32;
 
-/// Matches packed messages: [`AmTag::EXCEEDS_POSTED`] ones or the others (0).
-const fn packed(large: u64) -> Match {
+/// Matches eager messages: [`AmTag::EXCEEDS_POSTED`] ones or the others (0).
+const fn eager_match(large: u64) -> Match {
     Match {
         kind: RecvKind::Class { class: MsgClass::Am, tag: large, mask: AmTag::EXCEEDS_POSTED },
         from: None,
@@ -73,7 +73,7 @@ impl AmMessage {
     #[inline]
     pub fn data(&self) -> Option<&[u8]> {
         match self.kind {
-            AmKind::Packed => Some(self.parts().1),
+            AmKind::Eager => Some(self.parts().1),
             AmKind::Rendezvous => None,
         }
     }
@@ -84,7 +84,7 @@ impl AmMessage {
     }
 
     fn rts(&self) -> Option<Rts> {
-        if self.kind == AmKind::Packed {
+        if self.kind == AmKind::Eager {
             return None;
         }
         let (len, rest) = self.parts().1.split_first_chunk()?;
@@ -97,7 +97,7 @@ impl AmMessage {
         self.worker.ep_to(self.from)
     }
 
-    /// Receives the announced data into an empty buffer, so that the sender's operation completes.
+    /// Receives the rendezvous data into an empty buffer, so that the sender's operation completes.
     #[cold]
     fn discard(&self) {
         if let Some(rts) = self.rts() {
@@ -109,7 +109,7 @@ impl AmMessage {
     pub(crate) fn take_data_match(&mut self) -> Option<Match> {
         let rts = self.rts()?;
         // Keeps `drop` from discarding the data.
-        self.kind = AmKind::Packed;
+        self.kind = AmKind::Eager;
         Some(data_match(rts.number, self.from))
     }
 
@@ -161,7 +161,7 @@ impl Worker {
     pub fn set_am_handler(&self, id: u16, handler: impl Fn(AmMessage) + 'static) {
         self.am_handlers().set_handler(id, Some(Rc::new(handler)));
         if !self.am_handlers().queue.enabled.replace(true) {
-            for _ in 0..POSTED {
+            for _ in 0..POSTED_RECVS {
                 let posted = Rc::new(PostedRecv { worker: self.downgrade(), buf: Cell::new(None) });
                 self.am_handlers().posted.borrow_mut().push(posted.clone());
                 self.post(posted);
@@ -183,7 +183,7 @@ impl Worker {
             let done = Callback { fun: on_posted_recv_done, arg: Rc::as_ptr(&posted).cast_mut().cast() };
             // SAFETY: `posted` keeps the buffer, and the worker keeps `posted`, until after the engine is
             // dropped. `done` is called from progress, with `posted`, while the worker lives.
-            match unsafe { self.recv_raw(at, POSTED_LEN, packed(0), Some(done)) } {
+            match unsafe { self.recv_raw(at, POSTED_LEN, eager_match(0), Some(done)) } {
                 Ok(OpStatus::Done(status)) => self.deliver_posted(&posted, Ok(status)),
                 Ok(OpStatus::InProgress(_)) => return true,
                 Err(Error::Truncated { .. }) => {}
@@ -221,7 +221,7 @@ impl Worker {
     fn deliver(&self, ReceivedAm { from, tag, buf }: ReceivedAm) {
         let AmTag { id, header_len, kind } = AmTag::decode(tag);
         let trailer_len = match kind {
-            AmKind::Packed => 0,
+            AmKind::Eager => 0,
             AmKind::Rendezvous => RTS_LEN,
         };
         if usize::from(header_len) + trailer_len > buf.len() {
@@ -255,7 +255,7 @@ impl Worker {
         }
     }
 
-    /// Receives packed messages longer than the posted buffers, and returns their number.
+    /// Receives eager messages longer than the posted buffers, and returns their number.
     #[inline]
     pub(crate) fn recv_large_ams(&self) -> usize {
         match self.am_handlers().queue.enabled.get() {
@@ -269,10 +269,10 @@ impl Worker {
             self.clone().post_idle();
         }
         let mut found = 0;
-        while let Some(message) = self.mprobe(packed(AmTag::EXCEEDS_POSTED)) {
+        while let Some(message) = self.mprobe(eager_match(AmTag::EXCEEDS_POSTED)) {
             found += 1;
             let len = message.envelope().len;
-            if len > PACKED_MAX as u64 {
+            if len > EAGER_MAX as u64 {
                 tracing::debug!(len, "dropped an active message: too long");
                 continue;
             }

@@ -1,5 +1,5 @@
 //! Sends active messages: in one packet up to 8 KiB, in several up to 64 KiB ([`AmProto::Eager`]). A longer
-//! one is announced with its header; its data is sent from the caller's buffer when the handler receives it.
+//! one sends its header and an RTS; its data is sent from the caller's buffer when the handler receives it.
 
 #![allow(unsafe_code)]
 
@@ -17,8 +17,8 @@ use crate::api::request::handles::SendRequest;
 use crate::rdm::SendBuf;
 use crate::wire::MsgClass;
 
-/// Longest packed message in bytes; the receiver drops longer ones.
-pub(crate) const PACKED_MAX: usize = 64 << 10;
+/// Longest eager message in bytes; the receiver drops longer ones.
+pub(crate) const EAGER_MAX: usize = 64 << 10;
 /// Length of an [`Rts`](super::recv) behind the header: data length and number, each u64, bytes.
 pub(crate) const RTS_LEN: usize = 16;
 
@@ -38,7 +38,7 @@ pub enum AmProto {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AmParams {
     /// Protocol of the data.
-    pub how: AmProto,
+    pub proto: AmProto,
     /// Called when the operation ends, unless it ends within the call.
     pub done: Option<Callback>,
 }
@@ -59,7 +59,7 @@ impl<B: 'static> AmSend<B> {
     }
 
     /// Cancels the operation if no byte has been sent (true; it ends as cancelled). Returns false if it
-    /// continues or has ended; an announced message always continues, as its handler may have been called.
+    /// continues or has ended; a rendezvous message always continues, as its handler may have been called.
     pub fn cancel(&self) -> bool {
         self.0.cancel()
     }
@@ -86,11 +86,11 @@ impl Ep {
     }
 
     /// Sends an active message like [`Ep::am_send`], with a chosen protocol.
-    pub fn am_send_with<B: IoBuf>(&self, how: AmProto, id: u16, header: &[u8], data: B) -> AmSend<B> {
+    pub fn am_send_with<B: IoBuf>(&self, proto: AmProto, id: u16, header: &[u8], data: B) -> AmSend<B> {
         let lent = LentBuf::new(data);
         let (at, len) = lent.bytes();
         // SAFETY: the request keeps the container until the end, and `IoBuf` fixes its bytes.
-        let started = unsafe { self.am_send_raw(id, header, at, len, &AmParams { how, done: None }) };
+        let started = unsafe { self.am_send_raw(id, header, at, len, &AmParams { proto, done: None }) };
         AmSend(self.make_request(started, lent))
     }
 
@@ -111,11 +111,11 @@ impl Ep {
         let data = unsafe { SendBuf::new(data, len) };
         if header.is_empty()
             && len <= POSTED_LEN
-            && params.how != AmProto::Rendezvous
+            && params.proto != AmProto::Rendezvous
             && let Some(whole) = data.whole()
             && self.send_short(
                 MsgClass::Am,
-                AmTag { id, header_len: 0, kind: AmKind::Packed }.encode(len),
+                AmTag { id, header_len: 0, kind: AmKind::Eager }.encode(len),
                 whole,
             )
         {
@@ -138,11 +138,11 @@ impl Ep {
             return Err(Error::HeaderTooLong { len: header.len(), max: AM_MAX_HEADER });
         }
         let both = header.len().saturating_add(data.len());
-        if both > self.packed_max(params.how) {
+        if both > self.am_eager_max(params.proto) {
             // SAFETY: this function's contract.
             return unsafe { self.send_rts(id, header, data, params) };
         }
-        let tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Packed }.encode(both);
+        let tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Eager }.encode(both);
         if header.is_empty() {
             // SAFETY: this function's contract.
             return unsafe { self.send_class_raw(MsgClass::Am, tag, data, params.done) };
@@ -153,10 +153,10 @@ impl Ep {
 
     /// Limit of header and data in one message, bytes. // HOT
     #[inline]
-    fn packed_max(&self, how: AmProto) -> usize {
-        match how {
+    fn am_eager_max(&self, proto: AmProto) -> usize {
+        match proto {
             AmProto::Auto => POSTED_LEN.min(self.eager_max()),
-            AmProto::Eager => PACKED_MAX,
+            AmProto::Eager => EAGER_MAX,
             AmProto::Rendezvous => 0,
         }
     }
@@ -190,8 +190,8 @@ impl Ep {
         data: SendBuf,
         params: &AmParams,
     ) -> Result<OpStatus<()>, Error> {
-        let ams = self.worker().am_handlers();
-        let number = ams.next_number.replace(ams.next_number.get().wrapping_add(1));
+        let am_handlers = self.worker().am_handlers();
+        let number = am_handlers.next_number.replace(am_handlers.next_number.get().wrapping_add(1));
         let mut head = Vec::with_capacity(header.len() + RTS_LEN);
         head.extend_from_slice(header);
         head.extend_from_slice(&(data.len() as u64).to_le_bytes());

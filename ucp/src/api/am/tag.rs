@@ -1,6 +1,6 @@
-//! Tag of an active message: handler number, header length, and the way of the data (packed or rendezvous).
+//! Tag of an active message: handler number, header length, and protocol of the data.
 
-/// Longest packed message that fits a posted buffer, bytes.
+/// Longest eager message that fits a posted buffer, bytes.
 pub(crate) const POSTED_LEN: usize = 8 << 10;
 
 /// Longest header of an active message, bytes.
@@ -15,7 +15,7 @@ pub(crate) struct AmTag {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AmKind {
-    Packed,
+    Eager,
     Rendezvous,
 }
 
@@ -24,14 +24,14 @@ impl AmTag {
     pub const EXCEEDS_POSTED: u64 = 1 << 62;
 
     #[inline]
-    pub fn encode(self, packed_len: usize) -> u64 {
-        let exceeds = if packed_len > POSTED_LEN { AmTag::EXCEEDS_POSTED } else { 0 };
+    pub fn encode(self, len: usize) -> u64 {
+        let exceeds = if len > POSTED_LEN { AmTag::EXCEEDS_POSTED } else { 0 };
         let kind = if self.kind == AmKind::Rendezvous { AmTag::RENDEZVOUS } else { 0 };
         u64::from(self.id) | u64::from(self.header_len) << 16 | exceeds | kind
     }
 
     pub fn decode(tag: u64) -> AmTag {
-        let kind = if tag & AmTag::RENDEZVOUS != 0 { AmKind::Rendezvous } else { AmKind::Packed };
+        let kind = if tag & AmTag::RENDEZVOUS != 0 { AmKind::Rendezvous } else { AmKind::Eager };
         AmTag { id: tag as u16, header_len: (tag >> 16) as u16, kind }
     }
 }
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn am_tag_round_trips() {
-        for kind in [AmKind::Packed, AmKind::Rendezvous] {
+        for kind in [AmKind::Eager, AmKind::Rendezvous] {
             for (id, header_len) in [(0, 0), (u16::MAX, AM_MAX_HEADER as u16), (7, 1)] {
                 let am_tag = AmTag { id, header_len, kind };
                 assert_eq!(AmTag::decode(am_tag.encode(5)), am_tag);

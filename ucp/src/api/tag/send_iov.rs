@@ -82,7 +82,7 @@ impl Ep {
     /// Sends an active message with the bytes of containers in order; otherwise like [`Ep::am_send_with`].
     pub fn am_send_iov<B: IoBuf>(
         &self,
-        how: AmProto,
+        proto: AmProto,
         id: u16,
         header: &[u8],
         bufs: Vec<B>,
@@ -90,7 +90,7 @@ impl Ep {
         let pieces: Vec<Iov> = bufs.iter().map(piece_of).collect();
         let lent = LentBuf::new(bufs);
         // SAFETY: as in `send_iov`.
-        let started = unsafe { self.am_send_iov_raw(id, header, &pieces, &AmParams { how, done: None }) };
+        let started = unsafe { self.am_send_iov_raw(id, header, &pieces, &AmParams { proto, done: None }) };
         AmSend(self.make_request(started, lent))
     }
 

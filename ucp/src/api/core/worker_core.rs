@@ -190,7 +190,7 @@ impl WorkerCore {
                 PollOne::Empty => {}
                 PollOne::Received { more: false } => {
                     self.stay(at);
-                    let news = self.engine.has_events() || !self.streams.is_settled();
+                    let news = self.engine.has_events() || !self.streams.is_fully_idle();
                     return if news { FastPoll::More(PollRest::Events) } else { FastPoll::Taken };
                 }
                 PollOne::Received { more: true } => {
@@ -236,8 +236,8 @@ impl WorkerCore {
             PollRest::Events => 1,
             PollRest::From { lane, had, left } => self.poll_from(lane, had, left, ams),
         };
-        if events > 0 && self.streams.is_waited_for() {
-            self.serve_streams();
+        if events > 0 && self.streams.has_waiters() {
+            self.progress_streams();
         }
         if !self.engine.is_idle() {
             events += self.resume(self.now);
@@ -275,8 +275,8 @@ impl WorkerCore {
         if !self.flushes.is_empty() {
             self.poll_flushes();
         }
-        if self.streams.is_waited_for() {
-            self.serve_streams();
+        if self.streams.has_waiters() {
+            self.progress_streams();
         }
         events
     }
@@ -289,7 +289,7 @@ impl WorkerCore {
 
     #[cold]
     fn may_rest(&mut self) -> bool {
-        let streams = self.streams.is_idle() && !self.streams.is_waited_for();
+        let streams = self.streams.is_idle() && !self.streams.has_waiters();
         self.flushes.is_empty() && streams && self.engine.may_stop_polling()
     }
 
@@ -374,7 +374,7 @@ impl WorkerCore {
                 EngineEvent::RecvDone { user, result } => match UserToken::unpack(user) {
                     UserToken::Request(_) => self.end(user, result.map_err(Error::from)),
                     UserToken::Stream(peer) => {
-                        self.stream_pulled(peer, result);
+                        self.on_stream_recv_done(peer, result);
                         None
                     }
                 },
@@ -426,8 +426,8 @@ impl WorkerCore {
         if let Some(beside) = &self.beside {
             beside.forget(peer);
         }
-        if self.streams.is_waited_for() {
-            self.serve_streams();
+        if self.streams.has_waiters() {
+            self.progress_streams();
         }
         if hit.is_empty() {
             tracing::debug!(peer = peer.0, "peer without an endpoint failed: {fault}");
@@ -484,7 +484,7 @@ impl WorkerCore {
             }
             Some(Role::Recv(op)) => self.cancel_recv(op),
             Some(Role::One(op, _)) => self.engine.cancel_rma(op),
-            Some(Role::Stream(peer)) => self.cancel_stream(peer, id),
+            Some(Role::Stream(peer)) => self.cancel_stream_recv(peer, id),
             Some(Role::Flush) => self.cancel_flush(id),
             Some(Role::Announced) | None => false,
         }

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::api::stream::state::Pull;
+use crate::api::stream::state::InflightRecv;
 use ucs::coll::slots::SlotId;
 
 use crate::api::core::error::Error;
@@ -18,19 +18,19 @@ use crate::rdm::{Kind, OpError, ProbeRemove, RecvBuf, RecvKind, RecvStatus, Send
 use crate::token::UserToken;
 use crate::wire::MsgClass;
 
-const KIND: RecvKind = RecvKind::Class { class: MsgClass::Stream, tag: 0, mask: 0 };
+const STREAM_MATCH: RecvKind = RecvKind::Class { class: MsgClass::Stream, tag: 0, mask: 0 };
 
 /// Bytes of a peer's stream in memory of the library: those of one send, or the rest of them.
 pub struct StreamData {
     bytes: Vec<u8>,
-    at: usize,
+    offset: usize,
 }
 
 impl std::ops::Deref for StreamData {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes[self.at..]
+        &self.bytes[self.offset..]
     }
 }
 
@@ -45,151 +45,155 @@ impl WorkerCore {
         &mut self,
         peer: PeerId,
         buf: RecvBuf,
-        until: StreamRecvMode,
+        mode: StreamRecvMode,
         done: Option<Callback>,
     ) -> Result<SlotId, Error> {
         self.reqs.next_id()?;
         self.engine.mark_awaited(peer);
         let id = self.reqs.start(Role::Stream(peer), done);
         let len = buf.len();
-        let stream = self.streams.from.entry(peer).or_default();
-        stream.waiters.push_back(Waiter { id, buf, len, filled: 0, until });
-        let is_fresh = stream.left.is_empty() && stream.failed.is_none() && !stream.broken && len > 0;
-        if !self.streams.waited.contains(&peer) {
-            self.streams.waited.push(peer);
+        let stream = self.streams.by_peer.entry(peer).or_default();
+        stream.waiters.push_back(Waiter { id, buf, len, filled: 0, mode });
+        let must_wait = stream.unread.is_empty() && stream.error.is_none() && !stream.broken && len > 0;
+        if !self.streams.peers_with_waiters.contains(&peer) {
+            self.streams.peers_with_waiters.push(peer);
         }
-        if !is_fresh || self.engine.has_unexpected(Kind::Stream) || self.engine.drain_error(peer).is_some() {
-            self.serve_streams();
+        if !must_wait || self.engine.has_unexpected(Kind::Stream) || self.engine.drain_error(peer).is_some() {
+            self.progress_streams();
         }
         Ok(id)
     }
 
     #[cold]
-    pub(crate) fn serve_streams(&mut self) {
-        let mut at = 0;
-        while let Some(&peer) = self.streams.waited.get(at) {
-            self.serve_stream(peer);
-            match self.streams.from.get(&peer).is_none_or(|stream| stream.waiters.is_empty()) {
-                true => drop(self.streams.waited.swap_remove(at)),
-                false => at += 1,
+    pub(crate) fn progress_streams(&mut self) {
+        let mut index = 0;
+        while let Some(&peer) = self.streams.peers_with_waiters.get(index) {
+            self.progress_stream(peer);
+            match self.streams.by_peer.get(&peer).is_none_or(|stream| stream.waiters.is_empty()) {
+                true => drop(self.streams.peers_with_waiters.swap_remove(index)),
+                false => index += 1,
             }
         }
     }
 
-    fn serve_stream(&mut self, peer: PeerId) {
+    fn progress_stream(&mut self, peer: PeerId) {
         loop {
-            let Some(stream) = self.streams.from.get_mut(&peer) else { return };
-            stream.hand_out(peer, &mut self.streams.ended, &mut self.reqs);
+            let Some(stream) = self.streams.by_peer.get_mut(&peer) else { return };
+            stream.fill_waiters(peer, &mut self.streams.ended, &mut self.reqs);
             let Some(waiter) = stream.waiters.front() else { return };
-            if stream.pull.is_some() {
+            if stream.inflight.is_some() {
                 return;
             }
-            let found = match stream.broken {
+            let probed = match stream.broken {
                 true => None,
-                false => self.engine.probe(KIND, Some(peer), ProbeRemove::Yes),
+                false => self.engine.probe(STREAM_MATCH, Some(peer), ProbeRemove::Yes),
             };
-            let Some(found) = found else {
-                let lost = || self.engine.drain_error(peer).map(Error::from);
-                if let Some(error) = stream.failed.or_else(lost) {
-                    let gone = stream.waiters.drain(..).map(|waiter| (waiter.id, Err(error)));
-                    self.streams.ended.extend(gone);
-                    self.break_stream(peer, error);
+            let Some(probed) = probed else {
+                let peer_error = || self.engine.drain_error(peer).map(Error::from);
+                if let Some(error) = stream.error.or_else(peer_error) {
+                    let failed = stream.waiters.drain(..).map(|waiter| (waiter.id, Err(error)));
+                    self.streams.ended.extend(failed);
+                    self.fail_stream(peer, error);
                 }
                 return;
             };
             // A length from the wire may exceed the memory; that fails only the stream.
-            let len = usize::try_from(found.len).unwrap_or(usize::MAX);
-            let whole = waiter.buf.piece().is_some();
-            let (buf, pull) = if whole && len <= waiter.len - waiter.filled {
-                (waiter.buf.part(waiter.filled, len), Pull::Direct(len))
+            let len = usize::try_from(probed.len).unwrap_or(usize::MAX);
+            let is_contiguous = waiter.buf.piece().is_some();
+            let (buf, inflight) = if is_contiguous && len <= waiter.len - waiter.filled {
+                (waiter.buf.part(waiter.filled, len), InflightRecv::Direct(len))
             } else {
                 let mut bytes = Vec::new();
                 if bytes.try_reserve_exact(len).is_err() {
-                    stream.failed = Some(Error::Exhausted);
+                    stream.error = Some(Error::Exhausted);
                     continue;
                 }
-                // SAFETY: the `len` bytes are of the vector in `pull`, unused until the receive ends.
-                (unsafe { RecvBuf::new(bytes.as_mut_ptr(), len) }, Pull::Own(bytes, len))
+                // SAFETY: the `len` bytes are of the vector in `inflight`, unused until the receive ends.
+                (unsafe { RecvBuf::new(bytes.as_mut_ptr(), len) }, InflightRecv::Buffered(bytes, len))
             };
-            stream.pull = Some(pull);
+            stream.inflight = Some(inflight);
             let (engine, mut wire, _) = self.split();
             let result =
-                match engine.recv_probed(&mut wire, found.handle, buf, UserToken::Stream(peer).pack()) {
+                match engine.recv_probed(&mut wire, probed.handle, buf, UserToken::Stream(peer).pack()) {
                     Started::Done(_) => Ok(()),
                     Started::Failed(error) => Err(error),
                     Started::Pending(_) => return,
                 };
-            self.pulled(peer, result);
+            self.finish_stream_recv(peer, result);
         }
     }
 
     /// Returns the bytes of the next message, or starts to receive it.
-    fn take_of_stream(&mut self, peer: PeerId) -> Result<Option<StreamData>, Error> {
+    fn read_stream_data(&mut self, peer: PeerId) -> Result<Option<StreamData>, Error> {
         self.engine.mark_awaited(peer);
-        let stream = self.streams.from.entry(peer).or_default();
-        if stream.pull.is_none() && stream.waiters.is_empty() && stream.left.is_empty() && !stream.broken {
-            self.pull_of_stream(peer);
+        let stream = self.streams.by_peer.entry(peer).or_default();
+        if stream.inflight.is_none()
+            && stream.waiters.is_empty()
+            && stream.unread.is_empty()
+            && !stream.broken
+        {
+            self.recv_next_into_vec(peer);
         }
-        let stream = self.streams.from.entry(peer).or_default();
-        if stream.pull.is_some() || !stream.waiters.is_empty() {
+        let stream = self.streams.by_peer.entry(peer).or_default();
+        if stream.inflight.is_some() || !stream.waiters.is_empty() {
             return Ok(None);
         }
-        if stream.at < stream.left.len() {
-            let (bytes, at) = (std::mem::take(&mut stream.left), std::mem::take(&mut stream.at));
-            return Ok(Some(StreamData { bytes, at }));
+        if stream.read_pos < stream.unread.len() {
+            let (bytes, offset) = (std::mem::take(&mut stream.unread), std::mem::take(&mut stream.read_pos));
+            return Ok(Some(StreamData { bytes, offset }));
         }
-        let failed = stream.failed;
-        match failed.or_else(|| self.engine.drain_error(peer).map(Error::from)) {
+        let error = stream.error;
+        match error.or_else(|| self.engine.drain_error(peer).map(Error::from)) {
             None => Ok(None),
             Some(error) => {
-                self.break_stream(peer, error);
+                self.fail_stream(peer, error);
                 Err(error)
             }
         }
     }
 
     /// Ends a stream whose error has been returned: nothing more is received from it.
-    fn break_stream(&mut self, peer: PeerId, error: Error) {
-        if let Some(stream) = self.streams.from.get_mut(&peer) {
-            (stream.broken, stream.failed) = (true, Some(error));
+    fn fail_stream(&mut self, peer: PeerId, error: Error) {
+        if let Some(stream) = self.streams.by_peer.get_mut(&peer) {
+            (stream.broken, stream.error) = (true, Some(error));
         }
         let (engine, mut wire, _) = self.split();
         engine.end_stream(&mut wire, peer);
     }
 
-    fn pull_of_stream(&mut self, peer: PeerId) {
-        let Some(found) = self.engine.probe(KIND, Some(peer), ProbeRemove::Yes) else { return };
-        let Some(stream) = self.streams.from.get_mut(&peer) else { return };
-        let len = usize::try_from(found.len).unwrap_or(usize::MAX);
+    fn recv_next_into_vec(&mut self, peer: PeerId) {
+        let Some(probed) = self.engine.probe(STREAM_MATCH, Some(peer), ProbeRemove::Yes) else { return };
+        let Some(stream) = self.streams.by_peer.get_mut(&peer) else { return };
+        let len = usize::try_from(probed.len).unwrap_or(usize::MAX);
         let mut bytes = Vec::new();
         if bytes.try_reserve_exact(len).is_err() {
-            stream.failed = Some(Error::Exhausted);
+            stream.error = Some(Error::Exhausted);
             return;
         }
-        let to = bytes.as_mut_ptr();
-        stream.pull = Some(Pull::Own(bytes, len));
-        // SAFETY: the `len` bytes belong to the vector in `pull`, untouched until the receive has ended.
-        let buf = unsafe { RecvBuf::new(to, len) };
+        let at = bytes.as_mut_ptr();
+        stream.inflight = Some(InflightRecv::Buffered(bytes, len));
+        // SAFETY: the `len` bytes belong to the vector in `inflight`, untouched until the receive has ended.
+        let buf = unsafe { RecvBuf::new(at, len) };
         let (engine, mut wire, _) = self.split();
-        let result = match engine.recv_probed(&mut wire, found.handle, buf, UserToken::Stream(peer).pack()) {
+        let result = match engine.recv_probed(&mut wire, probed.handle, buf, UserToken::Stream(peer).pack()) {
             Started::Done(_) => Ok(()),
             Started::Failed(error) => Err(error),
             Started::Pending(_) => return,
         };
-        if let Some(stream) = self.streams.from.get_mut(&peer) {
-            stream.pulled(result);
+        if let Some(stream) = self.streams.by_peer.get_mut(&peer) {
+            stream.on_recv_done(result);
         }
     }
 
     #[cold]
-    pub(crate) fn stream_pulled(&mut self, peer: PeerId, result: Result<RecvStatus, OpError>) {
-        self.pulled(peer, result.map(drop));
-        self.serve_streams();
+    pub(crate) fn on_stream_recv_done(&mut self, peer: PeerId, result: Result<RecvStatus, OpError>) {
+        self.finish_stream_recv(peer, result.map(drop));
+        self.progress_streams();
     }
 
-    fn pulled(&mut self, peer: PeerId, result: Result<(), OpError>) {
-        if let Some(stream) = self.streams.from.get_mut(&peer) {
-            stream.pulled(result);
+    fn finish_stream_recv(&mut self, peer: PeerId, result: Result<(), OpError>) {
+        if let Some(stream) = self.streams.by_peer.get_mut(&peer) {
+            stream.on_recv_done(result);
         }
         if result.is_err() {
             let (engine, mut wire, _) = self.split();
@@ -198,14 +202,14 @@ impl WorkerCore {
     }
 
     /// Cancels a receive if it holds no bytes.
-    pub(crate) fn cancel_stream(&mut self, peer: PeerId, id: SlotId) -> bool {
-        let Some(stream) = self.streams.from.get_mut(&peer) else { return false };
-        let Some(at) = stream.waiters.iter().position(|waiter| waiter.id == id) else { return false };
-        let coming = at == 0 && matches!(stream.pull, Some(Pull::Direct(_)));
-        if coming || stream.waiters[at].filled > 0 {
+    pub(crate) fn cancel_stream_recv(&mut self, peer: PeerId, id: SlotId) -> bool {
+        let Some(stream) = self.streams.by_peer.get_mut(&peer) else { return false };
+        let Some(index) = stream.waiters.iter().position(|waiter| waiter.id == id) else { return false };
+        let is_receiving = index == 0 && matches!(stream.inflight, Some(InflightRecv::Direct(_)));
+        if is_receiving || stream.waiters[index].filled > 0 {
             return false;
         }
-        stream.waiters.remove(at);
+        stream.waiters.remove(index);
         self.streams.ended.push_back((id, Err(Error::Cancelled)));
         true
     }
@@ -260,36 +264,36 @@ impl Ep {
         &self,
         buf: *mut u8,
         len: usize,
-        until: StreamRecvMode,
+        mode: StreamRecvMode,
         done: Option<Callback>,
     ) -> Result<RequestId, Error> {
         // SAFETY: the caller vouches for the memory until the operation's end.
         let buf = unsafe { RecvBuf::new(buf, len) };
-        self.worker().core().start_stream_recv(self.peer(), buf, until, done).map(RequestId)
+        self.worker().core().start_stream_recv(self.peer(), buf, mode, done).map(RequestId)
     }
 
     /// Receives available stream bytes, at least one. Receives are served in the order in which they start.
     pub fn stream_recv<B: IoBufMut>(&self, buf: B) -> RecvRequest<B> {
-        self.stream_recv_until(buf, StreamRecvMode::Some)
+        self.stream_recv_with_mode(buf, StreamRecvMode::Some)
     }
 
     /// Receives stream bytes until the buffer is full.
     pub fn stream_recv_full<B: IoBufMut>(&self, buf: B) -> RecvRequest<B> {
-        self.stream_recv_until(buf, StreamRecvMode::WaitAll)
+        self.stream_recv_with_mode(buf, StreamRecvMode::WaitAll)
     }
 
     /// Returns stream bytes of one send in memory of the library. `None`: none has arrived, or an earlier
     /// receive waits for them. Makes no progress. Fails if the peer or the stream has failed.
     pub fn stream_recv_data(&self) -> Result<Option<StreamData>, Error> {
-        self.worker().core().take_of_stream(self.peer())
+        self.worker().core().read_stream_data(self.peer())
     }
 
-    fn stream_recv_until<B: IoBufMut>(&self, buf: B, until: StreamRecvMode) -> RecvRequest<B> {
+    fn stream_recv_with_mode<B: IoBufMut>(&self, buf: B, mode: StreamRecvMode) -> RecvRequest<B> {
         let mut lent = LentBuf::new(buf);
         let (at, len) = lent.room();
         // SAFETY: the request keeps the container until the receive ends; `IoBufMut` fixes its memory.
         let buf = unsafe { RecvBuf::new(at, len) };
-        let started = self.worker().core().start_stream_recv(self.peer(), buf, until, None);
+        let started = self.worker().core().start_stream_recv(self.peer(), buf, mode, None);
         match started {
             Ok(id) => RecvRequest::running(self.worker().clone(), id, lent),
             Err(error) => RecvRequest::ended(Err(error), lent),

@@ -28,42 +28,42 @@ pub(crate) struct Waiter {
     pub(crate) buf: RecvBuf,
     pub(crate) len: usize,
     pub(crate) filled: usize,
-    pub(crate) until: StreamRecvMode,
+    pub(crate) mode: StreamRecvMode,
 }
 
 impl Waiter {
-    fn is_served(&self) -> bool {
-        self.filled == self.len || self.filled > 0 && self.until == StreamRecvMode::Some
+    fn is_complete(&self) -> bool {
+        self.filled == self.len || self.filled > 0 && self.mode == StreamRecvMode::Some
     }
 }
 
 /// Destination of a stream message that is being received, and the message's length in bytes.
-pub(crate) enum Pull {
+pub(crate) enum InflightRecv {
     /// The buffer of the first waiter.
     Direct(usize),
-    /// A vector of its own.
-    Own(Vec<u8>, usize),
+    /// A vector, as no waiter has contiguous memory for all of it.
+    Buffered(Vec<u8>, usize),
 }
 
 #[derive(Default)]
 pub(crate) struct Stream {
-    /// Received bytes; those from `at` on are unread.
-    pub(crate) left: Vec<u8>,
-    pub(crate) at: usize,
-    pub(crate) pull: Option<Pull>,
+    /// Received bytes; the first `read_pos` of them have been read.
+    pub(crate) unread: Vec<u8>,
+    pub(crate) read_pos: usize,
+    pub(crate) inflight: Option<InflightRecv>,
     pub(crate) waiters: VecDeque<Waiter>,
     /// Reason of the end of the stream, other than the peer's failure.
-    pub(crate) failed: Option<Error>,
+    pub(crate) error: Option<Error>,
     /// Set when a message was lost.
     pub(crate) broken: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Streams {
-    pub(crate) from: HashMap<PeerId, Stream, FxBuildHasher>,
+    pub(crate) by_peer: HashMap<PeerId, Stream, FxBuildHasher>,
     pub(crate) ended: VecDeque<(SlotId, Ended)>,
     /// Peers with waiting receives.
-    pub(crate) waited: Vec<PeerId>,
+    pub(crate) peers_with_waiters: Vec<PeerId>,
 }
 
 impl Streams {
@@ -75,31 +75,31 @@ impl Streams {
 
     /// Whether a receive is waiting. // HOT
     #[inline(always)]
-    pub(crate) fn is_waited_for(&self) -> bool {
-        !self.waited.is_empty()
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.peers_with_waiters.is_empty()
     }
 
     /// Whether no receive is waiting and no result is pending. // HOT
     #[inline(always)]
-    pub(crate) fn is_settled(&self) -> bool {
-        self.ended.is_empty() && self.waited.is_empty()
+    pub(crate) fn is_fully_idle(&self) -> bool {
+        self.ended.is_empty() && self.peers_with_waiters.is_empty()
     }
 
     /// Gives a message to the waiting receive, if nothing precedes it, and keeps the rest. // HOT
     #[inline]
     pub(crate) fn try_deliver(&mut self, from: PeerId, bytes: &[u8], reqs: &mut Requests) -> bool {
-        if self.waited.is_empty() {
+        if self.peers_with_waiters.is_empty() {
             return false;
         }
-        let Some(stream) = self.from.get_mut(&from) else { return false };
-        let clear = stream.pull.is_none() && !stream.broken && stream.at == stream.left.len();
-        if !clear || stream.waiters.is_empty() || bytes.is_empty() {
+        let Some(stream) = self.by_peer.get_mut(&from) else { return false };
+        let is_next = stream.inflight.is_none() && !stream.broken && stream.read_pos == stream.unread.len();
+        if !is_next || stream.waiters.is_empty() || bytes.is_empty() {
             return false;
         }
-        stream.take(bytes);
-        stream.hand_out(from, &mut self.ended, reqs);
+        stream.copy_packet(bytes);
+        stream.fill_waiters(from, &mut self.ended, reqs);
         if stream.waiters.is_empty() {
-            self.waited.retain(|peer| *peer != from);
+            self.peers_with_waiters.retain(|peer| *peer != from);
         }
         true
     }
@@ -110,35 +110,35 @@ impl Streams {
 }
 
 impl Stream {
-    /// Copies a message into the first waiter's buffer and keeps the rest. All earlier bytes have been read.
+    /// Copies a message into the first waiter's buffer and keeps the rest. Earlier bytes must have been read.
     #[inline]
-    pub(crate) fn take(&mut self, bytes: &[u8]) {
+    pub(crate) fn copy_packet(&mut self, bytes: &[u8]) {
         let Some(waiter) = self.waiters.front_mut() else { return };
         let n = bytes.len().min(waiter.len - waiter.filled);
         waiter.buf.put(waiter.filled as u64, &bytes[..n]);
         waiter.filled += n;
-        self.left.clear();
-        self.left.extend_from_slice(&bytes[n..]);
-        self.at = 0;
+        self.unread.clear();
+        self.unread.extend_from_slice(&bytes[n..]);
+        self.read_pos = 0;
     }
 
-    /// Gives unread bytes to waiters; served ones end in `reqs`, or in `ended` with a callback. // HOT
-    pub(crate) fn hand_out(
+    /// Copies unread bytes to waiters; complete ones end in `reqs`, or in `ended` with a callback. // HOT
+    pub(crate) fn fill_waiters(
         &mut self,
         peer: PeerId,
         ended: &mut VecDeque<(SlotId, Ended)>,
         reqs: &mut Requests,
     ) {
         // Only the engine writes to the buffer of a direct receive.
-        while !matches!(self.pull, Some(Pull::Direct(_)))
+        while !matches!(self.inflight, Some(InflightRecv::Direct(_)))
             && let Some(waiter) = self.waiters.front_mut()
         {
-            let left = &self.left[self.at..];
-            let n = left.len().min(waiter.len - waiter.filled);
-            waiter.buf.put(waiter.filled as u64, &left[..n]);
-            self.at += n;
+            let unread = &self.unread[self.read_pos..];
+            let n = unread.len().min(waiter.len - waiter.filled);
+            waiter.buf.put(waiter.filled as u64, &unread[..n]);
+            self.read_pos += n;
             waiter.filled += n;
-            if !waiter.is_served() && waiter.len > 0 {
+            if !waiter.is_complete() && waiter.len > 0 {
                 break;
             }
             let status = RecvStatus { len: waiter.filled, tag: 0, from: peer, cq_data: None };
@@ -148,28 +148,28 @@ impl Stream {
             }
             self.waiters.pop_front();
         }
-        if self.at == self.left.len() {
-            self.left.clear();
-            self.at = 0;
+        if self.read_pos == self.unread.len() {
+            self.unread.clear();
+            self.read_pos = 0;
         }
     }
 
-    pub(crate) fn pulled(&mut self, result: Result<(), OpError>) {
-        match (self.pull.take(), result) {
+    pub(crate) fn on_recv_done(&mut self, result: Result<(), OpError>) {
+        match (self.inflight.take(), result) {
             (_, Err(error)) => {
-                self.failed = Some(error.into());
+                self.error = Some(error.into());
                 self.broken = true;
             }
-            (Some(Pull::Direct(len)), Ok(())) => {
+            (Some(InflightRecv::Direct(len)), Ok(())) => {
                 if let Some(waiter) = self.waiters.front_mut() {
                     waiter.filled += len;
                 }
             }
-            (Some(Pull::Own(mut bytes, len)), Ok(())) => {
+            (Some(InflightRecv::Buffered(mut bytes, len)), Ok(())) => {
                 // SAFETY: the engine has written `len` bytes, and the capacity is at least `len`.
                 unsafe { bytes.set_len(len) };
-                self.left = bytes;
-                self.at = 0;
+                self.unread = bytes;
+                self.read_pos = 0;
             }
             (None, Ok(())) => {}
         }

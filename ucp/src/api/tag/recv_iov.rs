@@ -152,11 +152,11 @@ impl Ep {
     pub unsafe fn stream_recv_iov_raw(
         &self,
         pieces: &[Iov],
-        until: StreamRecvMode,
+        mode: StreamRecvMode,
         done: Option<Callback>,
     ) -> Result<RequestId, Error> {
         let start = |buf| {
-            let id = self.worker().core().start_stream_recv(self.peer(), buf, until, done)?;
+            let id = self.worker().core().start_stream_recv(self.peer(), buf, mode, done)?;
             Ok(OpStatus::<Infallible>::InProgress(RequestId(id)))
         };
         // SAFETY: the caller vouches for the memory until the operation's end.
@@ -168,12 +168,12 @@ impl Ep {
     pub fn stream_recv_iov<B: IoBufMut>(
         &self,
         mut bufs: Vec<B>,
-        until: StreamRecvMode,
+        mode: StreamRecvMode,
     ) -> RecvRequest<Vec<B>> {
         let pieces = rooms_of(&mut bufs);
         let lent = LentBuf::new(bufs);
         // SAFETY: as in `Worker::recv_iov`.
-        let started = unsafe { self.stream_recv_iov_raw(&pieces, until, None) };
+        let started = unsafe { self.stream_recv_iov_raw(&pieces, mode, None) };
         self.worker().make_list_request(started.map(OpStatus::InProgress), lent)
     }
 }

@@ -10,9 +10,9 @@ use uct::rcache::Limits;
 
 use crate::api::context::calibrate::{self, Calibration};
 use crate::api::context::config::{Config, choose, choose_beside};
-use crate::api::core::clock::Time;
+use crate::api::core::clock::WorkerClock;
 use crate::api::core::ep_config::EpConfigs;
-use crate::api::core::report::Dump;
+use crate::api::core::report::StatsDump;
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::worker::handle::Worker;
 
@@ -98,7 +98,7 @@ impl Context {
         };
         if let Some(beside) = Beside::open(&self.beside, &source, nonce(), rule) {
             let mut core = worker.core();
-            core.selection.set_beside(beside.attr(), self.calibration());
+            core.ep_configs.set_beside(beside.attr(), self.calibration());
             core.beside = Some(beside);
         }
         Ok(worker)
@@ -106,7 +106,7 @@ impl Context {
 
     /// Creates a worker on interfaces that the caller opened. The worker uses all their active message ids.
     pub fn worker_on(&self, ifaces: Vec<Iface>) -> Result<Worker, OpenError> {
-        self.worker_by(ifaces, Time::System, nonce())
+        self.worker_by(ifaces, WorkerClock::System, nonce())
     }
 
     /// Creates a worker as [`Context::worker_on`], with its own `clock` and `seed`: equal calls give equal
@@ -117,10 +117,10 @@ impl Context {
         clock: Box<dyn Clock>,
         seed: u32,
     ) -> Result<Worker, OpenError> {
-        self.worker_by(ifaces, Time::Given(clock), seed)
+        self.worker_by(ifaces, WorkerClock::Simulated(clock), seed)
     }
 
-    fn worker_by(&self, mut ifaces: Vec<Iface>, time: Time, nonce: u32) -> Result<Worker, OpenError> {
+    fn worker_by(&self, mut ifaces: Vec<Iface>, clock: WorkerClock, nonce: u32) -> Result<Worker, OpenError> {
         ifaces.sort_by_key(|iface| match iface.attr().kind {
             DevKind::Shm => 0,
             DevKind::Loopback => 1,
@@ -195,14 +195,15 @@ impl Context {
             })?;
         }
         let events = event_set(&lanes);
-        let dump =
-            Dump::new(&self.config.stats_dest, &self.config.stats_trigger).map_err(OpenError::Config)?;
+        let stats_dump =
+            StatsDump::new(&self.config.stats_dest, &self.config.stats_trigger).map_err(OpenError::Config)?;
         let attrs = lanes.iter().map(|lane| lane.iface.attr());
-        let selection = EpConfigs::new(attrs, self.calibration.as_deref());
+        let ep_configs = EpConfigs::new(attrs, self.calibration.as_deref());
         let (batch, keepalive) = (self.config.progress_batch, self.config.keepalive);
         let kept = Limits { count: self.config.rcache_regions, bytes: self.config.rcache_size };
         let regs = Regs::new(self.config.rcache, kept);
-        let mut core = WorkerCore::new(engine, (lanes, regs), batch, keepalive, (selection, dump, time));
+        let mut core =
+            WorkerCore::new(engine, (lanes, regs), batch, keepalive, (ep_configs, stats_dump, clock));
         if self.config.zcopy_recv {
             receive_in_place(&mut core).map_err(OpenError::Config)?;
         }

@@ -2,17 +2,17 @@
 
 use ucs::time::{Clock, Monotonic, Nanos};
 
-pub(crate) enum Time {
+pub(crate) enum WorkerClock {
     System,
-    Given(Box<dyn Clock>),
+    Simulated(Box<dyn Clock>),
 }
 
-impl Clock for Time {
+impl Clock for WorkerClock {
     #[inline]
     fn now(&self) -> Nanos {
         match self {
-            Time::System => Monotonic.now(),
-            Time::Given(clock) => clock.now(),
+            WorkerClock::System => Monotonic.now(),
+            WorkerClock::Simulated(clock) => clock.now(),
         }
     }
 }

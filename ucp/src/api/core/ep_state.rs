@@ -63,7 +63,7 @@ impl EpState {
     }
 
     /// Calls the failure callback, which is user code.
-    pub(crate) fn tell(&self, error: Error) {
+    pub(crate) fn call_error_handler(&self, error: Error) {
         let taken = std::mem::take(&mut *self.errors.borrow_mut());
         if let ErrorMode::Peer(mut call) = taken {
             call(error);

@@ -49,7 +49,7 @@ pub enum Error {
     #[error("peer {} is not reachable", .0.0)]
     Unreachable(PeerId),
     /// This peer (`None`: at least one peer) did not answer in time.
-    #[error("{} did not answer in time", Who(.0))]
+    #[error("{} did not answer in time", PeerName(.0))]
     TimedOut(Option<PeerId>),
     /// The remote key of this peer does not permit the range or the kind of access.
     #[error("remote key of peer {} does not allow this access", .0.0)]
@@ -69,7 +69,7 @@ pub enum Error {
     #[error("not supported by the peer")]
     Unsupported,
     /// The device failed operations to this peer, or to none in particular, with this EFA completion status.
-    #[error("{}: device completion status {}", Who(.0), .1)]
+    #[error("{}: device completion status {}", PeerName(.0), .1)]
     Device(Option<PeerId>, EfaStatus),
     /// The transport refused the operation to this peer at this end. Lane and peer are well.
     #[error("operation with peer {}: {}", .0.0, .1)]
@@ -188,9 +188,9 @@ impl From<OpError> for Error {
     }
 }
 
-struct Who<'a>(&'a Option<PeerId>);
+struct PeerName<'a>(&'a Option<PeerId>);
 
-impl std::fmt::Display for Who<'_> {
+impl std::fmt::Display for PeerName<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Some(peer) => write!(f, "peer {}", peer.0),

@@ -12,19 +12,19 @@ use crate::rdm::io::PeerId;
 
 pub(crate) struct Flush {
     pub(crate) id: SlotId,
-    pub(crate) of: FlushScope,
+    pub(crate) scope: FlushScope,
     pub(crate) stage: Stage,
     pub(crate) deadline: Nanos,
-    pub(crate) late: OnTimeout,
+    pub(crate) on_timeout: OnTimeout,
     pub(crate) result: Result<(), Error>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnTimeout {
-    /// Ends only the flush; the data remains in flight.
-    GoOn,
+    /// Ends only the flush: the data remains in flight.
+    EndFlush,
     /// Aborts the operations of the endpoint, which is being closed.
-    GiveUp,
+    AbortOps,
 }
 
 pub(crate) enum FlushScope {
@@ -44,12 +44,12 @@ pub(crate) enum Stage {
 }
 
 impl Flush {
-    pub(crate) fn is_of_all(&self) -> bool {
-        matches!((&self.of, &self.stage), (FlushScope::Worker, Stage::Protocol | Stage::Lanes { .. }))
+    pub(crate) fn is_worker_flush(&self) -> bool {
+        matches!((&self.scope, &self.stage), (FlushScope::Worker, Stage::Protocol | Stage::Lanes { .. }))
     }
 
     pub(crate) fn peer(&self) -> Option<PeerId> {
-        match &self.of {
+        match &self.scope {
             FlushScope::Worker => None,
             FlushScope::Ep(ep) => Some(ep.peer),
         }

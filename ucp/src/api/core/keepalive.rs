@@ -5,45 +5,53 @@ use std::time::Duration;
 use ucs::time::Nanos;
 
 /// Most peers checked at a time; the next check continues with the next peers.
-pub(crate) const CHECKS: usize = 128;
+pub(crate) const MAX_CHECKS: usize = 128;
 
 /// First delay before an awaited HANDSHAKE is requested again: the peer may have lost it, or be dead.
-pub(crate) const CALL_AGAIN: Duration = Duration::from_secs(1);
+pub(crate) const HANDSHAKE_RETRY_MIN: Duration = Duration::from_secs(1);
 
 /// Longest such delay; each is twice the one before.
-pub(crate) const CALL_SELDOM: Duration = Duration::from_secs(64);
+pub(crate) const HANDSHAKE_RETRY_MAX: Duration = Duration::from_secs(64);
 
-pub(crate) struct KeepaliveTimers {
-    pub(crate) every: Option<Duration>,
-    pub(crate) next: Nanos,
+pub(crate) struct KeepaliveTimer {
+    pub(crate) interval: Option<Duration>,
+    pub(crate) next_check: Nanos,
     /// Time of the next HANDSHAKE request, and delay to the one after it.
-    pub(crate) call: Nanos,
-    pub(crate) pace: Duration,
-    pub(crate) at: usize,
-    pub(crate) asked: usize,
+    pub(crate) next_request: Nanos,
+    pub(crate) request_delay: Duration,
+    pub(crate) last_checked: usize,
+    /// Peers checked so far by `check_peers`.
+    pub(crate) checked_now: usize,
 }
 
-impl KeepaliveTimers {
-    pub(crate) fn new(every: Duration, now: Nanos) -> KeepaliveTimers {
-        let every = (!every.is_zero()).then_some(every);
-        let next = every.map_or(Nanos::NEVER, |every| now + every);
-        KeepaliveTimers { every, next, call: now + CALL_AGAIN, pace: CALL_AGAIN, at: 0, asked: 0 }
+impl KeepaliveTimer {
+    pub(crate) fn new(interval: Duration, now: Nanos) -> KeepaliveTimer {
+        let interval = (!interval.is_zero()).then_some(interval);
+        let next_check = interval.map_or(Nanos::NEVER, |interval| now + interval);
+        KeepaliveTimer {
+            interval,
+            next_check,
+            next_request: now + HANDSHAKE_RETRY_MIN,
+            request_delay: HANDSHAKE_RETRY_MIN,
+            last_checked: 0,
+            checked_now: 0,
+        }
     }
 
     pub(crate) fn is_due(&self, now: Nanos) -> bool {
-        now >= self.next.min(self.call)
+        now >= self.next_check.min(self.next_request)
     }
 
-    pub(crate) fn due(&self) -> Option<Nanos> {
-        self.every.map(|_| self.next)
+    pub(crate) fn next_check(&self) -> Option<Nanos> {
+        self.interval.map(|_| self.next_check)
     }
 
     /// Delay between two checks, such that each of `peers` is checked once per interval.
-    pub(crate) fn turn(every: Duration, peers: usize) -> Duration {
-        every / (peers.div_ceil(CHECKS).max(1) as u32)
+    pub(crate) fn check_delay(interval: Duration, peers: usize) -> Duration {
+        interval / (peers.div_ceil(MAX_CHECKS).max(1) as u32)
     }
 
-    pub(crate) fn call(&self) -> Nanos {
-        self.call
+    pub(crate) fn next_request(&self) -> Nanos {
+        self.next_request
     }
 }

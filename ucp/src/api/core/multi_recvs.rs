@@ -11,11 +11,11 @@ use crate::api::core::error::Error;
 use crate::rdm::RecvStatus;
 
 #[derive(Default)]
-pub(crate) struct Parts {
+pub(crate) struct MultiRecvState {
     pub(crate) ended: VecDeque<(usize, Result<RecvStatus, Error>)>,
     pub(crate) end: Option<Result<(), Error>>,
     pub(crate) waker: Option<Waker>,
-    pub(crate) orphan: Option<Box<dyn Any>>,
+    pub(crate) kept_buf: Option<Box<dyn Any>>,
 }
 
-pub(crate) type MultiRecvs = Slots<Parts>;
+pub(crate) type MultiRecvs = Slots<MultiRecvState>;

@@ -22,7 +22,7 @@ pub struct Report {
     peers: Vec<(PeerId, PeerView, PeerStats)>,
     transports: Vec<&'static str>,
     /// Measured copy costs by peer and lower bound of the message length.
-    figures: Vec<(PeerId, usize, CopyTimes)>,
+    copy_times: Vec<(PeerId, usize, CopyTimes)>,
     held: usize,
     unexpected: usize,
 }
@@ -34,14 +34,14 @@ impl Report {
             stats: engine.stats(),
             peers: engine.peers_with_stats().collect(),
             transports: lanes.iter().map(|lane| lane.iface.attr().tl).collect(),
-            figures: figures(beside),
+            copy_times: copy_times(beside),
             held: engine.held_bytes(),
             unexpected: engine.unexpected_bytes(),
         }
     }
 }
 
-fn figures(beside: Option<&Beside>) -> Vec<(PeerId, usize, CopyTimes)> {
+fn copy_times(beside: Option<&Beside>) -> Vec<(PeerId, usize, CopyTimes)> {
     let Some(beside) = beside else { return Vec::new() };
     let of = |peer: PeerId| {
         (0..SIZE_CLASSES).filter_map(move |class| {
@@ -83,7 +83,7 @@ impl fmt::Display for Report {
                 None => f.write_char('\n')?,
             }
         }
-        for (id, from, found) in &self.figures {
+        for (id, from, found) in &self.copy_times {
             write!(f, "  peer {}, {} KiB and more:", id.0, from >> 10)?;
             for (name, ns) in [("packets", found.packets), ("kernel", found.kernel)] {
                 if let Some(ns) = ns {
@@ -104,14 +104,14 @@ enum Dest {
     File(String),
 }
 
-pub(crate) struct Dump {
+pub(crate) struct StatsDump {
     dest: Dest,
     at_exit: bool,
     signalled: Option<Arc<AtomicBool>>,
 }
 
-impl Dump {
-    pub(crate) fn new(dest: &str, trigger: &str) -> Result<Option<Dump>, String> {
+impl StatsDump {
+    pub(crate) fn new(dest: &str, trigger: &str) -> Result<Option<StatsDump>, String> {
         let dest = match dest {
             "" => return Ok(None),
             "stdout" => Dest::Stdout,
@@ -123,7 +123,7 @@ impl Dump {
                 _ => return Err(format!("UCX_STATS_DEST={other}: stdout, stderr or file:PATH")),
             },
         };
-        let mut dump = Dump { dest, at_exit: false, signalled: None };
+        let mut dump = StatsDump { dest, at_exit: false, signalled: None };
         for word in trigger.split(',').map(str::trim) {
             match word.strip_prefix("signal:") {
                 Some(name) => {
@@ -144,7 +144,7 @@ impl Dump {
     }
 
     /// Whether the signal has arrived since the last call.
-    pub(crate) fn is_called(&self) -> bool {
+    pub(crate) fn is_signalled(&self) -> bool {
         self.signalled.as_ref().is_some_and(|flag| flag.swap(false, Ordering::Relaxed))
     }
 
@@ -183,22 +183,22 @@ mod tests {
 
     #[test]
     fn destinations_and_triggers_are_checked() {
-        assert!(Dump::new("", "nonsense").unwrap().is_none(), "nothing asked for");
-        let dump = Dump::new("file:/x/%p.txt", "exit").unwrap().unwrap();
+        assert!(StatsDump::new("", "nonsense").unwrap().is_none(), "nothing asked for");
+        let dump = StatsDump::new("file:/x/%p.txt", "exit").unwrap().unwrap();
         assert_eq!(dump.dest, Dest::File(format!("/x/{}.txt", std::process::id())));
-        assert!(dump.at_exit() && !dump.is_called());
+        assert!(dump.at_exit() && !dump.is_signalled());
         for (dest, trigger) in
             [("file:", "exit"), ("udp:host", "exit"), ("stderr", "timer:1"), ("stderr", "signal:KILL")]
         {
-            assert!(Dump::new(dest, trigger).is_err(), "{dest} {trigger}");
+            assert!(StatsDump::new(dest, trigger).is_err(), "{dest} {trigger}");
         }
     }
 
     #[test]
     fn a_signal_is_noticed_once() {
-        let dump = Dump::new("stderr", "signal:USR2").unwrap().unwrap();
-        assert!(!dump.at_exit() && !dump.is_called());
+        let dump = StatsDump::new("stderr", "signal:USR2").unwrap().unwrap();
+        assert!(!dump.at_exit() && !dump.is_signalled());
         signal_hook::low_level::raise(signal_hook::consts::SIGUSR2).unwrap();
-        assert!(dump.is_called() && !dump.is_called());
+        assert!(dump.is_signalled() && !dump.is_signalled());
     }
 }

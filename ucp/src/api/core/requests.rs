@@ -20,7 +20,7 @@ use crate::rdm::{OpId, RecvStatus};
 /// Result of an operation. The status of a send has no meaning.
 pub(crate) type Ended = Result<RecvStatus, Error>;
 
-pub(crate) const NO_MESSAGE: RecvStatus =
+pub(crate) const EMPTY_STATUS: RecvStatus =
     RecvStatus { len: 0, tag: 0, from: PeerId(u32::MAX), cq_data: None };
 
 /// Identifies a running operation of one worker until its request is freed.
@@ -52,7 +52,7 @@ pub(crate) enum Role {
     Announced,
     Recv(OpId),
     /// One-sided operation and its length in bytes.
-    One(OpId, usize),
+    Rma(OpId, usize),
     /// Receive from the stream of this peer; belongs to the worker, not the engine.
     Stream(PeerId),
     /// Flush or close; belongs to the worker, not the engine.
@@ -60,7 +60,7 @@ pub(crate) enum Role {
 }
 
 enum Notify {
-    Nobody,
+    None,
     Waker(Waker),
     Raw(Callback),
     Boxed(Box<dyn FnOnce(Ended)>),
@@ -70,11 +70,11 @@ enum Notify {
 #[derive(Clone, Copy)]
 enum Stage {
     /// Free.
-    Idle,
+    Free,
     /// Running, without notification.
     Running,
-    /// Running; completion notifies.
-    Called,
+    /// Running; completion wakes the waker or calls the callback.
+    Awaited,
     /// Running, and its request was dropped; completion frees the slot and the kept buffer.
     Detached,
     /// Completed, not yet taken.
@@ -86,7 +86,7 @@ struct Slot {
     next: u32,
     role: Role,
     stage: Stage,
-    /// Set only in the stages `Called` and `Detached`.
+    /// Set only in the stages `Awaited` and `Detached`.
     notify: Notify,
     kept: Option<Box<dyn Any>>,
 }
@@ -94,20 +94,20 @@ struct Slot {
 impl Slot {
     /// Marks the slot free and its id stale. // HOT
     #[inline(always)]
-    fn rest(&mut self, next: u32) {
-        debug_assert!(matches!(self.notify, Notify::Nobody) && self.kept.is_none());
+    fn release(&mut self, next: u32) {
+        debug_assert!(matches!(self.notify, Notify::None) && self.kept.is_none());
         // The high bits are a generation that skips 0, so that no id is 0.
         let id = self.id.raw().wrapping_add(1 << INDEX_BITS);
         self.id = SlotId::from_raw(if id >> INDEX_BITS == 0 { id | 1 << INDEX_BITS } else { id });
-        self.stage = Stage::Idle;
+        self.stage = Stage::Free;
         self.next = next;
     }
 }
 
 /// Bits of an id that index the slot; the others are its generation.
 const INDEX_BITS: u32 = 20;
-const NONE: u32 = u32::MAX;
-const CHUNK: u32 = 256;
+const NO_SLOT: u32 = u32::MAX;
+const SLOTS_PER_CHUNK: u32 = 256;
 
 #[inline(always)]
 const fn index(id: SlotId) -> u32 {
@@ -116,7 +116,7 @@ const fn index(id: SlotId) -> u32 {
 
 /// Copies a recently stored status by scalar loads. // HOT
 #[inline(always)]
-fn word_by_word(status: &RecvStatus) -> RecvStatus {
+fn load_status(status: &RecvStatus) -> RecvStatus {
     RecvStatus {
         len: scalar_load(status.len as u64) as usize,
         tag: scalar_load(status.tag),
@@ -144,7 +144,7 @@ impl Action {
             // SAFETY: the contract of the unsafe `*_raw` calls permits one call with this argument.
             Action::Raw(call, id, ended) => unsafe { (call.fun)(call.arg, id, ended) },
             Action::Boxed(call, ended) => call(ended),
-            Action::Failed(eps, error) => eps.iter().for_each(|ep| ep.tell(error)),
+            Action::Failed(eps, error) => eps.iter().for_each(|ep| ep.call_error_handler(error)),
             Action::Free(buf) => drop(buf),
         }
     }
@@ -153,29 +153,29 @@ impl Action {
 /// Running and completed operations of a worker, until they are freed.
 pub(crate) struct Requests {
     slots: Vec<Slot>,
-    idle: u32,
+    first_free: u32,
     running: usize,
 }
 
 impl Requests {
     pub(crate) fn new() -> Self {
-        let mut reqs = Requests { slots: Vec::new(), idle: NONE, running: 0 };
+        let mut reqs = Requests { slots: Vec::new(), first_free: NO_SLOT, running: 0 };
         reqs.add_chunk();
         reqs
     }
 
     fn add_chunk(&mut self) {
         let first = self.slots.len() as u32;
-        let slots = (first..first + CHUNK).map(|n| Slot {
+        let slots = (first..first + SLOTS_PER_CHUNK).map(|n| Slot {
             id: SlotId::from_raw(1 << INDEX_BITS | n),
-            next: if n + 1 < first + CHUNK { n + 1 } else { self.idle },
+            next: if n + 1 < first + SLOTS_PER_CHUNK { n + 1 } else { self.first_free },
             role: Role::Flush,
-            stage: Stage::Idle,
-            notify: Notify::Nobody,
+            stage: Stage::Free,
+            notify: Notify::None,
             kept: None,
         });
         self.slots.extend(slots);
-        self.idle = first;
+        self.first_free = first;
     }
 
     /// Slot of a valid id, or of the next operation. // HOT
@@ -190,7 +190,7 @@ impl Requests {
     // HOT
     #[inline]
     pub(crate) fn next_id(&mut self) -> Result<SlotId, Error> {
-        match self.slots.get(self.idle as usize) {
+        match self.slots.get(self.first_free as usize) {
             Some(slot) => Ok(slot.id),
             None => self.grow(),
         }
@@ -202,16 +202,16 @@ impl Requests {
             return Err(Error::Exhausted);
         }
         self.add_chunk();
-        Ok(self.slots[self.idle as usize].id)
+        Ok(self.slots[self.first_free as usize].id)
     }
 
     // HOT
     #[inline]
     fn free(&mut self, id: SlotId) {
-        let next = self.idle;
+        let next = self.first_free;
         let Some(slot) = self.slot(id) else { return };
-        slot.rest(next);
-        self.idle = index(id);
+        slot.release(next);
+        self.first_free = index(id);
         self.running -= 1;
     }
 
@@ -219,13 +219,13 @@ impl Requests {
     #[inline]
     pub(crate) fn start(&mut self, role: Role, call: Option<Callback>) -> SlotId {
         let slot =
-            self.slots.get_mut(self.idle as usize).expect("an id was taken before the operation began");
-        self.idle = slot.next;
+            self.slots.get_mut(self.first_free as usize).expect("an id was taken before the operation began");
+        self.first_free = slot.next;
         self.running += 1;
         slot.role = role;
         slot.stage = Stage::Running;
         if let Some(call) = call {
-            slot.stage = Stage::Called;
+            slot.stage = Stage::Awaited;
             slot.notify = Notify::Raw(call);
         }
         slot.id
@@ -237,17 +237,17 @@ impl Requests {
 
     // HOT
     #[inline]
-    pub(crate) fn settle(&mut self, id: SlotId, ended: Ended) -> Option<Action> {
+    pub(crate) fn complete(&mut self, id: SlotId, ended: Ended) -> Option<Action> {
         let slot = self.slot(id)?;
         match slot.stage {
             Stage::Running => {
                 slot.stage = Stage::Ended(ended);
                 None
             }
-            Stage::Called => {
+            Stage::Awaited => {
                 slot.stage = Stage::Ended(ended);
-                match std::mem::replace(&mut slot.notify, Notify::Nobody) {
-                    Notify::Nobody => None,
+                match std::mem::replace(&mut slot.notify, Notify::None) {
+                    Notify::None => None,
                     Notify::Waker(waker) => Some(Action::Wake(waker)),
                     Notify::Raw(call) => Some(Action::Raw(call, RequestId(id), ended)),
                     Notify::Boxed(call) => {
@@ -258,20 +258,20 @@ impl Requests {
             }
             Stage::Detached => {
                 let buf = slot.kept.take();
-                let notify = std::mem::replace(&mut slot.notify, Notify::Nobody);
+                let notify = std::mem::replace(&mut slot.notify, Notify::None);
                 self.free(id);
                 match notify {
                     Notify::Raw(call) => Some(Action::Raw(call, RequestId(id), ended)),
                     _ => buf.map(Action::Free),
                 }
             }
-            Stage::Ended(_) | Stage::Idle => None,
+            Stage::Ended(_) | Stage::Free => None,
         }
     }
 
-    /// Completes the receive with token `user`, or returns false if somebody is to be notified. // HOT
+    /// Completes the receive with token `user`, or returns false if a waker or callback is set. // HOT
     #[inline]
-    pub(crate) fn note_received(&mut self, user: u64, status: RecvStatus) -> bool {
+    pub(crate) fn complete_recv(&mut self, user: u64, status: RecvStatus) -> bool {
         let UserToken::Request(id) = UserToken::unpack(user) else { return false };
         match self.slot(id) {
             Some(slot @ Slot { stage: Stage::Running, .. }) => {
@@ -285,56 +285,56 @@ impl Requests {
     /// Takes the result of a completed operation and frees its slot. // HOT
     #[inline(always)]
     pub(crate) fn take(&mut self, id: SlotId) -> Option<Ended> {
-        let next = self.idle;
+        let next = self.first_free;
         let slot = self.slot(id)?;
         let Stage::Ended(ended) = &slot.stage else { return None };
         let ended = match ended {
-            Ok(status) => Ok(word_by_word(status)),
+            Ok(status) => Ok(load_status(status)),
             Err(error) => Err(*error),
         };
-        slot.rest(next);
-        self.idle = index(id);
+        slot.release(next);
+        self.first_free = index(id);
         self.running -= 1;
         Some(ended)
     }
 
     // HOT
     #[inline(always)]
-    pub(crate) fn has_ended(&self, id: SlotId) -> bool {
-        self.look(id).is_some_and(|slot| matches!(slot.stage, Stage::Ended(_)))
+    pub(crate) fn is_complete(&self, id: SlotId) -> bool {
+        self.get(id).is_some_and(|slot| matches!(slot.stage, Stage::Ended(_)))
     }
 
     #[inline(always)]
-    fn look(&self, id: SlotId) -> Option<&Slot> {
+    fn get(&self, id: SlotId) -> Option<&Slot> {
         self.slots.get(index(id) as usize).filter(|slot| slot.id == id)
     }
 
     pub(crate) fn knows(&self, id: SlotId) -> bool {
-        self.look(id).is_some_and(|slot| !matches!(slot.stage, Stage::Idle))
+        self.get(id).is_some_and(|slot| !matches!(slot.stage, Stage::Free))
     }
 
     pub(crate) fn role(&self, id: SlotId) -> Option<Role> {
-        match self.look(id)? {
-            Slot { stage: Stage::Idle | Stage::Ended(_), .. } => None,
+        match self.get(id)? {
+            Slot { stage: Stage::Free | Stage::Ended(_), .. } => None,
             slot => Some(slot.role),
         }
     }
 
-    pub(crate) fn wake_at_end(&mut self, id: SlotId, waker: &Waker) {
+    pub(crate) fn set_waker(&mut self, id: SlotId, waker: &Waker) {
         let Some(slot) = self.slot(id) else { return };
-        debug_assert!(matches!(slot.stage, Stage::Running | Stage::Called));
+        debug_assert!(matches!(slot.stage, Stage::Running | Stage::Awaited));
         match &slot.notify {
             Notify::Waker(old) if old.will_wake(waker) => {}
             _ => slot.notify = Notify::Waker(waker.clone()),
         }
-        slot.stage = Stage::Called;
+        slot.stage = Stage::Awaited;
     }
 
-    pub(crate) fn call_at_end(&mut self, id: SlotId, call: Box<dyn FnOnce(Ended)>) {
+    pub(crate) fn set_callback(&mut self, id: SlotId, call: Box<dyn FnOnce(Ended)>) {
         if let Some(slot) = self.slot(id) {
-            debug_assert!(matches!(slot.stage, Stage::Running | Stage::Called));
+            debug_assert!(matches!(slot.stage, Stage::Running | Stage::Awaited));
             slot.notify = Notify::Boxed(call);
-            slot.stage = Stage::Called;
+            slot.stage = Stage::Awaited;
         }
     }
 
@@ -342,16 +342,16 @@ impl Requests {
     pub(crate) fn detach(&mut self, id: SlotId, buf: Option<Box<dyn Any>>) -> Option<Box<dyn Any>> {
         let Some(slot) = self.slot(id) else { return buf };
         match slot.stage {
-            Stage::Idle => buf,
+            Stage::Free => buf,
             Stage::Ended(_) => {
                 self.free(id);
                 buf
             }
-            Stage::Running | Stage::Called | Stage::Detached => {
+            Stage::Running | Stage::Awaited | Stage::Detached => {
                 slot.stage = Stage::Detached;
                 slot.kept = buf;
                 if let Notify::Waker(_) = slot.notify {
-                    slot.notify = Notify::Nobody;
+                    slot.notify = Notify::None;
                 }
                 None
             }
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_ends_in_its_call_uses_no_slot() {
+    fn immediate_completion_uses_no_slot() {
         let mut reqs = Requests::new();
         let id = reqs.next_id().unwrap();
         assert_eq!(reqs.next_id(), Ok(id));
@@ -382,14 +382,14 @@ mod tests {
     }
 
     #[test]
-    fn settled_once_and_taken_once() {
+    fn completed_once_and_taken_once() {
         let mut reqs = Requests::new();
         let id = begin(&mut reqs);
         assert_eq!(reqs.take(id), None);
-        assert!(reqs.settle(id, Ok(NO_MESSAGE)).is_none());
-        assert!(reqs.settle(id, Err(Error::Cancelled)).is_none());
+        assert!(reqs.complete(id, Ok(EMPTY_STATUS)).is_none());
+        assert!(reqs.complete(id, Err(Error::Cancelled)).is_none());
         assert!(reqs.knows(id));
-        assert_eq!(reqs.take(id), Some(Ok(NO_MESSAGE)));
+        assert_eq!(reqs.take(id), Some(Ok(EMPTY_STATUS)));
         assert!(!reqs.knows(id));
         assert_eq!(reqs.take(id), None);
         let next = begin(&mut reqs);
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_detached_buffer_lives_until_the_end() {
+    fn detached_buffer_lives_until_completion() {
         struct Buf(Rc<Cell<bool>>);
         impl Drop for Buf {
             fn drop(&mut self) {
@@ -409,15 +409,15 @@ mod tests {
         let id = begin(&mut reqs);
         assert!(reqs.detach(id, Some(Box::new(Buf(dropped.clone())))).is_none());
         assert!(!dropped.get());
-        let act = reqs.settle(id, Ok(NO_MESSAGE)).unwrap();
-        assert!(!dropped.get(), "dropped by the act, outside of any borrow");
-        act.run();
+        let action = reqs.complete(id, Ok(EMPTY_STATUS)).unwrap();
+        assert!(!dropped.get(), "dropped by the action, outside of any borrow");
+        action.run();
         assert!(dropped.get());
         assert_eq!(reqs.len(), 0);
     }
 
     #[test]
-    fn callbacks_are_called_once_even_when_detached() {
+    fn callbacks_run_once_even_when_detached() {
         unsafe fn count(arg: *mut (), _: RequestId, ended: Ended) {
             assert_eq!(ended, Err(Error::PeerGone(PeerId(3))));
             // SAFETY: the test passes a pointer to its own cell.
@@ -433,7 +433,7 @@ mod tests {
             if detach {
                 reqs.detach(id, None);
             }
-            reqs.settle(id, Err(Error::PeerGone(PeerId(3)))).unwrap().run();
+            reqs.complete(id, Err(Error::PeerGone(PeerId(3)))).unwrap().run();
             reqs.take(id);
         }
         assert_eq!((calls.get(), reqs.len()), (2, 0));

@@ -11,21 +11,21 @@ use crate::wire::MsgClass;
 pub(crate) struct CompletionSink<'a> {
     pub reqs: &'a mut Requests,
     pub streams: &'a mut Streams,
-    pub ams: &'a AmQueue,
+    pub am_queue: &'a AmQueue,
 }
 
 impl ReceiveSink for CompletionSink<'_> {
     // HOT
     #[inline(always)]
     fn received(&mut self, user: u64, status: RecvStatus) -> bool {
-        self.reqs.note_received(user, status)
+        self.reqs.complete_recv(user, status)
     }
 
     // HOT
     #[inline(always)]
     fn deliver(&mut self, class: MsgClass, from: PeerId, tag: u64, payload: &[u8]) -> bool {
         match class {
-            MsgClass::Am => self.ams.try_push(from, tag, payload),
+            MsgClass::Am => self.am_queue.try_push(from, tag, payload),
             MsgClass::Stream => self.streams.try_deliver(from, payload, self.reqs),
             MsgClass::Message | MsgClass::AmData => false,
         }

@@ -8,7 +8,7 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::SendBuf;
 
-const SPARE: usize = 64;
+const MAX_SPARE: usize = 64;
 
 #[derive(Default)]
 pub(crate) struct Staged {
@@ -27,7 +27,7 @@ impl Staged {
 #[derive(Default)]
 pub(crate) struct Staging<T> {
     spare: RefCell<Vec<T>>,
-    out: RefCell<Vec<(SlotId, T)>>,
+    in_use: RefCell<Vec<(SlotId, T)>>,
     sweep_at: Cell<usize>,
 }
 
@@ -54,19 +54,19 @@ impl<T: Default> Staging<T> {
 
     pub(crate) fn recycle(&self, staged: T) {
         let mut spare = self.spare.borrow_mut();
-        if spare.len() < SPARE {
+        if spare.len() < MAX_SPARE {
             spare.push(staged);
         }
     }
 
     /// Keeps a buffer until its operation completes, as reported by `runs`.
     pub(crate) fn keep(&self, id: SlotId, staged: T, runs: impl Fn(SlotId) -> bool) {
-        let mut out = self.out.borrow_mut();
-        if out.len() >= self.sweep_at.get() {
-            out.extract_if(.., |(id, _)| !runs(*id)).for_each(|(_, staged)| self.recycle(staged));
-            self.sweep_at.set((out.len() * 2).max(SPARE));
+        let mut in_use = self.in_use.borrow_mut();
+        if in_use.len() >= self.sweep_at.get() {
+            in_use.extract_if(.., |(id, _)| !runs(*id)).for_each(|(_, staged)| self.recycle(staged));
+            self.sweep_at.set((in_use.len() * 2).max(MAX_SPARE));
         }
-        out.push((id, staged));
+        in_use.push((id, staged));
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_staged_is_head_and_pieces_and_comes_back_when_its_send_has_ended() {
+    fn staged_buffers_hold_head_and_pieces_and_are_recycled_after_the_send() {
         let (staging, rest) = (Staging::default(), *b"data");
         for n in 0..1000u32 {
             // SAFETY: `rest` outlives the staging.
@@ -87,8 +87,8 @@ mod tests {
             assert_eq!(&out[..9], b"head data");
             staging.keep(SlotId::from_raw(n), staged, |id| id.raw() + 10 > n);
         }
-        assert!(staging.out.borrow().len() <= 64 + 10);
-        let kept: Vec<u32> = staging.out.borrow().iter().map(|(id, _)| id.raw()).collect();
+        assert!(staging.in_use.borrow().len() <= 64 + 10);
+        let kept: Vec<u32> = staging.in_use.borrow().iter().map(|(id, _)| id.raw()).collect();
         assert!((990..1000).all(|n| kept.contains(&n)));
     }
 }

@@ -1,6 +1,6 @@
 //! State and progress of a worker. Never runs user code: returns it as [`Action`], run with nothing borrowed.
 
-use crate::api::core::requests::NO_MESSAGE;
+use crate::api::core::requests::EMPTY_STATUS;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use ucs::time::Clock as _;
@@ -10,15 +10,15 @@ use ucs::time::Nanos;
 use uct::api::{DevKind, Ep as _, Iface as _, PollOne};
 
 use crate::api::am::queue::AmQueue;
-use crate::api::core::clock::Time;
+use crate::api::core::clock::WorkerClock;
 use crate::api::core::ep_config::EpConfigs;
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
 use crate::api::core::flushes::Flush;
-use crate::api::core::keepalive::KeepaliveTimers;
+use crate::api::core::keepalive::KeepaliveTimer;
 use crate::api::core::multi_recvs::MultiRecvs;
 use crate::api::core::process::process;
-use crate::api::core::report::{Dump, Report};
+use crate::api::core::report::{Report, StatsDump};
 use crate::api::core::requests::{Action, Ended, Requests, Role};
 use crate::api::core::sink::CompletionSink;
 use crate::api::mem::remote_writes::{RemoteWrite, RemoteWrites};
@@ -31,7 +31,7 @@ use crate::rdm::{Engine, EngineEvent, Kind, RecvStatus};
 use crate::wire::RawAddr;
 
 /// Consecutive messages of one lane, less one, before the next is polled first (`UCX_POSIX_FIFO_MAX_POLL`).
-const ROW: u32 = 15;
+const MAX_CONSECUTIVE: u32 = 15;
 /// Progress calls between two readings of the clock while the engine has no deadline.
 const CLOCK_EVERY: u32 = 256;
 
@@ -39,13 +39,13 @@ const CLOCK_EVERY: u32 = 256;
 pub(crate) enum FastPoll {
     Nothing,
     /// Received a message without notification. Other lanes may have more.
-    Taken,
+    Received,
     /// Work remains for [`WorkerCore::poll`].
-    More(PollRest),
+    NeedsPoll(PollWork),
 }
 
 /// Work that a fast poll leaves.
-pub(crate) enum PollRest {
+pub(crate) enum PollWork {
     /// The whole poll.
     All,
     /// A lane, its events so far, and the number of following lanes not yet polled.
@@ -70,10 +70,10 @@ pub(crate) struct WorkerCore {
     pub lanes: Vec<WorkerIface>,
     /// Whether only arrivals can cause work. Cleared by borrows except [`super::Worker::core_keep_idle`].
     pub idle: bool,
-    calls: u32,
-    /// Lane polled first: the last with a message, or after [`ROW`] messages the one behind it.
-    first: usize,
-    row: u32,
+    calls_to_clock: u32,
+    /// Lane polled first: the last with a message, or after [`MAX_CONSECUTIVE`] messages the one behind it.
+    first_lane: usize,
+    consecutive_left: u32,
     pub reqs: Requests,
     pub flushes: Vec<Flush>,
     pub streams: Streams,
@@ -88,17 +88,17 @@ pub(crate) struct WorkerCore {
     pub eps: Vec<Weak<EpState>>,
     pub flushed: Vec<FlushEnd>,
     /// Dropped after engine and lanes, which write to buffers of dropped requests.
-    pub multis: MultiRecvs,
-    pub keepalive: KeepaliveTimers,
-    pub written: RemoteWrites,
-    pub selection: EpConfigs,
-    dump: Option<Dump>,
-    time: Time,
+    pub multi_recvs: MultiRecvs,
+    pub keepalive: KeepaliveTimer,
+    pub remote_writes: RemoteWrites,
+    pub ep_configs: EpConfigs,
+    stats_dump: Option<StatsDump>,
+    clock: WorkerClock,
 }
 
 impl Drop for WorkerCore {
     fn drop(&mut self) {
-        if let Some(dump) = self.dump.take().filter(Dump::at_exit) {
+        if let Some(dump) = self.stats_dump.take().filter(StatsDump::at_exit) {
             dump.write(&self.report());
         }
     }
@@ -110,9 +110,9 @@ impl WorkerCore {
         (lanes, regs): (Vec<WorkerIface>, Regs),
         batch: usize,
         keepalive: Duration,
-        (selection, dump, time): (EpConfigs, Option<Dump>, Time),
+        (ep_configs, stats_dump, clock): (EpConfigs, Option<StatsDump>, WorkerClock),
     ) -> Self {
-        let now = time.now();
+        let now = clock.now();
         WorkerCore {
             engine,
             paths: Paths::default(),
@@ -125,18 +125,18 @@ impl WorkerCore {
             flushes: Vec::new(),
             flushed: Vec::new(),
             streams: Streams::default(),
-            multis: MultiRecvs::new(),
+            multi_recvs: MultiRecvs::new(),
             batch,
-            keepalive: KeepaliveTimers::new(keepalive, now),
-            written: RemoteWrites::default(),
-            selection,
-            dump,
-            time,
+            keepalive: KeepaliveTimer::new(keepalive, now),
+            remote_writes: RemoteWrites::default(),
+            ep_configs,
+            stats_dump,
+            clock,
             now,
             idle: false,
-            first: 0,
-            row: ROW,
-            calls: CLOCK_EVERY,
+            first_lane: 0,
+            consecutive_left: MAX_CONSECUTIVE,
+            calls_to_clock: CLOCK_EVERY,
         }
     }
 
@@ -159,15 +159,15 @@ impl WorkerCore {
 
     /// Polls for one short message, lane by lane: the whole work of most progress calls. // HOT
     #[inline(always)]
-    pub(crate) fn look(&mut self, ams: &AmQueue) -> FastPoll {
-        self.calls -= 1;
-        if self.calls == 0 {
-            return FastPoll::More(PollRest::All);
+    pub(crate) fn poll_fast(&mut self, am_queue: &AmQueue) -> FastPoll {
+        self.calls_to_clock -= 1;
+        if self.calls_to_clock == 0 {
+            return FastPoll::NeedsPoll(PollWork::All);
         }
         if !self.idle {
-            self.idle = self.is_still(ams);
+            self.idle = self.is_idle(am_queue);
             if !self.idle {
-                return FastPoll::More(PollRest::All);
+                return FastPoll::NeedsPoll(PollWork::All);
             }
         }
         let mut left = self.lanes.len();
@@ -176,65 +176,69 @@ impl WorkerCore {
                 return FastPoll::Nothing;
             }
             left -= 1;
-            let at = self.first;
-            self.first = if at + 1 == self.lanes.len() { 0 } else { at + 1 };
+            let at = self.first_lane;
+            self.first_lane = if at + 1 == self.lanes.len() { 0 } else { at + 1 };
             let lane = &self.lanes[at];
-            let glance = match lane.iface.fast_iface() {
+            let polled = match lane.iface.fast_iface() {
                 Some(iface) => {
-                    let sink = CompletionSink { reqs: &mut self.reqs, streams: &mut self.streams, ams };
+                    let sink = CompletionSink { reqs: &mut self.reqs, streams: &mut self.streams, am_queue };
                     iface.poll_one(Short { engine: &mut self.engine, sink, wire: lane.wire })
                 }
-                None => self.look_elsewhere(at, ams),
+                None => self.poll_one_outlined(at, am_queue),
             };
-            match glance {
+            match polled {
                 PollOne::Empty => {}
                 PollOne::Received { more: false } => {
-                    self.stay(at);
-                    let news = self.engine.has_events() || !self.streams.is_fully_idle();
-                    return if news { FastPoll::More(PollRest::Events) } else { FastPoll::Taken };
+                    self.poll_first_again(at);
+                    let has_events = self.engine.has_events() || !self.streams.is_fully_idle();
+                    return if has_events {
+                        FastPoll::NeedsPoll(PollWork::Events)
+                    } else {
+                        FastPoll::Received
+                    };
                 }
                 PollOne::Received { more: true } => {
-                    return FastPoll::More(PollRest::From { lane: at, had: 1, left });
+                    return FastPoll::NeedsPoll(PollWork::From { lane: at, had: 1, left });
                 }
-                PollOne::NeedsPoll => return FastPoll::More(PollRest::From { lane: at, had: 0, left }),
+                PollOne::NeedsPoll => return FastPoll::NeedsPoll(PollWork::From { lane: at, had: 0, left }),
             }
         }
     }
 
     // HOT
     #[inline(always)]
-    fn stay(&mut self, at: usize) {
-        match self.row {
-            0 => self.row = ROW,
-            row => (self.first, self.row) = (at, row - 1),
+    fn poll_first_again(&mut self, at: usize) {
+        match self.consecutive_left {
+            0 => self.consecutive_left = MAX_CONSECUTIVE,
+            left => (self.first_lane, self.consecutive_left) = (at, left - 1),
         }
     }
 
     /// Polls a lane of a transport without inlined fast path. // HOT
     #[inline(never)]
-    fn look_elsewhere(&mut self, at: usize, ams: &AmQueue) -> PollOne {
+    fn poll_one_outlined(&mut self, at: usize, am_queue: &AmQueue) -> PollOne {
         let lane = &self.lanes[at];
-        let sink = CompletionSink { reqs: &mut self.reqs, streams: &mut self.streams, ams };
+        let sink = CompletionSink { reqs: &mut self.reqs, streams: &mut self.streams, am_queue };
         lane.iface.poll_one(Short { engine: &mut self.engine, sink, wire: lane.wire })
     }
 
     /// Whether only arrivals can cause work.
     #[inline(always)]
-    fn is_still(&self, ams: &AmQueue) -> bool {
+    fn is_idle(&self, am_queue: &AmQueue) -> bool {
         // A handler may have called progress while other active messages wait.
         self.engine.is_fully_idle()
             && self.flushes.is_empty()
             && self.streams.is_idle()
-            && !ams.has_messages()
+            && !am_queue.has_messages()
     }
 
     /// Does the work that a fast poll left. Returns the number of events, including the fast poll's.
     #[inline(never)]
-    pub(crate) fn poll(&mut self, rest: PollRest, ams: &AmQueue) -> usize {
-        let mut events = match rest {
-            PollRest::All => return self.poll_all(ams),
-            PollRest::Events => 1,
-            PollRest::From { lane, had, left } => self.poll_from(lane, had, left, ams),
+    pub(crate) fn poll(&mut self, work: PollWork, am_queue: &AmQueue) -> usize {
+        let mut events = match work {
+            PollWork::All => return self.poll_all(am_queue),
+            PollWork::Events => 1,
+            PollWork::From { lane, had, left } => self.poll_from(lane, had, left, am_queue),
         };
         if events > 0 && self.streams.has_waiters() {
             self.progress_streams();
@@ -246,29 +250,29 @@ impl WorkerCore {
     }
 
     /// Polls `lane`, which had `had` events, and the `left` lanes after it, cyclically.
-    fn poll_from(&mut self, lane: usize, had: usize, left: usize, ams: &AmQueue) -> usize {
+    fn poll_from(&mut self, lane: usize, had: usize, left: usize, am_queue: &AmQueue) -> usize {
         let mut events = had;
         if had < self.batch {
-            events += self.poll_lane(lane, self.batch - had, self.now, ams);
+            events += self.poll_lane(lane, self.batch - had, self.now, am_queue);
         }
         let lanes = self.lanes.len();
         for at in (lane + 1..lanes).chain(0..lane).take(left) {
             if !self.lanes[at].iface.is_idle() {
-                events += self.poll_lane(at, self.batch, self.now, ams);
+                events += self.poll_lane(at, self.batch, self.now, am_queue);
             }
         }
         events
     }
 
-    fn poll_all(&mut self, ams: &AmQueue) -> usize {
-        let now = self.roughly_now();
-        if self.engine.is_over_limit() && self.may_rest() {
+    fn poll_all(&mut self, am_queue: &AmQueue) -> usize {
+        let now = self.coarse_now();
+        if self.engine.is_over_limit() && self.may_stop_polling() {
             return 0;
         }
         let mut events = 0;
         for at in 0..self.lanes.len() {
             if !self.lanes[at].iface.is_idle() || self.engine.is_draining() {
-                events += self.poll_lane(at, self.batch, now, ams);
+                events += self.poll_lane(at, self.batch, now, am_queue);
             }
         }
         events += self.resume(now);
@@ -288,21 +292,21 @@ impl WorkerCore {
     }
 
     #[cold]
-    fn may_rest(&mut self) -> bool {
+    fn may_stop_polling(&mut self) -> bool {
         let streams = self.streams.is_idle() && !self.streams.has_waiters();
         self.flushes.is_empty() && streams && self.engine.may_stop_polling()
     }
 
     /// Polls one lane for up to `max` events. Out of line, so that an empty poll stays small. // HOT
     #[inline(never)]
-    fn poll_lane(&mut self, at: usize, max: usize, now: Nanos, ams: &AmQueue) -> usize {
+    fn poll_lane(&mut self, at: usize, max: usize, now: Nanos, am_queue: &AmQueue) -> usize {
         let lane = &self.lanes[at];
         let bound = Bound {
             lanes: &self.lanes,
             paths: &mut self.paths,
             regs: &mut self.regs,
             beside: self.beside.as_ref(),
-            sink: Some(CompletionSink { reqs: &mut self.reqs, streams: &mut self.streams, ams }),
+            sink: Some(CompletionSink { reqs: &mut self.reqs, streams: &mut self.streams, am_queue }),
             receiving: LaneIdx(at as u8),
         };
         let mut intake =
@@ -316,18 +320,18 @@ impl WorkerCore {
 
     /// Time of the last clock reading; exact only while the engine has a deadline.
     #[inline]
-    fn roughly_now(&mut self) -> Nanos {
-        if self.calls == 0 || self.engine.needs_time() {
-            if self.calls == 0 {
-                self.calls = CLOCK_EVERY;
+    fn coarse_now(&mut self) -> Nanos {
+        if self.calls_to_clock == 0 || self.engine.needs_time() {
+            if self.calls_to_clock == 0 {
+                self.calls_to_clock = CLOCK_EVERY;
             }
-            self.now = self.time.now();
-            if let Some(dump) = self.dump.as_ref().filter(|dump| dump.is_called()) {
+            self.now = self.clock.now();
+            if let Some(dump) = self.stats_dump.as_ref().filter(|dump| dump.is_signalled()) {
                 dump.write(&self.report());
             }
             if self.keepalive.is_due(self.now) {
-                self.call_again(self.now);
-                self.look_after_peers(self.now);
+                self.request_handshakes(self.now);
+                self.check_due_peers(self.now);
             }
         }
         self.now
@@ -335,44 +339,44 @@ impl WorkerCore {
 
     /// Whether no completion or message needs notification. // HOT
     #[inline(always)]
-    pub(crate) fn has_nothing_to_tell(&self) -> bool {
+    pub(crate) fn has_no_notifications(&self) -> bool {
         let engine = &self.engine;
         let quiet = !engine.has_events() && !engine.has_unexpected(Kind::Am) && !engine.is_over_limit();
         quiet && self.streams.is_idle() && self.flushes.is_empty()
     }
 
     /// Whether progress has events to deliver without further arrivals.
-    pub(crate) fn has_ends(&self) -> bool {
+    pub(crate) fn has_completions(&self) -> bool {
         let engine = &self.engine;
         engine.has_events() || engine.is_draining() || !self.streams.is_idle() || !self.flushed.is_empty()
     }
 
     pub(crate) fn now(&self) -> Nanos {
-        self.time.now()
+        self.clock.now()
     }
 
-    pub(crate) fn woke(&mut self) {
-        self.calls = 1;
+    pub(crate) fn on_wakeup(&mut self) {
+        self.calls_to_clock = 1;
     }
 
     /// Completes operations until one has an action to run; `None` when all are complete. // HOT
     #[inline]
     pub(crate) fn next_action(&mut self) -> Option<Action> {
-        while let Some(out) = self.engine.take_event() {
-            let act = match out {
+        while let Some(event) = self.engine.take_event() {
+            let action = match event {
                 EngineEvent::RmaDone { user, result } => {
                     let len = match self.reqs.role(SlotId::from_raw(user as u32)) {
-                        Some(Role::One(_, len)) => len,
+                        Some(Role::Rma(_, len)) => len,
                         _ => 0,
                     };
-                    let status = RecvStatus { len, ..NO_MESSAGE };
-                    self.end(user, result.map(|()| status).map_err(Error::from))
+                    let status = RecvStatus { len, ..EMPTY_STATUS };
+                    self.complete_request(user, result.map(|()| status).map_err(Error::from))
                 }
                 EngineEvent::SendDone { user, result } => {
-                    self.end(user, result.map(|()| NO_MESSAGE).map_err(Error::from))
+                    self.complete_request(user, result.map(|()| EMPTY_STATUS).map_err(Error::from))
                 }
                 EngineEvent::RecvDone { user, result } => match UserToken::unpack(user) {
-                    UserToken::Request(_) => self.end(user, result.map_err(Error::from)),
+                    UserToken::Request(_) => self.complete_request(user, result.map_err(Error::from)),
                     UserToken::Stream(peer) => {
                         self.on_stream_recv_done(peer, result);
                         None
@@ -381,13 +385,13 @@ impl WorkerCore {
                 EngineEvent::MultiRecvMessage { user, at, result } => self.part_ended(user, at, result),
                 EngineEvent::MultiRecvDone { user, result } => self.multi_ended(user, result),
                 EngineEvent::RemoteWrite { from, len, cq_data } => {
-                    self.written.push(RemoteWrite { from, len, cq_data });
+                    self.remote_writes.push(RemoteWrite { from, len, cq_data });
                     None
                 }
                 EngineEvent::PeerFailed { peer, fault } => self.peer_failed(peer, fault),
             };
-            if act.is_some() {
-                return act;
+            if action.is_some() {
+                return action;
             }
         }
         if self.streams.is_idle() { None } else { self.next_stream_action() }
@@ -396,16 +400,16 @@ impl WorkerCore {
     #[cold]
     fn next_stream_action(&mut self) -> Option<Action> {
         while let Some((id, ended)) = self.streams.next_ended() {
-            if let Some(act) = self.reqs.settle(id, ended) {
-                return Some(act);
+            if let Some(action) = self.reqs.complete(id, ended) {
+                return Some(action);
             }
         }
         None
     }
 
     #[inline]
-    fn end(&mut self, user: u64, ended: Ended) -> Option<Action> {
-        self.reqs.settle(SlotId::from_raw(user as u32), ended)
+    fn complete_request(&mut self, user: u64, ended: Ended) -> Option<Action> {
+        self.reqs.complete(SlotId::from_raw(user as u32), ended)
     }
 
     /// Makes the endpoints of a failed peer refuse operations, and notifies them.
@@ -413,7 +417,7 @@ impl WorkerCore {
     fn peer_failed(&mut self, peer: PeerId, fault: PeerError) -> Option<Action> {
         let error = Error::of_peer(peer, fault);
         self.eps.retain(|ep| ep.strong_count() > 0);
-        let hit: Vec<Rc<EpState>> = self
+        let failed: Vec<Rc<EpState>> = self
             .eps
             .iter()
             .filter_map(Weak::upgrade)
@@ -429,11 +433,11 @@ impl WorkerCore {
         if self.streams.has_waiters() {
             self.progress_streams();
         }
-        if hit.is_empty() {
+        if failed.is_empty() {
             tracing::debug!(peer = peer.0, "peer without an endpoint failed: {fault}");
             return None;
         }
-        Some(Action::Failed(hit, error))
+        Some(Action::Failed(failed, error))
     }
 
     /// Adds a peer to engine and lanes. Returns the existing peer if there is one.
@@ -464,15 +468,15 @@ impl WorkerCore {
     }
 
     /// Whether an operation may be waiting for lane resources.
-    pub(crate) fn waits_for_room(&self) -> bool {
+    pub(crate) fn waits_for_resources(&self) -> bool {
         self.engine.waits_for_room() || self.flushes.iter().any(Flush::waits_for_lane)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         let closes = self.flushes.iter().map(Flush::deadline).filter(|at| *at != Nanos::NEVER);
-        let alive = self.keepalive.due().filter(|_| self.paths.slots() > 0);
-        let call = self.engine.awaited_handshakes().next().map(|_| self.keepalive.call());
-        closes.chain(self.engine.next_deadline()).chain(alive).chain(call).min()
+        let check = self.keepalive.next_check().filter(|_| self.paths.slots() > 0);
+        let request = self.engine.awaited_handshakes().next().map(|_| self.keepalive.next_request());
+        closes.chain(self.engine.next_deadline()).chain(check).chain(request).min()
     }
 
     /// Cancels an operation. Returns true if it completes with [`Error::Cancelled`].
@@ -483,7 +487,7 @@ impl WorkerCore {
                 engine.cancel_send(&mut wire, op)
             }
             Some(Role::Recv(op)) => self.cancel_recv(op),
-            Some(Role::One(op, _)) => self.engine.cancel_rma(op),
+            Some(Role::Rma(op, _)) => self.engine.cancel_rma(op),
             Some(Role::Stream(peer)) => self.cancel_stream_recv(peer, id),
             Some(Role::Flush) => self.cancel_flush(id),
             Some(Role::Announced) | None => false,

@@ -51,10 +51,10 @@ impl WorkerCore {
             },
             order: if order == OrderKind::Ordered { PacketOrder::Kept } else { PacketOrder::None },
             emulation: self.engine.emulation(),
-            costs: lane.and_then(|at| self.selection.costs.get(at).copied()).unwrap_or_default(),
+            costs: lane.and_then(|at| self.ep_configs.costs.get(at).copied()).unwrap_or_default(),
             // Kernel copies reach only processes that shared memory reaches.
             kernel: self
-                .selection
+                .ep_configs
                 .kernel
                 .filter(|_| lane.is_some_and(|at| self.lanes[at].iface.attr().kind == DevKind::Shm)),
         }
@@ -63,7 +63,7 @@ impl WorkerCore {
     /// Cached tables of a peer's endpoint.
     pub(crate) fn tables(&mut self, peer: PeerId, limits: &Thresholds) -> Rc<EpConfig> {
         let made = EpConfigKey { messages: self.wire_caps(peer), rma: self.rma_wire(peer) };
-        if let Some((_, tables)) = self.selection.made.iter().find(|(with, _)| *with == made) {
+        if let Some((_, tables)) = self.ep_configs.made.iter().find(|(with, _)| *with == made) {
             return tables.clone();
         }
         // The header is longest before the handshake: sizes chosen for it always fit.
@@ -81,7 +81,7 @@ impl WorkerCore {
             process: wire.kernel.map(process).map(Box::new),
             rma: RmaTables::new(&made.rma, limits),
         });
-        self.selection.made.push((made, tables.clone()));
+        self.ep_configs.made.push((made, tables.clone()));
         tables
     }
 }

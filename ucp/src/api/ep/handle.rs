@@ -270,7 +270,7 @@ impl Ep {
         let mut sink = CompletionSink {
             reqs: &mut core.reqs,
             streams: &mut core.streams,
-            ams: &self.worker.am_handlers().queue,
+            am_queue: &self.worker.am_handlers().queue,
         };
         let passed = core.engine.recv_from_self(&mut sink, self.state.peer, tag, message);
         core.idle &= !core.engine.has_events();
@@ -450,17 +450,17 @@ impl Ep {
     /// Completes when everything sent to this peer was handed over and acknowledged as its protocol requires.
     /// Fails with [`Error::PeerGone`] or [`Error::Unreachable`] if the peer is or gets lost.
     pub fn flush(&self) -> FlushRequest {
-        self.flush_until(Nanos::NEVER, OnTimeout::GoOn)
+        self.flush_until(Nanos::NEVER, OnTimeout::EndFlush)
     }
 
     /// Flushes within the time limit. [`Error::TimedOut`]: data is still in flight.
     pub fn flush_within(&self, limit: Duration) -> FlushRequest {
         let now = self.worker.core().now();
-        self.flush_until(now + limit, OnTimeout::GoOn)
+        self.flush_until(now + limit, OnTimeout::EndFlush)
     }
 
-    fn flush_until(&self, deadline: Nanos, late: OnTimeout) -> FlushRequest {
-        let started = self.worker.core().start_flush(Some(self.state.clone()), deadline, late);
+    fn flush_until(&self, deadline: Nanos, on_timeout: OnTimeout) -> FlushRequest {
+        let started = self.worker.core().start_flush(Some(self.state.clone()), deadline, on_timeout);
         match started {
             Ok(id) => FlushRequest::running(self.worker.clone(), id),
             Err(e) => FlushRequest::ended(Err(e)),
@@ -472,14 +472,14 @@ impl Ep {
         match how {
             CloseMode::Flush(within) if self.state.failure().is_none() => {
                 let now = self.worker.core().now();
-                let request = self.flush_until(now + within, OnTimeout::GiveUp);
+                let request = self.flush_until(now + within, OnTimeout::AbortOps);
                 self.state.refuse(Error::Closed);
                 request
             }
             _ => {
                 let ended = self.state.failure().map_or(Ok(()), Err);
                 self.state.refuse(Error::Closed);
-                self.worker.core().give_up(self.state.peer);
+                self.worker.core().abort_peer_ops(self.state.peer);
                 FlushRequest::ended(ended)
             }
         }
@@ -487,7 +487,7 @@ impl Ep {
 }
 
 impl crate::api::core::worker_core::WorkerCore {
-    pub(crate) fn give_up(&mut self, peer: PeerId) {
+    pub(crate) fn abort_peer_ops(&mut self, peer: PeerId) {
         let (engine, mut wire, _) = self.split();
         engine.force_close(&mut wire, peer);
     }

@@ -119,7 +119,7 @@ impl Worker {
 
     /// Takes the next completed remote write that carried data for this worker, in order of completion.
     pub fn take_remote_write(&self) -> Option<RemoteWrite> {
-        self.core().written.take()
+        self.core().remote_writes.take()
     }
 }
 

@@ -34,7 +34,7 @@ impl<B: 'static> Op<B> {
     fn is_done(&self) -> bool {
         match &self.state {
             State::Ended(_) | State::Taken => true,
-            State::Running(worker, id) => worker.core_keep_idle().reqs.has_ended(*id),
+            State::Running(worker, id) => worker.core_keep_idle().reqs.is_complete(*id),
         }
     }
 
@@ -59,7 +59,7 @@ impl<B: 'static> Op<B> {
             return Poll::Ready(ended);
         }
         match &self.state {
-            State::Running(worker, id) => worker.core().reqs.wake_at_end(*id, cx.waker()),
+            State::Running(worker, id) => worker.core().reqs.set_waker(*id, cx.waker()),
             _ => panic!("request was polled after its end"),
         }
         Poll::Pending
@@ -90,7 +90,7 @@ impl<B: 'static> Op<B> {
         let buf = self.buf.take().expect("buffer is inside until the end");
         if let State::Running(worker, id) = &self.state {
             let call = Box::new(move |ended: Ended| then(ended, buf.into_inner()));
-            worker.core().reqs.call_at_end(*id, call);
+            worker.core().reqs.set_callback(*id, call);
         }
         // The callback owns the slot now.
         self.state = State::Taken;
@@ -138,7 +138,7 @@ impl<B> Unpin for RecvRequest<B> {}
 impl<B: 'static> SendRequest<B> {
     pub(crate) fn ended(result: Result<(), Error>, buf: LentBuf<B>) -> Self {
         SendRequest(Op {
-            state: State::Ended(result.map(|()| crate::api::core::requests::NO_MESSAGE)),
+            state: State::Ended(result.map(|()| crate::api::core::requests::EMPTY_STATUS)),
             buf: Some(buf),
         })
     }
@@ -307,7 +307,7 @@ pub struct FlushRequest(Op<()>);
 impl FlushRequest {
     pub(crate) fn ended(result: Result<(), Error>) -> Self {
         FlushRequest(Op {
-            state: State::Ended(result.map(|()| crate::api::core::requests::NO_MESSAGE)),
+            state: State::Ended(result.map(|()| crate::api::core::requests::EMPTY_STATUS)),
             buf: Some(LentBuf::new(())),
         })
     }

@@ -190,7 +190,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
 fn with_empty_status(started: OpStatus<()>) -> OpStatus<RecvStatus> {
     match started {
-        OpStatus::Done(()) => OpStatus::Done(crate::api::core::requests::NO_MESSAGE),
+        OpStatus::Done(()) => OpStatus::Done(crate::api::core::requests::EMPTY_STATUS),
         OpStatus::InProgress(id) => OpStatus::InProgress(id),
     }
 }
@@ -216,7 +216,7 @@ impl<T> ScopedRequest<'_, T> {
     pub fn is_done(&self) -> bool {
         match self.state {
             State::Ended(_) => true,
-            State::Running(id) => self.worker.core().reqs.has_ended(id),
+            State::Running(id) => self.worker.core().reqs.is_complete(id),
         }
     }
 

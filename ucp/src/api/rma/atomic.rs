@@ -3,7 +3,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::api::core::requests::NO_MESSAGE;
+use crate::api::core::requests::EMPTY_STATUS;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -188,7 +188,7 @@ impl Ep {
             // SAFETY: the caller's contract.
             && unsafe { self.native(&core, remote, rkey, params, form) }
         {
-            return Ok(OpStatus::Done(RecvStatus { len, ..NO_MESSAGE }));
+            return Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
         }
         let some = |wanted: bool| if wanted { len } else { 0 };
         let operand_len = some(params.op != AtomicOp::Read);
@@ -370,9 +370,9 @@ impl WorkerCore {
         let (engine, mut wire, reqs) = self.split();
         let user = u64::from(reqs.next_id()?.raw());
         match engine.atomic(&mut wire, ep.peer(), AtomicArgs { user, ..args }) {
-            EngineStarted::Done(()) => Ok(OpStatus::Done(RecvStatus { len, ..NO_MESSAGE })),
+            EngineStarted::Done(()) => Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS })),
             EngineStarted::Pending(op) => {
-                Ok(OpStatus::InProgress(RequestId(reqs.start(Role::One(op, len), done))))
+                Ok(OpStatus::InProgress(RequestId(reqs.start(Role::Rma(op, len), done))))
             }
             EngineStarted::Failed(e) => Err(e.into()),
         }

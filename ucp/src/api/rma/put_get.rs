@@ -3,7 +3,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::api::core::requests::NO_MESSAGE;
+use crate::api::core::requests::EMPTY_STATUS;
 use std::ptr::NonNull;
 
 use arrayvec::ArrayVec;
@@ -283,7 +283,7 @@ impl Ep {
             let iov = UctIov::new(buf, len, None);
             // SAFETY: the caller passes writable bytes.
             match unsafe { ep.get_zcopy(&[iov], remote, key, Comp::None) } {
-                Ok(Sent::Done) => return Ok(OpStatus::Done(RecvStatus { len, ..NO_MESSAGE })),
+                Ok(Sent::Done) => return Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS })),
                 Err(Refused::Failed(uct::api::Error::RemoteAccess)) => {
                     return Err(Error::RemoteAccess(self.peer()));
                 }
@@ -445,7 +445,7 @@ impl WorkerCore {
         match started {
             EngineStarted::Done(()) => Ok(OpStatus::Done(())),
             EngineStarted::Pending(op) => {
-                Ok(OpStatus::InProgress(RequestId(reqs.start(Role::One(op, local.len()), p.done))))
+                Ok(OpStatus::InProgress(RequestId(reqs.start(Role::Rma(op, local.len()), p.done))))
             }
             EngineStarted::Failed(e) => Err(e.into()),
         }
@@ -468,9 +468,9 @@ impl WorkerCore {
             Some(keys) => engine.get_striped(&mut wire, ep.peer(), args, keys),
         };
         match started {
-            EngineStarted::Done(()) => Ok(OpStatus::Done(RecvStatus { len, ..NO_MESSAGE })),
+            EngineStarted::Done(()) => Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS })),
             EngineStarted::Pending(op) => {
-                Ok(OpStatus::InProgress(RequestId(reqs.start(Role::One(op, len), p.done))))
+                Ok(OpStatus::InProgress(RequestId(reqs.start(Role::Rma(op, len), p.done))))
             }
             EngineStarted::Failed(e) => Err(e.into()),
         }

@@ -143,7 +143,7 @@ impl Stream {
             }
             let status = RecvStatus { len: waiter.filled, tag: 0, from: peer, cq_data: None };
             // Keeps the order: a pending result holds back all later ones.
-            if !ended.is_empty() || !reqs.note_received(u64::from(waiter.id.raw()), status) {
+            if !ended.is_empty() || !reqs.complete_recv(u64::from(waiter.id.raw()), status) {
                 ended.push_back((waiter.id, Ok(status)));
             }
             self.waiters.pop_front();

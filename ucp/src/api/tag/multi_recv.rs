@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::api::core::multi_recvs::Parts;
+use crate::api::core::multi_recvs::MultiRecvState;
 use std::future::Future;
 use std::task::{Context, Poll};
 
@@ -67,7 +67,7 @@ impl Worker {
         let mut lent = LentBuf::new(buf);
         let (at, len) = lent.room();
         let mut core = self.core();
-        let Ok(id) = core.multis.insert(Parts::default()) else {
+        let Ok(id) = core.multi_recvs.insert(MultiRecvState::default()) else {
             return Err((Error::Exhausted, lent.into_inner()));
         };
         let (engine, mut wire, _) = core.split();
@@ -79,7 +79,7 @@ impl Worker {
                 Ok(MultiRecv { worker: self.clone(), id, op: Some(op), at: at.cast_const(), buf: Some(lent) })
             }
             Err(e) => {
-                core.multis.remove(id);
+                core.multi_recvs.remove(id);
                 Err((e.into(), lent.into_inner()))
             }
         }
@@ -89,7 +89,7 @@ impl Worker {
 impl<B: IoBufMut> MultiRecv<B> {
     /// Returns the next message that has ended. Makes no progress.
     pub fn try_next(&mut self) -> Option<Part> {
-        let (at, status) = self.worker.core().multis.get_mut(self.id)?.ended.pop_front()?;
+        let (at, status) = self.worker.core().multi_recvs.get_mut(self.id)?.ended.pop_front()?;
         Some(Part { of: self.id, at, status })
     }
 
@@ -97,7 +97,7 @@ impl<B: IoBufMut> MultiRecv<B> {
     pub fn wait_next(&mut self) -> Option<Part> {
         let id = self.id;
         self.worker.run_until(|core| {
-            let parts = core.multis.get(id)?;
+            let parts = core.multi_recvs.get(id)?;
             (!parts.ended.is_empty() || parts.end.is_some()).then_some(())
         });
         self.try_next()
@@ -112,7 +112,7 @@ impl<B: IoBufMut> MultiRecv<B> {
         if let Some(part) = self.try_next() {
             return Poll::Ready(Some(part));
         }
-        match self.worker.core().multis.get_mut(self.id) {
+        match self.worker.core().multi_recvs.get_mut(self.id) {
             Some(parts) if parts.end.is_none() => parts.waker = Some(cx.waker().clone()),
             _ => return Poll::Ready(None),
         }
@@ -132,7 +132,7 @@ impl<B: IoBufMut> MultiRecv<B> {
 
     /// Whether no more messages arrive; [`MultiRecv::try_next`] may still return some.
     pub fn is_done(&self) -> bool {
-        self.worker.core().multis.get(self.id).is_none_or(|parts| parts.end.is_some())
+        self.worker.core().multi_recvs.get(self.id).is_none_or(|parts| parts.end.is_some())
     }
 
     /// Stops matching messages; those already matched still arrive. False if it had already stopped.
@@ -145,8 +145,8 @@ impl<B: IoBufMut> MultiRecv<B> {
     pub fn finish(mut self) -> (Result<(), Error>, B) {
         let cancelled = self.cancel();
         let id = self.id;
-        self.worker.run_until(|core| core.multis.get(id).is_none_or(|p| p.end.is_some()).then_some(()));
-        let end = self.worker.core().multis.remove(id).and_then(|parts| parts.end).unwrap_or(Ok(()));
+        self.worker.run_until(|core| core.multi_recvs.get(id).is_none_or(|p| p.end.is_some()).then_some(()));
+        let end = self.worker.core().multi_recvs.remove(id).and_then(|parts| parts.end).unwrap_or(Ok(()));
         let buf = self.buf.take().expect("given back once").into_inner();
         (if cancelled { Ok(()) } else { end }, buf)
     }
@@ -158,10 +158,10 @@ impl<B: IoBufMut> Drop for MultiRecv<B> {
         self.cancel();
         let mut core = self.worker.core();
         // Progress reports the end; until then the entry keeps the buffer.
-        match core.multis.get_mut(self.id) {
-            Some(parts) if parts.end.is_none() => parts.orphan = Some(Box::new(DetachedBuf::new(lent))),
+        match core.multi_recvs.get_mut(self.id) {
+            Some(parts) if parts.end.is_none() => parts.kept_buf = Some(Box::new(DetachedBuf::new(lent))),
             _ => {
-                core.multis.remove(self.id);
+                core.multi_recvs.remove(self.id);
                 drop(core);
                 drop(lent.into_inner());
             }
@@ -176,16 +176,16 @@ impl WorkerCore {
         at: usize,
         result: Result<RecvStatus, OpError>,
     ) -> Option<Action> {
-        let parts = self.multis.get_mut(SlotId::from_raw(user as u32))?;
+        let parts = self.multi_recvs.get_mut(SlotId::from_raw(user as u32))?;
         parts.ended.push_back((at, result.map_err(Error::from)));
         parts.waker.take().map(Action::Wake)
     }
 
     pub(crate) fn multi_ended(&mut self, user: u64, result: Result<usize, OpError>) -> Option<Action> {
         let id = SlotId::from_raw(user as u32);
-        let parts = self.multis.get_mut(id)?;
-        if parts.orphan.is_some() {
-            return self.multis.remove(id)?.orphan.map(Action::Free);
+        let parts = self.multi_recvs.get_mut(id)?;
+        if parts.kept_buf.is_some() {
+            return self.multi_recvs.remove(id)?.kept_buf.map(Action::Free);
         }
         parts.end = Some(result.map(drop).map_err(Error::from));
         parts.waker.take().map(Action::Wake)

@@ -75,7 +75,7 @@ impl Worker {
         pieces: &[Iov],
         start: impl FnOnce(RecvBuf) -> Result<OpStatus<T>, Error>,
     ) -> Result<OpStatus<T>, Error> {
-        let mut list = self.rooms().take();
+        let mut list = self.recv_lists().take();
         // SAFETY: this function's contract.
         let filled = unsafe { fill(&mut list, pieces) };
         // SAFETY: as above; the list is boxed and kept until the operation's end.
@@ -83,9 +83,9 @@ impl Worker {
         match started {
             Ok(OpStatus::InProgress(id)) => {
                 let core = self.core();
-                self.rooms().keep(id.0, list, |id| core.reqs.role(id).is_some());
+                self.recv_lists().keep(id.0, list, |id| core.reqs.role(id).is_some());
             }
-            _ => self.rooms().recycle(list),
+            _ => self.recv_lists().recycle(list),
         }
         started
     }

@@ -64,6 +64,6 @@ impl Diagnostics<'_> {
 
     /// Remote writes discarded because the queue of [`Worker::take_remote_write`] was full.
     pub fn lost_remote_writes(&self) -> u64 {
-        self.worker.core().written.lost
+        self.worker.core().remote_writes.lost
     }
 }

@@ -9,7 +9,7 @@ use uct::api::{Ep as _, Error as WireError, Iface as _, Outcome, Refused, Sent};
 use crate::api::core::ep_state::EpState;
 use crate::api::core::error::Error;
 use crate::api::core::flushes::{Flush, FlushScope, OnTimeout, Stage};
-use crate::api::core::requests::NO_MESSAGE;
+use crate::api::core::requests::EMPTY_STATUS;
 use crate::api::core::requests::{Action, Role};
 use crate::api::core::worker_core::WorkerCore;
 
@@ -22,32 +22,34 @@ impl WorkerCore {
         &mut self,
         of: Option<Rc<EpState>>,
         deadline: Nanos,
-        late: OnTimeout,
+        on_timeout: OnTimeout,
     ) -> Result<SlotId, Error> {
         self.reqs.next_id()?;
         let id = self.reqs.start(Role::Flush, None);
         let peer = of.as_ref().map(|ep| ep.peer);
         let (engine, mut wire, _) = self.split();
         engine.request_acks(&mut wire, peer);
-        // A flush of all reports earlier losses that no such flush has reported.
+        // A flush of the worker reports earlier peer failures that no such flush has reported.
         let result = match of {
-            None if !self.flushes.iter().any(Flush::is_of_all) => self.take_loss().map_or(Ok(()), Err),
+            None if !self.flushes.iter().any(Flush::is_worker_flush) => {
+                self.take_failed_peer_error().map_or(Ok(()), Err)
+            }
             _ => Ok(()),
         };
-        let of = of.map_or(FlushScope::Worker, FlushScope::Ep);
-        self.flushes.push(Flush { id, of, stage: Stage::Protocol, deadline, late, result });
+        let scope = of.map_or(FlushScope::Worker, FlushScope::Ep);
+        self.flushes.push(Flush { id, scope, stage: Stage::Protocol, deadline, on_timeout, result });
         Ok(id)
     }
 
-    fn take_loss(&mut self) -> Option<Error> {
+    fn take_failed_peer_error(&mut self) -> Option<Error> {
         self.engine.take_failed_peer().map(|(peer, fault)| Error::of_peer(peer, fault))
     }
 
     #[cold]
     pub(crate) fn poll_flushes(&mut self) {
         let mut flushes = std::mem::take(&mut self.flushes);
-        if let Some(error) = self.take_loss() {
-            for flush in flushes.iter_mut().filter(|f| f.is_of_all()) {
+        if let Some(error) = self.take_failed_peer_error() {
+            for flush in flushes.iter_mut().filter(|f| f.is_worker_flush()) {
                 flush.result = flush.result.and(Err(error));
             }
         }
@@ -56,16 +58,16 @@ impl WorkerCore {
             if let Stage::Lanes { waiting, .. } = &mut flush.stage {
                 *waiting -= 1;
                 let peer = flush.peer();
-                flush.result = flush.result.and(end.result.map_err(|e| of_wire(peer, e)));
+                flush.result = flush.result.and(end.result.map_err(|e| wire_error(peer, e)));
             }
         }
         for flush in &mut flushes {
             self.advance(flush);
             if let (FlushScope::Ep(ep), Stage::Ended, Err(Error::TimedOut(_))) =
-                (&flush.of, &flush.stage, flush.result)
-                && flush.late == OnTimeout::GiveUp
+                (&flush.scope, &flush.stage, flush.result)
+                && flush.on_timeout == OnTimeout::AbortOps
             {
-                self.give_up(ep.peer);
+                self.abort_peer_ops(ep.peer);
             }
         }
         flushes.append(&mut self.flushes);
@@ -85,11 +87,11 @@ impl WorkerCore {
             flush.stage = Stage::Lanes { next: 0, waiting: 0 };
         }
         if let Stage::Lanes { next, waiting } = &mut flush.stage {
-            let asked = match peer {
+            let posted = match peer {
                 Some(peer) => self.flush_path(peer, flush.id, next, waiting),
                 None => self.flush_lanes(flush.id, next, waiting),
             };
-            if let Err(error) = asked {
+            if let Err(error) = posted {
                 flush.result = Err(error);
                 flush.stage = Stage::Ended;
             } else if *waiting == 0 && *next == usize::MAX {
@@ -123,15 +125,15 @@ impl WorkerCore {
         let further = self.engine.further_lanes(peer).iter().filter_map(|&lane| self.paths.get(lane));
         let further = further.map(|path| &path.ep);
         for ep in self.paths.left(peer).chain(further).chain([&path.ep]).skip(*next) {
-            let answer = ep.flush(CompletionToken::Flush(id).comp());
+            let outcome = ep.flush(CompletionToken::Flush(id).comp());
             let is_main = std::ptr::eq(ep, &path.ep);
             // The engine has all acknowledgements; the endpoint reports a later death.
-            let has_died = matches!(answer, Err(Refused::Failed(WireError::PeerDead)));
-            if has_died || !is_main && matches!(answer, Err(Refused::Failed(_))) {
+            let has_died = matches!(outcome, Err(Refused::Failed(WireError::PeerDead)));
+            if has_died || !is_main && matches!(outcome, Err(Refused::Failed(_))) {
                 *next += 1;
                 continue;
             }
-            if !asked(Some(peer), answer, waiting)? {
+            if !count_if_pending(Some(peer), outcome, waiting)? {
                 return Ok(());
             }
             *next += 1;
@@ -142,7 +144,7 @@ impl WorkerCore {
 
     fn flush_lanes(&self, id: SlotId, next: &mut usize, waiting: &mut usize) -> Result<(), Error> {
         while let Some(lane) = self.lanes.get(*next) {
-            if !asked(None, lane.iface.flush(CompletionToken::Flush(id).comp()), waiting)? {
+            if !count_if_pending(None, lane.iface.flush(CompletionToken::Flush(id).comp()), waiting)? {
                 return Ok(());
             }
             *next += 1;
@@ -156,7 +158,7 @@ impl WorkerCore {
     pub(crate) fn next_flush_action(&mut self) -> Option<Option<Action>> {
         let at = self.flushes.iter().position(|f| matches!(f.stage, Stage::Ended))?;
         let flush = self.flushes.remove(at);
-        Some(self.reqs.settle(flush.id, flush.result.map(|()| NO_MESSAGE)))
+        Some(self.reqs.complete(flush.id, flush.result.map(|()| EMPTY_STATUS)))
     }
 
     pub(crate) fn cancel_flush(&mut self, id: SlotId) -> bool {
@@ -172,19 +174,19 @@ impl WorkerCore {
 }
 
 /// Whether the transport took the flush; counts it as waiting if it completes later.
-fn asked(peer: Option<PeerId>, answer: Outcome, waiting: &mut usize) -> Result<bool, Error> {
-    match answer {
+fn count_if_pending(peer: Option<PeerId>, outcome: Outcome, waiting: &mut usize) -> Result<bool, Error> {
+    match outcome {
         Ok(Sent::Done) => Ok(true),
         Ok(Sent::InProgress) => {
             *waiting += 1;
             Ok(true)
         }
         Err(Refused::NoResource) => Ok(false),
-        Err(Refused::Failed(e)) => Err(of_wire(peer, e)),
+        Err(Refused::Failed(e)) => Err(wire_error(peer, e)),
     }
 }
 
-fn of_wire(peer: Option<PeerId>, e: WireError) -> Error {
+fn wire_error(peer: Option<PeerId>, e: WireError) -> Error {
     match (peer, fault_of(e)) {
         (Some(peer), fault) => Error::of_peer(peer, fault),
         (None, fault) => Error::Device(None, fault.status()),

@@ -27,7 +27,7 @@ pub(crate) struct Inner {
     pub(crate) am_handlers: AmHandlers<AmMessage, PostedRecv>,
     /// Dropped after the engine, which reads them.
     pub(crate) staging: Staging<Staged>,
-    pub(crate) rooms: Staging<Box<RecvList>>,
+    pub(crate) recv_lists: Staging<Box<RecvList>>,
     pub(crate) events: Option<Epoll>,
     pub(crate) limits: Thresholds,
     pub(crate) spin: u32,
@@ -64,7 +64,7 @@ impl Worker {
                 core: RefCell::new(core),
                 am_handlers: AmHandlers::default(),
                 staging: Staging::default(),
-                rooms: Staging::default(),
+                recv_lists: Staging::default(),
                 events,
                 limits,
                 spin,
@@ -95,8 +95,8 @@ impl Worker {
         &self.inner.staging
     }
 
-    pub(crate) fn rooms(&self) -> &Staging<Box<RecvList>> {
-        &self.inner.rooms
+    pub(crate) fn recv_lists(&self) -> &Staging<Box<RecvList>> {
+        &self.inner.recv_lists
     }
 
     pub(crate) fn downgrade(&self) -> WeakWorker {

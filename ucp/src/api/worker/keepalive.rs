@@ -3,7 +3,7 @@
 use ucs::time::Nanos;
 use uct::api::{Ep as _, Error as WireError, Refused};
 
-use crate::api::core::keepalive::{CALL_AGAIN, CALL_SELDOM, CHECKS, KeepaliveTimers};
+use crate::api::core::keepalive::{HANDSHAKE_RETRY_MAX, HANDSHAKE_RETRY_MIN, KeepaliveTimer, MAX_CHECKS};
 use crate::api::core::worker_core::WorkerCore;
 
 use crate::lane::fault_of;
@@ -12,20 +12,20 @@ use crate::token::CompletionToken;
 
 impl WorkerCore {
     // [M10.2]
-    pub(crate) fn call_again(&mut self, now: Nanos) {
-        if now < self.keepalive.call {
+    pub(crate) fn request_handshakes(&mut self, now: Nanos) {
+        if now < self.keepalive.next_request {
             return;
         }
         let mut awaited: Vec<PeerId> = self.engine.awaited_handshakes().collect();
         awaited.sort_unstable();
         awaited.dedup();
-        self.keepalive.pace = match awaited.is_empty() {
-            true => CALL_AGAIN,
-            false => (self.keepalive.pace * 2).min(CALL_SELDOM),
+        self.keepalive.request_delay = match awaited.is_empty() {
+            true => HANDSHAKE_RETRY_MIN,
+            false => (self.keepalive.request_delay * 2).min(HANDSHAKE_RETRY_MAX),
         };
-        self.keepalive.call = now + self.keepalive.pace;
+        self.keepalive.next_request = now + self.keepalive.request_delay;
         let (engine, mut wire, _) = self.split();
-        for peer in awaited.into_iter().take(CHECKS) {
+        for peer in awaited.into_iter().take(MAX_CHECKS) {
             if !engine.send_keepalive(&mut wire, peer) {
                 return;
             }
@@ -33,28 +33,30 @@ impl WorkerCore {
     }
 
     /// Checks some peers, if due. Later answers arrive as endpoint failures.
-    pub(crate) fn look_after_peers(&mut self, now: Nanos) {
-        let Some(every) = self.keepalive.every.filter(|_| now >= self.keepalive.next) else { return };
+    pub(crate) fn check_due_peers(&mut self, now: Nanos) {
+        let Some(interval) = self.keepalive.interval.filter(|_| now >= self.keepalive.next_check) else {
+            return;
+        };
         let peers = self.paths.slots();
-        self.keepalive.next = now + KeepaliveTimers::turn(every, peers);
-        for _ in 0..CHECKS.min(peers) {
-            let peer = (self.keepalive.at + 1) % peers;
+        self.keepalive.next_check = now + KeepaliveTimer::check_delay(interval, peers);
+        for _ in 0..MAX_CHECKS.min(peers) {
+            let peer = (self.keepalive.last_checked + 1) % peers;
             if !self.check_peer(PeerId(peer as u32)) {
                 return;
             }
-            self.keepalive.at = peer;
+            self.keepalive.last_checked = peer;
         }
     }
 
     /// Checks every connected peer. Returns false if resources ran out: the next call continues.
     pub(crate) fn check_peers(&mut self) -> bool {
-        while self.keepalive.asked < self.paths.slots() {
-            if !self.check_peer(PeerId(self.keepalive.asked as u32)) {
+        while self.keepalive.checked_now < self.paths.slots() {
+            if !self.check_peer(PeerId(self.keepalive.checked_now as u32)) {
                 return false;
             }
-            self.keepalive.asked += 1;
+            self.keepalive.checked_now += 1;
         }
-        self.keepalive.asked = 0;
+        self.keepalive.checked_now = 0;
         true
     }
 

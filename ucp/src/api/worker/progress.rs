@@ -20,7 +20,7 @@ use crate::api::core::error::Error;
 use crate::api::core::flushes::OnTimeout;
 use crate::api::core::report::Report;
 use crate::api::core::requests::RequestId;
-use crate::api::core::worker_core::{FastPoll, PollRest, WorkerCore};
+use crate::api::core::worker_core::{FastPoll, PollWork, WorkerCore};
 use crate::api::request::handles::FlushRequest;
 use crate::api::worker::handle::Worker;
 
@@ -42,37 +42,37 @@ impl Worker {
     /// wakers woken; callbacks may call `progress`. Returns the number of events. Ends after one short
     /// message: the next call polls other lanes first. // HOT
     pub fn progress(&self) -> usize {
-        let look = self.core_keep_idle().look(&self.am_handlers().queue);
-        match look {
+        let polled = self.core_keep_idle().poll_fast(&self.am_handlers().queue);
+        match polled {
             FastPoll::Nothing => 0,
-            FastPoll::Taken => {
+            FastPoll::Received => {
                 self.handle_ams();
                 1
             }
-            FastPoll::More(rest) => self.progress_on(rest),
+            FastPoll::NeedsPoll(work) => self.progress_full(work),
         }
     }
 
     /// Completes [`Worker::progress`] after a fast poll that left work.
     #[inline(never)]
-    fn progress_on(&self, rest: PollRest) -> usize {
+    fn progress_full(&self, work: PollWork) -> usize {
         let mut core = self.core();
-        let events = core.poll(rest, &self.am_handlers().queue);
-        let rests = core.has_nothing_to_tell();
+        let events = core.poll(work, &self.am_handlers().queue);
+        let is_done = core.has_no_notifications();
         drop(core);
         // Delivered active messages precede engine events.
         self.handle_ams();
-        if rests { events } else { events + self.tell() }
+        if is_done { events } else { events + self.dispatch_events() }
     }
 
     /// Completes operations and receives announced active messages. Returns the number of events.
     #[inline(never)]
-    fn tell(&self) -> usize {
+    fn dispatch_events(&self) -> usize {
         let mut core = self.core();
         let mut events = usize::from(core.engine.has_events());
-        while let Some(act) = core.next_action() {
+        while let Some(action) = core.next_action() {
             drop(core);
-            act.run();
+            action.run();
             events += 1;
             core = self.core();
         }
@@ -88,10 +88,10 @@ impl Worker {
     fn end_flushes(&self) -> usize {
         let mut events = 0;
         loop {
-            let Some(act) = self.core().next_flush_action() else { return events };
+            let Some(action) = self.core().next_flush_action() else { return events };
             events += 1;
-            if let Some(act) = act {
-                act.run();
+            if let Some(action) = action {
+                action.run();
             }
         }
     }
@@ -103,11 +103,11 @@ impl Worker {
             if let Some(value) = end(&mut self.core_keep_idle()) {
                 return value;
             }
-            self.progress_or_rest(&mut idle);
+            self.progress_or_wait(&mut idle);
         }
     }
 
-    fn progress_or_rest(&self, idle: &mut u32) {
+    fn progress_or_wait(&self, idle: &mut u32) {
         if self.progress() > 0 {
             *idle = 0;
             return;
@@ -128,15 +128,15 @@ impl Worker {
     /// Arms [`Worker::event_fd`] for one wakeup. False if there may be something to do: call progress again.
     pub fn arm(&self) -> bool {
         let core = self.core();
-        if self.inner.events.is_none() || core.has_ends() || self.am_handlers().queue.has_messages() {
+        if self.inner.events.is_none() || core.has_completions() || self.am_handlers().queue.has_messages() {
             return false;
         }
         // Some lanes cannot signal free resources and need polling.
-        let waits = core.waits_for_room();
+        let waits = core.waits_for_resources();
         core.lanes.iter().all(|lane| {
-            let tells = lane.iface.attr().has(Caps::EVENT_SEND);
-            let events = if tells { Events::RECV | Events::SEND } else { Events::RECV };
-            (tells || !waits) && lane.iface.arm(events) == Ok(true)
+            let signals_send = lane.iface.attr().has(Caps::EVENT_SEND);
+            let events = if signals_send { Events::RECV | Events::SEND } else { Events::RECV };
+            (signals_send || !waits) && lane.iface.arm(events) == Ok(true)
         })
     }
 
@@ -173,7 +173,7 @@ impl Worker {
         let timeout = users.or(timer);
         let mut tokens = Vec::new();
         let woken = events.wait(&mut tokens, timeout)?;
-        self.core().woke();
+        self.core().on_wakeup();
         match woken {
             0 if users.is_some() => Ok(WaitStatus::TimedOut),
             _ => Ok(WaitStatus::Ready),
@@ -193,7 +193,7 @@ impl Worker {
             {
                 return value;
             }
-            self.progress_or_rest(&mut idle);
+            self.progress_or_wait(&mut idle);
         }
     }
 
@@ -248,7 +248,7 @@ impl Worker {
     }
 
     fn flush_until(&self, deadline: Nanos) -> FlushRequest {
-        let started = self.core().start_flush(None, deadline, OnTimeout::GoOn);
+        let started = self.core().start_flush(None, deadline, OnTimeout::EndFlush);
         match started {
             Ok(id) => FlushRequest::running(self.clone(), id),
             Err(e) => FlushRequest::ended(Err(e)),

@@ -11,7 +11,7 @@ use ucs::sys::fd::{Epoll, EventFd};
 
 use crate::api::worker::handle::Worker;
 
-const SPIN: u32 = 1000;
+const SPINS_BEFORE_SLEEP: u32 = 1000;
 
 type Panic = Box<dyn Any + Send>;
 type Job<T> = Box<dyn FnOnce(&Worker, &mut T) + Send>;
@@ -36,7 +36,7 @@ type Job<T> = Box<dyn FnOnce(&Worker, &mut T) + Send>;
 /// ```
 pub struct WorkerThread<T> {
     jobs: Option<Sender<Job<T>>>,
-    bell: Arc<EventFd>,
+    eventfd: Arc<EventFd>,
     id: ThreadId,
     thread: Option<JoinHandle<()>>,
 }
@@ -69,12 +69,12 @@ impl<T: 'static> WorkerThread<T> {
         name: &str,
         make: impl FnOnce() -> Result<(Worker, T), E> + Send + 'static,
     ) -> Result<Self, SpawnError<E>> {
-        let bell = Arc::new(EventFd::new().map_err(io::Error::from)?);
+        let eventfd = Arc::new(EventFd::new().map_err(io::Error::from)?);
         let events = Epoll::new().map_err(io::Error::from)?;
-        events.add(&*bell, 0).map_err(io::Error::from)?;
+        events.add(&*eventfd, 0).map_err(io::Error::from)?;
         let (jobs, queue) = channel();
-        let (tell, made) = sync_channel(1);
-        let heard = bell.clone();
+        let (ready_tx, ready_rx) = sync_channel(1);
+        let wakeup = eventfd.clone();
         let body = move || {
             let ready = make().map_err(SpawnError::Make).and_then(|(worker, own)| {
                 // A worker without descriptor cannot be armed either, so the thread does not sleep.
@@ -84,20 +84,20 @@ impl<T: 'static> WorkerThread<T> {
             });
             match ready {
                 Ok((worker, own)) => {
-                    _ = tell.send(Ok(()));
-                    serve(&worker, own, &queue, &events, &heard);
+                    _ = ready_tx.send(Ok(()));
+                    serve(&worker, own, &queue, &events, &wakeup);
                 }
-                Err(e) => _ = tell.send(Err(e)),
+                Err(e) => _ = ready_tx.send(Err(e)),
             }
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(body)?;
         let id = thread.thread().id();
-        match made.recv() {
-            Ok(Ok(())) => Ok(WorkerThread { jobs: Some(jobs), bell, id, thread: Some(thread) }),
+        match ready_rx.recv() {
+            Ok(Ok(())) => Ok(WorkerThread { jobs: Some(jobs), eventfd, id, thread: Some(thread) }),
             Ok(Err(e)) => Err(e),
             Err(_) => match thread.join() {
                 Err(panic) => resume_unwind(panic),
-                Ok(()) => unreachable!("it tells before it ends"),
+                Ok(()) => unreachable!("the thread reports before it ends"),
             },
         }
     }
@@ -111,12 +111,12 @@ impl<T: 'static> WorkerThread<T> {
         if thread::current().id() == self.id {
             return Err(JobError::OwnThread);
         }
-        let (tell, answer) = sync_channel::<Result<R, Panic>>(1);
+        let (result_tx, result_rx) = sync_channel::<Result<R, Panic>>(1);
         self.post(move |worker, own| {
             let done = catch_unwind(AssertUnwindSafe(|| f(worker, own)));
-            _ = tell.send(done);
+            _ = result_tx.send(done);
         })?;
-        match answer.recv() {
+        match result_rx.recv() {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(panic)) => resume_unwind(panic),
             Err(_) => Err(JobError::Ended),
@@ -128,7 +128,7 @@ impl<T: 'static> WorkerThread<T> {
     pub fn post(&self, f: impl FnOnce(&Worker, &mut T) + Send + 'static) -> Result<(), JobError> {
         let jobs = self.jobs.as_ref().ok_or(JobError::Ended)?;
         jobs.send(Box::new(f)).map_err(|_| JobError::Ended)?;
-        self.ring();
+        self.signal();
         Ok(())
     }
 
@@ -141,13 +141,13 @@ impl<T: 'static> WorkerThread<T> {
 }
 
 impl<T> WorkerThread<T> {
-    fn ring(&self) {
-        _ = self.bell.signal();
+    fn signal(&self) {
+        _ = self.eventfd.signal();
     }
 
     fn end(&mut self) -> Result<(), Panic> {
         self.jobs = None;
-        self.ring();
+        self.signal();
         match self.thread.take() {
             // A job may drop the handle of its own thread, which then ends after the job.
             Some(thread) if thread.thread().id() != thread::current().id() => thread.join(),
@@ -164,7 +164,7 @@ impl<T> Drop for WorkerThread<T> {
     }
 }
 
-fn serve<T>(worker: &Worker, mut own: T, jobs: &Receiver<Job<T>>, events: &Epoll, bell: &EventFd) {
+fn serve<T>(worker: &Worker, mut own: T, jobs: &Receiver<Job<T>>, events: &Epoll, eventfd: &EventFd) {
     let mut idle = 0;
     loop {
         match jobs.try_recv() {
@@ -180,7 +180,7 @@ fn serve<T>(worker: &Worker, mut own: T, jobs: &Receiver<Job<T>>, events: &Epoll
             continue;
         }
         idle += 1;
-        if idle < SPIN {
+        if idle < SPINS_BEFORE_SLEEP {
             std::hint::spin_loop();
             continue;
         }
@@ -189,6 +189,6 @@ fn serve<T>(worker: &Worker, mut own: T, jobs: &Receiver<Job<T>>, events: &Epoll
         if worker.wait_on(events, None).is_err() {
             thread::yield_now();
         }
-        _ = bell.clear();
+        _ = eventfd.clear();
     }
 }

@@ -385,7 +385,7 @@ fn unsafe_is_fenced() {
         "ucp/src/api/rma/",
         "ucp/src/api/stream/",
         "ucp/src/api/tag/",
-        "ucp/src/lane/beside.rs",
+        "ucp/src/lane/rma_only.rs",
         "ucp/src/lane/bind.rs",
         "ucp/src/lane/regs.rs",
         "ucp/src/rdm/op/",

@@ -21,16 +21,17 @@ use crate::wire::{EfaStatus, MsgClass, RawAddr, UserRecvQp};
 
 use crate::token::CompletionToken;
 
-use super::regs::{Regs, needs_alloc};
-use super::{Beside, Ep, LaneIdx, WorkerIface};
+use super::regs::{RegTable, needs_alloc};
+use super::{Ep, LaneIdx, RmaOnlyLane, WorkerIface};
 
-pub(crate) struct Path {
+/// A peer's endpoint and its lane.
+pub(crate) struct PeerEp {
     pub ep: Ep,
     mtu: u32,
     pub lane: LaneIdx,
 }
 
-impl Path {
+impl PeerEp {
     pub(crate) fn mtu(&self) -> usize {
         self.mtu as usize
     }
@@ -38,20 +39,20 @@ impl Path {
 
 /// Endpoints of all peers, by peer id.
 #[derive(Default)]
-pub(crate) struct Paths {
-    by_peer: Vec<Option<Path>>,
+pub(crate) struct PeerEps {
+    by_peer: Vec<Option<PeerEp>>,
     /// Endpoints abandoned after a NIC failure. Packets sent on them may still come back.
-    left: Vec<(PeerId, Ep)>,
+    abandoned: Vec<(PeerId, Ep)>,
     /// Peers whose sends fail for want of memory or descriptors, and since when. Nearly always empty.
-    short: Vec<(PeerId, Instant)>,
+    shortages: Vec<(PeerId, Instant)>,
 }
 
 /// Longest local shortage; sends to the peer wait meanwhile, then the peer fails.
-const SHORT_FOR: Duration = Duration::from_secs(1);
+const MAX_SHORTAGE: Duration = Duration::from_secs(1);
 
-impl Paths {
+impl PeerEps {
     #[inline(always)]
-    pub(crate) fn get(&self, peer: PeerId) -> Option<&Path> {
+    pub(crate) fn get(&self, peer: PeerId) -> Option<&PeerEp> {
         self.by_peer.get(peer.0 as usize)?.as_ref()
     }
 
@@ -62,39 +63,39 @@ impl Paths {
         }
         ep.set_tag(EpTag(u64::from(peer.0)));
         let mtu = u32::try_from(1 + ep.max_bcopy()).unwrap_or(u32::MAX);
-        self.by_peer[at] = Some(Path { ep, mtu, lane });
+        self.by_peer[at] = Some(PeerEp { ep, mtu, lane });
     }
 
-    /// Maps an error of the endpoint: a local shortage delays the send until [`SHORT_FOR`] has passed.
+    /// Maps an error of the endpoint: a local shortage delays the send until [`MAX_SHORTAGE`] has passed.
     #[cold]
     #[inline(never)]
-    fn not_sent(&mut self, to: PeerId, e: Error) -> NotPosted {
+    fn send_error(&mut self, to: PeerId, e: Error) -> NotPosted {
         if !is_shortage(&e) {
             return refused(e);
         }
         let now = Instant::now();
         // A shortage that has ended and returns later counts anew.
-        self.short.retain(|(_, since)| now - *since < 2 * SHORT_FOR);
-        match self.short.iter().find(|(peer, _)| *peer == to) {
-            Some((_, since)) if now - *since >= SHORT_FOR => refused(e),
+        self.shortages.retain(|(_, since)| now - *since < 2 * MAX_SHORTAGE);
+        match self.shortages.iter().find(|(peer, _)| *peer == to) {
+            Some((_, since)) if now - *since >= MAX_SHORTAGE => refused(e),
             Some(_) => NotPosted::Full,
             None => {
                 tracing::warn!(peer = to.0, "cannot reach a peer yet: {e}");
-                self.short.push((to, now));
+                self.shortages.push((to, now));
                 NotPosted::Full
             }
         }
     }
 
     /// Moves a peer to another endpoint and keeps the old one among those abandoned.
-    fn change(&mut self, peer: PeerId, lane: LaneIdx, ep: Ep) {
+    fn replace(&mut self, peer: PeerId, lane: LaneIdx, ep: Ep) {
         let old = self.by_peer.get_mut(peer.0 as usize).and_then(Option::take);
-        self.left.extend(old.map(|path| (peer, path.ep)));
+        self.abandoned.extend(old.map(|peer_ep| (peer, peer_ep.ep)));
         self.set(peer, lane, ep);
     }
 
-    pub(crate) fn left(&self, peer: PeerId) -> impl Iterator<Item = &Ep> {
-        self.left.iter().filter(move |(of, _)| *of == peer).map(|(_, ep)| ep)
+    pub(crate) fn abandoned(&self, peer: PeerId) -> impl Iterator<Item = &Ep> {
+        self.abandoned.iter().filter(move |(of, _)| *of == peer).map(|(_, ep)| ep)
     }
 
     /// Returns the upper bound of peer ids that have or had an endpoint.
@@ -103,20 +104,20 @@ impl Paths {
     }
 
     pub(crate) fn forget(&mut self, peer: PeerId) {
-        if let Some(path) = self.by_peer.get_mut(peer.0 as usize) {
-            *path = None;
+        if let Some(peer_ep) = self.by_peer.get_mut(peer.0 as usize) {
+            *peer_ep = None;
         }
-        self.left.retain(|(of, _)| *of != peer);
+        self.abandoned.retain(|(of, _)| *of != peer);
     }
 }
 
 /// Lanes and endpoints, lent to the engine for one call.
 pub(crate) struct Bound<'a, S> {
     pub lanes: &'a [WorkerIface],
-    pub paths: &'a mut Paths,
-    pub regs: &'a mut Regs,
-    /// Access to peers' memory where no lane has it.
-    pub beside: Option<&'a Beside>,
+    pub peer_eps: &'a mut PeerEps,
+    pub regs: &'a mut RegTable,
+    /// Access to peers' memory where their lane has none.
+    pub rma_only: Option<&'a RmaOnlyLane>,
     /// Receives completions at once while packets are handled.
     pub sink: Option<S>,
     /// The lane whose packet the engine is handling.
@@ -138,9 +139,9 @@ impl<S: ReceiveSink> ReceiveSink for Bound<'_, S> {
 }
 
 #[derive(Clone, Copy)]
-struct Packed<F>(F);
+struct PacketPack<F>(F);
 
-impl<F: PacketWriter> Pack for Packed<F> {
+impl<F: PacketWriter> Pack for PacketPack<F> {
     // The engine only writes headers and copies bytes.
     const MAY_SEND: bool = false;
 
@@ -157,18 +158,18 @@ fn is_shortage(e: &Error) -> bool {
 
 /// Maps the outcome of a packet. It is copied within the call, so no token is ever pending. // HOT
 #[inline(always)]
-fn sent(outcome: Outcome<usize>, paths: &mut Paths, to: PeerId) -> Result<Posted, NotPosted> {
+fn sent(outcome: Outcome<usize>, peer_eps: &mut PeerEps, to: PeerId) -> Result<Posted, NotPosted> {
     match outcome {
         Ok(_) => Ok(Posted::Done),
         Err(WireRefused::NoResource) => Err(NotPosted::Full),
-        Err(WireRefused::Failed(e)) => Err(paths.not_sent(to, e)),
+        Err(WireRefused::Failed(e)) => Err(peer_eps.send_error(to, e)),
     }
 }
 
 impl<S: ReceiveSink> Wire for Bound<'_, S> {
     #[inline(always)]
     fn mtu(&self, to: PeerId) -> usize {
-        self.paths.get(to).map_or(0, Path::mtu)
+        self.peer_eps.get(to).map_or(0, PeerEp::mtu)
     }
 
     // HOT
@@ -180,17 +181,17 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         _token: TxToken,
         fill: F,
     ) -> Result<Posted, NotPosted> {
-        let Some(path) = self.paths.get(to) else { return Err(NotPosted::Peer(PeerError::Gone)) };
-        let outcome = path.ep.am_packet(max, fill);
-        sent(outcome, self.paths, to)
+        let Some(peer_ep) = self.peer_eps.get(to) else { return Err(NotPosted::Peer(PeerError::Gone)) };
+        let outcome = peer_ep.ep.am_packet(max, fill);
+        sent(outcome, self.peer_eps, to)
     }
 
     // HOT
     #[inline(always)]
     fn send_short<F: PacketWriter>(&mut self, to: PeerId, max: usize, fill: F) -> Result<Posted, NotPosted> {
-        let Some(path) = self.paths.get(to) else { return Err(NotPosted::Peer(PeerError::Gone)) };
-        let outcome = path.ep.am_short_packet(max, Packed(fill));
-        sent(outcome, self.paths, to)
+        let Some(peer_ep) = self.peer_eps.get(to) else { return Err(NotPosted::Peer(PeerError::Gone)) };
+        let outcome = peer_ep.ep.am_short_packet(max, PacketPack(fill));
+        sent(outcome, self.peer_eps, to)
     }
 
     fn send_to_user_qp<F: FnOnce(&mut [u8]) -> usize>(
@@ -201,9 +202,9 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         imm: Option<u32>,
         fill: F,
     ) -> Result<Posted, NotPosted> {
-        let Some(path) = self.paths.get(to) else { return Err(NotPosted::Peer(PeerError::Gone)) };
+        let Some(peer_ep) = self.peer_eps.get(to) else { return Err(NotPosted::Peer(PeerError::Gone)) };
         let Ok(qpn) = u16::try_from(qp.qpn) else { return Err(NotPosted::Peer(PeerError::NO_RDMA)) };
-        match path.ep.send_to_user_qp(UserQp { qpn, qkey: qp.qkey }, max, imm, fill) {
+        match peer_ep.ep.send_to_user_qp(UserQp { qpn, qkey: qp.qkey }, max, imm, fill) {
             Ok(_) => Ok(Posted::Done),
             Err(WireRefused::NoResource) => Err(NotPosted::Full),
             Err(WireRefused::Failed(Error::Unsupported(_))) => Err(NotPosted::Peer(PeerError::NO_RDMA)),
@@ -229,7 +230,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
     }
 
     fn flush_peer(&mut self, to: PeerId) -> Flushed {
-        match self.paths.get(to).map(|path| path.ep.flush(CompletionToken::Drained(to).comp())) {
+        match self.peer_eps.get(to).map(|peer_ep| peer_ep.ep.flush(CompletionToken::Drained(to).comp())) {
             Some(Ok(Sent::InProgress)) => Flushed::Later,
             _ => Flushed::Now,
         }
@@ -240,12 +241,12 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         let lane = &self.lanes[usize::from(self.receiving.0)];
         let (device, iface) = lane.form.addrs(&raw, &lane.device);
         // Only a refusal must be known now; silence and shortages are retried later.
-        let connected = |ep: Ep| match ep.begin_connecting() {
+        let started = |ep: Ep| match ep.begin_connecting() {
             Ok(_) => Ok(ep),
             Err(ConnectError::Op(e)) if is_shortage(&e) => Ok(ep),
             Err(e) => Err(e),
         };
-        let ep = lane.iface.connect(&device, &iface).and_then(connected).map_err(|e| {
+        let ep = lane.iface.connect(&device, &iface).and_then(started).map_err(|e| {
             tracing::warn!(
                 tl = lane.iface.attr().tl,
                 node = from.node,
@@ -258,19 +259,19 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
                 _ => PeerError::Unreachable,
             }
         })?;
-        self.paths.set(peer, self.receiving, ep);
+        self.peer_eps.set(peer, self.receiving, ep);
         Ok(())
     }
 
-    fn reroute(&mut self, peer: PeerId, onto: PeerId, addr: &RawAddr) -> Result<(), PeerError> {
-        let at = self.paths.get(onto).ok_or(PeerError::Gone)?.lane;
+    fn reroute(&mut self, peer: PeerId, lane_of: PeerId, addr: &RawAddr) -> Result<(), PeerError> {
+        let at = self.peer_eps.get(lane_of).ok_or(PeerError::Gone)?.lane;
         let lane = &self.lanes[usize::from(at.0)];
         let (device, iface) = lane.form.addrs(&addr.to_bytes(), &lane.device);
         let ep = lane.iface.connect(&device, &iface).map_err(|e| match e {
             ConnectError::Op(e) => fault_of(e),
             _ => PeerError::Unreachable,
         })?;
-        self.paths.change(peer, at, ep);
+        self.peer_eps.replace(peer, at, ep);
         Ok(())
     }
 
@@ -283,7 +284,8 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
             Err(RegError::Refused)
                 if for_what == RegAccess::REMOTE_READ && needs_alloc(&self.lanes[lane].iface) =>
             {
-                let key = self.beside.and_then(|beside| beside.offer(piece)).ok_or(RegError::Refused)?;
+                let key =
+                    self.rma_only.and_then(|rma_only| rma_only.offer(piece)).ok_or(RegError::Refused)?;
                 self.regs.offer(at, key)
             }
             registered => registered,
@@ -291,7 +293,9 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
     }
 
     fn rma_address(&self, reg: &Reg) -> Option<RmaAddress> {
-        self.beside.filter(|_| self.regs.is_beside(reg.id)).map(|beside| beside.here().clone())
+        self.rma_only
+            .filter(|_| self.regs.is_rma_only(reg.id))
+            .map(|rma_only| rma_only.local_address().clone())
     }
 
     fn read_rma_lane(
@@ -299,15 +303,15 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         peer: PeerId,
         to: Piece,
         from: Remote,
-        way: &RmaAddress,
+        address: &RmaAddress,
     ) -> Option<Result<(), NotPosted>> {
-        let path = self.paths.get(peer)?;
-        if !needs_alloc(&self.lanes[usize::from(path.lane.0)].iface) {
+        let peer_ep = self.peer_eps.get(peer)?;
+        if !needs_alloc(&self.lanes[usize::from(peer_ep.lane.0)].iface) {
             return None;
         }
-        let Some(beside) = self.beside else { return Some(Err(NotPosted::Peer(PeerError::NO_RDMA))) };
+        let Some(rma_only) = self.rma_only else { return Some(Err(NotPosted::Peer(PeerError::NO_RDMA))) };
         // SAFETY: the engine reads into the buffer of a receive, which nobody else writes before its end.
-        let read = unsafe { beside.read(peer, to, from, way) };
+        let read = unsafe { rma_only.read(peer, to, from, address) };
         Some(read.map_err(|why| match why {
             WireRefused::NoResource => NotPosted::Full,
             // The lane detects the death of a peer, not this transport.
@@ -316,17 +320,18 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         }))
     }
 
-    fn prefers_packets(&mut self, peer: PeerId, len: usize, _way: &RmaAddress) -> bool {
-        let Some(beside) = self.beside else { return false };
+    fn prefers_packets(&mut self, peer: PeerId, len: usize, _address: &RmaAddress) -> bool {
+        let Some(rma_only) = self.rma_only else { return false };
         // Lanes that reach all memory read it themselves. Messages that fit a packet have another reason.
-        let is_open =
-            |path: &Path| len > path.mtu() && needs_alloc(&self.lanes[usize::from(path.lane.0)].iface);
-        self.paths.get(peer).is_some_and(is_open) && beside.prefers_packets(peer, len)
+        let applies = |peer_ep: &PeerEp| {
+            len > peer_ep.mtu() && needs_alloc(&self.lanes[usize::from(peer_ep.lane.0)].iface)
+        };
+        self.peer_eps.get(peer).is_some_and(applies) && rma_only.prefers_packets(peer, len)
     }
 
     fn on_offer_result(&mut self, peer: PeerId, reg: &Reg, len: usize, read: bool) {
-        if let Some(beside) = self.beside.filter(|_| self.regs.is_beside(reg.id)) {
-            beside.answered(peer, len, read);
+        if let Some(rma_only) = self.rma_only.filter(|_| self.regs.is_rma_only(reg.id)) {
+            rma_only.on_offer_result(peer, len, read);
         }
     }
 
@@ -346,11 +351,11 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         from: Remote,
         token: TxToken,
     ) -> Result<Posted, NotPosted> {
-        let (path, lane, mem) = self.in_place(peer, reg)?;
+        let (peer_ep, lane, mem) = self.zcopy_lane(peer, reg)?;
         let rkey = lane.iface.md().rkey_from_mr_key(from.key, from.addr, to.len() as u64).map_err(refused)?;
         let iov = [Iov::new(to.ptr(), to.len(), mem)];
         // SAFETY: the engine keeps the piece's registration until the completion; nobody else writes it.
-        posted(unsafe { path.ep.get_zcopy(&iov, from.addr, &rkey, CompletionToken::Engine(token).comp()) })
+        posted(unsafe { peer_ep.ep.get_zcopy(&iov, from.addr, &rkey, CompletionToken::Engine(token).comp()) })
     }
 
     fn write(
@@ -362,15 +367,15 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         imm: Option<u32>,
         token: TxToken,
     ) -> Result<Posted, NotPosted> {
-        let (path, lane, mem) = self.in_place(peer, reg)?;
+        let (peer_ep, lane, mem) = self.zcopy_lane(peer, reg)?;
         let rkey = lane.iface.md().rkey_from_mr_key(to.key, to.addr, from.len() as u64).map_err(refused)?;
         let iov = [Iov::new(from.ptr(), from.len(), mem)];
         let comp = CompletionToken::Engine(token).comp();
         posted(match imm {
             // SAFETY: the piece lies in a registration that the engine keeps unchanged until the completion.
-            None => unsafe { path.ep.put_zcopy(&iov, to.addr, &rkey, comp) },
+            None => unsafe { peer_ep.ep.put_zcopy(&iov, to.addr, &rkey, comp) },
             // SAFETY: as above.
-            Some(imm) => unsafe { path.ep.put_imm(&iov, to.addr, &rkey, imm, comp) },
+            Some(imm) => unsafe { peer_ep.ep.put_imm(&iov, to.addr, &rkey, imm, comp) },
         })
     }
 
@@ -381,15 +386,15 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         fill: F,
         to: Remote,
     ) -> Result<(), NotPosted> {
-        let (path, lane) = self.short(peer, len, Caps::PUT_BCOPY)?;
+        let (peer_ep, lane) = self.bcopy_lane(peer, len, Caps::PUT_BCOPY)?;
         let rkey = lane.iface.md().rkey_from_mr_key(to.key, to.addr, len as u64).map_err(refused)?;
-        let sent = path.ep.put_bcopy(len, fill, to.addr, &rkey);
+        let sent = peer_ep.ep.put_bcopy(len, fill, to.addr, &rkey);
         posted(sent.map(|_| Sent::Done)).map(drop)
     }
 
     fn read_copy_max(&self, peer: PeerId) -> usize {
-        let Some(path) = self.paths.get(peer) else { return 0 };
-        let attr = self.lanes[usize::from(path.lane.0)].iface.attr();
+        let Some(peer_ep) = self.peer_eps.get(peer) else { return 0 };
+        let attr = self.lanes[usize::from(peer_ep.lane.0)].iface.attr();
         if attr.has(Caps::GET_BCOPY | Caps::MR_KEY) { attr.get.max_bcopy } else { 0 }
     }
 
@@ -400,7 +405,7 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
         from: Remote,
         token: TxToken,
     ) -> Result<Posted, NotPosted> {
-        let (path, lane) = self.short(peer, to.len(), Caps::GET_BCOPY)?;
+        let (peer_ep, lane) = self.bcopy_lane(peer, to.len(), Caps::GET_BCOPY)?;
         let rkey = lane.iface.md().rkey_from_mr_key(from.key, from.addr, to.len() as u64).map_err(refused)?;
         let take = move |bytes: &[u8]| {
             let len = bytes.len().min(to.len());
@@ -408,34 +413,34 @@ impl<S: ReceiveSink> Wire for Bound<'_, S> {
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.ptr(), len) };
         };
         let comp = CompletionToken::Engine(token).comp();
-        posted(path.ep.get_bcopy(to.len(), take, from.addr, &rkey, comp))
+        posted(peer_ep.ep.get_bcopy(to.len(), take, from.addr, &rkey, comp))
     }
 }
 
 impl<S> Bound<'_, S> {
     /// Returns a peer's endpoint and lane, if the lane's own buffers take `len` bytes.
-    fn short(&self, peer: PeerId, len: usize, cap: Caps) -> Result<(&Path, &WorkerIface), NotPosted> {
-        let path = self.paths.get(peer).ok_or(NotPosted::Peer(PeerError::Gone))?;
-        let lane = &self.lanes[usize::from(path.lane.0)];
+    fn bcopy_lane(&self, peer: PeerId, len: usize, cap: Caps) -> Result<(&PeerEp, &WorkerIface), NotPosted> {
+        let peer_ep = self.peer_eps.get(peer).ok_or(NotPosted::Peer(PeerError::Gone))?;
+        let lane = &self.lanes[usize::from(peer_ep.lane.0)];
         let attr = lane.iface.attr();
         let max = if cap == Caps::PUT_BCOPY { attr.put.max_bcopy } else { attr.get.max_bcopy };
         match attr.has(cap | Caps::MR_KEY) && len <= max {
-            true => Ok((path, lane)),
+            true => Ok((peer_ep, lane)),
             false => Err(NotPosted::Peer(PeerError::NO_RDMA)),
         }
     }
 
     /// Returns a peer's endpoint, its lane, and the local registration there, if the lane needs one.
-    fn in_place(
+    fn zcopy_lane(
         &self,
         peer: PeerId,
         reg: &Reg,
-    ) -> Result<(&Path, &WorkerIface, Option<&super::Mem>), NotPosted> {
-        let path = self.paths.get(peer).ok_or(NotPosted::Peer(PeerError::Gone))?;
+    ) -> Result<(&PeerEp, &WorkerIface, Option<&super::Mem>), NotPosted> {
+        let peer_ep = self.peer_eps.get(peer).ok_or(NotPosted::Peer(PeerError::Gone))?;
         // A registration on the lane that the peer has left is of no use on its present one.
-        let reg = self.regs.get(reg.id).filter(|(lane, _)| *lane == path.lane);
+        let reg = self.regs.get(reg.id).filter(|(lane, _)| *lane == peer_ep.lane);
         let (lane, mem) = reg.ok_or(NotPosted::Peer(PeerError::NO_RDMA))?;
-        Ok((path, &self.lanes[usize::from(lane.0)], mem))
+        Ok((peer_ep, &self.lanes[usize::from(lane.0)], mem))
     }
 }
 

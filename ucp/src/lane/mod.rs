@@ -1,11 +1,11 @@
 //! Lanes: the engine's wires, one per uct interface of a worker. A peer of the engine is one remote interface
 //! on one lane; an endpoint may hold several peers. Makes no protocol decision and keeps no message.
 
-mod beside;
 mod bind;
 mod connect_error;
-mod pack;
+mod raw_addr;
 mod regs;
+mod rma_only;
 mod rx;
 mod wireup;
 
@@ -13,14 +13,14 @@ use uct::api::{AddrBuf, Iface as _, OpenError};
 
 use crate::rdm::WireId;
 
-pub(crate) use beside::{Beside, Reach};
-pub(crate) use bind::{Bound, Paths, fault_of};
+pub(crate) use bind::{Bound, PeerEps, fault_of};
 pub use connect_error::ConnectError;
-pub(crate) use pack::{AddrForm, RawBytes, connid, source};
-pub use regs::Keep;
-pub(crate) use regs::{Regs, can_keep, device_key, needs_alloc, rdma};
-pub(crate) use rx::{FlushEnd, Intake, Short};
-pub(crate) use wireup::{Route, further, routes, together};
+pub(crate) use raw_addr::{AddrForm, RawBytes, connid, source};
+pub use regs::RcacheMode;
+pub(crate) use regs::{RegTable, check_rcache, device_key, needs_alloc, rdma};
+pub(crate) use rma_only::{RmaOnlyEp, RmaOnlyLane};
+pub(crate) use rx::{FastPollSink, FlushEnd, PollSink};
+pub(crate) use wireup::{Route, further_routes, rail_lanes, routes};
 
 /// The interface type of every lane: a transport chosen at run time, called without indirection.
 pub type Iface = uct::any::Iface;

@@ -17,7 +17,7 @@ use super::{Iface, LaneIdx, Md, Mem, WorkerIface};
 
 /// Whether registrations are cached for later operations on the same memory (`UCX_RCACHE_ENABLE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Keep {
+pub enum RcacheMode {
     /// Registers for each operation.
     No,
     /// Caches where registering costs more than a lookup and the kernel reports unmapping.
@@ -27,22 +27,22 @@ pub enum Keep {
     Yes,
 }
 
-impl std::fmt::Display for Keep {
+impl std::fmt::Display for RcacheMode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
-            Keep::No => "n",
-            Keep::Try => "try",
-            Keep::Yes => "y",
+            RcacheMode::No => "n",
+            RcacheMode::Try => "try",
+            RcacheMode::Yes => "y",
         })
     }
 }
 
-impl ucs::config::ConfigValue for Keep {
-    fn parse(text: &str) -> Option<Keep> {
+impl ucs::config::ConfigValue for RcacheMode {
+    fn parse(text: &str) -> Option<RcacheMode> {
         if text.eq_ignore_ascii_case("try") {
-            return Some(Keep::Try);
+            return Some(RcacheMode::Try);
         }
-        bool::parse(text).map(|yes| if yes { Keep::Yes } else { Keep::No })
+        bool::parse(text).map(|yes| if yes { RcacheMode::Yes } else { RcacheMode::No })
     }
 
     fn expected() -> String {
@@ -51,15 +51,15 @@ impl ucs::config::ConfigValue for Keep {
 }
 
 /// Least cost of registering that makes a cache worthwhile, ns: about one system call.
-const WORTH: f64 = 1000.0;
+const MIN_CACHED_REG_COST: f64 = 1000.0;
 
-enum Held {
+enum Registration {
     /// For one operation.
-    Own(Mem),
+    Owned(Mem),
     /// Shared with the cache, the program or other operations.
-    Kept(Rc<Mem>),
-    /// No registration of the lane: peers read the memory by another transport.
-    Beside,
+    Shared(Rc<Mem>),
+    /// No registration of the lane: peers read the memory by the RMA-only lane.
+    RmaOnly,
     /// No registration: the lane accepts any memory of its own process.
     Unneeded,
 }
@@ -72,20 +72,28 @@ enum Cache {
     Is(Box<RegCache<Md>>),
 }
 
-pub(crate) struct Regs {
-    all: Slots<(LaneIdx, Held)>,
+/// The registrations of all lanes.
+pub(crate) struct RegTable {
+    all: Slots<(LaneIdx, Registration)>,
     caches: Vec<Cache>,
     /// By lane: registrations that the program holds.
     handles: Vec<MemHandles<Mem>>,
     /// Registrations made for operations.
-    made: u64,
-    keep: Keep,
+    registered: u64,
+    mode: RcacheMode,
     limits: Limits,
 }
 
-impl Regs {
-    pub(crate) fn new(keep: Keep, limits: Limits) -> Regs {
-        Regs { all: Slots::default(), caches: Vec::new(), handles: Vec::new(), made: 0, keep, limits }
+impl RegTable {
+    pub(crate) fn new(mode: RcacheMode, limits: Limits) -> RegTable {
+        RegTable {
+            all: Slots::default(),
+            caches: Vec::new(),
+            handles: Vec::new(),
+            registered: 0,
+            mode,
+            limits,
+        }
     }
 
     /// Registers memory on a lane.
@@ -101,36 +109,38 @@ impl Regs {
     ) -> Result<Reg, RegError> {
         let md = lanes[usize::from(lane.0)].iface.md();
         if for_what.difference(RegAccess::LOCAL_WRITE).is_empty() && !md.attr().needs_local_key {
-            return self.note(lane, Held::Unneeded, 0);
+            return self.insert(lane, Registration::Unneeded, 0);
         }
         let access = access(for_what);
         // Revocable memory must be out of the device's reach at once, whatever else shares its pages.
-        let held = match NonNull::new(piece.ptr()).filter(|_| !for_what.contains(RegAccess::EXCLUSIVE)) {
+        let reg = match NonNull::new(piece.ptr()).filter(|_| !for_what.contains(RegAccess::EXCLUSIVE)) {
             // SAFETY: the caller's promise.
             Some(at) => unsafe { self.shared(lanes, lane, at, piece.len(), access) },
             None => None,
         };
-        let held = match held {
-            Some(mem) => Held::Kept(mem),
+        let reg = match reg {
+            Some(mem) => Registration::Shared(mem),
             None => {
-                self.made += 1;
+                self.registered += 1;
                 // SAFETY: the caller's promise is that of a registration.
-                Held::Own(unsafe { md.register(piece.ptr(), piece.len(), access) }.map_err(no_reg)?)
+                Registration::Owned(
+                    unsafe { md.register(piece.ptr(), piece.len(), access) }.map_err(reg_error)?,
+                )
             }
         };
         // Memory that only we touch needs no key.
-        let key = match held.mem() {
+        let key = match reg.mem() {
             Some(mem) if for_what.intersects(RegAccess::REMOTE_READ | RegAccess::REMOTE_WRITE) => {
-                md.mr_key(mem).map_err(no_reg)?
+                md.mr_key(mem).map_err(reg_error)?
             }
             _ => 0,
         };
-        self.note(lane, held, key)
+        self.insert(lane, reg, key)
     }
 
     /// Returns a shared registration: the program's own, or one of the cache.
     /// # Safety
-    /// As for [`Regs::register`].
+    /// As for [`RegTable::register`].
     unsafe fn shared(
         &mut self,
         lanes: &[WorkerIface],
@@ -147,7 +157,7 @@ impl Regs {
         self.cache(lanes, lane).and_then(|cache| unsafe { cache.get(at, len, access) }.ok())
     }
 
-    /// Adds a registration of the program on a lane, until [`Regs::disown`].
+    /// Adds a registration of the program on a lane, until [`RegTable::disown`].
     pub(crate) fn own(&mut self, lane: LaneIdx, mem: &Rc<Mem>) {
         let at = usize::from(lane.0);
         if self.handles.len() <= at {
@@ -163,19 +173,19 @@ impl Regs {
         }
     }
 
-    /// Records memory that peers of a lane read by another transport, with its key.
+    /// Records memory that peers of a lane read by the RMA-only lane, with its key.
     pub(super) fn offer(&mut self, lane: LaneIdx, key: u64) -> Result<Reg, RegError> {
-        self.note(lane, Held::Beside, key)
+        self.insert(lane, Registration::RmaOnly, key)
     }
 
-    fn note(&mut self, lane: LaneIdx, held: Held, key: u64) -> Result<Reg, RegError> {
-        let id = self.all.insert((lane, held)).map_err(|_| RegError::Full)?.raw();
+    fn insert(&mut self, lane: LaneIdx, reg: Registration, key: u64) -> Result<Reg, RegError> {
+        let id = self.all.insert((lane, reg)).map_err(|_| RegError::Full)?.raw();
         Ok(Reg { id, key })
     }
 
-    /// Whether peers read this memory by another transport.
-    pub(super) fn is_beside(&self, id: u32) -> bool {
-        matches!(self.all.get(SlotId::from_raw(id)), Some((_, Held::Beside)))
+    /// Whether peers read this memory by the RMA-only lane.
+    pub(super) fn is_rma_only(&self, id: u32) -> bool {
+        matches!(self.all.get(SlotId::from_raw(id)), Some((_, Registration::RmaOnly)))
     }
 
     fn cache(&mut self, lanes: &[WorkerIface], lane: LaneIdx) -> Option<&RegCache<Md>> {
@@ -194,12 +204,12 @@ impl Regs {
 
     #[cold]
     fn new_cache(&self, iface: &Iface) -> Cache {
-        let worth = match self.keep {
-            Keep::No => false,
-            Keep::Try => iface.attr().reg_cost.0 > WORTH,
-            Keep::Yes => true,
+        let wanted = match self.mode {
+            RcacheMode::No => false,
+            RcacheMode::Try => iface.attr().reg_cost.0 > MIN_CACHED_REG_COST,
+            RcacheMode::Yes => true,
         };
-        if !worth {
+        if !wanted {
             return Cache::None;
         }
         match Coherence::open() {
@@ -214,8 +224,8 @@ impl Regs {
     /// Returns the lane of a registration, and the lane's handle if it needs one.
     pub(super) fn get(&self, id: u32) -> Option<(LaneIdx, Option<&Mem>)> {
         match self.all.get(SlotId::from_raw(id))? {
-            (_, Held::Beside) => None,
-            (lane, held) => Some((*lane, held.mem())),
+            (_, Registration::RmaOnly) => None,
+            (lane, reg) => Some((*lane, reg.mem())),
         }
     }
 
@@ -224,8 +234,8 @@ impl Regs {
     }
 
     /// Returns how many registrations operations have made, cached or not.
-    pub(crate) fn made(&self) -> u64 {
-        self.made + self.cache_stats().misses
+    pub(crate) fn registered(&self) -> u64 {
+        self.registered + self.cache_stats().misses
     }
 
     pub(crate) fn cache_stats(&self) -> CacheStats {
@@ -251,7 +261,7 @@ impl Regs {
     /// Releases a registration whose key a peer may use. Other operations on the memory keep it until their
     /// end.
     pub(super) fn revoke(&mut self, id: u32) {
-        if let Some((lane, Held::Kept(mem))) = self.all.remove(SlotId::from_raw(id))
+        if let Some((lane, Registration::Shared(mem))) = self.all.remove(SlotId::from_raw(id))
             && let Some(Cache::Is(cache)) = self.caches.get(usize::from(lane.0))
         {
             cache.revoke(mem);
@@ -259,18 +269,18 @@ impl Regs {
     }
 }
 
-impl Held {
+impl Registration {
     fn mem(&self) -> Option<&Mem> {
         match self {
-            Held::Own(mem) => Some(mem),
-            Held::Kept(mem) => Some(mem),
-            Held::Beside | Held::Unneeded => None,
+            Registration::Owned(mem) => Some(mem),
+            Registration::Shared(mem) => Some(mem),
+            Registration::RmaOnly | Registration::Unneeded => None,
         }
     }
 }
 
 /// Checks whether the kernel reports unmapped memory.
-pub(crate) fn can_keep() -> Result<(), ucs::Errno> {
+pub(crate) fn check_rcache() -> Result<(), ucs::Errno> {
     match Coherence::open() {
         Coherence::Kernel(_) => Ok(()),
         Coherence::Unavailable(why) => Err(why),
@@ -313,7 +323,7 @@ pub(crate) fn rdma(iface: &Iface) -> Rdma {
 }
 
 #[cold]
-fn no_reg(e: uct::api::Error) -> RegError {
+fn reg_error(e: uct::api::Error) -> RegError {
     match e {
         uct::api::Error::Exhausted(_) | uct::api::Error::NoMemory | uct::api::Error::NoDescriptor => {
             RegError::Full

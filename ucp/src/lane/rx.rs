@@ -13,10 +13,10 @@ use crate::rdm::{Engine, UserRecvEnd, WireId};
 
 use crate::token::CompletionToken;
 
-use super::{Beside, Bound, fault_of};
+use super::{Bound, RmaOnlyLane, fault_of};
 
 /// Shortest packet whose time tells the copy bandwidth, bytes; headers dominate shorter ones.
-const LONG: usize = 4096;
+const MEASURED_LEN: usize = 4096;
 
 /// The end of a lane's part of a flush.
 pub(crate) struct FlushEnd {
@@ -25,7 +25,7 @@ pub(crate) struct FlushEnd {
 }
 
 /// The sink for one poll of one lane.
-pub(crate) struct Intake<'a, S> {
+pub(crate) struct PollSink<'a, S> {
     pub engine: &'a mut Engine,
     pub bound: Bound<'a, S>,
     pub wire: WireId,
@@ -34,13 +34,13 @@ pub(crate) struct Intake<'a, S> {
 }
 
 /// The sink for a fast poll of one lane for a short message.
-pub(crate) struct Short<'a, S> {
+pub(crate) struct FastPollSink<'a, S> {
     pub engine: &'a mut Engine,
     pub sink: S,
     pub wire: WireId,
 }
 
-impl<S: ReceiveSink> RecvCallback for Short<'_, S> {
+impl<S: ReceiveSink> RecvCallback for FastPollSink<'_, S> {
     // HOT
     #[inline(always)]
     fn on_packet(mut self, packet: &[u8], from: uct::api::SrcAddr) -> bool {
@@ -49,38 +49,42 @@ impl<S: ReceiveSink> RecvCallback for Short<'_, S> {
     }
 }
 
-impl<S> Intake<'_, S> {
+impl<S> PollSink<'_, S> {
     /// Returns the ticks at which a long packet is handled, if times are measured.
     #[inline(never)]
-    fn begin(&self) -> Option<NonZero<u64>> {
+    fn start_timing(&self) -> Option<NonZero<u64>> {
         let lane = &self.bound.lanes[usize::from(self.bound.receiving.0)];
-        let measures = |beside: &Beside| beside.measures();
+        let measures_packets = |rma_only: &RmaOnlyLane| rma_only.measures_packets();
         let is_host = lane.iface.attr().kind == DevKind::Shm;
-        if is_host && self.bound.beside.is_some_and(measures) { NonZero::new(ticks()) } else { None }
+        if is_host && self.bound.rma_only.is_some_and(measures_packets) {
+            NonZero::new(ticks())
+        } else {
+            None
+        }
     }
 
     #[inline(never)]
-    fn took(&mut self, from: Source, len: usize, begun: NonZero<u64>) {
-        let ended = ticks();
-        if let Some(beside) = self.bound.beside
+    fn record_packet_time(&mut self, from: Source, len: usize, start: NonZero<u64>) {
+        let end = ticks();
+        if let Some(rma_only) = self.bound.rma_only
             && let Some(peer) = self.engine.peer_at(self.wire, from)
         {
-            beside.took_packet(peer, len, begun.get(), ended);
+            rma_only.record_packet(peer, len, start.get(), end);
         }
     }
 }
 
-impl<S: ReceiveSink> Sink for Intake<'_, S> {
+impl<S: ReceiveSink> Sink for PollSink<'_, S> {
     // HOT
     #[inline(always)]
     fn on_am(&mut self, am: Am<'_>) {
         let from = am.source();
         let from = Source { node: from.node, port: from.port };
         let len = am.packet().len();
-        let begun = if len >= LONG { self.begin() } else { None };
+        let start = if len >= MEASURED_LEN { self.start_timing() } else { None };
         self.engine.on_packet(&mut self.bound, self.now, self.wire, from, am.packet());
-        if let Some(begun) = begun {
-            self.took(from, len, begun);
+        if let Some(start) = start {
+            self.record_packet_time(from, len, start);
         }
     }
 
@@ -90,13 +94,13 @@ impl<S: ReceiveSink> Sink for Intake<'_, S> {
         self.engine.on_imm(self.wire, from, imm.len as u64, imm.value);
     }
 
-    fn on_user_recv(&mut self, token: u64, bare: UserRecv) {
-        let from = Source { node: bare.source.node, port: bare.source.port };
-        let result = bare.result.map_err(|error| match error {
+    fn on_user_recv(&mut self, token: u64, recv: UserRecv) {
+        let from = Source { node: recv.source.node, port: recv.source.port };
+        let result = recv.result.map_err(|error| match error {
             Error::TooLong { .. } => PeerError::TOO_LONG,
             error => fault_of(error),
         });
-        let end = UserRecvEnd { from, len: bare.len, imm: bare.imm, result };
+        let end = UserRecvEnd { from, len: recv.len, imm: recv.imm, result };
         self.engine.on_user_recv(&mut self.bound, self.wire, token as u32, end);
     }
 
@@ -130,8 +134,8 @@ impl<S: ReceiveSink> Sink for Intake<'_, S> {
 
     #[cold]
     fn on_lost(&mut self, ep: EpTag, error: Error, packet: &[u8]) {
-        let (peer, way) = (PeerId(ep.0 as u32), (self.wire, fault_of(error)));
-        self.engine.on_packet_lost(&mut self.bound, peer, way, packet);
+        let (peer, lost) = (PeerId(ep.0 as u32), (self.wire, fault_of(error)));
+        self.engine.on_packet_lost(&mut self.bound, peer, lost, packet);
     }
 
     #[cold]

@@ -9,7 +9,7 @@ use crate::address::{Address, Entry};
 use super::{LaneIdx, RawBytes, WorkerIface, rdma};
 
 /// Message size by which lanes are compared, bytes: latency dominates, bandwidth counts a little.
-const TYPICAL: f64 = 1024.0;
+const TYPICAL_MSG_LEN: f64 = 1024.0;
 
 pub(crate) struct Route<'a> {
     pub lane: LaneIdx,
@@ -33,11 +33,11 @@ pub(crate) fn routes<'a>(
                 tried.push((attr.tl, WireRefusal::Op(uct::api::Error::Unreachable)));
                 continue;
             }
-            let reach = lane
+            let raw = lane
                 .iface
                 .reachable(&entry.device, &entry.iface)
                 .and_then(|()| lane.form.raw(&entry.iface, entry.connid).ok_or(WireRefusal::Malformed));
-            match reach {
+            match raw {
                 Ok(raw) => found.push(Route { lane: LaneIdx(at as u8), entry, raw, cost: cost(attr) }),
                 Err(why) => tried.push((attr.tl, why)),
             }
@@ -56,10 +56,14 @@ pub(crate) fn routes<'a>(
     Err(ConnectError::Unreachable { tried })
 }
 
-/// Returns the routes beside `main`: RDMA lanes of its kind, paired with the peer's in an order both sides
+/// Returns the routes of multi-rail after `main`: RDMA lanes of its kind, paired with the peer's in an order both sides
 /// share.
-pub(crate) fn further<'a>(lanes: &[WorkerIface], main: &Route<'a>, address: &'a Address) -> Vec<Route<'a>> {
-    let ours = together(lanes, main.lane);
+pub(crate) fn further_routes<'a>(
+    lanes: &[WorkerIface],
+    main: &Route<'a>,
+    address: &'a Address,
+) -> Vec<Route<'a>> {
+    let ours = rail_lanes(lanes, main.lane);
     let tl = main.entry.tl();
     let theirs: Vec<&Entry> = address.entries.iter().filter(|entry| entry.tl() == tl).collect();
     let first = |at: Option<usize>| at.unwrap_or(0);
@@ -77,18 +81,18 @@ pub(crate) fn further<'a>(lanes: &[WorkerIface], main: &Route<'a>, address: &'a 
 }
 
 /// Returns the RDMA network lanes of the transport of `lane`, itself included, in the worker's order.
-pub(crate) fn together(lanes: &[WorkerIface], lane: LaneIdx) -> Vec<LaneIdx> {
+pub(crate) fn rail_lanes(lanes: &[WorkerIface], lane: LaneIdx) -> Vec<LaneIdx> {
     let tl = lanes[usize::from(lane.0)].iface.attr().tl;
-    let goes = |lane: &WorkerIface| {
+    let is_rail = |lane: &WorkerIface| {
         let attr = lane.iface.attr();
         attr.tl == tl && attr.kind == DevKind::Net && rdma(&lane.iface).read > 0
     };
-    let all = lanes.iter().enumerate().filter(|(_, lane)| goes(lane));
+    let all = lanes.iter().enumerate().filter(|(_, lane)| is_rail(lane));
     all.map(|(at, _)| LaneIdx(at as u8)).collect()
 }
 
 fn cost(attr: &IfaceAttr) -> f64 {
-    attr.latency.fixed + 2.0 * attr.overhead + TYPICAL / attr.bandwidth.max(1.0) * 1e9
+    attr.latency.fixed + 2.0 * attr.overhead + TYPICAL_MSG_LEN / attr.bandwidth.max(1.0) * 1e9
 }
 
 fn join<'a>(names: impl Iterator<Item = &'a str>) -> String {

@@ -78,7 +78,7 @@ ucs::config_table! {
         pub min_rma_chunk: usize = "128k", key "MIN_RMA_CHUNK_SIZE", unit "bytes", range 4096..=1073741824;
         /// Cache memory registrations of long messages, puts and gets: y, n, or try (if registration is
         /// costly and the system reports unmapped memory by userfaultfd).
-        pub rcache: crate::lane::Keep = "try", key "RCACHE_ENABLE";
+        pub rcache: crate::lane::RcacheMode = "try", key "RCACHE_ENABLE";
         /// Most cached registrations per transport.
         pub rcache_regions: usize = "4096", key "RCACHE_MAX_REGIONS";
         /// Most bytes in cached registrations per transport.
@@ -133,7 +133,7 @@ pub(crate) fn choose(found: &[TlResource], config: &Config) -> Result<Vec<TlReso
 }
 
 /// Selects the permitted transports without messages (`cma`), which serve beside lanes.
-pub(crate) fn choose_beside(found: &[TlResource], config: &Config) -> Vec<TlResource> {
+pub(crate) fn choose_rma_only(found: &[TlResource], config: &Config) -> Vec<TlResource> {
     let tls = List::read(&config.tls);
     let wanted = found.iter().filter(|r| !r.has_am && tls.allows(|name| named(name, r)));
     wanted.cloned().collect()
@@ -245,7 +245,7 @@ mod tests {
         found.push(TlResource { tl: "cma", has_am: false, ..found[1].clone() });
         for (tls, want) in [("all", 1), ("shm", 1), ("posix", 0), ("posix,cma", 1), ("^cma", 0)] {
             let config = Config { tls: tls.into(), ..Config::default() };
-            assert_eq!(choose_beside(&found, &config).len(), want, "{tls}");
+            assert_eq!(choose_rma_only(&found, &config).len(), want, "{tls}");
             assert!(choose(&found, &config).unwrap().iter().all(|r| r.tl != "cma"), "{tls}");
         }
     }

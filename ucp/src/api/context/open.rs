@@ -9,14 +9,16 @@ use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
 use uct::rcache::Limits;
 
 use crate::api::context::calibrate::{self, Calibration};
-use crate::api::context::config::{Config, choose, choose_beside};
+use crate::api::context::config::{Config, choose, choose_rma_only};
 use crate::api::core::clock::WorkerClock;
 use crate::api::core::ep_config::EpConfigs;
 use crate::api::core::report::StatsDump;
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::worker::handle::Worker;
 
-use crate::lane::{Beside, Iface, Keep, LaneIdx, Regs, WorkerIface, can_keep, rdma, source, together};
+use crate::lane::{
+    Iface, LaneIdx, RcacheMode, RegTable, RmaOnlyLane, WorkerIface, check_rcache, rail_lanes, rdma, source,
+};
 use crate::rdm::rma::PacketOrder;
 use crate::rdm::{Emulation, Engine, EngineConfig, FirstContact, Grant, ReqLen, RetryPolicy};
 use crate::select::Thresholds;
@@ -38,7 +40,7 @@ pub struct Context {
     source: Source,
     config: Config,
     chosen: Vec<TlResource>,
-    beside: Vec<TlResource>,
+    rma_only: Vec<TlResource>,
     calibration: Option<Arc<Calibration>>,
 }
 
@@ -54,9 +56,9 @@ impl Context {
         let config = Config::load(&source).map_err(|e| OpenError::Config(e.to_string()))?;
         let found = uct::any::resources(&source)?;
         let chosen = choose(&found, &config)?;
-        let beside = choose_beside(&found, &config);
-        let calibration = calibrate::of(&config, chosen.iter().chain(&beside))?.map(Arc::new);
-        Ok(Context { source, config, chosen, beside, calibration })
+        let rma_only = choose_rma_only(&found, &config);
+        let calibration = calibrate::of(&config, chosen.iter().chain(&rma_only))?.map(Arc::new);
+        Ok(Context { source, config, chosen, rma_only, calibration })
     }
 
     /// Configuration keys of this layer and the transports, for `ucx-info -c` and for finding misspelt keys.
@@ -71,7 +73,7 @@ impl Context {
 
     /// RMA-only transports, of which workers open the first that the system permits.
     pub fn rma_only_resources(&self) -> &[TlResource] {
-        &self.beside
+        &self.rma_only
     }
 
     /// Configuration in force.
@@ -96,10 +98,10 @@ impl Context {
             Some(_) if self.config.kernel_copy.is_open() => CopyPolicy::Estimated,
             _ => self.config.kernel_copy,
         };
-        if let Some(beside) = Beside::open(&self.beside, &source, nonce(), rule) {
+        if let Some(rma_only) = RmaOnlyLane::open(&self.rma_only, &source, nonce(), rule) {
             let mut core = worker.core();
-            core.ep_configs.set_beside(beside.attr(), self.calibration());
-            core.beside = Some(beside);
+            core.ep_configs.set_rma_only(rma_only.attr(), self.calibration());
+            core.rma_only = Some(rma_only);
         }
         Ok(worker)
     }
@@ -187,8 +189,8 @@ impl Context {
         if self.config.max_rndv_rails.max(self.config.max_rma_rails) > 1 {
             set_rails(&mut engine, &lanes);
         }
-        if self.config.rcache == Keep::Yes {
-            can_keep().map_err(|why| {
+        if self.config.rcache == RcacheMode::Yes {
+            check_rcache().map_err(|why| {
                 OpenError::Config(format!(
                     "UCX_RCACHE_ENABLE=y: the system has no userfaultfd for us ({why})"
                 ))
@@ -201,7 +203,7 @@ impl Context {
         let ep_configs = EpConfigs::new(attrs, self.calibration.as_deref());
         let (batch, keepalive) = (self.config.progress_batch, self.config.keepalive);
         let kept = Limits { count: self.config.rcache_regions, bytes: self.config.rcache_size };
-        let regs = Regs::new(self.config.rcache, kept);
+        let regs = RegTable::new(self.config.rcache, kept);
         let mut core =
             WorkerCore::new(engine, (lanes, regs), batch, keepalive, (ep_configs, stats_dump, clock));
         if self.config.zcopy_recv {
@@ -229,14 +231,14 @@ fn receive_in_place(core: &mut WorkerCore) -> Result<(), String> {
     let ep = ep.map_err(|e| format!("UCX_ZCOPY_RECV=y: no way to ourselves: {e}"))?;
     let qp = UserRecvQp { qpn: qp.qpn.into(), qkey: qp.qkey };
     let me = core.engine.enable_zcopy_recv(lane.wire, qp, source(&lane.raw));
-    core.paths.set(me, LaneIdx(0), ep);
+    core.peer_eps.set(me, LaneIdx(0), ep);
     Ok(())
 }
 
 fn set_rails(engine: &mut Engine, lanes: &[WorkerIface]) {
     let mut done: Vec<LaneIdx> = Vec::new();
     for at in (0..lanes.len()).map(|at| LaneIdx(at as u8)) {
-        let all = together(lanes, at);
+        let all = rail_lanes(lanes, at);
         if !done.contains(&at) && all.contains(&at) {
             let wires: Vec<_> = all.iter().map(|at| lanes[usize::from(at.0)].wire).collect();
             engine.set_rails(&wires);

@@ -57,7 +57,7 @@ impl EpConfigs {
         EpConfigs { costs: costs.collect(), kernel: None, made: Vec::new() }
     }
 
-    pub(crate) fn set_beside(&mut self, attr: &IfaceAttr, calibration: Option<&Calibration>) {
+    pub(crate) fn set_rma_only(&mut self, attr: &IfaceAttr, calibration: Option<&Calibration>) {
         let said = costs(attr, Machine::look());
         let found = calibration.map_or(said, |measured| measured.correct(attr, said)).sanitized();
         let other = RemoteMem::Registered as usize;

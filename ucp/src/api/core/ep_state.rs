@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use crate::api::core::ep_config::EpConfig;
 use crate::api::core::error::Error;
 
-use crate::lane::{LaneIdx, Reach};
+use crate::lane::{LaneIdx, RmaOnlyEp};
 use crate::rdm::MAX_RAILS;
 use crate::rdm::io::PeerId;
 
@@ -32,7 +32,7 @@ pub(crate) struct EpState {
     pub peer: PeerId,
     /// Lanes to the peer, cheapest first.
     pub(crate) lanes: ArrayVec<LaneIdx, MAX_LANES>,
-    pub(crate) reach: Reach,
+    pub(crate) rma_only_ep: RmaOnlyEp,
     pub(crate) rails: Rails,
     pub(crate) tables: Rc<EpConfig>,
     /// Error of every send, once the endpoint is closed or failed.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ucs::stats::Counters;
 
-use crate::lane::{Beside, WorkerIface};
+use crate::lane::{RmaOnlyLane, WorkerIface};
 use crate::rdm::io::PeerId;
 use crate::rdm::rma::RmaProtocol;
 use crate::rdm::stats::{PeerStats, Traffic};
@@ -28,28 +28,28 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn of(engine: &Engine, lanes: &[WorkerIface], beside: Option<&Beside>) -> Report {
+    pub(crate) fn of(engine: &Engine, lanes: &[WorkerIface], rma_only: Option<&RmaOnlyLane>) -> Report {
         use uct::api::Iface as _;
         Report {
             stats: engine.stats(),
             peers: engine.peers_with_stats().collect(),
             transports: lanes.iter().map(|lane| lane.iface.attr().tl).collect(),
-            copy_times: copy_times(beside),
+            copy_times: copy_times(rma_only),
             held: engine.held_bytes(),
             unexpected: engine.unexpected_bytes(),
         }
     }
 }
 
-fn copy_times(beside: Option<&Beside>) -> Vec<(PeerId, usize, CopyTimes)> {
-    let Some(beside) = beside else { return Vec::new() };
+fn copy_times(rma_only: Option<&RmaOnlyLane>) -> Vec<(PeerId, usize, CopyTimes)> {
+    let Some(rma_only) = rma_only else { return Vec::new() };
     let of = |peer: PeerId| {
         (0..SIZE_CLASSES).filter_map(move |class| {
             let from = size_class_min(class);
-            Some((peer, from, beside.figures(peer, from).filter(|found| found.kernel.is_some())?))
+            Some((peer, from, rma_only.copy_times(peer, from).filter(|found| found.kernel.is_some())?))
         })
     };
-    beside.known().into_iter().flat_map(of).collect()
+    rma_only.peers().into_iter().flat_map(of).collect()
 }
 
 impl fmt::Display for Report {

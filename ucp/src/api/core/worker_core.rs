@@ -25,7 +25,9 @@ use crate::api::mem::remote_writes::{RemoteWrite, RemoteWrites};
 use crate::api::stream::state::Streams;
 use crate::token::UserToken;
 
-use crate::lane::{Beside, Bound, FlushEnd, Intake, LaneIdx, Paths, Regs, Short, WorkerIface, source};
+use crate::lane::{
+    Bound, FastPollSink, FlushEnd, LaneIdx, PeerEps, PollSink, RegTable, RmaOnlyLane, WorkerIface, source,
+};
 use crate::rdm::io::{PeerError, PeerId};
 use crate::rdm::{Engine, EngineEvent, Kind, RecvStatus};
 use crate::wire::RawAddr;
@@ -66,7 +68,7 @@ pub(crate) enum ConnectCheck {
 #[repr(C)]
 pub(crate) struct WorkerCore {
     pub engine: Engine,
-    pub paths: Paths,
+    pub peer_eps: PeerEps,
     pub lanes: Vec<WorkerIface>,
     /// Whether only arrivals can cause work. Cleared by borrows except [`super::Worker::core_keep_idle`].
     pub idle: bool,
@@ -82,9 +84,9 @@ pub(crate) struct WorkerCore {
     /// Identifier of this process in addresses.
     pub process: u64,
     /// Kernel access to memory of processes on this host.
-    pub beside: Option<Beside>,
+    pub rma_only: Option<RmaOnlyLane>,
     /// Dropped after the lanes: memory stays registered while a device may access it.
-    pub regs: Regs,
+    pub regs: RegTable,
     pub eps: Vec<Weak<EpState>>,
     pub flushed: Vec<FlushEnd>,
     /// Dropped after engine and lanes, which write to buffers of dropped requests.
@@ -107,7 +109,7 @@ impl Drop for WorkerCore {
 impl WorkerCore {
     pub(crate) fn new(
         engine: Engine,
-        (lanes, regs): (Vec<WorkerIface>, Regs),
+        (lanes, regs): (Vec<WorkerIface>, RegTable),
         batch: usize,
         keepalive: Duration,
         (ep_configs, stats_dump, clock): (EpConfigs, Option<StatsDump>, WorkerClock),
@@ -115,10 +117,10 @@ impl WorkerCore {
         let now = clock.now();
         WorkerCore {
             engine,
-            paths: Paths::default(),
+            peer_eps: PeerEps::default(),
             lanes,
             process: process(),
-            beside: None,
+            rma_only: None,
             regs,
             reqs: Requests::new(),
             eps: Vec::new(),
@@ -141,16 +143,16 @@ impl WorkerCore {
     }
 
     pub(crate) fn report(&self) -> Report {
-        Report::of(&self.engine, &self.lanes, self.beside.as_ref())
+        Report::of(&self.engine, &self.lanes, self.rma_only.as_ref())
     }
 
     #[inline(always)]
     pub(crate) fn split(&mut self) -> (&mut Engine, Bound<'_, CompletionSink<'_>>, &mut Requests) {
         let bound = Bound {
             lanes: &self.lanes,
-            paths: &mut self.paths,
+            peer_eps: &mut self.peer_eps,
             regs: &mut self.regs,
-            beside: self.beside.as_ref(),
+            rma_only: self.rma_only.as_ref(),
             sink: None,
             receiving: LaneIdx(0),
         };
@@ -182,7 +184,7 @@ impl WorkerCore {
             let polled = match lane.iface.fast_iface() {
                 Some(iface) => {
                     let sink = CompletionSink { reqs: &mut self.reqs, streams: &mut self.streams, am_queue };
-                    iface.poll_one(Short { engine: &mut self.engine, sink, wire: lane.wire })
+                    iface.poll_one(FastPollSink { engine: &mut self.engine, sink, wire: lane.wire })
                 }
                 None => self.poll_one_outlined(at, am_queue),
             };
@@ -219,7 +221,7 @@ impl WorkerCore {
     fn poll_one_outlined(&mut self, at: usize, am_queue: &AmQueue) -> PollOne {
         let lane = &self.lanes[at];
         let sink = CompletionSink { reqs: &mut self.reqs, streams: &mut self.streams, am_queue };
-        lane.iface.poll_one(Short { engine: &mut self.engine, sink, wire: lane.wire })
+        lane.iface.poll_one(FastPollSink { engine: &mut self.engine, sink, wire: lane.wire })
     }
 
     /// Whether only arrivals can cause work.
@@ -303,17 +305,17 @@ impl WorkerCore {
         let lane = &self.lanes[at];
         let bound = Bound {
             lanes: &self.lanes,
-            paths: &mut self.paths,
+            peer_eps: &mut self.peer_eps,
             regs: &mut self.regs,
-            beside: self.beside.as_ref(),
+            rma_only: self.rma_only.as_ref(),
             sink: Some(CompletionSink { reqs: &mut self.reqs, streams: &mut self.streams, am_queue }),
             receiving: LaneIdx(at as u8),
         };
-        let mut intake =
-            Intake { engine: &mut self.engine, bound, wire: lane.wire, now, flushed: &mut self.flushed };
-        let taken = lane.iface.poll(max, &mut intake);
-        if taken == 0 && intake.engine.is_draining() {
-            intake.engine.on_wire_drained(&mut intake.bound, lane.wire);
+        let mut sink =
+            PollSink { engine: &mut self.engine, bound, wire: lane.wire, now, flushed: &mut self.flushed };
+        let taken = lane.iface.poll(max, &mut sink);
+        if taken == 0 && sink.engine.is_draining() {
+            sink.engine.on_wire_drained(&mut sink.bound, lane.wire);
         }
         taken
     }
@@ -425,10 +427,10 @@ impl WorkerCore {
             .collect();
         // Operations of a failed further lane fall back to another lane.
         if !self.engine.is_further_lane(peer) {
-            self.paths.forget(peer);
+            self.peer_eps.forget(peer);
         }
-        if let Some(beside) = &self.beside {
-            beside.forget(peer);
+        if let Some(rma_only) = &self.rma_only {
+            rma_only.remove_peer(peer);
         }
         if self.streams.has_waiters() {
             self.progress_streams();
@@ -454,14 +456,14 @@ impl WorkerCore {
         }
         let addr = RawAddr::from_bytes(&route.raw);
         let peer = self.engine.add_peer(lane.wire, addr, source(&route.raw));
-        if self.paths.get(peer).is_none() {
-            self.paths.set(peer, route.lane, ep);
+        if self.peer_eps.get(peer).is_none() {
+            self.peer_eps.set(peer, route.lane, ep);
         }
         Ok(peer)
     }
 
     pub(crate) fn is_self(&self, peer: PeerId) -> bool {
-        let Some(path) = self.paths.get(peer) else { return false };
+        let Some(path) = self.peer_eps.get(peer) else { return false };
         let iface = &self.lanes[usize::from(path.lane.0)].iface;
         iface.attr().kind == DevKind::Loopback
             && path.ep.is_connected(&iface.device_addr(), &iface.iface_addr())
@@ -474,7 +476,7 @@ impl WorkerCore {
 
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         let closes = self.flushes.iter().map(Flush::deadline).filter(|at| *at != Nanos::NEVER);
-        let check = self.keepalive.next_check().filter(|_| self.paths.slots() > 0);
+        let check = self.keepalive.next_check().filter(|_| self.peer_eps.slots() > 0);
         let request = self.engine.awaited_handshakes().next().map(|_| self.keepalive.next_request());
         closes.chain(self.engine.next_deadline()).chain(check).chain(request).min()
     }

@@ -39,7 +39,7 @@ impl WorkerCore {
     }
 
     pub(crate) fn rma_wire(&self, peer: PeerId) -> RmaWire {
-        let path = self.paths.get(peer);
+        let path = self.peer_eps.get(peer);
         let lane = path.map(|path| usize::from(path.lane.0));
         let order = lane.map_or(OrderKind::Unordered, |at| self.lanes[at].iface.attr().order);
         RmaWire {

@@ -22,7 +22,7 @@ use crate::api::request::buf::{IoBuf, LentBuf};
 use crate::api::request::handles::{FlushRequest, SendRequest};
 use crate::api::worker::handle::Worker;
 
-use crate::lane::{ConnectError, LaneIdx, Reach, routes};
+use crate::lane::{ConnectError, LaneIdx, RmaOnlyEp, routes};
 use crate::rdm::io::PeerId;
 use crate::rdm::{ContigBuf, Payload, PeerView, SendArgs, SendBuf, Started as EngineStarted};
 use crate::select::{CqData, Kind, Protocol, RmaTables, Sync};
@@ -93,27 +93,28 @@ impl Worker {
             }
         }
         let Some(peer) = peer else { return Err(ConnectError::Unreachable { tried }) };
-        let reach = lanes.first().zip(core.beside.as_ref()).map_or_else(Reach::none, |(at, beside)| {
-            beside.reach(&core.lanes[usize::from(at.0)].iface, core.process, address)
-        });
-        Ok(self.make_ep(&mut core, peer, (lanes, rails, reach), params))
+        let rma_only_ep =
+            lanes.first().zip(core.rma_only.as_ref()).map_or_else(RmaOnlyEp::none, |(at, rma_only)| {
+                rma_only.ep_to(&core.lanes[usize::from(at.0)].iface, core.process, address)
+            });
+        Ok(self.make_ep(&mut core, peer, (lanes, rails, rma_only_ep), params))
     }
 
     /// Creates an endpoint to a peer that has sent its address.
     pub(crate) fn ep_to(&self, peer: PeerId) -> Option<Ep> {
         let mut core = self.core();
         let view = core.engine.peer_info(peer).filter(|view| view.fault.is_none())?;
-        core.paths.get(peer)?;
+        core.peer_eps.get(peer)?;
         let lane = core.lanes.iter().position(|lane| lane.wire == view.wire)?;
         let lanes = ArrayVec::from_iter([LaneIdx(lane as u8)]);
-        Some(self.make_ep(&mut core, peer, (lanes, Rails::new(), Reach::none()), EpParams::default()))
+        Some(self.make_ep(&mut core, peer, (lanes, Rails::new(), RmaOnlyEp::none()), EpParams::default()))
     }
 
     fn make_ep(
         &self,
         core: &mut WorkerCore,
         peer: PeerId,
-        (lanes, rails, reach): (ArrayVec<LaneIdx, MAX_LANES>, Rails, Reach),
+        (lanes, rails, rma_only_ep): (ArrayVec<LaneIdx, MAX_LANES>, Rails, RmaOnlyEp),
         params: EpParams,
     ) -> Ep {
         let tables = core.tables(peer, self.limits());
@@ -122,7 +123,7 @@ impl Worker {
         let state = Rc::new(EpState {
             peer,
             lanes,
-            reach,
+            rma_only_ep,
             rails,
             tables,
             refusal: Cell::new(None),
@@ -150,8 +151,8 @@ impl Ep {
     }
 
     /// Kernel access to the peer's memory.
-    pub(crate) fn reach(&self, core: &WorkerCore) -> Option<(&crate::lane::Ep, u32)> {
-        self.state.reach.get(core.beside.as_ref())
+    pub(crate) fn rma_only_ep(&self, core: &WorkerCore) -> Option<(&crate::lane::Ep, u32)> {
+        self.state.rma_only_ep.get(core.rma_only.as_ref())
     }
 
     pub(crate) fn further_lanes(&self) -> &Rails {

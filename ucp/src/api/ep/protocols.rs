@@ -4,7 +4,7 @@ use crate::api::core::ep_config::{keys, table_index};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::handle::Ep;
 
-use crate::lane::Beside;
+use crate::lane::RmaOnlyLane;
 use crate::rdm::SendBuf;
 use crate::rdm::features::wants_user_qp;
 use crate::select::copy_method::{CopyMethod, CopyTimes};
@@ -21,7 +21,9 @@ impl Ep {
 
     /// Whether the peer's kernel may read local memory: judged by ours, unless the peer reports otherwise.
     fn lets_kernel_read(&self, core: &WorkerCore) -> bool {
-        self.tables().asks_kernel() && core.engine.can_read_us(self.peer()) && self.reach(core).is_some()
+        self.tables().asks_kernel()
+            && core.engine.can_read_us(self.peer())
+            && self.rma_only_ep(core).is_some()
     }
 
     pub(crate) fn is_own(&self, buf: &SendBuf) -> bool {
@@ -36,7 +38,7 @@ impl Ep {
     /// Copy method for the next message of `len` bytes; `said` is the estimate.
     pub(crate) fn mover(&self, len: usize, said: CopyMethod) -> CopyMethod {
         let core = self.worker().core_keep_idle();
-        core.beside.as_ref().map_or(said, |beside| beside.next(self.peer(), len, said))
+        core.rma_only.as_ref().map_or(said, |rma_only| rma_only.next_method(self.peer(), len, said))
     }
 }
 
@@ -50,7 +52,7 @@ impl EpProtocols<'_> {
     /// Measured cost of messages of `len` bytes from the peer, by kernel and by packets, in ns per KiB, and
     /// the preferred method. `None` without messages or without a choice.
     pub fn measured_copy_cost(&self, len: usize) -> Option<CopyTimes> {
-        self.ep.worker().core().beside.as_ref()?.figures(self.ep.peer(), len)
+        self.ep.worker().core().rma_only.as_ref()?.copy_times(self.ep.peer(), len)
     }
 
     fn of_program(&self, core: &WorkerCore) -> MemKind {
@@ -81,14 +83,18 @@ impl EpProtocols<'_> {
     /// Length from which messages in memory of the program use kernel or packets by measured cost; `None` if
     /// `UCX_KERNEL_COPY` or the lack of one of them decides.
     pub fn kernel_copy_from(&self, kind: Kind, sync: Sync) -> Option<usize> {
-        let is_open = self.ep.worker().core().beside.as_ref().is_some_and(Beside::is_open);
+        let is_open = self.ep.worker().core().rma_only.as_ref().is_some_and(RmaOnlyLane::method_may_change);
         self.ep.tables().kernel_choice_from(table_index(kind, sync, CqData::No)).filter(|_| is_open)
     }
 
     fn found(&self, at: usize, len: usize) -> Option<Protocol> {
         let said = self.ep.tables().said(at, len)?;
         let core = self.ep.worker().core();
-        Some(self.ep.tables().row_by(at, len, core.beside.as_ref()?.now(self.ep.peer(), len, said)))
+        Some(self.ep.tables().row_by(
+            at,
+            len,
+            core.rma_only.as_ref()?.current_method(self.ep.peer(), len, said),
+        ))
     }
 
     /// Protocol by size for a kind of message.

@@ -8,7 +8,7 @@ use crate::api::core::worker_core::{ConnectCheck, WorkerCore};
 use crate::api::ep::protocols::EpProtocols;
 use crate::api::rma::rkey::Parts;
 
-use crate::lane::{Route, further, source};
+use crate::lane::{Route, further_routes, source};
 use crate::rdm::io::{PeerError, PeerId};
 use crate::rdm::{LaneRank, PeerView, RailKeys, WireId};
 use crate::select::Striping;
@@ -50,7 +50,7 @@ impl WorkerCore {
     /// Adds the further lanes of a peer. Skips lanes that cannot connect.
     pub(crate) fn add_rails(&mut self, peer: PeerId, main: &Route<'_>, address: &Address) -> Rails {
         let mut rails = Rails::new();
-        for route in further(&self.lanes, main, address).into_iter().take(rails.capacity()) {
+        for route in further_routes(&self.lanes, main, address).into_iter().take(rails.capacity()) {
             match self.add_peer(&route, ConnectCheck::Now) {
                 Ok(rail) => rails.push(rail),
                 Err(why) => {

@@ -41,7 +41,7 @@ pub struct Mem {
     /// Registrations by lane. The first owns allocated memory and is dropped last.
     regs: Vec<(LaneIdx, Rc<lane::Mem>)>,
     /// Registration for kernel copies.
-    beside: Option<lane::Mem>,
+    rma_only: Option<lane::Mem>,
 }
 
 impl Worker {
@@ -103,8 +103,8 @@ impl Worker {
             }
         }
         // SAFETY: as above.
-        let reg = |beside: &lane::Beside| unsafe { beside.register(addr, len, wire_access(access)) };
-        let beside = core.beside.as_ref().and_then(reg);
+        let reg = |rma_only: &lane::RmaOnlyLane| unsafe { rma_only.register(addr, len, wire_access(access)) };
+        let rma_only = core.rma_only.as_ref().and_then(reg);
         let key = core.engine.add_memory(region).ok_or(MemError::TooMany)?;
         let core = &mut *core;
         for (at, mem) in &regs {
@@ -114,7 +114,7 @@ impl Worker {
                 core.engine.add_device_key(key, lane.wire, device);
             }
         }
-        Ok(Mem { worker: self.clone(), key, addr, len, access, regs, beside })
+        Ok(Mem { worker: self.clone(), key, addr, len, access, regs, rma_only })
     }
 
     /// Takes the next completed remote write that carried data for this worker, in order of completion.
@@ -175,8 +175,8 @@ impl Mem {
                 packer.lane(connid(&lane.raw), &key, lane::device_key(&lane.iface, mem), place);
             }
         }
-        if let Some(mem) = &self.beside
-            && let Some((connid, key)) = core.beside.as_ref().and_then(|beside| beside.key(mem))
+        if let Some(mem) = &self.rma_only
+            && let Some((connid, key)) = core.rma_only.as_ref().and_then(|rma_only| rma_only.pack_rkey(mem))
         {
             packer.lane(connid, &key, None, RemoteMem::Registered);
         }
@@ -229,7 +229,7 @@ impl Drop for Mem {
         engine.remove_memory(&mut wire, self.key);
         self.regs.iter().for_each(|(at, mem)| core.regs.disown(*at, mem));
         drop(core);
-        self.beside = None;
+        self.rma_only = None;
         while self.regs.pop().is_some() {}
     }
 }

@@ -93,7 +93,7 @@ impl EpProtocols<'_> {
         let rdma = core.engine.rdma(self.ep.peer());
         if rkey.mapped().is_some() {
             RmaMethod::Mapped
-        } else if rkey.beside.is_some() && self.ep.reach(&core).is_some() {
+        } else if rkey.rma_only.is_some() && self.ep.rma_only_ep(&core).is_some() {
             RmaMethod::Copied
         } else if rkey.device().is_some() && rdma.read > 0 && rdma.write > 0 {
             RmaMethod::Rdma
@@ -166,7 +166,7 @@ impl Ep {
         if !core.engine.may_bypass_queue(self.peer()) {
             return None;
         }
-        Some((&core.paths.get(self.peer())?.ep, key))
+        Some((&core.peer_eps.get(self.peer())?.ep, key))
     }
 
     /// Kernel-copy endpoint and key, if that is the best method for this length. // HOT
@@ -177,11 +177,11 @@ impl Ep {
         rkey: &'a Rkey,
         (op, sync, len): (RmaOp, Sync, usize),
     ) -> Option<(&'a lane::Ep, &'a lane::Rkey)> {
-        let key = rkey.beside.as_ref()?;
+        let key = rkey.rma_only.as_ref()?;
         if self.rma_tables().backend(op, sync, len) == RmaBackend::Engine {
             return None;
         }
-        let (ep, _) = self.reach(core).filter(|_| core.engine.may_bypass_queue(self.peer()))?;
+        let (ep, _) = self.rma_only_ep(core).filter(|_| core.engine.may_bypass_queue(self.peer()))?;
         Some((ep, key))
     }
 
@@ -478,7 +478,7 @@ impl WorkerCore {
 
     /// Orders later operations to `peer`, by any method, after earlier ones by packets.
     fn fence(&mut self, peer: crate::rdm::io::PeerId) {
-        if let Some(path) = self.paths.get(peer) {
+        if let Some(path) = self.peer_eps.get(peer) {
             let _ = path.ep.fence();
         }
         let (engine, mut wire, _) = self.split();

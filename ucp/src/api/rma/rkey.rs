@@ -31,7 +31,7 @@ pub struct Rkey {
     lane: Option<lane::Rkey>,
     is_mapped: bool,
     /// Kernel-copy key, if the memory is not mapped.
-    pub(crate) beside: Option<lane::Rkey>,
+    pub(crate) rma_only: Option<lane::Rkey>,
     device: Option<u64>,
     place: RemoteMem,
     pub(crate) rails: RailKeys,
@@ -142,10 +142,10 @@ impl Ep {
         let by_net = |lane: lane::LaneIdx| core.lanes[usize::from(lane.0)].iface.attr().kind == DevKind::Net;
         let is_mapped = lane.is_some() && self.lane().is_some_and(|lane| !by_net(lane));
         let device = own.and_then(|(.., word)| *word).filter(|_| lane.is_some());
-        let beside = if lane.is_none() { self.reach(&core) } else { None };
-        let beside = beside.and_then(|(_, connid)| {
+        let rma_only = if lane.is_none() { self.rma_only_ep(&core) } else { None };
+        let rma_only = rma_only.and_then(|(_, connid)| {
             let (_, key, _) = parts.lanes.iter().find(|(id, ..)| *id == connid)?;
-            core.beside.as_ref()?.unpack(key)
+            core.rma_only.as_ref()?.unpack_rkey(key)
         });
         let rails = match device {
             Some(_) => core.rail_keys(self.further_lanes(), &parts),
@@ -153,7 +153,7 @@ impl Ep {
         };
         let rail_from = core.rail_from(&rails);
         let Parts { key, addr, len, access, .. } = parts;
-        Ok(Rkey { key, addr, len, access, lane, is_mapped, beside, device, place, rails, rail_from })
+        Ok(Rkey { key, addr, len, access, lane, is_mapped, rma_only, device, place, rails, rail_from })
     }
 }
 
@@ -161,9 +161,21 @@ impl Rkey {
     /// Remote key for packets, from a peer with another library. Covers all addresses; the peer checks them.
     pub fn from_key(key: u64) -> Rkey {
         let (access, rails) = (Access::all(), RailKeys::default());
-        let (lane, beside, device) = (None, None, None);
+        let (lane, rma_only, device) = (None, None, None);
         let (place, rail_from, is_mapped) = (RemoteMem::Registered, u64::MAX, false);
-        Rkey { key, addr: 0, len: u64::MAX, access, lane, is_mapped, beside, device, place, rails, rail_from }
+        Rkey {
+            key,
+            addr: 0,
+            len: u64::MAX,
+            access,
+            lane,
+            is_mapped,
+            rma_only,
+            device,
+            place,
+            rails,
+            rail_from,
+        }
     }
 
     /// Remote key for device and packets, from a peer with libfabric, which uses one key for both.

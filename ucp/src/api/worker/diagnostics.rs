@@ -44,7 +44,7 @@ impl Diagnostics<'_> {
 
     /// Registrations made so far by operations on memory that was not registered or cached.
     pub fn registrations_made(&self) -> u64 {
-        self.worker.core().regs.made()
+        self.worker.core().regs.registered()
     }
 
     /// Counters and contents of the registration caches of all transports.

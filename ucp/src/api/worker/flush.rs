@@ -120,11 +120,11 @@ impl WorkerCore {
         if *next == usize::MAX {
             return Ok(());
         }
-        let Some(path) = self.paths.get(peer) else { return Err(Error::PeerGone(peer)) };
+        let Some(path) = self.peer_eps.get(peer) else { return Err(Error::PeerGone(peer)) };
         // After failover, packets on the old and further lanes may come back; their loss is not the peer's.
-        let further = self.engine.further_lanes(peer).iter().filter_map(|&lane| self.paths.get(lane));
+        let further = self.engine.further_lanes(peer).iter().filter_map(|&lane| self.peer_eps.get(lane));
         let further = further.map(|path| &path.ep);
-        for ep in self.paths.left(peer).chain(further).chain([&path.ep]).skip(*next) {
+        for ep in self.peer_eps.abandoned(peer).chain(further).chain([&path.ep]).skip(*next) {
             let outcome = ep.flush(CompletionToken::Flush(id).comp());
             let is_main = std::ptr::eq(ep, &path.ep);
             // The engine has all acknowledgements; the endpoint reports a later death.

@@ -37,7 +37,7 @@ impl WorkerCore {
         let Some(interval) = self.keepalive.interval.filter(|_| now >= self.keepalive.next_check) else {
             return;
         };
-        let peers = self.paths.slots();
+        let peers = self.peer_eps.slots();
         self.keepalive.next_check = now + KeepaliveTimer::check_delay(interval, peers);
         for _ in 0..MAX_CHECKS.min(peers) {
             let peer = (self.keepalive.last_checked + 1) % peers;
@@ -50,7 +50,7 @@ impl WorkerCore {
 
     /// Checks every connected peer. Returns false if resources ran out: the next call continues.
     pub(crate) fn check_peers(&mut self) -> bool {
-        while self.keepalive.checked_now < self.paths.slots() {
+        while self.keepalive.checked_now < self.peer_eps.slots() {
             if !self.check_peer(PeerId(self.keepalive.checked_now as u32)) {
                 return false;
             }
@@ -62,7 +62,7 @@ impl WorkerCore {
 
     /// Checks a peer. Returns false if resources ran out.
     fn check_peer(&mut self, peer: PeerId) -> bool {
-        let Some(path) = self.paths.get(peer) else { return true };
+        let Some(path) = self.peer_eps.get(peer) else { return true };
         // A device would answer for its process: before the handshake, ask the process.
         if self.engine.awaits_handshake(peer) {
             let (engine, mut wire, _) = self.split();

@@ -24,7 +24,7 @@ use crate::api::core::worker_core::{FastPoll, PollWork, WorkerCore};
 use crate::api::request::handles::FlushRequest;
 use crate::api::worker::handle::Worker;
 
-use crate::lane::{Beside, connid};
+use crate::lane::{RmaOnlyLane, connid};
 use crate::rdm::trace::TraceEvent;
 use crate::rdm::{RdmStats, RecvStatus};
 
@@ -206,8 +206,8 @@ impl Worker {
             device: lane.iface.device_addr(),
             iface: lane.iface.iface_addr(),
         });
-        let beside = core.beside.iter().map(Beside::entry);
-        Address { process: core.process, entries: entries.chain(beside).collect() }
+        let rma_only = core.rma_only.iter().map(RmaOnlyLane::entry);
+        Address { process: core.process, entries: entries.chain(rma_only).collect() }
     }
 
     /// Attributes of every lane, in polling order.

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_survives_the_raw_form() {
+    fn interface_id_round_trips_through_raw_address() {
         let id = 0x0102_0304_0506_0708u64;
         let raw = AddrForm::Id.raw(&id.to_le_bytes(), 0xdead_beef).unwrap();
         assert_eq!(raw[..2], [0xfe, 0x80]);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raw_address_stays_as_it_is() {
+    fn raw_address_is_unchanged() {
         let mut raw = [7u8; 32];
         raw[16..18].copy_from_slice(&0x1234u16.to_le_bytes());
         assert_eq!(AddrForm::Raw.raw(&raw, 0), Some(raw));

@@ -1,0 +1,360 @@
+//! The RMA-only lane: an interface that reads and writes memory of other processes of this host and sends no
+//! packets. It serves puts, gets and long messages of a lane that does. Never polled: an operation has ended when
+//! its call returns.
+
+#![allow(unsafe_code)]
+
+use std::cell::{OnceCell, RefCell};
+use std::time::Instant;
+
+use arrayvec::ArrayVec;
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+use ucs::config::Source;
+use ucs::time::ticks;
+use uct::api::{
+    AddrBuf, Comp, DevKind, Ep as _, Error, Iface as _, IfaceAttr, Iov, Md as _, Refused, Sent, TlResource,
+};
+
+use crate::address::{Address, Entry};
+use crate::rdm::Piece;
+use crate::rdm::io::{PeerId, Remote, RmaAddress};
+use crate::select::copy_method::{CopyMethod, CopyPolicy, CopyTimes, ReceiverTuner, SenderTuner};
+use crate::wire::RmaIov;
+
+use super::{Ep, Iface, Mem, Rkey};
+
+/// An interface without packets, and the state of its peers.
+pub(crate) struct RmaOnlyLane {
+    iface: Iface,
+    /// Names its keys among those of the worker's lanes.
+    connid: u32,
+    /// The address that peers need to read our memory.
+    address: RmaAddress,
+    /// How the copy method is chosen.
+    policy: CopyPolicy,
+    /// Tick counter and clock at opening; converts ticks to time.
+    opened: (u64, Instant),
+    peers: RefCell<HashMap<PeerId, PeerState, FxBuildHasher>>,
+}
+
+#[derive(Default)]
+struct PeerState {
+    /// The address at which the peer's memory is read, once it has sent one.
+    remote: Option<RemoteMem>,
+    receiver: ReceiverTuner,
+    sender: SenderTuner,
+    /// When its last long packet had been received, ticks.
+    last_packet: u64,
+}
+
+/// Access to the memory that a peer has offered.
+struct RemoteMem {
+    address: RmaAddress,
+    /// `None` if the peer denies access.
+    ep: Option<Ep>,
+}
+
+/// An endpoint to one peer's memory, opened on first use.
+pub(crate) struct RmaOnlyEp {
+    /// The peer's address. `None` if it is this process, is on another host, or lacks this transport.
+    entry: Option<Box<Entry>>,
+    /// `None` inside once the peer has denied access.
+    ep: OnceCell<Option<Ep>>,
+}
+
+impl RmaOnlyEp {
+    pub(crate) fn none() -> RmaOnlyEp {
+        RmaOnlyEp { entry: None, ep: OnceCell::new() }
+    }
+
+    /// Returns the endpoint and the connection id of the peer's keys. The first call opens the endpoint.
+    pub(crate) fn get(&self, rma_only: Option<&RmaOnlyLane>) -> Option<(&Ep, u32)> {
+        let entry = self.entry.as_ref()?;
+        let ep = match self.ep.get() {
+            Some(ep) => ep,
+            None => self.ep.get_or_init(|| rma_only?.connect(entry)),
+        };
+        Some((ep.as_ref()?, entry.connid))
+    }
+}
+
+impl RmaOnlyLane {
+    /// Opens the first resource of `found` that the system permits; `None` if it permits none.
+    pub(crate) fn open(
+        found: &[TlResource],
+        source: &Source,
+        connid: u32,
+        policy: CopyPolicy,
+    ) -> Option<RmaOnlyLane> {
+        let open = |r: &TlResource| {
+            // Batching would leave operations pending until a poll, which never comes.
+            let source = source.clone().with(&format!("UCX_{}_BATCH", r.tl.to_ascii_uppercase()), "1");
+            let iface = uct::any::open(r.tl, &r.dev, &source);
+            iface.inspect_err(|why| tracing::debug!(tl = r.tl, "memory goes by packets: {why}")).ok()
+        };
+        found.iter().find_map(open).map(|iface| {
+            let address = encode_address(&iface.iface_addr());
+            let opened = (ticks(), Instant::now());
+            RmaOnlyLane { iface, connid, address, policy, opened, peers: RefCell::default() }
+        })
+    }
+
+    pub(crate) fn attr(&self) -> &IfaceAttr {
+        self.iface.attr()
+    }
+
+    /// Returns the entry of this transport in the worker's address.
+    pub(crate) fn entry(&self) -> Entry {
+        Entry {
+            tl: ArrayVec::try_from(self.iface.attr().tl.as_bytes()).unwrap_or_default(),
+            connid: self.connid,
+            device: self.iface.device_addr(),
+            iface: self.iface.iface_addr(),
+        }
+    }
+
+    /// Returns access to the memory of the worker at `address`; empty if it is not another process of this
+    /// host.
+    pub(crate) fn ep_to(&self, lane: &Iface, process: u64, address: &Address) -> RmaOnlyEp {
+        if lane.attr().kind != DevKind::Shm || address.process == process {
+            return RmaOnlyEp::none();
+        }
+        let entry = address.entries.iter().find(|entry| entry.tl() == self.iface.attr().tl);
+        RmaOnlyEp { entry: entry.cloned().map(Box::new), ep: OnceCell::new() }
+    }
+
+    #[cold]
+    fn connect(&self, entry: &Entry) -> Option<Ep> {
+        let ep = self.iface.connect(&entry.device, &entry.iface);
+        ep.inspect_err(|why| tracing::debug!("memory of a peer goes by packets: {why}")).ok()
+    }
+
+    /// Registers memory for peers to read and returns its key. `None` if our address does not fit a request.
+    pub(crate) fn offer(&self, piece: Piece) -> Option<u64> {
+        if self.address.is_empty() {
+            return None;
+        }
+        // SAFETY: the caller keeps the piece valid until its message has been read; only the key is kept.
+        let mem = unsafe { self.register(piece.ptr(), piece.len(), uct::api::Access::REMOTE_READ) }?;
+        self.iface.md().mr_key(&mem).ok()
+    }
+
+    /// Returns the address that requests carry for readers of offered memory.
+    pub(crate) fn local_address(&self) -> &RmaAddress {
+        &self.address
+    }
+
+    /// Reads memory that a peer has offered.
+    /// # Safety
+    /// The piece is valid for writes, and no one else uses it until the call returns.
+    pub(crate) unsafe fn read(
+        &self,
+        peer: PeerId,
+        to: Piece,
+        from: Remote,
+        address: &RmaAddress,
+    ) -> Result<(), Refused> {
+        let mut peers = self.peers.borrow_mut();
+        let state = peers.entry(peer).or_default();
+        if state.remote.as_ref().is_none_or(|remote| remote.address != *address) {
+            state.remote = Some(self.connect_offer(address));
+        }
+        let remote = state.remote.as_ref().filter(|_| self.policy != CopyPolicy::Packets);
+        let ep = remote.and_then(|remote| remote.ep.as_ref()).ok_or(Error::Unreachable)?;
+        let rkey = self.iface.md().rkey_from_mr_key(from.key, from.addr, to.len() as u64)?;
+        let iov = Iov::new(to.ptr(), to.len(), None);
+        let start = ticks();
+        // SAFETY: the caller's promise; the transport needs no registration of ours.
+        match unsafe { ep.get_zcopy(&[iov], from.addr, &rkey, Comp::None) }? {
+            Sent::Done => {
+                state.receiver.record_read(to.len(), ticks().wrapping_sub(start));
+                Ok(())
+            }
+            Sent::InProgress => Err(Error::Unreachable.into()),
+        }
+    }
+
+    #[cold]
+    fn connect_offer(&self, address: &RmaAddress) -> RemoteMem {
+        let mut iface = decode_address(address);
+        iface.truncate(self.attr().iface_addr_len);
+        let ep = self.iface.connect(&self.iface.device_addr(), &iface);
+        let ep = ep.inspect_err(|why| tracing::debug!("messages of a peer come in packets: {why}")).ok();
+        RemoteMem { address: address.clone(), ep }
+    }
+
+    /// Whether the copy method may change from one message to the next.
+    pub(crate) fn method_may_change(&self) -> bool {
+        self.policy.is_open()
+    }
+
+    /// Whether the policy needs measured packet times.
+    pub(crate) fn measures_packets(&self) -> bool {
+        self.policy == CopyPolicy::Auto
+    }
+
+    /// Notes that a long packet was received between two ticks. A short wait before it may have been the
+    /// sender's copy and counts; a longer one says only that the program polled or sent late.
+    pub(crate) fn record_packet(&self, peer: PeerId, len: usize, start: u64, end: u64) {
+        let mut peers = self.peers.borrow_mut();
+        let state = peers.entry(peer).or_default();
+        let took = end.wrapping_sub(start);
+        let since = end.wrapping_sub(std::mem::replace(&mut state.last_packet, end));
+        let time = if since <= took.saturating_mul(4) { since.max(took) } else { took.saturating_mul(2) };
+        state.receiver.record_packet(len, time);
+    }
+
+    /// Decides whether a message that a peer has offered shall come in packets instead.
+    pub(crate) fn prefers_packets(&self, peer: PeerId, len: usize) -> bool {
+        let prefers = |state: &mut PeerState| state.receiver.choose(self.policy, len) == CopyMethod::Packets;
+        self.policy.is_open() && prefers(self.peers.borrow_mut().entry(peer).or_default())
+    }
+
+    /// Chooses the copy method of the next message to a peer; `estimated` is the choice by the cost model.
+    pub(crate) fn next_method(&self, peer: PeerId, len: usize, estimated: CopyMethod) -> CopyMethod {
+        match self.policy {
+            CopyPolicy::Auto => self.peers.borrow_mut().entry(peer).or_default().sender.next(len, estimated),
+            CopyPolicy::Alternate => {
+                self.peers.borrow_mut().entry(peer).or_default().receiver.choose(self.policy, len)
+            }
+            CopyPolicy::Estimated => estimated,
+            CopyPolicy::Kernel => CopyMethod::Kernel,
+            CopyPolicy::Packets => CopyMethod::Packets,
+        }
+    }
+
+    /// Returns the copy method in use at present, without advancing the choice.
+    pub(crate) fn current_method(&self, peer: PeerId, len: usize, estimated: CopyMethod) -> CopyMethod {
+        match self.policy {
+            CopyPolicy::Kernel => CopyMethod::Kernel,
+            CopyPolicy::Packets => CopyMethod::Packets,
+            _ => self
+                .peers
+                .borrow()
+                .get(&peer)
+                .and_then(|state| state.sender.current(len))
+                .unwrap_or(estimated),
+        }
+    }
+
+    /// Notes whether a peer read an offered message.
+    pub(crate) fn on_offer_result(&self, peer: PeerId, len: usize, read: bool) {
+        let mut peers = self.peers.borrow_mut();
+        let Some(state) = peers.get_mut(&peer) else { return };
+        if read { state.sender.on_read(len) } else { state.sender.on_declined(len) }
+    }
+
+    /// Returns the peers with state here, in order.
+    pub(crate) fn peers(&self) -> Vec<PeerId> {
+        let mut all: Vec<PeerId> = self.peers.borrow().keys().copied().collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Returns the measured times of messages of `len` bytes from a peer, ns per KiB.
+    pub(crate) fn copy_times(&self, peer: PeerId, len: usize) -> Option<CopyTimes> {
+        let (start_ticks, start) = self.opened;
+        let passed = ticks().wrapping_sub(start_ticks);
+        let ns_per_tick = start.elapsed().as_nanos() as f32 / passed.max(1) as f32;
+        let measured = self.peers.borrow().get(&peer)?.receiver.times(len);
+        let ns = |ticks: f32| ticks * ns_per_tick;
+        Some(CopyTimes {
+            packets: measured.packets.map(ns),
+            kernel: measured.kernel.map(ns),
+            by: measured.by,
+        })
+    }
+
+    /// Drops all state of a peer; its id may be reused.
+    pub(crate) fn remove_peer(&self, peer: PeerId) {
+        self.peers.borrow_mut().remove(&peer);
+    }
+
+    /// Registers memory for access by peers.
+    /// # Safety
+    /// As for [`uct::api::Md::register`].
+    pub(crate) unsafe fn register(&self, addr: *mut u8, len: usize, access: uct::api::Access) -> Option<Mem> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.iface.md().register(addr, len, access) }.ok()
+    }
+
+    /// Returns the connection id and the packed key of registered memory.
+    pub(crate) fn pack_rkey(&self, mem: &Mem) -> Option<(u32, uct::api::AddrBuf)> {
+        Some((self.connid, self.iface.md().pack_rkey(mem).ok()?))
+    }
+
+    /// Unpacks a peer's key; `None` if it is malformed.
+    pub(crate) fn unpack_rkey(&self, key: &[u8]) -> Option<Rkey> {
+        self.iface.md().unpack_rkey(key).ok()
+    }
+}
+
+/// Encodes an address as iovs of length 0, 16 bytes in each; empty if it does not fit.
+fn encode_address(address: &[u8]) -> RmaAddress {
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let mut encoded = RmaAddress::new();
+    for part in address.chunks(16) {
+        let (addr, key) = part.split_at(part.len().min(8));
+        if encoded.try_push(RmaIov { addr: word(addr), len: 0, key: word(key) }).is_err() {
+            return RmaAddress::new();
+        }
+    }
+    encoded
+}
+
+/// Decodes the address from its iovs, padded with zeros.
+fn decode_address(address: &RmaAddress) -> AddrBuf {
+    address.iter().flat_map(|part| [part.addr, part.key]).flat_map(u64::to_le_bytes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_round_trips() {
+        for len in 0..=48u8 {
+            let address: Vec<u8> = (1..=len).collect();
+            let encoded = encode_address(&address);
+            assert_eq!(encoded.len(), usize::from(len).div_ceil(16));
+            assert!(encoded.iter().all(|part| part.len == 0));
+            let decoded = decode_address(&encoded);
+            assert_eq!(decoded[..address.len()], address);
+            assert!(decoded[address.len()..].iter().all(|byte| *byte == 0));
+        }
+        assert!(encode_address(&[1; 49]).is_empty(), "too long for a request");
+    }
+
+    #[test]
+    fn read_by_invalid_address_fails() {
+        let found = uct::any::resources(&Source::empty()).unwrap();
+        let cma: Vec<TlResource> = found.into_iter().filter(|r| r.tl == "cma").collect();
+        let Some(rma_only) = RmaOnlyLane::open(&cma, &Source::empty(), 1, CopyPolicy::Auto) else { return };
+        let word = 0x0102_0304_0506_0708u64;
+        let mut buf = [0u8; 8];
+        let from = Remote { addr: (&raw const word).addr() as u64, key: 0 };
+        // SAFETY: `buf` outlives the piece.
+        let piece = unsafe { Piece::new(buf.as_mut_ptr(), 8) }.unwrap();
+        let read = |address: &RmaAddress, from: Remote| {
+            // SAFETY: `buf` is ours and is read after the call only.
+            unsafe { rma_only.read(PeerId(1), piece, from, address) }
+        };
+        let address = |addr, key| [RmaIov { addr, len: 0, key }].into_iter().collect::<RmaAddress>();
+        for address in
+            [address(0, 0), address(u64::MAX, u64::MAX), address(1, 1), address(std::process::id().into(), 7)]
+        {
+            assert!(read(&address, from).is_err(), "{address:?}");
+        }
+        // The right process, first with a foreign key, then with its own.
+        assert!(read(rma_only.local_address(), from).is_err());
+        let key = rma_only
+            .iface
+            .md()
+            .mr_key(&rma_only.iface.md().alloc(&uct::api::AllocReq::new(8, "test")).unwrap());
+        read(rma_only.local_address(), Remote { key: key.unwrap(), ..from }).unwrap();
+        assert_eq!(u64::from_ne_bytes(buf), word);
+        rma_only.remove_peer(PeerId(1));
+        assert!(rma_only.peers.borrow().is_empty());
+    }
+}

@@ -29,7 +29,7 @@ impl CompletionToken {
     #[inline(always)]
     pub(crate) fn pack(self) -> u64 {
         let (kind, payload) = match self {
-            CompletionToken::Engine(token) => (0, token.raw()),
+            CompletionToken::Engine(token) => (0, token.pack()),
             CompletionToken::Drained(peer) => (1, u64::from(peer.0)),
             CompletionToken::Flush(id) => (2, u64::from(id.raw())),
             CompletionToken::PeerCheck(peer) => (3, u64::from(peer.0)),
@@ -42,7 +42,7 @@ impl CompletionToken {
     #[inline(always)]
     pub(crate) fn unpack(word: u64) -> CompletionToken {
         match word >> KIND_SHIFT {
-            0 => CompletionToken::Engine(TxToken::from_raw(word)),
+            0 => CompletionToken::Engine(TxToken::unpack(word)),
             1 => CompletionToken::Drained(PeerId(word as u32)),
             2 => CompletionToken::Flush(SlotId::from_raw(word as u32)),
             _ => CompletionToken::PeerCheck(PeerId(word as u32)),
@@ -96,7 +96,7 @@ mod tests {
         for n in [0, 1, 0x8000_0000, u32::MAX] {
             let (peer, id) = (PeerId(n), SlotId::from_raw(n));
             let tokens = [
-                CompletionToken::Engine(TxToken::from_raw(u64::from(n))),
+                CompletionToken::Engine(TxToken::unpack(u64::from(n))),
                 CompletionToken::Drained(peer),
                 CompletionToken::Flush(id),
                 CompletionToken::PeerCheck(peer),
@@ -106,7 +106,7 @@ mod tests {
                 assert!(tokens[..k].iter().all(|other| other.pack() != token.pack()));
             }
         }
-        let long = CompletionToken::Engine(TxToken::from_raw(PAYLOAD));
+        let long = CompletionToken::Engine(TxToken::unpack(PAYLOAD));
         assert_eq!(CompletionToken::unpack(long.pack()), long);
     }
 

@@ -20,49 +20,72 @@ pub struct Source {
     pub port: u32,
 }
 
-/// A number the engine gives a packet, read or write whose fate it wants to know; comes back in
-/// `Engine::on_sent`. 63 bits: the id of an operation, and which part of it.
+/// Bit of an id that tells one-sided operations (`RmaOps`, the upper half of ids) from sends, receives and
+/// reads of message data (the lower half).
+const RMA_ID: u32 = 1 << 31;
+
+/// Whether an id names a one-sided operation.
+#[inline]
+pub(in crate::rdm) const fn is_rma_id(id: SlotId) -> bool {
+    id.raw() & RMA_ID != 0
+}
+
+/// Names what the engine has posted; comes back in `Engine::on_sent`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct TxToken(u64);
+pub enum TxToken {
+    /// A packet. It is copied when posted, so nobody waits for its end. An error still makes the wire report
+    /// the peer as failed.
+    Packet,
+    /// An RDMA read of message data, in the table of reads.
+    RmaRead {
+        /// The read.
+        id: SlotId,
+        /// Its part, of 30 bits; 0 where they are not told apart.
+        part: u32,
+    },
+    /// An RDMA read or write of a one-sided operation, in the table of those.
+    RmaOp {
+        /// The operation.
+        id: SlotId,
+        /// Its part, of 30 bits; 0 where they are not told apart.
+        part: u32,
+    },
+}
+
+/// Bits of a part.
+const PART_MASK: u32 = (1 << 30) - 1;
+/// The word of [`TxToken::Packet`]; no table issues this id.
+const PACKET: u64 = SlotId::NONE.raw() as u64;
 
 impl TxToken {
-    /// Nobody waits for this packet. An error still makes the wire report the peer as failed.
-    pub const NONE: TxToken = TxToken(u32::MAX as u64);
-
-    /// Of an operation whose parts are not told apart.
-    #[inline]
-    pub const fn of(id: u32) -> TxToken {
-        TxToken(id as u64)
+    /// The token of a part of a read or one-sided operation, whichever the id names.
+    #[inline(always)]
+    pub(in crate::rdm) const fn part_of(id: SlotId, part: u32) -> TxToken {
+        if is_rma_id(id) { TxToken::RmaOp { id, part } } else { TxToken::RmaRead { id, part } }
     }
 
-    /// Of one part of an operation; `part` has 31 bits.
-    #[inline]
-    pub const fn part_of(id: u32, part: u32) -> TxToken {
-        TxToken((part as u64 & 0x7fff_ffff) << 32 | id as u64)
+    /// The word that the wire keeps, of 62 bits.
+    #[inline(always)]
+    pub const fn pack(self) -> u64 {
+        match self {
+            TxToken::Packet => PACKET,
+            TxToken::RmaRead { id, part } | TxToken::RmaOp { id, part } => {
+                ((part & PART_MASK) as u64) << 32 | id.raw() as u64
+            }
+        }
     }
 
-    /// The operation.
-    #[inline]
-    pub const fn id(self) -> u32 {
-        self.0 as u32
-    }
-
-    /// The part; 0 where they are not told apart.
-    #[inline]
-    pub const fn part(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    /// As a number for the wire to keep.
-    #[inline]
-    pub const fn raw(self) -> u64 {
-        self.0
-    }
-
-    /// Restores the token from the number that the wire kept.
-    #[inline]
-    pub const fn from_raw(raw: u64) -> TxToken {
-        TxToken(raw)
+    /// Reads a word made by [`TxToken::pack`].
+    #[inline(always)]
+    pub const fn unpack(word: u64) -> TxToken {
+        let (id, part) = (SlotId::from_raw(word as u32), (word >> 32) as u32);
+        if is_rma_id(id) {
+            TxToken::RmaOp { id, part }
+        } else if word == PACKET {
+            TxToken::Packet
+        } else {
+            TxToken::RmaRead { id, part }
+        }
     }
 }
 
@@ -74,3 +97,26 @@ pub struct OpId(pub(in crate::rdm) SlotId);
 /// Names a message found by a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MsgHandle(pub(in crate::rdm) SlotId);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tx_tokens_round_trip() {
+        let mut tokens = vec![TxToken::Packet];
+        for part in [0, 1, PART_MASK] {
+            for n in [1, 2, RMA_ID - 1] {
+                let (read, op) = (SlotId::from_raw(n), SlotId::from_raw(RMA_ID | n));
+                assert_eq!(TxToken::part_of(read, part), TxToken::RmaRead { id: read, part });
+                assert_eq!(TxToken::part_of(op, part), TxToken::RmaOp { id: op, part });
+                tokens.extend([TxToken::RmaRead { id: read, part }, TxToken::RmaOp { id: op, part }]);
+            }
+        }
+        for (n, token) in tokens.iter().enumerate() {
+            assert_eq!(TxToken::unpack(token.pack()), *token);
+            assert!(token.pack() < 1 << 62, "{token:?}");
+            assert!(tokens[..n].iter().all(|other| other.pack() != token.pack()), "{token:?}");
+        }
+    }
+}

@@ -145,7 +145,7 @@ pub trait Wire: ReceiveSink {
     /// Sends a packet as [`Wire::send`] does; for short packets without a completion.
     #[inline]
     fn send_short<F: PacketWriter>(&mut self, to: PeerId, max: usize, fill: F) -> Result<Posted, NotPosted> {
-        self.send(to, max, TxToken::NONE, |slot| fill.fill(slot))
+        self.send(to, max, TxToken::Packet, |slot| fill.fill(slot))
     }
 
     /// Sends at most `max` bytes without a header to the user receive QP of a peer, with `imm` for its

@@ -121,7 +121,7 @@ impl Engine {
                 bytes.len()
             };
             let posted = match (*way, queue.user_qp) {
-                (ResendTo::MainQp, _) => w.send(to, bytes.len(), TxToken::NONE, fill),
+                (ResendTo::MainQp, _) => w.send(to, bytes.len(), TxToken::Packet, fill),
                 (ResendTo::UserQp(imm), Some(qp)) => w.send_to_user_qp(to, qp, bytes.len(), imm, fill),
                 (ResendTo::UserQp(_), None) => Err(NotPosted::Peer(PeerError::Unreachable)),
             };

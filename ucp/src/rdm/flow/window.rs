@@ -5,10 +5,10 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::features::ReqHdr;
-use crate::rdm::ids::{PeerId, TxToken};
+use crate::rdm::ids::{PeerId, TxToken, is_rma_id};
 use crate::rdm::io::{NotPosted, Posted, Wire};
 use crate::rdm::op::received_ranges::ReceivedRanges;
-use crate::rdm::op::rma_op::{Job, is_rma_id};
+use crate::rdm::op::rma_op::Job;
 use crate::rdm::trace::DropReason;
 use crate::rdm::types::Grant;
 use crate::wire::PktType;
@@ -103,7 +103,7 @@ impl Segment {
     ) -> Result<Posted, NotPosted> {
         let Segment { to, recv_id, at, len } = self;
         let hdr = CtsData { recv_id, seg_length: len as u64, seg_offset: at, connid };
-        w.send(to, CtsData::header_len(connid) + len, TxToken::NONE, |slot| {
+        w.send(to, CtsData::header_len(connid) + len, TxToken::Packet, |slot| {
             let at = hdr.write(slot);
             at + fill(&mut slot[at..at + len])
         })

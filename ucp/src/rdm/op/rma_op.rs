@@ -15,12 +15,6 @@ use crate::rdm::rma::mem::Spans;
 use crate::rdm::status::OpError;
 use crate::wire::{AtomicOp, Datatype, Iovs, MAX_IOV, RmaIov};
 
-/// Whether an id names a one-sided operation.
-#[inline]
-pub const fn is_rma_id(id: SlotId) -> bool {
-    id.raw() >> 31 == 1
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RmaState {
     /// In the peer's queue, no packet out: may be cancelled.

@@ -143,7 +143,8 @@ impl RmaOp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rdm::op::rma_op::is_rma_id;
+    use crate::rdm::ids::is_rma_id;
+
     use crate::wire::{Iovs, RmaIov};
 
     fn compact(user: u64) -> CompactRmaOp {

@@ -56,7 +56,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     if max > w.mtu(to) || answer >= w.mtu(to) as u64 {
         return SendProgress::Fail(OpError::Invalid);
     }
-    let sent = w.send(to, max, TxToken::NONE, |slot| {
+    let sent = w.send(to, max, TxToken::Packet, |slot| {
         let at = hdr.write(slot);
         // [M9.1]
         at + what.operands.copy_to(&mut slot[at..])
@@ -300,7 +300,7 @@ fn send_answer<W: Wire>(
     let len = computation.spans.len();
     let hdr = AtomRsp { recv_id, seg_length: len, connid: Some(e.own(&e.peers[to]).connid) };
     let mut computed = false;
-    let sent = w.send(to, AtomRsp::LEN + len as usize, TxToken::NONE, |slot| {
+    let sent = w.send(to, AtomRsp::LEN + len as usize, TxToken::Packet, |slot| {
         let at = hdr.write(slot);
         let end = at + len as usize;
         computation.compute(&mut slot[at..end]);
@@ -324,7 +324,7 @@ pub(in crate::rdm) fn push_answer<W: Wire>(
     let Some(RmaOp { job: Job::Answer(old), remote_id, .. }) = e.rma_ops.get(id) else { return Ok(()) };
     let connid = Some(e.own(&e.peers[to]).connid);
     let hdr = AtomRsp { recv_id: remote_id.unwrap_or(0), seg_length: old.bytes().len() as u64, connid };
-    let sent = w.send(to, AtomRsp::LEN + old.bytes().len(), TxToken::NONE, |slot| {
+    let sent = w.send(to, AtomRsp::LEN + old.bytes().len(), TxToken::Packet, |slot| {
         let at = hdr.write(slot);
         let end = at + old.bytes().len();
         slot[at..end].copy_from_slice(old.bytes());

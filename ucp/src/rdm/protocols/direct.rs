@@ -233,7 +233,7 @@ fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
 fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Posted, usize), Not> {
     let gone = Not::Posted(NotPosted::Peer(PeerError::NO_RDMA));
     let Some(rma) = e.rma_ops.get_mut(id) else { return Err(gone) };
-    let (to, token) = (rma.peer, TxToken::of(id.raw()));
+    let (to, token) = (rma.peer, TxToken::RmaOp { id, part: 0 });
     let (remote, room) = remote_at(rma);
     let local = match &rma.job {
         Job::Put(local) => local.piece_at(rma.sent),

@@ -5,10 +5,10 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::flow::window;
-use crate::rdm::ids::PeerId;
+use crate::rdm::ids::{PeerId, is_rma_id};
 use crate::rdm::io::Wire;
 use crate::rdm::op::received_ranges::ReceivedRanges;
-use crate::rdm::op::rma_op::is_rma_id;
+
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::peer::Ctl;

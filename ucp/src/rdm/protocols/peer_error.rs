@@ -6,10 +6,10 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::features::{ReqHdr, supports_peer_error};
-use crate::rdm::ids::OpId;
 use crate::rdm::ids::PeerId;
+use crate::rdm::ids::{OpId, is_rma_id};
 use crate::rdm::io::{NotPosted, Wire};
-use crate::rdm::op::rma_op::{Job, RmaState, is_rma_id};
+use crate::rdm::op::rma_op::{Job, RmaState};
 use crate::rdm::op::rx::Unexpected;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};

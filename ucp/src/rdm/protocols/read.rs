@@ -112,7 +112,7 @@ pub(in crate::rdm) fn push_answer<W: Wire>(
         seg_length: len as u64,
         connid: Some(e.own(&e.peers[to]).connid),
     };
-    let sent = w.send(to, ReadRsp::LEN + len, TxToken::NONE, |slot| {
+    let sent = w.send(to, ReadRsp::LEN + len, TxToken::Packet, |slot| {
         let at = hdr.write(slot);
         at + rma.copy_to(0, &mut slot[at..at + len])
     });

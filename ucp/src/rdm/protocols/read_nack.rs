@@ -5,9 +5,9 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::ids::PeerId;
+use crate::rdm::ids::{PeerId, is_rma_id};
 use crate::rdm::io::{NotPosted, Wire};
-use crate::rdm::op::rma_op::is_rma_id;
+
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol};

@@ -4,10 +4,10 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::ids::WireId;
 use crate::rdm::ids::{PeerId, Source};
+use crate::rdm::ids::{WireId, is_rma_id};
 use crate::rdm::io::{NotPosted, Wire};
-use crate::rdm::op::rma_op::is_rma_id;
+
 use crate::rdm::op::tx::TxState;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Sync};
 use crate::rdm::trace::DropReason;

@@ -118,7 +118,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     // [M8.2]
     if rma.protocol == RmaProtocol::EagerWrite && max.saturating_add(rma.len) <= mtu as u64 {
         let hdr = Eager { rma_iov: rma.remote, receipt: acked.then_some(id.raw()), opts };
-        let sent = w.send(to, max as usize + rma.len as usize, TxToken::NONE, |slot| {
+        let sent = w.send(to, max as usize + rma.len as usize, TxToken::Packet, |slot| {
             let at = hdr.write(slot);
             at + rma.copy_to(0, &mut slot[at..])
         });
@@ -149,7 +149,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         credit_request: e.cfg.cts_credits,
         opts,
     };
-    let sent = w.send(to, header + capacity, TxToken::NONE, |slot| {
+    let sent = w.send(to, header + capacity, TxToken::Packet, |slot| {
         let at = hdr.write(slot);
         at + rma.copy_to(0, &mut slot[at..at + capacity])
     });

@@ -6,10 +6,10 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::features::supports_failover;
-use crate::rdm::ids::WireId;
 use crate::rdm::ids::{PeerId, Source};
+use crate::rdm::ids::{WireId, is_rma_id};
 use crate::rdm::io::{NotPosted, Wire};
-use crate::rdm::op::rma_op::{RmaOp, is_rma_id};
+use crate::rdm::op::rma_op::RmaOp;
 use crate::rdm::peers::peer::{Ctl, FailedLane, Peer, PeerFlags, PeerQueue};
 use crate::rdm::protocol::Arrival;
 use crate::rdm::rails::rail_plan::RailList;

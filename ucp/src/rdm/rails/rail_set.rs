@@ -328,7 +328,7 @@ impl Engine {
             let Some(reg) = &rail.reg else { continue };
             let here = local.part(pick.at as usize, pick.len as usize);
             let there = Remote { addr: remote.wrapping_add(pick.at), key: rail.key };
-            let token = TxToken::part_of(id.raw(), pick.part());
+            let token = TxToken::part_of(id, pick.part());
             let posted = match way {
                 Direction::Read => w.read(rail.peer, here, reg, there, token),
                 Direction::Write => w.write(rail.peer, here, reg, there, None, token),

@@ -82,7 +82,7 @@ impl Engine {
     ) -> Option<SlotId> {
         let (to, protocol, len) = (rma.peer, rma.protocol, rma.len);
         let id = self.rma_ops.insert_compact(rma)?;
-        if w.send(to, max, TxToken::NONE, |slot| fill(id.raw(), slot)).is_err() {
+        if w.send(to, max, TxToken::Packet, |slot| fill(id.raw(), slot)).is_err() {
             self.rma_ops.discard(id);
             return None;
         }

@@ -7,12 +7,12 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::amo;
-use crate::rdm::ids::OpId;
 use crate::rdm::ids::PeerId;
 use crate::rdm::ids::WireId;
+use crate::rdm::ids::{OpId, is_rma_id};
 use crate::rdm::io::Wire;
 use crate::rdm::op::Gather;
-use crate::rdm::op::rma_op::{Ack, Atomic, Job, Operands, RmaOp, RmaState, is_rma_id};
+use crate::rdm::op::rma_op::{Ack, Atomic, Job, Operands, RmaOp, RmaState};
 use crate::rdm::peers::peer::PeerFlags;
 use crate::rdm::protocol::Sync;
 use crate::rdm::protocols::{atomic, write};

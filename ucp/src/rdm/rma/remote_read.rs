@@ -6,10 +6,10 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::features::supports_rails;
-use crate::rdm::ids::{PeerId, TxToken};
+use crate::rdm::ids::{PeerId, TxToken, is_rma_id};
 use crate::rdm::io::{NotPosted, Posted, RegAccess, Wire};
 use crate::rdm::op::Piece;
-use crate::rdm::op::rma_op::{Job, is_rma_id};
+use crate::rdm::op::rma_op::Job;
 use crate::rdm::op::rma_read::{RmaRead, Stop};
 use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
 use crate::rdm::protocol::{Protocol, SendProgress};
@@ -139,7 +139,7 @@ impl Engine {
         };
         let here = (piece.len() - into) as u64;
         let mut len = contiguous.min(max).min(rma_read.end - rma_read.at).min(here);
-        let token = TxToken::of(id.raw());
+        let token = TxToken::RmaRead { id, part: 0 };
         let posted = match reg {
             Some(reg) => w.read(to, piece.part(into, len as usize), reg, remote, token),
             None => {

@@ -7,11 +7,11 @@ use ucs::time::Nanos;
 use crate::rdm::Engine;
 use crate::rdm::features::{ReqHdr, supports_classes};
 use crate::rdm::flow::window;
-use crate::rdm::ids::OpId;
+use crate::rdm::ids::{OpId, is_rma_id};
 use crate::rdm::ids::{PeerId, TxToken};
 use crate::rdm::io::{NotPosted, Posted, Reg, Wire};
 use crate::rdm::op::Payload;
-use crate::rdm::op::rma_op::is_rma_id;
+
 use crate::rdm::op::tx::{TxOp, TxState};
 use crate::rdm::peers::peer::{Ctl, Peer, PeerFlags};
 use crate::rdm::protocol::{Kind, Protocol, SendProgress, Sync};
@@ -190,14 +190,13 @@ impl Engine {
         steps
     }
 
-    /// Reports the end of an RDMA operation that was accepted as pending with this token. Packets are copied
-    /// and carry [`TxToken::NONE`].
+    /// Reports the end of an RDMA operation that was accepted as pending with this token. // HOT
+    #[inline]
     pub fn on_sent<W: Wire>(&mut self, w: &mut W, token: TxToken, result: Result<(), PeerError>) {
-        let id = SlotId::from_raw(token.id());
-        if !is_rma_id(id) {
-            self.on_read(w, id, token.part(), result);
-        } else if token != TxToken::NONE {
-            direct::on_end(self, w, id, token.part(), result);
+        match token {
+            TxToken::RmaRead { id, part } => self.on_read(w, id, part, result),
+            TxToken::RmaOp { id, part } => direct::on_end(self, w, id, part, result),
+            TxToken::Packet => {}
         }
     }
 
@@ -508,7 +507,7 @@ impl Engine {
         max: usize,
         fill: F,
     ) -> Result<(), NotPosted> {
-        let sent = w.send(to, max, TxToken::NONE, fill);
+        let sent = w.send(to, max, TxToken::Packet, fill);
         self.posted(to, ty, sent)
     }
 

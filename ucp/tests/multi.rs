@@ -18,9 +18,9 @@ fn multi_packet_messages_arrive_whole(tls: &str) {
     while !seen.iter().all(|seen| *seen) {
         pair.a.progress();
         pair.b.progress();
-        while let Some(part) = many.try_next() {
-            let status = part.status().unwrap();
-            assert!(many.bytes(&part) == bytes(status.tag, LENS[status.tag as usize]));
+        while let Some(message) = many.try_next() {
+            let status = message.status().unwrap();
+            assert!(many.bytes(&message) == bytes(status.tag, LENS[status.tag as usize]));
             assert!(!std::mem::replace(&mut seen[status.tag as usize], true), "once");
         }
     }
@@ -51,8 +51,8 @@ fn requests_cancelled_in_flight(tls: &str) {
         } else {
             assert!(many.cancel() && !many.cancel());
             pair.until(|| many.is_done());
-            let part = many.try_next().unwrap();
-            assert!(many.bytes(&part) == bytes(1, 250_000));
+            let message = many.try_next().unwrap();
+            assert!(many.bytes(&message) == bytes(1, 250_000));
             assert_eq!(many.finish().0, Err(Error::Cancelled));
         }
         pair.until(|| send.is_done());
@@ -85,8 +85,8 @@ fn too_long_messages_are_truncated(tls: &str) {
     pair.settle();
     let count = pair.b.block_on(async {
         let mut count = 0;
-        while let Some(part) = third.next_message().await {
-            assert!(third.bytes(&part) == bytes(3, 10));
+        while let Some(message) = third.next_message().await {
+            assert!(third.bytes(&message) == bytes(3, 10));
             count += 1;
         }
         count

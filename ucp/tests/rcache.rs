@@ -46,7 +46,7 @@ unsafe impl IoBuf for Buf {
 
 // SAFETY: as above.
 unsafe impl IoBufMut for Buf {
-    fn room(&mut self) -> (*mut u8, usize) {
+    fn memory(&mut self) -> (*mut u8, usize) {
         (self.0.as_ptr(), LEN)
     }
 
@@ -198,7 +198,7 @@ unsafe impl IoBuf for Mapped {
 
 // SAFETY: as above.
 unsafe impl IoBufMut for Mapped {
-    fn room(&mut self) -> (*mut u8, usize) {
+    fn memory(&mut self) -> (*mut u8, usize) {
         (self.0, LEN)
     }
 

@@ -282,9 +282,9 @@ impl NativeEnd {
                     None => self.ops.push((id, Op::AtomicRun(atomic))),
                 },
                 Op::Multi(mut multi) => {
-                    while let Some(part) = multi.try_next() {
-                        match part.status() {
-                            Ok(status) => say(&self.received(&id, &status, multi.bytes(&part))),
+                    while let Some(message) = multi.try_next() {
+                        match message.status() {
+                            Ok(status) => say(&self.received(&id, &status, multi.bytes(&message))),
                             Err(e) => say(&failure(&id, "recv", e)),
                         }
                     }

@@ -5,7 +5,7 @@ use super::Failed;
 use super::job::Job;
 use super::model::{MatchSpec, StepNo};
 use super::step::WORD;
-use ucp::{Error, MultiRecv, Part};
+use ucp::{Error, MultiRecv, MultiRecvMessage};
 
 const MAX_OPEN: usize = 3;
 /// The largest buffer, in messages of the longest length.
@@ -15,7 +15,7 @@ pub struct MultiRecvOp {
     pub rec: usize,
     cancelled: Option<StepNo>,
     /// With less space left, it takes no more messages.
-    least: usize,
+    min_room: usize,
     used: usize,
     /// None of its messages was lost.
     whole: bool,
@@ -34,23 +34,23 @@ impl Job {
         }
         let longest = self.params.sizes.max().max(WORD);
         // With less space left a message may be truncated; a word always fits, to identify it.
-        let least = *self.rng.pick(&[WORD, longest / 2, longest]).max(&WORD);
-        let room = self.rng.range(least as u64, longest as u64 * MAX_MESSAGES) as usize;
+        let min_room = *self.rng.pick(&[WORD, longest / 2, longest]).max(&WORD);
+        let room = self.rng.range(min_room as u64, longest as u64 * MAX_MESSAGES) as usize;
         let what = self.matching(n, want, from);
         let sim_worker = &mut self.workers[n];
         let rec = sim_worker.model.posted_multi(want, from, room);
         self.trace.record(
-            &[19, n as u64, rec as u64, room as u64, least as u64],
+            &[19, n as u64, rec as u64, room as u64, min_room as u64],
             format_args!(
-                "{}: {n} posts receive {rec} of many: {want:x?} from {from:?}, room {room}, least {least}",
+                "{}: {n} posts receive {rec} of many: {want:x?} from {from:?}, room {room}, least {min_room}",
                 self.step
             ),
         );
-        match sim_worker.worker.recv_multi(what, vec![0; room].into_boxed_slice(), least) {
+        match sim_worker.worker.recv_multi(what, vec![0; room].into_boxed_slice(), min_room) {
             Ok(request) => sim_worker.multi_recvs.push(MultiRecvOp {
                 rec,
                 cancelled: None,
-                least,
+                min_room,
                 used: 0,
                 whole: true,
                 request,
@@ -110,8 +110,8 @@ impl Job {
         while at < self.workers[n].multi_recvs.len() {
             // Asked first: messages are reported before the end.
             let done = self.workers[n].multi_recvs[at].request.is_done();
-            while let Some(part) = self.workers[n].multi_recvs[at].request.try_next() {
-                self.message_arrived(n, at, part)?;
+            while let Some(message) = self.workers[n].multi_recvs[at].request.try_next() {
+                self.message_arrived(n, at, message)?;
             }
             match done {
                 true => self.multi_recv_ended(n, at)?,
@@ -121,13 +121,13 @@ impl Job {
         Ok(())
     }
 
-    fn message_arrived(&mut self, n: usize, at: usize, part: Part) -> Result<(), Failed> {
+    fn message_arrived(&mut self, n: usize, at: usize, message: MultiRecvMessage) -> Result<(), Failed> {
         let multi = &mut self.workers[n].multi_recvs[at];
-        let (rec, offset) = (multi.rec, part.offset());
-        let bytes = multi.request.bytes(&part).to_vec();
+        let (rec, offset) = (multi.rec, message.offset());
+        let bytes = multi.request.bytes(&message).to_vec();
         multi.used = multi.used.max(offset + bytes.len());
         let left = self.workers[n].model.rec(rec).room - offset;
-        match part.status() {
+        match message.status() {
             Ok(status) => self.received(n, rec, status, &bytes)?,
             Err(Error::Truncated { len, room })
                 if room == left && len as usize > room && bytes.len() == room =>
@@ -150,7 +150,7 @@ impl Job {
     }
 
     fn multi_recv_ended(&mut self, n: usize, at: usize) -> Result<(), Failed> {
-        let MultiRecvOp { rec, cancelled, least, used, whole, request } =
+        let MultiRecvOp { rec, cancelled, min_room, used, whole, request } =
             self.workers[n].multi_recvs.remove(at);
         let (end, buf) = request.finish();
         self.trace.record(
@@ -163,7 +163,7 @@ impl Job {
                 self.workers[n].model.cancelled(rec, at)
             }
             // A lost message used its space too.
-            (Ok(()), None) if buf.len() - used < least || !whole => {
+            (Ok(()), None) if buf.len() - used < min_room || !whole => {
                 self.outcome.multi_recv_filled += 1;
                 self.workers[n].model.full(rec, whole)
             }

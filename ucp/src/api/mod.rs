@@ -34,7 +34,7 @@ pub use rma::put_get::{Iov, RemoteIov, RmaMethod, RmaParams};
 pub use rma::rkey::{Rkey, RkeyError};
 pub use stream::ops::StreamData;
 pub use stream::state::StreamRecvMode;
-pub use tag::multi_recv::{MultiRecv, Part};
+pub use tag::multi_recv::{MultiRecv, MultiRecvMessage};
 pub use tag::recv::{ANY_TAG, Envelope, Match, Message, TAG_MASK_FULL};
 pub use worker::diagnostics::Diagnostics;
 pub use worker::handle::{AmMessage, Worker};

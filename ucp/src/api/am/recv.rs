@@ -113,12 +113,12 @@ impl AmMessage {
         Some(data_match(rts.number, self.from))
     }
 
-    /// Result of receiving data that is already here into `room` bytes.
-    pub(crate) fn inline_recv_result(&self, room: usize) -> Ended {
+    /// Result of receiving data that is already here into `capacity` bytes.
+    pub(crate) fn inline_recv_result(&self, capacity: usize) -> Ended {
         let len = self.parts().1.len();
-        match len <= room {
+        match len <= capacity {
             true => Ok(RecvStatus { len, tag: 0, from: self.from, cq_data: None }),
-            false => Err(Error::Truncated { len: len as u64, room }),
+            false => Err(Error::Truncated { len: len as u64, room: capacity }),
         }
     }
 
@@ -129,12 +129,12 @@ impl AmMessage {
             return self.worker.recv(data, buf);
         }
         let mut lent = LentBuf::new(buf);
-        let (at, room) = lent.room();
+        let (at, capacity) = lent.memory();
         let data = self.parts().1;
-        let n = data.len().min(room);
-        // SAFETY: `room` bytes at `at` are valid for writes, and the container does not overlap the message.
+        let n = data.len().min(capacity);
+        // SAFETY: `capacity` bytes at `at` are writable, and the container does not overlap the message.
         unsafe { ucs::mem::copy_bytes(data.as_ptr(), at, n) };
-        RecvRequest::ended(self.inline_recv_result(room), lent)
+        RecvRequest::ended(self.inline_recv_result(capacity), lent)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Completed parts of multi-receives, until the program takes them.
+//! Completed messages of multi-receives, until the program takes them.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -12,8 +12,8 @@ use crate::rdm::RecvStatus;
 
 #[derive(Default)]
 pub(crate) struct MultiRecvState {
-    pub(crate) ended: VecDeque<(usize, Result<RecvStatus, Error>)>,
-    pub(crate) end: Option<Result<(), Error>>,
+    pub(crate) messages: VecDeque<(usize, Result<RecvStatus, Error>)>,
+    pub(crate) result: Option<Result<(), Error>>,
     pub(crate) waker: Option<Waker>,
     pub(crate) kept_buf: Option<Box<dyn Any>>,
 }

@@ -384,8 +384,10 @@ impl WorkerCore {
                         None
                     }
                 },
-                EngineEvent::MultiRecvMessage { user, at, result } => self.part_ended(user, at, result),
-                EngineEvent::MultiRecvDone { user, result } => self.multi_ended(user, result),
+                EngineEvent::MultiRecvMessage { user, at, result } => {
+                    self.on_multi_recv_message(user, at, result)
+                }
+                EngineEvent::MultiRecvDone { user, result } => self.on_multi_recv_done(user, result),
                 EngineEvent::RemoteWrite { from, len, cq_data } => {
                     self.remote_writes.push(RemoteWrite { from, len, cq_data });
                     None

@@ -17,11 +17,11 @@ pub unsafe trait IoBuf: 'static {
 
 /// A container that can be received into while an operation owns it.
 /// # Safety
-/// The memory of [`room`](IoBufMut::room) stays valid for writes at one address while the container exists
-/// and is neither borrowed nor consumed, even if the container is moved.
+/// The bytes that [`memory`](IoBufMut::memory) returns stay valid for writes at one address while the
+/// container exists and is neither borrowed nor consumed, even if the container is moved.
 pub unsafe trait IoBufMut: 'static {
     /// Address and length in bytes of the writable memory; it may be uninitialised.
-    fn room(&mut self) -> (*mut u8, usize);
+    fn memory(&mut self) -> (*mut u8, usize);
 
     /// Tells the container that the first `len` bytes of its memory hold a message.
     /// # Safety
@@ -29,7 +29,7 @@ pub unsafe trait IoBufMut: 'static {
     unsafe fn set_filled(&mut self, len: usize);
 }
 
-macro_rules! read_only {
+macro_rules! impl_io_buf {
     ($($ty:ty)*) => {$(
         // SAFETY: the bytes are on the heap or static, and only a borrow or the end of the container changes
         // them. A counted container is mutable only while its count is one, and the operation owns one.
@@ -40,7 +40,7 @@ macro_rules! read_only {
         }
     )*};
 }
-read_only!(Vec<u8> Box<[u8]> Rc<[u8]> Arc<[u8]> String &'static [u8] &'static str);
+impl_io_buf!(Vec<u8> Box<[u8]> Rc<[u8]> Arc<[u8]> String &'static [u8] &'static str);
 
 // SAFETY: as above; a static array is never moved or written.
 unsafe impl<const N: usize> IoBuf for &'static [u8; N] {
@@ -52,7 +52,7 @@ unsafe impl<const N: usize> IoBuf for &'static [u8; N] {
 /// Receives into the vector's capacity; a message sets the vector's length.
 // SAFETY: the allocation is on the heap and stays where it is until the vector is grown, shrunk or dropped.
 unsafe impl IoBufMut for Vec<u8> {
-    fn room(&mut self) -> (*mut u8, usize) {
+    fn memory(&mut self) -> (*mut u8, usize) {
         (self.as_mut_ptr(), self.capacity())
     }
 
@@ -65,7 +65,7 @@ unsafe impl IoBufMut for Vec<u8> {
 
 // SAFETY: the allocation is on the heap and stays where it is until the box is dropped.
 unsafe impl IoBufMut for Box<[u8]> {
-    fn room(&mut self) -> (*mut u8, usize) {
+    fn memory(&mut self) -> (*mut u8, usize) {
         (self.as_mut_ptr(), self.len())
     }
 
@@ -97,10 +97,10 @@ impl<B: IoBuf> LentBuf<B> {
 }
 
 impl<B: IoBufMut> LentBuf<B> {
-    pub(crate) fn room(&mut self) -> (*mut u8, usize) {
+    pub(crate) fn memory(&mut self) -> (*mut u8, usize) {
         // SAFETY: initialised, see `into_inner`.
         let buf = unsafe { self.0.assume_init_mut() };
-        buf.room()
+        buf.memory()
     }
 }
 
@@ -145,8 +145,8 @@ mod tests {
     #[test]
     fn a_vectors_length_follows_the_message() {
         let mut lent = LentBuf::new(Vec::<u8>::with_capacity(16));
-        let (at, room) = lent.room();
-        assert!(room >= 16);
+        let (at, capacity) = lent.memory();
+        assert!(capacity >= 16);
         // SAFETY: `at` is the start of at least 16 bytes of the vector's own allocation.
         unsafe { at.write_bytes(5, 3) };
         let mut buf = lent.into_inner();

@@ -220,7 +220,7 @@ impl<B: IoBufMut> RecvRequest<Vec<B>> {
 unsafe fn set_filled_list<B: IoBufMut>(bufs: &mut Vec<B>, len: usize) {
     let mut left = len;
     for buf in bufs {
-        let n = buf.room().1.min(left);
+        let n = buf.memory().1.min(left);
         // SAFETY: `len` bytes of the run have been written, and these are the next `n` of them.
         unsafe { buf.set_filled(n) };
         left -= n;

@@ -148,23 +148,23 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.recv(Match::tagged(tag, mask), buf)
     }
 
-    /// Receives a message that matches `what`.
-    pub fn recv(&'scope self, what: Match, buf: &'scope mut [u8]) -> ScopedRequest<'scope, RecvStatus> {
+    /// Receives a message accepted by `matching`.
+    pub fn recv(&'scope self, matching: Match, buf: &'scope mut [u8]) -> ScopedRequest<'scope, RecvStatus> {
         // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
-        let started = unsafe { self.worker.recv_raw(buf.as_mut_ptr(), buf.len(), what, None) };
+        let started = unsafe { self.worker.recv_raw(buf.as_mut_ptr(), buf.len(), matching, None) };
         self.track(started)
     }
 
-    /// Receives a message that matches `what` into several buffers, filled in order.
+    /// Receives a message accepted by `matching` into several buffers, filled in order.
     pub fn recv_iov(
         &'scope self,
-        what: Match,
+        matching: Match,
         bufs: impl IntoIterator<Item = &'scope mut [u8]>,
     ) -> ScopedRequest<'scope, RecvStatus> {
-        let piece = |buf: &'scope mut [u8]| Iov { addr: buf.as_mut_ptr(), len: buf.len() };
-        let pieces: Vec<Iov> = bufs.into_iter().map(piece).collect();
+        let iov = |buf: &'scope mut [u8]| Iov { addr: buf.as_mut_ptr(), len: buf.len() };
+        let pieces: Vec<Iov> = bufs.into_iter().map(iov).collect();
         // SAFETY: the slices are borrowed for 'scope, and `Worker::scope` waits for the operation's end.
-        let started = unsafe { self.worker.recv_iov_raw(&pieces, what, None) };
+        let started = unsafe { self.worker.recv_iov_raw(&pieces, matching, None) };
         self.track(started)
     }
 

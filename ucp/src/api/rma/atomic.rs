@@ -310,7 +310,7 @@ impl Ep {
         rkey: &Rkey,
     ) -> FetchRequest<T> {
         let mut lent = LentBuf::new(vec![0u8; T::TYPE.size()].into_boxed_slice());
-        let (result, _) = lent.room();
+        let (result, _) = lent.memory();
         let (value, compare) = (value.to_bytes(), compare.to_bytes());
         let params =
             AtomicParams { operand: value.as_ptr(), compare: compare.as_ptr(), result, ..one::<T>(op) };

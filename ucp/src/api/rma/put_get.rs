@@ -346,7 +346,7 @@ impl Ep {
     /// Reads from the peer's memory as many bytes as the container has room for.
     pub fn get<B: IoBufMut>(&self, buf: B, remote: u64, rkey: &Rkey) -> RecvRequest<B> {
         let mut lent = LentBuf::new(buf);
-        let (at, len) = lent.room();
+        let (at, len) = lent.memory();
         // SAFETY: the request keeps the container until completion; `IoBufMut` room does not move meanwhile.
         match unsafe { self.get_raw(at, len, remote, rkey, &RmaParams::default()) } {
             Ok(OpStatus::Done(status)) => RecvRequest::ended(Ok(status), lent),

@@ -290,7 +290,7 @@ impl Ep {
 
     fn stream_recv_with_mode<B: IoBufMut>(&self, buf: B, mode: StreamRecvMode) -> RecvRequest<B> {
         let mut lent = LentBuf::new(buf);
-        let (at, len) = lent.room();
+        let (at, len) = lent.memory();
         // SAFETY: the request keeps the container until the receive ends; `IoBufMut` fixes its memory.
         let buf = unsafe { RecvBuf::new(at, len) };
         let started = self.worker().core().start_stream_recv(self.peer(), buf, mode, None);

@@ -66,7 +66,7 @@ pub struct Message {
 }
 
 impl Worker {
-    /// Receives a message that matches `what` into `len` bytes at `buf`. // HOT
+    /// Receives a message accepted by `matching` into `len` bytes at `buf`. // HOT
     /// # Safety
     /// Unless the call returns *done* or an error, until the operation ends `buf..buf + len` stays valid for
     /// writes, is used only by receives of this worker, and `done` may be called with its argument.
@@ -75,26 +75,26 @@ impl Worker {
         &self,
         buf: *mut u8,
         len: usize,
-        what: Match,
+        matching: Match,
         done: Option<Callback>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         let mut core = self.core_keep_idle();
         let user = u64::from(core.reqs.next_id()?.raw());
         // SAFETY: the caller vouches for the memory until the operation's end.
         let buf = unsafe { RecvBuf::new(buf, len) };
-        let args = RecvArgs { buf, kind: what.kind, from: what.from, user };
+        let args = RecvArgs { buf, kind: matching.kind, from: matching.from, user };
         match core.engine.post_recv(args) {
             Ok(op) => Ok(OpStatus::InProgress(RequestId(core.reqs.start(Role::Recv(op), done)))),
             Err(args) => core.recv(args, done),
         }
     }
 
-    /// Receives a message that matches `what`. A longer message ends with [`Error::Truncated`].
-    pub fn recv<B: IoBufMut>(&self, what: Match, buf: B) -> RecvRequest<B> {
+    /// Receives a message accepted by `matching`. A longer message ends with [`Error::Truncated`].
+    pub fn recv<B: IoBufMut>(&self, matching: Match, buf: B) -> RecvRequest<B> {
         let mut lent = LentBuf::new(buf);
-        let (at, len) = lent.room();
+        let (at, len) = lent.memory();
         // SAFETY: the request keeps the container until the end, and `IoBufMut` fixes its memory.
-        let started = unsafe { self.recv_raw(at, len, what, None) };
+        let started = unsafe { self.recv_raw(at, len, matching, None) };
         self.make_request(started, lent)
     }
 
@@ -130,19 +130,19 @@ impl Worker {
     }
 
     /// Finds the oldest unexpected message that matches, and leaves it in the queue. Makes no progress.
-    pub fn probe(&self, what: Match) -> Option<Envelope> {
-        let found = self.core().engine.probe(what.kind, what.from, ProbeRemove::No)?;
+    pub fn probe(&self, matching: Match) -> Option<Envelope> {
+        let found = self.core().engine.probe(matching.kind, matching.from, ProbeRemove::No)?;
         Some(Envelope { len: found.len, tag: found.tag, from: found.from })
     }
 
     /// Discards the oldest unexpected message that matches; its send completes as if received.
-    pub fn discard(&self, what: Match) -> Option<Envelope> {
-        self.mprobe(what).map(|message| message.envelope())
+    pub fn discard(&self, matching: Match) -> Option<Envelope> {
+        self.mprobe(matching).map(|message| message.envelope())
     }
 
     /// Removes the oldest unexpected message that matches from the queue; [`Message::recv`] receives it.
-    pub fn mprobe(&self, what: Match) -> Option<Message> {
-        let found = self.core().engine.probe(what.kind, what.from, ProbeRemove::Yes)?;
+    pub fn mprobe(&self, matching: Match) -> Option<Message> {
+        let found = self.core().engine.probe(matching.kind, matching.from, ProbeRemove::Yes)?;
         let envelope = Envelope { len: found.len, tag: found.tag, from: found.from };
         Some(Message { worker: self.clone(), handle: Some(found.handle), envelope })
     }
@@ -160,7 +160,7 @@ impl Message {
     /// Receives the message. A longer message than the buffer ends with [`Error::Truncated`].
     pub fn recv<B: IoBufMut>(mut self, buf: B) -> RecvRequest<B> {
         let mut lent = LentBuf::new(buf);
-        let (at, len) = lent.room();
+        let (at, len) = lent.memory();
         // SAFETY: as in `Worker::recv`.
         let buf = unsafe { RecvBuf::new(at, len) };
         let started = self.start(buf, None);

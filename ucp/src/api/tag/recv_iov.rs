@@ -17,69 +17,72 @@ use crate::api::worker::handle::{AmMessage, Worker};
 
 use crate::rdm::{RecvArgs, RecvBuf, RecvList, RecvStatus};
 
-fn rooms_of<B: IoBufMut>(bufs: &mut [B]) -> Vec<Iov> {
-    let piece = |(addr, len)| Iov { addr, len };
-    bufs.iter_mut().map(|buf| piece(buf.room())).collect()
+fn iov_of_mut<B: IoBufMut>(bufs: &mut [B]) -> Vec<Iov> {
+    bufs.iter_mut().map(|buf| buf.memory()).map(|(addr, len)| Iov { addr, len }).collect()
 }
 
 /// Sets `list` to `pieces`, if the sum of their lengths does not overflow. Safety: as for [`RecvBuf::new`].
-unsafe fn fill(list: &mut RecvList, pieces: &[Iov]) -> Result<(), Error> {
+unsafe fn build_list(list: &mut RecvList, pieces: &[Iov]) -> Result<(), Error> {
     // SAFETY: this function's contract.
-    let rooms = pieces.iter().map(|piece| unsafe { RecvBuf::new(piece.addr, piece.len) });
-    if list.fill(rooms) { Ok(()) } else { Err(Error::Invalid) }
+    let bufs = pieces.iter().map(|piece| unsafe { RecvBuf::new(piece.addr, piece.len) });
+    if list.fill(bufs) { Ok(()) } else { Err(Error::Invalid) }
 }
 
 impl Worker {
-    /// Receives a message that matches `what` into `pieces`, filled in order; a longer one ends with
+    /// Receives a message accepted by `matching` into `pieces`, filled in order; a longer one ends with
     /// [`Error::Truncated`]. [`Error::Unsupported`] on a worker in zero-copy receive mode.
     /// # Safety
     /// As for [`Worker::recv_raw`], of every piece.
     pub unsafe fn recv_iov_raw(
         &self,
         pieces: &[Iov],
-        what: Match,
+        matching: Match,
         done: Option<Callback>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         let start = |buf| {
             let mut core = self.core();
             let user = u64::from(core.reqs.next_id()?.raw());
-            core.recv(RecvArgs { buf, kind: what.kind, from: what.from, user }, done)
+            core.recv(RecvArgs { buf, kind: matching.kind, from: matching.from, user }, done)
         };
         // SAFETY: the caller vouches for the memory until the operation's end.
-        unsafe { self.lend_rooms(pieces, start) }
+        unsafe { self.with_recv_list(pieces, start) }
     }
 
-    /// Receives a message that matches `what` into containers, filled in order; each learns its own length.
-    pub fn recv_iov<B: IoBufMut>(&self, what: Match, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
-        let pieces = rooms_of(&mut bufs);
+    /// Receives a message accepted by `matching` into containers, filled in order. Sets the length of each.
+    pub fn recv_iov<B: IoBufMut>(&self, matching: Match, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
+        let pieces = iov_of_mut(&mut bufs);
         let lent = LentBuf::new(bufs);
         // SAFETY: the request keeps the containers until the end, and `IoBufMut` fixes their memory.
-        let started = unsafe { self.recv_iov_raw(&pieces, what, None) };
+        let started = unsafe { self.recv_iov_raw(&pieces, matching, None) };
         self.make_list_request(started, lent)
     }
 
     /// Receives a message into borrowed memory, making progress until it has arrived.
-    pub fn recv_iov_blocking(&self, what: Match, bufs: &mut [IoSliceMut<'_>]) -> Result<RecvStatus, Error> {
-        let piece = |buf: &mut IoSliceMut<'_>| Iov { addr: buf.as_mut_ptr(), len: buf.len() };
-        let pieces: Vec<Iov> = bufs.iter_mut().map(piece).collect();
+    pub fn recv_iov_blocking(
+        &self,
+        matching: Match,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<RecvStatus, Error> {
+        let iov = |buf: &mut IoSliceMut<'_>| Iov { addr: buf.as_mut_ptr(), len: buf.len() };
+        let pieces: Vec<Iov> = bufs.iter_mut().map(iov).collect();
         // SAFETY: `wait_borrowed` returns after the operation's end, even if a callback panics.
-        match unsafe { self.recv_iov_raw(&pieces, what, None) }? {
+        match unsafe { self.recv_iov_raw(&pieces, matching, None) }? {
             OpStatus::Done(status) => Ok(status),
             OpStatus::InProgress(id) => self.wait_borrowed(id.0),
         }
     }
 
     /// Starts a write to `pieces` and keeps their list. Safety: as for [`Worker::recv_raw`].
-    unsafe fn lend_rooms<T>(
+    unsafe fn with_recv_list<T>(
         &self,
         pieces: &[Iov],
         start: impl FnOnce(RecvBuf) -> Result<OpStatus<T>, Error>,
     ) -> Result<OpStatus<T>, Error> {
         let mut list = self.recv_lists().take();
         // SAFETY: this function's contract.
-        let filled = unsafe { fill(&mut list, pieces) };
+        let built = unsafe { build_list(&mut list, pieces) };
         // SAFETY: as above; the list is boxed and kept until the operation's end.
-        let started = filled.and_then(|()| start(unsafe { RecvBuf::of_list(&list) }));
+        let started = built.and_then(|()| start(unsafe { RecvBuf::of_list(&list) }));
         match started {
             Ok(OpStatus::InProgress(id)) => {
                 let core = self.core();
@@ -114,12 +117,12 @@ impl Message {
     ) -> Result<OpStatus<RecvStatus>, Error> {
         let worker = self.worker.clone();
         // SAFETY: this function's contract.
-        unsafe { worker.lend_rooms(pieces, |buf| self.start(buf, done)) }
+        unsafe { worker.with_recv_list(pieces, |buf| self.start(buf, done)) }
     }
 
     /// Receives the message into containers, filled in order.
     pub fn recv_iov<B: IoBufMut>(self, mut bufs: Vec<B>) -> RecvRequest<Vec<B>> {
-        let pieces = rooms_of(&mut bufs);
+        let pieces = iov_of_mut(&mut bufs);
         let (worker, lent) = (self.worker.clone(), LentBuf::new(bufs));
         // SAFETY: as in `Worker::recv_iov`.
         let started = unsafe { self.recv_iov_raw(&pieces, None) };
@@ -133,13 +136,13 @@ impl AmMessage {
         if let Some(data) = self.take_data_match() {
             return self.worker.recv_iov(data, bufs);
         }
-        let (pieces, mut list) = (rooms_of(&mut bufs), RecvList::NONE);
+        let (pieces, mut list) = (iov_of_mut(&mut bufs), RecvList::NONE);
         let lent = LentBuf::new(bufs);
         // SAFETY: `lent` keeps the containers for this call, and nothing is written later.
-        let ended: Ended = unsafe { fill(&mut list, &pieces) }.and_then(|()| {
+        let ended: Ended = unsafe { build_list(&mut list, &pieces) }.and_then(|()| {
             // SAFETY: as above.
-            let room = unsafe { RecvBuf::of_list(&list) }.put(0, self.parts().1);
-            self.inline_recv_result(room)
+            let capacity = unsafe { RecvBuf::of_list(&list) }.put(0, self.parts().1);
+            self.inline_recv_result(capacity)
         });
         RecvRequest::ended_list(ended, lent)
     }
@@ -160,7 +163,7 @@ impl Ep {
             Ok(OpStatus::<Infallible>::InProgress(RequestId(id)))
         };
         // SAFETY: the caller vouches for the memory until the operation's end.
-        let OpStatus::InProgress(id) = unsafe { self.worker().lend_rooms(pieces, start) }?;
+        let OpStatus::InProgress(id) = unsafe { self.worker().with_recv_list(pieces, start) }?;
         Ok(id)
     }
 
@@ -170,7 +173,7 @@ impl Ep {
         mut bufs: Vec<B>,
         mode: StreamRecvMode,
     ) -> RecvRequest<Vec<B>> {
-        let pieces = rooms_of(&mut bufs);
+        let pieces = iov_of_mut(&mut bufs);
         let lent = LentBuf::new(bufs);
         // SAFETY: as in `Worker::recv_iov`.
         let started = unsafe { self.stream_recv_iov_raw(&pieces, mode, None) };

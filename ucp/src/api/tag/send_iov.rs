@@ -21,12 +21,12 @@ use crate::wire::MsgClass;
 const INLINE_PIECES: usize = 16;
 
 /// Safety: as for [`SendBuf::new`].
-unsafe fn stage(piece: &Iov) -> SendBuf {
+unsafe fn send_buf_of(piece: &Iov) -> SendBuf {
     // SAFETY: this function's contract.
     unsafe { SendBuf::new(piece.addr, piece.len) }
 }
 
-fn piece_of<B: IoBuf>(buf: &B) -> Iov {
+fn iov_of<B: IoBuf>(buf: &B) -> Iov {
     let bytes = buf.bytes();
     Iov { addr: bytes.as_ptr().cast_mut(), len: bytes.len() }
 }
@@ -44,7 +44,7 @@ impl Ep {
             return Ok(OpStatus::Done(()));
         }
         // SAFETY: the caller vouches for the bytes until the operation's end.
-        let list = pieces.iter().map(|piece| unsafe { stage(piece) });
+        let list = pieces.iter().map(|piece| unsafe { send_buf_of(piece) });
         // SAFETY: as above.
         let staged = unsafe { self.worker().staging().stage(&[], list) };
         // SAFETY: as above, and what is staged is kept as long.
@@ -54,7 +54,7 @@ impl Ep {
     /// Sends the bytes of containers in order as one message. Ignores `params.done`.
     pub fn send_iov<B: IoBuf>(&self, bufs: Vec<B>, params: &SendParams) -> SendRequest<Vec<B>> {
         let params = &SendParams { done: None, ..*params };
-        let pieces: Vec<Iov> = bufs.iter().map(piece_of).collect();
+        let pieces: Vec<Iov> = bufs.iter().map(iov_of).collect();
         let lent = LentBuf::new(bufs);
         // SAFETY: the request keeps the containers until the end, and `IoBuf` fixes their bytes.
         let started = unsafe { self.send_iov_raw(&pieces, params) };
@@ -72,7 +72,7 @@ impl Ep {
         params: &AmParams,
     ) -> Result<OpStatus<()>, Error> {
         // SAFETY: the caller vouches for the bytes until the operation's end.
-        let list = pieces.iter().map(|piece| unsafe { stage(piece) });
+        let list = pieces.iter().map(|piece| unsafe { send_buf_of(piece) });
         // SAFETY: as above.
         let staged = unsafe { self.worker().staging().stage(&[], list) };
         // SAFETY: as above, and what is staged is kept as long.
@@ -87,7 +87,7 @@ impl Ep {
         header: &[u8],
         bufs: Vec<B>,
     ) -> AmSend<Vec<B>> {
-        let pieces: Vec<Iov> = bufs.iter().map(piece_of).collect();
+        let pieces: Vec<Iov> = bufs.iter().map(iov_of).collect();
         let lent = LentBuf::new(bufs);
         // SAFETY: as in `send_iov`.
         let started = unsafe { self.am_send_iov_raw(id, header, &pieces, &AmParams { proto, done: None }) };
@@ -103,7 +103,7 @@ impl Ep {
         done: Option<Callback>,
     ) -> Result<OpStatus<()>, Error> {
         // SAFETY: the caller vouches for the bytes until the operation's end.
-        let list = pieces.iter().map(|piece| unsafe { stage(piece) });
+        let list = pieces.iter().map(|piece| unsafe { send_buf_of(piece) });
         // SAFETY: as above.
         let staged = unsafe { self.worker().staging().stage(&[], list) };
         // SAFETY: as above, and what is staged is kept as long.
@@ -148,7 +148,7 @@ impl Ep {
         let mut list = ArrayVec::<SendBuf, INLINE_PIECES>::new();
         for piece in pieces {
             // SAFETY: this function's contract.
-            if list.try_push(unsafe { stage(piece) }).is_err() {
+            if list.try_push(unsafe { send_buf_of(piece) }).is_err() {
                 return Ok(false);
             }
         }

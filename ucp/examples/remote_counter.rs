@@ -79,7 +79,7 @@ fn child() -> Result<(), Box<dyn Error>> {
 
     let how = match ep.protocols().rma_method(&rkey) {
         RmaMethod::Mapped => "in place",
-        RmaMethod::Copied => "by the kernel",
+        RmaMethod::Kernel => "by the kernel",
         RmaMethod::Rdma => "by RDMA",
         RmaMethod::Emulated => "by packets",
     };

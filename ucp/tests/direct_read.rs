@@ -125,8 +125,8 @@ fn explain_covers_both_kinds_of_memory() {
         let all = pair.ab.protocols().explain_from(mem, Kind::Tagged, Sync::No, LEN);
         all.into_iter().find(|one| one.verdict == Verdict::Taken).unwrap().protocol
     };
-    assert_eq!((taken(MemKind::Host), taken(MemKind::Own)), (Protocol::LongCts, Protocol::LongRead));
-    for mem in [MemKind::Host, MemKind::Own] {
+    assert_eq!((taken(MemKind::Host), taken(MemKind::Allocated)), (Protocol::LongCts, Protocol::LongRead));
+    for mem in [MemKind::Host, MemKind::Allocated] {
         assert_eq!(pair.ab.protocols().table_from(mem, Kind::Tagged, Sync::No).pick(LEN), taken(mem));
     }
     let why = pair.ab.protocols().explain(Kind::Tagged, Sync::No, LEN);

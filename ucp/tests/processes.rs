@@ -318,7 +318,7 @@ fn lent(worker: &Worker, ep: &Ep) -> (u64, Rkey) {
     let len = status.unwrap().len;
     let (key, addr) = told[..len].split_at(len - 8);
     let rkey = ep.unpack_rkey(key).unwrap();
-    assert_eq!(ep.protocols().rma_method(&rkey), RmaMethod::Copied);
+    assert_eq!(ep.protocols().rma_method(&rkey), RmaMethod::Kernel);
     (u64::from_le_bytes(addr.try_into().unwrap()), rkey)
 }
 
@@ -336,7 +336,7 @@ fn costs_choose_the_copy_method() {
         let (put, get) = ([Some(Line::new(ns, 0.01)); 2], [Some(Line::new(ns, 0.01)); 2]);
         let (tl, dev, device_type) = ("cma".into(), "memory".into(), DeviceType::Software);
         let cma = DeviceCosts { tl, dev, device_type, overhead: None, register: None, put, get };
-        Calibration { copy: 0.02, copy_far: 0.02, across: None, devices: vec![cma] }
+        Calibration { copy: 0.02, copy_uncached: 0.02, core_to_core: None, devices: vec![cma] }
     };
     // By the kernel: no length, all, and those for which it pays here.
     let cases = [(&measured, Some(1e9), 0..0), (&measured, Some(1.0), 0..LENS.len()), (&source, None, 0..0)];
@@ -352,7 +352,7 @@ fn costs_choose_the_copy_method() {
         let (addr, rkey) = lent(&worker, &ep);
         let asked = || worker.stats().asked.iter().map(|traffic| traffic.msgs).sum::<u64>();
         for (n, len) in LENS.into_iter().enumerate() {
-            let by_kernel = |op| ep.protocols().rma_method_for(&rkey, op, len) == RmaMethod::Copied;
+            let by_kernel = |op| ep.protocols().rma_method_for(&rkey, op, len) == RmaMethod::Kernel;
             let (put, get) = (by_kernel(RmaOp::Put), by_kernel(RmaOp::Get));
             if sure.contains(&n) {
                 assert!(put && get, "{call:?} {len}");

@@ -25,7 +25,7 @@ fn pair(source: &Source) -> Pair {
 
 fn devices(pair: &Pair) -> Vec<String> {
     let rails = pair.ab.protocols().rails();
-    assert!(rails.iter().all(|rail| rail.met && rail.fault.is_none()), "{rails:?}");
+    assert!(rails.iter().all(|rail| rail.has_handshake && rail.fault.is_none()), "{rails:?}");
     rails.into_iter().map(|rail| rail.device).collect()
 }
 

@@ -92,8 +92,8 @@ pub fn measure(source: &Source) -> Result<Measured, String> {
     let per_second = |ns: f64| if ns > 0.0 { 1e9 / ns } else { f64::INFINITY };
     Ok(Measured {
         copy: per_second(costs.copy),
-        copy_uncached: per_second(costs.copy_far),
-        core_to_core: costs.across.map(from_line),
+        copy_uncached: per_second(costs.copy_uncached),
+        core_to_core: costs.core_to_core.map(from_line),
         devices,
         took_ms,
         saved_to,

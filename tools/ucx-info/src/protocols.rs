@@ -157,7 +157,7 @@ fn connect_pair(source: Source, device: &str) -> Result<Endpoint, String> {
     };
     let mut operations: Vec<Operation> = of(MemKind::Host, 0).collect();
     // Tables that depend on the kind of memory.
-    for (mem, names) in [(MemKind::Own, 1), (MemKind::Process, 2)] {
+    for (mem, names) in [(MemKind::Allocated, 1), (MemKind::Process, 2)] {
         let table = |mem| ep.protocols().table_from(mem, Kind::Tagged, Sync::No);
         let open =
             mem == MemKind::Process && ep.protocols().kernel_copy_from(Kind::Tagged, Sync::No).is_some();
@@ -178,7 +178,8 @@ fn connect_pair(source: Source, device: &str) -> Result<Endpoint, String> {
     let mut all = Vec::from(by_key(&named, "put", "get"));
     all.extend(registered.iter().flat_map(|key| by_key(key, "put, registered", "get, registered")));
     // Within one process the kernel never copies: ask for another process's memory.
-    let of_program = |op, len| ep.protocols().explain_known(RemoteAccess::Kernel, (op, Sync::No), None, len);
+    let of_program =
+        |op, len| ep.protocols().explain_rma_access(RemoteAccess::Kernel, (op, Sync::No), None, len);
     if of_program(RmaOp::Put, 1).iter().any(|c| c.choice == RmaChoice::Kernel && c.ns.is_some()) {
         all.push(rma("put, other process's", |len| of_program(RmaOp::Put, len)));
         all.push(rma("get, other process's", |len| of_program(RmaOp::Get, len)));

@@ -73,7 +73,7 @@ pub struct Costs {
     /// Copy within the cache, ns per byte.
     pub copy: f64,
     /// Copy of uncached memory, ns per byte.
-    pub copy_far: f64,
+    pub copy_uncached: f64,
     /// Longest message whose copies stay within the cache, bytes.
     pub cache: usize,
     /// Registration of memory.
@@ -96,7 +96,7 @@ impl Default for Costs {
             wire: 0.04,
             shared: true,
             copy: 0.015,
-            copy_far: 0.07,
+            copy_uncached: 0.07,
             cache: 1 << 19,
             register: Line::new(250.0, 0.0),
             put: [copy; 2],
@@ -129,7 +129,7 @@ impl Costs {
             wire: sanitized_per_byte(self.wire),
             shared: self.shared,
             copy: sanitized_per_byte(self.copy),
-            copy_far: sanitized_per_byte(self.copy_far),
+            copy_uncached: sanitized_per_byte(self.copy_uncached),
             cache: self.cache,
             register: self.register.sanitized(),
             put: self.put.map(Line::sanitized),
@@ -206,7 +206,7 @@ pub(super) fn one_line(line: Line, from: usize, to: usize) -> Curve {
 
 /// Curve of a copy: steeper beyond the cache.
 pub(super) fn copied(costs: &Costs, line: Line, from: usize, to: usize) -> Curve {
-    let far = (costs.copy_far - costs.copy).max(0.0);
+    let far = (costs.copy_uncached - costs.copy).max(0.0);
     let mut curve = one_line(line, from, to.min(costs.cache));
     let beyond = from.max(costs.cache.saturating_add(1));
     if costs.cache < usize::MAX {
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_curve_bends_where_the_cache_ends_and_does_not_jump() {
-        let costs = Costs { cache: 1000, copy: 0.5, copy_far: 2.0, ..Costs::default() };
+        let costs = Costs { cache: 1000, copy: 0.5, copy_uncached: 2.0, ..Costs::default() };
         let curve = copied(&costs, Line::new(10.0, 1.0), 5, 9000);
         assert_eq!((at(&curve, 4), at(&curve, 9001)), (None, None));
         assert_eq!((at(&curve, 5), at(&curve, 1000)), (Some(15.0), Some(1010.0)));

@@ -149,7 +149,7 @@ fn never(key: &SelectKey, limits: &Thresholds, protocol: Protocol, len: usize) -
     match protocol.plain() {
         Protocol::Eager => (len > eager).then_some(Verdict::TooLong { max: eager }),
         Protocol::Medium | Protocol::LongCts => fits,
-        _ if key.wire_reads() != ReadSupport::Yes => Some(match key.wire.reads_own {
+        _ if key.wire_reads() != ReadSupport::Yes => Some(match key.wire.reads_allocated {
             ReadSupport::Yes => Verdict::NotMapped,
             _ => Verdict::NoRdmaRead,
         }),

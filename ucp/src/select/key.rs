@@ -16,7 +16,7 @@ pub enum MemKind {
     /// Host memory of a process that lets the kernel copy for the peer's process.
     Process,
     /// Host memory allocated by the wire's transport: peers of this host map it.
-    Own,
+    Allocated,
 }
 
 /// Whether the message carries 64 bits for the receiver's completion.
@@ -36,8 +36,8 @@ pub struct WireCaps {
     pub mtu: usize,
     /// Whether it reads any memory of peers.
     pub reads: ReadSupport,
-    /// Whether it reads memory that the transport allocated ([`MemKind::Own`]).
-    pub reads_own: ReadSupport,
+    /// Whether it reads memory that the transport allocated ([`MemKind::Allocated`]).
+    pub reads_allocated: ReadSupport,
     /// Cost of a kernel read of another process's memory, if that is allowed ([`MemKind::Process`]).
     pub kernel: Option<Line>,
     /// Cost model.
@@ -118,15 +118,15 @@ impl SelectKey {
         match self.mem {
             MemKind::Process if self.wire.kernel.is_some() => ReadSupport::Yes,
             MemKind::Host | MemKind::Process => self.wire.reads,
-            MemKind::Own => self.wire.reads_own,
+            MemKind::Allocated => self.wire.reads_allocated,
         }
     }
 
     /// Whether the receiver's processor reads the message in place: the wire reads only mapped memory.
     pub(super) fn is_read_in_place(&self) -> bool {
-        self.mem == MemKind::Own
+        self.mem == MemKind::Allocated
             && self.wire.reads != ReadSupport::Yes
-            && self.wire.reads_own == ReadSupport::Yes
+            && self.wire.reads_allocated == ReadSupport::Yes
     }
 
     /// Whether the receiver reads without a device, by itself or by its kernel. This may pay below the length
@@ -147,7 +147,7 @@ impl SelectKey {
                     Costs { register: Line::default(), get: [read; 2], ..self.wire.costs }.sanitized()
                 }
             },
-            MemKind::Own => self.wire.costs.sanitized().for_allocated(),
+            MemKind::Allocated => self.wire.costs.sanitized().for_allocated(),
         }
     }
 

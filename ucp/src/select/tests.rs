@@ -17,7 +17,7 @@ use self::rma::{rma_key, taken};
 const MTU: usize = 8900;
 
 fn wire(reads: ReadSupport) -> WireCaps {
-    WireCaps { mtu: 1000, reads, reads_own: reads, kernel: None, costs: Costs::default() }
+    WireCaps { mtu: 1000, reads, reads_allocated: reads, kernel: None, costs: Costs::default() }
 }
 
 fn key(sync: Sync, reads: ReadSupport, peer: ReadSupport) -> SelectKey {
@@ -77,7 +77,7 @@ fn read_threshold_is_where_the_costs_cross() {
         wire: 1.0,
         shared: false,
         copy: 0.0,
-        copy_far: 0.0,
+        copy_uncached: 0.0,
         register: Line::default(),
         get: [read; 2],
         ..Costs::default()
@@ -98,7 +98,7 @@ fn read_threshold_is_where_the_costs_cross() {
     key.wire.costs.register = Line::new(2500.0, 0.0);
     assert_eq!(rows(&key, &auto)[2], (15_001, Protocol::LongRead));
     let costs = &mut key.wire.costs;
-    (costs.register, costs.cache, costs.copy_far) = (Line::default(), 4000, 1.0);
+    (costs.register, costs.cache, costs.copy_uncached) = (Line::default(), 4000, 1.0);
     assert_eq!(rows(&key, &auto)[2], (7001, Protocol::LongRead));
     key.peer.reads = ReadSupport::No;
     assert!(rows(&key, &auto).iter().all(|(_, protocol)| *protocol != Protocol::LongRead));
@@ -123,7 +123,7 @@ fn read_threshold_without_a_device() {
         wire,
         PeerCaps { reads: ReadSupport::Yes, ..PeerCaps::default() },
     );
-    let own = SelectKey { mem: MemKind::Own, ..host };
+    let own = SelectKey { mem: MemKind::Allocated, ..host };
     let auto = Thresholds::default();
     assert_eq!(rows(&own, &auto), [(0, Protocol::Eager), (501, Protocol::LongRead)]);
     assert_eq!(explain(&own, &auto, 400)[3].verdict, Verdict::Slower { ns: 500, best: 400 });
@@ -256,10 +256,12 @@ fn any_costs() -> impl Strategy<Value = Costs> {
     let cache = prop_oneof![0..1usize << 24, any::<usize>()];
     let candidates =
         (line(), [line(), line()], [line(), line()], proptest::option::of(0..100u32), any::<bool>());
-    (four, cache, candidates).prop_map(|((overhead, latency, wire, copy, copy_far), cache, candidates)| {
-        let (register, put, get, window, shared) = candidates;
-        Costs { overhead, latency, wire, shared, copy, copy_far, cache, register, put, get, window }
-    })
+    (four, cache, candidates).prop_map(
+        |((overhead, latency, wire, copy, copy_uncached), cache, candidates)| {
+            let (register, put, get, window, shared) = candidates;
+            Costs { overhead, latency, wire, shared, copy, copy_uncached, cache, register, put, get, window }
+        },
+    )
 }
 
 fn any_size() -> impl Strategy<Value = Option<usize>> {
@@ -299,9 +301,9 @@ proptest! {
         let (mem, host, of_own) = match lies {
             0 => (MemKind::Host, ours, of_others),
             1 => (MemKind::Process, ours, of_others),
-            _ => (MemKind::Own, of_others, ours),
+            _ => (MemKind::Allocated, of_others, ours),
         };
-        let wire = WireCaps { mtu, reads: reads[host], reads_own: reads[of_own], kernel, costs };
+        let wire = WireCaps { mtu, reads: reads[host], reads_allocated: reads[of_own], kernel, costs };
         let key = SelectKey { mem, ..SelectKey::new(Kind::Tagged, sync, wire, peer) };
         let table = Table::new(&key, &limits);
         let eager = Protocol::Eager.with(sync).capacity(Kind::Tagged, peer.hdr, false, mtu);

@@ -81,7 +81,7 @@ pub fn data_path(spec: &Spec, ep: &Ep, rkey: &Rkey) -> &'static str {
     };
     match means {
         RmaMethod::Mapped => "mapped",
-        RmaMethod::Copied => "kernel",
+        RmaMethod::Kernel => "kernel",
         RmaMethod::Rdma => "rdma",
         RmaMethod::Emulated => "packets",
     }

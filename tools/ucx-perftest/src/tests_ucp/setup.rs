@@ -57,7 +57,7 @@ pub fn tag_path(spec: &Spec, worker: &Worker, ep: &Ep) -> UsedTransport {
         // Pieces are gathered wherever they are.
         (_, Some(Layout::Iov)) => from(MemKind::Host),
         (Memory::Plain, _) => ep.protocols().table(Kind::Tagged, sync(spec)),
-        _ => from(MemKind::Own),
+        _ => from(MemKind::Allocated),
     };
     path(worker, ep, table.pick(spec.size()).name())
 }

@@ -97,11 +97,11 @@ ucs::config_table! {
 }
 
 /// Selects the resources that `config` asks for, in the order of `found`.
-pub(crate) fn choose(found: &[TlResource], config: &Config) -> Result<Vec<TlResource>, OpenError> {
-    let tls = List::read(&config.tls);
-    let devices = List::read(&config.net_devices);
+pub(crate) fn choose_resources(found: &[TlResource], config: &Config) -> Result<Vec<TlResource>, OpenError> {
+    let tls = NameList::read(&config.tls);
+    let devices = NameList::read(&config.net_devices);
     for name in &tls.names {
-        if !found.iter().any(|r| named(name, r)) {
+        if !found.iter().any(|r| matches_name(name, r)) {
             return Err(OpenError::UnknownTransport { name: (*name).into(), known: known_transports(found) });
         }
     }
@@ -112,7 +112,7 @@ pub(crate) fn choose(found: &[TlResource], config: &Config) -> Result<Vec<TlReso
     }
     let mut chosen: Vec<TlResource> = found
         .iter()
-        .filter(|r| tls.allows(|name| named(name, r)))
+        .filter(|r| tls.allows(|name| matches_name(name, r)))
         // Transports without messages (`cma`) may be named, but are no lanes.
         .filter(|r| r.has_am)
         .filter(|r| r.kind != DevKind::Net || devices.allows(|name| name == "all" || r.dev == name))
@@ -134,12 +134,12 @@ pub(crate) fn choose(found: &[TlResource], config: &Config) -> Result<Vec<TlReso
 
 /// Selects the permitted transports without messages (`cma`), which serve beside lanes.
 pub(crate) fn choose_rma_only(found: &[TlResource], config: &Config) -> Vec<TlResource> {
-    let tls = List::read(&config.tls);
-    let wanted = found.iter().filter(|r| !r.has_am && tls.allows(|name| named(name, r)));
+    let tls = NameList::read(&config.tls);
+    let wanted = found.iter().filter(|r| !r.has_am && tls.allows(|name| matches_name(name, r)));
     wanted.cloned().collect()
 }
 
-fn named(word: &str, r: &TlResource) -> bool {
+fn matches_name(word: &str, r: &TlResource) -> bool {
     match word {
         "all" => true,
         "shm" | "sm" => r.kind == DevKind::Shm,
@@ -157,7 +157,7 @@ fn known_transports(found: &[TlResource]) -> String {
             names.push(r.tl);
         }
     }
-    let aliases = ["shm", "srd", "net"].iter().filter(|a| found.iter().any(|r| named(a, r)));
+    let aliases = ["shm", "srd", "net"].iter().filter(|a| found.iter().any(|r| matches_name(a, r)));
     names.extend(aliases);
     names.push("all");
     names.join(", ")
@@ -173,16 +173,16 @@ fn unknown_device(name: &str, found: &[TlResource]) -> OpenError {
 }
 
 /// Comma list of permitted names, or after `^` of denied ones.
-struct List<'a> {
+struct NameList<'a> {
     names: Vec<&'a str>,
     deny: bool,
 }
 
-impl<'a> List<'a> {
+impl<'a> NameList<'a> {
     fn read(text: &'a str) -> Self {
         let text = text.trim();
         let (deny, text) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
-        List { names: text.split(',').map(str::trim).filter(|n| !n.is_empty()).collect(), deny }
+        NameList { names: text.split(',').map(str::trim).filter(|n| !n.is_empty()).collect(), deny }
     }
 
     fn wants(&self, name: &str) -> bool {
@@ -224,7 +224,7 @@ mod tests {
         let names = |rs: Vec<TlResource>| {
             rs.iter().map(|r| format!("{}/{}", r.tl, r.dev)).collect::<Vec<_>>().join(" ")
         };
-        choose(found, &config).map(names).map_err(|e| e.to_string())
+        choose_resources(found, &config).map(names).map_err(|e| e.to_string())
     }
 
     #[test]
@@ -240,18 +240,18 @@ mod tests {
     }
 
     #[test]
-    fn one_without_messages_serves_beside_others() {
+    fn rma_only_transports_are_no_lanes() {
         let mut found = found();
         found.push(TlResource { tl: "cma", has_am: false, ..found[1].clone() });
         for (tls, want) in [("all", 1), ("shm", 1), ("posix", 0), ("posix,cma", 1), ("^cma", 0)] {
             let config = Config { tls: tls.into(), ..Config::default() };
             assert_eq!(choose_rma_only(&found, &config).len(), want, "{tls}");
-            assert!(choose(&found, &config).unwrap().iter().all(|r| r.tl != "cma"), "{tls}");
+            assert!(choose_resources(&found, &config).unwrap().iter().all(|r| r.tl != "cma"), "{tls}");
         }
     }
 
     #[test]
-    fn a_stand_in_gives_way_to_hardware() {
+    fn software_devices_give_way_to_hardware() {
         let mut found = found();
         let nic = TlResource { dev: "rdmap0s31:1".into(), is_software: false, ..found[2].clone() };
         found.insert(2, nic);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_say_what_there_is() {
+    fn errors_of_unknown_names_list_the_known() {
         assert_eq!(
             picks("posix,tcp", "all").unwrap_err(),
             "unknown transport 'tcp' (there are: self, posix, efa, shm, srd, net, all)"

@@ -9,7 +9,7 @@ use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
 use uct::rcache::Limits;
 
 use crate::api::context::calibrate::{self, Calibration};
-use crate::api::context::config::{Config, choose, choose_rma_only};
+use crate::api::context::config::{Config, choose_resources, choose_rma_only};
 use crate::api::core::clock::WorkerClock;
 use crate::api::core::ep_config::EpConfigs;
 use crate::api::core::report::StatsDump;
@@ -26,7 +26,7 @@ use crate::select::copy_method::CopyPolicy;
 use crate::wire::{Features, RawAddr, UserRecvQp};
 
 /// Most memory that one held packet of any transport costs, bytes.
-const MOST_OF_PACKET: usize = 32 << 10;
+const MAX_HELD_PACKET: usize = 32 << 10;
 
 /// Configuration, transports and devices, common to its workers.
 /// ```no_run
@@ -39,7 +39,7 @@ const MOST_OF_PACKET: usize = 32 << 10;
 pub struct Context {
     source: Source,
     config: Config,
-    chosen: Vec<TlResource>,
+    resources: Vec<TlResource>,
     rma_only: Vec<TlResource>,
     calibration: Option<Arc<Calibration>>,
 }
@@ -55,10 +55,11 @@ impl Context {
     pub fn configured(source: Source) -> Result<Context, OpenError> {
         let config = Config::load(&source).map_err(|e| OpenError::Config(e.to_string()))?;
         let found = uct::any::resources(&source)?;
-        let chosen = choose(&found, &config)?;
+        let resources = choose_resources(&found, &config)?;
         let rma_only = choose_rma_only(&found, &config);
-        let calibration = calibrate::of(&config, chosen.iter().chain(&rma_only))?.map(Arc::new);
-        Ok(Context { source, config, chosen, rma_only, calibration })
+        let calibration =
+            calibrate::load_or_measure(&config, resources.iter().chain(&rma_only))?.map(Arc::new);
+        Ok(Context { source, config, resources, rma_only, calibration })
     }
 
     /// Configuration keys of this layer and the transports, for `ucx-info -c` and for finding misspelt keys.
@@ -68,7 +69,7 @@ impl Context {
 
     /// Transports and devices that workers open.
     pub fn resources(&self) -> &[TlResource] {
-        &self.chosen
+        &self.resources
     }
 
     /// RMA-only transports, of which workers open the first that the system permits.
@@ -91,16 +92,16 @@ impl Context {
         let source = uct::any::with_deep_queues(&uct::any::with_rnr_resend(&self.source));
         let source = if self.config.zcopy_recv { uct::any::with_user_receives(&source) } else { source };
         let open = |r: &TlResource| uct::any::open(r.tl, &r.dev, &source);
-        let ifaces = self.chosen.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let ifaces = self.resources.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let worker = self.worker_on(ifaces)?;
         // An explicit UCX_MIN_READ excludes the choice by measured cost.
-        let rule = match self.config.min_read.given() {
+        let policy = match self.config.min_read.given() {
             Some(_) if self.config.kernel_copy.is_open() => CopyPolicy::Estimated,
             _ => self.config.kernel_copy,
         };
-        if let Some(rma_only) = RmaOnlyLane::open(&self.rma_only, &source, nonce(), rule) {
+        if let Some(rma_only) = RmaOnlyLane::open(&self.rma_only, &source, nonce(), policy) {
             let mut core = worker.core();
-            core.ep_configs.set_rma_only(rma_only.attr(), self.calibration());
+            core.ep_configs.set_kernel_costs(rma_only.attr(), self.calibration());
             core.rma_only = Some(rma_only);
         }
         Ok(worker)
@@ -108,7 +109,7 @@ impl Context {
 
     /// Creates a worker on interfaces that the caller opened. The worker uses all their active message ids.
     pub fn worker_on(&self, ifaces: Vec<Iface>) -> Result<Worker, OpenError> {
-        self.worker_by(ifaces, WorkerClock::System, nonce())
+        self.make_worker(ifaces, WorkerClock::System, nonce())
     }
 
     /// Creates a worker as [`Context::worker_on`], with its own `clock` and `seed`: equal calls give equal
@@ -119,10 +120,15 @@ impl Context {
         clock: Box<dyn Clock>,
         seed: u32,
     ) -> Result<Worker, OpenError> {
-        self.worker_by(ifaces, WorkerClock::Simulated(clock), seed)
+        self.make_worker(ifaces, WorkerClock::Simulated(clock), seed)
     }
 
-    fn worker_by(&self, mut ifaces: Vec<Iface>, clock: WorkerClock, nonce: u32) -> Result<Worker, OpenError> {
+    fn make_worker(
+        &self,
+        mut ifaces: Vec<Iface>,
+        clock: WorkerClock,
+        nonce: u32,
+    ) -> Result<Worker, OpenError> {
         ifaces.sort_by_key(|iface| match iface.attr().kind {
             DevKind::Shm => 0,
             DevKind::Loopback => 1,
@@ -145,7 +151,7 @@ impl Context {
             runt_size: self.config.runt_size,
         };
         // A worker checks its limit before a poll, so one poll may exceed it.
-        let poll = self.config.progress_batch * MOST_OF_PACKET;
+        let poll = self.config.progress_batch * MAX_HELD_PACKET;
         let mut engine = Engine::new(EngineConfig {
             nonce,
             runt_size: self.config.runt_size,
@@ -168,13 +174,13 @@ impl Context {
             let need = Caps::AM_BCOPY | Caps::AM_SOURCE | Caps::CONNECT_TO_IFACE;
             if !iface.attr().has(need) {
                 let attr = iface.attr();
-                let lack = need - attr.caps;
+                let missing = need - attr.caps;
                 return Err(OpenError::Config(format!(
-                    "transport '{}' cannot carry messages: {lack:?}",
+                    "transport '{}' cannot carry messages: {missing:?}",
                     attr.tl
                 )));
             }
-            let (form, raw) = WorkerIface::identity(&iface, another(nonce, at))?;
+            let (form, raw) = WorkerIface::identity(&iface, lane_nonce(nonce, at))?;
             let wire = engine.add_wire(RawAddr::from_bytes(&raw));
             // Mapped memory blocks the sender when full and loses nothing.
             if iface.attr().kind != DevKind::Net {
@@ -202,19 +208,19 @@ impl Context {
         let attrs = lanes.iter().map(|lane| lane.iface.attr());
         let ep_configs = EpConfigs::new(attrs, self.calibration.as_deref());
         let (batch, keepalive) = (self.config.progress_batch, self.config.keepalive);
-        let kept = Limits { count: self.config.rcache_regions, bytes: self.config.rcache_size };
-        let regs = RegTable::new(self.config.rcache, kept);
+        let rcache_limits = Limits { count: self.config.rcache_regions, bytes: self.config.rcache_size };
+        let regs = RegTable::new(self.config.rcache, rcache_limits);
         let mut core =
             WorkerCore::new(engine, (lanes, regs), batch, keepalive, (ep_configs, stats_dump, clock));
         if self.config.zcopy_recv {
-            receive_in_place(&mut core).map_err(OpenError::Config)?;
+            enable_zcopy_recv(&mut core).map_err(OpenError::Config)?;
         }
         Ok(Worker::new(core, events, limits, self.config.spin))
     }
 }
 
 /// Enters zero-copy receive mode. The worker forwards packets to itself, hence the endpoint to itself.
-fn receive_in_place(core: &mut WorkerCore) -> Result<(), String> {
+fn enable_zcopy_recv(core: &mut WorkerCore) -> Result<(), String> {
     let [lane] = &core.lanes[..] else {
         let lanes = core.lanes.len();
         return Err(format!(
@@ -260,7 +266,7 @@ fn event_set(lanes: &[WorkerIface]) -> Option<Epoll> {
 }
 
 /// Derives a nonce for each lane.
-fn another(nonce: u32, at: usize) -> u32 {
+fn lane_nonce(nonce: u32, at: usize) -> u32 {
     (nonce ^ (at as u32 + 1).wrapping_mul(0x9e37_79b9)) >> 1
 }
 

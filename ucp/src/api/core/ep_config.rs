@@ -19,13 +19,13 @@ pub(crate) struct EpConfig {
     /// For messages, by [`table_index`].
     pub send: [Table; 8],
     /// For messages in memory allocated by the lane's transport, if that makes a difference.
-    pub(crate) own: Option<Box<[Table; 8]>>,
+    pub(crate) allocated: Option<Box<[Table; 8]>>,
     /// For other memory, if the peer's kernel may read it.
-    pub(crate) process: Option<Box<Process>>,
+    pub(crate) process: Option<Box<ProcessTables>>,
     pub rma: RmaTables,
 }
 
-pub(crate) struct Process {
+pub(crate) struct ProcessTables {
     pub(crate) tables: [Table; 8],
     /// Length from which the copy method is decided per message, by measured cost.
     pub(crate) kernel_choice_from: [usize; 8],
@@ -41,7 +41,7 @@ pub(crate) struct EpConfigKey {
 pub(crate) struct EpConfigs {
     pub(crate) costs: Vec<Costs>,
     pub(crate) kernel: Option<[Line; 2]>,
-    pub(crate) made: Vec<(EpConfigKey, Rc<EpConfig>)>,
+    pub(crate) cached: Vec<(EpConfigKey, Rc<EpConfig>)>,
 }
 
 impl EpConfigs {
@@ -49,19 +49,19 @@ impl EpConfigs {
         lanes: impl Iterator<Item = &'a IfaceAttr>,
         calibration: Option<&Calibration>,
     ) -> Self {
-        let machine = Machine::look();
+        let machine = Machine::probe();
         let costs = lanes.map(|attr| {
-            let said = costs(attr, machine);
-            calibration.map_or(said, |measured| measured.correct(attr, said)).sanitized()
+            let estimated = costs(attr, machine);
+            calibration.map_or(estimated, |measured| measured.correct(attr, estimated)).sanitized()
         });
-        EpConfigs { costs: costs.collect(), kernel: None, made: Vec::new() }
+        EpConfigs { costs: costs.collect(), kernel: None, cached: Vec::new() }
     }
 
-    pub(crate) fn set_rma_only(&mut self, attr: &IfaceAttr, calibration: Option<&Calibration>) {
-        let said = costs(attr, Machine::look());
-        let found = calibration.map_or(said, |measured| measured.correct(attr, said)).sanitized();
-        let other = RemoteMem::Registered as usize;
-        self.kernel = Some([found.put[other], found.get[other]]);
+    pub(crate) fn set_kernel_costs(&mut self, attr: &IfaceAttr, calibration: Option<&Calibration>) {
+        let estimated = costs(attr, Machine::probe());
+        let costs = calibration.map_or(estimated, |measured| measured.correct(attr, estimated)).sanitized();
+        let registered = RemoteMem::Registered as usize;
+        self.kernel = Some([costs.put[registered], costs.get[registered]]);
     }
 }
 
@@ -72,13 +72,12 @@ struct Machine {
 }
 
 impl Machine {
-    fn look() -> Machine {
+    fn probe() -> Machine {
         static CACHE: OnceLock<usize> = OnceLock::new();
         let cache = CACHE.get_or_init(|| {
-            let own =
-                topo::caches(cpu::current()).into_iter().filter(|c| c.level == 2).map(|c| c.bytes).max();
+            let l2 = topo::caches(cpu::current()).into_iter().filter(|c| c.level == 2).map(|c| c.bytes).max();
             // Source and destination of a copy share the cache.
-            own.map_or(Costs::default().cache, |bytes| bytes as usize / 2)
+            l2.map_or(Costs::default().cache, |bytes| bytes as usize / 2)
         });
         Machine { cache: *cache }
     }
@@ -124,19 +123,19 @@ pub(crate) fn keys(wire: WireCaps, peer: PeerCaps) -> [SelectKey; 8] {
 impl EpConfig {
     /// Protocol of a message. Looks up the kind of memory only if that makes a difference. // HOT
     #[inline]
-    pub(crate) fn row(
+    pub(crate) fn protocol(
         &self,
         at: usize,
         len: usize,
-        is_own: impl FnOnce() -> bool,
-        is_process: impl FnOnce() -> bool,
-        by: impl FnOnce(CopyMethod) -> CopyMethod,
+        is_allocated: impl FnOnce() -> bool,
+        is_kernel_readable: impl FnOnce() -> bool,
+        choose: impl FnOnce(CopyMethod) -> CopyMethod,
     ) -> Protocol {
-        match (&self.own, &self.process) {
-            (Some(own), _) if len > own[at].eager_max() && is_own() => own[at].pick(len),
-            (_, Some(process)) if len > process.tables[at].eager_max() && is_process() => {
-                match self.said(at, len) {
-                    Some(said) => self.row_by(at, len, by(said)),
+        match (&self.allocated, &self.process) {
+            (Some(tables), _) if len > tables[at].eager_max() && is_allocated() => tables[at].pick(len),
+            (_, Some(process)) if len > process.tables[at].eager_max() && is_kernel_readable() => {
+                match self.estimated_method(at, len) {
+                    Some(estimate) => self.protocol_by(at, len, choose(estimate)),
                     None => process.tables[at].pick(len),
                 }
             }
@@ -145,7 +144,7 @@ impl EpConfig {
     }
 
     /// Copy method by estimated cost, if the method is decided per message.
-    pub(crate) fn said(&self, at: usize, len: usize) -> Option<CopyMethod> {
+    pub(crate) fn estimated_method(&self, at: usize, len: usize) -> Option<CopyMethod> {
         let process = self.process.as_ref().filter(|process| len >= process.kernel_choice_from[at])?;
         Some(if process.tables[at].pick(len) == process.read[at] {
             CopyMethod::Kernel
@@ -158,8 +157,8 @@ impl EpConfig {
         self.process.as_ref().map(|process| process.kernel_choice_from[at]).filter(|from| *from < usize::MAX)
     }
 
-    pub(crate) fn row_by(&self, at: usize, len: usize, by: CopyMethod) -> Protocol {
-        match (&self.process, by) {
+    pub(crate) fn protocol_by(&self, at: usize, len: usize, method: CopyMethod) -> Protocol {
+        match (&self.process, method) {
             (Some(process), CopyMethod::Kernel) => process.read[at],
             _ => self.send[at].pick(len),
         }
@@ -168,22 +167,22 @@ impl EpConfig {
     /// Longest message sent in one packet from any memory, bytes; `None` if there is none.
     pub(crate) fn short_max(&self, at: usize) -> Option<usize> {
         let send = &self.send[at];
-        let special = [self.own.as_deref(), self.process.as_ref().map(|process| &process.tables)];
+        let special = [self.allocated.as_deref(), self.process.as_ref().map(|process| &process.tables)];
         let all = special.into_iter().flatten().map(|tables| tables[at].eager_max());
         let all = all.fold(send.eager_max(), usize::min);
         (send.pick(0) == Protocol::Eager).then_some(all)
     }
 
-    pub(crate) fn table(&self, at: usize, lies: MemKind) -> &Table {
-        let special = match lies {
+    pub(crate) fn table(&self, at: usize, mem: MemKind) -> &Table {
+        let special = match mem {
             MemKind::Host => None,
             MemKind::Process => self.process.as_ref().map(|process| &process.tables),
-            MemKind::Own => self.own.as_deref(),
+            MemKind::Allocated => self.allocated.as_deref(),
         };
         special.map_or(&self.send[at], |tables| &tables[at])
     }
 
-    pub(crate) fn asks_kernel(&self) -> bool {
+    pub(crate) fn has_kernel_copy(&self) -> bool {
         self.process.is_some()
     }
 }

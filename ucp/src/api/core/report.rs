@@ -55,16 +55,32 @@ fn copy_times(rma_only: Option<&RmaOnlyLane>) -> Vec<(PeerId, usize, CopyTimes)>
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "ucp worker of process {} on {}", std::process::id(), self.transports.join(", "))?;
-        let rows = |f: &mut fmt::Formatter<'_>, what: &str, all: &[(&str, Traffic)]| {
+        let write_traffic = |f: &mut fmt::Formatter<'_>, what: &str, all: &[(&str, Traffic)]| {
             let mut some = all.iter().filter(|(_, traffic)| *traffic != Traffic::default());
             some.try_for_each(|(name, t)| {
                 writeln!(f, "  {what} {name}: {} messages, {} bytes", t.msgs, t.bytes)
             })
         };
-        rows(f, "sent", &Protocol::ALL.map(|row| (row.name(), self.stats.sent(row))))?;
-        rows(f, "received", &Protocol::ALL.map(|row| (row.name(), self.stats.received(row))))?;
-        rows(f, "asked", &RmaProtocol::ALL.map(|row| (row.name(), self.stats.asked(row))))?;
-        rows(f, "served", &RmaProtocol::ALL.map(|row| (row.name(), self.stats.served(row))))?;
+        write_traffic(
+            f,
+            "sent",
+            &Protocol::ALL.map(|protocol| (protocol.name(), self.stats.sent(protocol))),
+        )?;
+        write_traffic(
+            f,
+            "received",
+            &Protocol::ALL.map(|protocol| (protocol.name(), self.stats.received(protocol))),
+        )?;
+        write_traffic(
+            f,
+            "asked",
+            &RmaProtocol::ALL.map(|protocol| (protocol.name(), self.stats.asked(protocol))),
+        )?;
+        write_traffic(
+            f,
+            "served",
+            &RmaProtocol::ALL.map(|protocol| (protocol.name(), self.stats.served(protocol))),
+        )?;
         for (what, counts) in [("tx", &self.stats.tx_pkts), ("rx", &self.stats.rx_pkts)] {
             for (ty, &count) in (0..=u8::MAX).zip(counts).filter(|(_, count)| **count > 0) {
                 writeln!(f, "  {what} {}: {count} packets", PktType(ty))?;

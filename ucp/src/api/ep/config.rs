@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use uct::api::{DevKind, Iface as _, Md as _, OrderKind};
 
-use crate::api::core::ep_config::{EpConfig, EpConfigKey, Process, keys};
+use crate::api::core::ep_config::{EpConfig, EpConfigKey, ProcessTables, keys};
 use crate::api::core::worker_core::WorkerCore;
 
 use crate::lane::{LaneIdx, needs_alloc};
@@ -17,7 +17,7 @@ use crate::select::{
 };
 
 impl WorkerCore {
-    pub(crate) fn is_own(&self, lane: Option<LaneIdx>, buf: &SendBuf) -> bool {
+    pub(crate) fn is_allocated(&self, lane: Option<LaneIdx>, buf: &SendBuf) -> bool {
         match (lane, buf.piece()) {
             (Some(at), Some(piece)) => {
                 self.lanes[usize::from(at.0)].iface.md().has_allocated(piece.ptr(), piece.len())
@@ -32,7 +32,7 @@ impl WorkerCore {
         WireCaps {
             mtu,
             reads: reads(rdma),
-            reads_own: reads(self.engine.rdma(peer)),
+            reads_allocated: reads(self.engine.rdma(peer)),
             kernel: kernel.map(|[_, get]| get),
             costs,
         }
@@ -62,26 +62,26 @@ impl WorkerCore {
 
     /// Cached tables of a peer's endpoint.
     pub(crate) fn tables(&mut self, peer: PeerId, limits: &Thresholds) -> Rc<EpConfig> {
-        let made = EpConfigKey { messages: self.wire_caps(peer), rma: self.rma_wire(peer) };
-        if let Some((_, tables)) = self.ep_configs.made.iter().find(|(with, _)| *with == made) {
+        let key = EpConfigKey { messages: self.wire_caps(peer), rma: self.rma_wire(peer) };
+        if let Some((_, tables)) = self.ep_configs.cached.iter().find(|(cached, _)| *cached == key) {
             return tables.clone();
         }
         // The header is longest before the handshake: sizes chosen for it always fit.
-        let wire = made.messages;
+        let wire = key.messages;
         let keys = keys(wire, PeerCaps::default());
         let of = |mem| keys.map(|key| Table::new(&SelectKey { mem, ..key }, limits));
-        let process = |_| Process {
+        let process = |_| ProcessTables {
             tables: of(MemKind::Process),
             kernel_choice_from: keys.map(|key| kernel_choice_from(&key, limits)),
             read: keys.map(|key| limits.read_protocol().with(key.sync)),
         };
         let tables = Rc::new(EpConfig {
             send: of(MemKind::Host),
-            own: (wire.reads != wire.reads_own).then(|| Box::new(of(MemKind::Own))),
+            allocated: (wire.reads != wire.reads_allocated).then(|| Box::new(of(MemKind::Allocated))),
             process: wire.kernel.map(process).map(Box::new),
-            rma: RmaTables::new(&made.rma, limits),
+            rma: RmaTables::new(&key.rma, limits),
         });
-        self.ep_configs.made.push((made, tables.clone()));
+        self.ep_configs.cached.push((key, tables.clone()));
         tables
     }
 }

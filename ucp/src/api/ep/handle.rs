@@ -118,8 +118,8 @@ impl Worker {
         params: EpParams,
     ) -> Ep {
         let tables = core.tables(peer, self.limits());
-        let plain = table_index(Kind::Tagged, Sync::No, CqData::No);
-        let short_below = tables.short_max(plain).map_or(0, |max| max.saturating_add(1));
+        let default = table_index(Kind::Tagged, Sync::No, CqData::No);
+        let short_below = tables.short_max(default).map_or(0, |max| max.saturating_add(1));
         let state = Rc::new(EpState {
             peer,
             lanes,
@@ -226,12 +226,12 @@ impl Ep {
     /// Tries to send a short message within the call. Returns false if nothing was sent. // HOT
     #[inline(always)]
     pub(crate) fn send_short<B: Payload>(&self, class: MsgClass, tag: u64, body: B) -> bool {
-        body.size() < self.state.short_below.get() && self.send_at_once(class, tag, body)
+        body.size() < self.state.short_below.get() && self.send_immediate(class, tag, body)
     }
 
     // HOT
     #[inline(always)]
-    fn send_at_once<B: Payload>(&self, class: MsgClass, tag: u64, body: B) -> bool {
+    fn send_immediate<B: Payload>(&self, class: MsgClass, tag: u64, body: B) -> bool {
         let mut core = self.worker.core_keep_idle();
         let (engine, mut wire, _) = core.split();
         engine.send_short(&mut wire, self.state.peer, (class, tag), body)
@@ -242,13 +242,13 @@ impl Ep {
         self.send_short(class, tag, list)
     }
 
-    /// Unsafe: as for [`Ep::begin`].
+    /// Unsafe: as for [`Ep::start_send`].
     #[inline(never)]
     pub(crate) unsafe fn send_any(&self, buf: SendBuf, params: &SendParams) -> Result<OpStatus<()>, Error> {
         if let Some(error) = self.state.refusal.get() {
             return Err(error);
         }
-        if self.state.to_self && self.pass_to_self(&buf, params) {
+        if self.state.to_self && self.send_to_self(&buf, params) {
             return Ok(OpStatus::Done(()));
         }
         let (kind, cq) = (
@@ -257,12 +257,12 @@ impl Ep {
         );
         let at = table_index(kind, params.sync, cq);
         // SAFETY: the caller's contract.
-        unsafe { self.begin(buf, at, MsgClass::Message, params) }
+        unsafe { self.start_send(buf, at, MsgClass::Message, params) }
     }
 
     /// Copies a message to a posted receive of this worker. Returns false if there is none.
     #[inline(never)]
-    fn pass_to_self(&self, buf: &SendBuf, params: &SendParams) -> bool {
+    fn send_to_self(&self, buf: &SendBuf, params: &SendParams) -> bool {
         let (Some(tag), None, Some(message)) = (params.tag, params.cq_data, buf.whole()) else {
             return false;
         };
@@ -273,53 +273,56 @@ impl Ep {
             streams: &mut core.streams,
             am_queue: &self.worker.am_handlers().queue,
         };
-        let passed = core.engine.recv_from_self(&mut sink, self.state.peer, tag, message);
+        let delivered = core.engine.recv_from_self(&mut sink, self.state.peer, tag, message);
         core.idle &= !core.engine.has_events();
-        passed
+        delivered
     }
 
-    /// Sends a tagged message in one packet. Unsafe: as for [`Ep::begin`].
+    /// Sends a tagged message in one packet. Unsafe: as for [`Ep::start_send`].
     unsafe fn send_packet(&self, tag: u64, bytes: &[u8], params: &SendParams) -> Result<OpStatus<()>, Error> {
         // SAFETY: the caller keeps the bytes valid until completion.
         let buf = unsafe { SendBuf::new(bytes.as_ptr(), bytes.len()) };
         self.usable()?;
         if let Some(whole) = buf.whole()
-            && self.send_at_once(MsgClass::Message, tag, whole)
+            && self.send_immediate(MsgClass::Message, tag, whole)
         {
             return Ok(OpStatus::Done(()));
         }
         // SAFETY: as above.
-        unsafe { self.begin_by(Protocol::Eager, buf, MsgClass::Message, params) }
+        unsafe { self.start_with_protocol(Protocol::Eager, buf, MsgClass::Message, params) }
     }
 
     /// Unsafe: `buf` stays valid until completion, and `params.done` may be called with its argument.
-    unsafe fn begin(
+    unsafe fn start_send(
         &self,
         buf: SendBuf,
         at: usize,
         class: MsgClass,
         params: &SendParams,
     ) -> Result<OpStatus<()>, Error> {
-        let (is_own, is_process) = (|| self.is_own(&buf), || self.is_of_process(&buf));
-        let row =
-            self.state.tables.row(at, buf.len(), is_own, is_process, |said| self.mover(buf.len(), said));
+        let (is_allocated, is_kernel_readable) =
+            (|| self.is_allocated(&buf), || self.is_kernel_readable(&buf));
+        let protocol =
+            self.state.tables.protocol(at, buf.len(), is_allocated, is_kernel_readable, |estimate| {
+                self.choose_copy_method(buf.len(), estimate)
+            });
         if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
-            && row == Protocol::Eager
+            && protocol == Protocol::Eager
             // Shorter messages have already tried this.
             && buf.len() >= self.state.short_below.get()
             && let Some(whole) = buf.whole()
-            && self.send_at_once(class, tag, whole)
+            && self.send_immediate(class, tag, whole)
         {
             return Ok(OpStatus::Done(()));
         }
         // SAFETY: the caller's contract.
-        unsafe { self.begin_by(row, buf, class, params) }
+        unsafe { self.start_with_protocol(protocol, buf, class, params) }
     }
 
-    /// Unsafe: as for [`Ep::begin`].
-    unsafe fn begin_by(
+    /// Unsafe: as for [`Ep::start_send`].
+    unsafe fn start_with_protocol(
         &self,
-        row: Protocol,
+        protocol: Protocol,
         buf: SendBuf,
         class: MsgClass,
         params: &SendParams,
@@ -332,7 +335,7 @@ impl Ep {
             tag: params.tag,
             sync: params.sync,
             cq_data: params.cq_data,
-            protocol: row,
+            protocol,
             user: u64::from(user.raw()),
         };
         match engine.send_class(&mut wire, self.state.peer, class, args) {
@@ -355,7 +358,7 @@ impl Ep {
         self.make_request(started, lent)
     }
 
-    /// Sends a message of an internal class. Unsafe: as for [`Ep::begin`]. // HOT
+    /// Sends a message of an internal class. Unsafe: as for [`Ep::start_send`]. // HOT
     #[inline]
     pub(crate) unsafe fn send_class_raw(
         &self,
@@ -375,7 +378,7 @@ impl Ep {
         unsafe { self.send_class_any(class, tag, buf, done) }
     }
 
-    /// Unsafe: as for [`Ep::begin`].
+    /// Unsafe: as for [`Ep::start_send`].
     #[inline(never)]
     unsafe fn send_class_any(
         &self,
@@ -390,7 +393,7 @@ impl Ep {
         let at = table_index(Kind::Tagged, Sync::No, CqData::No);
         let params = SendParams { tag: Some(tag), done, ..SendParams::default() };
         // SAFETY: the caller's contract.
-        unsafe { self.begin(buf, at, class, &params) }
+        unsafe { self.start_send(buf, at, class, &params) }
     }
 
     pub(crate) fn make_request<B>(

@@ -21,24 +21,24 @@ impl Ep {
 
     /// Whether the peer's kernel may read local memory: judged by ours, unless the peer reports otherwise.
     fn lets_kernel_read(&self, core: &WorkerCore) -> bool {
-        self.tables().asks_kernel()
+        self.tables().has_kernel_copy()
             && core.engine.can_read_us(self.peer())
             && self.rma_only_ep(core).is_some()
     }
 
-    pub(crate) fn is_own(&self, buf: &SendBuf) -> bool {
-        self.worker().core_keep_idle().is_own(self.lane(), buf)
+    pub(crate) fn is_allocated(&self, buf: &SendBuf) -> bool {
+        self.worker().core_keep_idle().is_allocated(self.lane(), buf)
     }
 
     /// Whether the kernel may read the message in place, which must be in one piece.
-    pub(crate) fn is_of_process(&self, buf: &SendBuf) -> bool {
+    pub(crate) fn is_kernel_readable(&self, buf: &SendBuf) -> bool {
         buf.piece().is_some() && self.lets_kernel_read(&self.worker().core_keep_idle())
     }
 
-    /// Copy method for the next message of `len` bytes; `said` is the estimate.
-    pub(crate) fn mover(&self, len: usize, said: CopyMethod) -> CopyMethod {
+    /// Copy method for the next message of `len` bytes; `estimate` is the cost model's choice.
+    pub(crate) fn choose_copy_method(&self, len: usize, estimate: CopyMethod) -> CopyMethod {
         let core = self.worker().core_keep_idle();
-        core.rma_only.as_ref().map_or(said, |rma_only| rma_only.next_method(self.peer(), len, said))
+        core.rma_only.as_ref().map_or(estimate, |rma_only| rma_only.next_method(self.peer(), len, estimate))
     }
 }
 
@@ -55,13 +55,13 @@ impl EpProtocols<'_> {
         self.ep.worker().core().rma_only.as_ref()?.copy_times(self.ep.peer(), len)
     }
 
-    fn of_program(&self, core: &WorkerCore) -> MemKind {
+    fn program_mem(&self, core: &WorkerCore) -> MemKind {
         if self.ep.lets_kernel_read(core) { MemKind::Process } else { MemKind::Host }
     }
 
     /// Verdict on each protocol for a message of `len` bytes.
     pub fn explain(&self, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
-        let mem = self.of_program(&self.ep.worker().core());
+        let mem = self.program_mem(&self.ep.worker().core());
         self.explain_from(mem, kind, sync, len)
     }
 
@@ -69,13 +69,13 @@ impl EpProtocols<'_> {
     pub fn explain_from(&self, mem: MemKind, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
         let mut all = explain(&SelectKey { mem, ..self.key(kind, sync) }, self.ep.worker().limits(), len);
         if mem == MemKind::Process
-            && let Some(taken) = self.found(table_index(kind, sync, CqData::No), len)
-            && let Some(now) = all.iter().position(|candidate| candidate.protocol == taken)
+            && let Some(taken) = self.measured_protocol(table_index(kind, sync, CqData::No), len)
+            && let Some(at) = all.iter().position(|candidate| candidate.protocol == taken)
         {
             all.iter_mut()
                 .filter(|c| c.verdict == Verdict::Taken)
                 .for_each(|c| c.verdict = Verdict::MeasuredSlower);
-            all[now].verdict = Verdict::Taken;
+            all[at].verdict = Verdict::Taken;
         }
         all
     }
@@ -87,19 +87,19 @@ impl EpProtocols<'_> {
         self.ep.tables().kernel_choice_from(table_index(kind, sync, CqData::No)).filter(|_| is_open)
     }
 
-    fn found(&self, at: usize, len: usize) -> Option<Protocol> {
-        let said = self.ep.tables().said(at, len)?;
+    fn measured_protocol(&self, at: usize, len: usize) -> Option<Protocol> {
+        let estimate = self.ep.tables().estimated_method(at, len)?;
         let core = self.ep.worker().core();
-        Some(self.ep.tables().row_by(
+        Some(self.ep.tables().protocol_by(
             at,
             len,
-            core.rma_only.as_ref()?.current_method(self.ep.peer(), len, said),
+            core.rma_only.as_ref()?.current_method(self.ep.peer(), len, estimate),
         ))
     }
 
     /// Protocol by size for a kind of message.
     pub fn table(&self, kind: Kind, sync: Sync) -> Table {
-        let mem = self.of_program(&self.ep.worker().core());
+        let mem = self.program_mem(&self.ep.worker().core());
         self.table_from(mem, kind, sync)
     }
 

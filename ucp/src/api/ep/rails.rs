@@ -6,7 +6,7 @@ use crate::address::Address;
 use crate::api::core::ep_state::Rails;
 use crate::api::core::worker_core::{ConnectCheck, WorkerCore};
 use crate::api::ep::protocols::EpProtocols;
-use crate::api::rma::rkey::Parts;
+use crate::api::rma::rkey::PackedRkey;
 
 use crate::lane::{Route, further_routes, source};
 use crate::rdm::io::{PeerError, PeerId};
@@ -31,7 +31,7 @@ pub struct Rail {
     /// Address of the peer's lane.
     pub peer: RawAddr,
     /// Whether the lanes have completed a handshake. A further lane carries nothing before.
-    pub met: bool,
+    pub has_handshake: bool,
     /// Error of a failed lane.
     pub fault: Option<PeerError>,
 }
@@ -41,7 +41,7 @@ impl std::fmt::Display for Rail {
         write!(f, "{} to {}: ", self.device, self.peer)?;
         match self.fault {
             Some(fault) => write!(f, "{fault}"),
-            None => f.write_str(if self.met { "met" } else { "not met yet" }),
+            None => f.write_str(if self.has_handshake { "met" } else { "not met yet" }),
         }
     }
 }
@@ -70,16 +70,16 @@ impl WorkerCore {
         self.engine.lane_rank(wire, &RawAddr::from_bytes(&route.raw), source(&route.raw))
     }
 
-    pub(crate) fn rail_keys(&self, rails: &Rails, parts: &Parts<'_>) -> RailKeys {
+    pub(crate) fn rail_keys(&self, rails: &Rails, packed: &PackedRkey<'_>) -> RailKeys {
         std::array::from_fn(|n| {
             let connid = self.engine.peer_info(*rails.get(n)?)?.addr.connid;
-            let (.., word) = parts.lanes.iter().find(|(id, ..)| *id == connid)?;
-            *word
+            let (.., device_key) = packed.lanes.iter().find(|(id, ..)| *id == connid)?;
+            *device_key
         })
     }
 
     /// Shortest put or get that may use several lanes, bytes.
-    pub(crate) fn rail_from(&self, keys: &RailKeys) -> u64 {
+    pub(crate) fn min_striped_len(&self, keys: &RailKeys) -> u64 {
         if keys.iter().all(Option::is_none) {
             u64::MAX
         } else {
@@ -110,20 +110,20 @@ impl EpProtocols<'_> {
         };
         let rail = |view: PeerView| {
             let device = device(view.wire)?;
-            Some(Rail { device, peer: view.addr, met: view.features.is_some(), fault: view.fault })
+            Some(Rail { device, peer: view.addr, has_handshake: view.features.is_some(), fault: view.fault })
         };
         let Some(main) = view(self.ep.peer()) else { return Vec::new() };
         let further = self.ep.further_lanes().iter().filter_map(|&peer| view(peer));
         // After failover, the peer's address is that of the further lane in use.
-        let (taken, others): (Vec<_>, Vec<_>) = further.partition(|view| view.wire == main.wire);
-        let first = PeerView { addr: taken.first().map_or(main.addr, |view| view.addr), ..main };
-        let left = core.engine.failed_lanes(self.ep.peer()).iter().filter_map(|left| {
-            let device = device(left.wire)?;
-            Some(Rail { device, peer: left.addr, met: true, fault: Some(left.fault) })
+        let (in_use, others): (Vec<_>, Vec<_>) = further.partition(|view| view.wire == main.wire);
+        let first = PeerView { addr: in_use.first().map_or(main.addr, |view| view.addr), ..main };
+        let failed = core.engine.failed_lanes(self.ep.peer()).iter().filter_map(|failed| {
+            let device = device(failed.wire)?;
+            Some(Rail { device, peer: failed.addr, has_handshake: true, fault: Some(failed.fault) })
         });
         let others = others.into_iter().filter(|view| {
-            core.engine.failed_lanes(self.ep.peer()).iter().all(|left| left.wire != view.wire)
+            core.engine.failed_lanes(self.ep.peer()).iter().all(|failed| failed.wire != view.wire)
         });
-        [first].into_iter().chain(others).filter_map(rail).chain(left).collect()
+        [first].into_iter().chain(others).filter_map(rail).chain(failed).collect()
     }
 }

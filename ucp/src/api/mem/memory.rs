@@ -170,9 +170,9 @@ impl Mem {
         for (at, mem) in &self.regs {
             let lane = &core.lanes[usize::from(at.0)];
             if let Ok(key) = lane.iface.md().pack_rkey(mem) {
-                let own = mem.method() == Some(AllocMethod::Md);
-                let place = if own { RemoteMem::Allocated } else { RemoteMem::Registered };
-                packer.lane(connid(&lane.raw), &key, lane::device_key(&lane.iface, mem), place);
+                let is_allocated = mem.method() == Some(AllocMethod::Md);
+                let remote_mem = if is_allocated { RemoteMem::Allocated } else { RemoteMem::Registered };
+                packer.lane(connid(&lane.raw), &key, lane::device_key(&lane.iface, mem), remote_mem);
             }
         }
         if let Some(mem) = &self.rma_only

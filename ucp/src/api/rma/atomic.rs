@@ -17,7 +17,7 @@ use crate::api::ep::handle::Ep;
 use crate::api::ep::protocols::EpProtocols;
 use crate::api::request::buf::LentBuf;
 use crate::api::request::handles::RecvRequest;
-use crate::api::rma::put_get::{NOWHERE, RmaMethod};
+use crate::api::rma::put_get::{DANGLING, RmaMethod};
 use crate::api::rma::rkey::Rkey;
 
 use crate::rdm::amo::{Form, has_form, has_type};
@@ -190,15 +190,15 @@ impl Ep {
         {
             return Ok(OpStatus::Done(RecvStatus { len, ..EMPTY_STATUS }));
         }
-        let some = |wanted: bool| if wanted { len } else { 0 };
-        let operand_len = some(params.op != AtomicOp::Read);
+        let len_if = |wanted: bool| if wanted { len } else { 0 };
+        let operand_len = len_if(params.op != AtomicOp::Read);
         // SAFETY: the caller keeps the bytes valid until completion.
         let operand = Gather::one(unsafe { SendBuf::new(params.operand, operand_len) });
         // SAFETY: as above.
-        let compare = Gather::one(unsafe { SendBuf::new(params.compare, some(form == Form::Compare)) });
+        let compare = Gather::one(unsafe { SendBuf::new(params.compare, len_if(form == Form::Compare)) });
         // SAFETY: as above.
-        let room = unsafe { RecvBuf::new(params.result, some(!params.result.is_null())) };
-        let result = (!params.result.is_null()).then(|| Scatter::one(room));
+        let result_buf = unsafe { RecvBuf::new(params.result, len_if(!params.result.is_null())) };
+        let result = (!params.result.is_null()).then(|| Scatter::one(result_buf));
         let remote = Iovs::one(RmaIov { addr: remote, len: len as u64, key: rkey.key });
         let (op, ty, sync) = (params.op, params.ty, params.sync);
         let args = AtomicArgs { op, ty, remote, operand, compare, result, sync, user: 0 };
@@ -219,7 +219,7 @@ impl Ep {
             return false;
         }
         let Some((op, _)) = native_op(p.op, p.ty, form) else { return false };
-        let Some((ep, key)) = self.at_once(core, rkey) else { return false };
+        let Some((ep, key)) = self.mapped_ep(core, rkey) else { return false };
         macro_rules! on {
             ($W:ty) => {{
                 let mut old: $W = 0;
@@ -268,7 +268,7 @@ impl Ep {
         rkey: &Rkey,
     ) -> Result<(), Error> {
         let bytes = value.to_bytes();
-        let params = AtomicParams { operand: bytes.as_ptr(), ..one::<T>(op) };
+        let params = AtomicParams { operand: bytes.as_ptr(), ..single_op::<T>(op) };
         // SAFETY: the call copies short operands, and there is no result.
         let started = unsafe { self.atomic_raw(remote, rkey, &params) }?;
         if let OpStatus::InProgress(id) = started {
@@ -313,7 +313,7 @@ impl Ep {
         let (result, _) = lent.memory();
         let (value, compare) = (value.to_bytes(), compare.to_bytes());
         let params =
-            AtomicParams { operand: value.as_ptr(), compare: compare.as_ptr(), result, ..one::<T>(op) };
+            AtomicParams { operand: value.as_ptr(), compare: compare.as_ptr(), result, ..single_op::<T>(op) };
         // SAFETY: the call copies short operands, and the request keeps the result buffer.
         let request = match unsafe { self.atomic_raw(remote, rkey, &params) } {
             Ok(OpStatus::Done(status)) => RecvRequest::ended(Ok(status), lent),
@@ -349,7 +349,7 @@ impl Ep {
             operand: value.as_ptr(),
             compare: compare.as_ptr(),
             result: old.as_mut_ptr(),
-            ..one::<T>(op)
+            ..single_op::<T>(op)
         };
         // SAFETY: all buffers are in this frame, and `wait_borrowed` ends only after completion.
         if let OpStatus::InProgress(id) = unsafe { self.atomic_raw(remote, rkey, &params) }? {
@@ -379,13 +379,13 @@ impl WorkerCore {
     }
 }
 
-const fn one<T: AtomicType>(op: AtomicOp) -> AtomicParams {
+const fn single_op<T: AtomicType>(op: AtomicOp) -> AtomicParams {
     AtomicParams {
         op,
         ty: T::TYPE,
         count: 1,
-        operand: NOWHERE,
-        compare: NOWHERE,
+        operand: DANGLING,
+        compare: DANGLING,
         result: std::ptr::null_mut(),
         sync: Sync::No,
         done: None,

@@ -5,7 +5,7 @@
 use crate::api::core::error::Error;
 use crate::api::core::requests::{Callback, OpStatus};
 use crate::api::ep::handle::Ep;
-use crate::api::rma::put_get::{Iov, RemoteIov, pieces};
+use crate::api::rma::put_get::{Iov, RemoteIov, remote_iovs};
 
 use crate::rdm::{Access, AtomicArgs, Gather, RecvBuf, RecvStatus, Scatter, SendBuf};
 use crate::select::Sync;
@@ -41,7 +41,7 @@ impl Ep {
         params: &AtomicIovParams<'_>,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         self.usable()?;
-        let (remote, _) = pieces(self.peer(), remote, Access::ATOMIC, false)?;
+        let (remote, _) = remote_iovs(self.peer(), remote, Access::ATOMIC, false)?;
         let len = remote.total().and_then(|len| usize::try_from(len).ok()).ok_or(Error::Invalid)?;
         // SAFETY: the caller keeps the operands valid until completion.
         let operand = unsafe { gather(params.operand) }?;

@@ -71,7 +71,7 @@ pub enum RmaMethod {
     /// The local processor accesses memory that both processes have mapped.
     Mapped,
     /// The kernel copies, called by the local processor. Does not involve the peer's processor.
-    Copied,
+    Kernel,
     /// The device transfers. Does not involve the peer's processor.
     Rdma,
     /// The peer's processor executes the operation, requested by packets.
@@ -94,7 +94,7 @@ impl EpProtocols<'_> {
         if rkey.mapped().is_some() {
             RmaMethod::Mapped
         } else if rkey.rma_only.is_some() && self.ep.rma_only_ep(&core).is_some() {
-            RmaMethod::Copied
+            RmaMethod::Kernel
         } else if rkey.device().is_some() && rdma.read > 0 && rdma.write > 0 {
             RmaMethod::Rdma
         } else {
@@ -104,12 +104,12 @@ impl EpProtocols<'_> {
 
     /// Method for a put or get of `len` bytes.
     pub fn rma_method_for(&self, rkey: &Rkey, op: RmaOp, len: usize) -> RmaMethod {
-        let ways = self.explain_rma(rkey, op, None, len);
-        let taken = ways.iter().find(|candidate| candidate.verdict == RmaVerdict::Taken);
+        let candidates = self.explain_rma(rkey, op, None, len);
+        let taken = candidates.iter().find(|candidate| candidate.verdict == RmaVerdict::Taken);
         match taken.map(|candidate| candidate.choice) {
             Some(RmaChoice::Mapped) => RmaMethod::Mapped,
-            Some(RmaChoice::Kernel) => RmaMethod::Copied,
-            Some(RmaChoice::Protocol(row)) if !row.is_emulated() => RmaMethod::Rdma,
+            Some(RmaChoice::Kernel) => RmaMethod::Kernel,
+            Some(RmaChoice::Protocol(protocol)) if !protocol.is_emulated() => RmaMethod::Rdma,
             _ => RmaMethod::Emulated,
         }
     }
@@ -126,19 +126,19 @@ impl EpProtocols<'_> {
         cq_data: Option<u64>,
         len: usize,
     ) -> RmaCandidates {
-        let known = match self.rma_method(rkey) {
+        let access = match self.rma_method(rkey) {
             RmaMethod::Mapped => RemoteAccess::Mapped,
-            RmaMethod::Copied => RemoteAccess::Kernel,
-            _ if rkey.device().is_some() => RemoteAccess::Device(rkey.place()),
+            RmaMethod::Kernel => RemoteAccess::Kernel,
+            _ if rkey.device().is_some() => RemoteAccess::Device(rkey.remote_mem()),
             _ => RemoteAccess::PacketsOnly,
         };
-        self.explain_known(known, (op, sync), cq_data, len)
+        self.explain_rma_access(access, (op, sync), cq_data, len)
     }
 
-    /// Verdict on every method for memory described by `known`, without a remote key.
-    pub fn explain_known(
+    /// Verdict on every method for memory with this `access`, without a remote key.
+    pub fn explain_rma_access(
         &self,
-        known: RemoteAccess,
+        access: RemoteAccess,
         (op, sync): (RmaOp, Sync),
         cq_data: Option<u64>,
         len: usize,
@@ -149,7 +149,7 @@ impl EpProtocols<'_> {
         let features = peer.and_then(|peer| peer.features);
         let wire = core.rma_wire(self.ep.peer());
         let limits = *self.ep.worker().limits();
-        let key = RmaKey { op, sync, access: known, cq_data, wire, limits, hdr, features };
+        let key = RmaKey { op, sync, access, cq_data, wire, limits, hdr, features };
         explain_rma(&key, self.ep.rma_tables(), len)
     }
 }
@@ -157,7 +157,7 @@ impl EpProtocols<'_> {
 impl Ep {
     /// Lane endpoint and key, if the lane completes the operation within the call. // HOT
     #[inline]
-    pub(crate) fn at_once<'a>(
+    pub(crate) fn mapped_ep<'a>(
         &self,
         core: &'a WorkerCore,
         rkey: &'a Rkey,
@@ -171,7 +171,7 @@ impl Ep {
 
     /// Kernel-copy endpoint and key, if that is the best method for this length. // HOT
     #[inline]
-    fn by_call<'a>(
+    fn kernel_copy_ep<'a>(
         &'a self,
         core: &WorkerCore,
         rkey: &'a Rkey,
@@ -205,8 +205,8 @@ impl Ep {
         let mut core = self.worker().core();
         if params.cq_data.is_none()
             && let Some((ep, key)) = self
-                .at_once(&core, rkey)
-                .or_else(|| self.by_call(&core, rkey, (RmaOp::Put, params.sync, len)))
+                .mapped_ep(&core, rkey)
+                .or_else(|| self.kernel_copy_ep(&core, rkey, (RmaOp::Put, params.sync, len)))
         {
             let iov = UctIov::new(buf, len, None);
             // SAFETY: the caller passes readable bytes.
@@ -221,14 +221,14 @@ impl Ep {
         // SAFETY: the caller keeps the bytes valid until completion.
         let local = Gather::one(unsafe { SendBuf::new(buf, len) });
         let device = match rkey.device() {
-            Some(_) => core.may_write(self, rkey.place(), len, params),
+            Some(_) => core.device_write(self, rkey.remote_mem(), len, params),
             None => DeviceRdma::No,
         };
-        let row = self.rma_tables().put(device, params.sync, len);
-        let key = rkey.device().filter(|_| row == RmaProtocol::DirectWrite).unwrap_or(rkey.key);
+        let protocol = self.rma_tables().put(device, params.sync, len);
+        let key = rkey.device().filter(|_| protocol == RmaProtocol::DirectWrite).unwrap_or(rkey.key);
         let iov = Iovs::one(RmaIov { addr: remote, len: len as u64, key });
-        let rails = (len as u64 >= rkey.rail_from).then_some(&rkey.rails);
-        core.put(self, local, iov, (row, rails), params)
+        let rails = (len as u64 >= rkey.min_striped_len).then_some(&rkey.rails);
+        core.put(self, local, iov, (protocol, rails), params)
     }
 
     /// Writes local pieces to pieces of the peer's memory: up to four each, of equal total length.
@@ -250,14 +250,14 @@ impl Ep {
             }
         }
         let one = local.len() == 1 && remote.len() == 1 || params.cq_data.is_none();
-        let place = remote.first().map_or(RemoteMem::Registered, |piece| piece.rkey.place());
-        let device = self.worker().core().may_write(self, place, gather.len(), params);
-        let row = self.rma_tables().put(device, params.sync, gather.len());
+        let remote_mem = remote.first().map_or(RemoteMem::Registered, |piece| piece.rkey.remote_mem());
+        let device = self.worker().core().device_write(self, remote_mem, gather.len(), params);
+        let protocol = self.rma_tables().put(device, params.sync, gather.len());
         let (remote, direct) =
-            pieces(self.peer(), remote, Access::WRITE, one && row == RmaProtocol::DirectWrite)?;
+            remote_iovs(self.peer(), remote, Access::WRITE, one && protocol == RmaProtocol::DirectWrite)?;
         let by_packets = self.rma_tables().put(DeviceRdma::No, params.sync, gather.len());
-        let row = if direct { RmaProtocol::DirectWrite } else { by_packets };
-        self.worker().core().put(self, gather, remote, (row, None), params)
+        let protocol = if direct { RmaProtocol::DirectWrite } else { by_packets };
+        self.worker().core().put(self, gather, remote, (protocol, None), params)
     }
 
     /// Reads `len` bytes of the peer's memory at `remote` into `buf`. // HOT
@@ -278,8 +278,8 @@ impl Ep {
             return Err(Error::RemoteAccess(self.peer()));
         }
         let mut core = self.worker().core();
-        let by_call = || self.by_call(&core, rkey, (RmaOp::Get, Sync::No, len));
-        if let Some((ep, key)) = self.at_once(&core, rkey).or_else(by_call) {
+        let kernel_copy = || self.kernel_copy_ep(&core, rkey, (RmaOp::Get, Sync::No, len));
+        if let Some((ep, key)) = self.mapped_ep(&core, rkey).or_else(kernel_copy) {
             let iov = UctIov::new(buf, len, None);
             // SAFETY: the caller passes writable bytes.
             match unsafe { ep.get_zcopy(&[iov], remote, key, Comp::None) } {
@@ -292,12 +292,12 @@ impl Ep {
         }
         // SAFETY: the caller keeps the buffer valid until completion.
         let local = Scatter::one(unsafe { RecvBuf::new(buf, len) });
-        let device = rkey.device().map_or(DeviceRdma::No, |_| DeviceRdma::Also(rkey.place()));
-        let row = self.rma_tables().get(device, len);
-        let key = rkey.device().filter(|_| row == RmaProtocol::DirectRead).unwrap_or(rkey.key);
+        let device = rkey.device().map_or(DeviceRdma::No, |_| DeviceRdma::Also(rkey.remote_mem()));
+        let protocol = self.rma_tables().get(device, len);
+        let key = rkey.device().filter(|_| protocol == RmaProtocol::DirectRead).unwrap_or(rkey.key);
         let iov = Iovs::one(RmaIov { addr: remote, len: len as u64, key });
-        let rails = (len as u64 >= rkey.rail_from).then_some(&rkey.rails);
-        core.get(self, local, iov, (row, rails), params)
+        let rails = (len as u64 >= rkey.min_striped_len).then_some(&rkey.rails);
+        core.get(self, local, iov, (protocol, rails), params)
     }
 
     /// Reads pieces of the peer's memory into local pieces: up to four each, of equal total length.
@@ -318,11 +318,12 @@ impl Ep {
                 return Err(Error::Invalid);
             }
         }
-        let place = remote.first().map_or(RemoteMem::Registered, |piece| piece.rkey.place());
-        let row = self.rma_tables().get(DeviceRdma::Also(place), scatter.len());
-        let (remote, direct) = pieces(self.peer(), remote, Access::READ, row == RmaProtocol::DirectRead)?;
-        let row = if direct { RmaProtocol::DirectRead } else { RmaProtocol::ShortRead };
-        self.worker().core().get(self, scatter, remote, (row, None), params)
+        let remote_mem = remote.first().map_or(RemoteMem::Registered, |piece| piece.rkey.remote_mem());
+        let protocol = self.rma_tables().get(DeviceRdma::Also(remote_mem), scatter.len());
+        let (remote, direct) =
+            remote_iovs(self.peer(), remote, Access::READ, protocol == RmaProtocol::DirectRead)?;
+        let protocol = if direct { RmaProtocol::DirectRead } else { RmaProtocol::ShortRead };
+        self.worker().core().get(self, scatter, remote, (protocol, None), params)
     }
 
     /// Writes to the peer's memory. Completes when the buffer may be reused.
@@ -418,12 +419,12 @@ impl Worker {
 impl WorkerCore {
     // HOT
     #[inline]
-    fn may_write(&self, ep: &Ep, place: RemoteMem, len: usize, p: &RmaParams) -> DeviceRdma {
+    fn device_write(&self, ep: &Ep, remote_mem: RemoteMem, len: usize, p: &RmaParams) -> DeviceRdma {
         let (rdma, features) = (self.engine.rdma(ep.peer()), self.engine.features(ep.peer()));
         match direct_write(rdma, features, len as u64, p.cq_data) {
             Err(_) => DeviceRdma::No,
             Ok(()) if p.cq_data.is_some() || !acknowledges(features) => DeviceRdma::Only,
-            Ok(()) => DeviceRdma::Also(place),
+            Ok(()) => DeviceRdma::Also(remote_mem),
         }
     }
 
@@ -432,12 +433,12 @@ impl WorkerCore {
         ep: &Ep,
         local: Gather,
         remote: Iovs,
-        (row, rails): (RmaProtocol, Option<&RailKeys>),
+        (protocol, rails): (RmaProtocol, Option<&RailKeys>),
         p: &RmaParams,
     ) -> Result<OpStatus<()>, Error> {
         let (engine, mut wire, reqs) = self.split();
         let user = u64::from(reqs.next_id()?.raw());
-        let args = PutArgs { local, remote, sync: p.sync, cq_data: p.cq_data, protocol: row, user };
+        let args = PutArgs { local, remote, sync: p.sync, cq_data: p.cq_data, protocol, user };
         let started = match rails {
             None => engine.put(&mut wire, ep.peer(), args),
             Some(keys) => engine.put_striped(&mut wire, ep.peer(), args, keys),
@@ -456,13 +457,13 @@ impl WorkerCore {
         ep: &Ep,
         local: Scatter,
         remote: Iovs,
-        (row, rails): (RmaProtocol, Option<&RailKeys>),
+        (protocol, rails): (RmaProtocol, Option<&RailKeys>),
         p: &RmaParams,
     ) -> Result<OpStatus<RecvStatus>, Error> {
         let (engine, mut wire, reqs) = self.split();
         let user = u64::from(reqs.next_id()?.raw());
         let len = local.len();
-        let args = GetArgs { local, remote, protocol: row, user };
+        let args = GetArgs { local, remote, protocol, user };
         let started = match rails {
             None => engine.get(&mut wire, ep.peer(), args),
             Some(keys) => engine.get_striped(&mut wire, ep.peer(), args, keys),
@@ -494,7 +495,7 @@ impl WorkerCore {
 }
 
 /// Remote pieces of one operation, with the device's keys if it knows all of them and `direct` is set.
-pub(crate) fn pieces(
+pub(crate) fn remote_iovs(
     peer: PeerId,
     remote: &[RemoteIov<'_>],
     need: Access,
@@ -514,4 +515,4 @@ pub(crate) fn pieces(
     Ok((iovs, direct))
 }
 
-pub(crate) const NOWHERE: *mut u8 = NonNull::dangling().as_ptr();
+pub(crate) const DANGLING: *mut u8 = NonNull::dangling().as_ptr();

@@ -11,13 +11,13 @@ use crate::select::RemoteMem;
 const MAGIC: [u8; 4] = *b"UCRK";
 const VERSION: u8 = 1;
 /// Device key of a lane whose device does not know the memory.
-const NO_WORD: u64 = u64::MAX;
+const NO_DEVICE_KEY: u64 = u64::MAX;
 /// Bytes before the lanes: magic, version, access, number and origin of lanes, key, address, length.
 const HEADER: usize = 32;
 /// Offset of the bit set of lanes, of the first eight, that allocated the memory.
-const OWN: usize = 7;
+const ALLOCATED: usize = 7;
 
-fn own_bit(nth: usize) -> u8 {
+fn allocated_bit(nth: usize) -> u8 {
     1u8.checked_shl(nth as u32).unwrap_or(0)
 }
 
@@ -33,10 +33,10 @@ pub struct Rkey {
     /// Kernel-copy key, if the memory is not mapped.
     pub(crate) rma_only: Option<lane::Rkey>,
     device: Option<u64>,
-    place: RemoteMem,
+    remote_mem: RemoteMem,
     pub(crate) rails: RailKeys,
     /// Shortest operation that may use several lanes, bytes.
-    pub(crate) rail_from: u64,
+    pub(crate) min_striped_len: u64,
 }
 
 /// Error of unpacking a remote key.
@@ -70,17 +70,17 @@ impl Packer {
         Packer(out)
     }
 
-    /// Adds a lane. `word` is the device key; `place` says whether the device allocated the memory.
-    pub(crate) fn lane(&mut self, connid: u32, key: &[u8], word: Option<u64>, place: RemoteMem) {
+    /// Adds a lane. `remote_mem` tells whether the device allocated the memory.
+    pub(crate) fn lane(&mut self, connid: u32, key: &[u8], device_key: Option<u64>, remote_mem: RemoteMem) {
         let Ok(len) = u16::try_from(key.len()) else { return };
-        if place == RemoteMem::Allocated {
-            self.0[OWN] |= own_bit(usize::from(self.0[6]));
+        if remote_mem == RemoteMem::Allocated {
+            self.0[ALLOCATED] |= allocated_bit(usize::from(self.0[6]));
         }
         self.0[6] += 1;
         self.0.extend_from_slice(&connid.to_le_bytes());
         self.0.extend_from_slice(&len.to_le_bytes());
         self.0.extend_from_slice(key);
-        self.0.extend_from_slice(&word.unwrap_or(NO_WORD).to_le_bytes());
+        self.0.extend_from_slice(&device_key.unwrap_or(NO_DEVICE_KEY).to_le_bytes());
     }
 
     pub(crate) fn finish(self) -> Vec<u8> {
@@ -88,17 +88,18 @@ impl Packer {
     }
 }
 
-pub(crate) struct Parts<'a> {
+pub(crate) struct PackedRkey<'a> {
     key: u64,
     addr: u64,
     len: u64,
     access: Access,
     /// Connid, key and device key of each lane.
     pub lanes: Vec<(u32, &'a [u8], Option<u64>)>,
-    own: u8,
+    /// Bit set of the lanes, of the first eight, that allocated the memory.
+    allocated: u8,
 }
 
-fn read(bytes: &[u8]) -> Result<Parts<'_>, RkeyError> {
+fn parse(bytes: &[u8]) -> Result<PackedRkey<'_>, RkeyError> {
     let not = RkeyError::NotAKey { len: bytes.len() };
     let (header, mut rest) = bytes.split_first_chunk::<HEADER>().ok_or(not)?;
     if header[..4] != MAGIC {
@@ -113,47 +114,66 @@ fn read(bytes: &[u8]) -> Result<Parts<'_>, RkeyError> {
         let (connid, tail) = rest.split_first_chunk().ok_or(not)?;
         let (len, tail) = tail.split_first_chunk().ok_or(not)?;
         let (key, tail) = tail.split_at_checked(usize::from(u16::from_le_bytes(*len))).ok_or(not)?;
-        let (word, tail) = tail.split_first_chunk().ok_or(not)?;
-        let word = Some(u64::from_le_bytes(*word)).filter(|word| *word != NO_WORD);
-        lanes.push((u32::from_le_bytes(*connid), key, word));
+        let (device_key, tail) = tail.split_first_chunk().ok_or(not)?;
+        let device_key = Some(u64::from_le_bytes(*device_key)).filter(|key| *key != NO_DEVICE_KEY);
+        lanes.push((u32::from_le_bytes(*connid), key, device_key));
         rest = tail;
     }
     let access = Access::from_bits_truncate(header[5]);
-    Ok(Parts { key: word(8), addr: word(16), len: word(24), access, lanes, own: header[OWN] })
+    Ok(PackedRkey {
+        key: word(8),
+        addr: word(16),
+        len: word(24),
+        access,
+        lanes,
+        allocated: header[ALLOCATED],
+    })
 }
 
 impl Ep {
     /// Unpacks a remote key of the peer's memory. Maps the memory, if possible, while the key lives.
     pub fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, RkeyError> {
-        let parts = read(packed)?;
+        let parsed = parse(packed)?;
         let core = self.worker().core();
         let connid = core.engine.peer_info(self.peer()).map(|peer| peer.addr.connid);
-        let at = parts.lanes.iter().position(|(id, ..)| Some(*id) == connid);
-        let place = match at {
-            Some(nth) if parts.own & own_bit(nth) != 0 => RemoteMem::Allocated,
+        let at = parsed.lanes.iter().position(|(id, ..)| Some(*id) == connid);
+        let remote_mem = match at {
+            Some(nth) if parsed.allocated & allocated_bit(nth) != 0 => RemoteMem::Allocated,
             _ => RemoteMem::Registered,
         };
-        let own = at.map(|nth| &parts.lanes[nth]);
-        let lane = own.and_then(|(_, key, _)| {
+        let own_lane = at.map(|nth| &parsed.lanes[nth]);
+        let lane = own_lane.and_then(|(_, key, _)| {
             let lane = &core.lanes[usize::from(self.lane()?.0)];
             let unpacked = lane.iface.md().unpack_rkey(key);
             unpacked.inspect_err(|e| tracing::debug!("memory of a peer goes by packets: {e}")).ok()
         });
         let by_net = |lane: lane::LaneIdx| core.lanes[usize::from(lane.0)].iface.attr().kind == DevKind::Net;
         let is_mapped = lane.is_some() && self.lane().is_some_and(|lane| !by_net(lane));
-        let device = own.and_then(|(.., word)| *word).filter(|_| lane.is_some());
+        let device = own_lane.and_then(|(.., key)| *key).filter(|_| lane.is_some());
         let rma_only = if lane.is_none() { self.rma_only_ep(&core) } else { None };
         let rma_only = rma_only.and_then(|(_, connid)| {
-            let (_, key, _) = parts.lanes.iter().find(|(id, ..)| *id == connid)?;
+            let (_, key, _) = parsed.lanes.iter().find(|(id, ..)| *id == connid)?;
             core.rma_only.as_ref()?.unpack_rkey(key)
         });
         let rails = match device {
-            Some(_) => core.rail_keys(self.further_lanes(), &parts),
+            Some(_) => core.rail_keys(self.further_lanes(), &parsed),
             None => RailKeys::default(),
         };
-        let rail_from = core.rail_from(&rails);
-        let Parts { key, addr, len, access, .. } = parts;
-        Ok(Rkey { key, addr, len, access, lane, is_mapped, rma_only, device, place, rails, rail_from })
+        let min_striped_len = core.min_striped_len(&rails);
+        let PackedRkey { key, addr, len, access, .. } = parsed;
+        Ok(Rkey {
+            key,
+            addr,
+            len,
+            access,
+            lane,
+            is_mapped,
+            rma_only,
+            device,
+            remote_mem,
+            rails,
+            min_striped_len,
+        })
     }
 }
 
@@ -162,7 +182,7 @@ impl Rkey {
     pub fn from_key(key: u64) -> Rkey {
         let (access, rails) = (Access::all(), RailKeys::default());
         let (lane, rma_only, device) = (None, None, None);
-        let (place, rail_from, is_mapped) = (RemoteMem::Registered, u64::MAX, false);
+        let (remote_mem, min_striped_len, is_mapped) = (RemoteMem::Registered, u64::MAX, false);
         Rkey {
             key,
             addr: 0,
@@ -172,9 +192,9 @@ impl Rkey {
             is_mapped,
             rma_only,
             device,
-            place,
+            remote_mem,
             rails,
-            rail_from,
+            min_striped_len,
         }
     }
 
@@ -205,8 +225,8 @@ impl Rkey {
     }
 
     #[inline]
-    pub(crate) fn place(&self) -> RemoteMem {
-        self.place
+    pub(crate) fn remote_mem(&self) -> RemoteMem {
+        self.remote_mem
     }
 
     /// Whether `len` bytes at `remote` are in range and `need` is permitted. // HOT
@@ -234,22 +254,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_is_read() {
+    fn packed_keys_parse() {
         let mut packer = Packer::new(7, 0x1000, 64, Access::READ | Access::ATOMIC);
         packer.lane(5, b"posix", None, RemoteMem::Registered);
         packer.lane(6, b"", Some(9), RemoteMem::Allocated);
         let bytes = packer.finish();
-        let parts = read(&bytes).unwrap();
-        assert_eq!((parts.key, parts.addr, parts.len), (7, 0x1000, 64));
-        assert_eq!(parts.access, Access::READ | Access::ATOMIC);
-        assert_eq!(parts.own, 0b10);
-        assert_eq!(parts.lanes, [(5, &b"posix"[..], None), (6, &b""[..], Some(9))]);
+        let parsed = parse(&bytes).unwrap();
+        assert_eq!((parsed.key, parsed.addr, parsed.len), (7, 0x1000, 64));
+        assert_eq!(parsed.access, Access::READ | Access::ATOMIC);
+        assert_eq!(parsed.allocated, 0b10);
+        assert_eq!(parsed.lanes, [(5, &b"posix"[..], None), (6, &b""[..], Some(9))]);
         for len in 0..bytes.len() {
-            assert!(read(&bytes[..len]).is_err());
+            assert!(parse(&bytes[..len]).is_err());
         }
         let mut other = bytes.clone();
         other[4] = 9;
-        assert!(matches!(read(&other), Err(RkeyError::Version { theirs: 9 })));
+        assert!(matches!(parse(&other), Err(RkeyError::Version { theirs: 9 })));
     }
 
     #[test]

@@ -171,7 +171,7 @@ fn libfabric_thresholds_take_the_first_possible_method() {
 }
 
 fn processes(copy: f64, kernel: Line) -> RmaWire {
-    let costs = Costs { copy, copy_far: copy, window: None, ..Costs::default() };
+    let costs = Costs { copy, copy_uncached: copy, window: None, ..Costs::default() };
     let kernel = Some([kernel; 2]);
     RmaWire { rdma: Rdma::NONE, order: PacketOrder::Kept, costs, kernel, ..by_kernel() }
 }

@@ -12,7 +12,7 @@ use super::super::config::Config;
 use super::{Calibration, DeviceCosts, DeviceType};
 
 const MAGIC: &str = "ucx-calibration 1";
-const MOST: u64 = 1 << 16;
+const MAX_FILE_LEN: u64 = 1 << 16;
 
 /// Validity of measured costs: boot, kernel, processor and library version.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,14 +84,14 @@ pub(super) fn load(file: &Path, key: &Key) -> Result<Calibration, CacheError> {
         std::io::ErrorKind::NotFound => CacheError::None(file.into()),
         _ => CacheError::Io { file: file.into(), why: e.to_string() },
     };
-    if std::fs::metadata(file).map_err(io)?.len() > MOST {
+    if std::fs::metadata(file).map_err(io)?.len() > MAX_FILE_LEN {
         return Err(CacheError::Bad { file: file.into(), line: 1 });
     }
     let bytes = std::fs::read(file).map_err(io)?;
     let text = String::from_utf8_lossy(&bytes);
     parse(&text, key).map_err(|why| match why {
-        Wrong::Stale => CacheError::Stale(file.into()),
-        Wrong::Line(line) => CacheError::Bad { file: file.into(), line },
+        ParseError::Stale => CacheError::Stale(file.into()),
+        ParseError::Line(line) => CacheError::Bad { file: file.into(), line },
     })
 }
 
@@ -116,9 +116,9 @@ pub(super) fn text(key: &Key, costs: &Calibration) -> String {
         let _ = writeln!(out, "{line}");
     };
     put(format!("copy {}", costs.copy));
-    put(format!("copy_far {}", costs.copy_far));
-    if let Some(across) = costs.across {
-        put(format!("across {} {}", across.fixed, across.per_byte));
+    put(format!("copy_far {}", costs.copy_uncached));
+    if let Some(core_to_core) = costs.core_to_core {
+        put(format!("across {} {}", core_to_core.fixed, core_to_core.per_byte));
     }
     for d in &costs.devices {
         let device_type = if d.device_type == DeviceType::Software { "software" } else { "hardware" };
@@ -136,28 +136,28 @@ pub(super) fn text(key: &Key, costs: &Calibration) -> String {
 }
 
 #[derive(PartialEq, Debug)]
-pub(super) enum Wrong {
+pub(super) enum ParseError {
     Stale,
     /// Number of the bad line, from 1.
     Line(usize),
 }
 
-pub(super) fn parse(text: &str, key: &Key) -> Result<Calibration, Wrong> {
+pub(super) fn parse(text: &str, key: &Key) -> Result<Calibration, ParseError> {
     let head = format!("{MAGIC}\n{}", key.lines());
     let Some(body) = text.strip_prefix(&head) else {
-        return Err(if text.starts_with(MAGIC) { Wrong::Stale } else { Wrong::Line(1) });
+        return Err(if text.starts_with(MAGIC) { ParseError::Stale } else { ParseError::Line(1) });
     };
-    let mut costs = Calibration { copy: f64::NAN, copy_far: f64::NAN, ..Calibration::default() };
+    let mut costs = Calibration { copy: f64::NAN, copy_uncached: f64::NAN, ..Calibration::default() };
     let skipped = head.lines().count();
     let mut ended = false;
     for (n, line) in body.lines().enumerate() {
         let whole = !ended && read_line(line, &mut costs, &mut ended).is_some();
         if !whole {
-            return Err(Wrong::Line(skipped + n + 1));
+            return Err(ParseError::Line(skipped + n + 1));
         }
     }
-    let whole = ended && costs.copy.is_finite() && costs.copy_far.is_finite();
-    if whole { Ok(costs) } else { Err(Wrong::Line(text.lines().count())) }
+    let whole = ended && costs.copy.is_finite() && costs.copy_uncached.is_finite();
+    if whole { Ok(costs) } else { Err(ParseError::Line(text.lines().count())) }
 }
 
 fn read_line(line: &str, costs: &mut Calibration, ended: &mut bool) -> Option<()> {
@@ -165,9 +165,9 @@ fn read_line(line: &str, costs: &mut Calibration, ended: &mut bool) -> Option<()
     let name = words.next()?;
     match name {
         "end" => *ended = true,
-        "copy" => costs.copy = number(&mut words)?,
-        "copy_far" => costs.copy_far = number(&mut words)?,
-        "across" => costs.across = Some(two(&mut words)?),
+        "copy" => costs.copy = parse_ns(&mut words)?,
+        "copy_far" => costs.copy_uncached = parse_ns(&mut words)?,
+        "across" => costs.core_to_core = Some(parse_line(&mut words)?),
         "device" => {
             let (tl, dev) = (words.next()?.to_owned(), words.next()?.to_owned());
             let device_type = match words.next()? {
@@ -186,10 +186,10 @@ fn read_line(line: &str, costs: &mut Calibration, ended: &mut bool) -> Option<()
                 get,
             });
         }
-        "overhead" => costs.devices.last_mut()?.overhead = Some(number(&mut words)?),
+        "overhead" => costs.devices.last_mut()?.overhead = Some(parse_ns(&mut words)?),
         name => {
             let nth = LINES.iter().position(|line| *line == name)?;
-            let (device, line) = (costs.devices.last_mut()?, Some(two(&mut words)?));
+            let (device, line) = (costs.devices.last_mut()?, Some(parse_line(&mut words)?));
             match nth {
                 0 => device.register = line,
                 1 | 2 => device.put[nth - 1] = line,
@@ -201,11 +201,11 @@ fn read_line(line: &str, costs: &mut Calibration, ended: &mut bool) -> Option<()
 }
 
 /// Parses a time in ns: not negative, shorter than an hour.
-fn number(words: &mut SplitWhitespace<'_>) -> Option<f64> {
+fn parse_ns(words: &mut SplitWhitespace<'_>) -> Option<f64> {
     let number: f64 = words.next()?.parse().ok()?;
     (0.0..3.6e12).contains(&number).then_some(number)
 }
 
-fn two(words: &mut SplitWhitespace<'_>) -> Option<Line> {
-    Some(Line::new(number(words)?, number(words)?))
+fn parse_line(words: &mut SplitWhitespace<'_>) -> Option<Line> {
+    Some(Line::new(parse_ns(words)?, parse_ns(words)?))
 }

@@ -14,19 +14,19 @@ use uct::api::{
     TlResource,
 };
 
-use crate::select::Line;
+use crate::select::{Line, RmaOp};
 
 use super::{Calibration, DeviceCosts, DeviceType};
 
 /// Time limit of one measurement.
-const SHARE: Duration = Duration::from_millis(2);
+const TIME_LIMIT: Duration = Duration::from_millis(2);
 const TRIES: usize = 24;
 /// Sizes of a short and a long transfer, bytes.
 const SHORT: usize = 8;
 const LONG: usize = 1 << 18;
 /// Sizes of a block within caches and of one beyond, bytes.
-const NEAR: usize = 1 << 16;
-const FAR: usize = 4 << 20;
+const CACHED_BLOCK: usize = 1 << 16;
+const UNCACHED_BLOCK: usize = 4 << 20;
 
 pub(super) fn all<'a>(found: impl IntoIterator<Item = &'a TlResource>) -> Calibration {
     let mut devices: Vec<DeviceCosts> = Vec::new();
@@ -36,7 +36,12 @@ pub(super) fn all<'a>(found: impl IntoIterator<Item = &'a TlResource>) -> Calibr
             devices.extend(device(resource));
         }
     }
-    Calibration { copy: copy(NEAR), copy_far: copy(FAR), across: across(), devices }
+    Calibration {
+        copy: copy(CACHED_BLOCK),
+        copy_uncached: copy(UNCACHED_BLOCK),
+        core_to_core: core_to_core(),
+        devices,
+    }
 }
 
 /// Whether a transport is measured: others only copy by the processor.
@@ -44,8 +49,8 @@ pub(super) fn is_wanted(r: &TlResource) -> bool {
     r.kind == DevKind::Net || !r.has_am
 }
 
-fn best(mut once: impl FnMut() -> Option<Duration>) -> Option<f64> {
-    let end = Instant::now() + SHARE;
+fn best_ns(mut once: impl FnMut() -> Option<Duration>) -> Option<f64> {
+    let end = Instant::now() + TIME_LIMIT;
     let mut least = once()?;
     for _ in 1..TRIES {
         least = least.min(once()?);
@@ -69,47 +74,47 @@ fn copy(bytes: usize) -> f64 {
         copy_slice(black_box(&mut to), black_box(&from));
         Some(begun.elapsed())
     };
-    best(once).unwrap_or(0.0) / bytes as f64
+    best_ns(once).unwrap_or(0.0) / bytes as f64
 }
 
 /// Cost from one processor to another: two threads pass a block to and fro.
-fn across() -> Option<Line> {
+fn core_to_core() -> Option<Line> {
     if ucs::sys::CpuSet::allowed().is_ok_and(|cpus| cpus.len() < 2) {
         return None;
     }
-    let hands = Hands::default();
+    let ping_pong = PingPong::default();
     let (mut word, mut fetch) = (f64::INFINITY, f64::INFINITY);
     let done = std::thread::scope(|scope| {
-        scope.spawn(|| hands.other());
-        let end = Instant::now() + 3 * SHARE;
-        let done = hands.measure(end, &mut word, &mut fetch);
-        hands.stop.store(true, Ordering::Release);
+        scope.spawn(|| ping_pong.respond());
+        let end = Instant::now() + 3 * TIME_LIMIT;
+        let done = ping_pong.measure(end, &mut word, &mut fetch);
+        ping_pong.stop.store(true, Ordering::Release);
         done
     });
-    let near = copy(NEAR);
-    done.map(|()| Line::new(word, (fetch / NEAR as f64 - near).max(0.0)))
+    let cached = copy(CACHED_BLOCK);
+    done.map(|()| Line::new(word, (fetch / CACHED_BLOCK as f64 - cached).max(0.0)))
 }
 
-struct Hands {
+struct PingPong {
     turn: AtomicUsize,
     stop: AtomicBool,
     block: Vec<AtomicUsize>,
 }
 
-impl Default for Hands {
+impl Default for PingPong {
     fn default() -> Self {
-        let block = (0..NEAR / size_of::<usize>()).map(|_| AtomicUsize::new(0)).collect();
-        Hands { turn: AtomicUsize::new(0), stop: AtomicBool::new(false), block }
+        let block = (0..CACHED_BLOCK / size_of::<usize>()).map(|_| AtomicUsize::new(0)).collect();
+        PingPong { turn: AtomicUsize::new(0), stop: AtomicBool::new(false), block }
     }
 }
 
-impl Hands {
+impl PingPong {
     /// Words passed before each block.
     const WORDS: usize = 64;
     const ROUNDS: usize = 16;
 
     /// Second thread: answers each word, then writes the block.
-    fn other(&self) {
+    fn respond(&self) {
         for turn in 0..Self::ROUNDS * (Self::WORDS + 1) {
             while self.turn.load(Ordering::Acquire) != 2 * turn + 1 {
                 if self.stop.load(Ordering::Acquire) {
@@ -127,7 +132,7 @@ impl Hands {
     /// First thread. `None` if the second got no processor in time.
     fn measure(&self, end: Instant, word: &mut f64, fetch: &mut f64) -> Option<()> {
         let mut turn = 0;
-        let mut hand_over = || {
+        let mut round_trip = || {
             self.turn.store(2 * turn + 1, Ordering::Release);
             turn += 1;
             while self.turn.load(Ordering::Acquire) != 2 * turn {
@@ -141,10 +146,10 @@ impl Hands {
         for _ in 0..Self::ROUNDS {
             let begun = Instant::now();
             for _ in 0..Self::WORDS {
-                hand_over()?;
+                round_trip()?;
             }
             *word = word.min(begun.elapsed().as_nanos() as f64 / (2 * Self::WORDS) as f64);
-            hand_over()?;
+            round_trip()?;
             let begun = Instant::now();
             let sum =
                 self.block.iter().fold(0usize, |sum, word| sum.wrapping_add(word.load(Ordering::Relaxed)));
@@ -180,35 +185,31 @@ fn device(resource: &TlResource) -> Option<DeviceCosts> {
         } else {
             DeviceType::Hardware
         },
-        overhead: if has(Caps::AM_BCOPY) { pair.message() } else { None },
-        register: pair.registration(),
+        overhead: if has(Caps::AM_BCOPY) { pair.message_overhead() } else { None },
+        register: pair.registration_cost(),
         put: [None; 2],
         get: [None; 2],
     };
-    let mut near = vec![1u8; LONG];
-    // SAFETY: `near` outlives the registration, and all transfers end before.
-    let local = unsafe { pair.a.md().register(near.as_mut_ptr(), LONG, Access::ALL) }.ok()?;
-    let mut far = vec![2u8; LONG];
-    // SAFETY: as above, of `far`.
-    let other = unsafe { pair.b.md().register(far.as_mut_ptr(), LONG, Access::ALL) }.ok();
-    let own = pair.b.md().alloc(&AllocReq::new(LONG, "calibration")).ok();
-    for (place, mem) in [(0, &own), (1, &other)] {
+    let mut local_buf = vec![1u8; LONG];
+    // SAFETY: `local_buf` outlives the registration, and all transfers end before.
+    let local = unsafe { pair.a.md().register(local_buf.as_mut_ptr(), LONG, Access::ALL) }.ok()?;
+    let mut remote_buf = vec![2u8; LONG];
+    // SAFETY: as above, of `remote_buf`.
+    let registered = unsafe { pair.b.md().register(remote_buf.as_mut_ptr(), LONG, Access::ALL) }.ok();
+    let allocated = pair.b.md().alloc(&AllocReq::new(LONG, "calibration")).ok();
+    for (memory, mem) in [(0, &allocated), (1, &registered)] {
         let Some(mem) = mem else { continue };
-        costs.put[place] = if has(Caps::PUT_ZCOPY) { pair.transfers(&local, mem, Way::Put) } else { None };
-        costs.get[place] = if has(Caps::GET_ZCOPY) { pair.transfers(&local, mem, Way::Get) } else { None };
+        costs.put[memory] =
+            if has(Caps::PUT_ZCOPY) { pair.transfer_cost(&local, mem, RmaOp::Put) } else { None };
+        costs.get[memory] =
+            if has(Caps::GET_ZCOPY) { pair.transfer_cost(&local, mem, RmaOp::Get) } else { None };
     }
     Some(costs)
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Way {
-    Put,
-    Get,
-}
-
 impl Pair {
     fn until(&self, mut done: impl FnMut(usize) -> bool) -> Option<()> {
-        let end = Instant::now() + SHARE;
+        let end = Instant::now() + TIME_LIMIT;
         loop {
             self.a.progress(32);
             if done(self.b.progress(32)) {
@@ -221,7 +222,7 @@ impl Pair {
     }
 
     /// Processor cost of a message at one end: half of both.
-    fn message(&self) -> Option<f64> {
+    fn message_overhead(&self) -> Option<f64> {
         self.b.set_am_handler(0, Some(Box::new(|_| {})));
         let once = || {
             let begun = Instant::now();
@@ -233,15 +234,15 @@ impl Pair {
             self.until(|arrived| arrived > 0)?;
             Some(begun.elapsed())
         };
-        let whole = best(once);
+        let whole = best_ns(once);
         self.b.set_am_handler(0, None);
         whole.map(|ns| ns / 2.0)
     }
 
-    fn registration(&self) -> Option<Line> {
+    fn registration_cost(&self) -> Option<Line> {
         let mut memory = vec![0u8; LONG];
         let mut of = |len: usize| {
-            best(|| {
+            best_ns(|| {
                 let begun = Instant::now();
                 // SAFETY: the memory outlives the registration, which is unused.
                 drop(unsafe { self.a.md().register(memory.as_mut_ptr(), len, Access::ALL) }.ok()?);
@@ -251,21 +252,21 @@ impl Pair {
         Some(fit(of(4096)?, of(LONG)?, (4096, LONG)))
     }
 
-    fn transfers(&self, local: &Mem, remote: &Mem, way: Way) -> Option<Line> {
+    fn transfer_cost(&self, local: &Mem, remote: &Mem, op: RmaOp) -> Option<Line> {
         let packed = self.b.md().pack_rkey(remote).ok()?;
         let rkey = self.a.md().unpack_rkey(&packed).ok()?;
-        let of = |len| best(|| self.transfer(local, (remote.addr() as u64, &rkey), way, len));
+        let of = |len| best_ns(|| self.transfer(local, (remote.addr() as u64, &rkey), op, len));
         Some(fit(of(SHORT)?, of(LONG)?, (SHORT, LONG)))
     }
 
-    fn transfer(&self, local: &Mem, (at, rkey): (u64, &Rkey), way: Way, len: usize) -> Option<Duration> {
+    fn transfer(&self, local: &Mem, (at, rkey): (u64, &Rkey), op: RmaOp, len: usize) -> Option<Duration> {
         let iov = [Iov::new(local.addr(), len, Some(local))];
         let begun = Instant::now();
-        let started: Outcome = match way {
+        let started: Outcome = match op {
             // SAFETY: both buffers outlive the transfer, which is waited for; no references to them exist.
-            Way::Put => unsafe { self.ab.put_zcopy(&iov, at, rkey, Comp::None) },
+            RmaOp::Put => unsafe { self.ab.put_zcopy(&iov, at, rkey, Comp::None) },
             // SAFETY: as above.
-            Way::Get => unsafe { self.ab.get_zcopy(&iov, at, rkey, Comp::None) },
+            RmaOp::Get => unsafe { self.ab.get_zcopy(&iov, at, rkey, Comp::None) },
         };
         if started.ok()? == Sent::InProgress {
             self.until(|_| matches!(self.a.flush(Comp::None), Ok(Sent::Done)))?;

@@ -17,9 +17,9 @@ pub struct Calibration {
     /// Copy within the cache, ns per byte.
     pub copy: f64,
     /// Copy of uncached memory, ns per byte.
-    pub copy_far: f64,
+    pub copy_uncached: f64,
     /// Between processors: ns per word, and ns per fetched byte. `None` with a single or busy processor.
-    pub across: Option<Line>,
+    pub core_to_core: Option<Line>,
     /// Transports that use a device or the kernel.
     pub devices: Vec<DeviceCosts>,
 }
@@ -71,22 +71,22 @@ impl Calibration {
 
     /// Replaces the costs of an interface by measured ones.
     pub fn correct(&self, attr: &IfaceAttr, costs: Costs) -> Costs {
-        let mut costs = Costs { copy: self.copy, copy_far: self.copy_far, ..costs };
-        if let (DevKind::Shm, Some(across)) = (attr.kind, self.across) {
-            (costs.latency, costs.wire) = (across.fixed, across.per_byte);
+        let mut costs = Costs { copy: self.copy, copy_uncached: self.copy_uncached, ..costs };
+        if let (DevKind::Shm, Some(core_to_core)) = (attr.kind, self.core_to_core) {
+            (costs.latency, costs.wire) = (core_to_core.fixed, core_to_core.per_byte);
         }
         let of_tl = || self.devices.iter().filter(|d| d.tl == attr.tl);
         let Some(device) = of_tl().find(|d| d.dev == attr.dev).or_else(|| of_tl().next()) else {
             return costs;
         };
-        if let (DeviceType::Software, Some(across)) = (device.device_type, self.across) {
-            (costs.latency, costs.wire) = (across.fixed, across.per_byte);
+        if let (DeviceType::Software, Some(core_to_core)) = (device.device_type, self.core_to_core) {
+            (costs.latency, costs.wire) = (core_to_core.fixed, core_to_core.per_byte);
         }
         costs.overhead = device.overhead.unwrap_or(costs.overhead);
         costs.register = device.register.unwrap_or(costs.register);
-        for place in 0..2 {
-            costs.put[place] = device.put[place].unwrap_or(costs.put[place]);
-            costs.get[place] = device.get[place].unwrap_or(costs.get[place]);
+        for memory in 0..2 {
+            costs.put[memory] = device.put[memory].unwrap_or(costs.put[memory]);
+            costs.get[memory] = device.get[memory].unwrap_or(costs.get[memory]);
         }
         costs
     }
@@ -96,7 +96,7 @@ impl Calibration {
     }
 }
 
-pub(crate) fn of<'a>(
+pub(crate) fn load_or_measure<'a>(
     config: &Config,
     found: impl Iterator<Item = &'a TlResource> + Clone,
 ) -> Result<Option<Calibration>, OpenError> {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use ucs::config::{Source, Table as _};
 use uct::api::DevKind;
 
-use super::cache::{Wrong, parse, text};
+use super::cache::{ParseError, parse, text};
 use super::*;
 
 fn key() -> Key {
@@ -16,7 +16,7 @@ fn key() -> Key {
     }
 }
 
-fn some() -> Calibration {
+fn sample() -> Calibration {
     let device = DeviceCosts {
         tl: "efa".into(),
         dev: "softefa0".into(),
@@ -29,35 +29,35 @@ fn some() -> Calibration {
     let cma = DeviceCosts { tl: "cma".into(), overhead: None, ..device.clone() };
     Calibration {
         copy: 0.015,
-        copy_far: 0.07,
-        across: Some(Line::new(80.0, 0.03)),
+        copy_uncached: 0.07,
+        core_to_core: Some(Line::new(80.0, 0.03)),
         devices: vec![device, cma],
     }
 }
 
 #[test]
-fn what_is_written_is_read() {
-    assert_eq!(parse(&text(&key(), &some()), &key()), Ok(some()));
-    let bare = Calibration { across: None, devices: Vec::new(), ..some() };
+fn written_costs_are_read_back() {
+    assert_eq!(parse(&text(&key(), &sample()), &key()), Ok(sample()));
+    let bare = Calibration { core_to_core: None, devices: Vec::new(), ..sample() };
     assert_eq!(parse(&text(&key(), &bare), &key()), Ok(bare));
 }
 
 #[test]
-fn another_machines_is_stale() {
-    let written = text(&key(), &some());
+fn costs_of_another_machine_are_stale() {
+    let written = text(&key(), &sample());
     for other in [
         Key { boot: "b-2".into(), ..key() },
         Key { kernel: "Linux 7".into(), ..key() },
         Key { cpu: "Other".into(), ..key() },
         Key { version: "0.2".into(), ..key() },
     ] {
-        assert_eq!(parse(&written, &other), Err(Wrong::Stale), "{other:?}");
+        assert_eq!(parse(&written, &other), Err(ParseError::Stale), "{other:?}");
     }
 }
 
 #[test]
-fn a_damaged_file_is_bad() {
-    let whole = text(&key(), &some());
+fn damaged_files_are_rejected() {
+    let whole = text(&key(), &sample());
     for len in 0..whole.len() - 1 {
         assert!(parse(&whole[..len], &key()).is_err(), "the first {len} bytes");
     }
@@ -73,15 +73,15 @@ fn a_damaged_file_is_bad() {
         ("end\n", "end\nend\n"),
     ] {
         assert!(whole.contains(from), "{from}");
-        assert!(matches!(parse(&whole.replacen(from, to, 1), &key()), Err(Wrong::Line(_))), "{to}");
+        assert!(matches!(parse(&whole.replacen(from, to, 1), &key()), Err(ParseError::Line(_))), "{to}");
     }
-    assert_eq!(parse("something else\n", &key()), Err(Wrong::Line(1)));
+    assert_eq!(parse("something else\n", &key()), Err(ParseError::Line(1)));
 }
 
 proptest! {
     #[test]
     fn anything_may_be_in_the_file(lines in proptest::collection::vec("(end|copy|copy_far|across|device|overhead|put_allocated|get_registered|x)( (0.1|nan|-3|efa|software|1e9)){0,4}", 0..12)) {
-        let head = text(&key(), &Calibration { devices: Vec::new(), across: None, ..some() });
+        let head = text(&key(), &Calibration { devices: Vec::new(), core_to_core: None, ..sample() });
         let head = head.split("copy ").next().unwrap();
         if let Ok(costs) = parse(&format!("{head}{}\n", lines.join("\n")), &key()) {
             prop_assert!(costs.copy.is_finite() && costs.copy >= 0.0);
@@ -104,17 +104,17 @@ fn attr(tl: &str, dev: &str) -> IfaceAttr {
 #[test]
 fn measured_costs_take_the_place_of_attributes() {
     let before = Costs::default();
-    let after = some().correct(&attr("efa", "softefa0"), before);
+    let after = sample().correct(&attr("efa", "softefa0"), before);
     assert_eq!((after.overhead, after.copy, after.copy_far), (61.5, 0.015, 0.07));
     assert_eq!((after.latency, after.wire), (80.0, 0.03));
     assert_eq!(after.put, [before.put[0], Line::new(1700.0, 0.06)]);
     assert_eq!(after.get, [Line::new(90.0, 0.02), before.get[1]]);
-    assert_eq!(some().correct(&attr("efa", "softefa3"), before), after);
-    let copies = Costs { copy: 0.015, copy_far: 0.07, ..before };
-    assert_eq!(some().correct(&attr("posix", "memory"), before), copies);
+    assert_eq!(sample().correct(&attr("efa", "softefa3"), before), after);
+    let copies = Costs { copy: 0.015, copy_uncached: 0.07, ..before };
+    assert_eq!(sample().correct(&attr("posix", "memory"), before), copies);
     let shared = IfaceAttr { kind: DevKind::Shm, ..attr("posix", "memory") };
-    assert_eq!(some().correct(&shared, before), Costs { latency: 80.0, wire: 0.03, ..copies });
-    let mut hardware = some();
+    assert_eq!(sample().correct(&shared, before), Costs { latency: 80.0, wire: 0.03, ..copies });
+    let mut hardware = sample();
     hardware.devices[0].device_type = DeviceType::Hardware;
     assert_eq!(hardware.correct(&attr("efa", "softefa0"), before).latency, before.latency);
 }

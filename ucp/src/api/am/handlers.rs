@@ -77,19 +77,21 @@ mod tests {
 
     #[test]
     fn handler_lookup_by_number() {
-        let ams = AmHandlers::<(), ()>::default();
+        let am_handlers = AmHandlers::<(), ()>::default();
         let ids = [0, 1, DIRECT_IDS as u16 - 1, DIRECT_IDS as u16, u16::MAX];
         let handlers: Vec<Handler<()>> = ids.iter().map(|_| Rc::new(|_| {}) as Handler<()>).collect();
-        ids.iter().zip(&handlers).for_each(|(id, handler)| ams.set_handler(*id, Some(handler.clone())));
+        ids.iter()
+            .zip(&handlers)
+            .for_each(|(id, handler)| am_handlers.set_handler(*id, Some(handler.clone())));
         for id in 0..=u16::MAX {
             let want = ids.iter().position(|known| *known == id).map(|at| &handlers[at]);
-            let found = ams.handler(id);
+            let found = am_handlers.handler(id);
             assert!(
                 found.as_ref().zip(want).map_or(found.is_none() && want.is_none(), |(a, b)| Rc::ptr_eq(a, b))
             );
         }
-        ids.iter().for_each(|id| ams.set_handler(*id, None));
-        assert!(ids.iter().all(|id| ams.handler(*id).is_none()));
+        ids.iter().for_each(|id| am_handlers.set_handler(*id, None));
+        assert!(ids.iter().all(|id| am_handlers.handler(*id).is_none()));
         assert!(handlers.iter().all(|handler| Rc::strong_count(handler) == 1));
     }
 }

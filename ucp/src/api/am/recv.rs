@@ -59,35 +59,35 @@ impl AmMessage {
 
     /// Splits the message into the header and the bytes behind it. // HOT
     #[inline]
-    pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
+    pub(crate) fn header_and_data(&self) -> (&[u8], &[u8]) {
         self.buf.bytes().split_at(usize::from(AmTag::decode(self.tag).header_len))
     }
 
     /// Header bytes. // HOT
     #[inline]
     pub fn header(&self) -> &[u8] {
-        self.parts().0
+        self.header_and_data().0
     }
 
     /// Data that came with the header; `None` if [`AmMessage::recv`] has to receive it. // HOT
     #[inline]
     pub fn data(&self) -> Option<&[u8]> {
         match self.kind {
-            AmKind::Eager => Some(self.parts().1),
+            AmKind::Eager => Some(self.header_and_data().1),
             AmKind::Rendezvous => None,
         }
     }
 
     /// Length of the data in bytes, received or not.
     pub fn data_len(&self) -> u64 {
-        self.rts().map_or(self.parts().1.len() as u64, |rts| rts.len)
+        self.rts().map_or(self.header_and_data().1.len() as u64, |rts| rts.len)
     }
 
     fn rts(&self) -> Option<Rts> {
         if self.kind == AmKind::Eager {
             return None;
         }
-        let (len, rest) = self.parts().1.split_first_chunk()?;
+        let (len, rest) = self.header_and_data().1.split_first_chunk()?;
         let number = rest.first_chunk()?;
         Some(Rts { len: u64::from_le_bytes(*len), number: u64::from_le_bytes(*number) })
     }
@@ -115,7 +115,7 @@ impl AmMessage {
 
     /// Result of receiving data that is already here into `capacity` bytes.
     pub(crate) fn inline_recv_result(&self, capacity: usize) -> Ended {
-        let len = self.parts().1.len();
+        let len = self.header_and_data().1.len();
         match len <= capacity {
             true => Ok(RecvStatus { len, tag: 0, from: self.from, cq_data: None }),
             false => Err(Error::Truncated { len: len as u64, room: capacity }),
@@ -130,7 +130,7 @@ impl AmMessage {
         }
         let mut lent = LentBuf::new(buf);
         let (at, capacity) = lent.memory();
-        let data = self.parts().1;
+        let data = self.header_and_data().1;
         let n = data.len().min(capacity);
         // SAFETY: `capacity` bytes at `at` are writable, and the container does not overlap the message.
         unsafe { ucs::mem::copy_bytes(data.as_ptr(), at, n) };

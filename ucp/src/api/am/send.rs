@@ -137,12 +137,12 @@ impl Ep {
         if header.len() > AM_MAX_HEADER {
             return Err(Error::HeaderTooLong { len: header.len(), max: AM_MAX_HEADER });
         }
-        let both = header.len().saturating_add(data.len());
-        if both > self.am_eager_max(params.proto) {
+        let total_len = header.len().saturating_add(data.len());
+        if total_len > self.am_eager_max(params.proto) {
             // SAFETY: this function's contract.
             return unsafe { self.send_rts(id, header, data, params) };
         }
-        let tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Eager }.encode(both);
+        let tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Eager }.encode(total_len);
         if header.is_empty() {
             // SAFETY: this function's contract.
             return unsafe { self.send_class_raw(MsgClass::Am, tag, data, params.done) };
@@ -173,8 +173,8 @@ impl Ep {
         // SAFETY: the header is only read if the send ends in this call.
         let list = [unsafe { SendBuf::new(header.as_ptr(), header.len()) }, data];
         // SAFETY: as above, of the list.
-        let both = unsafe { SendBuf::of_list(&list) }.ok_or(Error::Invalid)?;
-        if self.send_short_list(MsgClass::Am, tag, both) {
+        let header_and_data = unsafe { SendBuf::of_list(&list) }.ok_or(Error::Invalid)?;
+        if self.send_short_list(MsgClass::Am, tag, header_and_data) {
             return Ok(OpStatus::Done(()));
         }
         // SAFETY: this function's contract.
@@ -192,13 +192,15 @@ impl Ep {
     ) -> Result<OpStatus<()>, Error> {
         let am_handlers = self.worker().am_handlers();
         let number = am_handlers.next_number.replace(am_handlers.next_number.get().wrapping_add(1));
-        let mut head = Vec::with_capacity(header.len() + RTS_LEN);
-        head.extend_from_slice(header);
-        head.extend_from_slice(&(data.len() as u64).to_le_bytes());
-        head.extend_from_slice(&number.to_le_bytes());
+        let mut header_and_rts = Vec::with_capacity(header.len() + RTS_LEN);
+        header_and_rts.extend_from_slice(header);
+        header_and_rts.extend_from_slice(&(data.len() as u64).to_le_bytes());
+        header_and_rts.extend_from_slice(&number.to_le_bytes());
         let am_tag = AmTag { id, header_len: header.len() as u16, kind: AmKind::Rendezvous };
-        // SAFETY: `head` outlives the call, and is copied if the send outlives that.
-        let sent = unsafe { self.send_with_header(am_tag.encode(head.len()), &head, SendBuf::EMPTY, None) }?;
+        // SAFETY: `header_and_rts` outlives the call, and is copied if the send outlives that.
+        let sent = unsafe {
+            self.send_with_header(am_tag.encode(header_and_rts.len()), &header_and_rts, SendBuf::EMPTY, None)
+        }?;
         if let OpStatus::InProgress(id) = sent {
             self.worker().free(id);
         }

@@ -141,7 +141,7 @@ impl AmMessage {
         // SAFETY: `lent` keeps the containers for this call, and nothing is written later.
         let ended: Ended = unsafe { build_list(&mut list, &pieces) }.and_then(|()| {
             // SAFETY: as above.
-            let capacity = unsafe { RecvBuf::of_list(&list) }.put(0, self.parts().1);
+            let capacity = unsafe { RecvBuf::of_list(&list) }.put(0, self.header_and_data().1);
             self.inline_recv_result(capacity)
         });
         RecvRequest::ended_list(ended, lent)

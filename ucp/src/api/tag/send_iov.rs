@@ -110,18 +110,18 @@ impl Ep {
         self.with_staged(staged, |buf| unsafe { self.start_stream_send(buf, done) })
     }
 
-    /// Sends a copy of `head`, then `pieces`, and keeps their list. Safety: as for [`Ep::send_iov_raw`].
+    /// Sends a copy of `header`, then `pieces`, and keeps their list. Safety: as for [`Ep::send_iov_raw`].
     #[inline(never)]
     pub(crate) unsafe fn send_staged(
         &self,
         class: MsgClass,
         tag: u64,
-        head: &[u8],
+        header: &[u8],
         pieces: &[SendBuf],
         done: Option<Callback>,
     ) -> Result<OpStatus<()>, Error> {
         // SAFETY: the caller vouches for the bytes until the operation's end.
-        let staged = unsafe { self.worker().staging().stage(head, pieces.iter().copied()) };
+        let staged = unsafe { self.worker().staging().stage(header, pieces.iter().copied()) };
         // SAFETY: as above, and what is staged is kept as long.
         self.with_staged(staged, |buf| unsafe { self.send_class_raw(class, tag, buf, done) })
     }

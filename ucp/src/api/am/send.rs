@@ -19,7 +19,7 @@ use crate::wire::MsgClass;
 
 /// Longest eager message in bytes; the receiver drops longer ones.
 pub(crate) const EAGER_MAX: usize = 64 << 10;
-/// Length of an [`Rts`](super::recv) behind the header: data length and number, each u64, bytes.
+/// Length of the `Rts` behind the header, bytes: data length and number, each u64.
 pub(crate) const RTS_LEN: usize = 16;
 
 /// Protocol of an active message's data.

@@ -50,7 +50,7 @@ pub(crate) struct PostedRecv {
 /// Received active message. A handler may keep it; dropping it recycles its memory.
 pub struct AmMessage {
     pub(crate) worker: Worker,
-    /// Header, followed by data or [`Rts`].
+    /// Header, followed by data or an `Rts` of `am::recv`.
     pub(crate) buf: AmBuf,
     pub(crate) tag: u64,
     pub(crate) from: PeerId,

@@ -254,7 +254,7 @@ fn messages_arrive_by_either_method() {
                     );
                     assert_eq!((taken, rare.nacks_received), (Protocol::LongRead, 0), "{rare:?}");
                     assert_eq!(
-                        ep.protocols().measured_copy_cost(LONG).map(|found| (found.packets, found.by)),
+                        ep.protocols().measured_copy_cost(LONG).map(|found| (found.packets, found.method)),
                         Some((None, CopyMethod::Kernel))
                     );
                 }

@@ -262,7 +262,7 @@ impl RmaOnlyLane {
         Some(CopyTimes {
             packets: measured.packets.map(ns),
             kernel: measured.kernel.map(ns),
-            by: measured.by,
+            method: measured.method,
         })
     }
 

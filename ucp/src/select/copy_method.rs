@@ -64,14 +64,14 @@ impl CopyPolicy {
 
 impl fmt::Display for CopyPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = CopyPolicy::NAMES.iter().find(|(_, rule)| rule == self).map_or("", |(name, _)| name);
+        let name = CopyPolicy::NAMES.iter().find(|(_, policy)| policy == self).map_or("", |(name, _)| name);
         f.pad(name)
     }
 }
 
 impl ucs::config::ConfigValue for CopyPolicy {
     fn parse(text: &str) -> Option<CopyPolicy> {
-        CopyPolicy::NAMES.iter().find(|(name, _)| text.eq_ignore_ascii_case(name)).map(|(_, rule)| *rule)
+        CopyPolicy::NAMES.iter().find(|(name, _)| text.eq_ignore_ascii_case(name)).map(|(_, policy)| *policy)
     }
 
     fn expected() -> String {
@@ -83,10 +83,10 @@ impl ucs::config::ConfigValue for CopyPolicy {
 const SAMPLE_BYTES: usize = 1 << 16;
 /// Bytes of packets without a read in between after which their times are steady: two rounds of the 1 MiB
 /// ring. Earlier packets are slow (the ring is not cached) or fast (the sender wrote them long ago).
-const SETTLED_BYTES: usize = 2 << 20;
+const STEADY_BYTES: usize = 2 << 20;
 /// Consecutive reads after which their times are steady: the first ones read memory that is not in this
 /// processor's cache.
-const SETTLED_READS: u8 = 3;
+const STEADY_READS: u8 = 3;
 /// Consecutive offers of one trial, and reads accepted for it without a comparison.
 const TRIAL_READS: u8 = 6;
 /// Offers declined between two trials of the kernel: soon after a change, and later.
@@ -103,7 +103,8 @@ pub struct ReceiverTuner {
     packets: f32,
     /// Bytes and time of the sample in progress.
     sample: (usize, u64),
-    settled: usize,
+    /// Bytes of packets since the last kernel read.
+    bytes_since_read: usize,
     reads_in_row: u8,
     /// Time per KiB of a kernel read by size class; 0: unknown.
     kernel: [f32; SIZE_CLASSES],
@@ -126,7 +127,7 @@ pub struct CopyTimes {
     /// By the kernel.
     pub kernel: Option<f32>,
     /// Method in use.
-    pub by: CopyMethod,
+    pub method: CopyMethod,
 }
 
 impl Default for ReceiverTuner {
@@ -134,7 +135,7 @@ impl Default for ReceiverTuner {
         ReceiverTuner {
             packets: 0.0,
             sample: (0, 0),
-            settled: 0,
+            bytes_since_read: 0,
             reads_in_row: 0,
             kernel: [0.0; SIZE_CLASSES],
             trial_reads: [TRIAL_READS; SIZE_CLASSES],
@@ -154,7 +155,7 @@ impl ReceiverTuner {
     /// Records the time of a long packet. Waiting counts as far as the sender was copying.
     pub fn record_packet(&mut self, len: usize, time: u64) {
         self.reads_in_row = 0;
-        self.settled = self.settled.saturating_add(len);
+        self.bytes_since_read = self.bytes_since_read.saturating_add(len);
         let (bytes, sum) = (self.sample.0.saturating_add(len), self.sample.1.saturating_add(time));
         self.sample = (bytes, sum);
         if bytes < SAMPLE_BYTES {
@@ -163,7 +164,7 @@ impl ReceiverTuner {
         self.sample = (0, 0);
         let took = per_kib(sum, bytes);
         // Alternating methods never settle; the old value must still fade.
-        let weight = if self.settled > SETTLED_BYTES { 0.5 } else { 1.0 / 512.0 };
+        let weight = if self.bytes_since_read > STEADY_BYTES { 0.5 } else { 1.0 / 512.0 };
         self.packets = if self.packets > 0.0 { self.packets + (took - self.packets) * weight } else { took };
     }
 
@@ -174,20 +175,20 @@ impl ReceiverTuner {
         if len < size_class_min(at) {
             return;
         }
-        (self.sample, self.settled) = ((0, 0), 0);
+        (self.sample, self.bytes_since_read) = ((0, 0), 0);
         self.reads_in_row = self.reads_in_row.saturating_add(1);
         let (took, before) = (per_kib(time, len), self.kernel[at]);
         // Outliers are always too long, so a shorter time weighs more.
         let weight = if took < before { 0.75 } else { 0.125 };
-        let weight = if took < before || self.reads_in_row > SETTLED_READS { weight } else { 1.0 / 128.0 };
+        let weight = if took < before || self.reads_in_row > STEADY_READS { weight } else { 1.0 / 128.0 };
         self.kernel[at] =
             if before > 0.0 { before + (took.min(2.0 * before) - before) * weight } else { took };
     }
 
     /// Chooses the method for an offered message of `len` bytes.
-    pub fn choose(&mut self, rule: CopyPolicy, len: usize) -> CopyMethod {
+    pub fn choose(&mut self, policy: CopyPolicy, len: usize) -> CopyMethod {
         let at = size_class(len);
-        match rule {
+        match policy {
             CopyPolicy::Auto => {}
             CopyPolicy::Alternate => {
                 self.alternate = (self.alternate + 1) % (2 * ALTERNATE_RUN);
@@ -219,10 +220,10 @@ impl ReceiverTuner {
         if self.by_packets & bit == 0 {
             return CopyMethod::Kernel;
         }
-        let (until_trial, begin) = &mut self.declines_left[at];
+        let (until_trial, restart) = &mut self.declines_left[at];
         if *until_trial == 0 {
-            *begin = (2 * *begin).min(DECLINES_PER_TRIAL.1);
-            *until_trial = *begin;
+            *restart = (2 * *restart).min(DECLINES_PER_TRIAL.1);
+            *until_trial = *restart;
             self.trial_reads[at] = TRIAL_READS - 1;
             return CopyMethod::Kernel;
         }
@@ -236,19 +237,19 @@ impl ReceiverTuner {
         CopyTimes {
             packets: (self.packets > 0.0).then_some(self.packets),
             kernel: (self.kernel[at] > 0.0).then_some(self.kernel[at]),
-            by: if self.by_packets & 1 << at == 0 { CopyMethod::Kernel } else { CopyMethod::Packets },
+            method: if self.by_packets & 1 << at == 0 { CopyMethod::Kernel } else { CopyMethod::Packets },
         }
     }
 }
 
 /// Consecutive bytes sent by packets in one trial of packets.
-const PACKET_TRIAL_BYTES: usize = SETTLED_BYTES + 8 * SAMPLE_BYTES;
+const PACKET_TRIAL_BYTES: usize = STEADY_BYTES + 8 * SAMPLE_BYTES;
 /// Bytes between two trials of packets: soon after a change, and later.
 const PACKET_TRIAL_GAP: (usize, usize) = (6 << 20, 160 << 20);
 /// Bytes between two trials of the kernel, likewise.
 const KERNEL_TRIAL_GAP: (usize, usize) = (1 << 20, 16 << 20);
 
-fn messages(bytes: usize, class: usize) -> u16 {
+fn messages_in(bytes: usize, class: usize) -> u16 {
     bytes.div_ceil(size_class_min(class)).clamp(2, u16::MAX as usize) as u16
 }
 
@@ -281,7 +282,7 @@ impl SenderTuner {
         let bit = 1 << at;
         if self.seen & bit == 0 {
             self.seen |= bit;
-            self.settle(at, estimate);
+            self.set_method(at, estimate);
         }
         if self.offers_left[at] > 0 {
             self.offers_left[at] -= 1;
@@ -300,13 +301,13 @@ impl SenderTuner {
         self.until_trial[at] = self.gap[at];
         if is_kernel {
             // The receiver measures the packets and declines the next offer if they are faster.
-            self.lengthen(at, PACKET_TRIAL_GAP.1);
-            self.packet_trial[at] = messages(PACKET_TRIAL_BYTES, at) - 1;
+            self.widen_gap(at, PACKET_TRIAL_GAP.1);
+            self.packet_trial[at] = messages_in(PACKET_TRIAL_BYTES, at) - 1;
             return CopyMethod::Packets;
         }
-        if self.trial_offers[at] > 0 && self.gap[at] < messages(KERNEL_TRIAL_GAP.1, at) {
+        if self.trial_offers[at] > 0 && self.gap[at] < messages_in(KERNEL_TRIAL_GAP.1, at) {
             // More offers are in flight than lie between two trials.
-            self.lengthen(at, KERNEL_TRIAL_GAP.1);
+            self.widen_gap(at, KERNEL_TRIAL_GAP.1);
             self.until_trial[at] = self.gap[at];
             return CopyMethod::Packets;
         }
@@ -316,21 +317,21 @@ impl SenderTuner {
         CopyMethod::Kernel
     }
 
-    /// Makes `by` the method of a size class.
-    fn settle(&mut self, at: usize, by: CopyMethod) {
+    /// Sets the method of a size class.
+    fn set_method(&mut self, at: usize, method: CopyMethod) {
         let bit = 1 << at;
-        let gap = match by {
+        let gap = match method {
             CopyMethod::Kernel => PACKET_TRIAL_GAP.0,
             CopyMethod::Packets => KERNEL_TRIAL_GAP.0,
         };
-        self.kernel = if by == CopyMethod::Kernel { self.kernel | bit } else { self.kernel & !bit };
-        self.gap[at] = messages(gap, at);
+        self.kernel = if method == CopyMethod::Kernel { self.kernel | bit } else { self.kernel & !bit };
+        self.gap[at] = messages_in(gap, at);
         self.until_trial[at] = self.gap[at];
         self.packet_trial[at] = 0;
     }
 
-    fn lengthen(&mut self, at: usize, most: usize) {
-        self.gap[at] = self.gap[at].saturating_mul(2).min(messages(most, at));
+    fn widen_gap(&mut self, at: usize, most: usize) {
+        self.gap[at] = self.gap[at].saturating_mul(2).min(messages_in(most, at));
     }
 
     /// Records that the peer has read an offered message.
@@ -347,7 +348,7 @@ impl SenderTuner {
             self.offers_left[at] = TRIAL_READS;
         } else if self.trial_offers[at] == 0 && self.offers_left[at] == 0 {
             self.first_read &= !bit;
-            self.settle(at, CopyMethod::Kernel);
+            self.set_method(at, CopyMethod::Kernel);
         }
     }
 
@@ -355,9 +356,9 @@ impl SenderTuner {
     pub fn on_declined(&mut self, len: usize) {
         let at = size_class(len);
         if self.kernel & 1 << at != 0 {
-            self.settle(at, CopyMethod::Packets);
+            self.set_method(at, CopyMethod::Packets);
         } else if self.trial_offers[at] > 0 {
-            self.lengthen(at, KERNEL_TRIAL_GAP.1);
+            self.widen_gap(at, KERNEL_TRIAL_GAP.1);
             self.until_trial[at] = self.gap[at];
         }
         (self.trial_offers[at], self.offers_left[at]) = (0, 0);

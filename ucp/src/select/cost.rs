@@ -140,8 +140,13 @@ impl Costs {
 
     /// Costs for memory that the transport allocated: it is registered already, and mapped.
     pub fn for_allocated(self) -> Costs {
-        let own = RemoteMem::Allocated as usize;
-        Costs { register: Line::default(), put: [self.put[own]; 2], get: [self.get[own]; 2], ..self }
+        let allocated = RemoteMem::Allocated as usize;
+        Costs {
+            register: Line::default(),
+            put: [self.put[allocated]; 2],
+            get: [self.get[allocated]; 2],
+            ..self
+        }
     }
 
     /// Cost of a packet without data.
@@ -159,22 +164,22 @@ impl Costs {
         Line::new(self.control(), self.buffer_return() + self.wire + 2.0 * self.copy)
     }
 
-    /// Consecutive packets of `room` bytes: both ends work at the same time, so only the last packet is
+    /// Consecutive packets of `payload` bytes: both ends work at the same time, so only the last packet is
     /// waited for.
-    fn packets(&self, room: usize) -> Line {
-        let room = room.max(1) as f64;
-        let each = self.overhead / room + self.copy + self.wire;
-        Line::new(self.control() + room * (self.buffer_return() + self.copy), each)
+    fn packets(&self, payload: usize) -> Line {
+        let payload = payload.max(1) as f64;
+        let each = self.overhead / payload + self.copy + self.wire;
+        Line::new(self.control() + payload * (self.buffer_return() + self.copy), each)
     }
 
     /// Packets that the receiver grants window by window.
-    fn windowed(&self, room: usize) -> Line {
-        let turn = self.control() + self.latency + self.overhead;
-        let turns = match self.window {
+    fn windowed(&self, payload: usize) -> Line {
+        let round_trip = self.control() + self.latency + self.overhead;
+        let grants = match self.window {
             None => 0.0,
-            Some(packets) => turn / (f64::from(packets.max(1)) * room.max(1) as f64),
+            Some(packets) => round_trip / (f64::from(packets.max(1)) * payload.max(1) as f64),
         };
-        self.packets(room).plus_fixed(turn).plus(Line::new(0.0, turns))
+        self.packets(payload).plus_fixed(round_trip).plus(Line::new(0.0, grants))
     }
 
     /// Read of registered memory, with a request and an answer packet.
@@ -206,35 +211,35 @@ pub(super) fn one_line(line: Line, from: usize, to: usize) -> Curve {
 
 /// Curve of a copy: steeper beyond the cache.
 pub(super) fn copied(costs: &Costs, line: Line, from: usize, to: usize) -> Curve {
-    let far = (costs.copy_uncached - costs.copy).max(0.0);
+    let uncached = (costs.copy_uncached - costs.copy).max(0.0);
     let mut curve = one_line(line, from, to.min(costs.cache));
     let beyond = from.max(costs.cache.saturating_add(1));
     if costs.cache < usize::MAX {
-        curve.extend(one_line(line.steeper(far, costs.cache), beyond, to));
+        curve.extend(one_line(line.steeper(uncached, costs.cache), beyond, to));
     }
     curve
 }
 
 /// Cost of `len` bytes, ns; `None` outside the curve.
 pub(super) fn at(curve: &Curve, len: usize) -> Option<f64> {
-    let piece = curve.iter().find(|piece| (piece.from..=piece.to).contains(&len))?;
-    Some(piece.line.at(len))
+    let segment = curve.iter().find(|segment| (segment.from..=segment.to).contains(&len))?;
+    Some(segment.line.at(len))
 }
 
-/// Cost of a message by `protocol` in packets of `room` payload bytes, `runt` of them ahead of a read.
-pub(super) fn message(costs: &Costs, protocol: Protocol, room: usize, runt: usize) -> Line {
+/// Cost of a message by `protocol` in packets that carry `payload` bytes each, `runt` bytes ahead of a read.
+pub(super) fn message(costs: &Costs, protocol: Protocol, payload: usize, runt: usize) -> Line {
     let acked = match protocol {
         Protocol::DcEager | Protocol::DcMedium | Protocol::DcLongCts => costs.control(),
         _ => 0.0,
     };
     let line = match protocol.plain() {
-        Protocol::Medium => costs.packets(room),
-        Protocol::LongCts => costs.windowed(room),
+        Protocol::Medium => costs.packets(payload),
+        Protocol::LongCts => costs.windowed(payload),
         Protocol::LongRead => costs.read(),
         // The head is sent while memory is registered.
         Protocol::RuntRead => {
             let read = costs.read();
-            let head = costs.packets(room).at(runt) - costs.register.fixed;
+            let head = costs.packets(payload).at(runt) - costs.register.fixed;
             read.plus_fixed(head.max(0.0) - read.per_byte * runt as f64)
         }
         _ => costs.packet(),
@@ -261,17 +266,21 @@ pub(super) enum LocalMem {
     Copied,
 }
 
-/// Cost of a put or get; `turn`: with a request or acknowledgement besides.
-pub(super) fn rma(costs: &Costs, step: RmaStep, room: usize, turn: ExtraPacket) -> Line {
+/// Cost of a put or get; `extra`: with a further packet, a request or acknowledgement.
+pub(super) fn rma(costs: &Costs, step: RmaStep, payload: usize, extra: ExtraPacket) -> Line {
     let line = match step {
         RmaStep::Packet => costs.packet(),
-        RmaStep::Granted => costs.windowed(room),
+        RmaStep::Granted => costs.windowed(payload),
         // The target's memory is registered already.
         RmaStep::Read => costs.read().plus_fixed(-costs.register.fixed),
-        RmaStep::PutDirect(place, local) => local_cost(costs, local).plus(costs.put[place as usize]),
-        RmaStep::GetDirect(place, local) => local_cost(costs, local).plus(costs.get[place as usize]),
+        RmaStep::PutDirect(remote_mem, local) => {
+            local_cost(costs, local).plus(costs.put[remote_mem as usize])
+        }
+        RmaStep::GetDirect(remote_mem, local) => {
+            local_cost(costs, local).plus(costs.get[remote_mem as usize])
+        }
     };
-    match turn {
+    match extra {
         ExtraPacket::No => line,
         ExtraPacket::Yes => line.plus_fixed(costs.control()),
     }
@@ -296,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_curve_bends_where_the_cache_ends_and_does_not_jump() {
+    fn curves_bend_at_the_cache_size_without_a_jump() {
         let costs = Costs { cache: 1000, copy: 0.5, copy_uncached: 2.0, ..Costs::default() };
         let curve = copied(&costs, Line::new(10.0, 1.0), 5, 9000);
         assert_eq!((at(&curve, 4), at(&curve, 9001)), (None, None));
@@ -307,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn more_turns_cost_more() {
+    fn more_round_trips_cost_more() {
         let costs = Costs { window: Some(32), ..Costs::default() };
         let of = |protocol| message(&costs, protocol, 8000, 0).at(40_000);
         assert!(of(Protocol::Medium) < of(Protocol::LongCts));
@@ -322,10 +331,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_made_one() {
-        let wild =
+    fn invalid_costs_are_sanitized() {
+        let invalid =
             Costs { overhead: f64::NAN, latency: -1.0, wire: f64::INFINITY, ..Costs::default() }.sanitized();
-        assert_eq!((wild.overhead, wild.latency, wild.wire), (0.0, 0.0, 1e9));
-        assert!(message(&wild, Protocol::LongCts, 0, 0).at(usize::MAX).is_finite());
+        assert_eq!((invalid.overhead, invalid.latency, invalid.wire), (0.0, 0.0, 1e9));
+        assert!(message(&invalid, Protocol::LongCts, 0, 0).at(usize::MAX).is_finite());
     }
 }

@@ -77,9 +77,9 @@ impl fmt::Display for Verdict {
             Verdict::NoRunt => f.write_str("no bytes travel ahead of the read (UCX_RUNT_SIZE)"),
             Verdict::NotSync => f.write_str("not for sends that end at the receiver"),
             Verdict::RuntInstead => f.write_str("part of the message travels at once (UCX_RUNT_SIZE)"),
-            Verdict::PacketsOnly => f.write_str("the peer recv_mode messages in packets"),
+            Verdict::PacketsOnly => f.write_str("the peer takes messages in packets"),
             Verdict::ZeroCopyRecv => {
-                f.write_str("the peer is in zero-copy receive mode, and recv_mode no packets with messages")
+                f.write_str("the peer is in zero-copy receive mode, and takes no packets with messages")
             }
             Verdict::MeasuredSlower => f.write_str("slower, as was measured of late between the two"),
             Verdict::NoHeaders => {
@@ -124,25 +124,25 @@ pub fn explain(key: &SelectKey, limits: &Thresholds, len: usize) -> [Candidate; 
 /// Candidates in packets, for a peer that receives packets.
 fn in_packets(key: &SelectKey, limits: &Thresholds, len: usize) -> [Candidate; 5] {
     let taken = Table::new(key, limits).pick(len);
-    let offers = allowed_protocols(key, limits);
-    let offered =
-        |protocol| offers.iter().any(|o| o.protocol == protocol && cost::at(&o.curve, len).is_some());
+    let allowed = allowed_protocols(key, limits);
+    let is_allowed =
+        |protocol| allowed.iter().any(|o| o.protocol == protocol && cost::at(&o.curve, len).is_some());
     let ns = |protocol| cost::at(&curve(key, limits, protocol, (0, usize::MAX)), len).map(|ns| ns as u64);
     let best = ns(taken).unwrap_or(0);
     message_protocols(key.sync).map(|protocol| {
-        let impossible = never(key, limits, protocol, len);
+        let impossible = why_impossible(key, limits, protocol, len);
         let verdict = match impossible {
             _ if protocol == taken => Verdict::Taken,
             Some(why) => why,
-            None if offered(protocol) => Verdict::Slower { ns: ns(protocol).unwrap_or(best), best },
-            None => not_wanted(limits, protocol, len),
+            None if is_allowed(protocol) => Verdict::Slower { ns: ns(protocol).unwrap_or(best), best },
+            None => why_not_allowed(limits, protocol, len),
         };
         Candidate { protocol, ns: if impossible.is_none() { ns(protocol) } else { None }, verdict }
     })
 }
 
 /// Why a protocol cannot carry a message, whatever cost and settings.
-fn never(key: &SelectKey, limits: &Thresholds, protocol: Protocol, len: usize) -> Option<Verdict> {
+fn why_impossible(key: &SelectKey, limits: &Thresholds, protocol: Protocol, len: usize) -> Option<Verdict> {
     let eager = capacity(key, Protocol::Eager.with(key.sync));
     let fits = (len <= eager).then_some(Verdict::OnePacket);
     let by_host = key.is_read_by_host() && len > 0;
@@ -161,7 +161,7 @@ fn never(key: &SelectKey, limits: &Thresholds, protocol: Protocol, len: usize) -
 }
 
 /// Why a protocol that could carry a message is not allowed.
-fn not_wanted(limits: &Thresholds, protocol: Protocol, len: usize) -> Verdict {
+fn why_not_allowed(limits: &Thresholds, protocol: Protocol, len: usize) -> Verdict {
     let reads = limits.min_read.is_some_and(|from| len >= from);
     match protocol {
         Protocol::LongRead | Protocol::RuntRead => match limits.min_read {

@@ -175,24 +175,24 @@ pub type RmaCandidates = ArrayVec<RmaCandidate, 6>;
 
 impl RmaKey {
     /// Whether the device can carry the operation.
-    fn can_device(&self, len: usize) -> Result<RemoteMem, RmaVerdict> {
-        let RemoteAccess::Device(place) = self.access else { return Err(RmaVerdict::NoRdma) };
+    fn device_can_carry(&self, len: usize) -> Result<RemoteMem, RmaVerdict> {
+        let RemoteAccess::Device(remote_mem) = self.access else { return Err(RmaVerdict::NoRdma) };
         let can = match self.op {
             RmaOp::Put => direct_write(self.wire.rdma, self.features, len as u64, self.cq_data),
             RmaOp::Get => direct_read(self.wire.rdma, self.features),
         };
-        can.map(|()| place).map_err(|why| match why {
+        can.map(|()| remote_mem).map_err(|why| match why {
             RdmaUnavailable::Local => RmaVerdict::NoRdma,
             RdmaUnavailable::Remote => RmaVerdict::PeerNoRdma,
             RdmaUnavailable::CqData => RmaVerdict::CqData,
         })
     }
 
-    fn by_device(&self, len: usize) -> DeviceRdma {
-        match (self.can_device(len), self.op) {
+    fn device_rdma(&self, len: usize) -> DeviceRdma {
+        match (self.device_can_carry(len), self.op) {
             (Err(_), _) => DeviceRdma::No,
             (Ok(_), RmaOp::Put) if self.cq_data.is_some() || !acknowledges(self.features) => DeviceRdma::Only,
-            (Ok(place), _) => DeviceRdma::Also(place),
+            (Ok(remote_mem), _) => DeviceRdma::Also(remote_mem),
         }
     }
 
@@ -214,10 +214,10 @@ impl RmaKey {
     }
 
     /// Whether a protocol can carry the operation.
-    fn can(&self, protocol: RmaProtocol, len: usize) -> Result<(), RmaVerdict> {
+    fn can_carry(&self, protocol: RmaProtocol, len: usize) -> Result<(), RmaVerdict> {
         let max = self.one_packet();
         match protocol {
-            RmaProtocol::DirectWrite | RmaProtocol::DirectRead => self.can_device(len).map(drop),
+            RmaProtocol::DirectWrite | RmaProtocol::DirectRead => self.device_can_carry(len).map(drop),
             RmaProtocol::EagerWrite | RmaProtocol::ShortRead if len > max => Err(RmaVerdict::TooLong { max }),
             RmaProtocol::LongCtsWrite | RmaProtocol::LongCtsRead if len <= max => Err(RmaVerdict::OnePacket),
             RmaProtocol::LongReadWrite => self.read_by_target(len),
@@ -234,14 +234,14 @@ impl RmaKey {
         let fits = len <= self.one_packet();
         let by_packets = if fits { short } else { long };
         let protocol = match self.op {
-            RmaOp::Put => tables.put(self.by_device(len), self.sync, len),
-            RmaOp::Get => tables.get(self.by_device(len), len),
+            RmaOp::Put => tables.put(self.device_rdma(len), self.sync, len),
+            RmaOp::Get => tables.get(self.device_rdma(len), len),
         };
         match protocol {
             // A target that gets completion data must handle a packet anyway.
             RmaProtocol::DirectWrite if self.cq_data.is_some() && fits => by_packets,
             RmaProtocol::DirectWrite | RmaProtocol::DirectRead => protocol,
-            RmaProtocol::LongReadWrite if self.can(protocol, len).is_ok() => protocol,
+            RmaProtocol::LongReadWrite if self.can_carry(protocol, len).is_ok() => protocol,
             _ => by_packets,
         }
     }
@@ -255,17 +255,21 @@ impl RmaKey {
     }
 
     /// Why a possible protocol is not chosen, though it may be cheaper.
-    fn not_wanted(&self, protocol: RmaProtocol, taken: RmaProtocol, len: usize) -> Option<RmaVerdict> {
-        let set = self.device_setting();
+    fn why_not_chosen(&self, protocol: RmaProtocol, taken: RmaProtocol, len: usize) -> Option<RmaVerdict> {
+        let setting = self.device_setting();
         match (protocol.is_emulated(), taken.is_emulated(), self.limits.min_read_write) {
             (true, false, _) | (false, true, _) if self.cq_data.is_some() => Some(RmaVerdict::UsesTargetCpu),
             (true, false, _) if protocol == RmaProtocol::LongReadWrite => Some(RmaVerdict::UsesTargetCpu),
-            (true, false, _) if self.by_device(len) == DeviceRdma::Only => Some(RmaVerdict::NoAck),
-            (true, false, _) | (false, true, _) if set.1.is_some() => Some(RmaVerdict::Setting(set.0)),
+            (true, false, _) if self.device_rdma(len) == DeviceRdma::Only => Some(RmaVerdict::NoAck),
+            (true, false, _) | (false, true, _) if setting.1.is_some() => {
+                Some(RmaVerdict::Setting(setting.0))
+            }
             (true, true, Some(min)) if protocol == RmaProtocol::LongReadWrite && len < min => {
                 Some(RmaVerdict::BelowRead { min })
             }
-            (true, true, _) if protocol == RmaProtocol::LongReadWrite && self.can_device(len).is_ok() => {
+            (true, true, _)
+                if protocol == RmaProtocol::LongReadWrite && self.device_can_carry(len).is_ok() =>
+            {
                 Some(RmaVerdict::UsesTargetCpu)
             }
             (true, true, Some(_)) => Some(RmaVerdict::Setting("UCX_MIN_READ_WRITE")),
@@ -292,22 +296,25 @@ impl RmaKey {
     /// Estimated time, ns, whether legal or not.
     fn ns(&self, choice: RmaChoice, len: usize) -> Option<u64> {
         let costs = self.wire.costs.sanitized();
-        let own = RemoteMem::Allocated as usize;
+        let allocated = RemoteMem::Allocated as usize;
         let ns = match (choice, self.op) {
-            (RmaChoice::Mapped, RmaOp::Put) => Some(costs.put[own].at(len)),
-            (RmaChoice::Mapped, RmaOp::Get) => Some(costs.get[own].at(len)),
+            (RmaChoice::Mapped, RmaOp::Put) => Some(costs.put[allocated].at(len)),
+            (RmaChoice::Mapped, RmaOp::Get) => Some(costs.get[allocated].at(len)),
             (RmaChoice::Kernel, op) => kernel(&self.wire, op).map(|line| line.at(len)),
             (RmaChoice::Protocol(protocol), _) => {
-                let place =
-                    if let RemoteAccess::Device(place) = self.access { place } else { RemoteMem::Registered };
-                cost::at(&curve(&self.wire, protocol, place, self.sync, self.one_packet()), len)
+                let remote_mem = if let RemoteAccess::Device(remote_mem) = self.access {
+                    remote_mem
+                } else {
+                    RemoteMem::Registered
+                };
+                cost::at(&curve(&self.wire, protocol, remote_mem, self.sync, self.one_packet()), len)
             }
         };
         ns.map(|ns| ns as u64)
     }
 
     /// Verdict on a copy by this processor or by the kernel.
-    fn in_call(&self, choice: RmaChoice, taken: RmaChoice, len: usize) -> RmaCandidate {
+    fn explain_copy(&self, choice: RmaChoice, taken: RmaChoice, len: usize) -> RmaCandidate {
         let can = match (choice, self.access) {
             (RmaChoice::Mapped, RemoteAccess::Mapped) | (RmaChoice::Kernel, RemoteAccess::Kernel) => Ok(()),
             (RmaChoice::Mapped, _) => Err(RmaVerdict::NotMapped),
@@ -328,12 +335,12 @@ impl RmaKey {
     }
 
     fn setting(&self) -> Option<RmaVerdict> {
-        let (key, set) = self.device_setting();
-        set.map(|_| RmaVerdict::Setting(key))
+        let (key, value) = self.device_setting();
+        value.map(|_| RmaVerdict::Setting(key))
     }
 
     /// Why a possible protocol is not chosen over the kernel.
-    fn not_by_kernel(&self, ns: Option<u64>, len: usize) -> RmaVerdict {
+    fn why_not_over_kernel(&self, ns: Option<u64>, len: usize) -> RmaVerdict {
         let best = self.ns(RmaChoice::Kernel, len).unwrap_or(0);
         self.setting().unwrap_or(match ns.unwrap_or(best) {
             ns if ns < best => RmaVerdict::TargetCpuNotWorthIt { ns, best },
@@ -351,15 +358,15 @@ pub fn explain_rma(key: &RmaKey, tables: &RmaTables, len: usize) -> RmaCandidate
     let best = key.ns(RmaChoice::Protocol(protocol), len).unwrap_or(0);
     let of_protocol = |protocol: RmaProtocol| {
         let choice = RmaChoice::Protocol(protocol);
-        let can = key.can(protocol, len);
+        let can = key.can_carry(protocol, len);
         let cost = can.ok().and_then(|()| key.ns(choice, len));
         let verdict = match can {
             Err(why) => why,
             Ok(()) if refused && protocol.is_emulated() => RmaVerdict::EmulationOff,
             Ok(()) if taken == choice => RmaVerdict::Taken,
-            Ok(()) if taken == RmaChoice::Kernel => key.not_by_kernel(cost, len),
+            Ok(()) if taken == RmaChoice::Kernel => key.why_not_over_kernel(cost, len),
             Ok(()) if taken == RmaChoice::Mapped => RmaVerdict::UsesTargetCpu,
-            Ok(()) => key.not_wanted(protocol, key.protocol(tables, len), len).unwrap_or({
+            Ok(()) => key.why_not_chosen(protocol, key.protocol(tables, len), len).unwrap_or({
                 let ns = cost.unwrap_or(best);
                 match ns < best && protocol.is_emulated() && !key.protocol(tables, len).is_emulated() {
                     true => RmaVerdict::TargetCpuNotWorthIt { ns, best },
@@ -371,9 +378,9 @@ pub fn explain_rma(key: &RmaKey, tables: &RmaTables, len: usize) -> RmaCandidate
         RmaCandidate { choice, ns: cost, verdict }
     };
     let mut candidates = RmaCandidates::new();
-    candidates.push(key.in_call(RmaChoice::Mapped, taken, len));
+    candidates.push(key.explain_copy(RmaChoice::Mapped, taken, len));
     if key.access == RemoteAccess::Kernel || key.wire.kernel.is_some() {
-        candidates.push(key.in_call(RmaChoice::Kernel, taken, len));
+        candidates.push(key.explain_copy(RmaChoice::Kernel, taken, len));
     }
     let protocols: &[RmaProtocol] = match key.op {
         RmaOp::Put => &[

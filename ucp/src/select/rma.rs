@@ -81,14 +81,14 @@ pub enum DeviceRdma {
 impl RmaTables {
     /// Computes the tables for a wire.
     pub fn new(wire: &RmaWire, limits: &Thresholds) -> RmaTables {
-        let put = |place, sync| {
-            let offers = allowed_protocols(wire, limits, RmaOp::Put, Some(place), sync);
+        let put = |remote_mem, sync| {
+            let offers = allowed_protocols(wire, limits, RmaOp::Put, Some(remote_mem), sync);
             Table::cheapest(&offers, RmaProtocol::DirectWrite)
         };
-        let puts = |place| [Sync::No, Sync::Yes].map(|sync| put(place, sync));
-        let get = |place| {
+        let puts = |remote_mem| [Sync::No, Sync::Yes].map(|sync| put(remote_mem, sync));
+        let get = |remote_mem| {
             Table::cheapest(
-                &allowed_protocols(wire, limits, RmaOp::Get, Some(place), Sync::No),
+                &allowed_protocols(wire, limits, RmaOp::Get, Some(remote_mem), Sync::No),
                 RmaProtocol::DirectRead,
             )
         };
@@ -119,7 +119,7 @@ impl RmaTables {
         match device {
             DeviceRdma::No => self.put_packets.pick(len),
             DeviceRdma::Only => RmaProtocol::DirectWrite,
-            DeviceRdma::Also(place) => self.put[place as usize][sync as usize].pick(len),
+            DeviceRdma::Also(remote_mem) => self.put[remote_mem as usize][sync as usize].pick(len),
         }
     }
 
@@ -129,7 +129,7 @@ impl RmaTables {
         match device {
             DeviceRdma::No => RmaProtocol::ShortRead,
             DeviceRdma::Only => RmaProtocol::DirectRead,
-            DeviceRdma::Also(place) => self.get[place as usize].pick(len),
+            DeviceRdma::Also(remote_mem) => self.get[remote_mem as usize].pick(len),
         }
     }
 }
@@ -160,32 +160,37 @@ pub(super) fn one_packet(op: RmaOp, mtu: usize, order: PacketOrder, hdr: ReqHdr,
 pub(super) fn curve(
     wire: &RmaWire,
     protocol: RmaProtocol,
-    place: RemoteMem,
+    remote_mem: RemoteMem,
     sync: Sync,
-    one: usize,
+    max_payload: usize,
 ) -> Curve {
     let costs = wire.costs.sanitized();
     let acked =
         if wire.order == PacketOrder::Kept && sync == Sync::No { ExtraPacket::No } else { ExtraPacket::Yes };
-    let line = |step, turn| cost::rma(&costs, step, one, turn);
+    let line = |step, extra| cost::rma(&costs, step, max_payload, extra);
     match protocol {
-        RmaProtocol::EagerWrite => copied(&costs, line(RmaStep::Packet, acked), 0, one),
-        RmaProtocol::ShortRead => copied(&costs, line(RmaStep::Packet, ExtraPacket::Yes), 0, one),
+        RmaProtocol::EagerWrite => copied(&costs, line(RmaStep::Packet, acked), 0, max_payload),
+        RmaProtocol::ShortRead => copied(&costs, line(RmaStep::Packet, ExtraPacket::Yes), 0, max_payload),
         RmaProtocol::LongCtsWrite => {
-            copied(&costs, line(RmaStep::Granted, acked), one.saturating_add(1), usize::MAX)
+            copied(&costs, line(RmaStep::Granted, acked), max_payload.saturating_add(1), usize::MAX)
         }
         // The grant goes to the target; its response precedes it.
-        RmaProtocol::LongCtsRead => {
-            copied(&costs, line(RmaStep::Granted, ExtraPacket::Yes), one.saturating_add(1), usize::MAX)
-        }
+        RmaProtocol::LongCtsRead => copied(
+            &costs,
+            line(RmaStep::Granted, ExtraPacket::Yes),
+            max_payload.saturating_add(1),
+            usize::MAX,
+        ),
         RmaProtocol::LongReadWrite => {
-            one_line(line(RmaStep::Read, ExtraPacket::No), one.saturating_add(1), usize::MAX)
+            one_line(line(RmaStep::Read, ExtraPacket::No), max_payload.saturating_add(1), usize::MAX)
         }
-        RmaProtocol::DirectWrite if sync == Sync::Yes => {
-            one_line(line(RmaStep::PutDirect(place, LocalMem::Registered), ExtraPacket::No), 0, usize::MAX)
-        }
-        RmaProtocol::DirectWrite => direct(line, |local| RmaStep::PutDirect(place, local)),
-        RmaProtocol::DirectRead => direct(line, |local| RmaStep::GetDirect(place, local)),
+        RmaProtocol::DirectWrite if sync == Sync::Yes => one_line(
+            line(RmaStep::PutDirect(remote_mem, LocalMem::Registered), ExtraPacket::No),
+            0,
+            usize::MAX,
+        ),
+        RmaProtocol::DirectWrite => direct(line, |local| RmaStep::PutDirect(remote_mem, local)),
+        RmaProtocol::DirectRead => direct(line, |local| RmaStep::GetDirect(remote_mem, local)),
         RmaProtocol::WriteAtomic | RmaProtocol::FetchAtomic | RmaProtocol::CompareAtomic => Curve::new(),
     }
 }
@@ -197,7 +202,7 @@ fn direct(line: impl Fn(RmaStep, ExtraPacket) -> cost::Line, step: impl Fn(Local
     all
 }
 
-fn within(curve: Curve, first: usize, last: usize) -> Curve {
+fn clip(curve: Curve, first: usize, last: usize) -> Curve {
     let cut = curve.into_iter().map(|p| cost::Segment { from: p.from.max(first), to: p.to.min(last), ..p });
     cut.filter(|p| p.from <= p.to).collect()
 }
@@ -210,7 +215,7 @@ fn allowed_protocols(
     device: Option<RemoteMem>,
     sync: Sync,
 ) -> Vec<AllowedProtocol<RmaProtocol>> {
-    let (direct, short, long, most, set) = match op {
+    let (direct, short, long, max_rdma, threshold) = match op {
         RmaOp::Put => {
             let protocols = (RmaProtocol::DirectWrite, RmaProtocol::EagerWrite, RmaProtocol::LongCtsWrite);
             (protocols.0, protocols.1, protocols.2, wire.rdma.write, limits.min_rdma_put)
@@ -223,8 +228,8 @@ fn allowed_protocols(
     // The header before the handshake is the longest.
     let one = one_packet(op, wire.mtu, wire.order, ReqHdr::FIRST, false);
     let of = |protocol| curve(wire, protocol, device.unwrap_or_default(), sync, one);
-    let by_device = device.filter(|_| most > 0);
-    let (from, packets_to) = match set {
+    let by_device = device.filter(|_| max_rdma > 0);
+    let (from, packets_to) = match threshold {
         _ if by_device.is_some() && wire.emulation == Emulation::Refused => (0, None),
         Some(from) => (from, from.checked_sub(1)),
         None => (0, Some(usize::MAX)),
@@ -233,7 +238,7 @@ fn allowed_protocols(
     if by_device.is_some() {
         all.push(AllowedProtocol {
             protocol: direct,
-            curve: within(of(direct), from, usize::MAX),
+            curve: clip(of(direct), from, usize::MAX),
             target_cpu: TargetCpu::Unused,
         });
     }
@@ -243,15 +248,15 @@ fn allowed_protocols(
     let read_from = limits.min_read_write.map(|from| from.max(one.saturating_add(1)));
     // Where our device writes by itself, its target need not read.
     let read = op == RmaOp::Put && by_device.is_none() && wire.rdma.read > 0;
-    let unread = read_from.filter(|_| read).map_or(usize::MAX, |from| from.saturating_sub(1));
+    let packets_max = read_from.filter(|_| read).map_or(usize::MAX, |from| from.saturating_sub(1));
     let mut packets = of(short);
     packets.extend(of(long));
-    all.push(AllowedProtocol { protocol: short, curve: within(packets, 0, to.min(unread)), target_cpu });
+    all.push(AllowedProtocol { protocol: short, curve: clip(packets, 0, to.min(packets_max)), target_cpu });
     if read {
         let protocol = RmaProtocol::LongReadWrite;
         all.push(AllowedProtocol {
             protocol,
-            curve: within(of(protocol), read_from.unwrap_or(0), to),
+            curve: clip(of(protocol), read_from.unwrap_or(0), to),
             target_cpu,
         });
     }
@@ -262,11 +267,11 @@ fn allowed_protocols(
 /// peer's processor.
 fn backends(wire: &RmaWire, limits: &Thresholds, op: RmaOp, sync: Sync) -> Vec<AllowedProtocol<RmaBackend>> {
     let Some(kernel) = kernel(wire, op) else { return Vec::new() };
-    let set = match op {
+    let threshold = match op {
         RmaOp::Put => limits.min_rdma_put,
         RmaOp::Get => limits.min_rdma_get,
     };
-    let (from, packets_to) = match set {
+    let (from, packets_to) = match threshold {
         _ if wire.emulation == Emulation::Refused => (0, None),
         Some(from) => (from, from.checked_sub(1)),
         None => (0, Some(usize::MAX)),
@@ -280,7 +285,7 @@ fn backends(wire: &RmaWire, limits: &Thresholds, op: RmaOp, sync: Sync) -> Vec<A
         all.extend(allowed_protocols(wire, limits, op, None, sync).into_iter().map(|packets| {
             AllowedProtocol {
                 protocol: RmaBackend::Engine,
-                curve: within(packets.curve, 0, to),
+                curve: clip(packets.curve, 0, to),
                 target_cpu: TargetCpu::Used,
             }
         }));

@@ -72,8 +72,9 @@ impl<R: Copy + PartialEq> Table<R> {
     pub(super) fn cheapest(allowed: &[AllowedProtocol<R>], fallback: R) -> Table<R> {
         let protocol = |len: usize| best(allowed, len).map_or(fallback, |n| allowed[n].protocol);
         // Between neighbouring borders each cost is one line, so two of them cross at most once.
-        let mut borders: Vec<usize> = allowed.iter().flat_map(|o| &o.curve).map(|piece| piece.from).collect();
-        borders.extend(allowed.iter().flat_map(|o| &o.curve).filter_map(|piece| piece.to.checked_add(1)));
+        let mut borders: Vec<usize> =
+            allowed.iter().flat_map(|o| &o.curve).map(|segment| segment.from).collect();
+        borders.extend(allowed.iter().flat_map(|o| &o.curve).filter_map(|segment| segment.to.checked_add(1)));
         borders.push(0);
         borders.sort_unstable();
         borders.dedup();

@@ -24,7 +24,7 @@ fn key(sync: Sync, reads: ReadSupport, peer: ReadSupport) -> SelectKey {
     SelectKey::new(Kind::Tagged, sync, wire(reads), PeerCaps { reads: peer, ..PeerCaps::default() })
 }
 
-fn rows(key: &SelectKey, limits: &Thresholds) -> Vec<(usize, Protocol)> {
+fn ranges_of(key: &SelectKey, limits: &Thresholds) -> Vec<(usize, Protocol)> {
     let table = Table::new(key, limits);
     for range in table.ranges() {
         assert_eq!((table.pick(range.from), table.pick(range.to)), (range.protocol, range.protocol));
@@ -54,7 +54,7 @@ fn borders_of_the_wire() {
             (eager_max + 1, Protocol::Medium.with(sync)),
             (PUSH_MAX + 1, Protocol::LongCts.with(sync)),
         ];
-        assert_eq!(rows(&key, &Thresholds::default()), want, "{kind:?} {sync:?} {hdr:?}");
+        assert_eq!(ranges_of(&key, &Thresholds::default()), want, "{kind:?} {sync:?} {hdr:?}");
         assert_eq!(Table::new(&key, &Thresholds::default()).eager_max(), eager_max);
     }
 }
@@ -87,7 +87,7 @@ fn read_threshold_is_where_the_costs_cross() {
     // At 10 000 bytes both take the same, and the first one named is taken.
     let auto = Thresholds::default();
     assert_eq!(
-        rows(&key, &auto),
+        ranges_of(&key, &auto),
         [(0, Protocol::Eager), (945, Protocol::Medium), (10_001, Protocol::LongRead)]
     );
     let slower = explain(&key, &auto, 9000);
@@ -96,12 +96,12 @@ fn read_threshold_is_where_the_costs_cross() {
     assert_eq!(explain(&key, &auto, 20_000)[1].verdict, Verdict::Slower { ns: 20_000, best: 10_000 });
     // Registration and uncached memory shift the border.
     key.wire.costs.register = Line::new(2500.0, 0.0);
-    assert_eq!(rows(&key, &auto)[2], (15_001, Protocol::LongRead));
+    assert_eq!(ranges_of(&key, &auto)[2], (15_001, Protocol::LongRead));
     let costs = &mut key.wire.costs;
     (costs.register, costs.cache, costs.copy_uncached) = (Line::default(), 4000, 1.0);
-    assert_eq!(rows(&key, &auto)[2], (7001, Protocol::LongRead));
+    assert_eq!(ranges_of(&key, &auto)[2], (7001, Protocol::LongRead));
     key.peer.reads = ReadSupport::No;
-    assert!(rows(&key, &auto).iter().all(|(_, protocol)| *protocol != Protocol::LongRead));
+    assert!(ranges_of(&key, &auto).iter().all(|(_, protocol)| *protocol != Protocol::LongRead));
 }
 
 #[test]
@@ -123,46 +123,46 @@ fn read_threshold_without_a_device() {
         wire,
         PeerCaps { reads: ReadSupport::Yes, ..PeerCaps::default() },
     );
-    let own = SelectKey { mem: MemKind::Allocated, ..host };
+    let allocated = SelectKey { mem: MemKind::Allocated, ..host };
     let auto = Thresholds::default();
-    assert_eq!(rows(&own, &auto), [(0, Protocol::Eager), (501, Protocol::LongRead)]);
-    assert_eq!(explain(&own, &auto, 400)[3].verdict, Verdict::Slower { ns: 500, best: 400 });
-    assert_eq!(explain(&own, &auto, 600)[0].verdict, Verdict::Slower { ns: 600, best: 500 });
+    assert_eq!(ranges_of(&allocated, &auto), [(0, Protocol::Eager), (501, Protocol::LongRead)]);
+    assert_eq!(explain(&allocated, &auto, 400)[3].verdict, Verdict::Slower { ns: 500, best: 400 });
+    assert_eq!(explain(&allocated, &auto, 600)[0].verdict, Verdict::Slower { ns: 600, best: 500 });
     let shared = WireCaps { costs: Costs { shared: true, ..costs }, ..wire };
-    assert_eq!(rows(&SelectKey { wire: shared, ..own }, &auto)[1], (251, Protocol::LongRead));
+    assert_eq!(ranges_of(&SelectKey { wire: shared, ..allocated }, &auto)[1], (251, Protocol::LongRead));
     // Of other memory, and of what a device reads, a packet takes what it can.
-    assert_eq!(rows(&host, &auto)[1], (945, Protocol::Medium));
+    assert_eq!(ranges_of(&host, &auto)[1], (945, Protocol::Medium));
     let with_kernel = |fixed| WireCaps { kernel: Some(Line::new(fixed - 150.0, 0.0)), ..wire };
     let process = SelectKey { mem: MemKind::Process, wire: with_kernel(700.0), ..host };
-    assert_eq!(rows(&process, &auto), [(0, Protocol::Eager), (701, Protocol::LongRead)]);
+    assert_eq!(ranges_of(&process, &auto), [(0, Protocol::Eager), (701, Protocol::LongRead)]);
     assert_eq!(explain(&process, &auto, 600)[3].verdict, Verdict::Slower { ns: 700, best: 600 });
-    let dear = SelectKey { wire: with_kernel(2000.0), ..process };
+    let slow_kernel = SelectKey { wire: with_kernel(2000.0), ..process };
     assert_eq!(
-        rows(&dear, &auto),
+        ranges_of(&slow_kernel, &auto),
         [(0, Protocol::Eager), (945, Protocol::Medium), (2001, Protocol::LongRead)]
     );
-    assert_eq!(rows(&SelectKey { mem: MemKind::Host, ..process }, &auto)[1], (945, Protocol::Medium));
-    assert_eq!(rows(&SelectKey { wire, ..process }, &auto)[1], (945, Protocol::Medium), "no kernel");
+    assert_eq!(ranges_of(&SelectKey { mem: MemKind::Host, ..process }, &auto)[1], (945, Protocol::Medium));
+    assert_eq!(ranges_of(&SelectKey { wire, ..process }, &auto)[1], (945, Protocol::Medium), "no kernel");
     let device = WireCaps { reads: ReadSupport::Yes, ..wire };
-    assert_eq!(rows(&SelectKey { wire: device, ..own }, &auto)[1], (945, Protocol::LongRead));
+    assert_eq!(ranges_of(&SelectKey { wire: device, ..allocated }, &auto)[1], (945, Protocol::LongRead));
     // A peer that does not read, and what a user says.
-    let deaf = SelectKey { peer: PeerCaps { reads: ReadSupport::No, ..own.peer }, ..own };
-    assert_eq!(rows(&deaf, &auto)[1], (945, Protocol::Medium));
-    let read = |from| rows(&own, &Thresholds { min_read: Some(from), ..auto });
+    let no_read = SelectKey { peer: PeerCaps { reads: ReadSupport::No, ..allocated.peer }, ..allocated };
+    assert_eq!(ranges_of(&no_read, &auto)[1], (945, Protocol::Medium));
+    let read = |from| ranges_of(&allocated, &Thresholds { min_read: Some(from), ..auto });
     assert_eq!(read(0), [(0, Protocol::Eager), (1, Protocol::LongRead)]);
     assert_eq!(read(2000), [(0, Protocol::Eager), (945, Protocol::Medium), (2000, Protocol::LongRead)]);
     let asked = Thresholds { rndv_thresh: Some(600), ..auto };
-    assert_eq!(rows(&own, &asked), [(0, Protocol::Eager), (600, Protocol::LongRead)]);
-    assert_eq!(explain(&own, &asked, 600)[0].verdict, Verdict::Setting("UCX_RNDV_THRESH"));
+    assert_eq!(ranges_of(&allocated, &asked), [(0, Protocol::Eager), (600, Protocol::LongRead)]);
+    assert_eq!(explain(&allocated, &asked, 600)[0].verdict, Verdict::Setting("UCX_RNDV_THRESH"));
     assert_eq!(
-        rows(&own, &Thresholds { medium_max: Some(5000), ..auto })[..2],
+        ranges_of(&allocated, &Thresholds { medium_max: Some(5000), ..auto })[..2],
         [(0, Protocol::Eager), (945, Protocol::Medium)]
     );
 }
 
 #[test]
 fn settings_take_precedence_over_costs() {
-    let all = |limits: Thresholds| rows(&key(Sync::No, ReadSupport::Yes, ReadSupport::Yes), &limits);
+    let all = |limits: Thresholds| ranges_of(&key(Sync::No, ReadSupport::Yes, ReadSupport::Yes), &limits);
     let auto = Thresholds { min_read: Some(usize::MAX), ..Thresholds::default() };
     let rndv = |from| all(Thresholds { rndv_thresh: Some(from), ..auto });
     assert_eq!(rndv(5000)[1..3], [(945, Protocol::Medium), (5000, Protocol::LongCts)]);
@@ -176,7 +176,7 @@ fn settings_take_precedence_over_costs() {
     let runts = Thresholds { runt_size: 100, min_read: Some(2000), ..Thresholds::default() };
     assert_eq!(all(runts)[2], (2000, Protocol::RuntRead));
     assert_eq!(
-        rows(&key(Sync::Yes, ReadSupport::Yes, ReadSupport::Yes), &runts)[2],
+        ranges_of(&key(Sync::Yes, ReadSupport::Yes, ReadSupport::Yes), &runts)[2],
         (2000, Protocol::LongRead)
     );
     let push_limit = Thresholds { medium_max: Some(1 << 40), ..Thresholds::default() };
@@ -193,7 +193,7 @@ fn libfabric_thresholds() {
         (65_537, Protocol::LongCts),
         (1 << 20, Protocol::LongRead),
     ];
-    assert_eq!(rows(&key, &Thresholds::LIBFABRIC), want);
+    assert_eq!(ranges_of(&key, &Thresholds::LIBFABRIC), want);
 }
 
 #[test]
@@ -289,21 +289,21 @@ proptest! {
         costs in any_costs(),
         limits in any_limits(),
         mtu in 64..20_000usize,
-        (ours, of_others, theirs) in (0..2usize, 0..2usize, 0..3usize),
+        (ours, ours_other, theirs) in (0..2usize, 0..2usize, 0..3usize),
         sync: bool,
-        lies in 0..3usize,
+        mem_kind in 0..3usize,
         kernel in proptest::option::of(any_line()),
         lens in proptest::collection::vec(any_size(), 1..20),
     ) {
         let reads = [ReadSupport::No, ReadSupport::Yes, ReadSupport::Unknown];
         let peer = PeerCaps { reads: reads[theirs], ..PeerCaps::default() };
         let sync = if sync { Sync::Yes } else { Sync::No };
-        let (mem, host, of_own) = match lies {
-            0 => (MemKind::Host, ours, of_others),
-            1 => (MemKind::Process, ours, of_others),
-            _ => (MemKind::Allocated, of_others, ours),
+        let (mem, host, of_allocated) = match mem_kind {
+            0 => (MemKind::Host, ours, ours_other),
+            1 => (MemKind::Process, ours, ours_other),
+            _ => (MemKind::Allocated, ours_other, ours),
         };
-        let wire = WireCaps { mtu, reads: reads[host], reads_allocated: reads[of_own], kernel, costs };
+        let wire = WireCaps { mtu, reads: reads[host], reads_allocated: reads[of_allocated], kernel, costs };
         let key = SelectKey { mem, ..SelectKey::new(Kind::Tagged, sync, wire, peer) };
         let table = Table::new(&key, &limits);
         let eager = Protocol::Eager.with(sync).capacity(Kind::Tagged, peer.hdr, false, mtu);
@@ -368,11 +368,11 @@ proptest! {
             kernel,
         };
         let tables = RmaTables::new(&wire, &limits);
-        let place = if own { RemoteMem::Allocated } else { RemoteMem::Registered };
+        let remote_mem = if own { RemoteMem::Allocated } else { RemoteMem::Registered };
         let one = one_packet(RmaOp::Put, mtu, wire.order, ReqHdr::FIRST, false);
         for len in lens.into_iter().flatten().chain([0, 1, one, one + 1]) {
             for sync in [Sync::No, Sync::Yes] {
-                let put = tables.put(DeviceRdma::Also(place), sync, len);
+                let put = tables.put(DeviceRdma::Also(remote_mem), sync, len);
                 if refused && write > 0 {
                     prop_assert_eq!(put, RmaProtocol::DirectWrite);
                 }
@@ -396,14 +396,14 @@ proptest! {
                     } else if let Some(min) = set {
                         prop_assert_eq!(by_kernel, len >= min);
                     }
-                    let key = RmaKey { limits, access: RemoteAccess::Device(place), ..rma_key(&wire, op, sync) };
+                    let key = RmaKey { limits, access: RemoteAccess::Device(remote_mem), ..rma_key(&wire, op, sync) };
                     let emulated = |choice| matches!(choice, Some(RmaChoice::Protocol(protocol)) if protocol.is_emulated());
                     let taken = taken(&key, len);
                     prop_assert!(taken.is_some() || refused);
                     prop_assert!(!(refused && len > 0 && emulated(taken)));
                 }
             }
-            let get = tables.get(DeviceRdma::Also(place), len);
+            let get = tables.get(DeviceRdma::Also(remote_mem), len);
             prop_assert!(get == RmaProtocol::ShortRead || (get == RmaProtocol::DirectRead && read > 0));
         }
     }

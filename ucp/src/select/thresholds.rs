@@ -101,18 +101,18 @@ fn allowed_range(key: &SelectKey, limits: &Thresholds, protocol: Protocol) -> Op
     let least = if by_host { 1 } else { first };
     // A read threshold takes precedence over a push limit.
     let read_from = limits.min_read.filter(|_| can_read(key)).map(|from| from.max(least));
-    let unread = read_from.map_or(usize::MAX, |from| from.saturating_sub(1));
+    let packets_max = read_from.map_or(usize::MAX, |from| from.saturating_sub(1));
     let push_limit = limits.push_limit().unwrap_or(0);
     match protocol.plain() {
         Protocol::Eager => {
-            let unasked = limits
+            let eager_limit = limits
                 .rndv_thresh
                 .filter(|_| by_host && read_from.is_none())
                 .map(|from| from.saturating_sub(1));
-            Some((0, eager.min(unread).min(unasked.unwrap_or(eager))))
+            Some((0, eager.min(packets_max).min(eager_limit.unwrap_or(eager))))
         }
-        Protocol::Medium => Some((first, limits.medium_limit().min(unread))),
-        Protocol::LongCts => Some((first.max(push_limit.saturating_add(1)), unread)),
+        Protocol::Medium => Some((first, limits.medium_limit().min(packets_max))),
+        Protocol::LongCts => Some((first.max(push_limit.saturating_add(1)), packets_max)),
         protocol if !can_read(key) || protocol != limits.read_protocol().with(key.sync) => None,
         _ => Some((read_from.unwrap_or(least.max(push_limit.saturating_add(1))), usize::MAX)),
     }
@@ -127,8 +127,8 @@ pub(super) fn curve(
     (from, to): (usize, usize),
 ) -> Curve {
     let costs = key.costs();
-    let room = capacity(key, Protocol::Medium.with(key.sync));
-    let line = cost::message(&costs, protocol, room, limits.runt_size);
+    let payload = capacity(key, Protocol::Medium.with(key.sync));
+    let line = cost::message(&costs, protocol, payload, limits.runt_size);
     let by_device = !key.is_read_by_host();
     match protocol {
         Protocol::LongRead | Protocol::RuntRead if by_device => cost::one_line(line, from, to),
@@ -138,11 +138,11 @@ pub(super) fn curve(
 
 /// All allowed protocols with their ranges and costs. All of them use the receiver's processor.
 pub(super) fn allowed_protocols(key: &SelectKey, limits: &Thresholds) -> Vec<AllowedProtocol<Protocol>> {
-    let offer = |protocol| {
+    let allowed = |protocol| {
         let curve = curve(key, limits, protocol, allowed_range(key, limits, protocol)?);
         Some(AllowedProtocol { protocol, curve, target_cpu: TargetCpu::Unused })
     };
-    message_protocols(key.sync).into_iter().filter_map(offer).collect()
+    message_protocols(key.sync).into_iter().filter_map(allowed).collect()
 }
 
 impl Table {

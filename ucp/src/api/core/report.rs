@@ -106,7 +106,7 @@ impl fmt::Display for Report {
                     write!(f, " {name} {:.1} GB/s,", 1024.0 / ns)?;
                 }
             }
-            writeln!(f, " by {}", if found.by == CopyMethod::Kernel { "the kernel" } else { "packets" })?;
+            writeln!(f, " by {}", if found.method == CopyMethod::Kernel { "the kernel" } else { "packets" })?;
         }
         writeln!(f, "  held: {} bytes, unexpected: {} bytes", self.held, self.unexpected)
     }

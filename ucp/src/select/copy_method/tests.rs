@@ -6,11 +6,11 @@ use super::*;
 
 const LEN: usize = 65536;
 /// Bytes of a packet.
-const ROOM: usize = 16384;
+const PACKET: usize = 16384;
 /// Bytes after which packets behind reads have steady times.
-const RING: usize = 2 << 20;
+const STEADY_AFTER: usize = 2 << 20;
 /// Reads behind packets that take longer.
-const COLD: usize = 2;
+const COLD_READS: usize = 2;
 
 /// Time of 64 KiB by the kernel, by the kernel after packets, by packets, and by packets after the kernel.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +39,8 @@ struct Pair {
     /// Messages in flight at a time.
     window: usize,
     queue: VecDeque<CopyMethod>,
-    /// How messages went.
-    by: Vec<CopyMethod>,
+    /// Methods of the messages sent so far.
+    methods: Vec<CopyMethod>,
     time: u64,
     /// Reads since packets, and bytes of packets since reads.
     reads: usize,
@@ -57,8 +57,8 @@ impl Default for Pair {
 impl Pair {
     fn of(window: usize) -> Pair {
         let (sender, receiver) = (SenderTuner::default(), ReceiverTuner::default());
-        let (queue, by) = (VecDeque::new(), Vec::new());
-        Pair { sender, receiver, window, queue, by, time: 0, reads: 0, bytes: 0, rng: 7 }
+        let (queue, methods) = (VecDeque::new(), Vec::new());
+        Pair { sender, receiver, window, queue, methods, time: 0, reads: 0, bytes: 0, rng: 7 }
     }
 
     fn draw(&mut self, n: u64) -> u64 {
@@ -68,23 +68,23 @@ impl Pair {
 
     /// Sends `count` messages of `len` bytes.
     fn send(&mut self, timing: Timing, estimate: CopyMethod, len: usize, count: usize, noise: u64) {
-        (0..count).for_each(|_| self.one(timing, estimate, len, noise));
+        (0..count).for_each(|_| self.send_one(timing, estimate, len, noise));
     }
 
     /// Sends one message. One in `noise` takes four times as long.
-    fn one(&mut self, timing: Timing, estimate: CopyMethod, len: usize, noise: u64) {
+    fn send_one(&mut self, timing: Timing, estimate: CopyMethod, len: usize, noise: u64) {
         let next = self.sender.next(len, estimate);
         self.queue.push_back(next);
         if self.queue.len() < self.window {
             return;
         }
         let offered = self.queue.pop_front() == Some(CopyMethod::Kernel);
-        let by = if offered { self.receiver.choose(CopyPolicy::Auto, len) } else { CopyMethod::Packets };
+        let method = if offered { self.receiver.choose(CopyPolicy::Auto, len) } else { CopyMethod::Packets };
         let scale = |time: u64, len: usize| time * len as u64 / LEN as u64;
         let outlier = |pair: &mut Pair| if noise > 0 && pair.draw(noise) == 0 { 4 } else { 1 };
-        match by {
+        match method {
             CopyMethod::Kernel => {
-                let time = scale(if self.reads < COLD { timing.cold } else { timing.kernel }, len);
+                let time = scale(if self.reads < COLD_READS { timing.cold } else { timing.kernel }, len);
                 (self.reads, self.bytes) = (self.reads + 1, 0);
                 self.time += time;
                 let outlier = outlier(self);
@@ -92,13 +92,13 @@ impl Pair {
                 self.sender.on_read(len);
             }
             CopyMethod::Packets => {
-                for _ in 0..len / ROOM {
-                    let early = self.bytes < RING;
-                    let time = scale(if early { timing.early } else { timing.packets }, ROOM);
-                    (self.reads, self.bytes) = (0, self.bytes + ROOM);
+                for _ in 0..len / PACKET {
+                    let early = self.bytes < STEADY_AFTER;
+                    let time = scale(if early { timing.early } else { timing.packets }, PACKET);
+                    (self.reads, self.bytes) = (0, self.bytes + PACKET);
                     self.time += time;
                     let outlier = outlier(self);
-                    self.receiver.record_packet(ROOM, time * outlier);
+                    self.receiver.record_packet(PACKET, time * outlier);
                 }
                 if offered {
                     self.sender.on_declined(len);
@@ -106,34 +106,35 @@ impl Pair {
                 }
             }
         }
-        self.by.push(by);
+        self.methods.push(method);
     }
 
-    /// Number of messages until nearly all of the next ones use `by`.
-    fn settles(&mut self, timing: Timing, by: CopyMethod) -> usize {
-        let seen = self.by.len();
+    /// Number of messages until nearly all of the next ones use `method`.
+    fn messages_until_settled(&mut self, timing: Timing, method: CopyMethod) -> usize {
+        let seen = self.methods.len();
         self.send(timing, CopyMethod::Packets, LEN, 4000, 0);
-        let rest = &self.by[seen..];
-        let all = |from: usize| rest[from..from + 60].iter().filter(|way| **way == by).count() == 60;
+        let rest = &self.methods[seen..];
+        let all = |from: usize| rest[from..from + 60].iter().filter(|used| **used == method).count() == 60;
         (0..rest.len() - 60).find(|&n| all(n)).unwrap()
     }
 
-    fn latest(&self, count: usize, by: CopyMethod) -> usize {
-        self.by[self.by.len() - count..].iter().filter(|way| **way == by).count()
+    fn latest(&self, count: usize, method: CopyMethod) -> usize {
+        self.methods[self.methods.len() - count..].iter().filter(|used| **used == method).count()
     }
 }
 
 #[test]
-fn each_world_has_its_way_whatever_was_said() {
+fn the_faster_method_wins_whatever_the_estimate() {
     for (timing, best) in TIMINGS {
         for estimate in [CopyMethod::Kernel, CopyMethod::Packets] {
-            for (len, window) in [(2 * ROOM, 1), (LEN, 1), (LEN, 32), (LEN, 100), (1 << 20, 1), (1 << 20, 32)]
+            for (len, window) in
+                [(2 * PACKET, 1), (LEN, 1), (LEN, 32), (LEN, 100), (1 << 20, 1), (1 << 20, 32)]
             {
                 let mut pair = Pair::of(window);
                 pair.send(timing, estimate, len, 10_000, 0);
                 let what = format!("{timing:?}, {estimate:?} estimate, {len} bytes, {window} at a time");
                 assert!(pair.latest(5000, best) >= 4800, "{what}: {}", pair.latest(5000, best));
-                assert_eq!(pair.receiver.times(len).by, best, "{what}");
+                assert_eq!(pair.receiver.times(len).method, best, "{what}");
             }
         }
     }
@@ -158,10 +159,12 @@ fn trials_cost_less_than_three_percent() {
 fn a_change_is_noticed_within_milliseconds() {
     for window in [1, 32, 100] {
         let mut pair = Pair::of(window);
-        assert!(pair.settles(SAME_L3, CopyMethod::Packets) < 200);
+        assert!(pair.messages_until_settled(SAME_L3, CopyMethod::Packets) < 200);
         for _ in 0..10 {
-            let (far, near) =
-                (pair.settles(CROSS_L3, CopyMethod::Kernel), pair.settles(SAME_L3, CopyMethod::Packets));
+            let (far, near) = (
+                pair.messages_until_settled(CROSS_L3, CopyMethod::Kernel),
+                pair.messages_until_settled(SAME_L3, CopyMethod::Packets),
+            );
             assert!(far <= 600 && near <= 2700, "{window}: {far} and {near}");
         }
     }
@@ -196,7 +199,10 @@ fn nearly_equal_methods_do_not_alternate() {
 fn slow_first_reads_are_forgotten() {
     let mut pair = Pair::default();
     pair.send(Timing { kernel: 90_000, cold: 90_000, ..CROSS_L3 }, CopyMethod::Packets, LEN, 60, 0);
-    assert!(pair.settles(CROSS_L3, CopyMethod::Kernel) < 2000, "before the times of reads were old");
+    assert!(
+        pair.messages_until_settled(CROSS_L3, CopyMethod::Kernel) < 2000,
+        "before the times of reads were old"
+    );
 }
 
 #[test]
@@ -204,10 +210,10 @@ fn size_classes_are_independent() {
     let mut pair = Pair::default();
     let long = Timing { kernel: 2500, cold: 3000, ..SAME_L3 };
     for _ in 0..2000 {
-        pair.one(SAME_L3, CopyMethod::Packets, 2 * ROOM, 0);
+        pair.one(SAME_L3, CopyMethod::Packets, 2 * PACKET, 0);
         pair.one(long, CopyMethod::Packets, 1 << 20, 0);
     }
-    assert_eq!(pair.sender.current(2 * ROOM), Some(CopyMethod::Packets));
+    assert_eq!(pair.sender.current(2 * PACKET), Some(CopyMethod::Packets));
     assert_eq!(pair.sender.current(1 << 20), Some(CopyMethod::Kernel));
 }
 
@@ -215,7 +221,7 @@ fn size_classes_are_independent() {
 fn offers_in_flight_are_declined_once() {
     let mut sender = SenderTuner::default();
     let (packet_trial, gap) =
-        (messages(PACKET_TRIAL_GAP.0, size_class(LEN)), messages(KERNEL_TRIAL_GAP.0, size_class(LEN)));
+        (messages_in(PACKET_TRIAL_GAP.0, size_class(LEN)), messages_in(KERNEL_TRIAL_GAP.0, size_class(LEN)));
     let all = |sender: &mut SenderTuner, count: u16, by| {
         (0..count).all(|_| sender.next(LEN, CopyMethod::Kernel) == by)
     };
@@ -230,7 +236,7 @@ fn offers_in_flight_are_declined_once() {
     let before = sender.clone();
     (0..TRIAL_READS).for_each(|_| sender.on_read(LEN));
     assert!(all(&mut sender, packet_trial, CopyMethod::Kernel));
-    let long = messages(PACKET_TRIAL_BYTES, size_class(LEN));
+    let long = messages_in(PACKET_TRIAL_BYTES, size_class(LEN));
     assert!(all(&mut sender, long, CopyMethod::Packets), "to see what these take");
     assert!(all(&mut sender, packet_trial, CopyMethod::Kernel));
     let mut sender = before;

@@ -105,7 +105,7 @@ fn attr(tl: &str, dev: &str) -> IfaceAttr {
 fn measured_costs_take_the_place_of_attributes() {
     let before = Costs::default();
     let after = sample().correct(&attr("efa", "softefa0"), before);
-    assert_eq!((after.overhead, after.copy, after.copy_far), (61.5, 0.015, 0.07));
+    assert_eq!((after.overhead, after.copy, after.copy_uncached), (61.5, 0.015, 0.07));
     assert_eq!((after.latency, after.wire), (80.0, 0.03));
     assert_eq!(after.put, [before.put[0], Line::new(1700.0, 0.06)]);
     assert_eq!(after.get, [Line::new(90.0, 0.02), before.get[1]]);

@@ -209,10 +209,10 @@ impl Rig {
     /// Checks that nothing is in flight except active message buffers and whole messages of the dead.
     fn nothing_left(&self, n: usize, what: &str) {
         let worker = &self.workers[n];
-        let census = worker.diagnostics().snapshot();
-        let (receives, unexpected, held_bytes) = (census.receives, census.unexpected, census.held_bytes);
+        let snapshot = worker.diagnostics().snapshot();
+        let (receives, unexpected, held_bytes) = (snapshot.receives, snapshot.unexpected, snapshot.held_bytes);
         assert_eq!(
-            census,
+            snapshot,
             EngineSnapshot { receives, unexpected, held_bytes, ..EngineSnapshot::EMPTY },
             "{what}: worker {n}"
         );

@@ -94,9 +94,9 @@ fn packets_deliver_sender_and_data() {
             sent.push((Some(data), message));
             pair.settle();
         }
-        let census = pair.b.diagnostics().snapshot();
+        let snapshot = pair.b.diagnostics().snapshot();
         assert!(
-            pair.b.diagnostics().unexpected_bytes() > 0 && census.held_bytes > 0,
+            pair.b.diagnostics().unexpected_bytes() > 0 && snapshot.held_bytes > 0,
             "{mode}: they wait for receives"
         );
         let receives = post(&pair.b, 10);

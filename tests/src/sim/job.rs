@@ -266,7 +266,7 @@ impl Job {
             // Some of it was to be read from its sender's memory.
             snapshot.rma_reads = snapshot.rma_reads.saturating_sub(snapshot.unexpected);
             (snapshot.unexpected, snapshot.held_bytes) = (0, 0);
-            snapshot.early *= usize::from(sim_worker.nics.len() > 1);
+            snapshot.reordering_peers *= usize::from(sim_worker.nics.len() > 1);
         }
         if snapshot != (EngineSnapshot { receives: idle, ..EngineSnapshot::EMPTY }) {
             return Err(self.fail(format!("worker {n}: the engine holds {snapshot:?}")));

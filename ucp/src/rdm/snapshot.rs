@@ -12,26 +12,26 @@ pub struct EngineSnapshot {
     pub sends: usize,
     /// Receives that are posted or not complete.
     pub receives: usize,
-    /// Receives of which some packets have come.
+    /// Receives with some of their packets.
     pub rx_entries: usize,
-    /// Messages of peers that are to be read by RDMA.
+    /// Messages of peers to read by RDMA.
     pub rma_reads: usize,
-    /// One-sided operations, asked of peers or by them.
-    pub one_sided: usize,
+    /// RMA operations, of this engine or of peers.
+    pub rma_ops: usize,
     /// Messages that no receive has matched.
     pub unexpected: usize,
-    /// Bytes held of those, and of packets before their turn.
+    /// Bytes held by unexpected messages and by packets that arrived out of order.
     pub held_bytes: usize,
-    /// Control packets that wait for room, and HANDSHAKEs that are owed.
-    pub owed: usize,
-    /// Peers of which packets wait for their turn.
-    pub early: usize,
-    /// Messages in several packets that are known by their first.
-    pub parts: usize,
-    /// Messages of ours that peers may be reading.
+    /// Control packets and HANDSHAKEs that wait to be sent.
+    pub queued_ctl: usize,
+    /// Peers with packets that arrived out of order.
+    pub reordering_peers: usize,
+    /// Messages of several packets whose first packet has arrived.
+    pub partial_msgs: usize,
+    /// Local messages that peers may be reading.
     pub exposed: usize,
-    /// Ends that nobody has taken out yet.
-    pub ends: usize,
+    /// Events that the caller has not taken.
+    pub queued_events: usize,
 }
 
 impl EngineSnapshot {
@@ -41,41 +41,41 @@ impl EngineSnapshot {
         receives: 0,
         rx_entries: 0,
         rma_reads: 0,
-        one_sided: 0,
+        rma_ops: 0,
         unexpected: 0,
         held_bytes: 0,
-        owed: 0,
-        early: 0,
-        parts: 0,
+        queued_ctl: 0,
+        reordering_peers: 0,
+        partial_msgs: 0,
         exposed: 0,
-        ends: 0,
+        queued_events: 0,
     };
 }
 
 impl Engine {
     /// Counts what is held.
     pub fn snapshot(&self) -> EngineSnapshot {
-        let mut census = EngineSnapshot {
+        let mut snapshot = EngineSnapshot {
             sends: self.tx.len(),
             receives: self.rx.len(),
             rx_entries: self.rx_entries.len(),
             rma_reads: self.rma_reads.len(),
-            one_sided: self.rma_ops.len(),
+            rma_ops: self.rma_ops.len(),
             unexpected: self.unexpected.len(),
             held_bytes: self.held_packets.in_use(),
-            ends: self.events.len(),
+            queued_events: self.events.len(),
             ..EngineSnapshot::EMPTY
         };
         for (_, peer) in self.peers.iter() {
-            census.owed += usize::from(peer.flags.contains(PeerFlags::HANDSHAKE_QUEUED));
+            snapshot.queued_ctl += usize::from(peer.flags.contains(PeerFlags::HANDSHAKE_QUEUED));
             let Some(queue) = &peer.queue else { continue };
-            // What a peer is to hear that was closed by force is no longer anybody's.
-            let told = peer.flags.contains(PeerFlags::FORCE_CLOSED);
-            census.owed += queue.ctl.len() + if told { 0 } else { queue.unsent_errors.len() };
-            census.early += usize::from(!queue.reorder.is_empty());
-            census.parts += queue.partial_msgs.len();
-            census.exposed += queue.exposed as usize;
+            // Error packets to a peer that was closed by force are not counted: nobody waits for them.
+            let is_closed = peer.flags.contains(PeerFlags::FORCE_CLOSED);
+            snapshot.queued_ctl += queue.ctl.len() + if is_closed { 0 } else { queue.unsent_errors.len() };
+            snapshot.reordering_peers += usize::from(!queue.reorder.is_empty());
+            snapshot.partial_msgs += queue.partial_msgs.len();
+            snapshot.exposed += queue.exposed as usize;
         }
-        census
+        snapshot
     }
 }

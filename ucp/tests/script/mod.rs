@@ -421,10 +421,10 @@ impl Live {
         }
         self.engine.resume(&mut self.device, Nanos::NEVER);
         self.take_outs();
-        let census = self.engine.snapshot();
+        let snapshot = self.engine.snapshot();
         // Receives from anybody may wait on, and whole messages of the dead for a receive.
-        let (receives, unexpected, held_bytes) = (census.receives, census.unexpected, census.held_bytes);
-        assert_eq!(census, EngineSnapshot { receives, unexpected, held_bytes, ..EngineSnapshot::EMPTY });
+        let (receives, unexpected, held_bytes) = (snapshot.receives, snapshot.unexpected, snapshot.held_bytes);
+        assert_eq!(snapshot, EngineSnapshot { receives, unexpected, held_bytes, ..EngineSnapshot::EMPTY });
         assert_eq!(self.device.live(), 0, "registrations are left");
     }
 

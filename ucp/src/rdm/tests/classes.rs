@@ -63,8 +63,8 @@ fn rest_of_a_dropped_piece_is_no_protocol_error() {
     assert_eq!(net.nodes[1].engine.snapshot().unexpected, 2);
     let sender = net.peer(1, 0);
     net.at(1, |e, w| e.on_keepalive_error(w, sender, PeerError::Gone));
-    let census = net.nodes[1].engine.snapshot();
-    assert_eq!((census.unexpected, census.parts, census.held_bytes), (0, 0, 0));
+    let snapshot = net.nodes[1].engine.snapshot();
+    assert_eq!((snapshot.unexpected, snapshot.partial_msgs, snapshot.held_bytes), (0, 0, 0));
     let mut rest = 0;
     while net.flights.iter().any(|flight| flight.to == 1) {
         rest += u64::from(net.flights[0].to == 1);

@@ -161,11 +161,11 @@ fn a_change_is_noticed_within_milliseconds() {
         let mut pair = Pair::of(window);
         assert!(pair.messages_until_settled(SAME_L3, CopyMethod::Packets) < 200);
         for _ in 0..10 {
-            let (far, near) = (
+            let (to_kernel, to_packets) = (
                 pair.messages_until_settled(CROSS_L3, CopyMethod::Kernel),
                 pair.messages_until_settled(SAME_L3, CopyMethod::Packets),
             );
-            assert!(far <= 600 && near <= 2700, "{window}: {far} and {near}");
+            assert!(to_kernel <= 600 && to_packets <= 2700, "{window}: {to_kernel} and {to_packets}");
         }
     }
 }
@@ -188,7 +188,7 @@ fn nearly_equal_methods_do_not_alternate() {
             let kernel = 9000 + n % 300;
             let timing = Timing { kernel, cold: 9300, packets: 9200 - n % 400, early: 9200 };
             let before = pair.sender.current(LEN);
-            pair.one(timing, estimate, LEN, 0);
+            pair.send_one(timing, estimate, LEN, 0);
             changes += u32::from(pair.sender.current(LEN) != before);
         }
         assert!(changes <= 3, "{estimate:?}: {changes}");
@@ -210,8 +210,8 @@ fn size_classes_are_independent() {
     let mut pair = Pair::default();
     let long = Timing { kernel: 2500, cold: 3000, ..SAME_L3 };
     for _ in 0..2000 {
-        pair.one(SAME_L3, CopyMethod::Packets, 2 * PACKET, 0);
-        pair.one(long, CopyMethod::Packets, 1 << 20, 0);
+        pair.send_one(SAME_L3, CopyMethod::Packets, 2 * PACKET, 0);
+        pair.send_one(long, CopyMethod::Packets, 1 << 20, 0);
     }
     assert_eq!(pair.sender.current(2 * PACKET), Some(CopyMethod::Packets));
     assert_eq!(pair.sender.current(1 << 20), Some(CopyMethod::Kernel));
@@ -248,16 +248,16 @@ fn offers_in_flight_are_declined_once() {
 }
 
 #[test]
-fn a_rule_may_be_set() {
+fn fixed_policies_are_followed() {
     use ucs::config::ConfigValue as _;
     let mut receiver = ReceiverTuner::default();
-    for (rule, by) in [
+    for (policy, by) in [
         (CopyPolicy::Kernel, CopyMethod::Kernel),
         (CopyPolicy::Estimated, CopyMethod::Kernel),
         (CopyPolicy::Packets, CopyMethod::Packets),
     ] {
-        assert_eq!(receiver.choose(rule, LEN), by);
-        assert_eq!(CopyPolicy::parse(&rule.to_string().to_uppercase()), Some(rule));
+        assert_eq!(receiver.choose(policy, LEN), by);
+        assert_eq!(CopyPolicy::parse(&policy.to_string().to_uppercase()), Some(policy));
     }
     let ways: Vec<CopyMethod> = (0..100).map(|_| receiver.choose(CopyPolicy::Alternate, LEN)).collect();
     assert!(ways.contains(&CopyMethod::Kernel) && ways.contains(&CopyMethod::Packets));

@@ -38,7 +38,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     worker.block_on(ask(&worker, &ep))?;
     let took = start.elapsed();
-    println!("{ROUNDS} round trips over {}: {:.3} us each way", ep.transports()[0], half(took));
+    println!("{ROUNDS} round trips over {}: {:.3} us each way", ep.protocols().transports()[0], half(took));
     pong.join().map_err(|_| "the other side panicked")??;
     Ok(())
 }

@@ -55,7 +55,7 @@ fn child() -> Result<(), Box<dyn Error>> {
     let worker = Context::new()?.worker()?;
     let ep = worker.connect(&Address::unpack(&packed)?, EpParams::default())?;
 
-    let text = format!("hello from process {} over {}", std::process::id(), ep.transports()[0]);
+    let text = format!("hello from process {} over {}", std::process::id(), ep.protocols().transports()[0]);
     ep.tag_send_blocking(GREETING, text.as_bytes())?;
     // A flush ends when what was sent has left.
     ep.flush().wait()?;

@@ -52,7 +52,10 @@ fn work(family: &mut Family, size: usize, rounds: usize) -> Outcome {
     ping_pong(&worker, &ep, family.rank == 1, size, rounds)?;
     if family.rank == 1 {
         let each = start.elapsed().as_secs_f64() * 1e6 / rounds as f64 / 2.0;
-        println!("{rounds} round trips of {size} bytes over {}: {each:.3} us each way", ep.transports()[0]);
+        println!(
+            "{rounds} round trips of {size} bytes over {}: {each:.3} us each way",
+            ep.protocols().transports()[0]
+        );
     }
     // A flush ends when what was sent has left.
     ep.flush().wait()?;

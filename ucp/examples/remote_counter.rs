@@ -83,7 +83,8 @@ fn child() -> Result<(), Box<dyn Error>> {
         RmaMethod::Rdma => "by RDMA",
         RmaMethod::Emulated => "by packets",
     };
-    let text = format!("a text over {}, written {how}, when the counter was {old}", ep.transports()[0]);
+    let text =
+        format!("a text over {}, written {how}, when the counter was {old}", ep.protocols().transports()[0]);
     ep.put_blocking(text.as_bytes(), at + TEXT as u64, &rkey)?;
     // The flag word must not overtake the text.
     ep.fence();

@@ -210,7 +210,8 @@ impl Rig {
     fn nothing_left(&self, n: usize, what: &str) {
         let worker = &self.workers[n];
         let snapshot = worker.diagnostics().snapshot();
-        let (receives, unexpected, held_bytes) = (snapshot.receives, snapshot.unexpected, snapshot.held_bytes);
+        let (receives, unexpected, held_bytes) =
+            (snapshot.receives, snapshot.unexpected, snapshot.held_bytes);
         assert_eq!(
             snapshot,
             EngineSnapshot { receives, unexpected, held_bytes, ..EngineSnapshot::EMPTY },

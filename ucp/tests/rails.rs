@@ -65,7 +65,11 @@ fn messages_and_rma_use_every_nic() {
         let pair = pair(&source(nics));
         let names: Vec<String> = (0..used).map(|nic| format!("softefa{nic}")).collect();
         assert_eq!(devices(&pair), names);
-        assert_eq!(pair.ab.transports().len(), nics.parse::<usize>().unwrap().min(4), "each lane once");
+        assert_eq!(
+            pair.ab.protocols().transports().len(),
+            nics.parse::<usize>().unwrap().min(4),
+            "each lane once"
+        );
         message(&pair, 1);
         // With one NIC nothing is striped.
         let cut = if used > 1 { used } else { 0 };

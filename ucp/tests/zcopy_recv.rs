@@ -253,7 +253,7 @@ fn undelivered_messages_are_bounded() {
         "{}",
         pair.b.diagnostics().unexpected_bytes()
     );
-    let fault = pair.b.peer_view(pair.ba.peer()).and_then(|view| view.fault);
+    let fault = pair.b.diagnostics().peer_view(pair.ba.peer()).and_then(|view| view.fault);
     assert_eq!(fault, Some(ucp::rdm::io::PeerError::OverLimit));
     // Kept messages can be received.
     let mut receives = post(&pair.b, 100);

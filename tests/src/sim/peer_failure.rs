@@ -73,7 +73,7 @@ impl Job {
     /// The worker that a peer of `n` is, as messages have shown or by its address.
     fn worker_of_peer(&self, n: usize, peer: PeerId) -> Option<usize> {
         let by_address = || {
-            let addr = self.workers[n].worker.peer_view(peer)?.addr;
+            let addr = self.workers[n].worker.diagnostics().peer_view(peer)?.addr;
             (0..self.workers.len())
                 .find(|who| SimWorker::gids(*who, self.params.nics).any(|gid| gid.0 == addr.gid))
         };
@@ -170,7 +170,8 @@ impl Job {
     fn is_rail(&self, n: usize, who: usize, peer: PeerId) -> bool {
         let sim_worker = &self.workers[n];
         let first = SimWorker::gids(who, 1).next().map(|gid| gid.0);
-        let is_first = sim_worker.worker.peer_view(peer).is_none_or(|view| Some(view.addr.gid) == first);
+        let is_first =
+            sim_worker.worker.diagnostics().peer_view(peer).is_none_or(|view| Some(view.addr.gid) == first);
         let is_met_by = sim_worker.eps[who].as_ref().is_some_and(|ep| ep.peer() == peer);
         !is_first && !is_met_by && !sim_worker.peers.contains_key(&peer)
     }

@@ -170,7 +170,8 @@ fn connect_pair(source: Source, device: &str) -> Result<Endpoint, String> {
     let named = ep.unpack_rkey(&mem.pack_rkey()).map_err(|e| e.to_string())?;
     let plain = Rkey::from_key(mem.key());
     // Memory that is registered but not mapped.
-    let registered = ep.transports().first().and_then(|tl| mem.device_key(tl)).map(Rkey::from_device_key);
+    let registered =
+        ep.protocols().transports().first().and_then(|tl| mem.device_key(tl)).map(Rkey::from_device_key);
     let by_key = |rkey: &Rkey, put, get| {
         let ways = |op, len| ep.protocols().explain_rma(rkey, op, None, len);
         [rma(put, |len| ways(RmaOp::Put, len)), rma(get, |len| ways(RmaOp::Get, len))]
@@ -186,7 +187,7 @@ fn connect_pair(source: Source, device: &str) -> Result<Endpoint, String> {
     }
     all.extend(by_key(&plain, "put, packet key", "get, packet key"));
     let atomics = (0u32..32).filter_map(|n| atomic(&ep, &named, AtomicOp::try_from(n).ok()?)).collect();
-    let transports = ep.transports().into_iter().take(1).collect();
+    let transports = ep.protocols().transports().into_iter().take(1).collect();
     let nics: Vec<String> = ep.protocols().rails().into_iter().map(|rail| rail.device).collect();
     let several = nics.len() > 1;
     Ok(Endpoint {

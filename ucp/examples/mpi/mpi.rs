@@ -104,7 +104,7 @@ impl Comm {
 
     /// Name of the transport that leads to `rank`.
     pub fn transport(&self, rank: usize) -> &'static str {
-        self.world.eps[rank].transports()[0]
+        self.world.eps[rank].protocols().transports()[0]
     }
 
     /// `MPI_Send`: the bytes may be changed when it returns.

@@ -423,7 +423,8 @@ impl Live {
         self.take_outs();
         let snapshot = self.engine.snapshot();
         // Receives from anybody may wait on, and whole messages of the dead for a receive.
-        let (receives, unexpected, held_bytes) = (snapshot.receives, snapshot.unexpected, snapshot.held_bytes);
+        let (receives, unexpected, held_bytes) =
+            (snapshot.receives, snapshot.unexpected, snapshot.held_bytes);
         assert_eq!(snapshot, EngineSnapshot { receives, unexpected, held_bytes, ..EngineSnapshot::EMPTY });
         assert_eq!(self.device.live(), 0, "registrations are left");
     }

@@ -170,10 +170,8 @@ impl Ep {
         self.state.refusal.get().map_or(Ok(()), Err)
     }
 
-    /// Transports that reach the peer, cheapest first; messages take the first.
-    pub fn transports(&self) -> Vec<&'static str> {
-        let core = self.worker.core();
-        self.state.lanes.iter().map(|at| core.lanes[usize::from(at.0)].iface.attr().tl).collect()
+    pub(crate) fn lanes(&self) -> &[LaneIdx] {
+        &self.state.lanes
     }
 
     /// Engine's view of the peer: handshake, features, outstanding operations. `None` once it is removed.

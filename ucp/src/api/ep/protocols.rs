@@ -1,5 +1,7 @@
 //! Protocol choice of an endpoint by kind of memory, and its explanation for programs and tools.
 
+use uct::api::Iface as _;
+
 use crate::api::core::ep_config::{keys, table_index};
 use crate::api::core::worker_core::WorkerCore;
 use crate::api::ep::handle::Ep;
@@ -49,6 +51,12 @@ pub struct EpProtocols<'a> {
 }
 
 impl EpProtocols<'_> {
+    /// Transports that reach the peer, cheapest first; messages take the first.
+    pub fn transports(&self) -> Vec<&'static str> {
+        let core = self.ep.worker().core();
+        self.ep.lanes().iter().map(|at| core.lanes[usize::from(at.0)].iface.attr().tl).collect()
+    }
+
     /// Measured cost of messages of `len` bytes from the peer, by kernel and by packets, in ns per KiB, and
     /// the preferred method. `None` without messages or without a choice.
     pub fn measured_copy_cost(&self, len: usize) -> Option<CopyTimes> {

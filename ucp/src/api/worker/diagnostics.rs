@@ -4,9 +4,9 @@ use uct::rcache::CacheStats;
 
 use crate::api::worker::handle::Worker;
 
-use crate::rdm::EngineSnapshot;
 use crate::rdm::io::PeerId;
 use crate::rdm::stats::PeerStats;
+use crate::rdm::{EngineSnapshot, PeerView};
 
 impl Worker {
     /// Resources in use and counters by peer.
@@ -55,6 +55,11 @@ impl Diagnostics<'_> {
     /// Operations that are running, or completed and not yet freed.
     pub fn requests(&self) -> usize {
         self.worker.core().reqs.len()
+    }
+
+    /// Engine's view of a peer, also of one without endpoint. `None` once the peer is removed.
+    pub fn peer_view(&self, peer: PeerId) -> Option<PeerView> {
+        self.worker.core().engine.peer_info(peer)
     }
 
     /// Traffic to and from a peer.

@@ -1,7 +1,5 @@
 //! Progress, waiting and queries. User code runs only while the worker's state is not borrowed.
 
-use crate::rdm::PeerView;
-use crate::rdm::io::PeerId;
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::pin;
@@ -304,10 +302,5 @@ impl Worker {
     /// Printable counters of this worker.
     pub fn report(&self) -> Report {
         self.core().report()
-    }
-
-    /// Engine's view of a peer, also of one without endpoint. `None` once the peer is removed.
-    pub fn peer_view(&self, peer: PeerId) -> Option<PeerView> {
-        self.core().engine.peer_info(peer)
     }
 }

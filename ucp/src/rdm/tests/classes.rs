@@ -198,7 +198,7 @@ fn out_of_order_packet_of_a_dead_peer_is_dropped() {
     }
     let flights = std::mem::take(&mut net.flights);
     net.deliver(&flights[2]);
-    assert_eq!(net.nodes[1].engine.snapshot().early, 1);
+    assert_eq!(net.nodes[1].engine.snapshot().reordering_peers, 1);
     net.at(1, |e, w| e.on_peer_error(w, sender, PeerError::Gone));
     net.deliver(&flights[3]);
     net.events(1);

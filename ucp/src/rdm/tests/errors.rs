@@ -78,7 +78,7 @@ fn refusal_waits_for_the_handshake() {
         net.settle();
         let ended = EngineEvent::RmaDone { user: 7, result: Err(OpError::Access(peer)) };
         assert_eq!(net.events(0), if knows { vec![ended] } else { Vec::new() });
-        assert_eq!(net.nodes[1].engine.snapshot().owed, 0);
+        assert_eq!(net.nodes[1].engine.snapshot().queued_ctl, 0);
         assert_eq!(sent(&net, 1), u64::from(knows));
     }
 }
@@ -91,9 +91,9 @@ fn refusals_kept_for_a_silent_peer_are_bounded() {
     for n in 0..10_000 {
         net.at(1, |e, w| e.send_error(w, peer, ErrorRef::Op(n), OpError::Access(peer)));
     }
-    assert_eq!(net.nodes[1].engine.snapshot().owed, 4096);
+    assert_eq!(net.nodes[1].engine.snapshot().queued_ctl, 4096);
     net.at(1, |e, w| e.on_peer_error(w, peer, PeerError::Gone));
-    assert_eq!(net.nodes[1].engine.snapshot().owed, 0);
+    assert_eq!(net.nodes[1].engine.snapshot().queued_ctl, 0);
 }
 
 // [M8.1] [M10.3] [M10.4]
@@ -470,7 +470,10 @@ fn out_of_order_message_is_dropped_with_its_dead_sender() {
     net.flights.remove(0);
     net.deliver_one();
     let writer = net.peer(1, 0);
-    assert_eq!((net.nodes[1].engine.snapshot().early, net.nodes[1].engine.held_bytes() > 0), (1, true));
+    assert_eq!(
+        (net.nodes[1].engine.snapshot().reordering_peers, net.nodes[1].engine.held_bytes() > 0),
+        (1, true)
+    );
     net.at(1, |e, w| e.on_send_error(w, writer, PeerError::Gone));
     assert_eq!(net.events(1), [EngineEvent::PeerFailed { peer: writer, fault: PeerError::Gone }]);
     let wire = net.nodes[1].wire;

@@ -287,7 +287,7 @@ fn explained_protocol_is_used() {
         {
             for op in [RmaOp::Put, RmaOp::Get] {
                 let explain = || t.pair.ab.protocols().explain_rma(&t.rkey, op, None, len);
-                let before = t.pair.a.stats().asked;
+                let before = t.pair.a.stats().initiated;
                 let taken = explain().into_iter().find(|c| c.verdict == RmaVerdict::Taken).unwrap().choice;
                 let mut done: Box<dyn FnMut() -> bool> = match op {
                     RmaOp::Put => {
@@ -300,7 +300,7 @@ fn explained_protocol_is_used() {
                     }
                 };
                 t.pair.until(&mut done);
-                let after = t.pair.a.stats().asked;
+                let after = t.pair.a.stats().initiated;
                 let RmaChoice::Protocol(row) = taken else { panic!("not mapped here") };
                 // The first operation may change the header, and so the threshold.
                 if len > 1 {
@@ -332,7 +332,7 @@ fn long_put_with_data_notifies_its_target() {
         t.pair.until(|| put.is_done());
         assert_eq!(put.wait().0, Ok(()));
         let stats = (t.pair.a.stats(), t.pair.b.stats());
-        assert_eq!((stats.0.asked(row).msgs, stats.1.served(row).bytes), (1, 900_000));
+        assert_eq!((stats.0.initiated(row).msgs, stats.1.served(row).bytes), (1, 900_000));
         let read = u64::from(row == RmaProtocol::LongReadWrite);
         assert_eq!((stats.1.tx_pkts[usize::from(PktType::EOR.0)], stats.1.rare.reads), (read, read));
         let explain =
@@ -363,9 +363,9 @@ fn packets_are_used_where_faster() {
     let get = t.pair.ab.get(vec![0; 8], t.at(80), &t.rkey);
     t.pair.until(|| get.is_done());
     assert_eq!(get.wait().1, [3; 8]);
-    let asked = t.pair.a.stats();
-    let of = |row| asked.asked(row).msgs;
-    assert_eq!((of(ucp::rdm::RmaProtocol::EagerWrite), of(ucp::rdm::RmaProtocol::ShortRead)), (1, 1));
+    let stats = t.pair.a.stats();
+    let count = |protocol| stats.initiated(protocol).msgs;
+    assert_eq!((count(ucp::rdm::RmaProtocol::EagerWrite), count(ucp::rdm::RmaProtocol::ShortRead)), (1, 1));
     drop((first, put));
 
     let source = ucs::config::Source::empty().with("UCX_TLS", "efa").with("UCX_NET_DEVICES", "softefa0");
@@ -408,7 +408,7 @@ fn device_rma_needs_no_peer_progress() {
     t.pair.ab.get_blocking(&mut got, t.at(8192), &t.rkey).unwrap();
     assert!(got == long);
     let stats = t.pair.a.stats();
-    let row = |row| (stats.asked(row).msgs, stats.asked(row).bytes);
+    let row = |row| (stats.initiated(row).msgs, stats.initiated(row).bytes);
     assert_eq!(row(ucp::rdm::RmaProtocol::DirectWrite), (4, 305_016));
     assert_eq!(row(ucp::rdm::RmaProtocol::DirectRead), (2, 305_000));
     assert!(t.pair.b.stats().served.iter().all(|served| served.msgs == 0));

@@ -192,7 +192,7 @@ fn cma_reaches_memory_of_a_busy_process() {
     ep.put_blocking(&1u64.to_le_bytes(), addr, &rkey).unwrap();
     assert!(child.wait().unwrap().success());
     let stats = worker.stats();
-    assert!(stats.asked.iter().all(|traffic| traffic.msgs == 0), "{:?}", stats.asked);
+    assert!(stats.initiated.iter().all(|traffic| traffic.msgs == 0), "{:?}", stats.initiated);
     // A process that has exited has no memory.
     assert!(ep.get_blocking(&mut got, addr, &rkey).is_err());
 }
@@ -350,7 +350,7 @@ fn costs_choose_the_copy_method() {
         let mut child = start("serves", "posix,cma", &worker);
         let ep = meet(&worker, ErrorMode::None);
         let (addr, rkey) = lent(&worker, &ep);
-        let asked = || worker.stats().asked.iter().map(|traffic| traffic.msgs).sum::<u64>();
+        let asked = || worker.stats().initiated.iter().map(|traffic| traffic.msgs).sum::<u64>();
         for (n, len) in LENS.into_iter().enumerate() {
             let by_kernel = |op| ep.protocols().rma_method_for(&rkey, op, len) == RmaMethod::Kernel;
             let (put, get) = (by_kernel(RmaOp::Put), by_kernel(RmaOp::Get));

@@ -28,7 +28,7 @@ const PROTOCOLS: [&[PacketHandler]; 12] = [
 pub(in crate::rdm) static TABLE: [PacketHandler; 256] = merge(&PROTOCOLS);
 
 const fn merge(lists: &[&[PacketHandler]]) -> [PacketHandler; 256] {
-    let mut table = [PacketHandler { ty: PktType(0), kind: HandlerKind::None, order: None }; 256];
+    let mut table = [PacketHandler { ty: PktType(0), kind: HandlerKind::None, id_use: None }; 256];
     let mut ty = 0;
     while ty < 256 {
         table[ty].ty = PktType(ty as u8);
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn order_is_taken_by_exactly_the_packets_with_a_msg_id() {
         for entry in TABLE.iter().filter(|entry| entry.kind != HandlerKind::None) {
-            assert_eq!(entry.order.is_some(), info(entry.ty).family.has_msg_id(), "{}", entry.ty);
+            assert_eq!(entry.id_use.is_some(), info(entry.ty).family.has_msg_id(), "{}", entry.ty);
         }
     }
 }

@@ -184,9 +184,9 @@ pub trait Wire: ReceiveSink {
     /// Connects to a peer that introduced itself by a raw address header.
     fn connect(&mut self, peer: PeerId, from: Source, addr: &RawAddr) -> Result<(), PeerError>;
 
-    /// Sends packets to `peer` over `onto` from now on, another lane of the same worker, whose address is
+    /// Sends packets to `peer` over the lane of the peer `lane_of`, of the same worker, at address
     /// `addr`. Packets in flight on the old lane may still come back.
-    fn reroute(&mut self, _peer: PeerId, _onto: PeerId, _addr: &RawAddr) -> Result<(), PeerError> {
+    fn reroute(&mut self, _peer: PeerId, _lane_of: PeerId, _addr: &RawAddr) -> Result<(), PeerError> {
         Err(PeerError::Unreachable)
     }
 
@@ -226,7 +226,7 @@ pub trait Wire: ReceiveSink {
 
     /// Returns true if a message of `len` bytes offered over an RMA-only lane is faster in packets. Called
     /// once for each message that could be read so.
-    fn prefers_packets(&mut self, _peer: PeerId, _len: usize, _way: &RmaAddress) -> bool {
+    fn prefers_packets(&mut self, _peer: PeerId, _len: usize, _address: &RmaAddress) -> bool {
         false
     }
 
@@ -240,7 +240,7 @@ pub trait Wire: ReceiveSink {
         _peer: PeerId,
         _to: Piece,
         _from: Remote,
-        _way: &RmaAddress,
+        _address: &RmaAddress,
     ) -> Option<Result<(), NotPosted>> {
         None
     }

@@ -70,11 +70,11 @@ use protocols::{
 use recv::held_bytes::HeldBytes;
 use recv::held_packets::HeldPackets;
 use recv::multi_recv::MultiRecv;
-use recv::receives::Queues;
-use recv::sequence::{MsgIdUse, Turn, turn};
+use recv::receives::MatchQueues;
+use recv::sequence::{MsgIdUse, MsgOrder, msg_order};
 use rma::PacketOrder;
 use rma::mem::Regions;
-use stats::ByPeer;
+use stats::CountersByPeer;
 use trace::{DropReason, TraceEvent};
 
 pub use flow::retry::RetryPolicy;
@@ -117,7 +117,7 @@ pub struct Engine {
     peers: Peers,
     rx: Receives<RxOp>,
     multi_recvs: Slots<MultiRecv>,
-    queues: [Queues; Kind::COUNT],
+    match_queues: [MatchQueues; Kind::COUNT],
     tx: Sends<TxOp>,
     rx_entries: Table<RxEntry>,
     rma_reads: Table<RmaRead>,
@@ -141,7 +141,7 @@ pub struct Engine {
     old_values: Vec<u8>,
     cfg: EngineConfig,
     stats: RdmStats,
-    by_peer: ByPeer,
+    by_peer: CountersByPeer,
     trace: TraceEvents,
 }
 
@@ -174,7 +174,7 @@ impl Engine {
             multi_recvs: Slots::new(),
             unexpected: Slots::new(),
             zcopy_recv: None,
-            queues: Default::default(),
+            match_queues: Default::default(),
             held_packets: HeldPackets::new(cfg.unexpected_max),
             scheduled: VecDeque::new(),
             arrivals_wanted: false,
@@ -190,7 +190,7 @@ impl Engine {
             revoked_regs: Vec::new(),
             old_values: Vec::new(),
             stats: RdmStats::default(),
-            by_peer: ByPeer::default(),
+            by_peer: CountersByPeer::default(),
             trace: TraceEvents::default(),
         }
     }
@@ -263,18 +263,18 @@ impl Engine {
         let Some((hdr, payload)) = Short::read(packet) else { return false };
         let Some(peer) = self.lookup.current(wire, from) else { return false };
         let sender = &mut self.peers[peer];
-        let plain =
+        let in_order =
             sender.flags & (PeerFlags::SEEN | PeerFlags::FAILED | PeerFlags::REORDERING) == PeerFlags::SEEN;
-        if !plain || hdr.connid != sender.addr.connid || hdr.msg_id != sender.next_rx {
+        if !in_order || hdr.connid != sender.addr.connid || hdr.msg_id != sender.next_rx {
             return false;
         }
         sender.next_rx = hdr.msg_id.wrapping_add(1);
         let carry = sender.short.received.count(payload.len());
-        if !eager::take(self, to, peer, &hdr, payload) {
+        if !eager::recv_short(self, to, peer, &hdr, payload) {
             // The general path handles it again.
             let sender = &mut self.peers[peer];
             sender.next_rx = hdr.msg_id;
-            sender.short.received.take_back(payload.len());
+            sender.short.received.undo(payload.len());
             return false;
         }
         if let Some(sum) = carry {
@@ -303,15 +303,15 @@ impl Engine {
             handshake::queue_handshake(self, w, peer);
         }
         let handler = &handlers::TABLE[usize::from(ty)];
-        match (handler.order, parsed.msg_id()) {
+        match (handler.id_use, parsed.msg_id()) {
             (Some(id_use), Some(msg_id)) => {
-                let turn = turn(self.peers[peer].next_rx, msg_id);
-                let arrival = Arrival { peer, handler, packet: parsed, turn };
+                let order = msg_order(self.peers[peer].next_rx, msg_id);
+                let arrival = Arrival { peer, handler, packet: parsed, order };
                 self.on_ordered(w, &arrival, id_use, msg_id, packet);
             }
             _ => {
                 let peer = if matches!(parsed, Packet::CtsData(..)) { self.owner(peer) } else { peer };
-                self.dispatch(w, &Arrival { peer, handler, packet: parsed, turn: Turn::Now });
+                self.dispatch(w, &Arrival { peer, handler, packet: parsed, order: MsgOrder::Next });
             }
         }
         if let Some(over_limit_peer) = self.over_limit_peer.take() {
@@ -330,28 +330,30 @@ impl Engine {
         msg_id: u32,
         bytes: &[u8],
     ) {
-        match a.turn {
-            Turn::Now => {
+        match a.order {
+            MsgOrder::Next => {
                 self.peers[a.peer].next_rx = msg_id.wrapping_add(1);
                 self.dispatch(w, a);
                 if self.peers[a.peer].flags.contains(PeerFlags::REORDERING) {
                     self.dispatch_in_order(w, a.peer);
                 }
             }
-            Turn::Past if id_use != MsgIdUse::Single => self.dispatch(w, a),
+            MsgOrder::Past if id_use != MsgIdUse::Single => self.dispatch(w, a),
             // [M4.5]
-            Turn::Past => self.drop_packet(a, DropReason::Duplicate),
+            MsgOrder::Past => self.drop_packet(a, DropReason::Duplicate),
             // The messages before it will not arrive.
-            Turn::Early if self.peers[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => {
+            MsgOrder::Early if self.peers[a.peer].flags.contains(PeerFlags::FORCE_CLOSED) => {
                 self.refuse_closed(a)
             }
-            Turn::Early if self.peers[a.peer].flags.contains(PeerFlags::DRAINED) => {
+            MsgOrder::Early if self.peers[a.peer].flags.contains(PeerFlags::DRAINED) => {
                 self.drop_packet(a, DropReason::PeerFailed);
             }
-            Turn::Early if !self.held_packets.has_room_early(bytes.len(), self.cfg.unexpected_hard_max) => {
+            MsgOrder::Early
+                if !self.held_packets.has_reorder_room(bytes.len(), self.cfg.unexpected_hard_max) =>
+            {
                 self.refuse_over_limit(a);
             }
-            Turn::Early => {
+            MsgOrder::Early => {
                 let from = &mut self.peers[a.peer];
                 from.flags |= PeerFlags::REORDERING;
                 if from.queue_mut().reorder.keep(&mut self.held_packets, msg_id, id_use, bytes) {
@@ -365,27 +367,27 @@ impl Engine {
 
     /// Dispatches packets of the reorder window that are in order now.
     fn dispatch_in_order<W: Wire>(&mut self, w: &mut W, peer: PeerId) {
-        let mut due = std::mem::take(&mut self.in_order_buf);
+        let mut ready = std::mem::take(&mut self.in_order_buf);
         loop {
             let from = &mut self.peers[peer];
             let next = from.next_rx;
             let Some(queue) = &mut from.queue else { break };
-            if !queue.reorder.take(next, &mut due) {
+            if !queue.reorder.take(next, &mut ready) {
                 from.flags.set(PeerFlags::REORDERING, !queue.reorder.is_empty());
                 break;
             }
             from.next_rx = next.wrapping_add(1);
-            let mut turn = Turn::Now;
-            for held in due.drain(..) {
+            let mut order = MsgOrder::Next;
+            for held in ready.drain(..) {
                 if let Ok(packet) = wire::parse(held.bytes()) {
                     let handler = &handlers::TABLE[usize::from(held.bytes()[0])];
-                    self.dispatch(w, &Arrival { peer, handler, packet: &packet, turn });
+                    self.dispatch(w, &Arrival { peer, handler, packet: &packet, order });
                 }
-                turn = Turn::Past;
-                self.held_packets.release_early(held);
+                order = MsgOrder::Past;
+                self.held_packets.release_reordered(held);
             }
         }
-        self.in_order_buf = due;
+        self.in_order_buf = ready;
     }
 
     #[inline]
@@ -488,7 +490,7 @@ impl Engine {
     /// True if an unexpected message of this kind waits. // HOT
     #[inline(always)]
     pub fn has_unexpected(&self, kind: Kind) -> bool {
-        !self.queues[kind as usize].unexpected.is_empty()
+        !self.match_queues[kind as usize].unexpected.is_empty()
     }
 
     /// True if nothing waits for room, a deadline, a draining wire or memory: the engine only needs packets.
@@ -509,8 +511,8 @@ impl Engine {
     /// // HOT
     #[inline(always)]
     pub fn is_fully_idle(&self) -> bool {
-        let told = self.events.len() | self.queues[Kind::Am as usize].unexpected.len();
-        told | self.pending() == 0 && !self.is_over_limit()
+        let undelivered = self.events.len() | self.match_queues[Kind::Am as usize].unexpected.len();
+        undelivered | self.pending() == 0 && !self.is_over_limit()
     }
 
     /// Takes the oldest trace event.

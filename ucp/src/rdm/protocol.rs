@@ -4,7 +4,7 @@
 use crate::rdm::features::ReqHdr;
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::NotPosted;
-use crate::rdm::recv::sequence::{MsgIdUse, Turn};
+use crate::rdm::recv::sequence::{MsgIdUse, MsgOrder};
 use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
 use crate::wire::{MsgClass, Packet, PktType};
@@ -201,7 +201,7 @@ pub(in crate::rdm) struct PacketHandler {
     /// The handler.
     pub kind: HandlerKind,
     /// For packets with a `msg_id`: how several may use the same.
-    pub order: Option<MsgIdUse>,
+    pub id_use: Option<MsgIdUse>,
 }
 
 /// A parsed packet on its way to its handler.
@@ -213,8 +213,8 @@ pub(in crate::rdm) struct Arrival<'a> {
     pub handler: &'static PacketHandler,
     /// The parsed packet: lengths are checked, claims are not.
     pub packet: &'a Packet<'a>,
-    /// `Turn::Now`, or `Turn::Past` for a further packet of a message.
-    pub turn: Turn,
+    /// `MsgOrder::Next`, or `MsgOrder::Past` for a further packet of a message.
+    pub order: MsgOrder,
 }
 
 /// Result of an attempt to send the next packet of an operation.

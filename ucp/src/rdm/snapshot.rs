@@ -1,6 +1,6 @@
-//! Snapshot: counts of what an engine holds at this moment. Nothing is under way when all of it is zero. For
-//! tests that look for leaks and for people that look at a stuck job. Never called on the data path: it goes
-//! through all peers.
+//! Snapshot: counts of what an engine holds at this moment. All are zero when nothing is in progress. For
+//! tests that look for leaks and for people that look at a stuck job. Goes through all peers, so it is never
+//! called on the data path.
 
 use crate::rdm::Engine;
 use crate::rdm::peers::peer::PeerFlags;

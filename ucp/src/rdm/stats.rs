@@ -119,40 +119,40 @@ pub struct PeerStats {
 /// Counters by peer, in blocks allocated when one of their peers is first counted: a quiet peer costs
 /// nothing.
 #[derive(Debug, Default)]
-pub(super) struct ByPeer(Vec<Option<Box<[PeerStats; ByPeer::PIECE]>>>);
+pub(super) struct CountersByPeer(Vec<Option<Box<[PeerStats; CountersByPeer::BLOCK]>>>);
 
-impl ByPeer {
-    const PIECE: usize = 16;
+impl CountersByPeer {
+    const BLOCK: usize = 16;
 
     /// Returns a peer's counters for update. // HOT
     #[inline]
     pub(super) fn of(&mut self, peer: PeerId) -> &mut PeerStats {
-        let (piece, at) = (peer.0 as usize / Self::PIECE, peer.0 as usize % Self::PIECE);
-        match self.0.get_mut(piece) {
+        let (block, at) = (peer.0 as usize / Self::BLOCK, peer.0 as usize % Self::BLOCK);
+        match self.0.get_mut(block) {
             Some(Some(_)) => {}
-            _ => self.make(piece),
+            _ => self.allocate(block),
         }
-        let piece = self.0[piece].as_mut().expect("just made");
-        &mut piece[at]
+        let block = self.0[block].as_mut().expect("just allocated");
+        &mut block[at]
     }
 
     #[cold]
-    fn make(&mut self, piece: usize) {
-        if self.0.len() <= piece {
-            self.0.resize_with(piece + 1, || None);
+    fn allocate(&mut self, block: usize) {
+        if self.0.len() <= block {
+            self.0.resize_with(block + 1, || None);
         }
-        self.0[piece] = Some(Box::default());
+        self.0[block] = Some(Box::default());
     }
 
     /// Returns a peer's counters; zeros if nothing was counted.
     pub(super) fn get(&self, peer: PeerId) -> PeerStats {
-        let piece = self.0.get(peer.0 as usize / Self::PIECE).and_then(Option::as_ref);
-        piece.map_or_else(PeerStats::default, |piece| piece[peer.0 as usize % Self::PIECE])
+        let block = self.0.get(peer.0 as usize / Self::BLOCK).and_then(Option::as_ref);
+        block.map_or_else(PeerStats::default, |block| block[peer.0 as usize % Self::BLOCK])
     }
 
     /// Counts a one-sided operation of ours. // HOT
     #[inline]
-    pub(super) fn asked(&mut self, peer: PeerId, protocol: RmaProtocol, len: u64) {
+    pub(super) fn initiated(&mut self, peer: PeerId, protocol: RmaProtocol, len: u64) {
         match protocol {
             RmaProtocol::DirectRead | RmaProtocol::ShortRead | RmaProtocol::LongCtsRead => {
                 self.of(peer).rx_bytes += len
@@ -192,7 +192,7 @@ pub struct RdmStats {
     /// Messages received, by [`Protocol`] (in order of [`Protocol::ALL`]).
     pub received: [Traffic; 9],
     /// One-sided operations of ours, by [`RmaProtocol`] (in order of [`RmaProtocol::ALL`]).
-    pub asked: [Traffic; 10],
+    pub initiated: [Traffic; 10],
     /// One-sided operations served for peers by packets, by [`RmaProtocol`] (in order of
     /// [`RmaProtocol::ALL`]).
     pub served: [Traffic; 10],
@@ -207,7 +207,7 @@ impl Default for RdmStats {
             tx_pkts: [0; 256],
             sent: [Traffic::default(); 9],
             received: [Traffic::default(); 9],
-            asked: [Traffic::default(); 10],
+            initiated: [Traffic::default(); 10],
             served: [Traffic::default(); 10],
             rare: Rare::default(),
         }
@@ -226,8 +226,8 @@ impl RdmStats {
     }
 
     /// Returns our one-sided operations by `protocol`.
-    pub fn asked(&self, protocol: RmaProtocol) -> Traffic {
-        self.asked[protocol as usize]
+    pub fn initiated(&self, protocol: RmaProtocol) -> Traffic {
+        self.initiated[protocol as usize]
     }
 
     /// Returns the one-sided operations served for peers by `protocol`.
@@ -238,7 +238,7 @@ impl RdmStats {
     /// Counts a one-sided operation of ours. // HOT
     #[inline]
     pub(super) fn count_rma(&mut self, protocol: RmaProtocol, bytes: u64) {
-        let traffic = &mut self.asked[protocol as usize];
+        let traffic = &mut self.initiated[protocol as usize];
         traffic.msgs += 1;
         traffic.bytes += bytes;
     }

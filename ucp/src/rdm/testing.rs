@@ -290,10 +290,10 @@ impl Wire for Port<'_> {
         peer: PeerId,
         to: Piece,
         from: Remote,
-        way: &RmaAddress,
+        address: &RmaAddress,
     ) -> Option<Result<(), NotPosted>> {
         let named = RmaIov { addr: self.paths[peer.0 as usize] as u64, len: 0, key: from.key };
-        if **way != [named; 2] {
+        if **address != [named; 2] {
             return None;
         }
         assert!(!to.is_empty());
@@ -310,8 +310,8 @@ impl Wire for Port<'_> {
         Some(Ok(()))
     }
 
-    fn prefers_packets(&mut self, _peer: PeerId, len: usize, way: &RmaAddress) -> bool {
-        assert!(!way.is_empty() && len > 0);
+    fn prefers_packets(&mut self, _peer: PeerId, len: usize, address: &RmaAddress) -> bool {
+        assert!(!address.is_empty() && len > 0);
         self.rng.one_in(self.device.declines)
     }
 

@@ -74,7 +74,7 @@ impl fmt::Display for Report {
         write_traffic(
             f,
             "asked",
-            &RmaProtocol::ALL.map(|protocol| (protocol.name(), self.stats.asked(protocol))),
+            &RmaProtocol::ALL.map(|protocol| (protocol.name(), self.stats.initiated(protocol))),
         )?;
         write_traffic(
             f,

@@ -32,19 +32,22 @@ impl Engine {
         }
     }
 
-    fn on_returned(&mut self, now: Nanos, to: PeerId, packet: &[u8], way: ResendTo) {
+    fn on_returned(&mut self, now: Nanos, to: PeerId, packet: &[u8], target: ResendTo) {
         let Some(peer) = self.peers.get(to) else { return };
         // A peer closed by force still gets its errors.
-        let told = [PktType::PEER_ERROR.0, PktType::HANDSHAKE.0];
-        let told = way == ResendTo::MainQp && packet.first().is_some_and(|ty| told.contains(ty));
-        if peer.flags.contains(PeerFlags::FAILED) && !(told && peer.flags.contains(PeerFlags::FORCE_CLOSED)) {
+        let error_types = [PktType::PEER_ERROR.0, PktType::HANDSHAKE.0];
+        let is_error =
+            target == ResendTo::MainQp && packet.first().is_some_and(|ty| error_types.contains(ty));
+        if peer.flags.contains(PeerFlags::FAILED)
+            && !(is_error && peer.flags.contains(PeerFlags::FORCE_CLOSED))
+        {
             self.resend_on_main_lane(to, packet);
             return;
         }
         self.stats.rare.not_ready += 1;
-        self.queue_resend(now, to, packet, way);
-        if let Some(came) = &mut self.peers[to].queue_mut().backoff.tried {
-            *came += 1;
+        self.queue_resend(now, to, packet, target);
+        if let Some(returned) = &mut self.peers[to].queue_mut().backoff.returned {
+            *returned += 1;
         }
     }
 
@@ -56,15 +59,15 @@ impl Engine {
         self.schedule(to);
     }
 
-    fn queue_resend(&mut self, now: Nanos, to: PeerId, packet: &[u8], way: ResendTo) {
-        let held = self.held_packets.keep(packet);
+    fn queue_resend(&mut self, now: Nanos, to: PeerId, packet: &[u8], target: ResendTo) {
+        let held = self.held_packets.copy(packet);
         let peer = &mut self.peers[to];
         let first = !peer.flags.contains(PeerFlags::BACKED_OFF);
         peer.flags |= PeerFlags::BACKED_OFF;
-        let back = &mut peer.queue_mut().backoff;
-        back.again.push_back((held, way));
+        let backoff = &mut peer.queue_mut().backoff;
+        backoff.packets.push_back((held, target));
         if first {
-            back.until = now;
+            backoff.until = now;
             self.backed_off.push(to);
         }
     }
@@ -77,20 +80,20 @@ impl Engine {
         if self.peers.get(to).is_none_or(|peer| !peer.flags.contains(PeerFlags::BACKED_OFF)) {
             return;
         }
-        let back = &mut self.peers[to].queue_mut().backoff;
-        match back.tried.take() {
+        let backoff = &mut self.peers[to].queue_mut().backoff;
+        match backoff.returned.take() {
             None => {}
             Some(0) => {
-                (back.wait, back.until) = (Duration::ZERO, now);
-                if back.again.is_empty() {
+                (backoff.delay, backoff.until) = (Duration::ZERO, now);
+                if backoff.packets.is_empty() {
                     self.peers[to].flags.remove(PeerFlags::BACKED_OFF);
-                    self.backed_off.retain(|&away| away != to);
+                    self.backed_off.retain(|&peer| peer != to);
                     self.schedule(to);
                 }
             }
             Some(_) => {
-                back.wait = retry.after(back.wait, &mut self.rng);
-                back.until = now + back.wait;
+                backoff.delay = retry.after(backoff.delay, &mut self.rng);
+                backoff.until = now + backoff.delay;
             }
         }
     }
@@ -102,8 +105,8 @@ impl Engine {
         for n in (0..self.backed_off.len()).rev() {
             // An error ends the back-off and removes the list entry.
             let Some(&to) = self.backed_off.get(n) else { continue };
-            let back = &self.peers[to].queue_mut().backoff;
-            if back.tried.is_none() && now >= back.until && !self.forward_now(w, to) {
+            let backoff = &self.peers[to].queue_mut().backoff;
+            if backoff.returned.is_none() && now >= backoff.until && !self.forward_now(w, to) {
                 sent += self.resend_to(w, now, to);
             }
         }
@@ -114,20 +117,20 @@ impl Engine {
         let mut sent = 0;
         for _ in 0..self.cfg.burst {
             let Some(queue) = &mut self.peers[to].queue else { break };
-            let Some((held, way)) = queue.backoff.again.front() else { break };
+            let Some((held, target)) = queue.backoff.packets.front() else { break };
             let bytes = held.bytes();
             let fill = |slot: &mut [u8]| {
                 slot[..bytes.len()].copy_from_slice(bytes);
                 bytes.len()
             };
-            let posted = match (*way, queue.user_qp) {
+            let posted = match (*target, queue.user_qp) {
                 (ResendTo::MainQp, _) => w.send(to, bytes.len(), TxToken::Packet, fill),
                 (ResendTo::UserQp(imm), Some(qp)) => w.send_to_user_qp(to, qp, bytes.len(), imm, fill),
                 (ResendTo::UserQp(_), None) => Err(NotPosted::Peer(PeerError::Unreachable)),
             };
             match posted {
                 Ok(_) => {
-                    if let Some((held, _)) = queue.backoff.again.pop_front() {
+                    if let Some((held, _)) = queue.backoff.packets.pop_front() {
                         self.held_packets.release(held);
                     }
                     self.stats.rare.sent_again += 1;
@@ -146,7 +149,7 @@ impl Engine {
             }
         }
         if sent > 0 {
-            self.peers[to].queue_mut().backoff.tried = Some(0);
+            self.peers[to].queue_mut().backoff.returned = Some(0);
             if w.flush_peer(to) == Flushed::Now {
                 self.on_peer_flushed(now, to);
             }
@@ -158,9 +161,9 @@ impl Engine {
     pub(in crate::rdm) fn end_backoff(&mut self, to: PeerId) {
         if self.peers[to].flags.contains(PeerFlags::BACKED_OFF) {
             self.peers[to].flags.remove(PeerFlags::BACKED_OFF);
-            self.backed_off.retain(|&away| away != to);
-            let back = self.peers[to].queue.as_mut().map(|queue| std::mem::take(&mut queue.backoff));
-            for (held, _) in back.into_iter().flat_map(|back| back.again) {
+            self.backed_off.retain(|&peer| peer != to);
+            let backoff = self.peers[to].queue.as_mut().map(|queue| std::mem::take(&mut queue.backoff));
+            for (held, _) in backoff.into_iter().flat_map(|backoff| backoff.packets) {
                 self.resend_on_main_lane(to, held.bytes());
                 self.held_packets.release(held);
             }
@@ -172,11 +175,11 @@ impl Engine {
         match peer {
             Some(id) => {
                 // Errors to a peer closed by force do not count.
-                let away = |peer: &Peer| {
+                let is_backed_off = |peer: &Peer| {
                     peer.flags & (PeerFlags::BACKED_OFF | PeerFlags::FORCE_CLOSED) == PeerFlags::BACKED_OFF
                 };
-                let away = |id: PeerId| self.peers.get(id).is_some_and(away);
-                away(id) || self.further_lanes(id).iter().any(|&lane| away(lane))
+                let is_backed_off = |id: PeerId| self.peers.get(id).is_some_and(is_backed_off);
+                is_backed_off(id) || self.further_lanes(id).iter().any(|&lane| is_backed_off(lane))
             }
             None => self.is_any_backed_off(),
         }
@@ -184,7 +187,7 @@ impl Engine {
 
     /// True if packets wait to be sent again, other than errors to peers closed by force.
     pub(in crate::rdm) fn is_any_backed_off(&self) -> bool {
-        self.backed_off.iter().any(|&away| !self.peers[away].flags.contains(PeerFlags::FORCE_CLOSED))
+        self.backed_off.iter().any(|&peer| !self.peers[peer].flags.contains(PeerFlags::FORCE_CLOSED))
     }
 
     /// True if the engine needs exact times: some peer's delay is measured. // HOT
@@ -196,6 +199,6 @@ impl Engine {
     /// Returns the latest time of the next [`Engine::resume`], if there is one.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let waiting = self.backed_off.iter().filter_map(|&to| self.peers[to].queue.as_ref());
-        waiting.filter(|queue| queue.backoff.tried.is_none()).map(|queue| queue.backoff.until).min()
+        waiting.filter(|queue| queue.backoff.returned.is_none()).map(|queue| queue.backoff.until).min()
     }
 }

@@ -10,9 +10,9 @@ use crate::rdm::recv::held_bytes::HeldBytes;
 /// Delays between retries to a receiver that is not ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RetryPolicy {
-    /// The wait after the second try in vain; zero: drawn between 40 and 120 µs, as libfabric does.
+    /// The delay after the second failed try; zero: drawn between 40 and 120 µs, as libfabric does.
     pub first_delay: Duration,
-    /// The longest wait.
+    /// The longest delay.
     pub max_delay: Duration,
 }
 
@@ -23,15 +23,15 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Bounds of a first wait that is drawn, ns.
-    const DRAWN: (u64, u64) = (40_000, 120_000);
+    /// Bounds of a random first delay, ns.
+    const RANDOM_FIRST: (u64, u64) = (40_000, 120_000);
 
     /// Returns the delay that follows `before`; zero stands for the first retry, which is immediate.
     pub(in crate::rdm) fn after(&self, before: Duration, rng: &mut u64) -> Duration {
         let next = match before {
             Duration::ZERO if self.first_delay.is_zero() => {
-                let (least, most) = Self::DRAWN;
-                Duration::from_nanos(least + draw(rng) % (most - least + 1))
+                let (min, max) = Self::RANDOM_FIRST;
+                Duration::from_nanos(min + draw(rng) % (max - min + 1))
             }
             Duration::ZERO => self.first_delay,
             before => before.saturating_mul(2),
@@ -51,21 +51,21 @@ fn draw(rng: &mut u64) -> u64 {
 pub(in crate::rdm) enum ResendTo {
     /// A packet: to the peer's main queue pair.
     MainQp,
-    /// A message without a header with this word: to its other one.
+    /// A message without a header, with this immediate data: to the user receive QP.
     UserQp(Option<u32>),
 }
 
-/// Packets that one peer was not ready for, and the state of their retries.
+/// Packets to one peer that was not ready, and the state of their retries.
 #[derive(Debug, Default)]
 pub struct BackOff {
     /// In the order in which they came back.
-    pub(super) again: VecDeque<(HeldBytes, ResendTo)>,
-    /// A try is under way: how many packets have come back since it began.
-    pub(super) tried: Option<u32>,
-    /// The next try: not before this.
+    pub(super) packets: VecDeque<(HeldBytes, ResendTo)>,
+    /// During a retry: the number of packets that have come back since it began.
+    pub(super) returned: Option<u32>,
+    /// Earliest time of the next retry.
     pub(in crate::rdm) until: Nanos,
-    /// The wait that ends then; zero for a try at once.
-    pub(super) wait: Duration,
+    /// The delay that ends then; zero for an immediate retry.
+    pub(super) delay: Duration,
 }
 
 #[cfg(test)]
@@ -73,25 +73,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wait_doubles_up_to_its_limit() {
+    fn delay_doubles_up_to_limit() {
         let mut rng = 1;
         let retry =
             RetryPolicy { first_delay: Duration::from_micros(50), max_delay: Duration::from_micros(300) };
-        let mut wait = Duration::ZERO;
-        let waits = [50, 100, 200, 300, 300].map(Duration::from_micros);
-        for expected in waits {
-            wait = retry.after(wait, &mut rng);
-            assert_eq!(wait, expected);
+        let mut delay = Duration::ZERO;
+        let delays = [50, 100, 200, 300, 300].map(Duration::from_micros);
+        for expected in delays {
+            delay = retry.after(delay, &mut rng);
+            assert_eq!(delay, expected);
         }
     }
 
     #[test]
-    fn a_drawn_first_wait_lies_in_its_bounds_and_varies() {
+    fn random_first_delay_stays_in_bounds_and_varies() {
         let (mut rng, retry) = (7, RetryPolicy::default());
-        let waits: Vec<u128> = (0..1000).map(|_| retry.after(Duration::ZERO, &mut rng).as_micros()).collect();
-        assert!(waits.iter().all(|wait| (40..=120).contains(wait)), "{waits:?}");
-        assert!(waits.iter().any(|&wait| wait < 60) && waits.iter().any(|&wait| wait > 100));
-        let most = RetryPolicy { max_delay: Duration::from_micros(10), ..retry };
-        assert_eq!(most.after(Duration::ZERO, &mut rng).as_micros(), 10, "a limit below the bounds wins");
+        let delays: Vec<u128> =
+            (0..1000).map(|_| retry.after(Duration::ZERO, &mut rng).as_micros()).collect();
+        assert!(delays.iter().all(|delay| (40..=120).contains(delay)), "{delays:?}");
+        assert!(delays.iter().any(|&delay| delay < 60) && delays.iter().any(|&delay| delay > 100));
+        let capped = RetryPolicy { max_delay: Duration::from_micros(10), ..retry };
+        assert_eq!(capped.after(Duration::ZERO, &mut rng).as_micros(), 10, "a limit below the bounds wins");
     }
 }

@@ -21,13 +21,13 @@ pub(in crate::rdm) const fn data_per_packet(mtu: usize) -> usize {
 }
 
 /// Packets of a granted message sent before the next granted message has its turn.
-const TURN: usize = 32;
+const QUANTUM: usize = 32;
 
 /// True if the turn of the next granted message has come.
-pub(in crate::rdm) const fn ends_turn(sent: usize, mtu: usize) -> bool {
+pub(in crate::rdm) const fn ends_quantum(sent: usize, mtu: usize) -> bool {
     match data_per_packet(mtu) {
         0 => true,
-        each => (sent / each).is_multiple_of(TURN),
+        per_packet => (sent / per_packet).is_multiple_of(QUANTUM),
     }
 }
 
@@ -47,10 +47,10 @@ pub(in crate::rdm) fn push_cts<W: Wire>(
     to: PeerId,
     id: SlotId,
 ) -> Result<(), NotPosted> {
-    let owed = if is_rma_id(id) { rma_cts(e, to, id) } else { rx_cts(e, to, id) };
-    let Some((send_id, missing, of)) = owed else { return Ok(()) };
+    let fields = if is_rma_id(id) { rma_cts(e, to, id) } else { rx_cts(e, to, id) };
+    let Some((send_id, missing, of)) = fields else { return Ok(()) };
     let grant = grant(e, w, to, missing);
-    let connid = Some(e.own(&e.peers[to]).connid);
+    let connid = Some(e.own_addr(&e.peers[to]).connid);
     let hdr = Cts { of, send_id, recv_id: id.raw(), recv_length: grant, connid };
     e.post(w, to, PktType::CTS, Cts::LEN, |slot| hdr.write(slot))?;
     if let Some(rma) = e.rma_ops.get_mut(id) {
@@ -65,8 +65,8 @@ pub(in crate::rdm) fn push_cts<W: Wire>(
 fn rx_cts(e: &mut Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
     let (_, rxe) = e.rxe(id)?;
     let envelope = &rxe.envelope;
-    let owed = (envelope.send_id, envelope.len - rxe.received.bytes(), CtsFor::Send);
-    (envelope.from == to && rxe.window == 0).then_some(owed)
+    let fields = (envelope.send_id, envelope.len - rxe.received.bytes(), CtsFor::Send);
+    (envelope.from == to && rxe.window == 0).then_some(fields)
 }
 
 /// Returns the fields of a CTS for a write to us, or for a read of ours.
@@ -114,7 +114,7 @@ impl Segment {
 #[inline]
 pub(in crate::rdm) fn data_connid(e: &Engine, to: PeerId) -> Option<u32> {
     let peer = &e.peers[to];
-    (peer.hdr() == ReqHdr::Connid).then(|| e.own(peer).connid)
+    (peer.hdr() == ReqHdr::Connid).then(|| e.own_addr(peer).connid)
 }
 
 /// Checks that `len` bytes at `at` of `total` lie in the window and none of them is a duplicate, and notes
@@ -128,12 +128,12 @@ pub(in crate::rdm) fn admit(
     len: u64,
     moved: bool,
 ) -> Result<(), DropReason> {
-    let beyond = len > *window && !moved;
-    if at.checked_add(len).is_none_or(|end| end > total) || beyond && !received.touches(at, len) {
+    let outside = len > *window && !moved;
+    if at.checked_add(len).is_none_or(|end| end > total) || outside && !received.touches(at, len) {
         return Err(DropReason::BadWindow);
     }
     // A duplicate from a failed lane may arrive after the window is used up.
-    if beyond || !received.add(at, len) {
+    if outside || !received.add(at, len) {
         return Err(DropReason::BadSegment);
     }
     *window = window.saturating_sub(len);

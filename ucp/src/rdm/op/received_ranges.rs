@@ -1,71 +1,71 @@
 //! The received bytes of a message. Segments come in any order; one that overlaps received bytes is refused,
 //! so a message never completes with a hole. In-order arrival costs a compare and an add.
 
-/// Received bytes of one message: `0..low`, and islands above it.
+/// Received bytes of one message: `0..contiguous`, and `ranges` above it.
 #[derive(Debug, Default)]
 pub struct ReceivedRanges {
-    low: u64,
-    arrived: u64,
-    /// Ascending, disjoint, touching neither each other nor `low`.
-    islands: Vec<(u64, u64)>,
+    contiguous: u64,
+    total: u64,
+    /// Ascending, disjoint, touching neither each other nor `contiguous`.
+    ranges: Vec<(u64, u64)>,
 }
 
-/// Most islands kept: more than any window of packets can make, few enough to bound the cost of a peer.
-const MAX_ISLANDS: usize = 65536;
+/// Most ranges kept: more than any window of packets can make, few enough to bound the cost of a peer.
+const MAX_RANGES: usize = 65536;
 
 impl ReceivedRanges {
     pub const fn new() -> ReceivedRanges {
-        ReceivedRanges { low: 0, arrived: 0, islands: Vec::new() }
+        ReceivedRanges { contiguous: 0, total: 0, ranges: Vec::new() }
     }
 
     #[inline]
     pub const fn bytes(&self) -> u64 {
-        self.arrived
+        self.total
     }
 
     /// Adds `len` bytes at `at`; false, with nothing changed, if any of them have been received. // HOT
     #[inline]
     pub fn add(&mut self, at: u64, len: u64) -> bool {
-        if at == self.low && self.islands.is_empty() {
-            self.low += len;
-            self.arrived += len;
+        if at == self.contiguous && self.ranges.is_empty() {
+            self.contiguous += len;
+            self.total += len;
             return true;
         }
-        self.add_apart(at, len)
+        self.add_out_of_order(at, len)
     }
 
     /// Whether any of `len` bytes at `at` have been received.
     #[cold]
     pub fn touches(&self, at: u64, len: u64) -> bool {
         let end = at.saturating_add(len);
-        let i = self.islands.partition_point(|&(_, to)| to <= at);
-        len > 0 && (at < self.low || self.islands.get(i).is_some_and(|&(from, _)| from < end))
+        let i = self.ranges.partition_point(|&(_, to)| to <= at);
+        len > 0 && (at < self.contiguous || self.ranges.get(i).is_some_and(|&(from, _)| from < end))
     }
 
-    fn add_apart(&mut self, at: u64, len: u64) -> bool {
+    fn add_out_of_order(&mut self, at: u64, len: u64) -> bool {
         let Some(end) = at.checked_add(len) else { return false };
         if len == 0 {
             return true;
         }
-        let i = self.islands.partition_point(|&(_, to)| to <= at);
-        if at < self.low || self.islands.get(i).is_some_and(|&(from, _)| from < end) {
+        let i = self.ranges.partition_point(|&(_, to)| to <= at);
+        if at < self.contiguous || self.ranges.get(i).is_some_and(|&(from, _)| from < end) {
             return false;
         }
-        let joins_left = i > 0 && self.islands[i - 1].1 == at;
-        let joins_right = self.islands.get(i).is_some_and(|&(from, _)| from == end);
+        let joins_left = i > 0 && self.ranges[i - 1].1 == at;
+        let joins_right = self.ranges.get(i).is_some_and(|&(from, _)| from == end);
         match (joins_left, joins_right) {
             (true, true) => {
-                self.islands[i - 1].1 = self.islands[i].1;
-                self.islands.remove(i);
+                self.ranges[i - 1].1 = self.ranges[i].1;
+                self.ranges.remove(i);
             }
-            (true, false) => self.islands[i - 1].1 = end,
-            (false, true) => self.islands[i].0 = at,
-            (false, false) if self.islands.len() == MAX_ISLANDS => return false,
-            (false, false) => self.islands.insert(i, (at, end)),
+            (true, false) => self.ranges[i - 1].1 = end,
+            (false, true) => self.ranges[i].0 = at,
+            (false, false) if self.ranges.len() == MAX_RANGES => return false,
+            (false, false) => self.ranges.insert(i, (at, end)),
         }
-        self.arrived += len;
-        if self.islands[0].0 == self.low {
-            self.low = self.islands.remove(0).1;
+        self.total += len;
+        if self.ranges[0].0 == self.contiguous {
+            self.contiguous = self.ranges.remove(0).1;
         }
         true
     }

@@ -22,7 +22,7 @@ pub enum RmaState {
     /// The request is out; data follow as granted, or arrive.
     Moving,
     /// All data are sent; only the acknowledgement, the end or the result is missing.
-    AllOut,
+    AllSent,
     /// The target reads the bytes of a write from the requester's memory. The state of both ends.
     BeingRead,
     /// The target cannot read them: the write restarts by long-CTS.
@@ -53,7 +53,7 @@ pub enum Job {
     /// A peer reads these bytes of ours.
     Load(Spans),
     /// Old values that a peer waits for, until there is room to send them.
-    Answer(HeldBytes),
+    Response(HeldBytes),
 }
 
 #[derive(Debug)]
@@ -68,34 +68,34 @@ pub struct Atomic {
 #[derive(Debug)]
 pub enum Operands {
     /// Few bytes, copied at the call.
-    Here { bytes: [u8; Operands::FEW], len: u8 },
+    Inline { bytes: [u8; Operands::MAX_INLINE], len: u8 },
     /// The caller's memory.
-    There(Gather, Gather),
+    Referenced(Gather, Gather),
 }
 
 impl Operands {
     /// Most bytes that are copied rather than referenced.
-    pub const FEW: usize = 32;
+    pub const MAX_INLINE: usize = 32;
 
     /// Copies or references the operands of a new operation.
     #[inline]
-    pub fn take(operand: &Gather, compare: &Gather) -> Operands {
+    pub fn new(operand: &Gather, compare: &Gather) -> Operands {
         let len = operand.len().saturating_add(compare.len());
-        if len > Self::FEW {
-            return Operands::There(*operand, *compare);
+        if len > Self::MAX_INLINE {
+            return Operands::Referenced(*operand, *compare);
         }
-        let mut bytes = [0; Self::FEW];
+        let mut bytes = [0; Self::MAX_INLINE];
         let at = operand.copy_to(0, &mut bytes);
         compare.copy_to(0, &mut bytes[at..]);
-        Operands::Here { bytes, len: len as u8 }
+        Operands::Inline { bytes, len: len as u8 }
     }
 
     /// Total length, bytes.
     #[inline]
     pub fn len(&self) -> usize {
         match self {
-            Operands::Here { len, .. } => usize::from(*len),
-            Operands::There(operand, compare) => operand.len() + compare.len(),
+            Operands::Inline { len, .. } => usize::from(*len),
+            Operands::Referenced(operand, compare) => operand.len() + compare.len(),
         }
     }
 
@@ -103,12 +103,12 @@ impl Operands {
     #[inline]
     pub fn copy_to(&self, to: &mut [u8]) -> usize {
         match self {
-            Operands::Here { bytes, len } => {
+            Operands::Inline { bytes, len } => {
                 let len = usize::from(*len);
                 to[..len].copy_from_slice(&bytes[..len]);
                 len
             }
-            Operands::There(operand, compare) => {
+            Operands::Referenced(operand, compare) => {
                 let at = operand.copy_to(0, to);
                 at + compare.copy_to(0, &mut to[at..])
             }

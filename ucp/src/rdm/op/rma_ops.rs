@@ -62,7 +62,7 @@ impl RmaOps {
         (rma.peer, rma.user, rma.protocol, rma.len) =
             (compact.peer, compact.user, compact.protocol, compact.len);
         (rma.ack, rma.notified, rma.result) = (compact.ack, compact.ack == Ack::IfAble, None);
-        (rma.state, rma.fence_counted, rma.detached, rma.compact) = (RmaState::AllOut, true, false, true);
+        (rma.state, rma.fence_counted, rma.detached, rma.compact) = (RmaState::AllSent, true, false, true);
         Some(id)
     }
 
@@ -133,7 +133,7 @@ impl RmaOp {
     fn release_owned(&mut self) {
         self.rail_plan = None;
         self.received = Default::default();
-        if matches!(self.job, Job::Answer(_)) {
+        if matches!(self.job, Job::Response(_)) {
             self.job = Job::Put(Gather::EMPTY);
         }
         self.stale = true;
@@ -171,7 +171,7 @@ mod tests {
         let mut ones = RmaOps::new();
         for by_remove in [false, true] {
             let mut long =
-                RmaOp::new(PeerId(9), Job::Answer(Default::default()), RmaProtocol::DirectWrite, 1 << 20);
+                RmaOp::new(PeerId(9), Job::Response(Default::default()), RmaProtocol::DirectWrite, 1 << 20);
             (long.remote, long.cq_data) = (Iovs::one(RmaIov { addr: 1, len: 2, key: 3 }), Some(4));
             (long.in_flight, long.remote_id, long.first_key) = (5, Some(6), Some(7));
             (long.sent, long.window, long.detached, long.in_data_queue) = (8, 9, true, true);

@@ -72,9 +72,9 @@ impl RmaRead {
         if self.iov.count() < 2 {
             return None;
         }
-        let way: RmaAddress =
+        let address: RmaAddress =
             self.iov.as_slice().iter().skip(1).copied().filter(|iov| iov.len == 0).collect();
-        (!way.is_empty()).then_some(way)
+        (!address.is_empty()).then_some(address)
     }
 
     /// Returns the sender's memory at `self.at` and the bytes left in that piece.
@@ -97,7 +97,7 @@ mod tests {
     use crate::wire::RmaIov;
 
     #[test]
-    fn a_read_skips_into_the_pieces() {
+    fn next_read_skips_earlier_pieces() {
         let piece = |addr, len| RmaIov { addr, len, key: addr };
         let iov = Iovs::try_from([piece(100, 10), piece(7, 0), piece(500, 5)].as_slice()).unwrap();
         let mut rma_read = RmaRead::new(PeerId(0), iov, 4);

@@ -37,7 +37,7 @@ pub enum RxState {
 
 /// Relation of a receive to a multi-message receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
+pub enum RecvRole {
     Single,
     /// Stands for this multi-message receive, and receives nothing itself.
     Multi(SlotId),
@@ -51,10 +51,10 @@ pub struct RxOp {
     pub buf: RecvBuf,
     pub user: u64,
     /// The messages that match, and the position in the queue while none has.
-    pub want: MatchEntry,
+    pub entry: MatchEntry,
     pub state: RxState,
     pub kind: Kind,
-    pub role: Role,
+    pub role: RecvRole,
 }
 
 /// A matched message whose bytes come in several packets.
@@ -127,8 +127,8 @@ impl Segments {
 
 impl RxOp {
     #[inline(always)]
-    pub fn posted(buf: RecvBuf, user: u64, want: MatchEntry, kind: Kind) -> RxOp {
-        RxOp { buf, user, want, state: RxState::Posted, kind, role: Role::Single }
+    pub fn posted(buf: RecvBuf, user: u64, entry: MatchEntry, kind: Kind) -> RxOp {
+        RxOp { buf, user, entry, state: RxState::Posted, kind, role: RecvRole::Single }
     }
 
     /// Creates a receive of a message that has arrived or begun to, so that no other can match.

@@ -16,18 +16,18 @@ pub type Receives<T> = Slots<T, 20, LOWER_ODD>;
 
 /// Returns the index of a receive in its table, by which the queues of posted receives name it.
 #[inline(always)]
-pub fn place(receive: SlotId) -> u32 {
+pub fn index_of(receive: SlotId) -> u32 {
     Receives::<()>::index_of(receive) as u32
 }
 
 /// Queues only ask for receives that were queued, and that leave the table after the queue.
 impl MatchStore for Receives<RxOp> {
     #[inline(always)]
-    fn want(&self, at: u32) -> &MatchEntry {
-        &self.at(at as usize).expect("a posted receive is in its table").want
+    fn entry(&self, at: u32) -> &MatchEntry {
+        &self.at(at as usize).expect("a posted receive is in its table").entry
     }
     #[inline(always)]
-    fn want_mut(&mut self, at: u32) -> &mut MatchEntry {
-        &mut self.at_mut(at as usize).expect("a posted receive is in its table").want
+    fn entry_mut(&mut self, at: u32) -> &mut MatchEntry {
+        &mut self.at_mut(at as usize).expect("a posted receive is in its table").entry
     }
 }

@@ -17,7 +17,7 @@ pub enum TxState {
     /// LONGCTS: the first packet is out, data follows as the receiver grants.
     Granted,
     /// All bytes are out; only the RECEIPT is missing.
-    AllOut,
+    AllSent,
     /// LONGREAD, RUNTREAD: all packets are out, the receiver reads.
     Exposed,
     /// RUNTREAD: EOR has come, packets of the head are not out yet.

@@ -1,7 +1,6 @@
-//! Names of one worker: whoever has several NICs may be known by several of its lanes, each a peer of the
-//! engine, and perhaps comes by one that it did not come by before. A receive that takes messages of one peer
-//! takes them under each of these names, and a peer that is closed by force is so under each. Called where
-//! messages are matched and peers closed.
+//! Peer aliases: a worker with several NICs may be known by several of its lanes, each of which is a peer of
+//! the engine. A receive that takes messages of one peer takes those of its aliases too, and a peer that is
+//! closed by force is closed under all aliases. Called where messages are matched and peers closed.
 
 use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::peers::lookup::PeerLookup;
@@ -10,7 +9,7 @@ use crate::rdm::protocol::Kind;
 use crate::rdm::recv::matching::Sender;
 use crate::rdm::{Engine, WireState};
 
-/// Resolves the names (peers) under which one worker is known.
+/// Resolves the peers under which one worker is known.
 #[derive(Clone, Copy)]
 pub(in crate::rdm) struct Aliases<'a> {
     peers: &'a Peers,
@@ -19,7 +18,7 @@ pub(in crate::rdm) struct Aliases<'a> {
     kind: Kind,
 }
 
-/// One of them.
+/// A sender with its aliases.
 #[derive(Clone, Copy)]
 pub(in crate::rdm) struct AliasedSender<'a> {
     id: PeerId,
@@ -43,39 +42,40 @@ impl<'a> Aliases<'a> {
         Aliases { peers, lookup, wires, kind }
     }
 
-    /// A peer as a sender.
+    /// Returns a peer as a sender.
     #[inline]
     pub(in crate::rdm) const fn sender(self, id: PeerId) -> AliasedSender<'a> {
         AliasedSender { id, aliases: self }
     }
 
-    /// Streams have an end of their own for each way, and bodies of active messages go where these came from.
+    /// Whether two peers are of one worker. False for streams and active messages, which
+    /// belong to one lane.
     fn is_same_worker(self, a: PeerId, b: PeerId) -> bool {
         self.wires.len() > 1
             && matches!(self.kind, Kind::Tagged | Kind::Untagged)
             && self.main_peer_of(a) == self.main_peer_of(b)
     }
 
-    /// The peer that a worker's names stand for: the one that the others are further lanes of.
+    /// Returns the main peer of a worker: the one that the others are further lanes of.
     fn main_peer_of(self, id: PeerId) -> PeerId {
         let Some(peer) = self.peers.get(id) else { return id };
         let others = || self.wires[usize::from(peer.home.0)].rail_wires.iter();
         let others = others().filter_map(|wire| {
             let source = Source { node: peer.addr.node(), port: u32::from(peer.addr.qpn) };
             let other = self.lookup.known(*wire, source)?;
-            let at = &self.peers[other];
-            // Whoever goes on over a lane is found by it.
-            let goes_by = at.wire == *wire && at.home != *wire;
-            (at.addr == peer.addr || goes_by).then_some(other)
+            let candidate = &self.peers[other];
+            // A peer that has failed over is found by its present lane.
+            let moved_here = candidate.wire == *wire && candidate.home != *wire;
+            (candidate.addr == peer.addr || moved_here).then_some(other)
         });
         let of = |id: PeerId| self.peers.get(id).and_then(Peer::further_lane_of);
-        let mut names = std::iter::once(id).chain(others);
-        names.clone().find_map(of).or_else(|| names.by_ref().min()).unwrap_or(id)
+        let mut peers = std::iter::once(id).chain(others);
+        peers.clone().find_map(of).or_else(|| peers.by_ref().min()).unwrap_or(id)
     }
 }
 
 impl Engine {
-    /// Under which other names a peer's worker is known, further lanes aside.
+    /// Returns the other peers of a peer's worker, without further lanes.
     pub(in crate::rdm) fn other_aliases(&self, id: PeerId) -> Vec<PeerId> {
         if self.wires.len() < 2 {
             return Vec::new();

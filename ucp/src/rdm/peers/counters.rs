@@ -44,7 +44,7 @@ impl ShortCounter {
     }
 
     /// Takes back the last message, of `len` bytes.
-    pub(in crate::rdm) fn take_back(&mut self, len: usize) {
+    pub(in crate::rdm) fn undo(&mut self, len: usize) {
         self.msgs = self.msgs.wrapping_sub(1);
         self.bytes = self.bytes.wrapping_sub(len as u16);
     }
@@ -56,19 +56,19 @@ impl ShortCounter {
 
 /// Packet type under which short messages are counted.
 const TY: usize = PktType::EAGER_TAGRTM.0 as usize;
-const ROW: usize = Protocol::Eager as usize;
+const EAGER: usize = Protocol::Eager as usize;
 
 impl RdmStats {
     fn add_sent(&mut self, sum: Carry) {
         self.tx_pkts[TY] += sum.msgs;
-        self.sent[ROW].msgs += sum.msgs;
-        self.sent[ROW].bytes += sum.bytes;
+        self.sent[EAGER].msgs += sum.msgs;
+        self.sent[EAGER].bytes += sum.bytes;
     }
 
     fn add_received(&mut self, sum: Carry) {
         self.rx_pkts[TY] += sum.msgs;
-        self.received[ROW].msgs += sum.msgs;
-        self.received[ROW].bytes += sum.bytes;
+        self.received[EAGER].msgs += sum.msgs;
+        self.received[EAGER].bytes += sum.bytes;
     }
 
     fn add(&mut self, ShortCounters { sent, received }: ShortCounters) {
@@ -121,11 +121,11 @@ impl Engine {
 
     /// Returns the traffic with one peer since it was added.
     pub fn peer_stats(&self, peer: PeerId) -> PeerStats {
-        let mut its = self.by_peer.get(peer);
+        let mut stats = self.by_peer.get(peer);
         let ShortCounters { sent, received } = self.peers.short(peer);
-        its.add_sent(sent.sum());
-        its.add_received(received.sum());
-        its
+        stats.add_sent(sent.sum());
+        stats.add_received(received.sum());
+        stats
     }
 }
 
@@ -134,14 +134,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_lost_when_a_number_gets_too_large() {
+    fn overflow_is_carried() {
         let mut counter = ShortCounter { msgs: u16::MAX - 1, bytes: u16::MAX - 9 };
         assert_eq!(counter.count(9), None);
         assert_eq!(counter.count(3), Some(Carry { msgs: CARRY, bytes: CARRY }));
         assert_eq!(counter.sum(), Carry { msgs: 0, bytes: 2 });
         assert_eq!(counter.count(5 << 16 | 7), Some(Carry { msgs: 0, bytes: 5 << 16 }));
         assert_eq!(counter.sum(), Carry { msgs: 1, bytes: 9 });
-        counter.take_back(7);
+        counter.undo(7);
         assert_eq!(counter.sum(), Carry { msgs: 0, bytes: 2 });
     }
 }

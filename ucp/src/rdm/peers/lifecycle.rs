@@ -5,8 +5,8 @@ use crate::rdm::Engine;
 use crate::rdm::ids::WireId;
 use crate::rdm::ids::{PeerId, Source};
 use crate::rdm::io::Wire;
-use crate::rdm::op::rx::{Role, RxOp, RxState, Unexpected};
-use crate::rdm::op::table::place;
+use crate::rdm::op::rx::{RecvRole, RxOp, RxState, Unexpected};
+use crate::rdm::op::table::index_of;
 use crate::rdm::peers::peer::{PartialMsg, Peer, PeerFlags};
 use crate::rdm::protocol::{Kind, Protocol};
 use crate::rdm::protocols::peer_error::ABORTED;
@@ -21,9 +21,9 @@ use ucs::coll::window::seq_diff;
 
 /// Operations that end with a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Ends {
+enum EndScope {
     /// Those that need to send to it.
-    NeedAnswer,
+    NeedsReply,
     All,
 }
 
@@ -122,7 +122,7 @@ impl Engine {
         if self.peers.get(peer).is_some() {
             self.draining.retain(|&draining| draining != peer);
             self.end_drain(w, peer);
-            self.fail(w, peer, fault, Ends::All);
+            self.fail(w, peer, fault, EndScope::All);
         }
     }
 
@@ -146,8 +146,8 @@ impl Engine {
             return;
         }
         // A returned packet may be of a completed message. Ordered wires return nothing.
-        let came_back = self.wires[usize::from(peer.wire.0)].order == PacketOrder::None;
-        if came_back
+        let returns_packets = self.wires[usize::from(peer.wire.0)].order == PacketOrder::None;
+        if returns_packets
             && peer.flags & (PeerFlags::UNCONFIRMED | PeerFlags::FORCE_CLOSED) == PeerFlags::UNCONFIRMED
             && !peer.is_further_lane()
         {
@@ -160,9 +160,9 @@ impl Engine {
     /// Handles an error found by a probe, which says nothing about what was sent.
     pub fn on_probe_error<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
         let Some(peer) = self.peers.get(id) else { return };
-        let only_shook =
+        let only_handshake_sent =
             peer.flags.intersection(PeerFlags::POSTED | PeerFlags::REQUESTED) == PeerFlags::POSTED;
-        if only_shook && peer.outstanding == 0 && !self.is_awaited(id) {
+        if only_handshake_sent && peer.outstanding == 0 && !self.is_awaited(id) {
             self.stats.rare.handshakes_lost += 1;
             self.peers[id].flags.remove(PeerFlags::SEEN | PeerFlags::HANDSHAKE_QUEUED);
             return;
@@ -195,17 +195,17 @@ impl Engine {
     /// count.
     fn is_awaited(&self, id: PeerId) -> bool {
         let needs_it = |op: &RxOp| match op.state {
-            RxState::Posted => op.want.only() == Some(id),
+            RxState::Posted => op.entry.source() == Some(id),
             RxState::Matched(rxe) => self.rx_entries.get(rxe).is_some_and(|i| i.envelope.from == id),
             RxState::OnDevice(_) => false,
         };
-        let is_broken = |held: &Unexpected| {
+        let is_incomplete = |held: &Unexpected| {
             let missing = held.received.bytes() < held.envelope.len || held.rma_read.is_some();
             held.envelope.from == id && missing
         };
         self.peers[id].flags.contains(PeerFlags::REORDERING)
             || self.rx.iter().any(|(_, op)| needs_it(op))
-            || self.unexpected.iter().any(|(_, held)| is_broken(held))
+            || self.unexpected.iter().any(|(_, held)| is_incomplete(held))
             || self.rma_ops.iter().any(|(_, rma)| rma.peer == id)
     }
 
@@ -238,11 +238,11 @@ impl Engine {
     /// messages end.
     #[cold]
     pub fn on_wire_drained<W: Wire>(&mut self, w: &mut W, wire: WireId) {
-        let (silent, draining) =
+        let (drained, draining) =
             std::mem::take(&mut self.draining).into_iter().partition(|&id| self.peers[id].wire == wire);
         self.draining = draining;
-        let silent: Vec<PeerId> = silent;
-        silent.into_iter().for_each(|id| self.end_drain(w, id));
+        let drained: Vec<PeerId> = drained;
+        drained.into_iter().for_each(|id| self.end_drain(w, id));
     }
 
     fn end_drain<W: Wire>(&mut self, w: &mut W, id: PeerId) {
@@ -251,18 +251,18 @@ impl Engine {
             && !peer.flags.contains(PeerFlags::DRAINED)
         {
             peer.flags |= PeerFlags::DRAINED;
-            self.end_ops(w, id, OpError::Peer(id, fault), Ends::All);
+            self.end_ops(w, id, OpError::Peer(id, fault), EndScope::All);
         }
     }
 
     /// Fails a peer: nothing can be sent to it any more, packets of it may still arrive.
     #[cold]
     pub(in crate::rdm) fn fail_peer<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError) {
-        self.fail(w, id, fault, Ends::NeedAnswer);
+        self.fail(w, id, fault, EndScope::NeedsReply);
     }
 
     // [M10.1]
-    fn fail<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError, which: Ends) {
+    fn fail<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: PeerError, scope: EndScope) {
         let peer = &mut self.peers[id];
         if peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
             return self.end_backoff(id);
@@ -274,9 +274,9 @@ impl Engine {
         }
         peer.flags |= PeerFlags::FAILED;
         peer.fault = Some(fault);
-        match which {
-            Ends::All => peer.flags |= PeerFlags::DRAINED,
-            Ends::NeedAnswer => self.draining.push(id),
+        match scope {
+            EndScope::All => peer.flags |= PeerFlags::DRAINED,
+            EndScope::NeedsReply => self.draining.push(id),
         }
         let wire = peer.wire;
         self.mark_wire_down(wire, fault);
@@ -285,7 +285,7 @@ impl Engine {
         if fault.is_lane_failure() {
             self.announce_lane_failure(w, id);
         }
-        self.end_ops(w, id, OpError::Peer(id, fault), which);
+        self.end_ops(w, id, OpError::Peer(id, fault), scope);
         self.drop_forwards(id);
         self.events.push_back(EngineEvent::PeerFailed { peer: id, fault });
     }
@@ -294,12 +294,12 @@ impl Engine {
     /// is reused once they are gone.
     pub fn remove_peer<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let Some(peer) = self.peers.get(id) else { return };
-        let left = peer.queue.as_ref().map(|queue| queue.failed_lanes.clone()).unwrap_or_default();
+        let failed = peer.queue.as_ref().map(|queue| queue.failed_lanes.clone()).unwrap_or_default();
         let (wire, from, connid) = (peer.wire, peer.from(), peer.addr.connid);
-        self.end_ops(w, id, OpError::Cancelled, Ends::All);
+        self.end_ops(w, id, OpError::Cancelled, EndScope::All);
         self.draining.retain(|&draining| draining != id);
         self.lookup.remove(wire, from, connid, id);
-        left.iter().for_each(|left| self.lookup.remove(left.wire, left.from, connid, id));
+        failed.iter().for_each(|failed| self.lookup.remove(failed.wire, failed.from, connid, id));
         self.scheduled.retain(|&listed| listed != id);
         let peer = &mut self.peers[id];
         peer.flags = PeerFlags::REMOVED;
@@ -309,36 +309,38 @@ impl Engine {
     }
 
     /// Ends the operations that need this peer, and drops its incomplete messages.
-    fn end_ops<W: Wire>(&mut self, w: &mut W, id: PeerId, error: OpError, which: Ends) {
-        let ends = |protocol: Protocol| {
-            which == Ends::All || !matches!(protocol, Protocol::Medium | Protocol::DcMedium)
+    fn end_ops<W: Wire>(&mut self, w: &mut W, id: PeerId, error: OpError, scope: EndScope) {
+        let is_ended = |protocol: Protocol| {
+            scope == EndScope::All || !matches!(protocol, Protocol::Medium | Protocol::DcMedium)
         };
         let sends: Vec<_> = self.tx.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
         sends.into_iter().for_each(|op| self.finish_tx(w, op, Err(error)));
         self.end_rma_ops(w, id, error);
 
         let needs_it = |op: &RxOp| match op.state {
-            RxState::Posted => which == Ends::All && op.want.only() == Some(id),
+            RxState::Posted => scope == EndScope::All && op.entry.source() == Some(id),
             RxState::Matched(rxe) => self
                 .rx_entries
                 .get(rxe)
-                .is_some_and(|rxe| rxe.envelope.from == id && (which == Ends::All || !rxe.is_all_sent())),
+                .is_some_and(|rxe| rxe.envelope.from == id && (scope == EndScope::All || !rxe.is_all_sent())),
             RxState::OnDevice(_) => false,
         };
         let receives: Vec<_> = self.rx.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
-        let lost = self.of_stream(&receives);
+        let lost = self.stream_msg_ids(&receives);
         for id in receives {
             let rma_read = self.rxe(id).and_then(|(_, rxe)| rxe.rma_read);
             if rma_read.is_some_and(|rma_read| !self.stop_rma_read(w, rma_read, error)) {
                 continue;
             }
-            if let Some(&RxOp { role: Role::Multi(multi), .. }) = self.rx.get(id) {
+            if let Some(&RxOp { role: RecvRole::Multi(multi), .. }) = self.rx.get(id) {
                 self.close_multi(multi, Err(error));
                 continue;
             }
             let Some(&RxOp { state, kind, .. }) = self.rx.get(id) else { continue };
             match state {
-                RxState::Posted => self.queues[kind as usize].expected.remove(&mut self.rx, place(id)),
+                RxState::Posted => {
+                    self.match_queues[kind as usize].expected.remove(&mut self.rx, index_of(id))
+                }
                 RxState::Matched(rxe) => drop(self.rx_entries.remove(rxe)),
                 RxState::OnDevice(_) => {}
             }
@@ -346,20 +348,20 @@ impl Engine {
             self.notify_rx_end(&op, Err(error));
         }
 
-        let is_broken = |held: &Unexpected| {
+        let is_incomplete = |held: &Unexpected| {
             let missing = held.received.bytes() < held.envelope.len || held.rma_read.is_some();
-            held.envelope.from == id && missing && ends(held.envelope.protocol)
+            held.envelope.from == id && missing && is_ended(held.envelope.protocol)
         };
-        let broken = self.unexpected.iter().filter(|(_, held)| is_broken(held));
-        let mut broken: Vec<_> = broken.map(|(held, _)| held).collect();
-        self.break_stream(id, lost, &mut broken);
-        for held in broken {
+        let incomplete = self.unexpected.iter().filter(|(_, held)| is_incomplete(held));
+        let mut incomplete: Vec<_> = incomplete.map(|(held, _)| held).collect();
+        self.break_stream(id, lost, &mut incomplete);
+        for held in incomplete {
             let Some(held) = self.unexpected.remove(held) else { continue };
-            if let Some(place) = held.queued {
-                self.queues[held.kind as usize].unexpected.remove(place);
+            if let Some(index) = held.queued {
+                self.match_queues[held.kind as usize].unexpected.remove(index);
             }
-            held.segments.drain(|_, bytes| self.held_packets.release_part(bytes));
-            self.held_packets.forget_message();
+            held.segments.drain(|_, bytes| self.held_packets.release_unexpected(bytes));
+            self.held_packets.remove_unexpected();
             if let Some(rma_read) = held.rma_read {
                 self.stop_rma_read(w, rma_read, error);
             }
@@ -369,7 +371,7 @@ impl Engine {
         self.end_backoff(id);
         let peer = &mut self.peers[id];
         peer.flags.remove(PeerFlags::SENDS_QUEUED | PeerFlags::HANDSHAKE_QUEUED | PeerFlags::UNACKED);
-        if which == Ends::NeedAnswer {
+        if scope == EndScope::NeedsReply {
             if let Some(queue) = &mut peer.queue {
                 queue.ctl.clear();
                 queue.unsent_errors.clear();
@@ -395,7 +397,7 @@ impl Engine {
     }
 
     /// Returns the `msg_id`s of the stream pieces among these receives.
-    fn of_stream(&mut self, receives: &[SlotId]) -> Vec<u32> {
+    fn stream_msg_ids(&mut self, receives: &[SlotId]) -> Vec<u32> {
         let mut ids = Vec::new();
         for &id in receives {
             if let Some((op, rxe)) = self.rxe(id)
@@ -408,11 +410,17 @@ impl Engine {
     }
 
     /// Breaks a stream where a piece is lost, matched (`lost`) or not: the messages behind it are added to
-    /// `broken`.
+    /// `incomplete`.
     // [M11.7]
-    pub(in crate::rdm) fn break_stream(&mut self, id: PeerId, mut lost: Vec<u32>, broken: &mut Vec<SlotId>) {
+    pub(in crate::rdm) fn break_stream(
+        &mut self,
+        id: PeerId,
+        mut lost: Vec<u32>,
+        incomplete: &mut Vec<SlotId>,
+    ) {
         let of_stream = |held: &Unexpected| held.kind == Kind::Stream && held.envelope.from == id;
-        let held = broken.iter().filter_map(|&held| self.unexpected.get(held)).filter(|held| of_stream(held));
+        let held =
+            incomplete.iter().filter_map(|&held| self.unexpected.get(held)).filter(|held| of_stream(held));
         lost.extend(held.map(|held| held.envelope.msg_id));
         let Some(first) = lost.into_iter().reduce(|a, b| if seq_diff(a, b) < 0 { a } else { b }) else {
             return;
@@ -420,8 +428,8 @@ impl Engine {
         self.peers[id].flags |= PeerFlags::STREAM_BROKEN;
         let behind = |held: &Unexpected| of_stream(held) && seq_diff(held.envelope.msg_id, first) > 0;
         let all = self.unexpected.iter().filter(|(_, held)| behind(held)).map(|(held, _)| held);
-        let more: Vec<_> = all.filter(|held| !broken.contains(held)).collect();
-        broken.extend(more);
+        let more: Vec<_> = all.filter(|held| !incomplete.contains(held)).collect();
+        incomplete.extend(more);
     }
 
     /// Returns the public view of a peer.

@@ -1,6 +1,6 @@
 //! Peer lookup: from (wire, source, connid) to peer. Queue pair numbers are reused, so a source has one peer
-//! now and perhaps others before it, told apart by connid (RDM v4, wire facts 3.5). The last answer is tried
-//! first.
+//! now and perhaps others before it, told apart by connid (RDM v4, wire facts 3.5). The last result is
+//! cached.
 
 use std::hash::BuildHasher;
 
@@ -14,48 +14,48 @@ use crate::rdm::ids::{PeerId, Source};
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct PeerLookup {
-    last: Last,
+    cache: CachedLookup,
     /// By wire.
-    now: Vec<HashTable<Row>>,
-    before: HashMap<(WireId, Source, u32), PeerId, FxBuildHasher>,
+    current: Vec<HashTable<SourceEntry>>,
+    previous: HashMap<(WireId, Source, u32), PeerId, FxBuildHasher>,
 }
 
 /// A source on a wire, and its peer; compared for every packet.
 #[derive(Clone, Copy, Debug)]
-struct Last {
+struct CachedLookup {
     node: u64,
-    /// Port, and above it the wire; [`NOBODY`]: there is none.
-    at: u64,
+    /// Port, and above it the wire; [`NO_SOURCE`]: there is none.
+    wire_port: u64,
     peer: PeerId,
 }
 
 /// No wire and port.
-const NOBODY: u64 = u64::MAX;
+const NO_SOURCE: u64 = u64::MAX;
 
-impl Last {
+impl CachedLookup {
     #[inline(always)]
-    fn place(wire: WireId, from: Source) -> u64 {
+    fn wire_port(wire: WireId, from: Source) -> u64 {
         u64::from(wire.0) << 32 | u64::from(from.port)
     }
 }
 
-impl Default for Last {
-    fn default() -> Last {
-        Last { node: 0, at: NOBODY, peer: PeerId(0) }
+impl Default for CachedLookup {
+    fn default() -> CachedLookup {
+        CachedLookup { node: 0, wire_port: NO_SOURCE, peer: PeerId(0) }
     }
 }
 
 /// A source and its peer: laid out without a gap, since there is one for each peer.
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct SourceEntry {
     node: u64,
     port: u32,
     peer: PeerId,
 }
 
-const _: () = assert!(size_of::<Row>() == 16);
+const _: () = assert!(size_of::<SourceEntry>() == 16);
 
-impl Row {
+impl SourceEntry {
     #[inline]
     fn source(&self) -> Source {
         Source { node: self.node, port: self.port }
@@ -68,21 +68,21 @@ fn hash(from: Source) -> u64 {
 }
 
 impl PeerLookup {
-    /// Nobody known.
+    /// Creates an empty table.
     pub fn new() -> PeerLookup {
         PeerLookup::default()
     }
 
     fn find(&self, wire: WireId, from: Source) -> Option<PeerId> {
-        let rows = self.now.get(usize::from(wire.0))?;
-        rows.find(hash(from), |row| row.source() == from).map(|row| row.peer)
+        let table = self.current.get(usize::from(wire.0))?;
+        table.find(hash(from), |entry| entry.source() == from).map(|entry| entry.peer)
     }
 
-    /// The peer that has this source now. // HOT
+    /// Returns the peer that has this source now. // HOT
     #[inline]
     pub fn current(&mut self, wire: WireId, from: Source) -> Option<PeerId> {
-        let Last { node, at, peer } = self.last;
-        if node == from.node && at == Last::place(wire, from) {
+        let CachedLookup { node, wire_port, peer } = self.cache;
+        if node == from.node && wire_port == CachedLookup::wire_port(wire, from) {
             return Some(peer);
         }
         self.current_by_hash(wire, from)
@@ -91,21 +91,21 @@ impl PeerLookup {
     #[inline(never)]
     fn current_by_hash(&mut self, wire: WireId, from: Source) -> Option<PeerId> {
         let peer = self.find(wire, from)?;
-        self.last = Last { node: from.node, at: Last::place(wire, from), peer };
+        self.cache = CachedLookup { node: from.node, wire_port: CachedLookup::wire_port(wire, from), peer };
         Some(peer)
     }
 
-    /// The peer that has this source now, for a look at it only.
+    /// Returns the peer that has this source now, without updating the cache.
     pub fn known(&self, wire: WireId, from: Source) -> Option<PeerId> {
         self.find(wire, from)
     }
 
-    /// A peer that had this source before, by its connid.
+    /// Returns a peer that had this source before, by its connid.
     pub fn previous(&self, wire: WireId, from: Source, connid: u32) -> Option<PeerId> {
-        self.before.get(&(wire, from, connid)).copied()
+        self.previous.get(&(wire, from, connid)).copied()
     }
 
-    /// Gives the source to `peer`. Answers who had it; `old_connid` tells how to find that one from now on.
+    /// Assigns the source to `peer`. Returns the peer that had it, which `old_connid` finds from now on.
     pub fn insert(
         &mut self,
         wire: WireId,
@@ -113,32 +113,33 @@ impl PeerLookup {
         peer: PeerId,
         old_connid: impl FnOnce(PeerId) -> u32,
     ) -> Option<PeerId> {
-        self.last = Last::default();
+        self.cache = CachedLookup::default();
         let at = usize::from(wire.0);
-        if at >= self.now.len() {
-            self.now.resize_with(at + 1, HashTable::new);
+        if at >= self.current.len() {
+            self.current.resize_with(at + 1, HashTable::new);
         }
-        let rows = &mut self.now[at];
-        let Some(row) = rows.find_mut(hash(from), |row| row.source() == from) else {
-            let row = Row { node: from.node, port: from.port, peer };
-            rows.insert_unique(hash(from), row, |row| hash(row.source()));
+        let table = &mut self.current[at];
+        let Some(entry) = table.find_mut(hash(from), |entry| entry.source() == from) else {
+            let entry = SourceEntry { node: from.node, port: from.port, peer };
+            table.insert_unique(hash(from), entry, |entry| hash(entry.source()));
             return None;
         };
-        let old = std::mem::replace(&mut row.peer, peer);
-        self.before.insert((wire, from, old_connid(old)), old);
+        let old = std::mem::replace(&mut entry.peer, peer);
+        self.previous.insert((wire, from, old_connid(old)), old);
         Some(old)
     }
 
-    /// Forgets a peer.
+    /// Removes a peer.
     pub fn remove(&mut self, wire: WireId, from: Source, connid: u32, peer: PeerId) {
-        self.last = Last::default();
-        if let Some(rows) = self.now.get_mut(usize::from(wire.0))
-            && let Ok(row) = rows.find_entry(hash(from), |row| row.source() == from && row.peer == peer)
+        self.cache = CachedLookup::default();
+        if let Some(table) = self.current.get_mut(usize::from(wire.0))
+            && let Ok(entry) =
+                table.find_entry(hash(from), |entry| entry.source() == from && entry.peer == peer)
         {
-            row.remove();
+            entry.remove();
         }
-        if self.before.get(&(wire, from, connid)) == Some(&peer) {
-            self.before.remove(&(wire, from, connid));
+        if self.previous.get(&(wire, from, connid)) == Some(&peer) {
+            self.previous.remove(&(wire, from, connid));
         }
     }
 }
@@ -148,19 +149,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_goes_to_its_newest_peer_and_the_old_one_stays_known() {
+    fn source_maps_to_newest_peer_and_old_peer_is_found_by_connid() {
         let (wire, from) = (WireId(0), Source { node: 7, port: 3 });
-        let mut ident = PeerLookup::new();
-        assert_eq!(ident.current(wire, from), None);
-        assert_eq!(ident.insert(wire, from, PeerId(0), |_| 0), None);
-        assert_eq!(ident.current(wire, from), Some(PeerId(0)));
-        assert_eq!(ident.insert(wire, from, PeerId(1), |_| 100), Some(PeerId(0)));
-        assert_eq!(ident.current(wire, from), Some(PeerId(1)));
-        assert_eq!(ident.previous(wire, from, 100), Some(PeerId(0)));
-        assert_eq!(ident.previous(wire, from, 101), None);
-        assert_eq!(ident.current(WireId(1), from), None);
-        ident.remove(wire, from, 101, PeerId(1));
-        ident.remove(wire, from, 100, PeerId(0));
-        assert_eq!((ident.current(wire, from), ident.previous(wire, from, 100)), (None, None));
+        let mut lookup = PeerLookup::new();
+        assert_eq!(lookup.current(wire, from), None);
+        assert_eq!(lookup.insert(wire, from, PeerId(0), |_| 0), None);
+        assert_eq!(lookup.current(wire, from), Some(PeerId(0)));
+        assert_eq!(lookup.insert(wire, from, PeerId(1), |_| 100), Some(PeerId(0)));
+        assert_eq!(lookup.current(wire, from), Some(PeerId(1)));
+        assert_eq!(lookup.previous(wire, from, 100), Some(PeerId(0)));
+        assert_eq!(lookup.previous(wire, from, 101), None);
+        assert_eq!(lookup.current(WireId(1), from), None);
+        lookup.remove(wire, from, 101, PeerId(1));
+        lookup.remove(wire, from, 100, PeerId(0));
+        assert_eq!((lookup.current(wire, from), lookup.previous(wire, from, 100)), (None, None));
     }
 }

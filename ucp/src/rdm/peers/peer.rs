@@ -88,7 +88,7 @@ pub struct Peer {
     pub outstanding: u32,
     /// Unexpected messages of it: its slot is not reused while there are any.
     pub unexpected: u32,
-    from: Packed,
+    from: PackedSource,
     /// Address of the peer; the connid tells it from others with the same source.
     pub addr: RawAddr,
     /// Our connid on the home wire.
@@ -105,7 +105,7 @@ pub struct Peer {
 /// A [`Source`] without padding.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, packed(4))]
-struct Packed {
+struct PackedSource {
     node: u64,
     port: u32,
 }
@@ -212,7 +212,7 @@ impl Peer {
             next_rx: 0,
             outstanding: 0,
             unexpected: 0,
-            from: Packed { node: from.node, port: from.port },
+            from: PackedSource { node: from.node, port: from.port },
             addr,
             own_connid,
             short: ShortCounters::default(),
@@ -228,7 +228,7 @@ impl Peer {
 
     /// Sets the source of the peer's packets.
     pub fn set_from(&mut self, Source { node, port }: Source) {
-        self.from = Packed { node, port };
+        self.from = PackedSource { node, port };
     }
 
     /// Returns the identity header of our REQ packets to this peer.
@@ -264,14 +264,14 @@ impl Peer {
 
     /// True if our HANDSHAKE and all control packets are sent and every send is complete.
     pub fn is_idle(&self) -> bool {
-        let quiet = self.queue.as_ref().is_none_or(|queue| queue.ctl.is_empty());
+        let no_ctl = self.queue.as_ref().is_none_or(|queue| queue.ctl.is_empty());
         // Errors to a peer closed by force do not count.
         let busy = if self.flags.contains(PeerFlags::FORCE_CLOSED) {
             PeerFlags::empty()
         } else {
             PeerFlags::HANDSHAKE_QUEUED.union(PeerFlags::BACKED_OFF)
         };
-        quiet && self.outstanding == 0 && !self.flags.intersects(busy)
+        no_ctl && self.outstanding == 0 && !self.flags.intersects(busy)
     }
 
     /// Returns the public view.
@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quiet_peer_is_small() {
+    fn idle_peer_is_small() {
         assert!(size_of::<Peer>() <= 104, "{}", size_of::<Peer>());
     }
 }

@@ -28,12 +28,12 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 5] = [
     rta(PktType::DC_WRITE_RTA),
     rta(PktType::FETCH_RTA),
     rta(PktType::COMPARE_RTA),
-    PacketHandler { ty: PktType::ATOMRSP, kind: HandlerKind::Atomic, order: None },
+    PacketHandler { ty: PktType::ATOMRSP, kind: HandlerKind::Atomic, id_use: None },
 ];
 
 const fn rta(ty: PktType) -> PacketHandler {
     // [M9.5]
-    PacketHandler { ty, kind: HandlerKind::Atomic, order: Some(MsgIdUse::Single) }
+    PacketHandler { ty, kind: HandlerKind::Atomic, id_use: Some(MsgIdUse::Single) }
 }
 
 /// Sends the request at the head of its peer's queue.
@@ -48,12 +48,12 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         _ => (RtaKind::DcWrite { send_id: id.raw() }, PktType::DC_WRITE_RTA),
     };
     let msg_id = e.peers[to].next_tx;
-    let opts = e.opts(&e.peers[to], None);
+    let opts = e.req_opts(&e.peers[to], None);
     let (datatype, op) = (what.ty.into(), what.op.into());
     let hdr = Rta { kind, msg_id, rma_iov: rma.remote, datatype, op, opts };
     let max = header_len(ty, rma.remote.count(), &opts) + what.operands.len();
-    let answer = AtomRsp::LEN as u64 + rma.len;
-    if max > w.mtu(to) || answer >= w.mtu(to) as u64 {
+    let response_len = AtomRsp::LEN as u64 + rma.len;
+    if max > w.mtu(to) || response_len >= w.mtu(to) as u64 {
         return SendProgress::Fail(OpError::Invalid);
     }
     let sent = w.send(to, max, TxToken::Packet, |slot| {
@@ -79,7 +79,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     to: PeerId,
     a: &mut AtomicArgs,
 ) -> Option<SlotId> {
-    let (connid, &[iov]) = (e.short_request(to)?, a.remote.as_slice()) else { return None };
+    let (connid, &[iov]) = (e.fast_path_connid(to)?, a.remote.as_slice()) else { return None };
     let (msg_id, datatype, op) = (e.peers[to].next_tx, a.ty, a.op);
     let hdr = Short { msg_id, recv_id: 0, datatype, op, iov, connid };
     let (max, mtu) = (Short::wire_len() + a.operand.len(), w.mtu(to));
@@ -109,7 +109,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
 /// Fast path: serves a valid fetching atomic of one piece, in order. False: not possible, and nothing has
 /// happened. // HOT
 #[inline]
-pub(in crate::rdm) fn take<W: Wire>(
+pub(in crate::rdm) fn recv_short<W: Wire>(
     e: &mut Engine,
     w: &mut W,
     wire: WireId,
@@ -117,25 +117,25 @@ pub(in crate::rdm) fn take<W: Wire>(
     packet: &[u8],
 ) -> bool {
     let Some((hdr, payload)) = Short::read(packet) else { return false };
-    let Some(peer) = e.short_sender(wire, from, Some(hdr.connid)) else { return false };
+    let Some(peer) = e.fast_path_sender(wire, from, Some(hdr.connid)) else { return false };
     let sender = &e.peers[peer];
     let (op, ty) = (hdr.op, hdr.datatype);
-    let in_turn = hdr.msg_id == sender.next_rx && !sender.flags.contains(PeerFlags::REORDERING);
-    if !in_turn || !e.may_control(peer) || !amo::has_form(op, Form::Fetch) || !amo::has_type(op, ty) {
+    let in_order = hdr.msg_id == sender.next_rx && !sender.flags.contains(PeerFlags::REORDERING);
+    if !in_order || !e.may_send_ctl(peer) || !amo::has_form(op, Form::Fetch) || !amo::has_type(op, ty) {
         return false;
     }
     let Some(spans) = e.regions.resolve_one(wire, &hdr.iov, Access::ATOMIC) else { return false };
     let computation = Computation { op, ty, spans: &spans, payload };
-    if !computation.is_sound(Form::Fetch) || !computation.has_room(w.mtu(peer)) {
+    if !computation.has_valid_lengths(Form::Fetch) || !computation.has_room(w.mtu(peer)) {
         return false;
     }
-    match send_answer(e, w, peer, hdr.recv_id, &computation) {
-        Answered::No => return false,
-        Answered::Lost(fault) => e.fail_peer(w, peer, fault),
-        Answered::Yes => {}
+    match send_response(e, w, peer, hdr.recv_id, &computation) {
+        Response::No => return false,
+        Response::Lost(fault) => e.fail_peer(w, peer, fault),
+        Response::Yes => {}
     }
     e.peers[peer].next_rx = hdr.msg_id.wrapping_add(1);
-    e.count_taken(peer, PktType::FETCH_RTA);
+    e.count_fast_path(peer, PktType::FETCH_RTA);
     e.stats.count_served(RmaProtocol::FetchAtomic, spans.len());
     e.by_peer.served(peer, RmaProtocol::FetchAtomic, spans.len());
     true
@@ -144,13 +144,13 @@ pub(in crate::rdm) fn take<W: Wire>(
 /// Fast path: takes the response to an atomic of ours. False: it is another packet, and nothing has happened.
 /// // HOT
 #[inline]
-pub(in crate::rdm) fn take_answer(e: &mut Engine, wire: WireId, from: Source, packet: &[u8]) -> bool {
+pub(in crate::rdm) fn recv_short_response(e: &mut Engine, wire: WireId, from: Source, packet: &[u8]) -> bool {
     let Some((hdr, payload)) = AtomRsp::read(packet) else { return false };
-    let Some(peer) = e.short_sender(wire, from, hdr.connid) else { return false };
-    if settle(e, peer, &hdr, payload).is_err() {
+    let Some(peer) = e.fast_path_sender(wire, from, hdr.connid) else { return false };
+    if finish_fetch(e, peer, &hdr, payload).is_err() {
         return false;
     }
-    e.count_taken(peer, PktType::ATOMRSP);
+    e.count_fast_path(peer, PktType::ATOMRSP);
     true
 }
 
@@ -158,7 +158,7 @@ pub(in crate::rdm) fn take_answer(e: &mut Engine, wire: WireId, from: Source, pa
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     match a.packet {
         Packet::Rta(rta, payload) => on_request(e, w, a, rta, payload),
-        Packet::AtomRsp(hdr, payload) => on_answer(e, a, hdr, payload),
+        Packet::AtomRsp(hdr, payload) => on_response(e, a, hdr, payload),
         _ => {}
     }
 }
@@ -179,20 +179,20 @@ fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rta: &Rta, pa
     }
     let Some(spans) = e.resolve_request(w, a, &rta.rma_iov, Access::ATOMIC) else { return };
     let (len, computation) = (spans.len(), Computation { op, ty, spans: &spans, payload });
-    if !computation.is_sound(form) || (form != Form::Write && !computation.has_room(w.mtu(a.peer))) {
+    if !computation.has_valid_lengths(form) || (form != Form::Write && !computation.has_room(w.mtu(a.peer))) {
         return e.refuse_request(w, a, DropReason::BadAccess);
     }
     match rta.kind {
         RtaKind::Write => {
             computation.compute(&mut []);
-            e.written(w, a.peer, protocol, len, None, None);
+            e.finish_served_write(w, a.peer, protocol, len, None, None);
         }
         RtaKind::DcWrite { send_id } => {
             computation.compute(&mut []);
-            e.written(w, a.peer, protocol, len, None, Some(send_id));
+            e.finish_served_write(w, a.peer, protocol, len, None, Some(send_id));
         }
         RtaKind::Fetch { recv_id } | RtaKind::Compare { recv_id } => {
-            compute_and_answer(e, w, a, recv_id, protocol, &computation);
+            compute_and_respond(e, w, a, recv_id, protocol, &computation);
         }
     }
 }
@@ -210,12 +210,12 @@ impl Computation<'_> {
     /// True if the lengths of operands and pieces agree.
     // [M9.2]
     #[inline]
-    fn is_sound(&self, form: Form) -> bool {
-        let (len, have) = (self.spans.len(), self.payload.len() as u64);
+    fn has_valid_lengths(&self, form: Form) -> bool {
+        let (len, payload_len) = (self.spans.len(), self.payload.len() as u64);
         let operands = match form {
             _ if self.op == AtomicOp::Read => true,
-            Form::Write | Form::Fetch => have == len,
-            Form::Compare => len.checked_mul(2) == Some(have),
+            Form::Write | Form::Fetch => payload_len == len,
+            Form::Compare => len.checked_mul(2) == Some(payload_len),
         };
         operands && self.spans.lens().all(|piece| piece.is_multiple_of(self.ty.size()))
     }
@@ -242,7 +242,7 @@ impl Computation<'_> {
 }
 
 /// Computes and responds: straight into the packet, if it can be sent now.
-fn compute_and_answer<W: Wire>(
+fn compute_and_respond<W: Wire>(
     e: &mut Engine,
     w: &mut W,
     a: &Arrival<'_>,
@@ -251,26 +251,26 @@ fn compute_and_answer<W: Wire>(
     computation: &Computation<'_>,
 ) {
     let len = computation.spans.len();
-    let answered =
-        if e.may_control(a.peer) { send_answer(e, w, a.peer, recv_id, computation) } else { Answered::No };
-    match answered {
-        Answered::Yes => {}
-        Answered::Lost(fault) => return e.fail_peer(w, a.peer, fault),
-        Answered::No => {
+    let response =
+        if e.may_send_ctl(a.peer) { send_response(e, w, a.peer, recv_id, computation) } else { Response::No };
+    match response {
+        Response::Yes => {}
+        Response::Lost(fault) => return e.fail_peer(w, a.peer, fault),
+        Response::No => {
             // Reserved first, so that nothing is computed without a response.
-            let mut rma = RmaOp::new(a.peer, Job::Answer(Default::default()), protocol, len);
+            let mut rma = RmaOp::new(a.peer, Job::Response(Default::default()), protocol, len);
             rma.remote_id = Some(recv_id);
             let Some(id) = e.insert_served(w, a, rma) else { return };
             let mut old = std::mem::take(&mut e.old_values);
             old.clear();
             old.resize(len as usize, 0);
             computation.compute(&mut old);
-            let held = e.held_packets.keep(&old);
+            let held = e.held_packets.copy(&old);
             e.old_values = old;
             if let Some(rma) = e.rma_ops.get_mut(id) {
-                rma.job = Job::Answer(held);
+                rma.job = Job::Response(held);
             }
-            e.control(w, a.peer, Ctl::AtomRsp(id));
+            e.send_ctl(w, a.peer, Ctl::AtomRsp(id));
         }
     }
     e.stats.count_served(protocol, len);
@@ -278,7 +278,7 @@ fn compute_and_answer<W: Wire>(
 }
 
 /// Result of sending a response.
-enum Answered {
+enum Response {
     /// Computed and sent.
     Yes,
     /// Nothing has happened.
@@ -290,15 +290,15 @@ enum Answered {
 /// Computes while the packet is written; a wire without room reports that before. // HOT
 // [M9.3]
 #[inline]
-fn send_answer<W: Wire>(
+fn send_response<W: Wire>(
     e: &mut Engine,
     w: &mut W,
     to: PeerId,
     recv_id: u32,
     computation: &Computation<'_>,
-) -> Answered {
+) -> Response {
     let len = computation.spans.len();
-    let hdr = AtomRsp { recv_id, seg_length: len, connid: Some(e.own(&e.peers[to]).connid) };
+    let hdr = AtomRsp { recv_id, seg_length: len, connid: Some(e.own_addr(&e.peers[to]).connid) };
     let mut computed = false;
     let sent = w.send(to, AtomRsp::LEN + len as usize, TxToken::Packet, |slot| {
         let at = hdr.write(slot);
@@ -308,21 +308,21 @@ fn send_answer<W: Wire>(
         end
     });
     match e.posted(to, PktType::ATOMRSP, sent) {
-        Ok(()) => Answered::Yes,
-        Err(NotPosted::Peer(fault)) if computed => Answered::Lost(fault),
-        Err(_) => Answered::No,
+        Ok(()) => Response::Yes,
+        Err(NotPosted::Peer(fault)) if computed => Response::Lost(fault),
+        Err(_) => Response::No,
     }
 }
 
 /// Sends a queued response.
-pub(in crate::rdm) fn push_answer<W: Wire>(
+pub(in crate::rdm) fn push_response<W: Wire>(
     e: &mut Engine,
     w: &mut W,
     to: PeerId,
     id: SlotId,
 ) -> Result<(), NotPosted> {
-    let Some(RmaOp { job: Job::Answer(old), remote_id, .. }) = e.rma_ops.get(id) else { return Ok(()) };
-    let connid = Some(e.own(&e.peers[to]).connid);
+    let Some(RmaOp { job: Job::Response(old), remote_id, .. }) = e.rma_ops.get(id) else { return Ok(()) };
+    let connid = Some(e.own_addr(&e.peers[to]).connid);
     let hdr = AtomRsp { recv_id: remote_id.unwrap_or(0), seg_length: old.bytes().len() as u64, connid };
     let sent = w.send(to, AtomRsp::LEN + old.bytes().len(), TxToken::Packet, |slot| {
         let at = hdr.write(slot);
@@ -336,18 +336,18 @@ pub(in crate::rdm) fn push_answer<W: Wire>(
 }
 
 /// Handles a response to an atomic of ours.
-fn on_answer(e: &mut Engine, a: &Arrival<'_>, hdr: &AtomRsp, payload: &[u8]) {
-    if let Err(why) = settle(e, a.peer, hdr, payload) {
+fn on_response(e: &mut Engine, a: &Arrival<'_>, hdr: &AtomRsp, payload: &[u8]) {
+    if let Err(why) = finish_fetch(e, a.peer, hdr, payload) {
         e.drop_packet(a, why);
     }
 }
 
 /// Ends the atomic that these old values belong to. // HOT
 #[inline]
-fn settle(e: &mut Engine, peer: PeerId, hdr: &AtomRsp, payload: &[u8]) -> Result<(), DropReason> {
+fn finish_fetch(e: &mut Engine, peer: PeerId, hdr: &AtomRsp, payload: &[u8]) -> Result<(), DropReason> {
     let id = SlotId::from_raw(hdr.recv_id);
     let rma = match e.rma_ops.get_mut(id) {
-        Some(rma) if rma.peer == peer && rma.state == RmaState::AllOut => rma,
+        Some(rma) if rma.peer == peer && rma.state == RmaState::AllSent => rma,
         _ => return Err(DropReason::BadId),
     };
     let fits = payload.len() as u64 == rma.len;

@@ -18,19 +18,19 @@ use crate::rdm::status::PeerError;
 use crate::rdm::types::Emulation;
 use crate::wire::{PktType, header_len};
 
-pub(in crate::rdm) use crate::rdm::rma::args::MAX_COPY as COPY;
+pub(in crate::rdm) use crate::rdm::rma::args::MAX_COPY;
 
 /// Reason why a piece was not posted.
-enum Not {
+enum PostError {
     Posted(NotPosted),
     Unregistered,
 }
 
 /// True if the device does a write with data for its target: not if it fits a packet, as the target has to
 /// poll anyway, nor in several pieces, as only one operation brings the data.
-pub(in crate::rdm) fn takes_data<W: Wire>(e: &Engine, w: &W, rma: &RmaOp) -> bool {
+pub(in crate::rdm) fn can_carry_cq_data<W: Wire>(e: &Engine, w: &W, rma: &RmaOp) -> bool {
     let Job::Put(local) = &rma.job else { return false };
-    let opts = e.opts(&e.peers[rma.peer], rma.cq_data);
+    let opts = e.req_opts(&e.peers[rma.peer], rma.cq_data);
     let header = header_len(PktType::DC_EAGER_RTW, rma.remote.count(), &opts) as u64;
     let one_piece = |lens: &mut dyn Iterator<Item = u64>| lens.filter(|&len| len > 0).count() == 1;
     one_piece(&mut local.pieces().iter().map(|buf| buf.len() as u64))
@@ -50,13 +50,13 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     }
     if rma.failed.is_some() {
         if let Some(rma) = e.rma_ops.get_mut(id) {
-            rma.state = RmaState::AllOut;
+            rma.state = RmaState::AllSent;
         }
         return SendProgress::Done;
     }
     if rma.state == RmaState::Moving && rma.wire != Some(wire) {
         // The key is of another device.
-        return start_over(e, w, id);
+        return restart_by_packets(e, w, id);
     }
     if rma.rail_plan.is_some() && rma.state == RmaState::Queued {
         return start_stripes(e, w, id);
@@ -64,11 +64,11 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     if rma.sent < rma.len {
         let posted = match post(e, w, id, max) {
             Ok(posted) => posted,
-            Err(Not::Unregistered) => return start_over(e, w, id),
-            Err(Not::Posted(NotPosted::Peer(PeerError::ACCESS))) => {
+            Err(PostError::Unregistered) => return restart_by_packets(e, w, id),
+            Err(PostError::Posted(NotPosted::Peer(PeerError::ACCESS))) => {
                 return SendProgress::Fail(OpError::Access(to));
             }
-            Err(Not::Posted(refused)) => return refused.into(),
+            Err(PostError::Posted(refused)) => return refused.into(),
         };
         let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
         (rma.state, rma.wire) = (RmaState::Moving, Some(wire));
@@ -79,11 +79,11 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         }
     }
     let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
-    rma.state = RmaState::AllOut;
-    let (protocol, len, over, peer) = (rma.protocol, rma.len, rma.in_flight == 0, rma.peer);
+    rma.state = RmaState::AllSent;
+    let (protocol, len, done, peer) = (rma.protocol, rma.len, rma.in_flight == 0, rma.peer);
     e.stats.count_rma(protocol, len);
-    e.by_peer.asked(peer, protocol, len);
-    if over {
+    e.by_peer.initiated(peer, protocol, len);
+    if done {
         e.finish_rma(id, Ok(()));
         e.release_regs(w);
     }
@@ -93,11 +93,11 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 /// Cuts the operation into pieces for several rails, which the grant queue posts in turn; or uses one wire.
 fn start_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
-    let (to, len, way, local) = (rma.peer, rma.len, direction_of(rma), local_of(rma));
+    let (to, len, direction, local) = (rma.peer, rma.len, direction_of(rma), local_of(rma));
     let (Some(mut rail_plan), Some(local)) = (rma.rail_plan.take(), local) else { return SendProgress::Sent };
     e.trigger_rails(w, to);
-    let cut = e.cut_pieces(&mut rail_plan, (0, len), way, e.cfg.rma_chunk);
-    if !cut || e.register_stripes(w, &mut rail_plan, way, local) < 2 {
+    let cut = e.cut_pieces(&mut rail_plan, (0, len), direction, e.cfg.rma_chunk);
+    if !cut || e.register_stripes(w, &mut rail_plan, direction, local) < 2 {
         rail_plan.take_regs().for_each(|reg| w.release(reg));
         return SendProgress::Sent;
     }
@@ -128,7 +128,7 @@ fn local_of(rma: &RmaOp) -> Option<Piece> {
 /// Posts the next piece of an operation over several rails.
 pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
-    let (way, remote) = (direction_of(rma), rma.remote.as_slice().first().map_or(0, |iov| iov.addr));
+    let (direction, remote) = (direction_of(rma), rma.remote.as_slice().first().map_or(0, |iov| iov.addr));
     if rma.failed.is_some() {
         rma.in_data_queue = false;
         return SendProgress::Done;
@@ -136,14 +136,14 @@ pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotI
     let (Some(local), Some(mut rail_plan)) = (local_of(rma), rma.rail_plan.take()) else {
         return SendProgress::Done;
     };
-    let striped = e.post_stripe(w, &mut rail_plan, id, way, (local, remote));
+    let striped = e.post_stripe(w, &mut rail_plan, id, direction, (local, remote));
     let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
-    let over = rail_plan.all_posted();
+    let done = rail_plan.all_posted();
     rma.rail_plan = Some(rail_plan);
     let push = match striped {
         PiecePost::Posted(how) => {
             rma.in_flight += u32::from(how == Posted::Pending);
-            if over { SendProgress::Done } else { SendProgress::Sent }
+            if done { SendProgress::Done } else { SendProgress::Sent }
         }
         PiecePost::Enough => SendProgress::Done,
         PiecePost::Full => SendProgress::Full,
@@ -165,20 +165,20 @@ pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotI
 /// Ends a striped operation if nothing is in flight and nothing is left to post.
 fn settle_stripes(e: &mut Engine, id: SlotId) {
     let Some(rma) = e.rma_ops.get(id) else { return };
-    let over = rma.rail_plan.as_ref().is_none_or(|rail_plan| rail_plan.all_posted());
+    let done = rma.rail_plan.as_ref().is_none_or(|rail_plan| rail_plan.all_posted());
     let (protocol, len, failed, peer) = (rma.protocol, rma.len, rma.failed, rma.peer);
-    if rma.in_flight > 0 || !over && failed.is_none() {
+    if rma.in_flight > 0 || !done && failed.is_none() {
         return;
     }
     if failed.is_none() {
         e.stats.count_rma(protocol, len);
-        e.by_peer.asked(peer, protocol, len);
+        e.by_peer.initiated(peer, protocol, len);
     }
     e.finish_rma(id, failed.map_or(Ok(()), Err));
 }
 
 /// Handles the end of a piece: done, or posted over another rail. A refused key ends the operation.
-fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: Result<(), PeerError>) {
+fn on_stripe_end<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: Result<(), PeerError>) {
     let Some(rma) = e.rma_ops.get_mut(id) else { return };
     let (peer, detached, Some(mut rail_plan)) = (rma.peer, rma.detached, rma.rail_plan.take()) else {
         return;
@@ -208,7 +208,7 @@ fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: R
 
 /// Starts over by packets when memory cannot be registered, once nothing is in flight. The device's part is
 /// repeated with the same bytes.
-fn start_over<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
+fn restart_by_packets<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(rma) = e.rma_ops.get_mut(id) else { return SendProgress::Done };
     if rma.in_flight > 0 {
         return SendProgress::Full;
@@ -230,34 +230,34 @@ fn by_packets(e: &mut Engine, id: SlotId) -> SendProgress {
 }
 
 /// Posts one piece that is contiguous at both ends, at most `max` bytes. Returns its length.
-fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Posted, usize), Not> {
-    let gone = Not::Posted(NotPosted::Peer(PeerError::NO_RDMA));
-    let Some(rma) = e.rma_ops.get_mut(id) else { return Err(gone) };
+fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Posted, usize), PostError> {
+    let no_rdma = PostError::Posted(NotPosted::Peer(PeerError::NO_RDMA));
+    let Some(rma) = e.rma_ops.get_mut(id) else { return Err(no_rdma) };
     let (to, token) = (rma.peer, TxToken::RmaOp { id, part: 0 });
-    let (remote, room) = remote_at(rma);
+    let (remote, contiguous) = remote_at(rma);
     let local = match &rma.job {
         Job::Put(local) => local.piece_at(rma.sent),
         Job::Get(local) => local.piece_at(rma.sent),
         _ => None,
     };
-    let Some((n, piece, at)) = local else { return Err(gone) };
-    let stretch = piece.part(at, room.min(usize::try_from(max).unwrap_or(usize::MAX)));
-    if stretch.len() <= COPY && rma.regs[n].is_none() && rma.cq_data.is_none() {
-        match post_copied(w, rma, to, stretch, remote, token) {
-            Ok(posted) => return Ok((posted, stretch.len())),
+    let Some((n, piece, at)) = local else { return Err(no_rdma) };
+    let chunk = piece.part(at, contiguous.min(usize::try_from(max).unwrap_or(usize::MAX)));
+    if chunk.len() <= MAX_COPY && rma.regs[n].is_none() && rma.cq_data.is_none() {
+        match post_copied(w, rma, to, chunk, remote, token) {
+            Ok(posted) => return Ok((posted, chunk.len())),
             Err(NotPosted::Peer(PeerError::NO_RDMA)) => {}
-            Err(refused) => return Err(Not::Posted(refused)),
+            Err(refused) => return Err(PostError::Posted(refused)),
         }
     }
     if rma.regs[n].is_none() {
         let for_what =
             if matches!(rma.job, Job::Get(_)) { RegAccess::LOCAL_WRITE } else { RegAccess::empty() };
-        let reg = w.register(e.peers[to].wire, piece, for_what).map_err(|_| Not::Unregistered)?;
+        let reg = w.register(e.peers[to].wire, piece, for_what).map_err(|_| PostError::Unregistered)?;
         rma.regs[n] = Some(reg);
     }
-    let Some(reg) = &rma.regs[n] else { return Err(gone) };
-    let posted = post_registered(w, rma, to, stretch, reg, remote, token);
-    posted.map(|posted| (posted, stretch.len())).map_err(Not::Posted)
+    let Some(reg) = &rma.regs[n] else { return Err(no_rdma) };
+    let posted = post_registered(w, rma, to, chunk, reg, remote, token);
+    posted.map(|posted| (posted, chunk.len())).map_err(PostError::Posted)
 }
 
 /// Copies through the wire's buffers; not for a write whose caller waits for the device's completion.
@@ -265,16 +265,16 @@ fn post_copied<W: Wire>(
     w: &mut W,
     rma: &RmaOp,
     to: PeerId,
-    stretch: Piece,
+    chunk: Piece,
     remote: Remote,
     token: TxToken,
 ) -> Result<Posted, NotPosted> {
     match &rma.job {
         Job::Put(local) if rma.ack != Ack::Wanted => {
-            w.write_copy(to, stretch.len(), |slot| local.copy_to(rma.sent as usize, slot), remote)?;
+            w.write_copy(to, chunk.len(), |slot| local.copy_to(rma.sent as usize, slot), remote)?;
             Ok(Posted::Done)
         }
-        Job::Get(_) => w.read_copy(to, stretch, remote, token),
+        Job::Get(_) => w.read_copy(to, chunk, remote, token),
         _ => Err(NotPosted::Peer(PeerError::NO_RDMA)),
     }
 }
@@ -283,15 +283,15 @@ fn post_registered<W: Wire>(
     w: &mut W,
     rma: &RmaOp,
     to: PeerId,
-    stretch: Piece,
+    chunk: Piece,
     reg: &Reg,
     remote: Remote,
     token: TxToken,
 ) -> Result<Posted, NotPosted> {
     match rma.job {
         // With a word for the target it is one stretch. [M8.10]
-        Job::Put(_) => w.write(to, stretch, reg, remote, rma.cq_data.map(|word| word as u32), token),
-        _ => w.read(to, stretch, reg, remote, token),
+        Job::Put(_) => w.write(to, chunk, reg, remote, rma.cq_data.map(|word| word as u32), token),
+        _ => w.read(to, chunk, reg, remote, token),
     }
 }
 
@@ -300,8 +300,8 @@ fn remote_at(rma: &RmaOp) -> (Remote, usize) {
     let mut skip = rma.sent;
     for iov in rma.remote.as_slice() {
         if skip < iov.len {
-            let room = usize::try_from(iov.len - skip).unwrap_or(usize::MAX);
-            return (Remote { addr: iov.addr.wrapping_add(skip), key: iov.key }, room);
+            let contiguous = usize::try_from(iov.len - skip).unwrap_or(usize::MAX);
+            return (Remote { addr: iov.addr.wrapping_add(skip), key: iov.key }, contiguous);
         }
         skip -= iov.len;
     }
@@ -312,7 +312,7 @@ fn remote_at(rma: &RmaOp) -> (Remote, usize) {
 /// queued, as a fence there waits for it.
 // [M8.10] [M10.5]
 #[cold]
-fn not_ready<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
+fn on_rnr<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
     let Some(rma) = e.rma_ops.get_mut(id) else { return };
     let to = rma.peer;
     (rma.sent, rma.state) = (0, RmaState::Queued);
@@ -337,12 +337,12 @@ pub(in crate::rdm) fn on_end<W: Wire>(
     let Some(rma) = e.rma_ops.get_mut(id) else { return };
     rma.in_flight = rma.in_flight.saturating_sub(1);
     if rma.rail_plan.is_some() {
-        return on_piece(e, w, id, part, result);
+        return on_stripe_end(e, w, id, part, result);
     }
-    let (peer, all_sent) = (rma.peer, rma.state == RmaState::AllOut);
+    let (peer, all_sent) = (rma.peer, rma.state == RmaState::AllSent);
     if result == Err(PeerError::NOT_READY) && rma.cq_data.is_some() && !rma.detached {
         return match e.cfg.emulation {
-            Emulation::Allowed => not_ready(e, w, id),
+            Emulation::Allowed => on_rnr(e, w, id),
             Emulation::Refused => {
                 e.finish_rma(id, Err(OpError::Emulated));
                 e.release_regs(w);
@@ -378,8 +378,8 @@ pub(in crate::rdm) fn on_end<W: Wire>(
 /// does no harm. Immediate data would arrive twice.
 // [M11.10]
 fn may_repeat(e: &Engine, id: SlotId, fault: PeerError) -> bool {
-    let once = |rma: &RmaOp| rma.cq_data.is_none() && !rma.detached;
-    e.rma_ops.get(id).is_some_and(|rma| once(rma) && e.survives(rma.peer, fault))
+    let repeatable = |rma: &RmaOp| rma.cq_data.is_none() && !rma.detached;
+    e.rma_ops.get(id).is_some_and(|rma| repeatable(rma) && e.survives(rma.peer, fault))
         && e.cfg.emulation == Emulation::Allowed
 }
 
@@ -390,7 +390,7 @@ fn repeat<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
     (rma.failed, rma.sent) = (None, 0);
     e.unused_regs.extend(rma.regs.iter_mut().filter_map(Option::take));
     rma.go_by_packets();
-    let (to, queued) = (rma.peer, rma.state != RmaState::AllOut);
+    let (to, queued) = (rma.peer, rma.state != RmaState::AllSent);
     rma.state = RmaState::Queued;
     if !queued {
         let peer = &mut e.peers[to];

@@ -27,11 +27,11 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 4] = [
 ];
 
 const fn handler(ty: PktType) -> PacketHandler {
-    PacketHandler { ty, kind: HandlerKind::Eager, order: Some(MsgIdUse::Single) }
+    PacketHandler { ty, kind: HandlerKind::Eager, id_use: Some(MsgIdUse::Single) }
 }
 
-/// A short tagged message. The peer, and not what its header has of it: so much less has to be kept until it
-/// is written.
+/// A short tagged message to write. Refers to the peer instead of copying header fields, which keeps fewer
+/// values live until the packet is written.
 #[derive(Clone, Copy)]
 struct ShortMessage<'a, B> {
     to: &'a Peer,
@@ -50,8 +50,8 @@ impl<B: Payload> PacketWriter for ShortMessage<'_, B> {
     }
 }
 
-/// Sends a tagged message now, if that is simple: its peer is in working order and has been met, and nothing
-/// waits before it. False, and nothing has happened: it is not, or there is no room. // HOT
+/// Fast path: sends a tagged message to a peer that is known, has not failed and has nothing queued. False:
+/// not possible, or no room, and nothing has happened. // HOT
 // [M4.1] [M4.2]
 #[inline(always)]
 pub(in crate::rdm) fn start_short<W: Wire, B: Payload>(
@@ -62,10 +62,10 @@ pub(in crate::rdm) fn start_short<W: Wire, B: Payload>(
     body: B,
 ) -> bool {
     let Some(peer) = e.peers.get_mut(to) else { return false };
-    // The first thing asked of a peer goes the general way, which notes that it was asked.
-    let known = PeerFlags::POSTED | PeerFlags::REQUESTED | PeerFlags::UNCONFIRMED | PeerFlags::CONNID_HEADER;
-    let simple = peer.flags & (PeerFlags::BLOCKED | PeerFlags::REMOVED | known) == known;
-    if !simple || class != MsgClass::Message && !supports_classes(peer.features) {
+    // The general path sends the first request to a peer and sets its flags.
+    let ready = PeerFlags::POSTED | PeerFlags::REQUESTED | PeerFlags::UNCONFIRMED | PeerFlags::CONNID_HEADER;
+    let is_ready = peer.flags & (PeerFlags::BLOCKED | PeerFlags::REMOVED | ready) == ready;
+    if !is_ready || class != MsgClass::Message && !supports_classes(peer.features) {
         return false;
     }
     let max = Short::wire_len() + body.size();
@@ -79,8 +79,8 @@ pub(in crate::rdm) fn start_short<W: Wire, B: Payload>(
     true
 }
 
-/// Sends now, if it can be done in one go: nothing waits before it, and no receipt is wanted. `None`: it does
-/// not fit one packet. // HOT
+/// Sends in one packet at once: nothing is queued before it, and no receipt is wanted. `None`: it does not
+/// fit one packet. // HOT
 // [M4.1] [M4.2]
 #[inline]
 pub(in crate::rdm) fn start<W: Wire>(
@@ -100,7 +100,7 @@ pub(in crate::rdm) fn start<W: Wire>(
         msg_id: peer.next_tx,
         tag: s.tag,
         receipt: None,
-        opts: e.opts(peer, s.cq_data).of_class(class),
+        opts: e.req_opts(peer, s.cq_data).of_class(class),
     };
     let ty = if s.tag.is_some() { PktType::EAGER_TAGRTM } else { PktType::EAGER_MSGRTM };
     let buf = s.buf;
@@ -128,7 +128,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     }
     let receipt = (protocol == Protocol::DcEager).then_some(id.raw());
     let msg_id = peer.next_tx;
-    let hdr = Eager { msg_id, tag, receipt, opts: e.opts(peer, op.cq_data).of_class(op.class) };
+    let hdr = Eager { msg_id, tag, receipt, opts: e.req_opts(peer, op.cq_data).of_class(op.class) };
     let plain = if receipt.is_some() { PktType::DC_EAGER_MSGRTM } else { PktType::EAGER_MSGRTM };
     let ty = PktType(plain.0 + tag.is_some() as u8);
     let posted = e.post(w, to, ty, max, |slot| {
@@ -143,7 +143,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     SendProgress::Done
 }
 
-/// A whole message. // HOT
+/// Receives a message in one packet. // HOT
 // [M5.1]
 #[inline]
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
@@ -163,12 +163,11 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     }
 }
 
-/// A short tagged message in its turn: handed over as it is, if it is of a class that needs no receive, or
-/// received. False, and nothing has happened: no receive is posted for it, or there are receives of many
-/// messages, which want another look. // HOT
+/// Fast path: receives a short tagged message that is in order, or delivers it if its class needs no receive.
+/// False: no receive is posted for it, or there are multi-receives, and nothing has happened. // HOT
 // [M5.1] [M11.2]
 #[inline(always)]
-pub(in crate::rdm) fn take<I: ReceiveSink>(
+pub(in crate::rdm) fn recv_short<I: ReceiveSink>(
     e: &mut Engine,
     to: &mut I,
     from: PeerId,
@@ -180,11 +179,11 @@ pub(in crate::rdm) fn take<I: ReceiveSink>(
         if !e.multi_recvs.is_empty() {
             return false;
         }
-        take_first(e, tag, from, payload)
+        take_first_expected(e, tag, from, payload)
     } else {
         let kind = Kind::of(Some(tag), hdr.class);
         if e.events.is_empty()
-            && e.queues[kind as usize].unexpected.is_empty()
+            && e.match_queues[kind as usize].unexpected.is_empty()
             && to.deliver(hdr.class, from, tag, payload)
         {
             return true;
@@ -196,7 +195,7 @@ pub(in crate::rdm) fn take<I: ReceiveSink>(
     };
     let user = match first {
         Some(user) => user,
-        None => match take_elsewhere(e, hdr.class, tag, from, payload) {
+        None => match take_expected_short(e, hdr.class, tag, from, payload) {
             Some((room, user)) if len > room => {
                 e.stats.rare.truncated += 1;
                 let result = Err(OpError::Truncated { len: len as u64, room });
@@ -208,32 +207,32 @@ pub(in crate::rdm) fn take<I: ReceiveSink>(
         },
     };
     let status = RecvStatus { len, tag, from, cq_data: None };
-    // Who waits for nothing but the end finds it where he looks; others are told in turn.
+    // A caller that polls its request finds the status there; others get an event.
     if !to.received(user, status) {
         e.events.push_back(EngineEvent::RecvDone { user, result: Ok(status) });
     }
     true
 }
 
-/// Receives a tagged message into the receive that nearly always is the one, if there is room for all of it
-/// in one piece. Answers whose it was. // HOT
+/// Receives a tagged message into the first receive of its list, if that matches and is contiguous and long
+/// enough. Returns the user value of the receive. // HOT
 #[inline(always)]
-fn take_first(e: &mut Engine, tag: u64, from: PeerId, payload: &[u8]) -> Option<u64> {
-    let first = e.queues[Kind::Tagged as usize].expected.first(tag)?;
+fn take_first_expected(e: &mut Engine, tag: u64, from: PeerId, payload: &[u8]) -> Option<u64> {
+    let first = e.match_queues[Kind::Tagged as usize].expected.first(tag)?;
     let mut receive = e.rx.occupied(first.at as usize)?;
     let op = receive.element();
     let target = op.buf.contig_target(payload.len())?;
-    first.take(&op.want, tag, from)?;
+    first.take(&op.entry, tag, from)?;
     target.fill(payload);
     let user = op.user;
     receive.end();
     Some(user)
 }
 
-/// Receives a tagged message whose receive is not the first of its list, or has several pieces or too little
-/// room. Answers the room that was there, too.
+/// Receives a tagged message whose receive is not the first of its list, has several pieces, or is too short.
+/// Returns the length of the receive and its user value.
 #[inline(never)]
-fn take_elsewhere(
+fn take_expected_short(
     e: &mut Engine,
     class: MsgClass,
     tag: u64,
@@ -242,7 +241,7 @@ fn take_elsewhere(
 ) -> Option<(usize, u64)> {
     let kind = Kind::of(Some(tag), class);
     let from = Aliases::new(&e.peers, &e.lookup, &e.wires, kind).sender(from);
-    let at = e.queues[kind as usize].expected.take(&mut e.rx, tag, from)?;
+    let at = e.match_queues[kind as usize].expected.take(&mut e.rx, tag, from)?;
     let mut receive = e.rx.occupied(at as usize)?;
     let op = receive.element();
     let of = (op.buf.put(0, payload), op.user);

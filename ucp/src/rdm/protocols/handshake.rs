@@ -15,7 +15,7 @@ use crate::wire::{Features, Handshake, Packet, PktType, rtw};
 pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] = [handler(PktType::HANDSHAKE)];
 
 const fn handler(ty: PktType) -> PacketHandler {
-    PacketHandler { ty, kind: HandlerKind::Handshake, order: None }
+    PacketHandler { ty, kind: HandlerKind::Handshake, id_use: None }
 }
 
 /// Queues our HANDSHAKE on a peer's first packet, or on the first since ours was lost.
@@ -47,7 +47,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Re
     // [M3.11]
     word.set(Features::CONST_HDR_LEN, e.cfg.req_len == ReqLen::Constant);
     word.remove(e.cfg.withhold);
-    let mut hdr = Handshake::new(word, e.own(peer).connid, e.cfg.device_version);
+    let mut hdr = Handshake::new(word, e.own_addr(peer).connid, e.cfg.device_version);
     hdr.user_recv_qp = user_qp.filter(|_| word.contains(Features::USER_RECV_QP));
     e.post(w, id, PktType::HANDSHAKE, hdr.wire_len(), |slot| hdr.write(slot))?;
     e.peers[id].flags.remove(PeerFlags::HANDSHAKE_QUEUED);
@@ -64,7 +64,7 @@ pub(in crate::rdm) fn trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) ->
 }
 
 fn push_trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), NotPosted> {
-    let hdr = rtw::Eager::trigger(*e.own(&e.peers[id]));
+    let hdr = rtw::Eager::trigger(*e.own_addr(&e.peers[id]));
     let len = crate::wire::header_len(PktType::EAGER_RTW, 0, &hdr.opts);
     // The loss of a trigger is no error; the loss of earlier packets is.
     let sent = e.is_unflushed(w, id);

@@ -14,7 +14,7 @@ use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::peer::Ctl;
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
 use crate::rdm::rails::striping::{Granted, TransferKind};
-use crate::rdm::recv::sequence::{MsgIdUse, Turn};
+use crate::rdm::recv::sequence::{MsgIdUse, MsgOrder};
 use crate::rdm::status::OpError;
 use crate::rdm::trace::DropReason;
 use crate::wire::ctl::{Cts, CtsData, CtsFor};
@@ -31,11 +31,11 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 6] = [
 ];
 
 const fn rtm(ty: PktType) -> PacketHandler {
-    PacketHandler { ty, kind: HandlerKind::LongCts, order: Some(MsgIdUse::Repeatable) }
+    PacketHandler { ty, kind: HandlerKind::LongCts, id_use: Some(MsgIdUse::Repeatable) }
 }
 
 const fn ctl(ty: PktType) -> PacketHandler {
-    PacketHandler { ty, kind: HandlerKind::LongCts, order: None }
+    PacketHandler { ty, kind: HandlerKind::LongCts, id_use: None }
 }
 
 /// Sends the first packet of the op at the head of its peer's queue.
@@ -66,7 +66,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         send_id: id.raw(),
         credit_request: e.cfg.cts_credits,
         cause: Cause::Fresh,
-        opts: e.opts(peer, op.cq_data).of_class(op.class),
+        opts: e.req_opts(peer, op.cq_data).of_class(op.class),
     };
     let ty = PktType(plain.0 + tag.is_some() as u8);
     let posted = e.post(w, to, ty, header + capacity, |slot| {
@@ -96,12 +96,12 @@ pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) 
         at: at_byte as u64,
         window: op.window as u64,
         total: buf.len() as u64,
-        bulk: TransferKind::Message,
+        kind: TransferKind::Message,
     };
     let Some(sent) = e.post_granted(w, granted, |slot| buf.copy_to(at_byte, slot)) else {
         return SendProgress::Fail(OpError::Unsupported);
     };
-    let len = match e.note_granted(w, to, sent) {
+    let len = match e.count_granted(w, to, sent) {
         Ok(len) => len,
         Err(push) => return push,
     };
@@ -131,8 +131,8 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 // [M5.5]
 fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
     let RtmBody::LongCts { msg_length, send_id, cause, .. } = rtm.body else { return };
-    match (cause, a.turn) {
-        (Cause::Fresh, Turn::Past) => return e.drop_packet(a, DropReason::Duplicate),
+    match (cause, a.order) {
+        (Cause::Fresh, MsgOrder::Past) => return e.drop_packet(a, DropReason::Duplicate),
         (Cause::Fresh, _) => {}
         (Cause::ReadNack, _) => return e.on_reannouncement(w, a, rtm, msg_length, send_id),
     }
@@ -151,8 +151,8 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
             if whole {
                 return e.finish_rx(w, id, &envelope);
             }
-            e.begin(id, envelope, received);
-            e.control(w, a.peer, Ctl::Cts(id));
+            e.begin_rx(id, envelope, received);
+            e.send_ctl(w, a.peer, Ctl::Cts(id));
         }
     }
 }
@@ -204,7 +204,7 @@ fn on_data<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &CtsData, p
         let envelope = rxe.envelope;
         e.finish_rx(w, id, &envelope);
     } else if rxe.window == 0 && len > 0 {
-        e.control(w, a.peer, Ctl::Cts(id));
+        e.send_ctl(w, a.peer, Ctl::Cts(id));
     }
 }
 

@@ -13,7 +13,7 @@ use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::peer::{Ctl, PartialMsg};
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress, Sync};
-use crate::rdm::recv::sequence::{MsgIdUse, Turn};
+use crate::rdm::recv::sequence::{MsgIdUse, MsgOrder};
 use crate::rdm::trace::DropReason;
 use crate::wire::ctl::Eor;
 use crate::wire::rtm::{LongRead, Rtm, RtmBody, RuntRead};
@@ -27,8 +27,8 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 5] = [
     handler(PktType::EOR, None),
 ];
 
-const fn handler(ty: PktType, order: Option<MsgIdUse>) -> PacketHandler {
-    PacketHandler { ty, kind: HandlerKind::LongRead, order }
+const fn handler(ty: PktType, id_use: Option<MsgIdUse>) -> PacketHandler {
+    PacketHandler { ty, kind: HandlerKind::LongRead, id_use }
 }
 
 /// Sends the next packet of the send at the head of its peer's queue.
@@ -37,11 +37,12 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     let Some(op) = e.tx.get(id) else { return SendProgress::Done };
     let (to, protocol, buf, state, sync) = (op.peer, op.protocol, op.buf, op.state, op.sync);
     let eager = Protocol::Eager.with(sync);
-    let one = eager.header_len(op.kind(), e.peers[to].hdr(), op.cq_data.is_some()) + buf.len() <= w.mtu(to);
-    let instead = SendProgress::Switch(if one { eager } else { Protocol::LongCts.with(sync) });
+    let fits_eager =
+        eager.header_len(op.kind(), e.peers[to].hdr(), op.cq_data.is_some()) + buf.len() <= w.mtu(to);
+    let fallback = SendProgress::Switch(if fits_eager { eager } else { Protocol::LongCts.with(sync) });
     if state == TxState::Queued {
         if !e.may_be_read(to, Protocol::LongRead) || buf.is_empty() {
-            return instead;
+            return fallback;
         }
         if protocol == Protocol::RuntRead && !(e.may_be_read(to, protocol) && may_runt(e, to, id, buf.len()))
         {
@@ -50,12 +51,12 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     }
     let header = protocol.header_len(op.kind(), e.peers[to].hdr(), op.cq_data.is_some());
     // Room for the memory's name and one byte.
-    let room = w.mtu(to).saturating_sub(header + 1) / RmaIov::LEN;
-    if room == 0 {
-        return instead;
+    let iov_capacity = w.mtu(to).saturating_sub(header + 1) / RmaIov::LEN;
+    if iov_capacity == 0 {
+        return fallback;
     }
     // Several pieces are sent in packets, which gather them.
-    let Some(piece) = buf.piece() else { return instead };
+    let Some(piece) = buf.piece() else { return fallback };
     let wire = e.peers[to].wire;
     let Some(op) = e.tx.get_mut(id) else { return SendProgress::Done };
     let key = match &op.reg {
@@ -68,15 +69,15 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
                 e.peers[to].queue_mut().exposed += 1;
                 key
             }
-            Err(_) => return instead,
+            Err(_) => return fallback,
         },
     };
-    let way = e.tx.get(id).and_then(|op| w.rma_address(op.reg.as_ref()?));
+    let address = e.tx.get(id).and_then(|op| w.rma_address(op.reg.as_ref()?));
     let iov = RmaIov { addr: piece.ptr() as u64, len: piece.len() as u64, key };
-    let iov = match way {
-        Some(_) if room < MAX_IOV => return instead,
-        Some(way) => Iovs::with(iov, &way),
-        None if room < MAX_IOV => Iovs::one(iov),
+    let iov = match address {
+        Some(_) if iov_capacity < MAX_IOV => return fallback,
+        Some(address) => Iovs::with(iov, &address),
+        None if iov_capacity < MAX_IOV => Iovs::one(iov),
         None => e.offer_rails(w, id, iov),
     };
     let header = header + iov.wire_len();
@@ -104,7 +105,7 @@ fn push_whole<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, read_iov: Iovs, ma
         msg_length: op.buf.len() as u64,
         send_id: id.raw(),
         read_iov,
-        opts: e.opts(peer, op.cq_data).of_class(op.class),
+        opts: e.req_opts(peer, op.cq_data).of_class(op.class),
     };
     let ty = PktType(PktType::LONGREAD_MSGRTM.0 + tag.is_some() as u8);
     if let Err(refused) = e.post(w, to, ty, max, |slot| hdr.write(slot)) {
@@ -139,7 +140,7 @@ fn push_runt<W: Wire>(
         seg_offset: at_byte as u64,
         runt_length: runt as u64,
         read_iov,
-        opts: e.opts(peer, op.cq_data).of_class(op.class),
+        opts: e.req_opts(peer, op.cq_data).of_class(op.class),
     };
     let ty = PktType(PktType::RUNTREAD_MSGRTM.0 + tag.is_some() as u8);
     let posted = e.post(w, to, ty, header + len, |slot| {
@@ -187,7 +188,7 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
         }
         _ => return,
     };
-    if a.turn == Turn::Past {
+    if a.order == MsgOrder::Past {
         return on_further(e, w, a, rtm, len, runt, at);
     }
     // [M7.10]
@@ -222,7 +223,7 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
             if whole {
                 return e.finish_rx(w, id, &envelope);
             }
-            e.begin(id, envelope, received);
+            e.begin_rx(id, envelope, received);
             if missing {
                 e.peers[a.peer].queue_mut().partial_msgs.insert(rtm.msg_id, PartialMsg::Rx(id));
             }
@@ -259,7 +260,7 @@ fn on_further<W: Wire>(
     if !runt_agrees(e, part, runt) {
         return e.drop_packet(a, DropReason::BadSegment);
     }
-    let head_over = match part {
+    let head_complete = match part {
         None => return e.drop_packet(a, DropReason::Duplicate),
         Some(_) if len == 0 => return e.drop_packet(a, DropReason::BadSegment),
         Some(PartialMsg::Rx(id)) => {
@@ -283,7 +284,7 @@ fn on_further<W: Wire>(
                 // The entry is kept for the LONGCTS that follows.
                 let (send_id, recv_id) = (envelope.send_id, id.raw());
                 let nack = Ctl::ReadNack { send_id, recv_id, not_now: false };
-                return e.control(w, a.peer, nack);
+                return e.send_ctl(w, a.peer, nack);
             }
             // During the read the head has arrived; after it, everything.
             arrived == msg_length || rma_read.is_some() && arrived == runt
@@ -297,11 +298,11 @@ fn on_further<W: Wire>(
             if !fits || !held.received.add(at, len) {
                 return e.drop_packet(a, DropReason::BadSegment);
             }
-            held.segments.push(at, e.held_packets.keep_part(rtm.payload));
+            held.segments.push(at, e.held_packets.copy_unexpected(rtm.payload));
             held.received.bytes() == runt
         }
     };
-    if head_over && let Some(queue) = &mut e.peers[a.peer].queue {
+    if head_complete && let Some(queue) = &mut e.peers[a.peer].queue {
         queue.partial_msgs.remove(&rtm.msg_id);
     }
 }
@@ -348,7 +349,7 @@ pub(in crate::rdm) fn push_eor<W: Wire>(
     send_id: u32,
     recv_id: u32,
 ) -> Result<(), NotPosted> {
-    let hdr = Eor { send_id, recv_id, connid: Some(e.own(&e.peers[to]).connid) };
+    let hdr = Eor { send_id, recv_id, connid: Some(e.own_addr(&e.peers[to]).connid) };
     e.post(w, to, PktType::EOR, Eor::LEN, |slot| hdr.write(slot))
 }
 

@@ -11,7 +11,7 @@ use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::peer::{PartialMsg, PeerFlags};
 use crate::rdm::protocol::{Arrival, HandlerKind, PacketHandler, Protocol, SendProgress};
-use crate::rdm::recv::sequence::{MsgIdUse, Turn};
+use crate::rdm::recv::sequence::{MsgIdUse, MsgOrder};
 use crate::rdm::status::OpError;
 use crate::rdm::trace::DropReason;
 use crate::wire::rtm::{Medium, Rtm, RtmBody};
@@ -25,7 +25,7 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 4] = [
 ];
 
 const fn handler(ty: PktType) -> PacketHandler {
-    PacketHandler { ty, kind: HandlerKind::Medium, order: Some(MsgIdUse::Segments) }
+    PacketHandler { ty, kind: HandlerKind::Medium, id_use: Some(MsgIdUse::Segments) }
 }
 
 /// Bytes of the next packet: what is left is spread evenly over the packets it needs, in multiples of 8.
@@ -55,7 +55,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         receipt,
         msg_length: buf.len() as u64,
         seg_offset: at_byte as u64,
-        opts: e.opts(peer, op.cq_data).of_class(op.class),
+        opts: e.req_opts(peer, op.cq_data).of_class(op.class),
     };
     let plain = if receipt.is_some() { PktType::DC_MEDIUM_MSGRTM } else { PktType::MEDIUM_MSGRTM };
     let ty = PktType(plain.0 + tag.is_some() as u8);
@@ -85,8 +85,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     let Packet::Rtm(rtm) = a.packet else { return };
     let RtmBody::Medium { msg_length, seg_offset } = rtm.body else { return };
-    match a.turn {
-        Turn::Now => on_first(e, w, a, rtm, envelope(a.peer, rtm, msg_length), seg_offset),
+    match a.order {
+        MsgOrder::Next => on_first(e, w, a, rtm, envelope(a.peer, rtm, msg_length), seg_offset),
         _ => on_further(e, w, a, rtm, msg_length, seg_offset),
     }
 }
@@ -110,7 +110,7 @@ fn on_first<W: Wire>(
             if whole {
                 return e.finish_rx(w, id, &envelope);
             }
-            e.begin(id, envelope, received);
+            e.begin_rx(id, envelope, received);
             PartialMsg::Rx(id)
         }
         None => match e.hold_unexpected(a, rtm, envelope, seg_offset, received) {
@@ -157,7 +157,7 @@ fn on_further<W: Wire>(
             if held.envelope.len != msg_length || !held.received.add(seg_offset, len) {
                 return e.drop_packet(a, DropReason::BadSegment);
             }
-            held.segments.push(seg_offset, e.held_packets.keep_part(rtm.payload));
+            held.segments.push(seg_offset, e.held_packets.copy_unexpected(rtm.payload));
             held.received.bytes() == msg_length
         }
     };

@@ -14,7 +14,7 @@ use crate::rdm::op::rx::Unexpected;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
 use crate::rdm::protocol::{Arrival, HandlerKind, Kind, PacketHandler};
-use crate::rdm::recv::sequence::{Turn, turn};
+use crate::rdm::recv::sequence::{MsgOrder, msg_order};
 use crate::rdm::status::OpError;
 use crate::rdm::status::PeerError;
 use crate::rdm::trace::DropReason;
@@ -25,7 +25,7 @@ use crate::wire::rtw::RtwBody;
 use crate::wire::{Packet, PktType};
 
 pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
-    [PacketHandler { ty: PktType::PEER_ERROR, kind: HandlerKind::PeerError, order: None }];
+    [PacketHandler { ty: PktType::PEER_ERROR, kind: HandlerKind::PeerError, id_use: None }];
 
 /// libfabric's code for an access violation.
 const NO_ACCESS: u32 = 4111;
@@ -47,7 +47,7 @@ pub(in crate::rdm) fn push<W: Wire>(
     what: ErrorRef,
     code: u32,
 ) -> Result<(), NotPosted> {
-    let hdr = ctl::PeerError { what, prov_errno: code, connid: Some(e.own(&e.peers[to]).connid) };
+    let hdr = ctl::PeerError { what, prov_errno: code, connid: Some(e.own_addr(&e.peers[to]).connid) };
     e.post(w, to, PktType::PEER_ERROR, ctl::PeerError::LEN, |slot| hdr.write(slot))?;
     e.stats.rare.errors_sent += 1;
     Ok(())
@@ -114,7 +114,7 @@ impl Engine {
                 peer.queue_mut().unsent_errors.push((what, code));
             }
         } else if supports_peer_error(peer.features) {
-            self.control(w, to, Ctl::Error { what, code });
+            self.send_ctl(w, to, Ctl::Error { what, code });
         }
     }
 
@@ -124,7 +124,9 @@ impl Engine {
         let Some(queue) = &mut self.peers[to].queue else { return };
         let unsent_errors = std::mem::take(&mut queue.unsent_errors);
         if supports_peer_error(self.peers[to].features) {
-            unsent_errors.into_iter().for_each(|(what, code)| self.control(w, to, Ctl::Error { what, code }));
+            unsent_errors
+                .into_iter()
+                .for_each(|(what, code)| self.send_ctl(w, to, Ctl::Error { what, code }));
         }
     }
 
@@ -140,8 +142,8 @@ impl Engine {
             peer.flags |= PeerFlags::HANDSHAKE_RECEIVED;
         } else {
             self.drop_packet(a, DropReason::PeerFailed);
-            let flood = self.peers[a.peer].fault == Some(PeerError::OverLimit);
-            self.note_refused(a, if flood { NO_ROOM } else { ABORTED });
+            let over_limit = self.peers[a.peer].fault == Some(PeerError::OverLimit);
+            self.queue_refusal(a, if over_limit { NO_ROOM } else { ABORTED });
             let peer = &mut self.peers[a.peer];
             // Also after a repeated trigger.
             if !peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) {
@@ -157,11 +159,11 @@ impl Engine {
         self.peers[a.peer].flags |= PeerFlags::FORCE_CLOSED;
         self.over_limit_peer = Some(a.peer);
         self.drop_packet(a, DropReason::NoRoom);
-        self.note_refused(a, NO_ROOM);
+        self.queue_refusal(a, NO_ROOM);
     }
 
-    fn note_refused(&mut self, a: &Arrival<'_>, code: u32) {
-        let Some(id) = requester_id(a.packet).filter(|_| a.turn != Turn::Past) else { return };
+    fn queue_refusal(&mut self, a: &Arrival<'_>, code: u32) {
+        let Some(id) = requester_id(a.packet).filter(|_| a.order != MsgOrder::Past) else { return };
         let unsent_errors = &mut self.peers[a.peer].queue_mut().unsent_errors;
         if unsent_errors.len() < MAX_UNSENT_ERRORS {
             unsent_errors.push((ErrorRef::Op(id), code));
@@ -174,9 +176,9 @@ impl Engine {
         w: &mut W,
         id: PeerId,
     ) -> Option<Result<(), NotPosted>> {
-        let takes = supports_peer_error(self.peers[id].features);
+        let supported = supports_peer_error(self.peers[id].features);
         let unsent_errors = &mut self.peers[id].queue.as_mut()?.unsent_errors;
-        if !takes {
+        if !supported {
             unsent_errors.clear();
         }
         let (what, code) = *unsent_errors.last()?;
@@ -216,8 +218,8 @@ impl Engine {
     /// Aborts all operations of ours with a peer, as far as it supports PEER_ERROR.
     pub fn abort_all<W: Wire>(&mut self, w: &mut W, peer: PeerId) {
         let sends = self.tx.iter().filter(|(_, op)| op.peer == peer).map(|(id, _)| id);
-        let ones = self.rma_ops.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id);
-        for id in sends.chain(ones).collect::<Vec<_>>() {
+        let rma_ops = self.rma_ops.iter().filter(|(_, rma)| rma.peer == peer).map(|(id, _)| id);
+        for id in sends.chain(rma_ops).collect::<Vec<_>>() {
             self.abort(w, OpId(id));
         }
     }
@@ -226,7 +228,7 @@ impl Engine {
         let Some(op) = self.tx.get(id) else { return false };
         let (to, msg_id) = (op.peer, op.msg_id);
         let what = match (op.state, op.recv_id) {
-            (TxState::Queued | TxState::AllOut | TxState::Ended, _) => return false,
+            (TxState::Queued | TxState::AllSent | TxState::Ended, _) => return false,
             (TxState::Granted, Some(recv_id)) => ErrorRef::Op(recv_id),
             (TxState::Granted, None) => ErrorRef::Skip(msg_id),
             (TxState::Sending | TxState::Exposed | TxState::Nacked, _) => ErrorRef::Msg(msg_id),
@@ -241,8 +243,9 @@ impl Engine {
 
     fn abort_rma<W: Wire>(&mut self, w: &mut W, id: SlotId) -> bool {
         let Some(rma) = self.rma_ops.get(id) else { return false };
-        let under_way = rma.state == RmaState::Moving && rma.is_ours() && !rma.notified && rma.in_flight == 0;
-        let (Some(remote_id), true) = (rma.remote_id, under_way) else { return false };
+        let in_progress =
+            rma.state == RmaState::Moving && rma.is_ours() && !rma.notified && rma.in_flight == 0;
+        let (Some(remote_id), true) = (rma.remote_id, in_progress) else { return false };
         let to = rma.peer;
         if !self.can_send_error(to) {
             return false;
@@ -272,7 +275,7 @@ impl Engine {
         let Some(rma) = self.rma_ops.get(id) else { return false };
         // The peer cannot know of RDMA operations, of unsent ones, or of the id of a response.
         let unknown = rma.in_flight > 0 || rma.detached || rma.state == RmaState::Queued;
-        if rma.peer != from || unknown || matches!(rma.job, Job::Answer(_)) {
+        if rma.peer != from || unknown || matches!(rma.job, Job::Response(_)) {
             return false;
         }
         let rma_read = rma.rma_read;
@@ -288,25 +291,25 @@ impl Engine {
 
     /// Ends a message, however much of it has arrived; one that has not is skipped.
     fn end_message<W: Wire>(&mut self, w: &mut W, from: PeerId, msg_id: u32, error: OpError) -> bool {
-        let turn = turn(self.peers[from].next_rx, msg_id);
-        if turn != Turn::Past {
+        let order = msg_order(self.peers[from].next_rx, msg_id);
+        if order != MsgOrder::Past {
             self.end_stream_before(w, from, msg_id);
         }
         let peer = &mut self.peers[from];
-        match turn {
-            Turn::Now => {
+        match order {
+            MsgOrder::Next => {
                 peer.next_rx = msg_id.wrapping_add(1);
                 if peer.flags.contains(PeerFlags::REORDERING) {
                     self.dispatch_in_order(w, from);
                 }
                 return true;
             }
-            Turn::Early => {
+            MsgOrder::Early => {
                 peer.flags |= PeerFlags::REORDERING;
                 peer.queue_mut().reorder.skip(&mut self.held_packets, msg_id);
                 return true;
             }
-            Turn::Past => {}
+            MsgOrder::Past => {}
         }
         match self.find_message(from, msg_id) {
             Some(PartialMsg::Rx(rx)) => self.fail_matched(w, rx, error),
@@ -380,10 +383,10 @@ impl Engine {
     fn drop_unexpected<W: Wire>(&mut self, w: &mut W, id: SlotId, error: OpError) {
         let Some(held) = self.unexpected.remove(id) else { return };
         let (from, msg_id) = (held.envelope.from, held.envelope.msg_id);
-        if let Some(place) = held.queued {
-            self.queues[held.kind as usize].unexpected.remove(place);
+        if let Some(index) = held.queued {
+            self.match_queues[held.kind as usize].unexpected.remove(index);
         }
-        held.segments.drain(|_, bytes| self.held_packets.release_part(bytes));
+        held.segments.drain(|_, bytes| self.held_packets.release_unexpected(bytes));
         if let Some(rma_read) = held.rma_read {
             self.stop_rma_read(w, rma_read, error);
         }

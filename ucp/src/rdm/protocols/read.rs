@@ -23,7 +23,7 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 3] =
     [handler(PktType::SHORT_RTR), handler(PktType::LONGCTS_RTR), handler(PktType::READRSP)];
 
 const fn handler(ty: PktType) -> PacketHandler {
-    PacketHandler { ty, kind: HandlerKind::Read, order: None }
+    PacketHandler { ty, kind: HandlerKind::Read, id_use: None }
 }
 
 /// Sends the request of the read at the head of its peer's queue.
@@ -51,7 +51,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
         msg_length: len,
         recv_id: id.raw(),
         recv_length: u32::try_from(window).unwrap_or(u32::MAX),
-        opts: e.opts(&e.peers[to], None),
+        opts: e.req_opts(&e.peers[to], None),
     };
     let max = header_len(ty, hdr.rma_iov.count(), &hdr.opts);
     if let Err(refused) = e.post(w, to, ty, max, |slot| hdr.write(slot)) {
@@ -69,7 +69,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     match a.packet {
         Packet::Rtr(rtr) => on_request(e, w, a, rtr),
-        Packet::ReadRsp(hdr, payload) => on_answer(e, w, a, hdr, payload),
+        Packet::ReadRsp(hdr, payload) => on_response(e, w, a, hdr, payload),
         _ => {}
     }
 }
@@ -78,13 +78,13 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtr: &Rtr) {
     let Some(spans) = e.resolve_request(w, a, &rtr.rma_iov, Access::READ) else { return };
     let len = spans.len();
-    let room = w.mtu(a.peer).saturating_sub(ReadRsp::LEN) as u64;
+    let capacity = w.mtu(a.peer).saturating_sub(ReadRsp::LEN) as u64;
     // [M8.4]
     let (protocol, window) = match rtr.kind {
         ReadKind::Short => (RmaProtocol::ShortRead, len),
         ReadKind::LongCts => (RmaProtocol::LongCtsRead, u64::from(rtr.recv_length).min(len)),
     };
-    if (rtr.kind == ReadKind::Short && len > room) || (window == 0 && len > 0) {
+    if (rtr.kind == ReadKind::Short && len > capacity) || (window == 0 && len > 0) {
         return e.refuse_request(w, a, DropReason::BadWindow);
     }
     let mut rma = RmaOp::new(a.peer, Job::Load(spans), protocol, len);
@@ -92,25 +92,25 @@ fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtr: &Rtr) {
     rma.remote_id = Some(rtr.recv_id);
     rma.window = window;
     if let Some(id) = e.insert_served(w, a, rma) {
-        e.control(w, a.peer, Ctl::ReadRsp(id));
+        e.send_ctl(w, a.peer, Ctl::ReadRsp(id));
     }
 }
 
 /// Sends the first packet of an answer; nothing if the memory is gone meanwhile.
-pub(in crate::rdm) fn push_answer<W: Wire>(
+pub(in crate::rdm) fn push_response<W: Wire>(
     e: &mut Engine,
     w: &mut W,
     to: PeerId,
     id: SlotId,
 ) -> Result<(), NotPosted> {
     let Some(rma) = e.rma_ops.get(id) else { return Ok(()) };
-    let room = w.mtu(to).saturating_sub(ReadRsp::LEN);
-    let len = room.min(usize::try_from(rma.window).unwrap_or(usize::MAX));
+    let capacity = w.mtu(to).saturating_sub(ReadRsp::LEN);
+    let len = capacity.min(usize::try_from(rma.window).unwrap_or(usize::MAX));
     let hdr = ReadRsp {
         recv_id: rma.remote_id.unwrap_or(0),
         send_id: id.raw(),
         seg_length: len as u64,
-        connid: Some(e.own(&e.peers[to]).connid),
+        connid: Some(e.own_addr(&e.peers[to]).connid),
     };
     let sent = w.send(to, ReadRsp::LEN + len, TxToken::Packet, |slot| {
         let at = hdr.write(slot);
@@ -135,7 +135,7 @@ pub(in crate::rdm) fn push_answer<W: Wire>(
 }
 
 /// The first data, or all, of a read of ours.
-fn on_answer<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &ReadRsp, payload: &[u8]) {
+fn on_response<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &ReadRsp, payload: &[u8]) {
     let id = SlotId::from_raw(hdr.recv_id);
     match e.rma_ops.get_mut(id) {
         Some(rma) if rma.peer == a.peer && matches!(rma.job, Job::Get(_)) && rma.remote_id.is_none() => {

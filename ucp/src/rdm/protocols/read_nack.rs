@@ -17,7 +17,7 @@ use crate::wire::rtm::{LongCts, Rtm};
 use crate::wire::{Cause, Delivery, Packet, PktType};
 
 pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
-    [PacketHandler { ty: PktType::READ_NACK, kind: HandlerKind::ReadNack, order: None }];
+    [PacketHandler { ty: PktType::READ_NACK, kind: HandlerKind::ReadNack, id_use: None }];
 
 /// Sends a READ_NACK.
 pub(in crate::rdm) fn push<W: Wire>(
@@ -27,7 +27,7 @@ pub(in crate::rdm) fn push<W: Wire>(
     (send_id, recv_id): (u32, u32),
     not_now: bool,
 ) -> Result<(), NotPosted> {
-    let hdr = ReadNack { send_id, recv_id, not_now, connid: Some(e.own(&e.peers[to]).connid) };
+    let hdr = ReadNack { send_id, recv_id, not_now, connid: Some(e.own_addr(&e.peers[to]).connid) };
     e.post(w, to, PktType::READ_NACK, ReadNack::LEN, |slot| hdr.write(slot))?;
     e.stats.rare.nacks_sent += 1;
     e.stats.rare.declined += u64::from(not_now);
@@ -48,8 +48,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     };
     op.state = TxState::Nacked;
     op.protocol = Protocol::LongCts.with(op.sync);
-    // A device may be able to the next time, which has to be asked about each memory; the system will not
-    // change its mind.
+    // A device may read other memory, so it is asked each time. The system denies the RMA-only lane for good.
     // [M11.13] [M11.14]
     if let Some(reg) = &op.reg
         && w.rma_address(reg).is_some()
@@ -61,7 +60,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     }
     e.stats.rare.nacks_received += 1;
     e.revoke_send_regs(w, id, W::release);
-    e.control(w, a.peer, Ctl::Reannounce(id));
+    e.send_ctl(w, a.peer, Ctl::Reannounce(id));
 }
 
 /// Announces a message once more, to be sent.
@@ -88,7 +87,7 @@ pub(in crate::rdm) fn push_reannouncement<W: Wire>(
         send_id: id.raw(),
         credit_request: e.cfg.cts_credits,
         cause: Cause::ReadNack,
-        opts: e.opts(peer, op.cq_data).of_class(op.class),
+        opts: e.req_opts(peer, op.cq_data).of_class(op.class),
     };
     let max = op.protocol.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
     e.post(w, to, PktType(plain.0 + hdr.tag.is_some() as u8), max, |slot| hdr.write(slot))?;
@@ -125,6 +124,6 @@ impl Engine {
         if let Some(queue) = &mut self.peers[a.peer].queue {
             queue.partial_msgs.remove(&rtm.msg_id);
         }
-        self.control(w, a.peer, Ctl::Cts(rx));
+        self.send_ctl(w, a.peer, Ctl::Cts(rx));
     }
 }

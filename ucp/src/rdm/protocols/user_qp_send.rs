@@ -73,7 +73,7 @@ fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(op) = e.tx.get(id) else { return SendProgress::Done };
     let (from, cq_data, buf) = (op.peer, op.cq_data, op.buf);
     // The limit of unexpected messages applies.
-    if !e.held_packets.has_room_for(buf.len(), e.cfg.unexpected_hard_max) {
+    if !e.held_packets.has_unexpected_room(buf.len(), e.cfg.unexpected_hard_max) {
         return SendProgress::Full;
     }
     let len = buf.len() as u64;

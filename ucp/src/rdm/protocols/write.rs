@@ -27,7 +27,7 @@ pub(in crate::rdm) const HANDLERS: [PacketHandler; 4] = [
 ];
 
 const fn handler(ty: PktType) -> PacketHandler {
-    PacketHandler { ty, kind: HandlerKind::Write, order: None }
+    PacketHandler { ty, kind: HandlerKind::Write, id_use: None }
 }
 
 /// Writes in one packet without acknowledgement. `None`: it does not fit. // HOT
@@ -38,7 +38,7 @@ pub(in crate::rdm) fn start<W: Wire>(
     to: PeerId,
     p: &PutArgs,
 ) -> Option<Result<(), NotPosted>> {
-    let opts = e.opts(&e.peers[to], p.cq_data);
+    let opts = e.req_opts(&e.peers[to], p.cq_data);
     let len = p.local.len();
     let max = header_len(PktType::EAGER_RTW, p.remote.count(), &opts) + len;
     if max > w.mtu(to) {
@@ -52,7 +52,7 @@ pub(in crate::rdm) fn start<W: Wire>(
     if posted.is_ok() {
         e.peers[to].flags |= PeerFlags::UNACKED;
         e.stats.count_rma(RmaProtocol::EagerWrite, len as u64);
-        e.by_peer.asked(to, RmaProtocol::EagerWrite, len as u64);
+        e.by_peer.initiated(to, RmaProtocol::EagerWrite, len as u64);
     }
     Some(posted)
 }
@@ -69,7 +69,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     ack: Ack,
 ) -> Option<SlotId> {
     let &[iov] = p.remote.as_slice() else { return None };
-    let connid = e.short_request(to)?;
+    let connid = e.fast_path_connid(to)?;
     let able = e.peers[to].features.contains(Features::DELIVERY_COMPLETE);
     if p.protocol != RmaProtocol::EagerWrite || p.cq_data.is_some() || !able {
         return None;
@@ -89,7 +89,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
 /// Fast path: takes a short write to writable memory. False: it is another packet, and nothing has happened.
 /// // HOT
 #[inline]
-pub(in crate::rdm) fn take<W: Wire>(
+pub(in crate::rdm) fn recv_short<W: Wire>(
     e: &mut Engine,
     w: &mut W,
     wire: WireId,
@@ -97,12 +97,12 @@ pub(in crate::rdm) fn take<W: Wire>(
     packet: &[u8],
 ) -> bool {
     let Some((hdr, payload)) = Short::read(packet) else { return false };
-    let Some(peer) = e.short_sender(wire, from, Some(hdr.connid)) else { return false };
+    let Some(peer) = e.fast_path_sender(wire, from, Some(hdr.connid)) else { return false };
     if !e.regions.put(wire, &hdr.iov, payload) {
         return false;
     }
-    e.count_taken(peer, PktType::DC_EAGER_RTW);
-    e.written(w, peer, RmaProtocol::EagerWrite, hdr.iov.len, None, Some(hdr.send_id));
+    e.count_fast_path(peer, PktType::DC_EAGER_RTW);
+    e.finish_served_write(w, peer, RmaProtocol::EagerWrite, hdr.iov.len, None, Some(hdr.send_id));
     true
 }
 
@@ -110,7 +110,7 @@ pub(in crate::rdm) fn take<W: Wire>(
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(rma) = e.rma_ops.get(id) else { return SendProgress::Done };
     let to = rma.peer;
-    let opts = e.opts(&e.peers[to], rma.cq_data);
+    let opts = e.req_opts(&e.peers[to], rma.cq_data);
     let acked = rma.ack != Ack::No;
     let mtu = w.mtu(to);
     let eager = if acked { PktType::DC_EAGER_RTW } else { PktType::EAGER_RTW };
@@ -136,7 +136,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
     let capacity = mtu.saturating_sub(header);
     if rma.len <= capacity as u64 {
         // The first packet must not be the whole write: it fits an eager one.
-        return turn_to(e, id, RmaProtocol::EagerWrite);
+        return switch_protocol(e, id, RmaProtocol::EagerWrite);
     }
     if window::data_per_packet(mtu) == 0 {
         return SendProgress::Fail(OpError::Unsupported);
@@ -165,7 +165,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Se
 }
 
 /// Continues by another protocol.
-fn turn_to(e: &mut Engine, id: SlotId, protocol: RmaProtocol) -> SendProgress {
+fn switch_protocol(e: &mut Engine, id: SlotId, protocol: RmaProtocol) -> SendProgress {
     match e.rma_ops.get_mut(id) {
         Some(rma) if rma.protocol != protocol => {
             rma.protocol = protocol;
@@ -189,12 +189,19 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     match rtw.body {
         RtwBody::Eager => {
             spans.put(0, rtw.payload);
-            e.written(w, a.peer, RmaProtocol::EagerWrite, spans.len(), cq_data, rtw.receipt);
+            e.finish_served_write(w, a.peer, RmaProtocol::EagerWrite, spans.len(), cq_data, rtw.receipt);
         }
         RtwBody::LongCts { send_id, .. } => {
             spans.put(0, rtw.payload);
             if rtw.payload.len() as u64 == spans.len() {
-                return e.written(w, a.peer, RmaProtocol::LongCtsWrite, spans.len(), cq_data, rtw.receipt);
+                return e.finish_served_write(
+                    w,
+                    a.peer,
+                    RmaProtocol::LongCtsWrite,
+                    spans.len(),
+                    cq_data,
+                    rtw.receipt,
+                );
             }
             // [M8.3]
             let rma = RmaOp::new(a.peer, Job::Store(spans.clone()), RmaProtocol::LongCtsWrite, spans.len());
@@ -213,6 +220,6 @@ fn begin<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtw: &Rtw<'_>, mut
     rma.ack = if rtw.receipt.is_some() { Ack::Wanted } else { Ack::No };
     rma.received.add(0, rtw.payload.len() as u64);
     if let Some(id) = e.insert_served(w, a, rma) {
-        e.control(w, a.peer, Ctl::Cts(id));
+        e.send_ctl(w, a.peer, Ctl::Cts(id));
     }
 }

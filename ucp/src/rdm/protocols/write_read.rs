@@ -18,14 +18,14 @@ use crate::wire::rtw::{LongRead, RtwBody};
 use crate::wire::{Features, Iovs, MAX_IOV, Packet, PktType, RmaIov, header_len};
 
 pub(in crate::rdm) const HANDLERS: [PacketHandler; 1] =
-    [PacketHandler { ty: PktType::LONGREAD_RTW, kind: HandlerKind::WriteRead, order: None }];
+    [PacketHandler { ty: PktType::LONGREAD_RTW, kind: HandlerKind::WriteRead, id_use: None }];
 
 /// Sends the request of the write at the head of its peer's queue.
 // [M8.8]
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> SendProgress {
     let Some(rma) = e.rma_ops.get(id) else { return SendProgress::Done };
     let (to, remote, len, cq_data) = (rma.peer, rma.remote, rma.len, rma.cq_data);
-    let opts = e.opts(&e.peers[to], cq_data);
+    let opts = e.req_opts(&e.peers[to], cq_data);
     let header = header_len(PktType::LONGREAD_RTW, remote.count(), &opts);
     let max = header + MAX_IOV * RmaIov::LEN;
     let eager = header_len(PktType::DC_EAGER_RTW, remote.count(), &opts) as u64;
@@ -104,7 +104,7 @@ impl Engine {
             return self.drop_packet(a, DropReason::BadId);
         };
         self.stats.count_rma(protocol, len);
-        self.by_peer.asked(a.peer, protocol, len);
+        self.by_peer.initiated(a.peer, protocol, len);
         self.finish_rma(id, Ok(()));
     }
 

@@ -19,7 +19,7 @@ use crate::rdm::op::rx::{Envelope, RxOp, RxState};
 use crate::rdm::peers::peer::{Peer, PeerFlags};
 use crate::rdm::protocol::{Arrival, Kind, Protocol};
 use crate::rdm::recv::held_bytes::HeldBytes;
-use crate::rdm::recv::sequence::Turn;
+use crate::rdm::recv::sequence::MsgOrder;
 use crate::rdm::status::PeerError;
 use crate::rdm::status::{OpError, RecvStatus};
 use crate::rdm::trace::DropReason;
@@ -29,7 +29,7 @@ use crate::wire::rtm::{Rtm, RtmBody};
 use crate::wire::{Features, MsgClass, Packet, UserRecvQp};
 
 /// Sender of a message from a removed peer.
-const NOBODY: PeerId = PeerId(u32::MAX);
+const UNKNOWN_PEER: PeerId = PeerId(u32::MAX);
 
 /// State of the mode.
 #[derive(Debug)]
@@ -43,15 +43,15 @@ pub(in crate::rdm) struct ZcopyRecv {
     /// Receives that wait for room in the device.
     waiting: VecDeque<SlotId>,
     /// Number of receives that the device has.
-    lent: u32,
+    posted: u32,
     /// Messages to forward, oldest first.
-    passed: VecDeque<(Envelope, HeldBytes)>,
-    /// The first of them is in flight.
-    passing: bool,
-    /// It came back and waits for its delay.
-    waits: bool,
-    /// Last delay.
-    wait: Duration,
+    forwards: VecDeque<(Envelope, HeldBytes)>,
+    /// The oldest forward is in flight.
+    forwarding: bool,
+    /// The oldest forward came back and waits for its delay.
+    forward_backed_off: bool,
+    /// Last delay of a forward.
+    forward_delay: Duration,
 }
 
 /// Completion of a receive that the device had.
@@ -87,11 +87,11 @@ impl Engine {
             me,
             regs: Slots::new(),
             waiting: VecDeque::new(),
-            lent: 0,
-            passed: VecDeque::new(),
-            passing: false,
-            waits: false,
-            wait: Duration::ZERO,
+            posted: 0,
+            forwards: VecDeque::new(),
+            forwarding: false,
+            forward_backed_off: false,
+            forward_delay: Duration::ZERO,
         }));
         me
     }
@@ -137,19 +137,19 @@ impl Engine {
         while let Some(mode) = &mut self.zcopy_recv
             && let Some(&id) = mode.waiting.front()
         {
-            let lent = self.rx.get(id).and_then(|op| match op.state {
+            let receive = self.rx.get(id).and_then(|op| match op.state {
                 RxState::OnDevice(reg) => Some((op.buf.piece()?, mode.regs.get(reg)?)),
                 _ => None,
             });
-            let given = match lent {
+            let posted = match receive {
                 Some((piece, reg)) => w.post_user_recv(mode.wire, piece, reg, id.raw()),
                 None => Err(NotPosted::Peer(PeerError::NO_RDMA)),
             };
-            match given {
+            match posted {
                 Err(NotPosted::Full) => return,
                 Ok(()) => {
                     mode.waiting.pop_front();
-                    mode.lent += 1;
+                    mode.posted += 1;
                 }
                 Err(NotPosted::Peer(fault)) => {
                     mode.waiting.pop_front();
@@ -165,22 +165,22 @@ impl Engine {
     pub fn on_user_recv<W: Wire>(&mut self, w: &mut W, wire: WireId, receive: u32, end: UserRecvEnd) {
         let id = SlotId::from_raw(receive);
         let (Some(mode), Some(op)) = (&mut self.zcopy_recv, self.rx.get(id)) else { return };
-        mode.lent -= 1;
-        mode.wait = Duration::ZERO;
-        if std::mem::take(&mut mode.waits) {
+        mode.posted -= 1;
+        mode.forward_delay = Duration::ZERO;
+        if std::mem::take(&mut mode.forward_backed_off) {
             let me = mode.me;
-            self.backed_off.retain(|&away| away != me);
+            self.backed_off.retain(|&peer| peer != me);
         }
         let room = op.buf.len();
         // Messages from our own queue pair are forwarded ones.
-        let mine = end.from == self.peers[mode.me].from();
-        let passed = if mine { mode.passed.pop_front() } else { None };
-        mode.passing &= passed.is_none();
-        let from = match &passed {
+        let is_forwarded = end.from == self.peers[mode.me].from();
+        let forwarded = if is_forwarded { mode.forwards.pop_front() } else { None };
+        mode.forwarding &= forwarded.is_none();
+        let from = match &forwarded {
             Some((envelope, _)) => envelope.from,
-            None => self.lookup.current(wire, end.from).unwrap_or(NOBODY),
+            None => self.lookup.current(wire, end.from).unwrap_or(UNKNOWN_PEER),
         };
-        let result = match (end.result, &passed) {
+        let result = match (end.result, &forwarded) {
             (Ok(()) | Err(PeerError::TOO_LONG), Some((envelope, _))) => envelope.status(room),
             (Ok(()), None) => {
                 Ok(RecvStatus { len: end.len.min(room), tag: 0, from, cq_data: end.imm.map(u64::from) })
@@ -191,9 +191,9 @@ impl Engine {
             }
             (Err(fault), _) => Err(OpError::Peer(from, fault)),
         };
-        match passed {
+        match forwarded {
             Some((envelope, held)) => {
-                self.held_packets.release_part(held);
+                self.held_packets.release_unexpected(held);
                 self.forget_unexpected(envelope.from);
                 self.count_received(&envelope, result.is_err());
                 self.send_receipt(w, &envelope);
@@ -208,9 +208,9 @@ impl Engine {
     fn count_user_recv(&mut self, from: PeerId, len: usize, failed: bool) {
         self.stats.count_received(Protocol::UserQp, len);
         self.stats.rare.truncated += u64::from(failed);
-        if from != NOBODY {
-            let of_peer = self.by_peer.of(from);
-            (of_peer.rx_pkts, of_peer.rx_bytes) = (of_peer.rx_pkts + 1, of_peer.rx_bytes + len as u64);
+        if from != UNKNOWN_PEER {
+            let counters = self.by_peer.of(from);
+            (counters.rx_pkts, counters.rx_bytes) = (counters.rx_pkts + 1, counters.rx_bytes + len as u64);
         }
     }
 
@@ -232,17 +232,17 @@ impl Engine {
     // [M5.13]
     pub(in crate::rdm) fn forward_next<W: Wire>(&mut self, w: &mut W) {
         let Some(mode) = &mut self.zcopy_recv else { return };
-        if mode.passing || mode.lent == 0 || mode.waits {
+        if mode.forwarding || mode.posted == 0 || mode.forward_backed_off {
             return;
         }
-        let Some((_, held)) = mode.passed.front() else { return };
+        let Some((_, held)) = mode.forwards.front() else { return };
         let (me, bytes) = (mode.me, held.bytes());
         let sent = w.send_to_user_qp(me, mode.qp, bytes.len(), None, |slot| {
             slot[..bytes.len()].copy_from_slice(bytes);
             bytes.len()
         });
         match sent {
-            Ok(_) => mode.passing = true,
+            Ok(_) => mode.forwarding = true,
             Err(NotPosted::Full) => self.schedule(me),
             Err(NotPosted::Peer(fault)) => self.on_peer_error(w, me, fault),
         }
@@ -254,8 +254,9 @@ impl Engine {
         if self.zcopy_recv.as_ref().is_none_or(|mode| mode.me != failed) {
             return;
         }
-        while let Some((envelope, held)) = self.zcopy_recv.as_mut().and_then(|mode| mode.passed.pop_front()) {
-            self.held_packets.release_part(held);
+        while let Some((envelope, held)) = self.zcopy_recv.as_mut().and_then(|mode| mode.forwards.pop_front())
+        {
+            self.held_packets.release_unexpected(held);
             self.forget_unexpected(envelope.from);
         }
     }
@@ -264,9 +265,10 @@ impl Engine {
     /// the next receive or a delay.
     pub(in crate::rdm) fn forward_again(&mut self, now: Nanos, to: PeerId) -> bool {
         let Some(mode) = self.zcopy_recv.as_mut().filter(|mode| mode.me == to) else { return false };
-        (mode.passing, mode.wait) = (false, self.cfg.retry.after(mode.wait, &mut self.rng));
-        self.peers[to].queue_mut().backoff.until = now + mode.wait;
-        if !std::mem::replace(&mut mode.waits, true) {
+        (mode.forwarding, mode.forward_delay) =
+            (false, self.cfg.retry.after(mode.forward_delay, &mut self.rng));
+        self.peers[to].queue_mut().backoff.until = now + mode.forward_delay;
+        if !std::mem::replace(&mut mode.forward_backed_off, true) {
             self.backed_off.push(to);
         }
         true
@@ -275,8 +277,8 @@ impl Engine {
     /// Forwards again if the delay of a forwarded message is over.
     pub(in crate::rdm) fn forward_now<W: Wire>(&mut self, w: &mut W, to: PeerId) -> bool {
         let Some(mode) = self.zcopy_recv.as_mut().filter(|mode| mode.me == to) else { return false };
-        mode.waits = false;
-        self.backed_off.retain(|&away| away != to);
+        mode.forward_backed_off = false;
+        self.backed_off.retain(|&peer| peer != to);
         self.forward_next(w);
         true
     }
@@ -292,9 +294,9 @@ impl Engine {
         if self.peers[mode.me].fault.is_some() {
             return;
         }
-        mode.passed.push_back((envelope, self.held_packets.keep_part(bytes)));
+        mode.forwards.push_back((envelope, self.held_packets.copy_unexpected(bytes)));
         self.peers[envelope.from].unexpected += 1;
-        self.held_packets.note_message();
+        self.held_packets.add_unexpected();
         self.stats.rare.over_limit += u64::from(self.is_over_limit());
         self.forward_next(w);
     }
@@ -310,7 +312,7 @@ pub(in crate::rdm) fn on_packet<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<
     if !whole {
         e.drop_packet(a, DropReason::Unsupported);
         // Once per message.
-        if let Some(id) = sender_id(rtm).filter(|_| a.turn != Turn::Past) {
+        if let Some(id) = sender_id(rtm).filter(|_| a.order != MsgOrder::Past) {
             e.send_error(w, a.peer, ErrorRef::Op(id), OpError::Unsupported);
         }
         return;

@@ -112,8 +112,8 @@ impl Engine {
 
     /// Ends an operation of ours that may have taken effect. One that the target has answered goes on.
     fn end_uncertain<W: Wire>(&mut self, w: &mut W, peer: PeerId, id: SlotId, fault: PeerError) {
-        let unsure = |rma: &RmaOp| rma.peer == peer && rma.is_ours() && rma.remote_id.is_none();
-        if is_rma_id(id) && self.rma_ops.get(id).is_some_and(unsure) {
+        let is_uncertain = |rma: &RmaOp| rma.peer == peer && rma.is_ours() && rma.remote_id.is_none();
+        if is_rma_id(id) && self.rma_ops.get(id).is_some_and(is_uncertain) {
             self.peers[peer].queue_mut().uncertain_ops.push(id);
             self.finish_uncertain(id, peer, fault);
             self.release_regs(w);
@@ -168,10 +168,10 @@ impl Engine {
 
     /// Further lanes over which the peer knows us, without failed ones and the one in use.
     pub(in crate::rdm) fn usable_lanes(&self, id: PeerId) -> impl Iterator<Item = PeerId> + '_ {
-        let well = |peer: &&Peer| {
+        let is_up = |peer: &&Peer| {
             peer.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED) == PeerFlags::HANDSHAKE_RECEIVED
         };
-        let known = self.peers.get(id).filter(well);
+        let known = self.peers.get(id).filter(is_up);
         let known = known.and_then(|peer| Some((peer, peer.queue.as_deref()?)));
         known.into_iter().flat_map(move |(peer, queue)| {
             queue.rails.iter().copied().filter(move |&rail| {
@@ -180,11 +180,11 @@ impl Engine {
                 let knows = |of: &PeerQueue| {
                     of.announced.contains(&peer.addr) || queue.announced.contains(&lane.addr)
                 };
-                let is_its =
+                let is_own_lane =
                     lane.queue.as_ref().is_some_and(|of| of.further_lane_of == Some(id) && knows(of));
-                let fresh =
-                    lane.wire != peer.wire && queue.failed_lanes.iter().all(|left| left.wire != lane.wire);
-                is_its && fresh && well(&lane) && !self.wires[usize::from(lane.wire.0)].down
+                let is_untried = lane.wire != peer.wire
+                    && queue.failed_lanes.iter().all(|failed| failed.wire != lane.wire);
+                is_own_lane && is_untried && is_up(&lane) && !self.wires[usize::from(lane.wire.0)].down
             })
         })
     }
@@ -230,16 +230,16 @@ impl Engine {
             return false;
         }
         let peer = &self.peers[id];
-        let there = self.current_lane(peer);
-        let left = FailedLane { wire: peer.wire, addr: there, from: peer.from(), fault };
+        let addr_now = self.current_lane(peer);
+        let failed = FailedLane { wire: peer.wire, addr: addr_now, from: peer.from(), fault };
         let peer = &mut self.peers[id];
-        let _ = peer.queue_mut().failed_lanes.try_push(left);
+        let _ = peer.queue_mut().failed_lanes.try_push(failed);
         peer.wire = wire;
         peer.set_from(from);
         self.add_source(id, wire, from);
         self.stats.rare.peers_moved += 1;
         self.trace.push(TraceEvent::PeerMoved(id, fault));
-        self.control(w, id, Ctl::LaneChanged);
+        self.send_ctl(w, id, Ctl::LaneChanged);
         self.schedule(id);
         true
     }
@@ -260,12 +260,12 @@ impl Engine {
         let Some(queue) = &self.peers[id].queue else { return };
         for rail in queue.rails.clone() {
             let Some(lane) = self.peers.get(rail) else { continue };
-            let is_its = lane.queue.as_ref().is_some_and(|queue| queue.further_lane_of == Some(id));
-            if is_its
+            let is_own_lane = lane.queue.as_ref().is_some_and(|queue| queue.further_lane_of == Some(id));
+            if is_own_lane
                 && lane.flags & (PeerFlags::HANDSHAKE_RECEIVED | PeerFlags::FAILED)
                     == PeerFlags::HANDSHAKE_RECEIVED
             {
-                self.control(w, rail, Ctl::LaneFailed(id));
+                self.send_ctl(w, rail, Ctl::LaneFailed(id));
             }
         }
     }
@@ -285,10 +285,10 @@ impl Engine {
     pub(in crate::rdm) fn attach(&mut self, main: PeerId, rail: PeerId) -> bool {
         let (Some(first), Some(lane)) = (self.peers.get(main), self.peers.get(rail)) else { return false };
         let of = |peer: &Peer| peer.queue.as_ref().and_then(|queue| queue.further_lane_of);
-        let well =
+        let is_up =
             |id: PeerId| self.peers.get(id).is_some_and(|peer| !peer.flags.contains(PeerFlags::FAILED));
         let known = of(lane) == Some(main);
-        if main == rail || known || of(first).is_some_and(well) || of(lane).is_some_and(well) {
+        if main == rail || known || of(first).is_some_and(is_up) || of(lane).is_some_and(is_up) {
             return false;
         }
         let rails = &mut self.peers[main].queue_mut().rails;
@@ -312,13 +312,13 @@ impl Engine {
             let met = |id: PeerId| {
                 self.peers.get(id).is_some_and(|peer| peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED))
             };
-            let is_its =
+            let is_own_lane =
                 self.peers[rail].queue.as_ref().is_some_and(|queue| queue.further_lane_of == Some(main));
             let ours = Features::CONNID.difference(self.cfg.withhold);
             let knows = supports_failover(ours, self.peers[main].features) && !self.has_failed_over(main);
-            if is_its && knows && met(main) && met(rail) {
-                self.control(w, main, Ctl::AnnounceLane(rail));
-                self.control(w, rail, Ctl::AnnounceLane(main));
+            if is_own_lane && knows && met(main) && met(rail) {
+                self.send_ctl(w, main, Ctl::AnnounceLane(rail));
+                self.send_ctl(w, rail, Ctl::AnnounceLane(main));
             }
         }
     }
@@ -347,7 +347,7 @@ impl Engine {
         }
         if self.peers[main].flags.contains(PeerFlags::FAILED) {
             // We cannot follow, and the peer does not know that.
-            self.control(w, lane, Ctl::LaneFailed(main));
+            self.send_ctl(w, lane, Ctl::LaneFailed(main));
             return Some(main);
         }
         // The peer has failed over, so it knows both lanes; we need not detect the loss ourselves.
@@ -368,8 +368,8 @@ impl Engine {
     /// Handles a trigger of a peer that has failed over to this lane, which may report that it could not.
     // [M11.9]
     pub(in crate::rdm) fn on_trigger<W: Wire>(&mut self, w: &mut W, from: PeerId, opts: &Opts) {
-        let is_its = opts.raw_addr == Some(self.peers[from].addr);
-        if is_its && opts.cq_data == Some(role::LOST) && self.has_failed_over(from) {
+        let is_own_lane = opts.raw_addr == Some(self.peers[from].addr);
+        if is_own_lane && opts.cq_data == Some(role::LOST) && self.has_failed_over(from) {
             self.on_send_error(w, from, PeerError::Gone);
         }
     }
@@ -411,7 +411,7 @@ impl Engine {
 
 /// Tells the peer `to` that our lane on which `other` was met is of the same worker as its own.
 // [M11.8]
-pub(in crate::rdm) fn push_lane<W: Wire>(
+pub(in crate::rdm) fn push_announce_lane<W: Wire>(
     e: &mut Engine,
     w: &mut W,
     to: PeerId,
@@ -423,7 +423,7 @@ pub(in crate::rdm) fn push_lane<W: Wire>(
 
 /// Tells the peer `to` that we have lost the lane to `other`, the first lane of its worker.
 // [M11.9]
-pub(in crate::rdm) fn push_lost<W: Wire>(
+pub(in crate::rdm) fn push_lane_failed<W: Wire>(
     e: &mut Engine,
     w: &mut W,
     to: PeerId,
@@ -434,7 +434,11 @@ pub(in crate::rdm) fn push_lost<W: Wire>(
 
 /// Writes the first packet to a peer over its new lane, which lets it follow or report a loss.
 // [M11.9]
-pub(in crate::rdm) fn push_moved<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId) -> Result<(), NotPosted> {
+pub(in crate::rdm) fn push_lane_changed<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+) -> Result<(), NotPosted> {
     push_announcement(e, w, to, to, None)
 }
 
@@ -447,7 +451,7 @@ fn push_announcement<W: Wire>(
     role: Option<u64>,
 ) -> Result<(), NotPosted> {
     let Some(peer) = e.peers.get(other) else { return Ok(()) };
-    let mut hdr = rtw::Eager::trigger(*e.own(peer));
+    let mut hdr = rtw::Eager::trigger(*e.own_addr(peer));
     hdr.opts.cq_data = role;
     let len = header_len(PktType::EAGER_RTW, 0, &hdr.opts);
     // The loss of a trigger does no harm.

@@ -44,7 +44,7 @@ pub struct RailPlan {
     piece: u64,
     /// First piece that has never been posted.
     next: u32,
-    again: Vec<u32>,
+    retry: Vec<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +68,7 @@ impl RailPlan {
         let rail = |(peer, key)| Rail { peer, key, reg: None, in_flight: 0, failed: None };
         let rails: ArrayVec<Rail, MAX_RAILS> = rails.into_iter().take(MAX_RAILS).map(rail).collect();
         let main = rails.first().map_or(PeerId(u32::MAX), |rail| rail.peer);
-        RailPlan { main, rails, from: 0, end: 0, piece: ALIGN, next: 0, again: Vec::new() }
+        RailPlan { main, rails, from: 0, end: 0, piece: ALIGN, next: 0, retry: Vec::new() }
     }
 
     /// Cuts bytes `from..end` into one piece per rail, of `least` to `most` bytes each. Drops rails that are
@@ -83,20 +83,20 @@ impl RailPlan {
     ) -> bool {
         self.rails.retain(|rail| usable(rail.peer));
         let len = end.saturating_sub(from);
-        rails_for(len, least, self.rails.len()) > 1 && self.share(from, end, least, most)
+        rails_for(len, least, self.rails.len()) > 1 && self.split(from, end, least, most)
     }
 
     /// Cuts the bytes that one rail has failed over any number of rails, with no least size.
     pub fn cut_again(&mut self, from: u64, end: u64, most: u64, usable: impl Fn(PeerId) -> bool) -> bool {
         self.rails.retain(|rail| usable(rail.peer));
-        end > from && !self.rails.is_empty() && self.share(from, end, 1, most)
+        end > from && !self.rails.is_empty() && self.split(from, end, 1, most)
     }
 
-    fn share(&mut self, from: u64, end: u64, least: u64, most: u64) -> bool {
+    fn split(&mut self, from: u64, end: u64, least: u64, most: u64) -> bool {
         let len = end - from;
         let busy = rails_for(len, least, self.rails.len());
-        let share = len.div_ceil(busy as u64).next_multiple_of(ALIGN);
-        self.piece = share.min(most);
+        let per_rail = len.div_ceil(busy as u64).next_multiple_of(ALIGN);
+        self.piece = per_rail.min(most);
         (self.from, self.end) = (from, end);
         // A token encodes piece and rail in 31 bits.
         self.piece > 0 && len / self.piece < 1 << 28
@@ -107,7 +107,7 @@ impl RailPlan {
     }
 
     pub fn all_posted(&self) -> bool {
-        self.next == self.pieces() && self.again.is_empty()
+        self.next == self.pieces() && self.retry.is_empty()
     }
 
     /// Returns the last rail's error if no rail is left.
@@ -128,7 +128,7 @@ impl RailPlan {
         if self.all_posted() {
             return None;
         }
-        let nth = self.again.last().copied().unwrap_or(self.next);
+        let nth = self.retry.last().copied().unwrap_or(self.next);
         let free = |(n, rail): &(usize, &Rail)| {
             rail.failed.is_none() && rail.in_flight < PER_RAIL && full >> n & 1 == 0
         };
@@ -138,8 +138,8 @@ impl RailPlan {
     }
 
     pub fn posted(&mut self, pick: &NextPiece) {
-        if self.again.last() == Some(&pick.nth) {
-            self.again.pop();
+        if self.retry.last() == Some(&pick.nth) {
+            self.retry.pop();
         } else {
             self.next += 1;
         }
@@ -153,7 +153,7 @@ impl RailPlan {
         rail.in_flight = rail.in_flight.saturating_sub(1);
         if let Err(fault) = result {
             rail.failed = Some(fault);
-            self.again.push(nth);
+            self.retry.push(nth);
         }
         Some(n)
     }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rail_gets_a_share() {
+    fn pieces_are_split_evenly_over_rails() {
         let mut rail_plan = rails(3);
         assert!(rail_plan.cut(100, 100 + 30_000, 4096, 1 << 30, |_| true));
         let mut seen = Vec::new();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn too_short_or_too_few_rails_is_not_cut() {
+    fn short_transfer_or_single_rail_is_not_cut() {
         assert!(!rails(4).cut(0, 8191, 4096, 1 << 30, |_| true));
         assert!(!rails(1).cut(0, 1 << 20, 4096, 1 << 30, |_| true));
         assert!(!rails(2).cut(0, 1 << 20, 4096, 1 << 30, |peer| peer == PeerId(1)));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rail_gets_more_than_its_limit() {
+    fn pieces_in_flight_per_rail_are_limited() {
         let mut rail_plan = rails(2);
         assert!(rail_plan.cut(0, 1 << 20, 4096, 4096, |_| true));
         let picks: Vec<_> = std::iter::from_fn(|| {
@@ -235,7 +235,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_byte_is_sent(
+        fn every_byte_is_sent_once_despite_lost_rails(
             count in 2u32..5, len in 8192u64..200_000, most in 1u64..9, rng in prop::collection::vec(any::<u8>(), 200)
         ) {
             let mut rail_plan = rails(count);

@@ -89,7 +89,7 @@ impl Engine {
     }
 
     /// Returns the key of a peer's memory on its present lane, if known.
-    pub(in crate::rdm) fn key_there(&self, peer: &Peer, key: u64, keys: &RailKeys) -> Option<u64> {
+    pub(in crate::rdm) fn key_on_current_lane(&self, peer: &Peer, key: u64, keys: &RailKeys) -> Option<u64> {
         if peer.wire == peer.home {
             return Some(key);
         }
@@ -110,9 +110,9 @@ impl Engine {
         let peer = &self.peers[id];
         if peer.flags.contains(PeerFlags::FAILED) {
             // A peer that was force-closed or has exited keeps its lane: no NIC was lost.
-            let stays = peer.flags.contains(PeerFlags::FORCE_CLOSED)
+            let keeps_lane = peer.flags.contains(PeerFlags::FORCE_CLOSED)
                 || !peer.fault.is_some_and(PeerError::is_lane_failure);
-            return if stays { LaneRank::Any } else { LaneRank::Lost };
+            return if keeps_lane { LaneRank::Any } else { LaneRank::Lost };
         }
         // A peer that has failed over, or can, is still found by its first lane.
         match peer.wire != wire || self.next_lane(id).is_some() || !own.down {
@@ -147,12 +147,12 @@ impl Engine {
         }
     }
 
-    fn is_rail(&self, rail: PeerId, way: Direction) -> bool {
+    fn is_rail(&self, rail: PeerId, direction: Direction) -> bool {
         let Some(peer) = self.peers.get(rail) else { return false };
         let rdma = self.wires[usize::from(peer.wire.0)].rdma;
         let met =
             peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && !peer.flags.contains(PeerFlags::FAILED);
-        met && match way {
+        met && match direction {
             Direction::Read => rdma.read > 0 && peer.features.contains(Features::RDMA_READ),
             Direction::Write => rdma.write > 0,
         }
@@ -161,28 +161,28 @@ impl Engine {
     /// Names the memory of a send on every wire that the receiver may read by; `iov` is on the peer's own.
     // [M11.4]
     pub(in crate::rdm) fn offer_rails<W: Wire>(&mut self, w: &mut W, id: SlotId, iov: RmaIov) -> Iovs {
-        let alone = Iovs::one(iov);
-        let Some(op) = self.tx.get(id) else { return alone };
+        let main_only = Iovs::one(iov);
+        let Some(op) = self.tx.get(id) else { return main_only };
         let peer = &self.peers[op.peer];
         let wire = &self.wires[usize::from(peer.wire.0)];
         let enough = iov.len / self.cfg.rndv_chunk.max(1) >= 2;
         if wire.rail_wires.is_empty() || !enough || self.cfg.rndv_rails < 2 || !supports_rails(peer.features)
         {
-            return alone;
+            return main_only;
         }
         if op.rails.is_none() {
-            let Some(piece) = op.buf.piece() else { return alone };
+            let Some(piece) = op.buf.piece() else { return main_only };
             let rail_wires = wire.rail_wires.clone();
             let rail_wires = rail_wires.into_iter().take(usize::from(self.cfg.rndv_rails) - 1);
             let regs: RailList<_> = rail_wires
                 .filter_map(|wire| Some((wire, w.register(wire, piece, RegAccess::REMOTE_READ).ok()?)))
                 .collect();
-            let Some(op) = self.tx.get_mut(id) else { return alone };
+            let Some(op) = self.tx.get_mut(id) else { return main_only };
             op.rails = Some(Box::new(regs));
             let to = op.peer;
             self.trigger_rails(w, to);
         }
-        let Some(regs) = self.tx.get(id).and_then(|op| op.rails.as_ref()) else { return alone };
+        let Some(regs) = self.tx.get(id).and_then(|op| op.rails.as_ref()) else { return main_only };
         let mut all = ArrayVec::<RmaIov, MAX_RAILS>::from_iter([iov]);
         let name = |(wire, reg): &(WireId, Reg)| {
             let me = &self.wires[usize::from(wire.0)].me;
@@ -190,7 +190,7 @@ impl Engine {
             Some(RmaIov { addr: me.node(), len: 0, key: named_key(me.connid, me.qpn, key) })
         };
         all.extend(regs.iter().filter_map(name));
-        Iovs::try_from(all.as_slice()).unwrap_or(alone)
+        Iovs::try_from(all.as_slice()).unwrap_or(main_only)
     }
 
     /// Plans the read of memory that a request of `from` names: its present lane, and those named rails that
@@ -245,11 +245,11 @@ impl Engine {
         &self,
         rail_plan: &mut RailPlan,
         (from, end): (u64, u64),
-        way: Direction,
+        direction: Direction,
         least: u64,
     ) -> bool {
-        let most = self.longest_piece(rail_plan, way);
-        rail_plan.cut(from, end, least, most, |rail| self.is_rail(rail, way))
+        let most = self.longest_piece(rail_plan, direction);
+        rail_plan.cut(from, end, least, most, |rail| self.is_rail(rail, direction))
     }
 
     /// Cuts a read that one rail has failed for the remaining rails. False if there is none.
@@ -258,9 +258,9 @@ impl Engine {
         rail_plan.cut_again(from, end, most, |rail| self.is_rail(rail, Direction::Read))
     }
 
-    fn longest_piece(&self, rail_plan: &RailPlan, way: Direction) -> u64 {
+    fn longest_piece(&self, rail_plan: &RailPlan, direction: Direction) -> u64 {
         let rdma = self.wires[usize::from(self.peers[rail_plan.main()].wire.0)].rdma;
-        match way {
+        match direction {
             Direction::Read => rdma.read.min(self.cfg.read_segment.max(1)),
             Direction::Write => rdma.write,
         }
@@ -271,14 +271,14 @@ impl Engine {
         &mut self,
         w: &mut W,
         rail_plan: &mut RailPlan,
-        way: Direction,
+        direction: Direction,
         local: Piece,
     ) -> usize {
-        let mut live = 0;
+        let mut registered = 0;
         for n in 0..rail_plan.rails() {
-            live += usize::from(self.register_rail(w, rail_plan, n, way, local));
+            registered += usize::from(self.register_rail(w, rail_plan, n, direction, local));
         }
-        live
+        registered
     }
 
     fn register_rail<W: Wire>(
@@ -286,14 +286,15 @@ impl Engine {
         w: &mut W,
         rail_plan: &mut RailPlan,
         n: usize,
-        way: Direction,
+        direction: Direction,
         local: Piece,
     ) -> bool {
         let (first, len) = rail_plan.range();
         let rail = rail_plan.rail_mut(n);
         if rail.reg.is_none() {
             let wire = self.peers[rail.peer].wire;
-            let for_what = if way == Direction::Read { RegAccess::LOCAL_WRITE } else { RegAccess::empty() };
+            let for_what =
+                if direction == Direction::Read { RegAccess::LOCAL_WRITE } else { RegAccess::empty() };
             match w.register(wire, local.part(first as usize, len as usize), for_what) {
                 Ok(reg) => rail.reg = Some(reg),
                 Err(_) => rail_plan.lose(n, PeerError::NO_RDMA),
@@ -309,7 +310,7 @@ impl Engine {
         w: &mut W,
         rail_plan: &mut RailPlan,
         id: SlotId,
-        way: Direction,
+        direction: Direction,
         (local, remote): (Piece, u64),
     ) -> PiecePost {
         let mut full = 0;
@@ -321,7 +322,7 @@ impl Engine {
                     (None, _) => PiecePost::Full,
                 };
             };
-            if !self.register_rail(w, rail_plan, pick.rail, way, local) {
+            if !self.register_rail(w, rail_plan, pick.rail, direction, local) {
                 continue;
             }
             let rail = rail_plan.rail(pick.rail);
@@ -329,7 +330,7 @@ impl Engine {
             let here = local.part(pick.at as usize, pick.len as usize);
             let there = Remote { addr: remote.wrapping_add(pick.at), key: rail.key };
             let token = TxToken::part_of(id, pick.part());
-            let posted = match way {
+            let posted = match direction {
                 Direction::Read => w.read(rail.peer, here, reg, there, token),
                 Direction::Write => w.write(rail.peer, here, reg, there, None, token),
             };

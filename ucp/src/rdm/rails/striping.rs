@@ -15,7 +15,7 @@ use crate::wire::ctl::CtsData;
 use crate::wire::{self, Packet, PktType};
 
 /// Consecutive packets on one lane: few enough that a window of 32 keeps four lanes busy.
-const RUN: u64 = 8;
+const LANE_RUN: u64 = 8;
 
 /// Kind of transfer, which selects the setting for the number of lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,10 +32,10 @@ pub(in crate::rdm) struct Granted {
     pub at: u64,
     pub window: u64,
     pub total: u64,
-    pub bulk: TransferKind,
+    pub kind: TransferKind,
 }
 
-pub(in crate::rdm) struct Sent {
+pub(in crate::rdm) struct SentSegment {
     lane: PeerId,
     len: usize,
     result: Result<Posted, NotPosted>,
@@ -52,26 +52,26 @@ impl Engine {
         w: &mut W,
         g: Granted,
         mut fill: impl FnMut(&mut [u8]) -> usize,
-    ) -> Option<Sent> {
-        let each = window::data_per_packet(w.mtu(g.to));
+    ) -> Option<SentSegment> {
+        let per_packet = window::data_per_packet(w.mtu(g.to));
         let window = usize::try_from(g.window).unwrap_or(usize::MAX);
-        let mut send = |lane: PeerId, each: usize| {
-            let len = window.min(each);
+        let mut send = |lane: PeerId, per_packet: usize| {
+            let len = window.min(per_packet);
             let segment = Segment { to: lane, recv_id: g.recv_id, at: g.at, len };
-            Sent { lane, len, result: segment.send(w, window::data_connid(self, lane), &mut fill) }
+            SentSegment { lane, len, result: segment.send(w, window::data_connid(self, lane), &mut fill) }
         };
-        if window == 0 || each == 0 {
+        if window == 0 || per_packet == 0 {
             return None;
         }
         if !self.has_further(g.to) {
-            return Some(send(g.to, each));
+            return Some(send(g.to, per_packet));
         }
         let lanes = self.lanes_for(&g);
-        let first = (g.at / (each as u64 * RUN)) as usize;
+        let first = (g.at / (per_packet as u64 * LANE_RUN)) as usize;
         let mut sent = None;
         for n in 0..lanes.len() {
             let lane = lanes[(first + n) % lanes.len()];
-            sent = Some(send(lane, each));
+            sent = Some(send(lane, per_packet));
             if sent.as_ref().is_some_and(|sent| sent.result != Err(NotPosted::Full)) {
                 break;
             }
@@ -81,13 +81,13 @@ impl Engine {
 
     /// Notes the result of a packet of a grant to `to`. Returns its bytes, or the error. // HOT
     #[inline]
-    pub(in crate::rdm) fn note_granted<W: Wire>(
+    pub(in crate::rdm) fn count_granted<W: Wire>(
         &mut self,
         w: &mut W,
         to: PeerId,
-        sent: Sent,
+        sent: SentSegment,
     ) -> Result<usize, SendProgress> {
-        let Sent { lane, len, result } = sent;
+        let SentSegment { lane, len, result } = sent;
         self.stats.rare.data_abreast += u64::from(lane != to && result.is_ok());
         match self.posted(lane, PktType::CTSDATA, result) {
             Ok(()) => Ok(len),
@@ -120,7 +120,7 @@ impl Engine {
     // [M11.11]
     #[inline(never)]
     fn lanes_for(&self, g: &Granted) -> Lanes {
-        let (most, least) = match g.bulk {
+        let (most, least) = match g.kind {
             TransferKind::Message => (self.cfg.rndv_rails, self.cfg.rndv_chunk),
             TransferKind::Memory => (self.cfg.rma_rails, self.cfg.rma_chunk),
         };

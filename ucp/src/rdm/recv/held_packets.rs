@@ -13,19 +13,19 @@ use crate::rdm::recv::held_bytes::HeldBytes;
 /// Sizes of buffers: less than half of one is wasted, beyond the smallest.
 const CLASSES: [usize; 11] = [32, 64, 128, 256, 512, 1024, 2048, 4096, 9216, 16_384, 65_536];
 /// Most bytes of idle buffers kept.
-const KEEP: usize = 8 << 20;
+const MAX_IDLE_BYTES: usize = 8 << 20;
 /// Overhead of an unexpected message, bytes: its entry, and its place in the queue.
-pub const ENTRY: usize = size_of::<Unexpected>() + 48;
+pub const MSG_OVERHEAD: usize = size_of::<Unexpected>() + 48;
 
 /// Overhead of a packet in a reorder window, bytes: its place among the others.
-pub const WAITING: usize = 96;
+pub const REORDER_OVERHEAD: usize = 96;
 
-/// The size of the buffer that so many bytes are kept in.
-fn size_for(bytes: usize) -> usize {
+/// Returns the size of the buffer for so many bytes.
+fn buffer_size(bytes: usize) -> usize {
     CLASSES.iter().copied().find(|&size| bytes <= size).unwrap_or(bytes)
 }
 
-/// Where held bytes come from and go back to.
+/// A pool of copies of packet bytes, with counts of their memory.
 #[derive(Debug)]
 #[repr(C)]
 pub struct HeldPackets {
@@ -34,119 +34,119 @@ pub struct HeldPackets {
     max: usize,
     in_use: usize,
     /// Memory of packets in reorder windows, bytes.
-    early: usize,
+    reordered: usize,
     /// Bytes of all idle buffers.
-    spare: usize,
+    idle_bytes: usize,
     idle: [Vec<Box<[u8]>>; CLASSES.len()],
 }
 
 impl HeldPackets {
-    /// Nothing held. Unexpected messages may cost `max` bytes before they cost too much.
+    /// Creates an empty pool. Unexpected messages may use `max` bytes.
     pub fn new(max: usize) -> HeldPackets {
-        HeldPackets { unexpected: 0, max, in_use: 0, early: 0, spare: 0, idle: Default::default() }
+        HeldPackets { unexpected: 0, max, in_use: 0, reordered: 0, idle_bytes: 0, idle: Default::default() }
     }
 
-    /// A copy of `bytes`.
+    /// Copies `bytes`.
     #[inline]
-    pub fn keep(&mut self, bytes: &[u8]) -> HeldBytes {
+    pub fn copy(&mut self, bytes: &[u8]) -> HeldBytes {
         let len = bytes.len();
         self.in_use += len;
         if len == 0 {
             return HeldBytes::default();
         }
-        let mut room = match CLASSES.iter().position(|&size| len <= size) {
+        let mut buf = match CLASSES.iter().position(|&size| len <= size) {
             Some(class) => match self.idle[class].pop() {
-                Some(room) => {
-                    self.spare -= room.len();
-                    room
+                Some(buf) => {
+                    self.idle_bytes -= buf.len();
+                    buf
                 }
                 None => vec![0; CLASSES[class]].into_boxed_slice(),
             },
             None => vec![0; len].into_boxed_slice(),
         };
-        copy_slice(&mut room[..len], bytes);
-        HeldBytes { bytes: room, len }
+        copy_slice(&mut buf[..len], bytes);
+        HeldBytes { bytes: buf, len }
     }
 
-    /// Gives bytes back.
+    /// Releases a copy.
     #[inline]
     pub fn release(&mut self, held: HeldBytes) {
         self.in_use -= held.len;
         let size = held.bytes.len();
         if let Some(class) = CLASSES.iter().position(|&s| s == size)
-            && self.spare + size <= KEEP
+            && self.idle_bytes + size <= MAX_IDLE_BYTES
         {
-            self.spare += size;
+            self.idle_bytes += size;
             self.idle[class].push(held.bytes);
         }
     }
 
-    /// Whether unexpected messages would cost at most `max` bytes with these of one more packet.
+    /// Whether unexpected messages would use at most `max` bytes with one more packet.
     #[inline]
-    pub fn has_room_for(&self, bytes: usize, max: usize) -> bool {
-        self.unexpected.saturating_add(size_for(bytes) + ENTRY) <= max
+    pub fn has_unexpected_room(&self, bytes: usize, max: usize) -> bool {
+        self.unexpected.saturating_add(buffer_size(bytes) + MSG_OVERHEAD) <= max
     }
 
-    /// Whether packets before their turn would cost at most `max` bytes with these of one more.
+    /// Whether reorder windows would use at most `max` bytes with one more packet.
     #[inline]
-    pub fn has_room_early(&self, bytes: usize, max: usize) -> bool {
-        self.early.saturating_add(size_for(bytes) + WAITING) <= max
+    pub fn has_reorder_room(&self, bytes: usize, max: usize) -> bool {
+        self.reordered.saturating_add(buffer_size(bytes) + REORDER_OVERHEAD) <= max
     }
 
-    /// A copy of bytes of a packet before its turn.
+    /// Copies a packet for a reorder window.
     #[inline]
-    pub fn keep_early(&mut self, bytes: &[u8]) -> HeldBytes {
-        let held = self.keep(bytes);
-        self.early += held.bytes.len() + WAITING;
+    pub fn copy_reordered(&mut self, bytes: &[u8]) -> HeldBytes {
+        let held = self.copy(bytes);
+        self.reordered += held.bytes.len() + REORDER_OVERHEAD;
         held
     }
 
-    /// Gives bytes of a packet back whose turn has come.
+    /// Releases a packet of a reorder window.
     #[inline]
-    pub fn release_early(&mut self, held: HeldBytes) {
-        self.early -= held.bytes.len() + WAITING;
+    pub fn release_reordered(&mut self, held: HeldBytes) {
+        self.reordered -= held.bytes.len() + REORDER_OVERHEAD;
         self.release(held);
     }
 
-    /// A copy of bytes of an unexpected message.
+    /// Copies bytes of an unexpected message.
     #[inline]
-    pub fn keep_part(&mut self, bytes: &[u8]) -> HeldBytes {
-        let held = self.keep(bytes);
+    pub fn copy_unexpected(&mut self, bytes: &[u8]) -> HeldBytes {
+        let held = self.copy(bytes);
         self.unexpected += held.bytes.len();
         held
     }
 
-    /// Gives bytes of an unexpected message back.
+    /// Releases bytes of an unexpected message.
     #[inline]
-    pub fn release_part(&mut self, held: HeldBytes) {
+    pub fn release_unexpected(&mut self, held: HeldBytes) {
         self.unexpected -= held.bytes.len();
         self.release(held);
     }
 
-    /// An unexpected message is noted.
+    /// Counts an unexpected message.
     #[inline]
-    pub fn note_message(&mut self) {
-        self.unexpected += ENTRY;
+    pub fn add_unexpected(&mut self) {
+        self.unexpected += MSG_OVERHEAD;
     }
 
-    /// An unexpected message is over.
+    /// Uncounts an unexpected message.
     #[inline]
-    pub fn forget_message(&mut self) {
-        self.unexpected -= ENTRY;
+    pub fn remove_unexpected(&mut self) {
+        self.unexpected -= MSG_OVERHEAD;
     }
 
     /// Returns the memory of packets in reorder windows, bytes.
     #[cfg(test)]
-    pub const fn early(&self) -> usize {
-        self.early
+    pub const fn reordered(&self) -> usize {
+        self.reordered
     }
 
-    /// Bytes held now.
+    /// Returns the bytes held now.
     pub const fn in_use(&self) -> usize {
         self.in_use
     }
 
-    /// Whether unexpected messages cost more than they may. // HOT
+    /// Whether unexpected messages use more than their limit. // HOT
     #[inline(always)]
     pub const fn is_over_limit(&self) -> bool {
         self.unexpected > self.max
@@ -164,39 +164,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_come_back() {
-        let mut hold = HeldPackets::new(usize::MAX);
-        let a = hold.keep(&[1, 2, 3]);
+    fn buffers_are_reused() {
+        let mut pool = HeldPackets::new(usize::MAX);
+        let a = pool.copy(&[1, 2, 3]);
         let at = a.bytes.as_ptr();
-        assert_eq!((a.bytes(), hold.in_use()), (&[1u8, 2, 3][..], 3));
-        hold.release(a);
-        let b = hold.keep(&[9; 32]);
+        assert_eq!((a.bytes(), pool.in_use()), (&[1u8, 2, 3][..], 3));
+        pool.release(a);
+        let b = pool.copy(&[9; 32]);
         assert_eq!((b.bytes.as_ptr(), b.bytes()), (at, &[9u8; 32][..]));
-        let big = hold.keep(&[7; 100_000]);
-        hold.release(big);
-        hold.release(b);
-        let none = hold.keep(&[]);
-        hold.release(none);
-        assert_eq!(hold.in_use(), 0);
+        let big = pool.copy(&[7; 100_000]);
+        pool.release(big);
+        pool.release(b);
+        let none = pool.copy(&[]);
+        pool.release(none);
+        assert_eq!(pool.in_use(), 0);
     }
 
     #[test]
-    fn what_is_kept_idle_is_bounded() {
-        let mut hold = HeldPackets::new(usize::MAX);
-        let held: Vec<HeldBytes> = (0..1000).map(|_| hold.keep(&[1; 60_000])).collect();
-        held.into_iter().for_each(|held| hold.release(held));
-        let idle: usize = hold.idle.iter().flatten().map(|room| room.len()).sum();
-        assert!(idle <= KEEP && idle > KEEP / 2 && idle == hold.spare, "{idle}");
+    fn idle_buffers_are_bounded() {
+        let mut pool = HeldPackets::new(usize::MAX);
+        let held: Vec<HeldBytes> = (0..1000).map(|_| pool.copy(&[1; 60_000])).collect();
+        held.into_iter().for_each(|held| pool.release(held));
+        let idle: usize = pool.idle.iter().flatten().map(|buf| buf.len()).sum();
+        assert!(idle <= MAX_IDLE_BYTES && idle > MAX_IDLE_BYTES / 2 && idle == pool.idle_bytes, "{idle}");
     }
 
     #[test]
-    fn a_short_unexpected_message_is_packed() {
-        let mut hold = HeldPackets::new(usize::MAX);
-        hold.note_message();
-        let held = hold.keep_part(&[7; 8]);
-        assert!(hold.unexpected() <= 256, "{} bytes for 8", hold.unexpected());
-        hold.release_part(held);
-        hold.forget_message();
-        assert_eq!((hold.unexpected(), hold.in_use()), (0, 0));
+    fn short_unexpected_message_uses_little_memory() {
+        let mut pool = HeldPackets::new(usize::MAX);
+        pool.add_unexpected();
+        let held = pool.copy_unexpected(&[7; 8]);
+        assert!(pool.unexpected() <= 256, "{} bytes for 8", pool.unexpected());
+        pool.release_unexpected(held);
+        pool.remove_unexpected();
+        assert_eq!((pool.unexpected(), pool.in_use()), (0, 0));
     }
 }

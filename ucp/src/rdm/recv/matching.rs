@@ -57,7 +57,7 @@ struct Buckets {
 }
 
 impl Buckets {
-    const FIRST: usize = 256;
+    const FIRST_COUNT: usize = 256;
 
     const fn new() -> Buckets {
         Buckets { lists: Vec::new(), shift: 0 }
@@ -70,13 +70,13 @@ impl Buckets {
 
     /// True if `len` elements ask for more lists: [`grow`](Self::grow) and insert all anew.
     #[inline]
-    fn crowded(&self, len: usize) -> bool {
+    fn needs_growth(&self, len: usize) -> bool {
         len >= self.lists.len() * 2
     }
 
     #[cold]
     fn grow(&mut self) {
-        let count = (self.lists.len() * 4).max(Self::FIRST);
+        let count = (self.lists.len() * 4).max(Self::FIRST_COUNT);
         self.lists.clear();
         self.lists.resize_with(count, List::new);
         self.shift = 64 - count.trailing_zeros();
@@ -91,69 +91,69 @@ pub struct MatchEntry {
     mask: u64,
     /// Order of posting: the oldest wins.
     seq: u64,
-    /// Only from this peer, or [`ANYBODY`].
+    /// Only from this peer, or [`ANY_SOURCE`].
     from: u32,
     link: Link,
 }
 
 /// The end of the peer table: no peer has this number.
-const ANYBODY: u32 = u32::MAX;
+const ANY_SOURCE: u32 = u32::MAX;
 
 impl MatchEntry {
     /// Makes an entry for this pattern; it is in no queue yet.
     #[inline(always)]
     pub fn new(pattern: Pattern) -> MatchEntry {
-        let from = pattern.from.map_or(ANYBODY, |peer| peer.0);
+        let from = pattern.from.map_or(ANY_SOURCE, |peer| peer.0);
         MatchEntry { tag: pattern.tag, mask: pattern.mask, seq: 0, from, link: Link::new() }
     }
 
     /// Returns the pattern of the entry.
     pub fn pattern(&self) -> Pattern {
-        Pattern { tag: self.tag, mask: self.mask, from: self.only() }
+        Pattern { tag: self.tag, mask: self.mask, from: self.source() }
     }
 
     /// Returns the only peer whose messages match, if there is one.
     #[inline]
-    pub fn only(&self) -> Option<PeerId> {
-        if self.from == ANYBODY { None } else { Some(PeerId(self.from)) }
+    pub fn source(&self) -> Option<PeerId> {
+        if self.from == ANY_SOURCE { None } else { Some(PeerId(self.from)) }
     }
 
     #[inline(always)]
     fn fits(&self, tag: u64, from: impl Sender) -> bool {
-        (tag ^ self.tag) & self.mask == 0 && (self.from == ANYBODY || from.is(PeerId(self.from)))
+        (tag ^ self.tag) & self.mask == 0 && (self.from == ANY_SOURCE || from.is(PeerId(self.from)))
     }
 }
 
 /// A store of posted receives, by index. [`ExpectedQueue`] only asks for indices that were pushed.
 pub trait MatchStore {
     /// Returns the entry of the receive at `at`.
-    fn want(&self, at: u32) -> &MatchEntry;
+    fn entry(&self, at: u32) -> &MatchEntry;
     /// Returns the entry of the receive at `at`, mutably.
-    fn want_mut(&mut self, at: u32) -> &mut MatchEntry;
+    fn entry_mut(&mut self, at: u32) -> &mut MatchEntry;
 }
 
 impl MatchStore for Vec<MatchEntry> {
     #[inline(always)]
-    fn want(&self, at: u32) -> &MatchEntry {
+    fn entry(&self, at: u32) -> &MatchEntry {
         &self[at as usize]
     }
     #[inline(always)]
-    fn want_mut(&mut self, at: u32) -> &mut MatchEntry {
+    fn entry_mut(&mut self, at: u32) -> &mut MatchEntry {
         &mut self[at as usize]
     }
 }
 
-/// A store as the intrusive lists see it.
-struct Chain<'a, S: ?Sized>(&'a mut S);
+/// The links in a store, for the intrusive lists.
+struct StoreLinks<'a, S: ?Sized>(&'a mut S);
 
-impl<S: MatchStore + ?Sized> Links for Chain<'_, S> {
+impl<S: MatchStore + ?Sized> Links for StoreLinks<'_, S> {
     #[inline(always)]
     fn link(&self, at: u32) -> &Link {
-        &self.0.want(at).link
+        &self.0.entry(at).link
     }
     #[inline(always)]
     fn link_mut(&mut self, at: u32) -> &mut Link {
-        &mut self.0.want_mut(at).link
+        &mut self.0.entry_mut(at).link
     }
 }
 
@@ -162,14 +162,14 @@ impl<S: MatchStore + ?Sized> Links for Chain<'_, S> {
 pub struct ExpectedQueue {
     buckets: Buckets,
     exact: usize,
-    wild: List,
+    wildcard: List,
     seq: u64,
 }
 
 impl ExpectedQueue {
     /// Makes an empty queue.
     pub fn new() -> ExpectedQueue {
-        ExpectedQueue { buckets: Buckets::new(), exact: 0, wild: List::new(), seq: 0 }
+        ExpectedQueue { buckets: Buckets::new(), exact: 0, wildcard: List::new(), seq: 0 }
     }
 
     /// Appends a receive: `insert` puts it into the store with the entry given and returns its index. If it
@@ -181,18 +181,19 @@ impl ExpectedQueue {
         pattern: Pattern,
         insert: impl FnOnce(&mut S, MatchEntry) -> Option<u32>,
     ) -> Option<u32> {
-        let want = MatchEntry { seq: self.seq, ..MatchEntry::new(pattern) };
+        let entry = MatchEntry { seq: self.seq, ..MatchEntry::new(pattern) };
         let exact = pattern.is_exact();
         let list = if exact {
-            if self.buckets.crowded(self.exact) {
+            if self.buckets.needs_growth(self.exact) {
                 self.rehash(all);
             }
             let bucket = self.buckets.of(pattern.tag);
             &mut self.buckets.lists[bucket]
         } else {
-            &mut self.wild
+            &mut self.wildcard
         };
-        let at = list.push_new(&mut Chain(all), |all, link| insert(all.0, MatchEntry { link, ..want }))?;
+        let at =
+            list.push_new(&mut StoreLinks(all), |all, link| insert(all.0, MatchEntry { link, ..entry }))?;
         self.exact += usize::from(exact);
         self.seq += 1;
         Some(at)
@@ -209,27 +210,27 @@ impl ExpectedQueue {
     /// Returns the first receive of the only list that can match this tag, nearly always the right one.
     /// `None`: other lists have to be searched. // HOT
     #[inline(always)]
-    pub fn first(&mut self, tag: u64) -> Option<First<'_>> {
-        if !self.wild.is_empty() {
+    pub fn first(&mut self, tag: u64) -> Option<FirstReceive<'_>> {
+        if !self.wildcard.is_empty() {
             return None;
         }
         let bucket = self.buckets.of(tag);
         let list = self.buckets.lists.get_mut(bucket)?;
         let at = list.front()?;
-        Some(First { at, list, exact: &mut self.exact })
+        Some(FirstReceive { at, list, exact: &mut self.exact })
     }
 
     /// Finds the oldest receive that matches a message.
     pub fn find<S: MatchStore + ?Sized>(&self, all: &mut S, tag: u64, from: impl Sender) -> Option<u32> {
-        let chain = &Chain(all);
-        let fits = |&at: &u32| chain.0.want(at).fits(tag, from);
+        let links = &StoreLinks(all);
+        let fits = |&at: &u32| links.0.entry(at).fits(tag, from);
         let exact = match self.exact {
             0 => None,
-            _ => self.buckets.lists[self.buckets.of(tag)].iter(chain).find(fits),
+            _ => self.buckets.lists[self.buckets.of(tag)].iter(links).find(fits),
         };
-        let wild = if self.wild.is_empty() { None } else { self.wild.iter(chain).find(fits) };
-        match (exact, wild) {
-            (Some(a), Some(b)) if chain.0.want(b).seq < chain.0.want(a).seq => Some(b),
+        let wildcard = if self.wildcard.is_empty() { None } else { self.wildcard.iter(links).find(fits) };
+        match (exact, wildcard) {
+            (Some(a), Some(b)) if links.0.entry(b).seq < links.0.entry(a).seq => Some(b),
             (Some(a), _) => Some(a),
             (None, b) => b,
         }
@@ -237,13 +238,13 @@ impl ExpectedQueue {
 
     /// Removes the receive at `at`, which is in this queue.
     pub fn remove<S: MatchStore + ?Sized>(&mut self, all: &mut S, at: u32) {
-        let MatchEntry { tag, mask, .. } = *all.want(at);
+        let MatchEntry { tag, mask, .. } = *all.entry(at);
         if mask == TAG_MASK_FULL {
             let bucket = self.buckets.of(tag);
-            self.buckets.lists[bucket].remove(&mut Chain(all), at);
+            self.buckets.lists[bucket].remove(&mut StoreLinks(all), at);
             self.exact -= 1;
         } else {
-            self.wild.remove(&mut Chain(all), at);
+            self.wildcard.remove(&mut StoreLinks(all), at);
         }
     }
 
@@ -251,36 +252,36 @@ impl ExpectedQueue {
     fn rehash<S: MatchStore + ?Sized>(&mut self, all: &mut S) {
         let mut exact = Vec::with_capacity(self.exact);
         for list in &mut self.buckets.lists {
-            exact.extend(std::iter::from_fn(|| list.pop_front(&mut Chain(all))));
+            exact.extend(std::iter::from_fn(|| list.pop_front(&mut StoreLinks(all))));
         }
         // Buckets merge and split, so the posting order within each is restored.
-        exact.sort_unstable_by_key(|&at| all.want(at).seq);
+        exact.sort_unstable_by_key(|&at| all.entry(at).seq);
         self.buckets.grow();
         for at in exact {
-            let bucket = self.buckets.of(all.want(at).tag);
-            self.buckets.lists[bucket].push_back(&mut Chain(all), at);
+            let bucket = self.buckets.of(all.entry(at).tag);
+            self.buckets.lists[bucket].push_back(&mut StoreLinks(all), at);
         }
     }
 }
 
 /// The first receive of a list; see [`ExpectedQueue::first`].
-pub struct First<'a> {
+pub struct FirstReceive<'a> {
     /// Index in the store.
     pub at: u32,
     list: &'a mut List,
     exact: &'a mut usize,
 }
 
-impl First<'_> {
+impl FirstReceive<'_> {
     /// Removes it from the queue if it matches; `want` is its entry. The caller then removes it from the
     /// store. // HOT
     #[inline(always)]
-    pub fn take(self, want: &MatchEntry, tag: u64, from: PeerId) -> Option<()> {
+    pub fn take(self, entry: &MatchEntry, tag: u64, from: PeerId) -> Option<()> {
         // All receives of the list want one tag.
-        if want.tag != tag || want.from != ANYBODY && want.from != from.0 {
+        if entry.tag != tag || entry.from != ANY_SOURCE && entry.from != from.0 {
             return None;
         }
-        self.list.drop_front(&want.link);
+        self.list.drop_front(&entry.link);
         *self.exact -= 1;
         Some(())
     }
@@ -293,7 +294,7 @@ impl Default for ExpectedQueue {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Came {
+struct UnexpectedEntry {
     tag: u64,
     from: PeerId,
     op: SlotId,
@@ -306,7 +307,7 @@ pub struct UnexpectedQueue {
     /// First: every receive asks whether it is empty.
     all: List,
     buckets: Buckets,
-    came: Vec<Came>,
+    entries: Vec<UnexpectedEntry>,
     by_arrival: Vec<Link>,
     by_tag: Vec<Link>,
     free: FreeList,
@@ -316,7 +317,7 @@ impl UnexpectedQueue {
     /// Makes an empty queue.
     pub fn new() -> UnexpectedQueue {
         UnexpectedQueue {
-            came: Vec::new(),
+            entries: Vec::new(),
             by_arrival: Vec::new(),
             by_tag: Vec::new(),
             free: FreeList::new(0),
@@ -340,10 +341,10 @@ impl UnexpectedQueue {
     /// Appends a message; returns the index to remove it by.
     pub fn push(&mut self, tag: u64, from: PeerId, op: SlotId) -> u32 {
         let at = self.free.take().unwrap_or_else(|| self.grow());
-        if self.buckets.crowded(self.all.len()) {
+        if self.buckets.needs_growth(self.all.len()) {
             self.rehash();
         }
-        self.came[at as usize] = Came { tag, from, op };
+        self.entries[at as usize] = UnexpectedEntry { tag, from, op };
         self.all.push_back(self.by_arrival.as_mut_slice(), at);
         let bucket = self.buckets.of(tag);
         self.buckets.lists[bucket].push_back(self.by_tag.as_mut_slice(), at);
@@ -356,8 +357,8 @@ impl UnexpectedQueue {
             return None;
         }
         let fits = |&at: &u32| {
-            let came = &self.came[at as usize];
-            pattern.fits(came.tag, who(came.from))
+            let entry = &self.entries[at as usize];
+            pattern.fits(entry.tag, who(entry.from))
         };
         let at = if pattern.is_exact() {
             let list = &self.buckets.lists[self.buckets.of(pattern.tag)];
@@ -365,12 +366,12 @@ impl UnexpectedQueue {
         } else {
             self.all.iter(self.by_arrival.as_slice()).find(fits)
         }?;
-        Some(self.came[at as usize].op)
+        Some(self.entries[at as usize].op)
     }
 
     /// Removes the message at `at`, an index from [`push`](Self::push).
     pub fn remove(&mut self, at: u32) {
-        let bucket = self.buckets.of(self.came[at as usize].tag);
+        let bucket = self.buckets.of(self.entries[at as usize].tag);
         self.buckets.lists[bucket].remove(self.by_tag.as_mut_slice(), at);
         self.all.remove(self.by_arrival.as_mut_slice(), at);
         self.free.give(at);
@@ -378,10 +379,10 @@ impl UnexpectedQueue {
 
     #[cold]
     fn grow(&mut self) -> u32 {
-        let len = (self.came.len() * 2).max(64);
-        let blank = Came { tag: 0, from: PeerId(0), op: SlotId::NONE };
-        self.free.extend((len - self.came.len()) as u32);
-        self.came.resize(len, blank);
+        let len = (self.entries.len() * 2).max(64);
+        let blank = UnexpectedEntry { tag: 0, from: PeerId(0), op: SlotId::NONE };
+        self.free.extend((len - self.entries.len()) as u32);
+        self.entries.resize(len, blank);
         self.by_arrival.resize(len, Link::new());
         self.by_tag.resize(len, Link::new());
         self.free.take().expect("just extended")
@@ -393,9 +394,9 @@ impl UnexpectedQueue {
             while list.pop_front(self.by_tag.as_mut_slice()).is_some() {}
         }
         self.buckets.grow();
-        let UnexpectedQueue { all, by_arrival, by_tag, buckets, came, .. } = self;
+        let UnexpectedQueue { all, by_arrival, by_tag, buckets, entries, .. } = self;
         for at in all.iter(by_arrival.as_slice()) {
-            let bucket = buckets.of(came[at as usize].tag);
+            let bucket = buckets.of(entries[at as usize].tag);
             buckets.lists[bucket].push_back(by_tag.as_mut_slice(), at);
         }
     }

@@ -1,9 +1,8 @@
-//! Receives of many messages: one posted buffer that takes message after message, each behind the one before,
-//! until less than a given room is left. Called by `api` through the public methods, by `recv` when
-//! something matches.
+//! Multi-receives: one posted buffer that takes message after message until less than a minimum is left.
+//! Called by `api` through the public methods, by `recv` when something matches.
 //!
-//! For every message that it matches, such a receive begins an ordinary one into its part of the buffer, so
-//! that the protocols know nothing of it.
+//! For every message that it matches, a multi-receive begins an ordinary receive into its part of the buffer,
+//! so the protocols know nothing of it.
 
 use ucs::coll::slots::SlotId;
 
@@ -12,8 +11,8 @@ use crate::rdm::ids::OpId;
 use crate::rdm::ids::PeerId;
 use crate::rdm::io::Wire;
 use crate::rdm::op::RecvBuf;
-use crate::rdm::op::rx::{Role, RxOp};
-use crate::rdm::op::table::place;
+use crate::rdm::op::rx::{RecvRole, RxOp};
+use crate::rdm::op::table::index_of;
 use crate::rdm::peers::aliases::Aliases;
 use crate::rdm::protocol::Kind;
 use crate::rdm::status::OpError;
@@ -28,21 +27,21 @@ pub struct MultiRecv {
     kind: Kind,
     /// Bytes given to messages.
     used: usize,
-    /// Fewer bytes than this are no room.
-    least: usize,
-    /// Messages that are coming into it.
-    live: u32,
-    /// The entry among the posted receives; `None` once it takes no more.
+    /// Closes when fewer bytes than this are left.
+    min_len: usize,
+    /// Messages being received into it.
+    in_progress: u32,
+    /// The posted receive that stands for it; `None` once it takes no more messages.
     posted: Option<SlotId>,
     /// How it ended, if by itself.
     end: Result<(), OpError>,
 }
 
 impl Engine {
-    /// Posts a receive that takes every matching message until less than `least` bytes (at least one) of its
-    /// buffer are left. Each message is an [`EngineEvent::MultiRecvMessage`]; [`EngineEvent::MultiRecvDone`]
+    /// Posts a receive that takes every matching message until less than `min_len` bytes (at least one) of
+    /// its buffer are left. Each message is an [`EngineEvent::MultiRecvMessage`]; [`EngineEvent::MultiRecvDone`]
     /// follows when the buffer is free again.
-    pub fn recv_multi<W: Wire>(&mut self, w: &mut W, r: RecvArgs, least: usize) -> Result<OpId, OpError> {
+    pub fn recv_multi<W: Wire>(&mut self, w: &mut W, r: RecvArgs, min_len: usize) -> Result<OpId, OpError> {
         if self.zcopy_recv.is_some() {
             return Err(OpError::Unsupported);
         }
@@ -50,13 +49,23 @@ impl Engine {
             return Err(OpError::Invalid);
         }
         let (pattern, kind) = (r.kind.pattern(r.from), r.kind.kind());
-        let least = least.max(1);
-        let multi =
-            MultiRecv { buf: r.buf, user: r.user, kind, used: 0, least, live: 0, posted: None, end: Ok(()) };
+        let min_len = min_len.max(1);
+        let multi = MultiRecv {
+            buf: r.buf,
+            user: r.user,
+            kind,
+            used: 0,
+            min_len,
+            in_progress: 0,
+            posted: None,
+            end: Ok(()),
+        };
         let multi = self.multi_recvs.insert(multi).map_err(|_| OpError::NoResource)?;
-        let parent =
-            |want| RxOp { role: Role::Multi(multi), ..RxOp::posted(RecvBuf::EMPTY, r.user, want, kind) };
-        let Some(id) = self.post_expected(kind, pattern, parent) else {
+        let make = |entry| RxOp {
+            role: RecvRole::Multi(multi),
+            ..RxOp::posted(RecvBuf::EMPTY, r.user, entry, kind)
+        };
+        let Some(id) = self.post_expected(kind, pattern, make) else {
             self.multi_recvs.remove(multi);
             return Err(OpError::NoResource);
         };
@@ -71,10 +80,10 @@ impl Engine {
                 break;
             }
             let Some(len) = self.unexpected.get(held).map(|held| held.envelope.len) else { break };
-            let Some((buf, role)) = self.part_of_multi(multi, len) else { break };
+            let Some((buf, role)) = self.reserve_multi(multi, len) else { break };
             match self.recv_unexpected(w, held, buf, r.user, role) {
-                Started::Done(status) => self.end_part(role, Ok(status)),
-                Started::Failed(error) => self.end_part(role, Err(error)),
+                Started::Done(status) => self.end_multi_message(role, Ok(status)),
+                Started::Failed(error) => self.end_multi_message(role, Err(error)),
                 Started::Pending(_) => {}
             }
         }
@@ -85,18 +94,18 @@ impl Engine {
         Ok(OpId(id))
     }
 
-    /// The receive that gets this message of this peer, where some receives are for many.
-    pub(in crate::rdm) fn take_among_multis(
+    /// Takes the receive that matches this message, when there are multi-receives.
+    pub(in crate::rdm) fn take_expected_multi(
         &mut self,
         kind: Kind,
         rtm: &Rtm<'_>,
         from: PeerId,
     ) -> Option<SlotId> {
-        let expected = &mut self.queues[kind as usize].expected;
+        let expected = &mut self.match_queues[kind as usize].expected;
         let from = Aliases::new(&self.peers, &self.lookup, &self.wires, kind).sender(from);
         let at = expected.find(&mut self.rx, rtm.tag.unwrap_or(0), from)?;
         let id = self.rx.id_at(at as usize)?;
-        let Some(&RxOp { role: Role::Multi(multi), user, .. }) = self.rx.get(id) else {
+        let Some(&RxOp { role: RecvRole::Multi(multi), user, .. }) = self.rx.get(id) else {
             expected.remove(&mut self.rx, at);
             return Some(id);
         };
@@ -104,22 +113,22 @@ impl Engine {
             self.close_multi(multi, Err(OpError::NoResource));
             return None;
         }
-        let (buf, role) = self.part_of_multi(multi, msg_len(rtm))?;
+        let (buf, role) = self.reserve_multi(multi, msg_len(rtm))?;
         self.rx.insert(RxOp { role, ..RxOp::begun(buf, user, kind) }).ok()
     }
 
-    /// Room for a message of `len` bytes; closes the receive if too little is left then.
-    fn part_of_multi(&mut self, id: SlotId, len: u64) -> Option<(RecvBuf, Role)> {
+    /// Reserves buffer for a message of `len` bytes. Closes the multi-receive if too little is left.
+    fn reserve_multi(&mut self, id: SlotId, len: u64) -> Option<(RecvBuf, RecvRole)> {
         let multi = self.multi_recvs.get_mut(id)?;
         let (at, left) = (multi.used, multi.buf.len() - multi.used);
         let len = usize::try_from(len).map_or(left, |len| len.min(left));
         let buf = multi.buf.part(at, len);
         multi.used += len;
-        multi.live += 1;
-        if left - len < multi.least {
+        multi.in_progress += 1;
+        if left - len < multi.min_len {
             self.close_multi(id, Ok(()));
         }
-        Some((buf, Role::Part(id, at)))
+        Some((buf, RecvRole::Part(id, at)))
     }
 
     /// Closes a multi-receive: it takes no more messages.
@@ -128,24 +137,28 @@ impl Engine {
         let Some(posted) = multi.posted.take() else { return };
         multi.end = end;
         if self.rx.contains(posted) {
-            self.queues[multi.kind as usize].expected.remove(&mut self.rx, place(posted));
+            self.match_queues[multi.kind as usize].expected.remove(&mut self.rx, index_of(posted));
             self.rx.remove(posted);
         }
-        self.settle_multi(id);
+        self.finish_multi_if_done(id);
     }
 
-    /// A message that came into it has ended.
-    pub(in crate::rdm) fn end_part(&mut self, role: Role, result: Result<crate::rdm::RecvStatus, OpError>) {
-        let Role::Part(id, at) = role else { return };
+    /// Ends the receive of one message.
+    pub(in crate::rdm) fn end_multi_message(
+        &mut self,
+        role: RecvRole,
+        result: Result<crate::rdm::RecvStatus, OpError>,
+    ) {
+        let RecvRole::Part(id, at) = role else { return };
         let Some(multi) = self.multi_recvs.get_mut(id) else { return };
-        multi.live -= 1;
+        multi.in_progress -= 1;
         self.events.push_back(EngineEvent::MultiRecvMessage { user: multi.user, at, result });
-        self.settle_multi(id);
+        self.finish_multi_if_done(id);
     }
 
-    fn settle_multi(&mut self, id: SlotId) {
+    fn finish_multi_if_done(&mut self, id: SlotId) {
         let Some(multi) = self.multi_recvs.get(id) else { return };
-        if multi.live == 0 && multi.posted.is_none() {
+        if multi.in_progress == 0 && multi.posted.is_none() {
             let result = multi.end.map(|()| multi.used);
             self.events.push_back(EngineEvent::MultiRecvDone { user: multi.user, result });
             self.multi_recvs.remove(id);
@@ -153,7 +166,7 @@ impl Engine {
     }
 }
 
-/// Bytes of the whole message.
+/// Returns the length of the whole message.
 fn msg_len(rtm: &Rtm<'_>) -> u64 {
     match rtm.body {
         RtmBody::Eager => rtm.payload.len() as u64,

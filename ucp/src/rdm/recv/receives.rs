@@ -10,8 +10,8 @@ use crate::rdm::ids::PeerId;
 use crate::rdm::io::Wire;
 use crate::rdm::op::RecvBuf;
 use crate::rdm::op::received_ranges::ReceivedRanges;
-use crate::rdm::op::rx::{Envelope, Role, RxEntry, RxOp, RxState, Segments, Unexpected};
-use crate::rdm::op::table::place;
+use crate::rdm::op::rx::{Envelope, RecvRole, RxEntry, RxOp, RxState, Segments, Unexpected};
+use crate::rdm::op::table::index_of;
 use crate::rdm::peers::aliases::Aliases;
 use crate::rdm::peers::peer::{Ctl, PartialMsg, PeerFlags};
 use crate::rdm::protocol::{Arrival, Kind, Protocol, Sync};
@@ -25,7 +25,7 @@ use crate::wire::rtm::Rtm;
 /// Queues of one kind of message.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(in crate::rdm) struct Queues {
+pub(in crate::rdm) struct MatchQueues {
     pub expected: ExpectedQueue,
     pub unexpected: UnexpectedQueue,
 }
@@ -36,22 +36,22 @@ impl Engine {
     #[inline(always)]
     pub fn post_recv(&mut self, r: RecvArgs) -> Result<OpId, RecvArgs> {
         let kind = r.kind.kind();
-        let heard = |from| {
+        let is_open = |from| {
             self.peers
                 .get(from)
                 .is_none_or(|peer| !peer.flags.intersects(PeerFlags::DRAINED | PeerFlags::STREAM_BROKEN))
         };
-        let may_come = r.from.is_none_or(heard);
-        if !may_come
+        let can_arrive = r.from.is_none_or(is_open);
+        if !can_arrive
             || self.zcopy_recv.is_some()
-            || !self.queues[kind as usize].unexpected.is_empty()
+            || !self.match_queues[kind as usize].unexpected.is_empty()
             || self.rx.is_full()
         {
             return Err(r);
         }
         let RecvArgs { buf, user, .. } = r;
         let posted =
-            self.post_expected(kind, r.kind.pattern(r.from), |want| RxOp::posted(buf, user, want, kind));
+            self.post_expected(kind, r.kind.pattern(r.from), |entry| RxOp::posted(buf, user, entry, kind));
         Ok(OpId(posted.expect("the table is not full")))
     }
 
@@ -64,9 +64,9 @@ impl Engine {
         make: impl FnOnce(MatchEntry) -> RxOp,
     ) -> Option<SlotId> {
         let mut posted = None;
-        self.queues[kind as usize].expected.push(&mut self.rx, pattern, |rx, want| {
-            posted = rx.insert(make(want)).ok();
-            posted.map(place)
+        self.match_queues[kind as usize].expected.push(&mut self.rx, pattern, |rx, entry| {
+            posted = rx.insert(make(entry)).ok();
+            posted.map(index_of)
         });
         posted
     }
@@ -78,13 +78,13 @@ impl Engine {
         }
         let pattern = r.kind.pattern(r.from);
         if let Some(id) = self.find_unexpected(r.kind.kind(), &pattern) {
-            return self.recv_unexpected(w, id, r.buf, r.user, Role::Single);
+            return self.recv_unexpected(w, id, r.buf, r.user, RecvRole::Single);
         }
         if let Some(error) = r.from.and_then(|from| self.drain_error(from)) {
             return Started::Failed(error);
         }
         let kind = r.kind.kind();
-        match self.post_expected(kind, pattern, |want| RxOp::posted(r.buf, r.user, want, kind)) {
+        match self.post_expected(kind, pattern, |entry| RxOp::posted(r.buf, r.user, entry, kind)) {
             Some(id) => Started::Pending(OpId(id)),
             None => Started::Failed(OpError::NoResource),
         }
@@ -97,12 +97,12 @@ impl Engine {
     pub fn cancel_recv(&mut self, op: OpId) -> bool {
         let Some(rx) = self.rx.get(op.0) else { return false };
         let RxState::Posted = rx.state else { return false };
-        if let Role::Multi(multi) = rx.role {
+        if let RecvRole::Multi(multi) = rx.role {
             self.close_multi(multi, Err(OpError::Cancelled));
             return true;
         }
         let (user, kind) = (rx.user, rx.kind);
-        self.queues[kind as usize].expected.remove(&mut self.rx, place(op.0));
+        self.match_queues[kind as usize].expected.remove(&mut self.rx, index_of(op.0));
         self.rx.remove(op.0);
         self.events.push_back(EngineEvent::RecvDone { user, result: Err(OpError::Cancelled) });
         true
@@ -112,7 +112,7 @@ impl Engine {
     /// nobody wants it.
     pub fn awaits_data(&self, op: OpId) -> Option<(RecvKind, Option<PeerId>)> {
         let rx = self.rx.get(op.0).filter(|rx| rx.kind == Kind::AmData && rx.state == RxState::Posted)?;
-        let Pattern { tag, mask, from } = rx.want.pattern();
+        let Pattern { tag, mask, from } = rx.entry.pattern();
         Some((RecvKind::Class { class: MsgClass::AmData, tag, mask }, from))
     }
 
@@ -129,9 +129,9 @@ impl Engine {
         };
         let held = self.unexpected.get_mut(id)?;
         if take == ProbeRemove::Yes
-            && let Some(place) = held.queued.take()
+            && let Some(index) = held.queued.take()
         {
-            self.queues[kind.kind() as usize].unexpected.remove(place);
+            self.match_queues[kind.kind() as usize].unexpected.remove(index);
         }
         let Envelope { len, tag, from, .. } = held.envelope;
         Some(Probed { handle: MsgHandle(id), len, tag, from })
@@ -140,7 +140,7 @@ impl Engine {
     /// Finds the oldest unexpected message that fits.
     #[inline]
     pub(in crate::rdm) fn find_unexpected(&self, kind: Kind, pattern: &Pattern) -> Option<SlotId> {
-        let unexpected = &self.queues[kind as usize].unexpected;
+        let unexpected = &self.match_queues[kind as usize].unexpected;
         let aliases = self.aliases(kind);
         unexpected.find(pattern, |from| aliases.sender(from))
     }
@@ -154,7 +154,9 @@ impl Engine {
         user: u64,
     ) -> Started<RecvStatus> {
         match self.unexpected.get(msg.0) {
-            Some(Unexpected { queued: None, .. }) => self.recv_unexpected(w, msg.0, buf, user, Role::Single),
+            Some(Unexpected { queued: None, .. }) => {
+                self.recv_unexpected(w, msg.0, buf, user, RecvRole::Single)
+            }
             _ => Started::Failed(OpError::Unknown),
         }
     }
@@ -166,7 +168,7 @@ impl Engine {
         id: SlotId,
         mut buf: RecvBuf,
         user: u64,
-        role: Role,
+        role: RecvRole,
     ) -> Started<RecvStatus> {
         if self.rx.is_full() {
             return Started::Failed(OpError::NoResource);
@@ -174,12 +176,12 @@ impl Engine {
         let Some(held) = self.unexpected.remove(id) else { return Started::Failed(OpError::Unknown) };
         let envelope = held.envelope;
         let kind = held.kind;
-        if let Some(place) = held.queued {
-            self.queues[kind as usize].unexpected.remove(place);
+        if let Some(index) = held.queued {
+            self.match_queues[kind as usize].unexpected.remove(index);
         }
         held.segments.drain(|at, bytes| {
             buf.put(at, bytes.bytes());
-            self.held_packets.release_part(bytes);
+            self.held_packets.release_unexpected(bytes);
         });
         self.forget_unexpected(envelope.from);
         if held.received.bytes() == envelope.len && held.rma_read.is_none() {
@@ -193,9 +195,9 @@ impl Engine {
         }
         let op = RxOp { role, ..RxOp::begun(buf, user, kind) };
         let Ok(rx) = self.rx.insert(op) else { return Started::Failed(OpError::NoResource) };
-        self.begin(rx, envelope, held.received);
+        self.begin_rx(rx, envelope, held.received);
         if envelope.protocol.plain() == Protocol::LongCts {
-            self.control(w, envelope.from, Ctl::Cts(rx));
+            self.send_ctl(w, envelope.from, Ctl::Cts(rx));
         } else if let Some(part) = self.partial_msg(&envelope) {
             *part = PartialMsg::Rx(rx);
         }
@@ -216,10 +218,10 @@ impl Engine {
     pub(in crate::rdm) fn take_expected(&mut self, rtm: &Rtm<'_>, from: PeerId) -> Option<SlotId> {
         let kind = Kind::of(rtm.tag, rtm.opts.class);
         if !self.multi_recvs.is_empty() {
-            return self.take_among_multis(kind, rtm, from);
+            return self.take_expected_multi(kind, rtm, from);
         }
         let from = Aliases::new(&self.peers, &self.lookup, &self.wires, kind).sender(from);
-        let at = self.queues[kind as usize].expected.take(&mut self.rx, rtm.tag.unwrap_or(0), from)?;
+        let at = self.match_queues[kind as usize].expected.take(&mut self.rx, rtm.tag.unwrap_or(0), from)?;
         self.rx.id_at(at as usize)
     }
 
@@ -245,18 +247,18 @@ impl Engine {
             self.drop_packet(a, DropReason::PeerFailed);
             return None;
         }
-        let segments = Segments::One(at, self.held_packets.keep_part(rtm.payload));
+        let segments = Segments::One(at, self.held_packets.copy_unexpected(rtm.payload));
         let id = self
             .unexpected
             .insert(Unexpected { envelope, kind, queued: None, segments, received, rma_read: None })
             .ok()?;
-        let place = self.queues[kind as usize].unexpected.push(envelope.tag, envelope.from, id);
+        let index = self.match_queues[kind as usize].unexpected.push(envelope.tag, envelope.from, id);
         if let Some(held) = self.unexpected.get_mut(id) {
-            held.queued = Some(place);
+            held.queued = Some(index);
         }
         self.peers[envelope.from].unexpected += 1;
         self.stats.rare.unexpected += 1;
-        self.held_packets.note_message();
+        self.held_packets.add_unexpected();
         self.stats.rare.over_limit += u64::from(self.is_over_limit());
         Some(id)
     }
@@ -264,7 +266,7 @@ impl Engine {
     /// Checks the memory limit for one more packet of unexpected messages. If it is reached, the sender is
     /// closed, as its next message would overtake the dropped one.
     pub(in crate::rdm) fn reserve_unexpected(&mut self, a: &Arrival<'_>, rtm: &Rtm<'_>) -> bool {
-        let fits = self.held_packets.has_room_for(rtm.payload.len(), self.cfg.unexpected_hard_max);
+        let fits = self.held_packets.has_unexpected_room(rtm.payload.len(), self.cfg.unexpected_hard_max);
         if !fits {
             self.refuse_over_limit(a);
         }
@@ -272,7 +274,7 @@ impl Engine {
     }
 
     /// Makes a receive entry for receive `id`, which has matched a message with more packets to come.
-    pub(in crate::rdm) fn begin(&mut self, id: SlotId, envelope: Envelope, received: ReceivedRanges) {
+    pub(in crate::rdm) fn begin_rx(&mut self, id: SlotId, envelope: Envelope, received: ReceivedRanges) {
         // It fits: each entry belongs to one receive, and both tables hold as many.
         let Ok(rxe) =
             self.rx_entries.insert(RxEntry { envelope, received, window: 0, rma_read: None, nack: false })
@@ -315,8 +317,8 @@ impl Engine {
     #[inline]
     pub(in crate::rdm) fn notify_rx_end(&mut self, op: &RxOp, result: Result<RecvStatus, OpError>) {
         match op.role {
-            Role::Single => self.events.push_back(EngineEvent::RecvDone { user: op.user, result }),
-            role => self.end_part(role, result),
+            RecvRole::Single => self.events.push_back(EngineEvent::RecvDone { user: op.user, result }),
+            role => self.end_multi_message(role, result),
         }
     }
 
@@ -334,7 +336,7 @@ impl Engine {
     pub(in crate::rdm) fn send_receipt<W: Wire>(&mut self, w: &mut W, envelope: &Envelope) {
         if envelope.protocol.sync() == Sync::Yes {
             let receipt = Ctl::Receipt { send_id: envelope.send_id, msg_id: envelope.msg_id };
-            self.control(w, envelope.from, receipt);
+            self.send_ctl(w, envelope.from, receipt);
         }
     }
 
@@ -361,16 +363,16 @@ impl Engine {
     /// [`Engine::expect_arrivals`] or probed in vain since the last call.
     #[cold]
     pub fn may_stop_polling(&mut self) -> bool {
-        let asked = std::mem::take(&mut self.arrivals_wanted);
+        let wanted = std::mem::take(&mut self.arrivals_wanted);
         let busy = !self.rx.is_empty()
             || !self.tx.is_empty()
             || !self.rma_ops.is_empty()
             || !self.regions.is_empty();
-        let owes = [&self.backed_off, &self.draining].iter().any(|list| !list.is_empty());
-        let owes = owes || !self.scheduled.is_empty() || !self.events.is_empty();
-        let rests = self.is_over_limit() && !asked && !busy && !owes;
-        self.stats.rare.rests += u64::from(rests);
-        rests
+        let pending = [&self.backed_off, &self.draining].iter().any(|list| !list.is_empty());
+        let pending = pending || !self.scheduled.is_empty() || !self.events.is_empty();
+        let stop = self.is_over_limit() && !wanted && !busy && !pending;
+        self.stats.rare.rests += u64::from(stop);
+        stop
     }
 
     /// Notes that the caller waits for packets: the wires keep being polled.
@@ -380,7 +382,7 @@ impl Engine {
 
     /// Notes that an unexpected message of this peer is gone.
     pub(in crate::rdm) fn forget_unexpected(&mut self, from: PeerId) {
-        self.held_packets.forget_message();
+        self.held_packets.remove_unexpected();
         let peer = &mut self.peers[from];
         peer.unexpected -= 1;
         if peer.unexpected == 0 && peer.flags.contains(PeerFlags::REMOVED) {

@@ -16,23 +16,23 @@ pub enum MsgIdUse {
 
 /// Position of a packet in the order of its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turn {
-    /// It is the next: handle it.
-    Now,
+pub enum MsgOrder {
+    /// The next message: handled now.
+    Next,
     /// The id has been seen: a further packet of a message in several, or a duplicate.
     Past,
-    /// Before its turn.
+    /// Messages before it are missing.
     Early,
 }
 
 /// Compares `msg_id` with the expected id `next`. Ids wrap. // HOT
 // [M4.3]
 #[inline]
-pub const fn turn(next: u32, msg_id: u32) -> Turn {
+pub const fn msg_order(next: u32, msg_id: u32) -> MsgOrder {
     match seq_diff(msg_id, next) {
-        0 => Turn::Now,
-        d if d < 0 => Turn::Past,
-        _ => Turn::Early,
+        0 => MsgOrder::Next,
+        d if d < 0 => MsgOrder::Past,
+        _ => MsgOrder::Early,
     }
 }
 
@@ -42,10 +42,10 @@ mod tests {
 
     // [M4.4]
     #[test]
-    fn turns_survive_the_wrap() {
-        assert_eq!(turn(7, 7), Turn::Now);
-        assert_eq!(turn(u32::MAX, 0), Turn::Early);
-        assert_eq!(turn(0, u32::MAX), Turn::Past);
-        assert_eq!(turn(5, 5 + 100_000), Turn::Early);
+    fn order_survives_id_wrap() {
+        assert_eq!(msg_order(7, 7), MsgOrder::Next);
+        assert_eq!(msg_order(u32::MAX, 0), MsgOrder::Early);
+        assert_eq!(msg_order(0, u32::MAX), MsgOrder::Past);
+        assert_eq!(msg_order(5, 5 + 100_000), MsgOrder::Early);
     }
 }

@@ -45,12 +45,12 @@ impl Engine {
         }
         let (to, at) = (rma.peer, rma.sent);
         let recv_id = rma.remote_id.unwrap_or(0);
-        let (window, total, bulk) = (rma.window, rma.len, TransferKind::Memory);
-        let granted = Granted { to, recv_id, at, window, total, bulk };
+        let (window, total, kind) = (rma.window, rma.len, TransferKind::Memory);
+        let granted = Granted { to, recv_id, at, window, total, kind };
         let Some(sent) = self.post_granted(w, granted, |slot| rma.copy_to(at, slot)) else {
             return SendProgress::Fail(OpError::Unsupported);
         };
-        let len = match self.note_granted(w, to, sent) {
+        let len = match self.count_granted(w, to, sent) {
             Ok(len) => len,
             Err(push) => return push,
         };
@@ -127,29 +127,29 @@ impl Engine {
         rma.put(at, payload);
         if rma.received.bytes() == rma.len {
             return match rma.job {
-                Job::Store(_) => self.stored(w, id),
+                Job::Store(_) => self.finish_stored(w, id),
                 _ => {
                     let (protocol, len) = (rma.protocol, rma.len);
                     self.stats.count_rma(protocol, len);
-                    self.by_peer.asked(a.peer, protocol, len);
+                    self.by_peer.initiated(a.peer, protocol, len);
                     self.finish_rma(id, Ok(()));
                 }
             };
         }
         if rma.window == 0 && len > 0 && rma.remote_id.is_some() {
-            self.control(w, a.peer, Ctl::Cts(id));
+            self.send_ctl(w, a.peer, Ctl::Cts(id));
         }
     }
 
     /// Ends a write to us in several packets.
-    fn stored<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+    fn finish_stored<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some(rma) = self.rma_ops.remove(id) else { return };
         let receipt = (rma.ack == Ack::Wanted).then_some(rma.remote_id).flatten();
-        self.written(w, rma.peer, rma.protocol, rma.len, rma.cq_data, receipt);
+        self.finish_served_write(w, rma.peer, rma.protocol, rma.len, rma.cq_data, receipt);
     }
 
     /// Completes a write to us.
-    pub(in crate::rdm) fn written<W: Wire>(
+    pub(in crate::rdm) fn finish_served_write<W: Wire>(
         &mut self,
         w: &mut W,
         from: PeerId,
@@ -165,7 +165,7 @@ impl Engine {
             self.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data });
         }
         if let Some(send_id) = receipt {
-            self.control(w, from, Ctl::Receipt { send_id, msg_id: 0 });
+            self.send_ctl(w, from, Ctl::Receipt { send_id, msg_id: 0 });
         }
     }
 
@@ -175,14 +175,14 @@ impl Engine {
         match self.lookup.current(wire, from) {
             Some(peer) => {
                 // From a further lane only after a failover.
-                let of = self.peers[peer].queue.as_ref().and_then(|queue| queue.further_lane_of);
-                self.written_by_device(of.unwrap_or(peer), len, word);
+                let main = self.peers[peer].queue.as_ref().and_then(|queue| queue.further_lane_of);
+                self.on_rdma_write(main.unwrap_or(peer), len, word);
             }
             None => self.count_drop(DropReason::UnknownSender, 0, from),
         }
     }
 
-    fn written_by_device(&mut self, from: PeerId, len: u64, word: u32) {
+    fn on_rdma_write(&mut self, from: PeerId, len: u64, word: u32) {
         self.stats.count_served(RmaProtocol::DirectWrite, len);
         self.by_peer.served(from, RmaProtocol::DirectWrite, len);
         self.events.push_back(EngineEvent::RemoteWrite { from, len, cq_data: u64::from(word) });
@@ -190,9 +190,9 @@ impl Engine {
 
     /// Handles the acknowledgement of a write. False: the operation does not expect one. // HOT
     #[inline]
-    pub(in crate::rdm) fn acknowledged(&mut self, peer: PeerId, id: SlotId) -> bool {
+    pub(in crate::rdm) fn on_ack(&mut self, peer: PeerId, id: SlotId) -> bool {
         match self.rma_ops.get(id) {
-            Some(rma) if rma.peer == peer && rma.state == RmaState::AllOut && rma.ack != Ack::No => {
+            Some(rma) if rma.peer == peer && rma.state == RmaState::AllSent && rma.ack != Ack::No => {
                 self.finish_rma(id, Ok(()));
                 true
             }

@@ -26,10 +26,10 @@ impl Engine {
         packet: &[u8],
     ) -> bool {
         match packet.first().map(|&ty| PktType(ty)) {
-            Some(PktType::DC_EAGER_RTW) => write::take(self, w, wire, from, packet),
-            Some(PktType::RECEIPT) => receipt::take(self, wire, from, packet),
-            Some(PktType::FETCH_RTA) => atomic::take(self, w, wire, from, packet),
-            Some(PktType::ATOMRSP) => atomic::take_answer(self, wire, from, packet),
+            Some(PktType::DC_EAGER_RTW) => write::recv_short(self, w, wire, from, packet),
+            Some(PktType::RECEIPT) => receipt::recv_short(self, wire, from, packet),
+            Some(PktType::FETCH_RTA) => atomic::recv_short(self, w, wire, from, packet),
+            Some(PktType::ATOMRSP) => atomic::recv_short_response(self, wire, from, packet),
             _ => false,
         }
     }
@@ -37,7 +37,7 @@ impl Engine {
     /// Resolves the sender of a packet with this connid, if it has been seen and has not failed.
     /// // HOT
     #[inline]
-    pub(in crate::rdm) fn short_sender(
+    pub(in crate::rdm) fn fast_path_sender(
         &mut self,
         wire: WireId,
         from: Source,
@@ -51,7 +51,7 @@ impl Engine {
 
     /// Counts a packet of a peer. // HOT
     #[inline]
-    pub(in crate::rdm) fn count_taken(&mut self, peer: PeerId, ty: PktType) {
+    pub(in crate::rdm) fn count_fast_path(&mut self, peer: PeerId, ty: PktType) {
         self.stats.rx_pkts[usize::from(ty.0)] += 1;
         self.by_peer.of(peer).rx_pkts += 1;
     }
@@ -59,12 +59,12 @@ impl Engine {
     /// Returns the connid for a request that may be sent at once: the peer is known, has not failed, and
     /// nothing is queued to it. // HOT
     #[inline]
-    pub(in crate::rdm) fn short_request(&self, to: PeerId) -> Option<u32> {
+    pub(in crate::rdm) fn fast_path_connid(&self, to: PeerId) -> Option<u32> {
         let peer = self.peers.get(to)?;
-        let known = PeerFlags::POSTED | PeerFlags::REQUESTED | PeerFlags::HANDSHAKE_RECEIVED;
-        let simple = peer.flags & (PeerFlags::BLOCKED | known) == known;
+        let ready = PeerFlags::POSTED | PeerFlags::REQUESTED | PeerFlags::HANDSHAKE_RECEIVED;
+        let is_ready = peer.flags & (PeerFlags::BLOCKED | ready) == ready;
         match peer.hdr() {
-            _ if !simple || self.cfg.emulation == Emulation::Refused => None,
+            _ if !is_ready || self.cfg.emulation == Emulation::Refused => None,
             ReqHdr::Connid => Some(peer.own_connid),
             ReqHdr::RawAddr | ReqHdr::Bare => None,
         }

@@ -75,7 +75,7 @@ impl Engine {
         {
             return Started::Done(());
         }
-        let ack = self.ack(to, p.sync);
+        let ack = self.ack_for(to, p.sync);
         if ack != Ack::No
             && let Some(id) = write::start_short(self, w, to, &p, ack)
         {
@@ -101,7 +101,7 @@ impl Engine {
             return self.put(w, to, p);
         }
         let mut rma = RmaOp::new(to, Job::Put(p.local), p.protocol, iov.len);
-        rma.ack = self.ack(to, p.sync);
+        rma.ack = self.ack_for(to, p.sync);
         (rma.user, rma.remote) = (p.user, p.remote);
         self.plan_rma_rails(to, &mut rma, *iov, keys);
         self.start_rma(w, to, rma)
@@ -127,7 +127,8 @@ impl Engine {
 
     /// Plans the rails of an operation on one piece.
     fn plan_rma_rails(&self, to: PeerId, rma: &mut RmaOp, iov: RmaIov, keys: &RailKeys) {
-        let Some(key) = self.peers.get(to).and_then(|peer| self.key_there(peer, iov.key, keys)) else {
+        let Some(key) = self.peers.get(to).and_then(|peer| self.key_on_current_lane(peer, iov.key, keys))
+        else {
             return;
         };
         if self.has_failed_over(to) {
@@ -157,13 +158,14 @@ impl Engine {
         };
         let size = a.ty.size() as u64;
         let whole = a.remote.as_slice().iter().all(|iov| iov.len.is_multiple_of(size));
-        let (len, none) = (a.remote.total().unwrap_or(0), a.op == AtomicOp::Read && a.operand.is_empty());
-        let right = |bytes: usize| bytes as u64 == len;
+        let (len, no_operand) =
+            (a.remote.total().unwrap_or(0), a.op == AtomicOp::Read && a.operand.is_empty());
+        let len_fits = |bytes: usize| bytes as u64 == len;
         let fits = whole
             && len > 0
-            && (none || right(a.operand.len()))
-            && (form != amo::Form::Compare || right(a.compare.len()))
-            && a.result.as_ref().is_none_or(|result| right(result.len()));
+            && (no_operand || len_fits(a.operand.len()))
+            && (form != amo::Form::Compare || len_fits(a.compare.len()))
+            && a.result.as_ref().is_none_or(|result| len_fits(result.len()));
         if !fits
             || !amo::has_form(a.op, form)
             || !amo::has_type(a.op, a.ty)
@@ -174,13 +176,13 @@ impl Engine {
         if self.peers.get(to).is_none() {
             return Started::Failed(OpError::Unknown);
         }
-        let ack = if a.result.is_none() { self.ack(to, a.sync) } else { Ack::No };
+        let ack = if a.result.is_none() { self.ack_for(to, a.sync) } else { Ack::No };
         if form == amo::Form::Fetch
             && let Some(id) = atomic::start_short(self, w, to, &mut a)
         {
             return Started::Pending(OpId(id));
         }
-        let (op, ty, operands, result) = (a.op, a.ty, Operands::take(&a.operand, &a.compare), a.result);
+        let (op, ty, operands, result) = (a.op, a.ty, Operands::new(&a.operand, &a.compare), a.result);
         let mut rma = RmaOp::new(to, Job::Atomic(Atomic { op, ty, operands, result }), protocol, len);
         (rma.user, rma.remote, rma.ack) = (a.user, a.remote, ack);
         self.start_rma(w, to, rma)
@@ -191,7 +193,7 @@ impl Engine {
         if let Some(fault) = peer.fault {
             return Started::Failed(OpError::Peer(to, fault));
         }
-        let told = rma.notified;
+        let notified = rma.notified;
         let Some(id) = self.rma_ops.insert(rma) else { return Started::Failed(OpError::NoResource) };
         let peer = &mut self.peers[to];
         peer.outstanding += 1;
@@ -202,7 +204,7 @@ impl Engine {
         }
         peer.flags |= PeerFlags::SENDS_QUEUED;
         // No callback runs in here, so calls do not nest.
-        self.in_call = (!told).then_some((id, None));
+        self.in_call = (!notified).then_some((id, None));
         self.drive(w, to);
         match self.in_call.take() {
             Some((_, Some(Ok(())))) => Started::Done(()),
@@ -226,8 +228,8 @@ impl Engine {
     /// Orders one-sided operations and atomics at the target: those started from now on take effect after
     /// those before. With [`FenceScope::Memory`] this includes RMA that bypasses packets, once
     /// [`Engine::may_bypass_queue`] allows it.
-    pub fn fence<W: Wire>(&mut self, w: &mut W, to: PeerId, behind: FenceScope) {
-        if behind == FenceScope::Memory {
+    pub fn fence<W: Wire>(&mut self, w: &mut W, to: PeerId, scope: FenceScope) {
+        if scope == FenceScope::Memory {
             self.request_acks(w, Some(to));
         }
         let Some(peer) = self.peers.get(to) else { return };
@@ -282,7 +284,7 @@ impl Engine {
         self.wires[usize::from(self.peers[to].wire.0)].order == PacketOrder::Kept
     }
 
-    fn ack(&self, to: PeerId, sync: Sync) -> Ack {
+    fn ack_for(&self, to: PeerId, sync: Sync) -> Ack {
         match sync {
             Sync::Yes => Ack::Wanted,
             Sync::No if self.peers.get(to).is_none() || self.keeps_order(to) => Ack::No,
@@ -310,7 +312,7 @@ impl Engine {
     }
 
     /// The next `msg_id` of a peer.
-    pub fn due(&self, peer: PeerId) -> u32 {
+    pub fn next_rx(&self, peer: PeerId) -> u32 {
         self.peers[peer].next_rx
     }
 

@@ -113,7 +113,7 @@ impl Engine {
             && key_fits
             && match rma.protocol {
                 RmaProtocol::DirectWrite => {
-                    (rma.cq_data.is_none() || direct::takes_data(self, w, rma))
+                    (rma.cq_data.is_none() || direct::can_carry_cq_data(self, w, rma))
                         && direct_write(rdma, features, rma.len, rma.cq_data).is_ok()
                 }
                 // The target reads, but announces the same bit as we do.
@@ -143,15 +143,15 @@ impl Engine {
     /// Notes that the wire has taken the last byte of a write, or the request of an atomic. // HOT
     pub(in crate::rdm) fn rma_all_sent(&mut self, id: SlotId) {
         let Some(rma) = self.rma_ops.get_mut(id) else { return };
-        rma.state = RmaState::AllOut;
+        rma.state = RmaState::AllSent;
         let (protocol, len, ack, peer) = (rma.protocol, rma.len, rma.ack, rma.peer);
         let waits = matches!(&rma.job, Job::Atomic(Atomic { result: Some(_), .. }));
         self.stats.count_rma(protocol, len);
-        self.by_peer.asked(peer, protocol, len);
+        self.by_peer.initiated(peer, protocol, len);
         match ack {
             _ if waits => {}
             Ack::Wanted => {}
-            Ack::IfAble => self.tell(id),
+            Ack::IfAble => self.complete_locally(id),
             Ack::No => {
                 self.peers[peer].flags |= PeerFlags::UNACKED;
                 self.finish_rma(id, Ok(()));
@@ -160,17 +160,17 @@ impl Engine {
     }
 
     /// Completes an operation for the caller; the acknowledgement is still to come.
-    fn tell(&mut self, id: SlotId) {
+    fn complete_locally(&mut self, id: SlotId) {
         let Some(rma) = self.rma_ops.get_mut(id) else { return };
         if !std::mem::replace(&mut rma.notified, true) {
             let user = rma.user;
-            self.answer(id, user, Ok(()));
+            self.report_end(id, user, Ok(()));
         }
     }
 
-    fn answer(&mut self, id: SlotId, user: u64, result: Result<(), OpError>) {
+    fn report_end(&mut self, id: SlotId, user: u64, result: Result<(), OpError>) {
         match &mut self.in_call {
-            Some((asked, answer)) if *asked == id => *answer = Some(result),
+            Some((call_id, call_result)) if *call_id == id => *call_result = Some(result),
             _ => self.events.push_back(EngineEvent::RmaDone { user, result }),
         }
     }
@@ -184,25 +184,26 @@ impl Engine {
             ended.extend(rma.regs.iter_mut().filter_map(Option::take));
             ended.extend(rma.rail_plan.iter_mut().flat_map(|rail_plan| rail_plan.take_regs()));
         }
-        let (ours, detached, counted, told) = (rma.is_ours(), rma.detached, rma.fence_counted, rma.notified);
-        let (id_of_peer, user) = (rma.peer, rma.user);
+        let (ours, detached, counted, notified) =
+            (rma.is_ours(), rma.detached, rma.fence_counted, rma.notified);
+        let (peer_id, user) = (rma.peer, rma.user);
         self.rma_ops.discard(id);
         if !ours {
             return;
         }
         if !detached {
-            let peer = &mut self.peers[id_of_peer];
+            let peer = &mut self.peers[peer_id];
             peer.outstanding -= 1;
             if counted && let Some(queue) = &mut peer.queue {
                 queue.open_rma -= 1;
                 // A fence may be waiting for this.
                 if peer.flags.contains(PeerFlags::SENDS_QUEUED) {
-                    self.schedule(id_of_peer);
+                    self.schedule(peer_id);
                 }
             }
         }
-        if !told {
-            self.answer(id, user, result);
+        if !notified {
+            self.report_end(id, user, result);
         }
     }
 
@@ -236,7 +237,7 @@ impl Engine {
                 continue;
             }
             match self.rma_ops.get(id).map(|rma| &rma.job) {
-                Some(Job::Answer(_)) => self.drop_response(id),
+                Some(Job::Response(_)) => self.drop_response(id),
                 _ => self.finish_rma(id, Err(error)),
             }
         }
@@ -244,7 +245,7 @@ impl Engine {
 
     /// Drops a response that the peer does not wait for any more.
     pub(in crate::rdm) fn drop_response(&mut self, id: SlotId) {
-        if let Some(RmaOp { job: Job::Answer(bytes), .. }) = self.rma_ops.remove(id) {
+        if let Some(RmaOp { job: Job::Response(bytes), .. }) = self.rma_ops.remove(id) {
             self.held_packets.release(bytes);
         }
     }

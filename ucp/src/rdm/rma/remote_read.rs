@@ -36,7 +36,7 @@ impl Engine {
         // [M7.4]
         rma_read.end = end.max(rma_read.from);
         let (peer, iov, from, end) = (rma_read.peer, rma_read.iov, rma_read.from, rma_read.end);
-        if self.wants_packets(w, id, total) {
+        if self.prefers_packets(w, id, total) {
             if let Some(rma_read) = self.rma_reads.get_mut(id) {
                 rma_read.stop = Some(Stop::Declined);
             }
@@ -69,15 +69,15 @@ impl Engine {
     /// True if the wire prefers packets to reading this message over the RMA-only lane, and the sender
     /// supports READ_NACK.
     // [M11.14]
-    fn wants_packets<W: Wire>(&mut self, w: &mut W, id: SlotId, len: u64) -> bool {
+    fn prefers_packets<W: Wire>(&mut self, w: &mut W, id: SlotId, len: u64) -> bool {
         let Some(rma_read) = self.rma_reads.get(id).filter(|rma_read| rma_read.from == 0) else {
             return false;
         };
-        let Some(way) = rma_read.rma_address() else { return false };
+        let Some(address) = rma_read.rma_address() else { return false };
         let peer = &self.peers[rma_read.peer];
-        let heeds =
+        let has_nack =
             peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED) && peer.features.contains(Features::READ_NACK);
-        heeds && w.prefers_packets(rma_read.peer, len as usize, &way)
+        has_nack && w.prefers_packets(rma_read.peer, len as usize, &address)
     }
 
     fn queue_rma_read(&mut self, id: SlotId) {
@@ -118,10 +118,10 @@ impl Engine {
         if let Some(place @ None) = rma_read.regs.get_mut(n)
             && max > 0
         {
-            let of_peer = rma_read.to.is_some_and(is_rma_id);
+            let is_write = rma_read.to.is_some_and(is_rma_id);
             // The program may withdraw this memory during the read.
-            let alone = if of_peer { RegAccess::EXCLUSIVE } else { RegAccess::empty() };
-            *place = w.register(wire, piece, RegAccess::LOCAL_WRITE | alone).ok();
+            let exclusive = if is_write { RegAccess::EXCLUSIVE } else { RegAccess::empty() };
+            *place = w.register(wire, piece, RegAccess::LOCAL_WRITE | exclusive).ok();
         }
         let reg = rma_read.regs.get(n).and_then(Option::as_ref);
         let peer = &self.peers[to];
@@ -137,14 +137,14 @@ impl Engine {
             rma_read.stop = Some(Stop::Nack);
             return self.finish_if_idle(w, id);
         };
-        let here = (piece.len() - into) as u64;
-        let mut len = contiguous.min(max).min(rma_read.end - rma_read.at).min(here);
+        let dest_left = (piece.len() - into) as u64;
+        let mut len = contiguous.min(max).min(rma_read.end - rma_read.at).min(dest_left);
         let token = TxToken::RmaRead { id, part: 0 };
         let posted = match reg {
             Some(reg) => w.read(to, piece.part(into, len as usize), reg, remote, token),
             None => {
                 // If the wire does not copy even one byte, its error ends the read.
-                let most = direct::COPY.min(w.mtu(to)).min(w.read_copy_max(to));
+                let most = direct::MAX_COPY.min(w.mtu(to)).min(w.read_copy_max(to));
                 len = len.min(most.max(1) as u64);
                 w.read_copy(to, piece.part(into, len as usize), remote, token)
             }
@@ -176,15 +176,15 @@ impl Engine {
     // [M11.13]
     fn push_rma_lane<W: Wire>(&mut self, w: &mut W, to: PeerId, id: SlotId) -> Option<SendProgress> {
         let rma_read = self.rma_reads.get(id)?;
-        let way = rma_read.rma_address()?;
+        let address = rma_read.rma_address()?;
         let (Some((_, piece, into)), Some((remote, contiguous))) = (self.read_to(rma_read), rma_read.next())
         else {
             return Some(self.finish_if_idle(w, id));
         };
-        let here = (piece.len() - into) as u64;
+        let dest_left = (piece.len() - into) as u64;
         let most = contiguous.min(self.cfg.read_segment.max(1));
-        let len = most.min(rma_read.end - rma_read.at).min(here);
-        let read = w.read_rma_lane(to, piece.part(into, len as usize), remote, &way)?;
+        let len = most.min(rma_read.end - rma_read.at).min(dest_left);
+        let read = w.read_rma_lane(to, piece.part(into, len as usize), remote, &address)?;
         let stop = match read {
             Ok(()) => None,
             Err(NotPosted::Full) => {
@@ -198,9 +198,9 @@ impl Engine {
             None => rma_read.at += len,
             stop => rma_read.stop = stop,
         }
-        let over = rma_read.stop.is_some() || rma_read.at == rma_read.end;
+        let done = rma_read.stop.is_some() || rma_read.at == rma_read.end;
         self.stats.rare.reads += u64::from(stop.is_none());
-        Some(if over { self.finish_if_idle(w, id) } else { SendProgress::Sent })
+        Some(if done { self.finish_if_idle(w, id) } else { SendProgress::Sent })
     }
 
     /// Returns the destination of the next byte: the number of the piece to register, the piece, and the
@@ -219,10 +219,10 @@ impl Engine {
             let (n, piece, into) = list.piece_at(rma_read.at)?;
             return Some((if few { n } else { MAX_IOV }, piece, into));
         }
-        let room = buf.piece()?;
+        let dest = buf.piece()?;
         let from = rma_read.from as usize;
-        let room = room.part(from, (rma_read.end - rma_read.from) as usize);
-        Some((0, room, rma_read.at as usize - from))
+        let dest = dest.part(from, (rma_read.end - rma_read.from) as usize);
+        Some((0, dest, rma_read.at as usize - from))
     }
 
     /// Posts the next piece of a read over several rails.
@@ -236,13 +236,13 @@ impl Engine {
             None => PiecePost::Lost(PeerError::NO_RDMA),
         };
         let Some(rma_read) = self.rma_reads.get_mut(id) else { return SendProgress::Done };
-        let over = rail_plan.0.all_posted();
+        let done = rail_plan.0.all_posted();
         rma_read.rail_plan = Some(rail_plan);
         match striped {
             PiecePost::Posted(how) => {
                 rma_read.in_flight += u32::from(how == Posted::Pending);
                 self.stats.rare.reads += 1;
-                match over {
+                match done {
                     true => self.finish_if_idle(w, id),
                     false => SendProgress::Sent,
                 }
@@ -365,7 +365,7 @@ impl Engine {
         let envelope = rxe.envelope;
         let rest = envelope.len - rma_read.from;
         let whole = rxe.received.add(rma_read.from, rest) && rxe.received.bytes() == envelope.len;
-        self.control(w, rma_read.peer, Ctl::Eor { send_id: envelope.send_id, recv_id: rx.raw() });
+        self.send_ctl(w, rma_read.peer, Ctl::Eor { send_id: envelope.send_id, recv_id: rx.raw() });
         if whole {
             self.finish_rx(w, rx, &envelope);
         }
@@ -376,8 +376,8 @@ impl Engine {
     fn end_read_of_write<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some(rma) = self.rma_ops.remove(id) else { return };
         let send_id = rma.remote_id.unwrap_or(0);
-        self.control(w, rma.peer, Ctl::Eor { send_id, recv_id: id.raw() });
-        self.written(w, rma.peer, rma.protocol, rma.len, rma.cq_data, None);
+        self.send_ctl(w, rma.peer, Ctl::Eor { send_id, recv_id: id.raw() });
+        self.finish_served_write(w, rma.peer, rma.protocol, rma.len, rma.cq_data, None);
     }
 
     /// Asks the sender for packets: at once, or when the bytes sent as packets have arrived.
@@ -388,7 +388,7 @@ impl Engine {
             // What comes instead is a write of its own. [M7.7]
             let send_id = self.rma_ops.remove(rx).and_then(|rma| rma.remote_id).unwrap_or(0);
             let nack = Ctl::ReadNack { send_id, recv_id: rx.raw(), not_now };
-            return self.control(w, rma_read.peer, nack);
+            return self.send_ctl(w, rma_read.peer, nack);
         }
         let Some((_, rxe)) = self.rxe(rx) else { return };
         rxe.rma_read = None;
@@ -398,7 +398,7 @@ impl Engine {
         self.peers[rma_read.peer].queue_mut().partial_msgs.insert(msg_id, PartialMsg::Rx(rx));
         if complete {
             let nack = Ctl::ReadNack { send_id, recv_id: rx.raw(), not_now };
-            self.control(w, rma_read.peer, nack);
+            self.send_ctl(w, rma_read.peer, nack);
         }
     }
 
@@ -498,10 +498,10 @@ impl Engine {
             _ => Features::RDMA_READ,
         };
         let wire = &self.wires[usize::from(peer.wire.0)];
-        let stays = wire.rail_wires.is_empty() || !supports_rails(peer.features);
-        let heeded = stays || !self.cfg.withhold.contains(Features::READ_NACK);
+        let never_moves = wire.rail_wires.is_empty() || !supports_rails(peer.features);
+        let has_nack = never_moves || !self.cfg.withhold.contains(Features::READ_NACK);
         wire.rdma.read > 0
-            && heeded
+            && has_nack
             && peer.flags.contains(PeerFlags::HANDSHAKE_RECEIVED)
             && peer.features.contains(needs)
     }

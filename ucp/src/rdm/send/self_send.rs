@@ -1,6 +1,5 @@
-//! Messages to ourselves: one for which a receive is posted is copied to where that wants it, without a
-//! packet. Any other goes the way of all messages, over the transport of one thread. Called as a message is
-//! sent; never keeps one.
+//! Messages to this worker itself: copied straight into a posted receive, without a packet. Without a posted
+//! receive a message goes over the loopback transport, as any other. Keeps no message.
 
 use crate::rdm::Engine;
 use crate::rdm::ids::PeerId;
@@ -23,17 +22,17 @@ impl Engine {
         message: ContigBuf,
     ) -> bool {
         let Some(peer) = self.peers.get(own) else { return false };
-        // Of the first message both ends learn who the other is.
+        // The first message introduces the two ends.
         let known = PeerFlags::SEEN | PeerFlags::POSTED;
-        let sound =
+        let is_ready =
             peer.flags & (known | PeerFlags::BLOCKED | PeerFlags::REMOVED | PeerFlags::REORDERING) == known;
         // An address that a worker of this name had before us has another connid.
-        if !sound || peer.next_tx != peer.next_rx || peer.addr.connid != peer.own_connid {
+        if !is_ready || peer.next_tx != peer.next_rx || peer.addr.connid != peer.own_connid {
             return false;
         }
         let hdr = Short { msg_id: peer.next_rx, tag, connid: peer.own_connid, class: MsgClass::Message };
-        let passed = eager::take(self, to, own, &hdr, message.bytes());
-        self.stats.rare.passed_to_self += u64::from(passed);
-        passed
+        let delivered = eager::recv_short(self, to, own, &hdr, message.bytes());
+        self.stats.rare.passed_to_self += u64::from(delivered);
+        delivered
     }
 }

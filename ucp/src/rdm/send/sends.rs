@@ -26,8 +26,8 @@ use crate::rdm::status::PeerError;
 use crate::rdm::types::{EngineEvent, FirstContact, SendArgs, Started};
 use crate::wire::{Features, MsgClass, Opts, PktType, RawAddr};
 
-/// Queued sends between two checks for room; a check in vain costs as much as queueing.
-const LOOK_EVERY: u32 = 8;
+/// Queued sends between two checks for room; a check without success costs as much as queueing.
+const ROOM_CHECK_INTERVAL: u32 = 8;
 
 /// Result of one step for a peer.
 pub(in crate::rdm) enum Step {
@@ -72,20 +72,20 @@ impl Engine {
         if self.peers.get(to).is_none() {
             return Started::Failed(OpError::Unknown);
         }
-        if self.send_plain(w, to, class, &s) { Started::Done(()) } else { self.send_queued(w, to, class, s) }
+        if self.send_now(w, to, class, &s) { Started::Done(()) } else { self.send_queued(w, to, class, s) }
     }
 
     /// Sends in one packet within the call, if possible. // HOT
     #[inline]
-    fn send_plain<W: Wire>(&mut self, w: &mut W, to: PeerId, class: MsgClass, s: &SendArgs) -> bool {
+    fn send_now<W: Wire>(&mut self, w: &mut W, to: PeerId, class: MsgClass, s: &SendArgs) -> bool {
         let peer = &self.peers[to];
         let plain = s.protocol == Protocol::Eager && s.sync == Sync::No;
-        let taken = match class {
+        let accepted = match class {
             MsgClass::Message => s.tag.is_some() || !self.waits_for_handshake(peer),
             _ => supports_classes(peer.features),
         };
         plain
-            && taken
+            && accepted
             && !peer.flags.intersects(PeerFlags::BLOCKED)
             && matches!(eager::start(self, w, to, class, s), Some(Ok(())))
     }
@@ -93,10 +93,12 @@ impl Engine {
     #[inline(never)]
     fn send_queued<W: Wire>(&mut self, w: &mut W, to: PeerId, class: MsgClass, s: SendArgs) -> Started<()> {
         let peer = &self.peers[to];
-        if peer.flags.contains(PeerFlags::SENDS_QUEUED) && peer.outstanding.is_multiple_of(LOOK_EVERY) {
+        if peer.flags.contains(PeerFlags::SENDS_QUEUED)
+            && peer.outstanding.is_multiple_of(ROOM_CHECK_INTERVAL)
+        {
             // There may be room by now: a sender that only queues would stay on the slow path for good.
             self.drive(w, to);
-            if self.send_plain(w, to, class, &s) {
+            if self.send_now(w, to, class, &s) {
                 return Started::Done(());
             }
         }
@@ -218,17 +220,17 @@ impl Engine {
 
     /// Does one step: while the peer is backed off, reads only, which need no receive of it. Otherwise our
     /// HANDSHAKE, then control packets, then new messages, granted data and reads in turn.
-    fn step<W: Wire>(&mut self, w: &mut W, id: PeerId, turn: u32) -> Step {
+    fn step<W: Wire>(&mut self, w: &mut W, id: PeerId, round: u32) -> Step {
         let peer = &self.peers[id];
         if peer.flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
-            return self.step_cut_off(w, id);
+            return self.step_failed(w, id);
         }
         if peer.flags.contains(PeerFlags::BACKED_OFF) {
             return self.step_reads(w, id);
         }
         if peer.flags.contains(PeerFlags::HANDSHAKE_QUEUED) {
             let sent = handshake::push(self, w, id);
-            return self.stepped(w, id, sent);
+            return self.step_result(w, id, sent);
         }
         let Some(queue) = &peer.queue else { return Step::Idle };
         if let Some(&ctl) = queue.ctl.front() {
@@ -238,12 +240,12 @@ impl Engine {
             {
                 queue.ctl.pop_front();
             }
-            return self.stepped(w, id, sent);
+            return self.step_result(w, id, sent);
         }
         let kinds: [fn(&mut Self, &mut W, PeerId) -> Step; 3] =
             [Self::step_sends, Self::step_grants, Self::step_reads];
         for kind in 0..kinds.len() {
-            match kinds[(turn as usize + kind) % kinds.len()](self, w, id) {
+            match kinds[(round as usize + kind) % kinds.len()](self, w, id) {
                 Step::Idle => {}
                 step => return step,
             }
@@ -254,12 +256,12 @@ impl Engine {
     /// Does one step for a failed peer: a peer closed by force still gets errors for its requests.
     // [M10.7]
     #[cold]
-    fn step_cut_off<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
-        let was = self.peers[id].flags;
-        if was.contains(PeerFlags::BACKED_OFF) {
+    fn step_failed<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
+        let flags = self.peers[id].flags;
+        if flags.contains(PeerFlags::BACKED_OFF) {
             return Step::Idle;
         }
-        let sent = match was
+        let sent = match flags
             & (PeerFlags::REMOVED
                 | PeerFlags::FORCE_CLOSED
                 | PeerFlags::HANDSHAKE_QUEUED
@@ -344,7 +346,7 @@ impl Engine {
                 if let Some(queue) = &mut self.peers[id].queue {
                     queue.sends.pop_front();
                 }
-                self.ended(w, id, op, push)
+                self.send_left_queue(w, id, op, push)
             }
         }
     }
@@ -362,11 +364,11 @@ impl Engine {
         } else {
             (longcts::push_data(self, w, op), self.tx.get(op).map_or(0, |tx| tx.sent))
         };
-        let turn_ends = window::ends_turn(sent, w.mtu(id));
+        let quantum_ends = window::ends_quantum(sent, w.mtu(id));
         if let Some(queue) = &mut self.peers[id].queue {
             match push {
                 // Granted sends take turns, but not packet by packet: caches prefer one message.
-                SendProgress::Sent if turn_ends => queue.grants.push_back(op),
+                SendProgress::Sent if quantum_ends => queue.grants.push_back(op),
                 SendProgress::Sent => queue.grants.push_front(op),
                 SendProgress::Full => queue.grants.push_front(op),
                 _ => {}
@@ -379,7 +381,7 @@ impl Engine {
                 Step::Done
             }
             push if is_rma_id(op) => self.rma_left_queue(w, id, op, push),
-            push => self.ended(w, id, op, push),
+            push => self.send_left_queue(w, id, op, push),
         }
     }
 
@@ -418,7 +420,7 @@ impl Engine {
     }
 
     /// Ends a send that left its queue with a failure, and its peer if that is to blame.
-    fn ended<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId, push: SendProgress) -> Step {
+    fn send_left_queue<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId, push: SendProgress) -> Step {
         match push {
             SendProgress::PeerFailed(fault) | SendProgress::Fail(OpError::Peer(_, fault)) => {
                 self.fail_peer(w, id, fault)
@@ -429,7 +431,7 @@ impl Engine {
         Step::Done
     }
 
-    fn stepped<W: Wire>(&mut self, w: &mut W, id: PeerId, sent: Result<(), NotPosted>) -> Step {
+    fn step_result<W: Wire>(&mut self, w: &mut W, id: PeerId, sent: Result<(), NotPosted>) -> Step {
         match sent {
             Ok(()) => Step::Done,
             Err(NotPosted::Full) => Step::Full,
@@ -443,7 +445,7 @@ impl Engine {
 
     /// True if a control packet may be sent to the peer now. // HOT
     #[inline]
-    pub(in crate::rdm) fn may_control(&self, id: PeerId) -> bool {
+    pub(in crate::rdm) fn may_send_ctl(&self, id: PeerId) -> bool {
         let peer = &self.peers[id];
         let first = peer.queue.as_ref().is_none_or(|queue| queue.ctl.is_empty());
         first
@@ -453,11 +455,11 @@ impl Engine {
     }
 
     /// Sends a control packet, or queues it behind others.
-    pub(in crate::rdm) fn control<W: Wire>(&mut self, w: &mut W, id: PeerId, ctl: Ctl) {
+    pub(in crate::rdm) fn send_ctl<W: Wire>(&mut self, w: &mut W, id: PeerId, ctl: Ctl) {
         if self.peers[id].flags.intersects(PeerFlags::FAILED | PeerFlags::REMOVED) {
             return;
         }
-        if self.may_control(id) {
+        if self.may_send_ctl(id) {
             match self.push_ctl(w, id, ctl) {
                 Ok(()) => return,
                 Err(NotPosted::Full) => {}
@@ -475,15 +477,15 @@ impl Engine {
             Ctl::ReadNack { send_id, recv_id, not_now } => {
                 read_nack::push(self, w, to, (send_id, recv_id), not_now)
             }
-            Ctl::AnnounceLane(other) => failover::push_lane(self, w, to, other),
-            Ctl::LaneFailed(other) => failover::push_lost(self, w, to, other),
-            Ctl::LaneChanged => failover::push_moved(self, w, to),
+            Ctl::AnnounceLane(other) => failover::push_announce_lane(self, w, to, other),
+            Ctl::LaneFailed(other) => failover::push_lane_failed(self, w, to, other),
+            Ctl::LaneChanged => failover::push_lane_changed(self, w, to),
             Ctl::Reannounce(id) => read_nack::push_reannouncement(self, w, to, id),
             Ctl::Eor { send_id, recv_id } => longread::push_eor(self, w, to, send_id, recv_id),
             Ctl::Error { what, code } => peer_error::push(self, w, to, what, code),
             Ctl::Receipt { send_id, msg_id } => receipt::push(self, w, to, send_id, msg_id),
-            Ctl::ReadRsp(id) => read::push_answer(self, w, to, id),
-            Ctl::AtomRsp(id) => atomic::push_answer(self, w, to, id),
+            Ctl::ReadRsp(id) => read::push_response(self, w, to, id),
+            Ctl::AtomRsp(id) => atomic::push_response(self, w, to, id),
         }
     }
 
@@ -524,14 +526,14 @@ impl Engine {
                 self.stats.tx_pkts[usize::from(ty.0)] += 1;
                 self.by_peer.of(to).tx_pkts += 1;
                 // [M10.2]
-                let was = match ty {
+                let flags = match ty {
                     PktType::HANDSHAKE => PeerFlags::POSTED,
                     _ if ty >= PktType::EAGER_MSGRTM || ty == PktType::CTSDATA => {
                         PeerFlags::POSTED.union(PeerFlags::REQUESTED).union(PeerFlags::UNCONFIRMED)
                     }
                     _ => PeerFlags::POSTED.union(PeerFlags::REQUESTED),
                 };
-                self.peers[to].flags |= was;
+                self.peers[to].flags |= flags;
                 Ok(())
             }
             Err(refused) => {
@@ -543,8 +545,8 @@ impl Engine {
 
     /// Returns the optional headers of a REQ packet (rule R5 of the wire facts). // HOT
     #[inline]
-    pub(in crate::rdm) fn opts(&self, peer: &Peer, cq_data: Option<u64>) -> Opts {
-        let own = self.own(peer);
+    pub(in crate::rdm) fn req_opts(&self, peer: &Peer, cq_data: Option<u64>) -> Opts {
+        let own = self.own_addr(peer);
         match peer.hdr() {
             ReqHdr::RawAddr => Opts { raw_addr: Some(*own), cq_data, ..Opts::NONE },
             ReqHdr::Connid => Opts { cq_data, connid: Some(own.connid), ..Opts::NONE },
@@ -554,14 +556,14 @@ impl Engine {
 
     /// Returns our address on the home wire of this peer.
     #[inline]
-    pub(in crate::rdm) fn own(&self, peer: &Peer) -> &RawAddr {
+    pub(in crate::rdm) fn own_addr(&self, peer: &Peer) -> &RawAddr {
         &self.wires[usize::from(peer.home.0)].me
     }
 
     /// Notes that the wire has taken the last byte of a send: it is complete unless it waits for a RECEIPT.
     pub(in crate::rdm) fn all_sent<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some(op) = self.tx.get_mut(id) else { return };
-        op.state = TxState::AllOut;
+        op.state = TxState::AllSent;
         op.sent = op.buf.len();
         let (protocol, len, to) = (op.protocol, op.buf.len(), op.peer);
         self.stats.count_sent(protocol, len);
@@ -582,7 +584,7 @@ impl Engine {
         let Some(op) = self.tx.remove(id) else { return };
         self.peers[op.peer].outstanding -= 1;
         match &mut self.in_call {
-            Some((asked, answer)) if *asked == id => *answer = Some(result),
+            Some((call_id, call_result)) if *call_id == id => *call_result = Some(result),
             _ => self.events.push_back(EngineEvent::SendDone { user: op.user, result }),
         }
     }

@@ -313,7 +313,7 @@ fn puts_and_gets_cancelled_in_flight_end_once() {
 fn skipped_message_ids_do_not_block_the_order() {
     for (n, what) in [ErrorRef::Skip, ErrorRef::Msg].into_iter().enumerate() {
         let (mut net, peer) = met(Manner::CALM);
-        let due = net.nodes[1].engine.due(PeerId(0));
+        let due = net.nodes[1].engine.next_rx(PeerId(0));
         let mut rooms = [[0; 4]; 3];
         for (user, room) in rooms.iter_mut().enumerate() {
             net.recv(1, room, exact(1), user as u64);

@@ -583,8 +583,8 @@ fn puts_and_gets_go_over_every_lane() {
         assert_eq!(rig.done[0][..nics], [2; 4][..nics]);
         assert!(rig.engines[0].is_flushed(None));
         let stats = rig.engines[0].stats();
-        assert_eq!(stats.asked(RmaProtocol::DirectWrite).bytes, LEN as u64);
-        assert_eq!(stats.asked(RmaProtocol::DirectRead).bytes, LEN as u64);
+        assert_eq!(stats.initiated(RmaProtocol::DirectWrite).bytes, LEN as u64);
+        assert_eq!(stats.initiated(RmaProtocol::DirectRead).bytes, LEN as u64);
     }
 }
 

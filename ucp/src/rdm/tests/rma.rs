@@ -599,7 +599,7 @@ fn forged_requests_change_nothing_outside_the_region() {
             7 => crate::wire::ctl::ReadNack { send_id: id, recv_id: id, ..Default::default() }
                 .write(&mut packet),
             _ => {
-                let msg_id = net.nodes[1].engine.due(PeerId(0));
+                let msg_id = net.nodes[1].engine.next_rx(PeerId(0));
                 let kind = rng.pick(&[
                     crate::wire::rta::RtaKind::Write,
                     crate::wire::rta::RtaKind::Fetch { recv_id: id },

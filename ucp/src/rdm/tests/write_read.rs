@@ -59,8 +59,8 @@ fn a_request_reads_and_an_eor() {
         net.settle();
         assert_eq!((net.events(0).as_slice(), net.regs()), (&DONE[..], 0));
         assert!(target.bytes[..8] == [0; 8] && target.bytes[8..] == bytes);
-        let (asked, served) = (net.nodes[0].engine.stats(), net.nodes[1].engine.stats());
-        assert_eq!(asked.asked(RmaProtocol::LongReadWrite).bytes, LEN as u64);
+        let (stats, served) = (net.nodes[0].engine.stats(), net.nodes[1].engine.stats());
+        assert_eq!(stats.initiated(RmaProtocol::LongReadWrite).bytes, LEN as u64);
         assert_eq!(served.served(RmaProtocol::LongReadWrite).msgs, 1);
         assert!(net.nodes.iter().all(|node| node.engine.is_flushed(None) && node.engine.quiet()));
     }
@@ -162,7 +162,7 @@ fn unreadable_write_is_sent_from_the_first_byte() {
             assert_eq!((net.events(0).len(), net.regs(), count(&net, 1, PktType::EOR)), (2, 0, 0));
             assert_eq!(net.events(1).len(), 1, "its data, once");
             assert!(target.bytes[..4] == [9; 4] && target.bytes[4..] == bytes[4..]);
-            assert_eq!(net.nodes[0].engine.stats().asked(RmaProtocol::LongCtsWrite).msgs, 1);
+            assert_eq!(net.nodes[0].engine.stats().initiated(RmaProtocol::LongCtsWrite).msgs, 1);
             assert!(net.nodes.iter().all(|node| node.engine.is_flushed(None) && node.engine.quiet()));
         }
     }

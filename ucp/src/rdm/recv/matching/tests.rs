@@ -32,7 +32,7 @@ fn a_source_filter_is_kept() {
     post(&mut queue, &mut wants, Pattern { tag: 5, mask: !0, from: Some(PeerId(1)) });
     assert_eq!(queue.take(&mut wants, 5, PeerId(3)), None);
     post(&mut queue, &mut wants, Pattern { tag: 0, mask: 0, from: Some(PeerId(2)) });
-    assert_eq!((wants[0].only(), wants[1].only()), (Some(PeerId(1)), Some(PeerId(2))));
+    assert_eq!((wants[0].source(), wants[1].source()), (Some(PeerId(1)), Some(PeerId(2))));
     assert_eq!(queue.take(&mut wants, 5, PeerId(3)), None);
     assert_eq!(queue.take(&mut wants, 5, PeerId(2)), Some(1));
     assert_eq!(queue.take(&mut wants, 5, PeerId(1)), Some(0));

@@ -2,8 +2,10 @@
 
 #![allow(unsafe_code)]
 
-use super::{Iface, open, resources};
-use crate::api::{AllocReq, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, OpenError, Refused, Sent};
+use super::{Iface, open, open_iface, open_md, resources};
+use crate::api::{
+    AllocReq, Comp, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, OpenError, Refused, Sent,
+};
 use ucs::config::Source;
 
 fn by_name(tl: &str) -> Iface {
@@ -66,4 +68,40 @@ fn several_domains_share_memory_in_the_right_order() {
     assert!(one.md().pack_rkey(set.mem(0).unwrap()).is_ok());
     assert!(two.md().pack_rkey(set.mem(1).unwrap()).is_err(), "not its own");
     assert!(super::MemSet::alloc(&[], &AllocReq::new(1, "none")).is_err());
+}
+
+#[test]
+fn interfaces_share_a_domain() {
+    let source = Source::empty();
+    for found in resources(&source).unwrap() {
+        let md = open_md(found.tl, &found.dev, &source).unwrap();
+        let (a, b) = (open_iface(&md, &source).unwrap(), open_iface(&md, &source).unwrap());
+        assert_eq!((a.attr().tl, &b.attr().dev), (found.tl, &found.dev));
+        let mem = md.alloc(&AllocReq::new(4096, "shared")).unwrap();
+        let rkey = a.md().unpack_rkey(&b.md().pack_rkey(&mem).unwrap()).unwrap();
+        let local = b.md().alloc(&AllocReq::new(8, "local")).unwrap();
+        let ep = a.connect(&b.device_addr(), &b.iface_addr()).unwrap();
+        let _back = b.connect(&a.device_addr(), &a.iface_addr()).unwrap();
+        let at = mem.addr().addr() as u64;
+        // SAFETY: eight bytes of ours, which no operation uses.
+        unsafe { local.addr().cast::<u64>().write(0x1234_5678) };
+        // SAFETY: `local` lives until the flush below is over, and nobody writes it.
+        let put =
+            unsafe { ep.put_zcopy(&[Iov::new(local.addr(), 8, Some(&local))], at, &rkey, Comp::Token(1)) };
+        assert!(put.is_ok());
+        wait_for_flush(&a, &ep);
+        // SAFETY: the put is over.
+        assert_eq!(unsafe { mem.addr().cast::<u64>().read() }, 0x1234_5678, "{}", found.tl);
+        // What one interface allocated serves the other when that one is closed.
+        drop((ep, _back));
+        drop(b);
+        assert!(md.pack_rkey(&mem).is_ok() && a.md().pack_rkey(&local).is_ok());
+    }
+}
+
+fn wait_for_flush(iface: &Iface, ep: &super::Ep) {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while iface.progress(16) > 0 || ep.flush(Comp::None) != Ok(Sent::Done) {
+        assert!(std::time::Instant::now() < until, "the flush does not end");
+    }
 }

@@ -1,6 +1,6 @@
 //! The transports, their devices on this machine, and how each is opened. Called at start-up.
 
-use super::Iface;
+use super::{Iface, Md};
 use crate::api::{DevKind, OpenError, TlResource};
 use crate::efa::dev::{nics, soft};
 use crate::{cma, efa, loopback, posix};
@@ -9,7 +9,7 @@ use ucs::config::{Source, Table, TableDesc};
 struct Transport {
     tl: &'static str,
     list: fn(&Source) -> Result<Vec<TlResource>, OpenError>,
-    open: fn(&str, &Source) -> Result<Iface, OpenError>,
+    open_md: fn(&str, &Source) -> Result<Md, OpenError>,
     tables: &'static [&'static TableDesc],
 }
 
@@ -17,7 +17,7 @@ const TRANSPORTS: &[Transport] = &[
     Transport {
         tl: loopback::TL,
         list: |_| Ok(vec![resource(loopback::TL, loopback::DEV, DevKind::Loopback, "memory of one thread")]),
-        open: |_, source| Ok(loopback::Iface::open(&load(source)?)?.into()),
+        open_md: |_, _| Ok(Md::Loopback(loopback::Md::open())),
         tables: &[&loopback::Config::DESC],
     },
     Transport {
@@ -25,7 +25,7 @@ const TRANSPORTS: &[Transport] = &[
         list: |_| {
             Ok(vec![resource(posix::TL, posix::DEV, DevKind::Shm, "memory shared by processes of this host")])
         },
-        open: |_, source| Ok(posix::Iface::open(&load(source)?)?.into()),
+        open_md: |_, source| Ok(Md::Posix(posix::Md::open(&load(source)?)?)),
         tables: &[&posix::Config::DESC],
     },
     Transport {
@@ -34,13 +34,13 @@ const TRANSPORTS: &[Transport] = &[
             let description = "memory of other processes of this host, by system call";
             Ok(vec![TlResource { has_am: false, ..resource(cma::TL, cma::DEV, DevKind::Shm, description) }])
         },
-        open: open_cma,
+        open_md: |_, source| Ok(Md::Cma(cma::Md::open(&cma_config(source)?)?)),
         tables: &[&cma::Config::DESC],
     },
     Transport {
         tl: efa::TL,
         list: efa_devices,
-        open: open_efa,
+        open_md: open_efa,
         tables: &[&efa::Config::DESC, &soft::SoftConfig::DESC],
     },
 ];
@@ -55,23 +55,22 @@ fn efa_devices(source: &Source) -> Result<Vec<TlResource>, OpenError> {
     Ok(all)
 }
 
-/// Opens `cma` with the socket directory of `posix`, so that each can name the other's memory.
-fn open_cma(_: &str, source: &Source) -> Result<Iface, OpenError> {
+/// The configuration of `cma`, with the socket directory of `posix`, so that each can name the other's memory.
+fn cma_config(source: &Source) -> Result<cma::Config, OpenError> {
     let mut config: cma::Config = load(source)?;
     if config.socket_dir.is_empty() {
         config.socket_dir = load::<posix::Config>(source)?.socket_dir;
     }
-    Ok(cma::Iface::open(&config)?.into())
+    Ok(config)
 }
 
 /// Names of software devices have no port, names of libibverbs' devices have one.
-fn open_efa(dev: &str, source: &Source) -> Result<Iface, OpenError> {
-    let params = efa::Params::from_source(source)?;
+fn open_efa(dev: &str, source: &Source) -> Result<Md, OpenError> {
     #[cfg(feature = "verbs")]
     if dev.contains(':') {
-        return Ok(efa::Iface::open(efa::dev::verbs::open(dev)?, &params)?.into());
+        return Ok(Md::EfaVerbs(efa::Md::open(efa::dev::verbs::open(dev)?)?));
     }
-    Ok(efa::Iface::open(soft::open_shm(source, dev)?, &params)?.into())
+    Ok(Md::Efa(efa::Md::open(soft::open_shm(source, dev)?)?))
 }
 
 #[cfg(feature = "verbs")]
@@ -118,15 +117,35 @@ pub fn resources(source: &Source) -> Result<Vec<TlResource>, OpenError> {
     Ok(all)
 }
 
-/// Opens an interface of transport `tl` on device `dev`. A [`Worker`](crate::Worker) progresses several.
+/// Opens an interface of transport `tl` on device `dev`, with a memory domain of its own. A
+/// [`Worker`](crate::Worker) progresses several.
 pub fn open(tl: &str, dev: &str, source: &Source) -> Result<Iface, OpenError> {
+    open_iface(&open_md(tl, dev, source)?, source)
+}
+
+/// Opens an interface on a memory domain that other interfaces, of this and other threads, may share: what is
+/// registered with the domain serves all of them. The interface belongs to the calling thread.
+pub fn open_iface(md: &Md, source: &Source) -> Result<Iface, OpenError> {
+    Ok(match md {
+        Md::Loopback(md) => loopback::Iface::open_on(md, &load(source)?)?.into(),
+        Md::Posix(md) => posix::Iface::open_on(md, &load(source)?)?.into(),
+        Md::Cma(md) => cma::Iface::open_on(md, &cma_config(source)?)?.into(),
+        Md::Efa(md) => efa::Iface::open_on(md, &efa::Params::from_source(source)?)?.into(),
+        Md::EfaInproc(md) => efa::Iface::open_on(md, &efa::Params::from_source(source)?)?.into(),
+        #[cfg(feature = "verbs")]
+        Md::EfaVerbs(md) => efa::Iface::open_on(md, &efa::Params::from_source(source)?)?.into(),
+    })
+}
+
+/// Opens a memory domain of transport `tl` on device `dev`, for interfaces that [`open_iface`] opens.
+pub fn open_md(tl: &str, dev: &str, source: &Source) -> Result<Md, OpenError> {
     let Some(transport) = TRANSPORTS.iter().find(|transport| transport.tl == tl) else {
         let known: Vec<_> = TRANSPORTS.iter().map(|transport| transport.tl).collect();
         return Err(OpenError::UnknownTransport { name: tl.into(), known: known.join(", ") });
     };
     let devices = (transport.list)(source)?;
     if devices.iter().any(|found| found.dev == dev) {
-        return (transport.open)(dev, source);
+        return (transport.open_md)(dev, source);
     }
     if let Some((_, why)) = unusable().into_iter().find(|(found, _)| found.tl == tl && found.dev == dev) {
         return Err(OpenError::Environment(format!("{tl} device '{dev}' cannot be used: {why}")));

@@ -13,7 +13,7 @@ use crate::api::{
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
 use crate::base::ep_table::{EpTable, FailedPeers};
-use crate::host::fd_server::{Alarm, FdServer, ProcKey, ProcWatch, SocketNamespace};
+use crate::host::fd_server::{Alarm, FdServer, ProcKey, ProcWatch};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use std::cell::{Cell, RefCell};
@@ -111,22 +111,19 @@ impl Proc {
 }
 
 impl Iface {
-    /// Opens an interface if the system permits the system calls.
+    /// Opens an interface with a memory domain of its own, if the system permits the system calls.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
-        if let Some(why) = probe::unavailable_reason() {
-            return Err(OpenError::Environment(format!("transport '{TL}' is off: {why}")));
-        }
-        if config.allow_peers && probe::yama_scope() == Some(1) {
-            // As without Yama: whoever may send us a signal may access our memory.
-            if let Err(e) = rustix::process::set_ptracer(rustix::process::PTracer::Any) {
-                tracing::debug!("cannot let peers in: {e}");
-            }
-        }
-        let server = FdServer::get(SocketNamespace::new(&config.socket_dir)?)?;
+        Self::open_on(&Md::open(config)?, config)
+    }
+
+    /// Opens an interface on a memory domain that other interfaces may share. `LET_IN`, `MAP`,
+    /// `ANSWER_TIMEOUT` and `SOCKET_DIR` count as the domain was opened.
+    pub fn open_on(md: &Md, config: &Config) -> Result<Self, OpenError> {
+        let server = md.server().clone();
         let wake = EventFd::new().map(Arc::new).map_err(|errno| Error::Sys { call: "eventfd", errno })?;
         let inner = Inner {
             attr: attr(config.seg_size),
-            md: Md::new(server.clone(), config.map, config.answer_timeout),
+            md: md.clone(),
             host: HostKey::current(),
             key_word: Box::new(server.key().0),
             server,

@@ -3,12 +3,12 @@
 
 #![allow(unsafe_code)]
 
-use super::TL;
-use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Memory as _};
+use super::{Config, TL, probe};
+use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Memory as _, OpenError};
 use crate::base::direct::{Range, Window};
 use crate::host;
-use crate::host::RemoteSegment;
-use crate::host::fd_server::{FdServer, Name, ProcKey};
+use crate::host::fd_server::{FdServer, Name, ProcKey, SocketNamespace};
+use crate::host::{RemoteSegment, Watch};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,10 +59,25 @@ enum KeyMemory {
 }
 
 impl Md {
-    pub(super) fn new(server: Arc<FdServer>, map_allocated: bool, answer_timeout: Duration) -> Self {
+    /// Opens a domain if the system permits the system calls.
+    pub fn open(config: &Config) -> Result<Self, OpenError> {
+        if let Some(why) = probe::unavailable_reason() {
+            return Err(OpenError::Environment(format!("transport '{TL}' is off: {why}")));
+        }
+        if config.allow_peers && probe::yama_scope() == Some(1) {
+            // As without Yama: whoever may send us a signal may access our memory.
+            if let Err(e) = rustix::process::set_ptracer(rustix::process::PTracer::Any) {
+                tracing::debug!("cannot let peers in: {e}");
+            }
+        }
+        let server = FdServer::get(SocketNamespace::new(&config.socket_dir)?)?;
+        Ok(Md::new(server, config.map, config.answer_timeout))
+    }
+
+    fn new(server: Arc<FdServer>, map_allocated: bool, answer_timeout: Duration) -> Self {
         let owner = server.key();
-        // The interface watches processes from their first endpoint on.
-        let shared_mem = host::Md::new(TL, server, None, answer_timeout);
+        // Interfaces watch processes from their first endpoint on.
+        let shared_mem = host::Md::new(TL, server, Watch::Nothing, answer_timeout);
         let attr = MdAttr {
             component: TL,
             rkey_len: KEY_LEN,
@@ -70,6 +85,10 @@ impl Md {
             ..api::Md::attr(&shared_mem).clone()
         };
         Md { attr: Rc::new(attr), shared_mem, owner, map_allocated }
+    }
+
+    pub(super) fn server(&self) -> &Arc<FdServer> {
+        self.shared_mem.remote_segments().server()
     }
 }
 

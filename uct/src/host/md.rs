@@ -5,8 +5,8 @@
 
 #![allow(unsafe_code)]
 
-use super::fd_server::{Alarm, Export, ExportKind, FdServer, MemRange, Name};
-use super::remote_segment::{RemoteSegment, RemoteSegments};
+use super::fd_server::{Export, ExportKind, FdServer, MemRange, Name};
+use super::remote_segment::{RemoteSegment, RemoteSegments, Watch};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Op};
 use crate::base::alloc::{self, by_methods};
 use crate::base::direct::Window;
@@ -80,11 +80,12 @@ pub struct Rkey {
 }
 
 impl Md {
-    /// A domain of transport `component`. `alarm` is raised when a process dies whose memory is mapped.
+    /// A domain of transport `component`. `watch`: whether its interfaces want to hear of the death of a
+    /// process whose memory is mapped, see [`RemoteSegments::add_alarm`].
     pub(crate) fn new(
         component: &'static str,
         server: Arc<FdServer>,
-        alarm: Option<Arc<Alarm>>,
+        watch: Watch,
         answer_timeout: Duration,
     ) -> Self {
         let attr = MdAttr {
@@ -101,7 +102,7 @@ impl Md {
         Md {
             inner: Rc::new(Inner {
                 attr,
-                remote_segments: RemoteSegments::new(server, alarm, answer_timeout),
+                remote_segments: RemoteSegments::new(server, watch, answer_timeout),
                 allocations,
             }),
         }

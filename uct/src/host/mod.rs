@@ -12,6 +12,6 @@ mod md;
 mod remote_segment;
 
 pub use md::{Md, Mem, Rkey};
-pub use remote_segment::RemoteSegment;
 #[cfg(test)]
 pub use remote_segment::{MAX_CACHED, RemoteSegments};
+pub use remote_segment::{RemoteSegment, Watch};

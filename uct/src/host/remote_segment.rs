@@ -1,5 +1,6 @@
 //! Memory of other processes, mapped here and shared by the keys that name it; segments named by MR keys are
-//! cached. Owners are watched: a process that only puts and gets sends nothing that shows a death.
+//! cached. Owners are watched: a process that only puts and gets sends nothing that shows a death. Each
+//! interface of the domain hears of it.
 
 #![allow(unsafe_code)]
 
@@ -28,7 +29,7 @@ pub struct RemoteSegment {
     map: SharedMap,
     range: MemRange,
     /// Kept with the segment, so that a later endpoint knows of a death.
-    _watch: Option<Arc<ProcWatch>>,
+    watch: Option<Arc<ProcWatch>>,
 }
 
 struct CachedSegment {
@@ -36,12 +37,34 @@ struct CachedSegment {
     last_used: Cell<u64>,
 }
 
+/// Whether the interfaces of a domain hear of the death of owners of mapped memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Watch {
+    /// They do, by their alarms.
+    Owners,
+    /// They watch the processes of their endpoints themselves.
+    Nothing,
+}
+
+/// An interface of the domain: its alarm, and the owners of segments until it has handled their death.
+struct Listener {
+    alarm: Arc<Alarm>,
+    watches: HashMap<ProcKey, Arc<ProcWatch>, FxBuildHasher>,
+}
+
+impl Listener {
+    fn listen(&mut self, owner: ProcKey, watch: &Arc<ProcWatch>) {
+        if let Entry::Vacant(new) = self.watches.entry(owner) {
+            new.insert(watch.clone());
+            watch.subscribe(&self.alarm);
+        }
+    }
+}
+
 pub struct RemoteSegments {
     server: Arc<FdServer>,
-    /// Raised when an owner dies; `None` if the transport watches by itself.
-    alarm: Option<Arc<Alarm>>,
-    /// Owners of segments, until their death is handled.
-    watches: RefCell<HashMap<ProcKey, Arc<ProcWatch>, FxBuildHasher>>,
+    watch: Watch,
+    listeners: RefCell<Vec<Listener>>,
     segments: RefCell<HashMap<Name, Weak<RemoteSegment>, FxBuildHasher>>,
     cached: RefCell<HashMap<Name, CachedSegment, FxBuildHasher>>,
     use_count: Cell<u64>,
@@ -80,12 +103,12 @@ fn access(range: &MemRange) -> Access {
 }
 
 impl RemoteSegments {
-    pub fn new(server: Arc<FdServer>, alarm: Option<Arc<Alarm>>, answer_timeout: Duration) -> RemoteSegments {
+    pub fn new(server: Arc<FdServer>, watch: Watch, answer_timeout: Duration) -> RemoteSegments {
         let (segments, cached, queries) = (RefCell::default(), RefCell::default(), RefCell::default());
         RemoteSegments {
             server,
-            alarm,
-            watches: RefCell::default(),
+            watch,
+            listeners: RefCell::default(),
             segments,
             cached,
             use_count: Cell::new(0),
@@ -156,7 +179,7 @@ impl RemoteSegments {
         let writes = access(&range).intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         let map = SharedMap::from_fd(mem, len, writes).map_err(map_error)?;
         let watch = self.watch(name.owner(), watch);
-        let segment = Rc::new(RemoteSegment { map, range, _watch: watch });
+        let segment = Rc::new(RemoteSegment { map, range, watch });
         let mut segments = self.segments.borrow_mut();
         if segments.len() == segments.capacity() {
             segments.retain(|_, segment| segment.strong_count() > 0);
@@ -166,12 +189,27 @@ impl RemoteSegments {
     }
 
     fn watch(&self, owner: ProcKey, watch: Arc<ProcWatch>) -> Option<Arc<ProcWatch>> {
-        let alarm = self.alarm.as_ref().filter(|_| owner != self.server.key())?;
-        if let Entry::Vacant(new) = self.watches.borrow_mut().entry(owner) {
-            new.insert(watch.clone());
-            watch.subscribe(alarm);
+        if self.watch == Watch::Nothing || owner == self.server.key() {
+            return None;
         }
+        self.listeners.borrow_mut().iter_mut().for_each(|listener| listener.listen(owner, &watch));
         Some(watch)
+    }
+
+    /// Raises `alarm` when the owner of a segment dies, whoever has mapped it, until
+    /// [`remove_alarm`](RemoteSegments::remove_alarm).
+    pub fn add_alarm(&self, alarm: Arc<Alarm>) {
+        let mut new = Listener { alarm, watches: HashMap::default() };
+        for (name, segment) in &*self.segments.borrow() {
+            if let Some(watch) = segment.upgrade().and_then(|segment| segment.watch.clone()) {
+                new.listen(name.owner(), &watch);
+            }
+        }
+        self.listeners.borrow_mut().push(new);
+    }
+
+    pub fn remove_alarm(&self, alarm: &Arc<Alarm>) {
+        self.listeners.borrow_mut().retain(|listener| !Arc::ptr_eq(&listener.alarm, alarm));
     }
 
     /// The segment of an MR key, from the cache if it is there. Does not wait: [`Error::NotReady`] until the
@@ -231,9 +269,14 @@ impl RemoteSegments {
         self.insert_segment(name, fetched)
     }
 
-    /// Takes the dead processes, watched no longer, to be [forgotten](RemoteSegments::forget).
-    pub fn take_dead(&self) -> Vec<(ProcKey, Arc<ProcWatch>)> {
-        self.watches.borrow_mut().extract_if(|_, watch| watch.is_dead()).collect()
+    /// Takes the dead processes that the interface of `alarm` has not heard of, to be
+    /// [forgotten](RemoteSegments::forget).
+    pub fn take_dead(&self, alarm: &Arc<Alarm>) -> Vec<(ProcKey, Arc<ProcWatch>)> {
+        let mut listeners = self.listeners.borrow_mut();
+        let listener = listeners.iter_mut().find(|listener| Arc::ptr_eq(&listener.alarm, alarm));
+        let dead =
+            |listener: &mut Listener| listener.watches.extract_if(|_, watch| watch.is_dead()).collect();
+        listener.map_or_else(Vec::new, dead)
     }
 
     pub fn forget(&self, owner: ProcKey) {

@@ -103,15 +103,20 @@ struct Wake {
 }
 
 impl Iface {
-    /// Opens an interface of the calling thread.
+    /// Opens an interface of the calling thread with a memory domain of its own.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
+        Self::open_on(&Md::open(), config)
+    }
+
+    /// Opens an interface of the calling thread on a memory domain that other interfaces may share.
+    pub fn open_on(md: &Md, config: &Config) -> Result<Self, OpenError> {
         let id = super::new_id();
         let slots =
             Slots::new(config.seg_size, config.fifo_size as u32).map_err(|e| OpenError::memory(TL, &e))?;
         let inner = Rc::new(Inner {
             id,
             attr: attr(config.seg_size - 1, config.fifo_size),
-            md: Md::new(),
+            md: md.clone(),
             queue: Queue::new(config.fifo_size, config.fifo_bytes),
             slots,
             taking: Cell::default(),

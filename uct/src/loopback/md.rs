@@ -31,8 +31,15 @@ pub struct Rkey {
     region: Rc<Region>,
 }
 
+impl Default for Md {
+    fn default() -> Self {
+        Md::open()
+    }
+}
+
 impl Md {
-    pub(super) fn new() -> Self {
+    /// Opens a domain. Keys are good in all domains of the thread.
+    pub fn open() -> Self {
         Md {
             attr: Rc::new(MdAttr {
                 component: TL,

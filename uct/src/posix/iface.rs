@@ -15,6 +15,7 @@ use crate::base::direct;
 use crate::base::ep_table::FailedPeers;
 use crate::base::pending::{Arbiter, TxRoom};
 use crate::base::retry_sleep::RetrySleep;
+use crate::host::Watch;
 use crate::host::fd_server::{FdServer, Fetched, MAX_NAMES, Name, QueryResult, SocketNamespace};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
@@ -82,8 +83,14 @@ pub(super) struct Inner {
 const FIRST_ANSWER_WAIT: Duration = Duration::from_millis(3);
 
 impl Iface {
-    /// Creates the segment and opens the interface.
+    /// Opens an interface with a memory domain of its own.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
+        Self::open_on(&Md::open(config)?, config)
+    }
+
+    /// Creates the segment and opens an interface on a memory domain that other interfaces may share.
+    /// `SOCKET_DIR`, and `ANSWER_TIMEOUT` for keys, count as the domain was opened.
+    pub fn open_on(md: &Md, config: &Config) -> Result<Self, OpenError> {
         let map_entries = Shape::map_entries_for(config.fifo_size, config.fifo_bufs);
         let shape = Shape {
             cells: config.fifo_size,
@@ -92,12 +99,13 @@ impl Iface {
             slot_len: config.seg_size,
             writers: config.max_writers,
         };
-        let server = FdServer::get(SocketNamespace::new(&config.socket_dir)?)?;
-        let rx = Rx::create(shape, config.poll_delay, &server)
+        let remote_segments = md.remote_segments();
+        let rx = Rx::create(shape, config.poll_delay, remote_segments.server())
             .map_err(|e| OpenError::memory(format_args!("transport '{TL}'"), &e))?;
+        remote_segments.add_alarm(rx.alarm().clone());
         let inner = Inner {
             attr: attr(config),
-            md: Md::new(TL, server, Some(rx.alarm().clone()), config.answer_timeout),
+            md: md.clone(),
             rx,
             peers: RefCell::default(),
             closed_peers: RefCell::default(),
@@ -162,6 +170,20 @@ impl Iface {
         }
         peers.insert(name, Rc::downgrade(&peer));
         Ok(peer)
+    }
+}
+
+impl Md {
+    /// Opens a domain of `posix`. Peers are processes with the same `SOCKET_DIR`.
+    pub fn open(config: &Config) -> Result<Md, OpenError> {
+        let server = FdServer::get(SocketNamespace::new(&config.socket_dir)?)?;
+        Ok(Md::new(TL, server, Watch::Owners, config.answer_timeout))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.md.remote_segments().remove_alarm(self.rx.alarm());
     }
 }
 
@@ -385,7 +407,7 @@ impl Inner {
         peers.extend(self.closed_peers.borrow().iter().filter_map(Weak::upgrade));
         let (server, remote_segments) = (self.rx.export().server(), self.md.remote_segments());
         // Holds the deaths until all their peers are found. Later ones raise the alarm again.
-        let dead = remote_segments.take_dead();
+        let dead = remote_segments.take_dead(self.rx.alarm());
         let lost: Vec<Rc<Peer>> = peers.into_iter().filter(|peer| peer.is_unreported(server)).collect();
         let owners = lost.iter().map(|peer| peer.name().owner());
         owners.chain(dead.iter().map(|(owner, _)| *owner)).for_each(|owner| remote_segments.forget(owner));

@@ -17,6 +17,7 @@ use super::{Iface, LaneIdx, Md, Mem, WorkerIface};
 
 /// Whether registrations are cached for later operations on the same memory (`UCX_RCACHE_ENABLE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum RcacheMode {
     /// Registers for each operation.
     No,

@@ -25,6 +25,7 @@ pub const fn ours(rdma: Rdma) -> Features {
 
 /// Reason why no device does a write or read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum RdmaUnavailable {
     /// Our device cannot.
     Local,

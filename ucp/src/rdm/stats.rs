@@ -96,6 +96,7 @@ ucs::counters! {
 
 /// Messages and bytes of one protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Traffic {
     /// Messages.
     pub msgs: u64,
@@ -105,6 +106,7 @@ pub struct Traffic {
 
 /// Traffic with one peer. Bytes are of messages and one-sided operations, without headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PeerStats {
     /// Packets sent.
     pub tx_pkts: u64,
@@ -182,6 +184,7 @@ impl CountersByPeer {
 
 /// All counters of one engine.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct RdmStats {
     /// Packets received, by type byte.
     pub rx_pkts: [u64; 256],

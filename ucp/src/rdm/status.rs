@@ -5,6 +5,7 @@ use crate::wire::EfaStatus;
 
 /// Error of a peer, or of one packet to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PeerError {
     /// The peer's process or queue pair is gone.
     #[error("peer is gone")]
@@ -93,6 +94,7 @@ impl PeerError {
 
 /// Why an operation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpError {
     /// Caller: the receive is shorter than the message; its first `room` bytes were received.
     #[error("message of {len} bytes cut to the {room} of its receive")]

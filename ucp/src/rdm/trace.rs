@@ -8,6 +8,7 @@ use crate::rdm::status::PeerError;
 
 /// Why a packet was dropped. Each reason is also a counter of `RdmStats`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum DropReason {
     /// Does not parse.
     Malformed,
@@ -35,6 +36,7 @@ pub enum DropReason {
 
 /// One thing that happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum TraceEvent {
     /// A sender unknown so far introduced itself.
     PeerFound(PeerId),

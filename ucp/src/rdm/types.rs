@@ -206,6 +206,7 @@ pub enum Started<T> {
 
 /// Event of the engine: an operation or a peer came to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum EngineEvent {
     /// A send ended.
     SendDone {
@@ -273,6 +274,7 @@ pub enum ProbeRemove {
 
 /// A message found by a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Probed {
     /// Handle to receive it by; valid only if it was removed.
     pub handle: MsgHandle,
@@ -286,6 +288,7 @@ pub struct Probed {
 
 /// Public view of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct PeerView {
     /// The wire it is on.
     pub wire: WireId,

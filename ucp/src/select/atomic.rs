@@ -7,6 +7,7 @@ use crate::rdm::Emulation;
 
 /// Result for one method of an atomic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum AtomicVerdict {
     /// Chosen.
     Taken,

@@ -33,6 +33,7 @@ pub enum CopyMethod {
 
 /// How the copy method is chosen (`UCX_KERNEL_COPY`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+#[non_exhaustive]
 pub enum CopyPolicy {
     /// By the times measured.
     #[default]
@@ -121,6 +122,7 @@ pub struct ReceiverTuner {
 
 /// Measured times of a size class per KiB, in the caller's unit.
 #[derive(Clone, Copy, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct CopyTimes {
     /// By packets.
     pub packets: Option<f32>,

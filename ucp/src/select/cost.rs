@@ -193,6 +193,7 @@ impl Costs {
 
 /// A range of lengths, and the cost there.
 #[derive(Clone, Copy, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct Segment {
     /// Shortest, bytes.
     pub from: usize,

@@ -11,6 +11,7 @@ use crate::rdm::protocol::{Kind, Protocol, Sync};
 
 /// Result for one candidate at one size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Verdict {
     /// Chosen.
     Taken,
@@ -92,6 +93,7 @@ impl fmt::Display for Verdict {
 
 /// A candidate and its verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Candidate {
     /// The protocol.
     pub protocol: Protocol,

@@ -19,6 +19,7 @@ use super::thresholds::Thresholds;
 
 /// Access to the remote memory without the peer's engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
 pub enum RemoteAccess {
     /// Nothing: the key is for packets.
     PacketsOnly,
@@ -53,6 +54,7 @@ pub struct RmaKey {
 
 /// A method of a put or get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum RmaChoice {
     /// Copy by this processor.
     Mapped,
@@ -75,6 +77,7 @@ impl RmaChoice {
 
 /// Result for one candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum RmaVerdict {
     /// Chosen.
     Taken,
@@ -161,6 +164,7 @@ impl fmt::Display for RmaVerdict {
 
 /// A candidate and its verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct RmaCandidate {
     /// The method.
     pub choice: RmaChoice,

@@ -69,6 +69,7 @@ impl ReadSupport {
 
 /// How a peer receives messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+#[non_exhaustive]
 pub enum RecvMode {
     /// In packets, as far as is known.
     #[default]

@@ -5,6 +5,7 @@ use std::fmt;
 
 /// Inputs of the number of NICs of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Striping {
     /// Number of NICs that both ends have.
     pub nics: usize,
@@ -16,6 +17,7 @@ pub struct Striping {
 
 /// Why a transfer does not go over more NICs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum StripingLimit {
     /// There are no more.
     Nics,

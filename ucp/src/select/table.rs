@@ -23,6 +23,7 @@ pub struct Table<R = Protocol> {
 
 /// A range of sizes and its protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Range<R = Protocol> {
     /// Smallest size, bytes.
     pub from: usize,

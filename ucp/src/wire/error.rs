@@ -5,6 +5,7 @@ use std::fmt;
 
 /// A section of a packet: what a parse error is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Section {
     /// The first four bytes.
     Base,
@@ -56,6 +57,7 @@ impl fmt::Display for Section {
 
 /// Reason why a packet was rejected: an error of the sender or of the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ParseError {
     /// A section is longer than the rest of the packet.
     #[error("{section} needs {need} bytes, {have} are left")]

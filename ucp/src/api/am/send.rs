@@ -24,6 +24,7 @@ pub(crate) const RTS_LEN: usize = 16;
 
 /// Protocol of an active message's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum AmProto {
     /// With the header if both fit one packet, otherwise [`AmProto::Rendezvous`].
     #[default]

@@ -19,6 +19,7 @@ pub(crate) type Rails = ArrayVec<PeerId, { MAX_RAILS - 1 }>;
 
 /// Handling of a failure of an endpoint's peer.
 #[derive(Default)]
+#[non_exhaustive]
 pub enum ErrorMode {
     /// Operations complete with the error; there is no other notification.
     #[default]

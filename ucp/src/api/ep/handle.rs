@@ -37,6 +37,7 @@ pub struct EpParams {
 
 /// Mode of closing an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum CloseMode {
     /// Flushes for at most this long, then forces.
     Flush(Duration),

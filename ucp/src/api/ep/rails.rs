@@ -16,6 +16,7 @@ use crate::wire::RawAddr;
 
 /// Kind of transfer of a [`EpProtocols::rail_plan`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum TransferKind {
     /// Long messages, read by the receiver or sent as it grants.
     Messages,
@@ -25,6 +26,7 @@ pub enum TransferKind {
 
 /// NIC for long transfers of an endpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Rail {
     /// Local device.
     pub device: String,

@@ -6,6 +6,7 @@ use crate::rdm::io::PeerId;
 
 /// Completed write of a peer to local memory that carried data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct RemoteWrite {
     /// Writing peer.
     pub from: PeerId,

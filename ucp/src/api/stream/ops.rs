@@ -21,6 +21,7 @@ use crate::wire::MsgClass;
 const STREAM_MATCH: RecvKind = RecvKind::Class { class: MsgClass::Stream, tag: 0, mask: 0 };
 
 /// Bytes of a peer's stream in memory of the library: those of one send, or the rest of them.
+#[non_exhaustive]
 pub struct StreamData {
     bytes: Vec<u8>,
     offset: usize,

@@ -16,6 +16,7 @@ use crate::rdm::{OpError, RecvBuf, RecvStatus};
 
 /// Condition that completes a receive from a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum StreamRecvMode {
     /// At least one byte has been received.
     Some,

@@ -19,6 +19,7 @@ use crate::rdm::{OpError, OpId, RecvArgs, RecvBuf, RecvStatus};
 
 /// One message of a [`MultiRecv`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct MultiRecvMessage {
     recv_id: SlotId,
     offset: usize,

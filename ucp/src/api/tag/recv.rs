@@ -48,6 +48,7 @@ impl Match {
 
 /// Length, tag and sender of a probed message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Envelope {
     /// Length in bytes.
     pub len: u64,

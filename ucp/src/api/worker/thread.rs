@@ -43,6 +43,7 @@ pub struct WorkerThread<T> {
 
 /// Error of [`WorkerThread::spawn`].
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SpawnError<E> {
     /// The system could not provide a thread or descriptor.
     #[error("cannot start a worker's thread: {0}")]
@@ -54,6 +55,7 @@ pub enum SpawnError<E> {
 
 /// Error of running a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum JobError {
     /// The thread has ended: a posted job, a callback or a handler panicked.
     #[error("the worker's thread has ended")]

@@ -16,6 +16,7 @@ const MAX_FILE_LEN: u64 = 1 << 16;
 
 /// Validity of measured costs: boot, kernel, processor and library version.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Key {
     /// Random id of the boot.
     pub boot: String,
@@ -42,6 +43,7 @@ impl Key {
 
 /// Error of reading or writing the cache.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CacheError {
     /// The file does not exist.
     #[error("nothing is kept in {}", .0.display())]

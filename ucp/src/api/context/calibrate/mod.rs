@@ -26,6 +26,7 @@ pub struct Calibration {
 
 /// Implementation of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum DeviceType {
     /// Hardware, with a wire of its own.
     Hardware,

@@ -186,7 +186,7 @@ impl RmaOnlyLane {
 
     /// Whether the copy method may change from one message to the next.
     pub(crate) fn method_may_change(&self) -> bool {
-        self.policy.is_open()
+        self.policy.method_may_change()
     }
 
     /// Whether the policy needs measured packet times.
@@ -208,7 +208,7 @@ impl RmaOnlyLane {
     /// Decides whether a message that a peer has offered shall come in packets instead.
     pub(crate) fn prefers_packets(&self, peer: PeerId, len: usize) -> bool {
         let prefers = |state: &mut PeerState| state.receiver.choose(self.policy, len) == CopyMethod::Packets;
-        self.policy.is_open() && prefers(self.peers.borrow_mut().entry(peer).or_default())
+        self.policy.method_may_change() && prefers(self.peers.borrow_mut().entry(peer).or_default())
     }
 
     /// Chooses the copy method of the next message to a peer; `estimated` is the choice by the cost model.

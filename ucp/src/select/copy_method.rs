@@ -58,7 +58,7 @@ impl CopyPolicy {
     ];
 
     /// Whether the choice may change from one message to the next.
-    pub const fn is_open(self) -> bool {
+    pub const fn method_may_change(self) -> bool {
         matches!(self, CopyPolicy::Auto | CopyPolicy::Alternate)
     }
 }

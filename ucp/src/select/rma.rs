@@ -82,8 +82,8 @@ impl RmaTables {
     /// Computes the tables for a wire.
     pub fn new(wire: &RmaWire, limits: &Thresholds) -> RmaTables {
         let put = |remote_mem, sync| {
-            let offers = allowed_protocols(wire, limits, RmaOp::Put, Some(remote_mem), sync);
-            Table::cheapest(&offers, RmaProtocol::DirectWrite)
+            let allowed = allowed_protocols(wire, limits, RmaOp::Put, Some(remote_mem), sync);
+            Table::cheapest(&allowed, RmaProtocol::DirectWrite)
         };
         let puts = |remote_mem| [Sync::No, Sync::Yes].map(|sync| put(remote_mem, sync));
         let get = |remote_mem| {

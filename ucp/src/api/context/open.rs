@@ -96,7 +96,7 @@ impl Context {
         let worker = self.worker_on(ifaces)?;
         // An explicit UCX_MIN_READ excludes the choice by measured cost.
         let policy = match self.config.min_read.given() {
-            Some(_) if self.config.kernel_copy.is_open() => CopyPolicy::Estimated,
+            Some(_) if self.config.kernel_copy.method_may_change() => CopyPolicy::Estimated,
             _ => self.config.kernel_copy,
         };
         if let Some(rma_only) = RmaOnlyLane::open(&self.rma_only, &source, nonce(), policy) {

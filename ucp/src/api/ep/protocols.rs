@@ -91,8 +91,9 @@ impl EpProtocols<'_> {
     /// Length from which messages in memory of the program use kernel or packets by measured cost; `None` if
     /// `UCX_KERNEL_COPY` or the lack of one of them decides.
     pub fn kernel_copy_from(&self, kind: Kind, sync: Sync) -> Option<usize> {
-        let is_open = self.ep.worker().core().rma_only.as_ref().is_some_and(RmaOnlyLane::method_may_change);
-        self.ep.tables().kernel_choice_from(table_index(kind, sync, CqData::No)).filter(|_| is_open)
+        let is_measured =
+            self.ep.worker().core().rma_only.as_ref().is_some_and(RmaOnlyLane::method_may_change);
+        self.ep.tables().kernel_choice_from(table_index(kind, sync, CqData::No)).filter(|_| is_measured)
     }
 
     fn measured_protocol(&self, at: usize, len: usize) -> Option<Protocol> {

@@ -78,16 +78,16 @@ impl<T: 'static> WorkerThread<T> {
         let (ready_tx, ready_rx) = sync_channel(1);
         let wakeup = eventfd.clone();
         let body = move || {
-            let ready = make().map_err(SpawnError::Make).and_then(|(worker, own)| {
+            let ready = make().map_err(SpawnError::Make).and_then(|(worker, state)| {
                 // A worker without descriptor cannot be armed either, so the thread does not sleep.
                 let added = worker.event_fd().map_or(Ok(()), |fd| events.add(fd, 1));
                 added.map_err(io::Error::from)?;
-                Ok((worker, own))
+                Ok((worker, state))
             });
             match ready {
-                Ok((worker, own)) => {
+                Ok((worker, state)) => {
                     _ = ready_tx.send(Ok(()));
-                    serve(&worker, own, &queue, &events, &wakeup);
+                    serve(&worker, state, &queue, &events, &wakeup);
                 }
                 Err(e) => _ = ready_tx.send(Err(e)),
             }
@@ -114,8 +114,8 @@ impl<T: 'static> WorkerThread<T> {
             return Err(JobError::OwnThread);
         }
         let (result_tx, result_rx) = sync_channel::<Result<R, Panic>>(1);
-        self.post(move |worker, own| {
-            let done = catch_unwind(AssertUnwindSafe(|| f(worker, own)));
+        self.post(move |worker, state| {
+            let done = catch_unwind(AssertUnwindSafe(|| f(worker, state)));
             _ = result_tx.send(done);
         })?;
         match result_rx.recv() {
@@ -166,12 +166,12 @@ impl<T> Drop for WorkerThread<T> {
     }
 }
 
-fn serve<T>(worker: &Worker, mut own: T, jobs: &Receiver<Job<T>>, events: &Epoll, eventfd: &EventFd) {
+fn serve<T>(worker: &Worker, mut state: T, jobs: &Receiver<Job<T>>, events: &Epoll, eventfd: &EventFd) {
     let mut idle = 0;
     loop {
         match jobs.try_recv() {
             Ok(job) => {
-                job(worker, &mut own);
+                job(worker, &mut state);
                 idle = 0;
             }
             Err(TryRecvError::Disconnected) => return,

@@ -292,7 +292,7 @@ fn planted_retired_names_are_found() {
 }
 
 #[test]
-fn program_droppings_are_not_committed() {
+fn build_outputs_are_not_committed() {
     let git = std::process::Command::new("git").current_dir(root()).args(["ls-files"]).output();
     let Some(out) = git.ok().filter(|out| out.status.success()) else {
         return println!("skipped: not a git work tree");

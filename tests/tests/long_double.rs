@@ -20,7 +20,7 @@ fn is_nan(number: &[u8]) -> bool {
 }
 
 #[test]
-fn long_double_is_what_c_makes_of_it() {
+fn long_double_matches_c() {
     let dir = folder(env!("CARGO_TARGET_TMPDIR"));
     let program = compile(dir.join("long_double"), &c_source("long_double.c"), &["-O1", "-lm"]);
     let Some(program) = program else { return };

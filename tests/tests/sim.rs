@@ -8,7 +8,7 @@ fn run(seed: u64, limits: Limits) -> Outcome {
 }
 
 #[test]
-fn forty_seeds() {
+fn forty_seeds_pass() {
     let outcomes: Vec<Outcome> = (0..40).map(|seed| run(seed, Limits::default())).collect();
     // Each kind of event must occur in some of them.
     let total = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
@@ -45,7 +45,7 @@ fn forty_seeds() {
 /// Seeds that once failed: a HANDSHAKE lost by a device, at one side and at both; a fence before a write that
 /// came back; revoked memory being read; a peer that died while it was given up.
 #[test]
-fn seeds_that_once_failed() {
+fn regression_seeds_pass() {
     for seed in [645, 7127, 4509, 2580, 3558, 706] {
         run(seed, Limits { scope: Scope::First, ..Limits::default() });
     }
@@ -82,7 +82,7 @@ fn equal_seeds_give_equal_runs() {
 }
 
 #[test]
-fn one_worker_and_many_workers() {
+fn runs_with_one_and_with_many_workers() {
     run(1, Limits { workers: 1, messages: 100, ..Limits::default() });
     run(2, Limits { workers: 12, messages: 20, ..Limits::default() });
 }

@@ -71,7 +71,7 @@ fn fi_pingpong_datagrams() {
 }
 
 #[test]
-fn the_exit_status_is_the_programs_and_nothing_is_left() {
+fn exit_status_is_passed_on_and_files_are_removed() {
     for (command, code, signal) in [
         (&["true"][..], Some(0), None),
         (&["sh", "-c", "exit 7"], Some(7), None),

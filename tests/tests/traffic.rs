@@ -53,7 +53,7 @@ fn runs_that_end_within_a_block() {
 }
 
 #[test]
-fn an_unknown_transport_is_one_line() {
+fn unknown_transport_prints_one_line() {
     let out = traffic(&["--tls", "tcp", "-n", "1"], &[]);
     assert_eq!(out.status.code(), Some(1));
     let said = String::from_utf8_lossy(&out.stderr).into_owned();

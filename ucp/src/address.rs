@@ -220,13 +220,13 @@ mod tests {
     }
 
     #[test]
-    fn comes_back_as_it_went() {
+    fn address_round_trips() {
         assert_eq!(Address::unpack(&sample().pack()), Ok(sample()));
         assert_eq!(sample().transports().collect::<Vec<_>>(), ["posix", "efa"]);
     }
 
     #[test]
-    fn a_bare_raw_address_is_an_address() {
+    fn raw_address_alone_parses() {
         let raw = sample().efa_raw().unwrap();
         let address = Address::unpack(&raw).unwrap();
         assert_eq!(address.transports().collect::<Vec<_>>(), ["efa"]);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn malformed_addresses_are_rejected() {
         let mut other = sample().pack();
         other[4] = 9;
         assert_eq!(Address::unpack(&other), Err(AddressError::Version { theirs: 9, ours: 1 }));
@@ -255,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Address::unpack(&bytes);
             for (at, b) in MAGIC.iter().chain(&[VERSION]).enumerate().take(bytes.len()) {
                 bytes[at] = *b;

@@ -444,7 +444,7 @@ fn wrong_qkeys_and_qpns_complete_with_bad_dest_qpn() {
 }
 
 #[test]
-fn rnr_retries_are_bounded_and_seven_is_forever() {
+fn rnr_retry_count_7_is_infinite_and_others_are_bounded() {
     let mut peer = Peer::start("idle file 0 solicited", &[]);
     let n = peer.numbers();
     for retry in [0, 2] {

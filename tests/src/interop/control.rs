@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_sums_are_those_of_the_other_end() {
+    fn bytes_and_checksums_equal_those_of_the_other_end() {
         assert_eq!(bytes(11, 5)[..8], bytes(8, 5)[..]);
         assert_ne!(bytes(8, 5), bytes(8, 6));
         assert_eq!(sum(b""), 0xcbf2_9ce4_8422_2325);

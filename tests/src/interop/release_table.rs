@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_replaces_its_own_and_leaves_the_others() {
+    fn column_update_keeps_other_columns() {
         let rows = ["a", "b", "c"].map(String::from);
         let one = merge("", &rows, column("1.17", &[("a", "4 of 4"), ("c", "1 of 2")]));
         assert_eq!(one, "| what | 1.17 |\n|---|---|\n| a | 4 of 4 |\n| c | 1 of 2 |\n");

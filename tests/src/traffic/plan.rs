@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_tile_the_run() {
+    fn blocks_cover_the_run_without_overlap() {
         let plan = plan(1, 150);
         let mut block = Block::default();
         let mut seqs = Vec::new();

@@ -487,7 +487,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_the_caller_are_no_lane_failures() {
+    fn caller_errors_are_no_lane_failures() {
         let sys = Error::Sys { call: "test", errno: ucs::Errno(22) };
         for error in [Error::Unsupported(uct::api::Op::AmShort), Error::InvalidParam("test"), sys] {
             let fault = fault_of(error);

@@ -143,7 +143,7 @@ mod tests {
 
     // [M3.4] [M3.5]
     #[test]
-    fn header_follows_the_peers_word() {
+    fn req_header_follows_peer_features() {
         assert_eq!(ReqHdr::after(Features::from_bits_retain(0x1a)), ReqHdr::Connid);
         assert_eq!(ReqHdr::after(Features::from_bits_retain(0x3)), ReqHdr::Bare);
         assert_eq!(ReqHdr::after(Features::from_bits_retain(0x1e)), ReqHdr::RawAddr);
@@ -153,7 +153,7 @@ mod tests {
 
     // [M3.10]
     #[test]
-    fn our_word_is_what_we_do() {
+    fn own_features_follow_rdma_capabilities() {
         assert_eq!(ours(Rdma::NONE).bits(), 0x24a | 1 << 63);
         assert_eq!(ours(Rdma { read: 1, ..Rdma::NONE }).bits(), 0x25b | 1 << 63);
         assert_eq!(ours(Rdma { read: 1, write: 1, write_imm: true }).bits(), 0x27b | 1 << 63);
@@ -162,7 +162,7 @@ mod tests {
 
     // [M8.9]
     #[test]
-    fn devices_work_for_peers_that_say_so() {
+    fn rdma_needs_peer_feature() {
         let rdma = Rdma { read: 100, write: 100, write_imm: true };
         let of = |bits| Some(Features::from_bits_retain(bits));
         assert_eq!(direct_read(Rdma::NONE, None), Err(RdmaUnavailable::Local));

@@ -55,7 +55,7 @@ mod tests {
     use crate::wire::table::info;
 
     #[test]
-    fn order_is_taken_by_exactly_the_packets_with_a_msg_id() {
+    fn exactly_packets_with_msg_id_are_ordered() {
         for entry in TABLE.iter().filter(|entry| entry.kind != HandlerKind::None) {
             assert_eq!(entry.id_use.is_some(), info(entry.ty).family.has_msg_id(), "{}", entry.ty);
         }

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_are_forgotten() {
+    fn oldest_events_are_dropped() {
         let mut events = TraceEvents::default();
         (0..100).for_each(|n| events.push(TraceEvent::PeerFound(PeerId(n))));
         assert_eq!(events.take(), Some(TraceEvent::PeerFound(PeerId(36))));

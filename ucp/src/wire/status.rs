@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_survives() {
+    fn status_numbers_round_trip() {
         for number in 0..=u8::MAX {
             let status = EfaStatus::from(number);
             assert_eq!(u8::from(status), number);

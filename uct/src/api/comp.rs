@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callback_may_start_what_is_done_at_once() {
+    fn callback_may_start_immediate_operation() {
         let log = Rc::new(RefCell::new(Vec::new()));
         let seen = log.clone();
         let comp = with_itself(move |comp, result| {

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_method_that_works_wins() {
+    fn first_working_method_is_used() {
         let req = AllocReq {
             methods: &[AllocMethod::Md, AllocMethod::Memfd, AllocMethod::Heap],
             ..AllocReq::new(100, "t")

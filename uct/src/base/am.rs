@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_handler_it_counts_and_drops() {
+    fn message_without_handler_is_counted_and_dropped() {
         let table = AmTable::default();
         table.dispatch(am(&[7, 1]));
         assert_eq!(table.dropped(), 1);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_that_has_gone_may_set_handlers_as_it_goes() {
+    fn dropped_handler_may_set_handlers() {
         struct Leaving(Rc<AmTable>, Rc<Cell<u32>>);
         impl Drop for Leaving {
             fn drop(&mut self) {

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outside_the_window() {
+    fn access_outside_the_window_is_refused() {
         let mut mem = [0u64; 2];
         let w = window(&mut mem, Access::ALL);
         for (remote, len) in

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_threaded_lock_belongs_to_its_maker() {
+    fn single_threaded_lock_is_bound_to_its_creator() {
         let lock = RecursiveLock::new(ThreadMode::Single, 7);
         assert_eq!((lock.lock(8), lock.lock(7)), (LockResult::WrongThread, LockResult::Locked));
         lock.unlock();

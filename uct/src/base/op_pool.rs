@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_without_parts_is_over_at_once() {
+    fn operation_without_parts_completes_at_once() {
         let log = Rc::new(RefCell::new(Vec::new()));
         let seen = log.clone();
         let pool = OpPool::new(1, move |data: u32, result| seen.borrow_mut().push((data, result)));

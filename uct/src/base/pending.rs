@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_one_stays_at_the_head() {
+    fn refused_operation_stays_at_the_head() {
         let (arbiter, log) = (Arbiter::default(), Log::default());
         let (a, b) = (arbiter.open(), arbiter.open());
         let refusals = Rc::new(Cell::new(2u32));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn purge_gives_them_back_in_order() {
+    fn purge_returns_operations_in_order() {
         let (arbiter, log) = (Arbiter::default(), Log::default());
         let a = arbiter.open();
         arbiter.add(a, op(&log, 1));

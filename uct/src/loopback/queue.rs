@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_its_depth_in_order() {
+    fn queue_holds_its_depth_in_order() {
         let queue = Queue::new(3, 1000);
         for round in 0..10 {
             for n in 0..3 {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_room_is_exclusive_and_comes_back() {
+    fn reserved_space_is_exclusive_and_returned() {
         let queue = Queue::new(3, 1000);
         let reserved = queue.reserve();
         assert!(!queue.has_room() && !queue.is_vacant() && !queue.push(message(1, 1)));

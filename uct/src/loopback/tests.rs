@@ -229,7 +229,7 @@ fn a_payload_begins_with_a_cache_line() {
 }
 
 #[test]
-fn a_panicking_closure_costs_nothing() {
+fn panicking_closure_leaks_nothing() {
     let (iface, ep) = pair(ucs::config::Source::empty().with("UCX_SELF_FIFO_SIZE", "1"));
     for _ in 0..10 {
         let caught =
@@ -296,7 +296,7 @@ impl Sink for Poller {
 }
 
 #[test]
-fn a_sink_that_polls_gets_nothing() {
+fn nested_poll_delivers_nothing() {
     let (iface, ep) = pair(Default::default());
     for n in 0..3 {
         assert_eq!(ep.am_short_iov(1, &[&[n]]), Ok(Sent::Done));

@@ -216,7 +216,7 @@ fn a_progress_thread_ends_wherever_it_is_dropped() {
 }
 
 #[test]
-fn a_progress_thread_that_fails_says_so() {
+fn failed_progress_thread_is_reported() {
     let (a, b) = (open("posix"), open("posix"));
     b.set_am_handler(1, HandlerThread::Any, Some(Box::new(|_| panic!("as it was told to")))).unwrap();
     let thread = b.spawn_progress().unwrap();

@@ -470,7 +470,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_stay_inside() {
+    fn copies_stay_in_bounds() {
         let bytes = [1u8, 2, 3, 4];
         // SAFETY: `bytes` outlives the buffer.
         let buf = unsafe { SendBuf::new(bytes.as_ptr(), 4) };
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_one_run() {
+    fn list_reads_as_contiguous_bytes() {
         let bytes: Vec<u8> = (0..20).collect();
         let mut rest = &bytes[..];
         let list: Vec<SendBuf> =

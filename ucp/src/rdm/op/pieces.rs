@@ -165,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_are_one_run(lens in prop::collection::vec(0usize..20, 0..5), at in 0usize..90, n in 0usize..90) {
+        fn pieces_behave_as_contiguous_bytes(lens in prop::collection::vec(0usize..20, 0..5), at in 0usize..90, n in 0usize..90) {
             let total: usize = lens.iter().sum();
             let source: Vec<u8> = (0..total as u8).collect();
             let mut target = vec![0xffu8; total];

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn compact_operation_inherits_nothing() {
+    fn compact_operation_is_reset_on_slot_reuse() {
         let mut ones = RmaOps::new();
         for by_remove in [false, true] {
             let mut long =

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segments_cover_everything_in_the_fewest_packets() {
+    fn segments_cover_message_in_fewest_packets() {
         for capacity in [1, 7, 8, 100, 8192] {
             for len in [0usize, 1, 8, 99, 100, 101, 8193, 65536] {
                 let (mut left, mut packets) = (len, 0);

@@ -77,7 +77,7 @@ fn rest_of_a_dropped_piece_is_no_protocol_error() {
 
 // [M11.1]
 #[test]
-fn a_peer_that_does_not_know_classes_never_sees_one() {
+fn peer_without_classes_gets_none() {
     let mut net = Net::new(2, 1, Manner::CALM);
     assert!(matches!(send(&mut net, MsgClass::Am, b"am", Protocol::Eager), Started::Pending(_)));
     net.deliver_one();
@@ -95,7 +95,7 @@ fn a_peer_that_does_not_know_classes_never_sees_one() {
 
 // [M11.2]
 #[test]
-fn the_class_travels_in_two_flags() {
+fn class_is_encoded_in_two_flags() {
     let mut net = Net::new(2, 1, Manner::CALM);
     send(&mut net, MsgClass::Message, b"first", Protocol::Eager);
     net.settle();

@@ -243,7 +243,7 @@ fn full_device_is_retried() {
 }
 
 #[test]
-fn a_refused_part_fails_the_whole_when_the_rest_has_ended() {
+fn refused_part_fails_operation_after_the_rest_ends() {
     let mut pair = Pair::new(100);
     let bytes = letter(3, 250);
     pair.put(&bytes, iovs(&[(0, 100), (5000, 100), (100, 50)]));
@@ -282,7 +282,7 @@ fn device_keeps_memory_until_the_end_after_peer_loss() {
 }
 
 #[test]
-fn without_a_device_it_goes_by_packets() {
+fn operation_without_device_goes_by_packets() {
     let mut pair = Pair::new(0);
     let bytes = letter(3, 150);
     assert_eq!(pair.put(&bytes, iovs(&[(0, 150)])), Started::Done(()));

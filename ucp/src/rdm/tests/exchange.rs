@@ -300,28 +300,28 @@ fn talks(range: std::ops::Range<u64>, nodes: usize, letters: usize, most: usize,
 }
 
 #[test]
-fn two_on_a_calm_network() {
+fn two_nodes_on_a_reliable_network() {
     talks(0..60, 2, 60, 20_000, Manner::CALM);
 }
 
 // [M4.3]
 #[test]
-fn two_on_a_network_that_reorders() {
+fn two_nodes_with_reordering() {
     talks(100..200, 2, 60, 20_000, Manner { reorder: true, ..Manner::CALM });
 }
 
 #[test]
-fn four_on_a_network_that_reorders_and_refuses() {
+fn four_nodes_with_reordering_and_full_queues() {
     talks(200..320, 4, 80, 30_000, Manner { mtu: 512, full: 3, reorder: true, ..Manner::CALM });
 }
 
 #[test]
-fn one_node_with_itself() {
+fn one_node_sends_to_itself() {
     talks(300..360, 1, 40, 10_000, Manner { mtu: 256, full: 4, reorder: true, ..Manner::CALM });
 }
 
 #[test]
-fn with_the_smallest_packets() {
+fn three_nodes_with_a_small_mtu() {
     talks(400..460, 3, 30, 1500, Manner { mtu: 128, full: 5, reorder: true, ..Manner::CALM });
 }
 
@@ -332,7 +332,7 @@ fn large_packets_large_messages() {
 
 // [M10.5]
 #[test]
-fn four_that_are_often_not_ready() {
+fn four_nodes_with_frequent_rnr() {
     let manner = Manner { mtu: 512, full: 5, reorder: true, unready: 4 };
     talks(600..680, 4, 60, 30_000, manner);
     talks(680..720, 2, 40, 100_000, Manner { mtu: 8928, ..manner });

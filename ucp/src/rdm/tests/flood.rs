@@ -45,7 +45,7 @@ fn memory_of_unexpected_messages_is_counted_and_released() {
 }
 
 #[test]
-fn a_removed_peers_messages_count_until_they_are_received() {
+fn messages_of_removed_peer_count_until_received() {
     let (mut net, _) = flooded();
     let peer = net.peer(1, 0);
     net.at(1, |e, w| e.remove_peer(w, peer));

@@ -111,12 +111,12 @@ fn mutate(flight: &mut Flight, rng: &mut Rng) {
 
 // [M10.6]
 #[test]
-fn mutated_packets() {
+fn mutated_packets_do_no_harm() {
     (0..120).for_each(storm);
 }
 
 #[test]
-fn noise() {
+fn random_packets_do_no_harm() {
     let _seed = Seed(7);
     let mut rng = Rng(7);
     let mut net = Net::new(2, 7, Manner::CALM);
@@ -140,7 +140,7 @@ fn noise() {
 
 // [M1.6]
 #[test]
-fn stolen_ids_are_refused() {
+fn ids_of_another_peer_are_refused() {
     let mut net = Net::new(3, 1, Manner::CALM);
     let (peer, thief) = (net.peer(0, 1), net.peer(2, 0));
     net.send(2, thief, b"hi", Some(9), Protocol::Eager);

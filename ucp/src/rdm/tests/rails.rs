@@ -606,7 +606,7 @@ fn lane_without_registrations_is_left_out() {
 }
 
 #[test]
-fn a_key_that_is_refused_ends_a_put() {
+fn refused_key_ends_put() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let (bytes, mut far) = (letter(1, LEN), vec![0; LEN]);
     let (iov, _) = rig.expose(1, &mut far);

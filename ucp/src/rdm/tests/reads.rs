@@ -46,7 +46,7 @@ fn received(net: &mut Net) -> Option<Result<usize, OpError>> {
 
 // [M3.7] [M7.1] [M7.2]
 #[test]
-fn a_long_read_is_a_request_reads_and_an_eor() {
+fn long_read_is_request_reads_and_eor() {
     for (most, reads) in [(1 << 30, 1), (20_000, 3)] {
         let (mut net, peer) = met(most, Manner::CALM);
         let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
@@ -70,7 +70,7 @@ fn a_long_read_is_a_request_reads_and_an_eor() {
 
 // [M3.7]
 #[test]
-fn without_a_handshake_or_without_reads_the_message_is_sent() {
+fn message_is_sent_without_handshake_or_rdma_read() {
     let mut net = Net::new(2, 1, Manner::CALM).with_rdma(1 << 30);
     let peer = net.peer(0, 1);
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
@@ -86,7 +86,7 @@ fn without_a_handshake_or_without_reads_the_message_is_sent() {
 
 // [M7.9]
 #[test]
-fn a_runting_read_sends_the_head_and_is_read_meanwhile() {
+fn runtread_sends_head_while_rest_is_read() {
     for reorder in [false, true] {
         for early in [false, true] {
             let (mut net, peer) = met(7000, Manner { reorder, ..Manner::CALM });
@@ -119,7 +119,7 @@ fn a_runting_read_sends_the_head_and_is_read_meanwhile() {
 
 // [M7.9]
 #[test]
-fn synchronous_messages_never_runt_and_end_by_eor() {
+fn synchronous_messages_use_no_runtread_and_end_by_eor() {
     let (mut net, peer) = met(1 << 30, Manner::CALM);
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     let args = SendArgs {
@@ -206,7 +206,7 @@ fn unreadable_message_is_sent() {
 
 // [M7.8]
 #[test]
-fn a_sender_that_cannot_register_sends() {
+fn sender_without_registration_sends_packets() {
     for why in [RegError::Full, RegError::Refused] {
         let (mut net, peer) = met(1 << 30, Manner::CALM);
         net.nodes[0].device.no_reg = Some(why);
@@ -219,7 +219,7 @@ fn a_sender_that_cannot_register_sends() {
 /// Each operation ends once, and a receive only when the device no longer writes to it.
 // [M7.3]
 #[test]
-fn a_peer_lost_at_any_step_leaves_nothing() {
+fn peer_lost_at_any_step_leaks_nothing() {
     for protocol in [Protocol::LongRead, Protocol::RuntRead] {
         for (loser, refuse) in [(0, false), (1, false), (0, true), (1, true)] {
             for steps in 0..24 {
@@ -249,7 +249,7 @@ fn a_peer_lost_at_any_step_leaves_nothing() {
 }
 
 #[test]
-fn a_fault_of_the_device_that_means_the_peer_fails_it() {
+fn device_error_about_the_peer_fails_it() {
     let (mut net, peer) = met(9000, Manner::CALM);
     let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
     net.recv(1, &mut room, ANY, 0);
@@ -266,7 +266,7 @@ fn a_fault_of_the_device_that_means_the_peer_fails_it() {
 }
 
 #[test]
-fn reading_from_oneself() {
+fn message_to_self_is_read() {
     let cfg = EngineConfig { runt_size: RUNT, ..EngineConfig::default() };
     let mut net = Net::with(1, 1, Manner::CALM, cfg).with_rdma(9000);
     let me = net.peer(0, 0);

@@ -184,7 +184,7 @@ fn reads_packet_by_packet() {
 
 // [M8.11]
 #[test]
-fn pieces_on_both_sides_and_nothing_at_all() {
+fn iovs_on_both_sides_and_empty_operations() {
     let mut net = Net::new(2, 3, Manner { reorder: true, ..Manner::CALM });
     let peer = net.peer(0, 1);
     let target = share(&mut net, 1, 9000, Access::all());
@@ -274,7 +274,7 @@ fn atomics_packet_by_packet_and_in_order() {
 }
 
 #[test]
-fn fences_hold_what_comes_after() {
+fn fences_delay_later_operations() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
     let target = share(&mut net, 1, 20_000, Access::all());
@@ -301,7 +301,7 @@ fn fences_hold_what_comes_after() {
 
 // [M8.1]
 #[test]
-fn requests_beyond_the_rights_of_their_key_are_dropped() {
+fn requests_beyond_key_rights_are_dropped() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
     let read_only = share(&mut net, 1, 64, Access::READ);
@@ -365,7 +365,7 @@ fn revoked_memory_is_not_touched() {
 }
 
 #[test]
-fn cancelled_before_the_first_packet() {
+fn operations_are_cancelled_before_first_packet() {
     let mut net = Net::new(2, 1, Manner::CALM);
     let peer = net.peer(0, 1);
     let target = share(&mut net, 1, 64, Access::all());
@@ -528,12 +528,12 @@ fn job(seed: u64, order: PacketOrder) {
 }
 
 #[test]
-fn jobs_on_a_wire_without_order() {
+fn random_operations_on_an_unordered_wire() {
     seeds(0..60).for_each(|seed| job(seed, PacketOrder::None));
 }
 
 #[test]
-fn jobs_on_an_ordered_wire() {
+fn random_operations_on_an_ordered_wire() {
     seeds(0..40).for_each(|seed| job(seed, PacketOrder::Kept));
 }
 

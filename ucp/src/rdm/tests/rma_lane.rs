@@ -34,7 +34,7 @@ fn received(net: &mut Net) -> Result<usize, OpError> {
 
 // [M11.13]
 #[test]
-fn the_request_names_the_process_and_its_receiver_reads_there() {
+fn request_carries_the_address_that_the_receiver_reads() {
     for (segment, reads) in [(1 << 30, 1), (20_000, 3)] {
         let cfg = EngineConfig { read_segment: segment, ..EngineConfig::default() };
         let (mut net, peer) = met(Manner::CALM, cfg);
@@ -123,7 +123,7 @@ fn receiver_declines_each_offer_it_does_not_want() {
 
 // [M11.14]
 #[test]
-fn some_are_declined_in_any_order() {
+fn declined_offers_keep_message_order() {
     for seed in 0..20 {
         let (mut net, peer) = met(Manner { full: 3, reorder: true, ..Manner::CALM }, EngineConfig::default());
         net.rng = Rng(seed);

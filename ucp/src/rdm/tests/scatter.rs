@@ -114,7 +114,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
     // [M5.7]
     #[test]
-    fn several_pieces_get_what_one_gets(
+    fn scattered_receive_equals_contiguous_receive(
         lens in prop::collection::vec(prop_oneof![0usize..9, 0usize..4000], 0..8),
         percent in 0usize..130,
         protocol in prop::sample::select(&ROWS[..]),
@@ -163,7 +163,7 @@ fn few_pieces_are_read_into_in_place_and_many_are_sent() {
 }
 
 #[test]
-fn a_sender_that_must_be_read_fills_any_number_of_pieces() {
+fn read_without_read_nack_fills_any_number_of_pieces() {
     for copies in [1 << 20, 100, 1] {
         let (message, room) = (letter(2, 9 * 1500), Room::new(&[1500; 9]));
         let (mut net, peer) = met(Manner::CALM, 1 << 30);
@@ -177,7 +177,7 @@ fn a_sender_that_must_be_read_fills_any_number_of_pieces() {
 }
 
 #[test]
-fn a_read_that_fails_leaves_no_piece_registered() {
+fn failed_read_leaves_no_piece_registered() {
     let (message, room) = (letter(2, 6000), Room::new(&[2000; 3]));
     let (mut net, peer) = met(Manner::CALM, 1000);
     net.nodes[1].device.fault = Some(PeerError::Gone);
@@ -187,7 +187,7 @@ fn a_read_that_fails_leaves_no_piece_registered() {
 }
 
 #[test]
-fn a_receive_of_many_messages_has_one_piece() {
+fn multi_receive_needs_a_contiguous_buffer() {
     let room = Room::new(&[100, 100]);
     let (mut net, _) = met(Manner::CALM, 0);
     let args = RecvArgs { buf: room.buf(), kind: exact(7), from: None, user: 5 };

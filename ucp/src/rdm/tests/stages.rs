@@ -47,7 +47,7 @@ fn ok(net: &mut Net, me: usize, from: usize, len: usize, tag: u64) -> RecvStatus
 }
 
 #[test]
-fn eager_ends_in_the_call_and_names_its_sender_until_the_handshake() {
+fn eager_completes_in_call_with_raw_address_until_handshake() {
     let (mut net, peer) = pair();
     let mut room = [0; 16];
     assert!(matches!(net.recv(1, &mut room, exact(7), 5), Started::Pending(_)));
@@ -97,7 +97,7 @@ fn handshake_goes_once_each_way_and_is_retried() {
 
 // [M3.7] [M3.8] [M3.9]
 #[test]
-fn delivery_complete_calls_for_the_handshake_first() {
+fn delivery_complete_waits_for_handshake() {
     let (mut net, peer) = pair();
     let mut room = [0; 8];
     net.recv(1, &mut room, ANY, 2);
@@ -116,7 +116,7 @@ fn delivery_complete_calls_for_the_handshake_first() {
 }
 
 #[test]
-fn packet_replaces_the_trigger() {
+fn no_trigger_after_a_packet() {
     let (mut net, peer) = pair();
     net.send(0, peer, b"a", Some(1), Protocol::Eager);
     net.send(0, peer, b"b", Some(1), Protocol::DcEager);
@@ -146,7 +146,7 @@ fn granted_data_waits_for_the_handshake() {
 
 // [M5.5]
 #[test]
-fn the_next_grant_comes_when_the_last_is_used_up() {
+fn next_grant_follows_used_up_grant() {
     let cfg = EngineConfig { cts_credits: 2, ..EngineConfig::default() };
     let mut net = Net::with(2, 1, Manner { reorder: true, ..Manner::CALM }, cfg);
     let peer = net.peer(0, 1);
@@ -162,7 +162,7 @@ fn the_next_grant_comes_when_the_last_is_used_up() {
 }
 
 #[test]
-fn a_wire_that_makes_senders_wait_grants_all_at_once() {
+fn wire_with_back_pressure_grants_whole_message() {
     let cfg = EngineConfig { cts_credits: 2, ..EngineConfig::default() };
     let mut net = Net::with(2, 1, Manner::CALM, cfg);
     net.nodes[1].engine.set_grant(WireId(0), Grant::Whole);
@@ -232,7 +232,7 @@ fn every_protocol_expected_and_unexpected() {
 
 // [M5.7] [M6.3]
 #[test]
-fn a_short_receive_is_cut_and_the_protocol_ends() {
+fn short_receive_truncates_and_protocol_completes() {
     for (protocol, len) in ROWS {
         for early in [false, true] {
             let (mut net, peer) = met();
@@ -264,7 +264,7 @@ fn a_short_receive_is_cut_and_the_protocol_ends() {
 
 // [M5.8]
 #[test]
-fn a_receive_is_cancelled_only_before_it_is_matched() {
+fn receive_is_cancelled_only_before_match() {
     for (protocol, len) in ROWS {
         for packets in 0..6 {
             let (mut net, peer) = met();
@@ -300,7 +300,7 @@ fn a_receive_is_cancelled_only_before_it_is_matched() {
 }
 
 #[test]
-fn a_send_is_cancelled_only_before_its_first_packet() {
+fn send_is_cancelled_only_before_first_packet() {
     for (protocol, len) in ROWS {
         let (mut net, peer) = met();
         let bytes = letter(3, len);
@@ -410,7 +410,7 @@ fn duplicates_are_dropped() {
 
 // [M2.1] [M2.2] [M2.3] [M2.5]
 #[test]
-fn a_queue_pair_number_is_reused() {
+fn reused_qpn_gets_a_new_peer() {
     let (mut net, peer) = met();
     net.send(0, peer, b"old life", Some(1), Protocol::Eager);
     let late = net.flights.pop().unwrap();
@@ -579,7 +579,7 @@ fn probes_peek_and_claim() {
 
 // [M10.1]
 #[test]
-fn a_failed_peer_ends_its_operations_and_no_others() {
+fn failed_peer_ends_only_its_own_operations() {
     let mut net = Net::new(3, 1, Manner::CALM);
     let (gone, stays) = (net.peer(1, 0), net.peer(1, 2));
     let back = net.peer(0, 1);
@@ -622,7 +622,7 @@ fn a_failed_peer_ends_its_operations_and_no_others() {
 }
 
 #[test]
-fn a_removed_peers_name_is_free_once_its_messages_are_gone() {
+fn removed_peer_id_is_reused_after_its_messages_are_gone() {
     let (mut net, peer) = met();
     net.send(0, peer, b"bye", Some(1), Protocol::Eager);
     net.settle();
@@ -693,7 +693,7 @@ fn sends_that_a_peer_does_not_support_are_refused() {
 /// A peer that asks for constant header length gets it in every request. Engines of other tests do not ask.
 // [M3.11]
 #[test]
-fn constant_header_length_is_asked_for_and_given() {
+fn constant_header_length_is_negotiated() {
     let constant = EngineConfig { req_len: ReqLen::Constant, ..EngineConfig::default() };
     let mut net = Net::with(2, 1, Manner::CALM, constant);
     let peer = net.peer(0, 1);

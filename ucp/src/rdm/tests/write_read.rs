@@ -37,7 +37,7 @@ const DONE: [EngineEvent; 1] = [EngineEvent::RmaDone { user: 1, result: Ok(()) }
 
 // [M7.1] [M8.8] [M8.10]
 #[test]
-fn a_request_reads_and_an_eor() {
+fn long_write_is_request_reads_and_eor() {
     for (most, reads) in [(1 << 30, 1), (20_000, 3)] {
         let (mut net, peer) = met(most, Manner::CALM);
         let bytes = letter(1, LEN);
@@ -67,7 +67,7 @@ fn a_request_reads_and_an_eor() {
 }
 
 #[test]
-fn an_eor_acknowledges() {
+fn eor_acknowledges_write() {
     let (mut net, peer) = met(1 << 30, Manner { reorder: true, ..Manner::CALM });
     let (bytes, target) = (letter(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
     net.nodes[0].engine.set_features(peer, Features::RDMA_READ);
@@ -170,7 +170,7 @@ fn unreadable_write_is_sent_from_the_first_byte() {
 
 // [M7.5]
 #[test]
-fn target_without_read_nack_keeps_nothing() {
+fn target_without_read_nack_leaks_nothing() {
     // The target may not say READ_NACK: the write never ends, but the target keeps nothing of it.
     let (mut net, peer) = met(1 << 30, Manner::CALM);
     let back = net.peer(1, 0);
@@ -195,7 +195,7 @@ fn target_without_read_nack_keeps_nothing() {
 
 // [M7.8]
 #[test]
-fn a_writer_that_cannot_register_sends() {
+fn writer_without_registration_sends_packets() {
     let (mut net, peer) = met(1 << 30, Manner::CALM);
     net.nodes[0].device.no_reg = Some(RegError::Full);
     let (bytes, target) = (letter(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
@@ -205,7 +205,7 @@ fn a_writer_that_cannot_register_sends() {
 }
 
 #[test]
-fn a_peer_lost_at_any_step_leaves_nothing() {
+fn peer_lost_at_any_step_leaks_nothing() {
     for loser in [0, 1] {
         for refuse in [false, true] {
             for steps in 0..14 {

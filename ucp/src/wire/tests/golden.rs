@@ -713,7 +713,7 @@ fn every_type_in_use_has_golden_bytes() {
 
 // [M3.2]
 #[test]
-fn read() {
+fn golden_packets_are_parsed() {
     for golden in all() {
         assert_eq!(parse(&golden.bytes()), Ok(golden.packet), "{}", golden.hex);
     }
@@ -721,7 +721,7 @@ fn read() {
 
 // [M1.7]
 #[test]
-fn written() {
+fn golden_packets_are_written() {
     for golden in all() {
         assert_eq!(bytes(&golden.packet), golden.bytes(), "{}", golden.hex);
     }

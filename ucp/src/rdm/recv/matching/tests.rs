@@ -16,7 +16,7 @@ fn post(queue: &mut ExpectedQueue, wants: &mut Vec<MatchEntry>, pattern: Pattern
 }
 
 #[test]
-fn the_oldest_receive_wins_whichever_list_it_is_in() {
+fn oldest_receive_matches_first() {
     let (mut queue, mut wants) = (ExpectedQueue::new(), Vec::new());
     let exact = Pattern { tag: 5, mask: !0, from: None };
     for pattern in [exact, Pattern::ANY, exact] {
@@ -27,7 +27,7 @@ fn the_oldest_receive_wins_whichever_list_it_is_in() {
 }
 
 #[test]
-fn a_source_filter_is_kept() {
+fn source_filter_is_applied() {
     let (mut queue, mut wants) = (ExpectedQueue::new(), Vec::new());
     post(&mut queue, &mut wants, Pattern { tag: 5, mask: !0, from: Some(PeerId(1)) });
     assert_eq!(queue.take(&mut wants, 5, PeerId(3)), None);
@@ -39,7 +39,7 @@ fn a_source_filter_is_kept() {
 }
 
 #[test]
-fn growing_keeps_the_order() {
+fn rehash_keeps_order() {
     let (mut expected, mut wants, mut arrived) = (ExpectedQueue::new(), Vec::new(), UnexpectedQueue::new());
     for n in 0..5000 {
         post(&mut expected, &mut wants, Pattern { tag: u64::from(n % 7), mask: !0, from: None });
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn arrived_behaves_like_a_list(
+    fn unexpected_behaves_like_a_list(
         steps in prop::collection::vec((0u8..4, pattern(), 0u64..4, 0u32..2), 0..200)
     ) {
         let mut queue = UnexpectedQueue::new();

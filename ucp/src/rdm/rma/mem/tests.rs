@@ -14,7 +14,7 @@ fn region(bytes: &mut [u8], access: Access) -> Region {
 }
 
 #[test]
-fn keys_name_one_life_of_one_region() {
+fn stale_and_foreign_keys_are_rejected() {
     let mut bytes = [0u8; 16];
     let mut regions = Regions::new(7);
     let region = region(&mut bytes, Access::READ);
@@ -37,7 +37,7 @@ fn keys_name_one_life_of_one_region() {
 }
 
 #[test]
-fn elements_change_wherever_they_lie() {
+fn atomics_change_unaligned_elements_in_every_piece() {
     fn with<const N: usize>() {
         for shift in 0..9 {
             let mut bytes = [1u8; 80];
@@ -84,7 +84,7 @@ fn edge(base: u64) -> impl Strategy<Value = u64> {
 
 proptest! {
     #[test]
-    fn hostile_iovs_stay_inside(
+    fn hostile_iovs_stay_in_the_region(
         picks in prop::collection::vec((edge(1 << 20), edge(0), 0usize..4), 1..5),
         at in edge(0),
         data in prop::collection::vec(any::<u8>(), 0..120),

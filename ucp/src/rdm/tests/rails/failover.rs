@@ -218,7 +218,7 @@ fn only_a_lost_nic_is_replaced() {
 }
 
 #[test]
-fn worker_is_one_sender_on_any_lane() {
+fn receives_match_a_worker_on_any_lane() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let stranger = PeerId(99);
     // The peer sends from its second NIC to our first, as after losing its first.
@@ -527,7 +527,7 @@ fn losing_a_further_nic_loses_no_message() {
 /// An operation that the transport refuses at this end ends with that cause; no rail goes down, and the peer
 /// stays.
 #[test]
-fn an_error_of_the_caller_fails_no_rail() {
+fn caller_error_fails_no_rail() {
     for (len, why) in [
         (100, LocalError::Unsupported),
         (LEN, LocalError::Unsupported),

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scopes_of_yama() {
+    fn yama_scopes_are_read() {
         for (scope, capable, barred) in [
             ("", false, false),
             ("0", false, false),

@@ -69,21 +69,21 @@ impl Drop for Seed {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
+pub struct NetConfig {
     pub mtu: usize,
     /// One in so many sends finds no room; 0: never.
     pub full: usize,
     pub reorder: bool,
     /// One in so many packets comes back because its receiver is not ready; 0: never.
-    pub unready: usize,
+    pub rnr: usize,
 }
 
-impl Manner {
-    pub const CALM: Manner = Manner { mtu: 1024, full: 0, reorder: false, unready: 0 };
+impl NetConfig {
+    pub const RELIABLE: NetConfig = NetConfig { mtu: 1024, full: 0, reorder: false, rnr: 0 };
 }
 
 #[derive(Clone, Debug)]
-pub struct Flight {
+pub struct SentPacket {
     pub from: usize,
     pub to: usize,
     pub bytes: Vec<u8>,
@@ -94,10 +94,10 @@ pub struct Node {
     pub addr: RawAddr,
     pub wire: WireId,
     pub paths: Vec<usize>,
-    /// The wire of this node refuses every send.
-    pub jammed: bool,
+    /// The wire of this node has no room for any send.
+    pub wire_full: bool,
     /// This node has no receive posted: packets to it come back.
-    pub shut: bool,
+    pub no_receives: bool,
     pub device: Device,
 }
 
@@ -109,14 +109,14 @@ pub struct Device {
     /// Registrations may end under reads, which fail then.
     pub revoke: bool,
     pub fault: Option<PeerError>,
-    /// Memory is read by another transport than the wire.
+    /// Offered memory is read over an RMA-only lane.
     pub rma_address: bool,
-    /// Other transports deny access.
-    pub kept_out: bool,
-    /// Reads by another transport.
-    pub besides: usize,
+    /// The RMA-only lane denies access.
+    pub access_denied: bool,
+    /// Reads over the RMA-only lane.
+    pub rma_lane_reads: usize,
     /// One in so many offers is declined; 0: none.
-    pub declines: usize,
+    pub decline_one_in: usize,
     /// Results of offers: lengths, and whether the peer read.
     pub answers: Vec<(usize, bool)>,
     /// Longest read through the device's own buffers; 0: none.
@@ -125,9 +125,9 @@ pub struct Device {
     pub headerless: Vec<(UserRecvQp, Vec<u8>, Option<u32>)>,
 }
 
-const OWN: u32 = u32::MAX;
+const UNREGISTERED: u32 = u32::MAX;
 
-pub struct Fetch {
+pub struct PendingRead {
     pub me: usize,
     pub from: usize,
     pub to: Piece,
@@ -151,35 +151,35 @@ impl Device {
 
 pub struct Net {
     pub nodes: Vec<Node>,
-    pub flights: Vec<Flight>,
-    pub fetches: Vec<Fetch>,
+    pub sent_packets: Vec<SentPacket>,
+    pub pending_reads: Vec<PendingRead>,
     /// Pending notifications that a peer has nothing in flight: waiting node, its peer, the peer's node.
-    pub settles: Vec<(usize, PeerId, usize)>,
+    pub flush_waiters: Vec<(usize, PeerId, usize)>,
     pub now: Nanos,
     pub rng: Rng,
-    pub manner: Manner,
+    pub net_config: NetConfig,
     pub gone: Option<usize>,
 }
 
-pub struct Port<'a> {
+pub struct NodeWire<'a> {
     me: usize,
     paths: &'a mut Vec<usize>,
-    jammed: bool,
+    wire_full: bool,
     addrs: &'a [RawAddr],
     gone: Option<usize>,
-    flights: &'a mut Vec<Flight>,
-    fetches: &'a mut Vec<Fetch>,
-    settles: &'a mut Vec<(usize, PeerId, usize)>,
+    sent_packets: &'a mut Vec<SentPacket>,
+    pending_reads: &'a mut Vec<PendingRead>,
+    flush_waiters: &'a mut Vec<(usize, PeerId, usize)>,
     device: &'a mut Device,
     rng: &'a mut Rng,
-    manner: Manner,
+    net_config: NetConfig,
 }
 
-impl ReceiveSink for Port<'_> {}
+impl ReceiveSink for NodeWire<'_> {}
 
-impl Wire for Port<'_> {
+impl Wire for NodeWire<'_> {
     fn mtu(&self, _to: PeerId) -> usize {
-        self.manner.mtu
+        self.net_config.mtu
     }
 
     fn send<F: FnOnce(&mut [u8]) -> usize>(
@@ -189,8 +189,8 @@ impl Wire for Port<'_> {
         _token: TxToken,
         fill: F,
     ) -> Result<Posted, NotPosted> {
-        assert!(max <= self.manner.mtu, "packet of {max}");
-        if self.jammed || self.rng.one_in(self.manner.full) {
+        assert!(max <= self.net_config.mtu, "packet of {max}");
+        if self.wire_full || self.rng.one_in(self.net_config.full) {
             return Err(NotPosted::Full);
         }
         let to = self.paths[to.0 as usize];
@@ -200,7 +200,7 @@ impl Wire for Port<'_> {
         let mut bytes = vec![0xee; max];
         let len = fill(&mut bytes);
         bytes.truncate(len);
-        self.flights.push(Flight { from: self.me, to, bytes });
+        self.sent_packets.push(SentPacket { from: self.me, to, bytes });
         Ok(Posted::Done)
     }
 
@@ -212,8 +212,8 @@ impl Wire for Port<'_> {
         imm: Option<u32>,
         fill: F,
     ) -> Result<Posted, NotPosted> {
-        assert!(max <= self.manner.mtu, "message of {max}");
-        if self.jammed || self.rng.one_in(self.manner.full) {
+        assert!(max <= self.net_config.mtu, "message of {max}");
+        if self.wire_full || self.rng.one_in(self.net_config.full) {
             return Err(NotPosted::Full);
         }
         let mut bytes = vec![0xee; max];
@@ -225,10 +225,11 @@ impl Wire for Port<'_> {
 
     fn flush_peer(&mut self, to: PeerId) -> Flushed {
         let node = self.paths[to.0 as usize];
-        if !self.flights.iter().any(|flight| (flight.from, flight.to) == (self.me, node)) {
+        if !self.sent_packets.iter().any(|sent_packet| (sent_packet.from, sent_packet.to) == (self.me, node))
+        {
             return Flushed::Now;
         }
-        self.settles.push((self.me, to, node));
+        self.flush_waiters.push((self.me, to, node));
         Flushed::Later
     }
 
@@ -254,8 +255,8 @@ impl Wire for Port<'_> {
     fn release(&mut self, reg: Reg) {
         let gone = self.device.regs[reg.id as usize].take();
         gone.expect("released once");
-        let by_it = |fetch: &Fetch| fetch.me == self.me && fetch.reg == reg.id;
-        assert!(self.device.revoke || !self.fetches.iter().any(by_it), "released under a read");
+        let by_it = |pending_read: &PendingRead| pending_read.me == self.me && pending_read.reg == reg.id;
+        assert!(self.device.revoke || !self.pending_reads.iter().any(by_it), "released under a read");
     }
 
     fn read(
@@ -266,7 +267,7 @@ impl Wire for Port<'_> {
         remote: Remote,
         token: TxToken,
     ) -> Result<Posted, NotPosted> {
-        if self.jammed || self.rng.one_in(self.manner.full) {
+        if self.wire_full || self.rng.one_in(self.net_config.full) {
             return Err(NotPosted::Full);
         }
         let at = to.ptr() as u64;
@@ -275,7 +276,7 @@ impl Wire for Port<'_> {
         if from == usize::MAX {
             return Err(NotPosted::Peer(PeerError::Gone));
         }
-        self.fetches.push(Fetch { me: self.me, from, to, reg: reg.id, remote, token });
+        self.pending_reads.push(PendingRead { me: self.me, from, to, reg: reg.id, remote, token });
         Ok(Posted::Pending)
     }
 
@@ -297,22 +298,22 @@ impl Wire for Port<'_> {
             return None;
         }
         assert!(!to.is_empty());
-        if self.device.kept_out {
+        if self.device.access_denied {
             return Some(Err(NotPosted::Peer(PeerError::NO_RDMA)));
         }
-        if self.jammed || self.rng.one_in(self.manner.full) {
+        if self.wire_full || self.rng.one_in(self.net_config.full) {
             return Some(Err(NotPosted::Full));
         }
         let source = std::ptr::with_exposed_provenance::<u8>(from.addr as usize);
         // SAFETY: the test keeps sent bytes until the send is over, and room until the receive is.
         unsafe { std::ptr::copy(source, to.ptr(), to.len()) };
-        self.device.besides += 1;
+        self.device.rma_lane_reads += 1;
         Some(Ok(()))
     }
 
     fn prefers_packets(&mut self, _peer: PeerId, len: usize, address: &RmaAddress) -> bool {
         assert!(!address.is_empty() && len > 0);
-        self.rng.one_in(self.device.declines)
+        self.rng.one_in(self.device.decline_one_in)
     }
 
     fn on_offer_result(&mut self, _peer: PeerId, _reg: &Reg, len: usize, read: bool) {
@@ -334,7 +335,7 @@ impl Wire for Port<'_> {
             return Err(NotPosted::Peer(PeerError::NO_RDMA));
         }
         let from = self.paths[peer.0 as usize];
-        self.fetches.push(Fetch { me: self.me, from, to, reg: OWN, remote, token });
+        self.pending_reads.push(PendingRead { me: self.me, from, to, reg: UNREGISTERED, remote, token });
         Ok(Posted::Pending)
     }
 }
@@ -360,11 +361,11 @@ pub fn source(addr: &RawAddr) -> Source {
 }
 
 impl Net {
-    pub fn new(nodes: usize, seed: u64, manner: Manner) -> Net {
-        Net::with(nodes, seed, manner, EngineConfig::default())
+    pub fn new(nodes: usize, seed: u64, net_config: NetConfig) -> Net {
+        Net::with(nodes, seed, net_config, EngineConfig::default())
     }
 
-    pub fn with(nodes: usize, seed: u64, manner: Manner, cfg: EngineConfig) -> Net {
+    pub fn with(nodes: usize, seed: u64, net_config: NetConfig, cfg: EngineConfig) -> Net {
         let node = |n| {
             let mut engine = Engine::new(cfg);
             let wire = engine.add_wire(address(n));
@@ -373,38 +374,38 @@ impl Net {
                 addr: address(n),
                 wire,
                 paths: Vec::new(),
-                jammed: false,
-                shut: false,
+                wire_full: false,
+                no_receives: false,
                 device: Device::default(),
             }
         };
         Net {
             nodes: (0..nodes).map(node).collect(),
-            flights: Vec::new(),
-            fetches: Vec::new(),
-            settles: Vec::new(),
+            sent_packets: Vec::new(),
+            pending_reads: Vec::new(),
+            flush_waiters: Vec::new(),
             now: Nanos(0),
             rng: Rng(seed),
-            manner,
+            net_config,
             gone: None,
         }
     }
 
-    pub fn at<T>(&mut self, me: usize, call: impl FnOnce(&mut Engine, &mut Port<'_>) -> T) -> T {
+    pub fn at<T>(&mut self, me: usize, call: impl FnOnce(&mut Engine, &mut NodeWire<'_>) -> T) -> T {
         let addrs: Vec<RawAddr> = self.nodes.iter().map(|n| n.addr).collect();
         let node = &mut self.nodes[me];
-        let mut port = Port {
+        let mut port = NodeWire {
             me,
             paths: &mut node.paths,
-            jammed: node.jammed,
+            wire_full: node.wire_full,
             addrs: &addrs,
             gone: self.gone,
-            flights: &mut self.flights,
-            fetches: &mut self.fetches,
-            settles: &mut self.settles,
+            sent_packets: &mut self.sent_packets,
+            pending_reads: &mut self.pending_reads,
+            flush_waiters: &mut self.flush_waiters,
             device: &mut node.device,
             rng: &mut self.rng,
-            manner: self.manner,
+            net_config: self.net_config,
         };
         call(&mut node.engine, &mut port)
     }
@@ -422,22 +423,26 @@ impl Net {
     }
 
     pub fn deliver_one(&mut self) -> bool {
-        if self.flights.is_empty() {
+        if self.sent_packets.is_empty() {
             return false;
         }
-        let at = if self.manner.reorder { self.rng.below(self.flights.len()) } else { 0 };
-        let flight = self.flights.remove(at);
-        if self.nodes[flight.to].shut || self.rng.one_in(self.manner.unready) {
-            self.hand_back(&flight);
+        let at = if self.net_config.reorder { self.rng.below(self.sent_packets.len()) } else { 0 };
+        let sent_packet = self.sent_packets.remove(at);
+        if self.nodes[sent_packet.to].no_receives || self.rng.one_in(self.net_config.rnr) {
+            self.return_packet(&sent_packet);
         } else {
-            self.deliver(&flight);
+            self.deliver(&sent_packet);
         }
-        let is_over = |&(me, _, node): &(usize, PeerId, usize), flights: &[Flight]| {
-            !flights.iter().any(|flight| (flight.from, flight.to) == (me, node))
+        let is_over = |&(me, _, node): &(usize, PeerId, usize), sent_packets: &[SentPacket]| {
+            !sent_packets.iter().any(|sent_packet| (sent_packet.from, sent_packet.to) == (me, node))
         };
-        let over: Vec<_> =
-            self.settles.iter().filter(|&settle| is_over(settle, &self.flights)).copied().collect();
-        self.settles.retain(|settle| !is_over(settle, &self.flights));
+        let over: Vec<_> = self
+            .flush_waiters
+            .iter()
+            .filter(|&settle| is_over(settle, &self.sent_packets))
+            .copied()
+            .collect();
+        self.flush_waiters.retain(|settle| !is_over(settle, &self.sent_packets));
         for (me, peer, _) in over {
             let now = self.now;
             self.at(me, |e, _| e.on_peer_flushed(now, peer));
@@ -445,11 +450,11 @@ impl Net {
         true
     }
 
-    fn hand_back(&mut self, flight: &Flight) {
-        let paths = &self.nodes[flight.from].paths;
-        let peer = paths.iter().position(|&node| node == flight.to).expect("sent to a peer");
+    fn return_packet(&mut self, sent_packet: &SentPacket) {
+        let paths = &self.nodes[sent_packet.from].paths;
+        let peer = paths.iter().position(|&node| node == sent_packet.to).expect("sent to a peer");
         let now = self.now;
-        self.at(flight.from, |e, _| e.on_rnr(now, PeerId(peer as u32), &flight.bytes));
+        self.at(sent_packet.from, |e, _| e.on_rnr(now, PeerId(peer as u32), &sent_packet.bytes));
     }
 
     /// Lets every node read, `most` bytes at a time.
@@ -460,18 +465,18 @@ impl Net {
         self
     }
 
-    pub fn fetch_one(&mut self) -> bool {
-        if self.fetches.is_empty() {
+    pub fn complete_read(&mut self) -> bool {
+        if self.pending_reads.is_empty() {
             return false;
         }
-        let at = if self.manner.reorder { self.rng.below(self.fetches.len()) } else { 0 };
-        let Fetch { me, from, to, reg, remote, token } = self.fetches.remove(at);
+        let at = if self.net_config.reorder { self.rng.below(self.pending_reads.len()) } else { 0 };
+        let PendingRead { me, from, to, reg, remote, token } = self.pending_reads.remove(at);
         let (node, number) = ((remote.key >> 20) as usize, (remote.key & 0xf_ffff) as usize);
         let allowed = node == from
             && self.nodes[from].device.holds(number, remote.addr, to.len(), RegAccess::REMOTE_READ);
         let result = match self.nodes[me].device.fault {
             Some(fault) => Err(fault),
-            None if reg != OWN && self.nodes[me].device.regs[reg as usize].is_none() => {
+            None if reg != UNREGISTERED && self.nodes[me].device.regs[reg as usize].is_none() => {
                 Err(PeerError::Device(EfaStatus::InvalidLkey))
             }
             None if self.gone == Some(from) => Err(PeerError::Gone),
@@ -491,11 +496,11 @@ impl Net {
         self.nodes.iter().map(|node| node.device.live()).sum()
     }
 
-    pub fn deliver(&mut self, flight: &Flight) {
-        let from = source(&self.nodes[flight.from].addr);
-        let wire = self.nodes[flight.to].wire;
+    pub fn deliver(&mut self, sent_packet: &SentPacket) {
+        let from = source(&self.nodes[sent_packet.from].addr);
+        let wire = self.nodes[sent_packet.to].wire;
         let now = self.now;
-        self.at(flight.to, |e, w| e.on_packet(w, now, wire, from, &flight.bytes));
+        self.at(sent_packet.to, |e, w| e.on_packet(w, now, wire, from, &sent_packet.bytes));
     }
 
     pub fn resume(&mut self, me: usize) -> usize {
@@ -511,20 +516,20 @@ impl Net {
         next.is_some()
     }
 
-    /// Runs until nothing moves. Does not end while a node is shut, since its peers retry for ever.
+    /// Runs until nothing moves. Does not end while a node has no receives, since its peers retry for ever.
     pub fn settle(&mut self) {
         let mut still = 0;
         // A single idle round proves nothing while wires are full at random.
         while still < 50 {
             let mut moved = false;
-            while self.deliver_one() || self.fetch_one() {
+            while self.deliver_one() || self.complete_read() {
                 moved = true;
             }
             for me in 0..self.nodes.len() {
                 moved |= self.resume(me) > 0;
             }
             let waits = self.wait();
-            still = if moved || waits || !self.flights.is_empty() { 0 } else { still + 1 };
+            still = if moved || waits || !self.sent_packets.is_empty() { 0 } else { still + 1 };
         }
     }
 
@@ -544,7 +549,7 @@ impl Net {
         self.send_args(
             me,
             to,
-            SendArgs { buf: lend(bytes), tag, sync: Sync::No, cq_data: None, protocol, user: 1 },
+            SendArgs { buf: send_buf(bytes), tag, sync: Sync::No, cq_data: None, protocol, user: 1 },
         )
     }
 
@@ -554,7 +559,7 @@ impl Net {
 
     /// Receives into `bytes`, which must live, untouched, until the receive is over.
     pub fn recv(&mut self, me: usize, bytes: &mut [u8], kind: RecvKind, user: u64) -> Started<RecvStatus> {
-        let args = RecvArgs { buf: lend_mut(bytes), kind, from: None, user };
+        let args = RecvArgs { buf: recv_buf(bytes), kind, from: None, user };
         self.at(me, |e, w| e.recv(w, args))
     }
 }
@@ -565,20 +570,20 @@ pub fn exact(tag: u64) -> RecvKind {
     RecvKind::Tagged { tag, mask: !0 }
 }
 
-/// Lends bytes to an engine; the test keeps them until the operation is over.
-pub fn lend(bytes: &[u8]) -> SendBuf {
+/// Makes a send buffer of bytes that the test keeps until the operation is over.
+pub fn send_buf(bytes: &[u8]) -> SendBuf {
     // SAFETY: tests declare their buffers before the `Net` that uses them, or keep them beside it.
     unsafe { SendBuf::new(bytes.as_ptr(), bytes.len()) }
 }
 
-/// Lends room to an engine; the test leaves it alone until the operation is over.
-pub fn lend_mut(bytes: &mut [u8]) -> RecvBuf {
+/// Makes a receive buffer of bytes that the test does not touch until the operation is over.
+pub fn recv_buf(bytes: &mut [u8]) -> RecvBuf {
     // SAFETY: tests declare their buffers before the `Net` that uses them, or keep them beside it.
     unsafe { RecvBuf::new(bytes.as_mut_ptr(), bytes.len()) }
 }
 
 /// Makes `len` bytes that identify their message and position.
-pub fn letter(key: u64, len: usize) -> Vec<u8> {
+pub fn message_bytes(key: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng(key.wrapping_mul(0x1234_5678_9abc_def1));
     let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| rng.next().to_le_bytes()).collect();
     bytes.truncate(len);

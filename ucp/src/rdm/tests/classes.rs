@@ -16,7 +16,8 @@ fn of(class: MsgClass, tag: u64) -> RecvKind {
 
 fn send(net: &mut Net, class: MsgClass, bytes: &[u8], protocol: Protocol) -> Started<()> {
     let peer = net.peer(0, 1);
-    let args = SendArgs { buf: lend(bytes), tag: Some(7), sync: Sync::No, cq_data: None, protocol, user: 1 };
+    let args =
+        SendArgs { buf: send_buf(bytes), tag: Some(7), sync: Sync::No, cq_data: None, protocol, user: 1 };
     net.at(0, |e, w| e.send_class(w, peer, class, args))
 }
 
@@ -24,8 +25,8 @@ fn send(net: &mut Net, class: MsgClass, bytes: &[u8], protocol: Protocol) -> Sta
 #[test]
 fn each_class_goes_to_its_own_receives_in_every_protocol() {
     for (protocol, len) in [(Protocol::Eager, 100), (Protocol::Medium, 5000), (Protocol::LongCts, 50_000)] {
-        let mut net = Net::new(2, 1, Manner::CALM);
-        let bytes = letter(3, len);
+        let mut net = Net::new(2, 1, NetConfig::RELIABLE);
+        let bytes = message_bytes(3, len);
         let mut rooms = [vec![0; len], vec![0; len], vec![0; len], vec![0; len]];
         let kinds = [exact(7), of(MsgClass::Am, 7), of(MsgClass::AmData, 7), of(MsgClass::Stream, 7)];
         for (n, kind) in kinds.into_iter().enumerate() {
@@ -35,7 +36,7 @@ fn each_class_goes_to_its_own_receives_in_every_protocol() {
             matches!(send(&mut net, MsgClass::Am, &bytes, protocol), Started::Pending(_)),
             "handshake first"
         );
-        assert_eq!(PktType(net.flights[0].bytes[0]), PktType::EAGER_RTW);
+        assert_eq!(PktType(net.sent_packets[0].bytes[0]), PktType::EAGER_RTW);
         net.settle();
         assert_eq!(net.events(1).len(), 1);
         assert_eq!((&rooms[1], &rooms[0][..8]), (&bytes, &[0; 8][..]));
@@ -52,8 +53,8 @@ fn each_class_goes_to_its_own_receives_in_every_protocol() {
 // [M11.7]
 #[test]
 fn rest_of_a_dropped_piece_is_no_protocol_error() {
-    let (first, second) = (letter(1, 50_000), letter(2, 5000));
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let (first, second) = (message_bytes(1, 50_000), message_bytes(2, 5000));
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let peer = net.peer(0, 1);
     net.meet(0, peer);
     send(&mut net, MsgClass::Stream, &first, Protocol::LongCts);
@@ -66,8 +67,8 @@ fn rest_of_a_dropped_piece_is_no_protocol_error() {
     let snapshot = net.nodes[1].engine.snapshot();
     assert_eq!((snapshot.unexpected, snapshot.partial_msgs, snapshot.held_bytes), (0, 0, 0));
     let mut rest = 0;
-    while net.flights.iter().any(|flight| flight.to == 1) {
-        rest += u64::from(net.flights[0].to == 1);
+    while net.sent_packets.iter().any(|sent_packet| sent_packet.to == 1) {
+        rest += u64::from(net.sent_packets[0].to == 1);
         net.deliver_one();
     }
     let rare = net.nodes[1].engine.stats().rare;
@@ -78,13 +79,13 @@ fn rest_of_a_dropped_piece_is_no_protocol_error() {
 // [M11.1]
 #[test]
 fn peer_without_classes_gets_none() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     assert!(matches!(send(&mut net, MsgClass::Am, b"am", Protocol::Eager), Started::Pending(_)));
     net.deliver_one();
     // The HANDSHAKE of an endpoint with every feature but ours.
-    let at = net.flights.iter().position(|f| f.bytes[0] == PktType::HANDSHAKE.0).unwrap();
+    let at = net.sent_packets.iter().position(|f| f.bytes[0] == PktType::HANDSHAKE.0).unwrap();
     let word = ours(Rdma::NONE).difference(Features::CLASSES).bits().to_le_bytes();
-    net.flights[at].bytes[8..16].copy_from_slice(&word);
+    net.sent_packets[at].bytes[8..16].copy_from_slice(&word);
     net.settle();
     assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Err(OpError::Unsupported) }]);
     assert_eq!(
@@ -96,12 +97,12 @@ fn peer_without_classes_gets_none() {
 // [M11.2]
 #[test]
 fn class_is_encoded_in_two_flags() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     send(&mut net, MsgClass::Message, b"first", Protocol::Eager);
     net.settle();
     for class in [MsgClass::Message, MsgClass::Am, MsgClass::AmData, MsgClass::Stream] {
         assert_eq!(send(&mut net, class, b"x", Protocol::Eager), Started::Done(()));
-        let Ok(Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
+        let Ok(Packet::Rtm(rtm)) = wire::parse(&net.sent_packets[0].bytes) else { panic!() };
         assert_eq!(rtm.flags.bits() & 0x0300, (class as u16) << 8);
         assert_eq!(rtm.opts.class, class);
         net.settle();
@@ -113,10 +114,10 @@ fn class_is_encoded_in_two_flags() {
 #[test]
 fn stream_ends_before_a_cancelled_piece() {
     let any = RecvKind::Class { class: MsgClass::Stream, tag: 0, mask: 0 };
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     send(&mut net, MsgClass::Stream, b"one", Protocol::Eager);
     net.settle();
-    let long = letter(3, 20_000);
+    let long = message_bytes(3, 20_000);
     send(&mut net, MsgClass::Stream, &long, Protocol::LongCts);
     send(&mut net, MsgClass::Stream, b"three", Protocol::Eager);
     while net.deliver_one() {}
@@ -125,7 +126,7 @@ fn stream_ends_before_a_cancelled_piece() {
     net.settle();
     let first = net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::Yes)).unwrap();
     let mut room = [0; 3];
-    let begun = net.at(1, |e, w| e.recv_probed(w, first.handle, lend_mut(&mut room), 8));
+    let begun = net.at(1, |e, w| e.recv_probed(w, first.handle, recv_buf(&mut room), 8));
     assert!(matches!(begun, Started::Done(status) if status.len == 3), "{begun:?}");
     assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::No)), None);
     assert_eq!(net.nodes[1].engine.drain_error(sender), Some(OpError::Aborted(sender, 4127)));
@@ -135,7 +136,7 @@ fn stream_ends_before_a_cancelled_piece() {
 // [M10.1]
 #[test]
 fn packets_of_a_force_closed_peer_are_dropped() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     send(&mut net, MsgClass::Message, b"first", Protocol::Eager);
     net.settle();
     let sender = net.peer(1, 0);
@@ -145,7 +146,7 @@ fn packets_of_a_force_closed_peer_are_dropped() {
         (MsgClass::Stream, Protocol::Eager),
         (MsgClass::Am, Protocol::Medium),
     ] {
-        send(&mut net, class, &letter(4, 3000), protocol);
+        send(&mut net, class, &message_bytes(4, 3000), protocol);
     }
     net.settle();
     let engine = &net.nodes[1].engine;
@@ -158,8 +159,8 @@ fn packets_of_a_force_closed_peer_are_dropped() {
 fn stream_ends_before_an_incomplete_piece() {
     let any = RecvKind::Class { class: MsgClass::Stream, tag: 0, mask: 0 };
     for matched in [false, true] {
-        let mut net = Net::new(2, 1, Manner::CALM);
-        let long = letter(3, 20_000);
+        let mut net = Net::new(2, 1, NetConfig::RELIABLE);
+        let long = message_bytes(3, 20_000);
         send(&mut net, MsgClass::Stream, b"one", Protocol::Eager);
         net.settle();
         send(&mut net, MsgClass::Stream, &long, Protocol::LongCts);
@@ -172,15 +173,18 @@ fn stream_ends_before_an_incomplete_piece() {
         let [middle, room] = &mut rooms;
         if matched {
             let found = net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::Yes)).unwrap();
-            let begun = net.at(1, |e, w| e.recv_probed(w, found.handle, lend_mut(middle), 9));
+            let begun = net.at(1, |e, w| e.recv_probed(w, found.handle, recv_buf(middle), 9));
             assert!(matches!(begun, Started::Pending(_)));
         }
         net.at(1, |e, w| e.on_peer_error(w, sender, PeerError::Gone));
-        let begun = net.at(1, |e, w| e.recv_probed(w, first.handle, lend_mut(room), 8));
+        let begun = net.at(1, |e, w| e.recv_probed(w, first.handle, recv_buf(room), 8));
         assert!(matches!(begun, Started::Done(status) if status.len == 3), "{begun:?}");
         assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::No)), None);
-        let flights = std::mem::take(&mut net.flights);
-        flights.iter().filter(|flight| flight.to == 1).for_each(|flight| net.deliver(flight));
+        let sent_packets = std::mem::take(&mut net.sent_packets);
+        sent_packets
+            .iter()
+            .filter(|sent_packet| sent_packet.to == 1)
+            .for_each(|sent_packet| net.deliver(sent_packet));
         assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), ProbeRemove::No)), None);
         let gone = EngineEvent::RecvDone { user: 9, result: Err(OpError::Peer(sender, PeerError::Gone)) };
         assert_eq!(net.events(1).contains(&gone), matched);
@@ -190,17 +194,17 @@ fn stream_ends_before_an_incomplete_piece() {
 
 #[test]
 fn out_of_order_packet_of_a_dead_peer_is_dropped() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let sender = net.peer(1, 0);
     let peer = net.peer(0, 1);
     for n in 0..4 {
         net.send(0, peer, b"m", Some(n), Protocol::Eager);
     }
-    let flights = std::mem::take(&mut net.flights);
-    net.deliver(&flights[2]);
+    let sent_packets = std::mem::take(&mut net.sent_packets);
+    net.deliver(&sent_packets[2]);
     assert_eq!(net.nodes[1].engine.snapshot().reordering_peers, 1);
     net.at(1, |e, w| e.on_peer_error(w, sender, PeerError::Gone));
-    net.deliver(&flights[3]);
+    net.deliver(&sent_packets[3]);
     net.events(1);
     assert_eq!(net.nodes[1].engine.snapshot(), crate::rdm::EngineSnapshot::EMPTY);
     assert!(net.nodes[1].engine.stats().rare.peer_failed > 0);
@@ -208,7 +212,7 @@ fn out_of_order_packet_of_a_dead_peer_is_dropped() {
 
 #[test]
 fn receive_gets_what_a_dead_peer_had_sent() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let (sender, peer) = (net.peer(1, 0), net.peer(0, 1));
     net.send(0, peer, b"first", Some(1), Protocol::Eager);
     net.settle();
@@ -216,7 +220,7 @@ fn receive_gets_what_a_dead_peer_had_sent() {
     let mut rooms = [[0; 8]; 3];
     let [one, two, three] = &mut rooms;
     let post = |net: &mut Net, room: &mut [u8], user| {
-        let args = RecvArgs { buf: lend_mut(room), kind: exact(2), from: Some(sender), user };
+        let args = RecvArgs { buf: recv_buf(room), kind: exact(2), from: Some(sender), user };
         net.at(1, |e, w| e.recv(w, args))
     };
     assert!(matches!(post(&mut net, one, 1), Started::Pending(_)));

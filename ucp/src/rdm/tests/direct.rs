@@ -32,7 +32,7 @@ struct Device {
 }
 
 struct Both<'a, 'p> {
-    port: &'a mut Port<'p>,
+    port: &'a mut NodeWire<'p>,
     device: &'a mut Device,
 }
 
@@ -113,7 +113,7 @@ struct Pair {
 
 impl Pair {
     fn new(max: usize) -> Pair {
-        let mut net = Net::new(2, 1, Manner::CALM);
+        let mut net = Net::new(2, 1, NetConfig::RELIABLE);
         let rdma = Rdma { read: max as u64, write: max as u64, write_imm: true };
         for node in &mut net.nodes {
             node.engine.set_rdma(node.wire, rdma);
@@ -149,7 +149,7 @@ impl Pair {
     }
 
     fn put_with_data(&mut self, bytes: &[u8], remote: Iovs, cq_data: Option<u64>) -> Started<()> {
-        let (peer, local) = (self.peer, Gather::one(lend(bytes)));
+        let (peer, local) = (self.peer, Gather::one(send_buf(bytes)));
         let protocol = RmaProtocol::DirectWrite;
         self.with(|e, w| {
             e.put(w, peer, PutArgs { local, remote, sync: Sync::No, cq_data, protocol, user: 4 })
@@ -157,7 +157,7 @@ impl Pair {
     }
 
     fn get(&mut self, room: &mut [u8], remote: Iovs) -> Started<()> {
-        let (peer, local) = (self.peer, Scatter::one(lend_mut(room)));
+        let (peer, local) = (self.peer, Scatter::one(recv_buf(room)));
         self.with(|e, w| {
             e.get(w, peer, GetArgs { local, remote, protocol: RmaProtocol::DirectRead, user: 5 })
         })
@@ -200,7 +200,7 @@ fn iovs(list: &[(u64, u64)]) -> Iovs {
 #[test]
 fn long_operations_are_split_at_the_limit_and_at_pieces() {
     let mut pair = Pair::new(100);
-    let bytes = letter(3, 250);
+    let bytes = message_bytes(3, 250);
     assert!(matches!(pair.put(&bytes, iovs(&[(10, 130), (500, 120)])), Started::Pending(_)));
     let cuts: Vec<(u64, usize)> = pair
         .device
@@ -230,7 +230,7 @@ fn long_operations_are_split_at_the_limit_and_at_pieces() {
 #[test]
 fn full_device_is_retried() {
     let mut pair = Pair::new(100);
-    let bytes = letter(3, 150);
+    let bytes = message_bytes(3, 150);
     pair.device.full = true;
     assert!(matches!(pair.put(&bytes, iovs(&[(0, 150)])), Started::Pending(_)));
     assert_eq!((pair.resume(), pair.device.in_flight.len()), (0, 0));
@@ -245,7 +245,7 @@ fn full_device_is_retried() {
 #[test]
 fn refused_part_fails_operation_after_the_rest_ends() {
     let mut pair = Pair::new(100);
-    let bytes = letter(3, 250);
+    let bytes = message_bytes(3, 250);
     pair.put(&bytes, iovs(&[(0, 100), (5000, 100), (100, 50)]));
     pair.land(1);
     assert!(pair.net.events(0).is_empty(), "the device still reads the caller's memory");
@@ -284,9 +284,9 @@ fn device_keeps_memory_until_the_end_after_peer_loss() {
 #[test]
 fn operation_without_device_goes_by_packets() {
     let mut pair = Pair::new(0);
-    let bytes = letter(3, 150);
+    let bytes = message_bytes(3, 150);
     assert_eq!(pair.put(&bytes, iovs(&[(0, 150)])), Started::Done(()));
-    assert_eq!(pair.net.flights.len(), 1);
+    assert_eq!(pair.net.sent_packets.len(), 1);
     assert!(pair.device.in_flight.is_empty());
 }
 
@@ -294,9 +294,9 @@ fn operation_without_device_goes_by_packets() {
 fn memory_that_cannot_be_registered_goes_by_packets() {
     let mut pair = Pair::new(100);
     pair.device.most_regs = 0;
-    let bytes = letter(3, 150);
+    let bytes = message_bytes(3, 150);
     assert_eq!(pair.put(&bytes, iovs(&[(0, 150)])), Started::Done(()));
-    assert_eq!((pair.net.flights.len(), pair.device.in_flight.len()), (1, 0));
+    assert_eq!((pair.net.sent_packets.len(), pair.device.in_flight.len()), (1, 0));
 }
 
 // [M8.9]
@@ -304,11 +304,12 @@ fn memory_that_cannot_be_registered_goes_by_packets() {
 fn peer_without_rdma_feature_gets_packets() {
     for bits in [Features::RDMA_READ, Features::RDMA_WRITE] {
         let mut pair = Pair::new(100);
-        let (peer, bytes, mut room) = (pair.peer, letter(3, 50), [0; 50]);
+        let (peer, bytes, mut room) = (pair.peer, message_bytes(3, 50), [0; 50]);
         pair.net.nodes[0].engine.set_features(peer, bits);
         pair.put(&bytes, iovs(&[(0, 50)]));
         pair.get(&mut room, iovs(&[(0, 50)]));
-        let first: Vec<_> = pair.net.flights.iter().map(|flight| PktType(flight.bytes[0])).collect();
+        let first: Vec<_> =
+            pair.net.sent_packets.iter().map(|sent_packet| PktType(sent_packet.bytes[0])).collect();
         let (packets, left) = match bits {
             Features::RDMA_READ => (vec![PktType::EAGER_RTW], "a read"),
             _ => (vec![PktType::SHORT_RTR], "a write"),
@@ -320,7 +321,7 @@ fn peer_without_rdma_feature_gets_packets() {
 // [M8.10]
 #[test]
 fn immediate_data_travel_with_the_device_write() {
-    let bytes = letter(3, 5000);
+    let bytes = message_bytes(3, 5000);
     let whole = iovs(&[(0, 5000)]);
     let mut pair = Pair::new(8000);
     pair.device.mem = vec![0; 5000];
@@ -346,7 +347,7 @@ fn immediate_data_travel_with_the_device_write() {
         pair.net.nodes[0].engine.set_features(peer, met | bits);
         pair.put_with_data(&bytes[..len], remote, Some(word));
         assert!(pair.device.words.is_empty() && pair.device.in_flight.is_empty());
-        PktType(pair.net.flights[0].bytes[0])
+        PktType(pair.net.sent_packets[0].bytes[0])
     };
     let (none, long) = (Features::empty(), PktType::DC_LONGCTS_RTW);
     assert_eq!(by_packets(100, iovs(&[(0, 100)]), 7, none), PktType::DC_EAGER_RTW);
@@ -363,7 +364,7 @@ fn immediate_data_without_a_receive_go_by_packets() {
     let (allowed, refused) = (Emulation::Allowed, Emulation::Refused);
     for (emulation, fenced) in [(allowed, false), (allowed, true), (refused, false), (refused, true)] {
         let mut pair = Pair::new(8000);
-        let (bytes, mut room) = (letter(3, 5000), vec![0; 5000]);
+        let (bytes, mut room) = (message_bytes(3, 5000), vec![0; 5000]);
         // SAFETY: the test keeps `room`, and reads it when all is over.
         let region = unsafe { Region::new(room.as_mut_ptr(), room.len(), Access::all()) }.unwrap();
         let (wire, target) = (pair.net.nodes[1].wire, &mut pair.net.nodes[1].engine);
@@ -394,15 +395,15 @@ fn immediate_data_without_a_receive_go_by_packets() {
 fn partly_unregistrable_memory_goes_by_packets() {
     let mut pair = Pair::new(100);
     pair.device.most_regs = 1;
-    let bytes = letter(3, 150);
-    let mut local = Gather::one(lend(&bytes[..70]));
-    assert!(local.push(lend(&bytes[70..])));
+    let bytes = message_bytes(3, 150);
+    let mut local = Gather::one(send_buf(&bytes[..70]));
+    assert!(local.push(send_buf(&bytes[70..])));
     let (peer, remote, protocol) = (pair.peer, iovs(&[(0, 150)]), RmaProtocol::DirectWrite);
     let args = PutArgs { local, remote, sync: Sync::No, cq_data: None, protocol, user: 4 };
     assert!(matches!(pair.with(|e, w| e.put(w, peer, args)), Started::Pending(_)));
-    assert_eq!((pair.resume(), pair.device.in_flight.len(), pair.net.flights.len()), (0, 1, 0));
+    assert_eq!((pair.resume(), pair.device.in_flight.len(), pair.net.sent_packets.len()), (0, 1, 0));
     pair.land(0);
     assert!(pair.resume() > 0);
     assert_eq!(pair.net.events(0), [EngineEvent::RmaDone { user: 4, result: Ok(()) }]);
-    assert_eq!((pair.net.flights.len(), pair.device.regs), (1, 0));
+    assert_eq!((pair.net.sent_packets.len(), pair.device.regs), (1, 0));
 }

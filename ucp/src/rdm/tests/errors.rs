@@ -18,9 +18,9 @@ use crate::wire::{self, AtomicOp, Datatype, Features, Packet, PktType};
 
 const LEN: usize = 20_000;
 
-fn met(manner: Manner) -> (Net, PeerId) {
+fn met(net_config: NetConfig) -> (Net, PeerId) {
     let cfg = EngineConfig { runt_size: 3000, cts_credits: 2, ..EngineConfig::default() };
-    let mut net = Net::with(3, 1, manner, cfg).with_rdma(4000);
+    let mut net = Net::with(3, 1, net_config, cfg).with_rdma(4000);
     let peer = net.peer(0, 1);
     net.meet(0, peer);
     (net, peer)
@@ -37,7 +37,7 @@ fn heard(net: &Net, node: usize) -> u64 {
 fn forge(net: &mut Net, from: usize, to: usize, what: ErrorRef, prov_errno: u32) {
     let mut bytes = vec![0; ctl::PeerError::LEN];
     ctl::PeerError { what, prov_errno, connid: None }.write(&mut bytes);
-    net.deliver(&Flight { from, to, bytes });
+    net.deliver(&SentPacket { from, to, bytes });
 }
 
 fn nothing_left(net: &mut Net) {
@@ -67,12 +67,12 @@ fn refusal_waits_for_the_handshake() {
     for knows in [true, false] {
         let withhold = if knows { Features::empty() } else { Features::PEER_ERROR };
         let cfg = EngineConfig { withhold, ..EngineConfig::default() };
-        let mut net = Net::with(2, 1, Manner::CALM, cfg);
+        let mut net = Net::with(2, 1, NetConfig::RELIABLE, cfg);
         let peer = net.peer(0, 1);
         let target = share(&mut net, 1, 64, Access::READ);
         let mut room = [0; 80];
         let remote = wire::Iovs::one(wire::RmaIov { len: 80, ..target.at(0, 0) });
-        let local = Scatter::one(lend_mut(&mut room));
+        let local = Scatter::one(recv_buf(&mut room));
         let args = GetArgs { local, remote, protocol: RmaProtocol::ShortRead, user: 7 };
         net.at(0, |e, w| e.get(w, peer, args));
         net.settle();
@@ -85,7 +85,7 @@ fn refusal_waits_for_the_handshake() {
 
 #[test]
 fn refusals_kept_for_a_silent_peer_are_bounded() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     net.peer(0, 1);
     let peer = net.peer(1, 0);
     for n in 0..10_000 {
@@ -100,14 +100,14 @@ fn refusals_kept_for_a_silent_peer_are_bounded() {
 #[test]
 fn operation_refused_by_target_ends_at_requester() {
     for knows in [true, false] {
-        let (mut net, peer) = met(Manner { reorder: true, ..Manner::CALM });
+        let (mut net, peer) = met(NetConfig { reorder: true, ..NetConfig::RELIABLE });
         let requester = net.peer(1, 0);
         if !knows {
             let old = net.nodes[1].engine.features(requester).unwrap() - Features::PEER_ERROR;
             net.nodes[1].engine.set_features(requester, old);
         }
         let target = share(&mut net, 1, 64, Access::READ);
-        let (bytes, mut room, mut old) = (letter(1, LEN), [0; 80], [0; 8]);
+        let (bytes, mut room, mut old) = (message_bytes(1, LEN), [0; 80], [0; 8]);
         let far = |at, len| wire::Iovs::one(wire::RmaIov { len, ..target.at(at, 0) });
         let mut wanted = 0;
         for (len, protocol) in [
@@ -119,7 +119,7 @@ fn operation_refused_by_target_ends_at_requester() {
             net.put(0, peer, PutArgs { protocol, sync: Sync::Yes, ..args });
             wanted += 1;
         }
-        let local = |room: &mut [u8]| Scatter::one(lend_mut(room));
+        let local = |room: &mut [u8]| Scatter::one(recv_buf(room));
         let get = GetArgs {
             local: local(&mut room),
             remote: far(0, 80),
@@ -139,7 +139,7 @@ fn operation_refused_by_target_ends_at_requester() {
             op: AtomicOp::Sum,
             ty: Datatype::Uint64,
             remote: far(0, 8),
-            operand: Gather::one(lend(&bytes[..8])),
+            operand: Gather::one(send_buf(&bytes[..8])),
             compare: Gather::EMPTY,
             result: Some(local(&mut old)),
             sync: Sync::No,
@@ -166,8 +166,8 @@ fn operation_refused_by_target_ends_at_requester() {
 #[test]
 fn revoked_memory_ends_the_operations_of_peers() {
     for protocol in [RmaProtocol::LongCtsWrite, RmaProtocol::LongReadWrite, RmaProtocol::ShortRead] {
-        let (mut net, peer) = met(Manner::CALM);
-        let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+        let (mut net, peer) = met(NetConfig::RELIABLE);
+        let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
         let target = share(&mut net, 1, LEN, Access::all());
         match protocol {
             RmaProtocol::ShortRead => net.get(0, peer, &mut room, target.iov(0, LEN)),
@@ -192,12 +192,12 @@ fn revoked_memory_ends_the_operations_of_peers() {
 // [M10.3]
 #[test]
 fn message_neither_readable_nor_sendable_ends_at_both_ends() {
-    let (mut net, peer) = met(Manner::CALM);
+    let (mut net, peer) = met(NetConfig::RELIABLE);
     let sender = net.peer(1, 0);
     let old = net.nodes[1].engine.features(sender).unwrap() - Features::READ_NACK;
     net.nodes[1].engine.set_features(sender, old);
     net.nodes[1].device.no_reg = Some(RegError::Full);
-    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     net.recv(1, &mut room, ANY, 0);
     net.send(0, peer, &bytes, Some(1), Protocol::LongRead);
     net.settle();
@@ -224,18 +224,18 @@ fn sends_cancelled_at_every_step_end_once() {
             [(true, false, 0), (false, false, 0), (true, true, 0), (false, true, 0), (true, true, 3)]
         {
             for steps in 0..30 {
-                let (mut net, peer) = met(Manner { reorder, ..Manner::CALM });
-                net.manner.full = full;
-                let (bytes, mut room) = (letter(1, LEN), vec![0x55; LEN]);
+                let (mut net, peer) = met(NetConfig { reorder, ..NetConfig::RELIABLE });
+                net.net_config.full = full;
+                let (bytes, mut room) = (message_bytes(1, LEN), vec![0x55; LEN]);
                 if posted {
                     net.recv(1, &mut room, exact(1), 7);
                 }
                 let sync = protocol.sync();
                 let args =
-                    SendArgs { buf: lend(&bytes), tag: Some(1), sync, cq_data: None, protocol, user: 1 };
+                    SendArgs { buf: send_buf(&bytes), tag: Some(1), sync, cq_data: None, protocol, user: 1 };
                 let Started::Pending(op) = net.send_args(0, peer, args) else { continue };
                 for step in 0..steps {
-                    let _ = if step % 3 == 2 { net.fetch_one() } else { net.deliver_one() };
+                    let _ = if step % 3 == 2 { net.complete_read() } else { net.deliver_one() };
                     net.resume(step % 2);
                 }
                 let given_up = net.at(0, |e, w| e.abort(w, op));
@@ -285,8 +285,8 @@ fn sends_cancelled_at_every_step_end_once() {
 #[test]
 fn puts_and_gets_cancelled_in_flight_end_once() {
     for get in [false, true] {
-        let (mut net, peer) = met(Manner::CALM);
-        let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+        let (mut net, peer) = met(NetConfig::RELIABLE);
+        let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
         let target = share(&mut net, 1, LEN, Access::all());
         let started = match get {
             true => net.get(0, peer, &mut room, target.iov(0, LEN)),
@@ -312,7 +312,7 @@ fn puts_and_gets_cancelled_in_flight_end_once() {
 #[test]
 fn skipped_message_ids_do_not_block_the_order() {
     for (n, what) in [ErrorRef::Skip, ErrorRef::Msg].into_iter().enumerate() {
-        let (mut net, peer) = met(Manner::CALM);
+        let (mut net, peer) = met(NetConfig::RELIABLE);
         let due = net.nodes[1].engine.next_rx(PeerId(0));
         let mut rooms = [[0; 4]; 3];
         for (user, room) in rooms.iter_mut().enumerate() {
@@ -322,7 +322,7 @@ fn skipped_message_ids_do_not_block_the_order() {
             net.send(0, peer, text, Some(1), Protocol::Eager);
         }
         // The third is skipped before it comes, the first in its turn, the second in between.
-        let [zero, one, two, last] = net.flights.split_off(0).try_into().unwrap();
+        let [zero, one, two, last] = net.sent_packets.split_off(0).try_into().unwrap();
         net.deliver(&last);
         if n == 1 {
             net.deliver(&two);
@@ -348,10 +348,10 @@ fn skipped_message_ids_do_not_block_the_order() {
 // [M1.6] [M10.4]
 #[test]
 fn forged_peer_errors_end_nothing() {
-    let (mut net, peer) = met(Manner::CALM);
+    let (mut net, peer) = met(NetConfig::RELIABLE);
     net.peer(0, 2);
     net.peer(1, 2);
-    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     let target = share(&mut net, 1, LEN, Access::all());
     let Started::Pending(recv) = net.recv(1, &mut room, exact(1), 0) else { panic!() };
     let Started::Pending(send) = net.send(0, peer, &bytes, Some(1), Protocol::LongCts) else { panic!() };
@@ -383,14 +383,14 @@ fn forged_peer_errors_end_nothing() {
 // [M10.2]
 #[test]
 fn undeliverable_handshake_fails_only_an_awaited_peer() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let peer = net.peer(0, 1);
     let mut room = [0; 2];
     net.recv(1, &mut room, ANY, 0);
     net.send(0, peer, b"by", Some(1), Protocol::Eager);
     net.deliver_one();
-    assert_eq!(PktType(net.flights[0].bytes[0]), PktType::HANDSHAKE);
-    net.flights.clear();
+    assert_eq!(PktType(net.sent_packets[0].bytes[0]), PktType::HANDSHAKE);
+    net.sent_packets.clear();
     net.events(1);
     let writer = net.peer(1, 0);
     net.at(1, |e, w| e.on_send_error(w, writer, PeerError::Gone));
@@ -398,7 +398,7 @@ fn undeliverable_handshake_fails_only_an_awaited_peer() {
     assert_eq!(net.nodes[1].engine.peer_info(writer).unwrap().fault, None);
     // If the peer is waited for, or was sent anything else, it has failed.
     for asks in [false, true] {
-        let mut net = Net::new(2, 1, Manner::CALM);
+        let mut net = Net::new(2, 1, NetConfig::RELIABLE);
         let peer = net.peer(0, 1);
         net.send(0, peer, b"by", Some(1), Protocol::Eager);
         net.deliver_one();
@@ -406,7 +406,7 @@ fn undeliverable_handshake_fails_only_an_awaited_peer() {
         match asks {
             true => drop(net.send(1, writer, b"hi", Some(1), Protocol::Eager)),
             false => {
-                let args = RecvArgs { buf: lend_mut(&mut room), kind: exact(5), from: Some(writer), user: 0 };
+                let args = RecvArgs { buf: recv_buf(&mut room), kind: exact(5), from: Some(writer), user: 0 };
                 net.at(1, |e, w| e.recv(w, args));
             }
         }
@@ -421,12 +421,12 @@ fn undeliverable_handshake_fails_only_an_awaited_peer() {
 #[test]
 fn refusal_to_a_cut_off_peer_is_retried() {
     for gone in [false, true] {
-        let (mut net, peer) = met(Manner::CALM);
+        let (mut net, peer) = met(NetConfig::RELIABLE);
         let other = net.peer(1, 0);
         net.at(1, |e, w| e.force_close(w, other));
         net.events(1);
         let args = SendArgs {
-            buf: lend(b"hi"),
+            buf: send_buf(b"hi"),
             tag: Some(1),
             protocol: Protocol::Eager,
             sync: Sync::Yes,
@@ -435,7 +435,7 @@ fn refusal_to_a_cut_off_peer_is_retried() {
         };
         assert!(matches!(net.send_args(0, peer, args), Started::Pending(_)));
         net.deliver_one();
-        net.nodes[0].shut = true;
+        net.nodes[0].no_receives = true;
         for _ in 0..3 {
             net.resume(1);
             while net.deliver_one() {}
@@ -444,7 +444,7 @@ fn refusal_to_a_cut_off_peer_is_retried() {
         let engine = &net.nodes[1].engine;
         assert_eq!((engine.held_bytes() > 0, engine.stats().rare.not_ready), (true, 3));
         assert!(engine.is_flushed(None) && engine.is_flushed(Some(other)) && !engine.is_backed_off(None));
-        net.nodes[0].shut = false;
+        net.nodes[0].no_receives = false;
         if gone {
             net.at(1, |e, w| e.on_send_error(w, other, PeerError::Gone));
         } else {
@@ -463,11 +463,11 @@ fn refusal_to_a_cut_off_peer_is_retried() {
 // [M10.2]
 #[test]
 fn out_of_order_message_is_dropped_with_its_dead_sender() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let peer = net.peer(0, 1);
     net.send(0, peer, b"1", Some(1), Protocol::Eager);
     net.send(0, peer, b"2", Some(1), Protocol::Eager);
-    net.flights.remove(0);
+    net.sent_packets.remove(0);
     net.deliver_one();
     let writer = net.peer(1, 0);
     assert_eq!(
@@ -488,13 +488,13 @@ fn out_of_order_message_is_dropped_with_its_dead_sender() {
 /// A packet of a peer that waits for a lost HANDSHAKE shows that it lives.
 #[test]
 fn lost_handshake_is_sent_again_when_the_peer_sends() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let peer = net.peer(0, 1);
     let mut room = [0; 2];
     net.recv(1, &mut room, ANY, 0);
     // A receipt needs the peer's consent, so this send waits.
     let args = SendArgs {
-        buf: lend(b"hi"),
+        buf: send_buf(b"hi"),
         tag: Some(1),
         protocol: Protocol::Eager,
         sync: Sync::Yes,
@@ -503,10 +503,10 @@ fn lost_handshake_is_sent_again_when_the_peer_sends() {
     };
     assert!(matches!(net.send_args(0, peer, args), Started::Pending(_)));
     net.deliver_one();
-    assert_eq!(PktType(net.flights[0].bytes[0]), PktType::HANDSHAKE);
+    assert_eq!(PktType(net.sent_packets[0].bytes[0]), PktType::HANDSHAKE);
     let writer = net.peer(1, 0);
     for lost in 1..3 {
-        net.flights.clear();
+        net.sent_packets.clear();
         net.at(1, |e, w| e.on_send_error(w, writer, PeerError::Unreachable));
         net.settle();
         assert!(net.events(0).is_empty());
@@ -514,7 +514,7 @@ fn lost_handshake_is_sent_again_when_the_peer_sends() {
         assert!(net.nodes[0].engine.awaits_handshake(peer));
         assert!(net.at(0, |e, w| e.send_keepalive(w, peer)));
         net.deliver_one();
-        assert_eq!(net.flights.len(), 1);
+        assert_eq!(net.sent_packets.len(), 1);
     }
     net.settle();
     assert_eq!(net.events(0), [EngineEvent::SendDone { user: 3, result: Ok(()) }]);
@@ -529,11 +529,11 @@ fn lost_handshake_is_sent_again_when_the_peer_sends() {
 
 #[test]
 fn peer_error_packet_matches_the_specification() {
-    let (mut net, peer) = met(Manner::CALM);
+    let (mut net, peer) = met(NetConfig::RELIABLE);
     let target = share(&mut net, 1, 8, Access::READ);
     net.put(0, peer, PutArgs { sync: Sync::Yes, ..put_args(&[1; 8], target.iov(0, 8)) });
     net.deliver_one();
-    let Ok(Packet::PeerError(hdr)) = wire::parse(&net.flights[0].bytes) else { panic!() };
-    assert_eq!((hdr.prov_errno, hdr.connid, net.flights[0].bytes.len()), (4111, Some(1001), 20));
+    let Ok(Packet::PeerError(hdr)) = wire::parse(&net.sent_packets[0].bytes) else { panic!() };
+    assert_eq!((hdr.prov_errno, hdr.connid, net.sent_packets[0].bytes.len()), (4111, Some(1001), 20));
     assert!(matches!(hdr.what, ErrorRef::Op(_)));
 }

@@ -32,7 +32,7 @@ struct Posted {
     done: bool,
 }
 
-struct Talk {
+struct Exchange {
     net: Net,
     rng: Rng,
     sent: Vec<Sent>,
@@ -46,9 +46,9 @@ const ROWS: [Protocol; 5] =
 /// The tag holds the message number in its low part and the class in its high part.
 const CLASS: u64 = 0xff << 56;
 
-impl Talk {
-    fn new(seed: u64, nodes: usize, manner: Manner, cfg: EngineConfig) -> Talk {
-        let mut net = Net::with(nodes, seed, manner, cfg);
+impl Exchange {
+    fn new(seed: u64, nodes: usize, net_config: NetConfig, cfg: EngineConfig) -> Exchange {
+        let mut net = Net::with(nodes, seed, net_config, cfg);
         if !seed.is_multiple_of(4) {
             net = net.with_rdma(700 + seed * 37 % 5000);
         }
@@ -58,14 +58,14 @@ impl Talk {
             2 => net.nodes[nodes - 1].device.fault = Some(PeerError::Device(EfaStatus::RemoteBadAddress)),
             _ => {}
         }
-        Talk { net, rng: Rng(!seed), sent: Vec::new(), posted: Vec::new(), last: HashMap::new() }
+        Exchange { net, rng: Rng(!seed), sent: Vec::new(), posted: Vec::new(), last: HashMap::new() }
     }
 
     fn send_one(&mut self, most: usize) {
         let nodes = self.net.nodes.len();
         let (from, to) = (self.rng.below(nodes), self.rng.below(nodes));
         let peer = self.net.peer(from, to);
-        let mtu = self.net.manner.mtu;
+        let mtu = self.net.net_config.mtu;
         let near =
             [0, 1, 8, mtu - 64, mtu - 56, mtu - 48, mtu - 28, mtu - 20, mtu - 12, mtu, 2 * mtu, 40 * mtu];
         let len = match self.rng.below(3) {
@@ -76,9 +76,9 @@ impl Talk {
         let class = if kind == Kind::Tagged { self.rng.below(3) as u64 } else { 0 };
         let number = self.sent.len();
         let sync = self.rng.one_in(4);
-        let bytes = letter(number as u64, len);
+        let bytes = message_bytes(number as u64, len);
         let args = SendArgs {
-            buf: lend(&bytes),
+            buf: send_buf(&bytes),
             tag: (kind == Kind::Tagged).then_some(class << 56),
             sync: if sync { Sync::Yes } else { Sync::No },
             cq_data: Some(number as u64),
@@ -115,7 +115,7 @@ impl Talk {
     fn post(&mut self, at: usize, kind: RecvKind, from: Option<PeerId>, room: usize) {
         let seq = self.posted.len();
         let mut bytes = vec![0x55; room];
-        let buf = lend_mut(&mut bytes);
+        let buf = recv_buf(&mut bytes);
         self.posted.push(Posted { at, bytes, op: None, done: false });
         let started = if from.is_none() && self.rng.one_in(3) {
             match self.net.nodes[at].engine.probe(kind, None, ProbeRemove::Yes) {
@@ -159,17 +159,24 @@ impl Talk {
             Err(OpError::Cancelled) => return,
             Err(error) => panic!("receive {seq}: {error}"),
         };
-        let number = status.cq_data.expect("every letter has a number") as usize;
+        let number = status.cq_data.expect("every message has a number") as usize;
         let at = posted.at;
         let sent = &mut self.sent[number];
-        assert!(!std::mem::replace(&mut sent.received, true), "letter {number} came twice");
+        assert!(!std::mem::replace(&mut sent.received, true), "message {number} came twice");
         assert!(!sent.cancelled && sent.to == at && status.len == sent.bytes.len() && status.tag == sent.tag);
         let (from, to, kind, tag) = (sent.from, sent.to, sent.kind, sent.tag);
-        assert!(posted.bytes[..status.len] == letter(number as u64, status.len), "letter {number} damaged");
-        assert!(posted.bytes[status.len..].iter().all(|&b| b == 0x55), "wrote behind letter {number}");
+        assert!(
+            posted.bytes[..status.len] == message_bytes(number as u64, status.len),
+            "message {number} damaged"
+        );
+        assert!(posted.bytes[status.len..].iter().all(|&b| b == 0x55), "wrote behind message {number}");
         assert_eq!(self.net.node_of(at, status.from), from);
         if let Some((other, its)) = self.last.insert((from, to, kind, tag), (number, seq)) {
-            assert_eq!(other < number, its < seq, "letters {other} and {number} in receives {its} and {seq}");
+            assert_eq!(
+                other < number,
+                its < seq,
+                "messages {other} and {number} in receives {its} and {seq}"
+            );
         }
     }
 
@@ -177,9 +184,12 @@ impl Talk {
         let (at, room) = (self.posted[seq].at, self.posted[seq].bytes.len());
         let bytes = &self.posted[seq].bytes;
         let fits = |s: &&mut Sent| {
-            !s.received && s.to == at && s.bytes.len() == len && letter(s.seq as u64, len)[..room] == *bytes
+            !s.received
+                && s.to == at
+                && s.bytes.len() == len
+                && message_bytes(s.seq as u64, len)[..room] == *bytes
         };
-        let sent = self.sent.iter_mut().find(fits).expect("a letter that was cut");
+        let sent = self.sent.iter_mut().find(fits).expect("a message that was cut");
         sent.received = true;
     }
 
@@ -203,9 +213,9 @@ impl Talk {
         }
     }
 
-    fn run(mut self, letters: usize, most: usize) -> Net {
+    fn run(mut self, messages: usize, most: usize) -> Net {
         let nodes = self.net.nodes.len();
-        let (mut to_send, mut to_post) = (letters, letters);
+        let (mut to_send, mut to_post) = (messages, messages);
         while to_send + to_post > 0 {
             match self.rng.below(6) {
                 0 | 1 if to_send > 0 => {
@@ -270,7 +280,7 @@ impl Talk {
         }
         for (n, sent) in self.sent.iter().enumerate() {
             assert!(sent.done, "send {n} of {} bytes never ended", sent.bytes.len());
-            assert!(sent.received || sent.cancelled, "letter {n} of {} bytes is lost", sent.bytes.len());
+            assert!(sent.received || sent.cancelled, "message {n} of {} bytes is lost", sent.bytes.len());
         }
         assert_eq!(self.net.regs(), 0, "registrations are left");
         for (n, node) in self.net.nodes.iter().enumerate() {
@@ -283,7 +293,13 @@ impl Talk {
     }
 }
 
-fn talks(range: std::ops::Range<u64>, nodes: usize, letters: usize, most: usize, manner: Manner) {
+fn run_exchanges(
+    range: std::ops::Range<u64>,
+    nodes: usize,
+    messages: usize,
+    most: usize,
+    net_config: NetConfig,
+) {
     let mut reads = 0;
     for seed in seeds(range) {
         let _seed = Seed(seed);
@@ -293,7 +309,7 @@ fn talks(range: std::ops::Range<u64>, nodes: usize, letters: usize, most: usize,
             runt_size: [0, 100, 1000, 5000][seed as usize / 2 % 4],
             ..Default::default()
         };
-        let net = Talk::new(seed, nodes, manner, cfg).run(letters, most);
+        let net = Exchange::new(seed, nodes, net_config, cfg).run(messages, most);
         reads += net.nodes.iter().map(|node| node.engine.stats().rare.reads).sum::<u64>();
     }
     assert!(reads > 0, "nothing was read in place");
@@ -301,39 +317,63 @@ fn talks(range: std::ops::Range<u64>, nodes: usize, letters: usize, most: usize,
 
 #[test]
 fn two_nodes_on_a_reliable_network() {
-    talks(0..60, 2, 60, 20_000, Manner::CALM);
+    run_exchanges(0..60, 2, 60, 20_000, NetConfig::RELIABLE);
 }
 
 // [M4.3]
 #[test]
 fn two_nodes_with_reordering() {
-    talks(100..200, 2, 60, 20_000, Manner { reorder: true, ..Manner::CALM });
+    run_exchanges(100..200, 2, 60, 20_000, NetConfig { reorder: true, ..NetConfig::RELIABLE });
 }
 
 #[test]
 fn four_nodes_with_reordering_and_full_queues() {
-    talks(200..320, 4, 80, 30_000, Manner { mtu: 512, full: 3, reorder: true, ..Manner::CALM });
+    run_exchanges(
+        200..320,
+        4,
+        80,
+        30_000,
+        NetConfig { mtu: 512, full: 3, reorder: true, ..NetConfig::RELIABLE },
+    );
 }
 
 #[test]
 fn one_node_sends_to_itself() {
-    talks(300..360, 1, 40, 10_000, Manner { mtu: 256, full: 4, reorder: true, ..Manner::CALM });
+    run_exchanges(
+        300..360,
+        1,
+        40,
+        10_000,
+        NetConfig { mtu: 256, full: 4, reorder: true, ..NetConfig::RELIABLE },
+    );
 }
 
 #[test]
 fn three_nodes_with_a_small_mtu() {
-    talks(400..460, 3, 30, 1500, Manner { mtu: 128, full: 5, reorder: true, ..Manner::CALM });
+    run_exchanges(
+        400..460,
+        3,
+        30,
+        1500,
+        NetConfig { mtu: 128, full: 5, reorder: true, ..NetConfig::RELIABLE },
+    );
 }
 
 #[test]
 fn large_packets_large_messages() {
-    talks(500..520, 2, 40, 300_000, Manner { mtu: 8928, full: 6, reorder: true, ..Manner::CALM });
+    run_exchanges(
+        500..520,
+        2,
+        40,
+        300_000,
+        NetConfig { mtu: 8928, full: 6, reorder: true, ..NetConfig::RELIABLE },
+    );
 }
 
 // [M10.5]
 #[test]
 fn four_nodes_with_frequent_rnr() {
-    let manner = Manner { mtu: 512, full: 5, reorder: true, unready: 4 };
-    talks(600..680, 4, 60, 30_000, manner);
-    talks(680..720, 2, 40, 100_000, Manner { mtu: 8928, ..manner });
+    let net_config = NetConfig { mtu: 512, full: 5, reorder: true, rnr: 4 };
+    run_exchanges(600..680, 4, 60, 30_000, net_config);
+    run_exchanges(680..720, 2, 40, 100_000, NetConfig { mtu: 8928, ..net_config });
 }

@@ -12,10 +12,10 @@ const LIMIT: usize = 20_000;
 
 fn flooded() -> (Net, PeerId) {
     let cfg = EngineConfig { unexpected_max: LIMIT, ..EngineConfig::default() };
-    let mut net = Net::with(2, 1, Manner::CALM, cfg);
+    let mut net = Net::with(2, 1, NetConfig::RELIABLE, cfg);
     let peer = net.peer(0, 1);
     for n in 0..100 {
-        net.send(0, peer, &letter(n, 400), Some(n), Protocol::Eager);
+        net.send(0, peer, &message_bytes(n, 400), Some(n), Protocol::Eager);
     }
     assert!(!net.nodes[1].engine.may_stop_polling());
     net.settle();
@@ -25,7 +25,7 @@ fn flooded() -> (Net, PeerId) {
 #[test]
 fn memory_of_unexpected_messages_is_counted_and_released() {
     let (mut net, peer) = flooded();
-    let long = letter(7, 5000);
+    let long = message_bytes(7, 5000);
     assert!(matches!(
         net.send(0, peer, &long, Some(100), Protocol::Medium),
         Started::Pending(_) | Started::Done(())
@@ -80,7 +80,7 @@ fn engine_that_waits_keeps_polling() {
     assert!(net.nodes[1].engine.may_stop_polling());
 
     let args = SendArgs {
-        buf: lend(b"?"),
+        buf: send_buf(b"?"),
         tag: Some(1),
         sync: Sync::Yes,
         cq_data: None,
@@ -110,19 +110,19 @@ fn unexpected_messages_never_exceed_the_memory_limit() {
     for (len, protocol) in [(400, Protocol::Eager), (9000, Protocol::Medium), (9000, Protocol::LongCts)] {
         let cfg =
             EngineConfig { unexpected_max: LIMIT, unexpected_hard_max: MOST, ..EngineConfig::default() };
-        let mut net = Net::with(3, 1, Manner::CALM, cfg);
+        let mut net = Net::with(3, 1, NetConfig::RELIABLE, cfg);
         let (flooded, quiet) = (net.peer(0, 1), net.peer(2, 1));
         let over_limit_peer = net.peer(1, 0);
         let (mut remote_id, mut anybodys) = ([0; 8], [0; 8]);
         let args = RecvArgs {
-            buf: lend_mut(&mut remote_id),
+            buf: recv_buf(&mut remote_id),
             kind: exact(777),
             from: Some(over_limit_peer),
             user: 1,
         };
         net.at(1, |e, w| e.recv(w, args));
         net.recv(1, &mut anybodys, exact(777), 2);
-        let body = letter(7, len);
+        let body = message_bytes(7, len);
         for n in 0..200 {
             net.send(0, flooded, &body, Some(n), protocol);
             net.settle();
@@ -161,13 +161,13 @@ fn out_of_order_packets_never_exceed_the_memory_limit() {
     const MOST: usize = 40_000;
     let cfg = EngineConfig { unexpected_max: LIMIT, unexpected_hard_max: MOST, ..EngineConfig::default() };
     for protocol in [Protocol::Eager, Protocol::Medium] {
-        let mut net = Net::with(2, 1, Manner::CALM, cfg);
+        let mut net = Net::with(2, 1, NetConfig::RELIABLE, cfg);
         let (peer, over_limit_peer) = (net.peer(0, 1), net.peer(1, 0));
         net.send(0, peer, b"met", Some(0), Protocol::Eager);
         net.settle();
         net.send(0, peer, b"lost", Some(1), Protocol::Eager);
-        net.flights.clear();
-        let body = letter(7, 400);
+        net.sent_packets.clear();
+        let body = message_bytes(7, 400);
         let mut most = 0;
         for n in 0..200 {
             net.send(0, peer, &body, Some(n), protocol);
@@ -191,13 +191,13 @@ fn peer_cut_off_for_a_flood_gets_an_error() {
     for protocol in [Protocol::Eager, Protocol::LongCts] {
         let cfg =
             EngineConfig { unexpected_max: LIMIT, unexpected_hard_max: ROOM, ..EngineConfig::default() };
-        let mut net = Net::with(2, 1, Manner::CALM, cfg);
+        let mut net = Net::with(2, 1, NetConfig::RELIABLE, cfg);
         let (flooded, back) = (net.peer(0, 1), net.peer(1, 0));
         net.send(0, flooded, b"met", Some(0), Protocol::Eager);
         net.settle();
-        let body = letter(7, 900);
+        let body = message_bytes(7, 900);
         let sync = |user| SendArgs {
-            buf: lend(&body),
+            buf: send_buf(&body),
             tag: Some(user),
             sync: Sync::Yes,
             cq_data: None,
@@ -227,13 +227,19 @@ fn peer_cut_off_for_a_flood_gets_an_error() {
 // [M10.7]
 #[test]
 fn peer_cut_off_before_the_handshake_gets_an_error() {
-    let mut net = Net::with(2, 1, Manner::CALM, EngineConfig::default());
+    let mut net = Net::with(2, 1, NetConfig::RELIABLE, EngineConfig::default());
     let (to, back) = (net.peer(0, 1), net.peer(1, 0));
     net.at(1, |e, w| e.force_close(w, back));
-    let body = letter(7, 900);
+    let body = message_bytes(7, 900);
     for (user, protocol) in [(1, Protocol::DcEager), (2, Protocol::DcLongCts)] {
-        let args =
-            SendArgs { buf: lend(&body), tag: Some(user), sync: Sync::Yes, cq_data: None, protocol, user };
+        let args = SendArgs {
+            buf: send_buf(&body),
+            tag: Some(user),
+            sync: Sync::Yes,
+            cq_data: None,
+            protocol,
+            user,
+        };
         net.send_args(0, to, args);
     }
     net.settle();

@@ -76,7 +76,7 @@ const RECEIVER: usize = 0;
 impl Game {
     fn new(seed: u64) -> Game {
         let cfg = EngineConfig { runt_size: [0, 300][seed as usize % 2], ..EngineConfig::default() };
-        let mut net = Net::with(3, seed, Manner::CALM, cfg).with_rdma(4096);
+        let mut net = Net::with(3, seed, NetConfig::RELIABLE, cfg).with_rdma(4096);
         for from in [1, 2] {
             let (me, you) = (net.peer(from, RECEIVER), net.peer(RECEIVER, from));
             net.send(from, me, b"", Some(77), Protocol::Eager);
@@ -128,9 +128,9 @@ impl Game {
         let sync = self.rng.pick(&[Sync::No, Sync::Yes]);
         let key = self.next;
         self.next += 1;
-        let msg = Msg { tag, from, bytes: letter(key, len) };
+        let msg = Msg { tag, from, bytes: message_bytes(key, len) };
         self.sent.push(msg.bytes.clone());
-        let buf = lend(self.sent.last().expect("just pushed"));
+        let buf = send_buf(self.sent.last().expect("just pushed"));
         let to = self.net.peer(from, RECEIVER);
         let started =
             self.net.send_args(from, to, SendArgs { buf, tag, sync, cq_data: None, protocol, user: 0 });
@@ -172,7 +172,7 @@ impl Game {
         self.next += 1;
         let mut posted = Posted { user, op: no_op(&mut self.net), wants, room, many: None };
         let from = self.name(wants.from);
-        let buf = lend_mut(&mut posted.room);
+        let buf = recv_buf(&mut posted.room);
         let args = RecvArgs { buf, kind: wants.kind(), from, user };
         if self.rng.one_in(3) {
             let least = 1 + self.rng.below(2000);
@@ -236,9 +236,9 @@ impl Game {
         }
         let (handle, msg) = self.claimed.swap_remove(self.rng.below(self.claimed.len()));
         let mut room = vec![0u8; self.rng.pick(&[0, 100, 20_000])];
-        let buf = lend_mut(&mut room);
+        let buf = recv_buf(&mut room);
         let started = self.net.at(RECEIVER, |e, w| e.recv_probed(w, handle, buf, 0));
-        let again = self.net.at(RECEIVER, |e, w| e.recv_probed(w, handle, lend_mut(&mut []), 0));
+        let again = self.net.at(RECEIVER, |e, w| e.recv_probed(w, handle, recv_buf(&mut []), 0));
         assert_eq!(again, Started::Failed(OpError::Unknown), "claimed once, received once");
         let mut got = match started {
             Started::Done(status) => Some(Ok(status.len)),
@@ -335,7 +335,7 @@ impl Game {
         }
         for kind in [ANY, RecvKind::Untagged] {
             while let Some(found) = self.net.nodes[RECEIVER].engine.probe(kind, None, ProbeRemove::Yes) {
-                self.net.at(RECEIVER, |e, w| e.recv_probed(w, found.handle, lend_mut(&mut []), 0));
+                self.net.at(RECEIVER, |e, w| e.recv_probed(w, found.handle, recv_buf(&mut []), 0));
                 self.net.settle();
                 self.net.events(RECEIVER);
                 self.unexpected.pop_front();
@@ -388,16 +388,16 @@ fn matching_agrees_with_two_lists() {
 
 #[test]
 fn multi_receive_packs_messages_until_too_little_room_is_left() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let peer = net.peer(0, 1);
-    let letters = [100, 3000, 0, 50, 700].map(|len| letter(len as u64, len));
+    let messages = [100, 3000, 0, 50, 700].map(|len| message_bytes(len as u64, len));
     let rows = [Protocol::Eager, Protocol::Medium, Protocol::Eager, Protocol::Eager, Protocol::Eager];
-    let send = |net: &mut Net, n: usize| net.send(0, peer, &letters[n], Some(n as u64), rows[n]);
+    let send = |net: &mut Net, n: usize| net.send(0, peer, &messages[n], Some(n as u64), rows[n]);
     send(&mut net, 0);
     send(&mut net, 1);
     net.settle();
     let mut room = vec![0u8; 4000];
-    let args = RecvArgs { buf: lend_mut(&mut room), kind: ANY, from: None, user: 9 };
+    let args = RecvArgs { buf: recv_buf(&mut room), kind: ANY, from: None, user: 9 };
     net.at(1, |e, w| e.recv_multi(w, args, 500)).unwrap();
     for n in 2..5 {
         send(&mut net, n);
@@ -417,6 +417,6 @@ fn multi_receive_packs_messages_until_too_little_room_is_left() {
         })
         .collect();
     assert_eq!(ends, [(0, 100), (100, 3000), (3100, 0), (3100, 50), (3150, 700), (usize::MAX, 3850)]);
-    assert!(room[..100] == letters[0][..] && room[100..3100] == letters[1][..]);
-    assert!(room[3100..3150] == letters[3][..] && room[3150..3850] == letters[4][..]);
+    assert!(room[..100] == messages[0][..] && room[100..3100] == messages[1][..]);
+    assert!(room[3100..3150] == messages[3][..] && room[3150..3850] == messages[4][..]);
 }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 /// Returns all packets of the message `buf`, in both directions, and the received bytes.
 fn packets(buf: SendBuf, protocol: Protocol) -> (Vec<Vec<u8>>, Vec<u8>) {
-    let mut net = Net::new(2, 1, Manner::CALM).with_rdma(1 << 20);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE).with_rdma(1 << 20);
     let peer = net.peer(0, 1);
     // Nothing is read before the handshake.
     let (mut hello, mut room) = ([0], vec![0; buf.len()]);
@@ -22,11 +22,11 @@ fn packets(buf: SendBuf, protocol: Protocol) -> (Vec<Vec<u8>>, Vec<u8>) {
     let started = net.send_args(0, peer, args);
     let mut log = Vec::new();
     loop {
-        while let Some(flight) = net.flights.first() {
-            log.push(flight.bytes.clone());
+        while let Some(sent_packet) = net.sent_packets.first() {
+            log.push(sent_packet.bytes.clone());
             net.deliver_one();
         }
-        if !net.fetch_one() && net.resume(0) + net.resume(1) == 0 && net.flights.is_empty() {
+        if !net.complete_read() && net.resume(0) + net.resume(1) == 0 && net.sent_packets.is_empty() {
             break;
         }
     }
@@ -42,14 +42,14 @@ proptest! {
         lens in prop::collection::vec(0usize..9000, 1..8),
         protocol in prop::sample::select(vec![Protocol::Eager, Protocol::DcEager, Protocol::Medium, Protocol::LongCts, Protocol::DcLongCts]),
     ) {
-        let whole = letter(3, lens.iter().sum::<usize>() + 1);
+        let whole = message_bytes(3, lens.iter().sum::<usize>() + 1);
         let mut rest = &whole[..];
-        let mut list: Vec<SendBuf> = lens.iter().map(|len| lend(rest.split_off(..*len).unwrap())).collect();
-        list.push(lend(rest));
+        let mut list: Vec<SendBuf> = lens.iter().map(|len| send_buf(rest.split_off(..*len).unwrap())).collect();
+        list.push(send_buf(rest));
         // SAFETY: the list and its bytes outlive the exchange.
         let buf = unsafe { SendBuf::of_list(&list) }.unwrap();
         let (ours, got) = packets(buf, protocol);
-        let (plain, _) = packets(lend(&whole), protocol);
+        let (plain, _) = packets(send_buf(&whole), protocol);
         prop_assert_eq!(got, whole);
         prop_assert_eq!(ours, plain);
     }
@@ -57,13 +57,13 @@ proptest! {
 
 #[test]
 fn list_is_sent_instead_of_read() {
-    let whole = letter(5, 50_000);
+    let whole = message_bytes(5, 50_000);
     let (first, second) = whole.split_at(20_000);
-    let list = [lend(first), lend(second)];
+    let list = [send_buf(first), send_buf(second)];
     // SAFETY: as above.
     let buf = unsafe { SendBuf::of_list(&list) }.unwrap();
     let is = |ty: PktType| move |packet: &Vec<u8>| packet[0] == ty.0;
-    let (log, got) = packets(lend(&whole), Protocol::LongRead);
+    let (log, got) = packets(send_buf(&whole), Protocol::LongRead);
     assert!(got == whole && log.iter().any(is(PktType::LONGREAD_TAGRTM)));
     for protocol in [Protocol::LongRead, Protocol::RuntRead] {
         let (log, got) = packets(buf, protocol);

@@ -8,7 +8,7 @@ use crate::rdm::op::{Gather, Piece, Scatter};
 use crate::rdm::protocol::{Protocol, Sync};
 use crate::rdm::rma::args::{GetArgs, PutArgs, RailKeys, RmaProtocol};
 use crate::rdm::rma::mem::{Access, Region as Memory};
-use crate::rdm::testing::{ANY, Rng, Seed, lend, lend_mut, letter, of_all, seeds};
+use crate::rdm::testing::{ANY, Rng, Seed, message_bytes, of_all, recv_buf, seeds, send_buf};
 use crate::rdm::types::*;
 use crate::rdm::{ids::*, status::*};
 use crate::wire::rtm::RtmBody;
@@ -27,7 +27,7 @@ enum What {
     Write { from: Piece, to: Remote, token: TxToken },
 }
 
-struct Flight {
+struct SentPacket {
     from: Nic,
     to: Nic,
     peer: PeerId,
@@ -47,7 +47,7 @@ struct Side {
     unwilling: Vec<usize>,
     full: Rng,
     rough: bool,
-    out: Vec<Flight>,
+    out: Vec<SentPacket>,
 }
 
 impl Side {
@@ -60,7 +60,7 @@ impl Side {
             return Err(NotPosted::Full);
         }
         let (nic, to) = self.paths[peer.0 as usize].expect("a path");
-        self.out.push(Flight { from: (self.me, nic), to, peer, what });
+        self.out.push(SentPacket { from: (self.me, nic), to, peer, what });
         Ok(Posted::Pending)
     }
 
@@ -88,14 +88,14 @@ impl Side {
     }
 }
 
-struct Port<'a> {
+struct NodeWire<'a> {
     side: &'a mut Side,
     nic: usize,
 }
 
-impl ReceiveSink for Port<'_> {}
+impl ReceiveSink for NodeWire<'_> {}
 
-impl Wire for Port<'_> {
+impl Wire for NodeWire<'_> {
     fn mtu(&self, _to: PeerId) -> usize {
         2000
     }
@@ -183,7 +183,7 @@ impl Wire for Port<'_> {
 struct Rig {
     engines: Vec<Engine>,
     sides: Vec<Side>,
-    flights: Vec<Flight>,
+    sent_packets: Vec<SentPacket>,
     rng: Rng,
     dead: Vec<Nic>,
     /// Error of every RDMA operation, instead of its effect.
@@ -237,7 +237,7 @@ impl Rig {
         let mut rig = Rig {
             engines: (0..2).map(engine).collect(),
             sides: (0..2).map(side).collect(),
-            flights: Vec::new(),
+            sent_packets: Vec::new(),
             rng: Rng(seed),
             dead: Vec::new(),
             refusal: None,
@@ -267,20 +267,20 @@ impl Rig {
         (rig, peer)
     }
 
-    fn at<T>(&mut self, me: usize, nic: usize, call: impl FnOnce(&mut Engine, &mut Port<'_>) -> T) -> T {
-        let value = call(&mut self.engines[me], &mut Port { side: &mut self.sides[me], nic });
-        self.flights.append(&mut self.sides[me].out);
+    fn at<T>(&mut self, me: usize, nic: usize, call: impl FnOnce(&mut Engine, &mut NodeWire<'_>) -> T) -> T {
+        let value = call(&mut self.engines[me], &mut NodeWire { side: &mut self.sides[me], nic });
+        self.sent_packets.append(&mut self.sides[me].out);
         value
     }
 
     fn send(&mut self, me: usize, to: PeerId, bytes: &[u8], protocol: Protocol) -> Started<()> {
         let args =
-            SendArgs { buf: lend(bytes), tag: Some(1), sync: Sync::No, cq_data: None, protocol, user: 1 };
+            SendArgs { buf: send_buf(bytes), tag: Some(1), sync: Sync::No, cq_data: None, protocol, user: 1 };
         self.at(me, 0, |e, w| e.send(w, to, args))
     }
 
     fn recv(&mut self, me: usize, room: &mut [u8]) {
-        let args = RecvArgs { buf: lend_mut(room), kind: ANY, from: None, user: 2 };
+        let args = RecvArgs { buf: recv_buf(room), kind: ANY, from: None, user: 2 };
         self.at(me, 0, |e, w| e.recv(w, args));
     }
 
@@ -289,16 +289,16 @@ impl Rig {
     }
 
     fn rdma(&self) -> usize {
-        self.flights.iter().filter(|flight| !matches!(flight.what, What::Packet(_))).count()
+        self.sent_packets.iter().filter(|sent_packet| !matches!(sent_packet.what, What::Packet(_))).count()
     }
 
     fn regs(&self) -> usize {
         self.sides.iter().map(|side| side.regs.iter().flatten().count()).sum()
     }
 
-    fn carry_out(&mut self, flight: &Flight) -> Result<(), PeerError> {
-        let (from, to) = (flight.from, flight.to);
-        if let (Some(error), What::Read { .. } | What::Write { .. }) = (self.refusal, &flight.what) {
+    fn carry_out(&mut self, sent_packet: &SentPacket) -> Result<(), PeerError> {
+        let (from, to) = (sent_packet.from, sent_packet.to);
+        if let (Some(error), What::Read { .. } | What::Write { .. }) = (self.refusal, &sent_packet.what) {
             return Err(error);
         }
         if self.dead.contains(&from) {
@@ -311,7 +311,7 @@ impl Rig {
         if !self.sides[to.0].paths.contains(&Some((to.1, from))) {
             return Err(PeerError::Device(EfaStatus::UnknownPeer));
         }
-        let (near, far) = match &flight.what {
+        let (near, far) = match &sent_packet.what {
             What::Read { to, from, .. } => (to, from),
             What::Write { from, to, .. } => (from, to),
             What::Packet(_) => return Ok(()),
@@ -325,7 +325,7 @@ impl Rig {
             return Err(PeerError::ACCESS);
         }
         let far = std::ptr::with_exposed_provenance_mut::<u8>(far.addr as usize);
-        let (source, target) = match flight.what {
+        let (source, target) = match sent_packet.what {
             What::Read { .. } => (far, near.ptr()),
             _ => (near.ptr(), far),
         };
@@ -335,27 +335,27 @@ impl Rig {
         Ok(())
     }
 
-    fn arrive(&mut self, flight: &Flight, bytes: &[u8]) {
-        let from = source(&addr(flight.from.0, flight.from.1));
-        let (host, nic) = flight.to;
+    fn arrive(&mut self, sent_packet: &SentPacket, bytes: &[u8]) {
+        let from = source(&addr(sent_packet.from.0, sent_packet.from.1));
+        let (host, nic) = sent_packet.to;
         let is_data = matches!(wire::parse(bytes), Ok(Packet::CtsData(..)));
-        self.data[flight.from.0][flight.from.1] += u32::from(is_data);
+        self.data[sent_packet.from.0][sent_packet.from.1] += u32::from(is_data);
         self.at(host, nic, |e, w| e.on_packet(w, Nanos(0), WireId(nic as u8), from, bytes));
     }
 
     fn deliver(&mut self, at: usize) {
-        let flight = self.flights.remove(at);
-        let result = self.carry_out(&flight);
-        let (me, nic) = flight.from;
-        match &flight.what {
+        let sent_packet = self.sent_packets.remove(at);
+        let result = self.carry_out(&sent_packet);
+        let (me, nic) = sent_packet.from;
+        match &sent_packet.what {
             What::Packet(bytes) if let Some(fault) = result.err().filter(|fault| fault.is_lane_failure()) => {
                 if self.late && self.rng.one_in(2) {
-                    self.arrive(&flight, bytes);
+                    self.arrive(&sent_packet, bytes);
                 }
                 let way = (WireId(nic as u8), fault);
-                self.at(me, nic, |e, w| e.on_packet_lost(w, flight.peer, way, bytes));
+                self.at(me, nic, |e, w| e.on_packet_lost(w, sent_packet.peer, way, bytes));
             }
-            What::Packet(bytes) => self.arrive(&flight, bytes),
+            What::Packet(bytes) => self.arrive(&sent_packet, bytes),
             What::Read { token, .. } | What::Write { token, .. } => {
                 self.at(me, nic, |e, w| e.on_sent(w, *token, result));
             }
@@ -368,9 +368,9 @@ impl Rig {
                 let me = self.rng.below(2);
                 self.at(me, 0, |e, w| e.resume(w, Nanos(0)));
             }
-            _ if self.flights.is_empty() => {}
+            _ if self.sent_packets.is_empty() => {}
             _ => {
-                let at = self.rng.below(self.flights.len());
+                let at = self.rng.below(self.sent_packets.len());
                 self.deliver(at);
             }
         }
@@ -381,7 +381,7 @@ impl Rig {
         while still < 100 {
             turns += 1;
             assert!(turns < 200_000, "it never comes to rest");
-            let busy = !self.flights.is_empty() || self.engines.iter().any(Engine::waits_for_room);
+            let busy = !self.sent_packets.is_empty() || self.engines.iter().any(Engine::waits_for_room);
             still = if busy { 0 } else { still + 1 };
             self.turn();
         }
@@ -389,7 +389,7 @@ impl Rig {
 
     /// Registers memory of `host` for peers; returns its key on each device.
     fn expose(&mut self, host: usize, bytes: &mut [u8]) -> (RmaIov, RailKeys) {
-        let (piece, len) = (lend_mut(bytes).piece().expect("not empty"), bytes.len() as u64);
+        let (piece, len) = (recv_buf(bytes).piece().expect("not empty"), bytes.len() as u64);
         let addr = piece.ptr().expose_provenance() as u64;
         let nics = self.sides[host].addrs[host].len();
         let keys: Vec<u64> = (0..nics)
@@ -410,20 +410,21 @@ impl Rig {
     }
 
     fn put(&mut self, peer: PeerId, bytes: &[u8], (iov, keys): (RmaIov, RailKeys)) -> Started<()> {
-        let (local, remote, protocol) = (Gather::one(lend(bytes)), Iovs::one(iov), RmaProtocol::DirectWrite);
+        let (local, remote, protocol) =
+            (Gather::one(send_buf(bytes)), Iovs::one(iov), RmaProtocol::DirectWrite);
         let args = PutArgs { local, remote, sync: Sync::Yes, cq_data: None, protocol, user: 3 };
         self.at(0, 0, |e, w| e.put_striped(w, peer, args, &keys))
     }
 
     fn get(&mut self, peer: PeerId, room: &mut [u8], (iov, keys): (RmaIov, RailKeys)) -> Started<()> {
         let (local, remote, protocol) =
-            (Scatter::one(lend_mut(room)), Iovs::one(iov), RmaProtocol::DirectRead);
+            (Scatter::one(recv_buf(room)), Iovs::one(iov), RmaProtocol::DirectRead);
         let args = GetArgs { local, remote, protocol, user: 4 };
         self.at(0, 0, |e, w| e.get_striped(w, peer, args, &keys))
     }
 
     fn longread(&self) -> Iovs {
-        let packets = self.flights.iter().filter_map(|flight| match &flight.what {
+        let packets = self.sent_packets.iter().filter_map(|sent_packet| match &sent_packet.what {
             What::Packet(bytes) => wire::parse(bytes).ok(),
             _ => None,
         });
@@ -446,7 +447,7 @@ fn a_long_message_is_read_over_every_lane() {
             let (mut rig, peer) = Rig::met([nics, nics], 1);
             // The receiver's side may send as well: its peer is the first it has.
             let (from, to, peer) = if back { (1, 0, PeerId(0)) } else { (0, 1, peer) };
-            let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+            let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
             rig.recv(to, &mut room);
             rig.send(from, peer, &bytes, Protocol::LongRead);
             let rails = nics.min(MAX_IOV);
@@ -482,7 +483,7 @@ fn a_long_message_is_read_over_every_lane() {
 fn peer_with_one_lane_gets_one_name() {
     for nics in [[1, 3], [3, 1]] {
         let (mut rig, peer) = Rig::met(nics, 1);
-        let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+        let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
         rig.recv(1, &mut room);
         rig.send(0, peer, &bytes, Protocol::LongRead);
         assert_eq!(rig.longread().count(), 1);
@@ -495,7 +496,7 @@ fn peer_with_one_lane_gets_one_name() {
 fn short_transfer_uses_one_lane() {
     let (mut rig, peer) = Rig::met([4, 4], 1);
     let len = 2 * CHUNK as usize - 1;
-    let (bytes, mut room) = (letter(1, len), vec![0; len]);
+    let (bytes, mut room) = (message_bytes(1, len), vec![0; len]);
     rig.recv(1, &mut room);
     rig.send(0, peer, &bytes, Protocol::LongRead);
     assert_eq!(rig.longread().count(), 1);
@@ -514,10 +515,10 @@ fn short_transfer_uses_one_lane() {
 fn unknown_lane_name_is_skipped() {
     for wrong in 0..3 {
         let (mut rig, peer) = Rig::met([2, 2], 1);
-        let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+        let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
         rig.recv(1, &mut room);
         rig.send(0, peer, &bytes, Protocol::LongRead);
-        let [Flight { what: What::Packet(packet), .. }] = &mut rig.flights[..] else { panic!() };
+        let [SentPacket { what: What::Packet(packet), .. }] = &mut rig.sent_packets[..] else { panic!() };
         let at = packet.len() - RmaIov::LEN;
         packet[at + [0, 20, 22][wrong]] ^= 1;
         rig.settle();
@@ -526,10 +527,10 @@ fn unknown_lane_name_is_skipped() {
     }
     // Only the first lane was met; the other's introduction is in flight.
     let (mut rig, peer) = Rig::new([2, 2], 1);
-    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     rig.send(0, peer, b"x", Protocol::Eager);
     (0..3).for_each(|_| rig.deliver(0));
-    assert_eq!(rig.flights.len(), 1, "the introduction");
+    assert_eq!(rig.sent_packets.len(), 1, "the introduction");
     let mut byte = [0; 1];
     rig.recv(1, &mut byte);
     rig.recv(1, &mut room);
@@ -546,7 +547,7 @@ fn unknown_lane_name_is_skipped() {
 fn refusing_lane_is_left_out() {
     for wrong in [1, 2] {
         let (mut rig, peer) = Rig::met([2, 2], 1);
-        let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+        let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
         rig.recv(1, &mut room);
         rig.send(0, peer, &bytes, Protocol::LongRead);
         let count = rig.sides[0].regs.len();
@@ -567,7 +568,7 @@ fn refusing_lane_is_left_out() {
 fn puts_and_gets_go_over_every_lane() {
     for nics in [1, 2, 4] {
         let (mut rig, peer) = Rig::met([nics, nics], 1);
-        let (bytes, mut far, mut back) = (letter(1, LEN), vec![0; LEN], vec![0; LEN]);
+        let (bytes, mut far, mut back) = (message_bytes(1, LEN), vec![0; LEN], vec![0; LEN]);
         let there = rig.expose(1, &mut far);
         assert!(matches!(rig.put(peer, &bytes, there), Started::Pending(_)));
         assert_eq!(rig.rdma(), nics);
@@ -591,7 +592,7 @@ fn puts_and_gets_go_over_every_lane() {
 #[test]
 fn lane_without_registrations_is_left_out() {
     let (mut rig, peer) = Rig::met([3, 3], 1);
-    let (bytes, mut far) = (letter(1, LEN), vec![0; LEN]);
+    let (bytes, mut far) = (message_bytes(1, LEN), vec![0; LEN]);
     let there = rig.expose(1, &mut far);
     rig.sides[0].unwilling = vec![1];
     rig.put(peer, &bytes, there);
@@ -608,7 +609,7 @@ fn lane_without_registrations_is_left_out() {
 #[test]
 fn refused_key_ends_put() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
-    let (bytes, mut far) = (letter(1, LEN), vec![0; LEN]);
+    let (bytes, mut far) = (message_bytes(1, LEN), vec![0; LEN]);
     let (iov, _) = rig.expose(1, &mut far);
     rig.put(peer, &bytes, (iov, [Some(1000), None, None]));
     rig.settle();
@@ -625,9 +626,9 @@ fn lost_device_loses_no_byte() {
         let _seed = Seed(seed);
         let nics = 2 + seed as usize % 3;
         let (mut rig, peer) = Rig::met([nics, nics], seed);
-        let (bytes, mut room) = (letter(seed, LEN), vec![0; LEN]);
+        let (bytes, mut room) = (message_bytes(seed, LEN), vec![0; LEN]);
         let (mut far, mut back) = (vec![0; LEN], vec![0; LEN]);
-        let other = letter(seed + 1, LEN);
+        let other = message_bytes(seed + 1, LEN);
         let mut near = other.clone();
         let (there, from) = (rig.expose(1, &mut far), rig.expose(1, &mut near));
         rig.sides.iter_mut().for_each(|side| side.rough = seed % 2 == 0);

@@ -15,9 +15,9 @@ use crate::wire::{self, EfaStatus, Iovs, Opts, Packet, PktType, RmaIov};
 const LEN: usize = 50_000;
 const RUNT: usize = 3000;
 
-fn met(most: u64, manner: Manner) -> (Net, PeerId) {
+fn met(most: u64, net_config: NetConfig) -> (Net, PeerId) {
     let cfg = EngineConfig { runt_size: RUNT, ..EngineConfig::default() };
-    let mut net = Net::with(2, 1, manner, cfg).with_rdma(most);
+    let mut net = Net::with(2, 1, net_config, cfg).with_rdma(most);
     let peer = net.peer(0, 1);
     let mut room = [0; 1];
     net.recv(1, &mut room, exact(99), 0);
@@ -29,7 +29,7 @@ fn met(most: u64, manner: Manner) -> (Net, PeerId) {
 }
 
 fn types(net: &Net) -> Vec<PktType> {
-    net.flights.iter().map(|flight| PktType(flight.bytes[0])).collect()
+    net.sent_packets.iter().map(|sent_packet| PktType(sent_packet.bytes[0])).collect()
 }
 
 fn count(net: &Net, node: usize, ty: PktType) -> u64 {
@@ -48,17 +48,17 @@ fn received(net: &mut Net) -> Option<Result<usize, OpError>> {
 #[test]
 fn long_read_is_request_reads_and_eor() {
     for (most, reads) in [(1 << 30, 1), (20_000, 3)] {
-        let (mut net, peer) = met(most, Manner::CALM);
-        let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+        let (mut net, peer) = met(most, NetConfig::RELIABLE);
+        let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
         net.recv(1, &mut room, exact(5), 0);
         assert!(matches!(net.send(0, peer, &bytes, Some(5), Protocol::LongRead), Started::Pending(_)));
         assert_eq!(types(&net), [PktType::LONGREAD_TAGRTM]);
-        let Ok(Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
+        let Ok(Packet::Rtm(rtm)) = wire::parse(&net.sent_packets[0].bytes) else { panic!() };
         let RtmBody::LongRead { msg_length, read_iov, .. } = rtm.body else { panic!() };
         assert_eq!((msg_length, read_iov.total(), rtm.payload.len()), (LEN as u64, Some(LEN as u64), 0));
         net.deliver_one();
-        assert_eq!((net.flights.len(), net.fetches.len(), net.regs()), (0, reads, 2));
-        while net.fetch_one() {}
+        assert_eq!((net.sent_packets.len(), net.pending_reads.len(), net.regs()), (0, reads, 2));
+        while net.complete_read() {}
         assert_eq!((types(&net), net.regs()), (vec![PktType::EOR], 1), "its own is released before it ends");
         assert_eq!(received(&mut net), Some(Ok(LEN)));
         assert!(net.events(0).is_empty(), "the sender's is still lent");
@@ -71,15 +71,15 @@ fn long_read_is_request_reads_and_eor() {
 // [M3.7]
 #[test]
 fn message_is_sent_without_handshake_or_rdma_read() {
-    let mut net = Net::new(2, 1, Manner::CALM).with_rdma(1 << 30);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE).with_rdma(1 << 30);
     let peer = net.peer(0, 1);
-    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     net.recv(1, &mut room, exact(5), 0);
     net.send(0, peer, &bytes, Some(5), Protocol::LongRead);
     assert_eq!(types(&net), [PktType::LONGCTS_TAGRTM]);
     net.settle();
     assert_eq!((received(&mut net), room), (Some(Ok(LEN)), bytes.clone()));
-    let (mut net, peer) = met(0, Manner::CALM);
+    let (mut net, peer) = met(0, NetConfig::RELIABLE);
     net.send(0, peer, &bytes, Some(5), Protocol::RuntRead);
     assert_eq!(types(&net), [PktType::LONGCTS_TAGRTM]);
 }
@@ -89,18 +89,20 @@ fn message_is_sent_without_handshake_or_rdma_read() {
 fn runtread_sends_head_while_rest_is_read() {
     for reorder in [false, true] {
         for early in [false, true] {
-            let (mut net, peer) = met(7000, Manner { reorder, ..Manner::CALM });
-            let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+            let (mut net, peer) = met(7000, NetConfig { reorder, ..NetConfig::RELIABLE });
+            let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
             if !early {
                 net.recv(1, &mut room, RecvKind::Untagged, 0);
             }
             net.send(0, peer, &bytes, None, Protocol::RuntRead);
-            assert!(types(&net).iter().all(|ty| *ty == PktType::RUNTREAD_MSGRTM) && net.flights.len() == 4);
+            assert!(
+                types(&net).iter().all(|ty| *ty == PktType::RUNTREAD_MSGRTM) && net.sent_packets.len() == 4
+            );
             let second = net.send(0, peer, &bytes, Some(7), Protocol::RuntRead);
             assert!(matches!(second, Started::Pending(_)));
             assert_eq!(types(&net)[4], PktType::LONGREAD_TAGRTM, "one that runts at a time");
             net.deliver_one();
-            assert_eq!(net.fetches.is_empty(), early || reorder && net.flights.len() < 4);
+            assert_eq!(net.pending_reads.is_empty(), early || reorder && net.sent_packets.len() < 4);
             net.settle();
             if early {
                 net.recv(1, &mut room, RecvKind::Untagged, 0);
@@ -120,10 +122,10 @@ fn runtread_sends_head_while_rest_is_read() {
 // [M7.9]
 #[test]
 fn synchronous_messages_use_no_runtread_and_end_by_eor() {
-    let (mut net, peer) = met(1 << 30, Manner::CALM);
-    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    let (mut net, peer) = met(1 << 30, NetConfig::RELIABLE);
+    let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     let args = SendArgs {
-        buf: lend(&bytes),
+        buf: send_buf(&bytes),
         tag: Some(1),
         sync: Sync::Yes,
         cq_data: None,
@@ -144,8 +146,8 @@ fn synchronous_messages_use_no_runtread_and_end_by_eor() {
 fn read_stops_at_the_end_of_a_short_receive() {
     for protocol in [Protocol::LongRead, Protocol::RuntRead] {
         for space in [0, 100, RUNT, RUNT + 1, LEN - 1] {
-            let (mut net, peer) = met(1 << 30, Manner { reorder: true, ..Manner::CALM });
-            let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+            let (mut net, peer) = met(1 << 30, NetConfig { reorder: true, ..NetConfig::RELIABLE });
+            let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
             net.recv(1, &mut room[..space], ANY, 0);
             net.send(0, peer, &bytes, Some(1), protocol);
             net.settle();
@@ -174,14 +176,14 @@ fn unreadable_message_is_sent() {
     {
         for sync in [Sync::No, Sync::Yes] {
             for (reorder, early) in [(false, false), (true, false), (true, true)] {
-                let (mut net, peer) = met(20_000, Manner { reorder, ..Manner::CALM });
+                let (mut net, peer) = met(20_000, NetConfig { reorder, ..NetConfig::RELIABLE });
                 disturb(&mut net);
-                let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+                let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
                 if !early {
                     net.recv(1, &mut room, ANY, 0);
                 }
                 let args =
-                    SendArgs { buf: lend(&bytes), tag: Some(1), sync, cq_data: None, protocol, user: 1 };
+                    SendArgs { buf: send_buf(&bytes), tag: Some(1), sync, cq_data: None, protocol, user: 1 };
                 net.send_args(0, peer, args);
                 net.settle();
                 if early {
@@ -208,9 +210,9 @@ fn unreadable_message_is_sent() {
 #[test]
 fn sender_without_registration_sends_packets() {
     for why in [RegError::Full, RegError::Refused] {
-        let (mut net, peer) = met(1 << 30, Manner::CALM);
+        let (mut net, peer) = met(1 << 30, NetConfig::RELIABLE);
         net.nodes[0].device.no_reg = Some(why);
-        let bytes = letter(1, LEN);
+        let bytes = message_bytes(1, LEN);
         net.send(0, peer, &bytes, Some(1), Protocol::LongRead);
         assert_eq!(types(&net), [PktType::LONGCTS_TAGRTM]);
     }
@@ -223,24 +225,24 @@ fn peer_lost_at_any_step_leaks_nothing() {
     for protocol in [Protocol::LongRead, Protocol::RuntRead] {
         for (loser, refuse) in [(0, false), (1, false), (0, true), (1, true)] {
             for steps in 0..24 {
-                let (mut net, peer) = met(9000, Manner::CALM);
+                let (mut net, peer) = met(9000, NetConfig::RELIABLE);
                 let back = net.peer(1, 0);
                 net.nodes[1].device.no_reg = refuse.then_some(RegError::Full);
-                let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+                let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
                 net.recv(1, &mut room, ANY, 0);
                 net.send(0, peer, &bytes, Some(1), protocol);
                 for step in 0..steps {
-                    let _ = if step % 3 == 2 { net.fetch_one() } else { net.deliver_one() };
+                    let _ = if step % 3 == 2 { net.complete_read() } else { net.deliver_one() };
                 }
                 let lost = if loser == 0 { peer } else { back };
                 net.at(loser, |e, w| e.on_peer_error(w, lost, PeerError::Gone));
                 if let Some(result) =
                     net.events(1).iter().find(|out| matches!(out, EngineEvent::RecvDone { .. }))
                 {
-                    assert!(net.fetches.is_empty() || loser == 0, "{result:?} under a read");
+                    assert!(net.pending_reads.is_empty() || loser == 0, "{result:?} under a read");
                 }
                 net.at(loser, |e, w| e.remove_peer(w, lost));
-                while net.fetch_one() {}
+                while net.complete_read() {}
                 assert_eq!(net.nodes[loser].device.live(), 0, "{protocol:?} loser {loser} after {steps}");
                 assert!(net.nodes[loser].engine.is_flushed(None));
             }
@@ -250,13 +252,13 @@ fn peer_lost_at_any_step_leaks_nothing() {
 
 #[test]
 fn device_error_about_the_peer_fails_it() {
-    let (mut net, peer) = met(9000, Manner::CALM);
-    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    let (mut net, peer) = met(9000, NetConfig::RELIABLE);
+    let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     net.recv(1, &mut room, ANY, 0);
     net.send(0, peer, &bytes, Some(1), Protocol::LongRead);
     net.deliver_one();
     net.gone = Some(0);
-    while net.fetch_one() {}
+    while net.complete_read() {}
     let outs = net.events(1);
     assert_eq!(outs.len(), 2, "{outs:?}");
     assert!(
@@ -268,9 +270,9 @@ fn device_error_about_the_peer_fails_it() {
 #[test]
 fn message_to_self_is_read() {
     let cfg = EngineConfig { runt_size: RUNT, ..EngineConfig::default() };
-    let mut net = Net::with(1, 1, Manner::CALM, cfg).with_rdma(9000);
+    let mut net = Net::with(1, 1, NetConfig::RELIABLE, cfg).with_rdma(9000);
     let me = net.peer(0, 0);
-    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     let mut small = [0; 1];
     net.recv(0, &mut small, exact(9), 0);
     net.send(0, me, &[1], Some(9), Protocol::Eager);
@@ -294,15 +296,15 @@ fn message_to_self_is_read() {
 fn peer_without_nack_is_read_through_device_buffers() {
     for (copies, end) in [(8192, Ok(LEN)), (0, Err(OpError::Unsupported))] {
         for protocol in [Protocol::LongRead, Protocol::RuntRead] {
-            let (mut net, peer) = met(20_000, Manner::CALM);
+            let (mut net, peer) = met(20_000, NetConfig::RELIABLE);
             let mut shake = vec![0; 64];
             let hdr = wire::Handshake::new(wire::Features::from_bits_retain(0x1b), 1000, 0xefa2);
             let len = hdr.write(&mut shake);
             shake.truncate(len);
-            net.deliver(&Flight { from: 0, to: 1, bytes: shake });
+            net.deliver(&SentPacket { from: 0, to: 1, bytes: shake });
             net.nodes[1].device.no_reg = Some(RegError::Full);
             net.nodes[1].device.copies = copies;
-            let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+            let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
             net.recv(1, &mut room, ANY, 0);
             net.send(0, peer, &bytes, Some(1), protocol);
             net.settle();
@@ -317,7 +319,7 @@ fn peer_without_nack_is_read_through_device_buffers() {
 // [M7.10]
 #[test]
 fn requests_that_name_too_little_are_dropped_and_bad_keys_are_nacked() {
-    let (mut net, _) = met(1 << 30, Manner::CALM);
+    let (mut net, _) = met(1 << 30, NetConfig::RELIABLE);
     let mut room = vec![0; LEN];
     net.recv(1, &mut room, ANY, 0);
     let claim = |net: &mut Net, msg_id: u32, iov: RmaIov| {
@@ -327,7 +329,7 @@ fn requests_that_name_too_little_are_dropped_and_bad_keys_are_nacked() {
         let mut bytes = vec![0; 256];
         let len = hdr.write(&mut bytes);
         bytes.truncate(len);
-        net.deliver(&Flight { from: 0, to: 1, bytes });
+        net.deliver(&SentPacket { from: 0, to: 1, bytes });
     };
     claim(&mut net, 1, RmaIov { addr: 4096, len: LEN as u64 - 1, key: 1 });
     assert_eq!(net.nodes[1].engine.stats().dropped(DropReason::BadSegment), 1);

@@ -38,7 +38,7 @@ impl Shared {
 }
 
 pub(super) fn put_args(bytes: &[u8], remote: Iovs) -> PutArgs {
-    let local = Gather::one(lend(bytes));
+    let local = Gather::one(send_buf(bytes));
     PutArgs { local, remote, sync: Sync::No, cq_data: None, protocol: RmaProtocol::EagerWrite, user: 1 }
 }
 
@@ -49,7 +49,7 @@ impl Net {
 
     pub(super) fn get(&mut self, me: usize, to: PeerId, room: &mut [u8], remote: Iovs) -> Started<()> {
         let args = GetArgs {
-            local: Scatter::one(lend_mut(room)),
+            local: Scatter::one(recv_buf(room)),
             remote,
             protocol: RmaProtocol::ShortRead,
             user: 2,
@@ -61,8 +61,8 @@ impl Net {
     pub(super) fn flow(&mut self) -> Vec<String> {
         let mut seen = Vec::new();
         loop {
-            while let Some(flight) = self.flights.first() {
-                seen.push(format!("{} {}", flight.from, PktType(flight.bytes[0])));
+            while let Some(sent_packet) = self.sent_packets.first() {
+                seen.push(format!("{} {}", sent_packet.from, PktType(sent_packet.bytes[0])));
                 self.deliver_one();
             }
             let moved: usize = (0..self.nodes.len()).map(|me| self.resume(me)).sum();
@@ -92,10 +92,10 @@ impl Net {
 // [M8.2] [M8.3]
 #[test]
 fn writes_packet_by_packet() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let peer = net.peer(0, 1);
     let target = share(&mut net, 1, 10_000, Access::all());
-    let bytes = letter(1, 5000);
+    let bytes = message_bytes(1, 5000);
     assert!(matches!(net.put(0, peer, put_args(&bytes[..100], target.iov(8, 100))), Started::Pending(_)));
     assert_eq!(
         net.flow(),
@@ -121,11 +121,11 @@ fn writes_packet_by_packet() {
 // [M8.10]
 #[test]
 fn writes_on_an_ordered_wire_are_acknowledged_together() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     net.in_order();
     let peer = net.peer(0, 1);
     let target = share(&mut net, 1, 10_000, Access::all());
-    let bytes = letter(1, 5000);
+    let bytes = message_bytes(1, 5000);
     net.meet(0, peer);
     for at in 0..3 {
         assert_eq!(net.put(0, peer, put_args(&bytes[..9], target.iov(at * 9, 9))), Started::Done(()));
@@ -141,7 +141,7 @@ fn writes_on_an_ordered_wire_are_acknowledged_together() {
     assert_eq!(net.flow(), ["0 DC_EAGER_RTW", "1 RECEIPT"].map(String::from));
     assert!(net.nodes[0].engine.is_flushed(None) && net.events(0).is_empty());
     net.at(0, |e, w| e.request_acks(w, None));
-    assert!(net.flights.is_empty(), "nothing to ask for");
+    assert!(net.sent_packets.is_empty(), "nothing to ask for");
     assert_eq!(target.bytes[300..5300], bytes);
     let args = PutArgs { sync: Sync::Yes, cq_data: Some(44), ..put_args(&bytes[..5], target.iov(0, 5)) };
     assert!(matches!(net.put(0, peer, args), Started::Pending(_)));
@@ -154,10 +154,11 @@ fn writes_on_an_ordered_wire_are_acknowledged_together() {
 // [M8.4] [M8.5] [M8.6]
 #[test]
 fn reads_packet_by_packet() {
-    let mut net = Net::with(2, 1, Manner::CALM, EngineConfig { cts_credits: 2, ..EngineConfig::default() });
+    let mut net =
+        Net::with(2, 1, NetConfig::RELIABLE, EngineConfig { cts_credits: 2, ..EngineConfig::default() });
     let peer = net.peer(0, 1);
     let mut source = share(&mut net, 1, 9000, Access::READ);
-    source.bytes.copy_from_slice(&letter(4, 9000));
+    source.bytes.copy_from_slice(&message_bytes(4, 9000));
     // 999 is the longest short read: strictly less than the room of a READRSP.
     let mut room = vec![0; 999];
     assert!(matches!(net.get(0, peer, &mut room, source.iov(10, 999)), Started::Pending(_)));
@@ -185,14 +186,14 @@ fn reads_packet_by_packet() {
 // [M8.11]
 #[test]
 fn iovs_on_both_sides_and_empty_operations() {
-    let mut net = Net::new(2, 3, Manner { reorder: true, ..Manner::CALM });
+    let mut net = Net::new(2, 3, NetConfig { reorder: true, ..NetConfig::RELIABLE });
     let peer = net.peer(0, 1);
     let target = share(&mut net, 1, 9000, Access::all());
-    let bytes = letter(9, 4000);
+    let bytes = message_bytes(9, 4000);
     let cuts = [(0, 1500), (1500, 1), (1501, 0), (1501, 2499)];
     let (mut local, mut remote) = (Gather::EMPTY, Vec::new());
     for (n, (at, len)) in cuts.into_iter().enumerate() {
-        assert!(local.push(lend(&bytes[at..at + len])));
+        assert!(local.push(send_buf(&bytes[at..at + len])));
         let (at, len) = [(0, 10), (5000, 3000), (200, 990), (100, 0)][n];
         remote.push(target.at(at, len));
     }
@@ -202,8 +203,8 @@ fn iovs_on_both_sides_and_empty_operations() {
     assert_eq!(net.events(0).len(), 1);
     let mut room = vec![0; 4000];
     let (left, right) = room.split_at_mut(77);
-    let mut local = Scatter::one(lend_mut(left));
-    local.push(lend_mut(right));
+    let mut local = Scatter::one(recv_buf(left));
+    local.push(recv_buf(right));
     let args = GetArgs { local, remote, protocol: RmaProtocol::ShortRead, user: 5 };
     net.at(0, |e, w| e.get(w, peer, args));
     net.settle();
@@ -229,42 +230,43 @@ fn atomic(op: AtomicOp, ty: Datatype, remote: Iovs) -> AtomicArgs {
 // [M9.1] [M9.2] [M9.3] [M9.5]
 #[test]
 fn atomics_packet_by_packet_and_in_order() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let peer = net.peer(0, 1);
     let target = share(&mut net, 1, 64, Access::all());
     net.meet(0, peer);
     let word = |target: &Shared, n: usize| u64::from_le_bytes(target.bytes[n..n + 8].try_into().unwrap());
     let (one, two, nine) = (1u64.to_le_bytes(), 2u64.to_le_bytes(), 9u64.to_le_bytes());
     let at = target.iov(8, 8);
-    let add = AtomicArgs { operand: Gather::one(lend(&two)), ..atomic(AtomicOp::Sum, Datatype::Uint64, at) };
+    let add =
+        AtomicArgs { operand: Gather::one(send_buf(&two)), ..atomic(AtomicOp::Sum, Datatype::Uint64, at) };
     assert_eq!(net.at(0, |e, w| e.atomic(w, peer, add)), Started::Done(()));
     assert_eq!(net.flow(), ["0 DC_WRITE_RTA", "1 RECEIPT"].map(String::from));
     let (mut old, mut older) = ([0u8; 8], [0u8; 8]);
-    let fetch = AtomicArgs {
-        operand: Gather::one(lend(&one)),
-        result: Some(Scatter::one(lend_mut(&mut old))),
+    let pending_read = AtomicArgs {
+        operand: Gather::one(send_buf(&one)),
+        result: Some(Scatter::one(recv_buf(&mut old))),
         ..atomic(AtomicOp::Sum, Datatype::Uint64, at)
     };
-    net.at(0, |e, w| e.atomic(w, peer, fetch));
+    net.at(0, |e, w| e.atomic(w, peer, pending_read));
     let swap = AtomicArgs {
-        operand: Gather::one(lend(&nine)),
-        compare: Gather::one(lend(&[3, 0, 0, 0, 0, 0, 0, 0])),
-        result: Some(Scatter::one(lend_mut(&mut older))),
+        operand: Gather::one(send_buf(&nine)),
+        compare: Gather::one(send_buf(&[3, 0, 0, 0, 0, 0, 0, 0])),
+        result: Some(Scatter::one(recv_buf(&mut older))),
         ..atomic(AtomicOp::CompareSwap, Datatype::Uint64, at)
     };
     net.at(0, |e, w| e.atomic(w, peer, swap));
     // Reversed on the wire; the order of the messages holds.
-    net.flights.reverse();
+    net.sent_packets.reverse();
     assert_eq!(net.flow(), ["0 COMPARE_RTA", "0 FETCH_RTA", "1 ATOMRSP", "1 ATOMRSP"].map(String::from));
     assert_eq!((u64::from_le_bytes(old), u64::from_le_bytes(older), word(&target, 8)), (2, 3, 9));
     assert_eq!(net.events(0).len(), 2);
     assert!(net.nodes[0].engine.is_flushed(None));
     let invalid = [
         atomic(AtomicOp::Sum, Datatype::Uint64, at),
-        AtomicArgs { operand: Gather::one(lend(&one)), ..atomic(AtomicOp::Read, Datatype::Uint64, at) },
-        AtomicArgs { operand: Gather::one(lend(&one)), ..atomic(AtomicOp::BitOr, Datatype::Double, at) },
+        AtomicArgs { operand: Gather::one(send_buf(&one)), ..atomic(AtomicOp::Read, Datatype::Uint64, at) },
+        AtomicArgs { operand: Gather::one(send_buf(&one)), ..atomic(AtomicOp::BitOr, Datatype::Double, at) },
         AtomicArgs {
-            operand: Gather::one(lend(&one[..3])),
+            operand: Gather::one(send_buf(&one[..3])),
             ..atomic(AtomicOp::Sum, Datatype::Uint16, target.iov(0, 3))
         },
     ];
@@ -275,11 +277,11 @@ fn atomics_packet_by_packet_and_in_order() {
 
 #[test]
 fn fences_delay_later_operations() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let peer = net.peer(0, 1);
     let target = share(&mut net, 1, 20_000, Access::all());
     net.meet(0, peer);
-    let (long, flag) = (letter(1, 15_000), [7u8; 8]);
+    let (long, flag) = (message_bytes(1, 15_000), [7u8; 8]);
     net.put(0, peer, put_args(&long, target.iov(0, 15_000)));
     net.at(0, |e, w| e.fence(w, peer, FenceScope::Packets));
     assert!(matches!(net.put(0, peer, put_args(&flag, target.iov(16_000, 8))), Started::Pending(_)));
@@ -302,7 +304,7 @@ fn fences_delay_later_operations() {
 // [M8.1]
 #[test]
 fn requests_beyond_key_rights_are_dropped() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let peer = net.peer(0, 1);
     let read_only = share(&mut net, 1, 64, Access::READ);
     let write_only = share(&mut net, 1, 64, Access::WRITE);
@@ -316,7 +318,7 @@ fn requests_beyond_key_rights_are_dropped() {
     net.put(0, peer, put_args(&bytes[..8], write_only.iov(57, 8)));
     net.get(0, peer, &mut [0; 13], beyond);
     net.get(0, peer, &mut [0; 8], write_only.iov(0, 8));
-    let eight = Gather::one(lend(&bytes[..8]));
+    let eight = Gather::one(send_buf(&bytes[..8]));
     let add = |iov| AtomicArgs { operand: eight, ..atomic(AtomicOp::Sum, Datatype::Uint32, iov) };
     for iov in [write_only.iov(0, 8), read_only.iov(0, 8)] {
         net.at(0, |e, w| e.atomic(w, peer, add(iov)));
@@ -343,11 +345,12 @@ fn requests_beyond_key_rights_are_dropped() {
 
 #[test]
 fn revoked_memory_is_not_touched() {
-    let mut net = Net::with(2, 1, Manner::CALM, EngineConfig { cts_credits: 1, ..EngineConfig::default() });
+    let mut net =
+        Net::with(2, 1, NetConfig::RELIABLE, EngineConfig { cts_credits: 1, ..EngineConfig::default() });
     let peer = net.peer(0, 1);
     let target = share(&mut net, 1, 9000, Access::all());
     net.meet(0, peer);
-    let (bytes, mut room) = (letter(1, 9000), vec![0; 9000]);
+    let (bytes, mut room) = (message_bytes(1, 9000), vec![0; 9000]);
     net.put(0, peer, put_args(&bytes, target.iov(0, 9000)));
     net.get(0, peer, &mut room, target.iov(0, 9000));
     for _ in 0..6 {
@@ -366,13 +369,13 @@ fn revoked_memory_is_not_touched() {
 
 #[test]
 fn operations_are_cancelled_before_first_packet() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let peer = net.peer(0, 1);
     let target = share(&mut net, 1, 64, Access::all());
-    net.nodes[0].jammed = true;
+    net.nodes[0].wire_full = true;
     let Started::Pending(op) = net.put(0, peer, put_args(&[1; 8], target.iov(0, 8))) else { panic!() };
     assert!(net.nodes[0].engine.cancel_rma(op) && !net.nodes[0].engine.cancel_rma(op));
-    net.nodes[0].jammed = false;
+    net.nodes[0].wire_full = false;
     net.settle();
     assert_eq!(net.events(0), [EngineEvent::RmaDone { user: 1, result: Err(OpError::Cancelled) }]);
     assert_eq!(target.bytes, vec![0; 64]);
@@ -380,7 +383,7 @@ fn operations_are_cancelled_before_first_packet() {
 
 #[test]
 fn writes_to_a_peer_without_acknowledgements_end_at_once() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let peer = net.peer(0, 1);
     let target = share(&mut net, 1, 64, Access::all());
     net.meet(0, peer);
@@ -403,10 +406,10 @@ fn job(seed: u64, order: PacketOrder) {
     let full = rng.pick(&[0, 0, 3, 10]);
     let mtu = rng.pick(&[512, 1024, 4096]);
     // A wire that keeps order has no receivers that are not ready.
-    let unready = if order == PacketOrder::None { rng.pick(&[0, 0, 4, 12]) } else { 0 };
-    let manner = Manner { mtu, full, reorder: order == PacketOrder::None, unready };
+    let rnr = if order == PacketOrder::None { rng.pick(&[0, 0, 4, 12]) } else { 0 };
+    let net_config = NetConfig { mtu, full, reorder: order == PacketOrder::None, rnr };
     let cfg = EngineConfig { cts_credits: 1 + rng.below(8) as u32, ..EngineConfig::default() };
-    let mut net = Net::with(nodes, seed, manner, cfg);
+    let mut net = Net::with(nodes, seed, net_config, cfg);
     if order == PacketOrder::Kept {
         net.in_order();
     }
@@ -419,7 +422,7 @@ fn job(seed: u64, order: PacketOrder) {
     let mut mems: Vec<Shared> =
         (0..nodes).map(|n| share(&mut net, n, 64 + 2 * CELLS * CELL, Access::all())).collect();
     for (n, mem) in mems.iter_mut().enumerate() {
-        mem.bytes[64 + CELLS * CELL..].copy_from_slice(&letter(n as u64, CELLS * CELL));
+        mem.bytes[64 + CELLS * CELL..].copy_from_slice(&message_bytes(n as u64, CELLS * CELL));
     }
     let mut model: Vec<Vec<u8>> = mems.iter().map(|mem| mem.bytes.clone()).collect();
     let (mut puts, mut gets, mut tickets) = (Vec::new(), Vec::new(), Vec::new());
@@ -438,7 +441,7 @@ fn job(seed: u64, order: PacketOrder) {
             0 if next[you] < CELLS => {
                 let at = 64 + next[you] * CELL;
                 next[you] += 1;
-                let bytes = letter(rng.next(), len);
+                let bytes = message_bytes(rng.next(), len);
                 model[you][at..at + len].copy_from_slice(&bytes);
                 let sync = rng.pick(&[Sync::No, Sync::Yes]);
                 let protocol = rng.pick(&[
@@ -462,15 +465,15 @@ fn job(seed: u64, order: PacketOrder) {
                 let word = &mut model[you][8..16];
                 let sum = u64::from_le_bytes((&*word).try_into().unwrap()) + n as u64;
                 word.copy_from_slice(&sum.to_le_bytes());
-                let operand = Gather::one(lend(&words[n]));
+                let operand = Gather::one(send_buf(&words[n]));
                 let add = atomic(AtomicOp::Sum, Datatype::Uint64, mems[you].iov(8, 8));
                 net.at(me, |e, w| e.atomic(w, peer, AtomicArgs { operand, ..add }))
             }
             _ => {
                 let mut room = vec![0; 8];
                 let args = AtomicArgs {
-                    operand: Gather::one(lend(&words[1])),
-                    result: Some(Scatter::one(lend_mut(&mut room))),
+                    operand: Gather::one(send_buf(&words[1])),
+                    result: Some(Scatter::one(recv_buf(&mut room))),
                     ..atomic(AtomicOp::Sum, Datatype::Uint64, mems[0].iov(0, 8))
                 };
                 let zero = net.peer(me, 0);
@@ -489,7 +492,7 @@ fn job(seed: u64, order: PacketOrder) {
         }
         for _ in 0..rng.below(6) {
             net.deliver_one();
-            net.fetch_one();
+            net.complete_read();
         }
         for n in 0..nodes {
             net.nodes[n].device.no_reg = rng.one_in(16).then_some(RegError::Full);
@@ -542,7 +545,7 @@ fn random_operations_on_an_ordered_wire() {
 fn forged_requests_change_nothing_outside_the_region() {
     let _seed = Seed(5);
     let mut rng = Rng(5);
-    let mut net = Net::new(2, 5, Manner::CALM).with_rdma(600);
+    let mut net = Net::new(2, 5, NetConfig::RELIABLE).with_rdma(600);
     let peer = net.peer(0, 1);
     net.meet(0, peer);
     let mut arena = vec![0x55u8; 3000];
@@ -612,13 +615,13 @@ fn forged_requests_change_nothing_outside_the_region() {
                 hdr.write(&mut packet) + (msg_length.min(400) as usize) * (1 + rng.below(2))
             }
         };
-        net.deliver(&Flight { from: 0, to: 1, bytes: packet[..len.min(1024)].to_vec() });
-        net.flights.retain(|flight| flight.bytes.len() < 60);
+        net.deliver(&SentPacket { from: 0, to: 1, bytes: packet[..len.min(1024)].to_vec() });
+        net.sent_packets.retain(|sent_packet| sent_packet.bytes.len() < 60);
         if rng.one_in(4) {
             net.deliver_one();
-            net.fetch_one();
+            net.complete_read();
         }
-        net.flights.truncate(16);
+        net.sent_packets.truncate(16);
         net.events(1);
     }
     drop(net);

@@ -12,8 +12,8 @@ use crate::wire::{self, Packet, PktType};
 const LEN: usize = 50_000;
 
 /// Creates a pair that has shaken hands; the wire does not read node 0's memory.
-fn met(manner: Manner, cfg: EngineConfig) -> (Net, PeerId) {
-    let mut net = Net::with(2, 1, manner, cfg).with_rdma(1 << 30);
+fn met(net_config: NetConfig, cfg: EngineConfig) -> (Net, PeerId) {
+    let mut net = Net::with(2, 1, net_config, cfg).with_rdma(1 << 30);
     let peer = net.peer(0, 1);
     let mut room = [0; 1];
     net.recv(1, &mut room, exact(99), 0);
@@ -37,15 +37,19 @@ fn received(net: &mut Net) -> Result<usize, OpError> {
 fn request_carries_the_address_that_the_receiver_reads() {
     for (segment, reads) in [(1 << 30, 1), (20_000, 3)] {
         let cfg = EngineConfig { read_segment: segment, ..EngineConfig::default() };
-        let (mut net, peer) = met(Manner::CALM, cfg);
-        let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+        let (mut net, peer) = met(NetConfig::RELIABLE, cfg);
+        let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
         net.recv(1, &mut room, exact(5), 0);
         net.send(0, peer, &bytes, Some(5), Protocol::LongRead);
-        let Ok(Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
+        let Ok(Packet::Rtm(rtm)) = wire::parse(&net.sent_packets[0].bytes) else { panic!() };
         let RtmBody::LongRead { msg_length, read_iov, .. } = rtm.body else { panic!() };
         assert_eq!((msg_length, read_iov.count(), read_iov.total()), (LEN as u64, 3, Some(LEN as u64)));
         net.deliver_one();
-        assert_eq!((net.fetches.len(), net.nodes[1].device.besides), (0, reads), "not by the wire");
+        assert_eq!(
+            (net.pending_reads.len(), net.nodes[1].device.rma_lane_reads),
+            (0, reads),
+            "not by the wire"
+        );
         assert_eq!(received(&mut net), Ok(LEN));
         net.settle();
         assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Ok(()) }]);
@@ -60,16 +64,16 @@ fn messages_arrive_for_any_receive_on_a_full_wire() {
     let protocol = |n: usize| if n % 3 == 2 { Protocol::RuntRead } else { Protocol::LongRead };
     for seed in 0..20 {
         let cfg = EngineConfig { runt_size: 3000, read_segment: 7000, ..EngineConfig::default() };
-        let (mut net, peer) = met(Manner { full: 3, reorder: true, ..Manner::CALM }, cfg);
+        let (mut net, peer) = met(NetConfig { full: 3, reorder: true, ..NetConfig::RELIABLE }, cfg);
         net.rng = Rng(seed);
-        let letters: Vec<Vec<u8>> = (0..12).map(|n| letter(n, 4000 + 3000 * n as usize)).collect();
-        let room = |n: usize| if n == 5 { 3500 } else { letters[n].len() };
+        let messages: Vec<Vec<u8>> = (0..12).map(|n| message_bytes(n, 4000 + 3000 * n as usize)).collect();
+        let room = |n: usize| if n == 5 { 3500 } else { messages[n].len() };
         let mut rooms: Vec<Vec<u8>> = (0..12).map(|n| vec![0; room(n)]).collect();
         for (n, into) in rooms.iter_mut().enumerate().take(6) {
             net.recv(1, into, exact(n as u64), n as u64);
         }
-        for (n, letter) in letters.iter().enumerate() {
-            net.send(0, peer, letter, Some(n as u64), protocol(n));
+        for (n, message_bytes) in messages.iter().enumerate() {
+            net.send(0, peer, message_bytes, Some(n as u64), protocol(n));
         }
         net.settle();
         for (n, into) in rooms.iter_mut().enumerate().skip(6) {
@@ -77,8 +81,8 @@ fn messages_arrive_for_any_receive_on_a_full_wire() {
         }
         net.settle();
         assert_eq!((net.events(1).len(), net.events(0).len(), net.regs()), (12, 12, 0), "seed {seed}");
-        for (letter, room) in letters.iter().zip(&rooms) {
-            assert!(*room == letter[..room.len()], "seed {seed}");
+        for (message_bytes, room) in messages.iter().zip(&rooms) {
+            assert!(*room == message_bytes[..room.len()], "seed {seed}");
         }
     }
 }
@@ -86,10 +90,10 @@ fn messages_arrive_for_any_receive_on_a_full_wire() {
 // [M11.13]
 #[test]
 fn receiver_denied_access_gets_one_offer() {
-    let (mut net, peer) = met(Manner::CALM, EngineConfig::default());
-    net.nodes[1].device.kept_out = true;
+    let (mut net, peer) = met(NetConfig::RELIABLE, EngineConfig::default());
+    net.nodes[1].device.access_denied = true;
     assert!(net.nodes[0].engine.can_read_us(peer));
-    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     net.recv(1, &mut room, exact(5), 0);
     net.send(0, peer, &bytes, Some(5), Protocol::LongRead);
     net.settle();
@@ -102,10 +106,10 @@ fn receiver_denied_access_gets_one_offer() {
 // [M11.14]
 #[test]
 fn receiver_declines_each_offer_it_does_not_want() {
-    let (mut net, peer) = met(Manner::CALM, EngineConfig::default());
-    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
-    for (n, declines) in [1, 0, 1].into_iter().enumerate() {
-        net.nodes[1].device.declines = declines;
+    let (mut net, peer) = met(NetConfig::RELIABLE, EngineConfig::default());
+    let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
+    for (n, decline_one_in) in [1, 0, 1].into_iter().enumerate() {
+        net.nodes[1].device.decline_one_in = decline_one_in;
         room.fill(0);
         net.recv(1, &mut room, exact(5), 0);
         net.send(0, peer, &bytes, Some(5), Protocol::LongRead);
@@ -118,23 +122,25 @@ fn receiver_declines_each_offer_it_does_not_want() {
     assert_eq!(net.nodes[0].device.answers, [(LEN, false), (LEN, true), (LEN, false)]);
     let (sender, receiver) = (net.nodes[0].engine.stats(), net.nodes[1].engine.stats());
     assert_eq!((receiver.rare.declined, receiver.rare.nacks_sent, sender.rare.nacks_received), (2, 2, 2));
-    assert_eq!((net.nodes[1].device.besides, net.regs()), (1, 0));
+    assert_eq!((net.nodes[1].device.rma_lane_reads, net.regs()), (1, 0));
 }
 
 // [M11.14]
 #[test]
 fn declined_offers_keep_message_order() {
     for seed in 0..20 {
-        let (mut net, peer) = met(Manner { full: 3, reorder: true, ..Manner::CALM }, EngineConfig::default());
+        let (mut net, peer) =
+            met(NetConfig { full: 3, reorder: true, ..NetConfig::RELIABLE }, EngineConfig::default());
         net.rng = Rng(seed);
-        net.nodes[1].device.declines = 2;
-        let letters: Vec<Vec<u8>> = (0..12).map(|n| letter(n, 4000 + 3000 * n as usize)).collect();
-        let mut rooms: Vec<Vec<u8>> = letters.iter().map(|letter| vec![0; letter.len()]).collect();
+        net.nodes[1].device.decline_one_in = 2;
+        let messages: Vec<Vec<u8>> = (0..12).map(|n| message_bytes(n, 4000 + 3000 * n as usize)).collect();
+        let mut rooms: Vec<Vec<u8>> =
+            messages.iter().map(|message_bytes| vec![0; message_bytes.len()]).collect();
         for (n, into) in rooms.iter_mut().enumerate().take(6) {
             net.recv(1, into, exact(n as u64), n as u64);
         }
-        for (n, letter) in letters.iter().enumerate() {
-            net.send(0, peer, letter, Some(n as u64), Protocol::LongRead);
+        for (n, message_bytes) in messages.iter().enumerate() {
+            net.send(0, peer, message_bytes, Some(n as u64), Protocol::LongRead);
         }
         net.settle();
         for (n, into) in rooms.iter_mut().enumerate().skip(6) {
@@ -142,7 +148,7 @@ fn declined_offers_keep_message_order() {
         }
         net.settle();
         assert_eq!((net.events(1).len(), net.events(0).len(), net.regs()), (12, 12, 0), "seed {seed}");
-        assert!(letters == rooms, "seed {seed}");
+        assert!(messages == rooms, "seed {seed}");
         let declined = net.nodes[1].engine.stats().rare.declined;
         let answers = &net.nodes[0].device.answers;
         assert_eq!(answers.len(), 12, "seed {seed}");
@@ -153,9 +159,9 @@ fn declined_offers_keep_message_order() {
 
 #[test]
 fn declined_offer_and_failed_read_are_told_apart() {
-    let (mut net, peer) = met(Manner::CALM, EngineConfig::default());
-    net.nodes[1].device.kept_out = true;
-    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    let (mut net, peer) = met(NetConfig::RELIABLE, EngineConfig::default());
+    net.nodes[1].device.access_denied = true;
+    let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     net.recv(1, &mut room, exact(5), 0);
     net.send(0, peer, &bytes, Some(5), Protocol::LongRead);
     net.settle();
@@ -166,14 +172,15 @@ fn declined_offer_and_failed_read_are_told_apart() {
 #[test]
 fn message_that_fits_a_packet_goes_in_one() {
     for (sync, ty) in [(Sync::No, PktType::EAGER_TAGRTM), (Sync::Yes, PktType::DC_EAGER_TAGRTM)] {
-        let (mut net, peer) = met(Manner::CALM, EngineConfig::default());
+        let (mut net, peer) = met(NetConfig::RELIABLE, EngineConfig::default());
         let args =
             |buf| SendArgs { buf, tag: Some(1), sync, cq_data: None, protocol: Protocol::LongRead, user: 1 };
-        let (short, long) = (letter(1, 500), letter(1, 5000));
+        let (short, long) = (message_bytes(1, 500), message_bytes(1, 5000));
         net.nodes[0].device.no_reg = Some(crate::rdm::io::RegError::Refused);
-        net.send_args(0, peer, args(lend(&short)));
-        net.send_args(0, peer, args(lend(&long)));
-        let types: Vec<PktType> = net.flights.iter().map(|flight| PktType(flight.bytes[0])).collect();
+        net.send_args(0, peer, args(send_buf(&short)));
+        net.send_args(0, peer, args(send_buf(&long)));
+        let types: Vec<PktType> =
+            net.sent_packets.iter().map(|sent_packet| PktType(sent_packet.bytes[0])).collect();
         let granted = if sync == Sync::Yes { PktType::DC_LONGCTS_TAGRTM } else { PktType::LONGCTS_TAGRTM };
         assert_eq!(types, [ty, granted]);
     }

@@ -25,21 +25,21 @@ const ROWS: [Protocol; 8] = [
 const GAP: usize = 3;
 const BLANK: u8 = 0xee;
 
-struct Room {
+struct ScatteredBuf {
     lens: Vec<usize>,
     bytes: Vec<u8>,
     list: Box<RecvList>,
 }
 
-impl Room {
-    fn new(lens: &[usize]) -> Room {
+impl ScatteredBuf {
+    fn new(lens: &[usize]) -> ScatteredBuf {
         let bytes = vec![BLANK; lens.iter().map(|len| len + GAP).sum()];
-        let mut room = Room { lens: lens.to_vec(), bytes, list: Box::default() };
+        let mut room = ScatteredBuf { lens: lens.to_vec(), bytes, list: Box::default() };
         let mut rest = &mut room.bytes[..];
         let pieces = lens.iter().map(|&len| {
             let piece = rest.split_off_mut(..len).expect("long enough");
             rest.split_off_mut(..GAP).expect("long enough");
-            lend_mut(piece)
+            recv_buf(piece)
         });
         assert!(room.list.fill(pieces));
         room
@@ -62,9 +62,9 @@ impl Room {
     }
 }
 
-fn met(manner: Manner, most: u64) -> (Net, PeerId) {
+fn met(net_config: NetConfig, most: u64) -> (Net, PeerId) {
     let cfg = EngineConfig { runt_size: 3000, ..EngineConfig::default() };
-    let mut net = Net::with(2, 7, manner, cfg).with_rdma(most);
+    let mut net = Net::with(2, 7, net_config, cfg).with_rdma(most);
     let peer = net.peer(0, 1);
     let mut hello = [0];
     net.recv(1, &mut hello, exact(99), 0);
@@ -86,7 +86,7 @@ fn received(
 ) -> Result<RecvStatus, OpError> {
     let args = RecvArgs { buf, kind: exact(7), from: None, user: 5 };
     let send =
-        SendArgs { buf: lend(message), tag: Some(7), sync: Sync::No, cq_data: None, protocol, user: 1 };
+        SendArgs { buf: send_buf(message), tag: Some(7), sync: Sync::No, cq_data: None, protocol, user: 1 };
     let mut posted = None;
     if late {
         net.send_args(0, peer, send);
@@ -123,16 +123,16 @@ proptest! {
         full in prop::sample::select(vec![0usize, 3]),
         most in prop::sample::select(vec![700u64, 1 << 30]),
     ) {
-        let manner = Manner { full, reorder, ..Manner::CALM };
+        let net_config = NetConfig { full, reorder, ..NetConfig::RELIABLE };
         let total: usize = lens.iter().sum();
-        let message = letter(4, total * percent / 100);
-        let room = Room::new(&lens);
-        let (mut net, peer) = met(manner, most);
+        let message = message_bytes(4, total * percent / 100);
+        let room = ScatteredBuf::new(&lens);
+        let (mut net, peer) = met(net_config, most);
         let ours = received(&mut net, peer, &message, protocol, late, room.buf());
         prop_assert_eq!(net.regs(), 0);
         let mut plain = vec![BLANK; total];
-        let (mut net, peer) = met(manner, most);
-        let one = received(&mut net, peer, &message, protocol, late, lend_mut(&mut plain));
+        let (mut net, peer) = met(net_config, most);
+        let one = received(&mut net, peer, &message, protocol, late, recv_buf(&mut plain));
         prop_assert_eq!(ours, one);
         prop_assert_eq!(ours.is_ok(), message.len() <= total);
         let n = message.len().min(total);
@@ -150,8 +150,8 @@ fn sent(net: &Net, ty: PktType) -> u64 {
 fn few_pieces_are_read_into_in_place_and_many_are_sent() {
     for pieces in [1, 2, MAX_IOV, MAX_IOV + 1, 9] {
         for protocol in [Protocol::LongRead, Protocol::RuntRead] {
-            let (message, room) = (letter(9, 2000 * pieces), Room::new(&vec![2000; pieces]));
-            let (mut net, peer) = met(Manner::CALM, 1 << 30);
+            let (message, room) = (message_bytes(9, 2000 * pieces), ScatteredBuf::new(&vec![2000; pieces]));
+            let (mut net, peer) = met(NetConfig::RELIABLE, 1 << 30);
             let end = received(&mut net, peer, &message, protocol, false, room.buf());
             assert_eq!((end.map(|status| status.len), room.run()), (Ok(message.len()), message));
             let few = pieces <= MAX_IOV;
@@ -165,8 +165,8 @@ fn few_pieces_are_read_into_in_place_and_many_are_sent() {
 #[test]
 fn read_without_read_nack_fills_any_number_of_pieces() {
     for copies in [1 << 20, 100, 1] {
-        let (message, room) = (letter(2, 9 * 1500), Room::new(&[1500; 9]));
-        let (mut net, peer) = met(Manner::CALM, 1 << 30);
+        let (message, room) = (message_bytes(2, 9 * 1500), ScatteredBuf::new(&[1500; 9]));
+        let (mut net, peer) = met(NetConfig::RELIABLE, 1 << 30);
         let from = net.peer(1, 0);
         net.nodes[1].device.copies = copies;
         let old = net.nodes[1].engine.features(from).expect("they have met") - Features::READ_NACK;
@@ -178,8 +178,8 @@ fn read_without_read_nack_fills_any_number_of_pieces() {
 
 #[test]
 fn failed_read_leaves_no_piece_registered() {
-    let (message, room) = (letter(2, 6000), Room::new(&[2000; 3]));
-    let (mut net, peer) = met(Manner::CALM, 1000);
+    let (message, room) = (message_bytes(2, 6000), ScatteredBuf::new(&[2000; 3]));
+    let (mut net, peer) = met(NetConfig::RELIABLE, 1000);
     net.nodes[1].device.fault = Some(PeerError::Gone);
     let end = received(&mut net, peer, &message, Protocol::LongRead, false, room.buf());
     assert!(matches!(end, Err(OpError::Peer(_, PeerError::Gone))), "{end:?}");
@@ -188,8 +188,8 @@ fn failed_read_leaves_no_piece_registered() {
 
 #[test]
 fn multi_receive_needs_a_contiguous_buffer() {
-    let room = Room::new(&[100, 100]);
-    let (mut net, _) = met(Manner::CALM, 0);
+    let room = ScatteredBuf::new(&[100, 100]);
+    let (mut net, _) = met(NetConfig::RELIABLE, 0);
     let args = RecvArgs { buf: room.buf(), kind: exact(7), from: None, user: 5 };
     assert_eq!(net.at(1, |e, w| e.recv_multi(w, args, 1)).err(), Some(OpError::Invalid));
 }

@@ -19,7 +19,7 @@ const ROWS: [(Protocol, usize); 6] = [
 ];
 
 fn pair() -> (Net, PeerId) {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let peer = net.peer(0, 1);
     (net, peer)
 }
@@ -35,7 +35,7 @@ fn met() -> (Net, PeerId) {
 }
 
 fn types(net: &Net) -> Vec<PktType> {
-    net.flights.iter().map(|f| PktType(f.bytes[0])).collect()
+    net.sent_packets.iter().map(|f| PktType(f.bytes[0])).collect()
 }
 
 fn sent(user: u64) -> EngineEvent {
@@ -52,8 +52,8 @@ fn eager_completes_in_call_with_raw_address_until_handshake() {
     let mut room = [0; 16];
     assert!(matches!(net.recv(1, &mut room, exact(7), 5), Started::Pending(_)));
     assert_eq!(net.send(0, peer, b"hello", Some(7), Protocol::Eager), Started::Done(()));
-    let flight = net.flights[0].bytes.clone();
-    let Ok(Packet::Rtm(rtm)) = wire::parse(&flight) else { panic!() };
+    let sent_packet = net.sent_packets[0].bytes.clone();
+    let Ok(Packet::Rtm(rtm)) = wire::parse(&sent_packet) else { panic!() };
     assert_eq!((rtm.ty, rtm.msg_id, rtm.tag), (PktType::EAGER_TAGRTM, 0, Some(7)));
     assert_eq!(rtm.flags, ReqFlags::MSG | ReqFlags::TAGGED | ReqFlags::RAW_ADDR);
     net.deliver_one();
@@ -63,7 +63,7 @@ fn eager_completes_in_call_with_raw_address_until_handshake() {
     assert_eq!(&room[..5], b"hello");
     net.settle();
     net.send(0, peer, b"hello", Some(7), Protocol::Eager);
-    let Ok(Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
+    let Ok(Packet::Rtm(rtm)) = wire::parse(&net.sent_packets[0].bytes) else { panic!() };
     assert_eq!(rtm.flags, ReqFlags::MSG | ReqFlags::TAGGED | ReqFlags::CONNID);
     assert_eq!((rtm.msg_id, rtm.opts.connid), (1, Some(1000)));
 }
@@ -73,12 +73,12 @@ fn eager_completes_in_call_with_raw_address_until_handshake() {
 fn handshake_goes_once_each_way_and_is_retried() {
     let (mut net, peer) = pair();
     net.send(0, peer, b"a", None, Protocol::Eager);
-    net.nodes[1].jammed = true;
+    net.nodes[1].wire_full = true;
     net.deliver_one();
-    assert!(net.flights.is_empty() && net.resume(1) == 0);
-    net.nodes[1].jammed = false;
+    assert!(net.sent_packets.is_empty() && net.resume(1) == 0);
+    net.nodes[1].wire_full = false;
     net.resume(1);
-    let Ok(Packet::Handshake(shake)) = wire::parse(&net.flights[0].bytes) else { panic!() };
+    let Ok(Packet::Handshake(shake)) = wire::parse(&net.sent_packets[0].bytes) else { panic!() };
     assert_eq!(
         (shake.nwords, shake.extra[0], shake.connid),
         (1, crate::rdm::features::ours(crate::rdm::io::Rdma::NONE).bits(), Some(1001))
@@ -107,7 +107,7 @@ fn delivery_complete_waits_for_handshake() {
         "keeps behind"
     );
     assert_eq!(types(&net), [PktType::EAGER_RTW]);
-    assert_eq!(net.flights[0].bytes.len(), 48);
+    assert_eq!(net.sent_packets[0].bytes.len(), 48);
     assert_eq!(net.resume(0), 0, "nothing to do but wait");
     net.settle();
     assert_eq!(net.nodes[1].engine.stats().rare.triggered, 1);
@@ -130,13 +130,13 @@ fn no_trigger_after_a_packet() {
 #[test]
 fn granted_data_waits_for_the_handshake() {
     let (mut net, peer) = pair();
-    let bytes = letter(1, 10_000);
+    let bytes = message_bytes(1, 10_000);
     let mut room = vec![0; 10_000];
     net.recv(1, &mut room, ANY, 0);
     net.send(0, peer, &bytes, Some(1), Protocol::LongCts);
     net.deliver_one();
     assert_eq!(types(&net), [PktType::HANDSHAKE, PktType::CTS]);
-    let cts = net.flights.remove(1);
+    let cts = net.sent_packets.remove(1);
     net.deliver(&cts);
     assert_eq!(types(&net), [PktType::HANDSHAKE, PktType::HANDSHAKE]);
     net.settle();
@@ -148,9 +148,9 @@ fn granted_data_waits_for_the_handshake() {
 #[test]
 fn next_grant_follows_used_up_grant() {
     let cfg = EngineConfig { cts_credits: 2, ..EngineConfig::default() };
-    let mut net = Net::with(2, 1, Manner { reorder: true, ..Manner::CALM }, cfg);
+    let mut net = Net::with(2, 1, NetConfig { reorder: true, ..NetConfig::RELIABLE }, cfg);
     let peer = net.peer(0, 1);
-    let bytes = letter(1, 20_000);
+    let bytes = message_bytes(1, 20_000);
     let mut room = vec![0; 20_000];
     net.recv(1, &mut room, ANY, 0);
     net.send(0, peer, &bytes, Some(1), Protocol::LongCts);
@@ -164,20 +164,20 @@ fn next_grant_follows_used_up_grant() {
 #[test]
 fn wire_with_back_pressure_grants_whole_message() {
     let cfg = EngineConfig { cts_credits: 2, ..EngineConfig::default() };
-    let mut net = Net::with(2, 1, Manner::CALM, cfg);
+    let mut net = Net::with(2, 1, NetConfig::RELIABLE, cfg);
     net.nodes[1].engine.set_grant(WireId(0), Grant::Whole);
     let peer = net.peer(0, 1);
-    let letters = [1, 2, 3].map(|n| letter(n, 90_000));
+    let messages = [1, 2, 3].map(|n| message_bytes(n, 90_000));
     let mut rooms = [1, 2, 3].map(|_| vec![0; 90_000]);
     for (n, room) in rooms.iter_mut().enumerate() {
         net.recv(1, room, exact(n as u64), n as u64);
     }
-    for (n, bytes) in letters.iter().enumerate() {
+    for (n, bytes) in messages.iter().enumerate() {
         net.send(0, peer, bytes, Some(n as u64), Protocol::LongCts);
     }
     net.settle();
     assert_eq!(net.nodes[1].engine.stats().tx_pkts[usize::from(PktType::CTS.0)], 3);
-    assert_eq!(rooms, letters);
+    assert_eq!(rooms, messages);
 }
 
 // [M5.1] [M5.2] [M5.4] [M5.9]
@@ -187,7 +187,7 @@ fn every_protocol_expected_and_unexpected() {
         for early in [false, true] {
             for tag in [Some(5), None] {
                 let (mut net, peer) = met();
-                let bytes = letter(3, len);
+                let bytes = message_bytes(3, len);
                 let mut room = vec![0; len];
                 let kind = if tag.is_some() { exact(5) } else { RecvKind::Untagged };
                 if !early {
@@ -236,7 +236,7 @@ fn short_receive_truncates_and_protocol_completes() {
     for (protocol, len) in ROWS {
         for early in [false, true] {
             let (mut net, peer) = met();
-            let bytes = letter(3, len);
+            let bytes = message_bytes(3, len);
             let mut room = [0x55; 70];
             let want = OpError::Truncated { len: len as u64, room: 60 };
             if early {
@@ -268,7 +268,7 @@ fn receive_is_cancelled_only_before_match() {
     for (protocol, len) in ROWS {
         for packets in 0..6 {
             let (mut net, peer) = met();
-            let bytes = letter(3, len);
+            let bytes = message_bytes(3, len);
             let mut room = vec![0x55; len];
             let Started::Pending(op) = net.recv(1, &mut room, exact(5), 9) else { panic!() };
             net.send(0, peer, &bytes, Some(5), protocol);
@@ -303,13 +303,13 @@ fn receive_is_cancelled_only_before_match() {
 fn send_is_cancelled_only_before_first_packet() {
     for (protocol, len) in ROWS {
         let (mut net, peer) = met();
-        let bytes = letter(3, len);
-        net.nodes[0].jammed = true;
+        let bytes = message_bytes(3, len);
+        net.nodes[0].wire_full = true;
         let Started::Pending(a) = net.send(0, peer, &bytes, Some(5), protocol) else { panic!() };
         let Started::Pending(b) = net.send(0, peer, b"next", Some(5), Protocol::Eager) else { panic!() };
         assert!(net.at(0, |e, w| e.cancel_send(w, a) && !e.cancel_send(w, a)));
         assert_eq!(net.events(0), [EngineEvent::SendDone { user: 1, result: Err(OpError::Cancelled) }]);
-        net.nodes[0].jammed = false;
+        net.nodes[0].wire_full = false;
         net.settle();
         assert!(!net.at(0, |e, w| e.cancel_send(w, b)));
         let mut room = [0; 4];
@@ -317,7 +317,7 @@ fn send_is_cancelled_only_before_first_packet() {
         assert_eq!(&room, b"next");
     }
     let (mut net, peer) = met();
-    let bytes = letter(3, 5000);
+    let bytes = message_bytes(3, 5000);
     let Started::Pending(op) = net.send(0, peer, &bytes, Some(5), Protocol::LongCts) else { panic!() };
     assert!(!net.at(0, |e, w| e.cancel_send(w, op)));
 }
@@ -326,15 +326,15 @@ fn send_is_cancelled_only_before_first_packet() {
 #[test]
 fn sends_without_room_keep_their_order() {
     let (mut net, peer) = met();
-    let bytes = letter(3, 3000);
-    net.nodes[0].jammed = true;
+    let bytes = message_bytes(3, 3000);
+    net.nodes[0].wire_full = true;
     for (n, protocol) in
         [Protocol::Eager, Protocol::Medium, Protocol::Eager, Protocol::LongCts, Protocol::Eager]
             .into_iter()
             .enumerate()
     {
         let args = SendArgs {
-            buf: lend(&bytes[..100 + n * 700]),
+            buf: send_buf(&bytes[..100 + n * 700]),
             tag: Some(n as u64),
             sync: Sync::No,
             cq_data: None,
@@ -344,7 +344,7 @@ fn sends_without_room_keep_their_order() {
         assert!(matches!(net.send_args(0, peer, args), Started::Pending(_)));
     }
     assert_eq!(net.resume(0), 0);
-    net.nodes[0].jammed = false;
+    net.nodes[0].wire_full = false;
     let mut rooms = vec![vec![0; 3000]; 5];
     for (n, room) in rooms.iter_mut().enumerate() {
         net.recv(1, room, ANY, n as u64);
@@ -365,13 +365,13 @@ fn message_ids_wrap() {
     let back = net.peer(1, 0);
     net.nodes[0].engine.peers[peer].next_tx = u32::MAX - 2;
     net.nodes[1].engine.peers[back].next_rx = u32::MAX - 2;
-    net.manner.reorder = true;
-    let letters: Vec<Vec<u8>> = (0..6).map(|n| letter(n, 1500)).collect();
-    for bytes in &letters {
+    net.net_config.reorder = true;
+    let messages: Vec<Vec<u8>> = (0..6).map(|n| message_bytes(n, 1500)).collect();
+    for bytes in &messages {
         net.send(0, peer, bytes, Some(1), Protocol::Medium);
     }
     net.settle();
-    for bytes in &letters {
+    for bytes in &messages {
         let mut room = vec![0; 1500];
         assert!(matches!(net.recv(1, &mut room, exact(1), 0), Started::Done(_)));
         assert_eq!(room, *bytes);
@@ -383,10 +383,10 @@ fn message_ids_wrap() {
 #[test]
 fn duplicates_are_dropped() {
     let (mut net, peer) = met();
-    let bytes = letter(1, 2500);
+    let bytes = message_bytes(1, 2500);
     net.send(0, peer, b"once", Some(1), Protocol::Eager);
     net.send(0, peer, &bytes, Some(2), Protocol::Medium);
-    let packets: Vec<Flight> = net.flights.drain(..).collect();
+    let packets: Vec<SentPacket> = net.sent_packets.drain(..).collect();
     assert_eq!(packets.len(), 4);
     for n in [0, 0, 1, 1, 2, 3, 3, 0] {
         net.deliver(&packets[n]);
@@ -395,7 +395,7 @@ fn duplicates_are_dropped() {
     assert_eq!((rare.duplicate, rare.bad_segment, rare.unexpected), (3, 1, 2));
     net.send(0, peer, b"next", Some(1), Protocol::Eager);
     net.send(0, peer, b"then", Some(1), Protocol::Eager);
-    let later: Vec<Flight> = net.flights.drain(..).collect();
+    let later: Vec<SentPacket> = net.sent_packets.drain(..).collect();
     for n in [1, 1, 0] {
         net.deliver(&later[n]);
     }
@@ -413,10 +413,10 @@ fn duplicates_are_dropped() {
 fn reused_qpn_gets_a_new_peer() {
     let (mut net, peer) = met();
     net.send(0, peer, b"old life", Some(1), Protocol::Eager);
-    let late = net.flights.pop().unwrap();
+    let late = net.sent_packets.pop().unwrap();
     let old = net.peer(1, 0);
     // Node 0 restarts with the same address but for the connid.
-    let mut reborn = Net::new(1, 0, Manner::CALM).nodes.remove(0);
+    let mut reborn = Net::new(1, 0, NetConfig::RELIABLE).nodes.remove(0);
     reborn.addr.connid += 77;
     reborn.engine = crate::rdm::Engine::new(EngineConfig::default());
     reborn.wire = reborn.engine.add_wire(reborn.addr);
@@ -441,22 +441,22 @@ fn reused_qpn_gets_a_new_peer() {
 fn unknown_sender_needs_the_raw_address_header() {
     let (mut net, peer) = met();
     net.send(0, peer, b"x", Some(1), Protocol::Eager);
-    let known = net.flights.pop().unwrap();
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let known = net.sent_packets.pop().unwrap();
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     net.deliver(&known);
     assert_eq!(net.nodes[1].engine.stats().rare.unknown_sender, 1);
-    assert!(net.flights.is_empty());
-    let type_of_nobody = Flight { bytes: vec![200, 4, 0, 0], ..known };
+    assert!(net.sent_packets.is_empty());
+    let type_of_nobody = SentPacket { bytes: vec![200, 4, 0, 0], ..known };
     net.deliver(&type_of_nobody);
     assert_eq!(net.nodes[1].engine.stats().rare.unsupported, 1);
 }
 
 #[test]
 fn messages_of_an_exited_peer_arrive_in_order() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let peer = net.peer(0, 1);
-    let letters = [5, 50].map(|len| letter(len as u64, len));
-    for bytes in &letters {
+    let messages = [5, 50].map(|len| message_bytes(len as u64, len));
+    for bytes in &messages {
         net.send(0, peer, bytes, Some(1), Protocol::Eager);
     }
     net.gone = Some(0);
@@ -464,7 +464,7 @@ fn messages_of_an_exited_peer_arrive_in_order() {
     net.recv(1, &mut rooms[0], exact(1), 0);
     net.settle();
     assert!(matches!(net.recv(1, &mut rooms[1], exact(1), 1), Started::Done(_)), "it waited unexpected");
-    assert_eq!(rooms, letters);
+    assert_eq!(rooms, messages);
     let outs = net.events(1);
     assert!(matches!(
         outs[..],
@@ -477,10 +477,10 @@ fn messages_of_an_exited_peer_arrive_in_order() {
 
 #[test]
 fn long_messages_of_an_exited_peer_arrive_if_complete() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let peer = net.peer(0, 1);
-    let letters = [1, 2, 3].map(|n| letter(n, 20_000));
-    for (bytes, tag) in letters.iter().zip(1..) {
+    let messages = [1, 2, 3].map(|n| message_bytes(n, 20_000));
+    for (bytes, tag) in messages.iter().zip(1..) {
         net.send(0, peer, bytes, Some(tag), Protocol::Medium);
     }
     net.gone = Some(0);
@@ -488,11 +488,11 @@ fn long_messages_of_an_exited_peer_arrive_if_complete() {
     let mut rooms = [vec![0; 20_000], vec![0; 20_000], vec![0; 20_000]];
     net.recv(1, &mut rooms[0], exact(1), 1);
     while net.resume(0) > 0 {}
-    assert!(net.flights.pop().is_some());
+    assert!(net.sent_packets.pop().is_some());
     net.settle();
     assert!(matches!(net.recv(1, &mut rooms[1], exact(2), 2), Started::Done(_)));
     assert!(matches!(net.recv(1, &mut rooms[2], exact(3), 3), Started::Pending(_)));
-    assert!(rooms[..2] == letters[..2]);
+    assert!(rooms[..2] == messages[..2]);
     let outs = net.events(1);
     assert!(matches!(
         outs[..],
@@ -515,11 +515,11 @@ fn granted_messages_of_an_exited_peer_arrive_if_sent() {
     for granted in [true, false] {
         let (mut net, peer) = met();
         let back = net.peer(1, 0);
-        let bytes = letter(1, 20_000);
+        let bytes = message_bytes(1, 20_000);
         let mut room = vec![0; 20_000];
         net.recv(1, &mut room, exact(1), 1);
         net.send(0, peer, &bytes, Some(1), Protocol::LongCts);
-        net.nodes[1].jammed = !granted;
+        net.nodes[1].wire_full = !granted;
         for _ in 0..2 {
             net.deliver_one();
         }
@@ -542,8 +542,8 @@ fn granted_messages_of_an_exited_peer_arrive_if_sent() {
 #[test]
 fn probes_peek_and_claim() {
     let (mut net, peer) = met();
-    let letters = [10, 3000, 9000].map(|len| letter(len as u64, len));
-    for (tag, bytes) in [1, 1, 2].into_iter().zip(&letters) {
+    let messages = [10, 3000, 9000].map(|len| message_bytes(len as u64, len));
+    for (tag, bytes) in [1, 1, 2].into_iter().zip(&messages) {
         net.send(
             0,
             peer,
@@ -565,8 +565,8 @@ fn probes_peek_and_claim() {
     let mut rooms = [vec![0; 10], vec![0; 3000], vec![0; 9000]];
     for (n, found) in [second, third, first].into_iter().enumerate() {
         let room = &mut rooms[[1, 2, 0][n]];
-        let buf = lend_mut(room);
-        let again = lend_mut(&mut []);
+        let buf = recv_buf(room);
+        let again = recv_buf(&mut []);
         let started = net.at(1, |e, w| e.recv_probed(w, found.handle, buf, 4));
         assert_eq!(matches!(started, Started::Pending(_)), n == 1);
         let twice = net.at(1, |e, w| e.recv_probed(w, found.handle, again, 4));
@@ -574,16 +574,16 @@ fn probes_peek_and_claim() {
     }
     net.settle();
     assert_eq!(net.events(1).len(), 1);
-    assert!(rooms.iter().all(|room| *room == letter(room.len() as u64, room.len())));
+    assert!(rooms.iter().all(|room| *room == message_bytes(room.len() as u64, room.len())));
 }
 
 // [M10.1]
 #[test]
 fn failed_peer_ends_only_its_own_operations() {
-    let mut net = Net::new(3, 1, Manner::CALM);
+    let mut net = Net::new(3, 1, NetConfig::RELIABLE);
     let (gone, stays) = (net.peer(1, 0), net.peer(1, 2));
     let back = net.peer(0, 1);
-    let bytes = letter(1, 40_000);
+    let bytes = message_bytes(1, 40_000);
     let (mut a, mut b, mut c) = (vec![0; 40_000], vec![0; 8], vec![0; 8]);
     // In flight in both directions, posted for that peer alone, unexpected whole and in part.
     net.recv(1, &mut a, exact(1), 1);
@@ -593,8 +593,8 @@ fn failed_peer_ends_only_its_own_operations() {
     (0..3).for_each(|_| {
         net.deliver_one();
     });
-    net.flights.clear();
-    let only = RecvArgs { buf: lend_mut(&mut b), kind: exact(4), from: Some(gone), user: 2 };
+    net.sent_packets.clear();
+    let only = RecvArgs { buf: recv_buf(&mut b), kind: exact(4), from: Some(gone), user: 2 };
     net.at(1, |e, w| e.recv(w, only));
     net.recv(1, &mut c, exact(5), 3);
     net.send(1, gone, &bytes, Some(1), Protocol::LongCts);
@@ -643,7 +643,7 @@ fn removed_peer_id_is_reused_after_its_messages_are_gone() {
 fn late_packets_of_a_failed_peer_leave_nothing_behind() {
     let (mut net, peer) = pair();
     let back = net.peer(1, 0);
-    let bytes = letter(1, 5000);
+    let bytes = message_bytes(1, 5000);
     let mut rooms = [vec![0; 5000], vec![0; 5000]];
     for (n, room) in rooms.iter_mut().enumerate() {
         net.recv(1, room, exact(n as u64), n as u64);
@@ -664,15 +664,15 @@ fn late_packets_of_a_failed_peer_leave_nothing_behind() {
 fn sends_that_a_peer_does_not_support_are_refused() {
     let shake = |features: u64| {
         let (mut net, peer) = pair();
-        net.manner.mtu = 256;
+        net.net_config.mtu = 256;
         net.send(0, peer, b"first", Some(1), Protocol::Eager);
         let Started::Pending(_) = net.send(0, peer, b"sync", Some(1), Protocol::DcEager) else { panic!() };
-        net.flights.clear();
+        net.sent_packets.clear();
         let mut bytes = vec![0; 64];
         let hdr = wire::Handshake::new(wire::Features::from_bits_retain(features), 1001, 0xefa0);
         let len = hdr.write(&mut bytes);
         bytes.truncate(len);
-        net.deliver(&Flight { from: 1, to: 0, bytes });
+        net.deliver(&SentPacket { from: 1, to: 0, bytes });
         (net, peer)
     };
     let (mut net, _) = shake(0);
@@ -684,9 +684,9 @@ fn sends_that_a_peer_does_not_support_are_refused() {
     assert_eq!(net.send(0, peer, b"x", Some(1), Protocol::Eager), Started::Failed(error));
     // [M3.4] Constant header length: the raw address for ever, no connid.
     let (mut net, peer) = shake(0x1e);
-    net.flights.clear();
+    net.sent_packets.clear();
     net.send(0, peer, b"x", Some(1), Protocol::Eager);
-    let Ok(Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
+    let Ok(Packet::Rtm(rtm)) = wire::parse(&net.sent_packets[0].bytes) else { panic!() };
     assert!(rtm.opts.raw_addr == Some(address(0)) && rtm.opts.connid.is_none());
 }
 
@@ -695,14 +695,14 @@ fn sends_that_a_peer_does_not_support_are_refused() {
 #[test]
 fn constant_header_length_is_negotiated() {
     let constant = EngineConfig { req_len: ReqLen::Constant, ..EngineConfig::default() };
-    let mut net = Net::with(2, 1, Manner::CALM, constant);
+    let mut net = Net::with(2, 1, NetConfig::RELIABLE, constant);
     let peer = net.peer(0, 1);
     let mut room = [0; 300];
     let mut lens = Vec::new();
     for tag in 0..4 {
         net.recv(1, &mut room, exact(tag), 0);
         net.send(0, peer, b"hello", Some(tag), Protocol::Eager);
-        let request = &net.flights[0].bytes;
+        let request = &net.sent_packets[0].bytes;
         lens.push(request.len());
         let Ok(Packet::Rtm(rtm)) = wire::parse(request) else { panic!() };
         assert_eq!((rtm.opts.raw_addr, rtm.opts.connid), (Some(address(0)), None), "request {tag}");
@@ -715,7 +715,7 @@ fn constant_header_length_is_negotiated() {
                 [0xe9, 0x03, 0, 0, 0, 0, 0, 0],
                 [0xa2, 0xef, 0, 0, 0, 0, 0, 0],
             ];
-            assert_eq!(net.flights[0].bytes, golden.concat());
+            assert_eq!(net.sent_packets[0].bytes, golden.concat());
         }
         net.settle();
     }

@@ -16,23 +16,23 @@ fn shake(net: &mut Net, qp: Option<UserRecvQp>, word: u64) {
     hdr.user_recv_qp = qp;
     let len = hdr.write(&mut bytes);
     bytes.truncate(len);
-    net.deliver(&Flight { from: 1, to: 0, bytes });
+    net.deliver(&SentPacket { from: 1, to: 0, bytes });
 }
 
 fn met() -> (Net, PeerId) {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let peer = net.peer(0, 1);
     shake(&mut net, Some(QP), WORD);
-    net.flights.clear();
+    net.sent_packets.clear();
     (net, peer)
 }
 
 fn args(bytes: &[u8], cq_data: Option<u64>) -> SendArgs {
-    SendArgs { buf: lend(bytes), tag: None, sync: Sync::No, cq_data, protocol: Protocol::Eager, user: 7 }
+    SendArgs { buf: send_buf(bytes), tag: None, sync: Sync::No, cq_data, protocol: Protocol::Eager, user: 7 }
 }
 
 fn sent(net: &mut Net) -> Vec<(UserRecvQp, Vec<u8>, Option<u32>)> {
-    assert!(net.flights.is_empty(), "no packet goes out");
+    assert!(net.sent_packets.is_empty(), "no packet goes out");
     std::mem::take(&mut net.nodes[0].device.headerless)
 }
 
@@ -40,7 +40,7 @@ fn sent(net: &mut Net) -> Vec<(UserRecvQp, Vec<u8>, Option<u32>)> {
 #[test]
 fn untagged_messages_go_headerless_to_the_user_qp() {
     let (mut net, peer) = met();
-    let long = letter(1, net.manner.mtu);
+    let long = message_bytes(1, net.net_config.mtu);
     assert_eq!(net.send_args(0, peer, args(b"bytes", None)), Started::Done(()));
     assert_eq!(net.send_args(0, peer, args(b"", Some(0xffff_ffff))), Started::Done(()));
     assert_eq!(net.send_args(0, peer, args(&long, Some(0))), Started::Done(()));
@@ -60,9 +60,9 @@ fn headerless_messages_take_no_message_id() {
     assert_eq!(net.send_args(0, peer, args(b"one", None)), Started::Done(()));
     assert_eq!(sent(&mut net).len(), 1);
     shake(&mut net, None, WORD & !0x80);
-    net.flights.clear();
+    net.sent_packets.clear();
     assert_eq!(net.send_args(0, peer, args(b"two", None)), Started::Done(()));
-    let Ok(wire::Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
+    let Ok(wire::Packet::Rtm(rtm)) = wire::parse(&net.sent_packets[0].bytes) else { panic!() };
     assert_eq!(rtm.msg_id, 0);
 }
 
@@ -70,8 +70,8 @@ fn headerless_messages_take_no_message_id() {
 #[test]
 fn unsupported_sends_are_refused_at_once() {
     let (mut net, peer) = met();
-    let bytes = letter(1, net.manner.mtu + 1);
-    let max = net.manner.mtu;
+    let bytes = message_bytes(1, net.net_config.mtu + 1);
+    let max = net.net_config.mtu;
     let base = args(&bytes[..8], None);
     let refused = Started::Failed(OpError::Unsupported);
     assert_eq!(net.send_args(0, peer, SendArgs { tag: Some(3), ..base }), refused);
@@ -82,7 +82,12 @@ fn unsupported_sends_are_refused_at_once() {
     for protocol in [Protocol::Eager, Protocol::Medium, Protocol::LongCts, Protocol::LongRead] {
         assert_eq!(net.send_args(0, peer, SendArgs { protocol, ..args(&bytes, None) }), long, "{protocol:?}");
     }
-    assert!(!net.at(0, |e, w| e.send_short(w, peer, (crate::wire::MsgClass::Message, 1), lend(&bytes[..8]))));
+    assert!(!net.at(0, |e, w| e.send_short(
+        w,
+        peer,
+        (crate::wire::MsgClass::Message, 1),
+        send_buf(&bytes[..8])
+    )));
     assert_eq!(sent(&mut net), []);
     let engine = &net.nodes[0].engine;
     assert!(engine.is_flushed(None) && engine.peer_info(peer).unwrap().fault.is_none());
@@ -92,24 +97,24 @@ fn unsupported_sends_are_refused_at_once() {
 #[test]
 fn headerless_messages_wait_for_room_and_handshake() {
     let cfg = EngineConfig { first_contact: FirstContact::Wait, ..EngineConfig::default() };
-    let mut net = Net::with(2, 1, Manner::CALM, cfg);
+    let mut net = Net::with(2, 1, NetConfig::RELIABLE, cfg);
     let peer = net.peer(0, 1);
     assert!(matches!(net.send_args(0, peer, args(b"first", None)), Started::Pending(_)));
-    assert_eq!(net.flights.len(), 1, "the trigger and no more");
-    assert_eq!(net.flights[0].bytes[0], PktType::EAGER_RTW.0);
+    assert_eq!(net.sent_packets.len(), 1, "the trigger and no more");
+    assert_eq!(net.sent_packets[0].bytes[0], PktType::EAGER_RTW.0);
     assert!(matches!(net.send_args(0, peer, args(b"second", Some(9))), Started::Pending(_)));
-    net.nodes[0].jammed = true;
+    net.nodes[0].wire_full = true;
     shake(&mut net, Some(QP), WORD);
-    net.flights.clear();
+    net.sent_packets.clear();
     assert!(net.nodes[0].device.headerless.is_empty() && net.events(0).is_empty());
-    net.nodes[0].jammed = false;
+    net.nodes[0].wire_full = false;
     while net.resume(0) > 0 {}
-    net.flights.clear();
+    net.sent_packets.clear();
     let bytes: Vec<_> = sent(&mut net).into_iter().map(|(_, bytes, imm)| (bytes, imm)).collect();
     assert_eq!(bytes, [(b"first".to_vec(), None), (b"second".to_vec(), Some(9))]);
     assert_eq!(net.events(0), [EngineEvent::SendDone { user: 7, result: Ok(()) }; 2]);
     // A peer of another kind gets packets; requests without tag need no handshake.
-    let mut net = Net::with(2, 1, Manner::CALM, cfg);
+    let mut net = Net::with(2, 1, NetConfig::RELIABLE, cfg);
     let peer = net.peer(0, 1);
     assert_eq!(net.send(0, peer, b"tagged", Some(1), Protocol::Eager), Started::Done(()));
     assert!(matches!(net.send_args(0, peer, args(b"untagged", None)), Started::Pending(_)));
@@ -141,14 +146,14 @@ fn returned_message_is_sent_again_unchanged() {
 // [M5.11]
 #[test]
 fn message_begun_in_packets_ends_with_an_error() {
-    let mut net = Net::new(2, 1, Manner { full: 2, ..Manner::CALM });
+    let mut net = Net::new(2, 1, NetConfig { full: 2, ..NetConfig::RELIABLE });
     let peer = net.peer(0, 1);
-    let bytes = letter(1, 20_000);
+    let bytes = message_bytes(1, 20_000);
     let args = SendArgs { protocol: Protocol::Medium, ..args(&bytes, None) };
     assert!(matches!(net.send_args(0, peer, args), Started::Pending(_)));
-    assert!(!net.flights.is_empty());
-    net.manner.full = 0;
-    net.flights.clear();
+    assert!(!net.sent_packets.is_empty());
+    net.net_config.full = 0;
+    net.sent_packets.clear();
     shake(&mut net, Some(QP), WORD);
     while net.resume(0) > 0 {}
     assert_eq!(net.events(0), [EngineEvent::SendDone { user: 7, result: Err(OpError::Unsupported) }]);
@@ -159,16 +164,16 @@ fn message_begun_in_packets_ends_with_an_error() {
 // [M5.11]
 #[test]
 fn message_announced_before_the_handshake_ends_with_it() {
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let peer = net.peer(0, 1);
-    let long = letter(1, 50_000);
+    let long = message_bytes(1, 50_000);
     for tag in [None, Some(3)] {
         let announced = net.send(0, peer, &long, tag, Protocol::LongCts);
         assert!(matches!(announced, Started::Pending(_)), "{announced:?}");
     }
-    assert_eq!(net.flights.len(), 2, "both are announced");
+    assert_eq!(net.sent_packets.len(), 2, "both are announced");
     shake(&mut net, Some(QP), WORD);
-    let refused = OpError::TooLong { len: long.len(), max: net.manner.mtu };
+    let refused = OpError::TooLong { len: long.len(), max: net.net_config.mtu };
     let ends = net.events(0);
     assert_eq!(ends.len(), 2);
     assert!(

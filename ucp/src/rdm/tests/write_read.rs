@@ -18,8 +18,8 @@ use crate::wire::{self, EfaStatus, Features, Iovs, Opts, Packet, PktType, RmaIov
 
 const LEN: usize = 50_000;
 
-fn met(most: u64, manner: Manner) -> (Net, PeerId) {
-    let mut net = Net::new(3, 1, manner).with_rdma(most);
+fn met(most: u64, net_config: NetConfig) -> (Net, PeerId) {
+    let mut net = Net::new(3, 1, net_config).with_rdma(most);
     let peer = net.peer(0, 1);
     net.meet(0, peer);
     (net, peer)
@@ -39,20 +39,20 @@ const DONE: [EngineEvent; 1] = [EngineEvent::RmaDone { user: 1, result: Ok(()) }
 #[test]
 fn long_write_is_request_reads_and_eor() {
     for (most, reads) in [(1 << 30, 1), (20_000, 3)] {
-        let (mut net, peer) = met(most, Manner::CALM);
-        let bytes = letter(1, LEN);
+        let (mut net, peer) = met(most, NetConfig::RELIABLE);
+        let bytes = message_bytes(1, LEN);
         let target = share(&mut net, 1, LEN + 8, Access::WRITE);
         let args = PutArgs { cq_data: Some(77), ..read_args(&bytes, target.iov(8, LEN)) };
         assert!(matches!(net.put(0, peer, args), Started::Pending(_)));
-        let Ok(Packet::Rtw(rtw)) = wire::parse(&net.flights[0].bytes) else { panic!() };
+        let Ok(Packet::Rtw(rtw)) = wire::parse(&net.sent_packets[0].bytes) else { panic!() };
         let RtwBody::LongRead { msg_length, read_iov, .. } = rtw.body else { panic!() };
         assert_eq!((rtw.ty, msg_length), (PktType::LONGREAD_RTW, LEN as u64));
         assert_eq!((read_iov.total(), rtw.opts.cq_data, net.regs()), (Some(LEN as u64), Some(77), 1));
         net.deliver_one();
-        assert_eq!((net.flights.len(), net.fetches.len(), net.regs()), (0, reads, 2));
+        assert_eq!((net.sent_packets.len(), net.pending_reads.len(), net.regs()), (0, reads, 2));
         assert!(net.events(1).is_empty(), "not in place yet");
-        while net.fetch_one() {}
-        assert_eq!((net.flights.len(), net.regs()), (1, 1), "its own is released before it ends");
+        while net.complete_read() {}
+        assert_eq!((net.sent_packets.len(), net.regs()), (1, 1), "its own is released before it ends");
         let from = net.peer(1, 0);
         assert_eq!(net.events(1), [EngineEvent::RemoteWrite { from, len: LEN as u64, cq_data: 77 }]);
         assert!(net.events(0).is_empty(), "the writer's is still lent");
@@ -68,8 +68,8 @@ fn long_write_is_request_reads_and_eor() {
 
 #[test]
 fn eor_acknowledges_write() {
-    let (mut net, peer) = met(1 << 30, Manner { reorder: true, ..Manner::CALM });
-    let (bytes, target) = (letter(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
+    let (mut net, peer) = met(1 << 30, NetConfig { reorder: true, ..NetConfig::RELIABLE });
+    let (bytes, target) = (message_bytes(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
     net.nodes[0].engine.set_features(peer, Features::RDMA_READ);
     net.put(0, peer, PutArgs { sync: Sync::Yes, ..read_args(&bytes, target.iov(0, LEN)) });
     net.at(0, |e, w| e.request_acks(w, None));
@@ -81,9 +81,9 @@ fn eor_acknowledges_write() {
 // [M3.7] [M3.8] [M8.9]
 #[test]
 fn target_reads_only_after_its_handshake_allows_it() {
-    let mut net = Net::new(2, 1, Manner::CALM).with_rdma(1 << 30);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE).with_rdma(1 << 30);
     let peer = net.peer(0, 1);
-    let (bytes, target) = (letter(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
+    let (bytes, target) = (message_bytes(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
     net.put(0, peer, read_args(&bytes, target.iov(0, LEN)));
     let first = ["0 EAGER_RTW", "1 HANDSHAKE", "0 HANDSHAKE", "0 LONGREAD_RTW"].map(String::from);
     assert_eq!(net.flow()[..4], first);
@@ -93,13 +93,13 @@ fn target_reads_only_after_its_handshake_allows_it() {
     net.put(0, peer, read_args(&bytes, target.iov(0, LEN)));
     assert_eq!((net.flow()[0].as_str(), net.regs()), ("0 DC_LONGCTS_RTW", 0));
     assert_eq!(net.events(0), DONE);
-    let mut net = Net::new(2, 1, Manner::CALM);
+    let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     net.in_order();
     let peer = net.peer(0, 1);
     let target = share(&mut net, 1, LEN, Access::WRITE);
     net.put(0, peer, read_args(&bytes, target.iov(0, LEN)));
     assert_eq!(net.flow()[0], "0 LONGCTS_RTW");
-    let (mut net, peer) = met(1 << 30, Manner::CALM);
+    let (mut net, peer) = met(1 << 30, NetConfig::RELIABLE);
     let target = share(&mut net, 1, LEN, Access::WRITE);
     net.put(0, peer, read_args(&bytes[..100], target.iov(0, 100)));
     net.put(0, peer, read_args(&[], target.iov(0, 0)));
@@ -109,11 +109,11 @@ fn target_reads_only_after_its_handshake_allows_it() {
 #[test]
 fn pieces_at_both_ends_are_read_in_any_order() {
     for reorder in [false, true] {
-        let (mut net, peer) = met(900, Manner { reorder, full: 5, ..Manner::CALM });
-        let (bytes, target) = (letter(9, 8000), share(&mut net, 1, 20_000, Access::WRITE));
+        let (mut net, peer) = met(900, NetConfig { reorder, full: 5, ..NetConfig::RELIABLE });
+        let (bytes, target) = (message_bytes(9, 8000), share(&mut net, 1, 20_000, Access::WRITE));
         let (mut local, mut remote) = (Gather::EMPTY, Vec::new());
         for (from, len) in [(0, 3000), (3000, 1), (3001, 0), (3001, 4999)] {
-            assert!(local.push(lend(&bytes[from..from + len])));
+            assert!(local.push(send_buf(&bytes[from..from + len])));
         }
         for (at, len) in [(10, 10), (5000, 6000), (200, 1990), (100, 0)] {
             remote.push(target.at(at, len));
@@ -143,12 +143,12 @@ fn unreadable_write_is_sent_from_the_first_byte() {
     ];
     for disturb in disturb {
         for (sync, ordered) in [(Sync::No, true), (Sync::No, false), (Sync::Yes, true)] {
-            let (mut net, peer) = met(20_000, Manner { reorder: !ordered, ..Manner::CALM });
+            let (mut net, peer) = met(20_000, NetConfig { reorder: !ordered, ..NetConfig::RELIABLE });
             if ordered {
                 net.in_order();
             }
             disturb(&mut net);
-            let (bytes, target) = (letter(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
+            let (bytes, target) = (message_bytes(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
             let args = PutArgs { sync, cq_data: Some(5), ..read_args(&bytes, target.iov(0, LEN)) };
             net.put(0, peer, args);
             net.at(0, |e, w| e.fence(w, peer, FenceScope::Packets));
@@ -172,11 +172,11 @@ fn unreadable_write_is_sent_from_the_first_byte() {
 #[test]
 fn target_without_read_nack_leaks_nothing() {
     // The target may not say READ_NACK: the write never ends, but the target keeps nothing of it.
-    let (mut net, peer) = met(1 << 30, Manner::CALM);
+    let (mut net, peer) = met(1 << 30, NetConfig::RELIABLE);
     let back = net.peer(1, 0);
     net.nodes[1].engine.set_features(back, Features::RDMA_READ);
     net.nodes[1].device.no_reg = Some(RegError::Full);
-    let (bytes, target) = (letter(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
+    let (bytes, target) = (message_bytes(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
     net.put(0, peer, read_args(&bytes, target.iov(0, LEN)));
     net.settle();
     assert!(net.events(0).is_empty() && net.nodes[1].engine.quiet());
@@ -184,7 +184,7 @@ fn target_without_read_nack_leaks_nothing() {
     net.resume(0);
     assert_eq!(net.regs(), 0);
     // A target without RECEIPT cannot tell of the arrival after a READ_NACK.
-    let (mut net, peer) = met(1 << 30, Manner::CALM);
+    let (mut net, peer) = met(1 << 30, NetConfig::RELIABLE);
     net.nodes[0].engine.set_features(peer, Features::RDMA_READ);
     net.nodes[1].device.no_reg = Some(RegError::Full);
     let target = share(&mut net, 1, LEN, Access::WRITE);
@@ -196,9 +196,9 @@ fn target_without_read_nack_leaks_nothing() {
 // [M7.8]
 #[test]
 fn writer_without_registration_sends_packets() {
-    let (mut net, peer) = met(1 << 30, Manner::CALM);
+    let (mut net, peer) = met(1 << 30, NetConfig::RELIABLE);
     net.nodes[0].device.no_reg = Some(RegError::Full);
-    let (bytes, target) = (letter(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
+    let (bytes, target) = (message_bytes(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
     net.put(0, peer, read_args(&bytes, target.iov(0, LEN)));
     assert_eq!(net.flow()[0], "0 DC_LONGCTS_RTW");
     assert_eq!(target.bytes, bytes);
@@ -209,19 +209,19 @@ fn peer_lost_at_any_step_leaks_nothing() {
     for loser in [0, 1] {
         for refuse in [false, true] {
             for steps in 0..14 {
-                let (mut net, peer) = met(9000, Manner::CALM);
+                let (mut net, peer) = met(9000, NetConfig::RELIABLE);
                 let back = net.peer(1, 0);
                 net.nodes[1].device.no_reg = refuse.then_some(RegError::Full);
-                let (bytes, target) = (letter(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
+                let (bytes, target) = (message_bytes(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
                 net.put(0, peer, read_args(&bytes, target.iov(0, LEN)));
                 for step in 0..steps {
-                    let _ = if step % 3 == 2 { net.fetch_one() } else { net.deliver_one() };
+                    let _ = if step % 3 == 2 { net.complete_read() } else { net.deliver_one() };
                 }
                 let lost = if loser == 0 { peer } else { back };
                 net.at(loser, |e, w| e.on_peer_error(w, lost, PeerError::Gone));
                 net.resume(loser);
                 net.at(loser, |e, w| e.remove_peer(w, lost));
-                while net.fetch_one() {}
+                while net.complete_read() {}
                 net.resume(loser);
                 assert_eq!(net.nodes[loser].device.live(), 0, "loser {loser} after {steps}");
                 assert!(net.nodes[loser].engine.quiet() && net.nodes[loser].engine.is_flushed(None));
@@ -236,13 +236,13 @@ fn peer_lost_at_any_step_leaks_nothing() {
 #[test]
 fn revoked_memory_is_not_read_into() {
     for lost in [false, true] {
-        let (mut net, peer) = met(9000, Manner::CALM);
+        let (mut net, peer) = met(9000, NetConfig::RELIABLE);
         let back = net.peer(1, 0);
-        let (bytes, target) = (letter(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
+        let (bytes, target) = (message_bytes(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
         net.put(0, peer, read_args(&bytes, target.iov(0, LEN)));
         net.deliver_one();
-        net.fetch_one();
-        assert_eq!((net.fetches.len(), net.nodes[1].device.live()), (4, 1));
+        net.complete_read();
+        assert_eq!((net.pending_reads.len(), net.nodes[1].device.live()), (4, 1));
         if lost {
             net.at(1, |e, w| e.on_peer_error(w, back, PeerError::Gone));
         }
@@ -260,7 +260,7 @@ fn revoked_memory_is_not_read_into() {
 // [M1.6] [M7.10] [M8.1]
 #[test]
 fn forged_requests_and_ends_change_nothing() {
-    let (mut net, peer) = met(1 << 30, Manner::CALM);
+    let (mut net, peer) = met(1 << 30, NetConfig::RELIABLE);
     let target = share(&mut net, 1, 100, Access::WRITE);
     let read_only = share(&mut net, 1, 100, Access::READ);
     let claim = |net: &mut Net, rma_iov: Iovs, read: RmaIov| {
@@ -270,7 +270,7 @@ fn forged_requests_and_ends_change_nothing() {
         let mut bytes = vec![0; 512];
         let len = hdr.write(&mut bytes);
         bytes.truncate(len);
-        net.deliver(&Flight { from: 0, to: 1, bytes });
+        net.deliver(&SentPacket { from: 0, to: 1, bytes });
     };
     let far = |len| RmaIov { addr: 4096, len, key: 1 };
     claim(&mut net, target.iov(0, 100), far(99));
@@ -278,7 +278,7 @@ fn forged_requests_and_ends_change_nothing() {
     claim(&mut net, read_only.iov(0, 100), far(100));
     let stats = net.nodes[1].engine.stats();
     assert_eq!((stats.dropped(DropReason::BadSegment), stats.dropped(DropReason::BadAccess)), (1, 2));
-    assert!(net.fetches.is_empty() && net.regs() == 0);
+    assert!(net.pending_reads.is_empty() && net.regs() == 0);
     // The device refuses the unknown key; such a write was never announced.
     claim(&mut net, target.iov(0, 100), RmaIov { addr: u64::MAX - 8, len: 100, key: u64::MAX });
     net.settle();
@@ -291,7 +291,7 @@ fn forged_requests_and_ends_change_nothing() {
 
     // An EOR or a READ_NACK counts from the target of that very write, while it is read.
     let long = share(&mut net, 1, LEN, Access::WRITE);
-    let bytes = letter(1, LEN);
+    let bytes = message_bytes(1, LEN);
     let Started::Pending(op) = net.put(0, peer, read_args(&bytes, long.iov(0, LEN))) else { panic!() };
     net.peer(0, 2);
     let before = net.nodes[0].engine.stats().rare.bad_id;
@@ -302,7 +302,7 @@ fn forged_requests_and_ends_change_nothing() {
             0 => wire::ctl::Eor { send_id, ..Default::default() }.write(&mut packet),
             _ => wire::ctl::ReadNack { send_id, ..Default::default() }.write(&mut packet),
         };
-        net.deliver(&Flight { from: 2, to: 0, bytes: packet[..len].to_vec() });
+        net.deliver(&SentPacket { from: 2, to: 0, bytes: packet[..len].to_vec() });
     }
     assert_eq!(net.nodes[0].engine.stats().rare.bad_id, before + 2);
     assert!(net.events(0).is_empty());

@@ -52,20 +52,21 @@ fn only_uncertain_operations_fail_with_the_first_nic() {
         rig.late = seed % 3 == 0;
         rig.sides.iter_mut().for_each(|side| side.rough = seed % 2 == 0);
         let peers = [peer, PeerId(0)];
-        let mut far = letter(seed, 64 + 40_000 + 40_000);
+        let mut far = message_bytes(seed, 64 + 40_000 + 40_000);
         let there = rig.expose(1, &mut far).0;
         let at = |at: usize, len: usize| {
             Iovs::one(RmaIov { addr: there.addr + at as u64, len: len as u64, ..there })
         };
-        let bytes: Vec<Vec<u8>> = ROWS.iter().map(|(_, len)| letter(seed + *len as u64, *len)).collect();
+        let bytes: Vec<Vec<u8>> =
+            ROWS.iter().map(|(_, len)| message_bytes(seed + *len as u64, *len)).collect();
         let mut rooms: Vec<Vec<u8>> = (0..2).flat_map(|_| bytes.iter().map(|b| vec![0; b.len()])).collect();
         let mut ends = [Ends::default(), Ends::default()];
         for (n, room) in rooms.iter_mut().enumerate() {
             let (me, tag) = (1 - n / ROWS.len(), (n % ROWS.len()) as u64);
-            let args = RecvArgs { buf: lend_mut(room), kind: exact(tag), from: None, user: 100 + tag };
+            let args = RecvArgs { buf: recv_buf(room), kind: exact(tag), from: None, user: 100 + tag };
             rig.at(me, 0, |e, w| e.recv(w, args));
         }
-        let (long, short) = (letter(seed + 7, 40_000), letter(seed + 8, 8));
+        let (long, short) = (message_bytes(seed + 7, 40_000), message_bytes(seed + 8, 8));
         let (mut got, mut old, one) = (vec![0; 40_000], vec![0; 8], 1u64.to_le_bytes());
         let fatal = rig.rng.below(90);
         let first = (rig.rng.below(2), 0);
@@ -86,7 +87,7 @@ fn only_uncertain_operations_fail_with_the_first_nic() {
             for me in 0..2 {
                 let (tag, sync) = (n as u64, if seed % 5 == 0 { Sync::Yes } else { Sync::No });
                 let args = SendArgs {
-                    buf: lend(&bytes[n]),
+                    buf: send_buf(&bytes[n]),
                     tag: Some(tag),
                     sync,
                     cq_data: None,
@@ -99,7 +100,7 @@ fn only_uncertain_operations_fail_with_the_first_nic() {
             }
         }
         let put = |local: &[u8], remote, user| PutArgs {
-            local: Gather::one(lend(local)),
+            local: Gather::one(send_buf(local)),
             remote,
             sync: Sync::Yes,
             cq_data: None,
@@ -112,7 +113,7 @@ fn only_uncertain_operations_fail_with_the_first_nic() {
             pass(&mut rig, 10);
         }
         let get = GetArgs {
-            local: Scatter::one(lend_mut(&mut got)),
+            local: Scatter::one(recv_buf(&mut got)),
             remote: at(64 + 40_000, 40_000),
             protocol: RmaProtocol::LongCtsRead,
             user: 52,
@@ -123,9 +124,9 @@ fn only_uncertain_operations_fail_with_the_first_nic() {
             op: AtomicOp::Sum,
             ty: Datatype::Uint64,
             remote: at(0, 8),
-            operand: Gather::one(lend(&one)),
+            operand: Gather::one(send_buf(&one)),
             compare: Gather::EMPTY,
-            result: Some(Scatter::one(lend_mut(&mut old))),
+            result: Some(Scatter::one(recv_buf(&mut old))),
             sync: Sync::No,
             user: 53,
         };
@@ -156,7 +157,7 @@ fn only_uncertain_operations_fail_with_the_first_nic() {
             assert!(room == bytes, "bytes differ");
         }
         let well = |user: u64| ends[0].0.contains(&(user, Ok(())));
-        let before = letter(seed, far.len());
+        let before = message_bytes(seed, far.len());
         assert!(!well(50) || far[8..16] == short[..]);
         assert!(!well(51) || far[64..40_064] == long[..]);
         assert!(!well(52) || got == before[40_064..]);
@@ -227,7 +228,7 @@ fn receives_match_a_worker_on_any_lane() {
     rig.sides[1].set_path(back, 1, (0, 0));
     let mut rooms = [[0; 1]; 5];
     let recv = |rig: &mut Rig, room: &mut [u8], from, user| {
-        let args = RecvArgs { buf: lend_mut(room), kind: ANY, from: Some(from), user };
+        let args = RecvArgs { buf: recv_buf(room), kind: ANY, from: Some(from), user };
         rig.at(0, 0, |e, w| e.recv(w, args))
     };
     let [first, second, third, fourth, fifth] = &mut rooms;
@@ -246,7 +247,7 @@ fn receives_match_a_worker_on_any_lane() {
         assert!(matches!(recv(&mut rig, room, name, 12), Started::Done(_)));
     }
     assert_eq!(rig.engines[0].probe(ANY, Some(stranger), ProbeRemove::No), None);
-    let many = RecvArgs { buf: lend_mut(fifth), kind: ANY, from: Some(peer), user: 13 };
+    let many = RecvArgs { buf: recv_buf(fifth), kind: ANY, from: Some(peer), user: 13 };
     rig.at(0, 0, |e, w| e.recv_multi(w, many, 1)).unwrap();
     rig.send(1, back, b"5", Protocol::Eager);
     rig.settle();
@@ -302,7 +303,7 @@ fn memory_named_on_a_lost_lane_is_read_on_another() {
         rig.send(0, peer, b"x", Protocol::Eager);
         rig.settle();
         rig.events(1);
-        let (bytes, mut room) = (letter(seed, 5000), vec![0; 5000]);
+        let (bytes, mut room) = (message_bytes(seed, 5000), vec![0; 5000]);
         rig.send(0, peer, &bytes, Protocol::LongRead);
         for _ in 0..rig.rng.below(12) {
             rig.turn();
@@ -368,7 +369,7 @@ fn unconfirmed_lane_claim_has_no_effect() {
     let bytes = packet[..=len].to_vec();
     rig.at(1, 1, |e, w| e.on_packet(w, Nanos(0), WireId(1), source(&own), &bytes));
     assert_eq!(rig.events(1), []);
-    rig.flights.retain(|flight| flight.to.0 < 2);
+    rig.sent_packets.retain(|sent_packet| sent_packet.to.0 < 2);
     rig.send(0, peer, b"x", Protocol::Eager);
     rig.settle();
     assert_eq!((rig.events(1).len(), room), (1, *b"x"));
@@ -385,7 +386,7 @@ fn nic_loss_during_handshakes_ends_every_operation() {
         rig.late = seed % 3 == 0;
         rig.sides.iter_mut().for_each(|side| side.rough = seed % 2 == 0);
         let peers = [peer, PeerId(0)];
-        let bytes = letter(seed, 70_000);
+        let bytes = message_bytes(seed, 70_000);
         let mut rooms = [vec![0; 70_000], vec![0; 70_000]];
         let fatal = rig.rng.below(if seed % 4 == 0 { 200 } else { 60 });
         let first = (rig.rng.below(2), 0);
@@ -399,7 +400,7 @@ fn nic_loss_during_handshakes_ends_every_operation() {
                     begun[me] = true;
                     rig.send(me, peers[me], &bytes, Protocol::LongCts);
                     let args =
-                        RecvArgs { buf: lend_mut(&mut rooms[me]), kind: ANY, from: Some(peers[me]), user: 2 };
+                        RecvArgs { buf: recv_buf(&mut rooms[me]), kind: ANY, from: Some(peers[me]), user: 2 };
                     rig.at(me, 0, |e, w| e.recv(w, args));
                 }
             }
@@ -454,7 +455,7 @@ fn losing_a_further_nic_loses_no_message() {
         let messages: Vec<(Protocol, Vec<u8>)> = (0..MESSAGES)
             .map(|n| {
                 let (protocol, len) = ROWS[rig.rng.below(ROWS.len())];
-                (protocol, letter(seed * 100 + n as u64, len))
+                (protocol, message_bytes(seed * 100 + n as u64, len))
             })
             .collect();
         let mut rooms = vec![vec![vec![0; 70_000]; MESSAGES]; 2];
@@ -472,7 +473,7 @@ fn losing_a_further_nic_loses_no_message() {
                 let (protocol, bytes) = &messages[sent[me]];
                 let user = sent[me] as u64;
                 let args = SendArgs {
-                    buf: lend(bytes),
+                    buf: send_buf(bytes),
                     tag: Some(1),
                     sync: Sync::No,
                     cq_data: None,
@@ -485,7 +486,7 @@ fn losing_a_further_nic_loses_no_message() {
                 sent[me] += 1;
             }
             if asked[me] < MESSAGES && rig.rng.one_in(4) {
-                let buf = lend_mut(&mut rooms[me][asked[me]]);
+                let buf = recv_buf(&mut rooms[me][asked[me]]);
                 let user = 100 + asked[me] as u64;
                 let args = RecvArgs { buf, kind: ANY, from: None, user };
                 if let Started::Done(got) = rig.at(me, 0, |e, w| e.recv(w, args)) {

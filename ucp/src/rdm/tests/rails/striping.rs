@@ -14,13 +14,13 @@ fn pairs(peer: PeerId) -> [Pair; 2] {
 
 /// Transfers `len` bytes by a message, a write and a read in packets; returns bytes sent and received.
 fn all_three(rig: &mut Rig, (from, to, peer): Pair, len: usize) -> [(Vec<u8>, Vec<u8>); 3] {
-    let [message, write, read] = [11, 12, 13].map(|key| letter(key, len));
+    let [message, write, read] = [11, 12, 13].map(|key| message_bytes(key, len));
     let (mut room, mut far, mut near, mut back) = (vec![0; len], vec![0; len], read.clone(), vec![0; len]);
     let (there, from_there) = (rig.expose(to, &mut far).0, rig.expose(to, &mut near).0);
     rig.recv(to, &mut room);
     rig.send(from, peer, &message, Protocol::LongCts);
     let put = PutArgs {
-        local: Gather::one(lend(&write)),
+        local: Gather::one(send_buf(&write)),
         remote: Iovs::one(there),
         sync: Sync::Yes,
         cq_data: None,
@@ -29,7 +29,7 @@ fn all_three(rig: &mut Rig, (from, to, peer): Pair, len: usize) -> [(Vec<u8>, Ve
     };
     rig.at(from, 0, |e, w| e.put(w, peer, put));
     let (local, remote, protocol) =
-        (Scatter::one(lend_mut(&mut back)), Iovs::one(from_there), RmaProtocol::LongCtsRead);
+        (Scatter::one(recv_buf(&mut back)), Iovs::one(from_there), RmaProtocol::LongCtsRead);
     rig.at(from, 0, |e, w| e.get(w, peer, GetArgs { local, remote, protocol, user: 4 }));
     rig.settle();
     [(message, room), (write, far), (read, back)]
@@ -73,17 +73,17 @@ fn granted_data_go_over_every_lane() {
 #[test]
 fn further_lane_carries_only_data_under_its_own_connid() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
-    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     rig.recv(1, &mut room);
     rig.send(0, peer, &bytes, Protocol::LongCts);
     let mut seen = [0; 2];
-    while !rig.flights.is_empty() || rig.engines.iter().any(Engine::waits_for_room) {
-        for flight in &rig.flights {
-            let What::Packet(packet) = &flight.what else { panic!("RDMA") };
-            let (nic, is_data) = (flight.from.1, packet[0] == PktType::CTSDATA.0);
+    while !rig.sent_packets.is_empty() || rig.engines.iter().any(Engine::waits_for_room) {
+        for sent_packet in &rig.sent_packets {
+            let What::Packet(packet) = &sent_packet.what else { panic!("RDMA") };
+            let (nic, is_data) = (sent_packet.from.1, packet[0] == PktType::CTSDATA.0);
             assert!(nic == 0 || is_data, "{:?}", PktType(packet[0]));
             if let Ok(Packet::CtsData(hdr, _)) = wire::parse(packet) {
-                assert_eq!((hdr.connid, flight.to.1), (Some(addr(0, nic).connid), nic));
+                assert_eq!((hdr.connid, sent_packet.to.1), (Some(addr(0, nic).connid), nic));
                 seen[nic] += 1;
             }
         }
@@ -139,17 +139,17 @@ fn lost_lane_loses_no_byte() {
         let (mut rig, peer) = Rig::met([nics, nics], seed);
         rig.late = seed % 3 == 0;
         rig.sides.iter_mut().for_each(|side| side.rough = seed % 2 == 0);
-        let bytes = [letter(seed, LEN), letter(seed + 1, LEN)];
+        let bytes = [message_bytes(seed, LEN), message_bytes(seed + 1, LEN)];
         let mut rooms = [vec![0; LEN], vec![0; LEN]];
         for (me, peer) in [(0, peer), (1, PeerId(0))] {
             rig.recv(1 - me, &mut rooms[1 - me]);
             rig.send(me, peer, &bytes[me], Protocol::LongCts);
         }
-        let (write, read) = (letter(seed + 2, LEN), letter(seed + 3, LEN));
+        let (write, read) = (message_bytes(seed + 2, LEN), message_bytes(seed + 3, LEN));
         let (mut far, mut near, mut back) = (vec![0; LEN], read.clone(), vec![0; LEN]);
         let (there, from) = (rig.expose(1, &mut far).0, rig.expose(1, &mut near).0);
         let put = PutArgs {
-            local: Gather::one(lend(&write)),
+            local: Gather::one(send_buf(&write)),
             remote: Iovs::one(there),
             sync: Sync::Yes,
             cq_data: None,
@@ -158,7 +158,7 @@ fn lost_lane_loses_no_byte() {
         };
         rig.at(0, 0, |e, w| e.put(w, peer, put));
         let (local, remote, protocol) =
-            (Scatter::one(lend_mut(&mut back)), Iovs::one(from), RmaProtocol::LongCtsRead);
+            (Scatter::one(recv_buf(&mut back)), Iovs::one(from), RmaProtocol::LongCtsRead);
         rig.at(0, 0, |e, w| e.get(w, peer, GetArgs { local, remote, protocol, user: 4 }));
         for _ in 0..20 + rig.rng.below(400) {
             rig.turn();
@@ -194,16 +194,16 @@ fn lost_lane_loses_no_byte() {
 #[test]
 fn packets_held_by_a_lost_lane_go_over_the_first() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
-    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     rig.recv(1, &mut room);
     rig.send(0, peer, &bytes, Protocol::LongCts);
     let mut back = Vec::new();
     while back.len() < 4 {
         rig.turn();
-        let at = rig.flights.iter().position(|flight| flight.from == (0, 1));
-        back.extend(at.map(|at| rig.flights.remove(at)));
+        let at = rig.sent_packets.iter().position(|sent_packet| sent_packet.from == (0, 1));
+        back.extend(at.map(|at| rig.sent_packets.remove(at)));
     }
-    let packet = |flight: &Flight| match &flight.what {
+    let packet = |sent_packet: &SentPacket| match &sent_packet.what {
         What::Packet(bytes) => bytes.clone(),
         _ => panic!("RDMA"),
     };
@@ -231,16 +231,16 @@ fn packets_held_by_a_lost_lane_go_over_the_first() {
 #[test]
 fn packet_lost_for_good_fails_the_peer() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
-    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     rig.recv(1, &mut room);
     rig.send(0, peer, &bytes, Protocol::LongCts);
     let at = loop {
         rig.turn();
-        if let Some(at) = rig.flights.iter().position(|flight| flight.from == (0, 1)) {
+        if let Some(at) = rig.sent_packets.iter().position(|sent_packet| sent_packet.from == (0, 1)) {
             break at;
         }
     };
-    let lane = rig.flights.remove(at).peer;
+    let lane = rig.sent_packets.remove(at).peer;
     rig.at(0, 1, |e, w| e.on_send_error(w, lane, PeerError::Device(EfaStatus::UnknownPeer)));
     let error = OpError::Peer(peer, PeerError::Device(EfaStatus::UnknownPeer));
     assert!(rig.events(0).contains(&EngineEvent::SendDone { user: 1, result: Err(error) }));
@@ -257,7 +257,7 @@ fn packet_lost_for_good_fails_the_peer() {
 #[test]
 fn further_lane_data_name_only_operations_of_its_own_worker() {
     let (mut rig, peer) = Rig::met([2, 2], 1);
-    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     rig.recv(1, &mut room);
     rig.send(0, peer, &bytes, Protocol::LongCts);
     let own = addr(7, 1);
@@ -266,10 +266,10 @@ fn further_lane_data_name_only_operations_of_its_own_worker() {
     let len = wire::rtw::Eager::trigger(own).write(&mut packet);
     let hello = packet[..len].to_vec();
     rig.at(1, 1, |e, w| e.on_packet(w, Nanos(0), WireId(1), source(&own), &hello));
-    rig.flights.retain(|flight| flight.to.0 < 2);
+    rig.sent_packets.retain(|sent_packet| sent_packet.to.0 < 2);
     let granted = loop {
         rig.turn();
-        let cts = rig.flights.iter().find_map(|flight| match &flight.what {
+        let cts = rig.sent_packets.iter().find_map(|sent_packet| match &sent_packet.what {
             What::Packet(bytes) => match wire::parse(bytes) {
                 Ok(Packet::Cts(cts)) => Some(cts),
                 _ => None,

@@ -1,8 +1,9 @@
-//! Atomics, fences and spin hints: `std`, or `loom` under `--cfg loom` for exhaustive checks. The blocking
-//! lock is for slow paths.
+//! Atomics, fences, locks and spin hints: `std`, or `loom` under `--cfg loom` for exhaustive checks. The
+//! blocking spin lock is for slow paths; the recursive lock is that of what threads share by their mode.
 
 mod cell;
 mod prefetch;
+mod recursive_lock;
 mod scalar_load;
 mod spin;
 mod spin_hint;
@@ -10,6 +11,9 @@ mod spin_hint;
 pub use cell::UnsafeCell;
 pub use crossbeam_utils::CachePadded;
 pub use prefetch::{load_fence, prefetch_read, prefetch_write};
+pub use recursive_lock::{
+    LockError, LockResult, RecursiveGuard, RecursiveLock, ThreadKey, ThreadMode, this_thread,
+};
 pub use scalar_load::scalar_load;
 pub use spin::{SpinGuard, SpinLock};
 pub use spin_hint::SpinHint;

@@ -9,7 +9,6 @@ pub mod direct;
 pub mod ep_table;
 pub mod inline_closure;
 pub mod iov;
-pub mod lock;
 pub mod op_pool;
 pub mod pending;
 pub mod rcache;

@@ -12,12 +12,12 @@ use crate::api::{
     OpenError, Outcome, RecvDesc, Sent, Sink, SrcAddr,
 };
 use crate::base::am::{AmTable, CopyOnKeep, TableSink};
-use crate::base::lock::{LockResult, RecursiveLock, ThreadKey, this_thread};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use ucs::config::Source;
+use ucs::sync::{LockError, RecursiveGuard, RecursiveLock, this_thread};
 
 /// In which thread a handler may be called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,84 +89,34 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-pub(super) struct LockGuard<'a>(&'a RecursiveLock);
-
-impl Drop for LockGuard<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.unlock();
+impl From<LockError> for Error {
+    #[cold]
+    fn from(error: LockError) -> Error {
+        Error::InvalidParam(match error {
+            LockError::WrongThread => "this interface belongs to another thread (thread mode single)",
+            LockError::Concurrent => "two threads at a time (thread mode serialized)",
+        })
     }
 }
-
-const YIELD_EVERY: u32 = 64;
-const MAX_PAUSES: u32 = 8;
-const YIELD_PAUSES: u32 = 32;
-
-#[inline]
-fn pause(times: u32) {
-    (0..times).for_each(|_| std::hint::spin_loop());
-}
-
-const WRONG_THREAD: Error =
-    Error::InvalidParam("this interface belongs to another thread (thread mode single)");
-const CONCURRENT: Error = Error::InvalidParam("two threads at a time (thread mode serialized)");
 
 impl Shared {
     /// Goes in, as the mode says. // HOT
     #[inline]
-    pub(super) fn lock(&self) -> Result<LockGuard<'_>, Error> {
-        let me = this_thread();
-        match self.lock.lock(me) {
-            LockResult::Locked => Ok(LockGuard(&self.lock)),
-            LockResult::WrongThread => Err(WRONG_THREAD),
-            LockResult::Busy if self.lock.mode() == ThreadMode::Serialized => Err(CONCURRENT),
-            LockResult::Busy => Ok(self.wait_for_lock(me)),
-        }
+    pub(super) fn lock(&self) -> Result<RecursiveGuard<'_>, Error> {
+        Ok(self.lock.enter()?)
     }
 
-    /// Waits for the lock with growing pauses: each look takes the lock's line from the holder.
-    #[cold]
-    fn wait_for_lock(&self, me: ThreadKey) -> LockGuard<'_> {
-        let mut tries = 0u32;
-        while self.lock.lock_waiting(me) != LockResult::Locked {
-            tries += 1;
-            if tries.is_multiple_of(YIELD_EVERY) {
-                // The holder may be waiting for a core.
-                std::thread::yield_now();
-            } else {
-                pause(1 << tries.min(MAX_PAUSES.ilog2()));
-            }
-        }
-        LockGuard(&self.lock)
-    }
-
-    pub(super) fn try_lock(&self) -> Result<Option<LockGuard<'_>>, Error> {
-        match self.lock.try_lock(this_thread()) {
-            Some(LockResult::Locked) => Ok(Some(LockGuard(&self.lock))),
-            Some(LockResult::WrongThread) => Err(WRONG_THREAD),
-            Some(LockResult::Busy) if self.lock.mode() == ThreadMode::Serialized => Err(CONCURRENT),
-            Some(LockResult::Busy) => Ok(None),
-            None => {
-                // The way is free for as long as it takes to see that.
-                pause(YIELD_PAUSES);
-                Ok(None)
-            }
-        }
+    pub(super) fn try_lock(&self) -> Result<Option<RecursiveGuard<'_>>, Error> {
+        Ok(self.lock.try_enter()?)
     }
 
     /// Locks to drop something: waits in every mode. `None`: another thread's interface; the object leaks.
-    pub(super) fn lock_for_drop(&self) -> Option<LockGuard<'_>> {
-        let me = this_thread();
-        match self.lock.lock(me) {
-            LockResult::Locked => Some(LockGuard(&self.lock)),
-            LockResult::Busy => Some(self.wait_for_lock(me)),
-            LockResult::WrongThread => {
-                tracing::warn!(
-                    "an object of a single-threaded interface is dropped by another thread: leaked"
-                );
-                None
-            }
+    pub(super) fn lock_for_drop(&self) -> Option<RecursiveGuard<'_>> {
+        let guard = self.lock.enter_waiting();
+        if guard.is_none() {
+            tracing::warn!("an object of a single-threaded interface is dropped by another thread: leaked");
         }
+        guard
     }
 
     /// Whether active messages are shown to a tracer. // HOT

@@ -25,10 +25,10 @@ mod thread;
 mod trace;
 mod wakeup;
 
-pub use crate::base::lock::ThreadMode;
 pub use comp::Completion;
 pub use ep::Ep;
 pub use iface::{AmHandler, HandlerThread, Iface, Tracer};
 pub use mem::{Mem, Rkey};
 pub use thread::ProgressThread;
 pub use trace::{TraceEvent, TraceKind};
+pub use ucs::sync::ThreadMode;

@@ -7,10 +7,10 @@ use crate::api::{
     AmHandler, Comp, ConnectError, Ep, EpTag, Error, Iface, IfaceAttr, ImmHandler, Pending, PendingQueued,
     Sink,
 };
-use crate::base::lock::{LockResult, RecursiveLock, ThreadMode, this_thread};
 use crate::delegate::{ep_control, ep_rma, ep_sends};
 use std::ops::Deref;
 use std::rc::Rc;
+use ucs::sync::{LockResult, RecursiveLock, ThreadMode, this_thread};
 
 /// An interface with a thread mode.
 pub struct Locked<I: Iface> {

@@ -4,6 +4,6 @@ mod forward;
 mod locked;
 mod paired;
 
-pub use crate::base::lock::ThreadMode;
 pub use locked::{Locked, LockedEp};
 pub use paired::{Paired, PairedEp};
+pub use ucs::sync::ThreadMode;

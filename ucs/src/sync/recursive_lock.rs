@@ -1,11 +1,11 @@
-//! The recursive lock of `mt`, keyed by thread: a handler may send on the interface that calls it. Never
-//! blocks: it answers, and the caller decides.
+//! The recursive lock of an interface or worker that threads share: a handler may send on what calls it.
+//! [`RecursiveLock::lock`] never blocks; [`RecursiveLock::enter`] does what the thread mode says.
 
-#![allow(unsafe_code)]
+#![cfg_attr(test, allow(unsafe_code))]
 
-use ucs::sync::{AtomicBool, AtomicU32, AtomicUsize, CachePadded, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, CachePadded, Ordering, hint, thread};
 
-/// Which threads use an interface.
+/// Which threads use an interface or worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ThreadMode {
     /// The one that opened it. Another one gets an error.
@@ -29,14 +29,48 @@ pub fn this_thread() -> ThreadKey {
 
 /// Most yields in a row to waiters, which may not be running.
 const MAX_YIELDS: u32 = 4;
+/// Failed tries after which a waiter gives its core away: the holder may be waiting for it.
+const YIELD_EVERY: u32 = 64;
+/// Longest pause between two tries of a waiter, spin hints. Each try takes the lock's line from the holder.
+const MAX_PAUSES: u32 = 8;
+/// Pause of a caller that yields to a waiter, spin hints: as long as the waiter takes to see the lock open.
+const YIELD_PAUSES: u32 = 32;
 
 const UNLOCKED: ThreadKey = 0;
+
+/// Reason why a thread may not go in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockError {
+    /// The lock belongs to another thread ([`ThreadMode::Single`]).
+    WrongThread,
+    /// Another thread is inside ([`ThreadMode::Serialized`]).
+    Concurrent,
+}
+
+/// Holds a [`RecursiveLock`] once, and unlocks it on drop.
+#[derive(Debug)]
+pub struct RecursiveGuard<'a>(&'a RecursiveLock);
+
+impl Drop for RecursiveGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
+#[inline]
+fn pause(times: u32) {
+    (0..times).for_each(|_| hint::spin_loop());
+}
 
 /// Result of [`RecursiveLock::lock`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockResult {
+    /// The thread is inside, once more if it was before.
     Locked,
+    /// Another thread is inside.
     Busy,
+    /// The lock belongs to another thread ([`ThreadMode::Single`]).
     WrongThread,
 }
 
@@ -71,8 +105,62 @@ impl RecursiveLock {
         }
     }
 
+    /// The mode it was made with.
     pub fn mode(&self) -> ThreadMode {
         self.mode
+    }
+
+    /// Goes in, as the mode says: [`ThreadMode::Multi`] waits while another thread is inside. // HOT
+    #[inline]
+    pub fn enter(&self) -> Result<RecursiveGuard<'_>, LockError> {
+        let me = this_thread();
+        match self.lock(me) {
+            LockResult::Locked => Ok(RecursiveGuard(self)),
+            LockResult::WrongThread => Err(LockError::WrongThread),
+            LockResult::Busy if self.mode == ThreadMode::Serialized => Err(LockError::Concurrent),
+            LockResult::Busy => Ok(self.wait(me)),
+        }
+    }
+
+    /// Goes in unless another thread is inside or, now and then, one waits (`None`). // HOT
+    #[inline]
+    pub fn try_enter(&self) -> Result<Option<RecursiveGuard<'_>>, LockError> {
+        match self.try_lock(this_thread()) {
+            Some(LockResult::Locked) => Ok(Some(RecursiveGuard(self))),
+            Some(LockResult::WrongThread) => Err(LockError::WrongThread),
+            Some(LockResult::Busy) if self.mode == ThreadMode::Serialized => Err(LockError::Concurrent),
+            Some(LockResult::Busy) => Ok(None),
+            None => {
+                pause(YIELD_PAUSES);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Goes in, waiting in each mode while another thread is inside: for what cannot fail, such as a drop.
+    /// `None`: the lock belongs to another thread ([`ThreadMode::Single`]).
+    pub fn enter_waiting(&self) -> Option<RecursiveGuard<'_>> {
+        let me = this_thread();
+        match self.lock(me) {
+            LockResult::Locked => Some(RecursiveGuard(self)),
+            LockResult::Busy => Some(self.wait(me)),
+            LockResult::WrongThread => None,
+        }
+    }
+
+    /// Waits for the lock with growing pauses.
+    #[cold]
+    fn wait(&self, me: ThreadKey) -> RecursiveGuard<'_> {
+        let mut tries = 0u32;
+        while self.lock_waiting(me) != LockResult::Locked {
+            tries += 1;
+            if tries.is_multiple_of(YIELD_EVERY) {
+                thread::yield_now();
+            } else {
+                pause(1 << tries.min(MAX_PAUSES.ilog2()));
+            }
+        }
+        RecursiveGuard(self)
     }
 
     /// Thread `me` wants in. // HOT
@@ -151,11 +239,11 @@ impl RecursiveLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ucs::sync::{Arc, UnsafeCell, thread};
+    use crate::sync::{Arc, UnsafeCell, thread};
 
     #[test]
     fn loom_excludes_other_threads_and_not_its_holder() {
-        ucs::sync::model(|| {
+        crate::sync::model(|| {
             struct Guarded(RecursiveLock, UnsafeCell<u32>);
             // SAFETY: the cell is touched by whoever holds the lock.
             unsafe impl Sync for Guarded {}

@@ -7,8 +7,10 @@ pub mod proc;
 pub mod thread;
 pub mod topo;
 pub mod wake;
+pub mod wakeup;
 
 pub use cpu::{CpuError, CpuSet};
 pub use fd::{Epoll, EventFd};
 pub use proc::{PeerCred, PidFd, ProcId};
 pub use wake::{WakePipe, Waker};
+pub use wakeup::{Sleeper, Wakeup};

@@ -4,7 +4,6 @@
 
 use super::comp::{Completion, Tokens};
 use super::trace::{self, TraceEvent, TraceKind, TracedSink};
-use super::wakeup::Wakeup;
 use super::{Ep, ThreadMode};
 use crate::any;
 use crate::api::{
@@ -18,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use ucs::config::Source;
 use ucs::sync::{LockError, RecursiveGuard, RecursiveLock, this_thread};
+use ucs::sys::Wakeup;
 
 /// In which thread a handler may be called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

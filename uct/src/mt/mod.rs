@@ -23,7 +23,6 @@ mod sleep_tests;
 mod tests;
 mod thread;
 mod trace;
-mod wakeup;
 
 pub use comp::Completion;
 pub use ep::Ep;

@@ -1,12 +1,13 @@
 //! Sleeping on a shared interface: by waiting, by descriptor, and as a progress thread. Woken by the
-//! interface's descriptor and by other threads (`wakeup.rs`).
+//! interface's descriptor and by other threads ([`Wakeup`]).
 
 use super::Iface;
-use super::wakeup::{Sleeper, Wakeup};
 use crate::api::{ArmStatus, Error, Events, Iface as _};
 use rustix::event::{PollFd, PollFlags};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
+use ucs::Errno;
+use ucs::sys::{Sleeper, Wakeup};
 
 const BATCH: usize = 64;
 
@@ -14,6 +15,10 @@ pub(super) struct SleepPlan<'a> {
     pub(super) sleeper: Sleeper<'a>,
     pub(super) own: Option<BorrowedFd<'a>>,
     pub(super) time: Option<Duration>,
+}
+
+fn no_descriptor(errno: Errno) -> Error {
+    Error::Sys { call: "eventfd", errno }
 }
 
 impl Iface {
@@ -43,7 +48,7 @@ impl Iface {
     /// The descriptor that [`Iface::arm`] arms; also reports events that others receive.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         let _guard = self.shared.lock()?;
-        self.shared.wakeup.event_fd(self.shared.iface.event_fd()?)
+        self.shared.wakeup.event_fd(self.shared.iface.event_fd()?).map_err(no_descriptor)
     }
 
     /// Arms the descriptor for one wake-up of one thread. `Ok(false)`: events are there, or were.
@@ -52,7 +57,7 @@ impl Iface {
         if self.has_something_unseen() || !self.shared.iface.arm(events)? {
             return Ok(false);
         }
-        self.shared.wakeup.arm(self.shared.iface.event_fd()?)?;
+        self.shared.wakeup.arm(self.shared.iface.event_fd()?).map_err(no_descriptor)?;
         Ok(true)
     }
 
@@ -64,7 +69,7 @@ impl Iface {
         }
         let armed = self.shared.iface.arm_for(events)?;
         if armed != ArmStatus::Busy {
-            self.shared.wakeup.arm(self.shared.iface.event_fd()?)?;
+            self.shared.wakeup.arm(self.shared.iface.event_fd()?).map_err(no_descriptor)?;
         }
         Ok(armed)
     }
@@ -82,7 +87,7 @@ impl Iface {
         if self.has_unseen() {
             return Ok(None);
         }
-        self.plan_sleep(left, Wakeup::caller_sleeper)
+        self.plan_sleep(left, Wakeup::event_sleeper)
     }
 
     /// Prepares a progress thread's sleep without waiting; kept messages wake it only when too many.
@@ -91,19 +96,27 @@ impl Iface {
         let Some(_guard) = shared.try_lock()? else { return Ok(None) };
         if shared.keep_budget(1) == 0 {
             // A caller that takes some of it wakes the thread.
-            return Ok(Some(SleepPlan { sleeper: shared.wakeup.thread_sleeper()?, own: None, time: None }));
+            return Ok(Some(SleepPlan {
+                sleeper: shared.wakeup.work_sleeper().map_err(no_descriptor)?,
+                own: None,
+                time: None,
+            }));
         }
-        self.plan_sleep(None, Wakeup::thread_sleeper)
+        self.plan_sleep(None, Wakeup::work_sleeper)
     }
 
     fn plan_sleep(
         &self,
         left: Option<Duration>,
-        who: impl Fn(&Wakeup) -> Result<Sleeper<'_>, Error>,
+        who: impl Fn(&Wakeup) -> Result<Sleeper<'_>, Errno>,
     ) -> Result<Option<SleepPlan<'_>>, Error> {
         let shared = &*self.shared;
         let Some(time) = shared.iface.arm_for(Events::all())?.sleep_time(left) else { return Ok(None) };
-        Ok(Some(SleepPlan { sleeper: who(&shared.wakeup)?, own: Some(shared.iface.event_fd()?), time }))
+        Ok(Some(SleepPlan {
+            sleeper: who(&shared.wakeup).map_err(no_descriptor)?,
+            own: Some(shared.iface.event_fd()?),
+            time,
+        }))
     }
 }
 

@@ -20,10 +20,10 @@ pub(in crate::rdm) const fn data_per_packet(mtu: usize) -> usize {
     mtu.saturating_sub(CtsData::header_len(Some(0)))
 }
 
-/// Packets of a granted message sent before the next granted message has its turn.
+/// Packets of a granted message sent before the next one: the quantum of their round robin.
 const QUANTUM: usize = 32;
 
-/// True if the turn of the next granted message has come.
+/// True if the quantum of a granted message is used up.
 pub(in crate::rdm) const fn ends_quantum(sent: usize, mtu: usize) -> bool {
     match data_per_packet(mtu) {
         0 => true,

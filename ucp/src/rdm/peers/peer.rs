@@ -132,9 +132,9 @@ pub struct PeerQueue {
     pub unsent_errors: Vec<(ErrorRef, u32)>,
     /// Sends that have no `msg_id` yet or are between packets, in order. Ids of cancelled ones are stale.
     pub sends: VecDeque<SlotId>,
-    /// Long-CTS sends with a grant to use up, served in turn.
+    /// Long-CTS sends with a grant to use up, served round robin.
     pub grants: VecDeque<SlotId>,
-    /// RMA reads with a read to post, served in turn.
+    /// RMA reads with a read to post, served round robin.
     pub reads: VecDeque<SlotId>,
     /// Further lanes of its worker, as peers of their own.
     pub rails: RailList<PeerId>,

@@ -1,4 +1,4 @@
-//! Progress of our one-sided operations: their turn in a peer's queue, the features they need, their end.
+//! Progress of our one-sided operations: their start from a peer's queue, the features they need, their end.
 
 use ucs::coll::slots::SlotId;
 

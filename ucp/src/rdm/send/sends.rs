@@ -367,7 +367,7 @@ impl Engine {
         let quantum_ends = window::ends_quantum(sent, w.mtu(id));
         if let Some(queue) = &mut self.peers[id].queue {
             match push {
-                // Granted sends take turns, but not packet by packet: caches prefer one message.
+                // Round robin, but not packet by packet: caches prefer one message.
                 SendProgress::Sent if quantum_ends => queue.grants.push_back(op),
                 SendProgress::Sent => queue.grants.push_front(op),
                 SendProgress::Full => queue.grants.push_front(op),

@@ -18,7 +18,7 @@ use crate::wire::{self, AtomicOp, Datatype, Features, Packet, PktType};
 
 const LEN: usize = 20_000;
 
-fn met(net_config: NetConfig) -> (Net, PeerId) {
+fn connected(net_config: NetConfig) -> (Net, PeerId) {
     let cfg = EngineConfig { runt_size: 3000, cts_credits: 2, ..EngineConfig::default() };
     let mut net = Net::with(3, 1, net_config, cfg).with_rdma(4000);
     let peer = net.peer(0, 1);
@@ -100,7 +100,7 @@ fn refusals_kept_for_a_silent_peer_are_bounded() {
 #[test]
 fn operation_refused_by_target_ends_at_requester() {
     for knows in [true, false] {
-        let (mut net, peer) = met(NetConfig { reorder: true, ..NetConfig::RELIABLE });
+        let (mut net, peer) = connected(NetConfig { reorder: true, ..NetConfig::RELIABLE });
         let requester = net.peer(1, 0);
         if !knows {
             let old = net.nodes[1].engine.features(requester).unwrap() - Features::PEER_ERROR;
@@ -166,7 +166,7 @@ fn operation_refused_by_target_ends_at_requester() {
 #[test]
 fn revoked_memory_ends_the_operations_of_peers() {
     for protocol in [RmaProtocol::LongCtsWrite, RmaProtocol::LongReadWrite, RmaProtocol::ShortRead] {
-        let (mut net, peer) = met(NetConfig::RELIABLE);
+        let (mut net, peer) = connected(NetConfig::RELIABLE);
         let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
         let target = share(&mut net, 1, LEN, Access::all());
         match protocol {
@@ -192,7 +192,7 @@ fn revoked_memory_ends_the_operations_of_peers() {
 // [M10.3]
 #[test]
 fn message_neither_readable_nor_sendable_ends_at_both_ends() {
-    let (mut net, peer) = met(NetConfig::RELIABLE);
+    let (mut net, peer) = connected(NetConfig::RELIABLE);
     let sender = net.peer(1, 0);
     let old = net.nodes[1].engine.features(sender).unwrap() - Features::READ_NACK;
     net.nodes[1].engine.set_features(sender, old);
@@ -224,7 +224,7 @@ fn sends_cancelled_at_every_step_end_once() {
             [(true, false, 0), (false, false, 0), (true, true, 0), (false, true, 0), (true, true, 3)]
         {
             for steps in 0..30 {
-                let (mut net, peer) = met(NetConfig { reorder, ..NetConfig::RELIABLE });
+                let (mut net, peer) = connected(NetConfig { reorder, ..NetConfig::RELIABLE });
                 net.net_config.full = full;
                 let (bytes, mut room) = (message_bytes(1, LEN), vec![0x55; LEN]);
                 if posted {
@@ -285,7 +285,7 @@ fn sends_cancelled_at_every_step_end_once() {
 #[test]
 fn puts_and_gets_cancelled_in_flight_end_once() {
     for get in [false, true] {
-        let (mut net, peer) = met(NetConfig::RELIABLE);
+        let (mut net, peer) = connected(NetConfig::RELIABLE);
         let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
         let target = share(&mut net, 1, LEN, Access::all());
         let started = match get {
@@ -312,7 +312,7 @@ fn puts_and_gets_cancelled_in_flight_end_once() {
 #[test]
 fn skipped_message_ids_do_not_block_the_order() {
     for (n, what) in [ErrorRef::Skip, ErrorRef::Msg].into_iter().enumerate() {
-        let (mut net, peer) = met(NetConfig::RELIABLE);
+        let (mut net, peer) = connected(NetConfig::RELIABLE);
         let due = net.nodes[1].engine.next_rx(PeerId(0));
         let mut rooms = [[0; 4]; 3];
         for (user, room) in rooms.iter_mut().enumerate() {
@@ -348,7 +348,7 @@ fn skipped_message_ids_do_not_block_the_order() {
 // [M1.6] [M10.4]
 #[test]
 fn forged_peer_errors_end_nothing() {
-    let (mut net, peer) = met(NetConfig::RELIABLE);
+    let (mut net, peer) = connected(NetConfig::RELIABLE);
     net.peer(0, 2);
     net.peer(1, 2);
     let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
@@ -421,7 +421,7 @@ fn undeliverable_handshake_fails_only_an_awaited_peer() {
 #[test]
 fn refusal_to_a_cut_off_peer_is_retried() {
     for gone in [false, true] {
-        let (mut net, peer) = met(NetConfig::RELIABLE);
+        let (mut net, peer) = connected(NetConfig::RELIABLE);
         let other = net.peer(1, 0);
         net.at(1, |e, w| e.force_close(w, other));
         net.events(1);
@@ -529,7 +529,7 @@ fn lost_handshake_is_sent_again_when_the_peer_sends() {
 
 #[test]
 fn peer_error_packet_matches_the_specification() {
-    let (mut net, peer) = met(NetConfig::RELIABLE);
+    let (mut net, peer) = connected(NetConfig::RELIABLE);
     let target = share(&mut net, 1, 8, Access::READ);
     net.put(0, peer, PutArgs { sync: Sync::Yes, ..put_args(&[1; 8], target.iov(0, 8)) });
     net.deliver_one();

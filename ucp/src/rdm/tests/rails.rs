@@ -257,7 +257,7 @@ impl Rig {
         (rig, peers[0])
     }
 
-    fn met(nics: [usize; 2], seed: u64) -> (Rig, PeerId) {
+    fn connected(nics: [usize; 2], seed: u64) -> (Rig, PeerId) {
         let (mut rig, peer) = Rig::new(nics, seed);
         let mut byte = [0; 1];
         rig.recv(1, &mut byte);
@@ -444,7 +444,7 @@ impl Rig {
 fn a_long_message_is_read_over_every_lane() {
     for nics in [2, 3, 4, 6] {
         for back in [false, true] {
-            let (mut rig, peer) = Rig::met([nics, nics], 1);
+            let (mut rig, peer) = Rig::connected([nics, nics], 1);
             // The receiver's side may send as well: its peer is the first it has.
             let (from, to, peer) = if back { (1, 0, PeerId(0)) } else { (0, 1, peer) };
             let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
@@ -482,7 +482,7 @@ fn a_long_message_is_read_over_every_lane() {
 #[test]
 fn peer_with_one_lane_gets_one_name() {
     for nics in [[1, 3], [3, 1]] {
-        let (mut rig, peer) = Rig::met(nics, 1);
+        let (mut rig, peer) = Rig::connected(nics, 1);
         let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
         rig.recv(1, &mut room);
         rig.send(0, peer, &bytes, Protocol::LongRead);
@@ -494,7 +494,7 @@ fn peer_with_one_lane_gets_one_name() {
 
 #[test]
 fn short_transfer_uses_one_lane() {
-    let (mut rig, peer) = Rig::met([4, 4], 1);
+    let (mut rig, peer) = Rig::connected([4, 4], 1);
     let len = 2 * CHUNK as usize - 1;
     let (bytes, mut room) = (message_bytes(1, len), vec![0; len]);
     rig.recv(1, &mut room);
@@ -514,7 +514,7 @@ fn short_transfer_uses_one_lane() {
 #[test]
 fn unknown_lane_name_is_skipped() {
     for wrong in 0..3 {
-        let (mut rig, peer) = Rig::met([2, 2], 1);
+        let (mut rig, peer) = Rig::connected([2, 2], 1);
         let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
         rig.recv(1, &mut room);
         rig.send(0, peer, &bytes, Protocol::LongRead);
@@ -546,7 +546,7 @@ fn unknown_lane_name_is_skipped() {
 #[test]
 fn refusing_lane_is_left_out() {
     for wrong in [1, 2] {
-        let (mut rig, peer) = Rig::met([2, 2], 1);
+        let (mut rig, peer) = Rig::connected([2, 2], 1);
         let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
         rig.recv(1, &mut room);
         rig.send(0, peer, &bytes, Protocol::LongRead);
@@ -567,7 +567,7 @@ fn refusing_lane_is_left_out() {
 #[test]
 fn puts_and_gets_go_over_every_lane() {
     for nics in [1, 2, 4] {
-        let (mut rig, peer) = Rig::met([nics, nics], 1);
+        let (mut rig, peer) = Rig::connected([nics, nics], 1);
         let (bytes, mut far, mut back) = (message_bytes(1, LEN), vec![0; LEN], vec![0; LEN]);
         let there = rig.expose(1, &mut far);
         assert!(matches!(rig.put(peer, &bytes, there), Started::Pending(_)));
@@ -591,7 +591,7 @@ fn puts_and_gets_go_over_every_lane() {
 
 #[test]
 fn lane_without_registrations_is_left_out() {
-    let (mut rig, peer) = Rig::met([3, 3], 1);
+    let (mut rig, peer) = Rig::connected([3, 3], 1);
     let (bytes, mut far) = (message_bytes(1, LEN), vec![0; LEN]);
     let there = rig.expose(1, &mut far);
     rig.sides[0].unwilling = vec![1];
@@ -608,7 +608,7 @@ fn lane_without_registrations_is_left_out() {
 
 #[test]
 fn refused_key_ends_put() {
-    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (mut rig, peer) = Rig::connected([2, 2], 1);
     let (bytes, mut far) = (message_bytes(1, LEN), vec![0; LEN]);
     let (iov, _) = rig.expose(1, &mut far);
     rig.put(peer, &bytes, (iov, [Some(1000), None, None]));
@@ -625,7 +625,7 @@ fn lost_device_loses_no_byte() {
     for seed in seeds(0..400) {
         let _seed = Seed(seed);
         let nics = 2 + seed as usize % 3;
-        let (mut rig, peer) = Rig::met([nics, nics], seed);
+        let (mut rig, peer) = Rig::connected([nics, nics], seed);
         let (bytes, mut room) = (message_bytes(seed, LEN), vec![0; LEN]);
         let (mut far, mut back) = (vec![0; LEN], vec![0; LEN]);
         let other = message_bytes(seed + 1, LEN);

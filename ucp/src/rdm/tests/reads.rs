@@ -15,7 +15,7 @@ use crate::wire::{self, EfaStatus, Iovs, Opts, Packet, PktType, RmaIov};
 const LEN: usize = 50_000;
 const RUNT: usize = 3000;
 
-fn met(most: u64, net_config: NetConfig) -> (Net, PeerId) {
+fn connected(most: u64, net_config: NetConfig) -> (Net, PeerId) {
     let cfg = EngineConfig { runt_size: RUNT, ..EngineConfig::default() };
     let mut net = Net::with(2, 1, net_config, cfg).with_rdma(most);
     let peer = net.peer(0, 1);
@@ -48,7 +48,7 @@ fn received(net: &mut Net) -> Option<Result<usize, OpError>> {
 #[test]
 fn long_read_is_request_reads_and_eor() {
     for (most, reads) in [(1 << 30, 1), (20_000, 3)] {
-        let (mut net, peer) = met(most, NetConfig::RELIABLE);
+        let (mut net, peer) = connected(most, NetConfig::RELIABLE);
         let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
         net.recv(1, &mut room, exact(5), 0);
         assert!(matches!(net.send(0, peer, &bytes, Some(5), Protocol::LongRead), Started::Pending(_)));
@@ -79,7 +79,7 @@ fn message_is_sent_without_handshake_or_rdma_read() {
     assert_eq!(types(&net), [PktType::LONGCTS_TAGRTM]);
     net.settle();
     assert_eq!((received(&mut net), room), (Some(Ok(LEN)), bytes.clone()));
-    let (mut net, peer) = met(0, NetConfig::RELIABLE);
+    let (mut net, peer) = connected(0, NetConfig::RELIABLE);
     net.send(0, peer, &bytes, Some(5), Protocol::RuntRead);
     assert_eq!(types(&net), [PktType::LONGCTS_TAGRTM]);
 }
@@ -89,7 +89,7 @@ fn message_is_sent_without_handshake_or_rdma_read() {
 fn runtread_sends_head_while_rest_is_read() {
     for reorder in [false, true] {
         for early in [false, true] {
-            let (mut net, peer) = met(7000, NetConfig { reorder, ..NetConfig::RELIABLE });
+            let (mut net, peer) = connected(7000, NetConfig { reorder, ..NetConfig::RELIABLE });
             let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
             if !early {
                 net.recv(1, &mut room, RecvKind::Untagged, 0);
@@ -122,7 +122,7 @@ fn runtread_sends_head_while_rest_is_read() {
 // [M7.9]
 #[test]
 fn synchronous_messages_use_no_runtread_and_end_by_eor() {
-    let (mut net, peer) = met(1 << 30, NetConfig::RELIABLE);
+    let (mut net, peer) = connected(1 << 30, NetConfig::RELIABLE);
     let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     let args = SendArgs {
         buf: send_buf(&bytes),
@@ -146,7 +146,7 @@ fn synchronous_messages_use_no_runtread_and_end_by_eor() {
 fn read_stops_at_the_end_of_a_short_receive() {
     for protocol in [Protocol::LongRead, Protocol::RuntRead] {
         for space in [0, 100, RUNT, RUNT + 1, LEN - 1] {
-            let (mut net, peer) = met(1 << 30, NetConfig { reorder: true, ..NetConfig::RELIABLE });
+            let (mut net, peer) = connected(1 << 30, NetConfig { reorder: true, ..NetConfig::RELIABLE });
             let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
             net.recv(1, &mut room[..space], ANY, 0);
             net.send(0, peer, &bytes, Some(1), protocol);
@@ -176,7 +176,7 @@ fn unreadable_message_is_sent() {
     {
         for sync in [Sync::No, Sync::Yes] {
             for (reorder, early) in [(false, false), (true, false), (true, true)] {
-                let (mut net, peer) = met(20_000, NetConfig { reorder, ..NetConfig::RELIABLE });
+                let (mut net, peer) = connected(20_000, NetConfig { reorder, ..NetConfig::RELIABLE });
                 disturb(&mut net);
                 let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
                 if !early {
@@ -210,7 +210,7 @@ fn unreadable_message_is_sent() {
 #[test]
 fn sender_without_registration_sends_packets() {
     for why in [RegError::Full, RegError::Refused] {
-        let (mut net, peer) = met(1 << 30, NetConfig::RELIABLE);
+        let (mut net, peer) = connected(1 << 30, NetConfig::RELIABLE);
         net.nodes[0].device.no_reg = Some(why);
         let bytes = message_bytes(1, LEN);
         net.send(0, peer, &bytes, Some(1), Protocol::LongRead);
@@ -225,7 +225,7 @@ fn peer_lost_at_any_step_leaks_nothing() {
     for protocol in [Protocol::LongRead, Protocol::RuntRead] {
         for (loser, refuse) in [(0, false), (1, false), (0, true), (1, true)] {
             for steps in 0..24 {
-                let (mut net, peer) = met(9000, NetConfig::RELIABLE);
+                let (mut net, peer) = connected(9000, NetConfig::RELIABLE);
                 let back = net.peer(1, 0);
                 net.nodes[1].device.no_reg = refuse.then_some(RegError::Full);
                 let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
@@ -252,7 +252,7 @@ fn peer_lost_at_any_step_leaks_nothing() {
 
 #[test]
 fn device_error_about_the_peer_fails_it() {
-    let (mut net, peer) = met(9000, NetConfig::RELIABLE);
+    let (mut net, peer) = connected(9000, NetConfig::RELIABLE);
     let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     net.recv(1, &mut room, ANY, 0);
     net.send(0, peer, &bytes, Some(1), Protocol::LongRead);
@@ -296,7 +296,7 @@ fn message_to_self_is_read() {
 fn peer_without_nack_is_read_through_device_buffers() {
     for (copies, end) in [(8192, Ok(LEN)), (0, Err(OpError::Unsupported))] {
         for protocol in [Protocol::LongRead, Protocol::RuntRead] {
-            let (mut net, peer) = met(20_000, NetConfig::RELIABLE);
+            let (mut net, peer) = connected(20_000, NetConfig::RELIABLE);
             let mut shake = vec![0; 64];
             let hdr = wire::Handshake::new(wire::Features::from_bits_retain(0x1b), 1000, 0xefa2);
             let len = hdr.write(&mut shake);
@@ -319,7 +319,7 @@ fn peer_without_nack_is_read_through_device_buffers() {
 // [M7.10]
 #[test]
 fn requests_that_name_too_little_are_dropped_and_bad_keys_are_nacked() {
-    let (mut net, _) = met(1 << 30, NetConfig::RELIABLE);
+    let (mut net, _) = connected(1 << 30, NetConfig::RELIABLE);
     let mut room = vec![0; LEN];
     net.recv(1, &mut room, ANY, 0);
     let claim = |net: &mut Net, msg_id: u32, iov: RmaIov| {

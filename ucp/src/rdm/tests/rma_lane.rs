@@ -12,7 +12,7 @@ use crate::wire::{self, Packet, PktType};
 const LEN: usize = 50_000;
 
 /// Creates a pair that has shaken hands; the wire does not read node 0's memory.
-fn met(net_config: NetConfig, cfg: EngineConfig) -> (Net, PeerId) {
+fn connected(net_config: NetConfig, cfg: EngineConfig) -> (Net, PeerId) {
     let mut net = Net::with(2, 1, net_config, cfg).with_rdma(1 << 30);
     let peer = net.peer(0, 1);
     let mut room = [0; 1];
@@ -37,7 +37,7 @@ fn received(net: &mut Net) -> Result<usize, OpError> {
 fn request_carries_the_address_that_the_receiver_reads() {
     for (segment, reads) in [(1 << 30, 1), (20_000, 3)] {
         let cfg = EngineConfig { read_segment: segment, ..EngineConfig::default() };
-        let (mut net, peer) = met(NetConfig::RELIABLE, cfg);
+        let (mut net, peer) = connected(NetConfig::RELIABLE, cfg);
         let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
         net.recv(1, &mut room, exact(5), 0);
         net.send(0, peer, &bytes, Some(5), Protocol::LongRead);
@@ -64,7 +64,7 @@ fn messages_arrive_for_any_receive_on_a_full_wire() {
     let protocol = |n: usize| if n % 3 == 2 { Protocol::RuntRead } else { Protocol::LongRead };
     for seed in 0..20 {
         let cfg = EngineConfig { runt_size: 3000, read_segment: 7000, ..EngineConfig::default() };
-        let (mut net, peer) = met(NetConfig { full: 3, reorder: true, ..NetConfig::RELIABLE }, cfg);
+        let (mut net, peer) = connected(NetConfig { full: 3, reorder: true, ..NetConfig::RELIABLE }, cfg);
         net.rng = Rng(seed);
         let messages: Vec<Vec<u8>> = (0..12).map(|n| message_bytes(n, 4000 + 3000 * n as usize)).collect();
         let room = |n: usize| if n == 5 { 3500 } else { messages[n].len() };
@@ -90,7 +90,7 @@ fn messages_arrive_for_any_receive_on_a_full_wire() {
 // [M11.13]
 #[test]
 fn receiver_denied_access_gets_one_offer() {
-    let (mut net, peer) = met(NetConfig::RELIABLE, EngineConfig::default());
+    let (mut net, peer) = connected(NetConfig::RELIABLE, EngineConfig::default());
     net.nodes[1].device.access_denied = true;
     assert!(net.nodes[0].engine.can_read_us(peer));
     let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
@@ -106,7 +106,7 @@ fn receiver_denied_access_gets_one_offer() {
 // [M11.14]
 #[test]
 fn receiver_declines_each_offer_it_does_not_want() {
-    let (mut net, peer) = met(NetConfig::RELIABLE, EngineConfig::default());
+    let (mut net, peer) = connected(NetConfig::RELIABLE, EngineConfig::default());
     let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     for (n, decline_one_in) in [1, 0, 1].into_iter().enumerate() {
         net.nodes[1].device.decline_one_in = decline_one_in;
@@ -130,7 +130,7 @@ fn receiver_declines_each_offer_it_does_not_want() {
 fn declined_offers_keep_message_order() {
     for seed in 0..20 {
         let (mut net, peer) =
-            met(NetConfig { full: 3, reorder: true, ..NetConfig::RELIABLE }, EngineConfig::default());
+            connected(NetConfig { full: 3, reorder: true, ..NetConfig::RELIABLE }, EngineConfig::default());
         net.rng = Rng(seed);
         net.nodes[1].device.decline_one_in = 2;
         let messages: Vec<Vec<u8>> = (0..12).map(|n| message_bytes(n, 4000 + 3000 * n as usize)).collect();
@@ -159,7 +159,7 @@ fn declined_offers_keep_message_order() {
 
 #[test]
 fn declined_offer_and_failed_read_are_told_apart() {
-    let (mut net, peer) = met(NetConfig::RELIABLE, EngineConfig::default());
+    let (mut net, peer) = connected(NetConfig::RELIABLE, EngineConfig::default());
     net.nodes[1].device.access_denied = true;
     let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     net.recv(1, &mut room, exact(5), 0);
@@ -172,7 +172,7 @@ fn declined_offer_and_failed_read_are_told_apart() {
 #[test]
 fn message_that_fits_a_packet_goes_in_one() {
     for (sync, ty) in [(Sync::No, PktType::EAGER_TAGRTM), (Sync::Yes, PktType::DC_EAGER_TAGRTM)] {
-        let (mut net, peer) = met(NetConfig::RELIABLE, EngineConfig::default());
+        let (mut net, peer) = connected(NetConfig::RELIABLE, EngineConfig::default());
         let args =
             |buf| SendArgs { buf, tag: Some(1), sync, cq_data: None, protocol: Protocol::LongRead, user: 1 };
         let (short, long) = (message_bytes(1, 500), message_bytes(1, 5000));

@@ -62,7 +62,7 @@ impl ScatteredBuf {
     }
 }
 
-fn met(net_config: NetConfig, most: u64) -> (Net, PeerId) {
+fn connected(net_config: NetConfig, most: u64) -> (Net, PeerId) {
     let cfg = EngineConfig { runt_size: 3000, ..EngineConfig::default() };
     let mut net = Net::with(2, 7, net_config, cfg).with_rdma(most);
     let peer = net.peer(0, 1);
@@ -127,11 +127,11 @@ proptest! {
         let total: usize = lens.iter().sum();
         let message = message_bytes(4, total * percent / 100);
         let room = ScatteredBuf::new(&lens);
-        let (mut net, peer) = met(net_config, most);
+        let (mut net, peer) = connected(net_config, most);
         let ours = received(&mut net, peer, &message, protocol, late, room.buf());
         prop_assert_eq!(net.regs(), 0);
         let mut plain = vec![BLANK; total];
-        let (mut net, peer) = met(net_config, most);
+        let (mut net, peer) = connected(net_config, most);
         let one = received(&mut net, peer, &message, protocol, late, recv_buf(&mut plain));
         prop_assert_eq!(ours, one);
         prop_assert_eq!(ours.is_ok(), message.len() <= total);
@@ -151,7 +151,7 @@ fn few_pieces_are_read_into_in_place_and_many_are_sent() {
     for pieces in [1, 2, MAX_IOV, MAX_IOV + 1, 9] {
         for protocol in [Protocol::LongRead, Protocol::RuntRead] {
             let (message, room) = (message_bytes(9, 2000 * pieces), ScatteredBuf::new(&vec![2000; pieces]));
-            let (mut net, peer) = met(NetConfig::RELIABLE, 1 << 30);
+            let (mut net, peer) = connected(NetConfig::RELIABLE, 1 << 30);
             let end = received(&mut net, peer, &message, protocol, false, room.buf());
             assert_eq!((end.map(|status| status.len), room.run()), (Ok(message.len()), message));
             let few = pieces <= MAX_IOV;
@@ -166,7 +166,7 @@ fn few_pieces_are_read_into_in_place_and_many_are_sent() {
 fn read_without_read_nack_fills_any_number_of_pieces() {
     for copies in [1 << 20, 100, 1] {
         let (message, room) = (message_bytes(2, 9 * 1500), ScatteredBuf::new(&[1500; 9]));
-        let (mut net, peer) = met(NetConfig::RELIABLE, 1 << 30);
+        let (mut net, peer) = connected(NetConfig::RELIABLE, 1 << 30);
         let from = net.peer(1, 0);
         net.nodes[1].device.copies = copies;
         let old = net.nodes[1].engine.features(from).expect("they have met") - Features::READ_NACK;
@@ -179,7 +179,7 @@ fn read_without_read_nack_fills_any_number_of_pieces() {
 #[test]
 fn failed_read_leaves_no_piece_registered() {
     let (message, room) = (message_bytes(2, 6000), ScatteredBuf::new(&[2000; 3]));
-    let (mut net, peer) = met(NetConfig::RELIABLE, 1000);
+    let (mut net, peer) = connected(NetConfig::RELIABLE, 1000);
     net.nodes[1].device.fault = Some(PeerError::Gone);
     let end = received(&mut net, peer, &message, Protocol::LongRead, false, room.buf());
     assert!(matches!(end, Err(OpError::Peer(_, PeerError::Gone))), "{end:?}");
@@ -189,7 +189,7 @@ fn failed_read_leaves_no_piece_registered() {
 #[test]
 fn multi_receive_needs_a_contiguous_buffer() {
     let room = ScatteredBuf::new(&[100, 100]);
-    let (mut net, _) = met(NetConfig::RELIABLE, 0);
+    let (mut net, _) = connected(NetConfig::RELIABLE, 0);
     let args = RecvArgs { buf: room.buf(), kind: exact(7), from: None, user: 5 };
     assert_eq!(net.at(1, |e, w| e.recv_multi(w, args, 1)).err(), Some(OpError::Invalid));
 }

@@ -24,7 +24,7 @@ fn pair() -> (Net, PeerId) {
     (net, peer)
 }
 
-fn met() -> (Net, PeerId) {
+fn connected() -> (Net, PeerId) {
     let (mut net, peer) = pair();
     let mut room = [0; 1];
     net.recv(1, &mut room, exact(99), 0);
@@ -186,7 +186,7 @@ fn every_protocol_expected_and_unexpected() {
     for (protocol, len) in ROWS {
         for early in [false, true] {
             for tag in [Some(5), None] {
-                let (mut net, peer) = met();
+                let (mut net, peer) = connected();
                 let bytes = message_bytes(3, len);
                 let mut room = vec![0; len];
                 let kind = if tag.is_some() { exact(5) } else { RecvKind::Untagged };
@@ -235,7 +235,7 @@ fn every_protocol_expected_and_unexpected() {
 fn short_receive_truncates_and_protocol_completes() {
     for (protocol, len) in ROWS {
         for early in [false, true] {
-            let (mut net, peer) = met();
+            let (mut net, peer) = connected();
             let bytes = message_bytes(3, len);
             let mut room = [0x55; 70];
             let want = OpError::Truncated { len: len as u64, room: 60 };
@@ -267,7 +267,7 @@ fn short_receive_truncates_and_protocol_completes() {
 fn receive_is_cancelled_only_before_match() {
     for (protocol, len) in ROWS {
         for packets in 0..6 {
-            let (mut net, peer) = met();
+            let (mut net, peer) = connected();
             let bytes = message_bytes(3, len);
             let mut room = vec![0x55; len];
             let Started::Pending(op) = net.recv(1, &mut room, exact(5), 9) else { panic!() };
@@ -302,7 +302,7 @@ fn receive_is_cancelled_only_before_match() {
 #[test]
 fn send_is_cancelled_only_before_first_packet() {
     for (protocol, len) in ROWS {
-        let (mut net, peer) = met();
+        let (mut net, peer) = connected();
         let bytes = message_bytes(3, len);
         net.nodes[0].wire_full = true;
         let Started::Pending(a) = net.send(0, peer, &bytes, Some(5), protocol) else { panic!() };
@@ -316,7 +316,7 @@ fn send_is_cancelled_only_before_first_packet() {
         assert!(matches!(net.recv(1, &mut room, exact(5), 9), Started::Done(_)), "no msg_id was spent");
         assert_eq!(&room, b"next");
     }
-    let (mut net, peer) = met();
+    let (mut net, peer) = connected();
     let bytes = message_bytes(3, 5000);
     let Started::Pending(op) = net.send(0, peer, &bytes, Some(5), Protocol::LongCts) else { panic!() };
     assert!(!net.at(0, |e, w| e.cancel_send(w, op)));
@@ -325,7 +325,7 @@ fn send_is_cancelled_only_before_first_packet() {
 // [M4.2]
 #[test]
 fn sends_without_room_keep_their_order() {
-    let (mut net, peer) = met();
+    let (mut net, peer) = connected();
     let bytes = message_bytes(3, 3000);
     net.nodes[0].wire_full = true;
     for (n, protocol) in
@@ -361,7 +361,7 @@ fn sends_without_room_keep_their_order() {
 // [M4.1]
 #[test]
 fn message_ids_wrap() {
-    let (mut net, peer) = met();
+    let (mut net, peer) = connected();
     let back = net.peer(1, 0);
     net.nodes[0].engine.peers[peer].next_tx = u32::MAX - 2;
     net.nodes[1].engine.peers[back].next_rx = u32::MAX - 2;
@@ -382,7 +382,7 @@ fn message_ids_wrap() {
 // [M4.5]
 #[test]
 fn duplicates_are_dropped() {
-    let (mut net, peer) = met();
+    let (mut net, peer) = connected();
     let bytes = message_bytes(1, 2500);
     net.send(0, peer, b"once", Some(1), Protocol::Eager);
     net.send(0, peer, &bytes, Some(2), Protocol::Medium);
@@ -411,7 +411,7 @@ fn duplicates_are_dropped() {
 // [M2.1] [M2.2] [M2.3] [M2.5]
 #[test]
 fn reused_qpn_gets_a_new_peer() {
-    let (mut net, peer) = met();
+    let (mut net, peer) = connected();
     net.send(0, peer, b"old life", Some(1), Protocol::Eager);
     let late = net.sent_packets.pop().unwrap();
     let old = net.peer(1, 0);
@@ -439,7 +439,7 @@ fn reused_qpn_gets_a_new_peer() {
 // [M2.4]
 #[test]
 fn unknown_sender_needs_the_raw_address_header() {
-    let (mut net, peer) = met();
+    let (mut net, peer) = connected();
     net.send(0, peer, b"x", Some(1), Protocol::Eager);
     let known = net.sent_packets.pop().unwrap();
     let mut net = Net::new(2, 1, NetConfig::RELIABLE);
@@ -513,7 +513,7 @@ fn long_messages_of_an_exited_peer_arrive_if_complete() {
 #[test]
 fn granted_messages_of_an_exited_peer_arrive_if_sent() {
     for granted in [true, false] {
-        let (mut net, peer) = met();
+        let (mut net, peer) = connected();
         let back = net.peer(1, 0);
         let bytes = message_bytes(1, 20_000);
         let mut room = vec![0; 20_000];
@@ -541,7 +541,7 @@ fn granted_messages_of_an_exited_peer_arrive_if_sent() {
 
 #[test]
 fn probes_peek_and_claim() {
-    let (mut net, peer) = met();
+    let (mut net, peer) = connected();
     let messages = [10, 3000, 9000].map(|len| message_bytes(len as u64, len));
     for (tag, bytes) in [1, 1, 2].into_iter().zip(&messages) {
         net.send(
@@ -623,7 +623,7 @@ fn failed_peer_ends_only_its_own_operations() {
 
 #[test]
 fn removed_peer_id_is_reused_after_its_messages_are_gone() {
-    let (mut net, peer) = met();
+    let (mut net, peer) = connected();
     net.send(0, peer, b"bye", Some(1), Protocol::Eager);
     net.settle();
     let old = net.peer(1, 0);

@@ -19,7 +19,7 @@ fn shake(net: &mut Net, qp: Option<UserRecvQp>, word: u64) {
     net.deliver(&SentPacket { from: 1, to: 0, bytes });
 }
 
-fn met() -> (Net, PeerId) {
+fn connected() -> (Net, PeerId) {
     let mut net = Net::new(2, 1, NetConfig::RELIABLE);
     let peer = net.peer(0, 1);
     shake(&mut net, Some(QP), WORD);
@@ -39,7 +39,7 @@ fn sent(net: &mut Net) -> Vec<(UserRecvQp, Vec<u8>, Option<u32>)> {
 // [M5.10]
 #[test]
 fn untagged_messages_go_headerless_to_the_user_qp() {
-    let (mut net, peer) = met();
+    let (mut net, peer) = connected();
     let long = message_bytes(1, net.net_config.mtu);
     assert_eq!(net.send_args(0, peer, args(b"bytes", None)), Started::Done(()));
     assert_eq!(net.send_args(0, peer, args(b"", Some(0xffff_ffff))), Started::Done(()));
@@ -56,7 +56,7 @@ fn untagged_messages_go_headerless_to_the_user_qp() {
 // [M5.10] [M4.1]
 #[test]
 fn headerless_messages_take_no_message_id() {
-    let (mut net, peer) = met();
+    let (mut net, peer) = connected();
     assert_eq!(net.send_args(0, peer, args(b"one", None)), Started::Done(()));
     assert_eq!(sent(&mut net).len(), 1);
     shake(&mut net, None, WORD & !0x80);
@@ -69,7 +69,7 @@ fn headerless_messages_take_no_message_id() {
 // [M5.11]
 #[test]
 fn unsupported_sends_are_refused_at_once() {
-    let (mut net, peer) = met();
+    let (mut net, peer) = connected();
     let bytes = message_bytes(1, net.net_config.mtu + 1);
     let max = net.net_config.mtu;
     let base = args(&bytes[..8], None);
@@ -129,7 +129,7 @@ fn headerless_messages_wait_for_room_and_handshake() {
 // [M5.11] [M10.5]
 #[test]
 fn returned_message_is_sent_again_unchanged() {
-    let (mut net, peer) = met();
+    let (mut net, peer) = connected();
     assert_eq!(net.send_args(0, peer, args(b"back", Some(5))), Started::Done(()));
     let (qp, bytes, imm) = sent(&mut net).remove(0);
     let now = net.now;

@@ -18,7 +18,7 @@ use crate::wire::{self, EfaStatus, Features, Iovs, Opts, Packet, PktType, RmaIov
 
 const LEN: usize = 50_000;
 
-fn met(most: u64, net_config: NetConfig) -> (Net, PeerId) {
+fn connected(most: u64, net_config: NetConfig) -> (Net, PeerId) {
     let mut net = Net::new(3, 1, net_config).with_rdma(most);
     let peer = net.peer(0, 1);
     net.meet(0, peer);
@@ -39,7 +39,7 @@ const DONE: [EngineEvent; 1] = [EngineEvent::RmaDone { user: 1, result: Ok(()) }
 #[test]
 fn long_write_is_request_reads_and_eor() {
     for (most, reads) in [(1 << 30, 1), (20_000, 3)] {
-        let (mut net, peer) = met(most, NetConfig::RELIABLE);
+        let (mut net, peer) = connected(most, NetConfig::RELIABLE);
         let bytes = message_bytes(1, LEN);
         let target = share(&mut net, 1, LEN + 8, Access::WRITE);
         let args = PutArgs { cq_data: Some(77), ..read_args(&bytes, target.iov(8, LEN)) };
@@ -68,7 +68,7 @@ fn long_write_is_request_reads_and_eor() {
 
 #[test]
 fn eor_acknowledges_write() {
-    let (mut net, peer) = met(1 << 30, NetConfig { reorder: true, ..NetConfig::RELIABLE });
+    let (mut net, peer) = connected(1 << 30, NetConfig { reorder: true, ..NetConfig::RELIABLE });
     let (bytes, target) = (message_bytes(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
     net.nodes[0].engine.set_features(peer, Features::RDMA_READ);
     net.put(0, peer, PutArgs { sync: Sync::Yes, ..read_args(&bytes, target.iov(0, LEN)) });
@@ -99,7 +99,7 @@ fn target_reads_only_after_its_handshake_allows_it() {
     let target = share(&mut net, 1, LEN, Access::WRITE);
     net.put(0, peer, read_args(&bytes, target.iov(0, LEN)));
     assert_eq!(net.flow()[0], "0 LONGCTS_RTW");
-    let (mut net, peer) = met(1 << 30, NetConfig::RELIABLE);
+    let (mut net, peer) = connected(1 << 30, NetConfig::RELIABLE);
     let target = share(&mut net, 1, LEN, Access::WRITE);
     net.put(0, peer, read_args(&bytes[..100], target.iov(0, 100)));
     net.put(0, peer, read_args(&[], target.iov(0, 0)));
@@ -109,7 +109,7 @@ fn target_reads_only_after_its_handshake_allows_it() {
 #[test]
 fn pieces_at_both_ends_are_read_in_any_order() {
     for reorder in [false, true] {
-        let (mut net, peer) = met(900, NetConfig { reorder, full: 5, ..NetConfig::RELIABLE });
+        let (mut net, peer) = connected(900, NetConfig { reorder, full: 5, ..NetConfig::RELIABLE });
         let (bytes, target) = (message_bytes(9, 8000), share(&mut net, 1, 20_000, Access::WRITE));
         let (mut local, mut remote) = (Gather::EMPTY, Vec::new());
         for (from, len) in [(0, 3000), (3000, 1), (3001, 0), (3001, 4999)] {
@@ -143,7 +143,7 @@ fn unreadable_write_is_sent_from_the_first_byte() {
     ];
     for disturb in disturb {
         for (sync, ordered) in [(Sync::No, true), (Sync::No, false), (Sync::Yes, true)] {
-            let (mut net, peer) = met(20_000, NetConfig { reorder: !ordered, ..NetConfig::RELIABLE });
+            let (mut net, peer) = connected(20_000, NetConfig { reorder: !ordered, ..NetConfig::RELIABLE });
             if ordered {
                 net.in_order();
             }
@@ -172,7 +172,7 @@ fn unreadable_write_is_sent_from_the_first_byte() {
 #[test]
 fn target_without_read_nack_leaks_nothing() {
     // The target may not say READ_NACK: the write never ends, but the target keeps nothing of it.
-    let (mut net, peer) = met(1 << 30, NetConfig::RELIABLE);
+    let (mut net, peer) = connected(1 << 30, NetConfig::RELIABLE);
     let back = net.peer(1, 0);
     net.nodes[1].engine.set_features(back, Features::RDMA_READ);
     net.nodes[1].device.no_reg = Some(RegError::Full);
@@ -184,7 +184,7 @@ fn target_without_read_nack_leaks_nothing() {
     net.resume(0);
     assert_eq!(net.regs(), 0);
     // A target without RECEIPT cannot tell of the arrival after a READ_NACK.
-    let (mut net, peer) = met(1 << 30, NetConfig::RELIABLE);
+    let (mut net, peer) = connected(1 << 30, NetConfig::RELIABLE);
     net.nodes[0].engine.set_features(peer, Features::RDMA_READ);
     net.nodes[1].device.no_reg = Some(RegError::Full);
     let target = share(&mut net, 1, LEN, Access::WRITE);
@@ -196,7 +196,7 @@ fn target_without_read_nack_leaks_nothing() {
 // [M7.8]
 #[test]
 fn writer_without_registration_sends_packets() {
-    let (mut net, peer) = met(1 << 30, NetConfig::RELIABLE);
+    let (mut net, peer) = connected(1 << 30, NetConfig::RELIABLE);
     net.nodes[0].device.no_reg = Some(RegError::Full);
     let (bytes, target) = (message_bytes(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
     net.put(0, peer, read_args(&bytes, target.iov(0, LEN)));
@@ -209,7 +209,7 @@ fn peer_lost_at_any_step_leaks_nothing() {
     for loser in [0, 1] {
         for refuse in [false, true] {
             for steps in 0..14 {
-                let (mut net, peer) = met(9000, NetConfig::RELIABLE);
+                let (mut net, peer) = connected(9000, NetConfig::RELIABLE);
                 let back = net.peer(1, 0);
                 net.nodes[1].device.no_reg = refuse.then_some(RegError::Full);
                 let (bytes, target) = (message_bytes(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
@@ -236,7 +236,7 @@ fn peer_lost_at_any_step_leaks_nothing() {
 #[test]
 fn revoked_memory_is_not_read_into() {
     for lost in [false, true] {
-        let (mut net, peer) = met(9000, NetConfig::RELIABLE);
+        let (mut net, peer) = connected(9000, NetConfig::RELIABLE);
         let back = net.peer(1, 0);
         let (bytes, target) = (message_bytes(1, LEN), share(&mut net, 1, LEN, Access::WRITE));
         net.put(0, peer, read_args(&bytes, target.iov(0, LEN)));
@@ -260,7 +260,7 @@ fn revoked_memory_is_not_read_into() {
 // [M1.6] [M7.10] [M8.1]
 #[test]
 fn forged_requests_and_ends_change_nothing() {
-    let (mut net, peer) = met(1 << 30, NetConfig::RELIABLE);
+    let (mut net, peer) = connected(1 << 30, NetConfig::RELIABLE);
     let target = share(&mut net, 1, 100, Access::WRITE);
     let read_only = share(&mut net, 1, 100, Access::READ);
     let claim = |net: &mut Net, rma_iov: Iovs, read: RmaIov| {

@@ -48,7 +48,7 @@ fn only_uncertain_operations_fail_with_the_first_nic() {
     for seed in seeds(0..300) {
         let _seed = Seed(seed);
         let nics = 2 + seed as usize % 2;
-        let (mut rig, peer) = Rig::met([nics, nics], seed);
+        let (mut rig, peer) = Rig::connected([nics, nics], seed);
         rig.late = seed % 3 == 0;
         rig.sides.iter_mut().for_each(|side| side.rough = seed % 2 == 0);
         let peers = [peer, PeerId(0)];
@@ -177,7 +177,7 @@ fn only_uncertain_operations_fail_with_the_first_nic() {
 // [M11.9]
 #[test]
 fn peer_without_another_lane_fails() {
-    let (mut rig, peer) = Rig::met([1, 2], 1);
+    let (mut rig, peer) = Rig::connected([1, 2], 1);
     rig.dead.push((1, 0));
     rig.send(0, peer, b"x", Protocol::Eager);
     rig.settle();
@@ -196,22 +196,22 @@ fn only_a_lost_nic_is_replaced() {
     let rank = |rig: &Rig, nic| rig.engines[0].lane_rank(WireId(nic), &there, source(&there));
     let (rig, _) = Rig::new([2, 2], 1);
     assert_eq!(rank(&rig, 0), LaneRank::Any, "nothing has gone there");
-    let (rig, _) = Rig::met([2, 2], 1);
+    let (rig, _) = Rig::connected([2, 2], 1);
     assert_eq!((rank(&rig, 0), rank(&rig, 1)), (LaneRank::Known, LaneRank::Any));
-    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (mut rig, peer) = Rig::connected([2, 2], 1);
     rig.at(0, 0, |e, w| e.force_close(w, peer));
     assert_eq!(rank(&rig, 0), LaneRank::Any, "closed by force");
     rig.engines[0].add_peer(WireId(1), there, source(&there));
     rig.sides[0].set_path(PeerId(2), 1, (1, 0));
     rig.send(0, PeerId(2), b"x", Protocol::Eager);
     assert_eq!((rank(&rig, 0), rank(&rig, 1)), (LaneRank::Any, LaneRank::Known));
-    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (mut rig, peer) = Rig::connected([2, 2], 1);
     rig.at(0, 0, |e, w| e.on_peer_error(w, peer, PeerError::Gone));
     assert_eq!(rank(&rig, 0), LaneRank::Any, "gone");
-    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (mut rig, peer) = Rig::connected([2, 2], 1);
     rig.at(0, 0, |e, w| e.on_peer_error(w, peer, PeerError::Unreachable));
     assert_eq!(rank(&rig, 0), LaneRank::Lost, "a NIC");
-    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (mut rig, peer) = Rig::connected([2, 2], 1);
     rig.dead.push((1, 0));
     rig.send(0, peer, b"x", Protocol::Eager);
     rig.settle();
@@ -220,7 +220,7 @@ fn only_a_lost_nic_is_replaced() {
 
 #[test]
 fn receives_match_a_worker_on_any_lane() {
-    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (mut rig, peer) = Rig::connected([2, 2], 1);
     let stranger = PeerId(99);
     // The peer sends from its second NIC to our first, as after losing its first.
     let (mine, remote_id) = (addr(0, 0), addr(1, 1));
@@ -266,7 +266,7 @@ fn receives_match_a_worker_on_any_lane() {
 
 #[test]
 fn force_close_covers_every_lane_of_the_worker() {
-    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (mut rig, peer) = Rig::connected([2, 2], 1);
     let mine = addr(0, 0);
     let back = rig.engines[1].add_peer(WireId(1), mine, source(&mine));
     rig.sides[1].set_path(back, 1, (0, 0));
@@ -346,7 +346,7 @@ fn failover_needs_connids() {
 // [M11.8]
 #[test]
 fn unconfirmed_lane_claim_has_no_effect() {
-    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (mut rig, peer) = Rig::connected([2, 2], 1);
     let (first, own) = (addr(0, 0), addr(7, 1));
     let mut packet = vec![0; 200];
     let say = |named: RawAddr, role: Option<u64>, packet: &mut [u8]| {
@@ -535,7 +535,7 @@ fn caller_error_fails_no_rail() {
         (100, LocalError::InvalidParam),
         (LEN, LocalError::System),
     ] {
-        let (mut rig, peer) = Rig::met([2, 2], 1);
+        let (mut rig, peer) = Rig::connected([2, 2], 1);
         let (bytes, mut far, mut back) = (vec![7; len], vec![0; len], vec![0; len]);
         let there = rig.expose(1, &mut far);
         rig.refusal = Some(PeerError::Local(why));

@@ -48,8 +48,8 @@ fn ended_well(outs: &[EngineEvent]) -> usize {
 #[test]
 fn granted_data_go_over_every_lane() {
     for nics in [2, 3, 4, 6] {
-        for pair in pairs(Rig::met([nics, nics], 1).1) {
-            let (mut rig, _) = Rig::met([nics, nics], nics as u64);
+        for pair in pairs(Rig::connected([nics, nics], 1).1) {
+            let (mut rig, _) = Rig::connected([nics, nics], nics as u64);
             let (from, to, _) = pair;
             for (sent, came) in all_three(&mut rig, pair, LEN) {
                 assert!(sent == came, "{nics} {pair:?}");
@@ -72,7 +72,7 @@ fn granted_data_go_over_every_lane() {
 // [M11.11]
 #[test]
 fn further_lane_carries_only_data_under_its_own_connid() {
-    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (mut rig, peer) = Rig::connected([2, 2], 1);
     let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     rig.recv(1, &mut room);
     rig.send(0, peer, &bytes, Protocol::LongCts);
@@ -120,7 +120,7 @@ fn peer_without_striping_gets_all_over_one_lane() {
             assert_eq!((rig.engines[me].stats().rare.data_abreast, rig.data[me][1]), (0, 0), "{n}");
         }
     }
-    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (mut rig, peer) = Rig::connected([2, 2], 1);
     all_three(&mut rig, (0, 1, peer), 2 * CHUNK as usize - 1);
     assert_eq!((rig.data[0][1], rig.data[1][1]), (0, 0), "too short");
     all_three(&mut rig, (0, 1, peer), 2 * CHUNK as usize);
@@ -136,7 +136,7 @@ fn lost_lane_loses_no_byte() {
     for seed in seeds(0..400) {
         let _seed = Seed(seed);
         let nics = 2 + seed as usize % 3;
-        let (mut rig, peer) = Rig::met([nics, nics], seed);
+        let (mut rig, peer) = Rig::connected([nics, nics], seed);
         rig.late = seed % 3 == 0;
         rig.sides.iter_mut().for_each(|side| side.rough = seed % 2 == 0);
         let bytes = [message_bytes(seed, LEN), message_bytes(seed + 1, LEN)];
@@ -193,7 +193,7 @@ fn lost_lane_loses_no_byte() {
 // [M11.12]
 #[test]
 fn packets_held_by_a_lost_lane_go_over_the_first() {
-    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (mut rig, peer) = Rig::connected([2, 2], 1);
     let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     rig.recv(1, &mut room);
     rig.send(0, peer, &bytes, Protocol::LongCts);
@@ -230,7 +230,7 @@ fn packets_held_by_a_lost_lane_go_over_the_first() {
 // [M11.12]
 #[test]
 fn packet_lost_for_good_fails_the_peer() {
-    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (mut rig, peer) = Rig::connected([2, 2], 1);
     let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     rig.recv(1, &mut room);
     rig.send(0, peer, &bytes, Protocol::LongCts);
@@ -244,7 +244,7 @@ fn packet_lost_for_good_fails_the_peer() {
     rig.at(0, 1, |e, w| e.on_send_error(w, lane, PeerError::Device(EfaStatus::UnknownPeer)));
     let error = OpError::Peer(peer, PeerError::Device(EfaStatus::UnknownPeer));
     assert!(rig.events(0).contains(&EngineEvent::SendDone { user: 1, result: Err(error) }));
-    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (mut rig, peer) = Rig::connected([2, 2], 1);
     let lane = rig.engines[0].further_lanes(peer)[0];
     rig.at(0, 1, |e, w| e.on_send_error(w, lane, PeerError::Device(EfaStatus::UnknownPeer)));
     assert_eq!(
@@ -256,7 +256,7 @@ fn packet_lost_for_good_fails_the_peer() {
 // [M11.11]
 #[test]
 fn further_lane_data_name_only_operations_of_its_own_worker() {
-    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (mut rig, peer) = Rig::connected([2, 2], 1);
     let (bytes, mut room) = (message_bytes(1, LEN), vec![0; LEN]);
     rig.recv(1, &mut room);
     rig.send(0, peer, &bytes, Protocol::LongCts);

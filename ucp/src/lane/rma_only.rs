@@ -1,6 +1,6 @@
 //! The RMA-only lane: an interface that reads and writes memory of other processes of this host and sends no
-//! packets. It serves puts, gets and long messages of a lane that does. Never polled: an operation has ended when
-//! its call returns.
+//! packets. It serves puts, gets and long messages of a lane that does. Never polled: an operation has ended
+//! when its call returns.
 
 #![allow(unsafe_code)]
 

@@ -56,8 +56,8 @@ pub(crate) fn routes<'a>(
     Err(ConnectError::Unreachable { tried })
 }
 
-/// Returns the routes of multi-rail after `main`: RDMA lanes of its kind, paired with the peer's in an order both sides
-/// share.
+/// Returns the routes of multi-rail after `main`: RDMA lanes of its kind, paired with the peer's in an order
+/// that both sides share.
 pub(crate) fn further_routes<'a>(
     lanes: &[WorkerIface],
     main: &Route<'a>,

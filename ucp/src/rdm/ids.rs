@@ -40,14 +40,14 @@ pub enum TxToken {
     RmaRead {
         /// The read.
         id: SlotId,
-        /// Its part, of 30 bits; 0 where they are not told apart.
+        /// Number of the part, of 30 bits; 0 where there is only one.
         part: u32,
     },
     /// An RDMA read or write of a one-sided operation, in the table of those.
     RmaOp {
         /// The operation.
         id: SlotId,
-        /// Its part, of 30 bits; 0 where they are not told apart.
+        /// Number of the part, of 30 bits; 0 where there is only one.
         part: u32,
     },
 }

@@ -39,8 +39,8 @@ pub struct MultiRecv {
 
 impl Engine {
     /// Posts a receive that takes every matching message until less than `min_len` bytes (at least one) of
-    /// its buffer are left. Each message is an [`EngineEvent::MultiRecvMessage`]; [`EngineEvent::MultiRecvDone`]
-    /// follows when the buffer is free again.
+    /// its buffer are left. Each message is an [`EngineEvent::MultiRecvMessage`];
+    /// [`EngineEvent::MultiRecvDone`] follows when the buffer is free again.
     pub fn recv_multi<W: Wire>(&mut self, w: &mut W, r: RecvArgs, min_len: usize) -> Result<OpId, OpError> {
         if self.zcopy_recv.is_some() {
             return Err(OpError::Unsupported);
